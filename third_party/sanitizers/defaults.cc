@@ -1,7 +1,7 @@
 // What the sanitizers read at start-up: their options, and what not to report.
 //
-// Compiled in rather than passed by environment, so that it also holds for child
-// processes and for binaries started by hand.
+// Compiled in rather than passed by environment, so that it also holds for
+// child processes and for binaries started by hand.
 
 #if defined(__SANITIZE_ADDRESS__)
 

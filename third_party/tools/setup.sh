@@ -111,7 +111,7 @@ tree() {
   shift 2
   wanted=$(declare -f "$make" && for name in "$@"; do grep "^$name==" "$wheels"; done)
   [[ -d $folder && $(cat "$folder.stamp" 2>/dev/null) == "$wanted" ]] && return
-  say "unpacking .deps/${folder#"$deps/"}"
+  say "preparing .deps/${folder#"$deps/"}"
   rm -rf "$folder.new" "$folder.stamp"
   mkdir -p "$folder.new"
   "$make" "$folder.new"
