@@ -1,0 +1,91 @@
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/hash.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "absl/strings/escaping.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+TEST(FakeClockTest, MovesOnlyWhenTold) {
+  FakeClock clock;
+  const absl::Duration start = clock.Monotonic();
+  EXPECT_EQ(clock.Monotonic(), start);
+  clock.Advance(absl::Seconds(3));
+  EXPECT_EQ(clock.Monotonic() - start, absl::Seconds(3));
+  EXPECT_EQ(clock.Now(), absl::UnixEpoch() + absl::Seconds(3));
+}
+
+TEST(RandomSourceTest, RealIdsDiffer) {
+  EXPECT_EQ(RandomSource::Real()->HexId().size(), 32u);
+  EXPECT_NE(RandomSource::Real()->HexId(), RandomSource::Real()->HexId());
+}
+
+TEST(RandomSourceTest, FakeIdsRepeatFromTheStart) {
+  FakeRandomSource first, second;
+  EXPECT_EQ(first.NonZero64(), second.NonZero64());
+  EXPECT_NE(first.NonZero64(), 1u);
+}
+
+TEST(ErrorTest, CarriesReasonAndMetadata) {
+  const absl::Status status =
+      LimitExceeded("MEMORY_LIMIT", "session memory", 100, 60, 50);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
+  EXPECT_EQ(ErrorMetadataValue(status, "asked"), "50");
+  EXPECT_EQ(status.message(), "session memory: limit 100 bytes, used 60, asked 50");
+}
+
+TEST(ErrorTest, ForeignStatusHasNoReason) {
+  EXPECT_EQ(ErrorReason(absl::InternalError("x")), "");
+  EXPECT_EQ(ErrorMetadataValue(absl::InternalError("x"), "y"), "");
+}
+
+TEST(ErrorTest, DetailTellsWhereItHappened) {
+  v1::ErrorDetail detail;
+  FillDetail(MakeError(absl::StatusCode::kInvalidArgument, "OPERATOR_FAILED",
+                       "sizes do not match"),
+             &detail);
+  detail.set_error_id(0xab);
+  detail.set_node(7);
+  detail.set_operator_name("aten::mm");
+  detail.set_operands("float32[2,3], float32[2,3]");
+  detail.set_worker_id("w0");
+  detail.set_tenant("t");
+  const absl::Status status = StatusFromDetail(detail);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ErrorReason(status), "OPERATOR_FAILED");
+  EXPECT_EQ(ErrorMetadataValue(status, "error_id"), "ab");
+  EXPECT_EQ(status.message(),
+            "sizes do not match [in aten::mm at node 7 on float32[2,3], "
+            "float32[2,3]] (worker w0, tenant t, error ab)");
+}
+
+TEST(HashTest, KnownValues) {
+  EXPECT_EQ(absl::BytesToHexString(Sha256("abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_FALSE(HashContent("a", 1) == HashContent("b", 1));
+  EXPECT_TRUE(HashContent("a", 1) == HashContent("a", 1));
+}
+
+absl::StatusOr<int> Half(int value) {
+  if (value % 2 != 0) return absl::InvalidArgumentError("odd");
+  return value / 2;
+}
+
+absl::StatusOr<int> Quarter(int value) {
+  DJINN_ASSIGN_OR_RETURN(const int half, Half(value));
+  DJINN_RETURN_IF_ERROR(Half(half).status());
+  return half / 2;
+}
+
+TEST(StatusMacrosTest, ReturnsTheFirstError) {
+  EXPECT_EQ(*Quarter(8), 2);
+  EXPECT_FALSE(Quarter(6).ok());
+  EXPECT_FALSE(Quarter(5).ok());
+}
+
+}  // namespace
+}  // namespace djinn

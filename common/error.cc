@@ -1,0 +1,89 @@
+#include "common/error.h"
+
+#include "absl/strings/str_cat.h"
+#include "google/rpc/status.pb.h"
+
+namespace djinn {
+namespace {
+
+constexpr absl::string_view kPayloadUrl =
+    "type.googleapis.com/google.rpc.ErrorInfo";
+constexpr absl::string_view kDomain = "djinn";
+
+google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
+  google::rpc::ErrorInfo info;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kPayloadUrl);
+  if (payload.has_value()) info.ParseFromString(std::string(*payload));
+  if (info.domain() != kDomain) info.Clear();
+  return info;
+}
+
+}  // namespace
+
+absl::Status MakeError(absl::StatusCode code, absl::string_view reason,
+                       absl::string_view message, ErrorMetadata metadata) {
+  google::rpc::ErrorInfo info;
+  info.set_reason(std::string(reason));
+  info.set_domain(std::string(kDomain));
+  for (auto& [key, value] : metadata) {
+    (*info.mutable_metadata())[key] = std::move(value);
+  }
+  absl::Status status(code, message);
+  status.SetPayload(kPayloadUrl, absl::Cord(info.SerializeAsString()));
+  return status;
+}
+
+std::string ErrorReason(const absl::Status& status) {
+  return InfoOf(status).reason();
+}
+
+std::string ErrorMetadataValue(const absl::Status& status,
+                               absl::string_view key) {
+  const google::rpc::ErrorInfo info = InfoOf(status);
+  const auto found = info.metadata().find(std::string(key));
+  return found == info.metadata().end() ? std::string() : found->second;
+}
+
+absl::Status LimitExceeded(absl::string_view reason, absl::string_view what,
+                           uint64_t limit, uint64_t used, uint64_t asked) {
+  return MakeError(absl::StatusCode::kResourceExhausted, reason,
+                   absl::StrCat(what, ": limit ", limit, " bytes, used ", used,
+                                ", asked ", asked),
+                   {{"limit", absl::StrCat(limit)},
+                    {"used", absl::StrCat(used)},
+                    {"asked", absl::StrCat(asked)}});
+}
+
+absl::Status StatusFromDetail(const v1::ErrorDetail& detail) {
+  const std::string error_id = absl::StrCat(absl::Hex(detail.error_id()));
+  std::string text = detail.message();
+  ErrorMetadata metadata = {{"error_id", error_id},
+                            {"worker", detail.worker_id()},
+                            {"tenant", detail.tenant()}};
+  if (!detail.operator_name().empty()) {
+    absl::StrAppend(&text, " [in ", detail.operator_name());
+    metadata.emplace_back("operator", detail.operator_name());
+    if (detail.has_node()) {
+      absl::StrAppend(&text, " at node ", detail.node());
+      metadata.emplace_back("node", absl::StrCat(detail.node()));
+    }
+    if (!detail.operands().empty()) {
+      absl::StrAppend(&text, " on ", detail.operands());
+      metadata.emplace_back("operands", detail.operands());
+    }
+    absl::StrAppend(&text, "]");
+  }
+  absl::StrAppend(&text, " (worker ", detail.worker_id(), ", tenant ",
+                  detail.tenant(), ", error ", error_id, ")");
+  return MakeError(static_cast<absl::StatusCode>(detail.code()),
+                   detail.reason(), text, std::move(metadata));
+}
+
+void FillDetail(const absl::Status& status, v1::ErrorDetail* detail) {
+  detail->set_code(static_cast<int>(status.code()));
+  const std::string reason = ErrorReason(status);
+  detail->set_reason(reason.empty() ? "INTERNAL" : reason);
+  detail->set_message(std::string(status.message()));
+}
+
+}  // namespace djinn

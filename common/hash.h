@@ -1,0 +1,35 @@
+// The two hashes of the system: XXH3-128 to find bytes fast (a hint, never
+// proof), SHA-256 to name structures.
+#ifndef COMMON_HASH_H_
+#define COMMON_HASH_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+namespace djinn {
+
+struct ContentHash {
+  uint64_t high = 0;
+  uint64_t low = 0;
+
+  friend bool operator==(const ContentHash& a, const ContentHash& b) {
+    return a.high == b.high && a.low == b.low;
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const ContentHash& hash) {
+    return H::combine(std::move(h), hash.high, hash.low);
+  }
+};
+
+// XXH3-128; above 10 GB/s on one core.
+ContentHash HashContent(const void* data, size_t size);
+
+// 32 bytes.
+std::string Sha256(absl::string_view data);
+
+}  // namespace djinn
+
+#endif  // COMMON_HASH_H_

@@ -1,0 +1,192 @@
+#include "absl/strings/escaping.h"
+#include "common/error.h"
+#include "common/srg/canonical.h"
+#include "common/srg/proto_codec.h"
+#include "common/srg/structure.h"
+#include "common/srg/validate.h"
+#include "gtest/gtest.h"
+
+namespace djinn::srg {
+namespace {
+
+TensorView View(uint32_t slot, Dimensions sizes, Dimensions strides,
+                int64_t offset = 0) {
+  return {slot, DataType::kFloat32, std::move(sizes), std::move(strides),
+          offset};
+}
+
+// y = x + w * float; y.normal_(generator)
+Structure Sample() {
+  Structure s;
+  s.operators = {{"aten::add", "Tensor", 11}, {"aten::normal_", "", 12}};
+  s.slots = {{Slot::Kind::kBound},
+             {Slot::Kind::kBound},
+             {Slot::Kind::kResult},
+             {Slot::Kind::kGenerator}};
+  Node add;
+  add.operator_index = 0;
+  add.arguments = {View(0, {2, 3}, {3, 1}), View(1, {3}, {1}), FloatHole{0}};
+  add.results = {View(2, {2, 3}, {3, 1})};
+  Node normal;
+  normal.operator_index = 1;
+  normal.arguments = {View(2, {2, 3}, {3, 1}), FloatHole{1}, FloatHole{2},
+                      GeneratorSlot{3}};
+  normal.writes = {2};
+  normal.overwrites = {2};
+  s.nodes = {add, normal};
+  s.float_hole_count = 3;
+  return s;
+}
+
+// Every alternative of every variant once.
+Structure Everything() {
+  Structure s = Sample();
+  s.slots.push_back({Slot::Kind::kCreated, 24});
+  s.slots.push_back({Slot::Kind::kResult});
+  Node node;
+  node.operator_index = 0;
+  node.arguments = {
+      std::monostate{},
+      std::vector<TensorListEntry>{std::monostate{}, View(4, {2}, {1}, 1),
+                                   ScalarTensor{0, DataType::kInt64, true}},
+      int64_t{-5},
+      std::vector<int64_t>{1, -2},
+      true,
+      std::vector<bool>{true, false},
+      std::vector<double>{0.5},
+      std::complex<double>(1, -1),
+      std::string("mean"),
+      ScalarTensor{1, DataType::kFloat64, false},
+      WorkerDevice{},
+      std::vector<Scalar>{int64_t{1}, true, 2.5, std::complex<double>(0, 1)}};
+  node.results = {UndefinedResult{}, UnknownResult{5}};
+  node.implicit_generator_slot = 3;
+  s.nodes.push_back(node);
+  s.scalar_tensor_hole_count = 2;
+  return s;
+}
+
+std::string ReasonOf(const Structure& s) {
+  return ErrorReason(Validate(s, StructureCaps()).status());
+}
+
+TEST(ProtoCodecTest, RoundTripsEveryAlternative) {
+  const Structure before = Everything();
+  ASSERT_TRUE(Validate(before, StructureCaps()).ok())
+      << Validate(before, StructureCaps()).status();
+  const absl::StatusOr<Structure> after = FromProto(ToProto(before));
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_TRUE(before == *after);
+  EXPECT_EQ(CanonicalEncoding(before), CanonicalEncoding(*after));
+}
+
+TEST(ProtoCodecTest, RefusesUnsetValues) {
+  v1::Structure message = ToProto(Sample());
+  message.mutable_nodes(0)->mutable_arguments(1)->Clear();
+  EXPECT_EQ(FromProto(message).status().message(),
+            "node 0: argument without a value");
+  message = ToProto(Sample());
+  message.mutable_nodes(1)->mutable_arguments(0)->mutable_tensor()->set_data_type(
+      static_cast<v1::DataType>(99));
+  EXPECT_EQ(ErrorReason(FromProto(message).status()), "MALFORMED_STRUCTURE");
+  message = ToProto(Sample());
+  message.mutable_slots(0)->set_kind(v1::Slot::KIND_UNSPECIFIED);
+  EXPECT_FALSE(FromProto(message).ok());
+}
+
+TEST(CanonicalTest, FingerprintIsStable) {
+  // A change here breaks every stored fingerprint: raise the format version.
+  EXPECT_EQ(absl::BytesToHexString(Fingerprint(Sample())).substr(0, 16),
+            "7786f22898108ad1");
+}
+
+TEST(CanonicalTest, EveryFieldMatters) {
+  const std::string base = Fingerprint(Sample());
+  Structure s = Sample();
+  s.operators[0].schema_hash++;
+  EXPECT_NE(Fingerprint(s), base);
+  s = Sample();
+  s.nodes[1].overwrites.clear();
+  EXPECT_NE(Fingerprint(s), base);
+  s = Sample();
+  std::get<TensorView>(s.nodes[0].arguments[0]).negative = true;
+  EXPECT_NE(Fingerprint(s), base);
+  s = Sample();
+  s.nodes[0].implicit_generator_slot = 0;
+  EXPECT_NE(Fingerprint(s), base);
+}
+
+TEST(ValidateTest, DerivesFacts) {
+  const absl::StatusOr<StructureFacts> facts =
+      Validate(Sample(), StructureCaps());
+  ASSERT_TRUE(facts.ok()) << facts.status();
+  EXPECT_EQ(facts->slots[0].required_bytes, 24u);
+  EXPECT_EQ(facts->slots[1].required_bytes, 12u);
+  EXPECT_TRUE(facts->slots[0].reads);
+  EXPECT_EQ(facts->slots[0].writes, 0u);
+  EXPECT_EQ(facts->slots[2].writes, 2u);
+  EXPECT_FALSE(facts->slots[2].reads);
+  EXPECT_EQ(facts->slots[2].last_node, 1u);
+  EXPECT_EQ(facts->slots[3].writes, 1u);
+  EXPECT_EQ(facts->unknown_results, 0u);
+}
+
+TEST(ValidateTest, RefusesBrokenStructures) {
+  Structure s = Sample();
+  s.nodes[0].operator_index = 2;
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();
+  std::get<TensorView>(s.nodes[0].arguments[0]).slot = 9;
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();
+  std::get<TensorView>(s.nodes[0].arguments[0]).slot = 2;  // before its birth
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();
+  std::get<TensorView>(s.nodes[0].arguments[0]).sizes = {int64_t{1} << 62, 8};
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();
+  s.nodes[1].writes = {};
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();
+  s.nodes[1].writes = {1, 2};  // no operand on slot 1
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();
+  s.float_hole_count = 4;
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();
+  s.slots.push_back({Slot::Kind::kBound});
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();
+  s.nodes[0].results = {View(2, {1}, {1}), View(2, {1}, {1})};
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ReasonOf(Structure()), "MALFORMED_STRUCTURE");
+}
+
+TEST(ValidateTest, EnforcesCaps) {
+  StructureCaps caps;
+  caps.max_nodes = 1;
+  EXPECT_EQ(ErrorReason(Validate(Sample(), caps).status()),
+            "STRUCTURE_TOO_LARGE");
+}
+
+TEST(ViewTest, Extents) {
+  EXPECT_EQ(*ExtentBytes(View(0, {2, 3}, {3, 1})), 24u);
+  EXPECT_EQ(*ExtentBytes(View(0, {2, 3}, {1, 2}, 5)), 44u);
+  EXPECT_EQ(*ExtentBytes(View(0, {0, 3}, {3, 1}, 99)), 0u);
+  EXPECT_EQ(*ExtentBytes(View(0, {}, {})), 4u);
+  EXPECT_FALSE(ExtentBytes(View(0, {1}, {-1})).ok());
+  EXPECT_FALSE(ExtentBytes(View(0, {1}, {1}, -1)).ok());
+  EXPECT_FALSE(ExtentBytes(View(0, {3}, {int64_t{1} << 62})).ok());
+}
+
+TEST(ViewTest, Covers) {
+  EXPECT_TRUE(CoversStorage(View(0, {2, 3}, {3, 1}), 24));
+  EXPECT_TRUE(CoversStorage(View(0, {3, 2}, {1, 3}), 24));  // transposed
+  EXPECT_FALSE(CoversStorage(View(0, {2, 3}, {3, 1}), 28));
+  EXPECT_FALSE(CoversStorage(View(0, {2, 3}, {3, 1}, 1), 28));
+  EXPECT_FALSE(CoversStorage(View(0, {2, 3}, {0, 1}), 12));
+  EXPECT_FALSE(CoversStorage(View(0, {2, 2}, {1, 1}), 12));
+}
+
+}  // namespace
+}  // namespace djinn::srg

@@ -1,0 +1,281 @@
+#include "common/srg/validate.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn::srg {
+namespace {
+
+absl::Status CheckCap(absl::string_view what, size_t count, size_t cap) {
+  if (count <= cap) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted, "STRUCTURE_TOO_LARGE",
+                   absl::StrCat(what, ": ", count, ", at most ", cap));
+}
+
+// Walks the nodes once, in order, and fills the facts.
+class Validator {
+ public:
+  Validator(const Structure& structure, const StructureCaps& caps)
+      : structure_(structure),
+        caps_(caps),
+        used_(structure.slots.size(), false) {
+    facts_.slots.resize(structure.slots.size());
+  }
+
+  absl::StatusOr<StructureFacts> Run() && {
+    DJINN_RETURN_IF_ERROR(CheckTables());
+    for (node_ = 0; node_ < structure_.nodes.size(); ++node_) {
+      DJINN_RETURN_IF_ERROR(VisitNode(structure_.nodes[node_]));
+    }
+    for (size_t slot = 0; slot < used_.size(); ++slot) {
+      if (!used_[slot]) return Malformed(absl::StrCat("slot ", slot, " is unused"));
+    }
+    if (floats_ != structure_.float_hole_count ||
+        facts_.scalar_tensor_types.size() !=
+            structure_.scalar_tensor_hole_count) {
+      return Malformed("hole counts differ from the holes in use");
+    }
+    return std::move(facts_);
+  }
+
+ private:
+  absl::Status Malformed(absl::string_view what) const {
+    std::string where = "structure";
+    if (node_ < structure_.nodes.size()) {
+      where = absl::StrCat("node ", node_);
+      const uint32_t op = structure_.nodes[node_].operator_index;
+      if (op < structure_.operators.size()) {
+        absl::StrAppend(&where, " (", structure_.operators[op].FullName(), ")");
+      }
+    }
+    return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE",
+                     absl::StrCat(where, ": ", what));
+  }
+
+  absl::Status CheckTables() {
+    node_ = structure_.nodes.size();
+    DJINN_RETURN_IF_ERROR(CheckCap("operators", structure_.operators.size(),
+                                   caps_.max_operators));
+    DJINN_RETURN_IF_ERROR(
+        CheckCap("nodes", structure_.nodes.size(), caps_.max_nodes));
+    DJINN_RETURN_IF_ERROR(
+        CheckCap("slots", structure_.slots.size(), caps_.max_slots));
+    if (structure_.nodes.empty()) return Malformed("no nodes");
+    for (const Operator& op : structure_.operators) {
+      DJINN_RETURN_IF_ERROR(CheckCap("bytes of an operator name",
+                                     op.name.size() + op.overload.size(),
+                                     caps_.max_text_bytes));
+    }
+    for (size_t i = 0; i < structure_.slots.size(); ++i) {
+      const Slot& slot = structure_.slots[i];
+      if (slot.created_bytes != 0 && slot.kind != Slot::Kind::kCreated) {
+        return Malformed(absl::StrCat("slot ", i, " has a size but is not created"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status VisitNode(const Node& node) {
+    if (node.operator_index >= structure_.operators.size()) {
+      return Malformed("operator index out of range");
+    }
+    DJINN_RETURN_IF_ERROR(CheckCap("arguments of a node",
+                                   node.arguments.size(),
+                                   caps_.max_arguments_per_node));
+    list_entries_ = node.results.size();
+    DJINN_RETURN_IF_ERROR(CheckWrites(node));
+    for (const Argument& argument : node.arguments) {
+      DJINN_RETURN_IF_ERROR(VisitArgument(node, argument));
+    }
+    if (node.implicit_generator_slot.has_value()) {
+      DJINN_RETURN_IF_ERROR(VisitGenerator(*node.implicit_generator_slot));
+    }
+    DJINN_RETURN_IF_ERROR(
+        CheckCap("list entries of a node", list_entries_, caps_.max_list_entries));
+    // Counted once every operand has been seen, so that a written slot that is
+    // no operand is found out.
+    for (const uint32_t slot : node.writes) {
+      if (!used_[slot] || facts_.slots[slot].last_node != node_) {
+        return Malformed(absl::StrCat("writes slot ", slot, " without an operand on it"));
+      }
+      ++facts_.slots[slot].writes;
+    }
+    for (const Result& result : node.results) {
+      DJINN_RETURN_IF_ERROR(VisitResult(result));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckWrites(const Node& node) {
+    for (size_t i = 0; i < node.writes.size(); ++i) {
+      if (node.writes[i] >= structure_.slots.size()) {
+        return Malformed("written slot out of range");
+      }
+      if (i > 0 && node.writes[i] <= node.writes[i - 1]) {
+        return Malformed("written slots are not ascending");
+      }
+    }
+    for (size_t i = 0; i < node.overwrites.size(); ++i) {
+      if (i > 0 && node.overwrites[i] <= node.overwrites[i - 1]) {
+        return Malformed("overwritten slots are not ascending");
+      }
+      if (!std::binary_search(node.writes.begin(), node.writes.end(),
+                              node.overwrites[i])) {
+        return Malformed("overwritten slot is not written");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status VisitArgument(const Node& node, const Argument& argument) {
+    if (const auto* view = std::get_if<TensorView>(&argument)) {
+      return VisitOperand(node, *view);
+    }
+    if (const auto* list =
+            std::get_if<std::vector<TensorListEntry>>(&argument)) {
+      list_entries_ += list->size();
+      for (const TensorListEntry& entry : *list) {
+        if (const auto* view = std::get_if<TensorView>(&entry)) {
+          DJINN_RETURN_IF_ERROR(VisitOperand(node, *view));
+        } else if (const auto* scalar = std::get_if<ScalarTensor>(&entry)) {
+          DJINN_RETURN_IF_ERROR(VisitScalarTensor(*scalar));
+        }
+      }
+      return absl::OkStatus();
+    }
+    if (const auto* hole = std::get_if<FloatHole>(&argument)) {
+      if (hole->index != floats_) return Malformed("float holes out of order");
+      ++floats_;
+      return absl::OkStatus();
+    }
+    if (const auto* scalar = std::get_if<ScalarTensor>(&argument)) {
+      return VisitScalarTensor(*scalar);
+    }
+    if (const auto* generator = std::get_if<GeneratorSlot>(&argument)) {
+      return VisitGenerator(generator->slot);
+    }
+    if (const auto* text = std::get_if<std::string>(&argument)) {
+      return CheckCap("bytes of a text argument", text->size(),
+                      caps_.max_text_bytes);
+    }
+    if (const auto* values = std::get_if<std::vector<int64_t>>(&argument)) {
+      list_entries_ += values->size();
+    } else if (const auto* values = std::get_if<std::vector<double>>(&argument)) {
+      list_entries_ += values->size();
+    } else if (const auto* values = std::get_if<std::vector<bool>>(&argument)) {
+      list_entries_ += values->size();
+    } else if (const auto* values = std::get_if<std::vector<Scalar>>(&argument)) {
+      list_entries_ += values->size();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status VisitScalarTensor(const ScalarTensor& scalar) {
+    if (scalar.hole != facts_.scalar_tensor_types.size()) {
+      return Malformed("scalar tensor holes out of order");
+    }
+    facts_.scalar_tensor_types.push_back(scalar.data_type);
+    return absl::OkStatus();
+  }
+
+  // Marks the slot used at this node; returns whether it is its first use.
+  bool Use(uint32_t slot) {
+    SlotFacts& facts = facts_.slots[slot];
+    const bool first = !used_[slot];
+    if (first) {
+      used_[slot] = true;
+      facts.first_node = static_cast<uint32_t>(node_);
+    }
+    facts.last_node = static_cast<uint32_t>(node_);
+    return first;
+  }
+
+  absl::Status VisitOperand(const Node& node, const TensorView& view) {
+    if (view.slot >= structure_.slots.size()) {
+      return Malformed(absl::StrCat("slot ", view.slot, " out of range"));
+    }
+    const Slot& slot = structure_.slots[view.slot];
+    if (slot.kind == Slot::Kind::kGenerator) {
+      return Malformed(absl::StrCat("generator slot ", view.slot, " used as a tensor"));
+    }
+    if (slot.kind == Slot::Kind::kResult && !used_[view.slot]) {
+      return Malformed(absl::StrCat("slot ", view.slot, " used before it is born"));
+    }
+    const absl::StatusOr<uint64_t> extent = ExtentBytes(view);
+    if (!extent.ok()) return Malformed(extent.status().message());
+    SlotFacts& facts = facts_.slots[view.slot];
+    if (Use(view.slot)) {
+      if (slot.kind == Slot::Kind::kCreated) {
+        facts.writes = 1;
+      } else {
+        facts.reads = !std::binary_search(node.overwrites.begin(),
+                                          node.overwrites.end(), view.slot);
+      }
+    }
+    facts.required_bytes = std::max(facts.required_bytes, *extent);
+    if (slot.kind == Slot::Kind::kCreated && *extent > slot.created_bytes) {
+      return Malformed(absl::StrCat("view outside created slot ", view.slot));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status VisitGenerator(uint32_t slot) {
+    if (slot >= structure_.slots.size() ||
+        structure_.slots[slot].kind != Slot::Kind::kGenerator) {
+      return Malformed(absl::StrCat("slot ", slot, " is not a generator"));
+    }
+    if (used_[slot] && facts_.slots[slot].last_node == node_ &&
+        facts_.slots[slot].writes > 0) {
+      return Malformed("node draws twice from one generator");
+    }
+    Use(slot);
+    ++facts_.slots[slot].writes;
+    facts_.slots[slot].reads = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status VisitBirth(uint32_t slot) {
+    if (slot >= structure_.slots.size() ||
+        structure_.slots[slot].kind != Slot::Kind::kResult) {
+      return Malformed(absl::StrCat("result in slot ", slot, ", which is not a result slot"));
+    }
+    if (!Use(slot)) {
+      return Malformed(absl::StrCat("slot ", slot, " is born twice"));
+    }
+    facts_.slots[slot].writes = 1;
+    return absl::OkStatus();
+  }
+
+  absl::Status VisitResult(const Result& result) {
+    if (const auto* view = std::get_if<TensorView>(&result)) {
+      const absl::StatusOr<uint64_t> extent = ExtentBytes(*view);
+      if (!extent.ok()) return Malformed(extent.status().message());
+      DJINN_RETURN_IF_ERROR(VisitBirth(view->slot));
+      facts_.slots[view->slot].required_bytes = *extent;
+    } else if (const auto* unknown = std::get_if<UnknownResult>(&result)) {
+      DJINN_RETURN_IF_ERROR(VisitBirth(unknown->slot));
+      ++facts_.unknown_results;
+    }
+    return absl::OkStatus();
+  }
+
+  const Structure& structure_;
+  const StructureCaps& caps_;
+  StructureFacts facts_;
+  std::vector<bool> used_;
+  size_t node_ = 0;
+  size_t floats_ = 0;
+  size_t list_entries_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<StructureFacts> Validate(const Structure& structure,
+                                        const StructureCaps& caps) {
+  return Validator(structure, caps).Run();
+}
+
+}  // namespace djinn::srg

@@ -1,0 +1,54 @@
+// What can be known about a structure without PyTorch, checked once and then
+// relied upon: slots exist and are born before use, views have sane extents,
+// holes are in range, counts are capped.
+#ifndef COMMON_SRG_VALIDATE_H_
+#define COMMON_SRG_VALIDATE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/srg/structure.h"
+
+namespace djinn::srg {
+
+struct StructureCaps {
+  size_t max_operators = 1024;
+  size_t max_nodes = 4096;
+  size_t max_slots = 65536;
+  size_t max_arguments_per_node = 64;
+  // Entries over all lists of a node, results included.
+  size_t max_list_entries = 16384;
+  size_t max_text_bytes = 4096;
+};
+
+// Derived facts about one slot.
+struct SlotFacts {
+  // Largest extent of the operands that name the slot before it could grow;
+  // a bound storage must have at least this size on every run.
+  uint64_t required_bytes = 0;
+  // Nodes (ascending positions) between first and last use, results included.
+  uint32_t first_node = 0;
+  uint32_t last_node = 0;
+  // Writes a run counts in its Binding: birth, argument writes, draws.
+  uint32_t writes = 0;
+  // Whether earlier contents matter: the first use is not a whole overwrite.
+  bool reads = false;
+};
+
+struct StructureFacts {
+  std::vector<SlotFacts> slots;
+  // Data types of the scalar tensor holes, by index.
+  std::vector<DataType> scalar_tensor_types;
+  // Number of unknown results; the run asks for metadata exactly when non-zero.
+  uint32_t unknown_results = 0;
+};
+
+// InvalidArgument (MALFORMED_STRUCTURE, INVALID_VIEW) names node, operator and
+// slot; ResourceExhausted (STRUCTURE_TOO_LARGE) names cap and count.
+absl::StatusOr<StructureFacts> Validate(const Structure& structure,
+                                        const StructureCaps& caps);
+
+}  // namespace djinn::srg
+
+#endif  // COMMON_SRG_VALIDATE_H_

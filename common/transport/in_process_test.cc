@@ -1,0 +1,97 @@
+#include "common/transport/in_process.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/mutex.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+template <typename In>
+class Recorder : public StreamReceiver<In> {
+ public:
+  void OnMessage(In message) override {
+    MutexLock lock(&mu_);
+    events_.push_back(message.ShortDebugString());
+  }
+  void OnBulk(uint64_t transfer_id, uint64_t offset,
+              absl::Span<const absl::string_view> pieces) override {
+    MutexLock lock(&mu_);
+    std::string bytes;
+    for (absl::string_view piece : pieces) bytes.append(piece.data(), piece.size());
+    events_.push_back(std::to_string(transfer_id) + "@" +
+                      std::to_string(offset) + ":" + bytes);
+  }
+  void OnClosed(absl::Status status) override {
+    MutexLock lock(&mu_);
+    closed_ = std::move(status);
+    changed_.SignalAll();
+  }
+  absl::Status WaitClosed() {
+    MutexLock lock(&mu_);
+    while (!closed_.has_value()) changed_.Wait(&mu_);
+    return *closed_;
+  }
+  std::vector<std::string> events() {
+    MutexLock lock(&mu_);
+    return events_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<std::string> events_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
+};
+
+v1::ControlRequest Request(uint64_t sequence) {
+  v1::ControlRequest request;
+  request.mutable_ordered()->set_sequence(sequence);
+  return request;
+}
+
+TEST(InProcessTest, DeliversInOrderThenTheCleanEnd) {
+  Recorder<v1::ControlResponse> client;
+  Recorder<v1::ControlRequest> worker;
+  InProcessPair pair = MakeInProcessPair();
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  ASSERT_TRUE(pair.client->Send(Request(1)).ok());
+  auto owner = std::make_shared<std::string>("abc");
+  ASSERT_TRUE(pair.client->SendBulk(4, 8, {*owner, owner}).ok());
+  ASSERT_TRUE(pair.client->Send(Request(2)).ok());
+  pair.client->Close(absl::OkStatus());
+  EXPECT_TRUE(worker.WaitClosed().ok());
+  EXPECT_TRUE(client.WaitClosed().ok());
+  EXPECT_EQ(worker.events(),
+            (std::vector<std::string>{"ordered { sequence: 1 }", "4@8:abc",
+                                      "ordered { sequence: 2 }"}));
+}
+
+TEST(InProcessTest, AnErrorReachesBothEndsAndLaterSends) {
+  Recorder<v1::ControlResponse> client;
+  Recorder<v1::ControlRequest> worker;
+  InProcessPair pair = MakeInProcessPair();
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  pair.worker->Close(absl::UnavailableError("draining"));
+  EXPECT_EQ(client.WaitClosed().message(), "draining");
+  EXPECT_EQ(worker.WaitClosed().message(), "draining");
+  EXPECT_EQ(pair.client->Send(Request(1)).message(), "draining");
+}
+
+TEST(InProcessTest, DestroyingOneEndClosesTheOther) {
+  Recorder<v1::ControlResponse> client;
+  Recorder<v1::ControlRequest> worker;
+  InProcessPair pair = MakeInProcessPair();
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  pair.client.reset();
+  EXPECT_TRUE(worker.WaitClosed().ok());
+}
+
+}  // namespace
+}  // namespace djinn

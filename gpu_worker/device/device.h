@@ -1,0 +1,68 @@
+// What the worker's middle needs from the thing that holds memory and runs
+// operators. Implementations: cpu/ (PyTorch on the CPU), fake/ (plain memory
+// and a handful of operators, for tests), cuda (a plug-in).
+#ifndef GPU_WORKER_DEVICE_DEVICE_H_
+#define GPU_WORKER_DEVICE_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/srg/structure.h"
+#include "common/transport/stream.h"
+
+namespace djinn {
+
+class OperatorLibrary;
+
+// A piece of device memory with a fixed size. Owned through shared_ptr; whoever
+// holds a reference may read it. It may be written only by a holder who is
+// alone (use_count() == 1): everybody else copies first.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual uint64_t size_bytes() const = 0;
+};
+
+// Thread-safe where not said otherwise.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // "cpu", "cuda:0", "fake".
+  virtual std::string name() const = 0;
+  virtual uint64_t memory_bytes() const = 0;
+
+  // Zero-filled memory. ResourceExhausted when the device itself is full; the
+  // ledger's limits were checked before.
+  virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) = 0;
+
+  // A copy of `source`'s first bytes in a buffer of `bytes`; the rest is zero.
+  virtual absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,
+                                                        uint64_t bytes) = 0;
+
+  // Copies host bytes to `offset`. The range lies inside the buffer.
+  virtual absl::Status Write(Buffer* buffer, uint64_t offset,
+                             absl::string_view bytes) = 0;
+
+  // The whole contents as host bytes for hashing; valid while `buffer` lives
+  // and is not written.
+  virtual absl::StatusOr<SharedBytes> HostBytes(
+      std::shared_ptr<Buffer> buffer) = 0;
+
+  // The view's elements, contiguous in the view's order, conjugation and
+  // negation applied. The extent was checked against the buffer. May keep a
+  // reference to the buffer in place of a copy.
+  virtual absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
+                                               const srg::TensorView& view) = 0;
+
+  virtual OperatorLibrary* operators() = 0;
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_DEVICE_H_

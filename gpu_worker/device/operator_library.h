@@ -1,0 +1,75 @@
+// How the plan executor, which knows no PyTorch, has operators checked and run.
+#ifndef GPU_WORKER_DEVICE_OPERATOR_LIBRARY_H_
+#define GPU_WORKER_DEVICE_OPERATOR_LIBRARY_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/srg/structure.h"
+#include "common/srg/validate.h"
+#include "gpu_worker/device/device.h"
+
+namespace djinn {
+
+// One tensor that a node returned; parallel to srg::Node::results.
+struct NodeResult {
+  // Null when the operator returned an undefined tensor.
+  std::shared_ptr<Buffer> buffer;
+  // The real metadata; its slot field is not set.
+  srg::TensorView view;
+  // Set when the result shares the memory of this operand's slot.
+  std::optional<uint32_t> aliased_slot;
+};
+
+// The varying values of one run, as a node sees them.
+struct NodeInput {
+  // Current buffer of every slot; null for slots not born yet or freed. The
+  // executor has checked extents and made written buffers unshared.
+  absl::Span<const std::shared_ptr<Buffer>> slots;
+  absl::Span<const double> floats;
+  // Little-endian bytes of each scalar tensor, of its dtype's size.
+  absl::Span<const std::string> scalar_tensors;
+};
+
+// A structure resolved against the operator library. Immutable; Execute() may
+// run in several threads for different runs.
+class CompiledProgram {
+ public:
+  virtual ~CompiledProgram() = default;
+
+  // Runs one node. Written operands change in place; results are appended to
+  // `results`, one per entry of srg::Node::results. A generator's buffer
+  // advances only on success. On error nothing is appended, and operands the
+  // node writes have unspecified contents.
+  virtual absl::Status Execute(uint32_t node, const NodeInput& input,
+                               std::vector<NodeResult>* results) const = 0;
+};
+
+// Thread-safe.
+class OperatorLibrary {
+ public:
+  virtual ~OperatorLibrary() = default;
+
+  // Checks what needs the operators' schemas: each operator exists, is allowed
+  // and has the same schema hash (FailedPrecondition OPERATOR_UNKNOWN,
+  // PermissionDenied OPERATOR_REFUSED, FailedPrecondition SCHEMA_MISMATCH, each
+  // naming it); argument count and types, number of results, `writes` and
+  // `overwrites` as the schema gives them (InvalidArgument MALFORMED_STRUCTURE).
+  // The structure passed srg::Validate().
+  virtual absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
+      const srg::Structure& structure) = 0;
+
+  // The state of a generator after manual_seed(seed), in a buffer of its own.
+  virtual absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
+      uint64_t seed) = 0;
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_OPERATOR_LIBRARY_H_
