@@ -1,0 +1,310 @@
+#include "common/config/config_reader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/error.h"
+#include "yaml-cpp/yaml.h"
+
+namespace djinn {
+namespace config_internal {
+
+// What the reader and all its maps share.
+struct Document {
+  std::string name;
+  std::string folder;
+  std::vector<std::string> errors;
+  std::shared_ptr<MapNode> root;
+
+  void Note(int line, absl::string_view path, absl::string_view what) {
+    std::string text = name;
+    if (line > 0) absl::StrAppend(&text, ":", line);
+    if (!path.empty()) absl::StrAppend(&text, ": ", path);
+    errors.push_back(absl::StrCat(text, ": ", what));
+  }
+};
+
+struct Entry {
+  YAML::Node value;
+  int line = 0;
+  bool asked = false;
+  // Made when asked for as a map or a list of maps.
+  std::vector<std::shared_ptr<MapNode>> children;
+};
+
+struct MapNode {
+  Document* document = nullptr;
+  std::string path;
+  int line = 0;
+  absl::btree_map<std::string, Entry> entries;
+
+  std::string PathOf(absl::string_view key) const {
+    return path.empty() ? std::string(key) : absl::StrCat(path, ".", key);
+  }
+};
+
+namespace {
+
+// yaml-cpp lets keys repeat and shows the first one; here that is an error.
+std::shared_ptr<MapNode> MakeMap(Document* document, std::string path,
+                                 const YAML::Node& node, int line) {
+  auto map = std::make_shared<MapNode>();
+  map->document = document;
+  map->path = std::move(path);
+  map->line = line;
+  if (!node.IsDefined() || node.IsNull()) return map;
+  if (!node.IsMap()) {
+    document->Note(line, map->path, "expected keys and values");
+    return map;
+  }
+  for (const auto& pair : node) {
+    const int key_line = pair.first.Mark().line + 1;
+    if (!pair.first.IsScalar()) {
+      document->Note(key_line, map->path, "expected a plain key");
+      continue;
+    }
+    Entry entry;
+    entry.value = pair.second;
+    entry.line = key_line;
+    const std::string& key = pair.first.Scalar();
+    if (!map->entries.emplace(key, std::move(entry)).second) {
+      document->Note(key_line, map->PathOf(key), "key given twice");
+    }
+  }
+  return map;
+}
+
+void NoteUnasked(const MapNode& map) {
+  for (const auto& [key, entry] : map.entries) {
+    if (!entry.asked) {
+      map.document->Note(entry.line, map.PathOf(key), "unknown key");
+    }
+    for (const auto& child : entry.children) NoteUnasked(*child);
+  }
+}
+
+}  // namespace
+}  // namespace config_internal
+
+using config_internal::Document;
+using config_internal::Entry;
+using config_internal::MapNode;
+
+namespace {
+
+// The entry under `key`, marked as asked for; null when absent or empty.
+Entry* Ask(MapNode* node, absl::string_view key) {
+  const auto found = node->entries.find(std::string(key));
+  if (found == node->entries.end()) return nullptr;
+  found->second.asked = true;
+  return found->second.value.IsNull() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+bool ConfigMap::Has(absl::string_view key) const {
+  return Ask(node_.get(), key) != nullptr;
+}
+
+void ConfigMap::Error(absl::string_view key, absl::string_view what) {
+  const auto found = node_->entries.find(std::string(key));
+  const int line =
+      found == node_->entries.end() ? node_->line : found->second.line;
+  node_->document->Note(line, node_->PathOf(key), what);
+}
+
+const std::string* ConfigMap::Scalar(absl::string_view key,
+                                     absl::string_view expected) {
+  Entry* const entry = Ask(node_.get(), key);
+  if (entry == nullptr) return nullptr;
+  if (!entry->value.IsScalar()) {
+    Error(key, absl::StrCat("expected ", expected));
+    return nullptr;
+  }
+  return &entry->value.Scalar();
+}
+
+std::string ConfigMap::String(absl::string_view key,
+                              absl::string_view fallback) {
+  const std::string* const text = Scalar(key, "text");
+  return text == nullptr ? std::string(fallback) : *text;
+}
+
+std::string ConfigMap::RequiredString(absl::string_view key) {
+  const size_t errors = node_->document->errors.size();
+  std::string text = String(key, "");
+  if (text.empty() && node_->document->errors.size() == errors) {
+    Error(key, "required, but missing or empty");
+  }
+  return text;
+}
+
+bool ConfigMap::Bool(absl::string_view key, bool fallback) {
+  constexpr absl::string_view kExpected = "true or false";
+  const std::string* const text = Scalar(key, kExpected);
+  if (text == nullptr) return fallback;
+  if (*text == "true") return true;
+  if (*text == "false") return false;
+  Error(key, absl::StrCat("expected ", kExpected, ", got \"", *text, "\""));
+  return fallback;
+}
+
+uint64_t ConfigMap::UInt(absl::string_view key, uint64_t fallback, uint64_t min,
+                         uint64_t max) {
+  const std::string* const text = Scalar(key, "a whole number");
+  if (text == nullptr) return fallback;
+  uint64_t value;
+  if (!absl::SimpleAtoi(*text, &value)) {
+    Error(key, absl::StrCat("expected a whole number, got \"", *text, "\""));
+    return fallback;
+  }
+  if (value < min || value > max) {
+    Error(key, absl::StrCat("expected ", min, " to ", max, ", got ", value));
+    return fallback;
+  }
+  return value;
+}
+
+absl::Duration ConfigMap::Duration(absl::string_view key,
+                                   absl::Duration fallback) {
+  constexpr absl::string_view kExpected = "a duration such as 30s";
+  const std::string* const text = Scalar(key, kExpected);
+  if (text == nullptr) return fallback;
+  absl::Duration value;
+  if (!absl::ParseDuration(*text, &value) || value < absl::ZeroDuration() ||
+      value == absl::InfiniteDuration()) {
+    Error(key, absl::StrCat("expected ", kExpected, ", got \"", *text, "\""));
+    return fallback;
+  }
+  return value;
+}
+
+uint64_t ConfigMap::Size(absl::string_view key, uint64_t fallback) {
+  const std::string* const text = Scalar(key, "a size such as 2GiB");
+  if (text == nullptr) return fallback;
+  const absl::StatusOr<uint64_t> value = ParseSize(*text);
+  if (value.ok()) return *value;
+  Error(key, value.status().message());
+  return fallback;
+}
+
+std::string ConfigMap::RequiredSecret(absl::string_view key) {
+  std::string path = RequiredString(key);
+  if (path.empty()) return "";
+  if (path[0] != '/') path = absl::StrCat(node_->document->folder, "/", path);
+  std::ifstream file(path);
+  std::stringstream contents;
+  contents << file.rdbuf();
+  if (!file.is_open() || file.bad()) {
+    Error(key, absl::StrCat("cannot read ", path));
+    return "";
+  }
+  std::string secret(absl::StripAsciiWhitespace(contents.str()));
+  if (secret.empty() ||
+      !std::all_of(secret.begin(), secret.end(), absl::ascii_isgraph)) {
+    Error(key, absl::StrCat(path, " must hold one printable ASCII word"));
+    return "";
+  }
+  return secret;
+}
+
+ConfigMap ConfigMap::Map(absl::string_view key) {
+  Entry* const entry = Ask(node_.get(), key);
+  auto child =
+      config_internal::MakeMap(node_->document, node_->PathOf(key),
+                               entry == nullptr ? YAML::Node() : entry->value,
+                               entry == nullptr ? node_->line : entry->line);
+  if (entry != nullptr) entry->children.push_back(child);
+  return ConfigMap(std::move(child));
+}
+
+std::vector<ConfigMap> ConfigMap::Maps(absl::string_view key) {
+  std::vector<ConfigMap> maps;
+  Entry* const entry = Ask(node_.get(), key);
+  if (entry == nullptr) return maps;
+  if (!entry->value.IsSequence()) {
+    Error(key, "expected a list");
+    return maps;
+  }
+  for (size_t i = 0; i < entry->value.size(); ++i) {
+    const YAML::Node item = entry->value[i];
+    auto child = config_internal::MakeMap(
+        node_->document, absl::StrCat(node_->PathOf(key), "[", i, "]"), item,
+        item.Mark().line + 1);
+    entry->children.push_back(child);
+    maps.push_back(ConfigMap(std::move(child)));
+  }
+  return maps;
+}
+
+ConfigReader::ConfigReader() : document_(std::make_shared<Document>()) {}
+
+ConfigReader ConfigReader::FromFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  const size_t slash = path.rfind('/');
+  ConfigReader reader =
+      FromText(text.str(), path,
+               slash == std::string::npos ? "." : path.substr(0, slash));
+  if (!file.is_open() || file.bad()) {
+    reader.document_->Note(0, "", "cannot read the file");
+  }
+  return reader;
+}
+
+ConfigReader ConfigReader::FromText(const std::string& text,
+                                    const std::string& name,
+                                    const std::string& folder) {
+  ConfigReader reader;
+  reader.document_->name = name;
+  reader.document_->folder = folder;
+  YAML::Node node;
+  try {
+    node = YAML::Load(text);
+  } catch (const YAML::Exception& error) {
+    reader.document_->Note(error.mark.line + 1, "", error.msg);
+  }
+  reader.document_->root =
+      config_internal::MakeMap(reader.document_.get(), "", node, 1);
+  return reader;
+}
+
+ConfigMap ConfigReader::root() { return ConfigMap(document_->root); }
+
+absl::Status ConfigReader::Finish() {
+  config_internal::NoteUnasked(*document_->root);
+  if (document_->errors.empty()) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
+                   absl::StrJoin(document_->errors, "\n"));
+}
+
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text) {
+  static constexpr std::pair<absl::string_view, double> kUnits[] = {
+      {"", 1},         {"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
+      {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3},     {"kB", 1e3},
+      {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+  const size_t end =
+      std::min(text.find_first_not_of("0123456789."), text.size());
+  const absl::string_view unit = absl::StripAsciiWhitespace(text.substr(end));
+  double number;
+  if (absl::SimpleAtod(text.substr(0, end), &number)) {
+    for (const auto& [name, factor] : kUnits) {
+      if (unit == name && number * factor < 0x1p63) {
+        return static_cast<uint64_t>(std::llround(number * factor));
+      }
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected a size such as 2GiB, got \"", text, "\""));
+}
+
+}  // namespace djinn

@@ -1,0 +1,94 @@
+// Reads a YAML configuration strictly: every key is asked for by the program,
+// and what nobody asked for is an error with its line and path.
+//
+//   ConfigReader reader = ConfigReader::FromFile(path);
+//   ConfigMap root = reader.root();
+//   options.listen = root.String("listen", "127.0.0.1:7070");
+//   for (ConfigMap& tenant : root.Maps("tenants")) ...
+//   DJINN_RETURN_IF_ERROR(reader.Finish());
+//
+// Getters never fail on the spot: they return the default and note the error,
+// so that Finish() reports all of them at once. Not thread-safe.
+#ifndef COMMON_CONFIG_CONFIG_READER_H_
+#define COMMON_CONFIG_CONFIG_READER_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace djinn {
+
+namespace config_internal {
+struct Document;
+struct MapNode;
+}  // namespace config_internal
+
+// One map of the document; an absent optional map reads as empty. A copy means
+// the same map.
+class ConfigMap {
+ public:
+  bool Has(absl::string_view key) const;
+
+  std::string String(absl::string_view key, absl::string_view fallback);
+  // An absent or empty value is an error.
+  std::string RequiredString(absl::string_view key);
+  bool Bool(absl::string_view key, bool fallback);
+  uint64_t UInt(absl::string_view key, uint64_t fallback, uint64_t min = 0,
+                uint64_t max = std::numeric_limits<uint64_t>::max());
+  // "250ms", "30s", "1h30m". Negative ones are refused.
+  absl::Duration Duration(absl::string_view key, absl::Duration fallback);
+  // Bytes: "64KiB", "1.5GiB", "16GB", "512".
+  uint64_t Size(absl::string_view key, uint64_t fallback);
+  // The contents of the file that the value names (relative to the
+  // configuration's folder), without white space around them: one printable
+  // ASCII word. Required; never part of an error.
+  std::string RequiredSecret(absl::string_view key);
+  ConfigMap Map(absl::string_view key);
+  std::vector<ConfigMap> Maps(absl::string_view key);
+
+  // Notes the caller's own objection to a value.
+  void Error(absl::string_view key, absl::string_view what);
+
+ private:
+  friend class ConfigReader;
+  explicit ConfigMap(std::shared_ptr<config_internal::MapNode> node)
+      : node_(std::move(node)) {}
+
+  // The scalar under `key`, or null when absent or (noted) no scalar.
+  const std::string* Scalar(absl::string_view key, absl::string_view expected);
+
+  std::shared_ptr<config_internal::MapNode> node_;
+};
+
+class ConfigReader {
+ public:
+  // Unreadable files and bad YAML are reported by Finish().
+  static ConfigReader FromFile(const std::string& path);
+  // `name` stands for the file in errors; secrets are relative to `folder`.
+  static ConfigReader FromText(const std::string& text, const std::string& name,
+                               const std::string& folder = ".");
+
+  ConfigMap root();
+
+  // InvalidArgument (BAD_CONFIG) with every error noted and every key that
+  // nobody asked for, each as "file:line: path: what".
+  absl::Status Finish();
+
+ private:
+  ConfigReader();
+  std::shared_ptr<config_internal::Document> document_;
+};
+
+// "2GiB" to bytes, for flags. InvalidArgument names the text.
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
+
+}  // namespace djinn
+
+#endif  // COMMON_CONFIG_CONFIG_READER_H_

@@ -1,0 +1,41 @@
+#include "common/net/bearer.h"
+
+#include <openssl/crypto.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/hash.h"
+
+namespace djinn {
+namespace {
+
+constexpr char kKey[] = "authorization";
+constexpr absl::string_view kScheme = "Bearer ";
+
+}  // namespace
+
+void PutBearer(absl::string_view token, grpc::ClientContext* context) {
+  context->AddMetadata(kKey, absl::StrCat(kScheme, token));
+}
+
+absl::StatusOr<std::string> ExtractBearer(
+    const grpc::ServerContextBase& context) {
+  const auto found = context.client_metadata().find(kKey);
+  if (found != context.client_metadata().end()) {
+    const absl::string_view value(found->second.data(), found->second.size());
+    if (absl::StartsWithIgnoreCase(value, kScheme)) {
+      return std::string(value.substr(kScheme.size()));
+    }
+  }
+  return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_MISSING",
+                   "the call carries no \"authorization: Bearer\" metadata");
+}
+
+bool TokensEqual(absl::string_view a, absl::string_view b) {
+  const std::string hash_a = Sha256(a);
+  const std::string hash_b = Sha256(b);
+  return CRYPTO_memcmp(hash_a.data(), hash_b.data(), hash_a.size()) == 0;
+}
+
+}  // namespace djinn

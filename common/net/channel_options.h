@@ -1,0 +1,64 @@
+// The connection settings of every Djinn client and server. Both sides take
+// them from here, because they must agree: a server that allows fewer pings
+// than its clients send closes their connections.
+#ifndef COMMON_NET_CHANNEL_OPTIONS_H_
+#define COMMON_NET_CHANNEL_OPTIONS_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/server_builder.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace djinn {
+
+// Largest message on any stream, either way. Tensors travel in chunks.
+inline constexpr int kMaxControlMessageBytes = 64 << 20;
+// Payload of one chunk on Bulk streams.
+inline constexpr size_t kBulkChunkBytes = 1 << 20;
+// HTTP/2 headers and trailers of one call; statuses are cut to fit.
+inline constexpr int kMaxMetadataBytes = 64 << 10;
+// Calls open at once on one connection.
+inline constexpr int kMaxConcurrentStreams = 256;
+
+// Both sides ping a connection that carries calls; a peer that does not answer
+// is gone after at most interval + timeout.
+inline constexpr absl::Duration kKeepaliveInterval = absl::Seconds(30);
+inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
+// Servers accept pings up to this often.
+inline constexpr absl::Duration kMinPingInterval = absl::Seconds(10);
+static_assert(kMinPingInterval < kKeepaliveInterval);
+
+// Waits between attempts to connect.
+inline constexpr absl::Duration kMinReconnectBackoff = absl::Milliseconds(100);
+inline constexpr absl::Duration kMaxReconnectBackoff = absl::Seconds(5);
+
+struct ChannelOptions {
+  // Allows a peer that is neither on this host's loopback nor a Unix socket:
+  // tokens and tensors then cross the network readable by others.
+  bool insecure = false;
+  // Channels with different numbers never share a connection, so that bulk
+  // bytes do not delay control messages.
+  int connection = 0;
+};
+
+grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options);
+
+// Makes a channel without connecting it. `address` is "host:port" or
+// "unix:PATH". InvalidArgument for a malformed address, FailedPrecondition
+// (INSECURE_ADDRESS) for one that needs `insecure`.
+//
+// The last reference to a channel must not be dropped in a gRPC callback: that
+// deadlocks.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
+    const std::string& address, const ChannelOptions& options = {});
+
+// The same settings for a server.
+void ApplyServerOptions(grpc::ServerBuilder* builder);
+
+}  // namespace djinn
+
+#endif  // COMMON_NET_CHANNEL_OPTIONS_H_

@@ -1,0 +1,125 @@
+#include "common/error.h"
+#include "common/net/bearer.h"
+#include "common/net/channel_options.h"
+#include "common/net/grpc_status.h"
+#include "common/net/protocol_version.h"
+#include "common/net/server.h"
+#include "common/net/server_address.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(GrpcStatusTest, ErrorInfoSurvivesBothWays) {
+  const absl::Status sent =
+      MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
+                "limit is 4", {{"limit", "4"}});
+  const grpc::Status wire = ToGrpcStatus(sent);
+  EXPECT_EQ(wire.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(FromGrpcStatus(wire), sent);
+  EXPECT_EQ(ErrorReason(FromGrpcStatus(wire)), "TOO_MANY_SESSIONS");
+  EXPECT_EQ(ErrorMetadataValue(FromGrpcStatus(wire), "limit"), "4");
+}
+
+TEST(GrpcStatusTest, PlainAndOkStatuses) {
+  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
+  EXPECT_TRUE(FromGrpcStatus(grpc::Status::OK).ok());
+  const absl::Status plain = absl::NotFoundError("no such graph");
+  EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(plain)), plain);
+}
+
+TEST(GrpcStatusTest, LongTextsAndPayloadsAreCut) {
+  const grpc::Status wire = ToGrpcStatus(MakeError(
+      absl::StatusCode::kInternal, "OPERATOR_FAILED", std::string(1 << 20, 'x'),
+      {{"big", std::string(1 << 20, 'y')}}));
+  EXPECT_LT(wire.error_message().size() + wire.error_details().size(),
+            static_cast<size_t>(kMaxMetadataBytes) / 2);
+}
+
+TEST(GrpcStatusTest, GarbageDetailsAreDropped) {
+  const absl::Status status = FromGrpcStatus(
+      grpc::Status(grpc::StatusCode::ABORTED, "text", "\xff\xff garbage"));
+  EXPECT_EQ(status, absl::AbortedError("text"));
+}
+
+TEST(ServerAddressTest, LocalAddressesNeedNoFlag) {
+  for (const char* address :
+       {"127.0.0.1:0", "127.3.2.1:80", "localhost:7000", "[::1]:7000",
+        "unix:/run/djinn/c.sock", "unix:relative.sock"}) {
+    EXPECT_EQ(CheckAddress(address, false), absl::OkStatus()) << address;
+  }
+}
+
+TEST(ServerAddressTest, OtherHostsNeedInsecure) {
+  for (const char* address :
+       {"0.0.0.0:7000", "10.0.0.1:7000", "[::]:7000", "gpu.example.com:7000",
+        "127.0.0.1.example.com:7000"}) {
+    const absl::Status status = CheckAddress(address, false);
+    EXPECT_EQ(ErrorReason(status), "INSECURE_ADDRESS") << address;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(address));
+    EXPECT_TRUE(CheckAddress(address, true).ok()) << address;
+  }
+}
+
+TEST(ServerAddressTest, MalformedAddresses) {
+  for (const char* address :
+       {"", "localhost", ":7000", "localhost:http", "localhost:70000",
+        "::1:7000", "[::1:7000", "unix:", "dns:///localhost:1"}) {
+    EXPECT_EQ(ErrorReason(CheckAddress(address, true)), "MALFORMED_ADDRESS")
+        << address;
+  }
+  EXPECT_EQ(ErrorReason(CheckAddress("unix:/" + std::string(200, 'p'), false)),
+            "MALFORMED_ADDRESS");
+}
+
+TEST(ProtocolVersionTest, HighestCommonVersion) {
+  v1::ProtocolWindow own, theirs;
+  own.set_min(2);
+  own.set_max(5);
+  theirs.set_min(1);
+  theirs.set_max(4);
+  EXPECT_EQ(NegotiateProtocol(own, theirs, "client").value(), 4u);
+}
+
+TEST(ProtocolVersionTest, RefusalNamesBothWindows) {
+  v1::ProtocolWindow theirs;
+  theirs.set_min(7);
+  theirs.set_max(9);
+  const absl::Status status =
+      NegotiateProtocol(OwnProtocolWindow(), theirs, "client").status();
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_WINDOW");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("[1, 1]"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("client [7, 9]"));
+  // A peer that sets nothing speaks nothing.
+  EXPECT_FALSE(NegotiateProtocol(OwnProtocolWindow(), {}, "client").ok());
+}
+
+TEST(BearerTest, TokensEqual) {
+  EXPECT_TRUE(TokensEqual("secret", "secret"));
+  EXPECT_FALSE(TokensEqual("secret", "secret "));
+  EXPECT_FALSE(TokensEqual("secret", ""));
+}
+
+TEST(ServerTest, PicksAFreePortAndRefusesItTwice) {
+  ServerOptions options;
+  options.address = "127.0.0.1:0";
+  auto server = Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_NE((*server)->address(), options.address);
+  options.address = (*server)->address();
+  EXPECT_EQ(ErrorReason(Server::Start(options).status()), "CANNOT_LISTEN");
+}
+
+TEST(ServerTest, RefusesOpenAddressUnlessToldOtherwise) {
+  ServerOptions options;
+  options.address = "0.0.0.0:0";
+  EXPECT_EQ(ErrorReason(Server::Start(options).status()), "INSECURE_ADDRESS");
+  EXPECT_EQ(ErrorReason(MakeChannel("10.0.0.1:80").status()),
+            "INSECURE_ADDRESS");
+}
+
+}  // namespace
+}  // namespace djinn

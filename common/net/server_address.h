@@ -1,0 +1,19 @@
+// Which addresses may be used without encryption: this host's loopback and
+// Unix sockets, unless the operator says `insecure`.
+#ifndef COMMON_NET_SERVER_ADDRESS_H_
+#define COMMON_NET_SERVER_ADDRESS_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace djinn {
+
+// Accepts "unix:PATH" and "host:port" (IPv6 hosts in brackets; port 0 only
+// makes sense for servers). InvalidArgument (MALFORMED_ADDRESS) names what is
+// wrong; FailedPrecondition (INSECURE_ADDRESS) for a host other than localhost,
+// 127.0.0.0/8 and ::1 without `insecure`.
+absl::Status CheckAddress(absl::string_view address, bool insecure);
+
+}  // namespace djinn
+
+#endif  // COMMON_NET_SERVER_ADDRESS_H_
