@@ -1,0 +1,106 @@
+// The client's record of one storage on a remote device. The program's tensors
+// own it (through c10::DataPtr); calls not yet sent hold it too.
+//
+// Life: made by VirtualDevice::NewStorage(), without any message; born on the
+// worker when the first call, upload or read names it; dead when the program's
+// last handle is gone (MarkDead()); freed on the worker by the last message that
+// names it, or by one of its own.
+#ifndef CLIENT_LIB_SESSION_REMOTE_STORAGE_H_
+#define CLIENT_LIB_SESSION_REMOTE_STORAGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+
+namespace djinn {
+
+class VirtualDevice;
+
+// Reference-counted by hand: a touch per operand and call must cost one atomic
+// increment and no allocation.
+class RemoteStorage {
+ public:
+  RemoteStorage(uint64_t id, std::shared_ptr<VirtualDevice> device,
+                uint64_t size_bytes)
+      : id_(id), device_(std::move(device)), size_bytes_(size_bytes) {}
+  RemoteStorage(const RemoteStorage&) = delete;
+  RemoteStorage& operator=(const RemoteStorage&) = delete;
+
+  // Unique in the session, never reused.
+  uint64_t id() const { return id_; }
+  const std::shared_ptr<VirtualDevice>& device() const { return device_; }
+  // As the program has resized it so far.
+  uint64_t size_bytes() const {
+    return size_bytes_.load(std::memory_order_relaxed);
+  }
+
+  void AddReference() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void DropReference() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  // Whether the program has dropped its last handle: no further call can name
+  // the storage.
+  bool dead() const { return dead_.load(std::memory_order_acquire); }
+
+ private:
+  friend class VirtualDevice;
+
+  // An open segment that names the storage.
+  struct OpenUse {
+    uint32_t lane;
+    uint64_t segment;  // serial number; a sealed segment's entry is stale
+    bool writes;
+  };
+
+  const uint64_t id_;
+  const std::shared_ptr<VirtualDevice> device_;
+  std::atomic<uint64_t> size_bytes_;
+  std::atomic<uint32_t> references_{0};
+  std::atomic<bool> dead_{false};
+  // Times that messages not yet encoded name the storage.
+  std::atomic<uint32_t> unsent_uses_{0};
+
+  // Guarded by the device's lock (the annotation cannot name it from here).
+  uint64_t version_ = 0;
+  bool born_ = false;
+  absl::InlinedVector<OpenUse, 1> open_uses_;
+
+  // Used by the device's sender thread only.
+  bool known_to_worker_ = false;
+};
+
+// Owning pointer.
+class StoragePtr {
+ public:
+  StoragePtr() = default;
+  explicit StoragePtr(RemoteStorage* storage) : storage_(storage) {
+    if (storage_ != nullptr) storage_->AddReference();
+  }
+  StoragePtr(const StoragePtr& other) : StoragePtr(other.storage_) {}
+  StoragePtr(StoragePtr&& other) noexcept
+      : storage_(std::exchange(other.storage_, nullptr)) {}
+  StoragePtr& operator=(StoragePtr other) noexcept {
+    std::swap(storage_, other.storage_);
+    return *this;
+  }
+  ~StoragePtr() {
+    if (storage_ != nullptr) storage_->DropReference();
+  }
+
+  RemoteStorage* get() const { return storage_; }
+  RemoteStorage* operator->() const { return storage_; }
+  explicit operator bool() const { return storage_ != nullptr; }
+  // Gives up ownership without dropping the reference.
+  RemoteStorage* release() { return std::exchange(storage_, nullptr); }
+
+ private:
+  RemoteStorage* storage_ = nullptr;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_REMOTE_STORAGE_H_

@@ -1,0 +1,56 @@
+// A process' connection to a cluster: one session at the coordinator, virtual
+// devices that it backs with workers.
+//
+// Life: Open() attaches; devices come into being on first use; Close() flushes,
+// ends the session and makes every storage of it unusable. A session whose
+// coordinator went away keeps running and attaches again in the background.
+//
+// Thread-safe.
+#ifndef CLIENT_LIB_SESSION_SESSION_H_
+#define CLIENT_LIB_SESSION_SESSION_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client_lib/session/statistics.h"
+#include "client_lib/session/virtual_device.h"
+
+namespace djinn {
+
+struct SessionOptions {
+  // Bound on opening and on a lease request.
+  absl::Duration connect_timeout = absl::Seconds(30);
+  // Bound on every wait for a worker.
+  absl::Duration operation_timeout = absl::Minutes(10);
+  // Virtual devices of the session: indices 0 .. device_count-1.
+  int device_count = 16;
+  // Name of the program, for operators.
+  std::string program;
+};
+
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // The device, made on first use. OutOfRange beyond device_count.
+  virtual absl::StatusOr<std::shared_ptr<VirtualDevice>> Device(int index) = 0;
+
+  virtual std::string session_id() const = 0;
+  virtual std::string tenant() const = 0;
+  virtual Statistics statistics() const = 0;
+
+  // Root errors of the session so far, oldest first, at most 100.
+  virtual std::vector<absl::Status> RootErrors() const = 0;
+
+  // Flushes every device and ends the session; DeadlineExceeded when work was
+  // still unfinished then. The session is closed in every case.
+  virtual absl::Status Close(absl::Duration deadline) = 0;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_SESSION_H_

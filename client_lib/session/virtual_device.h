@@ -1,0 +1,103 @@
+// One virtual device of an open session: the lanes that record calls for it,
+// their segments, the order in which everything is sent to the one worker that
+// backs it, and the waits for what comes back.
+//
+// Recording threads append calls to their lane's open segment under one short
+// critical section (stamping versions and sealing whatever conflicts); a sender
+// thread turns sealed segments into messages, in the order they were sealed,
+// and numbers them. The lease on a worker is asked for when the first message
+// is due. See docs/architecture.md for the rules.
+//
+// Thread-safe. Any method may return the device's failure: once the worker or
+// the lease is lost every call fails with the same root error, and every waiting
+// thread wakes. No method is called, and no callback made, with the lock held.
+#ifndef CLIENT_LIB_SESSION_VIRTUAL_DEVICE_H_
+#define CLIENT_LIB_SESSION_VIRTUAL_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/session/call.h"
+#include "client_lib/session/remote_storage.h"
+#include "common/srg/structure.h"
+#include "common/transport/stream.h"
+
+namespace djinn {
+
+// Real metadata of a result whose shape the client could not know.
+struct ResultMetadata {
+  srg::TensorView view;  // slot not set
+  uint64_t storage_bytes = 0;
+};
+
+// Where a virtual device runs.
+struct DevicePlacement {
+  std::string worker_id;
+  std::string reason;
+};
+
+class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
+ public:
+  virtual ~VirtualDevice() = default;
+
+  virtual int index() const = 0;
+
+  // A storage that does not exist on the worker until something names it; then
+  // it is zero-filled, unless it is born as a result or by an upload. Sends
+  // nothing and never fails: a lost device says so at the first use.
+  virtual StoragePtr NewStorage(uint64_t size_bytes) = 0;
+
+  // The program dropped its last handle. Callable from any thread, also at exit
+  // and in deleters: takes no lock that a recording thread holds while calling
+  // out, and never blocks.
+  virtual void MarkDead(RemoteStorage* storage) = 0;
+
+  // Appends the call to the lane's open segment. Blocks, before it has any
+  // effect, while the window of unfinished work is full; DeadlineExceeded
+  // (WINDOW_FULL) after the operation time-out. Moves the call's touches.
+  virtual absl::Status Record(uint32_t lane, Call* call) = 0;
+
+  // Records a call with unknown results, sends it and waits: the metadata of
+  // each unknown result in order, or the call's own error. Result storages take
+  // the sizes the worker reports.
+  virtual absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(
+      uint32_t lane, Call* call) = 0;
+
+  // Replaces the storage's whole contents. `source.bytes` must be exactly its
+  // size. Small sources are copied; for large ones the call returns when the
+  // worker holds the bytes already or every reference to them is dropped, so the
+  // caller may change them afterwards. ResourceExhausted when the worker has no
+  // room.
+  virtual absl::Status Upload(uint32_t lane, RemoteStorage* storage,
+                              SharedBytes source) = 0;
+
+  // Seeds a generator's storage (of any size; it holds no bytes here).
+  virtual absl::Status Seed(uint32_t lane, RemoteStorage* generator,
+                            uint64_t seed) = 0;
+
+  // Changes the storage's size, keeping the prefix, zero-filling the rest.
+  virtual absl::Status Resize(uint32_t lane, RemoteStorage* storage,
+                              uint64_t size_bytes) = 0;
+
+  // Waits for the view's elements and writes them to `destination`, contiguous
+  // in the view's order; `bytes` is their size. The root error if the value is
+  // poisoned.
+  virtual absl::Status Read(uint32_t lane, RemoteStorage* storage,
+                            const srg::TensorView& view, void* destination,
+                            uint64_t bytes) = 0;
+
+  // Seals every lane and waits until the worker has carried everything out.
+  // The first root error not yet reported by any call, if there is one.
+  virtual absl::Status Synchronize() = 0;
+
+  // Asks for the lease if there is none yet.
+  virtual absl::StatusOr<DevicePlacement> Placement() = 0;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_VIRTUAL_DEVICE_H_
