@@ -1,8 +1,8 @@
 // Splits text into words the way uncased BERT models were trained on.
 //
 // This is the first half of their tokenizer; wordpiece.h does the second.
-#ifndef DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BASIC_TOKENIZER_H_
-#define DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BASIC_TOKENIZER_H_
+#ifndef CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BASIC_TOKENIZER_H_
+#define CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BASIC_TOKENIZER_H_
 
 #include <string>
 #include <vector>
@@ -27,4 +27,4 @@ std::vector<std::string> SplitIntoWords(absl::string_view text);
 
 }  // namespace djinn::examples
 
-#endif  // DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BASIC_TOKENIZER_H_
+#endif  // CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BASIC_TOKENIZER_H_

@@ -2,8 +2,8 @@
 //
 // Nothing in it knows where it runs: moved to "remote_accelerator:0", the same
 // code runs on the remote device.
-#ifndef DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BERT_H_
-#define DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BERT_H_
+#ifndef CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BERT_H_
+#define CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BERT_H_
 
 #include <memory>
 
@@ -43,4 +43,4 @@ class BertModel : public torch::nn::Module {
 
 }  // namespace djinn::examples
 
-#endif  // DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BERT_H_
+#endif  // CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_BERT_H_

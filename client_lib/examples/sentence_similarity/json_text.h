@@ -1,6 +1,6 @@
 // Parses the small JSON texts that describe a model.
-#ifndef DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_JSON_TEXT_H_
-#define DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_JSON_TEXT_H_
+#ifndef CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_JSON_TEXT_H_
+#define CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_JSON_TEXT_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,4 +20,4 @@ inline constexpr int kMaxJsonNesting = 16;
 
 }  // namespace djinn::examples
 
-#endif  // DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_JSON_TEXT_H_
+#endif  // CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_JSON_TEXT_H_

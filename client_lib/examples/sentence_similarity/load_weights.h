@@ -1,6 +1,6 @@
 // Fills a torch::nn module with the tensors of a safetensors file.
-#ifndef DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_LOAD_WEIGHTS_H_
-#define DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_LOAD_WEIGHTS_H_
+#ifndef CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_LOAD_WEIGHTS_H_
+#define CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_LOAD_WEIGHTS_H_
 
 #include "absl/status/status.h"
 #include "client_lib/examples/sentence_similarity/safetensors.h"
@@ -20,4 +20,4 @@ absl::Status LoadWeights(const SafetensorsFile& file,
 
 }  // namespace djinn::examples
 
-#endif  // DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_LOAD_WEIGHTS_H_
+#endif  // CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_LOAD_WEIGHTS_H_

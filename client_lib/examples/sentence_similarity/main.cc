@@ -17,9 +17,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "c10/util/Exception.h"
 #include "client_lib/examples/sentence_similarity/encoder_service.h"
+#include "client_lib/examples/sentence_similarity/latency.h"
 #include "client_lib/examples/sentence_similarity/similarity_table.h"
 
 ABSL_FLAG(std::string, model_dir, "",
@@ -31,6 +33,8 @@ ABSL_FLAG(std::string, device, "cpu", "where the model runs");
 ABSL_FLAG(uint32_t, max_tokens, 0,
           "longest sentence, in tokens; what is beyond is cut off. 0 for the "
           "model's own limit");
+ABSL_FLAG(int32_t, warm_runs, 0,
+          "encode so many times more and print the first and the median time");
 
 namespace djinn::examples {
 namespace {
@@ -86,13 +90,29 @@ absl::Status Run(std::vector<std::string> sentences) {
                             .device = *device,
                             .max_tokens = absl::GetFlag(FLAGS_max_tokens)});
   if (!service.ok()) return service.status();
-  const absl::StatusOr<at::Tensor> embeddings = (*service)->Encode(sentences);
-  if (!embeddings.ok()) return embeddings.status();
+  absl::StatusOr<at::Tensor> embeddings;
+  const auto encode = [&] {
+    embeddings = (*service)->Encode(sentences);
+    return embeddings.status();
+  };
+  const int warm_runs = absl::GetFlag(FLAGS_warm_runs);
+  absl::StatusOr<Latency> latency;
+  if (warm_runs > 0) {
+    latency = MeasureLatency(encode, warm_runs, absl::Now);
+    if (!latency.ok()) return latency.status();
+  } else if (absl::Status status = encode(); !status.ok()) {
+    return status;
+  }
   const absl::Span<const float> values(
       embeddings->const_data_ptr<float>(),
       static_cast<size_t>(embeddings->numel()));
   std::cout << FormatSimilarityTable(
       sentences, CosineSimilarities(values, (*service)->width()));
+  if (warm_runs > 0) {
+    std::cout << "\nOn " << (*service)->device().str() << ": first run "
+              << latency->first << ", then " << latency->warm_median
+              << " (median of " << warm_runs << ")\n";
+  }
   return absl::OkStatus();
 }
 

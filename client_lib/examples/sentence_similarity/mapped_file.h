@@ -3,8 +3,8 @@
 // Weights are read this way because a mapping costs nothing until a page is
 // touched, and several processes on one machine then share one copy of the
 // file in the page cache.
-#ifndef DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MAPPED_FILE_H_
-#define DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MAPPED_FILE_H_
+#ifndef CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MAPPED_FILE_H_
+#define CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MAPPED_FILE_H_
 
 #include <cstddef>
 #include <string>
@@ -43,4 +43,4 @@ class MappedFile {
 
 }  // namespace djinn::examples
 
-#endif  // DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MAPPED_FILE_H_
+#endif  // CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MAPPED_FILE_H_

@@ -1,6 +1,6 @@
 // Reads what a model's folder says about the model, weights aside.
-#ifndef DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MODEL_CONFIG_H_
-#define DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MODEL_CONFIG_H_
+#ifndef CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MODEL_CONFIG_H_
+#define CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MODEL_CONFIG_H_
 
 #include <cstdint>
 #include <string>
@@ -43,4 +43,4 @@ absl::StatusOr<SentenceModelConfig> ReadSentenceModelConfig(
 
 }  // namespace djinn::examples
 
-#endif  // DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MODEL_CONFIG_H_
+#endif  // CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_MODEL_CONFIG_H_

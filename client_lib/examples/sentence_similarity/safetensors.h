@@ -5,8 +5,8 @@
 // the tensors' bytes, back to back. Nothing in it is code, so a file from
 // anywhere can be read; but it can be damaged or hostile, and so every number
 // is checked before it is used.
-#ifndef DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_SAFETENSORS_H_
-#define DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_SAFETENSORS_H_
+#ifndef CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_SAFETENSORS_H_
+#define CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_SAFETENSORS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -82,4 +82,4 @@ class SafetensorsFile {
 
 }  // namespace djinn::examples
 
-#endif  // DJINN_CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_SAFETENSORS_H_
+#endif  // CLIENT_LIB_EXAMPLES_SENTENCE_SIMILARITY_SAFETENSORS_H_
