@@ -1,0 +1,145 @@
+#include "common/torch/allow_list.h"
+
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "common/error.h"
+
+namespace djinn {
+namespace {
+
+using NameSet = absl::flat_hash_set<absl::string_view>;
+
+// Families whose every member is refused.
+constexpr absl::string_view kRefusedPrefixes[] = {
+    // PyTorch's own tests and helpers.
+    "_test", "_foobar", "_print", "_validate_", "_use_",
+    // Sparse and nested tensors.
+    "sparse_", "_sparse", "to_sparse", "_to_sparse", "copy_sparse_", "_nested",
+    "nested_", "_cslt", "crow_indices", "ccol_indices", "col_indices",
+    "row_indices", "_coalesce", "_indices", "_values",
+    // Quantised tensors and packed weights.
+    "quantize_", "quantized_", "_quantize", "q_", "_make_per_", "fbgemm_",
+    "_empty_affine", "_empty_per_channel", "_dyn_quant", "_wrapped_",
+    // One vendor's backend.
+    "mkldnn_", "_mkldnn", "cudnn_", "_cudnn", "_cufft", "miopen_", "_nnpack",
+    "mps_", "_mps", "_triton",
+    // Storages, and sizes that change under an operand.
+    "resize", "_resize", "set_", "_pin_memory",
+    // Autograd, functorch and other backends' bookkeeping.
+    "_fw_primal", "_make_dual", "_unpack_dual", "_propagate", "align_",
+    "rename", "refine_names"};
+
+const NameSet& RefusedNames() {
+  static const auto* const kNames = new NameSet{
+      "from_file", "set", "record_stream", "pin_memory", "_to_cpu",
+      // Metadata changes in place: the client's own business.
+      "as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_",
+      "swapdims_", "detach_", "requires_grad_", "retain_grad",
+      // A result that shares memory in a way its storage does not tell, has no
+      // memory at all, or is a window that nobody checked against the storage.
+      "_lazy_clone", "_efficientzerotensor", "_reshape_alias",
+      "_reshape_alias_copy",
+      // Autograd and functorch.
+      "_backward", "_add_batch_dim", "_remove_batch_dim", "get_gradients",
+      "_make_dep_token",
+      // Sparse, nested, quantised and vendor formats under plain names.
+      "hspmm", "smm", "sspaddmm", "_spdiags", "_spsolve", "indices", "values",
+      "coalesce", "embedding_sparse_backward", "_embedding_bag_sparse_backward",
+      "_gather_sparse_backward", "to_padded_tensor", "indices_copy",
+      "values_copy", "empty_quantized", "dequantize", "int_repr", "to_mkldnn",
+      "to_mkldnn_backward", "_lstm_mps", "lstm_mps_backward"};
+  return *kNames;
+}
+
+bool IsPlainType(const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::OptionalType:
+      return IsPlainType(*type.expectRef<c10::OptionalType>().getElementType());
+    case c10::TypeKind::ListType: {
+      const c10::Type& element =
+          *type.expectRef<c10::ListType>().getElementType();
+      // Lists of text are dimension names.
+      return element.kind() != c10::TypeKind::StringType &&
+             element.kind() != c10::TypeKind::ListType && IsPlainType(element);
+    }
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::SymIntType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::ScalarTypeType:
+    case c10::TypeKind::LayoutType:
+    case c10::TypeKind::MemoryFormatType:
+    case c10::TypeKind::DeviceObjType:
+    case c10::TypeKind::GeneratorType:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool IsTensorOrList(const c10::Type& type) {
+  if (const auto* list = type.castRaw<c10::ListType>()) {
+    return list->getElementType()->kind() == c10::TypeKind::TensorType;
+  }
+  return type.kind() == c10::TypeKind::TensorType;
+}
+
+absl::Status Refuse(const c10::FunctionSchema& schema,
+                    absl::string_view cause) {
+  std::string name = schema.name();
+  if (!schema.overload_name().empty()) {
+    absl::StrAppend(&name, ".", schema.overload_name());
+  }
+  return MakeError(absl::StatusCode::kPermissionDenied, "OPERATOR_REFUSED",
+                   absl::StrCat("operator ", name, " is refused: ", cause),
+                   {{"operator", name}});
+}
+
+}  // namespace
+
+absl::Status CheckAllowed(const c10::FunctionSchema& schema) {
+  absl::string_view name = schema.name();
+  if (!absl::ConsumePrefix(&name, "aten::")) {
+    return Refuse(schema, "only operators of namespace aten run remotely");
+  }
+  if (RefusedNames().contains(name)) return Refuse(schema, "not on the list");
+  for (const absl::string_view prefix : kRefusedPrefixes) {
+    if (absl::StartsWith(name, prefix)) {
+      return Refuse(schema, "not on the list");
+    }
+  }
+  // The overloads that take dimension names, which are plain text to the
+  // schema, say so: "Dimname", "DimnameList_out", "names_dim".
+  for (const absl::string_view mark : {"Dimname", "dimname", "names"}) {
+    if (absl::StrContains(schema.overload_name(), mark)) {
+      return Refuse(schema, "dimension names are not supported");
+    }
+  }
+  if (schema.is_vararg() || schema.is_varret()) {
+    return Refuse(schema, "it takes or returns a varying number of values");
+  }
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (!IsPlainType(*argument.real_type())) {
+      return Refuse(schema,
+                    absl::StrCat("argument ", argument.name(), " is of type ",
+                                 argument.real_type()->repr_str()));
+    }
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    if (!IsTensorOrList(*result.real_type())) {
+      return Refuse(
+          schema, absl::StrCat("it returns ", result.real_type()->repr_str()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace djinn

@@ -1,0 +1,19 @@
+// PyTorch's element types and the graph's.
+#ifndef COMMON_TORCH_DATA_TYPE_H_
+#define COMMON_TORCH_DATA_TYPE_H_
+
+#include <optional>
+
+#include "c10/core/ScalarType.h"
+#include "common/srg/structure.h"
+
+namespace djinn {
+
+// Nullopt for the types that the graph does not know: quantised ones, floats of
+// 8 bits and less, unsigned integers wider than 8 bits.
+std::optional<srg::DataType> DataTypeFromTorch(c10::ScalarType type);
+std::optional<c10::ScalarType> DataTypeToTorch(srg::DataType type);
+
+}  // namespace djinn
+
+#endif  // COMMON_TORCH_DATA_TYPE_H_

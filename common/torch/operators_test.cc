@@ -1,0 +1,227 @@
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ATen/core/dispatch/Dispatcher.h"
+#include "common/error.h"
+#include "common/torch/allow_list.h"
+#include "common/torch/data_type.h"
+#include "common/torch/overwrite_table.h"
+#include "common/torch/random_table.h"
+#include "common/torch/schema_hash.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+c10::OperatorHandle Find(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
+const c10::FunctionSchema& Schema(const char* name, const char* overload) {
+  return Find(name, overload).schema();
+}
+
+c10::Argument TensorArgument(const char* name, bool written) {
+  std::optional<c10::AliasInfo> alias;
+  if (written) {
+    alias.emplace();
+    alias->addBeforeSet(c10::Symbol::fromQualString("alias::a"));
+    alias->addAfterSet(c10::Symbol::fromQualString("alias::a"));
+    alias->setIsWrite(true);
+  }
+  return c10::Argument(name, c10::TensorType::get(), c10::TensorType::get(),
+                       std::nullopt, std::nullopt, false, std::move(alias));
+}
+
+c10::Argument IntArgument(const char* name, c10::TypePtr real_type,
+                          std::optional<c10::IValue> value = std::nullopt,
+                          bool kwarg_only = false) {
+  return c10::Argument(name, c10::IntType::get(), std::move(real_type),
+                       std::nullopt, std::move(value), kwarg_only);
+}
+
+uint64_t HashOf(std::string name, std::string overload,
+                std::vector<c10::Argument> arguments,
+                std::vector<c10::Argument> returns) {
+  return SchemaHash(c10::FunctionSchema(std::move(name), std::move(overload),
+                                        std::move(arguments),
+                                        std::move(returns)));
+}
+
+TEST(SchemaHashTest, IsTheSameInEveryProcess) {
+  EXPECT_EQ(SchemaHash(Schema("aten::add", "Tensor")), 10968426799482697637ULL);
+  EXPECT_EQ(SchemaHash(Schema("aten::split", "Tensor")),
+            15575498299307874430ULL);
+}
+
+TEST(SchemaHashTest, DependsOnEverythingButDefaults) {
+  const auto base = [](std::optional<c10::IValue> value) {
+    return HashOf("aten::f", "x",
+                  {TensorArgument("a", false),
+                   IntArgument("n", c10::IntType::get(), std::move(value))},
+                  {TensorArgument("", false)});
+  };
+  const uint64_t hash = base(std::nullopt);
+  EXPECT_EQ(base(c10::IValue(1)), hash);
+  const c10::Argument a = TensorArgument("a", false);
+  const c10::Argument n = IntArgument("n", c10::IntType::get());
+  const c10::Argument result = TensorArgument("", false);
+  EXPECT_EQ(HashOf("aten::f", "x", {a, n}, {result}), hash);
+  EXPECT_NE(HashOf("aten::g", "x", {a, n}, {result}), hash);
+  EXPECT_NE(HashOf("aten::f", "", {a, n}, {result}), hash);
+  EXPECT_NE(HashOf("aten::f", "x", {a}, {result}), hash);
+  EXPECT_NE(HashOf("aten::f", "x", {a, n}, {}), hash);
+  EXPECT_NE(HashOf("aten::f", "x", {TensorArgument("b", false), n}, {result}),
+            hash);
+  EXPECT_NE(HashOf("aten::f", "x", {TensorArgument("a", true), n}, {result}),
+            hash);
+  EXPECT_NE(HashOf("aten::f", "x",
+                   {a, IntArgument("n", c10::ScalarTypeType::get())}, {result}),
+            hash);
+  EXPECT_NE(
+      HashOf("aten::f", "x",
+             {a, IntArgument("n", c10::IntType::get(), std::nullopt, true)},
+             {result}),
+      hash);
+}
+
+TEST(DataTypeTest, RoundTrips) {
+  int known = 0;
+  for (int number = 0; number < static_cast<int>(c10::ScalarType::NumOptions);
+       ++number) {
+    const auto type = static_cast<c10::ScalarType>(number);
+    const std::optional<srg::DataType> data_type = DataTypeFromTorch(type);
+    if (!data_type.has_value()) continue;
+    ++known;
+    EXPECT_EQ(DataTypeToTorch(*data_type), type);
+    EXPECT_EQ(srg::ElementSize(*data_type), c10::elementSize(type));
+  }
+  EXPECT_EQ(known, 13);
+}
+
+TEST(DataTypeTest, UnknownOnesAreNone) {
+  EXPECT_EQ(DataTypeFromTorch(c10::kQInt8), std::nullopt);
+  EXPECT_EQ(DataTypeFromTorch(c10::kFloat8_e4m3fn), std::nullopt);
+  EXPECT_EQ(DataTypeFromTorch(c10::ScalarType::Undefined), std::nullopt);
+  EXPECT_EQ(DataTypeToTorch(srg::DataType::kUnspecified), std::nullopt);
+  EXPECT_EQ(DataTypeToTorch(static_cast<srg::DataType>(13)), std::nullopt);
+  EXPECT_EQ(DataTypeToTorch(static_cast<srg::DataType>(200)), std::nullopt);
+}
+
+TEST(OverwriteTableTest, InPlace) {
+  EXPECT_TRUE(Overwrites(Schema("aten::zero_", ""), 0));
+  EXPECT_TRUE(Overwrites(Schema("aten::fill_", "Scalar"), 0));
+  EXPECT_TRUE(Overwrites(Schema("aten::fill_", "Tensor"), 0));
+  EXPECT_FALSE(Overwrites(Schema("aten::fill_", "Tensor"), 1));
+  EXPECT_TRUE(Overwrites(Schema("aten::copy_", ""), 0));
+  EXPECT_FALSE(Overwrites(Schema("aten::copy_", ""), 1));
+  EXPECT_TRUE(Overwrites(Schema("aten::normal_", ""), 0));
+  EXPECT_TRUE(Overwrites(Schema("aten::bernoulli_", "float"), 0));
+  EXPECT_TRUE(Overwrites(Schema("aten::bernoulli_", "Tensor"), 0));
+  EXPECT_FALSE(Overwrites(Schema("aten::bernoulli_", "Tensor"), 1));
+  EXPECT_FALSE(Overwrites(Schema("aten::add_", "Tensor"), 0));
+  EXPECT_FALSE(Overwrites(Schema("aten::masked_fill_", "Scalar"), 0));
+  EXPECT_FALSE(Overwrites(Schema("aten::zero_", ""), 7));
+}
+
+TEST(OverwriteTableTest, OutArguments) {
+  EXPECT_TRUE(Overwrites(Schema("aten::add", "out"), 3));
+  EXPECT_FALSE(Overwrites(Schema("aten::add", "out"), 0));
+  EXPECT_TRUE(Overwrites(Schema("aten::sum", "IntList_out"), 4));
+  EXPECT_TRUE(Overwrites(Schema("aten::native_layer_norm", "out"), 7));
+  EXPECT_FALSE(Overwrites(Schema("aten::empty", "out"), 2));
+  // Neither keyword-only nor named as an output: the running statistics.
+  EXPECT_FALSE(Overwrites(Schema("aten::_native_batch_norm_legit", "out"), 3));
+}
+
+TEST(RandomTableTest, TellsTheGenerator) {
+  EXPECT_EQ(RandomSourceOf(Find("aten::add", "Tensor"), {}),
+            RandomSource::kNone);
+  EXPECT_EQ(RandomSourceOf(Find("aten::normal_", ""), {}),
+            RandomSource::kGeneratorArgument);
+  EXPECT_EQ(RandomSourceOf(Find("aten::multinomial", ""), {}),
+            RandomSource::kGeneratorArgument);
+  EXPECT_EQ(RandomSourceOf(Find("aten::randn", ""), {}),
+            RandomSource::kDefaultGenerator);
+  EXPECT_EQ(RandomSourceOf(Find("aten::scaled_dot_product_attention", ""), {}),
+            RandomSource::kDefaultGenerator);
+}
+
+TEST(RandomTableTest, EvaluationDrawsNothing) {
+  const c10::OperatorHandle dropout = Find("aten::dropout", "");
+  const std::vector<c10::IValue> training = {c10::IValue(), 0.5, true};
+  const std::vector<c10::IValue> evaluating = {c10::IValue(), 0.5, false};
+  EXPECT_EQ(RandomSourceOf(dropout, training), RandomSource::kDefaultGenerator);
+  EXPECT_EQ(RandomSourceOf(dropout, evaluating), RandomSource::kNone);
+  // None trains.
+  EXPECT_EQ(RandomSourceOf(Find("aten::native_dropout", ""),
+                           {c10::IValue(), 0.5, c10::IValue()}),
+            RandomSource::kDefaultGenerator);
+}
+
+TEST(AllowListTest, PlainOperatorsPass) {
+  const std::pair<const char*, const char*> kAllowed[] = {
+      {"aten::add", "Tensor"},
+      {"aten::mm", ""},
+      {"aten::index", "Tensor"},
+      {"aten::cat", ""},
+      {"aten::sum", "dim_IntList"},
+      {"aten::convolution_backward", ""},
+      {"aten::lstm", "input"},
+      {"aten::max", "dim"},
+      {"aten::_foreach_add_", "Scalar"},
+      {"aten::select", "int"},
+      {"aten::dropout", ""},
+      {"aten::_softmax", ""},
+      {"aten::index_select", ""},
+      {"aten::scaled_dot_product_attention", ""},
+      {"aten::einsum", ""},
+      {"aten::_to_copy", ""},
+      {"aten::quantile", ""}};
+  for (const auto& [name, overload] : kAllowed) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (!op.has_value()) continue;
+    const absl::Status status = CheckAllowed(op->schema());
+    EXPECT_TRUE(status.ok()) << status;
+  }
+}
+
+TEST(AllowListTest, RefusesWhatIsNoComputation) {
+  const std::pair<const char*, const char*> kRefused[] = {
+      {"aten::from_file", ""},
+      {"aten::set_", "source_Storage"},
+      {"aten::set_", "source_Tensor"},
+      {"aten::resize_", ""},
+      {"aten::resize_as_", ""},
+      {"aten::record_stream", ""},
+      {"aten::pin_memory", ""},
+      {"aten::_test_warn_in_autograd", ""},
+      {"aten::_to_sparse", ""},
+      {"aten::_sparse_mm", ""},
+      {"aten::quantize_per_tensor", ""},
+      {"aten::quantized_lstm", "input"},
+      {"aten::mkldnn_linear", ""},
+      {"aten::t_", ""},
+      {"aten::_reshape_alias", ""},
+      {"aten::_local_scalar_dense", ""},
+      {"aten::item", ""},
+      {"aten::equal", ""},
+      {"aten::size", "int"},
+      {"aten::sum", "dim_DimnameList"},
+      {"aten::rand", "names"},
+      {"aten::max", "names_dim"},
+      {"prim::device", ""},
+      {"mkldnn::_linear_pointwise", ""}};
+  for (const auto& [name, overload] : kRefused) {
+    const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+    if (!op.has_value()) continue;
+    const absl::Status status = CheckAllowed(op->schema());
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << name;
+    EXPECT_EQ(ErrorReason(status), "OPERATOR_REFUSED") << name;
+    EXPECT_NE(status.message().find(name), absl::string_view::npos) << status;
+  }
+}
+
+}  // namespace
+}  // namespace djinn

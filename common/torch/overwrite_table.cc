@@ -1,0 +1,48 @@
+#include "common/torch/overwrite_table.h"
+
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace djinn {
+namespace {
+
+// In-place operators whose first argument is write-only.
+bool WritesSelfOnly(absl::string_view name) {
+  static const auto* const kNames = new absl::flat_hash_set<absl::string_view>{
+      "aten::zero_",       "aten::fill_",      "aten::copy_",
+      "aten::normal_",     "aten::uniform_",   "aten::bernoulli_",
+      "aten::random_",     "aten::cauchy_",    "aten::exponential_",
+      "aten::log_normal_", "aten::geometric_", "aten::_foreach_zero_"};
+  return kNames->contains(name);
+}
+
+// "out", "out0", "out12".
+bool IsOutName(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, "out")) return false;
+  for (const char c : name) {
+    if (c < '0' || c > '9') return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool Overwrites(const c10::FunctionSchema& schema, size_t argument) {
+  if (argument >= schema.arguments().size()) return false;
+  const c10::Argument& target = schema.arguments()[argument];
+  if (target.alias_info() == nullptr || !target.alias_info()->isWrite()) {
+    return false;
+  }
+  if (argument == 0 && WritesSelfOnly(schema.name())) return true;
+  const std::string& overload = schema.overload_name();
+  if (overload != "out" && !absl::EndsWith(overload, "_out")) return false;
+  // empty.out and its kin leave the memory as it is.
+  if (absl::StrContains(schema.name(), "empty")) return false;
+  return target.kwarg_only() && IsOutName(target.name());
+}
+
+}  // namespace djinn

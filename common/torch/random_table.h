@@ -1,0 +1,30 @@
+// Which operator calls draw random numbers, and from which generator.
+#ifndef COMMON_TORCH_RANDOM_TABLE_H_
+#define COMMON_TORCH_RANDOM_TABLE_H_
+
+#include "ATen/core/dispatch/Dispatcher.h"
+#include "ATen/core/ivalue.h"
+#include "c10/util/ArrayRef.h"
+
+namespace djinn {
+
+enum class RandomSource {
+  kNone,
+  // From the generator in an argument; None there means the default one, and a
+  // structure always names it.
+  kGeneratorArgument,
+  // From the device's default generator, which the schema does not mention, as
+  // dropout does. Such a node has an implicit_generator_slot.
+  kDefaultGenerator,
+};
+
+// `arguments` are the call's, one per schema argument. Of their values only a
+// boolean `train` counts: in evaluation mode dropout and recurrent layers draw
+// nothing. Floating-point values do not, because they vary between runs of one
+// structure.
+RandomSource RandomSourceOf(const c10::OperatorHandle& op,
+                            c10::ArrayRef<c10::IValue> arguments);
+
+}  // namespace djinn
+
+#endif  // COMMON_TORCH_RANDOM_TABLE_H_
