@@ -28,7 +28,7 @@ absl::StatusOr<std::string> ExtractBearer(
       return std::string(value.substr(kScheme.size()));
     }
   }
-  return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_MISSING",
+  return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
                    "the call carries no \"authorization: Bearer\" metadata");
 }
 

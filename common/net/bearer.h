@@ -17,7 +17,7 @@ namespace djinn {
 // gRPC refuses the call.
 void PutBearer(absl::string_view token, grpc::ClientContext* context);
 
-// The call's token. Unauthenticated (TOKEN_MISSING) when there is none.
+// The call's token. Unauthenticated (TOKEN_UNKNOWN) when there is none.
 absl::StatusOr<std::string> ExtractBearer(
     const grpc::ServerContextBase& context);
 

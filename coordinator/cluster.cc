@@ -1,0 +1,224 @@
+// What sessions and workers share: leases from request to end, and time. The
+// two stream flows are in cluster_sessions.cc and cluster_workers.cc, the views
+// for operators in cluster_admin.cc.
+#include "coordinator/cluster.h"
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "scheduler/placement/placement.h"
+
+namespace djinn::coordinator {
+
+Cluster::Cluster(const Config* config, const Tenants* tenants, Clock* clock,
+                 RandomSource* random)
+    : config_(*config),
+      tenants_(*tenants),
+      clock_(clock),
+      random_(random),
+      workers_(config->worker_timeout) {}
+
+void Cluster::Touch(Worker* worker, Wakes* wakes) {
+  worker->dirty = true;
+  wakes->Add(worker->waker);
+}
+
+void Cluster::TryPlace(uint32_t virtual_device, Session* session,
+                       Wakes* wakes) {
+  PendingLease& pending = session->pending.at(virtual_device);
+  // A tensor asked for twice is uploaded once.
+  absl::flat_hash_set<ContentKey> asked;
+  uint64_t asked_bytes = 0;
+  for (const v1::ContentHint& hint : pending.contents) {
+    const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
+                         hint.size_bytes()};
+    if (asked.insert(key).second) asked_bytes += hint.size_bytes();
+  }
+  std::vector<scheduler::WorkerSnapshot> snapshots;
+  for (const auto& [id, worker] : workers_.all()) {
+    // While it still has to forget the session, it cannot serve it anew.
+    if (!worker->usable() || worker->drops.contains(session->id)) continue;
+    scheduler::WorkerSnapshot snapshot;
+    snapshot.worker_id = id;
+    snapshot.memory_bytes = worker->memory_bytes;
+    snapshot.available_bytes = worker->free_bytes + worker->content_bytes;
+    snapshot.queued_runs = worker->queued_runs;
+    for (const Lease* lease : leases_.OfWorker(id)) {
+      ++snapshot.leases;
+      if (lease->session_id == session->id) ++snapshot.session_leases;
+    }
+    const auto held = worker->contents.find(session->tenant);
+    if (held != worker->contents.end()) {
+      for (const ContentKey& key : asked) {
+        if (held->second.contains(key)) snapshot.held_bytes += key.second;
+      }
+    }
+    snapshots.push_back(std::move(snapshot));
+  }
+  const absl::StatusOr<scheduler::Placement> placement =
+      scheduler::Place(asked_bytes, snapshots);
+  if (!placement.ok()) {
+    pending.obstacle = placement.status();
+    unplaced_.insert({session->id, virtual_device});
+    return;
+  }
+  unplaced_.erase({session->id, virtual_device});
+  if (!session->bound_devices.insert(virtual_device).second) ++session->epoch;
+
+  Worker* const worker = workers_.Find(placement->worker_id);
+  Lease lease;
+  lease.id = absl::BytesToHexString(random_->Bytes(8));
+  lease.token = random_->Bytes(16);
+  lease.session_id = session->id;
+  lease.tenant = session->tenant;
+  lease.epoch = session->epoch;
+  lease.virtual_device = virtual_device;
+  lease.worker_id = worker->id;
+  lease.incarnation = worker->incarnation;
+  if (const Tenant* tenant = tenants_.Find(session->tenant)) {
+    lease.limits = tenant->limits;
+  }
+  lease.placement_reason = placement->reason;
+  lease.created = clock_->Monotonic();
+  pending.lease_id = lease.id;
+  log::Info("lease offered", {{"lease", lease.id},
+                              {"session", log::ShortId(session->id)},
+                              {"tenant", session->tenant},
+                              {"device", virtual_device},
+                              {"worker", worker->id},
+                              {"reason", lease.placement_reason}});
+  leases_.Add(std::move(lease));
+  Touch(worker, wakes);
+}
+
+void Cluster::RetryUnplaced(Wakes* wakes) {
+  // TryPlace changes the set.
+  const auto unplaced = unplaced_;
+  for (const auto& [session_id, virtual_device] : unplaced) {
+    TryPlace(virtual_device, sessions_.Find(session_id), wakes);
+  }
+}
+
+v1::LeaseGranted Cluster::GrantOf(const Lease& lease) {
+  v1::LeaseGranted granted;
+  granted.set_virtual_device(lease.virtual_device);
+  granted.set_placement_reason(lease.placement_reason);
+  v1::Lease* const out = granted.mutable_lease();
+  out->set_lease_id(lease.id);
+  out->set_token(lease.token);
+  out->set_session_epoch(lease.epoch);
+  out->set_worker_id(lease.worker_id);
+  out->set_worker_incarnation(lease.incarnation);
+  out->set_worker_address(workers_.Find(lease.worker_id)->address);
+  return granted;
+}
+
+void Cluster::Grant(Lease* lease, Wakes* wakes) {
+  lease->state = Lease::State::kGranted;
+  Session* const session = sessions_.Find(lease->session_id);
+  session->pending.erase(lease->virtual_device);
+  v1::SessionResponse response;
+  *response.mutable_granted() = GrantOf(*lease);
+  Send(std::move(response), session, wakes);
+  log::Info("lease granted", {{"lease", lease->id},
+                              {"session", log::ShortId(session->id)},
+                              {"worker", lease->worker_id}});
+}
+
+void Cluster::Drop(const std::string& session_id, Worker* worker,
+                   Wakes* wakes) {
+  worker->drops.emplace(session_id, 0);
+  Touch(worker, wakes);
+}
+
+void Cluster::EndLeasesOf(Worker* worker, absl::string_view reason,
+                          Wakes* wakes) {
+  for (Lease* lease : leases_.OfWorker(worker->id)) {
+    Session* const session = sessions_.Find(lease->session_id);
+    if (lease->state == Lease::State::kOffered) {
+      // The client never saw it: look for another worker.
+      session->pending.at(lease->virtual_device).lease_id.clear();
+      unplaced_.insert({session->id, lease->virtual_device});
+    } else {
+      v1::SessionResponse response;
+      response.mutable_ended()->set_lease_id(lease->id);
+      response.mutable_ended()->set_reason(std::string(reason));
+      Send(std::move(response), session, wakes);
+    }
+    log::Warning("lease ended", {{"lease", lease->id},
+                                 {"session", log::ShortId(session->id)},
+                                 {"worker", worker->id},
+                                 {"reason", reason}});
+    leases_.Remove(lease->id);
+  }
+}
+
+void Cluster::ExpirePending(Session* session, absl::Duration now,
+                            Wakes* wakes) {
+  for (auto it = session->pending.begin(); it != session->pending.end();) {
+    const auto& [virtual_device, pending] = *it;
+    if (pending.deadline > now) {
+      ++it;
+      continue;
+    }
+    absl::Status why = pending.obstacle;
+    if (const Lease* lease = leases_.Find(pending.lease_id)) {
+      why = MakeError(absl::StatusCode::kUnavailable, "WORKER_UNRESPONSIVE",
+                      "worker " + lease->worker_id +
+                          " did not acknowledge the lease in time",
+                      {{"worker", lease->worker_id}});
+      Worker* const worker = workers_.Find(lease->worker_id);
+      leases_.Remove(lease->id);
+      // It may have acted on it already.
+      bool others = false;
+      for (const Lease* other : leases_.OfSession(session->id)) {
+        others |= other->worker_id == worker->id;
+      }
+      if (!others) Drop(session->id, worker, wakes);
+    }
+    unplaced_.erase({session->id, virtual_device});
+    Refuse(why, virtual_device, session, wakes);
+    it = session->pending.erase(it);
+  }
+}
+
+void Cluster::Tick() {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  const absl::Duration now = clock_->Monotonic();
+  for (Worker* worker : workers_.Overdue(now)) {
+    log::Warning("worker lost", {{"worker", worker->id},
+                                 {"silence", now - worker->last_report}});
+    for (const Lease* lease : leases_.OfWorker(worker->id)) {
+      // Should it come back, it must not go on with what has ended.
+      worker->drops.emplace(lease->session_id, 0);
+    }
+    EndLeasesOf(worker, "WORKER_LOST", &wakes);
+    wakes.Add(worker->waker);
+    workers_.MarkLost(worker);
+  }
+  workers_.Forget(now);
+  RetryUnplaced(&wakes);
+  for (Session* session : sessions_.TimedOut(now)) {
+    EndSession(session, "timed out", &wakes);
+  }
+  for (const auto& [id, session] : sessions_.all()) {
+    ExpirePending(session.get(), now, &wakes);
+  }
+  for (const auto& [id, worker] : workers_.all()) {
+    if (now - worker->last_sent >= config_.heartbeat_interval) {
+      wakes.Add(worker->waker);
+    }
+  }
+}
+
+void Cluster::Stop() {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  stopping_ = true;
+  for (const auto& [id, session] : sessions_.all()) wakes.Add(session->waker);
+  for (const auto& [id, worker] : workers_.all()) wakes.Add(worker->waker);
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,166 @@
+// The state of the cluster and its rules: sessions, workers, leases.
+//
+// Streams come and go by number. A stream's adapter hands over what it receives
+// and asks for the next message whenever its Waker was woken, so that nothing
+// queues up behind a slow peer: a worker gets the state as it is then, a
+// client's outbox is bounded by its devices. Everything that waits for time is
+// done by Tick().
+//
+// A lease is listed to its worker first; the client hears of it when the worker
+// has carried that out. A session that ends is dropped at its workers by name,
+// until they say it is gone. Sessions that a worker reports and nobody knows
+// are adopted: this process may have restarted.
+//
+// Thread-safe. Wakes streams only after its lock is released.
+#ifndef COORDINATOR_CLUSTER_H_
+#define COORDINATOR_CLUSTER_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "common/random.h"
+#include "coordinator/config.h"
+#include "coordinator/lease_table.h"
+#include "coordinator/session_table.h"
+#include "coordinator/tenants.h"
+#include "coordinator/waker.h"
+#include "coordinator/worker_registry.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/session.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+
+namespace djinn::coordinator {
+
+// A session or worker as one of its streams sees it. Calls with the id of a
+// stream that was replaced do nothing or return Aborted.
+struct StreamId {
+  std::string owner;
+  uint64_t stream = 0;
+};
+
+class Cluster {
+ public:
+  // All must outlive the cluster.
+  Cluster(const Config* config, const Tenants* tenants, Clock* clock,
+          RandomSource* random);
+
+  // --- Sessions ---
+
+  // Opens a session or attaches to one again; an older stream of it ends.
+  // Errors: as Session.Attach in session.proto.
+  absl::StatusOr<StreamId> Attach(const Tenant& tenant,
+                                  const v1::OpenSession& open,
+                                  std::shared_ptr<Waker> waker);
+  // The answer comes through NextResponse(). InvalidArgument
+  // (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices.
+  absl::Status RequestLease(const StreamId& session,
+                            const v1::LeaseRequest& request);
+  // Notes that the session defined a structure; true when it had not before.
+  bool NoteStructure(const StreamId& session, absl::string_view fingerprint);
+  // Ends the session.
+  void Close(const StreamId& session);
+  // The stream broke; the session waits for its time-out.
+  void Detach(const StreamId& session);
+  // The next message to send, if any. A status ends the stream.
+  absl::StatusOr<std::optional<v1::SessionResponse>> NextResponse(
+      const StreamId& session);
+
+  // --- Workers ---
+
+  // Errors: as WorkerRegistry.Synchronize in worker_registry.proto.
+  absl::StatusOr<StreamId> Join(const v1::WorkerState& report,
+                                std::shared_ptr<Waker> waker);
+  // InvalidArgument (PROTOCOL_VIOLATION) when the report is another worker's or
+  // acknowledges what was never sent.
+  absl::Status Report(const StreamId& worker, const v1::WorkerState& report);
+  void Leave(const StreamId& worker);
+  // The desired state, if it changed or a heartbeat is due.
+  absl::StatusOr<std::optional<v1::DesiredState>> NextDesiredState(
+      const StreamId& worker);
+
+  // --- Time ---
+
+  // Lets time-outs take effect and sends heartbeats. To be called often
+  // compared to the heartbeat interval.
+  void Tick();
+  // Ends every stream with Unavailable (COORDINATOR_STOPPING), for good.
+  void Stop();
+
+  // --- For operators ---
+
+  std::vector<v1::WorkerInfo> Workers();
+  std::vector<v1::SessionInfo> Sessions();
+  std::vector<v1::TenantInfo> TenantInfos();
+  std::vector<v1::LeaseInfo> Leases();
+  // Runs of each fingerprint over all workers.
+  std::map<std::string, uint64_t> RunCounts();
+
+  static constexpr uint32_t kMaxVirtualDevices = 64;
+
+ private:
+  Session* FindSession(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Worker* FindWorker(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Sends to a session; kept for its next stream if it has none now.
+  void Send(v1::SessionResponse response, Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Refuse(const absl::Status& why, uint32_t virtual_device,
+              Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has the worker told soon.
+  void Touch(Worker* worker, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Offers the pending request to a worker, or notes why there is none.
+  void TryPlace(uint32_t virtual_device, Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Grant(Lease* lease, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::LeaseGranted GrantOf(const Lease& lease)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Drops the session at the worker by name.
+  void Drop(const std::string& session_id, Worker* worker, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndSession(Session* session, absl::string_view why, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends what is left of leases at a worker that is lost or restarted.
+  void EndLeasesOf(Worker* worker, absl::string_view reason, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // What a report means for leases and drops.
+  void Absorb(const v1::WorkerState& report, Worker* worker, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Adopt(const v1::LeaseRecord& record, Worker* worker, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  void ExpirePending(Session* session, absl::Duration now, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Config& config_;
+  const Tenants& tenants_;
+  Clock* const clock_;
+  RandomSource* const random_;
+
+  Mutex mu_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t last_stream_ ABSL_GUARDED_BY(mu_) = 0;
+  WorkerRegistry workers_ ABSL_GUARDED_BY(mu_);
+  SessionTable sessions_ ABSL_GUARDED_BY(mu_);
+  LeaseTable leases_ ABSL_GUARDED_BY(mu_);
+  // Pending requests without an offered lease: session id, virtual device.
+  std::set<std::pair<std::string, uint32_t>> unplaced_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_CLUSTER_H_

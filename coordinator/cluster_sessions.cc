@@ -1,0 +1,220 @@
+// Session streams.
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/protocol_version.h"
+#include "common/status_macros.h"
+#include "coordinator/cluster.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// Beyond these a session's definitions are no longer told apart.
+constexpr size_t kMaxCountedStructures = 1 << 16;
+// Several messages for each virtual device.
+constexpr size_t kMaxOutbox = 4 * Cluster::kMaxVirtualDevices;
+
+absl::Status Replaced() {
+  return MakeError(absl::StatusCode::kAborted, "SESSION_ATTACHED_ELSEWHERE",
+                   "another stream attached to this session");
+}
+
+absl::Status Stopping() {
+  return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
+                   "the coordinator stops; attach again");
+}
+
+}  // namespace
+
+Session* Cluster::FindSession(const StreamId& id) {
+  Session* const session = sessions_.Find(id.owner);
+  return session != nullptr && session->stream == id.stream ? session : nullptr;
+}
+
+absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
+                                         const v1::OpenSession& open,
+                                         std::shared_ptr<Waker> waker) {
+  DJINN_ASSIGN_OR_RETURN(
+      const uint32_t version,
+      NegotiateProtocol(OwnProtocolWindow(), open.protocol(), "client"));
+  const std::string& resume = open.resume_session_id();
+  if (!resume.empty() && !IsSessionId(resume)) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                     "resume_session_id is not a session id");
+  }
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  if (stopping_) return Stopping();
+  Session* session = resume.empty() ? nullptr : sessions_.Find(resume);
+  if (session != nullptr && session->tenant != tenant.name) {
+    return MakeError(absl::StatusCode::kPermissionDenied,
+                     "SESSION_OF_OTHER_TENANT",
+                     "the session belongs to another tenant");
+  }
+  if (session == nullptr) {
+    const size_t count = sessions_.CountOfTenant(tenant.name);
+    if (count >= tenant.max_sessions) {
+      return MakeError(
+          absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
+          absl::StrCat("tenant ", tenant.name, " has ", count,
+                       " sessions, its limit is ", tenant.max_sessions),
+          {{"limit", absl::StrCat(tenant.max_sessions)},
+           {"used", absl::StrCat(count)}});
+    }
+    Session added;
+    // A client that outlived the coordinator keeps its id.
+    added.id = resume.empty() ? random_->HexId() : resume;
+    added.tenant = tenant.name;
+    added.open_time = clock_->Now();
+    session = sessions_.Add(std::move(added));
+  }
+  // An older stream asks for its next message and finds itself replaced.
+  wakes.Add(std::move(session->waker));
+  session->program = open.program();
+  session->state = v1::SessionInfo::ATTACHED;
+  session->stream = ++last_stream_;
+  session->waker = std::move(waker);
+  session->protocol_version = version;
+  session->greeted = false;
+  wakes.Add(session->waker);
+  log::Info("session attached", {{"session", log::ShortId(session->id)},
+                                 {"tenant", session->tenant},
+                                 {"program", session->program},
+                                 {"resumed", !resume.empty()}});
+  return StreamId{session->id, session->stream};
+}
+
+absl::Status Cluster::RequestLease(const StreamId& id,
+                                   const v1::LeaseRequest& request) {
+  const uint32_t device = request.virtual_device();
+  if (device >= kMaxVirtualDevices) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                     absl::StrCat("virtual device ", device, ": there are at ",
+                                  "most ", kMaxVirtualDevices));
+  }
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return Replaced();
+  if (session->outbox.size() >= kMaxOutbox) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                     "asks for leases without reading the answers");
+  }
+  const Lease* const lease = leases_.FindDevice(session->id, device);
+  if (lease != nullptr && lease->state == Lease::State::kGranted) {
+    v1::SessionResponse response;
+    *response.mutable_granted() = GrantOf(*lease);
+    Send(std::move(response), session, &wakes);
+    return absl::OkStatus();
+  }
+  if (session->pending.contains(device)) return absl::OkStatus();
+  PendingLease& pending = session->pending[device];
+  pending.contents.assign(request.contents().begin(), request.contents().end());
+  pending.deadline = clock_->Monotonic() + config_.lease_request_timeout;
+  TryPlace(device, session, &wakes);
+  return absl::OkStatus();
+}
+
+bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint) {
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return false;
+  uint64_t key = 0;
+  for (const unsigned char byte : fingerprint.substr(0, 8)) {
+    key = key << 8 | byte;
+  }
+  if (session->structures.size() >= kMaxCountedStructures) {
+    return !session->structures.contains(key);
+  }
+  return session->structures.insert(key).second;
+}
+
+void Cluster::Close(const StreamId& id) {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session != nullptr) EndSession(session, "closed", &wakes);
+}
+
+void Cluster::Detach(const StreamId& id) {
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return;
+  session->state = v1::SessionInfo::DETACHED;
+  session->stream = 0;
+  session->waker = nullptr;
+  session->deadline = clock_->Monotonic() + config_.session_timeout;
+  log::Info("session detached", {{"session", log::ShortId(session->id)},
+                                 {"tenant", session->tenant}});
+}
+
+void Cluster::EndSession(Session* session, absl::string_view why,
+                         Wakes* wakes) {
+  log::Info("session ended", {{"session", log::ShortId(session->id)},
+                              {"tenant", session->tenant},
+                              {"why", why}});
+  for (const Lease* lease : leases_.OfSession(session->id)) {
+    Drop(session->id, workers_.Find(lease->worker_id), wakes);
+    leases_.Remove(lease->id);
+  }
+  for (const auto& [worker_id, worker] : workers_.all()) {
+    for (const Worker::Held& held : worker->held) {
+      if (held.session_id == session->id && held.tenant == session->tenant) {
+        Drop(session->id, worker.get(), wakes);
+      }
+    }
+  }
+  for (const auto& [device, pending] : session->pending) {
+    unplaced_.erase({session->id, device});
+  }
+  sessions_.Remove(std::string(session->id));
+}
+
+void Cluster::Send(v1::SessionResponse response, Session* session,
+                   Wakes* wakes) {
+  session->outbox.push_back(std::move(response));
+  wakes->Add(session->waker);
+}
+
+void Cluster::Refuse(const absl::Status& why, uint32_t virtual_device,
+                     Session* session, Wakes* wakes) {
+  v1::SessionResponse response;
+  v1::LeaseRefused* const refused = response.mutable_refused();
+  refused->set_virtual_device(virtual_device);
+  refused->set_code(static_cast<int>(why.code()));
+  refused->set_reason(ErrorReason(why));
+  refused->set_message(std::string(why.message()));
+  Send(std::move(response), session, wakes);
+  log::Warning("lease refused", {{"session", log::ShortId(session->id)},
+                                 {"tenant", session->tenant},
+                                 {"device", virtual_device},
+                                 {"error", why}});
+}
+
+absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
+    const StreamId& id) {
+  MutexLock lock(&mu_);
+  if (stopping_) return Stopping();
+  Session* const session = FindSession(id);
+  if (session == nullptr) return Replaced();
+  v1::SessionResponse response;
+  if (!session->greeted) {
+    session->greeted = true;
+    v1::SessionOpened* const opened = response.mutable_opened();
+    opened->set_session_id(session->id);
+    opened->set_tenant(session->tenant);
+    const int64_t timeout_ms =
+        absl::ToInt64Milliseconds(config_.session_timeout);
+    opened->mutable_session_timeout()->set_seconds(timeout_ms / 1000);
+    opened->mutable_session_timeout()->set_nanos(
+        static_cast<int32_t>(timeout_ms % 1000 * 1'000'000));
+    opened->set_protocol_version(session->protocol_version);
+    return response;
+  }
+  if (session->outbox.empty()) return std::nullopt;
+  response = std::move(session->outbox.front());
+  session->outbox.pop_front();
+  return response;
+}
+
+}  // namespace djinn::coordinator

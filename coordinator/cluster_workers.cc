@@ -1,0 +1,202 @@
+// Worker streams.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/protocol_version.h"
+#include "common/status_macros.h"
+#include "coordinator/cluster.h"
+
+namespace djinn::coordinator {
+namespace {
+
+absl::Status DialAgain(absl::string_view why) {
+  return MakeError(absl::StatusCode::kUnavailable, "STREAM_REPLACED", why);
+}
+
+}  // namespace
+
+Worker* Cluster::FindWorker(const StreamId& id) {
+  Worker* const worker = workers_.Find(id.owner);
+  return worker != nullptr && worker->stream == id.stream ? worker : nullptr;
+}
+
+absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
+                                       std::shared_ptr<Waker> waker) {
+  DJINN_ASSIGN_OR_RETURN(
+      const uint32_t version,
+      NegotiateProtocol(OwnProtocolWindow(), report.protocol(), "worker"));
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  if (stopping_) {
+    return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
+                     "the coordinator stops; dial again");
+  }
+  const uint64_t stream = ++last_stream_;
+  DJINN_ASSIGN_OR_RETURN(
+      WorkerRegistry::Joined joined,
+      workers_.Join(report, stream, waker, clock_->Monotonic()));
+  wakes.Add(std::move(joined.replaced));
+  wakes.Add(std::move(waker));
+  Worker* const worker = joined.worker;
+  worker->protocol_version = version;
+  log::Info(joined.restarted ? "worker restarted" : "worker joined",
+            {{"worker", worker->id},
+             {"address", worker->address},
+             {"device", worker->device},
+             {"incarnation", absl::Hex(worker->incarnation)},
+             {"sessions", report.sessions_size()}});
+  if (joined.restarted) EndLeasesOf(worker, "WORKER_RESTARTED", &wakes);
+  for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
+  Absorb(report, worker, &wakes);
+  return StreamId{worker->id, stream};
+}
+
+absl::Status Cluster::Report(const StreamId& id,
+                             const v1::WorkerState& report) {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  Worker* const worker = FindWorker(id);
+  if (worker == nullptr) return DialAgain("this stream was replaced");
+  if (report.worker_id() != worker->id ||
+      report.incarnation() != worker->incarnation ||
+      report.applied_revision() > worker->revision) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+        absl::StrCat("a report of ", report.worker_id(), " with revision ",
+                     report.applied_revision(), " on the stream of ",
+                     worker->id, ", where the last one is ", worker->revision));
+  }
+  workers_.Apply(report, clock_->Monotonic(), worker);
+  Absorb(report, worker, &wakes);
+  return absl::OkStatus();
+}
+
+void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
+                     Wakes* wakes) {
+  const uint64_t applied = report.applied_revision();
+  for (Lease* lease : leases_.OfWorker(worker->id)) {
+    if (lease->state == Lease::State::kOffered && lease->listed_revision > 0 &&
+        lease->listed_revision <= applied) {
+      Grant(lease, wakes);
+    }
+  }
+  for (const v1::HeldSession& held : report.sessions()) {
+    Adopt(held.lease(), worker, wakes);
+  }
+  std::erase_if(worker->drops, [&](const auto& drop) {
+    const auto& [session_id, revision] = drop;
+    return revision > 0 && revision <= applied &&
+           std::none_of(worker->held.begin(), worker->held.end(),
+                        [&](const Worker::Held& held) {
+                          return held.session_id == session_id;
+                        });
+  });
+  RetryUnplaced(wakes);
+}
+
+void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
+                    Wakes* wakes) {
+  if (leases_.Find(record.lease_id()) != nullptr ||
+      worker->drops.contains(record.session_id())) {
+    return;
+  }
+  if (record.lease_id().empty() || !IsSessionId(record.session_id()) ||
+      record.virtual_device() >= kMaxVirtualDevices) {
+    log::Warning("lease not adopted: malformed", {{"worker", worker->id}});
+    return;
+  }
+  Session* session = sessions_.Find(record.session_id());
+  if (session == nullptr) {
+    Session added;
+    added.id = record.session_id();
+    added.tenant = record.tenant();
+    added.state = v1::SessionInfo::ADOPTED;
+    added.open_time = clock_->Now();
+    added.deadline = clock_->Monotonic() + config_.session_timeout;
+    session = sessions_.Add(std::move(added));
+  } else if (session->tenant != record.tenant()) {
+    log::Warning("lease not adopted: its session is another tenant's",
+                 {{"lease", record.lease_id()},
+                  {"worker", worker->id},
+                  {"tenant", record.tenant()}});
+    return;
+  } else if (leases_.FindDevice(session->id, record.virtual_device()) !=
+             nullptr) {
+    // The client moved on: this one is of the past.
+    for (const Lease* lease : leases_.OfSession(session->id)) {
+      if (lease->worker_id == worker->id) return;
+    }
+    Drop(session->id, worker, wakes);
+    return;
+  }
+  session->epoch = std::max(session->epoch, record.session_epoch());
+  session->bound_devices.insert(record.virtual_device());
+  Lease lease;
+  lease.id = record.lease_id();
+  lease.token = record.token();
+  lease.session_id = session->id;
+  lease.tenant = record.tenant();
+  lease.epoch = record.session_epoch();
+  lease.virtual_device = record.virtual_device();
+  lease.worker_id = worker->id;
+  lease.incarnation = worker->incarnation;
+  lease.limits = record.limits();
+  lease.placement_reason = "adopted from the worker";
+  lease.created = clock_->Monotonic();
+  lease.state = Lease::State::kGranted;
+  log::Info("lease adopted", {{"lease", lease.id},
+                              {"session", log::ShortId(session->id)},
+                              {"tenant", session->tenant},
+                              {"worker", worker->id}});
+  Lease* const adopted = leases_.Add(std::move(lease));
+  Touch(worker, wakes);
+  // The client may have asked for it while nobody knew of it.
+  if (session->pending.contains(record.virtual_device())) {
+    unplaced_.erase({session->id, record.virtual_device()});
+    Grant(adopted, wakes);
+  }
+}
+
+void Cluster::Leave(const StreamId& id) {
+  MutexLock lock(&mu_);
+  Worker* const worker = FindWorker(id);
+  if (worker == nullptr) return;
+  workers_.Disconnect(worker);
+  log::Info("worker disconnected", {{"worker", worker->id}});
+}
+
+absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
+    const StreamId& id) {
+  MutexLock lock(&mu_);
+  if (stopping_) return DialAgain("the coordinator stops; dial again");
+  Worker* const worker = FindWorker(id);
+  if (worker == nullptr) return DialAgain("this stream was replaced");
+  const absl::Duration now = clock_->Monotonic();
+  if (!worker->dirty && now - worker->last_sent < config_.heartbeat_interval) {
+    return std::nullopt;
+  }
+  worker->dirty = false;
+  worker->last_sent = now;
+  v1::DesiredState desired;
+  desired.set_revision(++worker->revision);
+  if (worker->revision == 1) {
+    desired.set_protocol_version(worker->protocol_version);
+  }
+  for (Lease* lease : leases_.OfWorker(worker->id)) {
+    if (lease->listed_revision == 0) lease->listed_revision = worker->revision;
+    *desired.add_leases() = lease->Record();
+  }
+  const int64_t valid_ms = absl::ToInt64Milliseconds(config_.lease_valid_for);
+  desired.mutable_lease_valid_for()->set_seconds(valid_ms / 1000);
+  desired.mutable_lease_valid_for()->set_nanos(
+      static_cast<int32_t>(valid_ms % 1000 * 1'000'000));
+  for (auto& [session_id, revision] : worker->drops) {
+    if (revision == 0) revision = worker->revision;
+    desired.add_drop_session_ids(session_id);
+  }
+  return desired;
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,106 @@
+#include "coordinator/config.h"
+
+#include <limits>
+#include <set>
+
+#include "common/net/channel_options.h"
+#include "common/net/server_address.h"
+#include "common/status_macros.h"
+
+namespace djinn::coordinator {
+namespace {
+
+constexpr uint64_t kMaxCount = std::numeric_limits<uint32_t>::max();
+
+v1::SessionLimits ReadLimits(ConfigMap map) {
+  v1::SessionLimits limits;
+  limits.set_memory_bytes(map.Size("memory", uint64_t{16} << 30));
+  limits.set_max_outstanding(
+      static_cast<uint32_t>(map.UInt("max_outstanding", 256, 1, kMaxCount)));
+  limits.set_max_outstanding_bytes(
+      map.Size("max_outstanding_bytes", uint64_t{64} << 20));
+  limits.set_inline_bytes(map.Size("inline_bytes", uint64_t{64} << 10));
+  limits.set_max_structures(
+      static_cast<uint32_t>(map.UInt("max_structures", 4096, 1, kMaxCount)));
+  if (limits.memory_bytes() == 0) map.Error("memory", "must not be 0");
+  if (limits.max_outstanding_bytes() == 0) {
+    map.Error("max_outstanding_bytes", "must not be 0");
+  }
+  // A value and what surrounds it must fit into one message.
+  if (limits.inline_bytes() > kMaxControlMessageBytes / 2) {
+    map.Error("inline_bytes", "must not exceed 32MiB");
+  }
+  return limits;
+}
+
+Tenant ReadTenant(ConfigMap map) {
+  Tenant tenant;
+  tenant.name = map.RequiredString("name");
+  tenant.token = map.RequiredSecret("token_file");
+  tenant.max_sessions =
+      static_cast<uint32_t>(map.UInt("max_sessions", 64, 1, kMaxCount));
+  tenant.limits = ReadLimits(map.Map("limits"));
+  return tenant;
+}
+
+// Each credential must lead to one principal.
+void CheckSecrets(const Config& config, ConfigMap root) {
+  std::set<std::string> names, tokens;
+  for (const std::string& token : {config.join_token, config.admin_token}) {
+    if (!token.empty() && !tokens.insert(token).second) {
+      root.Error("admin_token_file", "the join token must be another one");
+    }
+  }
+  for (const Tenant& tenant : config.tenants) {
+    if (!names.insert(tenant.name).second) {
+      root.Error("tenants", "the name " + tenant.name + " is given twice");
+    }
+    if (!tenant.token.empty() && !tokens.insert(tenant.token).second) {
+      root.Error("tenants",
+                 "the token of " + tenant.name + " is somebody else's too");
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
+  Config config;
+  ConfigMap root = reader.root();
+  config.listen = root.String("listen", config.listen);
+  config.insecure = root.Bool("insecure", config.insecure);
+  config.session_timeout =
+      root.Duration("session_timeout", config.session_timeout);
+  config.worker_timeout =
+      root.Duration("worker_timeout", config.worker_timeout);
+  config.heartbeat_interval =
+      root.Duration("heartbeat_interval", config.heartbeat_interval);
+  config.lease_valid_for =
+      root.Duration("lease_valid_for", config.lease_valid_for);
+  config.lease_request_timeout =
+      root.Duration("lease_request_timeout", config.lease_request_timeout);
+  config.graph_store_bytes =
+      root.Size("graph_store_size", config.graph_store_bytes);
+  config.join_token = root.RequiredSecret("join_token_file");
+  config.admin_token = root.RequiredSecret("admin_token_file");
+  for (ConfigMap& tenant : root.Maps("tenants")) {
+    config.tenants.push_back(ReadTenant(tenant));
+  }
+  if (config.tenants.empty()) root.Error("tenants", "needs at least one");
+  CheckSecrets(config, root);
+  const absl::Status address = CheckAddress(config.listen, config.insecure);
+  if (!address.ok()) root.Error("listen", address.message());
+  if (config.heartbeat_interval < absl::Milliseconds(10)) {
+    root.Error("heartbeat_interval", "must be at least 10ms");
+  }
+  if (config.worker_timeout <= config.heartbeat_interval) {
+    root.Error("worker_timeout", "must exceed heartbeat_interval");
+  }
+  if (config.lease_valid_for <= config.worker_timeout) {
+    root.Error("lease_valid_for", "must exceed worker_timeout");
+  }
+  DJINN_RETURN_IF_ERROR(reader.Finish());
+  return config;
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,60 @@
+// The coordinator's configuration.
+//
+//   listen: 127.0.0.1:7070          # or unix:PATH
+//   insecure: false                 # true allows addresses that are not local
+//   session_timeout: 30s            # life of a session without a stream
+//   worker_timeout: 10s             # silence after which a worker is lost
+//   heartbeat_interval: 2s          # to workers; they should do the same
+//   lease_valid_for: 10m            # without renewal: grace for our absence
+//   lease_request_timeout: 10s      # longest wait for a worker to be granted
+//   graph_store_size: 256MiB        # structures kept
+//   join_token_file: join.token     # files relative to this one
+//   admin_token_file: admin.token
+//   tenants:
+//     - name: research
+//       token_file: research.token
+//       max_sessions: 64
+//       limits:                     # per session and worker
+//         memory: 16GiB
+//         max_outstanding: 256      # messages
+//         max_outstanding_bytes: 64MiB
+//         inline_bytes: 64KiB
+//         max_structures: 4096
+//
+// Values above are the defaults where there is one: the token files and at
+// least one tenant are required.
+#ifndef COORDINATOR_CONFIG_H_
+#define COORDINATOR_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/config/config_reader.h"
+#include "coordinator/tenants.h"
+
+namespace djinn::coordinator {
+
+struct Config {
+  std::string listen = "127.0.0.1:7070";
+  bool insecure = false;
+  absl::Duration session_timeout = absl::Seconds(30);
+  absl::Duration worker_timeout = absl::Seconds(10);
+  absl::Duration heartbeat_interval = absl::Seconds(2);
+  absl::Duration lease_valid_for = absl::Minutes(10);
+  absl::Duration lease_request_timeout = absl::Seconds(10);
+  uint64_t graph_store_bytes = uint64_t{256} << 20;
+  // Secrets.
+  std::string join_token;
+  std::string admin_token;
+  std::vector<Tenant> tenants;
+};
+
+// InvalidArgument (BAD_CONFIG) lists everything that is wrong.
+absl::StatusOr<Config> ReadConfig(ConfigReader reader);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_CONFIG_H_

@@ -1,0 +1,74 @@
+#include "coordinator/coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "common/status_macros.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// How long streams may take to hear why they end.
+constexpr absl::Duration kStopGrace = absl::Seconds(1);
+// No time-out needs to take effect more precisely.
+constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
+
+}  // namespace
+
+Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random)
+    : config_(std::move(config)),
+      tenants_(config_.tenants),
+      cluster_(&config_, &tenants_, clock, random),
+      graphs_(config_.graph_store_bytes),
+      intake_(&graphs_),
+      sessions_(&tenants_, &cluster_, &graphs_, &intake_),
+      workers_(config_.join_token, &cluster_),
+      admin_(config_.admin_token, &cluster_, &graphs_) {}
+
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
+    Config config, Clock* clock, RandomSource* random, bool tick) {
+  auto coordinator =
+      absl::WrapUnique(new Coordinator(std::move(config), clock, random));
+  ServerOptions options;
+  options.address = coordinator->config_.listen;
+  options.insecure = coordinator->config_.insecure;
+  options.services = {&coordinator->sessions_, &coordinator->workers_,
+                      &coordinator->admin_};
+  options.health_services = {"djinn.v1.Session"};
+  DJINN_ASSIGN_OR_RETURN(coordinator->server_, Server::Start(options));
+  if (tick) {
+    coordinator->ticker_ =
+        std::thread([raw = coordinator.get()] { raw->TickUntilStopped(); });
+  }
+  return coordinator;
+}
+
+Coordinator::~Coordinator() { Stop(); }
+
+void Coordinator::Stop() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    stopped_.SignalAll();
+  }
+  if (ticker_.joinable()) ticker_.join();
+  if (server_ == nullptr) return;
+  cluster_.Stop();
+  server_->Shutdown(kStopGrace);
+}
+
+void Coordinator::TickUntilStopped() {
+  const absl::Duration period =
+      std::min(kMaxTick, config_.heartbeat_interval / 4);
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      if (!stopping_) stopped_.WaitWithTimeout(&mu_, period);
+      if (stopping_) return;
+    }
+    cluster_.Tick();
+  }
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,69 @@
+// A running coordinator: the cluster's state, its services on one address, and
+// the thread that lets time pass.
+#ifndef COORDINATOR_COORDINATOR_H_
+#define COORDINATOR_COORDINATOR_H_
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "common/net/server.h"
+#include "common/random.h"
+#include "coordinator/cluster.h"
+#include "coordinator/config.h"
+#include "coordinator/graph_intake.h"
+#include "coordinator/graph_store.h"
+#include "coordinator/grpc_admin_service.h"
+#include "coordinator/grpc_session_service.h"
+#include "coordinator/grpc_worker_registry_service.h"
+#include "coordinator/tenants.h"
+
+namespace djinn::coordinator {
+
+class Coordinator {
+ public:
+  // Serves until Stop(). `clock` and `random` must outlive it. Errors: as
+  // Server::Start(). With `tick` false time stands still until the caller ticks
+  // the cluster: for tests with a fake clock.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
+      Config config, Clock* clock, RandomSource* random, bool tick = true);
+
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+  // Where clients and workers reach it.
+  const std::string& address() const { return server_->address(); }
+  Cluster* cluster() { return &cluster_; }
+
+  // Ends every stream with a reason, then the server. Sessions and leases live
+  // on at the workers, for another coordinator to adopt.
+  void Stop();
+
+ private:
+  Coordinator(Config config, Clock* clock, RandomSource* random);
+  void TickUntilStopped();
+
+  const Config config_;
+  const Tenants tenants_;
+  Cluster cluster_;
+  GraphStore graphs_;
+  GraphIntake intake_;
+  GrpcSessionService sessions_;
+  GrpcWorkerRegistryService workers_;
+  GrpcAdminService admin_;
+  // After the services it serves: it ends first.
+  std::unique_ptr<Server> server_;
+
+  Mutex mu_;
+  CondVar stopped_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread ticker_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_COORDINATOR_H_

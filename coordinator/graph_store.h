@@ -1,0 +1,69 @@
+// The structures that sessions defined, under the coordinator's own hash.
+//
+// A structure is kept until the store exceeds its size; then those defined
+// least recently go.
+//
+// Thread-safe. Decoding and hashing happen outside the lock.
+#ifndef COORDINATOR_GRAPH_STORE_H_
+#define COORDINATOR_GRAPH_STORE_H_
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/mutex.h"
+#include "common/srg/validate.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/srg.pb.h"
+
+namespace djinn::coordinator {
+
+class GraphStore {
+ public:
+  // `max_bytes` bounds the structures' encodings.
+  explicit GraphStore(uint64_t max_bytes, srg::StructureCaps caps = {})
+      : max_bytes_(max_bytes), caps_(caps) {}
+
+  // Checks and keeps a structure; returns its fingerprint (32 bytes). Errors:
+  // as srg::FromProto() and srg::Validate().
+  absl::StatusOr<std::string> Add(const v1::Structure& structure);
+  // One more session defined it.
+  void CountDefinition(const std::string& fingerprint);
+
+  // In order of fingerprints; without structures and run counts.
+  std::vector<v1::GraphInfo> List();
+  // By lower-case hex, or a unique prefix of at least 8 digits; with structure,
+  // without run count. NotFound (GRAPH_UNKNOWN), InvalidArgument
+  // (PREFIX_AMBIGUOUS).
+  absl::StatusOr<v1::GraphInfo> Get(absl::string_view hex);
+
+ private:
+  struct Entry {
+    // Serialised: the size counts, the contents hardly ever matter.
+    std::string encoding;
+    uint32_t node_count = 0;
+    uint32_t slot_count = 0;
+    uint64_t definition_count = 0;
+    std::list<std::string>::iterator age;
+  };
+  // By fingerprint in hex.
+  using Entries = std::map<std::string, Entry, std::less<>>;
+
+  static v1::GraphInfo Describe(const Entries::value_type& item);
+
+  const uint64_t max_bytes_;
+  const srg::StructureCaps caps_;
+  Mutex mu_;
+  Entries entries_ ABSL_GUARDED_BY(mu_);
+  // Oldest definition first.
+  std::list<std::string> ages_ ABSL_GUARDED_BY(mu_);
+  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRAPH_STORE_H_

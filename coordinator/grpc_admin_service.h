@@ -1,0 +1,71 @@
+// The Admin service over gRPC: what operators see, read-only.
+#ifndef COORDINATOR_GRPC_ADMIN_SERVICE_H_
+#define COORDINATOR_GRPC_ADMIN_SERVICE_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "coordinator/cluster.h"
+#include "coordinator/graph_store.h"
+#include "djinn/v1/admin.grpc.pb.h"
+
+namespace djinn::coordinator {
+
+// Thread-safe.
+class GrpcAdminService : public v1::Admin::CallbackService {
+ public:
+  // All must outlive the server that this is registered with.
+  GrpcAdminService(std::string admin_token, Cluster* cluster,
+                   GraphStore* graphs)
+      : admin_token_(std::move(admin_token)),
+        cluster_(cluster),
+        graphs_(graphs) {}
+
+  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
+                                        const v1::ListWorkersRequest* request,
+                                        v1::ListWorkersResponse* out) override;
+  grpc::ServerUnaryReactor* GetWorker(grpc::CallbackServerContext* context,
+                                      const v1::GetWorkerRequest* request,
+                                      v1::WorkerInfo* out) override;
+  grpc::ServerUnaryReactor* ListSessions(
+      grpc::CallbackServerContext* context,
+      const v1::ListSessionsRequest* request,
+      v1::ListSessionsResponse* out) override;
+  // Takes the shortened id, or the full one.
+  grpc::ServerUnaryReactor* GetSession(grpc::CallbackServerContext* context,
+                                       const v1::GetSessionRequest* request,
+                                       v1::SessionInfo* out) override;
+  grpc::ServerUnaryReactor* ListTenants(grpc::CallbackServerContext* context,
+                                        const v1::ListTenantsRequest* request,
+                                        v1::ListTenantsResponse* out) override;
+  grpc::ServerUnaryReactor* GetTenant(grpc::CallbackServerContext* context,
+                                      const v1::GetTenantRequest* request,
+                                      v1::TenantInfo* out) override;
+  grpc::ServerUnaryReactor* ListLeases(grpc::CallbackServerContext* context,
+                                       const v1::ListLeasesRequest* request,
+                                       v1::ListLeasesResponse* out) override;
+  grpc::ServerUnaryReactor* GetLease(grpc::CallbackServerContext* context,
+                                     const v1::GetLeaseRequest* request,
+                                     v1::LeaseInfo* out) override;
+  grpc::ServerUnaryReactor* ListGraphs(grpc::CallbackServerContext* context,
+                                       const v1::ListGraphsRequest* request,
+                                       v1::ListGraphsResponse* out) override;
+  grpc::ServerUnaryReactor* GetGraph(grpc::CallbackServerContext* context,
+                                     const v1::GetGraphRequest* request,
+                                     v1::GraphInfo* out) override;
+
+ private:
+  // Answers the call with what `handle` returns, if the token is right.
+  template <typename Handle>
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
+                                   Handle handle);
+
+  const std::string admin_token_;
+  Cluster* const cluster_;
+  GraphStore* const graphs_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRPC_ADMIN_SERVICE_H_

@@ -1,0 +1,125 @@
+#include "coordinator/grpc_session_service.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/bearer.h"
+#include "common/status_macros.h"
+#include "coordinator/stream_reactor.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using Request = v1::SessionRequest;
+using Response = v1::SessionResponse;
+
+absl::Status Violation(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                   what);
+}
+
+class AttachReactor : public StreamReactor<Request, Response>,
+                      public std::enable_shared_from_this<AttachReactor> {
+ public:
+  AttachReactor(const Tenant* tenant, Cluster* cluster, GraphStore* graphs,
+                GraphIntake* intake)
+      : tenant_(*tenant), cluster_(cluster), graphs_(graphs), intake_(intake) {}
+
+ private:
+  absl::StatusOr<Then> OnRequest(Request* request) override {
+    if (request->has_open()) {
+      if (open_) return Violation("a second open message");
+      DJINN_ASSIGN_OR_RETURN(
+          StreamId id,
+          cluster_->Attach(tenant_, request->open(), shared_from_this()));
+      {
+        MutexLock lock(&mu_);
+        id_ = std::move(id);
+      }
+      open_ = true;
+      Pump();
+      return Then::kReadOn;
+    }
+    if (!open_) return Violation("the first message must be open");
+    switch (request->message_case()) {
+      case Request::kLease:
+        DJINN_RETURN_IF_ERROR(cluster_->RequestLease(*id_, request->lease()));
+        return Then::kReadOn;
+      case Request::kStructure:
+        TakeStructure(request->mutable_structure());
+        return Then::kWaitForReadOn;
+      case Request::kClose: {
+        {
+          MutexLock lock(&mu_);
+          closing_ = true;
+        }
+        cluster_->Close(*id_);
+        End(absl::OkStatus());
+        return Then::kWaitForReadOn;
+      }
+      default:
+        return Violation("an empty message");
+    }
+  }
+
+  void TakeStructure(v1::Structure* structure) {
+    auto done = [this, self = shared_from_this()](
+                    const absl::StatusOr<std::string>& fingerprint) {
+      if (fingerprint.ok()) {
+        if (cluster_->NoteStructure(*id_, *fingerprint)) {
+          graphs_->CountDefinition(*fingerprint);
+        }
+        ReadOn();
+      } else {
+        log::Warning("structure refused",
+                     {{"session", log::ShortId(id_->owner)},
+                      {"tenant", tenant_.name},
+                      {"error", fingerprint.status()}});
+        End(fingerprint.status());
+      }
+    };
+    intake_->Submit(std::move(*structure), std::move(done));
+  }
+
+  absl::StatusOr<std::optional<Response>> Next() override {
+    if (!id_.has_value() || closing_) return std::nullopt;
+    return cluster_->NextResponse(*id_);
+  }
+
+  void OnClosed() override {
+    if (open_) cluster_->Detach(*id_);
+  }
+
+  const Tenant& tenant_;
+  Cluster* const cluster_;
+  GraphStore* const graphs_;
+  GraphIntake* const intake_;
+  // Written once, under mu_, by the thread that reads; so that thread, and
+  // those it leads to, may read it without.
+  std::optional<StreamId> id_;
+  bool open_ = false;
+  // What the cluster says of a session it no longer knows is not for a client
+  // that closed it.
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<Request, Response>* GrpcSessionService::Attach(
+    grpc::CallbackServerContext* context) {
+  absl::StatusOr<std::string> token = ExtractBearer(*context);
+  absl::StatusOr<const Tenant*> tenant =
+      token.ok() ? tenants_->Authenticate(*token)
+                 : absl::StatusOr<const Tenant*>(token.status());
+  if (!tenant.ok()) {
+    log::Warning("session refused: unknown token", {{"peer", context->peer()}});
+    return new RefusedStream<Request, Response>(tenant.status());
+  }
+  return StreamReactor<Request, Response>::Begin(
+      std::make_shared<AttachReactor>(*tenant, cluster_, graphs_, intake_));
+}
+
+}  // namespace djinn::coordinator

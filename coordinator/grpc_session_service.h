@@ -1,0 +1,36 @@
+// Session.Attach over gRPC: one reactor per stream, no state of its own.
+#ifndef COORDINATOR_GRPC_SESSION_SERVICE_H_
+#define COORDINATOR_GRPC_SESSION_SERVICE_H_
+
+#include "coordinator/cluster.h"
+#include "coordinator/graph_intake.h"
+#include "coordinator/graph_store.h"
+#include "coordinator/tenants.h"
+#include "djinn/v1/session.grpc.pb.h"
+
+namespace djinn::coordinator {
+
+// Thread-safe.
+class GrpcSessionService : public v1::Session::CallbackService {
+ public:
+  // All must outlive the server that this is registered with.
+  GrpcSessionService(const Tenants* tenants, Cluster* cluster,
+                     GraphStore* graphs, GraphIntake* intake)
+      : tenants_(tenants),
+        cluster_(cluster),
+        graphs_(graphs),
+        intake_(intake) {}
+
+  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Attach(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  const Tenants* const tenants_;
+  Cluster* const cluster_;
+  GraphStore* const graphs_;
+  GraphIntake* const intake_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRPC_SESSION_SERVICE_H_

@@ -1,0 +1,76 @@
+#include "coordinator/grpc_worker_registry_service.h"
+
+#include <memory>
+#include <optional>
+
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/bearer.h"
+#include "common/status_macros.h"
+#include "coordinator/stream_reactor.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using Request = v1::WorkerState;
+using Response = v1::DesiredState;
+
+class SynchronizeReactor
+    : public StreamReactor<Request, Response>,
+      public std::enable_shared_from_this<SynchronizeReactor> {
+ public:
+  explicit SynchronizeReactor(Cluster* cluster) : cluster_(cluster) {}
+
+ private:
+  absl::StatusOr<Then> OnRequest(Request* request) override {
+    if (joined_) {
+      DJINN_RETURN_IF_ERROR(cluster_->Report(*id_, *request));
+      return Then::kReadOn;
+    }
+    absl::StatusOr<StreamId> id = cluster_->Join(*request, shared_from_this());
+    if (!id.ok()) {
+      log::Warning("worker refused",
+                   {{"worker", request->worker_id()}, {"error", id.status()}});
+      return id.status();
+    }
+    {
+      MutexLock lock(&mu_);
+      id_ = *std::move(id);
+    }
+    joined_ = true;
+    Pump();
+    return Then::kReadOn;
+  }
+
+  absl::StatusOr<std::optional<Response>> Next() override {
+    if (!id_.has_value()) return std::nullopt;
+    return cluster_->NextDesiredState(*id_);
+  }
+
+  void OnClosed() override {
+    if (joined_) cluster_->Leave(*id_);
+  }
+
+  Cluster* const cluster_;
+  // Written once, under mu_, by the thread that reads.
+  std::optional<StreamId> id_;
+  bool joined_ = false;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<Request, Response>*
+GrpcWorkerRegistryService::Synchronize(grpc::CallbackServerContext* context) {
+  const absl::StatusOr<std::string> token = ExtractBearer(*context);
+  if (!token.ok() || !TokensEqual(*token, join_token_)) {
+    log::Warning("worker refused: unknown token", {{"peer", context->peer()}});
+    return new RefusedStream<Request, Response>(
+        token.ok() ? MakeError(absl::StatusCode::kUnauthenticated,
+                               "TOKEN_UNKNOWN", "not the join token")
+                   : token.status());
+  }
+  return StreamReactor<Request, Response>::Begin(
+      std::make_shared<SynchronizeReactor>(cluster_));
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,31 @@
+// WorkerRegistry.Synchronize over gRPC: one reactor per stream, no state of its
+// own.
+#ifndef COORDINATOR_GRPC_WORKER_REGISTRY_SERVICE_H_
+#define COORDINATOR_GRPC_WORKER_REGISTRY_SERVICE_H_
+
+#include <string>
+#include <utility>
+
+#include "coordinator/cluster.h"
+#include "djinn/v1/worker_registry.grpc.pb.h"
+
+namespace djinn::coordinator {
+
+// Thread-safe.
+class GrpcWorkerRegistryService : public v1::WorkerRegistry::CallbackService {
+ public:
+  // `cluster` must outlive the server that this is registered with.
+  GrpcWorkerRegistryService(std::string join_token, Cluster* cluster)
+      : join_token_(std::move(join_token)), cluster_(cluster) {}
+
+  grpc::ServerBidiReactor<v1::WorkerState, v1::DesiredState>* Synchronize(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  const std::string join_token_;
+  Cluster* const cluster_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRPC_WORKER_REGISTRY_SERVICE_H_

@@ -1,0 +1,75 @@
+// The leases that exist: which session may use which worker.
+//
+// A lease is first offered: listed to its worker, not yet shown to the client.
+// When the worker has carried that out it is granted. It ends when it is
+// removed; nothing is kept of it.
+//
+// Not thread-safe: the cluster's lock guards it.
+#ifndef COORDINATOR_LEASE_TABLE_H_
+#define COORDINATOR_LEASE_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "djinn/v1/session.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+
+namespace djinn::coordinator {
+
+struct Lease {
+  enum class State { kOffered, kGranted };
+
+  std::string id;
+  // Secret.
+  std::string token;
+  std::string session_id;
+  std::string tenant;
+  uint64_t epoch = 0;
+  uint32_t virtual_device = 0;
+  std::string worker_id;
+  uint64_t incarnation = 0;
+  v1::SessionLimits limits;
+  std::string placement_reason;
+  // Monotonic.
+  absl::Duration created;
+  State state = State::kOffered;
+  // The revision of the worker's stream that first listed it; 0 before that.
+  uint64_t listed_revision = 0;
+
+  v1::LeaseRecord Record() const;
+};
+
+class LeaseTable {
+ public:
+  // The id must be new.
+  Lease* Add(Lease lease);
+  void Remove(const std::string& id);
+
+  // Null when there is none. Pointers stay valid until Remove().
+  Lease* Find(const std::string& id);
+  Lease* FindDevice(const std::string& session_id, uint32_t virtual_device);
+
+  // In order of ids.
+  std::vector<Lease*> OfSession(const std::string& session_id) const;
+  std::vector<Lease*> OfWorker(const std::string& worker_id) const;
+  const std::map<std::string, std::unique_ptr<Lease>>& all() const {
+    return leases_;
+  }
+
+ private:
+  using Index = std::map<std::string, std::set<std::string>>;
+  std::vector<Lease*> Of(const Index& index, const std::string& key) const;
+
+  std::map<std::string, std::unique_ptr<Lease>> leases_;
+  Index by_session_;
+  Index by_worker_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_LEASE_TABLE_H_

@@ -1,0 +1,50 @@
+#include "coordinator/session_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace djinn::coordinator {
+
+Session* SessionTable::Add(Session session) {
+  auto owned = std::make_unique<Session>(std::move(session));
+  Session* const added = owned.get();
+  ++count_of_tenant_[added->tenant];
+  sessions_[added->id] = std::move(owned);
+  return added;
+}
+
+void SessionTable::Remove(const std::string& id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end()) return;
+  const auto count = count_of_tenant_.find(found->second->tenant);
+  if (--count->second == 0) count_of_tenant_.erase(count);
+  sessions_.erase(found);
+}
+
+Session* SessionTable::Find(const std::string& id) {
+  const auto found = sessions_.find(id);
+  return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+size_t SessionTable::CountOfTenant(const std::string& tenant) const {
+  const auto found = count_of_tenant_.find(tenant);
+  return found == count_of_tenant_.end() ? 0 : found->second;
+}
+
+std::vector<Session*> SessionTable::TimedOut(absl::Duration now) const {
+  std::vector<Session*> result;
+  for (const auto& [id, session] : sessions_) {
+    if (session->stream == 0 && session->deadline <= now) {
+      result.push_back(session.get());
+    }
+  }
+  return result;
+}
+
+bool IsSessionId(absl::string_view text) {
+  return text.size() == 32 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,93 @@
+// The sessions that exist.
+//
+// A session is ATTACHED while its stream is open, DETACHED after that until it
+// attaches again or times out, and ADOPTED when only a worker told of it. It
+// ends when it is removed; nothing is kept of it.
+//
+// Not thread-safe: the cluster's lock guards it.
+#ifndef COORDINATOR_SESSION_TABLE_H_
+#define COORDINATOR_SESSION_TABLE_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "coordinator/waker.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/session.pb.h"
+
+namespace djinn::coordinator {
+
+// A lease asked for and not granted yet.
+struct PendingLease {
+  std::vector<v1::ContentHint> contents;
+  // Monotonic.
+  absl::Duration deadline;
+  // The offered lease; empty while no worker was found.
+  std::string lease_id;
+  // Why no worker was found the last time.
+  absl::Status obstacle;
+};
+
+struct Session {
+  std::string id;
+  std::string tenant;
+  std::string program;
+  v1::SessionInfo::State state = v1::SessionInfo::ATTACHED;
+  // Grows when a virtual device gets another lease than before.
+  uint64_t epoch = 1;
+  absl::Time open_time;
+  // When it times out, monotonic. Meaningful unless ATTACHED.
+  absl::Duration deadline;
+
+  // The open stream's number; 0 when there is none.
+  uint64_t stream = 0;
+  std::shared_ptr<Waker> waker;
+  uint32_t protocol_version = 0;
+  // SessionOpened went out on this stream.
+  bool greeted = false;
+  // What follows it. At most a few per virtual device: a device has one request
+  // or one lease at a time.
+  std::deque<v1::SessionResponse> outbox;
+
+  // By virtual device.
+  std::map<uint32_t, PendingLease> pending;
+  // Virtual devices that ever had a lease.
+  std::set<uint32_t> bound_devices;
+  // First 8 bytes of the fingerprints it defined; as many as are counted.
+  absl::flat_hash_set<uint64_t> structures;
+};
+
+class SessionTable {
+ public:
+  // The id must be new.
+  Session* Add(Session session);
+  void Remove(const std::string& id);
+
+  // Null when there is none. Pointers stay valid until Remove().
+  Session* Find(const std::string& id);
+  size_t CountOfTenant(const std::string& tenant) const;
+  // Sessions without a stream whose deadline has come.
+  std::vector<Session*> TimedOut(absl::Duration now) const;
+  const std::map<std::string, std::unique_ptr<Session>>& all() const {
+    return sessions_;
+  }
+
+ private:
+  std::map<std::string, std::unique_ptr<Session>> sessions_;
+  std::map<std::string, size_t> count_of_tenant_;
+};
+
+// 128 bits in lower-case hex.
+bool IsSessionId(absl::string_view text);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_SESSION_TABLE_H_

@@ -1,0 +1,142 @@
+// The server's end of a bidirectional stream: reads one message at a time, and
+// sends what its owner has to say whenever it is woken.
+//
+// It keeps itself alive from Begin() until gRPC is done with it; others may
+// hold it longer as a Waker, which then does nothing. One read, one write and
+// no queue of its own: memory per idle stream is this object.
+#ifndef COORDINATOR_STREAM_REACTOR_H_
+#define COORDINATOR_STREAM_REACTOR_H_
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "common/net/grpc_status.h"
+#include "coordinator/waker.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace djinn::coordinator {
+
+template <typename Request, typename Response>
+class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
+                      public Waker {
+ public:
+  // To be called once, by the RPC's handler, which returns the result.
+  static StreamReactor* Begin(std::shared_ptr<StreamReactor> reactor) {
+    StreamReactor* const raw = reactor.get();
+    raw->self_ = std::move(reactor);
+    raw->ReadOn();
+    return raw;
+  }
+
+  void Wake() final { Pump(); }
+
+ protected:
+  // What to do after a message.
+  enum class Then { kReadOn, kWaitForReadOn };
+
+  // A message came. Calls do not overlap. A status ends the stream.
+  virtual absl::StatusOr<Then> OnRequest(Request* request) = 0;
+  // The next message to send, if any; a status ends the stream.
+  virtual absl::StatusOr<std::optional<Response>> Next()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
+  // The stream is over. Called once.
+  virtual void OnClosed() = 0;
+
+  // Reads the next message, unless the stream has ended.
+  void ReadOn() {
+    MutexLock lock(&mu_);
+    if (!ending_) this->StartRead(&request_);
+  }
+
+  // Ends the stream once the write in progress is through. The first call
+  // counts.
+  void End(absl::Status status) {
+    MutexLock lock(&mu_);
+    EndLocked(std::move(status));
+  }
+
+  // Sends what there is, unless a write is in progress, which will.
+  void Pump() {
+    MutexLock lock(&mu_);
+    if (ending_ || writing_) return;
+    absl::StatusOr<std::optional<Response>> next = Next();
+    if (!next.ok()) {
+      EndLocked(std::move(next).status());
+    } else if (next->has_value()) {
+      response_ = **std::move(next);
+      writing_ = true;
+      this->StartWrite(&response_);
+    }
+  }
+
+  Mutex mu_;
+
+ private:
+  void OnReadDone(bool ok) final {
+    if (!ok) {
+      // The peer is done, or gone.
+      End(absl::OkStatus());
+      return;
+    }
+    const absl::StatusOr<Then> then = OnRequest(&request_);
+    if (!then.ok()) {
+      End(then.status());
+    } else if (*then == Then::kReadOn) {
+      ReadOn();
+    }
+  }
+
+  void OnWriteDone(bool ok) final {
+    {
+      MutexLock lock(&mu_);
+      writing_ = false;
+      if (ending_) {
+        this->Finish(ToGrpcStatus(end_status_));
+        return;
+      }
+      if (!ok) {
+        EndLocked(absl::OkStatus());
+        return;
+      }
+    }
+    Pump();
+  }
+
+  void OnCancel() final { End(absl::CancelledError("cancelled")); }
+
+  void OnDone() final {
+    OnClosed();
+    self_.reset();  // May delete this.
+  }
+
+  void EndLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (ending_) return;
+    ending_ = true;
+    end_status_ = std::move(status);
+    if (!writing_) this->Finish(ToGrpcStatus(end_status_));
+  }
+
+  Request request_;
+  Response response_;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status end_status_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<StreamReactor> self_;
+};
+
+// Ends a stream that never began.
+template <typename Request, typename Response>
+class RefusedStream : public grpc::ServerBidiReactor<Request, Response> {
+ public:
+  explicit RefusedStream(const absl::Status& status) {
+    this->Finish(ToGrpcStatus(status));
+  }
+  void OnDone() final { delete this; }
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_STREAM_REACTOR_H_

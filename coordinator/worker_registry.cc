@@ -1,0 +1,130 @@
+#include "coordinator/worker_registry.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/net/server_address.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// Long enough for an operator to see that it was there.
+constexpr absl::Duration kForgetAfter = absl::Hours(1);
+
+absl::Status Violation(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                   what);
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
+    const v1::WorkerState& report, uint64_t stream,
+    std::shared_ptr<Waker> waker, absl::Duration now) {
+  if (report.worker_id().empty()) return Violation("no worker id");
+  if (report.incarnation() == 0) return Violation("no incarnation");
+  // Whether clients may use an address that is not local is their decision.
+  const absl::Status address = CheckAddress(report.address(), true);
+  if (!address.ok()) return Violation(address.message());
+
+  std::unique_ptr<Worker>& slot = workers_[report.worker_id()];
+  Joined joined;
+  if (slot == nullptr) {
+    slot = std::make_unique<Worker>();
+    slot->id = report.worker_id();
+  } else if (slot->incarnation != report.incarnation()) {
+    if (slot->connected() && now - slot->last_report <= timeout_) {
+      return MakeError(
+          absl::StatusCode::kAlreadyExists, "WORKER_ID_IN_USE",
+          absl::StrCat("worker id \"", report.worker_id(),
+                       "\" is in use by a live worker at ", slot->address),
+          {{"worker", report.worker_id()}});
+    }
+    joined.restarted = true;
+    slot->drops.clear();
+  }
+  Worker* const worker = slot.get();
+  joined.worker = worker;
+  joined.replaced = std::move(worker->waker);
+  worker->incarnation = report.incarnation();
+  worker->state = v1::WorkerInfo::ACTIVE;
+  worker->stream = stream;
+  worker->waker = std::move(waker);
+  worker->revision = 0;
+  worker->dirty = true;
+  // What was said on an earlier stream may never have arrived.
+  for (auto& [session_id, revision] : worker->drops) revision = 0;
+  Apply(report, now, worker);
+  return joined;
+}
+
+void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
+                           Worker* worker) {
+  worker->last_report = now;
+  worker->address = report.address();
+  worker->device = report.device();
+  worker->memory_bytes = report.memory_bytes();
+  worker->free_bytes = report.free_bytes();
+  worker->queued_runs = report.queued_runs();
+  worker->contents.clear();
+  worker->content_bytes = 0;
+  worker->content_count = static_cast<uint32_t>(report.contents_size());
+  for (const v1::HeldContent& content : report.contents()) {
+    worker->contents[content.tenant()].insert(
+        {ContentHash{content.hash_high(), content.hash_low()},
+         content.size_bytes()});
+    worker->content_bytes += content.size_bytes();
+  }
+  worker->graphs.clear();
+  for (const v1::HeldGraph& graph : report.graphs()) {
+    worker->graphs[graph.fingerprint()] = graph.run_count();
+  }
+  worker->held.clear();
+  for (const v1::HeldSession& session : report.sessions()) {
+    worker->held.push_back({session.lease().session_id(),
+                            session.lease().tenant(), session.storage_count(),
+                            session.storage_bytes()});
+  }
+}
+
+void WorkerRegistry::Disconnect(Worker* worker) {
+  worker->stream = 0;
+  worker->waker = nullptr;
+}
+
+std::vector<Worker*> WorkerRegistry::Overdue(absl::Duration now) {
+  std::vector<Worker*> overdue;
+  for (const auto& [id, worker] : workers_) {
+    if (worker->state == v1::WorkerInfo::ACTIVE &&
+        now - worker->last_report > timeout_) {
+      overdue.push_back(worker.get());
+    }
+  }
+  return overdue;
+}
+
+void WorkerRegistry::MarkLost(Worker* worker) {
+  worker->state = v1::WorkerInfo::LOST;
+  worker->contents.clear();
+  worker->content_bytes = 0;
+  worker->content_count = 0;
+  worker->graphs.clear();
+  worker->held.clear();
+  worker->queued_runs = 0;
+  worker->free_bytes = 0;
+  Disconnect(worker);
+}
+
+void WorkerRegistry::Forget(absl::Duration now) {
+  std::erase_if(workers_, [now](const auto& entry) {
+    const Worker& worker = *entry.second;
+    return worker.state == v1::WorkerInfo::LOST &&
+           now - worker.last_report > kForgetAfter;
+  });
+}
+
+Worker* WorkerRegistry::Find(const std::string& id) {
+  const auto found = workers_.find(id);
+  return found == workers_.end() ? nullptr : found->second.get();
+}
+
+}  // namespace djinn::coordinator

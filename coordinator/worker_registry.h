@@ -1,0 +1,124 @@
+// The workers of the cluster as they last reported themselves.
+//
+// A worker joins with its first report, is ACTIVE while reports come in time,
+// LOST after that, and forgotten long after. Its stream may break and come back
+// in between. Level-based: every report replaces what the last one said.
+//
+// Not thread-safe: the cluster's lock guards it.
+#ifndef COORDINATOR_WORKER_REGISTRY_H_
+#define COORDINATOR_WORKER_REGISTRY_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/hash.h"
+#include "coordinator/waker.h"
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+
+namespace djinn::coordinator {
+
+// Hash and size: what names a content within a tenant.
+using ContentKey = std::pair<ContentHash, uint64_t>;
+
+struct Worker {
+  struct Held {
+    std::string session_id;
+    std::string tenant;
+    uint64_t storage_count = 0;
+    uint64_t storage_bytes = 0;
+  };
+
+  std::string id;
+  uint64_t incarnation = 0;
+  std::string address;
+  std::string device;
+  uint64_t memory_bytes = 0;
+  uint64_t free_bytes = 0;
+  uint32_t queued_runs = 0;
+  // By tenant.
+  absl::flat_hash_map<std::string, absl::flat_hash_set<ContentKey>> contents;
+  uint64_t content_bytes = 0;
+  uint32_t content_count = 0;
+  // Fingerprint to runs.
+  absl::flat_hash_map<std::string, uint64_t> graphs;
+  std::vector<Held> held;
+
+  v1::WorkerInfo::State state = v1::WorkerInfo::ACTIVE;
+  // Monotonic.
+  absl::Duration last_report;
+
+  // The open stream's number; 0 when there is none.
+  uint64_t stream = 0;
+  std::shared_ptr<Waker> waker;
+  uint32_t protocol_version = 0;
+  // Of the last DesiredState sent on the stream.
+  uint64_t revision = 0;
+  absl::Duration last_sent;
+  // The worker should hear something before the next heartbeat.
+  bool dirty = true;
+
+  // Sessions it must forget, each with the revision that first said so on this
+  // stream (0: not said yet). An entry goes when the worker carried that out.
+  std::map<std::string, uint64_t> drops;
+
+  bool connected() const { return stream != 0; }
+  bool usable() const { return connected() && state == v1::WorkerInfo::ACTIVE; }
+};
+
+class WorkerRegistry {
+ public:
+  struct Joined {
+    Worker* worker = nullptr;
+    // Another incarnation than the last time: it has forgotten everything.
+    bool restarted = false;
+    // The stream that the new one takes over from, if it was still open.
+    std::shared_ptr<Waker> replaced;
+  };
+
+  // `timeout`: silence after which a worker is lost.
+  explicit WorkerRegistry(absl::Duration timeout) : timeout_(timeout) {}
+
+  // Binds a new stream to the worker and applies its first report.
+  // InvalidArgument (PROTOCOL_VIOLATION) for a report without identity or
+  // address; AlreadyExists (WORKER_ID_IN_USE) when another process with this id
+  // is connected and has reported in time.
+  absl::StatusOr<Joined> Join(const v1::WorkerState& report, uint64_t stream,
+                              std::shared_ptr<Waker> waker, absl::Duration now);
+
+  // Takes over what the report says, except sessions' leases and revisions.
+  void Apply(const v1::WorkerState& report, absl::Duration now, Worker* worker);
+
+  // Ends the stream; the worker stays.
+  void Disconnect(Worker* worker);
+
+  // Active workers whose reports are overdue.
+  std::vector<Worker*> Overdue(absl::Duration now);
+  // Marks it LOST and empties what it reported.
+  void MarkLost(Worker* worker);
+  // Removes workers that have been lost for long.
+  void Forget(absl::Duration now);
+
+  // Null when unknown. Pointers stay valid until Forget().
+  Worker* Find(const std::string& id);
+  // By id.
+  const std::map<std::string, std::unique_ptr<Worker>>& all() const {
+    return workers_;
+  }
+
+ private:
+  const absl::Duration timeout_;
+  std::map<std::string, std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_WORKER_REGISTRY_H_
