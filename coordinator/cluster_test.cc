@@ -1,0 +1,511 @@
+#include "coordinator/cluster.h"
+
+#include "common/error.h"
+#include "coordinator/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class CountingWaker : public Waker {
+ public:
+  void Wake() override { ++count; }
+  int count = 0;
+};
+
+// A cluster whose streams the test plays by hand.
+class ClusterTest : public testing::Test {
+ protected:
+  ClusterTest() { Restart(); }
+
+  // Another coordinator process: nothing in memory.
+  void Restart() {
+    cluster_.reset();
+    cluster_ =
+        std::make_unique<Cluster>(&config_, &tenants_, &clock_, &random_);
+  }
+
+  absl::StatusOr<StreamId> Attach(const std::string& tenant,
+                                  const std::string& resume = "") {
+    return cluster_->Attach(*tenants_.Find(tenant), TestOpen(resume),
+                            std::make_shared<CountingWaker>());
+  }
+  // Attaches and reads the greeting.
+  StreamId Open(const std::string& tenant, const std::string& resume = "") {
+    const absl::StatusOr<StreamId> id = Attach(tenant, resume);
+    EXPECT_TRUE(id.ok()) << id.status();
+    EXPECT_TRUE(Next(*id)->has_opened());
+    return *id;
+  }
+  std::optional<v1::SessionResponse> Next(const StreamId& id) {
+    auto next = cluster_->NextResponse(id);
+    EXPECT_TRUE(next.ok()) << next.status();
+    return next.ok() ? *next : std::nullopt;
+  }
+
+  StreamId Join(const v1::WorkerState& state) {
+    const absl::StatusOr<StreamId> id =
+        cluster_->Join(state, std::make_shared<CountingWaker>());
+    EXPECT_TRUE(id.ok()) << id.status();
+    return *id;
+  }
+  std::optional<v1::DesiredState> Desired(const StreamId& id) {
+    auto next = cluster_->NextDesiredState(id);
+    EXPECT_TRUE(next.ok()) << next.status();
+    return next.ok() ? *next : std::nullopt;
+  }
+  // The worker carries out what it is told: its next report holds the leases.
+  void CarryOut(const StreamId& id, v1::WorkerState* state) {
+    const std::optional<v1::DesiredState> desired = Desired(id);
+    if (!desired.has_value()) return;
+    state->set_applied_revision(desired->revision());
+    for (const v1::LeaseRecord& lease : desired->leases()) {
+      Hold(lease, state);
+    }
+    for (const std::string& session : desired->drop_session_ids()) {
+      auto* const held = state->mutable_sessions();
+      for (int i = held->size(); i-- > 0;) {
+        if (held->Get(i).lease().session_id() == session) {
+          held->DeleteSubrange(i, 1);
+        }
+      }
+    }
+    EXPECT_EQ(cluster_->Report(id, *state), absl::OkStatus());
+  }
+  static void Hold(const v1::LeaseRecord& lease, v1::WorkerState* state) {
+    for (const auto& held : state->sessions()) {
+      if (held.lease().lease_id() == lease.lease_id()) return;
+    }
+    v1::HeldSession* const held = state->add_sessions();
+    *held->mutable_lease() = lease;
+    held->set_storage_count(1);
+    held->set_storage_bytes(100);
+  }
+  v1::Lease Grant(const StreamId& session, uint32_t device,
+                  const StreamId& worker, v1::WorkerState* state) {
+    EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(device)).ok());
+    CarryOut(worker, state);
+    const std::optional<v1::SessionResponse> next = Next(session);
+    EXPECT_TRUE(next.has_value() && next->has_granted());
+    return next.has_value() ? next->granted().lease() : v1::Lease();
+  }
+
+  Config config_ = TestConfig();
+  Tenants tenants_{config_.tenants};
+  FakeClock clock_;
+  FakeRandomSource random_;
+  std::unique_ptr<Cluster> cluster_;
+  v1::WorkerState w0_ = TestWorker("w0");
+};
+
+TEST_F(ClusterTest, GreetsWithTheTenantOfTheToken) {
+  const StreamId id = Attach("red").value();
+  const v1::SessionOpened opened = Next(id)->opened();
+  EXPECT_EQ(opened.session_id(), id.owner);
+  EXPECT_EQ(opened.tenant(), "red");
+  EXPECT_EQ(opened.session_timeout().seconds(), 30);
+  EXPECT_EQ(opened.protocol_version(), 1u);
+  EXPECT_EQ(Next(id), std::nullopt);
+}
+
+TEST_F(ClusterTest, RefusesAWrongWindow) {
+  v1::OpenSession open = TestOpen();
+  open.mutable_protocol()->set_min(5);
+  open.mutable_protocol()->set_max(6);
+  EXPECT_EQ(
+      ErrorReason(
+          cluster_->Attach(*tenants_.Find("red"), open, nullptr).status()),
+      "PROTOCOL_WINDOW");
+  w0_.mutable_protocol()->set_min(2);
+  w0_.mutable_protocol()->set_max(2);
+  EXPECT_EQ(ErrorReason(cluster_->Join(w0_, nullptr).status()),
+            "PROTOCOL_WINDOW");
+  EXPECT_THAT(cluster_->Workers(), IsEmpty());
+}
+
+TEST_F(ClusterTest, LimitsSessionsPerTenant) {
+  for (int i = 0; i < 4; ++i) Open("red");
+  EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");
+  Open("blue");
+}
+
+TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
+  const StreamId session = Open("red");
+  const StreamId worker = Join(w0_);
+  EXPECT_THAT(Desired(worker)->leases(), IsEmpty());
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Next(session), std::nullopt);
+
+  const v1::DesiredState desired = *Desired(worker);
+  ASSERT_THAT(desired.leases(), SizeIs(1));
+  const v1::LeaseRecord& record = desired.leases(0);
+  EXPECT_EQ(record.session_id(), session.owner);
+  EXPECT_EQ(record.tenant(), "red");
+  EXPECT_EQ(record.limits().max_structures(), 16u);
+  EXPECT_EQ(desired.lease_valid_for().seconds(), 600);
+  // An older acknowledgement is not enough.
+  w0_.set_applied_revision(desired.revision() - 1);
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  EXPECT_EQ(Next(session), std::nullopt);
+
+  w0_.set_applied_revision(desired.revision());
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  const v1::LeaseGranted granted = Next(session)->granted();
+  EXPECT_EQ(granted.lease().lease_id(), record.lease_id());
+  EXPECT_EQ(granted.lease().token(), record.token());
+  EXPECT_EQ(granted.lease().worker_address(), w0_.address());
+  EXPECT_EQ(granted.lease().worker_incarnation(), w0_.incarnation());
+  EXPECT_EQ(granted.lease().session_epoch(), 1u);
+  // Asking again gives the same lease.
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Next(session)->granted().lease().lease_id(), record.lease_id());
+}
+
+TEST_F(ClusterTest, RequestWaitsForAWorkerUntilItsDeadline) {
+  const StreamId session = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  clock_.Advance(config_.lease_request_timeout - absl::Milliseconds(1));
+  cluster_->Tick();
+  EXPECT_EQ(Next(session), std::nullopt);
+  clock_.Advance(absl::Milliseconds(1));
+  cluster_->Tick();
+  const v1::LeaseRefused refused = Next(session)->refused();
+  EXPECT_EQ(refused.reason(), "NO_WORKER");
+  EXPECT_EQ(refused.code(), static_cast<int>(absl::StatusCode::kUnavailable));
+  // A later request meets a worker that came late.
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  const StreamId worker = Join(w0_);
+  CarryOut(worker, &w0_);
+  EXPECT_TRUE(Next(session)->has_granted());
+}
+
+TEST_F(ClusterTest, SilentWorkerMeansRefusalAndCleanUp) {
+  const StreamId session = Open("red");
+  const StreamId worker = Join(w0_);
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_THAT(Desired(worker)->leases(), SizeIs(1));
+  clock_.Advance(config_.lease_request_timeout);
+  cluster_->Tick();
+  EXPECT_EQ(Next(session)->refused().reason(), "WORKER_UNRESPONSIVE");
+  const v1::DesiredState desired = *Desired(worker);
+  EXPECT_THAT(desired.leases(), IsEmpty());
+  EXPECT_THAT(desired.drop_session_ids(), ElementsAre(session.owner));
+}
+
+TEST_F(ClusterTest, PlacementSeesOnlyTheTenantsContents) {
+  AddContent("blue", 7, 90'900'000, &w0_);
+  v1::WorkerState w1 = TestWorker("w1");
+  AddContent("red", 7, 90'900'000, &w1);
+  Join(w0_);
+  const StreamId stream1 = Join(w1);
+  const StreamId session = Open("red");
+  ASSERT_TRUE(
+      cluster_->RequestLease(session, TestLeaseRequest(0, 7, 90'900'000)).ok());
+  CarryOut(stream1, &w1);
+  const v1::LeaseGranted granted = Next(session)->granted();
+  EXPECT_EQ(granted.lease().worker_id(), "w1");
+  EXPECT_THAT(granted.placement_reason(),
+              HasSubstr("holds 90.9 MB of 90.9 MB asked"));
+}
+
+TEST_F(ClusterTest, TwoDevicesOfASessionUseTwoWorkers) {
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId stream0 = Join(w0_);
+  const StreamId stream1 = Join(w1);
+  const StreamId session = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(1)).ok());
+  CarryOut(stream0, &w0_);
+  CarryOut(stream1, &w1);
+  EXPECT_EQ(Next(session)->granted().lease().worker_id(), "w0");
+  EXPECT_EQ(Next(session)->granted().lease().worker_id(), "w1");
+}
+
+TEST_F(ClusterTest, CloseDropsAtOnceUntilTheWorkerSaysItIsGone) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  cluster_->Close(session);
+  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_THAT(cluster_->Leases(), IsEmpty());
+  v1::DesiredState desired = *Desired(worker);
+  EXPECT_THAT(desired.leases(), IsEmpty());
+  EXPECT_THAT(desired.drop_session_ids(), ElementsAre(session.owner));
+  // A report that still shows it, from before, revives nothing.
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_THAT(Desired(worker)->drop_session_ids(), SizeIs(1));
+  w0_.clear_sessions();
+  w0_.set_applied_revision(desired.revision());
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
+}
+
+TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  cluster_->Detach(session);
+  EXPECT_EQ(cluster_->Sessions()[0].state(), v1::SessionInfo::DETACHED);
+  clock_.Advance(config_.session_timeout - absl::Seconds(1));
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  cluster_->Tick();
+  const StreamId again = Open("red", session.owner);
+  EXPECT_EQ(again.owner, session.owner);
+  clock_.Advance(config_.session_timeout);
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  cluster_->Tick();
+  EXPECT_EQ(cluster_->Leases()[0].lease_id(), lease.lease_id());
+}
+
+TEST_F(ClusterTest, DetachedSessionTimesOut) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  cluster_->Detach(session);
+  clock_.Advance(config_.session_timeout);
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  cluster_->Tick();
+  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_THAT(Desired(worker)->drop_session_ids(), ElementsAre(session.owner));
+}
+
+TEST_F(ClusterTest, NewStreamReplacesAHalfOpenOne) {
+  const auto old_waker = std::make_shared<CountingWaker>();
+  const StreamId old =
+      cluster_->Attach(*tenants_.Find("red"), TestOpen(), old_waker).value();
+  const int wakes = old_waker->count;
+  const StreamId now = Open("red", old.owner);
+  EXPECT_EQ(old_waker->count, wakes + 1);
+  EXPECT_EQ(cluster_->NextResponse(old).status().code(),
+            absl::StatusCode::kAborted);
+  // The old stream's end does not detach the session.
+  cluster_->Detach(old);
+  EXPECT_EQ(cluster_->Sessions()[0].state(), v1::SessionInfo::ATTACHED);
+  EXPECT_EQ(Next(now), std::nullopt);
+}
+
+TEST_F(ClusterTest, SessionOfAnotherTenantIsRefused) {
+  const StreamId session = Open("red");
+  EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
+            "SESSION_OF_OTHER_TENANT");
+  EXPECT_EQ(ErrorReason(Attach("blue", "../../etc").status()),
+            "PROTOCOL_VIOLATION");
+}
+
+TEST_F(ClusterTest, LostWorkerEndsLeasesAndForgetsThemWhenItReturns) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  clock_.Advance(config_.worker_timeout + absl::Milliseconds(1));
+  cluster_->Tick();
+  EXPECT_EQ(cluster_->Workers()[0].state(), v1::WorkerInfo::LOST);
+  const v1::LeaseEnded ended = Next(session)->ended();
+  EXPECT_EQ(ended.lease_id(), lease.lease_id());
+  EXPECT_EQ(ended.reason(), "WORKER_LOST");
+  EXPECT_EQ(ErrorReason(cluster_->NextDesiredState(worker).status()),
+            "STREAM_REPLACED");
+
+  w0_.set_applied_revision(0);
+  const StreamId back = Join(w0_);
+  EXPECT_EQ(cluster_->Workers()[0].state(), v1::WorkerInfo::ACTIVE);
+  EXPECT_THAT(cluster_->Leases(), IsEmpty());
+  // Until it forgot the session, it is no candidate for it.
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_THAT(cluster_->Leases(), IsEmpty());
+  CarryOut(back, &w0_);
+  ASSERT_THAT(cluster_->Leases(), SizeIs(1));
+  EXPECT_EQ(cluster_->Leases()[0].session_epoch(), 2u);
+}
+
+TEST_F(ClusterTest, RestartedWorkerEndsItsLeases) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  cluster_->Leave(worker);
+  Join(TestWorker("w0", 2));
+  EXPECT_EQ(Next(session)->ended().reason(), "WORKER_RESTARTED");
+}
+
+TEST_F(ClusterTest, OfferedLeaseMovesToAnotherWorker) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  cluster_->Leave(worker);
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId stream1 = Join(w1);
+  v1::WorkerState busy = TestWorker("w0", 2);
+  busy.set_queued_runs(10);
+  Join(busy);
+  CarryOut(stream1, &w1);
+  EXPECT_EQ(Next(session)->granted().lease().worker_id(), "w1");
+}
+
+TEST_F(ClusterTest, WorkerIdInUse) {
+  const StreamId worker = Join(w0_);
+  const absl::Status refused =
+      cluster_->Join(TestWorker("w0", 2), nullptr).status();
+  EXPECT_EQ(ErrorReason(refused), "WORKER_ID_IN_USE");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  // The same process may dial again before its old stream is known to be dead.
+  Join(w0_);
+  EXPECT_FALSE(cluster_->NextDesiredState(worker).ok());
+  // A stream that is silent too long protects nothing.
+  clock_.Advance(config_.worker_timeout + absl::Milliseconds(1));
+  Join(TestWorker("w0", 2));
+}
+
+TEST_F(ClusterTest, ReportsOfOthersAndOfTheFutureAreViolations) {
+  const StreamId worker = Join(w0_);
+  EXPECT_EQ(ErrorReason(cluster_->Report(worker, TestWorker("w1"))),
+            "PROTOCOL_VIOLATION");
+  w0_.set_applied_revision(99);
+  EXPECT_EQ(ErrorReason(cluster_->Report(worker, w0_)), "PROTOCOL_VIOLATION");
+  v1::WorkerState no_address = TestWorker("w2");
+  no_address.clear_address();
+  EXPECT_EQ(ErrorReason(cluster_->Join(no_address, nullptr).status()),
+            "PROTOCOL_VIOLATION");
+}
+
+TEST_F(ClusterTest, RestartedCoordinatorAdoptsAndRenews) {
+  StreamId worker = Join(w0_);
+  StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  Restart();
+  w0_.set_applied_revision(0);
+  worker = Join(w0_);
+  ASSERT_THAT(cluster_->Sessions(), SizeIs(1));
+  EXPECT_EQ(cluster_->Sessions()[0].state(), v1::SessionInfo::ADOPTED);
+  EXPECT_EQ(cluster_->Sessions()[0].tenant(), "red");
+  const v1::DesiredState desired = *Desired(worker);
+  EXPECT_THAT(desired.drop_session_ids(), IsEmpty());
+  ASSERT_THAT(desired.leases(), SizeIs(1));
+  EXPECT_EQ(desired.leases(0).lease_id(), lease.lease_id());
+  EXPECT_EQ(desired.leases(0).token(), lease.token());
+
+  EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
+            "SESSION_OF_OTHER_TENANT");
+  session = Open("red", session.owner);
+  EXPECT_EQ(cluster_->Sessions()[0].state(), v1::SessionInfo::ATTACHED);
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Next(session)->granted().lease().lease_id(), lease.lease_id());
+}
+
+TEST_F(ClusterTest, AdoptedSessionThatNobodyClaimsIsDropped) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  Restart();
+  w0_.set_applied_revision(0);
+  worker = Join(w0_);
+  Desired(worker);
+  clock_.Advance(config_.session_timeout);
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  cluster_->Tick();
+  EXPECT_THAT(Desired(worker)->drop_session_ids(), ElementsAre(session.owner));
+}
+
+TEST_F(ClusterTest, ClientMayComeBackBeforeItsWorker) {
+  StreamId worker = Join(w0_);
+  StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  Restart();
+  session = Open("red", session.owner);
+  EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
+            "SESSION_OF_OTHER_TENANT");
+  // Its request finds the lease that the worker then tells of.
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  w0_.set_applied_revision(0);
+  Join(w0_);
+  EXPECT_EQ(Next(session)->granted().lease().lease_id(), lease.lease_id());
+  EXPECT_EQ(Next(session), std::nullopt);
+  EXPECT_THAT(cluster_->Leases(), SizeIs(1));
+}
+
+TEST_F(ClusterTest, LeaseOfAnotherTenantsSessionIsNotAdopted) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  Restart();
+  Open("blue", session.owner);
+  w0_.set_applied_revision(0);
+  worker = Join(w0_);
+  EXPECT_THAT(cluster_->Leases(), IsEmpty());
+  EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
+}
+
+TEST_F(ClusterTest, HeartbeatsWhenNothingChanges) {
+  const auto waker = std::make_shared<CountingWaker>();
+  const StreamId worker = cluster_->Join(w0_, waker).value();
+  EXPECT_EQ(Desired(worker)->protocol_version(), 1u);
+  EXPECT_EQ(Desired(worker), std::nullopt);
+  const int wakes = waker->count;
+  clock_.Advance(config_.heartbeat_interval);
+  cluster_->Tick();
+  EXPECT_EQ(waker->count, wakes + 1);
+  const v1::DesiredState beat = *Desired(worker);
+  EXPECT_EQ(beat.revision(), 2u);
+  EXPECT_EQ(beat.protocol_version(), 0u);
+}
+
+TEST_F(ClusterTest, OperatorsSeeNumbersButNoSecrets) {
+  AddContent("red", 1, 1000, &w0_);
+  v1::HeldGraph* const graph = w0_.add_graphs();
+  graph->set_fingerprint("f");
+  graph->set_run_count(5);
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  EXPECT_TRUE(cluster_->NoteStructure(session, "fingerprint"));
+  EXPECT_FALSE(cluster_->NoteStructure(session, "fingerprint"));
+
+  const v1::SessionInfo info = cluster_->Sessions()[0];
+  EXPECT_EQ(info.session_id(), session.owner.substr(0, 8));
+  EXPECT_EQ(info.structure_count(), 1u);
+  EXPECT_EQ(info.storage_bytes(), 100u);
+  EXPECT_THAT(info.lease_ids(), SizeIs(1));
+  EXPECT_EQ(cluster_->Workers()[0].session_count(), 1u);
+  EXPECT_EQ(cluster_->Workers()[0].content_bytes(), 1000u);
+  EXPECT_EQ(cluster_->RunCounts()["f"], 5u);
+  const v1::TenantInfo red = cluster_->TenantInfos()[0];
+  EXPECT_EQ(red.tenant(), "red");
+  EXPECT_EQ(red.session_count(), 1u);
+  EXPECT_EQ(red.lease_count(), 1u);
+  EXPECT_EQ(red.content_bytes(), 1000u);
+  EXPECT_EQ(red.storage_bytes(), 100u);
+}
+
+TEST_F(ClusterTest, RequestsWithoutReadingAnswersEnd) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  absl::Status status;
+  for (int i = 0; i < 1000 && status.ok(); ++i) {
+    status = cluster_->RequestLease(session, TestLeaseRequest(0));
+  }
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorReason(cluster_->RequestLease(session, TestLeaseRequest(64))),
+            "PROTOCOL_VIOLATION");
+}
+
+TEST_F(ClusterTest, StopEndsStreamsWithAReason) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  cluster_->Stop();
+  EXPECT_EQ(cluster_->NextResponse(session).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(cluster_->NextDesiredState(worker).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Attach("red").status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

@@ -1,0 +1,113 @@
+#include "coordinator/config.h"
+
+#include <fstream>
+
+#include "common/error.h"
+#include "coordinator/tenants.h"
+#include "coordinator/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ConfigTest : public testing::Test {
+ protected:
+  ConfigTest() {
+    for (const char* name : {"join", "admin", "red", "blue"}) {
+      std::ofstream(testing::TempDir() + name) << name << "-token\n";
+    }
+  }
+
+  absl::StatusOr<Config> Read(const std::string& text) {
+    return ReadConfig(
+        ConfigReader::FromText(text, "c.yaml", testing::TempDir()));
+  }
+  std::string Complaint(const std::string& text) {
+    return std::string(Read(text).status().message());
+  }
+};
+
+constexpr char kMinimal[] =
+    "join_token_file: join\n"
+    "admin_token_file: admin\n"
+    "tenants: [{name: red, token_file: red}]\n";
+
+TEST_F(ConfigTest, DefaultsFillAMinimalFile) {
+  const absl::StatusOr<Config> config = Read(kMinimal);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->listen, "127.0.0.1:7070");
+  EXPECT_EQ(config->session_timeout, absl::Seconds(30));
+  EXPECT_EQ(config->join_token, "join-token");
+  ASSERT_EQ(config->tenants.size(), 1u);
+  EXPECT_EQ(config->tenants[0].token, "red-token");
+  EXPECT_EQ(config->tenants[0].limits.memory_bytes(), uint64_t{16} << 30);
+  EXPECT_EQ(config->tenants[0].limits.max_outstanding(), 256u);
+}
+
+TEST_F(ConfigTest, ReadsEverything) {
+  const absl::StatusOr<Config> config = Read(R"(
+listen: unix:/run/djinn/c.sock
+insecure: true
+session_timeout: 5s
+worker_timeout: 3s
+heartbeat_interval: 500ms
+lease_valid_for: 1m
+lease_request_timeout: 2s
+graph_store_size: 1MiB
+join_token_file: join
+admin_token_file: admin
+tenants:
+  - name: red
+    token_file: red
+    max_sessions: 2
+    limits:
+      memory: 1GiB
+      max_outstanding: 8
+      max_outstanding_bytes: 1MiB
+      inline_bytes: 1KiB
+      max_structures: 9
+)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->heartbeat_interval, absl::Milliseconds(500));
+  EXPECT_EQ(config->tenants[0].max_sessions, 2u);
+  EXPECT_EQ(config->tenants[0].limits.inline_bytes(), 1024u);
+  EXPECT_EQ(config->tenants[0].limits.max_structures(), 9u);
+}
+
+TEST_F(ConfigTest, SaysWhatIsWrong) {
+  EXPECT_THAT(Complaint(std::string(kMinimal) + "lisen: x\n"),
+              HasSubstr("c.yaml:4: lisen: unknown key"));
+  EXPECT_THAT(Complaint(std::string(kMinimal) + "listen: 0.0.0.0:7070\n"),
+              HasSubstr("not on the loopback"));
+  EXPECT_THAT(Complaint(std::string(kMinimal) + "worker_timeout: 1s\n"),
+              HasSubstr("must exceed heartbeat_interval"));
+  EXPECT_THAT(Complaint("join_token_file: join\nadmin_token_file: admin\n"),
+              HasSubstr("needs at least one"));
+}
+
+TEST_F(ConfigTest, OneCredentialOnePrincipal) {
+  EXPECT_THAT(Complaint("join_token_file: join\n"
+                        "admin_token_file: admin\n"
+                        "tenants: [{name: red, token_file: red},"
+                        " {name: blue, token_file: red}]\n"),
+              HasSubstr("somebody else's"));
+  EXPECT_THAT(Complaint("join_token_file: join\n"
+                        "admin_token_file: join\n"
+                        "tenants: [{name: red, token_file: red}]\n"),
+              HasSubstr("must be another one"));
+}
+
+TEST(TenantsTest, TokensDecide) {
+  const Tenants tenants({TestTenant("red"), TestTenant("blue")});
+  EXPECT_EQ(tenants.Authenticate("blue-token").value()->name, "blue");
+  EXPECT_EQ(ErrorReason(tenants.Authenticate("blue").status()),
+            "TOKEN_UNKNOWN");
+  EXPECT_EQ(ErrorReason(tenants.Authenticate("").status()), "TOKEN_UNKNOWN");
+  EXPECT_EQ(tenants.Find("green"), nullptr);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

@@ -1,0 +1,336 @@
+// The services over real gRPC, with a fake clock: what the wire adds to the
+// cluster's rules.
+#include "coordinator/coordinator.h"
+
+#include <memory>
+
+#include "common/error.h"
+#include "common/net/bearer.h"
+#include "common/net/channel_options.h"
+#include "common/net/grpc_status.h"
+#include "coordinator/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+// A stream under test; every call ends by the context's deadline.
+template <typename Request, typename Response>
+class Stream {
+ public:
+  template <typename Open>
+  Stream(const std::string& token, Open open) {
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::seconds(60));
+    if (!token.empty()) PutBearer(token, &context_);
+    stream_ = open(&context_);
+  }
+  ~Stream() {
+    if (stream_ == nullptr) return;
+    context_.TryCancel();
+    Finish().IgnoreError();
+  }
+
+  void Send(const Request& request) { stream_->Write(request); }
+  Response Read() {
+    Response response;
+    EXPECT_TRUE(stream_->Read(&response));
+    return response;
+  }
+  absl::Status Finish() {
+    Response ignored;
+    while (stream_->Read(&ignored)) {
+    }
+    const absl::Status status = FromGrpcStatus(stream_->Finish());
+    stream_ = nullptr;
+    return status;
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriterInterface<Request, Response>> stream_;
+};
+
+using SessionStream = Stream<v1::SessionRequest, v1::SessionResponse>;
+using WorkerStream = Stream<v1::WorkerState, v1::DesiredState>;
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  CoordinatorTest() { Restart(); }
+
+  void Restart() {
+    if (coordinator_ != nullptr) {
+      config_.listen = coordinator_->address();
+      coordinator_->Stop();
+    }
+    auto started = Coordinator::Start(config_, &clock_, &random_, false);
+    ASSERT_TRUE(started.ok()) << started.status();
+    coordinator_ = *std::move(started);
+    channel_ = MakeChannel(coordinator_->address()).value();
+    sessions_ = v1::Session::NewStub(channel_);
+    workers_ = v1::WorkerRegistry::NewStub(channel_);
+    admin_ = v1::Admin::NewStub(channel_);
+  }
+
+  std::unique_ptr<SessionStream> Attach(const std::string& token) {
+    return std::make_unique<SessionStream>(
+        token, [&](auto* context) { return sessions_->Attach(context); });
+  }
+  std::unique_ptr<SessionStream> Open(const std::string& token,
+                                      std::string* session_id) {
+    auto stream = Attach(token);
+    v1::SessionRequest request;
+    *request.mutable_open() = TestOpen(*session_id);
+    stream->Send(request);
+    *session_id = stream->Read().opened().session_id();
+    return stream;
+  }
+  std::unique_ptr<WorkerStream> Synchronize(const std::string& token) {
+    return std::make_unique<WorkerStream>(
+        token, [&](auto* context) { return workers_->Synchronize(context); });
+  }
+  template <typename Response, typename Request, typename Method>
+  absl::StatusOr<Response> Ask(Method method, const Request& request,
+                               const std::string& token = "admin-token") {
+    grpc::ClientContext context;
+    PutBearer(token, &context);
+    Response response;
+    const absl::Status status =
+        FromGrpcStatus(((*admin_).*method)(&context, request, &response));
+    if (!status.ok()) return status;
+    return response;
+  }
+  std::vector<v1::SessionInfo> Sessions() {
+    return coordinator_->cluster()->Sessions();
+  }
+
+  Config config_ = TestConfig();
+  FakeClock clock_;
+  FakeRandomSource random_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Session::Stub> sessions_;
+  std::unique_ptr<v1::WorkerRegistry::Stub> workers_;
+  std::unique_ptr<v1::Admin::Stub> admin_;
+};
+
+v1::SessionRequest AskLease(uint32_t device) {
+  v1::SessionRequest request;
+  *request.mutable_lease() = TestLeaseRequest(device);
+  return request;
+}
+
+TEST_F(CoordinatorTest, LeaseFromRequestToGrant) {
+  v1::WorkerState state = TestWorker("w0");
+  auto worker = Synchronize("join-token");
+  worker->Send(state);
+  EXPECT_EQ(worker->Read().revision(), 1u);
+
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  session->Send(AskLease(0));
+  const v1::DesiredState desired = worker->Read();
+  ASSERT_THAT(desired.leases(), SizeIs(1));
+  state.set_applied_revision(desired.revision());
+  *state.add_sessions()->mutable_lease() = desired.leases(0);
+  worker->Send(state);
+  const v1::LeaseGranted granted = session->Read().granted();
+  EXPECT_EQ(granted.lease().token(), desired.leases(0).token());
+
+  v1::SessionRequest close;
+  close.mutable_close();
+  session->Send(close);
+  EXPECT_EQ(session->Finish(), absl::OkStatus());
+  EXPECT_TRUE(Sessions().empty());
+  EXPECT_THAT(worker->Read().drop_session_ids(), ElementsAre(session_id));
+}
+
+TEST_F(CoordinatorTest, WrongTokensAreTypedErrors) {
+  for (const char* token : {"", "red", "join-token"}) {
+    const absl::Status status = Attach(token)->Finish();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+    EXPECT_EQ(ErrorReason(status), "TOKEN_UNKNOWN");
+  }
+  EXPECT_EQ(ErrorReason(Synchronize("red-token")->Finish()), "TOKEN_UNKNOWN");
+  EXPECT_EQ(ErrorReason(Ask<v1::ListWorkersResponse>(
+                            &v1::Admin::Stub::ListWorkers,
+                            v1::ListWorkersRequest(), "red-token")
+                            .status()),
+            "TOKEN_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, WrongWindowAndWrongOrder) {
+  auto window = Attach("red-token");
+  v1::SessionRequest request;
+  *request.mutable_open() = TestOpen();
+  request.mutable_open()->mutable_protocol()->set_min(9);
+  request.mutable_open()->mutable_protocol()->set_max(9);
+  window->Send(request);
+  EXPECT_EQ(ErrorReason(window->Finish()), "PROTOCOL_WINDOW");
+
+  auto order = Attach("red-token");
+  order->Send(AskLease(0));
+  EXPECT_EQ(ErrorReason(order->Finish()), "PROTOCOL_VIOLATION");
+
+  std::string session_id;
+  auto empty = Open("red-token", &session_id);
+  empty->Send(v1::SessionRequest());
+  EXPECT_EQ(ErrorReason(empty->Finish()), "PROTOCOL_VIOLATION");
+}
+
+TEST_F(CoordinatorTest, SessionOfAnotherTenant) {
+  std::string session_id;
+  auto red = Open("red-token", &session_id);
+  auto blue = Attach("blue-token");
+  v1::SessionRequest request;
+  *request.mutable_open() = TestOpen(session_id);
+  blue->Send(request);
+  EXPECT_EQ(ErrorReason(blue->Finish()), "SESSION_OF_OTHER_TENANT");
+  EXPECT_THAT(Sessions(), SizeIs(1));
+}
+
+TEST_F(CoordinatorTest, WorkerIdInUse) {
+  auto first = Synchronize("join-token");
+  first->Send(TestWorker("w0"));
+  first->Read();
+  auto second = Synchronize("join-token");
+  second->Send(TestWorker("w0", 2));
+  const absl::Status status = second->Finish();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ErrorReason(status), "WORKER_ID_IN_USE");
+}
+
+TEST_F(CoordinatorTest, StructuresAreStoredAndCountedPerSession) {
+  std::string red_id, blue_id;
+  auto red = Open("red-token", &red_id);
+  auto blue = Open("blue-token", &blue_id);
+  v1::SessionRequest request;
+  *request.mutable_structure() = TestStructure(3);
+  for (auto* stream : {red.get(), red.get(), blue.get()}) {
+    stream->Send(request);
+  }
+  // Messages are dealt with in order: the end says that structures are through.
+  v1::SessionRequest close;
+  close.mutable_close();
+  for (auto* stream : {red.get(), blue.get()}) {
+    stream->Send(close);
+    EXPECT_EQ(stream->Finish(), absl::OkStatus());
+  }
+  const auto graphs = Ask<v1::ListGraphsResponse>(&v1::Admin::Stub::ListGraphs,
+                                                  v1::ListGraphsRequest());
+  ASSERT_TRUE(graphs.ok()) << graphs.status();
+  ASSERT_THAT(graphs->graphs(), SizeIs(1));
+  EXPECT_EQ(graphs->graphs(0).definition_count(), 2u);
+  v1::GetGraphRequest get;
+  get.set_fingerprint(graphs->graphs(0).fingerprint().substr(0, 8));
+  EXPECT_EQ(Ask<v1::GraphInfo>(&v1::Admin::Stub::GetGraph, get)
+                ->structure()
+                .nodes_size(),
+            1);
+}
+
+TEST_F(CoordinatorTest, MalformedStructureEndsOnlyItsStream) {
+  std::string red_id, blue_id;
+  auto red = Open("red-token", &red_id);
+  auto blue = Open("blue-token", &blue_id);
+  v1::SessionRequest request;
+  *request.mutable_structure() = TestStructure(3);
+  request.mutable_structure()->mutable_nodes(0)->set_operator_index(7);
+  red->Send(request);
+  EXPECT_EQ(red->Finish().code(), absl::StatusCode::kInvalidArgument);
+  *request.mutable_structure() = TestStructure(3);
+  blue->Send(request);
+  v1::SessionRequest close;
+  close.mutable_close();
+  blue->Send(close);
+  EXPECT_EQ(blue->Finish(), absl::OkStatus());
+}
+
+TEST_F(CoordinatorTest, RestartLosesNothing) {
+  v1::WorkerState state = TestWorker("w0");
+  auto worker = Synchronize("join-token");
+  worker->Send(state);
+  worker->Read();
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  session->Send(AskLease(0));
+  const v1::DesiredState desired = worker->Read();
+  *state.add_sessions()->mutable_lease() = desired.leases(0);
+  state.set_applied_revision(desired.revision());
+  worker->Send(state);
+  const std::string lease_id = session->Read().granted().lease().lease_id();
+
+  Restart();
+  EXPECT_EQ(worker->Finish().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(session->Finish().code(), absl::StatusCode::kUnavailable);
+  worker = Synchronize("join-token");
+  state.set_applied_revision(0);
+  worker->Send(state);
+  const v1::DesiredState adopted = worker->Read();
+  EXPECT_THAT(adopted.drop_session_ids(), SizeIs(0));
+  EXPECT_EQ(adopted.leases(0).lease_id(), lease_id);
+  const std::string before = session_id;
+  session = Open("red-token", &session_id);
+  EXPECT_EQ(session_id, before);
+  EXPECT_EQ(Sessions()[0].state(), v1::SessionInfo::ATTACHED);
+}
+
+TEST_F(CoordinatorTest, BrokenStreamTimesOut) {
+  config_.session_timeout = config_.worker_timeout / 2;
+  Restart();
+  auto worker = Synchronize("join-token");
+  v1::WorkerState state = TestWorker("w0");
+  worker->Send(state);
+  worker->Read();
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  session->Send(AskLease(0));
+  state.set_applied_revision(worker->Read().revision());
+  worker->Send(state);
+  session->Read();
+  session.reset();
+  // The break arrives when it arrives.
+  while (Sessions()[0].state() != v1::SessionInfo::DETACHED) {
+    std::this_thread::yield();
+  }
+  clock_.Advance(config_.session_timeout);
+  coordinator_->cluster()->Tick();
+  EXPECT_TRUE(Sessions().empty());
+  EXPECT_THAT(worker->Read().drop_session_ids(), ElementsAre(session_id));
+}
+
+TEST_F(CoordinatorTest, AdminGetsAndLists) {
+  auto worker = Synchronize("join-token");
+  worker->Send(TestWorker("w0"));
+  worker->Read();
+  v1::GetWorkerRequest get;
+  get.set_worker_id("w0");
+  const auto info = Ask<v1::WorkerInfo>(&v1::Admin::Stub::GetWorker, get);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->device(), "fake");
+  EXPECT_EQ(info->state(), v1::WorkerInfo::ACTIVE);
+  get.set_worker_id("w1");
+  const absl::Status missing =
+      Ask<v1::WorkerInfo>(&v1::Admin::Stub::GetWorker, get).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ErrorReason(missing), "WORKER_UNKNOWN");
+
+  const auto tenants = Ask<v1::ListTenantsResponse>(
+      &v1::Admin::Stub::ListTenants, v1::ListTenantsRequest());
+  EXPECT_THAT(tenants->tenants(), SizeIs(2));
+  std::string session_id;
+  auto session = Open("red-token", &session_id);
+  v1::GetSessionRequest of;
+  of.set_session_id(session_id);
+  const auto shown = Ask<v1::SessionInfo>(&v1::Admin::Stub::GetSession, of);
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  EXPECT_EQ(shown->session_id(), session_id.substr(0, 8));
+  EXPECT_EQ(shown->program(), "test");
+}
+
+}  // namespace
+}  // namespace djinn::coordinator
