@@ -1,0 +1,72 @@
+// A device of plain memory with a handful of operators over contiguous float32
+// views, for tests of everything above the Device interface.
+//
+//   fake::add(x, y|float) -> r      fake::add_(x!, y|float)
+//   fake::fill_(x!, float)          overwrites x
+//   fake::draw(n) -> r              n numbers from the implicit generator
+//   fake::fail(x) -> r              fails, fake::fail_(x!) after writing
+//   fake::throw(x) -> r             throws an exception
+//   fake::wrong_shape(x) -> r       returns one element too many
+//   fake::alias(x) -> r             returns x itself
+//   fake::nonzero(x) -> r           data-dependent shape
+//   fake::refused(x) -> r           not on the allow-list
+//
+// A generator's state is one uint64, the next number it draws.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_DEVICE_FAKE_FAKE_DEVICE_H_
+#define GPU_WORKER_DEVICE_FAKE_FAKE_DEVICE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/mutex.h"
+#include "gpu_worker/device/device.h"
+#include "gpu_worker/device/operator_library.h"
+
+namespace djinn {
+
+// The schema hash of every fake operator.
+inline constexpr uint64_t kFakeSchemaHash = 0xfa4e;
+
+class FakeDevice : public Device {
+ public:
+  explicit FakeDevice(uint64_t memory_bytes);
+  ~FakeDevice() override;
+
+  std::string name() const override { return "fake"; }
+  uint64_t memory_bytes() const override { return memory_bytes_; }
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) override;
+  absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,
+                                                uint64_t bytes) override;
+  absl::Status Write(Buffer* buffer, uint64_t offset,
+                     absl::string_view bytes) override;
+  absl::StatusOr<SharedBytes> HostBytes(
+      std::shared_ptr<Buffer> buffer) override;
+  absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
+                                       const srg::TensorView& view) override;
+  OperatorLibrary* operators() override { return operators_.get(); }
+
+  // Called before each node with the operator's name, in the executing thread;
+  // an error makes the node fail. For blocking, counting and injected faults.
+  void SetExecuteHook(std::function<absl::Status(const std::string&)> hook);
+  absl::Status RunExecuteHook(const std::string& name);
+
+  // Bytes in buffers that live.
+  uint64_t live_bytes() const;
+
+ private:
+  struct Usage;
+
+  const uint64_t memory_bytes_;
+  const std::shared_ptr<Usage> usage_;
+  std::unique_ptr<OperatorLibrary> operators_;
+  Mutex mu_;
+  std::function<absl::Status(const std::string&)> hook_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_FAKE_FAKE_DEVICE_H_

@@ -1,0 +1,199 @@
+#include "gpu_worker/device/fake/fake_operators.h"
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+struct Signature {
+  size_t arguments;
+  size_t results;
+  bool writes_first = false;
+  bool overwrites_first = false;
+};
+
+const absl::flat_hash_map<std::string, Signature>& Signatures() {
+  static const auto* const signatures =
+      new absl::flat_hash_map<std::string, Signature>{
+          {"fake::add", {2, 1}},
+          {"fake::add_", {2, 0, true}},
+          {"fake::fill_", {2, 0, true, true}},
+          {"fake::draw", {1, 1}},
+          {"fake::fail", {1, 1}},
+          {"fake::fail_", {1, 0, true}},
+          {"fake::throw", {1, 1}},
+          {"fake::wrong_shape", {1, 1}},
+          {"fake::alias", {1, 1}},
+          {"fake::nonzero", {1, 1}},
+          {"fake::refused", {1, 1}},
+      };
+  return *signatures;
+}
+
+absl::Status CheckNode(const srg::Structure& structure, const srg::Node& node) {
+  const srg::Operator& op = structure.operators[node.operator_index];
+  const auto found = Signatures().find(op.name);
+  if (found == Signatures().end()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "OPERATOR_UNKNOWN",
+                     op.FullName());
+  }
+  if (op.name == "fake::refused") {
+    return MakeError(absl::StatusCode::kPermissionDenied, "OPERATOR_REFUSED",
+                     op.FullName());
+  }
+  if (op.schema_hash != kFakeSchemaHash) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "SCHEMA_MISMATCH",
+                     op.FullName());
+  }
+  const Signature& signature = found->second;
+  std::vector<uint32_t> writes;
+  if (signature.writes_first && !node.arguments.empty()) {
+    if (const auto* view =
+            std::get_if<srg::TensorView>(&node.arguments.front())) {
+      writes.push_back(view->slot);
+    }
+  }
+  if (node.arguments.size() != signature.arguments ||
+      node.results.size() != signature.results || node.writes != writes ||
+      node.overwrites !=
+          (signature.overwrites_first ? writes : std::vector<uint32_t>())) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE",
+                     absl::StrCat(op.FullName(), ": not as its schema says"));
+  }
+  return absl::OkStatus();
+}
+
+class FakeProgram : public CompiledProgram {
+ public:
+  FakeProgram(FakeDevice* device, srg::Structure structure)
+      : device_(device), structure_(std::move(structure)) {}
+
+  absl::Status Execute(uint32_t index, const NodeInput& input,
+                       std::vector<NodeResult>* results) const override {
+    const srg::Node& node = structure_.nodes[index];
+    const std::string& name = structure_.operators[node.operator_index].name;
+    DJINN_RETURN_IF_ERROR(device_->RunExecuteHook(name));
+    if (name == "fake::draw") return Draw(node, input, results);
+    const auto& x = std::get<srg::TensorView>(node.arguments[0]);
+    float* const data = Data(x, input);
+    const int64_t count = srg::ElementCount(x).value();
+    if (name == "fake::throw") throw std::runtime_error("thrown");
+    if (name == "fake::fail") return absl::InvalidArgumentError("told to fail");
+    if (name == "fake::fail_") {
+      data[0] = -1;
+      return absl::InvalidArgumentError("told to fail");
+    }
+    if (name == "fake::alias") {
+      results->push_back({input.slots[x.slot], x, x.slot});
+      return absl::OkStatus();
+    }
+    if (name == "fake::fill_") {
+      const float value = Other(node, input, 0);
+      for (int64_t i = 0; i < count; ++i) data[i] = value;
+      return absl::OkStatus();
+    }
+    if (name == "fake::add_") {
+      for (int64_t i = 0; i < count; ++i) data[i] += Other(node, input, i);
+      return absl::OkStatus();
+    }
+    std::vector<float> out;
+    if (name == "fake::add") {
+      for (int64_t i = 0; i < count; ++i) {
+        out.push_back(data[i] + Other(node, input, i));
+      }
+    } else if (name == "fake::wrong_shape") {
+      out.resize(count + 1);
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        if (data[i] != 0) out.push_back(static_cast<float>(i));
+      }
+    }
+    return Return(out, results);
+  }
+
+ private:
+  static float* Data(const srg::TensorView& view, const NodeInput& input) {
+    auto* buffer = static_cast<FakeBuffer*>(input.slots[view.slot].get());
+    return reinterpret_cast<float*>(buffer->data()) + view.storage_offset;
+  }
+
+  // The second operand's element: of a tensor, or a float hole's value.
+  static float Other(const srg::Node& node, const NodeInput& input, int64_t i) {
+    if (const auto* hole = std::get_if<srg::FloatHole>(&node.arguments[1])) {
+      return static_cast<float>(input.floats[hole->index]);
+    }
+    return Data(std::get<srg::TensorView>(node.arguments[1]), input)[i];
+  }
+
+  absl::Status Draw(const srg::Node& node, const NodeInput& input,
+                    std::vector<NodeResult>* results) const {
+    auto* state = static_cast<FakeBuffer*>(
+        input.slots[*node.implicit_generator_slot].get());
+    uint64_t next;
+    std::memcpy(&next, state->data(), sizeof(next));
+    std::vector<float> out(std::get<int64_t>(node.arguments[0]));
+    for (float& value : out) value = static_cast<float>(next++);
+    DJINN_RETURN_IF_ERROR(Return(out, results));
+    std::memcpy(state->data(), &next, sizeof(next));
+    return absl::OkStatus();
+  }
+
+  absl::Status Return(const std::vector<float>& values,
+                      std::vector<NodeResult>* results) const {
+    DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
+                           device_->Allocate(values.size() * sizeof(float)));
+    std::memcpy(static_cast<FakeBuffer*>(buffer.get())->data(), values.data(),
+                values.size() * sizeof(float));
+    srg::TensorView view;
+    view.data_type = srg::DataType::kFloat32;
+    view.sizes = {static_cast<int64_t>(values.size())};
+    view.strides = {1};
+    results->push_back({std::move(buffer), view, std::nullopt});
+    return absl::OkStatus();
+  }
+
+  FakeDevice* const device_;
+  const srg::Structure structure_;
+};
+
+class FakeOperatorLibrary : public OperatorLibrary {
+ public:
+  explicit FakeOperatorLibrary(FakeDevice* device) : device_(device) {}
+
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
+      const srg::Structure& structure) override {
+    for (const srg::Node& node : structure.nodes) {
+      DJINN_RETURN_IF_ERROR(CheckNode(structure, node));
+    }
+    return std::make_unique<FakeProgram>(device_, structure);
+  }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
+      uint64_t seed) override {
+    DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
+                           device_->Allocate(sizeof(seed)));
+    std::memcpy(static_cast<FakeBuffer*>(buffer.get())->data(), &seed,
+                sizeof(seed));
+    return buffer;
+  }
+
+ private:
+  FakeDevice* const device_;
+};
+
+}  // namespace
+
+std::unique_ptr<OperatorLibrary> MakeFakeOperators(FakeDevice* device) {
+  return std::make_unique<FakeOperatorLibrary>(device);
+}
+
+}  // namespace djinn

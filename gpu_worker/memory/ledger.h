@@ -1,0 +1,132 @@
+// The one account of a device's memory: what is used, by which class and
+// tenant, and whether more may be. Every allocation is reserved here first, and
+// what was reserved returns by itself when the reservation is destroyed.
+//
+// Physical bytes are counted once, however many storages share them; beside
+// them a SessionQuota counts what one session's storages would take without
+// sharing, so that a session's limit does not depend on what others uploaded.
+//
+// Ledger and Reservation are thread-safe.
+#ifndef GPU_WORKER_MEMORY_LEDGER_H_
+#define GPU_WORKER_MEMORY_LEDGER_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+
+namespace djinn {
+
+enum class MemoryClass {
+  // Storages of sessions, not shared.
+  kStorages = 0,
+  // Immutable contents, kept per tenant and shared by storages.
+  kContents = 1,
+  // Uploads on their way.
+  kTransfers = 2,
+};
+inline constexpr size_t kMemoryClasses = 3;
+
+class Ledger;
+
+// Bytes set aside; returned by the destructor. Movable.
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+  Reservation& operator=(Reservation&& other) noexcept;
+  ~Reservation() { Release(); }
+
+  uint64_t bytes() const { return bytes_; }
+  void Release();
+  // Grows (RESOURCE_EXHAUSTED, unchanged, when it does not fit) or shrinks.
+  absl::Status Resize(uint64_t bytes);
+  // The bytes now serve another purpose, such as a transfer that arrived.
+  void MoveTo(MemoryClass memory_class);
+
+ private:
+  friend class Ledger;
+  Ledger* ledger_ = nullptr;
+  MemoryClass class_ = MemoryClass::kStorages;
+  std::string tenant_;
+  uint64_t bytes_ = 0;
+};
+
+class Ledger {
+ public:
+  struct Usage {
+    uint64_t limit = 0;
+    uint64_t used = 0;
+    std::array<uint64_t, kMemoryClasses> by_class{};
+  };
+
+  // Must outlive its reservations.
+  explicit Ledger(uint64_t device_bytes) : limit_(device_bytes) {}
+
+  // RESOURCE_EXHAUSTED (DEVICE_MEMORY) naming limit, used and asked.
+  absl::StatusOr<Reservation> Reserve(MemoryClass memory_class,
+                                      const std::string& tenant,
+                                      uint64_t bytes);
+
+  Usage usage() const;
+  uint64_t TenantBytes(const std::string& tenant) const;
+
+ private:
+  friend class Reservation;
+  absl::Status Take(MemoryClass memory_class, const std::string& tenant,
+                    uint64_t bytes);
+  void Give(MemoryClass memory_class, const std::string& tenant,
+            uint64_t bytes);
+
+  const uint64_t limit_;
+  mutable Mutex mu_;
+  uint64_t used_ ABSL_GUARDED_BY(mu_) = 0;
+  std::array<uint64_t, kMemoryClasses> by_class_ ABSL_GUARDED_BY(mu_){};
+  absl::flat_hash_map<std::string, uint64_t> by_tenant_ ABSL_GUARDED_BY(mu_);
+};
+
+class SessionQuota;
+
+// A storage's part of its session's quota; returned by the destructor.
+class QuotaShare {
+ public:
+  QuotaShare() = default;
+  QuotaShare(QuotaShare&& other) noexcept { *this = std::move(other); }
+  QuotaShare& operator=(QuotaShare&& other) noexcept;
+  ~QuotaShare() { Release(); }
+  void Release();
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  friend class SessionQuota;
+  SessionQuota* quota_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+// Changed by one thread at a time; used() may be called from any.
+class SessionQuota {
+ public:
+  // Must outlive its shares.
+  explicit SessionQuota(uint64_t limit) : limit_(limit) {}
+
+  // RESOURCE_EXHAUSTED (SESSION_MEMORY) naming limit, used and asked.
+  absl::StatusOr<QuotaShare> Reserve(uint64_t bytes);
+  // Changes `share` to `bytes` in place; unchanged when that does not fit.
+  absl::Status Resize(QuotaShare* share, uint64_t bytes);
+
+  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class QuotaShare;
+  const uint64_t limit_;
+  std::atomic<uint64_t> used_{0};
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_MEMORY_LEDGER_H_

@@ -1,0 +1,93 @@
+#include <limits>
+
+#include "common/error.h"
+#include "gpu_worker/device/fake/fake_device.h"
+#include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/memory/ledger.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+TEST(LedgerTest, ReservationsReturnByThemselves) {
+  Ledger ledger(100);
+  {
+    Reservation a = *ledger.Reserve(MemoryClass::kTransfers, "t", 60);
+    EXPECT_EQ(ledger.usage().used, 60u);
+    EXPECT_EQ(ledger.TenantBytes("t"), 60u);
+    a.MoveTo(MemoryClass::kContents);
+    EXPECT_EQ(ledger.usage().by_class[1], 60u);
+    EXPECT_EQ(ledger.usage().by_class[2], 0u);
+    Reservation b = std::move(a);
+    EXPECT_EQ(ledger.usage().used, 60u);
+  }
+  EXPECT_EQ(ledger.usage().used, 0u);
+  EXPECT_EQ(ledger.TenantBytes("t"), 0u);
+}
+
+TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
+  Ledger ledger(100);
+  Reservation a = *ledger.Reserve(MemoryClass::kStorages, "t", 60);
+  const absl::Status status =
+      ledger.Reserve(MemoryClass::kStorages, "t", 41).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(status), "DEVICE_MEMORY");
+  EXPECT_EQ(ErrorMetadataValue(status, "limit"), "100");
+  EXPECT_EQ(ErrorMetadataValue(status, "used"), "60");
+  EXPECT_EQ(ErrorMetadataValue(status, "asked"), "41");
+  EXPECT_FALSE(ledger
+                   .Reserve(MemoryClass::kStorages, "t",
+                            std::numeric_limits<uint64_t>::max())
+                   .ok());
+  EXPECT_FALSE(a.Resize(101).ok());
+  EXPECT_EQ(a.bytes(), 60u);
+  EXPECT_TRUE(a.Resize(100).ok());
+  EXPECT_TRUE(a.Resize(10).ok());
+  EXPECT_EQ(ledger.usage().used, 10u);
+}
+
+TEST(SessionQuotaTest, LimitsTheSessionAlone) {
+  SessionQuota quota(100);
+  QuotaShare a = *quota.Reserve(60);
+  EXPECT_EQ(ErrorReason(quota.Reserve(41).status()), "SESSION_MEMORY");
+  EXPECT_TRUE(quota.Resize(&a, 100).ok());
+  EXPECT_FALSE(quota.Resize(&a, std::numeric_limits<uint64_t>::max()).ok());
+  EXPECT_TRUE(quota.Resize(&a, 5).ok());
+  EXPECT_EQ(quota.used(), 5u);
+  a.Release();
+  EXPECT_EQ(quota.used(), 0u);
+}
+
+TEST(DeviceMemoryTest, BytesReturnWithTheLastReference) {
+  FakeDevice device(1000);
+  Ledger ledger(1000);
+  DeviceMemory memory(&device, &ledger);
+  std::shared_ptr<Buffer> a = *memory.Allocate("t", 100);
+  EXPECT_EQ(a.use_count(), 1);
+  std::shared_ptr<Buffer> again = a;
+  a.reset();
+  EXPECT_EQ(ledger.usage().used, 100u);
+  EXPECT_EQ(again.use_count(), 1);
+  again.reset();
+  EXPECT_EQ(ledger.usage().used, 0u);
+  EXPECT_EQ(device.live_bytes(), 0u);
+}
+
+TEST(DeviceMemoryTest, TheReclaimerMakesRoomOnce) {
+  FakeDevice device(1000);
+  Ledger ledger(1000);
+  DeviceMemory memory(&device, &ledger);
+  std::shared_ptr<Buffer> idle = *memory.Allocate("t", 800);
+  uint64_t asked = 0;
+  memory.SetReclaimer([&](uint64_t bytes) {
+    asked = bytes;
+    idle.reset();
+  });
+  EXPECT_TRUE(memory.Allocate("t", 500).ok());
+  EXPECT_EQ(asked, 300u);
+  EXPECT_EQ(ErrorReason(memory.Allocate("t", uint64_t{10} << 40).status()),
+            "DEVICE_MEMORY");
+}
+
+}  // namespace
+}  // namespace djinn
