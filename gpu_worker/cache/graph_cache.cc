@@ -1,0 +1,52 @@
+#include "gpu_worker/cache/graph_cache.h"
+
+#include <utility>
+
+namespace djinn {
+
+std::shared_ptr<const Plan> GraphCache::Find(const std::string& fingerprint) {
+  MutexLock lock(&mu_);
+  const auto found = plans_.find(fingerprint);
+  if (found == plans_.end()) {
+    ++stats_.misses;
+    return nullptr;
+  }
+  ++stats_.hits;
+  order_.splice(order_.begin(), order_, found->second);
+  return *found->second;
+}
+
+std::shared_ptr<const Plan> GraphCache::Insert(
+    std::shared_ptr<const Plan> plan) {
+  // Destroyed after the lock is released: a plan may own much.
+  Order evicted;
+  MutexLock lock(&mu_);
+  const auto found = plans_.find(plan->fingerprint());
+  if (found != plans_.end()) return *found->second;
+  order_.push_front(plan);
+  plans_.emplace(plan->fingerprint(), order_.begin());
+  stats_.bytes += plan->estimated_bytes();
+  while (order_.size() > 1 && (order_.size() > options_.max_plans ||
+                               stats_.bytes > options_.max_bytes)) {
+    const auto last = std::prev(order_.end());
+    stats_.bytes -= (*last)->estimated_bytes();
+    ++stats_.evictions;
+    plans_.erase((*last)->fingerprint());
+    evicted.splice(evicted.begin(), order_, last);
+  }
+  return plan;
+}
+
+std::vector<std::shared_ptr<const Plan>> GraphCache::List() const {
+  MutexLock lock(&mu_);
+  return {order_.begin(), order_.end()};
+}
+
+GraphCache::Stats GraphCache::stats() const {
+  MutexLock lock(&mu_);
+  Stats stats = stats_;
+  stats.plans = order_.size();
+  return stats;
+}
+
+}  // namespace djinn

@@ -1,0 +1,47 @@
+#include "gpu_worker/plan/plan.h"
+
+#include <utility>
+
+namespace djinn {
+
+Plan::Plan(std::string fingerprint, srg::Structure structure,
+           srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program)
+    : fingerprint_(std::move(fingerprint)),
+      structure_(std::move(structure)),
+      facts_(std::move(facts)),
+      program_(std::move(program)),
+      steps_(structure_.nodes.size()),
+      birth_bytes_(structure_.slots.size(), 0) {
+  for (size_t i = 0; i < structure_.slots.size(); ++i) {
+    birth_bytes_[i] = structure_.slots[i].created_bytes;
+  }
+  estimated_bytes_ =
+      structure_.slots.size() * (sizeof(srg::Slot) + sizeof(srg::SlotFacts));
+  for (size_t i = 0; i < structure_.nodes.size(); ++i) {
+    const srg::Node& node = structure_.nodes[i];
+    Step& step = steps_[i];
+    srg::ForEachOperand(node, [&step](const srg::TensorView& view) {
+      step.operands.push_back(&view);
+    });
+    for (const srg::Argument& argument : node.arguments) {
+      if (const auto* generator = std::get_if<srg::GeneratorSlot>(&argument)) {
+        step.generators.push_back(generator->slot);
+      }
+    }
+    if (node.implicit_generator_slot.has_value()) {
+      step.generators.push_back(*node.implicit_generator_slot);
+    }
+    for (const srg::Result& result : node.results) {
+      if (const auto* view = std::get_if<srg::TensorView>(&result)) {
+        // Validate() computed it before.
+        birth_bytes_[view->slot] = srg::ExtentBytes(*view).value();
+      }
+    }
+    // Twice: the compiled program holds about as much again.
+    estimated_bytes_ +=
+        2 * (sizeof(srg::Node) + node.arguments.size() * sizeof(srg::Argument) +
+             node.results.size() * sizeof(srg::Result));
+  }
+}
+
+}  // namespace djinn

@@ -1,0 +1,61 @@
+// An admitted structure: checked, compiled, and shared by every session that
+// defines it.
+//
+// Immutable but for its counters; kept alive by shared_ptr while a session may
+// run it, even after the graph cache forgot it.
+#ifndef GPU_WORKER_PLAN_PLAN_H_
+#define GPU_WORKER_PLAN_PLAN_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/srg/structure.h"
+#include "common/srg/validate.h"
+#include "gpu_worker/device/operator_library.h"
+
+namespace djinn {
+
+class Plan {
+ public:
+  // What the executor asks of a node on every run, gathered once.
+  struct Step {
+    // Operands in order, pointing into the structure.
+    std::vector<const srg::TensorView*> operands;
+    // Generators that the node draws from.
+    std::vector<uint32_t> generators;
+  };
+
+  Plan(std::string fingerprint, srg::Structure structure,
+       srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program);
+
+  const std::string& fingerprint() const { return fingerprint_; }
+  const srg::Structure& structure() const { return structure_; }
+  const srg::StructureFacts& facts() const { return facts_; }
+  const CompiledProgram& program() const { return *program_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  // Size of each result or created slot at its birth, by slot; 0 where it is
+  // unknown or the slot existed before.
+  const std::vector<uint64_t>& birth_bytes() const { return birth_bytes_; }
+  // Roughly what the plan takes in host memory.
+  uint64_t estimated_bytes() const { return estimated_bytes_; }
+
+  void CountRun() const { runs_.fetch_add(1, std::memory_order_relaxed); }
+  uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
+
+ private:
+  const std::string fingerprint_;
+  const srg::Structure structure_;
+  const srg::StructureFacts facts_;
+  const std::unique_ptr<CompiledProgram> program_;
+  std::vector<Step> steps_;
+  std::vector<uint64_t> birth_bytes_;
+  uint64_t estimated_bytes_ = 0;
+  mutable std::atomic<uint64_t> runs_{0};
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_PLAN_PLAN_H_
