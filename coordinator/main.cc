@@ -82,8 +82,13 @@ int Main() {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A reader of our logs that went away is no reason to stop.
+  std::signal(SIGPIPE, SIG_IGN);
   const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
 
+  const std::string address_file = absl::GetFlag(FLAGS_address_file);
+  // An earlier process' address would mislead whoever waits for ours.
+  if (!address_file.empty()) std::remove(address_file.c_str());
   auto coordinator = Coordinator::Start(*std::move(config), Clock::Real(),
                                         RandomSource::Real());
   if (!coordinator.ok()) {
@@ -92,7 +97,6 @@ int Main() {
   }
   const std::string& address = (*coordinator)->address();
   log::Info("listening on " + address);
-  const std::string address_file = absl::GetFlag(FLAGS_address_file);
   if (!address_file.empty() && !WriteAddress(address, address_file)) {
     log::Error("cannot write the address file", {{"path", address_file}});
     return 1;

@@ -7,17 +7,24 @@
 #ifndef COORDINATOR_STREAM_REACTOR_H_
 #define COORDINATOR_STREAM_REACTOR_H_
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/grpc_status.h"
 #include "coordinator/waker.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/support/server_callback.h"
 
 namespace djinn::coordinator {
+
+// A stream whose first message does not come ends: until then nobody else
+// watches it.
+inline constexpr std::chrono::seconds kFirstMessageTimeout{10};
 
 template <typename Request, typename Response>
 class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
@@ -26,6 +33,13 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
   // To be called once, by the RPC's handler, which returns the result.
   static StreamReactor* Begin(std::shared_ptr<StreamReactor> reactor) {
     StreamReactor* const raw = reactor.get();
+    // The alarm keeps its function, so that must not own the reactor.
+    raw->first_message_alarm_.Set(
+        std::chrono::system_clock::now() + kFirstMessageTimeout,
+        [weak = std::weak_ptr<StreamReactor>(reactor)](bool expired) {
+          const std::shared_ptr<StreamReactor> self = weak.lock();
+          if (expired && self != nullptr) self->OnSilence();
+        });
     raw->self_ = std::move(reactor);
     raw->ReadOn();
     return raw;
@@ -81,6 +95,10 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
       End(absl::OkStatus());
       return;
     }
+    {
+      MutexLock lock(&mu_);
+      heard_ = true;
+    }
     const absl::StatusOr<Then> then = OnRequest(&request_);
     if (!then.ok()) {
       End(then.status());
@@ -112,6 +130,13 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
     self_.reset();  // May delete this.
   }
 
+  void OnSilence() {
+    MutexLock lock(&mu_);
+    if (heard_) return;
+    EndLocked(MakeError(absl::StatusCode::kInvalidArgument,
+                        "PROTOCOL_VIOLATION", "the first message never came"));
+  }
+
   void EndLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (ending_) return;
     ending_ = true;
@@ -121,6 +146,8 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
 
   Request request_;
   Response response_;
+  grpc::Alarm first_message_alarm_;
+  bool heard_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);

@@ -6,6 +6,7 @@
 #include "common/net/server.h"
 #include "common/net/server_address.h"
 #include "gmock/gmock.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -119,6 +120,46 @@ TEST(ServerTest, RefusesOpenAddressUnlessToldOtherwise) {
   EXPECT_EQ(ErrorReason(Server::Start(options).status()), "INSECURE_ADDRESS");
   EXPECT_EQ(ErrorReason(MakeChannel("10.0.0.1:80").status()),
             "INSECURE_ADDRESS");
+}
+
+// grpc.health.v1.Health/Check by hand: its stubs are not packaged. Returns the
+// encoded response.
+absl::StatusOr<std::string> CheckHealth(const std::string& address,
+                                        const std::string& service) {
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
+      MakeChannel(address).value());
+  const grpc::Slice slice("\x0a" + std::string(1, service.size()) + service);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
+                                    request, &queue);
+  call->StartCall();
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag;
+  bool ok;
+  queue.Next(&tag, &ok);
+  if (!status.ok()) return FromGrpcStatus(status);
+  grpc::Slice answer;
+  response.DumpToSingleSlice(&answer).ok();
+  return std::string(reinterpret_cast<const char*>(answer.begin()),
+                     answer.size());
+}
+
+TEST(ServerTest, ServesHealth) {
+  ServerOptions options;
+  options.address = "localhost:0";
+  options.health_services = {"djinn.v1.Session"};
+  auto server = Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string& address = (*server)->address();
+  const std::string serving = "\x08\x01";
+  EXPECT_EQ(CheckHealth(address, "djinn.v1.Session").value(), serving);
+  EXPECT_EQ(CheckHealth(address, "").value(), serving);
+  EXPECT_EQ(CheckHealth(address, "no.such.Service").status().code(),
+            absl::StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -1,0 +1,216 @@
+// djinnctl get workers|sessions|tenants|leases|graphs [NAME] [-o table|json]
+//
+// Asks a coordinator's Admin service. Exit status: 0 ok, 1 refused, 2 wrong
+// command line, 3 unreachable.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/status/status.h"
+#include "common/error.h"
+#include "common/net/bearer.h"
+#include "common/net/channel_options.h"
+#include "common/net/grpc_status.h"
+#include "common/status_macros.h"
+#include "coordinator/ctl/table.h"
+#include "djinn/v1/admin.grpc.pb.h"
+#include "google/protobuf/util/json_util.h"
+
+ABSL_FLAG(std::string, coordinator, "",
+          "The coordinator's address; DJINN_COORDINATOR otherwise, "
+          "127.0.0.1:7070 by default.");
+ABSL_FLAG(std::string, token_file, "",
+          "File with the admin token; DJINN_ADMIN_TOKEN_FILE otherwise.");
+ABSL_FLAG(bool, insecure, false, "Allow an address that is not local.");
+ABSL_FLAG(std::string, o, "table", "Output: table or json.");
+
+namespace djinn::ctl {
+namespace {
+
+constexpr char kUsage[] =
+    "djinnctl get workers|sessions|tenants|leases|graphs [NAME]"
+    " [-o table|json]";
+
+std::string FlagOrEnvironment(const std::string& flag, const char* variable,
+                              const char* fallback) {
+  if (!flag.empty()) return flag;
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? fallback : value;
+}
+
+template <typename Request, typename Response>
+using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*,
+                                                 const Request&, Response*);
+
+class Client {
+ public:
+  Client(std::shared_ptr<grpc::Channel> channel, std::string token, bool json)
+      : stub_(v1::Admin::NewStub(std::move(channel))),
+        token_(std::move(token)),
+        json_(json) {}
+
+  // Shows all items, or the one that `fill` names in a Get request.
+  template <typename Item, typename ListRequest, typename ListResponse,
+            typename GetRequest>
+  absl::Status Show(
+      Method<ListRequest, ListResponse> list,
+      const google::protobuf::RepeatedPtrField<Item>& (ListResponse::*items)()
+          const,
+      Method<GetRequest, Item> get,
+      void (*fill)(const std::string&, GetRequest*), const std::string& name) {
+    if (!name.empty()) {
+      GetRequest request;
+      fill(name, &request);
+      Item item;
+      DJINN_RETURN_IF_ERROR(Call(get, request, &item));
+      Print(item, {Header(item), Cells(item)});
+      return absl::OkStatus();
+    }
+    ListResponse response;
+    DJINN_RETURN_IF_ERROR(Call(list, ListRequest(), &response));
+    std::vector<Row> rows = {Header(Item())};
+    for (const Item& item : (response.*items)()) rows.push_back(Cells(item));
+    Print(response, rows);
+    return absl::OkStatus();
+  }
+
+ private:
+  template <typename Request, typename Response>
+  absl::Status Call(Method<Request, Response> method, const Request& request,
+                    Response* response) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::seconds(10));
+    PutBearer(token_, &context);
+    return FromGrpcStatus(((*stub_).*method)(&context, request, response));
+  }
+
+  void Print(const google::protobuf::Message& message,
+             const std::vector<Row>& rows) {
+    std::string text;
+    if (json_) {
+      google::protobuf::util::JsonPrintOptions options;
+      options.add_whitespace = true;
+      options.always_print_primitive_fields = true;
+      options.preserve_proto_field_names = true;
+      (void)google::protobuf::util::MessageToJsonString(message, &text,
+                                                        options);
+    } else {
+      text = FormatTable(rows);
+    }
+    std::fputs(text.c_str(), stdout);
+  }
+
+  const std::unique_ptr<v1::Admin::Stub> stub_;
+  const std::string token_;
+  const bool json_;
+};
+
+bool IsKind(const std::string& kind) {
+  for (const char* known :
+       {"workers", "sessions", "tenants", "leases", "graphs"}) {
+    if (kind == known) return true;
+  }
+  return false;
+}
+
+absl::Status Show(const std::string& kind, const std::string& name,
+                  Client* client) {
+  using Stub = v1::Admin::Stub;
+  if (kind == "workers") {
+    return client->Show<v1::WorkerInfo, v1::ListWorkersRequest,
+                        v1::ListWorkersResponse, v1::GetWorkerRequest>(
+        &Stub::ListWorkers, &v1::ListWorkersResponse::workers, &Stub::GetWorker,
+        [](const std::string& id, auto* request) {
+          request->set_worker_id(id);
+        },
+        name);
+  }
+  if (kind == "sessions") {
+    return client->Show<v1::SessionInfo, v1::ListSessionsRequest,
+                        v1::ListSessionsResponse, v1::GetSessionRequest>(
+        &Stub::ListSessions, &v1::ListSessionsResponse::sessions,
+        &Stub::GetSession,
+        [](const std::string& id, auto* request) {
+          request->set_session_id(id);
+        },
+        name);
+  }
+  if (kind == "tenants") {
+    return client->Show<v1::TenantInfo, v1::ListTenantsRequest,
+                        v1::ListTenantsResponse, v1::GetTenantRequest>(
+        &Stub::ListTenants, &v1::ListTenantsResponse::tenants, &Stub::GetTenant,
+        [](const std::string& id, auto* request) { request->set_tenant(id); },
+        name);
+  }
+  if (kind == "leases") {
+    return client->Show<v1::LeaseInfo, v1::ListLeasesRequest,
+                        v1::ListLeasesResponse, v1::GetLeaseRequest>(
+        &Stub::ListLeases, &v1::ListLeasesResponse::leases, &Stub::GetLease,
+        [](const std::string& id, auto* request) { request->set_lease_id(id); },
+        name);
+  }
+  return client->Show<v1::GraphInfo, v1::ListGraphsRequest,
+                      v1::ListGraphsResponse, v1::GetGraphRequest>(
+      &Stub::ListGraphs, &v1::ListGraphsResponse::graphs, &Stub::GetGraph,
+      [](const std::string& id, auto* request) {
+        request->set_fingerprint(id);
+      },
+      name);
+}
+
+int Usage() {
+  std::fprintf(stderr, "usage: %s\n", kUsage);
+  return 2;
+}
+
+int Main(const std::vector<char*>& arguments) {
+  const std::string output = absl::GetFlag(FLAGS_o);
+  if (arguments.size() < 3 || arguments.size() > 4 ||
+      std::string(arguments[1]) != "get" || !IsKind(arguments[2]) ||
+      (output != "table" && output != "json")) {
+    return Usage();
+  }
+  const std::string token_file = FlagOrEnvironment(
+      absl::GetFlag(FLAGS_token_file), "DJINN_ADMIN_TOKEN_FILE", "");
+  std::string token;
+  if (!(std::ifstream(token_file) >> token)) {
+    std::fprintf(stderr, "djinnctl: --token_file=FILE: cannot read \"%s\"\n",
+                 token_file.c_str());
+    return 2;
+  }
+  ChannelOptions options;
+  options.insecure = absl::GetFlag(FLAGS_insecure);
+  const auto channel =
+      MakeChannel(FlagOrEnvironment(absl::GetFlag(FLAGS_coordinator),
+                                    "DJINN_COORDINATOR", "127.0.0.1:7070"),
+                  options);
+  if (!channel.ok()) {
+    std::fprintf(stderr, "djinnctl: %s\n",
+                 std::string(channel.status().message()).c_str());
+    return 2;
+  }
+  Client client(*channel, token, output == "json");
+  const absl::Status status =
+      Show(arguments[2], arguments.size() > 3 ? arguments[3] : "", &client);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "djinnctl: %s: %s\n",
+               absl::StatusCodeToString(status.code()).c_str(),
+               std::string(status.message()).c_str());
+  // A coordinator that answers says why.
+  return ErrorReason(status).empty() ? 3 : 1;
+}
+
+}  // namespace
+}  // namespace djinn::ctl
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(djinn::ctl::kUsage);
+  return djinn::ctl::Main(absl::ParseCommandLine(argc, argv));
+}

@@ -1,0 +1,117 @@
+#include "coordinator/ctl/table.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace djinn::ctl {
+namespace {
+
+std::string Seconds(const google::protobuf::Duration& duration) {
+  return absl::StrFormat("%.1fs", static_cast<double>(duration.seconds()) +
+                                      duration.nanos() * 1e-9);
+}
+
+std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
+
+}  // namespace
+
+std::string FormatTable(const std::vector<Row>& rows) {
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(row.size());
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      const bool last = i + 1 == row.size();
+      absl::StrAppend(
+          &text, row[i],
+          last ? "\n" : std::string(widths[i] + 2 - row[i].size(), ' '));
+    }
+  }
+  return text;
+}
+
+std::string FormatBytes(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 999.95 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  return unit == 0 ? absl::StrCat(bytes, "B")
+                   : absl::StrFormat("%.1f%s", value, kUnits[unit]);
+}
+
+Row Header(const v1::WorkerInfo&) {
+  return {"WORKER", "STATE",    "DEVICE",   "FREE",  "MEMORY", "QUEUED",
+          "GRAPHS", "SESSIONS", "CONTENTS", "BYTES", "AGE",    "ADDRESS"};
+}
+Row Cells(const v1::WorkerInfo& info) {
+  return {info.worker_id(),
+          v1::WorkerInfo::State_Name(info.state()),
+          info.device(),
+          FormatBytes(info.free_bytes()),
+          FormatBytes(info.memory_bytes()),
+          absl::StrCat(info.queued_runs()),
+          absl::StrCat(info.graph_count()),
+          absl::StrCat(info.session_count()),
+          absl::StrCat(info.content_count()),
+          FormatBytes(info.content_bytes()),
+          Seconds(info.report_age()),
+          info.address()};
+}
+
+Row Header(const v1::SessionInfo&) {
+  return {"SESSION",  "TENANT", "STATE",  "STRUCTURES",
+          "STORAGES", "BYTES",  "LEASES", "PROGRAM"};
+}
+Row Cells(const v1::SessionInfo& info) {
+  return {info.session_id(),
+          info.tenant(),
+          v1::SessionInfo::State_Name(info.state()),
+          absl::StrCat(info.structure_count()),
+          absl::StrCat(info.storage_count()),
+          FormatBytes(info.storage_bytes()),
+          OrDash(absl::StrJoin(info.lease_ids(), ",")),
+          OrDash(info.program())};
+}
+
+Row Header(const v1::TenantInfo&) {
+  return {"TENANT", "SESSIONS", "LEASES", "STORAGE", "CONTENT", "MEMORY-LIMIT"};
+}
+Row Cells(const v1::TenantInfo& info) {
+  return {info.tenant(),
+          absl::StrCat(info.session_count(), "/", info.max_sessions()),
+          absl::StrCat(info.lease_count()),
+          FormatBytes(info.storage_bytes()),
+          FormatBytes(info.content_bytes()),
+          FormatBytes(info.limits().memory_bytes())};
+}
+
+Row Header(const v1::LeaseInfo&) {
+  return {"LEASE",  "SESSION", "TENANT", "DEVICE",
+          "WORKER", "EPOCH",   "AGE",    "REASON"};
+}
+Row Cells(const v1::LeaseInfo& info) {
+  return {info.lease_id(),     info.session_id(),
+          info.tenant(),       absl::StrCat(info.virtual_device()),
+          info.worker_id(),    absl::StrCat(info.session_epoch()),
+          Seconds(info.age()), OrDash(info.placement_reason())};
+}
+
+Row Header(const v1::GraphInfo&) {
+  return {"FINGERPRINT", "NODES", "SLOTS", "DEFINITIONS", "RUNS"};
+}
+Row Cells(const v1::GraphInfo& info) {
+  return {info.fingerprint().substr(0, 16), absl::StrCat(info.node_count()),
+          absl::StrCat(info.slot_count()),
+          absl::StrCat(info.definition_count()),
+          absl::StrCat(info.run_count())};
+}
+
+}  // namespace djinn::ctl

@@ -1,0 +1,36 @@
+// Lays rows out in columns, as kubectl does.
+#ifndef COORDINATOR_CTL_TABLE_H_
+#define COORDINATOR_CTL_TABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::ctl {
+
+using Row = std::vector<std::string>;
+
+// Columns two spaces apart, each as wide as its widest cell; the first row is
+// the header. Every row has as many cells.
+std::string FormatTable(const std::vector<Row>& rows);
+
+// "90.9MB".
+std::string FormatBytes(uint64_t bytes);
+
+// Header and cells of each kind of object.
+Row Header(const v1::WorkerInfo&);
+Row Cells(const v1::WorkerInfo& info);
+Row Header(const v1::SessionInfo&);
+Row Cells(const v1::SessionInfo& info);
+Row Header(const v1::TenantInfo&);
+Row Cells(const v1::TenantInfo& info);
+Row Header(const v1::LeaseInfo&);
+Row Cells(const v1::LeaseInfo& info);
+Row Header(const v1::GraphInfo&);
+Row Cells(const v1::GraphInfo& info);
+
+}  // namespace djinn::ctl
+
+#endif  // COORDINATOR_CTL_TABLE_H_

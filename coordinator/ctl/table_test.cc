@@ -1,0 +1,36 @@
+#include "coordinator/ctl/table.h"
+
+#include "gtest/gtest.h"
+
+namespace djinn::ctl {
+namespace {
+
+TEST(TableTest, ColumnsAreAligned) {
+  EXPECT_EQ(FormatTable({{"NAME", "N"}, {"a", "1"}, {"longer", "22"}}),
+            "NAME    N\n"
+            "a       1\n"
+            "longer  22\n");
+}
+
+TEST(TableTest, Bytes) {
+  EXPECT_EQ(FormatBytes(0), "0B");
+  EXPECT_EQ(FormatBytes(999), "999B");
+  EXPECT_EQ(FormatBytes(90'900'000), "90.9MB");
+  EXPECT_EQ(FormatBytes(999'999), "1.0MB");
+}
+
+template <typename Info>
+void ExpectSameWidth() {
+  EXPECT_EQ(Header(Info()).size(), Cells(Info()).size());
+}
+
+TEST(TableTest, EveryHeaderHasItsCells) {
+  ExpectSameWidth<v1::WorkerInfo>();
+  ExpectSameWidth<v1::SessionInfo>();
+  ExpectSameWidth<v1::TenantInfo>();
+  ExpectSameWidth<v1::LeaseInfo>();
+  ExpectSameWidth<v1::GraphInfo>();
+}
+
+}  // namespace
+}  // namespace djinn::ctl
