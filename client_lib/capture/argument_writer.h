@@ -1,0 +1,37 @@
+// Writes an operator's arguments into a session call.
+#ifndef CLIENT_LIB_CAPTURE_ARGUMENT_WRITER_H_
+#define CLIENT_LIB_CAPTURE_ARGUMENT_WRITER_H_
+
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <memory>
+
+#include "client_lib/capture/operator_info.h"
+#include "client_lib/session/call.h"
+#include "client_lib/session/virtual_device.h"
+
+namespace djinn::capture {
+
+// The device a call runs on: that of its remote operands, else the one its
+// device argument names, else the current one. Throws, as PyTorch does, when
+// operands are on several devices.
+std::shared_ptr<VirtualDevice> DeviceOfCall(
+    const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
+
+// Replaces CPU operands that the operator may be given (index tensors) by
+// uploaded copies; throws for any other CPU operand with dimensions.
+void PlaceOperands(const OperatorInfo& info,
+                   const std::shared_ptr<VirtualDevice>& device,
+                   c10::ArrayRef<c10::IValue> arguments,
+                   c10::IValue* mutable_arguments);
+
+// Begins `call` and adds every argument, and the implicit generator when the
+// call draws without naming one.
+void WriteArguments(const OperatorInfo& info,
+                    const std::shared_ptr<VirtualDevice>& device, uint32_t lane,
+                    c10::ArrayRef<c10::IValue> arguments, Call* call);
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CAPTURE_ARGUMENT_WRITER_H_

@@ -1,0 +1,474 @@
+#include "client_lib/capture/capture_kernel.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/result_type.h>
+#include <xxhash.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/capture/argument_writer.h"
+#include "client_lib/capture/lane.h"
+#include "client_lib/capture/remote_tensor.h"
+#include "client_lib/capture/shape_inference.h"
+#include "client_lib/capture/shape_only.h"
+#include "client_lib/capture/throw_status.h"
+#include "common/mutex.h"
+#include "common/torch/data_type.h"
+
+namespace djinn::capture {
+namespace {
+
+using Arguments = c10::ArrayRef<c10::IValue>;
+using Outcome = InferredResults::Outcome;
+
+// Results of earlier calls by template bytes. Per thread, so without a lock;
+// bounded by starting afresh.
+class ShapeMemo {
+ public:
+  // Null when the call is new. Valid until the next Insert().
+  const InferredResults* Find(uint32_t operator_id, absl::string_view bytes) {
+    const auto found = entries_.find(Reference{operator_id, bytes});
+    return found == entries_.end() ? nullptr : &found->second;
+  }
+
+  const InferredResults* Insert(uint32_t operator_id, absl::string_view bytes,
+                                InferredResults inferred) {
+    if (entries_.size() >= kMaxEntries) entries_.clear();
+    return &entries_
+                .insert_or_assign(Key{operator_id, std::string(bytes)},
+                                  std::move(inferred))
+                .first->second;
+  }
+
+ private:
+  static constexpr size_t kMaxEntries = 16384;
+
+  struct Reference {
+    uint32_t operator_id;
+    absl::string_view bytes;
+  };
+  struct Key {
+    uint32_t operator_id;
+    std::string bytes;
+    operator Reference() const { return {operator_id, bytes}; }  // NOLINT
+  };
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(const Reference& key) const {
+      return XXH3_64bits_withSeed(key.bytes.data(), key.bytes.size(),
+                                  key.operator_id);
+    }
+  };
+  struct Equal {
+    using is_transparent = void;
+    bool operator()(const Reference& a, const Reference& b) const {
+      return a.operator_id == b.operator_id && a.bytes == b.bytes;
+    }
+  };
+
+  absl::flat_hash_map<Key, InferredResults, Hash, Equal> entries_;
+};
+
+// What a thread reuses from call to call.
+struct Scratch {
+  Call call;
+  ShapeMemo memo;
+  std::string key;
+};
+
+Scratch& ThreadScratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+struct SynchronousCounter {
+  Mutex mu;
+  std::map<std::string, uint64_t> counts ABSL_GUARDED_BY(mu);
+};
+
+SynchronousCounter& Counter() {
+  static SynchronousCounter* const counter = new SynchronousCounter;
+  return *counter;
+}
+
+void CountSynchronous(const OperatorInfo& info) {
+  SynchronousCounter& counter = Counter();
+  MutexLock lock(&counter.mu);
+  ++counter.counts[info.name];
+}
+
+// The call's template bytes, with the values of floating-point arguments where
+// those decide the shape. Floats are holes, so they are not in the bytes.
+absl::string_view MemoKey(const OperatorInfo& info, const Call& call,
+                          std::string* buffer) {
+  if (!info.reals_shape) return call.bytes();
+  buffer->assign(call.bytes().data(), call.bytes().size());
+  for (const double value : call.floats()) {
+    buffer->append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  return *buffer;
+}
+
+// Replaces the last `count` values of the stack.
+void Replace(torch::jit::Stack* stack, size_t count,
+             std::vector<c10::IValue> results) {
+  stack->resize(stack->size() - count);
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+}
+
+// What an operator returns that hands back arguments it wrote.
+std::vector<c10::IValue> ReturnedArguments(const OperatorInfo& info,
+                                           Arguments arguments) {
+  std::vector<c10::IValue> results;
+  for (const int source : info.returned_arguments) {
+    results.push_back(arguments[source]);
+  }
+  return results;
+}
+
+// Packs tensors into returns, lists as lists.
+std::vector<c10::IValue> PackReturns(const OperatorInfo& info,
+                                     const std::vector<size_t>& lengths,
+                                     std::vector<at::Tensor> tensors) {
+  std::vector<c10::IValue> returns;
+  size_t next = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (!info.returns_list[i]) {
+      returns.emplace_back(std::move(tensors[next++]));
+      continue;
+    }
+    c10::List<at::Tensor> list;
+    for (size_t k = 0; k < lengths[i]; ++k) {
+      list.push_back(std::move(tensors[next++]));
+    }
+    returns.emplace_back(std::move(list));
+  }
+  return returns;
+}
+
+// Shape-only mode ------------------------------------------------------------
+
+void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
+  const size_t count = info.arguments.size();
+  const Arguments arguments(stack->data() + (stack->size() - count), count);
+  if (info.writes) {
+    for (size_t i = 0; i < count; ++i) {
+      // A composite that counts on its out= kernel to size an empty tensor has
+      // not computed any shape.
+      if (info.arguments[i].is_out && !ShapeOnlyScope::Structured() &&
+          arguments[i].isTensor() && arguments[i].toTensor().numel() == 0) {
+        throw NoShape(info.name);
+      }
+    }
+    if (info.fresh_results) throw NoShape(info.name);
+    Replace(stack, count, ReturnedArguments(info, arguments));
+    return;
+  }
+  const InferredResults inferred = InferResults(info, arguments);
+  switch (inferred.outcome) {
+    case Outcome::kUnknown:
+      throw NoShape(info.name);
+    case Outcome::kViews:
+      Replace(stack, count, inferred.views);
+      return;
+    case Outcome::kKnown:
+      break;
+  }
+  std::vector<at::Tensor> tensors;
+  for (const ResultMeta& meta : inferred.results) {
+    tensors.push_back(meta.defined ? NewRemoteTensor(nullptr, meta.sizes,
+                                                     meta.strides, meta.dtype)
+                                   : at::Tensor());
+  }
+  Replace(stack, count,
+          PackReturns(info, inferred.lengths, std::move(tensors)));
+}
+
+// Recording ------------------------------------------------------------------
+
+// One call being captured.
+class Capture {
+ public:
+  Capture(const OperatorInfo& info, torch::jit::Stack* stack)
+      : info_(info),
+        stack_(stack),
+        count_(info.arguments.size()),
+        device_(DeviceOfCall(info, arguments())),
+        lane_(CurrentLane()),
+        scratch_(ThreadScratch()) {}
+
+  void Run() {
+    PlaceOperands(info_, device_, arguments(),
+                  stack_->data() + (stack_->size() - count_));
+    if (info_.writes) {
+      RunWriting();
+    } else if (!info_.fresh_results) {
+      WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
+      Record();
+      Replace(stack_, count_, {});
+    } else {
+      RunFresh();
+    }
+  }
+
+ private:
+  Arguments arguments() const {
+    return Arguments(stack_->data() + (stack_->size() - count_), count_);
+  }
+
+  void Record() { ThrowIfError(device_->Record(lane_, &scratch_.call)); }
+
+  // The memo's answer or a new one. `call` must hold the arguments of `info`.
+  const InferredResults& Infer(const OperatorInfo& info, Arguments arguments) {
+    const absl::string_view key = MemoKey(info, scratch_.call, &scratch_.key);
+    if (const InferredResults* known =
+            scratch_.memo.Find(info.operator_id, key)) {
+      return *known;
+    }
+    // Inference runs other kernels of this thread, which are shape-only and do
+    // not touch the scratch call.
+    InferredResults inferred = InferResults(info, arguments);
+    if (inferred.outcome == Outcome::kViews) {
+      // Holds tensors of this very call: not for the memo.
+      unmemoised_ = std::move(inferred);
+      return unmemoised_;
+    }
+    return *scratch_.memo.Insert(info.operator_id, key, std::move(inferred));
+  }
+
+  void RunFresh() {
+    WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
+    const InferredResults& inferred = Infer(info_, arguments());
+    switch (inferred.outcome) {
+      case Outcome::kViews:
+        Replace(stack_, count_, inferred.views);
+        return;
+      case Outcome::kUnknown:
+        Replace(stack_, count_, RunSynchronously());
+        return;
+      case Outcome::kKnown:
+        break;
+    }
+    std::vector<at::Tensor> tensors;
+    tensors.reserve(inferred.results.size());
+    for (const ResultMeta& meta : inferred.results) {
+      tensors.push_back(AddKnownResult(meta));
+    }
+    std::vector<c10::IValue> results =
+        PackReturns(info_, inferred.lengths, std::move(tensors));
+    Record();
+    Replace(stack_, count_, std::move(results));
+  }
+
+  at::Tensor AddKnownResult(const ResultMeta& meta) {
+    if (!meta.defined) {
+      scratch_.call.AddUndefinedResult();
+      return at::Tensor();
+    }
+    at::Tensor tensor =
+        NewRemoteTensor(device_, meta.sizes, meta.strides, meta.dtype);
+    Operand result;
+    result.storage = StorageOf(tensor);
+    result.access = kBirth;
+    result.data_type = DataTypeOf(tensor);
+    result.sizes = {meta.sizes.data(), meta.sizes.size()};
+    result.strides = {meta.strides.data(), meta.strides.size()};
+    scratch_.call.AddResult(result);
+    return tensor;
+  }
+
+  // The last resort: the call alone in its segment, and a wait for what it
+  // returned.
+  std::vector<c10::IValue> RunSynchronously() {
+    CountSynchronous(info_);
+    std::vector<StoragePtr> storages;
+    for (size_t i = 0; i < info_.returns_list.size(); ++i) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          !info_.returns_list[i], info_.name,
+          " returns a list whose length is not known before it runs; this is "
+          "not supported on remote devices");
+      storages.push_back(device_->NewStorage(0));
+      scratch_.call.AddUnknownResult(storages.back().get());
+    }
+    const std::vector<ResultMetadata> metadata =
+        ValueOrThrow(device_->RecordAndWait(lane_, &scratch_.call));
+    TORCH_INTERNAL_ASSERT(metadata.size() == storages.size());
+    std::vector<c10::IValue> results;
+    for (size_t i = 0; i < storages.size(); ++i) {
+      results.emplace_back(FromMetadata(metadata[i], std::move(storages[i])));
+    }
+    return results;
+  }
+
+  static at::Tensor FromMetadata(const ResultMetadata& metadata,
+                                 StoragePtr storage) {
+    const srg::TensorView& view = metadata.view;
+    const std::optional<c10::ScalarType> type =
+        DataTypeToTorch(view.data_type);
+    TORCH_INTERNAL_ASSERT(type.has_value());
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        WrapStorage(std::move(storage), metadata.storage_bytes),
+        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+        c10::scalarTypeToTypeMeta(*type));
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+        {view.sizes.data(), view.sizes.size()},
+        {view.strides.data(), view.strides.size()}, view.storage_offset);
+    return tensor;
+  }
+
+  // Operators that write an argument -------------------------------------------
+
+  void RunWriting() {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !info_.fresh_results, info_.name,
+        " both writes an argument and returns a fresh tensor, which is not "
+        "supported on remote devices");
+    WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
+    if (!KnownToBeRight()) {
+      if (info_.functional != nullptr) {
+        if (!CheckAgainstFunctional()) return;
+      } else {
+        TORCH_CHECK_NOT_IMPLEMENTED(
+            !info_.is_out, info_.name,
+            " has no functional counterpart by which its result's shape could "
+            "be known");
+      }
+      // Again: the check used the scratch call, and may have resized an output.
+      WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
+      scratch_.memo.Insert(info_.operator_id,
+                           MemoKey(info_, scratch_.call, &scratch_.key), {});
+    }
+    Record();
+    Replace(stack_, count_, ReturnedArguments(info_, arguments()));
+  }
+
+  // Whether an equal call has passed the check before. The scratch call holds
+  // the arguments; the sizes of outputs are among them.
+  bool KnownToBeRight() {
+    return scratch_.memo.Find(info_.operator_id,
+                              MemoKey(info_, scratch_.call, &scratch_.key)) !=
+           nullptr;
+  }
+
+  // Infers what the functional form would return: the errors PyTorch raises,
+  // and the sizes that out= arguments must have. Returns false when the whole
+  // call has been carried out, because only the worker could tell.
+  bool CheckAgainstFunctional() {
+    std::vector<c10::IValue> inputs;
+    std::vector<size_t> written;
+    for (size_t i = 0; i < count_; ++i) {
+      const ArgumentInfo& argument = info_.arguments[i];
+      if (argument.access != kReads) written.push_back(i);
+      if (!argument.is_out) inputs.push_back(arguments()[i]);
+    }
+    WriteArguments(*info_.functional, device_, lane_, inputs, &scratch_.call);
+    const InferredResults& inferred = Infer(*info_.functional, inputs);
+    if (inferred.outcome == Outcome::kUnknown && info_.is_out) {
+      RunThroughFunctional(inputs, written);
+      return false;
+    }
+    if (inferred.outcome != Outcome::kKnown ||
+        inferred.results.size() != written.size()) {
+      return true;
+    }
+    for (size_t i = 0; i < written.size(); ++i) {
+      const c10::IValue& value = arguments()[written[i]];
+      if (!value.isTensor() || !inferred.results[i].defined) continue;
+      if (info_.is_out) {
+        PrepareOut(value.toTensor(), inferred.results[i]);
+      } else {
+        CheckInPlace(value.toTensor(), inferred.results[i]);
+      }
+    }
+    return true;
+  }
+
+  static void CheckInPlace(const at::Tensor& self, const ResultMeta& result) {
+    TORCH_CHECK(self.sizes() == c10::IntArrayRef(result.sizes),
+                "output with shape ", self.sizes(),
+                " doesn't match the broadcast shape ",
+                c10::IntArrayRef(result.sizes));
+    TORCH_CHECK(c10::canCast(result.dtype, self.scalar_type()), "result type ",
+                result.dtype,
+                " can't be cast to the desired output type ",
+                self.scalar_type());
+  }
+
+  static void PrepareOut(const at::Tensor& out, const ResultMeta& result) {
+    TORCH_CHECK(c10::canCast(result.dtype, out.scalar_type()), "result type ",
+                result.dtype,
+                " can't be cast to the desired output type ",
+                out.scalar_type());
+    if (out.sizes() == c10::IntArrayRef(result.sizes)) return;
+    if (out.numel() != 0) {
+      TORCH_WARN(
+          "An output with one or more elements was resized since it had shape ",
+          out.sizes(), ", which does not match the required output shape ",
+          c10::IntArrayRef(result.sizes), ".");
+    }
+    out.resize_(result.sizes);
+  }
+
+  void RunThroughFunctional(std::vector<c10::IValue> inputs,
+                            const std::vector<size_t>& written) {
+    torch::jit::Stack functional(inputs.begin(), inputs.end());
+    CaptureCall(*info_.functional, &functional);
+    std::vector<c10::IValue> returned = ReturnedArguments(info_, arguments());
+    for (size_t i = 0; i < written.size(); ++i) {
+      const at::Tensor out = arguments()[written[i]].toTensor();
+      const at::Tensor result = functional[i].toTensor();
+      PrepareOut(out, {.dtype = result.scalar_type(),
+                       .sizes = c10::DimVector(result.sizes())});
+      out.copy_(result);
+    }
+    Replace(stack_, count_, std::move(returned));
+  }
+
+  const OperatorInfo& info_;
+  torch::jit::Stack* const stack_;
+  const size_t count_;
+  const std::shared_ptr<VirtualDevice> device_;
+  const uint32_t lane_;
+  Scratch& scratch_;
+  InferredResults unmemoised_;
+};
+
+void RunView(const OperatorInfo& info, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(info.reentry != c10::DispatchKey::Undefined,
+                              info.name,
+                              " is a view that remote devices do not support");
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  info.handle.callBoxedForDispatchKey(info.reentry, *stack);
+}
+
+}  // namespace
+
+void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(info.refusal.empty(), info.refusal);
+  if (info.is_view) {
+    RunView(info, stack);
+  } else if (ShapeOnlyScope::Active()) {
+    ShapeOnlyCall(info, stack);
+  } else {
+    Capture(info, stack).Run();
+  }
+}
+
+at::Tensor CaptureTensorCall(const OperatorInfo& info,
+                             torch::jit::Stack arguments) {
+  CaptureCall(info, &arguments);
+  return arguments[0].toTensor();
+}
+
+std::map<std::string, uint64_t> SynchronousCalls() {
+  SynchronousCounter& counter = Counter();
+  MutexLock lock(&counter.mu);
+  return counter.counts;
+}
+
+}  // namespace djinn::capture

@@ -1,0 +1,283 @@
+// What capture records and returns, without any worker: names of the nodes,
+// metadata of the results, errors at the call.
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "client_lib/capture/backend.h"
+#include "client_lib/capture/capture_kernel.h"
+#include "client_lib/capture/capture_scope_fallback.h"
+#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/recording_session.h"
+#include "client_lib/capture/registration.h"
+#include "djinn/capture_scope.h"
+#include "djinn/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::capture {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class CaptureTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    RegisterBackend();
+    RegisterOperators();
+    RegisterCaptureScope();
+  }
+  void SetUp() override {
+    session_ = std::make_shared<RecordingSession>();
+    ASSERT_TRUE(SetSession(session_).ok());
+    recorder_ = session_->Recorder(0);
+  }
+  void TearDown() override { TakeSession(); }
+
+  at::Device device_{"remote_accelerator:0"};
+  std::shared_ptr<RecordingSession> session_;
+  std::shared_ptr<RecordingDevice> recorder_;
+  at::Tensor Remote(at::IntArrayRef sizes) {
+    return at::empty(sizes, at::TensorOptions(device_));
+  }
+};
+
+// What `call` returns must look the same as on the CPU.
+void ExpectSameMetadata(const at::Tensor& remote, const at::Tensor& cpu) {
+  EXPECT_EQ(remote.sizes(), cpu.sizes());
+  EXPECT_EQ(remote.strides(), cpu.strides());
+  EXPECT_EQ(remote.scalar_type(), cpu.scalar_type());
+  EXPECT_EQ(remote.storage_offset(), cpu.storage_offset());
+}
+
+TEST_F(CaptureTest, EveryOverloadHasADecision) {
+  const RegistrationCounts& counts = RegisterOperators();
+  EXPECT_GT(counts.captured, 2000u);
+  EXPECT_EQ(counts.kept_whole, 19u);
+}
+
+TEST_F(CaptureTest, RecordsOneNodePerCallAndNoneForViews) {
+  const c10::InferenceMode inference;
+  at::Tensor a = Remote({4, 6});
+  at::Tensor b = at::add(a, a, 2.5);
+  at::Tensor view = b.view({6, 4}).t().select(0, 1).unsqueeze(0);
+  view.mul_(2);
+  EXPECT_THAT(recorder_->TakeNames(),
+              ElementsAre("aten::add.Tensor", "aten::mul_.Tensor"));
+  EXPECT_EQ(view.sizes(), at::IntArrayRef({1, 6}));
+  EXPECT_EQ(view.storage().data(), b.storage().data());
+}
+
+TEST_F(CaptureTest, KeepsCompositesWholeWithoutGradient) {
+  const c10::InferenceMode inference;
+  at::Tensor x = Remote({2, 5, 8}), w = Remote({3, 8}), bias = Remote({3});
+  ExpectSameMetadata(at::linear(x, w, bias), at::zeros({2, 5, 3}));
+  at::layer_norm(x, {8});
+  at::softmax(x, -1);
+  at::matmul(x, w.t());
+  EXPECT_THAT(recorder_->TakeNames(),
+              ElementsAre("aten::linear", "aten::layer_norm",
+                          "aten::softmax.int", "aten::matmul"));
+}
+
+TEST_F(CaptureTest, SplitsCompositesForAGradient) {
+  at::Tensor x = Remote({5, 8}), w = Remote({3, 8}).requires_grad_();
+  at::Tensor y = at::linear(x, w);
+  EXPECT_TRUE(y.requires_grad());
+  EXPECT_THAT(recorder_->TakeNames(), Not(Contains("aten::linear")));
+  y.sum().backward();
+  EXPECT_EQ(w.grad().sizes(), w.sizes());
+  EXPECT_EQ(w.grad().device(), device_);
+}
+
+TEST_F(CaptureTest, AutogradThreadsUseTheCallersLane) {
+  at::Tensor w = Remote({3, 8}).requires_grad_();
+  at::relu(w).sum().backward();
+  const std::vector<RecordedCall> calls = recorder_->TakeCalls();
+  ASSERT_FALSE(calls.empty());
+  for (const RecordedCall& call : calls) EXPECT_EQ(call.lane, calls[0].lane);
+  std::thread([&] { at::relu(Remote({1})); }).join();
+  const std::vector<RecordedCall> other = recorder_->TakeCalls();
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_NE(other[0].lane, calls[0].lane);
+}
+
+TEST_F(CaptureTest, TrainsAModuleWithoutAskingTheWorker) {
+  torch::nn::Linear layer(8, 3);
+  layer->to(device_);
+  EXPECT_EQ(layer->weight.device(), device_);
+  torch::optim::SGD sgd(layer->parameters(), 0.1);
+  const uint64_t before = SynchronousCalls().size();
+  for (int step = 0; step < 2; ++step) {
+    sgd.zero_grad();
+    at::Tensor loss =
+        at::mse_loss(at::gelu(layer->forward(Remote({4, 8}))), Remote({4, 3}));
+    loss.backward();
+    sgd.step();
+  }
+  EXPECT_EQ(SynchronousCalls().size(), before);
+  EXPECT_THAT(recorder_->TakeNames(), Contains("aten::add_.Tensor"));
+}
+
+TEST_F(CaptureTest, RaisesShapeErrorsAtTheCall) {
+  const c10::InferenceMode inference;
+  at::Tensor a = Remote({2, 3}), b = Remote({4, 5});
+  EXPECT_THROW(at::mm(a, b), c10::Error);
+  EXPECT_THROW(at::add(a, b), c10::Error);
+  EXPECT_THROW(a.add_(b), c10::Error);
+  EXPECT_THROW(a.add_(Remote({7, 2, 3})), c10::Error);
+  EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
+}
+
+TEST_F(CaptureTest, RefusesMixedDevices) {
+  const c10::InferenceMode inference;
+  at::Tensor a = Remote({2, 3});
+  try {
+    at::add(a, at::ones({2, 3}));
+    FAIL();
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.what_without_backtrace(),
+                HasSubstr("remote_accelerator:0 and cpu"));
+  }
+  EXPECT_NO_THROW(at::add(a, at::ones({})));  // a 0-dimensional CPU tensor
+  EXPECT_NO_THROW(a.mul(3));
+  at::Tensor other =
+      at::empty({2, 3}, at::TensorOptions("remote_accelerator:1"));
+  EXPECT_THROW(at::add(a, other), c10::Error);
+}
+
+TEST_F(CaptureTest, OutArgumentsAreResized) {
+  const c10::InferenceMode inference;
+  at::Tensor a = Remote({2, 3});
+  at::Tensor out = Remote({0});
+  at::add_out(out, a, a);
+  EXPECT_EQ(out.sizes(), a.sizes());
+  EXPECT_EQ(recorder_->resizes(), (std::vector<uint64_t>{24}));
+  const std::vector<RecordedCall> calls = recorder_->TakeCalls();
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].name, "aten::add.out");
+  EXPECT_EQ(calls[0].node.overwrites.size(), 1u);
+}
+
+TEST_F(CaptureTest, DataDependentShapesAreAskedFor) {
+  const c10::InferenceMode inference;
+  const uint64_t before = SynchronousCalls()["aten::nonzero"];
+  at::Tensor found = at::nonzero(Remote({4}));
+  EXPECT_EQ(found.sizes(), at::IntArrayRef({1}));
+  EXPECT_EQ(SynchronousCalls()["aten::nonzero"], before + 1);
+}
+
+TEST_F(CaptureTest, ReadsMoveOnlyTheView) {
+  const c10::InferenceMode inference;
+  at::Tensor a = Remote({100, 100});
+  a.select(0, 3).cpu();
+  EXPECT_EQ(recorder_->reads().back(), 400u);
+  EXPECT_EQ(a.select(0, 3).select(0, 1).item<float>(), 0.0f);
+  EXPECT_EQ(recorder_->reads().back(), 4u);
+}
+
+TEST_F(CaptureTest, UploadsWholeTensorsAndPassesScalarsAlong) {
+  const c10::InferenceMode inference;
+  at::Tensor a = at::ones({10, 10}).to(device_);
+  EXPECT_EQ(recorder_->uploads(), (std::vector<uint64_t>{400}));
+  EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
+  a.select(0, 1).copy_(at::ones({10}));
+  EXPECT_EQ(recorder_->uploads().back(), 40u);
+  EXPECT_THAT(recorder_->TakeNames(), ElementsAre("aten::copy_"));
+  a.select(0, 1).fill_(3.5);
+  at::scalar_tensor(2.0).to(device_);
+  EXPECT_EQ(recorder_->uploads().size(), 2u);
+}
+
+TEST_F(CaptureTest, RandomCallsNameTheSeededGenerator) {
+  const c10::InferenceMode inference;
+  at::manual_seed(7);
+  at::Tensor a = Remote({4});
+  a.normal_();
+  at::dropout(a, 0.5, /*train=*/true);
+  at::dropout(a, 0.5, /*train=*/false);
+  const std::vector<RecordedCall> calls = recorder_->TakeCalls();
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<srg::GeneratorSlot>(
+      calls[0].node.arguments.back()));
+  EXPECT_TRUE(calls[1].node.implicit_generator_slot.has_value());
+  EXPECT_EQ(recorder_->seeds(), (std::vector<uint64_t>{7}));
+}
+
+TEST_F(CaptureTest, MatchesCpuMetadataOnAnEncoderBlock) {
+  const c10::InferenceMode inference;
+  const auto block = [](at::Device device) {
+    const auto options = at::TensorOptions(device);
+    at::Tensor ids = at::zeros({2, 7}, options.dtype(at::kLong));
+    at::Tensor table = at::zeros({11, 8}, options);
+    at::Tensor x = at::embedding(table, ids);
+    at::Tensor heads = x.view({2, 7, 2, 4}).transpose(1, 2);
+    at::Tensor mask = at::zeros({2, 1, 1, 7}, options.dtype(at::kBool));
+    at::Tensor attended =
+        at::scaled_dot_product_attention(heads, heads, heads, mask);
+    at::Tensor merged =
+        attended.transpose(1, 2).contiguous().view({2, 7, 8});
+    at::Tensor normed = at::layer_norm(at::gelu(merged) + x, {8});
+    at::Tensor picked = at::where(normed > 0, normed, at::zeros({}, options));
+    at::Tensor pooled = picked.sum(1) / picked.norm(2, -1, true).sum(1);
+    return std::vector<at::Tensor>{x, attended, normed, picked, pooled,
+                                   at::cat({x, normed}, -1),
+                                   at::arange(5, options)};
+  };
+  const uint64_t synchronous = SynchronousCalls().size();
+  const std::vector<at::Tensor> remote = block(device_);
+  const std::vector<at::Tensor> cpu = block(at::kCPU);
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectSameMetadata(remote[i], cpu[i]);
+  }
+  EXPECT_EQ(SynchronousCalls().size(), synchronous);
+}
+
+TEST_F(CaptureTest, ScopeSendsFactoriesWithoutADeviceAway) {
+  at::Tensor outside = at::zeros({2});
+  {
+    CaptureScope scope(1);
+    EXPECT_EQ(at::zeros({2}).device(), at::Device("remote_accelerator:1"));
+    EXPECT_TRUE(at::ones({2}, at::TensorOptions(at::kCPU)).is_cpu());
+    EXPECT_TRUE(at::zeros_like(outside).is_cpu());
+    {
+      CaptureScope inner(0);
+      EXPECT_EQ(at::randn({2}).device(), device_);
+    }
+    torch::nn::Linear layer(2, 2);
+    EXPECT_EQ(layer->weight.device().index(), 1);
+  }
+  EXPECT_TRUE(at::zeros({2}).is_cpu());
+}
+
+TEST_F(CaptureTest, ALostDeviceThrowsItsRootError) {
+  const c10::InferenceMode inference;
+  at::Tensor a = Remote({2});
+  recorder_->Fail(absl::UnavailableError("worker w1 is gone"));
+  try {
+    at::add(a, a);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("w1"));
+  }
+}
+
+TEST_F(CaptureTest, WithoutASessionTheErrorSaysWhatToDo) {
+  TakeSession();
+  try {
+    Remote({2});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason(), "NO_SESSION");
+    EXPECT_THAT(error.what_without_backtrace(), HasSubstr("djinn::Connect"));
+  }
+}
+
+}  // namespace
+}  // namespace djinn::capture

@@ -1,0 +1,122 @@
+#include "client_lib/capture/copy.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <memory>
+
+#include "client_lib/capture/capture_kernel.h"
+#include "client_lib/capture/lane.h"
+#include "client_lib/capture/operator_info.h"
+#include "client_lib/capture/remote_tensor.h"
+#include "client_lib/capture/throw_status.h"
+
+namespace djinn::capture {
+namespace {
+
+// aten::copy_ as a call of its own; PyTorch's composite never reaches a kernel
+// under that name.
+const OperatorInfo& CopyOperator() {
+  static const OperatorInfo* const info =
+      new OperatorInfo(c10::Dispatcher::singleton().findSchemaOrThrow(
+          "aten::copy_", ""));
+  return *info;
+}
+
+void RecordCopy(const at::Tensor& source, const at::Tensor& destination) {
+  torch::jit::Stack stack;
+  stack.emplace_back(destination);
+  stack.emplace_back(source);
+  stack.emplace_back(false);
+  CaptureCall(CopyOperator(), &stack);
+}
+
+at::Tensor PlainCpu(const at::Tensor& source, c10::ScalarType data_type) {
+  return source.to(data_type).resolve_conj().resolve_neg();
+}
+
+void UploadWhole(const at::Tensor& bytes, RemoteStorage* storage) {
+  auto owner = std::make_shared<const at::Tensor>(bytes);
+  const absl::string_view view(
+      static_cast<const char*>(bytes.const_data_ptr()),
+      bytes.numel() * bytes.element_size());
+  ThrowIfError(storage->device()->Upload(CurrentLane(), storage,
+                                         {view, std::move(owner)}));
+}
+
+}  // namespace
+
+void CopyToRemote(const at::Tensor& source, const at::Tensor& destination) {
+  if (destination.numel() == 0) return;
+  if (source.dim() == 0) {
+    // A value inside the call, not a tensor of its own.
+    RecordCopy(PlainCpu(source, source.scalar_type()), destination);
+    return;
+  }
+  const at::Tensor plain = PlainCpu(source, destination.scalar_type());
+  const srg::TensorView view = ViewOf(destination);
+  RemoteStorage* const storage = StorageOf(destination);
+  if (!view.conjugate && !view.negative &&
+      srg::CoversStorage(view, storage->size_bytes())) {
+    at::Tensor laid_out = plain;
+    if (plain.sizes() != destination.sizes() ||
+        plain.strides() != destination.strides()) {
+      laid_out = at::empty_strided(destination.sizes(), destination.strides(),
+                                   plain.options());
+      laid_out.copy_(plain);
+    }
+    UploadWhole(laid_out, storage);
+    return;
+  }
+  const at::Tensor contiguous = plain.contiguous();
+  const at::Tensor temporary =
+      NewRemoteTensor(storage->device(), contiguous.sizes(),
+                      contiguous.strides(), contiguous.scalar_type());
+  UploadWhole(contiguous, StorageOf(temporary));
+  RecordCopy(temporary, destination);
+}
+
+void CopyToCpu(const at::Tensor& source, const at::Tensor& destination) {
+  if (source.numel() == 0) return;
+  const bool direct = destination.scalar_type() == source.scalar_type() &&
+                      destination.sizes() == source.sizes() &&
+                      destination.is_contiguous() && !destination.is_conj() &&
+                      !destination.is_neg();
+  const at::Tensor host =
+      direct ? destination
+             : at::empty(source.sizes(),
+                         source.options().device(c10::kCPU).memory_format(
+                             c10::MemoryFormat::Contiguous));
+  RemoteStorage* const storage = StorageOf(source);
+  ThrowIfError(storage->device()->Read(
+      CurrentLane(), storage, ViewOf(source), host.mutable_data_ptr(),
+      static_cast<uint64_t>(host.numel()) * host.element_size()));
+  if (!direct) destination.copy_(host);
+}
+
+void CopyRemote(const at::Tensor& source, const at::Tensor& destination) {
+  if (destination.numel() == 0) return;
+  if (source.device() == destination.device()) {
+    RecordCopy(source, destination);
+    return;
+  }
+  const at::Tensor host =
+      at::empty(source.sizes(),
+                source.options().device(c10::kCPU).memory_format(
+                    c10::MemoryFormat::Contiguous));
+  CopyToCpu(source, host);
+  CopyToRemote(host, destination);
+}
+
+void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
+  if (!IsRemote(destination)) {
+    CopyToCpu(source, destination);
+  } else if (IsRemote(source)) {
+    CopyRemote(source, destination);
+  } else {
+    CopyToRemote(source, destination);
+  }
+}
+
+}  // namespace djinn::capture

@@ -1,0 +1,24 @@
+// Copies between a remote device and everything else.
+#ifndef CLIENT_LIB_CAPTURE_COPY_H_
+#define CLIENT_LIB_CAPTURE_COPY_H_
+
+#include <ATen/core/Tensor.h>
+
+namespace djinn::capture {
+
+// CPU to remote, with conversion of dtype and broadcasting as copy_ does.
+// Whole storages move as one upload; parts go through a temporary.
+void CopyToRemote(const at::Tensor& source, const at::Tensor& destination);
+
+// Remote to CPU; waits for the value. Only the view's own bytes move.
+void CopyToCpu(const at::Tensor& source, const at::Tensor& destination);
+
+// Remote to remote. Between two devices the bytes come through this process.
+void CopyRemote(const at::Tensor& source, const at::Tensor& destination);
+
+// Any of these, by the devices of the two.
+void CopyAny(const at::Tensor& source, const at::Tensor& destination);
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CAPTURE_COPY_H_

@@ -1,0 +1,37 @@
+#include "client_lib/capture/lane.h"
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <atomic>
+#include <memory>
+
+namespace djinn::capture {
+namespace {
+
+// A kind of our own: c10 only compares kinds, and carries every entry from a
+// caller's thread state to the autograd threads that work for it.
+constexpr auto kLaneKind = static_cast<c10::DebugInfoKind>(0xd1);
+
+class LaneInfo : public c10::DebugInfoBase {
+ public:
+  explicit LaneInfo(uint32_t lane) : lane(lane) {}
+  const uint32_t lane;
+};
+
+std::atomic<uint32_t> next_lane{1};
+
+}  // namespace
+
+uint32_t CurrentLane() {
+  if (c10::DebugInfoBase* info = c10::ThreadLocalDebugInfo::get(kLaneKind)) {
+    return static_cast<LaneInfo*>(info)->lane;
+  }
+  // Kept apart from the debug info, whose scopes (a profiler's, say) may drop
+  // our entry when they end.
+  thread_local std::shared_ptr<LaneInfo> own = std::make_shared<LaneInfo>(
+      next_lane.fetch_add(1, std::memory_order_relaxed));
+  c10::ThreadLocalDebugInfo::_push(kLaneKind, own);
+  return own->lane;
+}
+
+}  // namespace djinn::capture

@@ -1,0 +1,86 @@
+// What capture must know about one operator, worked out once when it is
+// registered, so that the kernel itself makes no decision twice.
+#ifndef CLIENT_LIB_CAPTURE_OPERATOR_INFO_H_
+#define CLIENT_LIB_CAPTURE_OPERATOR_INFO_H_
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/session/call.h"
+#include "client_lib/shape/shape_rules.h"
+
+namespace djinn::capture {
+
+// How an argument is coded, from its schema's real type (an IValue alone does
+// not tell an empty list's element type).
+enum class ArgumentKind : uint8_t {
+  kTensor,
+  kTensorList,
+  kInteger,
+  kIntegerList,
+  kReal,
+  kRealList,
+  kBoolean,
+  kBooleanList,
+  kScalar,
+  kScalarList,
+  kText,
+  kDevice,
+  kGenerator,
+  kUnsupported,
+};
+
+struct ArgumentInfo {
+  ArgumentKind kind = ArgumentKind::kUnsupported;
+  // Access when the argument is a tensor: kReads, kWrites, or kOverwrites when
+  // the operand covers its storage.
+  uint8_t access = kReads;
+  // The schema's name begins with "out": resized to the result's sizes.
+  bool is_out = false;
+};
+
+struct OperatorInfo {
+  explicit OperatorInfo(const c10::OperatorHandle& op);
+
+  const c10::OperatorHandle handle;
+  std::string name;  // "aten::add.Tensor"
+  uint32_t operator_id = 0;
+  std::vector<ArgumentInfo> arguments;
+  // Per return: the argument it is, or -1 when it is fresh.
+  std::vector<int> returned_arguments;
+  // Per return: whether it is a list of tensors.
+  std::vector<bool> returns_list;
+  bool fresh_results = false;  // at least one return is fresh
+  bool writes = false;         // at least one argument is written
+  bool is_view = false;        // a return aliases an argument without a write
+  // Only out= arguments are written.
+  bool is_out = false;
+  // Floating-point arguments decide shapes, as in arange and upsample.
+  bool reals_shape = false;
+  // Has a generator argument or carries PyTorch's random tag.
+  bool may_draw = false;
+  // Index tensors may live on the CPU, as CUDA allows.
+  bool takes_cpu_indices = false;
+  // Non-empty: the call is refused with this text.
+  std::string refusal;
+  // The kernel through which shapes are found; Undefined when there is none.
+  c10::DispatchKey reentry = c10::DispatchKey::Undefined;
+  const ShapeRule* rule = nullptr;
+  // For an in-place or out= operator: the overload that returns the same
+  // results afresh; null when there is none. Set after all are made.
+  const OperatorInfo* functional = nullptr;
+
+  // Whether the reentry key is a structured operator's.
+  bool structured() const {
+    return reentry ==
+           c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
+  }
+};
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CAPTURE_OPERATOR_INFO_H_

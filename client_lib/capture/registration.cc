@@ -1,0 +1,269 @@
+#include "client_lib/capture/registration.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/bernoulli.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/capture/capture_kernel.h"
+#include "client_lib/capture/native_kernels.h"
+#include "client_lib/capture/operator_info.h"
+
+namespace djinn::capture {
+namespace {
+
+using torch::jit::Stack;
+
+// Composites that a worker runs better, and a reader understands better, in one
+// piece. They are split only where a gradient needs their parts.
+const std::set<std::string>& KeptWhole() {
+  static const auto* const names = new std::set<std::string>{
+      "aten::linear",
+      "aten::matmul",
+      "aten::einsum",
+      "aten::conv1d",
+      "aten::conv2d",
+      "aten::conv3d",
+      "aten::layer_norm",
+      "aten::group_norm",
+      "aten::rms_norm",
+      "aten::batch_norm",
+      "aten::softmax.int",
+      "aten::log_softmax.int",
+      "aten::dropout",
+      "aten::scaled_dot_product_attention",
+      "aten::lstm.input",
+      "aten::gru.input",
+      "aten::lstm_cell",
+      "aten::gru_cell",
+      "aten::cross_entropy_loss",
+  };
+  return *names;
+}
+
+// Operators whose composite does the right thing on remote tensors: they end in
+// typed kernels or in captured operators. Captured whole they would return
+// uninitialised memory of the worker, or bring no benefit.
+const std::set<std::string>& LeftToComposite() {
+  static const auto* const names = new std::set<std::string>{
+      "aten::copy_",
+      "aten::_to_copy",
+      "aten::detach",
+      "aten::alias",
+      "aten::lift",
+      "aten::lift_fresh",
+      "aten::is_same_size",
+      "aten::set_data",
+      "aten::is_pinned",
+      "aten::_pin_memory",
+      "aten::pin_memory",
+      "aten::allclose",
+      "aten::empty_like",
+      "aten::new_empty",
+      "aten::new_empty_strided",
+      "aten::empty_permuted",
+      "aten::_resize_output_",
+      "aten::resize_as_",
+      "aten::_fused_sdp_choice",
+      "aten::_lazy_clone",
+  };
+  return *names;
+}
+
+bool NeedsGradient(const Stack& stack, size_t count) {
+  if (!at::GradMode::is_enabled()) return false;
+  const auto requires_grad = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.requires_grad();
+  };
+  for (size_t i = stack.size() - count; i < stack.size(); ++i) {
+    const c10::IValue& value = stack[i];
+    if (value.isTensor()) {
+      if (requires_grad(value.toTensor())) return true;
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorList()) {
+        if (requires_grad(tensor)) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Above a composite that is kept whole: split it into differentiable parts when
+// a gradient is asked for.
+void SplitForGradient(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                      Stack* stack) {
+  if (NeedsGradient(*stack, op.schema().arguments().size())) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
+                               *stack);
+    return;
+  }
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+}
+
+// PyTorch's dropout takes a fused path on foreign devices that CPU does not
+// take. These are the CPU's own steps, so that the numbers are the CPU's.
+at::Tensor DifferentiableDropout(const at::Tensor& input, double p,
+                                 bool train) {
+  if (p == 0 || !train || input.numel() == 0) return input;
+  if (p == 1) return input.mul(at::zeros({}, input.options()));
+  at::Tensor noise = at::empty_like(input).bernoulli_(1 - p);
+  noise.div_(1 - p);
+  return input.mul(noise);
+}
+
+void SplitDropout(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  Stack* stack) {
+  if (!NeedsGradient(*stack, 3)) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+    return;
+  }
+  const bool train = torch::jit::pop(*stack).toBool();
+  const double p = torch::jit::pop(*stack).toDouble();
+  const at::Tensor input = torch::jit::pop(*stack).toTensor();
+  TORCH_CHECK(p >= 0 && p <= 1,
+              "dropout probability has to be between 0 and 1, but got ", p);
+  stack->emplace_back(DifferentiableDropout(input, p, train));
+}
+
+// Whether every return is a tensor or a list of them.
+bool ReturnsTensors(const c10::FunctionSchema& schema) {
+  for (const c10::Argument& returned : schema.returns()) {
+    const c10::TypePtr& type = returned.real_type();
+    if (type->kind() == c10::TypeKind::TensorType) continue;
+    const auto* list = type->castRaw<c10::ListType>();
+    if (list == nullptr ||
+        list->getElementType()->kind() != c10::TypeKind::TensorType) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool HasComposite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(
+             c10::DispatchKey::CompositeImplicitAutograd) ||
+         op.hasKernelForDispatchKey(
+             c10::DispatchKey::CompositeExplicitAutograd);
+}
+
+// Types of the arguments that are not outputs, to match an operator with its
+// functional form.
+std::vector<std::string> InputTypes(const c10::FunctionSchema& schema) {
+  std::vector<std::string> types;
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (!argument.is_out()) types.push_back(argument.real_type()->str());
+  }
+  return types;
+}
+
+class Registrar {
+ public:
+  Registrar()
+      : backend_(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1,
+                 __FILE__, __LINE__),
+        autograd_(torch::Library::IMPL, "aten",
+                  c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__),
+        autocast_(torch::Library::IMPL, "_",
+                  c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__) {}
+
+  void Run() {
+    // PyTorch registers nothing there, and its first operator inside an
+    // autocast region would fail.
+    autocast_.fallback(torch::CppFunction::makeFallthrough());
+    const std::set<std::string> native = RegisterNativeKernels(&backend_);
+    counts_.native = native.size();
+    // Its formula is missing; the answer does not need one.
+    autograd_.impl("_has_compatible_shallow_copy_type",
+                   torch::CppFunction::makeFallthrough());
+    for (const c10::OperatorName& name :
+         c10::Dispatcher::singleton().getAllOpNames()) {
+      if (!absl::StartsWith(name.name, "aten::")) continue;
+      if (native.contains(toString(name))) continue;
+      const auto op = c10::Dispatcher::singleton().findOp(name);
+      if (op.has_value() && op->hasSchema()) Decide(*op);
+    }
+    MatchFunctionals();
+  }
+
+  const RegistrationCounts& counts() const { return counts_; }
+
+ private:
+  void Decide(const c10::OperatorHandle& op) {
+    const std::string name = toString(op.operator_name());
+    const bool implicit = op.hasKernelForDispatchKey(
+        c10::DispatchKey::CompositeImplicitAutograd);
+    const bool kept = implicit && KeptWhole().contains(name);
+    if (LeftToComposite().contains(name) || (implicit && !kept) ||
+        (!ReturnsTensors(op.schema()) && HasComposite(op))) {
+      ++counts_.composite;
+      // Still known, as somebody's functional form.
+      return;
+    }
+    OperatorInfo& info = infos_.emplace_back(op);
+    by_base_[op.schema().name()].push_back(&info);
+    const std::string local = name.substr(std::string("aten::").size());
+    backend_.impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(
+                                     std::make_unique<CaptureKernel>(&info)));
+    ++counts_.captured;
+    if (!kept) return;
+    ++counts_.kept_whole;
+    autograd_.impl(
+        local.c_str(),
+        name == "aten::dropout"
+            ? torch::CppFunction::makeFromBoxedFunction<&SplitDropout>()
+            : torch::CppFunction::makeFromBoxedFunction<&SplitForGradient>());
+  }
+
+  void MatchFunctionals() {
+    for (OperatorInfo& info : infos_) {
+      if (!info.writes) continue;
+      const c10::FunctionSchema& schema = info.handle.schema();
+      std::string base = schema.name();
+      if (!info.is_out && absl::EndsWith(base, "_")) base.pop_back();
+      const std::vector<std::string> wanted = InputTypes(schema);
+      for (const OperatorInfo* candidate : by_base_[base]) {
+        if (!candidate->writes && !candidate->is_view &&
+            InputTypes(candidate->handle.schema()) == wanted) {
+          info.functional = candidate;
+          break;
+        }
+      }
+    }
+  }
+
+  torch::Library backend_;
+  torch::Library autograd_;
+  torch::Library autocast_;
+  RegistrationCounts counts_;
+  // Kernels point into it.
+  std::deque<OperatorInfo> infos_;
+  absl::flat_hash_map<std::string, std::vector<OperatorInfo*>> by_base_;
+};
+
+}  // namespace
+
+const RegistrationCounts& RegisterOperators() {
+  // Leaked: the dispatcher outlives static destructors.
+  static const Registrar* const registrar = [] {
+    auto* made = new Registrar;
+    made->Run();
+    return made;
+  }();
+  return registrar->counts();
+}
+
+}  // namespace djinn::capture

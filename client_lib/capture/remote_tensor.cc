@@ -1,0 +1,165 @@
+#include "client_lib/capture/remote_tensor.h"
+
+#include <c10/core/StorageImpl.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <utility>
+
+#include "client_lib/capture/lane.h"
+#include "client_lib/capture/process_session.h"
+#include "client_lib/capture/shape_only.h"
+#include "client_lib/capture/throw_status.h"
+#include "common/torch/data_type.h"
+
+namespace djinn::capture {
+namespace {
+
+// Reserved, never backed. Addresses repeat only after this many bytes have been
+// allocated in all, by which time the first ones have long been freed.
+constexpr size_t kReservedBytes = size_t{1} << 45;
+constexpr size_t kGranularity = 512;
+
+void* NextAddress(size_t bytes) {
+  static char* const base = [] {
+    void* reserved =
+        mmap(nullptr, kReservedBytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TORCH_CHECK(reserved != MAP_FAILED,
+                "cannot reserve address space for remote storages (is there a "
+                "limit on virtual memory?)");
+    return static_cast<char*>(reserved);
+  }();
+  static std::atomic<size_t> used{0};
+  const size_t step = bytes >= kReservedBytes / 2
+                          ? kGranularity
+                          : (bytes / kGranularity + 1) * kGranularity;
+  const size_t at = used.fetch_add(step, std::memory_order_relaxed);
+  return base + at % (kReservedBytes / 2);
+}
+
+void DropHandle(void* context) {
+  // Runs on any thread, with any lock held, also at exit.
+  auto* storage = static_cast<RemoteStorage*>(context);
+  storage->device()->MarkDead(storage);
+  storage->DropReference();
+}
+
+void DropNothing(void*) {}
+
+c10::DataPtr MakeDataPtr(StoragePtr storage, size_t bytes) {
+  const c10::Device device(
+      c10::DeviceType::PrivateUse1,
+      static_cast<c10::DeviceIndex>(storage->device()->index()));
+  void* const address = NextAddress(bytes);
+  return c10::DataPtr(address, storage.release(), &DropHandle, device);
+}
+
+class ZeroMemoryAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (ShapeOnlyScope::Active()) return ShapeOnlyPointer(CurrentDeviceIndex());
+    const std::shared_ptr<VirtualDevice> device =
+        ValueOrThrow(DeviceOfProcess(CurrentDeviceIndex()));
+    return MakeDataPtr(device->NewStorage(bytes), bytes);
+  }
+
+  static c10::DataPtr ShapeOnlyPointer(int index) {
+    return c10::DataPtr(NextAddress(0), nullptr, &DropNothing,
+                        c10::Device(c10::DeviceType::PrivateUse1,
+                                    static_cast<c10::DeviceIndex>(index)));
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+
+  void copy_data(void*, const void*, std::size_t) const override {
+    TORCH_CHECK(false, "remote storages cannot be copied by address");
+  }
+};
+
+uint64_t ExtentOf(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                  c10::ScalarType data_type) {
+  srg::TensorView view;
+  const std::optional<srg::DataType> type = DataTypeFromTorch(data_type);
+  TORCH_CHECK(type.has_value(), "dtype ", data_type,
+              " is not supported on remote devices");
+  view.data_type = *type;
+  view.sizes.assign(sizes.begin(), sizes.end());
+  view.strides.assign(strides.begin(), strides.end());
+  return ValueOrThrow(srg::ExtentBytes(view));
+}
+
+}  // namespace
+
+int CurrentDeviceIndex() {
+  return c10::impl::VirtualGuardImpl(c10::DeviceType::PrivateUse1)
+      .getDevice()
+      .index();
+}
+
+c10::Allocator* RemoteAllocator() {
+  static ZeroMemoryAllocator* const allocator = new ZeroMemoryAllocator;
+  return allocator;
+}
+
+RemoteStorage* StorageOf(const c10::Storage& storage) {
+  return static_cast<RemoteStorage*>(storage.data_ptr().get_context());
+}
+
+RemoteStorage* StorageOf(const at::Tensor& tensor) {
+  return StorageOf(tensor.unsafeGetTensorImpl()->unsafe_storage());
+}
+
+c10::Storage WrapStorage(StoragePtr storage, uint64_t size_bytes) {
+  return c10::Storage(c10::Storage::use_byte_size_t(), size_bytes,
+                      MakeDataPtr(std::move(storage), size_bytes),
+                      RemoteAllocator(), /*resizable=*/true);
+}
+
+at::Tensor NewRemoteTensor(const std::shared_ptr<VirtualDevice>& device,
+                           c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                           c10::ScalarType data_type) {
+  const uint64_t bytes = ExtentOf(sizes, strides, data_type);
+  c10::Storage storage =
+      ShapeOnlyScope::Active()
+          ? c10::Storage(
+                c10::Storage::use_byte_size_t(), bytes,
+                ZeroMemoryAllocator::ShapeOnlyPointer(CurrentDeviceIndex()),
+                RemoteAllocator(), /*resizable=*/true)
+          : WrapStorage(device->NewStorage(bytes), bytes);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      c10::scalarTypeToTypeMeta(data_type));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+void ResizeStorage(const c10::Storage& storage, uint64_t size_bytes) {
+  RemoteStorage* const remote = StorageOf(storage);
+  if (remote != nullptr) {
+    ThrowIfError(
+        remote->device()->Resize(CurrentLane(), remote, size_bytes));
+  }
+  storage.unsafeGetStorageImpl()->set_nbytes(size_bytes);
+}
+
+srg::DataType DataTypeOf(const at::Tensor& tensor) {
+  const std::optional<srg::DataType> type = DataTypeFromTorch(tensor.scalar_type());
+  TORCH_CHECK(type.has_value(), "dtype ", tensor.scalar_type(),
+              " is not supported on remote devices");
+  return *type;
+}
+
+srg::TensorView ViewOf(const at::Tensor& tensor) {
+  srg::TensorView view;
+  view.data_type = DataTypeOf(tensor);
+  view.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  view.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  view.storage_offset = tensor.storage_offset();
+  view.conjugate = tensor.is_conj();
+  view.negative = tensor.is_neg();
+  return view;
+}
+
+}  // namespace djinn::capture

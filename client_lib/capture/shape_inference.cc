@@ -1,0 +1,116 @@
+#include "client_lib/capture/shape_inference.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "client_lib/capture/remote_tensor.h"
+#include "client_lib/capture/shape_only.h"
+
+namespace djinn::capture {
+namespace {
+
+ResultMeta MetaOf(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {.defined = false, .dtype = at::kFloat};
+  return {.defined = true,
+          .dtype = tensor.scalar_type(),
+          .sizes = c10::DimVector(tensor.sizes()),
+          .strides = c10::DimVector(tensor.strides())};
+}
+
+template <typename Visitor>
+void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorList()) visit(tensor);
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor()) visit(element.toTensor());
+    }
+  }
+}
+
+// Lengths of the returns of an operator whose rule gave `total` tensors: at
+// most one return can be a list, whose length is what is left.
+std::vector<size_t> LengthsOf(const OperatorInfo& info, size_t total) {
+  std::vector<size_t> lengths;
+  size_t single = 0;
+  for (const bool is_list : info.returns_list) single += is_list ? 0 : 1;
+  for (const bool is_list : info.returns_list) {
+    lengths.push_back(is_list ? total - single : 1);
+  }
+  return lengths;
+}
+
+InferredResults FromReentry(const OperatorInfo& info,
+                            c10::ArrayRef<c10::IValue> arguments) {
+  absl::flat_hash_set<const c10::StorageImpl*> operands;
+  for (const c10::IValue& argument : arguments) {
+    ForEachTensor(argument, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.has_storage()) {
+        operands.insert(
+            tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+      }
+    });
+  }
+  torch::jit::Stack stack(arguments.begin(), arguments.end());
+  {
+    ShapeOnlyScope scope(info.structured());
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    info.handle.callBoxedForDispatchKey(info.reentry, stack);
+  }
+  InferredResults inferred;
+  size_t aliases = 0;
+  for (const c10::IValue& value : stack) {
+    size_t length = 0;
+    ForEachTensor(value, [&](const at::Tensor& tensor) {
+      ++length;
+      inferred.results.push_back(MetaOf(tensor));
+      if (tensor.defined() &&
+          operands.contains(tensor.unsafeGetTensorImpl()
+                                ->unsafe_storage()
+                                .unsafeGetStorageImpl())) {
+        ++aliases;
+      }
+    });
+    inferred.lengths.push_back(length);
+  }
+  if (aliases == 0) {
+    inferred.outcome = InferredResults::Outcome::kKnown;
+  } else if (aliases == inferred.results.size()) {
+    inferred.outcome = InferredResults::Outcome::kViews;
+    inferred.views.assign(stack.begin(), stack.end());
+  }
+  // A mixture of views and fresh results is for the worker to sort out.
+  return inferred;
+}
+
+}  // namespace
+
+InferredResults InferResults(const OperatorInfo& info,
+                             c10::ArrayRef<c10::IValue> arguments) {
+  // A rule exists where re-entry fails or, worse, gives a wrong answer.
+  if (info.rule != nullptr) {
+    InferredResults inferred;
+    inferred.results = (*info.rule)(arguments);
+    inferred.lengths = LengthsOf(info, inferred.results.size());
+    inferred.outcome = InferredResults::Outcome::kKnown;
+    return inferred;
+  }
+  if (info.reentry == c10::DispatchKey::Undefined) return {};
+  try {
+    return FromReentry(info, arguments);
+  } catch (const NoShape&) {
+    return {};
+  } catch (const c10::NotImplementedError&) {
+    // A composite came upon something that no remote device has; the worker may
+    // have it, or a better error.
+    return {};
+  }
+}
+
+}  // namespace djinn::capture

@@ -1,0 +1,84 @@
+// Opening and closing this process' session with a Djinn cluster.
+//
+// A program that opens none gets one at the first use of the device, from the
+// environment: DJINN_COORDINATOR (a gRPC target, "host:port" or "unix:/path")
+// and DJINN_TOKEN_FILE (a file that holds the tenant's token).
+// DJINN_DEVICE_NAME (default "remote_accelerator") and DJINN_DEVICE_COUNT
+// (default 16) are read once, when the library is loaded.
+//
+// One session per process at a time; thread-safe.
+#ifndef CLIENT_LIB_INCLUDE_DJINN_CONNECT_H_
+#define CLIENT_LIB_INCLUDE_DJINN_CONNECT_H_
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "djinn/api.h"
+#include "djinn/statistics.h"
+
+namespace djinn {
+
+struct ConnectOptions {
+  // Where the coordinator listens. Empty: DJINN_COORDINATOR.
+  std::string coordinator;
+  // The tenant's token. Empty: read from token_file.
+  std::string token;
+  // Empty: DJINN_TOKEN_FILE.
+  std::string token_file;
+  // Shown to operators. Empty: the program's name.
+  std::string program;
+  // Bound on opening the session and on getting a worker.
+  absl::Duration connect_timeout = absl::Seconds(30);
+  // Bound on every wait for a worker.
+  absl::Duration operation_timeout = absl::Minutes(10);
+};
+
+// Opens the session. FailedPrecondition when no coordinator or token is given,
+// AlreadyExists when a session is open, Unauthenticated for a wrong token,
+// Unavailable when nobody answers in time.
+DJINN_API absl::Status Connect(const ConnectOptions& options = {});
+
+// Finishes outstanding work and ends the session; tensors of it raise from then
+// on. Returns the first failure that no call has reported, DeadlineExceeded when
+// work was left. OK when no session is open. Called at exit for a session that
+// is still open.
+DJINN_API absl::Status Close(absl::Duration deadline = absl::Seconds(30));
+
+DJINN_API bool IsConnected();
+
+// The device to hand to PyTorch: "remote_accelerator:index".
+DJINN_API c10::Device Device(int index = 0);
+
+// Waits until everything issued for the device so far has been carried out.
+// Never needed for correctness. Returns the first unreported failure.
+DJINN_API absl::Status Synchronize(int index = 0);
+
+struct Placement {
+  std::string worker_id;
+  // Why the coordinator chose this worker.
+  std::string reason;
+};
+
+// Where the device runs; asks for a worker when it has none yet.
+DJINN_API absl::StatusOr<Placement> WhereIs(int index = 0);
+
+// Counters of the open session; zeros when none is open.
+DJINN_API Statistics GetStatistics();
+
+// Failures of operators on the session's workers, oldest first, at most 100.
+DJINN_API std::vector<absl::Status> RootErrors();
+
+// How often each operator had to be run at once and waited for, because its
+// result's shape depends on data or is unknown to Djinn.
+DJINN_API std::map<std::string, uint64_t> SynchronousCalls();
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_INCLUDE_DJINN_CONNECT_H_

@@ -1,0 +1,34 @@
+// What a session has done so far, for programs, benchmarks and tests.
+#ifndef CLIENT_LIB_INCLUDE_DJINN_STATISTICS_H_
+#define CLIENT_LIB_INCLUDE_DJINN_STATISTICS_H_
+
+#include <cstdint>
+
+namespace djinn {
+
+// Cumulative counters since the session opened.
+struct Statistics {
+  // Operator calls recorded (views and other calls without a node not counted).
+  uint64_t calls = 0;
+  // Calls whose result shapes had to be asked from the worker.
+  uint64_t synchronous_calls = 0;
+  // Runs sent, and structures defined for them.
+  uint64_t runs = 0;
+  uint64_t structures_defined = 0;
+  // Structures for which the worker already had a compiled plan.
+  uint64_t plan_cache_hits = 0;
+  uint64_t reads = 0;
+  // Uploads by the way they took.
+  uint64_t uploads_inline = 0;
+  uint64_t uploads_sent = 0;
+  uint64_t uploads_already_held = 0;
+  // Message and bulk payload bytes, client to worker and back.
+  uint64_t bytes_up = 0;
+  uint64_t bytes_down = 0;
+  // Root errors the workers reported.
+  uint64_t root_errors = 0;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_INCLUDE_DJINN_STATISTICS_H_
