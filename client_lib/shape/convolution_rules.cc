@@ -1,0 +1,283 @@
+// Convolutions, whole or as the one operator below them, and their gradients.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "client_lib/shape/rule_table.h"
+#include "client_lib/shape/stride_inference.h"
+#include "client_lib/shape/type_promotion.h"
+
+namespace djinn {
+namespace {
+
+using c10::DimVector;
+using c10::MemoryFormat;
+using c10::ScalarType;
+
+// One convolution over inputs with a batch dimension.
+struct Convolution {
+  ResultMeta input, weight;
+  std::optional<ResultMeta> bias;
+  DimVector stride, padding, dilation, output_padding;
+  bool transposed = false;
+  int64_t groups = 1;
+
+  int64_t spatial_rank() const {
+    return static_cast<int64_t>(weight.sizes.size()) - 2;
+  }
+};
+
+// A single value stands for every spatial dimension.
+DimVector Expanded(DimVector values, int64_t rank, const char* name) {
+  if (values.size() == 1) values.resize(rank, values[0]);
+  TORCH_CHECK(static_cast<int64_t>(values.size()) == rank, "expected ", name,
+              " to be a single integer value or a list of ", rank,
+              " values to match the convolution dimensions, but got ", name,
+              "=", c10::IntArrayRef(values));
+  return values;
+}
+
+void Check(const Convolution& conv) {
+  const auto& input = conv.input.sizes;
+  const auto& weight = conv.weight.sizes;
+  TORCH_CHECK(conv.groups > 0, "non-positive groups is not supported");
+  TORCH_CHECK(input.size() == weight.size(), "Expected ", weight.size(),
+              "-dimensional input for ", weight.size(),
+              "-dimensional weight ", c10::IntArrayRef(weight),
+              ", but got input of size: ", c10::IntArrayRef(input), " instead");
+  TORCH_CHECK(weight[0] >= conv.groups && weight[0] % conv.groups == 0,
+              "Given groups=", conv.groups, ", expected weight to be divisible "
+              "by it at dimension 0, but got weight of size ",
+              c10::IntArrayRef(weight));
+  const int64_t channels =
+      conv.transposed ? weight[0] : weight[1] * conv.groups;
+  TORCH_CHECK(input[1] == channels, "Given groups=", conv.groups,
+              ", weight of size ", c10::IntArrayRef(weight),
+              ", expected input", c10::IntArrayRef(input), " to have ",
+              channels, " channels, but got ", input[1], " channels instead");
+  for (int64_t i = 0; i < conv.spatial_rank(); ++i) {
+    TORCH_CHECK(conv.padding[i] >= 0, "negative padding is not supported");
+    TORCH_CHECK(conv.stride[i] > 0, "non-positive stride is not supported");
+    TORCH_CHECK(conv.dilation[i] > 0, "dilation should be greater than zero");
+    TORCH_CHECK(conv.output_padding[i] >= 0,
+                "negative output_padding is not supported");
+  }
+  TORCH_CHECK(conv.input.dtype == conv.weight.dtype, "Input type (",
+              c10::toString(conv.input.dtype), ") and weight type (",
+              c10::toString(conv.weight.dtype), ") should be the same");
+  if (!conv.bias.has_value()) return;
+  TORCH_CHECK(conv.input.dtype == conv.bias->dtype, "Input type (",
+              c10::toString(conv.input.dtype), ") and bias type (",
+              c10::toString(conv.bias->dtype), ") should be the same");
+  const int64_t outputs =
+      conv.transposed ? weight[1] * conv.groups : weight[0];
+  TORCH_CHECK(conv.bias->sizes.size() == 1 && conv.bias->sizes[0] == outputs,
+              "expected bias to be 1-dimensional with ", outputs,
+              " elements, but got bias of size ",
+              c10::IntArrayRef(conv.bias->sizes), " instead");
+}
+
+DimVector OutputSizes(const Convolution& conv) {
+  DimVector sizes = {conv.input.sizes[0], conv.transposed
+                                              ? conv.weight.sizes[1] * conv.groups
+                                              : conv.weight.sizes[0]};
+  for (int64_t i = 0; i < conv.spatial_rank(); ++i) {
+    const int64_t size = conv.input.sizes[i + 2];
+    const int64_t kernel =
+        conv.dilation[i] * (conv.weight.sizes[i + 2] - 1) + 1;
+    if (conv.transposed) {
+      sizes.push_back((size - 1) * conv.stride[i] - 2 * conv.padding[i] +
+                      kernel + conv.output_padding[i]);
+      continue;
+    }
+    const int64_t padded = size + 2 * conv.padding[i];
+    TORCH_CHECK(padded >= kernel,
+                "Calculated padded input size per channel: (", padded,
+                "). Kernel size: (", kernel,
+                "). Kernel size can't be greater than actual input size");
+    sizes.push_back((padded - kernel) / conv.stride[i] + 1);
+  }
+  return sizes;
+}
+
+// The CPU's convolutions of images write channels-last if the input or the
+// weight is; volumes only in oneDNN, which leaves doubles alone.
+MemoryFormat Format(const ResultMeta& input, const ResultMeta& weight) {
+  const MemoryFormat formats[] = {SuggestFormat(input), SuggestFormat(weight)};
+  for (MemoryFormat format : formats) {
+    if (format == MemoryFormat::ChannelsLast) return format;
+    if (format == MemoryFormat::ChannelsLast3d &&
+        input.dtype != ScalarType::Double) {
+      return format;
+    }
+  }
+  return MemoryFormat::Contiguous;
+}
+
+// A convolution of sequences is one of images of height 1.
+MemoryFormat FormatOf(const Convolution& conv) {
+  if (conv.spatial_rank() != 1) return Format(conv.input, conv.weight);
+  const ResultMeta input =
+      Unsqueeze(Contiguous(conv.input.dtype, conv.input.sizes), 2);
+  return Format(input, Unsqueeze(conv.weight, 2));
+}
+
+ResultMeta InSpatialFormat(ScalarType dtype, const DimVector& sizes,
+                           MemoryFormat format) {
+  if (sizes.size() != 3) return InFormat(dtype, sizes, format);
+  DimVector image = sizes;
+  image.insert(image.begin() + 2, 1);
+  return Squeeze(InFormat(dtype, image, format), 2);
+}
+
+ResultMeta Output(const Convolution& conv) {
+  Check(conv);
+  return InSpatialFormat(conv.input.dtype, OutputSizes(conv), FormatOf(conv));
+}
+
+Convolution Read(const CallArguments& args) {
+  Convolution conv;
+  conv.input = Describe(args.Tensor(0));
+  conv.weight = Describe(args.Tensor(1));
+  if (args.Has(2)) conv.bias = Describe(args.Tensor(2));
+  TORCH_CHECK(conv.weight.sizes.size() >= 3,
+              "weight should have at least three dimensions");
+  return conv;
+}
+
+Results ConvolutionRule(const CallArguments& args) {
+  Convolution conv = Read(args);
+  const int64_t rank = conv.spatial_rank();
+  conv.stride = Expanded(args.Integers(3), rank, "stride");
+  conv.padding = Expanded(args.Integers(4), rank, "padding");
+  conv.dilation = Expanded(args.Integers(5), rank, "dilation");
+  conv.transposed = args.Boolean(6);
+  conv.output_padding = Expanded(args.Integers(7), rank, "output_padding");
+  conv.groups = args.Integer(8);
+  return {Output(conv)};
+}
+
+// The output of a whole convolution, whose input may lack the batch dimension.
+Results Batched(Convolution conv, const char* op) {
+  const int64_t rank = conv.spatial_rank();
+  const int64_t dims = conv.input.sizes.size();
+  TORCH_CHECK(dims == rank + 2 || dims == rank + 1, "Expected ", rank + 1,
+              "D (unbatched) or ", rank + 2, "D (batched) input to ", op,
+              ", but got input of size: ", c10::IntArrayRef(conv.input.sizes));
+  if (dims == rank + 2) return {Output(conv)};
+  conv.input = Unsqueeze(conv.input, 0);
+  return {Squeeze(Output(conv), 0)};
+}
+
+void CheckRank(const Convolution& conv, int64_t rank) {
+  TORCH_CHECK(conv.spatial_rank() == rank, "weight should have ", rank + 2,
+              " dimensions, but got ", conv.weight.sizes.size());
+}
+
+// conv1d, conv2d, conv3d.
+Results WholeConvolution(const CallArguments& args, int64_t rank) {
+  Convolution conv = Read(args);
+  CheckRank(conv, rank);
+  conv.stride = Expanded(args.Integers(3), rank, "stride");
+  conv.padding = Expanded(args.Integers(4), rank, "padding");
+  conv.dilation = Expanded(args.Integers(5), rank, "dilation");
+  conv.output_padding.resize(rank, 0);
+  conv.groups = args.Integer(6);
+  return Batched(std::move(conv), "convolution");
+}
+
+// The same with a name for the padding.
+Results NamedPadding(const CallArguments& args, int64_t rank) {
+  Convolution conv = Read(args);
+  CheckRank(conv, rank);
+  conv.stride = Expanded(args.Integers(3), rank, "stride");
+  conv.dilation = Expanded(args.Integers(5), rank, "dilation");
+  conv.output_padding.resize(rank, 0);
+  conv.padding.resize(rank, 0);
+  conv.groups = args.Integer(6);
+  const std::string padding = args.Text(4);
+  TORCH_CHECK(padding == "same" || padding == "valid",
+              "Invalid padding string: '", padding, "'");
+  if (padding == "valid") return Batched(std::move(conv), "convolution");
+
+  // An odd total is padded by one more at the end, beforehand.
+  const bool batched = static_cast<int64_t>(conv.input.sizes.size()) == rank + 2;
+  if (!batched) conv.input = Unsqueeze(conv.input, 0);
+  TORCH_CHECK(static_cast<int64_t>(conv.input.sizes.size()) == rank + 2,
+              "convolution: expected a batched or an unbatched input");
+  bool padded = false;
+  DimVector sizes = conv.input.sizes;
+  for (int64_t i = 0; i < rank; ++i) {
+    TORCH_CHECK(conv.stride[i] == 1,
+                "padding='same' is not supported for strided convolutions");
+    const int64_t total =
+        conv.dilation[i] * (conv.weight.sizes[i + 2] - 1);
+    conv.padding[i] = total / 2;
+    sizes[i + 2] += total % 2;
+    padded |= total % 2 != 0;
+  }
+  if (padded) {
+    conv.input =
+        InFormat(conv.input.dtype, sizes, SuggestFormat(conv.input));
+  }
+  const ResultMeta output = Output(conv);
+  return {batched ? output : Squeeze(output, 0)};
+}
+
+// conv_transpose1d, conv_transpose2d, conv_transpose3d.
+Results WholeTransposed(const CallArguments& args, int64_t rank) {
+  Convolution conv = Read(args);
+  CheckRank(conv, rank);
+  conv.transposed = true;
+  conv.stride = Expanded(args.Integers(3), rank, "stride");
+  conv.padding = Expanded(args.Integers(4), rank, "padding");
+  conv.output_padding = Expanded(args.Integers(5), rank, "output_padding");
+  conv.groups = args.Integer(6);
+  conv.dilation = Expanded(args.Integers(7), rank, "dilation");
+  return Batched(std::move(conv), "transposed convolution");
+}
+
+// (grad_input, grad_weight, grad_bias), each where asked for.
+Results ConvolutionBackward(const CallArguments& args) {
+  const at::Tensor& grad = args.Tensor(0);
+  Convolution conv;
+  conv.input = Describe(args.Tensor(1));
+  conv.weight = Describe(args.Tensor(2));
+  const std::vector<bool> mask = args.Booleans(10);
+  const MemoryFormat format = FormatOf(conv);
+  const ScalarType dtype = conv.input.dtype;
+  Results results(3);
+  for (size_t i = 0; i < 3; ++i) results[i].defined = mask[i];
+  if (mask[0]) {
+    results[0] = InSpatialFormat(dtype, conv.input.sizes, format);
+  }
+  if (mask[1]) {
+    results[1] = InSpatialFormat(conv.weight.dtype, conv.weight.sizes, format);
+  }
+  if (mask[2]) results[2] = Contiguous(grad.scalar_type(), {grad.size(1)});
+  return results;
+}
+
+}  // namespace
+
+void AddConvolutionRules(RuleTable* table) {
+  table->Add({"aten::convolution", "aten::_convolution"}, ConvolutionRule);
+  table->Add({"aten::convolution_backward"}, ConvolutionBackward);
+  const std::string digits[] = {"1", "2", "3"};
+  for (int64_t rank = 1; rank <= 3; ++rank) {
+    const std::string d = digits[rank - 1] + "d";
+    table->Add({"aten::conv" + d}, [rank](const CallArguments& args) {
+      return WholeConvolution(args, rank);
+    });
+    table->Add({"aten::conv" + d + ".padding"},
+               [rank](const CallArguments& args) {
+                 return NamedPadding(args, rank);
+               });
+    table->Add({"aten::conv_transpose" + d + (rank == 1 ? "" : ".input")},
+               [rank](const CallArguments& args) {
+                 return WholeTransposed(args, rank);
+               });
+  }
+}
+
+}  // namespace djinn

@@ -1,0 +1,143 @@
+// Operators that make tensors from numbers, and random draws.
+#include "ATen/native/RangeUtils.h"
+#include "c10/core/DefaultDtype.h"
+#include "client_lib/shape/rule_table.h"
+#include "client_lib/shape/stride_inference.h"
+#include "client_lib/shape/type_promotion.h"
+
+namespace djinn {
+namespace {
+
+using c10::ScalarType;
+
+ScalarType DefaultType() { return c10::get_default_dtype_as_scalartype(); }
+
+// ---- Ranges ----
+
+Results ArangeOf(const c10::Scalar& start, const c10::Scalar& end,
+                 const c10::Scalar& step, std::optional<ScalarType> wanted) {
+  const bool integral =
+      start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
+  const ScalarType dtype =
+      wanted.value_or(integral ? ScalarType::Long : DefaultType());
+  const int64_t size =
+      dtype == ScalarType::Long
+          ? at::native::compute_arange_size<int64_t>(start, end, step)
+          : at::native::compute_arange_size<double>(start, end, step);
+  return {Contiguous(dtype, {size})};
+}
+
+Results ArangeEnd(const CallArguments& args) {
+  return ArangeOf(0, args.Scalar(0), 1, args.DtypeIfAny(1));
+}
+
+Results ArangeStart(const CallArguments& args) {
+  return ArangeOf(args.Scalar(0), args.Scalar(1), 1, args.DtypeIfAny(2));
+}
+
+Results ArangeStep(const CallArguments& args) {
+  return ArangeOf(args.Scalar(0), args.Scalar(1), args.Scalar(2),
+                  args.DtypeIfAny(3));
+}
+
+// Unlike arange, `end` is within; the type is not inferred from the numbers.
+Results RangeOf(const c10::Scalar& start, const c10::Scalar& end,
+                const c10::Scalar& step, ScalarType dtype) {
+  at::native::arange_check_bounds(start, end, step);
+  const double length =
+      dtype == ScalarType::Long
+          ? static_cast<double>((end.toLong() - start.toLong()) /
+                                    step.toLong() +
+                                1)
+          : (end.toDouble() - start.toDouble()) / step.toDouble() + 1;
+  return {Contiguous(dtype, {static_cast<int64_t>(length)})};
+}
+
+Results Range(const CallArguments& args) {
+  return RangeOf(args.Scalar(0), args.Scalar(1), 1,
+                 args.DtypeOr(2, DefaultType()));
+}
+
+Results RangeStep(const CallArguments& args) {
+  return RangeOf(args.Scalar(0), args.Scalar(1), args.Scalar(2),
+                 args.DtypeOr(3, DefaultType()));
+}
+
+// linspace(start, end, steps, ...) and logspace(start, end, steps, base, ...)
+// with tensors for bounds, of which PyTorch reads the values.
+Results Spaced(const CallArguments& args, size_t dtype_index) {
+  TORCH_CHECK(args.Integer(2) >= 0, "number of steps must be non-negative");
+  return {Contiguous(args.DtypeOr(dtype_index, DefaultType()),
+                     {args.Integer(2)})};
+}
+
+Results Eye(const CallArguments& args) {
+  TORCH_CHECK(args.Integer(0) >= 0, "n must be greater or equal to 0, got ",
+              args.Integer(0));
+  return {Contiguous(args.DtypeOr(1, DefaultType()),
+                     {args.Integer(0), args.Integer(0)})};
+}
+
+Results EyeRectangle(const CallArguments& args) {
+  TORCH_CHECK(args.Integer(0) >= 0 && args.Integer(1) >= 0,
+              "eye: sizes must be greater or equal to 0");
+  return {Contiguous(args.DtypeOr(2, DefaultType()),
+                     {args.Integer(0), args.Integer(1)})};
+}
+
+// ---- Random ----
+
+Results ContiguousLikeFirst(const CallArguments& args) {
+  return {Contiguous(args.Tensor(0).scalar_type(), args.Tensor(0).sizes())};
+}
+
+Results NormalTensors(const CallArguments& args) {
+  return {
+      Contiguous(args.Tensor(0).scalar_type(),
+                 Broadcast(args.Tensor(0).sizes(), args.Tensor(1).sizes()))};
+}
+
+Results NormalSpread(const CallArguments& args) {
+  return {Contiguous(args.Tensor(1).scalar_type(), args.Tensor(1).sizes())};
+}
+
+Results Multinomial(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const int64_t samples = args.Integer(1);
+  TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
+  CheckFloating("multinomial", self);
+  TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
+  TORCH_CHECK(args.Boolean(2) || samples <= self.size(-1),
+              "cannot sample n_sample > prob_dist.size(-1) samples without "
+              "replacement");
+  if (self.dim() == 1) return {Contiguous(ScalarType::Long, {samples})};
+  return {Contiguous(ScalarType::Long, {self.size(0), samples})};
+}
+
+}  // namespace
+
+void AddFactoryRules(RuleTable* table) {
+  table->Add({"aten::arange"}, ArangeEnd);
+  table->Add({"aten::arange.start"}, ArangeStart);
+  table->Add({"aten::arange.start_step"}, ArangeStep);
+  table->Add({"aten::range"}, Range);
+  table->Add({"aten::range.step"}, RangeStep);
+  table->Add({"aten::linspace.Tensor_Tensor", "aten::linspace.Tensor_Scalar",
+              "aten::linspace.Scalar_Tensor"},
+             [](const CallArguments& args) { return Spaced(args, 3); });
+  table->Add({"aten::logspace.Tensor_Tensor", "aten::logspace.Tensor_Scalar",
+              "aten::logspace.Scalar_Tensor"},
+             [](const CallArguments& args) { return Spaced(args, 4); });
+  table->Add({"aten::eye"}, Eye);
+  table->Add({"aten::eye.m"}, EyeRectangle);
+
+  table->Add({"aten::bernoulli", "aten::bernoulli.p", "aten::poisson",
+              "aten::_standard_gamma", "aten::_sample_dirichlet"},
+             ContiguousLikeFirst);
+  table->Add({"aten::normal.Tensor_float"}, ContiguousLikeFirst);
+  table->Add({"aten::normal.float_Tensor"}, NormalSpread);
+  table->Add({"aten::normal.Tensor_Tensor"}, NormalTensors);
+  table->Add({"aten::multinomial"}, Multinomial);
+}
+
+}  // namespace djinn

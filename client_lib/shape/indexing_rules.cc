@@ -1,0 +1,179 @@
+// Operators that pick, place, repeat or reorder elements.
+#include "c10/core/WrapDimMinimal.h"
+#include "client_lib/shape/rule_table.h"
+#include "client_lib/shape/stride_inference.h"
+#include "client_lib/shape/type_promotion.h"
+
+namespace djinn {
+namespace {
+
+using c10::DimVector;
+using c10::MemoryFormat;
+using c10::ScalarType;
+
+void CheckIndexType(const char* op, const at::Tensor& index) {
+  TORCH_CHECK(index.scalar_type() == ScalarType::Long ||
+                  index.scalar_type() == ScalarType::Int,
+              op, ": Expected dtype int32 or int64 for index");
+}
+
+Results IndexSelect(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const at::Tensor& index = args.Tensor(2);
+  const int64_t dim = c10::maybe_wrap_dim(args.Integer(1), self.dim());
+  TORCH_CHECK_INDEX(index.dim() <= 1,
+                    "index_select(): Index is supposed to be a vector");
+  CheckIndexType("index_select()", index);
+  DimVector sizes(self.sizes());
+  if (self.dim() > 0) {
+    sizes[dim] = index.numel();
+  } else {
+    TORCH_CHECK(index.numel() == 1,
+                "index_select(): Index to scalar can have only 1 value");
+  }
+  return {Contiguous(self.scalar_type(), sizes)};
+}
+
+Results Embedding(const CallArguments& args) {
+  const at::Tensor& weight = args.Tensor(0);
+  const at::Tensor& indices = args.Tensor(1);
+  TORCH_CHECK(weight.dim() == 2, "'weight' must be 2-D");
+  CheckIndexType("embedding()", indices);
+  DimVector sizes(indices.sizes());
+  sizes.push_back(weight.size(1));
+  return {Contiguous(weight.scalar_type(), sizes)};
+}
+
+Results EmbeddingDenseBackward(const CallArguments& args) {
+  const at::Tensor& grad = args.Tensor(0);
+  CheckIndexType("embedding_backward", args.Tensor(1));
+  return {Contiguous(grad.scalar_type(), {args.Integer(2), grad.size(-1)})};
+}
+
+Results Take(const CallArguments& args) {
+  TORCH_CHECK(args.Tensor(1).scalar_type() == ScalarType::Long,
+              "take(): Expected a long tensor for index");
+  return {Contiguous(args.Tensor(0).scalar_type(), args.Tensor(1).sizes())};
+}
+
+Results Flip(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  std::vector<bool> seen(std::max<int64_t>(self.dim(), 1), false);
+  for (int64_t dim : args.Integers(1)) {
+    const int64_t wrapped = c10::maybe_wrap_dim(dim, self.dim());
+    TORCH_CHECK(!seen[wrapped], "dim ", wrapped,
+                " appears multiple times in the list of dims");
+    seen[wrapped] = true;
+  }
+  return {EmptyLike(self.scalar_type(), self)};
+}
+
+// A roll by one dimension joins two slices, whose common format the result has.
+ResultMeta RollOne(const ResultMeta& meta, int64_t shift, int64_t dim) {
+  if (NumElements(meta) == 0) return EmptyLike(meta.dtype, meta);
+  dim = c10::maybe_wrap_dim(dim, meta.sizes.size());
+  const int64_t size = meta.sizes[dim];
+  const int64_t start = ((size - shift) % size + size) % size;
+  ResultMeta first = meta, second = meta;
+  first.sizes[dim] = size - start;
+  second.sizes[dim] = start;
+  const MemoryFormat format = SuggestFormat(first);
+  return InFormat(meta.dtype, meta.sizes,
+                  SuggestFormat(second) == format ? format
+                                                  : MemoryFormat::Contiguous);
+}
+
+Results Roll(const CallArguments& args) {
+  ResultMeta meta = Describe(args.Tensor(0));
+  const DimVector shifts = args.Integers(1), dims = args.Integers(2);
+  TORCH_CHECK(!shifts.empty(), "`shifts` required");
+  if (dims.empty() && shifts.size() == 1) {
+    return {Contiguous(meta.dtype, meta.sizes)};
+  }
+  TORCH_CHECK(shifts.size() == dims.size(),
+              "shifts and dimensions must align. shifts: ", shifts.size(),
+              ", dims:", dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    meta = RollOne(meta, shifts[i], dims[i]);
+  }
+  return {meta};
+}
+
+Results Repeat(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  DimVector sizes = args.Integers(1);
+  TORCH_CHECK(static_cast<int64_t>(sizes.size()) >= self.dim(),
+              "Number of dimensions of repeat dims can not be smaller than "
+              "number of dimensions of tensor");
+  const int64_t offset = sizes.size() - self.dim();
+  for (int64_t i = 0; i < self.dim(); ++i) sizes[offset + i] *= self.size(i);
+  return {Contiguous(self.scalar_type(), sizes)};
+}
+
+Results SearchSorted(const CallArguments& args) {
+  const at::Tensor& sorted = args.Tensor(0);
+  const at::Tensor& self = args.Tensor(1);
+  TORCH_CHECK(sorted.dim() != 0, "boundaries tensor should have positive rank");
+  TORCH_CHECK(sorted.scalar_type() == self.scalar_type() ||
+                  self.unsafeGetTensorImpl()->is_wrapped_number(),
+              "torch.searchsorted(): boundary and input value tensors should "
+              "have same dtype");
+  if (sorted.dim() != 1) {
+    TORCH_CHECK(self.dim() == sorted.dim() &&
+                    self.sizes().slice(0, self.dim() - 1) ==
+                        sorted.sizes().slice(0, self.dim() - 1),
+                "torch.searchsorted(): boundaries tensor should be 1 dimension "
+                "or the first N-1 dimensions of boundaries and input value "
+                "tensor must match");
+  }
+  return {Contiguous(args.Boolean(2) ? ScalarType::Int : ScalarType::Long,
+                     self.sizes())};
+}
+
+Results SearchSortedScalar(const CallArguments& args) {
+  TORCH_CHECK(args.Tensor(0).dim() == 1,
+              "input value can be a scalar only when boundaries tensor is 1 "
+              "dimension");
+  return {Contiguous(args.Boolean(2) ? ScalarType::Int : ScalarType::Long, {})};
+}
+
+Results Bucketize(const CallArguments& args) {
+  TORCH_CHECK(args.Tensor(1).dim() == 1, "boundaries tensor must be 1 dimension");
+  TORCH_CHECK(args.Tensor(0).scalar_type() == args.Tensor(1).scalar_type(),
+              "boundary and input value tensors should have same dtype");
+  return {Contiguous(args.Boolean(2) ? ScalarType::Int : ScalarType::Long,
+                     args.Tensor(0).sizes())};
+}
+
+Results BucketizeScalar(const CallArguments& args) {
+  return {Contiguous(args.Boolean(2) ? ScalarType::Int : ScalarType::Long, {})};
+}
+
+Results NonzeroStatic(const CallArguments& args) {
+  return {Contiguous(ScalarType::Long,
+                     {args.Integer(1), args.Tensor(0).dim()})};
+}
+
+Results UnfoldBackward(const CallArguments& args) {
+  return {Contiguous(args.Tensor(0).scalar_type(), args.Integers(1))};
+}
+
+}  // namespace
+
+void AddIndexingRules(RuleTable* table) {
+  table->Add({"aten::index_select"}, IndexSelect);
+  table->Add({"aten::embedding"}, Embedding);
+  table->Add({"aten::embedding_dense_backward"}, EmbeddingDenseBackward);
+  table->Add({"aten::take"}, Take);
+  table->Add({"aten::flip"}, Flip);
+  table->Add({"aten::roll"}, Roll);
+  table->Add({"aten::repeat"}, Repeat);
+  table->Add({"aten::searchsorted.Tensor"}, SearchSorted);
+  table->Add({"aten::searchsorted.Scalar"}, SearchSortedScalar);
+  table->Add({"aten::bucketize.Tensor"}, Bucketize);
+  table->Add({"aten::bucketize.Scalar"}, BucketizeScalar);
+  table->Add({"aten::nonzero_static"}, NonzeroStatic);
+  table->Add({"aten::unfold_backward"}, UnfoldBackward);
+}
+
+}  // namespace djinn

@@ -1,0 +1,380 @@
+// Elementwise operators, and losses, which are elementwise with a reduction.
+#include "ATen/core/Reduction.h"
+#include "c10/core/DefaultDtype.h"
+#include "client_lib/shape/rule_table.h"
+#include "client_lib/shape/stride_inference.h"
+#include "client_lib/shape/type_promotion.h"
+
+namespace djinn {
+namespace {
+
+using c10::ScalarType;
+
+void CheckNotBool(const char* op, ScalarType dtype) {
+  TORCH_CHECK(dtype != ScalarType::Bool, op, " is not supported for bool");
+}
+
+// ---- One operand ----
+
+Results SameType(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  return {Elementwise(self.scalar_type(), {Describe(self)})};
+}
+
+Results FloatingOnly(const CallArguments& args) {
+  CheckFloating("elementwise operator", args.Tensor(0));
+  return SameType(args);
+}
+
+Results IntegersToFloating(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  return {
+      Elementwise(FloatingOrDefault(self.scalar_type()), {Describe(self)})};
+}
+
+Results ToBool(const CallArguments& args) {
+  return {Elementwise(ScalarType::Bool, {Describe(args.Tensor(0))})};
+}
+
+Results Relu(const CallArguments& args) {
+  CheckNotBool("relu", args.Tensor(0).scalar_type());
+  TORCH_CHECK(!args.Tensor(0).is_complex(), "relu: complex is not supported");
+  return SameType(args);
+}
+
+// The magnitude or the phase of a complex number is real.
+Results Abs(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  CheckNotBool("abs", self.scalar_type());
+  if (self.is_complex()) {
+    return {EmptyLike(c10::toRealValueType(self.scalar_type()), self)};
+  }
+  return SameType(args);
+}
+
+Results Angle(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  if (self.is_complex()) {
+    return {EmptyLike(c10::toRealValueType(self.scalar_type()), self)};
+  }
+  return IntegersToFloating(args);
+}
+
+Results Hardtanh(const CallArguments& args) {
+  const ScalarType dtype = args.Tensor(0).scalar_type();
+  CheckNotBool("hardtanh", dtype);
+  TORCH_CHECK(!c10::isComplexType(dtype), "clamp is not supported for complex");
+  return SameType(args);
+}
+
+Results IsInfinite(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
+    return {EmptyLike(ScalarType::Bool, self)};
+  }
+  return ToBool(args);
+}
+
+Results LikeSelf(const CallArguments& args) {
+  return {EmptyLike(args.Tensor(0).scalar_type(), args.Tensor(0))};
+}
+
+Results NanToNum(const CallArguments& args) {
+  return {Elementwise(args.Tensor(0).scalar_type(),
+                      {Describe(args.Tensor(0))})};
+}
+
+Results LogSigmoidForward(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  CheckFloating("log_sigmoid_forward", self);
+  const ResultMeta result = Contiguous(self.scalar_type(), self.sizes());
+  return {result, result};
+}
+
+// ---- Two or more operands ----
+
+ScalarType Promote(const at::Tensor& left, const at::Tensor& right) {
+  return TypePromotion().Add(left).Add(right).Result();
+}
+
+ResultMeta Binary(const at::Tensor& left, const at::Tensor& right) {
+  const ScalarType common = Promote(left, right);
+  return Elementwise(common, {Describe(left), Describe(right)}, common);
+}
+
+Results BinaryPromoting(const CallArguments& args) {
+  return {Binary(args.Tensor(0), args.Tensor(1))};
+}
+
+Results TensorAndScalar(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const ScalarType common =
+      TypePromotion().Add(self).Add(args.Scalar(1)).Result();
+  return {Elementwise(common, {Describe(self)}, common)};
+}
+
+Results ScalarAndTensor(const CallArguments& args) {
+  const at::Tensor& other = args.Tensor(1);
+  const ScalarType common =
+      TypePromotion().Add(args.Scalar(0)).Add(other).Result();
+  return {Elementwise(common, {Describe(other)}, common)};
+}
+
+Results Rsub(const CallArguments& args) {
+  TORCH_CHECK(args.Tensor(0).scalar_type() != ScalarType::Bool &&
+                  args.Tensor(1).scalar_type() != ScalarType::Bool,
+              "Subtraction, the `-` operator, with a bool tensor is not "
+              "supported.");
+  // Subtracts the first from the second.
+  return {Binary(args.Tensor(1), args.Tensor(0))};
+}
+
+Results RsubScalar(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  CheckNotBool("rsub", self.scalar_type());
+  const ScalarType common =
+      TypePromotion().Add(args.Scalar(1)).Add(self).Result();
+  return {Elementwise(common, {Describe(self)}, common)};
+}
+
+Results BinaryToBool(const CallArguments& args) {
+  const at::Tensor& left = args.Tensor(0);
+  const at::Tensor& right = args.Tensor(1);
+  return {Elementwise(ScalarType::Bool, {Describe(left), Describe(right)},
+                      Promote(left, right))};
+}
+
+// Operands of one type, which is the result's.
+Results SameTypes(const CallArguments& args) {
+  const at::Tensor& left = args.Tensor(0);
+  const at::Tensor& right = args.Tensor(1);
+  CheckSameType("elementwise operator", {left, right});
+  return {Elementwise(left.scalar_type(), {Describe(left), Describe(right)})};
+}
+
+ResultMeta WhereOf(const at::Tensor& condition, const at::Tensor& self,
+                   const at::Tensor& other, ScalarType common) {
+  TORCH_CHECK(condition.scalar_type() == ScalarType::Bool ||
+                  condition.scalar_type() == ScalarType::Byte,
+              "where expected condition to be a boolean tensor, but got a "
+              "tensor with dtype ",
+              c10::toString(condition.scalar_type()));
+  auto copied = [](const at::Tensor& tensor, ScalarType dtype) {
+    return tensor.scalar_type() == dtype ? Describe(tensor)
+                                         : EmptyLike(dtype, tensor);
+  };
+  return Elementwise(common,
+                     {copied(condition, ScalarType::Bool),
+                      copied(self, common), copied(other, common)});
+}
+
+Results Where(const CallArguments& args) {
+  return {WhereOf(args.Tensor(0), args.Tensor(1), args.Tensor(2),
+                  Promote(args.Tensor(1), args.Tensor(2)))};
+}
+
+// A scalar branch adds a shape of no dimensions, which changes nothing.
+ResultMeta WhereScalar(const at::Tensor& condition, const at::Tensor& branch,
+                       ScalarType common) {
+  return WhereOf(condition, branch, branch, common);
+}
+
+Results WhereScalarOther(const CallArguments& args) {
+  return {WhereScalar(
+      args.Tensor(0), args.Tensor(1),
+      TypePromotion().Add(args.Tensor(1)).Add(args.Scalar(2)).Result())};
+}
+
+Results WhereScalarSelf(const CallArguments& args) {
+  return {WhereScalar(
+      args.Tensor(0), args.Tensor(2),
+      TypePromotion().Add(args.Scalar(1)).Add(args.Tensor(2)).Result())};
+}
+
+Results WhereScalars(const CallArguments& args) {
+  const at::Tensor& condition = args.Tensor(0);
+  const ScalarType common =
+      TypePromotion().Add(args.Scalar(1)).Add(args.Scalar(2)).Result();
+  return {Elementwise(common, {Describe(condition)})};
+}
+
+Results PreluKernel(const CallArguments& args) { return SameTypes(args); }
+
+Results PreluKernelBackward(const CallArguments& args) {
+  const at::Tensor& grad = args.Tensor(0);
+  const at::Tensor& self = args.Tensor(1);
+  const at::Tensor& weight = args.Tensor(2);
+  // Both results of one iteration over (self, weight, grad).
+  const ResultMeta result =
+      Elementwise(self.scalar_type(),
+                  {Describe(self), Describe(weight), Describe(grad)});
+  return {result, result};
+}
+
+// Gradients that iterate over (grad, self), in either order.
+Results GradThenSelf(const CallArguments& args) { return SameTypes(args); }
+
+Results LogSigmoidBackward(const CallArguments& args) {
+  return {Elementwise(
+      args.Tensor(0).scalar_type(),
+      {Describe(args.Tensor(1)), Describe(args.Tensor(2)),
+       Describe(args.Tensor(0))})};
+}
+
+Results Complex(const CallArguments& args) {
+  const at::Tensor& real = args.Tensor(0);
+  const at::Tensor& imaginary = args.Tensor(1);
+  CheckFloating("complex", real);
+  CheckSameType("complex", {real, imaginary});
+  TORCH_CHECK(real.scalar_type() != ScalarType::BFloat16,
+              "Expected both inputs to be Half, Float or Double tensors");
+  return {Elementwise(c10::toComplexType(real.scalar_type()),
+                      {Describe(real), Describe(imaginary)})};
+}
+
+// ---- Dropout ----
+
+void CheckProbability(double p) {
+  TORCH_CHECK(p >= 0 && p <= 1,
+              "dropout probability has to be between 0 and 1, but got ", p);
+}
+
+// In evaluation the result is the input itself: its strides as they are.
+Results Dropout(const CallArguments& args) {
+  const at::Tensor& input = args.Tensor(0);
+  const double p = args.Real(1);
+  CheckProbability(p);
+  if (p == 0 || !args.Boolean(2) || input.numel() == 0) {
+    return {Describe(input)};
+  }
+  if (p == 1) return {Elementwise(input.scalar_type(), {Describe(input)})};
+  CheckFloating("dropout", input, /*complex_too=*/true);
+  const ResultMeta noise = EmptyLike(input.scalar_type(), input);
+  return {Elementwise(input.scalar_type(), {Describe(input), noise})};
+}
+
+Results NativeDropout(const CallArguments& args) {
+  const at::Tensor& input = args.Tensor(0);
+  const ScalarType dtype = input.scalar_type();
+  const bool train = !args.Has(2) || args.Boolean(2);
+  if (input.numel() == 0) return {Describe(input), EmptyLike(dtype, input)};
+  const ResultMeta mask = EmptyLike(ScalarType::Bool, input);
+  if (!train) return {EmptyLike(dtype, input), mask};
+  return {Elementwise(dtype, {Describe(input), mask}, dtype), mask};
+}
+
+Results NativeDropoutBackward(const CallArguments& args) {
+  return {Binary(args.Tensor(0), args.Tensor(1))};
+}
+
+// ---- Losses ----
+
+Results Reduced(ResultMeta loss, int64_t reduction) {
+  if (reduction == at::Reduction::None) return {std::move(loss)};
+  return {Contiguous(loss.dtype, {})};
+}
+
+Results BinaryCrossEntropy(const CallArguments& args) {
+  const at::Tensor& input = args.Tensor(0);
+  CheckFloating("binary_cross_entropy", input);
+  std::vector<at::Tensor> operands = {input, args.Tensor(1)};
+  if (args.Has(2)) operands.push_back(args.Tensor(2));
+  CheckSameType("binary_cross_entropy", operands);
+  TORCH_CHECK(NumElements(Describe(args.Tensor(1))) == input.numel() ||
+                  args.Tensor(1).dim() < input.dim(),
+              "binary_cross_entropy: shapes differ");
+  return Reduced(EmptyLike(input.scalar_type(), input), args.Integer(3));
+}
+
+Results BinaryCrossEntropyBackward(const CallArguments& args) {
+  return {EmptyLike(args.Tensor(1).scalar_type(), args.Tensor(1))};
+}
+
+Results BinaryCrossEntropyWithLogits(const CallArguments& args) {
+  const at::Tensor& input = args.Tensor(0);
+  const at::Tensor& target = args.Tensor(1);
+  CheckFloating("log_sigmoid_forward", input);
+  // The loss is updated in place from 1 - target on, so it keeps that layout.
+  TORCH_CHECK(target.scalar_type() != ScalarType::Bool,
+              "Subtraction with a bool tensor is not supported.");
+  ResultMeta loss = Elementwise(target.scalar_type(), {Describe(target)});
+  std::vector<at::Tensor> factors = {input};
+  if (args.Has(2)) factors.push_back(args.Tensor(2));
+  for (const at::Tensor& factor : factors) {
+    TORCH_CHECK(
+        Broadcast(loss.sizes, factor.sizes()) == loss.sizes,
+        "output with shape ", c10::IntArrayRef(loss.sizes),
+        " doesn't match the broadcast shape of ", factor.sizes());
+    TORCH_CHECK(c10::canCast(factor.scalar_type(), loss.dtype),
+                "result type can't be cast to ", c10::toString(loss.dtype));
+  }
+  return Reduced(loss, args.Integer(4));
+}
+
+Results PointwiseLoss(const CallArguments& args) {
+  return Reduced(Binary(args.Tensor(0), args.Tensor(1)), args.Integer(2));
+}
+
+Results HuberLoss(const CallArguments& args) {
+  TORCH_CHECK(args.Real(3) > 0,
+              "huber_loss does not support non-positive values for delta.");
+  return PointwiseLoss(args);
+}
+
+Results SoftMarginLoss(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  return Reduced(Elementwise(self.scalar_type(), {Describe(self)}),
+                 args.Integer(2));
+}
+
+}  // namespace
+
+void AddPointwiseRules(RuleTable* table) {
+  table->Add({"aten::relu"}, Relu);
+  table->Add({"aten::abs"}, Abs);
+  table->Add({"aten::angle"}, Angle);
+  table->Add({"aten::hardtanh"}, Hardtanh);
+  table->Add({"aten::hardswish"}, FloatingOnly);
+  table->Add({"aten::logit", "aten::deg2rad", "aten::rad2deg"},
+             IntegersToFloating);
+  table->Add({"aten::isnan", "aten::logical_not"}, ToBool);
+  table->Add({"aten::isinf"}, IsInfinite);
+  table->Add({"aten::nan_to_num"}, NanToNum);
+  table->Add({"aten::log_sigmoid_forward"}, LogSigmoidForward);
+  table->Add({"aten::log_sigmoid_backward"}, LogSigmoidBackward);
+
+  table->Add({"aten::rsub.Tensor"}, Rsub);
+  table->Add({"aten::rsub.Scalar"}, RsubScalar);
+  table->Add({"aten::floor_divide", "aten::__lshift__.Tensor",
+              "aten::__rshift__.Tensor"},
+             BinaryPromoting);
+  table->Add({"aten::__lshift__.Scalar", "aten::__rshift__.Scalar"}, SameType);
+  table->Add({"aten::remainder.Scalar_Tensor"}, ScalarAndTensor);
+  table->Add({"aten::remainder.Scalar", "aten::floor_divide.Scalar"},
+             TensorAndScalar);
+  table->Add({"aten::logical_and", "aten::logical_or", "aten::logical_xor"},
+             BinaryToBool);
+  table->Add({"aten::where.self"}, Where);
+  table->Add({"aten::where.ScalarOther"}, WhereScalarOther);
+  table->Add({"aten::where.ScalarSelf"}, WhereScalarSelf);
+  table->Add({"aten::where.Scalar"}, WhereScalars);
+  table->Add({"aten::complex", "aten::polar"}, Complex);
+  table->Add({"aten::_prelu_kernel"}, PreluKernel);
+  table->Add({"aten::_prelu_kernel_backward"}, PreluKernelBackward);
+  table->Add({"aten::hardtanh_backward", "aten::hardswish_backward"},
+             GradThenSelf);
+
+  table->Add({"aten::dropout"}, Dropout);
+  table->Add({"aten::native_dropout"}, NativeDropout);
+  table->Add({"aten::native_dropout_backward"}, NativeDropoutBackward);
+
+  table->Add({"aten::binary_cross_entropy"}, BinaryCrossEntropy);
+  table->Add({"aten::binary_cross_entropy_backward"},
+             BinaryCrossEntropyBackward);
+  table->Add({"aten::binary_cross_entropy_with_logits"},
+             BinaryCrossEntropyWithLogits);
+  table->Add({"aten::huber_loss"}, HuberLoss);
+  table->Add({"aten::soft_margin_loss"}, SoftMarginLoss);
+}
+
+}  // namespace djinn

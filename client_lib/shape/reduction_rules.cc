@@ -1,0 +1,213 @@
+// Operators that reduce dimensions, all or some.
+#include <algorithm>
+#include <vector>
+
+#include "c10/core/WrapDimMinimal.h"
+#include "client_lib/shape/rule_table.h"
+#include "client_lib/shape/stride_inference.h"
+#include "client_lib/shape/type_promotion.h"
+
+namespace djinn {
+namespace {
+
+using c10::DimVector;
+using c10::ScalarType;
+
+// Which dimensions `dims` names, checked; all of them if it is empty.
+std::vector<bool> DimensionMask(int64_t rank, const DimVector& dims) {
+  if (dims.empty()) return std::vector<bool>(rank, true);
+  std::vector<bool> mask(rank, false);
+  for (int64_t dim : dims) {
+    const int64_t wrapped = c10::maybe_wrap_dim(dim, rank);
+    if (rank == 0) continue;
+    TORCH_CHECK(!mask[wrapped], "dim ", wrapped,
+                " appears multiple times in the list of dims");
+    mask[wrapped] = true;
+  }
+  return mask;
+}
+
+DimVector ReducedSizes(const at::Tensor& self, const DimVector& dims,
+                       bool keep) {
+  const std::vector<bool> mask = DimensionMask(self.dim(), dims);
+  DimVector sizes;
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    if (!mask[i]) {
+      sizes.push_back(self.size(i));
+    } else if (keep) {
+      sizes.push_back(1);
+    }
+  }
+  return sizes;
+}
+
+ResultMeta Reduce(ScalarType dtype, const at::Tensor& self,
+                  const DimVector& dims, bool keep) {
+  return Contiguous(dtype, ReducedSizes(self, dims, keep));
+}
+
+ResultMeta Scalar(ScalarType dtype) { return Contiguous(dtype, {}); }
+
+// ---- Whole tensor ----
+
+Results Extremum(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  TORCH_CHECK(self.numel() > 0,
+              "Expected reduction dim to be specified for input.numel() == 0. "
+              "Specify the reduction dim with the 'dim' argument.");
+  TORCH_CHECK(!self.is_complex(), "min and max do not support complex");
+  return {Scalar(self.scalar_type())};
+}
+
+Results Prod(const CallArguments& args) {
+  return {
+      Scalar(args.DtypeOr(1, SumType(args.Tensor(0).scalar_type())))};
+}
+
+Results Trace(const CallArguments& args) {
+  TORCH_CHECK(args.Tensor(0).dim() == 2, "trace: expected a matrix");
+  return {Scalar(SumType(args.Tensor(0).scalar_type()))};
+}
+
+Results Median(const CallArguments& args) {
+  TORCH_CHECK(!args.Tensor(0).is_complex() &&
+                  args.Tensor(0).scalar_type() != ScalarType::Bool,
+              "median is not implemented for this type");
+  return {Scalar(args.Tensor(0).scalar_type())};
+}
+
+Results Dot(const CallArguments& args) {
+  const at::Tensor& left = args.Tensor(0);
+  const at::Tensor& right = args.Tensor(1);
+  TORCH_CHECK(left.dim() == 1 && right.dim() == 1,
+              "1D tensors expected, but got ", left.dim(), "D and ",
+              right.dim(), "D tensors");
+  TORCH_CHECK(left.scalar_type() == right.scalar_type(),
+              "dot : expected both vectors to have same dtype, but found ",
+              c10::toString(left.scalar_type()), " and ",
+              c10::toString(right.scalar_type()));
+  TORCH_CHECK(left.numel() == right.numel(),
+              "inconsistent tensor size, expected tensor [", left.numel(),
+              "] and src [", right.numel(),
+              "] to have the same number of elements");
+  return {Scalar(left.scalar_type())};
+}
+
+// ---- Some dimensions ----
+
+ScalarType SpreadType(const at::Tensor& self) {
+  CheckFloating("std and var", self, /*complex_too=*/true);
+  return c10::toRealValueType(self.scalar_type());
+}
+
+Results Spread(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  return {
+      Reduce(SpreadType(self), self, args.Integers(1), args.Boolean(3))};
+}
+
+Results SpreadAndMean(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const DimVector dims = args.Integers(1);
+  const bool keep = args.Boolean(3);
+  return {Reduce(SpreadType(self), self, dims, keep),
+          Reduce(self.scalar_type(), self, dims, keep)};
+}
+
+Results NanSum(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  TORCH_CHECK(!self.is_complex(), "nansum does not support complex inputs");
+  return {Reduce(args.DtypeOr(3, SumType(self.scalar_type())), self,
+                 args.Integers(1), args.Boolean(2))};
+}
+
+Results LogSumExp(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  return {Reduce(FloatingOrDefault(self.scalar_type()), self,
+                 args.Integers(1), args.Boolean(2))};
+}
+
+Results CountNonzeroDims(const CallArguments& args) {
+  return {Reduce(ScalarType::Long, args.Tensor(0), args.Integers(1),
+                 /*keep=*/false)};
+}
+
+Results CountNonzero(const CallArguments& args) {
+  DimVector dims;
+  if (args.Has(1)) dims.push_back(args.Integer(1));
+  return {Reduce(ScalarType::Long, args.Tensor(0), dims, /*keep=*/false)};
+}
+
+// Values and their indices along one dimension.
+Results Selected(const at::Tensor& self, int64_t dim, bool keep) {
+  const DimVector sizes = ReducedSizes(self, {dim}, keep);
+  return {Contiguous(self.scalar_type(), sizes),
+          Contiguous(ScalarType::Long, sizes)};
+}
+
+void CheckNotEmpty(const char* op, const at::Tensor& self, int64_t dim) {
+  if (self.dim() == 0) return;
+  const int64_t wrapped = c10::maybe_wrap_dim(dim, self.dim());
+  TORCH_CHECK_INDEX(self.size(wrapped) != 0, op,
+                    ": Expected reduction dim ", wrapped,
+                    " to have non-zero size.");
+}
+
+Results MedianDim(const CallArguments& args) {
+  CheckNotEmpty("median()", args.Tensor(0), args.Integer(1));
+  return Selected(args.Tensor(0), args.Integer(1), args.Boolean(2));
+}
+
+Results Mode(const CallArguments& args) {
+  CheckNotEmpty("mode()", args.Tensor(0), args.Integer(1));
+  return Selected(args.Tensor(0), args.Integer(1), args.Boolean(2));
+}
+
+Results KthValue(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const int64_t dim = c10::maybe_wrap_dim(args.Integer(2), self.dim());
+  CheckNotEmpty("kthvalue()", self, dim);
+  const int64_t length = self.dim() == 0 ? 1 : self.size(dim);
+  TORCH_CHECK(args.Integer(1) >= 1 && args.Integer(1) <= length,
+              "kthvalue(): selected number k out of range for dimension ",
+              dim);
+  return Selected(self, dim, args.Boolean(3));
+}
+
+Results AMinMax(const CallArguments& args) {
+  const ScalarType dtype = args.Tensor(0).scalar_type();
+  TORCH_CHECK(args.Tensor(0).numel() > 0,
+              "aminmax(): cannot compute over an empty dimension");
+  return {Scalar(dtype), Scalar(dtype)};
+}
+
+Results AMinMaxDim(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const ResultMeta result = Reduce(self.scalar_type(), self,
+                                   {args.Integer(1)}, args.Boolean(2));
+  return {result, result};
+}
+
+}  // namespace
+
+void AddReductionRules(RuleTable* table) {
+  table->Add({"aten::max", "aten::min"}, Extremum);
+  table->Add({"aten::prod"}, Prod);
+  table->Add({"aten::trace"}, Trace);
+  table->Add({"aten::median", "aten::nanmedian"}, Median);
+  table->Add({"aten::dot", "aten::vdot"}, Dot);
+  table->Add({"aten::std.correction", "aten::var.correction"}, Spread);
+  table->Add({"aten::std_mean.correction", "aten::var_mean.correction"},
+             SpreadAndMean);
+  table->Add({"aten::nansum"}, NanSum);
+  table->Add({"aten::logsumexp"}, LogSumExp);
+  table->Add({"aten::count_nonzero.dim_IntList"}, CountNonzeroDims);
+  table->Add({"aten::count_nonzero"}, CountNonzero);
+  table->Add({"aten::median.dim", "aten::nanmedian.dim"}, MedianDim);
+  table->Add({"aten::mode"}, Mode);
+  table->Add({"aten::kthvalue"}, KthValue);
+  table->Add({"aten::_aminmax"}, AMinMax);
+  table->Add({"aten::_aminmax.dim"}, AMinMaxDim);
+}
+
+}  // namespace djinn

@@ -1,0 +1,57 @@
+// How PyTorch lays out fresh results: contiguous, in a memory format, like
+// another tensor, or as its elementwise iterator would.
+#ifndef CLIENT_LIB_SHAPE_STRIDE_INFERENCE_H_
+#define CLIENT_LIB_SHAPE_STRIDE_INFERENCE_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "ATen/core/Tensor.h"
+#include "c10/core/MemoryFormat.h"
+#include "c10/core/ScalarType.h"
+#include "c10/util/ArrayRef.h"
+#include "client_lib/shape/shape_rules.h"
+
+namespace djinn {
+
+// The tensor's own metadata, whatever its strides.
+ResultMeta Describe(const at::Tensor& tensor);
+
+ResultMeta Contiguous(c10::ScalarType dtype, c10::IntArrayRef sizes);
+
+// `format` must not be Preserve. A channels-last format needs sizes of its rank,
+// as in PyTorch.
+ResultMeta InFormat(c10::ScalarType dtype, c10::IntArrayRef sizes,
+                    c10::MemoryFormat format);
+
+// Like at::empty_like() with its default format: the same strides if `like` is
+// dense, else dense strides in the same order.
+ResultMeta EmptyLike(c10::ScalarType dtype, const ResultMeta& like);
+ResultMeta EmptyLike(c10::ScalarType dtype, const at::Tensor& like);
+
+// What at::Tensor::suggest_memory_format() says.
+c10::MemoryFormat SuggestFormat(const ResultMeta& meta);
+
+int64_t NumElements(const ResultMeta& meta);
+bool IsContiguous(const ResultMeta& meta, c10::MemoryFormat format =
+                                              c10::MemoryFormat::Contiguous);
+bool IsDense(const ResultMeta& meta);
+
+c10::DimVector Broadcast(c10::IntArrayRef left, c10::IntArrayRef right);
+
+// What at::TensorIterator allocates for an elementwise operator over `operands`,
+// in the order in which the operator adds them. Where `common` is given, operands
+// of another type are first copied to it, as on a CPU.
+ResultMeta Elementwise(
+    c10::ScalarType dtype, c10::ArrayRef<ResultMeta> operands,
+    std::optional<c10::ScalarType> common = std::nullopt);
+
+// The metadata with a dimension of size 1 put in, or taken out, at `dim`, as
+// unsqueeze() and squeeze() do it.
+ResultMeta Unsqueeze(ResultMeta meta, int64_t dim);
+ResultMeta Squeeze(ResultMeta meta, int64_t dim);
+ResultMeta Transpose(ResultMeta meta, int64_t first, int64_t second);
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SHAPE_STRIDE_INFERENCE_H_

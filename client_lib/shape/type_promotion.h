@@ -1,0 +1,44 @@
+// PyTorch's type promotion, over tensors and scalars in any mixture.
+#ifndef CLIENT_LIB_SHAPE_TYPE_PROMOTION_H_
+#define CLIENT_LIB_SHAPE_TYPE_PROMOTION_H_
+
+#include "ATen/core/Tensor.h"
+#include "ATen/native/TypeProperties.h"
+#include "c10/core/Scalar.h"
+#include "c10/core/ScalarType.h"
+
+namespace djinn {
+
+class TypePromotion {
+ public:
+  TypePromotion& Add(const at::Tensor& tensor) {
+    state_ = at::native::update_result_type_state(tensor, state_);
+    return *this;
+  }
+  TypePromotion& Add(const c10::Scalar& scalar) {
+    state_ = at::native::update_result_type_state(scalar, state_);
+    return *this;
+  }
+  c10::ScalarType Result() const { return at::native::result_type(state_); }
+
+ private:
+  at::native::ResultTypeState state_;
+};
+
+// The type in which operators that promote integers compute.
+c10::ScalarType FloatingOrDefault(c10::ScalarType dtype);
+
+// The type in which sums and products of `dtype` come out.
+c10::ScalarType SumType(c10::ScalarType dtype);
+
+// Throws unless floating point (or complex, where `complex_too`), as kernels do
+// that are implemented for nothing else.
+void CheckFloating(const char* op, const at::Tensor& tensor,
+                   bool complex_too = false);
+
+// Throws unless all defined tensors have the dtype of the first.
+void CheckSameType(const char* op, c10::ArrayRef<at::Tensor> tensors);
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SHAPE_TYPE_PROMOTION_H_
