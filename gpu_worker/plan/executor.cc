@@ -1,0 +1,414 @@
+#include "gpu_worker/plan/executor.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/error.h"
+#include "common/srg/proto_codec.h"
+#include "common/status_macros.h"
+#include "gpu_worker/plan/result_check.h"
+
+namespace djinn {
+namespace {
+
+class RunExecution {
+ public:
+  RunExecution(const Plan& plan, const v1::Run& run, const RunContext& context)
+      : plan_(plan), run_(run), context_(context) {}
+
+  void Execute(v1::RunMetadata* metadata) {
+    if (RootError error = CheckExtents()) {
+      PoisonRun(&plan_, run_, error, context_.storages);
+      if (plan_.facts().unknown_results > 0)
+        *metadata->mutable_error() = *error;
+      return;
+    }
+    Bind();
+    for (uint32_t node = 0; node < plan_.steps().size(); ++node) {
+      if (context_.cancelled->load(std::memory_order_relaxed)) break;
+      RunNode(node);
+      FreeFinalSlotsAfter(node);
+    }
+    if (plan_.facts().unknown_results > 0) FillMetadata(metadata);
+    Unbind();
+  }
+
+ private:
+  struct Slot {
+    Storage* storage = nullptr;
+    // Views of the structure lie inside the storage.
+    bool extents_fit = true;
+  };
+
+  RootErrors::Place PlaceOf(uint32_t node) const {
+    const srg::Node& call = plan_.structure().nodes[node];
+    RootErrors::Place place;
+    place.sequence = context_.sequence;
+    place.node = node;
+    place.operator_name =
+        plan_.structure().operators[call.operator_index].FullName();
+    place.operands =
+        absl::StrJoin(plan_.steps()[node].operands, ", ",
+                      [](std::string* out, const srg::TensorView* view) {
+                        absl::StrAppend(out, srg::DescribeView(*view));
+                      });
+    return place;
+  }
+
+  // Every view must lie inside the storage it is bound to in this run. A
+  // poisoned storage may be smaller than it would have been: its readers are
+  // skipped, and only an overwrite of a storage that fits heals it.
+  RootError CheckExtents() {
+    slots_.resize(run_.bindings_size());
+    for (int i = 0; i < run_.bindings_size(); ++i) {
+      const v1::Binding& binding = run_.bindings(i);
+      Storage* storage = context_.storages->Find(binding.storage());
+      slots_[i].storage = storage;
+      if (storage == nullptr) continue;
+      const uint64_t required = plan_.facts().slots[i].required_bytes;
+      if (required <= storage->size_bytes) continue;
+      slots_[i].extents_fit = false;
+      if (storage->poison != nullptr) continue;
+      return context_.errors->MakePoison(
+          MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+                    absl::StrCat("a view of slot ", i, " needs ", required,
+                                 " bytes, but storage ", binding.storage(),
+                                 " has ", storage->size_bytes),
+                    {{"slot", absl::StrCat(i)},
+                     {"storage", absl::StrCat(binding.storage())}}),
+          {.sequence = context_.sequence});
+    }
+    return nullptr;
+  }
+
+  // Buffers move from the storages into the run, so that a count of one still
+  // means that nobody else shares them.
+  void Bind() {
+    buffers_.resize(slots_.size());
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      Slot& slot = slots_[i];
+      if (slot.storage == nullptr) {
+        slot.storage = context_.storages->Create(run_.bindings(i).storage());
+        slot.storage->size_bytes = plan_.birth_bytes()[i];
+        slot.extents_fit =
+            plan_.facts().slots[i].required_bytes <= slot.storage->size_bytes;
+      } else {
+        buffers_[i] = std::move(slot.storage->buffer);
+      }
+    }
+    for (const uint32_t slot : run_.final_slots()) {
+      finals_.emplace_back(plan_.facts().slots[slot].last_node, slot);
+    }
+    std::sort(finals_.begin(), finals_.end());
+  }
+
+  void FreeFinalSlotsAfter(uint32_t node) {
+    while (next_final_ < finals_.size() && finals_[next_final_].first <= node) {
+      const uint32_t slot = finals_[next_final_++].second;
+      buffers_[slot].reset();
+      slots_[slot].storage->quota.Release();
+    }
+  }
+
+  void Unbind() {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      const v1::Binding& binding = run_.bindings(i);
+      slots_[i].storage->buffer = std::move(buffers_[i]);
+      slots_[i].storage->version = binding.base_version() + binding.writes();
+    }
+    for (const uint32_t slot : run_.final_slots()) {
+      context_.storages->Remove(run_.bindings(slot).storage());
+    }
+  }
+
+  // Whether the node writes the slot over wholly without reading it first, so
+  // that earlier poison ends here.
+  bool Heals(const srg::Node& node, const srg::TensorView& view) const {
+    const Slot& slot = slots_[view.slot];
+    return slot.extents_fit && slot.storage->size_known &&
+           std::binary_search(node.overwrites.begin(), node.overwrites.end(),
+                              view.slot) &&
+           srg::CoversStorage(view, slot.storage->size_bytes);
+  }
+
+  // The poison that the node would read.
+  RootError PoisonRead(uint32_t node) const {
+    const srg::Node& call = plan_.structure().nodes[node];
+    for (const srg::TensorView* view : plan_.steps()[node].operands) {
+      const RootError& poison = slots_[view->slot].storage->poison;
+      if (poison != nullptr && !Heals(call, *view)) return poison;
+    }
+    for (const uint32_t slot : plan_.steps()[node].generators) {
+      // Only a generator that could not be seeded.
+      if (buffers_[slot] == nullptr) return slots_[slot].storage->poison;
+    }
+    return nullptr;
+  }
+
+  // Poisons what the node would have written or returned.
+  void Poison(uint32_t node, const RootError& error) {
+    const srg::Node& call = plan_.structure().nodes[node];
+    for (const uint32_t slot : call.writes) {
+      slots_[slot].storage->poison = error;
+    }
+    for (const srg::Result& result : call.results) {
+      if (const auto* view = std::get_if<srg::TensorView>(&result)) {
+        slots_[view->slot].storage->poison = error;
+      } else if (const auto* unknown =
+                     std::get_if<srg::UnknownResult>(&result)) {
+        Storage* storage = slots_[unknown->slot].storage;
+        storage->poison = error;
+        storage->size_known = false;
+      }
+    }
+  }
+
+  void RunNode(uint32_t node) {
+    if (RootError poison = PoisonRead(node)) {
+      ++context_.counters->skipped_nodes;
+      Poison(node, poison);
+      return;
+    }
+    if (absl::Status status = TryNode(node); !status.ok()) {
+      ++context_.counters->failed_nodes;
+      Poison(node, context_.errors->MakePoison(status, PlaceOf(node)));
+      return;
+    }
+    ++context_.counters->nodes;
+    for (const uint32_t slot : plan_.structure().nodes[node].writes) {
+      slots_[slot].storage->poison = nullptr;
+    }
+  }
+
+  absl::Status TryNode(uint32_t node) {
+    const srg::Node& call = plan_.structure().nodes[node];
+    for (const srg::TensorView* view : plan_.steps()[node].operands) {
+      DJINN_RETURN_IF_ERROR(Materialize(view->slot));
+    }
+    for (const uint32_t slot : call.writes)
+      DJINN_RETURN_IF_ERROR(Unshare(slot));
+    for (const uint32_t slot : plan_.steps()[node].generators) {
+      DJINN_RETURN_IF_ERROR(Unshare(slot));
+    }
+    DJINN_ASSIGN_OR_RETURN(std::vector<Room> rooms, ReserveResults(call));
+    results_.clear();
+    DJINN_RETURN_IF_ERROR(CallOperator(node));
+    if (results_.size() != call.results.size()) {
+      return MakeError(absl::StatusCode::kInternal, "METADATA_MISMATCH",
+                       absl::StrCat("the operator returned ", results_.size(),
+                                    " tensors, not ", call.results.size()));
+    }
+    MarkAliases(node);
+    absl::Status adopted;
+    for (size_t i = 0; i < call.results.size() && adopted.ok(); ++i) {
+      adopted = Adopt(call.results[i], std::move(rooms[i]), &results_[i]);
+    }
+    // Nothing of a node that failed stays, and nothing pins operands.
+    if (!adopted.ok()) Drop(call);
+    results_.clear();
+    return adopted;
+  }
+
+  // Finds results that are an operand's or another result's memory, whether or
+  // not the library said so.
+  void MarkAliases(uint32_t node) {
+    for (size_t i = 0; i < results_.size(); ++i) {
+      NodeResult& result = results_[i];
+      if (result.buffer == nullptr) continue;
+      for (const srg::TensorView* view : plan_.steps()[node].operands) {
+        if (buffers_[view->slot].get() == result.buffer.get()) {
+          result.aliased_slot = view->slot;
+        }
+      }
+      for (size_t j = 0; j < i; ++j) {
+        if (results_[j].buffer == result.buffer) {
+          // Any slot does: what counts is that the memory is not its own.
+          result.aliased_slot = result.view.slot;
+        }
+      }
+    }
+  }
+
+  absl::Status CallOperator(uint32_t node) {
+    const NodeInput input{buffers_,
+                          {run_.float_holes().data(),
+                           static_cast<size_t>(run_.float_holes_size())},
+                          ScalarTensors()};
+    try {
+      return plan_.program().Execute(node, input, &results_);
+    } catch (const std::exception& error) {
+      return MakeError(absl::StatusCode::kInternal, "OPERATOR_FAILED",
+                       error.what());
+    } catch (...) {
+      return MakeError(absl::StatusCode::kInternal, "OPERATOR_FAILED",
+                       "the operator threw something unknown");
+    }
+  }
+
+  absl::Span<const std::string> ScalarTensors() {
+    if (scalar_tensors_.empty() && run_.scalar_tensors_size() > 0) {
+      scalar_tensors_.assign(run_.scalar_tensors().begin(),
+                             run_.scalar_tensors().end());
+    }
+    return scalar_tensors_;
+  }
+
+  // Gives a storage that was never filled its zeros.
+  absl::Status Materialize(uint32_t slot) {
+    if (buffers_[slot] != nullptr) return absl::OkStatus();
+    Storage* storage = slots_[slot].storage;
+    DJINN_RETURN_IF_ERROR(
+        context_.quota->Resize(&storage->quota, storage->size_bytes));
+    DJINN_ASSIGN_OR_RETURN(
+        buffers_[slot],
+        context_.memory->Allocate(context_.tenant, storage->size_bytes));
+    return absl::OkStatus();
+  }
+
+  // Copy on write.
+  absl::Status Unshare(uint32_t slot) {
+    if (buffers_[slot].use_count() <= 1) return absl::OkStatus();
+    DJINN_ASSIGN_OR_RETURN(
+        std::shared_ptr<Buffer> copy,
+        context_.memory->Clone(context_.tenant, *buffers_[slot],
+                               buffers_[slot]->size_bytes()));
+    buffers_[slot] = std::move(copy);
+    ++context_.counters->write_copies;
+    return absl::OkStatus();
+  }
+
+  // Memory set aside for one result before the operator runs.
+  struct Room {
+    QuotaShare quota;
+    std::optional<Reservation> memory;
+  };
+
+  absl::StatusOr<std::vector<Room>> ReserveResults(const srg::Node& call) {
+    std::vector<Room> rooms(call.results.size());
+    for (size_t i = 0; i < call.results.size(); ++i) {
+      const auto* view = std::get_if<srg::TensorView>(&call.results[i]);
+      if (view == nullptr) continue;
+      const uint64_t bytes = plan_.birth_bytes()[view->slot];
+      DJINN_ASSIGN_OR_RETURN(rooms[i].quota, context_.quota->Reserve(bytes));
+      DJINN_ASSIGN_OR_RETURN(rooms[i].memory,
+                             context_.memory->Reserve(MemoryClass::kStorages,
+                                                      context_.tenant, bytes));
+    }
+    return rooms;
+  }
+
+  absl::Status Adopt(const srg::Result& expected, Room room,
+                     NodeResult* result) {
+    if (std::holds_alternative<srg::UndefinedResult>(expected)) {
+      return CheckUndefined(*result);
+    }
+    const auto* view = std::get_if<srg::TensorView>(&expected);
+    const uint32_t slot = view != nullptr
+                              ? view->slot
+                              : std::get<srg::UnknownResult>(expected).slot;
+    if (view == nullptr) {
+      DJINN_RETURN_IF_ERROR(CheckUnknown(*result));
+    } else {
+      DJINN_RETURN_IF_ERROR(CheckMetadata(*view, *result));
+    }
+    // Unknown results were not reserved, and an operator may take more than the
+    // inferred extent.
+    const bool copy = NeedsCopy(view, *result);
+    const uint64_t bytes =
+        copy ? CopyBytes(view, *result) : result->buffer->size_bytes();
+    const uint64_t required = plan_.facts().slots[slot].required_bytes;
+    if (required > bytes) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+          absl::StrCat("a later view of slot ", slot, " needs ", required,
+                       " bytes, but the result has ", bytes));
+    }
+    DJINN_RETURN_IF_ERROR(context_.quota->Resize(&room.quota, bytes));
+    if (!room.memory.has_value()) {
+      DJINN_ASSIGN_OR_RETURN(room.memory,
+                             context_.memory->Reserve(MemoryClass::kStorages,
+                                                      context_.tenant, bytes));
+    } else {
+      DJINN_RETURN_IF_ERROR(room.memory->Resize(bytes));
+    }
+    std::shared_ptr<Buffer> buffer = std::move(result->buffer);
+    if (copy) {
+      ++context_.counters->alias_copies;
+      DJINN_ASSIGN_OR_RETURN(
+          buffer, CopyResult(context_.memory->device(), view, std::move(buffer),
+                             &result->view));
+    }
+    Storage* storage = slots_[slot].storage;
+    storage->size_bytes = buffer->size_bytes();
+    storage->quota = std::move(room.quota);
+    buffers_[slot] = DeviceMemory::Track(
+        std::move(buffer),
+        std::make_shared<Reservation>(*std::move(room.memory)));
+    if (view == nullptr) unknown_views_.emplace_back(slot, result->view);
+    return absl::OkStatus();
+  }
+
+  void Drop(const srg::Node& call) {
+    for (const srg::Result& result : call.results) {
+      uint32_t slot;
+      if (const auto* view = std::get_if<srg::TensorView>(&result)) {
+        slot = view->slot;
+      } else if (const auto* unknown =
+                     std::get_if<srg::UnknownResult>(&result)) {
+        slot = unknown->slot;
+      } else {
+        continue;
+      }
+      buffers_[slot].reset();
+      slots_[slot].storage->quota.Release();
+    }
+  }
+
+  void FillMetadata(v1::RunMetadata* metadata) {
+    for (const srg::Node& node : plan_.structure().nodes) {
+      for (const srg::Result& result : node.results) {
+        const auto* unknown = std::get_if<srg::UnknownResult>(&result);
+        if (unknown == nullptr) continue;
+        const Storage* storage = slots_[unknown->slot].storage;
+        if (storage->poison != nullptr) {
+          metadata->Clear();
+          *metadata->mutable_error() = *storage->poison;
+          return;
+        }
+        const auto found = std::find_if(
+            unknown_views_.begin(), unknown_views_.end(),
+            [&](const auto& entry) { return entry.first == unknown->slot; });
+        if (found == unknown_views_.end()) continue;  // Cancelled.
+        *metadata->add_results() = srg::ToProto(found->second);
+        metadata->add_storage_bytes(storage->size_bytes);
+      }
+    }
+  }
+
+  const Plan& plan_;
+  const v1::Run& run_;
+  const RunContext& context_;
+  std::vector<Slot> slots_;
+  std::vector<std::shared_ptr<Buffer>> buffers_;
+  std::vector<NodeResult> results_;
+  std::vector<std::string> scalar_tensors_;
+  // (last node, slot), ascending.
+  std::vector<std::pair<uint32_t, uint32_t>> finals_;
+  size_t next_final_ = 0;
+  std::vector<std::pair<uint32_t, srg::TensorView>> unknown_views_;
+};
+
+}  // namespace
+
+void ExecuteRun(const Plan& plan, const v1::Run& run, const RunContext& context,
+                v1::RunMetadata* metadata) {
+  ++context.counters->runs;
+  plan.CountRun();
+  RunExecution(plan, run, context).Execute(metadata);
+}
+
+}  // namespace djinn

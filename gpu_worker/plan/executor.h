@@ -1,0 +1,75 @@
+// Carries out one run of a plan on a session's storages.
+//
+// Life of a run: everything the client said is checked first (Check), and a
+// contradiction ends the session's stream with nothing changed. Then nodes run
+// in order. A node that fails, or whose real result differs from the inferred
+// one, poisons what it writes with a root error; a node that reads poison is
+// skipped and hands the same error on; all others run. Versions advance as the
+// client stamped them, whatever happens.
+//
+// Generators are never poisoned: a failed or skipped draw leaves their state.
+//
+// Not thread-safe, but different executors may share plans and memory.
+#ifndef GPU_WORKER_PLAN_EXECUTOR_H_
+#define GPU_WORKER_PLAN_EXECUTOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "djinn/v1/execution.pb.h"
+#include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/plan/plan.h"
+#include "gpu_worker/session/root_errors.h"
+#include "gpu_worker/session/storage_table.h"
+
+namespace djinn {
+
+// Counted over all sessions of a worker. Thread-safe.
+struct ExecutionCounters {
+  std::atomic<uint64_t> runs{0};
+  std::atomic<uint64_t> nodes{0};
+  std::atomic<uint64_t> failed_nodes{0};
+  std::atomic<uint64_t> skipped_nodes{0};
+  // Results that shared an operand's memory and were copied.
+  std::atomic<uint64_t> alias_copies{0};
+  // Shared buffers copied because somebody was about to write them.
+  std::atomic<uint64_t> write_copies{0};
+};
+
+// What a run acts on; everything outlives the call.
+struct RunContext {
+  uint64_t sequence = 0;
+  std::string tenant;
+  StorageTable* storages = nullptr;
+  SessionQuota* quota = nullptr;
+  RootErrors* errors = nullptr;
+  DeviceMemory* memory = nullptr;
+  ExecutionCounters* counters = nullptr;
+  // When it turns true the remaining nodes are left out: the session is going.
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+// Whether `run` fits the plan and the storages. InvalidArgument
+// (PROTOCOL_VIOLATION) says what does not.
+absl::Status CheckRun(const Plan& plan, const v1::Run& run,
+                      const StorageTable& storages);
+
+// The same for a run whose structure was refused: only what the bindings say.
+absl::Status CheckRefusedRun(const v1::Run& run, const StorageTable& storages);
+
+// Executes a run that passed CheckRun(). The metadata is filled when the plan
+// has unknown results.
+void ExecuteRun(const Plan& plan, const v1::Run& run, const RunContext& context,
+                v1::RunMetadata* metadata);
+
+// Poisons everything that a run would have written, advances versions and frees
+// final slots. `plan` may be null (refused structure).
+void PoisonRun(const Plan* plan, const v1::Run& run, const RootError& error,
+               StorageTable* storages);
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_PLAN_EXECUTOR_H_

@@ -1,0 +1,428 @@
+#include "gpu_worker/plan/executor.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/srg/proto_codec.h"
+#include "gpu_worker/device/fake/fake_device.h"
+#include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/plan/admission.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+class ExecutorTest : public testing::Test {
+ protected:
+  // A storage of floats.
+  uint64_t Tensor(const std::vector<float>& values) {
+    const uint64_t id = next_id_++;
+    Storage* storage = storages_.Create(id);
+    storage->version = 1;
+    storage->size_bytes = values.size() * sizeof(float);
+    storage->buffer = *memory_.Allocate("t", storage->size_bytes);
+    storage->quota = *quota_.Reserve(storage->size_bytes);
+    EXPECT_TRUE(device_
+                    .Write(storage->buffer.get(), 0,
+                           {reinterpret_cast<const char*>(values.data()),
+                            storage->size_bytes})
+                    .ok());
+    return id;
+  }
+
+  uint64_t SeededGenerator(uint64_t seed) {
+    const uint64_t id = next_id_++;
+    Storage* storage = storages_.Create(id);
+    storage->version = 1;
+    storage->generator = true;
+    storage->buffer = *device_.operators()->SeedGenerator(seed);
+    storage->size_bytes = storage->buffer->size_bytes();
+    return id;
+  }
+
+  std::shared_ptr<const Plan> Admit(const FakeStructure& s) {
+    absl::StatusOr<AdmittedPlan> admitted =
+        djinn::Admit(srg::ToProto(s.get()), srg::StructureCaps(), &cache_,
+                     device_.operators());
+    EXPECT_TRUE(admitted.ok()) << admitted.status();
+    return admitted->plan;
+  }
+
+  // Bindings as a right client stamps them; `bound` names the slots that exist,
+  // in slot order, the others are born.
+  v1::Run MakeRun(const Plan& plan, std::vector<uint64_t> bound) {
+    v1::Run run;
+    size_t next = 0;
+    for (size_t i = 0; i < plan.structure().slots.size(); ++i) {
+      const srg::Slot::Kind kind = plan.structure().slots[i].kind;
+      v1::Binding* binding = run.add_bindings();
+      if (kind == srg::Slot::Kind::kBound ||
+          kind == srg::Slot::Kind::kGenerator) {
+        binding->set_storage(bound[next++]);
+        binding->set_base_version(storages_.Find(binding->storage())->version);
+      } else {
+        binding->set_storage(next_id_++);
+      }
+      binding->set_writes(plan.facts().slots[i].writes);
+      binding->set_reads(plan.facts().slots[i].reads);
+    }
+    run.set_reply_metadata(plan.facts().unknown_results > 0);
+    return run;
+  }
+
+  v1::RunMetadata Execute(const Plan& plan, const v1::Run& run) {
+    const absl::Status check = CheckRun(plan, run, storages_);
+    EXPECT_TRUE(check.ok()) << check;
+    const RunContext context{++sequence_, "t",      &storages_, &quota_,
+                             &errors_,    &memory_, &counters_, &cancelled_};
+    v1::RunMetadata metadata;
+    ExecuteRun(plan, run, context, &metadata);
+    return metadata;
+  }
+
+  std::vector<float> Values(uint64_t id) {
+    Storage* storage = storages_.Find(id);
+    const SharedBytes bytes = *device_.HostBytes(storage->buffer);
+    std::vector<float> values(bytes.bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.bytes.data(), bytes.bytes.size());
+    return values;
+  }
+
+  RootError Poison(uint64_t id) { return storages_.Find(id)->poison; }
+
+  FakeDevice device_{1 << 20};
+  Ledger ledger_{1 << 20};
+  DeviceMemory memory_{&device_, &ledger_};
+  SessionQuota quota_{1 << 20};
+  GraphCache cache_{GraphCache::Options()};
+  FakeRandomSource random_;
+  RootErrors errors_{"w0", "t", &random_};
+  ExecutionCounters counters_;
+  std::atomic<bool> cancelled_{false};
+  StorageTable storages_;
+  uint64_t next_id_ = 1;
+  uint64_t sequence_ = 0;
+};
+
+using Floats = std::vector<float>;
+
+TEST_F(ExecutorTest, RunsInOrderAndAdvancesVersions) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Add(x, x, 2);
+  s.AddInPlace(x, y, 2);
+  s.FillInPlace(y, 1, 1);
+  const auto plan = Admit(s);
+  const uint64_t id = Tensor({1, 2});
+  v1::Run run = MakeRun(*plan, {id});
+  run.add_float_holes(9);
+  Execute(*plan, run);
+  EXPECT_EQ(Values(id), (Floats{3, 6}));
+  EXPECT_EQ(Values(run.bindings(1).storage()), (Floats{2, 9}));
+  EXPECT_EQ(storages_.Find(id)->version, 2u);
+  EXPECT_EQ(storages_.Find(run.bindings(1).storage())->version, 2u);
+  EXPECT_EQ(quota_.used(), 16u);
+  EXPECT_EQ(plan->runs(), 1u);
+}
+
+TEST_F(ExecutorTest, AFailurePoisonsWhatDependsOnItAndNothingElse) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t w = s.Bound();
+  s.AddInPlace(w, x, 2);  // before the failure
+  const uint32_t bad = s.Unary("fake::fail", x, 2);
+  const uint32_t derived = s.Add(bad, x, 2);
+  const uint32_t good = s.Add(x, x, 2);  // after it, independent
+  s.AddInPlace(w, derived, 2);
+  (void)good;
+  const auto plan = Admit(s);
+  const uint64_t xi = Tensor({1, 2});
+  const uint64_t wi = Tensor({10, 20});
+  const v1::Run run = MakeRun(*plan, {xi, wi});
+  Execute(*plan, run);
+  const std::vector<RootError> errors = errors_.TakeNew();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0]->operator_name(), "fake::fail");
+  EXPECT_EQ(errors[0]->node(), 1u);
+  EXPECT_EQ(errors[0]->operands(), "float32[2]");
+  EXPECT_EQ(errors[0]->reason(), "OPERATOR_FAILED");
+  EXPECT_EQ(errors[0]->worker_id(), "w0");
+  EXPECT_EQ(errors[0]->sequence(), 1u);
+  EXPECT_NE(errors[0]->error_id(), 0u);
+  EXPECT_EQ(Poison(run.bindings(2).storage()), errors[0]);
+  EXPECT_EQ(Poison(run.bindings(3).storage()), errors[0]);
+  EXPECT_EQ(Poison(wi), errors[0]);
+  EXPECT_EQ(storages_.Find(wi)->version, 3u);
+  EXPECT_EQ(Poison(xi), nullptr);
+  EXPECT_EQ(Values(run.bindings(4).storage()), (Floats{2, 4}));
+  EXPECT_EQ(counters_.skipped_nodes, 2u);
+}
+
+TEST_F(ExecutorTest, OnlyAWholeOverwriteHeals) {
+  FakeStructure partial;
+  partial.FillInPlace(partial.Bound(), 1);
+  FakeStructure whole;
+  whole.FillInPlace(whole.Bound(), 2);
+  const auto partial_plan = Admit(partial);
+  const auto whole_plan = Admit(whole);
+  const uint64_t id = Tensor({1, 2});
+  const RootError poison = errors_.MakePoison(absl::InternalError("x"), {});
+  storages_.Find(id)->poison = poison;
+  v1::Run run = MakeRun(*partial_plan, {id});
+  run.add_float_holes(7);
+  Execute(*partial_plan, run);
+  EXPECT_EQ(Poison(id), poison);
+  run = MakeRun(*whole_plan, {id});
+  run.add_float_holes(8);
+  Execute(*whole_plan, run);
+  EXPECT_EQ(Poison(id), nullptr);
+  EXPECT_EQ(Values(id), (Floats{8, 8}));
+}
+
+TEST_F(ExecutorTest, AFailedBirthHealsByOverwriteToo) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Unary("fake::fail", x, 2);
+  s.FillInPlace(y, 2);
+  const auto plan = Admit(s);
+  v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
+  run.add_float_holes(5);
+  Execute(*plan, run);
+  EXPECT_EQ(Values(run.bindings(1).storage()), (Floats{5, 5}));
+  EXPECT_EQ(Poison(run.bindings(1).storage()), nullptr);
+}
+
+TEST_F(ExecutorTest, AGeneratorKeepsItsStateWhenTheDrawIsSkippedOrFails) {
+  FakeStructure s;
+  const uint32_t g = s.Generator();
+  s.Draw(g, 2);
+  const auto plan = Admit(s);
+  const uint64_t gi = SeededGenerator(5);
+  v1::Run run = MakeRun(*plan, {gi});
+  device_.SetExecuteHook(
+      [](const std::string&) { return absl::InternalError("injected"); });
+  Execute(*plan, run);
+  EXPECT_NE(Poison(run.bindings(1).storage()), nullptr);
+  EXPECT_EQ(Poison(gi), nullptr);
+  EXPECT_EQ(storages_.Find(gi)->version, 2u);
+  device_.SetExecuteHook(nullptr);
+  run = MakeRun(*plan, {gi});
+  Execute(*plan, run);
+  EXPECT_EQ(Values(run.bindings(1).storage()), (Floats{5, 6}));
+  run = MakeRun(*plan, {gi});
+  Execute(*plan, run);
+  EXPECT_EQ(Values(run.bindings(1).storage()), (Floats{7, 8}));
+}
+
+TEST_F(ExecutorTest, AViewOutsideItsStorageOnALaterRunExecutesNothing) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t g = s.Generator();
+  s.FillInPlace(x, 1);
+  s.Draw(g, 1);
+  s.AddInPlace(x, x, 4);
+  const auto plan = Admit(s);
+  const uint64_t good = Tensor({1, 2, 3, 4});
+  const uint64_t small = Tensor({1, 2});
+  const uint64_t gi = SeededGenerator(1);
+  v1::Run run = MakeRun(*plan, {good, gi});
+  run.add_float_holes(0);
+  Execute(*plan, run);
+  EXPECT_TRUE(errors_.TakeNew().empty());
+  run = MakeRun(*plan, {small, gi});
+  run.add_float_holes(0);
+  Execute(*plan, run);
+  const std::vector<RootError> errors = errors_.TakeNew();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0]->reason(), "INVALID_VIEW");
+  EXPECT_EQ(errors[0]->message(),
+            "a view of slot 0 needs 16 bytes, but storage 2 has 8");
+  EXPECT_EQ(Poison(small), errors[0]);
+  EXPECT_EQ(Values(small), (Floats{1, 2}));
+  EXPECT_EQ(storages_.Find(small)->version, 3u);
+  EXPECT_EQ(Poison(gi), nullptr);
+  EXPECT_EQ(storages_.Find(gi)->version, 3u);
+  EXPECT_EQ(Poison(run.bindings(2).storage()), errors[0]);
+}
+
+TEST_F(ExecutorTest, SharedBuffersAreCopiedBeforeAWrite) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  s.AddInPlace(x, x, 2);
+  const auto plan = Admit(s);
+  const uint64_t id = Tensor({1, 2});
+  const std::shared_ptr<Buffer> shared = storages_.Find(id)->buffer;
+  Execute(*plan, MakeRun(*plan, {id}));
+  Execute(*plan, MakeRun(*plan, {id}));
+  EXPECT_EQ(Values(id), (Floats{4, 8}));
+  float first;
+  std::memcpy(&first, device_.HostBytes(shared)->bytes.data(), sizeof(first));
+  EXPECT_EQ(first, 1);
+  EXPECT_EQ(counters_.write_copies, 1u);
+}
+
+TEST_F(ExecutorTest, TenTerabytesAreRefusedBeforeAnythingIsAllocated) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t r = s.Slot(srg::Slot::Kind::kResult);
+  const int64_t count = (int64_t{10} << 40) / 4;
+  s.Call("fake::add", {FakeStructure::View(x, 2), FakeStructure::View(x, 2)},
+         {FakeStructure::View(r, count)});
+  const auto plan = Admit(s);
+  const uint64_t before = device_.live_bytes() + 8;
+  Execute(*plan, MakeRun(*plan, {Tensor({1, 2})}));
+  const std::vector<RootError> errors = errors_.TakeNew();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0]->code(),
+            static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(device_.live_bytes(), before);
+  EXPECT_EQ(ledger_.usage().used, 8u);
+  EXPECT_EQ(quota_.used(), 8u);
+}
+
+TEST_F(ExecutorTest, AWrongShapePoisonsAndShowsBoth) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  s.Unary("fake::wrong_shape", x, 2);
+  const auto plan = Admit(s);
+  const v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
+  Execute(*plan, run);
+  const std::vector<RootError> errors = errors_.TakeNew();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0]->reason(), "METADATA_MISMATCH");
+  EXPECT_NE(errors[0]->message().find("float32[2]"), std::string::npos);
+  EXPECT_NE(errors[0]->message().find("float32[3]"), std::string::npos);
+  EXPECT_EQ(quota_.used(), 8u);
+}
+
+TEST_F(ExecutorTest, AResultThatIsItsOperandIsCopiedAndCounted) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Slot(srg::Slot::Kind::kResult);
+  // A view at an offset: the copy must be moved to the start.
+  s.Call("fake::alias", {FakeStructure::View(x, 2, 1)},
+         {FakeStructure::View(y, 2)});
+  s.FillInPlace(x, 3);
+  const auto plan = Admit(s);
+  v1::Run run = MakeRun(*plan, {Tensor({1, 2, 3})});
+  run.add_float_holes(0);
+  Execute(*plan, run);
+  EXPECT_TRUE(errors_.TakeNew().empty());
+  EXPECT_EQ(Values(run.bindings(1).storage()), (Floats{2, 3}));
+  EXPECT_EQ(counters_.alias_copies, 1u);
+}
+
+TEST_F(ExecutorTest, AnExceptionIsAFailureLikeAnyOther) {
+  FakeStructure s;
+  s.Unary("fake::throw", s.Bound(), 1);
+  const auto plan = Admit(s);
+  Execute(*plan, MakeRun(*plan, {Tensor({1})}));
+  const std::vector<RootError> errors = errors_.TakeNew();
+  ASSERT_EQ(errors.size(), 1u);
+  EXPECT_EQ(errors[0]->message(), "thrown");
+}
+
+TEST_F(ExecutorTest, UnknownResultsReportTheirMetadata) {
+  FakeStructure s;
+  s.Nonzero(s.Bound(), 4);
+  const auto plan = Admit(s);
+  const v1::Run run = MakeRun(*plan, {Tensor({0, 1, 0, 1})});
+  const v1::RunMetadata metadata = Execute(*plan, run);
+  ASSERT_EQ(metadata.results_size(), 1);
+  EXPECT_EQ(metadata.results(0).sizes(0), 2);
+  EXPECT_EQ(metadata.storage_bytes(0), 8u);
+  EXPECT_EQ(Values(run.bindings(1).storage()), (Floats{1, 3}));
+}
+
+TEST_F(ExecutorTest, FinalSlotsAreFreedAfterTheirLastUse) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t a = s.Add(x, x, 100);
+  const uint32_t b = s.Add(a, a, 100);
+  s.Add(b, b, 100);
+  const auto plan = Admit(s);
+  const uint64_t id = Tensor(Floats(100, 1));
+  v1::Run run = MakeRun(*plan, {id});
+  run.add_final_slots(1);
+  run.add_final_slots(2);
+  std::vector<uint64_t> live;
+  device_.SetExecuteHook([&](const std::string&) {
+    live.push_back(ledger_.usage().used);
+    return absl::OkStatus();
+  });
+  Execute(*plan, run);
+  // Never more than two results beside x: operand and the one being made.
+  EXPECT_EQ(live, (std::vector<uint64_t>{800, 1200, 1200}));
+  EXPECT_EQ(storages_.size(), 2u);
+  EXPECT_EQ(quota_.used(), 800u);
+  EXPECT_TRUE(storages_.Used(run.bindings(1).storage()));
+}
+
+TEST_F(ExecutorTest, CreatedSlotsAreZero) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t c = s.Created(8);
+  s.AddInPlace(c, x, 2);
+  const auto plan = Admit(s);
+  const v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
+  Execute(*plan, run);
+  EXPECT_EQ(Values(run.bindings(1).storage()), (Floats{1, 2}));
+}
+
+TEST_F(ExecutorTest, ContradictionsAreViolationsAndChangeNothing) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Bound();
+  s.AddInPlace(x, y, 2);
+  const auto plan = Admit(s);
+  const uint64_t a = Tensor({1, 2});
+  const uint64_t b = Tensor({3, 4});
+  const v1::Run good = MakeRun(*plan, {a, b});
+  ASSERT_TRUE(CheckRun(*plan, good, storages_).ok());
+  const auto refused = [&](auto change) {
+    v1::Run run = good;
+    change(&run);
+    return ErrorReason(CheckRun(*plan, run, storages_)) == "PROTOCOL_VIOLATION";
+  };
+  EXPECT_TRUE(refused([](v1::Run* r) { r->mutable_bindings()->RemoveLast(); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(0)->set_storage(99); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(0)->set_storage(0); }));
+  EXPECT_TRUE(
+      refused([&](v1::Run* r) { r->mutable_bindings(0)->set_storage(b); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(0)->set_base_version(2); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(0)->set_base_version(0); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(0)->set_writes(2); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(1)->set_writes(1); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(1)->set_reads(false); }));
+  EXPECT_TRUE(refused([](v1::Run* r) { r->add_float_holes(1); }));
+  EXPECT_TRUE(refused([](v1::Run* r) { r->add_scalar_tensors("1234"); }));
+  EXPECT_TRUE(refused([](v1::Run* r) { r->add_final_slots(2); }));
+  EXPECT_TRUE(refused([](v1::Run* r) { r->set_reply_metadata(true); }));
+  const uint64_t g = SeededGenerator(1);
+  EXPECT_TRUE(
+      refused([&](v1::Run* r) { r->mutable_bindings(0)->set_storage(g); }));
+}
+
+TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {
+  UsedIds ids(3);
+  for (uint64_t id : {1, 3, 2, 10, 20}) ids.Insert(id);
+  EXPECT_EQ(ids.ranges(), 3u);
+  EXPECT_TRUE(ids.Contains(2));
+  EXPECT_FALSE(ids.Contains(4));
+  ids.Insert(30);
+  EXPECT_EQ(ids.ranges(), 3u);
+  EXPECT_TRUE(ids.Contains(10));
+  EXPECT_FALSE(ids.Contains(21));
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,47 @@
+#include "gpu_worker/session/storage_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace djinn {
+
+bool UsedIds::Contains(uint64_t id) const {
+  auto after = ranges_.upper_bound(id);
+  if (after == ranges_.begin()) return false;
+  return std::prev(after)->second >= id;
+}
+
+void UsedIds::Insert(uint64_t id) {
+  if (Contains(id)) return;
+  auto after = ranges_.upper_bound(id);
+  uint64_t last = id;
+  if (after != ranges_.end() && after->first == id + 1) {
+    last = after->second;
+    after = ranges_.erase(after);
+  }
+  if (after != ranges_.begin() && std::prev(after)->second + 1 == id) {
+    std::prev(after)->second = last;
+  } else {
+    ranges_.emplace_hint(after, id, last);
+  }
+  if (ranges_.size() > max_ranges_) {
+    const auto first = ranges_.begin();
+    const auto second = std::next(first);
+    first->second = second->second;
+    ranges_.erase(second);
+  }
+}
+
+Storage* StorageTable::Find(uint64_t id) const {
+  const auto found = storages_.find(id);
+  return found == storages_.end() ? nullptr : found->second.get();
+}
+
+Storage* StorageTable::Create(uint64_t id) {
+  used_.Insert(id);
+  std::unique_ptr<Storage>& storage = storages_[id];
+  storage = std::make_unique<Storage>();
+  return storage.get();
+}
+
+}  // namespace djinn
