@@ -1,0 +1,467 @@
+// What Compile() refuses, and that nothing a peer can write crashes it.
+#include <complex>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/List.h"
+#include "ATen/core/Tensor.h"
+#include "ATen/ops/ones.h"
+#include "ATen/ops/randn.h"
+#include "ATen/ops/tensor.h"
+#include "ATen/ops/zeros.h"
+#include "common/error.h"
+#include "common/srg/validate.h"
+#include "gpu_worker/device/cpu/program_tester.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using Ints = std::vector<int64_t>;
+using c10::IValue;
+
+class AdmissionTest : public testing::Test {
+ protected:
+  absl::Status Compile(const EncodedCall& call) {
+    return tester_.library()->Compile(call.structure).status();
+  }
+
+  // A call of an operator that may not exist, without arguments.
+  static EncodedCall Bare(const std::string& name,
+                          const std::string& overload) {
+    EncodedCall call;
+    call.structure.operators.push_back({name, overload, 0});
+    call.structure.nodes.emplace_back();
+    return call;
+  }
+
+  EncodedCall Add() {
+    return tester_.Encode("aten::add", "Tensor",
+                          {at::randn({3}), at::randn({3}), 0.5},
+                          {at::randn({3})});
+  }
+
+  void ExpectMalformed(const EncodedCall& call, const std::string& text) {
+    const absl::Status status = Compile(call);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE");
+    EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("node 0 (aten::"), absl::string_view::npos)
+        << status;
+  }
+
+  ProgramTester tester_;
+};
+
+TEST_F(AdmissionTest, OperatorsAreRefusedByName) {
+  const absl::Status unknown = Compile(Bare("aten::flibbertigibbet", "x"));
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ErrorReason(unknown), "OPERATOR_UNKNOWN");
+  EXPECT_EQ(ErrorMetadataValue(unknown, "operator"), "aten::flibbertigibbet.x");
+  const std::pair<const char*, const char*> kRefused[] = {
+      {"aten::from_file", ""},
+      {"aten::set_", "source_Storage"},
+      {"aten::resize_", ""},
+      {"aten::_local_scalar_dense", ""},
+      {"aten::_reshape_alias", ""}};
+  for (const auto& [name, overload] : kRefused) {
+    const absl::Status refused = Compile(Bare(name, overload));
+    EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied) << name;
+    EXPECT_EQ(ErrorReason(refused), "OPERATOR_REFUSED") << name;
+  }
+  EncodedCall call = Add();
+  ++call.structure.operators[0].schema_hash;
+  const absl::Status differs = Compile(call);
+  EXPECT_EQ(differs.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ErrorReason(differs), "SCHEMA_MISMATCH");
+  EXPECT_EQ(ErrorMetadataValue(differs, "operator"), "aten::add.Tensor");
+}
+
+TEST_F(AdmissionTest, ArgumentsFitTheSchema) {
+  EXPECT_TRUE(Compile(Add()).ok());
+  EncodedCall call = Add();
+  call.node().arguments.pop_back();
+  ExpectMalformed(call, "2 arguments, the schema has 3");
+  call = Add();
+  call.node().arguments.push_back(int64_t{1});
+  ExpectMalformed(call, "4 arguments");
+  call = Add();
+  call.node().arguments[1] = int64_t{1};
+  ExpectMalformed(call, "argument other (Tensor): given an integer");
+  call = Add();
+  call.node().arguments[2] = std::string("x");
+  ExpectMalformed(call, "argument alpha");
+  call = Add();
+  std::get<srg::TensorView>(call.node().arguments[0]).conjugate = true;
+  ExpectMalformed(call, "conjugation of real elements");
+}
+
+TEST_F(AdmissionTest, EnumeratorsAreKnown) {
+  const auto softmax = [&](int64_t type) {
+    EncodedCall call = tester_.Encode("aten::softmax", "int",
+                                      {at::randn({3}), 0, 6}, {at::randn({3})});
+    call.node().arguments[2] = type;
+    return Compile(call);
+  };
+  EXPECT_TRUE(softmax(7).ok());
+  for (const int64_t type : {-1, 12, 44, 1000}) {
+    EXPECT_EQ(ErrorReason(softmax(type)), "MALFORMED_STRUCTURE") << type;
+  }
+}
+
+TEST_F(AdmissionTest, ListsThatKernelsIndexUncheckedHaveTheirLength) {
+  EncodedCall call = tester_.Encode(
+      "aten::reflection_pad3d", "",
+      {at::randn({1, 2, 3, 4}), Ints{1, 1, 1, 1, 1, 1}}, {at::randn({1})});
+  EXPECT_TRUE(Compile(call).ok());
+  call.node().arguments[1] = Ints{1, 1, 1};
+  ExpectMalformed(call, "3 entries, must be 6");
+}
+
+TEST_F(AdmissionTest, WritesAreThoseOfTheSchema) {
+  const at::Tensor base = at::zeros({8});
+  EncodedCall call =
+      tester_.Encode("aten::add_", "Tensor", {base, at::ones({8})}, {});
+  EXPECT_EQ(call.node().writes, (std::vector<uint32_t>{0}));
+  EXPECT_TRUE(Compile(call).ok());
+  EncodedCall wrong = call;
+  wrong.node().writes = {};
+  ExpectMalformed(wrong, "writes [], by the schema [0]");
+  wrong.node().writes = {0, 1};
+  ExpectMalformed(wrong, "writes [0,1]");
+  wrong = call;
+  wrong.node().overwrites = {0};
+  ExpectMalformed(wrong, "slot 0 is not overwritten");
+
+  // A list that is written.
+  EncodedCall lists = tester_.Encode(
+      "aten::_foreach_add_", "Scalar",
+      {c10::List<at::Tensor>({at::ones({2}), at::ones({3})}), 1}, {});
+  EXPECT_EQ(lists.node().writes, (std::vector<uint32_t>{0, 1}));
+  EXPECT_TRUE(Compile(lists).ok());
+}
+
+TEST_F(AdmissionTest, OverwritesAreChecked) {
+  const at::Tensor base = at::zeros({8});
+  EncodedCall whole =
+      tester_.Encode("aten::copy_", "", {base, at::ones({8})}, {});
+  EXPECT_EQ(whole.node().overwrites, (std::vector<uint32_t>{0}));
+  EXPECT_TRUE(Compile(whole).ok());
+  // To claim less is allowed.
+  whole.node().overwrites = {};
+  EXPECT_TRUE(Compile(whole).ok());
+  // A part, and a storage that is read as well.
+  EncodedCall part = tester_.Encode(
+      "aten::copy_", "", {base.slice(0, 0, 8, 2), at::ones({4})}, {});
+  EXPECT_TRUE(part.node().overwrites.empty());
+  part.node().overwrites = {0};
+  ExpectMalformed(part, "not overwritten");
+  EncodedCall itself = tester_.Encode("aten::copy_", "", {base, base}, {});
+  EXPECT_TRUE(itself.node().overwrites.empty());
+  itself.node().overwrites = {0};
+  ExpectMalformed(itself, "not overwritten");
+}
+
+TEST_F(AdmissionTest, ResultsAreCounted) {
+  EncodedCall call = Add();
+  call.node().results.clear();
+  ExpectMalformed(call, "0 results, the schema has 1");
+  // A list of tensors may have any number; the run then tells.
+  const at::Tensor a = at::randn({4});
+  EncodedCall split =
+      tester_.Encode("aten::split", "Tensor", {a, 2}, {a, a, a});
+  EXPECT_TRUE(Compile(split).ok());
+  const CallOutcome outcome = tester_.Run(split);
+  EXPECT_EQ(ErrorReason(outcome.status), "OPERATOR_FAILED");
+  EXPECT_TRUE(outcome.results.empty());
+}
+
+TEST_F(AdmissionTest, GeneratorsAreNamed) {
+  const at::Tensor a = at::ones({4});
+  EncodedCall dropout =
+      tester_.Encode("aten::dropout", "", {a, 0.5, true}, {a});
+  EXPECT_TRUE(Compile(dropout).ok());
+  dropout.node().implicit_generator_slot.reset();
+  ExpectMalformed(dropout, "draws from a generator that is not named");
+  EncodedCall evaluating =
+      tester_.Encode("aten::dropout", "", {a, 0.5, false}, {a});
+  EXPECT_TRUE(Compile(evaluating).ok());
+  evaluating.node().implicit_generator_slot = 0;
+  ExpectMalformed(evaluating, "draws from none");
+  EncodedCall normal = tester_.Encode("aten::normal_", "", {a}, {});
+  EXPECT_TRUE(Compile(normal).ok());
+  normal.node().arguments[3] = std::monostate();
+  ExpectMalformed(normal, "a generator must be named");
+}
+
+TEST_F(AdmissionTest, WrittenOperandsHaveAStorage) {
+  EncodedCall call = tester_.Encode("aten::zero_", "", {at::zeros({})}, {});
+  call.node().arguments[0] =
+      srg::ScalarTensor{0, srg::DataType::kFloat32, false};
+  call.node().writes = {};
+  call.node().overwrites = {};
+  ExpectMalformed(call, "a scalar tensor would be written");
+}
+
+// Replaces parts of valid calls with values of other kinds and other sizes.
+// Whatever passes Validate() and Compile() runs; nothing may crash.
+class Mutator {
+ public:
+  explicit Mutator(uint32_t seed) : random_(seed) {}
+
+  void Mutate(EncodedCall* call) {
+    srg::Node& node = call->node();
+    const int changes = 1 + Below(2);
+    for (int i = 0; i < changes; ++i) {
+      const int what = Below(12);
+      if (what == 0) {
+        node.arguments.resize(
+            Below(static_cast<int>(node.arguments.size()) + 3));
+      } else if (what == 1) {
+        node.results.resize(Below(4));
+      } else if (what == 2) {
+        node.writes = {static_cast<uint32_t>(Below(3))};
+      } else if (what == 3) {
+        node.overwrites = {static_cast<uint32_t>(Below(3))};
+      } else if (what == 4) {
+        node.implicit_generator_slot = static_cast<uint32_t>(Below(3));
+      } else if (!node.arguments.empty()) {
+        srg::Argument& argument =
+            node.arguments[Below(static_cast<int>(node.arguments.size()))];
+        if (auto* view = std::get_if<srg::TensorView>(&argument);
+            view != nullptr && Below(3) > 0) {
+          MutateView(view);
+        } else if (auto* list = std::get_if<Ints>(&argument);
+                   list != nullptr && Below(3) > 0) {
+          MutateInts(list);
+        } else {
+          argument = AnyArgument();
+        }
+      }
+    }
+  }
+
+  int64_t Integer() {
+    constexpr int64_t kValues[] = {
+        0, 1, -1, 2, 3, 7, 64, -5, 12, 100, 1LL << 33, INT64_MAX, INT64_MIN};
+    return kValues[Below(std::size(kValues))];
+  }
+
+ private:
+  int Below(size_t bound) {
+    return static_cast<int>(random_() % std::max<size_t>(bound, 1));
+  }
+
+  void MutateInts(std::vector<int64_t>* list) {
+    switch (Below(3)) {
+      case 0:
+        list->push_back(Integer());
+        break;
+      case 1:
+        if (!list->empty()) list->pop_back();
+        break;
+      default:
+        if (!list->empty()) (*list)[Below(list->size())] = Integer();
+    }
+  }
+
+  void MutateView(srg::TensorView* view) {
+    switch (Below(6)) {
+      case 0:
+        view->data_type = static_cast<srg::DataType>(Below(18));
+        break;
+      case 1:
+        view->conjugate = !view->conjugate;
+        break;
+      case 2:
+        view->negative = !view->negative;
+        break;
+      case 3:
+        view->sizes.push_back(Integer());
+        view->strides.push_back(Below(3));
+        break;
+      case 4:
+        if (!view->sizes.empty())
+          view->sizes[Below(view->sizes.size())] = Below(9);
+        break;
+      default:
+        if (!view->strides.empty()) {
+          view->strides[Below(view->strides.size())] = Below(3);
+        }
+    }
+  }
+
+  srg::TensorView AnyView() {
+    srg::TensorView view;
+    view.slot = static_cast<uint32_t>(Below(2));
+    view.data_type = srg::DataType::kFloat32;
+    view.sizes = {Below(4)};
+    view.strides = {1};
+    return view;
+  }
+
+  srg::Argument AnyArgument() {
+    switch (Below(15)) {
+      case 0:
+        return std::monostate();
+      case 1:
+        return AnyView();
+      case 2:
+        return std::vector<srg::TensorListEntry>{AnyView(), std::monostate()};
+      case 3:
+        return Integer();
+      case 4:
+        return Ints{Integer(), Integer()};
+      case 5:
+        return Below(2) == 0;
+      case 6:
+        return std::vector<bool>{true, false, true};
+      case 7:
+        return srg::FloatHole{0};
+      case 8:
+        return std::vector<double>{0.5};
+      case 9:
+        return std::complex<double>(1, 2);
+      case 10:
+        return std::string("mean");
+      case 11:
+        return srg::ScalarTensor{0, srg::DataType::kFloat32, Below(2) == 0};
+      case 12:
+        return srg::GeneratorSlot{0};
+      case 13:
+        return srg::WorkerDevice{};
+      default:
+        return std::vector<srg::Scalar>{int64_t{1}, 0.5};
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+// Gives the mutated structure the values it asks for, as the executor would.
+bool Supply(ProgramTester* tester, EncodedCall* call) {
+  uint32_t floats = 0;
+  uint32_t scalars = 0;
+  for (srg::Argument& argument : call->node().arguments) {
+    if (auto* hole = std::get_if<srg::FloatHole>(&argument)) {
+      hole->index = floats++;
+    } else if (auto* scalar = std::get_if<srg::ScalarTensor>(&argument)) {
+      scalar->hole = scalars++;
+    }
+  }
+  call->structure.float_hole_count = floats;
+  call->structure.scalar_tensor_hole_count = scalars;
+  call->floats.resize(floats, 0.5);
+  for (srg::Result& result : call->node().results)
+    result = srg::UndefinedResult{};
+  // Results' slots are unused now.
+  while (!call->structure.slots.empty() &&
+         call->structure.slots.back().kind == srg::Slot::Kind::kResult) {
+    call->structure.slots.pop_back();
+    call->slots.pop_back();
+  }
+  const absl::StatusOr<srg::StructureFacts> facts =
+      srg::Validate(call->structure, srg::StructureCaps());
+  if (!facts.ok()) return false;
+  call->scalar_tensors.clear();
+  for (const srg::DataType type : facts->scalar_tensor_types) {
+    call->scalar_tensors.emplace_back(srg::ElementSize(type), '\1');
+  }
+  for (size_t i = 0; i < call->slots.size(); ++i) {
+    if (facts->slots[i].required_bytes > 1 << 20) return false;
+    if (call->slots[i]->size_bytes() < facts->slots[i].required_bytes) {
+      call->slots[i] =
+          tester->device()
+              ->Clone(*call->slots[i], facts->slots[i].required_bytes)
+              .value();
+    }
+  }
+  return true;
+}
+
+TEST_F(AdmissionTest, MutatedCallsNeverCrash) {
+  const at::Tensor a = at::randn({3, 4});
+  const at::Tensor image = at::randn({2, 3, 8, 8});
+  const at::Tensor w = at::randn({4, 3, 3, 3});
+  const auto encode = [&](const char* name, const char* overload,
+                          torch::jit::Stack arguments,
+                          std::vector<at::Tensor> results) {
+    return tester_.Encode(name, overload, std::move(arguments), results);
+  };
+  const std::vector<EncodedCall> seeds = {
+      encode("aten::add", "Tensor", {a, a, 0.5}, {a}),
+      encode("aten::add", "out", {a, a, 1, at::zeros({3, 4})}, {}),
+      encode("aten::mm", "", {a, a.t()}, {a}),
+      encode("aten::linear", "", {a, at::randn({5, 4}), at::randn({5})}, {a}),
+      encode("aten::layer_norm", "", {a, Ints{4}, at::ones({4}), at::ones({4})},
+             {a}),
+      encode("aten::softmax", "int", {a, 1, 6}, {a}),
+      encode("aten::sum", "dim_IntList", {a, Ints{0, 1}, true, 6}, {a}),
+      encode("aten::cat", "", {c10::List<at::Tensor>({a, a}), 0}, {a}),
+      encode("aten::convolution", "",
+             {image, w, at::ones({4}), Ints{1, 1}, Ints{1, 1}, Ints{1, 1},
+              false, Ints{0, 0}, 1},
+             {image}),
+      encode("aten::convolution_backward", "",
+             {at::randn({2, 4, 8, 8}), image, w, Ints{4}, Ints{1, 1},
+              Ints{1, 1}, Ints{1, 1}, false, Ints{0, 0}, 1,
+              c10::List<bool>({true, true, true})},
+             {image, w, a}),
+      encode("aten::max_pool2d", "", {image, Ints{2, 2}}, {image}),
+      encode("aten::reflection_pad2d", "", {image, Ints{1, 1, 1, 1}}, {image}),
+      encode("aten::as_strided", "", {a, Ints{2, 2}, Ints{4, 1}, 1}, {a}),
+      encode("aten::embedding", "", {a, at::tensor(Ints{0, 2, 1})}, {a}),
+      encode("aten::index_select", "", {a, 0, at::tensor(Ints{0, 2})}, {a}),
+      encode("aten::gather", "", {a, 1, at::tensor(Ints{0, 2}).view({1, 2})},
+             {a}),
+      encode("aten::dropout", "", {a, 0.5, true}, {a}),
+      encode("aten::normal_", "", {at::zeros({5})}, {}),
+      encode("aten::max", "dim", {a, 1}, {a, a}),
+      encode("aten::split", "Tensor", {a, 2}, {a, a}),
+      encode("aten::_to_copy", "", {a, 7}, {a}),
+      encode("aten::masked_fill_", "Scalar", {at::zeros({3, 4}), a.gt(0), 1.5},
+             {}),
+      encode("aten::upsample_nearest2d", "", {image, Ints{16, 16}}, {image}),
+      encode("aten::conj_physical", "", {at::randn({3}, at::kComplexFloat)},
+             {a}),
+  };
+  Mutator mutator(20240607);
+  int ran = 0;
+  int succeeded = 0;
+  for (int round = 0; round < 6000; ++round) {
+    EncodedCall call = seeds[round % seeds.size()];
+    for (std::shared_ptr<Buffer>& buffer : call.slots) {
+      if (buffer != nullptr) {
+        buffer = tester_.device()->Clone(*buffer, buffer->size_bytes()).value();
+      }
+    }
+    mutator.Mutate(&call);
+    if (!Supply(&tester_, &call)) continue;
+    const absl::StatusOr<std::unique_ptr<CompiledProgram>> program =
+        tester_.library()->Compile(call.structure);
+    if (!program.ok()) {
+      EXPECT_FALSE(ErrorReason(program.status()).empty()) << program.status();
+      continue;
+    }
+    ++ran;
+    std::vector<NodeResult> results;
+    const absl::Status status = (*program)->Execute(0, call.input(), &results);
+    if (status.ok()) {
+      ++succeeded;
+      EXPECT_EQ(results.size(), call.node().results.size());
+    } else {
+      EXPECT_FALSE(ErrorReason(status).empty()) << status;
+      EXPECT_TRUE(results.empty());
+    }
+  }
+  // The mutations must not all stop at the gate.
+  EXPECT_GT(ran, 300);
+  EXPECT_GT(succeeded, 100);
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,328 @@
+#include "gpu_worker/device/cpu/call_template.h"
+
+#include <complex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "ATen/core/List.h"
+#include "ATen/core/Tensor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/Device.h"
+#include "c10/core/Layout.h"
+#include "c10/core/MemoryFormat.h"
+#include "c10/core/Scalar.h"
+#include "c10/util/complex.h"
+#include "common/status_macros.h"
+#include "common/torch/data_type.h"
+#include "gpu_worker/device/cpu/torch_buffer.h"
+
+namespace djinn {
+namespace {
+
+constexpr absl::string_view kAlternativeNames[] = {"none",
+                                                   "a tensor",
+                                                   "a list of tensors",
+                                                   "an integer",
+                                                   "a list of integers",
+                                                   "a boolean",
+                                                   "a list of booleans",
+                                                   "a float",
+                                                   "a list of floats",
+                                                   "a complex number",
+                                                   "text",
+                                                   "a scalar tensor",
+                                                   "a generator",
+                                                   "a device",
+                                                   "a list of scalars"};
+static_assert(std::size(kAlternativeNames) ==
+              std::variant_size_v<srg::Argument>);
+
+// Builds one argument's value; keeps the place when it varies.
+class ArgumentBuilder {
+ public:
+  ArgumentBuilder(const c10::FunctionSchema& schema, uint32_t index)
+      : schema_(schema), argument_(schema.arguments()[index]) {
+    place_.argument = index;
+    place_.written =
+        argument_.alias_info() != nullptr && argument_.alias_info()->isWrite();
+  }
+
+  absl::StatusOr<c10::IValue> Build(const srg::Argument& value) {
+    return BuildAs(*argument_.real_type(), value);
+  }
+
+  // Set after Build() when a run fills the value in.
+  bool varies() const { return varies_; }
+  Place TakePlace() { return std::move(place_); }
+
+ private:
+  absl::Status Bad(absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("argument ", argument_.name(), " (",
+                     argument_.real_type()->repr_str(), "): ", what));
+  }
+  absl::Status Mismatch(const srg::Argument& value) const {
+    return Bad(absl::StrCat("given ", kAlternativeNames[value.index()]));
+  }
+
+  absl::StatusOr<c10::IValue> BuildAs(const c10::Type& type,
+                                      const srg::Argument& value) {
+    switch (type.kind()) {
+      case c10::TypeKind::OptionalType: {
+        const c10::Type& inner =
+            *type.expectRef<c10::OptionalType>().getElementType();
+        if (!std::holds_alternative<std::monostate>(value)) {
+          return BuildAs(inner, value);
+        }
+        // None would be the worker's own default generator, which is
+        // everybody's.
+        if (inner.kind() == c10::TypeKind::GeneratorType) {
+          return Bad("a generator must be named");
+        }
+        return c10::IValue();
+      }
+      case c10::TypeKind::TensorType:
+        return BuildTensor(value);
+      case c10::TypeKind::ListType:
+        return BuildList(*type.expectRef<c10::ListType>().getElementType(),
+                         value);
+      case c10::TypeKind::IntType:
+      case c10::TypeKind::SymIntType:
+        if (const auto* integer = std::get_if<int64_t>(&value)) {
+          return c10::IValue(*integer);
+        }
+        return Mismatch(value);
+      case c10::TypeKind::BoolType:
+        if (const auto* boolean = std::get_if<bool>(&value)) {
+          return c10::IValue(*boolean);
+        }
+        return Mismatch(value);
+      case c10::TypeKind::FloatType:
+        return BuildFloat(value);
+      case c10::TypeKind::NumberType:
+        return BuildNumber(value);
+      case c10::TypeKind::StringType:
+        if (const auto* text = std::get_if<std::string>(&value)) {
+          return c10::IValue(*text);
+        }
+        return Mismatch(value);
+      case c10::TypeKind::ScalarTypeType:
+      case c10::TypeKind::LayoutType:
+      case c10::TypeKind::MemoryFormatType:
+        if (const auto* integer = std::get_if<int64_t>(&value)) {
+          return BuildEnumerator(type.kind(), *integer);
+        }
+        return Mismatch(value);
+      case c10::TypeKind::DeviceObjType:
+        if (std::holds_alternative<srg::WorkerDevice>(value)) {
+          return c10::IValue(c10::Device(c10::DeviceType::CPU));
+        }
+        return Mismatch(value);
+      case c10::TypeKind::GeneratorType:
+        if (const auto* slot = std::get_if<srg::GeneratorSlot>(&value)) {
+          Vary(*slot);
+          return c10::IValue();
+        }
+        return Mismatch(value);
+      default:
+        return Bad("type not supported");
+    }
+  }
+
+  template <typename Source>
+  void Vary(Source source) {
+    place_.source = std::move(source);
+    varies_ = true;
+  }
+
+  absl::StatusOr<TensorSource> SourceOf(const srg::TensorView& view) const {
+    if (const absl::Status status = CheckViewOfTorch(view); !status.ok()) {
+      return Bad(status.message());
+    }
+    DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
+    srg::TensorView copy = view;
+    return TensorSource(Operand{std::move(copy), extent});
+  }
+
+  absl::StatusOr<TensorSource> SourceOf(const srg::ScalarTensor& scalar) const {
+    if (place_.written) return Bad("a scalar tensor would be written");
+    if (!DataTypeToTorch(scalar.data_type).has_value()) {
+      return Bad("scalar tensor of unknown data type");
+    }
+    return TensorSource(scalar);
+  }
+
+  absl::StatusOr<c10::IValue> BuildTensor(const srg::Argument& value) {
+    TensorSource source;
+    if (const auto* view = std::get_if<srg::TensorView>(&value)) {
+      DJINN_ASSIGN_OR_RETURN(source, SourceOf(*view));
+    } else if (const auto* scalar = std::get_if<srg::ScalarTensor>(&value)) {
+      DJINN_ASSIGN_OR_RETURN(source, SourceOf(*scalar));
+    } else if (!std::holds_alternative<std::monostate>(value) ||
+               place_.written) {
+      return Mismatch(value);
+    } else {
+      return c10::IValue(at::Tensor());
+    }
+    Vary(std::move(source));
+    return c10::IValue(at::Tensor());
+  }
+
+  absl::StatusOr<c10::IValue> BuildTensorList(bool optional,
+                                              const srg::Argument& value) {
+    const auto* entries =
+        std::get_if<std::vector<srg::TensorListEntry>>(&value);
+    if (entries == nullptr) return Mismatch(value);
+    TensorListSource list;
+    list.optional = optional;
+    for (const srg::TensorListEntry& entry : *entries) {
+      TensorSource source;
+      if (const auto* view = std::get_if<srg::TensorView>(&entry)) {
+        DJINN_ASSIGN_OR_RETURN(source, SourceOf(*view));
+      } else if (const auto* scalar = std::get_if<srg::ScalarTensor>(&entry)) {
+        DJINN_ASSIGN_OR_RETURN(source, SourceOf(*scalar));
+      } else if (!optional) {
+        return Bad("an entry is none");
+      }
+      list.entries.push_back(std::move(source));
+    }
+    Vary(std::move(list));
+    if (optional) return c10::IValue(c10::List<std::optional<at::Tensor>>());
+    return c10::IValue(c10::List<at::Tensor>());
+  }
+
+  absl::StatusOr<c10::IValue> BuildList(const c10::Type& element,
+                                        const srg::Argument& value) {
+    switch (element.kind()) {
+      case c10::TypeKind::TensorType:
+        return BuildTensorList(/*optional=*/false, value);
+      case c10::TypeKind::OptionalType:
+        if (element.expectRef<c10::OptionalType>().getElementType()->kind() !=
+            c10::TypeKind::TensorType) {
+          return Bad("type not supported");
+        }
+        return BuildTensorList(/*optional=*/true, value);
+      case c10::TypeKind::IntType:
+      case c10::TypeKind::SymIntType:
+        return BuildPlainList<int64_t>(value);
+      case c10::TypeKind::BoolType:
+        return BuildPlainList<bool>(value);
+      case c10::TypeKind::FloatType:
+        return BuildPlainList<double>(value);
+      case c10::TypeKind::NumberType: {
+        const auto* scalars = std::get_if<std::vector<srg::Scalar>>(&value);
+        if (scalars == nullptr) return Mismatch(value);
+        c10::List<c10::Scalar> list;
+        list.reserve(scalars->size());
+        for (const srg::Scalar& scalar : *scalars) {
+          list.push_back(std::visit(
+              [](const auto& number) { return ToScalar(number); }, scalar));
+        }
+        return c10::IValue(std::move(list));
+      }
+      default:
+        return Bad("type not supported");
+    }
+  }
+
+  template <typename Element>
+  absl::StatusOr<c10::IValue> BuildPlainList(const srg::Argument& value) {
+    const auto* elements = std::get_if<std::vector<Element>>(&value);
+    if (elements == nullptr) return Mismatch(value);
+    DJINN_RETURN_IF_ERROR(CheckLength(elements->size()));
+    c10::List<Element> list;
+    list.reserve(elements->size());
+    for (const Element element : *elements) list.push_back(element);
+    return c10::IValue(std::move(list));
+  }
+
+  // PyTorch's own front ends make lists of a fixed length, and kernels index
+  // them unchecked. Pooling and convolutions alone fill up shorter ones.
+  absl::Status CheckLength(size_t length) const {
+    const size_t fixed = argument_.N().value_or(1);
+    if (fixed <= 1 || length == fixed) return absl::OkStatus();
+    if (length <= 1 && (absl::StrContains(schema_.name(), "pool") ||
+                        absl::StartsWith(schema_.name(), "aten::conv"))) {
+      return absl::OkStatus();
+    }
+    return Bad(absl::StrCat(length, " entries, must be ", fixed));
+  }
+
+  absl::StatusOr<c10::IValue> BuildFloat(const srg::Argument& value) {
+    const auto* hole = std::get_if<srg::FloatHole>(&value);
+    if (hole == nullptr) return Mismatch(value);
+    Vary(*hole);
+    return c10::IValue(0.0);
+  }
+
+  absl::StatusOr<c10::IValue> BuildNumber(const srg::Argument& value) {
+    if (const auto* integer = std::get_if<int64_t>(&value)) {
+      return c10::IValue(*integer);
+    }
+    if (const auto* boolean = std::get_if<bool>(&value)) {
+      return c10::IValue(*boolean);
+    }
+    if (const auto* number = std::get_if<std::complex<double>>(&value)) {
+      return c10::IValue(c10::complex<double>(*number));
+    }
+    return BuildFloat(value);
+  }
+
+  absl::StatusOr<c10::IValue> BuildEnumerator(c10::TypeKind kind,
+                                              int64_t number) const {
+    bool known = false;
+    if (kind == c10::TypeKind::ScalarTypeType) {
+      known =
+          number >= 0 &&
+          number < static_cast<int64_t>(c10::ScalarType::NumOptions) &&
+          DataTypeFromTorch(static_cast<c10::ScalarType>(number)).has_value();
+    } else if (kind == c10::TypeKind::LayoutType) {
+      known = number == static_cast<int64_t>(c10::Layout::Strided);
+    } else {
+      known = number >= 0 &&
+              number < static_cast<int64_t>(c10::MemoryFormat::NumOptions);
+    }
+    if (!known) return Bad(absl::StrCat("unknown value ", number));
+    return c10::IValue(number);
+  }
+
+  static c10::Scalar ToScalar(const std::complex<double>& number) {
+    return c10::Scalar(c10::complex<double>(number));
+  }
+  template <typename Number>
+  static c10::Scalar ToScalar(Number number) {
+    return c10::Scalar(number);
+  }
+
+  const c10::FunctionSchema& schema_;
+  const c10::Argument& argument_;
+  Place place_;
+  bool varies_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<CallTemplate> BuildCallTemplate(
+    const c10::FunctionSchema& schema,
+    const std::vector<srg::Argument>& arguments) {
+  if (arguments.size() != schema.arguments().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(arguments.size(), " arguments, the schema has ",
+                     schema.arguments().size()));
+  }
+  CallTemplate call;
+  call.values.reserve(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    ArgumentBuilder builder(schema, static_cast<uint32_t>(i));
+    DJINN_ASSIGN_OR_RETURN(c10::IValue value, builder.Build(arguments[i]));
+    call.values.push_back(std::move(value));
+    if (builder.varies()) call.places.push_back(builder.TakePlace());
+  }
+  // PyTorch's own opinion, in case the rules above miss a case.
+  schema.checkAndNormalizeInputs(call.values);
+  return call;
+}
+
+}  // namespace djinn

@@ -1,0 +1,60 @@
+// A node's arguments as PyTorch takes them: everything that no run changes is
+// built once, the rest are places to fill in.
+#ifndef GPU_WORKER_DEVICE_CPU_CALL_TEMPLATE_H_
+#define GPU_WORKER_DEVICE_CPU_CALL_TEMPLATE_H_
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "ATen/core/function_schema.h"
+#include "ATen/core/ivalue.h"
+#include "ATen/core/stack.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/srg/structure.h"
+
+namespace djinn {
+
+// A tensor operand and the bytes its storage must have.
+struct Operand {
+  srg::TensorView view;
+  uint64_t extent_bytes = 0;
+};
+
+// One tensor; monostate is an undefined one (None in an optional list).
+using TensorSource = std::variant<std::monostate, Operand, srg::ScalarTensor>;
+
+struct TensorListSource {
+  std::vector<TensorSource> entries;
+  // The schema's list is Tensor?[].
+  bool optional = false;
+};
+
+// An argument that a run fills in.
+struct Place {
+  uint32_t argument = 0;
+  // The schema marks it as written.
+  bool written = false;
+  std::variant<TensorSource, TensorListSource, srg::FloatHole,
+               srg::GeneratorSlot>
+      source;
+};
+
+struct CallTemplate {
+  // One value per schema argument; those of places have the place's type only.
+  torch::jit::Stack values;
+  // Ascending by argument.
+  std::vector<Place> places;
+};
+
+// Checks number and types of the arguments against the schema. The node passed
+// srg::Validate(). InvalidArgument with a plain text that names the argument;
+// may throw c10::Error.
+absl::StatusOr<CallTemplate> BuildCallTemplate(
+    const c10::FunctionSchema& schema,
+    const std::vector<srg::Argument>& arguments);
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_CPU_CALL_TEMPLATE_H_

@@ -1,0 +1,146 @@
+#include "gpu_worker/device/cpu/cpu_device.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "ATen/Parallel.h"
+#include "ATen/core/Tensor.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/InferenceMode.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "gpu_worker/device/cpu/memory_limit.h"
+#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/cpu/torch_error.h"
+#include "gpu_worker/device/cpu/torch_operator_library.h"
+
+namespace djinn {
+namespace {
+
+const TorchBuffer& Torch(const Buffer& buffer) {
+  return static_cast<const TorchBuffer&>(buffer);
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(uint64_t memory_bytes) : memory_bytes_(memory_bytes) {}
+
+  std::string name() const override { return "cpu"; }
+  uint64_t memory_bytes() const override { return memory_bytes_; }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) override {
+    return MakeBuffer([&] { return ZeroedStorage(bytes); });
+  }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,
+                                                uint64_t bytes) override {
+    return MakeBuffer([&] {
+      c10::Storage storage = UninitialisedStorage(bytes);
+      const uint64_t kept = std::min(bytes, source.size_bytes());
+      char* const target = static_cast<char*>(storage.mutable_data());
+      if (kept > 0) std::memcpy(target, Torch(source).data(), kept);
+      if (bytes > kept) std::memset(target + kept, 0, bytes - kept);
+      return storage;
+    });
+  }
+
+  absl::Status Write(Buffer* buffer, uint64_t offset,
+                     absl::string_view bytes) override {
+    if (offset > buffer->size_bytes() ||
+        bytes.size() > buffer->size_bytes() - offset) {
+      return absl::InternalError("write outside the buffer");
+    }
+    if (!bytes.empty()) {
+      std::memcpy(Torch(*buffer).data() + offset, bytes.data(), bytes.size());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<SharedBytes> HostBytes(
+      std::shared_ptr<Buffer> buffer) override {
+    const absl::string_view bytes(Torch(*buffer).data(), buffer->size_bytes());
+    return SharedBytes{bytes, std::move(buffer)};
+  }
+
+  absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
+                                       const srg::TensorView& view) override {
+    DJINN_RETURN_IF_ERROR(CheckViewOfTorch(view));
+    DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
+    if (extent > buffer->size_bytes()) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+          absl::StrCat("view ", srg::DescribeView(view), " ends at byte ",
+                       extent, " of ", buffer->size_bytes()));
+    }
+    if (extent == 0) return SharedBytes{absl::string_view(), buffer};
+    if (IsPlainContiguous(view)) {
+      const int64_t start =
+          view.storage_offset * srg::ElementSize(view.data_type);
+      const absl::string_view bytes(Torch(*buffer).data() + start,
+                                    extent - static_cast<uint64_t>(start));
+      return SharedBytes{bytes, std::move(buffer)};
+    }
+    std::shared_ptr<TorchBuffer> gathered;
+    DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_VIEW", [&] {
+      c10::InferenceMode inference;
+      const at::Tensor tensor = MakeTensor(view, Torch(*buffer).storage())
+                                    .resolve_conj()
+                                    .resolve_neg()
+                                    .contiguous();
+      gathered = std::make_shared<TorchBuffer>(tensor.storage());
+      return absl::OkStatus();
+    }));
+    const absl::string_view bytes(gathered->data(), gathered->size_bytes());
+    return SharedBytes{bytes, std::move(gathered)};
+  }
+
+  OperatorLibrary* operators() override { return &operators_; }
+
+ private:
+  template <typename MakeStorage>
+  absl::StatusOr<std::shared_ptr<Buffer>> MakeBuffer(MakeStorage make) {
+    std::shared_ptr<Buffer> buffer;
+    DJINN_RETURN_IF_ERROR(CatchTorch("OUT_OF_MEMORY", [&] {
+      buffer = std::make_shared<TorchBuffer>(make());
+      return absl::OkStatus();
+    }));
+    return buffer;
+  }
+
+  const uint64_t memory_bytes_;
+  TorchOperatorLibrary operators_;
+};
+
+uint64_t PhysicalMemoryBytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
+    const CpuDeviceOptions& options) {
+  if (options.threads < 0) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_CONFIG",
+                     absl::StrCat("threads: ", options.threads));
+  }
+  const uint64_t memory_bytes =
+      options.memory_bytes > 0 ? options.memory_bytes : PhysicalMemoryBytes();
+  const int threads =
+      options.threads > 0
+          ? options.threads
+          : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_CONFIG", [&] {
+    SetTensorMemoryLimit(memory_bytes);
+    at::set_num_threads(threads);
+    return absl::OkStatus();
+  }));
+  return std::make_unique<CpuDevice>(memory_bytes);
+}
+
+}  // namespace djinn

@@ -1,0 +1,30 @@
+// PyTorch on the CPU as a worker's device: the default, and complete.
+#ifndef GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_
+#define GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "gpu_worker/device/device.h"
+
+namespace djinn {
+
+struct CpuDeviceOptions {
+  // Limit on PyTorch's tensor memory in this process, temporaries included; an
+  // operator that would pass it fails. 0: the machine's physical memory.
+  uint64_t memory_bytes = 0;
+  // Threads inside one operator; 0: one per core.
+  int threads = 0;
+};
+
+// Sets process-wide state of PyTorch (thread count, allocator): a process makes
+// one such device, before anything else uses PyTorch in another thread. Where a
+// second one is made, its options hold for both. InvalidArgument for a negative
+// thread count.
+absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
+    const CpuDeviceOptions& options);
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_

@@ -1,0 +1,304 @@
+// Operators through the library against the same operators called directly.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ATen/core/List.h"
+#include "ATen/core/Tensor.h"
+#include "ATen/ops/arange.h"
+#include "ATen/ops/empty.h"
+#include "ATen/ops/imag.h"
+#include "ATen/ops/randn.h"
+#include "ATen/ops/real.h"
+#include "ATen/ops/scalar_tensor.h"
+#include "ATen/ops/tensor.h"
+#include "ATen/ops/zeros.h"
+#include "common/error.h"
+#include "gpu_worker/device/cpu/program_tester.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using Ints = std::vector<int64_t>;
+using c10::IValue;
+
+at::Tensor Random(at::IntArrayRef sizes) { return at::randn(sizes); }
+
+at::Tensor Wrapped(const at::Scalar& number) {
+  at::Tensor tensor = at::scalar_tensor(
+      number, at::TensorOptions().dtype(
+                  number.type() == at::kDouble ? at::kDouble : at::kLong));
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+class ExecutionTest : public testing::Test {
+ protected:
+  ProgramTester tester_;
+};
+
+TEST_F(ExecutionTest, AddAndPromotion) {
+  const at::Tensor a = Random({3, 4});
+  tester_.ExpectLikeEager("aten::add", "Tensor", {a, Random({4}), 2});
+  tester_.ExpectLikeEager("aten::add", "Tensor", {a, a.t().t(), 0.5});
+  // A wrapped double does not promote float32; a plain 0-dim double neither,
+  // but an integer tensor becomes float32 for the one and float64 for the
+  // other.
+  const at::Tensor integers = at::arange(5);
+  const auto outcome =
+      tester_.ExpectLikeEager("aten::add", "Tensor", {integers, Wrapped(1.5)});
+  EXPECT_EQ(outcome.results[0].view.data_type, srg::DataType::kFloat32);
+  const auto plain = tester_.ExpectLikeEager(
+      "aten::add", "Tensor",
+      {integers,
+       at::scalar_tensor(1.5, at::TensorOptions().dtype(at::kDouble))});
+  EXPECT_EQ(plain.results[0].view.data_type, srg::DataType::kFloat64);
+  tester_.ExpectLikeEager("aten::mul", "Scalar", {integers, 2.5});
+  tester_.ExpectLikeEager("aten::mul", "Scalar", {integers, 2});
+  tester_.ExpectLikeEager("aten::mul", "Scalar", {integers, true});
+  tester_.ExpectLikeEager("aten::mul", "Scalar",
+                          {Random({3}), IValue(c10::complex<double>(1, 2))});
+}
+
+TEST_F(ExecutionTest, MatrixProducts) {
+  tester_.ExpectLikeEager("aten::mm", "", {Random({5, 7}), Random({7, 3})});
+  tester_.ExpectLikeEager("aten::mm", "", {Random({7, 5}).t(), Random({7, 3})});
+  tester_.ExpectLikeEager("aten::bmm", "",
+                          {Random({2, 3, 4}), Random({2, 4, 5})});
+  tester_.ExpectLikeEager("aten::matmul", "", {Random({2, 3, 4}), Random({4})});
+  tester_.ExpectLikeEager("aten::linear", "",
+                          {Random({2, 3, 8}), Random({5, 8}), Random({5})});
+  tester_.ExpectLikeEager("aten::linear", "", {Random({2, 8}), Random({5, 8})});
+  tester_.ExpectLikeEager(
+      "aten::einsum", "",
+      {"bij,bjk->bik",
+       c10::List<at::Tensor>({Random({2, 3, 4}), Random({2, 4, 5})})});
+}
+
+TEST_F(ExecutionTest, NormalisationAndActivations) {
+  const at::Tensor x = Random({4, 6});
+  tester_.ExpectLikeEager("aten::layer_norm", "",
+                          {x, Ints{6}, Random({6}), Random({6}), 1e-5});
+  const auto outcome = tester_.ExpectLikeEager(
+      "aten::native_layer_norm", "", {x, Ints{6}, IValue(), IValue(), 1e-5});
+  EXPECT_EQ(outcome.results.size(), 3u);
+  tester_.ExpectLikeEager("aten::gelu", "", {x, "tanh"});
+  tester_.ExpectLikeEager("aten::_softmax", "", {x, -1, false});
+  tester_.ExpectLikeEager("aten::softmax", "int",
+                          {x, -1, static_cast<int64_t>(at::kDouble)});
+  tester_.ExpectLikeEager("aten::native_batch_norm", "",
+                          {Random({4, 6, 5}), Random({6}), Random({6}),
+                           at::zeros({6}), at::zeros({6}), true, 0.1, 1e-5});
+}
+
+TEST_F(ExecutionTest, ReductionsWithSeveralResults) {
+  const at::Tensor x = Random({4, 6});
+  EXPECT_EQ(tester_.ExpectLikeEager("aten::max", "dim", {x, 1}).results.size(),
+            2u);
+  tester_.ExpectLikeEager("aten::sum", "dim_IntList", {x, Ints{0}, true});
+  tester_.ExpectLikeEager("aten::sum", "dim_IntList", {x, IValue(), false});
+  tester_.ExpectLikeEager("aten::topk", "", {x, 2});
+  tester_.ExpectLikeEager("aten::sort", "", {x});
+}
+
+TEST_F(ExecutionTest, Convolution) {
+  const at::Tensor x = Random({2, 3, 8, 8});
+  const at::Tensor w = Random({4, 3, 3, 3});
+  tester_.ExpectLikeEager("aten::convolution", "",
+                          {x, w, Random({4}), Ints{1, 1}, Ints{1, 1},
+                           Ints{1, 1}, false, Ints{0, 0}, 1});
+  tester_.ExpectLikeEager("aten::max_pool2d", "", {x, Ints{2, 2}});
+  tester_.ExpectLikeEager("aten::max_pool2d", "", {x, Ints{2}});
+}
+
+TEST_F(ExecutionTest, UndefinedResults) {
+  const at::Tensor x = Random({2, 3, 8, 8});
+  const at::Tensor w = Random({4, 3, 3, 3});
+  const at::Tensor grad = Random({2, 4, 8, 8});
+  const auto outcome = tester_.ExpectLikeEager(
+      "aten::convolution_backward", "",
+      {grad, x, w, Ints{4}, Ints{1, 1}, Ints{1, 1}, Ints{1, 1}, false,
+       Ints{0, 0}, 1, c10::List<bool>({true, false, true})});
+  ASSERT_EQ(outcome.results.size(), 3u);
+  EXPECT_EQ(outcome.results[1].buffer, nullptr);
+}
+
+TEST_F(ExecutionTest, Lists) {
+  const at::Tensor a = Random({2, 3});
+  tester_.ExpectLikeEager("aten::cat", "",
+                          {c10::List<at::Tensor>({a, Random({4, 3}), a}), 0});
+  // None in a list; an index that is a view.
+  c10::List<std::optional<at::Tensor>> indices;
+  indices.push_back(std::nullopt);
+  indices.push_back(at::tensor(Ints{2, 0, 1, 1}).slice(0, 1));
+  tester_.ExpectLikeEager("aten::index", "Tensor", {a, indices});
+  tester_.ExpectLikeEager("aten::_foreach_add", "Scalar",
+                          {c10::List<at::Tensor>({a, Random({7})}), 0.5});
+  c10::List<at::Scalar> scalars;
+  scalars.push_back(1.5);
+  scalars.push_back(2);
+  tester_.ExpectLikeEager("aten::_foreach_add_", "ScalarList",
+                          {c10::List<at::Tensor>({a, Random({7})}), scalars});
+}
+
+TEST_F(ExecutionTest, InPlaceOnViewsOfOneStorage) {
+  const at::Tensor base = at::arange(20, at::kFloat);
+  tester_.ExpectLikeEager("aten::add_", "Tensor",
+                          {base.slice(0, 0, 10), base.slice(0, 10, 20)});
+  tester_.ExpectLikeEager("aten::copy_", "",
+                          {base.slice(0, 0, 10, 2), base.slice(0, 10, 15)});
+  tester_.ExpectLikeEager("aten::mul_", "Scalar", {base.view({4, 5}).t(), 3.0});
+  tester_.ExpectLikeEager("aten::zero_", "", {base});
+  tester_.ExpectLikeEager("aten::fill_", "Scalar", {base.slice(0, 3, 4), 7});
+}
+
+TEST_F(ExecutionTest, OutArguments) {
+  const at::Tensor a = Random({3, 4});
+  tester_.ExpectLikeEager("aten::add", "out",
+                          {a, Random({3, 4}), 1, at::zeros({3, 4})});
+  tester_.ExpectLikeEager(
+      "aten::max", "dim_max",
+      {a, 1, false, at::zeros({3}),
+       at::zeros({3}, at::TensorOptions().dtype(at::kLong))});
+}
+
+TEST_F(ExecutionTest, AnOutputMustHaveItsSize) {
+  const at::Tensor a = Random({3, 4});
+  // Too small: it cannot grow. Too large: it would shrink.
+  for (const int64_t size : {0, 2, 100}) {
+    const EncodedCall call =
+        tester_.Encode("aten::add", "out", {a, a, 1, at::zeros({size})}, {});
+    const CallOutcome outcome = tester_.Run(call);
+    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(ErrorReason(outcome.status), "OPERATOR_FAILED");
+    EXPECT_EQ(call.slots[1]->size_bytes(), static_cast<uint64_t>(size) * 4);
+  }
+}
+
+TEST_F(ExecutionTest, ViewsAndUnchangedOperandsNameTheirSlot) {
+  const at::Tensor a = Random({4, 6});
+  const auto split = tester_.ExpectLikeEager("aten::split", "Tensor", {a, 2});
+  ASSERT_EQ(split.results.size(), 2u);
+  EXPECT_EQ(split.results[0].aliased_slot, 0u);
+  EXPECT_EQ(split.results[1].aliased_slot, 0u);
+  EXPECT_EQ(split.results[1].view.storage_offset, 12);
+  const auto dropout =
+      tester_.ExpectLikeEager("aten::dropout", "", {a, 0.5, false});
+  EXPECT_EQ(dropout.results[0].aliased_slot, 0u);
+  const auto relu = tester_.ExpectLikeEager("aten::relu", "", {a});
+  EXPECT_EQ(relu.results[0].aliased_slot, std::nullopt);
+}
+
+TEST_F(ExecutionTest, LazyBits) {
+  const at::Tensor z = at::randn({3, 4}, at::kComplexFloat);
+  const auto conjugate = tester_.ExpectLikeEager("aten::_conj", "", {z});
+  EXPECT_TRUE(conjugate.results[0].view.conjugate);
+  EXPECT_EQ(conjugate.results[0].aliased_slot, 0u);
+  tester_.ExpectLikeEager("aten::mm", "", {z.conj(), z.t()});
+  tester_.ExpectLikeEager("aten::add", "Tensor",
+                          {at::imag(z.conj()), at::real(z)});
+}
+
+TEST_F(ExecutionTest, ResultsOnOneFreshStorageArePartedAndPadded) {
+  // Three windows onto one new storage.
+  const at::Tensor qkv = Random({2, 3, 12});
+  const CallOutcome outcome = tester_.ExpectLikeEager(
+      "aten::_transform_bias_rescale_qkv", "", {qkv, Random({12}), 2});
+  ASSERT_EQ(outcome.results.size(), 3u);
+  EXPECT_NE(outcome.results[0].buffer, outcome.results[1].buffer);
+  EXPECT_NE(outcome.results[1].buffer, outcome.results[2].buffer);
+  for (const NodeResult& result : outcome.results) {
+    EXPECT_EQ(result.aliased_slot, std::nullopt);
+    // Only the result's own elements are there.
+    const std::string bytes = ProgramTester::BytesOf(*result.buffer);
+    EXPECT_GE(bytes.size(), 4u * 24);
+    const size_t start = static_cast<size_t>(result.view.storage_offset) * 4;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (i < start || i >= start + 4 * 24) {
+        EXPECT_EQ(bytes[i], 0) << i;
+      }
+    }
+  }
+}
+
+TEST_F(ExecutionTest, UninitialisedMemoryIsZeroed) {
+  for (int i = 0; i < 20; ++i) {
+    // What malloc hands out next was just in use.
+    {
+      const at::Tensor used = at::empty({1000}).fill_(3);
+    }
+    CallOutcome outcome = tester_.Run(
+        tester_.Encode("aten::empty", "memory_format", {Ints{1000}, IValue()},
+                       {at::empty({1000})}));
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    EXPECT_EQ(ProgramTester::BytesOf(*outcome.results[0].buffer),
+              std::string(4000, '\0'));
+  }
+}
+
+TEST_F(ExecutionTest, EmptyTensors) {
+  tester_.ExpectLikeEager("aten::add", "Tensor",
+                          {at::empty({0}), at::empty({0})});
+  tester_.ExpectLikeEager("aten::mm", "", {at::empty({0, 4}), Random({4, 3})});
+  tester_.ExpectLikeEager("aten::sum", "", {at::empty({0, 3})});
+}
+
+TEST_F(ExecutionTest, DataDependentShapes) {
+  tester_.ExpectLikeEager("aten::nonzero", "", {at::tensor(Ints{0, 3, 0, 4})});
+}
+
+TEST_F(ExecutionTest, FactoriesLandOnTheDevice) {
+  tester_.ExpectLikeEager(
+      "aten::full", "",
+      {Ints{2, 3}, 1.5, IValue(), IValue(), c10::Device(c10::kCPU), false});
+  tester_.ExpectLikeEager("aten::arange", "start_step", {0, 10, 2});
+}
+
+TEST_F(ExecutionTest, RecurrentLayersKeptWhole) {
+  const at::Tensor w_ih = Random({16, 3});
+  const at::Tensor w_hh = Random({16, 4});
+  const auto outcome = tester_.ExpectLikeEager(
+      "aten::lstm", "input",
+      {Random({5, 2, 3}),
+       c10::List<at::Tensor>({at::zeros({1, 2, 4}), at::zeros({1, 2, 4})}),
+       c10::List<at::Tensor>({w_ih, w_hh, Random({16}), Random({16})}), true, 1,
+       0.0, false, false, false});
+  EXPECT_EQ(outcome.results.size(), 3u);
+}
+
+TEST_F(ExecutionTest, FailuresHavePyTorchsText) {
+  const absl::Status sizes = tester_.ExpectFailsLikeEager(
+      "aten::mm", "", {Random({2, 3}), Random({4, 5})});
+  EXPECT_EQ(sizes.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ErrorReason(sizes), "OPERATOR_FAILED");
+  EXPECT_EQ(sizes.message(),
+            "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)");
+  for (const int64_t index : {int64_t{-1}, int64_t{10}, INT64_MAX}) {
+    const absl::Status range = tester_.ExpectFailsLikeEager(
+        "aten::embedding", "", {Random({10, 4}), at::tensor(Ints{1, index})});
+    EXPECT_EQ(ErrorReason(range), "OPERATOR_FAILED");
+  }
+  const absl::Status promotion = tester_.ExpectFailsLikeEager(
+      "aten::add_", "Tensor", {at::arange(3), Random({3})});
+  EXPECT_EQ(ErrorReason(promotion), "OPERATOR_FAILED");
+}
+
+TEST_F(ExecutionTest, OutOfMemoryIsSaidSo) {
+  const CallOutcome outcome = tester_.Run(tester_.Encode(
+      "aten::zeros", "", {Ints{int64_t{1} << 40}}, {at::zeros({1})}));
+  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(outcome.status), "OUT_OF_MEMORY");
+}
+
+TEST_F(ExecutionTest, AWindowOutsideItsStorageIsRefused) {
+  EncodedCall call =
+      tester_.Encode("aten::relu", "", {Random({8})}, {Random({8})});
+  call.slots[0] = tester_.device()->Allocate(31).value();
+  const CallOutcome outcome = tester_.Run(call);
+  EXPECT_EQ(ErrorReason(outcome.status), "INVALID_VIEW");
+}
+
+}  // namespace
+}  // namespace djinn

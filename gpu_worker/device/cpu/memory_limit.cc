@@ -1,0 +1,63 @@
+#include "gpu_worker/device/cpu/memory_limit.h"
+
+#include <malloc.h>
+
+#include <atomic>
+#include <cstddef>
+
+#include "c10/core/Allocator.h"
+#include "c10/core/CPUAllocator.h"
+#include "c10/core/impl/alloc_cpu.h"
+#include "c10/util/Exception.h"
+
+namespace djinn {
+namespace {
+
+std::atomic<uint64_t> limit_bytes{UINT64_MAX};
+std::atomic<uint64_t> used_bytes{0};
+
+void Free(void* data) {
+  if (data == nullptr) return;
+  used_bytes.fetch_sub(malloc_usable_size(data), std::memory_order_relaxed);
+  c10::free_cpu(data);
+}
+
+class LimitedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    const uint64_t limit = limit_bytes.load(std::memory_order_relaxed);
+    const uint64_t used = used_bytes.load(std::memory_order_relaxed);
+    // Threads that pass this check together may exceed the limit by what they
+    // ask for; the next one is refused.
+    TORCH_CHECK_WITH(OutOfMemoryError, size <= limit && used <= limit - size,
+                     "out of memory: limit ", limit, " bytes, used ", used,
+                     ", asked ", size);
+    void* const data = c10::alloc_cpu(size);
+    // What malloc really gave, since that is what Free() can ask for.
+    if (data != nullptr) {
+      used_bytes.fetch_add(malloc_usable_size(data), std::memory_order_relaxed);
+    }
+    return c10::DataPtr(data, data, &Free, c10::Device(c10::DeviceType::CPU));
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &Free; }
+  void copy_data(void* target, const void* source, size_t size) const override {
+    default_copy_data(target, source, size);
+  }
+};
+
+}  // namespace
+
+void SetTensorMemoryLimit(uint64_t bytes) {
+  limit_bytes.store(bytes, std::memory_order_relaxed);
+  static const bool kInstalled = [] {
+    c10::SetCPUAllocator(new LimitedAllocator, /*priority=*/1);
+    return true;
+  }();
+  (void)kInstalled;
+}
+
+uint64_t TensorMemoryInUse() {
+  return used_bytes.load(std::memory_order_relaxed);
+}
+
+}  // namespace djinn

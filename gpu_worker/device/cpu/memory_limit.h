@@ -1,0 +1,21 @@
+// A limit on the memory of PyTorch's CPU tensors. Without it an operator asked
+// for terabytes gets them from an overcommitting kernel, and the process dies
+// when it touches them.
+#ifndef GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_
+#define GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_
+
+#include <cstdint>
+
+namespace djinn {
+
+// Makes PyTorch's CPU allocator throw c10::OutOfMemoryError beyond `bytes` over
+// all tensors allocated since the first call. A later call changes the limit.
+// The first call must not run beside other uses of PyTorch.
+void SetTensorMemoryLimit(uint64_t bytes);
+
+// What those tensors hold now.
+uint64_t TensorMemoryInUse();
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_

@@ -1,0 +1,133 @@
+// Generators: the library draws what PyTorch's CPU draws, state by state.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ATen/CPUGeneratorImpl.h"
+#include "ATen/core/Tensor.h"
+#include "ATen/ops/full.h"
+#include "ATen/ops/ones.h"
+#include "ATen/ops/randn.h"
+#include "ATen/ops/zeros.h"
+#include "common/error.h"
+#include "gpu_worker/device/cpu/program_tester.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using Ints = std::vector<int64_t>;
+using c10::IValue;
+
+class RandomTest : public testing::Test {
+ protected:
+  RandomTest() { Seed(1234); }
+
+  static void Seed(uint64_t seed) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    generator.set_current_seed(seed);
+  }
+
+  ProgramTester tester_;
+};
+
+TEST_F(RandomTest, SeededStateIsThatOfManualSeed) {
+  for (const uint64_t seed : {uint64_t{0}, uint64_t{42}, UINT64_MAX}) {
+    Seed(seed);
+    const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+    const auto buffer = tester_.library()->SeedGenerator(seed);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    EXPECT_EQ(ProgramTester::BytesOf(**buffer),
+              std::string(static_cast<const char*>(state.const_data_ptr()),
+                          state.nbytes()));
+  }
+}
+
+TEST_F(RandomTest, ImplicitDrawsAdvanceTheState) {
+  const at::Tensor x = at::ones({40, 3});
+  const CallOutcome first =
+      tester_.ExpectLikeEager("aten::dropout", "", {x, 0.5, true});
+  const CallOutcome second =
+      tester_.ExpectLikeEager("aten::dropout", "", {x, 0.5, true});
+  EXPECT_FALSE(SameBits(ProgramTester::TensorOf(first.results[0]),
+                        ProgramTester::TensorOf(second.results[0])));
+  tester_.ExpectLikeEager("aten::native_dropout", "", {x, 0.3, true});
+  // Draws although it drops nothing.
+  tester_.ExpectLikeEager("aten::native_dropout", "", {x, 0.0, true});
+  tester_.ExpectLikeEager("aten::dropout", "", {x, 0.0, true});
+  tester_.ExpectLikeEager("aten::randn_like", "", {x});
+  tester_.ExpectLikeEager("aten::randperm", "", {10});
+  tester_.ExpectLikeEager("aten::feature_alpha_dropout", "", {x, 0.5, true});
+}
+
+TEST_F(RandomTest, AttentionDrawsForItsDropoutOnly) {
+  const at::Tensor q = at::randn({2, 2, 5, 8});
+  for (const double p : {0.0, 0.5}) {
+    tester_.ExpectLikeEager("aten::scaled_dot_product_attention", "",
+                            {q, q, q, IValue(), p});
+    tester_.ExpectLikeEager("aten::_scaled_dot_product_attention_math", "",
+                            {q, q, q, IValue(), p});
+  }
+}
+
+TEST_F(RandomTest, TheDefaultGeneratorIsNotDisturbed) {
+  EncodedCall call = tester_.Encode(
+      "aten::dropout", "", {at::ones({100}), 0.5, true}, {at::ones({100})});
+  Seed(7);
+  const at::Tensor expected = at::randn({3});
+  Seed(7);
+  ASSERT_TRUE(tester_.Run(call).status.ok());
+  EXPECT_TRUE(SameBits(at::randn({3}), expected));
+}
+
+TEST_F(RandomTest, ExplicitGenerators) {
+  const at::Generator generator = at::detail::createCPUGenerator(99);
+  // Odd counts below 16 leave a normal sample over for the next call.
+  for (const int64_t count : {1, 3, 5, 16, 17, 2}) {
+    for (const c10::ScalarType type : {at::kFloat, at::kDouble}) {
+      const at::Tensor x = at::zeros({count}, at::TensorOptions().dtype(type));
+      tester_.ExpectLikeEager("aten::normal_", "", {x, 1.0, 2.0, generator});
+    }
+  }
+  const at::Tensor x = at::zeros({33});
+  tester_.ExpectLikeEager("aten::bernoulli_", "float", {x, 0.25, generator});
+  tester_.ExpectLikeEager("aten::bernoulli_", "Tensor",
+                          {x, at::full({33}, 0.5), generator});
+  tester_.ExpectLikeEager("aten::uniform_", "", {x, -1.0, 1.0, generator});
+  tester_.ExpectLikeEager("aten::random_", "from", {x, 0, 10, generator});
+  tester_.ExpectLikeEager("aten::exponential_", "", {x, 1.0, generator});
+  tester_.ExpectLikeEager("aten::multinomial", "",
+                          {at::ones({5}), 3, false, generator});
+  // None at the client is its default generator.
+  tester_.ExpectLikeEager("aten::normal_", "", {at::zeros({3})});
+}
+
+TEST_F(RandomTest, AFailedCallDrawsNothing) {
+  const at::Generator generator = at::detail::createCPUGenerator(5);
+  EXPECT_EQ(ErrorReason(tester_.ExpectFailsLikeEager(
+                "aten::bernoulli_", "float", {at::zeros({4}), 1.5, generator})),
+            "OPERATOR_FAILED");
+  EXPECT_EQ(ErrorReason(tester_.ExpectFailsLikeEager(
+                "aten::dropout", "", {at::ones({4}), 1.5, true})),
+            "OPERATOR_FAILED");
+  // The state stays though the draw was made: the result is not the named one.
+  EncodedCall call =
+      tester_.Encode("aten::unbind", "int", {at::ones({4}), 0}, {at::ones({})});
+  EXPECT_FALSE(tester_.Run(call).status.ok());
+}
+
+TEST_F(RandomTest, BytesThatAreNoStateAreRefused) {
+  for (const uint64_t size : {0, 100, 5056}) {
+    EncodedCall call = tester_.Encode(
+        "aten::dropout", "", {at::ones({4}), 0.5, true}, {at::ones({4})});
+    const uint32_t slot = *call.node().implicit_generator_slot;
+    call.slots[slot] = tester_.device()->Allocate(size).value();
+    const CallOutcome outcome = tester_.Run(call);
+    EXPECT_EQ(ErrorReason(outcome.status), "INVALID_GENERATOR") << size;
+  }
+  // The lock was given back.
+  tester_.ExpectLikeEager("aten::dropout", "", {at::ones({4}), 0.5, true});
+}
+
+}  // namespace
+}  // namespace djinn

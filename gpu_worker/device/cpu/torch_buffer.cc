@@ -1,0 +1,94 @@
+#include "gpu_worker/device/cpu/torch_buffer.h"
+
+#include <cstring>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "c10/core/CPUAllocator.h"
+#include "c10/core/ScalarTypeToTypeMeta.h"
+#include "c10/core/TensorImpl.h"
+#include "common/error.h"
+#include "common/torch/data_type.h"
+
+namespace djinn {
+
+TorchBuffer::TorchBuffer(c10::Storage storage)
+    : storage_(std::move(storage)),
+      data_(static_cast<char*>(storage_.mutable_data())) {
+  storage_.unsafeGetStorageImpl()->set_resizable(false);
+}
+
+c10::Storage UninitialisedStorage(uint64_t bytes) {
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= INT64_MAX,
+                   "out of memory: asked ", bytes);
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+      c10::GetCPUAllocator(), /*resizable=*/false));
+}
+
+c10::Storage ZeroedStorage(uint64_t bytes) {
+  c10::Storage storage = UninitialisedStorage(bytes);
+  if (bytes > 0) std::memset(storage.mutable_data(), 0, bytes);
+  return storage;
+}
+
+absl::Status CheckViewOfTorch(const srg::TensorView& view) {
+  const std::optional<c10::ScalarType> type = DataTypeToTorch(view.data_type);
+  absl::string_view problem;
+  if (!type.has_value()) {
+    problem = "unknown data type";
+  } else if (view.conjugate && !c10::isComplexType(*type)) {
+    problem = "conjugation of real elements";
+  } else if (view.negative && !c10::isComplexType(*type) &&
+             !c10::isFloatingType(*type)) {
+    problem = "lazy negation of integers";
+  } else {
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+                   absl::StrCat(problem, " in view ", srg::DescribeView(view)));
+}
+
+at::Tensor MakeTensor(const srg::TensorView& view,
+                      const c10::Storage& storage) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::scalarTypeToTypeMeta(*DataTypeToTorch(view.data_type)));
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(
+      c10::IntArrayRef(view.sizes.data(), view.sizes.size()),
+      c10::IntArrayRef(view.strides.data(), view.strides.size()),
+      view.storage_offset);
+  if (view.conjugate) impl->_set_conj(true);
+  if (view.negative) impl->_set_neg(true);
+  return tensor;
+}
+
+bool IsPlainContiguous(const srg::TensorView& view) {
+  if (view.conjugate || view.negative) return false;
+  for (const int64_t size : view.sizes) {
+    if (size == 0) return true;
+  }
+  int64_t expected = 1;
+  for (size_t i = view.sizes.size(); i-- > 0;) {
+    if (view.sizes[i] == 1) continue;
+    if (view.strides[i] != expected) return false;
+    expected *= view.sizes[i];
+  }
+  return true;
+}
+
+bool DescribeTensor(const at::Tensor& tensor, srg::TensorView* view) {
+  const std::optional<srg::DataType> data_type =
+      DataTypeFromTorch(tensor.scalar_type());
+  if (!data_type.has_value()) return false;
+  view->data_type = *data_type;
+  view->sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
+  view->strides.assign(tensor.strides().begin(), tensor.strides().end());
+  view->storage_offset = tensor.storage_offset();
+  view->conjugate = tensor.is_conj();
+  view->negative = tensor.is_neg();
+  return true;
+}
+
+}  // namespace djinn

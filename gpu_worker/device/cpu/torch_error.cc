@@ -1,0 +1,44 @@
+#include "gpu_worker/device/cpu/torch_error.h"
+
+#include <exception>
+#include <new>
+
+#include "absl/strings/match.h"
+#include "c10/util/Exception.h"
+#include "common/error.h"
+
+namespace djinn {
+namespace {
+
+absl::Status OutOfMemory(absl::string_view message) {
+  return MakeError(absl::StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                   message);
+}
+
+}  // namespace
+
+absl::Status StatusOfCurrentException(absl::string_view reason) {
+  try {
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    return OutOfMemory(error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    const absl::string_view message = error.what_without_backtrace();
+    // The default allocator throws no type of its own.
+    if (absl::StrContains(message, "can't allocate memory")) {
+      return OutOfMemory(message);
+    }
+    const bool internal = absl::StrContains(message, "INTERNAL ASSERT FAILED");
+    return MakeError(internal ? absl::StatusCode::kInternal
+                              : absl::StatusCode::kInvalidArgument,
+                     reason, message);
+  } catch (const std::bad_alloc& error) {
+    return OutOfMemory(error.what());
+  } catch (const std::exception& error) {
+    return MakeError(absl::StatusCode::kInvalidArgument, reason, error.what());
+  } catch (...) {
+    return MakeError(absl::StatusCode::kInternal, reason, "unknown exception");
+  }
+}
+
+}  // namespace djinn

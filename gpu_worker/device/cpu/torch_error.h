@@ -1,0 +1,30 @@
+// PyTorch's exceptions as statuses.
+#ifndef GPU_WORKER_DEVICE_CPU_TORCH_ERROR_H_
+#define GPU_WORKER_DEVICE_CPU_TORCH_ERROR_H_
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace djinn {
+
+// The exception being handled, to be called in a catch block: out of memory is
+// ResourceExhausted (OUT_OF_MEMORY), PyTorch's own internal errors and
+// exceptions of unknown kind are Internal, all others InvalidArgument, both
+// with `reason`. The text is PyTorch's without its C++ backtrace.
+absl::Status StatusOfCurrentException(absl::string_view reason);
+
+// Runs `body`, which returns a status and may throw.
+template <typename Body>
+absl::Status CatchTorch(absl::string_view reason, Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (...) {
+    return StatusOfCurrentException(reason);
+  }
+}
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_CPU_TORCH_ERROR_H_

@@ -1,0 +1,22 @@
+// PyTorch's operators behind the worker's interface.
+#ifndef GPU_WORKER_DEVICE_CPU_TORCH_OPERATOR_LIBRARY_H_
+#define GPU_WORKER_DEVICE_CPU_TORCH_OPERATOR_LIBRARY_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "gpu_worker/device/operator_library.h"
+
+namespace djinn {
+
+// Thread-safe; without state.
+class TorchOperatorLibrary final : public OperatorLibrary {
+ public:
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
+      const srg::Structure& structure) override;
+  absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(uint64_t seed) override;
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_CPU_TORCH_OPERATOR_LIBRARY_H_

@@ -1,0 +1,53 @@
+// A structure resolved against PyTorch's dispatcher, ready to run node by node.
+#ifndef GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
+#define GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/dispatch/Dispatcher.h"
+#include "absl/status/status.h"
+#include "gpu_worker/device/cpu/call_template.h"
+#include "gpu_worker/device/operator_library.h"
+
+namespace djinn {
+
+// One node, checked: what Execute() relies upon.
+struct TorchCall {
+  explicit TorchCall(c10::OperatorHandle handle) : op(handle) {}
+
+  c10::OperatorHandle op;
+  CallTemplate call;
+  // Slots that tensor operands name, ascending, each once.
+  std::vector<uint32_t> operand_slots;
+  // Positions of the schema's returns that are results: not aliases of written
+  // arguments.
+  std::vector<uint32_t> returns;
+  size_t result_count = 0;
+  std::optional<uint32_t> implicit_generator_slot;
+  // Hole that holds a dropout probability whose being 0 means that the default
+  // generator is left alone.
+  std::optional<uint32_t> draws_unless_zero;
+  // Returns memory that it has not written.
+  bool uninitialised = false;
+};
+
+// Immutable. Errors of Execute(): OPERATOR_FAILED with PyTorch's text,
+// OUT_OF_MEMORY, INVALID_VIEW, INVALID_GENERATOR, UNSUPPORTED_RESULT.
+class TorchProgram final : public CompiledProgram {
+ public:
+  explicit TorchProgram(std::vector<TorchCall> calls)
+      : calls_(std::move(calls)) {}
+
+  absl::Status Execute(uint32_t node, const NodeInput& input,
+                       std::vector<NodeResult>* results) const override;
+
+ private:
+  const std::vector<TorchCall> calls_;
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
