@@ -115,14 +115,28 @@ class RunExecution {
   }
 
   void Unbind() {
-    for (size_t i = 0; i < slots_.size(); ++i) {
+    for (uint32_t i = 0; i < slots_.size(); ++i) {
       const v1::Binding& binding = run_.bindings(i);
+      // Created, but every node that would have touched it was skipped.
+      if (plan_.structure().slots[i].kind == srg::Slot::Kind::kCreated &&
+          buffers_[i] == nullptr && slots_[i].storage->poison == nullptr &&
+          !IsFinal(i)) {
+        if (absl::Status status = Materialize(i); !status.ok()) {
+          slots_[i].storage->poison = context_.errors->MakePoison(
+              status, {.sequence = context_.sequence});
+        }
+      }
       slots_[i].storage->buffer = std::move(buffers_[i]);
       slots_[i].storage->version = binding.base_version() + binding.writes();
     }
     for (const uint32_t slot : run_.final_slots()) {
       context_.storages->Remove(run_.bindings(slot).storage());
     }
+  }
+
+  bool IsFinal(uint32_t slot) const {
+    return std::binary_search(run_.final_slots().begin(),
+                              run_.final_slots().end(), slot);
   }
 
   // Whether the node writes the slot over wholly without reading it first, so

@@ -1,0 +1,91 @@
+#include "gpu_worker/core/lease_table.h"
+
+#include <openssl/crypto.h>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+
+namespace djinn {
+namespace {
+
+bool SameToken(const std::string& a, const std::string& b) {
+  // All tokens have one length, which is no secret.
+  return a.size() == b.size() &&
+         CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace
+
+absl::Status LeaseTable::Grant(const v1::LeaseRecord& record,
+                               absl::Duration expires) {
+  const v1::SessionLimits& limits = record.limits();
+  if (record.lease_id().empty() || record.session_id().empty() ||
+      record.token().empty() || limits.memory_bytes() == 0 ||
+      limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
+      limits.max_structures() == 0) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_LEASE",
+                     absl::StrCat("lease '", record.lease_id(),
+                                  "' lacks an id, token or limit"));
+  }
+  leases_[record.lease_id()] = {record, expires};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::LeaseRecord> LeaseTable::Authenticate(
+    const std::string& session_id, const std::string& token,
+    uint64_t epoch) const {
+  const v1::LeaseRecord* presented = nullptr;
+  uint64_t newest_epoch = 0;
+  for (const auto& [id, lease] : leases_) {
+    if (lease.record.session_id() != session_id) continue;
+    newest_epoch = std::max(newest_epoch, lease.record.session_epoch());
+    if (SameToken(lease.record.token(), token)) presented = &lease.record;
+  }
+  if (presented == nullptr) {
+    return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",
+                     "this worker granted no such lease");
+  }
+  if (epoch != presented->session_epoch() || epoch < newest_epoch) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "STALE_EPOCH",
+        absl::StrCat("session epoch ", epoch, ", the lease is for ",
+                     presented->session_epoch(), ", the worker knows ",
+                     newest_epoch));
+  }
+  return *presented;
+}
+
+std::vector<std::string> LeaseTable::TakeExpired(absl::Duration now) {
+  std::vector<std::string> ids;
+  for (auto lease = leases_.begin(); lease != leases_.end();) {
+    if (lease->second.expires > now) {
+      ++lease;
+      continue;
+    }
+    ids.push_back(lease->first);
+    lease = leases_.erase(lease);
+  }
+  return ids;
+}
+
+std::vector<std::string> LeaseTable::TakeSession(
+    const std::string& session_id) {
+  std::vector<std::string> ids;
+  for (auto lease = leases_.begin(); lease != leases_.end();) {
+    if (lease->second.record.session_id() != session_id) {
+      ++lease;
+      continue;
+    }
+    ids.push_back(lease->first);
+    lease = leases_.erase(lease);
+  }
+  return ids;
+}
+
+std::vector<v1::LeaseRecord> LeaseTable::List() const {
+  std::vector<v1::LeaseRecord> records;
+  for (const auto& [id, lease] : leases_) records.push_back(lease.record);
+  return records;
+}
+
+}  // namespace djinn

@@ -1,0 +1,279 @@
+// A client by hand, for tests: sends ordered messages over an in-process stream
+// and waits, with a deadline, for what comes back.
+#ifndef GPU_WORKER_CORE_TEST_CLIENT_H_
+#define GPU_WORKER_CORE_TEST_CLIENT_H_
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/hash.h"
+#include "common/mutex.h"
+#include "common/srg/proto_codec.h"
+#include "common/srg/validate.h"
+#include "common/transport/stream.h"
+#include "djinn/v1/execution.pb.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+
+inline std::string FloatBytes(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()),
+          values.size() * sizeof(float)};
+}
+inline std::vector<float> FloatsOf(const std::string& bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+class TestClient : public ClientStreamReceiver {
+ public:
+  explicit TestClient(std::unique_ptr<ClientStream> stream)
+      : stream_(std::move(stream)) {
+    stream_->Start(this);
+  }
+  ~TestClient() override { stream_.reset(); }
+
+  void OnMessage(v1::ControlResponse message) override {
+    MutexLock lock(&mu_);
+    completed_ = std::max(completed_, message.completed_sequence());
+    responses_.push_back(std::move(message));
+    changed_.SignalAll();
+  }
+  void OnBulk(uint64_t transfer_id, uint64_t offset,
+              absl::Span<const absl::string_view> pieces) override {
+    MutexLock lock(&mu_);
+    std::string& bytes = bulk_[transfer_id];
+    EXPECT_EQ(bytes.size(), offset);
+    for (absl::string_view piece : pieces)
+      bytes.append(piece.data(), piece.size());
+    changed_.SignalAll();
+  }
+  void OnClosed(absl::Status status) override {
+    MutexLock lock(&mu_);
+    closed_ = std::move(status);
+    changed_.SignalAll();
+  }
+
+  ClientStream* stream() { return stream_.get(); }
+
+  void Hello(const v1::ClientHello& hello) {
+    v1::ControlRequest request;
+    *request.mutable_hello() = hello;
+    stream_->Send(std::move(request)).IgnoreError();
+  }
+
+  // Sends the next ordered message; returns its sequence.
+  uint64_t Send(v1::Ordered message) {
+    message.set_sequence(++sequence_);
+    v1::ControlRequest request;
+    *request.mutable_ordered() = std::move(message);
+    stream_->Send(std::move(request)).IgnoreError();
+    return sequence_;
+  }
+
+  uint64_t Define(uint64_t id, const srg::Structure& structure) {
+    structures_[id] = structure;
+    v1::Ordered message;
+    message.mutable_define_structure()->set_structure_id(id);
+    *message.mutable_define_structure()->mutable_structure() =
+        srg::ToProto(structure);
+    return Send(std::move(message));
+  }
+
+  // Runs structure `id`; one storage per slot.
+  uint64_t Run(uint64_t id, const std::vector<uint64_t>& storages,
+               const std::vector<double>& floats = {},
+               const std::vector<uint32_t>& final_slots = {}) {
+    const srg::StructureFacts facts =
+        srg::Validate(structures_.at(id), srg::StructureCaps()).value();
+    v1::Ordered message;
+    v1::Run* run = message.mutable_run();
+    run->set_structure_id(id);
+    for (size_t i = 0; i < storages.size(); ++i) {
+      v1::Binding* binding = run->add_bindings();
+      binding->set_storage(storages[i]);
+      binding->set_base_version(versions_[storages[i]]);
+      binding->set_writes(facts.slots[i].writes);
+      binding->set_reads(facts.slots[i].reads);
+      versions_[storages[i]] += facts.slots[i].writes;
+    }
+    for (const double value : floats) run->add_float_holes(value);
+    for (const uint32_t slot : final_slots) run->add_final_slots(slot);
+    run->set_reply_metadata(facts.unknown_results > 0);
+    return Send(std::move(message));
+  }
+
+  uint64_t InstallInline(uint64_t storage, const std::string& bytes) {
+    v1::Ordered message;
+    v1::Install* install = message.mutable_install();
+    install->set_storage(storage);
+    install->set_base_version(versions_[storage]++);
+    install->set_inline_value(bytes);
+    return Send(std::move(message));
+  }
+  uint64_t InstallSeed(uint64_t storage, uint64_t seed) {
+    v1::Ordered message;
+    v1::Install* install = message.mutable_install();
+    install->set_storage(storage);
+    install->set_base_version(versions_[storage]++);
+    install->mutable_seed()->set_value(seed);
+    return Send(std::move(message));
+  }
+  uint64_t InstallTransfer(uint64_t storage, uint64_t transfer_id,
+                           const std::string& bytes,
+                           std::optional<ContentHash> hash = std::nullopt) {
+    if (!hash.has_value()) hash = HashContent(bytes.data(), bytes.size());
+    v1::Ordered message;
+    v1::Install* install = message.mutable_install();
+    install->set_storage(storage);
+    install->set_base_version(versions_[storage]++);
+    install->mutable_transfer()->set_transfer_id(transfer_id);
+    install->mutable_transfer()->set_size_bytes(bytes.size());
+    install->mutable_transfer()->set_hash_high(hash->high);
+    install->mutable_transfer()->set_hash_low(hash->low);
+    return Send(std::move(message));
+  }
+  void SendBytes(uint64_t transfer_id, const std::string& bytes,
+                 size_t from = 0, size_t count = std::string::npos) {
+    auto owner = std::make_shared<std::string>(bytes.substr(from, count));
+    for (size_t at = 0; at < owner->size(); at += kBulkChunkBytes) {
+      stream_
+          ->SendBulk(
+              transfer_id, from + at,
+              {absl::string_view(*owner).substr(at, kBulkChunkBytes), owner})
+          .IgnoreError();
+    }
+  }
+  uint64_t Create(uint64_t storage, uint64_t bytes) {
+    v1::Ordered message;
+    v1::CreateStorage* create = message.mutable_create_storage();
+    create->set_storage(storage);
+    create->set_base_version(versions_[storage]++);
+    create->set_size_bytes(bytes);
+    return Send(std::move(message));
+  }
+  uint64_t Free(const std::vector<uint64_t>& storages) {
+    v1::Ordered message;
+    for (const uint64_t storage : storages) {
+      message.mutable_free()->add_storages(storage);
+    }
+    return Send(std::move(message));
+  }
+  uint64_t SendRead(uint64_t storage, const srg::TensorView& view,
+                    uint64_t transfer_id = 0) {
+    v1::Ordered message;
+    v1::Read* read = message.mutable_read();
+    read->set_storage(storage);
+    read->set_version(versions_[storage]);
+    *read->mutable_view() = srg::ToProto(view);
+    read->set_transfer_id(transfer_id);
+    return Send(std::move(message));
+  }
+  v1::ReadReply WaitRead(uint64_t sequence) {
+    return WaitFor([&](const v1::ControlResponse& r) {
+             return r.has_read() && r.read().sequence() == sequence;
+           })
+        .read();
+  }
+  // The floats of a storage, from its start.
+  std::vector<float> Read(uint64_t storage, int64_t count) {
+    srg::TensorView view;
+    view.data_type = srg::DataType::kFloat32;
+    view.sizes = {count};
+    view.strides = {1};
+    const v1::ReadReply reply = WaitRead(SendRead(storage, view));
+    EXPECT_FALSE(reply.has_error()) << reply.error().ShortDebugString();
+    return FloatsOf(reply.value());
+  }
+  v1::ErrorDetail ReadError(uint64_t storage) {
+    srg::TensorView view;
+    view.data_type = srg::DataType::kFloat32;
+    return WaitRead(SendRead(storage, view)).error();
+  }
+
+  // The first response that matches; an empty one when none comes in time or
+  // the stream ends.
+  v1::ControlResponse WaitFor(
+      const std::function<bool(const v1::ControlResponse&)>& matches) {
+    v1::ControlResponse found;
+    const bool ok = Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      for (const v1::ControlResponse& response : responses_) {
+        if (!matches(response)) continue;
+        found = response;
+        return true;
+      }
+      return closed_.has_value();
+    });
+    EXPECT_TRUE(ok) << "no such response in time";
+    return found;
+  }
+  v1::TransferDecision WaitDecision(uint64_t transfer_id) {
+    return WaitFor([&](const v1::ControlResponse& r) {
+             return r.has_transfer() &&
+                    r.transfer().transfer_id() == transfer_id;
+           })
+        .transfer();
+  }
+  bool WaitCompleted(uint64_t sequence) {
+    return Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return completed_ >= sequence;
+    });
+  }
+  std::string WaitBulk(uint64_t transfer_id, size_t size) {
+    Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return bulk_[transfer_id].size() >= size;
+    });
+    MutexLock lock(&mu_);
+    return bulk_[transfer_id];
+  }
+  absl::Status WaitClosed() {
+    const bool ok = Wait(
+        [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return closed_.has_value(); });
+    EXPECT_TRUE(ok) << "the stream did not close in time";
+    MutexLock lock(&mu_);
+    return closed_.value_or(absl::UnknownError("open"));
+  }
+  uint64_t completed() {
+    MutexLock lock(&mu_);
+    return completed_;
+  }
+  std::vector<v1::ControlResponse> responses() {
+    MutexLock lock(&mu_);
+    return responses_;
+  }
+  void SkipSequence() { ++sequence_; }
+
+ private:
+  template <typename Condition>
+  bool Wait(const Condition& condition) {
+    MutexLock lock(&mu_);
+    for (int i = 0; i < 200; ++i) {
+      if (condition()) return true;
+      changed_.WaitWithTimeout(&mu_, absl::Milliseconds(100));
+    }
+    return condition();
+  }
+
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<v1::ControlResponse> responses_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::string> bulk_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
+  uint64_t completed_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t sequence_ = 0;
+  std::map<uint64_t, uint64_t> versions_;
+  std::map<uint64_t, srg::Structure> structures_;
+  std::unique_ptr<ClientStream> stream_;
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_CORE_TEST_CLIENT_H_

@@ -1,0 +1,145 @@
+// A worker without its network: leases, client streams, sessions, the queue for
+// the device and the caches behind one thread-safe front.
+//
+// Story: the coordinator's DesiredState grants leases through Apply(). A
+// transport hands each client connection to Attach(); its first message must be
+// a Hello that presents a lease, and from then on it feeds a Session. One
+// executor thread gives runnable sessions their turns. A session ends with its
+// stream or its lease; its storages are freed at once, the tenant's contents
+// stay.
+//
+// A housekeeping thread closes and destroys streams, expires leases and notices
+// transfers that stand still; it looks at the given clock, so a fake clock
+// moves everything. Nothing calls out while holding a lock.
+#ifndef GPU_WORKER_CORE_WORKER_CORE_H_
+#define GPU_WORKER_CORE_WORKER_CORE_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "common/random.h"
+#include "common/transport/stream.h"
+#include "djinn/v1/worker_registry.pb.h"
+#include "gpu_worker/cache/content_cache.h"
+#include "gpu_worker/cache/graph_cache.h"
+#include "gpu_worker/core/lease_table.h"
+#include "gpu_worker/device/device.h"
+#include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/queue/fair_queue.h"
+#include "gpu_worker/session/session.h"
+
+namespace djinn {
+
+struct WorkerCoreOptions {
+  std::string worker_id;
+  GraphCache::Options graph_cache;
+  size_t max_contents = 16384;
+  absl::Duration transfer_idle_timeout = absl::Seconds(30);
+  // A connection that has not said Hello by then is closed.
+  absl::Duration hello_timeout = absl::Seconds(10);
+  size_t max_connections = 1024;
+  // How often deadlines are looked at.
+  absl::Duration housekeeping_interval = absl::Milliseconds(100);
+};
+
+class WorkerCore {
+ public:
+  // All pointers outlive the core.
+  WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
+             RandomSource* random);
+  // As Shutdown().
+  ~WorkerCore();
+
+  // Serves a client connection, not started yet.
+  void Attach(std::unique_ptr<WorkerStream> stream);
+
+  // Ends every session (UNAVAILABLE, DRAINING) and the threads; later
+  // connections are refused. Returns when all streams are destroyed. Once.
+  void Shutdown();
+
+  // What the coordinator should know; complete except for address and
+  // applied_revision.
+  v1::WorkerState Snapshot() const;
+  // Grants, renews and drops. Takes effect before it returns.
+  void Apply(const v1::DesiredState& desired);
+  // Called, from any thread and without locks, when Snapshot() changed in a way
+  // that the coordinator should hear soon. Set before the first Attach().
+  void SetChangeListener(std::function<void()> listener);
+
+  uint64_t incarnation() const { return incarnation_; }
+  const ExecutionCounters& counters() const { return counters_; }
+  const GraphCache& graphs() const { return graphs_; }
+  const ContentCache& contents() const { return contents_; }
+  const Ledger& ledger() const { return ledger_; }
+
+ private:
+  class Connection;
+
+  // Callbacks of connections and sessions.
+  void OnHello(uint64_t key, v1::ControlRequest message);
+  void OnClosed(uint64_t key, const absl::Status& status);
+  void RequestClose(uint64_t key, absl::Status status);
+  void MakeRunnable(uint64_t key);
+
+  // Makes the connection's session. Errors as Execution.Control.
+  absl::StatusOr<std::shared_ptr<Session>> Admit(Connection* connection,
+                                                 const v1::ClientHello& hello,
+                                                 uint32_t* version);
+  void NotifyChange();
+  void RunExecutor();
+  void RunHousekeeping();
+  // One round; returns false when nothing was there to do.
+  bool CloseAndReap();
+  void ExpireAndCheck();
+
+  const WorkerCoreOptions options_;
+  Device* const device_;
+  Clock* const clock_;
+  RandomSource* const random_;
+  const uint64_t incarnation_;
+
+  Ledger ledger_;
+  DeviceMemory memory_;
+  GraphCache graphs_;
+  ContentCache contents_;
+  ExecutionCounters counters_;
+  SessionEnvironment environment_;
+  std::function<void()> change_listener_;
+
+  mutable Mutex mu_;
+  CondVar housekeeping_;
+  LeaseTable leases_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::shared_ptr<Connection>> connections_
+      ABSL_GUARDED_BY(mu_);
+  uint64_t next_key_ ABSL_GUARDED_BY(mu_) = 1;
+  // By lease id: the connection that uses it.
+  absl::flat_hash_map<std::string, uint64_t> attached_ ABSL_GUARDED_BY(mu_);
+  std::deque<std::pair<uint64_t, absl::Status>> to_close_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> to_reap_ ABSL_GUARDED_BY(mu_);
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+
+  Mutex queue_mu_;
+  CondVar runnable_;
+  FairQueue queue_ ABSL_GUARDED_BY(queue_mu_);
+  absl::flat_hash_map<uint64_t, std::shared_ptr<Session>> queued_
+      ABSL_GUARDED_BY(queue_mu_);
+  bool executor_stopping_ ABSL_GUARDED_BY(queue_mu_) = false;
+
+  std::thread executor_;
+  std::thread housekeeper_;
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_CORE_WORKER_CORE_H_

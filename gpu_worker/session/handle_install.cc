@@ -1,0 +1,286 @@
+// Install: bytes inside the message, a generator's seed, or a transfer whose
+// bytes come on Bulk.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/violation.h"
+
+namespace djinn {
+namespace {
+
+// Transfers given up whose late chunks are still let through.
+constexpr size_t kMaxGivenUp = 1024;
+
+}  // namespace
+
+absl::Status Session::HandleInstall(uint64_t sequence,
+                                    const v1::Install& install) {
+  const bool birth = install.base_version() == 0;
+  const Storage* const existing = storages_.Find(install.storage());
+  const bool seeds = install.source_case() == v1::Install::kSeed;
+  if (install.source_case() == v1::Install::SOURCE_NOT_SET) {
+    return Violation("install without a source");
+  }
+  if (!birth && existing != nullptr && existing->generator != seeds) {
+    return Violation(absl::StrCat("installs ", seeds ? "a seed" : "bytes",
+                                  " in storage ", install.storage()));
+  }
+  const v1::Transfer& transfer = install.transfer();
+  if (install.has_transfer()) {
+    if (transfer.transfer_id() == 0 || transfer.size_bytes() == 0 ||
+        transfer_ids_.Contains(transfer.transfer_id())) {
+      return Violation(absl::StrCat("transfer ", transfer.transfer_id(), " of ",
+                                    transfer.size_bytes(), " bytes"));
+    }
+  } else if (install.inline_value().size() > limits_.inline_bytes()) {
+    return Violation(absl::StrCat(install.inline_value().size(),
+                                  " bytes inline, at most ",
+                                  limits_.inline_bytes()));
+  }
+  DJINN_ASSIGN_OR_RETURN(
+      Storage * storage,
+      NextVersion(install.storage(), install.base_version()));
+  if (install.has_transfer()) {
+    transfer_ids_.Insert(transfer.transfer_id());
+    InstallTransfer(sequence, install.storage(), storage, birth, transfer);
+    return absl::OkStatus();
+  }
+  const absl::Status status =
+      seeds ? InstallSeed(storage, install.seed().value())
+            : InstallInline(storage, install.inline_value());
+  if (!status.ok()) {
+    RootError error = errors_.MakePoison(status, {.sequence = sequence});
+    if (birth) storage->size_bytes = install.inline_value().size();
+    // A generator that has a state keeps it.
+    if (!seeds || storage->buffer == nullptr) storage->poison = error;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::InstallInline(Storage* storage,
+                                    const std::string& bytes) {
+  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
+                         AllocateFor(storage, bytes.size()));
+  DJINN_RETURN_IF_ERROR(
+      environment_.memory->device()->Write(buffer.get(), 0, bytes));
+  storage->buffer = std::move(buffer);
+  storage->size_bytes = bytes.size();
+  storage->size_known = true;
+  storage->poison = nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
+  storage->generator = true;
+  DeviceMemory* const memory = environment_.memory;
+  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> state,
+                         memory->device()->operators()->SeedGenerator(seed));
+  const uint64_t bytes = state->size_bytes();
+  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, bytes));
+  DJINN_ASSIGN_OR_RETURN(
+      Reservation reservation,
+      memory->Reserve(MemoryClass::kStorages, tenant_, bytes));
+  storage->buffer = DeviceMemory::Track(
+      std::move(state), std::make_shared<Reservation>(std::move(reservation)));
+  storage->size_bytes = bytes;
+  storage->poison = nullptr;
+  return absl::OkStatus();
+}
+
+void Session::InstallTransfer(uint64_t sequence, uint64_t storage_id,
+                              Storage* storage, bool birth,
+                              const v1::Transfer& transfer) {
+  const uint64_t bytes = transfer.size_bytes();
+  v1::ControlResponse response;
+  v1::TransferDecision* decision = response.mutable_transfer();
+  decision->set_transfer_id(transfer.transfer_id());
+  const ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
+  std::shared_ptr<Buffer> held =
+      environment_.contents->Find(tenant_, claimed, bytes);
+  absl::Status room;
+  std::shared_ptr<Transfer> started;
+  if (held != nullptr) {
+    room = quota_.Resize(&storage->quota, bytes);
+  } else {
+    absl::StatusOr<std::shared_ptr<Transfer>> start =
+        StartTransfer(sequence, storage_id, storage, transfer);
+    room = start.status();
+    if (start.ok()) started = *std::move(start);
+  }
+  if (!room.ok()) {
+    // The client learns it from the decision; a storage that existed keeps what
+    // it had.
+    const RootError error = errors_.Make(room, {.sequence = sequence});
+    *decision->mutable_refused() = *error;
+    if (birth) {
+      storage->poison = error;
+      storage->size_bytes = bytes;
+    }
+    Reply(std::move(response));
+    return;
+  }
+  storage->size_bytes = bytes;
+  storage->size_known = true;
+  if (held != nullptr) {
+    storage->buffer = std::move(held);
+    storage->poison = nullptr;
+    decision->set_already_held(true);
+    Reply(std::move(response));
+    return;
+  }
+  // What it had is gone in any case: the bytes come, or poison does.
+  storage->buffer.reset();
+  {
+    MutexLock lock(&mu_);
+    if (dropped_) return;
+    transfer_ = std::move(started);
+  }
+  decision->set_send(true);
+  response.set_completed_sequence(sequence - 1);
+  outbox_.Push(std::move(response));
+}
+
+absl::StatusOr<std::shared_ptr<Session::Transfer>> Session::StartTransfer(
+    uint64_t sequence, uint64_t storage_id, Storage* storage,
+    const v1::Transfer& transfer) {
+  const uint64_t bytes = transfer.size_bytes();
+  const uint64_t quota_before = storage->quota.bytes();
+  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, bytes));
+  DeviceMemory* const memory = environment_.memory;
+  absl::StatusOr<Reservation> reservation =
+      memory->Reserve(MemoryClass::kTransfers, tenant_, bytes);
+  absl::StatusOr<std::shared_ptr<Buffer>> buffer =
+      reservation.ok() ? memory->device()->Allocate(bytes)
+                       : reservation.status();
+  if (!buffer.ok()) {
+    quota_.Resize(&storage->quota, quota_before).IgnoreError();
+    return buffer.status();
+  }
+  auto started = std::make_shared<Transfer>();
+  started->id = transfer.transfer_id();
+  started->sequence = sequence;
+  started->storage = storage_id;
+  started->size_bytes = bytes;
+  started->claimed = {transfer.hash_high(), transfer.hash_low()};
+  started->reservation = std::make_shared<Reservation>(*std::move(reservation));
+  started->buffer =
+      DeviceMemory::Track(*std::move(buffer), started->reservation);
+  started->last_chunk = environment_.clock->Monotonic();
+  return started;
+}
+
+void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
+                          absl::Span<const absl::string_view> pieces) {
+  uint64_t bytes = 0;
+  for (absl::string_view piece : pieces) bytes += piece.size();
+  std::shared_ptr<Transfer> transfer;
+  absl::Status violation;
+  {
+    MutexLock lock(&mu_);
+    if (failed_ || dropped_ || given_up_.contains(transfer_id)) return;
+    transfer = transfer_;
+    if (transfer == nullptr || transfer->id != transfer_id ||
+        transfer->state == Transfer::State::kComplete) {
+      violation =
+          Violation(absl::StrCat("bytes of transfer ", transfer_id,
+                                 ", which this worker did not ask for"));
+    } else if (transfer->state == Transfer::State::kFailed) {
+      return;
+    } else if (offset != transfer->received || bytes == 0 ||
+               bytes > transfer->size_bytes - offset) {
+      violation = Violation(
+          absl::StrCat(bytes, " bytes at ", offset, " of transfer ",
+                       transfer_id, ", of ", transfer->size_bytes,
+                       " bytes and received up to ", transfer->received));
+    } else {
+      transfer->writing = true;
+    }
+  }
+  if (!violation.ok()) return Fail(std::move(violation));
+  absl::Status written;
+  uint64_t at = offset;
+  for (absl::string_view piece : pieces) {
+    if (!written.ok()) break;
+    written =
+        environment_.memory->device()->Write(transfer->buffer.get(), at, piece);
+    at += piece.size();
+  }
+  bool settled = false;
+  {
+    MutexLock lock(&mu_);
+    transfer->writing = false;
+    transfer->received = at;
+    transfer->last_chunk = environment_.clock->Monotonic();
+    if (!written.ok()) {
+      transfer->state = Transfer::State::kFailed;
+      transfer->failure = std::move(written);
+      given_up_.insert(transfer->id);
+    } else if (at == transfer->size_bytes) {
+      transfer->state = Transfer::State::kComplete;
+    }
+    settled = transfer->state != Transfer::State::kReceiving;
+  }
+  if (settled) callbacks_.runnable();
+}
+
+void Session::CheckDeadlines() {
+  const absl::Duration now = environment_.clock->Monotonic();
+  bool too_many = false;
+  {
+    MutexLock lock(&mu_);
+    if (transfer_ == nullptr || transfer_->writing ||
+        transfer_->state != Transfer::State::kReceiving ||
+        now - transfer_->last_chunk < environment_.transfer_idle_timeout) {
+      return;
+    }
+    transfer_->state = Transfer::State::kFailed;
+    transfer_->failure = MakeError(
+        absl::StatusCode::kDeadlineExceeded, "TRANSFER_TIMEOUT",
+        absl::StrCat("transfer ", transfer_->id, " stood still at ",
+                     transfer_->received, " of ", transfer_->size_bytes,
+                     " bytes for ",
+                     absl::FormatDuration(environment_.transfer_idle_timeout)));
+    given_up_.insert(transfer_->id);
+    too_many = given_up_.size() > kMaxGivenUp;
+  }
+  if (too_many) return Fail(Violation("too many transfers stood still"));
+  callbacks_.runnable();
+}
+
+void Session::FinishTransfer(Transfer* transfer) {
+  Storage* const storage = storages_.Find(transfer->storage);
+  absl::Status status = transfer->state == Transfer::State::kComplete
+                            ? KeepContent(transfer, storage)
+                            : transfer->failure;
+  transfer->buffer.reset();
+  transfer->reservation.reset();
+  if (status.ok()) return;
+  storage->quota.Release();
+  storage->poison =
+      errors_.MakePoison(status, {.sequence = transfer->sequence});
+}
+
+absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
+  DJINN_ASSIGN_OR_RETURN(
+      const SharedBytes bytes,
+      environment_.memory->device()->HostBytes(transfer->buffer));
+  const ContentHash hash = HashContent(bytes.bytes.data(), bytes.bytes.size());
+  if (!(hash == transfer->claimed)) {
+    return MakeError(absl::StatusCode::kDataLoss, "CONTENT_MISMATCH",
+                     absl::StrCat("the ", transfer->size_bytes,
+                                  " bytes of transfer ", transfer->id,
+                                  " do not have the hash they were sent with"));
+  }
+  transfer->reservation->MoveTo(MemoryClass::kContents);
+  storage->buffer =
+      environment_.contents->Insert(tenant_, hash, std::move(transfer->buffer));
+  storage->poison = nullptr;
+  environment_.contents_changed();
+  return absl::OkStatus();
+}
+
+}  // namespace djinn

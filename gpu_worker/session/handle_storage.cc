@@ -1,0 +1,120 @@
+// CreateStorage, Read and Free.
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/srg/proto_codec.h"
+#include "common/status_macros.h"
+#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/violation.h"
+
+namespace djinn {
+
+absl::Status Session::HandleCreate(uint64_t sequence,
+                                   const v1::CreateStorage& create) {
+  const bool birth = create.base_version() == 0;
+  const Storage* const existing = storages_.Find(create.storage());
+  if (!birth && existing != nullptr && existing->generator) {
+    return Violation(absl::StrCat("resizes generator ", create.storage()));
+  }
+  DJINN_ASSIGN_OR_RETURN(Storage * storage,
+                         NextVersion(create.storage(), create.base_version()));
+  absl::StatusOr<std::shared_ptr<Buffer>> buffer =
+      AllocateFor(storage, create.size_bytes(), storage->buffer.get());
+  if (!buffer.ok()) {
+    storage->poison =
+        errors_.MakePoison(buffer.status(), {.sequence = sequence});
+    // A failed resize leaves the old memory: views of the new size stay out.
+    if (birth) storage->size_bytes = create.size_bytes();
+    return absl::OkStatus();
+  }
+  // A poisoned storage stays poisoned: its prefix is what was bad.
+  storage->buffer = *std::move(buffer);
+  storage->size_bytes = create.size_bytes();
+  storage->size_known = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
+                                               const Storage& storage) {
+  DJINN_ASSIGN_OR_RETURN(srg::TensorView view, srg::FromProto(read.view()));
+  DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
+  if (extent > storage.size_bytes) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+                     absl::StrCat("a view of ", extent, " bytes, but storage ",
+                                  read.storage(), " has ", storage.size_bytes));
+  }
+  // An expanded view has many more elements than its storage.
+  DJINN_ASSIGN_OR_RETURN(const int64_t count, srg::ElementCount(view));
+  uint64_t bytes;
+  if (__builtin_mul_overflow(static_cast<uint64_t>(count),
+                             srg::ElementSize(view.data_type), &bytes) ||
+      bytes > limits_.memory_bytes()) {
+    return LimitExceeded("SESSION_MEMORY", "a value read",
+                         limits_.memory_bytes(), 0, bytes);
+  }
+  if (bytes == 0) return SharedBytes{};
+  return environment_.memory->device()->ReadView(storage.buffer, view);
+}
+
+absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
+  const Storage* const storage = storages_.Find(read.storage());
+  if (storage == nullptr || storage->version != read.version()) {
+    return Violation(absl::StrCat(
+        "reads storage ", read.storage(), " at version ", read.version(),
+        storage == nullptr ? ", which does not exist"
+                           : absl::StrCat(", but it has ", storage->version)));
+  }
+  if (read.transfer_id() != 0) {
+    if (transfer_ids_.Contains(read.transfer_id())) {
+      return Violation(
+          absl::StrCat("transfer ", read.transfer_id(), " was used"));
+    }
+    transfer_ids_.Insert(read.transfer_id());
+  }
+  v1::ControlResponse response;
+  v1::ReadReply* reply = response.mutable_read();
+  reply->set_sequence(sequence);
+  if (storage->poison != nullptr) {
+    *reply->mutable_error() = *storage->poison;
+    Reply(std::move(response));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<SharedBytes> value = ReadValue(read, *storage);
+  if (!value.ok()) {
+    *reply->mutable_error() =
+        *errors_.Make(value.status(), {.sequence = sequence});
+    Reply(std::move(response));
+    return absl::OkStatus();
+  }
+  if (value->bytes.size() <= limits_.inline_bytes()) {
+    reply->set_value(value->bytes.data(), value->bytes.size());
+    Reply(std::move(response));
+    return absl::OkStatus();
+  }
+  if (read.transfer_id() == 0) {
+    return Violation(absl::StrCat("a value of ", value->bytes.size(),
+                                  " bytes needs a transfer"));
+  }
+  reply->set_bulk_bytes(value->bytes.size());
+  response.set_completed_sequence(sequence - 1);
+  // Before the chunks, which share the queue.
+  outbox_.Push(std::move(response));
+  outbox_.PushBulk(read.transfer_id(), *std::move(value));
+  return absl::OkStatus();
+}
+
+absl::Status Session::HandleFree(const v1::Free& free) {
+  absl::flat_hash_set<uint64_t> ids;
+  for (const uint64_t id : free.storages()) {
+    if (storages_.Find(id) == nullptr || !ids.insert(id).second) {
+      return Violation(absl::StrCat("frees storage ", id,
+                                    ", which does not exist any more"));
+    }
+  }
+  for (const uint64_t id : free.storages()) storages_.Remove(id);
+  return absl::OkStatus();
+}
+
+}  // namespace djinn
