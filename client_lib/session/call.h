@@ -3,9 +3,9 @@
 // floating-point scalars, scalar tensors).
 //
 // Two calls of equal shape have equal template bytes, whatever storages and
-// values they use, so that a repeat is found by comparing bytes. The bytes never
-// leave the process; the wire form is made from them by DecodeCall() when a
-// structure is new.
+// values they use, so that a repeat is found by comparing bytes. The bytes
+// never leave the process; the wire form is made from them by DecodeCall() when
+// a structure is new.
 //
 // Reused: Begin() keeps the memory. Not thread-safe; each thread has its own.
 #ifndef CLIENT_LIB_SESSION_CALL_H_

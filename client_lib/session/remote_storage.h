@@ -3,8 +3,8 @@
 //
 // Life: made by VirtualDevice::NewStorage(), without any message; born on the
 // worker when the first call, upload or read names it; dead when the program's
-// last handle is gone (MarkDead()); freed on the worker by the last message that
-// names it, or by one of its own.
+// last handle is gone (MarkDead()); freed on the worker by the last message
+// that names it, or by one of its own.
 #ifndef CLIENT_LIB_SESSION_REMOTE_STORAGE_H_
 #define CLIENT_LIB_SESSION_REMOTE_STORAGE_H_
 
@@ -17,6 +17,7 @@
 
 namespace djinn {
 
+class Segment;
 class VirtualDevice;
 
 // Reference-counted by hand: a touch per operand and call must cost one atomic
@@ -47,12 +48,16 @@ class RemoteStorage {
   bool dead() const { return dead_.load(std::memory_order_acquire); }
 
  private:
-  friend class VirtualDevice;
+  // The parts of a device that know what is inside.
+  friend class DeadList;
+  friend class RemoteDevice;
+  friend class RunEncoder;
+  friend class SegmentRecorder;
 
   // An open segment that names the storage.
   struct OpenUse {
-    uint32_t lane;
-    uint64_t segment;  // serial number; a sealed segment's entry is stale
+    Segment* segment;  // the device's, which outlives the storage
+    uint64_t serial;   // the segment's then; stale when it has another now
     bool writes;
   };
 
@@ -71,6 +76,11 @@ class RemoteStorage {
 
   // Used by the device's sender thread only.
   bool known_to_worker_ = false;
+  uint32_t slot_ = 0;
+  uint64_t slot_run_ = 0;  // the run that slot_ belongs to
+
+  // The next entry of the device's dead list.
+  RemoteStorage* next_dead_ = nullptr;
 };
 
 // Owning pointer.

@@ -9,8 +9,9 @@
 // is due. See docs/architecture.md for the rules.
 //
 // Thread-safe. Any method may return the device's failure: once the worker or
-// the lease is lost every call fails with the same root error, and every waiting
-// thread wakes. No method is called, and no callback made, with the lock held.
+// the lease is lost every call fails with the same root error, and every
+// waiting thread wakes. No method is called, and no callback made, with the
+// lock held.
 #ifndef CLIENT_LIB_SESSION_VIRTUAL_DEVICE_H_
 #define CLIENT_LIB_SESSION_VIRTUAL_DEVICE_H_
 
@@ -69,9 +70,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 
   // Replaces the storage's whole contents. `source.bytes` must be exactly its
   // size. Small sources are copied; for large ones the call returns when the
-  // worker holds the bytes already or every reference to them is dropped, so the
-  // caller may change them afterwards. ResourceExhausted when the worker has no
-  // room.
+  // worker holds the bytes already or every reference to them is dropped, so
+  // the caller may change them afterwards. ResourceExhausted when the worker
+  // has no room.
   virtual absl::Status Upload(uint32_t lane, RemoteStorage* storage,
                               SharedBytes source) = 0;
 

@@ -1,0 +1,62 @@
+// What a session needs from the coordinator. Implementations: gRPC
+// (client_lib/transport/grpc_coordinator_link.h) and tests' own.
+#ifndef CLIENT_LIB_SESSION_COORDINATOR_LINK_H_
+#define CLIENT_LIB_SESSION_COORDINATOR_LINK_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "djinn/v1/session.pb.h"
+
+namespace djinn {
+
+// Callbacks, from a thread of the link, without its locks. Must not block on
+// the link.
+class CoordinatorEvents {
+ public:
+  virtual ~CoordinatorEvents() = default;
+  // A lease ended without the client's doing; `reason` as in LeaseEnded.
+  virtual void OnLeaseEnded(const std::string& lease_id,
+                            const std::string& reason) = 0;
+};
+
+// Thread-safe. Losing the connection is the link's own business: it attaches
+// again in the background, and only what is asked meanwhile may fail.
+class CoordinatorLink {
+ public:
+  struct Opened {
+    std::string session_id;
+    std::string tenant;
+  };
+
+  virtual ~CoordinatorLink() = default;
+
+  // Opens a session; called once. No callback comes before it succeeded or
+  // after Close().
+  virtual absl::StatusOr<Opened> Open(const std::string& program,
+                                      absl::Duration timeout,
+                                      CoordinatorEvents* events) = 0;
+
+  // Asks for a worker and waits: the grant, the refusal as a status with the
+  // coordinator's code and reason, or DeadlineExceeded.
+  virtual absl::StatusOr<v1::LeaseGranted> RequestLease(
+      v1::LeaseRequest request, absl::Duration timeout) = 0;
+
+  // Queues a structure for the coordinator to understand; when the queue is
+  // full the structure is dropped and counted. Never blocks.
+  virtual void SendStructure(v1::Structure structure) = 0;
+
+  // Lease requests, waiting and to come, fail with Cancelled.
+  virtual void CancelRequests() = 0;
+
+  // Ends the session at the coordinator. No callback runs afterwards.
+  virtual absl::Status Close(absl::Duration timeout) = 0;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_COORDINATOR_LINK_H_

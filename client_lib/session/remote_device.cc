@@ -1,0 +1,383 @@
+#include "client_lib/session/remote_device.h"
+
+#include <utility>
+
+#include "absl/base/optimization.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/fork_guard.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/srg/proto_codec.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// Before the worker says its own.
+v1::SessionLimits ProvisionalLimits() {
+  v1::SessionLimits limits;
+  limits.set_max_outstanding(64);
+  limits.set_max_outstanding_bytes(16 << 20);
+  return limits;
+}
+
+// How long a stream may take to end cleanly, and transfers to leave it.
+constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
+
+absl::Status SessionClosed() {
+  return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",
+                   "the session is closed; its tensors cannot be used");
+}
+
+// The storages of the call's unknown results, in order.
+std::vector<StoragePtr> UnknownResults(Call* call) {
+  std::vector<uint32_t> slots;
+  std::vector<uint8_t> accesses;
+  for (const Touch& touch : call->touches()) {
+    slots.push_back(static_cast<uint32_t>(slots.size()));
+    accesses.push_back(touch.access);
+  }
+  HoleCounters counters;
+  const srg::Node node = DecodeCall(call->bytes(), slots, accesses, &counters);
+  std::vector<StoragePtr> storages;
+  for (const srg::Result& result : node.results) {
+    if (const auto* unknown = std::get_if<srg::UnknownResult>(&result)) {
+      storages.push_back(call->touches()[unknown->slot].storage);
+    }
+  }
+  return storages;
+}
+
+}  // namespace
+
+RemoteDevice::RemoteDevice(int index, std::shared_ptr<SessionContext> context)
+    : index_(index), context_(std::move(context)) {
+  {
+    MutexLock lock(&mu_);
+    limits_ = ProvisionalLimits();
+  }
+  sender_ = std::make_unique<std::thread>([this] { SenderLoop(); });
+}
+
+RemoteDevice::~RemoteDevice() {
+  if (IsForkedChild()) {
+    // The threads are not here, and what they held is in an unknown state.
+    (void)sender_.release();
+    (void)stream_.release();
+    return;
+  }
+  Stop();
+  Join();
+  Disconnect();
+}
+
+StoragePtr RemoteDevice::NewStorage(uint64_t size_bytes) {
+  const uint64_t id =
+      context_->last_storage_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  return StoragePtr(new RemoteStorage(id, shared_from_this(), size_bytes));
+}
+
+void RemoteDevice::MarkDead(RemoteStorage* storage) {
+  if (IsForkedChild() || !dead_.Add(storage)) return;
+  free_due_.store(true, std::memory_order_relaxed);
+  wakeup_.Set();
+}
+
+absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return AfterForkError();
+  if (ABSL_PREDICT_FALSE(call->unknown_results() != 0)) {
+    return MakeError(absl::StatusCode::kInternal, "UNKNOWN_RESULT",
+                     "a call with unknown results must be waited for");
+  }
+  SealedSegments sealed;
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
+    recorder_.Record(lane, call, &sealed);
+    ++statistics_.calls;
+    if (ABSL_PREDICT_TRUE(sealed.empty())) return absl::OkStatus();
+    QueueSegments(sealed);
+  }
+  wakeup_.Set();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
+    uint32_t lane, Call* call) {
+  if (IsForkedChild()) return AfterForkError();
+  if (call->unknown_results() == 0) {
+    return MakeError(absl::StatusCode::kInternal, "UNKNOWN_RESULT",
+                     "the call has no unknown result to wait for");
+  }
+  const std::vector<StoragePtr> storages = UnknownResults(call);
+  const auto wait = std::make_shared<MetadataWait>();
+  SealedSegments sealed;
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
+    recorder_.Record(lane, call, &sealed);
+    recorder_.SealLane(lane, &sealed);
+    // Of the segments sealed just now, the call's own is the last.
+    sealed.back()->wants_metadata = true;
+    ++statistics_.calls;
+    ++statistics_.synchronous_calls;
+    QueueSegments(sealed, wait);
+  }
+  wakeup_.Set();
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
+  }
+  if (wait->reply.has_error()) {
+    absl::Status error = StatusFromDetail(wait->reply.error());
+    context_->root_errors.AddReported(index_, error);
+    return error;
+  }
+  std::vector<ResultMetadata> results(storages.size());
+  for (size_t i = 0; i < storages.size(); ++i) {
+    DJINN_ASSIGN_OR_RETURN(
+        results[i].view,
+        srg::FromProto(wait->reply.results(static_cast<int>(i))));
+    results[i].storage_bytes = wait->reply.storage_bytes(static_cast<int>(i));
+    storages[i]->size_bytes_.store(results[i].storage_bytes,
+                                   std::memory_order_relaxed);
+  }
+  return results;
+}
+
+absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,
+                                uint64_t seed) {
+  if (IsForkedChild()) return AfterForkError();
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter());
+    SealedSegments sealed;
+    recorder_.SealUsers(generator, /*writers_only=*/false, &sealed);
+    QueueSegments(sealed);
+    Queue({lane, StoragePtr(generator), 0,
+           SeedWork{recorder_.StampWrite(generator), seed}},
+          /*needs_lease=*/false);
+  }
+  wakeup_.Set();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
+                                  uint64_t size_bytes) {
+  if (IsForkedChild()) return AfterForkError();
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter());
+    storage->size_bytes_.store(size_bytes, std::memory_order_relaxed);
+    // Not born: it comes into being with its new size.
+    if (!storage->born_) return absl::OkStatus();
+    SealedSegments sealed;
+    recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
+    QueueSegments(sealed);
+    Queue({lane, StoragePtr(storage), 0,
+           CreateWork{recorder_.StampWrite(storage), size_bytes}},
+          /*needs_lease=*/false);
+  }
+  wakeup_.Set();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::Synchronize() {
+  if (IsForkedChild()) return AfterForkError();
+  Waiter waiter;
+  {
+    MutexLock lock(&mu_);
+    if (!usable_) return Unusable();
+    SealedSegments sealed;
+    recorder_.SealAll(&sealed);
+    QueueSegments(sealed);
+    if (!queue_.empty()) lease_due_ = true;
+    wakeup_.Set();
+    const uint64_t target = works_queued_;
+    const Deadline deadline(context_->options.operation_timeout);
+    while (works_done_ < target) {
+      if (!failure_.ok()) return failure_;
+      if (deadline.passed()) {
+        return MakeError(absl::StatusCode::kDeadlineExceeded,
+                         "OPERATION_TIMEOUT", "the worker has not caught up");
+      }
+      WaitUntil(&progress_changed_, &mu_, deadline);
+    }
+  }
+  return context_->root_errors.TakeUnreported(index_);
+}
+
+absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
+  if (IsForkedChild()) return AfterForkError();
+  MutexLock lock(&mu_);
+  if (!usable_) return Unusable();
+  lease_due_ = true;
+  wakeup_.Set();
+  const Deadline deadline(context_->options.connect_timeout * 2);
+  while (!connected_) {
+    if (!failure_.ok()) return failure_;
+    if (deadline.passed()) {
+      return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+                       "no worker was reached");
+    }
+    WaitUntil(&connection_changed_, &mu_, deadline);
+  }
+  return placement_;
+}
+
+void RemoteDevice::AddStatistics(Statistics* sum) const {
+  MutexLock lock(&mu_);
+  sum->calls += statistics_.calls;
+  sum->synchronous_calls += statistics_.synchronous_calls;
+  sum->runs += statistics_.runs;
+  sum->structures_defined += statistics_.structures_defined;
+  sum->plan_cache_hits += statistics_.plan_cache_hits;
+  sum->reads += statistics_.reads;
+  sum->uploads_inline += statistics_.uploads_inline;
+  sum->uploads_sent += statistics_.uploads_sent;
+  sum->uploads_already_held += statistics_.uploads_already_held;
+  sum->bytes_up += statistics_.bytes_up;
+  sum->bytes_down += statistics_.bytes_down;
+}
+
+void RemoteDevice::BeginClose() {
+  {
+    MutexLock lock(&mu_);
+    closing_ = true;
+    usable_ = false;
+    SealedSegments sealed;
+    recorder_.SealAll(&sealed);
+    QueueSegments(sealed);
+    window_changed_.SignalAll();
+  }
+  wakeup_.Set();
+}
+
+absl::Status RemoteDevice::Flush(const Deadline& deadline) {
+  MutexLock lock(&mu_);
+  for (;;) {
+    if (!failure_.ok()) return lost_work_ ? failure_ : absl::OkStatus();
+    if (drained_ && sent_.empty()) return absl::OkStatus();
+    if (deadline.passed()) break;
+    WaitUntil(&progress_changed_, &mu_, deadline);
+  }
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "UNFINISHED_WORK",
+      absl::StrCat("device ", index_, ": ", works_queued_ - works_done_, " of ",
+                   works_queued_,
+                   " pieces of work were unfinished at the deadline; what they "
+                   "would have written is lost"));
+}
+
+void RemoteDevice::Stop() {
+  ClientStream* stream = nullptr;
+  bool clean = false;
+  {
+    MutexLock lock(&mu_);
+    stopped_ = true;
+    usable_ = false;
+    clean = failure_.ok() && drained_ && sent_.empty();
+    if (failure_.ok()) failure_ = SessionClosed();
+    WakeAll();
+    stream = stream_.get();
+  }
+  if (stream != nullptr) {
+    stream->Close(clean ? absl::OkStatus()
+                        : absl::CancelledError("the session was closed"));
+  }
+  wakeup_.Set();
+}
+
+void RemoteDevice::Join() {
+  if (sender_ == nullptr) return;
+  sender_->join();
+  sender_.reset();
+  dead_.Close();
+  MutexLock lock(&mu_);
+  const Deadline deadline(kStreamEndTimeout);
+  while (stream_ != nullptr && !closed_ && !deadline.passed()) {
+    WaitUntil(&connection_changed_, &mu_, deadline);
+  }
+  while (streaming_ > 0 && !deadline.passed()) {
+    WaitUntil(&streaming_changed_, &mu_, deadline);
+  }
+}
+
+void RemoteDevice::Disconnect() {
+  std::unique_ptr<ClientStream> stream;
+  MutexLock lock(&mu_);
+  stream = std::move(stream_);
+  // A transport that keeps a caller for so long is broken: better to leak.
+  if (streaming_ > 0) {
+    log::Error("a transfer did not leave its stream", {{"device", index_}});
+    (void)stream.release();
+  }
+}
+
+absl::Status RemoteDevice::Enter() {
+  if (ABSL_PREDICT_TRUE(usable_ && !WindowFull())) return absl::OkStatus();
+  return EnterSlow();
+}
+
+absl::Status RemoteDevice::EnterSlow() {
+  if (!usable_) return Unusable();
+  const Deadline deadline(context_->options.operation_timeout);
+  lease_due_ = true;
+  wakeup_.Set();
+  ++window_waiters_;
+  while (usable_ && WindowFull() && !deadline.passed()) {
+    WaitUntil(&window_changed_, &mu_, deadline);
+  }
+  --window_waiters_;
+  if (!usable_) return Unusable();
+  if (!WindowFull()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
+      absl::StrCat("no room in the window for ",
+                   absl::FormatDuration(context_->options.operation_timeout),
+                   ": ", queue_.size() + sent_.size(), " messages (",
+                   queued_bytes_ + sent_bytes_, " bytes) are unfinished, ",
+                   limits_.max_outstanding(), " (",
+                   limits_.max_outstanding_bytes(), ") are allowed"));
+}
+
+absl::Status RemoteDevice::Unusable() const {
+  return failure_.ok() ? SessionClosed() : failure_;
+}
+
+bool RemoteDevice::WindowFull() const {
+  return queue_.size() + sent_.size() + (processing_ ? 1 : 0) >=
+             limits_.max_outstanding() ||
+         queued_bytes_ + sent_bytes_ >= limits_.max_outstanding_bytes();
+}
+
+void RemoteDevice::Queue(Work work, bool needs_lease) {
+  if (needs_lease) lease_due_ = true;
+  queued_bytes_ += work.footprint_bytes;
+  ++works_queued_;
+  queue_.push_back(std::move(work));
+}
+
+void RemoteDevice::QueueSegments(const SealedSegments& sealed,
+                                 std::shared_ptr<MetadataWait> metadata) {
+  for (Segment* segment : sealed) {
+    Work work{segment->lane(), StoragePtr(), segment->footprint_bytes(),
+              RunWork{segment, nullptr}};
+    if (segment == sealed.back()) {
+      std::get<RunWork>(work.action).metadata = std::move(metadata);
+    }
+    Queue(std::move(work), /*needs_lease=*/true);
+  }
+}
+
+void RemoteDevice::WakeAll() {
+  window_changed_.SignalAll();
+  sent_changed_.SignalAll();
+  progress_changed_.SignalAll();
+  connection_changed_.SignalAll();
+  for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
+}
+
+}  // namespace djinn

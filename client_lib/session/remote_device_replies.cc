@@ -1,0 +1,215 @@
+// What the worker says, and the loss of the worker.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/remote_device.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+absl::Status Violation(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
+                   absl::StrCat("the worker broke the protocol: ", what));
+}
+
+}  // namespace
+
+void RemoteDevice::OnMessage(v1::ControlResponse response) {
+  absl::Status violation;
+  absl::Status root_error;
+  if (response.has_poisoned()) {
+    root_error = StatusFromDetail(response.poisoned());
+  } else if (response.has_admitted() && response.admitted().has_refused()) {
+    root_error = StatusFromDetail(response.admitted().refused());
+  }
+  // Noted before whoever waits can wake with the same error.
+  if (!root_error.ok()) context_->root_errors.Add(index_, root_error);
+  {
+    MutexLock lock(&mu_);
+    statistics_.bytes_down += response.ByteSizeLong();
+    violation = Complete(response.completed_sequence());
+    if (violation.ok()) violation = Apply(&response);
+    if (!violation.ok()) violation = WorkerLost(violation);
+  }
+  if (!violation.ok()) Fail(violation);
+}
+
+void RemoteDevice::OnClosed(absl::Status status) {
+  absl::Status lost;
+  {
+    MutexLock lock(&mu_);
+    closed_ = true;
+    connection_changed_.SignalAll();
+    lost = WorkerLost(status);
+  }
+  Fail(lost);
+}
+
+absl::Status RemoteDevice::Complete(uint64_t sequence) {
+  if (sequence < completed_sequence_ || sequence > last_sequence_) {
+    return Violation(absl::StrCat("completed_sequence ", sequence, " after ",
+                                  completed_sequence_, ", sent up to ",
+                                  last_sequence_));
+  }
+  if (sequence == completed_sequence_) return absl::OkStatus();
+  completed_sequence_ = sequence;
+  while (!sent_.empty() && sent_.front().sequence <= sequence) {
+    sent_bytes_ -= sent_.front().bytes;
+    if (sent_.front().ends_work) ++works_done_;
+    sent_.pop_front();
+  }
+  sent_changed_.Signal();
+  progress_changed_.SignalAll();
+  if (window_waiters_ > 0) window_changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
+  using Message = v1::ControlResponse::MessageCase;
+  if (hello_received_ == response->has_hello()) {
+    return Violation("hello comes first, and once");
+  }
+  switch (response->message_case()) {
+    case Message::kHello:
+      hello_received_ = true;
+      hello_ = std::move(*response->mutable_hello());
+      connection_changed_.SignalAll();
+      return absl::OkStatus();
+    case Message::kRead:
+      return ApplyRead(response->mutable_read());
+    case Message::kMetadata: {
+      auto found = metadata_.extract(response->metadata().sequence());
+      if (found.empty()) return absl::OkStatus();  // nobody waits any more
+      MetadataWait& wait = *found.mapped();
+      wait.reply = std::move(*response->mutable_metadata());
+      wait.done = true;
+      wait.changed.SignalAll();
+      return absl::OkStatus();
+    }
+    case Message::kTransfer:
+      ApplyTransfer(response->transfer());
+      return absl::OkStatus();
+    case Message::kAdmitted:
+      if (response->admitted().cache_hit()) ++statistics_.plan_cache_hits;
+      return absl::OkStatus();
+    case Message::kPoisoned:
+    case Message::MESSAGE_NOT_SET:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::ApplyRead(v1::ReadReply* reply) {
+  auto found = reads_.extract(reply->sequence());
+  if (found.empty()) return absl::OkStatus();  // nobody waits any more
+  const std::shared_ptr<ReadWait> wait = std::move(found.mapped());
+  wait->replied = true;
+  switch (reply->outcome_case()) {
+    case v1::ReadReply::kValue:
+      if (reply->value().size() != wait->bytes) {
+        return Violation(absl::StrCat("a value of ", reply->value().size(),
+                                      " bytes for a read of ", wait->bytes));
+      }
+      wait->value = std::move(*reply->mutable_value());
+      wait->done = true;
+      break;
+    case v1::ReadReply::kBulkBytes:
+      if (wait->transfer_id == 0 || reply->bulk_bytes() != wait->bytes) {
+        return Violation(absl::StrCat(
+            reply->bulk_bytes(), " bulk bytes for a read of ", wait->bytes));
+      }
+      // Some or all may be here already: the streams are not ordered.
+      wait->done = wait->received == wait->bytes;
+      break;
+    case v1::ReadReply::kError:
+      wait->error = StatusFromDetail(reply->error());
+      if (wait->error.ok()) return Violation("a read error without a code");
+      wait->done = true;
+      break;
+    case v1::ReadReply::OUTCOME_NOT_SET:
+      return Violation("a read reply without an outcome");
+  }
+  if (!wait->done) return absl::OkStatus();
+  if (wait->transfer_id != 0) bulk_reads_.erase(wait->transfer_id);
+  wait->changed.SignalAll();
+  return absl::OkStatus();
+}
+
+void RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
+  auto found = uploads_.extract(decision.transfer_id());
+  if (found.empty()) return;  // nobody waits any more
+  UploadWait& wait = *found.mapped();
+  if (decision.has_refused()) {
+    wait.state = UploadWait::State::kRefused;
+    wait.refusal = StatusFromDetail(decision.refused());
+  } else if (decision.already_held()) {
+    wait.state = UploadWait::State::kHeld;
+    ++statistics_.uploads_already_held;
+  } else {
+    wait.state = UploadWait::State::kSend;
+  }
+  wait.changed.SignalAll();
+}
+
+absl::Status RemoteDevice::WorkerLost(const absl::Status& cause) {
+  const std::string cause_reason = ErrorReason(cause);
+  const absl::string_view words =
+      cause.ok() ? absl::string_view("it ended the stream") : cause.message();
+  ErrorMetadata metadata = {{"worker", lease_.worker_id()},
+                            {"address", lease_.worker_address()},
+                            {"cause", cause_reason}};
+  if (!connected_ && !cause_reason.empty()) {
+    // Refused rather than lost: the reason is what the program can act upon.
+    return MakeError(cause.code(), cause_reason,
+                     absl::StrCat("worker ", lease_.worker_id(), " at ",
+                                  lease_.worker_address(), ": ", words),
+                     std::move(metadata));
+  }
+  return MakeError(absl::StatusCode::kUnavailable, "WORKER_LOST",
+                   absl::StrCat("worker ", lease_.worker_id(), " at ",
+                                lease_.worker_address(), " is lost: ", words),
+                   std::move(metadata));
+}
+
+void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
+                                const std::string& reason) {
+  absl::Status lost;
+  {
+    MutexLock lock(&mu_);
+    if (lease_.lease_id().empty() || lease_.lease_id() != lease_id) return;
+    lost = WorkerLost(absl::AbortedError(
+        absl::StrCat("the coordinator ended the lease: ", reason)));
+  }
+  Fail(lost);
+}
+
+void RemoteDevice::Fail(absl::Status failure) {
+  ClientStream* stream = nullptr;
+  {
+    MutexLock lock(&mu_);
+    if (stopped_ || !failure_.ok()) return;
+    failure_ = failure;
+    usable_ = false;
+    lost_work_ = !queue_.empty() || processing_ || !sent_.empty() ||
+                 recorder_.HasOpenSegments();
+    WakeAll();
+    stream = stream_.get();
+    // Nobody may destroy the stream before Close() below.
+    ++streaming_;
+  }
+  context_->root_errors.AddReported(index_, failure);
+  if (stream != nullptr) {
+    stream->Close(absl::CancelledError("the client gave the worker up"));
+  }
+  {
+    MutexLock lock(&mu_);
+    --streaming_;
+    streaming_changed_.SignalAll();
+  }
+  wakeup_.Set();
+}
+
+}  // namespace djinn

@@ -1,0 +1,389 @@
+// The sender thread: asks for the lease, turns work into messages, numbers and
+// sends them, frees what is dead.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/remote_device.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/protocol_version.h"
+#include "common/srg/proto_codec.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// Uploads named in a lease request, and storages in a Free message, at most.
+constexpr size_t kMaxHints = 64;
+constexpr size_t kMaxFreesPerMessage = 4096;
+
+absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
+  if (hello.incarnation() != lease.worker_incarnation()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
+                     "the worker has restarted");
+  }
+  if (hello.protocol_version() < kMinProtocolVersion ||
+      hello.protocol_version() > kMaxProtocolVersion) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "PROTOCOL_WINDOW",
+        absl::StrCat("the worker chose protocol version ",
+                     hello.protocol_version(), "; this side speaks [",
+                     kMinProtocolVersion, ", ", kMaxProtocolVersion, "]"));
+  }
+  const v1::SessionLimits& limits = hello.limits();
+  if (limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
+      limits.max_structures() == 0 ||
+      limits.inline_bytes() < RemoteDevice::kAlwaysInlineBytes) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "LIMITS_TOO_LOW",
+        absl::StrCat("the session's limits cannot be worked with: ",
+                     limits.ShortDebugString()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void RemoteDevice::SenderLoop() {
+  for (;;) {
+    wakeup_.Wait();
+    bool free_now = free_due_.exchange(false, std::memory_order_relaxed);
+    for (;;) {
+      Work work;
+      const Next next = TakeNext(&work);
+      if (next == Next::kNothing) break;
+      switch (next) {
+        case Next::kConnect:
+          Connect();
+          break;
+        case Next::kWork:
+          Process(std::move(work));
+          break;
+        case Next::kDrop:
+          DropEverything();
+          free_now = false;
+          break;
+        case Next::kStop:
+          DropEverything();
+          return;
+        case Next::kNothing:
+          break;
+      }
+    }
+    dead_.Collect(&pending_free_);
+    bool closing;
+    {
+      MutexLock lock(&mu_);
+      closing = closing_;
+    }
+    if (free_now || closing) SendFrees();
+    if (closing) {
+      MutexLock lock(&mu_);
+      drained_ = true;
+      progress_changed_.SignalAll();
+    }
+  }
+}
+
+RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
+  MutexLock lock(&mu_);
+  if (stopped_) return Next::kStop;
+  if (!failure_.ok()) {
+    return queue_.empty() && !recorder_.HasOpenSegments() ? Next::kNothing
+                                                          : Next::kDrop;
+  }
+  if (!connected_) return lease_due_ ? Next::kConnect : Next::kNothing;
+  if (queue_.empty()) return Next::kNothing;
+  *work = std::move(queue_.front());
+  queue_.pop_front();
+  queued_bytes_ -= work->footprint_bytes;
+  processing_ = true;
+  return Next::kWork;
+}
+
+void RemoteDevice::Connect() {
+  const absl::Status status = TryConnect();
+  if (!status.ok()) Fail(status);
+}
+
+absl::Status RemoteDevice::TryConnect() {
+  v1::LeaseRequest request;
+  request.set_virtual_device(static_cast<uint32_t>(index_));
+  {
+    MutexLock lock(&mu_);
+    for (const Work& work : queue_) {
+      const auto* install = std::get_if<InstallWork>(&work.action);
+      if (install == nullptr || install->wait == nullptr) continue;
+      v1::ContentHint* const hint = request.add_contents();
+      hint->set_hash_high(install->hash.high);
+      hint->set_hash_low(install->hash.low);
+      hint->set_size_bytes(install->source.bytes.size());
+      if (request.contents_size() == kMaxHints) break;
+    }
+  }
+  DJINN_ASSIGN_OR_RETURN(
+      const v1::LeaseGranted granted,
+      context_->link->RequestLease(std::move(request),
+                                   context_->options.connect_timeout));
+  const v1::Lease& lease = granted.lease();
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<ClientStream> owned,
+      context_->connector->Connect(lease, context_->session_id));
+  ClientStream* const stream = owned.get();
+  {
+    MutexLock lock(&mu_);
+    if (stopped_ || !failure_.ok()) return failure_;
+    lease_ = lease;
+    placement_ = {lease.worker_id(), granted.placement_reason()};
+    stream_ = std::move(owned);
+  }
+  stream->Start(this);
+  v1::ControlRequest request_hello;
+  v1::ClientHello* const hello = request_hello.mutable_hello();
+  *hello->mutable_protocol() = OwnProtocolWindow();
+  hello->set_session_id(context_->session_id);
+  hello->set_session_epoch(lease.session_epoch());
+  hello->set_lease_token(lease.token());
+  hello->set_worker_incarnation(lease.worker_incarnation());
+  // A refusal arrives as the stream's end, which says more.
+  (void)stream->Send(std::move(request_hello));
+  DJINN_RETURN_IF_ERROR(WaitForHello());
+  log::Debug("device connected", {{"device", index_},
+                                  {"worker", lease.worker_id()},
+                                  {"reason", granted.placement_reason()}});
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::WaitForHello() {
+  MutexLock lock(&mu_);
+  const Deadline deadline(context_->options.connect_timeout);
+  while (!hello_received_) {
+    if (!failure_.ok()) return failure_;
+    if (deadline.passed()) {
+      return WorkerLost(absl::DeadlineExceededError(absl::StrCat(
+          "no answer within ",
+          absl::FormatDuration(context_->options.connect_timeout))));
+    }
+    WaitUntil(&connection_changed_, &mu_, deadline);
+  }
+  DJINN_RETURN_IF_ERROR(CheckHello(hello_, lease_));
+  limits_ = sender_limits_ = hello_.limits();
+  inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
+  structures_ = std::make_unique<StructureTable>(limits_.max_structures());
+  encoder_ = std::make_unique<RunEncoder>(structures_.get());
+  connected_ = true;
+  connection_changed_.SignalAll();
+  window_changed_.SignalAll();
+  return absl::OkStatus();
+}
+
+void RemoteDevice::Process(Work work) {
+  dead_.Collect(&pending_free_);
+  // Room first where the work may need it.
+  if (!std::holds_alternative<RunWork>(work.action) &&
+      !std::holds_alternative<ReadWork>(work.action)) {
+    SendFrees();
+  }
+  v1::ControlRequest request;
+  const bool encoded =
+      std::visit([&](auto& action) { return Encode(work, action, &request); },
+                 work.action);
+  if (!encoded) return;
+  if (work.storage && RunEncoder::ReleaseUse(work.storage.get())) {
+    pending_free_.push_back(work.storage->id());
+  }
+  if (!SendOrdered(work.lane, std::move(request), /*ends_work=*/true)) return;
+  if (const auto* install = std::get_if<InstallWork>(&work.action)) {
+    MutexLock lock(&mu_);
+    if (install->wait != nullptr && install->wait->transfer_id == 0) {
+      install->wait->state = UploadWait::State::kInlined;
+      install->wait->changed.SignalAll();
+    }
+  }
+  SendFrees();
+}
+
+bool RemoteDevice::Encode(const Work& work, RunWork& run,
+                          v1::ControlRequest* request) {
+  RunEncoder::Encoded encoded = encoder_->Encode(*run.segment);
+  // Drops the references to storages here, not under the lock.
+  run.segment->Clear();
+  {
+    MutexLock lock(&mu_);
+    recorder_.Recycle(run.segment);
+    ++statistics_.runs;
+    if (encoded.definition.has_value()) ++statistics_.structures_defined;
+  }
+  if (encoded.definition.has_value()) {
+    RunEncoder::Definition& definition = *encoded.definition;
+    if (context_->TellsFirst(definition.key_hash)) {
+      context_->link->SendStructure(definition.message.structure());
+    }
+    v1::ControlRequest define;
+    *define.mutable_ordered()->mutable_define_structure() =
+        std::move(definition.message);
+    if (!SendOrdered(work.lane, std::move(define), /*ends_work=*/false)) {
+      return false;
+    }
+  }
+  *request->mutable_ordered()->mutable_run() = std::move(encoded.run);
+  if (run.metadata != nullptr) {
+    MutexLock lock(&mu_);
+    metadata_[last_sequence_ + 1] = run.metadata;
+  }
+  return true;
+}
+
+bool RemoteDevice::Encode(const Work& work, InstallWork& install,
+                          v1::ControlRequest* request) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(install.base_version);
+  const uint64_t size = install.source.bytes.size();
+  const bool fits = size <= sender_limits_.inline_bytes();
+  if (fits) {
+    message->set_inline_value(install.source.bytes.data(), size);
+  } else {
+    const uint64_t id =
+        context_->last_transfer_id.fetch_add(1, std::memory_order_relaxed) + 1;
+    v1::Transfer* const transfer = message->mutable_transfer();
+    transfer->set_transfer_id(id);
+    transfer->set_size_bytes(size);
+    transfer->set_hash_high(install.hash.high);
+    transfer->set_hash_low(install.hash.low);
+    MutexLock lock(&mu_);
+    install.wait->transfer_id = id;
+    uploads_[id] = install.wait;
+  }
+  // The uploading thread holds what is still to be sent.
+  install.source = {};
+  if (fits) {
+    MutexLock lock(&mu_);
+    ++statistics_.uploads_inline;
+  }
+  return true;
+}
+
+bool RemoteDevice::Encode(const Work& work, SeedWork& seed,
+                          v1::ControlRequest* request) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(seed.base_version);
+  message->mutable_seed()->set_value(seed.seed);
+  return true;
+}
+
+bool RemoteDevice::Encode(const Work& work, CreateWork& create,
+                          v1::ControlRequest* request) {
+  v1::CreateStorage* const message =
+      request->mutable_ordered()->mutable_create_storage();
+  message->set_storage(work.storage->id());
+  message->set_base_version(create.base_version);
+  message->set_size_bytes(create.size_bytes);
+  return true;
+}
+
+bool RemoteDevice::Encode(const Work& work, ReadWork& read,
+                          v1::ControlRequest* request) {
+  v1::Read* const message = request->mutable_ordered()->mutable_read();
+  message->set_storage(work.storage->id());
+  message->set_version(read.version);
+  *message->mutable_view() = srg::ToProto(read.view);
+  ReadWait& wait = *read.wait;
+  const bool bulk = wait.bytes > sender_limits_.inline_bytes();
+  MutexLock lock(&mu_);
+  if (bulk) {
+    message->set_transfer_id(
+        context_->last_transfer_id.fetch_add(1, std::memory_order_relaxed) + 1);
+  }
+  if (wait.abandoned) return true;  // sent all the same: the order is numbered
+  wait.sequence = last_sequence_ + 1;
+  wait.transfer_id = message->transfer_id();
+  reads_[wait.sequence] = read.wait;
+  if (bulk) bulk_reads_[wait.transfer_id] = read.wait;
+  return true;
+}
+
+bool RemoteDevice::SendOrdered(uint32_t lane, v1::ControlRequest request,
+                               bool ends_work) {
+  v1::Ordered* const ordered = request.mutable_ordered();
+  ordered->set_lane(lane);
+  ClientStream* stream = nullptr;
+  {
+    MutexLock lock(&mu_);
+    ordered->set_sequence(last_sequence_ + 1);
+    const uint64_t bytes = request.ByteSizeLong();
+    while (failure_.ok() && !stopped_ && !sent_.empty() &&
+           (sent_.size() >= limits_.max_outstanding() ||
+            sent_bytes_ + bytes > limits_.max_outstanding_bytes())) {
+      // Ends with progress, a failure or the session.
+      sent_changed_.Wait(&mu_);
+    }
+    if (!failure_.ok() || stopped_) {
+      processing_ = false;
+      return false;
+    }
+    ++last_sequence_;
+    sent_.push_back({last_sequence_, bytes, ends_work});
+    sent_bytes_ += bytes;
+    statistics_.bytes_up += bytes;
+    if (ends_work) processing_ = false;
+    stream = stream_.get();
+  }
+  const absl::Status sent = stream->Send(std::move(request));
+  if (sent.ok()) return true;
+  absl::Status lost;
+  {
+    // A stream that ended has a better reason, which OnClosed() brings.
+    MutexLock lock(&mu_);
+    const Deadline deadline(absl::Seconds(1));
+    while (failure_.ok() && !stopped_ && !deadline.passed()) {
+      WaitUntil(&sent_changed_, &mu_, deadline);
+    }
+    lost = WorkerLost(sent);
+  }
+  Fail(lost);
+  return false;
+}
+
+void RemoteDevice::SendFrees() {
+  while (!pending_free_.empty()) {
+    {
+      MutexLock lock(&mu_);
+      if (!connected_ || !failure_.ok()) break;
+    }
+    v1::ControlRequest request;
+    auto* const storages =
+        request.mutable_ordered()->mutable_free()->mutable_storages();
+    const size_t count = std::min(pending_free_.size(), kMaxFreesPerMessage);
+    storages->Add(pending_free_.end() - count, pending_free_.end());
+    pending_free_.resize(pending_free_.size() - count);
+    if (!SendOrdered(0, std::move(request), /*ends_work=*/false)) break;
+  }
+}
+
+void RemoteDevice::DropEverything() {
+  std::deque<Work> works;
+  SealedSegments segments;
+  {
+    MutexLock lock(&mu_);
+    works.swap(queue_);
+    queued_bytes_ = 0;
+    processing_ = false;
+    recorder_.SealAll(&segments);
+    metadata_.clear();
+    reads_.clear();
+    bulk_reads_.clear();
+    uploads_.clear();
+  }
+  for (const Work& work : works) {
+    if (const auto* run = std::get_if<RunWork>(&work.action)) {
+      segments.push_back(run->segment);
+    }
+  }
+  for (Segment* segment : segments) segment->Clear();
+  pending_free_.clear();
+}
+
+}  // namespace djinn

@@ -1,0 +1,162 @@
+#include "client_lib/session/remote_session.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/remote_device.h"
+#include "client_lib/session/session_context.h"
+#include "client_lib/session/wait.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/mutex.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// How long a session that is dropped without Close() may flush.
+constexpr absl::Duration kDropTimeout = absl::Seconds(5);
+// How long the coordinator may take to acknowledge the end, at least.
+constexpr absl::Duration kMinFarewell = absl::Seconds(1);
+
+class RemoteSession final : public Session, private CoordinatorEvents {
+ public:
+  explicit RemoteSession(std::shared_ptr<SessionContext> context)
+      : context_(std::move(context)) {}
+
+  ~RemoteSession() override {
+    if (IsForkedChild()) {
+      // Leaked: the link's and the devices' threads are not here.
+      new std::shared_ptr<SessionContext>(context_);
+      return;
+    }
+    (void)Close(kDropTimeout);
+  }
+
+  absl::Status Open() {
+    DJINN_ASSIGN_OR_RETURN(
+        CoordinatorLink::Opened opened,
+        context_->link->Open(context_->options.program,
+                             context_->options.connect_timeout, this));
+    context_->session_id = std::move(opened.session_id);
+    context_->tenant = std::move(opened.tenant);
+    MutexLock lock(&mu_);
+    open_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::shared_ptr<VirtualDevice>> Device(int index) override {
+    if (IsForkedChild()) return AfterForkError();
+    if (index < 0 || index >= context_->options.device_count) {
+      return MakeError(
+          absl::StatusCode::kOutOfRange, "NO_SUCH_DEVICE",
+          absl::StrCat("device index ", index, " of a session with ",
+                       context_->options.device_count, " devices"));
+    }
+    MutexLock lock(&mu_);
+    if (!open_) {
+      return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",
+                       "the session is closed");
+    }
+    for (const auto& device : devices_) {
+      if (device->index() == index) return device;
+    }
+    return devices_.emplace_back(
+        std::make_shared<RemoteDevice>(index, context_));
+  }
+
+  std::string session_id() const override { return context_->session_id; }
+  std::string tenant() const override { return context_->tenant; }
+
+  Statistics statistics() const override {
+    Statistics sum;
+    for (const auto& device : Devices()) device->AddStatistics(&sum);
+    sum.root_errors = context_->root_errors.count();
+    return sum;
+  }
+
+  std::vector<absl::Status> RootErrors() const override {
+    return context_->root_errors.Kept();
+  }
+
+  absl::Status Close(absl::Duration timeout) override {
+    if (IsForkedChild()) return AfterForkError();
+    const Deadline deadline(timeout);
+    {
+      MutexLock lock(&mu_);
+      if (!open_) return absl::OkStatus();
+      open_ = false;
+    }
+    const auto devices = Devices();
+    for (const auto& device : devices) device->BeginClose();
+    absl::Status result;
+    for (const auto& device : devices) {
+      const absl::Status flushed = device->Flush(deadline);
+      if (result.ok() ||
+          flushed.code() == absl::StatusCode::kDeadlineExceeded) {
+        result = flushed;
+      }
+      if (!flushed.ok()) {
+        log::Error("work was lost at the end of the session",
+                   {{"device", device->index()}, {"error", flushed}});
+      }
+    }
+    for (const auto& device : devices) device->Stop();
+    context_->link->CancelRequests();
+    for (const auto& device : devices) device->Join();
+    const absl::Status ended =
+        context_->link->Close(std::max(deadline.left(), kMinFarewell));
+    if (!ended.ok()) {
+      log::Warning("the coordinator did not hear the end of the session",
+                   {{"error", ended}});
+    }
+    for (const auto& device : devices) device->Disconnect();
+    for (;;) {
+      const absl::Status error = context_->root_errors.TakeUnreported(-1);
+      if (error.ok()) break;
+      log::Error("a write failed and nothing had said so", {{"error", error}});
+      if (result.ok()) result = error;
+    }
+    return result;
+  }
+
+ private:
+  std::vector<std::shared_ptr<RemoteDevice>> Devices() const {
+    MutexLock lock(&mu_);
+    return devices_;
+  }
+
+  void OnLeaseEnded(const std::string& lease_id,
+                    const std::string& reason) override {
+    for (const auto& device : Devices()) {
+      device->OnLeaseEnded(lease_id, reason);
+    }
+  }
+
+  const std::shared_ptr<SessionContext> context_;
+  mutable Mutex mu_;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::shared_ptr<RemoteDevice>> devices_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> OpenSession(
+    SessionOptions options, std::unique_ptr<CoordinatorLink> link,
+    std::unique_ptr<WorkerConnector> connector) {
+  if (IsForkedChild()) return AfterForkError();
+  ArmForkGuard();
+  auto context = std::make_shared<SessionContext>();
+  context->options = std::move(options);
+  context->link = std::move(link);
+  context->connector = std::move(connector);
+  auto session = std::make_unique<RemoteSession>(std::move(context));
+  DJINN_RETURN_IF_ERROR(session->Open());
+  return session;
+}
+
+}  // namespace djinn

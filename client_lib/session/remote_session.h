@@ -1,0 +1,23 @@
+// The session that the program holds: see session.h.
+#ifndef CLIENT_LIB_SESSION_REMOTE_SESSION_H_
+#define CLIENT_LIB_SESSION_REMOTE_SESSION_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "client_lib/session/coordinator_link.h"
+#include "client_lib/session/session.h"
+#include "client_lib/session/worker_connector.h"
+
+namespace djinn {
+
+// Attaches through `link`. The link's errors; FailedPrecondition (AFTER_FORK)
+// in a process forked from one that had opened a session. The caller keeps at
+// most one session open per process.
+absl::StatusOr<std::unique_ptr<Session>> OpenSession(
+    SessionOptions options, std::unique_ptr<CoordinatorLink> link,
+    std::unique_ptr<WorkerConnector> connector);
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_REMOTE_SESSION_H_

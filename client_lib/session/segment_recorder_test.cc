@@ -1,0 +1,259 @@
+#include "client_lib/session/segment_recorder.h"
+
+#include <memory>
+#include <vector>
+
+#include "client_lib/session/run_encoder.h"
+#include "client_lib/session/structure_table.h"
+#include "client_lib/session/testing/calls.h"
+#include "common/error.h"
+#include "common/srg/proto_codec.h"
+#include "common/srg/validate.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+// Records without a device.
+class SegmentRecorderTest : public testing::Test {
+ protected:
+  StoragePtr New(uint64_t size = 16) {
+    return StoragePtr(new RemoteStorage(++last_id_, nullptr, size));
+  }
+  // A storage that exists on the worker.
+  StoragePtr NewBorn() {
+    StoragePtr storage = New();
+    recorder_.StampWrite(storage.get());
+    return storage;
+  }
+  // The segments sealed by recording the call.
+  SealedSegments Record(uint32_t lane, Call call) {
+    SealedSegments sealed;
+    EXPECT_TRUE(recorder_.Check(&call, nullptr).ok());
+    recorder_.Record(lane, &call, &sealed);
+    return sealed;
+  }
+
+  uint64_t last_id_ = 0;
+  SegmentRecorder recorder_;
+};
+
+TEST_F(SegmentRecorderTest, LanesThatOnlyReadTheSameSealNothing) {
+  const StoragePtr a = NewBorn(), b = NewBorn(), c = NewBorn();
+  EXPECT_TRUE(Record(1, MakeCall(0, {{a, kReads}, {b, kWrites}})).empty());
+  EXPECT_TRUE(Record(2, MakeCall(0, {{a, kReads}, {c, kWrites}})).empty());
+}
+
+TEST_F(SegmentRecorderTest, AWriteSealsOtherLanesReadersFirst) {
+  const StoragePtr a = NewBorn(), b = NewBorn();
+  Record(1, MakeCall(0, {{a, kReads}, {b, kWrites}}));
+  const SealedSegments sealed = Record(2, MakeCall(0, {{a, kWrites}}));
+  ASSERT_EQ(sealed.size(), 1u);
+  EXPECT_EQ(sealed[0]->lane(), 1u);
+}
+
+TEST_F(SegmentRecorderTest, AReadSealsAnotherLanesWriterButNotItsOwn) {
+  const StoragePtr a = NewBorn();
+  Record(1, MakeCall(0, {{a, kWrites}}));
+  EXPECT_TRUE(Record(1, MakeCall(0, {{a, kReads}})).empty());
+  EXPECT_EQ(Record(2, MakeCall(0, {{a, kReads}})).size(), 1u);
+  // The entry of the sealed segment is stale now.
+  EXPECT_TRUE(Record(3, MakeCall(0, {{a, kReads}})).empty());
+}
+
+TEST_F(SegmentRecorderTest, TheFirstUseOfAnEmptyTensorIsAWrite) {
+  const StoragePtr a = New();
+  Record(1, MakeCall(0, {{a, kReads}}));
+  EXPECT_EQ(Record(2, MakeCall(0, {{a, kReads}})).size(), 1u);
+}
+
+TEST_F(SegmentRecorderTest, TwoLanesOverFourStoragesAlternate) {
+  const StoragePtr s[] = {NewBorn(), NewBorn(), NewBorn(), NewBorn()};
+  // Each call reads what the other lane wrote last.
+  for (int i = 0; i < 40; ++i) {
+    const uint32_t lane = i % 2;
+    const SealedSegments sealed = Record(
+        lane, MakeCall(0, {{s[i % 4], kReads}, {s[(i + 1) % 4], kWrites}}));
+    if (i == 0) {
+      EXPECT_TRUE(sealed.empty());
+    } else {
+      ASSERT_EQ(sealed.size(), 1u);
+      EXPECT_EQ(sealed[0]->lane(), 1 - lane);
+    }
+  }
+}
+
+TEST_F(SegmentRecorderTest, StampsVersionsInTheOrderOfTheCalls) {
+  const StoragePtr a = NewBorn();
+  Record(1, MakeCall(0, {{a, kReads}}));
+  Record(1, MakeCall(0, {{a, kWrites}}));
+  Record(1, MakeCall(0, {{a, kReads}}));
+  Record(1, MakeCall(0, {{a, kOverwrites}}));
+  SealedSegments sealed;
+  recorder_.SealAll(&sealed);
+  std::vector<uint64_t> versions;
+  for (const Touch& touch : sealed[0]->touches()) {
+    versions.push_back(touch.base_version);
+  }
+  EXPECT_EQ(versions, (std::vector<uint64_t>{1, 1, 2, 2}));
+  EXPECT_EQ(recorder_.StampWrite(a.get()), 3u);
+}
+
+TEST_F(SegmentRecorderTest, RefusesWhatCannotBe) {
+  const StoragePtr a = NewBorn(), generator = New();
+  Call birth = MakeCall(0, {{a, kBirth}});
+  EXPECT_EQ(ErrorReason(recorder_.Check(&birth, nullptr)), "BORN_TWICE");
+  Call draw = MakeCall(0, {{generator, kDraws}});
+  EXPECT_EQ(ErrorReason(recorder_.Check(&draw, nullptr)),
+            "GENERATOR_NOT_SEEDED");
+}
+
+TEST_F(SegmentRecorderTest, TooManyOpenSegmentsSealTheOldest) {
+  for (uint32_t lane = 0; lane < SegmentRecorder::kMaxOpenSegments; ++lane) {
+    EXPECT_TRUE(Record(lane, MakeCall(0, {{NewBorn(), kReads}})).empty());
+  }
+  const SealedSegments sealed =
+      Record(9999, MakeCall(0, {{NewBorn(), kReads}}));
+  ASSERT_EQ(sealed.size(), 1u);
+  EXPECT_EQ(sealed[0]->lane(), 0u);
+}
+
+// Loops of a given length, encoded as the sender would.
+class RepeatCutTest : public SegmentRecorderTest,
+                      public testing::WithParamInterface<int> {
+ protected:
+  // Records iterations of: fresh = op_i(weight, previous); previous dies.
+  void RunLoop(int length, int iterations) {
+    const StoragePtr weight = NewBorn();
+    StoragePtr previous = NewBorn();
+    for (int i = 0; i < length * iterations; ++i) {
+      const StoragePtr fresh = New();
+      Call call = MakeCall(
+          i % length, {{weight, kReads}, {previous, kReads}, {fresh, kBirth}},
+          {static_cast<double>(i)});
+      SealedSegments sealed;
+      recorder_.Record(1, &call, &sealed);
+      Encode(sealed);
+      previous = fresh;
+    }
+  }
+
+  void Encode(const SealedSegments& sealed) {
+    for (Segment* segment : sealed) {
+      lengths_.push_back(segment->calls().size());
+      const RunEncoder::Encoded encoded = encoder_.Encode(*segment);
+      if (encoded.definition.has_value()) {
+        const auto structure =
+            srg::FromProto(encoded.definition->message.structure());
+        ASSERT_TRUE(structure.ok());
+        EXPECT_TRUE(srg::Validate(*structure, {}).ok());
+      }
+      ids_.push_back(encoded.run.structure_id());
+      segment->Clear();
+      recorder_.Recycle(segment);
+    }
+  }
+
+  StructureTable table_{64};
+  RunEncoder encoder_{&table_};
+  std::vector<size_t> lengths_;
+  std::vector<uint64_t> ids_;
+};
+
+TEST_P(RepeatCutTest, ALoopSettlesOnOneStructure) {
+  const int length = GetParam();
+  RunLoop(length, 6000 / length + 4);
+  ASSERT_GE(ids_.size(), 4u);
+  for (size_t i = 1; i < ids_.size(); ++i) {
+    EXPECT_EQ(ids_[i], ids_[1]);
+    EXPECT_EQ(lengths_[i] % length, 0u);
+    EXPECT_GE(lengths_[i], Segment::kMinCallsBeforeRepeat);
+  }
+  EXPECT_LE(ids_[1], 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Lengths, RepeatCutTest,
+                         testing::Values(7, 64, 175, 900));
+
+TEST_F(RepeatCutTest, WithoutRepeatsASegmentEndsAtItsCap) {
+  const StoragePtr a = NewBorn();
+  size_t sealed_at = 0;
+  for (int i = 0; sealed_at == 0; ++i) {
+    // Never the same four calls twice: the argument counts.
+    Call call = MakeCall(i % 1000, {{a, i < 1000 ? kReads : kWrites}});
+    SealedSegments sealed;
+    recorder_.Record(1, &call, &sealed);
+    if (!sealed.empty()) sealed_at = sealed[0]->calls().size();
+  }
+  // op0..op3 come back after 1000 calls.
+  EXPECT_EQ(sealed_at, 1000u);
+}
+
+TEST_F(RepeatCutTest, TheTailOfACutStillConflicts) {
+  const StoragePtr a = NewBorn();
+  SealedSegments sealed;
+  while (sealed.empty()) {
+    const StoragePtr fresh = New();
+    Call call = MakeCall(0, {{a, kReads}, {fresh, kBirth}});
+    recorder_.Record(1, &call, &sealed);
+  }
+  EXPECT_EQ(sealed[0]->calls().size(), Segment::kMinCallsBeforeRepeat);
+  sealed = Record(2, MakeCall(0, {{a, kWrites}}));
+  ASSERT_EQ(sealed.size(), 1u);
+  EXPECT_EQ(sealed[0]->calls().size(), Segment::kRepeatCalls);
+}
+
+TEST_F(RepeatCutTest, CreationsInTheTailStayWithIt) {
+  std::vector<StoragePtr> storages;
+  SealedSegments sealed;
+  while (sealed.empty()) {
+    storages.push_back(New());
+    Call call = MakeCall(0, {{storages.back(), kReads}});
+    recorder_.Record(1, &call, &sealed);
+  }
+  EXPECT_EQ(sealed[0]->creations().size(), Segment::kMinCallsBeforeRepeat);
+  Encode(sealed);
+  sealed = Record(2, MakeCall(0, {{storages.back(), kReads}}));
+  ASSERT_EQ(sealed.size(), 1u);
+  EXPECT_EQ(sealed[0]->creations().size(), Segment::kRepeatCalls);
+  Encode(sealed);
+}
+
+TEST_F(RepeatCutTest, TheAliasPartitionIsPartOfTheStructure) {
+  const StoragePtr a = NewBorn(), b = NewBorn();
+  const auto record = [&](const StoragePtr& x, const StoragePtr& y) {
+    SealedSegments sealed;
+    Call first = MakeCall(0, {{x, kReads}});
+    Call second = MakeCall(0, {{y, kReads}});
+    recorder_.Record(1, &first, &sealed);
+    recorder_.Record(1, &second, &sealed);
+    recorder_.SealAll(&sealed);
+    Encode(sealed);
+  };
+  record(a, b);
+  record(b, a);
+  record(a, a);
+  EXPECT_EQ(ids_, (std::vector<uint64_t>{1, 1, 2}));
+}
+
+TEST(StructureTableTest, RedefinesTheLeastRecentlyUsedId) {
+  StructureTable table(2);
+  EXPECT_EQ(table.FindOrAdd("a").id, 1u);
+  EXPECT_EQ(table.FindOrAdd("b").id, 2u);
+  EXPECT_FALSE(table.FindOrAdd("a").is_new);
+  const StructureTable::Entry c = table.FindOrAdd("c");
+  EXPECT_TRUE(c.is_new);
+  EXPECT_EQ(c.id, 2u);
+  EXPECT_FALSE(table.FindOrAdd("a").is_new);
+  EXPECT_TRUE(table.FindOrAdd("b").is_new);
+}
+
+TEST(StructureTableTest, KeepsTheBytesOfKeysBounded) {
+  StructureTable table(100, 10);
+  EXPECT_EQ(table.FindOrAdd("aaaaaa").id, 1u);
+  EXPECT_EQ(table.FindOrAdd("bbbbbb").id, 1u);
+  EXPECT_TRUE(table.FindOrAdd("aaaaaa").is_new);
+}
+
+}  // namespace
+}  // namespace djinn

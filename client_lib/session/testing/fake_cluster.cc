@@ -1,0 +1,142 @@
+#include "client_lib/session/testing/fake_cluster.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/transport/in_process.h"
+
+namespace djinn {
+
+class FakeCoordinatorLink : public CoordinatorLink {
+ public:
+  explicit FakeCoordinatorLink(std::shared_ptr<FakeCoordinator> coordinator)
+      : coordinator_(std::move(coordinator)) {}
+
+  absl::StatusOr<Opened> Open(const std::string&, absl::Duration,
+                              CoordinatorEvents* events) override {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->events_ = events;
+    return Opened{"session", "tenant"};
+  }
+
+  absl::StatusOr<v1::LeaseGranted> RequestLease(v1::LeaseRequest request,
+                                                absl::Duration) override {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->requests_.push_back(request);
+    coordinator_->changed_.SignalAll();
+    if (!coordinator_->refusal_.ok()) return coordinator_->refusal_;
+    while (coordinator_->hold_ && !coordinator_->cancelled_) {
+      coordinator_->changed_.Wait(&coordinator_->mu_);
+    }
+    if (coordinator_->cancelled_) return absl::CancelledError("cancelled");
+    v1::LeaseGranted granted;
+    granted.set_virtual_device(request.virtual_device());
+    granted.set_placement_reason("the only one");
+    v1::Lease* const lease = granted.mutable_lease();
+    lease->set_lease_id(absl::StrCat("lease-", request.virtual_device()));
+    lease->set_token("token");
+    lease->set_session_epoch(1);
+    lease->set_worker_id(absl::StrCat("w", request.virtual_device()));
+    lease->set_worker_incarnation(FakeWorker::kIncarnation);
+    lease->set_worker_address("in-process");
+    return granted;
+  }
+
+  void SendStructure(v1::Structure structure) override {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->structures_.push_back(std::move(structure));
+  }
+
+  void CancelRequests() override {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->cancelled_ = true;
+    coordinator_->changed_.SignalAll();
+  }
+
+  absl::Status Close(absl::Duration) override {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->closed_ = true;
+    coordinator_->events_ = nullptr;
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::shared_ptr<FakeCoordinator> coordinator_;
+};
+
+namespace {
+
+class InProcessConnector : public WorkerConnector {
+ public:
+  explicit InProcessConnector(
+      std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers)
+      : workers_(std::move(workers)) {}
+
+  absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
+      const v1::Lease& lease, const std::string&) override {
+    InProcessPair pair = MakeInProcessPair();
+    workers_->at(lease.worker_id()[1] - '0')->Serve(std::move(pair.worker));
+    return std::move(pair.client);
+  }
+
+ private:
+  const std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;
+};
+
+}  // namespace
+
+std::vector<v1::LeaseRequest> FakeCoordinator::lease_requests() const {
+  MutexLock lock(&mu_);
+  return requests_;
+}
+
+std::vector<v1::Structure> FakeCoordinator::structures() const {
+  MutexLock lock(&mu_);
+  return structures_;
+}
+
+bool FakeCoordinator::closed() const {
+  MutexLock lock(&mu_);
+  return closed_;
+}
+
+void FakeCoordinator::RefuseLeases(absl::Status refusal) {
+  MutexLock lock(&mu_);
+  refusal_ = std::move(refusal);
+}
+
+void FakeCoordinator::HoldLeases() {
+  MutexLock lock(&mu_);
+  hold_ = true;
+}
+
+void FakeCoordinator::EndLease(const std::string& lease_id,
+                               const std::string& reason) {
+  CoordinatorEvents* events;
+  {
+    MutexLock lock(&mu_);
+    events = events_;
+  }
+  events->OnLeaseEnded(lease_id, reason);
+}
+
+void FakeCoordinator::WaitForLeaseRequest() {
+  MutexLock lock(&mu_);
+  while (requests_.empty()) changed_.Wait(&mu_);
+}
+
+FakeCluster::FakeCluster(v1::SessionLimits limits)
+    : coordinator_(std::make_shared<FakeCoordinator>()),
+      workers_(std::make_shared<std::vector<std::unique_ptr<FakeWorker>>>()) {
+  for (int i = 0; i < kWorkers; ++i) {
+    workers_->push_back(std::make_unique<FakeWorker>(limits));
+  }
+}
+
+std::unique_ptr<Session> FakeCluster::Open(SessionOptions options) {
+  return *OpenSession(std::move(options),
+                      std::make_unique<FakeCoordinatorLink>(coordinator_),
+                      std::make_unique<InProcessConnector>(workers_));
+}
+
+}  // namespace djinn

@@ -1,0 +1,67 @@
+// A session on fakes: a coordinator that grants what the test says and fake
+// workers at the other end of in-process streams, one per virtual device.
+#ifndef CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
+#define CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/session/remote_session.h"
+#include "client_lib/session/testing/fake_worker.h"
+#include "common/mutex.h"
+
+namespace djinn {
+
+// What the coordinator was told, and how it answers. Thread-safe.
+class FakeCoordinator {
+ public:
+  std::vector<v1::LeaseRequest> lease_requests() const;
+  std::vector<v1::Structure> structures() const;
+  bool closed() const;
+
+  void RefuseLeases(absl::Status refusal);
+  // Lease requests wait until they are cancelled.
+  void HoldLeases();
+  // As if the coordinator had said so.
+  void EndLease(const std::string& lease_id, const std::string& reason);
+  void WaitForLeaseRequest();
+
+ private:
+  friend class FakeCoordinatorLink;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::vector<v1::LeaseRequest> requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  bool hold_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  CoordinatorEvents* events_ ABSL_GUARDED_BY(mu_) = nullptr;
+};
+
+// Leases are called "lease-N" for device N and lead to the worker of that
+// device.
+class FakeCluster {
+ public:
+  explicit FakeCluster(v1::SessionLimits limits = FakeWorker::DefaultLimits());
+
+  // Opens a session; once.
+  std::unique_ptr<Session> Open(SessionOptions options = {});
+
+  FakeCoordinator& coordinator() { return *coordinator_; }
+  // Exists before the lease does. The first kWorkers devices have one.
+  FakeWorker& worker(int device = 0) { return *workers_->at(device); }
+
+ private:
+  static constexpr int kWorkers = 2;
+
+  std::shared_ptr<FakeCoordinator> coordinator_;
+  std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_

@@ -1,0 +1,100 @@
+// What recording threads hand to a device's sender thread, in the order in
+// which it must reach the worker, and what they wait on meanwhile.
+#ifndef CLIENT_LIB_SESSION_WORK_H_
+#define CLIENT_LIB_SESSION_WORK_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "client_lib/session/remote_storage.h"
+#include "client_lib/session/segment.h"
+#include "common/hash.h"
+#include "common/mutex.h"
+#include "common/srg/structure.h"
+#include "common/transport/stream.h"
+#include "djinn/v1/execution.pb.h"
+
+namespace djinn {
+
+// A thread that waits for the worker. The fields of waits are guarded by the
+// device's lock.
+struct Waiter {
+  CondVar changed;
+};
+
+// Until the metadata of a run is known.
+struct MetadataWait : Waiter {
+  bool done = false;
+  v1::RunMetadata reply;
+};
+
+// Until the fate of a large upload is decided.
+struct UploadWait : Waiter {
+  enum class State {
+    kPending,
+    kInlined,  // small enough after all: its bytes are in a message
+    kSend,     // the worker has room and waits for the bytes
+    kHeld,     // the worker has the bytes already
+    kRefused,
+  };
+  State state = State::kPending;
+  uint64_t transfer_id = 0;
+  absl::Status refusal;
+};
+
+// Until a value is here.
+struct ReadWait : Waiter {
+  ReadWait(void* destination, uint64_t bytes)
+      : destination(static_cast<char*>(destination)), bytes(bytes) {}
+
+  char* const destination;
+  const uint64_t bytes;
+  bool replied = false;  // value, error or announcement of bulk bytes
+  bool done = false;
+  bool copying = false;    // a chunk is being copied to the destination
+  bool abandoned = false;  // nobody waits any more
+  uint64_t received = 0;   // bulk bytes at the destination
+  uint64_t sequence = 0;
+  uint64_t transfer_id = 0;
+  std::string value;  // inline
+  absl::Status error;
+};
+
+struct RunWork {
+  Segment* segment;
+  std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
+};
+struct InstallWork {
+  uint64_t base_version;
+  SharedBytes source;
+  ContentHash hash;                  // of a large source
+  std::shared_ptr<UploadWait> wait;  // null: the source is a small copy
+};
+struct SeedWork {
+  uint64_t base_version;
+  uint64_t seed;
+};
+struct CreateWork {
+  uint64_t base_version;
+  uint64_t size_bytes;
+};
+struct ReadWork {
+  uint64_t version;
+  srg::TensorView view;
+  std::shared_ptr<ReadWait> wait;
+};
+
+struct Work {
+  uint32_t lane = 0;
+  StoragePtr storage;  // not set for a run
+  // What it holds here until it is sent.
+  size_t footprint_bytes = 0;
+  std::variant<RunWork, InstallWork, SeedWork, CreateWork, ReadWork> action;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_WORK_H_
