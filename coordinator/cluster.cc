@@ -3,6 +3,9 @@
 // for operators in cluster_admin.cc.
 #include "coordinator/cluster.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "common/error.h"
@@ -33,7 +36,9 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   for (const v1::ContentHint& hint : pending.contents) {
     const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
                          hint.size_bytes()};
-    if (asked.insert(key).second) asked_bytes += hint.size_bytes();
+    if (!asked.insert(key).second) continue;
+    asked_bytes += std::min(hint.size_bytes(),
+                            std::numeric_limits<uint64_t>::max() - asked_bytes);
   }
   std::vector<scheduler::WorkerSnapshot> snapshots;
   for (const auto& [id, worker] : workers_.all()) {
@@ -58,6 +63,13 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   }
   const absl::StatusOr<scheduler::Placement> placement =
       scheduler::Place(asked_bytes, snapshots);
+  if (absl::IsFailedPrecondition(placement.status())) {
+    // Waiting will not help.
+    unplaced_.erase({session->id, virtual_device});
+    session->pending.erase(virtual_device);
+    Refuse(placement.status(), virtual_device, session, wakes);
+    return;
+  }
   if (!placement.ok()) {
     pending.obstacle = placement.status();
     unplaced_.insert({session->id, virtual_device});

@@ -120,7 +120,8 @@ class Cluster {
   // Has the worker told soon.
   void Touch(Worker* worker, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Offers the pending request to a worker, or notes why there is none.
+  // Offers the pending request to a worker, notes why there is none for now, or
+  // refuses it.
   void TryPlace(uint32_t virtual_device, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -1,18 +1,9 @@
 // What operators see.
 #include "common/log/log.h"
+#include "common/net/proto_duration.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
-namespace {
-
-void SetDuration(absl::Duration value, google::protobuf::Duration* out) {
-  const int64_t nanoseconds = absl::ToInt64Nanoseconds(value);
-  out->set_seconds(nanoseconds / 1'000'000'000);
-  out->set_nanos(static_cast<int32_t>(nanoseconds % 1'000'000'000));
-}
-
-}  // namespace
-
 std::vector<v1::WorkerInfo> Cluster::Workers() {
   MutexLock lock(&mu_);
   std::vector<v1::WorkerInfo> result;
@@ -34,8 +25,8 @@ std::vector<v1::WorkerInfo> Cluster::Workers() {
       sessions.insert(held.session_id);
     }
     info.set_session_count(static_cast<uint32_t>(sessions.size()));
-    SetDuration(clock_->Monotonic() - worker->last_report,
-                info.mutable_report_age());
+    *info.mutable_report_age() =
+        ToProtoDuration(clock_->Monotonic() - worker->last_report);
   }
   return result;
 }
@@ -116,7 +107,7 @@ std::vector<v1::LeaseInfo> Cluster::Leases() {
     info.set_worker_id(lease->worker_id);
     info.set_virtual_device(lease->virtual_device);
     info.set_session_epoch(lease->epoch);
-    SetDuration(clock_->Monotonic() - lease->created, info.mutable_age());
+    *info.mutable_age() = ToProtoDuration(clock_->Monotonic() - lease->created);
     info.set_placement_reason(lease->placement_reason);
   }
   return result;

@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
@@ -203,11 +204,8 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
     v1::SessionOpened* const opened = response.mutable_opened();
     opened->set_session_id(session->id);
     opened->set_tenant(session->tenant);
-    const int64_t timeout_ms =
-        absl::ToInt64Milliseconds(config_.session_timeout);
-    opened->mutable_session_timeout()->set_seconds(timeout_ms / 1000);
-    opened->mutable_session_timeout()->set_nanos(
-        static_cast<int32_t>(timeout_ms % 1000 * 1'000'000));
+    *opened->mutable_session_timeout() =
+        ToProtoDuration(config_.session_timeout);
     opened->set_protocol_version(session->protocol_version);
     return response;
   }

@@ -185,6 +185,21 @@ TEST_F(ClusterTest, RequestWaitsForAWorkerUntilItsDeadline) {
   EXPECT_TRUE(Next(session)->has_granted());
 }
 
+TEST_F(ClusterTest, WhatCanNeverFitIsRefusedAtOnce) {
+  Join(w0_);
+  const StreamId session = Open("red");
+  ASSERT_TRUE(
+      cluster_
+          ->RequestLease(session, TestLeaseRequest(0, 7, 10'000'000'000'000))
+          .ok());
+  EXPECT_EQ(Next(session)->refused().reason(), "TOO_LARGE");
+  v1::LeaseRequest overflowing = TestLeaseRequest(0, 7, ~uint64_t{0});
+  *overflowing.add_contents() = overflowing.contents(0);
+  overflowing.mutable_contents(1)->set_hash_low(8);
+  ASSERT_TRUE(cluster_->RequestLease(session, overflowing).ok());
+  EXPECT_EQ(Next(session)->refused().reason(), "TOO_LARGE");
+}
+
 TEST_F(ClusterTest, SilentWorkerMeansRefusalAndCleanUp) {
   const StreamId session = Open("red");
   const StreamId worker = Join(w0_);

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
@@ -188,10 +189,7 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
     if (lease->listed_revision == 0) lease->listed_revision = worker->revision;
     *desired.add_leases() = lease->Record();
   }
-  const int64_t valid_ms = absl::ToInt64Milliseconds(config_.lease_valid_for);
-  desired.mutable_lease_valid_for()->set_seconds(valid_ms / 1000);
-  desired.mutable_lease_valid_for()->set_nanos(
-      static_cast<int32_t>(valid_ms % 1000 * 1'000'000));
+  *desired.mutable_lease_valid_for() = ToProtoDuration(config_.lease_valid_for);
   for (auto& [session_id, revision] : worker->drops) {
     if (revision == 0) revision = worker->revision;
     desired.add_drop_session_ids(session_id);

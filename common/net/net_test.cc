@@ -2,6 +2,7 @@
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
+#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "common/net/server.h"
 #include "common/net/server_address.h"
@@ -98,6 +99,14 @@ TEST(ProtocolVersionTest, RefusalNamesBothWindows) {
   EXPECT_FALSE(NegotiateProtocol(OwnProtocolWindow(), {}, "client").ok());
 }
 
+TEST(ProtoDurationTest, ThereAndBack) {
+  for (const absl::Duration value :
+       {absl::ZeroDuration(), absl::Milliseconds(1500), absl::Minutes(10),
+        -absl::Milliseconds(1500)}) {
+    EXPECT_EQ(FromProtoDuration(ToProtoDuration(value)), value);
+  }
+}
+
 TEST(BearerTest, TokensEqual) {
   EXPECT_TRUE(TokensEqual("secret", "secret"));
   EXPECT_FALSE(TokensEqual("secret", "secret "));
@@ -122,19 +131,18 @@ TEST(ServerTest, RefusesOpenAddressUnlessToldOtherwise) {
             "INSECURE_ADDRESS");
 }
 
-// grpc.health.v1.Health/Check by hand: its stubs are not packaged. Returns the
-// encoded response.
-absl::StatusOr<std::string> CheckHealth(const std::string& address,
-                                        const std::string& service) {
+// Calls with encoded messages: the stubs of these services are not packaged.
+absl::StatusOr<std::string> CallByHand(const std::string& address,
+                                       const std::string& method,
+                                       const std::string& message) {
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
       MakeChannel(address).value());
-  const grpc::Slice slice("\x0a" + std::string(1, service.size()) + service);
+  const grpc::Slice slice(message);
   const grpc::ByteBuffer request(&slice, 1);
   grpc::ByteBuffer response;
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
-  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check",
-                                    request, &queue);
+  auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
   call->StartCall();
   grpc::Status status;
   call->Finish(&response, &status, nullptr);
@@ -146,6 +154,26 @@ absl::StatusOr<std::string> CheckHealth(const std::string& address,
   response.DumpToSingleSlice(&answer).ok();
   return std::string(reinterpret_cast<const char*>(answer.begin()),
                      answer.size());
+}
+
+absl::StatusOr<std::string> CheckHealth(const std::string& address,
+                                        const std::string& service) {
+  return CallByHand(address, "/grpc.health.v1.Health/Check",
+                    "\x0a" + std::string(1, service.size()) + service);
+}
+
+TEST(ServerTest, ServesReflection) {
+  ServerOptions options;
+  options.address = "127.0.0.1:0";
+  auto server = Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  // list_services with an empty value.
+  const auto services = CallByHand(
+      (*server)->address(),
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+      std::string("\x3a\0", 2));
+  ASSERT_TRUE(services.ok()) << services.status();
+  EXPECT_THAT(*services, HasSubstr("grpc.health.v1.Health"));
 }
 
 TEST(ServerTest, ServesHealth) {

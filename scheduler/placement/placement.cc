@@ -55,20 +55,30 @@ absl::StatusOr<Placement> Place(uint64_t asked_bytes,
                      "no worker can be reached");
   }
   std::vector<const WorkerSnapshot*> candidates;
+  uint64_t most_available = 0;
   uint64_t largest = 0;
   for (const WorkerSnapshot& worker : workers) {
-    largest = std::max(largest, worker.available_bytes);
+    most_available = std::max(most_available, worker.available_bytes);
+    largest = std::max(largest, worker.memory_bytes);
     if (MissingBytes(asked_bytes, worker) <= worker.available_bytes) {
       candidates.push_back(&worker);
     }
+  }
+  if (candidates.empty() && asked_bytes > largest) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "TOO_LARGE",
+        absl::StrCat("no worker is large enough: asked ", Bytes(asked_bytes),
+                     ", the largest has ", Bytes(largest)),
+        {{"asked", absl::StrCat(asked_bytes)},
+         {"limit", absl::StrCat(largest)}});
   }
   if (candidates.empty()) {
     return MakeError(
         absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
         absl::StrCat("no worker has the memory: asked ", Bytes(asked_bytes),
-                     ", at most ", Bytes(largest), " available"),
+                     ", at most ", Bytes(most_available), " available"),
         {{"asked", absl::StrCat(asked_bytes)},
-         {"limit", absl::StrCat(largest)}});
+         {"limit", absl::StrCat(most_available)}});
   }
   const auto unshared = [](const WorkerSnapshot* worker) {
     return worker->session_leases == 0;

@@ -49,8 +49,9 @@ struct Placement {
 };
 
 // `asked_bytes` is what the session is about to upload; `workers` are those
-// that can be reached. Unavailable (NO_WORKER) when there is none;
-// ResourceExhausted (NO_CAPACITY) when none has the memory.
+// that can be reached. Worth trying again: Unavailable (NO_WORKER) when there
+// is none, ResourceExhausted (NO_CAPACITY) when none has the memory now. Not
+// worth it: FailedPrecondition (TOO_LARGE) when none will ever have it.
 absl::StatusOr<Placement> Place(uint64_t asked_bytes,
                                 absl::Span<const WorkerSnapshot> workers,
                                 const PlacementWeights& weights = {});

@@ -63,11 +63,16 @@ TEST(PlacementTest, TiesGoToFreeMemoryThenToTheSmallerId) {
   EXPECT_EQ(Place(0, {fuller, Idle("w2"), Idle("w1")})->worker_id, "w1");
 }
 
-TEST(PlacementTest, NoWorkerAndNoMemoryAreDifferentErrors) {
+TEST(PlacementTest, SaysWhetherWaitingMayHelp) {
   EXPECT_EQ(ErrorReason(Place(0, {}).status()), "NO_WORKER");
-  const absl::Status status = Place(10'000'000'000'000, {Idle("w0")}).status();
-  EXPECT_EQ(ErrorReason(status), "NO_CAPACITY");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("asked 10.0 TB"));
+  WorkerSnapshot busy = Idle("w0");
+  busy.available_bytes = 1000;
+  const absl::Status now = Place(kModel, {busy}).status();
+  EXPECT_EQ(ErrorReason(now), "NO_CAPACITY");
+  EXPECT_THAT(std::string(now.message()), HasSubstr("at most 1.0 kB"));
+  const absl::Status never = Place(10'000'000'000'000, {busy}).status();
+  EXPECT_EQ(ErrorReason(never), "TOO_LARGE");
+  EXPECT_THAT(std::string(never.message()), HasSubstr("asked 10.0 TB"));
   // What is held needs no room.
   WorkerSnapshot full = Idle("w0");
   full.available_bytes = 0;
