@@ -67,7 +67,7 @@ TEST_F(CaptureTest, RecordsOneNodePerCallAndNoneForViews) {
   at::Tensor view = b.view({6, 4}).t().select(0, 1).unsqueeze(0);
   view.mul_(2);
   EXPECT_THAT(recorder_->TakeNames(),
-              ElementsAre("aten::add.Tensor", "aten::mul_.Tensor"));
+              ElementsAre("aten::add.Tensor", "aten::mul_.Scalar"));
   EXPECT_EQ(view.sizes(), at::IntArrayRef({1, 6}));
   EXPECT_EQ(view.storage().data(), b.storage().data());
 }
@@ -160,7 +160,7 @@ TEST_F(CaptureTest, OutArgumentsAreResized) {
   const std::vector<RecordedCall> calls = recorder_->TakeCalls();
   ASSERT_EQ(calls.size(), 1u);
   EXPECT_EQ(calls[0].name, "aten::add.out");
-  EXPECT_EQ(calls[0].node.overwrites.size(), 1u);
+  EXPECT_EQ(calls[0].node.writes.size(), 1u);
 }
 
 TEST_F(CaptureTest, DataDependentShapesAreAskedFor) {

@@ -140,7 +140,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
                       absl::StartsWith(name, "aten::_index_put_impl") ||
                       absl::StartsWith(name, "aten::_unsafe_index");
   if (!writes) reentry = ReentryKey(op);
-  rule = FindShapeRule(name);
+  // Dropout's composite tells when it returns its input; a rule cannot.
+  if (name != "aten::dropout") rule = FindShapeRule(name);
   if (!is_view) {
     const absl::Status allowed = CheckAllowed(schema);
     if (!allowed.ok()) refusal = std::string(allowed.message());

@@ -1,0 +1,163 @@
+#include "djinn/connect.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/capture/backend.h"
+#include "client_lib/capture/capture_kernel.h"
+#include "client_lib/capture/process_session.h"
+#include "client_lib/session/remote_session.h"
+#include "client_lib/transport/grpc_coordinator_link.h"
+#include "client_lib/transport/grpc_worker_connector.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+constexpr absl::Duration kExitDeadline = absl::Seconds(10);
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  if (file) text << file.rdbuf();
+  if (!file) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "NO_TOKEN",
+                     absl::StrCat("cannot read the token file ", path));
+  }
+  const std::string token(absl::StripAsciiWhitespace(text.str()));
+  if (token.empty()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "NO_TOKEN",
+                     absl::StrCat("the token file ", path, " is empty"));
+  }
+  return token;
+}
+
+absl::StatusOr<std::string> TokenOf(const ConnectOptions& options) {
+  if (!options.token.empty()) return options.token;
+  const std::string file = options.token_file.empty()
+                               ? FromEnvironment("DJINN_TOKEN_FILE")
+                               : options.token_file;
+  if (file.empty()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "NO_TOKEN",
+                     "no token: set ConnectOptions::token or token_file, or "
+                     "DJINN_TOKEN_FILE");
+  }
+  return ReadToken(file);
+}
+
+std::string ProgramName(const ConnectOptions& options) {
+  if (!options.program.empty()) return options.program;
+  std::ifstream file("/proc/self/comm");
+  std::string name;
+  std::getline(file, name);
+  return name;
+}
+
+// Flushes a session that the program left open and says what was lost.
+void CloseAtExit() {
+  const absl::Status status = Close(kExitDeadline);
+  if (!status.ok()) {
+    std::fprintf(stderr, "djinn: closing the session at exit: %s\n",
+                 status.ToString().c_str());
+  }
+}
+
+absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
+  const std::string coordinator = options.coordinator.empty()
+                                      ? FromEnvironment("DJINN_COORDINATOR")
+                                      : options.coordinator;
+  if (coordinator.empty()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "NO_SESSION",
+                     "no Djinn session is open and no coordinator is known: "
+                     "call djinn::Connect() or set DJINN_COORDINATOR");
+  }
+  DJINN_ASSIGN_OR_RETURN(const std::string token, TokenOf(options));
+  SessionOptions session_options;
+  session_options.connect_timeout = options.connect_timeout;
+  session_options.operation_timeout = options.operation_timeout;
+  session_options.device_count = capture::DeviceCount();
+  session_options.program = ProgramName(options);
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
+                         MakeGrpcCoordinatorLink(coordinator, token));
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<Session> session,
+      OpenSession(session_options, std::move(link), MakeGrpcWorkerConnector()));
+  // Registered late, so that it runs before the destructors of what PyTorch and
+  // gRPC made when they were loaded.
+  static const int registered = std::atexit(&CloseAtExit);
+  (void)registered;
+  return std::shared_ptr<Session>(std::move(session));
+}
+
+// A device used without Connect() opens a session from the environment.
+const bool default_factory_set = [] {
+  capture::SetDefaultSessionFactory([] { return Open(ConnectOptions()); });
+  return true;
+}();
+
+}  // namespace
+
+absl::Status Connect(const ConnectOptions& options) {
+  if (capture::CurrentSession() != nullptr) {
+    return MakeError(absl::StatusCode::kAlreadyExists, "SESSION_OPEN",
+                     "this process has an open Djinn session: close it first");
+  }
+  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, Open(options));
+  return capture::SetSession(std::move(session));
+}
+
+absl::Status Close(absl::Duration deadline) {
+  const std::shared_ptr<Session> session = capture::TakeSession();
+  return session == nullptr ? absl::OkStatus() : session->Close(deadline);
+}
+
+bool IsConnected() { return capture::CurrentSession() != nullptr; }
+
+c10::Device Device(int index) {
+  return c10::Device(c10::DeviceType::PrivateUse1,
+                     static_cast<c10::DeviceIndex>(index));
+}
+
+absl::Status Synchronize(int index) {
+  DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<VirtualDevice> device,
+                         capture::DeviceOfProcess(index));
+  return device->Synchronize();
+}
+
+absl::StatusOr<Placement> WhereIs(int index) {
+  DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<VirtualDevice> device,
+                         capture::DeviceOfProcess(index));
+  DJINN_ASSIGN_OR_RETURN(DevicePlacement placement, device->Placement());
+  return Placement{std::move(placement.worker_id), std::move(placement.reason)};
+}
+
+Statistics GetStatistics() {
+  const std::shared_ptr<Session> session = capture::CurrentSession();
+  return session == nullptr ? Statistics() : session->statistics();
+}
+
+std::vector<absl::Status> RootErrors() {
+  const std::shared_ptr<Session> session = capture::CurrentSession();
+  return session == nullptr ? std::vector<absl::Status>()
+                            : session->RootErrors();
+}
+
+std::map<std::string, uint64_t> SynchronousCalls() {
+  return capture::SynchronousCalls();
+}
+
+}  // namespace djinn

@@ -1,0 +1,18 @@
+// What happens when the library is loaded: the device becomes known to PyTorch
+// in this process. Nothing connects, starts a thread or forks.
+#include "client_lib/capture/backend.h"
+#include "client_lib/capture/capture_scope_fallback.h"
+#include "client_lib/capture/registration.h"
+
+namespace djinn {
+namespace {
+
+const bool loaded = [] {
+  capture::RegisterBackend();
+  capture::RegisterOperators();
+  capture::RegisterCaptureScope();
+  return true;
+}();
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,54 @@
+// One embedded cluster for a test binary, and a session per test.
+#ifndef TESTS_E2E_CLUSTER_ENVIRONMENT_H_
+#define TESTS_E2E_CLUSTER_ENVIRONMENT_H_
+
+#include <memory>
+
+#include "djinn/djinn.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+
+// Two workers, started before the first test and stopped after the last.
+class ClusterEnvironment : public testing::Environment {
+ public:
+  void SetUp() override {
+    EmbeddedClusterOptions options;
+    options.workers = 2;
+    options.worker_memory_bytes = uint64_t{1} << 30;
+    options.worker_threads = 1;
+    auto started = EmbeddedCluster::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status();
+    cluster_ = *std::move(started);
+  }
+  void TearDown() override { cluster_.reset(); }
+
+  EmbeddedCluster& cluster() { return *cluster_; }
+
+  static ClusterEnvironment* Get() {
+    static auto* const environment = static_cast<ClusterEnvironment*>(
+        testing::AddGlobalTestEnvironment(new ClusterEnvironment));
+    return environment;
+  }
+
+ private:
+  std::unique_ptr<EmbeddedCluster> cluster_;
+};
+
+// Opens a session before each test and closes it, cleanly, after.
+class SessionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const absl::Status opened =
+        Connect(ClusterEnvironment::Get()->cluster().connect_options());
+    ASSERT_TRUE(opened.ok()) << opened;
+  }
+  void TearDown() override {
+    const absl::Status closed = Close();
+    EXPECT_TRUE(closed.ok()) << closed;
+  }
+};
+
+}  // namespace djinn
+
+#endif  // TESTS_E2E_CLUSTER_ENVIRONMENT_H_
