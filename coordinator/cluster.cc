@@ -47,7 +47,8 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
     scheduler::WorkerSnapshot snapshot;
     snapshot.worker_id = id;
     snapshot.memory_bytes = worker->memory_bytes;
-    snapshot.available_bytes = worker->free_bytes + worker->content_bytes;
+    // The worker counts what it would evict as free.
+    snapshot.available_bytes = worker->free_bytes;
     snapshot.queued_runs = worker->queued_runs;
     for (const Lease* lease : leases_.OfWorker(id)) {
       ++snapshot.leases;

@@ -25,7 +25,7 @@ namespace djinn::scheduler {
 struct WorkerSnapshot {
   std::string worker_id;
   uint64_t memory_bytes = 0;
-  // Free, together with what the worker could evict.
+  // Free, or held by contents that would give way.
   uint64_t available_bytes = 0;
   // Of the bytes asked for, those that the tenant already has there.
   uint64_t held_bytes = 0;
