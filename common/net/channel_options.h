@@ -17,8 +17,6 @@ namespace djinn {
 
 // Largest message on any stream, either way. Tensors travel in chunks.
 inline constexpr int kMaxControlMessageBytes = 64 << 20;
-// Payload of one chunk on Bulk streams.
-inline constexpr size_t kBulkChunkBytes = 1 << 20;
 // HTTP/2 headers and trailers of one call; statuses are cut to fit.
 inline constexpr int kMaxMetadataBytes = 64 << 10;
 // Calls open at once on one connection.

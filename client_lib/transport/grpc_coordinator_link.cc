@@ -1,0 +1,399 @@
+#include "client_lib/transport/grpc_coordinator_link.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/wait.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/mutex.h"
+#include "common/net/bearer.h"
+#include "common/net/channel_options.h"
+#include "common/net/grpc_status.h"
+#include "common/net/protocol_version.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+#include "djinn/v1/session.grpc.pb.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+
+namespace djinn {
+namespace {
+
+// Structures waiting for the coordinator, at most.
+constexpr size_t kMaxQueuedStructures = 1024;
+constexpr size_t kMaxQueuedBytes = 64 << 20;
+
+constexpr absl::Duration kMinBackoff = absl::Milliseconds(50);
+constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
+
+class GrpcCoordinatorLink : public CoordinatorLink {
+ public:
+  GrpcCoordinatorLink(std::shared_ptr<grpc::Channel> channel,
+                      std::string address, std::string token)
+      : channel_(std::move(channel)),
+        address_(std::move(address)),
+        token_(std::move(token)),
+        stub_(v1::Session::NewStub(channel_)) {}
+
+  ~GrpcCoordinatorLink() override {
+    (void)Close(absl::ZeroDuration());
+    if (dropped_structures_ > 0) {
+      log::Warning("structures were not told to the coordinator",
+                   {{"count", dropped_structures_}});
+    }
+  }
+
+  absl::StatusOr<Opened> Open(const std::string& program,
+                              absl::Duration timeout,
+                              CoordinatorEvents* events) override;
+  absl::StatusOr<v1::LeaseGranted> RequestLease(
+      v1::LeaseRequest request, absl::Duration timeout) override;
+  void SendStructure(v1::Structure structure) override;
+  void CancelRequests() override;
+  absl::Status Close(absl::Duration timeout) override;
+
+ private:
+  using Stream =
+      grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionResponse>;
+
+  struct LeaseWait {
+    v1::LeaseRequest request;
+    bool sent = false;  // on the present stream
+    std::optional<absl::StatusOr<v1::LeaseGranted>> result;
+  };
+
+  // The attaching thread.
+  void KeepAttached();
+  absl::Status AttachOnce();
+  void ServeStream(Stream* stream);
+  void OnResponse(v1::SessionResponse response);
+  // True when the link is to end.
+  bool OnDetached(const absl::Status& status, absl::Duration* backoff);
+
+  // The writing thread.
+  void WriteRequests();
+  // The next message for the present stream.
+  std::optional<v1::SessionRequest> NextRequest()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::string address_;
+  const std::string token_;
+  const std::unique_ptr<v1::Session::Stub> stub_;
+  std::string program_;
+  CoordinatorEvents* events_ = nullptr;
+
+  Mutex mu_;
+  CondVar changed_;
+  // The stream while it is attached; one writer at a time.
+  Stream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  // The call in progress, for cancelling.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::optional<Opened> opened_ ABSL_GUARDED_BY(mu_);
+  absl::Status last_error_ ABSL_GUARDED_BY(mu_);
+  // The coordinator refused to open: nothing to retry.
+  bool refused_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<uint32_t, LeaseWait*> leases_ ABSL_GUARDED_BY(mu_);
+  std::deque<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
+  size_t structure_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t dropped_structures_ = 0;
+  bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // say farewell, then end
+  bool farewell_said_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;   // end now
+  bool detached_ ABSL_GUARDED_BY(mu_) = false;  // the attaching thread is done
+  absl::Status end_status_ ABSL_GUARDED_BY(mu_);
+  std::thread attacher_;
+  std::thread writer_;
+};
+
+absl::StatusOr<CoordinatorLink::Opened> GrpcCoordinatorLink::Open(
+    const std::string& program, absl::Duration timeout,
+    CoordinatorEvents* events) {
+  program_ = program;
+  events_ = events;
+  attacher_ = std::thread([this] { KeepAttached(); });
+  writer_ = std::thread([this] { WriteRequests(); });
+  absl::Status error;
+  {
+    const Deadline deadline(timeout);
+    MutexLock lock(&mu_);
+    while (!opened_.has_value() && !refused_ && !deadline.passed()) {
+      WaitUntil(&changed_, &mu_, deadline);
+    }
+    if (opened_.has_value()) return *opened_;
+    error = refused_ ? last_error_
+                     : MakeError(absl::StatusCode::kUnavailable,
+                                 "COORDINATOR_UNREACHABLE",
+                                 absl::StrCat("no session with the coordinator "
+                                              "at ",
+                                              address_, " within ",
+                                              absl::FormatDuration(timeout),
+                                              ": ", last_error_.message()));
+  }
+  (void)Close(absl::ZeroDuration());
+  return error;
+}
+
+absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
+    v1::LeaseRequest request, absl::Duration timeout) {
+  const Deadline deadline(timeout);
+  LeaseWait wait;
+  wait.request = std::move(request);
+  const uint32_t device = wait.request.virtual_device();
+  MutexLock lock(&mu_);
+  leases_[device] = &wait;
+  changed_.SignalAll();
+  while (!wait.result.has_value() && !requests_cancelled_ &&
+         !deadline.passed()) {
+    WaitUntil(&changed_, &mu_, deadline);
+  }
+  leases_.erase(device);
+  if (wait.result.has_value()) return *std::move(wait.result);
+  if (requests_cancelled_) return absl::CancelledError("the session closes");
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "LEASE_TIMEOUT",
+      absl::StrCat(
+          "no worker was granted within ", absl::FormatDuration(timeout),
+          stream_ == nullptr ? absl::StrCat("; the coordinator at ", address_,
+                                            " is away: ", last_error_.message())
+                             : ""));
+}
+
+void GrpcCoordinatorLink::SendStructure(v1::Structure structure) {
+  const size_t bytes = structure.ByteSizeLong();
+  MutexLock lock(&mu_);
+  if (structures_.size() >= kMaxQueuedStructures ||
+      structure_bytes_ + bytes > kMaxQueuedBytes) {
+    ++dropped_structures_;
+    return;
+  }
+  structure_bytes_ += bytes;
+  structures_.push_back(std::move(structure));
+  changed_.SignalAll();
+}
+
+void GrpcCoordinatorLink::CancelRequests() {
+  MutexLock lock(&mu_);
+  requests_cancelled_ = true;
+  changed_.SignalAll();
+}
+
+absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
+  if (!attacher_.joinable()) return absl::OkStatus();
+  const Deadline deadline(timeout);
+  absl::Status status;
+  {
+    MutexLock lock(&mu_);
+    closing_ = true;
+    requests_cancelled_ = true;
+    changed_.SignalAll();
+    while (stream_ != nullptr && !detached_ && !deadline.passed()) {
+      WaitUntil(&changed_, &mu_, deadline);
+    }
+    if (!detached_) {
+      status = MakeError(
+          absl::StatusCode::kUnavailable, "COORDINATOR_UNREACHABLE",
+          absl::StrCat("the coordinator at ", address_,
+                       " was not told; the session ends by its time-out"));
+    } else {
+      status = end_status_;
+    }
+    stopped_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+    changed_.SignalAll();
+  }
+  attacher_.join();
+  writer_.join();
+  return status;
+}
+
+void GrpcCoordinatorLink::KeepAttached() {
+  absl::Duration backoff = kMinBackoff;
+  for (;;) {
+    const absl::Status status = AttachOnce();
+    if (OnDetached(status, &backoff)) break;
+  }
+  MutexLock lock(&mu_);
+  detached_ = true;
+  changed_.SignalAll();
+}
+
+bool GrpcCoordinatorLink::OnDetached(const absl::Status& status,
+                                     absl::Duration* backoff) {
+  bool was_open = false;
+  {
+    MutexLock lock(&mu_);
+    was_open = opened_.has_value();
+    if (stopped_ || farewell_said_) {
+      end_status_ = status;
+      return true;
+    }
+    last_error_ =
+        status.ok() ? absl::UnavailableError("the stream was ended") : status;
+    // What a second attempt will not change. An open session keeps trying: the
+    // coordinator may be replaced or repaired.
+    if (!was_open && !absl::IsUnavailable(last_error_)) {
+      refused_ = true;
+      changed_.SignalAll();
+      return true;
+    }
+    changed_.SignalAll();
+  }
+  if (was_open) {
+    log::Warning("the session stream broke; attaching again",
+                 {{"coordinator", address_}, {"error", status}});
+  }
+  // Up to a half more, so that the clients of a coordinator that restarted do
+  // not come all at once.
+  const double jitter =
+      1 + static_cast<double>(RandomSource::Real()->NonZero64() % 1024) / 2048;
+  const Deadline pause(*backoff * jitter);
+  *backoff = std::min(*backoff * 2, kMaxBackoff);
+  MutexLock lock(&mu_);
+  if (was_open && stream_ == nullptr && last_error_.ok())
+    *backoff = kMinBackoff;
+  while (!stopped_ && !closing_ && !pause.passed()) {
+    WaitUntil(&changed_, &mu_, pause);
+  }
+  return stopped_ || closing_;
+}
+
+absl::Status GrpcCoordinatorLink::AttachOnce() {
+  grpc::ClientContext context;
+  PutBearer(token_, &context);
+  context.set_initial_metadata_corked(true);
+  v1::SessionRequest request;
+  v1::OpenSession* const open = request.mutable_open();
+  *open->mutable_protocol() = OwnProtocolWindow();
+  open->set_program(program_);
+  {
+    MutexLock lock(&mu_);
+    if (stopped_) return absl::CancelledError("closed");
+    context_ = &context;
+    if (opened_.has_value()) open->set_resume_session_id(opened_->session_id);
+  }
+  const std::unique_ptr<Stream> stream = stub_->Attach(&context);
+  if (stream->Write(request)) ServeStream(stream.get());
+  {
+    MutexLock lock(&mu_);
+    stream_ = nullptr;
+    changed_.SignalAll();
+    if (writing_) context.TryCancel();
+    while (writing_) changed_.Wait(&mu_);
+  }
+  const absl::Status status = FromGrpcStatus(stream->Finish());
+  MutexLock lock(&mu_);
+  context_ = nullptr;
+  return status;
+}
+
+void GrpcCoordinatorLink::ServeStream(Stream* stream) {
+  v1::SessionResponse response;
+  if (!stream->Read(&response)) return;
+  if (!response.has_opened()) {
+    MutexLock lock(&mu_);
+    context_->TryCancel();
+    return;
+  }
+  {
+    MutexLock lock(&mu_);
+    if (opened_.has_value()) {
+      log::Info("attached to the coordinator again",
+                {{"session", log::ShortId(opened_->session_id)}});
+    } else {
+      opened_ =
+          Opened{response.opened().session_id(), response.opened().tenant()};
+    }
+    stream_ = stream;
+    for (auto& [device, wait] : leases_) wait->sent = false;
+    changed_.SignalAll();
+  }
+  while (stream->Read(&response)) OnResponse(std::move(response));
+}
+
+void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
+  if (response.has_ended()) {
+    events_->OnLeaseEnded(response.ended().lease_id(),
+                          response.ended().reason());
+    return;
+  }
+  if (!response.has_granted() && !response.has_refused()) return;
+  MutexLock lock(&mu_);
+  const auto found = leases_.find(response.has_granted()
+                                      ? response.granted().virtual_device()
+                                      : response.refused().virtual_device());
+  if (found == leases_.end()) return;  // nobody waits any more
+  if (response.has_granted()) {
+    found->second->result = std::move(*response.mutable_granted());
+  } else {
+    const v1::LeaseRefused& refused = response.refused();
+    found->second->result = MakeError(
+        refused.code() == 0 ? absl::StatusCode::kUnavailable
+                            : static_cast<absl::StatusCode>(refused.code()),
+        refused.reason(), refused.message());
+  }
+  changed_.SignalAll();
+}
+
+void GrpcCoordinatorLink::WriteRequests() {
+  MutexLock lock(&mu_);
+  while (!stopped_) {
+    std::optional<v1::SessionRequest> request = NextRequest();
+    if (!request.has_value()) {
+      changed_.Wait(&mu_);
+      continue;
+    }
+    Stream* const stream = stream_;
+    writing_ = true;
+    mu_.Unlock();
+    // A failed write shows as the end of reading, too.
+    (void)stream->Write(*request);
+    if (request->has_close()) stream->WritesDone();
+    mu_.Lock();
+    writing_ = false;
+    changed_.SignalAll();
+  }
+}
+
+std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
+  if (stream_ == nullptr || farewell_said_) return std::nullopt;
+  v1::SessionRequest request;
+  for (auto& [device, wait] : leases_) {
+    if (wait->sent) continue;
+    wait->sent = true;
+    *request.mutable_lease() = wait->request;
+    return request;
+  }
+  if (!structures_.empty()) {
+    *request.mutable_structure() = std::move(structures_.front());
+    structures_.pop_front();
+    structure_bytes_ -= request.structure().ByteSizeLong();
+    return request;
+  }
+  if (!closing_) return std::nullopt;
+  farewell_said_ = true;
+  request.mutable_close();
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
+    const std::string& address, const std::string& token, bool insecure) {
+  ChannelOptions options;
+  options.insecure = insecure;
+  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
+                         MakeChannel(address, options));
+  return std::make_unique<GrpcCoordinatorLink>(std::move(channel), address,
+                                               token);
+}
+
+}  // namespace djinn

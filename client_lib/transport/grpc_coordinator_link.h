@@ -1,0 +1,26 @@
+// The session stream to the coordinator over gRPC.
+#ifndef CLIENT_LIB_TRANSPORT_GRPC_COORDINATOR_LINK_H_
+#define CLIENT_LIB_TRANSPORT_GRPC_COORDINATOR_LINK_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client_lib/session/coordinator_link.h"
+
+namespace djinn {
+
+// A link to the coordinator at `address` ("host:port" or "unix:PATH") with the
+// tenant's token. Attaches when opened; when the stream breaks it attaches
+// again under the same session, with growing pauses, until it is closed. Lease
+// requests outlive breaks; structures sent just before one may be lost.
+//
+// InvalidArgument for a malformed address; FailedPrecondition
+// (INSECURE_ADDRESS) for one that is not local, without `insecure`.
+absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
+    const std::string& address, const std::string& token,
+    bool insecure = false);
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_TRANSPORT_GRPC_COORDINATOR_LINK_H_
