@@ -44,6 +44,18 @@ const NameSet& RefusedNames() {
       // memory at all, or is a window that nobody checked against the storage.
       "_lazy_clone", "_efficientzerotensor", "_reshape_alias",
       "_reshape_alias_copy",
+      // Kernels behind an operator that checks its arguments, which they do
+      // not; with others they read and write beside their operands. The
+      // operator itself is sent instead.
+      "_stack", "_chunk_cat", "_foreach_copy", "_cummax_helper",
+      "_cummin_helper", "_cholesky_solve_helper",
+      "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
+      "_batch_norm_no_update", "_sobol_engine_draw", "_sobol_engine_ff_",
+      "_sobol_engine_scramble_", "_sobol_engine_initialize_state_",
+      "_new_zeros_with_same_feature_meta",
+      "_thnn_differentiable_lstm_cell_backward",
+      "_thnn_differentiable_gru_cell_backward", "_transform_bias_rescale_qkv",
+      "choose_qparams_optimized", "_linalg_eigvals",
       // Autograd and functorch.
       "_backward", "_add_batch_dim", "_remove_batch_dim", "get_gradients",
       "_make_dep_token",

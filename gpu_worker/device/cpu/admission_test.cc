@@ -122,6 +122,39 @@ TEST_F(AdmissionTest, ListsThatKernelsIndexUncheckedHaveTheirLength) {
   ExpectMalformed(call, "3 entries, must be 6");
 }
 
+// PyTorch's kernels compute with these before they look at them.
+TEST_F(AdmissionTest, IntegersAreOfASizeThatTensorsHave) {
+  const at::Tensor a = at::randn({3, 4});
+  EncodedCall call = tester_.Encode("aten::triu", "", {a, 1}, {a});
+  EXPECT_TRUE(Compile(call).ok());
+  for (const int64_t diagonal : {INT64_MAX, INT64_MIN, int64_t{1} << 41}) {
+    call.node().arguments[1] = diagonal;
+    ExpectMalformed(call, "out of range");
+  }
+  // "To the end" is written so.
+  EXPECT_TRUE(Compile(tester_.Encode("aten::slice_copy", "Tensor",
+                                     {a, 0, 1, INT64_MAX}, {a}))
+                  .ok());
+}
+
+TEST_F(AdmissionTest, StatisticsOfANormalisationFitItsInput) {
+  const at::Tensor input = at::randn({2, 6, 5});
+  const auto encode = [&](int64_t channels) {
+    return tester_.Encode("aten::native_batch_norm", "",
+                          {input, at::ones({channels}), at::zeros({6}),
+                           IValue(), IValue(), true, 0.1, 1e-5},
+                          {input, input, input});
+  };
+  EXPECT_TRUE(Compile(encode(6)).ok());
+  ExpectMalformed(encode(5), "argument weight has 5 elements, the input 6");
+}
+
+TEST_F(AdmissionTest, UndefinedTensorsOnlyWhereTheSchemaSaysSo) {
+  EncodedCall call = Add();
+  call.node().arguments[1] = std::monostate();
+  ExpectMalformed(call, "argument other (Tensor): given none");
+}
+
 TEST_F(AdmissionTest, WritesAreThoseOfTheSchema) {
   const at::Tensor base = at::zeros({8});
   EncodedCall call =
@@ -432,7 +465,7 @@ TEST_F(AdmissionTest, MutatedCallsNeverCrash) {
   Mutator mutator(20240607);
   int ran = 0;
   int succeeded = 0;
-  for (int round = 0; round < 6000; ++round) {
+  for (int round = 0; round < 20000; ++round) {
     EncodedCall call = seeds[round % seeds.size()];
     for (std::shared_ptr<Buffer>& buffer : call.slots) {
       if (buffer != nullptr) {

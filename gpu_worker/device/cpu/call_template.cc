@@ -3,6 +3,7 @@
 #include <complex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "ATen/core/List.h"
@@ -20,6 +21,10 @@
 
 namespace djinn {
 namespace {
+
+// More than any tensor has of anything, and little enough for kernels to add
+// and multiply a bit.
+constexpr int64_t kMaxInteger = int64_t{1} << 40;
 
 constexpr absl::string_view kAlternativeNames[] = {"none",
                                                    "a tensor",
@@ -91,6 +96,7 @@ class ArgumentBuilder {
       case c10::TypeKind::IntType:
       case c10::TypeKind::SymIntType:
         if (const auto* integer = std::get_if<int64_t>(&value)) {
+          DJINN_RETURN_IF_ERROR(CheckInteger(*integer));
           return c10::IValue(*integer);
         }
         return Mismatch(value);
@@ -160,11 +166,9 @@ class ArgumentBuilder {
       DJINN_ASSIGN_OR_RETURN(source, SourceOf(*view));
     } else if (const auto* scalar = std::get_if<srg::ScalarTensor>(&value)) {
       DJINN_ASSIGN_OR_RETURN(source, SourceOf(*scalar));
-    } else if (!std::holds_alternative<std::monostate>(value) ||
-               place_.written) {
-      return Mismatch(value);
     } else {
-      return c10::IValue(at::Tensor());
+      // An undefined tensor where the schema wants one crashes many kernels.
+      return Mismatch(value);
     }
     Vary(std::move(source));
     return c10::IValue(at::Tensor());
@@ -234,8 +238,24 @@ class ArgumentBuilder {
     DJINN_RETURN_IF_ERROR(CheckLength(elements->size()));
     c10::List<Element> list;
     list.reserve(elements->size());
-    for (const Element element : *elements) list.push_back(element);
+    for (const Element element : *elements) {
+      if constexpr (std::is_same_v<Element, int64_t>) {
+        DJINN_RETURN_IF_ERROR(CheckInteger(element));
+      }
+      list.push_back(element);
+    }
     return c10::IValue(std::move(list));
+  }
+
+  // Sizes, strides, dimensions, diagonals: kernels compute with them before
+  // they look at them. Ends of ranges and values to compare with may be any.
+  absl::Status CheckInteger(int64_t value) const {
+    if (value <= kMaxInteger && value >= -kMaxInteger) return absl::OkStatus();
+    for (const absl::string_view name :
+         {"start", "end", "from", "to", "low", "high", "ignore_index"}) {
+      if (argument_.name() == name) return absl::OkStatus();
+    }
+    return Bad(absl::StrCat(value, " is out of range"));
   }
 
   // PyTorch's own front ends make lists of a fixed length, and kernels index
@@ -302,6 +322,47 @@ class ArgumentBuilder {
   bool varies_ = false;
 };
 
+// Kernels of batch normalisation index their statistics by the input's channels
+// unchecked; PyTorch checks in the composites above them.
+absl::Status CheckChannels(const c10::FunctionSchema& schema,
+                           const CallTemplate& call) {
+  if (!absl::StrContains(schema.name(), "batch_norm")) return absl::OkStatus();
+  std::optional<int64_t> channels;
+  for (const Place& place : call.places) {
+    const auto* source = std::get_if<TensorSource>(&place.source);
+    if (source == nullptr) continue;
+    const auto* operand = std::get_if<Operand>(source);
+    if (operand == nullptr) {
+      return absl::InvalidArgumentError("a scalar tensor as statistics");
+    }
+    const std::string& name = schema.arguments()[place.argument].name();
+    if (name == "input") {
+      if (operand->view.sizes.size() < 2) {
+        return absl::InvalidArgumentError("argument input has no channels");
+      }
+      channels = operand->view.sizes[1];
+    }
+    for (const absl::string_view statistic :
+         {"weight", "bias", "running_mean", "running_var", "save_mean",
+          "save_var", "save_invstd", "save_var_transform"}) {
+      if (name != statistic || !channels.has_value()) continue;
+      // An output, or the empty statistics of an evaluation.
+      if (place.written && schema.arguments()[place.argument].kwarg_only()) {
+        continue;
+      }
+      DJINN_ASSIGN_OR_RETURN(const int64_t count,
+                             srg::ElementCount(operand->view));
+      const bool saved = absl::StartsWith(statistic, "save_");
+      if (count != *channels && !(saved && count == 0)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("argument ", name, " has ", count,
+                         " elements, the input ", *channels, " channels"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<CallTemplate> BuildCallTemplate(
@@ -320,8 +381,7 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
     call.values.push_back(std::move(value));
     if (builder.varies()) call.places.push_back(builder.TakePlace());
   }
-  // PyTorch's own opinion, in case the rules above miss a case.
-  schema.checkAndNormalizeInputs(call.values);
+  DJINN_RETURN_IF_ERROR(CheckChannels(schema, call));
   return call;
 }
 

@@ -48,9 +48,11 @@ struct CallTemplate {
   std::vector<Place> places;
 };
 
-// Checks number and types of the arguments against the schema. The node passed
-// srg::Validate(). InvalidArgument with a plain text that names the argument;
-// may throw c10::Error.
+// Checks number and types of the arguments against the schema, more strictly
+// than FunctionSchema::checkArg(), which takes any integer for a data type, and
+// refuses booleans for Scalars. The node passed srg::Validate().
+// InvalidArgument with a plain text that names the argument; may throw
+// c10::Error.
 absl::StatusOr<CallTemplate> BuildCallTemplate(
     const c10::FunctionSchema& schema,
     const std::vector<srg::Argument>& arguments);

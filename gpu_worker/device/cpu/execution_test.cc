@@ -14,7 +14,9 @@
 #include "ATen/ops/scalar_tensor.h"
 #include "ATen/ops/tensor.h"
 #include "ATen/ops/zeros.h"
+#include "c10/core/InferenceMode.h"
 #include "common/error.h"
+#include "gpu_worker/device/cpu/node_result.h"
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gtest/gtest.h"
 
@@ -117,12 +119,16 @@ TEST_F(ExecutionTest, UndefinedResults) {
   const at::Tensor x = Random({2, 3, 8, 8});
   const at::Tensor w = Random({4, 3, 3, 3});
   const at::Tensor grad = Random({2, 4, 8, 8});
-  const auto outcome = tester_.ExpectLikeEager(
-      "aten::convolution_backward", "",
-      {grad, x, w, Ints{4}, Ints{1, 1}, Ints{1, 1}, Ints{1, 1}, false,
-       Ints{0, 0}, 1, c10::List<bool>({true, false, true})});
-  ASSERT_EQ(outcome.results.size(), 3u);
-  EXPECT_EQ(outcome.results[1].buffer, nullptr);
+  for (const bool input : {true, false}) {
+    const auto outcome = tester_.ExpectLikeEager(
+        "aten::convolution_backward", "",
+        {grad, x, w, Ints{4}, Ints{1, 1}, Ints{1, 1}, Ints{1, 1}, false,
+         Ints{0, 0}, 1, c10::List<bool>({input, !input, !input})});
+    ASSERT_EQ(outcome.results.size(), 3u);
+    EXPECT_EQ(outcome.results[0].buffer != nullptr, input);
+    EXPECT_EQ(outcome.results[1].buffer != nullptr, !input);
+    EXPECT_EQ(outcome.results[2].buffer != nullptr, !input);
+  }
 }
 
 TEST_F(ExecutionTest, Lists) {
@@ -201,26 +207,43 @@ TEST_F(ExecutionTest, LazyBits) {
                           {at::imag(z.conj()), at::real(z)});
 }
 
-TEST_F(ExecutionTest, ResultsOnOneFreshStorageArePartedAndPadded) {
-  // Three windows onto one new storage.
-  const at::Tensor qkv = Random({2, 3, 12});
-  const CallOutcome outcome = tester_.ExpectLikeEager(
-      "aten::_transform_bias_rescale_qkv", "", {qkv, Random({12}), 2});
-  ASSERT_EQ(outcome.results.size(), 3u);
-  EXPECT_NE(outcome.results[0].buffer, outcome.results[1].buffer);
-  EXPECT_NE(outcome.results[1].buffer, outcome.results[2].buffer);
-  for (const NodeResult& result : outcome.results) {
-    EXPECT_EQ(result.aliased_slot, std::nullopt);
-    // Only the result's own elements are there.
-    const std::string bytes = ProgramTester::BytesOf(*result.buffer);
-    EXPECT_GE(bytes.size(), 4u * 24);
-    const size_t start = static_cast<size_t>(result.view.storage_offset) * 4;
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      if (i < start || i >= start + 4 * 24) {
-        EXPECT_EQ(bytes[i], 0) << i;
-      }
-    }
+// Operators return windows onto one new storage: each becomes its own.
+TEST_F(ExecutionTest, ResultsOnOneFreshStorageAreParted) {
+  c10::InferenceMode inference;
+  const at::Tensor whole = at::arange(1, 25, at::kFloat);
+  const std::vector<at::Tensor> tensors = {
+      whole, whole.slice(0, 4, 8), whole.slice(0, 1, 24, 3),
+      whole.slice(0, 2, 3).expand({2, 5}), at::zeros({1}).expand({7})};
+  std::vector<NodeResult> results;
+  ResultCollector collector({}, {}, /*uninitialised=*/false, &results);
+  for (const at::Tensor& tensor : tensors) {
+    ASSERT_TRUE(collector.Add(tensor).ok());
   }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_EQ(results[i].aliased_slot, std::nullopt);
+    EXPECT_TRUE(SameBits(ProgramTester::TensorOf(results[i]), tensors[i])) << i;
+    EXPECT_EQ(results[i].view.storage_offset, tensors[i].storage_offset());
+    EXPECT_EQ(results[i].view.strides[0], tensors[i].strides()[0]);
+    EXPECT_EQ(results[i].buffer->size_bytes(), tensors[i].storage().nbytes());
+  }
+  // What a result does not name stays behind: all but 4 floats are zero.
+  const std::string bytes = ProgramTester::BytesOf(*results[1].buffer);
+  EXPECT_EQ(bytes.substr(0, 16), std::string(16, '\0'));
+  EXPECT_EQ(bytes.substr(32), std::string(64, '\0'));
+}
+
+TEST_F(ExecutionTest, WindowsOntoAFreshStorageHideTheRest) {
+  // A slice of what was computed.
+  tester_.ExpectLikeEager("aten::trapezoid", "dx", {Random({3, 8}), 1});
+  c10::InferenceMode inference;
+  std::vector<NodeResult> results;
+  ResultCollector collector({}, {}, /*uninitialised=*/false, &results);
+  ASSERT_TRUE(collector.Add(Random({4, 6}).slice(1, 1, 3)).ok());
+  const std::string bytes = ProgramTester::BytesOf(*results[0].buffer);
+  ASSERT_EQ(bytes.size(), 96u);
+  EXPECT_EQ(bytes.substr(0, 4), std::string(4, '\0'));
+  EXPECT_NE(bytes.substr(4, 8), std::string(8, '\0'));
+  EXPECT_EQ(bytes.substr(12, 16), std::string(16, '\0'));
 }
 
 TEST_F(ExecutionTest, UninitialisedMemoryIsZeroed) {
