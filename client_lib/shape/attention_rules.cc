@@ -13,8 +13,7 @@ using c10::ScalarType;
 ResultMeta HeadsInside(ScalarType dtype, const at::Tensor& query,
                        int64_t width) {
   return Transpose(
-      Contiguous(dtype,
-                 {query.size(0), query.size(2), query.size(1), width}),
+      Contiguous(dtype, {query.size(0), query.size(2), query.size(1), width}),
       1, 2);
 }
 
@@ -42,7 +41,8 @@ bool KernelTakes(const at::Tensor& query, const at::Tensor& key,
   auto fits = [](int64_t size, int64_t whole) {
     return size == 1 || size == whole;
   };
-  if (!fits(mask.size(-2), query.size(2)) || !fits(mask.size(-1), key.size(2))) {
+  if (!fits(mask.size(-2), query.size(2)) ||
+      !fits(mask.size(-1), key.size(2))) {
     return false;
   }
   return mask.dim() == 2 || (fits(mask.size(0), query.size(0)) &&
@@ -66,10 +66,9 @@ Results FlashAttention(const CallArguments& args) {
   const ScalarType accumulate = query.scalar_type() == ScalarType::Double
                                     ? ScalarType::Double
                                     : ScalarType::Float;
-  ResultMeta normalizer = Contiguous(
-      accumulate, {query.size(0), query.size(2), query.size(1)});
-  return {HeadsInside(query.scalar_type(), query, query.size(3)),
-          Transpose(normalizer, 1, 2)};
+  ResultMeta normalizer =
+      Contiguous(accumulate, {query.size(0), query.size(2), query.size(1)});
+  return {EmptyLike(query.scalar_type(), query), Transpose(normalizer, 1, 2)};
 }
 
 Results FlashAttentionBackward(const CallArguments& args) {
@@ -102,9 +101,10 @@ Results Attention(const CallArguments& args) {
                   query.scalar_type() == value.scalar_type(),
               "Expected query, key, and value to have the same dtype, but got "
               "query.dtype: ",
-              c10::toString(query.scalar_type()), " key.dtype: ",
-              c10::toString(key.scalar_type()), " and value.dtype: ",
-              c10::toString(value.scalar_type()), " instead.");
+              c10::toString(query.scalar_type()),
+              " key.dtype: ", c10::toString(key.scalar_type()),
+              " and value.dtype: ", c10::toString(value.scalar_type()),
+              " instead.");
   TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
               "Expected query, key, and value to all be at least 2 "
               "dimensional");
@@ -115,12 +115,12 @@ Results Attention(const CallArguments& args) {
                 "Expected attn_mask dtype to be bool or float or to match "
                 "query dtype, but got attn_mask.dtype: ",
                 c10::toString(mask.scalar_type()));
-    TORCH_CHECK(!causal,
-                "Explicit attn_mask should not be set when is_causal=True");
   }
   if (KernelTakes(query, key, value, mask, args.Real(4), grouped)) {
-    return {HeadsInside(query.scalar_type(), query, query.size(3))};
+    return {EmptyLike(query.scalar_type(), query)};
   }
+  TORCH_CHECK(!mask.defined() || !causal,
+              "Explicit attn_mask should not be set when is_causal=True");
   TORCH_CHECK(query.size(-1) == key.size(-1),
               "attention: query and key differ in width");
   TORCH_CHECK(key.size(-2) == value.size(-2),

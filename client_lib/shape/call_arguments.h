@@ -26,7 +26,8 @@ class CallArguments {
   // Neither None nor an undefined tensor.
   bool Has(size_t index) const {
     const c10::IValue& value = values_[index];
-    return !value.isNone() && !(value.isTensor() && !value.toTensor().defined());
+    return !value.isNone() &&
+           !(value.isTensor() && !value.toTensor().defined());
   }
 
   const at::Tensor& Tensor(size_t index) const {

@@ -1,8 +1,10 @@
 // Convolutions, whole or as the one operator below them, and their gradients.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "c10/util/accumulate.h"
 #include "client_lib/shape/rule_table.h"
 #include "client_lib/shape/stride_inference.h"
 #include "client_lib/shape/type_promotion.h"
@@ -42,19 +44,20 @@ void Check(const Convolution& conv) {
   const auto& weight = conv.weight.sizes;
   TORCH_CHECK(conv.groups > 0, "non-positive groups is not supported");
   TORCH_CHECK(input.size() == weight.size(), "Expected ", weight.size(),
-              "-dimensional input for ", weight.size(),
-              "-dimensional weight ", c10::IntArrayRef(weight),
+              "-dimensional input for ", weight.size(), "-dimensional weight ",
+              c10::IntArrayRef(weight),
               ", but got input of size: ", c10::IntArrayRef(input), " instead");
   TORCH_CHECK(weight[0] >= conv.groups && weight[0] % conv.groups == 0,
-              "Given groups=", conv.groups, ", expected weight to be divisible "
+              "Given groups=", conv.groups,
+              ", expected weight to be divisible "
               "by it at dimension 0, but got weight of size ",
               c10::IntArrayRef(weight));
   const int64_t channels =
       conv.transposed ? weight[0] : weight[1] * conv.groups;
   TORCH_CHECK(input[1] == channels, "Given groups=", conv.groups,
-              ", weight of size ", c10::IntArrayRef(weight),
-              ", expected input", c10::IntArrayRef(input), " to have ",
-              channels, " channels, but got ", input[1], " channels instead");
+              ", weight of size ", c10::IntArrayRef(weight), ", expected input",
+              c10::IntArrayRef(input), " to have ", channels,
+              " channels, but got ", input[1], " channels instead");
   for (int64_t i = 0; i < conv.spatial_rank(); ++i) {
     TORCH_CHECK(conv.padding[i] >= 0, "negative padding is not supported");
     TORCH_CHECK(conv.stride[i] > 0, "non-positive stride is not supported");
@@ -69,8 +72,7 @@ void Check(const Convolution& conv) {
   TORCH_CHECK(conv.input.dtype == conv.bias->dtype, "Input type (",
               c10::toString(conv.input.dtype), ") and bias type (",
               c10::toString(conv.bias->dtype), ") should be the same");
-  const int64_t outputs =
-      conv.transposed ? weight[1] * conv.groups : weight[0];
+  const int64_t outputs = conv.transposed ? weight[1] * conv.groups : weight[0];
   TORCH_CHECK(conv.bias->sizes.size() == 1 && conv.bias->sizes[0] == outputs,
               "expected bias to be 1-dimensional with ", outputs,
               " elements, but got bias of size ",
@@ -78,9 +80,9 @@ void Check(const Convolution& conv) {
 }
 
 DimVector OutputSizes(const Convolution& conv) {
-  DimVector sizes = {conv.input.sizes[0], conv.transposed
-                                              ? conv.weight.sizes[1] * conv.groups
-                                              : conv.weight.sizes[0]};
+  DimVector sizes = {conv.input.sizes[0],
+                     conv.transposed ? conv.weight.sizes[1] * conv.groups
+                                     : conv.weight.sizes[0]};
   for (int64_t i = 0; i < conv.spatial_rank(); ++i) {
     const int64_t size = conv.input.sizes[i + 2];
     const int64_t kernel =
@@ -91,9 +93,8 @@ DimVector OutputSizes(const Convolution& conv) {
       continue;
     }
     const int64_t padded = size + 2 * conv.padding[i];
-    TORCH_CHECK(padded >= kernel,
-                "Calculated padded input size per channel: (", padded,
-                "). Kernel size: (", kernel,
+    TORCH_CHECK(padded >= kernel, "Calculated padded input size per channel: (",
+                padded, "). Kernel size: (", kernel,
                 "). Kernel size can't be greater than actual input size");
     sizes.push_back((padded - kernel) / conv.stride[i] + 1);
   }
@@ -102,24 +103,55 @@ DimVector OutputSizes(const Convolution& conv) {
 
 // The CPU's convolutions of images write channels-last if the input or the
 // weight is; volumes only in oneDNN, which leaves doubles alone.
-MemoryFormat Format(const ResultMeta& input, const ResultMeta& weight) {
+MemoryFormat Format(const ResultMeta& input, const ResultMeta& weight,
+                    bool in_onednn) {
   const MemoryFormat formats[] = {SuggestFormat(input), SuggestFormat(weight)};
   for (MemoryFormat format : formats) {
     if (format == MemoryFormat::ChannelsLast) return format;
-    if (format == MemoryFormat::ChannelsLast3d &&
-        input.dtype != ScalarType::Double) {
-      return format;
-    }
+    if (format == MemoryFormat::ChannelsLast3d && in_onednn) return format;
   }
   return MemoryFormat::Contiguous;
 }
 
+// Whether oneDNN takes the convolution, where several threads run it: small
+// ones of a single sample are faster without.
+bool RunsInOneDnn(const Convolution& conv) {
+  const auto& input = conv.input.sizes;
+  const auto& weight = conv.weight.sizes;
+  if (conv.transposed) {
+    for (int64_t i = 0; i < conv.spatial_rank(); ++i) {
+      if (conv.output_padding[i] >= conv.stride[i]) return false;
+    }
+    if (conv.groups > 1 && input[1] == conv.groups) return false;
+  }
+  if (conv.input.dtype == ScalarType::BFloat16 ||
+      conv.input.dtype == ScalarType::Half) {
+    return true;
+  }
+  if (conv.input.dtype != ScalarType::Float) return false;
+  return conv.groups > 1 || input[0] > 1 ||
+         (conv.spatial_rank() > 1 && weight.end()[-1] > 3 &&
+          weight.end()[-2] > 3) ||
+         c10::multiply_integers(
+             input.begin(), input.begin() + std::min<size_t>(input.size(), 4)) >
+             20480;
+}
+
 // A convolution of sequences is one of images of height 1.
+ResultMeta AsImage(const ResultMeta& sequence) {
+  return Unsqueeze(sequence, 2);
+}
+
 MemoryFormat FormatOf(const Convolution& conv) {
-  if (conv.spatial_rank() != 1) return Format(conv.input, conv.weight);
-  const ResultMeta input =
-      Unsqueeze(Contiguous(conv.input.dtype, conv.input.sizes), 2);
-  return Format(input, Unsqueeze(conv.weight, 2));
+  if (conv.spatial_rank() != 1) {
+    return Format(conv.input, conv.weight,
+                  conv.spatial_rank() == 3 && RunsInOneDnn(conv));
+  }
+  const ResultMeta input = IsContiguous(conv.input)
+                               ? conv.input
+                               : Contiguous(conv.input.dtype, conv.input.sizes);
+  return Format(AsImage(input), AsImage(conv.weight),
+                /*in_onednn=*/false);
 }
 
 ResultMeta InSpatialFormat(ScalarType dtype, const DimVector& sizes,
@@ -128,6 +160,17 @@ ResultMeta InSpatialFormat(ScalarType dtype, const DimVector& sizes,
   DimVector image = sizes;
   image.insert(image.begin() + 2, 1);
   return Squeeze(InFormat(dtype, image, format), 2);
+}
+
+// The gradient of the weight. Outside oneDNN it is laid out as the weight
+// itself suggests, once that is in the format of the convolution.
+ResultMeta WeightGradient(const Convolution& conv, MemoryFormat format) {
+  const bool sequence = conv.spatial_rank() == 1;
+  const ResultMeta weight = sequence ? AsImage(conv.weight) : conv.weight;
+  if (!RunsInOneDnn(conv) && IsContiguous(weight, format)) {
+    format = SuggestFormat(weight);
+  }
+  return InSpatialFormat(weight.dtype, conv.weight.sizes, format);
 }
 
 ResultMeta Output(const Convolution& conv) {
@@ -201,7 +244,8 @@ Results NamedPadding(const CallArguments& args, int64_t rank) {
   if (padding == "valid") return Batched(std::move(conv), "convolution");
 
   // An odd total is padded by one more at the end, beforehand.
-  const bool batched = static_cast<int64_t>(conv.input.sizes.size()) == rank + 2;
+  const bool batched =
+      static_cast<int64_t>(conv.input.sizes.size()) == rank + 2;
   if (!batched) conv.input = Unsqueeze(conv.input, 0);
   TORCH_CHECK(static_cast<int64_t>(conv.input.sizes.size()) == rank + 2,
               "convolution: expected a batched or an unbatched input");
@@ -210,15 +254,13 @@ Results NamedPadding(const CallArguments& args, int64_t rank) {
   for (int64_t i = 0; i < rank; ++i) {
     TORCH_CHECK(conv.stride[i] == 1,
                 "padding='same' is not supported for strided convolutions");
-    const int64_t total =
-        conv.dilation[i] * (conv.weight.sizes[i + 2] - 1);
+    const int64_t total = conv.dilation[i] * (conv.weight.sizes[i + 2] - 1);
     conv.padding[i] = total / 2;
     sizes[i + 2] += total % 2;
     padded |= total % 2 != 0;
   }
   if (padded) {
-    conv.input =
-        InFormat(conv.input.dtype, sizes, SuggestFormat(conv.input));
+    conv.input = InFormat(conv.input.dtype, sizes, SuggestFormat(conv.input));
   }
   const ResultMeta output = Output(conv);
   return {batched ? output : Squeeze(output, 0)};
@@ -243,6 +285,12 @@ Results ConvolutionBackward(const CallArguments& args) {
   Convolution conv;
   conv.input = Describe(args.Tensor(1));
   conv.weight = Describe(args.Tensor(2));
+  const int64_t rank = conv.spatial_rank();
+  conv.stride = Expanded(args.Integers(4), rank, "stride");
+  conv.dilation = Expanded(args.Integers(6), rank, "dilation");
+  conv.transposed = args.Boolean(7);
+  conv.output_padding = Expanded(args.Integers(8), rank, "output_padding");
+  conv.groups = args.Integer(9);
   const std::vector<bool> mask = args.Booleans(10);
   const MemoryFormat format = FormatOf(conv);
   const ScalarType dtype = conv.input.dtype;
@@ -252,7 +300,7 @@ Results ConvolutionBackward(const CallArguments& args) {
     results[0] = InSpatialFormat(dtype, conv.input.sizes, format);
   }
   if (mask[1]) {
-    results[1] = InSpatialFormat(conv.weight.dtype, conv.weight.sizes, format);
+    results[1] = WeightGradient(conv, format);
   }
   if (mask[2]) results[2] = Contiguous(grad.scalar_type(), {grad.size(1)});
   return results;
@@ -269,10 +317,9 @@ void AddConvolutionRules(RuleTable* table) {
     table->Add({"aten::conv" + d}, [rank](const CallArguments& args) {
       return WholeConvolution(args, rank);
     });
-    table->Add({"aten::conv" + d + ".padding"},
-               [rank](const CallArguments& args) {
-                 return NamedPadding(args, rank);
-               });
+    table->Add(
+        {"aten::conv" + d + ".padding"},
+        [rank](const CallArguments& args) { return NamedPadding(args, rank); });
     table->Add({"aten::conv_transpose" + d + (rank == 1 ? "" : ".input")},
                [rank](const CallArguments& args) {
                  return WholeTransposed(args, rank);

@@ -1,4 +1,6 @@
 // Operators that make tensors from numbers, and random draws.
+#include <algorithm>
+
 #include "ATen/native/RangeUtils.h"
 #include "c10/core/DefaultDtype.h"
 #include "client_lib/shape/rule_table.h"
@@ -46,9 +48,8 @@ Results RangeOf(const c10::Scalar& start, const c10::Scalar& end,
   at::native::arange_check_bounds(start, end, step);
   const double length =
       dtype == ScalarType::Long
-          ? static_cast<double>((end.toLong() - start.toLong()) /
-                                    step.toLong() +
-                                1)
+          ? static_cast<double>(
+                (end.toLong() - start.toLong()) / step.toLong() + 1)
           : (end.toDouble() - start.toDouble()) / step.toDouble() + 1;
   return {Contiguous(dtype, {static_cast<int64_t>(length)})};
 }
@@ -67,8 +68,8 @@ Results RangeStep(const CallArguments& args) {
 // with tensors for bounds, of which PyTorch reads the values.
 Results Spaced(const CallArguments& args, size_t dtype_index) {
   TORCH_CHECK(args.Integer(2) >= 0, "number of steps must be non-negative");
-  return {Contiguous(args.DtypeOr(dtype_index, DefaultType()),
-                     {args.Integer(2)})};
+  return {
+      Contiguous(args.DtypeOr(dtype_index, DefaultType()), {args.Integer(2)})};
 }
 
 Results Eye(const CallArguments& args) {
@@ -83,6 +84,26 @@ Results EyeRectangle(const CallArguments& args) {
               "eye: sizes must be greater or equal to 0");
   return {Contiguous(args.DtypeOr(2, DefaultType()),
                      {args.Integer(0), args.Integer(1)})};
+}
+
+// Elements on and below the diagonal.
+int64_t TriangleSize(int64_t rows, int64_t columns, int64_t offset) {
+  int64_t size = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    size += std::clamp<int64_t>(row + offset + 1, 0, columns);
+  }
+  return size;
+}
+
+Results TriangleIndices(const CallArguments& args, bool upper) {
+  const int64_t rows = args.Integer(0), columns = args.Integer(1);
+  const int64_t offset = args.Integer(2);
+  TORCH_CHECK(rows >= 0 && columns >= 0,
+              "row and col must be non-negative, got ", rows, ", ", columns);
+  const int64_t size =
+      upper ? rows * columns - TriangleSize(rows, columns, offset - 1)
+            : TriangleSize(rows, columns, offset);
+  return {Contiguous(args.DtypeOr(3, ScalarType::Long), {2, size})};
 }
 
 // ---- Random ----
@@ -104,7 +125,8 @@ Results NormalSpread(const CallArguments& args) {
 Results Multinomial(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   const int64_t samples = args.Integer(1);
-  TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
+  TORCH_CHECK(self.dim() == 1 || self.dim() == 2,
+              "prob_dist must be 1 or 2 dim");
   CheckFloating("multinomial", self);
   TORCH_CHECK(samples > 0, "cannot sample n_sample <= 0 samples");
   TORCH_CHECK(args.Boolean(2) || samples <= self.size(-1),
@@ -128,6 +150,12 @@ void AddFactoryRules(RuleTable* table) {
   table->Add({"aten::logspace.Tensor_Tensor", "aten::logspace.Tensor_Scalar",
               "aten::logspace.Scalar_Tensor"},
              [](const CallArguments& args) { return Spaced(args, 4); });
+  table->Add({"aten::tril_indices"}, [](const CallArguments& args) {
+    return TriangleIndices(args, /*upper=*/false);
+  });
+  table->Add({"aten::triu_indices"}, [](const CallArguments& args) {
+    return TriangleIndices(args, /*upper=*/true);
+  });
   table->Add({"aten::eye"}, Eye);
   table->Add({"aten::eye.m"}, EyeRectangle);
 

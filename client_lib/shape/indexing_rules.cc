@@ -70,7 +70,6 @@ Results Flip(const CallArguments& args) {
 
 // A roll by one dimension joins two slices, whose common format the result has.
 ResultMeta RollOne(const ResultMeta& meta, int64_t shift, int64_t dim) {
-  if (NumElements(meta) == 0) return EmptyLike(meta.dtype, meta);
   dim = c10::maybe_wrap_dim(dim, meta.sizes.size());
   const int64_t size = meta.sizes[dim];
   const int64_t start = ((size - shift) % size + size) % size;
@@ -78,9 +77,9 @@ ResultMeta RollOne(const ResultMeta& meta, int64_t shift, int64_t dim) {
   first.sizes[dim] = size - start;
   second.sizes[dim] = start;
   const MemoryFormat format = SuggestFormat(first);
-  return InFormat(meta.dtype, meta.sizes,
-                  SuggestFormat(second) == format ? format
-                                                  : MemoryFormat::Contiguous);
+  return InFormat(
+      meta.dtype, meta.sizes,
+      SuggestFormat(second) == format ? format : MemoryFormat::Contiguous);
 }
 
 Results Roll(const CallArguments& args) {
@@ -88,8 +87,11 @@ Results Roll(const CallArguments& args) {
   const DimVector shifts = args.Integers(1), dims = args.Integers(2);
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   if (dims.empty() && shifts.size() == 1) {
+    // As one long dimension.
+    if (meta.sizes.size() == 1 && NumElements(meta) == 0) return {meta};
     return {Contiguous(meta.dtype, meta.sizes)};
   }
+  if (NumElements(meta) == 0) return {EmptyLike(meta.dtype, meta)};
   TORCH_CHECK(shifts.size() == dims.size(),
               "shifts and dimensions must align. shifts: ", shifts.size(),
               ", dims:", dims.size());
@@ -97,6 +99,24 @@ Results Roll(const CallArguments& args) {
     meta = RollOne(meta, shifts[i], dims[i]);
   }
   return {meta};
+}
+
+// A quarter turn is a flip of one dimension, seen transposed.
+Results Rotate90(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const DimVector dims = args.Integers(2);
+  TORCH_CHECK(
+      dims.size() == 2,
+      "expected total rotation dims == 2, but got dims = ", dims.size());
+  TORCH_CHECK(self.dim() >= 2,
+              "expected total dims >= 2, but got total dims = ", self.dim());
+  const int64_t first = c10::maybe_wrap_dim(dims[0], self.dim());
+  const int64_t second = c10::maybe_wrap_dim(dims[1], self.dim());
+  TORCH_CHECK(first != second, "expected rotation dims to be different");
+  const int64_t turns = ((args.Integer(1) % 4) + 4) % 4;
+  if (turns == 0) return {Contiguous(self.scalar_type(), self.sizes())};
+  const ResultMeta flipped = EmptyLike(self.scalar_type(), self);
+  return {turns == 2 ? flipped : Transpose(flipped, first, second)};
 }
 
 Results Repeat(const CallArguments& args) {
@@ -138,7 +158,8 @@ Results SearchSortedScalar(const CallArguments& args) {
 }
 
 Results Bucketize(const CallArguments& args) {
-  TORCH_CHECK(args.Tensor(1).dim() == 1, "boundaries tensor must be 1 dimension");
+  TORCH_CHECK(args.Tensor(1).dim() == 1,
+              "boundaries tensor must be 1 dimension");
   TORCH_CHECK(args.Tensor(0).scalar_type() == args.Tensor(1).scalar_type(),
               "boundary and input value tensors should have same dtype");
   return {Contiguous(args.Boolean(2) ? ScalarType::Int : ScalarType::Long,
@@ -150,8 +171,8 @@ Results BucketizeScalar(const CallArguments& args) {
 }
 
 Results NonzeroStatic(const CallArguments& args) {
-  return {Contiguous(ScalarType::Long,
-                     {args.Integer(1), args.Tensor(0).dim()})};
+  return {
+      Contiguous(ScalarType::Long, {args.Integer(1), args.Tensor(0).dim()})};
 }
 
 Results UnfoldBackward(const CallArguments& args) {
@@ -167,6 +188,7 @@ void AddIndexingRules(RuleTable* table) {
   table->Add({"aten::take"}, Take);
   table->Add({"aten::flip"}, Flip);
   table->Add({"aten::roll"}, Roll);
+  table->Add({"aten::rot90"}, Rotate90);
   table->Add({"aten::repeat"}, Repeat);
   table->Add({"aten::searchsorted.Tensor"}, SearchSorted);
   table->Add({"aten::searchsorted.Scalar"}, SearchSortedScalar);

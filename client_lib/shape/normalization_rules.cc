@@ -1,4 +1,5 @@
-// Batch, layer and group normalisation, whole and in parts, and their gradients.
+// Batch, layer and group normalisation, whole and in parts, and their
+// gradients.
 #include <vector>
 
 #include "client_lib/shape/rule_table.h"
@@ -154,8 +155,8 @@ Results NativeGroupNormBackward(const CallArguments& args) {
 
 // ---- Batch normalisation ----
 
-// The format that the kernel writes: the input's own if it is contiguous in one,
-// else the one that its strides suggest.
+// The format that the kernel writes: the input's own if it is contiguous in
+// one, else the one that its strides suggest.
 ResultMeta BatchNormOutput(const at::Tensor& input) {
   return InFormat(input.scalar_type(), input.sizes(),
                   input.is_contiguous() ? MemoryFormat::Contiguous
@@ -174,14 +175,14 @@ struct BatchNorm {
 void CheckBatchNorm(const BatchNorm& norm) {
   TORCH_CHECK(norm.input.dim() >= 2,
               "batch_norm: expected at least 2 dimensions for input");
-  TORCH_CHECK(norm.training || (norm.mean.defined() && norm.variance.defined()),
-              "running_mean and running_var must be defined in evaluation mode");
+  TORCH_CHECK(
+      norm.training || (norm.mean.defined() && norm.variance.defined()),
+      "running_mean and running_var must be defined in evaluation mode");
   for (const at::Tensor& parameter :
        {norm.weight, norm.bias, norm.mean, norm.variance}) {
-    TORCH_CHECK(
-        !parameter.defined() || parameter.numel() == norm.input.size(1),
-        "batch_norm: parameters should contain ", norm.input.size(1),
-        " elements not ", parameter.defined() ? parameter.numel() : 0);
+    TORCH_CHECK(!parameter.defined() || parameter.numel() == norm.input.size(1),
+                "batch_norm: parameters should contain ", norm.input.size(1),
+                " elements not ", parameter.defined() ? parameter.numel() : 0);
   }
 }
 
@@ -243,7 +244,9 @@ Results WholeBatchNorm(const CallArguments& args) {
   // Nothing to normalise: a copy, times weight[0], plus bias[0].
   ResultMeta result = EmptyLike(norm.input.scalar_type(), norm.input);
   for (const at::Tensor& parameter : {norm.weight, norm.bias}) {
-    if (parameter.defined()) result = Elementwise(result.dtype, {result});
+    if (parameter.defined()) {
+      result = Elementwise(result.dtype, {result, ResultMeta()});
+    }
   }
   return {result};
 }
@@ -269,6 +272,26 @@ Results BatchNormWithUpdate(const CallArguments& args) {
   return results;
 }
 
+// Also returns the running statistics after the update.
+Results BatchNormWithUpdateFunctional(const CallArguments& args) {
+  Results results = BatchNormWithUpdate(args);
+  results.push_back(EmptyLike(args.Tensor(3).scalar_type(), args.Tensor(3)));
+  results.push_back(EmptyLike(args.Tensor(4).scalar_type(), args.Tensor(4)));
+  return results;
+}
+
+Results BatchNormNoUpdate(const CallArguments& args) {
+  BatchNorm norm;
+  norm.input = args.Tensor(0);
+  norm.weight = Optional(args, 1);
+  norm.bias = Optional(args, 2);
+  norm.mean = Optional(args, 3);
+  norm.variance = Optional(args, 4);
+  Results results = BatchNormResults(norm);
+  results.push_back(Contiguous(ScalarType::Byte, {0}));
+  return results;
+}
+
 Results BatchNormGradients(const at::Tensor& input, const at::Tensor& weight,
                            ScalarType statistics,
                            const std::vector<bool>& mask) {
@@ -276,16 +299,6 @@ Results BatchNormGradients(const at::Tensor& input, const at::Tensor& weight,
   return {If(mask[0], InFormat(input.scalar_type(), input.sizes(),
                                input.suggest_memory_format())),
           If(mask[1], parameter), If(mask[2], parameter)};
-}
-
-Results NativeBatchNormBackward(const CallArguments& args) {
-  const at::Tensor& input = args.Tensor(1);
-  const at::Tensor weight = Optional(args, 2);
-  return BatchNormGradients(
-      input, weight,
-      StatisticsType(input, {weight, Optional(args, 3), Optional(args, 4),
-                             Optional(args, 5), Optional(args, 6)}),
-      args.Booleans(9));
 }
 
 Results BatchNormBackward(const CallArguments& args) {
@@ -319,8 +332,11 @@ void AddNormalizationRules(RuleTable* table) {
   table->Add({"aten::batch_norm"}, WholeBatchNorm);
   table->Add({"aten::batch_norm_update_stats"}, BatchNormUpdateStats);
   table->Add({"aten::_batch_norm_with_update"}, BatchNormWithUpdate);
-  table->Add({"aten::native_batch_norm_backward"}, NativeBatchNormBackward);
-  table->Add({"aten::batch_norm_backward"}, BatchNormBackward);
+  table->Add({"aten::_batch_norm_with_update_functional"},
+             BatchNormWithUpdateFunctional);
+  table->Add({"aten::_batch_norm_no_update"}, BatchNormNoUpdate);
+  table->Add({"aten::native_batch_norm_backward", "aten::batch_norm_backward"},
+             BatchNormBackward);
 }
 
 }  // namespace djinn

@@ -14,6 +14,14 @@ void CheckNotBool(const char* op, ScalarType dtype) {
   TORCH_CHECK(dtype != ScalarType::Bool, op, " is not supported for bool");
 }
 
+// A scalar operand, which TensorIterator sees as a tensor of no dimensions; its
+// type never forces a copy that shows.
+ResultMeta Number() { return ResultMeta(); }
+
+Results LikeSelf(const CallArguments& args) {
+  return {EmptyLike(args.Tensor(0).scalar_type(), args.Tensor(0))};
+}
+
 // ---- One operand ----
 
 Results SameType(const CallArguments& args) {
@@ -28,8 +36,12 @@ Results FloatingOnly(const CallArguments& args) {
 
 Results IntegersToFloating(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
-  return {
-      Elementwise(FloatingOrDefault(self.scalar_type()), {Describe(self)})};
+  return {Elementwise(FloatingOrDefault(self.scalar_type()), {Describe(self)})};
+}
+
+Results FloatingLikeSelf(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  return {EmptyLike(FloatingOrDefault(self.scalar_type()), self)};
 }
 
 Results ToBool(const CallArguments& args) {
@@ -55,7 +67,7 @@ Results Abs(const CallArguments& args) {
 Results Angle(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   if (self.is_complex()) {
-    return {EmptyLike(c10::toRealValueType(self.scalar_type()), self)};
+    return {Contiguous(c10::toRealValueType(self.scalar_type()), self.sizes())};
   }
   return IntegersToFloating(args);
 }
@@ -64,24 +76,22 @@ Results Hardtanh(const CallArguments& args) {
   const ScalarType dtype = args.Tensor(0).scalar_type();
   CheckNotBool("hardtanh", dtype);
   TORCH_CHECK(!c10::isComplexType(dtype), "clamp is not supported for complex");
-  return SameType(args);
+  return LikeSelf(args);
 }
 
+// Compares the magnitude with a number; for complex, of each part.
 Results IsInfinite(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true)) {
     return {EmptyLike(ScalarType::Bool, self)};
   }
-  return ToBool(args);
-}
-
-Results LikeSelf(const CallArguments& args) {
-  return {EmptyLike(args.Tensor(0).scalar_type(), args.Tensor(0))};
-}
-
-Results NanToNum(const CallArguments& args) {
-  return {Elementwise(args.Tensor(0).scalar_type(),
-                      {Describe(args.Tensor(0))})};
+  ResultMeta part = Describe(self);
+  if (self.is_complex()) {
+    part.dtype = c10::toRealValueType(part.dtype);
+    for (int64_t& stride : part.strides) stride *= 2;
+  }
+  const ResultMeta magnitude = Elementwise(part.dtype, {part});
+  return {Elementwise(ScalarType::Bool, {magnitude, Number()})};
 }
 
 Results LogSigmoidForward(const CallArguments& args) {
@@ -110,14 +120,19 @@ Results TensorAndScalar(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   const ScalarType common =
       TypePromotion().Add(self).Add(args.Scalar(1)).Result();
-  return {Elementwise(common, {Describe(self)}, common)};
+  return {Elementwise(common, {Describe(self), Number()}, common)};
 }
 
 Results ScalarAndTensor(const CallArguments& args) {
   const at::Tensor& other = args.Tensor(1);
   const ScalarType common =
       TypePromotion().Add(args.Scalar(0)).Add(other).Result();
-  return {Elementwise(common, {Describe(other)}, common)};
+  return {Elementwise(common, {Number(), Describe(other)}, common)};
+}
+
+Results ShiftByScalar(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  return {Elementwise(self.scalar_type(), {Describe(self), Number()})};
 }
 
 Results Rsub(const CallArguments& args) {
@@ -134,7 +149,7 @@ Results RsubScalar(const CallArguments& args) {
   CheckNotBool("rsub", self.scalar_type());
   const ScalarType common =
       TypePromotion().Add(args.Scalar(1)).Add(self).Result();
-  return {Elementwise(common, {Describe(self)}, common)};
+  return {Elementwise(common, {Describe(self), Number()}, common)};
 }
 
 Results BinaryToBool(const CallArguments& args) {
@@ -163,9 +178,8 @@ ResultMeta WhereOf(const at::Tensor& condition, const at::Tensor& self,
     return tensor.scalar_type() == dtype ? Describe(tensor)
                                          : EmptyLike(dtype, tensor);
   };
-  return Elementwise(common,
-                     {copied(condition, ScalarType::Bool),
-                      copied(self, common), copied(other, common)});
+  return Elementwise(common, {copied(condition, ScalarType::Bool),
+                              copied(self, common), copied(other, common)});
 }
 
 Results Where(const CallArguments& args) {
@@ -195,31 +209,36 @@ Results WhereScalars(const CallArguments& args) {
   const at::Tensor& condition = args.Tensor(0);
   const ScalarType common =
       TypePromotion().Add(args.Scalar(1)).Add(args.Scalar(2)).Result();
-  return {Elementwise(common, {Describe(condition)})};
+  return {Elementwise(common, {Describe(condition), Number()})};
 }
 
-Results PreluKernel(const CallArguments& args) { return SameTypes(args); }
+// The kernel that is given a result like its first operand, and lets it be
+// resized if that does not fit.
+ResultMeta LikeFirst(ScalarType dtype, const at::Tensor& first,
+                     const at::Tensor& second) {
+  ResultMeta result = Elementwise(dtype, {Describe(first), Describe(second)});
+  if (result.sizes == first.sizes()) result = EmptyLike(dtype, first);
+  return result;
+}
+
+Results PreluKernel(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  CheckSameType("prelu", {self, args.Tensor(1)});
+  return {LikeFirst(self.scalar_type(), self, args.Tensor(1))};
+}
 
 Results PreluKernelBackward(const CallArguments& args) {
   const at::Tensor& grad = args.Tensor(0);
   const at::Tensor& self = args.Tensor(1);
   const at::Tensor& weight = args.Tensor(2);
   // Both results of one iteration over (self, weight, grad).
-  const ResultMeta result =
-      Elementwise(self.scalar_type(),
-                  {Describe(self), Describe(weight), Describe(grad)});
+  const ResultMeta result = Elementwise(
+      self.scalar_type(), {Describe(self), Describe(weight), Describe(grad)});
   return {result, result};
 }
 
 // Gradients that iterate over (grad, self), in either order.
 Results GradThenSelf(const CallArguments& args) { return SameTypes(args); }
-
-Results LogSigmoidBackward(const CallArguments& args) {
-  return {Elementwise(
-      args.Tensor(0).scalar_type(),
-      {Describe(args.Tensor(1)), Describe(args.Tensor(2)),
-       Describe(args.Tensor(0))})};
-}
 
 Results Complex(const CallArguments& args) {
   const at::Tensor& real = args.Tensor(0);
@@ -247,7 +266,9 @@ Results Dropout(const CallArguments& args) {
   if (p == 0 || !args.Boolean(2) || input.numel() == 0) {
     return {Describe(input)};
   }
-  if (p == 1) return {Elementwise(input.scalar_type(), {Describe(input)})};
+  if (p == 1) {
+    return {Elementwise(input.scalar_type(), {Describe(input), Number()})};
+  }
   CheckFloating("dropout", input, /*complex_too=*/true);
   const ResultMeta noise = EmptyLike(input.scalar_type(), input);
   return {Elementwise(input.scalar_type(), {Describe(input), noise})};
@@ -301,24 +322,27 @@ Results BinaryCrossEntropyWithLogits(const CallArguments& args) {
   std::vector<at::Tensor> factors = {input};
   if (args.Has(2)) factors.push_back(args.Tensor(2));
   for (const at::Tensor& factor : factors) {
-    TORCH_CHECK(
-        Broadcast(loss.sizes, factor.sizes()) == loss.sizes,
-        "output with shape ", c10::IntArrayRef(loss.sizes),
-        " doesn't match the broadcast shape of ", factor.sizes());
+    TORCH_CHECK(Broadcast(loss.sizes, factor.sizes()) == loss.sizes,
+                "output with shape ", c10::IntArrayRef(loss.sizes),
+                " doesn't match the broadcast shape of ", factor.sizes());
     TORCH_CHECK(c10::canCast(factor.scalar_type(), loss.dtype),
                 "result type can't be cast to ", c10::toString(loss.dtype));
   }
   return Reduced(loss, args.Integer(4));
 }
 
-Results PointwiseLoss(const CallArguments& args) {
-  return Reduced(Binary(args.Tensor(0), args.Tensor(1)), args.Integer(2));
-}
-
 Results HuberLoss(const CallArguments& args) {
+  const at::Tensor& input = args.Tensor(0);
+  const at::Tensor& target = args.Tensor(1);
   TORCH_CHECK(args.Real(3) > 0,
               "huber_loss does not support non-positive values for delta.");
-  return PointwiseLoss(args);
+  const ScalarType common = Promote(input, target);
+  return Reduced(LikeFirst(common, input, target), args.Integer(2));
+}
+
+Results MseLossBackward(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(1);
+  return {Contiguous(self.scalar_type(), self.sizes())};
 }
 
 Results SoftMarginLoss(const CallArguments& args) {
@@ -334,21 +358,22 @@ void AddPointwiseRules(RuleTable* table) {
   table->Add({"aten::abs"}, Abs);
   table->Add({"aten::angle"}, Angle);
   table->Add({"aten::hardtanh"}, Hardtanh);
+  table->Add({"aten::deg2rad", "aten::rad2deg"}, FloatingLikeSelf);
   table->Add({"aten::hardswish"}, FloatingOnly);
-  table->Add({"aten::logit", "aten::deg2rad", "aten::rad2deg"},
-             IntegersToFloating);
+  table->Add({"aten::logit"}, IntegersToFloating);
   table->Add({"aten::isnan", "aten::logical_not"}, ToBool);
   table->Add({"aten::isinf"}, IsInfinite);
-  table->Add({"aten::nan_to_num"}, NanToNum);
+  table->Add({"aten::nan_to_num"}, LikeSelf);
   table->Add({"aten::log_sigmoid_forward"}, LogSigmoidForward);
-  table->Add({"aten::log_sigmoid_backward"}, LogSigmoidBackward);
+  table->Add({"aten::log_sigmoid_backward"}, LikeSelf);
 
   table->Add({"aten::rsub.Tensor"}, Rsub);
   table->Add({"aten::rsub.Scalar"}, RsubScalar);
   table->Add({"aten::floor_divide", "aten::__lshift__.Tensor",
               "aten::__rshift__.Tensor"},
              BinaryPromoting);
-  table->Add({"aten::__lshift__.Scalar", "aten::__rshift__.Scalar"}, SameType);
+  table->Add({"aten::__lshift__.Scalar", "aten::__rshift__.Scalar"},
+             ShiftByScalar);
   table->Add({"aten::remainder.Scalar_Tensor"}, ScalarAndTensor);
   table->Add({"aten::remainder.Scalar", "aten::floor_divide.Scalar"},
              TensorAndScalar);
@@ -374,6 +399,7 @@ void AddPointwiseRules(RuleTable* table) {
   table->Add({"aten::binary_cross_entropy_with_logits"},
              BinaryCrossEntropyWithLogits);
   table->Add({"aten::huber_loss"}, HuberLoss);
+  table->Add({"aten::mse_loss_backward"}, MseLossBackward);
   table->Add({"aten::soft_margin_loss"}, SoftMarginLoss);
 }
 

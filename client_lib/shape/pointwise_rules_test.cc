@@ -24,7 +24,8 @@ TEST(PointwiseRulesTest, UnaryOperatorsPromoteIntegers) {
            {"aten::relu", "aten::abs", "aten::angle", "aten::logit",
             "aten::isnan", "aten::isinf", "aten::logical_not",
             "aten::nan_to_num", "aten::deg2rad"}) {
-        if (dtype == at::kByte && std::string(name) == "aten::deg2rad") continue;
+        if (dtype == at::kByte && std::string(name) == "aten::deg2rad")
+          continue;
         CheckRule(name, {x});
       }
     }
@@ -52,8 +53,10 @@ TEST(PointwiseRulesTest, BinaryOperatorsBroadcast) {
 
 TEST(PointwiseRulesTest, BinaryOperatorsPromote) {
   for (auto [left, right] : std::vector<std::pair<ScalarType, ScalarType>>{
-           {at::kFloat, at::kDouble}, {at::kLong, at::kFloat},
-           {at::kHalf, at::kBFloat16}, {at::kInt, at::kLong}}) {
+           {at::kFloat, at::kDouble},
+           {at::kLong, at::kFloat},
+           {at::kHalf, at::kBFloat16},
+           {at::kInt, at::kLong}}) {
     for (const auto& [x, y] : Pairs(left, right)) {
       for (const char* name :
            {"aten::rsub.Tensor", "aten::floor_divide", "aten::logical_and"}) {

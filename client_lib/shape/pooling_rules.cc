@@ -28,7 +28,10 @@ Results AdaptiveAveragePool(const CallArguments& args, int64_t rank) {
   CheckFloating("adaptive_avg_pool", self);
   DimVector sizes(self.sizes().slice(0, self.dim() - rank));
   sizes.append(wanted.begin(), wanted.end());
-  return {InFormat(self.scalar_type(), sizes, self.suggest_memory_format())};
+  // Only images keep their format.
+  return {InFormat(
+      self.scalar_type(), sizes,
+      rank == 2 ? self.suggest_memory_format() : MemoryFormat::Contiguous)};
 }
 
 Results AdaptiveAveragePool2d(const CallArguments& args) {
@@ -42,8 +45,8 @@ Results AdaptiveAveragePool3d(const CallArguments& args) {
 // The gradient is laid out like the input (the second argument).
 Results GradientInSelfFormat(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(1);
-  return {InFormat(self.scalar_type(), self.sizes(),
-                   self.suggest_memory_format())};
+  return {
+      InFormat(self.scalar_type(), self.sizes(), self.suggest_memory_format())};
 }
 
 Results ContiguousGradient(const CallArguments& args) {

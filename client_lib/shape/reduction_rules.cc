@@ -60,8 +60,7 @@ Results Extremum(const CallArguments& args) {
 }
 
 Results Prod(const CallArguments& args) {
-  return {
-      Scalar(args.DtypeOr(1, SumType(args.Tensor(0).scalar_type())))};
+  return {Scalar(args.DtypeOr(1, SumType(args.Tensor(0).scalar_type())))};
 }
 
 Results Trace(const CallArguments& args) {
@@ -102,8 +101,7 @@ ScalarType SpreadType(const at::Tensor& self) {
 
 Results Spread(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
-  return {
-      Reduce(SpreadType(self), self, args.Integers(1), args.Boolean(3))};
+  return {Reduce(SpreadType(self), self, args.Integers(1), args.Boolean(3))};
 }
 
 Results SpreadAndMean(const CallArguments& args) {
@@ -123,8 +121,8 @@ Results NanSum(const CallArguments& args) {
 
 Results LogSumExp(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
-  return {Reduce(FloatingOrDefault(self.scalar_type()), self,
-                 args.Integers(1), args.Boolean(2))};
+  return {Reduce(FloatingOrDefault(self.scalar_type()), self, args.Integers(1),
+                 args.Boolean(2))};
 }
 
 Results CountNonzeroDims(const CallArguments& args) {
@@ -148,9 +146,8 @@ Results Selected(const at::Tensor& self, int64_t dim, bool keep) {
 void CheckNotEmpty(const char* op, const at::Tensor& self, int64_t dim) {
   if (self.dim() == 0) return;
   const int64_t wrapped = c10::maybe_wrap_dim(dim, self.dim());
-  TORCH_CHECK_INDEX(self.size(wrapped) != 0, op,
-                    ": Expected reduction dim ", wrapped,
-                    " to have non-zero size.");
+  TORCH_CHECK_INDEX(self.size(wrapped) != 0, op, ": Expected reduction dim ",
+                    wrapped, " to have non-zero size.");
 }
 
 Results MedianDim(const CallArguments& args) {
@@ -169,8 +166,7 @@ Results KthValue(const CallArguments& args) {
   CheckNotEmpty("kthvalue()", self, dim);
   const int64_t length = self.dim() == 0 ? 1 : self.size(dim);
   TORCH_CHECK(args.Integer(1) >= 1 && args.Integer(1) <= length,
-              "kthvalue(): selected number k out of range for dimension ",
-              dim);
+              "kthvalue(): selected number k out of range for dimension ", dim);
   return Selected(self, dim, args.Boolean(3));
 }
 
@@ -183,8 +179,8 @@ Results AMinMax(const CallArguments& args) {
 
 Results AMinMaxDim(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
-  const ResultMeta result = Reduce(self.scalar_type(), self,
-                                   {args.Integer(1)}, args.Boolean(2));
+  const ResultMeta result =
+      Reduce(self.scalar_type(), self, {args.Integer(1)}, args.Boolean(2));
   return {result, result};
 }
 

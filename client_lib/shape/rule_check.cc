@@ -69,9 +69,8 @@ IValue WithoutData(const IValue& value) {
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> copies;
     for (const IValue& element : value.toListRef()) {
-      copies.push_back(element.isNone()
-                           ? std::optional<at::Tensor>()
-                           : WithoutData(element.toTensor()));
+      copies.push_back(element.isNone() ? std::optional<at::Tensor>()
+                                        : WithoutData(element.toTensor()));
     }
     return copies;
   }
@@ -197,8 +196,7 @@ std::vector<at::Tensor> Layouts(at::IntArrayRef sizes, at::ScalarType dtype) {
 
   std::vector<int64_t> wide = sizes.vec();
   wide[rank - 1] += 3;
-  result.push_back(
-      Make(wide, dtype).narrow(rank - 1, 1, sizes[rank - 1]));
+  result.push_back(Make(wide, dtype).narrow(rank - 1, 1, sizes[rank - 1]));
   wide = sizes.vec();
   wide[0] *= 2;
   result.push_back(Make(wide, dtype).slice(0, 0, wide[0], 2));
@@ -234,10 +232,21 @@ std::vector<at::Tensor> Layouts(at::IntArrayRef sizes, at::ScalarType dtype) {
 
 std::vector<at::Tensor> Zoo(at::ScalarType dtype) {
   std::vector<at::Tensor> result;
-  for (std::vector<int64_t> sizes : std::vector<std::vector<int64_t>>{
-           {}, {1}, {5}, {0}, {2, 3}, {3, 0}, {1, 4}, {2, 3, 4}, {2, 1, 4},
-           {2, 3, 4, 5}, {2, 1, 4, 4}, {1, 3, 2, 2}, {0, 3, 4, 4},
-           {2, 3, 2, 4, 5}}) {
+  for (std::vector<int64_t> sizes :
+       std::vector<std::vector<int64_t>>{{},
+                                         {1},
+                                         {5},
+                                         {0},
+                                         {2, 3},
+                                         {3, 0},
+                                         {1, 4},
+                                         {2, 3, 4},
+                                         {2, 1, 4},
+                                         {2, 3, 4, 5},
+                                         {2, 1, 4, 4},
+                                         {1, 3, 2, 2},
+                                         {0, 3, 4, 4},
+                                         {2, 3, 2, 4, 5}}) {
     for (at::Tensor& tensor : Layouts(sizes, dtype)) {
       result.push_back(std::move(tensor));
     }
@@ -249,11 +258,19 @@ std::vector<std::pair<at::Tensor, at::Tensor>> Pairs(at::ScalarType left,
                                                      at::ScalarType right) {
   std::vector<std::pair<at::Tensor, at::Tensor>> result;
   using Sizes = std::vector<int64_t>;
-  for (const auto& [a, b] : std::vector<std::pair<Sizes, Sizes>>{
-           {{2, 3, 4}, {2, 3, 4}}, {{2, 3, 4}, {}}, {{}, {3, 2}}, {{}, {}},
-           {{2, 3, 4}, {4}}, {{3, 1}, {1, 4}}, {{4}, {2, 3, 4}},
-           {{2, 3, 4, 5}, {2, 3, 4, 5}}, {{2, 3, 4, 5}, {1, 3, 1, 1}},
-           {{2, 0, 4}, {4}}, {{0}, {1}}, {{1, 3, 1}, {2, 1, 4}}}) {
+  for (const auto& [a, b] :
+       std::vector<std::pair<Sizes, Sizes>>{{{2, 3, 4}, {2, 3, 4}},
+                                            {{2, 3, 4}, {}},
+                                            {{}, {3, 2}},
+                                            {{}, {}},
+                                            {{2, 3, 4}, {4}},
+                                            {{3, 1}, {1, 4}},
+                                            {{4}, {2, 3, 4}},
+                                            {{2, 3, 4, 5}, {2, 3, 4, 5}},
+                                            {{2, 3, 4, 5}, {1, 3, 1, 1}},
+                                            {{2, 0, 4}, {4}},
+                                            {{0}, {1}},
+                                            {{1, 3, 1}, {2, 1, 4}}}) {
     for (const at::Tensor& x : Layouts(a, left)) {
       for (const at::Tensor& y : Layouts(b, right)) result.push_back({x, y});
     }

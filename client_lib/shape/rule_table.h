@@ -51,6 +51,8 @@ void AddNormalizationRules(RuleTable* table);
 void AddConvolutionRules(RuleTable* table);
 void AddPoolingRules(RuleTable* table);
 void AddAttentionRules(RuleTable* table);
+void AddLinalgRules(RuleTable* table);
+void AddFftRules(RuleTable* table);
 
 }  // namespace djinn
 

@@ -15,6 +15,8 @@ RuleTable* BuildTable() {
   AddConvolutionRules(table);
   AddPoolingRules(table);
   AddAttentionRules(table);
+  AddLinalgRules(table);
+  AddFftRules(table);
   return table;
 }
 

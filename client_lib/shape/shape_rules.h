@@ -1,9 +1,9 @@
 // What the results of an operator look like, from what its arguments look like:
 // a table for the operators that PyTorch's own shape functions do not cover.
 //
-// A rule gives what the CPU kernel gives: data type, sizes and strides. It reads
-// only metadata of tensor arguments, on whatever device they are, and calls no
-// operator on them.
+// A rule gives what the CPU kernel gives: data type, sizes and strides. It
+// reads only metadata of tensor arguments, on whatever device they are, and
+// calls no operator on them.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SHAPE_SHAPE_RULES_H_
@@ -21,8 +21,8 @@
 
 namespace djinn {
 
-// A fresh, strided result: its storage offset is 0 and its storage ends with its
-// last element.
+// A fresh, strided result: its storage offset is 0 and its storage ends with
+// its last element.
 struct ResultMeta {
   // False for a result that the call leaves undefined (an unwanted gradient).
   bool defined = true;
@@ -39,8 +39,8 @@ struct ResultMeta {
 using ShapeRule = std::function<std::vector<ResultMeta>(
     c10::ArrayRef<c10::IValue> arguments)>;
 
-// The rule for an operator, or nullptr if it has none; lives for ever. `name` is
-// "aten::add.Tensor", or "aten::mm" for a default overload.
+// The rule for an operator, or nullptr if it has none; lives for ever. `name`
+// is "aten::add.Tensor", or "aten::mm" for a default overload.
 const ShapeRule* FindShapeRule(const std::string& name);
 
 }  // namespace djinn

@@ -81,7 +81,8 @@ class DimensionOrder {
   DimVector order_;
 };
 
-// Dense strides for `sizes` whose dimensions from fastest to slowest are `order`.
+// Dense strides for `sizes` whose dimensions from fastest to slowest are
+// `order`.
 DimVector StridesInOrder(IntArrayRef sizes, const DimVector& order) {
   DimVector strides(sizes.size());
   int64_t next = 1;
@@ -196,8 +197,18 @@ bool IsDense(const ResultMeta& meta) {
       IsContiguous(meta, MemoryFormat::ChannelsLast3d)) {
     return true;
   }
-  return c10::_compute_non_overlapping_and_dense<int64_t>(meta.sizes,
-                                                          meta.strides);
+  DimVector dims(meta.sizes.size());
+  std::iota(dims.begin(), dims.end(), 0);
+  std::sort(dims.begin(), dims.end(), [&](int64_t left, int64_t right) {
+    return meta.strides[left] < meta.strides[right];
+  });
+  int64_t next = 1;
+  for (int64_t dim : dims) {
+    if (meta.sizes[dim] < 2) continue;
+    if (meta.strides[dim] != next) return false;
+    next *= meta.sizes[dim];
+  }
+  return true;
 }
 
 DimVector Broadcast(IntArrayRef left, IntArrayRef right) {
@@ -227,8 +238,7 @@ ResultMeta Elementwise(ScalarType dtype, c10::ArrayRef<ResultMeta> operands,
 
 ResultMeta Unsqueeze(ResultMeta meta, int64_t dim) {
   const int64_t rank = meta.sizes.size();
-  const int64_t stride =
-      dim >= rank ? 1 : meta.sizes[dim] * meta.strides[dim];
+  const int64_t stride = dim >= rank ? 1 : meta.sizes[dim] * meta.strides[dim];
   meta.sizes.insert(meta.sizes.begin() + dim, 1);
   meta.strides.insert(meta.strides.begin() + dim, stride);
   return meta;
@@ -238,6 +248,13 @@ ResultMeta Squeeze(ResultMeta meta, int64_t dim) {
   meta.sizes.erase(meta.sizes.begin() + dim);
   meta.strides.erase(meta.strides.begin() + dim);
   return meta;
+}
+
+ResultMeta ColumnMajor(ScalarType dtype, IntArrayRef sizes) {
+  const int64_t rank = sizes.size();
+  DimVector swapped(sizes);
+  std::swap(swapped[rank - 2], swapped[rank - 1]);
+  return Transpose(Contiguous(dtype, swapped), rank - 2, rank - 1);
 }
 
 ResultMeta Transpose(ResultMeta meta, int64_t first, int64_t second) {

@@ -19,8 +19,8 @@ ResultMeta Describe(const at::Tensor& tensor);
 
 ResultMeta Contiguous(c10::ScalarType dtype, c10::IntArrayRef sizes);
 
-// `format` must not be Preserve. A channels-last format needs sizes of its rank,
-// as in PyTorch.
+// `format` must not be Preserve. A channels-last format needs sizes of its
+// rank, as in PyTorch.
 ResultMeta InFormat(c10::ScalarType dtype, c10::IntArrayRef sizes,
                     c10::MemoryFormat format);
 
@@ -33,24 +33,28 @@ ResultMeta EmptyLike(c10::ScalarType dtype, const at::Tensor& like);
 c10::MemoryFormat SuggestFormat(const ResultMeta& meta);
 
 int64_t NumElements(const ResultMeta& meta);
-bool IsContiguous(const ResultMeta& meta, c10::MemoryFormat format =
-                                              c10::MemoryFormat::Contiguous);
+bool IsContiguous(const ResultMeta& meta,
+                  c10::MemoryFormat format = c10::MemoryFormat::Contiguous);
 bool IsDense(const ResultMeta& meta);
 
 c10::DimVector Broadcast(c10::IntArrayRef left, c10::IntArrayRef right);
 
-// What at::TensorIterator allocates for an elementwise operator over `operands`,
-// in the order in which the operator adds them. Where `common` is given, operands
-// of another type are first copied to it, as on a CPU.
-ResultMeta Elementwise(
-    c10::ScalarType dtype, c10::ArrayRef<ResultMeta> operands,
-    std::optional<c10::ScalarType> common = std::nullopt);
+// What at::TensorIterator allocates for an elementwise operator over
+// `operands`, in the order in which the operator adds them. Where `common` is
+// given, operands of another type are first copied to it, as on a CPU.
+ResultMeta Elementwise(c10::ScalarType dtype,
+                       c10::ArrayRef<ResultMeta> operands,
+                       std::optional<c10::ScalarType> common = std::nullopt);
 
 // The metadata with a dimension of size 1 put in, or taken out, at `dim`, as
 // unsqueeze() and squeeze() do it.
 ResultMeta Unsqueeze(ResultMeta meta, int64_t dim);
 ResultMeta Squeeze(ResultMeta meta, int64_t dim);
 ResultMeta Transpose(ResultMeta meta, int64_t first, int64_t second);
+
+// Batches of matrices (at least two dimensions) stored column after column, as
+// LAPACK writes them.
+ResultMeta ColumnMajor(c10::ScalarType dtype, c10::IntArrayRef sizes);
 
 }  // namespace djinn
 

@@ -1,0 +1,112 @@
+#include "client_lib/shape/rule_check.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+TEST(IndexingRulesTest, IndexSelect) {
+  for (const at::Tensor& x : Layouts({2, 3, 4, 5})) {
+    for (int64_t dim : {0, 1, -1}) {
+      CheckRule("aten::index_select", {x, dim, MakeIndex({7})});
+      CheckRule("aten::index_select", {x, dim, MakeIndex({0})});
+      CheckRule("aten::index_select", {x, dim, MakeIndex({})});
+      CheckRule("aten::index_select", {x, dim, MakeIndex({2}, at::kInt)});
+    }
+  }
+  CheckRule("aten::index_select", {Make({}), 0, MakeIndex({1})});
+  CheckRule("aten::index_select", {Make({2, 0}), 0, MakeIndex({3})});
+}
+
+TEST(IndexingRulesTest, Embedding) {
+  for (const at::Tensor& weight : Layouts({4, 3})) {
+    for (const at::Tensor& index : Zoo(at::kLong)) {
+      CheckRule("aten::embedding", {weight, index});
+    }
+  }
+  CheckRule("aten::embedding", {Make({4, 3}), MakeIndex({2, 2}, at::kInt)});
+  for (const at::Tensor& grad : Layouts({2, 5, 3})) {
+    CheckRule("aten::embedding_dense_backward",
+              {grad, MakeIndex({2, 5}), 4, -1, false});
+  }
+}
+
+TEST(IndexingRulesTest, Take) {
+  for (const at::Tensor& index : Zoo(at::kLong)) {
+    CheckRule("aten::take", {Make({2, 3}), index});
+  }
+}
+
+TEST(IndexingRulesTest, ReorderingKeepsTheLayout) {
+  for (const at::Tensor& x : Layouts({2, 3, 4, 5})) {
+    for (std::vector<int64_t> dims :
+         std::vector<std::vector<int64_t>>{{}, {0}, {-1, 1}, {3}}) {
+      CheckRule("aten::flip", {x, Ints(dims)});
+      CheckRule(
+          "aten::roll",
+          {x, Ints(std::vector<int64_t>(std::max<size_t>(dims.size(), 1), 1)),
+           Ints(dims)});
+    }
+    CheckRule("aten::roll", {x, Ints({0, 6}), Ints({1, 2})});
+    CheckRule("aten::roll", {x, Ints({-3}), Ints({-1})});
+    CheckRule("aten::rot90", {x, 1, Ints({0, 1})});
+    CheckRule("aten::rot90", {x, 2, Ints({2, 3})});
+    CheckRule("aten::rot90", {x, 3, Ints({1, 3})});
+    CheckRule("aten::rot90", {x, 4, Ints({1, 3})});
+  }
+  for (const at::Tensor& x : Zoo()) {
+    CheckRule("aten::flip", {x, Ints({})});
+    CheckRule("aten::roll", {x, Ints({2})});
+    if (x.dim() > 0) {
+      CheckRule("aten::flip", {x, Ints({0})});
+      CheckRule("aten::roll", {x, Ints({1}), Ints({0})});
+    }
+  }
+}
+
+TEST(IndexingRulesTest, Repeat) {
+  for (const at::Tensor& x : Layouts({2, 3})) {
+    CheckRule("aten::repeat", {x, Ints({2, 2})});
+    CheckRule("aten::repeat", {x, Ints({4, 1, 2})});
+    CheckRule("aten::repeat", {x, Ints({0, 2})});
+  }
+  CheckRule("aten::repeat", {Make({}), Ints({})});
+  CheckRule("aten::repeat", {Make({}), Ints({3})});
+}
+
+TEST(IndexingRulesTest, SortedSearch) {
+  const at::Tensor sorted = Make({4});
+  for (const at::Tensor& x : Zoo()) {
+    CheckRule("aten::searchsorted.Tensor", {sorted, x});
+    CheckRule("aten::searchsorted.Tensor", {sorted, x, true});
+    CheckRule("aten::bucketize.Tensor", {x, sorted});
+  }
+  CheckRule("aten::searchsorted.Tensor", {Make({2, 4}), Make({2, 7})});
+  CheckRule("aten::searchsorted.Scalar", {sorted, 0.5});
+  CheckRule("aten::bucketize.Scalar", {0.5, sorted, true});
+}
+
+TEST(IndexingRulesTest, Others) {
+  for (const at::Tensor& x : Zoo()) {
+    CheckRule("aten::nonzero_static", {x, 3});
+  }
+  CheckRule("aten::unfold_backward", {Make({2, 3, 2}), Ints({2, 4}), 1, 2, 1});
+}
+
+TEST(IndexingRulesTest, RejectWhatTheKernelsReject) {
+  const at::Tensor x = Make({2, 3});
+  CheckRejected("aten::index_select", {x, 2, MakeIndex({1})});
+  CheckRejected("aten::index_select", {x, 0, MakeIndex({1, 1})});
+  CheckRejected("aten::index_select", {x, 0, Make({1})});
+  CheckRejected("aten::embedding", {Make({3}), MakeIndex({1})});
+  CheckRejected("aten::embedding", {x, Make({1})});
+  CheckRejected("aten::take", {x, MakeIndex({1}, at::kInt)});
+  CheckRejected("aten::flip", {x, Ints({0, 0})});
+  CheckRejected("aten::flip", {x, Ints({2})});
+  CheckRejected("aten::roll", {x, Ints({1, 1}), Ints({0})});
+  CheckRejected("aten::roll", {x, Ints({}), Ints({0})});
+  CheckRejected("aten::repeat", {x, Ints({2})});
+  CheckRejected("aten::searchsorted.Tensor", {Make({2, 4}), Make({3, 7})});
+}
+
+}  // namespace
+}  // namespace djinn
