@@ -146,7 +146,8 @@ TEST_F(AdmissionTest, StatisticsOfANormalisationFitItsInput) {
                           {input, input, input});
   };
   EXPECT_TRUE(Compile(encode(6)).ok());
-  ExpectMalformed(encode(5), "argument weight has 5 elements, the input 6");
+  ExpectMalformed(encode(5),
+                  "argument weight is float32[5], the input has 6 channels");
 }
 
 TEST_F(AdmissionTest, UndefinedTensorsOnlyWhereTheSchemaSaysSo) {

@@ -322,47 +322,6 @@ class ArgumentBuilder {
   bool varies_ = false;
 };
 
-// Kernels of batch normalisation index their statistics by the input's channels
-// unchecked; PyTorch checks in the composites above them.
-absl::Status CheckChannels(const c10::FunctionSchema& schema,
-                           const CallTemplate& call) {
-  if (!absl::StrContains(schema.name(), "batch_norm")) return absl::OkStatus();
-  std::optional<int64_t> channels;
-  for (const Place& place : call.places) {
-    const auto* source = std::get_if<TensorSource>(&place.source);
-    if (source == nullptr) continue;
-    const auto* operand = std::get_if<Operand>(source);
-    if (operand == nullptr) {
-      return absl::InvalidArgumentError("a scalar tensor as statistics");
-    }
-    const std::string& name = schema.arguments()[place.argument].name();
-    if (name == "input") {
-      if (operand->view.sizes.size() < 2) {
-        return absl::InvalidArgumentError("argument input has no channels");
-      }
-      channels = operand->view.sizes[1];
-    }
-    for (const absl::string_view statistic :
-         {"weight", "bias", "running_mean", "running_var", "save_mean",
-          "save_var", "save_invstd", "save_var_transform"}) {
-      if (name != statistic || !channels.has_value()) continue;
-      // An output, or the empty statistics of an evaluation.
-      if (place.written && schema.arguments()[place.argument].kwarg_only()) {
-        continue;
-      }
-      DJINN_ASSIGN_OR_RETURN(const int64_t count,
-                             srg::ElementCount(operand->view));
-      const bool saved = absl::StartsWith(statistic, "save_");
-      if (count != *channels && !(saved && count == 0)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("argument ", name, " has ", count,
-                         " elements, the input ", *channels, " channels"));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<CallTemplate> BuildCallTemplate(
@@ -381,7 +340,6 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
     call.values.push_back(std::move(value));
     if (builder.varies()) call.places.push_back(builder.TakePlace());
   }
-  DJINN_RETURN_IF_ERROR(CheckChannels(schema, call));
   return call;
 }
 

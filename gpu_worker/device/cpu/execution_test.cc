@@ -95,6 +95,27 @@ TEST_F(ExecutionTest, NormalisationAndActivations) {
                            at::zeros({6}), at::zeros({6}), true, 0.1, 1e-5});
 }
 
+TEST_F(ExecutionTest, BatchNormForwardAndBackward) {
+  const at::Tensor x = Random({4, 6, 5});
+  const at::Tensor w = Random({6});
+  const at::Tensor zeros = at::zeros({6});
+  for (const bool training : {true, false}) {
+    const CallOutcome forward =
+        tester_.ExpectLikeEager("aten::native_batch_norm", "",
+                                {x, w, w, zeros, zeros, training, 0.1, 1e-5});
+    ASSERT_EQ(forward.results.size(), 3u);
+    tester_.ExpectLikeEager(
+        "aten::native_batch_norm_backward", "",
+        {Random({4, 6, 5}), x, w, zeros, zeros,
+         ProgramTester::TensorOf(forward.results[1]),
+         ProgramTester::TensorOf(forward.results[2]), training, 1e-5,
+         c10::List<bool>({true, true, true})});
+  }
+  tester_.ExpectLikeEager(
+      "aten::native_batch_norm", "",
+      {x, IValue(), IValue(), IValue(), IValue(), true, 0.1, 1e-5});
+}
+
 TEST_F(ExecutionTest, ReductionsWithSeveralResults) {
   const at::Tensor x = Random({4, 6});
   EXPECT_EQ(tester_.ExpectLikeEager("aten::max", "dim", {x, 1}).results.size(),

@@ -18,6 +18,7 @@
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/generator_state.h"
+#include "gpu_worker/device/cpu/operand_guards.h"
 #include "gpu_worker/device/cpu/torch_error.h"
 #include "gpu_worker/device/cpu/torch_program.h"
 
@@ -66,6 +67,7 @@ class NodeCompiler {
   absl::StatusOr<TorchCall> Compile() && {
     DJINN_ASSIGN_OR_RETURN(call_.call,
                            BuildCallTemplate(schema_, node_.arguments));
+    DJINN_RETURN_IF_ERROR(CheckOperands(schema_, call_.call));
     SortOperands();
     DJINN_RETURN_IF_ERROR(CheckWrites());
     DJINN_RETURN_IF_ERROR(CheckResults());

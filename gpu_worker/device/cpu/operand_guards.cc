@@ -1,0 +1,117 @@
+#include "gpu_worker/device/cpu/operand_guards.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/srg/structure.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// A call's arguments by name.
+class NamedArguments {
+ public:
+  NamedArguments(const c10::FunctionSchema& schema, const CallTemplate& call)
+      : schema_(schema), call_(call) {}
+
+  // The view of the tensor argument; null if there is none.
+  const srg::TensorView* View(absl::string_view name) const {
+    for (const Place& place : call_.places) {
+      if (schema_.arguments()[place.argument].name() != name) continue;
+      const auto* source = std::get_if<TensorSource>(&place.source);
+      const auto* operand =
+          source == nullptr ? nullptr : std::get_if<Operand>(source);
+      if (operand != nullptr) return &operand->view;
+    }
+    return nullptr;
+  }
+
+  std::optional<bool> Boolean(absl::string_view name) const {
+    for (size_t i = 0; i < call_.values.size(); ++i) {
+      if (schema_.arguments()[i].name() == name && call_.values[i].isBool()) {
+        return call_.values[i].toBool();
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const c10::FunctionSchema& schema_;
+  const CallTemplate& call_;
+};
+
+absl::Status SameSizes(const NamedArguments& arguments, absl::string_view a,
+                       absl::string_view b) {
+  const srg::TensorView* const x = arguments.View(a);
+  const srg::TensorView* const y = arguments.View(b);
+  if (x == nullptr || y == nullptr || x->sizes == y->sizes) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("argument ", a, " is ", srg::DescribeView(*x), ", argument ",
+                   b, " ", srg::DescribeView(*y)));
+}
+
+// Kernels index statistics by the input's channels.
+absl::Status CheckBatchNorm(const NamedArguments& arguments, bool backward) {
+  const srg::TensorView* const input = arguments.View("input");
+  if (input == nullptr || input->sizes.size() < 2) {
+    return absl::InvalidArgumentError("argument input has no channels");
+  }
+  const int64_t channels = input->sizes[1];
+  for (const absl::string_view name :
+       {"weight", "bias", "running_mean", "running_var"}) {
+    const srg::TensorView* const view = arguments.View(name);
+    if (view == nullptr) continue;
+    if (view->sizes.size() != 1 || view->sizes[0] != channels) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("argument ", name, " is ", srg::DescribeView(*view),
+                       ", the input has ", channels, " channels"));
+    }
+  }
+  const bool training =
+      arguments.Boolean(backward ? "train" : "training")
+          .value_or(arguments.Boolean("update").value_or(false));
+  if (!training && (arguments.View("running_mean") == nullptr ||
+                    arguments.View("running_var") == nullptr)) {
+    return absl::InvalidArgumentError("evaluation without running statistics");
+  }
+  if (!backward) return absl::OkStatus();
+  DJINN_RETURN_IF_ERROR(SameSizes(arguments, "grad_out", "input"));
+  if (!training) return absl::OkStatus();
+  const srg::TensorView* const spread = arguments.View("save_invstd");
+  for (const srg::TensorView* const saved :
+       {arguments.View("save_mean"),
+        spread != nullptr ? spread : arguments.View("save_var")}) {
+    if (saved == nullptr || saved->sizes.size() != 1 ||
+        saved->sizes[0] != channels) {
+      return absl::InvalidArgumentError(
+          "the saved statistics do not fit the input");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckOperands(const c10::FunctionSchema& schema,
+                           const CallTemplate& call) {
+  const NamedArguments arguments(schema, call);
+  const absl::string_view name = schema.name();
+  if (absl::StrContains(name, "native_batch_norm") ||
+      absl::StrContains(name, "_batch_norm_with_update") ||
+      name == "aten::batch_norm_backward") {
+    return CheckBatchNorm(arguments, absl::StrContains(name, "backward"));
+  }
+  if (name == "aten::_softmax_backward_data" ||
+      name == "aten::_log_softmax_backward_data") {
+    return SameSizes(arguments, "grad_output", "output");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace djinn

@@ -1,0 +1,21 @@
+// Rules of single operators that PyTorch checks in the composites above their
+// kernels, or nowhere: broken, a kernel reads and writes beside its operands,
+// which in a shared process is other tenants' memory. Found by calling every
+// allowed operator at random; not complete, since a kernel may also trust its
+// operands' values.
+#ifndef GPU_WORKER_DEVICE_CPU_OPERAND_GUARDS_H_
+#define GPU_WORKER_DEVICE_CPU_OPERAND_GUARDS_H_
+
+#include "ATen/core/function_schema.h"
+#include "absl/status/status.h"
+#include "gpu_worker/device/cpu/call_template.h"
+
+namespace djinn {
+
+// InvalidArgument with a plain text that names the argument.
+absl::Status CheckOperands(const c10::FunctionSchema& schema,
+                           const CallTemplate& call);
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_DEVICE_CPU_OPERAND_GUARDS_H_
