@@ -24,7 +24,7 @@
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
 #include "client_lib/session/session_context.h"
-#include "client_lib/session/statistics.h"
+#include "djinn/statistics.h"
 #include "client_lib/session/structure_table.h"
 #include "client_lib/session/virtual_device.h"
 #include "client_lib/session/wait.h"

@@ -75,8 +75,8 @@ void Segment::MoveTail(size_t calls, Segment* next) {
 }
 
 void Segment::Clear() {
+  // Leaves serial_ alone: recording threads still compare it.
   const bool large = footprint_bytes() > kKeptBytes;
-  serial_ = 0;
   wants_metadata = false;
   calls_.clear();
   bytes_.clear();

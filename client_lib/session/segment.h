@@ -59,8 +59,8 @@ class Segment {
   // Moves the last `calls` calls to `next`, which is empty.
   void MoveTail(size_t calls, Segment* next);
 
-  // Drops everything, references to storages included; keeps the memory unless
-  // it is uncommonly much.
+  // For a sealed segment: drops everything, references to storages included;
+  // keeps the memory unless it is uncommonly much.
   void Clear();
 
   uint32_t lane() const { return lane_; }

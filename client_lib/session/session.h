@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client_lib/session/statistics.h"
+#include "djinn/statistics.h"
 #include "client_lib/session/virtual_device.h"
 
 namespace djinn {

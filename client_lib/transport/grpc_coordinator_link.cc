@@ -43,6 +43,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
 
   ~GrpcCoordinatorLink() override {
     (void)Close(absl::ZeroDuration());
+    MutexLock lock(&mu_);
     if (dropped_structures_ > 0) {
       log::Warning("structures were not told to the coordinator",
                    {{"count", dropped_structures_}});
@@ -70,11 +71,14 @@ class GrpcCoordinatorLink : public CoordinatorLink {
 
   // The attaching thread.
   void KeepAttached();
-  absl::Status AttachOnce();
-  void ServeStream(Stream* stream);
+  // Returns when the stream ended; sets `attached` if it had begun.
+  absl::Status AttachOnce(bool* attached);
+  bool ServeStream(Stream* stream);
   void OnResponse(v1::SessionResponse response);
   // True when the link is to end.
-  bool OnDetached(const absl::Status& status, absl::Duration* backoff);
+  bool OnDetached(const absl::Status& status);
+  // Likewise, after a pause.
+  bool Pause(absl::Duration* backoff);
 
   // The writing thread.
   void WriteRequests();
@@ -103,7 +107,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   std::map<uint32_t, LeaseWait*> leases_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
   size_t structure_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t dropped_structures_ = 0;
+  size_t dropped_structures_ ABSL_GUARDED_BY(mu_) = 0;
   bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;  // say farewell, then end
   bool farewell_said_ ABSL_GUARDED_BY(mu_) = false;
@@ -195,10 +199,11 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
     closing_ = true;
     requests_cancelled_ = true;
     changed_.SignalAll();
-    while (stream_ != nullptr && !detached_ && !deadline.passed()) {
+    while (!detached_ && (stream_ != nullptr || farewell_said_) &&
+           !deadline.passed()) {
       WaitUntil(&changed_, &mu_, deadline);
     }
-    if (!detached_) {
+    if (!detached_ || !farewell_said_) {
       status = MakeError(
           absl::StatusCode::kUnavailable, "COORDINATOR_UNREACHABLE",
           absl::StrCat("the coordinator at ", address_,
@@ -218,39 +223,38 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
 void GrpcCoordinatorLink::KeepAttached() {
   absl::Duration backoff = kMinBackoff;
   for (;;) {
-    const absl::Status status = AttachOnce();
-    if (OnDetached(status, &backoff)) break;
+    bool attached = false;
+    const absl::Status status = AttachOnce(&attached);
+    if (attached) backoff = kMinBackoff;
+    if (OnDetached(status) || Pause(&backoff)) break;
   }
   MutexLock lock(&mu_);
   detached_ = true;
   changed_.SignalAll();
 }
 
-bool GrpcCoordinatorLink::OnDetached(const absl::Status& status,
-                                     absl::Duration* backoff) {
-  bool was_open = false;
+bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
   {
     MutexLock lock(&mu_);
-    was_open = opened_.has_value();
-    if (stopped_ || farewell_said_) {
-      end_status_ = status;
-      return true;
-    }
+    changed_.SignalAll();
+    end_status_ = status;
+    if (stopped_ || farewell_said_) return true;
     last_error_ =
         status.ok() ? absl::UnavailableError("the stream was ended") : status;
-    // What a second attempt will not change. An open session keeps trying: the
-    // coordinator may be replaced or repaired.
-    if (!was_open && !absl::IsUnavailable(last_error_)) {
-      refused_ = true;
-      changed_.SignalAll();
-      return true;
+    if (!opened_.has_value()) {
+      // What a second attempt will not change.
+      refused_ = !absl::IsUnavailable(last_error_);
+      return refused_;
     }
-    changed_.SignalAll();
   }
-  if (was_open) {
-    log::Warning("the session stream broke; attaching again",
-                 {{"coordinator", address_}, {"error", status}});
-  }
+  // An open session keeps trying whatever the reason: the coordinator may be
+  // replaced or repaired.
+  log::Warning("the session stream broke; attaching again",
+               {{"coordinator", address_}, {"error", status}});
+  return false;
+}
+
+bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
   // Up to a half more, so that the clients of a coordinator that restarted do
   // not come all at once.
   const double jitter =
@@ -258,15 +262,13 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status,
   const Deadline pause(*backoff * jitter);
   *backoff = std::min(*backoff * 2, kMaxBackoff);
   MutexLock lock(&mu_);
-  if (was_open && stream_ == nullptr && last_error_.ok())
-    *backoff = kMinBackoff;
   while (!stopped_ && !closing_ && !pause.passed()) {
     WaitUntil(&changed_, &mu_, pause);
   }
   return stopped_ || closing_;
 }
 
-absl::Status GrpcCoordinatorLink::AttachOnce() {
+absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
   grpc::ClientContext context;
   PutBearer(token_, &context);
   context.set_initial_metadata_corked(true);
@@ -281,7 +283,7 @@ absl::Status GrpcCoordinatorLink::AttachOnce() {
     if (opened_.has_value()) open->set_resume_session_id(opened_->session_id);
   }
   const std::unique_ptr<Stream> stream = stub_->Attach(&context);
-  if (stream->Write(request)) ServeStream(stream.get());
+  *attached = stream->Write(request) && ServeStream(stream.get());
   {
     MutexLock lock(&mu_);
     stream_ = nullptr;
@@ -295,13 +297,13 @@ absl::Status GrpcCoordinatorLink::AttachOnce() {
   return status;
 }
 
-void GrpcCoordinatorLink::ServeStream(Stream* stream) {
+bool GrpcCoordinatorLink::ServeStream(Stream* stream) {
   v1::SessionResponse response;
-  if (!stream->Read(&response)) return;
+  if (!stream->Read(&response)) return false;
   if (!response.has_opened()) {
     MutexLock lock(&mu_);
     context_->TryCancel();
-    return;
+    return false;
   }
   {
     MutexLock lock(&mu_);
@@ -317,6 +319,7 @@ void GrpcCoordinatorLink::ServeStream(Stream* stream) {
     changed_.SignalAll();
   }
   while (stream->Read(&response)) OnResponse(std::move(response));
+  return true;
 }
 
 void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {

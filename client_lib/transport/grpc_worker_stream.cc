@@ -136,6 +136,10 @@ void GrpcWorkerStream::ReadControl() {
     receiver_->OnMessage(std::move(response));
     response.Clear();
   }
+  {
+    MutexLock lock(&mu_);
+    closing_ = true;
+  }
   bulk_context_.TryCancel();
   {
     MutexLock lock(&bulk_mu_);
@@ -169,10 +173,7 @@ absl::Status GrpcWorkerStream::EnsureBulk() {
               grpc::ByteBuffer, grpc::ByteBuffer>::Create(bulk_channel_.get(),
                                                           method,
                                                           &bulk_context_));
-  bulk_reader_ = std::thread([this, stream = bulk_.get()] {
-    (void)stream;
-    ReadBulk();
-  });
+  bulk_reader_ = std::thread([this] { ReadBulk(); });
   grpc::Slice hello(EncodeBulkHello(hello_));
   return bulk_->Write(grpc::ByteBuffer(&hello, 1)) ? absl::OkStatus()
                                                    : StreamClosed();
@@ -198,7 +199,7 @@ void GrpcWorkerStream::ReadBulk() {
   {
     // Control's end cancels this stream: then Control's status counts.
     MutexLock lock(&mu_);
-    if (closing_ || absl::IsCancelled(status)) return;
+    if (closing_) return;
   }
   Break(status.ok() ? absl::UnavailableError("the worker ended the bulk stream")
                     : std::move(status));

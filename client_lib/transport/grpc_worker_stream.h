@@ -78,7 +78,7 @@ class GrpcWorkerStream : public ClientStream {
 
   Mutex mu_;
   CondVar ended_changed_;
-  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // Close() or Break() was called
+  bool closing_ ABSL_GUARDED_BY(mu_) = false;  // either side has begun
   absl::Status close_status_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;  // Control is over
   std::thread control_reader_;

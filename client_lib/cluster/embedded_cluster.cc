@@ -1,0 +1,224 @@
+#include "client_lib/cluster/embedded_cluster.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client_lib/session/wait.h"
+#include "client_lib/transport/grpc_admin_probe.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// A Unix socket's path has at most 107 characters; ours adds up to 30.
+constexpr size_t kMaxFolderLength = 70;
+constexpr absl::Duration kStopGrace = absl::Seconds(5);
+constexpr absl::Duration kProbeInterval = absl::Milliseconds(20);
+constexpr absl::Duration kProbeTimeout = absl::Seconds(2);
+
+absl::Status SystemError(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInternal, "CANNOT_START",
+                   absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+absl::Status CheckRuns(ChildProcess& child, absl::string_view name) {
+  if (child.Running()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInternal, "CHILD_ENDED",
+      absl::StrCat(name, " ", child.DescribeEnd(), ":\n", child.LogTail()));
+}
+
+std::string WorkerId(size_t index) { return absl::StrCat("worker-", index); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ClusterProcesses>> ClusterProcesses::Start(
+    const ClusterOptions& options) {
+  DJINN_ASSIGN_OR_RETURN(ClusterPrograms programs, FindClusterPrograms());
+  std::unique_ptr<ClusterProcesses> cluster(
+      new ClusterProcesses(options, std::move(programs)));
+  DJINN_RETURN_IF_ERROR(cluster->Prepare());
+  DJINN_RETURN_IF_ERROR(cluster->StartChildren());
+  DJINN_RETURN_IF_ERROR(cluster->WaitForWorkers());
+  return cluster;
+}
+
+ClusterProcesses::~ClusterProcesses() { Stop(); }
+
+std::string ClusterProcesses::coordinator_address() const {
+  return absl::StrCat("unix:", Path("coordinator.sock"));
+}
+
+std::vector<pid_t> ClusterProcesses::worker_pids() const {
+  std::vector<pid_t> pids;
+  for (const auto& worker : workers_) pids.push_back(worker->pid());
+  return pids;
+}
+
+absl::Status ClusterProcesses::RestartCoordinator() {
+  coordinator_->Stop(absl::ZeroDuration());
+  DJINN_RETURN_IF_ERROR(StartCoordinator());
+  return WaitForWorkers();
+}
+
+void ClusterProcesses::Stop() {
+  for (const auto& worker : workers_) worker->Signal(SIGTERM);
+  for (const auto& worker : workers_) worker->Stop(kStopGrace);
+  if (coordinator_ != nullptr) coordinator_->Stop(kStopGrace);
+  for (int* fd : {&lifeline_read_, &lifeline_write_}) {
+    if (*fd >= 0) close(std::exchange(*fd, -1));
+  }
+  if (folder_.empty()) return;
+  std::error_code error;
+  std::filesystem::remove_all(folder_, error);
+  if (error) {
+    log::Warning("a cluster's folder was left behind",
+                 {{"folder", folder_}, {"error", error.message()}});
+  }
+  folder_.clear();
+}
+
+absl::Status ClusterProcesses::Prepare() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) != 0) return SystemError("cannot make a pipe");
+  lifeline_read_ = fds[0];
+  lifeline_write_ = fds[1];
+
+  const char* const base = std::getenv("TMPDIR");
+  std::string folder = absl::StrCat(
+      base == nullptr || std::strlen(base) > kMaxFolderLength ? "/tmp" : base,
+      "/djinn-XXXXXX");
+  // Mode 0700.
+  if (mkdtemp(folder.data()) == nullptr) {
+    return SystemError(absl::StrCat("cannot make the folder ", folder));
+  }
+  folder_ = folder;
+
+  RandomSource* const random = RandomSource::Real();
+  admin_token_ = random->HexId();
+  DJINN_RETURN_IF_ERROR(Write("join.token", random->HexId()));
+  DJINN_RETURN_IF_ERROR(Write("admin.token", admin_token_));
+  DJINN_RETURN_IF_ERROR(Write("tenant.token", random->HexId()));
+  DJINN_RETURN_IF_ERROR(Write(
+      "coordinator.yaml",
+      absl::StrCat(
+          "listen: ", coordinator_address(),
+          "\nsession_timeout: ", absl::FormatDuration(options_.session_timeout),
+          "\nworker_timeout: ", absl::FormatDuration(options_.worker_timeout),
+          "\nheartbeat_interval: ",
+          absl::FormatDuration(options_.worker_timeout / 5),
+          "\njoin_token_file: join.token"
+          "\nadmin_token_file: admin.token"
+          "\ntenants:"
+          "\n  - name: local"
+          "\n    token_file: tenant.token"
+          "\n    limits:"
+          "\n      memory: ",
+          options_.worker_memory_bytes, "\n")));
+  for (int i = 0; i < options_.workers; ++i) {
+    const std::string id = WorkerId(i);
+    DJINN_RETURN_IF_ERROR(
+        Write(absl::StrCat(id, ".yaml"),
+              absl::StrCat(
+                  "worker_id: ", id,                             //
+                  "\nlisten: unix:", Path(id), ".sock",          //
+                  "\ncoordinator: ", coordinator_address(),      //
+                  "\njoin_token_file: join.token",               //
+                  "\ndevice:",                                   //
+                  "\n  kind: ", options_.device_kind,            //
+                  "\n  memory: ", options_.worker_memory_bytes,  //
+                  options_.worker_threads > 0
+                      ? absl::StrCat("\n  threads: ", options_.worker_threads)
+                      : "",
+                  "\n")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterProcesses::StartChildren() {
+  DJINN_RETURN_IF_ERROR(StartCoordinator());
+  for (int i = 0; i < options_.workers; ++i) {
+    const std::string id = WorkerId(i);
+    workers_.push_back(std::make_unique<ChildProcess>());
+    DJINN_RETURN_IF_ERROR(workers_.back()->Start(
+        programs_.worker,
+        {absl::StrCat("--config=", Path(id), ".yaml"),
+         absl::StrCat("--lifeline_fd=", ChildProcess::kLifelineFd)},
+        lifeline_read_, absl::StrCat(Path(id), ".log")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterProcesses::StartCoordinator() {
+  coordinator_ = std::make_unique<ChildProcess>();
+  return coordinator_->Start(
+      programs_.coordinator,
+      {absl::StrCat("--config=", Path("coordinator.yaml")),
+       absl::StrCat("--lifeline_fd=", ChildProcess::kLifelineFd)},
+      lifeline_read_, Path("coordinator.log"));
+}
+
+absl::Status ClusterProcesses::WaitForWorkers() {
+  const Deadline deadline(options_.start_timeout);
+  // One that was killed before may stay away when the coordinator restarts.
+  std::vector<size_t> expected;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i]->Running() || !started_) expected.push_back(i);
+  }
+  absl::Status last;
+  while (!deadline.passed()) {
+    DJINN_RETURN_IF_ERROR(CheckRuns(*coordinator_, "the coordinator"));
+    for (const size_t i : expected) {
+      DJINN_RETURN_IF_ERROR(CheckRuns(*workers_[i], WorkerId(i)));
+    }
+    const absl::StatusOr<int> active =
+        CountActiveWorkers(coordinator_address(), admin_token_, kProbeTimeout);
+    if (active.ok() && static_cast<size_t>(*active) >= expected.size()) {
+      started_ = true;
+      return absl::OkStatus();
+    }
+    last = active.ok() ? absl::UnavailableError(absl::StrCat(
+                             *active, " of ", expected.size(), " joined"))
+                       : active.status();
+    absl::SleepFor(kProbeInterval);
+  }
+  std::string text =
+      absl::StrCat("the cluster was not complete within ",
+                   absl::FormatDuration(options_.start_timeout), ": ",
+                   last.message(), "\ncoordinator:\n", coordinator_->LogTail());
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    absl::StrAppend(&text, "\n", WorkerId(i), ":\n", workers_[i]->LogTail());
+  }
+  return MakeError(absl::StatusCode::kDeadlineExceeded, "START_TIMEOUT", text);
+}
+
+absl::Status ClusterProcesses::Write(const std::string& name,
+                                     const std::string& text) {
+  const int fd =
+      open(Path(name).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const bool written = fd >= 0 && write(fd, text.data(), text.size()) ==
+                                      static_cast<ssize_t>(text.size());
+  if (fd >= 0) close(fd);
+  return written ? absl::OkStatus()
+                 : SystemError(absl::StrCat("cannot write ", Path(name)));
+}
+
+std::string ClusterProcesses::Path(const std::string& name) const {
+  return absl::StrCat(folder_, "/", name);
+}
+
+}  // namespace djinn

@@ -1,0 +1,93 @@
+// A coordinator and workers as child processes, on Unix sockets in a private
+// folder, with tokens of their own: what djinn::EmbeddedCluster and tests that
+// span processes run on.
+//
+// The children end with this object, and when this process ends in any way.
+// Not thread-safe, but any thread may hold it: nothing depends on which one
+// started it.
+#ifndef CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
+#define CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client_lib/cluster/child_process.h"
+#include "client_lib/cluster/find_programs.h"
+
+namespace djinn {
+
+struct ClusterOptions {
+  int workers = 1;
+  // "cpu" or "fake".
+  std::string device_kind = "cpu";
+  uint64_t worker_memory_bytes = uint64_t{8} << 30;
+  // Compute threads of each worker; 0: its own choice.
+  int worker_threads = 0;
+  // How long sessions live without their client, and workers without a word.
+  absl::Duration session_timeout = absl::Seconds(30);
+  absl::Duration worker_timeout = absl::Seconds(10);
+  // Bound on starting.
+  absl::Duration start_timeout = absl::Seconds(60);
+};
+
+class ClusterProcesses {
+ public:
+  // Returns when every worker has joined. NotFound (PROGRAM_MISSING); Internal
+  // (CHILD_ENDED) or DeadlineExceeded (START_TIMEOUT) with the end of the
+  // child's output.
+  static absl::StatusOr<std::unique_ptr<ClusterProcesses>> Start(
+      const ClusterOptions& options);
+
+  // As Stop().
+  ~ClusterProcesses();
+
+  // A gRPC target.
+  std::string coordinator_address() const;
+  // Files with the tenant's and the operators' tokens.
+  std::string token_file() const { return Path("tenant.token"); }
+  std::string admin_token_file() const { return Path("admin.token"); }
+  pid_t coordinator_pid() const { return coordinator_->pid(); }
+  // By id: "worker-0", "worker-1", ...
+  std::vector<pid_t> worker_pids() const;
+
+  // Kills the coordinator, if it still runs, and starts another with the same
+  // configuration. Returns when the running workers have joined it.
+  absl::Status RestartCoordinator();
+
+  // Asks the children to end, then insists, and removes the folder.
+  void Stop();
+
+ private:
+  ClusterProcesses(ClusterOptions options, ClusterPrograms programs)
+      : options_(std::move(options)), programs_(std::move(programs)) {}
+
+  absl::Status Prepare();
+  absl::Status StartChildren();
+  absl::Status StartCoordinator();
+  absl::Status WaitForWorkers();
+  absl::Status Write(const std::string& name, const std::string& text);
+  std::string Path(const std::string& name) const;
+
+  const ClusterOptions options_;
+  const ClusterPrograms programs_;
+  std::string folder_;
+  std::string admin_token_;
+  // Held open by this process alone: its end is the children's end.
+  int lifeline_read_ = -1;
+  int lifeline_write_ = -1;
+  std::unique_ptr<ChildProcess> coordinator_;
+  std::vector<std::unique_ptr<ChildProcess>> workers_;
+  bool started_ = false;  // all have joined once
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
