@@ -92,10 +92,12 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   session_options.device_count = capture::DeviceCount();
   session_options.program = ProgramName(options);
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
-                         MakeGrpcCoordinatorLink(coordinator, token));
+                         MakeGrpcCoordinatorLink(coordinator, token,
+                                                 options.insecure));
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<Session> session,
-      OpenSession(session_options, std::move(link), MakeGrpcWorkerConnector()));
+      OpenSession(session_options, std::move(link),
+                  MakeGrpcWorkerConnector(options.insecure)));
   // Registered late, so that it runs before the destructors of what PyTorch and
   // gRPC made when they were loaded.
   static const int registered = std::atexit(&CloseAtExit);

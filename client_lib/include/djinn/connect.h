@@ -34,6 +34,9 @@ struct ConnectOptions {
   std::string token_file;
   // Shown to operators. Empty: the program's name.
   std::string program;
+  // Allows addresses other than Unix sockets and this host's loopback, without
+  // encryption.
+  bool insecure = false;
   // Bound on opening the session and on getting a worker.
   absl::Duration connect_timeout = absl::Seconds(30);
   // Bound on every wait for a worker.

@@ -1,0 +1,55 @@
+#include "djinn/embedded_cluster.h"
+
+#include <utility>
+
+#include "client_lib/cluster/embedded_cluster.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+
+class EmbeddedCluster::Impl {
+ public:
+  explicit Impl(std::unique_ptr<ClusterProcesses> processes)
+      : processes(std::move(processes)) {}
+
+  const std::unique_ptr<ClusterProcesses> processes;
+};
+
+absl::StatusOr<std::unique_ptr<EmbeddedCluster>> EmbeddedCluster::Start(
+    const EmbeddedClusterOptions& options) {
+  ClusterOptions cluster;
+  cluster.workers = options.workers;
+  cluster.worker_memory_bytes = options.worker_memory_bytes;
+  cluster.worker_threads = options.worker_threads;
+  cluster.start_timeout = options.start_timeout;
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<ClusterProcesses> processes,
+                         ClusterProcesses::Start(cluster));
+  return std::unique_ptr<EmbeddedCluster>(
+      new EmbeddedCluster(std::make_unique<Impl>(std::move(processes))));
+}
+
+EmbeddedCluster::EmbeddedCluster(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)) {}
+
+EmbeddedCluster::~EmbeddedCluster() = default;
+
+ConnectOptions EmbeddedCluster::connect_options() const {
+  ConnectOptions options;
+  options.coordinator = impl_->processes->coordinator_address();
+  options.token_file = impl_->processes->token_file();
+  return options;
+}
+
+std::string EmbeddedCluster::admin_token_file() const {
+  return impl_->processes->admin_token_file();
+}
+
+pid_t EmbeddedCluster::coordinator_pid() const {
+  return impl_->processes->coordinator_pid();
+}
+
+std::vector<pid_t> EmbeddedCluster::worker_pids() const {
+  return impl_->processes->worker_pids();
+}
+
+}  // namespace djinn
