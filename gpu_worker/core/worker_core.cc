@@ -116,11 +116,17 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
 WorkerCore::~WorkerCore() { Shutdown(); }
 
 void WorkerCore::SetChangeListener(std::function<void()> listener) {
+  MutexLock lock(&listener_mu_);
   change_listener_ = std::move(listener);
 }
 
 void WorkerCore::NotifyChange() {
-  if (change_listener_) change_listener_();
+  std::function<void()> listener;
+  {
+    MutexLock lock(&listener_mu_);
+    listener = change_listener_;
+  }
+  if (listener) listener();
 }
 
 void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream) {

@@ -73,7 +73,7 @@ class WorkerCore {
   // Grants, renews and drops. Takes effect before it returns.
   void Apply(const v1::DesiredState& desired);
   // Called, from any thread and without locks, when Snapshot() changed in a way
-  // that the coordinator should hear soon. Set before the first Attach().
+  // that the coordinator should hear soon.
   void SetChangeListener(std::function<void()> listener);
 
   uint64_t incarnation() const { return incarnation_; }
@@ -114,7 +114,8 @@ class WorkerCore {
   ContentCache contents_;
   ExecutionCounters counters_;
   SessionEnvironment environment_;
-  std::function<void()> change_listener_;
+  Mutex listener_mu_;
+  std::function<void()> change_listener_ ABSL_GUARDED_BY(listener_mu_);
 
   mutable Mutex mu_;
   CondVar housekeeping_;

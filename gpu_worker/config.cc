@@ -1,0 +1,63 @@
+#include "gpu_worker/config.h"
+
+#include <unistd.h>
+
+#include "common/net/server_address.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+uint64_t MachineMemory() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+void CheckAddressOf(ConfigMap* map, const char* key, const std::string& address,
+                    bool insecure) {
+  if (address.empty()) return;
+  const absl::Status status = CheckAddress(address, insecure);
+  if (!status.ok()) map->Error(key, status.message());
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
+  WorkerConfig config;
+  ConfigMap root = reader.root();
+  config.worker_id = root.RequiredString("worker_id");
+  config.listen = root.String("listen", "127.0.0.1:0");
+  config.advertise = root.String("advertise", "");
+  config.insecure = root.Bool("insecure", false);
+  config.coordinator = root.RequiredString("coordinator");
+  config.join_token = root.RequiredSecret("join_token_file");
+  CheckAddressOf(&root, "listen", config.listen, config.insecure);
+  CheckAddressOf(&root, "advertise", config.advertise, config.insecure);
+  CheckAddressOf(&root, "coordinator", config.coordinator, config.insecure);
+  ConfigMap device = root.Map("device");
+  config.device_kind = device.String("kind", "cpu");
+  if (config.device_kind != "cpu" && config.device_kind != "fake") {
+    device.Error("kind", "cpu or fake");
+  }
+  config.device_memory = device.Size("memory", 0);
+  if (config.device_memory == 0) config.device_memory = MachineMemory();
+  config.device_threads =
+      static_cast<int>(device.UInt("threads", 0, 0, kMaxThreads));
+  config.heartbeat_interval =
+      root.Duration("heartbeat_interval", absl::Seconds(2));
+  if (config.heartbeat_interval < absl::Milliseconds(10)) {
+    root.Error("heartbeat_interval", "at least 10ms");
+  }
+  config.transfer_idle_timeout =
+      root.Duration("transfer_idle_timeout", absl::Seconds(30));
+  if (config.transfer_idle_timeout < absl::Milliseconds(100)) {
+    root.Error("transfer_idle_timeout", "at least 100ms");
+  }
+  config.graph_cache_entries = root.UInt("graph_cache_entries", 4096, 1);
+  DJINN_RETURN_IF_ERROR(reader.Finish());
+  return config;
+}
+
+}  // namespace djinn

@@ -1,0 +1,48 @@
+// A worker's configuration file:
+//
+//   worker_id: w0                     # stable name, required
+//   listen: 127.0.0.1:0               # or unix:PATH
+//   advertise: 10.0.0.5:7080          # what clients dial; the bound address
+//   insecure: false                   # allow addresses that are not local
+//   coordinator: 127.0.0.1:7070       # required
+//   join_token_file: join.token       # required, relative to this file
+//   device:
+//     kind: cpu                       # or fake
+//     memory: 8GiB                    # 0: all of the machine's
+//     threads: 0                      # inside one operator; 0: one per core
+//   heartbeat_interval: 2s
+//   transfer_idle_timeout: 30s        # an upload that stands still
+//   graph_cache_entries: 4096
+#ifndef GPU_WORKER_CONFIG_H_
+#define GPU_WORKER_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/config/config_reader.h"
+
+namespace djinn {
+
+struct WorkerConfig {
+  std::string worker_id;
+  std::string listen;
+  std::string advertise;
+  bool insecure = false;
+  std::string coordinator;
+  std::string join_token;
+  std::string device_kind;
+  uint64_t device_memory = 0;
+  int device_threads = 0;
+  absl::Duration heartbeat_interval;
+  absl::Duration transfer_idle_timeout;
+  size_t graph_cache_entries = 0;
+};
+
+// InvalidArgument (BAD_CONFIG) names every error, with line and path.
+absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader);
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_CONFIG_H_

@@ -1,0 +1,27 @@
+// Synchronize streams over gRPC.
+#ifndef GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_
+#define GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "gpu_worker/registry/synchronizer.h"
+
+namespace djinn {
+
+struct GrpcRegistryOptions {
+  // The coordinator's address.
+  std::string coordinator;
+  // Never logged.
+  std::string join_token;
+  bool insecure = false;
+};
+
+// The errors of MakeChannel(). Connects at the first stream.
+absl::StatusOr<std::unique_ptr<RegistryConnector>> MakeGrpcRegistry(
+    const GrpcRegistryOptions& options);
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_

@@ -1,0 +1,176 @@
+#include "gpu_worker/registry/synchronizer.h"
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+// The coordinator's side of all streams, by hand.
+class FakeRegistry : public RegistryConnector {
+ public:
+  std::unique_ptr<RegistryStream> Open() override;
+
+  // Waits for a state that matches.
+  bool Wait(const std::function<bool(const v1::WorkerState&)>& matches) {
+    MutexLock lock(&mu);
+    for (int i = 0; i < 200; ++i) {
+      for (const v1::WorkerState& state : states) {
+        if (matches(state)) return true;
+      }
+      changed.WaitWithTimeout(&mu, absl::Milliseconds(100));
+    }
+    return false;
+  }
+  void Say(v1::DesiredState state) {
+    MutexLock lock(&mu);
+    desired.push_back(std::move(state));
+    changed.SignalAll();
+  }
+  void Break() {
+    MutexLock lock(&mu);
+    ++broken;
+    changed.SignalAll();
+  }
+
+  Mutex mu;
+  CondVar changed;
+  std::vector<v1::WorkerState> states ABSL_GUARDED_BY(mu);
+  std::deque<v1::DesiredState> desired ABSL_GUARDED_BY(mu);
+  int opened ABSL_GUARDED_BY(mu) = 0;
+  // Streams up to this number are broken.
+  int broken ABSL_GUARDED_BY(mu) = 0;
+};
+
+class FakeStream : public RegistryStream {
+ public:
+  FakeStream(FakeRegistry* registry, int number)
+      : registry_(registry), number_(number) {}
+  bool Write(const v1::WorkerState& state) override {
+    MutexLock lock(&registry_->mu);
+    if (cancelled_ || registry_->broken >= number_) return false;
+    registry_->states.push_back(state);
+    registry_->changed.SignalAll();
+    return true;
+  }
+  bool Read(v1::DesiredState* desired) override {
+    MutexLock lock(&registry_->mu);
+    while (!cancelled_ && registry_->broken < number_ &&
+           registry_->desired.empty()) {
+      registry_->changed.Wait(&registry_->mu);
+    }
+    if (cancelled_ || registry_->broken >= number_) return false;
+    *desired = std::move(registry_->desired.front());
+    registry_->desired.pop_front();
+    return true;
+  }
+  void Cancel() override {
+    MutexLock lock(&registry_->mu);
+    cancelled_ = true;
+    registry_->changed.SignalAll();
+  }
+  absl::Status Finish() override { return absl::UnavailableError("gone"); }
+
+ private:
+  FakeRegistry* const registry_;
+  const int number_;
+  bool cancelled_ = false;
+};
+
+std::unique_ptr<RegistryStream> FakeRegistry::Open() {
+  MutexLock lock(&mu);
+  return std::make_unique<FakeStream>(this, ++opened);
+}
+
+class SynchronizerTest : public testing::Test {
+ protected:
+  std::unique_ptr<Synchronizer> Make(absl::Duration heartbeat) {
+    SynchronizerOptions options;
+    options.heartbeat_interval = heartbeat;
+    options.min_backoff = absl::Milliseconds(1);
+    options.max_backoff = absl::Milliseconds(5);
+    return std::make_unique<Synchronizer>(
+        options, &registry_, &random_,
+        [this] {
+          v1::WorkerState state;
+          state.set_queued_runs(queued_);
+          return state;
+        },
+        [this](const v1::DesiredState& desired) {
+          applied_ = desired.revision();
+        });
+  }
+
+  FakeRegistry registry_;
+  FakeRandomSource random_;
+  std::atomic<uint32_t> queued_{0};
+  std::atomic<uint64_t> applied_{0};
+};
+
+TEST_F(SynchronizerTest, SendsAtOnceAndEveryHeartbeat) {
+  auto synchronizer = Make(absl::Milliseconds(5));
+  queued_ = 1;
+  EXPECT_TRUE(registry_.Wait(
+      [](const v1::WorkerState& state) { return state.queued_runs() == 1; }));
+}
+
+TEST_F(SynchronizerTest, SendsSoonAfterAChange) {
+  auto synchronizer = Make(absl::Hours(1));
+  EXPECT_TRUE(registry_.Wait([](const v1::WorkerState&) { return true; }));
+  queued_ = 7;
+  synchronizer->NotifyChange();
+  EXPECT_TRUE(registry_.Wait(
+      [](const v1::WorkerState& state) { return state.queued_runs() == 7; }));
+}
+
+TEST_F(SynchronizerTest, AcknowledgesWhatItHasCarriedOut) {
+  auto synchronizer = Make(absl::Hours(1));
+  v1::DesiredState desired;
+  desired.set_revision(3);
+  desired.set_protocol_version(1);
+  registry_.Say(desired);
+  EXPECT_TRUE(registry_.Wait([this](const v1::WorkerState& state) {
+    return state.applied_revision() == 3 && applied_ == 3;
+  }));
+}
+
+TEST_F(SynchronizerTest, ComesBackAfterEveryLoss) {
+  auto synchronizer = Make(absl::Hours(1));
+  v1::DesiredState desired;
+  desired.set_revision(9);
+  registry_.Say(desired);
+  EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
+    return state.applied_revision() == 9;
+  }));
+  for (int i = 0; i < 5; ++i) registry_.Break();
+  {
+    MutexLock lock(&registry_.mu);
+    registry_.states.clear();
+  }
+  queued_ = 2;
+  // A new stream starts from nothing applied.
+  EXPECT_TRUE(registry_.Wait([](const v1::WorkerState& state) {
+    return state.queued_runs() == 2 && state.applied_revision() == 0;
+  }));
+}
+
+TEST_F(SynchronizerTest, RefusesAVersionThatIsNotOurs) {
+  auto synchronizer = Make(absl::Hours(1));
+  v1::DesiredState desired;
+  desired.set_revision(1);
+  desired.set_protocol_version(99);
+  registry_.Say(desired);
+  MutexLock lock(&registry_.mu);
+  for (int i = 0; i < 200 && registry_.opened < 2; ++i) {
+    registry_.changed.WaitWithTimeout(&registry_.mu, absl::Milliseconds(20));
+  }
+  EXPECT_GE(registry_.opened, 2);
+  EXPECT_EQ(applied_, 0u);
+}
+
+}  // namespace
+}  // namespace djinn

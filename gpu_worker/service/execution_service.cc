@@ -1,0 +1,99 @@
+#include "gpu_worker/service/execution_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/error.h"
+#include "common/net/bearer.h"
+
+namespace djinn {
+namespace {
+
+// Bulk calls that wait for their Control call, all clients.
+constexpr size_t kMaxWaiting = 256;
+
+bool Matches(const StreamLink::Identity& identity, const v1::BulkHello& hello) {
+  return identity.session_id == hello.session_id() &&
+         TokensEqual(hello.lease_token(), identity.token);
+}
+
+}  // namespace
+
+StreamLink::ControlReactor* ExecutionService::Control(
+    grpc::CallbackServerContext* context) {
+  std::shared_ptr<StreamLink> link = StreamLink::Make(
+      context, [this](const std::shared_ptr<StreamLink>& accepted) {
+        OnAccepted(accepted);
+      });
+  StreamLink::ControlReactor* const reactor = link->control();
+  core_->Attach(link->MakeStream());
+  return reactor;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
+ExecutionService::Bulk(grpc::CallbackServerContext* context) {
+  return BulkReactor::Begin(
+      context,
+      [this](BulkReactor* bulk, const v1::BulkHello& hello) {
+        OnBulkHello(bulk, hello);
+      },
+      [this](BulkReactor* bulk) {
+        MutexLock lock(&mu_);
+        waiting_.erase(
+            std::remove_if(waiting_.begin(), waiting_.end(),
+                           [bulk](const Waiting& w) { return w.bulk == bulk; }),
+            waiting_.end());
+      });
+}
+
+void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {
+  const StreamLink::Identity identity = link->identity();
+  std::shared_ptr<BulkReactor> bulk;
+  {
+    MutexLock lock(&mu_);
+    links_.erase(std::remove_if(links_.begin(), links_.end(),
+                                [](const std::weak_ptr<StreamLink>& known) {
+                                  return known.expired();
+                                }),
+                 links_.end());
+    links_.push_back(link);
+    for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+      if (!Matches(identity, it->hello)) continue;
+      // Listed, so not gone; the reference keeps it until it is attached.
+      bulk = it->bulk->shared_from_this();
+      waiting_.erase(it);
+      break;
+    }
+  }
+  if (bulk == nullptr) return;
+  absl::Status attached = link->AttachBulk(bulk.get());
+  if (!attached.ok()) bulk->Refuse(attached);
+}
+
+void ExecutionService::OnBulkHello(BulkReactor* bulk,
+                                   const v1::BulkHello& hello) {
+  std::shared_ptr<StreamLink> link;
+  absl::Status refused;
+  {
+    MutexLock lock(&mu_);
+    // The newest first: an older link of the same lease has ended.
+    for (auto it = links_.rbegin(); it != links_.rend() && !link; ++it) {
+      std::shared_ptr<StreamLink> known = it->lock();
+      if (known != nullptr && Matches(known->identity(), hello)) {
+        link = std::move(known);
+      }
+    }
+    if (link == nullptr) {
+      if (waiting_.size() < kMaxWaiting) {
+        waiting_.push_back({bulk, hello});
+        return;
+      }
+      refused = MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",
+                          "no Control stream uses this lease");
+    }
+  }
+  if (refused.ok()) refused = link->AttachBulk(bulk);
+  if (!refused.ok()) bulk->Refuse(refused);
+}
+
+}  // namespace djinn

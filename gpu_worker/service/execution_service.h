@@ -1,0 +1,53 @@
+// djinn.v1.Execution over gRPC: makes a WorkerStream of a client's Control call
+// and the Bulk call of the same lease, and hands it to the core.
+//
+// A Bulk call may come before or after the Hello of its Control call was
+// accepted; it waits a few seconds. Its lease token is compared in constant
+// time. Thread-safe; outlives the gRPC server.
+#ifndef GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
+#define GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/mutex.h"
+#include "djinn/v1/execution.grpc.pb.h"
+#include "gpu_worker/core/worker_core.h"
+#include "gpu_worker/service/stream_link.h"
+
+namespace djinn {
+
+class ExecutionService
+    : public v1::Execution::WithCallbackMethod_Control<
+          v1::Execution::WithRawCallbackMethod_Bulk<v1::Execution::Service>> {
+ public:
+  static constexpr char kHealthName[] = "djinn.v1.Execution";
+
+  // `core` outlives the service.
+  explicit ExecutionService(WorkerCore* core) : core_(core) {}
+
+  StreamLink::ControlReactor* Control(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Bulk(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  struct Waiting {
+    BulkReactor* bulk;
+    v1::BulkHello hello;
+  };
+
+  void OnAccepted(const std::shared_ptr<StreamLink>& link);
+  void OnBulkHello(BulkReactor* bulk, const v1::BulkHello& hello);
+
+  WorkerCore* const core_;
+  Mutex mu_;
+  // Accepted links; those that ended are dropped when the next one comes.
+  std::vector<std::weak_ptr<StreamLink>> links_ ABSL_GUARDED_BY(mu_);
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_

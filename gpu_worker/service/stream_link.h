@@ -1,0 +1,174 @@
+// The worker's end of one client's connection over gRPC: the Control call and,
+// once it came, the Bulk call of the same lease, presented as a WorkerStream.
+//
+// A link is shared by the stream object that the core owns and by the reactors
+// of the two calls, which live until gRPC is done with them. OnClosed() comes
+// when the Control call is over and no callback of either call runs any more.
+//
+// Closing sends the status on both calls after the write in progress; a peer
+// that does not take it in a few seconds is cut off.
+#ifndef GPU_WORKER_SERVICE_STREAM_LINK_H_
+#define GPU_WORKER_SERVICE_STREAM_LINK_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "common/mutex.h"
+#include "common/transport/stream.h"
+#include "djinn/v1/execution.pb.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace djinn {
+
+class BulkReactor;
+
+class StreamLink : public std::enable_shared_from_this<StreamLink> {
+ public:
+  using ControlReactor =
+      grpc::ServerBidiReactor<v1::ControlRequest, v1::ControlResponse>;
+
+  // The client that a Hello named, once the core accepted it.
+  struct Identity {
+    std::string session_id;
+    std::string token;
+  };
+  // Called once, when the core accepted the Hello.
+  using AcceptedFunction =
+      std::function<void(const std::shared_ptr<StreamLink>&)>;
+
+  static std::shared_ptr<StreamLink> Make(grpc::CallbackServerContext* context,
+                                          AcceptedFunction accepted);
+
+  // What the Control RPC's handler returns.
+  ControlReactor* control();
+  // The core's end.
+  std::unique_ptr<WorkerStream> MakeStream();
+
+  // Set by the first message, before `accepted` is called.
+  Identity identity() const;
+
+  // Binds the Bulk call. FailedPrecondition (LEASE_IN_USE) when there is one
+  // already, or the status with which the link closed.
+  absl::Status AttachBulk(BulkReactor* bulk);
+
+ private:
+  friend class BulkReactor;
+  class Control;
+  class LinkStream;
+
+  struct Chunk {
+    grpc::ByteBuffer frame;
+  };
+
+  StreamLink() = default;
+
+  // The stream's methods.
+  void Start(WorkerStreamReceiver* receiver);
+  absl::Status Send(v1::ControlResponse message);
+  absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
+                        SharedBytes payload);
+  void Close(absl::Status status);
+  void WaitDone();
+
+  // Callbacks of the calls.
+  void OnControlRead(bool ok);
+  void OnControlWritten(bool ok);
+  void OnControlDone();
+  void OnBulkFrame(grpc::ByteBuffer* frame);
+  // Reads the next frame, unless the call is ending.
+  void ReadBulkOn(BulkReactor* bulk);
+  void OnBulkLost();
+  void OnBulkWritten(bool ok);
+  void OnBulkDone();
+
+  void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteControlLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteBulkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sends the status on the calls that have nothing more to write.
+  void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReportIfOver();
+  void CutOff();
+
+  AcceptedFunction accepted_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  WorkerStreamReceiver* receiver_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::optional<absl::Status> close_status_ ABSL_GUARDED_BY(mu_);
+  bool reported_ ABSL_GUARDED_BY(mu_) = false;
+  bool done_ ABSL_GUARDED_BY(mu_) = false;
+  Identity identity_ ABSL_GUARDED_BY(mu_);
+
+  // Null after OnDone().
+  Control* control_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool control_writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool control_finished_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  v1::ControlResponse control_current_;
+  std::deque<v1::ControlResponse> control_queue_ ABSL_GUARDED_BY(mu_);
+
+  BulkReactor* bulk_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool bulk_seen_ ABSL_GUARDED_BY(mu_) = false;
+  bool bulk_writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool bulk_finished_ ABSL_GUARDED_BY(mu_) = false;
+  Chunk bulk_current_;
+  std::deque<Chunk> bulk_queue_ ABSL_GUARDED_BY(mu_);
+
+  // Cuts a peer off that does not take the closing status.
+  grpc::Alarm cut_off_;
+};
+
+// One Bulk call: waits for its hello, then belongs to a link.
+class BulkReactor
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+      public std::enable_shared_from_this<BulkReactor> {
+ public:
+  // Finds the link of a hello and calls AttachBulk() on it, now or later; ends
+  // the call with Refuse() otherwise.
+  using HelloFunction =
+      std::function<void(BulkReactor*, const v1::BulkHello& hello)>;
+  // Called last.
+  using GoneFunction = std::function<void(BulkReactor*)>;
+
+  // The reactor keeps itself alive until gRPC is done with it.
+  static BulkReactor* Begin(grpc::CallbackServerContext* context,
+                            HelloFunction hello, GoneFunction gone);
+
+  // Ends a call that no link took. The first status counts.
+  void Refuse(const absl::Status& status);
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  friend class StreamLink;
+
+  BulkReactor(grpc::CallbackServerContext* context, HelloFunction hello,
+              GoneFunction gone)
+      : context_(context), hello_(std::move(hello)), gone_(std::move(gone)) {}
+
+  grpc::CallbackServerContext* const context_;
+  const HelloFunction hello_;
+  const GoneFunction gone_;
+  grpc::ByteBuffer frame_;
+  Mutex mu_;
+  std::shared_ptr<StreamLink> link_ ABSL_GUARDED_BY(mu_);
+  bool hello_seen_ ABSL_GUARDED_BY(mu_) = false;
+  bool refused_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Alarm hello_alarm_;
+  std::shared_ptr<BulkReactor> self_;
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_SERVICE_STREAM_LINK_H_

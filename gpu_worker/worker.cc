@@ -1,0 +1,68 @@
+#include "gpu_worker/worker.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "common/status_macros.h"
+#include "gpu_worker/registry/grpc_registry.h"
+
+namespace djinn {
+namespace {
+
+constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
+    const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
+    RandomSource* random) {
+  auto worker = absl::WrapUnique(new Worker);
+  worker->device_ = std::move(device);
+  DJINN_ASSIGN_OR_RETURN(
+      worker->registry_,
+      MakeGrpcRegistry(
+          {config.coordinator, config.join_token, config.insecure}));
+  WorkerCoreOptions options;
+  options.worker_id = config.worker_id;
+  options.transfer_idle_timeout = config.transfer_idle_timeout;
+  options.graph_cache.max_plans = config.graph_cache_entries;
+  worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
+                                               clock, random);
+  worker->service_ = std::make_unique<ExecutionService>(worker->core_.get());
+  ServerOptions server_options;
+  server_options.address = config.listen;
+  server_options.insecure = config.insecure;
+  server_options.services = {worker->service_.get()};
+  server_options.health_services = {ExecutionService::kHealthName};
+  DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
+  SynchronizerOptions synchronizer_options;
+  synchronizer_options.heartbeat_interval = config.heartbeat_interval;
+  const std::string address =
+      config.advertise.empty() ? worker->server_->address() : config.advertise;
+  WorkerCore* const core = worker->core_.get();
+  worker->synchronizer_ = std::make_unique<Synchronizer>(
+      synchronizer_options, worker->registry_.get(), random,
+      [core, address] {
+        v1::WorkerState state = core->Snapshot();
+        state.set_address(address);
+        return state;
+      },
+      [core](const v1::DesiredState& desired) { core->Apply(desired); });
+  core->SetChangeListener([synchronizer = worker->synchronizer_.get()] {
+    synchronizer->NotifyChange();
+  });
+  return worker;
+}
+
+Worker::~Worker() { Stop(); }
+
+void Worker::Stop() {
+  if (server_ == nullptr) return;
+  // Clients are told first; the coordinator sees the stream end last.
+  core_->Shutdown();
+  server_->Shutdown(kShutdownGrace);
+  if (synchronizer_ != nullptr) synchronizer_->Stop();
+  server_.reset();
+}
+
+}  // namespace djinn

@@ -1,0 +1,53 @@
+// A whole worker in this process: device, core, gRPC server and the stream to
+// the coordinator.
+#ifndef GPU_WORKER_WORKER_H_
+#define GPU_WORKER_WORKER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "common/net/server.h"
+#include "common/random.h"
+#include "gpu_worker/config.h"
+#include "gpu_worker/core/worker_core.h"
+#include "gpu_worker/device/device.h"
+#include "gpu_worker/registry/synchronizer.h"
+#include "gpu_worker/service/execution_service.h"
+
+namespace djinn {
+
+// Serves from Start() until Stop(). Not thread-safe.
+class Worker {
+ public:
+  // The errors of Server::Start() and MakeGrpcRegistry(). A coordinator that is
+  // not there yet is no error. `clock` and `random` outlive the worker.
+  static absl::StatusOr<std::unique_ptr<Worker>> Start(
+      const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
+      RandomSource* random);
+
+  // As Stop().
+  ~Worker();
+
+  // Where clients reach it.
+  const std::string& address() const { return server_->address(); }
+
+  // Tells every client (DRAINING) and returns when all is ended. Once.
+  void Stop();
+
+ private:
+  Worker() = default;
+
+  // In order of construction; each uses those before it.
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<WorkerCore> core_;
+  std::unique_ptr<ExecutionService> service_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<RegistryConnector> registry_;
+  std::unique_ptr<Synchronizer> synchronizer_;
+};
+
+}  // namespace djinn
+
+#endif  // GPU_WORKER_WORKER_H_
