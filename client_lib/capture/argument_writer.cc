@@ -324,15 +324,15 @@ void WriteArguments(const OperatorInfo& info,
                     const std::shared_ptr<VirtualDevice>& device, uint32_t lane,
                     c10::ArrayRef<c10::IValue> arguments, Call* call) {
   call->Begin(info.operator_id);
-  const RandomSource random = info.may_draw
-                                  ? RandomSourceOf(info.handle, arguments)
-                                  : RandomSource::kNone;
+  const DrawSource random = info.may_draw
+                                  ? DrawSourceOf(info.handle, arguments)
+                                  : DrawSource::kNone;
   Writer writer(info, device, lane, call);
   for (size_t i = 0; i < arguments.size(); ++i) {
     writer.Write(info.arguments[i], arguments[i],
-                 random == RandomSource::kGeneratorArgument);
+                 random == DrawSource::kGeneratorArgument);
   }
-  if (random == RandomSource::kDefaultGenerator) {
+  if (random == DrawSource::kDefaultGenerator) {
     writer.WriteImplicitGenerator();
   }
 }

@@ -52,12 +52,12 @@ class CallArguments {
     return DtypeIfAny(index).value_or(absent);
   }
 
+  c10::ArrayRef<c10::IValue> List(size_t index) const {
+    return values_[index].toListRef();
+  }
   // Empty if the argument is None.
   c10::DimVector Integers(size_t index) const;
   std::vector<bool> Booleans(size_t index) const;
-  size_t ListSize(size_t index) const {
-    return values_[index].toListRef().size();
-  }
   // The elements of a Tensor[] or Tensor?[]; undefined where None.
   std::vector<at::Tensor> Tensors(size_t index) const;
 

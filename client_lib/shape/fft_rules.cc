@@ -64,21 +64,10 @@ void CheckTransform(const at::Tensor& self, const DimVector& dims) {
   }
 }
 
-// oneMKL transforms at most this many dimensions in one go.
-constexpr size_t kMostDimensions = 3;
-
 ResultMeta ComplexToComplex(const ResultMeta& self, const DimVector& dims) {
   if (dims.empty()) return EmptyLike(self.dtype, self);
-  ResultMeta result = self;
-  DimVector rest = Sorted(self, dims, /*keep_last=*/false);
-  while (true) {
-    const size_t count = std::min(kMostDimensions, rest.size());
-    const DimVector last(rest.end() - count, rest.end());
-    result = Transform(result, self.dtype, self.sizes, last);
-    rest.resize(rest.size() - count);
-    if (rest.empty()) return result;
-    rest = Sorted(result, rest, /*keep_last=*/false);
-  }
+  return Transform(self, self.dtype, self.sizes,
+                   Sorted(self, dims, /*keep_last=*/false));
 }
 
 Results C2C(const CallArguments& args) {
@@ -98,14 +87,8 @@ Results R2C(const CallArguments& args) {
   if (args.Boolean(3)) sizes[dims.back()] = sizes[dims.back()] / 2 + 1;
   const ResultMeta meta = Describe(self);
   const ScalarType dtype = c10::toComplexType(self.scalar_type());
-  DimVector sorted = Sorted(meta, dims, /*keep_last=*/true);
-  if (sorted.size() <= kMostDimensions) {
-    return {Transform(meta, dtype, sizes, sorted)};
-  }
-  // The last dimensions as reals, the others as complex ones after that.
-  const DimVector last(sorted.end() - kMostDimensions, sorted.end());
-  sorted.resize(sorted.size() - kMostDimensions);
-  return {ComplexToComplex(Transform(meta, dtype, sizes, last), sorted)};
+  return {Transform(meta, dtype, sizes,
+                    Sorted(meta, dims, /*keep_last=*/true))};
 }
 
 Results C2R(const CallArguments& args) {

@@ -61,6 +61,11 @@ Results Cholesky(const CallArguments& args) {
   return {ColumnMajor(self.scalar_type(), self.sizes())};
 }
 
+Results CholeskyInverse(const CallArguments& args) {
+  CheckSquare("cholesky_inverse", args.Tensor(0));
+  return {ColumnMajor(args.Tensor(0).scalar_type(), args.Tensor(0).sizes())};
+}
+
 Results CholeskySolve(const CallArguments& args) {
   const at::Tensor& b = args.Tensor(0);
   const at::Tensor& factor = args.Tensor(1);
@@ -203,7 +208,8 @@ Results PairDistancesBackward(const CallArguments& args) {
 
 void AddLinalgRules(RuleTable* table) {
   table->Add({"aten::linalg_solve_triangular"}, SolveTriangular);
-  table->Add({"aten::cholesky", "aten::cholesky_inverse"}, Cholesky);
+  table->Add({"aten::cholesky"}, Cholesky);
+  table->Add({"aten::cholesky_inverse"}, CholeskyInverse);
   table->Add({"aten::cholesky_solve", "aten::_cholesky_solve_helper"},
              CholeskySolve);
   table->Add({"aten::linalg_eig"}, Eigenvectors);

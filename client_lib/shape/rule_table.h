@@ -53,6 +53,8 @@ void AddPoolingRules(RuleTable* table);
 void AddAttentionRules(RuleTable* table);
 void AddLinalgRules(RuleTable* table);
 void AddFftRules(RuleTable* table);
+void AddRecurrentRules(RuleTable* table);
+void AddForeachRules(RuleTable* table);
 
 }  // namespace djinn
 

@@ -17,6 +17,8 @@ RuleTable* BuildTable() {
   AddAttentionRules(table);
   AddLinalgRules(table);
   AddFftRules(table);
+  AddRecurrentRules(table);
+  AddForeachRules(table);
   return table;
 }
 

@@ -136,28 +136,28 @@ TEST(OverwriteTableTest, OutArguments) {
 }
 
 TEST(RandomTableTest, TellsTheGenerator) {
-  EXPECT_EQ(RandomSourceOf(Find("aten::add", "Tensor"), {}),
-            RandomSource::kNone);
-  EXPECT_EQ(RandomSourceOf(Find("aten::normal_", ""), {}),
-            RandomSource::kGeneratorArgument);
-  EXPECT_EQ(RandomSourceOf(Find("aten::multinomial", ""), {}),
-            RandomSource::kGeneratorArgument);
-  EXPECT_EQ(RandomSourceOf(Find("aten::randn", ""), {}),
-            RandomSource::kDefaultGenerator);
-  EXPECT_EQ(RandomSourceOf(Find("aten::scaled_dot_product_attention", ""), {}),
-            RandomSource::kDefaultGenerator);
+  EXPECT_EQ(DrawSourceOf(Find("aten::add", "Tensor"), {}),
+            DrawSource::kNone);
+  EXPECT_EQ(DrawSourceOf(Find("aten::normal_", ""), {}),
+            DrawSource::kGeneratorArgument);
+  EXPECT_EQ(DrawSourceOf(Find("aten::multinomial", ""), {}),
+            DrawSource::kGeneratorArgument);
+  EXPECT_EQ(DrawSourceOf(Find("aten::randn", ""), {}),
+            DrawSource::kDefaultGenerator);
+  EXPECT_EQ(DrawSourceOf(Find("aten::scaled_dot_product_attention", ""), {}),
+            DrawSource::kDefaultGenerator);
 }
 
 TEST(RandomTableTest, EvaluationDrawsNothing) {
   const c10::OperatorHandle dropout = Find("aten::dropout", "");
   const std::vector<c10::IValue> training = {c10::IValue(), 0.5, true};
   const std::vector<c10::IValue> evaluating = {c10::IValue(), 0.5, false};
-  EXPECT_EQ(RandomSourceOf(dropout, training), RandomSource::kDefaultGenerator);
-  EXPECT_EQ(RandomSourceOf(dropout, evaluating), RandomSource::kNone);
+  EXPECT_EQ(DrawSourceOf(dropout, training), DrawSource::kDefaultGenerator);
+  EXPECT_EQ(DrawSourceOf(dropout, evaluating), DrawSource::kNone);
   // None trains.
-  EXPECT_EQ(RandomSourceOf(Find("aten::native_dropout", ""),
+  EXPECT_EQ(DrawSourceOf(Find("aten::native_dropout", ""),
                            {c10::IValue(), 0.5, c10::IValue()}),
-            RandomSource::kDefaultGenerator);
+            DrawSource::kDefaultGenerator);
 }
 
 TEST(AllowListTest, PlainOperatorsPass) {

@@ -14,14 +14,14 @@ bool IsGenerator(const c10::Type& type) {
 
 }  // namespace
 
-RandomSource RandomSourceOf(const c10::OperatorHandle& op,
+DrawSource DrawSourceOf(const c10::OperatorHandle& op,
                             c10::ArrayRef<c10::IValue> arguments) {
   const c10::FunctionSchema& schema = op.schema();
   bool evaluating = false;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     if (IsGenerator(*argument.real_type())) {
-      return RandomSource::kGeneratorArgument;
+      return DrawSource::kGeneratorArgument;
     }
     if (argument.name() == "train" && i < arguments.size() &&
         arguments[i].isBool()) {
@@ -29,9 +29,9 @@ RandomSource RandomSourceOf(const c10::OperatorHandle& op,
     }
   }
   if (evaluating || !op.hasTag(at::Tag::nondeterministic_seeded)) {
-    return RandomSource::kNone;
+    return DrawSource::kNone;
   }
-  return RandomSource::kDefaultGenerator;
+  return DrawSource::kDefaultGenerator;
 }
 
 }  // namespace djinn

@@ -8,7 +8,7 @@
 
 namespace djinn {
 
-enum class RandomSource {
+enum class DrawSource {
   kNone,
   // From the generator in an argument; None there means the default one, and a
   // structure always names it.
@@ -22,7 +22,7 @@ enum class RandomSource {
 // boolean `train` counts: in evaluation mode dropout and recurrent layers draw
 // nothing. Floating-point values do not, because they vary between runs of one
 // structure.
-RandomSource RandomSourceOf(const c10::OperatorHandle& op,
+DrawSource DrawSourceOf(const c10::OperatorHandle& op,
                             c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace djinn

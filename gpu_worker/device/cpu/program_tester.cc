@@ -115,7 +115,7 @@ class Encoder {
           std::remove(node.overwrites.begin(), node.overwrites.end(), slot),
           node.overwrites.end());
     }
-    if (RandomSourceOf(op_, arguments) == RandomSource::kDefaultGenerator) {
+    if (DrawSourceOf(op_, arguments) == DrawSource::kDefaultGenerator) {
       node.implicit_generator_slot =
           AddGenerator(at::detail::getDefaultCPUGenerator());
     }

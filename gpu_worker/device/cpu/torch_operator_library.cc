@@ -148,8 +148,8 @@ class NodeCompiler {
   }
 
   absl::Status CheckGenerator() {
-    const bool implicit = RandomSourceOf(call_.op, call_.call.values) ==
-                          RandomSource::kDefaultGenerator;
+    const bool implicit = DrawSourceOf(call_.op, call_.call.values) ==
+                          DrawSource::kDefaultGenerator;
     if (implicit != node_.implicit_generator_slot.has_value()) {
       return absl::InvalidArgumentError(
           implicit ? "draws from a generator that is not named"
