@@ -1,0 +1,324 @@
+// A whole worker over real gRPC, with a fake device and a coordinator by hand.
+#include "gpu_worker/worker.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/crc32c.h"
+#include "common/error.h"
+#include "common/net/bearer.h"
+#include "common/net/grpc_status.h"
+#include "djinn/v1/worker_registry.grpc.pb.h"
+#include "gpu_worker/core/test_client.h"
+#include "gpu_worker/device/fake/fake_device.h"
+#include "gpu_worker/device/fake/fake_structure.h"
+#include "grpcpp/create_channel.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+// Grants one lease and remembers the last state.
+class FakeCoordinator : public v1::WorkerRegistry::Service {
+ public:
+  grpc::Status Synchronize(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::DesiredState, v1::WorkerState>* stream)
+      override {
+    const absl::StatusOr<std::string> token = ExtractBearer(*context);
+    if (!token.ok() || *token != "join") {
+      return grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "token");
+    }
+    v1::WorkerState state;
+    uint64_t revision = 0;
+    while (stream->Read(&state)) {
+      {
+        MutexLock lock(&mu);
+        last = state;
+        changed.SignalAll();
+      }
+      if (revision > 0) continue;
+      v1::DesiredState desired;
+      desired.set_revision(++revision);
+      desired.set_protocol_version(1);
+      *desired.add_leases() = lease;
+      desired.mutable_lease_valid_for()->set_seconds(60);
+      stream->Write(desired);
+    }
+    return grpc::Status::OK;
+  }
+
+  template <typename Condition>
+  v1::WorkerState Wait(Condition condition) {
+    MutexLock lock(&mu);
+    for (int i = 0; i < 200 && !condition(last); ++i) {
+      changed.WaitWithTimeout(&mu, absl::Milliseconds(100));
+    }
+    EXPECT_TRUE(condition(last)) << last.ShortDebugString();
+    return last;
+  }
+
+  v1::LeaseRecord lease;
+  Mutex mu;
+  CondVar changed;
+  v1::WorkerState last ABSL_GUARDED_BY(mu);
+};
+
+// The client's end with generated stubs: what the raw frames must agree with.
+class StubStream : public ClientStream {
+ public:
+  StubStream(const std::string& address, v1::BulkHello hello)
+      : stub_(v1::Execution::NewStub(
+            grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
+        hello_(std::move(hello)) {}
+  ~StubStream() override {
+    Close(absl::OkStatus());
+    if (control_reader_.joinable()) control_reader_.join();
+    // Ended with Control, unless the worker never let it in.
+    bulk_context_.TryCancel();
+    if (bulk_reader_.joinable()) bulk_reader_.join();
+  }
+  void Start(ClientStreamReceiver* receiver) override {
+    control_ = stub_->Control(&control_context_);
+    bulk_ = stub_->Bulk(&bulk_context_);
+    v1::BulkChunk first;
+    *first.mutable_hello() = hello_;
+    bulk_->Write(first);
+    bulk_reader_ = std::thread([this, receiver] {
+      v1::BulkChunk chunk;
+      while (bulk_->Read(&chunk)) {
+        EXPECT_EQ(chunk.crc32c(), Crc32c(chunk.payload()));
+        const absl::string_view piece = chunk.payload();
+        receiver->OnBulk(chunk.transfer_id(), chunk.offset(), {piece});
+      }
+      bulk_status = FromGrpcStatus(bulk_->Finish());
+    });
+    control_reader_ = std::thread([this, receiver] {
+      v1::ControlResponse response;
+      while (control_->Read(&response)) receiver->OnMessage(response);
+      receiver->OnClosed(FromGrpcStatus(control_->Finish()));
+    });
+  }
+  absl::Status Send(v1::ControlRequest message) override {
+    return control_->Write(message) ? absl::OkStatus()
+                                    : absl::UnavailableError("broken");
+  }
+  absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
+                        SharedBytes payload) override {
+    v1::BulkChunk chunk;
+    chunk.set_transfer_id(transfer_id);
+    chunk.set_offset(offset);
+    chunk.set_crc32c(Crc32c(payload.bytes) ^ (corrupt ? 1 : 0));
+    chunk.set_payload(payload.bytes.data(), payload.bytes.size());
+    return bulk_->Write(chunk) ? absl::OkStatus()
+                               : absl::UnavailableError("broken");
+  }
+  void Close(absl::Status status) override {
+    if (status.ok()) {
+      if (!closed_) control_->WritesDone();
+      closed_ = true;
+    } else {
+      control_context_.TryCancel();
+    }
+  }
+
+  bool corrupt = false;
+  absl::Status bulk_status;
+
+ private:
+  const std::unique_ptr<v1::Execution::Stub> stub_;
+  const v1::BulkHello hello_;
+  bool closed_ = false;
+  grpc::ClientContext control_context_;
+  grpc::ClientContext bulk_context_;
+  std::unique_ptr<
+      grpc::ClientReaderWriter<v1::ControlRequest, v1::ControlResponse>>
+      control_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::BulkChunk, v1::BulkChunk>> bulk_;
+  std::thread control_reader_;
+  std::thread bulk_reader_;
+};
+
+class WorkerTest : public testing::TestWithParam<bool> {
+ protected:
+  WorkerTest() {
+    v1::LeaseRecord& lease = coordinator_.lease;
+    lease.set_lease_id("l1");
+    lease.set_token("secret");
+    lease.set_session_id("s1");
+    lease.set_session_epoch(1);
+    lease.set_tenant("t1");
+    lease.mutable_limits()->set_memory_bytes(64 << 20);
+    lease.mutable_limits()->set_max_outstanding(64);
+    lease.mutable_limits()->set_max_outstanding_bytes(1 << 20);
+    lease.mutable_limits()->set_inline_bytes(1024);
+    lease.mutable_limits()->set_max_structures(4);
+    ServerOptions options;
+    options.address = "127.0.0.1:0";
+    options.services = {&coordinator_};
+    server_ = Server::Start(options).value();
+    WorkerConfig config;
+    config.worker_id = "w0";
+    // A relative path: test directories' names are too long for a socket.
+    config.listen = GetParam() ? "unix:worker_test.sock" : "127.0.0.1:0";
+    config.coordinator = server_->address();
+    config.join_token = "join";
+    config.heartbeat_interval = absl::Milliseconds(50);
+    config.transfer_idle_timeout = absl::Seconds(30);
+    config.graph_cache_entries = 16;
+    absl::StatusOr<std::unique_ptr<Worker>> worker =
+        Worker::Start(config, std::make_unique<FakeDevice>(256 << 20),
+                      Clock::Real(), RandomSource::Real());
+    EXPECT_TRUE(worker.ok()) << worker.status();
+    worker_ = *std::move(worker);
+    const v1::WorkerState state = coordinator_.Wait(
+        [](const v1::WorkerState& s) { return s.applied_revision() == 1; });
+    incarnation_ = state.incarnation();
+    EXPECT_EQ(state.address(), worker_->address());
+  }
+  ~WorkerTest() override {
+    if (worker_ != nullptr) worker_->Stop();
+    server_->Shutdown(absl::ZeroDuration());
+  }
+
+  v1::ClientHello Hello() {
+    v1::ClientHello hello;
+    hello.mutable_protocol()->set_min(1);
+    hello.mutable_protocol()->set_max(1);
+    hello.set_session_id("s1");
+    hello.set_session_epoch(1);
+    hello.set_lease_token("secret");
+    hello.set_worker_incarnation(incarnation_);
+    return hello;
+  }
+
+  std::unique_ptr<TestClient> Connect(const std::string& bulk_token = "secret",
+                                      StubStream** raw = nullptr) {
+    v1::BulkHello bulk;
+    bulk.set_session_id("s1");
+    bulk.set_lease_token(bulk_token);
+    auto stream = std::make_unique<StubStream>(worker_->address(), bulk);
+    if (raw != nullptr) *raw = stream.get();
+    auto client = std::make_unique<TestClient>(std::move(stream));
+    client->Hello(Hello());
+    EXPECT_EQ(client
+                  ->WaitFor([](const v1::ControlResponse& r) {
+                    return r.has_hello();
+                  })
+                  .hello()
+                  .worker_id(),
+              "w0");
+    return client;
+  }
+
+  FakeCoordinator coordinator_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Worker> worker_;
+  uint64_t incarnation_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Addresses, WorkerTest, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& info) {
+                           return info.param ? "Unix" : "Tcp";
+                         });
+
+TEST_P(WorkerTest, RunsAProgramAndMovesBulkBothWays) {
+  std::unique_ptr<TestClient> client = Connect();
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  s.Add(x, x, 4 << 20);
+  const std::string bytes =
+      FloatBytes(std::vector<float>((4 << 20) + 25, 1.5f));
+  client->InstallTransfer(1, 1, bytes);
+  EXPECT_TRUE(client->WaitDecision(1).send());
+  client->SendBytes(1, bytes);
+  client->Define(1, s.get());
+  client->Run(1, {1, 2});
+  srg::TensorView view = FakeStructure::View(0, 4 << 20);
+  const v1::ReadReply reply = client->WaitRead(client->SendRead(2, view, 9));
+  EXPECT_EQ(reply.bulk_bytes(), size_t{16} << 20);
+  const std::vector<float> values =
+      FloatsOf(client->WaitBulk(9, size_t{16} << 20));
+  ASSERT_EQ(values.size(), size_t{4} << 20);
+  EXPECT_EQ(values.front(), 3);
+  EXPECT_EQ(values.back(), 3);
+  coordinator_.Wait([](const v1::WorkerState& state) {
+    return state.contents_size() == 1 && state.graphs_size() == 1 &&
+           state.sessions_size() == 1 && state.sessions(0).connected();
+  });
+  client.reset();
+  coordinator_.Wait([](const v1::WorkerState& state) {
+    return state.contents_size() == 1 && !state.sessions(0).connected() &&
+           state.sessions(0).storage_count() == 0;
+  });
+}
+
+TEST_P(WorkerTest, TypedErrorsReachTheClient) {
+  std::unique_ptr<TestClient> client = Connect();
+  client->Free({4});
+  const absl::Status status = client->WaitClosed();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
+}
+
+TEST_P(WorkerTest, ACorruptChunkEndsBothCalls) {
+  StubStream* stream;
+  std::unique_ptr<TestClient> client = Connect("secret", &stream);
+  const std::string bytes(5000, 'x');
+  client->InstallTransfer(1, 1, bytes);
+  client->WaitDecision(1);
+  stream->corrupt = true;
+  client->SendBytes(1, bytes);
+  EXPECT_EQ(ErrorReason(client->WaitClosed()), "CHUNK_CORRUPT");
+}
+
+TEST_P(WorkerTest, AKilledClientIsCleanedUp) {
+  std::unique_ptr<TestClient> client = Connect();
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 1 << 20)));
+  coordinator_.Wait([](const v1::WorkerState& state) {
+    return state.sessions(0).storage_bytes() == 1 << 20;
+  });
+  client->stream()->Close(absl::CancelledError("killed"));
+  coordinator_.Wait([](const v1::WorkerState& state) {
+    return !state.sessions(0).connected() &&
+           state.free_bytes() == state.memory_bytes();
+  });
+  // The lease still holds: a new stream starts from nothing.
+  client = Connect();
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
+}
+
+TEST_P(WorkerTest, StopTellsClients) {
+  std::unique_ptr<TestClient> client = Connect();
+  worker_->Stop();
+  const absl::Status status = client->WaitClosed();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ErrorReason(status), "DRAINING");
+}
+
+TEST_P(WorkerTest, RunningWorkGoesOnWithoutTheCoordinator) {
+  std::unique_ptr<TestClient> client = Connect();
+  server_->Shutdown(absl::ZeroDuration());
+  for (int i = 1; i < 20; ++i) {
+    EXPECT_TRUE(client->WaitCompleted(client->Create(i, 8)));
+  }
+}
+
+TEST_P(WorkerTest, AWrongBulkTokenNeverSeesBytes) {
+  StubStream* stream;
+  std::unique_ptr<TestClient> client = Connect("wrong", &stream);
+  const std::string bytes(5000, 'x');
+  client->InstallTransfer(1, 1, bytes);
+  EXPECT_TRUE(client->WaitDecision(1).send());
+  // The call waits for a Control call with that token and is then refused.
+  client->SendBytes(1, bytes);
+  EXPECT_EQ(client->completed(), 0u);
+  client.reset();
+}
+
+}  // namespace
+}  // namespace djinn
