@@ -50,6 +50,70 @@ Results EmbeddingDenseBackward(const CallArguments& args) {
   return {Contiguous(grad.scalar_type(), {args.Integer(2), grad.size(-1)})};
 }
 
+// What the weight's rows have to be for the sums to be computed without noting
+// the bag of each index.
+bool SumsDirectly(const at::Tensor& weight, const at::Tensor& scale,
+                  int64_t padding_index) {
+  const ScalarType dtype = weight.scalar_type();
+  return (dtype == ScalarType::Float || dtype == ScalarType::Half ||
+          dtype == ScalarType::BFloat16) &&
+         weight.stride(1) == 1 && padding_index < 0 &&
+         (!scale.defined() || scale.stride(0) == 1);
+}
+
+enum BagMode : int64_t { kSum = 0, kMean = 1, kMax = 2 };
+
+// (output, offset2bag, bag_size, max_indices) of a call whose arguments begin
+// with (weight, indices, offsets, scale_grad_by_freq, mode, sparse,
+// per_sample_weights, include_last_offset).
+Results EmbeddingBag(const CallArguments& args, int64_t padding_index,
+                     bool needs_gradient) {
+  const at::Tensor& weight = args.Tensor(0);
+  const at::Tensor& indices = args.Tensor(1);
+  const at::Tensor& offsets = args.Tensor(2);
+  const int64_t mode = args.Integer(4);
+  const at::Tensor scale = args.Has(6) ? args.Tensor(6) : at::Tensor();
+  TORCH_CHECK(weight.dim() == 2, "embedding_bag: weight must be 2-D");
+  TORCH_CHECK(indices.dim() == 1 && offsets.dim() == 1,
+              "embedding_bag: indices and offsets have to be 1D Tensors");
+  CheckIndexType("embedding_bag", indices);
+  CheckIndexType("embedding_bag", offsets);
+  TORCH_CHECK(!scale.defined() ||
+                  (mode == kSum && scale.sizes() == indices.sizes() &&
+                   scale.scalar_type() == weight.scalar_type()),
+              "embedding_bag: per_sample_weights do not fit");
+  const bool include_last = args.Boolean(7);
+  TORCH_CHECK(!include_last || offsets.size(0) >= 1,
+              "include_last_offset: number of offset should be at least 1");
+  const int64_t bags = offsets.size(0) - (include_last ? 1 : 0);
+
+  // Indices of either type are promoted to the wider of the two.
+  const ScalarType index_type =
+      indices.scalar_type() == ScalarType::Long ||
+              offsets.scalar_type() == ScalarType::Long
+          ? ScalarType::Long
+          : ScalarType::Int;
+  const bool notes_bags =
+      mode != kSum || !SumsDirectly(weight, scale, padding_index);
+  const int64_t counted =
+      needs_gradient || mode != kSum ? bags : offsets.size(0);
+  const ResultMeta bag_size = Contiguous(index_type, {counted});
+  return {Contiguous(weight.scalar_type(), {bags, weight.size(1)}),
+          Contiguous(index_type, {notes_bags ? indices.size(0) : 0}), bag_size,
+          mode == kMax ? Contiguous(index_type, {bags, weight.size(1)})
+                       : bag_size};
+}
+
+Results EmbeddingBagWeightsBackward(const CallArguments& args) {
+  return {Contiguous(args.Tensor(0).scalar_type(),
+                     {args.Tensor(2).size(0)})};
+}
+
+Results EmbeddingBagDenseBackward(const CallArguments& args) {
+  const at::Tensor& grad = args.Tensor(0);
+  return {Contiguous(grad.scalar_type(), {args.Integer(5), grad.size(1)})};
+}
+
 Results Take(const CallArguments& args) {
   TORCH_CHECK(args.Tensor(1).scalar_type() == ScalarType::Long,
               "take(): Expected a long tensor for index");
@@ -185,6 +249,21 @@ void AddIndexingRules(RuleTable* table) {
   table->Add({"aten::index_select"}, IndexSelect);
   table->Add({"aten::embedding"}, Embedding);
   table->Add({"aten::embedding_dense_backward"}, EmbeddingDenseBackward);
+  table->Add({"aten::_embedding_bag"}, [](const CallArguments& args) {
+    return EmbeddingBag(args, args.Integer(8), /*needs_gradient=*/true);
+  });
+  table->Add({"aten::_embedding_bag_forward_only"},
+             [](const CallArguments& args) {
+               return EmbeddingBag(args, args.Integer(8),
+                                   /*needs_gradient=*/false);
+             });
+  table->Add({"aten::embedding_bag"}, [](const CallArguments& args) {
+    return EmbeddingBag(args, -1, /*needs_gradient=*/false);
+  });
+  table->Add({"aten::_embedding_bag_per_sample_weights_backward"},
+             EmbeddingBagWeightsBackward);
+  table->Add({"aten::_embedding_bag_dense_backward"},
+             EmbeddingBagDenseBackward);
   table->Add({"aten::take"}, Take);
   table->Add({"aten::flip"}, Flip);
   table->Add({"aten::roll"}, Roll);

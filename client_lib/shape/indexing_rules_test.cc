@@ -30,6 +30,41 @@ TEST(IndexingRulesTest, Embedding) {
   }
 }
 
+TEST(IndexingRulesTest, EmbeddingBag) {
+  for (at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    for (const at::Tensor& weight : Layouts({5, 3}, dtype)) {
+      for (int64_t mode : {0, 1, 2}) {
+        for (bool include_last : {false, true}) {
+          for (at::ScalarType index : {at::kLong, at::kInt}) {
+            const at::Tensor indices = MakeIndex({7}, index);
+            const at::Tensor offsets = MakeIndex({4}, index);
+            // The last offset is the number of indices.
+            offsets[3].fill_(7);
+            for (const char* name :
+                 {"aten::_embedding_bag", "aten::_embedding_bag_forward_only",
+                  "aten::embedding_bag"}) {
+              CheckRule(name, {weight, indices, offsets, false, mode, false,
+                               None(), include_last});
+              if (mode != 0) continue;
+              CheckRule(name, {weight, indices, offsets, false, mode, false,
+                               Make({7}, dtype), include_last});
+            }
+            CheckRule("aten::_embedding_bag",
+                      {weight, indices, offsets, false, mode, false, None(),
+                       include_last, 2});
+          }
+        }
+      }
+    }
+  }
+  CheckRule("aten::_embedding_bag_dense_backward",
+            {Make({2, 3}), MakeIndex({7}), MakeIndex({7}), MakeIndex({2}),
+             MakeIndex({2}), 5, false, 0, None()});
+  CheckRule("aten::_embedding_bag_per_sample_weights_backward",
+            {Make({2, 3}), Make({5, 3}), MakeIndex({7}), MakeIndex({2}),
+             MakeIndex({7}), 0});
+}
+
 TEST(IndexingRulesTest, Take) {
   for (const at::Tensor& index : Zoo(at::kLong)) {
     CheckRule("aten::take", {Make({2, 3}), index});

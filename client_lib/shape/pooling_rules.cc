@@ -85,6 +85,9 @@ Results MaxPool3d(const CallArguments& args) {
   TORCH_CHECK(self.dim() == 4 || self.dim() == 5,
               "max_pool3d: expected a 4-D or 5-D input, but got ",
               self.sizes());
+  TORCH_CHECK(self.suggest_memory_format() != MemoryFormat::ChannelsLast,
+              "Unsupported memory format. Supports only ChannelsLast3d, "
+              "Contiguous");
   const DimVector kernel = PerDimension(args, 1, 3);
   const DimVector stride = PerDimension(args, 2, 3, kernel);
   const DimVector padding = PerDimension(args, 3, 3);

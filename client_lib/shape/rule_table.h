@@ -55,6 +55,7 @@ void AddLinalgRules(RuleTable* table);
 void AddFftRules(RuleTable* table);
 void AddRecurrentRules(RuleTable* table);
 void AddForeachRules(RuleTable* table);
+void AddLossRules(RuleTable* table);
 
 }  // namespace djinn
 

@@ -19,6 +19,7 @@ RuleTable* BuildTable() {
   AddFftRules(table);
   AddRecurrentRules(table);
   AddForeachRules(table);
+  AddLossRules(table);
   return table;
 }
 
