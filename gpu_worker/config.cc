@@ -10,9 +10,10 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-uint64_t MachineMemory() {
+// Others live on this machine too.
+uint64_t HalfOfMachineMemory() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
+         static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 2;
 }
 
 void CheckAddressOf(ConfigMap* map, const char* key, const std::string& address,
@@ -42,7 +43,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
     device.Error("kind", "cpu or fake");
   }
   config.device_memory = device.Size("memory", 0);
-  if (config.device_memory == 0) config.device_memory = MachineMemory();
+  if (config.device_memory == 0) config.device_memory = HalfOfMachineMemory();
   config.device_threads =
       static_cast<int>(device.UInt("threads", 0, 0, kMaxThreads));
   config.heartbeat_interval =

@@ -8,7 +8,7 @@
 //   join_token_file: join.token       # required, relative to this file
 //   device:
 //     kind: cpu                       # or fake
-//     memory: 8GiB                    # 0: all of the machine's
+//     memory: 8GiB                    # 0: half of the machine's
 //     threads: 0                      # inside one operator; 0: one per core
 //   heartbeat_interval: 2s
 //   transfer_idle_timeout: 30s        # an upload that stands still

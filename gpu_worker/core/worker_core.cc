@@ -380,6 +380,14 @@ void WorkerCore::ExpireAndCheck() {
   for (const std::shared_ptr<Session>& session : sessions) {
     session->CheckDeadlines();
   }
+  // Kept for reuse, but never most of the device: inputs that differ in every
+  // run would fill it.
+  const uint64_t idle = contents_.stats().idle_bytes;
+  const uint64_t most = device_->memory_bytes() / 2;
+  if (idle > most) {
+    contents_.EvictIdle(idle - most);
+    changed = true;
+  }
   if (changed) NotifyChange();
 }
 

@@ -88,17 +88,21 @@ bool Synchronizer::Serve(RegistryStream* stream) {
       dirty_ = false;
       revision = applied_revision_;
     }
+    const absl::Time begin = absl::Now();
     v1::WorkerState state = snapshot_();
     state.set_applied_revision(revision);
     if (!stream->Write(state)) break;
+    // A large state that changes all the time must not keep both sides busy.
+    const absl::Duration debounce =
+        std::max(options_.debounce, 10 * (absl::Now() - begin));
     const absl::Time heartbeat = absl::Now() + options_.heartbeat_interval;
     MutexLock lock(&mu_);
     while (reading_ && !stopping_ && !dirty_ && absl::Now() < heartbeat) {
       changed_.WaitWithTimeout(&mu_, heartbeat - absl::Now());
     }
-    // An acknowledgement is waited for: the client learns its lease after it.
+    // An acknowledgement does not wait: a client learns its lease after it.
     if (dirty_ && applied_revision_ == revision) {
-      const absl::Time settled = absl::Now() + options_.debounce;
+      const absl::Time settled = absl::Now() + debounce;
       while (reading_ && !stopping_ && applied_revision_ == revision &&
              absl::Now() < settled) {
         changed_.WaitWithTimeout(&mu_, settled - absl::Now());
@@ -123,6 +127,7 @@ void Synchronizer::ReadAll(RegistryStream* stream) {
     }
     apply_(desired);
     MutexLock lock(&mu_);
+    if (applied_revision_ == 0) log::Info("coordinator joined");
     applied_revision_ = desired.revision();
     dirty_ = true;
     changed_.SignalAll();
