@@ -68,9 +68,8 @@ TEST_F(ChildProcessTest, IsKilledWhenItDoesNotListen) {
 }
 
 TEST_F(ChildProcessTest, SaysWhatCannotBeStarted) {
-  const absl::Status status =
-      child_.Start("/no/such/program", {}, lifeline_[0],
-                   testing::TempDir() + "/child.log");
+  const absl::Status status = child_.Start("/no/such/program", {}, lifeline_[0],
+                                           testing::TempDir() + "/child.log");
   EXPECT_EQ(ErrorReason(status), "CANNOT_START");
   EXPECT_NE(status.message().find("/no/such/program"), std::string::npos);
 }

@@ -113,14 +113,14 @@ absl::Status ClusterProcesses::Prepare() {
   DJINN_RETURN_IF_ERROR(Write("join.token", random->HexId()));
   DJINN_RETURN_IF_ERROR(Write("admin.token", admin_token_));
   DJINN_RETURN_IF_ERROR(Write("tenant.token", random->HexId()));
+  const absl::Duration heartbeat = options_.worker_timeout / 5;
   DJINN_RETURN_IF_ERROR(Write(
       "coordinator.yaml",
       absl::StrCat(
           "listen: ", coordinator_address(),
           "\nsession_timeout: ", absl::FormatDuration(options_.session_timeout),
           "\nworker_timeout: ", absl::FormatDuration(options_.worker_timeout),
-          "\nheartbeat_interval: ",
-          absl::FormatDuration(options_.worker_timeout / 5),
+          "\nheartbeat_interval: ", absl::FormatDuration(heartbeat),
           "\njoin_token_file: join.token"
           "\nadmin_token_file: admin.token"
           "\ntenants:"
@@ -138,6 +138,8 @@ absl::Status ClusterProcesses::Prepare() {
                   "\nlisten: unix:", Path(id), ".sock",          //
                   "\ncoordinator: ", coordinator_address(),      //
                   "\njoin_token_file: join.token",               //
+                  "\nheartbeat_interval: ",                      //
+                  absl::FormatDuration(heartbeat),               //
                   "\ndevice:",                                   //
                   "\n  kind: ", options_.device_kind,            //
                   "\n  memory: ", options_.worker_memory_bytes,  //

@@ -288,7 +288,7 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
     MutexLock lock(&mu_);
     stream_ = nullptr;
     changed_.SignalAll();
-    if (writing_) context.TryCancel();
+    // A write into a call that is over fails soon.
     while (writing_) changed_.Wait(&mu_);
   }
   const absl::Status status = FromGrpcStatus(stream->Finish());

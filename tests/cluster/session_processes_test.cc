@@ -1,0 +1,307 @@
+// Sessions on a coordinator and workers that are processes, with the workers'
+// fake device: what happens to work when a process goes.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/cluster/embedded_cluster.h"
+#include "client_lib/session/call.h"
+#include "client_lib/session/operator_table.h"
+#include "client_lib/session/remote_session.h"
+#include "client_lib/transport/grpc_coordinator_link.h"
+#include "client_lib/transport/grpc_worker_connector.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+// Of every operator of the fake device.
+constexpr uint64_t kFakeSchemaHash = 0xfa4e;
+constexpr uint64_t kLargeBytes = 3 << 20;
+
+ClusterOptions TwoFakeWorkers() {
+  ClusterOptions options;
+  options.workers = 2;
+  options.device_kind = "fake";
+  options.worker_memory_bytes = 256 << 20;
+  return options;
+}
+
+// Long enough for processes that die, short enough to see a hang.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+bool IsGone(pid_t pid) { return kill(pid, 0) != 0; }
+
+// Waits for what happens in another process.
+template <typename Condition>
+bool Eventually(Condition condition) {
+  for (int i = 0; i < 3000; ++i) {
+    if (condition()) return true;
+    usleep(10000);
+  }
+  return false;
+}
+
+// First: gRPC must not have been used before a fork.
+TEST(LifelineTest, ChildrenEndWhenTheirParentIsKilled) {
+  int channel[2];
+  ASSERT_EQ(pipe(channel), 0);
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    auto cluster = ClusterProcesses::Start(TwoFakeWorkers());
+    std::vector<pid_t> pids;
+    if (cluster.ok()) {
+      pids = (*cluster)->worker_pids();
+      pids.push_back((*cluster)->coordinator_pid());
+    }
+    pids.resize(3);
+    if (write(channel[1], pids.data(), 3 * sizeof(pid_t)) < 0) _exit(1);
+    raise(SIGKILL);
+  }
+  pid_t pids[3] = {};
+  ASSERT_EQ(read(channel[0], pids, sizeof(pids)),
+            static_cast<ssize_t>(sizeof(pids)));
+  waitpid(parent, nullptr, 0);
+  for (const pid_t pid : pids) {
+    ASSERT_GT(pid, 0);
+    EXPECT_TRUE(Eventually([pid] { return IsGone(pid); }));
+  }
+  close(channel[0]);
+  close(channel[1]);
+}
+
+class SessionProcessesTest : public testing::Test {
+ protected:
+  SessionProcessesTest() {
+    auto started = ClusterProcesses::Start(TwoFakeWorkers());
+    EXPECT_TRUE(started.ok()) << started.status();
+    cluster_ = *std::move(started);
+  }
+
+  absl::StatusOr<std::unique_ptr<Session>> TryOpen(const std::string& token) {
+    SessionOptions options;
+    options.connect_timeout = kPatience;
+    options.operation_timeout = kPatience;
+    options.program = "session_processes_test";
+    return OpenSession(
+        options,
+        *MakeGrpcCoordinatorLink(cluster_->coordinator_address(), token),
+        MakeGrpcWorkerConnector());
+  }
+  std::unique_ptr<Session> Open() {
+    std::ifstream file(cluster_->token_file());
+    std::string token;
+    file >> token;
+    auto session = TryOpen(token);
+    EXPECT_TRUE(session.ok()) << session.status();
+    return *std::move(session);
+  }
+
+  std::unique_ptr<ClusterProcesses> cluster_;
+};
+
+std::shared_ptr<std::string> Floats(const std::vector<float>& values) {
+  return std::make_shared<std::string>(
+      reinterpret_cast<const char*>(values.data()),
+      values.size() * sizeof(float));
+}
+
+StoragePtr Upload(VirtualDevice& device, const std::vector<float>& values) {
+  const auto bytes = Floats(values);
+  const StoragePtr storage = device.NewStorage(bytes->size());
+  const absl::Status status = device.Upload(0, storage.get(), {*bytes, bytes});
+  EXPECT_TRUE(status.ok()) << status;
+  return storage;
+}
+
+srg::TensorView View(uint64_t bytes) {
+  srg::TensorView view;
+  view.data_type = srg::DataType::kFloat32;
+  view.sizes = {static_cast<int64_t>(bytes / sizeof(float))};
+  view.strides = {1};
+  return view;
+}
+
+Operand Whole(const StoragePtr& storage, const srg::TensorView& view,
+              uint8_t access) {
+  Operand operand;
+  operand.storage = storage.get();
+  operand.access = access;
+  operand.data_type = view.data_type;
+  operand.sizes = view.sizes;
+  operand.strides = view.strides;
+  return operand;
+}
+
+// name(x, 1.0) -> result
+absl::StatusOr<StoragePtr> Apply(VirtualDevice& device, const std::string& name,
+                                 const StoragePtr& x) {
+  const StoragePtr result = device.NewStorage(x->size_bytes());
+  const srg::TensorView view = View(x->size_bytes());
+  Call call;
+  call.Begin(OperatorTable::Global().Add({name, "", kFakeSchemaHash}));
+  call.AddTensor(Whole(x, view, kReads));
+  if (name == "fake::add") call.AddReal(1.0);
+  call.AddResult(Whole(result, view, kBirth));
+  const absl::Status status = device.Record(0, &call);
+  if (!status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<std::vector<float>> Read(VirtualDevice& device,
+                                        const StoragePtr& storage) {
+  std::vector<float> values(storage->size_bytes() / sizeof(float));
+  const absl::Status status =
+      device.Read(0, storage.get(), View(storage->size_bytes()), values.data(),
+                  storage->size_bytes());
+  if (!status.ok()) return status;
+  return values;
+}
+
+TEST_F(SessionProcessesTest, UploadsRunsAndReads) {
+  const auto session = Open();
+  const auto device = *session->Device(0);
+  const StoragePtr x = Upload(*device, {1, 2, 3});
+  const auto y = Apply(*device, "fake::add", x);
+  ASSERT_TRUE(y.ok()) << y.status();
+  const auto values = Read(*device, *y);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_EQ(*values, (std::vector<float>{2, 3, 4}));
+  EXPECT_EQ(session->tenant(), "local");
+  const absl::Status closed = session->Close(kPatience);
+  EXPECT_TRUE(closed.ok()) << closed;
+}
+
+TEST_F(SessionProcessesTest, AnErrorPoisonsOnlyWhatDependsOnIt) {
+  const auto session = Open();
+  const auto device = *session->Device(0);
+  const StoragePtr x = Upload(*device, {1, 2, 3});
+  const auto bad = Apply(*device, "fake::fail", x);
+  const auto worse = Apply(*device, "fake::add", *bad);
+  const auto good = Apply(*device, "fake::add", x);
+  const absl::Status first = Read(*device, *worse).status();
+  const absl::Status second = Read(*device, *bad).status();
+  EXPECT_FALSE(first.ok());
+  EXPECT_EQ(ErrorMetadataValue(first, "error_id"),
+            ErrorMetadataValue(second, "error_id"));
+  EXPECT_EQ(ErrorMetadataValue(first, "operator"), "fake::fail");
+  EXPECT_EQ(*Read(*device, *good), (std::vector<float>{2, 3, 4}));
+  EXPECT_EQ(session->RootErrors().size(), 1u);
+  EXPECT_TRUE(session->Close(kPatience).ok());
+}
+
+TEST_F(SessionProcessesTest, ASecondSessionFindsTheContentWhereItIs) {
+  const std::vector<float> values(kLargeBytes / sizeof(float), 0.5f);
+  std::string worker;
+  {
+    const auto session = Open();
+    const auto device = *session->Device(0);
+    const StoragePtr x = Upload(*device, values);
+    EXPECT_EQ(*Read(*device, x), values);
+    EXPECT_EQ(session->statistics().uploads_sent, 1u);
+    worker = device->Placement()->worker_id;
+    EXPECT_TRUE(session->Close(kPatience).ok());
+  }
+  for (int i = 0; i < 3; ++i) {
+    const auto session = Open();
+    const auto device = *session->Device(0);
+    const StoragePtr x = Upload(*device, values);
+    EXPECT_EQ(device->Placement()->worker_id, worker)
+        << device->Placement()->reason;
+    EXPECT_EQ(session->statistics().uploads_already_held, 1u);
+    EXPECT_LT(session->statistics().bytes_up, kLargeBytes / 50);
+    EXPECT_EQ(*Read(*device, x), values);
+  }
+}
+
+TEST_F(SessionProcessesTest, TwoDevicesUseTwoWorkers) {
+  const auto session = Open();
+  const auto first = (*session->Device(0))->Placement();
+  const auto second = (*session->Device(1))->Placement();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE(first->worker_id, second->worker_id);
+}
+
+TEST_F(SessionProcessesTest, AnUploadWithoutRoomIsRefusedWithItsNumbers) {
+  const auto session = Open();
+  const auto device = *session->Device(0);
+  const StoragePtr x = Upload(*device, {1});
+  ASSERT_TRUE(Read(*device, x).ok());
+  const std::vector<float> values((300 << 20) / sizeof(float));
+  const auto bytes = Floats(values);
+  const StoragePtr storage = device->NewStorage(bytes->size());
+  const absl::Status status = device->Upload(0, storage.get(), {*bytes, bytes});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_NE(status.message().find(absl::StrCat(bytes->size())),
+            std::string::npos)
+      << status;
+  EXPECT_EQ(*Read(*device, x), std::vector<float>{1});
+}
+
+TEST_F(SessionProcessesTest, AKilledWorkerIsNamedAndANewSessionWorks) {
+  auto session = Open();
+  auto device = *session->Device(0);
+  const StoragePtr x = Upload(*device, {1, 2, 3});
+  EXPECT_TRUE(Read(*device, x).ok());
+  const std::string worker = device->Placement()->worker_id;
+  const int index = worker.back() - '0';
+  ASSERT_EQ(kill(cluster_->worker_pids().at(index), SIGKILL), 0);
+  const absl::Status lost = Read(*device, x).status();
+  EXPECT_EQ(ErrorReason(lost), "WORKER_LOST") << lost;
+  EXPECT_NE(lost.message().find(worker), std::string::npos) << lost;
+  EXPECT_EQ(ErrorReason(Apply(*device, "fake::add", x).status()),
+            "WORKER_LOST");
+  (void)session->Close(kPatience);
+
+  session = Open();
+  device = *session->Device(0);
+  const StoragePtr y = Upload(*device, {1, 2, 3});
+  EXPECT_EQ(*Read(*device, y), (std::vector<float>{1, 2, 3}));
+  EXPECT_NE(device->Placement()->worker_id, worker);
+}
+
+TEST_F(SessionProcessesTest, WorkGoesOnWithoutTheCoordinator) {
+  const auto session = Open();
+  const auto device = *session->Device(0);
+  const StoragePtr x = Upload(*device, {1, 2, 3});
+  EXPECT_TRUE(Read(*device, x).ok());
+  ASSERT_EQ(kill(cluster_->coordinator_pid(), SIGKILL), 0);
+  auto y = Apply(*device, "fake::add", x);
+  EXPECT_EQ(*Read(*device, *y), (std::vector<float>{2, 3, 4}));
+
+  const absl::Status restarted = cluster_->RestartCoordinator();
+  ASSERT_TRUE(restarted.ok()) << restarted;
+  y = Apply(*device, "fake::add", *y);
+  EXPECT_EQ(*Read(*device, *y), (std::vector<float>{3, 4, 5}));
+  // The same session gets further leases from the new one.
+  const auto placement = (*session->Device(1))->Placement();
+  EXPECT_TRUE(placement.ok()) << placement.status();
+  EXPECT_EQ(*Read(*device, x), (std::vector<float>{1, 2, 3}));
+  EXPECT_TRUE(session->RootErrors().empty());
+  EXPECT_TRUE(session->Close(kPatience).ok());
+}
+
+TEST_F(SessionProcessesTest, AWrongTokenIsRefused) {
+  EXPECT_EQ(ErrorReason(TryOpen("0123").status()), "TOKEN_UNKNOWN");
+}
+
+TEST_F(SessionProcessesTest, StoppingLeavesNothing) {
+  std::vector<pid_t> pids = cluster_->worker_pids();
+  pids.push_back(cluster_->coordinator_pid());
+  const std::string token_file = cluster_->token_file();
+  cluster_->Stop();
+  for (const pid_t pid : pids) EXPECT_TRUE(IsGone(pid));
+  EXPECT_NE(access(token_file.c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace djinn
