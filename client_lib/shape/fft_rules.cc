@@ -17,7 +17,8 @@ bool SlowerIn(const DimVector& strides, int64_t left, int64_t right) {
   return strides[left] > strides[right];
 }
 
-// The transformed dimensions, slowest first; the last stays last if `keep_last`.
+// The transformed dimensions, slowest first; the last stays last if
+// `keep_last`.
 DimVector Sorted(const ResultMeta& self, DimVector dims, bool keep_last) {
   std::sort(dims.begin(), dims.end() - (keep_last ? 1 : 0),
             [&](int64_t left, int64_t right) {
@@ -26,8 +27,8 @@ DimVector Sorted(const ResultMeta& self, DimVector dims, bool keep_last) {
   return dims;
 }
 
-// The transformed dimensions come out contiguous in their order; around them the
-// others, in the order of the operand's strides.
+// The transformed dimensions come out contiguous in their order; around them
+// the others, in the order of the operand's strides.
 ResultMeta Transform(const ResultMeta& self, ScalarType dtype,
                      const DimVector& sizes, const DimVector& dims) {
   const int64_t rank = self.sizes.size();
@@ -87,8 +88,8 @@ Results R2C(const CallArguments& args) {
   if (args.Boolean(3)) sizes[dims.back()] = sizes[dims.back()] / 2 + 1;
   const ResultMeta meta = Describe(self);
   const ScalarType dtype = c10::toComplexType(self.scalar_type());
-  return {Transform(meta, dtype, sizes,
-                    Sorted(meta, dims, /*keep_last=*/true))};
+  return {
+      Transform(meta, dtype, sizes, Sorted(meta, dims, /*keep_last=*/true))};
 }
 
 Results C2R(const CallArguments& args) {

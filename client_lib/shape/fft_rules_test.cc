@@ -7,9 +7,8 @@ namespace {
 using Dims = std::vector<int64_t>;
 
 TEST(FftRulesTest, FollowTheOperandsOrder) {
-  for (const Dims& sizes :
-       std::vector<Dims>{{6}, {4, 6}, {2, 4, 6}, {2, 3, 4, 6},
-                         {2, 3, 2, 4, 6}}) {
+  for (const Dims& sizes : std::vector<Dims>{
+           {6}, {4, 6}, {2, 4, 6}, {2, 3, 4, 6}, {2, 3, 2, 4, 6}}) {
     const int64_t rank = sizes.size();
     std::vector<Dims> choices = {{0}, {rank - 1}};
     if (rank > 1) choices.push_back({0, 1});

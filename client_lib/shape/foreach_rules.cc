@@ -35,8 +35,8 @@ Results Unary(const CallArguments& args, bool floating) {
   CheckSizes(selves.size(), selves.size());
   Results results;
   for (const at::Tensor& self : selves) {
-    results.push_back(Elementwise(Computed(self.scalar_type(), floating),
-                                  {Describe(self)}));
+    results.push_back(
+        Elementwise(Computed(self.scalar_type(), floating), {Describe(self)}));
   }
   return results;
 }
@@ -51,8 +51,8 @@ Results Abs(const CallArguments& args) {
 
 ResultMeta OnePair(const at::Tensor& left, const at::Tensor& right,
                    bool floating) {
-  const ScalarType common = Computed(
-      TypePromotion().Add(left).Add(right).Result(), floating);
+  const ScalarType common =
+      Computed(TypePromotion().Add(left).Add(right).Result(), floating);
   return Elementwise(common, {Describe(left), Describe(right)}, common);
 }
 
@@ -66,15 +66,21 @@ struct BinaryOperator {
 };
 
 constexpr BinaryOperator kBinaryOperators[] = {
-    {"add", false, true}, {"sub", false, true},  {"mul", false, true},
-    {"div", true, true},  {"pow"},               {"clamp_max"},
-    {"clamp_min"},        {"maximum"},           {"minimum"},
+    {"add", false, true},
+    {"sub", false, true},
+    {"mul", false, true},
+    {"div", true, true},
+    {"pow"},
+    {"clamp_max"},
+    {"clamp_min"},
+    {"maximum"},
+    {"minimum"},
 };
 
 ResultMeta WithScalar(const BinaryOperator& op, const at::Tensor& self,
                       const c10::Scalar& scalar) {
-  const ScalarType common = Computed(
-      TypePromotion().Add(self).Add(scalar).Result(), op.floating);
+  const ScalarType common =
+      Computed(TypePromotion().Add(self).Add(scalar).Result(), op.floating);
   std::vector<ResultMeta> operands = {Describe(self)};
   if (op.scalar_is_operand) operands.emplace_back();
   return Elementwise(common, operands, common);
@@ -133,11 +139,8 @@ Results Ternary(const CallArguments& args) {
   CheckSizes(selves.size(), second.size());
   Results results;
   for (size_t i = 0; i < selves.size(); ++i) {
-    const ScalarType common = TypePromotion()
-                                  .Add(selves[i])
-                                  .Add(first[i])
-                                  .Add(second[i])
-                                  .Result();
+    const ScalarType common =
+        TypePromotion().Add(selves[i]).Add(first[i]).Add(second[i]).Result();
     results.push_back(Elementwise(
         common, {Describe(selves[i]), Describe(first[i]), Describe(second[i])},
         common));
@@ -152,9 +155,8 @@ Results LerpScalar(const CallArguments& args) {
   Results results;
   for (size_t i = 0; i < selves.size(); ++i) {
     CheckSameType("lerp", {selves[i], ends[i]});
-    results.push_back(
-        Elementwise(selves[i].scalar_type(),
-                    {Describe(selves[i]), Describe(ends[i])}));
+    results.push_back(Elementwise(selves[i].scalar_type(),
+                                  {Describe(selves[i]), Describe(ends[i])}));
   }
   return results;
 }
@@ -185,15 +187,16 @@ Results Max(const CallArguments& args) {
 }  // namespace
 
 void AddForeachRules(RuleTable* table) {
-  for (const char* name : {"ceil", "floor", "frac", "neg", "round", "sign",
-                           "trunc"}) {
+  for (const char* name :
+       {"ceil", "floor", "frac", "neg", "round", "sign", "trunc"}) {
     table->Add({std::string("aten::_foreach_") + name},
                [](const CallArguments& args) { return Unary(args, false); });
   }
   for (const char* name :
-       {"acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "exp", "expm1",
-        "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt",
-        "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh"}) {
+       {"acos",  "asin", "atan",       "cos",    "cosh",    "erf",
+        "erfc",  "exp",  "expm1",      "lgamma", "log",     "log10",
+        "log1p", "log2", "reciprocal", "rsqrt",  "sigmoid", "sin",
+        "sinh",  "sqrt", "tan",        "tanh"}) {
     table->Add({std::string("aten::_foreach_") + name},
                [](const CallArguments& args) { return Unary(args, true); });
   }
@@ -210,10 +213,9 @@ void AddForeachRules(RuleTable* table) {
       return ListAndScalars(op, args);
     });
   }
-  table->Add({"aten::_foreach_add.Tensor", "aten::_foreach_mul.Tensor"},
-             [](const CallArguments& args) {
-               return ListAndTensor(args, false);
-             });
+  table->Add(
+      {"aten::_foreach_add.Tensor", "aten::_foreach_mul.Tensor"},
+      [](const CallArguments& args) { return ListAndTensor(args, false); });
   table->Add({"aten::_foreach_div.Tensor"}, [](const CallArguments& args) {
     return ListAndTensor(args, true);
   });

@@ -21,17 +21,17 @@ c10::IValue Numbers(size_t count, double value) {
 
 TEST(ForeachRulesTest, Unary) {
   for (const char* name :
-       {"abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc",
-        "exp", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p",
-        "log2", "neg", "reciprocal", "round", "rsqrt", "sigmoid", "sign", "sin",
-        "sinh", "sqrt", "tan", "tanh", "trunc"}) {
+       {"abs",  "acos",       "asin",  "atan",  "ceil",    "cos",
+        "cosh", "erf",        "erfc",  "exp",   "expm1",   "floor",
+        "frac", "lgamma",     "log",   "log10", "log1p",   "log2",
+        "neg",  "reciprocal", "round", "rsqrt", "sigmoid", "sign",
+        "sin",  "sinh",       "sqrt",  "tan",   "tanh",    "trunc"}) {
     const std::string op = std::string("aten::_foreach_") + name;
     CheckRule(op, {ListOf(Zoo())});
     if (std::string(name) == "frac") continue;
     CheckRule(op, {ListOf(Layouts({2, 3, 4}, at::kLong))});
   }
-  CheckRule("aten::_foreach_abs",
-            {ListOf(Layouts({2, 3}, at::kComplexFloat))});
+  CheckRule("aten::_foreach_abs", {ListOf(Layouts({2, 3}, at::kComplexFloat))});
 }
 
 TEST(ForeachRulesTest, Binary) {
@@ -53,9 +53,9 @@ TEST(ForeachRulesTest, Binary) {
     CheckRule(op + ".Scalar", {ListOf(left), 2.5});
     CheckRule(op + ".ScalarList", {ListOf(left), Numbers(left.size(), 1.5)});
   }
-  for (const char* name : {"aten::_foreach_add.Tensor",
-                           "aten::_foreach_mul.Tensor",
-                           "aten::_foreach_div.Tensor"}) {
+  for (const char* name :
+       {"aten::_foreach_add.Tensor", "aten::_foreach_mul.Tensor",
+        "aten::_foreach_div.Tensor"}) {
     CheckRule(name, {ListOf(left), Make({})});
     CheckRule(name, {ListOf(left), Make({}, at::kDouble)});
   }
@@ -96,8 +96,7 @@ TEST(ForeachRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::_foreach_add.List",
                 {ListOf({Make({2})}), ListOf({Make({3})})});
   CheckRejected("aten::_foreach_exp", {ListOf({})});
-  CheckRejected("aten::_foreach_add.Tensor",
-                {ListOf({Make({2})}), Make({2})});
+  CheckRejected("aten::_foreach_add.Tensor", {ListOf({Make({2})}), Make({2})});
 }
 
 }  // namespace

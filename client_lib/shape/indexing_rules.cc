@@ -78,10 +78,10 @@ Results EmbeddingBag(const CallArguments& args, int64_t padding_index,
               "embedding_bag: indices and offsets have to be 1D Tensors");
   CheckIndexType("embedding_bag", indices);
   CheckIndexType("embedding_bag", offsets);
-  TORCH_CHECK(!scale.defined() ||
-                  (mode == kSum && scale.sizes() == indices.sizes() &&
-                   scale.scalar_type() == weight.scalar_type()),
-              "embedding_bag: per_sample_weights do not fit");
+  TORCH_CHECK(
+      !scale.defined() || (mode == kSum && scale.sizes() == indices.sizes() &&
+                           scale.scalar_type() == weight.scalar_type()),
+      "embedding_bag: per_sample_weights do not fit");
   const bool include_last = args.Boolean(7);
   TORCH_CHECK(!include_last || offsets.size(0) >= 1,
               "include_last_offset: number of offset should be at least 1");
@@ -98,15 +98,14 @@ Results EmbeddingBag(const CallArguments& args, int64_t padding_index,
   const int64_t counted =
       needs_gradient || mode != kSum ? bags : offsets.size(0);
   const ResultMeta bag_size = Contiguous(index_type, {counted});
-  return {Contiguous(weight.scalar_type(), {bags, weight.size(1)}),
-          Contiguous(index_type, {notes_bags ? indices.size(0) : 0}), bag_size,
-          mode == kMax ? Contiguous(index_type, {bags, weight.size(1)})
-                       : bag_size};
+  return {
+      Contiguous(weight.scalar_type(), {bags, weight.size(1)}),
+      Contiguous(index_type, {notes_bags ? indices.size(0) : 0}), bag_size,
+      mode == kMax ? Contiguous(index_type, {bags, weight.size(1)}) : bag_size};
 }
 
 Results EmbeddingBagWeightsBackward(const CallArguments& args) {
-  return {Contiguous(args.Tensor(0).scalar_type(),
-                     {args.Tensor(2).size(0)})};
+  return {Contiguous(args.Tensor(0).scalar_type(), {args.Tensor(2).size(0)})};
 }
 
 Results EmbeddingBagDenseBackward(const CallArguments& args) {

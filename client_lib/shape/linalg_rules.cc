@@ -156,9 +156,9 @@ Results AddBatchProducts(const CallArguments& args) {
 Results IntegerProduct(const CallArguments& args) {
   const at::Tensor& left = args.Tensor(0);
   const at::Tensor& right = args.Tensor(1);
-  TORCH_CHECK(left.dim() == 2 && right.dim() == 2 &&
-                  left.size(1) == right.size(0),
-              "_int_mm: expected matrices that fit");
+  TORCH_CHECK(
+      left.dim() == 2 && right.dim() == 2 && left.size(1) == right.size(0),
+      "_int_mm: expected matrices that fit");
   TORCH_CHECK(left.scalar_type() == ScalarType::Char &&
                   right.scalar_type() == ScalarType::Char,
               "_int_mm: expected int8 matrices");

@@ -60,7 +60,8 @@ TEST(LinalgRulesTest, Products) {
   for (const at::Tensor& self : Layouts({3, 5})) {
     CheckRule("aten::addbmm", {self, Make({2, 3, 4}), Make({2, 4, 5})});
   }
-  CheckRule("aten::_int_mm", {Make({3, 4}, at::kChar), Make({4, 5}, at::kChar)});
+  CheckRule("aten::_int_mm",
+            {Make({3, 4}, at::kChar), Make({4, 5}, at::kChar)});
 }
 
 TEST(LinalgRulesTest, Distances) {

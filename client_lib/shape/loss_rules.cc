@@ -45,10 +45,10 @@ Results MultilabelMarginLoss(const CallArguments& args) {
   const at::Tensor& input = args.Tensor(0);
   const at::Tensor& target = args.Tensor(1);
   const int64_t reduction = args.Integer(2);
-  TORCH_CHECK(input.dim() <= 2 && target.dim() <= 2 &&
-                  target.numel() == input.numel(),
-              "inconsistent target size: ", target.sizes(),
-              " for input of size: ", input.sizes());
+  TORCH_CHECK(
+      input.dim() <= 2 && target.dim() <= 2 && target.numel() == input.numel(),
+      "inconsistent target size: ", target.sizes(),
+      " for input of size: ", input.sizes());
   const bool one = reduction != at::Reduction::None || target.dim() <= 1;
   return {one ? Scalar(input.scalar_type())
               : Contiguous(input.scalar_type(), {input.size(0)}),
@@ -91,17 +91,28 @@ Results CtcLoss(const CallArguments& args) {
   int64_t longest = 0;
   for (int64_t length : target_lengths) longest = std::max(longest, length);
   const ScalarType dtype = log_probabilities.scalar_type();
-  return {Contiguous(dtype, {batch}),
-          Contiguous(dtype,
-                     {batch, log_probabilities.size(0), 2 * longest + 1})};
+  return {
+      Contiguous(dtype, {batch}),
+      Contiguous(dtype, {batch, log_probabilities.size(0), 2 * longest + 1})};
 }
 
+// The product of target and exp(-target * self), updated in place.
 Results SoftMarginLossBackward(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(1);
   const at::Tensor& target = args.Tensor(2);
-  const ScalarType common =
-      TypePromotion().Add(self).Add(target).Result();
-  return {Elementwise(common, {Describe(self), Describe(target)}, common)};
+  CheckSameType("soft_margin_loss", {self, target});
+  const ScalarType dtype = self.scalar_type();
+  const ResultMeta negated = Elementwise(dtype, {Describe(target)});
+  const ResultMeta power = Elementwise(dtype, {negated, Describe(self)});
+  return {Elementwise(dtype, {Describe(target), power})};
+}
+
+// The kernel writes no gradient that would not be contiguous.
+Results NllLoss2dBackward(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(1);
+  const ResultMeta gradient = EmptyLike(self.scalar_type(), self);
+  TORCH_CHECK(IsContiguous(gradient), "grad_input must be contiguous");
+  return {gradient};
 }
 
 }  // namespace
@@ -111,12 +122,13 @@ void AddLossRules(RuleTable* table) {
   table->Add({"aten::multilabel_margin_loss_forward"}, MultilabelMarginLoss);
   table->Add({"aten::nll_loss2d_forward"}, NllLoss2d);
   table->Add({"aten::_ctc_loss"}, CtcLoss);
+  table->Add({"aten::nll_loss2d_backward"}, NllLoss2dBackward);
   table->Add({"aten::soft_margin_loss_backward"}, SoftMarginLossBackward);
-  table->Add({"aten::multi_margin_loss_backward",
-              "aten::multilabel_margin_loss_backward",
-              "aten::nll_loss2d_backward", "aten::_ctc_loss_backward",
-              "aten::_ctc_loss_backward.Tensor", "aten::glu_backward"},
-             ContiguousGradient);
+  table->Add(
+      {"aten::multi_margin_loss_backward",
+       "aten::multilabel_margin_loss_backward", "aten::_ctc_loss_backward",
+       "aten::_ctc_loss_backward.Tensor", "aten::glu_backward"},
+      ContiguousGradient);
 }
 
 }  // namespace djinn

@@ -37,9 +37,20 @@ TEST(LossRulesTest, NegativeLogLikelihoodOfImages) {
     for (const at::Tensor& x : Layouts({2, 3, 4, 5})) {
       CheckRule("aten::nll_loss2d_forward",
                 {x, MakeIndex({2, 4, 5}), None(), reduction, -100});
-      CheckRule("aten::nll_loss2d_backward",
-                {reduction == 0 ? Make({2, 4, 5}) : Make({}), x,
-                 MakeIndex({2, 4, 5}), None(), reduction, -100, Make({})});
+      const bool dense = x.is_non_overlapping_and_dense();
+      const std::vector<c10::IValue> backward = {
+          reduction == 0 ? Make({2, 4, 5}) : Make({}),
+          x,
+          MakeIndex({2, 4, 5}),
+          None(),
+          reduction,
+          -100,
+          Make({})};
+      if (x.is_contiguous()) {
+        CheckRule("aten::nll_loss2d_backward", backward);
+      } else if (dense) {
+        CheckRejected("aten::nll_loss2d_backward", backward);
+      }
     }
   }
 }

@@ -53,8 +53,8 @@ Results ContiguousGradient(const CallArguments& args) {
   return {Contiguous(args.Tensor(1).scalar_type(), args.Tensor(1).sizes())};
 }
 
-// A parameter given once for all dimensions, or one for each; `absent` if not at
-// all.
+// A parameter given once for all dimensions, or one for each; `absent` if not
+// at all.
 DimVector PerDimension(const CallArguments& args, size_t index, size_t rank,
                        const DimVector& absent = {}) {
   DimVector values = args.Integers(index);
@@ -72,8 +72,7 @@ int64_t PooledSize(int64_t size, int64_t kernel, int64_t padding,
               "pad should be at most half of effective kernel size");
   const int64_t span = size + 2 * padding - dilation * (kernel - 1) - 1 +
                        (ceil_mode ? stride - 1 : 0);
-  int64_t pooled =
-      span / stride - (span % stride != 0 && span < 0 ? 1 : 0) + 1;
+  int64_t pooled = span / stride - (span % stride != 0 && span < 0 ? 1 : 0) + 1;
   // The last window starts inside the input.
   if (ceil_mode && (pooled - 1) * stride >= size + padding) --pooled;
   TORCH_CHECK(pooled > 0, "max_pool: Output size is too small");
@@ -210,7 +209,8 @@ Results ColumnsToImage(const CallArguments& args) {
   const DimVector dilation = PerDimension(args, 3, 2);
   const DimVector padding = PerDimension(args, 4, 2);
   const DimVector stride = PerDimension(args, 5, 2);
-  TORCH_CHECK(output.size() == 2, "col2im: It is expected output_size equals 2");
+  TORCH_CHECK(output.size() == 2,
+              "col2im: It is expected output_size equals 2");
   const int64_t area = kernel[0] * kernel[1];
   TORCH_CHECK(area > 0 && self.size(-2) % area == 0,
               "Expected size of input's first non-batch dimension to be "
@@ -234,8 +234,8 @@ Results ChannelShuffle(const CallArguments& args) {
   TORCH_CHECK(self.dim() > 2, "channel_shuffle expects input with > 2 dims");
   TORCH_CHECK(groups > 0 && self.size(1) % groups == 0,
               "Number of channels must be divisible by groups");
-  return {InFormat(self.scalar_type(), self.sizes(),
-                   self.suggest_memory_format())};
+  return {
+      InFormat(self.scalar_type(), self.sizes(), self.suggest_memory_format())};
 }
 
 }  // namespace
@@ -243,12 +243,12 @@ Results ChannelShuffle(const CallArguments& args) {
 void AddPoolingRules(RuleTable* table) {
   table->Add({"aten::_adaptive_avg_pool2d"}, AdaptiveAveragePool2d);
   table->Add({"aten::_adaptive_avg_pool3d"}, AdaptiveAveragePool3d);
-  table->Add({"aten::_adaptive_avg_pool2d_backward",
-              "aten::max_pool3d_with_indices_backward",
-              "aten::reflection_pad2d_backward",
-              "aten::replication_pad2d_backward",
-              "aten::replication_pad3d_backward"},
-             GradientInSelfFormat);
+  table->Add(
+      {"aten::_adaptive_avg_pool2d_backward",
+       "aten::max_pool3d_with_indices_backward",
+       "aten::reflection_pad2d_backward", "aten::replication_pad2d_backward",
+       "aten::replication_pad3d_backward"},
+      GradientInSelfFormat);
   table->Add({"aten::_adaptive_avg_pool3d_backward",
               "aten::fractional_max_pool3d_backward"},
              ContiguousGradient);

@@ -51,7 +51,8 @@ TEST(PoolingRulesTest, MaxPool3d) {
 
 TEST(PoolingRulesTest, MaxUnpool) {
   for (const at::Tensor& x : Layouts({2, 3, 4, 5})) {
-    CheckRule("aten::max_unpool2d", {x, MakeIndex({2, 3, 4, 5}), Ints({8, 10})});
+    CheckRule("aten::max_unpool2d",
+              {x, MakeIndex({2, 3, 4, 5}), Ints({8, 10})});
     CheckRule("aten::max_unpool2d",
               {x.select(0, 0), MakeIndex({3, 4, 5}), Ints({8, 10})});
     CheckRule("aten::max_unpool3d",
@@ -126,12 +127,12 @@ TEST(PoolingRulesTest, RejectWhatTheKernelsReject) {
                 {Make({2, 3, 4, 6, 5}), Ints({9, 2, 2})});
   CheckRejected("aten::max_pool3d_with_indices",
                 {Make({2, 3, 4, 6, 5}), Ints({2, 2, 2}), Ints({1}), Ints({2})});
-  CheckRejected("aten::reflection_pad2d", {Make({3, 4, 5}), Ints({5, 0, 0, 0})});
+  CheckRejected("aten::reflection_pad2d",
+                {Make({3, 4, 5}), Ints({5, 0, 0, 0})});
   CheckRejected("aten::im2col", {Make({3, 4, 5}), Ints({9, 9}), Ints({1, 1}),
                                  Ints({0, 0}), Ints({1, 1})});
-  CheckRejected("aten::col2im",
-                {Make({2, 18, 11}), Ints({6, 5}), Ints({2, 3}), Ints({1, 1}),
-                 Ints({1, 0}), Ints({2, 1})});
+  CheckRejected("aten::col2im", {Make({2, 18, 11}), Ints({6, 5}), Ints({2, 3}),
+                                 Ints({1, 1}), Ints({1, 0}), Ints({2, 1})});
   CheckRejected("aten::grid_sampler_2d",
                 {Make({2, 3, 4, 5}), Make({1, 6, 7, 2}), 0, 0, false});
   CheckRejected("aten::channel_shuffle", {Make({2, 4, 3}), 3});

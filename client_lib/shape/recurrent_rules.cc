@@ -32,9 +32,9 @@ ResultMeta Sequence(const at::Tensor& input, int64_t width, bool batch_first) {
     return Contiguous(input.scalar_type(),
                       {input.size(0), input.size(1), width});
   }
-  return Transpose(Contiguous(input.scalar_type(),
-                              {input.size(1), input.size(0), width}),
-                   0, 1);
+  return Transpose(
+      Contiguous(input.scalar_type(), {input.size(1), input.size(0), width}), 0,
+      1);
 }
 
 ResultMeta FinalState(const at::Tensor& hidden) {
@@ -112,8 +112,9 @@ Results PlainCell(const CallArguments& args) {
 
 void AddRecurrentRules(RuleTable* table) {
   table->Add({"aten::lstm.input"}, Lstm);
-  table->Add({"aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input"},
-             OneState);
+  table->Add(
+      {"aten::gru.input", "aten::rnn_tanh.input", "aten::rnn_relu.input"},
+      OneState);
   table->Add({"aten::lstm_cell"}, LstmCell);
   table->Add({"aten::gru_cell"}, GruCell);
   table->Add({"aten::rnn_tanh_cell", "aten::rnn_relu_cell"}, PlainCell);

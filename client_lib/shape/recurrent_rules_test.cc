@@ -40,10 +40,10 @@ TEST(RecurrentRulesTest, WholeNetworks) {
                        true, layers, 0.0, false, bidirectional, batch_first});
             for (const char* name :
                  {"aten::rnn_tanh.input", "aten::rnn_relu.input"}) {
-              CheckRule(name,
-                        {x, h,
-                         Parameters(1, 4, 6, layers, bidirectional, dtype),
-                         true, layers, 0.0, false, bidirectional, batch_first});
+              CheckRule(
+                  name,
+                  {x, h, Parameters(1, 4, 6, layers, bidirectional, dtype),
+                   true, layers, 0.0, false, bidirectional, batch_first});
             }
           }
         }
@@ -56,8 +56,8 @@ TEST(RecurrentRulesTest, Cells) {
   for (const at::Tensor& x : Layouts({3, 4})) {
     for (const at::Tensor& h : Layouts({3, 6})) {
       CheckRule("aten::lstm_cell",
-                {x, c10::List<at::Tensor>({h, h}), Make({24, 4}),
-                 Make({24, 6}), Make({24}), Make({24})});
+                {x, c10::List<at::Tensor>({h, h}), Make({24, 4}), Make({24, 6}),
+                 Make({24}), Make({24})});
       CheckRule("aten::gru_cell",
                 {x, h, Make({18, 4}), Make({18, 6}), Make({18}), Make({18})});
       CheckRule("aten::rnn_tanh_cell", {x, h, Make({6, 4}), Make({6, 6})});
@@ -73,9 +73,8 @@ TEST(RecurrentRulesTest, Cells) {
 TEST(RecurrentRulesTest, RejectWhatTheKernelsReject) {
   const at::Tensor x = Make({5, 3, 4}), h = Make({1, 3, 6});
   const auto parameters = Parameters(4, 4, 6, 1, false, at::kFloat);
-  CheckRejected("aten::lstm.input",
-                {x, c10::List<at::Tensor>({h}), parameters, true, 1, 0.0, false,
-                 false, false});
+  CheckRejected("aten::lstm.input", {x, c10::List<at::Tensor>({h}), parameters,
+                                     true, 1, 0.0, false, false, false});
   CheckRejected("aten::rnn_tanh_cell",
                 {Make({3, 4}), Make({2, 6}), Make({6, 4}), Make({6, 6})});
 }
