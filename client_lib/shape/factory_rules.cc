@@ -1,5 +1,7 @@
 // Operators that make tensors from numbers, and random draws.
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "ATen/native/RangeUtils.h"
 #include "c10/core/DefaultDtype.h"
@@ -13,6 +15,37 @@ namespace {
 using c10::ScalarType;
 
 ScalarType DefaultType() { return c10::get_default_dtype_as_scalartype(); }
+
+// A window function's samples.
+Results Window(const CallArguments& args, size_t dtype_index) {
+  TORCH_CHECK(args.Integer(0) >= 0,
+              "window requires non-negative window_length, got window_length=",
+              args.Integer(0));
+  const ScalarType dtype = args.DtypeOr(dtype_index, DefaultType());
+  TORCH_CHECK(
+      c10::isFloatingType(dtype),
+      "window expects floating point dtypes, got: ", c10::toString(dtype));
+  return {Contiguous(dtype, {args.Integer(0)})};
+}
+
+void AddWindowRules(RuleTable* table) {
+  // Each overload takes one number more before the dtype.
+  const std::vector<std::vector<std::string>> by_dtype_index = {
+      {},
+      {"aten::bartlett_window", "aten::blackman_window", "aten::hann_window",
+       "aten::hamming_window", "aten::kaiser_window"},
+      {"aten::bartlett_window.periodic", "aten::blackman_window.periodic",
+       "aten::hann_window.periodic", "aten::hamming_window.periodic",
+       "aten::kaiser_window.periodic"},
+      {"aten::hamming_window.periodic_alpha", "aten::kaiser_window.beta"},
+      {"aten::hamming_window.periodic_alpha_beta"}};
+  for (size_t i = 0; i < by_dtype_index.size(); ++i) {
+    for (const std::string& name : by_dtype_index[i]) {
+      table->Add({name},
+                 [i](const CallArguments& args) { return Window(args, i); });
+    }
+  }
+}
 
 // ---- Ranges ----
 
@@ -118,6 +151,12 @@ Results NormalTensors(const CallArguments& args) {
                  Broadcast(args.Tensor(0).sizes(), args.Tensor(1).sizes()))};
 }
 
+// The size of the first operand, whatever the layouts.
+Results Binomial(const CallArguments& args) {
+  CheckSameType("binomial", {args.Tensor(0), args.Tensor(1)});
+  return ContiguousLikeFirst(args);
+}
+
 Results NormalSpread(const CallArguments& args) {
   return {Contiguous(args.Tensor(1).scalar_type(), args.Tensor(1).sizes())};
 }
@@ -150,6 +189,7 @@ void AddFactoryRules(RuleTable* table) {
   table->Add({"aten::logspace.Tensor_Tensor", "aten::logspace.Tensor_Scalar",
               "aten::logspace.Scalar_Tensor"},
              [](const CallArguments& args) { return Spaced(args, 4); });
+  AddWindowRules(table);
   table->Add({"aten::tril_indices"}, [](const CallArguments& args) {
     return TriangleIndices(args, /*upper=*/false);
   });
@@ -165,6 +205,7 @@ void AddFactoryRules(RuleTable* table) {
   table->Add({"aten::normal.Tensor_float"}, ContiguousLikeFirst);
   table->Add({"aten::normal.float_Tensor"}, NormalSpread);
   table->Add({"aten::normal.Tensor_Tensor"}, NormalTensors);
+  table->Add({"aten::binomial"}, Binomial);
   table->Add({"aten::multinomial"}, Multinomial);
 }
 

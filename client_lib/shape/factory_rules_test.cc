@@ -51,6 +51,23 @@ TEST(FactoryRulesTest, Eye) {
   CheckRule("aten::triu_indices", {3, 3, 5});
 }
 
+TEST(FactoryRulesTest, Windows) {
+  for (const char* name :
+       {"aten::bartlett_window", "aten::blackman_window", "aten::hann_window",
+        "aten::hamming_window", "aten::kaiser_window"}) {
+    for (int64_t length : {0, 1, 7}) {
+      CheckRule(name, {length});
+      CheckRule(std::string(name) + ".periodic", {length, false, at::kDouble});
+    }
+    CheckRejected(name, {-1});
+    CheckRejected(name, {3, at::kLong});
+  }
+  CheckRule("aten::hamming_window.periodic_alpha", {7, true, 0.5, at::kDouble});
+  CheckRule("aten::hamming_window.periodic_alpha_beta",
+            {7, true, 0.5, 0.5, at::kDouble});
+  CheckRule("aten::kaiser_window.beta", {7, true, 10.0, at::kDouble});
+}
+
 TEST(FactoryRulesTest, Draws) {
   for (const at::Tensor& x : Zoo()) {
     for (const char* name :
@@ -64,6 +81,9 @@ TEST(FactoryRulesTest, Draws) {
   }
   for (const auto& [x, y] : Pairs()) {
     CheckRule("aten::normal.Tensor_Tensor", {x, y});
+  }
+  for (const at::Tensor& x : Layouts({2, 3})) {
+    CheckRule("aten::binomial", {x, Make({2, 3})});
   }
   CheckRule("aten::multinomial", {Make({5}), 3});
   CheckRule("aten::multinomial", {Make({2, 5}), 1});

@@ -165,6 +165,38 @@ Results IntegerProduct(const CallArguments& args) {
   return {Contiguous(ScalarType::Int, {left.size(0), right.size(1)})};
 }
 
+// Activations by packed or narrow weights, (rows, inner) x (columns, inner).
+Results NarrowProduct(const CallArguments& args) {
+  const at::Tensor& left = args.Tensor(0);
+  const at::Tensor& weight = args.Tensor(1);
+  TORCH_CHECK(left.dim() == 2 && weight.dim() == 2, "expected matrices");
+  return {Contiguous(left.scalar_type(), {left.size(0), weight.size(0)})};
+}
+
+// The sum over `summed` of the product of three operands, each with dimensions
+// of size 1 put in.
+Results Trilinear(const CallArguments& args) {
+  DimVector sizes;
+  for (size_t i = 0; i < 3; ++i) {
+    ResultMeta operand = Describe(args.Tensor(i));
+    DimVector expanded = args.Integers(i + 3);
+    std::sort(expanded.begin(), expanded.end());
+    for (int64_t dim : expanded) operand = Unsqueeze(operand, dim);
+    sizes = Broadcast(sizes, operand.sizes);
+  }
+  DimVector summed = args.Integers(6);
+  std::sort(summed.begin(), summed.end());
+  for (size_t i = summed.size(); i-- > 0;) {
+    sizes.erase(sizes.begin() + summed[i]);
+  }
+  return {Contiguous(TypePromotion()
+                         .Add(args.Tensor(0))
+                         .Add(args.Tensor(1))
+                         .Add(args.Tensor(2))
+                         .Result(),
+                     sizes)};
+}
+
 // ---- Distances ----
 
 ResultMeta DistancesBetween(const at::Tensor& x1, const at::Tensor& x2) {
@@ -225,6 +257,9 @@ void AddLinalgRules(RuleTable* table) {
 
   table->Add({"aten::addbmm"}, AddBatchProducts);
   table->Add({"aten::_int_mm"}, IntegerProduct);
+
+  table->Add({"aten::_weight_int8pack_mm"}, NarrowProduct);
+  table->Add({"aten::_trilinear"}, Trilinear);
 
   table->Add({"aten::cdist", "aten::_cdist_forward"}, Distances);
   table->Add({"aten::_cdist_backward"}, DistancesBackward);

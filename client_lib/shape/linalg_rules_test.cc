@@ -60,6 +60,13 @@ TEST(LinalgRulesTest, Products) {
   for (const at::Tensor& self : Layouts({3, 5})) {
     CheckRule("aten::addbmm", {self, Make({2, 3, 4}), Make({2, 4, 5})});
   }
+  CheckRule("aten::_weight_int8pack_mm",
+            {Make({3, 32}, at::kBFloat16), Make({16, 32}, at::kChar),
+             Make({16}, at::kBFloat16)});
+  // As bilinear() calls it.
+  CheckRule("aten::_trilinear",
+            {Make({2, 3}), Make({5, 3, 4}), Make({2, 4}), Ints({1, 3}),
+             Ints({0}), Ints({1, 2}), Ints({2, 3})});
   CheckRule("aten::_int_mm",
             {Make({3, 4}, at::kChar), Make({4, 5}, at::kChar)});
 }

@@ -184,6 +184,92 @@ Results AMinMaxDim(const CallArguments& args) {
   return {result, result};
 }
 
+// ---- Segments, scans and histograms ----
+
+Results LogCumSumExp(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  c10::maybe_wrap_dim(args.Integer(1), self.dim());
+  CheckFloating("logcumsumexp", self, /*complex_too=*/true);
+  return {Contiguous(self.scalar_type(), self.sizes())};
+}
+
+// One result for each segment along the axis.
+Results SegmentReduce(const CallArguments& args) {
+  const at::Tensor& data = args.Tensor(0);
+  const int64_t axis = c10::maybe_wrap_dim(args.Integer(5), data.dim());
+  TORCH_CHECK(args.Has(2) != args.Has(4),
+              "segment_reduce(): Either lengths or offsets must be defined.");
+  const at::Tensor& segments = args.Tensor(args.Has(2) ? 2 : 4);
+  TORCH_CHECK(segments.dim() == axis + 1,
+              "segment_reduce(): the segments must have axis + 1 dimensions");
+  DimVector sizes(data.sizes());
+  sizes[axis] = segments.size(axis) - (args.Has(2) ? 0 : 1);
+  return {Contiguous(data.scalar_type(), sizes)};
+}
+
+// The gradient of the data, the third argument.
+Results SegmentReduceBackward(const CallArguments& args) {
+  return {Contiguous(args.Tensor(2).scalar_type(), args.Tensor(2).sizes())};
+}
+
+Results Histc(const CallArguments& args) {
+  TORCH_CHECK(args.Integer(1) > 0, "bins must be > 0");
+  return {Contiguous(args.Tensor(0).scalar_type(), {args.Integer(1)})};
+}
+
+Results Histogram(const CallArguments& args) {
+  const ScalarType dtype = args.Tensor(0).scalar_type();
+  CheckFloating("histogram", args.Tensor(0));
+  TORCH_CHECK(args.Integer(1) > 0, "histogramdd(): bins must be positive");
+  return {Contiguous(dtype, {args.Integer(1)}),
+          Contiguous(dtype, {args.Integer(1) + 1})};
+}
+
+// The given edges are returned themselves, or a dense copy of them.
+Results HistogramWithEdges(const CallArguments& args) {
+  const ScalarType dtype = args.Tensor(0).scalar_type();
+  const at::Tensor& edges = args.Tensor(1);
+  CheckFloating("histogram", args.Tensor(0));
+  CheckSameType("histogram", {args.Tensor(0), edges});
+  TORCH_CHECK(edges.dim() == 1 && edges.numel() > 0,
+              "histogramdd(): bins tensor should have one dimension");
+  return {Contiguous(dtype, {edges.numel() - 1}),
+          Contiguous(dtype, {edges.numel()})};
+}
+
+// The innermost dimension of points has a coordinate for each dimension of the
+// histogram.
+void CheckPoints(const at::Tensor& self, size_t dimensions) {
+  TORCH_CHECK(
+      self.dim() >= 2 && self.size(-1) == static_cast<int64_t>(dimensions),
+      "histogramdd(): the number of bins does not match the size of "
+      "the innermost dimension of the input");
+  CheckFloating("histogramdd", self);
+}
+
+Results HistogramEdges(const CallArguments& args) {
+  const DimVector bins = args.Integers(1);
+  CheckPoints(args.Tensor(0), bins.size());
+  Results results;
+  for (int64_t count : bins) {
+    results.push_back(Contiguous(args.Tensor(0).scalar_type(), {count + 1}));
+  }
+  return results;
+}
+
+Results HistogramCounts(const CallArguments& args) {
+  CheckPoints(args.Tensor(0), args.Integers(1).size());
+  return {Contiguous(args.Tensor(0).scalar_type(), args.Integers(1))};
+}
+
+Results HistogramCountsWithEdges(const CallArguments& args) {
+  const std::vector<at::Tensor> edges = args.Tensors(1);
+  CheckPoints(args.Tensor(0), edges.size());
+  DimVector sizes;
+  for (const at::Tensor& edge : edges) sizes.push_back(edge.numel() - 1);
+  return {Contiguous(args.Tensor(0).scalar_type(), sizes)};
+}
+
 }  // namespace
 
 void AddReductionRules(RuleTable* table) {
@@ -202,6 +288,15 @@ void AddReductionRules(RuleTable* table) {
   table->Add({"aten::median.dim", "aten::nanmedian.dim"}, MedianDim);
   table->Add({"aten::mode"}, Mode);
   table->Add({"aten::kthvalue"}, KthValue);
+  table->Add({"aten::logcumsumexp", "aten::_logcumsumexp"}, LogCumSumExp);
+  table->Add({"aten::segment_reduce"}, SegmentReduce);
+  table->Add({"aten::_segment_reduce_backward"}, SegmentReduceBackward);
+  table->Add({"aten::histc"}, Histc);
+  table->Add({"aten::histogram.bin_ct"}, Histogram);
+  table->Add({"aten::histogram.bins_tensor"}, HistogramWithEdges);
+  table->Add({"aten::_histogramdd_bin_edges"}, HistogramEdges);
+  table->Add({"aten::_histogramdd_from_bin_cts"}, HistogramCounts);
+  table->Add({"aten::_histogramdd_from_bin_tensors"}, HistogramCountsWithEdges);
   table->Add({"aten::_aminmax"}, AMinMax);
   table->Add({"aten::_aminmax.dim"}, AMinMaxDim);
 }

@@ -88,7 +88,43 @@ TEST(ReductionRulesTest, SelectionAlongOneDimension) {
   CheckRule("aten::kthvalue", {Make({}), 1, 0});
 }
 
+TEST(ReductionRulesTest, SegmentsAndScans) {
+  for (const at::Tensor& x : Layouts({4, 3, 2})) {
+    for (int64_t dim : {0, -1}) {
+      CheckRule("aten::logcumsumexp", {x, dim});
+      CheckRule("aten::_logcumsumexp", {x, dim});
+    }
+    const at::Tensor lengths = MakeIndex({2});
+    lengths.fill_(2);
+    CheckRule("aten::segment_reduce", {x, "sum", lengths});
+    const at::Tensor offsets = MakeIndex({3});
+    offsets[2].fill_(4);
+    CheckRule("aten::segment_reduce", {x, "max", None(), None(), offsets});
+    CheckRule(
+        "aten::_segment_reduce_backward",
+        {Make({2, 3, 2}), Make({2, 3, 2}), x.contiguous(), "sum", lengths});
+  }
+}
+
+TEST(ReductionRulesTest, Histograms) {
+  const c10::List<double> range({0.0, 1.0, 0.0, 1.0});
+  for (const at::Tensor& x : Layouts({6, 2})) {
+    CheckRule("aten::histc", {x, 5, 0, 1});
+    CheckRule("aten::histogram.bin_ct", {x, 5, c10::List<double>({0.0, 1.0})});
+    CheckRule("aten::_histogramdd_bin_edges", {x, Ints({3, 4}), range});
+    CheckRule("aten::_histogramdd_from_bin_cts", {x, Ints({3, 4}), range});
+    CheckRule("aten::_histogramdd_from_bin_tensors",
+              {x, c10::List<at::Tensor>({Make({3}), Make({4})})});
+  }
+  for (const at::Tensor& edges : Layouts({5})) {
+    CheckRule("aten::histogram.bins_tensor", {Make({3, 2}), edges});
+  }
+}
+
 TEST(ReductionRulesTest, RejectWhatTheKernelsReject) {
+  CheckRejected("aten::histc", {Make({3}), 0});
+  CheckRejected("aten::logcumsumexp", {Make({3}), 1});
+  CheckRejected("aten::segment_reduce", {Make({3}), "sum"});
   CheckRejected("aten::max", {Make({0})});
   CheckRejected("aten::dot", {Make({3}), Make({4})});
   CheckRejected("aten::dot", {Make({3}), Make({3}, at::kDouble)});
