@@ -1,6 +1,8 @@
 #include "client_lib/cluster/embedded_cluster.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client_lib/session/wait.h"
@@ -24,8 +27,12 @@
 namespace djinn {
 namespace {
 
-// A Unix socket's path has at most 107 characters; ours adds up to 30.
-constexpr size_t kMaxFolderLength = 70;
+namespace fs = std::filesystem;
+
+// A Unix socket's path has at most 107 characters; ours adds up to 50.
+constexpr size_t kMaxBaseLength = 56;
+constexpr char kFolderPrefix[] = "djinn-embedded-";
+constexpr char kLockFile[] = "lock";
 constexpr absl::Duration kStopGrace = absl::Seconds(5);
 constexpr absl::Duration kProbeInterval = absl::Milliseconds(20);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(2);
@@ -40,6 +47,34 @@ absl::Status CheckRuns(ChildProcess& child, absl::string_view name) {
   return MakeError(
       absl::StatusCode::kInternal, "CHILD_ENDED",
       absl::StrCat(name, " ", child.DescribeEnd(), ":\n", child.LogTail()));
+}
+
+void RemoveFolder(const fs::path& folder) {
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (error) {
+    log::Warning("a cluster's folder was left behind",
+                 {{"folder", folder.string()}, {"error", error.message()}});
+  }
+}
+
+// Folders of clusters whose process was killed: ours, and locked by nobody.
+void RemoveAbandonedFolders(const fs::path& base) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(base, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!absl::StartsWith(name, kFolderPrefix)) continue;
+    struct stat status;
+    if (lstat(entry.path().c_str(), &status) != 0 || !S_ISDIR(status.st_mode) ||
+        status.st_uid != geteuid()) {
+      continue;
+    }
+    const int lock =
+        open((entry.path() / kLockFile).c_str(), O_RDONLY | O_CLOEXEC);
+    if (lock < 0) continue;  // just being made
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0) RemoveFolder(entry.path());
+    close(lock);
+  }
 }
 
 std::string WorkerId(size_t index) { return absl::StrCat("worker-", index); }
@@ -82,31 +117,17 @@ void ClusterProcesses::Stop() {
   for (int* fd : {&lifeline_read_, &lifeline_write_}) {
     if (*fd >= 0) close(std::exchange(*fd, -1));
   }
-  if (folder_.empty()) return;
-  std::error_code error;
-  std::filesystem::remove_all(folder_, error);
-  if (error) {
-    log::Warning("a cluster's folder was left behind",
-                 {{"folder", folder_}, {"error", error.message()}});
-  }
+  if (!folder_.empty()) RemoveFolder(folder_);
   folder_.clear();
+  if (folder_lock_ >= 0) close(std::exchange(folder_lock_, -1));
 }
 
 absl::Status ClusterProcesses::Prepare() {
+  DJINN_RETURN_IF_ERROR(MakeFolder());
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) != 0) return SystemError("cannot make a pipe");
   lifeline_read_ = fds[0];
   lifeline_write_ = fds[1];
-
-  const char* const base = std::getenv("TMPDIR");
-  std::string folder = absl::StrCat(
-      base == nullptr || std::strlen(base) > kMaxFolderLength ? "/tmp" : base,
-      "/djinn-XXXXXX");
-  // Mode 0700.
-  if (mkdtemp(folder.data()) == nullptr) {
-    return SystemError(absl::StrCat("cannot make the folder ", folder));
-  }
-  folder_ = folder;
 
   RandomSource* const random = RandomSource::Real();
   admin_token_ = random->HexId();
@@ -147,6 +168,26 @@ absl::Status ClusterProcesses::Prepare() {
                       ? absl::StrCat("\n  threads: ", options_.worker_threads)
                       : "",
                   "\n")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterProcesses::MakeFolder() {
+  const char* const variable = std::getenv("TMPDIR");
+  const std::string base =
+      variable == nullptr || std::strlen(variable) > kMaxBaseLength ? "/tmp"
+                                                                    : variable;
+  RemoveAbandonedFolders(base);
+  std::string folder = absl::StrCat(base, "/", kFolderPrefix, "XXXXXX");
+  // Mode 0700.
+  if (mkdtemp(folder.data()) == nullptr) {
+    return SystemError(absl::StrCat("cannot make the folder ", folder));
+  }
+  folder_ = folder;
+  folder_lock_ = open(Path(kLockFile).c_str(),
+                      O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (folder_lock_ < 0 || flock(folder_lock_, LOCK_EX | LOCK_NB) != 0) {
+    return SystemError(absl::StrCat("cannot lock the folder ", folder));
   }
   return absl::OkStatus();
 }

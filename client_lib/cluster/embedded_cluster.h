@@ -2,7 +2,8 @@
 // folder, with tokens of their own: what djinn::EmbeddedCluster and tests that
 // span processes run on.
 //
-// The children end with this object, and when this process ends in any way.
+// The children end with this object, and when this process ends in any way; a
+// folder that a killed process left behind is removed by the next cluster.
 // Not thread-safe, but any thread may hold it: nothing depends on which one
 // started it.
 #ifndef CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
@@ -70,6 +71,7 @@ class ClusterProcesses {
       : options_(std::move(options)), programs_(std::move(programs)) {}
 
   absl::Status Prepare();
+  absl::Status MakeFolder();
   absl::Status StartChildren();
   absl::Status StartCoordinator();
   absl::Status WaitForWorkers();
@@ -80,6 +82,8 @@ class ClusterProcesses {
   const ClusterPrograms programs_;
   std::string folder_;
   std::string admin_token_;
+  // Locked while this process lives: the folder is in use.
+  int folder_lock_ = -1;
   // Held open by this process alone: its end is the children's end.
   int lifeline_read_ = -1;
   int lifeline_write_ = -1;

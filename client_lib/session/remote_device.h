@@ -24,13 +24,13 @@
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
 #include "client_lib/session/session_context.h"
-#include "djinn/statistics.h"
 #include "client_lib/session/structure_table.h"
 #include "client_lib/session/virtual_device.h"
 #include "client_lib/session/wait.h"
 #include "client_lib/session/work.h"
 #include "common/error.h"
 #include "common/mutex.h"
+#include "djinn/statistics.h"
 #include "djinn/v1/session.pb.h"
 
 namespace djinn {
@@ -104,6 +104,12 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Transfers.
+  absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
+                            InstallWork install);
+  absl::Status UploadLarge(uint32_t lane, RemoteStorage* storage,
+                           SharedBytes source, const ContentHash& hash);
+  // False when there was nothing to seal.
+  bool SealEverything();
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
   absl::Status SendTransfer(uint64_t transfer_id, SharedBytes source);
   void OnBulk(uint64_t transfer_id, uint64_t offset,

@@ -61,16 +61,21 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
         absl::StrCat("an upload of ", size, " bytes to a storage of ",
                      storage->size_bytes()));
   }
-  const bool small = size <= inline_bytes_.load(std::memory_order_relaxed);
-  InstallWork install{0, source, {}, nullptr};
-  if (small) {
+  if (size <= inline_bytes_.load(std::memory_order_relaxed)) {
     auto copy = std::make_shared<std::string>(source.bytes);
-    install.source = {*copy, copy};
-  } else {
-    install.hash = HashContent(source.bytes.data(), size);
-    install.wait = std::make_shared<UploadWait>();
+    return QueueInstall(lane, storage, {0, {*copy, copy}, {}, nullptr});
   }
-  const std::shared_ptr<UploadWait> wait = install.wait;
+  const ContentHash hash = HashContent(source.bytes.data(), size);
+  absl::Status status = UploadLarge(lane, storage, source, hash);
+  if (!absl::IsResourceExhausted(status) || !SealEverything()) return status;
+  // What was sealed just now may have given memory back.
+  return UploadLarge(lane, storage, std::move(source), hash);
+}
+
+absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
+                                        InstallWork install) {
+  const bool small = install.wait == nullptr;
+  const size_t footprint = small ? install.source.bytes.size() : 0;
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
@@ -78,11 +83,28 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
     recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
     QueueSegments(sealed);
     install.base_version = recorder_.StampWrite(storage);
-    Queue({lane, StoragePtr(storage), small ? size : 0, std::move(install)},
+    Queue({lane, StoragePtr(storage), footprint, std::move(install)},
           /*needs_lease=*/!small);
   }
   wakeup_.Set();
-  return small ? absl::OkStatus() : FinishUpload(wait.get(), std::move(source));
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
+                                       SharedBytes source,
+                                       const ContentHash& hash) {
+  const auto wait = std::make_shared<UploadWait>();
+  DJINN_RETURN_IF_ERROR(QueueInstall(lane, storage, {0, source, hash, wait}));
+  return FinishUpload(wait.get(), std::move(source));
+}
+
+bool RemoteDevice::SealEverything() {
+  MutexLock lock(&mu_);
+  SealedSegments sealed;
+  recorder_.SealAll(&sealed);
+  QueueSegments(sealed);
+  wakeup_.Set();
+  return !sealed.empty();
 }
 
 absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {

@@ -16,8 +16,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "djinn/statistics.h"
 #include "client_lib/session/virtual_device.h"
+#include "djinn/statistics.h"
 
 namespace djinn {
 

@@ -120,6 +120,21 @@ TEST_F(TransferTest, ARefusedUploadSaysWhy) {
   EXPECT_EQ(*Read(storage), Pattern(1 << 20));
 }
 
+TEST_F(TransferTest, ARefusedUploadIsTriedAgainOnceEverythingIsSealed) {
+  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  const StoragePtr storage = device_->NewStorage(1 << 20);
+  const StoragePtr other = device_->NewStorage(4);
+  Call call = MakeCall(0, {{other, kWrites}});
+  ASSERT_TRUE(device_->Record(2, &call).ok());
+  EXPECT_FALSE(Upload(storage, Pattern(1 << 20)).ok());
+  std::string order;
+  for (const v1::Ordered& message : cluster_.worker().received()) {
+    if (message.has_run()) order += 'r';
+    if (message.has_install()) order += 'i';
+  }
+  EXPECT_EQ(order, "iri");
+}
+
 TEST_F(TransferTest, AReadOfAViewMovesOnlyItsElements) {
   const StoragePtr storage = device_->NewStorage(100);
   ASSERT_TRUE(Upload(storage, Pattern(100)).ok());

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,32 +52,40 @@ bool Eventually(Condition condition) {
 }
 
 // First: gRPC must not have been used before a fork.
-TEST(LifelineTest, ChildrenEndWhenTheirParentIsKilled) {
+TEST(LifelineTest, NothingSurvivesAParentThatIsKilled) {
   int channel[2];
   ASSERT_EQ(pipe(channel), 0);
   const pid_t parent = fork();
   ASSERT_GE(parent, 0);
   if (parent == 0) {
     auto cluster = ClusterProcesses::Start(TwoFakeWorkers());
-    std::vector<pid_t> pids;
+    std::string told = "failed";
     if (cluster.ok()) {
-      pids = (*cluster)->worker_pids();
-      pids.push_back((*cluster)->coordinator_pid());
+      told = absl::StrCat(
+          (*cluster)->coordinator_pid(), " ", (*cluster)->worker_pids()[0], " ",
+          (*cluster)->worker_pids()[1], " ", (*cluster)->token_file());
     }
-    pids.resize(3);
-    if (write(channel[1], pids.data(), 3 * sizeof(pid_t)) < 0) _exit(1);
+    if (write(channel[1], told.data(), told.size()) < 0) _exit(1);
     raise(SIGKILL);
   }
-  pid_t pids[3] = {};
-  ASSERT_EQ(read(channel[0], pids, sizeof(pids)),
-            static_cast<ssize_t>(sizeof(pids)));
+  close(channel[1]);
+  char buffer[1000] = {};
+  ASSERT_GT(read(channel[0], buffer, sizeof(buffer) - 1), 0);
+  close(channel[0]);
   waitpid(parent, nullptr, 0);
-  for (const pid_t pid : pids) {
-    ASSERT_GT(pid, 0);
+  std::istringstream told(buffer);
+  for (int i = 0; i < 3; ++i) {
+    pid_t pid = 0;
+    told >> pid;
+    ASSERT_GT(pid, 0) << buffer;
     EXPECT_TRUE(Eventually([pid] { return IsGone(pid); }));
   }
-  close(channel[0]);
-  close(channel[1]);
+  std::string token_file;
+  told >> token_file;
+  EXPECT_EQ(access(token_file.c_str(), F_OK), 0);
+  // The next cluster cleans up.
+  EXPECT_TRUE(ClusterProcesses::Start(TwoFakeWorkers()).ok());
+  EXPECT_NE(access(token_file.c_str(), F_OK), 0);
 }
 
 class SessionProcessesTest : public testing::Test {
