@@ -122,11 +122,18 @@ absl::Status RemoteDevice::TryConnect() {
       if (request.contents_size() == kMaxHints) break;
     }
   }
-  DJINN_ASSIGN_OR_RETURN(
-      const v1::LeaseGranted granted,
-      context_->link->RequestLease(std::move(request),
-                                   context_->options.connect_timeout));
-  const v1::Lease& lease = granted.lease();
+  absl::StatusOr<v1::LeaseGranted> granted =
+      context_->link->RequestLease(request, context_->options.connect_timeout);
+  if (ErrorReason(granted.status()) == "TOO_LARGE" &&
+      request.contents_size() > 0) {
+    // What no worker can hold is refused at its upload, with limit and use, and
+    // need not cost the session its device.
+    request.clear_contents();
+    granted = context_->link->RequestLease(request,
+                                           context_->options.connect_timeout);
+  }
+  DJINN_RETURN_IF_ERROR(granted.status());
+  const v1::Lease& lease = granted->lease();
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<ClientStream> owned,
       context_->connector->Connect(lease, context_->session_id));
@@ -135,7 +142,7 @@ absl::Status RemoteDevice::TryConnect() {
     MutexLock lock(&mu_);
     if (stopped_ || !failure_.ok()) return failure_;
     lease_ = lease;
-    placement_ = {lease.worker_id(), granted.placement_reason()};
+    placement_ = {lease.worker_id(), granted->placement_reason()};
     stream_ = std::move(owned);
   }
   stream->Start(this);
@@ -151,7 +158,7 @@ absl::Status RemoteDevice::TryConnect() {
   DJINN_RETURN_IF_ERROR(WaitForHello());
   log::Debug("device connected", {{"device", index_},
                                   {"worker", lease.worker_id()},
-                                  {"reason", granted.placement_reason()}});
+                                  {"reason", granted->placement_reason()}});
   return absl::OkStatus();
 }
 

@@ -81,6 +81,17 @@ TEST_F(TransferTest, TheFirstLargeUploadIsNamedInTheLeaseRequest) {
   EXPECT_EQ(requests[0].contents(0).size_bytes(), 1u << 20);
 }
 
+TEST_F(TransferTest, AnUploadTooLargeForAnyWorkerIsRefusedByTheWorker) {
+  cluster_.coordinator().RefuseContents(MakeError(
+      absl::StatusCode::kFailedPrecondition, "TOO_LARGE", "too large"));
+  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  const StoragePtr large = device_->NewStorage(1 << 20);
+  EXPECT_EQ(ErrorReason(Upload(large, Pattern(1 << 20))), "MEMORY_LIMIT");
+  const StoragePtr small = device_->NewStorage(4);
+  ASSERT_TRUE(Upload(small, "abcd").ok());
+  EXPECT_EQ(*Read(small), "abcd");
+}
+
 TEST_F(TransferTest, ALargeUploadInlineAfterAllReturns) {
   // More than is copied before the limits are known, less than they allow.
   const StoragePtr storage = device_->NewStorage(6000);

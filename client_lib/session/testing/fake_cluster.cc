@@ -25,6 +25,9 @@ class FakeCoordinatorLink : public CoordinatorLink {
     coordinator_->requests_.push_back(request);
     coordinator_->changed_.SignalAll();
     if (!coordinator_->refusal_.ok()) return coordinator_->refusal_;
+    if (request.contents_size() > 0 && !coordinator_->contents_refusal_.ok()) {
+      return coordinator_->contents_refusal_;
+    }
     while (coordinator_->hold_ && !coordinator_->cancelled_) {
       coordinator_->changed_.Wait(&coordinator_->mu_);
     }
@@ -103,6 +106,11 @@ bool FakeCoordinator::closed() const {
 void FakeCoordinator::RefuseLeases(absl::Status refusal) {
   MutexLock lock(&mu_);
   refusal_ = std::move(refusal);
+}
+
+void FakeCoordinator::RefuseContents(absl::Status refusal) {
+  MutexLock lock(&mu_);
+  contents_refusal_ = std::move(refusal);
 }
 
 void FakeCoordinator::HoldLeases() {

@@ -22,6 +22,8 @@ class FakeCoordinator {
   bool closed() const;
 
   void RefuseLeases(absl::Status refusal);
+  // Likewise, but only requests that name contents.
+  void RefuseContents(absl::Status refusal);
   // Lease requests wait until they are cancelled.
   void HoldLeases();
   // As if the coordinator had said so.
@@ -36,6 +38,7 @@ class FakeCoordinator {
   std::vector<v1::LeaseRequest> requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  absl::Status contents_refusal_ ABSL_GUARDED_BY(mu_);
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
