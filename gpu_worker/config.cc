@@ -5,7 +5,7 @@
 #include "common/net/server_address.h"
 #include "common/status_macros.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 constexpr int kMaxThreads = 1024;
@@ -61,4 +61,4 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   return config;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

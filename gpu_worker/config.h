@@ -23,7 +23,7 @@
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 struct WorkerConfig {
   std::string worker_id;
@@ -43,6 +43,6 @@ struct WorkerConfig {
 // InvalidArgument (BAD_CONFIG) names every error, with line and path.
 absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_CONFIG_H_

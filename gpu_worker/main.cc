@@ -36,7 +36,7 @@ ABSL_FLAG(int, lifeline_fd, -1,
           "Stop when this inherited descriptor reaches end of file: the "
           "writing end's owner is gone.");
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
@@ -126,7 +126,7 @@ int Main() {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("--config=FILE [--validate]");
@@ -134,5 +134,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "djinn-worker: takes no arguments\n");
     return 2;
   }
-  return djinn::Main();
+  return djinn::worker::Main();
 }

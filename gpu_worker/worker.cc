@@ -5,26 +5,17 @@
 #include "absl/memory/memory.h"
 #include "common/status_macros.h"
 #include "gpu_worker/registry/grpc_registry.h"
-#include "grpc/grpc.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
-
-// gRPC shuts its library down with its last object and then may wait ten
-// seconds for a poller of its own; one reference for ever avoids that.
-void KeepGrpc() {
-  static const bool kept = (grpc_init(), true);
-  (void)kept;
-}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
     const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
     RandomSource* random) {
-  KeepGrpc();
   auto worker = absl::WrapUnique(new Worker);
   worker->device_ = std::move(device);
   DJINN_ASSIGN_OR_RETURN(
@@ -74,4 +65,4 @@ void Worker::Stop() {
   server_.reset();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

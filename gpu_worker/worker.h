@@ -16,7 +16,7 @@
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/service/execution_service.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // Serves from Start() until Stop(). Not thread-safe.
 class Worker {
@@ -48,6 +48,6 @@ class Worker {
   std::unique_ptr<Synchronizer> synchronizer_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_WORKER_H_

@@ -19,7 +19,7 @@
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // Grants one lease and remembers the last state.
@@ -321,4 +321,4 @@ TEST_P(WorkerTest, AWrongBulkTokenNeverSeesBytes) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

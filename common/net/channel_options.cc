@@ -2,6 +2,7 @@
 
 #include "common/net/server_address.h"
 #include "common/status_macros.h"
+#include "grpc/grpc.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 
@@ -12,9 +13,18 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
+// Keeps gRPC initialised for the life of the process. Its shutdown, when the
+// last object goes, can stall for ten seconds on a thread of its own that has
+// lost its turn to poll; exits and closing sessions must not wait for that.
+void KeepGrpcInitialised() {
+  static const bool kept = (grpc_init(), true);
+  (void)kept;
+}
+
 }  // namespace
 
 grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
+  KeepGrpcInitialised();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxControlMessageBytes);
@@ -46,6 +56,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
 }
 
 void ApplyServerOptions(grpc::ServerBuilder* builder) {
+  KeepGrpcInitialised();
   builder->SetMaxReceiveMessageSize(kMaxControlMessageBytes);
   builder->SetMaxSendMessageSize(kMaxControlMessageBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);

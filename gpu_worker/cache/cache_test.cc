@@ -8,7 +8,7 @@
 #include "gpu_worker/device/fake/fake_structure.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 std::shared_ptr<const Plan> MakePlan(FakeDevice* device, int64_t size) {
@@ -95,4 +95,4 @@ TEST(ContentCacheTest, IsBounded) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace djinn {
+namespace djinn::worker {
 
 std::shared_ptr<Buffer> ContentCache::Find(const std::string& tenant,
                                            const ContentHash& hash,
@@ -87,4 +87,4 @@ uint64_t ContentCache::revision() const {
   return revision_;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

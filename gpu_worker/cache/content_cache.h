@@ -22,7 +22,7 @@
 #include "common/mutex.h"
 #include "gpu_worker/device/device.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class ContentCache {
  public:
@@ -80,6 +80,6 @@ class ContentCache {
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_CACHE_CONTENT_CACHE_H_

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace djinn {
+namespace djinn::worker {
 
 std::shared_ptr<const Plan> GraphCache::Find(const std::string& fingerprint) {
   MutexLock lock(&mu_);
@@ -49,4 +49,4 @@ GraphCache::Stats GraphCache::stats() const {
   return stats;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -16,7 +16,7 @@
 #include "common/mutex.h"
 #include "gpu_worker/plan/plan.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class GraphCache {
  public:
@@ -54,6 +54,6 @@ class GraphCache {
   Stats stats_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_CACHE_GRAPH_CACHE_H_

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 bool SameToken(const std::string& a, const std::string& b) {
@@ -88,4 +88,4 @@ std::vector<v1::LeaseRecord> LeaseTable::List() const {
   return records;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 #include "djinn/v1/worker_registry.pb.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class LeaseTable {
  public:
@@ -50,6 +50,6 @@ class LeaseTable {
   std::map<std::string, Lease> leases_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_CORE_LEASE_TABLE_H_

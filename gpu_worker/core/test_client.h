@@ -21,7 +21,7 @@
 #include "djinn/v1/execution.pb.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 inline std::string FloatBytes(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()),
@@ -274,6 +274,6 @@ class TestClient : public ClientStreamReceiver {
   std::unique_ptr<ClientStream> stream_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_CORE_TEST_CLIENT_H_

@@ -8,7 +8,7 @@
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 absl::Status Draining() {
@@ -491,4 +491,4 @@ void WorkerCore::Shutdown() {
   executor_.join();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -38,7 +38,7 @@
 #include "gpu_worker/queue/fair_queue.h"
 #include "gpu_worker/session/session.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 struct WorkerCoreOptions {
   std::string worker_id;
@@ -141,6 +141,6 @@ class WorkerCore {
   std::thread housekeeper_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_CORE_WORKER_CORE_H_

@@ -12,7 +12,7 @@
 #include "gpu_worker/device/fake/fake_structure.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 using Floats = std::vector<float>;
@@ -555,4 +555,4 @@ TEST_F(WorkerCoreTest, ChangesAreAnnounced) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -15,7 +15,7 @@
 #include "common/srg/structure.h"
 #include "common/transport/stream.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class OperatorLibrary;
 
@@ -63,6 +63,6 @@ class Device {
   virtual OperatorLibrary* operators() = 0;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_DEVICE_H_

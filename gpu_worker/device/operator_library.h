@@ -15,7 +15,7 @@
 #include "common/srg/validate.h"
 #include "gpu_worker/device/device.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // One tensor that a node returned; parallel to srg::Node::results.
 struct NodeResult {
@@ -70,6 +70,6 @@ class OperatorLibrary {
       uint64_t seed) = 0;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_OPERATOR_LIBRARY_H_

@@ -4,7 +4,7 @@
 
 #include "common/status_macros.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 absl::StatusOr<Reservation> DeviceMemory::Reserve(MemoryClass memory_class,
                                                   const std::string& tenant,
@@ -52,4 +52,4 @@ std::shared_ptr<Buffer> DeviceMemory::Track(
   return std::shared_ptr<Buffer>(std::move(tracked), plain);
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -16,7 +16,7 @@
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/ledger.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class DeviceMemory {
  public:
@@ -54,6 +54,6 @@ class DeviceMemory {
   Reclaimer reclaimer_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_MEMORY_DEVICE_MEMORY_H_

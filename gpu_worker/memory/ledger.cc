@@ -4,7 +4,7 @@
 
 #include "common/error.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this == &other) return *this;
@@ -123,4 +123,4 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes) {
   return absl::OkStatus();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

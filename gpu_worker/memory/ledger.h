@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 enum class MemoryClass {
   // Storages of sessions, not shared.
@@ -127,6 +127,6 @@ class SessionQuota {
   std::atomic<uint64_t> used_{0};
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_MEMORY_LEDGER_H_

@@ -6,7 +6,7 @@
 #include "gpu_worker/memory/ledger.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 TEST(LedgerTest, ReservationsReturnByThemselves) {
@@ -90,4 +90,4 @@ TEST(DeviceMemoryTest, TheReclaimerMakesRoomOnce) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -7,7 +7,7 @@
 #include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                                    const srg::StructureCaps& caps,
@@ -28,4 +28,4 @@ absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                       false};
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

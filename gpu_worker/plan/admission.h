@@ -11,7 +11,7 @@
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/plan/plan.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 struct AdmittedPlan {
   std::shared_ptr<const Plan> plan;
@@ -25,6 +25,6 @@ absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                                    const srg::StructureCaps& caps,
                                    GraphCache* cache, OperatorLibrary* library);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_PLAN_ADMISSION_H_

@@ -8,7 +8,7 @@
 #include "common/status_macros.h"
 #include "gpu_worker/plan/executor.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 absl::Status Violation(absl::string_view what) {
@@ -140,4 +140,4 @@ void PoisonRun(const Plan* plan, const v1::Run& run, const RootError& error,
   }
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -12,7 +12,7 @@
 #include "common/status_macros.h"
 #include "gpu_worker/plan/result_check.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 class RunExecution {
@@ -425,4 +425,4 @@ void ExecuteRun(const Plan& plan, const v1::Run& run, const RunContext& context,
   RunExecution(plan, run, context).Execute(metadata);
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -25,7 +25,7 @@
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/storage_table.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // Counted over all sessions of a worker. Thread-safe.
 struct ExecutionCounters {
@@ -70,6 +70,6 @@ void ExecuteRun(const Plan& plan, const v1::Run& run, const RunContext& context,
 void PoisonRun(const Plan* plan, const v1::Run& run, const RootError& error,
                StorageTable* storages);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_PLAN_EXECUTOR_H_

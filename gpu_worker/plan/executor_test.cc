@@ -11,7 +11,7 @@
 #include "gpu_worker/plan/admission.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 class ExecutorTest : public testing::Test {
@@ -44,7 +44,7 @@ class ExecutorTest : public testing::Test {
 
   std::shared_ptr<const Plan> Admit(const FakeStructure& s) {
     absl::StatusOr<AdmittedPlan> admitted =
-        djinn::Admit(srg::ToProto(s.get()), srg::StructureCaps(), &cache_,
+        worker::Admit(srg::ToProto(s.get()), srg::StructureCaps(), &cache_,
                      device_.operators());
     EXPECT_TRUE(admitted.ok()) << admitted.status();
     return admitted->plan;
@@ -425,4 +425,4 @@ TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

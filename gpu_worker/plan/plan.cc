@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace djinn {
+namespace djinn::worker {
 
 Plan::Plan(std::string fingerprint, srg::Structure structure,
            srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program)
@@ -44,4 +44,4 @@ Plan::Plan(std::string fingerprint, srg::Structure structure,
   }
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -16,7 +16,7 @@
 #include "common/srg/validate.h"
 #include "gpu_worker/device/operator_library.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class Plan {
  public:
@@ -56,6 +56,6 @@ class Plan {
   mutable std::atomic<uint64_t> runs_{0};
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_PLAN_PLAN_H_

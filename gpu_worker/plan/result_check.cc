@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/status_macros.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 std::string Describe(const srg::TensorView& view) {
@@ -150,4 +150,4 @@ absl::StatusOr<std::shared_ptr<Buffer>> CopyResult(
   return copy;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -11,7 +11,7 @@
 #include "common/srg/structure.h"
 #include "gpu_worker/device/operator_library.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // Internal (METADATA_MISMATCH), whose text shows both, when dtype or sizes
 // differ, or strides, offset or lazy bits do and a copy would not help.
@@ -35,6 +35,6 @@ absl::StatusOr<std::shared_ptr<Buffer>> CopyResult(
     Device* device, const srg::TensorView* inferred,
     std::shared_ptr<Buffer> buffer, srg::TensorView* view);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_PLAN_RESULT_CHECK_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace djinn {
+namespace djinn::worker {
 
 void FairQueue::Join(uint64_t key) { members_.try_emplace(key); }
 
@@ -55,4 +55,4 @@ void FairQueue::Done(uint64_t key, absl::Duration used, bool more) {
   }
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

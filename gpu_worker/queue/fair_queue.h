@@ -15,7 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class FairQueue {
  public:
@@ -52,6 +52,6 @@ class FairQueue {
   uint64_t next_turn_ = 1;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_QUEUE_FAIR_QUEUE_H_

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 TEST(FairQueueTest, SharesTimeNotTurns) {
@@ -70,4 +70,4 @@ TEST(FairQueueTest, LeavingWorksInEveryState) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

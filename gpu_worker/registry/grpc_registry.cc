@@ -9,7 +9,7 @@
 #include "djinn/v1/worker_registry.grpc.pb.h"
 #include "grpcpp/client_context.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 class GrpcRegistryStream : public RegistryStream {
@@ -63,4 +63,4 @@ absl::StatusOr<std::unique_ptr<RegistryConnector>> MakeGrpcRegistry(
   return std::make_unique<GrpcRegistry>(std::move(channel), options.join_token);
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

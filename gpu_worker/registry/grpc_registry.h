@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "gpu_worker/registry/synchronizer.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 struct GrpcRegistryOptions {
   // The coordinator's address.
@@ -22,6 +22,6 @@ struct GrpcRegistryOptions {
 absl::StatusOr<std::unique_ptr<RegistryConnector>> MakeGrpcRegistry(
     const GrpcRegistryOptions& options);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_REGISTRY_GRPC_REGISTRY_H_

@@ -6,7 +6,7 @@
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 Synchronizer::Synchronizer(SynchronizerOptions options,
                            RegistryConnector* connector, RandomSource* random,
@@ -137,4 +137,4 @@ void Synchronizer::ReadAll(RegistryStream* stream) {
   changed_.SignalAll();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

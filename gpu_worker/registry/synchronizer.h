@@ -23,7 +23,7 @@
 #include "common/random.h"
 #include "djinn/v1/worker_registry.pb.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // One open Synchronize stream. One thread writes while another reads; Cancel()
 // comes from any.
@@ -95,6 +95,6 @@ class Synchronizer {
   std::thread thread_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_REGISTRY_SYNCHRONIZER_H_

@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // The coordinator's side of all streams, by hand.
@@ -173,4 +173,4 @@ TEST_F(SynchronizerTest, RefusesAVersionThatIsNotOurs) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

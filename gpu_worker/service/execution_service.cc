@@ -6,7 +6,7 @@
 #include "common/error.h"
 #include "common/net/bearer.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // Bulk calls that wait for their Control call, all clients.
@@ -96,4 +96,4 @@ void ExecutionService::OnBulkHello(BulkReactor* bulk,
   if (!refused.ok()) bulk->Refuse(refused);
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

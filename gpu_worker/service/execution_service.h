@@ -16,7 +16,7 @@
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/service/stream_link.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class ExecutionService
     : public v1::Execution::WithCallbackMethod_Control<
@@ -48,6 +48,6 @@ class ExecutionService
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_

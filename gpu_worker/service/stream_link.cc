@@ -9,7 +9,7 @@
 #include "common/net/grpc_status.h"
 #include "common/transport/bulk_frame.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // Waiting to be written, besides the one being written.
@@ -481,4 +481,4 @@ void BulkReactor::OnDone() {
   self_.reset();  // May delete this.
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -26,7 +26,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class BulkReactor;
 
@@ -169,6 +169,6 @@ class BulkReactor
   std::shared_ptr<BulkReactor> self_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_SERVICE_STREAM_LINK_H_

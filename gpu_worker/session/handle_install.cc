@@ -9,7 +9,7 @@
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // Transfers given up whose late chunks are still let through.
@@ -283,4 +283,4 @@ absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
   return absl::OkStatus();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

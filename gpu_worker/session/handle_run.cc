@@ -7,7 +7,7 @@
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 absl::Status Session::HandleDefine(uint64_t sequence,
                                    const v1::DefineStructure& define) {
@@ -69,4 +69,4 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
   return absl::OkStatus();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -9,7 +9,7 @@
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 absl::Status Session::HandleCreate(uint64_t sequence,
                                    const v1::CreateStorage& create) {
@@ -117,4 +117,4 @@ absl::Status Session::HandleFree(const v1::Free& free) {
   return absl::OkStatus();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // What a message costs besides its bytes.
@@ -88,4 +88,4 @@ void Outbox::Send() {
   }
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -16,7 +16,7 @@
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class Outbox {
  public:
@@ -61,6 +61,6 @@ class Outbox {
   std::thread thread_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_SESSION_OUTBOX_H_

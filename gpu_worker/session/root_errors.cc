@@ -2,7 +2,7 @@
 
 #include "common/error.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 RootError RootErrors::Make(const absl::Status& status, Place place) {
   auto detail = std::make_shared<v1::ErrorDetail>();
@@ -27,4 +27,4 @@ RootError RootErrors::MakePoison(const absl::Status& status, Place place) {
   return error;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

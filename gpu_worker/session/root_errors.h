@@ -15,7 +15,7 @@
 #include "common/random.h"
 #include "gpu_worker/session/storage_table.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class RootErrors {
  public:
@@ -48,6 +48,6 @@ class RootErrors {
   uint64_t count_ = 0;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_SESSION_ROOT_ERRORS_H_

@@ -7,7 +7,7 @@
 #include "common/status_macros.h"
 #include "gpu_worker/session/violation.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // A client cannot make the log grow without bound by failing.
@@ -240,4 +240,4 @@ absl::StatusOr<std::shared_ptr<Buffer>> Session::AllocateFor(
   return buffer;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

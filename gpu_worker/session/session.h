@@ -42,7 +42,7 @@
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/storage_table.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // What all sessions of a worker share; outlives them.
 struct SessionEnvironment {
@@ -206,6 +206,6 @@ class Session {
   Outbox outbox_;  // Last: its thread calls back.
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_SESSION_SESSION_H_

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace djinn {
+namespace djinn::worker {
 
 bool UsedIds::Contains(uint64_t id) const {
   auto after = ranges_.upper_bound(id);
@@ -44,4 +44,4 @@ Storage* StorageTable::Create(uint64_t id) {
   return storage.get();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -13,7 +13,7 @@
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/ledger.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // A root error, shared by everything that derives from it.
 using RootError = std::shared_ptr<const v1::ErrorDetail>;
@@ -67,6 +67,6 @@ class StorageTable {
   UsedIds used_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_SESSION_STORAGE_TABLE_H_

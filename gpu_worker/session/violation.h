@@ -6,13 +6,13 @@
 #include "absl/strings/string_view.h"
 #include "common/error.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 inline absl::Status Violation(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
                    what);
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_SESSION_VIOLATION_H_

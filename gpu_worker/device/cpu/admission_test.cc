@@ -18,7 +18,7 @@
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 using Ints = std::vector<int64_t>;
@@ -498,4 +498,4 @@ TEST_F(AdmissionTest, MutatedCallsNeverCrash) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

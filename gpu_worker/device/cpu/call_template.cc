@@ -19,7 +19,7 @@
 #include "common/torch/data_type.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // More than any tensor has of anything, and little enough for kernels to add
@@ -343,4 +343,4 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
   return call;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

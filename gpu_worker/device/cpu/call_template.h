@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/srg/structure.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // A tensor operand and the bytes its storage must have.
 struct Operand {
@@ -57,6 +57,6 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
     const c10::FunctionSchema& schema,
     const std::vector<srg::Argument>& arguments);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_CALL_TEMPLATE_H_

@@ -19,7 +19,7 @@
 #include "gpu_worker/device/cpu/torch_error.h"
 #include "gpu_worker/device/cpu/torch_operator_library.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 const TorchBuffer& Torch(const Buffer& buffer) {
@@ -143,4 +143,4 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
   return std::make_unique<CpuDevice>(memory_bytes);
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "gpu_worker/device/device.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 struct CpuDeviceOptions {
   // Limit on PyTorch's tensor memory in this process, temporaries included; an
@@ -25,6 +25,6 @@ struct CpuDeviceOptions {
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
     const CpuDeviceOptions& options);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_CPU_DEVICE_H_

@@ -11,7 +11,7 @@
 #include "common/srg/structure.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 class CpuDeviceTest : public testing::Test {
@@ -190,4 +190,4 @@ TEST_F(CpuDeviceTest, ViewsOutsideAreRefused) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

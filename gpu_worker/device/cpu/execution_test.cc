@@ -20,7 +20,7 @@
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 using Ints = std::vector<int64_t>;
@@ -345,4 +345,4 @@ TEST_F(ExecutionTest, AWindowOutsideItsStorageIsRefused) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

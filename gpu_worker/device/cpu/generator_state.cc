@@ -10,7 +10,7 @@
 #include "common/srg/structure.h"
 #include "gpu_worker/device/cpu/torch_error.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // Held while the process's default generator is in some session's state.
@@ -88,4 +88,4 @@ void GeneratorScope::Store(const TorchBuffer& state) {
   std::memcpy(state.data(), now.const_data_ptr(), now.nbytes());
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -13,7 +13,7 @@
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/device.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // The state after manual_seed(seed). May throw c10::Error.
 std::shared_ptr<Buffer> SeededState(uint64_t seed);
@@ -51,6 +51,6 @@ class GeneratorScope {
   bool holds_default_ = false;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_GENERATOR_STATE_H_

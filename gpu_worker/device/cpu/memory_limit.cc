@@ -10,7 +10,7 @@
 #include "c10/core/impl/alloc_cpu.h"
 #include "c10/util/Exception.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 std::atomic<uint64_t> limit_bytes{UINT64_MAX};
@@ -60,4 +60,4 @@ uint64_t TensorMemoryInUse() {
   return used_bytes.load(std::memory_order_relaxed);
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

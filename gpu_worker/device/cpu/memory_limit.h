@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace djinn {
+namespace djinn::worker {
 
 // Makes PyTorch's CPU allocator throw c10::OutOfMemoryError beyond `bytes` over
 // all tensors allocated since the first call. A later call changes the limit.
@@ -16,6 +16,6 @@ void SetTensorMemoryLimit(uint64_t bytes);
 // What those tensors hold now.
 uint64_t TensorMemoryInUse();
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_

@@ -9,7 +9,7 @@
 #include "common/error.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 bool IsPlain(const at::Tensor& tensor) {
@@ -83,4 +83,4 @@ absl::Status ResultCollector::Add(const at::Tensor& tensor) {
   return absl::OkStatus();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

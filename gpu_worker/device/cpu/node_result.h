@@ -11,7 +11,7 @@
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // Turns the tensors that one call returned into results, in order. One thread;
 // under c10::InferenceMode; may throw c10::Error.
@@ -43,6 +43,6 @@ class ResultCollector {
   std::vector<c10::StorageImpl*> fresh_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_NODE_RESULT_H_

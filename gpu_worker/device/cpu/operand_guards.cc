@@ -9,7 +9,7 @@
 #include "common/srg/structure.h"
 #include "common/status_macros.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 // A call's arguments by name.
@@ -114,4 +114,4 @@ absl::Status CheckOperands(const c10::FunctionSchema& schema,
   return absl::OkStatus();
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

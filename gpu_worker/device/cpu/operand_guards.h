@@ -10,12 +10,12 @@
 #include "absl/status/status.h"
 #include "gpu_worker/device/cpu/call_template.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // InvalidArgument with a plain text that names the argument.
 absl::Status CheckOperands(const c10::FunctionSchema& schema,
                            const CallTemplate& call);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_OPERAND_GUARDS_H_

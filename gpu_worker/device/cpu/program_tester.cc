@@ -17,7 +17,7 @@
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 using torch::jit::Stack;
@@ -463,4 +463,4 @@ std::string ProgramTester::BytesOf(const Buffer& buffer) {
                      buffer.size_bytes());
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

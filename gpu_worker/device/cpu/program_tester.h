@@ -20,7 +20,7 @@
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // One call as a client would send it, with its values.
 struct EncodedCall {
@@ -89,6 +89,6 @@ torch::jit::Stack WithDefaults(const c10::OperatorHandle& op,
 // Whether dtype, sizes and every element's bits are the same.
 bool SameBits(const at::Tensor& a, const at::Tensor& b);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_PROGRAM_TESTER_H_

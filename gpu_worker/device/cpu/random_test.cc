@@ -13,7 +13,7 @@
 #include "gpu_worker/device/cpu/program_tester.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 using Ints = std::vector<int64_t>;
@@ -130,4 +130,4 @@ TEST_F(RandomTest, BytesThatAreNoStateAreRefused) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::worker

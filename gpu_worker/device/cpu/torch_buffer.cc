@@ -10,7 +10,7 @@
 #include "common/error.h"
 #include "common/torch/data_type.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 TorchBuffer::TorchBuffer(c10::Storage storage)
     : storage_(std::move(storage)),
@@ -91,4 +91,4 @@ bool DescribeTensor(const at::Tensor& tensor, srg::TensorView* view) {
   return true;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

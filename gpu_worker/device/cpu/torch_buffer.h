@@ -13,7 +13,7 @@
 #include "common/srg/structure.h"
 #include "gpu_worker/device/device.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // Thread-safe as far as Buffer is: bytes are written by a lone holder only.
 class TorchBuffer final : public Buffer {
@@ -53,6 +53,6 @@ bool IsPlainContiguous(const srg::TensorView& view);
 // The tensor's metadata; slot is 0. False if its element type is not known.
 bool DescribeTensor(const at::Tensor& tensor, srg::TensorView* view);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_TORCH_BUFFER_H_

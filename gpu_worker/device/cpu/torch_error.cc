@@ -7,7 +7,7 @@
 #include "c10/util/Exception.h"
 #include "common/error.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 absl::Status OutOfMemory(absl::string_view message) {
@@ -41,4 +41,4 @@ absl::Status StatusOfCurrentException(absl::string_view reason) {
   }
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

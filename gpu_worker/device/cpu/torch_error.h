@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // The exception being handled, to be called in a catch block: out of memory is
 // ResourceExhausted (OUT_OF_MEMORY), PyTorch's own internal errors and
@@ -25,6 +25,6 @@ absl::Status CatchTorch(absl::string_view reason, Body&& body) {
   }
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_TORCH_ERROR_H_

@@ -22,7 +22,7 @@
 #include "gpu_worker/device/cpu/torch_error.h"
 #include "gpu_worker/device/cpu/torch_program.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 using Slots = std::vector<uint32_t>;
@@ -219,4 +219,4 @@ absl::StatusOr<std::shared_ptr<Buffer>> TorchOperatorLibrary::SeedGenerator(
   return state;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "gpu_worker/device/operator_library.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // Thread-safe; without state.
 class TorchOperatorLibrary final : public OperatorLibrary {
@@ -17,6 +17,6 @@ class TorchOperatorLibrary final : public OperatorLibrary {
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(uint64_t seed) override;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_TORCH_OPERATOR_LIBRARY_H_

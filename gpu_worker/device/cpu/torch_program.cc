@@ -15,7 +15,7 @@
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/cpu/torch_error.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 constexpr absl::string_view kFailed = "OPERATOR_FAILED";
@@ -240,4 +240,4 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   return status;
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

@@ -12,7 +12,7 @@
 #include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/operator_library.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // One node, checked: what Execute() relies upon.
 struct TorchCall {
@@ -48,6 +48,6 @@ class TorchProgram final : public CompiledProgram {
   const std::vector<TorchCall> calls_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_

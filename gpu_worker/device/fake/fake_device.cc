@@ -8,7 +8,7 @@
 #include "common/error.h"
 #include "gpu_worker/device/fake/fake_operators.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 struct FakeDevice::Usage {
   std::atomic<uint64_t> live_bytes{0};
@@ -94,4 +94,4 @@ absl::Status FakeDevice::RunExecuteHook(const std::string& name) {
 
 uint64_t FakeDevice::live_bytes() const { return usage_->live_bytes; }
 
-}  // namespace djinn
+}  // namespace djinn::worker

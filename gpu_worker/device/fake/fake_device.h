@@ -26,7 +26,7 @@
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 // The schema hash of every fake operator.
 inline constexpr uint64_t kFakeSchemaHash = 0xfa4e;
@@ -67,6 +67,6 @@ class FakeDevice : public Device {
   std::function<absl::Status(const std::string&)> hook_ ABSL_GUARDED_BY(mu_);
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_FAKE_FAKE_DEVICE_H_

@@ -11,7 +11,7 @@
 #include "common/error.h"
 #include "common/status_macros.h"
 
-namespace djinn {
+namespace djinn::worker {
 namespace {
 
 struct Signature {
@@ -196,4 +196,4 @@ std::unique_ptr<OperatorLibrary> MakeFakeOperators(FakeDevice* device) {
   return std::make_unique<FakeOperatorLibrary>(device);
 }
 
-}  // namespace djinn
+}  // namespace djinn::worker

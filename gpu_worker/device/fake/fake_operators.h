@@ -9,7 +9,7 @@
 
 #include "gpu_worker/device/fake/fake_device.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class FakeBuffer : public Buffer {
  public:
@@ -25,6 +25,6 @@ class FakeBuffer : public Buffer {
 // `device` must outlive the library.
 std::unique_ptr<OperatorLibrary> MakeFakeOperators(FakeDevice* device);
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_FAKE_FAKE_OPERATORS_H_

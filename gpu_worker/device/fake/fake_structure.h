@@ -15,7 +15,7 @@
 #include "common/srg/structure.h"
 #include "gpu_worker/device/fake/fake_device.h"
 
-namespace djinn {
+namespace djinn::worker {
 
 class FakeStructure {
  public:
@@ -97,6 +97,6 @@ class FakeStructure {
   srg::Structure structure_;
 };
 
-}  // namespace djinn
+}  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_FAKE_FAKE_STRUCTURE_H_
