@@ -1,9 +1,9 @@
+#include "absl/strings/escaping.h"
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/random.h"
 #include "common/status_macros.h"
-#include "absl/strings/escaping.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -35,7 +35,8 @@ TEST(ErrorTest, CarriesReasonAndMetadata) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
   EXPECT_EQ(ErrorMetadataValue(status, "asked"), "50");
-  EXPECT_EQ(status.message(), "session memory: limit 100 bytes, used 60, asked 50");
+  EXPECT_EQ(status.message(),
+            "session memory: limit 100 bytes, used 60, asked 50");
 }
 
 TEST(ErrorTest, ForeignStatusHasNoReason) {

@@ -57,9 +57,9 @@ class CondVar {
   bool WaitWithTimeout(Mutex* mu, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
-    const bool timed_out = cv_.wait_for(lock, absl::ToChronoNanoseconds(
-                                                  timeout)) ==
-                           std::cv_status::timeout;
+    const bool timed_out =
+        cv_.wait_for(lock, absl::ToChronoNanoseconds(timeout)) ==
+        std::cv_status::timeout;
     lock.release();
     return timed_out;
   }

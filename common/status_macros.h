@@ -12,15 +12,15 @@
 #define DJINN_STATUS_CONCAT_(a, b) DJINN_STATUS_CONCAT_INNER_(a, b)
 
 // Returns from the enclosing function when `expression` is not OK.
-#define DJINN_RETURN_IF_ERROR(expression)                             \
-  do {                                                                \
+#define DJINN_RETURN_IF_ERROR(expression)                               \
+  do {                                                                  \
     if (absl::Status djinn_status_ = (expression); !djinn_status_.ok()) \
-      return djinn_status_;                                           \
+      return djinn_status_;                                             \
   } while (false)
 
 // Assigns the value of a StatusOr expression, or returns its status.
-#define DJINN_ASSIGN_OR_RETURN(declaration, expression)                     \
-  DJINN_ASSIGN_OR_RETURN_IMPL_(DJINN_STATUS_CONCAT_(djinn_or_, __LINE__),   \
+#define DJINN_ASSIGN_OR_RETURN(declaration, expression)                   \
+  DJINN_ASSIGN_OR_RETURN_IMPL_(DJINN_STATUS_CONCAT_(djinn_or_, __LINE__), \
                                declaration, expression)
 #define DJINN_ASSIGN_OR_RETURN_IMPL_(temporary, declaration, expression) \
   auto temporary = (expression);                                         \

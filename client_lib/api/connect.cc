@@ -91,9 +91,9 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   session_options.operation_timeout = options.operation_timeout;
   session_options.device_count = capture::DeviceCount();
   session_options.program = ProgramName(options);
-  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
-                         MakeGrpcCoordinatorLink(coordinator, token,
-                                                 options.insecure));
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<CoordinatorLink> link,
+      MakeGrpcCoordinatorLink(coordinator, token, options.insecure));
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<Session> session,
       OpenSession(session_options, std::move(link),

@@ -48,10 +48,10 @@ bool IsTensorKind(ArgumentKind kind) {
 
 at::Tensor UploadIndices(const std::shared_ptr<VirtualDevice>& device,
                          const at::Tensor& source) {
-  at::Tensor copy = NewRemoteTensor(
-      device, source.sizes(),
-      c10::TensorType::contiguousStridesOf(source.sizes()),
-      source.scalar_type());
+  at::Tensor copy =
+      NewRemoteTensor(device, source.sizes(),
+                      c10::TensorType::contiguousStridesOf(source.sizes()),
+                      source.scalar_type());
   CopyToRemote(source, copy);
   return copy;
 }
@@ -80,9 +80,9 @@ class Writer {
         WriteTensorList(value, argument.access);
         return;
       case ArgumentKind::kInteger:
-        call_.AddInteger(value.isInt() ? value.toInt()
-                                       : value.toSymInt().guard_int(
-                                             __FILE__, __LINE__));
+        call_.AddInteger(value.isInt()
+                             ? value.toInt()
+                             : value.toSymInt().guard_int(__FILE__, __LINE__));
         return;
       case ArgumentKind::kIntegerList: {
         const c10::DimVector values = value.toDimVector();
@@ -136,8 +136,7 @@ class Writer {
  private:
   RemoteGenerator& DefaultGenerator() {
     return *static_cast<RemoteGenerator*>(
-        DefaultRemoteGenerator(
-            static_cast<c10::DeviceIndex>(device_->index()))
+        DefaultRemoteGenerator(static_cast<c10::DeviceIndex>(device_->index()))
             .unsafeGetGeneratorImpl());
   }
 
@@ -151,11 +150,11 @@ class Writer {
       return;
     }
     const at::Generator generator = value.toGenerator();
-    TORCH_CHECK(
-        generator.device().type() == c10::DeviceType::PrivateUse1 &&
-            generator.device().index() == device_->index(),
-        "Expected a '", DeviceName(), ":", device_->index(),
-        "' device type for generator but found '", generator.device(), "'");
+    TORCH_CHECK(generator.device().type() == c10::DeviceType::PrivateUse1 &&
+                    generator.device().index() == device_->index(),
+                "Expected a '", DeviceName(), ":", device_->index(),
+                "' device type for generator but found '", generator.device(),
+                "'");
     call_.AddGenerator(
         static_cast<RemoteGenerator*>(generator.unsafeGetGeneratorImpl())
             ->StorageOn(device_, lane_)
@@ -324,9 +323,8 @@ void WriteArguments(const OperatorInfo& info,
                     const std::shared_ptr<VirtualDevice>& device, uint32_t lane,
                     c10::ArrayRef<c10::IValue> arguments, Call* call) {
   call->Begin(info.operator_id);
-  const DrawSource random = info.may_draw
-                                  ? DrawSourceOf(info.handle, arguments)
-                                  : DrawSource::kNone;
+  const DrawSource random =
+      info.may_draw ? DrawSourceOf(info.handle, arguments) : DrawSource::kNone;
   Writer writer(info, device, lane, call);
   for (size_t i = 0; i < arguments.size(); ++i) {
     writer.Write(info.arguments[i], arguments[i],

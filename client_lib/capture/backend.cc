@@ -111,9 +111,8 @@ Hooks hooks;
 const std::string& DeviceName() {
   static const std::string* const name = [] {
     const char* chosen = std::getenv("DJINN_DEVICE_NAME");
-    return new std::string(chosen != nullptr && *chosen != '\0'
-                               ? chosen
-                               : "remote_accelerator");
+    return new std::string(
+        chosen != nullptr && *chosen != '\0' ? chosen : "remote_accelerator");
   }();
   return *name;
 }

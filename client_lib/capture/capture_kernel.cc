@@ -308,8 +308,7 @@ class Capture {
   static at::Tensor FromMetadata(const ResultMetadata& metadata,
                                  StoragePtr storage) {
     const srg::TensorView& view = metadata.view;
-    const std::optional<c10::ScalarType> type =
-        DataTypeToTorch(view.data_type);
+    const std::optional<c10::ScalarType> type = DataTypeToTorch(view.data_type);
     TORCH_INTERNAL_ASSERT(type.has_value());
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
         WrapStorage(std::move(storage), metadata.storage_bytes),
@@ -321,7 +320,8 @@ class Capture {
     return tensor;
   }
 
-  // Operators that write an argument -------------------------------------------
+  // Operators that write an argument
+  // -------------------------------------------
 
   void RunWriting() {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -394,15 +394,13 @@ class Capture {
                 " doesn't match the broadcast shape ",
                 c10::IntArrayRef(result.sizes));
     TORCH_CHECK(c10::canCast(result.dtype, self.scalar_type()), "result type ",
-                result.dtype,
-                " can't be cast to the desired output type ",
+                result.dtype, " can't be cast to the desired output type ",
                 self.scalar_type());
   }
 
   static void PrepareOut(const at::Tensor& out, const ResultMeta& result) {
     TORCH_CHECK(c10::canCast(result.dtype, out.scalar_type()), "result type ",
-                result.dtype,
-                " can't be cast to the desired output type ",
+                result.dtype, " can't be cast to the desired output type ",
                 out.scalar_type());
     if (out.sizes() == c10::IntArrayRef(result.sizes)) return;
     if (out.numel() != 0) {

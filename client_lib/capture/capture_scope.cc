@@ -12,7 +12,8 @@ namespace djinn {
 namespace {
 
 // The one functionality key above all others that PyTorch leaves to whoever
-// switches it on for a thread; PyTorch itself uses it in tests of dispatch only.
+// switches it on for a thread; PyTorch itself uses it in tests of dispatch
+// only.
 constexpr c10::DispatchKey kScopeKey =
     c10::DispatchKey::TESTING_ONLY_GenericMode;
 
@@ -53,8 +54,7 @@ void RegisterCaptureScope() {
   static torch::Library* const library = [] {
     auto* made = new torch::Library(torch::Library::IMPL, "_", kScopeKey,
                                     __FILE__, __LINE__);
-    made->fallback(
-        torch::CppFunction::makeFromBoxedFunction<&ScopeFallback>());
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<&ScopeFallback>());
     return made;
   }();
   (void)library;

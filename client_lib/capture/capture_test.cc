@@ -219,12 +219,15 @@ TEST_F(CaptureTest, MatchesCpuMetadataOnAnEncoderBlock) {
     at::Tensor mask = at::zeros({2, 1, 1, 7}, options.dtype(at::kBool));
     at::Tensor attended =
         at::scaled_dot_product_attention(heads, heads, heads, mask);
-    at::Tensor merged =
-        attended.transpose(1, 2).contiguous().view({2, 7, 8});
+    at::Tensor merged = attended.transpose(1, 2).contiguous().view({2, 7, 8});
     at::Tensor normed = at::layer_norm(at::gelu(merged) + x, {8});
     at::Tensor picked = at::where(normed > 0, normed, at::zeros({}, options));
     at::Tensor pooled = picked.sum(1) / picked.norm(2, -1, true).sum(1);
-    return std::vector<at::Tensor>{x, attended, normed, picked, pooled,
+    return std::vector<at::Tensor>{x,
+                                   attended,
+                                   normed,
+                                   picked,
+                                   pooled,
                                    at::cat({x, normed}, -1),
                                    at::arange(5, options)};
   };

@@ -18,9 +18,8 @@ namespace {
 // aten::copy_ as a call of its own; PyTorch's composite never reaches a kernel
 // under that name.
 const OperatorInfo& CopyOperator() {
-  static const OperatorInfo* const info =
-      new OperatorInfo(c10::Dispatcher::singleton().findSchemaOrThrow(
-          "aten::copy_", ""));
+  static const OperatorInfo* const info = new OperatorInfo(
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", ""));
   return *info;
 }
 
@@ -38,9 +37,8 @@ at::Tensor PlainCpu(const at::Tensor& source, c10::ScalarType data_type) {
 
 void UploadWhole(const at::Tensor& bytes, RemoteStorage* storage) {
   auto owner = std::make_shared<const at::Tensor>(bytes);
-  const absl::string_view view(
-      static_cast<const char*>(bytes.const_data_ptr()),
-      bytes.numel() * bytes.element_size());
+  const absl::string_view view(static_cast<const char*>(bytes.const_data_ptr()),
+                               bytes.numel() * bytes.element_size());
   ThrowIfError(storage->device()->Upload(CurrentLane(), storage,
                                          {view, std::move(owner)}));
 }
@@ -101,10 +99,9 @@ void CopyRemote(const at::Tensor& source, const at::Tensor& destination) {
     RecordCopy(source, destination);
     return;
   }
-  const at::Tensor host =
-      at::empty(source.sizes(),
-                source.options().device(c10::kCPU).memory_format(
-                    c10::MemoryFormat::Contiguous));
+  const at::Tensor host = at::empty(
+      source.sizes(), source.options().device(c10::kCPU).memory_format(
+                          c10::MemoryFormat::Contiguous));
   CopyToCpu(source, host);
   CopyToRemote(host, destination);
 }

@@ -4,8 +4,8 @@
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
-#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/all.h>
+#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/is_set_to_native.h>
 #include <ATen/ops/unfold_native.h>
@@ -48,9 +48,9 @@ at::Tensor Empty(c10::SymIntArrayRef size, std::optional<c10::ScalarType> dtype,
                  std::optional<c10::MemoryFormat> memory_format) {
   CheckFactory(layout, pin_memory);
   const c10::DeviceGuard guard(DeviceOrCurrent(device));
-  return at::detail::empty_generic(
-      C10_AS_INTARRAYREF_SLOW(size), RemoteAllocator(), kKeys,
-      c10::dtype_or_default(dtype), memory_format);
+  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size),
+                                   RemoteAllocator(), kKeys,
+                                   c10::dtype_or_default(dtype), memory_format);
 }
 
 at::Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
@@ -132,16 +132,15 @@ at::Tensor& SetStorageAndView(at::Tensor& self, at::Storage source,
 }
 
 at::Tensor& SetStorage(at::Tensor& self, at::Storage source) {
-  const int64_t elements = static_cast<int64_t>(
-      source.nbytes() / self.dtype().itemsize());
-  return SetStorageAndView(self, std::move(source), 0,
-                           {c10::SymInt(elements)}, {c10::SymInt(1)});
+  const int64_t elements =
+      static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
+  return SetStorageAndView(self, std::move(source), 0, {c10::SymInt(elements)},
+                           {c10::SymInt(1)});
 }
 
 at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
-  TORCH_CHECK(self.dtype() == source.dtype(),
-              "Could not set tensor of type ", source.dtype(),
-              " to a tensor of type ", self.dtype());
+  TORCH_CHECK(self.dtype() == source.dtype(), "Could not set tensor of type ",
+              source.dtype(), " to a tensor of type ", self.dtype());
   if (self.unsafeGetTensorImpl() == source.unsafeGetTensorImpl()) return self;
   return SetStorageAndView(self, source.storage(), source.sym_storage_offset(),
                            source.sym_sizes(), source.sym_strides());
@@ -149,8 +148,8 @@ at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
 
 // A storage of its own, empty.
 at::Tensor& SetEmpty(at::Tensor& self) {
-  const at::Tensor fresh = Empty({c10::SymInt(0)}, self.scalar_type(), {},
-                                 self.device(), {}, {});
+  const at::Tensor fresh =
+      Empty({c10::SymInt(0)}, self.scalar_type(), {}, self.device(), {}, {});
   return SetTensor(self, fresh);
 }
 
@@ -173,15 +172,17 @@ at::Tensor CopyFromAndResize(const at::Tensor& self,
 
 at::Scalar LocalScalarDense(const at::Tensor& self) {
   if (ShapeOnlyScope::Active()) throw NoShape("aten::_local_scalar_dense");
-  at::Tensor host = at::empty(
-      {}, at::TensorOptions(c10::kCPU).dtype(self.scalar_type()));
+  at::Tensor host =
+      at::empty({}, at::TensorOptions(c10::kCPU).dtype(self.scalar_type()));
   CopyToCpu(self.reshape({}), host);
   return host.item();
 }
 
 bool Equal(const at::Tensor& self, const at::Tensor& other) {
-  TORCH_CHECK(self.dtype() == other.dtype(), "Expected all tensors to have the "
-              "same dtype, but found ", self.dtype(), " and ", other.dtype());
+  TORCH_CHECK(self.dtype() == other.dtype(),
+              "Expected all tensors to have the "
+              "same dtype, but found ",
+              self.dtype(), " and ", other.dtype());
   if (self.sizes() != other.sizes()) return false;
   return at::eq(self, other).all().item<bool>();
 }

@@ -76,8 +76,7 @@ struct OperatorInfo {
 
   // Whether the reentry key is a structured operator's.
   bool structured() const {
-    return reentry ==
-           c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
+    return reentry == c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
   }
 };
 

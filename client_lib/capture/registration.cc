@@ -204,8 +204,8 @@ class Registrar {
  private:
   void Decide(const c10::OperatorHandle& op) {
     const std::string name = toString(op.operator_name());
-    const bool implicit = op.hasKernelForDispatchKey(
-        c10::DispatchKey::CompositeImplicitAutograd);
+    const bool implicit =
+        op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
     const bool kept = implicit && KeptWhole().contains(name);
     if (LeftToComposite().contains(name) || (implicit && !kept) ||
         (!ReturnsTensors(op.schema()) && HasComposite(op))) {

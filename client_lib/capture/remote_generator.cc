@@ -56,8 +56,9 @@ uint64_t RemoteGenerator::get_offset() const {
 
 void RemoteGenerator::set_state(const c10::TensorImpl&) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "set_state is not supported for generators of remote devices; "
-             "use manual_seed");
+      false,
+      "set_state is not supported for generators of remote devices; "
+      "use manual_seed");
 }
 
 c10::intrusive_ptr<c10::TensorImpl> RemoteGenerator::get_state() const {
@@ -66,8 +67,8 @@ c10::intrusive_ptr<c10::TensorImpl> RemoteGenerator::get_state() const {
 }
 
 RemoteGenerator* RemoteGenerator::clone_impl() const {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "generators of remote devices cannot be cloned");
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
+                              "generators of remote devices cannot be cloned");
 }
 
 const at::Generator& DefaultRemoteGenerator(c10::DeviceIndex index) {

@@ -1,7 +1,7 @@
 // PyTorch's random generator on a virtual device. Its state lives on the worker
 // as a hidden storage of the session; here there is only the seed. Seeding is
-// remembered and sent with the next draw, because at::manual_seed() visits every
-// device, with the generator's lock held, before any session may exist.
+// remembered and sent with the next draw, because at::manual_seed() visits
+// every device, with the generator's lock held, before any session may exist.
 #ifndef CLIENT_LIB_CAPTURE_REMOTE_GENERATOR_H_
 #define CLIENT_LIB_CAPTURE_REMOTE_GENERATOR_H_
 

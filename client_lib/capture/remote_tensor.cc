@@ -23,9 +23,8 @@ constexpr size_t kGranularity = 512;
 
 void* NextAddress(size_t bytes) {
   static char* const base = [] {
-    void* reserved =
-        mmap(nullptr, kReservedBytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* reserved = mmap(nullptr, kReservedBytes, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TORCH_CHECK(reserved != MAP_FAILED,
                 "cannot reserve address space for remote storages (is there a "
                 "limit on virtual memory?)");
@@ -138,14 +137,14 @@ at::Tensor NewRemoteTensor(const std::shared_ptr<VirtualDevice>& device,
 void ResizeStorage(const c10::Storage& storage, uint64_t size_bytes) {
   RemoteStorage* const remote = StorageOf(storage);
   if (remote != nullptr) {
-    ThrowIfError(
-        remote->device()->Resize(CurrentLane(), remote, size_bytes));
+    ThrowIfError(remote->device()->Resize(CurrentLane(), remote, size_bytes));
   }
   storage.unsafeGetStorageImpl()->set_nbytes(size_bytes);
 }
 
 srg::DataType DataTypeOf(const at::Tensor& tensor) {
-  const std::optional<srg::DataType> type = DataTypeFromTorch(tensor.scalar_type());
+  const std::optional<srg::DataType> type =
+      DataTypeFromTorch(tensor.scalar_type());
   TORCH_CHECK(type.has_value(), "dtype ", tensor.scalar_type(),
               " is not supported on remote devices");
   return *type;

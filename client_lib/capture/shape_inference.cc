@@ -52,8 +52,9 @@ InferredResults FromReentry(const OperatorInfo& info,
   for (const c10::IValue& argument : arguments) {
     ForEachTensor(argument, [&](const at::Tensor& tensor) {
       if (tensor.defined() && tensor.has_storage()) {
-        operands.insert(
-            tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+        operands.insert(tensor.unsafeGetTensorImpl()
+                            ->unsafe_storage()
+                            .unsafeGetStorageImpl());
       }
     });
   }
@@ -70,10 +71,9 @@ InferredResults FromReentry(const OperatorInfo& info,
     ForEachTensor(value, [&](const at::Tensor& tensor) {
       ++length;
       inferred.results.push_back(MetaOf(tensor));
-      if (tensor.defined() &&
-          operands.contains(tensor.unsafeGetTensorImpl()
-                                ->unsafe_storage()
-                                .unsafeGetStorageImpl())) {
+      if (tensor.defined() && operands.contains(tensor.unsafeGetTensorImpl()
+                                                    ->unsafe_storage()
+                                                    .unsafeGetStorageImpl())) {
         ++aliases;
       }
     });

@@ -9,8 +9,8 @@
 namespace djinn::srg {
 
 // The message's own structure is checked (every oneof set, enums known);
-// everything about meaning is Validate()'s. InvalidArgument (MALFORMED_STRUCTURE)
-// names the node or slot.
+// everything about meaning is Validate()'s. InvalidArgument
+// (MALFORMED_STRUCTURE) names the node or slot.
 absl::StatusOr<Structure> FromProto(const v1::Structure& message);
 absl::StatusOr<TensorView> FromProto(const v1::TensorView& message);
 

@@ -86,8 +86,10 @@ TEST(ProtoCodecTest, RefusesUnsetValues) {
   EXPECT_EQ(FromProto(message).status().message(),
             "node 0: argument without a value");
   message = ToProto(Sample());
-  message.mutable_nodes(1)->mutable_arguments(0)->mutable_tensor()->set_data_type(
-      static_cast<v1::DataType>(99));
+  message.mutable_nodes(1)
+      ->mutable_arguments(0)
+      ->mutable_tensor()
+      ->set_data_type(static_cast<v1::DataType>(99));
   EXPECT_EQ(ErrorReason(FromProto(message).status()), "MALFORMED_STRUCTURE");
   message = ToProto(Sample());
   message.mutable_slots(0)->set_kind(v1::Slot::KIND_UNSPECIFIED);
@@ -143,6 +145,9 @@ TEST(ValidateTest, RefusesBrokenStructures) {
   EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
   s = Sample();
   std::get<TensorView>(s.nodes[0].arguments[0]).sizes = {int64_t{1} << 62, 8};
+  EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
+  s = Sample();  // outside the result that it views
+  std::get<TensorView>(s.nodes[1].arguments[0]).sizes = {2, 4};
   EXPECT_EQ(ReasonOf(s), "MALFORMED_STRUCTURE");
   s = Sample();
   s.nodes[1].writes = {};

@@ -1,6 +1,7 @@
 #include "common/srg/validate.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -8,6 +9,8 @@
 
 namespace djinn::srg {
 namespace {
+
+constexpr uint64_t kNoBound = std::numeric_limits<uint64_t>::max();
 
 absl::Status CheckCap(absl::string_view what, size_t count, size_t cap) {
   if (count <= cap) return absl::OkStatus();
@@ -21,7 +24,8 @@ class Validator {
   Validator(const Structure& structure, const StructureCaps& caps)
       : structure_(structure),
         caps_(caps),
-        used_(structure.slots.size(), false) {
+        used_(structure.slots.size(), false),
+        result_bytes_(structure.slots.size(), kNoBound) {
     facts_.slots.resize(structure.slots.size());
   }
 
@@ -31,7 +35,8 @@ class Validator {
       DJINN_RETURN_IF_ERROR(VisitNode(structure_.nodes[node_]));
     }
     for (size_t slot = 0; slot < used_.size(); ++slot) {
-      if (!used_[slot]) return Malformed(absl::StrCat("slot ", slot, " is unused"));
+      if (!used_[slot])
+        return Malformed(absl::StrCat("slot ", slot, " is unused"));
     }
     if (floats_ != structure_.float_hole_count ||
         facts_.scalar_tensor_types.size() !=
@@ -72,7 +77,8 @@ class Validator {
     for (size_t i = 0; i < structure_.slots.size(); ++i) {
       const Slot& slot = structure_.slots[i];
       if (slot.created_bytes != 0 && slot.kind != Slot::Kind::kCreated) {
-        return Malformed(absl::StrCat("slot ", i, " has a size but is not created"));
+        return Malformed(
+            absl::StrCat("slot ", i, " has a size but is not created"));
       }
     }
     return absl::OkStatus();
@@ -82,8 +88,7 @@ class Validator {
     if (node.operator_index >= structure_.operators.size()) {
       return Malformed("operator index out of range");
     }
-    DJINN_RETURN_IF_ERROR(CheckCap("arguments of a node",
-                                   node.arguments.size(),
+    DJINN_RETURN_IF_ERROR(CheckCap("arguments of a node", node.arguments.size(),
                                    caps_.max_arguments_per_node));
     list_entries_ = node.results.size();
     DJINN_RETURN_IF_ERROR(CheckWrites(node));
@@ -93,13 +98,14 @@ class Validator {
     if (node.implicit_generator_slot.has_value()) {
       DJINN_RETURN_IF_ERROR(VisitGenerator(*node.implicit_generator_slot));
     }
-    DJINN_RETURN_IF_ERROR(
-        CheckCap("list entries of a node", list_entries_, caps_.max_list_entries));
+    DJINN_RETURN_IF_ERROR(CheckCap("list entries of a node", list_entries_,
+                                   caps_.max_list_entries));
     // Counted once every operand has been seen, so that a written slot that is
     // no operand is found out.
     for (const uint32_t slot : node.writes) {
       if (!used_[slot] || facts_.slots[slot].last_node != node_) {
-        return Malformed(absl::StrCat("writes slot ", slot, " without an operand on it"));
+        return Malformed(
+            absl::StrCat("writes slot ", slot, " without an operand on it"));
       }
       ++facts_.slots[slot].writes;
     }
@@ -163,11 +169,13 @@ class Validator {
     }
     if (const auto* values = std::get_if<std::vector<int64_t>>(&argument)) {
       list_entries_ += values->size();
-    } else if (const auto* values = std::get_if<std::vector<double>>(&argument)) {
+    } else if (const auto* values =
+                   std::get_if<std::vector<double>>(&argument)) {
       list_entries_ += values->size();
     } else if (const auto* values = std::get_if<std::vector<bool>>(&argument)) {
       list_entries_ += values->size();
-    } else if (const auto* values = std::get_if<std::vector<Scalar>>(&argument)) {
+    } else if (const auto* values =
+                   std::get_if<std::vector<Scalar>>(&argument)) {
       list_entries_ += values->size();
     }
     return absl::OkStatus();
@@ -199,10 +207,12 @@ class Validator {
     }
     const Slot& slot = structure_.slots[view.slot];
     if (slot.kind == Slot::Kind::kGenerator) {
-      return Malformed(absl::StrCat("generator slot ", view.slot, " used as a tensor"));
+      return Malformed(
+          absl::StrCat("generator slot ", view.slot, " used as a tensor"));
     }
     if (slot.kind == Slot::Kind::kResult && !used_[view.slot]) {
-      return Malformed(absl::StrCat("slot ", view.slot, " used before it is born"));
+      return Malformed(
+          absl::StrCat("slot ", view.slot, " used before it is born"));
     }
     const absl::StatusOr<uint64_t> extent = ExtentBytes(view);
     if (!extent.ok()) return Malformed(extent.status().message());
@@ -216,8 +226,12 @@ class Validator {
       }
     }
     facts.required_bytes = std::max(facts.required_bytes, *extent);
-    if (slot.kind == Slot::Kind::kCreated && *extent > slot.created_bytes) {
-      return Malformed(absl::StrCat("view outside created slot ", view.slot));
+    const uint64_t size = slot.kind == Slot::Kind::kCreated
+                              ? slot.created_bytes
+                              : result_bytes_[view.slot];
+    if (*extent > size) {
+      return Malformed(absl::StrCat("view outside slot ", view.slot,
+                                    ", which is born with ", size, " bytes"));
     }
     return absl::OkStatus();
   }
@@ -240,7 +254,8 @@ class Validator {
   absl::Status VisitBirth(uint32_t slot) {
     if (slot >= structure_.slots.size() ||
         structure_.slots[slot].kind != Slot::Kind::kResult) {
-      return Malformed(absl::StrCat("result in slot ", slot, ", which is not a result slot"));
+      return Malformed(absl::StrCat("result in slot ", slot,
+                                    ", which is not a result slot"));
     }
     if (!Use(slot)) {
       return Malformed(absl::StrCat("slot ", slot, " is born twice"));
@@ -255,6 +270,7 @@ class Validator {
       if (!extent.ok()) return Malformed(extent.status().message());
       DJINN_RETURN_IF_ERROR(VisitBirth(view->slot));
       facts_.slots[view->slot].required_bytes = *extent;
+      result_bytes_[view->slot] = *extent;
     } else if (const auto* unknown = std::get_if<UnknownResult>(&result)) {
       DJINN_RETURN_IF_ERROR(VisitBirth(unknown->slot));
       ++facts_.unknown_results;
@@ -266,6 +282,8 @@ class Validator {
   const StructureCaps& caps_;
   StructureFacts facts_;
   std::vector<bool> used_;
+  // Size with which a result slot is born; no bound where only the run tells.
+  std::vector<uint64_t> result_bytes_;
   size_t node_ = 0;
   size_t floats_ = 0;
   size_t list_entries_ = 0;

@@ -126,12 +126,11 @@ class InProcessStream : public Stream<Out, In> {
 InProcessPair MakeInProcessPair(size_t queue_limit) {
   auto up = std::make_shared<Pipe<v1::ControlRequest>>(queue_limit);
   auto down = std::make_shared<Pipe<v1::ControlResponse>>(queue_limit);
-  return {std::make_unique<
-              InProcessStream<v1::ControlRequest, v1::ControlResponse>>(up,
-                                                                        down),
-          std::make_unique<
-              InProcessStream<v1::ControlResponse, v1::ControlRequest>>(down,
-                                                                        up)};
+  return {
+      std::make_unique<
+          InProcessStream<v1::ControlRequest, v1::ControlResponse>>(up, down),
+      std::make_unique<
+          InProcessStream<v1::ControlResponse, v1::ControlRequest>>(down, up)};
 }
 
 }  // namespace djinn

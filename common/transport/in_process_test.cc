@@ -21,7 +21,8 @@ class Recorder : public StreamReceiver<In> {
               absl::Span<const absl::string_view> pieces) override {
     MutexLock lock(&mu_);
     std::string bytes;
-    for (absl::string_view piece : pieces) bytes.append(piece.data(), piece.size());
+    for (absl::string_view piece : pieces)
+      bytes.append(piece.data(), piece.size());
     events_.push_back(std::to_string(transfer_id) + "@" +
                       std::to_string(offset) + ":" + bytes);
   }

@@ -60,8 +60,8 @@ class OperatorLibrary {
   // and has the same schema hash (FailedPrecondition OPERATOR_UNKNOWN,
   // PermissionDenied OPERATOR_REFUSED, FailedPrecondition SCHEMA_MISMATCH, each
   // naming it); argument count and types, number of results, `writes` and
-  // `overwrites` as the schema gives them (InvalidArgument MALFORMED_STRUCTURE).
-  // The structure passed srg::Validate().
+  // `overwrites` as the schema gives them (InvalidArgument
+  // MALFORMED_STRUCTURE). The structure passed srg::Validate().
   virtual absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) = 0;
 

@@ -42,9 +42,9 @@ void ExpectSame(Program program) {
 }
 
 torch::nn::Sequential Mlp(double dropout) {
-  return torch::nn::Sequential(
-      torch::nn::Linear(20, 32), torch::nn::ReLU(),
-      torch::nn::Dropout(dropout), torch::nn::Linear(32, 5));
+  return torch::nn::Sequential(torch::nn::Linear(20, 32), torch::nn::ReLU(),
+                               torch::nn::Dropout(dropout),
+                               torch::nn::Linear(32, 5));
 }
 
 TEST_F(ProgramsTest, MlpForward) {
@@ -117,10 +117,19 @@ TEST_F(ProgramsTest, MixedDtypes) {
     auto d = f.to(torch::kDouble);
     auto h = f.to(torch::kBFloat16);
     auto b = f > 0.5;
-    return std::vector<torch::Tensor>{
-        i + 1,    i + 1.5, i * f, f * d, h + f, b + i, b.to(torch::kFloat) * 2,
-        i.to(torch::kInt) / 2, d.to(torch::kHalf), torch::where(b, i, -i),
-        torch::cat({f, d}),    f.sum(), i.to(torch::kFloat).mean()};
+    return std::vector<torch::Tensor>{i + 1,
+                                      i + 1.5,
+                                      i * f,
+                                      f * d,
+                                      h + f,
+                                      b + i,
+                                      b.to(torch::kFloat) * 2,
+                                      i.to(torch::kInt) / 2,
+                                      d.to(torch::kHalf),
+                                      torch::where(b, i, -i),
+                                      torch::cat({f, d}),
+                                      f.sum(),
+                                      i.to(torch::kFloat).mean()};
   });
 }
 
@@ -150,9 +159,10 @@ TEST_F(ProgramsTest, FourThreadsShareTensors) {
       auto mine = counters.select(0, t);
       auto value = shared * (t + 1);
       for (int round = 0; round < kRounds; ++round) {
-        mine.add_(shared);           // neighbours share this storage
-        value = value + shared;      // everybody reads this one
-        if (round % 10 == t) EXPECT_EQ(mine.select(0, 0).item<float>(), round + 1);
+        mine.add_(shared);       // neighbours share this storage
+        value = value + shared;  // everybody reads this one
+        if (round % 10 == t)
+          EXPECT_EQ(mine.select(0, 0).item<float>(), round + 1);
       }
       results[t] = value;
     });
@@ -217,8 +227,7 @@ TEST_F(ProgramsTest, TrainingOneSessionLeavesSharedWeightsAlone) {
   first.mul_(3);
   EXPECT_TRUE(torch::equal(second.cpu(), weights));
   ASSERT_TRUE(Close().ok());
-  ASSERT_TRUE(
-      Connect(environment->cluster().connect_options()).ok());
+  ASSERT_TRUE(Connect(environment->cluster().connect_options()).ok());
   auto again = weights.to(Device(0));
   EXPECT_TRUE(torch::equal(again.cpu(), weights));
 }
@@ -226,8 +235,7 @@ TEST_F(ProgramsTest, TrainingOneSessionLeavesSharedWeightsAlone) {
 TEST_F(ProgramsTest, ATensorOfAClosedSessionRaises) {
   auto old = torch::ones({2}).to(Device(0));
   ASSERT_TRUE(Close().ok());
-  ASSERT_TRUE(
-      Connect(environment->cluster().connect_options()).ok());
+  ASSERT_TRUE(Connect(environment->cluster().connect_options()).ok());
   EXPECT_THROW(old + 1, Error);
   EXPECT_THROW(old.cpu(), Error);
 }

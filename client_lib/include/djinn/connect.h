@@ -49,9 +49,9 @@ struct ConnectOptions {
 DJINN_API absl::Status Connect(const ConnectOptions& options = {});
 
 // Finishes outstanding work and ends the session; tensors of it raise from then
-// on. Returns the first failure that no call has reported, DeadlineExceeded when
-// work was left. OK when no session is open. Called at exit for a session that
-// is still open.
+// on. Returns the first failure that no call has reported, DeadlineExceeded
+// when work was left. OK when no session is open. Called at exit for a session
+// that is still open.
 DJINN_API absl::Status Close(absl::Duration deadline = absl::Seconds(30));
 
 DJINN_API bool IsConnected();
