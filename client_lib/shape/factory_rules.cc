@@ -200,7 +200,8 @@ void AddFactoryRules(RuleTable* table) {
   table->Add({"aten::eye.m"}, EyeRectangle);
 
   table->Add({"aten::bernoulli", "aten::bernoulli.p", "aten::poisson",
-              "aten::_standard_gamma", "aten::_sample_dirichlet"},
+              "aten::_standard_gamma", "aten::_standard_gamma_grad",
+              "aten::_dirichlet_grad", "aten::_sample_dirichlet"},
              ContiguousLikeFirst);
   table->Add({"aten::normal.Tensor_float"}, ContiguousLikeFirst);
   table->Add({"aten::normal.float_Tensor"}, NormalSpread);

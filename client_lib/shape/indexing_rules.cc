@@ -242,6 +242,73 @@ Results UnfoldBackward(const CallArguments& args) {
   return {Contiguous(args.Tensor(0).scalar_type(), args.Integers(1))};
 }
 
+Results UnfoldCopy(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const int64_t dim = c10::maybe_wrap_dim(args.Integer(1), self.dim());
+  const int64_t window = args.Integer(2), step = args.Integer(3);
+  const int64_t length = self.dim() == 0 ? 1 : self.size(dim);
+  TORCH_CHECK(window >= 0 && window <= length,
+              "maximum size for tensor at dimension ", dim, " is ", length,
+              " but size is ", window);
+  TORCH_CHECK(step > 0, "step is ", step, " but must be > 0");
+  DimVector sizes(self.sizes());
+  if (self.dim() > 0) sizes[dim] = (length - window) / step + 1;
+  sizes.push_back(window);
+  return {Contiguous(self.scalar_type(), sizes)};
+}
+
+// The sizes of self indexed by tensors, some of which may be left out: theirs,
+// broadcast, in place of the dimensions they index, or in front if those are
+// not together.
+DimVector IndexedSizes(const at::Tensor& self,
+                       const std::vector<at::Tensor>& indices) {
+  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
+                    "too many indices for tensor of dimension ", self.dim());
+  DimVector broadcast, before, after;
+  bool together = true, ended = false;
+  bool seen = false;
+  for (int64_t i = 0; i < self.dim(); ++i) {
+    const bool indexed =
+        i < static_cast<int64_t>(indices.size()) && indices[i].defined();
+    if (indexed) {
+      broadcast = Broadcast(broadcast, indices[i].sizes());
+      if (ended) together = false;
+      seen = true;
+      continue;
+    }
+    ended = seen;
+    (seen ? after : before).push_back(self.size(i));
+  }
+  DimVector sizes;
+  const DimVector& first = together ? before : broadcast;
+  const DimVector& second = together ? broadcast : before;
+  sizes.append(first.begin(), first.end());
+  sizes.append(second.begin(), second.end());
+  sizes.append(after.begin(), after.end());
+  return sizes;
+}
+
+Results MaskedIndex(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  return {Contiguous(
+      self.scalar_type(),
+      Broadcast(IndexedSizes(self, args.Tensors(2)), args.Tensor(1).sizes()))};
+}
+
+Results LikeSelf(const CallArguments& args) {
+  return {EmptyLike(args.Tensor(0).scalar_type(), args.Tensor(0))};
+}
+
+Results MaskedScatterBackward(const CallArguments& args) {
+  return {Contiguous(args.Tensor(0).scalar_type(), args.Integers(2))};
+}
+
+Results EmbeddingBagBackward(const CallArguments& args) {
+  TORCH_CHECK(!args.Boolean(9), "a sparse gradient has no strides");
+  const at::Tensor& grad = args.Tensor(0);
+  return {Contiguous(grad.scalar_type(), {args.Integer(6), grad.size(1)})};
+}
+
 }  // namespace
 
 void AddIndexingRules(RuleTable* table) {
@@ -274,6 +341,11 @@ void AddIndexingRules(RuleTable* table) {
   table->Add({"aten::bucketize.Scalar"}, BucketizeScalar);
   table->Add({"aten::nonzero_static"}, NonzeroStatic);
   table->Add({"aten::unfold_backward"}, UnfoldBackward);
+  table->Add({"aten::unfold_copy"}, UnfoldCopy);
+  table->Add({"aten::_unsafe_masked_index"}, MaskedIndex);
+  table->Add({"aten::_unsafe_masked_index_put_accumulate"}, LikeSelf);
+  table->Add({"aten::masked_scatter_backward"}, MaskedScatterBackward);
+  table->Add({"aten::_embedding_bag_backward"}, EmbeddingBagBackward);
 }
 
 }  // namespace djinn

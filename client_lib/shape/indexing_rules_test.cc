@@ -124,6 +124,29 @@ TEST(IndexingRulesTest, Others) {
   for (const at::Tensor& x : Zoo()) {
     CheckRule("aten::nonzero_static", {x, 3});
   }
+  for (const at::Tensor& x : Layouts({3, 4, 5})) {
+    CheckRule("aten::unfold_copy", {x, 1, 2, 1});
+    CheckRule("aten::unfold_copy", {x, -1, 3, 2});
+    CheckRule("aten::masked_scatter_backward",
+              {x, Make({3, 4, 5}, at::kBool), Ints({6, 10})});
+    using Indices = c10::List<std::optional<at::Tensor>>;
+    const at::Tensor index = MakeIndex({2});
+    const at::Tensor column = MakeIndex({6, 1});
+    CheckRule("aten::_unsafe_masked_index",
+              {x, Make({2, 4, 5}, at::kBool), Indices({index}), 0});
+    CheckRule(
+        "aten::_unsafe_masked_index",
+        {x, Make({}, at::kBool), Indices({std::nullopt, index, column}), 0});
+    CheckRule(
+        "aten::_unsafe_masked_index",
+        {x, Make({}, at::kBool), Indices({index, std::nullopt, column}), 0});
+    CheckRule(
+        "aten::_unsafe_masked_index_put_accumulate",
+        {x, Make({2, 4, 5}, at::kBool), Indices({index}), Make({2, 4, 5})});
+  }
+  CheckRule("aten::_embedding_bag_backward",
+            {Make({2, 3}), MakeIndex({7}), MakeIndex({2}), MakeIndex({7}),
+             MakeIndex({2}), MakeIndex({2}), 5, false, 0, false, None()});
   CheckRule("aten::unfold_backward", {Make({2, 3, 2}), Ints({2, 4}), 1, 2, 1});
 }
 

@@ -135,6 +135,18 @@ Results MatrixExponential(const CallArguments& args) {
   return {Contiguous(args.Tensor(0).scalar_type(), args.Tensor(0).sizes())};
 }
 
+Results PseudoInverse(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  if (args.Boolean(3)) {
+    CheckSquare("linalg.pinv", self);
+  } else {
+    CheckMatrices("linalg.pinv", self);
+  }
+  return {
+      Contiguous(self.scalar_type(),
+                 WithMatrix(BatchSizes(self), self.size(-1), self.size(-2)))};
+}
+
 // ---- Products ----
 
 Results AddBatchProducts(const CallArguments& args) {
@@ -251,6 +263,7 @@ void AddLinalgRules(RuleTable* table) {
   table->Add({"aten::geqrf"}, Geqrf);
   table->Add({"aten::ormqr"}, Ormqr);
   table->Add({"aten::linalg_matrix_exp"}, MatrixExponential);
+  table->Add({"aten::linalg_pinv.atol_rtol_tensor"}, PseudoInverse);
   // Looks at the error codes and returns nothing.
   table->Add({"aten::_linalg_check_errors"},
              [](const CallArguments&) { return Results(); });

@@ -47,6 +47,14 @@ TEST(LinalgRulesTest, DecompositionsAndSolvers) {
     CheckRule("aten::ormqr", {a, Make({2, 3}), Make({2, 5, 4})});
     CheckRule("aten::ormqr", {a, Make({2, 3}), Make({2, 4, 5}), false});
   }
+  for (const at::Tensor& a : Layouts({2, 5, 3})) {
+    CheckRule("aten::linalg_pinv.atol_rtol_tensor", {a});
+    CheckRule("aten::linalg_pinv.atol_rtol_tensor", {a, Make({}), Make({2})});
+  }
+  for (const at::Tensor& a : Squares(at::kFloat)) {
+    CheckRule("aten::linalg_pinv.atol_rtol_tensor", {a});
+    CheckRule("aten::linalg_pinv.atol_rtol_tensor", {a, None(), None(), true});
+  }
   CheckRule("aten::geqrf", {Make({3, 5})});
 }
 

@@ -311,9 +311,33 @@ Results BatchNormBackward(const CallArguments& args) {
       args.Booleans(9));
 }
 
+// ---- Weight normalisation ----
+
+// (weight, norms): the norm of each slice along `dim`.
+Results WeightNorm(const CallArguments& args) {
+  const at::Tensor& v = args.Tensor(0);
+  const at::Tensor& g = args.Tensor(1);
+  CheckFloating("weight_norm", v);
+  const ScalarType norm = g.scalar_type() == ScalarType::BFloat16
+                              ? ScalarType::Float
+                              : g.scalar_type();
+  return {Contiguous(v.scalar_type(), v.sizes()), Contiguous(norm, g.sizes())};
+}
+
+// The gradients of the saved v and g, the second and third arguments.
+Results WeightNormBackward(const CallArguments& args) {
+  const at::Tensor& v = args.Tensor(1);
+  const at::Tensor& g = args.Tensor(2);
+  return {Contiguous(v.scalar_type(), v.sizes()),
+          Contiguous(g.scalar_type(), g.sizes())};
+}
+
 }  // namespace
 
 void AddNormalizationRules(RuleTable* table) {
+  table->Add({"aten::_weight_norm_interface"}, WeightNorm);
+  table->Add({"aten::_weight_norm_interface_backward"}, WeightNormBackward);
+
   table->Add({"aten::native_layer_norm"}, NativeLayerNorm);
   table->Add({"aten::layer_norm"}, LayerNorm);
   table->Add({"aten::native_layer_norm_backward"}, NativeLayerNormBackward);

@@ -36,6 +36,16 @@ TEST(NormalizationRulesTest, LayerNormBackward) {
   }
 }
 
+TEST(NormalizationRulesTest, WeightNorm) {
+  for (const at::Tensor& v : Layouts({4, 3, 2})) {
+    if (!v.is_contiguous()) continue;
+    CheckRule("aten::_weight_norm_interface", {v, Make({4, 1, 1}), 0});
+    CheckRule("aten::_weight_norm_interface", {v, Make({1, 1, 2}), 2});
+    CheckRule("aten::_weight_norm_interface_backward",
+              {v, v, Make({4, 1, 1}), Make({4, 1, 1}), 0});
+  }
+}
+
 TEST(NormalizationRulesTest, GroupNorm) {
   for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
            {2, 4}, {2, 4, 5}, {2, 4, 3, 5}, {2, 4, 2, 3, 5}, {0, 4, 3, 3}}) {

@@ -389,6 +389,10 @@ void AddPointwiseRules(RuleTable* table) {
   table->Add({"aten::hardtanh_backward", "aten::hardswish_backward"},
              GradThenSelf);
 
+  // They look at values and return nothing.
+  table->Add({"aten::_assert_async", "aten::_assert_async.msg"},
+             [](const CallArguments&) { return Results(); });
+
   table->Add({"aten::dropout"}, Dropout);
   table->Add({"aten::native_dropout"}, NativeDropout);
   table->Add({"aten::native_dropout_backward"}, NativeDropoutBackward);

@@ -121,11 +121,18 @@ TEST(PointwiseRulesTest, Gradients) {
     if (x.sizes() != y.sizes()) continue;
     CheckRule("aten::hardtanh_backward", {x, y, -1, 1});
     CheckRule("aten::hardswish_backward", {x, y});
+    CheckRule("aten::_standard_gamma_grad", {x, y});
+    CheckRule("aten::_dirichlet_grad", {x, y, x});
     CheckRule("aten::log_sigmoid_backward", {x, y, y.contiguous()});
     CheckRule("aten::native_dropout_backward", {x, y.to(at::kBool), 2.0});
     CheckRule("aten::binary_cross_entropy_backward", {x, x, y, None(), 0});
     CheckRule("aten::mse_loss_backward", {x, x, y, 0});
   }
+}
+
+TEST(PointwiseRulesTest, AssertionsReturnNothing) {
+  CheckRule("aten::_assert_async", {Make({1})});
+  CheckRule("aten::_assert_async.msg", {Make({1}), "message"});
 }
 
 TEST(PointwiseRulesTest, Dropout) {
