@@ -39,3 +39,11 @@ expect_error '/nowhere/config.json' "$program" --model_dir=/nowhere
 expect_error 'cannot read /nowhere.txt' "$program" "$model" --file=/nowhere.txt
 expect_error 'no_such_device' "$program" "$model" --device=no_such_device
 expect_error 'takes 2 to 512' "$program" "$model" --max_tokens=513
+
+# On a cluster of its own: every promise of the demo holds.
+expect_line 'Every process has ended. All checks passed.' \
+  "$program" "$model" --demo --warm_runs=3
+
+# Instead of on a cluster that is not there.
+expect_error '/nowhere.token' "$program" "$model" \
+  --coordinator=unix:/nowhere --token_file=/nowhere.token
