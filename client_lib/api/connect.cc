@@ -14,6 +14,7 @@
 #include "client_lib/capture/backend.h"
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/process_session.h"
+#include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
@@ -69,6 +70,8 @@ std::string ProgramName(const ConnectOptions& options) {
 
 // Flushes a session that the program left open and says what was lost.
 void CloseAtExit() {
+  // A forked child's session is its parent's.
+  if (IsForkedChild()) return;
   const absl::Status status = Close(kExitDeadline);
   if (!status.ok()) {
     std::fprintf(stderr, "djinn: closing the session at exit: %s\n",
@@ -114,6 +117,7 @@ const bool default_factory_set = [] {
 }  // namespace
 
 absl::Status Connect(const ConnectOptions& options) {
+  if (IsForkedChild()) return AfterForkError();
   if (capture::CurrentSession() != nullptr) {
     return MakeError(absl::StatusCode::kAlreadyExists, "SESSION_OPEN",
                      "this process has an open Djinn session: close it first");
@@ -123,6 +127,7 @@ absl::Status Connect(const ConnectOptions& options) {
 }
 
 absl::Status Close(absl::Duration deadline) {
+  if (IsForkedChild()) return AfterForkError();
   const std::shared_ptr<Session> session = capture::TakeSession();
   return session == nullptr ? absl::OkStatus() : session->Close(deadline);
 }

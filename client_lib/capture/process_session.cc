@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "client_lib/session/fork_guard.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
@@ -76,6 +77,8 @@ std::shared_ptr<Session> TakeSession() {
 }
 
 absl::StatusOr<std::shared_ptr<VirtualDevice>> DeviceOfProcess(int index) {
+  // First: a lock may be held for ever in a forked child.
+  if (IsForkedChild()) return AfterForkError();
   std::shared_ptr<Session> session = CurrentSession();
   if (session == nullptr) {
     DJINN_ASSIGN_OR_RETURN(session, OpenDefault());

@@ -30,11 +30,10 @@ class RemoteSession final : public Session, private CoordinatorEvents {
 
   ~RemoteSession() override {
     if (IsForkedChild()) {
-      // Leaked: the link's and the devices' threads are not here.
-      new std::shared_ptr<SessionContext>(context_);
-      return;
+      LeakEverything();
+    } else {
+      (void)Close(kDropTimeout);
     }
-    (void)Close(kDropTimeout);
   }
 
   absl::Status Open() {
@@ -125,6 +124,13 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   }
 
  private:
+  // In a forked child the link's and the devices' threads are not here, and
+  // what they waited for cannot be destroyed: that would wait for them.
+  void LeakEverything() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    new std::shared_ptr<SessionContext>(context_);
+    new std::vector<std::shared_ptr<RemoteDevice>>(std::move(devices_));
+  }
+
   std::vector<std::shared_ptr<RemoteDevice>> Devices() const {
     MutexLock lock(&mu_);
     return devices_;

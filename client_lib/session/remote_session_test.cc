@@ -479,8 +479,8 @@ TEST(RemoteSessionTest, RandomSchedulesOfSeveralThreadsKeepTheOrder) {
 TEST(RemoteSessionTest, AForkedChildRefusesAndCleansUpNothing) {
   FakeCluster cluster;
   auto session = cluster.Open();
-  const auto device = *session->Device(0);
-  const StoragePtr value = device->NewStorage(8);
+  auto device = *session->Device(0);
+  StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -491,6 +491,9 @@ TEST(RemoteSessionTest, AForkedChildRefusesAndCleansUpNothing) {
         ErrorReason(Record(*device, 0, MakeCall(1, {{value, kReads}}))) ==
             "AFTER_FORK" &&
         ErrorReason(session->Close(absl::Seconds(1))) == "AFTER_FORK";
+    // Whatever is destroyed last waits for no thread that stayed behind.
+    value = StoragePtr();
+    device.reset();
     session.reset();
     _exit(refused ? 0 : 1);
   }
