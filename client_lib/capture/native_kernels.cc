@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_linalg_check_errors_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/all.h>
 #include <ATen/ops/as_strided_native.h>
@@ -178,6 +179,14 @@ at::Scalar LocalScalarDense(const at::Tensor& self) {
   return host.item();
 }
 
+// Looks at the error codes of a decomposition and throws, as on every device:
+// captured, it would fail on the worker, where nothing derives from it.
+void LinalgCheckErrors(const at::Tensor& info, c10::string_view name,
+                       bool is_matrix) {
+  if (ShapeOnlyScope::Active()) return;
+  at::native::_linalg_check_errors(info, name, is_matrix);
+}
+
 bool Equal(const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(self.dtype() == other.dtype(),
               "Expected all tensors to have the "
@@ -220,6 +229,7 @@ std::set<std::string> RegisterNativeKernels(torch::Library* library) {
   add("_copy_from_and_resize", TORCH_FN(CopyFromAndResize));
   add("_local_scalar_dense", TORCH_FN(LocalScalarDense));
   add("equal", TORCH_FN(Equal));
+  add("_linalg_check_errors", TORCH_FN(LinalgCheckErrors));
   add("record_stream", TORCH_FN(RecordStream));
   add("_has_compatible_shallow_copy_type",
       TORCH_FN(HasCompatibleShallowCopyType));
