@@ -58,6 +58,8 @@ class ArgumentBuilder {
     return BuildAs(*argument_.real_type(), value);
   }
 
+  // Not OK after Build() when no kernel may see the value.
+  const absl::Status& unusable() const { return unusable_; }
   // Set after Build() when a run fills the value in.
   bool varies() const { return varies_; }
   Place TakePlace() { return std::move(place_); }
@@ -96,7 +98,7 @@ class ArgumentBuilder {
       case c10::TypeKind::IntType:
       case c10::TypeKind::SymIntType:
         if (const auto* integer = std::get_if<int64_t>(&value)) {
-          DJINN_RETURN_IF_ERROR(CheckInteger(*integer));
+          CheckInteger(*integer);
           return c10::IValue(*integer);
         }
         return Mismatch(value);
@@ -240,7 +242,7 @@ class ArgumentBuilder {
     list.reserve(elements->size());
     for (const Element element : *elements) {
       if constexpr (std::is_same_v<Element, int64_t>) {
-        DJINN_RETURN_IF_ERROR(CheckInteger(element));
+        CheckInteger(element);
       }
       list.push_back(element);
     }
@@ -249,13 +251,13 @@ class ArgumentBuilder {
 
   // Sizes, strides, dimensions, diagonals: kernels compute with them before
   // they look at them. Ends of ranges and values to compare with may be any.
-  absl::Status CheckInteger(int64_t value) const {
-    if (value <= kMaxInteger && value >= -kMaxInteger) return absl::OkStatus();
+  void CheckInteger(int64_t value) {
+    if (value <= kMaxInteger && value >= -kMaxInteger) return;
     for (const absl::string_view name :
          {"start", "end", "from", "to", "low", "high", "ignore_index"}) {
-      if (argument_.name() == name) return absl::OkStatus();
+      if (argument_.name() == name) return;
     }
-    return Bad(absl::StrCat(value, " is out of range"));
+    unusable_.Update(Bad(absl::StrCat(value, " is out of range")));
   }
 
   // PyTorch's own front ends make lists of a fixed length, and kernels index
@@ -320,6 +322,7 @@ class ArgumentBuilder {
   const c10::Argument& argument_;
   Place place_;
   bool varies_ = false;
+  absl::Status unusable_;
 };
 
 }  // namespace
@@ -338,6 +341,7 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
     ArgumentBuilder builder(schema, static_cast<uint32_t>(i));
     DJINN_ASSIGN_OR_RETURN(c10::IValue value, builder.Build(arguments[i]));
     call.values.push_back(std::move(value));
+    call.unusable.Update(builder.unusable());
     if (builder.varies()) call.places.push_back(builder.TakePlace());
   }
   return call;

@@ -42,6 +42,10 @@ struct Place {
 };
 
 struct CallTemplate {
+  // Not OK when an integer is beyond what kernels can compute with: every run
+  // of the call then fails, after room was found for its results. The rest of
+  // the structure is as good as ever.
+  absl::Status unusable;
   // One value per schema argument; those of places have the place's type only.
   torch::jit::Stack values;
   // Ascending by argument.

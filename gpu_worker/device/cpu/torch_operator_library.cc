@@ -67,7 +67,9 @@ class NodeCompiler {
   absl::StatusOr<TorchCall> Compile() && {
     DJINN_ASSIGN_OR_RETURN(call_.call,
                            BuildCallTemplate(schema_, node_.arguments));
-    DJINN_RETURN_IF_ERROR(CheckOperands(schema_, call_.call));
+    if (call_.call.unusable.ok()) {
+      DJINN_RETURN_IF_ERROR(CheckOperands(schema_, call_.call));
+    }
     SortOperands();
     DJINN_RETURN_IF_ERROR(CheckWrites());
     DJINN_RETURN_IF_ERROR(CheckResults());

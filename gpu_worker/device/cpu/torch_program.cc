@@ -60,6 +60,9 @@ class CallRunner {
       : call_(call), input_(input) {}
 
   absl::Status Run(std::vector<NodeResult>* results) {
+    if (!call_.call.unusable.ok()) {
+      return Failed(call_.call.unusable.message());
+    }
     scratch_->stack = call_.call.values;
     for (const Place& place : call_.call.places) {
       DJINN_RETURN_IF_ERROR(Fill(place));
