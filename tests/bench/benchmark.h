@@ -1,0 +1,68 @@
+// What the runner asks of a benchmark.
+#ifndef TESTS_BENCH_BENCHMARK_H_
+#define TESTS_BENCH_BENCHMARK_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "djinn/embedded_cluster.h"
+#include "tests/bench/row.h"
+
+namespace djinn::bench {
+
+struct Options {
+  // How often each measurement is repeated; at least 1.
+  int rounds = 9;
+  // Of the worker and of local baselines that use more than one.
+  int threads = 2;
+  // Folder of the sentence encoder.
+  std::string model_folder;
+};
+
+// The cluster that benchmarks run on.
+EmbeddedClusterOptions ClusterOptions(const Options& options);
+
+// Life: MeasureAlone(), Measure(), destruction. PyTorch's exceptions may leave
+// either; the runner reports them as failures.
+class Benchmark {
+ public:
+  virtual ~Benchmark() = default;
+
+  virtual absl::string_view name() const = 0;
+
+  // Whether Measure() is called with a session open, on a cluster of one
+  // worker. Otherwise no cluster is alive.
+  virtual bool needs_session() const { return true; }
+
+  // Measures the local baselines, while no Djinn process is alive.
+  virtual absl::Status MeasureAlone() { return absl::OkStatus(); }
+
+  // Appends rows. A wrong output is a row's error; what keeps it from measuring
+  // at all is the returned one.
+  virtual absl::Status Measure(std::vector<Row>* rows) = 0;
+};
+
+std::unique_ptr<Benchmark> MakePingPong(const Options& options);
+std::unique_ptr<Benchmark> MakeStartup(const Options& options);
+std::unique_ptr<Benchmark> MakeCaptureAndShip(const Options& options);
+std::unique_ptr<Benchmark> MakeReadBack(const Options& options);
+std::unique_ptr<Benchmark> MakeEncoder(const Options& options);
+std::unique_ptr<Benchmark> MakeMlpStep(const Options& options);
+std::unique_ptr<Benchmark> MakeTransfer(const Options& options);
+
+// Carries out one round of one side of a comparison.
+using Side = absl::FunctionRef<absl::Status(int round)>;
+
+// Rounds 0, 1, ... of one side. Stops at the first error.
+absl::Status MeasureRounds(int rounds, Side side);
+
+// The same of two sides in turn; they take turns at going first, too.
+absl::Status Interleave(int rounds, Side a, Side b);
+
+}  // namespace djinn::bench
+
+#endif  // TESTS_BENCH_BENCHMARK_H_

@@ -1,0 +1,52 @@
+// Chains of small operators: 10,000 calls, each on the result of the one
+// before, then a read of the last result.
+#ifndef TESTS_BENCH_CHAIN_H_
+#define TESTS_BENCH_CHAIN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/types/span.h"
+
+namespace djinn::bench {
+
+inline constexpr int64_t kChainSteps = 10'000;
+// Of every link of a chain.
+inline constexpr int64_t kChainRows = 4;
+inline constexpr int64_t kChainColumns = 16;
+inline constexpr int64_t kChainBytes =
+    kChainRows * kChainColumns * static_cast<int64_t>(sizeof(float));
+
+// What links are combined with: a few tensors of each kind, used in turn. They
+// are such that after the whole chain values are neither huge nor independent
+// of its start; otherwise a stale result might pass for the right one.
+struct ChainOperands {
+  std::vector<at::Tensor> summands;
+  std::vector<at::Tensor> factors;     // Each followed by its reciprocal.
+  std::vector<at::Tensor> matrices;    // Orthogonal.
+  std::vector<at::Tensor> row_biases;  // Small.
+  std::vector<at::Tensor> row_signs;   // 1 and -1.
+  at::Tensor row_zeros;
+};
+
+// The same ones every time.
+ChainOperands MakeChainOperands(const at::Device& device);
+
+// Where a chain starts in a round: different in each. On the CPU.
+at::Tensor MakeChainStart(int round);
+
+struct Chain {
+  const char* op;
+  // Views make no node and move no bytes.
+  bool is_view;
+  // Runs the chain in inference mode.
+  at::Tensor (*run)(at::Tensor start, const ChainOperands& operands, int round);
+};
+
+// add, mul, mm, gelu, linear, layer_norm and views.
+absl::Span<const Chain> Chains();
+
+}  // namespace djinn::bench
+
+#endif  // TESTS_BENCH_CHAIN_H_

@@ -1,0 +1,54 @@
+// A helper program that runs beside the benchmark, in a process of its own as
+// Djinn's worker is.
+#ifndef TESTS_BENCH_CHILD_PROCESS_H_
+#define TESTS_BENCH_CHILD_PROCESS_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace djinn::bench {
+
+// A program that lies beside this one's file.
+std::string SiblingProgram(absl::string_view name);
+
+// This program's own file.
+std::string OwnProgram();
+
+// Runs until it ends by itself or its standard input does. Not thread-safe.
+class ChildProcess {
+ public:
+  static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
+      const std::string& program, const std::vector<std::string>& arguments);
+
+  // Ends its input and waits for its exit.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  // The next line of its output. Unavailable when it has ended, or after ten
+  // seconds.
+  absl::StatusOr<std::string> ReadLine();
+
+  // Waits for it to end by itself; an error unless with status 0.
+  absl::Status Wait();
+
+ private:
+  ChildProcess(pid_t pid, int input, int output)
+      : pid_(pid), input_(input), output_(output) {}
+
+  pid_t pid_;
+  int input_;   // Its standard input, for writing.
+  int output_;  // Its standard output, for reading.
+  std::string unread_;
+};
+
+}  // namespace djinn::bench
+
+#endif  // TESTS_BENCH_CHILD_PROCESS_H_

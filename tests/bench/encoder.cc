@@ -1,0 +1,219 @@
+// A real sentence encoder, moved to the device as a program would move it.
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/Parallel.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client_lib/examples/sentence_similarity/encoder_service.h"
+#include "common/status_macros.h"
+#include "djinn/djinn.h"
+#include "tests/bench/benchmark.h"
+#include "tests/bench/check.h"
+#include "tests/bench/format.h"
+#include "tests/bench/sentences.h"
+#include "tests/bench/stopwatch.h"
+
+namespace djinn::bench {
+namespace {
+
+using examples::EncoderService;
+
+constexpr double kTolerance = 1e-5;
+
+struct Shape {
+  size_t sentences;
+  size_t tokens;
+  int calls_per_round;
+};
+constexpr Shape kShapes[] = {{1, 32, 10}, {8, 32, 4}, {1, 128, 5}, {8, 128, 1}};
+
+// Embeddings and what they took.
+struct Encoded {
+  std::vector<at::Tensor> embeddings;
+  std::vector<double> seconds;
+};
+
+class EncoderBenchmark : public Benchmark {
+ public:
+  explicit EncoderBenchmark(const Options& options) : options_(options) {}
+
+  absl::string_view name() const override { return "encoder"; }
+
+  absl::Status MeasureAlone() override {
+    at::set_num_threads(options_.threads);
+    for (const Shape& shape : kShapes) {
+      std::unique_ptr<EncoderService>& service = local_[shape.tokens];
+      if (service == nullptr) {
+        DJINN_ASSIGN_OR_RETURN(service, Load(shape.tokens, at::kCPU));
+      }
+      DJINN_RETURN_IF_ERROR(Encode(*service, shape, -1).status());
+      DJINN_RETURN_IF_ERROR(MeasureRounds(options_.rounds, [&](int round) {
+        DJINN_ASSIGN_OR_RETURN(Encoded encoded, Encode(*service, shape, round));
+        alone_[&shape].AddRound(std::move(encoded.seconds));
+        return absl::OkStatus();
+      }));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure(std::vector<Row>* rows) override {
+    at::set_num_threads(options_.threads);
+    // One at a time; the second is the same model once more.
+    size_t loaded_tokens = 0;
+    std::unique_ptr<EncoderService> service;
+    for (const Shape& shape : kShapes) {
+      const Statistics before = GetStatistics();
+      const double start = WallNow();
+      const bool loads = shape.tokens != loaded_tokens;
+      if (loads) {
+        service.reset();
+        DJINN_ASSIGN_OR_RETURN(service, Load(shape.tokens, Device()));
+      }
+      Row row;
+      row.benchmark = std::string(name());
+      row.variant = absl::StrFormat("batch %d, sequence %d", shape.sentences,
+                                    shape.tokens);
+      DJINN_ASSIGN_OR_RETURN(const Encoded first, Encode(*service, shape, -1));
+      const double first_seconds = WallNow() - start;
+      const Statistics moved = GetStatistics() - before;
+      if (loads) {
+        NoteLoad(/*again=*/loaded_tokens != 0, moved, first_seconds, &row);
+      }
+      loaded_tokens = shape.tokens;
+      DJINN_RETURN_IF_ERROR(MeasureShape(shape, *service, first, &row));
+      rows->push_back(std::move(row));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<EncoderService>> Load(
+      size_t tokens, at::Device device) const {
+    return EncoderService::Load({.model_folder = options_.model_folder,
+                                 .device = device,
+                                 .max_tokens = tokens});
+  }
+
+  // Other sentences in every call of every round.
+  static absl::StatusOr<Encoded> Encode(const EncoderService& service,
+                                        const Shape& shape, int round) {
+    Encoded encoded;
+    for (int call = 0; call < shape.calls_per_round; ++call) {
+      const std::vector<std::string> sentences =
+          MakeSentences(static_cast<uint64_t>(1000 * (round + 1) + call),
+                        shape.sentences, shape.tokens);
+      const double start = WallNow();
+      DJINN_ASSIGN_OR_RETURN(at::Tensor embeddings, service.Encode(sentences));
+      encoded.seconds.push_back(WallNow() - start);
+      encoded.embeddings.push_back(std::move(embeddings));
+    }
+    return encoded;
+  }
+
+  // Says what the first answer after loading cost, and checks that the weights
+  // crossed the wire, once.
+  void NoteLoad(bool again, const Statistics& moved, double seconds, Row* row) {
+    const uint64_t weights = std::filesystem::file_size(options_.model_folder +
+                                                        "/model.safetensors");
+    row->notes.push_back(
+        absl::StrCat(again ? "load once more" : "load",
+                     " and first round: ", FormatSeconds(seconds), ", ",
+                     FormatBytes(static_cast<double>(moved.bytes_up)), " up"));
+    row->numbers["bytes_up_first"] = static_cast<double>(moved.bytes_up);
+    row->numbers["seconds_first"] = seconds;
+    if (again) {
+      ExpectAtMost("bytes up of a second load", moved.bytes_up, weights / 50,
+                   &row->error);
+    } else {
+      // A little of the file is names and sizes.
+      ExpectAtLeast("bytes up of the first load", moved.bytes_up,
+                    weights / 10 * 9, &row->error);
+    }
+  }
+
+  absl::Status MeasureShape(const Shape& shape, const EncoderService& service,
+                            const Encoded& first, Row* row) {
+    EncoderService& local = *local_[shape.tokens];
+    Agreement agreement;
+    const auto compare = [&](const Encoded& expected, const Encoded& actual) {
+      for (size_t i = 0; i < expected.embeddings.size(); ++i) {
+        agreement.Add(expected.embeddings[i], actual.embeddings[i]);
+      }
+    };
+    DJINN_ASSIGN_OR_RETURN(const Encoded local_first, Encode(local, shape, -1));
+    compare(local_first, first);
+
+    std::vector<Encoded> djinn(options_.rounds), beside(options_.rounds);
+    Statistics moved;
+    DJINN_RETURN_IF_ERROR(Interleave(
+        options_.rounds,
+        [&](int round) {
+          const Statistics before = GetStatistics();
+          DJINN_ASSIGN_OR_RETURN(djinn[round], Encode(service, shape, round));
+          moved = GetStatistics() - before;
+          CheckTraffic(shape, moved, &row->error);
+          return absl::OkStatus();
+        },
+        [&](int round) {
+          DJINN_ASSIGN_OR_RETURN(beside[round], Encode(local, shape, round));
+          return absl::OkStatus();
+        }));
+
+    row->djinn.emplace();
+    row->baseline.emplace();
+    for (int round = 0; round < options_.rounds; ++round) {
+      compare(beside[round], djinn[round]);
+      row->djinn->AddRound(djinn[round].seconds);
+      row->baseline->AddRound(beside[round].seconds);
+    }
+    row->baseline_alone = alone_[&shape];
+    row->baseline_name =
+        absl::StrCat("local eager, ", options_.threads, " threads");
+    SetRatio(row);
+    const double calls = shape.calls_per_round;
+    row->numbers["bytes_up_warm"] = static_cast<double>(moved.bytes_up) / calls;
+    row->numbers["bytes_down_warm"] =
+        static_cast<double>(moved.bytes_down) / calls;
+    row->notes.push_back(absl::StrCat(
+        "warm: ", FormatBytes(row->numbers["bytes_up_warm"]), " up, ",
+        FormatBytes(row->numbers["bytes_down_warm"]), " down"));
+    row->checked = agreement.Describe("embeddings");
+    agreement.ExpectWithin(kTolerance, "embeddings", &row->error);
+    return absl::OkStatus();
+  }
+
+  // Warm, tokens go up and embeddings down, and weights stay.
+  void CheckTraffic(const Shape& shape, const Statistics& moved,
+                    std::string* error) const {
+    const uint64_t calls = static_cast<uint64_t>(shape.calls_per_round);
+    const uint64_t tokens = shape.sentences * shape.tokens;
+    const uint64_t width =
+        static_cast<uint64_t>(local_.at(shape.tokens)->width());
+    ExpectAtLeast("warm bytes up", moved.bytes_up,
+                  calls * tokens * sizeof(int64_t), error);
+    ExpectAtMost("warm bytes up", moved.bytes_up, calls * (256 << 10), error);
+    ExpectAtLeast("warm bytes down", moved.bytes_down,
+                  calls * shape.sentences * width * sizeof(float), error);
+    ExpectAtMost("warm synchronous calls", moved.synchronous_calls, 0, error);
+  }
+
+  const Options options_;
+  // By tokens.
+  std::map<size_t, std::unique_ptr<EncoderService>> local_;
+  std::map<const Shape*, Series> alone_;
+};
+
+}  // namespace
+
+std::unique_ptr<Benchmark> MakeEncoder(const Options& options) {
+  return std::make_unique<EncoderBenchmark>(options);
+}
+
+}  // namespace djinn::bench

@@ -1,0 +1,144 @@
+// Moving tensors to the device and back, beside a raw TCP socket.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "ATen/ops/empty.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+#include "djinn/djinn.h"
+#include "tests/bench/benchmark.h"
+#include "tests/bench/check.h"
+#include "tests/bench/fill.h"
+#include "tests/bench/format.h"
+#include "tests/bench/raw_socket_peer.h"
+#include "tests/bench/stopwatch.h"
+
+namespace djinn::bench {
+namespace {
+
+constexpr size_t kMebibyte = size_t{1} << 20;
+constexpr size_t kSizes[] = {1 * kMebibyte, 16 * kMebibyte, 128 * kMebibyte};
+
+struct Transfers {
+  Series upload, download;
+};
+
+class TransferBenchmark : public Benchmark {
+ public:
+  explicit TransferBenchmark(const Options& options) : options_(options) {}
+
+  absl::string_view name() const override { return "transfer"; }
+
+  absl::Status Measure(std::vector<Row>* rows) override {
+    DJINN_ASSIGN_OR_RETURN(const auto raw, RawSocketPeer::Start());
+    for (const size_t size : kSizes) {
+      DJINN_RETURN_IF_ERROR(MeasureSize(size, raw.get(), rows));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status MeasureSize(size_t size, RawSocketPeer* raw,
+                           std::vector<Row>* rows) {
+    Transfers djinn, floor, ignored;
+    std::string error;
+    // What was downloaded stays until the end: memory that is freed and taken
+    // again would not be fresh.
+    std::vector<at::Tensor> kept;
+    const auto move_remote = [&](int round, Transfers* transfers) {
+      kept.push_back(MoveOnce(Seed(size, round), size, transfers, &error));
+      return absl::OkStatus();
+    };
+    const auto move_raw = [&](int round, Transfers* transfers) {
+      const uint64_t seed = Seed(size, round);
+      DJINN_ASSIGN_OR_RETURN(const double up, raw->Upload(seed, size));
+      DJINN_ASSIGN_OR_RETURN(const double down, raw->Download(seed, size));
+      transfers->upload.AddRound({up});
+      transfers->download.AddRound({down});
+      return absl::OkStatus();
+    };
+    DJINN_RETURN_IF_ERROR(move_remote(-1, &ignored));
+    DJINN_RETURN_IF_ERROR(move_raw(-1, &ignored));
+    DJINN_RETURN_IF_ERROR(Interleave(
+        options_.rounds, [&](int round) { return move_remote(round, &djinn); },
+        [&](int round) { return move_raw(round, &floor); }));
+
+    AddRow("upload", size, std::move(djinn.upload), std::move(floor.upload),
+           error, rows);
+    AddRow("download", size, std::move(djinn.download),
+           std::move(floor.download), error, rows);
+    return absl::OkStatus();
+  }
+
+  // Uploads, downloads and compares; returns what was downloaded.
+  static at::Tensor MoveOnce(uint64_t seed, size_t size, Transfers* transfers,
+                             std::string* error) {
+    const at::Tensor source =
+        at::empty({static_cast<int64_t>(size)}, at::kByte);
+    Fill(seed, source.mutable_data_ptr(), size);
+
+    Statistics before = GetStatistics();
+    double start = WallNow();
+    const at::Tensor remote = source.to(Device());
+    const absl::Status arrived = Synchronize();
+    transfers->upload.AddRound({WallNow() - start});
+    Statistics moved = GetStatistics() - before;
+    if (!arrived.ok()) absl::StrAppend(error, arrived.ToString());
+    ExpectAtLeast("bytes up", moved.bytes_up, size, error);
+    ExpectAtLeast("uploads sent", moved.uploads_sent, 1, error);
+    ExpectAtMost("uploads of bytes already held", moved.uploads_already_held, 0,
+                 error);
+
+    before = GetStatistics();
+    start = WallNow();
+    at::Tensor result = remote.to(at::kCPU);
+    transfers->download.AddRound({WallNow() - start});
+    moved = GetStatistics() - before;
+    ExpectAtLeast("bytes down", moved.bytes_down, size, error);
+    if (result.nbytes() != size ||
+        !IsFilled(seed, result.const_data_ptr(), size)) {
+      absl::StrAppend(error, error->empty() ? "" : "; ",
+                      "other bytes came back");
+    }
+    return result;
+  }
+
+  void AddRow(const std::string& direction, size_t size, Series djinn,
+              Series floor, const std::string& error, std::vector<Row>* rows) {
+    const double bytes = static_cast<double>(size);
+    Row row;
+    row.benchmark = std::string(name());
+    row.variant = absl::StrFormat("%s %d MiB", direction, size / kMebibyte);
+    row.djinn = std::move(djinn);
+    row.baseline_name = "raw TCP socket into fresh memory";
+    row.baseline = std::move(floor);
+    SetRatio(&row);
+    row.numbers["bytes"] = bytes;
+    row.notes.push_back(absl::StrCat(
+        FormatRate(bytes, Median(row.djinn->RoundMedians())), " beside ",
+        FormatRate(bytes, Median(row.baseline->RoundMedians()))));
+    row.checked = absl::StrCat(row.djinn->rounds(), " times, every byte");
+    row.error = error;
+    rows->push_back(std::move(row));
+  }
+
+  // Other bytes in every round, or the worker would have them already.
+  static uint64_t Seed(size_t size, int round) {
+    return size + static_cast<uint64_t>(round + 1);
+  }
+
+  const Options options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Benchmark> MakeTransfer(const Options& options) {
+  return std::make_unique<TransferBenchmark>(options);
+}
+
+}  // namespace djinn::bench
