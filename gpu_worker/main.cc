@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -71,6 +72,19 @@ std::string WaitForEnd(int signal_fd, int lifeline_fd) {
   }
 }
 
+// OpenMP's threads spin between parallel regions unless told otherwise, and a
+// worker then fights the clients on its machine for cores that do nothing. The
+// runtime reads its settings when it is loaded, so the program starts again
+// under them; descriptors and the process id stay. Whoever sets the variable has
+// the last word.
+void RestartWithSleepingThreads(char** argv) {
+  constexpr char kVariable[] = "OMP_WAIT_POLICY";
+  if (std::getenv(kVariable) != nullptr) return;
+  setenv(kVariable, "passive", /*overwrite=*/1);
+  execv("/proc/self/exe", argv);
+  std::perror("djinn-worker: cannot restart with OMP_WAIT_POLICY=passive");
+}
+
 int Main() {
   log::Configure("worker", log::Level::kInfo);
   const std::string path = absl::GetFlag(FLAGS_config);
@@ -129,6 +143,7 @@ int Main() {
 }  // namespace djinn::worker
 
 int main(int argc, char** argv) {
+  djinn::worker::RestartWithSleepingThreads(argv);
   absl::SetProgramUsageMessage("--config=FILE [--validate]");
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     std::fprintf(stderr, "djinn-worker: takes no arguments\n");
