@@ -3,10 +3,6 @@
 // for operators in cluster_admin.cc.
 #include "coordinator/cluster.h"
 
-#include <algorithm>
-#include <limits>
-
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -30,16 +26,6 @@ void Cluster::Touch(Worker* worker, Wakes* wakes) {
 void Cluster::TryPlace(uint32_t virtual_device, Session* session,
                        Wakes* wakes) {
   PendingLease& pending = session->pending.at(virtual_device);
-  // A tensor asked for twice is uploaded once.
-  absl::flat_hash_set<ContentKey> asked;
-  uint64_t asked_bytes = 0;
-  for (const v1::ContentHint& hint : pending.contents) {
-    const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
-                         hint.size_bytes()};
-    if (!asked.insert(key).second) continue;
-    asked_bytes += std::min(hint.size_bytes(),
-                            std::numeric_limits<uint64_t>::max() - asked_bytes);
-  }
   std::vector<scheduler::WorkerSnapshot> snapshots;
   for (const auto& [id, worker] : workers_.all()) {
     // While it still has to forget the session, it cannot serve it anew.
@@ -56,14 +42,14 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
     }
     const auto held = worker->contents.find(session->tenant);
     if (held != worker->contents.end()) {
-      for (const ContentKey& key : asked) {
+      for (const ContentKey& key : pending.contents) {
         if (held->second.contains(key)) snapshot.held_bytes += key.second;
       }
     }
     snapshots.push_back(std::move(snapshot));
   }
   const absl::StatusOr<scheduler::Placement> placement =
-      scheduler::Place(asked_bytes, snapshots);
+      scheduler::Place(pending.content_bytes, snapshots);
   if (absl::IsFailedPrecondition(placement.status())) {
     // Waiting will not help.
     unplaced_.erase({session->id, virtual_device});

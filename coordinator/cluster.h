@@ -62,7 +62,8 @@ class Cluster {
                                   const v1::OpenSession& open,
                                   std::shared_ptr<Waker> waker);
   // The answer comes through NextResponse(). InvalidArgument
-  // (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices.
+  // (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices or more than
+  // kMaxContentHints contents.
   absl::Status RequestLease(const StreamId& session,
                             const v1::LeaseRequest& request);
   // Notes that the session defined a structure; true when it had not before.
@@ -106,6 +107,8 @@ class Cluster {
   std::map<std::string, uint64_t> RunCounts();
 
   static constexpr uint32_t kMaxVirtualDevices = 64;
+  // As LeaseRequest.contents in session.proto says.
+  static constexpr int kMaxContentHints = 64;
 
  private:
   Session* FindSession(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

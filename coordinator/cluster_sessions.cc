@@ -1,4 +1,8 @@
 // Session streams.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -23,6 +27,20 @@ absl::Status Replaced() {
 absl::Status Stopping() {
   return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
                    "the coordinator stops; attach again");
+}
+
+PendingLease PendingFrom(const v1::LeaseRequest& request) {
+  PendingLease pending;
+  for (const v1::ContentHint& hint : request.contents()) {
+    const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
+                         hint.size_bytes()};
+    // A tensor asked for twice is uploaded once.
+    if (!pending.contents.insert(key).second) continue;
+    pending.content_bytes +=
+        std::min(hint.size_bytes(),
+                 std::numeric_limits<uint64_t>::max() - pending.content_bytes);
+  }
+  return pending;
 }
 
 }  // namespace
@@ -93,6 +111,13 @@ absl::Status Cluster::RequestLease(const StreamId& id,
                      absl::StrCat("virtual device ", device, ": there are at ",
                                   "most ", kMaxVirtualDevices));
   }
+  if (request.contents_size() > kMaxContentHints) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+        absl::StrCat("a lease request with ", request.contents_size(),
+                     " contents: at most ", kMaxContentHints, " are allowed"));
+  }
+  PendingLease asked = PendingFrom(request);
   Wakes wakes;
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
@@ -109,9 +134,8 @@ absl::Status Cluster::RequestLease(const StreamId& id,
     return absl::OkStatus();
   }
   if (session->pending.contains(device)) return absl::OkStatus();
-  PendingLease& pending = session->pending[device];
-  pending.contents.assign(request.contents().begin(), request.contents().end());
-  pending.deadline = clock_->Monotonic() + config_.lease_request_timeout;
+  asked.deadline = clock_->Monotonic() + config_.lease_request_timeout;
+  session->pending.emplace(device, std::move(asked));
   TryPlace(device, session, &wakes);
   return absl::OkStatus();
 }

@@ -229,6 +229,32 @@ TEST_F(ClusterTest, PlacementSeesOnlyTheTenantsContents) {
               HasSubstr("holds 90.9 MB of 90.9 MB asked"));
 }
 
+TEST_F(ClusterTest, ContentsCountOnce) {
+  AddContent("red", 7, 90'900'000, &w0_);
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  v1::LeaseRequest request = TestLeaseRequest(0, 7, 90'900'000);
+  while (request.contents_size() < Cluster::kMaxContentHints) {
+    *request.add_contents() = request.contents(0);
+  }
+  ASSERT_EQ(cluster_->RequestLease(session, request), absl::OkStatus());
+  CarryOut(worker, &w0_);
+  EXPECT_THAT(Next(session)->granted().placement_reason(),
+              HasSubstr("holds 90.9 MB of 90.9 MB asked"));
+}
+
+TEST_F(ClusterTest, TooManyContentsAreAViolation) {
+  const StreamId session = Open("red");
+  v1::LeaseRequest request = TestLeaseRequest(0);
+  for (int i = 0; i <= Cluster::kMaxContentHints; ++i) {
+    request.add_contents()->set_hash_low(i);
+  }
+  const absl::Status status = cluster_->RequestLease(session, request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
+  EXPECT_THAT(status.message(), HasSubstr("65 contents: at most 64"));
+}
+
 TEST_F(ClusterTest, TwoDevicesOfASessionUseTwoWorkers) {
   v1::WorkerState w1 = TestWorker("w1");
   const StreamId stream0 = Join(w0_);

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/waker.h"
+#include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/session.pb.h"
 
@@ -27,7 +28,9 @@ namespace djinn::coordinator {
 
 // A lease asked for and not granted yet.
 struct PendingLease {
-  std::vector<v1::ContentHint> contents;
+  // What will be uploaded, each content once, and its size together.
+  absl::flat_hash_set<ContentKey> contents;
+  uint64_t content_bytes = 0;
   // Monotonic.
   absl::Duration deadline;
   // The offered lease; empty while no worker was found.
