@@ -182,6 +182,9 @@ TEST(ViewTest, Extents) {
   EXPECT_FALSE(ExtentBytes(View(0, {1}, {-1})).ok());
   EXPECT_FALSE(ExtentBytes(View(0, {1}, {1}, -1)).ok());
   EXPECT_FALSE(ExtentBytes(View(0, {3}, {int64_t{1} << 62})).ok());
+  EXPECT_FALSE(ExtentBytes(View(0, {-1}, {1})).ok());
+  EXPECT_FALSE(
+      ExtentBytes(View(0, {int64_t{1} << 40, int64_t{1} << 40}, {0, 0})).ok());
 }
 
 TEST(ViewTest, Covers) {

@@ -101,10 +101,12 @@ absl::StatusOr<uint64_t> ExtentBytes(const TensorView& view) {
     return Invalid(view, "too many dimensions");
   }
   if (view.storage_offset < 0) return Invalid(view, "negative offset");
+  // An expanded view may have more elements than there are numbers.
+  const absl::StatusOr<int64_t> count = ElementCount(view);
+  if (!count.ok()) return count.status();
   int64_t last = view.storage_offset;
   bool empty = false;
   for (size_t i = 0; i < view.sizes.size(); ++i) {
-    if (view.sizes[i] < 0) return Invalid(view, "negative size");
     if (view.strides[i] < 0) return Invalid(view, "negative stride");
     if (view.sizes[i] == 0) {
       empty = true;

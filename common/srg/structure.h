@@ -61,7 +61,8 @@ struct TensorView {
 absl::StatusOr<int64_t> ElementCount(const TensorView& view);
 // Bytes from the storage's start to the end of the view's last element; 0 for a
 // view without elements. InvalidArgument on unknown dtype, negative or
-// mismatched sizes, strides or offset, more than 64 dimensions, or overflow.
+// mismatched sizes, strides or offset, more than 64 dimensions, or overflow, of
+// the number of elements too.
 absl::StatusOr<uint64_t> ExtentBytes(const TensorView& view);
 // Whether the view covers `storage_bytes` wholly: starts at 0, every element
 // distinct, no gaps.
