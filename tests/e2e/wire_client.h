@@ -1,0 +1,189 @@
+// A client by hand: generated stubs and nothing of the client library, so that
+// it can say what that never would.
+#ifndef TESTS_E2E_WIRE_CLIENT_H_
+#define TESTS_E2E_WIRE_CLIENT_H_
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/error.h"
+#include "common/mutex.h"
+#include "common/net/bearer.h"
+#include "common/net/channel_options.h"
+#include "common/net/grpc_status.h"
+#include "djinn/v1/execution.grpc.pb.h"
+#include "djinn/v1/session.grpc.pb.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+
+// Bound on every wait, and on every call.
+inline constexpr std::chrono::seconds kWirePatience{20};
+inline constexpr std::chrono::minutes kCallPatience{5};
+
+// One bidirectional call: what came is kept, in order, until somebody looks.
+template <typename Request, typename Response>
+class WireStream {
+ public:
+  using Call = grpc::ClientReaderWriter<Request, Response>;
+
+  // `begin` starts the call.
+  template <typename Begin>
+  explicit WireStream(Begin begin) {
+    context_.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+    call_ = begin(&context_);
+    reader_ = std::thread([this] {
+      Response response;
+      while (call_->Read(&response)) {
+        MutexLock lock(&mu_);
+        responses_.push_back(response);
+        changed_.SignalAll();
+      }
+      absl::Status end = FromGrpcStatus(call_->Finish());
+      MutexLock lock(&mu_);
+      end_ = std::move(end);
+      changed_.SignalAll();
+    });
+  }
+  ~WireStream() {
+    context_.TryCancel();
+    reader_.join();
+  }
+
+  void Send(const Request& request) { (void)call_->Write(request); }
+  void Finish() { (void)call_->WritesDone(); }
+
+  // The first response from position `*from` on that matches, and `*from`
+  // behind it. Empty when the stream ended or nothing came in time.
+  template <typename Matches>
+  std::optional<Response> Wait(size_t* from, Matches matches) {
+    MutexLock lock(&mu_);
+    const auto deadline = std::chrono::steady_clock::now() + kWirePatience;
+    for (;;) {
+      for (; *from < responses_.size(); ++*from) {
+        if (matches(responses_[*from])) return responses_[(*from)++];
+      }
+      if (end_.has_value() || std::chrono::steady_clock::now() > deadline) {
+        return std::nullopt;
+      }
+      changed_.WaitWithTimeout(&mu_, absl::Milliseconds(100));
+    }
+  }
+  template <typename Matches>
+  std::optional<Response> Wait(Matches matches) {
+    size_t from = 0;
+    return Wait(&from, matches);
+  }
+
+  // The stream's end; UNKNOWN when it is still open.
+  absl::Status WaitEnd() {
+    Wait([](const Response&) { return false; });
+    MutexLock lock(&mu_);
+    return end_.value_or(absl::UnknownError("the stream is still open"));
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<Call> call_;
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<Response> responses_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);
+  std::thread reader_;
+};
+
+using AttachStream = WireStream<v1::SessionRequest, v1::SessionResponse>;
+using ControlStream = WireStream<v1::ControlRequest, v1::ControlResponse>;
+using BulkStream = WireStream<v1::BulkChunk, v1::BulkChunk>;
+
+inline v1::ProtocolWindow Window(uint32_t min, uint32_t max) {
+  v1::ProtocolWindow window;
+  window.set_min(min);
+  window.set_max(max);
+  return window;
+}
+
+inline std::unique_ptr<AttachStream> OpenAttach(const std::string& coordinator,
+                                                const std::string& token) {
+  const auto stub = v1::Session::NewStub(MakeChannel(coordinator).value());
+  return std::make_unique<AttachStream>([&](grpc::ClientContext* context) {
+    PutBearer(token, context);
+    return stub->Attach(context);
+  });
+}
+
+// A session with a lease. Ends when this object does.
+class WireSession {
+ public:
+  WireSession(const std::string& coordinator, const std::string& token)
+      : attach_(OpenAttach(coordinator, token)) {
+    v1::SessionRequest request;
+    *request.mutable_open()->mutable_protocol() = Window(1, 1);
+    request.mutable_open()->set_program("wire_client");
+    attach_->Send(request);
+    request.mutable_lease()->set_virtual_device(0);
+    attach_->Send(request);
+    const auto opened = attach_->Wait(
+        [](const v1::SessionResponse& r) { return r.has_opened(); });
+    const auto granted = attach_->Wait(
+        [](const v1::SessionResponse& r) { return r.has_granted(); });
+    EXPECT_TRUE(opened.has_value() && granted.has_value())
+        << attach_->WaitEnd();
+    if (opened.has_value()) id_ = opened->opened().session_id();
+    if (granted.has_value()) lease_ = granted->granted().lease();
+  }
+  ~WireSession() {
+    v1::SessionRequest request;
+    request.mutable_close();
+    attach_->Send(request);
+    (void)attach_->WaitEnd();
+  }
+
+  const std::string& id() const { return id_; }
+  const v1::Lease& lease() const { return lease_; }
+
+  v1::ClientHello Hello() const {
+    v1::ClientHello hello;
+    *hello.mutable_protocol() = Window(1, 1);
+    hello.set_session_id(id_);
+    hello.set_session_epoch(lease_.session_epoch());
+    hello.set_lease_token(lease_.token());
+    hello.set_worker_incarnation(lease_.worker_incarnation());
+    return hello;
+  }
+  std::unique_ptr<ControlStream> OpenControl() const {
+    const auto stub = Stub();
+    return std::make_unique<ControlStream>(
+        [&](grpc::ClientContext* context) { return stub->Control(context); });
+  }
+  std::unique_ptr<BulkStream> OpenBulk() const {
+    const auto stub = Stub();
+    return std::make_unique<BulkStream>(
+        [&](grpc::ClientContext* context) { return stub->Bulk(context); });
+  }
+
+ private:
+  std::unique_ptr<v1::Execution::Stub> Stub() const {
+    return v1::Execution::NewStub(MakeChannel(lease_.worker_address()).value());
+  }
+
+  const std::unique_ptr<AttachStream> attach_;
+  std::string id_;
+  v1::Lease lease_;
+};
+
+}  // namespace djinn
+
+#endif  // TESTS_E2E_WIRE_CLIENT_H_
