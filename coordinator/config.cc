@@ -3,6 +3,7 @@
 #include <limits>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "common/net/channel_options.h"
 #include "common/net/server_address.h"
 #include "common/status_macros.h"
@@ -11,24 +12,44 @@ namespace djinn::coordinator {
 namespace {
 
 constexpr uint64_t kMaxCount = std::numeric_limits<uint32_t>::max();
+// Clients send values up to this inside messages, whatever the limit, and give
+// up on a worker whose limit is lower.
+constexpr uint64_t kMinInlineBytes = 4 << 10;
+// One message is carried out while the next one travels.
+constexpr uint64_t kMinOutstanding = 2;
+// Room for what surrounds the largest inline value, and for structures, which
+// count as a whole.
+constexpr uint64_t kMinBytesBesidesInline = 1 << 20;
 
 v1::SessionLimits ReadLimits(ConfigMap map) {
   v1::SessionLimits limits;
   limits.set_memory_bytes(map.Size("memory", uint64_t{16} << 30));
-  limits.set_max_outstanding(
-      static_cast<uint32_t>(map.UInt("max_outstanding", 256, 1, kMaxCount)));
+  limits.set_max_outstanding(static_cast<uint32_t>(
+      map.UInt("max_outstanding", 256, kMinOutstanding, kMaxCount)));
   limits.set_max_outstanding_bytes(
       map.Size("max_outstanding_bytes", uint64_t{64} << 20));
   limits.set_inline_bytes(map.Size("inline_bytes", uint64_t{64} << 10));
   limits.set_max_structures(
       static_cast<uint32_t>(map.UInt("max_structures", 4096, 1, kMaxCount)));
-  if (limits.memory_bytes() == 0) map.Error("memory", "must not be 0");
-  if (limits.max_outstanding_bytes() == 0) {
-    map.Error("max_outstanding_bytes", "must not be 0");
+  if (limits.memory_bytes() == 0) {
+    map.Error("memory", "expected at least 1, got 0");
+  }
+  if (limits.inline_bytes() < kMinInlineBytes) {
+    map.Error("inline_bytes",
+              absl::StrCat("expected at least ", kMinInlineBytes,
+                           " (4KiB), got ", limits.inline_bytes()));
   }
   // A value and what surrounds it must fit into one message.
   if (limits.inline_bytes() > kMaxControlMessageBytes / 2) {
-    map.Error("inline_bytes", "must not exceed 32MiB");
+    map.Error("inline_bytes", absl::StrCat("must not exceed 32MiB, got ",
+                                           limits.inline_bytes()));
+  } else if (limits.max_outstanding_bytes() <
+             limits.inline_bytes() + kMinBytesBesidesInline) {
+    map.Error("max_outstanding_bytes",
+              absl::StrCat("expected at least ",
+                           limits.inline_bytes() + kMinBytesBesidesInline,
+                           " (inline_bytes and 1MiB), got ",
+                           limits.max_outstanding_bytes()));
   }
   return limits;
 }

@@ -16,10 +16,10 @@
 //       max_sessions: 64
 //       limits:                     # per session and worker
 //         memory: 16GiB
-//         max_outstanding: 256      # messages
-//         max_outstanding_bytes: 64MiB
-//         inline_bytes: 64KiB
-//         max_structures: 4096
+//         max_outstanding: 256      # messages, at least 2
+//         max_outstanding_bytes: 64MiB  # at least inline_bytes and 1MiB
+//         inline_bytes: 64KiB       # 4KiB to 32MiB
+//         max_structures: 4096      # at least 1
 //
 // Values above are the defaults where there is one: the token files and at
 // least one tenant are required.

@@ -11,6 +11,7 @@
 namespace djinn::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class ConfigTest : public testing::Test {
@@ -66,14 +67,14 @@ tenants:
     limits:
       memory: 1GiB
       max_outstanding: 8
-      max_outstanding_bytes: 1MiB
-      inline_bytes: 1KiB
+      max_outstanding_bytes: 2MiB
+      inline_bytes: 4KiB
       max_structures: 9
 )");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->heartbeat_interval, absl::Milliseconds(500));
   EXPECT_EQ(config->tenants[0].max_sessions, 2u);
-  EXPECT_EQ(config->tenants[0].limits.inline_bytes(), 1024u);
+  EXPECT_EQ(config->tenants[0].limits.inline_bytes(), 4096u);
   EXPECT_EQ(config->tenants[0].limits.max_structures(), 9u);
 }
 
@@ -86,6 +87,40 @@ TEST_F(ConfigTest, SaysWhatIsWrong) {
               HasSubstr("must exceed heartbeat_interval"));
   EXPECT_THAT(Complaint("join_token_file: join\nadmin_token_file: admin\n"),
               HasSubstr("needs at least one"));
+}
+
+TEST_F(ConfigTest, RefusesLimitsThatNoClientCanUse) {
+  const auto complaint = [this](const std::string& limit) {
+    return Complaint(
+        "join_token_file: join\n"
+        "admin_token_file: admin\n"
+        "tenants:\n"
+        "  - name: red\n"
+        "    token_file: red\n"
+        "    limits:\n"
+        "      " +
+        limit + "\n");
+  };
+  EXPECT_THAT(complaint("inline_bytes: 4095"),
+              AllOf(HasSubstr("c.yaml:7: "),
+                    HasSubstr("limits.inline_bytes: expected at least 4096 "
+                              "(4KiB), got 4095")));
+  EXPECT_THAT(complaint("inline_bytes: 33MiB"),
+              HasSubstr("must not exceed 32MiB, got 34603008"));
+  EXPECT_THAT(
+      complaint("max_outstanding: 1"),
+      AllOf(HasSubstr("c.yaml:7: "),
+            HasSubstr("max_outstanding: expected 2 to "), HasSubstr("got 1")));
+  EXPECT_THAT(complaint("max_structures: 0"),
+              HasSubstr("max_structures: expected 1 to "));
+  EXPECT_THAT(complaint("memory: 0"),
+              HasSubstr("memory: expected at least 1, got 0"));
+  // The default of inline_bytes counts.
+  EXPECT_THAT(complaint("max_outstanding_bytes: 1MiB"),
+              AllOf(HasSubstr("c.yaml:7: "),
+                    HasSubstr("max_outstanding_bytes: expected at least "
+                              "1114112 (inline_bytes and 1MiB), got 1048576")));
+  EXPECT_EQ(complaint("max_outstanding_bytes: 1114112"), "");
 }
 
 TEST_F(ConfigTest, OneCredentialOnePrincipal) {
