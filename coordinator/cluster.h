@@ -144,6 +144,8 @@ class Cluster {
   // What a report means for leases and drops.
   void Absorb(const v1::WorkerState& report, Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Believes the worker's report of a lease that nobody knows, except its
+  // limits, which are the configuration's, and tenants that are not in there.
   void Adopt(const v1::LeaseRecord& record, Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -471,6 +471,54 @@ TEST_F(ClusterTest, ClientMayComeBackBeforeItsWorker) {
   EXPECT_THAT(cluster_->Leases(), SizeIs(1));
 }
 
+TEST_F(ClusterTest, SessionOfATenantThatIsNoMoreIsDroppedNotAdopted) {
+  StreamId worker = Join(w0_);
+  const StreamId red = Open("red");
+  Grant(red, 0, worker, &w0_);
+  const StreamId blue = Open("blue");
+  Grant(blue, 0, worker, &w0_);
+  const Tenants without_red({TestTenant("blue")});
+  cluster_ =
+      std::make_unique<Cluster>(&config_, &without_red, &clock_, &random_);
+  w0_.set_applied_revision(0);
+  worker = Join(w0_);
+  ASSERT_THAT(cluster_->Sessions(), SizeIs(1));
+  EXPECT_EQ(cluster_->Sessions()[0].tenant(), "blue");
+  CarryOut(worker, &w0_);
+  ASSERT_THAT(w0_.sessions(), SizeIs(1));
+  EXPECT_EQ(w0_.sessions(0).lease().session_id(), blue.owner);
+  cluster_.reset();
+}
+
+TEST_F(ClusterTest, AdoptedLeasesHaveTheConfiguredLimits) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  Restart();
+  w0_.set_applied_revision(0);
+  w0_.mutable_sessions(0)->mutable_lease()->mutable_limits()->set_memory_bytes(
+      ~uint64_t{0});
+  worker = Join(w0_);
+  const v1::DesiredState desired = *Desired(worker);
+  ASSERT_THAT(desired.leases(), SizeIs(1));
+  EXPECT_EQ(desired.leases(0).limits().memory_bytes(), uint64_t{1} << 30);
+}
+
+TEST_F(ClusterTest, AdoptionBeyondTheLimitLeavesNoRoomForNewSessions) {
+  StreamId worker = Join(w0_);
+  for (int i = 0; i < 4; ++i) Grant(Open("red"), 0, worker, &w0_);
+  v1::LeaseRecord fifth = w0_.sessions(0).lease();
+  fifth.set_lease_id("fifth");
+  fifth.set_session_id(std::string(32, 'f'));
+  Hold(fifth, &w0_);
+  Restart();
+  w0_.set_applied_revision(0);
+  Join(w0_);
+  EXPECT_THAT(cluster_->Sessions(), SizeIs(5));
+  EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");
+  Open("red", fifth.session_id());
+}
+
 TEST_F(ClusterTest, LeaseOfAnotherTenantsSessionIsNotAdopted) {
   StreamId worker = Join(w0_);
   const StreamId session = Open("red");

@@ -109,7 +109,28 @@ void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
     return;
   }
   Session* session = sessions_.Find(record.session_id());
+  const Tenant* const tenant =
+      tenants_.Find(session == nullptr ? record.tenant() : session->tenant);
+  if (tenant == nullptr) {
+    log::Warning("session dropped: its tenant is not configured",
+                 {{"session", log::ShortId(record.session_id())},
+                  {"lease", record.lease_id()},
+                  {"worker", worker->id},
+                  {"tenant", record.tenant()}});
+    Drop(record.session_id(), worker, wakes);
+    return;
+  }
   if (session == nullptr) {
+    const size_t count = sessions_.CountOfTenant(tenant->name);
+    if (count >= tenant->max_sessions) {
+      // Absence of room is no order either: it stays, and new ones wait.
+      log::Warning("adopts a session beyond the tenant's limit",
+                   {{"session", log::ShortId(record.session_id())},
+                    {"tenant", tenant->name},
+                    {"worker", worker->id},
+                    {"limit", tenant->max_sessions},
+                    {"used", count}});
+    }
     Session added;
     added.id = record.session_id();
     added.tenant = record.tenant();
@@ -143,7 +164,8 @@ void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
   lease.virtual_device = record.virtual_device();
   lease.worker_id = worker->id;
   lease.incarnation = worker->incarnation;
-  lease.limits = record.limits();
+  // The worker's word for them counts for nothing.
+  lease.limits = tenant->limits;
   lease.placement_reason = "adopted from the worker";
   lease.created = clock_->Monotonic();
   lease.state = Lease::State::kGranted;
