@@ -479,6 +479,9 @@ TEST_F(GrpcCoordinatorLinkTest, CancelledRequestsReturn) {
 TEST_F(GrpcCoordinatorLinkTest, ClosingWithoutACoordinatorSaysSo) {
   ASSERT_TRUE(Open().ok());
   Kill();
+  // Nobody answers: by now the link has noticed that its stream broke. A
+  // farewell written before that would count as said.
+  EXPECT_FALSE(Request(0, absl::Milliseconds(200)).ok());
   EXPECT_EQ(ErrorReason(link_->Close(absl::Milliseconds(50))),
             "COORDINATOR_UNREACHABLE");
 }
