@@ -312,6 +312,32 @@ TEST_F(WorkerCoreTest, AnUploadWithoutRoomIsRefusedAndTheStorageKeepsItsValue) {
   EXPECT_EQ(client->ReadError(2).reason(), "SESSION_MEMORY");
 }
 
+TEST_F(WorkerCoreTest, AReadThatCopiesIsAccountedFor) {
+  std::unique_ptr<TestClient> client = Open();
+  std::unique_ptr<TestClient> other = Open("s2");
+  client->InstallInline(1, FloatBytes({7}));
+  EXPECT_TRUE(client->WaitCompleted(client->Create(2, 7 << 20)));
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, 7 << 20)));
+  const uint64_t before = core_->ledger().usage().used;
+  srg::TensorView expanded;
+  expanded.data_type = srg::DataType::kFloat32;
+  expanded.sizes = {1 << 20};
+  expanded.strides = {0};
+  const v1::ErrorDetail error =
+      client->WaitRead(client->SendRead(1, expanded, 1)).error();
+  EXPECT_EQ(error.code(),
+            static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(error.reason(), "DEVICE_MEMORY");
+  // What fits is read, and nothing of it stays behind.
+  const size_t bytes = size_t{1} << 20;
+  expanded.sizes = {static_cast<int64_t>(bytes / sizeof(float))};
+  EXPECT_EQ(client->WaitRead(client->SendRead(1, expanded, 2)).bulk_bytes(),
+            bytes);
+  EXPECT_EQ(client->WaitBulk(2, bytes),
+            FloatBytes(Floats(bytes / sizeof(float), 7)));
+  EXPECT_TRUE(WaitMemory(before));
+}
+
 TEST_F(WorkerCoreTest, IdleContentsMakeRoom) {
   const std::string old_bytes(7 << 20, 'o');
   {

@@ -28,6 +28,10 @@ class Buffer {
   virtual uint64_t size_bytes() const = 0;
 };
 
+// Whether the view's elements lie in the storage in the view's own order,
+// without gaps, to be read as they are.
+bool IsPlainContiguous(const srg::TensorView& view);
+
 // Thread-safe where not said otherwise.
 class Device {
  public:
@@ -55,8 +59,9 @@ class Device {
       std::shared_ptr<Buffer> buffer) = 0;
 
   // The view's elements, contiguous in the view's order, conjugation and
-  // negation applied. The extent was checked against the buffer. May keep a
-  // reference to the buffer in place of a copy.
+  // negation applied. The extent was checked against the buffer. Keeps a
+  // reference to the buffer in place of a copy where IsPlainContiguous(view);
+  // otherwise the caller has reserved the copy's bytes.
   virtual absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
                                                const srg::TensorView& view) = 0;
 

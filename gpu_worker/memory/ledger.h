@@ -27,7 +27,7 @@ enum class MemoryClass {
   kStorages = 0,
   // Immutable contents, kept per tenant and shared by storages.
   kContents = 1,
-  // Uploads on their way.
+  // Uploads on their way, and copies made for reads until they are sent.
   kTransfers = 2,
 };
 inline constexpr size_t kMemoryClasses = 3;

@@ -55,7 +55,23 @@ absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
                          limits_.memory_bytes(), 0, bytes);
   }
   if (bytes == 0) return SharedBytes{};
-  return environment_.memory->device()->ReadView(storage.buffer, view);
+  DeviceMemory* const memory = environment_.memory;
+  if (IsPlainContiguous(view)) {
+    return memory->device()->ReadView(storage.buffer, view);
+  }
+  // A copy, accounted for until the last piece of it is sent.
+  struct Gathered {
+    Reservation reservation;
+    std::shared_ptr<const void> owner;
+  };
+  auto gathered = std::make_shared<Gathered>();
+  DJINN_ASSIGN_OR_RETURN(
+      gathered->reservation,
+      memory->Reserve(MemoryClass::kTransfers, tenant_, bytes));
+  DJINN_ASSIGN_OR_RETURN(SharedBytes value,
+                         memory->device()->ReadView(storage.buffer, view));
+  gathered->owner = std::move(value.owner);
+  return SharedBytes{value.bytes, std::move(gathered)};
 }
 
 absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {

@@ -64,20 +64,6 @@ at::Tensor MakeTensor(const srg::TensorView& view,
   return tensor;
 }
 
-bool IsPlainContiguous(const srg::TensorView& view) {
-  if (view.conjugate || view.negative) return false;
-  for (const int64_t size : view.sizes) {
-    if (size == 0) return true;
-  }
-  int64_t expected = 1;
-  for (size_t i = view.sizes.size(); i-- > 0;) {
-    if (view.sizes[i] == 1) continue;
-    if (view.strides[i] != expected) return false;
-    expected *= view.sizes[i];
-  }
-  return true;
-}
-
 bool DescribeTensor(const at::Tensor& tensor, srg::TensorView* view) {
   const std::optional<srg::DataType> data_type =
       DataTypeFromTorch(tensor.scalar_type());

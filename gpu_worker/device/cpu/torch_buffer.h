@@ -46,10 +46,6 @@ absl::Status CheckViewOfTorch(const srg::TensorView& view);
 // inside the storage. Under c10::InferenceMode.
 at::Tensor MakeTensor(const srg::TensorView& view, const c10::Storage& storage);
 
-// Whether the view's elements lie in the storage in the view's own order,
-// without gaps, to be read as they are.
-bool IsPlainContiguous(const srg::TensorView& view);
-
 // The tensor's metadata; slot is 0. False if its element type is not known.
 bool DescribeTensor(const at::Tensor& tensor, srg::TensorView* view);
 
