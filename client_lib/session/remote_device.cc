@@ -21,6 +21,12 @@ v1::SessionLimits ProvisionalLimits() {
   return limits;
 }
 
+// Of the device's storages and of its transfers: each device counts for itself,
+// so that its worker sees every number.
+uint64_t FirstId(int device) {
+  return (static_cast<uint64_t>(device) << 48) + 1;
+}
+
 // How long a stream may take to end cleanly, and transfers to leave it.
 constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
 
@@ -51,10 +57,13 @@ std::vector<StoragePtr> UnknownResults(Call* call) {
 }  // namespace
 
 RemoteDevice::RemoteDevice(int index, std::shared_ptr<SessionContext> context)
-    : index_(index), context_(std::move(context)) {
+    : index_(index),
+      context_(std::move(context)),
+      next_transfer_id_(FirstId(index)) {
   {
     MutexLock lock(&mu_);
     limits_ = ProvisionalLimits();
+    recorder_.NumberStoragesFrom(FirstId(index));
   }
   sender_ = std::make_unique<std::thread>([this] { SenderLoop(); });
 }
@@ -72,9 +81,8 @@ RemoteDevice::~RemoteDevice() {
 }
 
 StoragePtr RemoteDevice::NewStorage(uint64_t size_bytes) {
-  const uint64_t id =
-      context_->last_storage_id.fetch_add(1, std::memory_order_relaxed) + 1;
-  return StoragePtr(new RemoteStorage(id, shared_from_this(), size_bytes));
+  return StoragePtr(
+      new RemoteStorage(/*id=*/0, shared_from_this(), size_bytes));
 }
 
 void RemoteDevice::MarkDead(RemoteStorage* storage) {

@@ -119,6 +119,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   enum class Next { kNothing, kConnect, kWork, kDrop, kStop };
   void SenderLoop();
   Next TakeNext(Work* work);
+  // No queued work, or only such as asks for no lease.
+  bool NothingDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Connect();
   absl::Status TryConnect();
   absl::Status WaitForHello();
@@ -210,6 +212,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   Statistics statistics_ ABSL_GUARDED_BY(mu_);
 
   // The sender's own.
+  uint64_t next_transfer_id_;
   v1::SessionLimits sender_limits_;
   std::unique_ptr<StructureTable> structures_;
   std::unique_ptr<RunEncoder> encoder_;

@@ -75,7 +75,9 @@ void RemoteDevice::SenderLoop() {
     bool closing;
     {
       MutexLock lock(&mu_);
-      closing = closing_;
+      // Work sealed by BeginClose() after TakeNext() looked is not drained: its
+      // wake-up is still to come. Once empty the queue stays so.
+      closing = closing_ && NothingDue();
     }
     if (free_now || closing) SendFrees();
     if (closing) {
@@ -84,6 +86,10 @@ void RemoteDevice::SenderLoop() {
       progress_changed_.SignalAll();
     }
   }
+}
+
+bool RemoteDevice::NothingDue() const {
+  return queue_.empty() || (!connected_ && !lease_due_);
 }
 
 RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
@@ -252,8 +258,7 @@ bool RemoteDevice::Encode(const Work& work, InstallWork& install,
   if (fits) {
     message->set_inline_value(install.source.bytes.data(), size);
   } else {
-    const uint64_t id =
-        context_->last_transfer_id.fetch_add(1, std::memory_order_relaxed) + 1;
+    const uint64_t id = next_transfer_id_++;
     v1::Transfer* const transfer = message->mutable_transfer();
     transfer->set_transfer_id(id);
     transfer->set_size_bytes(size);
@@ -301,8 +306,7 @@ bool RemoteDevice::Encode(const Work& work, ReadWork& read,
   const bool bulk = wait.bytes > sender_limits_.inline_bytes();
   MutexLock lock(&mu_);
   if (bulk) {
-    message->set_transfer_id(
-        context_->last_transfer_id.fetch_add(1, std::memory_order_relaxed) + 1);
+    message->set_transfer_id(next_transfer_id_++);
   }
   if (wait.abandoned) return true;  // sent all the same: the order is numbered
   wait.sequence = last_sequence_ + 1;

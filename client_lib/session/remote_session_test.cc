@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -182,6 +184,32 @@ TEST(RemoteSessionTest, StoragesNeverUsedNeedNoMessage) {
   for (int i = 0; i < 1000; ++i) Drop(device->NewStorage(1 << 20));
   EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
   EXPECT_TRUE(cluster.coordinator().lease_requests().empty());
+}
+
+TEST(RemoteSessionTest, EachWorkerSeesItsStoragesWithoutHoles) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  std::vector<StoragePtr> storages;
+  for (int i = 0; i < 40; ++i) {
+    const auto device = *session->Device(i % 2);
+    Drop(device->NewStorage(8));  // never used
+    storages.push_back(device->NewStorage(8));
+  }
+  // In another order than they were made.
+  std::reverse(storages.begin(), storages.end());
+  for (const StoragePtr& storage : storages) {
+    EXPECT_EQ(storage->id(), 0u);
+    ASSERT_TRUE(ReadByte(*storage->device(), 0, storage).ok());
+  }
+  std::set<uint64_t> all;
+  for (const int i : {0, 1}) {
+    const std::set<uint64_t> ids = cluster.worker(i).live_storages();
+    ASSERT_EQ(ids.size(), 20u);
+    EXPECT_EQ(*ids.rbegin() - *ids.begin(), 19u);
+    all.insert(ids.begin(), ids.end());
+  }
+  EXPECT_EQ(all.size(), 40u);
+  EXPECT_NE(*all.begin(), 0u);
 }
 
 TEST(RemoteSessionTest, UnknownResultsAreWaitedFor) {
@@ -395,6 +423,22 @@ TEST(RemoteSessionTest, CloseNamesUnfinishedWork) {
   EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "SESSION_CLOSED");
   EXPECT_EQ(ErrorReason(session->Device(0).status()), "SESSION_CLOSED");
   Drop(value);
+}
+
+TEST(RemoteSessionTest, CloseCarriesOutWhatItSealsWhileTheSenderIsAwake) {
+  for (int i = 0; i < 200; ++i) {
+    FakeCluster cluster;
+    const auto session = cluster.Open();
+    const auto device = *session->Device(0);
+    const StoragePtr value = device->NewStorage(8);
+    StoragePtr large = device->NewStorage(2 << 20);
+    ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+    ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+    // Wakes the sender, which then looks for work while the session closes.
+    Drop(std::move(large));
+    ASSERT_TRUE(session->Close(absl::Seconds(10)).ok());
+    ASSERT_EQ(cluster.worker().runs().size(), 1u);
+  }
 }
 
 TEST(RemoteSessionTest, CloseDoesNotWaitForALeaseThatDoesNotCome) {

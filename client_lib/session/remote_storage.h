@@ -24,13 +24,15 @@ class VirtualDevice;
 // increment and no allocation.
 class RemoteStorage {
  public:
+  // An `id` of 0 is given at birth.
   RemoteStorage(uint64_t id, std::shared_ptr<VirtualDevice> device,
                 uint64_t size_bytes)
       : id_(id), device_(std::move(device)), size_bytes_(size_bytes) {}
   RemoteStorage(const RemoteStorage&) = delete;
   RemoteStorage& operator=(const RemoteStorage&) = delete;
 
-  // Unique in the session, never reused.
+  // Unique in the session, never reused. Given at the first use, so that a
+  // worker sees its device's ids without holes; 0 before.
   uint64_t id() const { return id_; }
   const std::shared_ptr<VirtualDevice>& device() const { return device_; }
   // As the program has resized it so far.
@@ -61,7 +63,8 @@ class RemoteStorage {
     bool writes;
   };
 
-  const uint64_t id_;
+  // Set at birth, under the device's lock, before anything names the storage.
+  uint64_t id_;
   const std::shared_ptr<VirtualDevice> device_;
   std::atomic<uint64_t> size_bytes_;
   std::atomic<uint32_t> references_{0};

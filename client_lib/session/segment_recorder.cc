@@ -39,7 +39,7 @@ void SegmentRecorder::Record(uint32_t lane, Call* call,
     Name(&storage, own, changes || !storage.born_, sealed);
     touch.base_version = storage.version_;
     if (ABSL_PREDICT_FALSE(!storage.born_)) {
-      storage.born_ = true;
+      GiveBirth(&storage);
       if ((touch.access & kBirth) == 0) {
         own->AddCreation(i, storage.size_bytes());
         ++storage.version_;
@@ -66,6 +66,11 @@ void SegmentRecorder::Record(uint32_t lane, Call* call,
              own->bytes().size() >= kMaxSegmentBytes) {
     Seal(own, sealed);
   }
+}
+
+void SegmentRecorder::GiveBirth(RemoteStorage* storage) {
+  storage->born_ = true;
+  if (storage->id_ == 0) storage->id_ = next_storage_id_++;
 }
 
 void SegmentRecorder::Name(RemoteStorage* storage, Segment* own, bool writes,
@@ -118,7 +123,7 @@ void SegmentRecorder::SealAll(SealedSegments* sealed) {
 }
 
 uint64_t SegmentRecorder::StampWrite(RemoteStorage* storage) {
-  storage->born_ = true;
+  if (!storage->born_) GiveBirth(storage);
   storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
   return storage->version_++;
 }

@@ -30,6 +30,9 @@ using SealedSegments = absl::InlinedVector<Segment*, 4>;
 
 class SegmentRecorder {
  public:
+  // The id of the next storage to be born.
+  void NumberStoragesFrom(uint64_t id) { next_storage_id_ = id; }
+
   // Lanes with an open segment; beyond that the oldest is sealed.
   static constexpr size_t kMaxOpenSegments = 256;
   // Bytes of call templates after which a segment is sealed.
@@ -60,11 +63,13 @@ class SegmentRecorder {
  private:
   Segment* OpenSegment(uint32_t lane, SealedSegments* sealed);
   void Seal(Segment* segment, SealedSegments* sealed);
+  void GiveBirth(RemoteStorage* storage);
   // Notes that `own` names the storage; seals whoever is in conflict.
   void Name(RemoteStorage* storage, Segment* own, bool writes,
             SealedSegments* sealed);
 
   uint64_t last_serial_ = 0;
+  uint64_t next_storage_id_ = 1;
   absl::flat_hash_map<uint32_t, Segment*> open_;  // by lane
   // Every segment ever made, since storages may point to any. Bounded by the
   // window and by kMaxOpenSegments.

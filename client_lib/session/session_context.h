@@ -38,8 +38,6 @@ struct SessionContext {
   std::unique_ptr<WorkerConnector> connector;
 
   RootErrors root_errors;
-  std::atomic<uint64_t> last_storage_id{0};
-  std::atomic<uint64_t> last_transfer_id{0};
 
   Mutex mu;
   absl::flat_hash_set<ContentHash> told_structures ABSL_GUARDED_BY(mu);
