@@ -70,6 +70,11 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
                      "SESSION_OF_OTHER_TENANT",
                      "the session belongs to another tenant");
   }
+  if (session == nullptr && sessions_.Ended(tenant.name, resume)) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_EXPIRED",
+                     "the session has ended and its storages are gone; open a "
+                     "new one");
+  }
   if (session == nullptr) {
     const size_t count = sessions_.CountOfTenant(tenant.name);
     if (count >= tenant.max_sessions) {

@@ -319,6 +319,68 @@ TEST_F(ClusterTest, DetachedSessionTimesOut) {
   EXPECT_THAT(Desired(worker)->drop_session_ids(), ElementsAre(session.owner));
 }
 
+TEST_F(ClusterTest, EndedSessionIsNotResumed) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  cluster_->Detach(session);
+  clock_.Advance(config_.session_timeout);
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  cluster_->Tick();
+  absl::Status status = Attach("red", session.owner).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ErrorReason(status), "SESSION_EXPIRED");
+  // Also when its worker has carried out the drop.
+  CarryOut(worker, &w0_);
+  EXPECT_THAT(w0_.sessions(), IsEmpty());
+  EXPECT_EQ(ErrorReason(Attach("red", session.owner).status()),
+            "SESSION_EXPIRED");
+  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  // One that never had a lease has lost nothing.
+  const StreamId fresh = Open("red");
+  cluster_->Detach(fresh);
+  clock_.Advance(config_.session_timeout);
+  cluster_->Tick();
+  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_EQ(Open("red", fresh.owner).owner, fresh.owner);
+  // A coordinator that restarted cannot know.
+  Restart();
+  EXPECT_EQ(Open("red", session.owner).owner, session.owner);
+}
+
+TEST_F(ClusterTest, EndedSessionIsNotAdopted) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  cluster_->Close(session);
+  // It comes to another worker, by whatever way.
+  v1::WorkerState w1 = TestWorker("w1");
+  *w1.add_sessions() = w0_.sessions(0);
+  const StreamId stream1 = Join(w1);
+  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_THAT(Desired(stream1)->drop_session_ids(), ElementsAre(session.owner));
+}
+
+TEST(SessionTableTest, RemembersTheNewestEndsOfEachTenant) {
+  SessionTable table;
+  const auto end = [&table](const std::string& tenant, size_t id) {
+    Session session;
+    session.id = std::to_string(id);
+    session.tenant = tenant;
+    session.bound_devices.insert(0);
+    table.Add(std::move(session));
+    table.Remove(std::to_string(id));
+  };
+  end("blue", SessionTable::kMaxEnded);
+  for (size_t id = 0; id < SessionTable::kMaxEnded; ++id) end("red", id);
+  EXPECT_TRUE(table.Ended("red", "0"));
+  EXPECT_FALSE(table.Ended("blue", "0"));
+  end("red", SessionTable::kMaxEnded);
+  EXPECT_FALSE(table.Ended("red", "0"));
+  EXPECT_TRUE(table.Ended("red", "1"));
+  EXPECT_TRUE(table.Ended("blue", std::to_string(SessionTable::kMaxEnded)));
+}
+
 TEST_F(ClusterTest, NewStreamReplacesAHalfOpenOne) {
   const auto old_waker = std::make_shared<CountingWaker>();
   const StreamId old =

@@ -120,6 +120,12 @@ void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
     Drop(record.session_id(), worker, wakes);
     return;
   }
+  if (session == nullptr &&
+      sessions_.Ended(tenant->name, record.session_id())) {
+    // The worker was away when it ended.
+    Drop(record.session_id(), worker, wakes);
+    return;
+  }
   if (session == nullptr) {
     const size_t count = sessions_.CountOfTenant(tenant->name);
     if (count >= tenant->max_sessions) {

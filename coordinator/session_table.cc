@@ -18,7 +18,21 @@ void SessionTable::Remove(const std::string& id) {
   if (found == sessions_.end()) return;
   const auto count = count_of_tenant_.find(found->second->tenant);
   if (--count->second == 0) count_of_tenant_.erase(count);
+  if (!found->second->bound_devices.empty()) {
+    EndedIds& ended = ended_of_tenant_[found->second->tenant];
+    if (ended.all.insert(id).second) ended.oldest_first.push_back(id);
+    if (ended.oldest_first.size() > kMaxEnded) {
+      ended.all.erase(ended.oldest_first.front());
+      ended.oldest_first.pop_front();
+    }
+  }
   sessions_.erase(found);
+}
+
+bool SessionTable::Ended(const std::string& tenant,
+                         const std::string& id) const {
+  const auto found = ended_of_tenant_.find(tenant);
+  return found != ended_of_tenant_.end() && found->second.all.contains(id);
 }
 
 Session* SessionTable::Find(const std::string& id) {

@@ -2,7 +2,7 @@
 //
 // A session is ATTACHED while its stream is open, DETACHED after that until it
 // attaches again or times out, and ADOPTED when only a worker told of it. It
-// ends when it is removed; nothing is kept of it.
+// ends when it is removed; if it ever had a lease, its id is kept for a while.
 //
 // Not thread-safe: the cluster's lock guards it.
 #ifndef COORDINATOR_SESSION_TABLE_H_
@@ -70,9 +70,16 @@ struct Session {
 
 class SessionTable {
  public:
+  // Ids of ended sessions kept for each tenant, so that none can push out what
+  // another one needs.
+  static constexpr size_t kMaxEnded = 10'000;
+
   // The id must be new.
   Session* Add(Session session);
   void Remove(const std::string& id);
+  // Whether such a session of the tenant was removed, had a lease (without one
+  // there was nothing to lose) and is among its kMaxEnded newest of these.
+  bool Ended(const std::string& tenant, const std::string& id) const;
 
   // Null when there is none. Pointers stay valid until Remove().
   Session* Find(const std::string& id);
@@ -84,8 +91,14 @@ class SessionTable {
   }
 
  private:
+  struct EndedIds {
+    absl::flat_hash_set<std::string> all;
+    std::deque<std::string> oldest_first;
+  };
+
   std::map<std::string, std::unique_ptr<Session>> sessions_;
   std::map<std::string, size_t> count_of_tenant_;
+  std::map<std::string, EndedIds> ended_of_tenant_;
 };
 
 // 128 bits in lower-case hex.
