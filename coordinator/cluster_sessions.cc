@@ -10,6 +10,7 @@
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
+#include "coordinator/violation.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -58,8 +59,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
       NegotiateProtocol(OwnProtocolWindow(), open.protocol(), "client"));
   const std::string& resume = open.resume_session_id();
   if (!resume.empty() && !IsSessionId(resume)) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
-                     "resume_session_id is not a session id");
+    return Violation("resume_session_id is not a session id");
   }
   Wakes wakes;
   MutexLock lock(&mu_);
@@ -112,13 +112,11 @@ absl::Status Cluster::RequestLease(const StreamId& id,
                                    const v1::LeaseRequest& request) {
   const uint32_t device = request.virtual_device();
   if (device >= kMaxVirtualDevices) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
-                     absl::StrCat("virtual device ", device, ": there are at ",
+    return Violation(absl::StrCat("virtual device ", device, ": there are at ",
                                   "most ", kMaxVirtualDevices));
   }
   if (request.contents_size() > kMaxContentHints) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+    return Violation(
         absl::StrCat("a lease request with ", request.contents_size(),
                      " contents: at most ", kMaxContentHints, " are allowed"));
   }
@@ -128,8 +126,7 @@ absl::Status Cluster::RequestLease(const StreamId& id,
   Session* const session = FindSession(id);
   if (session == nullptr) return Replaced();
   if (session->outbox.size() >= kMaxOutbox) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
-                     "asks for leases without reading the answers");
+    return Violation("asks for leases without reading the answers");
   }
   const Lease* const lease = leases_.FindDevice(session->id, device);
   if (lease != nullptr && lease->state == Lease::State::kGranted) {

@@ -8,6 +8,7 @@
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
+#include "coordinator/violation.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -63,8 +64,7 @@ absl::Status Cluster::Report(const StreamId& id,
   if (report.worker_id() != worker->id ||
       report.incarnation() != worker->incarnation ||
       report.applied_revision() > worker->revision) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+    return Violation(
         absl::StrCat("a report of ", report.worker_id(), " with revision ",
                      report.applied_revision(), " on the stream of ",
                      worker->id, ", where the last one is ", worker->revision));

@@ -4,22 +4,17 @@
 #include <optional>
 #include <utility>
 
-#include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "common/status_macros.h"
 #include "coordinator/stream_reactor.h"
+#include "coordinator/violation.h"
 
 namespace djinn::coordinator {
 namespace {
 
 using Request = v1::SessionRequest;
 using Response = v1::SessionResponse;
-
-absl::Status Violation(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
-                   what);
-}
 
 class AttachReactor : public StreamReactor<Request, Response>,
                       public std::enable_shared_from_this<AttachReactor> {

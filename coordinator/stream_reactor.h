@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/grpc_status.h"
+#include "coordinator/violation.h"
 #include "coordinator/waker.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/support/server_callback.h"
@@ -133,8 +133,7 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
   void OnSilence() {
     MutexLock lock(&mu_);
     if (heard_) return;
-    EndLocked(MakeError(absl::StatusCode::kInvalidArgument,
-                        "PROTOCOL_VIOLATION", "the first message never came"));
+    EndLocked(Violation("the first message never came"));
   }
 
   void EndLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -3,17 +3,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/net/server_address.h"
+#include "coordinator/violation.h"
 
 namespace djinn::coordinator {
 namespace {
 
 // Long enough for an operator to see that it was there.
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
-
-absl::Status Violation(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
-                   what);
-}
 
 }  // namespace
 
