@@ -51,7 +51,7 @@ void ContentCache::Evict(uint64_t bytes, size_t count, Order* evicted) {
     --entry;
     // Only the cache hands out references, under this lock: a count of one
     // cannot rise meanwhile.
-    if (entry->buffer.use_count() > 1) continue;
+    if (!IsSoleOwner(entry->buffer)) continue;
     const Content& content = entry->content;
     freed += content.size_bytes;
     ++forgotten;
@@ -75,7 +75,7 @@ ContentCache::Stats ContentCache::stats() const {
   MutexLock lock(&mu_);
   Stats stats = stats_;
   for (const Entry& entry : order_) {
-    if (entry.buffer.use_count() == 1) {
+    if (IsSoleOwner(entry.buffer)) {
       stats.idle_bytes += entry.content.size_bytes;
     }
   }

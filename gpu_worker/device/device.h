@@ -4,6 +4,7 @@
 #ifndef GPU_WORKER_DEVICE_DEVICE_H_
 #define GPU_WORKER_DEVICE_DEVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -21,12 +22,21 @@ class OperatorLibrary;
 
 // A piece of device memory with a fixed size. Owned through shared_ptr; whoever
 // holds a reference may read it. It may be written only by a holder who is
-// alone (use_count() == 1): everybody else copies first.
+// alone (IsSoleOwner()): everybody else copies first.
 class Buffer {
  public:
   virtual ~Buffer() = default;
   virtual uint64_t size_bytes() const = 0;
 };
+
+// Whether nobody else holds the buffer, so that `buffer`'s owner may write or
+// drop it. What former holders read happened before: use_count() alone orders
+// nothing. False for null.
+inline bool IsSoleOwner(const std::shared_ptr<Buffer>& buffer) {
+  if (buffer.use_count() != 1) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return true;
+}
 
 // Whether the view's elements lie in the storage in the view's own order,
 // without gaps, to be read as they are.

@@ -63,11 +63,13 @@ TEST(DeviceMemoryTest, BytesReturnWithTheLastReference) {
   Ledger ledger(1000);
   DeviceMemory memory(&device, &ledger);
   std::shared_ptr<Buffer> a = *memory.Allocate("t", 100);
-  EXPECT_EQ(a.use_count(), 1);
+  EXPECT_TRUE(IsSoleOwner(a));
   std::shared_ptr<Buffer> again = a;
+  EXPECT_FALSE(IsSoleOwner(a));
   a.reset();
+  EXPECT_FALSE(IsSoleOwner(a));
   EXPECT_EQ(ledger.usage().used, 100u);
-  EXPECT_EQ(again.use_count(), 1);
+  EXPECT_TRUE(IsSoleOwner(again));
   again.reset();
   EXPECT_EQ(ledger.usage().used, 0u);
   EXPECT_EQ(device.live_bytes(), 0u);

@@ -285,7 +285,9 @@ class RunExecution {
 
   // Copy on write.
   absl::Status Unshare(uint32_t slot) {
-    if (buffers_[slot].use_count() <= 1) return absl::OkStatus();
+    if (buffers_[slot] == nullptr || IsSoleOwner(buffers_[slot])) {
+      return absl::OkStatus();
+    }
     DJINN_ASSIGN_OR_RETURN(
         std::shared_ptr<Buffer> copy,
         context_.memory->Clone(context_.tenant, *buffers_[slot],
