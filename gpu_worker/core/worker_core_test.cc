@@ -412,6 +412,20 @@ TEST_F(WorkerCoreTest, RandomNumbersFollowTheSeedPerSession) {
   EXPECT_EQ(client->Read(4, 2), (Floats{100, 101}));
 }
 
+TEST_F(WorkerCoreTest, AGeneratorIsReservedBeforeItIsMade) {
+  // Four bytes are left on the device, eight in the session.
+  std::unique_ptr<TestClient> client = Open();
+  std::unique_ptr<TestClient> second = Open("s2");
+  std::unique_ptr<TestClient> third = Open("s3");
+  const uint64_t held = (8 << 20) - 8;
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, held)));
+  EXPECT_TRUE(second->WaitCompleted(second->Create(1, 8 << 20)));
+  EXPECT_TRUE(third->WaitCompleted(third->Create(1, 4)));
+  client->InstallSeed(2, 100);
+  EXPECT_EQ(client->ReadError(2).reason(), "DEVICE_MEMORY");
+  EXPECT_EQ(core_->Snapshot().sessions(0).storage_bytes(), held);
+}
+
 TEST_F(WorkerCoreTest, UnknownShapesComeBack) {
   FakeStructure s;
   s.Nonzero(s.Bound(), 3);

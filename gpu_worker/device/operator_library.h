@@ -65,6 +65,9 @@ class OperatorLibrary {
   virtual absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) = 0;
 
+  // What SeedGenerator() takes.
+  virtual absl::StatusOr<uint64_t> GeneratorBytes() = 0;
+
   // The state of a generator after manual_seed(seed), in a buffer of its own.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
       uint64_t seed) = 0;

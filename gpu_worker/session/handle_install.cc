@@ -77,15 +77,21 @@ absl::Status Session::InstallInline(Storage* storage,
 absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
   storage->generator = true;
   DeviceMemory* const memory = environment_.memory;
-  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> state,
-                         memory->device()->operators()->SeedGenerator(seed));
-  const uint64_t bytes = state->size_bytes();
+  OperatorLibrary* const operators = memory->device()->operators();
+  DJINN_ASSIGN_OR_RETURN(const uint64_t bytes, operators->GeneratorBytes());
+  const uint64_t quota_before = storage->quota.bytes();
   DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, bytes));
-  DJINN_ASSIGN_OR_RETURN(
-      Reservation reservation,
-      memory->Reserve(MemoryClass::kStorages, tenant_, bytes));
+  absl::StatusOr<Reservation> reservation =
+      memory->Reserve(MemoryClass::kStorages, tenant_, bytes);
+  absl::StatusOr<std::shared_ptr<Buffer>> state =
+      reservation.ok() ? operators->SeedGenerator(seed) : reservation.status();
+  if (!state.ok()) {
+    quota_.Resize(&storage->quota, quota_before).IgnoreError();
+    return state.status();
+  }
   storage->buffer = DeviceMemory::Track(
-      std::move(state), std::make_shared<Reservation>(std::move(reservation)));
+      *std::move(state),
+      std::make_shared<Reservation>(*std::move(reservation)));
   storage->size_bytes = bytes;
   storage->poison = nullptr;
   return absl::OkStatus();

@@ -44,6 +44,11 @@ absl::Status SetState(const at::Generator& generator,
 
 }  // namespace
 
+uint64_t GeneratorStateBytes() {
+  static const uint64_t bytes = SeededState(0)->size_bytes();
+  return bytes;
+}
+
 std::shared_ptr<Buffer> SeededState(uint64_t seed) {
   const at::Tensor state = StateOf(at::detail::createCPUGenerator(seed));
   return std::make_shared<TorchBuffer>(state.storage());

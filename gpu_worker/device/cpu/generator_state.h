@@ -15,6 +15,9 @@
 
 namespace djinn::worker {
 
+// The size of every state. May throw c10::Error.
+uint64_t GeneratorStateBytes();
+
 // The state after manual_seed(seed). May throw c10::Error.
 std::shared_ptr<Buffer> SeededState(uint64_t seed);
 

@@ -36,6 +36,7 @@ TEST_F(RandomTest, SeededStateIsThatOfManualSeed) {
     Seed(seed);
     const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
     const auto buffer = tester_.library()->SeedGenerator(seed);
+    EXPECT_EQ((*buffer)->size_bytes(), *tester_.library()->GeneratorBytes());
     ASSERT_TRUE(buffer.ok()) << buffer.status();
     EXPECT_EQ(ProgramTester::BytesOf(**buffer),
               std::string(static_cast<const char*>(state.const_data_ptr()),

@@ -211,6 +211,15 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
   return std::make_unique<TorchProgram>(std::move(calls));
 }
 
+absl::StatusOr<uint64_t> TorchOperatorLibrary::GeneratorBytes() {
+  uint64_t bytes = 0;
+  DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_GENERATOR", [&] {
+    bytes = GeneratorStateBytes();
+    return absl::OkStatus();
+  }));
+  return bytes;
+}
+
 absl::StatusOr<std::shared_ptr<Buffer>> TorchOperatorLibrary::SeedGenerator(
     uint64_t seed) {
   std::shared_ptr<Buffer> state;

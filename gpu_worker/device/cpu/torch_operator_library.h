@@ -14,6 +14,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
  public:
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) override;
+  absl::StatusOr<uint64_t> GeneratorBytes() override;
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(uint64_t seed) override;
 };
 

@@ -177,6 +177,10 @@ class FakeOperatorLibrary : public OperatorLibrary {
     return std::make_unique<FakeProgram>(device_, structure);
   }
 
+  absl::StatusOr<uint64_t> GeneratorBytes() override {
+    return sizeof(uint64_t);
+  }
+
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
       uint64_t seed) override {
     DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
