@@ -244,6 +244,10 @@ void WorkerCore::MakeRunnable(uint64_t key) {
 
 void WorkerCore::RequestClose(uint64_t key, absl::Status status) {
   MutexLock lock(&mu_);
+  RequestCloseLocked(key, std::move(status));
+}
+
+void WorkerCore::RequestCloseLocked(uint64_t key, absl::Status status) {
   const auto found = connections_.find(key);
   if (found == connections_.end() || found->second->close_requested) return;
   found->second->close_requested = true;
@@ -362,7 +366,7 @@ void WorkerCore::ExpireAndCheck() {
       log::Warning("lease expired", {{"lease", lease_id}});
       const auto found = attached_.find(lease_id);
       if (found == attached_.end()) continue;
-      to_close_.emplace_back(
+      RequestCloseLocked(
           found->second,
           MakeError(absl::StatusCode::kAborted, "LEASE_EXPIRED",
                     "the coordinator did not renew the lease in time"));
@@ -371,9 +375,9 @@ void WorkerCore::ExpireAndCheck() {
       if (std::shared_ptr<Session> session = connection->session()) {
         sessions.push_back(std::move(session));
       } else if (now - connection->since() > options_.hello_timeout) {
-        to_close_.emplace_back(
-            key, MakeError(absl::StatusCode::kDeadlineExceeded,
-                           "PROTOCOL_VIOLATION", "no hello in time"));
+        RequestCloseLocked(key,
+                           MakeError(absl::StatusCode::kDeadlineExceeded,
+                                     "PROTOCOL_VIOLATION", "no hello in time"));
       }
     }
   }
@@ -412,7 +416,7 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
         changed = true;
         const auto found = attached_.find(lease_id);
         if (found == attached_.end()) continue;
-        to_close_.emplace_back(
+        RequestCloseLocked(
             found->second,
             MakeError(absl::StatusCode::kAborted, "SESSION_DROPPED",
                       "the coordinator ended the session"));
@@ -477,7 +481,7 @@ void WorkerCore::Shutdown() {
     if (stopping_) return;
     draining_ = true;
     for (const auto& [key, connection] : connections_) {
-      to_close_.emplace_back(key, Draining());
+      RequestCloseLocked(key, Draining());
     }
     stopping_ = true;
     housekeeping_.Signal();

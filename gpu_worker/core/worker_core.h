@@ -89,6 +89,9 @@ class WorkerCore {
   void OnHello(uint64_t key, v1::ControlRequest message);
   void OnClosed(uint64_t key, const absl::Status& status);
   void RequestClose(uint64_t key, absl::Status status);
+  // Has housekeeping close the connection. The first status counts.
+  void RequestCloseLocked(uint64_t key, absl::Status status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MakeRunnable(uint64_t key);
 
   // Makes the connection's session. Errors as Execution.Control.

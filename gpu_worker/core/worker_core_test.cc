@@ -183,6 +183,37 @@ TEST_F(WorkerCoreTest, ASilentConnectionIsClosed) {
   EXPECT_EQ(client.WaitClosed().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+// A stream whose peer does not take the closing status until it is let go.
+class StubbornStream : public WorkerStream {
+ public:
+  struct State {
+    std::atomic<WorkerStreamReceiver*> receiver{nullptr};
+    std::atomic<int> closes{0};
+  };
+  explicit StubbornStream(State* state) : state_(state) {}
+  void Start(WorkerStreamReceiver* receiver) override {
+    state_->receiver = receiver;
+  }
+  absl::Status Send(v1::ControlResponse) override { return absl::OkStatus(); }
+  absl::Status SendBulk(uint64_t, uint64_t, SharedBytes) override {
+    return absl::OkStatus();
+  }
+  void Close(absl::Status) override { ++state_->closes; }
+
+ private:
+  State* const state_;
+};
+
+TEST_F(WorkerCoreTest, AConnectionIsClosedOnceHoweverLongItTakes) {
+  StubbornStream::State state;
+  core_->Attach(std::make_unique<StubbornStream>(&state));
+  clock_.Advance(absl::Seconds(11));
+  while (state.closes == 0) absl::SleepFor(absl::Milliseconds(1));
+  absl::SleepFor(absl::Milliseconds(50));  // Many rounds of housekeeping.
+  EXPECT_EQ(state.closes, 1);
+  state.receiver.load()->OnClosed(absl::OkStatus());
+}
+
 TEST_F(WorkerCoreTest, GapsAndRepeatsInTheSequenceEndTheStream) {
   std::unique_ptr<TestClient> client = Open();
   client->Create(1, 8);
