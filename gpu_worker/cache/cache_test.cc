@@ -18,7 +18,7 @@ std::shared_ptr<const Plan> MakePlan(FakeDevice* device, int64_t size) {
   return std::make_shared<Plan>(
       srg::Fingerprint(s.get()), s.get(),
       srg::Validate(s.get(), srg::StructureCaps()).value(),
-      device->operators()->Compile(s.get()).value());
+      device->operators()->Compile(s.get()).value(), /*encoded_bytes=*/0);
 }
 
 TEST(GraphCacheTest, EvictsTheLeastRecentlyUsed) {

@@ -35,6 +35,8 @@ class GraphCache {
 
   explicit GraphCache(Options options) : options_(options) {}
 
+  uint64_t max_bytes() const { return options_.max_bytes; }
+
   // Null when the plan is not here. Counts a hit or a miss.
   std::shared_ptr<const Plan> Find(const std::string& fingerprint);
   // Keeps the plan; returns the one already here if another thread was faster.

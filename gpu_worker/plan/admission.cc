@@ -3,16 +3,30 @@
 #include <string>
 #include <utility>
 
+#include "common/error.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
 
 namespace djinn::worker {
+namespace {
+
+absl::Status CheckFits(uint64_t bytes, const GraphCache& cache) {
+  if (bytes <= cache.max_bytes()) return absl::OkStatus();
+  return LimitExceeded("STRUCTURE_TOO_LARGE", "a structure's plan",
+                       cache.max_bytes(), 0, bytes);
+}
+
+}  // namespace
 
 absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                                    const srg::StructureCaps& caps,
                                    GraphCache* cache,
                                    OperatorLibrary* library) {
+  const uint64_t encoded_bytes = message.ByteSizeLong();
+  // Before anything is made of it.
+  DJINN_RETURN_IF_ERROR(
+      CheckFits(Plan::kBytesPerEncodedByte * encoded_bytes, *cache));
   DJINN_ASSIGN_OR_RETURN(srg::Structure structure, srg::FromProto(message));
   std::string fingerprint = srg::Fingerprint(structure);
   if (std::shared_ptr<const Plan> plan = cache->Find(fingerprint)) {
@@ -22,10 +36,11 @@ absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                          srg::Validate(structure, caps));
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CompiledProgram> program,
                          library->Compile(structure));
-  return AdmittedPlan{cache->Insert(std::make_shared<Plan>(
-                          std::move(fingerprint), std::move(structure),
-                          std::move(facts), std::move(program))),
-                      false};
+  auto plan = std::make_shared<Plan>(std::move(fingerprint),
+                                     std::move(structure), std::move(facts),
+                                     std::move(program), encoded_bytes);
+  DJINN_RETURN_IF_ERROR(CheckFits(plan->estimated_bytes(), *cache));
+  return AdmittedPlan{cache->Insert(std::move(plan)), false};
 }
 
 }  // namespace djinn::worker

@@ -19,8 +19,9 @@ struct AdmittedPlan {
   bool cache_hit = false;
 };
 
-// The errors of srg::FromProto, srg::Validate and OperatorLibrary::Compile.
-// A structure whose fingerprint is in the cache passed all three before.
+// The errors of srg::FromProto, srg::Validate and OperatorLibrary::Compile;
+// ResourceExhausted (STRUCTURE_TOO_LARGE) for a plan that alone exceeds the
+// cache. A structure whose fingerprint is in the cache passed all three before.
 absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                                    const srg::StructureCaps& caps,
                                    GraphCache* cache, OperatorLibrary* library);

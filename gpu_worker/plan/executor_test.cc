@@ -45,7 +45,7 @@ class ExecutorTest : public testing::Test {
   std::shared_ptr<const Plan> Admit(const FakeStructure& s) {
     absl::StatusOr<AdmittedPlan> admitted =
         worker::Admit(srg::ToProto(s.get()), srg::StructureCaps(), &cache_,
-                     device_.operators());
+                      device_.operators());
     EXPECT_TRUE(admitted.ok()) << admitted.status();
     return admitted->plan;
   }
@@ -322,6 +322,21 @@ TEST_F(ExecutorTest, AnExceptionIsAFailureLikeAnyOther) {
   const std::vector<RootError> errors = errors_.TakeNew();
   ASSERT_EQ(errors.size(), 1u);
   EXPECT_EQ(errors[0]->message(), "thrown");
+}
+
+TEST_F(ExecutorTest, APlanCountsForAtLeastWhatItsMessageTakes) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  for (int i = 0; i < 50; ++i) s.AddInPlace(x, x, 2);
+  v1::Structure message = srg::ToProto(s.get());
+  EXPECT_GE(Admit(s)->estimated_bytes(), 8 * message.ByteSizeLong());
+
+  GraphCache small({.max_bytes = 8 * message.ByteSizeLong() - 1});
+  const auto refused =
+      worker::Admit(message, srg::StructureCaps(), &small, device_.operators());
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(refused.status()), "STRUCTURE_TOO_LARGE");
+  EXPECT_EQ(small.stats().plans, 0u);
 }
 
 TEST_F(ExecutorTest, UnknownResultsReportTheirMetadata) {

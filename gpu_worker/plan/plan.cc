@@ -1,11 +1,13 @@
 #include "gpu_worker/plan/plan.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace djinn::worker {
 
 Plan::Plan(std::string fingerprint, srg::Structure structure,
-           srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program)
+           srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program,
+           uint64_t encoded_bytes)
     : fingerprint_(std::move(fingerprint)),
       structure_(std::move(structure)),
       facts_(std::move(facts)),
@@ -42,6 +44,9 @@ Plan::Plan(std::string fingerprint, srg::Structure structure,
         2 * (sizeof(srg::Node) + node.arguments.size() * sizeof(srg::Argument) +
              node.results.size() * sizeof(srg::Result));
   }
+  // Lists and strings inside arguments.
+  estimated_bytes_ =
+      std::max(estimated_bytes_, kBytesPerEncodedByte * encoded_bytes);
 }
 
 }  // namespace djinn::worker

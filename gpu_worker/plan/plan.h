@@ -28,8 +28,14 @@ class Plan {
     std::vector<uint32_t> generators;
   };
 
+  // Host memory that a structure may take per byte of its message: a varint of
+  // one byte becomes an integer of eight.
+  static constexpr uint64_t kBytesPerEncodedByte = 8;
+
+  // `encoded_bytes`: of the structure's message.
   Plan(std::string fingerprint, srg::Structure structure,
-       srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program);
+       srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program,
+       uint64_t encoded_bytes);
 
   const std::string& fingerprint() const { return fingerprint_; }
   const srg::Structure& structure() const { return structure_; }
@@ -39,7 +45,7 @@ class Plan {
   // Size of each result or created slot at its birth, by slot; 0 where it is
   // unknown or the slot existed before.
   const std::vector<uint64_t>& birth_bytes() const { return birth_bytes_; }
-  // Roughly what the plan takes in host memory.
+  // Roughly what the plan takes in host memory; not less than its message says.
   uint64_t estimated_bytes() const { return estimated_bytes_; }
 
   void CountRun() const { runs_.fetch_add(1, std::memory_order_relaxed); }
