@@ -384,6 +384,7 @@ class RunExecution {
     }
   }
 
+  // Either an error or one entry per unknown result.
   void FillMetadata(v1::RunMetadata* metadata) {
     for (const srg::Node& node : plan_.structure().nodes) {
       for (const srg::Result& result : node.results) {
@@ -398,7 +399,15 @@ class RunExecution {
         const auto found = std::find_if(
             unknown_views_.begin(), unknown_views_.end(),
             [&](const auto& entry) { return entry.first == unknown->slot; });
-        if (found == unknown_views_.end()) continue;  // Cancelled.
+        if (found == unknown_views_.end()) {
+          // The nodes from here on were left out.
+          metadata->Clear();
+          *metadata->mutable_error() = *context_.errors->Make(
+              MakeError(absl::StatusCode::kCancelled, "SESSION_ENDED",
+                        "the session ended before the run did"),
+              {.sequence = context_.sequence});
+          return;
+        }
         *metadata->add_results() = srg::ToProto(found->second);
         metadata->add_storage_bytes(storage->size_bytes);
       }

@@ -339,6 +339,23 @@ TEST_F(ExecutorTest, APlanCountsForAtLeastWhatItsMessageTakes) {
   EXPECT_EQ(small.stats().plans, 0u);
 }
 
+TEST_F(ExecutorTest, ACancelledRunReportsNoPartOfItsMetadata) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  s.Nonzero(x, 2);
+  s.Nonzero(x, 2);
+  const auto plan = Admit(s);
+  device_.SetExecuteHook([this](const std::string&) {
+    cancelled_ = true;
+    return absl::OkStatus();
+  });
+  const v1::RunMetadata metadata =
+      Execute(*plan, MakeRun(*plan, {Tensor({1, 2})}));
+  EXPECT_EQ(metadata.results_size(), 0);
+  EXPECT_EQ(metadata.storage_bytes_size(), 0);
+  EXPECT_EQ(metadata.error().reason(), "SESSION_ENDED");
+}
+
 TEST_F(ExecutorTest, UnknownResultsReportTheirMetadata) {
   FakeStructure s;
   s.Nonzero(s.Bound(), 4);
