@@ -7,7 +7,6 @@
 #include "client_lib/session/fork_guard.h"
 #include "common/error.h"
 #include "common/log/log.h"
-#include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -120,6 +119,7 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
   }
   const std::vector<StoragePtr> storages = UnknownResults(call);
   const auto wait = std::make_shared<MetadataWait>();
+  wait->expected = storages.size();
   SealedSegments sealed;
   {
     MutexLock lock(&mu_);
@@ -138,21 +138,15 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
   }
-  if (wait->reply.has_error()) {
-    absl::Status error = StatusFromDetail(wait->reply.error());
-    context_->root_errors.AddReported(index_, error);
-    return error;
+  if (!wait->error.ok()) {
+    context_->root_errors.AddReported(index_, wait->error);
+    return wait->error;
   }
-  std::vector<ResultMetadata> results(storages.size());
   for (size_t i = 0; i < storages.size(); ++i) {
-    DJINN_ASSIGN_OR_RETURN(
-        results[i].view,
-        srg::FromProto(wait->reply.results(static_cast<int>(i))));
-    results[i].storage_bytes = wait->reply.storage_bytes(static_cast<int>(i));
-    storages[i]->size_bytes_.store(results[i].storage_bytes,
+    storages[i]->size_bytes_.store(wait->results[i].storage_bytes,
                                    std::memory_order_relaxed);
   }
-  return results;
+  return std::move(wait->results);
 }
 
 absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,

@@ -144,9 +144,13 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   // A breach of the protocol, or OK.
   absl::Status Apply(v1::ControlResponse* response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status ApplyMetadata(const v1::RunMetadata& reply)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status ApplyAdmitted(const v1::Admitted& admitted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyRead(v1::ReadReply* reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ApplyTransfer(const v1::TransferDecision& decision)
+  absl::Status ApplyTransfer(const v1::TransferDecision& decision)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WorkerLost(const absl::Status& cause)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -171,6 +175,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t completed_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  // Counts messages completed and chunks moved.
+  uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_queued_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_done_ ABSL_GUARDED_BY(mu_) = 0;
   int window_waiters_ ABSL_GUARDED_BY(mu_) = 0;
@@ -199,6 +205,10 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::flat_hash_set<Waiter*> waiters_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<MetadataWait>> metadata_
       ABSL_GUARDED_BY(mu_);  // by sequence
+  // Fingerprints of the structures defined and not yet answered, by id; an id
+  // may be defined anew meanwhile.
+  absl::flat_hash_map<uint64_t, std::deque<std::string>> defining_
+      ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>> reads_
       ABSL_GUARDED_BY(mu_);  // by sequence
   absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>> bulk_reads_

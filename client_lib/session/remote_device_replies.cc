@@ -1,14 +1,20 @@
 // What the worker says, and the loss of the worker.
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/remote_device.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
 
 namespace djinn {
 namespace {
+
+// The two sides name one structure differently: not a matter of this worker's
+// health but of builds that do not belong together.
+constexpr char kFingerprintMismatch[] = "FINGERPRINT_MISMATCH";
 
 absl::Status Violation(absl::string_view what) {
   return MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
@@ -32,7 +38,9 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
     statistics_.bytes_down += response.ByteSizeLong();
     violation = Complete(response.completed_sequence());
     if (violation.ok()) violation = Apply(&response);
-    if (!violation.ok()) violation = WorkerLost(violation);
+    if (!violation.ok() && ErrorReason(violation) != kFingerprintMismatch) {
+      violation = WorkerLost(violation);
+    }
   }
   if (!violation.ok()) Fail(violation);
 }
@@ -56,6 +64,7 @@ absl::Status RemoteDevice::Complete(uint64_t sequence) {
   }
   if (sequence == completed_sequence_) return absl::OkStatus();
   completed_sequence_ = sequence;
+  ++progress_;
   while (!sent_.empty() && sent_.front().sequence <= sequence) {
     sent_bytes_ -= sent_.front().bytes;
     if (sent_.front().ends_work) ++works_done_;
@@ -80,31 +89,92 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       return absl::OkStatus();
     case Message::kRead:
       return ApplyRead(response->mutable_read());
-    case Message::kMetadata: {
-      auto found = metadata_.extract(response->metadata().sequence());
-      if (found.empty()) return absl::OkStatus();  // nobody waits any more
-      MetadataWait& wait = *found.mapped();
-      wait.reply = std::move(*response->mutable_metadata());
-      wait.done = true;
-      wait.changed.SignalAll();
-      return absl::OkStatus();
-    }
+    case Message::kMetadata:
+      return ApplyMetadata(response->metadata());
     case Message::kTransfer:
-      ApplyTransfer(response->transfer());
-      return absl::OkStatus();
+      return ApplyTransfer(response->transfer());
     case Message::kAdmitted:
-      if (response->admitted().cache_hit()) ++statistics_.plan_cache_hits;
-      return absl::OkStatus();
+      return ApplyAdmitted(response->admitted());
     case Message::kPoisoned:
+      if (response->poisoned().code() == 0) {
+        return Violation("a root error without a code");
+      }
+      return absl::OkStatus();
     case Message::MESSAGE_NOT_SET:
       return absl::OkStatus();
   }
   return absl::OkStatus();
 }
 
+absl::Status RemoteDevice::ApplyMetadata(const v1::RunMetadata& reply) {
+  auto found = metadata_.extract(reply.sequence());
+  if (found.empty()) {
+    return Violation(absl::StrCat("metadata of ", reply.sequence(),
+                                  ", which asked for none"));
+  }
+  MetadataWait& wait = *found.mapped();
+  if (reply.has_error()) {
+    wait.error = StatusFromDetail(reply.error());
+    if (wait.error.ok()) return Violation("a metadata error without a code");
+  } else {
+    const auto count = static_cast<size_t>(reply.results_size());
+    if (count != wait.expected ||
+        reply.storage_bytes_size() != reply.results_size()) {
+      return Violation(absl::StrCat(
+          "metadata of ", count, " results and ", reply.storage_bytes_size(),
+          " storages for ", wait.expected, " unknown results"));
+    }
+    for (int i = 0; i < reply.results_size(); ++i) {
+      const absl::StatusOr<srg::TensorView> view =
+          srg::FromProto(reply.results(i));
+      if (!view.ok()) return Violation(view.status().message());
+      const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(*view);
+      if (!extent.ok()) return Violation(extent.status().message());
+      if (*extent > reply.storage_bytes(i)) {
+        return Violation(absl::StrCat("a result of ", *extent,
+                                      " bytes in a storage of ",
+                                      reply.storage_bytes(i)));
+      }
+      wait.results.push_back({*view, reply.storage_bytes(i)});
+    }
+  }
+  wait.done = true;
+  wait.changed.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::ApplyAdmitted(const v1::Admitted& admitted) {
+  const auto found = defining_.find(admitted.structure_id());
+  if (found == defining_.end()) {
+    return Violation(absl::StrCat("structure ", admitted.structure_id(),
+                                  " was answered and not defined"));
+  }
+  const std::string own = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) defining_.erase(found);
+  if (admitted.has_refused()) {
+    if (admitted.refused().code() != 0) return absl::OkStatus();
+    return Violation("a refused structure without a code");
+  }
+  if (admitted.cache_hit()) ++statistics_.plan_cache_hits;
+  if (admitted.fingerprint() == own) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInternal, kFingerprintMismatch,
+      absl::StrCat("worker ", lease_.worker_id(), " at ",
+                   lease_.worker_address(), " understood structure ",
+                   admitted.structure_id(), " as ",
+                   absl::BytesToHexString(admitted.fingerprint()),
+                   ", it was sent as ", absl::BytesToHexString(own)),
+      {{"worker", lease_.worker_id()}});
+}
+
 absl::Status RemoteDevice::ApplyRead(v1::ReadReply* reply) {
+  // Those nobody waits for any more are here, too.
   auto found = reads_.extract(reply->sequence());
-  if (found.empty()) return absl::OkStatus();  // nobody waits any more
+  if (found.empty()) {
+    return Violation(absl::StrCat("an answer to ", reply->sequence(),
+                                  ", which reads nothing or was answered"));
+  }
   const std::shared_ptr<ReadWait> wait = std::move(found.mapped());
   wait->replied = true;
   switch (reply->outcome_case()) {
@@ -138,9 +208,13 @@ absl::Status RemoteDevice::ApplyRead(v1::ReadReply* reply) {
   return absl::OkStatus();
 }
 
-void RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
+absl::Status RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
+  if (!decision.send() && !decision.already_held() &&
+      decision.refused().code() == 0) {
+    return Violation("a transfer was answered with no decision");
+  }
   auto found = uploads_.extract(decision.transfer_id());
-  if (found.empty()) return;  // nobody waits any more
+  if (found.empty()) return absl::OkStatus();  // nobody waits any more
   UploadWait& wait = *found.mapped();
   if (decision.has_refused()) {
     wait.state = UploadWait::State::kRefused;
@@ -152,6 +226,7 @@ void RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
     wait.state = UploadWait::State::kSend;
   }
   wait.changed.SignalAll();
+  return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::WorkerLost(const absl::Status& cause) {

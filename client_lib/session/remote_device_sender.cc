@@ -23,6 +23,12 @@ absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
                      "the worker has restarted");
   }
+  if (hello.worker_id() != lease.worker_id()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_WORKER",
+                     absl::StrCat("the lease is for worker ", lease.worker_id(),
+                                  "; worker ", hello.worker_id(),
+                                  " answered at ", lease.worker_address()));
+  }
   if (hello.protocol_version() < kMinProtocolVersion ||
       hello.protocol_version() > kMaxProtocolVersion) {
     return MakeError(
@@ -233,6 +239,11 @@ bool RemoteDevice::Encode(const Work& work, RunWork& run,
     if (context_->TellsFirst(definition.key_hash)) {
       context_->link->SendStructure(definition.message.structure());
     }
+    {
+      MutexLock lock(&mu_);
+      defining_[definition.message.structure_id()].push_back(
+          std::move(definition.fingerprint));
+    }
     v1::ControlRequest define;
     *define.mutable_ordered()->mutable_define_structure() =
         std::move(definition.message);
@@ -308,11 +319,10 @@ bool RemoteDevice::Encode(const Work& work, ReadWork& read,
   if (bulk) {
     message->set_transfer_id(next_transfer_id_++);
   }
-  if (wait.abandoned) return true;  // sent all the same: the order is numbered
-  wait.sequence = last_sequence_ + 1;
+  // An abandoned one is sent all the same: the order is numbered.
   wait.transfer_id = message->transfer_id();
-  reads_[wait.sequence] = read.wait;
-  if (bulk) bulk_reads_[wait.transfer_id] = read.wait;
+  reads_[last_sequence_ + 1] = read.wait;
+  if (bulk && !wait.abandoned) bulk_reads_[wait.transfer_id] = read.wait;
   return true;
 }
 
@@ -384,6 +394,7 @@ void RemoteDevice::DropEverything() {
     processing_ = false;
     recorder_.SealAll(&segments);
     metadata_.clear();
+    defining_.clear();
     reads_.clear();
     bulk_reads_.clear();
     uploads_.clear();

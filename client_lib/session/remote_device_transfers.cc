@@ -199,7 +199,6 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
     status = Await(wait.get(), [&] { return wait->done; });
     if (!status.ok()) {
       wait->abandoned = true;
-      reads_.erase(wait->sequence);
       bulk_reads_.erase(wait->transfer_id);
       // The destination is the caller's again once we return.
       while (wait->copying) wait->changed.Wait(&mu_);

@@ -249,6 +249,93 @@ TEST(RemoteSessionTest, UnknownResultsAreWaitedFor) {
   ExpectNoViolations(cluster.worker());
 }
 
+TEST(RemoteSessionTest, MetadataThatDoesNotFitTheCallLosesTheWorker) {
+  const auto result = [](int sizes) {
+    v1::TensorView view;
+    view.set_data_type(v1::DATA_TYPE_INT64);
+    view.add_sizes(sizes);
+    view.add_strides(1);
+    return view;
+  };
+  std::vector<v1::RunMetadata> malformed(4);
+  *malformed[1].add_results() = result(1);
+  *malformed[2].add_results() = result(4);
+  malformed[2].add_storage_bytes(24);
+  malformed[3].mutable_error()->set_message("without a code");
+  for (const v1::RunMetadata& metadata : malformed) {
+    FakeCluster cluster;
+    cluster.worker().AnswerMetadata(metadata);
+    const auto session = cluster.Open();
+    const auto device = *session->Device(0);
+    const StoragePtr in = device->NewStorage(8), out = device->NewStorage(0);
+    Call call = MakeCall(1, {{in, kReads}});
+    call.AddUnknownResult(out.get());
+    const absl::Status status = device->RecordAndWait(0, &call).status();
+    EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+    EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION")
+        << status;
+  }
+}
+
+TEST(RemoteSessionTest, AnswersToWhatWasNotAskedLoseTheWorker) {
+  std::vector<v1::ControlResponse> malformed(7);
+  malformed[0].mutable_admitted()->set_structure_id(7);
+  malformed[1].mutable_read()->set_sequence(1000);
+  malformed[2].mutable_read()->set_sequence(2);  // answered before
+  malformed[3].mutable_metadata()->set_sequence(2);
+  malformed[4].mutable_transfer()->set_transfer_id(1);
+  malformed[5].mutable_transfer()->set_send(false);
+  malformed[6].mutable_poisoned()->set_message("without a code");
+  for (v1::ControlResponse& response : malformed) {
+    FakeCluster cluster;
+    const auto session = cluster.Open();
+    const auto device = *session->Device(0);
+    const StoragePtr value = device->NewStorage(8);
+    ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+    ASSERT_TRUE(device->Synchronize().ok());
+    response.set_completed_sequence(2);
+    cluster.worker().Say(response);
+    EXPECT_FALSE(cluster.worker().WaitClosed().ok());
+    const absl::Status status = ReadByte(*device, 0, value);
+    EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION")
+        << status << " after " << response.ShortDebugString();
+  }
+}
+
+TEST(RemoteSessionTest, AnAnswerNobodyWaitsForAnyMoreIsNoBreach) {
+  FakeCluster cluster;
+  SessionOptions options;
+  options.operation_timeout = absl::Milliseconds(50);
+  const auto session = cluster.Open(options);
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.worker().Pause();
+  EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "OPERATION_TIMEOUT");
+  cluster.worker().Resume();
+  EXPECT_TRUE(device->Synchronize().ok());
+}
+
+TEST(RemoteSessionTest, AStructureUnderstoodOtherwiseFailsTheDevice) {
+  FakeCluster cluster;
+  cluster.worker().SayWrongFingerprints();
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  const absl::Status status = device->Synchronize();
+  EXPECT_EQ(ErrorReason(status), "FINGERPRINT_MISMATCH");
+  EXPECT_NE(status.message().find("787878"), std::string::npos);
+}
+
+TEST(RemoteSessionTest, AnotherWorkerThanTheLeasesIsRefused) {
+  FakeCluster cluster;
+  cluster.worker().SayWrongId();
+  const auto session = cluster.Open();
+  EXPECT_EQ(ErrorReason((*session->Device(0))->Placement().status()),
+            "WRONG_WORKER");
+}
+
 TEST(RemoteSessionTest, SynchronizeReportsAnErrorOnce) {
   FakeCluster cluster;
   const auto session = cluster.Open();

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/session/operator_table.h"
+#include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 
 namespace djinn {
@@ -30,8 +31,9 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment) {
     Definition& definition = encoded.definition.emplace();
     definition.key_hash = HashContent(key_.data(), key_.size());
     definition.message.set_structure_id(entry.id);
-    *definition.message.mutable_structure() =
-        srg::ToProto(BuildStructure(segment));
+    const srg::Structure structure = BuildStructure(segment);
+    *definition.message.mutable_structure() = srg::ToProto(structure);
+    definition.fingerprint = srg::Fingerprint(structure);
   }
   encoded.run.set_structure_id(entry.id);
   encoded.run.mutable_float_holes()->Add(segment.floats().begin(),

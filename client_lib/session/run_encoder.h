@@ -30,6 +30,7 @@ class RunEncoder {
   struct Definition {
     ContentHash key_hash;  // names the structure inside this process
     v1::DefineStructure message;
+    std::string fingerprint;  // as the worker must see it
   };
   struct Encoded {
     std::optional<Definition> definition;

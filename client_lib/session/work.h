@@ -7,10 +7,12 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client_lib/session/remote_storage.h"
 #include "client_lib/session/segment.h"
+#include "client_lib/session/virtual_device.h"
 #include "common/hash.h"
 #include "common/mutex.h"
 #include "common/srg/structure.h"
@@ -27,8 +29,10 @@ struct Waiter {
 
 // Until the metadata of a run is known.
 struct MetadataWait : Waiter {
+  size_t expected = 0;  // unknown results
   bool done = false;
-  v1::RunMetadata reply;
+  std::vector<ResultMetadata> results;
+  absl::Status error;
 };
 
 // Until the fate of a large upload is decided.
@@ -57,7 +61,6 @@ struct ReadWait : Waiter {
   bool copying = false;    // a chunk is being copied to the destination
   bool abandoned = false;  // nobody waits any more
   uint64_t received = 0;   // bulk bytes at the destination
-  uint64_t sequence = 0;
   uint64_t transfer_id = 0;
   std::string value;  // inline
   absl::Status error;

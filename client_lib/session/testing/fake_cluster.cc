@@ -137,7 +137,8 @@ FakeCluster::FakeCluster(v1::SessionLimits limits)
     : coordinator_(std::make_shared<FakeCoordinator>()),
       workers_(std::make_shared<std::vector<std::unique_ptr<FakeWorker>>>()) {
   for (int i = 0; i < kWorkers; ++i) {
-    workers_->push_back(std::make_unique<FakeWorker>(limits));
+    workers_->push_back(
+        std::make_unique<FakeWorker>(limits, absl::StrCat("w", i)));
   }
 }
 

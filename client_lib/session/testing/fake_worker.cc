@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/hash.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
@@ -37,7 +38,8 @@ v1::SessionLimits FakeWorker::DefaultLimits() {
   return limits;
 }
 
-FakeWorker::FakeWorker(v1::SessionLimits limits) : limits_(std::move(limits)) {}
+FakeWorker::FakeWorker(v1::SessionLimits limits, std::string id)
+    : limits_(std::move(limits)), id_(std::move(id)) {}
 
 FakeWorker::~FakeWorker() { stream_.reset(); }
 
@@ -75,6 +77,32 @@ void FakeWorker::FailNextRun(uint64_t error_id) {
 void FakeWorker::AnswerMetadata(v1::RunMetadata metadata) {
   MutexLock lock(&mu_);
   metadata_ = std::move(metadata);
+}
+
+void FakeWorker::SayWrongId() {
+  MutexLock lock(&mu_);
+  wrong_id_ = true;
+}
+
+void FakeWorker::SayWrongFingerprints() {
+  MutexLock lock(&mu_);
+  wrong_fingerprints_ = true;
+}
+
+void FakeWorker::HoldBulk(bool hold) {
+  MutexLock lock(&mu_);
+  hold_bulk_ = hold;
+  changed_.SignalAll();
+}
+
+void FakeWorker::DelayBulk(absl::Duration delay) {
+  MutexLock lock(&mu_);
+  bulk_delay_ = delay;
+}
+
+void FakeWorker::Say(v1::ControlResponse response) {
+  MutexLock lock(&mu_);
+  Respond(std::move(response));
 }
 
 void FakeWorker::Break(absl::Status status) {
@@ -153,7 +181,7 @@ void FakeWorker::OnMessage(v1::ControlRequest message) {
     v1::ControlResponse response;
     v1::WorkerHello* const hello = response.mutable_hello();
     hello->set_protocol_version(1);
-    hello->set_worker_id("w0");
+    hello->set_worker_id(wrong_id_ ? "other" : id_);
     hello->set_incarnation(kIncarnation);
     *hello->mutable_limits() = limits_;
     Respond(std::move(response));
@@ -178,6 +206,8 @@ void FakeWorker::OnMessage(v1::ControlRequest message) {
 void FakeWorker::OnBulk(uint64_t transfer_id, uint64_t offset,
                         absl::Span<const absl::string_view> pieces) {
   MutexLock lock(&mu_);
+  while (hold_bulk_) changed_.Wait(&mu_);
+  if (bulk_delay_ > absl::ZeroDuration()) absl::SleepFor(bulk_delay_);
   if (transfer_id != receiving_ || offset != received_bulk_.size()) {
     Violation(absl::StrCat("bulk for ", transfer_id, " at ", offset));
     return;
@@ -233,6 +263,9 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
       v1::ControlResponse response;
       response.mutable_admitted()->set_structure_id(define.structure_id());
       response.mutable_admitted()->set_cache_hit(true);
+      response.mutable_admitted()->set_fingerprint(
+          wrong_fingerprints_ ? std::string(32, 'x')
+                              : defined_[define.structure_id()].fingerprint);
       Respond(std::move(response));
       return true;
     }

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/mutex.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
@@ -32,7 +33,8 @@ class FakeWorker : private WorkerStreamReceiver {
 
   static v1::SessionLimits DefaultLimits();
 
-  explicit FakeWorker(v1::SessionLimits limits = DefaultLimits());
+  explicit FakeWorker(v1::SessionLimits limits = DefaultLimits(),
+                      std::string id = "w0");
   ~FakeWorker() override;
 
   // Serves the stream; called once.
@@ -50,6 +52,15 @@ class FakeWorker : private WorkerStreamReceiver {
   // The next run poisons what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
   void AnswerMetadata(v1::RunMetadata metadata);
+
+  // Hello under another name; structures admitted under another name.
+  void SayWrongId();
+  void SayWrongFingerprints();
+  // Chunks are not taken, or slowly, each of them.
+  void HoldBulk(bool hold);
+  void DelayBulk(absl::Duration delay);
+  // Says the message as it is.
+  void Say(v1::ControlResponse response);
 
   // Ends the stream.
   void Break(absl::Status status);
@@ -100,10 +111,15 @@ class FakeWorker : private WorkerStreamReceiver {
   static v1::ErrorDetail Detail(uint64_t error_id);
 
   const v1::SessionLimits limits_;
+  const std::string id_;
   mutable Mutex mu_;
   CondVar changed_;
   bool paused_ ABSL_GUARDED_BY(mu_) = false;
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
+  bool wrong_id_ ABSL_GUARDED_BY(mu_) = false;
+  bool wrong_fingerprints_ ABSL_GUARDED_BY(mu_) = false;
+  bool hold_bulk_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Duration bulk_delay_ ABSL_GUARDED_BY(mu_);
   bool hello_seen_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status close_status_ ABSL_GUARDED_BY(mu_);
