@@ -55,13 +55,15 @@ TEST(ErrorTest, DetailTellsWhereItHappened) {
   detail.set_operands("float32[2,3], float32[2,3]");
   detail.set_worker_id("w0");
   detail.set_tenant("t");
+  detail.set_lane(3);
   const absl::Status status = StatusFromDetail(detail);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ErrorReason(status), "OPERATOR_FAILED");
   EXPECT_EQ(ErrorMetadataValue(status, "error_id"), "ab");
+  EXPECT_EQ(ErrorMetadataValue(status, "lane"), "3");
   EXPECT_EQ(status.message(),
             "sizes do not match [in aten::mm at node 7 on float32[2,3], "
-            "float32[2,3]] (worker w0, tenant t, error ab)");
+            "float32[2,3]] (worker w0, tenant t, lane 3, error ab)");
 }
 
 TEST(HashTest, KnownValues) {

@@ -74,7 +74,12 @@ absl::Status StatusFromDetail(const v1::ErrorDetail& detail) {
     absl::StrAppend(&text, "]");
   }
   absl::StrAppend(&text, " (worker ", detail.worker_id(), ", tenant ",
-                  detail.tenant(), ", error ", error_id, ")");
+                  detail.tenant());
+  if (detail.lane() != 0) {
+    absl::StrAppend(&text, ", lane ", detail.lane());
+    metadata.emplace_back("lane", absl::StrCat(detail.lane()));
+  }
+  absl::StrAppend(&text, ", error ", error_id, ")");
   return MakeError(static_cast<absl::StatusCode>(detail.code()),
                    detail.reason(), text, std::move(metadata));
 }

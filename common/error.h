@@ -33,7 +33,7 @@ absl::Status LimitExceeded(absl::string_view reason, absl::string_view what,
                            uint64_t limit, uint64_t used, uint64_t asked);
 
 // The status a caller sees for a root error: the text names operator, node,
-// operands, worker, tenant and error id; the payload carries them too.
+// operands, worker, tenant, lane and error id; the payload carries them too.
 absl::Status StatusFromDetail(const v1::ErrorDetail& detail);
 
 // Fills code, reason and message of `detail` from `status` (not OK).

@@ -248,12 +248,11 @@ TEST_P(WorkerTest, RunsAProgramAndMovesBulkBothWays) {
   EXPECT_EQ(values.back(), 3);
   coordinator_.Wait([](const v1::WorkerState& state) {
     return state.contents_size() == 1 && state.graphs_size() == 1 &&
-           state.sessions_size() == 1 && state.sessions(0).connected();
+           state.sessions_size() == 1 && state.sessions(0).storage_count() == 2;
   });
   client.reset();
   coordinator_.Wait([](const v1::WorkerState& state) {
-    return state.contents_size() == 1 && !state.sessions(0).connected() &&
-           state.sessions(0).storage_count() == 0;
+    return state.contents_size() == 1 && state.sessions(0).storage_count() == 0;
   });
 }
 
@@ -284,7 +283,7 @@ TEST_P(WorkerTest, AKilledClientIsCleanedUp) {
   });
   client->stream()->Close(absl::CancelledError("killed"));
   coordinator_.Wait([](const v1::WorkerState& state) {
-    return !state.sessions(0).connected() &&
+    return state.sessions(0).storage_count() == 0 &&
            state.free_bytes() == state.memory_bytes();
   });
   // The lease still holds: a new stream starts from nothing.

@@ -73,6 +73,7 @@ class TestClient : public ClientStreamReceiver {
   // Sends the next ordered message; returns its sequence.
   uint64_t Send(v1::Ordered message) {
     message.set_sequence(++sequence_);
+    message.set_lane(lane_);
     v1::ControlRequest request;
     *request.mutable_ordered() = std::move(message);
     stream_->Send(std::move(request)).IgnoreError();
@@ -250,6 +251,8 @@ class TestClient : public ClientStreamReceiver {
     return responses_;
   }
   void SkipSequence() { ++sequence_; }
+  // Of the messages that follow.
+  void set_lane(uint32_t lane) { lane_ = lane; }
 
  private:
   template <typename Condition>
@@ -269,6 +272,7 @@ class TestClient : public ClientStreamReceiver {
   std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
   uint64_t completed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t sequence_ = 0;
+  uint32_t lane_ = 0;
   std::map<uint64_t, uint64_t> versions_;
   std::map<uint64_t, srg::Structure> structures_;
   std::unique_ptr<ClientStream> stream_;

@@ -451,7 +451,6 @@ v1::WorkerState WorkerCore::Snapshot() const {
   for (const std::shared_ptr<const Plan>& plan : graphs_.List()) {
     v1::HeldGraph* held = state.add_graphs();
     held->set_fingerprint(plan->fingerprint());
-    held->set_node_count(static_cast<uint32_t>(plan->structure().nodes.size()));
     held->set_run_count(plan->runs());
   }
   uint32_t queued_runs = 0;
@@ -462,7 +461,6 @@ v1::WorkerState WorkerCore::Snapshot() const {
       const auto found = attached_.find(lease.lease_id());
       *held->mutable_lease() = std::move(lease);
       if (found == attached_.end()) continue;
-      held->set_connected(true);
       const std::shared_ptr<Session> session =
           connections_.at(found->second)->session();
       if (session == nullptr) continue;

@@ -415,7 +415,9 @@ TEST_F(WorkerCoreTest, AnErrorIsToldOnceAndBeforeTheRunCountsAsDone) {
   std::unique_ptr<TestClient> client = Open();
   client->InstallInline(1, FloatBytes({1, 2}));
   client->Define(1, s.get());
+  client->set_lane(3);
   const uint64_t sequence = client->Run(1, {1});
+  client->set_lane(4);
   EXPECT_TRUE(client->WaitCompleted(sequence));
   client->Run(1, {1});
   const uint64_t id = client->ReadError(1).error_id();
@@ -425,6 +427,7 @@ TEST_F(WorkerCoreTest, AnErrorIsToldOnceAndBeforeTheRunCountsAsDone) {
     ++told;
     EXPECT_EQ(response.poisoned().error_id(), id);
     EXPECT_EQ(response.poisoned().tenant(), "t1");
+    EXPECT_EQ(response.poisoned().lane(), 3u);
   }
   EXPECT_EQ(told, 1);
 }
@@ -516,7 +519,7 @@ TEST_F(WorkerCoreTest, AClientThatVanishesLeavesContentsOnly) {
   EXPECT_EQ(state.contents(0).tenant(), "t1");
   EXPECT_EQ(state.free_bytes(), state.memory_bytes());
   ASSERT_EQ(state.sessions_size(), 1);
-  EXPECT_FALSE(state.sessions(0).connected());
+  EXPECT_EQ(state.sessions(0).storage_count(), 0u);
 }
 
 TEST_F(WorkerCoreTest, AClientThatGoesMidRunIsNoticedAtTheNextNode) {
@@ -540,7 +543,7 @@ TEST_F(WorkerCoreTest, AClientThatGoesMidRunIsNoticedAtTheNextNode) {
   while (nodes < 3) absl::SleepFor(absl::Milliseconds(1));
   client.reset();
   // The session is gone for housekeeping once its connection is reaped.
-  while (core_->Snapshot().sessions(0).connected()) {
+  while (core_->Snapshot().sessions(0).storage_bytes() > 0) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   go = true;

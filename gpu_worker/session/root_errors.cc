@@ -17,6 +17,7 @@ RootError RootErrors::Make(const absl::Status& status, Place place) {
   detail->set_operands(std::move(place.operands));
   detail->set_worker_id(worker_id_);
   detail->set_tenant(tenant_);
+  detail->set_lane(lane_);
   ++count_;
   return detail;
 }

@@ -36,6 +36,9 @@ class RootErrors {
   // An error that poisons: also listed by TakeNew().
   RootError MakePoison(const absl::Status& status, Place place);
 
+  // The lane that issued the message carried out from now on.
+  void set_lane(uint32_t lane) { lane_ = lane; }
+
   // The poisons made since the last call, oldest first.
   std::vector<RootError> TakeNew() { return std::exchange(new_, {}); }
   uint64_t count() const { return count_; }
@@ -46,6 +49,7 @@ class RootErrors {
   RandomSource* const random_;
   std::vector<RootError> new_;
   uint64_t count_ = 0;
+  uint32_t lane_ = 0;
 };
 
 }  // namespace djinn::worker

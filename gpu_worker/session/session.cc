@@ -118,6 +118,8 @@ void Session::Step() {
 }
 
 absl::Status Session::Handle(const v1::Ordered& message) {
+  // Stays for the rest of an Install that waits for its bytes.
+  errors_.set_lane(message.lane());
   switch (message.action_case()) {
     case v1::Ordered::kDefineStructure:
       return HandleDefine(message.sequence(), message.define_structure());
