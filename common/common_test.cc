@@ -66,6 +66,19 @@ TEST(ErrorTest, DetailTellsWhereItHappened) {
             "float32[2,3]] (worker w0, tenant t, lane 3, error ab)");
 }
 
+TEST(ErrorTest, ADetailWithoutAnErrorCodeIsInternal) {
+  for (const int code : {-1, 0, 17, 1 << 30}) {
+    v1::ErrorDetail detail;
+    detail.set_code(code);
+    EXPECT_EQ(StatusFromDetail(detail).code(), absl::StatusCode::kInternal)
+        << code;
+  }
+  v1::ErrorDetail detail;
+  detail.set_code(16);
+  EXPECT_EQ(StatusFromDetail(detail).code(),
+            absl::StatusCode::kUnauthenticated);
+}
+
 TEST(HashTest, KnownValues) {
   EXPECT_EQ(absl::BytesToHexString(Sha256("abc")),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

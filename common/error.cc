@@ -80,7 +80,12 @@ absl::Status StatusFromDetail(const v1::ErrorDetail& detail) {
     metadata.emplace_back("lane", absl::StrCat(detail.lane()));
   }
   absl::StrAppend(&text, ", error ", error_id, ")");
-  return MakeError(static_cast<absl::StatusCode>(detail.code()),
+  // A detail comes from a peer: never OK, nor a code that there is not.
+  const bool known =
+      detail.code() > 0 &&
+      detail.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  return MakeError(known ? static_cast<absl::StatusCode>(detail.code())
+                         : absl::StatusCode::kInternal,
                    detail.reason(), text, std::move(metadata));
 }
 
