@@ -1,5 +1,6 @@
 #include "absl/strings/escaping.h"
 #include "common/clock.h"
+#include "common/constant_time.h"
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/random.h"
@@ -84,6 +85,12 @@ TEST(HashTest, KnownValues) {
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_FALSE(HashContent("a", 1) == HashContent("b", 1));
   EXPECT_TRUE(HashContent("a", 1) == HashContent("a", 1));
+}
+
+TEST(ConstantTimeTest, TokensEqual) {
+  EXPECT_TRUE(TokensEqual("secret", "secret"));
+  EXPECT_FALSE(TokensEqual("secret", "secret "));
+  EXPECT_FALSE(TokensEqual("secret", ""));
 }
 
 absl::StatusOr<int> Half(int value) {

@@ -1,11 +1,8 @@
 #include "common/net/bearer.h"
 
-#include <openssl/crypto.h>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
-#include "common/hash.h"
 
 namespace djinn {
 namespace {
@@ -30,12 +27,6 @@ absl::StatusOr<std::string> ExtractBearer(
   }
   return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
                    "the call carries no \"authorization: Bearer\" metadata");
-}
-
-bool TokensEqual(absl::string_view a, absl::string_view b) {
-  const std::string hash_a = Sha256(a);
-  const std::string hash_b = Sha256(b);
-  return CRYPTO_memcmp(hash_a.data(), hash_b.data(), hash_a.size()) == 0;
 }
 
 }  // namespace djinn

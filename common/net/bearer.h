@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/constant_time.h"  // IWYU pragma: export
 #include "grpcpp/client_context.h"
 #include "grpcpp/server_context.h"
 
@@ -20,10 +21,6 @@ void PutBearer(absl::string_view token, grpc::ClientContext* context);
 // The call's token. Unauthenticated (TOKEN_UNKNOWN) when there is none.
 absl::StatusOr<std::string> ExtractBearer(
     const grpc::ServerContextBase& context);
-
-// Compares in a time that tells neither where the two differ nor how long the
-// expected one is.
-bool TokensEqual(absl::string_view a, absl::string_view b);
 
 }  // namespace djinn
 

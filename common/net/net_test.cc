@@ -107,12 +107,6 @@ TEST(ProtoDurationTest, ThereAndBack) {
   }
 }
 
-TEST(BearerTest, TokensEqual) {
-  EXPECT_TRUE(TokensEqual("secret", "secret"));
-  EXPECT_FALSE(TokensEqual("secret", "secret "));
-  EXPECT_FALSE(TokensEqual("secret", ""));
-}
-
 TEST(ServerTest, PicksAFreePortAndRefusesItTwice) {
   ServerOptions options;
   options.address = "127.0.0.1:0";

@@ -1,20 +1,10 @@
 #include "gpu_worker/core/lease_table.h"
 
-#include <openssl/crypto.h>
-
 #include "absl/strings/str_cat.h"
+#include "common/constant_time.h"
 #include "common/error.h"
 
 namespace djinn::worker {
-namespace {
-
-bool SameToken(const std::string& a, const std::string& b) {
-  // All tokens have one length, which is no secret.
-  return a.size() == b.size() &&
-         CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
-}
-
-}  // namespace
 
 absl::Status LeaseTable::Grant(const v1::LeaseRecord& record,
                                absl::Duration expires) {
@@ -39,7 +29,7 @@ absl::StatusOr<v1::LeaseRecord> LeaseTable::Authenticate(
   for (const auto& [id, lease] : leases_) {
     if (lease.record.session_id() != session_id) continue;
     newest_epoch = std::max(newest_epoch, lease.record.session_epoch());
-    if (SameToken(lease.record.token(), token)) presented = &lease.record;
+    if (TokensEqual(lease.record.token(), token)) presented = &lease.record;
   }
   if (presented == nullptr) {
     return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/constant_time.h"
 #include "common/error.h"
-#include "common/net/bearer.h"
 
 namespace djinn::worker {
 namespace {
