@@ -313,10 +313,37 @@ TEST_P(WorkerTest, AWrongBulkTokenNeverSeesBytes) {
   const std::string bytes(5000, 'x');
   client->InstallTransfer(1, 1, bytes);
   EXPECT_TRUE(client->WaitDecision(1).send());
-  // The call waits for a Control call with that token and is then refused.
   client->SendBytes(1, bytes);
   EXPECT_EQ(client->completed(), 0u);
   client.reset();
+}
+
+TEST_P(WorkerTest, OneBulkCallPerLeaseWaitsAndNoStranger) {
+  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
+      worker_->address(), grpc::InsecureChannelCredentials()));
+  // The status of a Bulk call that no Control call takes.
+  const auto call = [&stub](const std::string& token) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() +
+                         std::chrono::seconds(2));
+    const auto bulk = stub->Bulk(&context);
+    v1::BulkChunk chunk;
+    chunk.mutable_hello()->set_session_id("s1");
+    chunk.mutable_hello()->set_lease_token(token);
+    bulk->Write(chunk);
+    EXPECT_FALSE(bulk->Read(&chunk));
+    return FromGrpcStatus(bulk->Finish());
+  };
+  EXPECT_EQ(ErrorReason(call("wrong")), "LEASE_UNKNOWN");
+  absl::Status first;
+  std::thread other([&] { first = call("secret"); });
+  const absl::Status second = call("secret");
+  other.join();
+  // Whichever came second was refused at once.
+  EXPECT_EQ((ErrorReason(first) == "LEASE_IN_USE") +
+                (ErrorReason(second) == "LEASE_IN_USE"),
+            1)
+      << first << "; " << second;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/constant_time.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 
 namespace djinn::worker {
 
@@ -21,28 +22,37 @@ absl::Status LeaseTable::Grant(const v1::LeaseRecord& record,
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::LeaseRecord> LeaseTable::Authenticate(
-    const std::string& session_id, const std::string& token,
-    uint64_t epoch) const {
+absl::StatusOr<v1::LeaseRecord> LeaseTable::Find(
+    const std::string& session_id, const std::string& token) const {
   const v1::LeaseRecord* presented = nullptr;
-  uint64_t newest_epoch = 0;
   for (const auto& [id, lease] : leases_) {
     if (lease.record.session_id() != session_id) continue;
-    newest_epoch = std::max(newest_epoch, lease.record.session_epoch());
     if (TokensEqual(lease.record.token(), token)) presented = &lease.record;
   }
   if (presented == nullptr) {
     return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",
                      "this worker granted no such lease");
   }
-  if (epoch != presented->session_epoch() || epoch < newest_epoch) {
+  return *presented;
+}
+
+absl::StatusOr<v1::LeaseRecord> LeaseTable::Authenticate(
+    const std::string& session_id, const std::string& token,
+    uint64_t epoch) const {
+  DJINN_ASSIGN_OR_RETURN(v1::LeaseRecord presented, Find(session_id, token));
+  uint64_t newest_epoch = 0;
+  for (const auto& [id, lease] : leases_) {
+    if (lease.record.session_id() != session_id) continue;
+    newest_epoch = std::max(newest_epoch, lease.record.session_epoch());
+  }
+  if (epoch != presented.session_epoch() || epoch < newest_epoch) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "STALE_EPOCH",
         absl::StrCat("session epoch ", epoch, ", the lease is for ",
-                     presented->session_epoch(), ", the worker knows ",
+                     presented.session_epoch(), ", the worker knows ",
                      newest_epoch));
   }
-  return *presented;
+  return presented;
 }
 
 std::vector<std::string> LeaseTable::TakeExpired(absl::Duration now) {

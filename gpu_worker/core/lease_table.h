@@ -32,6 +32,11 @@ class LeaseTable {
                                                const std::string& token,
                                                uint64_t epoch) const;
 
+  // The lease of this session with this token, whatever its epoch.
+  // Unauthenticated (LEASE_UNKNOWN) when there is none.
+  absl::StatusOr<v1::LeaseRecord> Find(const std::string& session_id,
+                                       const std::string& token) const;
+
   // Removes and returns the ids of leases that ended.
   std::vector<std::string> TakeExpired(absl::Duration now);
   std::vector<std::string> TakeSession(const std::string& session_id);

@@ -158,6 +158,14 @@ void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream) {
   if (!to_reap_.empty()) housekeeping_.Signal();
 }
 
+absl::StatusOr<std::string> WorkerCore::LeaseOf(
+    const v1::BulkHello& hello) const {
+  MutexLock lock(&mu_);
+  DJINN_ASSIGN_OR_RETURN(const v1::LeaseRecord lease,
+                         leases_.Find(hello.session_id(), hello.lease_token()));
+  return lease.lease_id();
+}
+
 void WorkerCore::OnHello(uint64_t key, v1::ControlRequest message) {
   std::shared_ptr<Connection> connection;
   {

@@ -63,6 +63,10 @@ class WorkerCore {
   // Serves a client connection, not started yet.
   void Attach(std::unique_ptr<WorkerStream> stream);
 
+  // The id of the lease that a Bulk call presents. Unauthenticated
+  // (LEASE_UNKNOWN) when there is none.
+  absl::StatusOr<std::string> LeaseOf(const v1::BulkHello& hello) const;
+
   // Ends every session (UNAVAILABLE, DRAINING) and the threads; later
   // connections are refused. Returns when all streams are destroyed. Once.
   void Shutdown();

@@ -9,9 +9,6 @@
 namespace djinn::worker {
 namespace {
 
-// Bulk calls that wait for their Control call, all clients.
-constexpr size_t kMaxWaiting = 256;
-
 bool Matches(const StreamLink::Identity& identity, const v1::BulkHello& hello) {
   return identity.session_id == hello.session_id() &&
          TokensEqual(hello.lease_token(), identity.token);
@@ -72,6 +69,8 @@ void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {
 
 void ExecutionService::OnBulkHello(BulkReactor* bulk,
                                    const v1::BulkHello& hello) {
+  absl::StatusOr<std::string> lease_id = core_->LeaseOf(hello);
+  if (!lease_id.ok()) return bulk->Refuse(lease_id.status());
   std::shared_ptr<StreamLink> link;
   absl::Status refused;
   {
@@ -84,12 +83,15 @@ void ExecutionService::OnBulkHello(BulkReactor* bulk,
       }
     }
     if (link == nullptr) {
-      if (waiting_.size() < kMaxWaiting) {
-        waiting_.push_back({bulk, hello});
+      const bool first = std::none_of(
+          waiting_.begin(), waiting_.end(),
+          [&lease_id](const Waiting& w) { return w.lease_id == *lease_id; });
+      if (first) {
+        waiting_.push_back({bulk, hello, *std::move(lease_id)});
         return;
       }
-      refused = MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",
-                          "no Control stream uses this lease");
+      refused = MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
+                          "another Bulk stream waits with this lease");
     }
   }
   if (refused.ok()) refused = link->AttachBulk(bulk);

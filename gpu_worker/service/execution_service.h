@@ -2,8 +2,9 @@
 // and the Bulk call of the same lease, and hands it to the core.
 //
 // A Bulk call may come before or after the Hello of its Control call was
-// accepted; it waits a few seconds. Its lease token is compared in constant
-// time. Thread-safe; outlives the gRPC server.
+// accepted; it waits a few seconds, if it presents a lease of this worker, and
+// one per lease. Its lease token is compared in constant time. Thread-safe;
+// outlives the gRPC server.
 #ifndef GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
 #define GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
 
@@ -36,6 +37,7 @@ class ExecutionService
   struct Waiting {
     BulkReactor* bulk;
     v1::BulkHello hello;
+    std::string lease_id;
   };
 
   void OnAccepted(const std::shared_ptr<StreamLink>& link);
