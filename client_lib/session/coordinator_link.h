@@ -22,6 +22,8 @@ class CoordinatorEvents {
   // A lease ended without the client's doing; `reason` as in LeaseEnded.
   virtual void OnLeaseEnded(const std::string& lease_id,
                             const std::string& reason) = 0;
+  // The coordinator may be another, which knows no structures.
+  virtual void OnAttachedAgain() = 0;
 };
 
 // Thread-safe. Losing the connection is the link's own business: it attaches

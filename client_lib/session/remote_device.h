@@ -134,6 +134,9 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   bool Encode(const Work& work, ReadWork& read, v1::ControlRequest* request);
   // False when the device failed or stops.
   bool SendOrdered(uint32_t lane, v1::ControlRequest request, bool ends_work);
+  // Until the window has room, the device failed or stops. An error when the
+  // worker stands still.
+  absl::Status AwaitRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SendFrees();
   void DropEverything();
 

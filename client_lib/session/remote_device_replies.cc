@@ -16,6 +16,11 @@ namespace {
 // health but of builds that do not belong together.
 constexpr char kFingerprintMismatch[] = "FINGERPRINT_MISMATCH";
 
+// An error must be one.
+bool HasCode(const v1::ErrorDetail& detail) {
+  return detail.code() >= 1 && detail.code() <= 16;
+}
+
 absl::Status Violation(absl::string_view what) {
   return MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
                    absl::StrCat("the worker broke the protocol: ", what));
@@ -27,8 +32,10 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   absl::Status violation;
   absl::Status root_error;
   if (response.has_poisoned()) {
-    root_error = StatusFromDetail(response.poisoned());
-  } else if (response.has_admitted() && response.admitted().has_refused()) {
+    if (HasCode(response.poisoned())) {
+      root_error = StatusFromDetail(response.poisoned());
+    }
+  } else if (HasCode(response.admitted().refused())) {
     root_error = StatusFromDetail(response.admitted().refused());
   }
   // Noted before whoever waits can wake with the same error.
@@ -96,7 +103,7 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
     case Message::kAdmitted:
       return ApplyAdmitted(response->admitted());
     case Message::kPoisoned:
-      if (response->poisoned().code() == 0) {
+      if (!HasCode(response->poisoned())) {
         return Violation("a root error without a code");
       }
       return absl::OkStatus();
@@ -115,7 +122,8 @@ absl::Status RemoteDevice::ApplyMetadata(const v1::RunMetadata& reply) {
   MetadataWait& wait = *found.mapped();
   if (reply.has_error()) {
     wait.error = StatusFromDetail(reply.error());
-    if (wait.error.ok()) return Violation("a metadata error without a code");
+    if (!HasCode(reply.error()))
+      return Violation("a metadata error without a code");
   } else {
     const auto count = static_cast<size_t>(reply.results_size());
     if (count != wait.expected ||
@@ -153,7 +161,7 @@ absl::Status RemoteDevice::ApplyAdmitted(const v1::Admitted& admitted) {
   found->second.pop_front();
   if (found->second.empty()) defining_.erase(found);
   if (admitted.has_refused()) {
-    if (admitted.refused().code() != 0) return absl::OkStatus();
+    if (HasCode(admitted.refused())) return absl::OkStatus();
     return Violation("a refused structure without a code");
   }
   if (admitted.cache_hit()) ++statistics_.plan_cache_hits;
@@ -196,7 +204,8 @@ absl::Status RemoteDevice::ApplyRead(v1::ReadReply* reply) {
       break;
     case v1::ReadReply::kError:
       wait->error = StatusFromDetail(reply->error());
-      if (wait->error.ok()) return Violation("a read error without a code");
+      if (!HasCode(reply->error()))
+        return Violation("a read error without a code");
       wait->done = true;
       break;
     case v1::ReadReply::OUTCOME_NOT_SET:
@@ -210,7 +219,7 @@ absl::Status RemoteDevice::ApplyRead(v1::ReadReply* reply) {
 
 absl::Status RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
   if (!decision.send() && !decision.already_held() &&
-      decision.refused().code() == 0) {
+      !HasCode(decision.refused())) {
     return Violation("a transfer was answered with no decision");
   }
   auto found = uploads_.extract(decision.transfer_id());

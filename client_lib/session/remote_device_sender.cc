@@ -225,7 +225,8 @@ void RemoteDevice::Process(Work work) {
 
 bool RemoteDevice::Encode(const Work& work, RunWork& run,
                           v1::ControlRequest* request) {
-  RunEncoder::Encoded encoded = encoder_->Encode(*run.segment);
+  RunEncoder::Encoded encoded = encoder_->Encode(
+      *run.segment, context_->telling.load(std::memory_order_relaxed));
   // Drops the references to storages here, not under the lock.
   run.segment->Clear();
   {
@@ -234,11 +235,12 @@ bool RemoteDevice::Encode(const Work& work, RunWork& run,
     ++statistics_.runs;
     if (encoded.definition.has_value()) ++statistics_.structures_defined;
   }
+  if (encoded.telling.has_value() &&
+      context_->TellsFirst(encoded.telling->key_hash)) {
+    context_->link->SendStructure(std::move(encoded.telling->structure));
+  }
   if (encoded.definition.has_value()) {
     RunEncoder::Definition& definition = *encoded.definition;
-    if (context_->TellsFirst(definition.key_hash)) {
-      context_->link->SendStructure(definition.message.structure());
-    }
     {
       MutexLock lock(&mu_);
       defining_[definition.message.structure_id()].push_back(
@@ -331,26 +333,34 @@ bool RemoteDevice::SendOrdered(uint32_t lane, v1::ControlRequest request,
   v1::Ordered* const ordered = request.mutable_ordered();
   ordered->set_lane(lane);
   ClientStream* stream = nullptr;
+  absl::Status failure;
   {
     MutexLock lock(&mu_);
     ordered->set_sequence(last_sequence_ + 1);
     const uint64_t bytes = request.ByteSizeLong();
-    while (failure_.ok() && !stopped_ && !sent_.empty() &&
-           (sent_.size() >= limits_.max_outstanding() ||
-            sent_bytes_ + bytes > limits_.max_outstanding_bytes())) {
-      // Ends with progress, a failure or the session.
-      sent_changed_.Wait(&mu_);
+    if (bytes > limits_.max_outstanding_bytes()) {
+      failure = LimitExceeded("MESSAGE_TOO_LARGE",
+                              "one message to the worker (calls with many "
+                              "values or very large structures)",
+                              limits_.max_outstanding_bytes(), 0, bytes);
+    } else {
+      failure = AwaitRoom(bytes);
     }
-    if (!failure_.ok() || stopped_) {
+    if (!failure_.ok() || stopped_ || !failure.ok()) {
       processing_ = false;
-      return false;
+    } else {
+      ++last_sequence_;
+      sent_.push_back({last_sequence_, bytes, ends_work});
+      sent_bytes_ += bytes;
+      statistics_.bytes_up += bytes;
+      if (ends_work) processing_ = false;
+      stream = stream_.get();
     }
-    ++last_sequence_;
-    sent_.push_back({last_sequence_, bytes, ends_work});
-    sent_bytes_ += bytes;
-    statistics_.bytes_up += bytes;
-    if (ends_work) processing_ = false;
-    stream = stream_.get();
+  }
+  if (stream == nullptr) {
+    // OK: it has failed already, or stops.
+    if (!failure.ok()) Fail(std::move(failure));
+    return false;
   }
   const absl::Status sent = stream->Send(std::move(request));
   if (sent.ok()) return true;
@@ -368,6 +378,26 @@ bool RemoteDevice::SendOrdered(uint32_t lane, v1::ControlRequest request,
   return false;
 }
 
+absl::Status RemoteDevice::AwaitRoom(uint64_t bytes) {
+  const absl::Duration patience = context_->options.operation_timeout;
+  Deadline deadline(patience);
+  uint64_t seen = progress_;
+  while (failure_.ok() && !stopped_ && !sent_.empty() &&
+         (sent_.size() >= limits_.max_outstanding() ||
+          sent_bytes_ + bytes > limits_.max_outstanding_bytes())) {
+    WaitUntil(&sent_changed_, &mu_, deadline);
+    if (progress_ != seen) {
+      seen = progress_;
+      deadline = Deadline(patience);
+    } else if (deadline.passed()) {
+      return WorkerLost(absl::DeadlineExceededError(
+          absl::StrCat("no progress for ", absl::FormatDuration(patience), "; ",
+                       sent_.size(), " messages are unfinished")));
+    }
+  }
+  return absl::OkStatus();
+}
+
 void RemoteDevice::SendFrees() {
   while (!pending_free_.empty()) {
     {
@@ -377,7 +407,10 @@ void RemoteDevice::SendFrees() {
     v1::ControlRequest request;
     auto* const storages =
         request.mutable_ordered()->mutable_free()->mutable_storages();
-    const size_t count = std::min(pending_free_.size(), kMaxFreesPerMessage);
+    // Each takes ten bytes at most.
+    const size_t fits = sender_limits_.max_outstanding_bytes() / 16;
+    const size_t count = std::min(
+        {pending_free_.size(), kMaxFreesPerMessage, std::max<size_t>(fits, 1)});
     storages->Add(pending_free_.end() - count, pending_free_.end());
     pending_free_.resize(pending_free_.size() - count);
     if (!SendOrdered(0, std::move(request), /*ends_work=*/false)) break;

@@ -5,21 +5,22 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_device.h"
+#include "client_lib/session/wait.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 
 namespace djinn {
 namespace {
 
-// Tells when the last reference to an upload's bytes is gone.
+// Counts the chunks of an upload that somebody may still read.
 struct Release {
   Mutex mu;
   CondVar changed;
-  bool released ABSL_GUARDED_BY(mu) = false;
+  size_t held ABSL_GUARDED_BY(mu) = 0;
 };
 
-// Keeps `source.owner` alive; what it points to may be used until the last copy
-// of the result is gone.
+// Keeps `owner` alive for one chunk; what it points to may be used until the
+// last copy of the result is gone.
 std::shared_ptr<const void> Hold(std::shared_ptr<const void> owner,
                                  std::shared_ptr<Release> release) {
   struct Holder {
@@ -28,14 +29,35 @@ std::shared_ptr<const void> Hold(std::shared_ptr<const void> owner,
     ~Holder() {
       owner.reset();
       MutexLock lock(&release->mu);
-      release->released = true;
+      --release->held;
       release->changed.SignalAll();
     }
   };
+  {
+    MutexLock lock(&release->mu);
+    ++release->held;
+  }
   auto holder = std::make_shared<Holder>();
   holder->owner = std::move(owner);
   holder->release = std::move(release);
   return holder;
+}
+
+// Waits until nobody reads the upload any more; false when no chunk was let go
+// of for as long as `patience`.
+bool AwaitRelease(Release* release, absl::Duration patience) {
+  Deadline deadline(patience);
+  MutexLock lock(&release->mu);
+  while (release->held > 0) {
+    const size_t before = release->held;
+    WaitUntil(&release->changed, &release->mu, deadline);
+    if (release->held < before) {
+      deadline = Deadline(patience);
+    } else if (deadline.passed()) {
+      return false;
+    }
+  }
+  return true;
 }
 
 absl::Status CheckViewBytes(const srg::TensorView& view, uint64_t bytes) {
@@ -122,7 +144,6 @@ absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
 
 absl::Status RemoteDevice::SendTransfer(uint64_t transfer_id,
                                         SharedBytes source) {
-  const Deadline deadline(context_->options.operation_timeout);
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
@@ -131,39 +152,36 @@ absl::Status RemoteDevice::SendTransfer(uint64_t transfer_id,
     stream = stream_.get();
   }
   const auto release = std::make_shared<Release>();
-  std::shared_ptr<const void> hold = Hold(std::move(source.owner), release);
   absl::Status sent;
   for (size_t offset = 0; offset < source.bytes.size() && sent.ok();
        offset += kBulkChunkBytes) {
-    sent = deadline.passed()
-               ? MakeError(absl::StatusCode::kDeadlineExceeded,
-                           "OPERATION_TIMEOUT",
-                           absl::StrCat("the upload stopped after ", offset,
-                                        " of ", source.bytes.size(), " bytes"))
-               : stream->SendBulk(
-                     transfer_id, offset,
-                     {source.bytes.substr(offset, kBulkChunkBytes), hold});
+    sent = stream->SendBulk(transfer_id, offset,
+                            {source.bytes.substr(offset, kBulkChunkBytes),
+                             Hold(source.owner, release)});
+    MutexLock lock(&mu_);
+    ++progress_;
   }
-  hold.reset();
+  source.owner.reset();
   {
     MutexLock lock(&mu_);
     --streaming_;
     streaming_changed_.SignalAll();
-    if (sent.ok()) {
-      ++statistics_.uploads_sent;
-      statistics_.bytes_up += source.bytes.size();
-    }
   }
-  {
-    // Also after an error: the transport may still read the bytes.
-    MutexLock lock(&release->mu);
-    while (!release->released && !deadline.passed()) {
-      WaitUntil(&release->changed, &release->mu, deadline);
-    }
+  // Also after an error: the transport may still read the bytes.
+  const absl::Duration patience = context_->options.operation_timeout;
+  if (!AwaitRelease(release.get(), patience) && sent.ok()) {
+    sent = MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+                     absl::StrCat("an upload of ", source.bytes.size(),
+                                  " bytes made no progress for ",
+                                  absl::FormatDuration(patience)));
   }
   // A closed stream: what the device failed with says more.
   MutexLock lock(&mu_);
   if (!sent.ok() && !failure_.ok()) return failure_;
+  if (sent.ok()) {
+    ++statistics_.uploads_sent;
+    statistics_.bytes_up += source.bytes.size();
+  }
   return sent;
 }
 
@@ -224,6 +242,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
   {
     MutexLock lock(&mu_);
     statistics_.bytes_down += size;
+    ++progress_;
     const auto found = bulk_reads_.find(transfer_id);
     if (found == bulk_reads_.end()) return;  // nobody waits any more
     wait = found->second;

@@ -143,6 +143,8 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     }
   }
 
+  void OnAttachedAgain() override { context_->TellAgain(); }
+
   const std::shared_ptr<SessionContext> context_;
   mutable Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;

@@ -147,6 +147,27 @@ TEST(RemoteSessionTest, MoreStructuresThanAllowedAreDefinedAgain) {
   ExpectNoViolations(cluster.worker());
 }
 
+TEST(RemoteSessionTest, AnotherCoordinatorHearsWhatIsUsedThere) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  const auto use = [&](int op) {
+    ASSERT_TRUE(Record(*device, 0, MakeCall(op, {{value, kWrites}})).ok());
+    ASSERT_TRUE(device->Synchronize().ok());
+  };
+  use(1);
+  use(2);
+  EXPECT_EQ(cluster.coordinator().structures().size(), 2u);
+  cluster.coordinator().AttachAgain();
+  use(1);
+  use(1);
+  use(3);
+  EXPECT_EQ(cluster.coordinator().structures().size(), 4u);
+  EXPECT_EQ(session->statistics().structures_defined, 3u);
+}
+
 TEST(RemoteSessionTest, DeadStoragesAreFreedWithTheNextTraffic) {
   FakeCluster cluster;
   const auto session = cluster.Open();
@@ -365,9 +386,13 @@ TEST(RemoteSessionTest, AFullWindowTimesOutWithoutEffect) {
   const auto device = *session->Device(0);
   const StoragePtr value = device->NewStorage(8);
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  // Defined now: what follows is one message each, so that the recording
+  // threads wait for room and the sender never does.
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
   cluster.worker().Pause();
   absl::Status status;
-  int recorded = 0;
+  int recorded = 1;
   // Two lanes that take turns seal at every call.
   while (status.ok()) {
     status = Record(*device, recorded % 2, MakeCall(1, {{value, kWrites}}));
@@ -381,6 +406,41 @@ TEST(RemoteSessionTest, AFullWindowTimesOutWithoutEffect) {
     writes += run.bindings(0).writes();
   EXPECT_EQ(writes, static_cast<uint64_t>(recorded));
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(RemoteSessionTest, AWorkerThatStandsStillIsGivenUp) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(1);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open(ShortWaits());
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.worker().Pause();
+  // A structure and its run: the second waits for the first.
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  (void)device->Synchronize();
+  EXPECT_FALSE(cluster.worker().WaitClosed().ok());
+  const absl::Status status = ReadByte(*device, 0, value);
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_NE(status.message().find("no progress for"), std::string::npos);
+}
+
+TEST(RemoteSessionTest, AMessageLargerThanTheWindowIsSaidAndNotSent) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding_bytes(1 << 16);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device, 0,
+             MakeCall(1, {{value, kWrites}}, std::vector<double>(20000, 0.5)))
+          .ok());
+  const absl::Status status = device->Synchronize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(status), "MESSAGE_TOO_LARGE") << status;
   ExpectNoViolations(cluster.worker());
 }
 

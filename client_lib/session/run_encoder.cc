@@ -21,19 +21,27 @@ void Put(T value, std::string* out) {
 
 }  // namespace
 
-RunEncoder::Encoded RunEncoder::Encode(const Segment& segment) {
+RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
+                                       uint64_t telling) {
   AssignSlots(segment);
   BuildKey(segment);
   const StructureTable::Entry entry = table_->FindOrAdd(key_);
 
   Encoded encoded;
-  if (entry.is_new) {
-    Definition& definition = encoded.definition.emplace();
-    definition.key_hash = HashContent(key_.data(), key_.size());
-    definition.message.set_structure_id(entry.id);
+  const bool tell = *entry.told != telling;
+  if (entry.is_new || tell) {
     const srg::Structure structure = BuildStructure(segment);
-    *definition.message.mutable_structure() = srg::ToProto(structure);
-    definition.fingerprint = srg::Fingerprint(structure);
+    v1::Structure message = srg::ToProto(structure);
+    if (tell) {
+      *entry.told = telling;
+      encoded.telling = {HashContent(key_.data(), key_.size()), message};
+    }
+    if (entry.is_new) {
+      Definition& definition = encoded.definition.emplace();
+      definition.message.set_structure_id(entry.id);
+      *definition.message.mutable_structure() = std::move(message);
+      definition.fingerprint = srg::Fingerprint(structure);
+    }
   }
   encoded.run.set_structure_id(entry.id);
   encoded.run.mutable_float_holes()->Add(segment.floats().begin(),

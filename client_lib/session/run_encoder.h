@@ -28,18 +28,24 @@ class RunEncoder {
 
   // A structure to be defined before the run.
   struct Definition {
-    ContentHash key_hash;  // names the structure inside this process
     v1::DefineStructure message;
     std::string fingerprint;  // as the worker must see it
   };
+  // A structure to be told to the coordinator.
+  struct Telling {
+    ContentHash key_hash;  // names the structure inside this process
+    v1::Structure structure;
+  };
   struct Encoded {
     std::optional<Definition> definition;
+    // Set when the structure was not used under `telling` yet.
+    std::optional<Telling> telling;
     v1::Run run;
   };
 
   // Counts the segment's uses as sent: a storage that is dead and named by
   // nothing unsent any more is final in this run.
-  Encoded Encode(const Segment& segment);
+  Encoded Encode(const Segment& segment, uint64_t telling = 1);
 
   // Counts one use by a message other than a run as sent. True if the storage
   // is now dead and unnamed: the caller frees it.

@@ -30,6 +30,13 @@ struct SessionContext {
     return told_structures.insert(key_hash).second;
   }
 
+  // The coordinator is to hear of every structure that is used from now on.
+  void TellAgain() {
+    MutexLock lock(&mu);
+    told_structures.clear();
+    telling.fetch_add(1, std::memory_order_relaxed);
+  }
+
   // Set before the first device exists; not changed afterwards.
   SessionOptions options;
   std::string session_id;
@@ -38,6 +45,8 @@ struct SessionContext {
   std::unique_ptr<WorkerConnector> connector;
 
   RootErrors root_errors;
+  // Grows with every coordinator to be told; a structure remembers the last.
+  std::atomic<uint64_t> telling{1};
 
   Mutex mu;
   absl::flat_hash_set<ContentHash> told_structures ABSL_GUARDED_BY(mu);

@@ -6,18 +6,18 @@ StructureTable::Entry StructureTable::FindOrAdd(absl::string_view key) {
   const auto found = by_key_.find(key);
   if (found != by_key_.end()) {
     by_use_.splice(by_use_.begin(), by_use_, found->second);
-    return {found->second->id, false};
+    return {found->second->id, false, &found->second->told};
   }
   while (!by_use_.empty() && (by_use_.size() >= max_structures_ ||
                               key_bytes_ + key.size() > max_key_bytes_)) {
     DropLeastRecentlyUsed();
   }
   if (free_ids_.empty()) free_ids_.push_back(++last_id_);
-  by_use_.push_front({std::string(key), free_ids_.back()});
+  by_use_.push_front({std::string(key), free_ids_.back(), 0});
   free_ids_.pop_back();
   by_key_.emplace(by_use_.front().key, by_use_.begin());
   key_bytes_ += key.size();
-  return {by_use_.front().id, true};
+  return {by_use_.front().id, true, &by_use_.front().told};
 }
 
 void StructureTable::DropLeastRecentlyUsed() {

@@ -30,6 +30,8 @@ class StructureTable {
     uint64_t id = 0;
     // The id must be defined, or defined again, before it is used.
     bool is_new = false;
+    // The caller's note about the key; 0 when new.
+    uint64_t* told = nullptr;
   };
   // The key's id, from 1.
   Entry FindOrAdd(absl::string_view key);
@@ -38,6 +40,7 @@ class StructureTable {
   struct Stored {
     std::string key;
     uint64_t id;
+    uint64_t told = 0;
   };
   struct KeyHash {
     size_t operator()(absl::string_view key) const {

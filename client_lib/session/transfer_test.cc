@@ -225,6 +225,34 @@ TEST_F(TransferTest, PoisonFailsReadsEveryTimeAndAnUploadClearsIt) {
   EXPECT_EQ(*Read(bad), "fine");
 }
 
+TEST(UploadTest, BytesTheTransportKeepsAreATimeOut) {
+  FakeCluster cluster;
+  SessionOptions options;
+  options.operation_timeout = absl::Milliseconds(50);
+  const auto session = cluster.Open(options);
+  const auto device = *session->Device(0);
+  cluster.worker().HoldBulk(true);
+  const StoragePtr storage = device->NewStorage(1 << 16);
+  const auto owner = std::make_shared<std::string>(Pattern(1 << 16));
+  EXPECT_EQ(ErrorReason(device->Upload(1, storage.get(), {*owner, owner})),
+            "OPERATION_TIMEOUT");
+  EXPECT_EQ(session->statistics().uploads_sent, 0u);
+  cluster.worker().HoldBulk(false);
+}
+
+TEST(UploadTest, ASlowUploadThatMovesIsNotTimedOut) {
+  FakeCluster cluster;
+  SessionOptions options;
+  options.operation_timeout = absl::Milliseconds(400);
+  const auto session = cluster.Open(options);
+  const auto device = *session->Device(0);
+  cluster.worker().DelayBulk(absl::Milliseconds(100));
+  const std::string bytes = Pattern(6 * kBulkChunkBytes);
+  const auto owner = std::make_shared<std::string>(bytes);
+  const StoragePtr storage = device->NewStorage(bytes.size());
+  EXPECT_TRUE(device->Upload(1, storage.get(), {*owner, owner}).ok());
+}
+
 TEST_F(TransferTest, UploadsFromManyThreadsKeepApart) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

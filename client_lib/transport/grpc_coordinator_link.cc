@@ -32,6 +32,13 @@ constexpr size_t kMaxQueuedBytes = 64 << 20;
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
 
+// What session.proto says to give up on: another attempt would not change it.
+bool IsFinal(const absl::Status& status) {
+  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+         ErrorReason(status) == "SESSION_ATTACHED_ELSEWHERE" ||
+         ErrorReason(status) == "PROTOCOL_VIOLATION";
+}
+
 class GrpcCoordinatorLink : public CoordinatorLink {
  public:
   GrpcCoordinatorLink(std::shared_ptr<grpc::Channel> channel,
@@ -73,7 +80,10 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   void KeepAttached();
   // Returns when the stream ended; sets `attached` if it had begun.
   absl::Status AttachOnce(bool* attached);
-  bool ServeStream(Stream* stream);
+  // OK when the stream ended by itself; else what the coordinator did wrong.
+  absl::Status ServeStream(Stream* stream, bool* attached);
+  absl::Status CheckOpened(const v1::SessionResponse& response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnResponse(v1::SessionResponse response);
   // True when the link is to end.
   bool OnDetached(const absl::Status& status);
@@ -102,8 +112,11 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::optional<Opened> opened_ ABSL_GUARDED_BY(mu_);
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
-  // The coordinator refused to open: nothing to retry.
+  // The coordinator refused to open, or the session may not attach again:
+  // last_error_ says why, and nothing is retried.
   bool refused_ ABSL_GUARDED_BY(mu_) = false;
+  // What keeps the session from attaching, as logged last.
+  absl::Status logged_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, LeaseWait*> leases_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
   size_t structure_bytes_ ABSL_GUARDED_BY(mu_) = 0;
@@ -155,13 +168,14 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
   MutexLock lock(&mu_);
   leases_[device] = &wait;
   changed_.SignalAll();
-  while (!wait.result.has_value() && !requests_cancelled_ &&
+  while (!wait.result.has_value() && !requests_cancelled_ && !refused_ &&
          !deadline.passed()) {
     WaitUntil(&changed_, &mu_, deadline);
   }
   leases_.erase(device);
   if (wait.result.has_value()) return *std::move(wait.result);
   if (requests_cancelled_) return absl::CancelledError("the session closes");
+  if (refused_) return last_error_;
   return MakeError(
       absl::StatusCode::kDeadlineExceeded, "LEASE_TIMEOUT",
       absl::StrCat(
@@ -174,6 +188,7 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
 void GrpcCoordinatorLink::SendStructure(v1::Structure structure) {
   const size_t bytes = structure.ByteSizeLong();
   MutexLock lock(&mu_);
+  if (refused_) return;
   if (structures_.size() >= kMaxQueuedStructures ||
       structure_bytes_ + bytes > kMaxQueuedBytes) {
     ++dropped_structures_;
@@ -203,7 +218,9 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
            !deadline.passed()) {
       WaitUntil(&changed_, &mu_, deadline);
     }
-    if (!detached_ || !farewell_said_) {
+    if (refused_) {
+      status = last_error_;
+    } else if (!detached_ || !farewell_said_) {
       status = MakeError(
           absl::StatusCode::kUnavailable, "COORDINATOR_UNREACHABLE",
           absl::StrCat("the coordinator at ", address_,
@@ -234,6 +251,7 @@ void GrpcCoordinatorLink::KeepAttached() {
 }
 
 bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
+  bool first = false;
   {
     MutexLock lock(&mu_);
     changed_.SignalAll();
@@ -246,11 +264,25 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
       refused_ = !absl::IsUnavailable(last_error_);
       return refused_;
     }
+    refused_ = IsFinal(last_error_);
+    if (refused_) {
+      structures_.clear();
+      structure_bytes_ = 0;
+    }
+    first = logged_.ok() || logged_.code() != last_error_.code() ||
+            ErrorReason(logged_) != ErrorReason(last_error_);
+    logged_ = last_error_;
+    if (refused_) {
+      log::Error("the session is detached for good; running work goes on",
+                 {{"coordinator", address_}, {"error", last_error_}});
+      return true;
+    }
   }
-  // An open session keeps trying whatever the reason: the coordinator may be
-  // replaced or repaired.
-  log::Warning("the session stream broke; attaching again",
-               {{"coordinator", address_}, {"error", status}});
+  // An open session keeps trying: the coordinator may be replaced or repaired.
+  if (first) {
+    log::Warning("the session stream broke; attaching again",
+                 {{"coordinator", address_}, {"error", status}});
+  }
   return false;
 }
 
@@ -283,7 +315,8 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
     if (opened_.has_value()) open->set_resume_session_id(opened_->session_id);
   }
   const std::unique_ptr<Stream> stream = stub_->Attach(&context);
-  *attached = stream->Write(request) && ServeStream(stream.get());
+  absl::Status broken;
+  if (stream->Write(request)) broken = ServeStream(stream.get(), attached);
   {
     MutexLock lock(&mu_);
     stream_ = nullptr;
@@ -294,32 +327,66 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
   const absl::Status status = FromGrpcStatus(stream->Finish());
   MutexLock lock(&mu_);
   context_ = nullptr;
-  return status;
+  return broken.ok() ? status : broken;
 }
 
-bool GrpcCoordinatorLink::ServeStream(Stream* stream) {
-  v1::SessionResponse response;
-  if (!stream->Read(&response)) return false;
-  if (!response.has_opened()) {
-    MutexLock lock(&mu_);
-    context_->TryCancel();
-    return false;
+absl::Status GrpcCoordinatorLink::CheckOpened(
+    const v1::SessionResponse& response) {
+  if (!response.has_opened() || response.opened().session_id().empty()) {
+    return MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
+                     "the coordinator's first message names no session");
   }
+  const v1::SessionOpened& opened = response.opened();
+  if (opened.protocol_version() < kMinProtocolVersion ||
+      opened.protocol_version() > kMaxProtocolVersion) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "PROTOCOL_WINDOW",
+        absl::StrCat("the coordinator chose protocol version ",
+                     opened.protocol_version(), "; this side speaks [",
+                     kMinProtocolVersion, ", ", kMaxProtocolVersion, "]"));
+  }
+  if (opened_.has_value() && opened.session_id() != opened_->session_id) {
+    // Ids are secret in full.
+    return MakeError(
+        absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
+        absl::StrCat("the coordinator answered for session ",
+                     log::ShortId(opened.session_id()), " instead of ",
+                     log::ShortId(opened_->session_id)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GrpcCoordinatorLink::ServeStream(Stream* stream, bool* attached) {
+  v1::SessionResponse response;
+  if (!stream->Read(&response)) return absl::OkStatus();
+  bool again = false;
   {
     MutexLock lock(&mu_);
-    if (opened_.has_value()) {
+    const absl::Status valid = CheckOpened(response);
+    if (!valid.ok()) {
+      context_->TryCancel();
+      return valid;
+    }
+    again = opened_.has_value();
+    if (again) {
       log::Info("attached to the coordinator again",
                 {{"session", log::ShortId(opened_->session_id)}});
     } else {
       opened_ =
           Opened{response.opened().session_id(), response.opened().tenant()};
     }
+  }
+  *attached = true;
+  if (again) events_->OnAttachedAgain();
+  {
+    MutexLock lock(&mu_);
+    logged_ = absl::OkStatus();
     stream_ = stream;
     for (auto& [device, wait] : leases_) wait->sent = false;
     changed_.SignalAll();
   }
   while (stream->Read(&response)) OnResponse(std::move(response));
-  return true;
+  return absl::OkStatus();
 }
 
 void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
@@ -358,10 +425,14 @@ void GrpcCoordinatorLink::WriteRequests() {
     writing_ = true;
     mu_.Unlock();
     // A failed write shows as the end of reading, too.
-    (void)stream->Write(*request);
+    const bool written = stream->Write(*request);
     if (request->has_close()) stream->WritesDone();
     mu_.Lock();
     writing_ = false;
+    if (written && request->has_structure() && !structures_.empty()) {
+      structure_bytes_ -= structures_.front().ByteSizeLong();
+      structures_.pop_front();
+    }
     changed_.SignalAll();
   }
 }
@@ -376,9 +447,8 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
     return request;
   }
   if (!structures_.empty()) {
-    *request.mutable_structure() = std::move(structures_.front());
-    structures_.pop_front();
-    structure_bytes_ -= request.structure().ByteSizeLong();
+    // Stays in the queue until it is written.
+    *request.mutable_structure() = structures_.front();
     return request;
   }
   if (!closing_) return std::nullopt;

@@ -287,7 +287,9 @@ class TestSessions : public v1::Session::Service {
       switch (request.message_case()) {
         case v1::SessionRequest::kOpen:
           resumes_.push_back(request.open().resume_session_id());
-          response.mutable_opened()->set_session_id("session");
+          if (!refusal_.ok()) return ToGrpcStatus(refusal_);
+          response.mutable_opened()->set_session_id(session_id_);
+          response.mutable_opened()->set_protocol_version(version_);
           response.mutable_opened()->set_tenant("tenant");
           stream->Write(response);
           break;
@@ -327,6 +329,15 @@ class TestSessions : public v1::Session::Service {
     MutexLock lock(&mu_);
     silent_ = silent;
   }
+  void RefuseToOpen(absl::Status refusal) {
+    MutexLock lock(&mu_);
+    refusal_ = std::move(refusal);
+  }
+  void OpenAs(const std::string& session_id, uint32_t version) {
+    MutexLock lock(&mu_);
+    session_id_ = session_id;
+    version_ = version;
+  }
   void WaitForLeaseRequests(int count) {
     MutexLock lock(&mu_);
     while (lease_requests_ < count) changed_.Wait(&mu_);
@@ -347,6 +358,9 @@ class TestSessions : public v1::Session::Service {
  private:
   Mutex mu_;
   CondVar changed_;
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  std::string session_id_ ABSL_GUARDED_BY(mu_) = "session";
+  uint32_t version_ ABSL_GUARDED_BY(mu_) = 1;
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int lease_requests_ ABSL_GUARDED_BY(mu_) = 0;
@@ -362,6 +376,9 @@ class Events : public CoordinatorEvents {
     ended_ = lease_id + " " + reason;
     changed_.SignalAll();
   }
+  void OnAttachedAgain() override { ++attached_again; }
+  std::atomic<int> attached_again{0};
+
   std::string WaitEnded() {
     MutexLock lock(&mu_);
     while (ended_.empty()) changed_.Wait(&mu_);
@@ -455,7 +472,43 @@ TEST_F(GrpcCoordinatorLinkTest, AttachesAgainToARestartedCoordinator) {
   asker.join();
   EXPECT_TRUE(granted.ok()) << granted.status();
   EXPECT_EQ(service_.resumes(), (std::vector<std::string>{"", "session"}));
+  EXPECT_EQ(events_.attached_again, 1);
   EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, GivesUpWhereAnotherAttemptChangesNothing) {
+  for (const absl::Status& refusal :
+       {MakeError(absl::StatusCode::kAborted, "SESSION_ATTACHED_ELSEWHERE",
+                  "a newer stream"),
+        MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN", "who"),
+        MakeError(absl::StatusCode::kPermissionDenied,
+                  "SESSION_OF_OTHER_TENANT", "not yours")}) {
+    service_.RefuseToOpen(absl::OkStatus());
+    ASSERT_TRUE(Open().ok());
+    Kill();
+    service_.RefuseToOpen(refusal);
+    Serve();
+    EXPECT_EQ(ErrorReason(Request(0).status()), ErrorReason(refusal));
+    const size_t attempts = service_.resumes().size();
+    EXPECT_EQ(ErrorReason(Request(1).status()), ErrorReason(refusal));
+    EXPECT_EQ(ErrorReason(link_->Close(absl::Seconds(20))),
+              ErrorReason(refusal));
+    EXPECT_EQ(service_.resumes().size(), attempts);
+    link_.reset();
+  }
+}
+
+TEST_F(GrpcCoordinatorLinkTest, AnotherSessionThanAskedForIsABreach) {
+  ASSERT_TRUE(Open().ok());
+  Kill();
+  service_.OpenAs("other session", 1);
+  Serve();
+  EXPECT_EQ(ErrorReason(Request(0).status()), "PROTOCOL_VIOLATION");
+}
+
+TEST_F(GrpcCoordinatorLinkTest, AVersionOutsideTheWindowIsRefused) {
+  service_.OpenAs("session", 99);
+  EXPECT_EQ(ErrorReason(Open()), "PROTOCOL_WINDOW");
 }
 
 TEST_F(GrpcCoordinatorLinkTest, ALeaseRequestEndsAtItsDeadline) {

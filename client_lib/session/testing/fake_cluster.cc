@@ -128,6 +128,15 @@ void FakeCoordinator::EndLease(const std::string& lease_id,
   events->OnLeaseEnded(lease_id, reason);
 }
 
+void FakeCoordinator::AttachAgain() {
+  CoordinatorEvents* events;
+  {
+    MutexLock lock(&mu_);
+    events = events_;
+  }
+  events->OnAttachedAgain();
+}
+
 void FakeCoordinator::WaitForLeaseRequest() {
   MutexLock lock(&mu_);
   while (requests_.empty()) changed_.Wait(&mu_);

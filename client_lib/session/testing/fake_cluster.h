@@ -28,6 +28,8 @@ class FakeCoordinator {
   void HoldLeases();
   // As if the coordinator had said so.
   void EndLease(const std::string& lease_id, const std::string& reason);
+  // As if the link had attached to another coordinator.
+  void AttachAgain();
   void WaitForLeaseRequest();
 
  private:
