@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
@@ -230,8 +229,6 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
     v1::SessionOpened* const opened = response.mutable_opened();
     opened->set_session_id(session->id);
     opened->set_tenant(session->tenant);
-    *opened->mutable_session_timeout() =
-        ToProtoDuration(config_.session_timeout);
     opened->set_protocol_version(session->protocol_version);
     return response;
   }

@@ -109,7 +109,6 @@ TEST_F(ClusterTest, GreetsWithTheTenantOfTheToken) {
   const v1::SessionOpened opened = Next(id)->opened();
   EXPECT_EQ(opened.session_id(), id.owner);
   EXPECT_EQ(opened.tenant(), "red");
-  EXPECT_EQ(opened.session_timeout().seconds(), 30);
   EXPECT_EQ(opened.protocol_version(), 1u);
   EXPECT_EQ(Next(id), std::nullopt);
 }
