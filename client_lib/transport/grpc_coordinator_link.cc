@@ -36,6 +36,7 @@ constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
 bool IsFinal(const absl::Status& status) {
   return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
          ErrorReason(status) == "SESSION_ATTACHED_ELSEWHERE" ||
+         ErrorReason(status) == "SESSION_EXPIRED" ||
          ErrorReason(status) == "PROTOCOL_VIOLATION";
 }
 

@@ -480,6 +480,8 @@ TEST_F(GrpcCoordinatorLinkTest, GivesUpWhereAnotherAttemptChangesNothing) {
   for (const absl::Status& refusal :
        {MakeError(absl::StatusCode::kAborted, "SESSION_ATTACHED_ELSEWHERE",
                   "a newer stream"),
+        MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_EXPIRED",
+                  "too late"),
         MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN", "who"),
         MakeError(absl::StatusCode::kPermissionDenied,
                   "SESSION_OF_OTHER_TENANT", "not yours")}) {
