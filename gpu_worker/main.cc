@@ -72,15 +72,18 @@ std::string WaitForEnd(int signal_fd, int lifeline_fd) {
   }
 }
 
-// OpenMP's threads spin between parallel regions unless told otherwise, and a
-// worker then fights the clients on its machine for cores that do nothing. The
-// runtime reads its settings when it is loaded, so the program starts again
-// under them; descriptors and the process id stay. Whoever sets the variable has
-// the last word.
-void RestartWithSleepingThreads(char** argv) {
-  constexpr char kVariable[] = "OMP_WAIT_POLICY";
-  if (std::getenv(kVariable) != nullptr) return;
-  setenv(kVariable, "passive", /*overwrite=*/1);
+// OpenMP's threads spin for milliseconds between parallel regions unless told
+// otherwise, and a worker then fights the clients on its machine for cores that
+// do nothing. A short spin still catches the next operator. The runtime reads
+// its settings when it is loaded, so the program starts again under them;
+// descriptors and the process id stay. Whoever sets the policy has the last
+// word.
+void RestartWithDrowsyThreads(char** argv) {
+  constexpr char kPolicy[] = "OMP_WAIT_POLICY";
+  if (std::getenv(kPolicy) != nullptr) return;
+  setenv(kPolicy, "passive", /*overwrite=*/1);
+  // Some tens of microseconds.
+  setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/0);
   execv("/proc/self/exe", argv);
   std::perror("djinn-worker: cannot restart with OMP_WAIT_POLICY=passive");
 }
@@ -143,7 +146,7 @@ int Main() {
 }  // namespace djinn::worker
 
 int main(int argc, char** argv) {
-  djinn::worker::RestartWithSleepingThreads(argv);
+  djinn::worker::RestartWithDrowsyThreads(argv);
   absl::SetProgramUsageMessage("--config=FILE [--validate]");
   if (absl::ParseCommandLine(argc, argv).size() > 1) {
     std::fprintf(stderr, "djinn-worker: takes no arguments\n");

@@ -136,8 +136,7 @@ TEST(OverwriteTableTest, OutArguments) {
 }
 
 TEST(RandomTableTest, TellsTheGenerator) {
-  EXPECT_EQ(DrawSourceOf(Find("aten::add", "Tensor"), {}),
-            DrawSource::kNone);
+  EXPECT_EQ(DrawSourceOf(Find("aten::add", "Tensor"), {}), DrawSource::kNone);
   EXPECT_EQ(DrawSourceOf(Find("aten::normal_", ""), {}),
             DrawSource::kGeneratorArgument);
   EXPECT_EQ(DrawSourceOf(Find("aten::multinomial", ""), {}),
@@ -156,7 +155,7 @@ TEST(RandomTableTest, EvaluationDrawsNothing) {
   EXPECT_EQ(DrawSourceOf(dropout, evaluating), DrawSource::kNone);
   // None trains.
   EXPECT_EQ(DrawSourceOf(Find("aten::native_dropout", ""),
-                           {c10::IValue(), 0.5, c10::IValue()}),
+                         {c10::IValue(), 0.5, c10::IValue()}),
             DrawSource::kDefaultGenerator);
 }
 

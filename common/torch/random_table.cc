@@ -15,7 +15,7 @@ bool IsGenerator(const c10::Type& type) {
 }  // namespace
 
 DrawSource DrawSourceOf(const c10::OperatorHandle& op,
-                            c10::ArrayRef<c10::IValue> arguments) {
+                        c10::ArrayRef<c10::IValue> arguments) {
   const c10::FunctionSchema& schema = op.schema();
   bool evaluating = false;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {

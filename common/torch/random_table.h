@@ -23,7 +23,7 @@ enum class DrawSource {
 // nothing. Floating-point values do not, because they vary between runs of one
 // structure.
 DrawSource DrawSourceOf(const c10::OperatorHandle& op,
-                            c10::ArrayRef<c10::IValue> arguments);
+                        c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace djinn
 
