@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -84,7 +85,13 @@ void RestartWithDrowsyThreads(char** argv) {
   setenv(kPolicy, "passive", /*overwrite=*/1);
   // Some tens of microseconds.
   setenv("GOMP_SPINCOUNT", "10000", /*overwrite=*/0);
-  execv("/proc/self/exe", argv);
+  // By its own path, or the process would be called "exe".
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length > 0) {
+    path[length] = '\0';
+    execv(path, argv);
+  }
   std::perror("djinn-worker: cannot restart with OMP_WAIT_POLICY=passive");
 }
 

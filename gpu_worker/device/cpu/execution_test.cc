@@ -1,9 +1,13 @@
 // Operators through the library against the same operators called directly.
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "ATen/Parallel.h"
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/arange.h"
@@ -62,6 +66,27 @@ TEST_F(ExecutionTest, AddAndPromotion) {
   tester_.ExpectLikeEager("aten::mul", "Scalar", {integers, true});
   tester_.ExpectLikeEager("aten::mul", "Scalar",
                           {Random({3}), IValue(c10::complex<double>(1, 2))});
+}
+
+// What OpenMP itself would use in the thread that asks. The runtime is torch's
+// own, which we do not link.
+int OpenMpThreads() {
+  const auto ask =
+      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  return ask == nullptr ? -1 : ask();
+}
+
+TEST_F(ExecutionTest, EveryThreadHasTheDevicesThreadCount) {
+  const int configured = at::get_num_threads();
+  at::set_num_threads(3);
+  int used = 0;
+  std::thread executor([&] {
+    tester_.ExpectLikeEager("aten::mm", "", {Random({5, 7}), Random({7, 3})});
+    used = OpenMpThreads();
+  });
+  executor.join();
+  at::set_num_threads(configured);
+  EXPECT_EQ(used, 3);
 }
 
 TEST_F(ExecutionTest, MatrixProducts) {

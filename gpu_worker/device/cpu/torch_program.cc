@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "ATen/Parallel.h"
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
 #include "absl/strings/str_cat.h"
@@ -234,6 +235,11 @@ class CallRunner {
 absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
                                    std::vector<NodeResult>* results) const {
   if (node >= calls_.size()) return absl::InternalError("no such node");
+  // OpenMP counts threads per calling thread, and PyTorch hands its own count
+  // on only where it parallelises itself: a matrix product in a new thread
+  // would use every core, whatever the worker was told.
+  thread_local const bool counted = (at::init_num_threads(), true);
+  (void)counted;
   const size_t before = results->size();
   const absl::Status status = CatchTorch(kFailed, [&] {
     c10::InferenceMode inference;
