@@ -457,12 +457,6 @@ void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
   }
 }
 
-at::Tensor CaptureTensorCall(const OperatorInfo& info,
-                             torch::jit::Stack arguments) {
-  CaptureCall(info, &arguments);
-  return arguments[0].toTensor();
-}
-
 std::map<std::string, uint64_t> SynchronousCalls() {
   SynchronousCounter& counter = Counter();
   MutexLock lock(&counter.mu);

@@ -25,10 +25,6 @@ namespace djinn::capture {
 // remote side.
 void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack);
 
-// As CaptureCall, for kernels that build their arguments themselves.
-at::Tensor CaptureTensorCall(const OperatorInfo& info,
-                             torch::jit::Stack arguments);
-
 class CaptureKernel : public c10::OperatorKernel {
  public:
   // `info` lives for ever.
