@@ -264,10 +264,6 @@ void AddLinalgRules(RuleTable* table) {
   table->Add({"aten::ormqr"}, Ormqr);
   table->Add({"aten::linalg_matrix_exp"}, MatrixExponential);
   table->Add({"aten::linalg_pinv.atol_rtol_tensor"}, PseudoInverse);
-  // Looks at the error codes and returns nothing.
-  table->Add({"aten::_linalg_check_errors"},
-             [](const CallArguments&) { return Results(); });
-
   table->Add({"aten::addbmm"}, AddBatchProducts);
   table->Add({"aten::_int_mm"}, IntegerProduct);
 
