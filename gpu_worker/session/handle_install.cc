@@ -92,6 +92,7 @@ absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
   storage->buffer = DeviceMemory::Track(
       *std::move(state),
       std::make_shared<Reservation>(*std::move(reservation)));
+  storage->quota.MoveTo(StorageClass::kGenerator);
   storage->size_bytes = bytes;
   storage->poison = nullptr;
   return absl::OkStatus();
@@ -133,6 +134,7 @@ void Session::InstallTransfer(uint64_t sequence, uint64_t storage_id,
   storage->size_known = true;
   if (held != nullptr) {
     storage->buffer = std::move(held);
+    storage->quota.MoveTo(StorageClass::kContent);
     storage->poison = nullptr;
     decision->set_already_held(true);
     Reply(std::move(response));
@@ -284,6 +286,9 @@ absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
   transfer->reservation->MoveTo(MemoryClass::kContents);
   storage->buffer =
       environment_.contents->Insert(tenant_, hash, std::move(transfer->buffer));
+  // A full cache keeps nothing more.
+  storage->quota.MoveTo(IsSoleOwner(storage->buffer) ? StorageClass::kOwn
+                                                     : StorageClass::kContent);
   storage->poison = nullptr;
   environment_.contents_changed();
   return absl::OkStatus();

@@ -106,7 +106,6 @@ void Session::Step() {
     }
     if (status.ok() && !parked) Complete(inbound.message.sequence());
   }
-  storage_count_ = storages_.size();
   bool free = false;
   {
     MutexLock lock(&mu_);
@@ -141,6 +140,8 @@ absl::Status Session::Handle(const v1::Ordered& message) {
 }
 
 void Session::Complete(uint64_t sequence) {
+  storage_count_ = storages_.size();
+  structure_count_ = static_cast<uint32_t>(structures_.size());
   std::vector<v1::ControlResponse> responses;
   for (const RootError& error : errors_.TakeNew()) {
     if (errors_.count() <= kLoggedErrors) {
@@ -209,6 +210,25 @@ void Session::FreeState() {
   storages_.Clear();
   structures_.clear();
   storage_count_ = 0;
+  structure_count_ = 0;
+}
+
+v1::SessionUse Session::use() const {
+  const auto fill = [this](StorageClass storage_class, v1::StorageUse* use) {
+    const SessionQuota::ClassUse used = quota_.used(storage_class);
+    use->set_count(used.count);
+    use->set_size_bytes(used.bytes);
+  };
+  v1::SessionUse use;
+  fill(StorageClass::kContent, use.mutable_contents());
+  fill(StorageClass::kOwn, use.mutable_storages());
+  fill(StorageClass::kGenerator, use.mutable_generators());
+  use.set_queued_runs(queued_runs_);
+  use.set_structure_count(structure_count_);
+  MutexLock lock(&mu_);
+  use.set_outstanding(static_cast<uint32_t>(received_ - completed_));
+  use.set_outstanding_bytes(outstanding_bytes_);
+  return use;
 }
 
 absl::StatusOr<Storage*> Session::NextVersion(uint64_t id,
@@ -238,7 +258,11 @@ absl::StatusOr<std::shared_ptr<Buffer>> Session::AllocateFor(
       prefix == nullptr ? environment_.memory->Allocate(tenant_, bytes)
                         : environment_.memory->Clone(tenant_, *prefix, bytes);
   // Back to what it was: that fits, it did before.
-  if (!buffer.ok()) quota_.Resize(&storage->quota, before).IgnoreError();
+  if (!buffer.ok()) {
+    quota_.Resize(&storage->quota, before).IgnoreError();
+    return buffer;
+  }
+  storage->quota.MoveTo(StorageClass::kOwn);
   return buffer;
 }
 

@@ -34,6 +34,7 @@
 #include "common/random.h"
 #include "common/srg/validate.h"
 #include "djinn/v1/execution.pb.h"
+#include "djinn/v1/usage.pb.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/memory/device_memory.h"
@@ -100,6 +101,8 @@ class Session {
   uint64_t storage_count() const { return storage_count_; }
   uint64_t storage_bytes() const { return quota_.used(); }
   uint32_t queued_runs() const { return queued_runs_; }
+  // For operators; the numbers need not be of one moment.
+  v1::SessionUse use() const;
 
  private:
   struct Inbound {
@@ -202,6 +205,7 @@ class Session {
   std::atomic<bool> cancelled_{false};
   std::atomic<uint64_t> storage_count_{0};
   std::atomic<uint32_t> queued_runs_{0};
+  std::atomic<uint32_t> structure_count_{0};
 
   Outbox outbox_;  // Last: its thread calls back.
 };
