@@ -2,6 +2,8 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
+# usage: setup.sh [LIST...]   further lists of packages, in third_party
+#
 # Each unpacked tree has a stamp that says what it was made from, so a second call
 # neither needs a network nor takes time. The packages are looked up on every call: a
 # checkout may move to another machine together with its .deps.
@@ -9,7 +11,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
-packages=$root/third_party/debian_packages.txt
+packages=("$root/third_party/debian_packages.txt" "${@/#/"$root/third_party/"}")
 wheels=$root/third_party/wheels.txt
 
 say() { echo "setup: $*"; }
@@ -26,7 +28,7 @@ unmet_packages() {
   while read -r name wanted; do
     [[ -z $name || $name == '#'* ]] && continue
     [[ ${installed[$name]:-} == "$wanted"* ]] || echo "$name $wanted ${installed[$name]:-missing}"
-  done <"$packages"
+  done < <(cat "${packages[@]}")
 }
 
 as_root() {

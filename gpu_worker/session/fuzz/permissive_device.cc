@@ -20,13 +20,14 @@ class PermissiveProgram : public CompiledProgram {
     // Every byte that the executor lets the operator touch is touched.
     srg::ForEachOperand(node, [&](const srg::TensorView& view) {
       const uint64_t extent = srg::ExtentBytes(view).value();
-      (void)device_->HostBytes(input.slots[view.slot]).value().bytes.substr(
-          0, extent);
+      (void)device_->HostBytes(input.slots[view.slot])
+          .value()
+          .bytes.substr(0, extent);
     });
     for (const uint32_t slot : node.writes) {
       Buffer* const buffer = input.slots[slot].get();
-      DJINN_RETURN_IF_ERROR(device_->Write(
-          buffer, 0, std::string(buffer->size_bytes(), '\x3c')));
+      DJINN_RETURN_IF_ERROR(
+          device_->Write(buffer, 0, std::string(buffer->size_bytes(), '\x3c')));
     }
     std::vector<NodeResult> made;
     for (const srg::Result& result : node.results) {
@@ -41,9 +42,8 @@ class PermissiveProgram : public CompiledProgram {
       if (const auto* inferred = std::get_if<srg::TensorView>(&result)) {
         view = *inferred;
       }
-      DJINN_ASSIGN_OR_RETURN(
-          std::shared_ptr<Buffer> buffer,
-          device_->Allocate(srg::ExtentBytes(view).value()));
+      DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
+                             device_->Allocate(srg::ExtentBytes(view).value()));
       made.push_back({std::move(buffer), std::move(view), std::nullopt});
     }
     for (NodeResult& result : made) results->push_back(std::move(result));
@@ -63,7 +63,8 @@ class PermissiveLibrary : public OperatorLibrary {
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) override {
     for (const srg::Operator& op : structure.operators) {
-      if (absl::StartsWith(op.name, "fake::")) return fakes_->Compile(structure);
+      if (absl::StartsWith(op.name, "fake::"))
+        return fakes_->Compile(structure);
     }
     return std::make_unique<PermissiveProgram>(device_, structure);
   }
@@ -73,6 +74,9 @@ class PermissiveLibrary : public OperatorLibrary {
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
       uint64_t seed) override {
     return fakes_->SeedGenerator(seed);
+  }
+  absl::Status CheckGenerator(absl::string_view state) override {
+    return fakes_->CheckGenerator(state);
   }
 
  private:
@@ -84,8 +88,8 @@ class PermissiveLibrary : public OperatorLibrary {
 
 PermissiveDevice::PermissiveDevice(uint64_t memory_bytes)
     : FakeDevice(memory_bytes),
-      library_(std::make_unique<PermissiveLibrary>(this,
-                                                   FakeDevice::operators())) {}
+      library_(
+          std::make_unique<PermissiveLibrary>(this, FakeDevice::operators())) {}
 
 PermissiveDevice::~PermissiveDevice() = default;
 

@@ -10,15 +10,15 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "common/fuzz/mutate_message.h"
+#include "common/fuzz/require.h"
+#include "common/fuzz/session_input.pb.h"
 #include "common/log/log.h"
 #include "common/random.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
 #include "gpu_worker/session/fuzz/permissive_device.h"
-#include "gpu_worker/session/fuzz/session_input.pb.h"
 #include "gpu_worker/session/session.h"
-#include "tests/fuzz/mutate_message.h"
-#include "tests/fuzz/require.h"
 
 namespace djinn::worker {
 namespace {
@@ -110,8 +110,8 @@ class Client {
       run->mutable_bindings()->DeleteSubrange(slots, bound - slots);
     }
     for (size_t i = 0; i < slots; ++i) {
-      v1::Binding* binding = i < bound ? run->mutable_bindings(i)
-                                       : run->add_bindings();
+      v1::Binding* binding =
+          i < bound ? run->mutable_bindings(i) : run->add_bindings();
       if (i >= bound) binding->set_storage(1000 + i);
       binding->set_base_version(versions_[binding->storage()]);
       binding->set_writes(defined.facts.slots[i].writes);
@@ -131,9 +131,14 @@ class Client {
 
 class Harness {
  public:
-  Harness() : device_(kDeviceBytes), ledger_(kDeviceBytes),
-              memory_(&device_, &ledger_), graphs_({}), contents_(64) {
-    memory_.SetReclaimer([this](uint64_t bytes) { contents_.EvictIdle(bytes); });
+  Harness()
+      : device_(kDeviceBytes),
+        ledger_(kDeviceBytes),
+        memory_(&device_, &ledger_),
+        graphs_({}),
+        contents_(64) {
+    memory_.SetReclaimer(
+        [this](uint64_t bytes) { contents_.EvictIdle(bytes); });
     environment_.worker_id = "w0";
     environment_.clock = &clock_;
     environment_.random = &random_;
@@ -154,7 +159,8 @@ class Harness {
     int failures = 0;
     {
       Session session(&environment_, "tenant", limits, &stream,
-                      {[] {}, [&failures](absl::Status status) {
+                      {[] {},
+                       [&failures](absl::Status status) {
                          Require(!status.ok(), "failures say why");
                          ++failures;
                        }});
