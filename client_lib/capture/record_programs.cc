@@ -84,8 +84,7 @@ Tensors Views() {
   auto parts = torch::cat({x, y}, 1).split(3, 1);
   auto mask = x > 3;
   (void)y.t().cpu();
-  return {x, y, complex.conj() * complex, parts[1] + 2.5,
-          torch::where(mask, x, y)};
+  return {x, y, complex * complex, parts[1] + 2.5, torch::where(mask, x, y)};
 }
 
 void Write(const std::string& path, const std::string& bytes) {

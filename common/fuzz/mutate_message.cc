@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/stubs/logging.h"
 
 namespace djinn::fuzz {
 namespace {
@@ -14,6 +15,12 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+
+// A fuzzer's inputs are malformed as a rule: no line for each.
+const bool quiet = [] {
+  google::protobuf::SetLogHandler(nullptr);
+  return true;
+}();
 
 // Deeper than any message of ours.
 constexpr int kMaxDepth = 16;
