@@ -179,8 +179,10 @@ class FakeProgram : public CompiledProgram {
                       std::vector<NodeResult>* results) const {
     DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
                            device_->Allocate(values.size() * sizeof(float)));
-    std::memcpy(static_cast<FakeBuffer*>(buffer.get())->data(), values.data(),
-                values.size() * sizeof(float));
+    if (!values.empty()) {
+      std::memcpy(static_cast<FakeBuffer*>(buffer.get())->data(), values.data(),
+                  values.size() * sizeof(float));
+    }
     srg::TensorView view;
     view.data_type = srg::DataType::kFloat32;
     view.sizes = {static_cast<int64_t>(values.size())};
