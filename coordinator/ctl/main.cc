@@ -18,6 +18,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/status_macros.h"
+#include "coordinator/ctl/detail.h"
 #include "coordinator/ctl/table.h"
 #include "djinn/v1/admin.grpc.pb.h"
 #include "google/protobuf/util/json_util.h"
@@ -55,7 +56,8 @@ class Client {
         token_(std::move(token)),
         json_(json) {}
 
-  // Shows all items, or the one that `fill` names in a Get request.
+  // Shows all items, page by page, or the one that `fill` names in a Get
+  // request.
   template <typename Item, typename ListRequest, typename ListResponse,
             typename GetRequest>
   absl::Status Show(
@@ -69,14 +71,22 @@ class Client {
       fill(name, &request);
       Item item;
       DJINN_RETURN_IF_ERROR(Call(get, request, &item));
-      Print(item, {Header(item), Cells(item)});
+      Print(item, Detail(item));
       return absl::OkStatus();
     }
-    ListResponse response;
-    DJINN_RETURN_IF_ERROR(Call(list, ListRequest(), &response));
+    ListRequest request;
+    request.set_page_size(1000);
+    ListResponse all;
+    do {
+      ListResponse page;
+      DJINN_RETURN_IF_ERROR(Call(list, request, &page));
+      request.set_page_token(page.next_page_token());
+      all.MergeFrom(page);
+    } while (!request.page_token().empty());
+    all.clear_next_page_token();
     std::vector<Row> rows = {Header(Item())};
-    for (const Item& item : (response.*items)()) rows.push_back(Cells(item));
-    Print(response, rows);
+    for (const Item& item : (all.*items)()) rows.push_back(Cells(item));
+    Print(all, FormatTable(rows));
     return absl::OkStatus();
   }
 
@@ -91,18 +101,16 @@ class Client {
     return FromGrpcStatus(((*stub_).*method)(&context, request, response));
   }
 
-  void Print(const google::protobuf::Message& message,
-             const std::vector<Row>& rows) {
-    std::string text;
+  // In JSON, or else as the text says.
+  void Print(const google::protobuf::Message& message, std::string text) {
     if (json_) {
+      text.clear();
       google::protobuf::util::JsonPrintOptions options;
       options.add_whitespace = true;
       options.always_print_primitive_fields = true;
       options.preserve_proto_field_names = true;
       (void)google::protobuf::util::MessageToJsonString(message, &text,
                                                         options);
-    } else {
-      text = FormatTable(rows);
     }
     std::fputs(text.c_str(), stdout);
   }
