@@ -34,6 +34,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.insecure = root.Bool("insecure", false);
   config.coordinator = root.RequiredString("coordinator");
   config.join_token = root.RequiredSecret("join_token_file");
+  config.admin_token = root.Secret("admin_token_file");
   CheckAddressOf(&root, "listen", config.listen, config.insecure);
   CheckAddressOf(&root, "advertise", config.advertise, config.insecure);
   CheckAddressOf(&root, "coordinator", config.coordinator, config.insecure);

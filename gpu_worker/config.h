@@ -6,6 +6,7 @@
 //   insecure: false                   # allow addresses that are not local
 //   coordinator: 127.0.0.1:7070       # required
 //   join_token_file: join.token       # required, relative to this file
+//   admin_token_file: admin.token     # who has it may ask for channelz
 //   device:
 //     kind: cpu                       # or fake
 //     memory: 8GiB                    # 0: half of the machine's
@@ -32,6 +33,8 @@ struct WorkerConfig {
   bool insecure = false;
   std::string coordinator;
   std::string join_token;
+  // Empty when there is none.
+  std::string admin_token;
   std::string device_kind;
   uint64_t device_memory = 0;
   int device_threads = 0;

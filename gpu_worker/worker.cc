@@ -34,6 +34,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   server_options.insecure = config.insecure;
   server_options.services = {worker->service_.get()};
   server_options.health_services = {ExecutionService::kHealthName};
+  server_options.admin_token = config.admin_token;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;

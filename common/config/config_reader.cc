@@ -197,7 +197,14 @@ uint64_t ConfigMap::Size(absl::string_view key, uint64_t fallback) {
 }
 
 std::string ConfigMap::RequiredSecret(absl::string_view key) {
-  std::string path = RequiredString(key);
+  return ReadSecret(key, RequiredString(key));
+}
+
+std::string ConfigMap::Secret(absl::string_view key) {
+  return ReadSecret(key, String(key, ""));
+}
+
+std::string ConfigMap::ReadSecret(absl::string_view key, std::string path) {
   if (path.empty()) return "";
   if (path[0] != '/') path = absl::StrCat(node_->document->folder, "/", path);
   std::ifstream file(path);

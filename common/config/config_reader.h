@@ -48,8 +48,10 @@ class ConfigMap {
   uint64_t Size(absl::string_view key, uint64_t fallback);
   // The contents of the file that the value names (relative to the
   // configuration's folder), without white space around them: one printable
-  // ASCII word. Required; never part of an error.
+  // ASCII word. Never part of an error.
   std::string RequiredSecret(absl::string_view key);
+  // The same; empty when the key is absent.
+  std::string Secret(absl::string_view key);
   ConfigMap Map(absl::string_view key);
   std::vector<ConfigMap> Maps(absl::string_view key);
 
@@ -63,6 +65,8 @@ class ConfigMap {
 
   // The scalar under `key`, or null when absent or (noted) no scalar.
   const std::string* Scalar(absl::string_view key, absl::string_view expected);
+
+  std::string ReadSecret(absl::string_view key, std::string path);
 
   std::shared_ptr<config_internal::MapNode> node_;
 };

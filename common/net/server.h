@@ -1,5 +1,5 @@
 // Starts a gRPC server the way every Djinn process does: checked address,
-// common connection options, health v1 and reflection.
+// common connection options, health v1, reflection and channelz.
 #ifndef COMMON_NET_SERVER_H_
 #define COMMON_NET_SERVER_H_
 
@@ -23,6 +23,8 @@ struct ServerOptions {
   std::vector<grpc::Service*> services;
   // Names that health v1 serves besides "", such as "djinn.v1.Session".
   std::vector<std::string> health_services;
+  // Serves channelz to those who have it; to nobody when empty.
+  std::string admin_token;
 };
 
 // A server that accepts calls until Shutdown(). Not thread-safe.
