@@ -43,6 +43,10 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
   // The environment's web proxy is not meant for peers on this host.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  // No call is retried, but gRPC would keep up to 256 KiB of what a call has
+  // sent until the server answers: whoever waits for a message's memory to be
+  // released, as an upload does, would wait for ever.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt("djinn.connection", options.connection);
   return arguments;
