@@ -72,6 +72,17 @@ TEST_F(CaptureTest, RecordsOneNodePerCallAndNoneForViews) {
   EXPECT_EQ(view.storage().data(), b.storage().data());
 }
 
+TEST_F(CaptureTest, ViewsChangedInPlaceAreNoNodes) {
+  const c10::InferenceMode inference;
+  at::Tensor a = Remote({4, 6});
+  a.t_().unsqueeze_(0).squeeze_().unsqueeze_(1).squeeze_(1).transpose_(0, 1);
+  a.as_strided_({2, 3}, {1, 2}, 4).detach_();
+  EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
+  EXPECT_EQ(a.sizes(), at::IntArrayRef({2, 3}));
+  EXPECT_EQ(a.strides(), at::IntArrayRef({1, 2}));
+  EXPECT_EQ(a.storage_offset(), 4);
+}
+
 TEST_F(CaptureTest, KeepsCompositesWholeWithoutGradient) {
   const c10::InferenceMode inference;
   at::Tensor x = Remote({2, 5, 8}), w = Remote({3, 8}), bias = Remote({3});

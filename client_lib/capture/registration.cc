@@ -78,6 +78,15 @@ const std::set<std::string>& LeftToComposite() {
       "aten::resize_as_",
       "aten::_fused_sdp_choice",
       "aten::_lazy_clone",
+      // Views changed in place: the client's own business.
+      "aten::as_strided_",
+      "aten::detach_",
+      "aten::squeeze_",
+      "aten::squeeze_.dim",
+      "aten::squeeze_.dims",
+      "aten::t_",
+      "aten::transpose_",
+      "aten::unsqueeze_",
   };
   return *names;
 }
