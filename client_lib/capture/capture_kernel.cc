@@ -398,7 +398,15 @@ class Capture {
                 self.scalar_type());
   }
 
-  static void PrepareOut(const at::Tensor& out, const ResultMeta& result) {
+  void PrepareOut(const at::Tensor& out, const ResultMeta& result) {
+    // PyTorch generates these from the functional form: they neither convert
+    // nor lay out as the result is.
+    const bool generated = info_.handle.hasKernelForDispatchKey(
+        c10::DispatchKey::CompositeExplicitAutograd);
+    TORCH_CHECK(!generated || out.scalar_type() == result.dtype,
+                "Expected out tensor to have dtype ",
+                c10::scalarTypeToTypeMeta(result.dtype), ", but got ",
+                out.dtype(), " instead");
     TORCH_CHECK(c10::canCast(result.dtype, out.scalar_type()), "result type ",
                 result.dtype, " can't be cast to the desired output type ",
                 out.scalar_type());
@@ -410,6 +418,10 @@ class Capture {
           c10::IntArrayRef(result.sizes), ".");
     }
     out.resize_(result.sizes);
+    if (!generated && !result.strides.empty()) {
+      out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
+                                                       result.strides);
+    }
   }
 
   void RunThroughFunctional(std::vector<c10::IValue> inputs,

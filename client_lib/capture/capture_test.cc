@@ -174,6 +174,21 @@ TEST_F(CaptureTest, OutArgumentsAreResized) {
   EXPECT_EQ(calls[0].node.writes.size(), 1u);
 }
 
+TEST_F(CaptureTest, ResizedOutputsAreLaidOutAsTheCpuDoes) {
+  const c10::InferenceMode inference;
+  const auto run = [](at::Device device) {
+    const at::Tensor x = at::empty({2, 4}, at::TensorOptions(device)).t();
+    at::Tensor strided = at::empty({0}, at::TensorOptions(device));
+    at::gelu_out(strided, x);
+    at::Tensor plain = at::empty({0}, at::TensorOptions(device).dtype(at::kBool));
+    at::isnan_out(plain, x);
+    EXPECT_THROW(at::isnan_out(strided, x), c10::Error);
+    return std::vector<at::Tensor>{strided, plain};
+  };
+  const std::vector<at::Tensor> remote = run(device_), cpu = run(at::kCPU);
+  for (size_t i = 0; i < cpu.size(); ++i) ExpectSameMetadata(remote[i], cpu[i]);
+}
+
 TEST_F(CaptureTest, DataDependentShapesAreAskedFor) {
   const c10::InferenceMode inference;
   const uint64_t before = SynchronousCalls()["aten::nonzero"];
