@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
       absl::WrapUnique(new Coordinator(std::move(config), clock, random));
   ServerOptions options;
   options.address = coordinator->config_.listen;
+  options.tls = coordinator->config_.tls;
   options.insecure = coordinator->config_.insecure;
   options.services = {&coordinator->sessions_, &coordinator->workers_,
                       &coordinator->admin_};

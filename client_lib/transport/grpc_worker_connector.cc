@@ -12,16 +12,17 @@ namespace {
 
 class GrpcWorkerConnector : public WorkerConnector {
  public:
-  explicit GrpcWorkerConnector(bool insecure) : insecure_(insecure) {}
+  explicit GrpcWorkerConnector(const ChannelSecurity& security)
+      : security_(security) {}
 
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string& session_id) override {
     DJINN_ASSIGN_OR_RETURN(
         std::shared_ptr<grpc::Channel> control,
-        MakeChannel(lease.worker_address(), {insecure_, /*connection=*/0}));
+        MakeChannel(lease.worker_address(), {security_, /*connection=*/0}));
     DJINN_ASSIGN_OR_RETURN(
         std::shared_ptr<grpc::Channel> bulk,
-        MakeChannel(lease.worker_address(), {insecure_, /*connection=*/1}));
+        MakeChannel(lease.worker_address(), {security_, /*connection=*/1}));
     v1::BulkHello hello;
     hello.set_session_id(session_id);
     hello.set_lease_token(lease.token());
@@ -30,13 +31,14 @@ class GrpcWorkerConnector : public WorkerConnector {
   }
 
  private:
-  const bool insecure_;
+  const ChannelSecurity security_;
 };
 
 }  // namespace
 
-std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(bool insecure) {
-  return std::make_unique<GrpcWorkerConnector>(insecure);
+std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
+    const ChannelSecurity& security) {
+  return std::make_unique<GrpcWorkerConnector>(security);
 }
 
 }  // namespace djinn

@@ -5,12 +5,13 @@
 #include <memory>
 
 #include "client_lib/session/worker_connector.h"
+#include "common/net/tls.h"
 
 namespace djinn {
 
-// `insecure` allows workers that are neither on this host's loopback nor on a
-// Unix socket; refused otherwise (FailedPrecondition, INSECURE_ADDRESS).
-std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(bool insecure = false);
+// Connecting fails as MakeChannel() does.
+std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
+    const ChannelSecurity& security = {});
 
 }  // namespace djinn
 
