@@ -156,7 +156,7 @@ std::vector<c10::IValue> PackReturns(const OperatorInfo& info,
 void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
   const size_t count = info.arguments.size();
   const Arguments arguments(stack->data() + (stack->size() - count), count);
-  if (info.writes) {
+  if (info.writes && !info.fresh_results) {
     for (size_t i = 0; i < count; ++i) {
       // A composite that counts on its out= kernel to size an empty tensor has
       // not computed any shape.
@@ -165,7 +165,6 @@ void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
         throw NoShape(info.name);
       }
     }
-    if (info.fresh_results) throw NoShape(info.name);
     Replace(stack, count, ReturnedArguments(info, arguments));
     return;
   }
@@ -205,14 +204,14 @@ class Capture {
   void Run() {
     PlaceOperands(info_, device_, arguments(),
                   stack_->data() + (stack_->size() - count_));
-    if (info_.writes) {
+    if (info_.fresh_results) {
+      RunFresh();
+    } else if (info_.writes) {
       RunWriting();
-    } else if (!info_.fresh_results) {
+    } else {
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       Record();
       Replace(stack_, count_, {});
-    } else {
-      RunFresh();
     }
   }
 
@@ -320,14 +319,8 @@ class Capture {
     return tensor;
   }
 
-  // Operators that write an argument
-  // -------------------------------------------
-
+  // Operators that return nothing but the arguments they write.
   void RunWriting() {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !info_.fresh_results, info_.name,
-        " both writes an argument and returns a fresh tensor, which is not "
-        "supported on remote devices");
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     if (!KnownToBeRight()) {
       if (info_.functional != nullptr) {
