@@ -499,6 +499,28 @@ TEST_F(WorkerCoreTest, RandomNumbersFollowTheSeedPerSession) {
   EXPECT_EQ(client->Read(4, 2), (Floats{100, 101}));
 }
 
+TEST_F(WorkerCoreTest, BytesInAGeneratorAreItsState) {
+  FakeStructure s;
+  s.Draw(s.Generator(), 2);
+  std::unique_ptr<TestClient> client = Open();
+  client->Define(1, s.get());
+  client->InstallSeed(1, 100);
+  const uint64_t state = 500;
+  client->InstallInline(
+      1, std::string(reinterpret_cast<const char*>(&state), sizeof(state)));
+  client->Run(1, {1, 2});
+  EXPECT_EQ(client->Read(2, 2), (Floats{500, 501}));
+  EXPECT_EQ(core_->Snapshot().sessions(0).use().generators().count(), 1u);
+
+  // What is no state is refused, and the generator keeps the one it has.
+  client->InstallInline(1, "short");
+  client->InstallTransfer(1, 1, std::string(2048, 'x'));
+  EXPECT_EQ(client->WaitDecision(1).refused().reason(), "INVALID_GENERATOR");
+  client->Run(1, {1, 3});
+  EXPECT_EQ(client->Read(3, 2), (Floats{502, 503}));
+  EXPECT_EQ(core_->Snapshot().sessions(0).use().generators().count(), 1u);
+}
+
 TEST_F(WorkerCoreTest, AGeneratorIsReservedBeforeItIsMade) {
   // Four bytes are left on the device, eight in the session.
   std::unique_ptr<TestClient> client = Open();

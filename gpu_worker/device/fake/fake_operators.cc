@@ -220,6 +220,13 @@ class FakeOperatorLibrary : public OperatorLibrary {
     return buffer;
   }
 
+  absl::Status CheckGenerator(absl::string_view state) override {
+    if (state.size() == sizeof(uint64_t)) return absl::OkStatus();
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_GENERATOR",
+                     absl::StrCat("a generator's state of ", state.size(),
+                                  " bytes, must be ", sizeof(uint64_t)));
+  }
+
  private:
   FakeDevice* const device_;
 };
