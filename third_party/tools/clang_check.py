@@ -71,8 +71,8 @@ def main():
     parser.add_argument("files", nargs="*")
     options = parser.parse_args()
 
-    # Generated headers, and links to what lies outside the tree.
-    bazel("build", "//proto/...", "@torch//:headers")
+    # Generated headers and links to headers, without compiling anything.
+    bazel("build", "--output_groups=compilation_prerequisites_INTERNAL_", "//...")
     root, base, out = [
         bazel("info", key).strip() for key in ("workspace", "output_base", "output_path")]
     graph = json.loads(bazel("aquery", "--output=jsonproto",
