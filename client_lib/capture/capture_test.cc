@@ -242,6 +242,14 @@ TEST_F(CaptureTest, ResizedOutputsAreLaidOutAsTheCpuDoes) {
   for (size_t i = 0; i < cpu.size(); ++i) ExpectSameMetadata(remote[i], cpu[i]);
 }
 
+TEST_F(CaptureTest, DropoutOfNothingReturnsItsInputAlsoAfterAnother) {
+  const c10::InferenceMode inference;
+  const at::Tensor x = Remote({2, 4});
+  for (const bool dropped : {true, false, true}) {
+    EXPECT_EQ(at::dropout(x, dropped ? 0.5 : 0., true).is_alias_of(x), !dropped);
+  }
+}
+
 TEST_F(CaptureTest, DataDependentShapesAreAskedFor) {
   const c10::InferenceMode inference;
   const uint64_t before = SynchronousCalls()["aten::nonzero"];

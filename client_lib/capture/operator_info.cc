@@ -72,9 +72,10 @@ bool IsWritten(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Operators whose floating-point arguments decide the result's shape.
+// Operators whose floating-point arguments decide the result's shape, or
+// whether there is one: dropout returns its input when nothing is dropped.
 bool RealsDecideShape(const std::string& name) {
-  return absl::StartsWith(name, "aten::arange") ||
+  return name == "aten::dropout" || absl::StartsWith(name, "aten::arange") ||
          absl::StartsWith(name, "aten::range") ||
          absl::StrContains(name, "upsample");
 }
