@@ -40,7 +40,7 @@ Program Compose(uint64_t seed) {
   for (const WeightedMaker& maker : kMakers) total += maker.weight;
   for (int i = 0; i < 3; ++i) MakeUpload(composer);
   for (int i = 0; i < composer.profile().steps; ++i) {
-    composer.MaybeChangeSection();
+    composer.BeginStep();
     if (composer.profile().gradients && composer.Chance(0.2)) {
       MakeGradient(composer);
       continue;

@@ -186,6 +186,10 @@ int Composer::PickFloat() {
 
 Argument Composer::PickPartner(int other) {
   if (Chance(0.15)) return c10::IValue(Values(DataType(), {}));
+  return PickSlotPartner(other);
+}
+
+Slot Composer::PickSlotPartner(int other) {
   const at::Tensor& first = tensor(other);
   const auto found = Pick([&](const at::Tensor& t) {
     return at::are_expandable(first.sizes(), t.sizes()) || Chance(0.02);
@@ -255,13 +259,13 @@ int Composer::Add(Step step) {
       given = slot;
     }
   }
-  while (live_.size() > kMaxLive) {
-    Drop(live_[Int(0, static_cast<int64_t>(live_.size()) - 4)]);
-  }
   return given;
 }
 
-void Composer::MaybeChangeSection() {
+void Composer::BeginStep() {
+  while (live_.size() > kMaxLive) {
+    Drop(live_[Int(0, static_cast<int64_t>(live_.size()) - 4)]);
+  }
   if (Chance(0.12)) {
     if (mode_ != Mode::kNormal) {
       mode_ = Mode::kNormal;

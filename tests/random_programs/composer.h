@@ -62,6 +62,7 @@ class Composer {
   // An operand for an elementwise call with `other`: a slot or a 0-dimensional
   // CPU tensor.
   Argument PickPartner(int other);
+  Slot PickSlotPartner(int other);
   const at::Tensor& tensor(int slot) const {
     return oracle_.machine().slot(slot);
   }
@@ -76,8 +77,10 @@ class Composer {
   int Add(Step step);
   void Drop(int slot);
 
-  // Sections of no_grad and inference_mode, and the lane, of what follows.
-  void MaybeChangeSection();
+  // Between the makers: drops tensors when there are many, and may change the
+  // lane of what follows and whether it stands in a section of no_grad or
+  // inference_mode.
+  void BeginStep();
 
  private:
   std::mt19937_64 random_;

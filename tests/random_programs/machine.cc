@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 
 namespace djinn::random_programs {
@@ -199,11 +200,18 @@ std::string MessageOf(const std::exception& error) {
   std::string message =
       of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
   message = message.substr(0, message.find("\nException raised from"));
+  absl::AsciiStrToLower(&message);
+  // PyTorch has two spellings of a dtype.
   return absl::StrReplaceAll(message, {{"remote_accelerator:0", "cpu"},
                                        {"remote_accelerator", "cpu"},
                                        {"privateuseone:0", "cpu"},
-                                       {"privateuseone", "CPU"},
-                                       {"PrivateUse1", "CPU"}});
+                                       {"privateuseone", "cpu"},
+                                       {"privateuse1", "cpu"},
+                                       {"long int", "long"},
+                                       {"short int", "short"},
+                                       {"signed char", "char"},
+                                       {"unsigned char", "byte"},
+                                       {"c10::", ""}});
 }
 
 }  // namespace djinn::random_programs

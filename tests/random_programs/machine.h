@@ -52,8 +52,8 @@ class Machine {
 // The slots a step uses, in order, kNoTensor left out.
 std::vector<int> SlotsOf(const Step& step);
 
-// What a failed call says, without a backtrace and with the name of any remote
-// device replaced by the CPU's.
+// What a failed call says, in lower case, without a backtrace and with the name
+// of any remote device replaced by the CPU's.
 std::string MessageOf(const std::exception& error);
 
 }  // namespace djinn::random_programs

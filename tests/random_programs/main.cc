@@ -35,6 +35,8 @@ ABSL_FLAG(int, programs, 1000, "How many programs to run.");
 ABSL_FLAG(absl::Duration, time_limit, absl::InfiniteDuration(),
           "Stops after this time, without an error.");
 ABSL_FLAG(int, differences, 3, "Stops after so many differences.");
+ABSL_FLAG(bool, same_messages, false,
+          "Takes another text of PyTorch's error for a difference.");
 ABSL_FLAG(bool, print, false, "Prints every program.");
 
 namespace djinn::random_programs {
@@ -146,7 +148,8 @@ class Tester {
       expectations->push_back(oracle.Apply(step));
     }
     std::optional<std::string> difference =
-        FindDifference(program, *expectations, oracle.Finish());
+        FindDifference(program, *expectations, oracle.Finish(),
+                       absl::GetFlag(FLAGS_same_messages));
     if (difference.has_value() &&
         (absl::StrContains(*difference, "WORKER_LOST") ||
          absl::StrContains(*difference, "DEADLINE"))) {

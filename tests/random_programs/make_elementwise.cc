@@ -63,7 +63,8 @@ void MakeScalarCall(Composer& c, int self) {
 }
 
 void MakeTernary(Composer& c, int self) {
-  const Argument a = c.PickPartner(self), b = c.PickPartner(self);
+  // Only calls of two tensors take one of the CPU's on other devices, too.
+  const Slot a = c.PickSlotPartner(self), b = c.PickSlotPartner(self);
   const std::string in_place = c.Chance(0.4) ? "_" : "";
   switch (c.Int(0, 4)) {
     case 0:
@@ -134,9 +135,9 @@ void MakeUnary(Composer& c) {
     return;
   }
   if (c.Chance(0.12)) {
-    const std::string with_out = c.OneOf(
-        {"neg", "abs", "sigmoid", "tanh", "exp", "sqrt", "floor", "erf", "gelu",
-         "silu", "sign", "trunc", "sin", "cos", "log", "isnan"});
+    const std::string with_out =
+        c.OneOf({"neg", "abs", "sigmoid", "tanh", "exp", "sqrt", "floor", "erf",
+                 "gelu", "silu", "sign", "trunc", "sin", "cos", "log"});
     const int out = PickOutput(c, *self);
     if (out != kNoTensor) {
       c.Call(with_out + ".out", {Slot{*self}}, {{"out", Slot{out}}});
@@ -183,7 +184,7 @@ void MakeElementwise(Composer& c) {
     case 4:
       if (in_place || with_out) {
         c.Call(c.OneOf({"logical_and", "logical_or", "logical_xor", "atan2",
-                        "hypot", "copysign"}) +
+                        "hypot"}) +
                    mark + (with_out ? ".out" : ""),
                {Slot{self}, other}, named);
         return;

@@ -194,6 +194,11 @@ void MakeIndexing(Composer& c) {
       }
       return;
     default: {
+      // Of a view they return as much memory as its storage has.
+      if (c.tensor(self).storage_offset() != 0 ||
+          !c.tensor(self).is_contiguous()) {
+        return;
+      }
       const std::string name = c.OneOf({"select_scatter", "slice_scatter"});
       std::vector<int64_t> sizes = c.tensor(self).sizes().vec();
       if (name == "select_scatter") sizes.erase(sizes.begin() + dim);

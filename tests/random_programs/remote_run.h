@@ -15,10 +15,11 @@ namespace djinn::random_programs {
 // Runs the steps of each lane in a thread of its own. A step waits for those
 // before it in other lanes that touch what it touches, one of them writing, and
 // for nothing else. Returns the first difference found, in words. A session
-// must be open.
+// must be open. Unless `same_messages`, it is enough that PyTorch raises at the
+// same step: where a call has two mistakes, either may be the one it names.
 std::optional<std::string> FindDifference(
     const Program& program, const std::vector<Expectation>& expectations,
-    const std::vector<FinalValue>& final_values);
+    const std::vector<FinalValue>& final_values, bool same_messages);
 
 }  // namespace djinn::random_programs
 
