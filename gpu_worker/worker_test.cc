@@ -103,9 +103,10 @@ class StubStream : public ClientStream {
       receiver->OnClosed(FromGrpcStatus(control_->Finish()));
     });
   }
-  absl::Status Send(v1::ControlRequest message) override {
-    return control_->Write(message) ? absl::OkStatus()
-                                    : absl::UnavailableError("broken");
+  absl::Status Send(
+      std::shared_ptr<const v1::ControlRequest> message) override {
+    return control_->Write(*message) ? absl::OkStatus()
+                                     : absl::UnavailableError("broken");
   }
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override {

@@ -172,7 +172,7 @@ class GrpcWorkerStreamTest : public testing::Test {
     stream_->Start(&recorder_);
     v1::ControlRequest hello;
     hello.mutable_hello()->set_lease_token(token);
-    (void)stream_->Send(hello);
+    (void)stream_->Send(std::make_shared<v1::ControlRequest>(hello));
   }
   void Connect() { Connect(server_->address()); }
 
@@ -180,7 +180,7 @@ class GrpcWorkerStreamTest : public testing::Test {
     v1::ControlRequest request;
     request.mutable_ordered()->set_sequence(1);
     request.mutable_ordered()->mutable_read()->set_transfer_id(transfer_id);
-    return stream_->Send(request);
+    return stream_->Send(std::make_shared<v1::ControlRequest>(request));
   }
 
   TestExecution service_;
@@ -243,7 +243,7 @@ TEST_F(GrpcWorkerStreamTest, TheWorkersEndAlsoEndsBulk) {
   ASSERT_TRUE(stream_->SendBulk(7, 0, {"abc", nullptr}).ok());
   v1::ControlRequest end;
   end.mutable_ordered()->mutable_free();
-  ASSERT_TRUE(stream_->Send(end).ok());
+  ASSERT_TRUE(stream_->Send(std::make_shared<v1::ControlRequest>(end)).ok());
   EXPECT_EQ(recorder_.WaitClosed().message(), "asked to end");
   EXPECT_FALSE(stream_->SendBulk(7, 3, {"def", nullptr}).ok());
 }

@@ -64,8 +64,9 @@ void GrpcWorkerStream::Start(ClientStreamReceiver* receiver) {
   control_reader_ = std::thread([this] { ReadControl(); });
 }
 
-absl::Status GrpcWorkerStream::Send(v1::ControlRequest message) {
-  const v1::Ordered& ordered = message.ordered();
+absl::Status GrpcWorkerStream::Send(
+    std::shared_ptr<const v1::ControlRequest> message) {
+  const v1::Ordered& ordered = message->ordered();
   if (ordered.has_read() && ordered.read().transfer_id() != 0) {
     // The value will come on Bulk: the worker must know where that is.
     MutexLock lock(&bulk_mu_);
@@ -75,7 +76,7 @@ absl::Status GrpcWorkerStream::Send(v1::ControlRequest message) {
   {
     MutexLock lock(&write_mu_);
     if (control_ != nullptr && !writes_done_ && !end_writes_) {
-      sent = control_->Write(message);
+      sent = control_->Write(*message);
     }
   }
   if (end_writes_) EndControlWrites();

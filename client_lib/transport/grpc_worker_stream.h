@@ -34,7 +34,7 @@ class GrpcWorkerStream : public ClientStream {
   ~GrpcWorkerStream() override;
 
   void Start(ClientStreamReceiver* receiver) override;
-  absl::Status Send(v1::ControlRequest message) override;
+  absl::Status Send(std::shared_ptr<const v1::ControlRequest> message) override;
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override;
   void Close(absl::Status status) override;

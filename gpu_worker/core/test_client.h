@@ -67,7 +67,8 @@ class TestClient : public ClientStreamReceiver {
   void Hello(const v1::ClientHello& hello) {
     v1::ControlRequest request;
     *request.mutable_hello() = hello;
-    stream_->Send(std::move(request)).IgnoreError();
+    stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
+        .IgnoreError();
   }
 
   // Sends the next ordered message; returns its sequence.
@@ -76,7 +77,8 @@ class TestClient : public ClientStreamReceiver {
     message.set_lane(lane_);
     v1::ControlRequest request;
     *request.mutable_ordered() = std::move(message);
-    stream_->Send(std::move(request)).IgnoreError();
+    stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
+        .IgnoreError();
     return sequence_;
   }
 

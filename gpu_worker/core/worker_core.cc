@@ -53,6 +53,17 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
     }
   }
 
+  void OnRoom() override {
+    if (const std::shared_ptr<Session> session = this->session()) {
+      session->OnRoom();
+    }
+  }
+  void OnBulkRoom() override {
+    if (const std::shared_ptr<Session> session = this->session()) {
+      session->OnBulkRoom();
+    }
+  }
+
   void OnClosed(absl::Status status) override { core_->OnClosed(key_, status); }
 
   std::shared_ptr<Session> session() const {
@@ -355,7 +366,7 @@ bool WorkerCore::CloseAndReap() {
   closing.clear();
   for (std::shared_ptr<Connection>& connection : dead) {
     if (const std::shared_ptr<Session> session = connection->session()) {
-      session->StopSending();
+      session->Detach(connection->stream());
     }
     // Here, and nowhere else, a stream is destroyed: not in its own callback.
     connection.reset();

@@ -194,10 +194,10 @@ class StubbornStream : public WorkerStream {
   void Start(WorkerStreamReceiver* receiver) override {
     state_->receiver = receiver;
   }
-  absl::Status Send(v1::ControlResponse) override { return absl::OkStatus(); }
-  absl::Status SendBulk(uint64_t, uint64_t, SharedBytes) override {
-    return absl::OkStatus();
+  bool Send(std::shared_ptr<const v1::ControlResponse>) override {
+    return true;
   }
+  bool SendBulk(uint64_t, uint64_t, SharedBytes) override { return true; }
   void Close(absl::Status) override { ++state_->closes; }
 
  private:
@@ -558,14 +558,16 @@ TEST_F(WorkerCoreTest, AClientThatDoesNotReadBlocksNobodyElse) {
   core_->Attach(std::move(pair.worker));
   v1::ControlRequest hello;
   *hello.mutable_hello() = HelloFor("slow");
-  ASSERT_TRUE(pair.client->Send(hello).ok());
+  ASSERT_TRUE(
+      pair.client->Send(std::make_shared<v1::ControlRequest>(hello)).ok());
   std::vector<std::thread> feeders;
   feeders.emplace_back([&] {
     v1::ControlRequest create;
     create.mutable_ordered()->set_sequence(1);
     create.mutable_ordered()->mutable_create_storage()->set_storage(1);
     create.mutable_ordered()->mutable_create_storage()->set_size_bytes(6 << 20);
-    pair.client->Send(create).IgnoreError();
+    pair.client->Send(std::make_shared<v1::ControlRequest>(create))
+        .IgnoreError();
     for (uint64_t i = 2; i < 40; ++i) {
       v1::ControlRequest request;
       request.mutable_ordered()->set_sequence(i);
@@ -576,7 +578,9 @@ TEST_F(WorkerCoreTest, AClientThatDoesNotReadBlocksNobodyElse) {
       read->mutable_view()->add_sizes(6 << 20);
       read->mutable_view()->add_strides(1);
       read->set_transfer_id(i);
-      if (!pair.client->Send(request).ok()) return;
+      if (!pair.client->Send(std::make_shared<v1::ControlRequest>(request))
+               .ok())
+        return;
     }
   });
   std::unique_ptr<TestClient> other = Open("s2", "t2");

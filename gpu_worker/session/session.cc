@@ -24,7 +24,9 @@ Session::Session(const SessionEnvironment* environment, std::string tenant,
       callbacks_(std::move(callbacks)),
       quota_(limits_.memory_bytes()),
       errors_(environment_.worker_id, tenant_, environment_.random),
-      outbox_(stream, environment_.outbox_bytes, callbacks_.runnable) {}
+      outbox_(environment_.outbox_bytes, callbacks_.runnable) {
+  outbox_.Attach(stream, 1, {});
+}
 
 Session::~Session() { Drop(); }
 
@@ -61,7 +63,7 @@ void Session::Receive(v1::Ordered message) {
 }
 
 void Session::Send(v1::ControlResponse message) {
-  outbox_.Push(std::move(message));
+  outbox_.PushNews(std::move(message));
 }
 
 bool Session::HasWork() const {
@@ -173,7 +175,11 @@ void Session::Complete(uint64_t sequence) {
   for (size_t i = 0; i < responses.size(); ++i) {
     const bool last = i + 1 == responses.size();
     responses[i].set_completed_sequence(last ? sequence : sequence - 1);
-    outbox_.Push(std::move(responses[i]));
+    if (responses[i].message_case() == v1::ControlResponse::MESSAGE_NOT_SET) {
+      outbox_.PushNews(std::move(responses[i]));
+    } else {
+      outbox_.Push(std::move(responses[i]));
+    }
     if (last) reported_ = sequence;
   }
 }

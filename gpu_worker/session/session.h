@@ -69,7 +69,7 @@ class Session {
     std::function<void(absl::Status)> fail;
   };
 
-  // `environment` outlives the session, `stream` lives until StopSending().
+  // `environment` outlives the session, `stream` lives until Detach().
   Session(const SessionEnvironment* environment, std::string tenant,
           v1::SessionLimits limits, WorkerStream* stream, Callbacks callbacks);
   ~Session();
@@ -91,8 +91,10 @@ class Session {
   void CheckDeadlines();
   // Frees everything, at once or when the current node is done.
   void Drop();
-  // Waits for the sending thread. The stream is closed.
-  void StopSending() { outbox_.Stop(); }
+  // The stream is not used any more when it returns.
+  void Detach(const WorkerStream* stream) { outbox_.Detach(stream); }
+  void OnRoom() { outbox_.OnRoom(); }
+  void OnBulkRoom() { outbox_.OnBulkRoom(); }
 
   // --- Numbers.
   const std::string& tenant() const { return tenant_; }
@@ -203,7 +205,7 @@ class Session {
   std::atomic<uint64_t> storage_count_{0};
   std::atomic<uint32_t> queued_runs_{0};
 
-  Outbox outbox_;  // Last: its thread calls back.
+  Outbox outbox_;
 };
 
 }  // namespace djinn::worker

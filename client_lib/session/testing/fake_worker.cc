@@ -455,7 +455,7 @@ void FakeWorker::CarryRead(const v1::Ordered& message) {
       auto owner = std::make_shared<std::string>(std::move(value));
       for (size_t offset = 0; offset < owner->size();
            offset += kBulkChunkBytes) {
-        (void)stream_->SendBulk(
+        stream_->SendBulk(
             read.transfer_id(), offset,
             {absl::string_view(*owner).substr(offset, kBulkChunkBytes), owner});
       }
@@ -488,7 +488,7 @@ void FakeWorker::Violation(std::string what) {
 
 void FakeWorker::Respond(v1::ControlResponse response) {
   response.set_completed_sequence(completed_);
-  (void)stream_->Send(std::move(response));
+  stream_->Send(std::make_shared<v1::ControlResponse>(std::move(response)));
 }
 
 v1::ErrorDetail FakeWorker::Detail(uint64_t error_id) {
