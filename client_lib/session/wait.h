@@ -44,10 +44,10 @@ class Wakeup {
     set_ = true;
     signal_.Signal();
   }
-  // Returns once Set() was called since the last return.
-  void Wait() {
+  // Returns once Set() was called since the last return, or at the deadline.
+  void Wait(const Deadline& deadline) {
     MutexLock lock(&mu_);
-    while (!set_) signal_.Wait(&mu_);
+    while (!set_ && !deadline.passed()) WaitUntil(&signal_, &mu_, deadline);
     set_ = false;
   }
 
