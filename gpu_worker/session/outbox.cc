@@ -60,10 +60,22 @@ void Outbox::Detach(const WorkerStream* stream) {
 void Outbox::LeaveStream() {
   do {
     stream_ = nullptr;
-    while (!waiting_.empty()) TakeWaiting();
-    values_.clear();
+    DropWaiting();
     if (inside_ != nullptr) idle_.Wait(&mu_);
   } while (inside_ != nullptr || stream_ != nullptr);
+}
+
+void Outbox::DropWaiting() {
+  while (!waiting_.empty()) TakeWaiting();
+  values_.clear();
+}
+
+void Outbox::Forget() {
+  std::deque<Kept> forgotten;
+  MutexLock lock(&mu_);
+  DropWaiting();
+  for (const Kept& kept : kept_) bytes_ -= kept.bytes;
+  forgotten.swap(kept_);
 }
 
 void Outbox::AddWaiting(Message message) {

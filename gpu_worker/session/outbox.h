@@ -48,6 +48,9 @@ class Outbox {
   // Lost when there is no stream.
   void PushNews(v1::ControlResponse news);
 
+  // Forgets what is kept and what waits.
+  void Forget();
+
   // Forgets replies up to `number`. False when there are not so many.
   bool Acknowledge(uint64_t number);
   // Of the last reply.
@@ -80,6 +83,7 @@ class Outbox {
   bool SendOne();
   void AddWaiting(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Message TakeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the use of the current stream.
   void LeaveStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool FullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
