@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
     ++statistics_.synchronous_calls;
     QueueSegments(sealed, wait);
   }
-  wakeup_.Set();
+  SendNow();
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
@@ -159,7 +159,7 @@ absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
 
 absl::Status RemoteDevice::Synchronize() {
   if (IsForkedChild()) return AfterForkError();
-  Waiter waiter;
+  uint64_t target = 0;
   {
     MutexLock lock(&mu_);
     if (!usable_) return Unusable();
@@ -167,8 +167,11 @@ absl::Status RemoteDevice::Synchronize() {
     recorder_.SealAll(&sealed);
     QueueSegments(sealed);
     if (!queue_.empty()) lease_due_ = true;
-    wakeup_.Set();
-    const uint64_t target = works_queued_;
+    target = works_queued_;
+  }
+  SendNow();
+  {
+    MutexLock lock(&mu_);
     const Deadline deadline(context_->options.operation_timeout,
                             context_->options.clock);
     while (works_done_ < target) {

@@ -141,9 +141,13 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
     kStop,
   };
   void SenderLoop();
-  // Does everything that is due. Only the device's own thread may `open`
-  // streams. False when the device stops.
-  bool Advance(bool may_open);
+  // For a thread that waits for the outcome anyway: does what is due itself if
+  // nobody is the sender, which saves two changes of threads; wakes the
+  // device's own thread for the rest.
+  void SendNow();
+  // Does everything that is due. Only the device's own thread opens streams and
+  // goes on for long. False when the device stops.
+  bool Advance(bool own_thread);
   Next TakeNext(Work* work);
   // With nothing else to do: frees, and the end of a flush. True if there is
   // more to send now.
@@ -227,6 +231,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   std::deque<Work> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool processing_ ABSL_GUARDED_BY(mu_) = false;  // the sender holds one
+  bool sending_ ABSL_GUARDED_BY(mu_) = false;     // somebody is the sender
+  CondVar sending_changed_;
   MessageLog log_ ABSL_GUARDED_BY(mu_);
   ReplyLog replies_ ABSL_GUARDED_BY(mu_);
   // Structures that the worker asked for on this stream.

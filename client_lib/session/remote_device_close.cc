@@ -167,14 +167,19 @@ void RemoteDevice::Join(const Deadline& deadline) {
   sender_->join();
   sender_.reset();
   dead_.Close();
-  MutexLock lock(&mu_);
-  while (stream_ != nullptr && !closed_ && !deadline.passed()) {
-    WaitUntil(&connection_changed_, &mu_, deadline);
+  ClientStream* stubborn = nullptr;
+  {
+    MutexLock lock(&mu_);
+    while (stream_ != nullptr && !closed_ && !deadline.passed()) {
+      WaitUntil(&connection_changed_, &mu_, deadline);
+    }
+    if (!closed_) stubborn = stream_.get();
   }
-  if (stream_ != nullptr && !closed_) {
+  if (stubborn != nullptr) {
     // The worker does not follow a clean end.
-    stream_->Close(absl::CancelledError("the session was closed"));
+    stubborn->Close(absl::CancelledError("the session was closed"));
   }
+  MutexLock lock(&mu_);
   while (streaming_ > 0 && !deadline.passed()) {
     WaitUntil(&streaming_changed_, &mu_, deadline);
   }

@@ -49,7 +49,7 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
         /*needs_lease=*/true);
     ++statistics_.reads;
   }
-  wakeup_.Set();
+  SendNow();
   {
     MutexLock lock(&mu_);
     // A large value takes its time.

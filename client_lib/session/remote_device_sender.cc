@@ -13,24 +13,51 @@ namespace {
 // A stream that refuses a message ends; how long that may take.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 
+// How much a thread of the program does as the sender: a few pieces of work of
+// a few messages each.
+constexpr int kBorrowedSteps = 32;
+
 }  // namespace
 
 void RemoteDevice::SenderLoop() {
   Deadline look(absl::InfiniteDuration(), context_->options.clock);
-  do {
+  for (bool goes_on = true; goes_on;) {
     wakeup_.Wait(look);
-    if (!Advance(/*may_open=*/true)) return;
+    {
+      MutexLock lock(&mu_);
+      while (sending_) sending_changed_.Wait(&mu_);
+      sending_ = true;
+    }
+    goes_on = Advance(/*own_thread=*/true);
     look = CheckProgress();
-  } while (true);
+    MutexLock lock(&mu_);
+    sending_ = false;
+  }
 }
 
-bool RemoteDevice::Advance(bool may_open) {
+void RemoteDevice::SendNow() {
+  {
+    MutexLock lock(&mu_);
+    if (sending_ || !connected_) {
+      wakeup_.Set();
+      return;
+    }
+    sending_ = true;
+  }
+  Advance(/*own_thread=*/false);
+  MutexLock lock(&mu_);
+  sending_ = false;
+  sending_changed_.Signal();
+  if (!connected_ || log_.Next() != nullptr || !queue_.empty()) wakeup_.Set();
+}
+
+bool RemoteDevice::Advance(bool own_thread) {
   bool free_now = free_due_.exchange(false, std::memory_order_relaxed);
-  for (;;) {
+  for (int step = 0; own_thread || step < kBorrowedSteps; ++step) {
     Work work;
     switch (TakeNext(&work)) {
       case Next::kOpen:
-        if (!may_open) return true;
+        if (!own_thread) return true;
         Open();
         break;
       case Next::kSupply:
@@ -59,6 +86,9 @@ bool RemoteDevice::Advance(bool may_open) {
         break;
     }
   }
+  if (free_now) free_due_.store(true, std::memory_order_relaxed);
+  wakeup_.Set();
+  return true;
 }
 
 RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {

@@ -105,7 +105,11 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
     Queue({lane, StoragePtr(storage), footprint, std::move(install)},
           /*needs_lease=*/!small);
   }
-  wakeup_.Set();
+  if (small) {
+    wakeup_.Set();
+  } else {
+    SendNow();
+  }
   return absl::OkStatus();
 }
 
