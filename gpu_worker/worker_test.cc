@@ -170,6 +170,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     config.join_token = "join";
     config.heartbeat_interval = absl::Milliseconds(50);
     config.transfer_idle_timeout = absl::Seconds(30);
+    config.resume_timeout = absl::Milliseconds(200);
     config.graph_cache_entries = 16;
     absl::StatusOr<std::unique_ptr<Worker>> worker =
         Worker::Start(config, std::make_unique<FakeDevice>(256 << 20),

@@ -17,6 +17,7 @@ constexpr size_t kControlQueue = 256;
 constexpr size_t kBulkQueue = 4;
 // Time a peer has to take the closing status, or to open Bulk when bytes wait.
 constexpr std::chrono::seconds kCloseTimeout{5};
+constexpr std::chrono::seconds kBulkTimeout{30};
 constexpr std::chrono::seconds kBulkHelloTimeout{10};
 
 absl::InlinedVector<grpc::Slice, 32> SlicesOf(const grpc::ByteBuffer& buffer) {
@@ -60,7 +61,7 @@ class StreamLink::Control : public StreamLink::ControlReactor {
     link_->CloseLocked(absl::UnavailableError("the client went away"));
   }
   void OnDone() override {
-    link_->OnControlDone();
+    link_->OnControlDone(context_->IsCancelled());
     delete this;
   }
 
@@ -151,9 +152,24 @@ bool StreamLink::SendBulk(uint64_t transfer_id, uint64_t offset,
   if (close_status_.has_value()) return true;
   bulk_queue_.push_back({std::move(frame)});
   WriteBulkLocked();
+  if (!bulk_seen_ && !std::exchange(bulk_awaited_, true)) {
+    no_bulk_.Set(std::chrono::system_clock::now() + kBulkTimeout,
+                 [weak = weak_from_this()](bool expired) {
+                   const std::shared_ptr<StreamLink> link = weak.lock();
+                   if (expired && link != nullptr) link->CheckBulk();
+                 });
+  }
   const bool room = bulk_queue_.size() < kBulkQueue;
   bulk_stalled_ = !room;
   return room;
+}
+
+void StreamLink::CheckBulk() {
+  MutexLock lock(&mu_);
+  if (bulk_seen_) return;
+  CloseLocked(MakeError(absl::StatusCode::kInvalidArgument,
+                        "PROTOCOL_VIOLATION",
+                        "asked for bulk bytes without opening Bulk"));
 }
 
 void StreamLink::WriteControlLocked() {
@@ -268,10 +284,15 @@ void StreamLink::OnControlWritten(bool ok) {
   FinishLocked();
 }
 
-void StreamLink::OnControlDone() {
+void StreamLink::OnControlDone(bool cancelled) {
   {
     MutexLock lock(&mu_);
     control_ = nullptr;
+    // A connection that broke ends reading like a client that is done, and is
+    // known from it only now.
+    if (cancelled && close_status_.has_value() && close_status_->ok()) {
+      close_status_ = absl::UnavailableError("the client went away");
+    }
     // Only after Finish(), so there is a status.
     FinishLocked();
   }
@@ -377,6 +398,7 @@ void StreamLink::ReportIfOver() {
     status = *close_status_;
   }
   cut_off_.Cancel();
+  no_bulk_.Cancel();
   if (receiver != nullptr) receiver->OnClosed(std::move(status));
   MutexLock lock(&mu_);
   done_ = true;

@@ -80,7 +80,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   // Callbacks of the calls.
   void OnControlRead(bool ok);
   void OnControlWritten(bool ok);
-  void OnControlDone();
+  // `cancelled`: the connection broke, or the client cancelled the call.
+  void OnControlDone(bool cancelled);
   void OnBulkFrame(grpc::ByteBuffer* frame);
   // Reads the next frame, unless the call is ending.
   void ReadBulkOn(BulkReactor* bulk);
@@ -96,6 +97,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportIfOver();
   void CutOff();
+  // Ends a client that asked for bytes and did not open Bulk.
+  void CheckBulk();
 
   AcceptedFunction accepted_;
 
@@ -119,6 +122,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
 
   BulkReactor* bulk_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool bulk_seen_ ABSL_GUARDED_BY(mu_) = false;
+  bool bulk_awaited_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_writing_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_finished_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;
@@ -127,6 +131,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
 
   // Cuts a peer off that does not take the closing status.
   grpc::Alarm cut_off_;
+  grpc::Alarm no_bulk_;
 };
 
 // One Bulk call: waits for its hello, then belongs to a link.
