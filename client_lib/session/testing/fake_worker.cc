@@ -21,6 +21,11 @@ void Gather(const std::string& bytes, const srg::TensorView& view,
     out->append(bytes, element * size, size);
     return;
   }
+  if (dimension + 1 == view.sizes.size() && view.strides[dimension] == 1) {
+    const int64_t size = srg::ElementSize(view.data_type);
+    out->append(bytes, element * size, view.sizes[dimension] * size);
+    return;
+  }
   for (int64_t i = 0; i < view.sizes[dimension]; ++i) {
     Gather(bytes, view, dimension + 1, element + i * view.strides[dimension],
            out);
