@@ -26,11 +26,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "coordinator/config.h"
 #include "coordinator/lease_table.h"
+#include "coordinator/page.h"
 #include "coordinator/session_table.h"
 #include "coordinator/tenants.h"
 #include "coordinator/waker.h"
@@ -99,12 +101,19 @@ class Cluster {
 
   // --- For operators ---
 
-  std::vector<v1::WorkerInfo> Workers();
-  std::vector<v1::SessionInfo> Sessions();
-  std::vector<v1::TenantInfo> TenantInfos();
-  std::vector<v1::LeaseInfo> Leases();
-  // Runs of each fingerprint over all workers.
-  std::map<std::string, uint64_t> RunCounts();
+  // In the orders that admin.proto promises.
+  Page<v1::WorkerInfo> Workers(const PageRange& range = {});
+  Page<v1::SessionInfo> Sessions(const PageRange& range = {});
+  Page<v1::TenantInfo> TenantInfos(const PageRange& range = {});
+  Page<v1::LeaseInfo> Leases(const PageRange& range = {});
+  // NotFound (WORKER_UNKNOWN and so on).
+  absl::StatusOr<v1::WorkerInfo> GetWorker(const std::string& id);
+  // By the id or its shortened form.
+  absl::StatusOr<v1::SessionInfo> GetSession(const std::string& id);
+  absl::StatusOr<v1::TenantInfo> GetTenant(const std::string& name);
+  absl::StatusOr<v1::LeaseInfo> GetLease(const std::string& id);
+  // Sets what workers say of the graphs: runs, and who has a plan.
+  void DescribePlans(absl::Span<v1::GraphInfo> graphs);
 
   static constexpr uint32_t kMaxVirtualDevices = 64;
   // As LeaseRequest.contents in session.proto says.
@@ -150,6 +159,21 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void ExpirePending(Session* session, absl::Duration now, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  void Describe(const Worker& worker, v1::WorkerInfo* info)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Describe(const Session& session, v1::SessionInfo* info)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Describe(const Tenant& tenant, v1::TenantInfo* info)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Describe(const Lease& lease, v1::LeaseInfo* info)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  template <typename Info, typename Map>
+  Page<Info> DescribePage(const Map& map, const PageRange& range)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the lease's worker last said of it; null when it said nothing.
+  const Worker::Held* HeldFor(const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Config& config_;

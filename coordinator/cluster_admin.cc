@@ -1,127 +1,228 @@
 // What operators see.
+#include <set>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
-std::vector<v1::WorkerInfo> Cluster::Workers() {
-  MutexLock lock(&mu_);
-  std::vector<v1::WorkerInfo> result;
-  for (const auto& [id, worker] : workers_.all()) {
-    v1::WorkerInfo& info = result.emplace_back();
-    info.set_worker_id(id);
-    info.set_state(worker->state);
-    info.set_incarnation(worker->incarnation);
-    info.set_address(worker->address);
-    info.set_device(worker->device);
-    info.set_memory_bytes(worker->memory_bytes);
-    info.set_free_bytes(worker->free_bytes);
-    info.set_queued_runs(worker->queued_runs);
-    info.set_content_count(worker->content_count);
-    info.set_content_bytes(worker->content_bytes);
-    info.set_graph_count(static_cast<uint32_t>(worker->graphs.size()));
-    std::set<std::string> sessions;
-    for (const Worker::Held& held : worker->held) {
-      sessions.insert(held.session_id);
-    }
-    info.set_session_count(static_cast<uint32_t>(sessions.size()));
-    *info.mutable_report_age() =
-        ToProtoDuration(clock_->Monotonic() - worker->last_report);
-  }
-  return result;
+namespace {
+
+absl::Status Unknown(absl::string_view what, absl::string_view name) {
+  return MakeError(absl::StatusCode::kNotFound, absl::StrCat(what, "_UNKNOWN"),
+                   absl::StrCat("there is no \"", name, "\""));
 }
 
-std::vector<v1::SessionInfo> Cluster::Sessions() {
-  MutexLock lock(&mu_);
-  std::map<std::string, std::pair<uint64_t, uint64_t>> storages;
-  for (const auto& [id, worker] : workers_.all()) {
-    for (const Worker::Held& held : worker->held) {
-      auto& [count, bytes] = storages[held.session_id];
-      count += held.storage_count;
-      bytes += held.storage_bytes;
-    }
-  }
-  std::vector<v1::SessionInfo> result;
-  for (const auto& [id, session] : sessions_.all()) {
-    v1::SessionInfo& info = result.emplace_back();
-    info.set_session_id(log::ShortId(id));
-    info.set_tenant(session->tenant);
-    info.set_program(session->program);
-    info.set_state(session->state);
-    for (const Lease* lease : leases_.OfSession(id)) {
-      info.add_lease_ids(lease->id);
-    }
-    info.set_structure_count(session->structures.size());
-    info.mutable_open_time()->set_seconds(
-        absl::ToUnixSeconds(session->open_time));
-    const auto found = storages.find(id);
-    if (found != storages.end()) {
-      info.set_storage_count(found->second.first);
-      info.set_storage_bytes(found->second.second);
-    }
-  }
-  return result;
+void Add(const v1::StorageUse& use, v1::StorageUse* sum) {
+  sum->set_count(sum->count() + use.count());
+  sum->set_size_bytes(sum->size_bytes() + use.size_bytes());
 }
 
-std::vector<v1::TenantInfo> Cluster::TenantInfos() {
-  MutexLock lock(&mu_);
-  std::vector<v1::TenantInfo> result;
-  for (const Tenant& tenant : tenants_.all()) {
-    v1::TenantInfo& info = result.emplace_back();
-    info.set_tenant(tenant.name);
-    *info.mutable_limits() = tenant.limits;
-    info.set_max_sessions(tenant.max_sessions);
-    info.set_session_count(
-        static_cast<uint32_t>(sessions_.CountOfTenant(tenant.name)));
-    uint32_t leases = 0;
-    for (const auto& [id, lease] : leases_.all()) {
-      leases += lease->tenant == tenant.name;
-    }
-    info.set_lease_count(leases);
-    uint64_t storage_bytes = 0;
-    uint64_t content_bytes = 0;
-    for (const auto& [id, worker] : workers_.all()) {
-      for (const Worker::Held& held : worker->held) {
-        if (held.tenant == tenant.name) storage_bytes += held.storage_bytes;
-      }
-      const auto contents = worker->contents.find(tenant.name);
-      if (contents == worker->contents.end()) continue;
-      for (const ContentKey& key : contents->second) {
-        content_bytes += key.second;
-      }
-    }
-    info.set_storage_bytes(storage_bytes);
-    info.set_content_bytes(content_bytes);
-  }
-  return result;
+void Add(const v1::SessionUse& use, v1::SessionUse* sum) {
+  Add(use.contents(), sum->mutable_contents());
+  Add(use.storages(), sum->mutable_storages());
+  Add(use.generators(), sum->mutable_generators());
+  sum->set_queued_runs(sum->queued_runs() + use.queued_runs());
+  sum->set_outstanding(sum->outstanding() + use.outstanding());
+  sum->set_outstanding_bytes(sum->outstanding_bytes() +
+                             use.outstanding_bytes());
+  sum->set_structure_count(sum->structure_count() + use.structure_count());
 }
 
-std::vector<v1::LeaseInfo> Cluster::Leases() {
-  MutexLock lock(&mu_);
-  std::vector<v1::LeaseInfo> result;
+}  // namespace
+
+void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
+  info->set_worker_id(worker.id);
+  info->set_state(worker.state);
+  info->set_incarnation(worker.incarnation);
+  info->set_address(worker.address);
+  info->set_device(worker.device);
+  info->set_memory_bytes(worker.memory_bytes);
+  info->set_free_bytes(worker.free_bytes);
+  info->set_queued_runs(worker.queued_runs);
+  info->set_content_count(worker.content_count);
+  info->set_content_bytes(worker.content_bytes);
+  info->set_graph_count(static_cast<uint32_t>(worker.graphs.size()));
+  std::set<absl::string_view> sessions;
+  for (const auto& [lease_id, held] : worker.held) {
+    sessions.insert(held.session_id);
+  }
+  info->set_session_count(static_cast<uint32_t>(sessions.size()));
+  *info->mutable_report_age() =
+      ToProtoDuration(clock_->Monotonic() - worker.last_report);
+  info->set_lease_count(
+      static_cast<uint32_t>(leases_.OfWorker(worker.id).size()));
+  info->set_protocol_version(worker.protocol_version);
+  if (!worker.memory.has_value()) return;
+  *info->mutable_memory() = *worker.memory;
+  *info->mutable_plan_cache() = worker.plan_cache;
+  *info->mutable_content_cache() = worker.content_cache;
+  *info->mutable_executed() = worker.executed;
+}
+
+const Worker::Held* Cluster::HeldFor(const Lease& lease) {
+  const Worker* const worker = workers_.Find(lease.worker_id);
+  if (worker == nullptr) return nullptr;
+  const auto found = worker->held.find(lease.id);
+  return found == worker->held.end() ? nullptr : &found->second;
+}
+
+void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
+  info->set_session_id(log::ShortId(session.id));
+  info->set_tenant(session.tenant);
+  info->set_program(session.program);
+  info->set_state(session.state);
+  info->set_session_epoch(session.epoch);
+  info->set_structure_count(session.structures.size());
+  info->mutable_open_time()->set_seconds(
+      absl::ToUnixSeconds(session.open_time));
+  for (const auto& [device, pending] : session.pending) {
+    info->add_pending_virtual_devices(device);
+  }
+  *info->mutable_limits() = tenants_.Find(session.tenant)->limits;
+  for (const Lease* lease : leases_.OfSession(session.id)) {
+    info->add_lease_ids(lease->id);
+    const Worker::Held* const held = HeldFor(*lease);
+    if (held == nullptr) continue;
+    info->set_storage_count(info->storage_count() + held->storage_count);
+    info->set_storage_bytes(info->storage_bytes() + held->storage_bytes);
+    Add(held->use, info->mutable_use());
+  }
+}
+
+void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
+  info->set_tenant(tenant.name);
+  *info->mutable_limits() = tenant.limits;
+  info->set_max_sessions(tenant.max_sessions);
+  info->set_session_count(
+      static_cast<uint32_t>(sessions_.CountOfTenant(tenant.name)));
+  uint32_t leases = 0;
   for (const auto& [id, lease] : leases_.all()) {
-    v1::LeaseInfo& info = result.emplace_back();
-    info.set_lease_id(id);
-    info.set_session_id(log::ShortId(lease->session_id));
-    info.set_tenant(lease->tenant);
-    info.set_worker_id(lease->worker_id);
-    info.set_virtual_device(lease->virtual_device);
-    info.set_session_epoch(lease->epoch);
-    *info.mutable_age() = ToProtoDuration(clock_->Monotonic() - lease->created);
-    info.set_placement_reason(lease->placement_reason);
+    leases += lease->tenant == tenant.name;
   }
-  return result;
-}
-
-std::map<std::string, uint64_t> Cluster::RunCounts() {
-  MutexLock lock(&mu_);
-  std::map<std::string, uint64_t> result;
+  info->set_lease_count(leases);
   for (const auto& [id, worker] : workers_.all()) {
-    for (const auto& [fingerprint, runs] : worker->graphs) {
-      result[fingerprint] += runs;
+    for (const auto& [lease_id, held] : worker->held) {
+      if (held.tenant != tenant.name) continue;
+      info->set_storage_bytes(info->storage_bytes() + held.storage_bytes);
+      Add(held.use, info->mutable_use());
+    }
+    const auto contents = worker->contents.find(tenant.name);
+    if (contents == worker->contents.end()) continue;
+    for (const ContentKey& key : contents->second) {
+      info->set_content_bytes(info->content_bytes() + key.second);
     }
   }
-  return result;
+}
+
+void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
+  const Worker::Held* const held = HeldFor(lease);
+  info->set_lease_id(lease.id);
+  info->set_session_id(log::ShortId(lease.session_id));
+  info->set_tenant(lease.tenant);
+  info->set_worker_id(lease.worker_id);
+  info->set_incarnation(lease.incarnation);
+  info->set_virtual_device(lease.virtual_device);
+  info->set_session_epoch(lease.epoch);
+  *info->mutable_age() = ToProtoDuration(clock_->Monotonic() - lease.created);
+  info->set_placement_reason(lease.placement_reason);
+  *info->mutable_limits() = lease.limits;
+  if (lease.state == Lease::State::kOffered) {
+    info->set_state(v1::LeaseInfo::OFFERED);
+  } else if (held != nullptr && held->attached) {
+    info->set_state(v1::LeaseInfo::IN_USE);
+  } else {
+    info->set_state(v1::LeaseInfo::GRANTED);
+  }
+  if (held != nullptr && held->attached) *info->mutable_use() = held->use;
+}
+
+template <typename Info, typename Map>
+Page<Info> Cluster::DescribePage(const Map& map, const PageRange& range) {
+  const Page<typename Map::const_iterator> slice = Slice(map, range);
+  Page<Info> page;
+  page.last_key = slice.last_key;
+  for (const auto& entry : slice.items) {
+    Describe(*entry->second, &page.items.emplace_back());
+  }
+  return page;
+}
+
+Page<v1::WorkerInfo> Cluster::Workers(const PageRange& range) {
+  MutexLock lock(&mu_);
+  return DescribePage<v1::WorkerInfo>(workers_.all(), range);
+}
+
+Page<v1::SessionInfo> Cluster::Sessions(const PageRange& range) {
+  MutexLock lock(&mu_);
+  return DescribePage<v1::SessionInfo>(sessions_.in_order(), range);
+}
+
+Page<v1::TenantInfo> Cluster::TenantInfos(const PageRange& range) {
+  std::map<std::string, const Tenant*> by_name;
+  for (const Tenant& tenant : tenants_.all()) by_name[tenant.name] = &tenant;
+  MutexLock lock(&mu_);
+  return DescribePage<v1::TenantInfo>(by_name, range);
+}
+
+Page<v1::LeaseInfo> Cluster::Leases(const PageRange& range) {
+  MutexLock lock(&mu_);
+  return DescribePage<v1::LeaseInfo>(leases_.all(), range);
+}
+
+absl::StatusOr<v1::WorkerInfo> Cluster::GetWorker(const std::string& id) {
+  MutexLock lock(&mu_);
+  const Worker* const worker = workers_.Find(id);
+  if (worker == nullptr) return Unknown("WORKER", id);
+  v1::WorkerInfo info;
+  Describe(*worker, &info);
+  return info;
+}
+
+absl::StatusOr<v1::SessionInfo> Cluster::GetSession(const std::string& id) {
+  MutexLock lock(&mu_);
+  const Session* const session = sessions_.FindByPrefix(id);
+  if (session == nullptr ||
+      (id != session->id && id != log::ShortId(session->id))) {
+    return Unknown("SESSION", log::ShortId(id));
+  }
+  v1::SessionInfo info;
+  Describe(*session, &info);
+  return info;
+}
+
+absl::StatusOr<v1::TenantInfo> Cluster::GetTenant(const std::string& name) {
+  const Tenant* const tenant = tenants_.Find(name);
+  if (tenant == nullptr) return Unknown("TENANT", name);
+  MutexLock lock(&mu_);
+  v1::TenantInfo info;
+  Describe(*tenant, &info);
+  return info;
+}
+
+absl::StatusOr<v1::LeaseInfo> Cluster::GetLease(const std::string& id) {
+  MutexLock lock(&mu_);
+  const Lease* const lease = leases_.Find(id);
+  if (lease == nullptr) return Unknown("LEASE", id);
+  v1::LeaseInfo info;
+  Describe(*lease, &info);
+  return info;
+}
+
+void Cluster::DescribePlans(absl::Span<v1::GraphInfo> graphs) {
+  MutexLock lock(&mu_);
+  for (v1::GraphInfo& graph : graphs) {
+    const std::string fingerprint = absl::HexStringToBytes(graph.fingerprint());
+    for (const auto& [id, worker] : workers_.all()) {
+      const auto found = worker->graphs.find(fingerprint);
+      if (found == worker->graphs.end()) continue;
+      graph.set_run_count(graph.run_count() + found->second);
+      graph.add_worker_ids(id);
+    }
+  }
 }
 
 }  // namespace djinn::coordinator

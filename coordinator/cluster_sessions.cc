@@ -184,7 +184,7 @@ void Cluster::EndSession(Session* session, absl::string_view why,
     leases_.Remove(lease->id);
   }
   for (const auto& [worker_id, worker] : workers_.all()) {
-    for (const Worker::Held& held : worker->held) {
+    for (const auto& [lease_id, held] : worker->held) {
       if (held.session_id == session->id && held.tenant == session->tenant) {
         Drop(session->id, worker.get(), wakes);
       }

@@ -1,5 +1,6 @@
 #include "coordinator/cluster.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
@@ -11,6 +12,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class CountingWaker : public Waker {
@@ -125,7 +127,7 @@ TEST_F(ClusterTest, RefusesAWrongWindow) {
   w0_.mutable_protocol()->set_max(2);
   EXPECT_EQ(ErrorReason(cluster_->Join(w0_, nullptr).status()),
             "PROTOCOL_WINDOW");
-  EXPECT_THAT(cluster_->Workers(), IsEmpty());
+  EXPECT_THAT(cluster_->Workers().items, IsEmpty());
 }
 
 TEST_F(ClusterTest, LimitsSessionsPerTenant) {
@@ -273,14 +275,14 @@ TEST_F(ClusterTest, CloseDropsAtOnceUntilTheWorkerSaysItIsGone) {
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
   cluster_->Close(session);
-  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
-  EXPECT_THAT(cluster_->Leases(), IsEmpty());
+  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
   v1::DesiredState desired = *Desired(worker);
   EXPECT_THAT(desired.leases(), IsEmpty());
   EXPECT_THAT(desired.drop_session_ids(), ElementsAre(session.owner));
   // A report that still shows it, from before, revives nothing.
   ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
-  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
   clock_.Advance(config_.heartbeat_interval);
   EXPECT_THAT(Desired(worker)->drop_session_ids(), SizeIs(1));
   w0_.clear_sessions();
@@ -295,7 +297,7 @@ TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
   const StreamId session = Open("red");
   const v1::Lease lease = Grant(session, 0, worker, &w0_);
   cluster_->Detach(session);
-  EXPECT_EQ(cluster_->Sessions()[0].state(), v1::SessionInfo::DETACHED);
+  EXPECT_EQ(cluster_->Sessions().items[0].state(), v1::SessionInfo::DETACHED);
   clock_.Advance(config_.session_timeout - absl::Seconds(1));
   ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
   cluster_->Tick();
@@ -304,7 +306,7 @@ TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
   clock_.Advance(config_.session_timeout);
   ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
   cluster_->Tick();
-  EXPECT_EQ(cluster_->Leases()[0].lease_id(), lease.lease_id());
+  EXPECT_EQ(cluster_->Leases().items[0].lease_id(), lease.lease_id());
 }
 
 TEST_F(ClusterTest, DetachedSessionTimesOut) {
@@ -315,7 +317,7 @@ TEST_F(ClusterTest, DetachedSessionTimesOut) {
   clock_.Advance(config_.session_timeout);
   ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
   cluster_->Tick();
-  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
   EXPECT_THAT(Desired(worker)->drop_session_ids(), ElementsAre(session.owner));
 }
 
@@ -335,13 +337,13 @@ TEST_F(ClusterTest, EndedSessionIsNotResumed) {
   EXPECT_THAT(w0_.sessions(), IsEmpty());
   EXPECT_EQ(ErrorReason(Attach("red", session.owner).status()),
             "SESSION_EXPIRED");
-  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
   // One that never had a lease has lost nothing.
   const StreamId fresh = Open("red");
   cluster_->Detach(fresh);
   clock_.Advance(config_.session_timeout);
   cluster_->Tick();
-  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
   EXPECT_EQ(Open("red", fresh.owner).owner, fresh.owner);
   // A coordinator that restarted cannot know.
   Restart();
@@ -357,7 +359,7 @@ TEST_F(ClusterTest, EndedSessionIsNotAdopted) {
   v1::WorkerState w1 = TestWorker("w1");
   *w1.add_sessions() = w0_.sessions(0);
   const StreamId stream1 = Join(w1);
-  EXPECT_THAT(cluster_->Sessions(), IsEmpty());
+  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
   EXPECT_THAT(Desired(stream1)->drop_session_ids(), ElementsAre(session.owner));
 }
 
@@ -392,7 +394,7 @@ TEST_F(ClusterTest, NewStreamReplacesAHalfOpenOne) {
             absl::StatusCode::kAborted);
   // The old stream's end does not detach the session.
   cluster_->Detach(old);
-  EXPECT_EQ(cluster_->Sessions()[0].state(), v1::SessionInfo::ATTACHED);
+  EXPECT_EQ(cluster_->Sessions().items[0].state(), v1::SessionInfo::ATTACHED);
   EXPECT_EQ(Next(now), std::nullopt);
 }
 
@@ -410,7 +412,7 @@ TEST_F(ClusterTest, LostWorkerEndsLeasesAndForgetsThemWhenItReturns) {
   const v1::Lease lease = Grant(session, 0, worker, &w0_);
   clock_.Advance(config_.worker_timeout + absl::Milliseconds(1));
   cluster_->Tick();
-  EXPECT_EQ(cluster_->Workers()[0].state(), v1::WorkerInfo::LOST);
+  EXPECT_EQ(cluster_->Workers().items[0].state(), v1::WorkerInfo::LOST);
   const v1::LeaseEnded ended = Next(session)->ended();
   EXPECT_EQ(ended.lease_id(), lease.lease_id());
   EXPECT_EQ(ended.reason(), "WORKER_LOST");
@@ -419,14 +421,14 @@ TEST_F(ClusterTest, LostWorkerEndsLeasesAndForgetsThemWhenItReturns) {
 
   w0_.set_applied_revision(0);
   const StreamId back = Join(w0_);
-  EXPECT_EQ(cluster_->Workers()[0].state(), v1::WorkerInfo::ACTIVE);
-  EXPECT_THAT(cluster_->Leases(), IsEmpty());
+  EXPECT_EQ(cluster_->Workers().items[0].state(), v1::WorkerInfo::ACTIVE);
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
   // Until it forgot the session, it is no candidate for it.
   ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
-  EXPECT_THAT(cluster_->Leases(), IsEmpty());
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
   CarryOut(back, &w0_);
-  ASSERT_THAT(cluster_->Leases(), SizeIs(1));
-  EXPECT_EQ(cluster_->Leases()[0].session_epoch(), 2u);
+  ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
+  EXPECT_EQ(cluster_->Leases().items[0].session_epoch(), 2u);
 }
 
 TEST_F(ClusterTest, RestartedWorkerEndsItsLeases) {
@@ -485,9 +487,9 @@ TEST_F(ClusterTest, RestartedCoordinatorAdoptsAndRenews) {
   Restart();
   w0_.set_applied_revision(0);
   worker = Join(w0_);
-  ASSERT_THAT(cluster_->Sessions(), SizeIs(1));
-  EXPECT_EQ(cluster_->Sessions()[0].state(), v1::SessionInfo::ADOPTED);
-  EXPECT_EQ(cluster_->Sessions()[0].tenant(), "red");
+  ASSERT_THAT(cluster_->Sessions().items, SizeIs(1));
+  EXPECT_EQ(cluster_->Sessions().items[0].state(), v1::SessionInfo::ADOPTED);
+  EXPECT_EQ(cluster_->Sessions().items[0].tenant(), "red");
   const v1::DesiredState desired = *Desired(worker);
   EXPECT_THAT(desired.drop_session_ids(), IsEmpty());
   ASSERT_THAT(desired.leases(), SizeIs(1));
@@ -497,7 +499,7 @@ TEST_F(ClusterTest, RestartedCoordinatorAdoptsAndRenews) {
   EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
             "SESSION_OF_OTHER_TENANT");
   session = Open("red", session.owner);
-  EXPECT_EQ(cluster_->Sessions()[0].state(), v1::SessionInfo::ATTACHED);
+  EXPECT_EQ(cluster_->Sessions().items[0].state(), v1::SessionInfo::ATTACHED);
   ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Next(session)->granted().lease().lease_id(), lease.lease_id());
 }
@@ -530,7 +532,7 @@ TEST_F(ClusterTest, ClientMayComeBackBeforeItsWorker) {
   Join(w0_);
   EXPECT_EQ(Next(session)->granted().lease().lease_id(), lease.lease_id());
   EXPECT_EQ(Next(session), std::nullopt);
-  EXPECT_THAT(cluster_->Leases(), SizeIs(1));
+  EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
 }
 
 TEST_F(ClusterTest, SessionOfATenantThatIsNoMoreIsDroppedNotAdopted) {
@@ -544,8 +546,8 @@ TEST_F(ClusterTest, SessionOfATenantThatIsNoMoreIsDroppedNotAdopted) {
       std::make_unique<Cluster>(&config_, &without_red, &clock_, &random_);
   w0_.set_applied_revision(0);
   worker = Join(w0_);
-  ASSERT_THAT(cluster_->Sessions(), SizeIs(1));
-  EXPECT_EQ(cluster_->Sessions()[0].tenant(), "blue");
+  ASSERT_THAT(cluster_->Sessions().items, SizeIs(1));
+  EXPECT_EQ(cluster_->Sessions().items[0].tenant(), "blue");
   CarryOut(worker, &w0_);
   ASSERT_THAT(w0_.sessions(), SizeIs(1));
   EXPECT_EQ(w0_.sessions(0).lease().session_id(), blue.owner);
@@ -576,7 +578,7 @@ TEST_F(ClusterTest, AdoptionBeyondTheLimitLeavesNoRoomForNewSessions) {
   Restart();
   w0_.set_applied_revision(0);
   Join(w0_);
-  EXPECT_THAT(cluster_->Sessions(), SizeIs(5));
+  EXPECT_THAT(cluster_->Sessions().items, SizeIs(5));
   EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");
   Open("red", fifth.session_id());
 }
@@ -589,7 +591,7 @@ TEST_F(ClusterTest, LeaseOfAnotherTenantsSessionIsNotAdopted) {
   Open("blue", session.owner);
   w0_.set_applied_revision(0);
   worker = Join(w0_);
-  EXPECT_THAT(cluster_->Leases(), IsEmpty());
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
   EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
 }
 
@@ -618,20 +620,147 @@ TEST_F(ClusterTest, OperatorsSeeNumbersButNoSecrets) {
   EXPECT_TRUE(cluster_->NoteStructure(session, "fingerprint"));
   EXPECT_FALSE(cluster_->NoteStructure(session, "fingerprint"));
 
-  const v1::SessionInfo info = cluster_->Sessions()[0];
+  const v1::SessionInfo info = cluster_->Sessions().items[0];
   EXPECT_EQ(info.session_id(), session.owner.substr(0, 8));
   EXPECT_EQ(info.structure_count(), 1u);
   EXPECT_EQ(info.storage_bytes(), 100u);
   EXPECT_THAT(info.lease_ids(), SizeIs(1));
-  EXPECT_EQ(cluster_->Workers()[0].session_count(), 1u);
-  EXPECT_EQ(cluster_->Workers()[0].content_bytes(), 1000u);
-  EXPECT_EQ(cluster_->RunCounts()["f"], 5u);
-  const v1::TenantInfo red = cluster_->TenantInfos()[0];
+  EXPECT_EQ(cluster_->Workers().items[0].session_count(), 1u);
+  EXPECT_EQ(cluster_->Workers().items[0].content_bytes(), 1000u);
+  std::vector<v1::GraphInfo> graphs(2);
+  graphs[0].set_fingerprint("66");  // "f"
+  graphs[1].set_fingerprint("67");
+  cluster_->DescribePlans(absl::MakeSpan(graphs));
+  EXPECT_EQ(graphs[0].run_count(), 5u);
+  EXPECT_THAT(graphs[0].worker_ids(), ElementsAre("w0"));
+  EXPECT_EQ(graphs[1].run_count(), 0u);
+  EXPECT_THAT(graphs[1].worker_ids(), IsEmpty());
+  const v1::TenantInfo red = cluster_->TenantInfos().items[1];
   EXPECT_EQ(red.tenant(), "red");
   EXPECT_EQ(red.session_count(), 1u);
   EXPECT_EQ(red.lease_count(), 1u);
   EXPECT_EQ(red.content_bytes(), 1000u);
   EXPECT_EQ(red.storage_bytes(), 100u);
+}
+
+TEST_F(ClusterTest, OperatorsSeeWhatWorkersReport) {
+  w0_.mutable_memory()->set_storage_bytes(7);
+  w0_.mutable_plan_cache()->set_hits(8);
+  w0_.mutable_content_cache()->set_misses(9);
+  w0_.mutable_executed()->set_runs(10);
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId first = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, first, &w0_);
+  const StreamId second = Join(w1);
+  Grant(session, 1, second, &w1);
+  for (v1::WorkerState* state : {&w0_, &w1}) {
+    v1::HeldSession* const held = state->mutable_sessions(0);
+    held->set_attached(true);
+    held->mutable_use()->mutable_contents()->set_count(1);
+    held->mutable_use()->mutable_contents()->set_size_bytes(1000);
+    held->mutable_use()->mutable_storages()->set_size_bytes(20);
+    held->mutable_use()->mutable_generators()->set_size_bytes(3);
+    held->mutable_use()->set_queued_runs(1);
+    held->mutable_use()->set_outstanding(2);
+    held->mutable_use()->set_outstanding_bytes(50);
+    held->mutable_use()->set_structure_count(4);
+  }
+  w1.mutable_sessions(0)->set_attached(false);
+  ASSERT_TRUE(cluster_->Report(first, w0_).ok());
+  ASSERT_TRUE(cluster_->Report(second, w1).ok());
+
+  const v1::WorkerInfo worker = cluster_->GetWorker("w0").value();
+  EXPECT_EQ(worker.memory().storage_bytes(), 7u);
+  EXPECT_EQ(worker.plan_cache().hits(), 8u);
+  EXPECT_EQ(worker.content_cache().misses(), 9u);
+  EXPECT_EQ(worker.executed().runs(), 10u);
+  EXPECT_EQ(worker.lease_count(), 1u);
+  EXPECT_EQ(worker.protocol_version(), 1u);
+
+  // A session and its tenant: all workers together.
+  const v1::SessionInfo info = cluster_->GetSession(session.owner).value();
+  EXPECT_EQ(info.use().contents().count(), 2u);
+  EXPECT_EQ(info.use().contents().size_bytes(), 2000u);
+  EXPECT_EQ(info.use().storages().size_bytes(), 40u);
+  EXPECT_EQ(info.use().generators().size_bytes(), 6u);
+  EXPECT_EQ(info.use().queued_runs(), 2u);
+  EXPECT_EQ(info.use().outstanding(), 4u);
+  EXPECT_EQ(info.use().outstanding_bytes(), 100u);
+  EXPECT_EQ(info.use().structure_count(), 8u);
+  EXPECT_EQ(info.limits().memory_bytes(), uint64_t{1} << 30);
+  EXPECT_EQ(info.session_epoch(), 1u);
+  EXPECT_EQ(cluster_->GetTenant("red")->use().contents().size_bytes(), 2000u);
+  EXPECT_FALSE(cluster_->GetTenant("blue")->has_use());
+
+  // A lease: its worker alone.
+  const v1::LeaseInfo used =
+      cluster_->GetLease(w0_.sessions(0).lease().lease_id()).value();
+  EXPECT_EQ(used.state(), v1::LeaseInfo::IN_USE);
+  EXPECT_EQ(used.worker_id(), "w0");
+  EXPECT_EQ(used.incarnation(), w0_.incarnation());
+  EXPECT_EQ(used.use().contents().size_bytes(), 1000u);
+  EXPECT_EQ(used.limits().max_structures(), 16u);
+  EXPECT_THAT(used.placement_reason(), Not(IsEmpty()));
+  const v1::LeaseInfo idle =
+      cluster_->GetLease(w1.sessions(0).lease().lease_id()).value();
+  EXPECT_EQ(idle.state(), v1::LeaseInfo::GRANTED);
+  EXPECT_FALSE(idle.has_use());
+
+  // Of a lost worker nothing is known.
+  clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+  cluster_->Tick();
+  EXPECT_FALSE(cluster_->GetWorker("w0")->has_memory());
+  EXPECT_FALSE(cluster_->GetWorker("w0")->has_plan_cache());
+}
+
+TEST_F(ClusterTest, OperatorsSeeWhatWaits) {
+  const StreamId session = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(3)).ok());
+  EXPECT_THAT(cluster_->Sessions().items[0].pending_virtual_devices(),
+              ElementsAre(3));
+  const StreamId worker = Join(w0_);
+  ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
+  EXPECT_EQ(cluster_->Leases().items[0].state(), v1::LeaseInfo::OFFERED);
+  CarryOut(worker, &w0_);
+  EXPECT_EQ(cluster_->Leases().items[0].state(), v1::LeaseInfo::GRANTED);
+  EXPECT_THAT(cluster_->Sessions().items[0].pending_virtual_devices(),
+              IsEmpty());
+}
+
+TEST_F(ClusterTest, SessionsAreListedOldestFirst) {
+  Tenant roomy = *tenants_.Find("red");
+  roomy.max_sessions = 10'000;
+  std::vector<std::string> opened;
+  for (int i = 0; i < 10'000; ++i) {
+    v1::OpenSession open = TestOpen();
+    open.set_program(absl::StrCat(i));
+    opened.push_back(open.program());
+    ASSERT_TRUE(
+        cluster_->Attach(roomy, open, std::make_shared<CountingWaker>()).ok());
+  }
+  std::vector<std::string> listed;
+  PageRange range{.max_items = 1000};
+  do {
+    const Page<v1::SessionInfo> page = cluster_->Sessions(range);
+    EXPECT_LE(page.items.size(), 1000u);
+    for (const v1::SessionInfo& info : page.items) {
+      listed.push_back(info.program());
+    }
+    range.after = page.last_key;
+  } while (!range.after.empty());
+  EXPECT_EQ(listed, opened);
+}
+
+TEST_F(ClusterTest, OperatorsGetASessionByItsShortenedId) {
+  const StreamId session = Open("red");
+  EXPECT_TRUE(cluster_->GetSession(session.owner).ok());
+  EXPECT_TRUE(cluster_->GetSession(session.owner.substr(0, 8)).ok());
+  for (const std::string& id : {session.owner.substr(0, 7), std::string(),
+                                session.owner.substr(0, 8) + "-"}) {
+    EXPECT_EQ(ErrorReason(cluster_->GetSession(id).status()),
+              "SESSION_UNKNOWN");
+  }
 }
 
 TEST_F(ClusterTest, RequestsWithoutReadingAnswersEnd) {

@@ -90,8 +90,8 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
     const auto& [session_id, revision] = drop;
     return revision > 0 && revision <= applied &&
            std::none_of(worker->held.begin(), worker->held.end(),
-                        [&](const Worker::Held& held) {
-                          return held.session_id == session_id;
+                        [&](const auto& held) {
+                          return held.second.session_id == session_id;
                         });
   });
   RetryUnplaced(wakes);

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/channel_options.h"
-#include "common/net/server_address.h"
+#include "common/net/tls_config.h"
 #include "common/status_macros.h"
 
 namespace djinn::coordinator {
@@ -121,6 +121,9 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   ConfigMap root = reader.root();
   config.listen = root.String("listen", config.listen);
   config.insecure = root.Bool("insecure", config.insecure);
+  config.tls = ReadServerTls(&root, "tls", config.insecure);
+  CheckConfigAddress(&root, "listen", config.listen,
+                     config.insecure || config.tls.enabled());
   config.session_timeout =
       root.Duration("session_timeout", config.session_timeout);
   config.worker_timeout =
@@ -140,8 +143,6 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   }
   if (config.tenants.empty()) root.Error("tenants", "needs at least one");
   CheckSecrets(config, root);
-  const absl::Status address = CheckAddress(config.listen, config.insecure);
-  if (!address.ok()) root.Error("listen", address.message());
   if (config.heartbeat_interval < absl::Milliseconds(10)) {
     root.Error("heartbeat_interval", "must be at least 10ms");
   }

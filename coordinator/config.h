@@ -1,7 +1,12 @@
 // The coordinator's configuration.
 //
 //   listen: 127.0.0.1:7070          # or unix:PATH
-//   insecure: false                 # true allows addresses that are not local
+//   tls:                            # none: nothing is encrypted
+//     certificate_file: server.crt  # PEM, with its chain
+//     private_key_file: server.key
+//     client_ca_file: ca.crt        # clients and workers must show
+//     certificates
+//   insecure: false                 # other hosts without TLS
 //   session_timeout: 30s            # life of a session without a stream
 //   worker_timeout: 10s             # silence after which a worker is lost
 //   heartbeat_interval: 2s          # to workers; they should do the same
@@ -26,7 +31,7 @@
 //         max_outstanding_bytes: 4GiB
 //
 // Values above are the defaults where there is one: the token files and at
-// least one tenant are required.
+// least one tenant are required, TLS is off.
 #ifndef COORDINATOR_CONFIG_H_
 #define COORDINATOR_CONFIG_H_
 
@@ -37,12 +42,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
+#include "common/net/tls_files.h"
 #include "coordinator/tenants.h"
 
 namespace djinn::coordinator {
 
 struct Config {
   std::string listen = "127.0.0.1:7070";
+  ServerTls tls;
   bool insecure = false;
   absl::Duration session_timeout = absl::Seconds(30);
   absl::Duration worker_timeout = absl::Seconds(10);

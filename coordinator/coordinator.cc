@@ -32,10 +32,13 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
       absl::WrapUnique(new Coordinator(std::move(config), clock, random));
   ServerOptions options;
   options.address = coordinator->config_.listen;
+  options.tls = coordinator->config_.tls;
   options.insecure = coordinator->config_.insecure;
   options.services = {&coordinator->sessions_, &coordinator->workers_,
                       &coordinator->admin_};
-  options.health_services = {"djinn.v1.Session"};
+  options.health_services = {"djinn.v1.Session", "djinn.v1.WorkerRegistry",
+                             "djinn.v1.Admin"};
+  options.admin_token = coordinator->config_.admin_token;
   DJINN_ASSIGN_OR_RETURN(coordinator->server_, Server::Start(options));
   if (tick) {
     coordinator->ticker_ =

@@ -105,7 +105,7 @@ class CoordinatorTest : public testing::Test {
     return response;
   }
   std::vector<v1::SessionInfo> Sessions() {
-    return coordinator_->cluster()->Sessions();
+    return coordinator_->cluster()->Sessions().items;
   }
 
   Config config_ = TestConfig();
@@ -304,6 +304,37 @@ TEST_F(CoordinatorTest, BrokenStreamTimesOut) {
   const absl::Status expired = late->Finish();
   EXPECT_EQ(expired.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(ErrorReason(expired), "SESSION_EXPIRED");
+}
+
+TEST_F(CoordinatorTest, AdminListsInPages) {
+  auto w0 = Synchronize("join-token");
+  w0->Send(TestWorker("w0"));
+  w0->Read();
+  auto w1 = Synchronize("join-token");
+  w1->Send(TestWorker("w1", 2));
+  w1->Read();
+  const auto list = [this](const v1::ListWorkersRequest& request) {
+    return Ask<v1::ListWorkersResponse>(&v1::Admin::Stub::ListWorkers, request);
+  };
+  v1::ListWorkersRequest request;
+  request.set_page_size(1);
+  auto page = list(request);
+  ASSERT_TRUE(page.ok()) << page.status();
+  ASSERT_THAT(page->workers(), SizeIs(1));
+  EXPECT_EQ(page->workers(0).worker_id(), "w0");
+  request.set_page_token(page->next_page_token());
+  page = list(request);
+  ASSERT_THAT(page->workers(), SizeIs(1));
+  EXPECT_EQ(page->workers(0).worker_id(), "w1");
+  EXPECT_EQ(page->next_page_token(), "");
+  request.set_page_size(-1);
+  EXPECT_EQ(ErrorReason(list(request).status()), "PAGE_SIZE_NEGATIVE");
+  v1::ListLeasesRequest other;
+  other.set_page_token(request.page_token());
+  EXPECT_EQ(ErrorReason(
+                Ask<v1::ListLeasesResponse>(&v1::Admin::Stub::ListLeases, other)
+                    .status()),
+            "PAGE_TOKEN_MALFORMED");
 }
 
 TEST_F(CoordinatorTest, AdminGetsAndLists) {

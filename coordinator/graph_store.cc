@@ -9,6 +9,7 @@
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
+#include "coordinator/graph_nodes.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -58,17 +59,29 @@ v1::GraphInfo GraphStore::Describe(const Entries::value_type& item) {
   info.set_node_count(item.second.node_count);
   info.set_slot_count(item.second.slot_count);
   info.set_definition_count(item.second.definition_count);
+  info.set_size_bytes(item.second.encoding.size());
   return info;
 }
 
-std::vector<v1::GraphInfo> GraphStore::List() {
+Page<v1::GraphInfo> GraphStore::List(const PageRange& range) {
   MutexLock lock(&mu_);
-  std::vector<v1::GraphInfo> result;
-  for (const auto& item : entries_) result.push_back(Describe(item));
-  return result;
+  const auto slice = Slice(entries_, range);
+  Page<v1::GraphInfo> page;
+  page.last_key = slice.last_key;
+  for (const auto& entry : slice.items) page.items.push_back(Describe(*entry));
+  return page;
 }
 
 absl::StatusOr<v1::GraphInfo> GraphStore::Get(absl::string_view hex) {
+  std::string encoding;
+  DJINN_ASSIGN_OR_RETURN(v1::GraphInfo info, Find(hex, &encoding));
+  info.mutable_structure()->ParseFromString(encoding);
+  DescribeNodes(info.structure(), info.mutable_nodes());
+  return info;
+}
+
+absl::StatusOr<v1::GraphInfo> GraphStore::Find(absl::string_view hex,
+                                               std::string* encoding) {
   MutexLock lock(&mu_);
   const auto first = entries_.lower_bound(hex);
   if (hex.size() < kMinPrefix || first == entries_.end() ||
@@ -81,9 +94,8 @@ absl::StatusOr<v1::GraphInfo> GraphStore::Get(absl::string_view hex) {
     return MakeError(absl::StatusCode::kInvalidArgument, "PREFIX_AMBIGUOUS",
                      absl::StrCat("several graphs begin with \"", hex, "\""));
   }
-  v1::GraphInfo info = Describe(*first);
-  info.mutable_structure()->ParseFromString(first->second.encoding);
-  return info;
+  *encoding = first->second.encoding;
+  return Describe(*first);
 }
 
 }  // namespace djinn::coordinator

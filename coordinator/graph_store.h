@@ -11,12 +11,12 @@
 #include <list>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
 #include "common/srg/validate.h"
+#include "coordinator/page.h"
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/srg.pb.h"
 
@@ -34,11 +34,11 @@ class GraphStore {
   // One more session defined it.
   void CountDefinition(const std::string& fingerprint);
 
-  // In order of fingerprints; without structures and run counts.
-  std::vector<v1::GraphInfo> List();
-  // By lower-case hex, or a unique prefix of at least 8 digits; with structure,
-  // without run count. NotFound (GRAPH_UNKNOWN), InvalidArgument
-  // (PREFIX_AMBIGUOUS).
+  // In order of fingerprints; without structures and what workers say.
+  Page<v1::GraphInfo> List(const PageRange& range = {});
+  // By lower-case hex, or a unique prefix of at least 8 digits; with structure
+  // and nodes, without what workers say. NotFound (GRAPH_UNKNOWN),
+  // InvalidArgument (PREFIX_AMBIGUOUS).
   absl::StatusOr<v1::GraphInfo> Get(absl::string_view hex);
 
  private:
@@ -53,6 +53,8 @@ class GraphStore {
   // By fingerprint in hex.
   using Entries = std::map<std::string, Entry, std::less<>>;
 
+  absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex,
+                                     std::string* encoding);
   static v1::GraphInfo Describe(const Entries::value_type& item);
 
   const uint64_t max_bytes_;

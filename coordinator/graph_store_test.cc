@@ -17,11 +17,11 @@ TEST(GraphStoreTest, KeepsUnderItsOwnHash) {
   EXPECT_EQ(fingerprint, srg::Fingerprint(srg::FromProto(message).value()));
   EXPECT_EQ(store.Add(message).value(), fingerprint);
   store.CountDefinition(fingerprint);
-  ASSERT_EQ(store.List().size(), 1u);
-  EXPECT_EQ(store.List()[0].definition_count(), 1u);
-  EXPECT_EQ(store.List()[0].node_count(), 1u);
-  EXPECT_EQ(store.List()[0].slot_count(), 2u);
-  EXPECT_FALSE(store.List()[0].has_structure());
+  ASSERT_EQ(store.List().items.size(), 1u);
+  EXPECT_EQ(store.List().items[0].definition_count(), 1u);
+  EXPECT_EQ(store.List().items[0].node_count(), 1u);
+  EXPECT_EQ(store.List().items[0].slot_count(), 2u);
+  EXPECT_FALSE(store.List().items[0].has_structure());
 }
 
 TEST(GraphStoreTest, FindsByUniquePrefix) {
@@ -34,6 +34,40 @@ TEST(GraphStoreTest, FindsByUniquePrefix) {
   EXPECT_EQ(ErrorReason(store.Get("no such graph").status()), "GRAPH_UNKNOWN");
 }
 
+TEST(GraphStoreTest, ShowsTheNodes) {
+  GraphStore store(1 << 20);
+  v1::Structure message = TestStructure(3);
+  v1::Operator* const op = message.add_operators();
+  op->set_name("aten::normal_");
+  op->set_overload("out");
+  message.add_slots()->set_kind(v1::Slot::GENERATOR);
+  message.add_slots()->set_kind(v1::Slot::RESULT);
+  v1::Node* const node = message.add_nodes();
+  node->set_operator_index(1);
+  auto* const list = node->add_arguments()->mutable_tensors();
+  *list->add_entries()->mutable_view() = message.nodes(0).results(0).view();
+  list->add_entries();
+  node->add_arguments()->set_integer(5);
+  node->add_arguments()->set_generator_slot(2);
+  node->add_results()->set_unknown_in_slot(3);
+  node->add_results()->set_undefined(true);
+  node->add_writes(1);
+  const auto added = store.Add(message);
+  ASSERT_TRUE(added.ok()) << added.status();
+
+  const v1::GraphInfo graph = *store.Get(absl::BytesToHexString(*added));
+  EXPECT_EQ(graph.size_bytes(), message.ByteSizeLong());
+  ASSERT_EQ(graph.nodes_size(), 2);
+  EXPECT_EQ(graph.nodes(0).ShortDebugString(),
+            "operator_name: \"aten::relu\" "
+            "operands { data_type: DATA_TYPE_FLOAT32 sizes: 3 } "
+            "results { slot: 1 data_type: DATA_TYPE_FLOAT32 sizes: 3 }");
+  EXPECT_EQ(graph.nodes(1).ShortDebugString(),
+            "operator_name: \"aten::normal_.out\" "
+            "operands { slot: 1 data_type: DATA_TYPE_FLOAT32 sizes: 3 } "
+            "results { slot: 3 } written_slots: 1 generator_slot: 2");
+}
+
 TEST(GraphStoreTest, RefusesWhatIsMalformed) {
   GraphStore store(1 << 20);
   v1::Structure wrong_slot = TestStructure(3);
@@ -43,7 +77,7 @@ TEST(GraphStoreTest, RefusesWhatIsMalformed) {
   v1::Structure unset = TestStructure(3);
   unset.mutable_nodes(0)->add_arguments();
   EXPECT_EQ(ErrorReason(store.Add(unset).status()), "MALFORMED_STRUCTURE");
-  EXPECT_TRUE(store.List().empty());
+  EXPECT_TRUE(store.List().items.empty());
 }
 
 TEST(GraphStoreTest, ForgetsTheLeastRecentlyDefined) {
@@ -53,7 +87,7 @@ TEST(GraphStoreTest, ForgetsTheLeastRecentlyDefined) {
   const std::string two = store.Add(TestStructure(2)).value();
   store.Add(first).value();
   store.Add(TestStructure(3)).value();
-  EXPECT_EQ(store.List().size(), 2u);
+  EXPECT_EQ(store.List().items.size(), 2u);
   EXPECT_TRUE(store.Get(absl::BytesToHexString(one)).ok());
   EXPECT_FALSE(store.Get(absl::BytesToHexString(two)).ok());
 }

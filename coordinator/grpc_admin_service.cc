@@ -1,14 +1,14 @@
 #include "coordinator/grpc_admin_service.h"
 
-#include <map>
-#include <vector>
+#include <iterator>
+#include <utility>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "common/error.h"
-#include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
+#include "common/status_macros.h"
+#include "coordinator/page.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -16,30 +16,26 @@ namespace {
 using Context = grpc::CallbackServerContext;
 using Reactor = grpc::ServerUnaryReactor;
 
+// Answers a List request with the page that `list` makes of its range.
+template <typename Request, typename Response, typename Item, typename List>
+absl::Status AnswerPage(absl::string_view name, const Request& request,
+                        List list,
+                        google::protobuf::RepeatedPtrField<Item>* items,
+                        Response* out) {
+  DJINN_ASSIGN_OR_RETURN(
+      const PageRange range,
+      ParsePageRange(name, request.page_size(), request.page_token()));
+  Page<Item> page = list(range);
+  items->Assign(std::make_move_iterator(page.items.begin()),
+                std::make_move_iterator(page.items.end()));
+  out->set_next_page_token(MakePageToken(name, page.last_key));
+  return absl::OkStatus();
+}
+
 template <typename Item>
-void CopyTo(const std::vector<Item>& items,
-            google::protobuf::RepeatedPtrField<Item>* out) {
-  out->Assign(items.begin(), items.end());
-}
-
-// Copies the first item that fits, or says that there is none.
-template <typename Item, typename Matches>
-absl::Status PickOne(const std::vector<Item>& items, absl::string_view what,
-                     absl::string_view name, Matches matches, Item* out) {
-  for (const Item& item : items) {
-    if (matches(item)) {
-      *out = item;
-      return absl::OkStatus();
-    }
-  }
-  return MakeError(absl::StatusCode::kNotFound, absl::StrCat(what, "_UNKNOWN"),
-                   absl::StrCat("there is no \"", name, "\""));
-}
-
-void SetRuns(const std::map<std::string, uint64_t>& runs,
-             v1::GraphInfo* graph) {
-  const auto found = runs.find(absl::HexStringToBytes(graph->fingerprint()));
-  if (found != runs.end()) graph->set_run_count(found->second);
+absl::Status AnswerOne(absl::StatusOr<Item> item, Item* out) {
+  if (item.ok()) *out = *std::move(item);
+  return item.status();
 }
 
 }  // namespace
@@ -60,11 +56,13 @@ Reactor* GrpcAdminService::Answer(Context* context, Handle handle) {
 }
 
 Reactor* GrpcAdminService::ListWorkers(Context* context,
-                                       const v1::ListWorkersRequest*,
+                                       const v1::ListWorkersRequest* request,
                                        v1::ListWorkersResponse* out) {
   return Answer(context, [&] {
-    CopyTo(cluster_->Workers(), out->mutable_workers());
-    return absl::OkStatus();
+    return AnswerPage(
+        "workers", *request,
+        [&](const PageRange& range) { return cluster_->Workers(range); },
+        out->mutable_workers(), out);
   });
 }
 
@@ -72,19 +70,18 @@ Reactor* GrpcAdminService::GetWorker(Context* context,
                                      const v1::GetWorkerRequest* request,
                                      v1::WorkerInfo* out) {
   return Answer(context, [&] {
-    return PickOne(
-        cluster_->Workers(), "WORKER", request->worker_id(),
-        [&](const auto& i) { return i.worker_id() == request->worker_id(); },
-        out);
+    return AnswerOne(cluster_->GetWorker(request->worker_id()), out);
   });
 }
 
 Reactor* GrpcAdminService::ListSessions(Context* context,
-                                        const v1::ListSessionsRequest*,
+                                        const v1::ListSessionsRequest* request,
                                         v1::ListSessionsResponse* out) {
   return Answer(context, [&] {
-    CopyTo(cluster_->Sessions(), out->mutable_sessions());
-    return absl::OkStatus();
+    return AnswerPage(
+        "sessions", *request,
+        [&](const PageRange& range) { return cluster_->Sessions(range); },
+        out->mutable_sessions(), out);
   });
 }
 
@@ -92,19 +89,18 @@ Reactor* GrpcAdminService::GetSession(Context* context,
                                       const v1::GetSessionRequest* request,
                                       v1::SessionInfo* out) {
   return Answer(context, [&] {
-    const std::string id = log::ShortId(request->session_id());
-    return PickOne(
-        cluster_->Sessions(), "SESSION", id,
-        [&](const auto& info) { return info.session_id() == id; }, out);
+    return AnswerOne(cluster_->GetSession(request->session_id()), out);
   });
 }
 
 Reactor* GrpcAdminService::ListTenants(Context* context,
-                                       const v1::ListTenantsRequest*,
+                                       const v1::ListTenantsRequest* request,
                                        v1::ListTenantsResponse* out) {
   return Answer(context, [&] {
-    CopyTo(cluster_->TenantInfos(), out->mutable_tenants());
-    return absl::OkStatus();
+    return AnswerPage(
+        "tenants", *request,
+        [&](const PageRange& range) { return cluster_->TenantInfos(range); },
+        out->mutable_tenants(), out);
   });
 }
 
@@ -112,19 +108,18 @@ Reactor* GrpcAdminService::GetTenant(Context* context,
                                      const v1::GetTenantRequest* request,
                                      v1::TenantInfo* out) {
   return Answer(context, [&] {
-    return PickOne(
-        cluster_->TenantInfos(), "TENANT", request->tenant(),
-        [&](const auto& info) { return info.tenant() == request->tenant(); },
-        out);
+    return AnswerOne(cluster_->GetTenant(request->tenant()), out);
   });
 }
 
 Reactor* GrpcAdminService::ListLeases(Context* context,
-                                      const v1::ListLeasesRequest*,
+                                      const v1::ListLeasesRequest* request,
                                       v1::ListLeasesResponse* out) {
   return Answer(context, [&] {
-    CopyTo(cluster_->Leases(), out->mutable_leases());
-    return absl::OkStatus();
+    return AnswerPage(
+        "leases", *request,
+        [&](const PageRange& range) { return cluster_->Leases(range); },
+        out->mutable_leases(), out);
   });
 }
 
@@ -132,35 +127,32 @@ Reactor* GrpcAdminService::GetLease(Context* context,
                                     const v1::GetLeaseRequest* request,
                                     v1::LeaseInfo* out) {
   return Answer(context, [&] {
-    return PickOne(
-        cluster_->Leases(), "LEASE", request->lease_id(),
-        [&](const auto& i) { return i.lease_id() == request->lease_id(); },
-        out);
+    return AnswerOne(cluster_->GetLease(request->lease_id()), out);
   });
 }
 
 Reactor* GrpcAdminService::ListGraphs(Context* context,
-                                      const v1::ListGraphsRequest*,
+                                      const v1::ListGraphsRequest* request,
                                       v1::ListGraphsResponse* out) {
   return Answer(context, [&] {
-    const std::map<std::string, uint64_t> runs = cluster_->RunCounts();
-    for (v1::GraphInfo& graph : graphs_->List()) {
-      SetRuns(runs, &graph);
-      *out->add_graphs() = std::move(graph);
-    }
-    return absl::OkStatus();
+    return AnswerPage(
+        "graphs", *request,
+        [&](const PageRange& range) {
+          Page<v1::GraphInfo> page = graphs_->List(range);
+          cluster_->DescribePlans(absl::MakeSpan(page.items));
+          return page;
+        },
+        out->mutable_graphs(), out);
   });
 }
 
 Reactor* GrpcAdminService::GetGraph(Context* context,
                                     const v1::GetGraphRequest* request,
                                     v1::GraphInfo* out) {
-  return Answer(context, [&]() -> absl::Status {
+  return Answer(context, [&] {
     absl::StatusOr<v1::GraphInfo> graph = graphs_->Get(request->fingerprint());
-    if (!graph.ok()) return graph.status();
-    SetRuns(cluster_->RunCounts(), &*graph);
-    *out = *std::move(graph);
-    return absl::OkStatus();
+    if (graph.ok()) cluster_->DescribePlans(absl::MakeSpan(&*graph, 1));
+    return AnswerOne(std::move(graph), out);
   });
 }
 

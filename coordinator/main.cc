@@ -1,121 +1,41 @@
 // djinn-coordinator --config=FILE
 //
-// Runs a coordinator until SIGTERM or SIGINT. See config.h for the file.
-// Exit status: 0 after an orderly stop, 1 when it cannot start, 2 for a wrong
-// command line or configuration.
-#include <poll.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <csignal>
-#include <cstdio>
-#include <fstream>
+// Runs a coordinator until SIGTERM or SIGINT. See config.h for the file and
+// common/daemon for flags and exit status.
+#include <memory>
 #include <string>
+#include <utility>
 
-#include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "common/clock.h"
-#include "common/config/config_reader.h"
-#include "common/log/log.h"
+#include "common/daemon/daemon.h"
 #include "common/random.h"
+#include "common/status_macros.h"
 #include "coordinator/config.h"
 #include "coordinator/coordinator.h"
-
-ABSL_FLAG(std::string, config, "", "The configuration, a YAML file.");
-ABSL_FLAG(bool, validate, false,
-          "Check the configuration, say what is wrong, and exit.");
-ABSL_FLAG(std::string, address_file, "",
-          "Write the address in use here once it serves: the way to learn a "
-          "port that the system chose.");
-ABSL_FLAG(
-    int, lifeline_fd, -1,
-    "Stop when this inherited descriptor reaches end of file: the writing "
-    "end's owner is gone.");
 
 namespace djinn::coordinator {
 namespace {
 
-// Readers see the whole address or no file.
-bool WriteAddress(const std::string& address, const std::string& path) {
-  const std::string draft = path + ".draft";
-  {
-    std::ofstream file(draft);
-    file << address << "\n";
-    if (!file.flush()) return false;
-  }
-  return std::rename(draft.c_str(), path.c_str()) == 0;
-}
-
-// Returns why to stop.
-std::string WaitForEnd(int signal_fd, int lifeline_fd) {
-  pollfd watched[] = {{signal_fd, POLLIN, 0}, {lifeline_fd, POLLIN, 0}};
-  for (;;) {
-    if (poll(watched, 2, -1) < 0 && errno != EINTR) return "poll failed";
-    if (watched[0].revents != 0) return "signal";
-    if (watched[1].revents != 0) {
-      char ignored[64];
-      if (read(lifeline_fd, ignored, sizeof(ignored)) <= 0) return "lifeline";
-    }
-  }
-}
-
-int Main() {
-  log::Configure("coordinator", log::Level::kInfo);
-  const std::string path = absl::GetFlag(FLAGS_config);
-  if (path.empty()) {
-    std::fprintf(stderr, "djinn-coordinator: --config=FILE is required\n");
-    return 2;
-  }
-  absl::StatusOr<Config> config = ReadConfig(ConfigReader::FromFile(path));
-  if (!config.ok()) {
-    std::fprintf(stderr, "%s\n",
-                 std::string(config.status().message()).c_str());
-    return 2;
-  }
-  if (absl::GetFlag(FLAGS_validate)) return 0;
-
-  // Before there are threads, so that none of them takes the signals.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // A reader of our logs that went away is no reason to stop.
-  std::signal(SIGPIPE, SIG_IGN);
-  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
-
-  const std::string address_file = absl::GetFlag(FLAGS_address_file);
-  // An earlier process' address would mislead whoever waits for ours.
-  if (!address_file.empty()) std::remove(address_file.c_str());
-  auto coordinator = Coordinator::Start(*std::move(config), Clock::Real(),
-                                        RandomSource::Real());
-  if (!coordinator.ok()) {
-    log::Error("cannot start", {{"error", coordinator.status()}});
-    return 1;
-  }
-  const std::string& address = (*coordinator)->address();
-  log::Info("listening on " + address);
-  if (!address_file.empty() && !WriteAddress(address, address_file)) {
-    log::Error("cannot write the address file", {{"path", address_file}});
-    return 1;
-  }
-  const std::string why =
-      WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd));
-  log::Info("stopping", {{"why", why}});
-  (*coordinator)->Stop();
-  return 0;
+int Main(int argc, char** argv) {
+  Config config;
+  std::unique_ptr<Coordinator> coordinator;
+  Daemon daemon;
+  daemon.role = "coordinator";
+  daemon.configure = [&](ConfigReader reader) -> absl::Status {
+    DJINN_ASSIGN_OR_RETURN(config, ReadConfig(std::move(reader)));
+    return absl::OkStatus();
+  };
+  daemon.start = [&]() -> absl::StatusOr<std::string> {
+    DJINN_ASSIGN_OR_RETURN(coordinator,
+                           Coordinator::Start(std::move(config), Clock::Real(),
+                                              RandomSource::Real()));
+    return coordinator->address();
+  };
+  daemon.stop = [&] { coordinator->Stop(); };
+  return RunDaemon(daemon, argc, argv);
 }
 
 }  // namespace
 }  // namespace djinn::coordinator
 
-int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("--config=FILE [--validate]");
-  if (absl::ParseCommandLine(argc, argv).size() > 1) {
-    std::fprintf(stderr, "djinn-coordinator: takes no arguments\n");
-    return 2;
-  }
-  return djinn::coordinator::Main();
-}
+int main(int argc, char** argv) { return djinn::coordinator::Main(argc, argv); }

@@ -1,7 +1,11 @@
 #include "coordinator/session_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace djinn::coordinator {
 
@@ -9,6 +13,8 @@ Session* SessionTable::Add(Session session) {
   auto owned = std::make_unique<Session>(std::move(session));
   Session* const added = owned.get();
   ++count_of_tenant_[added->tenant];
+  added->place = absl::StrCat(absl::Hex(++last_place_, absl::kZeroPad16));
+  in_order_[added->place] = added;
   sessions_[added->id] = std::move(owned);
   return added;
 }
@@ -26,6 +32,7 @@ void SessionTable::Remove(const std::string& id) {
       ended.oldest_first.pop_front();
     }
   }
+  in_order_.erase(found->second->place);
   sessions_.erase(found);
 }
 
@@ -38,6 +45,14 @@ bool SessionTable::Ended(const std::string& tenant,
 Session* SessionTable::Find(const std::string& id) {
   const auto found = sessions_.find(id);
   return found == sessions_.end() ? nullptr : found->second.get();
+}
+
+Session* SessionTable::FindByPrefix(absl::string_view prefix) {
+  const auto first = sessions_.lower_bound(std::string(prefix));
+  const auto fits = [&](auto entry) {
+    return entry != sessions_.end() && absl::StartsWith(entry->first, prefix);
+  };
+  return fits(first) && !fits(std::next(first)) ? first->second.get() : nullptr;
 }
 
 size_t SessionTable::CountOfTenant(const std::string& tenant) const {

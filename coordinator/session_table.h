@@ -41,6 +41,8 @@ struct PendingLease {
 
 struct Session {
   std::string id;
+  // Where it stands among all sessions, in the order they came: set by Add().
+  std::string place;
   std::string tenant;
   std::string program;
   v1::SessionInfo::State state = v1::SessionInfo::ATTACHED;
@@ -83,12 +85,16 @@ class SessionTable {
 
   // Null when there is none. Pointers stay valid until Remove().
   Session* Find(const std::string& id);
+  // The one whose id begins so; null when there is none or several.
+  Session* FindByPrefix(absl::string_view prefix);
   size_t CountOfTenant(const std::string& tenant) const;
   // Sessions without a stream whose deadline has come.
   std::vector<Session*> TimedOut(absl::Duration now) const;
   const std::map<std::string, std::unique_ptr<Session>>& all() const {
     return sessions_;
   }
+  // By place.
+  const std::map<std::string, Session*>& in_order() const { return in_order_; }
 
  private:
   struct EndedIds {
@@ -97,6 +103,8 @@ class SessionTable {
   };
 
   std::map<std::string, std::unique_ptr<Session>> sessions_;
+  std::map<std::string, Session*> in_order_;
+  uint64_t last_place_ = 0;
   std::map<std::string, size_t> count_of_tenant_;
   std::map<std::string, EndedIds> ended_of_tenant_;
 };

@@ -76,10 +76,15 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   }
   worker->held.clear();
   for (const v1::HeldSession& session : report.sessions()) {
-    worker->held.push_back({session.lease().session_id(),
-                            session.lease().tenant(), session.storage_count(),
-                            session.storage_bytes()});
+    worker->held[session.lease().lease_id()] = {
+        session.lease().session_id(), session.lease().tenant(),
+        session.storage_count(),      session.storage_bytes(),
+        session.attached(),           session.use()};
   }
+  worker->memory = report.memory();
+  worker->plan_cache = report.plan_cache();
+  worker->content_cache = report.content_cache();
+  worker->executed = report.executed();
 }
 
 void WorkerRegistry::Disconnect(Worker* worker) {
@@ -105,6 +110,7 @@ void WorkerRegistry::MarkLost(Worker* worker) {
   worker->content_count = 0;
   worker->graphs.clear();
   worker->held.clear();
+  worker->memory.reset();
   worker->queued_runs = 0;
   worker->free_bytes = 0;
   Disconnect(worker);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "common/hash.h"
 #include "coordinator/waker.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/usage.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::coordinator {
@@ -35,6 +37,9 @@ struct Worker {
     std::string tenant;
     uint64_t storage_count = 0;
     uint64_t storage_bytes = 0;
+    // A client's stream uses the lease.
+    bool attached = false;
+    v1::SessionUse use;
   };
 
   std::string id;
@@ -50,7 +55,13 @@ struct Worker {
   uint32_t content_count = 0;
   // Fingerprint to runs.
   absl::flat_hash_map<std::string, uint64_t> graphs;
-  std::vector<Held> held;
+  // By lease id.
+  absl::flat_hash_map<std::string, Held> held;
+  // Unset when it is lost.
+  std::optional<v1::MemoryUse> memory;
+  v1::CacheUse plan_cache;
+  v1::CacheUse content_cache;
+  v1::ExecutionUse executed;
 
   v1::WorkerInfo::State state = v1::WorkerInfo::ACTIVE;
   // Monotonic.

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "common/net/server_address.h"
+#include "common/net/tls_config.h"
 #include "common/status_macros.h"
 
 namespace djinn::worker {
@@ -16,13 +16,6 @@ uint64_t HalfOfMachineMemory() {
          static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 2;
 }
 
-void CheckAddressOf(ConfigMap* map, const char* key, const std::string& address,
-                    bool insecure) {
-  if (address.empty()) return;
-  const absl::Status status = CheckAddress(address, insecure);
-  if (!status.ok()) map->Error(key, status.message());
-}
-
 }  // namespace
 
 absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
@@ -34,9 +27,19 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.insecure = root.Bool("insecure", false);
   config.coordinator = root.RequiredString("coordinator");
   config.join_token = root.RequiredSecret("join_token_file");
-  CheckAddressOf(&root, "listen", config.listen, config.insecure);
-  CheckAddressOf(&root, "advertise", config.advertise, config.insecure);
-  CheckAddressOf(&root, "coordinator", config.coordinator, config.insecure);
+  config.admin_token = root.Secret("admin_token_file");
+  config.tls = ReadServerTls(&root, "tls", config.insecure);
+  config.coordinator_tls =
+      ReadChannelTls(&root, "coordinator_tls", config.insecure);
+  const bool serves_others = config.insecure || config.tls.enabled();
+  CheckConfigAddress(&root, "listen", config.listen, serves_others);
+  if (!config.advertise.empty()) {
+    CheckConfigAddress(&root, "advertise", config.advertise, serves_others);
+  }
+  if (!config.coordinator.empty()) {
+    CheckConfigAddress(&root, "coordinator", config.coordinator,
+                       config.insecure || config.coordinator_tls.enabled());
+  }
   ConfigMap device = root.Map("device");
   config.device_kind = device.String("kind", "cpu");
   if (config.device_kind != "cpu" && config.device_kind != "fake") {

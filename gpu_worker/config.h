@@ -3,9 +3,19 @@
 //   worker_id: w0                     # stable name, required
 //   listen: 127.0.0.1:0               # or unix:PATH
 //   advertise: 10.0.0.5:7080          # what clients dial; the bound address
-//   insecure: false                   # allow addresses that are not local
+//   tls:                              # none: clients' bytes are not encrypted
+//     certificate_file: worker.crt    # PEM, with its chain
+//     private_key_file: worker.key
+//     client_ca_file: ca.crt          # clients must show certificates
 //   coordinator: 127.0.0.1:7070       # required
+//   coordinator_tls:                  # none: as above
+//     ca_file: ca.crt                 # who signed the coordinator's
+//     certificate certificate_file: worker.crt    # shown to the coordinator
+//     private_key_file: worker.key
+//     server_name: coordinator        # whom it must name; the address's host
+//   insecure: false                   # other hosts without TLS
 //   join_token_file: join.token       # required, relative to this file
+//   admin_token_file: admin.token     # who has it may ask for channelz
 //   device:
 //     kind: cpu                       # or fake
 //     memory: 8GiB                    # 0: half of the machine's
@@ -24,6 +34,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
+#include "common/net/tls_files.h"
 
 namespace djinn::worker {
 
@@ -31,9 +42,13 @@ struct WorkerConfig {
   std::string worker_id;
   std::string listen;
   std::string advertise;
-  bool insecure = false;
+  ServerTls tls;
   std::string coordinator;
+  ChannelTls coordinator_tls;
+  bool insecure = false;
   std::string join_token;
+  // Empty when there is none.
+  std::string admin_token;
   std::string device_kind;
   uint64_t device_memory = 0;
   int device_threads = 0;

@@ -1,42 +1,25 @@
 // djinn-worker --config=FILE
 //
-// Runs a worker until SIGTERM or SIGINT. See config.h for the file.
-// Exit status: 0 after an orderly stop, 1 when it cannot start, 2 for a wrong
-// command line or configuration.
-#include <poll.h>
-#include <sys/signalfd.h>
+// Runs a worker until SIGTERM or SIGINT. See config.h for the file and
+// common/daemon for flags and exit status.
 #include <unistd.h>
 
-#include <cerrno>
 #include <climits>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 
-#include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "common/clock.h"
-#include "common/config/config_reader.h"
+#include "common/daemon/daemon.h"
 #include "common/log/log.h"
 #include "common/random.h"
+#include "common/status_macros.h"
 #include "gpu_worker/config.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/worker.h"
-
-ABSL_FLAG(std::string, config, "", "The configuration, a YAML file.");
-ABSL_FLAG(bool, validate, false,
-          "Check the configuration, say what is wrong, and exit.");
-ABSL_FLAG(std::string, address_file, "",
-          "Write the address in use here once it serves: the way to learn a "
-          "port that the system chose.");
-ABSL_FLAG(int, lifeline_fd, -1,
-          "Stop when this inherited descriptor reaches end of file: the "
-          "writing end's owner is gone.");
 
 namespace djinn::worker {
 namespace {
@@ -47,30 +30,6 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
   }
   return MakeCpuDevice(
       {.memory_bytes = config.device_memory, .threads = config.device_threads});
-}
-
-// Readers see the whole address or no file.
-bool WriteAddress(const std::string& address, const std::string& path) {
-  const std::string draft = path + ".draft";
-  {
-    std::ofstream file(draft);
-    file << address << "\n";
-    if (!file.flush()) return false;
-  }
-  return std::rename(draft.c_str(), path.c_str()) == 0;
-}
-
-// Returns why to stop.
-std::string WaitForEnd(int signal_fd, int lifeline_fd) {
-  pollfd watched[] = {{signal_fd, POLLIN, 0}, {lifeline_fd, POLLIN, 0}};
-  for (;;) {
-    if (poll(watched, 2, -1) < 0 && errno != EINTR) return "poll failed";
-    if (watched[0].revents != 0) return "signal";
-    if (watched[1].revents != 0) {
-      char ignored[64];
-      if (read(lifeline_fd, ignored, sizeof(ignored)) <= 0) return "lifeline";
-    }
-  }
 }
 
 // OpenMP's threads spin for milliseconds between parallel regions unless told
@@ -95,58 +54,26 @@ void RestartWithDrowsyThreads(char** argv) {
   std::perror("djinn-worker: cannot restart with OMP_WAIT_POLICY=passive");
 }
 
-int Main() {
-  log::Configure("worker", log::Level::kInfo);
-  const std::string path = absl::GetFlag(FLAGS_config);
-  if (path.empty()) {
-    std::fprintf(stderr, "djinn-worker: --config=FILE is required\n");
-    return 2;
-  }
-  const absl::StatusOr<WorkerConfig> config =
-      ReadWorkerConfig(ConfigReader::FromFile(path));
-  if (!config.ok()) {
-    std::fprintf(stderr, "%s\n",
-                 std::string(config.status().message()).c_str());
-    return 2;
-  }
-  if (absl::GetFlag(FLAGS_validate)) return 0;
-
-  // Before there are threads, so that none of them takes the signals.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // A reader of our logs that went away is no reason to stop.
-  std::signal(SIGPIPE, SIG_IGN);
-  const int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
-
-  const std::string address_file = absl::GetFlag(FLAGS_address_file);
-  // An earlier process' address would mislead whoever waits for ours.
-  if (!address_file.empty()) std::remove(address_file.c_str());
-  absl::StatusOr<std::unique_ptr<Device>> device = MakeDevice(*config);
-  if (!device.ok()) {
-    log::Error("no device", {{"error", device.status()}});
-    return 1;
-  }
-  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Start(
-      *config, *std::move(device), Clock::Real(), RandomSource::Real());
-  if (!worker.ok()) {
-    log::Error("cannot start", {{"error", worker.status()}});
-    return 1;
-  }
-  const std::string& address = (*worker)->address();
-  log::Info("listening on " + address,
-            {{"worker", config->worker_id}, {"device", config->device_kind}});
-  if (!address_file.empty() && !WriteAddress(address, address_file)) {
-    log::Error("cannot write the address file", {{"path", address_file}});
-    return 1;
-  }
-  const std::string why =
-      WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd));
-  log::Info("stopping", {{"why", why}});
-  (*worker)->Stop();
-  return 0;
+int Main(int argc, char** argv) {
+  WorkerConfig config;
+  std::unique_ptr<Worker> worker;
+  Daemon daemon;
+  daemon.role = "worker";
+  daemon.configure = [&](ConfigReader reader) -> absl::Status {
+    DJINN_ASSIGN_OR_RETURN(config, ReadWorkerConfig(std::move(reader)));
+    return absl::OkStatus();
+  };
+  daemon.start = [&]() -> absl::StatusOr<std::string> {
+    DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(config));
+    log::Info("device ready",
+              {{"worker", config.worker_id}, {"device", config.device_kind}});
+    DJINN_ASSIGN_OR_RETURN(
+        worker, Worker::Start(config, std::move(device), Clock::Real(),
+                              RandomSource::Real()));
+    return worker->address();
+  };
+  daemon.stop = [&] { worker->Stop(); };
+  return RunDaemon(daemon, argc, argv);
 }
 
 }  // namespace
@@ -154,10 +81,5 @@ int Main() {
 
 int main(int argc, char** argv) {
   djinn::worker::RestartWithDrowsyThreads(argv);
-  absl::SetProgramUsageMessage("--config=FILE [--validate]");
-  if (absl::ParseCommandLine(argc, argv).size() > 1) {
-    std::fprintf(stderr, "djinn-worker: takes no arguments\n");
-    return 2;
-  }
-  return djinn::worker::Main();
+  return djinn::worker::Main(argc, argv);
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "common/net/tls.h"
 #include "common/status_macros.h"
 #include "gpu_worker/registry/grpc_registry.h"
 
@@ -19,9 +20,12 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   auto worker = absl::WrapUnique(new Worker);
   worker->device_ = std::move(device);
   DJINN_ASSIGN_OR_RETURN(
+      ChannelSecurity security,
+      ChannelSecurity::Make(config.coordinator_tls, config.insecure));
+  DJINN_ASSIGN_OR_RETURN(
       worker->registry_,
       MakeGrpcRegistry(
-          {config.coordinator, config.join_token, config.insecure}));
+          {config.coordinator, config.join_token, std::move(security)}));
   WorkerCoreOptions options;
   options.worker_id = config.worker_id;
   options.transfer_idle_timeout = config.transfer_idle_timeout;
@@ -33,9 +37,11 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   worker->service_ = std::make_unique<ExecutionService>(worker->core_.get());
   ServerOptions server_options;
   server_options.address = config.listen;
+  server_options.tls = config.tls;
   server_options.insecure = config.insecure;
   server_options.services = {worker->service_.get()};
   server_options.health_services = {ExecutionService::kHealthName};
+  server_options.admin_token = config.admin_token;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;

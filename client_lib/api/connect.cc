@@ -7,11 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
 #include "client_lib/capture/backend.h"
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/process_session.h"
@@ -20,6 +17,9 @@
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/error.h"
+#include "common/net/tls.h"
+#include "common/net/tls_config.h"
+#include "common/secret_file.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -30,22 +30,6 @@ constexpr absl::Duration kExitDeadline = absl::Seconds(10);
 std::string FromEnvironment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string() : std::string(value);
-}
-
-absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "NO_TOKEN",
-                     absl::StrCat("cannot read the token file ", path));
-  }
-  const std::string token(absl::StripAsciiWhitespace(text.str()));
-  if (token.empty()) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "NO_TOKEN",
-                     absl::StrCat("the token file ", path, " is empty"));
-  }
-  return token;
 }
 
 absl::StatusOr<std::string> TokenOf(const ConnectOptions& options) {
@@ -59,6 +43,13 @@ absl::StatusOr<std::string> TokenOf(const ConnectOptions& options) {
                      "DJINN_TOKEN_FILE");
   }
   return ReadToken(file);
+}
+
+TlsOptions TlsFromEnvironment() {
+  ChannelTls tls = ChannelTlsFromEnvironment();
+  return {std::move(tls.ca_file), std::move(tls.certificate_file),
+          std::move(tls.private_key_file), std::move(tls.server_name),
+          FromEnvironment("DJINN_TLS_WORKER_SERVER_NAME")};
 }
 
 std::string ProgramName(const ConnectOptions& options) {
@@ -96,14 +87,20 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   session_options.resume_timeout = options.resume_timeout;
   session_options.device_count = capture::DeviceCount();
   session_options.program = ProgramName(options);
+  const TlsOptions tls = options.tls.value_or(TlsFromEnvironment());
   DJINN_ASSIGN_OR_RETURN(
-      std::unique_ptr<CoordinatorLink> link,
-      MakeGrpcCoordinatorLink(coordinator, token, options.insecure));
+      const ChannelSecurity security,
+      ChannelSecurity::Make({tls.ca_file, tls.certificate_file,
+                             tls.private_key_file, tls.server_name},
+                            options.insecure));
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
+                         MakeGrpcCoordinatorLink(coordinator, token, security));
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<Session> session,
       OpenSession(session_options, std::move(link),
-                  MakeGrpcWorkerConnector(options.insecure,
-                                          std::max(options.bulk_channels, 1))));
+                  MakeGrpcWorkerConnector(
+                      security.WithServerName(tls.worker_server_name),
+                      std::max(options.bulk_channels, 1))));
   // Registered late, so that it runs before the destructors of what PyTorch and
   // gRPC made when they were loaded.
   static const int registered = std::atexit(&CloseAtExit);

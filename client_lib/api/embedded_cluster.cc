@@ -37,6 +37,8 @@ ConnectOptions EmbeddedCluster::connect_options() const {
   ConnectOptions options;
   options.coordinator = impl_->processes->coordinator_address();
   options.token_file = impl_->processes->token_file();
+  // Whatever cluster the environment describes, this is another one.
+  options.tls = TlsOptions();
   return options;
 }
 

@@ -56,14 +56,21 @@ at::Tensor UploadIndices(const std::shared_ptr<VirtualDevice>& device,
   return copy;
 }
 
+uint8_t AccessOf(const ArgumentInfo& argument,
+                 c10::ArrayRef<c10::IValue> arguments) {
+  if (!argument.unmarked.has_value()) return argument.access;
+  const std::optional<size_t> flag = argument.unmarked->flag;
+  return !flag.has_value() || arguments[*flag].toBool() ? kWrites : kReads;
+}
+
 class Writer {
  public:
   Writer(const OperatorInfo& info, const std::shared_ptr<VirtualDevice>& device,
          uint32_t lane, Call* call)
       : info_(info), device_(device), lane_(lane), call_(*call) {}
 
-  void Write(const ArgumentInfo& argument, const c10::IValue& value,
-             bool draws) {
+  void Write(const ArgumentInfo& argument, uint8_t access,
+             const c10::IValue& value, bool draws) {
     if (argument.kind == ArgumentKind::kGenerator) {
       WriteGenerator(value, draws);
       return;
@@ -74,10 +81,10 @@ class Writer {
     }
     switch (argument.kind) {
       case ArgumentKind::kTensor:
-        WriteTensor(value.toTensor(), argument.access);
+        WriteTensor(value.toTensor(), access);
         return;
       case ArgumentKind::kTensorList:
-        WriteTensorList(value, argument.access);
+        WriteTensorList(value, access);
         return;
       case ArgumentKind::kInteger:
         call_.AddInteger(value.isInt()
@@ -327,8 +334,8 @@ void WriteArguments(const OperatorInfo& info,
       info.may_draw ? DrawSourceOf(info.handle, arguments) : DrawSource::kNone;
   Writer writer(info, device, lane, call);
   for (size_t i = 0; i < arguments.size(); ++i) {
-    writer.Write(info.arguments[i], arguments[i],
-                 random == DrawSource::kGeneratorArgument);
+    writer.Write(info.arguments[i], AccessOf(info.arguments[i], arguments),
+                 arguments[i], random == DrawSource::kGeneratorArgument);
   }
   if (random == DrawSource::kDefaultGenerator) {
     writer.WriteImplicitGenerator();

@@ -156,7 +156,7 @@ std::vector<c10::IValue> PackReturns(const OperatorInfo& info,
 void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
   const size_t count = info.arguments.size();
   const Arguments arguments(stack->data() + (stack->size() - count), count);
-  if (info.writes) {
+  if (info.writes && !info.fresh_results) {
     for (size_t i = 0; i < count; ++i) {
       // A composite that counts on its out= kernel to size an empty tensor has
       // not computed any shape.
@@ -165,7 +165,6 @@ void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
         throw NoShape(info.name);
       }
     }
-    if (info.fresh_results) throw NoShape(info.name);
     Replace(stack, count, ReturnedArguments(info, arguments));
     return;
   }
@@ -205,14 +204,14 @@ class Capture {
   void Run() {
     PlaceOperands(info_, device_, arguments(),
                   stack_->data() + (stack_->size() - count_));
-    if (info_.writes) {
+    if (info_.fresh_results) {
+      RunFresh();
+    } else if (info_.writes) {
       RunWriting();
-    } else if (!info_.fresh_results) {
+    } else {
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       Record();
       Replace(stack_, count_, {});
-    } else {
-      RunFresh();
     }
   }
 
@@ -320,14 +319,8 @@ class Capture {
     return tensor;
   }
 
-  // Operators that write an argument
-  // -------------------------------------------
-
+  // Operators that return nothing but the arguments they write.
   void RunWriting() {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !info_.fresh_results, info_.name,
-        " both writes an argument and returns a fresh tensor, which is not "
-        "supported on remote devices");
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     if (!KnownToBeRight()) {
       if (info_.functional != nullptr) {
@@ -398,7 +391,15 @@ class Capture {
                 self.scalar_type());
   }
 
-  static void PrepareOut(const at::Tensor& out, const ResultMeta& result) {
+  void PrepareOut(const at::Tensor& out, const ResultMeta& result) {
+    // PyTorch generates these from the functional form: they neither convert
+    // nor lay out as the result is.
+    const bool generated = info_.handle.hasKernelForDispatchKey(
+        c10::DispatchKey::CompositeExplicitAutograd);
+    TORCH_CHECK(!generated || out.scalar_type() == result.dtype,
+                "Expected out tensor to have dtype ",
+                c10::scalarTypeToTypeMeta(result.dtype), ", but got ",
+                out.dtype(), " instead");
     TORCH_CHECK(c10::canCast(result.dtype, out.scalar_type()), "result type ",
                 result.dtype, " can't be cast to the desired output type ",
                 out.scalar_type());
@@ -410,6 +411,10 @@ class Capture {
           c10::IntArrayRef(result.sizes), ".");
     }
     out.resize_(result.sizes);
+    if (!generated && !result.strides.empty()) {
+      out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
+                                                       result.strides);
+    }
   }
 
   void RunThroughFunctional(std::vector<c10::IValue> inputs,

@@ -1,5 +1,7 @@
 // What capture records and returns, without any worker: names of the nodes,
 // metadata of the results, errors at the call.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/torch.h>
 
 #include <thread>
@@ -70,6 +72,17 @@ TEST_F(CaptureTest, RecordsOneNodePerCallAndNoneForViews) {
               ElementsAre("aten::add.Tensor", "aten::mul_.Scalar"));
   EXPECT_EQ(view.sizes(), at::IntArrayRef({1, 6}));
   EXPECT_EQ(view.storage().data(), b.storage().data());
+}
+
+TEST_F(CaptureTest, ViewsChangedInPlaceAreNoNodes) {
+  const c10::InferenceMode inference;
+  at::Tensor a = Remote({4, 6});
+  a.t_().unsqueeze_(0).squeeze_().unsqueeze_(1).squeeze_(1).transpose_(0, 1);
+  a.as_strided_({2, 3}, {1, 2}, 4).detach_();
+  EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
+  EXPECT_EQ(a.sizes(), at::IntArrayRef({2, 3}));
+  EXPECT_EQ(a.strides(), at::IntArrayRef({1, 2}));
+  EXPECT_EQ(a.storage_offset(), 4);
 }
 
 TEST_F(CaptureTest, KeepsCompositesWholeWithoutGradient) {
@@ -163,6 +176,80 @@ TEST_F(CaptureTest, OutArgumentsAreResized) {
   EXPECT_EQ(calls[0].node.writes.size(), 1u);
 }
 
+TEST_F(CaptureTest, RunningStatisticsAreWrittenInTrainingOnly) {
+  const c10::InferenceMode inference;
+  const at::Tensor x = Remote({2, 3, 4}), mean = Remote({3}), var = Remote({3});
+  for (const bool training : {true, false}) {
+    at::native_batch_norm(x, {}, {}, mean, var, training, 0.1, 1e-5);
+    at::batch_norm(x, {}, {}, mean, var, training, 0.1, 1e-5, false);
+    const std::vector<RecordedCall> calls = recorder_->TakeCalls();
+    ASSERT_EQ(calls.size(), 2u);
+    for (const RecordedCall& call : calls) {
+      EXPECT_EQ(call.node.writes.size(), training ? 2u : 0u) << call.name;
+      EXPECT_THAT(call.node.overwrites, IsEmpty());
+    }
+    EXPECT_EQ(calls[0].node.results.size(), 3u);
+    EXPECT_EQ(calls[1].node.results.size(), 1u);
+  }
+}
+
+TEST_F(CaptureTest, OperatorsThatWriteAndReturnFreshTensors) {
+  const c10::InferenceMode inference;
+  const uint64_t synchronous = SynchronousCalls().size();
+  const auto run = [](at::Device device) {
+    const auto options = at::TensorOptions(device);
+    const at::Tensor x = at::zeros({2, 3, 4, 4}, options);
+    const at::Tensor mean = at::zeros({3}, options);
+    const at::Tensor var = at::ones({3}, options);
+    const auto legit = at::_native_batch_norm_legit(
+        x, {}, {}, const_cast<at::Tensor&>(mean), const_cast<at::Tensor&>(var),
+        true, 0.1, 1e-5);
+    const auto updated =
+        at::_batch_norm_with_update(x, {}, {}, const_cast<at::Tensor&>(mean),
+                                    const_cast<at::Tensor&>(var), 0.1, 1e-5);
+    at::Tensor noise = at::zeros_like(x);
+    return std::vector<at::Tensor>{
+        std::get<0>(legit),   std::get<1>(legit),
+        std::get<2>(legit),   std::get<0>(updated),
+        std::get<1>(updated), std::get<2>(updated),
+        std::get<3>(updated), at::rrelu_with_noise(x, noise, 0.1, 0.3, true)};
+  };
+  const std::vector<at::Tensor> remote = run(device_), cpu = run(at::kCPU);
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectSameMetadata(remote[i], cpu[i]);
+  }
+  EXPECT_EQ(SynchronousCalls().size(), synchronous);
+  size_t mixed = 0;
+  for (const RecordedCall& call : recorder_->TakeCalls()) {
+    if (!call.node.writes.empty() && !call.node.results.empty()) ++mixed;
+  }
+  EXPECT_EQ(mixed, 3u);
+}
+
+TEST_F(CaptureTest, ResizedOutputsAreLaidOutAsTheCpuDoes) {
+  const c10::InferenceMode inference;
+  const auto run = [](at::Device device) {
+    const at::Tensor x = at::empty({2, 4}, at::TensorOptions(device)).t();
+    at::Tensor strided = at::empty({0}, at::TensorOptions(device));
+    at::gelu_out(strided, x);
+    at::Tensor plain = at::empty({0}, at::TensorOptions(device).dtype(at::kBool));
+    at::isnan_out(plain, x);
+    EXPECT_THROW(at::isnan_out(strided, x), c10::Error);
+    return std::vector<at::Tensor>{strided, plain};
+  };
+  const std::vector<at::Tensor> remote = run(device_), cpu = run(at::kCPU);
+  for (size_t i = 0; i < cpu.size(); ++i) ExpectSameMetadata(remote[i], cpu[i]);
+}
+
+TEST_F(CaptureTest, DropoutOfNothingReturnsItsInputAlsoAfterAnother) {
+  const c10::InferenceMode inference;
+  const at::Tensor x = Remote({2, 4});
+  for (const bool dropped : {true, false, true}) {
+    EXPECT_EQ(at::dropout(x, dropped ? 0.5 : 0., true).is_alias_of(x), !dropped);
+  }
+}
+
 TEST_F(CaptureTest, DataDependentShapesAreAskedFor) {
   const c10::InferenceMode inference;
   const uint64_t before = SynchronousCalls()["aten::nonzero"];
@@ -206,6 +293,47 @@ TEST_F(CaptureTest, RandomCallsNameTheSeededGenerator) {
       calls[0].node.arguments.back()));
   EXPECT_TRUE(calls[1].node.implicit_generator_slot.has_value());
   EXPECT_EQ(recorder_->seeds(), (std::vector<uint64_t>{7}));
+}
+
+TEST_F(CaptureTest, AGeneratorsStateIsSentWithTheNextDraw) {
+  const c10::InferenceMode inference;
+  at::Generator generator =
+      at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  const at::Tensor state = at::detail::createCPUGenerator(99).get_state();
+  generator.set_state(state);
+  EXPECT_EQ(generator.current_seed(), 99u);
+  EXPECT_THAT(recorder_->seeds(), IsEmpty());
+  Remote({4}).normal_(0, 1, generator);
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_THAT(recorder_->seeds(), ElementsAre(99u));
+  EXPECT_THAT(recorder_->uploads(), ElementsAre(state.nbytes()));
+  EXPECT_EQ(generator.get_state().nbytes(), state.nbytes());
+  EXPECT_THAT(recorder_->reads(), ElementsAre(state.nbytes()));
+  generator.set_current_seed(5);
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_THAT(recorder_->seeds(), ElementsAre(99u, 5u));
+  EXPECT_EQ(recorder_->uploads().size(), 1u);
+}
+
+TEST_F(CaptureTest, WhatIsNoStateOfAGeneratorIsRefusedAtOnce) {
+  at::Generator generator =
+      at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  EXPECT_THROW(generator.set_state(at::zeros({5056}, at::kByte)), c10::Error);
+  EXPECT_THROW(generator.set_state(at::zeros({16}, at::kByte)), c10::Error);
+  EXPECT_THROW(generator.set_state(at::zeros({632}, at::kDouble)), c10::Error);
+  EXPECT_EQ(generator.current_seed(), c10::default_rng_seed_val);
+}
+
+TEST_F(CaptureTest, ADroppedGeneratorIsFreed) {
+  const c10::InferenceMode inference;
+  const at::Tensor a = Remote({4});
+  {
+    at::Generator generator =
+        at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+    a.clone().normal_(0, 1, generator);
+  }
+  // The copy and the generator.
+  EXPECT_EQ(recorder_->dead(), 2);
 }
 
 TEST_F(CaptureTest, MatchesCpuMetadataOnAnEncoderBlock) {

@@ -72,9 +72,10 @@ bool IsWritten(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// Operators whose floating-point arguments decide the result's shape.
+// Operators whose floating-point arguments decide the result's shape, or
+// whether there is one: dropout returns its input when nothing is dropped.
 bool RealsDecideShape(const std::string& name) {
-  return absl::StartsWith(name, "aten::arange") ||
+  return name == "aten::dropout" || absl::StartsWith(name, "aten::arange") ||
          absl::StartsWith(name, "aten::range") ||
          absl::StrContains(name, "upsample");
 }
@@ -108,11 +109,14 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
       info.is_out = argument.is_out();
       if (!info.is_out) only_out_written = false;
       info.access = Overwrites(schema, i) ? kOverwrites : kWrites;
+    } else {
+      info.unmarked = FindUnmarkedWrite(schema, i);
     }
     if (info.kind == ArgumentKind::kGenerator) may_draw = true;
     arguments.push_back(info);
   }
   is_out = writes && only_out_written;
+  bool returns_argument = false;
   for (const c10::Argument& returned : schema.returns()) {
     int source = -1;
     if (returned.alias_info() != nullptr) {
@@ -131,7 +135,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
     returned_arguments.push_back(source);
     returns_list.push_back(KindOf(returned.real_type()) ==
                            ArgumentKind::kTensorList);
-    if (source < 0) fresh_results = true;
+    (source < 0 ? fresh_results : returns_argument) = true;
   }
   may_draw = may_draw || op.hasTag(at::Tag::nondeterministic_seeded);
   reals_shape = RealsDecideShape(name);
@@ -144,7 +148,13 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   if (name != "aten::dropout") rule = FindShapeRule(name);
   if (!is_view) {
     const absl::Status allowed = CheckAllowed(schema);
-    if (!allowed.ok()) refusal = std::string(allowed.message());
+    if (!allowed.ok()) {
+      refusal = std::string(allowed.message());
+    } else if (fresh_results && returns_argument) {
+      refusal = absl::StrCat(name,
+                             " returns both an argument that it writes and a "
+                             "fresh tensor, which remote devices do not have");
+    }
   }
 }
 

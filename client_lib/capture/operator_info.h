@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "client_lib/session/call.h"
 #include "client_lib/shape/shape_rules.h"
+#include "common/torch/unmarked_writes.h"
 
 namespace djinn::capture {
 
@@ -39,6 +41,9 @@ struct ArgumentInfo {
   // Access when the argument is a tensor: kReads, kWrites, or kOverwrites when
   // the operand covers its storage.
   uint8_t access = kReads;
+  // Set when the kernel writes the argument although the schema does not say
+  // so; takes the place of `access`, call by call.
+  std::optional<UnmarkedWrite> unmarked;
   // The schema's name begins with "out": resized to the result's sizes.
   bool is_out = false;
 };
@@ -55,7 +60,7 @@ struct OperatorInfo {
   // Per return: whether it is a list of tensors.
   std::vector<bool> returns_list;
   bool fresh_results = false;  // at least one return is fresh
-  bool writes = false;         // at least one argument is written
+  bool writes = false;         // the schema marks an argument as written
   bool is_view = false;        // a return aliases an argument without a write
   // Only out= arguments are written.
   bool is_out = false;

@@ -20,6 +20,7 @@
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/native_kernels.h"
 #include "client_lib/capture/operator_info.h"
+#include "client_lib/capture/recurrent_cells.h"
 
 namespace djinn::capture {
 namespace {
@@ -78,6 +79,15 @@ const std::set<std::string>& LeftToComposite() {
       "aten::resize_as_",
       "aten::_fused_sdp_choice",
       "aten::_lazy_clone",
+      // Views changed in place: the client's own business.
+      "aten::as_strided_",
+      "aten::detach_",
+      "aten::squeeze_",
+      "aten::squeeze_.dim",
+      "aten::squeeze_.dims",
+      "aten::t_",
+      "aten::transpose_",
+      "aten::unsqueeze_",
   };
   return *names;
 }
@@ -184,7 +194,10 @@ class Registrar {
     // PyTorch registers nothing there, and its first operator inside an
     // autocast region would fail.
     autocast_.fallback(torch::CppFunction::makeFallthrough());
-    const std::set<std::string> native = RegisterNativeKernels(&backend_);
+    std::set<std::string> native = RegisterNativeKernels(&backend_);
+    native.merge(RegisterRecurrentCells(&backend_));
+    // With a gradient, too: their formulas want fused cells' own gradients.
+    RegisterRecurrentCells(&autograd_);
     counts_.native = native.size();
     // Its formula is missing; the answer does not need one.
     autograd_.impl("_has_compatible_shallow_copy_type",

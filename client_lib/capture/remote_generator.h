@@ -1,14 +1,15 @@
 // PyTorch's random generator on a virtual device. Its state lives on the worker
-// as a hidden storage of the session; here there is only the seed. Seeding is
-// remembered and sent with the next draw, because at::manual_seed() visits
-// every device, with the generator's lock held, before any session may exist.
+// as a hidden storage of the session; here there is only what it was last set
+// to, a seed or a state. That is remembered and sent with the next draw,
+// because at::manual_seed() visits every device, with the generator's lock
+// held, before any session may exist.
 #ifndef CLIENT_LIB_CAPTURE_REMOTE_GENERATOR_H_
 #define CLIENT_LIB_CAPTURE_REMOTE_GENERATOR_H_
 
 #include <ATen/core/Generator.h>
 
-#include <atomic>
 #include <memory>
+#include <string>
 
 #include "client_lib/session/remote_storage.h"
 #include "client_lib/session/virtual_device.h"
@@ -19,34 +20,37 @@ namespace djinn::capture {
 class RemoteGenerator : public c10::GeneratorImpl {
  public:
   explicit RemoteGenerator(c10::DeviceIndex index);
+  ~RemoteGenerator() override;
 
-  // The storage with the generator's state on `device`, seeded if it has to be.
+  // The storage with the generator's state on `device`, set if it has to be.
   // Throws djinn::Error.
   StoragePtr StorageOn(const std::shared_ptr<VirtualDevice>& device,
-                       uint32_t lane);
+                       uint32_t lane) const;
 
   void set_current_seed(uint64_t seed) override;
   uint64_t current_seed() const override;
   uint64_t seed() override;
-  // A remote generator has no offset, and its state cannot be moved yet: these
-  // throw.
-  void set_offset(uint64_t offset) override;
-  uint64_t get_offset() const override;
+  // The state is that of PyTorch's CPU generator, bit for bit, so that one can
+  // be moved into the other: a tensor of bytes on the CPU. Reading it waits for
+  // the draws recorded before; a new one counts from the next draw on.
   void set_state(const c10::TensorImpl& new_state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+  // A remote generator has no offset: these throw.
+  void set_offset(uint64_t offset) override;
+  uint64_t get_offset() const override;
 
  private:
   RemoteGenerator* clone_impl() const override;
 
-  std::atomic<uint64_t> seed_;
-  // Grows with every seeding.
-  std::atomic<uint64_t> seed_serial_{1};
-
-  // Held while the seed is sent, so that no other thread draws before it is;
-  // nothing that runs below takes it.
-  Mutex mu_;
-  StoragePtr storage_ ABSL_GUARDED_BY(mu_);
-  uint64_t sent_serial_ ABSL_GUARDED_BY(mu_) = 0;
+  // Held while the seed or state is sent, so that no other thread draws before
+  // it is; nothing that runs below takes it.
+  mutable Mutex mu_;
+  uint64_t seed_ ABSL_GUARDED_BY(mu_);
+  // Empty: the state is that of the seed.
+  std::string state_ ABSL_GUARDED_BY(mu_);
+  // Whether storage_ has been set to the above.
+  mutable bool sent_ ABSL_GUARDED_BY(mu_) = false;
+  mutable StoragePtr storage_ ABSL_GUARDED_BY(mu_);
 };
 
 // The default generator of a device index; lives for ever.

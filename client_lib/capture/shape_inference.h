@@ -30,8 +30,8 @@ struct InferredResults {
   std::vector<c10::IValue> views;
 };
 
-// Throws c10::Error when the call itself is wrong, as PyTorch would. The
-// operator writes nothing. Thread-safe; enters shape-only mode.
+// Throws c10::Error when the call itself is wrong, as PyTorch would. No result
+// is an argument the operator writes. Thread-safe; enters shape-only mode.
 InferredResults InferResults(const OperatorInfo& info,
                              c10::ArrayRef<c10::IValue> arguments);
 

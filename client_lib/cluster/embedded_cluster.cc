@@ -33,6 +33,8 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxBaseLength = 56;
 constexpr char kFolderPrefix[] = "djinn-embedded-";
 constexpr char kLockFile[] = "lock";
+// One program's own cluster limits nobody.
+constexpr int kMaxSessions = 65536;
 constexpr absl::Duration kStopGrace = absl::Seconds(5);
 constexpr absl::Duration kProbeInterval = absl::Milliseconds(20);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(2);
@@ -104,6 +106,16 @@ std::vector<pid_t> ClusterProcesses::worker_pids() const {
   return pids;
 }
 
+std::string ClusterProcesses::worker_socket(size_t index) const {
+  return absl::StrCat(Path(WorkerId(index)), ".sock");
+}
+
+absl::Status ClusterProcesses::RestartWorker(size_t index) {
+  workers_[index]->Stop(absl::ZeroDuration());
+  DJINN_RETURN_IF_ERROR(StartWorker(index));
+  return WaitForWorkers();
+}
+
 absl::Status ClusterProcesses::RestartCoordinator() {
   coordinator_->Stop(absl::ZeroDuration());
   DJINN_RETURN_IF_ERROR(StartCoordinator());
@@ -147,27 +159,27 @@ absl::Status ClusterProcesses::Prepare() {
           "\ntenants:"
           "\n  - name: local"
           "\n    token_file: tenant.token"
+          "\n    max_sessions: ",
+          kMaxSessions,
           "\n    limits:"
           "\n      memory: ",
           options_.worker_memory_bytes, "\n")));
-  for (int i = 0; i < options_.workers; ++i) {
-    const std::string id = WorkerId(i);
-    DJINN_RETURN_IF_ERROR(
-        Write(absl::StrCat(id, ".yaml"),
-              absl::StrCat(
-                  "worker_id: ", id,                             //
-                  "\nlisten: unix:", Path(id), ".sock",          //
-                  "\ncoordinator: ", coordinator_address(),      //
-                  "\njoin_token_file: join.token",               //
-                  "\nheartbeat_interval: ",                      //
-                  absl::FormatDuration(heartbeat),               //
-                  "\ndevice:",                                   //
-                  "\n  kind: ", options_.device_kind,            //
-                  "\n  memory: ", options_.worker_memory_bytes,  //
-                  options_.worker_threads > 0
-                      ? absl::StrCat("\n  threads: ", options_.worker_threads)
-                      : "",
-                  "\n")));
+  for (size_t i = 0; i < static_cast<size_t>(options_.workers); ++i) {
+    std::string text = absl::StrCat(
+        "worker_id: ", WorkerId(i), "\nlisten: unix:", worker_socket(i),
+        "\ncoordinator: ", coordinator_address(),
+        "\njoin_token_file: join.token"
+        "\nheartbeat_interval: ",
+        absl::FormatDuration(heartbeat),
+        "\ndevice:\n  kind: ", options_.device_kind,
+        "\n  memory: ", options_.worker_memory_bytes, "\n");
+    if (options_.worker_threads > 0) {
+      absl::StrAppend(&text, "  threads: ", options_.worker_threads, "\n");
+    }
+    if (i < options_.advertise.size()) {
+      absl::StrAppend(&text, "advertise: ", options_.advertise[i], "\n");
+    }
+    DJINN_RETURN_IF_ERROR(Write(absl::StrCat(WorkerId(i), ".yaml"), text));
   }
   return absl::OkStatus();
 }
@@ -195,15 +207,20 @@ absl::Status ClusterProcesses::MakeFolder() {
 absl::Status ClusterProcesses::StartChildren() {
   DJINN_RETURN_IF_ERROR(StartCoordinator());
   for (int i = 0; i < options_.workers; ++i) {
-    const std::string id = WorkerId(i);
-    workers_.push_back(std::make_unique<ChildProcess>());
-    DJINN_RETURN_IF_ERROR(workers_.back()->Start(
-        programs_.worker,
-        {absl::StrCat("--config=", Path(id), ".yaml"),
-         absl::StrCat("--lifeline_fd=", ChildProcess::kLifelineFd)},
-        lifeline_read_, absl::StrCat(Path(id), ".log")));
+    workers_.emplace_back();
+    DJINN_RETURN_IF_ERROR(StartWorker(workers_.size() - 1));
   }
   return absl::OkStatus();
+}
+
+absl::Status ClusterProcesses::StartWorker(size_t index) {
+  const std::string id = WorkerId(index);
+  workers_[index] = std::make_unique<ChildProcess>();
+  return workers_[index]->Start(
+      programs_.worker,
+      {absl::StrCat("--config=", Path(id), ".yaml"),
+       absl::StrCat("--lifeline_fd=", ChildProcess::kLifelineFd)},
+      lifeline_read_, absl::StrCat(Path(id), ".log"));
 }
 
 absl::Status ClusterProcesses::StartCoordinator() {

@@ -32,6 +32,8 @@ struct ClusterOptions {
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
   // Compute threads of each worker; 0: its own choice.
   int worker_threads = 0;
+  // What clients dial instead of each worker's own address; none: its own.
+  std::vector<std::string> advertise;
   // How long sessions live without their client, and workers without a word.
   absl::Duration session_timeout = absl::Seconds(30);
   absl::Duration worker_timeout = absl::Seconds(10);
@@ -59,6 +61,13 @@ class ClusterProcesses {
   // By id: "worker-0", "worker-1", ...
   std::vector<pid_t> worker_pids() const;
 
+  // The path of a worker's socket.
+  std::string worker_socket(size_t index) const;
+
+  // Kills the worker, if it still runs, and starts another with the same
+  // configuration. Returns when it has joined.
+  absl::Status RestartWorker(size_t index);
+
   // Kills the coordinator, if it still runs, and starts another with the same
   // configuration. Returns when the running workers have joined it.
   absl::Status RestartCoordinator();
@@ -74,6 +83,7 @@ class ClusterProcesses {
   absl::Status MakeFolder();
   absl::Status StartChildren();
   absl::Status StartCoordinator();
+  absl::Status StartWorker(size_t index);
   absl::Status WaitForWorkers();
   absl::Status Write(const std::string& name, const std::string& text);
   std::string Path(const std::string& name) const;

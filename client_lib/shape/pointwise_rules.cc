@@ -340,6 +340,16 @@ Results HuberLoss(const CallArguments& args) {
   return Reduced(LikeFirst(common, input, target), args.Integer(2));
 }
 
+// The noise is an argument.
+Results RreluWithNoise(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  TORCH_CHECK(self.sym_sizes() == args.Tensor(1).sym_sizes(),
+              "noise tensor shape must match self tensor shape. Got self.shape "
+              "= ",
+              self.sizes(), " noise.shape = ", args.Tensor(1).sizes());
+  return {Contiguous(self.scalar_type(), self.sizes())};
+}
+
 Results MseLossBackward(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(1);
   return {Contiguous(self.scalar_type(), self.sizes())};
@@ -403,6 +413,7 @@ void AddPointwiseRules(RuleTable* table) {
   table->Add({"aten::binary_cross_entropy_with_logits"},
              BinaryCrossEntropyWithLogits);
   table->Add({"aten::huber_loss"}, HuberLoss);
+  table->Add({"aten::rrelu_with_noise"}, RreluWithNoise);
   table->Add({"aten::mse_loss_backward"}, MseLossBackward);
   table->Add({"aten::soft_margin_loss"}, SoftMarginLoss);
 }

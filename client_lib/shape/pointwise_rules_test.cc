@@ -144,6 +144,10 @@ TEST(PointwiseRulesTest, Dropout) {
       }
     }
     CheckRule("aten::native_dropout", {x, 0.5, None()});
+    for (bool train : {false, true}) {
+      CheckRule("aten::rrelu_with_noise",
+                {x, Make(x.sizes()), 0.1, 0.3, train});
+    }
   }
 }
 
@@ -174,6 +178,7 @@ TEST(PointwiseRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::complex", {x, Make({2, 3}, at::kDouble)});
   CheckRejected("aten::dropout", {x, 1.5, true});
   CheckRejected("aten::huber_loss", {x, y});
+  CheckRejected("aten::rrelu_with_noise", {x, Make({5})});
   CheckRejected("aten::huber_loss", {x, x, 1, -1.0});
   CheckRejected("aten::binary_cross_entropy_with_logits", {x, y});
   CheckRejected("aten::_prelu_kernel", {x, Make({1}, at::kDouble)});

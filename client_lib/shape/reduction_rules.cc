@@ -95,7 +95,9 @@ Results Dot(const CallArguments& args) {
 // ---- Some dimensions ----
 
 ScalarType SpreadType(const at::Tensor& self) {
-  CheckFloating("std and var", self, /*complex_too=*/true);
+  TORCH_CHECK(c10::isFloatingType(self.scalar_type()) ||
+                  c10::isComplexType(self.scalar_type()),
+              "std and var only support floating point and complex dtypes");
   return c10::toRealValueType(self.scalar_type());
 }
 

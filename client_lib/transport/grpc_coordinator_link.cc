@@ -16,6 +16,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/protocol_version.h"
+#include "common/net/tls_probe.h"
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "djinn/v1/session.grpc.pb.h"
@@ -43,10 +44,12 @@ bool IsFinal(const absl::Status& status) {
 class GrpcCoordinatorLink : public CoordinatorLink {
  public:
   GrpcCoordinatorLink(std::shared_ptr<grpc::Channel> channel,
-                      std::string address, std::string token)
+                      std::string address, std::string token,
+                      const ChannelSecurity& security)
       : channel_(std::move(channel)),
         address_(std::move(address)),
         token_(std::move(token)),
+        security_(security),
         stub_(v1::Session::NewStub(channel_)) {}
 
   ~GrpcCoordinatorLink() override {
@@ -100,6 +103,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   const std::shared_ptr<grpc::Channel> channel_;
   const std::string address_;
   const std::string token_;
+  const ChannelSecurity security_;
   const std::unique_ptr<v1::Session::Stub> stub_;
   std::string program_;
   CoordinatorEvents* events_ = nullptr;
@@ -325,10 +329,14 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
     // A write into a call that is over fails soon.
     while (writing_) changed_.Wait(&mu_);
   }
-  const absl::Status status = FromGrpcStatus(stream->Finish());
-  MutexLock lock(&mu_);
-  context_ = nullptr;
-  return broken.ok() ? status : broken;
+  absl::Status status = FromGrpcStatus(stream->Finish());
+  {
+    MutexLock lock(&mu_);
+    context_ = nullptr;
+  }
+  if (!broken.ok()) return broken;
+  return *attached ? status
+                   : ExplainTlsFailure(std::move(status), address_, security_);
 }
 
 absl::Status GrpcCoordinatorLink::CheckOpened(
@@ -461,13 +469,12 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
-    const std::string& address, const std::string& token, bool insecure) {
-  ChannelOptions options;
-  options.insecure = insecure;
+    const std::string& address, const std::string& token,
+    const ChannelSecurity& security) {
   DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                         MakeChannel(address, options));
+                         MakeChannel(address, {security, /*connection=*/0}));
   return std::make_unique<GrpcCoordinatorLink>(std::move(channel), address,
-                                               token);
+                                               token, security);
 }
 
 }  // namespace djinn

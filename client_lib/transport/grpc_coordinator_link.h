@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "client_lib/session/coordinator_link.h"
+#include "common/net/tls.h"
 
 namespace djinn {
 
@@ -17,11 +18,10 @@ namespace djinn {
 // is why CoordinatorEvents hears of attaching again. Gives up where
 // session.proto says so: lease requests then fail with that error.
 //
-// InvalidArgument for a malformed address; FailedPrecondition
-// (INSECURE_ADDRESS) for one that is not local, without `insecure`.
+// MakeChannel()'s errors.
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
-    bool insecure = false);
+    const ChannelSecurity& security = {});
 
 }  // namespace djinn
 

@@ -13,19 +13,19 @@ namespace {
 
 class GrpcWorkerConnector : public WorkerConnector {
  public:
-  GrpcWorkerConnector(bool insecure, int bulk_channels)
-      : insecure_(insecure), bulk_channels_(bulk_channels) {}
+  GrpcWorkerConnector(const ChannelSecurity& security, int bulk_channels)
+      : security_(security), bulk_channels_(bulk_channels) {}
 
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string& session_id) override {
     DJINN_ASSIGN_OR_RETURN(
         std::shared_ptr<grpc::Channel> control,
-        MakeChannel(lease.worker_address(), {insecure_, /*connection=*/0}));
+        MakeChannel(lease.worker_address(), {security_, /*connection=*/0}));
     std::vector<std::shared_ptr<grpc::Channel>> bulk;
     for (int i = 1; i <= bulk_channels_; ++i) {
       DJINN_ASSIGN_OR_RETURN(
           bulk.emplace_back(),
-          MakeChannel(lease.worker_address(), {insecure_, /*connection=*/i}));
+          MakeChannel(lease.worker_address(), {security_, /*connection=*/i}));
     }
     v1::BulkHello hello;
     hello.set_session_id(session_id);
@@ -35,15 +35,15 @@ class GrpcWorkerConnector : public WorkerConnector {
   }
 
  private:
-  const bool insecure_;
+  const ChannelSecurity security_;
   const int bulk_channels_;
 };
 
 }  // namespace
 
-std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(bool insecure,
-                                                         int bulk_channels) {
-  return std::make_unique<GrpcWorkerConnector>(insecure, bulk_channels);
+std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
+    const ChannelSecurity& security, int bulk_channels) {
+  return std::make_unique<GrpcWorkerConnector>(security, bulk_channels);
 }
 
 }  // namespace djinn

@@ -5,17 +5,18 @@
 #include <memory>
 
 #include "client_lib/session/worker_connector.h"
+#include "common/net/tls.h"
 
 namespace djinn {
 
 // Each costs a connection, and a thread on this side.
 inline constexpr int kDefaultBulkChannels = 2;
 
-// `insecure` allows workers that are neither on this host's loopback nor on a
-// Unix socket; refused otherwise (FailedPrecondition, INSECURE_ADDRESS).
-// Tensors move over `bulk_channels` connections at once.
+// Connecting fails as MakeChannel() does. Tensors move over `bulk_channels`
+// connections at once.
 std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
-    bool insecure = false, int bulk_channels = kDefaultBulkChannels);
+    const ChannelSecurity& security = {},
+    int bulk_channels = kDefaultBulkChannels);
 
 }  // namespace djinn
 

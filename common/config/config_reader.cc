@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/error.h"
+#include "common/secret_file.h"
 #include "yaml-cpp/yaml.h"
 
 namespace djinn {
@@ -196,24 +197,27 @@ uint64_t ConfigMap::Size(absl::string_view key, uint64_t fallback) {
   return fallback;
 }
 
+std::string ConfigMap::Path(absl::string_view key) {
+  const std::string path = String(key, "");
+  if (path.empty() || path[0] == '/') return path;
+  return absl::StrCat(node_->document->folder, "/", path);
+}
+
+std::string ConfigMap::RequiredPath(absl::string_view key) {
+  return RequiredString(key).empty() ? "" : Path(key);
+}
+
 std::string ConfigMap::RequiredSecret(absl::string_view key) {
-  std::string path = RequiredString(key);
+  return RequiredString(key).empty() ? "" : Secret(key);
+}
+
+std::string ConfigMap::Secret(absl::string_view key) {
+  const std::string path = Path(key);
   if (path.empty()) return "";
-  if (path[0] != '/') path = absl::StrCat(node_->document->folder, "/", path);
-  std::ifstream file(path);
-  std::stringstream contents;
-  contents << file.rdbuf();
-  if (!file.is_open() || file.bad()) {
-    Error(key, absl::StrCat("cannot read ", path));
-    return "";
-  }
-  std::string secret(absl::StripAsciiWhitespace(contents.str()));
-  if (secret.empty() ||
-      !std::all_of(secret.begin(), secret.end(), absl::ascii_isgraph)) {
-    Error(key, absl::StrCat(path, " must hold one printable ASCII word"));
-    return "";
-  }
-  return secret;
+  absl::StatusOr<std::string> token = ReadToken(path);
+  if (token.ok()) return *std::move(token);
+  Error(key, token.status().message());
+  return "";
 }
 
 ConfigMap ConfigMap::Map(absl::string_view key) {

@@ -46,10 +46,12 @@ class ConfigMap {
   absl::Duration Duration(absl::string_view key, absl::Duration fallback);
   // Bytes: "64KiB", "1.5GiB", "16GB", "512".
   uint64_t Size(absl::string_view key, uint64_t fallback);
-  // The contents of the file that the value names (relative to the
-  // configuration's folder), without white space around them: one printable
-  // ASCII word. Required; never part of an error.
+  // The file that the value names, relative to the configuration's folder.
+  std::string Path(absl::string_view key);
+  std::string RequiredPath(absl::string_view key);
+  // The token in such a file; see ReadToken().
   std::string RequiredSecret(absl::string_view key);
+  std::string Secret(absl::string_view key);
   ConfigMap Map(absl::string_view key);
   std::vector<ConfigMap> Maps(absl::string_view key);
 
@@ -71,7 +73,7 @@ class ConfigReader {
  public:
   // Unreadable files and bad YAML are reported by Finish().
   static ConfigReader FromFile(const std::string& path);
-  // `name` stands for the file in errors; secrets are relative to `folder`.
+  // `name` stands for the file in errors; paths are relative to `folder`.
   static ConfigReader FromText(const std::string& text, const std::string& name,
                                const std::string& folder = ".");
 

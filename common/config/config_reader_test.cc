@@ -35,6 +35,9 @@ tenants:
   EXPECT_EQ(root.Size("memory", 0), uint64_t{3} << 29);
   EXPECT_EQ(root.UInt("count", 0), 7u);
   EXPECT_EQ(root.RequiredSecret("token_file"), "hunter2");
+  EXPECT_EQ(root.Path("token_file"), folder + "/secret");
+  EXPECT_EQ(root.Secret("token_file"), "hunter2");
+  EXPECT_EQ(root.Secret("absent"), "");
   EXPECT_EQ(root.Map("limits").Size("inline", 0), 65536u);
   EXPECT_EQ(root.Map("absent").Size("inline", 5), 5u);
   EXPECT_EQ(root.String("absent", "default"), "default");

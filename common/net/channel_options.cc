@@ -4,7 +4,6 @@
 #include "common/status_macros.h"
 #include "grpc/grpc.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 
 namespace djinn {
 namespace {
@@ -17,7 +16,10 @@ int Milliseconds(absl::Duration duration) {
 // last object goes, can stall for ten seconds on a thread of its own that has
 // lost its turn to poll; exits and closing sessions must not wait for that.
 void KeepGrpcInitialised() {
-  static const bool kept = (grpc_init(), true);
+  // gRPC's traces, which the environment can ask for, print calls' metadata:
+  // the tokens.
+  static const bool kept =
+      (grpc_init(), grpc_tracer_set_enabled("all", 0), true);
   (void)kept;
 }
 
@@ -36,8 +38,9 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
                    Milliseconds(kMinReconnectBackoff));
+  // Despite its name it bounds an attempt, not the wait for the next one.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   Milliseconds(kMinReconnectBackoff));
+                   Milliseconds(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    Milliseconds(kMaxReconnectBackoff));
   // gRPC's own retries keep what was sent until the peer answers: tensors' bytes
@@ -46,15 +49,22 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
   // The environment's web proxy is not meant for peers on this host.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  // No call is retried, but gRPC would keep up to 256 KiB of what a call has
+  // sent until the server answers: whoever waits for a message's memory to be
+  // released, as an upload does, would wait for ever.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt("djinn.connection", options.connection);
+  const std::string& server_name = options.security.tls().server_name;
+  if (!server_name.empty()) arguments.SetSslTargetNameOverride(server_name);
   return arguments;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const ChannelOptions& options) {
-  DJINN_RETURN_IF_ERROR(CheckAddress(address, options.insecure));
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+  const ChannelSecurity& security = options.security;
+  DJINN_RETURN_IF_ERROR(CheckAddress(address, security.allows_other_hosts()));
+  return grpc::CreateCustomChannel(address, security.credentials(),
                                    MakeChannelArguments(options));
 }
 

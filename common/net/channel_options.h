@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/net/tls.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -30,14 +31,14 @@ inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 inline constexpr absl::Duration kMinPingInterval = absl::Seconds(10);
 static_assert(kMinPingInterval < kKeepaliveInterval);
 
+// How long an attempt to connect may take, TLS handshake included.
+inline constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 // Waits between attempts to connect.
 inline constexpr absl::Duration kMinReconnectBackoff = absl::Milliseconds(100);
 inline constexpr absl::Duration kMaxReconnectBackoff = absl::Seconds(5);
 
 struct ChannelOptions {
-  // Allows a peer that is neither on this host's loopback nor a Unix socket:
-  // tokens and tensors then cross the network readable by others.
-  bool insecure = false;
+  ChannelSecurity security;
   // Channels with different numbers never share a connection, so that bulk
   // bytes do not delay control messages.
   int connection = 0;
@@ -46,8 +47,7 @@ struct ChannelOptions {
 grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options);
 
 // Makes a channel without connecting it. `address` is "host:port" or
-// "unix:PATH". InvalidArgument for a malformed address, FailedPrecondition
-// (INSECURE_ADDRESS) for one that needs `insecure`.
+// "unix:PATH". CheckAddress()'s errors.
 //
 // The last reference to a channel must not be dropped in a gRPC callback: that
 // deadlocks.

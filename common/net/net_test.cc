@@ -128,13 +128,15 @@ TEST(ServerTest, RefusesOpenAddressUnlessToldOtherwise) {
 // Calls with encoded messages: the stubs of these services are not packaged.
 absl::StatusOr<std::string> CallByHand(const std::string& address,
                                        const std::string& method,
-                                       const std::string& message) {
+                                       const std::string& message,
+                                       const std::string& token = "") {
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
       MakeChannel(address).value());
   const grpc::Slice slice(message);
   const grpc::ByteBuffer request(&slice, 1);
   grpc::ByteBuffer response;
   grpc::ClientContext context;
+  if (!token.empty()) PutBearer(token, &context);
   grpc::CompletionQueue queue;
   auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
   call->StartCall();
@@ -182,6 +184,37 @@ TEST(ServerTest, ServesHealth) {
   EXPECT_EQ(CheckHealth(address, "").value(), serving);
   EXPECT_EQ(CheckHealth(address, "no.such.Service").status().code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST(ServerTest, ServesChannelzToTheAdminTokenAlone) {
+  ServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.admin_token = "admin";
+  auto server = Server::Start(options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string& address = (*server)->address();
+  const std::string method = "/grpc.channelz.v1.Channelz/GetServers";
+  const auto servers = CallByHand(address, method, "", "admin");
+  ASSERT_TRUE(servers.ok()) << servers.status();
+  EXPECT_THAT(*servers, HasSubstr("listener ipv4:127.0.0.1"));
+  for (const std::string token : {"", "admi", "other"}) {
+    const absl::Status refused =
+        CallByHand(address, method, "", token).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kUnauthenticated);
+    EXPECT_EQ(ErrorReason(refused), "TOKEN_UNKNOWN");
+  }
+  // The guard minds nothing else.
+  EXPECT_TRUE(CheckHealth(address, "").ok());
+
+  // The service is there now, for every server of this process.
+  options.admin_token.clear();
+  auto closed = Server::Start(options);
+  ASSERT_TRUE(closed.ok()) << closed.status();
+  for (const std::string token : {"", "admin"}) {
+    EXPECT_EQ(ErrorReason(
+                  CallByHand((*closed)->address(), method, "", token).status()),
+              "TOKEN_UNKNOWN");
+  }
 }
 
 }  // namespace

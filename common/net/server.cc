@@ -1,6 +1,7 @@
 #include "common/net/server.h"
 
 #include <chrono>
+#include <utility>
 
 #include "absl/base/call_once.h"
 #include "absl/memory/memory.h"
@@ -8,11 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/net/channel_options.h"
+#include "common/net/channelz.h"
 #include "common/net/server_address.h"
+#include "common/net/tls.h"
 #include "common/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
-#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 
 namespace djinn {
@@ -31,13 +33,22 @@ void EnableStandardServices() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerOptions& options) {
-  DJINN_RETURN_IF_ERROR(CheckAddress(options.address, options.insecure));
+  DJINN_ASSIGN_OR_RETURN(const auto credentials,
+                         MakeServerCredentials(options.tls, options.insecure));
+  DJINN_RETURN_IF_ERROR(
+      CheckAddress(options.address, options.insecure || options.tls.enabled()));
   EnableStandardServices();
+  if (!options.admin_token.empty()) EnableChannelz();
   grpc::ServerBuilder builder;
+  std::vector<
+      std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+      interceptors;
+  // In any case: another server of this process may have enabled it.
+  interceptors.push_back(MakeChannelzGuard(options.admin_token));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   ApplyServerOptions(&builder);
   int port = 0;
-  builder.AddListeningPort(options.address, grpc::InsecureServerCredentials(),
-                           &port);
+  builder.AddListeningPort(options.address, credentials, &port);
   for (grpc::Service* service : options.services) {
     builder.RegisterService(service);
   }

@@ -1,5 +1,5 @@
 // Starts a gRPC server the way every Djinn process does: checked address,
-// common connection options, health v1 and reflection.
+// common connection options, health v1, reflection and channelz.
 #ifndef COMMON_NET_SERVER_H_
 #define COMMON_NET_SERVER_H_
 
@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/net/tls_files.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
 
@@ -17,18 +18,22 @@ namespace djinn {
 struct ServerOptions {
   // "host:port" (port 0: any free one) or "unix:PATH".
   std::string address;
-  // Allows an address that is not local; see CheckAddress().
+  // Allows an address that is not local without TLS; see CheckAddress().
   bool insecure = false;
   // Must outlive the server.
   std::vector<grpc::Service*> services;
   // Names that health v1 serves besides "", such as "djinn.v1.Session".
   std::vector<std::string> health_services;
+  // Serves channelz to those who have it; to nobody when empty.
+  std::string admin_token;
+  ServerTls tls;
 };
 
 // A server that accepts calls until Shutdown(). Not thread-safe.
 class Server {
  public:
-  // CheckAddress()'s errors; Unavailable (CANNOT_LISTEN) when binding fails.
+  // The errors of CheckAddress() and MakeServerCredentials(); Unavailable
+  // (CANNOT_LISTEN) when binding fails.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerOptions& options);
 

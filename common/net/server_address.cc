@@ -29,7 +29,7 @@ bool IsLoopback(absl::string_view host) {
 
 }  // namespace
 
-absl::Status CheckAddress(absl::string_view address, bool insecure) {
+absl::Status CheckAddress(absl::string_view address, bool other_hosts) {
   absl::string_view path = address;
   if (absl::ConsumePrefix(&path, "unix:")) {
     absl::ConsumePrefix(&path, "//");
@@ -60,13 +60,16 @@ absl::Status CheckAddress(absl::string_view address, bool insecure) {
     return Malformed(address,
                      "expected host:port, with IPv6 hosts in brackets");
   }
-  if (!insecure && !IsLoopback(host)) {
+  if (!other_hosts && !IsLoopback(host)) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "INSECURE_ADDRESS",
         absl::StrCat("address \"", address,
                      "\" is not on the loopback: tokens and tensors would "
-                     "cross the network unencrypted. Use 127.0.0.1, a Unix "
-                     "socket, or say insecure"),
+                     "cross the network unencrypted. Set up TLS (`tls` in a "
+                     "server's configuration, `coordinator_tls` in a "
+                     "worker's, DJINN_TLS_CA_FILE for programs and djinnctl), "
+                     "use 127.0.0.1 or a Unix socket, or say `insecure: true` "
+                     "(ConnectOptions::insecure, --insecure)"),
         {{"address", std::string(address)}});
   }
   return absl::OkStatus();

@@ -11,8 +11,8 @@ namespace djinn {
 // Accepts "unix:PATH" and "host:port" (IPv6 hosts in brackets; port 0 only
 // makes sense for servers). InvalidArgument (MALFORMED_ADDRESS) names what is
 // wrong; FailedPrecondition (INSECURE_ADDRESS) for a host other than localhost,
-// 127.0.0.0/8 and ::1 without `insecure`.
-absl::Status CheckAddress(absl::string_view address, bool insecure);
+// 127.0.0.0/8 and ::1 unless `other_hosts` are allowed: by TLS or by word.
+absl::Status CheckAddress(absl::string_view address, bool other_hosts);
 
 }  // namespace djinn
 

@@ -1,5 +1,7 @@
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ATen/core/dispatch/Dispatcher.h"
@@ -9,6 +11,7 @@
 #include "common/torch/overwrite_table.h"
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
+#include "common/torch/unmarked_writes.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -133,6 +136,38 @@ TEST(OverwriteTableTest, OutArguments) {
   EXPECT_FALSE(Overwrites(Schema("aten::empty", "out"), 2));
   // Neither keyword-only nor named as an output: the running statistics.
   EXPECT_FALSE(Overwrites(Schema("aten::_native_batch_norm_legit", "out"), 3));
+}
+
+TEST(UnmarkedWritesTest, RunningStatistics) {
+  for (const auto& [name, overload, mean, flag] :
+       std::initializer_list<std::tuple<const char*, const char*, size_t, int>>{
+           {"aten::batch_norm", "", 3, 5},
+           {"aten::native_batch_norm", "", 3, 5},
+           {"aten::native_batch_norm", "out", 3, 5},
+           {"aten::instance_norm", "", 3, -1},
+           {"aten::batch_norm_update_stats", "", 1, -1},
+           {"aten::batch_norm_update_stats", "out", 1, -1}}) {
+    SCOPED_TRACE(name);
+    const c10::FunctionSchema& schema = Schema(name, overload);
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      const std::optional<UnmarkedWrite> write = FindUnmarkedWrite(schema, i);
+      ASSERT_EQ(write.has_value(), i == mean || i == mean + 1) << i;
+      if (!write.has_value()) continue;
+      EXPECT_EQ(write->flag.has_value() ? static_cast<int>(*write->flag) : -1,
+                flag);
+    }
+    EXPECT_FALSE(FindUnmarkedWrite(schema, 99).has_value());
+  }
+}
+
+TEST(UnmarkedWritesTest, MarkedAndReadStatisticsAreNone) {
+  EXPECT_FALSE(
+      FindUnmarkedWrite(Schema("aten::_native_batch_norm_legit", ""), 3)
+          .has_value());
+  EXPECT_FALSE(
+      FindUnmarkedWrite(Schema("aten::native_batch_norm_backward", ""), 3)
+          .has_value());
+  EXPECT_FALSE(FindUnmarkedWrite(Schema("aten::add", "Tensor"), 0).has_value());
 }
 
 TEST(RandomTableTest, TellsTheGenerator) {

@@ -71,6 +71,12 @@ class Cursor {
     return false;
   }
 
+  // As protobuf: at most five bytes, and 32 bits.
+  bool Tag(uint64_t* value) {
+    const uint64_t before = left_;
+    return Varint(value) && before - left_ <= 5 && *value >> 32 == 0;
+  }
+
   bool Fixed32(uint32_t* value) {
     *value = 0;
     for (int shift = 0; shift < 32; shift += 8) {
@@ -170,7 +176,7 @@ absl::StatusOr<BulkFrame> ParseBulkFrame(
   while (cursor.left() > 0) {
     uint64_t tag;
     uint64_t count;
-    if (!cursor.Varint(&tag)) return Malformed("broken tag");
+    if (!cursor.Tag(&tag)) return Malformed("broken tag");
     if (tag == (kHello << 3 | kBytes)) {
       std::string bytes;
       if (!cursor.Varint(&count) || count > kMaxHelloBytes ||

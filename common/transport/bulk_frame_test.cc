@@ -80,6 +80,11 @@ TEST(BulkFrameTest, RefusesWhatIsBroken) {
   }
   const std::string after = good + std::string("\x10\x01");
   EXPECT_FALSE(ParseBulkFrame({absl::string_view(after)}).ok());
+  // Tags have 32 bits in at most five bytes, whatever the field.
+  const std::string far("\xf0\xff\xff\xff\xff\x09\x01", 7);
+  EXPECT_FALSE(ParseBulkFrame({absl::string_view(far)}).ok());
+  const std::string longer("\x90\x80\x80\x80\x80\x00\x01", 7);
+  EXPECT_FALSE(ParseBulkFrame({absl::string_view(longer)}).ok());
   const std::string large(kMaxBulkFrameBytes + 1, 'x');
   EXPECT_FALSE(ParseBulkFrame({absl::string_view(large)}).ok());
 }

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -17,7 +16,12 @@
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
+#include "common/net/tls.h"
+#include "common/net/tls_config.h"
+#include "common/net/tls_probe.h"
+#include "common/secret_file.h"
 #include "common/status_macros.h"
+#include "coordinator/ctl/detail.h"
 #include "coordinator/ctl/table.h"
 #include "djinn/v1/admin.grpc.pb.h"
 #include "google/protobuf/util/json_util.h"
@@ -27,7 +31,18 @@ ABSL_FLAG(std::string, coordinator, "",
           "127.0.0.1:7070 by default.");
 ABSL_FLAG(std::string, token_file, "",
           "File with the admin token; DJINN_ADMIN_TOKEN_FILE otherwise.");
-ABSL_FLAG(bool, insecure, false, "Allow an address that is not local.");
+ABSL_FLAG(std::string, tls_ca_file, "",
+          "Authorities for the coordinator's certificate: use TLS; "
+          "DJINN_TLS_CA_FILE otherwise.");
+ABSL_FLAG(std::string, tls_certificate_file, "",
+          "Certificate to show; DJINN_TLS_CERTIFICATE_FILE otherwise.");
+ABSL_FLAG(std::string, tls_private_key_file, "",
+          "Its private key; DJINN_TLS_PRIVATE_KEY_FILE otherwise.");
+ABSL_FLAG(std::string, tls_server_name, "",
+          "Whom the coordinator's certificate must name instead of the "
+          "address's host; DJINN_TLS_SERVER_NAME otherwise.");
+ABSL_FLAG(bool, insecure, false,
+          "Allow an address that is not local without TLS.");
 ABSL_FLAG(std::string, o, "table", "Output: table or json.");
 
 namespace djinn::ctl {
@@ -44,6 +59,18 @@ std::string FlagOrEnvironment(const std::string& flag, const char* variable,
   return value == nullptr ? fallback : value;
 }
 
+ChannelTls TlsOfFlags() {
+  ChannelTls tls = ChannelTlsFromEnvironment();
+  const auto override = [](const std::string& flag, std::string* value) {
+    if (!flag.empty()) *value = flag;
+  };
+  override(absl::GetFlag(FLAGS_tls_ca_file), &tls.ca_file);
+  override(absl::GetFlag(FLAGS_tls_certificate_file), &tls.certificate_file);
+  override(absl::GetFlag(FLAGS_tls_private_key_file), &tls.private_key_file);
+  override(absl::GetFlag(FLAGS_tls_server_name), &tls.server_name);
+  return tls;
+}
+
 template <typename Request, typename Response>
 using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*,
                                                  const Request&, Response*);
@@ -55,7 +82,8 @@ class Client {
         token_(std::move(token)),
         json_(json) {}
 
-  // Shows all items, or the one that `fill` names in a Get request.
+  // Shows all items, page by page, or the one that `fill` names in a Get
+  // request.
   template <typename Item, typename ListRequest, typename ListResponse,
             typename GetRequest>
   absl::Status Show(
@@ -69,14 +97,22 @@ class Client {
       fill(name, &request);
       Item item;
       DJINN_RETURN_IF_ERROR(Call(get, request, &item));
-      Print(item, {Header(item), Cells(item)});
+      Print(item, Detail(item));
       return absl::OkStatus();
     }
-    ListResponse response;
-    DJINN_RETURN_IF_ERROR(Call(list, ListRequest(), &response));
+    ListRequest request;
+    request.set_page_size(1000);
+    ListResponse all;
+    do {
+      ListResponse page;
+      DJINN_RETURN_IF_ERROR(Call(list, request, &page));
+      request.set_page_token(page.next_page_token());
+      all.MergeFrom(page);
+    } while (!request.page_token().empty());
+    all.clear_next_page_token();
     std::vector<Row> rows = {Header(Item())};
-    for (const Item& item : (response.*items)()) rows.push_back(Cells(item));
-    Print(response, rows);
+    for (const Item& item : (all.*items)()) rows.push_back(Cells(item));
+    Print(all, FormatTable(rows));
     return absl::OkStatus();
   }
 
@@ -91,18 +127,16 @@ class Client {
     return FromGrpcStatus(((*stub_).*method)(&context, request, response));
   }
 
-  void Print(const google::protobuf::Message& message,
-             const std::vector<Row>& rows) {
-    std::string text;
+  // In JSON, or else as the text says.
+  void Print(const google::protobuf::Message& message, std::string text) {
     if (json_) {
+      text.clear();
       google::protobuf::util::JsonPrintOptions options;
       options.add_whitespace = true;
       options.always_print_primitive_fields = true;
       options.preserve_proto_field_names = true;
       (void)google::protobuf::util::MessageToJsonString(message, &text,
                                                         options);
-    } else {
-      text = FormatTable(rows);
     }
     std::fputs(text.c_str(), stdout);
   }
@@ -170,6 +204,11 @@ int Usage() {
   return 2;
 }
 
+int Refuse(absl::string_view why) {
+  std::fprintf(stderr, "djinnctl: %s\n", std::string(why).c_str());
+  return 2;
+}
+
 int Main(const std::vector<char*>& arguments) {
   const std::string output = absl::GetFlag(FLAGS_o);
   if (arguments.size() < 3 || arguments.size() > 4 ||
@@ -179,32 +218,28 @@ int Main(const std::vector<char*>& arguments) {
   }
   const std::string token_file = FlagOrEnvironment(
       absl::GetFlag(FLAGS_token_file), "DJINN_ADMIN_TOKEN_FILE", "");
-  std::string token;
-  if (!(std::ifstream(token_file) >> token)) {
-    std::fprintf(stderr, "djinnctl: --token_file=FILE: cannot read \"%s\"\n",
-                 token_file.c_str());
-    return 2;
-  }
-  ChannelOptions options;
-  options.insecure = absl::GetFlag(FLAGS_insecure);
-  const auto channel =
-      MakeChannel(FlagOrEnvironment(absl::GetFlag(FLAGS_coordinator),
-                                    "DJINN_COORDINATOR", "127.0.0.1:7070"),
-                  options);
-  if (!channel.ok()) {
-    std::fprintf(stderr, "djinnctl: %s\n",
-                 std::string(channel.status().message()).c_str());
-    return 2;
-  }
-  Client client(*channel, token, output == "json");
-  const absl::Status status =
-      Show(arguments[2], arguments.size() > 3 ? arguments[3] : "", &client);
+  if (token_file.empty()) return Refuse("--token_file=FILE is required");
+  const absl::StatusOr<std::string> token = ReadToken(token_file);
+  if (!token.ok()) return Refuse(token.status().message());
+  const absl::StatusOr<ChannelSecurity> security =
+      ChannelSecurity::Make(TlsOfFlags(), absl::GetFlag(FLAGS_insecure));
+  if (!security.ok()) return Refuse(security.status().message());
+  const std::string address = FlagOrEnvironment(
+      absl::GetFlag(FLAGS_coordinator), "DJINN_COORDINATOR", "127.0.0.1:7070");
+  const auto channel = MakeChannel(address, {*security, /*connection=*/0});
+  if (!channel.ok()) return Refuse(channel.status().message());
+  Client client(*channel, *token, output == "json");
+  const absl::Status status = ExplainTlsFailure(
+      Show(arguments[2], arguments.size() > 3 ? arguments[3] : "", &client),
+      address, *security);
   if (status.ok()) return 0;
   std::fprintf(stderr, "djinnctl: %s: %s\n",
                absl::StatusCodeToString(status.code()).c_str(),
                std::string(status.message()).c_str());
   // A coordinator that answers says why.
-  return ErrorReason(status).empty() ? 3 : 1;
+  return ErrorReason(status).empty() || ErrorReason(status) == "TLS_HANDSHAKE"
+             ? 3
+             : 1;
 }
 
 }  // namespace

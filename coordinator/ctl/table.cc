@@ -7,16 +7,13 @@
 #include "absl/strings/str_join.h"
 
 namespace djinn::ctl {
-namespace {
 
-std::string Seconds(const google::protobuf::Duration& duration) {
+std::string FormatDuration(const google::protobuf::Duration& duration) {
   return absl::StrFormat("%.1fs", static_cast<double>(duration.seconds()) +
                                       duration.nanos() * 1e-9);
 }
 
 std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
-
-}  // namespace
 
 std::string FormatTable(const std::vector<Row>& rows) {
   std::vector<size_t> widths;
@@ -48,8 +45,9 @@ std::string FormatBytes(uint64_t bytes) {
 }
 
 Row Header(const v1::WorkerInfo&) {
-  return {"WORKER", "STATE",    "DEVICE",   "FREE",  "MEMORY", "QUEUED",
-          "GRAPHS", "SESSIONS", "CONTENTS", "BYTES", "AGE",    "ADDRESS"};
+  return {"WORKER", "STATE",  "DEVICE", "FREE",     "MEMORY",
+          "QUEUED", "GRAPHS", "LEASES", "SESSIONS", "CONTENTS",
+          "BYTES",  "AGE",    "ADDRESS"};
 }
 Row Cells(const v1::WorkerInfo& info) {
   return {info.worker_id(),
@@ -59,16 +57,17 @@ Row Cells(const v1::WorkerInfo& info) {
           FormatBytes(info.memory_bytes()),
           absl::StrCat(info.queued_runs()),
           absl::StrCat(info.graph_count()),
+          absl::StrCat(info.lease_count()),
           absl::StrCat(info.session_count()),
           absl::StrCat(info.content_count()),
           FormatBytes(info.content_bytes()),
-          Seconds(info.report_age()),
+          FormatDuration(info.report_age()),
           info.address()};
 }
 
 Row Header(const v1::SessionInfo&) {
-  return {"SESSION",  "TENANT", "STATE",  "STRUCTURES",
-          "STORAGES", "BYTES",  "LEASES", "PROGRAM"};
+  return {"SESSION", "TENANT",  "STATE",     "STRUCTURES", "STORAGES",
+          "BYTES",   "CONTENT", "IN-FLIGHT", "LEASES",     "PROGRAM"};
 }
 Row Cells(const v1::SessionInfo& info) {
   return {info.session_id(),
@@ -77,41 +76,54 @@ Row Cells(const v1::SessionInfo& info) {
           absl::StrCat(info.structure_count()),
           absl::StrCat(info.storage_count()),
           FormatBytes(info.storage_bytes()),
+          FormatBytes(info.use().contents().size_bytes()),
+          absl::StrCat(info.use().queued_runs()),
           OrDash(absl::StrJoin(info.lease_ids(), ",")),
           OrDash(info.program())};
 }
 
 Row Header(const v1::TenantInfo&) {
-  return {"TENANT", "SESSIONS", "LEASES", "STORAGE", "CONTENT", "MEMORY-LIMIT"};
+  return {"TENANT",  "SESSIONS", "LEASES",      "IN-FLIGHT",
+          "STORAGE", "CONTENT",  "MEMORY-LIMIT"};
 }
 Row Cells(const v1::TenantInfo& info) {
   return {info.tenant(),
           absl::StrCat(info.session_count(), "/", info.max_sessions()),
           absl::StrCat(info.lease_count()),
+          absl::StrCat(info.use().queued_runs()),
           FormatBytes(info.storage_bytes()),
           FormatBytes(info.content_bytes()),
           FormatBytes(info.limits().memory_bytes())};
 }
 
 Row Header(const v1::LeaseInfo&) {
-  return {"LEASE",  "SESSION", "TENANT", "DEVICE",
-          "WORKER", "EPOCH",   "AGE",    "REASON"};
+  return {"LEASE", "SESSION", "TENANT", "DEVICE", "WORKER",
+          "STATE", "EPOCH",   "AGE",    "REASON"};
 }
 Row Cells(const v1::LeaseInfo& info) {
-  return {info.lease_id(),     info.session_id(),
-          info.tenant(),       absl::StrCat(info.virtual_device()),
-          info.worker_id(),    absl::StrCat(info.session_epoch()),
-          Seconds(info.age()), OrDash(info.placement_reason())};
+  return {info.lease_id(),
+          info.session_id(),
+          info.tenant(),
+          absl::StrCat(info.virtual_device()),
+          info.worker_id(),
+          v1::LeaseInfo::State_Name(info.state()),
+          absl::StrCat(info.session_epoch()),
+          FormatDuration(info.age()),
+          OrDash(info.placement_reason())};
 }
 
 Row Header(const v1::GraphInfo&) {
-  return {"FINGERPRINT", "NODES", "SLOTS", "DEFINITIONS", "RUNS"};
+  return {"FINGERPRINT", "NODES", "SLOTS",  "BYTES",
+          "DEFINITIONS", "RUNS",  "WORKERS"};
 }
 Row Cells(const v1::GraphInfo& info) {
-  return {info.fingerprint().substr(0, 16), absl::StrCat(info.node_count()),
+  return {info.fingerprint().substr(0, 16),
+          absl::StrCat(info.node_count()),
           absl::StrCat(info.slot_count()),
+          FormatBytes(info.size_bytes()),
           absl::StrCat(info.definition_count()),
-          absl::StrCat(info.run_count())};
+          absl::StrCat(info.run_count()),
+          OrDash(absl::StrJoin(info.worker_ids(), ","))};
 }
 
 }  // namespace djinn::ctl

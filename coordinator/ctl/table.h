@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "djinn/v1/admin.pb.h"
+#include "google/protobuf/duration.pb.h"
 
 namespace djinn::ctl {
 
@@ -18,6 +19,10 @@ std::string FormatTable(const std::vector<Row>& rows);
 
 // "90.9MB".
 std::string FormatBytes(uint64_t bytes);
+// "1.5s".
+std::string FormatDuration(const google::protobuf::Duration& duration);
+// What is empty shows as a dash.
+std::string OrDash(std::string text);
 
 // Header and cells of each kind of object.
 Row Header(const v1::WorkerInfo&);

@@ -4,6 +4,7 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
+#include "djinn/v1/usage.pb.h"
 #include "gpu_worker/core/connection.h"
 #include "gpu_worker/core/worker_core.h"
 
@@ -12,6 +13,32 @@ namespace {
 
 // A coordinator that names no duration gets a short one.
 constexpr absl::Duration kDefaultValidity = absl::Seconds(30);
+
+void ReportMemory(const Ledger::Usage& usage, uint64_t idle_content_bytes,
+                  v1::MemoryUse* memory) {
+  const auto bytes = [&](MemoryClass memory_class) {
+    return usage.by_class[static_cast<size_t>(memory_class)];
+  };
+  memory->set_storage_bytes(bytes(MemoryClass::kStorages));
+  memory->set_content_bytes(bytes(MemoryClass::kContents));
+  memory->set_idle_content_bytes(idle_content_bytes);
+  memory->set_transfer_bytes(bytes(MemoryClass::kTransfers));
+}
+
+template <typename Stats>
+void ReportCache(const Stats& stats, v1::CacheUse* cache) {
+  cache->set_hits(stats.hits);
+  cache->set_misses(stats.misses);
+  cache->set_evictions(stats.evictions);
+}
+
+void ReportExecuted(const ExecutionCounters& counters,
+                    v1::ExecutionUse* executed) {
+  executed->set_runs(counters.runs);
+  executed->set_nodes(counters.nodes);
+  executed->set_failed_nodes(counters.failed_nodes);
+  executed->set_skipped_nodes(counters.skipped_nodes);
+}
 
 }  // namespace
 
@@ -113,15 +140,27 @@ v1::WorkerState WorkerCore::Snapshot() const {
   const Ledger::Usage usage = ledger_.usage();
   state.set_memory_bytes(usage.limit);
   // Idle contents give way to whoever asks.
-  state.set_free_bytes(std::min(
-      usage.limit, usage.limit - usage.used + contents_.stats().idle_bytes));
+  const ContentCache::Stats contents = contents_.stats();
+  state.set_free_bytes(
+      std::min(usage.limit, usage.limit - usage.used + contents.idle_bytes));
+  ReportMemory(usage, contents.idle_bytes, state.mutable_memory());
+  v1::CacheUse* const content_cache = state.mutable_content_cache();
+  ReportCache(contents, content_cache);
   for (ContentCache::Content& content : contents_.List()) {
     v1::HeldContent* held = state.add_contents();
     held->set_tenant(std::move(content.tenant));
     held->set_hash_high(content.hash.high);
     held->set_hash_low(content.hash.low);
     held->set_size_bytes(content.size_bytes);
+    content_cache->set_entries(content_cache->entries() + 1);
+    content_cache->set_size_bytes(content_cache->size_bytes() +
+                                  content.size_bytes);
   }
+  const GraphCache::Stats plans = graphs_.stats();
+  ReportCache(plans, state.mutable_plan_cache());
+  state.mutable_plan_cache()->set_entries(plans.plans);
+  state.mutable_plan_cache()->set_size_bytes(plans.bytes);
+  ReportExecuted(counters_, state.mutable_executed());
   for (const std::shared_ptr<const Plan>& plan : graphs_.List()) {
     v1::HeldGraph* held = state.add_graphs();
     held->set_fingerprint(plan->fingerprint());
@@ -138,6 +177,8 @@ v1::WorkerState WorkerCore::Snapshot() const {
       const std::shared_ptr<Session>& session = found->second.session;
       held->set_storage_count(session->storage_count());
       held->set_storage_bytes(session->storage_bytes());
+      held->set_attached(found->second.connection != 0);
+      *held->mutable_use() = session->use();
       queued_runs += session->queued_runs();
     }
   }

@@ -28,6 +28,59 @@ TEST_F(WorkerCoreTest, RunsAProgramAndAnswersReads) {
   EXPECT_FALSE(admitted.cache_hit());
 }
 
+TEST_F(WorkerCoreTest, TellsWhatASessionUsesByClass) {
+  const std::string bytes(2048, 'x');
+  std::unique_ptr<TestClient> client = Open();
+  client->InstallTransfer(1, 1, bytes);
+  client->WaitDecision(1);
+  client->SendBytes(1, bytes);
+  client->InstallTransfer(2, 2, bytes);
+  client->InstallInline(3, FloatBytes({1, 2}));
+  client->InstallSeed(4, 7);
+  EXPECT_TRUE(client->WaitCompleted(4));
+  v1::WorkerState state = core_->Snapshot();
+  EXPECT_TRUE(state.sessions(0).attached());
+  v1::SessionUse use = state.sessions(0).use();
+  EXPECT_EQ(use.contents().count(), 2u);
+  EXPECT_EQ(use.contents().size_bytes(), 4096u);
+  EXPECT_EQ(use.storages().count(), 1u);
+  EXPECT_EQ(use.storages().size_bytes(), 8u);
+  EXPECT_EQ(use.generators().count(), 1u);
+  EXPECT_EQ(use.generators().size_bytes(), 8u);
+  EXPECT_EQ(state.memory().content_bytes(), 2048u);
+  EXPECT_EQ(state.memory().storage_bytes(), 16u);
+  EXPECT_EQ(state.memory().idle_content_bytes(), 0u);
+  EXPECT_EQ(state.content_cache().entries(), 1u);
+  EXPECT_EQ(state.content_cache().size_bytes(), 2048u);
+  EXPECT_EQ(state.content_cache().hits(), 1u);
+  EXPECT_EQ(state.content_cache().misses(), 1u);
+
+  // What is written gets memory of its own.
+  client->Define(1, AddTo());
+  EXPECT_TRUE(client->WaitCompleted(client->Run(1, {2, 3})));
+  state = core_->Snapshot();
+  use = state.sessions(0).use();
+  EXPECT_EQ(use.contents().count(), 1u);
+  EXPECT_EQ(use.storages().count(), 2u);
+  EXPECT_EQ(use.storages().size_bytes(), 2056u);
+  EXPECT_EQ(use.structure_count(), 1u);
+  EXPECT_EQ(use.outstanding(), 0u);
+  EXPECT_EQ(use.outstanding_bytes(), 0u);
+  EXPECT_EQ(state.plan_cache().entries(), 1u);
+  EXPECT_EQ(state.plan_cache().misses(), 1u);
+  EXPECT_GT(state.plan_cache().size_bytes(), 0u);
+  EXPECT_EQ(state.executed().runs(), 1u);
+  EXPECT_EQ(state.executed().nodes(), 1u);
+
+  // An upload on its way is work that is not done.
+  client->InstallTransfer(5, 3, std::string(3000, 'y'));
+  client->WaitDecision(3);
+  state = core_->Snapshot();
+  EXPECT_EQ(state.memory().transfer_bytes(), 3000u);
+  EXPECT_EQ(state.sessions(0).use().outstanding(), 1u);
+  EXPECT_GT(state.sessions(0).use().outstanding_bytes(), 0u);
+}
+
 TEST_F(WorkerCoreTest, TheSecondSessionHitsTheGraphCache) {
   std::unique_ptr<TestClient> a = Open("s1");
   a->WaitCompleted(a->Define(1, AddTo()));
@@ -203,6 +256,28 @@ TEST_F(WorkerCoreTest, RandomNumbersFollowTheSeedPerSession) {
   client->InstallSeed(1, 100);
   client->Run(1, {1, 4});
   EXPECT_EQ(client->Read(4, 2), (Floats{100, 101}));
+}
+
+TEST_F(WorkerCoreTest, BytesInAGeneratorAreItsState) {
+  FakeStructure s;
+  s.Draw(s.Generator(), 2);
+  std::unique_ptr<TestClient> client = Open();
+  client->Define(1, s.get());
+  client->InstallSeed(1, 100);
+  const uint64_t state = 500;
+  client->InstallInline(
+      1, std::string(reinterpret_cast<const char*>(&state), sizeof(state)));
+  client->Run(1, {1, 2});
+  EXPECT_EQ(client->Read(2, 2), (Floats{500, 501}));
+  EXPECT_EQ(core_->Snapshot().sessions(0).use().generators().count(), 1u);
+
+  // What is no state is refused, and the generator keeps the one it has.
+  client->InstallInline(1, "short");
+  client->InstallTransfer(1, 1, std::string(2048, 'x'));
+  EXPECT_EQ(client->WaitDecision(1).refused().reason(), "INVALID_GENERATOR");
+  client->Run(1, {1, 3});
+  EXPECT_EQ(client->Read(3, 2), (Floats{502, 503}));
+  EXPECT_EQ(core_->Snapshot().sessions(0).use().generators().count(), 1u);
 }
 
 TEST_F(WorkerCoreTest, AGeneratorIsReservedBeforeItIsMade) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
@@ -65,12 +66,17 @@ class OperatorLibrary {
   virtual absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) = 0;
 
-  // What SeedGenerator() takes.
+  // The size of a generator's state.
   virtual absl::StatusOr<uint64_t> GeneratorBytes() = 0;
 
   // The state of a generator after manual_seed(seed), in a buffer of its own.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
       uint64_t seed) = 0;
+
+  // OK for bytes that a generator's buffer may hold; InvalidArgument
+  // (INVALID_GENERATOR) for all others, with which a draw could read beside
+  // them.
+  virtual absl::Status CheckGenerator(absl::string_view state) = 0;
 };
 
 }  // namespace djinn::worker

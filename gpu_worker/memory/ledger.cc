@@ -113,18 +113,31 @@ QuotaShare& QuotaShare::operator=(QuotaShare&& other) noexcept {
   if (this == &other) return *this;
   Release();
   quota_ = std::exchange(other.quota_, nullptr);
+  class_ = std::exchange(other.class_, StorageClass::kOwn);
   bytes_ = std::exchange(other.bytes_, 0);
   return *this;
 }
 
 void QuotaShare::Release() {
+  MoveTo(StorageClass::kOwn);
   if (quota_ == nullptr) return;
+  --quota_->Of(class_).count;
+  quota_->Of(class_).bytes -= bytes_;
   std::exchange(quota_, nullptr)->Give(std::exchange(bytes_, 0));
+}
+
+void QuotaShare::MoveTo(StorageClass storage_class) {
+  if (quota_ != nullptr) {
+    --quota_->Of(class_).count;
+    quota_->Of(class_).bytes -= bytes_;
+    ++quota_->Of(storage_class).count;
+    quota_->Of(storage_class).bytes += bytes_;
+  }
+  class_ = storage_class;
 }
 
 absl::StatusOr<QuotaShare> SessionQuota::Reserve(uint64_t bytes) {
   QuotaShare share;
-  share.quota_ = this;
   if (absl::Status status = Resize(&share, bytes); !status.ok()) return status;
   return share;
 }
@@ -144,9 +157,18 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes) {
   } else {
     Give(share->bytes_ - bytes);
   }
+  ClassCounters& counters = Of(share->class_);
+  counters.bytes += bytes - share->bytes_;
+  if (share->quota_ == nullptr) ++counters.count;
   share->quota_ = this;
   share->bytes_ = bytes;
   return absl::OkStatus();
+}
+
+SessionQuota::ClassUse SessionQuota::used(StorageClass storage_class) const {
+  const ClassCounters& counters = by_class_[static_cast<size_t>(storage_class)];
+  return {counters.count.load(std::memory_order_relaxed),
+          counters.bytes.load(std::memory_order_relaxed)};
 }
 
 }  // namespace djinn::worker

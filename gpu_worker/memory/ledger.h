@@ -105,6 +105,16 @@ class TenantQuota {
   std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
   std::atomic<uint64_t> used_{0};
 };
+// What a storage is, in the account of its session.
+enum class StorageClass {
+  // Has memory of its own.
+  kOwn = 0,
+  // Shares an immutable content.
+  kContent = 1,
+  // State of a random number generator.
+  kGenerator = 2,
+};
+inline constexpr size_t kStorageClasses = 3;
 
 class SessionQuota;
 
@@ -115,18 +125,27 @@ class QuotaShare {
   QuotaShare(QuotaShare&& other) noexcept { *this = std::move(other); }
   QuotaShare& operator=(QuotaShare&& other) noexcept;
   ~QuotaShare() { Release(); }
+  // The storage is of class kOwn again.
   void Release();
   uint64_t bytes() const { return bytes_; }
+  void MoveTo(StorageClass storage_class);
 
  private:
   friend class SessionQuota;
   SessionQuota* quota_ = nullptr;
+  StorageClass class_ = StorageClass::kOwn;
   uint64_t bytes_ = 0;
 };
 
-// Changed by one thread at a time; used() may be called from any.
+// Changed by one thread at a time; the numbers may be read from any.
 class SessionQuota {
  public:
+  struct ClassUse {
+    // Storages with a share.
+    uint64_t count = 0;
+    uint64_t bytes = 0;
+  };
+
   // Must outlive its shares; `tenant`, if not null, outlives both.
   explicit SessionQuota(uint64_t limit, TenantQuota* tenant = nullptr)
       : limit_(limit), tenant_(tenant) {}
@@ -138,14 +157,23 @@ class SessionQuota {
   absl::Status Resize(QuotaShare* share, uint64_t bytes);
 
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+  ClassUse used(StorageClass storage_class) const;
 
  private:
   friend class QuotaShare;
   void Give(uint64_t bytes);
+  struct ClassCounters {
+    std::atomic<uint64_t> count{0};
+    std::atomic<uint64_t> bytes{0};
+  };
+  ClassCounters& Of(StorageClass storage_class) {
+    return by_class_[static_cast<size_t>(storage_class)];
+  }
 
   const uint64_t limit_;
   TenantQuota* const tenant_;
   std::atomic<uint64_t> used_{0};
+  std::array<ClassCounters, kStorageClasses> by_class_;
 };
 
 }  // namespace djinn::worker

@@ -58,6 +58,31 @@ TEST(SessionQuotaTest, LimitsTheSessionAlone) {
   EXPECT_EQ(quota.used(), 0u);
 }
 
+TEST(SessionQuotaTest, CountsStoragesByClass) {
+  const auto expect = [](const SessionQuota& quota, StorageClass storage_class,
+                         uint64_t count, uint64_t bytes) {
+    EXPECT_EQ(quota.used(storage_class).count, count);
+    EXPECT_EQ(quota.used(storage_class).bytes, bytes);
+  };
+  SessionQuota quota(100);
+  QuotaShare a = *quota.Reserve(60);
+  QuotaShare b = *quota.Reserve(0);
+  expect(quota, StorageClass::kOwn, 2, 60);
+  a.MoveTo(StorageClass::kContent);
+  EXPECT_TRUE(quota.Resize(&a, 70).ok());
+  QuotaShare moved = std::move(a);
+  expect(quota, StorageClass::kOwn, 1, 0);
+  expect(quota, StorageClass::kContent, 1, 70);
+  moved.Release();
+  // The same storage comes back with memory of its own.
+  EXPECT_TRUE(quota.Resize(&moved, 8).ok());
+  expect(quota, StorageClass::kContent, 0, 0);
+  expect(quota, StorageClass::kOwn, 2, 8);
+  b.Release();
+  moved.Release();
+  expect(quota, StorageClass::kOwn, 0, 0);
+}
+
 TEST(DeviceMemoryTest, BytesReturnWithTheLastReference) {
   FakeDevice device(1000);
   Ledger ledger(1000);

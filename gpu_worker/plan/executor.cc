@@ -293,6 +293,7 @@ class RunExecution {
         context_.memory->Clone(context_.tenant, *buffers_[slot],
                                buffers_[slot]->size_bytes()));
     buffers_[slot] = std::move(copy);
+    slots_[slot].storage->quota.MoveTo(StorageClass::kOwn);
     ++context_.counters->write_copies;
     return absl::OkStatus();
   }

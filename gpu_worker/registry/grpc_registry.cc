@@ -5,6 +5,7 @@
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
+#include "common/net/tls_probe.h"
 #include "common/status_macros.h"
 #include "djinn/v1/worker_registry.grpc.pb.h"
 #include "grpcpp/client_context.h"
@@ -14,9 +15,11 @@ namespace {
 
 class GrpcRegistryStream : public RegistryStream {
  public:
+  // `options` outlive the stream.
   GrpcRegistryStream(v1::WorkerRegistry::Stub* stub,
-                     const std::string& join_token) {
-    PutBearer(join_token, &context_);
+                     const GrpcRegistryOptions& options)
+      : options_(options) {
+    PutBearer(options.join_token, &context_);
     stream_ = stub->Synchronize(&context_);
   }
   // A stream that nobody finished must not be waited for.
@@ -26,12 +29,22 @@ class GrpcRegistryStream : public RegistryStream {
     return stream_->Write(state);
   }
   bool Read(v1::DesiredState* desired) override {
-    return stream_->Read(desired);
+    const bool read = stream_->Read(desired);
+    answered_ |= read;
+    return read;
   }
   void Cancel() override { context_.TryCancel(); }
-  absl::Status Finish() override { return FromGrpcStatus(stream_->Finish()); }
+  absl::Status Finish() override {
+    absl::Status status = FromGrpcStatus(stream_->Finish());
+    return answered_
+               ? status
+               : ExplainTlsFailure(std::move(status), options_.coordinator,
+                                   options_.security);
+  }
 
  private:
+  const GrpcRegistryOptions& options_;
+  bool answered_ = false;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerState, v1::DesiredState>>
       stream_;
@@ -39,28 +52,27 @@ class GrpcRegistryStream : public RegistryStream {
 
 class GrpcRegistry : public RegistryConnector {
  public:
-  GrpcRegistry(std::shared_ptr<grpc::Channel> channel, std::string join_token)
-      : stub_(v1::WorkerRegistry::NewStub(channel)),
-        join_token_(std::move(join_token)) {}
+  GrpcRegistry(std::shared_ptr<grpc::Channel> channel,
+               const GrpcRegistryOptions& options)
+      : stub_(v1::WorkerRegistry::NewStub(channel)), options_(options) {}
 
   std::unique_ptr<RegistryStream> Open() override {
-    return std::make_unique<GrpcRegistryStream>(stub_.get(), join_token_);
+    return std::make_unique<GrpcRegistryStream>(stub_.get(), options_);
   }
 
  private:
   const std::unique_ptr<v1::WorkerRegistry::Stub> stub_;
-  const std::string join_token_;
+  const GrpcRegistryOptions options_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RegistryConnector>> MakeGrpcRegistry(
     const GrpcRegistryOptions& options) {
-  ChannelOptions channel_options;
-  channel_options.insecure = options.insecure;
-  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                         MakeChannel(options.coordinator, channel_options));
-  return std::make_unique<GrpcRegistry>(std::move(channel), options.join_token);
+  DJINN_ASSIGN_OR_RETURN(
+      std::shared_ptr<grpc::Channel> channel,
+      MakeChannel(options.coordinator, {options.security, /*connection=*/0}));
+  return std::make_unique<GrpcRegistry>(std::move(channel), options);
 }
 
 }  // namespace djinn::worker

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/net/tls.h"
 #include "gpu_worker/registry/synchronizer.h"
 
 namespace djinn::worker {
@@ -15,7 +16,7 @@ struct GrpcRegistryOptions {
   std::string coordinator;
   // Never logged.
   std::string join_token;
-  bool insecure = false;
+  ChannelSecurity security;
 };
 
 // The errors of MakeChannel(). Connects at the first stream.

@@ -1,5 +1,5 @@
-// Install: bytes inside the message, a generator's seed, or a transfer whose
-// bytes come on Bulk.
+// Install: bytes inside the message (a generator's state among them), a
+// generator's seed, or a transfer whose bytes come on Bulk.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,9 +18,10 @@ absl::Status Session::HandleInstall(uint64_t sequence,
   if (install.source_case() == v1::Install::SOURCE_NOT_SET) {
     return Violation("install without a source");
   }
-  if (!birth && existing != nullptr && existing->generator != seeds) {
-    return Violation(absl::StrCat("installs ", seeds ? "a seed" : "bytes",
-                                  " in storage ", install.storage()));
+  // Bytes in a generator's storage are its state.
+  if (!birth && existing != nullptr && seeds && !existing->generator) {
+    return Violation(
+        absl::StrCat("installs a seed in storage ", install.storage()));
   }
   const v1::Transfer& transfer = install.transfer();
   if (install.has_transfer()) {
@@ -49,17 +50,24 @@ absl::Status Session::HandleInstall(uint64_t sequence,
     RootError error = errors_.MakePoison(status, {.sequence = sequence});
     if (birth) storage->size_bytes = install.inline_value().size();
     // A generator that has a state keeps it.
-    if (!seeds || storage->buffer == nullptr) storage->poison = error;
+    if (!storage->generator || storage->buffer == nullptr) {
+      storage->poison = error;
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status Session::InstallInline(Storage* storage,
                                     const std::string& bytes) {
+  if (storage->generator) {
+    DJINN_RETURN_IF_ERROR(
+        environment_.memory->device()->operators()->CheckGenerator(bytes));
+  }
   DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
                          AllocateFor(storage, bytes.size()));
   DJINN_RETURN_IF_ERROR(
       environment_.memory->device()->Write(buffer.get(), 0, bytes));
+  if (storage->generator) storage->quota.MoveTo(StorageClass::kGenerator);
   storage->buffer = std::move(buffer);
   storage->size_bytes = bytes.size();
   storage->size_known = true;
@@ -85,6 +93,7 @@ absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
   storage->buffer = DeviceMemory::Track(
       *std::move(state),
       std::make_shared<Reservation>(*std::move(reservation)));
+  storage->quota.MoveTo(StorageClass::kGenerator);
   storage->size_bytes = bytes;
   storage->poison = nullptr;
   return absl::OkStatus();
@@ -102,7 +111,13 @@ void Session::InstallTransfer(uint64_t sequence, uint64_t storage_id,
       environment_.contents->Find(tenant_, claimed, bytes);
   absl::Status room;
   std::shared_ptr<Transfer> started;
-  if (held != nullptr) {
+  if (storage->generator) {
+    // Checked before the storage changes, so the bytes must be here.
+    room = MakeError(
+        absl::StatusCode::kInvalidArgument, "INVALID_GENERATOR",
+        absl::StrCat("a generator's state of ", bytes, " bytes, at most ",
+                     limits_.inline_bytes(), " go inline as they must"));
+  } else if (held != nullptr) {
     room = quota_.Resize(&storage->quota, bytes);
   } else {
     absl::StatusOr<std::shared_ptr<Transfer>> start =
@@ -126,6 +141,7 @@ void Session::InstallTransfer(uint64_t sequence, uint64_t storage_id,
   storage->size_known = true;
   if (held != nullptr) {
     storage->buffer = std::move(held);
+    storage->quota.MoveTo(StorageClass::kContent);
     storage->poison = nullptr;
     decision->set_already_held(true);
     Reply(std::move(response));
@@ -296,6 +312,9 @@ absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
   transfer->reservation->MoveTo(MemoryClass::kContents);
   storage->buffer =
       environment_.contents->Insert(tenant_, hash, std::move(transfer->buffer));
+  // A full cache keeps nothing more.
+  storage->quota.MoveTo(IsSoleOwner(storage->buffer) ? StorageClass::kOwn
+                                                     : StorageClass::kContent);
   storage->poison = nullptr;
   environment_.contents_changed();
   return absl::OkStatus();

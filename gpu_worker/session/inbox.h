@@ -58,6 +58,11 @@ class Inbox {
   // Last sequence received, and completed.
   uint64_t received() const { return received_; }
   uint64_t completed() const { return completed_; }
+  // Received and not completed, and what the window counts of it.
+  uint64_t outstanding() const { return received_ - completed_; }
+  uint64_t outstanding_bytes() const {
+    return received_bytes_ - completed_bytes_;
+  }
 
  private:
   const v1::SessionLimits limits_;

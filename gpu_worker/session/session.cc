@@ -70,7 +70,6 @@ void Session::Step() {
   } else {
     status = StepItem(*std::move(item), std::move(supply));
   }
-  storage_count_ = storages_.size();
   EndStep();
   if (!status.ok()) Fail(std::move(status));
 }
@@ -145,6 +144,8 @@ absl::Status Session::Handle(const v1::Ordered& message) {
 }
 
 void Session::Complete(uint64_t sequence) {
+  storage_count_ = storages_.size();
+  structure_count_ = static_cast<uint32_t>(structures_.size());
   std::vector<v1::ControlResponse> responses;
   for (const RootError& error : errors_.TakeNew()) {
     if (errors_.count() <= kLoggedErrors) {
@@ -242,6 +243,25 @@ void Session::FreeState() {
   storages_.Clear();
   structures_.clear();
   storage_count_ = 0;
+  structure_count_ = 0;
+}
+
+v1::SessionUse Session::use() const {
+  const auto fill = [this](StorageClass storage_class, v1::StorageUse* use) {
+    const SessionQuota::ClassUse used = quota_.used(storage_class);
+    use->set_count(used.count);
+    use->set_size_bytes(used.bytes);
+  };
+  v1::SessionUse use;
+  fill(StorageClass::kContent, use.mutable_contents());
+  fill(StorageClass::kOwn, use.mutable_storages());
+  fill(StorageClass::kGenerator, use.mutable_generators());
+  use.set_queued_runs(queued_runs_);
+  use.set_structure_count(structure_count_);
+  MutexLock lock(&mu_);
+  use.set_outstanding(static_cast<uint32_t>(inbox_.outstanding()));
+  use.set_outstanding_bytes(inbox_.outstanding_bytes());
+  return use;
 }
 
 absl::StatusOr<Storage*> Session::NextVersion(uint64_t id,
@@ -271,7 +291,11 @@ absl::StatusOr<std::shared_ptr<Buffer>> Session::AllocateFor(
       prefix == nullptr ? environment_.memory->Allocate(tenant_, bytes)
                         : environment_.memory->Clone(tenant_, *prefix, bytes);
   // Back to what it was: that fits, it did before.
-  if (!buffer.ok()) quota_.Resize(&storage->quota, before).IgnoreError();
+  if (!buffer.ok()) {
+    quota_.Resize(&storage->quota, before).IgnoreError();
+    return buffer;
+  }
+  storage->quota.MoveTo(StorageClass::kOwn);
   return buffer;
 }
 

@@ -36,6 +36,7 @@
 #include "common/random.h"
 #include "common/srg/validate.h"
 #include "djinn/v1/execution.pb.h"
+#include "djinn/v1/usage.pb.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/memory/device_memory.h"
@@ -121,6 +122,8 @@ class Session {
   bool received_any() const;
   // The client gave up what is not carried out.
   bool cancelled() const { return cancelled_; }
+  // For operators; the numbers need not be of one moment.
+  v1::SessionUse use() const;
 
  private:
   struct Structure {
@@ -262,6 +265,7 @@ class Session {
   std::atomic<bool> cancelled_{false};
   std::atomic<uint64_t> storage_count_{0};
   std::atomic<uint32_t> queued_runs_{0};
+  std::atomic<uint32_t> structure_count_{0};
 
   Outbox outbox_;
 };

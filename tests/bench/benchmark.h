@@ -48,9 +48,11 @@ class Benchmark {
 
 std::unique_ptr<Benchmark> MakePingPong(const Options& options);
 std::unique_ptr<Benchmark> MakeStartup(const Options& options);
+std::unique_ptr<Benchmark> MakeIdleSessions(const Options& options);
 std::unique_ptr<Benchmark> MakeCaptureAndShip(const Options& options);
 std::unique_ptr<Benchmark> MakeReadBack(const Options& options);
 std::unique_ptr<Benchmark> MakeEncoder(const Options& options);
+std::unique_ptr<Benchmark> MakeDecode(const Options& options);
 std::unique_ptr<Benchmark> MakeMlpStep(const Options& options);
 std::unique_ptr<Benchmark> MakeTransfer(const Options& options);
 

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -63,9 +64,13 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
 }
 
 ChildProcess::~ChildProcess() {
-  close(input_);
+  EndInput();
   if (pid_ > 0) waitpid(pid_, nullptr, 0);
   close(output_);
+}
+
+void ChildProcess::EndInput() {
+  if (input_ >= 0) close(std::exchange(input_, -1));
 }
 
 absl::StatusOr<std::string> ChildProcess::ReadLine() {

@@ -36,15 +36,21 @@ class ChildProcess {
   // seconds.
   absl::StatusOr<std::string> ReadLine();
 
+  // Ends its input.
+  void EndInput();
+
   // Waits for it to end by itself; an error unless with status 0.
   absl::Status Wait();
+
+  // 0 after Wait().
+  pid_t pid() const { return pid_; }
 
  private:
   ChildProcess(pid_t pid, int input, int output)
       : pid_(pid), input_(input), output_(output) {}
 
   pid_t pid_;
-  int input_;   // Its standard input, for writing.
+  int input_;   // Its standard input, for writing; -1 once ended.
   int output_;  // Its standard output, for reading.
   std::string unread_;
 };

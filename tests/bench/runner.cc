@@ -49,9 +49,11 @@ struct Entry {
 constexpr Entry kBenchmarks[] = {
     {"ping_pong", MakePingPong},
     {"startup", MakeStartup},
+    {"idle_sessions", MakeIdleSessions},
     {"capture_and_ship", MakeCaptureAndShip},
     {"read_back", MakeReadBack},
     {"encoder", MakeEncoder},
+    {"decode", MakeDecode},
     {"mlp_step", MakeMlpStep},
     {"transfer", MakeTransfer},
 };

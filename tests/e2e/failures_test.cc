@@ -513,7 +513,7 @@ TEST(ConnectTest, RefusalsSayWhatToFix) {
   const std::vector<Case> cases = {
       {"TOKEN_UNKNOWN", absl::StatusCode::kUnauthenticated,
        [](ConnectOptions* o) { o->token = "0123456789abcdef"; }},
-      {"NO_TOKEN", absl::StatusCode::kFailedPrecondition,
+      {"SECRET_FILE", absl::StatusCode::kFailedPrecondition,
        [](ConnectOptions* o) { o->token_file = "no/such/file"; }},
       {"NO_TOKEN", absl::StatusCode::kFailedPrecondition,
        [](ConnectOptions* o) { o->token_file.clear(); }},

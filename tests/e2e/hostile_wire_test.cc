@@ -445,11 +445,6 @@ const std::vector<Violation>& Violations() {
       {"an install that gives birth again",
        [](Client* c) { c->Send(Install(1, 0, Values())); }},
       {"a seed for a tensor", [](Client* c) { c->Send(Seed(1, 1)); }},
-      {"bytes for a generator",
-       [](Client* c) {
-         c->Send(Seed(9, 0));
-         c->Send(Install(9, 1, Values()));
-       }},
       {"a generator resized",
        [](Client* c) {
          c->Send(Seed(9, 0));

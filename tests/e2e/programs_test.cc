@@ -5,41 +5,14 @@
 #include <thread>
 #include <vector>
 
-#include "tests/e2e/cluster_environment.h"
+#include "tests/e2e/same_program.h"
 
 namespace djinn {
 namespace {
 
 ClusterEnvironment* const environment = ClusterEnvironment::Get();
 
-class ProgramsTest : public SessionTest {};
-
-void ExpectEqual(const torch::Tensor& remote, const torch::Tensor& local) {
-  ASSERT_EQ(remote.sizes(), local.sizes());
-  ASSERT_EQ(remote.strides(), local.strides());
-  ASSERT_EQ(remote.scalar_type(), local.scalar_type());
-  EXPECT_TRUE(torch::equal(remote.cpu(), local))
-      << "largest difference "
-      << (remote.cpu().to(torch::kDouble) - local.to(torch::kDouble))
-             .abs()
-             .max()
-             .item<double>();
-}
-
-// Runs the program here and there on the same random inputs.
-template <typename Program>
-void ExpectSame(Program program) {
-  torch::manual_seed(1);
-  const std::vector<torch::Tensor> local = program(torch::Device(torch::kCPU));
-  torch::manual_seed(1);
-  const std::vector<torch::Tensor> remote = program(Device(0));
-  ASSERT_EQ(local.size(), remote.size());
-  for (size_t i = 0; i < local.size(); ++i) {
-    SCOPED_TRACE(i);
-    EXPECT_EQ(remote[i].device(), Device(0));
-    ExpectEqual(remote[i], local[i]);
-  }
-}
+class ProgramsTest : public ProgramTest {};
 
 torch::nn::Sequential Mlp(double dropout) {
   return torch::nn::Sequential(torch::nn::Linear(20, 32), torch::nn::ReLU(),
@@ -201,6 +174,12 @@ TEST_F(ProgramsTest, LargeTensorsGoThereAndBack) {
   a.add_(1);  // the source is ours again
   ExpectEqual(remote, a.sub(1).add(1).sub(1).cpu() * 0 + remote.cpu());
   EXPECT_TRUE(torch::equal((remote + 1).cpu(), remote.cpu() + 1));
+}
+
+// Less than what gRPC keeps of a call for a retry.
+TEST_F(ProgramsTest, AFirstUploadJustAboveTheInlineLimitIsReleased) {
+  const auto a = torch::arange(40000, torch::kFloat);
+  EXPECT_TRUE(torch::equal(a.to(Device(0)).cpu(), a));
 }
 
 TEST_F(ProgramsTest, ALoopRepeatsOnTheSameStructures) {

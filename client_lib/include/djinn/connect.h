@@ -2,7 +2,8 @@
 //
 // A program that opens none gets one at the first use of the device, from the
 // environment: DJINN_COORDINATOR (a gRPC target, "host:port" or "unix:/path")
-// and DJINN_TOKEN_FILE (a file that holds the tenant's token).
+// and DJINN_TOKEN_FILE (a file that holds the tenant's token), and TLS as
+// TlsOptions says.
 // DJINN_DEVICE_NAME (default "remote_accelerator") and DJINN_DEVICE_COUNT
 // (default 16) are read once, when the library is loaded.
 //
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,23 @@
 
 namespace djinn {
 
+// Encryption of the connections to the coordinator and the workers, with PEM
+// files; those that change are read again while the session is open.
+struct TlsOptions {
+  // The authorities that may have signed the servers' certificates. Empty: no
+  // TLS. DJINN_TLS_CA_FILE.
+  std::string ca_file;
+  // This program's own certificate with its chain, where servers ask for one.
+  // DJINN_TLS_CERTIFICATE_FILE, DJINN_TLS_PRIVATE_KEY_FILE.
+  std::string certificate_file;
+  std::string private_key_file;
+  // Whom the coordinator's and the workers' certificates must name. Empty: the
+  // host in the address that is dialled, "localhost" for a Unix socket.
+  // DJINN_TLS_SERVER_NAME, DJINN_TLS_WORKER_SERVER_NAME.
+  std::string server_name;
+  std::string worker_server_name;
+};
+
 struct ConnectOptions {
   // Where the coordinator listens. Empty: DJINN_COORDINATOR.
   std::string coordinator;
@@ -34,8 +53,10 @@ struct ConnectOptions {
   std::string token_file;
   // Shown to operators. Empty: the program's name.
   std::string program;
-  // Allows addresses other than Unix sockets and this host's loopback, without
-  // encryption.
+  // Absent: from the environment's variables that TlsOptions names.
+  std::optional<TlsOptions> tls;
+  // Allows addresses other than Unix sockets and this host's loopback without
+  // TLS. Refused together with TLS.
   bool insecure = false;
   // Bound on opening the session and on getting a worker.
   absl::Duration connect_timeout = absl::Seconds(30);
@@ -48,9 +69,9 @@ struct ConnectOptions {
   int bulk_channels = 2;
 };
 
-// Opens the session. FailedPrecondition when no coordinator or token is given,
-// AlreadyExists when a session is open, Unauthenticated for a wrong token,
-// Unavailable when nobody answers in time.
+// Opens the session. FailedPrecondition when no coordinator or token is given
+// or TLS cannot be agreed on, AlreadyExists when a session is open,
+// Unauthenticated for a wrong token, Unavailable when nobody answers in time.
 DJINN_API absl::Status Connect(const ConnectOptions& options = {});
 
 // Finishes outstanding work and ends the session; tensors of it raise from then

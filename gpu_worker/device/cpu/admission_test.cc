@@ -183,6 +183,24 @@ TEST_F(AdmissionTest, WritesAreThoseOfTheSchema) {
   EXPECT_TRUE(Compile(lists).ok());
 }
 
+TEST_F(AdmissionTest, UnmarkedWritesCountAsWrites) {
+  const auto encode = [&](bool training) {
+    const at::Tensor input = at::randn({2, 6, 5});
+    return tester_.Encode("aten::native_batch_norm", "",
+                          {input, IValue(), IValue(), at::zeros({6}),
+                           at::ones({6}), training, 0.1, 1e-5},
+                          {input, input, input});
+  };
+  EncodedCall call = encode(true);
+  EXPECT_EQ(call.node().writes, (std::vector<uint32_t>{1, 2}));
+  EXPECT_TRUE(Compile(call).ok());
+  call.node().writes = {};
+  ExpectMalformed(call, "writes [], by the schema [1,2]");
+  call = encode(false);
+  EXPECT_TRUE(call.node().writes.empty());
+  EXPECT_TRUE(Compile(call).ok());
+}
+
 TEST_F(AdmissionTest, OverwritesAreChecked) {
   const at::Tensor base = at::zeros({8});
   EncodedCall whole =

@@ -17,6 +17,7 @@
 #include "c10/util/complex.h"
 #include "common/status_macros.h"
 #include "common/torch/data_type.h"
+#include "common/torch/unmarked_writes.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 
 namespace djinn::worker {
@@ -47,11 +48,11 @@ static_assert(std::size(kAlternativeNames) ==
 // Builds one argument's value; keeps the place when it varies.
 class ArgumentBuilder {
  public:
-  ArgumentBuilder(const c10::FunctionSchema& schema, uint32_t index)
+  ArgumentBuilder(const c10::FunctionSchema& schema, uint32_t index,
+                  bool written)
       : schema_(schema), argument_(schema.arguments()[index]) {
     place_.argument = index;
-    place_.written =
-        argument_.alias_info() != nullptr && argument_.alias_info()->isWrite();
+    place_.written = written;
   }
 
   absl::StatusOr<c10::IValue> Build(const srg::Argument& value) {
@@ -325,6 +326,18 @@ class ArgumentBuilder {
   absl::Status unusable_;
 };
 
+// Whether the call writes argument `index`, marked or not.
+bool IsWritten(const c10::FunctionSchema& schema, size_t index,
+               const std::vector<srg::Argument>& arguments) {
+  const c10::AliasInfo* const alias = schema.arguments()[index].alias_info();
+  if (alias != nullptr && alias->isWrite()) return true;
+  const std::optional<UnmarkedWrite> write = FindUnmarkedWrite(schema, index);
+  if (!write.has_value()) return false;
+  if (!write->flag.has_value()) return true;
+  const bool* const flag = std::get_if<bool>(&arguments[*write->flag]);
+  return flag != nullptr && *flag;
+}
+
 }  // namespace
 
 absl::StatusOr<CallTemplate> BuildCallTemplate(
@@ -338,7 +351,8 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
   CallTemplate call;
   call.values.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
-    ArgumentBuilder builder(schema, static_cast<uint32_t>(i));
+    ArgumentBuilder builder(schema, static_cast<uint32_t>(i),
+                            IsWritten(schema, i, arguments));
     DJINN_ASSIGN_OR_RETURN(c10::IValue value, builder.Build(arguments[i]));
     call.values.push_back(std::move(value));
     call.unusable.Update(builder.unusable());

@@ -34,7 +34,7 @@ struct TensorListSource {
 // An argument that a run fills in.
 struct Place {
   uint32_t argument = 0;
-  // The schema marks it as written.
+  // The call writes it.
   bool written = false;
   std::variant<TensorSource, TensorListSource, srg::FloatHole,
                srg::GeneratorSlot>

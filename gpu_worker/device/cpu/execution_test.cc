@@ -7,12 +7,14 @@
 #include <thread>
 #include <vector>
 
+#include "ATen/CPUGeneratorImpl.h"
 #include "ATen/Parallel.h"
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/arange.h"
 #include "ATen/ops/empty.h"
 #include "ATen/ops/imag.h"
+#include "ATen/ops/ones.h"
 #include "ATen/ops/randn.h"
 #include "ATen/ops/real.h"
 #include "ATen/ops/scalar_tensor.h"
@@ -139,6 +141,31 @@ TEST_F(ExecutionTest, BatchNormForwardAndBackward) {
   tester_.ExpectLikeEager(
       "aten::native_batch_norm", "",
       {x, IValue(), IValue(), IValue(), IValue(), true, 0.1, 1e-5});
+}
+
+TEST_F(ExecutionTest, WritesAndFreshResultsInOneCall) {
+  const at::Tensor x = Random({4, 6, 5});
+  const at::Tensor mean = Random({6}), var = at::ones({6});
+  EXPECT_EQ(
+      tester_
+          .ExpectLikeEager("aten::_native_batch_norm_legit", "",
+                           {x, IValue(), IValue(), mean, var, true, 0.1, 1e-5})
+          .results.size(),
+      3u);
+  EXPECT_EQ(tester_
+                .ExpectLikeEager("aten::_batch_norm_with_update", "",
+                                 {x, IValue(), IValue(), mean, var, 0.1, 1e-5})
+                .results.size(),
+            4u);
+  tester_.ExpectLikeEager("aten::batch_norm_update_stats", "",
+                          {x, mean, var, 0.1});
+  const at::Generator generator = at::detail::createCPUGenerator(3);
+  tester_.ExpectLikeEager("aten::rrelu_with_noise", "",
+                          {x, at::zeros({4, 6, 5}), 0.1, 0.3, true, generator});
+  const at::Tensor on = at::ones({1}, at::kLong);
+  tester_.ExpectLikeEager("aten::_fused_moving_avg_obs_fq_helper", "",
+                          {x, on, on, Random({1}), Random({1}), at::ones({1}),
+                           at::zeros({1}, at::kInt), 0.01, 0, 255, 0});
 }
 
 TEST_F(ExecutionTest, ReductionsWithSeveralResults) {

@@ -13,6 +13,29 @@
 namespace djinn::worker {
 namespace {
 
+// The state blob as PyTorch has written it since its first version; it keeps
+// the layout so that old files load.
+constexpr uint32_t kWords = 624;
+struct StateLayout {
+  uint64_t seed;
+  // Words of `words` not drawn yet, plus one.
+  int32_t left;
+  int32_t seeded;
+  // The next word to draw.
+  uint64_t next;
+  uint64_t words[kWords];
+  // The second of two normal samples, if it is left over.
+  double normal_x;
+  double normal_y;
+  double normal_rho;
+  int32_t normal_is_valid;
+  int32_t padding;
+  float next_float_normal;
+  uint8_t next_float_normal_is_valid;
+  uint8_t more_padding[3];
+};
+static_assert(sizeof(StateLayout) == 5056);
+
 // Held while the process's default generator is in some session's state.
 Mutex& DefaultGeneratorMutex() {
   static Mutex* const mutex = new Mutex;
@@ -52,6 +75,33 @@ uint64_t GeneratorStateBytes() {
 std::shared_ptr<Buffer> SeededState(uint64_t seed) {
   const at::Tensor state = StateOf(at::detail::createCPUGenerator(seed));
   return std::make_shared<TorchBuffer>(state.storage());
+}
+
+absl::Status CheckGeneratorState(absl::string_view bytes) {
+  const auto bad = [](absl::string_view what) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_GENERATOR",
+                     absl::StrCat("not the state of a generator: ", what));
+  };
+  StateLayout state;
+  if (bytes.size() != sizeof(state)) {
+    return bad(absl::StrCat(bytes.size(), " bytes, must be ", sizeof(state)));
+  }
+  std::memcpy(&state, bytes.data(), sizeof(state));
+  // Draws go on from `next` until `left` says that the words are used up.
+  if (state.seeded != 1 || state.left < 1 ||
+      state.left > static_cast<int32_t>(kWords) || state.next > kWords ||
+      state.next + static_cast<uint64_t>(state.left) > kWords + 1) {
+    return bad(absl::StrCat("seeded ", state.seeded, ", ", state.left,
+                            " words left from word ", state.next));
+  }
+  for (const uint64_t word : state.words) {
+    if (word > UINT32_MAX) return bad("a word of more than 32 bits");
+  }
+  if (state.normal_is_valid < 0 || state.normal_is_valid > 1 ||
+      state.next_float_normal_is_valid > 1) {
+    return bad("a flag that is neither 0 nor 1");
+  }
+  return absl::OkStatus();
 }
 
 GeneratorScope::~GeneratorScope() ABSL_NO_THREAD_SAFETY_ANALYSIS {

@@ -10,6 +10,7 @@
 #include "ATen/core/Generator.h"
 #include "ATen/core/Tensor.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/device.h"
 
@@ -20,6 +21,11 @@ uint64_t GeneratorStateBytes();
 
 // The state after manual_seed(seed). May throw c10::Error.
 std::shared_ptr<Buffer> SeededState(uint64_t seed);
+
+// InvalidArgument (INVALID_GENERATOR) unless the bytes are a state that a
+// generator can be in. PyTorch's own check passes states with which the next
+// draws read beyond the twister's words.
+absl::Status CheckGeneratorState(absl::string_view bytes);
 
 // A generator in a given state for the length of one call: Load one way or the
 // other, call, Store. A state that is not stored stays as it was. One thread;

@@ -13,6 +13,7 @@
 #include "common/torch/overwrite_table.h"
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
+#include "common/torch/unmarked_writes.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gtest/gtest.h"
@@ -97,8 +98,13 @@ class Encoder {
       const c10::Argument& argument = schema.arguments()[i];
       touched_.clear();
       node.arguments.push_back(EncodeAs(*argument.real_type(), arguments[i]));
-      const bool written =
-          argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+      const std::optional<UnmarkedWrite> unmarked =
+          FindUnmarkedWrite(schema, i);
+      const bool written = unmarked.has_value()
+                               ? !unmarked->flag.has_value() ||
+                                     arguments[*unmarked->flag].toBool()
+                               : argument.alias_info() != nullptr &&
+                                     argument.alias_info()->isWrite();
       for (const auto& [slot, covers] : touched_) {
         if (written) node.writes.push_back(slot);
         if (Overwrites(schema, i) && covers) {

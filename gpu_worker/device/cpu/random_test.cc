@@ -1,5 +1,6 @@
 // Generators: the library draws what PyTorch's CPU draws, state by state.
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,52 @@ TEST_F(RandomTest, AFailedCallDrawsNothing) {
   EncodedCall call =
       tester_.Encode("aten::unbind", "int", {at::ones({4}), 0}, {at::ones({})});
   EXPECT_FALSE(tester_.Run(call).status.ok());
+}
+
+std::string StateAfter(int64_t draws) {
+  at::Generator generator = at::detail::createCPUGenerator(7);
+  // As doubles and floats, to leave a normal sample over.
+  at::zeros({draws}).normal_(0, 1, generator);
+  at::zeros({draws}, at::kDouble).normal_(0, 1, generator);
+  const at::Tensor state = generator.get_state();
+  return std::string(static_cast<const char*>(state.const_data_ptr()),
+                     state.nbytes());
+}
+
+TEST_F(RandomTest, EveryStateThatDrawsLeaveIsAccepted) {
+  for (int64_t draws = 0; draws < 700; ++draws) {
+    const absl::Status status =
+        tester_.library()->CheckGenerator(StateAfter(draws));
+    ASSERT_TRUE(status.ok()) << draws << ": " << status;
+  }
+}
+
+TEST_F(RandomTest, StatesThatNoDrawsLeaveAreRefused) {
+  const std::string good = StateAfter(3);
+  const auto expect_refused = [&](absl::string_view what, std::string state) {
+    const absl::Status status = tester_.library()->CheckGenerator(state);
+    EXPECT_EQ(ErrorReason(status), "INVALID_GENERATOR") << what;
+  };
+  const auto changed = [&](size_t offset, auto value) {
+    std::string state = good;
+    std::memcpy(state.data() + offset, &value, sizeof(value));
+    return state;
+  };
+  expect_refused("empty", "");
+  expect_refused("short", good.substr(1));
+  expect_refused("long", good + "x");
+  expect_refused("zeros", std::string(good.size(), '\0'));
+  expect_refused("not seeded", changed(12, int32_t{0}));
+  expect_refused("nothing left", changed(8, int32_t{0}));
+  expect_refused("left of nowhere", changed(8, int32_t{-1}));
+  expect_refused("too much left", changed(8, int32_t{625}));
+  // Each alone is possible: PyTorch takes this, and draws beyond the words.
+  expect_refused("more left than words", changed(8, int32_t{624}));
+  expect_refused("beyond the words", changed(16, uint64_t{625}));
+  expect_refused("far beyond", changed(16, UINT64_MAX));
+  expect_refused("a wide word", changed(24, uint64_t{1} << 32));
+  expect_refused("a flag", changed(24 + 8 * 624 + 24, int32_t{2}));
+  expect_refused("the other flag", changed(5052, uint8_t{2}));
 }
 
 TEST_F(RandomTest, BytesThatAreNoStateAreRefused) {

@@ -230,4 +230,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> TorchOperatorLibrary::SeedGenerator(
   return state;
 }
 
+absl::Status TorchOperatorLibrary::CheckGenerator(absl::string_view state) {
+  return CheckGeneratorState(state);
+}
+
 }  // namespace djinn::worker

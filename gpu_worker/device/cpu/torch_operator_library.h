@@ -16,6 +16,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
       const srg::Structure& structure) override;
   absl::StatusOr<uint64_t> GeneratorBytes() override;
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(uint64_t seed) override;
+  absl::Status CheckGenerator(absl::string_view state) override;
 };
 
 }  // namespace djinn::worker

@@ -1,7 +1,7 @@
 #include "gpu_worker/device/fake/fake_device.h"
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -39,15 +39,15 @@ absl::StatusOr<std::shared_ptr<Buffer>> FakeDevice::Clone(const Buffer& source,
   absl::StatusOr<std::shared_ptr<Buffer>> copy = Allocate(bytes);
   if (!copy.ok()) return copy;
   const auto& from = static_cast<const FakeBuffer&>(source);
-  std::memcpy(static_cast<FakeBuffer*>(copy->get())->data(), from.data(),
-              std::min(bytes, from.size_bytes()));
+  std::copy_n(from.data(), std::min(bytes, from.size_bytes()),
+              static_cast<FakeBuffer*>(copy->get())->data());
   return copy;
 }
 
 absl::Status FakeDevice::Write(Buffer* buffer, uint64_t offset,
                                absl::string_view bytes) {
-  std::memcpy(static_cast<FakeBuffer*>(buffer)->data() + offset, bytes.data(),
-              bytes.size());
+  std::copy(bytes.begin(), bytes.end(),
+            static_cast<FakeBuffer*>(buffer)->data() + offset);
   return absl::OkStatus();
 }
 

@@ -39,6 +39,33 @@ const absl::flat_hash_map<std::string, Signature>& Signatures() {
   return *signatures;
 }
 
+// Of one draw.
+constexpr int64_t kMaxDrawn = 1 << 20;
+
+// Elements of an operand that the operators can take, or -1.
+int64_t PlainFloats(const srg::Argument& argument) {
+  const auto* view = std::get_if<srg::TensorView>(&argument);
+  if (view == nullptr || view->data_type != srg::DataType::kFloat32 ||
+      !IsPlainContiguous(*view)) {
+    return -1;
+  }
+  return srg::ElementCount(*view).value_or(-1);
+}
+
+bool ArgumentsFit(const std::string& name, const srg::Node& node) {
+  if (name == "fake::draw") {
+    const auto* count = std::get_if<int64_t>(&node.arguments[0]);
+    return count != nullptr && *count >= 0 && *count <= kMaxDrawn &&
+           node.implicit_generator_slot.has_value();
+  }
+  const int64_t elements = PlainFloats(node.arguments[0]);
+  // One that writes before it fails needs something to write.
+  if (elements < 0 || (name == "fake::fail_" && elements == 0)) return false;
+  return node.arguments.size() == 1 ||
+         std::holds_alternative<srg::FloatHole>(node.arguments[1]) ||
+         PlainFloats(node.arguments[1]) >= elements;
+}
+
 absl::Status CheckNode(const srg::Structure& structure, const srg::Node& node) {
   const srg::Operator& op = structure.operators[node.operator_index];
   const auto found = Signatures().find(op.name);
@@ -65,7 +92,8 @@ absl::Status CheckNode(const srg::Structure& structure, const srg::Node& node) {
   if (node.arguments.size() != signature.arguments ||
       node.results.size() != signature.results || node.writes != writes ||
       node.overwrites !=
-          (signature.overwrites_first ? writes : std::vector<uint32_t>())) {
+          (signature.overwrites_first ? writes : std::vector<uint32_t>()) ||
+      !ArgumentsFit(op.name, node)) {
     return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_STRUCTURE",
                      absl::StrCat(op.FullName(), ": not as its schema says"));
   }
@@ -151,8 +179,10 @@ class FakeProgram : public CompiledProgram {
                       std::vector<NodeResult>* results) const {
     DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
                            device_->Allocate(values.size() * sizeof(float)));
-    std::memcpy(static_cast<FakeBuffer*>(buffer.get())->data(), values.data(),
-                values.size() * sizeof(float));
+    if (!values.empty()) {
+      std::memcpy(static_cast<FakeBuffer*>(buffer.get())->data(), values.data(),
+                  values.size() * sizeof(float));
+    }
     srg::TensorView view;
     view.data_type = srg::DataType::kFloat32;
     view.sizes = {static_cast<int64_t>(values.size())};
@@ -188,6 +218,13 @@ class FakeOperatorLibrary : public OperatorLibrary {
     std::memcpy(static_cast<FakeBuffer*>(buffer.get())->data(), &seed,
                 sizeof(seed));
     return buffer;
+  }
+
+  absl::Status CheckGenerator(absl::string_view state) override {
+    if (state.size() == sizeof(uint64_t)) return absl::OkStatus();
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_GENERATOR",
+                     absl::StrCat("a generator's state of ", state.size(),
+                                  " bytes, must be ", sizeof(uint64_t)));
   }
 
  private:

@@ -1,0 +1,111 @@
+#include "common/daemon/daemon.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
+
+ABSL_FLAG(std::string, config, "", "The configuration, a YAML file.");
+ABSL_FLAG(bool, validate, false,
+          "Check the configuration, say what is wrong, and exit.");
+ABSL_FLAG(std::string, address_file, "",
+          "Write the address in use here once it serves: the way to learn a "
+          "port that the system chose.");
+ABSL_FLAG(
+    int, lifeline_fd, -1,
+    "Stop when this inherited descriptor reaches end of file: the writing "
+    "end's owner is gone.");
+
+namespace djinn {
+namespace {
+
+// Readers see the whole address or no file.
+bool WriteAddress(const std::string& address, const std::string& path) {
+  const std::string draft = path + ".draft";
+  {
+    std::ofstream file(draft);
+    file << address << "\n";
+    if (!file.flush()) return false;
+  }
+  return std::rename(draft.c_str(), path.c_str()) == 0;
+}
+
+// Before there are threads, so that none of them takes the signals.
+int TakeSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A reader of our logs that went away is no reason to stop.
+  std::signal(SIGPIPE, SIG_IGN);
+  return signalfd(-1, &signals, SFD_CLOEXEC);
+}
+
+// Returns why to stop.
+std::string WaitForEnd(int signal_fd, int lifeline_fd) {
+  pollfd watched[] = {{signal_fd, POLLIN, 0}, {lifeline_fd, POLLIN, 0}};
+  for (;;) {
+    if (poll(watched, 2, -1) < 0 && errno != EINTR) return "poll failed";
+    if (watched[0].revents != 0) return "signal";
+    if (watched[1].revents != 0) {
+      char ignored[64];
+      if (read(lifeline_fd, ignored, sizeof(ignored)) <= 0) return "lifeline";
+    }
+  }
+}
+
+}  // namespace
+
+int RunDaemon(const Daemon& daemon, int argc, char** argv) {
+  const auto refuse = [](absl::string_view why) {
+    std::fprintf(stderr, "%s\n", std::string(why).c_str());
+    return 2;
+  };
+  absl::SetProgramUsageMessage("--config=FILE [--validate]");
+  const std::string program = absl::StrCat("djinn-", daemon.role);
+  if (absl::ParseCommandLine(argc, argv).size() > 1) {
+    return refuse(absl::StrCat(program, ": takes no arguments"));
+  }
+  log::Configure(daemon.role, log::Level::kInfo);
+  const std::string path = absl::GetFlag(FLAGS_config);
+  if (path.empty()) {
+    return refuse(absl::StrCat(program, ": --config=FILE is required"));
+  }
+  const absl::Status configured =
+      daemon.configure(ConfigReader::FromFile(path));
+  if (!configured.ok()) return refuse(configured.message());
+  if (absl::GetFlag(FLAGS_validate)) return 0;
+
+  const int signal_fd = TakeSignals();
+  const std::string address_file = absl::GetFlag(FLAGS_address_file);
+  // An earlier process' address would mislead whoever waits for ours.
+  if (!address_file.empty()) std::remove(address_file.c_str());
+  const absl::StatusOr<std::string> address = daemon.start();
+  if (!address.ok()) {
+    log::Error("cannot start", {{"error", address.status()}});
+    return 1;
+  }
+  log::Info("listening on " + *address);
+  if (!address_file.empty() && !WriteAddress(*address, address_file)) {
+    log::Error("cannot write the address file", {{"path", address_file}});
+    return 1;
+  }
+  const std::string why =
+      WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd));
+  log::Info("stopping", {{"why", why}});
+  daemon.stop();
+  return 0;
+}
+
+}  // namespace djinn

@@ -1,0 +1,63 @@
+#include "common/net/tls_config.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "common/net/server_address.h"
+
+namespace djinn {
+namespace {
+
+void NoteProblem(ConfigMap* root, absl::string_view key, bool insecure,
+                 const absl::Status& status) {
+  if (!status.ok()) root->Error(key, status.message());
+  if (insecure && root->Has(key)) {
+    root->Error("insecure",
+                absl::StrCat("contradicts ", key, ": leave one of them out"));
+  }
+}
+
+std::string Variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+}  // namespace
+
+ServerTls ReadServerTls(ConfigMap* root, absl::string_view key, bool insecure) {
+  ServerTls tls;
+  if (!root->Has(key)) return tls;
+  ConfigMap map = root->Map(key);
+  tls.certificate_file = map.RequiredPath("certificate_file");
+  tls.private_key_file = map.RequiredPath("private_key_file");
+  tls.client_ca_file = map.Path("client_ca_file");
+  NoteProblem(root, key, insecure, CheckServerTls(tls));
+  return tls;
+}
+
+ChannelTls ReadChannelTls(ConfigMap* root, absl::string_view key,
+                          bool insecure) {
+  ChannelTls tls;
+  if (!root->Has(key)) return tls;
+  ConfigMap map = root->Map(key);
+  tls.ca_file = map.RequiredPath("ca_file");
+  tls.certificate_file = map.Path("certificate_file");
+  tls.private_key_file = map.Path("private_key_file");
+  tls.server_name = map.String("server_name", "");
+  NoteProblem(root, key, insecure, CheckChannelTls(tls));
+  return tls;
+}
+
+void CheckConfigAddress(ConfigMap* root, absl::string_view key,
+                        const std::string& address, bool other_hosts) {
+  const absl::Status status = CheckAddress(address, other_hosts);
+  if (!status.ok()) root->Error(key, status.message());
+}
+
+ChannelTls ChannelTlsFromEnvironment() {
+  return {Variable("DJINN_TLS_CA_FILE"), Variable("DJINN_TLS_CERTIFICATE_FILE"),
+          Variable("DJINN_TLS_PRIVATE_KEY_FILE"),
+          Variable("DJINN_TLS_SERVER_NAME")};
+}
+
+}  // namespace djinn

@@ -1,0 +1,200 @@
+#include "coordinator/ctl/detail.h"
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "coordinator/ctl/table.h"
+
+namespace djinn::ctl {
+namespace {
+
+std::string Counted(uint64_t count, absl::string_view what, uint64_t bytes) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s", ", ",
+                      FormatBytes(bytes));
+}
+
+std::string OfLimit(uint64_t used, uint64_t limit) {
+  return absl::StrCat(FormatBytes(used), " of ", FormatBytes(limit));
+}
+
+void AddUse(const v1::SessionUse& use, std::vector<Row>* rows) {
+  const auto add = [rows](const char* name, const v1::StorageUse& storages) {
+    rows->push_back(
+        {name, Counted(storages.count(), "storage", storages.size_bytes())});
+  };
+  add("contents", use.contents());
+  add("own storages", use.storages());
+  add("generators", use.generators());
+  rows->push_back({"runs in flight", absl::StrCat(use.queued_runs())});
+}
+
+// The limits that hold for a session at one worker, and what of them is used
+// there.
+void AddUseOfLimits(const v1::SessionUse& use, const v1::SessionLimits& limits,
+                    std::vector<Row>* rows) {
+  const uint64_t bytes = use.contents().size_bytes() +
+                         use.storages().size_bytes() +
+                         use.generators().size_bytes();
+  rows->push_back({"memory", OfLimit(bytes, limits.memory_bytes())});
+  rows->push_back(
+      {"outstanding",
+       absl::StrCat(
+           use.outstanding(), " of ", limits.max_outstanding(), " messages, ",
+           OfLimit(use.outstanding_bytes(), limits.max_outstanding_bytes()))});
+  rows->push_back({"structures", absl::StrCat(use.structure_count(), " of ",
+                                              limits.max_structures())});
+}
+
+void AddLimits(const v1::SessionLimits& limits, std::vector<Row>* rows) {
+  rows->push_back({"memory limit", FormatBytes(limits.memory_bytes())});
+  rows->push_back({"outstanding limit",
+                   absl::StrCat(limits.max_outstanding(), " messages, ",
+                                FormatBytes(limits.max_outstanding_bytes()))});
+  rows->push_back({"inline limit", FormatBytes(limits.inline_bytes())});
+  rows->push_back({"structures limit", absl::StrCat(limits.max_structures())});
+}
+
+std::string Describe(const v1::CacheUse& cache, absl::string_view what) {
+  return absl::StrCat(Counted(cache.entries(), what, cache.size_bytes()), ", ",
+                      cache.hits(), " hits, ", cache.misses(), " misses, ",
+                      cache.evictions(), " evicted");
+}
+
+std::string Describe(const v1::GraphTensor& tensor) {
+  const std::string slot = absl::StrCat("#", tensor.slot(), " ");
+  if (tensor.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
+    return absl::StrCat(slot, "by data");
+  }
+  std::string name = v1::DataType_Name(tensor.data_type());
+  name = absl::AsciiStrToLower(absl::StripPrefix(name, "DATA_TYPE_"));
+  return absl::StrCat(slot, name, "[", absl::StrJoin(tensor.sizes(), ","), "]");
+}
+
+template <typename Tensors>
+std::string DescribeAll(const Tensors& tensors) {
+  const std::string text =
+      absl::StrJoin(tensors, " ", [](std::string* out, const auto& tensor) {
+        absl::StrAppend(out, Describe(tensor));
+      });
+  return OrDash(text);
+}
+
+std::string Effects(const v1::GraphNode& node) {
+  std::vector<std::string> effects;
+  for (const uint32_t slot : node.written_slots()) {
+    effects.push_back(absl::StrCat("#", slot));
+  }
+  if (node.has_generator_slot()) {
+    effects.push_back(absl::StrCat("#", node.generator_slot(), " (draws)"));
+  }
+  return OrDash(absl::StrJoin(effects, " "));
+}
+
+}  // namespace
+
+std::string Detail(const v1::WorkerInfo& info) {
+  std::vector<Row> rows = {
+      {"worker", info.worker_id()},
+      {"state", v1::WorkerInfo::State_Name(info.state())},
+      {"last report", absl::StrCat(FormatDuration(info.report_age()), " ago")},
+      {"incarnation", absl::StrCat(absl::Hex(info.incarnation()))},
+      {"address", info.address()},
+      {"device", info.device()},
+      {"free", OfLimit(info.free_bytes(), info.memory_bytes())},
+      {"leases", absl::StrCat(info.lease_count())},
+      {"sessions", absl::StrCat(info.session_count())},
+      {"runs in flight", absl::StrCat(info.queued_runs())}};
+  if (!info.has_memory()) return FormatTable(rows);  // lost
+  const v1::MemoryUse& memory = info.memory();
+  rows.push_back({"storages", FormatBytes(memory.storage_bytes())});
+  rows.push_back(
+      {"contents", absl::StrCat(FormatBytes(memory.content_bytes()), ", ",
+                                FormatBytes(memory.idle_content_bytes()),
+                                " of them idle")});
+  rows.push_back({"transfers", FormatBytes(memory.transfer_bytes())});
+  rows.push_back({"plan cache", Describe(info.plan_cache(), "plan")});
+  rows.push_back({"content cache", Describe(info.content_cache(), "content")});
+  const v1::ExecutionUse& executed = info.executed();
+  rows.push_back({"executed",
+                  absl::StrCat(executed.runs(), " runs, ", executed.nodes(),
+                               " nodes, ", executed.failed_nodes(), " failed, ",
+                               executed.skipped_nodes(), " skipped")});
+  return FormatTable(rows);
+}
+
+std::string Detail(const v1::SessionInfo& info) {
+  std::vector<Row> rows = {
+      {"session", info.session_id()},
+      {"tenant", info.tenant()},
+      {"program", OrDash(info.program())},
+      {"state", v1::SessionInfo::State_Name(info.state())},
+      {"opened",
+       absl::FormatTime(absl::RFC3339_sec,
+                        absl::FromUnixSeconds(info.open_time().seconds()),
+                        absl::UTCTimeZone())},
+      {"epoch", absl::StrCat(info.session_epoch())},
+      {"leases", OrDash(absl::StrJoin(info.lease_ids(), " "))},
+      {"devices without worker",
+       OrDash(absl::StrJoin(info.pending_virtual_devices(), " "))},
+      {"structures defined", absl::StrCat(info.structure_count())},
+      {"storages",
+       Counted(info.storage_count(), "storage", info.storage_bytes())}};
+  AddUse(info.use(), &rows);
+  AddLimits(info.limits(), &rows);
+  return FormatTable(rows);
+}
+
+std::string Detail(const v1::TenantInfo& info) {
+  std::vector<Row> rows = {
+      {"tenant", info.tenant()},
+      {"sessions",
+       absl::StrCat(info.session_count(), " of ", info.max_sessions())},
+      {"leases", absl::StrCat(info.lease_count())},
+      {"storages", FormatBytes(info.storage_bytes())},
+      {"contents kept", FormatBytes(info.content_bytes())}};
+  AddUse(info.use(), &rows);
+  AddLimits(info.limits(), &rows);
+  return FormatTable(rows);
+}
+
+std::string Detail(const v1::LeaseInfo& info) {
+  std::vector<Row> rows = {
+      {"lease", info.lease_id()},
+      {"state", v1::LeaseInfo::State_Name(info.state())},
+      {"session",
+       absl::StrCat(info.session_id(), ", epoch ", info.session_epoch())},
+      {"tenant", info.tenant()},
+      {"virtual device", absl::StrCat(info.virtual_device())},
+      {"worker", absl::StrCat(info.worker_id(), ", incarnation ",
+                              absl::Hex(info.incarnation()))},
+      {"age", FormatDuration(info.age())},
+      {"why there", OrDash(info.placement_reason())}};
+  AddUse(info.use(), &rows);
+  AddUseOfLimits(info.use(), info.limits(), &rows);
+  return FormatTable(rows);
+}
+
+std::string Detail(const v1::GraphInfo& info) {
+  const std::string head = FormatTable(
+      {{"graph", info.fingerprint()},
+       {"size", absl::StrCat(info.node_count(), " nodes, ", info.slot_count(),
+                             " slots, ", FormatBytes(info.size_bytes()))},
+       {"definitions", absl::StrCat(info.definition_count())},
+       {"runs", absl::StrCat(info.run_count())},
+       {"workers", OrDash(absl::StrJoin(info.worker_ids(), " "))}});
+  std::vector<Row> nodes = {
+      {"NODE", "OPERATOR", "OPERANDS", "RESULTS", "WRITES"}};
+  for (int i = 0; i < info.nodes_size(); ++i) {
+    const v1::GraphNode& node = info.nodes(i);
+    nodes.push_back({absl::StrCat(i), node.operator_name(),
+                     DescribeAll(node.operands()), DescribeAll(node.results()),
+                     Effects(node)});
+  }
+  return absl::StrCat(head, "\n", FormatTable(nodes));
+}
+
+}  // namespace djinn::ctl

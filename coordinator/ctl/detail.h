@@ -1,0 +1,21 @@
+// All that is known of one object, for people: a line each, with a heading.
+#ifndef COORDINATOR_CTL_DETAIL_H_
+#define COORDINATOR_CTL_DETAIL_H_
+
+#include <string>
+
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::ctl {
+
+std::string Detail(const v1::WorkerInfo& info);
+std::string Detail(const v1::SessionInfo& info);
+std::string Detail(const v1::TenantInfo& info);
+std::string Detail(const v1::LeaseInfo& info);
+// With a table of the nodes. "#3" is slot 3; a slot is a storage as the graph
+// numbers them.
+std::string Detail(const v1::GraphInfo& info);
+
+}  // namespace djinn::ctl
+
+#endif  // COORDINATOR_CTL_DETAIL_H_

@@ -1,0 +1,149 @@
+#include "coordinator/ctl/detail.h"
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace djinn::ctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+template <typename Info>
+Info Parse(const std::string& text) {
+  Info info;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &info));
+  return info;
+}
+
+TEST(DetailTest, AGraphShowsItsNodes) {
+  const auto graph = Parse<v1::GraphInfo>(R"pb(
+    fingerprint: "abcd"
+    node_count: 2
+    slot_count: 4
+    definition_count: 1
+    run_count: 12
+    worker_ids: "w0"
+    worker_ids: "w1"
+    size_bytes: 1500
+    nodes {
+      operator_name: "aten::add_.Tensor"
+      operands { slot: 0 data_type: DATA_TYPE_FLOAT32 sizes: 2 sizes: 3 }
+      operands { slot: 1 data_type: DATA_TYPE_INT64 }
+      written_slots: 0
+    }
+    nodes {
+      operator_name: "aten::bernoulli"
+      results { slot: 2 }
+      generator_slot: 3
+    }
+  )pb");
+  EXPECT_EQ(
+      Detail(graph),
+      "graph        abcd\n"
+      "size         2 nodes, 4 slots, 1.5kB\n"
+      "definitions  1\n"
+      "runs         12\n"
+      "workers      w0 w1\n"
+      "\n"
+      "NODE  OPERATOR           OPERANDS                    RESULTS     "
+      "WRITES\n"
+      "0     aten::add_.Tensor  #0 float32[2,3] #1 int64[]  -           #0\n"
+      "1     aten::bernoulli    -                           #2 by data  #3 "
+      "(draws)\n");
+}
+
+TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
+  const auto lease = Parse<v1::LeaseInfo>(R"pb(
+    lease_id: "lease"
+    state: IN_USE
+    worker_id: "w0"
+    incarnation: 255
+    session_id: "0123abcd"
+    session_epoch: 2
+    placement_reason: "most of the bytes"
+    age { seconds: 3 }
+    use {
+      contents { count: 1 size_bytes: 2000 }
+      storages { count: 2 size_bytes: 3000 }
+      generators { count: 1 size_bytes: 8 }
+      queued_runs: 4
+      outstanding: 5
+      outstanding_bytes: 600
+      structure_count: 7
+    }
+    limits {
+      memory_bytes: 1000000
+      max_outstanding: 256
+      max_outstanding_bytes: 64000
+      max_structures: 99
+    }
+  )pb");
+  const std::string text = Detail(lease);
+  for (const char* line : {
+           "state           IN_USE\n",
+           "session         0123abcd, epoch 2\n",
+           "worker          w0, incarnation ff\n",
+           "age             3.0s\n",
+           "why there       most of the bytes\n",
+           "contents        1 storage, 2.0kB\n",
+           "own storages    2 storages, 3.0kB\n",
+           "generators      1 storage, 8B\n",
+           "runs in flight  4\n",
+           "memory          5.0kB of 1.0MB\n",
+           "outstanding     5 of 256 messages, 600B of 64.0kB\n",
+           "structures      7 of 99\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
+  auto worker = Parse<v1::WorkerInfo>(R"pb(
+    worker_id: "w0"
+    state: ACTIVE
+    memory_bytes: 4000
+    memory {
+      storage_bytes: 100
+      content_bytes: 2000
+      idle_content_bytes: 30
+      transfer_bytes: 4
+    }
+    plan_cache { entries: 1 size_bytes: 50 hits: 6 misses: 7 evictions: 8 }
+    executed { runs: 1 nodes: 2 failed_nodes: 3 skipped_nodes: 4 }
+  )pb");
+  EXPECT_THAT(Detail(worker), HasSubstr("contents        2.0kB, 30B of them"));
+  EXPECT_THAT(Detail(worker),
+              HasSubstr("plan cache      1 plan, 50B, 6 hits, 7 misses, 8 "
+                        "evicted\n"));
+  EXPECT_THAT(Detail(worker),
+              HasSubstr("1 runs, 2 nodes, 3 failed, 4 skipped\n"));
+  worker.set_state(v1::WorkerInfo::LOST);
+  worker.clear_memory();
+  EXPECT_THAT(Detail(worker), HasSubstr("LOST"));
+  EXPECT_THAT(Detail(worker), Not(HasSubstr("contents")));
+}
+
+TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {
+  EXPECT_THAT(Detail(Parse<v1::SessionInfo>(R"pb(
+                pending_virtual_devices: 3
+                use { generators { count: 2 size_bytes: 16 } }
+                limits { max_structures: 5 }
+              )pb")),
+              AllOf(HasSubstr("devices without worker  3\n"),
+                    HasSubstr("generators              2 storages, 16B\n"),
+                    HasSubstr("structures limit        5\n")));
+  EXPECT_THAT(Detail(Parse<v1::TenantInfo>(R"pb(
+                session_count: 1
+                max_sessions: 64
+                use { queued_runs: 9 }
+                limits { memory_bytes: 16 }
+              )pb")),
+              AllOf(HasSubstr("sessions           1 of 64\n"),
+                    HasSubstr("runs in flight     9\n"),
+                    HasSubstr("memory limit       16B\n")));
+}
+
+}  // namespace
+}  // namespace djinn::ctl

@@ -1,0 +1,16 @@
+// A structure's calls as operators read them.
+#ifndef COORDINATOR_GRAPH_NODES_H_
+#define COORDINATOR_GRAPH_NODES_H_
+
+#include "djinn/v1/admin.pb.h"
+#include "djinn/v1/srg.pb.h"
+
+namespace djinn::coordinator {
+
+// Appends a node for each call of the structure, which was validated.
+void DescribeNodes(const v1::Structure& structure,
+                   google::protobuf::RepeatedPtrField<v1::GraphNode>* nodes);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_GRAPH_NODES_H_

@@ -1,0 +1,238 @@
+// A session fed with what a client might send: structures, runs, installs,
+// uploads, reads, frees, in any order and state. Whatever comes, the session
+// answers or fails once, progress never falls, and in the end it holds nothing.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/clock.h"
+#include "common/fuzz/mutate_message.h"
+#include "common/fuzz/require.h"
+#include "common/fuzz/session_input.pb.h"
+#include "common/log/log.h"
+#include "common/random.h"
+#include "common/srg/proto_codec.h"
+#include "common/srg/validate.h"
+#include "gpu_worker/session/fuzz/permissive_device.h"
+#include "gpu_worker/session/session.h"
+
+namespace djinn::worker {
+namespace {
+
+using fuzz::Require;
+
+constexpr uint64_t kDeviceBytes = 1 << 20;
+
+// The client's end: looks at what the session's sending thread brings.
+class WatchedStream : public WorkerStream {
+ public:
+  void Start(WorkerStreamReceiver*) override {}
+  absl::Status Send(v1::ControlResponse response) override {
+    Require(response.completed_sequence() >= completed_, "progress falls");
+    completed_ = response.completed_sequence();
+    return absl::OkStatus();
+  }
+  absl::Status SendBulk(uint64_t, uint64_t, SharedBytes payload) override {
+    Require(!payload.bytes.empty() && payload.bytes.size() <= kBulkChunkBytes,
+            "chunks have bytes, and not too many");
+    return absl::OkStatus();
+  }
+  void Close(absl::Status) override {}
+
+ private:
+  uint64_t completed_ = 0;
+};
+
+// What a client without mistakes knows.
+class Client {
+ public:
+  void Repair(v1::Ordered* message) {
+    switch (message->action_case()) {
+      case v1::Ordered::kRun:
+        return RepairRun(message->mutable_run());
+      case v1::Ordered::kInstall:
+        return message->mutable_install()->set_base_version(
+            versions_[message->install().storage()]);
+      case v1::Ordered::kCreateStorage:
+        return message->mutable_create_storage()->set_base_version(
+            versions_[message->create_storage().storage()]);
+      case v1::Ordered::kRead:
+        return message->mutable_read()->set_version(
+            versions_[message->read().storage()]);
+      default:
+        return;
+    }
+  }
+
+  // Learns what a message that was sent does.
+  void Sent(const v1::Ordered& message) {
+    if (message.has_define_structure()) {
+      const auto structure =
+          srg::FromProto(message.define_structure().structure());
+      Defined defined;
+      if (structure.ok()) {
+        const auto facts = srg::Validate(*structure, srg::StructureCaps());
+        if (facts.ok()) defined = {*structure, *facts};
+      }
+      structures_[message.define_structure().structure_id()] =
+          std::move(defined);
+    } else if (message.has_run()) {
+      for (const v1::Binding& binding : message.run().bindings()) {
+        versions_[binding.storage()] =
+            binding.base_version() + binding.writes();
+      }
+    } else if (message.has_install()) {
+      versions_[message.install().storage()] =
+          message.install().base_version() + 1;
+    } else if (message.has_create_storage()) {
+      versions_[message.create_storage().storage()] =
+          message.create_storage().base_version() + 1;
+    }
+  }
+
+ private:
+  struct Defined {
+    srg::Structure structure;
+    srg::StructureFacts facts;
+  };
+
+  void RepairRun(v1::Run* run) {
+    const auto found = structures_.find(run->structure_id());
+    if (found == structures_.end()) return;
+    const Defined& defined = found->second;
+    const size_t slots = defined.structure.slots.size();
+    const size_t bound = run->bindings_size();
+    if (bound > slots) {
+      run->mutable_bindings()->DeleteSubrange(slots, bound - slots);
+    }
+    for (size_t i = 0; i < slots; ++i) {
+      v1::Binding* binding =
+          i < bound ? run->mutable_bindings(i) : run->add_bindings();
+      if (i >= bound) binding->set_storage(1000 + i);
+      binding->set_base_version(versions_[binding->storage()]);
+      binding->set_writes(defined.facts.slots[i].writes);
+      binding->set_reads(defined.facts.slots[i].reads);
+    }
+    run->mutable_float_holes()->Resize(defined.structure.float_hole_count, 1.5);
+    run->clear_scalar_tensors();
+    for (const srg::DataType type : defined.facts.scalar_tensor_types) {
+      run->add_scalar_tensors(std::string(srg::ElementSize(type), '\x3f'));
+    }
+    run->set_reply_metadata(defined.facts.unknown_results > 0);
+  }
+
+  std::map<uint64_t, uint64_t> versions_;
+  std::map<uint64_t, Defined> structures_;
+};
+
+class Harness {
+ public:
+  Harness()
+      : device_(kDeviceBytes),
+        ledger_(kDeviceBytes),
+        memory_(&device_, &ledger_),
+        graphs_({}),
+        contents_(64) {
+    memory_.SetReclaimer(
+        [this](uint64_t bytes) { contents_.EvictIdle(bytes); });
+    environment_.worker_id = "w0";
+    environment_.clock = &clock_;
+    environment_.random = &random_;
+    environment_.memory = &memory_;
+    environment_.contents = &contents_;
+    environment_.graphs = &graphs_;
+    environment_.counters = &counters_;
+  }
+
+  void Run(const fuzz::SessionInput& input) {
+    v1::SessionLimits limits;
+    limits.set_memory_bytes(kDeviceBytes / 2);
+    limits.set_max_outstanding(64);
+    limits.set_max_outstanding_bytes(1 << 20);
+    limits.set_inline_bytes(4096);
+    limits.set_max_structures(8);
+    WatchedStream stream;
+    int failures = 0;
+    {
+      Session session(&environment_, "tenant", limits, &stream,
+                      {[] {},
+                       [&failures](absl::Status status) {
+                         Require(!status.ok(), "failures say why");
+                         ++failures;
+                       }});
+      for (const fuzz::Step& step : input.steps()) {
+        Carry(step, &session);
+        if (failures > 0) break;
+      }
+      Require(session.storage_bytes() <= limits.memory_bytes(),
+              "the session's limit holds");
+      session.Drop();
+      Require(session.storage_count() == 0, "a dropped session has nothing");
+      session.StopSending();
+    }
+    Require(failures <= 1, "a session fails once");
+    contents_.EvictIdle(kDeviceBytes);
+    Require(ledger_.usage().used == 0, "the ledger gets everything back");
+    Require(device_.live_bytes() == 0, "and so does the device");
+  }
+
+ private:
+  void Carry(const fuzz::Step& step, Session* session) {
+    if (step.has_ordered()) {
+      v1::Ordered message = step.ordered();
+      if (step.repaired()) client_.Repair(&message);
+      if (message.sequence() == 0) message.set_sequence(sequence_ + 1);
+      sequence_ = message.sequence();
+      client_.Sent(message);
+      session->Receive(std::move(message));
+    } else if (step.has_chunk()) {
+      const absl::string_view piece = step.chunk().payload();
+      session->ReceiveBulk(step.chunk().transfer_id(), step.chunk().offset(),
+                           absl::MakeConstSpan(&piece, 1));
+    } else {
+      clock_.Advance(absl::Seconds(step.idle_seconds()));
+      session->CheckDeadlines();
+    }
+    // A session that waits for its sending thread has no work for a while:
+    // that thread takes everything at once.
+    while (session->HasWork()) session->Step();
+  }
+
+  PermissiveDevice device_;
+  Ledger ledger_;
+  DeviceMemory memory_;
+  GraphCache graphs_;
+  ContentCache contents_;
+  ExecutionCounters counters_;
+  FakeClock clock_;
+  FakeRandomSource random_;
+  SessionEnvironment environment_;
+  Client client_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace
+}  // namespace djinn::worker
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  djinn::log::Configure("", djinn::log::Level::kOff);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  djinn::fuzz::SessionInput input;
+  if (input.ParseFromArray(data, static_cast<int>(size))) {
+    djinn::worker::Harness().Run(input);
+  }
+  return 0;
+}
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size,
+                                          size_t max_size, unsigned int seed) {
+  return djinn::fuzz::MutateEncoded<djinn::fuzz::SessionInput>(data, size,
+                                                               max_size, seed);
+}

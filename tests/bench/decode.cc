@@ -1,0 +1,185 @@
+// Generation by a decoder, token by token, each read as it comes.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/Parallel.h"
+#include "ATen/ops/randint.h"
+#include "ATen/ops/tensor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "c10/core/InferenceMode.h"
+#include "common/status_macros.h"
+#include "djinn/djinn.h"
+#include "tests/bench/benchmark.h"
+#include "tests/bench/check.h"
+#include "tests/bench/format.h"
+#include "tests/bench/stopwatch.h"
+#include "tests/models/decoder.h"
+
+namespace djinn::bench {
+namespace {
+
+constexpr int64_t kPromptTokens = 64;
+constexpr int kTokens = 32;
+constexpr uint64_t kSeed = 11;
+// Generating takes seconds a round.
+constexpr int kMaxRounds = 7;
+
+struct Variant {
+  int64_t layers;
+  DecoderCache cache;
+};
+constexpr Variant kVariants[] = {
+    {4, DecoderCache::kConcatenated},
+    {4, DecoderCache::kPreallocated},
+    {12, DecoderCache::kConcatenated},
+};
+
+struct Generated {
+  std::vector<int64_t> tokens;
+  std::vector<double> seconds;  // of each token after the prompt's
+  int64_t cache_bytes = 0;
+};
+
+// Another prompt in every round.
+Generated Generate(const Decoder& decoder, DecoderCache cache, int round,
+                   at::Device device) {
+  const c10::InferenceMode inference;
+  std::vector<int64_t> prompt;
+  for (int64_t i = 0; i < kPromptTokens; ++i) {
+    prompt.push_back((7919 * i + 104729 * (round + 2)) %
+                     decoder.shape().vocabulary);
+  }
+  Decoder::Sequence sequence(&decoder, cache);
+  at::Tensor next = sequence.Next(at::tensor(prompt).unsqueeze(0).to(device));
+  Generated generated;
+  generated.tokens.push_back(next.item<int64_t>());
+  for (int i = 0; i < kTokens; ++i) {
+    const double start = WallNow();
+    next = sequence.Next(next);
+    generated.tokens.push_back(next.item<int64_t>());
+    generated.seconds.push_back(WallNow() - start);
+  }
+  generated.cache_bytes = sequence.cache_bytes();
+  return generated;
+}
+
+class DecodeBenchmark : public Benchmark {
+ public:
+  explicit DecodeBenchmark(const Options& options)
+      : options_(options), rounds_(std::min(options.rounds, kMaxRounds)) {}
+
+  absl::string_view name() const override { return "decode"; }
+
+  absl::Status MeasureAlone() override {
+    at::set_num_threads(options_.threads);
+    for (const Variant& variant : kVariants) {
+      const Decoder decoder({.layers = variant.layers}, kSeed, at::kCPU);
+      Generate(decoder, variant.cache, -1, at::kCPU);
+      Series& series = alone_.emplace_back();
+      DJINN_RETURN_IF_ERROR(MeasureRounds(rounds_, [&](int round) {
+        series.AddRound(
+            Generate(decoder, variant.cache, round, at::kCPU).seconds);
+        return absl::OkStatus();
+      }));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure(std::vector<Row>* rows) override {
+    at::set_num_threads(options_.threads);
+    for (size_t i = 0; i < std::size(kVariants); ++i) {
+      DJINN_RETURN_IF_ERROR(MeasureVariant(kVariants[i], alone_[i], rows));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status MeasureVariant(const Variant& variant, const Series& alone,
+                              std::vector<Row>* rows) {
+    const Decoder local({.layers = variant.layers}, kSeed, at::kCPU);
+    const Decoder remote({.layers = variant.layers}, kSeed, Device());
+    Row row;
+    row.benchmark = std::string(name());
+    row.variant = absl::StrCat(
+        variant.layers, " layers, cache ",
+        variant.cache == DecoderCache::kConcatenated ? "by cat" : "in place");
+    int differences = 0;
+    const auto compare = [&](const Generated& expected,
+                             const Generated& actual) {
+      if (expected.tokens != actual.tokens) ++differences;
+    };
+    compare(Generate(local, variant.cache, -1, at::kCPU),
+            Generate(remote, variant.cache, -1, Device()));
+
+    std::vector<Generated> djinn(rounds_), beside(rounds_);
+    Statistics moved;
+    DJINN_RETURN_IF_ERROR(Interleave(
+        rounds_,
+        [&](int round) {
+          const Statistics before = GetStatistics();
+          djinn[round] = Generate(remote, variant.cache, round, Device());
+          moved = GetStatistics() - before;
+          CheckTraffic(djinn[round], moved, &row.error);
+          return absl::OkStatus();
+        },
+        [&](int round) {
+          beside[round] = Generate(local, variant.cache, round, at::kCPU);
+          return absl::OkStatus();
+        }));
+    row.djinn.emplace();
+    row.baseline.emplace();
+    for (int round = 0; round < rounds_; ++round) {
+      compare(beside[round], djinn[round]);
+      row.djinn->AddRound(djinn[round].seconds);
+      row.baseline->AddRound(beside[round].seconds);
+    }
+    row.baseline_alone = alone;
+    row.baseline_name =
+        absl::StrCat("local eager, ", options_.threads, " threads");
+    SetRatio(&row);
+    row.numbers["bytes_up_per_token"] =
+        static_cast<double>(moved.bytes_up) / (kTokens + 1);
+    row.numbers["bytes_down_per_token"] =
+        static_cast<double>(moved.bytes_down) / (kTokens + 1);
+    row.notes.push_back(
+        absl::StrFormat("a token: %s up, %s down",
+                        FormatBytes(row.numbers["bytes_up_per_token"]),
+                        FormatBytes(row.numbers["bytes_down_per_token"])));
+    row.checked = absl::StrCat(rounds_ + 1, " sequences of ", kTokens + 1,
+                               " tokens, equal");
+    if (differences > 0) {
+      row.error = absl::StrCat(differences, " sequences differ");
+    }
+    rows->push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  // Calls go up and tokens down; keys and values stay.
+  static void CheckTraffic(const Generated& generated, const Statistics& moved,
+                           std::string* error) {
+    const auto cache = static_cast<uint64_t>(generated.cache_bytes);
+    ExpectAtLeast("reads", moved.reads, kTokens + 1, error);
+    ExpectAtLeast("bytes down", moved.bytes_down,
+                  (kTokens + 1) * sizeof(int64_t), error);
+    ExpectAtMost("bytes down", moved.bytes_down, cache / 20, error);
+    ExpectAtMost("bytes up", moved.bytes_up, cache, error);
+    ExpectAtMost("synchronous calls", moved.synchronous_calls, 0, error);
+  }
+
+  const Options options_;
+  const int rounds_;
+  std::vector<Series> alone_;  // by variant
+};
+
+}  // namespace
+
+std::unique_ptr<Benchmark> MakeDecode(const Options& options) {
+  return std::make_unique<DecodeBenchmark>(options);
+}
+
+}  // namespace djinn::bench

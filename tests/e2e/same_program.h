@@ -1,0 +1,59 @@
+// Compares what programs give on a remote device with what they give on the
+// CPU, bit for bit. Include from one file of a test binary.
+#ifndef TESTS_E2E_SAME_PROGRAM_H_
+#define TESTS_E2E_SAME_PROGRAM_H_
+
+#include <torch/torch.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/e2e/cluster_environment.h"
+
+namespace djinn {
+
+// How a kernel splits its sums depends on the number of threads: the CPU gets
+// as many as the cluster's workers.
+class ProgramTest : public SessionTest {
+ protected:
+  void SetUp() override {
+    torch::set_num_threads(1);
+    SessionTest::SetUp();
+  }
+};
+
+inline void ExpectEqual(const torch::Tensor& remote,
+                        const torch::Tensor& local) {
+  ASSERT_EQ(remote.sizes(), local.sizes());
+  EXPECT_EQ(remote.strides(), local.strides());
+  ASSERT_EQ(remote.scalar_type(), local.scalar_type());
+  const torch::Tensor here = remote.cpu().contiguous();
+  const torch::Tensor expected = local.contiguous();
+  if (std::memcmp(here.const_data_ptr(), expected.const_data_ptr(),
+                  expected.nbytes()) == 0) {
+    return;
+  }
+  const torch::Tensor difference =
+      (here.to(torch::kDouble) - expected.to(torch::kDouble)).abs();
+  ADD_FAILURE() << "differs, by at most " << difference.max().item<double>();
+}
+
+// Runs the program here and there on the same random inputs: a callable from
+// torch::Device to the tensors to compare.
+template <typename Program>
+void ExpectSame(Program program) {
+  torch::manual_seed(1);
+  const std::vector<torch::Tensor> local = program(torch::Device(torch::kCPU));
+  torch::manual_seed(1);
+  const std::vector<torch::Tensor> remote = program(Device(0));
+  ASSERT_EQ(local.size(), remote.size());
+  for (size_t i = 0; i < local.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(remote[i].device(), Device(0));
+    ExpectEqual(remote[i], local[i]);
+  }
+}
+
+}  // namespace djinn
+
+#endif  // TESTS_E2E_SAME_PROGRAM_H_

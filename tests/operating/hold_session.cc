@@ -1,0 +1,25 @@
+// A program for operators to look at: it finds its cluster in the environment,
+// leaves something of every class on a worker, says "ready" and stays until its
+// standard input ends.
+#include <ATen/ATen.h>
+
+#include <iostream>
+#include <limits>
+
+#include "djinn/djinn.h"
+
+int main() {
+  const at::Device device = djinn::Device();
+  // Above the inline limit, so that the worker keeps the bytes as content.
+  const at::Tensor weights =
+      at::arange(1 << 20, at::TensorOptions(at::kFloat)).to(device);
+  at::Tensor sums = at::ones({2, 3}).to(device);
+  const at::Tensor noise =
+      at::rand({2, 3}, at::TensorOptions(at::kFloat).device(device));
+  sums.add_(noise);
+  const at::Tensor scaled = weights.narrow(0, 0, 6).reshape({2, 3}) * sums;
+  if (scaled.cpu().select(0, 0).select(0, 0).item<float>() != 0) return 1;
+  std::cout << "ready" << std::endl;
+  std::cin.ignore(std::numeric_limits<std::streamsize>::max());
+  return 0;
+}

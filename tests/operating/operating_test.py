@@ -1,0 +1,281 @@
+"""What docs/operating.md shows of grpcurl holds, and djinnctl shows what is there.
+
+Runs the cluster of `./djinn up`: a coordinator and two CPU workers on loopback. The
+recipes are run as they stand in the document: first on a cluster that nobody has used
+yet, then with a program that holds a session open.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+import unittest
+
+from tests.operating import recipes
+
+_PATIENCE = 60
+_SECTION = "With grpcurl"
+# Variables that recipes take from an answer of the ones before.
+_FROM_ANSWERS = ("SESSION", "LEASE", "GRAPH")
+
+
+def _eventually(condition, what):
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.05)
+    raise AssertionError("in vain: " + what)
+
+
+class Cluster:
+    """A coordinator and two workers, and a folder with their tokens."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._processes = []
+        for name in ("join", "admin", "dev"):
+            self._write(name + ".token", name + "-0123456789abcdef")
+        self._write("coordinator.yaml", """
+listen: 127.0.0.1:0
+join_token_file: join.token
+admin_token_file: admin.token
+heartbeat_interval: 100ms
+tenants:
+  - name: dev
+    token_file: dev.token
+""")
+        self.coordinator = self._start("coordinator", "coordinator/djinn-coordinator")
+        self.workers = []
+        for name in ("w0", "w1"):
+            self._write(name + ".yaml", """
+worker_id: %s
+listen: 127.0.0.1:0
+coordinator: %s
+join_token_file: join.token
+admin_token_file: admin.token
+heartbeat_interval: 100ms
+device: {memory: 1GiB, threads: 1}
+""" % (name, self.coordinator))
+            self.workers.append(self._start(name, "gpu_worker/djinn-worker"))
+
+    def path(self, name):
+        return os.path.join(self._folder, name)
+
+    def stop(self):
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            process.wait(_PATIENCE)
+
+    def _write(self, name, text):
+        with open(self.path(name), "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+            file.write(text)
+
+    def _start(self, name, program):
+        address = self.path(name + ".address")
+        process = subprocess.Popen([
+            program, "--config=" + self.path(name + ".yaml"), "--address_file=" + address])
+        self._processes.append(process)
+
+        def read():
+            self._check(process, name)
+            if os.path.exists(address):
+                with open(address) as file:
+                    return file.read().strip()
+            return ""
+
+        return _eventually(read, name + " serves")
+
+    @staticmethod
+    def _check(process, name):
+        if process.poll() is not None:
+            raise AssertionError(name + " ended")
+
+
+def _grpcurl():
+    runfiles = os.path.dirname(os.getcwd())
+    path = os.path.join(runfiles, "grpcurl", "grpcurl")
+    if not os.path.exists(path):
+        raise AssertionError(
+            "grpcurl is missing: `./djinn test //tests/operating/...` builds it")
+    return path
+
+
+class OperatingTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        with open("docs/operating.md") as file:
+            cls.document = file.read()
+        cls.recipes = recipes.recipes(recipes.section(cls.document, _SECTION))
+        cls.folder = tempfile.TemporaryDirectory()
+        bin_folder = os.path.join(cls.folder.name, "bin")
+        os.mkdir(bin_folder)
+        os.symlink(_grpcurl(), os.path.join(bin_folder, "grpcurl"))
+        cls.cluster = Cluster(cls.folder.name)
+        cls.environment = dict(
+            os.environ,
+            PATH=bin_folder + ":" + os.environ["PATH"],
+            DJINN_COORDINATOR=cls.cluster.coordinator,
+            DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
+            DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"),
+            WORKER=cls.cluster.workers[0])
+        cls.holder = None
+        _eventually(
+            lambda: all(w["state"] == "ACTIVE" for w in cls.get("workers")["workers"])
+            and len(cls.get("workers")["workers"]) == 2, "two workers")
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.holder is not None:
+            cls.holder.stdin.close()
+            cls.holder.stdout.close()
+            status = cls.holder.wait(_PATIENCE)
+        cls.cluster.stop()
+        cls.folder.cleanup()
+        if cls.holder is not None and status != 0:
+            raise AssertionError("hold_session: exit status %d" % status)
+
+    @classmethod
+    def run_command(cls, command):
+        # As a terminal would show it.
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command], env=cls.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE,
+            universal_newlines=True)
+
+    @classmethod
+    def ctl(cls, *arguments):
+        return subprocess.run(
+            ["coordinator/ctl/djinnctl", *arguments], env=cls.environment,
+            stdout=subprocess.PIPE, check=True, timeout=_PATIENCE,
+            universal_newlines=True).stdout
+
+    @classmethod
+    def get(cls, *arguments):
+        return json.loads(cls.ctl("get", *arguments, "-o", "json"))
+
+    def only(self, kind):
+        items = self.get(kind)[kind]
+        self.assertEqual(len(items), 1, items)
+        return items[0]
+
+    def test_0_every_grpcurl_of_the_document_is_a_recipe(self):
+        uses = self.document.count("grpcurl -")
+        in_recipes = sum(r.command.count("grpcurl -") for r in self.recipes)
+        self.assertGreater(in_recipes, 0)
+        self.assertEqual(uses, in_recipes)
+
+    def test_1_cold(self):
+        for recipe in self.recipes:
+            if any("$" + name in recipe.command for name in _FROM_ANSWERS):
+                continue
+            with self.subTest(recipe.command):
+                done = self.run_command(recipe.command)
+                self.assertEqual(done.returncode, 0, done.stdout)
+        for kind in ("sessions", "leases", "graphs"):
+            with self.subTest(kind):
+                listed = self.run_command(
+                    "TOKEN=$(cat $DJINN_ADMIN_TOKEN_FILE) grpcurl -plaintext "
+                    "-expand-headers -H 'authorization: Bearer ${TOKEN}' "
+                    "$DJINN_COORDINATOR djinn.v1.Admin/List" + kind.capitalize())
+                self.assertEqual(json.loads(listed.stdout), {})
+                self.assertEqual(self.get(kind)[kind], [])
+
+    def test_2_with_a_session(self):
+        type(self).holder = subprocess.Popen(
+            ["tests/operating/hold_session"], env=self.environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
+        self.assertEqual(self.holder.stdout.readline(), "ready\n")
+        # The workers' next reports tell what the program left there.
+        _eventually(
+            lambda: self.only("leases")["state"] == "IN_USE"
+            and int(self.only("leases")["use"]["generators"]["count"]) == 1
+            and int(self.only("leases")["use"]["outstanding"]) == 0
+            and int(self.only("graphs")["run_count"]) == 1,
+            "the worker's report")
+        self.environment.update(
+            SESSION=self.only("sessions")["session_id"],
+            LEASE=self.only("leases")["lease_id"],
+            GRAPH=self.only("graphs")["fingerprint"])
+        for recipe in self.recipes:
+            with self.subTest(recipe.command):
+                done = self.run_command(recipe.command)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertTrue(
+                    recipes.matches(recipe.output, done.stdout),
+                    "shown:\n%s\nreal:\n%s" % (recipe.output, done.stdout))
+
+    def test_3_a_session_by_class(self):
+        session = self.only("sessions")
+        use = session["use"]
+        self.assertEqual(session["state"], "ATTACHED")
+        self.assertEqual(session["program"], "hold_session")
+        self.assertEqual(use["contents"], {"count": "1", "size_bytes": str(4 << 20)})
+        # sums, noise and scaled.
+        self.assertEqual(use["storages"]["count"], "3")
+        self.assertEqual(use["generators"]["count"], "1")
+        self.assertGreater(int(use["generators"]["size_bytes"]), 0)
+        by_class = [int(use[c]["size_bytes"]) for c in ("contents", "storages", "generators")]
+        self.assertEqual(sum(by_class), int(session["storage_bytes"]))
+        self.assertEqual(int(session["storage_count"]), 5)
+        self.assertEqual(use["structure_count"], 1)
+        self.assertEqual(use["outstanding"], 0)
+        self.assertEqual(session["pending_virtual_devices"], [])
+        self.assertGreater(int(session["limits"]["memory_bytes"]), 0)
+        tenant = self.only("tenants")
+        self.assertEqual(tenant["use"], use)
+        self.assertEqual(tenant["session_count"], 1)
+        self.assertEqual(tenant["lease_count"], 1)
+        self.assertEqual(int(tenant["content_bytes"]), 4 << 20)
+
+    def test_4_a_lease_and_its_worker(self):
+        lease = self.only("leases")
+        self.assertEqual(lease["virtual_device"], 0)
+        self.assertEqual(lease["session_id"], self.only("sessions")["session_id"])
+        self.assertIn("0 queued runs", lease["placement_reason"])
+        self.assertEqual(lease["use"], self.only("sessions")["use"])
+        worker = self.get("workers", lease["worker_id"])
+        self.assertEqual(worker["incarnation"], lease["incarnation"])
+        self.assertEqual(worker["lease_count"], 1)
+        self.assertEqual(worker["session_count"], 1)
+        self.assertEqual(worker["protocol_version"], 1)
+        memory = worker["memory"]
+        self.assertEqual(int(memory["content_bytes"]), 4 << 20)
+        self.assertEqual(memory["idle_content_bytes"], "0")
+        self.assertGreater(int(memory["storage_bytes"]), 0)
+        self.assertEqual(
+            int(worker["free_bytes"]),
+            int(worker["memory_bytes"]) - int(memory["content_bytes"])
+            - int(memory["storage_bytes"]))
+        self.assertEqual(worker["plan_cache"]["entries"], "1")
+        self.assertEqual(worker["plan_cache"]["misses"], "1")
+        self.assertEqual(worker["content_cache"]["entries"], "1")
+        self.assertEqual(worker["executed"]["runs"], "1")
+        self.assertEqual(worker["executed"]["failed_nodes"], "0")
+
+    def test_5_a_graph_for_people(self):
+        graph = self.only("graphs")
+        self.assertEqual(graph["worker_ids"], [self.only("leases")["worker_id"]])
+        text = self.ctl("get", "graphs", graph["fingerprint"][:8])
+        operators = [line.split()[1] for line in text.split("WRITES\n")[1].splitlines()]
+        self.assertEqual(
+            [o for o in operators if o in ("aten::rand", "aten::add_.Tensor", "aten::mul.Tensor")],
+            ["aten::rand", "aten::add_.Tensor", "aten::mul.Tensor"])
+        self.assertIn("float32[2,3]", text)
+        self.assertIn("(draws)", text)
+
+    def test_6_every_kind_has_a_table_and_a_detail(self):
+        for kind, name in (("workers", "w0"), ("sessions", self.environment["SESSION"]),
+                           ("tenants", "dev"), ("leases", self.environment["LEASE"]),
+                           ("graphs", self.environment["GRAPH"])):
+            with self.subTest(kind):
+                self.assertIn(name[:16], self.ctl("get", kind))
+                self.assertIn(name, self.ctl("get", kind, name).splitlines()[0])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,98 @@
+// What the makers of steps share: the random numbers, the program so far and
+// the tensors that are alive at this point of it.
+#ifndef TESTS_RANDOM_PROGRAMS_COMPOSER_H_
+#define TESTS_RANDOM_PROGRAMS_COMPOSER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/random_programs/oracle.h"
+#include "tests/random_programs/program.h"
+
+namespace djinn::random_programs {
+
+class Composer {
+ public:
+  // What a program is about.
+  struct Profile {
+    int steps = 40;
+    int lanes = 1;
+    bool gradients = false;
+    bool failures = false;
+  };
+  using Named = std::map<std::string, Argument>;
+  using Predicate = std::function<bool(const at::Tensor&)>;
+
+  Composer(uint64_t seed, const Profile& profile);
+
+  const Profile& profile() const { return profile_; }
+  Program Take() &&;
+
+  // Random choices.
+  int64_t Int(int64_t low, int64_t high);  // both included
+  bool Chance(double probability);
+  double Real();
+  template <typename T>
+  const T& OneOf(const std::vector<T>& values) {
+    return values[Int(0, static_cast<int64_t>(values.size()) - 1)];
+  }
+  std::string OneOf(std::initializer_list<const char*> values) {
+    return *(values.begin() + Int(0, static_cast<int64_t>(values.size()) - 1));
+  }
+  std::vector<int64_t> Sizes();
+  at::ScalarType DataType();
+  at::ScalarType FloatType();
+  // A CPU tensor of random elements.
+  at::Tensor Values(at::ScalarType dtype, at::IntArrayRef sizes);
+  // Indices below `limit`.
+  at::Tensor Indices(int64_t limit, at::IntArrayRef sizes);
+
+  // A live tensor that satisfies the predicate, or nothing.
+  std::optional<int> Pick(const Predicate& fits);
+  std::optional<int> PickAny();
+  // A float tensor, uploaded if there is none.
+  int PickFloat();
+  // An operand for an elementwise call with `other`: a slot or a 0-dimensional
+  // CPU tensor.
+  Argument PickPartner(int other);
+  const at::Tensor& tensor(int slot) const {
+    return oracle_.machine().slot(slot);
+  }
+  bool alive(int slot) const { return tensor(slot).defined(); }
+  const std::vector<int>& live() const { return live_; }
+
+  // Adds steps. Each gives its first result, or kNoTensor when it raised or was
+  // left out.
+  int Call(const std::string& name, std::vector<Argument> positional,
+           Named named = {});
+  int Upload(const at::Tensor& values);
+  int Add(Step step);
+  void Drop(int slot);
+
+  // Sections of no_grad and inference_mode, and the lane, of what follows.
+  void MaybeChangeSection();
+
+ private:
+  std::mt19937_64 random_;
+  const Profile profile_;
+  Program program_;
+  Oracle oracle_;
+  std::vector<int> live_;
+  Mode mode_ = Mode::kNormal;
+  int lane_ = 0;
+};
+
+// "add" with dtype as an argument.
+Argument DataTypeArgument(at::ScalarType dtype);
+Argument Ints(std::vector<int64_t> values);
+
+}  // namespace djinn::random_programs
+
+#endif  // TESTS_RANDOM_PROGRAMS_COMPOSER_H_

@@ -1,0 +1,209 @@
+#include "tests/random_programs/machine.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones_like.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstring>
+#include <optional>
+
+#include "absl/strings/str_replace.h"
+
+namespace djinn::random_programs {
+namespace {
+
+bool IsOptionalTensorList(const c10::Argument& argument) {
+  const auto* list = argument.real_type()->castRaw<c10::ListType>();
+  return list != nullptr &&
+         list->getElementType()->kind() == c10::TypeKind::OptionalType;
+}
+
+// Whether a call changes a tensor's view of its storage, or lets the storage
+// grow, and writes no element.
+bool OnlyResizes(const Step& step) {
+  const std::string& name = step.op->schema().name();
+  return name.starts_with("aten::resize") || name.starts_with("aten::set_");
+}
+
+// Zeroes what a call lets a storage grow by, on the CPU.
+class ZeroGrowth {
+ public:
+  explicit ZeroGrowth(const at::Tensor& tensor)
+      : tensor_(tensor),
+        storage_(tensor.storage().unsafeGetStorageImpl()),
+        bytes_(tensor.storage().nbytes()) {}
+  void Finish() {
+    const c10::Storage& storage = tensor_.storage();
+    if (!tensor_.is_cpu() || storage.unsafeGetStorageImpl() != storage_) return;
+    if (storage.nbytes() <= bytes_) return;
+    std::memset(static_cast<char*>(storage.mutable_data()) + bytes_, 0,
+                storage.nbytes() - bytes_);
+  }
+
+ private:
+  at::Tensor tensor_;
+  const c10::StorageImpl* storage_;
+  size_t bytes_;
+};
+
+void ZeroStorage(const at::Tensor& tensor) {
+  if (tensor.is_cpu() && tensor.storage().nbytes() > 0) {
+    std::memset(tensor.storage().mutable_data(), 0, tensor.storage().nbytes());
+  }
+}
+
+}  // namespace
+
+std::vector<int> SlotsOf(const Step& step) {
+  std::vector<int> slots;
+  for (const Argument& argument : step.arguments) {
+    if (const auto* slot = std::get_if<Slot>(&argument)) {
+      slots.push_back(slot->index);
+    } else if (const auto* list = std::get_if<SlotList>(&argument)) {
+      for (const int index : list->indices) {
+        if (index != kNoTensor) slots.push_back(index);
+      }
+    }
+  }
+  return slots;
+}
+
+std::vector<at::Tensor> Machine::Operands(const Step& step) const {
+  std::vector<at::Tensor> tensors;
+  for (const int slot : SlotsOf(step)) tensors.push_back(slots_[slot]);
+  return tensors;
+}
+
+bool Machine::Ready(const Step& step) const {
+  for (const int slot : SlotsOf(step)) {
+    if (!slots_[slot].defined()) return false;
+  }
+  return true;
+}
+
+void Machine::Store(const Step& step, const std::vector<at::Tensor>& results) {
+  for (size_t i = 0; i < step.results.size(); ++i) {
+    slots_[step.results[i]] = i < results.size() ? results[i] : at::Tensor();
+  }
+}
+
+std::vector<at::Tensor> Machine::Execute(const Step& step,
+                                         const Substitute* substitute) {
+  const c10::AutoGradMode grad(step.mode == Mode::kNormal);
+  std::optional<c10::InferenceMode> inference;
+  if (step.mode == Mode::kInference) inference.emplace();
+  const auto operand = [&](size_t i) -> at::Tensor& {
+    return slots_[std::get<Slot>(step.arguments[i]).index];
+  };
+  const auto constant = [&](size_t i) -> const c10::IValue& {
+    return std::get<c10::IValue>(step.arguments[i]);
+  };
+  switch (step.kind) {
+    case Step::Kind::kCall:
+      return Call(step, substitute);
+    case Step::Kind::kUpload: {
+      const at::Tensor source = constant(0).toTensor();
+      return {device_.is_cpu() ? source.clone() : source.to(device_)};
+    }
+    case Step::Kind::kDrop:
+      operand(0) = at::Tensor();
+      return {};
+    case Step::Kind::kRead: {
+      const at::Tensor value = operand(0).detach();
+      // A value and a tensor take different ways.
+      if (value.dim() == 0 && value.scalar_type() != at::kBool) {
+        at::Tensor read = at::empty({}, value.options().device(at::kCPU));
+        return {read.fill_(value.item())};
+      }
+      return {value.cpu().clone(at::MemoryFormat::Contiguous)};
+    }
+    case Step::Kind::kSeed:
+      at::manual_seed(static_cast<uint64_t>(constant(0).toInt()));
+      return {};
+    case Step::Kind::kRequiresGrad:
+      operand(0).requires_grad_();
+      return {};
+    case Step::Kind::kBackward:
+      torch::autograd::backward({operand(0)},
+                                {at::ones_like(operand(0).detach())},
+                                constant(1).toBool());
+      return {};
+    case Step::Kind::kGrad:
+      return {operand(0).grad()};
+    case Step::Kind::kSetData:
+      operand(0).set_data(operand(1));
+      return {};
+  }
+  return {};
+}
+
+std::vector<at::Tensor> Machine::Call(const Step& step,
+                                      const Substitute* substitute) {
+  const auto& schema_arguments = step.op->schema().arguments();
+  torch::jit::Stack stack;
+  std::vector<ZeroGrowth> grown;
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    const c10::Argument& formal = schema_arguments[i];
+    const auto tensor = [&](int index) {
+      return substitute == nullptr ? slots_[index]
+                                   : (*substitute)(formal, slots_[index]);
+    };
+    const Argument& argument = step.arguments[i];
+    if (const auto* value = std::get_if<c10::IValue>(&argument)) {
+      stack.push_back(*value);
+    } else if (const auto* slot = std::get_if<Slot>(&argument)) {
+      stack.emplace_back(tensor(slot->index));
+      if (OnlyResizes(step) && i == 0) {
+        grown.emplace_back(slots_[slot->index]);
+      }
+    } else if (std::holds_alternative<ThisDevice>(argument)) {
+      stack.emplace_back(device_);
+    } else if (IsOptionalTensorList(formal)) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const int index : std::get<SlotList>(argument).indices) {
+        list.push_back(index == kNoTensor
+                           ? std::nullopt
+                           : std::optional<at::Tensor>(tensor(index)));
+      }
+      stack.emplace_back(std::move(list));
+    } else {
+      c10::List<at::Tensor> list;
+      for (const int index : std::get<SlotList>(argument).indices) {
+        list.push_back(tensor(index));
+      }
+      stack.emplace_back(std::move(list));
+    }
+  }
+  step.op->callBoxed(stack);
+  for (ZeroGrowth& storage : grown) storage.Finish();
+  std::vector<at::Tensor> results;
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) {
+      results.push_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorList()) {
+        results.push_back(tensor);
+      }
+    }
+  }
+  if (step.op->schema().name().starts_with("aten::empty")) {
+    for (const at::Tensor& result : results) ZeroStorage(result);
+  }
+  return results;
+}
+
+std::string MessageOf(const std::exception& error) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
+  std::string message =
+      of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+  message = message.substr(0, message.find("\nException raised from"));
+  return absl::StrReplaceAll(message, {{"remote_accelerator:0", "cpu"},
+                                       {"remote_accelerator", "cpu"},
+                                       {"privateuseone:0", "cpu"},
+                                       {"privateuseone", "CPU"},
+                                       {"PrivateUse1", "CPU"}});
+}
+
+}  // namespace djinn::random_programs

@@ -1,0 +1,61 @@
+// Carries out the steps of a program on one device.
+#ifndef TESTS_RANDOM_PROGRAMS_MACHINE_H_
+#define TESTS_RANDOM_PROGRAMS_MACHINE_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/random_programs/program.h"
+
+namespace djinn::random_programs {
+
+// Lanes may use one machine at once, as long as they order their use of every
+// slot.
+class Machine {
+ public:
+  // Gives another tensor for an operand of a call, or the same.
+  using Substitute =
+      std::function<at::Tensor(const c10::Argument&, const at::Tensor&)>;
+
+  // Memory that PyTorch leaves as it is on the CPU is zero on a remote device,
+  // so it is made zero here, too.
+  Machine(c10::Device device, int slots) : device_(device), slots_(slots) {}
+
+  // Throws what PyTorch throws; then no slot has changed. A read returns the
+  // value as a contiguous CPU tensor.
+  std::vector<at::Tensor> Execute(const Step& step,
+                                  const Substitute* substitute = nullptr);
+
+  // Puts results into the slots the step names. Slots without a result are
+  // emptied.
+  void Store(const Step& step, const std::vector<at::Tensor>& results);
+
+  // The tensors a step uses, in order.
+  std::vector<at::Tensor> Operands(const Step& step) const;
+  // Whether every slot it uses holds a tensor.
+  bool Ready(const Step& step) const;
+
+  const at::Tensor& slot(int index) const { return slots_[index]; }
+  int size() const { return static_cast<int>(slots_.size()); }
+
+ private:
+  std::vector<at::Tensor> Call(const Step& step, const Substitute* substitute);
+
+  const c10::Device device_;
+  std::vector<at::Tensor> slots_;
+};
+
+// The slots a step uses, in order, kNoTensor left out.
+std::vector<int> SlotsOf(const Step& step);
+
+// What a failed call says, without a backtrace and with the name of any remote
+// device replaced by the CPU's.
+std::string MessageOf(const std::exception& error);
+
+}  // namespace djinn::random_programs
+
+#endif  // TESTS_RANDOM_PROGRAMS_MACHINE_H_

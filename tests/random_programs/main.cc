@@ -1,0 +1,203 @@
+// Runs random programs on the CPU and on an embedded cluster, and compares.
+//
+// Prints the base seed and, for every difference, the program's seed and the
+// smallest program that still shows it. Its status is 0 when there was none.
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "djinn/djinn.h"
+#include "tests/random_programs/compose.h"
+#include "tests/random_programs/oracle.h"
+#include "tests/random_programs/remote_run.h"
+#include "tests/random_programs/shrink.h"
+
+ABSL_FLAG(
+    uint64_t, seed, 1,
+    "Seed of the first program; the next ones follow it. 0: a random one.");
+ABSL_FLAG(int, programs, 1000, "How many programs to run.");
+ABSL_FLAG(absl::Duration, time_limit, absl::InfiniteDuration(),
+          "Stops after this time, without an error.");
+ABSL_FLAG(int, differences, 3, "Stops after so many differences.");
+ABSL_FLAG(bool, print, false, "Prints every program.");
+
+namespace djinn::random_programs {
+namespace {
+
+// A session serves so many programs.
+constexpr int kProgramsPerSession = 100;
+constexpr int kShrinkAttempts = 400;
+
+struct Counts {
+  uint64_t programs = 0;
+  uint64_t steps = 0;
+  uint64_t raising = 0;
+  uint64_t root_errors = 0;
+  uint64_t failing_programs = 0;
+  uint64_t several_lanes = 0;
+  std::map<std::string, uint64_t> names;
+
+  void Add(const Program& program,
+           const std::vector<Expectation>& expectations) {
+    ++programs;
+    several_lanes += program.lanes > 1;
+    bool fails = false;
+    for (size_t i = 0; i < program.steps.size(); ++i) {
+      const Expectation& expected = expectations[i];
+      if (expected.outcome == Expectation::Outcome::kSkipped) continue;
+      ++steps;
+      ++names[program.steps[i].name()];
+      raising += expected.outcome == Expectation::Outcome::kRaises;
+      root_errors += expected.fails;
+      fails |= expected.fails;
+    }
+    failing_programs += fails;
+  }
+};
+
+// A cluster and a session on it, made anew when they are of no more use.
+class Cluster {
+ public:
+  void Renew() {
+    (void)Close();
+    if (cluster_ == nullptr) Start();
+    Require(Connect(cluster_->connect_options()));
+  }
+  // The worker may be gone, or in a state nobody planned for.
+  void Restart() {
+    (void)Close(absl::Seconds(5));
+    cluster_.reset();
+    Renew();
+  }
+  ~Cluster() { (void)Close(); }
+
+ private:
+  static void Require(const absl::Status& status) {
+    if (status.ok()) return;
+    std::cerr << status << std::endl;
+    std::exit(2);
+  }
+  void Start() {
+    EmbeddedClusterOptions options;
+    options.worker_memory_bytes = uint64_t{1} << 30;
+    options.worker_threads = 1;
+    auto started = EmbeddedCluster::Start(options);
+    Require(started.status());
+    cluster_ = *std::move(started);
+  }
+  std::unique_ptr<EmbeddedCluster> cluster_;
+};
+
+class Tester {
+ public:
+  Tester() { cluster_.Renew(); }
+
+  // Returns whether the program does the same here and there.
+  bool Test(uint64_t seed) {
+    if (counts_.programs % kProgramsPerSession == 0) cluster_.Renew();
+    const Program program = Compose(seed);
+    if (absl::GetFlag(FLAGS_print)) {
+      std::cout << "seed " << seed << "\n" << Print(program) << std::endl;
+    }
+    std::vector<Expectation> expectations;
+    std::optional<std::string> difference = Compare(program, &expectations);
+    counts_.Add(program, expectations);
+    if (!difference.has_value()) return true;
+    std::cout << "seed " << seed << ": " << *difference << std::endl;
+    std::optional<std::string> smallest = difference;
+    const Program shrunk =
+        Shrink(program, kShrinkAttempts, [&](const Program& smaller) {
+          std::optional<std::string> found = Compare(smaller, &expectations);
+          if (!found.has_value()) return false;
+          smallest = std::move(found);
+          return true;
+        });
+    std::cout << "shrunk to\n"
+              << Print(shrunk) << *smallest << "\n"
+              << std::endl;
+    cluster_.Restart();
+    return false;
+  }
+
+  const Counts& counts() const { return counts_; }
+
+ private:
+  std::optional<std::string> Compare(const Program& program,
+                                     std::vector<Expectation>* expectations) {
+    Oracle oracle(program, /*failures=*/true);
+    expectations->clear();
+    for (const Step& step : program.steps) {
+      expectations->push_back(oracle.Apply(step));
+    }
+    std::optional<std::string> difference =
+        FindDifference(program, *expectations, oracle.Finish());
+    if (difference.has_value() &&
+        (absl::StrContains(*difference, "WORKER_LOST") ||
+         absl::StrContains(*difference, "DEADLINE"))) {
+      cluster_.Restart();
+    }
+    return difference;
+  }
+
+  Cluster cluster_;
+  Counts counts_;
+};
+
+int Main() {
+  // The same number of threads on both sides: sums have the same order.
+  at::set_num_threads(1);
+  // Of outputs that are resized.
+  c10::WarningUtils::set_warnAlways(false);
+  uint64_t seed = absl::GetFlag(FLAGS_seed);
+  if (seed == 0) seed = std::random_device()();
+  std::cout << "base seed " << seed << std::endl;
+  const absl::Time start = absl::Now();
+  Tester tester;
+  int differences = 0;
+  for (int i = 0; i < absl::GetFlag(FLAGS_programs); ++i) {
+    if (absl::Now() - start > absl::GetFlag(FLAGS_time_limit)) break;
+    if (!tester.Test(seed + i) &&
+        ++differences >= absl::GetFlag(FLAGS_differences)) {
+      break;
+    }
+  }
+  const Counts& counts = tester.counts();
+  for (const auto& [name, count] : counts.names) {
+    std::cout << name << " " << count << "  ";
+  }
+  std::cout << "\n"
+            << counts.programs << " programs (" << counts.several_lanes
+            << " with several lanes, " << counts.failing_programs
+            << " with failing nodes), " << counts.steps << " steps, "
+            << counts.names.size() << " operators, " << counts.raising
+            << " errors at the call, " << counts.root_errors
+            << " failed nodes, " << differences << " differences, "
+            << absl::FormatDuration(
+                   absl::Trunc(absl::Now() - start, absl::Milliseconds(100)))
+            << std::endl;
+  return differences == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace djinn::random_programs
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  return djinn::random_programs::Main();
+}

@@ -1,0 +1,39 @@
+// Each adds a few steps of one kind to a program.
+#ifndef TESTS_RANDOM_PROGRAMS_MAKERS_H_
+#define TESTS_RANDOM_PROGRAMS_MAKERS_H_
+
+#include "tests/random_programs/composer.h"
+
+namespace djinn::random_programs {
+
+// make_elementwise.cc
+void MakeUnary(Composer& c);
+void MakeElementwise(Composer& c);  // binary and ternary; in place; out=
+void MakeCopy(Composer& c);         // between views, dtypes and devices
+
+// make_view.cc
+void MakeView(Composer& c);
+void MakeStorageChange(Composer& c);  // resize_, set_, set_data, ...
+
+// make_indexing.cc
+void MakeIndexing(Composer& c);
+
+// make_computation.cc
+void MakeReduction(Composer& c);
+void MakeMatmul(Composer& c);
+void MakeConcat(Composer& c);
+void MakeOrdering(Composer& c);  // sort, topk, cumsum, ...
+void MakeNetwork(Composer& c);   // layers and losses
+
+// make_state.cc
+void MakeFactory(Composer& c);
+void MakeUpload(Composer& c);
+void MakeRandomDraw(Composer& c);
+void MakeGradient(Composer& c);
+void MakeFailure(Composer& c);  // calls that only a worker finds wrong
+void MakeRead(Composer& c);
+void MakeDrop(Composer& c);
+
+}  // namespace djinn::random_programs
+
+#endif  // TESTS_RANDOM_PROGRAMS_MAKERS_H_

@@ -1,0 +1,449 @@
+#include "tests/random_programs/oracle.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace djinn::random_programs {
+namespace {
+
+constexpr int kGeneratorResource = std::numeric_limits<int>::max();
+constexpr int SlotResource(int slot) { return -1 - slot; }
+
+// Errors that depend on elements, or on what a kernel is compiled for: nothing
+// that is known when a call is captured.
+bool FoundByTheWorker(absl::string_view message) {
+  for (const absl::string_view part :
+       {"not implemented for", "ZeroDivisionError", "out of range",
+        "out of bounds", "probability", "not supported", "should have p >= 0",
+        "Class values", "is out of"}) {
+    if (absl::StrContains(message, part)) return true;
+  }
+  return false;
+}
+
+bool ChangesOnlyMetadata(const Step& step) {
+  static const auto* const kNames = new absl::flat_hash_set<std::string>{
+      "t_",          "transpose_", "squeeze_", "unsqueeze_", "resize_",
+      "as_strided_", "set_",       "detach_",  "resize_as_", "swapaxes_"};
+  return step.kind == Step::Kind::kCall &&
+         kNames->contains(step.op->schema().name().substr(6));
+}
+
+bool IsWritten(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// Operators that write their first argument without reading it, and outputs.
+bool IsOverwritten(const Step& step, size_t argument) {
+  static const auto* const kNames = new absl::flat_hash_set<std::string>{
+      "zero_",      "fill_",       "copy_",       "normal_",
+      "uniform_",   "random_",     "cauchy_",     "bernoulli_",
+      "geometric_", "log_normal_", "exponential_"};
+  const c10::FunctionSchema& schema = step.op->schema();
+  if (!IsWritten(schema.arguments()[argument])) return false;
+  return schema.arguments()[argument].is_out() ||
+         (argument == 0 && kNames->contains(schema.name().substr(6)));
+}
+
+// Whether the view reaches every byte of its storage.
+bool Covers(const at::Tensor& tensor) {
+  return tensor.storage_offset() == 0 &&
+         tensor.is_non_overlapping_and_dense() &&
+         static_cast<size_t>(tensor.numel()) * tensor.element_size() ==
+             tensor.storage().nbytes();
+}
+
+// Operands on which a call cannot fail because of their values.
+at::Tensor Harmless(const Step& step, const c10::Argument& argument,
+                    const at::Tensor& tensor) {
+  const std::string name = step.op->schema().name().substr(6);
+  const bool integral = c10::isIntegralType(tensor.scalar_type(), true);
+  if ((argument.name() == "index" || argument.name() == "indices" ||
+       argument.name() == "target") &&
+      integral && tensor.scalar_type() != at::kBool) {
+    return at::zeros_like(tensor);
+  }
+  if (argument.name() == "other" && integral) return at::ones_like(tensor);
+  if (name == "multinomial" || name.starts_with("bernoulli")) {
+    if (!IsWritten(argument)) return at::full_like(tensor, 0.5);
+  }
+  return tensor;
+}
+
+// The generator's state before a call that may draw.
+class DrawScope {
+ public:
+  explicit DrawScope(const Step& step) {
+    if (MayDraw(step)) state_ = Generator().get_state();
+  }
+  // As if nothing had been drawn.
+  void Undo() {
+    if (state_.defined()) Generator().set_state(state_);
+  }
+
+ private:
+  static at::Generator Generator() {
+    return at::detail::getDefaultCPUGenerator();
+  }
+  at::Tensor state_;
+};
+
+// The bytes a call may write, to be put back when it raises halfway.
+class WriteScope {
+ public:
+  WriteScope(const Step& step, const Machine& machine) {
+    for (size_t i = 0; i < step.arguments.size(); ++i) {
+      const auto* slot = std::get_if<Slot>(&step.arguments[i]);
+      if (slot == nullptr || !IsWritten(step.op->schema().arguments()[i])) {
+        continue;
+      }
+      const c10::Storage& storage = machine.slot(slot->index).storage();
+      const auto* bytes = static_cast<const char*>(storage.data());
+      kept_.emplace_back(storage, std::string(bytes, storage.nbytes()));
+    }
+  }
+  void Undo() {
+    for (auto& [storage, bytes] : kept_) {
+      if (bytes.empty() || storage.nbytes() < bytes.size()) continue;
+      std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
+    }
+  }
+
+ private:
+  std::vector<std::pair<c10::Storage, std::string>> kept_;
+};
+
+}  // namespace
+
+Facts FactsOf(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {.defined = true,
+          .dtype = tensor.scalar_type(),
+          .sizes = tensor.sizes().vec(),
+          .strides = tensor.strides().vec(),
+          .offset = tensor.storage_offset(),
+          .requires_grad = tensor.requires_grad(),
+          .is_leaf = tensor.is_leaf(),
+          .is_inference = tensor.is_inference()};
+}
+
+std::string Describe(const Facts& facts) {
+  if (!facts.defined) return "undefined";
+  return absl::StrCat(c10::toString(facts.dtype), "[",
+                      absl::StrJoin(facts.sizes, ", "), "] strides [",
+                      absl::StrJoin(facts.strides, ", "), "] offset ",
+                      facts.offset, facts.requires_grad ? " requires_grad" : "",
+                      facts.is_leaf ? "" : " not a leaf",
+                      facts.is_inference ? " inference" : "");
+}
+
+void Poison::Add(const Poison& other) {
+  if (other.empty()) return;
+  certain = empty() ? other.certain : certain || other.certain;
+  roots.insert(other.roots.begin(), other.roots.end());
+}
+
+bool MayDraw(const Step& step) {
+  if (step.kind != Step::Kind::kCall) return false;
+  if (step.op->hasTag(at::Tag::nondeterministic_seeded)) return true;
+  for (const c10::Argument& argument : step.op->schema().arguments()) {
+    if (argument.name() == "generator") return true;
+  }
+  return false;
+}
+
+bool NeedsValues(const Step& step, const Machine& machine) {
+  if (step.kind != Step::Kind::kCall) return false;
+  const std::string& name = step.op->schema().name();
+  if (name == "aten::index" || name == "aten::index_put_" ||
+      name == "aten::index_put") {
+    for (const at::Tensor& operand : machine.Operands(step)) {
+      if (operand.defined() && operand.scalar_type() == at::kBool) {
+        return name == "aten::index";
+      }
+    }
+    return false;
+  }
+  // Ends in a look at LAPACK's error codes.
+  if (name == "aten::linalg_inv" || name == "aten::linalg_cholesky") {
+    return true;
+  }
+  return step.op->hasTag(at::Tag::dynamic_output_shape) ||
+         step.op->hasTag(at::Tag::data_dependent_output);
+}
+
+Oracle::Oracle(const Program& program, bool failures)
+    : machine_(at::kCPU, program.slots), failures_(failures) {
+  at::manual_seed(program.seed);
+}
+
+int Oracle::StorageId(const at::Tensor& tensor) {
+  const auto [entry, added] = ids_.try_emplace(
+      tensor.storage().unsafeGetStorageImpl(), storages_.size());
+  if (added) storages_.push_back(tensor.storage());
+  return entry->second;
+}
+
+Poison Oracle::PoisonOf(const at::Tensor& tensor) {
+  const auto found = poison_.find(StorageId(tensor));
+  if (found == poison_.end() || found->second.empty()) return {};
+  Poison poison = found->second;
+  // No element is missing where there is none.
+  if (tensor.numel() == 0) poison.certain = false;
+  return poison;
+}
+
+void Oracle::NoteUses(const Step& step, Expectation* expectation) {
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    Step one;
+    one.arguments = {step.arguments[i]};
+    const bool written = step.kind == Step::Kind::kCall
+                             ? IsWritten(step.op->schema().arguments()[i])
+                             : step.kind == Step::Kind::kDrop;
+    for (const int slot : SlotsOf(one)) {
+      expectation->reads.insert(SlotResource(slot));
+      if (step.kind == Step::Kind::kDrop) {
+        expectation->writes.insert(SlotResource(slot));
+        continue;
+      }
+      const at::Tensor& tensor = machine_.slot(slot);
+      if (!tensor.defined()) continue;
+      expectation->reads.insert(StorageId(tensor));
+      if (written) expectation->writes.insert(StorageId(tensor));
+    }
+  }
+  for (const int slot : step.results) {
+    expectation->writes.insert(SlotResource(slot));
+  }
+  if (MayDraw(step)) expectation->writes.insert(kGeneratorResource);
+  expectation->barrier =
+      step.kind == Step::Kind::kSeed || step.kind == Step::Kind::kBackward ||
+      step.kind == Step::Kind::kGrad ||
+      step.kind == Step::Kind::kRequiresGrad ||
+      step.kind == Step::Kind::kSetData || ChangesOnlyMetadata(step);
+}
+
+Poison Oracle::PoisonReadBy(const Step& step) {
+  Poison poison;
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    Step one;
+    one.arguments = {step.arguments[i]};
+    for (const int slot : SlotsOf(one)) {
+      const at::Tensor& tensor = machine_.slot(slot);
+      if (IsOverwritten(step, i) && Covers(tensor) && tensor.numel() > 0) {
+        continue;
+      }
+      poison.Add(PoisonOf(tensor));
+    }
+  }
+  return poison;
+}
+
+void Oracle::Propagate(const Step& step, const Poison& read,
+                       const std::vector<at::Tensor>& results,
+                       bool fresh_only) {
+  std::set<int> fresh;
+  for (const at::Tensor& result : results) {
+    if (!result.defined()) continue;
+    const bool known = ids_.contains(result.storage().unsafeGetStorageImpl());
+    const int id = StorageId(result);
+    if (!known || fresh.contains(id)) {
+      fresh.insert(id);
+      if (!read.empty()) poison_[id] = read;
+    }
+  }
+  if (fresh_only || ChangesOnlyMetadata(step)) return;
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    if (!IsWritten(step.op->schema().arguments()[i])) continue;
+    Step one;
+    one.arguments = {step.arguments[i]};
+    for (const int slot : SlotsOf(one)) {
+      const at::Tensor& tensor = machine_.slot(slot);
+      const int id = StorageId(tensor);
+      if (tensor.numel() == 0) {
+        Poison uncertain = read;
+        uncertain.certain = false;
+        if (poison_[id].empty()) poison_[id].Add(uncertain);
+        continue;
+      }
+      if (read.empty()) {
+        poison_.erase(id);
+      } else if (read.certain || poison_[id].empty()) {
+        poison_[id] = read;
+      } else {
+        poison_[id].Add(read);
+      }
+    }
+  }
+}
+
+std::optional<std::vector<at::Tensor>> Oracle::ExecuteHarmlessly(
+    const Step& step) {
+  const Machine::Substitute harmless = [&](const c10::Argument& argument,
+                                           const at::Tensor& tensor) {
+    return Harmless(step, argument, tensor);
+  };
+  WriteScope write(step, machine_);
+  try {
+    return machine_.Execute(step, &harmless);
+  } catch (const std::exception&) {
+    write.Undo();
+    return std::nullopt;
+  }
+}
+
+Expectation Oracle::Call(const Step& step) {
+  Expectation expected;
+  const Poison read = PoisonReadBy(step);
+  expected.reads_poison = !read.empty();
+  const bool draws = MayDraw(step);
+  // Where it is open whether a call reads what is missing, so is whether it
+  // draws; and a composite may draw before it reads.
+  if (draws && !read.empty() &&
+      (!read.certain || absl::StrContains(step.op->schema().name(), "_like") ||
+       absl::StrContains(step.op->schema().name(), "dropout"))) {
+    return expected;
+  }
+  if (NeedsValues(step, machine_) && !read.empty()) {
+    if (!read.certain) return expected;
+    expected.outcome = Expectation::Outcome::kRaisesRoot;
+    expected.poison = read;
+    machine_.Store(step, {});
+    return expected;
+  }
+  DrawScope draw(step);
+  WriteScope write(step, machine_);
+  std::vector<at::Tensor> results;
+  Poison written = read;
+  try {
+    results = machine_.Execute(step);
+    if (!read.empty()) draw.Undo();
+  } catch (const std::exception& error) {
+    draw.Undo();
+    const std::string message = MessageOf(error);
+    // PyTorch notices this one when the call has been carried out.
+    const bool too_late =
+        absl::StrContains(message, "Inplace update to inference tensor");
+    if (!too_late || draws || !read.empty()) write.Undo();
+    std::optional<std::vector<at::Tensor>> placeholders;
+    if (!too_late && failures_ && !NeedsValues(step, machine_)) {
+      placeholders = ExecuteHarmlessly(step);
+    }
+    draw.Undo();
+    if (!placeholders.has_value()) {
+      if (draws && too_late) return expected;
+      if (!read.empty() || FoundByTheWorker(message)) return expected;
+      if (too_late) Propagate(step, read, {}, /*fresh_only=*/false);
+      expected.outcome = Expectation::Outcome::kRaises;
+      expected.message = message;
+      machine_.Store(step, {});
+      return expected;
+    }
+    results = *std::move(placeholders);
+    if (read.empty()) {
+      expected.fails = true;
+      written = {.roots = {position_}};
+    }
+  }
+  if (absl::StrContains(step.op->schema().name(), "_like")) {
+    written.certain = false;
+  }
+  Propagate(step, written, results, /*fresh_only=*/false);
+  machine_.Store(step, results);
+  expected.outcome = Expectation::Outcome::kDone;
+  for (const at::Tensor& result : results) {
+    expected.results.push_back(FactsOf(result));
+  }
+  return expected;
+}
+
+Expectation Oracle::Apply(const Step& step) {
+  ++position_;
+  Expectation expected;
+  if (!machine_.Ready(step)) {
+    machine_.Store(step, {});
+    return expected;
+  }
+  Expectation uses;
+  NoteUses(step, &uses);
+  if (step.kind == Step::Kind::kCall) {
+    expected = Call(step);
+  } else {
+    Poison anything;
+    if (step.kind == Step::Kind::kBackward) {
+      for (const auto& [id, poison] : poison_) anything.Add(poison);
+      anything.certain = false;
+    } else if (step.kind == Step::Kind::kRead) {
+      expected.poison = PoisonOf(machine_.slot(SlotsOf(step)[0]));
+    }
+    try {
+      const std::vector<at::Tensor> results = machine_.Execute(step);
+      expected.outcome = Expectation::Outcome::kDone;
+      if (step.kind == Step::Kind::kRead) {
+        expected.value = results[0];
+      } else {
+        Propagate(step, {}, results, /*fresh_only=*/true);
+        machine_.Store(step, results);
+        for (const at::Tensor& result : results) {
+          expected.results.push_back(FactsOf(result));
+        }
+      }
+      if (!anything.empty()) {
+        for (int slot = 0; slot < machine_.size(); ++slot) {
+          const at::Tensor& tensor = machine_.slot(slot);
+          if (!tensor.defined() || !tensor.is_leaf()) continue;
+          if (tensor.grad().defined()) {
+            poison_[StorageId(tensor.grad())].Add(anything);
+          }
+        }
+      }
+    } catch (const std::exception& error) {
+      expected.outcome = Expectation::Outcome::kRaises;
+      expected.message = MessageOf(error);
+      machine_.Store(step, {});
+    }
+  }
+  expected.reads = std::move(uses.reads);
+  expected.writes = std::move(uses.writes);
+  expected.barrier = uses.barrier;
+  if (expected.outcome == Expectation::Outcome::kSkipped) {
+    machine_.Store(step, {});
+    return expected;
+  }
+  if (step.kind != Step::Kind::kDrop) {
+    for (const at::Tensor& operand : machine_.Operands(step)) {
+      expected.operands.push_back(FactsOf(operand));
+    }
+  }
+  for (const at::Tensor& result : machine_.Operands(step)) {
+    if (result.defined()) expected.reads.insert(StorageId(result));
+  }
+  return expected;
+}
+
+std::vector<FinalValue> Oracle::Finish() {
+  std::vector<FinalValue> values;
+  for (int slot = 0; slot < machine_.size(); ++slot) {
+    const at::Tensor& tensor = machine_.slot(slot);
+    if (!tensor.defined()) continue;
+    values.push_back({slot, FactsOf(tensor),
+                      tensor.detach().clone(at::MemoryFormat::Contiguous),
+                      PoisonOf(tensor), StorageId(tensor)});
+  }
+  return values;
+}
+
+}  // namespace djinn::random_programs

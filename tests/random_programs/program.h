@@ -1,0 +1,79 @@
+// A random program: a list of steps over numbered slots that hold tensors.
+//
+// It is data, so that it can be carried out on two devices, cut down step by
+// step, and printed as something that reads like PyTorch.
+#ifndef TESTS_RANDOM_PROGRAMS_PROGRAM_H_
+#define TESTS_RANDOM_PROGRAMS_PROGRAM_H_
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace djinn::random_programs {
+
+// A slot's number; kNoTensor stands for "no tensor" in lists.
+struct Slot {
+  int index;
+};
+inline constexpr int kNoTensor = -1;
+
+// An argument of type Tensor[] or Tensor?[].
+struct SlotList {
+  std::vector<int> indices;
+};
+
+// The device the program runs on.
+struct ThisDevice {};
+
+// Constants, a CPU tensor among them, are IValues.
+using Argument = std::variant<c10::IValue, Slot, SlotList, ThisDevice>;
+
+enum class Mode { kNormal, kNoGrad, kInference };
+
+struct Step {
+  enum class Kind {
+    kCall,          // an operator, by name
+    kUpload,        // a CPU tensor, arguments[0], moved to the device
+    kDrop,          // the slot is emptied
+    kRead,          // the value is looked at
+    kSeed,          // manual_seed(arguments[0])
+    kRequiresGrad,  // requires_grad_()
+    kBackward,      // backward(ones, retain_graph = arguments[1])
+    kGrad,          // results[0] = arguments[0].grad
+    kSetData,       // arguments[0].set_data(arguments[1])
+  };
+
+  Kind kind = Kind::kCall;
+  // Of a call.
+  std::optional<c10::OperatorHandle> op;
+  // Of a call: one for each argument of the schema.
+  std::vector<Argument> arguments;
+  std::vector<int> results;
+  Mode mode = Mode::kNormal;
+  int lane = 0;
+
+  std::string name() const;
+};
+
+struct Program {
+  uint64_t seed = 0;
+  int lanes = 1;
+  int slots = 0;
+  std::vector<Step> steps;
+};
+
+// "aten::add.Tensor" as the dispatcher knows it. Dies when there is none.
+c10::OperatorHandle FindOperator(const std::string& name);
+
+// Readable pseudo-PyTorch, a line per step.
+std::string Print(const Step& step);
+std::string Print(const Program& program);
+
+}  // namespace djinn::random_programs
+
+#endif  // TESTS_RANDOM_PROGRAMS_PROGRAM_H_

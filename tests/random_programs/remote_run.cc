@@ -1,0 +1,340 @@
+#include "tests/random_programs/remote_run.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Formatting.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/isnan.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/mutex.h"
+#include "djinn/djinn.h"
+
+namespace djinn::random_programs {
+namespace {
+
+using Outcome = Expectation::Outcome;
+
+// Bound on the wait for one step of another lane.
+constexpr absl::Duration kTurnTimeout = absl::Minutes(2);
+
+std::string Show(const at::Tensor& tensor) {
+  std::ostringstream out;
+  out.precision(17);
+  const at::Tensor flat = tensor.reshape({-1});
+  const int64_t shown = std::min<int64_t>(flat.numel(), 48);
+  for (int64_t i = 0; i < shown; ++i) {
+    out << (i > 0 ? ", " : "") << flat[i].item();
+  }
+  if (shown < flat.numel()) out << ", ...";
+  return out.str();
+}
+
+bool SameBits(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
+         (a.numel() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(),
+                                        a.numel() * a.element_size()) == 0);
+}
+
+// Bit for bit, but one NaN equals another. Both are contiguous.
+bool SameElements(const at::Tensor& a, const at::Tensor& b) {
+  if (SameBits(a, b)) return true;
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes() ||
+      !(a.is_floating_point() || a.is_complex())) {
+    return false;
+  }
+  return SameBits(at::where(a.isnan(), at::zeros_like(a), a),
+                  at::where(b.isnan(), at::zeros_like(b), b)) &&
+         at::equal(a.isnan(), b.isnan());
+}
+
+// Which step an error id stands for, as far as reads have shown.
+class RootIds {
+ public:
+  // False when the id cannot stand for any of the roots.
+  bool Observe(const std::string& id, const std::set<int>& roots) {
+    if (id.empty()) return false;
+    MutexLock lock(&mu_);
+    const auto [entry, added] = roots_.try_emplace(id, roots);
+    if (!added) {
+      std::set<int> both;
+      std::set_intersection(entry->second.begin(), entry->second.end(),
+                            roots.begin(), roots.end(),
+                            std::inserter(both, both.end()));
+      entry->second = std::move(both);
+    }
+    if (entry->second.empty()) return false;
+    for (const auto& [other, candidates] : roots_) {
+      if (other != id && candidates.size() == 1 &&
+          candidates == entry->second) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  Mutex mu_;
+  std::map<std::string, std::set<int>> roots_ ABSL_GUARDED_BY(mu_);
+};
+
+class RemoteRun {
+ public:
+  RemoteRun(const Program& program,
+            const std::vector<Expectation>& expectations)
+      : program_(program),
+        expectations_(expectations),
+        machine_(Device(), program.slots),
+        done_(program.steps.size()) {}
+
+  std::optional<std::string> Run(const std::vector<FinalValue>& final_values) {
+    const uint64_t errors_before = GetStatistics().root_errors;
+    at::manual_seed(program_.seed);
+    if (program_.lanes == 1) {
+      RunLane(0);
+    } else {
+      std::vector<std::thread> threads;
+      for (int lane = 0; lane < program_.lanes; ++lane) {
+        threads.emplace_back([this, lane] { RunLane(lane); });
+      }
+      for (std::thread& thread : threads) thread.join();
+    }
+    {
+      MutexLock lock(&mu_);
+      if (difference_.has_value()) return difference_;
+    }
+    if (auto difference = CompareEnd(final_values)) return difference;
+    // A poisoned value that nobody read.
+    (void)Synchronize();
+    uint64_t expected = 0;
+    for (const Expectation& expectation : expectations_) {
+      expected += expectation.fails;
+    }
+    const uint64_t errors = GetStatistics().root_errors - errors_before;
+    if (errors == expected) return std::nullopt;
+    const std::vector<absl::Status> known = RootErrors();
+    return absl::StrCat(
+        "at the end: ", errors, " root errors, not ", expected,
+        known.empty() ? ""
+                      : absl::StrCat(", the last: ", known.back().ToString()));
+  }
+
+ private:
+  void RunLane(int lane) {
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      if (program_.steps[i].lane != lane && program_.lanes > 1) continue;
+      const std::optional<std::string> waited = AwaitTurn(i);
+      const std::optional<std::string> difference =
+          waited.has_value() ? waited : RunStep(i);
+      MutexLock lock(&mu_);
+      done_[i] = true;
+      if (difference.has_value() && !difference_.has_value()) {
+        difference_ = absl::StrCat("at step ", i, ": ", *difference);
+      }
+      changed_.SignalAll();
+      if (difference_.has_value()) return;
+    }
+  }
+
+  bool MustPrecede(size_t earlier, size_t later) const {
+    if (program_.steps[earlier].lane == program_.steps[later].lane) {
+      return false;
+    }
+    const Expectation& a = expectations_[earlier];
+    const Expectation& b = expectations_[later];
+    const auto touches = [](const std::set<int>& writes, const Expectation& e) {
+      return std::any_of(writes.begin(), writes.end(), [&](int resource) {
+        return e.reads.contains(resource) || e.writes.contains(resource);
+      });
+    };
+    return a.barrier || b.barrier || touches(a.writes, b) ||
+           touches(b.writes, a);
+  }
+
+  std::optional<std::string> AwaitTurn(size_t step) {
+    std::vector<size_t> needed;
+    for (size_t i = 0; i < step; ++i) {
+      if (program_.lanes > 1 && MustPrecede(i, step)) needed.push_back(i);
+    }
+    MutexLock lock(&mu_);
+    while (!difference_.has_value() &&
+           !std::all_of(needed.begin(), needed.end(),
+                        [this](size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                          return done_[i];
+                        })) {
+      if (changed_.WaitWithTimeout(&mu_, kTurnTimeout)) {
+        return "another lane did not get on";
+      }
+    }
+    // Nothing to do any more, but not this step's fault.
+    if (difference_.has_value()) return "";
+    return std::nullopt;
+  }
+
+  std::optional<std::string> RunStep(size_t index) {
+    const Step& step = program_.steps[index];
+    const Expectation& expected = expectations_[index];
+    if (expected.outcome == Outcome::kSkipped) {
+      machine_.Store(step, {});
+      return std::nullopt;
+    }
+    std::vector<at::Tensor> results;
+    try {
+      results = machine_.Execute(step);
+    } catch (const Error& error) {
+      machine_.Store(step, {});
+      return CompareRootError(error, expected);
+    } catch (const std::exception& error) {
+      machine_.Store(step, {});
+      return CompareError(MessageOf(error), expected);
+    }
+    if (expected.outcome == Outcome::kRaises) {
+      return absl::StrCat("raised nothing; the CPU said: ", expected.message);
+    }
+    if (expected.outcome == Outcome::kRaisesRoot) {
+      return "raised nothing, although a value it needs is missing";
+    }
+    if (step.kind == Step::Kind::kRead) {
+      return CompareRead(results[0], expected.value, expected.poison);
+    }
+    machine_.Store(step, results);
+    if (step.kind == Step::Kind::kDrop) return std::nullopt;
+    return CompareFacts(step, results, expected);
+  }
+
+  std::optional<std::string> CompareRootError(const Error& error,
+                                              const Expectation& expected) {
+    if (error.reason() != "OPERATOR_FAILED" || expected.poison.empty()) {
+      return absl::StrCat("raised ", error.reason(), ": ", MessageOf(error),
+                          expected.outcome == Outcome::kRaises
+                              ? "; the CPU said: " + expected.message
+                              : "");
+    }
+    if (!ids_.Observe(error.error_id(), expected.poison.roots)) {
+      return absl::StrCat("raised another root error, ", error.error_id(), ": ",
+                          MessageOf(error));
+    }
+    return std::nullopt;
+  }
+
+  static std::optional<std::string> CompareError(const std::string& message,
+                                                 const Expectation& expected) {
+    if (expected.outcome != Outcome::kRaises) {
+      return absl::StrCat("raised: ", message);
+    }
+    if (message == expected.message) return std::nullopt;
+    return absl::StrCat("raised: ", message,
+                        "\n  the CPU said: ", expected.message);
+  }
+
+  static std::optional<std::string> CompareRead(const at::Tensor& value,
+                                                const at::Tensor& expected,
+                                                const Poison& poison) {
+    if (!poison.empty() && poison.certain) {
+      return absl::StrCat("read ", Show(value), ", which must be missing");
+    }
+    // Where a value may be missing, the CPU's may be made of placeholders.
+    if (!poison.empty() || SameElements(value, expected)) return std::nullopt;
+    return absl::StrCat("read ", Describe(FactsOf(value)), " ", Show(value),
+                        "\n  the CPU has ", Describe(FactsOf(expected)), " ",
+                        Show(expected));
+  }
+
+  std::optional<std::string> CompareFacts(
+      const Step& step, const std::vector<at::Tensor>& results,
+      const Expectation& expected) const {
+    if (results.size() != expected.results.size()) {
+      return absl::StrCat("returned ", results.size(), " tensors, not ",
+                          expected.results.size());
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Facts facts = FactsOf(results[i]);
+      if (facts == expected.results[i]) continue;
+      return absl::StrCat("returned ", Describe(facts), "\n  the CPU has ",
+                          Describe(expected.results[i]));
+    }
+    const std::vector<at::Tensor> operands = machine_.Operands(step);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const Facts facts = FactsOf(operands[i]);
+      if (facts == expected.operands[i]) continue;
+      return absl::StrCat("operand ", i, " became ", Describe(facts),
+                          "\n  the CPU has ", Describe(expected.operands[i]));
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::string> CompareEnd(
+      const std::vector<FinalValue>& final_values) {
+    std::map<int, const c10::StorageImpl*> storages;
+    std::map<const c10::StorageImpl*, int> owners;
+    for (const FinalValue& expected : final_values) {
+      const at::Tensor& tensor = machine_.slot(expected.slot);
+      const std::string where = absl::StrCat("at the end: v", expected.slot);
+      const Facts facts = FactsOf(tensor);
+      if (facts != expected.facts) {
+        return absl::StrCat(where, " is ", Describe(facts), "\n  the CPU has ",
+                            Describe(expected.facts));
+      }
+      const c10::StorageImpl* const storage =
+          tensor.storage().unsafeGetStorageImpl();
+      const auto shared =
+          storages.try_emplace(expected.storage, storage).first->second;
+      const auto owner =
+          owners.try_emplace(storage, expected.storage).first->second;
+      if (shared != storage || owner != expected.storage) {
+        return absl::StrCat(where, " shares its storage with other tensors ",
+                            "than on the CPU");
+      }
+      if (auto difference = CompareFinalValue(tensor, expected)) {
+        return absl::StrCat(where, ": ", *difference);
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::string> CompareFinalValue(const at::Tensor& tensor,
+                                               const FinalValue& expected) {
+    Expectation read;
+    read.outcome = Outcome::kDone;
+    read.poison = expected.poison;
+    try {
+      const at::Tensor value =
+          tensor.detach().cpu().clone(at::MemoryFormat::Contiguous);
+      return CompareRead(value, expected.value, expected.poison);
+    } catch (const Error& error) {
+      return CompareRootError(error, read);
+    } catch (const std::exception& error) {
+      return CompareError(MessageOf(error), read);
+    }
+  }
+
+  const Program& program_;
+  const std::vector<Expectation>& expectations_;
+  Machine machine_;
+  RootIds ids_;
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<bool> done_ ABSL_GUARDED_BY(mu_);
+  std::optional<std::string> difference_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+std::optional<std::string> FindDifference(
+    const Program& program, const std::vector<Expectation>& expectations,
+    const std::vector<FinalValue>& final_values) {
+  return RemoteRun(program, expectations).Run(final_values);
+}
+
+}  // namespace djinn::random_programs
