@@ -79,7 +79,8 @@ class AttachReactor : public StreamReactor<Request, Response>,
     intake_->Submit(std::move(*structure), std::move(done));
   }
 
-  absl::StatusOr<std::optional<Response>> Next() override {
+  absl::StatusOr<std::optional<Response>> Next() override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!id_.has_value() || closing_) return std::nullopt;
     return cluster_->NextResponse(*id_);
   }

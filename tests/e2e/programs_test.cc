@@ -10,8 +10,6 @@
 namespace djinn {
 namespace {
 
-ClusterEnvironment* const environment = ClusterEnvironment::Get();
-
 class ProgramsTest : public ProgramTest {};
 
 torch::nn::Sequential Mlp(double dropout) {

@@ -12,6 +12,9 @@
 
 namespace djinn {
 
+// Made before the tests run.
+inline ClusterEnvironment* const environment = ClusterEnvironment::Get();
+
 // How a kernel splits its sums depends on the number of threads: the CPU gets
 // as many as the cluster's workers.
 class ProgramTest : public SessionTest {
