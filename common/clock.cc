@@ -1,5 +1,6 @@
 #include "common/clock.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/time/clock.h"
@@ -14,7 +15,15 @@ class RealClock : public Clock {
     return absl::FromChrono(
         std::chrono::steady_clock::now().time_since_epoch());
   }
+  void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    // In slices: an infinite time-out would overflow the system's clock.
+    signal->WaitWithTimeout(mu, std::min(timeout, absl::Hours(1)));
+  }
 };
+
+// How soon those who wait for a FakeClock look at it again.
+constexpr absl::Duration kGlance = absl::Milliseconds(1);
 
 }  // namespace
 
@@ -31,6 +40,10 @@ absl::Time FakeClock::Now() {
 absl::Duration FakeClock::Monotonic() {
   MutexLock lock(&mu_);
   return elapsed_;
+}
+
+void FakeClock::Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) {
+  signal->WaitWithTimeout(mu, std::min(timeout, kGlance));
 }
 
 void FakeClock::Advance(absl::Duration by) {

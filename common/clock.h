@@ -15,16 +15,22 @@ class Clock {
   virtual absl::Time Now() = 0;
   // Time since an arbitrary start; never falls. For every time-out.
   virtual absl::Duration Monotonic() = 0;
+  // Waits for a signal, for `timeout` of this clock at most. May return early:
+  // callers look again, at the time too.
+  virtual void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 
   // The process' real clock; never destroyed.
   static Clock* Real();
 };
 
-// Stands still until told to move.
+// Stands still until told to move. Whoever waits notices within a moment.
 class FakeClock : public Clock {
  public:
   absl::Time Now() override;
   absl::Duration Monotonic() override;
+  void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Advance(absl::Duration by);
 
  private:

@@ -77,6 +77,7 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   lease.incarnation = worker->incarnation;
   if (const Tenant* tenant = tenants_.Find(session->tenant)) {
     lease.limits = tenant->limits;
+    lease.tenant_limits = tenant->totals;
   }
   lease.placement_reason = placement->reason;
   lease.created = clock_->Monotonic();

@@ -149,6 +149,7 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
   EXPECT_EQ(record.session_id(), session.owner);
   EXPECT_EQ(record.tenant(), "red");
   EXPECT_EQ(record.limits().max_structures(), 16u);
+  EXPECT_EQ(record.tenant_limits().max_outstanding(), 512u);
   EXPECT_EQ(desired.lease_valid_for().seconds(), 600);
   // An older acknowledgement is not enough.
   w0_.set_applied_revision(desired.revision() - 1);

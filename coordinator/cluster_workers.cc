@@ -172,6 +172,7 @@ void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
   lease.incarnation = worker->incarnation;
   // The worker's word for them counts for nothing.
   lease.limits = tenant->limits;
+  lease.tenant_limits = tenant->totals;
   lease.placement_reason = "adopted from the worker";
   lease.created = clock_->Monotonic();
   lease.state = Lease::State::kGranted;

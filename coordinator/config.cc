@@ -1,5 +1,6 @@
 #include "coordinator/config.h"
 
+#include <algorithm>
 #include <limits>
 #include <set>
 
@@ -54,6 +55,35 @@ v1::SessionLimits ReadLimits(ConfigMap map) {
   return limits;
 }
 
+uint64_t Times(uint64_t count, uint64_t limit, uint64_t most) {
+  uint64_t product;
+  if (__builtin_mul_overflow(count, limit, &product)) return most;
+  return std::min(product, most);
+}
+
+// Unless given, as much as the sessions may have one by one.
+v1::TenantLimits ReadTotals(ConfigMap map, const Tenant& tenant) {
+  const uint64_t sessions = tenant.max_sessions;
+  const v1::SessionLimits& each = tenant.limits;
+  constexpr uint64_t kMaxSize = std::numeric_limits<int64_t>::max();
+  v1::TenantLimits totals;
+  totals.set_memory_bytes(
+      map.Size("memory", Times(sessions, each.memory_bytes(), kMaxSize)));
+  totals.set_max_outstanding(static_cast<uint32_t>(map.UInt(
+      "max_outstanding", Times(sessions, each.max_outstanding(), kMaxCount), 1,
+      kMaxCount)));
+  totals.set_max_outstanding_bytes(
+      map.Size("max_outstanding_bytes",
+               Times(sessions, each.max_outstanding_bytes(), kMaxSize)));
+  if (totals.memory_bytes() == 0) {
+    map.Error("memory", "expected at least 1, got 0");
+  }
+  if (totals.max_outstanding_bytes() == 0) {
+    map.Error("max_outstanding_bytes", "expected at least 1, got 0");
+  }
+  return totals;
+}
+
 Tenant ReadTenant(ConfigMap map) {
   Tenant tenant;
   tenant.name = map.RequiredString("name");
@@ -61,6 +91,7 @@ Tenant ReadTenant(ConfigMap map) {
   tenant.max_sessions =
       static_cast<uint32_t>(map.UInt("max_sessions", 64, 1, kMaxCount));
   tenant.limits = ReadLimits(map.Map("limits"));
+  tenant.totals = ReadTotals(map.Map("totals"), tenant);
   return tenant;
 }
 

@@ -25,6 +25,10 @@
 //         max_outstanding_bytes: 64MiB  # at least inline_bytes and 1MiB
 //         inline_bytes: 64KiB       # 4KiB to 32MiB
 //         max_structures: 4096      # at least 1
+//       totals:                     # of all its sessions on one worker
+//         memory: 1TiB              # these three: max_sessions times the
+//         max_outstanding: 16384    # limit, unless given
+//         max_outstanding_bytes: 4GiB
 //
 // Values above are the defaults where there is one: the token files and at
 // least one tenant are required, TLS is off.

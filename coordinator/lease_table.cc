@@ -23,6 +23,7 @@ v1::LeaseRecord Lease::Record() const {
   record.set_session_epoch(epoch);
   record.set_tenant(tenant);
   *record.mutable_limits() = limits;
+  *record.mutable_tenant_limits() = tenant_limits;
   record.set_virtual_device(virtual_device);
   return record;
 }

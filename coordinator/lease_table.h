@@ -34,6 +34,7 @@ struct Lease {
   std::string worker_id;
   uint64_t incarnation = 0;
   v1::SessionLimits limits;
+  v1::TenantLimits tenant_limits;
   std::string placement_reason;
   // Monotonic.
   absl::Duration created;

@@ -17,7 +17,9 @@ struct Tenant {
   // Secret.
   std::string token;
   uint32_t max_sessions = 0;
+  // Of each session, and of all of them, on one worker.
   v1::SessionLimits limits;
+  v1::TenantLimits totals;
 };
 
 // Immutable, hence thread-safe.

@@ -22,6 +22,9 @@ inline Tenant TestTenant(const std::string& name) {
   tenant.limits.set_max_outstanding_bytes(1 << 20);
   tenant.limits.set_inline_bytes(1 << 16);
   tenant.limits.set_max_structures(16);
+  tenant.totals.set_memory_bytes(uint64_t{2} << 30);
+  tenant.totals.set_max_outstanding(512);
+  tenant.totals.set_max_outstanding_bytes(2 << 20);
   return tenant;
 }
 

@@ -59,6 +59,10 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (config.transfer_idle_timeout < absl::Milliseconds(100)) {
     root.Error("transfer_idle_timeout", "at least 100ms");
   }
+  config.resume_timeout =
+      root.Duration("resume_timeout", config.resume_timeout);
+  config.max_connections =
+      root.UInt("max_connections", config.max_connections, 1);
   config.graph_cache_entries = root.UInt("graph_cache_entries", 4096, 1);
   DJINN_RETURN_IF_ERROR(reader.Finish());
   return config;

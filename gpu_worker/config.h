@@ -22,6 +22,8 @@
 //     threads: 0                      # inside one operator; 0: one per core
 //   heartbeat_interval: 2s
 //   transfer_idle_timeout: 30s        # an upload that stands still
+//   resume_timeout: 15s               # how long a broken stream is waited for
+//   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
 #ifndef GPU_WORKER_CONFIG_H_
 #define GPU_WORKER_CONFIG_H_
@@ -52,6 +54,8 @@ struct WorkerConfig {
   int device_threads = 0;
   absl::Duration heartbeat_interval;
   absl::Duration transfer_idle_timeout;
+  absl::Duration resume_timeout = absl::Seconds(15);
+  size_t max_connections = 16384;
   size_t graph_cache_entries = 0;
 };
 

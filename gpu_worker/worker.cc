@@ -29,6 +29,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   WorkerCoreOptions options;
   options.worker_id = config.worker_id;
   options.transfer_idle_timeout = config.transfer_idle_timeout;
+  options.resume_timeout = config.resume_timeout;
+  options.max_connections = config.max_connections;
   options.graph_cache.max_plans = config.graph_cache_entries;
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);

@@ -103,9 +103,10 @@ class StubStream : public ClientStream {
       receiver->OnClosed(FromGrpcStatus(control_->Finish()));
     });
   }
-  absl::Status Send(v1::ControlRequest message) override {
-    return control_->Write(message) ? absl::OkStatus()
-                                    : absl::UnavailableError("broken");
+  absl::Status Send(
+      std::shared_ptr<const v1::ControlRequest> message) override {
+    return control_->Write(*message) ? absl::OkStatus()
+                                     : absl::UnavailableError("broken");
   }
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override {
@@ -169,6 +170,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     config.join_token = "join";
     config.heartbeat_interval = absl::Milliseconds(50);
     config.transfer_idle_timeout = absl::Seconds(30);
+    config.resume_timeout = absl::Milliseconds(200);
     config.graph_cache_entries = 16;
     absl::StatusOr<std::unique_ptr<Worker>> worker =
         Worker::Start(config, std::make_unique<FakeDevice>(256 << 20),

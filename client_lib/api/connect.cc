@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -83,6 +84,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   SessionOptions session_options;
   session_options.connect_timeout = options.connect_timeout;
   session_options.operation_timeout = options.operation_timeout;
+  session_options.resume_timeout = options.resume_timeout;
   session_options.device_count = capture::DeviceCount();
   session_options.program = ProgramName(options);
   const TlsOptions tls = options.tls.value_or(TlsFromEnvironment());
@@ -97,7 +99,8 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
       std::unique_ptr<Session> session,
       OpenSession(session_options, std::move(link),
                   MakeGrpcWorkerConnector(
-                      security.WithServerName(tls.worker_server_name))));
+                      security.WithServerName(tls.worker_server_name),
+                      std::max(options.bulk_channels, 1))));
   // Registered late, so that it runs before the destructors of what PyTorch and
   // gRPC made when they were loaded.
   static const int registered = std::atexit(&CloseAtExit);

@@ -12,26 +12,10 @@
 namespace djinn {
 namespace {
 
-// Before the worker says its own.
-v1::SessionLimits ProvisionalLimits() {
-  v1::SessionLimits limits;
-  limits.set_max_outstanding(64);
-  limits.set_max_outstanding_bytes(16 << 20);
-  return limits;
-}
-
 // Of the device's storages and of its transfers: each device counts for itself,
 // so that its worker sees every number.
 uint64_t FirstId(int device) {
   return (static_cast<uint64_t>(device) << 48) + 1;
-}
-
-// How long a stream may take to end cleanly, and transfers to leave it.
-constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
-
-absl::Status SessionClosed() {
-  return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",
-                   "the session is closed; its tensors cannot be used");
 }
 
 // The storages of the call's unknown results, in order.
@@ -61,22 +45,9 @@ RemoteDevice::RemoteDevice(int index, std::shared_ptr<SessionContext> context)
       next_transfer_id_(FirstId(index)) {
   {
     MutexLock lock(&mu_);
-    limits_ = ProvisionalLimits();
     recorder_.NumberStoragesFrom(FirstId(index));
   }
   sender_ = std::make_unique<std::thread>([this] { SenderLoop(); });
-}
-
-RemoteDevice::~RemoteDevice() {
-  if (IsForkedChild()) {
-    // The threads are not here, and what they held is in an unknown state.
-    (void)sender_.release();
-    (void)stream_.release();
-    return;
-  }
-  Stop();
-  Join();
-  Disconnect();
 }
 
 StoragePtr RemoteDevice::NewStorage(uint64_t size_bytes) {
@@ -133,7 +104,7 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
     ++statistics_.synchronous_calls;
     QueueSegments(sealed, wait);
   }
-  wakeup_.Set();
+  SendNow();
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
@@ -188,7 +159,7 @@ absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
 
 absl::Status RemoteDevice::Synchronize() {
   if (IsForkedChild()) return AfterForkError();
-  Waiter waiter;
+  uint64_t target = 0;
   {
     MutexLock lock(&mu_);
     if (!usable_) return Unusable();
@@ -196,9 +167,13 @@ absl::Status RemoteDevice::Synchronize() {
     recorder_.SealAll(&sealed);
     QueueSegments(sealed);
     if (!queue_.empty()) lease_due_ = true;
-    wakeup_.Set();
-    const uint64_t target = works_queued_;
-    const Deadline deadline(context_->options.operation_timeout);
+    target = works_queued_;
+  }
+  SendNow();
+  {
+    MutexLock lock(&mu_);
+    const Deadline deadline(context_->options.operation_timeout,
+                            context_->options.clock);
     while (works_done_ < target) {
       if (!failure_.ok()) return failure_;
       if (deadline.passed()) {
@@ -217,8 +192,9 @@ absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
   if (!usable_) return Unusable();
   lease_due_ = true;
   wakeup_.Set();
-  const Deadline deadline(context_->options.connect_timeout * 2);
-  while (!connected_) {
+  const Deadline deadline(context_->options.connect_timeout * 2,
+                          context_->options.clock);
+  while (!welcomed_) {
     if (!failure_.ok()) return failure_;
     if (deadline.passed()) {
       return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
@@ -242,80 +218,9 @@ void RemoteDevice::AddStatistics(Statistics* sum) const {
   sum->uploads_already_held += statistics_.uploads_already_held;
   sum->bytes_up += statistics_.bytes_up;
   sum->bytes_down += statistics_.bytes_down;
-}
-
-void RemoteDevice::BeginClose() {
-  {
-    MutexLock lock(&mu_);
-    closing_ = true;
-    usable_ = false;
-    SealedSegments sealed;
-    recorder_.SealAll(&sealed);
-    QueueSegments(sealed);
-    window_changed_.SignalAll();
-  }
-  wakeup_.Set();
-}
-
-absl::Status RemoteDevice::Flush(const Deadline& deadline) {
-  MutexLock lock(&mu_);
-  for (;;) {
-    if (!failure_.ok()) return lost_work_ ? failure_ : absl::OkStatus();
-    if (drained_ && sent_.empty()) return absl::OkStatus();
-    if (deadline.passed()) break;
-    WaitUntil(&progress_changed_, &mu_, deadline);
-  }
-  return MakeError(
-      absl::StatusCode::kDeadlineExceeded, "UNFINISHED_WORK",
-      absl::StrCat("device ", index_, ": ", works_queued_ - works_done_, " of ",
-                   works_queued_,
-                   " pieces of work were unfinished at the deadline; what they "
-                   "would have written is lost"));
-}
-
-void RemoteDevice::Stop() {
-  ClientStream* stream = nullptr;
-  bool clean = false;
-  {
-    MutexLock lock(&mu_);
-    stopped_ = true;
-    usable_ = false;
-    clean = failure_.ok() && drained_ && sent_.empty();
-    if (failure_.ok()) failure_ = SessionClosed();
-    WakeAll();
-    stream = stream_.get();
-  }
-  if (stream != nullptr) {
-    stream->Close(clean ? absl::OkStatus()
-                        : absl::CancelledError("the session was closed"));
-  }
-  wakeup_.Set();
-}
-
-void RemoteDevice::Join() {
-  if (sender_ == nullptr) return;
-  sender_->join();
-  sender_.reset();
-  dead_.Close();
-  MutexLock lock(&mu_);
-  const Deadline deadline(kStreamEndTimeout);
-  while (stream_ != nullptr && !closed_ && !deadline.passed()) {
-    WaitUntil(&connection_changed_, &mu_, deadline);
-  }
-  while (streaming_ > 0 && !deadline.passed()) {
-    WaitUntil(&streaming_changed_, &mu_, deadline);
-  }
-}
-
-void RemoteDevice::Disconnect() {
-  std::unique_ptr<ClientStream> stream;
-  MutexLock lock(&mu_);
-  stream = std::move(stream_);
-  // A transport that keeps a caller for so long is broken: better to leak.
-  if (streaming_ > 0) {
-    log::Error("a transfer did not leave its stream", {{"device", index_}});
-    (void)stream.release();
-  }
+  sum->resumes += statistics_.resumes;
+  sum->bytes_resent += statistics_.bytes_resent;
+  sum->needs_answered += statistics_.needs_answered;
 }
 
 absl::Status RemoteDevice::Enter() {
@@ -325,7 +230,8 @@ absl::Status RemoteDevice::Enter() {
 
 absl::Status RemoteDevice::EnterSlow() {
   if (!usable_) return Unusable();
-  const Deadline deadline(context_->options.operation_timeout);
+  const Deadline deadline(context_->options.operation_timeout,
+                          context_->options.clock);
   lease_due_ = true;
   wakeup_.Set();
   ++window_waiters_;
@@ -339,10 +245,11 @@ absl::Status RemoteDevice::EnterSlow() {
       absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
       absl::StrCat("no room in the window for ",
                    absl::FormatDuration(context_->options.operation_timeout),
-                   ": ", queue_.size() + sent_.size(), " messages (",
-                   queued_bytes_ + sent_bytes_, " bytes) are unfinished, ",
-                   limits_.max_outstanding(), " (",
-                   limits_.max_outstanding_bytes(), ") are allowed"));
+                   ": ", queue_.size() + log_.outstanding(), " messages (",
+                   queued_bytes_ + log_.outstanding_bytes(),
+                   " bytes) are unfinished; the worker allows ",
+                   log_.window_messages(), " (", log_.window_bytes(),
+                   ") in all so far"));
 }
 
 absl::Status RemoteDevice::Unusable() const {
@@ -350,9 +257,8 @@ absl::Status RemoteDevice::Unusable() const {
 }
 
 bool RemoteDevice::WindowFull() const {
-  return queue_.size() + sent_.size() + (processing_ ? 1 : 0) >=
-             limits_.max_outstanding() ||
-         queued_bytes_ + sent_bytes_ >= limits_.max_outstanding_bytes();
+  return !log_.HasRoomAfter(queue_.size() + (processing_ ? 1 : 0),
+                            queued_bytes_);
 }
 
 void RemoteDevice::Queue(Work work, bool needs_lease) {
@@ -376,7 +282,6 @@ void RemoteDevice::QueueSegments(const SealedSegments& sealed,
 
 void RemoteDevice::WakeAll() {
   window_changed_.SignalAll();
-  sent_changed_.SignalAll();
   progress_changed_.SignalAll();
   connection_changed_.SignalAll();
   for (Waiter* waiter : waiters_) waiter->changed.SignalAll();

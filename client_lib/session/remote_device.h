@@ -1,18 +1,21 @@
 // The virtual device of a session: see virtual_device.h for what it promises.
 //
-// Sources by flow: remote_device.cc (recording, life), _transfers.cc (uploads
-// and reads), _sender.cc (the sender thread: lease, messages, frees),
-// _replies.cc (what the worker says, and its loss).
+// Sources by flow: remote_device.cc (recording), _close.cc (its end),
+// _uploads.cc and _reads.cc (values), _sender.cc (what is sent when),
+// _encode.cc (messages), _connection.cc (lease, streams, resume), _replies.cc
+// (what the worker says, and its loss).
 //
-// Threads: recording threads and callbacks share mu_; the sender thread encodes
-// and sends without it. Nothing is called with mu_ held except the device's own
-// parts, none of which calls out.
+// Threads: recording threads and callbacks share mu_. One thread at a time is
+// the sender: it encodes and sends without mu_. Only the device's own thread,
+// when it is the sender, opens and destroys streams. Nothing is called with mu_
+// held except the device's own parts, none of which calls out.
 #ifndef CLIENT_LIB_SESSION_REMOTE_DEVICE_H_
 #define CLIENT_LIB_SESSION_REMOTE_DEVICE_H_
 
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +24,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/dead_list.h"
+#include "client_lib/session/message_log.h"
+#include "client_lib/session/reply_log.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
 #include "client_lib/session/session_context.h"
@@ -69,38 +74,46 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   // The session closes a device in these steps. BeginClose() stops intake and
   // seals everything.
   void BeginClose();
-  // Waits until everything is carried out; DeadlineExceeded when it is not. The
-  // device's failure if work was lost by it.
-  absl::Status Flush(const Deadline& deadline);
+  // Waits until everything is carried out; false when it is not by then, and
+  // the device has not failed.
+  bool Flush(const Deadline& deadline);
+  // Gives up what is unfinished: tells the worker, then waits for its answer.
+  void Cancel();
+  void AwaitCancelled(const Deadline& deadline);
+  // Says what an unfinished device loses; empty when it is nothing.
+  std::string DescribeLoss() const;
+  // The device's failure, if work was lost by it.
+  absl::Status Failure() const;
   // Ends the stream; every wait wakes, the sender is on its way out.
   void Stop();
-  // Waits for the sender's end, once lease requests are cancelled.
-  void Join();
+  // Waits for the sender's end, once lease requests are cancelled, and until
+  // the deadline for the stream's.
+  void Join(const Deadline& deadline);
   // Destroys the stream. Nobody may report the end of a lease any more.
   void Disconnect();
 
  private:
-  // An ordered message that the worker has not completed.
-  struct Sent {
-    uint64_t sequence;
-    uint64_t bytes;
-    bool ends_work;  // the last message of a piece of work
-  };
-
   // Recording.
   absl::Status Enter() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status EnterSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Unusable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static absl::Status SessionClosed();
   bool WindowFull() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Queue(Work work, bool needs_lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `metadata` waits for the last of them.
   void QueueSegments(const SealedSegments& sealed,
                      std::shared_ptr<MetadataWait> metadata = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits until `done`, the device's failure or the operation time-out.
+  // Waits until `done`, the device's failure or the operation time-out, which
+  // begins anew when it finds that something `moved`.
+  template <typename Done, typename Moved>
+  absl::Status Await(Waiter* waiter, Done done, Moved moved)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename Done>
   absl::Status Await(Waiter* waiter, Done done)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return Await(waiter, std::move(done), [] { return false; });
+  }
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Transfers.
@@ -108,50 +121,91 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
                             InstallWork install);
   absl::Status UploadLarge(uint32_t lane, RemoteStorage* storage,
                            SharedBytes source, const ContentHash& hash);
-  // False when there was nothing to seal.
-  bool SealEverything();
+  void SealEverything();
+  // Waits for the decision and sends what the worker asks for.
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
-  absl::Status SendTransfer(uint64_t transfer_id, SharedBytes source);
+  absl::Status SendTransfer(UploadWait* wait, SharedBytes source);
   void OnBulk(uint64_t transfer_id, uint64_t offset,
               absl::Span<const absl::string_view> pieces) override;
 
-  // Sender thread.
-  enum class Next { kNothing, kConnect, kWork, kDrop, kStop };
+  // Sending. By the sender, unless said otherwise.
+  enum class Next {
+    kNothing,
+    kOpen,    // a stream, or the lease first
+    kSupply,  // a structure the worker asked for
+    kCancel,
+    kMessage,  // the next of the log
+    kAcknowledge,
+    kWork,
+    kDrop,
+    kStop,
+  };
   void SenderLoop();
+  // For a thread that waits for the outcome anyway: does what is due itself if
+  // nobody is the sender, which saves two changes of threads; wakes the
+  // device's own thread for the rest.
+  void SendNow();
+  // Does everything that is due. Only the device's own thread opens streams and
+  // goes on for long. False when the device stops.
+  bool Advance(bool own_thread);
   Next TakeNext(Work* work);
+  // With nothing else to do: frees, and the end of a flush. True if there is
+  // more to send now.
+  bool FinishRound(bool free_now);
   // No queued work, or only such as asks for no lease.
   bool NothingDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Connect();
-  absl::Status TryConnect();
-  absl::Status WaitForHello();
-  void Process(Work work);
-  bool Encode(const Work& work, RunWork& run, v1::ControlRequest* request);
-  bool Encode(const Work& work, InstallWork& install,
-              v1::ControlRequest* request);
-  bool Encode(const Work& work, SeedWork& seed, v1::ControlRequest* request);
-  bool Encode(const Work& work, CreateWork& create,
-              v1::ControlRequest* request);
-  bool Encode(const Work& work, ReadWork& read, v1::ControlRequest* request);
-  // False when the device failed or stops.
-  bool SendOrdered(uint32_t lane, v1::ControlRequest request, bool ends_work);
-  // Until the window has room, the device failed or stops. An error when the
-  // worker stands still.
-  absl::Status AwaitRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendFrees();
+  void SendMessage();
+  void SendAcknowledgement();
+  void SendSupply();
+  void SendCancel();
+  void Send(std::shared_ptr<const v1::ControlRequest> message);
+  // Gives up a worker that stands still. When to look again.
+  Deadline CheckProgress();
   void DropEverything();
+
+  // Encoding.
+  void Process(Work work);
+  void Encode(const Work& work, RunWork& run, v1::ControlRequest* request);
+  void Encode(const Work& work, InstallWork& install,
+              v1::ControlRequest* request);
+  void Encode(const Work& work, SeedWork& seed, v1::ControlRequest* request);
+  void Encode(const Work& work, CreateWork& create,
+              v1::ControlRequest* request);
+  void Encode(const Work& work, ReadWork& read, v1::ControlRequest* request);
+  // Numbers the message and hands it to the log.
+  void Append(uint32_t lane, std::shared_ptr<v1::ControlRequest> request,
+              bool ends_work);
+  void AppendFrees();
+
+  // Connection. By the device's own thread.
+  void Open();
+  absl::Status RequestLease();
+  // Until the worker has answered on a new stream, or is given up.
+  void Reach(absl::Duration timeout);
+  absl::Status TryOpen(absl::Duration timeout);
+  // False when the stream cannot be destroyed.
+  bool DropStream();
+  // Nobody gave up meanwhile.
+  bool Wanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Replies.
   void OnMessage(v1::ControlResponse response) override;
   void OnClosed(absl::Status status) override;
   absl::Status Complete(uint64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A breach of the protocol, or OK.
+  absl::Status Take(v1::ControlResponse* response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Apply(v1::ControlResponse* response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status ApplyHello(const v1::ControlResponse& response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status ResumeFrom(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyMetadata(const v1::RunMetadata& reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyAdmitted(const v1::Admitted& admitted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status ApplyRead(v1::ReadReply* reply)
+  absl::Status ApplyRead(uint64_t number, v1::ReadReply* reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyTransfer(const v1::TransferDecision& decision)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -159,6 +213,9 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first failure counts; every wait wakes with it.
   void Fail(absl::Status failure);
+  // Keeps the stream, which may be null, until LeaveStream().
+  ClientStream* EnterStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LeaveStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int index_;
   const std::shared_ptr<SessionContext> context_;
@@ -174,18 +231,19 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   std::deque<Work> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool processing_ ABSL_GUARDED_BY(mu_) = false;  // the sender holds one
-  std::deque<Sent> sent_ ABSL_GUARDED_BY(mu_);
-  uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t completed_sequence_ ABSL_GUARDED_BY(mu_) = 0;
+  bool sending_ ABSL_GUARDED_BY(mu_) = false;     // somebody is the sender
+  CondVar sending_changed_;
+  MessageLog log_ ABSL_GUARDED_BY(mu_);
+  ReplyLog replies_ ABSL_GUARDED_BY(mu_);
+  // Structures that the worker asked for on this stream.
+  std::deque<uint64_t> needed_ ABSL_GUARDED_BY(mu_);
   // Counts messages completed and chunks moved.
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_queued_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_done_ ABSL_GUARDED_BY(mu_) = 0;
   int window_waiters_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar window_changed_;    // room for recording threads
-  CondVar sent_changed_;      // room for the sender
-  CondVar progress_changed_;  // works_done_, drained_
+  CondVar progress_changed_;  // works_done_, drained_, cancelled_, processing_
 
   // Whether calls are taken: no failure, not closing.
   bool usable_ ABSL_GUARDED_BY(mu_) = true;
@@ -193,32 +251,39 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   bool lost_work_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;
   bool drained_ ABSL_GUARDED_BY(mu_) = false;  // the sender has nothing left
+  bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancel_sent_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;  // the worker said so
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 
   bool lease_due_ ABSL_GUARDED_BY(mu_) = false;
-  bool connected_ ABSL_GUARDED_BY(mu_) = false;
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;  // the stream ended
-  CondVar connection_changed_;
-  v1::SessionLimits limits_ ABSL_GUARDED_BY(mu_);
   v1::Lease lease_ ABSL_GUARDED_BY(mu_);
   DevicePlacement placement_ ABSL_GUARDED_BY(mu_);
-  bool hello_received_ ABSL_GUARDED_BY(mu_) = false;
-  v1::WorkerHello hello_ ABSL_GUARDED_BY(mu_);
+  v1::SessionLimits limits_ ABSL_GUARDED_BY(mu_);
+  // The worker has answered once.
+  bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
+  // It has on this stream, which has not ended.
+  bool connected_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t connection_ ABSL_GUARDED_BY(mu_) = 0;  // counts these
+  // The stream ended by itself: another may go on.
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status break_cause_ ABSL_GUARDED_BY(mu_);
+  bool hello_received_ ABSL_GUARDED_BY(mu_) = false;  // on this stream
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;          // the stream ended
+  CondVar connection_changed_;
 
   absl::flat_hash_set<Waiter*> waiters_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<MetadataWait>> metadata_
       ABSL_GUARDED_BY(mu_);  // by sequence
-  // Fingerprints of the structures defined and not yet answered, by id; an id
-  // may be defined anew meanwhile.
-  absl::flat_hash_map<uint64_t, std::deque<std::string>> defining_
-      ABSL_GUARDED_BY(mu_);
+  // Fingerprints of the structures defined and not yet answered, by id.
+  absl::flat_hash_map<uint64_t, std::string> defining_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>> reads_
       ABSL_GUARDED_BY(mu_);  // by sequence
   absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>> bulk_reads_
       ABSL_GUARDED_BY(mu_);  // by transfer id
   absl::flat_hash_map<uint64_t, std::shared_ptr<UploadWait>> uploads_
       ABSL_GUARDED_BY(mu_);  // by transfer id
-  // Threads inside the stream's SendBulk().
+  // Threads that use the stream without being the sender.
   int streaming_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar streaming_changed_;
   // root_errors counts apart.
@@ -230,15 +295,18 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   std::unique_ptr<StructureTable> structures_;
   std::unique_ptr<RunEncoder> encoder_;
   std::vector<uint64_t> pending_free_;
+  std::optional<Deadline> stalled_;  // while there is no room: its patience
+  uint64_t stalled_progress_ = 0;
 
-  // Set once, by the sender; destroyed by Disconnect().
+  // Replaced and destroyed by the device's own thread, or by Disconnect().
   std::unique_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<std::thread> sender_;
 };
 
-template <typename Done>
-absl::Status RemoteDevice::Await(Waiter* waiter, Done done) {
-  const Deadline deadline(context_->options.operation_timeout);
+template <typename Done, typename Moved>
+absl::Status RemoteDevice::Await(Waiter* waiter, Done done, Moved moved) {
+  const SessionOptions& options = context_->options;
+  Deadline deadline(options.operation_timeout, options.clock);
   waiters_.insert(waiter);
   absl::Status status;
   while (!done()) {
@@ -247,11 +315,14 @@ absl::Status RemoteDevice::Await(Waiter* waiter, Done done) {
       break;
     }
     if (deadline.passed()) {
+      if (moved()) {
+        deadline = Deadline(options.operation_timeout, options.clock);
+        continue;
+      }
       status = MakeError(
           absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
-          absl::StrCat(
-              "the worker did not answer within ",
-              absl::FormatDuration(context_->options.operation_timeout)));
+          absl::StrCat("the worker did not answer within ",
+                       absl::FormatDuration(options.operation_timeout)));
       break;
     }
     WaitUntil(&waiter->changed, &mu_, deadline);

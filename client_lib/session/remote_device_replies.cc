@@ -12,9 +12,7 @@
 namespace djinn {
 namespace {
 
-// The two sides name one structure differently: not a matter of this worker's
-// health but of builds that do not belong together.
-constexpr char kFingerprintMismatch[] = "FINGERPRINT_MISMATCH";
+constexpr char kProtocolViolation[] = "PROTOCOL_VIOLATION";
 
 // An error must be one.
 bool HasCode(const v1::ErrorDetail& detail) {
@@ -22,8 +20,15 @@ bool HasCode(const v1::ErrorDetail& detail) {
 }
 
 absl::Status Violation(absl::string_view what) {
-  return MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
+  return MakeError(absl::StatusCode::kInternal, kProtocolViolation,
                    absl::StrCat("the worker broke the protocol: ", what));
+}
+
+// Whether the response is numbered, kept and acknowledged.
+bool IsReply(const v1::ControlResponse& response) {
+  return response.has_read() || response.has_metadata() ||
+         response.has_transfer() || response.has_poisoned() ||
+         response.has_admitted();
 }
 
 }  // namespace
@@ -40,62 +45,84 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   }
   // Noted before whoever waits can wake with the same error.
   if (!root_error.ok()) context_->root_errors.Add(index_, root_error);
+  bool wake = false;
   {
     MutexLock lock(&mu_);
-    statistics_.bytes_down += response.ByteSizeLong();
-    violation = Complete(response.completed_sequence());
-    if (violation.ok()) violation = Apply(&response);
-    if (!violation.ok() && ErrorReason(violation) != kFingerprintMismatch) {
+    violation = Take(&response);
+    // A refused hello, and builds that do not belong together, say more by
+    // themselves.
+    if (ErrorReason(violation) == kProtocolViolation ||
+        (response.has_hello() && welcomed_ && !violation.ok())) {
       violation = WorkerLost(violation);
     }
+    wake = !needed_.empty() || log_.Next() != nullptr || replies_.Due();
   }
-  if (!violation.ok()) Fail(violation);
+  if (!violation.ok()) {
+    Fail(violation);
+  } else if (wake) {
+    wakeup_.Set();
+  }
 }
 
-void RemoteDevice::OnClosed(absl::Status status) {
-  absl::Status lost;
-  {
-    MutexLock lock(&mu_);
-    closed_ = true;
-    connection_changed_.SignalAll();
-    lost = WorkerLost(status);
+absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
+  const uint64_t bytes = response->ByteSizeLong();
+  statistics_.bytes_down += bytes;
+  if (hello_received_ == response->has_hello()) {
+    return Violation("hello comes first, and once");
   }
-  Fail(lost);
+  if (IsReply(*response) != (response->reply_number() != 0)) {
+    return Violation(absl::StrCat("reply number ", response->reply_number(),
+                                  " where it does not belong"));
+  }
+  DJINN_RETURN_IF_ERROR(Complete(response->completed_sequence()));
+  if (response->has_window() && !response->has_hello()) {
+    log_.GrowWindow(response->window());
+    if (window_waiters_ > 0) window_changed_.SignalAll();
+  }
+  switch (replies_.Take(response->reply_number(), bytes)) {
+    case ReplyLog::Arrival::kNew:
+      return Apply(response);
+    case ReplyLog::Arrival::kKnown:
+      return absl::OkStatus();
+    case ReplyLog::Arrival::kGap:
+      break;
+  }
+  return Violation(absl::StrCat("reply ", response->reply_number(),
+                                " before those ahead of it"));
 }
 
 absl::Status RemoteDevice::Complete(uint64_t sequence) {
-  if (sequence < completed_sequence_ || sequence > last_sequence_) {
-    return Violation(absl::StrCat("completed_sequence ", sequence, " after ",
-                                  completed_sequence_, ", sent up to ",
-                                  last_sequence_));
+  const uint64_t before = log_.completed();
+  const bool sent = log_.Complete(
+      sequence, [this](const MessageLog::Entry& entry)
+                    ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                      if (entry.ends_work) ++works_done_;
+                      const v1::Ordered& message = entry.message->ordered();
+                      if (!message.install().has_transfer()) return;
+                      const auto upload = uploads_.find(
+                          message.install().transfer().transfer_id());
+                      if (upload == uploads_.end()) return;
+                      upload->second->completed = true;
+                      upload->second->changed.SignalAll();
+                    });
+  if (!sent) {
+    return Violation(absl::StrCat("completed_sequence ", sequence,
+                                  ", sent up to ", log_.sent()));
   }
-  if (sequence == completed_sequence_) return absl::OkStatus();
-  completed_sequence_ = sequence;
+  if (log_.completed() == before) return absl::OkStatus();
   ++progress_;
-  while (!sent_.empty() && sent_.front().sequence <= sequence) {
-    sent_bytes_ -= sent_.front().bytes;
-    if (sent_.front().ends_work) ++works_done_;
-    sent_.pop_front();
-  }
-  sent_changed_.Signal();
   progress_changed_.SignalAll();
-  if (window_waiters_ > 0) window_changed_.SignalAll();
   return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
   using Message = v1::ControlResponse::MessageCase;
-  if (hello_received_ == response->has_hello()) {
-    return Violation("hello comes first, and once");
-  }
   switch (response->message_case()) {
     case Message::kHello:
       hello_received_ = true;
-      hello_ = std::move(*response->mutable_hello());
-      connection_changed_.SignalAll();
-      return absl::OkStatus();
+      return ApplyHello(*response);
     case Message::kRead:
-      return ApplyRead(response->mutable_read());
+      return ApplyRead(response->reply_number(), response->mutable_read());
     case Message::kMetadata:
       return ApplyMetadata(response->metadata());
     case Message::kTransfer:
@@ -106,6 +133,17 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       if (!HasCode(response->poisoned())) {
         return Violation("a root error without a code");
       }
+      return absl::OkStatus();
+    case Message::kNeed:
+      needed_.push_back(response->need().structure_id());
+      if (needed_.size() > limits_.max_structures()) {
+        return Violation("it needs more structures than there are");
+      }
+      return absl::OkStatus();
+    case Message::kCancelled:
+      if (!cancel_sent_) return Violation("cancelled, which nobody asked for");
+      cancelled_ = true;
+      progress_changed_.SignalAll();
       return absl::OkStatus();
     case Message::MESSAGE_NOT_SET:
       return absl::OkStatus();
@@ -157,9 +195,8 @@ absl::Status RemoteDevice::ApplyAdmitted(const v1::Admitted& admitted) {
     return Violation(absl::StrCat("structure ", admitted.structure_id(),
                                   " was answered and not defined"));
   }
-  const std::string own = std::move(found->second.front());
-  found->second.pop_front();
-  if (found->second.empty()) defining_.erase(found);
+  const std::string own = std::move(found->second);
+  defining_.erase(found);
   if (admitted.has_refused()) {
     if (HasCode(admitted.refused())) return absl::OkStatus();
     return Violation("a refused structure without a code");
@@ -167,7 +204,7 @@ absl::Status RemoteDevice::ApplyAdmitted(const v1::Admitted& admitted) {
   if (admitted.cache_hit()) ++statistics_.plan_cache_hits;
   if (admitted.fingerprint() == own) return absl::OkStatus();
   return MakeError(
-      absl::StatusCode::kInternal, kFingerprintMismatch,
+      absl::StatusCode::kInternal, "FINGERPRINT_MISMATCH",
       absl::StrCat("worker ", lease_.worker_id(), " at ",
                    lease_.worker_address(), " understood structure ",
                    admitted.structure_id(), " as ",
@@ -176,7 +213,7 @@ absl::Status RemoteDevice::ApplyAdmitted(const v1::Admitted& admitted) {
       {{"worker", lease_.worker_id()}});
 }
 
-absl::Status RemoteDevice::ApplyRead(v1::ReadReply* reply) {
+absl::Status RemoteDevice::ApplyRead(uint64_t number, v1::ReadReply* reply) {
   // Those nobody waits for any more are here, too.
   auto found = reads_.extract(reply->sequence());
   if (found.empty()) {
@@ -184,14 +221,13 @@ absl::Status RemoteDevice::ApplyRead(v1::ReadReply* reply) {
                                   ", which reads nothing or was answered"));
   }
   const std::shared_ptr<ReadWait> wait = std::move(found.mapped());
-  wait->replied = true;
   switch (reply->outcome_case()) {
     case v1::ReadReply::kValue:
       if (reply->value().size() != wait->bytes) {
         return Violation(absl::StrCat("a value of ", reply->value().size(),
                                       " bytes for a read of ", wait->bytes));
       }
-      wait->value = std::move(*reply->mutable_value());
+      wait->value.emplace(std::move(*reply->mutable_value()));
       wait->done = true;
       break;
     case v1::ReadReply::kBulkBytes:
@@ -200,7 +236,10 @@ absl::Status RemoteDevice::ApplyRead(v1::ReadReply* reply) {
             reply->bulk_bytes(), " bulk bytes for a read of ", wait->bytes));
       }
       // Some or all may be here already: the streams are not ordered.
-      wait->done = wait->received == wait->bytes;
+      wait->announced = true;
+      wait->reply_number = number;
+      wait->done = wait->chunks->complete();
+      if (!wait->done) replies_.Hold(number);
       break;
     case v1::ReadReply::kError:
       wait->error = StatusFromDetail(reply->error());
@@ -222,9 +261,9 @@ absl::Status RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
       !HasCode(decision.refused())) {
     return Violation("a transfer was answered with no decision");
   }
-  auto found = uploads_.extract(decision.transfer_id());
-  if (found.empty()) return absl::OkStatus();  // nobody waits any more
-  UploadWait& wait = *found.mapped();
+  const auto found = uploads_.find(decision.transfer_id());
+  if (found == uploads_.end()) return absl::OkStatus();  // nobody waits
+  UploadWait& wait = *found->second;
   if (decision.has_refused()) {
     wait.state = UploadWait::State::kRefused;
     wait.refusal = StatusFromDetail(decision.refused());
@@ -245,7 +284,7 @@ absl::Status RemoteDevice::WorkerLost(const absl::Status& cause) {
   ErrorMetadata metadata = {{"worker", lease_.worker_id()},
                             {"address", lease_.worker_address()},
                             {"cause", cause_reason}};
-  if (!connected_ && !cause_reason.empty()) {
+  if (!welcomed_ && !cause_reason.empty()) {
     // Refused rather than lost: the reason is what the program can act upon.
     return MakeError(cause.code(), cause_reason,
                      absl::StrCat("worker ", lease_.worker_id(), " at ",
@@ -277,12 +316,10 @@ void RemoteDevice::Fail(absl::Status failure) {
     if (stopped_ || !failure_.ok()) return;
     failure_ = failure;
     usable_ = false;
-    lost_work_ = !queue_.empty() || processing_ || !sent_.empty() ||
+    lost_work_ = !queue_.empty() || processing_ || !log_.empty() ||
                  recorder_.HasOpenSegments();
     WakeAll();
-    stream = stream_.get();
-    // Nobody may destroy the stream before Close() below.
-    ++streaming_;
+    stream = EnterStream();
   }
   context_->root_errors.AddReported(index_, failure);
   if (stream != nullptr) {
@@ -290,8 +327,7 @@ void RemoteDevice::Fail(absl::Status failure) {
   }
   {
     MutexLock lock(&mu_);
-    --streaming_;
-    streaming_changed_.SignalAll();
+    LeaveStream();
   }
   wakeup_.Set();
 }

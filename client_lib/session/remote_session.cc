@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_device.h"
 #include "client_lib/session/session_context.h"
@@ -20,8 +21,12 @@ namespace {
 
 // How long a session that is dropped without Close() may flush.
 constexpr absl::Duration kDropTimeout = absl::Seconds(5);
-// How long the coordinator may take to acknowledge the end, at least.
-constexpr absl::Duration kMinFarewell = absl::Seconds(1);
+// Beyond the deadline, together less than the two seconds that Close() may
+// take: how long workers may take to give up what is unfinished, streams to
+// end, and the coordinator to acknowledge the end.
+constexpr absl::Duration kCancelTimeout = absl::Milliseconds(400);
+constexpr absl::Duration kStreamEndTimeout = absl::Milliseconds(400);
+constexpr absl::Duration kMinFarewell = absl::Milliseconds(800);
 
 class RemoteSession final : public Session, private CoordinatorEvents {
  public:
@@ -84,29 +89,19 @@ class RemoteSession final : public Session, private CoordinatorEvents {
 
   absl::Status Close(absl::Duration timeout) override {
     if (IsForkedChild()) return AfterForkError();
-    const Deadline deadline(timeout);
+    Clock* const clock = context_->options.clock;
+    const Deadline deadline(timeout, clock);
     {
       MutexLock lock(&mu_);
       if (!open_) return absl::OkStatus();
       open_ = false;
     }
     const auto devices = Devices();
-    for (const auto& device : devices) device->BeginClose();
-    absl::Status result;
-    for (const auto& device : devices) {
-      const absl::Status flushed = device->Flush(deadline);
-      if (result.ok() ||
-          flushed.code() == absl::StatusCode::kDeadlineExceeded) {
-        result = flushed;
-      }
-      if (!flushed.ok()) {
-        log::Error("work was lost at the end of the session",
-                   {{"device", device->index()}, {"error", flushed}});
-      }
-    }
+    absl::Status result = Finish(devices, deadline);
     for (const auto& device : devices) device->Stop();
     context_->link->CancelRequests();
-    for (const auto& device : devices) device->Join();
+    const Deadline streams(kStreamEndTimeout, clock);
+    for (const auto& device : devices) device->Join(streams);
     const absl::Status ended =
         context_->link->Close(std::max(deadline.left(), kMinFarewell));
     if (!ended.ok()) {
@@ -124,6 +119,36 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   }
 
  private:
+  // Flushes the devices and gives up what is not carried out by then.
+  absl::Status Finish(const std::vector<std::shared_ptr<RemoteDevice>>& devices,
+                      const Deadline& deadline) {
+    for (const auto& device : devices) device->BeginClose();
+    std::vector<std::shared_ptr<RemoteDevice>> unfinished;
+    absl::Status result;
+    for (const auto& device : devices) {
+      if (!device->Flush(deadline)) unfinished.push_back(device);
+      const absl::Status failure = device->Failure();
+      if (failure.ok()) continue;
+      log::Error("work was lost at the end of the session",
+                 {{"device", device->index()}, {"error", failure}});
+      if (result.ok()) result = failure;
+    }
+    for (const auto& device : unfinished) device->Cancel();
+    const Deadline answers(kCancelTimeout, context_->options.clock);
+    std::vector<std::string> losses;
+    for (const auto& device : unfinished) {
+      device->AwaitCancelled(answers);
+      std::string loss = device->DescribeLoss();
+      if (!loss.empty()) losses.push_back(std::move(loss));
+    }
+    if (losses.empty()) return result;
+    result = MakeError(absl::StatusCode::kDeadlineExceeded, "UNFINISHED_WORK",
+                       absl::StrCat("work was unfinished at the deadline: ",
+                                    absl::StrJoin(losses, "; ")));
+    log::Error("work was lost at the end of the session", {{"error", result}});
+    return result;
+  }
+
   // In a forked child the link's and the devices' threads are not here, and
   // what they waited for cannot be destroyed: that would wait for them.
   void LeakEverything() ABSL_NO_THREAD_SAFETY_ANALYSIS {

@@ -40,6 +40,10 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
       Definition& definition = encoded.definition.emplace();
       definition.message.set_structure_id(entry.id);
       *definition.message.mutable_structure() = std::move(message);
+      table_->Keep(definition.message.SerializeAsString());
+      for (const uint64_t id : table_->Unsaid()) {
+        definition.message.add_forget_ids(id);
+      }
       definition.fingerprint = srg::Fingerprint(structure);
     }
   }

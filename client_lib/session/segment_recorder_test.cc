@@ -236,23 +236,47 @@ TEST_F(RepeatCutTest, TheAliasPartitionIsPartOfTheStructure) {
   EXPECT_EQ(ids_, (std::vector<uint64_t>{1, 1, 2}));
 }
 
-TEST(StructureTableTest, RedefinesTheLeastRecentlyUsedId) {
+TEST(StructureTableTest, ForgetsTheLeastRecentlyUsed) {
   StructureTable table(2);
   EXPECT_EQ(table.FindOrAdd("a").id, 1u);
   EXPECT_EQ(table.FindOrAdd("b").id, 2u);
+  table.Keep("definition of b");
   EXPECT_FALSE(table.FindOrAdd("a").is_new);
+  EXPECT_TRUE(table.Unsaid().empty());
   const StructureTable::Entry c = table.FindOrAdd("c");
   EXPECT_TRUE(c.is_new);
-  EXPECT_EQ(c.id, 2u);
+  EXPECT_EQ(c.id, 3u);
+  EXPECT_EQ(table.Unsaid(), std::vector<uint64_t>{2});
   EXPECT_FALSE(table.FindOrAdd("a").is_new);
-  EXPECT_TRUE(table.FindOrAdd("b").is_new);
+  // An id is never used again.
+  EXPECT_EQ(table.FindOrAdd("b").id, 4u);
 }
 
-TEST(StructureTableTest, KeepsTheBytesOfKeysBounded) {
-  StructureTable table(100, 10);
+TEST(StructureTableTest, KeepsDefinitionsUntilTheWorkerForgotThem) {
+  StructureTable table(1);
+  table.FindOrAdd("a");
+  table.Keep("definition of a");
+  EXPECT_EQ(*table.Definition(1), "definition of a");
+  table.FindOrAdd("b");
+  table.Completed(100);
+  EXPECT_EQ(*table.Definition(1), "definition of a");
+  table.SaidIn(101);
+  EXPECT_TRUE(table.Unsaid().empty());
+  table.Completed(100);
+  EXPECT_NE(table.Definition(1), nullptr);
+  table.Completed(101);
+  EXPECT_EQ(table.Definition(1), nullptr);
+}
+
+TEST(StructureTableTest, KeepsItsBytesBounded) {
+  StructureTable table(100, 30);
   EXPECT_EQ(table.FindOrAdd("aaaaaa").id, 1u);
-  EXPECT_EQ(table.FindOrAdd("bbbbbb").id, 1u);
-  EXPECT_TRUE(table.FindOrAdd("aaaaaa").is_new);
+  table.Keep("0123456789");
+  EXPECT_EQ(table.FindOrAdd("bbbbbb").id, 2u);
+  table.Keep("0123456789");
+  EXPECT_TRUE(table.Unsaid().empty());
+  EXPECT_EQ(table.FindOrAdd("cccccc").id, 3u);
+  EXPECT_EQ(table.Unsaid(), std::vector<uint64_t>{1});
 }
 
 }  // namespace

@@ -17,6 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client_lib/session/virtual_device.h"
+#include "common/clock.h"
+#include "common/random.h"
 #include "djinn/statistics.h"
 
 namespace djinn {
@@ -26,10 +28,15 @@ struct SessionOptions {
   absl::Duration connect_timeout = absl::Seconds(30);
   // Bound on every wait for a worker.
   absl::Duration operation_timeout = absl::Minutes(10);
+  // How long a worker whose connection broke is tried to be reached again.
+  absl::Duration resume_timeout = absl::Seconds(10);
   // Virtual devices of the session: indices 0 .. device_count-1.
   int device_count = 16;
   // Name of the program, for operators.
   std::string program;
+  // Outlive the session.
+  Clock* clock = Clock::Real();
+  RandomSource* random = RandomSource::Real();
 };
 
 class Session {
@@ -46,8 +53,10 @@ class Session {
   // Root errors of the session so far, oldest first, at most 100.
   virtual std::vector<absl::Status> RootErrors() const = 0;
 
-  // Flushes every device and ends the session; DeadlineExceeded when work was
-  // still unfinished then. The session is closed in every case.
+  // Flushes every device and ends the session. Work still unfinished at the
+  // deadline is cancelled: DeadlineExceeded (UNFINISHED_WORK) says how much of
+  // what was lost on which device. The session is closed in every case, at most
+  // two seconds after the deadline.
   virtual absl::Status Close(absl::Duration deadline) = 0;
 };
 

@@ -1,13 +1,16 @@
-// The structures defined on one worker's stream, found by the client's own key
-// (see run_encoder.h), compared byte by byte. The worker's fingerprint is
-// another matter.
+// The structures defined for one worker, found by the client's own key (see
+// run_encoder.h), compared byte by byte. The worker's fingerprint is another
+// matter.
 //
 // Holds at most as many as the session's limit and a bound on their bytes; a
-// new one takes the id of the least recently used. Not thread-safe.
+// new one may make it drop those least recently used. Ids are never used again.
+// A definition is kept until the worker has carried out the message that
+// forgets it: until then the worker may ask for it. Not thread-safe.
 #ifndef CLIENT_LIB_SESSION_STRUCTURE_TABLE_H_
 #define CLIENT_LIB_SESSION_STRUCTURE_TABLE_H_
 
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <string>
 #include <vector>
@@ -20,15 +23,15 @@ namespace djinn {
 
 class StructureTable {
  public:
-  static constexpr size_t kMaxKeyBytes = 64 << 20;
+  // Of keys and definitions.
+  static constexpr size_t kMaxBytes = 128 << 20;
 
-  explicit StructureTable(size_t max_structures,
-                          size_t max_key_bytes = kMaxKeyBytes)
-      : max_structures_(max_structures), max_key_bytes_(max_key_bytes) {}
+  explicit StructureTable(size_t max_structures, size_t max_bytes = kMaxBytes)
+      : max_structures_(max_structures), max_bytes_(max_bytes) {}
 
   struct Entry {
     uint64_t id = 0;
-    // The id must be defined, or defined again, before it is used.
+    // The id must be defined before it is used, and given to Keep().
     bool is_new = false;
     // The caller's note about the key; 0 when new.
     uint64_t* told = nullptr;
@@ -36,11 +39,28 @@ class StructureTable {
   // The key's id, from 1.
   Entry FindOrAdd(absl::string_view key);
 
+  // Keeps the definition of the id that FindOrAdd() added last.
+  void Keep(std::string definition);
+  // Ids dropped and not said to the worker yet.
+  std::vector<uint64_t> Unsaid() const;
+  // They are said in this message.
+  void SaidIn(uint64_t sequence);
+  // Messages up to this one were carried out.
+  void Completed(uint64_t sequence);
+  // Null when the worker cannot want it.
+  const std::string* Definition(uint64_t id) const;
+
  private:
   struct Stored {
     std::string key;
     uint64_t id;
     uint64_t told = 0;
+    std::string definition;
+  };
+  struct Dropped {
+    uint64_t id;
+    std::string definition;
+    uint64_t said_in;  // 0: not yet
   };
   struct KeyHash {
     size_t operator()(absl::string_view key) const {
@@ -51,13 +71,13 @@ class StructureTable {
   void DropLeastRecentlyUsed();
 
   const size_t max_structures_;
-  const size_t max_key_bytes_;
-  size_t key_bytes_ = 0;
+  const size_t max_bytes_;
+  size_t bytes_ = 0;
   uint64_t last_id_ = 0;
-  std::vector<uint64_t> free_ids_;
   std::list<Stored> by_use_;  // most recently used first
   absl::flat_hash_map<absl::string_view, std::list<Stored>::iterator, KeyHash>
       by_key_;
+  std::deque<Dropped> dropped_;  // oldest first
 };
 
 }  // namespace djinn

@@ -5,6 +5,7 @@
 
 #include "client_lib/session/testing/calls.h"
 #include "client_lib/session/testing/fake_cluster.h"
+#include "client_lib/session/testing/program.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
 
@@ -45,13 +46,6 @@ class TransferTest : public testing::Test {
   std::unique_ptr<Session> session_ = cluster_.Open();
   std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
 };
-
-std::string Pattern(size_t size) {
-  std::string bytes(size, '\0');
-  for (size_t i = 0; i < size; ++i)
-    bytes[i] = static_cast<char>(i * 31 + i / 7);
-  return bytes;
-}
 
 TEST_F(TransferTest, SmallValuesTravelInsideMessages) {
   const StoragePtr storage = device_->NewStorage(1000);
@@ -226,16 +220,18 @@ TEST_F(TransferTest, PoisonFailsReadsEveryTimeAndAnUploadClearsIt) {
 }
 
 TEST(UploadTest, BytesTheTransportKeepsAreATimeOut) {
+  FakeClock clock;
   FakeCluster cluster;
-  SessionOptions options;
-  options.operation_timeout = absl::Milliseconds(50);
-  const auto session = cluster.Open(options);
+  const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(5)));
   const auto device = *session->Device(0);
+  ASSERT_TRUE(device->Placement().ok());
   cluster.worker().HoldBulk(true);
   const StoragePtr storage = device->NewStorage(1 << 16);
   const auto owner = std::make_shared<std::string>(Pattern(1 << 16));
-  EXPECT_EQ(ErrorReason(device->Upload(1, storage.get(), {*owner, owner})),
-            "OPERATION_TIMEOUT");
+  WhileTimePasses(&clock, [&] {
+    EXPECT_EQ(ErrorReason(device->Upload(1, storage.get(), {*owner, owner})),
+              "OPERATION_TIMEOUT");
+  });
   EXPECT_EQ(session->statistics().uploads_sent, 0u);
   cluster.worker().HoldBulk(false);
 }
@@ -251,6 +247,44 @@ TEST(UploadTest, ASlowUploadThatMovesIsNotTimedOut) {
   const auto owner = std::make_shared<std::string>(bytes);
   const StoragePtr storage = device->NewStorage(bytes.size());
   EXPECT_TRUE(device->Upload(1, storage.get(), {*owner, owner}).ok());
+}
+
+TEST(UploadTest, APendingFreeMakesRoom) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_memory_bytes(3 << 20);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const std::string bytes = Pattern(2 << 20);
+  StoragePtr first = device->NewStorage(bytes.size());
+  ASSERT_TRUE(device->Upload(1, first.get(), {bytes, nullptr}).ok());
+  // Still named by a call that was not sent.
+  Call call = MakeCall(1, {{first, kReads}});
+  ASSERT_TRUE(device->Record(2, &call).ok());
+  Drop(std::move(first));
+  const StoragePtr second = device->NewStorage(bytes.size());
+  EXPECT_TRUE(device->Upload(1, second.get(), {bytes, nullptr}).ok());
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(UploadTest, WhatDoesNotFitIsRefusedAtTheCallAndLeavesNothing) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_memory_bytes(3 << 20);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const std::string bytes = Pattern(6 << 20);
+  StoragePtr storage = device->NewStorage(bytes.size());
+  const absl::Status status =
+      device->Upload(1, storage.get(), {bytes, nullptr});
+  EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
+  for (const char* number : {"3145728", "6291456", " 0"}) {
+    EXPECT_NE(status.message().find(number), std::string::npos) << status;
+  }
+  Drop(std::move(storage));
+  EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
+  EXPECT_TRUE(cluster.worker().live_storages().empty());
+  ExpectNoViolations(cluster.worker());
 }
 
 TEST_F(TransferTest, UploadsFromManyThreadsKeepApart) {

@@ -13,23 +13,24 @@ namespace djinn {
 // A point in time by which a wait ends.
 class Deadline {
  public:
-  explicit Deadline(absl::Duration timeout)
-      : at_(Clock::Real()->Monotonic() + timeout) {}
+  explicit Deadline(absl::Duration timeout, Clock* clock = Clock::Real())
+      : clock_(clock), at_(clock->Monotonic() + timeout) {}
 
   absl::Duration left() const {
-    return std::max(at_ - Clock::Real()->Monotonic(), absl::ZeroDuration());
+    return std::max(at_ - clock_->Monotonic(), absl::ZeroDuration());
   }
   bool passed() const { return left() == absl::ZeroDuration(); }
+  Clock* clock() const { return clock_; }
 
  private:
+  Clock* clock_;
   absl::Duration at_;
 };
 
-// Waits for a signal until the deadline. In slices: an infinite time-out would
-// overflow the system's clock.
+// Waits for a signal, until the deadline at most; may return early.
 inline void WaitUntil(CondVar* signal, Mutex* mu, const Deadline& deadline)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-  signal->WaitWithTimeout(mu, std::min(deadline.left(), absl::Hours(1)));
+  deadline.clock()->Wait(signal, mu, deadline.left());
 }
 
 // Wakes one thread that works through everything there is and then waits again.
@@ -43,10 +44,10 @@ class Wakeup {
     set_ = true;
     signal_.Signal();
   }
-  // Returns once Set() was called since the last return.
-  void Wait() {
+  // Returns once Set() was called since the last return, or at the deadline.
+  void Wait(const Deadline& deadline) {
     MutexLock lock(&mu_);
-    while (!set_) signal_.Wait(&mu_);
+    while (!set_ && !deadline.passed()) WaitUntil(&signal_, &mu_, deadline);
     set_ = false;
   }
 

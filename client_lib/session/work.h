@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client_lib/session/chunk_map.h"
 #include "client_lib/session/remote_storage.h"
 #include "client_lib/session/segment.h"
 #include "client_lib/session/virtual_device.h"
@@ -35,7 +37,7 @@ struct MetadataWait : Waiter {
   absl::Status error;
 };
 
-// Until the fate of a large upload is decided.
+// Until a large upload is refused, or its bytes are on the worker.
 struct UploadWait : Waiter {
   enum class State {
     kPending,
@@ -45,7 +47,10 @@ struct UploadWait : Waiter {
     kRefused,
   };
   State state = State::kPending;
+  bool completed = false;  // the Install was carried out
   uint64_t transfer_id = 0;
+  // Where to go on, on a new stream.
+  uint64_t resume_at = 0;
   absl::Status refusal;
 };
 
@@ -56,13 +61,14 @@ struct ReadWait : Waiter {
 
   char* const destination;
   const uint64_t bytes;
-  bool replied = false;  // value, error or announcement of bulk bytes
   bool done = false;
-  bool copying = false;    // a chunk is being copied to the destination
-  bool abandoned = false;  // nobody waits any more
-  uint64_t received = 0;   // bulk bytes at the destination
-  uint64_t transfer_id = 0;
-  std::string value;  // inline
+  bool abandoned = false;     // nobody waits: the destination is not ours
+  int copying = 0;            // chunks being copied to the destination
+  uint64_t transfer_id = 0;   // not 0: the value comes on Bulk
+  uint64_t reply_number = 0;  // of the announcement of bulk bytes, once here
+  bool announced = false;
+  std::optional<ChunkMap> chunks;
+  std::optional<std::string> value;  // came in the reply
   absl::Status error;
 };
 

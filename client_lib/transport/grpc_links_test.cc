@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,9 +12,11 @@
 
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
+#include "client_lib/transport/grpc_worker_stream.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/bearer.h"
+#include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
 #include "common/transport/bulk_frame.h"
@@ -72,9 +75,10 @@ class TestExecution : public v1::Execution::Service {
       MutexLock lock(&mu_);
       chunks_.push_back(chunk);
       changed_.SignalAll();
+      while (hold_chunks_) changed_.Wait(&mu_);
     }
     MutexLock lock(&mu_);
-    bulk_ = nullptr;
+    if (bulk_ == stream) bulk_ = nullptr;
     return grpc::Status::OK;
   }
 
@@ -82,6 +86,17 @@ class TestExecution : public v1::Execution::Service {
     MutexLock lock(&mu_);
     while (chunks_.size() < count) changed_.Wait(&mu_);
     return chunks_;
+  }
+
+  // Chunks are not read any more, or again.
+  void HoldChunks() {
+    MutexLock lock(&mu_);
+    hold_chunks_ = true;
+  }
+  void ReleaseChunks() {
+    MutexLock lock(&mu_);
+    hold_chunks_ = false;
+    changed_.SignalAll();
   }
 
   std::atomic<bool> corrupt{false};
@@ -104,6 +119,7 @@ class TestExecution : public v1::Execution::Service {
   Mutex mu_;
   CondVar changed_;
   BulkStream* bulk_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool hold_chunks_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<v1::BulkChunk> chunks_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -172,7 +188,7 @@ class GrpcWorkerStreamTest : public testing::Test {
     stream_->Start(&recorder_);
     v1::ControlRequest hello;
     hello.mutable_hello()->set_lease_token(token);
-    (void)stream_->Send(hello);
+    (void)stream_->Send(std::make_shared<v1::ControlRequest>(hello));
   }
   void Connect() { Connect(server_->address()); }
 
@@ -180,7 +196,7 @@ class GrpcWorkerStreamTest : public testing::Test {
     v1::ControlRequest request;
     request.mutable_ordered()->set_sequence(1);
     request.mutable_ordered()->mutable_read()->set_transfer_id(transfer_id);
-    return stream_->Send(request);
+    return stream_->Send(std::make_shared<v1::ControlRequest>(request));
   }
 
   TestExecution service_;
@@ -209,12 +225,24 @@ TEST_F(GrpcWorkerStreamTest, SendsBulkAsFramesAndDropsTheSource) {
                              {absl::string_view(*owner).substr(0, 3), owner})
                   .ok());
   owner.reset();
-  const std::vector<v1::BulkChunk> chunks = service_.WaitForChunks(3);
-  EXPECT_EQ(chunks[0].hello().session_id(), "session");
-  EXPECT_EQ(chunks[0].hello().lease_token(), "token");
-  EXPECT_EQ(chunks[1].transfer_id(), 7u);
-  EXPECT_EQ(chunks[1].payload(), std::string(kBulkChunkBytes, 'x'));
-  EXPECT_EQ(chunks[2].offset(), kBulkChunkBytes);
+  // Each lane says hello; what they carry comes in any order.
+  std::map<uint64_t, std::string> payloads;
+  int hellos = 0;
+  for (const v1::BulkChunk& chunk :
+       service_.WaitForChunks(2 + kDefaultBulkChannels)) {
+    if (chunk.has_hello()) {
+      ++hellos;
+      EXPECT_EQ(chunk.hello().session_id(), "session");
+      EXPECT_EQ(chunk.hello().lease_token(), "token");
+    } else {
+      EXPECT_EQ(chunk.transfer_id(), 7u);
+      payloads[chunk.offset()] = chunk.payload();
+    }
+  }
+  EXPECT_EQ(hellos, kDefaultBulkChannels);
+  ASSERT_EQ(payloads.size(), 2u);
+  EXPECT_EQ(payloads[0], std::string(kBulkChunkBytes, 'x'));
+  EXPECT_EQ(payloads[kBulkChunkBytes], "xxx");
   // gRPC lets go of a slice a moment after it was sent.
   while (!watch.expired()) std::this_thread::yield();
 }
@@ -224,6 +252,38 @@ TEST_F(GrpcWorkerStreamTest, ReceivesBulkWithoutHavingSentAny) {
   ASSERT_TRUE(SendRead(9).ok());
   EXPECT_EQ(recorder_.WaitForBulk(6), "abcdef");
   EXPECT_EQ(recorder_.WaitForMessage(1).read().bulk_bytes(), 6u);
+}
+
+TEST_F(GrpcWorkerStreamTest, AResumedStreamOpensBulkByItself) {
+  v1::Lease lease;
+  lease.set_worker_address(server_->address());
+  stream_ = *MakeGrpcWorkerConnector()->Connect(lease, "session");
+  stream_->Start(&recorder_);
+  auto hello = std::make_shared<v1::ControlRequest>();
+  hello->mutable_hello()->set_lease_token("token");
+  hello->mutable_hello()->mutable_resume();
+  ASSERT_TRUE(stream_->Send(hello).ok());
+  EXPECT_TRUE(service_.WaitForChunks(kDefaultBulkChannels)[0].has_hello());
+}
+
+TEST_F(GrpcWorkerStreamTest, AWriteThatIsStuckBreaksTheStream) {
+  std::vector<std::shared_ptr<grpc::Channel>> bulk = {
+      *MakeChannel(server_->address(), {false, 1})};
+  stream_ = std::make_unique<GrpcWorkerStream>(*MakeChannel(server_->address()),
+                                               std::move(bulk), v1::BulkHello(),
+                                               absl::Milliseconds(200));
+  stream_->Start(&recorder_);
+  service_.HoldChunks();
+  const auto owner = std::make_shared<std::string>(kBulkChunkBytes, 'x');
+  absl::Status status;
+  // More than any buffer in between takes.
+  for (int i = 0; i < 1000 && status.ok(); ++i) {
+    status = stream_->SendBulk(7, i * kBulkChunkBytes, {*owner, owner});
+  }
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(recorder_.WaitClosed().message().find("took nothing"),
+            std::string::npos);
+  service_.ReleaseChunks();
 }
 
 TEST_F(GrpcWorkerStreamTest, ACorruptChunkBreaksTheStream) {
@@ -243,7 +303,7 @@ TEST_F(GrpcWorkerStreamTest, TheWorkersEndAlsoEndsBulk) {
   ASSERT_TRUE(stream_->SendBulk(7, 0, {"abc", nullptr}).ok());
   v1::ControlRequest end;
   end.mutable_ordered()->mutable_free();
-  ASSERT_TRUE(stream_->Send(end).ok());
+  ASSERT_TRUE(stream_->Send(std::make_shared<v1::ControlRequest>(end)).ok());
   EXPECT_EQ(recorder_.WaitClosed().message(), "asked to end");
   EXPECT_FALSE(stream_->SendBulk(7, 3, {"def", nullptr}).ok());
 }

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client_lib/transport/grpc_worker_stream.h"
 #include "common/net/channel_options.h"
@@ -12,17 +13,20 @@ namespace {
 
 class GrpcWorkerConnector : public WorkerConnector {
  public:
-  explicit GrpcWorkerConnector(const ChannelSecurity& security)
-      : security_(security) {}
+  GrpcWorkerConnector(const ChannelSecurity& security, int bulk_channels)
+      : security_(security), bulk_channels_(bulk_channels) {}
 
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string& session_id) override {
     DJINN_ASSIGN_OR_RETURN(
         std::shared_ptr<grpc::Channel> control,
         MakeChannel(lease.worker_address(), {security_, /*connection=*/0}));
-    DJINN_ASSIGN_OR_RETURN(
-        std::shared_ptr<grpc::Channel> bulk,
-        MakeChannel(lease.worker_address(), {security_, /*connection=*/1}));
+    std::vector<std::shared_ptr<grpc::Channel>> bulk;
+    for (int i = 1; i <= bulk_channels_; ++i) {
+      DJINN_ASSIGN_OR_RETURN(
+          bulk.emplace_back(),
+          MakeChannel(lease.worker_address(), {security_, /*connection=*/i}));
+    }
     v1::BulkHello hello;
     hello.set_session_id(session_id);
     hello.set_lease_token(lease.token());
@@ -32,13 +36,14 @@ class GrpcWorkerConnector : public WorkerConnector {
 
  private:
   const ChannelSecurity security_;
+  const int bulk_channels_;
 };
 
 }  // namespace
 
 std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
-    const ChannelSecurity& security) {
-  return std::make_unique<GrpcWorkerConnector>(security);
+    const ChannelSecurity& security, int bulk_channels) {
+  return std::make_unique<GrpcWorkerConnector>(security, bulk_channels);
 }
 
 }  // namespace djinn

@@ -9,9 +9,14 @@
 
 namespace djinn {
 
-// Connecting fails as MakeChannel() does.
+// Each costs a connection, and a thread on this side.
+inline constexpr int kDefaultBulkChannels = 2;
+
+// Connecting fails as MakeChannel() does. Tensors move over `bulk_channels`
+// connections at once.
 std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
-    const ChannelSecurity& security = {});
+    const ChannelSecurity& security = {},
+    int bulk_channels = kDefaultBulkChannels);
 
 }  // namespace djinn
 

@@ -5,6 +5,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/error.h"
 #include "common/net/grpc_status.h"
 #include "common/status_macros.h"
 #include "common/transport/bulk_frame.h"
@@ -16,11 +18,31 @@ namespace {
 // How long a worker may take to end a stream that was closed cleanly.
 constexpr absl::Duration kCleanEndTimeout = absl::Seconds(2);
 
+// How long a lane that ended without a reason waits for Control's.
+constexpr absl::Duration kControlsWord = absl::Milliseconds(200);
+
+// How many times the watcher looks during the time that a write may take.
+constexpr int kLooks = 8;
+
 constexpr char kBulkMethod[] = "/djinn.v1.Execution/Bulk";
 
 absl::Status StreamClosed() {
   return absl::CancelledError("the stream is closed");
 }
+
+// Marks a write as begun while it lives.
+class Writing {
+ public:
+  explicit Writing(std::atomic<int64_t>* start) : start_(start) {
+    *start_ = absl::ToInt64Nanoseconds(Clock::Real()->Monotonic());
+  }
+  ~Writing() { *start_ = 0; }
+  Writing(const Writing&) = delete;
+  Writing& operator=(const Writing&) = delete;
+
+ private:
+  std::atomic<int64_t>* const start_;
+};
 
 grpc::Slice SliceOf(const SharedBytes& payload) {
   using Owner = std::shared_ptr<const void>;
@@ -34,14 +56,19 @@ grpc::Slice SliceOf(const SharedBytes& payload) {
 
 GrpcWorkerStream::GrpcWorkerStream(
     std::shared_ptr<grpc::Channel> control_channel,
-    std::shared_ptr<grpc::Channel> bulk_channel, v1::BulkHello hello)
+    std::vector<std::shared_ptr<grpc::Channel>> bulk_channels,
+    v1::BulkHello hello, absl::Duration stuck_write)
     : control_channel_(std::move(control_channel)),
-      bulk_channel_(std::move(bulk_channel)),
       hello_(std::move(hello)),
+      stuck_write_(stuck_write),
       stub_(v1::Execution::NewStub(control_channel_)) {
   // Headers travel with the first message, so that opening does not wait.
   control_context_.set_initial_metadata_corked(true);
-  bulk_context_.set_initial_metadata_corked(true);
+  for (std::shared_ptr<grpc::Channel>& channel : bulk_channels) {
+    Lane& lane = *lanes_.emplace_back(std::make_unique<Lane>());
+    lane.channel = std::move(channel);
+    lane.context.set_initial_metadata_corked(true);
+  }
 }
 
 GrpcWorkerStream::~GrpcWorkerStream() {
@@ -53,6 +80,7 @@ GrpcWorkerStream::~GrpcWorkerStream() {
   }
   control_context_.TryCancel();
   control_reader_.join();
+  watcher_.join();
 }
 
 void GrpcWorkerStream::Start(ClientStreamReceiver* receiver) {
@@ -62,20 +90,20 @@ void GrpcWorkerStream::Start(ClientStreamReceiver* receiver) {
     control_ = stub_->Control(&control_context_);
   }
   control_reader_ = std::thread([this] { ReadControl(); });
+  watcher_ = std::thread([this] { Watch(); });
 }
 
-absl::Status GrpcWorkerStream::Send(v1::ControlRequest message) {
-  const v1::Ordered& ordered = message.ordered();
-  if (ordered.has_read() && ordered.read().transfer_id() != 0) {
-    // The value will come on Bulk: the worker must know where that is.
-    MutexLock lock(&bulk_mu_);
-    DJINN_RETURN_IF_ERROR(EnsureBulk());
-  }
+absl::Status GrpcWorkerStream::Send(
+    std::shared_ptr<const v1::ControlRequest> message) {
+  if (message->has_hello()) resuming_ = message->hello().has_resume();
+  // The value will come on Bulk: the worker must know where that is.
+  if (message->ordered().read().transfer_id() != 0) EnsureBulk();
   bool sent = false;
   {
     MutexLock lock(&write_mu_);
     if (control_ != nullptr && !writes_done_ && !end_writes_) {
-      sent = control_->Write(message);
+      const Writing writing(&control_writing_);
+      sent = control_->Write(*message);
     }
   }
   if (end_writes_) EndControlWrites();
@@ -89,9 +117,14 @@ absl::Status GrpcWorkerStream::SendBulk(uint64_t transfer_id, uint64_t offset,
       SliceOf(payload)};
   payload.owner.reset();  // the slice's now
   const grpc::ByteBuffer frame(slices, 2);
-  MutexLock lock(&bulk_mu_);
-  DJINN_RETURN_IF_ERROR(EnsureBulk());
-  return bulk_->Write(frame) ? absl::OkStatus() : StreamClosed();
+  EnsureBulk();
+  Lane& lane = *lanes_[next_lane_.fetch_add(1, std::memory_order_relaxed) %
+                       lanes_.size()];
+  MutexLock lock(&lane.mu);
+  while (lane.stream == nullptr && !lane.over) lane.opened.Wait(&lane.mu);
+  if (lane.over) return StreamClosed();
+  const Writing writing(&lane.writing);
+  return lane.stream->Write(frame) ? absl::OkStatus() : StreamClosed();
 }
 
 void GrpcWorkerStream::Close(absl::Status status) {
@@ -127,25 +160,41 @@ void GrpcWorkerStream::Break(absl::Status status) {
     closing_ = true;
   }
   control_context_.TryCancel();
-  bulk_context_.TryCancel();
+  CancelLanes();
+}
+
+void GrpcWorkerStream::CancelLanes() {
+  for (const auto& lane : lanes_) lane->context.TryCancel();
 }
 
 void GrpcWorkerStream::ReadControl() {
   v1::ControlResponse response;
   while (control_->Read(&response)) {
+    // Values of an earlier stream may be on their way.
+    if (response.has_hello() && resuming_) EnsureBulk();
     receiver_->OnMessage(std::move(response));
     response.Clear();
   }
   {
     MutexLock lock(&mu_);
     closing_ = true;
+    ended_changed_.SignalAll();
   }
-  bulk_context_.TryCancel();
+  bool bulk_started;
   {
     MutexLock lock(&bulk_mu_);
     bulk_over_ = true;
+    bulk_started = bulk_started_;
   }
-  if (bulk_reader_.joinable()) bulk_reader_.join();
+  CancelLanes();
+  if (bulk_started) {
+    for (const auto& lane : lanes_) lane->thread.join();
+  }
+  for (const auto& lane : lanes_) {
+    MutexLock lock(&lane->mu);
+    lane->over = true;
+    lane->opened.SignalAll();
+  }
   grpc::Status end;
   {
     // Nobody may write while the call finishes.
@@ -164,45 +213,83 @@ void GrpcWorkerStream::ReadControl() {
   ended_changed_.SignalAll();
 }
 
-absl::Status GrpcWorkerStream::EnsureBulk() {
-  if (bulk_over_) return StreamClosed();
-  if (bulk_ != nullptr) return absl::OkStatus();
-  const grpc::internal::RpcMethod method(
-      kBulkMethod, grpc::internal::RpcMethod::BIDI_STREAMING, bulk_channel_);
-  bulk_.reset(grpc::internal::ClientReaderWriterFactory<
-              grpc::ByteBuffer, grpc::ByteBuffer>::Create(bulk_channel_.get(),
-                                                          method,
-                                                          &bulk_context_));
-  bulk_reader_ = std::thread([this] { ReadBulk(); });
-  grpc::Slice hello(EncodeBulkHello(hello_));
-  return bulk_->Write(grpc::ByteBuffer(&hello, 1)) ? absl::OkStatus()
-                                                   : StreamClosed();
+void GrpcWorkerStream::EnsureBulk() {
+  MutexLock lock(&bulk_mu_);
+  if (bulk_started_ || bulk_over_) return;
+  bulk_started_ = true;
+  for (const auto& lane : lanes_) {
+    lane->thread = std::thread([this, lane = lane.get()] { RunLane(lane); });
+  }
 }
 
-void GrpcWorkerStream::ReadBulk() {
-  BulkStream* stream;
-  {
-    MutexLock lock(&bulk_mu_);
-    stream = bulk_.get();
-  }
-  grpc::ByteBuffer frame;
+void GrpcWorkerStream::RunLane(Lane* lane) {
+  const grpc::internal::RpcMethod method(
+      kBulkMethod, grpc::internal::RpcMethod::BIDI_STREAMING, lane->channel);
+  std::unique_ptr<BulkStream> owned(
+      grpc::internal::ClientReaderWriterFactory<
+          grpc::ByteBuffer, grpc::ByteBuffer>::Create(lane->channel.get(),
+                                                      method, &lane->context));
+  BulkStream* const stream = owned.get();
+  grpc::Slice hello(EncodeBulkHello(hello_));
   absl::Status status;
-  while (status.ok() && stream->Read(&frame)) status = TakeFrame(&frame);
-  if (!status.ok()) bulk_context_.TryCancel();
+  if (stream->Write(grpc::ByteBuffer(&hello, 1))) {
+    {
+      MutexLock lock(&lane->mu);
+      lane->stream = std::move(owned);
+      lane->opened.SignalAll();
+    }
+    status = ReadLane(stream);
+    if (!status.ok()) lane->context.TryCancel();
+  }
   grpc::Status end;
   {
-    MutexLock lock(&bulk_mu_);
-    bulk_over_ = true;
+    MutexLock lock(&lane->mu);
+    lane->over = true;
+    lane->opened.SignalAll();
     end = stream->Finish();
   }
   if (status.ok()) status = FromGrpcStatus(end);
   {
-    // Control's end cancels this stream: then Control's status counts.
+    // Control's end ends the lanes, too: then Control's status counts.
     MutexLock lock(&mu_);
+    if (!closing_ && ErrorReason(status).empty()) {
+      ended_changed_.WaitWithTimeout(&mu_, kControlsWord);
+    }
     if (closing_) return;
   }
-  Break(status.ok() ? absl::UnavailableError("the worker ended the bulk stream")
+  Break(status.ok() ? absl::UnavailableError("the worker ended a bulk lane")
                     : std::move(status));
+}
+
+absl::Status GrpcWorkerStream::ReadLane(BulkStream* stream) {
+  grpc::ByteBuffer frame;
+  while (stream->Read(&frame)) {
+    DJINN_RETURN_IF_ERROR(TakeFrame(&frame));
+  }
+  return absl::OkStatus();
+}
+
+void GrpcWorkerStream::Watch() {
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      if (!ended_) {
+        ended_changed_.WaitWithTimeout(&mu_, stuck_write_ / kLooks);
+      }
+      if (ended_) return;
+    }
+    bool stuck = IsStuck(control_writing_);
+    for (const auto& lane : lanes_) stuck |= IsStuck(lane->writing);
+    if (!stuck) continue;
+    Break(absl::UnavailableError(absl::StrCat(
+        "the worker took nothing for ", absl::FormatDuration(stuck_write_))));
+  }
+}
+
+bool GrpcWorkerStream::IsStuck(const WriteStart& writing) const {
+  const int64_t start = writing;
+  return start != 0 &&
+         Clock::Real()->Monotonic() - absl::Nanoseconds(start) > stuck_write_;
 }
 
 absl::Status GrpcWorkerStream::TakeFrame(grpc::ByteBuffer* frame) {

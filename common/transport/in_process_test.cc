@@ -10,8 +10,8 @@
 namespace djinn {
 namespace {
 
-template <typename In>
-class Recorder : public StreamReceiver<In> {
+template <typename Base, typename In>
+class Recorder : public Base {
  public:
   void OnMessage(In message) override {
     MutexLock lock(&mu_);
@@ -48,15 +48,15 @@ class Recorder : public StreamReceiver<In> {
   std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
 };
 
-v1::ControlRequest Request(uint64_t sequence) {
-  v1::ControlRequest request;
-  request.mutable_ordered()->set_sequence(sequence);
+std::shared_ptr<const v1::ControlRequest> Request(uint64_t sequence) {
+  auto request = std::make_shared<v1::ControlRequest>();
+  request->mutable_ordered()->set_sequence(sequence);
   return request;
 }
 
 TEST(InProcessTest, DeliversInOrderThenTheCleanEnd) {
-  Recorder<v1::ControlResponse> client;
-  Recorder<v1::ControlRequest> worker;
+  Recorder<ClientStreamReceiver, v1::ControlResponse> client;
+  Recorder<WorkerStreamReceiver, v1::ControlRequest> worker;
   InProcessPair pair = MakeInProcessPair();
   pair.client->Start(&client);
   pair.worker->Start(&worker);
@@ -73,8 +73,8 @@ TEST(InProcessTest, DeliversInOrderThenTheCleanEnd) {
 }
 
 TEST(InProcessTest, AnErrorReachesBothEndsAndLaterSends) {
-  Recorder<v1::ControlResponse> client;
-  Recorder<v1::ControlRequest> worker;
+  Recorder<ClientStreamReceiver, v1::ControlResponse> client;
+  Recorder<WorkerStreamReceiver, v1::ControlRequest> worker;
   InProcessPair pair = MakeInProcessPair();
   pair.client->Start(&client);
   pair.worker->Start(&worker);
@@ -84,9 +84,77 @@ TEST(InProcessTest, AnErrorReachesBothEndsAndLaterSends) {
   EXPECT_EQ(pair.client->Send(Request(1)).message(), "draining");
 }
 
+// Counts what it is told; takes its time when asked to.
+class SlowClient : public ClientStreamReceiver {
+ public:
+  void OnMessage(v1::ControlResponse) override {
+    MutexLock lock(&mu_);
+    while (held_) changed_.Wait(&mu_);
+    ++messages_;
+    changed_.SignalAll();
+  }
+  void OnBulk(uint64_t, uint64_t,
+              absl::Span<const absl::string_view>) override {}
+  void OnClosed(absl::Status) override {}
+  void LetGo() {
+    MutexLock lock(&mu_);
+    held_ = false;
+    changed_.SignalAll();
+  }
+  void WaitMessages(int count) {
+    MutexLock lock(&mu_);
+    while (messages_ < count) changed_.Wait(&mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool held_ ABSL_GUARDED_BY(mu_) = true;
+  int messages_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+class RoomListener : public WorkerStreamReceiver {
+ public:
+  void OnMessage(v1::ControlRequest) override {}
+  void OnBulk(uint64_t, uint64_t,
+              absl::Span<const absl::string_view>) override {}
+  void OnClosed(absl::Status) override {}
+  void OnRoom() override {
+    MutexLock lock(&mu_);
+    room_ = true;
+    changed_.SignalAll();
+  }
+  void WaitRoom() {
+    MutexLock lock(&mu_);
+    while (!room_) changed_.Wait(&mu_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool room_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+TEST(InProcessTest, TheWorkersEndSaysWhenItIsFullAndWhenItHasRoom) {
+  SlowClient client;
+  RoomListener worker;
+  InProcessPair pair = MakeInProcessPair(2);
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  const auto response = std::make_shared<v1::ControlResponse>();
+  int sent = 1;
+  while (pair.worker->Send(response)) ++sent;
+  // One may be with the client already.
+  EXPECT_GE(sent, 2);
+  EXPECT_LE(sent, 3);
+  client.LetGo();
+  worker.WaitRoom();
+  client.WaitMessages(sent);
+}
+
 TEST(InProcessTest, DestroyingOneEndClosesTheOther) {
-  Recorder<v1::ControlResponse> client;
-  Recorder<v1::ControlRequest> worker;
+  Recorder<ClientStreamReceiver, v1::ControlResponse> client;
+  Recorder<WorkerStreamReceiver, v1::ControlRequest> worker;
   InProcessPair pair = MakeInProcessPair();
   pair.client->Start(&client);
   pair.worker->Start(&worker);

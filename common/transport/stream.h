@@ -1,16 +1,23 @@
-// One end of a connection between a client session and a worker: an ordered
-// message stream plus a lane for tensor bytes. The client's end sends
+// The two ends of a connection between a client session and a worker: an
+// ordered message stream plus lanes for tensor bytes. The client's end sends
 // v1::ControlRequest and receives v1::ControlResponse; the worker's end the
 // reverse.
 //
 // Implementations: gRPC (client_lib/transport, gpu_worker/service) and
 // in-process (common/transport/in_process.h). Logic on both sides knows only
-// this interface.
+// these interfaces.
 //
 // Life: the creator calls Start() once; then Send() and SendBulk() until the
 // stream closes. OnClosed() is the last callback, comes exactly once per
 // started stream, and also follows a local Close(). Destroying a stream closes
 // it and returns only when no callback runs; never destroy it from a callback.
+//
+// The client's end blocks a caller while its bounded buffer is full, so that
+// the program's threads feel the worker's pace. The worker's end never blocks:
+// one thread there serves many clients, and whoever sends waits for room.
+//
+// Messages are passed by shared_ptr so that a sender can keep what it may have
+// to send again without copying it.
 #ifndef COMMON_TRANSPORT_STREAM_H_
 #define COMMON_TRANSPORT_STREAM_H_
 
@@ -30,31 +37,44 @@ struct SharedBytes {
   std::shared_ptr<const void> owner;
 };
 
-// Callbacks. Calls of OnMessage are serialised among themselves, as are those
-// of OnBulk; the two may run at the same time. They must not block on the peer.
+// Callbacks. They must not block on the peer.
 template <typename In>
 class StreamReceiver {
  public:
   virtual ~StreamReceiver() = default;
+  // One at a time.
   virtual void OnMessage(In message) = 0;
-  // A chunk's payload, in pieces that live only during the call.
+  // A chunk's payload, in pieces that live only during the call. A stream with
+  // several lanes delivers chunks in any order and several at the same time,
+  // each of them once; they run at the same time as OnMessage().
   virtual void OnBulk(uint64_t transfer_id, uint64_t offset,
                       absl::Span<const absl::string_view> pieces) = 0;
-  // OK when either side closed cleanly.
+  // OK when either side closed cleanly. An error with a reason
+  // (common/error.h) comes from a side that ended the stream, one without from
+  // what lies between.
   virtual void OnClosed(absl::Status status) = 0;
 };
 
-template <typename Out, typename In>
-class Stream {
+using ClientStreamReceiver = StreamReceiver<v1::ControlResponse>;
+
+class WorkerStreamReceiver : public StreamReceiver<v1::ControlRequest> {
  public:
-  virtual ~Stream() = default;
+  // A buffer that was full has room again. Never called from inside Send().
+  virtual void OnRoom() {}
+  virtual void OnBulkRoom() {}
+};
+
+class ClientStream {
+ public:
+  virtual ~ClientStream() = default;
 
   // `receiver` must outlive the stream.
-  virtual void Start(StreamReceiver<In>* receiver) = 0;
+  virtual void Start(ClientStreamReceiver* receiver) = 0;
 
   // Queues a message; blocks while the transport's bounded buffer is full. The
   // closing status once the stream is closed. Thread-safe; the caller orders.
-  virtual absl::Status Send(Out message) = 0;
+  virtual absl::Status Send(
+      std::shared_ptr<const v1::ControlRequest> message) = 0;
 
   // Queues one chunk, likewise. The bytes are not copied before they are sent.
   virtual absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
@@ -65,10 +85,26 @@ class Stream {
   virtual void Close(absl::Status status) = 0;
 };
 
-using ClientStream = Stream<v1::ControlRequest, v1::ControlResponse>;
-using ClientStreamReceiver = StreamReceiver<v1::ControlResponse>;
-using WorkerStream = Stream<v1::ControlResponse, v1::ControlRequest>;
-using WorkerStreamReceiver = StreamReceiver<v1::ControlRequest>;
+class WorkerStream {
+ public:
+  virtual ~WorkerStream() = default;
+
+  // `receiver` must outlive the stream.
+  virtual void Start(WorkerStreamReceiver* receiver) = 0;
+
+  // Takes a message without blocking; a closed stream drops it. False: the
+  // buffer is full now, and a caller that may have more to say waits for
+  // OnRoom(). Thread-safe; the caller orders.
+  virtual bool Send(std::shared_ptr<const v1::ControlResponse> message) = 0;
+
+  // Takes one chunk, likewise: OnBulkRoom(). The bytes are not copied before
+  // they are sent.
+  virtual bool SendBulk(uint64_t transfer_id, uint64_t offset,
+                        SharedBytes payload) = 0;
+
+  // As ClientStream::Close().
+  virtual void Close(absl::Status status) = 0;
+};
 
 // Payload of one bulk chunk, every transport.
 inline constexpr size_t kBulkChunkBytes = size_t{1} << 20;

@@ -16,6 +16,14 @@ std::shared_ptr<const Plan> GraphCache::Find(const std::string& fingerprint) {
   return *found->second;
 }
 
+std::shared_ptr<const Plan> GraphCache::Use(const std::string& fingerprint) {
+  MutexLock lock(&mu_);
+  const auto found = plans_.find(fingerprint);
+  if (found == plans_.end()) return nullptr;
+  order_.splice(order_.begin(), order_, found->second);
+  return *found->second;
+}
+
 std::shared_ptr<const Plan> GraphCache::Insert(
     std::shared_ptr<const Plan> plan) {
   // Destroyed after the lock is released: a plan may own much.

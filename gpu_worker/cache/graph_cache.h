@@ -1,8 +1,9 @@
 // Fingerprint → plan, shared by all sessions and tenants: a structure holds no
 // tenant's values, and its name is the SHA-256 of what it says.
 //
-// Least recently used plans go first when a limit is reached; one that a
-// session still uses lives on there. Thread-safe.
+// The cache owns the plans: least recently used ones go first when a limit is
+// reached, whoever defined them, and one that is running lives until its run
+// ends. Thread-safe.
 #ifndef GPU_WORKER_CACHE_GRAPH_CACHE_H_
 #define GPU_WORKER_CACHE_GRAPH_CACHE_H_
 
@@ -39,6 +40,8 @@ class GraphCache {
 
   // Null when the plan is not here. Counts a hit or a miss.
   std::shared_ptr<const Plan> Find(const std::string& fingerprint);
+  // The same for a run of a structure that was admitted: counts nothing.
+  std::shared_ptr<const Plan> Use(const std::string& fingerprint);
   // Keeps the plan; returns the one already here if another thread was faster.
   std::shared_ptr<const Plan> Insert(std::shared_ptr<const Plan> plan);
 

@@ -13,7 +13,11 @@ absl::Status LeaseTable::Grant(const v1::LeaseRecord& record,
   if (record.lease_id().empty() || record.session_id().empty() ||
       record.token().empty() || limits.memory_bytes() == 0 ||
       limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
-      limits.max_structures() == 0) {
+      limits.max_structures() == 0 ||
+      (record.has_tenant_limits() &&
+       (record.tenant_limits().memory_bytes() == 0 ||
+        record.tenant_limits().max_outstanding() == 0 ||
+        record.tenant_limits().max_outstanding_bytes() == 0))) {
     return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_LEASE",
                      absl::StrCat("lease '", record.lease_id(),
                                   "' lacks an id, token or limit"));

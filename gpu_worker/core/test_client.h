@@ -1,5 +1,6 @@
 // A client by hand, for tests: sends ordered messages over an in-process stream
-// and waits, with a deadline, for what comes back.
+// and waits, with a deadline, for what comes back. It keeps what it sent and
+// counts replies, so that it can resume on another stream.
 #ifndef GPU_WORKER_CORE_TEST_CLIENT_H_
 #define GPU_WORKER_CORE_TEST_CLIENT_H_
 
@@ -39,21 +40,38 @@ class TestClient : public ClientStreamReceiver {
       : stream_(std::move(stream)) {
     stream_->Start(this);
   }
-  ~TestClient() override { stream_.reset(); }
+  ~TestClient() override {
+    former_.reset();
+    stream_.reset();
+  }
 
   void OnMessage(v1::ControlResponse message) override {
     MutexLock lock(&mu_);
     completed_ = std::max(completed_, message.completed_sequence());
-    responses_.push_back(std::move(message));
+    if (message.has_window()) window_ = message.window();
+    if (message.has_hello()) hellos_.push_back(message.hello());
+    const uint64_t number = message.reply_number();
+    if (number != 0 && number <= handled_) {
+      ++repeated_;
+    } else {
+      if (number != 0) EXPECT_EQ(number, handled_ + 1);
+      handled_ = std::max(handled_, number);
+      responses_.push_back(std::move(message));
+    }
     changed_.SignalAll();
   }
   void OnBulk(uint64_t transfer_id, uint64_t offset,
               absl::Span<const absl::string_view> pieces) override {
     MutexLock lock(&mu_);
-    std::string& bytes = bulk_[transfer_id];
-    EXPECT_EQ(bytes.size(), offset);
+    std::string chunk;
     for (absl::string_view piece : pieces)
-      bytes.append(piece.data(), piece.size());
+      chunk.append(piece.data(), piece.size());
+    std::string& bytes = bulk_[transfer_id];
+    if (bytes.size() < offset + chunk.size()) {
+      bytes.resize(offset + chunk.size());
+    }
+    bytes.replace(offset, chunk.size(), chunk);
+    bulk_received_[transfer_id] += chunk.size();
     changed_.SignalAll();
   }
   void OnClosed(absl::Status status) override {
@@ -67,7 +85,71 @@ class TestClient : public ClientStreamReceiver {
   void Hello(const v1::ClientHello& hello) {
     v1::ControlRequest request;
     *request.mutable_hello() = hello;
-    stream_->Send(std::move(request)).IgnoreError();
+    stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
+        .IgnoreError();
+  }
+
+  // The network breaks.
+  void Break() {
+    stream_->Close(absl::UnavailableError("the network broke"));
+    stream_.reset();
+  }
+  // Says Hello on another stream, and sends again what the worker does not
+  // have. False when it was refused.
+  bool Resume(std::unique_ptr<ClientStream> stream, v1::ClientHello hello) {
+    size_t hellos;
+    {
+      MutexLock lock(&mu_);
+      hellos = hellos_.size();
+      closed_.reset();
+      hello.mutable_resume()->set_acknowledged_reply(acknowledged_);
+    }
+    hello.mutable_resume()->set_sent_sequence(sequence_);
+    if (stream_ != nullptr) former_ = std::move(stream_);
+    stream_ = std::move(stream);
+    stream_->Start(this);
+    Hello(hello);
+    EXPECT_TRUE(Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return hellos_.size() > hellos || closed_.has_value();
+    }));
+    uint64_t received = 0;
+    {
+      MutexLock lock(&mu_);
+      if (hellos_.size() == hellos) return false;
+      received = hellos_.back().received_sequence();
+    }
+    EXPECT_LE(received, sent_.size());
+    for (uint64_t i = received; i < sent_.size(); ++i) {
+      stream_->Send(sent_[i]).IgnoreError();
+    }
+    return true;
+  }
+
+  // Everything that came is handled.
+  void Acknowledge() {
+    v1::ControlRequest request;
+    {
+      MutexLock lock(&mu_);
+      if (acknowledged_ == handled_) return;
+      acknowledged_ = handled_;
+      request.set_acknowledged_reply(acknowledged_);
+    }
+    SendAny(std::move(request));
+  }
+  void SendAny(v1::ControlRequest request) {
+    stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
+        .IgnoreError();
+  }
+  void Supply(uint64_t id, const srg::Structure& structure) {
+    v1::ControlRequest request;
+    request.mutable_supply()->set_structure_id(id);
+    *request.mutable_supply()->mutable_structure() = srg::ToProto(structure);
+    SendAny(std::move(request));
+  }
+  void SendCancel() {
+    v1::ControlRequest request;
+    request.mutable_cancel();
+    SendAny(std::move(request));
   }
 
   // Sends the next ordered message; returns its sequence.
@@ -75,17 +157,28 @@ class TestClient : public ClientStreamReceiver {
     message.set_sequence(++sequence_);
     message.set_lane(lane_);
     v1::ControlRequest request;
+    if (acknowledges_) {
+      MutexLock lock(&mu_);
+      acknowledged_ = handled_;
+      request.set_acknowledged_reply(acknowledged_);
+    }
     *request.mutable_ordered() = std::move(message);
-    stream_->Send(std::move(request)).IgnoreError();
+    sent_.push_back(std::make_shared<const v1::ControlRequest>(request));
+    stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
+        .IgnoreError();
     return sequence_;
   }
 
-  uint64_t Define(uint64_t id, const srg::Structure& structure) {
+  uint64_t Define(uint64_t id, const srg::Structure& structure,
+                  const std::vector<uint64_t>& forget = {}) {
     structures_[id] = structure;
     v1::Ordered message;
     message.mutable_define_structure()->set_structure_id(id);
     *message.mutable_define_structure()->mutable_structure() =
         srg::ToProto(structure);
+    for (const uint64_t old : forget) {
+      message.mutable_define_structure()->add_forget_ids(old);
+    }
     return Send(std::move(message));
   }
 
@@ -230,8 +323,9 @@ class TestClient : public ClientStreamReceiver {
   }
   std::string WaitBulk(uint64_t transfer_id, size_t size) {
     Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      return bulk_[transfer_id].size() >= size;
+      return bulk_received_[transfer_id] >= size;
     });
+    if (acknowledges_) Acknowledge();
     MutexLock lock(&mu_);
     return bulk_[transfer_id];
   }
@@ -250,7 +344,31 @@ class TestClient : public ClientStreamReceiver {
     MutexLock lock(&mu_);
     return responses_;
   }
+  v1::Window window() {
+    MutexLock lock(&mu_);
+    return window_;
+  }
+  v1::WorkerHello last_hello() {
+    MutexLock lock(&mu_);
+    return hellos_.back();
+  }
+  // Replies that came although they were handled.
+  int repeated() {
+    MutexLock lock(&mu_);
+    return repeated_;
+  }
+  uint64_t bulk_received(uint64_t transfer_id) {
+    MutexLock lock(&mu_);
+    return bulk_received_[transfer_id];
+  }
+  bool WaitBulkReceived(uint64_t transfer_id, uint64_t bytes) {
+    return Wait([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return bulk_received_[transfer_id] >= bytes;
+    });
+  }
   void SkipSequence() { ++sequence_; }
+  // Acknowledges nothing by itself any more.
+  void KeepSilent() { acknowledges_ = false; }
   // Of the messages that follow.
   void set_lane(uint32_t lane) { lane_ = lane; }
 
@@ -270,11 +388,20 @@ class TestClient : public ClientStreamReceiver {
   std::vector<v1::ControlResponse> responses_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::string> bulk_ ABSL_GUARDED_BY(mu_);
   std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, uint64_t> bulk_received_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::WorkerHello> hellos_ ABSL_GUARDED_BY(mu_);
+  v1::Window window_ ABSL_GUARDED_BY(mu_);
   uint64_t completed_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t handled_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
+  int repeated_ ABSL_GUARDED_BY(mu_) = 0;
+  bool acknowledges_ = true;
   uint64_t sequence_ = 0;
+  std::vector<std::shared_ptr<const v1::ControlRequest>> sent_;
   uint32_t lane_ = 0;
   std::map<uint64_t, uint64_t> versions_;
   std::map<uint64_t, srg::Structure> structures_;
+  std::unique_ptr<ClientStream> former_;
   std::unique_ptr<ClientStream> stream_;
 };
 

@@ -4,9 +4,12 @@
 // Story: the coordinator's DesiredState grants leases through Apply(). A
 // transport hands each client connection to Attach(); its first message must be
 // a Hello that presents a lease, and from then on it feeds a Session. One
-// executor thread gives runnable sessions their turns. A session ends with its
-// stream or its lease; its storages are freed at once, the tenant's contents
-// stay.
+// executor thread gives runnable sessions their turns.
+//
+// A stream that breaks without a reason leaves its session behind: it goes on
+// with what it received and waits for a Hello with `resume`, for resume_timeout
+// at most. Any other end of its stream, and the end of its lease, end the
+// session: its storages are freed at once, the tenant's contents stay.
 //
 // A housekeeping thread closes and destroys streams, expires leases and notices
 // transfers that stand still; it looks at the given clock, so a fake clock
@@ -37,6 +40,7 @@
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/queue/fair_queue.h"
 #include "gpu_worker/session/session.h"
+#include "gpu_worker/session/tenant_account.h"
 
 namespace djinn::worker {
 
@@ -47,7 +51,9 @@ struct WorkerCoreOptions {
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   // A connection that has not said Hello by then is closed.
   absl::Duration hello_timeout = absl::Seconds(10);
-  size_t max_connections = 1024;
+  size_t max_connections = 16384;
+  // How long a session is kept whose stream broke.
+  absl::Duration resume_timeout = absl::Seconds(15);
   // How often deadlines are looked at.
   absl::Duration housekeeping_interval = absl::Milliseconds(100);
 };
@@ -81,6 +87,8 @@ class WorkerCore {
   void SetChangeListener(std::function<void()> listener);
 
   uint64_t incarnation() const { return incarnation_; }
+  // Sessions whose stream broke, and that wait for another one.
+  size_t detached_sessions() const;
   const ExecutionCounters& counters() const { return counters_; }
   const GraphCache& graphs() const { return graphs_; }
   const ContentCache& contents() const { return contents_; }
@@ -89,19 +97,45 @@ class WorkerCore {
  private:
   class Connection;
 
+  static absl::Status Draining();
+
+  // A session by its lease; its key in the queue stays the same over streams.
+  struct Held {
+    std::shared_ptr<Session> session;
+    uint64_t queue_key = 0;
+    // The connection that serves it; 0 while there is none.
+    uint64_t connection = 0;
+    absl::Duration detached_since;
+  };
+
   // Callbacks of connections and sessions.
   void OnHello(uint64_t key, v1::ControlRequest message);
   void OnClosed(uint64_t key, const absl::Status& status);
   void RequestClose(uint64_t key, absl::Status status);
+  // Ends the lease's session, if it is still the one with this queue key, and
+  // its stream.
+  void EndSession(const std::string& lease_id, uint64_t queue_key,
+                  const absl::Status& status);
   // Has housekeeping close the connection. The first status counts.
   void RequestCloseLocked(uint64_t key, absl::Status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void MakeRunnable(uint64_t key);
+  // Takes it out of the table; the caller drops it without the lock.
+  std::shared_ptr<Session> TakeSessionLocked(const std::string& lease_id,
+                                             const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MakeRunnable(uint64_t queue_key);
 
-  // Makes the connection's session. Errors as Execution.Control.
-  absl::StatusOr<std::shared_ptr<Session>> Admit(Connection* connection,
-                                                 const v1::ClientHello& hello,
-                                                 uint32_t* version);
+  // Makes the connection serve the session that the Hello asks for, a new one
+  // or one that is here. Errors as Execution.Control.
+  absl::Status Admit(uint64_t key, const v1::ClientHello& hello);
+  absl::StatusOr<std::shared_ptr<Session>> FindOrMakeSession(
+      uint64_t key, const v1::ClientHello& hello, const v1::LeaseRecord& lease)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<Session> MakeSession(const v1::LeaseRecord& lease,
+                                       uint64_t queue_key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<TenantAccount> AccountOf(const v1::LeaseRecord& lease)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NotifyChange();
   void RunExecutor();
   void RunHousekeeping();
@@ -130,8 +164,13 @@ class WorkerCore {
   std::map<uint64_t, std::shared_ptr<Connection>> connections_
       ABSL_GUARDED_BY(mu_);
   uint64_t next_key_ ABSL_GUARDED_BY(mu_) = 1;
-  // By lease id: the connection that uses it.
-  absl::flat_hash_map<std::string, uint64_t> attached_ ABSL_GUARDED_BY(mu_);
+  // By lease id.
+  absl::flat_hash_map<std::string, Held> sessions_ ABSL_GUARDED_BY(mu_);
+  // By name; those that no session uses are forgotten.
+  absl::flat_hash_map<std::string, std::weak_ptr<TenantAccount>> accounts_
+      ABSL_GUARDED_BY(mu_);
+  // Counts the Hellos that were accepted.
+  uint64_t last_stream_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<std::pair<uint64_t, absl::Status>> to_close_ ABSL_GUARDED_BY(mu_);
   std::vector<uint64_t> to_reap_ ABSL_GUARDED_BY(mu_);
   bool draining_ ABSL_GUARDED_BY(mu_) = false;

@@ -91,6 +91,24 @@ uint64_t Ledger::TenantBytes(const std::string& tenant) const {
   return found == by_tenant_.end() ? 0 : found->second;
 }
 
+absl::Status TenantQuota::Take(uint64_t bytes) {
+  const uint64_t limit = limit_;
+  uint64_t used = used_;
+  do {
+    // The limit may have been lowered below what is used.
+    if (used > limit || bytes > limit - used) {
+      return LimitExceeded("TENANT_MEMORY", "memory of the tenant's sessions",
+                           limit, used, bytes);
+    }
+  } while (!used_.compare_exchange_weak(used, used + bytes));
+  return absl::OkStatus();
+}
+
+void SessionQuota::Give(uint64_t bytes) {
+  used_ -= bytes;
+  if (tenant_ != nullptr) tenant_->Give(bytes);
+}
+
 QuotaShare& QuotaShare::operator=(QuotaShare&& other) noexcept {
   if (this == &other) return *this;
   Release();
@@ -105,7 +123,7 @@ void QuotaShare::Release() {
   if (quota_ == nullptr) return;
   --quota_->Of(class_).count;
   quota_->Of(class_).bytes -= bytes_;
-  std::exchange(quota_, nullptr)->used_ -= std::exchange(bytes_, 0);
+  std::exchange(quota_, nullptr)->Give(std::exchange(bytes_, 0));
 }
 
 void QuotaShare::MoveTo(StorageClass storage_class) {
@@ -130,7 +148,15 @@ absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes) {
     return LimitExceeded("SESSION_MEMORY", "session memory", limit_, used_,
                          bytes);
   }
-  used_ += bytes - share->bytes_;
+  if (bytes > share->bytes_) {
+    if (tenant_ != nullptr) {
+      absl::Status taken = tenant_->Take(bytes - share->bytes_);
+      if (!taken.ok()) return taken;
+    }
+    used_ += bytes - share->bytes_;
+  } else {
+    Give(share->bytes_ - bytes);
+  }
   ClassCounters& counters = Of(share->class_);
   counters.bytes += bytes - share->bytes_;
   if (share->quota_ == nullptr) ++counters.count;

@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -90,6 +91,20 @@ class Ledger {
   absl::flat_hash_map<std::string, uint64_t> by_tenant_ ABSL_GUARDED_BY(mu_);
 };
 
+// What all sessions of one tenant may take together, counted as a SessionQuota
+// counts. Thread-safe.
+class TenantQuota {
+ public:
+  void SetLimit(uint64_t limit) { limit_ = limit; }
+  // RESOURCE_EXHAUSTED (TENANT_MEMORY) naming limit, used and asked.
+  absl::Status Take(uint64_t bytes);
+  void Give(uint64_t bytes) { used_ -= bytes; }
+  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
+  std::atomic<uint64_t> used_{0};
+};
 // What a storage is, in the account of its session.
 enum class StorageClass {
   // Has memory of its own.
@@ -131,10 +146,12 @@ class SessionQuota {
     uint64_t bytes = 0;
   };
 
-  // Must outlive its shares.
-  explicit SessionQuota(uint64_t limit) : limit_(limit) {}
+  // Must outlive its shares; `tenant`, if not null, outlives both.
+  explicit SessionQuota(uint64_t limit, TenantQuota* tenant = nullptr)
+      : limit_(limit), tenant_(tenant) {}
 
-  // RESOURCE_EXHAUSTED (SESSION_MEMORY) naming limit, used and asked.
+  // RESOURCE_EXHAUSTED (SESSION_MEMORY or TENANT_MEMORY) naming limit, used and
+  // asked.
   absl::StatusOr<QuotaShare> Reserve(uint64_t bytes);
   // Changes `share` to `bytes` in place; unchanged when that does not fit.
   absl::Status Resize(QuotaShare* share, uint64_t bytes);
@@ -144,6 +161,7 @@ class SessionQuota {
 
  private:
   friend class QuotaShare;
+  void Give(uint64_t bytes);
   struct ClassCounters {
     std::atomic<uint64_t> count{0};
     std::atomic<uint64_t> bytes{0};
@@ -153,6 +171,7 @@ class SessionQuota {
   }
 
   const uint64_t limit_;
+  TenantQuota* const tenant_;
   std::atomic<uint64_t> used_{0};
   std::array<ClassCounters, kStorageClasses> by_class_;
 };

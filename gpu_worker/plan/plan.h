@@ -1,8 +1,8 @@
 // An admitted structure: checked, compiled, and shared by every session that
 // defines it.
 //
-// Immutable but for its counters; kept alive by shared_ptr while a session may
-// run it, even after the graph cache forgot it.
+// Immutable but for its counters; owned by the graph cache, and kept alive by
+// shared_ptr while a session runs it.
 #ifndef GPU_WORKER_PLAN_PLAN_H_
 #define GPU_WORKER_PLAN_PLAN_H_
 

@@ -17,12 +17,8 @@ constexpr size_t kControlQueue = 256;
 constexpr size_t kBulkQueue = 4;
 // Time a peer has to take the closing status, or to open Bulk when bytes wait.
 constexpr std::chrono::seconds kCloseTimeout{5};
-constexpr absl::Duration kBulkTimeout = absl::Seconds(30);
+constexpr std::chrono::seconds kBulkTimeout{30};
 constexpr std::chrono::seconds kBulkHelloTimeout{10};
-
-absl::Status ClosedStatus(const absl::Status& status) {
-  return status.ok() ? absl::CancelledError("stream is closed") : status;
-}
 
 absl::InlinedVector<grpc::Slice, 32> SlicesOf(const grpc::ByteBuffer& buffer) {
   std::vector<grpc::Slice> dumped;
@@ -65,7 +61,7 @@ class StreamLink::Control : public StreamLink::ControlReactor {
     link_->CloseLocked(absl::UnavailableError("the client went away"));
   }
   void OnDone() override {
-    link_->OnControlDone();
+    link_->OnControlDone(context_->IsCancelled());
     delete this;
   }
 
@@ -90,11 +86,11 @@ class StreamLink::LinkStream : public WorkerStream {
   void Start(WorkerStreamReceiver* receiver) override {
     link_->Start(receiver);
   }
-  absl::Status Send(v1::ControlResponse message) override {
+  bool Send(std::shared_ptr<const v1::ControlResponse> message) override {
     return link_->Send(std::move(message));
   }
-  absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
-                        SharedBytes payload) override {
+  bool SendBulk(uint64_t transfer_id, uint64_t offset,
+                SharedBytes payload) override {
     return link_->SendBulk(transfer_id, offset, std::move(payload));
   }
   void Close(absl::Status status) override { link_->Close(std::move(status)); }
@@ -134,38 +130,46 @@ void StreamLink::Start(WorkerStreamReceiver* receiver) {
   }
 }
 
-absl::Status StreamLink::Send(v1::ControlResponse message) {
-  const bool accepted = message.has_hello();
+bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
+  const bool accepted = message->has_hello();
+  bool room = true;
   {
     MutexLock lock(&mu_);
-    while (!close_status_.has_value() &&
-           control_queue_.size() >= kControlQueue) {
-      changed_.Wait(&mu_);
-    }
-    if (close_status_.has_value()) return ClosedStatus(*close_status_);
+    if (close_status_.has_value()) return true;
     control_queue_.push_back(std::move(message));
     WriteControlLocked();
+    room = control_queue_.size() < kControlQueue;
+    control_stalled_ = !room;
   }
   if (accepted) accepted_(shared_from_this());
-  return absl::OkStatus();
+  return room;
 }
 
-absl::Status StreamLink::SendBulk(uint64_t transfer_id, uint64_t offset,
-                                  SharedBytes payload) {
+bool StreamLink::SendBulk(uint64_t transfer_id, uint64_t offset,
+                          SharedBytes payload) {
   grpc::ByteBuffer frame = MakeFrame(transfer_id, offset, std::move(payload));
   MutexLock lock(&mu_);
-  while (!close_status_.has_value() && bulk_queue_.size() >= kBulkQueue) {
-    const bool timed_out = changed_.WaitWithTimeout(&mu_, kBulkTimeout);
-    if (timed_out && !bulk_seen_) {
-      CloseLocked(MakeError(absl::StatusCode::kInvalidArgument,
-                            "PROTOCOL_VIOLATION",
-                            "asked for bulk bytes without opening Bulk"));
-    }
-  }
-  if (close_status_.has_value()) return ClosedStatus(*close_status_);
+  if (close_status_.has_value()) return true;
   bulk_queue_.push_back({std::move(frame)});
   WriteBulkLocked();
-  return absl::OkStatus();
+  if (!bulk_seen_ && !std::exchange(bulk_awaited_, true)) {
+    no_bulk_.Set(std::chrono::system_clock::now() + kBulkTimeout,
+                 [weak = weak_from_this()](bool expired) {
+                   const std::shared_ptr<StreamLink> link = weak.lock();
+                   if (expired && link != nullptr) link->CheckBulk();
+                 });
+  }
+  const bool room = bulk_queue_.size() < kBulkQueue;
+  bulk_stalled_ = !room;
+  return room;
+}
+
+void StreamLink::CheckBulk() {
+  MutexLock lock(&mu_);
+  if (bulk_seen_) return;
+  CloseLocked(MakeError(absl::StatusCode::kInvalidArgument,
+                        "PROTOCOL_VIOLATION",
+                        "asked for bulk bytes without opening Bulk"));
 }
 
 void StreamLink::WriteControlLocked() {
@@ -176,7 +180,7 @@ void StreamLink::WriteControlLocked() {
   control_current_ = std::move(control_queue_.front());
   control_queue_.pop_front();
   control_writing_ = true;
-  control_->StartWrite(&control_current_);
+  control_->StartWrite(control_current_.get());
 }
 
 void StreamLink::WriteBulkLocked() {
@@ -260,21 +264,35 @@ void StreamLink::OnControlRead(bool ok) {
 }
 
 void StreamLink::OnControlWritten(bool ok) {
-  MutexLock lock(&mu_);
-  control_writing_ = false;
-  if (!ok) {
-    CloseLocked(absl::UnavailableError("the client went away"));
-    control_queue_.clear();
+  WorkerStreamReceiver* receiver = nullptr;
+  {
+    MutexLock lock(&mu_);
+    control_writing_ = false;
+    if (!ok) {
+      CloseLocked(absl::UnavailableError("the client went away"));
+      control_queue_.clear();
+    }
+    WriteControlLocked();
+    if (control_stalled_ && control_queue_.size() <= kControlQueue / 2) {
+      control_stalled_ = false;
+      receiver = receiver_;
+    }
   }
-  WriteControlLocked();
+  if (receiver != nullptr) receiver->OnRoom();
+  // Last: it may be the end.
+  MutexLock lock(&mu_);
   FinishLocked();
-  changed_.SignalAll();
 }
 
-void StreamLink::OnControlDone() {
+void StreamLink::OnControlDone(bool cancelled) {
   {
     MutexLock lock(&mu_);
     control_ = nullptr;
+    // A connection that broke ends reading like a client that is done, and is
+    // known from it only now.
+    if (cancelled && close_status_.has_value() && close_status_->ok()) {
+      close_status_ = absl::UnavailableError("the client went away");
+    }
     // Only after Finish(), so there is a status.
     FinishLocked();
   }
@@ -283,7 +301,10 @@ void StreamLink::OnControlDone() {
 
 absl::Status StreamLink::AttachBulk(BulkReactor* bulk) {
   MutexLock lock(&mu_);
-  if (close_status_.has_value()) return ClosedStatus(*close_status_);
+  if (close_status_.has_value()) {
+    return close_status_->ok() ? absl::CancelledError("stream is closed")
+                               : *close_status_;
+  }
   if (bulk_seen_) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
                      "another Bulk stream uses this lease");
@@ -334,16 +355,24 @@ void StreamLink::OnBulkLost() {
 }
 
 void StreamLink::OnBulkWritten(bool ok) {
-  MutexLock lock(&mu_);
-  bulk_writing_ = false;
-  bulk_current_.frame.Clear();
-  if (!ok) {
-    CloseLocked(absl::UnavailableError("the client's Bulk stream broke"));
-    bulk_queue_.clear();
+  WorkerStreamReceiver* receiver = nullptr;
+  {
+    MutexLock lock(&mu_);
+    bulk_writing_ = false;
+    bulk_current_.frame.Clear();
+    if (!ok) {
+      CloseLocked(absl::UnavailableError("the client's Bulk stream broke"));
+      bulk_queue_.clear();
+    }
+    WriteBulkLocked();
+    if (bulk_stalled_ && bulk_queue_.size() <= kBulkQueue / 2) {
+      bulk_stalled_ = false;
+      receiver = receiver_;
+    }
   }
-  WriteBulkLocked();
+  if (receiver != nullptr) receiver->OnBulkRoom();
+  MutexLock lock(&mu_);
   FinishLocked();
-  changed_.SignalAll();
 }
 
 void StreamLink::OnBulkDone() {
@@ -369,6 +398,7 @@ void StreamLink::ReportIfOver() {
     status = *close_status_;
   }
   cut_off_.Cancel();
+  no_bulk_.Cancel();
   if (receiver != nullptr) receiver->OnClosed(std::move(status));
   MutexLock lock(&mu_);
   done_ = true;

@@ -72,16 +72,16 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
 
   // The stream's methods.
   void Start(WorkerStreamReceiver* receiver);
-  absl::Status Send(v1::ControlResponse message);
-  absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
-                        SharedBytes payload);
+  bool Send(std::shared_ptr<const v1::ControlResponse> message);
+  bool SendBulk(uint64_t transfer_id, uint64_t offset, SharedBytes payload);
   void Close(absl::Status status);
   void WaitDone();
 
   // Callbacks of the calls.
   void OnControlRead(bool ok);
   void OnControlWritten(bool ok);
-  void OnControlDone();
+  // `cancelled`: the connection broke, or the client cancelled the call.
+  void OnControlDone(bool cancelled);
   void OnBulkFrame(grpc::ByteBuffer* frame);
   // Reads the next frame, unless the call is ending.
   void ReadBulkOn(BulkReactor* bulk);
@@ -97,6 +97,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportIfOver();
   void CutOff();
+  // Ends a client that asked for bytes and did not open Bulk.
+  void CheckBulk();
 
   AcceptedFunction accepted_;
 
@@ -113,18 +115,23 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   bool control_writing_ ABSL_GUARDED_BY(mu_) = false;
   bool control_finished_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  v1::ControlResponse control_current_;
-  std::deque<v1::ControlResponse> control_queue_ ABSL_GUARDED_BY(mu_);
+  bool control_stalled_ ABSL_GUARDED_BY(mu_) = false;
+  std::shared_ptr<const v1::ControlResponse> control_current_;
+  std::deque<std::shared_ptr<const v1::ControlResponse>> control_queue_
+      ABSL_GUARDED_BY(mu_);
 
   BulkReactor* bulk_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool bulk_seen_ ABSL_GUARDED_BY(mu_) = false;
+  bool bulk_awaited_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_writing_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_finished_ ABSL_GUARDED_BY(mu_) = false;
+  bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;
   Chunk bulk_current_;
   std::deque<Chunk> bulk_queue_ ABSL_GUARDED_BY(mu_);
 
   // Cuts a peer off that does not take the closing status.
   grpc::Alarm cut_off_;
+  grpc::Alarm no_bulk_;
 };
 
 // One Bulk call: waits for its hello, then belongs to a link.

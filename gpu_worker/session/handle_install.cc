@@ -10,13 +10,6 @@
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
-namespace {
-
-// Transfers given up whose late chunks are still let through.
-constexpr size_t kMaxGivenUp = 1024;
-
-}  // namespace
-
 absl::Status Session::HandleInstall(uint64_t sequence,
                                     const v1::Install& install) {
   const bool birth = install.base_version() == 0;
@@ -158,7 +151,7 @@ void Session::InstallTransfer(uint64_t sequence, uint64_t storage_id,
   storage->buffer.reset();
   {
     MutexLock lock(&mu_);
-    if (dropped_) return;
+    if (dropped_ || cancelling_) return;
     transfer_ = std::move(started);
   }
   decision->set_send(true);
@@ -191,6 +184,7 @@ absl::StatusOr<std::shared_ptr<Session::Transfer>> Session::StartTransfer(
   started->reservation = std::make_shared<Reservation>(*std::move(reservation));
   started->buffer =
       DeviceMemory::Track(*std::move(buffer), started->reservation);
+  started->chunks.emplace(bytes);
   started->last_chunk = environment_.clock->Monotonic();
   return started;
 }
@@ -203,23 +197,27 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
   absl::Status violation;
   {
     MutexLock lock(&mu_);
-    if (failed_ || dropped_ || given_up_.contains(transfer_id)) return;
+    if (failed_ || dropped_ || cancelling_) return;
     transfer = transfer_;
-    if (transfer == nullptr || transfer->id != transfer_id ||
-        transfer->state == Transfer::State::kComplete) {
+    const bool asked = transfer != nullptr && transfer->id == transfer_id &&
+                       transfer->state == Transfer::State::kReceiving;
+    if (!asked && settled_.Contains(transfer_id)) return;
+    if (!asked) {
       violation =
           Violation(absl::StrCat("bytes of transfer ", transfer_id,
                                  ", which this worker did not ask for"));
-    } else if (transfer->state == Transfer::State::kFailed) {
-      return;
-    } else if (offset != transfer->received || bytes == 0 ||
-               bytes > transfer->size_bytes - offset) {
-      violation = Violation(
-          absl::StrCat(bytes, " bytes at ", offset, " of transfer ",
-                       transfer_id, ", of ", transfer->size_bytes,
-                       " bytes and received up to ", transfer->received));
+    } else if (!transfer->chunks->Fits(offset, bytes)) {
+      violation = Violation(absl::StrCat(bytes, " bytes at ", offset,
+                                         " of transfer ", transfer_id, " of ",
+                                         transfer->size_bytes, " bytes"));
+    } else if (transfer->chunks->state(offset) !=
+               ReceivedChunks::State::kMissing) {
+      if (transfer->resumed) return;
+      violation = Violation(absl::StrCat("bytes at ", offset, " of transfer ",
+                                         transfer_id, " twice"));
     } else {
-      transfer->writing = true;
+      transfer->chunks->SetWriting(offset);
+      ++transfer->writers;
     }
   }
   if (!violation.ok()) return Fail(std::move(violation));
@@ -234,42 +232,56 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
   bool settled = false;
   {
     MutexLock lock(&mu_);
-    transfer->writing = false;
-    transfer->received = at;
+    --transfer->writers;
+    transfer->chunks->SetHere(offset);
     transfer->last_chunk = environment_.clock->Monotonic();
-    if (!written.ok()) {
-      transfer->state = Transfer::State::kFailed;
-      transfer->failure = std::move(written);
-      given_up_.insert(transfer->id);
-    } else if (at == transfer->size_bytes) {
-      transfer->state = Transfer::State::kComplete;
+    if (transfer->state == Transfer::State::kReceiving) {
+      if (!written.ok()) {
+        transfer->state = Transfer::State::kFailed;
+        transfer->failure = std::move(written);
+        settled_.Insert(transfer->id);
+      } else if (transfer->chunks->complete()) {
+        transfer->state = Transfer::State::kComplete;
+        if (transfer->resumed) settled_.Insert(transfer->id);
+      }
     }
-    settled = transfer->state != Transfer::State::kReceiving;
+    settled = transfer->state != Transfer::State::kReceiving &&
+              transfer->writers == 0;
   }
   if (settled) callbacks_.runnable();
 }
 
 void Session::CheckDeadlines() {
   const absl::Duration now = environment_.clock->Monotonic();
-  bool too_many = false;
+  const absl::Duration timeout = environment_.transfer_idle_timeout;
+  absl::Status failure;
   {
     MutexLock lock(&mu_);
-    if (transfer_ == nullptr || transfer_->writing ||
-        transfer_->state != Transfer::State::kReceiving ||
-        now - transfer_->last_chunk < environment_.transfer_idle_timeout) {
+    // Nothing can come without a stream.
+    if (!attached_) return;
+    if (need_.has_value() && !need_->supply.has_value() &&
+        now - need_->since >= timeout) {
+      failure =
+          MakeError(absl::StatusCode::kDeadlineExceeded, "NEED_TIMEOUT",
+                    absl::StrCat("structure ", need_->structure_id,
+                                 " was asked for again and did not come for ",
+                                 absl::FormatDuration(timeout)));
+    } else if (transfer_ == nullptr || transfer_->writers > 0 ||
+               transfer_->state != Transfer::State::kReceiving ||
+               now - transfer_->last_chunk < timeout) {
       return;
+    } else {
+      transfer_->state = Transfer::State::kFailed;
+      transfer_->failure = MakeError(
+          absl::StatusCode::kDeadlineExceeded, "TRANSFER_TIMEOUT",
+          absl::StrCat("transfer ", transfer_->id, " of ",
+                       transfer_->size_bytes, " bytes stood still for ",
+                       absl::FormatDuration(timeout), " with all before ",
+                       transfer_->chunks->prefix_bytes(), " received"));
+      settled_.Insert(transfer_->id);
     }
-    transfer_->state = Transfer::State::kFailed;
-    transfer_->failure = MakeError(
-        absl::StatusCode::kDeadlineExceeded, "TRANSFER_TIMEOUT",
-        absl::StrCat("transfer ", transfer_->id, " stood still at ",
-                     transfer_->received, " of ", transfer_->size_bytes,
-                     " bytes for ",
-                     absl::FormatDuration(environment_.transfer_idle_timeout)));
-    given_up_.insert(transfer_->id);
-    too_many = given_up_.size() > kMaxGivenUp;
   }
-  if (too_many) return Fail(Violation("too many transfers stood still"));
+  if (!failure.ok()) return Fail(std::move(failure));
   callbacks_.runnable();
 }
 

@@ -9,15 +9,29 @@
 
 namespace djinn::worker {
 
+absl::Status Session::ForgetStructures(const v1::DefineStructure& define) {
+  for (const uint64_t id : define.forget_ids()) {
+    if (structures_.erase(id) == 0) {
+      return Violation(
+          absl::StrCat("forgets structure ", id, ", which is not defined"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Session::HandleDefine(uint64_t sequence,
                                    const v1::DefineStructure& define) {
   const uint64_t id = define.structure_id();
-  if (id == 0) return Violation("structure 0");
-  if (!structures_.contains(id) &&
-      structures_.size() >= limits_.max_structures()) {
+  DJINN_RETURN_IF_ERROR(ForgetStructures(define));
+  if (id == 0 || structure_ids_.Contains(id)) {
+    return Violation(absl::StrCat("defines structure ", id,
+                                  id == 0 ? "" : " a second time"));
+  }
+  if (structures_.size() >= limits_.max_structures()) {
     return Violation(absl::StrCat("more than ", limits_.max_structures(),
                                   " structures defined"));
   }
+  structure_ids_.Insert(id);
   v1::ControlResponse response;
   v1::Admitted* admitted = response.mutable_admitted();
   admitted->set_structure_id(id);
@@ -28,12 +42,32 @@ absl::Status Session::HandleDefine(uint64_t sequence,
   if (plan.ok()) {
     admitted->set_fingerprint(plan->plan->fingerprint());
     admitted->set_cache_hit(plan->cache_hit);
-    structure = {std::move(plan->plan), nullptr};
+    structure.fingerprint = plan->plan->fingerprint();
   } else {
-    structure = {nullptr, errors_.Make(plan.status(), {.sequence = sequence})};
+    structure.refused = errors_.Make(plan.status(), {.sequence = sequence});
     *admitted->mutable_refused() = *structure.refused;
   }
   Reply(std::move(response));
+  return absl::OkStatus();
+}
+
+absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
+  const Structure& structure = structures_.at(supply.structure_id());
+  absl::StatusOr<AdmittedPlan> plan =
+      Admit(supply.structure(), environment_.caps, environment_.graphs,
+            environment_.memory->device()->operators());
+  if (!plan.ok()) {
+    return Violation(
+        absl::StrCat("supplies structure ", supply.structure_id(),
+                     " as one that is refused: ", plan.status().message()));
+  }
+  if (plan->plan->fingerprint() != structure.fingerprint) {
+    return Violation(absl::StrCat("supplies another structure than ",
+                                  supply.structure_id(), " was"));
+  }
+  // Held for the run that waits, so that no other session's structure can take
+  // its place before.
+  supplied_plan_ = std::move(plan->plan);
   return absl::OkStatus();
 }
 
@@ -51,7 +85,15 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     PoisonRun(nullptr, run, structure.refused, &storages_);
     *metadata->mutable_error() = *structure.refused;
   } else {
-    DJINN_RETURN_IF_ERROR(CheckRun(*structure.plan, run, storages_));
+    const std::shared_ptr<const Plan> plan =
+        supplied_plan_ != nullptr
+            ? supplied_plan_
+            : environment_.graphs->Use(structure.fingerprint);
+    if (plan == nullptr) {
+      missing_structure_ = run.structure_id();
+      return absl::OkStatus();
+    }
+    DJINN_RETURN_IF_ERROR(CheckRun(*plan, run, storages_));
     const RunContext context{sequence,
                              tenant_,
                              &storages_,
@@ -59,8 +101,8 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
                              &errors_,
                              environment_.memory,
                              environment_.counters,
-                             &cancelled_};
-    ExecuteRun(*structure.plan, run, context, metadata);
+                             &stopped_};
+    ExecuteRun(*plan, run, context, metadata);
   }
   if (run.reply_metadata()) {
     metadata->set_sequence(sequence);

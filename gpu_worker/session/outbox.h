@@ -1,6 +1,14 @@
-// What a session wants to tell its client, in order. A thread of its own sends,
-// so that a client that does not read blocks nobody else: the session stops
-// being runnable while its outbox is full.
+// What a session has to tell its client, in order, over whichever stream it has
+// at the moment, or none.
+//
+// Replies that say something are numbered and kept, with the values that follow
+// them on Bulk, until the client acknowledges them; a stream that is attached
+// gets what is kept once more. Everything else is news of the moment and lost
+// with its stream.
+//
+// Nobody waits here: what the stream has no room for stays, and is sent when
+// the stream reports room. Whoever adds something or hears of room sends, one
+// at a time.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_OUTBOX_H_
@@ -9,8 +17,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <thread>
-#include <variant>
+#include <memory>
+#include <vector>
 
 #include "common/mutex.h"
 #include "common/transport/stream.h"
@@ -20,45 +28,89 @@ namespace djinn::worker {
 
 class Outbox {
  public:
-  // `stream` is used until Stop() returned. `on_room` is called in the sending
-  // thread whenever a full outbox has room again.
-  Outbox(WorkerStream* stream, uint64_t limit_bytes,
-         std::function<void()> on_room);
-  ~Outbox() { Stop(); }
+  // `on_room` is called, without locks, whenever a full outbox has room again.
+  Outbox(uint64_t limit_bytes, std::function<void()> on_room)
+      : limit_bytes_(limit_bytes), on_room_(std::move(on_room)) {}
 
-  // Never block; what comes after Stop() is dropped. A single value may exceed
-  // the limit: its chunks share one memory.
-  void Push(v1::ControlResponse message);
-  void PushBulk(uint64_t transfer_id, SharedBytes value);
+  // Sends to `stream` from now on: first `news`, then what is kept. Streams are
+  // numbered in the order in which the client opened them: a late call for an
+  // older one is without effect. The former stream is not used any more.
+  void Attach(WorkerStream* stream, uint64_t number,
+              std::vector<v1::ControlResponse> news);
+  // Returns when `stream` is not used any more. Without effect for another one.
+  void Detach(const WorkerStream* stream);
 
+  // A reply: numbered, and kept until it is acknowledged.
+  void Push(v1::ControlResponse reply);
+  // The same, with a value of any size that follows on Bulk. The owner of the
+  // bytes holds what accounts for them.
+  void Push(v1::ControlResponse reply, uint64_t transfer_id, SharedBytes value);
+  // Lost when there is no stream.
+  void PushNews(v1::ControlResponse news);
+
+  // Forgets what is kept and what waits.
+  void Forget();
+
+  // Forgets replies up to `number`. False when there are not so many.
+  bool Acknowledge(uint64_t number);
+  // Of the last reply.
+  uint64_t last_number() const;
+
+  // Whether what is kept or waits has reached the limit: nothing more that
+  // leads to replies should be carried out.
   bool Full() const;
 
-  // Ends the thread and waits for it. The stream is closed, or Send() returns
-  // soon; what is queued may not be sent any more.
-  void Stop();
+  // The stream has room again.
+  void OnRoom();
+  void OnBulkRoom();
 
  private:
-  struct Chunk {
+  using Message = std::shared_ptr<const v1::ControlResponse>;
+  struct Kept {
+    Message message;
     uint64_t transfer_id;
-    uint64_t offset;
-    SharedBytes payload;
-  };
-  struct Item {
-    std::variant<v1::ControlResponse, Chunk> content;
+    SharedBytes value;
     uint64_t bytes;
   };
+  struct Value {
+    uint64_t transfer_id;
+    SharedBytes rest;
+    uint64_t offset;
+  };
 
+  // Sends until the stream has no room or nothing waits.
   void Send();
+  bool SendOne();
+  void AddWaiting(Message message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Message TakeWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the use of the current stream.
+  void LeaveStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool FullLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return bytes_ >= limit_bytes_;
+  }
 
-  WorkerStream* const stream_;
   const uint64_t limit_bytes_;
   const std::function<void()> on_room_;
   mutable Mutex mu_;
-  CondVar changed_;
-  std::deque<Item> items_ ABSL_GUARDED_BY(mu_);
+  WorkerStream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
+  uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;
+  // Not acknowledged, in the order of their numbers, the last of which is
+  // last_number_.
+  std::deque<Kept> kept_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
+  // Not yet given to the stream.
+  std::deque<Message> waiting_ ABSL_GUARDED_BY(mu_);
+  std::deque<Value> values_ ABSL_GUARDED_BY(mu_);
+  // Of kept replies, and of news that wait.
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  // The stream said that it is full.
+  bool stalled_ ABSL_GUARDED_BY(mu_) = false;
+  bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;
+  // Somebody is in Send(), and perhaps inside this stream.
+  bool sending_ ABSL_GUARDED_BY(mu_) = false;
+  const WorkerStream* inside_ ABSL_GUARDED_BY(mu_) = nullptr;
+  CondVar idle_;
 };
 
 }  // namespace djinn::worker

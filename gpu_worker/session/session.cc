@@ -16,104 +16,108 @@ constexpr uint64_t kLoggedErrors = 100;
 }  // namespace
 
 Session::Session(const SessionEnvironment* environment, std::string tenant,
-                 v1::SessionLimits limits, WorkerStream* stream,
-                 Callbacks callbacks)
+                 std::shared_ptr<TenantAccount> account,
+                 v1::SessionLimits limits, Callbacks callbacks)
     : environment_(*environment),
       tenant_(std::move(tenant)),
       limits_(std::move(limits)),
       callbacks_(std::move(callbacks)),
-      quota_(limits_.memory_bytes()),
+      inbox_(limits_),
+      account_(std::move(account)),
+      quota_(limits_.memory_bytes(), account_->memory()),
       errors_(environment_.worker_id, tenant_, environment_.random),
-      outbox_(stream, environment_.outbox_bytes, callbacks_.runnable) {}
+      outbox_(environment_.outbox_bytes, callbacks_.runnable) {}
 
 Session::~Session() { Drop(); }
-
-void Session::Receive(v1::Ordered message) {
-  const uint64_t bytes = message.ByteSizeLong();
-  absl::Status violation;
-  {
-    MutexLock lock(&mu_);
-    if (failed_ || dropped_) return;
-    const uint64_t outstanding = received_ + 1 - completed_;
-    if (message.sequence() != received_ + 1) {
-      violation = Violation(
-          absl::StrCat("sequence ", message.sequence(), " after ", received_));
-    } else if (outstanding > limits_.max_outstanding() ||
-               bytes > limits_.max_outstanding_bytes() ||
-               outstanding_bytes_ > limits_.max_outstanding_bytes() - bytes) {
-      violation = MakeError(
-          absl::StatusCode::kResourceExhausted, "WINDOW_EXCEEDED",
-          absl::StrCat(outstanding, " messages of ", outstanding_bytes_ + bytes,
-                       " bytes, at most ", limits_.max_outstanding(), " of ",
-                       limits_.max_outstanding_bytes()));
-    } else {
-      ++received_;
-      outstanding_bytes_ += bytes;
-      if (message.has_run()) ++queued_runs_;
-      inbound_.push_back({std::move(message), bytes});
-    }
-  }
-  if (violation.ok()) {
-    callbacks_.runnable();
-  } else {
-    Fail(std::move(violation));
-  }
-}
-
-void Session::Send(v1::ControlResponse message) {
-  outbox_.Push(std::move(message));
-}
 
 bool Session::HasWork() const {
   if (outbox_.Full()) return false;
   MutexLock lock(&mu_);
-  if (failed_ || dropped_ || running_) return false;
+  return HasWorkLocked();
+}
+
+bool Session::HasWorkLocked() const {
+  if (failed_ || dropped_ || cancelling_ || running_) return false;
   if (transfer_ != nullptr) {
-    return transfer_->state != Transfer::State::kReceiving;
+    return transfer_->state != Transfer::State::kReceiving &&
+           transfer_->writers == 0;
   }
-  return !inbound_.empty();
+  if (need_.has_value()) return need_->supply.has_value();
+  return !inbox_.empty();
 }
 
 void Session::Step() {
   if (!HasWork()) return;
   std::shared_ptr<Transfer> transfer;
-  Inbound inbound;
+  std::optional<Inbox::Item> item;
+  std::optional<v1::DefineStructure> supply;
   {
     MutexLock lock(&mu_);
-    if (failed_ || dropped_ || running_) return;
+    if (!HasWorkLocked()) return;
+    running_ = true;
     if (transfer_ != nullptr) {
       transfer = std::exchange(transfer_, nullptr);
-    } else if (!inbound_.empty()) {
-      inbound = std::move(inbound_.front());
-      inbound_.pop_front();
     } else {
-      return;
+      item = inbox_.Take();
+      if (need_.has_value()) supply = std::move(need_->supply);
+      need_.reset();
     }
-    running_ = true;
   }
   absl::Status status;
   if (transfer != nullptr) {
     FinishTransfer(transfer.get());
     Complete(transfer->sequence);
   } else {
-    message_bytes_ = inbound.bytes;
-    status = Handle(inbound.message);
-    if (inbound.message.has_run()) --queued_runs_;
-    bool parked;
-    {
-      MutexLock lock(&mu_);
-      parked = transfer_ != nullptr;
-    }
-    if (status.ok() && !parked) Complete(inbound.message.sequence());
+    status = StepItem(*std::move(item), std::move(supply));
   }
-  bool free = false;
+  EndStep();
+  if (!status.ok()) Fail(std::move(status));
+}
+
+absl::Status Session::StepItem(Inbox::Item item,
+                               std::optional<v1::DefineStructure> supply) {
+  if (supply.has_value()) DJINN_RETURN_IF_ERROR(TakeSupply(*supply));
+  message_bytes_ = item.bytes;
+  message_counts_ = !item.message.has_free();
+  absl::Status status = Handle(item.message);
+  supplied_plan_ = nullptr;
+  if (const uint64_t id = std::exchange(missing_structure_, 0); id != 0) {
+    AskFor(id, std::move(item));
+    return absl::OkStatus();
+  }
+  if (item.message.has_run()) --queued_runs_;
+  DJINN_RETURN_IF_ERROR(status);
+  {
+    MutexLock lock(&mu_);
+    // Parked until its bytes came.
+    if (transfer_ != nullptr) return absl::OkStatus();
+    // A run may have been stopped in its middle.
+    if (cancelling_ && item.message.has_run()) return absl::OkStatus();
+  }
+  Complete(item.message.sequence());
+  return absl::OkStatus();
+}
+
+void Session::EndStep() {
+  bool tell = false;
+  {
+    MutexLock lock(&mu_);
+    if (!dropped_ && !cancelling_) {
+      running_ = false;
+      return;
+    }
+    tell = !dropped_;
+  }
+  FreeState();
+  outbox_.Forget();
+  v1::ControlResponse response;
   {
     MutexLock lock(&mu_);
     running_ = false;
-    free = dropped_;
+    response.set_completed_sequence(inbox_.completed());
   }
-  if (free) FreeState();
-  if (!status.ok()) Fail(std::move(status));
+  response.mutable_cancelled();
+  if (tell) outbox_.PushNews(std::move(response));
 }
 
 absl::Status Session::Handle(const v1::Ordered& message) {
@@ -159,51 +163,80 @@ void Session::Complete(uint64_t sequence) {
     responses.push_back(std::move(reply));
   }
   bool dry;
+  v1::Window window;
+  const WindowWidth width = account_->Share(limits_);
   {
     MutexLock lock(&mu_);
-    completed_ = sequence;
-    outstanding_bytes_ -= message_bytes_;
-    dry = inbound_.empty();
+    inbox_.Complete(sequence, message_bytes_, message_counts_);
+    inbox_.Grant(width);
+    window = inbox_.window();
+    dry = inbox_.empty();
   }
-  const uint64_t unreported = sequence - reported_;
+  const uint64_t messages = window.messages() - reported_window_.messages();
+  const uint64_t bytes = window.bytes() - reported_window_.bytes();
   if (responses.empty() &&
-      (dry || unreported > limits_.max_outstanding() / 4)) {
+      (dry || sequence - reported_ > limits_.max_outstanding() / 4 ||
+       messages > width.messages / 4 || bytes > width.bytes / 4)) {
     responses.emplace_back();
   }
   // The client must see what a message led to before it sees it done.
   for (size_t i = 0; i < responses.size(); ++i) {
+    v1::ControlResponse& response = responses[i];
     const bool last = i + 1 == responses.size();
-    responses[i].set_completed_sequence(last ? sequence : sequence - 1);
-    outbox_.Push(std::move(responses[i]));
-    if (last) reported_ = sequence;
+    response.set_completed_sequence(last ? sequence : sequence - 1);
+    if (last) {
+      reported_ = sequence;
+      if (messages > 0 || bytes > 0) {
+        *response.mutable_window() = window;
+        reported_window_ = window;
+      }
+    }
+    if (response.message_case() == v1::ControlResponse::MESSAGE_NOT_SET) {
+      outbox_.PushNews(std::move(response));
+    } else {
+      outbox_.Push(std::move(response));
+    }
   }
 }
 
 void Session::Fail(absl::Status status) {
   {
     MutexLock lock(&mu_);
-    if (failed_ || dropped_) return;
+    if (failed_ || dropped_ || cancelling_) return;
     failed_ = true;
   }
   callbacks_.fail(std::move(status));
 }
 
+void Session::Cancel() {
+  {
+    MutexLock lock(&mu_);
+    if (failed_ || dropped_ || cancelling_) return;
+    cancelling_ = true;
+    cancelled_ = stopped_ = true;
+    queued_runs_ -= inbox_.Clear();
+    transfer_ = nullptr;
+    need_.reset();
+    if (running_) return;  // Step() ends it.
+    running_ = true;
+  }
+  EndStep();
+}
+
 void Session::Drop() {
-  std::deque<Inbound> inbound;
-  std::shared_ptr<Transfer> transfer;
-  cancelled_ = true;
+  stopped_ = true;
   {
     MutexLock lock(&mu_);
     if (dropped_) return;
     dropped_ = true;
-    inbound.swap(inbound_);
-    transfer = std::exchange(transfer_, nullptr);
-    for (const Inbound& waiting : inbound) {
-      if (waiting.message.has_run()) --queued_runs_;
-    }
+    queued_runs_ -= inbox_.Clear();
+    transfer_ = nullptr;
+    need_.reset();
+    if (std::exchange(attached_, false)) account_->Leave();
     if (running_) return;  // Step() frees the state.
+    running_ = true;
   }
-  FreeState();
+  EndStep();
 }
 
 void Session::FreeState() {
@@ -226,8 +259,8 @@ v1::SessionUse Session::use() const {
   use.set_queued_runs(queued_runs_);
   use.set_structure_count(structure_count_);
   MutexLock lock(&mu_);
-  use.set_outstanding(static_cast<uint32_t>(received_ - completed_));
-  use.set_outstanding_bytes(outstanding_bytes_);
+  use.set_outstanding(static_cast<uint32_t>(inbox_.outstanding()));
+  use.set_outstanding_bytes(inbox_.outstanding_bytes());
   return use;
 }
 

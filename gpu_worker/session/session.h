@@ -1,16 +1,18 @@
-// One client session on this worker, from the accepted Hello to the end of its
-// stream: receives ordered messages, carries them out when its turn comes, and
-// answers.
+// One client session on this worker, from the first accepted Hello until it is
+// dropped: receives ordered messages, carries them out when its turn comes, and
+// answers. Streams come and go meanwhile; without one it goes on with what it
+// received.
 //
 // Messages wait in a bounded queue until the executor calls Step(), which
-// carries out one. An Install that needs its bytes parks the session: it has no
-// work until they came, or until they did not come for too long. Each kind of
-// message has its handler in a file of its own.
+// carries out one. An Install that needs its bytes parks the session, as does a
+// run whose plan was evicted: it has no work until they came, or until they did
+// not come for too long. Each kind of message has its handler in a file of its
+// own.
 //
-// Threading: Receive() and ReceiveBulk() are called by the transport, Step() by
-// one executor thread, Drop() and CheckDeadlines() by anybody. Storages and
-// structures are touched by Step() alone, and freed by whichever of Step() and
-// Drop() comes last.
+// Threading: what a stream brings may come at any time and from several
+// threads; Step() is called by one executor thread, Drop() and CheckDeadlines()
+// by anybody. Storages and structures belong to whoever set running_: Step(),
+// or whoever frees them while nothing runs.
 //
 // A peer that breaks the protocol makes the session call `fail` once; it then
 // ignores everything until it is dropped.
@@ -19,9 +21,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,9 +41,12 @@
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/executor.h"
+#include "gpu_worker/session/inbox.h"
 #include "gpu_worker/session/outbox.h"
+#include "gpu_worker/session/received_chunks.h"
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/storage_table.h"
+#include "gpu_worker/session/tenant_account.h"
 
 namespace djinn::worker {
 
@@ -70,17 +75,31 @@ class Session {
     std::function<void(absl::Status)> fail;
   };
 
-  // `environment` outlives the session, `stream` lives until StopSending().
+  // `environment` outlives the session.
   Session(const SessionEnvironment* environment, std::string tenant,
-          v1::SessionLimits limits, WorkerStream* stream, Callbacks callbacks);
+          std::shared_ptr<TenantAccount> account, v1::SessionLimits limits,
+          Callbacks callbacks);
   ~Session();
 
-  // --- Transport.
-  void Receive(v1::Ordered message);
+  // --- Streams.
+  // InvalidArgument (PROTOCOL_VIOLATION) when the client cannot be where it
+  // says it is.
+  absl::Status CheckResume(const v1::Resume& resume) const;
+  // Answers over `stream` from now on: first with `hello`, completed by what
+  // was received, then with the replies that were not acknowledged. Streams are
+  // numbered in the order of their Hellos; a late call for an older one is
+  // without effect.
+  void Attach(WorkerStream* stream, uint64_t number, v1::WorkerHello hello,
+              uint64_t acknowledged_reply);
+  // The stream is not used any more when it returns.
+  void Detach(const WorkerStream* stream, uint64_t number);
+  void OnRoom() { outbox_.OnRoom(); }
+  void OnBulkRoom() { outbox_.OnBulkRoom(); }
+
+  // --- What a stream brings.
+  void Receive(v1::ControlRequest message);
   void ReceiveBulk(uint64_t transfer_id, uint64_t offset,
                    absl::Span<const absl::string_view> pieces);
-  // Sends a message outside the order, such as WorkerHello.
-  void Send(v1::ControlResponse message);
 
   // --- Executor.
   bool HasWork() const;
@@ -88,12 +107,10 @@ class Session {
   void Step();
 
   // --- Life.
-  // Gives up a transfer that stands still.
+  // Gives up a transfer, or a structure, that does not come.
   void CheckDeadlines();
   // Frees everything, at once or when the current node is done.
   void Drop();
-  // Waits for the sending thread. The stream is closed.
-  void StopSending() { outbox_.Stop(); }
 
   // --- Numbers.
   const std::string& tenant() const { return tenant_; }
@@ -101,18 +118,25 @@ class Session {
   uint64_t storage_count() const { return storage_count_; }
   uint64_t storage_bytes() const { return quota_.used(); }
   uint32_t queued_runs() const { return queued_runs_; }
+  // Whether an ordered message came.
+  bool received_any() const;
+  // The client gave up what is not carried out.
+  bool cancelled() const { return cancelled_; }
   // For operators; the numbers need not be of one moment.
   v1::SessionUse use() const;
 
  private:
-  struct Inbound {
-    v1::Ordered message;
-    uint64_t bytes;
-  };
   struct Structure {
-    // One of the two.
-    std::shared_ptr<const Plan> plan;
+    // One of the two. The plan itself is the graph cache's.
+    std::string fingerprint;
     RootError refused;
+  };
+  // A structure whose plan the run at the head of the inbox waits for.
+  struct Need {
+    uint64_t structure_id = 0;
+    absl::Duration since;
+    // The client's answer, until Step() takes it.
+    std::optional<v1::DefineStructure> supply;
   };
   // An upload on its way; the session is parked while there is one.
   struct Transfer {
@@ -130,16 +154,35 @@ class Session {
       kFailed
     } state = State::kReceiving;
     absl::Status failure;
-    uint64_t received = 0;
-    bool writing = false;
+    std::optional<ReceivedChunks> chunks;
+    // Calls that write into the buffer now.
+    uint32_t writers = 0;
+    // Chunks may come twice: the stream was resumed meanwhile.
+    bool resumed = false;
     absl::Duration last_chunk;
   };
+
+  void ReceiveOrdered(v1::Ordered message);
+  void Supply(v1::DefineStructure supply);
+  void Cancel();
+
+  bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Carries out `item`, with the structure it waited for, if any. Puts it back
+  // when it has to wait.
+  absl::Status StepItem(Inbox::Item item,
+                        std::optional<v1::DefineStructure> supply);
+  // Parks the session until the structure was supplied.
+  void AskFor(uint64_t structure_id, Inbox::Item item);
+  // Ends what began with running_ = true.
+  void EndStep();
 
   // Handlers. An error is a violation of the protocol.
   absl::Status Handle(const v1::Ordered& message);
   absl::Status HandleDefine(uint64_t sequence,
                             const v1::DefineStructure& define);
   absl::Status HandleRun(uint64_t sequence, const v1::Run& run);
+  absl::Status TakeSupply(const v1::DefineStructure& supply);
+  absl::Status ForgetStructures(const v1::DefineStructure& define);
   absl::Status HandleInstall(uint64_t sequence, const v1::Install& install);
   absl::Status HandleCreate(uint64_t sequence, const v1::CreateStorage& create);
   absl::Status HandleRead(uint64_t sequence, const v1::Read& read);
@@ -181,33 +224,50 @@ class Session {
   const Callbacks callbacks_;
 
   mutable Mutex mu_;
-  std::deque<Inbound> inbound_ ABSL_GUARDED_BY(mu_);
-  uint64_t received_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t outstanding_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t completed_ ABSL_GUARDED_BY(mu_) = 0;
+  Inbox inbox_ ABSL_GUARDED_BY(mu_);
+  // Number of the newest stream, and whether it is still there.
+  uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;
+  bool attached_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<Need> need_ ABSL_GUARDED_BY(mu_);
+  // Structure of the last answer to a Need. It may come once more: a resumed
+  // stream repeats the Need.
+  uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<Transfer> transfer_ ABSL_GUARDED_BY(mu_);
-  // Transfers given up whose last chunks may still come.
-  absl::flat_hash_set<uint64_t> given_up_ ABSL_GUARDED_BY(mu_);
+  // Transfers given up, or resumed, whose last chunks may still come.
+  UsedIds settled_ ABSL_GUARDED_BY(mu_){1024};
   bool running_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
   bool dropped_ ABSL_GUARDED_BY(mu_) = false;
 
   // Touched by the executor only.
+  const std::shared_ptr<TenantAccount> account_;
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;
   absl::flat_hash_map<uint64_t, Structure> structures_;
+  UsedIds structure_ids_;
   UsedIds transfer_ids_;
+  // What the run being carried out waited for; null for any other message.
+  std::shared_ptr<const Plan> supplied_plan_;
+  // The structure that the run being carried out has to wait for, or 0.
+  uint64_t missing_structure_ = 0;
   RootErrors errors_;
   std::vector<v1::ControlResponse> replies_;
+  // What the client was told: completed sequence and window.
   uint64_t reported_ = 0;
+  v1::Window reported_window_;
+  // Of the message being carried out, as the window counts.
   uint64_t message_bytes_ = 0;
+  bool message_counts_ = false;
 
+  // The remaining nodes of a run are left out.
+  std::atomic<bool> stopped_{false};
   std::atomic<bool> cancelled_{false};
   std::atomic<uint64_t> storage_count_{0};
   std::atomic<uint32_t> queued_runs_{0};
   std::atomic<uint32_t> structure_count_{0};
 
-  Outbox outbox_;  // Last: its thread calls back.
+  Outbox outbox_;
 };
 
 }  // namespace djinn::worker

@@ -62,6 +62,11 @@ struct ConnectOptions {
   absl::Duration connect_timeout = absl::Seconds(30);
   // Bound on every wait for a worker.
   absl::Duration operation_timeout = absl::Minutes(10);
+  // How long a worker whose connection broke is tried to be reached again
+  // before its tensors are lost.
+  absl::Duration resume_timeout = absl::Seconds(10);
+  // Connections to each worker for tensors, from 1.
+  int bulk_channels = 2;
 };
 
 // Opens the session. FailedPrecondition when no coordinator or token is given

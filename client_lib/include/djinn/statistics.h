@@ -25,6 +25,12 @@ struct Statistics {
   // Message and bulk payload bytes, client to worker and back.
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;
+  // Connections to workers that broke and were taken up again, and the message
+  // bytes sent a second time for it.
+  uint64_t resumes = 0;
+  uint64_t bytes_resent = 0;
+  // Structures that a worker asked for again.
+  uint64_t needs_answered = 0;
   // Root errors the workers reported.
   uint64_t root_errors = 0;
 };

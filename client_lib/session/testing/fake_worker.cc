@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/error.h"
 #include "common/hash.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
@@ -18,6 +19,11 @@ void Gather(const std::string& bytes, const srg::TensorView& view,
   if (dimension == view.sizes.size()) {
     const int64_t size = srg::ElementSize(view.data_type);
     out->append(bytes, element * size, size);
+    return;
+  }
+  if (dimension + 1 == view.sizes.size() && view.strides[dimension] == 1) {
+    const int64_t size = srg::ElementSize(view.data_type);
+    out->append(bytes, element * size, view.sizes[dimension] * size);
     return;
   }
   for (int64_t i = 0; i < view.sizes[dimension]; ++i) {
@@ -41,11 +47,22 @@ v1::SessionLimits FakeWorker::DefaultLimits() {
 FakeWorker::FakeWorker(v1::SessionLimits limits, std::string id)
     : limits_(std::move(limits)), id_(std::move(id)) {}
 
-FakeWorker::~FakeWorker() { stream_.reset(); }
+FakeWorker::~FakeWorker() {
+  std::vector<std::unique_ptr<Link>> links;
+  MutexLock lock(&mu_);
+  links.swap(links_);
+}
 
 void FakeWorker::Serve(std::unique_ptr<WorkerStream> stream) {
-  stream_ = std::move(stream);
-  stream_->Start(this);
+  MutexLock lock(&mu_);
+  link_ = links_.emplace_back(std::make_unique<Link>()).get();
+  link_->worker = this;
+  link_->stream = std::move(stream);
+  closed_ = false;
+  link_->stream->Start(link_);
+  if (break_streams_ == 0) return;
+  --break_streams_;
+  EndLink(absl::UnavailableError("no route"));
 }
 
 void FakeWorker::Pause() {
@@ -106,7 +123,61 @@ void FakeWorker::Say(v1::ControlResponse response) {
 }
 
 void FakeWorker::Break(absl::Status status) {
-  stream_->Close(std::move(status));
+  MutexLock lock(&mu_);
+  EndLink(std::move(status));
+}
+
+void FakeWorker::CutAt(Cut where, int n) {
+  MutexLock lock(&mu_);
+  cut_ = where;
+  cut_at_ = n;
+}
+
+int FakeWorker::incoming() const {
+  MutexLock lock(&mu_);
+  return incoming_;
+}
+
+int FakeWorker::outgoing() const {
+  MutexLock lock(&mu_);
+  return outgoing_;
+}
+
+void FakeWorker::BreakStreams(int count) {
+  MutexLock lock(&mu_);
+  break_streams_ = count;
+}
+
+void FakeWorker::Restart(bool other_incarnation) {
+  MutexLock lock(&mu_);
+  if (other_incarnation) ++incarnation_;
+  lost_ = true;
+  last_sequence_ = completed_ = last_reply_ = acknowledged_ = 0;
+  waiting_.clear();
+  replies_.clear();
+  storages_.clear();
+  defined_.clear();
+  EndLink(absl::UnavailableError("restarted"));
+}
+
+void FakeWorker::EvictPlans() {
+  MutexLock lock(&mu_);
+  for (const auto& [id, defined] : defined_) evicted_.insert(id);
+}
+
+void FakeWorker::IgnoreCancel() {
+  MutexLock lock(&mu_);
+  ignore_cancel_ = true;
+}
+
+int FakeWorker::resumes() const {
+  MutexLock lock(&mu_);
+  return resumes_;
+}
+
+int FakeWorker::cancels() const {
+  MutexLock lock(&mu_);
+  return cancels_;
 }
 
 std::vector<v1::Ordered> FakeWorker::received() const {
@@ -117,6 +188,16 @@ std::vector<v1::Ordered> FakeWorker::received() const {
 void FakeWorker::WaitReceived(size_t count) {
   MutexLock lock(&mu_);
   while (received_.size() < count) changed_.Wait(&mu_);
+}
+
+void FakeWorker::WaitWaiting(size_t count) {
+  MutexLock lock(&mu_);
+  while (waiting_.size() < count) changed_.Wait(&mu_);
+}
+
+void FakeWorker::WaitCancelled() {
+  MutexLock lock(&mu_);
+  while (cancels_ == 0) changed_.Wait(&mu_);
 }
 
 std::vector<v1::Run> FakeWorker::runs() const {
@@ -166,71 +247,201 @@ absl::Status FakeWorker::WaitClosed() {
   return close_status_;
 }
 
-void FakeWorker::OnMessage(v1::ControlRequest message) {
+void FakeWorker::OnMessage(Link* link, v1::ControlRequest message) {
   MutexLock lock(&mu_);
-  if (message.has_hello()) {
-    if (hello_seen_) Violation("second hello");
-    if (message.hello().lease_token() != "token" ||
-        message.hello().session_id() != "session" ||
-        message.hello().worker_incarnation() != kIncarnation) {
-      Violation("wrong hello");
-    }
-    hello_seen_ = true;
-    changed_.SignalAll();
-    if (silent_) return;
-    v1::ControlResponse response;
-    v1::WorkerHello* const hello = response.mutable_hello();
-    hello->set_protocol_version(1);
-    hello->set_worker_id(wrong_id_ ? "other" : id_);
-    hello->set_incarnation(kIncarnation);
-    *hello->mutable_limits() = limits_;
-    Respond(std::move(response));
-    return;
-  }
-  if (!hello_seen_) Violation("no hello");
-  if (message.ordered().sequence() != ++last_sequence_) {
-    Violation(absl::StrCat("sequence ", message.ordered().sequence(),
-                           " instead of ", last_sequence_));
-  }
-  const uint64_t bytes = message.ByteSizeLong();
-  waiting_bytes_ += bytes;
-  waiting_.push_back(std::move(*message.mutable_ordered()));
-  if (waiting_.size() > limits_.max_outstanding() ||
-      (waiting_.size() > 1 &&
-       waiting_bytes_ > limits_.max_outstanding_bytes())) {
-    Violation("window exceeded");
-  }
-  Work();
+  if (link->over || !PassesIn()) return;
+  Handle(std::move(message));
+  PassedIn();
 }
 
-void FakeWorker::OnBulk(uint64_t transfer_id, uint64_t offset,
+void FakeWorker::OnBulk(Link* link, uint64_t transfer_id, uint64_t offset,
                         absl::Span<const absl::string_view> pieces) {
   MutexLock lock(&mu_);
   while (hold_bulk_) changed_.Wait(&mu_);
   if (bulk_delay_ > absl::ZeroDuration()) absl::SleepFor(bulk_delay_);
-  if (transfer_id != receiving_ || offset != received_bulk_.size()) {
+  if (link->over || !PassesIn()) return;
+  size_t size = 0;
+  for (const absl::string_view piece : pieces) size += piece.size();
+  if (transfer_id != receiving_ || offset % kBulkChunkBytes != 0 ||
+      offset >= received_bulk_.size() ||
+      size != std::min(kBulkChunkBytes, received_bulk_.size() - offset) ||
+      !received_chunks_.insert(offset).second) {
     Violation(absl::StrCat("bulk for ", transfer_id, " at ", offset));
     return;
   }
   for (const absl::string_view piece : pieces) {
-    received_bulk_.append(piece.data(), piece.size());
+    received_bulk_.replace(offset, piece.size(), piece.data(), piece.size());
+    offset += piece.size();
   }
   Work();
+  PassedIn();
 }
 
-void FakeWorker::OnClosed(absl::Status status) {
+void FakeWorker::OnClosed(Link* link, absl::Status status) {
   MutexLock lock(&mu_);
+  link->over = true;
+  if (link != link_) return;
   closed_ = true;
   close_status_ = std::move(status);
   changed_.SignalAll();
 }
 
+void FakeWorker::EndLink(absl::Status status) {
+  link_->over = true;
+  link_->stream->Close(std::move(status));
+}
+
+bool FakeWorker::PassesIn() {
+  ++incoming_;
+  if (cut_ != Cut::kBeforeIn || incoming_ != cut_at_) return true;
+  EndLink(absl::UnavailableError("cut"));
+  return false;
+}
+
+void FakeWorker::PassedIn() {
+  if (cut_ == Cut::kAfterIn && incoming_ == cut_at_ && !link_->over) {
+    EndLink(absl::UnavailableError("cut"));
+  }
+}
+
+template <typename Out>
+void FakeWorker::Pass(Out send) {
+  if (link_->over) return;
+  ++outgoing_;
+  const bool cut = outgoing_ == cut_at_;
+  if (!cut || cut_ != Cut::kBeforeOut) send(link_->stream.get());
+  if (cut && (cut_ == Cut::kBeforeOut || cut_ == Cut::kAfterOut)) {
+    EndLink(absl::UnavailableError("cut"));
+  }
+}
+
+void FakeWorker::Handle(v1::ControlRequest message) {
+  if (message.has_hello()) {
+    HandleHello(message.hello());
+    return;
+  }
+  if (!link_->greeted) Violation("no hello");
+  Acknowledge(message.acknowledged_reply());
+  if (message.has_supply()) {
+    HandleSupply(message.supply());
+  } else if (message.has_cancel()) {
+    ++cancels_;
+    changed_.SignalAll();
+    if (ignore_cancel_) return;
+    waiting_.clear();
+    v1::ControlResponse response;
+    response.mutable_cancelled();
+    Respond(std::move(response));
+    return;
+  } else if (message.has_ordered()) {
+    if (message.ordered().sequence() != ++last_sequence_) {
+      Violation(absl::StrCat("sequence ", message.ordered().sequence(),
+                             " instead of ", last_sequence_));
+    }
+    const uint64_t bytes = message.ordered().ByteSizeLong();
+    if (!message.ordered().has_free()) {
+      if (counted_ >= done_ + limits_.max_outstanding() ||
+          counted_bytes_ >= done_bytes_ + limits_.max_outstanding_bytes() ||
+          bytes > limits_.max_outstanding_bytes()) {
+        Violation("window exceeded");
+      }
+      ++counted_;
+      counted_bytes_ += bytes;
+    }
+    waiting_.push_back(std::move(*message.mutable_ordered()));
+    changed_.SignalAll();
+  }
+  Work();
+}
+
+void FakeWorker::HandleHello(const v1::ClientHello& hello) {
+  if (link_->greeted) Violation("second hello");
+  if (hello.lease_token() != "token" || hello.session_id() != "session") {
+    Violation("wrong hello");
+  }
+  link_->greeted = hello_seen_ = true;
+  changed_.SignalAll();
+  if (silent_) return;
+  if (hello.worker_incarnation() != incarnation_) {
+    EndLink(MakeError(absl::StatusCode::kFailedPrecondition,
+                      "WRONG_INCARNATION", "restarted"));
+    return;
+  }
+  if (!hello.has_resume() && last_sequence_ > 0) Violation("no resume");
+  if (hello.has_resume() && lost_) {
+    EndLink(MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_LOST",
+                      "nothing to resume"));
+    return;
+  }
+  v1::ControlResponse response;
+  v1::WorkerHello* const welcome = response.mutable_hello();
+  welcome->set_protocol_version(1);
+  welcome->set_worker_id(wrong_id_ ? "other" : id_);
+  welcome->set_incarnation(incarnation_);
+  *welcome->mutable_limits() = limits_;
+  if (hello.has_resume()) {
+    ++resumes_;
+    if (hello.resume().sent_sequence() < last_sequence_) {
+      Violation("resumes before what was received");
+    }
+    Acknowledge(hello.resume().acknowledged_reply());
+    welcome->set_received_sequence(last_sequence_);
+    if (receiving_ != 0) {
+      uint64_t received = 0;
+      while (received_chunks_.count(received) > 0) received += kBulkChunkBytes;
+      // Beyond a gap they come again.
+      received_chunks_.erase(received_chunks_.lower_bound(received),
+                             received_chunks_.end());
+      welcome->mutable_transfer()->set_transfer_id(receiving_);
+      welcome->mutable_transfer()->set_received_bytes(
+          std::min<uint64_t>(received, received_bulk_.size()));
+    }
+  }
+  Respond(std::move(response));
+  if (!hello.has_resume()) return;
+  const std::deque<Reply> replies = replies_;
+  for (const Reply& reply : replies) SendReply(reply);
+  if (needed_ != 0) {
+    v1::ControlResponse need;
+    need.mutable_need()->set_structure_id(needed_);
+    Respond(std::move(need));
+  }
+}
+
+void FakeWorker::HandleSupply(const v1::DefineStructure& supply) {
+  const auto found = defined_.find(supply.structure_id());
+  if (supply.structure_id() != needed_ || found == defined_.end()) {
+    Violation(absl::StrCat("supply of ", supply.structure_id()));
+    return;
+  }
+  const absl::StatusOr<srg::Structure> structure =
+      srg::FromProto(supply.structure());
+  if (!structure.ok() ||
+      srg::Fingerprint(*structure) != found->second.fingerprint) {
+    Violation("supply of another structure");
+  }
+  evicted_.erase(needed_);
+  needed_ = 0;
+}
+
+void FakeWorker::Acknowledge(uint64_t number) {
+  if (number <= acknowledged_) return;
+  if (number > last_reply_) Violation("acknowledges what was not said");
+  acknowledged_ = number;
+  while (!replies_.empty() &&
+         replies_.front().response.reply_number() <= number) {
+    replies_.pop_front();
+  }
+}
+
 void FakeWorker::Work() {
-  while (!paused_ && !waiting_.empty()) {
+  while (!paused_ && !waiting_.empty() &&
+         replies_.size() < kMaxUnacknowledged) {
     if (!Carry(waiting_.front())) return;
-    v1::ControlRequest whole;
-    *whole.mutable_ordered() = waiting_.front();
-    waiting_bytes_ -= std::min<uint64_t>(waiting_bytes_, whole.ByteSizeLong());
+    if (!waiting_.front().has_free()) {
+      ++done_;
+      done_bytes_ += waiting_.front().ByteSizeLong();
+    }
     completed_ = waiting_.front().sequence();
     received_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
@@ -241,37 +452,11 @@ void FakeWorker::Work() {
 
 bool FakeWorker::Carry(const v1::Ordered& message) {
   switch (message.action_case()) {
-    case v1::Ordered::kDefineStructure: {
-      const v1::DefineStructure& define = message.define_structure();
-      absl::StatusOr<srg::Structure> structure =
-          srg::FromProto(define.structure());
-      if (!structure.ok()) {
-        Violation(structure.status().ToString());
-        return true;
-      }
-      absl::StatusOr<srg::StructureFacts> facts = srg::Validate(*structure, {});
-      if (!facts.ok()) {
-        Violation(facts.status().ToString());
-        return true;
-      }
-      std::string fingerprint = srg::Fingerprint(*structure);
-      defined_[define.structure_id()] = {
-          *std::move(structure), *std::move(facts), std::move(fingerprint)};
-      if (defined_.size() > limits_.max_structures()) {
-        Violation("too many structures");
-      }
-      v1::ControlResponse response;
-      response.mutable_admitted()->set_structure_id(define.structure_id());
-      response.mutable_admitted()->set_cache_hit(true);
-      response.mutable_admitted()->set_fingerprint(
-          wrong_fingerprints_ ? std::string(32, 'x')
-                              : defined_[define.structure_id()].fingerprint);
-      Respond(std::move(response));
+    case v1::Ordered::kDefineStructure:
+      CarryDefine(message.define_structure());
       return true;
-    }
     case v1::Ordered::kRun:
-      CarryRun(message);
-      return true;
+      return CarryRun(message);
     case v1::Ordered::kInstall:
       return CarryInstall(message);
     case v1::Ordered::kCreateStorage: {
@@ -296,12 +481,54 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
   return true;
 }
 
-void FakeWorker::CarryRun(const v1::Ordered& message) {
+void FakeWorker::CarryDefine(const v1::DefineStructure& define) {
+  for (const uint64_t id : define.forget_ids()) {
+    if (defined_.erase(id) == 0) {
+      Violation(absl::StrCat("forgets structure ", id));
+    }
+    evicted_.erase(id);
+  }
+  if (define.structure_id() <= last_structure_) Violation("structure id again");
+  last_structure_ = define.structure_id();
+  absl::StatusOr<srg::Structure> structure = srg::FromProto(define.structure());
+  if (!structure.ok()) {
+    Violation(structure.status().ToString());
+    return;
+  }
+  absl::StatusOr<srg::StructureFacts> facts = srg::Validate(*structure, {});
+  if (!facts.ok()) {
+    Violation(facts.status().ToString());
+    return;
+  }
+  std::string fingerprint = srg::Fingerprint(*structure);
+  defined_[define.structure_id()] = {*std::move(structure), *std::move(facts),
+                                     std::move(fingerprint)};
+  if (defined_.size() > limits_.max_structures()) {
+    Violation("too many structures");
+  }
+  v1::ControlResponse response;
+  response.mutable_admitted()->set_structure_id(define.structure_id());
+  response.mutable_admitted()->set_cache_hit(true);
+  response.mutable_admitted()->set_fingerprint(
+      wrong_fingerprints_ ? std::string(32, 'x')
+                          : defined_[define.structure_id()].fingerprint);
+  Respond(std::move(response));
+}
+
+bool FakeWorker::CarryRun(const v1::Ordered& message) {
   const v1::Run& run = message.run();
   const auto found = defined_.find(run.structure_id());
   if (found == defined_.end()) {
     Violation(absl::StrCat("run of undefined structure ", run.structure_id()));
-    return;
+    return true;
+  }
+  if (evicted_.count(run.structure_id()) > 0) {
+    if (needed_ == run.structure_id()) return false;
+    needed_ = run.structure_id();
+    v1::ControlResponse response;
+    response.mutable_need()->set_structure_id(needed_);
+    Respond(std::move(response));
+    return false;
   }
   const Defined& defined = found->second;
   run_fingerprints_.push_back(defined.fingerprint);
@@ -309,7 +536,7 @@ void FakeWorker::CarryRun(const v1::Ordered& message) {
   const size_t slots = defined.structure.slots.size();
   if (static_cast<size_t>(run.bindings_size()) != slots) {
     Violation("wrong number of bindings");
-    return;
+    return true;
   }
   if (static_cast<uint32_t>(run.float_holes_size()) !=
           defined.structure.float_hole_count ||
@@ -377,6 +604,7 @@ void FakeWorker::CarryRun(const v1::Ordered& message) {
     }
     Respond(std::move(response));
   }
+  return true;
 }
 
 bool FakeWorker::CarryInstall(const v1::Ordered& message) {
@@ -394,13 +622,16 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   if (receiving_ == 0) {
     v1::ControlResponse response;
     response.mutable_transfer()->set_transfer_id(transfer.transfer_id());
-    if (transfers_ == Transfers::kRefuse) {
-      v1::ErrorDetail* const detail =
-          response.mutable_transfer()->mutable_refused();
-      *detail = Detail(4711);
-      detail->set_code(8);
-      detail->set_reason("MEMORY_LIMIT");
-      detail->set_message("session memory: limit 1, used 0, asked 2");
+    uint64_t used = 0;
+    for (const auto& [id, storage] : storages_) used += storage.bytes.size();
+    const bool refuse = transfers_ == Transfers::kRefuse ||
+                        used + transfer.size_bytes() > limits_.memory_bytes();
+    if (refuse) {
+      FillDetail(
+          LimitExceeded("MEMORY_LIMIT", "session memory",
+                        limits_.memory_bytes(), used, transfer.size_bytes()),
+          response.mutable_transfer()->mutable_refused());
+      response.mutable_transfer()->mutable_refused()->set_error_id(4711);
     } else if (transfers_ == Transfers::kHeld) {
       response.mutable_transfer()->set_already_held(true);
     } else {
@@ -409,15 +640,18 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
     const bool wait = response.transfer().has_send();
     if (wait) {
       receiving_ = transfer.transfer_id();
-      received_bulk_.clear();
+      received_bulk_.assign(transfer.size_bytes(), '\0');
+      received_chunks_.clear();
     } else {
-      Written(install.storage(), install.base_version())
-          .bytes.resize(transfer.size_bytes());
+      Storage& storage = Written(install.storage(), install.base_version());
+      if (!refuse) storage.bytes.resize(transfer.size_bytes());
     }
     Respond(std::move(response));
     return !wait;
   }
-  if (received_bulk_.size() < transfer.size_bytes()) return false;
+  if (received_chunks_.size() * kBulkChunkBytes < transfer.size_bytes()) {
+    return false;
+  }
   const ContentHash hash =
       HashContent(received_bulk_.data(), received_bulk_.size());
   if (hash.high != transfer.hash_high() || hash.low != transfer.hash_low()) {
@@ -452,13 +686,9 @@ void FakeWorker::CarryRead(const v1::Ordered& message) {
     }
     if (read.transfer_id() != 0) {
       reply->set_bulk_bytes(value.size());
-      auto owner = std::make_shared<std::string>(std::move(value));
-      for (size_t offset = 0; offset < owner->size();
-           offset += kBulkChunkBytes) {
-        (void)stream_->SendBulk(
-            read.transfer_id(), offset,
-            {absl::string_view(*owner).substr(offset, kBulkChunkBytes), owner});
-      }
+      Respond(std::move(response), read.transfer_id(),
+              std::make_shared<std::string>(std::move(value)));
+      return;
     } else {
       reply->set_value(std::move(value));
     }
@@ -486,9 +716,40 @@ void FakeWorker::Violation(std::string what) {
   violations_.push_back(std::move(what));
 }
 
-void FakeWorker::Respond(v1::ControlResponse response) {
+void FakeWorker::Respond(v1::ControlResponse response, uint64_t transfer_id,
+                         std::shared_ptr<const std::string> value) {
   response.set_completed_sequence(completed_);
-  (void)stream_->Send(std::move(response));
+  Reply reply{std::move(response), transfer_id, std::move(value)};
+  if (reply.response.has_read() || reply.response.has_metadata() ||
+      reply.response.has_transfer() || reply.response.has_poisoned() ||
+      reply.response.has_admitted()) {
+    reply.response.set_reply_number(++last_reply_);
+    replies_.push_back(reply);
+  }
+  SendReply(reply);
+}
+
+void FakeWorker::SendReply(const Reply& reply) {
+  auto response = std::make_shared<v1::ControlResponse>(reply.response);
+  const uint64_t messages = done_ + limits_.max_outstanding();
+  if (messages > link_->said_messages) {
+    link_->said_messages = messages;
+    response->mutable_window()->set_messages(messages);
+    response->mutable_window()->set_bytes(done_bytes_ +
+                                          limits_.max_outstanding_bytes());
+  }
+  Pass([&](WorkerStream* stream) { stream->Send(response); });
+  if (reply.value == nullptr) return;
+  // The last chunk first: they come in any order.
+  const absl::string_view bytes = *reply.value;
+  const uint64_t last = (bytes.size() - 1) / kBulkChunkBytes * kBulkChunkBytes;
+  for (uint64_t offset = last;; offset -= kBulkChunkBytes) {
+    Pass([&](WorkerStream* stream) {
+      stream->SendBulk(reply.transfer_id, offset,
+                       {bytes.substr(offset, kBulkChunkBytes), reply.value});
+    });
+    if (offset == 0) break;
+  }
 }
 
 v1::ErrorDetail FakeWorker::Detail(uint64_t error_id) {

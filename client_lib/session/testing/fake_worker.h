@@ -1,10 +1,11 @@
 // A worker for tests: checks every message as strictly as the real one
-// (windows, sequences, structures, versions, bindings, lifetimes) and says in
-// violations() what was wrong. Runs have no operators; they move versions and
-// poison.
+// (windows, sequences, structures, versions, bindings, lifetimes, what is sent
+// again) and says in violations() what was wrong. Runs have no operators; they
+// move versions and poison.
 //
-// Useful for: order and numbering, lifetimes, transfers, failures. Work can be
-// held back (Pause()), so that tests decide when the worker makes progress.
+// Useful for: order and numbering, lifetimes, transfers, failures, broken
+// streams. Work can be held back (Pause()), so that tests decide when the
+// worker makes progress; streams can be cut at any message.
 //
 // Thread-safe.
 #ifndef CLIENT_LIB_SESSION_TESTING_FAKE_WORKER_H_
@@ -16,6 +17,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -27,7 +29,7 @@
 
 namespace djinn {
 
-class FakeWorker : private WorkerStreamReceiver {
+class FakeWorker {
  public:
   static constexpr uint64_t kIncarnation = 77;
 
@@ -35,9 +37,12 @@ class FakeWorker : private WorkerStreamReceiver {
 
   explicit FakeWorker(v1::SessionLimits limits = DefaultLimits(),
                       std::string id = "w0");
-  ~FakeWorker() override;
+  ~FakeWorker();
 
-  // Serves the stream; called once.
+  // Unacknowledged replies at which it pauses.
+  static constexpr size_t kMaxUnacknowledged = 256;
+
+  // Serves the stream, instead of the one before.
   void Serve(std::unique_ptr<WorkerStream> stream);
 
   // Messages wait until Resume(). Reads, too.
@@ -64,10 +69,31 @@ class FakeWorker : private WorkerStreamReceiver {
 
   // Ends the stream.
   void Break(absl::Status status);
+  // Cuts the stream at the n-th thing (message or chunk, from 1, over all
+  // streams) that comes in or goes out, before it passes or after.
+  enum class Cut { kBeforeIn, kAfterIn, kBeforeOut, kAfterOut };
+  void CutAt(Cut where, int n);
+  // Things that came in and went out so far.
+  int incoming() const;
+  int outgoing() const;
+  // So many new streams break at once.
+  void BreakStreams(int count);
+  // Loses everything; another incarnation from now on, or the same.
+  void Restart(bool other_incarnation);
+  // Plans are gone: the next run of each structure needs it again.
+  void EvictPlans();
+  // Takes no notice of a cancel.
+  void IgnoreCancel();
+  // How often the client has resumed, and cancelled.
+  int resumes() const;
+  int cancels() const;
 
   // Ordered messages carried out so far, and waits for them.
   std::vector<v1::Ordered> received() const;
   void WaitReceived(size_t count);
+  // Waits until so many ordered messages wait to be carried out.
+  void WaitWaiting(size_t count);
+  void WaitCancelled();
   std::vector<v1::Run> runs() const;
   // Structures by their canonical fingerprint, in the order of the runs.
   std::vector<std::string> run_fingerprints() const;
@@ -91,15 +117,56 @@ class FakeWorker : private WorkerStreamReceiver {
     std::string fingerprint;
   };
 
-  void OnMessage(v1::ControlRequest message) override;
-  void OnBulk(uint64_t transfer_id, uint64_t offset,
-              absl::Span<const absl::string_view> pieces) override;
-  void OnClosed(absl::Status status) override;
+  // One stream and its callbacks.
+  struct Link : public WorkerStreamReceiver {
+    void OnMessage(v1::ControlRequest message) override {
+      worker->OnMessage(this, std::move(message));
+    }
+    void OnBulk(uint64_t transfer_id, uint64_t offset,
+                absl::Span<const absl::string_view> pieces) override {
+      worker->OnBulk(this, transfer_id, offset, pieces);
+    }
+    void OnClosed(absl::Status status) override {
+      worker->OnClosed(this, std::move(status));
+    }
 
+    FakeWorker* worker = nullptr;
+    // The worker's lock guards these.
+    bool greeted = false;
+    bool over = false;
+    uint64_t said_messages = 0;  // of the window
+    std::unique_ptr<WorkerStream> stream;
+  };
+  // A numbered response that is not acknowledged.
+  struct Reply {
+    v1::ControlResponse response;
+    uint64_t transfer_id = 0;
+    std::shared_ptr<const std::string> value;  // on Bulk
+  };
+
+  void OnMessage(Link* link, v1::ControlRequest message);
+  void OnBulk(Link* link, uint64_t transfer_id, uint64_t offset,
+              absl::Span<const absl::string_view> pieces);
+  void OnClosed(Link* link, absl::Status status);
+
+  void Handle(v1::ControlRequest message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleHello(const v1::ClientHello& hello)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandleSupply(const v1::DefineStructure& supply)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Acknowledge(uint64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndLink(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Counts what passes; false when it is lost.
+  bool PassesIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PassedIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  template <typename Out>
+  void Pass(Out send) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Work() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // False when the message waits for bulk bytes.
+  // False when the message waits for bulk bytes or a structure.
   bool Carry(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CarryRun(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CarryDefine(const v1::DefineStructure& define)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool CarryRun(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryInstall(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryRead(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -107,7 +174,11 @@ class FakeWorker : private WorkerStreamReceiver {
   Storage& Written(uint64_t id, uint64_t base_version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Violation(std::string what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Respond(v1::ControlResponse response) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Numbers and keeps a reply; `value` follows on Bulk.
+  void Respond(v1::ControlResponse response, uint64_t transfer_id = 0,
+               std::shared_ptr<const std::string> value = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendReply(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static v1::ErrorDetail Detail(uint64_t error_id);
 
   const v1::SessionLimits limits_;
@@ -127,12 +198,33 @@ class FakeWorker : private WorkerStreamReceiver {
   uint64_t fail_next_run_ ABSL_GUARDED_BY(mu_) = 0;
   v1::RunMetadata metadata_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::Ordered> waiting_ ABSL_GUARDED_BY(mu_);
-  uint64_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of every message that counts for the window: received, carried out.
+  uint64_t counted_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t counted_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t done_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t incarnation_ ABSL_GUARDED_BY(mu_) = kIncarnation;
+  bool lost_ ABSL_GUARDED_BY(mu_) = false;
+  int break_streams_ ABSL_GUARDED_BY(mu_) = 0;
+  bool ignore_cancel_ ABSL_GUARDED_BY(mu_) = false;
+  int cancels_ ABSL_GUARDED_BY(mu_) = 0;
+  int resumes_ ABSL_GUARDED_BY(mu_) = 0;
+  Cut cut_ ABSL_GUARDED_BY(mu_) = Cut::kBeforeIn;
+  int cut_at_ ABSL_GUARDED_BY(mu_) = 0;
+  int incoming_ ABSL_GUARDED_BY(mu_) = 0;
+  int outgoing_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Reply> replies_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_reply_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_structure_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<uint64_t> evicted_ ABSL_GUARDED_BY(mu_);
+  uint64_t needed_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t completed_ ABSL_GUARDED_BY(mu_) = 0;
   // The transfer at the head of waiting_, once decided.
   uint64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;
   std::string received_bulk_ ABSL_GUARDED_BY(mu_);
+  std::set<uint64_t> received_chunks_ ABSL_GUARDED_BY(mu_);  // offsets
   std::map<uint64_t, Storage> storages_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> ever_born_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, Defined> defined_ ABSL_GUARDED_BY(mu_);
@@ -140,7 +232,9 @@ class FakeWorker : private WorkerStreamReceiver {
   std::vector<std::string> run_fingerprints_ ABSL_GUARDED_BY(mu_);
   std::vector<size_t> run_node_counts_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> violations_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<WorkerStream> stream_;
+  // All of them: none may be destroyed in its own callback.
+  std::vector<std::unique_ptr<Link>> links_ ABSL_GUARDED_BY(mu_);
+  Link* link_ ABSL_GUARDED_BY(mu_) = nullptr;  // the last
 };
 
 }  // namespace djinn

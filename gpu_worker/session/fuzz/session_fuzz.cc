@@ -1,5 +1,6 @@
 // A session fed with what a client might send: structures, runs, installs,
-// uploads, reads, frees, in any order and state. Whatever comes, the session
+// uploads, reads, frees, acknowledgements, over streams that break, in any
+// order and state. Whatever comes, the session
 // answers or fails once, progress never falls, and in the end it holds nothing.
 #include <algorithm>
 #include <cstddef>
@@ -27,24 +28,26 @@ using fuzz::Require;
 
 constexpr uint64_t kDeviceBytes = 1 << 20;
 
-// The client's end: looks at what the session's sending thread brings.
+// The client's end: looks at what the session brings.
 class WatchedStream : public WorkerStream {
  public:
   void Start(WorkerStreamReceiver*) override {}
-  absl::Status Send(v1::ControlResponse response) override {
-    Require(response.completed_sequence() >= completed_, "progress falls");
-    completed_ = response.completed_sequence();
-    return absl::OkStatus();
+  bool Send(std::shared_ptr<const v1::ControlResponse> response) override {
+    if (response->reply_number() != 0) {
+      Require(response->reply_number() > last_reply_, "replies are numbered");
+      last_reply_ = response->reply_number();
+    }
+    return true;
   }
-  absl::Status SendBulk(uint64_t, uint64_t, SharedBytes payload) override {
+  bool SendBulk(uint64_t, uint64_t, SharedBytes payload) override {
     Require(!payload.bytes.empty() && payload.bytes.size() <= kBulkChunkBytes,
             "chunks have bytes, and not too many");
-    return absl::OkStatus();
+    return true;
   }
   void Close(absl::Status) override {}
 
  private:
-  uint64_t completed_ = 0;
+  uint64_t last_reply_ = 0;
 };
 
 // What a client without mistakes knows.
@@ -155,25 +158,27 @@ class Harness {
     limits.set_max_outstanding_bytes(1 << 20);
     limits.set_inline_bytes(4096);
     limits.set_max_structures(8);
-    WatchedStream stream;
     int failures = 0;
+    const auto account = std::make_shared<TenantAccount>();
     {
-      Session session(&environment_, "tenant", limits, &stream,
+      Session session(&environment_, "tenant", account, limits,
                       {[] {},
                        [&failures](absl::Status status) {
                          Require(!status.ok(), "failures say why");
                          ++failures;
                        }});
+      Attach(&session, 0);
       for (const fuzz::Step& step : input.steps()) {
         Carry(step, &session);
         if (failures > 0) break;
       }
       Require(session.storage_bytes() <= limits.memory_bytes(),
               "the session's limit holds");
+      session.Detach(stream_.get(), streams_);
       session.Drop();
       Require(session.storage_count() == 0, "a dropped session has nothing");
-      session.StopSending();
     }
+    Require(account->memory()->used() == 0, "nor has its tenant");
     Require(failures <= 1, "a session fails once");
     contents_.EvictIdle(kDeviceBytes);
     Require(ledger_.usage().used == 0, "the ledger gets everything back");
@@ -181,14 +186,31 @@ class Harness {
   }
 
  private:
+  void Attach(Session* session, uint64_t acknowledged_reply) {
+    auto stream = std::make_unique<WatchedStream>();
+    session->Attach(stream.get(), ++streams_, {}, acknowledged_reply);
+    stream_ = std::move(stream);
+  }
+
   void Carry(const fuzz::Step& step, Session* session) {
-    if (step.has_ordered()) {
+    if (step.has_resume()) {
+      session->Detach(stream_.get(), streams_);
+      const bool agreed = session->CheckResume(step.resume()).ok();
+      Attach(session, agreed ? step.resume().acknowledged_reply() : 0);
+    } else if (step.has_request()) {
+      v1::ControlRequest request = step.request();
+      request.clear_hello();
+      request.clear_ordered();
+      session->Receive(std::move(request));
+    } else if (step.has_ordered()) {
       v1::Ordered message = step.ordered();
       if (step.repaired()) client_.Repair(&message);
       if (message.sequence() == 0) message.set_sequence(sequence_ + 1);
       sequence_ = message.sequence();
       client_.Sent(message);
-      session->Receive(std::move(message));
+      v1::ControlRequest request;
+      *request.mutable_ordered() = std::move(message);
+      session->Receive(std::move(request));
     } else if (step.has_chunk()) {
       const absl::string_view piece = step.chunk().payload();
       session->ReceiveBulk(step.chunk().transfer_id(), step.chunk().offset(),
@@ -197,8 +219,6 @@ class Harness {
       clock_.Advance(absl::Seconds(step.idle_seconds()));
       session->CheckDeadlines();
     }
-    // A session that waits for its sending thread has no work for a while:
-    // that thread takes everything at once.
     while (session->HasWork()) session->Step();
   }
 
@@ -212,6 +232,8 @@ class Harness {
   FakeRandomSource random_;
   SessionEnvironment environment_;
   Client client_;
+  std::unique_ptr<WatchedStream> stream_;
+  uint64_t streams_ = 0;
   uint64_t sequence_ = 0;
 };
 

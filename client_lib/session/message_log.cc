@@ -1,0 +1,54 @@
+#include "client_lib/session/message_log.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace djinn {
+
+void MessageLog::Append(std::shared_ptr<const v1::ControlRequest> message,
+                        uint64_t bytes, bool ends_work) {
+  Entry& entry = entries_.emplace_back(Entry{std::move(message), ++appended_,
+                                             bytes, counted_messages_,
+                                             counted_bytes_, ends_work});
+  if (IsExempt(entry)) return;
+  ++counted_messages_;
+  counted_bytes_ += bytes;
+}
+
+const MessageLog::Entry* MessageLog::Next() const {
+  if (next_ > appended_) return nullptr;
+  return &entries_[next_ - entries_.front().sequence];
+}
+
+void MessageLog::MarkSent() {
+  sent_ = std::max(sent_, next_);
+  ++next_;
+}
+
+bool MessageLog::Rewind(uint64_t received) {
+  if (received < completed_ || received > sent_) return false;
+  next_ = received + 1;
+  return true;
+}
+
+void MessageLog::SetWindow(const v1::Window& window) {
+  window_messages_ = window.messages();
+  window_bytes_ = window.bytes();
+}
+
+void MessageLog::GrowWindow(const v1::Window& window) {
+  window_messages_ = std::max(window_messages_, window.messages());
+  window_bytes_ = std::max(window_bytes_, window.bytes());
+}
+
+uint64_t MessageLog::outstanding() const {
+  return entries_.empty()
+             ? 0
+             : counted_messages_ - entries_.front().messages_before;
+}
+
+uint64_t MessageLog::outstanding_bytes() const {
+  return entries_.empty() ? 0 : counted_bytes_ - entries_.front().bytes_before;
+}
+
+}  // namespace djinn

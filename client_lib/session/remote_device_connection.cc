@@ -1,0 +1,316 @@
+// The connection to the worker: the lease, streams one after another, and what
+// is taken up again on a new one.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/backoff.h"
+#include "client_lib/session/remote_device.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/protocol_version.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// Uploads named in a lease request, at most.
+constexpr size_t kMaxHints = 64;
+// An attempt to connect takes a part of the time left, and this at least.
+constexpr int kAttemptShare = 3;
+constexpr absl::Duration kMinAttempt = absl::Seconds(1);
+// How long a stream may take to end.
+constexpr absl::Duration kEndTimeout = absl::Seconds(5);
+
+// Whether another stream may do better than the one that ended so.
+bool MayPass(const absl::Status& status) {
+  const std::string reason = ErrorReason(status);
+  if (reason == "TOO_MANY_CONNECTIONS") return true;
+  if (!reason.empty()) return false;
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+      return true;
+    default:
+      return false;
+  }
+}
+
+absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
+  if (hello.incarnation() != lease.worker_incarnation()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
+                     "the worker has restarted");
+  }
+  if (hello.worker_id() != lease.worker_id()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_WORKER",
+                     absl::StrCat("the lease is for worker ", lease.worker_id(),
+                                  "; worker ", hello.worker_id(),
+                                  " answered at ", lease.worker_address()));
+  }
+  if (hello.protocol_version() < kMinProtocolVersion ||
+      hello.protocol_version() > kMaxProtocolVersion) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "PROTOCOL_WINDOW",
+        absl::StrCat("the worker chose protocol version ",
+                     hello.protocol_version(), "; this side speaks [",
+                     kMinProtocolVersion, ", ", kMaxProtocolVersion, "]"));
+  }
+  const v1::SessionLimits& limits = hello.limits();
+  if (limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
+      limits.max_structures() == 0 ||
+      limits.inline_bytes() < RemoteDevice::kAlwaysInlineBytes) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "LIMITS_TOO_LOW",
+        absl::StrCat("the session's limits cannot be worked with: ",
+                     limits.ShortDebugString()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void RemoteDevice::Open() {
+  bool leased;
+  bool again;
+  {
+    MutexLock lock(&mu_);
+    leased = !lease_.lease_id().empty();
+    again = welcomed_;
+  }
+  if (!leased) {
+    absl::Status status = RequestLease();
+    if (!status.ok()) {
+      Fail(std::move(status));
+      return;
+    }
+  }
+  Reach(again ? context_->options.resume_timeout
+              : context_->options.connect_timeout);
+}
+
+absl::Status RemoteDevice::RequestLease() {
+  v1::LeaseRequest request;
+  request.set_virtual_device(static_cast<uint32_t>(index_));
+  {
+    MutexLock lock(&mu_);
+    for (const Work& work : queue_) {
+      const auto* install = std::get_if<InstallWork>(&work.action);
+      if (install == nullptr || install->wait == nullptr) continue;
+      v1::ContentHint* const hint = request.add_contents();
+      hint->set_hash_high(install->hash.high);
+      hint->set_hash_low(install->hash.low);
+      hint->set_size_bytes(install->source.bytes.size());
+      if (request.contents_size() == kMaxHints) break;
+    }
+  }
+  absl::StatusOr<v1::LeaseGranted> granted =
+      context_->link->RequestLease(request, context_->options.connect_timeout);
+  if (ErrorReason(granted.status()) == "TOO_LARGE" &&
+      request.contents_size() > 0) {
+    // What no worker can hold is refused at its upload, with limit and use, and
+    // need not cost the session its device.
+    request.clear_contents();
+    granted = context_->link->RequestLease(request,
+                                           context_->options.connect_timeout);
+  }
+  DJINN_RETURN_IF_ERROR(granted.status());
+  log::Debug("device has a lease", {{"device", index_},
+                                    {"worker", granted->lease().worker_id()},
+                                    {"reason", granted->placement_reason()}});
+  MutexLock lock(&mu_);
+  lease_ = granted->lease();
+  placement_ = {lease_.worker_id(), granted->placement_reason()};
+  return absl::OkStatus();
+}
+
+bool RemoteDevice::Wanted() const {
+  return failure_.ok() && !stopped_ && !cancelling_;
+}
+
+void RemoteDevice::Reach(absl::Duration timeout) {
+  Clock* const clock = context_->options.clock;
+  const Deadline end(timeout, clock);
+  Backoff pauses(context_->options.random);
+  absl::Status lost;
+  for (;;) {
+    if (!DropStream()) return;
+    absl::Status status =
+        TryOpen(std::max(end.left() / kAttemptShare, kMinAttempt));
+    MutexLock lock(&mu_);
+    if (!Wanted() || status.ok()) return;
+    lost = WorkerLost(status);
+    if (!MayPass(status)) break;
+    const Deadline pause(std::min(pauses.Next(), end.left()), clock);
+    while (Wanted() && !pause.passed()) {
+      WaitUntil(&connection_changed_, &mu_, pause);
+    }
+    if (!Wanted()) return;
+    if (!end.passed()) continue;
+    lost = WorkerLost(absl::Status(
+        status.code(), absl::StrCat(status.message(), " (tried again for ",
+                                    absl::FormatDuration(timeout), ")")));
+    break;
+  }
+  Fail(std::move(lost));
+}
+
+absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
+  v1::Lease lease;
+  {
+    MutexLock lock(&mu_);
+    lease = lease_;
+  }
+  const Deadline deadline(timeout, context_->options.clock);
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<ClientStream> owned,
+      context_->connector->Connect(lease, context_->session_id));
+  auto request = std::make_shared<v1::ControlRequest>();
+  v1::ClientHello* const hello = request->mutable_hello();
+  *hello->mutable_protocol() = OwnProtocolWindow();
+  hello->set_session_id(context_->session_id);
+  hello->set_session_epoch(lease.session_epoch());
+  hello->set_lease_token(lease.token());
+  hello->set_worker_incarnation(lease.worker_incarnation());
+  ClientStream* const stream = owned.get();
+  {
+    MutexLock lock(&mu_);
+    if (!Wanted()) return absl::CancelledError("given up");
+    if (welcomed_) {
+      hello->mutable_resume()->set_sent_sequence(log_.sent());
+      hello->mutable_resume()->set_acknowledged_reply(replies_.handled());
+      replies_.Acknowledged(replies_.handled());
+    }
+    closed_ = broken_ = hello_received_ = false;
+    stream_ = std::move(owned);
+  }
+  stream->Start(this);
+  // A refusal arrives as the stream's end, which says more.
+  (void)stream->Send(std::move(request));
+  {
+    MutexLock lock(&mu_);
+    while (Wanted() && !connected_ && !broken_ && !deadline.passed()) {
+      WaitUntil(&connection_changed_, &mu_, deadline);
+    }
+    if (!Wanted()) return absl::CancelledError("given up");
+    if (broken_) return break_cause_;
+    if (!connected_) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
+    }
+    if (structures_ != nullptr) return absl::OkStatus();
+    sender_limits_ = limits_;
+  }
+  structures_ =
+      std::make_unique<StructureTable>(sender_limits_.max_structures());
+  encoder_ = std::make_unique<RunEncoder>(structures_.get());
+  return absl::OkStatus();
+}
+
+bool RemoteDevice::DropStream() {
+  ClientStream* stream = nullptr;
+  {
+    MutexLock lock(&mu_);
+    connected_ = false;
+    stream = stream_.get();
+  }
+  if (stream == nullptr) return true;
+  stream->Close(absl::CancelledError("another stream takes over"));
+  std::unique_ptr<ClientStream> old;
+  absl::Status stuck;
+  {
+    MutexLock lock(&mu_);
+    const Deadline deadline(kEndTimeout, context_->options.clock);
+    while (!closed_ && !deadline.passed()) {
+      WaitUntil(&connection_changed_, &mu_, deadline);
+    }
+    while (streaming_ > 0 && !deadline.passed()) {
+      WaitUntil(&streaming_changed_, &mu_, deadline);
+    }
+    if (streaming_ == 0) {
+      old = std::move(stream_);
+    } else {
+      stuck = WorkerLost(
+          absl::InternalError("a transfer did not leave its stream"));
+    }
+  }
+  if (old != nullptr) return true;
+  Fail(std::move(stuck));
+  return false;
+}
+
+absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
+  const v1::WorkerHello& hello = response.hello();
+  DJINN_RETURN_IF_ERROR(CheckHello(hello, lease_));
+  limits_ = hello.limits();
+  if (welcomed_) {
+    DJINN_RETURN_IF_ERROR(ResumeFrom(hello));
+  } else {
+    log_.SetWindow(response.window());
+    inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
+  }
+  welcomed_ = connected_ = true;
+  ++connection_;
+  connection_changed_.SignalAll();
+  window_changed_.SignalAll();
+  for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
+  if (!log_.Rewind(hello.received_sequence())) {
+    return MakeError(
+        absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
+        absl::StrCat("the worker broke the protocol: it received up to ",
+                     hello.received_sequence(), " of ", log_.sent(),
+                     ", and carried out ", log_.completed()));
+  }
+  // It asks again for what it still needs.
+  needed_.clear();
+  for (const auto& [id, upload] : uploads_) {
+    if (upload->state != UploadWait::State::kSend) continue;
+    // Chunks have fixed places; a part of one is sent again.
+    upload->resume_at = id == hello.transfer().transfer_id()
+                            ? hello.transfer().received_bytes() /
+                                  kBulkChunkBytes * kBulkChunkBytes
+                            : UINT64_MAX;
+  }
+  ++statistics_.resumes;
+  log::Info("took the connection to a worker up again",
+            {{"device", index_}, {"worker", lease_.worker_id()}});
+  return absl::OkStatus();
+}
+
+void RemoteDevice::OnClosed(absl::Status status) {
+  absl::Status lost;
+  {
+    MutexLock lock(&mu_);
+    closed_ = true;
+    connected_ = false;
+    connection_changed_.SignalAll();
+    progress_changed_.SignalAll();
+    if (cancelled_) return;  // its last word
+    if (failure_.ok() && !stopped_ && MayPass(status)) {
+      if (!broken_) break_cause_ = status;
+      broken_ = true;
+    } else {
+      lost = WorkerLost(status);
+    }
+  }
+  if (!lost.ok()) Fail(std::move(lost));
+  wakeup_.Set();
+}
+
+ClientStream* RemoteDevice::EnterStream() {
+  ++streaming_;
+  return stream_.get();
+}
+
+void RemoteDevice::LeaveStream() {
+  --streaming_;
+  streaming_changed_.SignalAll();
+}
+
+}  // namespace djinn

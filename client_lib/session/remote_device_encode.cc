@@ -1,0 +1,179 @@
+// Turns work into messages.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/remote_device.h"
+#include "common/error.h"
+#include "common/srg/proto_codec.h"
+
+namespace djinn {
+namespace {
+
+// Storages in a Free message, at most.
+constexpr size_t kMaxFreesPerMessage = 4096;
+
+}  // namespace
+
+void RemoteDevice::Process(Work work) {
+  dead_.Collect(&pending_free_);
+  // Room first where the work may need it.
+  if (!std::holds_alternative<RunWork>(work.action) &&
+      !std::holds_alternative<ReadWork>(work.action)) {
+    AppendFrees();
+  }
+  auto request = std::make_shared<v1::ControlRequest>();
+  std::visit([&](auto& action) { Encode(work, action, request.get()); },
+             work.action);
+  if (work.storage && RunEncoder::ReleaseUse(work.storage.get())) {
+    pending_free_.push_back(work.storage->id());
+  }
+  Append(work.lane, std::move(request), /*ends_work=*/true);
+  AppendFrees();
+}
+
+void RemoteDevice::Encode(const Work& work, RunWork& run,
+                          v1::ControlRequest* request) {
+  RunEncoder::Encoded encoded = encoder_->Encode(
+      *run.segment, context_->telling.load(std::memory_order_relaxed));
+  // Drops the references to storages here, not under the lock.
+  run.segment->Clear();
+  std::shared_ptr<v1::ControlRequest> define;
+  {
+    MutexLock lock(&mu_);
+    recorder_.Recycle(run.segment);
+    ++statistics_.runs;
+    if (encoded.definition.has_value()) {
+      RunEncoder::Definition& definition = *encoded.definition;
+      ++statistics_.structures_defined;
+      defining_[definition.message.structure_id()] =
+          std::move(definition.fingerprint);
+      structures_->SaidIn(log_.next_sequence());
+      define = std::make_shared<v1::ControlRequest>();
+      *define->mutable_ordered()->mutable_define_structure() =
+          std::move(definition.message);
+    }
+  }
+  if (encoded.telling.has_value() &&
+      context_->TellsFirst(encoded.telling->key_hash)) {
+    context_->link->SendStructure(std::move(encoded.telling->structure));
+  }
+  if (define != nullptr) {
+    Append(work.lane, std::move(define), /*ends_work=*/false);
+  }
+  *request->mutable_ordered()->mutable_run() = std::move(encoded.run);
+  if (run.metadata != nullptr) {
+    MutexLock lock(&mu_);
+    metadata_[log_.next_sequence()] = run.metadata;
+  }
+}
+
+void RemoteDevice::Encode(const Work& work, InstallWork& install,
+                          v1::ControlRequest* request) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(install.base_version);
+  const uint64_t size = install.source.bytes.size();
+  const bool fits = size <= sender_limits_.inline_bytes();
+  if (fits) {
+    message->set_inline_value(install.source.bytes.data(), size);
+  } else {
+    v1::Transfer* const transfer = message->mutable_transfer();
+    transfer->set_transfer_id(next_transfer_id_++);
+    transfer->set_size_bytes(size);
+    transfer->set_hash_high(install.hash.high);
+    transfer->set_hash_low(install.hash.low);
+  }
+  // The uploading thread holds what is still to be sent.
+  install.source = {};
+  MutexLock lock(&mu_);
+  if (!fits) {
+    install.wait->transfer_id = message->transfer().transfer_id();
+    uploads_[install.wait->transfer_id] = install.wait;
+    return;
+  }
+  ++statistics_.uploads_inline;
+  if (install.wait == nullptr) return;
+  install.wait->state = UploadWait::State::kInlined;
+  install.wait->changed.SignalAll();
+}
+
+void RemoteDevice::Encode(const Work& work, SeedWork& seed,
+                          v1::ControlRequest* request) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(seed.base_version);
+  message->mutable_seed()->set_value(seed.seed);
+}
+
+void RemoteDevice::Encode(const Work& work, CreateWork& create,
+                          v1::ControlRequest* request) {
+  v1::CreateStorage* const message =
+      request->mutable_ordered()->mutable_create_storage();
+  message->set_storage(work.storage->id());
+  message->set_base_version(create.base_version);
+  message->set_size_bytes(create.size_bytes);
+}
+
+void RemoteDevice::Encode(const Work& work, ReadWork& read,
+                          v1::ControlRequest* request) {
+  v1::Read* const message = request->mutable_ordered()->mutable_read();
+  message->set_storage(work.storage->id());
+  message->set_version(read.version);
+  *message->mutable_view() = srg::ToProto(read.view);
+  ReadWait& wait = *read.wait;
+  if (wait.bytes > sender_limits_.inline_bytes()) {
+    message->set_transfer_id(next_transfer_id_++);
+  }
+  // An abandoned one is sent all the same: the order is numbered.
+  MutexLock lock(&mu_);
+  reads_[log_.next_sequence()] = read.wait;
+  wait.transfer_id = message->transfer_id();
+  if (wait.transfer_id == 0) return;
+  wait.chunks.emplace(wait.bytes);
+  bulk_reads_[wait.transfer_id] = read.wait;
+}
+
+void RemoteDevice::Append(uint32_t lane,
+                          std::shared_ptr<v1::ControlRequest> request,
+                          bool ends_work) {
+  v1::Ordered* const ordered = request->mutable_ordered();
+  ordered->set_lane(lane);
+  uint64_t limit = 0;
+  uint64_t bytes = 0;
+  {
+    MutexLock lock(&mu_);
+    ordered->set_sequence(log_.next_sequence());
+    request->set_acknowledged_reply(replies_.handled());
+    bytes = ordered->ByteSizeLong();
+    limit = limits_.max_outstanding_bytes();
+    if (bytes <= limit) {
+      statistics_.bytes_up += bytes;
+      log_.Append(std::move(request), bytes, ends_work);
+      if (ends_work) processing_ = false;
+      if (cancelling_) progress_changed_.SignalAll();
+      return;
+    }
+  }
+  Fail(LimitExceeded("MESSAGE_TOO_LARGE",
+                     "one message to the worker (calls with many values or "
+                     "very large structures)",
+                     limit, 0, bytes));
+}
+
+void RemoteDevice::AppendFrees() {
+  // Each takes ten bytes at most.
+  const size_t fits = sender_limits_.max_outstanding_bytes() / 16;
+  while (!pending_free_.empty()) {
+    auto request = std::make_shared<v1::ControlRequest>();
+    auto* const storages =
+        request->mutable_ordered()->mutable_free()->mutable_storages();
+    const size_t count = std::min(
+        {pending_free_.size(), kMaxFreesPerMessage, std::max<size_t>(fits, 1)});
+    storages->Add(pending_free_.end() - count, pending_free_.end());
+    pending_free_.resize(pending_free_.size() - count);
+    Append(0, std::move(request), /*ends_work=*/false);
+  }
+}
+
+}  // namespace djinn

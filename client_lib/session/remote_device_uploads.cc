@@ -1,0 +1,202 @@
+// Uploads: what waits, and the bytes that move on Bulk.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/remote_device.h"
+#include "client_lib/session/wait.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// Counts the chunks of an upload that somebody may still read.
+struct Release {
+  Mutex mu;
+  CondVar changed;
+  size_t held ABSL_GUARDED_BY(mu) = 0;
+  uint64_t released ABSL_GUARDED_BY(mu) = 0;
+
+  uint64_t Released() {
+    MutexLock lock(&mu);
+    return released;
+  }
+};
+
+// Keeps `owner` alive for one chunk; what it points to may be used until the
+// last copy of the result is gone.
+std::shared_ptr<const void> Hold(std::shared_ptr<const void> owner,
+                                 std::shared_ptr<Release> release) {
+  struct Holder {
+    std::shared_ptr<const void> owner;
+    std::shared_ptr<Release> release;
+    ~Holder() {
+      owner.reset();
+      MutexLock lock(&release->mu);
+      --release->held;
+      ++release->released;
+      release->changed.SignalAll();
+    }
+  };
+  {
+    MutexLock lock(&release->mu);
+    ++release->held;
+  }
+  auto holder = std::make_shared<Holder>();
+  holder->owner = std::move(owner);
+  holder->release = std::move(release);
+  return holder;
+}
+
+// Waits until nobody reads the upload any more; false when no chunk was let go
+// of for as long as `patience`.
+bool AwaitRelease(Release* release, absl::Duration patience, Clock* clock) {
+  Deadline deadline(patience, clock);
+  MutexLock lock(&release->mu);
+  while (release->held > 0) {
+    const size_t before = release->held;
+    WaitUntil(&release->changed, &release->mu, deadline);
+    if (release->held < before) {
+      deadline = Deadline(patience, clock);
+    } else if (deadline.passed()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
+                                  SharedBytes source) {
+  if (IsForkedChild()) return AfterForkError();
+  const uint64_t size = source.bytes.size();
+  if (size != storage->size_bytes()) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "SIZE_MISMATCH",
+        absl::StrCat("an upload of ", size, " bytes to a storage of ",
+                     storage->size_bytes()));
+  }
+  if (size <= inline_bytes_.load(std::memory_order_relaxed)) {
+    auto copy = std::make_shared<std::string>(source.bytes);
+    return QueueInstall(lane, storage, {0, {*copy, copy}, {}, nullptr});
+  }
+  const ContentHash hash = HashContent(source.bytes.data(), size);
+  absl::Status status = UploadLarge(lane, storage, source, hash);
+  if (!absl::IsResourceExhausted(status)) return status;
+  // Calls not sent yet may give memory back, and so may storages that died
+  // since: every install takes their frees along.
+  SealEverything();
+  return UploadLarge(lane, storage, std::move(source), hash);
+}
+
+absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
+                                        InstallWork install) {
+  const bool small = install.wait == nullptr;
+  const size_t footprint = small ? install.source.bytes.size() : 0;
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter());
+    SealedSegments sealed;
+    recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
+    QueueSegments(sealed);
+    install.base_version = recorder_.StampWrite(storage);
+    Queue({lane, StoragePtr(storage), footprint, std::move(install)},
+          /*needs_lease=*/!small);
+  }
+  if (small) {
+    wakeup_.Set();
+  } else {
+    SendNow();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
+                                       SharedBytes source,
+                                       const ContentHash& hash) {
+  const auto wait = std::make_shared<UploadWait>();
+  DJINN_RETURN_IF_ERROR(QueueInstall(lane, storage, {0, source, hash, wait}));
+  const absl::Status status = FinishUpload(wait.get(), std::move(source));
+  MutexLock lock(&mu_);
+  uploads_.erase(wait->transfer_id);
+  return status;
+}
+
+void RemoteDevice::SealEverything() {
+  MutexLock lock(&mu_);
+  SealedSegments sealed;
+  recorder_.SealAll(&sealed);
+  QueueSegments(sealed);
+}
+
+absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Await(
+        wait, [wait] { return wait->state != UploadWait::State::kPending; }));
+    if (wait->state == UploadWait::State::kRefused) return wait->refusal;
+    if (wait->state != UploadWait::State::kSend) return absl::OkStatus();
+  }
+  return SendTransfer(wait, std::move(source));
+}
+
+absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source) {
+  const SessionOptions& options = context_->options;
+  const size_t size = source.bytes.size();
+  const auto release = std::make_shared<Release>();
+  uint64_t released = 0;
+  uint64_t used = 0;  // the connection that all of it was handed to
+  absl::Status status;
+  for (;;) {
+    ClientStream* stream = nullptr;
+    size_t offset = 0;
+    {
+      MutexLock lock(&mu_);
+      // Not before the worker has the bytes: what the network loses must still
+      // be here.
+      status = Await(
+          wait,
+          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+            return wait->completed || (connected_ && connection_ != used);
+          },
+          [&] {
+            const uint64_t before =
+                std::exchange(released, release->Released());
+            return released != before;
+          });
+      if (!status.ok() || wait->completed) break;
+      used = connection_;
+      offset = wait->resume_at;
+      stream = EnterStream();
+    }
+    bool sent = true;
+    for (; offset < size && sent; offset += kBulkChunkBytes) {
+      sent = stream
+                 ->SendBulk(wait->transfer_id, offset,
+                            {source.bytes.substr(offset, kBulkChunkBytes),
+                             Hold(source.owner, release)})
+                 .ok();
+      MutexLock lock(&mu_);
+      ++progress_;
+    }
+    MutexLock lock(&mu_);
+    LeaveStream();
+  }
+  source.owner.reset();
+  // Also after an error: the transport may still read the bytes.
+  if (!AwaitRelease(release.get(), options.operation_timeout, options.clock) &&
+      status.ok()) {
+    status = MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+                       absl::StrCat("the transport kept an upload of ", size,
+                                    " bytes that the worker has"));
+  }
+  if (!status.ok()) return status;
+  MutexLock lock(&mu_);
+  ++statistics_.uploads_sent;
+  statistics_.bytes_up += size;
+  return absl::OkStatus();
+}
+
+}  // namespace djinn

@@ -1,0 +1,233 @@
+// Streams that break: what the program sees and what the worker carries out are
+// as if they had not.
+#include <climits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/testing/calls.h"
+#include "client_lib/session/testing/fake_cluster.h"
+#include "client_lib/session/testing/program.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using Cut = FakeWorker::Cut;
+
+constexpr size_t kLarge = 2 * kBulkChunkBytes + 12345;
+
+// One of everything. Returns what the program sees.
+std::vector<std::string> RunScript(VirtualDevice& device) {
+  std::vector<std::string> seen;
+  const auto note = [&](const absl::Status& status) {
+    seen.push_back(ErrorReason(status).empty() ? status.ToString()
+                                               : ErrorReason(status));
+  };
+  const auto read = [&](const StoragePtr& storage) {
+    std::string value(storage->size_bytes(), '?');
+    note(device.Read(1, storage.get(), WholeView(*storage.get()), value.data(),
+                     value.size()));
+    seen.push_back(std::move(value));
+  };
+  const auto upload = [&](const StoragePtr& storage, const std::string& bytes) {
+    note(device.Upload(1, storage.get(), {bytes, nullptr}));
+  };
+  const StoragePtr small = device.NewStorage(8),
+                   large = device.NewStorage(kLarge),
+                   generator = device.NewStorage(0), bad = device.NewStorage(8);
+  upload(small, "8 bytes.");
+  note(device.Seed(1, generator.get(), 7));
+  upload(large, Pattern(kLarge));
+  read(large);
+  note(Record(device, 1, MakeCall(1, {{small, kWrites}}, {0.5})));
+  read(small);
+  // Lanes that take turns.
+  for (uint32_t i = 0; i < 4; ++i) {
+    note(Record(device, i % 2,
+                MakeCall(2, {{small, kWrites}, {generator, kDraws}})));
+  }
+  const StoragePtr unknown = device.NewStorage(0);
+  Call call = MakeCall(3, {{small, kReads}});
+  call.AddUnknownResult(unknown.get());
+  note(device.RecordAndWait(1, &call).status());
+  note(device.Resize(1, large.get(), kLarge - 5));
+  read(large);
+  upload(large, Pattern(kLarge - 5));
+  Drop(large);
+  read(small);
+  note(device.Synchronize());
+  return seen;
+}
+
+struct Outcome {
+  std::vector<std::string> seen;
+  std::vector<std::string> carried;
+  std::vector<std::string> violations;
+  size_t live = 0;
+  int incoming = 0;
+  int outgoing = 0;
+  int resumes = 0;
+  Statistics statistics;
+};
+
+Outcome RunCutAt(Cut where, int n) {
+  Outcome outcome;
+  FakeCluster cluster;
+  FakeWorker& worker = cluster.worker();
+  v1::RunMetadata metadata;
+  v1::TensorView* const view = metadata.add_results();
+  view->set_data_type(v1::DATA_TYPE_INT64);
+  view->add_sizes(3);
+  view->add_strides(1);
+  metadata.add_storage_bytes(24);
+  worker.AnswerMetadata(metadata);
+  if (n > 0) worker.CutAt(where, n);
+  {
+    const auto session = cluster.Open();
+    outcome.seen = RunScript(**session->Device(0));
+    outcome.seen.push_back(session->Close(absl::Seconds(60)).ToString());
+    outcome.statistics = session->statistics();
+  }
+  for (v1::Ordered message : worker.received()) {
+    // When they go is not part of the program.
+    if (message.has_free()) continue;
+    message.clear_sequence();
+    outcome.carried.push_back(message.SerializeAsString());
+  }
+  outcome.violations = worker.violations();
+  outcome.live = worker.live_storages().size();
+  outcome.incoming = worker.incoming();
+  outcome.outgoing = worker.outgoing();
+  outcome.resumes = worker.resumes();
+  return outcome;
+}
+
+class CutTest : public testing::TestWithParam<Cut> {};
+
+TEST_P(CutTest, ACutAnywhereChangesNothing) {
+  const Outcome whole = RunCutAt(GetParam(), 0);
+  ASSERT_EQ(whole.violations, std::vector<std::string>());
+  ASSERT_EQ(whole.resumes, 0);
+  const bool in = GetParam() == Cut::kBeforeIn || GetParam() == Cut::kAfterIn;
+  const int things = in ? whole.incoming : whole.outgoing;
+  ASSERT_GT(things, 20);
+  int resumed = 0;
+  for (int n = 1; n <= things; ++n) {
+    SCOPED_TRACE(absl::StrCat("cut at ", n, " of ", things));
+    const Outcome cut = RunCutAt(GetParam(), n);
+    EXPECT_EQ(cut.violations, std::vector<std::string>());
+    ASSERT_TRUE(cut.seen == whole.seen);
+    ASSERT_TRUE(cut.carried == whole.carried);
+    EXPECT_EQ(cut.live, whole.live);
+    EXPECT_EQ(cut.statistics.uploads_sent, whole.statistics.uploads_sent);
+    EXPECT_EQ(cut.statistics.resumes, static_cast<uint64_t>(cut.resumes));
+    resumed += cut.resumes;
+  }
+  // Before the first hello is answered there is nothing to resume, and the last
+  // words may not be heard any more.
+  EXPECT_GE(resumed, things - 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Everywhere, CutTest,
+                         testing::Values(Cut::kBeforeIn, Cut::kAfterIn,
+                                         Cut::kBeforeOut, Cut::kAfterOut));
+
+class ResumeTest : public testing::Test {
+ protected:
+  ~ResumeTest() override { ExpectNoViolations(cluster_.worker()); }
+
+  void Connect() {
+    value_ = device_->NewStorage(8);
+    ASSERT_TRUE(ReadByte(*device_, 0, value_).ok());
+  }
+  absl::Status ReadWhileTimePasses() {
+    absl::Status status;
+    WhileTimePasses(&clock_, [&] { status = ReadByte(*device_, 0, value_); });
+    return status;
+  }
+
+  FakeClock clock_;
+  FakeCluster cluster_;
+  std::unique_ptr<Session> session_ = cluster_.Open(OptionsWith(&clock_));
+  std::shared_ptr<VirtualDevice> device_ = *session_->Device(0);
+  StoragePtr value_;
+};
+
+TEST_F(ResumeTest, AWorkerOutOfReachIsTriedUntilItIsThere) {
+  Connect();
+  cluster_.worker().BreakStreams(5);
+  cluster_.worker().Break(absl::UnavailableError("cut"));
+  EXPECT_TRUE(ReadWhileTimePasses().ok());
+  EXPECT_EQ(session_->statistics().resumes, 1u);
+}
+
+TEST_F(ResumeTest, AWorkerGoneForGoodIsLostAfterTheTimeOut) {
+  Connect();
+  cluster_.worker().BreakStreams(INT_MAX);
+  cluster_.worker().Break(absl::UnavailableError("cut"));
+  const absl::Duration start = clock_.Monotonic();
+  const absl::Status status = ReadWhileTimePasses();
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_NE(status.message().find("tried again for 10s"), std::string::npos)
+      << status;
+  EXPECT_GE(clock_.Monotonic() - start, absl::Seconds(10));
+}
+
+TEST_F(ResumeTest, AnotherIncarnationHasNothingToResume) {
+  Connect();
+  cluster_.worker().Restart(/*other_incarnation=*/true);
+  const absl::Status status = ReadByte(*device_, 0, value_);
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_EQ(ErrorMetadataValue(status, "cause"), "WRONG_INCARNATION");
+}
+
+TEST_F(ResumeTest, ASessionTheWorkerDroppedIsLost) {
+  Connect();
+  cluster_.worker().Restart(/*other_incarnation=*/false);
+  const absl::Status status = ReadByte(*device_, 0, value_);
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_EQ(ErrorMetadataValue(status, "cause"), "SESSION_LOST");
+}
+
+TEST_F(ResumeTest, AReasonOfTheWorkersIsFinal) {
+  Connect();
+  cluster_.worker().Break(
+      MakeError(absl::StatusCode::kUnavailable, "DRAINING", "it stops"));
+  const absl::Status status = ReadByte(*device_, 0, value_);
+  EXPECT_EQ(ErrorMetadataValue(status, "cause"), "DRAINING");
+  EXPECT_EQ(session_->statistics().resumes, 0u);
+}
+
+TEST_F(ResumeTest, AnEndedLeaseEndsTheAttempts) {
+  Connect();
+  cluster_.worker().BreakStreams(INT_MAX);
+  cluster_.worker().Break(absl::UnavailableError("cut"));
+  absl::Status status;
+  std::thread reader([&] { status = ReadByte(*device_, 0, value_); });
+  cluster_.coordinator().EndLease("lease-0", "EXPIRED");
+  reader.join();
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_NE(status.message().find("EXPIRED"), std::string::npos) << status;
+}
+
+TEST_F(ResumeTest, TheFirstConnectionIsTriedAgain) {
+  cluster_.worker().BreakStreams(5);
+  WhileTimePasses(&clock_, [&] { EXPECT_TRUE(device_->Placement().ok()); });
+  EXPECT_EQ(cluster_.coordinator().lease_requests().size(), 1u);
+}
+
+TEST_F(ResumeTest, TheFirstConnectionIsGivenUpAfterItsTimeOut) {
+  cluster_.worker().BreakStreams(INT_MAX);
+  WhileTimePasses(&clock_, [&] {
+    const absl::Status status = device_->Placement().status();
+    EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+    EXPECT_NE(status.message().find("tried again for 30s"), std::string::npos)
+        << status;
+  });
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,80 @@
+// What tests of sessions have in common.
+#ifndef CLIENT_LIB_SESSION_TESTING_PROGRAM_H_
+#define CLIENT_LIB_SESSION_TESTING_PROGRAM_H_
+
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "client_lib/session/testing/calls.h"
+#include "client_lib/session/testing/fake_cluster.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+
+inline absl::Status Record(VirtualDevice& device, uint32_t lane, Call call) {
+  return device.Record(lane, &call);
+}
+
+inline absl::Status ReadByte(VirtualDevice& device, uint32_t lane,
+                             const StoragePtr& storage) {
+  std::string value(storage->size_bytes(), '?');
+  return device.Read(lane, storage.get(), WholeView(*storage.get()),
+                     value.data(), value.size());
+}
+
+// As the program's last handle does.
+inline void Drop(StoragePtr storage) {
+  storage->device()->MarkDead(storage.get());
+}
+
+inline std::string Pattern(size_t size) {
+  std::string bytes(size, '\0');
+  for (size_t i = 0; i < size; ++i) {
+    bytes[i] = static_cast<char>(i * 31 + i / 7);
+  }
+  return bytes;
+}
+
+inline void ExpectNoViolations(const FakeWorker& worker) {
+  for (const std::string& violation : worker.violations()) {
+    ADD_FAILURE() << violation;
+  }
+}
+
+// Does something that waits, while time passes: about a hundred times as fast
+// as it does.
+template <typename Work>
+void WhileTimePasses(FakeClock* clock, Work work) {
+  Mutex mu;
+  CondVar changed;
+  bool done = false;
+  std::thread thread([&] {
+    work();
+    MutexLock lock(&mu);
+    done = true;
+    changed.Signal();
+  });
+  {
+    MutexLock lock(&mu);
+    while (!done) {
+      clock->Advance(absl::Milliseconds(100));
+      changed.WaitWithTimeout(&mu, absl::Milliseconds(1));
+    }
+  }
+  thread.join();
+}
+
+inline SessionOptions OptionsWith(
+    FakeClock* clock, absl::Duration operation_timeout = absl::Hours(1)) {
+  SessionOptions options;
+  options.clock = clock;
+  options.operation_timeout = operation_timeout;
+  return options;
+}
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_TESTING_PROGRAM_H_

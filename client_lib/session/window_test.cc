@@ -1,0 +1,196 @@
+// The window: who waits, and that nobody waits for ever.
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client_lib/session/testing/calls.h"
+#include "client_lib/session/testing/fake_cluster.h"
+#include "client_lib/session/testing/program.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+TEST(WindowTest, AFullWindowTimesOutWithoutEffect) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(4);
+  FakeClock clock;
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(5)));
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  // Defined now: what follows is one message each, so that the recording
+  // threads wait for room and the sender never does.
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  cluster.worker().Pause();
+  absl::Status status;
+  int recorded = 1;
+  // Two lanes that take turns seal at every call.
+  WhileTimePasses(&clock, [&] {
+    while (status.ok()) {
+      status = Record(*device, recorded % 2, MakeCall(1, {{value, kWrites}}));
+      if (status.ok()) ++recorded;
+    }
+  });
+  EXPECT_EQ(ErrorReason(status), "WINDOW_FULL");
+  cluster.worker().Resume();
+  ASSERT_TRUE(device->Synchronize().ok());
+  uint64_t writes = 0;
+  for (const v1::Run& run : cluster.worker().runs())
+    writes += run.bindings(0).writes();
+  EXPECT_EQ(writes, static_cast<uint64_t>(recorded));
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(WindowTest, AWorkerThatStandsStillIsGivenUp) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(1);
+  FakeClock clock;
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(5)));
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.worker().Pause();
+  // A structure and its run: the second waits for the first.
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  ASSERT_TRUE(Record(*device, 1, MakeCall(1, {{value, kWrites}})).ok());
+  cluster.worker().WaitWaiting(1);
+  WhileTimePasses(&clock,
+                  [&] { EXPECT_FALSE(cluster.worker().WaitClosed().ok()); });
+  const absl::Status status = ReadByte(*device, 0, value);
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_NE(status.message().find("no progress for"), std::string::npos);
+}
+
+TEST(WindowTest, AMessageLargerThanTheWindowIsSaidAndNotSent) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding_bytes(1 << 16);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device, 0,
+             MakeCall(1, {{value, kWrites}}, std::vector<double>(20000, 0.5)))
+          .ok());
+  const absl::Status status = device->Synchronize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(status), "MESSAGE_TOO_LARGE") << status;
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(WindowTest, AFullWindowOpensWithProgress) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(2);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(Record(*device, i % 2, MakeCall(1, {{value, kWrites}})).ok());
+  }
+  ASSERT_TRUE(device->Synchronize().ok());
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(WindowTest, RandomSchedulesOfSeveralThreadsKeepTheOrder) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(8);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  std::vector<StoragePtr> shared;
+  for (int i = 0; i < 4; ++i) shared.push_back(device->NewStorage(8));
+  std::vector<std::thread> threads;
+  for (uint32_t lane = 0; lane < 4; ++lane) {
+    threads.emplace_back([&, lane] {
+      std::minstd_rand random(lane + 1);
+      for (int i = 0; i < 400; ++i) {
+        const StoragePtr& a = shared[random() % 4];
+        const StoragePtr& b = shared[random() % 4];
+        switch (random() % 16) {
+          case 0:
+            ASSERT_TRUE(ReadByte(*device, lane, a).ok());
+            break;
+          case 1:
+            ASSERT_TRUE(
+                device->Upload(lane, a.get(), {"uploaded", nullptr}).ok());
+            break;
+          case 2:
+            ASSERT_TRUE(device->Resize(lane, b.get(), 8).ok());
+            break;
+          default: {
+            const StoragePtr fresh = device->NewStorage(8);
+            ASSERT_TRUE(Record(*device, lane,
+                               MakeCall(1, {{a, kReads}, {fresh, kBirth}}))
+                            .ok());
+            const uint8_t access = random() % 2 == 0 ? kWrites : kOverwrites;
+            ASSERT_TRUE(Record(*device, lane,
+                               MakeCall(2, {{fresh, kReads}, {b, access}}))
+                            .ok());
+            Drop(fresh);
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
+  EXPECT_EQ(cluster.worker().live_storages().size(), 4u);
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(WindowTest, OneMessageAtATimeIsEnoughForEverything) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(1);
+  limits.set_max_structures(2);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const size_t size = kBulkChunkBytes + 7;
+  const StoragePtr shared = device->NewStorage(size);
+  ASSERT_TRUE(device->Upload(0, shared.get(), {Pattern(size), nullptr}).ok());
+  std::vector<std::thread> threads;
+  for (uint32_t lane = 0; lane < 2; ++lane) {
+    threads.emplace_back([&, lane] {
+      for (int i = 0; i < 40; ++i) {
+        const StoragePtr fresh = device->NewStorage(8);
+        ASSERT_TRUE(Record(*device, lane,
+                           MakeCall(i % 5, {{shared, kReads}, {fresh, kBirth}}))
+                        .ok());
+        ASSERT_TRUE(ReadByte(*device, lane, i % 8 == 0 ? shared : fresh).ok());
+        if (i % 4 == 0) cluster.worker().EvictPlans();
+        Drop(fresh);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
+  EXPECT_GT(session->statistics().needs_answered, 0u);
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(WindowTest, RepliesAreAcknowledgedWithNothingElseToSay) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  // Each run is another structure, answered by a reply, and nothing is read.
+  const StoragePtr value = device->NewStorage(8);
+  for (int i = 0; i < 600; ++i) {
+    ASSERT_TRUE(Record(*device, i % 2, MakeCall(i, {{value, kWrites}})).ok());
+  }
+  EXPECT_TRUE(device->Synchronize().ok());
+  // The worker stops at fewer unacknowledged replies than that.
+  EXPECT_GE(cluster.worker().runs().size(), 2 * FakeWorker::kMaxUnacknowledged);
+  ExpectNoViolations(cluster.worker());
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,195 @@
+// Workers that are lost, refused or break the protocol.
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client_lib/session/testing/calls.h"
+#include "client_lib/session/testing/fake_cluster.h"
+#include "client_lib/session/testing/program.h"
+#include "common/error.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+TEST(WorkerLossTest, MetadataThatDoesNotFitTheCallLosesTheWorker) {
+  const auto result = [](int sizes) {
+    v1::TensorView view;
+    view.set_data_type(v1::DATA_TYPE_INT64);
+    view.add_sizes(sizes);
+    view.add_strides(1);
+    return view;
+  };
+  std::vector<v1::RunMetadata> malformed(4);
+  *malformed[1].add_results() = result(1);
+  *malformed[2].add_results() = result(4);
+  malformed[2].add_storage_bytes(24);
+  malformed[3].mutable_error()->set_message("without a code");
+  for (const v1::RunMetadata& metadata : malformed) {
+    FakeCluster cluster;
+    cluster.worker().AnswerMetadata(metadata);
+    const auto session = cluster.Open();
+    const auto device = *session->Device(0);
+    const StoragePtr in = device->NewStorage(8), out = device->NewStorage(0);
+    Call call = MakeCall(1, {{in, kReads}});
+    call.AddUnknownResult(out.get());
+    const absl::Status status = device->RecordAndWait(0, &call).status();
+    EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+    EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION")
+        << status;
+  }
+}
+
+TEST(WorkerLossTest, AnswersToWhatWasNotAskedLoseTheWorker) {
+  std::vector<v1::ControlResponse> malformed(7);
+  malformed[0].mutable_admitted()->set_structure_id(7);
+  malformed[1].mutable_read()->set_sequence(1000);
+  malformed[2].mutable_read()->set_sequence(2);  // answered before
+  malformed[3].mutable_metadata()->set_sequence(2);
+  malformed[4].mutable_transfer()->set_transfer_id(1);
+  malformed[5].mutable_transfer()->set_send(false);
+  malformed[6].mutable_poisoned()->set_message("without a code");
+  for (v1::ControlResponse& response : malformed) {
+    FakeCluster cluster;
+    const auto session = cluster.Open();
+    const auto device = *session->Device(0);
+    const StoragePtr value = device->NewStorage(8);
+    ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+    ASSERT_TRUE(device->Synchronize().ok());
+    response.set_completed_sequence(2);
+    cluster.worker().Say(response);
+    EXPECT_FALSE(cluster.worker().WaitClosed().ok());
+    const absl::Status status = ReadByte(*device, 0, value);
+    EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION")
+        << status << " after " << response.ShortDebugString();
+  }
+}
+
+TEST(WorkerLossTest, AnAnswerNobodyWaitsForAnyMoreIsNoBreach) {
+  FakeClock clock;
+  FakeCluster cluster;
+  const auto session = cluster.Open(OptionsWith(&clock, absl::Seconds(5)));
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.worker().Pause();
+  WhileTimePasses(&clock, [&] {
+    EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "OPERATION_TIMEOUT");
+  });
+  cluster.worker().Resume();
+  EXPECT_TRUE(device->Synchronize().ok());
+}
+
+TEST(WorkerLossTest, AStructureUnderstoodOtherwiseFailsTheDevice) {
+  FakeCluster cluster;
+  cluster.worker().SayWrongFingerprints();
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  const absl::Status status = device->Synchronize();
+  EXPECT_EQ(ErrorReason(status), "FINGERPRINT_MISMATCH");
+  EXPECT_NE(status.message().find("787878"), std::string::npos);
+}
+
+TEST(WorkerLossTest, AnotherWorkerThanTheLeasesIsRefused) {
+  FakeCluster cluster;
+  cluster.worker().SayWrongId();
+  const auto session = cluster.Open();
+  EXPECT_EQ(ErrorReason((*session->Device(0))->Placement().status()),
+            "WRONG_WORKER");
+}
+
+TEST(WorkerLossTest, ALostWorkerWakesEveryWait) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8),
+                   large = device->NewStorage(1 << 20);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.worker().Pause();
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kReads}})).ok());
+  std::vector<std::thread> threads;
+  std::atomic<int> lost{0};
+  const auto count = [&](const absl::Status& status) {
+    EXPECT_EQ(ErrorReason(status), "WORKER_LOST") << status;
+    EXPECT_NE(status.message().find("w0"), std::string::npos);
+    if (!status.ok()) ++lost;
+  };
+  threads.emplace_back([&] { count(ReadByte(*device, 1, value)); });
+  threads.emplace_back([&] { count(device->Synchronize()); });
+  threads.emplace_back([&] {
+    const std::string bytes(1 << 20, 'x');
+    count(device->Upload(2, large.get(), {bytes, nullptr}));
+  });
+  threads.emplace_back([&] {
+    Call call = MakeCall(1, {{value, kReads}});
+    const StoragePtr out = device->NewStorage(0);
+    call.AddUnknownResult(out.get());
+    count(device->RecordAndWait(3, &call).status());
+  });
+  // Wherever they are by now, none may hang.
+  cluster.worker().Break(MakeError(absl::StatusCode::kUnavailable, "DRAINING",
+                                   "the worker stops"));
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(lost, 4);
+  count(Record(*device, 0, MakeCall(1, {{value, kWrites}})));
+  count(device->Placement().status());
+  EXPECT_EQ(session->RootErrors().size(), 1u);
+  Drop(value);
+  // The other device has its own worker.
+  const auto other = *session->Device(1);
+  EXPECT_TRUE(ReadByte(*other, 0, other->NewStorage(8)).ok());
+  EXPECT_EQ(ErrorReason(session->Close(absl::Seconds(10))), "WORKER_LOST");
+}
+
+TEST(WorkerLossTest, AnEndedLeaseNamesItsReason) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.coordinator().EndLease("lease-7", "OTHER");
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.coordinator().EndLease("lease-0", "WORKER_RESTARTED");
+  const absl::Status status = ReadByte(*device, 0, value);
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_NE(status.message().find("WORKER_RESTARTED"), std::string::npos);
+  EXPECT_FALSE(cluster.worker().WaitClosed().ok());
+}
+
+TEST(WorkerLossTest, ARefusedLeaseIsTheDevicesFailure) {
+  FakeCluster cluster;
+  cluster.coordinator().RefuseLeases(MakeError(
+      absl::StatusCode::kUnavailable, "NO_WORKER", "no worker has joined"));
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "NO_WORKER");
+  EXPECT_EQ(ErrorReason(Record(*device, 0, MakeCall(1, {{value, kWrites}}))),
+            "NO_WORKER");
+}
+
+TEST(WorkerLossTest, ASilentWorkerIsGivenUp) {
+  FakeClock clock;
+  FakeCluster cluster;
+  cluster.worker().BeSilent();
+  const auto session = cluster.Open(OptionsWith(&clock));
+  const auto device = *session->Device(0);
+  WhileTimePasses(&clock, [&] {
+    EXPECT_EQ(ErrorReason(device->Placement().status()), "WORKER_LOST");
+  });
+}
+
+TEST(WorkerLossTest, LimitsTooLowToWorkWithAreRefused) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_inline_bytes(16);
+  FakeCluster cluster(limits);
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  EXPECT_EQ(ErrorReason(device->Placement().status()), "LIMITS_TOO_LOW");
+}
+
+}  // namespace
+}  // namespace djinn

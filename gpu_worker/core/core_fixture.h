@@ -1,0 +1,177 @@
+// A worker core on a fake device with a fake clock, for tests.
+#ifndef GPU_WORKER_CORE_CORE_FIXTURE_H_
+#define GPU_WORKER_CORE_CORE_FIXTURE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/error.h"
+#include "common/mutex.h"
+#include "common/transport/in_process.h"
+#include "gpu_worker/core/test_client.h"
+#include "gpu_worker/core/worker_core.h"
+#include "gpu_worker/device/fake/fake_device.h"
+#include "gpu_worker/device/fake/fake_structure.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+
+using Floats = std::vector<float>;
+
+class WorkerCoreTest : public testing::Test {
+ protected:
+  WorkerCoreTest() { Start({}); }
+  ~WorkerCoreTest() override { core_->Shutdown(); }
+
+  // Another core instead of the one that is there.
+  void Start(WorkerCoreOptions options) {
+    if (core_ != nullptr) core_->Shutdown();
+    options.worker_id = "w0";
+    options.housekeeping_interval = absl::Milliseconds(2);
+    core_ = std::make_unique<WorkerCore>(options, &device_, &clock_, &random_);
+  }
+
+  v1::LeaseRecord Lease(const std::string& session, const std::string& tenant) {
+    v1::LeaseRecord lease;
+    lease.set_lease_id("lease-" + session);
+    lease.set_token("token-" + session);
+    lease.set_session_id(session);
+    lease.set_session_epoch(1);
+    lease.set_tenant(tenant);
+    lease.mutable_limits()->set_memory_bytes(8 << 20);
+    lease.mutable_limits()->set_max_outstanding(64);
+    lease.mutable_limits()->set_max_outstanding_bytes(1 << 20);
+    lease.mutable_limits()->set_inline_bytes(1024);
+    lease.mutable_limits()->set_max_structures(4);
+    return lease;
+  }
+
+  void Grant(const v1::LeaseRecord& lease, int seconds = 60) {
+    v1::DesiredState desired;
+    *desired.add_leases() = lease;
+    desired.mutable_lease_valid_for()->set_seconds(seconds);
+    core_->Apply(desired);
+  }
+
+  v1::ClientHello HelloFor(const std::string& session) {
+    v1::ClientHello hello;
+    hello.mutable_protocol()->set_min(1);
+    hello.mutable_protocol()->set_max(1);
+    hello.set_session_id(session);
+    hello.set_session_epoch(1);
+    hello.set_lease_token("token-" + session);
+    hello.set_worker_incarnation(core_->incarnation());
+    return hello;
+  }
+
+  std::unique_ptr<TestClient> Connect(const v1::ClientHello& hello) {
+    InProcessPair pair = MakeInProcessPair();
+    core_->Attach(std::move(pair.worker));
+    auto client = std::make_unique<TestClient>(std::move(pair.client));
+    client->Hello(hello);
+    return client;
+  }
+
+  std::unique_ptr<TestClient> Open(const std::string& session = "s1",
+                                   const std::string& tenant = "t1") {
+    Grant(Lease(session, tenant));
+    std::unique_ptr<TestClient> client = Connect(HelloFor(session));
+    EXPECT_EQ(client
+                  ->WaitFor([](const v1::ControlResponse& r) {
+                    return r.has_hello();
+                  })
+                  .hello()
+                  .worker_id(),
+              "w0");
+    return client;
+  }
+
+  // Another stream for the client, from where it was.
+  void Resume(TestClient* client, const std::string& session = "s1") {
+    InProcessPair pair = MakeInProcessPair();
+    core_->Attach(std::move(pair.worker));
+    client->Resume(std::move(pair.client), HelloFor(session));
+  }
+  // Cuts the network, and waits until the worker noticed.
+  void Break(TestClient* client) {
+    client->Break();
+    EXPECT_TRUE(WaitUntil([this] { return core_->detached_sessions() > 0; }));
+  }
+  // Housekeeping looks every few milliseconds.
+  template <typename Condition>
+  static bool WaitUntil(Condition condition) {
+    for (int i = 0; i < 4000; ++i) {
+      if (condition()) return true;
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    return false;
+  }
+
+  std::string Refusal(const v1::ClientHello& hello) {
+    return ErrorReason(Connect(hello)->WaitClosed());
+  }
+
+  // Waits until the executor and housekeeping let go of everything.
+  bool WaitMemory(uint64_t bytes) {
+    return WaitUntil([&] { return core_->ledger().usage().used == bytes; });
+  }
+
+  FakeDevice device_{16 << 20};
+  FakeClock clock_;
+  FakeRandomSource random_;
+  std::unique_ptr<WorkerCore> core_;
+};
+
+inline srg::Structure AddTo() {  // x += y
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Bound();
+  s.AddInPlace(x, y, 2);
+  return s.get();
+}
+
+// Holds the executor at a node until it is let go.
+class NodeGate {
+ public:
+  // The `stop_at`th node from now on waits.
+  NodeGate(FakeDevice* device, int stop_at) : device_(device) {
+    device->SetExecuteHook([this, stop_at](const std::string&) {
+      MutexLock lock(&mu_);
+      ++nodes_;
+      changed_.SignalAll();
+      while (nodes_ == stop_at && !open_) changed_.Wait(&mu_);
+      return absl::OkStatus();
+    });
+  }
+  ~NodeGate() {
+    Open();
+    device_->SetExecuteHook(
+        [](const std::string&) { return absl::OkStatus(); });
+  }
+  void WaitReached(int nodes) {
+    MutexLock lock(&mu_);
+    while (nodes_ < nodes) changed_.Wait(&mu_);
+  }
+  void Open() {
+    MutexLock lock(&mu_);
+    open_ = true;
+    changed_.SignalAll();
+  }
+  int nodes() {
+    MutexLock lock(&mu_);
+    return nodes_;
+  }
+
+ private:
+  FakeDevice* const device_;
+  Mutex mu_;
+  CondVar changed_;
+  int nodes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_CORE_CORE_FIXTURE_H_

@@ -1,0 +1,206 @@
+// Streams that break and come back, and sessions that are cancelled.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu_worker/core/core_fixture.h"
+
+namespace djinn::worker {
+namespace {
+
+srg::TensorView Bytes(size_t count) {
+  srg::TensorView view;
+  view.data_type = srg::DataType::kUint8;
+  view.sizes = {static_cast<int64_t>(count)};
+  view.strides = {1};
+  return view;
+}
+
+TEST_F(WorkerCoreTest, ABrokenStreamIsResumedWithEverythingOnce) {
+  std::unique_ptr<TestClient> client = Open();
+  client->Define(1, AddTo());
+  client->InstallInline(1, FloatBytes({1, 2}));
+  client->InstallInline(2, FloatBytes({10, 20}));
+  EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1, 2})));
+  Break(client.get());
+  // Sent into nothing: the worker has never seen them.
+  Resume(client.get());
+  EXPECT_EQ(client->last_hello().received_sequence(), 4u);
+  client->Run(1, {1, 2});
+  EXPECT_EQ(client->Read(1, 2), (Floats{21, 42}));
+  EXPECT_EQ(core_->detached_sessions(), 0u);
+}
+
+TEST_F(WorkerCoreTest, TheExecutorGoesOnWithoutAStream) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Bound();
+  for (int i = 0; i < 3; ++i) s.AddInPlace(x, y, 1);
+  std::unique_ptr<TestClient> client = Open();
+  client->Define(1, s.get());
+  client->InstallInline(1, FloatBytes({0}));
+  client->InstallInline(2, FloatBytes({1}));
+  NodeGate gate(&device_, 2);
+  client->Run(1, {1, 2});
+  const uint64_t read = client->SendRead(1, FakeStructure::View(0, 1));
+  gate.WaitReached(2);
+  Break(client.get());
+  gate.Open();
+  Resume(client.get());
+  EXPECT_EQ(FloatsOf(client->WaitRead(read).value()), (Floats{3}));
+  EXPECT_EQ(client->last_hello().received_sequence(), read);
+}
+
+TEST_F(WorkerCoreTest, RepliesComeAgainUntilTheyAreAcknowledged) {
+  std::unique_ptr<TestClient> client = Open();
+  client->KeepSilent();
+  const std::string bytes(2 * kBulkChunkBytes + 5, 'v');
+  client->InstallTransfer(1, 1, bytes);
+  client->WaitDecision(1);
+  client->SendBytes(1, bytes);
+  client->WaitRead(client->SendRead(1, Bytes(bytes.size()), 7));
+  EXPECT_TRUE(client->WaitBulk(7, bytes.size()) == bytes);
+  // A later write does not change what is kept.
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  client->Define(1, s.get());
+  EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1}, {5})));
+  const uint64_t shared = core_->ledger().usage().used;
+  Break(client.get());
+  Resume(client.get());
+  EXPECT_TRUE(client->WaitBulkReceived(7, 2 * bytes.size()));
+  EXPECT_TRUE(client->WaitBulk(7, 2 * bytes.size()) == bytes);
+  EXPECT_GE(client->repeated(), 3);
+  client->Free({1});
+  client->Acknowledge();
+  // What remains is the tenant's content.
+  EXPECT_TRUE(WaitMemory(bytes.size()));
+  EXPECT_EQ(shared, 2 * bytes.size());
+  const int repeated = client->repeated();
+  Break(client.get());
+  Resume(client.get());
+  EXPECT_TRUE(client->WaitCompleted(client->Create(2, 8)));
+  EXPECT_EQ(client->repeated(), repeated);
+}
+
+TEST_F(WorkerCoreTest, UnacknowledgedRepliesPauseTheSession) {
+  std::unique_ptr<TestClient> client = Open();
+  client->KeepSilent();
+  client->Create(1, 8 << 20);
+  client->SendRead(1, Bytes(8 << 20), 7);
+  const uint64_t next = client->InstallInline(2, "");
+  client->WaitBulk(7, 8 << 20);
+  EXPECT_LT(client->completed(), next);
+  client->Acknowledge();
+  EXPECT_TRUE(client->WaitCompleted(next));
+}
+
+TEST_F(WorkerCoreTest, AnUploadGoesOnWhereItWasCut) {
+  std::unique_ptr<TestClient> client = Open();
+  const std::string bytes(4 * kBulkChunkBytes + 9, 'u');
+  client->InstallTransfer(1, 1, bytes);
+  client->WaitDecision(1);
+  // Out of order, with a gap.
+  client->SendBytes(1, bytes, 0, kBulkChunkBytes);
+  client->SendBytes(1, bytes, 2 * kBulkChunkBytes, kBulkChunkBytes);
+  // Breaking loses what is on its way; what is lost is sent again.
+  EXPECT_TRUE(WaitUntil([&] {
+    client->Break();
+    Resume(client.get());
+    const uint64_t received = client->last_hello().transfer().received_bytes();
+    if (received == kBulkChunkBytes) return true;
+    client->SendBytes(1, bytes, 0, kBulkChunkBytes);
+    client->SendBytes(1, bytes, 2 * kBulkChunkBytes, kBulkChunkBytes);
+    return false;
+  }));
+  EXPECT_EQ(client->last_hello().transfer().transfer_id(), 1u);
+  // The third chunk comes a second time.
+  client->SendBytes(1, bytes, kBulkChunkBytes);
+  EXPECT_TRUE(client->WaitCompleted(1));
+  client->SendRead(1, Bytes(bytes.size()), 5);
+  EXPECT_TRUE(client->WaitBulk(5, bytes.size()) == bytes);
+}
+
+TEST_F(WorkerCoreTest, AStreamNotYetNoticedAsBrokenIsReplaced) {
+  std::unique_ptr<TestClient> client = Open();
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
+  InProcessPair pair = MakeInProcessPair();
+  core_->Attach(std::move(pair.worker));
+  TestClient second(std::move(pair.client));
+  v1::ClientHello hello = HelloFor("s1");
+  hello.mutable_resume()->set_sent_sequence(1);
+  second.Hello(hello);
+  EXPECT_EQ(ErrorReason(client->WaitClosed()), "STREAM_REPLACED");
+  second.SkipSequence();
+  EXPECT_TRUE(second.WaitCompleted(second.Create(2, 8)));
+}
+
+TEST_F(WorkerCoreTest, ResumesThatCannotBeAreRefusedAndChangeNothing) {
+  std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  EXPECT_TRUE(client->WaitCompleted(client->Create(2, 8)));
+  v1::ClientHello hello = HelloFor("s1");
+  hello.mutable_resume()->set_sent_sequence(1);
+  EXPECT_EQ(Refusal(hello), "PROTOCOL_VIOLATION");
+  hello.mutable_resume()->set_sent_sequence(2);
+  hello.mutable_resume()->set_acknowledged_reply(9);
+  EXPECT_EQ(Refusal(hello), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(Refusal(HelloFor("s1")), "LEASE_IN_USE");
+  EXPECT_TRUE(client->WaitCompleted(client->Create(3, 8)));
+}
+
+TEST_F(WorkerCoreTest, ASessionIsKeptForTheResumeTimeoutOnly) {
+  std::unique_ptr<TestClient> client = Open();
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 4096)));
+  Break(client.get());
+  EXPECT_EQ(Refusal(HelloFor("s1")), "LEASE_IN_USE");
+  clock_.Advance(absl::Seconds(14));
+  EXPECT_EQ(core_->detached_sessions(), 1u);
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(WaitMemory(0));
+  v1::ClientHello hello = HelloFor("s1");
+  hello.mutable_resume()->set_sent_sequence(1);
+  EXPECT_EQ(Refusal(hello), "SESSION_LOST");
+}
+
+TEST_F(WorkerCoreTest, TheCoordinatorDropsADetachedSessionAtOnce) {
+  std::unique_ptr<TestClient> client = Open();
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 4096)));
+  Break(client.get());
+  v1::DesiredState desired;
+  desired.add_drop_session_ids("s1");
+  core_->Apply(desired);
+  EXPECT_EQ(core_->detached_sessions(), 0u);
+  EXPECT_TRUE(WaitMemory(0));
+}
+
+TEST_F(WorkerCoreTest, ACancelStopsAtTheNextNodeAndFreesEverything) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Bound();
+  for (int i = 0; i < 100; ++i) s.AddInPlace(x, y, 2);
+  std::unique_ptr<TestClient> client = Open();
+  client->Define(1, s.get());
+  client->InstallInline(1, FloatBytes({1, 2}));
+  client->InstallInline(2, FloatBytes({1, 2}));
+  NodeGate gate(&device_, 3);
+  client->Run(1, {1, 2});
+  client->Create(3, 4096);
+  gate.WaitReached(3);
+  client->SendCancel();
+  // Ignored, whatever it is.
+  client->Free({77});
+  EXPECT_TRUE(WaitUntil([&] { return core_->Snapshot().queued_runs() <= 1; }));
+  gate.Open();
+  const v1::ControlResponse last = client->WaitFor(
+      [](const v1::ControlResponse& r) { return r.has_cancelled(); });
+  EXPECT_EQ(last.completed_sequence(), 3u);
+  EXPECT_TRUE(WaitMemory(0));
+  EXPECT_LE(gate.nodes(), 100);
+  client->Break();
+  EXPECT_TRUE(WaitUntil([&] { return Refusal(HelloFor("s2")) != ""; }));
+  EXPECT_EQ(core_->detached_sessions(), 0u);
+}
+
+}  // namespace
+}  // namespace djinn::worker

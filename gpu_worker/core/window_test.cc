@@ -1,0 +1,62 @@
+// Granted windows, one session's and the tenant's share.
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu_worker/core/core_fixture.h"
+
+namespace djinn::worker {
+namespace {
+
+TEST_F(WorkerCoreTest, AWindowThatIsExceededEndsTheStream) {
+  std::unique_ptr<TestClient> client = Open();
+  // Parked on a transfer that never comes, so that nothing completes.
+  client->InstallTransfer(1, 1, std::string(2000, 'x'));
+  for (int i = 0; i < 64; ++i) client->Create(10 + i, 8);
+  EXPECT_EQ(ErrorReason(client->WaitClosed()), "WINDOW_EXCEEDED");
+}
+
+TEST_F(WorkerCoreTest, TheWindowGrowsWithWhatIsCompleted) {
+  std::unique_ptr<TestClient> client = Open();
+  EXPECT_EQ(client->window().messages(), 64u);
+  EXPECT_EQ(client->window().bytes(), uint64_t{1} << 20);
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
+  EXPECT_EQ(client->window().messages(), 65u);
+  // Free is exempt.
+  EXPECT_TRUE(client->WaitCompleted(client->Free({1})));
+  EXPECT_EQ(client->window().messages(), 65u);
+}
+
+TEST_F(WorkerCoreTest, AttachedSessionsShareTheTenantsWindow) {
+  v1::LeaseRecord lease = Lease("s1", "t1");
+  lease.mutable_tenant_limits()->set_memory_bytes(6 << 20);
+  lease.mutable_tenant_limits()->set_max_outstanding(10);
+  lease.mutable_tenant_limits()->set_max_outstanding_bytes(1 << 20);
+  Grant(lease);
+  std::unique_ptr<TestClient> a = Connect(HelloFor("s1"));
+  EXPECT_TRUE(WaitUntil([&] { return a->window().messages() == 10; }));
+  lease.set_lease_id("lease-s2");
+  lease.set_token("token-s2");
+  lease.set_session_id("s2");
+  Grant(lease);
+  std::unique_ptr<TestClient> b = Connect(HelloFor("s2"));
+  EXPECT_TRUE(WaitUntil([&] { return b->window().messages() == 5; }));
+  // The first one's never shrinks, and grows again when it is due.
+  for (uint64_t i = 1; i <= 6; ++i) {
+    EXPECT_TRUE(a->WaitCompleted(a->Create(i, 8)));
+  }
+  EXPECT_TRUE(WaitUntil([&] { return a->window().messages() == 11; }));
+  // Memory, too, is the tenant's.
+  EXPECT_TRUE(a->WaitCompleted(a->Create(10, 4 << 20)));
+  b->Create(1, 4 << 20);
+  const v1::ErrorDetail error = b->ReadError(1);
+  EXPECT_EQ(error.reason(), "TENANT_MEMORY");
+  EXPECT_NE(error.message().find("limit 6291456"), std::string::npos);
+  a->Free({10});
+  EXPECT_TRUE(a->WaitCompleted(8));
+  EXPECT_TRUE(b->WaitCompleted(b->Create(2, 4 << 20)));
+}
+
+}  // namespace
+}  // namespace djinn::worker

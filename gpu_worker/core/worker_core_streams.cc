@@ -1,0 +1,255 @@
+// Client streams: Hellos, the sessions they lead to, and their ends.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/protocol_version.h"
+#include "common/status_macros.h"
+#include "gpu_worker/core/connection.h"
+#include "gpu_worker/core/worker_core.h"
+
+namespace djinn::worker {
+
+void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream) {
+  Connection* connection = nullptr;
+  absl::Status refused;
+  {
+    MutexLock lock(&mu_);
+    if (draining_) {
+      refused = Draining();
+    } else if (connections_.size() >= options_.max_connections) {
+      refused = MakeError(absl::StatusCode::kResourceExhausted,
+                          "TOO_MANY_CONNECTIONS",
+                          absl::StrCat("at most ", options_.max_connections));
+    } else {
+      const uint64_t key = next_key_++;
+      auto added = std::make_shared<Connection>(this, key, std::move(stream),
+                                                clock_->Monotonic());
+      connection = added.get();
+      connections_.emplace(key, std::move(added));
+    }
+  }
+  if (!refused.ok()) {
+    stream->Close(std::move(refused));
+    return;
+  }
+  connection->stream()->Start(connection);
+  MutexLock lock(&mu_);
+  connection->starting = false;
+  if (!to_reap_.empty()) housekeeping_.Signal();
+}
+
+absl::StatusOr<std::string> WorkerCore::LeaseOf(
+    const v1::BulkHello& hello) const {
+  MutexLock lock(&mu_);
+  DJINN_ASSIGN_OR_RETURN(const v1::LeaseRecord lease,
+                         leases_.Find(hello.session_id(), hello.lease_token()));
+  return lease.lease_id();
+}
+
+void WorkerCore::OnHello(uint64_t key, v1::ControlRequest message) {
+  {
+    MutexLock lock(&mu_);
+    const auto found = connections_.find(key);
+    if (found == connections_.end() || found->second->hello_seen) return;
+    found->second->hello_seen = true;
+  }
+  if (!message.has_hello()) {
+    return RequestClose(
+        key, MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                       "the first message must be a hello"));
+  }
+  absl::Status admitted = Admit(key, message.hello());
+  if (admitted.ok()) return NotifyChange();
+  log::Warning("client refused",
+               {{"session", log::ShortId(message.hello().session_id())},
+                {"status", admitted}});
+  RequestClose(key, std::move(admitted));
+}
+
+absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
+  DJINN_ASSIGN_OR_RETURN(
+      const uint32_t version,
+      NegotiateProtocol(OwnProtocolWindow(), hello.protocol(), "client"));
+  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Session> session;
+  uint64_t stream_number = 0;
+  {
+    MutexLock lock(&mu_);
+    DJINN_ASSIGN_OR_RETURN(
+        const v1::LeaseRecord lease,
+        leases_.Authenticate(hello.session_id(), hello.lease_token(),
+                             hello.session_epoch()));
+    if (hello.worker_incarnation() != incarnation_) {
+      return MakeError(absl::StatusCode::kFailedPrecondition,
+                       "WRONG_INCARNATION",
+                       "the worker restarted since the lease was granted");
+    }
+    const auto found = connections_.find(key);
+    if (found == connections_.end() || draining_) return Draining();
+    connection = found->second;
+    DJINN_ASSIGN_OR_RETURN(session, FindOrMakeSession(key, hello, lease));
+    stream_number = ++last_stream_;
+    connection->lease_id = lease.lease_id();
+    connection->session_id = lease.session_id();
+    connection->Serve(session, stream_number);
+  }
+  log::Info("client attached", {{"session", log::ShortId(hello.session_id())},
+                                {"tenant", session->tenant()},
+                                {"resumed", hello.has_resume()}});
+  v1::WorkerHello answer;
+  answer.set_protocol_version(version);
+  answer.set_worker_id(options_.worker_id);
+  answer.set_incarnation(incarnation_);
+  *answer.mutable_limits() = session->limits();
+  session->Attach(connection->stream(), stream_number, std::move(answer),
+                  hello.resume().acknowledged_reply());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Session>> WorkerCore::FindOrMakeSession(
+    uint64_t key, const v1::ClientHello& hello, const v1::LeaseRecord& lease) {
+  const auto found = sessions_.find(lease.lease_id());
+  if (found == sessions_.end()) {
+    if (hello.has_resume()) {
+      return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_LOST",
+                       "this worker holds nothing of the session any more");
+    }
+    const uint64_t queue_key = next_key_++;
+    std::shared_ptr<Session> session = MakeSession(lease, queue_key);
+    sessions_[lease.lease_id()] = {session, queue_key, key, {}};
+    return session;
+  }
+  Held& held = found->second;
+  if (hello.has_resume()) {
+    DJINN_RETURN_IF_ERROR(held.session->CheckResume(hello.resume()));
+  } else if (held.session->received_any()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
+                     "the lease has a session here already");
+  }
+  if (held.connection != 0) {
+    connections_.at(held.connection)->Replace();
+    RequestCloseLocked(held.connection,
+                       MakeError(absl::StatusCode::kAborted, "STREAM_REPLACED",
+                                 "a newer stream resumed the session"));
+  }
+  held.connection = key;
+  return held.session;
+}
+
+std::shared_ptr<Session> WorkerCore::MakeSession(const v1::LeaseRecord& lease,
+                                                 uint64_t queue_key) {
+  auto session = std::make_shared<Session>(
+      &environment_, lease.tenant(), AccountOf(lease), lease.limits(),
+      Session::Callbacks{
+          [this, queue_key] { MakeRunnable(queue_key); },
+          [this, lease_id = lease.lease_id(), queue_key](absl::Status status) {
+            EndSession(lease_id, queue_key, status);
+          }});
+  MutexLock lock(&queue_mu_);
+  queue_.Join(queue_key);
+  queued_.emplace(queue_key, session);
+  return session;
+}
+
+std::shared_ptr<TenantAccount> WorkerCore::AccountOf(
+    const v1::LeaseRecord& lease) {
+  std::shared_ptr<TenantAccount> account = accounts_[lease.tenant()].lock();
+  if (account == nullptr) {
+    absl::erase_if(accounts_,
+                   [](const auto& entry) { return entry.second.expired(); });
+    account = std::make_shared<TenantAccount>();
+    accounts_[lease.tenant()] = account;
+  }
+  if (lease.has_tenant_limits()) account->SetLimits(lease.tenant_limits());
+  return account;
+}
+
+void WorkerCore::EndSession(const std::string& lease_id, uint64_t queue_key,
+                            const absl::Status& status) {
+  std::shared_ptr<Session> session;
+  {
+    MutexLock lock(&mu_);
+    const auto found = sessions_.find(lease_id);
+    if (found == sessions_.end() || found->second.queue_key != queue_key) {
+      return;
+    }
+    session = TakeSessionLocked(lease_id, status);
+  }
+  log::Warning("session ended", {{"lease", lease_id}, {"status", status}});
+  session->Drop();
+  NotifyChange();
+}
+
+std::shared_ptr<Session> WorkerCore::TakeSessionLocked(
+    const std::string& lease_id, const absl::Status& status) {
+  const auto found = sessions_.find(lease_id);
+  const Held held = std::move(found->second);
+  sessions_.erase(found);
+  if (held.connection != 0) RequestCloseLocked(held.connection, status);
+  MutexLock lock(&queue_mu_);
+  queue_.Leave(held.queue_key);
+  queued_.erase(held.queue_key);
+  return held.session;
+}
+
+void WorkerCore::RequestClose(uint64_t key, absl::Status status) {
+  MutexLock lock(&mu_);
+  RequestCloseLocked(key, std::move(status));
+}
+
+void WorkerCore::RequestCloseLocked(uint64_t key, absl::Status status) {
+  const auto found = connections_.find(key);
+  if (found == connections_.end() || found->second->close_requested) return;
+  found->second->close_requested = true;
+  to_close_.emplace_back(key, std::move(status));
+  housekeeping_.Signal();
+}
+
+size_t WorkerCore::detached_sessions() const {
+  MutexLock lock(&mu_);
+  size_t count = 0;
+  for (const auto& [lease_id, held] : sessions_) count += held.connection == 0;
+  return count;
+}
+
+void WorkerCore::OnClosed(uint64_t key, const absl::Status& status) {
+  // Lives until it is reaped below; nobody may destroy a stream in its own
+  // callback, so nothing here may keep it longer.
+  Connection* connection = nullptr;
+  {
+    MutexLock lock(&mu_);
+    connection = connections_.at(key).get();
+  }
+  connection->Detach();
+  const bool served = connection->service().session != nullptr;
+  std::shared_ptr<Session> ended;
+  std::string session_id;
+  bool resumable = false;
+  {
+    MutexLock lock(&mu_);
+    const auto found = sessions_.find(connection->lease_id);
+    if (found != sessions_.end() && found->second.connection == key) {
+      Held& held = found->second;
+      held.connection = 0;
+      held.detached_since = clock_->Monotonic();
+      // Neither side ended it: the network did.
+      resumable = !status.ok() && ErrorReason(status).empty() &&
+                  !held.session->cancelled();
+      if (!resumable) ended = TakeSessionLocked(connection->lease_id, status);
+    }
+    session_id = connection->session_id;
+    to_reap_.push_back(key);
+    housekeeping_.Signal();
+  }
+  if (!served) return;
+  log::Info("client detached", {{"session", log::ShortId(session_id)},
+                                {"status", status},
+                                {"resumable", resumable}});
+  if (ended == nullptr) return;
+  ended->Drop();
+  NotifyChange();
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,153 @@
+// Streams that come and go, and what they bring beside tensor bytes.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/violation.h"
+
+namespace djinn::worker {
+
+absl::Status Session::CheckResume(const v1::Resume& resume) const {
+  const uint64_t last_reply = outbox_.last_number();
+  MutexLock lock(&mu_);
+  if (resume.sent_sequence() < inbox_.received()) {
+    return Violation(absl::StrCat("resumes after ", resume.sent_sequence(),
+                                  " messages sent, but this worker received ",
+                                  inbox_.received()));
+  }
+  if (resume.acknowledged_reply() > last_reply) {
+    return Violation(absl::StrCat("acknowledges reply ",
+                                  resume.acknowledged_reply(),
+                                  ", the last one was ", last_reply));
+  }
+  return absl::OkStatus();
+}
+
+void Session::Attach(WorkerStream* stream, uint64_t number,
+                     v1::WorkerHello hello, uint64_t acknowledged_reply) {
+  std::vector<v1::ControlResponse> news(1);
+  {
+    MutexLock lock(&mu_);
+    if (dropped_ || number <= stream_number_) return;
+    const bool resumed = std::exchange(stream_number_, number) != 0;
+    if (!std::exchange(attached_, true)) account_->Join();
+    inbox_.Grant(account_->Share(limits_));
+    const absl::Duration now = environment_.clock->Monotonic();
+    news[0].set_completed_sequence(inbox_.completed());
+    *news[0].mutable_window() = inbox_.window();
+    hello.set_received_sequence(inbox_.received());
+    if (transfer_ != nullptr &&
+        transfer_->state == Transfer::State::kReceiving) {
+      // The time-out does not run while nobody could send.
+      transfer_->last_chunk = now;
+      transfer_->resumed = resumed;
+      hello.mutable_transfer()->set_transfer_id(transfer_->id);
+      hello.mutable_transfer()->set_received_bytes(
+          transfer_->chunks->prefix_bytes());
+    }
+    if (need_.has_value() && !need_->supply.has_value()) {
+      need_->since = now;
+      news.emplace_back().mutable_need()->set_structure_id(need_->structure_id);
+    }
+  }
+  *news[0].mutable_hello() = std::move(hello);
+  outbox_.Acknowledge(acknowledged_reply);
+  outbox_.Attach(stream, number, std::move(news));
+}
+
+void Session::Detach(const WorkerStream* stream, uint64_t number) {
+  {
+    MutexLock lock(&mu_);
+    if (number == stream_number_ && std::exchange(attached_, false)) {
+      account_->Leave();
+    }
+  }
+  outbox_.Detach(stream);
+}
+
+bool Session::received_any() const {
+  MutexLock lock(&mu_);
+  return inbox_.received() > 0;
+}
+
+void Session::Receive(v1::ControlRequest message) {
+  const uint64_t acknowledged = message.acknowledged_reply();
+  if (acknowledged != 0 && !outbox_.Acknowledge(acknowledged)) {
+    return Fail(
+        Violation(absl::StrCat("acknowledges reply ", acknowledged,
+                               ", the last one was ", outbox_.last_number())));
+  }
+  switch (message.message_case()) {
+    case v1::ControlRequest::kOrdered:
+      return ReceiveOrdered(std::move(*message.mutable_ordered()));
+    case v1::ControlRequest::kSupply:
+      return Supply(std::move(*message.mutable_supply()));
+    case v1::ControlRequest::kCancel:
+      return Cancel();
+    case v1::ControlRequest::kHello:
+      return Fail(Violation("a hello that is not the first message"));
+    case v1::ControlRequest::MESSAGE_NOT_SET:
+      if (acknowledged == 0) Fail(Violation("a message that says nothing"));
+  }
+}
+
+void Session::ReceiveOrdered(v1::Ordered message) {
+  const bool run = message.has_run();
+  absl::Status added;
+  {
+    MutexLock lock(&mu_);
+    if (failed_ || dropped_ || cancelling_) return;
+    const uint64_t before = inbox_.received();
+    added = inbox_.Add(std::move(message));
+    if (run && inbox_.received() > before) ++queued_runs_;
+  }
+  if (added.ok()) {
+    callbacks_.runnable();
+  } else {
+    Fail(std::move(added));
+  }
+}
+
+void Session::Supply(v1::DefineStructure supply) {
+  const uint64_t id = supply.structure_id();
+  absl::Status violation;
+  {
+    MutexLock lock(&mu_);
+    if (failed_ || dropped_ || cancelling_) return;
+    const bool asked = need_.has_value() && need_->structure_id == id &&
+                       !need_->supply.has_value();
+    // The answer to a Need that was repeated when the stream was resumed.
+    if (!asked && id != 0 && id == supplied_) return;
+    if (!asked) {
+      violation = Violation(
+          absl::StrCat("supplies structure ", id, ", which nobody needs"));
+    } else if (supply.ByteSizeLong() > limits_.max_outstanding_bytes()) {
+      violation = Violation(absl::StrCat(
+          "supplies structure ", id, " with ", supply.ByteSizeLong(),
+          " bytes, at most ", limits_.max_outstanding_bytes(), " are allowed"));
+    } else {
+      supplied_ = id;
+      need_->supply = std::move(supply);
+    }
+  }
+  if (!violation.ok()) return Fail(std::move(violation));
+  callbacks_.runnable();
+}
+
+void Session::AskFor(uint64_t structure_id, Inbox::Item item) {
+  v1::ControlResponse response;
+  response.mutable_need()->set_structure_id(structure_id);
+  {
+    MutexLock lock(&mu_);
+    if (dropped_ || cancelling_) {
+      --queued_runs_;
+      return;
+    }
+    response.set_completed_sequence(inbox_.completed());
+    inbox_.PutBack(std::move(item));
+    need_ = Need{structure_id, environment_.clock->Monotonic(), std::nullopt};
+  }
+  outbox_.PushNews(std::move(response));
+}
+
+}  // namespace djinn::worker

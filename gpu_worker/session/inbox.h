@@ -1,0 +1,84 @@
+// The ordered messages of a session that arrived and are not carried out: drops
+// what a resumed stream repeats, and keeps the client to the window that it was
+// granted.
+//
+// Free is exempt from the window; what waits of it is bounded by the session's
+// max_outstanding_bytes, at what it takes here.
+//
+// Not thread-safe.
+#ifndef GPU_WORKER_SESSION_INBOX_H_
+#define GPU_WORKER_SESSION_INBOX_H_
+
+#include <cstdint>
+#include <deque>
+
+#include "absl/status/status.h"
+#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/types.pb.h"
+
+namespace djinn::worker {
+
+// How far a window reaches beyond what is completed.
+struct WindowWidth {
+  uint64_t messages = 0;
+  uint64_t bytes = 0;
+};
+
+class Inbox {
+ public:
+  struct Item {
+    v1::Ordered message;
+    // As the window counts it: 0 for Free.
+    uint64_t bytes = 0;
+  };
+
+  explicit Inbox(const v1::SessionLimits& limits) : limits_(limits) {}
+
+  // Takes a message; one that was received before is dropped. InvalidArgument
+  // (PROTOCOL_VIOLATION) for a gap in the sequence, ResourceExhausted
+  // (WINDOW_EXCEEDED) beyond the window or for a message above
+  // max_outstanding_bytes.
+  absl::Status Add(v1::Ordered message);
+
+  bool empty() const { return items_.empty(); }
+  // The next one. Not empty.
+  Item Take();
+  // What was taken last waits again.
+  void PutBack(Item item);
+  // Forgets what waits; returns how many runs that were.
+  uint32_t Clear();
+
+  // Messages are completed in order; `sequence` is the last one's.
+  void Complete(uint64_t sequence, uint64_t bytes, bool counts);
+
+  // Widens the window to `width` beyond what is completed; it never narrows.
+  void Grant(WindowWidth width);
+  const v1::Window& window() const { return window_; }
+
+  // Last sequence received, and completed.
+  uint64_t received() const { return received_; }
+  uint64_t completed() const { return completed_; }
+  // Received and not completed, and what the window counts of it.
+  uint64_t outstanding() const { return received_ - completed_; }
+  uint64_t outstanding_bytes() const {
+    return received_bytes_ - completed_bytes_;
+  }
+
+ private:
+  const v1::SessionLimits limits_;
+  std::deque<Item> items_;
+  uint64_t received_ = 0;
+  uint64_t completed_ = 0;
+  // Of everything but Free, since sequence 1.
+  uint64_t received_messages_ = 0;
+  uint64_t received_bytes_ = 0;
+  uint64_t completed_messages_ = 0;
+  uint64_t completed_bytes_ = 0;
+  // Ids in Frees that wait.
+  uint64_t freed_ids_ = 0;
+  v1::Window window_;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SESSION_INBOX_H_

@@ -1,0 +1,46 @@
+// What one tenant's sessions on this worker share: device memory, and the room
+// for messages, which is shared out equally among those that are attached.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_SESSION_TENANT_ACCOUNT_H_
+#define GPU_WORKER_SESSION_TENANT_ACCOUNT_H_
+
+#include <cstdint>
+#include <limits>
+
+#include "common/mutex.h"
+#include "djinn/v1/types.pb.h"
+#include "gpu_worker/memory/ledger.h"
+#include "gpu_worker/session/inbox.h"
+
+namespace djinn::worker {
+
+class TenantAccount {
+ public:
+  // The limits from now on. What is taken already stays.
+  void SetLimits(const v1::TenantLimits& limits);
+
+  TenantQuota* memory() { return &memory_; }
+
+  // A session has a stream, or has none any more.
+  void Join();
+  void Leave();
+
+  // The window of one attached session: its own limits, or its share of the
+  // tenant's where that is less. One message and one byte at least, so that
+  // every session goes on.
+  WindowWidth Share(const v1::SessionLimits& limits) const;
+
+ private:
+  TenantQuota memory_;
+  mutable Mutex mu_;
+  uint64_t max_messages_ ABSL_GUARDED_BY(mu_) =
+      std::numeric_limits<uint64_t>::max();
+  uint64_t max_bytes_ ABSL_GUARDED_BY(mu_) =
+      std::numeric_limits<uint64_t>::max();
+  uint64_t attached_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SESSION_TENANT_ACCOUNT_H_
