@@ -247,6 +247,8 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   limits_ = hello.limits();
   if (welcomed_) {
     DJINN_RETURN_IF_ERROR(ResumeFrom(hello));
+    // What the broken stream swallowed.
+    log_.GrowWindow(response.window());
   } else {
     log_.SetWindow(response.window());
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
