@@ -268,7 +268,7 @@ TEST_F(GrpcWorkerStreamTest, AResumedStreamOpensBulkByItself) {
 
 TEST_F(GrpcWorkerStreamTest, AWriteThatIsStuckBreaksTheStream) {
   std::vector<std::shared_ptr<grpc::Channel>> bulk = {
-      *MakeChannel(server_->address(), {false, 1})};
+      *MakeChannel(server_->address(), {ChannelSecurity(), 1})};
   stream_ = std::make_unique<GrpcWorkerStream>(*MakeChannel(server_->address()),
                                                std::move(bulk), v1::BulkHello(),
                                                absl::Milliseconds(200));
