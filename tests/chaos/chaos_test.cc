@@ -47,6 +47,9 @@ constexpr absl::Duration kSlack = absl::Seconds(4);
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
 constexpr absl::Duration kSessionTimeout = absl::Seconds(3);
 constexpr int kLanes = 2;
+// What the lanes need at most, twice. A worker keeps contents for reuse in up
+// to half of it.
+constexpr int64_t kWorkerMemory = 160 << 20;
 
 // A folder of its own for the network's sockets.
 class Folder {
@@ -98,7 +101,7 @@ class ChaosTest : public testing::Test {
     ClusterOptions options;
     options.workers = 2;
     options.device_kind = "fake";
-    options.worker_memory_bytes = 512 << 20;
+    options.worker_memory_bytes = kWorkerMemory;
     options.worker_timeout = kWorkerTimeout;
     options.session_timeout = kSessionTimeout;
     for (int i = 0; i < options.workers; ++i) {
@@ -138,7 +141,8 @@ class ChaosTest : public testing::Test {
         MakeGrpcCoordinatorLink(absl::StrCat("unix:", folder_.File("c")),
                                 ReadFirstWord(cluster_->token_file()));
     if (!link.ok()) return link.status();
-    return OpenSession(options, *std::move(link), MakeGrpcWorkerConnector());
+    return OpenSession(options, *std::move(link),
+                       MakeGrpcWorkerConnector({}, 1));
   }
 
   // A session at work: the fault happens, the work may go on for a while.
@@ -201,7 +205,7 @@ class ChaosTest : public testing::Test {
         << what << ": " << before << ", then " << after;
     EXPECT_LE(after.threads, before.threads + 8)
         << what << ": " << before << ", then " << after;
-    EXPECT_LE(after.resident_bytes, before.resident_bytes + (96 << 20))
+    EXPECT_LE(after.resident_bytes, before.resident_bytes + kWorkerMemory)
         << what << ": " << before << ", then " << after;
     std::cout << what << ": " << before << ", then " << after << std::endl;
   }
