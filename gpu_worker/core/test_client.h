@@ -54,7 +54,9 @@ class TestClient : public ClientStreamReceiver {
     if (number != 0 && number <= handled_) {
       ++repeated_;
     } else {
-      if (number != 0) EXPECT_EQ(number, handled_ + 1);
+      if (number != 0) {
+        EXPECT_EQ(number, handled_ + 1);
+      }
       handled_ = std::max(handled_, number);
       responses_.push_back(std::move(message));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/constant_time.h"
 #include "common/error.h"
 
@@ -45,7 +46,7 @@ ExecutionService::Bulk(grpc::CallbackServerContext* context) {
 
 void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {
   const StreamLink::Identity identity = link->identity();
-  std::shared_ptr<BulkReactor> bulk;
+  std::vector<std::shared_ptr<BulkReactor>> calls;
   {
     MutexLock lock(&mu_);
     links_.erase(std::remove_if(links_.begin(), links_.end(),
@@ -54,17 +55,20 @@ void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {
                                 }),
                  links_.end());
     links_.push_back(link);
-    for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-      if (!Matches(identity, it->hello)) continue;
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      if (!Matches(identity, it->hello)) {
+        ++it;
+        continue;
+      }
       // Listed, so not gone; the reference keeps it until it is attached.
-      bulk = it->bulk->shared_from_this();
-      waiting_.erase(it);
-      break;
+      calls.push_back(it->bulk->shared_from_this());
+      it = waiting_.erase(it);
     }
   }
-  if (bulk == nullptr) return;
-  absl::Status attached = link->AttachBulk(bulk.get());
-  if (!attached.ok()) bulk->Refuse(attached);
+  for (const std::shared_ptr<BulkReactor>& bulk : calls) {
+    const absl::Status attached = link->AttachBulk(bulk.get());
+    if (!attached.ok()) bulk->Refuse(attached);
+  }
 }
 
 void ExecutionService::OnBulkHello(BulkReactor* bulk,
@@ -83,15 +87,16 @@ void ExecutionService::OnBulkHello(BulkReactor* bulk,
       }
     }
     if (link == nullptr) {
-      const bool first = std::none_of(
+      const auto others = std::count_if(
           waiting_.begin(), waiting_.end(),
           [&lease_id](const Waiting& w) { return w.lease_id == *lease_id; });
-      if (first) {
+      if (static_cast<size_t>(others) < StreamLink::kMaxBulkCalls) {
         waiting_.push_back({bulk, hello, *std::move(lease_id)});
         return;
       }
-      refused = MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
-                          "another Bulk stream waits with this lease");
+      refused =
+          MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
+                    absl::StrCat(others, " Bulk streams wait with this lease"));
     }
   }
   if (refused.ok()) refused = link->AttachBulk(bulk);

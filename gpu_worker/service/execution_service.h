@@ -1,10 +1,10 @@
 // djinn.v1.Execution over gRPC: makes a WorkerStream of a client's Control call
-// and the Bulk call of the same lease, and hands it to the core.
+// and the Bulk calls of the same lease, and hands it to the core.
 //
 // A Bulk call may come before or after the Hello of its Control call was
 // accepted; it waits a few seconds, if it presents a lease of this worker, and
-// one per lease. Its lease token is compared in constant time. Thread-safe;
-// outlives the gRPC server.
+// no more of a lease than a link takes. Its lease token is compared in constant
+// time. Thread-safe; outlives the gRPC server.
 #ifndef GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
 #define GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
 
@@ -15,6 +15,7 @@
 #include "common/mutex.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/core/worker_core.h"
+#include "gpu_worker/service/bulk_reactor.h"
 #include "gpu_worker/service/stream_link.h"
 
 namespace djinn::worker {

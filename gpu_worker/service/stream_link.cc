@@ -1,13 +1,14 @@
 #include "gpu_worker/service/stream_link.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
-#include <vector>
 
-#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/net/grpc_status.h"
-#include "common/transport/bulk_frame.h"
+#include "common/status_macros.h"
+#include "gpu_worker/service/bulk_reactor.h"
 
 namespace djinn::worker {
 namespace {
@@ -18,14 +19,6 @@ constexpr size_t kBulkQueue = 4;
 // Time a peer has to take the closing status, or to open Bulk when bytes wait.
 constexpr std::chrono::seconds kCloseTimeout{5};
 constexpr std::chrono::seconds kBulkTimeout{30};
-constexpr std::chrono::seconds kBulkHelloTimeout{10};
-
-absl::InlinedVector<grpc::Slice, 32> SlicesOf(const grpc::ByteBuffer& buffer) {
-  std::vector<grpc::Slice> dumped;
-  buffer.Dump(&dumped).ok();
-  return {std::make_move_iterator(dumped.begin()),
-          std::make_move_iterator(dumped.end())};
-}
 
 // A frame whose payload is the tensor's own memory.
 grpc::ByteBuffer MakeFrame(uint64_t transfer_id, uint64_t offset,
@@ -131,17 +124,15 @@ void StreamLink::Start(WorkerStreamReceiver* receiver) {
 }
 
 bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
-  const bool accepted = message->has_hello();
-  bool room = true;
-  {
-    MutexLock lock(&mu_);
-    if (close_status_.has_value()) return true;
-    control_queue_.push_back(std::move(message));
-    WriteControlLocked();
-    room = control_queue_.size() < kControlQueue;
-    control_stalled_ = !room;
-  }
-  if (accepted) accepted_(shared_from_this());
+  // First: a client that has read this may open Bulk, for this link and not for
+  // the one before it.
+  if (message->has_hello()) accepted_(shared_from_this());
+  MutexLock lock(&mu_);
+  if (close_status_.has_value()) return true;
+  control_queue_.push_back(std::move(message));
+  WriteControlLocked();
+  const bool room = control_queue_.size() < kControlQueue;
+  control_stalled_ = !room;
   return room;
 }
 
@@ -150,7 +141,7 @@ bool StreamLink::SendBulk(uint64_t transfer_id, uint64_t offset,
   grpc::ByteBuffer frame = MakeFrame(transfer_id, offset, std::move(payload));
   MutexLock lock(&mu_);
   if (close_status_.has_value()) return true;
-  bulk_queue_.push_back({std::move(frame)});
+  bulk_queue_.push_back(std::move(frame));
   WriteBulkLocked();
   if (!bulk_seen_ && !std::exchange(bulk_awaited_, true)) {
     no_bulk_.Set(std::chrono::system_clock::now() + kBulkTimeout,
@@ -184,14 +175,21 @@ void StreamLink::WriteControlLocked() {
 }
 
 void StreamLink::WriteBulkLocked() {
-  if (bulk_writing_ || bulk_finished_ || bulk_queue_.empty() ||
-      bulk_ == nullptr) {
-    return;
+  for (const auto& lane : lanes_) {
+    if (bulk_queue_.empty()) return;
+    if (lane->writing || lane->finished) continue;
+    lane->frame = std::move(bulk_queue_.front());
+    bulk_queue_.pop_front();
+    lane->writing = true;
+    lane->call->StartWrite(&lane->frame);
   }
-  bulk_current_ = std::move(bulk_queue_.front());
-  bulk_queue_.pop_front();
-  bulk_writing_ = true;
-  bulk_->StartWrite(&bulk_current_.frame);
+}
+
+StreamLink::Lane* StreamLink::LaneOf(BulkReactor* bulk) {
+  for (const auto& lane : lanes_) {
+    if (lane->call == bulk) return lane.get();
+  }
+  return nullptr;
 }
 
 void StreamLink::Close(absl::Status status) {
@@ -225,17 +223,18 @@ void StreamLink::FinishLocked() {
     control_->Finish(status);
   }
   // Bulk follows Control, so that a clean end delivers what Control announced.
-  if (bulk_ != nullptr && !bulk_finished_ && !bulk_writing_ &&
-      bulk_queue_.empty()) {
-    bulk_finished_ = true;
-    bulk_->Finish(status);
+  if (!bulk_queue_.empty()) return;
+  for (const auto& lane : lanes_) {
+    if (lane->finished || lane->writing) continue;
+    lane->finished = true;
+    lane->call->Finish(status);
   }
 }
 
 void StreamLink::CutOff() {
   MutexLock lock(&mu_);
   if (control_ != nullptr) control_->context()->TryCancel();
-  if (bulk_ != nullptr) bulk_->context_->TryCancel();
+  for (const auto& lane : lanes_) lane->call->context_->TryCancel();
 }
 
 void StreamLink::OnControlRead(bool ok) {
@@ -305,17 +304,15 @@ absl::Status StreamLink::AttachBulk(BulkReactor* bulk) {
     return close_status_->ok() ? absl::CancelledError("stream is closed")
                                : *close_status_;
   }
-  if (bulk_seen_) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
-                     "another Bulk stream uses this lease");
+  if (lanes_.size() >= kMaxBulkCalls) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
+        absl::StrCat("the lease has ", kMaxBulkCalls,
+                     " Bulk streams already, the most that it may have"));
   }
-  {
-    MutexLock bulk_lock(&bulk->mu_);
-    if (bulk->refused_) return absl::CancelledError("the call has ended");
-    bulk->link_ = shared_from_this();
-  }
+  DJINN_RETURN_IF_ERROR(bulk->Join(shared_from_this()));
   bulk_seen_ = true;
-  bulk_ = bulk;
+  lanes_.push_back(std::make_unique<Lane>(Lane{bulk, {}}));
   bulk->StartRead(&bulk->frame_);
   WriteBulkLocked();
   return absl::OkStatus();
@@ -323,18 +320,10 @@ absl::Status StreamLink::AttachBulk(BulkReactor* bulk) {
 
 void StreamLink::ReadBulkOn(BulkReactor* bulk) {
   MutexLock lock(&mu_);
-  if (!bulk_finished_) bulk->StartRead(&bulk->frame_);
+  if (!LaneOf(bulk)->finished) bulk->StartRead(&bulk->frame_);
 }
 
-void StreamLink::OnBulkFrame(grpc::ByteBuffer* buffer) {
-  const absl::InlinedVector<grpc::Slice, 32> slices = SlicesOf(*buffer);
-  buffer->Clear();
-  absl::InlinedVector<absl::string_view, 32> pieces;
-  for (const grpc::Slice& slice : slices) {
-    pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()),
-                        slice.size());
-  }
-  absl::StatusOr<BulkFrame> frame = ParseBulkFrame(pieces);
+void StreamLink::OnBulkFrame(const absl::StatusOr<BulkFrame>& frame) {
   absl::Status status = frame.status();
   if (status.ok()) status = VerifyChecksum(*frame);
   WorkerStreamReceiver* receiver = nullptr;
@@ -354,12 +343,13 @@ void StreamLink::OnBulkLost() {
   CloseLocked(absl::UnavailableError("the client's Bulk stream broke"));
 }
 
-void StreamLink::OnBulkWritten(bool ok) {
+void StreamLink::OnBulkWritten(BulkReactor* bulk, bool ok) {
   WorkerStreamReceiver* receiver = nullptr;
   {
     MutexLock lock(&mu_);
-    bulk_writing_ = false;
-    bulk_current_.frame.Clear();
+    Lane* const lane = LaneOf(bulk);
+    lane->writing = false;
+    lane->frame.Clear();
     if (!ok) {
       CloseLocked(absl::UnavailableError("the client's Bulk stream broke"));
       bulk_queue_.clear();
@@ -375,16 +365,18 @@ void StreamLink::OnBulkWritten(bool ok) {
   FinishLocked();
 }
 
-void StreamLink::OnBulkDone() {
+void StreamLink::OnBulkDone(BulkReactor* bulk) {
   {
     MutexLock lock(&mu_);
-    bulk_ = nullptr;
+    lanes_.erase(
+        std::find_if(lanes_.begin(), lanes_.end(),
+                     [bulk](const auto& lane) { return lane->call == bulk; }));
   }
   ReportIfOver();
 }
 
 bool StreamLink::OverLocked() const {
-  return control_ == nullptr && bulk_ == nullptr;
+  return control_ == nullptr && lanes_.empty();
 }
 
 void StreamLink::ReportIfOver() {
@@ -409,106 +401,6 @@ void StreamLink::WaitDone() {
   MutexLock lock(&mu_);
   // A stream that was never started has no callbacks to wait for.
   while (receiver_ != nullptr && !done_) changed_.Wait(&mu_);
-}
-
-BulkReactor* BulkReactor::Begin(grpc::CallbackServerContext* context,
-                                HelloFunction hello, GoneFunction gone) {
-  std::shared_ptr<BulkReactor> reactor(
-      new BulkReactor(context, std::move(hello), std::move(gone)));
-  BulkReactor* const raw = reactor.get();
-  raw->hello_alarm_.Set(
-      std::chrono::system_clock::now() + kBulkHelloTimeout,
-      [weak = std::weak_ptr<BulkReactor>(reactor)](bool expired) {
-        const std::shared_ptr<BulkReactor> self = weak.lock();
-        if (!expired || self == nullptr) return;
-        self->Refuse(MakeError(absl::StatusCode::kUnauthenticated,
-                               "LEASE_UNKNOWN",
-                               "no Control stream uses this lease"));
-      });
-  raw->self_ = std::move(reactor);
-  raw->StartRead(&raw->frame_);
-  return raw;
-}
-
-void BulkReactor::Refuse(const absl::Status& status) {
-  {
-    MutexLock lock(&mu_);
-    if (refused_ || link_ != nullptr) return;
-    refused_ = true;
-  }
-  Finish(ToGrpcStatus(status));
-}
-
-void BulkReactor::OnReadDone(bool ok) {
-  std::shared_ptr<StreamLink> link;
-  bool first;
-  {
-    MutexLock lock(&mu_);
-    link = link_;
-    first = !std::exchange(hello_seen_, true);
-  }
-  if (!ok) {
-    // A client that is done with Bulk may go on with Control.
-    if (link == nullptr) {
-      Refuse(absl::CancelledError("no hello"));
-    } else if (context_->IsCancelled()) {
-      link->OnBulkLost();
-    }
-    return;
-  }
-  if (!first) {
-    link->OnBulkFrame(&frame_);
-  } else {
-    const absl::InlinedVector<grpc::Slice, 32> slices = SlicesOf(frame_);
-    absl::InlinedVector<absl::string_view, 32> pieces;
-    for (const grpc::Slice& slice : slices) {
-      pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()),
-                          slice.size());
-    }
-    const absl::StatusOr<BulkFrame> frame = ParseBulkFrame(pieces);
-    if (!frame.ok() || !frame->hello.has_value() || frame->transfer_id != 0) {
-      return Refuse(MakeError(absl::StatusCode::kInvalidArgument,
-                              "PROTOCOL_VIOLATION",
-                              "the first chunk must be a hello alone"));
-    }
-    frame_.Clear();
-    // The link that takes the call reads on.
-    return hello_(this, *frame->hello);
-  }
-  link->ReadBulkOn(this);
-}
-
-void BulkReactor::OnWriteDone(bool ok) {
-  std::shared_ptr<StreamLink> link;
-  {
-    MutexLock lock(&mu_);
-    link = link_;
-  }
-  link->OnBulkWritten(ok);
-}
-
-void BulkReactor::OnCancel() {
-  std::shared_ptr<StreamLink> link;
-  {
-    MutexLock lock(&mu_);
-    link = link_;
-  }
-  if (link != nullptr) {
-    link->OnBulkLost();
-  } else {
-    Refuse(absl::CancelledError("cancelled"));
-  }
-}
-
-void BulkReactor::OnDone() {
-  gone_(this);
-  std::shared_ptr<StreamLink> link;
-  {
-    MutexLock lock(&mu_);
-    link = std::move(link_);
-  }
-  if (link != nullptr) link->OnBulkDone();
-  self_.reset();  // May delete this.
 }
 
 }  // namespace djinn::worker

@@ -1,11 +1,15 @@
-// The worker's end of one client's connection over gRPC: the Control call and,
-// once it came, the Bulk call of the same lease, presented as a WorkerStream.
+// The worker's end of one client's connections over gRPC: the Control call and
+// the Bulk calls of the same lease, as they come, presented as a WorkerStream.
+//
+// Chunks to the client wait in one queue; each Bulk call that is not writing
+// takes the next, so that a slow connection holds up nobody. What the calls
+// bring is handed on as it comes, by several threads at once.
 //
 // A link is shared by the stream object that the core owns and by the reactors
-// of the two calls, which live until gRPC is done with them. OnClosed() comes
-// when the Control call is over and no callback of either call runs any more.
+// of the calls, which live until gRPC is done with them. OnClosed() comes when
+// the Control call is over and no callback of any call runs any more.
 //
-// Closing sends the status on both calls after the write in progress; a peer
+// Closing sends the status on all calls after the writes in progress; a peer
 // that does not take it in a few seconds is cut off.
 #ifndef GPU_WORKER_SERVICE_STREAM_LINK_H_
 #define GPU_WORKER_SERVICE_STREAM_LINK_H_
@@ -16,9 +20,11 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "common/transport/bulk_frame.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 #include "grpcpp/alarm.h"
@@ -55,8 +61,10 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   // Set by the first message, before `accepted` is called.
   Identity identity() const;
 
-  // Binds the Bulk call. FailedPrecondition (LEASE_IN_USE) when there is one
-  // already, or the status with which the link closed.
+  static constexpr size_t kMaxBulkCalls = 8;
+
+  // Binds another Bulk call. FailedPrecondition (LEASE_IN_USE) when there are
+  // kMaxBulkCalls, or the status with which the link closed.
   absl::Status AttachBulk(BulkReactor* bulk);
 
  private:
@@ -64,8 +72,13 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   class Control;
   class LinkStream;
 
-  struct Chunk {
+  // A Bulk call until its OnDone().
+  struct Lane {
+    BulkReactor* call;
+    // Being written.
     grpc::ByteBuffer frame;
+    bool writing = false;
+    bool finished = false;
   };
 
   StreamLink() = default;
@@ -82,16 +95,17 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   void OnControlWritten(bool ok);
   // `cancelled`: the connection broke, or the client cancelled the call.
   void OnControlDone(bool cancelled);
-  void OnBulkFrame(grpc::ByteBuffer* frame);
+  void OnBulkFrame(const absl::StatusOr<BulkFrame>& frame);
   // Reads the next frame, unless the call is ending.
   void ReadBulkOn(BulkReactor* bulk);
   void OnBulkLost();
-  void OnBulkWritten(bool ok);
-  void OnBulkDone();
+  void OnBulkWritten(BulkReactor* bulk, bool ok);
+  void OnBulkDone(BulkReactor* bulk);
 
   void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteControlLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteBulkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Lane* LaneOf(BulkReactor* bulk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends the status on the calls that have nothing more to write.
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -120,60 +134,15 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   std::deque<std::shared_ptr<const v1::ControlResponse>> control_queue_
       ABSL_GUARDED_BY(mu_);
 
-  BulkReactor* bulk_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::vector<std::unique_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mu_);
   bool bulk_seen_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_awaited_ ABSL_GUARDED_BY(mu_) = false;
-  bool bulk_writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool bulk_finished_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;
-  Chunk bulk_current_;
-  std::deque<Chunk> bulk_queue_ ABSL_GUARDED_BY(mu_);
+  std::deque<grpc::ByteBuffer> bulk_queue_ ABSL_GUARDED_BY(mu_);
 
   // Cuts a peer off that does not take the closing status.
   grpc::Alarm cut_off_;
   grpc::Alarm no_bulk_;
-};
-
-// One Bulk call: waits for its hello, then belongs to a link.
-class BulkReactor
-    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
-      public std::enable_shared_from_this<BulkReactor> {
- public:
-  // Finds the link of a hello and calls AttachBulk() on it, now or later; ends
-  // the call with Refuse() otherwise.
-  using HelloFunction =
-      std::function<void(BulkReactor*, const v1::BulkHello& hello)>;
-  // Called last.
-  using GoneFunction = std::function<void(BulkReactor*)>;
-
-  // The reactor keeps itself alive until gRPC is done with it.
-  static BulkReactor* Begin(grpc::CallbackServerContext* context,
-                            HelloFunction hello, GoneFunction gone);
-
-  // Ends a call that no link took. The first status counts.
-  void Refuse(const absl::Status& status);
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
-
- private:
-  friend class StreamLink;
-
-  BulkReactor(grpc::CallbackServerContext* context, HelloFunction hello,
-              GoneFunction gone)
-      : context_(context), hello_(std::move(hello)), gone_(std::move(gone)) {}
-
-  grpc::CallbackServerContext* const context_;
-  const HelloFunction hello_;
-  const GoneFunction gone_;
-  grpc::ByteBuffer frame_;
-  Mutex mu_;
-  std::shared_ptr<StreamLink> link_ ABSL_GUARDED_BY(mu_);
-  bool hello_seen_ ABSL_GUARDED_BY(mu_) = false;
-  bool refused_ ABSL_GUARDED_BY(mu_) = false;
-  grpc::Alarm hello_alarm_;
-  std::shared_ptr<BulkReactor> self_;
 };
 
 }  // namespace djinn::worker

@@ -114,6 +114,14 @@ void FaultProxy::CutAfter(uint64_t bytes) {
   MutexLock lock(&mu_);
   limited_ = true;
   left_ = bytes;
+  cut_one_ = false;
+}
+
+void FaultProxy::CutOneAfter(uint64_t bytes) {
+  MutexLock lock(&mu_);
+  limited_ = true;
+  left_ = bytes;
+  cut_one_ = true;
 }
 
 void FaultProxy::Refuse(bool refuse) {
@@ -227,7 +235,7 @@ bool FaultProxy::Forward(Connection* connection) {
               std::min(left_, static_cast<uint64_t>(std::max<ssize_t>(put, 0)));
           if (left_ == 0) {
             limited_ = false;
-            cut_ = true;
+            cut_ = !cut_one_;
             return false;
           }
         }

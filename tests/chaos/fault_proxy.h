@@ -28,6 +28,8 @@ class FaultProxy {
   // Closes every connection after it carried so many more bytes, counted over
   // both directions: a message is halved more often than not.
   void CutAfter(uint64_t bytes);
+  // Likewise, but closes only the connection that carries the last of them.
+  void CutOneAfter(uint64_t bytes);
   // Connections are accepted and closed at once, or again served.
   void Refuse(bool refuse);
   // Nothing moves, and nobody is told: what both sides send is held back until
@@ -63,6 +65,7 @@ class FaultProxy {
   bool frozen_ ABSL_GUARDED_BY(mu_) = false;
   bool limited_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t left_ ABSL_GUARDED_BY(mu_) = 0;  // bytes, if limited
+  bool cut_one_ ABSL_GUARDED_BY(mu_) = false;
   absl::Duration delay_ ABSL_GUARDED_BY(mu_);
   uint64_t accepted_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t forwarded_ ABSL_GUARDED_BY(mu_) = 0;

@@ -477,7 +477,8 @@ TEST(ClientProgramTest, AKilledClientsStoragesGoAndItsContentsStay) {
   const absl::Time killed = absl::Now();
   EXPECT_TRUE(Eventually(
       [&] { return admin.SessionOf("client_program").storage_bytes() == 0; }));
-  EXPECT_LT(absl::Now() - killed, kSessionTimeout);
+  // Until then it might have come back.
+  EXPECT_LT(absl::Now() - killed, 3 * kSessionTimeout);
   EXPECT_TRUE(Eventually(
       [&] { return admin.SessionOf("client_program").session_id().empty(); }));
   EXPECT_GE(admin.Tenant("local").content_bytes(), 4u << 20);

@@ -22,6 +22,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"
+#include "tests/e2e/eventually.h"
 #include "tests/e2e/wire_client.h"
 #include "tests/e2e/wire_messages.h"
 
@@ -328,13 +329,13 @@ const std::vector<Violation>& Violations() {
   static const auto* const cases = new std::vector<Violation>{
       {"a gap in the sequence",
        [](Client* c) { c->SendAs(40, Create(9, 0, 8)); }},
-      {"a message twice", [](Client* c) { c->SendAs(1, Create(9, 0, 8)); }},
       {"sequence 0", [](Client* c) { c->SendAs(0, Create(9, 0, 8)); }},
       {"a second hello", [](Client* c) { c->SayHello(c->session().Hello()); }},
       {"an empty message", [](Client* c) { c->control().Send({}); }},
       {"no action", [](Client* c) { c->Send({}); }},
 
       {"structure 0", [](Client* c) { c->Send(Define(0, Add())); }},
+      {"a structure twice", [](Client* c) { c->Send(Define(1, Add())); }},
       {"an unknown structure", [](Client* c) { c->Send(RunOf(99, 1, 1, 3)); }},
       {"no bindings",
        [](Client* c) { SendRun(c, [](v1::Run* r) { r->clear_bindings(); }); }},
@@ -512,10 +513,10 @@ const std::vector<Violation>& Violations() {
        }},
       {"a chunk twice",
        [](Client* c) {
-         c->Send(InstallTransfer(9, 1, 100000));
+         c->Send(InstallTransfer(9, 1, 2 << 20));
          c->WaitDecision(1);
-         c->bulk().Send(Chunk(1, 0, "abc"));
-         c->bulk().Send(Chunk(1, 0, "abc"));
+         c->bulk().Send(Chunk(1, 0, std::string(1 << 20, 'x')));
+         c->bulk().Send(Chunk(1, 0, std::string(1 << 20, 'x')));
        }},
   };
   return *cases;
@@ -540,7 +541,17 @@ TEST_F(HostileWireTest, AFullWindow) {
     client.Send(Create(100 + i, 0, 8));
   }
   ExpectStatus(client.control().WaitEnd(), StatusCode::kResourceExhausted,
-               "WINDOW_EXCEEDED", {"256"});
+               "WINDOW_EXCEEDED", {"granted are"});
+}
+
+// As after a resume, when a client may not know what arrived.
+TEST_F(HostileWireTest, AMessageTwiceIsCarriedOutOnce) {
+  Client client;
+  const uint64_t sequence = client.Send(Create(9, 0, 8));
+  client.SendAs(sequence, Create(9, 0, 8));
+  client.SendAs(1, Free({1}));
+  client.SendAs(sequence + 1, Create(10, 0, 8));
+  EXPECT_EQ(client.ValueOf(1, 1), Values());
 }
 
 TEST_F(HostileWireTest, ACorruptChunk) {
@@ -865,20 +876,38 @@ TEST_F(HostileWireTest, BulkWithoutAHello) {
                "PROTOCOL_VIOLATION", {"hello"});
 }
 
-TEST_F(HostileWireTest, ASecondBulkStreamOnALease) {
+TEST_F(HostileWireTest, ANinthBulkStreamOnALease) {
   Client client;
-  client.Send(InstallTransfer(
-      9, 1, 100000, HashContent(std::string(100000, 'x').data(), 100000)));
+  const std::string bytes((1 << 20) + 50000, 'x');
+  client.Send(InstallTransfer(9, 1, bytes.size(),
+                              HashContent(bytes.data(), bytes.size())));
   ASSERT_TRUE(client.WaitDecision(1));
-  client.bulk().Send(Chunk(1, 0, std::string(50000, 'x')));
-  const auto second = client.session().OpenBulk();
+  client.bulk().Send(Chunk(1, 0, bytes.substr(0, 1 << 20)));
+  std::vector<std::unique_ptr<BulkStream>> others;
   v1::BulkChunk hello;
   hello.mutable_hello()->set_session_id(client.session().id());
   hello.mutable_hello()->set_lease_token(client.session().lease().token());
-  second->Send(hello);
-  ExpectStatus(second->WaitEnd(), StatusCode::kFailedPrecondition,
-               "LEASE_IN_USE");
-  client.bulk().Send(Chunk(1, 50000, std::string(50000, 'x')));
+  for (int i = 0; i < 8; ++i) {
+    others.push_back(client.session().OpenBulk());
+    others.back()->Send(hello);
+  }
+  // One of them, whichever came last.
+  const BulkStream* refused = nullptr;
+  EXPECT_TRUE(Eventually([&] {
+    for (const auto& other : others) {
+      if (other->ended()) refused = other.get();
+    }
+    return refused != nullptr;
+  }));
+  for (const auto& other : others) {
+    if (other.get() != refused) {
+      EXPECT_FALSE(other->ended());
+      continue;
+    }
+    ExpectStatus(other->WaitEnd(), StatusCode::kFailedPrecondition,
+                 "LEASE_IN_USE", {"8 Bulk streams"});
+  }
+  client.bulk().Send(Chunk(1, 1 << 20, bytes.substr(1 << 20)));
   EXPECT_EQ(client.ValueOf(9, 1), std::string(16, 'x'));
 }
 

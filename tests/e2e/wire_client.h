@@ -87,6 +87,10 @@ class WireStream {
     return Wait(&from, matches);
   }
 
+  bool ended() const {
+    MutexLock lock(&mu_);
+    return end_.has_value();
+  }
   // The stream's end; UNKNOWN when it is still open.
   absl::Status WaitEnd() {
     Wait([](const Response&) { return false; });
@@ -97,7 +101,7 @@ class WireStream {
  private:
   grpc::ClientContext context_;
   std::unique_ptr<Call> call_;
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   std::vector<Response> responses_ ABSL_GUARDED_BY(mu_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mu_);

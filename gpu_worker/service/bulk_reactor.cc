@@ -1,0 +1,102 @@
+#include "gpu_worker/service/bulk_reactor.h"
+
+#include <chrono>
+#include <string>
+
+#include "common/error.h"
+#include "common/net/grpc_status.h"
+#include "gpu_worker/service/received_frame.h"
+#include "gpu_worker/service/stream_link.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr std::chrono::seconds kHelloTimeout{10};
+
+}  // namespace
+
+BulkReactor* BulkReactor::Begin(grpc::CallbackServerContext* context,
+                                HelloFunction hello, GoneFunction gone) {
+  std::shared_ptr<BulkReactor> reactor(
+      new BulkReactor(context, std::move(hello), std::move(gone)));
+  BulkReactor* const raw = reactor.get();
+  raw->hello_alarm_.Set(
+      std::chrono::system_clock::now() + kHelloTimeout,
+      [weak = std::weak_ptr<BulkReactor>(reactor)](bool expired) {
+        const std::shared_ptr<BulkReactor> self = weak.lock();
+        if (!expired || self == nullptr) return;
+        self->Refuse(MakeError(absl::StatusCode::kUnauthenticated,
+                               "LEASE_UNKNOWN",
+                               "no Control stream uses this lease"));
+      });
+  raw->self_ = std::move(reactor);
+  raw->StartRead(&raw->frame_);
+  return raw;
+}
+
+std::shared_ptr<StreamLink> BulkReactor::link() {
+  MutexLock lock(&mu_);
+  return link_;
+}
+
+absl::Status BulkReactor::Join(std::shared_ptr<StreamLink> link) {
+  MutexLock lock(&mu_);
+  if (refused_) return absl::CancelledError("the call has ended");
+  link_ = std::move(link);
+  return absl::OkStatus();
+}
+
+void BulkReactor::Refuse(const absl::Status& status) {
+  {
+    MutexLock lock(&mu_);
+    if (refused_ || link_ != nullptr) return;
+    refused_ = true;
+  }
+  Finish(ToGrpcStatus(status));
+}
+
+void BulkReactor::OnReadDone(bool ok) {
+  const std::shared_ptr<StreamLink> link = this->link();
+  if (!ok) {
+    // A client that is done with Bulk may go on with Control.
+    if (link == nullptr) {
+      Refuse(absl::CancelledError("no hello"));
+    } else if (context_->IsCancelled()) {
+      link->OnBulkLost();
+    }
+    return;
+  }
+  const ReceivedFrame frame(&frame_);
+  if (link != nullptr) {
+    link->OnBulkFrame(frame.parsed());
+    return link->ReadBulkOn(this);
+  }
+  if (!frame.parsed().ok() || !frame.parsed()->hello.has_value() ||
+      frame.parsed()->transfer_id != 0) {
+    return Refuse(MakeError(absl::StatusCode::kInvalidArgument,
+                            "PROTOCOL_VIOLATION",
+                            "the first chunk must be a hello alone"));
+  }
+  // The link that takes the call reads on.
+  hello_(this, *frame.parsed()->hello);
+}
+
+void BulkReactor::OnWriteDone(bool ok) { link()->OnBulkWritten(this, ok); }
+
+void BulkReactor::OnCancel() {
+  const std::shared_ptr<StreamLink> link = this->link();
+  if (link != nullptr) {
+    link->OnBulkLost();
+  } else {
+    Refuse(absl::CancelledError("cancelled"));
+  }
+}
+
+void BulkReactor::OnDone() {
+  gone_(this);
+  const std::shared_ptr<StreamLink> link = this->link();
+  if (link != nullptr) link->OnBulkDone(this);
+  self_.reset();  // May delete this.
+}
+
+}  // namespace djinn::worker

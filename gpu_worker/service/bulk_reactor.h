@@ -1,0 +1,69 @@
+// One Bulk call: waits for its hello, then belongs to the link of the lease
+// that it named.
+#ifndef GPU_WORKER_SERVICE_BULK_REACTOR_H_
+#define GPU_WORKER_SERVICE_BULK_REACTOR_H_
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "djinn/v1/execution.pb.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace djinn::worker {
+
+class StreamLink;
+
+class BulkReactor
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+      public std::enable_shared_from_this<BulkReactor> {
+ public:
+  // Finds the link of a hello and calls AttachBulk() on it, now or later; ends
+  // the call with Refuse() otherwise.
+  using HelloFunction =
+      std::function<void(BulkReactor*, const v1::BulkHello& hello)>;
+  // Called last.
+  using GoneFunction = std::function<void(BulkReactor*)>;
+
+  // The reactor keeps itself alive until gRPC is done with it.
+  static BulkReactor* Begin(grpc::CallbackServerContext* context,
+                            HelloFunction hello, GoneFunction gone);
+
+  // Ends a call that no link took. The first status counts.
+  void Refuse(const absl::Status& status);
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  friend class StreamLink;
+
+  BulkReactor(grpc::CallbackServerContext* context, HelloFunction hello,
+              GoneFunction gone)
+      : context_(context), hello_(std::move(hello)), gone_(std::move(gone)) {}
+
+  // Null before the hello was answered.
+  std::shared_ptr<StreamLink> link();
+  // From now on the link ends the call. Cancelled when it has ended already.
+  absl::Status Join(std::shared_ptr<StreamLink> link);
+
+  grpc::CallbackServerContext* const context_;
+  const HelloFunction hello_;
+  const GoneFunction gone_;
+  grpc::ByteBuffer frame_;
+  Mutex mu_;
+  std::shared_ptr<StreamLink> link_ ABSL_GUARDED_BY(mu_);
+  bool refused_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Alarm hello_alarm_;
+  std::shared_ptr<BulkReactor> self_;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SERVICE_BULK_REACTOR_H_
