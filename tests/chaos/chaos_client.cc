@@ -41,7 +41,7 @@ int Run(const std::string& coordinator, const std::string& token_file,
   options.operation_timeout = absl::Seconds(10);
   options.program = "chaos_client";
   auto session =
-      OpenSession(options, *std::move(link), MakeGrpcWorkerConnector({}, 1));
+      OpenSession(options, *std::move(link), MakeGrpcWorkerConnector());
   if (!session.ok()) return Report(session.status());
   auto device = (*session)->Device(0);
   if (!device.ok()) return Report(device.status());

@@ -142,7 +142,7 @@ class ChaosTest : public testing::Test {
                                 ReadFirstWord(cluster_->token_file()));
     if (!link.ok()) return link.status();
     return OpenSession(options, *std::move(link),
-                       MakeGrpcWorkerConnector({}, 1));
+                       MakeGrpcWorkerConnector());
   }
 
   // A session at work: the fault happens, the work may go on for a while.

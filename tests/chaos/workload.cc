@@ -1,7 +1,6 @@
 #include "tests/chaos/workload.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/call.h"
@@ -84,22 +83,22 @@ absl::Status Workload::Upload() {
       reinterpret_cast<const char*>(values.data()), size);
   StoragePtr storage = device_->NewStorage(size);
   DJINN_RETURN_IF_ERROR(device_->Upload(lane_, storage.get(), {*bytes, bytes}));
-  live_.push_back({std::move(storage), value});
+  live_.emplace_back(std::move(storage), value);
   return absl::OkStatus();
 }
 
 absl::Status Workload::AddOne(size_t index) {
   Filled& filled = live_[index];
-  StoragePtr sum = device_->NewStorage(filled.storage->size_bytes());
+  StoragePtr sum = device_->NewStorage(filled.storage()->size_bytes());
   const srg::TensorView view = View(sum->size_bytes());
   Call call;
   call.Begin(OperatorTable::Global().Add({"fake::add", "", kFakeSchemaHash}));
-  call.AddTensor(Whole(filled.storage, view, kReads));
+  call.AddTensor(Whole(filled.storage(), view, kReads));
   call.AddReal(1.0);
   call.AddResult(Whole(sum, view, kBirth));
   DJINN_RETURN_IF_ERROR(device_->Record(lane_, &call));
   // Now and then both go on.
-  Filled next{std::move(sum), filled.value + 1};
+  Filled next(std::move(sum), filled.value() + 1);
   if (Draw(4) == 0 && live_.size() < kMaxLive) {
     live_.push_back(std::move(next));
   } else {
@@ -110,15 +109,15 @@ absl::Status Workload::AddOne(size_t index) {
 
 absl::Status Workload::Read(size_t index, WorkloadResult* result) {
   const Filled& filled = live_[index];
-  const uint64_t size = filled.storage->size_bytes();
+  const uint64_t size = filled.storage()->size_bytes();
   std::vector<float> values(size / sizeof(float), -1);
-  DJINN_RETURN_IF_ERROR(device_->Read(lane_, filled.storage.get(), View(size),
+  DJINN_RETURN_IF_ERROR(device_->Read(lane_, filled.storage().get(), View(size),
                                       values.data(), size));
   ++result->reads;
   for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] == filled.value) continue;
+    if (values[i] == filled.value()) continue;
     result->wrong = absl::StrCat("element ", i, " of ", values.size(), " is ",
-                                 values[i], ", must be ", filled.value);
+                                 values[i], ", must be ", filled.value());
     break;
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,10 +40,27 @@ class Workload {
                      uint64_t max_calls = UINT64_MAX);
 
  private:
-  // A storage whose every element has this value.
-  struct Filled {
-    StoragePtr storage;
-    float value;
+  // A handle on a storage whose every element has this value.
+  class Filled {
+   public:
+    Filled(StoragePtr storage, float value)
+        : storage_(std::move(storage)), value_(value) {}
+    Filled(Filled&&) = default;
+    Filled& operator=(Filled&& other) noexcept {
+      std::swap(storage_, other.storage_);
+      std::swap(value_, other.value_);
+      return *this;
+    }
+    ~Filled() {
+      if (storage_) storage_->device()->MarkDead(storage_.get());
+    }
+
+    const StoragePtr& storage() const { return storage_; }
+    float value() const { return value_; }
+
+   private:
+    StoragePtr storage_;
+    float value_;
   };
 
   absl::Status Step(WorkloadResult* result);
