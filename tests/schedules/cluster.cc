@@ -152,23 +152,16 @@ absl::StatusOr<std::unique_ptr<ClientStream>> Cluster::Connect(int device) {
   return stream;
 }
 
-std::string Cluster::Restart(bool drains) {
+void Cluster::Restart(bool drains) {
   std::shared_ptr<worker::WorkerCore> old;
   {
     MutexLock lock(&mu_);
     // Another restart is under way.
-    if (core_ == nullptr) return "";
+    if (core_ == nullptr) return;
     old = std::move(core_);
   }
   if (!drains) network_.Break(-1);
   old->Shutdown();
-  // Whoever still connects to it leaves first.
-  while (old.use_count() > 1) std::this_thread::yield();
-  old.reset();
-  std::string left;
-  if (device_.live_bytes() != 0) {
-    left = absl::StrCat("the old worker left ", device_.live_bytes(), " bytes");
-  }
   auto core = MakeCore();
   v1::DesiredState desired;
   desired.mutable_lease_valid_for()->set_seconds(3600);
@@ -178,8 +171,8 @@ std::string Cluster::Restart(bool drains) {
   }
   if (setup_.grants_again) core->Apply(desired);
   core_ = std::move(core);
+  former_cores_.push_back(std::move(old));
   core_changed_.SignalAll();
-  return left;
 }
 
 void Cluster::EndLease(int device) {
@@ -212,7 +205,8 @@ std::string Cluster::Leftovers() const {
                     " of contents (", idle, " idle) and ",
                     of(MemoryClass::kTransfers), " of transfers; ");
   }
-  if (device_.live_bytes() != usage.used) {
+  MutexLock lock(&mu_);
+  if (former_cores_.empty() && device_.live_bytes() != usage.used) {
     absl::StrAppend(&text, "the device holds ", device_.live_bytes(),
                     " bytes, the ledger ", usage.used, "; ");
   }
@@ -241,13 +235,14 @@ std::string Cluster::WaitUntilEmpty() {
 }
 
 std::string Cluster::Stop() {
-  std::shared_ptr<worker::WorkerCore> core;
+  std::vector<std::shared_ptr<worker::WorkerCore>> cores;
   {
     MutexLock lock(&mu_);
-    core = std::move(core_);
+    cores.swap(former_cores_);
+    cores.push_back(std::move(core_));
   }
-  core->Shutdown();
-  core.reset();
+  cores.back()->Shutdown();
+  cores.clear();
   if (device_.live_bytes() == 0) return "";
   return absl::StrCat("the stopped worker's device holds ",
                       device_.live_bytes(), " bytes");

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "client_lib/session/session.h"
 #include "common/clock.h"
@@ -34,9 +35,8 @@ class Cluster : public Grantor {
   // Session number `index` of the schedule, from 0.
   std::unique_ptr<Session> Open(int index);
 
-  // Ends the worker, which crashes or says so, and starts it anew. Says what
-  // the old one left.
-  std::string Restart(bool drains);
+  // Ends the worker, which crashes or says so, and starts it anew.
+  void Restart(bool drains);
   void EndLease(int device);
   void Unplug(int device) { network_.Unplug(device); }
 
@@ -74,6 +74,9 @@ class Cluster : public Grantor {
   mutable Mutex mu_;
   CondVar core_changed_;
   std::shared_ptr<worker::WorkerCore> core_ ABSL_GUARDED_BY(mu_);
+  // A value on its way to a client is still theirs, until Stop().
+  std::vector<std::shared_ptr<worker::WorkerCore>> former_cores_
+      ABSL_GUARDED_BY(mu_);
   std::map<int, Granted> granted_ ABSL_GUARDED_BY(mu_);  // by device
 };
 

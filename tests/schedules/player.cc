@@ -328,10 +328,9 @@ absl::Status Player::CarryEnd(const Step& step) {
     }
   }
   switch (step.action) {
-    case Action::kRestart: {
-      const std::string left = cluster_.Restart(step.value != 0);
-      return left.empty() ? absl::OkStatus() : absl::InternalError(left);
-    }
+    case Action::kRestart:
+      cluster_.Restart(step.value != 0);
+      return absl::OkStatus();
     case Action::kEndLease:
       cluster_.EndLease(step.device);
       return absl::OkStatus();
