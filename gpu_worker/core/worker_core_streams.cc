@@ -128,6 +128,11 @@ absl::StatusOr<std::shared_ptr<Session>> WorkerCore::FindOrMakeSession(
     return MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_IN_USE",
                      "the lease has a session here already");
   }
+  if (held.connection > key) {
+    // The network kept this one back.
+    return MakeError(absl::StatusCode::kAborted, "STREAM_REPLACED",
+                     "a newer stream took the session up meanwhile");
+  }
   if (held.connection != 0) {
     connections_.at(held.connection)->Replace();
     RequestCloseLocked(held.connection,

@@ -25,33 +25,32 @@ absl::Status Session::CheckResume(const v1::Resume& resume) const {
 
 void Session::Attach(WorkerStream* stream, uint64_t number,
                      v1::WorkerHello hello, uint64_t acknowledged_reply) {
+  outbox_.Acknowledge(acknowledged_reply);
   std::vector<v1::ControlResponse> news(1);
-  {
-    MutexLock lock(&mu_);
-    if (dropped_ || number <= stream_number_) return;
-    const bool resumed = std::exchange(stream_number_, number) != 0;
-    if (!std::exchange(attached_, true)) account_->Join();
-    inbox_.Grant(account_->Share(limits_));
-    const absl::Duration now = environment_.clock->Monotonic();
-    news[0].set_completed_sequence(inbox_.completed());
-    *news[0].mutable_window() = inbox_.window();
-    hello.set_received_sequence(inbox_.received());
-    if (transfer_ != nullptr &&
-        transfer_->state == Transfer::State::kReceiving) {
-      // The time-out does not run while nobody could send.
-      transfer_->last_chunk = now;
-      transfer_->resumed = resumed;
-      hello.mutable_transfer()->set_transfer_id(transfer_->id);
-      hello.mutable_transfer()->set_received_bytes(
-          transfer_->chunks->prefix_bytes());
-    }
-    if (need_.has_value() && !need_->supply.has_value()) {
-      need_->since = now;
-      news.emplace_back().mutable_need()->set_structure_id(need_->structure_id);
-    }
+  // Held over both: what is said between them would be neither in the hello nor
+  // on the new stream.
+  MutexLock lock(&mu_);
+  if (dropped_ || number <= stream_number_) return;
+  const bool resumed = std::exchange(stream_number_, number) != 0;
+  if (!std::exchange(attached_, true)) account_->Join();
+  inbox_.Grant(account_->Share(limits_));
+  const absl::Duration now = environment_.clock->Monotonic();
+  news[0].set_completed_sequence(announced_);
+  *news[0].mutable_window() = inbox_.window();
+  hello.set_received_sequence(inbox_.received());
+  if (transfer_ != nullptr && transfer_->state == Transfer::State::kReceiving) {
+    // The time-out does not run while nobody could send.
+    transfer_->last_chunk = now;
+    transfer_->resumed = resumed;
+    hello.mutable_transfer()->set_transfer_id(transfer_->id);
+    hello.mutable_transfer()->set_received_bytes(
+        transfer_->chunks->prefix_bytes());
+  }
+  if (need_.has_value() && !need_->supply.has_value()) {
+    need_->since = now;
+    news.emplace_back().mutable_need()->set_structure_id(need_->structure_id);
   }
   *news[0].mutable_hello() = std::move(hello);
-  outbox_.Acknowledge(acknowledged_reply);
   outbox_.Attach(stream, number, std::move(news));
 }
 

@@ -164,9 +164,11 @@ void Session::Complete(uint64_t sequence) {
   }
   bool dry;
   v1::Window window;
+  uint64_t stream_number;
   const WindowWidth width = account_->Share(limits_);
   {
     MutexLock lock(&mu_);
+    stream_number = stream_number_;
     inbox_.Complete(sequence, message_bytes_, message_counts_);
     inbox_.Grant(width);
     window = inbox_.window();
@@ -197,6 +199,16 @@ void Session::Complete(uint64_t sequence) {
       outbox_.Push(std::move(response));
     }
   }
+  {
+    // A new stream's hello says what replies have been said for.
+    MutexLock lock(&mu_);
+    announced_ = sequence;
+    if (stream_number == stream_number_) return;
+  }
+  // What had no reply went to a stream that is no more.
+  v1::ControlResponse again;
+  again.set_completed_sequence(sequence);
+  outbox_.PushNews(std::move(again));
 }
 
 void Session::Fail(absl::Status status) {

@@ -225,6 +225,8 @@ class Session {
 
   mutable Mutex mu_;
   Inbox inbox_ ABSL_GUARDED_BY(mu_);
+  // Completed, with every reply in the outbox.
+  uint64_t announced_ ABSL_GUARDED_BY(mu_) = 0;
   // Number of the newest stream, and whether it is still there.
   uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool attached_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,0 +1,94 @@
+// A session's link to a coordinator that grants every lease it is asked for and
+// ends those that a test ends.
+#ifndef TESTS_SCHEDULES_GRANTING_LINK_H_
+#define TESTS_SCHEDULES_GRANTING_LINK_H_
+
+#include <memory>
+#include <string>
+
+#include "client_lib/session/coordinator_link.h"
+#include "common/mutex.h"
+
+namespace djinn::schedules {
+
+// The coordinator's end of a link; lives until DropSession() returned.
+class LinkEnd {
+ public:
+  virtual ~LinkEnd() = default;
+  virtual void EndLease(const std::string& lease_id) = 0;
+};
+
+// Thread-safe.
+class Grantor {
+ public:
+  virtual ~Grantor() = default;
+  virtual v1::Lease Grant(const std::string& session_id,
+                          const std::string& tenant, int device,
+                          LinkEnd* link) = 0;
+  // The session is closed.
+  virtual void DropSession(const std::string& session_id) = 0;
+};
+
+class GrantingLink : public CoordinatorLink, public LinkEnd {
+ public:
+  GrantingLink(Grantor* grantor, std::string session_id, std::string tenant)
+      : grantor_(grantor),
+        session_id_(std::move(session_id)),
+        tenant_(std::move(tenant)) {}
+
+  absl::StatusOr<Opened> Open(const std::string&, absl::Duration,
+                              CoordinatorEvents* events) override {
+    MutexLock lock(&mu_);
+    events_ = events;
+    return Opened{session_id_, tenant_};
+  }
+
+  absl::StatusOr<v1::LeaseGranted> RequestLease(v1::LeaseRequest request,
+                                                absl::Duration) override {
+    v1::LeaseGranted granted;
+    granted.set_virtual_device(request.virtual_device());
+    granted.set_placement_reason("the only one");
+    *granted.mutable_lease() = grantor_->Grant(
+        session_id_, tenant_, static_cast<int>(request.virtual_device()), this);
+    return granted;
+  }
+
+  void SendStructure(v1::Structure) override {}
+  void CancelRequests() override {}
+
+  absl::Status Close(absl::Duration) override {
+    {
+      MutexLock lock(&mu_);
+      events_ = nullptr;
+      while (calls_ > 0) call_ended_.Wait(&mu_);
+    }
+    grantor_->DropSession(session_id_);
+    return absl::OkStatus();
+  }
+
+  void EndLease(const std::string& lease_id) override {
+    CoordinatorEvents* events;
+    {
+      MutexLock lock(&mu_);
+      events = events_;
+      ++calls_;
+    }
+    if (events != nullptr) events->OnLeaseEnded(lease_id, "told to");
+    MutexLock lock(&mu_);
+    --calls_;
+    call_ended_.SignalAll();
+  }
+
+ private:
+  Grantor* const grantor_;
+  const std::string session_id_;
+  const std::string tenant_;
+  Mutex mu_;
+  CondVar call_ended_;
+  int calls_ ABSL_GUARDED_BY(mu_) = 0;
+  CoordinatorEvents* events_ ABSL_GUARDED_BY(mu_) = nullptr;
+};
+
+}  // namespace djinn::schedules
+
+#endif  // TESTS_SCHEDULES_GRANTING_LINK_H_

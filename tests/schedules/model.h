@@ -1,0 +1,96 @@
+// What the storages of a schedule hold, as plain vectors, and how every step
+// must end. Not thread-safe.
+#ifndef TESTS_SCHEDULES_MODEL_H_
+#define TESTS_SCHEDULES_MODEL_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tests/schedules/schedule.h"
+
+namespace djinn::schedules {
+
+// The bytes of an upload; equal for equal arguments.
+std::vector<float> Content(int64_t number, int64_t count);
+
+class Model {
+ public:
+  explicit Model(const Schedule& schedule)
+      : scarce_(schedule.setup.memory == Memory::kScarce),
+        tight_(schedule.setup.memory == Memory::kTight),
+        storages_(schedule.storages) {}
+
+  // Whether the step makes sense now; when steps were left out some do not.
+  bool Possible(const Step& step) const;
+
+  // The number of elements a read step asks for.
+  int64_t ReadCount(const Step& step) const;
+
+  // Takes note of a step that ended with `status`; `values` are what was read,
+  // or the indices that kNonzero's metadata promise. Returns a complaint, or
+  // nothing.
+  std::string Apply(int index, const Step& step, const absl::Status& status,
+                    const std::vector<float>& values);
+
+  // Whether all of the storage can be read at the end.
+  bool Readable(int storage) const { return IsTensor(storage, 1); }
+  bool live(int storage) const { return storages_[storage].live; }
+  int64_t count(int storage) const { return storages_[storage].data.size(); }
+
+  // Calls that ran, that failed, that were skipped because of poison.
+  uint64_t nodes() const { return nodes_; }
+  uint64_t failed() const { return failed_; }
+  uint64_t skipped() const { return skipped_; }
+  uint64_t refused() const { return refused_.size(); }
+
+ private:
+  static constexpr int kNoPoison = -1;
+
+  struct Storage {
+    bool live = false;
+    bool generator = false;
+    bool seeded = false;
+    // Exists, but the program cannot know its size.
+    bool uncertain = false;
+    bool uploaded = false;
+    // A result whose structure was refused has no size on the worker, so that
+    // nothing is known to overwrite it wholly.
+    bool sized = true;
+    uint64_t next_number = 0;
+    // The step that failed first.
+    int poison = kNoPoison;
+    std::vector<float> data;
+  };
+
+  bool IsTensor(int storage, int64_t least) const;
+  std::string Check(int index, const Step& step, const absl::Status& status,
+                    const std::vector<float>& values);
+  std::string CheckRead(const Step& step, const absl::Status& status,
+                        const std::vector<float>& values);
+  // `status` must be the error of the step `root`.
+  std::string CheckError(int root, const absl::Status& status);
+  // A call on `storage` that read `operands`: false when it was skipped.
+  bool Runs(Storage* storage, std::initializer_list<int> operands);
+  void Fails(int index, const Step& step);
+  Storage& At(int storage) { return storages_[storage]; }
+
+  const bool scarce_;
+  const bool tight_;
+  std::vector<Storage> storages_;
+  // Id of each root error seen so far, by step.
+  std::map<int, std::string> error_ids_;
+  // Steps whose structure was refused. Equal ones may share an error.
+  std::set<int> refused_;
+  uint64_t nodes_ = 0;
+  uint64_t failed_ = 0;
+  uint64_t skipped_ = 0;
+};
+
+}  // namespace djinn::schedules
+
+#endif  // TESTS_SCHEDULES_MODEL_H_

@@ -1,0 +1,257 @@
+#include "tests/schedules/network.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace djinn::schedules {
+namespace {
+
+// A while, in terms of what other threads get done.
+void TakeTime(int turns) {
+  for (int i = 0; i < turns; ++i) std::this_thread::yield();
+}
+
+absl::Status Broken() { return absl::UnavailableError("the network broke"); }
+
+}  // namespace
+
+// The connection itself, which may outlive the client's end of it.
+class Connection : public ClientStreamReceiver {
+ public:
+  Connection(std::unique_ptr<ClientStream> inner, const Fault& fault)
+      : fault_(fault), stream_(inner.get()), inner_(std::move(inner)) {}
+
+  ~Connection() override { Shut(); }
+
+  void Start(ClientStreamReceiver* receiver) {
+    {
+      MutexLock lock(&delivery_mu_);
+      receiver_ = receiver;
+    }
+    if (stream_ != nullptr) {
+      stream_->Start(this);
+    } else {
+      Break();
+    }
+  }
+
+  // Of the client's messages and chunks.
+  template <typename SendIt>
+  absl::Status Send(SendIt send) {
+    const bool now = Reached(/*up=*/true);
+    if (now && !fault_.after) Break();
+    absl::Status sent;
+    if (!broken()) sent = send(stream_);
+    if (now && fault_.after) Break();
+    // A client that does not know believes that all goes well.
+    return broken() && fault_.client_notices_after == 0 ? Broken() : sent;
+  }
+
+  // Of a broken connection the client hears anyway.
+  void Close(absl::Status status) {
+    if (!broken() && stream_ != nullptr) stream_->Close(std::move(status));
+  }
+
+  void Break() {
+    MutexLock lock(&mu_);
+    if (broken_ || left_) return;
+    broken_ = true;
+    // Not in the caller's thread, which may be one of the client's.
+    notice_ = std::thread([this] {
+      TakeTime(fault_.client_notices_after);
+      Tell(Broken());
+    });
+    if (stream_ != nullptr && !fault_.worker_notices_late) {
+      stream_->Close(Broken());
+    }
+  }
+
+  // The client leaves: it is told the end, and nothing after that. Whether the
+  // worker still believes in the connection.
+  bool Leave() {
+    bool half_open;
+    {
+      MutexLock lock(&mu_);
+      half_open = broken_ && stream_ != nullptr && fault_.worker_notices_late;
+    }
+    if (half_open) {
+      AwaitNotice();
+    } else {
+      Shut();
+    }
+    return half_open;
+  }
+
+ private:
+  void OnMessage(v1::ControlResponse message) override {
+    Deliver([&](ClientStreamReceiver* receiver) {
+      receiver->OnMessage(std::move(message));
+    });
+  }
+
+  void OnBulk(uint64_t transfer_id, uint64_t offset,
+              absl::Span<const absl::string_view> pieces) override {
+    Deliver([&](ClientStreamReceiver* receiver) {
+      receiver->OnBulk(transfer_id, offset, pieces);
+    });
+  }
+
+  void OnClosed(absl::Status status) override {
+    // Of a broken connection the notice speaks.
+    if (!broken()) Tell(std::move(status));
+  }
+
+  template <typename DeliverIt>
+  void Deliver(DeliverIt deliver) {
+    TakeTime(fault_.late_turns);
+    const bool now = Reached(/*up=*/false);
+    if (now && !fault_.after) Break();
+    {
+      MutexLock lock(&delivery_mu_);
+      if (receiver_ != nullptr && !broken()) deliver(receiver_);
+    }
+    if (now && fault_.after) Break();
+  }
+
+  // Counts a message of this direction; whether it is the fault's.
+  bool Reached(bool up) {
+    MutexLock lock(&mu_);
+    return fault_.breaks && up == fault_.up && seen_++ == fault_.message;
+  }
+
+  bool broken() {
+    MutexLock lock(&mu_);
+    return broken_;
+  }
+
+  // The last callback.
+  void Tell(absl::Status status) {
+    MutexLock lock(&delivery_mu_);
+    if (ClientStreamReceiver* const receiver =
+            std::exchange(receiver_, nullptr)) {
+      receiver->OnClosed(std::move(status));
+    }
+  }
+
+  void Shut() {
+    bool broken;
+    {
+      MutexLock lock(&mu_);
+      left_ = true;
+      broken = broken_;
+    }
+    if (inner_ != nullptr) {
+      stream_->Close(broken ? Broken() : absl::CancelledError("destroyed"));
+    }
+    inner_.reset();
+    AwaitNotice();
+  }
+
+  void AwaitNotice() {
+    if (notice_.joinable()) notice_.join();
+  }
+
+  const Fault fault_;
+  ClientStream* const stream_;
+  // Held while the client is called, one call at a time.
+  Mutex delivery_mu_;
+  ClientStreamReceiver* receiver_ ABSL_GUARDED_BY(delivery_mu_) = nullptr;
+  Mutex mu_;
+  int seen_ ABSL_GUARDED_BY(mu_) = 0;
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
+  bool left_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread notice_;
+  std::unique_ptr<ClientStream> inner_;
+};
+
+class FaultyStream : public ClientStream {
+ public:
+  FaultyStream(std::shared_ptr<Connection> connection, Network* network)
+      : connection_(std::move(connection)), network_(network) {}
+
+  ~FaultyStream() override {
+    if (connection_->Leave()) network_->KeepHalfOpen(std::move(connection_));
+  }
+
+  void Start(ClientStreamReceiver* receiver) override {
+    connection_->Start(receiver);
+  }
+  absl::Status Send(
+      std::shared_ptr<const v1::ControlRequest> message) override {
+    return connection_->Send(
+        [&](ClientStream* inner) { return inner->Send(std::move(message)); });
+  }
+  absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
+                        SharedBytes payload) override {
+    return connection_->Send([&](ClientStream* inner) {
+      return inner->SendBulk(transfer_id, offset, std::move(payload));
+    });
+  }
+  void Close(absl::Status status) override {
+    connection_->Close(std::move(status));
+  }
+
+ private:
+  std::shared_ptr<Connection> connection_;
+  Network* const network_;
+};
+
+Network::Network(std::vector<Fault> faults) : faults_(std::move(faults)) {}
+
+Network::~Network() = default;
+
+std::unique_ptr<ClientStream> Network::Connect(
+    int device, std::unique_ptr<ClientStream> inner) {
+  Fault fault;
+  std::shared_ptr<Connection> connection;
+  {
+    MutexLock lock(&mu_);
+    const int stream = streams_[device]++;
+    for (const Fault& candidate : faults_) {
+      if (candidate.device == device && candidate.stream == stream) {
+        fault = candidate;
+      }
+    }
+    if (fault.refused || unplugged_[device]) inner.reset();
+    connection = std::make_shared<Connection>(std::move(inner), fault);
+    live_.emplace_back(device, connection);
+  }
+  return std::make_unique<FaultyStream>(std::move(connection), this);
+}
+
+void Network::Break(int device) {
+  std::vector<std::shared_ptr<Connection>> breaking;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [owner, weak] : live_) {
+      if (device >= 0 && owner != device) continue;
+      if (auto connection = weak.lock()) {
+        breaking.push_back(std::move(connection));
+      }
+    }
+  }
+  for (const auto& connection : breaking) connection->Break();
+}
+
+void Network::Unplug(int device) {
+  {
+    MutexLock lock(&mu_);
+    unplugged_[device] = true;
+  }
+  Break(device);
+}
+
+void Network::KeepHalfOpen(std::shared_ptr<Connection> connection) {
+  MutexLock lock(&mu_);
+  half_open_.push_back(std::move(connection));
+}
+
+void Network::NoticeAll() {
+  std::vector<std::shared_ptr<Connection>> noticed;
+  MutexLock lock(&mu_);
+  noticed.swap(half_open_);
+}
+
+}  // namespace djinn::schedules

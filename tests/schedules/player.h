@@ -1,0 +1,86 @@
+// Plays a schedule on a cluster of its own and compares what comes back with
+// the model.
+#ifndef TESTS_SCHEDULES_PLAYER_H_
+#define TESTS_SCHEDULES_PLAYER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/session/session.h"
+#include "common/mutex.h"
+#include "tests/schedules/cluster.h"
+#include "tests/schedules/fake_calls.h"
+#include "tests/schedules/model.h"
+#include "tests/schedules/schedule.h"
+
+namespace djinn::schedules {
+
+class Player {
+ public:
+  explicit Player(const Schedule& schedule);
+
+  // What went wrong, in the order in which it was noticed. A wait that does not
+  // end aborts the process, after naming who waits.
+  std::vector<std::string> Play();
+  // Broken connections that were taken up again.
+  uint64_t resumes();
+
+ private:
+  // A step on its way through a thread.
+  enum class State { kWaiting, kRunning, kDone };
+
+  void RunThread(int thread);
+  void PlayStep(int index);
+  // Waits for the steps that must come before.
+  void AwaitTurn(int index);
+  absl::Status Carry(const Step& step, std::vector<float>* values);
+  absl::Status Record(const Step& step, FakeCall& call);
+  absl::Status ReadFloats(const Step& step, int64_t count,
+                          std::vector<float>* values);
+  absl::Status CarryNonzero(const Step& step, std::vector<float>* values);
+  absl::Status CarryRefused(const Step& step);
+  absl::Status CarryUpload(const Step& step);
+  absl::Status CarryEnd(const Step& step);
+  absl::Status CloseSession(int index, absl::Duration timeout);
+  // Whether a step that ended with `status` shows that its device ended, and
+  // may have.
+  bool IsEnd(int device, const absl::Status& status) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Finish(int index, const Step& step, bool had_ended,
+              const absl::Status& status, const std::vector<float>& values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  RemoteStorage* Handle(int storage) { return handles_[storage].get(); }
+  RemoteStorage* Result(const Step& step, int64_t count);
+  void Drop(int storage);
+
+  void ReadEverything();
+  void CheckCounts();
+  void Close();
+  void Complain(std::string what);
+
+  const Schedule& schedule_;
+  const int threads_before_;
+  std::vector<std::vector<int>> before_;  // by step: steps that come first
+  Cluster cluster_;
+  std::vector<std::unique_ptr<Session>> sessions_;
+  std::vector<std::shared_ptr<VirtualDevice>> devices_;
+  // A storage's steps are ordered, and so are the uses of its handle.
+  std::vector<StoragePtr> handles_;
+
+  Mutex mu_;
+  CondVar changed_;
+  Model model_ ABSL_GUARDED_BY(mu_);
+  std::vector<State> states_ ABSL_GUARDED_BY(mu_);
+  // By device: whether a step that ends it has begun, and whether a call has
+  // failed since, as every later one must.
+  std::vector<bool> may_end_ ABSL_GUARDED_BY(mu_);
+  std::vector<bool> ended_ ABSL_GUARDED_BY(mu_);
+  bool certain_ ABSL_GUARDED_BY(mu_) = true;  // nothing may have ended
+  uint64_t resumes_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::string> complaints_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::schedules
+
+#endif  // TESTS_SCHEDULES_PLAYER_H_

@@ -1,0 +1,97 @@
+// Plays random schedules; see schedule.h. A failure prints its seed, by which
+// it is found again, and the shortest schedule that still fails.
+//
+//   schedules_test --seed=1234 --schedules=1
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_join.h"
+#include "common/log/log.h"
+#include "common/random.h"
+#include "tests/schedules/player.h"
+#include "tests/schedules/schedule.h"
+#include "tests/schedules/watchdog.h"
+
+ABSL_FLAG(uint64_t, seed, 0, "of the first schedule; 0: a random one");
+ABSL_FLAG(bool, faults, false,
+          "whether connections break and workers, leases and sessions end");
+ABSL_FLAG(int, schedules, 1000, "how many to play, with consecutive seeds");
+
+namespace djinn::schedules {
+namespace {
+
+// Longer than any wait inside a schedule.
+constexpr absl::Duration kPatience = absl::Seconds(120);
+// A failure that depends on the threads' luck may need several attempts.
+constexpr int kAttempts = 5;
+
+std::vector<std::string> Play(const Schedule& schedule, Watchdog* watchdog,
+                              uint64_t* resumes = nullptr) {
+  watchdog->Progress(ToText(schedule));
+  Player player(schedule);
+  std::vector<std::string> complaints = player.Play();
+  if (resumes != nullptr) *resumes += player.resumes();
+  return complaints;
+}
+
+bool Fails(const Schedule& schedule, Watchdog* watchdog) {
+  for (int i = 0; i < kAttempts; ++i) {
+    if (!Play(schedule, watchdog).empty()) return true;
+  }
+  return false;
+}
+
+// Leaves out steps as long as it fails all the same.
+Schedule Shrink(Schedule schedule, Watchdog* watchdog) {
+  const bool tight = schedule.setup.memory == Memory::kTight;
+  for (size_t i = schedule.steps.size(); i-- > 0;) {
+    // Without it more would be needed than there is.
+    if (tight && schedule.steps[i].action == Action::kDrop) continue;
+    Schedule shorter = schedule;
+    shorter.steps.erase(shorter.steps.begin() + i);
+    if (Fails(shorter, watchdog)) schedule = std::move(shorter);
+  }
+  return schedule;
+}
+
+int Main() {
+  uint64_t seed = absl::GetFlag(FLAGS_seed);
+  if (seed == 0) seed = RandomSource::Real()->NonZero64() >> 32;
+  const int count = absl::GetFlag(FLAGS_schedules);
+  const Faults faults =
+      absl::GetFlag(FLAGS_faults) ? Faults::kSome : Faults::kNone;
+  std::cout << count << " schedules from --seed=" << seed << std::endl;
+  Watchdog watchdog(kPatience);
+  uint64_t resumes = 0;
+  for (int i = 0; i < count; ++i) {
+    const Schedule schedule = DrawSchedule(seed + i, faults);
+    const std::vector<std::string> complaints =
+        Play(schedule, &watchdog, &resumes);
+    if (complaints.empty()) continue;
+    std::cout << "FAILED after " << i << " schedules:\n"
+              << ToText(schedule) << absl::StrJoin(complaints, "\n")
+              << std::endl;
+    const Schedule shorter = Shrink(schedule, &watchdog);
+    std::cout << "shortest found:\n"
+              << ToText(shorter)
+              << absl::StrJoin(Play(shorter, &watchdog), "\n") << std::endl;
+    return 1;
+  }
+  std::cout << "all passed; " << resumes << " connections were taken up again"
+            << std::endl;
+  return 0;
+}
+
+}  // namespace
+}  // namespace djinn::schedules
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  djinn::log::Configure("", djinn::log::Level::kOff);
+  return djinn::schedules::Main();
+}

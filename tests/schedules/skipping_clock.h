@@ -1,0 +1,44 @@
+// Real time, except that short pauses end early: whoever waits for less than
+// kShort waits a little, and then the rest of the pause has passed as well. So
+// clients try again at once, and time-outs that tell a hang stay long.
+#ifndef TESTS_SCHEDULES_SKIPPING_CLOCK_H_
+#define TESTS_SCHEDULES_SKIPPING_CLOCK_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "common/clock.h"
+
+namespace djinn::schedules {
+
+class SkippingClock : public Clock {
+ public:
+  static constexpr absl::Duration kShort = absl::Seconds(3);
+  static constexpr absl::Duration kLittle = absl::Microseconds(200);
+
+  absl::Time Now() override { return Clock::Real()->Now() + skipped(); }
+  absl::Duration Monotonic() override {
+    return Clock::Real()->Monotonic() + skipped();
+  }
+  void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    const bool skips = timeout < kShort;
+    const absl::Duration wait =
+        std::min(timeout, skips ? kLittle : absl::Hours(1));
+    if (signal->WaitWithTimeout(mu, wait) && skips) {
+      skipped_ns_ += absl::ToInt64Nanoseconds(timeout - wait);
+    }
+  }
+
+ private:
+  absl::Duration skipped() const {
+    return absl::Nanoseconds(skipped_ns_.load());
+  }
+
+  std::atomic<int64_t> skipped_ns_{0};
+};
+
+}  // namespace djinn::schedules
+
+#endif  // TESTS_SCHEDULES_SKIPPING_CLOCK_H_
