@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/capture/argument_writer.h"
 #include "client_lib/capture/lane.h"
+#include "client_lib/capture/output_checks.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/shape_inference.h"
 #include "client_lib/capture/shape_only.h"
@@ -248,7 +249,7 @@ class Capture {
         Replace(stack_, count_, inferred.views);
         return;
       case Outcome::kUnknown:
-        Replace(stack_, count_, RunSynchronously());
+        Replace(stack_, count_, RunSynchronously(inferred));
         return;
       case Outcome::kKnown:
         break;
@@ -283,23 +284,30 @@ class Capture {
 
   // The last resort: the call alone in its segment, and a wait for what it
   // returned.
-  std::vector<c10::IValue> RunSynchronously() {
+  std::vector<c10::IValue> RunSynchronously(const InferredResults& inferred) {
     CountSynchronous(info_);
-    std::vector<StoragePtr> storages;
+    std::vector<StoragePtr> storages;  // null for what is undefined
     for (size_t i = 0; i < info_.returns_list.size(); ++i) {
       TORCH_CHECK_NOT_IMPLEMENTED(
           !info_.returns_list[i], info_.name,
           " returns a list whose length is not known before it runs; this is "
           "not supported on remote devices");
+      if (!inferred.results.empty() && !inferred.results[i].defined) {
+        storages.emplace_back();
+        scratch_.call.AddUndefinedResult();
+        continue;
+      }
       storages.push_back(device_->NewStorage(0));
       scratch_.call.AddUnknownResult(storages.back().get());
     }
     const std::vector<ResultMetadata> metadata =
         ValueOrThrow(device_->RecordAndWait(lane_, &scratch_.call));
-    TORCH_INTERNAL_ASSERT(metadata.size() == storages.size());
     std::vector<c10::IValue> results;
-    for (size_t i = 0; i < storages.size(); ++i) {
-      results.emplace_back(FromMetadata(metadata[i], std::move(storages[i])));
+    size_t next = 0;
+    for (StoragePtr& storage : storages) {
+      results.emplace_back(
+          !storage ? at::Tensor()
+                   : FromMetadata(metadata.at(next++), std::move(storage)));
     }
     return results;
   }
@@ -323,6 +331,7 @@ class Capture {
   void RunWriting() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     if (!KnownToBeRight()) {
+      CheckOverlap(info_, arguments());
       if (info_.functional != nullptr) {
         if (!CheckAgainstFunctional()) return;
       } else {
@@ -392,29 +401,36 @@ class Capture {
   }
 
   void PrepareOut(const at::Tensor& out, const ResultMeta& result) {
-    // PyTorch generates these from the functional form: they neither convert
-    // nor lay out as the result is.
+    // PyTorch generates these from the functional form: they resize first, and
+    // neither convert nor lay out as the result is.
     const bool generated = info_.handle.hasKernelForDispatchKey(
         c10::DispatchKey::CompositeExplicitAutograd);
-    TORCH_CHECK(!generated || out.scalar_type() == result.dtype,
-                "Expected out tensor to have dtype ",
-                c10::scalarTypeToTypeMeta(result.dtype), ", but got ",
-                out.dtype(), " instead");
-    TORCH_CHECK(c10::canCast(result.dtype, out.scalar_type()), "result type ",
-                result.dtype, " can't be cast to the desired output type ",
-                out.scalar_type());
-    if (out.sizes() == c10::IntArrayRef(result.sizes)) return;
+    if (generated) {
+      ResizeOut(out, result.sizes);
+      TORCH_CHECK(out.scalar_type() == result.dtype,
+                  "Expected out tensor to have dtype ",
+                  c10::scalarTypeToTypeMeta(result.dtype), ", but got ",
+                  out.dtype(), " instead");
+      return;
+    }
+    CheckOut(info_, arguments(), out, result);
+    if (ResizeOut(out, result.sizes) && !result.strides.empty()) {
+      out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
+                                                       result.strides);
+    }
+  }
+
+  // Returns whether there was anything to do.
+  static bool ResizeOut(const at::Tensor& out, const c10::DimVector& sizes) {
+    if (out.sizes() == c10::IntArrayRef(sizes)) return false;
     if (out.numel() != 0) {
       TORCH_WARN(
           "An output with one or more elements was resized since it had shape ",
           out.sizes(), ", which does not match the required output shape ",
-          c10::IntArrayRef(result.sizes), ".");
+          c10::IntArrayRef(sizes), ".");
     }
-    out.resize_(result.sizes);
-    if (!generated && !result.strides.empty()) {
-      out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
-                                                       result.strides);
-    }
+    out.resize_(sizes);
+    return true;
   }
 
   void RunThroughFunctional(std::vector<c10::IValue> inputs,
@@ -453,6 +469,11 @@ void RunView(const OperatorInfo& info, torch::jit::Stack* stack) {
 
 void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(info.refusal.empty(), info.refusal);
+  if (info.filling.has_value()) {
+    CheckFits(stack->end()[-static_cast<ptrdiff_t>(info.arguments.size())],
+              stack->end()[static_cast<ptrdiff_t>(*info.filling) -
+                           static_cast<ptrdiff_t>(info.arguments.size())]);
+  }
   if (info.is_view) {
     RunView(info, stack);
   } else if (ShapeOnlyScope::Active()) {

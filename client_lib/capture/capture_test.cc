@@ -146,6 +146,74 @@ TEST_F(CaptureTest, RaisesShapeErrorsAtTheCall) {
   EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
 }
 
+TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
+  const c10::InferenceMode inference;
+  at::Tensor base = Remote({4, 3}), one = Remote({1}), counts;
+  counts = at::empty({3, 3}, at::TensorOptions(device_).dtype(at::kLong));
+  at::Tensor bytes =
+      at::empty({4}, at::TensorOptions(device_).dtype(at::kByte));
+  const at::Tensor x = base.narrow(0, 0, 3), mask = at::gt(bytes, 1);
+  at::Tensor next = base.narrow(0, 1, 3), many = one.expand({3, 3});
+  at::Tensor row = Remote({3});
+  recorder_->TakeNames();
+  const auto refused = [](const char* text, auto call) {
+    try {
+      call();
+      ADD_FAILURE() << "nothing raised; expected " << text;
+    } catch (const std::exception& error) {
+      EXPECT_THAT(std::string(error.what()), HasSubstr(text));
+    }
+  };
+  refused("single memory location", [&] { at::sub_out(many, x, x); });
+  refused("single memory location", [&] { at::sub_out(next, x, x); });
+  refused("single memory location", [&] { many.addmm_(x, x); });
+  refused("single memory location", [&] { many.copy_(x); });
+  refused("single memory location", [&] { many.normal_(); });
+  refused("Found dtype", [&] { at::silu_out(counts, x); });
+  refused("doesn't match the broadcast", [&] { at::sub_out(row, row, base); });
+  refused("without overflow", [&] { bytes.masked_fill_(mask, -3.7); });
+  refused("without overflow", [&] { at::masked_fill(bytes, mask, 1e9); });
+  refused("without overflow", [&] { bytes.fill_(300); });
+  EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
+  // What PyTorch allows.
+  at::sub_out(base, base, row);
+  next.sub_(next);
+  bytes.fill_(7.5);
+  at::Tensor real = Remote({2}), complex = real.to(at::kComplexFloat);
+  at::abs_out(real, complex);
+  at::abs_out(complex, complex);
+}
+
+TEST_F(CaptureTest, LazyBitsAreResolvedByACopy) {
+  const auto run = [](at::Device device) {
+    const at::Tensor x =
+        at::zeros({2, 3}, at::TensorOptions(device).dtype(at::kComplexFloat));
+    const at::Tensor negative = at::imag(x.conj());
+    at::Tensor written = at::zeros_like(x).conj();
+    written.copy_(x.conj().t().clone().t());
+    return std::vector<at::Tensor>{x.conj() * x, x.conj().clone(),
+                                   negative.clone(), negative + negative,
+                                   written};
+  };
+  const std::vector<at::Tensor> remote = run(device_), cpu = run(at::kCPU);
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectSameMetadata(remote[i], cpu[i]);
+    EXPECT_EQ(remote[i].is_conj(), cpu[i].is_conj());
+    EXPECT_EQ(remote[i].is_neg(), cpu[i].is_neg());
+  }
+}
+
+TEST_F(CaptureTest, CopiesThatKeepAnOffsetAreLeftToTheWorker) {
+  const c10::InferenceMode inference;
+  const at::Tensor x = Remote({4, 3});
+  const uint64_t before = SynchronousCalls()["aten::select_scatter"];
+  at::select_scatter(x, Remote({3}), 0, 1);
+  EXPECT_EQ(SynchronousCalls()["aten::select_scatter"], before);
+  at::select_scatter(x.narrow(0, 1, 2), Remote({3}), 0, 1);
+  EXPECT_EQ(SynchronousCalls()["aten::select_scatter"], before + 1);
+}
+
 TEST_F(CaptureTest, RefusesMixedDevices) {
   const c10::InferenceMode inference;
   at::Tensor a = Remote({2, 3});
@@ -233,10 +301,14 @@ TEST_F(CaptureTest, ResizedOutputsAreLaidOutAsTheCpuDoes) {
     const at::Tensor x = at::empty({2, 4}, at::TensorOptions(device)).t();
     at::Tensor strided = at::empty({0}, at::TensorOptions(device));
     at::gelu_out(strided, x);
-    at::Tensor plain = at::empty({0}, at::TensorOptions(device).dtype(at::kBool));
+    at::Tensor plain =
+        at::empty({0}, at::TensorOptions(device).dtype(at::kBool));
     at::isnan_out(plain, x);
     EXPECT_THROW(at::isnan_out(strided, x), c10::Error);
-    return std::vector<at::Tensor>{strided, plain};
+    // Resized before the error.
+    at::Tensor refused = at::empty({3}, at::TensorOptions(device));
+    EXPECT_THROW(at::isnan_out(refused, x), c10::Error);
+    return std::vector<at::Tensor>{strided, plain, refused};
   };
   const std::vector<at::Tensor> remote = run(device_), cpu = run(at::kCPU);
   for (size_t i = 0; i < cpu.size(); ++i) ExpectSameMetadata(remote[i], cpu[i]);
@@ -246,7 +318,8 @@ TEST_F(CaptureTest, DropoutOfNothingReturnsItsInputAlsoAfterAnother) {
   const c10::InferenceMode inference;
   const at::Tensor x = Remote({2, 4});
   for (const bool dropped : {true, false, true}) {
-    EXPECT_EQ(at::dropout(x, dropped ? 0.5 : 0., true).is_alias_of(x), !dropped);
+    EXPECT_EQ(at::dropout(x, dropped ? 0.5 : 0., true).is_alias_of(x),
+              !dropped);
   }
 }
 

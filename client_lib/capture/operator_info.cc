@@ -68,6 +68,24 @@ ArgumentKind KindOf(const c10::TypePtr& type) {
   }
 }
 
+// The argument that fills the first, in operators that fill by a number.
+std::optional<size_t> FindFilling(const c10::FunctionSchema& schema) {
+  std::string base = schema.name();
+  if (base.back() == '_') base.pop_back();
+  if (base != "aten::fill" && base != "aten::masked_fill" &&
+      base != "aten::index_fill") {
+    return std::nullopt;
+  }
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (argument.name() == "value" &&
+        argument.type()->kind() == c10::TypeKind::NumberType) {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
 bool IsWritten(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
@@ -138,6 +156,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
     (source < 0 ? fresh_results : returns_argument) = true;
   }
   may_draw = may_draw || op.hasTag(at::Tag::nondeterministic_seeded);
+  if (writes) output_rules = OutputRulesOf(op);
+  filling = FindFilling(schema);
   reals_shape = RealsDecideShape(name);
   takes_cpu_indices = absl::StartsWith(name, "aten::index.") ||
                       absl::StartsWith(name, "aten::index_put") ||

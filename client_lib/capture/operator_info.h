@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/capture/output_rules.h"
 #include "client_lib/session/call.h"
 #include "client_lib/shape/shape_rules.h"
 #include "common/torch/unmarked_writes.h"
@@ -64,6 +65,10 @@ struct OperatorInfo {
   bool is_view = false;        // a return aliases an argument without a write
   // Only out= arguments are written.
   bool is_out = false;
+  // What PyTorch checks of the tensors it writes: see output_rules.h.
+  OutputRules output_rules;
+  // The argument by which the first one is filled: a number that must fit.
+  std::optional<size_t> filling;
   // Floating-point arguments decide shapes, as in arange and upsample.
   bool reals_shape = false;
   // Has a generator argument or carries PyTorch's random tag.

@@ -188,7 +188,11 @@ class Registrar {
         autograd_(torch::Library::IMPL, "aten",
                   c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__),
         autocast_(torch::Library::IMPL, "_",
-                  c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__) {}
+                  c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__),
+        conjugate_(torch::Library::IMPL, "aten", c10::DispatchKey::Conjugate,
+                   __FILE__, __LINE__),
+        negative_(torch::Library::IMPL, "aten", c10::DispatchKey::Negative,
+                  __FILE__, __LINE__) {}
 
   void Run() {
     // PyTorch registers nothing there, and its first operator inside an
@@ -199,6 +203,13 @@ class Registrar {
     // With a gradient, too: their formulas want fused cells' own gradients.
     RegisterRecurrentCells(&autograd_);
     counts_.native = native.size();
+    // Copies resolve lazy conjugation and negation themselves. PyTorch would
+    // clone first, which is a copy.
+    for (torch::Library* lazy : {&conjugate_, &negative_}) {
+      lazy->impl("_copy_from", torch::CppFunction::makeFallthrough());
+      lazy->impl("_copy_from_and_resize",
+                 torch::CppFunction::makeFallthrough());
+    }
     // Its formula is missing; the answer does not need one.
     autograd_.impl("_has_compatible_shallow_copy_type",
                    torch::CppFunction::makeFallthrough());
@@ -261,6 +272,8 @@ class Registrar {
   torch::Library backend_;
   torch::Library autograd_;
   torch::Library autocast_;
+  torch::Library conjugate_;
+  torch::Library negative_;
   RegistrationCounts counts_;
   // Kernels point into it.
   std::deque<OperatorInfo> infos_;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -66,10 +67,13 @@ InferredResults FromReentry(const OperatorInfo& info,
   }
   InferredResults inferred;
   size_t aliases = 0;
+  // A view of fresh memory, as a copy that keeps its source's place.
+  bool offset = false;
   for (const c10::IValue& value : stack) {
     size_t length = 0;
     ForEachTensor(value, [&](const at::Tensor& tensor) {
       ++length;
+      offset |= tensor.defined() && tensor.storage_offset() != 0;
       inferred.results.push_back(MetaOf(tensor));
       if (tensor.defined() && operands.contains(tensor.unsafeGetTensorImpl()
                                                     ->unsafe_storage()
@@ -80,6 +84,7 @@ InferredResults FromReentry(const OperatorInfo& info,
     inferred.lengths.push_back(length);
   }
   if (aliases == 0) {
+    if (offset) return {};
     inferred.outcome = InferredResults::Outcome::kKnown;
   } else if (aliases == inferred.results.size()) {
     inferred.outcome = InferredResults::Outcome::kViews;
@@ -98,7 +103,11 @@ InferredResults InferResults(const OperatorInfo& info,
     InferredResults inferred;
     inferred.results = (*info.rule)(arguments);
     inferred.lengths = LengthsOf(info, inferred.results.size());
-    inferred.outcome = InferredResults::Outcome::kKnown;
+    const bool known =
+        std::all_of(inferred.results.begin(), inferred.results.end(),
+                    [](const ResultMeta& meta) { return meta.known; });
+    inferred.outcome = known ? InferredResults::Outcome::kKnown
+                             : InferredResults::Outcome::kUnknown;
     return inferred;
   }
   if (info.reentry == c10::DispatchKey::Undefined) return {};

@@ -19,7 +19,7 @@ struct InferredResults {
     // Every result is a view of an operand: `views` are the results, and there
     // is nothing to run.
     kViews,
-    // Only the worker can tell.
+    // Only the worker can tell; `results`, if any, says which are undefined.
     kUnknown,
   };
   Outcome outcome = Outcome::kUnknown;

@@ -113,9 +113,17 @@ MemoryFormat Format(const ResultMeta& input, const ResultMeta& weight,
   return MemoryFormat::Contiguous;
 }
 
-// Whether oneDNN takes the convolution, where several threads run it: small
-// ones of a single sample are faster without.
-bool RunsInOneDnn(const Convolution& conv) {
+bool AllOnes(const DimVector& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](int64_t value) { return value == 1; });
+}
+
+enum class Threads { kOne, kSeveral };
+
+// Whether oneDNN takes the convolution: small ones of a single sample are
+// faster without, and so are, with one thread, those that are but products of
+// matrices.
+bool RunsInOneDnn(const Convolution& conv, Threads threads) {
   const auto& input = conv.input.sizes;
   const auto& weight = conv.weight.sizes;
   if (conv.transposed) {
@@ -129,6 +137,11 @@ bool RunsInOneDnn(const Convolution& conv) {
     return true;
   }
   if (conv.input.dtype != ScalarType::Float) return false;
+  if (threads == Threads::kOne && input[0] < 16 && weight.end()[-1] == 1 &&
+      (conv.spatial_rank() == 1 || weight.end()[-2] == 1) &&
+      AllOnes(conv.stride) && AllOnes(conv.dilation)) {
+    return false;
+  }
   return conv.groups > 1 || input[0] > 1 ||
          (conv.spatial_rank() > 1 && weight.end()[-1] > 3 &&
           weight.end()[-2] > 3) ||
@@ -142,10 +155,10 @@ ResultMeta AsImage(const ResultMeta& sequence) {
   return Unsqueeze(sequence, 2);
 }
 
-MemoryFormat FormatOf(const Convolution& conv) {
+MemoryFormat FormatOf(const Convolution& conv, Threads threads) {
   if (conv.spatial_rank() != 1) {
     return Format(conv.input, conv.weight,
-                  conv.spatial_rank() == 3 && RunsInOneDnn(conv));
+                  conv.spatial_rank() == 3 && RunsInOneDnn(conv, threads));
   }
   const ResultMeta input = IsContiguous(conv.input)
                                ? conv.input
@@ -164,18 +177,43 @@ ResultMeta InSpatialFormat(ScalarType dtype, const DimVector& sizes,
 
 // The gradient of the weight. Outside oneDNN it is laid out as the weight
 // itself suggests, once that is in the format of the convolution.
-ResultMeta WeightGradient(const Convolution& conv, MemoryFormat format) {
+ResultMeta WeightGradient(const Convolution& conv, Threads threads) {
+  MemoryFormat format = FormatOf(conv, threads);
   const bool sequence = conv.spatial_rank() == 1;
   const ResultMeta weight = sequence ? AsImage(conv.weight) : conv.weight;
-  if (!RunsInOneDnn(conv) && IsContiguous(weight, format)) {
+  if (!RunsInOneDnn(conv, threads) && IsContiguous(weight, format)) {
     format = SuggestFormat(weight);
   }
   return InSpatialFormat(weight.dtype, conv.weight.sizes, format);
 }
 
+// Strides of dimensions that are never stepped over do not count.
+bool SameLayout(const ResultMeta& a, const ResultMeta& b) {
+  if (NumElements(a) == 0) return true;
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  }
+  return true;
+}
+
+// What `layout` gives for a number of threads, which is the worker's affair.
+template <typename Layout>
+ResultMeta ForAnyThreads(Layout layout) {
+  ResultMeta result = layout(Threads::kSeveral);
+  result.known = SameLayout(result, layout(Threads::kOne));
+  return result;
+}
+
+// Fresh memory of `sizes` in the format of the convolution.
+ResultMeta InFormatOf(const Convolution& conv, const DimVector& sizes) {
+  return ForAnyThreads([&](Threads threads) {
+    return InSpatialFormat(conv.input.dtype, sizes, FormatOf(conv, threads));
+  });
+}
+
 ResultMeta Output(const Convolution& conv) {
   Check(conv);
-  return InSpatialFormat(conv.input.dtype, OutputSizes(conv), FormatOf(conv));
+  return InFormatOf(conv, OutputSizes(conv));
 }
 
 Convolution Read(const CallArguments& args) {
@@ -292,15 +330,12 @@ Results ConvolutionBackward(const CallArguments& args) {
   conv.output_padding = Expanded(args.Integers(8), rank, "output_padding");
   conv.groups = args.Integer(9);
   const std::vector<bool> mask = args.Booleans(10);
-  const MemoryFormat format = FormatOf(conv);
-  const ScalarType dtype = conv.input.dtype;
   Results results(3);
   for (size_t i = 0; i < 3; ++i) results[i].defined = mask[i];
-  if (mask[0]) {
-    results[0] = InSpatialFormat(dtype, conv.input.sizes, format);
-  }
+  if (mask[0]) results[0] = InFormatOf(conv, conv.input.sizes);
   if (mask[1]) {
-    results[1] = WeightGradient(conv, format);
+    results[1] = ForAnyThreads(
+        [&](Threads threads) { return WeightGradient(conv, threads); });
   }
   if (mask[2]) results[2] = Contiguous(grad.scalar_type(), {grad.size(1)});
   return results;

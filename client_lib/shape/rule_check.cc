@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "ATen/Parallel.h"
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/ops/empty_strided.h"
 #include "ATen/ops/full.h"
@@ -38,8 +39,11 @@ std::string Describe(const IValue& value) {
   return text.str();
 }
 
+constexpr char kOpen[] = "open";
+
 std::string Describe(const ResultMeta& meta) {
   if (!meta.defined) return "undefined";
+  if (!meta.known) return kOpen;
   std::ostringstream text;
   text << c10::toString(meta.dtype) << c10::IntArrayRef(meta.sizes) << "/"
        << c10::IntArrayRef(meta.strides);
@@ -87,16 +91,28 @@ c10::OperatorHandle FindOperator(const std::string& name) {
 // What one side answered: results as text, or an error.
 struct Answer {
   std::vector<std::string> results;
+  // The strides alone, where a dimension is stepped over.
+  std::vector<std::vector<int64_t>> steps;
   std::string error;
 };
 
-void AppendResults(const IValue& value, std::vector<std::string>* results) {
+std::vector<int64_t> StepsOf(const at::Tensor& tensor) {
+  std::vector<int64_t> steps;
+  if (!tensor.defined() || tensor.numel() == 0) return steps;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) > 1) steps.push_back(tensor.stride(d));
+  }
+  return steps;
+}
+
+void AppendResults(const IValue& value, Answer* answer) {
   if (value.isList()) {
     for (const IValue& element : value.toListRef()) {
-      AppendResults(element, results);
+      AppendResults(element, answer);
     }
   } else if (value.isTensor()) {
-    results->push_back(Describe(value));
+    answer->results.push_back(Describe(value));
+    answer->steps.push_back(StepsOf(value.toTensor()));
   }
 }
 
@@ -111,7 +127,7 @@ Answer Run(const c10::OperatorHandle& op, std::vector<IValue> stack) {
   for (size_t i = 0; i < stack.size(); ++i) {
     const c10::AliasInfo* alias = op.schema().returns()[i].alias_info();
     if (alias != nullptr && alias->isWrite()) continue;
-    AppendResults(stack[i], &answer.results);
+    AppendResults(stack[i], &answer);
   }
   return answer;
 }
@@ -163,6 +179,27 @@ void CheckRule(const std::string& name, std::vector<IValue> arguments) {
   ASSERT_EQ(real.error.substr(0, 200), "") << call;
   EXPECT_EQ(predicted.error.substr(0, 200), "") << call;
   EXPECT_EQ(predicted.results, real.results) << call;
+}
+
+void CheckRuleForAnyThreads(const std::string& name,
+                            std::vector<IValue> arguments) {
+  const c10::OperatorHandle op = FindOperator(name);
+  AddDefaults(op, &arguments);
+  const std::string call = DescribeCall(name, arguments);
+  const Answer predicted = Apply(name, arguments);
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const Answer one = Run(op, arguments);
+  at::set_num_threads(2);
+  const Answer several = Run(op, std::move(arguments));
+  at::set_num_threads(threads);
+  ASSERT_EQ(predicted.error + one.error + several.error, "") << call;
+  ASSERT_EQ(predicted.results.size(), several.results.size()) << call;
+  for (size_t i = 0; i < several.results.size(); ++i) {
+    const bool open = predicted.results[i] == kOpen;
+    EXPECT_EQ(open, one.steps[i] != several.steps[i]) << call;
+    if (!open) EXPECT_EQ(predicted.results[i], several.results[i]) << call;
+  }
 }
 
 void CheckRejected(const std::string& name, std::vector<IValue> arguments) {

@@ -26,6 +26,9 @@ namespace djinn {
 struct ResultMeta {
   // False for a result that the call leaves undefined (an unwanted gradient).
   bool defined = true;
+  // False where the layout depends on the worker as well: then nothing but
+  // `defined` counts.
+  bool known = true;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
   c10::DimVector sizes;
   c10::DimVector strides;

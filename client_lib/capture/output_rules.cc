@@ -1,0 +1,113 @@
+#include "client_lib/capture/output_rules.h"
+
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace djinn::capture {
+namespace {
+
+// "add" for aten::add.out and aten::add_.Tensor.
+std::string BaseName(const c10::FunctionSchema& schema) {
+  std::string base = schema.name().substr(sizeof("aten::") - 1);
+  if (base.back() == '_') base.pop_back();
+  return base;
+}
+
+// Elementwise operators that PyTorch's own tag leaves out.
+bool IsUntaggedElementwise(const std::string& base) {
+  static const auto* const names = new absl::flat_hash_set<std::string>{
+      "__ilshift__",
+      "__irshift__",
+      "binary_cross_entropy_backward",
+      "copy",
+      "copysign",
+      "elu",
+      "eq",
+      "floor_divide",
+      "gcd",
+      "ge",
+      "gelu",
+      "gelu_backward",
+      "gt",
+      "hardshrink",
+      "hardshrink_backward",
+      "hardsigmoid",
+      "hardsigmoid_backward",
+      "hardswish",
+      "hardtanh",
+      "hardtanh_backward",
+      "heaviside",
+      "huber_loss_backward",
+      "lcm",
+      "le",
+      "leaky_relu",
+      "leaky_relu_backward",
+      "log_sigmoid_backward",
+      "lt",
+      "mish",
+      "mse_loss_backward",
+      "ne",
+      "smooth_l1_loss_backward",
+      "softplus",
+      "softplus_backward",
+      "softshrink",
+      "softshrink_backward",
+  };
+  return names->contains(base);
+}
+
+// Others that look for overlaps.
+bool LooksForOverlap(const std::string& base) {
+  static const auto* const names = new absl::flat_hash_set<std::string>{
+      "_addmm_activation",
+      "_logcumsumexp",
+      "addmm",
+      "bernoulli",
+      "cauchy",
+      "cumprod",
+      "cumsum",
+      "exponential",
+      "gather",
+      "geometric",
+      "index_copy",
+      "log_normal",
+      "masked_scatter",
+      "mm",
+      "normal",
+      "random",
+      "renorm",
+      "uniform",
+  };
+  return names->contains(base);
+}
+
+// Operators of one tensor that do not convert to an output's type.
+bool KeepsType(const c10::FunctionSchema& schema, const std::string& base) {
+  static const auto* const names = new absl::flat_hash_set<std::string>{
+      "abs",           "bitwise_not", "ceil",       "clamp_max", "clamp_min",
+      "conj_physical", "elu",         "floor",      "frac",      "gelu",
+      "hardshrink",    "hardsigmoid", "hardswish",  "hardtanh",  "leaky_relu",
+      "mish",          "neg",         "round",      "sgn",       "sign",
+      "silu",          "softplus",    "softshrink", "trunc",
+  };
+  return names->contains(base) ||
+         (base == "lerp" && schema.overload_name() == "Tensor_out");
+}
+
+}  // namespace
+
+OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
+  const c10::FunctionSchema& schema = op.schema();
+  const std::string base = BaseName(schema);
+  OutputRules rules;
+  // The one tagged operator that fills its output when the base is 1.
+  if (base == "pow" && schema.overload_name() == "Scalar_out") return rules;
+  rules.elementwise =
+      op.hasTag(at::Tag::pointwise) || IsUntaggedElementwise(base);
+  rules.no_overlap = rules.elementwise || LooksForOverlap(base);
+  rules.exact_type = KeepsType(schema, base);
+  return rules;
+}
+
+}  // namespace djinn::capture
