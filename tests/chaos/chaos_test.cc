@@ -42,10 +42,12 @@ namespace djinn {
 namespace {
 
 constexpr absl::Duration kOperationTimeout = absl::Seconds(8);
-// Beyond its time-out a call may take so long on a busy machine.
+// An upload waits twice: for the decision and for its end. Beyond that a call
+// may take so long on a busy machine.
 constexpr absl::Duration kSlack = absl::Seconds(4);
+constexpr absl::Duration kLongestCall = 2 * kOperationTimeout + kSlack;
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
-constexpr absl::Duration kSessionTimeout = absl::Seconds(3);
+constexpr absl::Duration kSessionTimeout = absl::Seconds(6);
 constexpr int kLanes = 2;
 // What the lanes need at most, twice. A worker keeps contents for reuse in up
 // to half of it.
@@ -141,8 +143,7 @@ class ChaosTest : public testing::Test {
         MakeGrpcCoordinatorLink(absl::StrCat("unix:", folder_.File("c")),
                                 ReadFirstWord(cluster_->token_file()));
     if (!link.ok()) return link.status();
-    return OpenSession(options, *std::move(link),
-                       MakeGrpcWorkerConnector());
+    return OpenSession(options, *std::move(link), MakeGrpcWorkerConnector());
   }
 
   // A session at work: the fault happens, the work may go on for a while.
@@ -170,7 +171,7 @@ class ChaosTest : public testing::Test {
       EXPECT_EQ(result.wrong, "");
       EXPECT_TRUE(result.error.ok() || !ErrorReason(result.error).empty())
           << result.error;
-      EXPECT_LT(result.longest, kOperationTimeout + kSlack) << result.error;
+      EXPECT_LT(result.longest, kLongestCall) << result.error;
       ++(result.error.ok() ? unharmed_ : failed_);
       reads_ += result.reads;
     }
@@ -197,16 +198,18 @@ class ChaosTest : public testing::Test {
     })) << admin_->Tenant("local").ShortDebugString();
   }
 
-  // Nothing but noise came to what the process had.
-  static void ExpectNoGrowth(const std::string& what,
-                             const ProcessUsage& before,
-                             const ProcessUsage& after) {
-    EXPECT_LE(after.files, before.files + 8)
-        << what << ": " << before << ", then " << after;
-    EXPECT_LE(after.threads, before.threads + 8)
-        << what << ": " << before << ", then " << after;
-    EXPECT_LE(after.resident_bytes, before.resident_bytes + kWorkerMemory)
-        << what << ": " << before << ", then " << after;
+  // Nothing but noise came to what the process had. Attempts to connect that a
+  // fault left behind end by themselves after a while.
+  static void ExpectNoGrowth(const std::string& what, pid_t pid,
+                             const ProcessUsage& before) {
+    ProcessUsage after;
+    EXPECT_TRUE(Eventually([&] {
+      after = UsageOf(pid);
+      return after.files <= before.files + 4 &&
+             after.threads <= before.threads + 4 &&
+             after.resident_bytes <= before.resident_bytes + kWorkerMemory;
+    })) << what
+        << ": " << before << ", then " << after;
     std::cout << what << ": " << before << ", then " << after << std::endl;
   }
 
@@ -262,9 +265,8 @@ TEST_F(ChaosTest, Worker) {
     if (!is_long) ExpectUnharmed(results);
   }
   ExpectNothingLeft();
-  ExpectNoGrowth("coordinator", coordinator,
-                 UsageOf(cluster_->coordinator_pid()));
-  ExpectNoGrowth("client", self, UsageOf(getpid()));
+  ExpectNoGrowth("coordinator", cluster_->coordinator_pid(), coordinator);
+  ExpectNoGrowth("client", getpid(), self);
 }
 
 TEST_F(ChaosTest, Coordinator) {
@@ -298,8 +300,8 @@ TEST_F(ChaosTest, Coordinator) {
         RandomUpTo(absl::Milliseconds(50))));
   }
   ExpectNothingLeft();
-  ExpectNoGrowth("worker", worker, UsageOf(cluster_->worker_pids()[0]));
-  ExpectNoGrowth("client", self, UsageOf(getpid()));
+  ExpectNoGrowth("worker", cluster_->worker_pids()[0], worker);
+  ExpectNoGrowth("client", getpid(), self);
 }
 
 TEST_F(ChaosTest, Network) {
@@ -351,10 +353,9 @@ TEST_F(ChaosTest, Network) {
     ExpectUnharmed(results);
   }
   ExpectNothingLeft();
-  ExpectNoGrowth("coordinator", coordinator,
-                 UsageOf(cluster_->coordinator_pid()));
-  ExpectNoGrowth("worker", worker, UsageOf(cluster_->worker_pids()[0]));
-  ExpectNoGrowth("client", self, UsageOf(getpid()));
+  ExpectNoGrowth("coordinator", cluster_->coordinator_pid(), coordinator);
+  ExpectNoGrowth("worker", cluster_->worker_pids()[0], worker);
+  ExpectNoGrowth("client", getpid(), self);
 }
 
 // A network that does not come back.
@@ -417,11 +418,10 @@ TEST_F(ChaosTest, Client) {
     EXPECT_TRUE(ended.ok()) << ended << ": " << told.value_or("-");
   }
   ExpectNothingLeft();
-  ExpectNoGrowth("coordinator", coordinator,
-                 UsageOf(cluster_->coordinator_pid()));
+  ExpectNoGrowth("coordinator", cluster_->coordinator_pid(), coordinator);
   for (int w = 0; w < 2; ++w) {
-    ExpectNoGrowth(absl::StrCat("worker-", w), workers[w],
-                   UsageOf(cluster_->worker_pids()[w]));
+    ExpectNoGrowth(absl::StrCat("worker-", w), cluster_->worker_pids()[w],
+                   workers[w]);
   }
 }
 
