@@ -45,7 +45,7 @@ constexpr absl::Duration kOperationTimeout = absl::Seconds(8);
 // An upload waits twice: for the decision and for its end. Beyond that a call
 // may take so long on a busy machine.
 constexpr absl::Duration kSlack = absl::Seconds(4);
-constexpr absl::Duration kLongestCall = 2 * kOperationTimeout + kSlack;
+const absl::Duration kLongestCall = 2 * kOperationTimeout + kSlack;
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
 constexpr absl::Duration kSessionTimeout = absl::Seconds(6);
 constexpr int kLanes = 2;
