@@ -8,6 +8,7 @@
 #include "common/config/config_reader.h"
 #include "common/error.h"
 #include "common/fuzz/require.h"
+#include "common/log/log.h"
 #include "coordinator/config.h"
 #include "gpu_worker/config.h"
 
@@ -47,6 +48,11 @@ void TestOne(const std::string& text) {
 
 }  // namespace
 }  // namespace djinn
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  djinn::log::Configure("", djinn::log::Level::kOff);
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   djinn::TestOne(std::string(reinterpret_cast<const char*>(data), size));
