@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kMaxCount = std::numeric_limits<uint32_t>::max();
 // Clients send values up to this inside messages, whatever the limit, and give
 // up on a worker whose limit is lower.
-constexpr uint64_t kMinInlineBytes = 4 << 10;
+constexpr uint64_t kMinInlineBytes = 8 << 10;
 // One message is carried out while the next one travels.
 constexpr uint64_t kMinOutstanding = 2;
 // Room for what surrounds the largest inline value, and for structures, which
@@ -38,7 +38,7 @@ v1::SessionLimits ReadLimits(ConfigMap map) {
   if (limits.inline_bytes() < kMinInlineBytes) {
     map.Error("inline_bytes",
               absl::StrCat("expected at least ", kMinInlineBytes,
-                           " (4KiB), got ", limits.inline_bytes()));
+                           " (8KiB), got ", limits.inline_bytes()));
   }
   // A value and what surrounds it must fit into one message.
   if (limits.inline_bytes() > kMaxControlMessageBytes / 2) {

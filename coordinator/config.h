@@ -23,7 +23,7 @@
 //         memory: 16GiB
 //         max_outstanding: 256      # messages, at least 2
 //         max_outstanding_bytes: 64MiB  # at least inline_bytes and 1MiB
-//         inline_bytes: 64KiB       # 4KiB to 32MiB
+//         inline_bytes: 64KiB       # 8KiB to 32MiB
 //         max_structures: 4096      # at least 1
 //       totals:                     # of all its sessions on one worker
 //         memory: 1TiB              # these three: max_sessions times the

@@ -68,13 +68,13 @@ tenants:
       memory: 1GiB
       max_outstanding: 8
       max_outstanding_bytes: 2MiB
-      inline_bytes: 4KiB
+      inline_bytes: 8KiB
       max_structures: 9
 )");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->heartbeat_interval, absl::Milliseconds(500));
   EXPECT_EQ(config->tenants[0].max_sessions, 2u);
-  EXPECT_EQ(config->tenants[0].limits.inline_bytes(), 4096u);
+  EXPECT_EQ(config->tenants[0].limits.inline_bytes(), 8192u);
   EXPECT_EQ(config->tenants[0].limits.max_structures(), 9u);
 }
 
@@ -101,10 +101,10 @@ TEST_F(ConfigTest, RefusesLimitsThatNoClientCanUse) {
         "      " +
         limit + "\n");
   };
-  EXPECT_THAT(complaint("inline_bytes: 4095"),
+  EXPECT_THAT(complaint("inline_bytes: 8191"),
               AllOf(HasSubstr("c.yaml:7: "),
-                    HasSubstr("limits.inline_bytes: expected at least 4096 "
-                              "(4KiB), got 4095")));
+                    HasSubstr("limits.inline_bytes: expected at least 8192 "
+                              "(8KiB), got 8191")));
   EXPECT_THAT(complaint("inline_bytes: 33MiB"),
               HasSubstr("must not exceed 32MiB, got 34603008"));
   EXPECT_THAT(

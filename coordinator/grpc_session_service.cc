@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "common/status_macros.h"
@@ -19,9 +21,13 @@ using Response = v1::SessionResponse;
 class AttachReactor : public StreamReactor<Request, Response>,
                       public std::enable_shared_from_this<AttachReactor> {
  public:
-  AttachReactor(const Tenant* tenant, Cluster* cluster, GraphStore* graphs,
-                GraphIntake* intake)
-      : tenant_(*tenant), cluster_(cluster), graphs_(graphs), intake_(intake) {}
+  AttachReactor(grpc::CallbackServerContext* context, const Tenant* tenant,
+                Cluster* cluster, GraphStore* graphs, GraphIntake* intake)
+      : StreamReactor(context),
+        tenant_(*tenant),
+        cluster_(cluster),
+        graphs_(graphs),
+        intake_(intake) {}
 
  private:
   absl::StatusOr<Then> OnRequest(Request* request) override {
@@ -89,6 +95,12 @@ class AttachReactor : public StreamReactor<Request, Response>,
     if (open_) cluster_->Detach(*id_);
   }
 
+  std::string PeerName() const override {
+    return open_ ? absl::StrCat("session ", log::ShortId(id_->owner),
+                                " of tenant ", tenant_.name)
+                 : absl::StrCat("a client of tenant ", tenant_.name);
+  }
+
   const Tenant& tenant_;
   Cluster* const cluster_;
   GraphStore* const graphs_;
@@ -104,18 +116,18 @@ class AttachReactor : public StreamReactor<Request, Response>,
 
 }  // namespace
 
-grpc::ServerBidiReactor<Request, Response>* GrpcSessionService::Attach(
-    grpc::CallbackServerContext* context) {
+RawStream* GrpcSessionService::Attach(grpc::CallbackServerContext* context) {
   absl::StatusOr<std::string> token = ExtractBearer(*context);
   absl::StatusOr<const Tenant*> tenant =
       token.ok() ? tenants_->Authenticate(*token)
                  : absl::StatusOr<const Tenant*>(token.status());
   if (!tenant.ok()) {
     log::Warning("session refused: unknown token", {{"peer", context->peer()}});
-    return new RefusedStream<Request, Response>(tenant.status());
+    return new RefusedStream(tenant.status());
   }
   return StreamReactor<Request, Response>::Begin(
-      std::make_shared<AttachReactor>(*tenant, cluster_, graphs_, intake_));
+      std::make_shared<AttachReactor>(context, *tenant, cluster_, graphs_,
+                                      intake_));
 }
 
 }  // namespace djinn::coordinator

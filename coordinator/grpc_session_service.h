@@ -11,7 +11,8 @@
 namespace djinn::coordinator {
 
 // Thread-safe.
-class GrpcSessionService : public v1::Session::CallbackService {
+class GrpcSessionService
+    : public v1::Session::WithRawCallbackMethod_Attach<v1::Session::Service> {
  public:
   // All must outlive the server that this is registered with.
   GrpcSessionService(const Tenants* tenants, Cluster* cluster,
@@ -21,7 +22,7 @@ class GrpcSessionService : public v1::Session::CallbackService {
         graphs_(graphs),
         intake_(intake) {}
 
-  grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Attach(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Attach(
       grpc::CallbackServerContext* context) override;
 
  private:

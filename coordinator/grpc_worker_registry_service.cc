@@ -2,7 +2,10 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/bearer.h"
@@ -19,7 +22,8 @@ class SynchronizeReactor
     : public StreamReactor<Request, Response>,
       public std::enable_shared_from_this<SynchronizeReactor> {
  public:
-  explicit SynchronizeReactor(Cluster* cluster) : cluster_(cluster) {}
+  SynchronizeReactor(grpc::CallbackServerContext* context, Cluster* cluster)
+      : StreamReactor(context), cluster_(cluster) {}
 
  private:
   absl::StatusOr<Then> OnRequest(Request* request) override {
@@ -27,15 +31,12 @@ class SynchronizeReactor
       DJINN_RETURN_IF_ERROR(cluster_->Report(*id_, *request));
       return Then::kReadOn;
     }
-    absl::StatusOr<StreamId> id = cluster_->Join(*request, shared_from_this());
-    if (!id.ok()) {
-      log::Warning("worker refused",
-                   {{"worker", request->worker_id()}, {"error", id.status()}});
-      return id.status();
-    }
+    worker_id_ = request->worker_id();
+    DJINN_ASSIGN_OR_RETURN(StreamId id,
+                           cluster_->Join(*request, shared_from_this()));
     {
       MutexLock lock(&mu_);
-      id_ = *std::move(id);
+      id_ = std::move(id);
     }
     joined_ = true;
     Pump();
@@ -51,26 +52,33 @@ class SynchronizeReactor
     if (joined_) cluster_->Leave(*id_);
   }
 
+  std::string PeerName() const override {
+    return worker_id_.empty() ? "a worker"
+                              : absl::StrCat("worker ", worker_id_);
+  }
+
   Cluster* const cluster_;
   // Written once, under mu_, by the thread that reads.
   std::optional<StreamId> id_;
   bool joined_ = false;
+  // As the first message says.
+  std::string worker_id_;
 };
 
 }  // namespace
 
-grpc::ServerBidiReactor<Request, Response>*
-GrpcWorkerRegistryService::Synchronize(grpc::CallbackServerContext* context) {
+RawStream* GrpcWorkerRegistryService::Synchronize(
+    grpc::CallbackServerContext* context) {
   const absl::StatusOr<std::string> token = ExtractBearer(*context);
   if (!token.ok() || !TokensEqual(*token, join_token_)) {
     log::Warning("worker refused: unknown token", {{"peer", context->peer()}});
-    return new RefusedStream<Request, Response>(
+    return new RefusedStream(
         token.ok() ? MakeError(absl::StatusCode::kUnauthenticated,
                                "TOKEN_UNKNOWN", "not the join token")
                    : token.status());
   }
   return StreamReactor<Request, Response>::Begin(
-      std::make_shared<SynchronizeReactor>(cluster_));
+      std::make_shared<SynchronizeReactor>(context, cluster_));
 }
 
 }  // namespace djinn::coordinator

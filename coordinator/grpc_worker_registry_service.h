@@ -12,13 +12,15 @@
 namespace djinn::coordinator {
 
 // Thread-safe.
-class GrpcWorkerRegistryService : public v1::WorkerRegistry::CallbackService {
+class GrpcWorkerRegistryService
+    : public v1::WorkerRegistry::WithRawCallbackMethod_Synchronize<
+          v1::WorkerRegistry::Service> {
  public:
   // `cluster` must outlive the server that this is registered with.
   GrpcWorkerRegistryService(std::string join_token, Cluster* cluster)
       : join_token_(std::move(join_token)), cluster_(cluster) {}
 
-  grpc::ServerBidiReactor<v1::WorkerState, v1::DesiredState>* Synchronize(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Synchronize(
       grpc::CallbackServerContext* context) override;
 
  private:

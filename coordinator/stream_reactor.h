@@ -1,6 +1,9 @@
 // The server's end of a bidirectional stream: reads one message at a time, and
 // sends what its owner has to say whenever it is woken.
 //
+// Messages are parsed here and not by gRPC: one that is none ends the stream
+// with a status, and the log says so.
+//
 // It keeps itself alive from Begin() until gRPC is done with it; others may
 // hold it longer as a Waker, which then does nothing. One read, one write and
 // no queue of its own: memory per idle stream is this object.
@@ -10,14 +13,19 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/log/log.h"
 #include "common/mutex.h"
 #include "common/net/grpc_status.h"
+#include "common/net/raw_message.h"
 #include "coordinator/violation.h"
 #include "coordinator/waker.h"
 #include "grpcpp/alarm.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 
 namespace djinn::coordinator {
@@ -26,10 +34,15 @@ namespace djinn::coordinator {
 // watches it.
 inline constexpr std::chrono::seconds kFirstMessageTimeout{10};
 
+using RawStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
 template <typename Request, typename Response>
-class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
-                      public Waker {
+class StreamReactor : public RawStream, public Waker {
  public:
+  // `context` is the call's.
+  explicit StreamReactor(grpc::CallbackServerContext* context)
+      : context_(context) {}
+
   // To be called once, by the RPC's handler, which returns the result.
   static StreamReactor* Begin(std::shared_ptr<StreamReactor> reactor) {
     StreamReactor* const raw = reactor.get();
@@ -58,11 +71,13 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
   // The stream is over. Called once.
   virtual void OnClosed() = 0;
+  // Who the peer says it is, for the log. Called by the thread that reads.
+  virtual std::string PeerName() const = 0;
 
   // Reads the next message, unless the stream has ended.
   void ReadOn() {
     MutexLock lock(&mu_);
-    if (!ending_) this->StartRead(&request_);
+    if (!ending_) StartRead(&request_);
   }
 
   // Ends the stream once the write in progress is through. The first call
@@ -80,9 +95,9 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
     if (!next.ok()) {
       EndLocked(std::move(next).status());
     } else if (next->has_value()) {
-      response_ = **std::move(next);
+      response_ = ToRawMessage(**next);
       writing_ = true;
-      this->StartWrite(&response_);
+      StartWrite(&response_);
     }
   }
 
@@ -99,8 +114,15 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
       MutexLock lock(&mu_);
       heard_ = true;
     }
-    const absl::StatusOr<Then> then = OnRequest(&request_);
+    Request request;
+    const absl::Status parsed = ParseRawMessage(&request_, &request);
+    const absl::StatusOr<Then> then =
+        parsed.ok() ? OnRequest(&request) : absl::StatusOr<Then>(parsed);
     if (!then.ok()) {
+      log::Warning("stream ended for its peer's message",
+                   {{"name", PeerName()},
+                    {"peer", context_->peer()},
+                    {"error", then.status()}});
       End(then.status());
     } else if (*then == Then::kReadOn) {
       ReadOn();
@@ -111,8 +133,9 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
     {
       MutexLock lock(&mu_);
       writing_ = false;
+      response_.Clear();
       if (ending_) {
-        this->Finish(ToGrpcStatus(end_status_));
+        Finish(ToGrpcStatus(end_status_));
         return;
       }
       if (!ok) {
@@ -132,7 +155,9 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
 
   void OnSilence() {
     MutexLock lock(&mu_);
-    if (heard_) return;
+    if (heard_ || ending_) return;
+    log::Warning("stream ended: the first message never came",
+                 {{"peer", context_->peer()}});
     EndLocked(Violation("the first message never came"));
   }
 
@@ -140,11 +165,12 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
     if (ending_) return;
     ending_ = true;
     end_status_ = std::move(status);
-    if (!writing_) this->Finish(ToGrpcStatus(end_status_));
+    if (!writing_) Finish(ToGrpcStatus(end_status_));
   }
 
-  Request request_;
-  Response response_;
+  grpc::CallbackServerContext* const context_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
   grpc::Alarm first_message_alarm_;
   bool heard_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
@@ -154,11 +180,10 @@ class StreamReactor : public grpc::ServerBidiReactor<Request, Response>,
 };
 
 // Ends a stream that never began.
-template <typename Request, typename Response>
-class RefusedStream : public grpc::ServerBidiReactor<Request, Response> {
+class RefusedStream : public RawStream {
  public:
   explicit RefusedStream(const absl::Status& status) {
-    this->Finish(ToGrpcStatus(status));
+    Finish(ToGrpcStatus(status));
   }
   void OnDone() final { delete this; }
 };

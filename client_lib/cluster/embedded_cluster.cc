@@ -110,6 +110,10 @@ std::string ClusterProcesses::worker_socket(size_t index) const {
   return absl::StrCat(Path(WorkerId(index)), ".sock");
 }
 
+std::string ClusterProcesses::worker_log(size_t index) const {
+  return absl::StrCat(Path(WorkerId(index)), ".log");
+}
+
 absl::Status ClusterProcesses::RestartWorker(size_t index) {
   workers_[index]->Stop(absl::ZeroDuration());
   DJINN_RETURN_IF_ERROR(StartWorker(index));
@@ -220,7 +224,7 @@ absl::Status ClusterProcesses::StartWorker(size_t index) {
       programs_.worker,
       {absl::StrCat("--config=", Path(id), ".yaml"),
        absl::StrCat("--lifeline_fd=", ChildProcess::kLifelineFd)},
-      lifeline_read_, absl::StrCat(Path(id), ".log"));
+      lifeline_read_, worker_log(index));
 }
 
 absl::Status ClusterProcesses::StartCoordinator() {
@@ -229,7 +233,7 @@ absl::Status ClusterProcesses::StartCoordinator() {
       programs_.coordinator,
       {absl::StrCat("--config=", Path("coordinator.yaml")),
        absl::StrCat("--lifeline_fd=", ChildProcess::kLifelineFd)},
-      lifeline_read_, Path("coordinator.log"));
+      lifeline_read_, coordinator_log());
 }
 
 absl::Status ClusterProcesses::WaitForWorkers() {

@@ -57,6 +57,11 @@ class ClusterProcesses {
   // Files with the tenant's and the operators' tokens.
   std::string token_file() const { return Path("tenant.token"); }
   std::string admin_token_file() const { return Path("admin.token"); }
+  // What the processes log.
+  std::string coordinator_log() const { return Path("coordinator.log"); }
+  std::string worker_log(size_t index) const;
+  // What workers join with.
+  std::string join_token_file() const { return Path("join.token"); }
   pid_t coordinator_pid() const { return coordinator_->pid(); }
   // By id: "worker-0", "worker-1", ...
   std::vector<pid_t> worker_pids() const;

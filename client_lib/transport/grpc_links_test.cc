@@ -269,9 +269,11 @@ TEST_F(GrpcWorkerStreamTest, AResumedStreamOpensBulkByItself) {
 TEST_F(GrpcWorkerStreamTest, AWriteThatIsStuckBreaksTheStream) {
   std::vector<std::shared_ptr<grpc::Channel>> bulk = {
       *MakeChannel(server_->address(), {ChannelSecurity(), 1})};
+  GrpcWorkerStream::Options options;
+  options.stuck_write = absl::Milliseconds(200);
   stream_ = std::make_unique<GrpcWorkerStream>(*MakeChannel(server_->address()),
                                                std::move(bulk), v1::BulkHello(),
-                                               absl::Milliseconds(200));
+                                               std::move(options));
   stream_->Start(&recorder_);
   service_.HoldChunks();
   const auto owner = std::make_shared<std::string>(kBulkChunkBytes, 'x');

@@ -6,6 +6,7 @@
 
 #include "client_lib/transport/grpc_worker_stream.h"
 #include "common/net/channel_options.h"
+#include "common/net/tls_probe.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -30,8 +31,15 @@ class GrpcWorkerConnector : public WorkerConnector {
     v1::BulkHello hello;
     hello.set_session_id(session_id);
     hello.set_lease_token(lease.token());
-    return std::make_unique<GrpcWorkerStream>(
-        std::move(control), std::move(bulk), std::move(hello));
+    GrpcWorkerStream::Options options;
+    options.encrypted = security_.encrypted();
+    options.explain = [security = security_,
+                       address = lease.worker_address()](absl::Status status) {
+      return ExplainTlsFailure(std::move(status), address, security);
+    };
+    return std::make_unique<GrpcWorkerStream>(std::move(control),
+                                              std::move(bulk), std::move(hello),
+                                              std::move(options));
   }
 
  private:

@@ -57,10 +57,10 @@ grpc::Slice SliceOf(const SharedBytes& payload) {
 GrpcWorkerStream::GrpcWorkerStream(
     std::shared_ptr<grpc::Channel> control_channel,
     std::vector<std::shared_ptr<grpc::Channel>> bulk_channels,
-    v1::BulkHello hello, absl::Duration stuck_write)
+    v1::BulkHello hello, Options options)
     : control_channel_(std::move(control_channel)),
       hello_(std::move(hello)),
-      stuck_write_(stuck_write),
+      options_(std::move(options)),
       stub_(v1::Execution::NewStub(control_channel_)) {
   // Headers travel with the first message, so that opening does not wait.
   control_context_.set_initial_metadata_corked(true);
@@ -113,7 +113,8 @@ absl::Status GrpcWorkerStream::Send(
 absl::Status GrpcWorkerStream::SendBulk(uint64_t transfer_id, uint64_t offset,
                                         SharedBytes payload) {
   grpc::Slice slices[] = {
-      grpc::Slice(EncodeBulkHeader(transfer_id, offset, payload.bytes)),
+      grpc::Slice(EncodeBulkHeader(transfer_id, offset, payload.bytes,
+                                   options_.encrypted)),
       SliceOf(payload)};
   payload.owner.reset();  // the slice's now
   const grpc::ByteBuffer frame(slices, 2);
@@ -169,7 +170,9 @@ void GrpcWorkerStream::CancelLanes() {
 
 void GrpcWorkerStream::ReadControl() {
   v1::ControlResponse response;
+  bool answered = false;
   while (control_->Read(&response)) {
+    answered = true;
     // Values of an earlier stream may be on their way.
     if (response.has_hello() && resuming_) EnsureBulk();
     receiver_->OnMessage(std::move(response));
@@ -205,7 +208,11 @@ void GrpcWorkerStream::ReadControl() {
   absl::Status status;
   {
     MutexLock lock(&mu_);
-    status = close_status_.ok() ? FromGrpcStatus(end) : close_status_;
+    status = close_status_;
+  }
+  if (status.ok()) {
+    status = FromGrpcStatus(end);
+    if (!answered) status = options_.explain(std::move(status));
   }
   receiver_->OnClosed(std::move(status));
   MutexLock lock(&mu_);
@@ -274,22 +281,23 @@ void GrpcWorkerStream::Watch() {
     {
       MutexLock lock(&mu_);
       if (!ended_) {
-        ended_changed_.WaitWithTimeout(&mu_, stuck_write_ / kLooks);
+        ended_changed_.WaitWithTimeout(&mu_, options_.stuck_write / kLooks);
       }
       if (ended_) return;
     }
     bool stuck = IsStuck(control_writing_);
     for (const auto& lane : lanes_) stuck |= IsStuck(lane->writing);
     if (!stuck) continue;
-    Break(absl::UnavailableError(absl::StrCat(
-        "the worker took nothing for ", absl::FormatDuration(stuck_write_))));
+    Break(absl::UnavailableError(
+        absl::StrCat("the worker took nothing for ",
+                     absl::FormatDuration(options_.stuck_write))));
   }
 }
 
 bool GrpcWorkerStream::IsStuck(const WriteStart& writing) const {
   const int64_t start = writing;
-  return start != 0 &&
-         Clock::Real()->Monotonic() - absl::Nanoseconds(start) > stuck_write_;
+  return start != 0 && Clock::Real()->Monotonic() - absl::Nanoseconds(start) >
+                           options_.stuck_write;
 }
 
 absl::Status GrpcWorkerStream::TakeFrame(grpc::ByteBuffer* frame) {
@@ -304,7 +312,7 @@ absl::Status GrpcWorkerStream::TakeFrame(grpc::ByteBuffer* frame) {
   }
   DJINN_ASSIGN_OR_RETURN(const BulkFrame parsed, ParseBulkFrame(pieces));
   if (parsed.transfer_id == 0) return absl::OkStatus();
-  DJINN_RETURN_IF_ERROR(VerifyChecksum(parsed));
+  DJINN_RETURN_IF_ERROR(VerifyChecksum(parsed, options_.encrypted));
   receiver_->OnBulk(parsed.transfer_id, parsed.offset, parsed.payload);
   return absl::OkStatus();
 }

@@ -14,6 +14,7 @@
 #define CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -35,12 +36,21 @@ class GrpcWorkerStream : public ClientStream {
   // A write that gRPC holds for so long breaks the stream.
   static constexpr absl::Duration kStuckWrite = absl::Seconds(60);
 
+  // Says in words why a call ended that the worker never answered.
+  using ExplainFunction = std::function<absl::Status(absl::Status)>;
+
+  struct Options {
+    // Whether the channels are: their connections then protect chunks.
+    bool encrypted = false;
+    ExplainFunction explain = [](absl::Status status) { return status; };
+    absl::Duration stuck_write = kStuckWrite;
+  };
+
   // Channels are not connected yet. `hello` opens each lane; there is one per
   // bulk channel, of which there is one at least.
   GrpcWorkerStream(std::shared_ptr<grpc::Channel> control_channel,
                    std::vector<std::shared_ptr<grpc::Channel>> bulk_channels,
-                   v1::BulkHello hello,
-                   absl::Duration stuck_write = kStuckWrite);
+                   v1::BulkHello hello, Options options);
   ~GrpcWorkerStream() override;
 
   void Start(ClientStreamReceiver* receiver) override;
@@ -85,7 +95,7 @@ class GrpcWorkerStream : public ClientStream {
 
   const std::shared_ptr<grpc::Channel> control_channel_;
   const v1::BulkHello hello_;
-  const absl::Duration stuck_write_;
+  const Options options_;
   const std::unique_ptr<v1::Execution::Stub> stub_;
   ClientStreamReceiver* receiver_ = nullptr;
 

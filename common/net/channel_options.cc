@@ -43,8 +43,8 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
                    Milliseconds(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    Milliseconds(kMaxReconnectBackoff));
-  // gRPC's own retries keep what was sent until the peer answers: tensors' bytes
-  // would stay referenced. Streams are taken up again a level above.
+  // gRPC's own retries keep what was sent until the peer answers: tensors'
+  // bytes would stay referenced. Streams are taken up again a level above.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // The environment's web proxy is not meant for peers on this host.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -84,6 +84,8 @@ void ApplyServerOptions(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
       Milliseconds(kMinPingInterval));
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              Milliseconds(kHandshakeTimeout));
   // A second server on the same port is a mistake, not a load balancer.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }

@@ -33,6 +33,9 @@ static_assert(kMinPingInterval < kKeepaliveInterval);
 
 // How long an attempt to connect may take, TLS handshake included.
 inline constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
+// Servers close a connection that has not become an HTTP/2 one by then.
+inline constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
+static_assert(kConnectTimeout < kHandshakeTimeout);
 // Waits between attempts to connect.
 inline constexpr absl::Duration kMinReconnectBackoff = absl::Milliseconds(100);
 inline constexpr absl::Duration kMaxReconnectBackoff = absl::Seconds(5);

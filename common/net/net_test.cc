@@ -4,8 +4,10 @@
 #include "common/net/grpc_status.h"
 #include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
+#include "common/net/raw_message.h"
 #include "common/net/server.h"
 #include "common/net/server_address.h"
+#include "djinn/v1/types.pb.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
@@ -24,6 +26,25 @@ TEST(GrpcStatusTest, ErrorInfoSurvivesBothWays) {
   EXPECT_EQ(FromGrpcStatus(wire), sent);
   EXPECT_EQ(ErrorReason(FromGrpcStatus(wire)), "TOO_MANY_SESSIONS");
   EXPECT_EQ(ErrorMetadataValue(FromGrpcStatus(wire), "limit"), "4");
+}
+
+TEST(RawMessageTest, ThereAndBackAndWhatIsNone) {
+  v1::ProtocolWindow window;
+  window.set_min(3);
+  grpc::ByteBuffer buffer = ToRawMessage(window);
+  v1::ProtocolWindow again;
+  EXPECT_TRUE(ParseRawMessage(&buffer, &again).ok());
+  EXPECT_EQ(again.min(), 3);
+  const grpc::Slice noise(std::string(11, '\xff'));
+  buffer = grpc::ByteBuffer(&noise, 1);
+  const absl::Status status = ParseRawMessage(&buffer, &again);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("11 bytes"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ProtocolWindow"));
+  // No bytes at all are a message without news.
+  buffer = grpc::ByteBuffer(&noise, 0);
+  EXPECT_TRUE(ParseRawMessage(&buffer, &again).ok());
 }
 
 TEST(GrpcStatusTest, PlainAndOkStatuses) {

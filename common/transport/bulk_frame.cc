@@ -143,7 +143,7 @@ bool SkipField(uint64_t type, Cursor* cursor) {
 }  // namespace
 
 std::string EncodeBulkHeader(uint64_t transfer_id, uint64_t offset,
-                             absl::string_view payload) {
+                             absl::string_view payload, bool encrypted) {
   std::string header;
   header.reserve(40);
   AppendTag(kTransferId, kVarint, &header);
@@ -152,10 +152,12 @@ std::string EncodeBulkHeader(uint64_t transfer_id, uint64_t offset,
     AppendTag(kOffset, kVarint, &header);
     AppendVarint(offset, &header);
   }
-  const uint32_t crc = Crc32c(payload);
-  AppendTag(kChecksum, kFixed32, &header);
-  for (int shift = 0; shift < 32; shift += 8) {
-    header.push_back(static_cast<char>(crc >> shift));
+  if (!encrypted) {
+    const uint32_t crc = Crc32c(payload);
+    AppendTag(kChecksum, kFixed32, &header);
+    for (int shift = 0; shift < 32; shift += 8) {
+      header.push_back(static_cast<char>(crc >> shift));
+    }
   }
   AppendTag(kPayload, kBytes, &header);
   AppendVarint(payload.size(), &header);
@@ -192,7 +194,8 @@ absl::StatusOr<BulkFrame> ParseBulkFrame(
     } else if (tag == (kOffset << 3 | kVarint)) {
       if (!cursor.Varint(&frame.offset)) return Malformed("broken offset");
     } else if (tag == (kChecksum << 3 | kFixed32)) {
-      if (!cursor.Fixed32(&frame.crc32c)) return Malformed("broken checksum");
+      if (!cursor.Fixed32(&frame.crc32c.emplace()))
+        return Malformed("broken checksum");
     } else if (tag == (kPayload << 3 | kBytes)) {
       if (!cursor.Varint(&count) || count != cursor.left()) {
         return Malformed("the payload is not last");
@@ -211,15 +214,18 @@ absl::StatusOr<BulkFrame> ParseBulkFrame(
   return frame;
 }
 
-absl::Status VerifyChecksum(const BulkFrame& frame) {
+absl::Status VerifyChecksum(const BulkFrame& frame, bool encrypted) {
+  if (!frame.crc32c.has_value() && encrypted) return absl::OkStatus();
   uint32_t crc = 0;
   for (absl::string_view piece : frame.payload) {
     crc = ExtendCrc32c(crc, piece);
   }
   if (crc == frame.crc32c) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kDataLoss, "CHUNK_CORRUPT",
-                   absl::StrCat("transfer ", frame.transfer_id, " offset ",
-                                frame.offset, ": checksum differs"));
+  return MakeError(
+      absl::StatusCode::kDataLoss, "CHUNK_CORRUPT",
+      absl::StrCat(
+          "transfer ", frame.transfer_id, " offset ", frame.offset,
+          frame.crc32c.has_value() ? ": checksum differs" : ": no checksum"));
 }
 
 }  // namespace djinn

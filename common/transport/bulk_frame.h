@@ -26,7 +26,7 @@ struct BulkFrame {
   // 0 when the frame carries no chunk (a hello alone).
   uint64_t transfer_id = 0;
   uint64_t offset = 0;
-  uint32_t crc32c = 0;
+  std::optional<uint32_t> crc32c;
   // In order; views of the pieces that were parsed.
   absl::InlinedVector<absl::string_view, 8> payload;
   uint64_t payload_bytes = 0;
@@ -35,9 +35,10 @@ struct BulkFrame {
 // Frames above this are refused: one chunk and a generous header.
 inline constexpr size_t kMaxBulkFrameBytes = (size_t{1} << 20) + 8192;
 
-// The bytes that precede `payload` in a chunk's frame. Computes the checksum.
+// The bytes that precede `payload` in a chunk's frame. With a checksum, unless
+// the connection is encrypted and so protects the payload itself.
 std::string EncodeBulkHeader(uint64_t transfer_id, uint64_t offset,
-                             absl::string_view payload);
+                             absl::string_view payload, bool encrypted = false);
 
 // A whole frame with a hello and no chunk.
 std::string EncodeBulkHello(const v1::BulkHello& hello);
@@ -49,8 +50,9 @@ absl::StatusOr<BulkFrame> ParseBulkFrame(
     absl::Span<const absl::string_view> pieces);
 
 // DataLoss (CHUNK_CORRUPT), naming transfer and offset, unless the payload has
-// the frame's checksum.
-absl::Status VerifyChecksum(const BulkFrame& frame);
+// the frame's checksum, or the frame has none and came by an encrypted
+// connection.
+absl::Status VerifyChecksum(const BulkFrame& frame, bool encrypted = false);
 
 }  // namespace djinn
 

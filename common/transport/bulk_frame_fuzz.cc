@@ -43,7 +43,9 @@ void TestOne(absl::string_view bytes, size_t step) {
           "a frame is an encoding of its message");
   Require(chunk.transfer_id() == frame->transfer_id &&
               chunk.offset() == frame->offset &&
-              chunk.crc32c() == frame->crc32c && chunk.payload() == payload &&
+              chunk.has_crc32c() == frame->crc32c.has_value() &&
+              chunk.crc32c() == frame->crc32c.value_or(0) &&
+              chunk.payload() == payload &&
               chunk.has_hello() == frame->hello.has_value(),
           "which says the same");
   if (frame->transfer_id == 0 || frame->hello.has_value()) return;

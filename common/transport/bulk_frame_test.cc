@@ -98,5 +98,22 @@ TEST(BulkFrameTest, AWrongChecksumIsFoundOut) {
   EXPECT_EQ(ErrorReason(VerifyChecksum(*frame)), "CHUNK_CORRUPT");
 }
 
+TEST(BulkFrameTest, AChecksumMayBeAbsentOnAnEncryptedConnectionOnly) {
+  const std::string payload = "tensor bytes";
+  const std::string bytes =
+      EncodeBulkHeader(1, 0, payload, /*encrypted=*/true) + payload;
+  const auto frame = ParseBulkFrame({absl::string_view(bytes)});
+  ASSERT_TRUE(frame.ok()) << frame.status();
+  EXPECT_FALSE(frame->crc32c.has_value());
+  EXPECT_TRUE(VerifyChecksum(*frame, /*encrypted=*/true).ok());
+  EXPECT_EQ(ErrorReason(VerifyChecksum(*frame)), "CHUNK_CORRUPT");
+  // One that is there is looked at.
+  std::string wrong = EncodeBulkHeader(1, 0, payload) + payload;
+  wrong.back() ^= 1;
+  const auto broken = ParseBulkFrame({absl::string_view(wrong)});
+  ASSERT_TRUE(broken.ok());
+  EXPECT_FALSE(VerifyChecksum(*broken, /*encrypted=*/true).ok());
+}
+
 }  // namespace
 }  // namespace djinn

@@ -73,11 +73,13 @@ void WorkerCore::ExpireAndCheck() {
       ended.push_back(TakeSessionLocked(lease_id, absl::OkStatus()));
     }
     for (const auto& [key, connection] : connections_) {
-      if (connection->lease_id.empty() &&
+      if (connection->lease_id.empty() && !connection->close_requested &&
           now - connection->since() > options_.hello_timeout) {
-        RequestCloseLocked(key,
-                           MakeError(absl::StatusCode::kDeadlineExceeded,
-                                     "PROTOCOL_VIOLATION", "no hello in time"));
+        absl::Status silent =
+            MakeError(absl::StatusCode::kDeadlineExceeded, "PROTOCOL_VIOLATION",
+                      "no hello in time");
+        log::Warning("client refused", {{"status", silent}});
+        RequestCloseLocked(key, std::move(silent));
       }
     }
   }

@@ -55,12 +55,11 @@ void WorkerCore::OnHello(uint64_t key, v1::ControlRequest message) {
     if (found == connections_.end() || found->second->hello_seen) return;
     found->second->hello_seen = true;
   }
-  if (!message.has_hello()) {
-    return RequestClose(
-        key, MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
-                       "the first message must be a hello"));
-  }
-  absl::Status admitted = Admit(key, message.hello());
+  absl::Status admitted =
+      message.has_hello()
+          ? Admit(key, message.hello())
+          : MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                      "the first message must be a hello");
   if (admitted.ok()) return NotifyChange();
   log::Warning("client refused",
                {{"session", log::ShortId(message.hello().session_id())},

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/error.h"
+#include "common/log/log.h"
 #include "common/net/grpc_status.h"
 #include "gpu_worker/service/received_frame.h"
 #include "gpu_worker/service/stream_link.h"
@@ -52,6 +53,10 @@ void BulkReactor::Refuse(const absl::Status& status) {
     if (refused_ || link_ != nullptr) return;
     refused_ = true;
   }
+  if (!absl::IsCancelled(status)) {
+    log::Warning("Bulk call refused",
+                 {{"peer", context_->peer()}, {"status", status}});
+  }
   Finish(ToGrpcStatus(status));
 }
 
@@ -68,7 +73,7 @@ void BulkReactor::OnReadDone(bool ok) {
   }
   const ReceivedFrame frame(&frame_);
   if (link != nullptr) {
-    link->OnBulkFrame(frame.parsed());
+    link->OnBulkFrame(frame.parsed(), encrypted_);
     return link->ReadBulkOn(this);
   }
   if (!frame.parsed().ok() || !frame.parsed()->hello.has_value() ||

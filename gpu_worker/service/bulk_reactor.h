@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "common/mutex.h"
+#include "common/net/tls.h"
 #include "djinn/v1/execution.pb.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
@@ -46,7 +47,10 @@ class BulkReactor
 
   BulkReactor(grpc::CallbackServerContext* context, HelloFunction hello,
               GoneFunction gone)
-      : context_(context), hello_(std::move(hello)), gone_(std::move(gone)) {}
+      : context_(context),
+        encrypted_(IsEncrypted(*context)),
+        hello_(std::move(hello)),
+        gone_(std::move(gone)) {}
 
   // Null before the hello was answered.
   std::shared_ptr<StreamLink> link();
@@ -54,6 +58,7 @@ class BulkReactor
   absl::Status Join(std::shared_ptr<StreamLink> link);
 
   grpc::CallbackServerContext* const context_;
+  const bool encrypted_;
   const HelloFunction hello_;
   const GoneFunction gone_;
   grpc::ByteBuffer frame_;

@@ -21,7 +21,7 @@
 namespace djinn::worker {
 
 class ExecutionService
-    : public v1::Execution::WithCallbackMethod_Control<
+    : public v1::Execution::WithRawCallbackMethod_Control<
           v1::Execution::WithRawCallbackMethod_Bulk<v1::Execution::Service>> {
  public:
   static constexpr char kHealthName[] = "djinn.v1.Execution";

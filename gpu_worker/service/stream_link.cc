@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/log/log.h"
 #include "common/net/grpc_status.h"
+#include "common/net/raw_message.h"
+#include "common/net/tls.h"
 #include "common/status_macros.h"
 #include "gpu_worker/service/bulk_reactor.h"
 
@@ -22,9 +25,9 @@ constexpr std::chrono::seconds kBulkTimeout{30};
 
 // A frame whose payload is the tensor's own memory.
 grpc::ByteBuffer MakeFrame(uint64_t transfer_id, uint64_t offset,
-                           SharedBytes payload) {
+                           SharedBytes payload, bool encrypted) {
   const std::string header =
-      EncodeBulkHeader(transfer_id, offset, payload.bytes);
+      EncodeBulkHeader(transfer_id, offset, payload.bytes, encrypted);
   auto* const owner = new std::shared_ptr<const void>(std::move(payload.owner));
   const grpc::Slice slices[] = {
       grpc::Slice(header),
@@ -59,12 +62,12 @@ class StreamLink::Control : public StreamLink::ControlReactor {
   }
 
   grpc::CallbackServerContext* context() { return context_; }
-  v1::ControlRequest* request() { return &request_; }
+  grpc::ByteBuffer* request() { return &request_; }
 
  private:
   grpc::CallbackServerContext* const context_;
   const std::shared_ptr<StreamLink> link_;
-  v1::ControlRequest request_;
+  grpc::ByteBuffer request_;
 };
 
 // What the core owns.
@@ -94,7 +97,7 @@ class StreamLink::LinkStream : public WorkerStream {
 
 std::shared_ptr<StreamLink> StreamLink::Make(
     grpc::CallbackServerContext* context, AcceptedFunction accepted) {
-  std::shared_ptr<StreamLink> link(new StreamLink);
+  std::shared_ptr<StreamLink> link(new StreamLink(IsEncrypted(*context)));
   link->accepted_ = std::move(accepted);
   MutexLock lock(&link->mu_);
   link->control_ = new Control(context, link);
@@ -138,7 +141,8 @@ bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
 
 bool StreamLink::SendBulk(uint64_t transfer_id, uint64_t offset,
                           SharedBytes payload) {
-  grpc::ByteBuffer frame = MakeFrame(transfer_id, offset, std::move(payload));
+  grpc::ByteBuffer frame =
+      MakeFrame(transfer_id, offset, std::move(payload), encrypted_);
   MutexLock lock(&mu_);
   if (close_status_.has_value()) return true;
   bulk_queue_.push_back(std::move(frame));
@@ -168,10 +172,10 @@ void StreamLink::WriteControlLocked() {
       control_ == nullptr) {
     return;
   }
-  control_current_ = std::move(control_queue_.front());
+  control_current_ = ToRawMessage(*control_queue_.front());
   control_queue_.pop_front();
   control_writing_ = true;
-  control_->StartWrite(control_current_.get());
+  control_->StartWrite(&control_current_);
 }
 
 void StreamLink::WriteBulkLocked() {
@@ -249,8 +253,15 @@ void StreamLink::OnControlRead(bool ok) {
       return;
     }
     if (close_status_.has_value()) return;
+    const absl::Status parsed = ParseRawMessage(control_->request(), &message);
+    if (!parsed.ok()) {
+      log::Warning("client sent no message",
+                   {{"session", log::ShortId(identity_.session_id)},
+                    {"peer", control_->context()->peer()},
+                    {"error", parsed}});
+      return CloseLocked(parsed);
+    }
     receiver = receiver_;
-    message = std::move(*control_->request());
     if (message.has_hello() && identity_.session_id.empty()) {
       identity_ = {message.hello().session_id(), message.hello().lease_token()};
     }
@@ -258,7 +269,6 @@ void StreamLink::OnControlRead(bool ok) {
   receiver->OnMessage(std::move(message));
   MutexLock lock(&mu_);
   if (control_finished_) return;
-  control_->request()->Clear();
   control_->StartRead(control_->request());
 }
 
@@ -267,6 +277,7 @@ void StreamLink::OnControlWritten(bool ok) {
   {
     MutexLock lock(&mu_);
     control_writing_ = false;
+    control_current_.Clear();
     if (!ok) {
       CloseLocked(absl::UnavailableError("the client went away"));
       control_queue_.clear();
@@ -323,9 +334,10 @@ void StreamLink::ReadBulkOn(BulkReactor* bulk) {
   if (!LaneOf(bulk)->finished) bulk->StartRead(&bulk->frame_);
 }
 
-void StreamLink::OnBulkFrame(const absl::StatusOr<BulkFrame>& frame) {
+void StreamLink::OnBulkFrame(const absl::StatusOr<BulkFrame>& frame,
+                             bool encrypted) {
   absl::Status status = frame.status();
-  if (status.ok()) status = VerifyChecksum(*frame);
+  if (status.ok()) status = VerifyChecksum(*frame, encrypted);
   WorkerStreamReceiver* receiver = nullptr;
   {
     MutexLock lock(&mu_);

@@ -39,7 +39,7 @@ class BulkReactor;
 class StreamLink : public std::enable_shared_from_this<StreamLink> {
  public:
   using ControlReactor =
-      grpc::ServerBidiReactor<v1::ControlRequest, v1::ControlResponse>;
+      grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
   // The client that a Hello named, once the core accepted it.
   struct Identity {
@@ -81,7 +81,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
     bool finished = false;
   };
 
-  StreamLink() = default;
+  explicit StreamLink(bool encrypted) : encrypted_(encrypted) {}
 
   // The stream's methods.
   void Start(WorkerStreamReceiver* receiver);
@@ -95,7 +95,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   void OnControlWritten(bool ok);
   // `cancelled`: the connection broke, or the client cancelled the call.
   void OnControlDone(bool cancelled);
-  void OnBulkFrame(const absl::StatusOr<BulkFrame>& frame);
+  void OnBulkFrame(const absl::StatusOr<BulkFrame>& frame, bool encrypted);
   // Reads the next frame, unless the call is ending.
   void ReadBulkOn(BulkReactor* bulk);
   void OnBulkLost();
@@ -114,6 +114,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   // Ends a client that asked for bytes and did not open Bulk.
   void CheckBulk();
 
+  // Control's connection; Bulk calls come to the same server.
+  const bool encrypted_;
   AcceptedFunction accepted_;
 
   mutable Mutex mu_;
@@ -130,7 +132,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   bool control_finished_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool control_stalled_ ABSL_GUARDED_BY(mu_) = false;
-  std::shared_ptr<const v1::ControlResponse> control_current_;
+  grpc::ByteBuffer control_current_;
   std::deque<std::shared_ptr<const v1::ControlResponse>> control_queue_
       ABSL_GUARDED_BY(mu_);
 

@@ -1,201 +1,26 @@
 // What a peer can send wrong, over the wire to a real coordinator and a real
 // worker: each gets the status or error that the protos promise, and changes
 // nothing for anybody else.
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
-#include "client_lib/cluster/embedded_cluster.h"
 #include "common/hash.h"
 #include "gmock/gmock.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "tests/e2e/admin_client.h"
 #include "tests/e2e/eventually.h"
-#include "tests/e2e/wire_client.h"
-#include "tests/e2e/wire_messages.h"
+#include "tests/e2e/hostile_fixture.h"
+#include "tests/e2e/raw_call.h"
 
 namespace djinn {
 namespace {
 
 using absl::StatusCode;
 using ::testing::HasSubstr;
-
-constexpr uint64_t kWorkerMemory = uint64_t{256} << 20;
-// --- The cluster and its clients.
-
-class Environment : public testing::Environment {
- public:
-  void SetUp() override {
-    ClusterOptions options;
-    options.worker_memory_bytes = kWorkerMemory;
-    options.worker_threads = 1;
-    auto started = ClusterProcesses::Start(options);
-    ASSERT_TRUE(started.ok()) << started.status();
-    cluster_ = *std::move(started);
-  }
-  void TearDown() override { cluster_.reset(); }
-  ClusterProcesses& cluster() { return *cluster_; }
-
- private:
-  std::unique_ptr<ClusterProcesses> cluster_;
-};
-Environment* const environment = static_cast<Environment*>(
-    testing::AddGlobalTestEnvironment(new Environment));
-
-std::string Coordinator() {
-  return environment->cluster().coordinator_address();
-}
-std::string Token() {
-  return ReadFirstWord(environment->cluster().token_file());
-}
-
-absl::Status StatusOf(const v1::ErrorDetail& detail) {
-  return MakeError(static_cast<StatusCode>(detail.code()), detail.reason(),
-                   detail.message());
-}
-
-// What a response says went wrong; OK when nothing.
-absl::Status ErrorIn(const v1::ControlResponse& response) {
-  if (response.has_poisoned()) return StatusOf(response.poisoned());
-  if (response.read().has_error()) return StatusOf(response.read().error());
-  if (response.metadata().has_error()) {
-    return StatusOf(response.metadata().error());
-  }
-  if (response.transfer().has_refused()) {
-    return StatusOf(response.transfer().refused());
-  }
-  if (response.admitted().has_refused()) {
-    return StatusOf(response.admitted().refused());
-  }
-  return absl::OkStatus();
-}
-
-// A client past its hello: storage 1, version 1, holds Values(); structure 1 is
-// Add() and has run once, into storage 2, version 1.
-class Client {
- public:
-  Client()
-      : session_(Coordinator(), Token()), control_(session_.OpenControl()) {
-    SayHello(session_.Hello());
-    const auto hello = control_->Wait(
-        [](const v1::ControlResponse& r) { return r.has_hello(); });
-    EXPECT_TRUE(hello.has_value()) << control_->WaitEnd();
-    if (hello.has_value()) limits_ = hello->hello().limits();
-    Send(Install(1, 0, Values()));
-    Send(Define(1, Add()));
-    Send(RunOf(1, 1, 1, 2));
-    EXPECT_EQ(ValueOf(2, 1), FloatBytes({2, 4, 6, 8}));
-  }
-
-  const WireSession& session() const { return session_; }
-  const v1::SessionLimits& limits() const { return limits_; }
-  ControlStream& control() { return *control_; }
-
-  void SayHello(const v1::ClientHello& hello) {
-    v1::ControlRequest request;
-    *request.mutable_hello() = hello;
-    control_->Send(request);
-  }
-  uint64_t Send(v1::Ordered message) {
-    return SendAs(sequence_ + 1, std::move(message));
-  }
-  uint64_t SendAs(uint64_t sequence, v1::Ordered message) {
-    sequence_ = sequence;
-    message.set_sequence(sequence);
-    v1::ControlRequest request;
-    *request.mutable_ordered() = std::move(message);
-    control_->Send(request);
-    return sequence;
-  }
-
-  std::string ValueOf(uint64_t storage, uint64_t version) {
-    const uint64_t sequence = Send(Read(storage, version));
-    const auto reply = control_->Wait([&](const v1::ControlResponse& r) {
-      return r.has_read() && r.read().sequence() == sequence;
-    });
-    if (!reply.has_value()) return control_->WaitEnd().ToString();
-    return reply->read().has_error() ? reply->read().ShortDebugString()
-                                     : reply->read().value();
-  }
-
-  // The first thing said to be wrong, or the stream's end.
-  absl::Status Verdict() {
-    const auto response = control_->Wait(
-        &seen_, [](const v1::ControlResponse& r) { return !ErrorIn(r).ok(); });
-    return response.has_value() ? ErrorIn(*response) : control_->WaitEnd();
-  }
-
-  bool WaitDecision(uint64_t transfer_id) {
-    return control_
-        ->Wait([&](const v1::ControlResponse& r) {
-          return r.transfer().transfer_id() == transfer_id;
-        })
-        .has_value();
-  }
-  // Opens Bulk, and says hello there, at the first use.
-  BulkStream& bulk() {
-    if (bulk_ == nullptr) {
-      bulk_ = session_.OpenBulk();
-      v1::BulkChunk chunk;
-      chunk.mutable_hello()->set_session_id(session_.id());
-      chunk.mutable_hello()->set_lease_token(session_.lease().token());
-      bulk_->Send(chunk);
-    }
-    return *bulk_;
-  }
-
- private:
-  WireSession session_;
-  std::unique_ptr<ControlStream> control_;
-  std::unique_ptr<BulkStream> bulk_;
-  v1::SessionLimits limits_;
-  uint64_t sequence_ = 0;
-  size_t seen_ = 0;
-};
-
-// Another session of the tenant on the same worker, that must never notice.
-class HostileWireTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() { bystander_ = new Client; }
-  static void TearDownTestSuite() {
-    delete bystander_;
-    bystander_ = nullptr;
-  }
-  void TearDown() override {
-    EXPECT_EQ(bystander_->ValueOf(1, 1), Values());
-    EXPECT_EQ(bystander_->ValueOf(2, 1), FloatBytes({2, 4, 6, 8}));
-    bystander_->Send(RunOf(1, 1, 1, ++last_storage_));
-    EXPECT_EQ(bystander_->ValueOf(last_storage_, 1), FloatBytes({2, 4, 6, 8}));
-    bystander_->Send(Free({last_storage_}));
-  }
-
-  static Client* bystander_;
-  static uint64_t last_storage_;
-};
-Client* HostileWireTest::bystander_ = nullptr;
-uint64_t HostileWireTest::last_storage_ = 1000;
-
-void ExpectStatus(const absl::Status& status, StatusCode code,
-                  const std::string& reason,
-                  const std::vector<std::string>& texts = {}) {
-  EXPECT_EQ(status.code(), code) << status;
-  EXPECT_EQ(ErrorReason(status), reason) << status;
-  for (const std::string& text : texts) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
-  }
-}
 
 // --- Before and at the hello.
 
@@ -229,6 +54,20 @@ TEST_F(HostileWireTest, HellosThatAreRefused) {
        "LEASE_UNKNOWN",
        {},
        [](v1::ClientHello* h) { h->set_session_id(std::string(32, 'a')); }},
+      {"a living session's id",
+       StatusCode::kUnauthenticated,
+       "LEASE_UNKNOWN",
+       {},
+       [](v1::ClientHello* h) {
+         h->set_session_id(bystander_->session().id());
+       }},
+      {"a living session's token",
+       StatusCode::kUnauthenticated,
+       "LEASE_UNKNOWN",
+       {},
+       [](v1::ClientHello* h) {
+         h->set_lease_token(bystander_->session().lease().token());
+       }},
       {"a later protocol",
        StatusCode::kFailedPrecondition,
        "PROTOCOL_WINDOW",
@@ -564,6 +403,17 @@ TEST_F(HostileWireTest, ACorruptChunk) {
   ExpectStatus(client.control().WaitEnd(), StatusCode::kDataLoss,
                "CHUNK_CORRUPT");
   ExpectStatus(client.bulk().WaitEnd(), StatusCode::kDataLoss, "CHUNK_CORRUPT");
+}
+
+TEST_F(HostileWireTest, AChunkWithoutAChecksumWhereNothingElseProtectsIt) {
+  Client client;
+  client.Send(InstallTransfer(9, 1, 3));
+  ASSERT_TRUE(client.WaitDecision(1));
+  v1::BulkChunk chunk = Chunk(1, 0, "abc");
+  chunk.clear_crc32c();
+  client.bulk().Send(chunk);
+  ExpectStatus(client.control().WaitEnd(), StatusCode::kDataLoss,
+               "CHUNK_CORRUPT", {"no checksum"});
 }
 
 // --- Errors that the stream survives.
@@ -911,110 +761,6 @@ TEST_F(HostileWireTest, ANinthBulkStreamOnALease) {
   EXPECT_EQ(client.ValueOf(9, 1), std::string(16, 'x'));
 }
 
-// --- Not even our protocol.
-
-// Says something on a Unix socket and listens until the other side hangs up.
-void SayRaw(const std::string& target, const std::string& bytes) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ASSERT_GE(fd, 0);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  const std::string path(absl::StripPrefix(target, "unix:"));
-  ASSERT_LT(path.size(), sizeof(address.sun_path));
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const timeval patience = {30, 0};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  ASSERT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)),
-            0);
-  (void)send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  shutdown(fd, SHUT_WR);
-  char buffer[4096];
-  ssize_t count;
-  while ((count = recv(fd, buffer, sizeof(buffer), 0)) > 0) {
-  }
-  // Reset is fine, silence is not.
-  EXPECT_FALSE(count < 0 && errno == EAGAIN) << "kept open";
-  close(fd);
-}
-
-TEST_F(HostileWireTest, BytesThatAreNotGrpc) {
-  std::mt19937 random(1);
-  std::string noise(1 << 16, '\0');
-  for (char& byte : noise) byte = static_cast<char>(random());
-  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-  const std::string says[] = {
-      "",
-      "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
-      "POST /djinn.v1.Execution/Control HTTP/1.1\r\nContent-Length: "
-      "99999999999\r\n\r\n",
-      noise,
-      preface.substr(0, 10),
-      preface,
-      preface + noise,
-      // A frame of 16 MB announced.
-      preface + std::string("\xff\xff\xff\x00\x00\x00\x00\x00\x01", 9) + noise,
-      std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11) + noise,
-      std::string(1 << 20, '\0'),
-  };
-  const std::string worker = bystander_->session().lease().worker_address();
-  for (const std::string& target : {worker, Coordinator()}) {
-    for (const std::string& bytes : says) SayRaw(target, bytes);
-  }
-}
-
-// Messages that do not parse, inside a well-formed call.
-absl::Status CallWithNoise(const std::string& address,
-                           const std::string& method, const std::string& bytes,
-                           const std::string& token = "") {
-  grpc::GenericStub stub(MakeChannel(address).value());
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kWirePatience);
-  if (!token.empty()) PutBearer(token, &context);
-  grpc::CompletionQueue queue;
-  void* tag;
-  bool ok;
-  const auto call = stub.PrepareCall(&context, method, &queue);
-  call->StartCall(nullptr);
-  queue.Next(&tag, &ok);
-  const grpc::Slice slice(bytes);
-  if (ok) {
-    call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
-    queue.Next(&tag, &ok);
-  }
-  grpc::ByteBuffer answer;
-  do {
-    call->Read(&answer, nullptr);
-    queue.Next(&tag, &ok);
-  } while (ok);
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  queue.Next(&tag, &ok);
-  return FromGrpcStatus(status);
-}
-
-TEST_F(HostileWireTest, MessagesThatDoNotParse) {
-  const std::string noise("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11);
-  const std::string worker = bystander_->session().lease().worker_address();
-  // For gRPC's typed streams such a message is the client's last.
-  const std::pair<std::string, std::string> methods[] = {
-      {worker, "/djinn.v1.Execution/Control"},
-      {Coordinator(), "/djinn.v1.Session/Attach"},
-  };
-  for (const auto& [address, method] : methods) {
-    const absl::Status status = CallWithNoise(address, method, noise, Token());
-    EXPECT_NE(status.code(), StatusCode::kDeadlineExceeded) << method;
-  }
-  ExpectStatus(CallWithNoise(worker, "/djinn.v1.Execution/Bulk", noise),
-               StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION");
-  EXPECT_EQ(CallWithNoise(worker, "/djinn.v1.Execution/NoSuch", noise).code(),
-            StatusCode::kUnimplemented);
-  // Larger than any message may be.
-  EXPECT_EQ(CallWithNoise(worker, "/djinn.v1.Execution/Control",
-                          std::string(80 << 20, '\0'))
-                .code(),
-            StatusCode::kResourceExhausted);
-}
-
 // --- The coordinator.
 
 struct BadAttach {
@@ -1116,14 +862,13 @@ TEST_F(HostileWireTest, EveryServiceWantsItsOwnToken) {
                  "TOKEN_UNKNOWN");
   }
   const std::string attach = "/djinn.v1.Session/Attach";
-  EXPECT_EQ(CallWithNoise(Coordinator(), attach, "").code(),
+  EXPECT_EQ(CallRaw(Coordinator(), attach, {""}).code(),
             StatusCode::kUnauthenticated);
   for (const std::string method :
        {"/djinn.v1.WorkerRegistry/Synchronize", "/djinn.v1.Admin/ListWorkers",
         "/djinn.v1.Admin/ListSessions", "/djinn.v1.Admin/GetGraph"}) {
     for (const std::string& token : {Token(), std::string("guess")}) {
-      const absl::Status status =
-          CallWithNoise(Coordinator(), method, "", token);
+      const absl::Status status = CallRaw(Coordinator(), method, {""}, token);
       ExpectStatus(status, StatusCode::kUnauthenticated, "TOKEN_UNKNOWN");
     }
   }
