@@ -35,6 +35,9 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
                    Milliseconds(kKeepaliveInterval));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    Milliseconds(kKeepaliveTimeout));
+  // Without calls, too: a write stays under way after its call was cancelled,
+  // and only the connection's end frees whoever waits for it.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
                    Milliseconds(kMinReconnectBackoff));
@@ -43,9 +46,6 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
                    Milliseconds(kConnectTimeout));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                    Milliseconds(kMaxReconnectBackoff));
-  // gRPC's own retries keep what was sent until the peer answers: tensors'
-  // bytes would stay referenced. Streams are taken up again a level above.
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // The environment's web proxy is not meant for peers on this host.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);

@@ -27,6 +27,7 @@
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/error.h"
+#include "common/net/channel_options.h"
 #include "gtest/gtest.h"
 #include "tests/bench/child_process.h"
 #include "tests/chaos/fault_proxy.h"
@@ -42,10 +43,12 @@ namespace djinn {
 namespace {
 
 constexpr absl::Duration kOperationTimeout = absl::Seconds(8);
-// An upload waits twice: for the decision and for its end. Beyond that a call
-// may take so long on a busy machine.
+// What a call may take beyond its bound on a busy machine.
 constexpr absl::Duration kSlack = absl::Seconds(4);
-const absl::Duration kLongestCall = 2 * kOperationTimeout + kSlack;
+// An upload waits twice: for the decision and for its end. A write that a peer
+// does not take ends with the connection.
+const absl::Duration kLongestCall =
+    2 * kOperationTimeout + kKeepaliveInterval + kKeepaliveTimeout + kSlack;
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
 constexpr absl::Duration kSessionTimeout = absl::Seconds(6);
 constexpr int kLanes = 2;
