@@ -99,7 +99,7 @@ void Write(const std::string& path, const std::string& bytes) {
 void Record(const std::string& folder, const std::string& name,
             Tensors (*program)()) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
-  limits.set_inline_bytes(4096);
+  limits.set_inline_bytes(8192);
   FakeCluster cluster(limits);
   SessionOptions options;
   options.device_count = DeviceCount();

@@ -10,6 +10,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/shape_only.h"
+#include "client_lib/shape/stride_inference.h"
+#include "client_lib/shape/type_promotion.h"
 
 namespace djinn::capture {
 namespace {
@@ -47,6 +49,32 @@ std::vector<size_t> LengthsOf(const OperatorInfo& info, size_t total) {
   return lengths;
 }
 
+// The CPU's elementwise kernels first copy operands of another type than the
+// one they compute in, and a copy steps over every dimension where an expanded
+// operand stood still. PyTorch does not where the device is another.
+void ConvertAsCpu(const OperatorInfo& info, torch::jit::Stack* arguments) {
+  if (!info.structured() || !info.handle.hasTag(at::Tag::pointwise)) return;
+  TypePromotion promotion;
+  bool stands_still = false;
+  for (const c10::IValue& argument : *arguments) {
+    if (argument.isScalar()) {
+      promotion.Add(argument.toScalar());
+    } else if (argument.isTensor() && argument.toTensor().defined()) {
+      promotion.Add(argument.toTensor());
+      stands_still |= !argument.toTensor().is_non_overlapping_and_dense();
+    }
+  }
+  if (!stands_still) return;
+  const c10::ScalarType common = promotion.Result();
+  for (c10::IValue& argument : *arguments) {
+    if (!argument.isTensor() || !argument.toTensor().defined()) continue;
+    const at::Tensor& tensor = argument.toTensor();
+    if (tensor.scalar_type() == common || !IsRemote(tensor)) continue;
+    const ResultMeta copy = EmptyLike(tensor.scalar_type(), tensor);
+    argument = NewRemoteTensor(nullptr, copy.sizes, copy.strides, copy.dtype);
+  }
+}
+
 InferredResults FromReentry(const OperatorInfo& info,
                             c10::ArrayRef<c10::IValue> arguments) {
   absl::flat_hash_set<const c10::StorageImpl*> operands;
@@ -63,6 +91,7 @@ InferredResults FromReentry(const OperatorInfo& info,
   {
     ShapeOnlyScope scope(info.structured());
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    ConvertAsCpu(info, &stack);
     info.handle.callBoxedForDispatchKey(info.reentry, stack);
   }
   InferredResults inferred;

@@ -43,8 +43,8 @@ namespace djinn {
 class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
  public:
   // Sources up to here are copied before the worker's limits are known; a
-  // worker that takes less inline is refused.
-  static constexpr uint64_t kAlwaysInlineBytes = 4096;
+  // worker that takes less inline is refused. A generator's state is smaller.
+  static constexpr uint64_t kAlwaysInlineBytes = 8192;
 
   // Starts the sender thread.
   RemoteDevice(int index, std::shared_ptr<SessionContext> context);

@@ -34,6 +34,15 @@ Results IndexSelect(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), sizes)};
 }
 
+Results IndexPut(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  const size_t count = args.List(1).size();
+  TORCH_CHECK_INDEX(count <= static_cast<size_t>(self.dim()),
+                    "too many indices for tensor of dimension ", self.dim(),
+                    " (got ", count, ")");
+  return {EmptyLike(self.scalar_type(), self)};
+}
+
 Results Embedding(const CallArguments& args) {
   const at::Tensor& weight = args.Tensor(0);
   const at::Tensor& indices = args.Tensor(1);
@@ -312,6 +321,7 @@ Results EmbeddingBagBackward(const CallArguments& args) {
 }  // namespace
 
 void AddIndexingRules(RuleTable* table) {
+  table->Add({"aten::index_put"}, IndexPut);
   table->Add({"aten::index_select"}, IndexSelect);
   table->Add({"aten::embedding"}, Embedding);
   table->Add({"aten::embedding_dense_backward"}, EmbeddingDenseBackward);

@@ -166,5 +166,15 @@ TEST(IndexingRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::searchsorted.Tensor", {Make({2, 4}), Make({3, 7})});
 }
 
+TEST(IndexingRulesTest, IndexPut) {
+  const c10::IValue one(c10::List<std::optional<at::Tensor>>(
+      {std::optional<at::Tensor>(MakeIndex({2}))}));
+  for (const at::Tensor& x : Layouts({3, 4})) {
+    if (x.stride(0) == 0 || x.stride(1) == 0) continue;
+    CheckRule("aten::index_put", {x, one, Make({2, 4})});
+  }
+  CheckRejected("aten::index_put", {Make({}), one, Make({})});
+}
+
 }  // namespace
 }  // namespace djinn

@@ -38,6 +38,21 @@ DimVector WithMatrix(DimVector batch, int64_t rows, int64_t columns) {
   return batch;
 }
 
+// PyTorch's own leaves the check of the sizes to a kernel.
+Results MatrixVector(const CallArguments& args) {
+  const at::Tensor& matrix = args.Tensor(0);
+  const at::Tensor& vector = args.Tensor(1);
+  TORCH_CHECK(matrix.dim() == 2 && vector.dim() == 1 &&
+                  matrix.size(1) == vector.size(0),
+              "size mismatch, got input (", matrix.sizes(), "), vec (",
+              vector.sizes(), ")");
+  TORCH_CHECK(
+      matrix.numel() == 0 || matrix.scalar_type() == vector.scalar_type(),
+      "expected scalar type ", matrix.scalar_type(), " but found ",
+      vector.scalar_type());
+  return {Contiguous(vector.scalar_type(), {matrix.size(0)})};
+}
+
 // ---- Decompositions and solvers ----
 
 Results SolveTriangular(const CallArguments& args) {
@@ -251,6 +266,7 @@ Results PairDistancesBackward(const CallArguments& args) {
 }  // namespace
 
 void AddLinalgRules(RuleTable* table) {
+  table->Add({"aten::mv"}, MatrixVector);
   table->Add({"aten::linalg_solve_triangular"}, SolveTriangular);
   table->Add({"aten::cholesky"}, Cholesky);
   table->Add({"aten::cholesky_inverse"}, CholeskyInverse);

@@ -104,6 +104,17 @@ TEST(LinalgRulesTest, Distances) {
   CheckRule("aten::_pdist_forward", {Make({1, 3})});
 }
 
+TEST(LinalgRulesTest, MatrixVector) {
+  for (const at::Tensor& matrix : Layouts({3, 4})) {
+    CheckRule("aten::mv", {matrix, Make({4})});
+    CheckRejected("aten::mv", {matrix, Make({5})});
+    CheckRejected("aten::mv", {matrix, Make({4}, at::kDouble)});
+  }
+  CheckRule("aten::mv", {Make({3, 0}), Make({0})});
+  CheckRejected("aten::mv", {Make({3, 4}), Make({0})});
+  CheckRejected("aten::mv", {Make({4}), Make({4})});
+}
+
 TEST(LinalgRulesTest, RejectWhatTheKernelsReject) {
   const at::Tensor a = Make({3, 3});
   CheckRejected("aten::linalg_solve_triangular", {a, Make({4, 4}), true});

@@ -69,8 +69,9 @@ Results Trace(const CallArguments& args) {
 }
 
 Results Median(const CallArguments& args) {
-  TORCH_CHECK(!args.Tensor(0).is_complex() &&
-                  args.Tensor(0).scalar_type() != ScalarType::Bool,
+  TORCH_CHECK(args.Tensor(0).numel() == 0 ||
+                  (!args.Tensor(0).is_complex() &&
+                   args.Tensor(0).scalar_type() != ScalarType::Bool),
               "median is not implemented for this type");
   return {Scalar(args.Tensor(0).scalar_type())};
 }

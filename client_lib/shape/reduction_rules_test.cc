@@ -134,6 +134,8 @@ TEST(ReductionRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::std.correction", {Make({3}), Ints({1})});
   CheckRejected("aten::std.correction", {Make({3}), Ints({0, 0})});
   CheckRejected("aten::median.dim", {Make({0}), 0});
+  CheckRejected("aten::median", {Make({3}, at::kBool)});
+  CheckRule("aten::median", {Make({0}, at::kBool)});
   CheckRejected("aten::mode", {Make({0}), 0});
   CheckRejected("aten::kthvalue", {Make({3}), 4});
   CheckRejected("aten::logsumexp", {Make({3}), Ints({2})});

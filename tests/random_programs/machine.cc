@@ -1,12 +1,14 @@
 #include "tests/random_programs/machine.h"
 
 #include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstring>
+#include <deque>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -28,14 +30,16 @@ bool OnlyResizes(const Step& step) {
   return name.starts_with("aten::resize") || name.starts_with("aten::set_");
 }
 
-// Zeroes what a call lets a storage grow by, on the CPU.
+// Zeroes what a call lets a storage grow by, on the CPU, even when it raises.
 class ZeroGrowth {
  public:
   explicit ZeroGrowth(const at::Tensor& tensor)
       : tensor_(tensor),
         storage_(tensor.storage().unsafeGetStorageImpl()),
         bytes_(tensor.storage().nbytes()) {}
-  void Finish() {
+  ZeroGrowth(const ZeroGrowth&) = delete;
+  ZeroGrowth& operator=(const ZeroGrowth&) = delete;
+  ~ZeroGrowth() {
     const c10::Storage& storage = tensor_.storage();
     if (!tensor_.is_cpu() || storage.unsafeGetStorageImpl() != storage_) return;
     if (storage.nbytes() <= bytes_) return;
@@ -48,6 +52,19 @@ class ZeroGrowth {
   const c10::StorageImpl* storage_;
   size_t bytes_;
 };
+
+// Forgets what lies behind the elements in a result's own memory: a remote
+// storage ends with them.
+void Trim(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cpu() ||
+      tensor.storage().use_count() > 1) {
+    return;
+  }
+  const size_t end = at::detail::computeStorageNbytes(
+      tensor.sizes(), tensor.strides(), tensor.element_size(),
+      tensor.storage_offset());
+  if (tensor.storage().nbytes() > end) tensor.storage().set_nbytes(end);
+}
 
 void ZeroStorage(const at::Tensor& tensor) {
   if (tensor.is_cpu() && tensor.storage().nbytes() > 0) {
@@ -144,7 +161,7 @@ std::vector<at::Tensor> Machine::Call(const Step& step,
                                       const Substitute* substitute) {
   const auto& schema_arguments = step.op->schema().arguments();
   torch::jit::Stack stack;
-  std::vector<ZeroGrowth> grown;
+  std::deque<ZeroGrowth> grown;
   for (size_t i = 0; i < step.arguments.size(); ++i) {
     const c10::Argument& formal = schema_arguments[i];
     const auto tensor = [&](int index) {
@@ -178,7 +195,6 @@ std::vector<at::Tensor> Machine::Call(const Step& step,
     }
   }
   step.op->callBoxed(stack);
-  for (ZeroGrowth& storage : grown) storage.Finish();
   std::vector<at::Tensor> results;
   for (const c10::IValue& value : stack) {
     if (value.isTensor()) {
@@ -189,6 +205,8 @@ std::vector<at::Tensor> Machine::Call(const Step& step,
       }
     }
   }
+  stack.clear();
+  for (const at::Tensor& result : results) Trim(result);
   if (step.op->schema().name().starts_with("aten::empty")) {
     for (const at::Tensor& result : results) ZeroStorage(result);
   }

@@ -25,7 +25,7 @@
 namespace djinn::schedules {
 
 // Largest value inside a message.
-inline constexpr uint64_t kInlineBytes = 4096;
+inline constexpr uint64_t kInlineBytes = 8192;
 
 class Cluster : public Grantor {
  public:

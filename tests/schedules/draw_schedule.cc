@@ -8,7 +8,7 @@ namespace djinn::schedules {
 namespace {
 
 // Largest value inside a message, in floats; see the cluster's limits.
-constexpr int64_t kInlineFloats = 1024;
+constexpr int64_t kInlineFloats = 2048;
 
 class Drawer {
  public:

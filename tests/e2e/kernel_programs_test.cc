@@ -1,0 +1,161 @@
+// Convolutions and attention in every layout: the results have the CPU's bits
+// and the CPU's strides.
+#include "tests/e2e/same_program.h"
+
+namespace djinn {
+namespace {
+
+namespace F = torch::nn::functional;
+using torch::Tensor;
+
+using KernelProgramsTest = ProgramTest;
+
+// The tensor as models come by it: contiguous, channels last, cut out of a
+// larger one.
+std::vector<Tensor> Layouts(const Tensor& x) {
+  std::vector<Tensor> layouts = {x};
+  if (x.dim() == 4) {
+    layouts.push_back(x.contiguous(torch::MemoryFormat::ChannelsLast));
+  } else if (x.dim() == 5) {
+    layouts.push_back(x.contiguous(torch::MemoryFormat::ChannelsLast3d));
+  }
+  layouts.push_back(torch::cat({x, x}, -1).slice(-1, 0, x.size(-1)));
+  layouts.push_back(x.transpose(-1, -2).contiguous().transpose(-1, -2));
+  return layouts;
+}
+
+// Forward and gradients of `operation` for every layout of its first input.
+// Layouts are made on the CPU, and kept on the way.
+template <typename Operation>
+std::vector<Tensor> Differentiated(torch::Device device,
+                                   const std::vector<Tensor>& inputs,
+                                   Operation operation) {
+  std::vector<Tensor> results;
+  for (const Tensor& first : Layouts(inputs[0])) {
+    std::vector<Tensor> leaves;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Tensor& input = i == 0 ? first : inputs[i];
+      const Tensor there = torch::empty_strided(input.sizes(), input.strides(),
+                                                torch::TensorOptions(device));
+      there.copy_(input);
+      leaves.push_back(there.requires_grad_());
+    }
+    {
+      torch::NoGradGuard no_grad;
+      results.push_back(operation(leaves));
+    }
+    const Tensor result = operation(leaves);
+    results.push_back(result.detach());
+    result.square().sum().backward();
+    for (const Tensor& leaf : leaves) results.push_back(leaf.grad());
+  }
+  return results;
+}
+
+TEST_F(KernelProgramsTest, Convolutions) {
+  ExpectSame([](torch::Device device) {
+    std::vector<Tensor> results;
+    const auto add = [&](std::vector<Tensor> more) {
+      results.insert(results.end(), more.begin(), more.end());
+    };
+    for (const int64_t batch : {1, 3}) {
+      for (const int64_t kernel : {1, 3}) {
+        add(Differentiated(
+            device,
+            {torch::randn({batch, 4, 12}), torch::randn({6, 2, kernel})},
+            [](const std::vector<Tensor>& t) {
+              return torch::conv1d(t[0], t[1], {}, 1, 1, 1, 2);
+            }));
+        add(Differentiated(
+            device,
+            {torch::randn({batch, 4, 9, 9}),
+             torch::randn({6, 4, kernel, kernel}), torch::randn({6})},
+            [](const std::vector<Tensor>& t) {
+              return torch::conv2d(t[0], t[1], t[2], 2, 1);
+            }));
+        // Depthwise.
+        add(Differentiated(
+            device,
+            {torch::randn({batch, 4, 9, 9}), torch::randn({8, 1, kernel, 3})},
+            [](const std::vector<Tensor>& t) {
+              return torch::conv2d(t[0], t[1], {}, 1, 1, 2, 4);
+            }));
+        add(Differentiated(device,
+                           {torch::randn({batch, 2, 5, 6, 7}),
+                            torch::randn({4, 2, kernel, kernel, kernel})},
+                           [](const std::vector<Tensor>& t) {
+                             return torch::conv3d(t[0], t[1], {}, 1, 1);
+                           }));
+        add(Differentiated(
+            device,
+            {torch::randn({batch, 4, 6, 6}),
+             torch::randn({4, 3, kernel, kernel}), torch::randn({6})},
+            [](const std::vector<Tensor>& t) {
+              return torch::conv_transpose2d(t[0], t[1], t[2], 2, 0, 1, 2);
+            }));
+        add(Differentiated(
+            device, {torch::randn({batch, 4, 8}), torch::randn({4, 6, kernel})},
+            [](const std::vector<Tensor>& t) {
+              return torch::conv_transpose1d(t[0], t[1], {}, 2);
+            }));
+        add(Differentiated(device,
+                           {torch::randn({batch, 2, 4, 4, 4}),
+                            torch::randn({2, 3, kernel, kernel, kernel})},
+                           [](const std::vector<Tensor>& t) {
+                             return torch::conv_transpose3d(t[0], t[1], {}, 2);
+                           }));
+      }
+    }
+    return results;
+  });
+  // Volumes under kernels of size 1, channels last: their layout depends on the
+  // worker's threads. Two forward calls and one backward.
+  EXPECT_EQ(GetStatistics().synchronous_calls, 3u);
+}
+
+TEST_F(KernelProgramsTest, Attention) {
+  ExpectSame([](torch::Device device) {
+    std::vector<Tensor> results;
+    const auto attend = [&](const Tensor& q, const Tensor& kv,
+                            const std::optional<Tensor>& mask, double dropout,
+                            bool causal, bool grouped) {
+      std::optional<Tensor> there_mask;
+      if (mask.has_value()) there_mask = mask->to(device);
+      for (const Tensor& result : Differentiated(
+               device, {q, kv, kv}, [&](const std::vector<Tensor>& t) {
+                 return torch::scaled_dot_product_attention(
+                     t[0], t[1], t[2], there_mask, dropout, causal,
+                     std::nullopt, grouped);
+               })) {
+        results.push_back(result);
+      }
+    };
+    const auto heads = [](int64_t count, int64_t rows) {
+      return torch::randn({2, rows, count, 8}).transpose(1, 2);
+    };
+    const Tensor q = heads(4, 6), kv = heads(4, 6), longer = heads(4, 9);
+    attend(q, kv, std::nullopt, 0, false, false);
+    attend(q, kv, std::nullopt, 0, true, false);
+    attend(q, longer, std::nullopt, 0, false, false);
+    attend(q, longer, torch::rand({6, 9}) > 0.3, 0, false, false);
+    attend(q, longer, torch::randn({2, 1, 6, 9}), 0, false, false);
+    attend(q, longer, torch::randn({2, 4, 1, 9}), 0, false, false);
+    attend(q, heads(2, 6), std::nullopt, 0, true, true);
+    attend(q, heads(2, 9), torch::randn({6, 9}), 0, false, true);
+    torch::manual_seed(2);
+    attend(q, kv, std::nullopt, 0.25, false, false);
+    // Through the plain formula.
+    attend(torch::randn({4, 5, 8}), torch::randn({4, 5, 8}), std::nullopt, 0,
+           true, false);
+    attend(torch::randn({2, 4, 8, 5}).transpose(2, 3),
+           torch::randn({2, 4, 5, 8}), std::nullopt, 0, false, false);
+    attend(q.to(torch::kDouble).to(torch::kFloat),
+           kv.transpose(-1, -2).contiguous().transpose(-1, -2), std::nullopt, 0,
+           true, false);
+    return results;
+  });
+  EXPECT_EQ(GetStatistics().synchronous_calls, 0u);
+}
+
+}  // namespace
+}  // namespace djinn
