@@ -168,6 +168,7 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
   refused("single memory location", [&] { at::sub_out(next, x, x); });
   refused("single memory location", [&] { many.addmm_(x, x); });
   refused("single memory location", [&] { many.copy_(x); });
+  refused("single memory location", [&] { many.abs_(); });
   refused("single memory location", [&] { many.normal_(); });
   refused("Found dtype", [&] { at::silu_out(counts, x); });
   refused("doesn't match the broadcast", [&] { at::sub_out(row, row, base); });

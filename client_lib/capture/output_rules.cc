@@ -19,6 +19,7 @@ bool IsUntaggedElementwise(const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "__ilshift__",
       "__irshift__",
+      "abs",
       "binary_cross_entropy_backward",
       "copy",
       "copysign",

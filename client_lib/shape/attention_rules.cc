@@ -79,13 +79,26 @@ Results FlashAttentionBackward(const CallArguments& args) {
   return {gradient(1), gradient(2), gradient(3)};
 }
 
+// The sizes before the last two; with grouped queries, the heads are repeated
+// until there are as many as the query has.
+c10::DimVector BatchOf(const at::Tensor& tensor, const at::Tensor& query,
+                       bool grouped) {
+  c10::DimVector sizes(tensor.sizes().slice(0, tensor.dim() - 2));
+  if (!grouped) return sizes;
+  TORCH_CHECK(!sizes.empty() && query.dim() > 2 && sizes.back() > 0 &&
+                  query.size(-3) % sizes.back() == 0,
+              "Number of heads in key and value must divide the number of "
+              "heads in query");
+  sizes.back() = query.size(-3);
+  return sizes;
+}
+
 // The plain formula ends in a matrix product, whose result is contiguous.
 ResultMeta PlainAttention(const at::Tensor& query, const at::Tensor& key,
-                          const at::Tensor& value) {
-  c10::DimVector sizes =
-      Broadcast(Broadcast(query.sizes().slice(0, query.dim() - 2),
-                          key.sizes().slice(0, key.dim() - 2)),
-                value.sizes().slice(0, value.dim() - 2));
+                          const at::Tensor& value, bool grouped) {
+  c10::DimVector sizes = Broadcast(
+      Broadcast(BatchOf(query, query, false), BatchOf(key, query, grouped)),
+      BatchOf(value, query, grouped));
   sizes.push_back(query.size(-2));
   sizes.push_back(value.size(-1));
   return Contiguous(query.scalar_type(), sizes);
@@ -125,7 +138,7 @@ Results Attention(const CallArguments& args) {
               "attention: query and key differ in width");
   TORCH_CHECK(key.size(-2) == value.size(-2),
               "attention: key and value differ in length");
-  return {PlainAttention(query, key, value)};
+  return {PlainAttention(query, key, value, grouped)};
 }
 
 }  // namespace

@@ -42,6 +42,12 @@ TEST(AttentionRulesTest, GroupedQueries) {
             {q, k, k, None(), 0.0, false, None(), true});
   CheckRule("aten::scaled_dot_product_attention",
             {q, k, k, None(), 0.0, true, None(), true});
+  const at::Tensor columns = Make({2, 8, 4, 5}).transpose(-1, -2);
+  CheckRule("aten::scaled_dot_product_attention",
+            {columns, k, k, None(), 0.0, true, None(), true});
+  CheckRejected("aten::scaled_dot_product_attention",
+                {columns, Heads(2, 3, 5, 4), Heads(2, 3, 5, 4), None(), 0.0,
+                 true, None(), true});
 }
 
 TEST(AttentionRulesTest, PlainFormula) {

@@ -1,11 +1,10 @@
-// Convolutions and attention in every layout: the results have the CPU's bits
-// and the CPU's strides.
+// Convolutions in every layout: the results have the CPU's bits and the CPU's
+// strides.
 #include "tests/e2e/same_program.h"
 
 namespace djinn {
 namespace {
 
-namespace F = torch::nn::functional;
 using torch::Tensor;
 
 using KernelProgramsTest = ProgramTest;
@@ -111,50 +110,6 @@ TEST_F(KernelProgramsTest, Convolutions) {
   // Volumes under kernels of size 1, channels last: their layout depends on the
   // worker's threads. Two forward calls and one backward.
   EXPECT_EQ(GetStatistics().synchronous_calls, 3u);
-}
-
-TEST_F(KernelProgramsTest, Attention) {
-  ExpectSame([](torch::Device device) {
-    std::vector<Tensor> results;
-    const auto attend = [&](const Tensor& q, const Tensor& kv,
-                            const std::optional<Tensor>& mask, double dropout,
-                            bool causal, bool grouped) {
-      std::optional<Tensor> there_mask;
-      if (mask.has_value()) there_mask = mask->to(device);
-      for (const Tensor& result : Differentiated(
-               device, {q, kv, kv}, [&](const std::vector<Tensor>& t) {
-                 return torch::scaled_dot_product_attention(
-                     t[0], t[1], t[2], there_mask, dropout, causal,
-                     std::nullopt, grouped);
-               })) {
-        results.push_back(result);
-      }
-    };
-    const auto heads = [](int64_t count, int64_t rows) {
-      return torch::randn({2, rows, count, 8}).transpose(1, 2);
-    };
-    const Tensor q = heads(4, 6), kv = heads(4, 6), longer = heads(4, 9);
-    attend(q, kv, std::nullopt, 0, false, false);
-    attend(q, kv, std::nullopt, 0, true, false);
-    attend(q, longer, std::nullopt, 0, false, false);
-    attend(q, longer, torch::rand({6, 9}) > 0.3, 0, false, false);
-    attend(q, longer, torch::randn({2, 1, 6, 9}), 0, false, false);
-    attend(q, longer, torch::randn({2, 4, 1, 9}), 0, false, false);
-    attend(q, heads(2, 6), std::nullopt, 0, true, true);
-    attend(q, heads(2, 9), torch::randn({6, 9}), 0, false, true);
-    torch::manual_seed(2);
-    attend(q, kv, std::nullopt, 0.25, false, false);
-    // Through the plain formula.
-    attend(torch::randn({4, 5, 8}), torch::randn({4, 5, 8}), std::nullopt, 0,
-           true, false);
-    attend(torch::randn({2, 4, 8, 5}).transpose(2, 3),
-           torch::randn({2, 4, 5, 8}), std::nullopt, 0, false, false);
-    attend(q.to(torch::kDouble).to(torch::kFloat),
-           kv.transpose(-1, -2).contiguous().transpose(-1, -2), std::nullopt, 0,
-           true, false);
-    return results;
-  });
-  EXPECT_EQ(GetStatistics().synchronous_calls, 0u);
 }
 
 }  // namespace

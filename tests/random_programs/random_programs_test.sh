@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs random programs; the arguments are the program's flags.
+set -euo pipefail
+
+export DJINN_BIN_DIR=$TEST_TMPDIR/bin
+mkdir "$DJINN_BIN_DIR"
+ln -s "$PWD/coordinator/djinn-coordinator" "$PWD/gpu_worker/djinn-worker" "$DJINN_BIN_DIR"
+
+# Root errors are logged by the thousand.
+if ! tests/random_programs/random_programs "$@" 2>"$TEST_TMPDIR/log"; then
+  tail -n 50 "$TEST_TMPDIR/log"
+  exit 1
+fi
