@@ -58,11 +58,10 @@ void Outbox::Detach(const WorkerStream* stream) {
 }
 
 void Outbox::LeaveStream() {
-  do {
-    stream_ = nullptr;
-    DropWaiting();
-    if (inside_ != nullptr) idle_.Wait(&mu_);
-  } while (inside_ != nullptr || stream_ != nullptr);
+  const WorkerStream* const left = std::exchange(stream_, nullptr);
+  DropWaiting();
+  // Meanwhile another thread may attach the next one.
+  while (left != nullptr && inside_ == left) idle_.Wait(&mu_);
 }
 
 void Outbox::DropWaiting() {
