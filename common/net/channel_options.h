@@ -23,8 +23,8 @@ inline constexpr int kMaxMetadataBytes = 64 << 10;
 // Calls open at once on one connection.
 inline constexpr int kMaxConcurrentStreams = 256;
 
-// Both sides ping every connection; a peer that does not answer is gone after at
-// most interval + timeout, and with it every write that it did not take.
+// Both sides ping every connection; a peer that does not answer is gone after
+// at most interval + timeout, and with it every write that it did not take.
 inline constexpr absl::Duration kKeepaliveInterval = absl::Seconds(10);
 inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 // Servers accept pings up to this often.
