@@ -321,6 +321,20 @@ TEST_F(FailuresTest, AFirstUploadOverTheLimitIsRefusedAtTheCall) {
   ExpectValue(fits.to(Device()), fits);
 }
 
+TEST_F(FailuresTest, AnUploadGoesThroughWhereAFreeMakesRoom) {
+  // Each takes most of the worker, so there is only ever room for one.
+  const auto count = static_cast<int64_t>(kWorkerMemory) / 4 / 10 * 6;
+  for (int round = 0; round < 4; ++round) {
+    const at::Tensor local = at::full({count}, round + 0.5);
+    at::Tensor x = local.to(Device());
+    // Still to be run when the next one is uploaded.
+    at::Tensor last = x.select(0, -1) + 1;
+    x.reset();
+    ExpectValue(last, at::full({}, round + 1.5));
+  }
+  EXPECT_TRUE(RootErrors().empty());
+}
+
 // --- A process goes.
 
 TEST_F(FailuresTest, WorkGoesOnWhileTheCoordinatorIsAway) {
