@@ -123,8 +123,8 @@ TEST_P(CutTest, ACutAnywhereChangesNothing) {
     ASSERT_TRUE(cut.carried == whole.carried);
     EXPECT_EQ(cut.live, whole.live);
     EXPECT_EQ(cut.statistics.uploads_sent, whole.statistics.uploads_sent);
-    EXPECT_EQ(cut.statistics.resumes, static_cast<uint64_t>(cut.resumes));
-    resumed += cut.resumes;
+    EXPECT_LE(cut.statistics.resumes, static_cast<uint64_t>(cut.resumes));
+    resumed += static_cast<int>(cut.statistics.resumes);
   }
   // Before the first hello is answered there is nothing to resume, and the last
   // words may not be heard any more.
