@@ -31,6 +31,22 @@ bool MessageLog::Rewind(uint64_t received) {
   return true;
 }
 
+bool MessageLog::Complete(uint64_t sequence) {
+  if (sequence > sent_) return false;
+  completed_ = std::max(completed_, sequence);
+  next_ = std::max(next_, completed_ + 1);
+  return true;
+}
+
+std::optional<MessageLog::Entry> MessageLog::TakeCompleted() {
+  if (entries_.empty() || entries_.front().sequence > completed_) {
+    return std::nullopt;
+  }
+  Entry entry = std::move(entries_.front());
+  entries_.pop_front();
+  return entry;
+}
+
 void MessageLog::SetWindow(const v1::Window& window) {
   window_messages_ = window.messages();
   window_bytes_ = window.bytes();

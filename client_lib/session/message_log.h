@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "djinn/v1/execution.pb.h"
 
@@ -54,10 +55,11 @@ class MessageLog {
   // stream. False, and nothing happens, when `received` cannot be.
   bool Rewind(uint64_t received);
 
-  // Forgets what was carried out; false when it was never sent. A sequence
-  // known already is no news. `visit` sees each message once.
-  template <typename Visitor>
-  bool Complete(uint64_t sequence, Visitor visit);
+  // Everything up to `sequence` was carried out; false when it was never sent.
+  // A sequence known already is no news.
+  bool Complete(uint64_t sequence);
+  // The oldest message that was carried out, once each.
+  std::optional<Entry> TakeCompleted();
 
   // The worker's first window takes the provisional one's place.
   void SetWindow(const v1::Window& window);
@@ -91,19 +93,6 @@ class MessageLog {
   uint64_t window_messages_ = kFirstMessages;
   uint64_t window_bytes_ = kFirstBytes;
 };
-
-template <typename Visitor>
-bool MessageLog::Complete(uint64_t sequence, Visitor visit) {
-  if (sequence > sent_) return false;
-  if (sequence <= completed_) return true;
-  completed_ = sequence;
-  if (next_ <= sequence) next_ = sequence + 1;
-  while (!entries_.empty() && entries_.front().sequence <= sequence) {
-    visit(entries_.front());
-    entries_.pop_front();
-  }
-  return true;
-}
 
 }  // namespace djinn
 

@@ -93,21 +93,19 @@ absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
 
 absl::Status RemoteDevice::Complete(uint64_t sequence) {
   const uint64_t before = log_.completed();
-  const bool sent = log_.Complete(
-      sequence, [this](const MessageLog::Entry& entry)
-                    ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                      if (entry.ends_work) ++works_done_;
-                      const v1::Ordered& message = entry.message->ordered();
-                      if (!message.install().has_transfer()) return;
-                      const auto upload = uploads_.find(
-                          message.install().transfer().transfer_id());
-                      if (upload == uploads_.end()) return;
-                      upload->second->completed = true;
-                      upload->second->changed.SignalAll();
-                    });
-  if (!sent) {
+  if (!log_.Complete(sequence)) {
     return Violation(absl::StrCat("completed_sequence ", sequence,
                                   ", sent up to ", log_.sent()));
+  }
+  while (const auto entry = log_.TakeCompleted()) {
+    if (entry->ends_work) ++works_done_;
+    const v1::Ordered& message = entry->message->ordered();
+    if (!message.install().has_transfer()) continue;
+    const auto upload =
+        uploads_.find(message.install().transfer().transfer_id());
+    if (upload == uploads_.end()) continue;
+    upload->second->completed = true;
+    upload->second->changed.SignalAll();
   }
   if (log_.completed() == before) return absl::OkStatus();
   ++progress_;
