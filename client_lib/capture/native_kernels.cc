@@ -13,6 +13,7 @@
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <cstring>
@@ -64,6 +65,17 @@ at::Tensor EmptyStrided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
   return at::detail::empty_strided_generic(
       C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
       RemoteAllocator(), kKeys, c10::dtype_or_default(dtype));
+}
+
+// Where PyTorch hands out zeros without memory; here they get some when they
+// are first used.
+at::Tensor EfficientZeroTensor(c10::SymIntArrayRef size,
+                               std::optional<c10::ScalarType> dtype,
+                               std::optional<c10::Layout> layout,
+                               std::optional<c10::Device> device,
+                               std::optional<bool> pin_memory) {
+  return at::zeros_symint(size, dtype, layout, DeviceOrCurrent(device),
+                          pin_memory);
 }
 
 at::Tensor AsStrided(const at::Tensor& self, c10::SymIntArrayRef size,
@@ -212,6 +224,7 @@ std::set<std::string> RegisterNativeKernels(torch::Library* library) {
   };
   add("empty.memory_format", TORCH_FN(Empty));
   add("empty_strided", TORCH_FN(EmptyStrided));
+  add("_efficientzerotensor", TORCH_FN(EfficientZeroTensor));
   add("as_strided", TORCH_FN(AsStrided));
   add("view", TORCH_FN(View));
   add("view.dtype", TORCH_FN(at::native::view_dtype));

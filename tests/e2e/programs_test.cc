@@ -180,6 +180,14 @@ TEST_F(ProgramsTest, AFirstUploadJustAboveTheInlineLimitIsReleased) {
   EXPECT_TRUE(torch::equal(a.to(Device(0)).cpu(), a));
 }
 
+// Its formula makes zeros that have no memory on the CPU.
+TEST_F(ProgramsTest, AGradientThatIsZeroEverywhere) {
+  const auto a = torch::tensor({-2.0f, 0.0f, 3.0f});
+  auto x = a.to(Device(0)).requires_grad_();
+  (x.sgn() * x).sum().backward();
+  EXPECT_TRUE(torch::equal(x.grad().cpu(), a.sgn()));
+}
+
 TEST_F(ProgramsTest, ALoopRepeatsOnTheSameStructures) {
   torch::NoGradGuard no_grad;
   auto model = Mlp(0);
