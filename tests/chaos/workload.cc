@@ -3,38 +3,22 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/session/call.h"
-#include "client_lib/session/operator_table.h"
 #include "common/clock.h"
 #include "common/status_macros.h"
+#include "tests/schedules/fake_calls.h"
 
 namespace djinn {
 namespace {
 
-// Of every operator of the fake device.
-constexpr uint64_t kFakeSchemaHash = 0xfa4e;
+using schedules::FakeCall;
+using schedules::FloatView;
+
 constexpr size_t kMaxLive = 12;
 // Far below and above the inline limit, the larger in several chunks.
 constexpr uint64_t kSizes[] = {4, 64, 4096, 600'000, 3'000'000};
 
-srg::TensorView View(uint64_t bytes) {
-  srg::TensorView view;
-  view.data_type = srg::DataType::kFloat32;
-  view.sizes = {static_cast<int64_t>(bytes / sizeof(float))};
-  view.strides = {1};
-  return view;
-}
-
-// Refers to `view`.
-Operand Whole(const StoragePtr& storage, const srg::TensorView& view,
-              uint8_t access) {
-  Operand operand;
-  operand.storage = storage.get();
-  operand.access = access;
-  operand.data_type = view.data_type;
-  operand.sizes = view.sizes;
-  operand.strides = view.strides;
-  return operand;
+int64_t Count(uint64_t bytes) {
+  return static_cast<int64_t>(bytes / sizeof(float));
 }
 
 }  // namespace
@@ -90,13 +74,10 @@ absl::Status Workload::Upload() {
 absl::Status Workload::AddOne(size_t index) {
   Filled& filled = live_[index];
   StoragePtr sum = device_->NewStorage(filled.storage()->size_bytes());
-  const srg::TensorView view = View(sum->size_bytes());
-  Call call;
-  call.Begin(OperatorTable::Global().Add({"fake::add", "", kFakeSchemaHash}));
-  call.AddTensor(Whole(filled.storage(), view, kReads));
-  call.AddReal(1.0);
-  call.AddResult(Whole(sum, view, kBirth));
-  DJINN_RETURN_IF_ERROR(device_->Record(lane_, &call));
+  const int64_t count = Count(sum->size_bytes());
+  FakeCall call("fake::add");
+  call.Tensor(filled.storage().get(), count).Real(1.0).Result(sum.get(), count);
+  DJINN_RETURN_IF_ERROR(device_->Record(lane_, call.get()));
   // Now and then both go on.
   Filled next(std::move(sum), filled.value() + 1);
   if (Draw(4) == 0 && live_.size() < kMaxLive) {
@@ -111,8 +92,9 @@ absl::Status Workload::Read(size_t index, WorkloadResult* result) {
   const Filled& filled = live_[index];
   const uint64_t size = filled.storage()->size_bytes();
   std::vector<float> values(size / sizeof(float), -1);
-  DJINN_RETURN_IF_ERROR(device_->Read(lane_, filled.storage().get(), View(size),
-                                      values.data(), size));
+  DJINN_RETURN_IF_ERROR(device_->Read(lane_, filled.storage().get(),
+                                      FloatView(Count(size)), values.data(),
+                                      size));
   ++result->reads;
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] == filled.value()) continue;
