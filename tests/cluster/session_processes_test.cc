@@ -13,19 +13,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/cluster/embedded_cluster.h"
-#include "client_lib/session/call.h"
-#include "client_lib/session/operator_table.h"
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
+#include "tests/schedules/fake_calls.h"
 
 namespace djinn {
 namespace {
 
-// Of every operator of the fake device.
-constexpr uint64_t kFakeSchemaHash = 0xfa4e;
+using schedules::FakeCall;
+using schedules::FloatView;
+
 constexpr uint64_t kLargeBytes = 3 << 20;
 
 ClusterOptions TwoFakeWorkers() {
@@ -132,36 +132,20 @@ StoragePtr Upload(VirtualDevice& device, const std::vector<float>& values) {
   return storage;
 }
 
-srg::TensorView View(uint64_t bytes) {
-  srg::TensorView view;
-  view.data_type = srg::DataType::kFloat32;
-  view.sizes = {static_cast<int64_t>(bytes / sizeof(float))};
-  view.strides = {1};
-  return view;
-}
-
-Operand Whole(const StoragePtr& storage, const srg::TensorView& view,
-              uint8_t access) {
-  Operand operand;
-  operand.storage = storage.get();
-  operand.access = access;
-  operand.data_type = view.data_type;
-  operand.sizes = view.sizes;
-  operand.strides = view.strides;
-  return operand;
+int64_t Count(uint64_t bytes) {
+  return static_cast<int64_t>(bytes / sizeof(float));
 }
 
 // name(x, 1.0) -> result
 absl::StatusOr<StoragePtr> Apply(VirtualDevice& device, const std::string& name,
                                  const StoragePtr& x) {
   const StoragePtr result = device.NewStorage(x->size_bytes());
-  const srg::TensorView view = View(x->size_bytes());
-  Call call;
-  call.Begin(OperatorTable::Global().Add({name, "", kFakeSchemaHash}));
-  call.AddTensor(Whole(x, view, kReads));
-  if (name == "fake::add") call.AddReal(1.0);
-  call.AddResult(Whole(result, view, kBirth));
-  const absl::Status status = device.Record(0, &call);
+  const int64_t count = Count(x->size_bytes());
+  FakeCall call(name);
+  call.Tensor(x.get(), count);
+  if (name == "fake::add") call.Real(1.0);
+  call.Result(result.get(), count);
+  const absl::Status status = device.Record(0, call.get());
   if (!status.ok()) return status;
   return result;
 }
@@ -170,8 +154,8 @@ absl::StatusOr<std::vector<float>> Read(VirtualDevice& device,
                                         const StoragePtr& storage) {
   std::vector<float> values(storage->size_bytes() / sizeof(float));
   const absl::Status status =
-      device.Read(0, storage.get(), View(storage->size_bytes()), values.data(),
-                  storage->size_bytes());
+      device.Read(0, storage.get(), FloatView(Count(storage->size_bytes())),
+                  values.data(), storage->size_bytes());
   if (!status.ok()) return status;
   return values;
 }
