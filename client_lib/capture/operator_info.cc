@@ -91,9 +91,12 @@ bool IsWritten(const c10::Argument& argument) {
 }
 
 // Operators whose floating-point arguments decide the result's shape, or
-// whether there is one: dropout returns its input when nothing is dropped.
+// whether there is one: dropout returns its input when nothing is dropped, and
+// attention lays its result out as the kernel does that can drop or not.
 bool RealsDecideShape(const std::string& name) {
-  return name == "aten::dropout" || absl::StartsWith(name, "aten::arange") ||
+  return name == "aten::dropout" ||
+         name == "aten::scaled_dot_product_attention" ||
+         absl::StartsWith(name, "aten::arange") ||
          absl::StartsWith(name, "aten::range") ||
          absl::StrContains(name, "upsample");
 }

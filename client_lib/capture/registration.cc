@@ -17,6 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/capture/attention.h"
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/native_kernels.h"
 #include "client_lib/capture/operator_info.h"
@@ -80,7 +81,6 @@ const std::set<std::string>& LeftToComposite() {
       "aten::empty_permuted",
       "aten::_resize_output_",
       "aten::resize_as_",
-      "aten::_fused_sdp_choice",
       "aten::_lazy_clone",
       // Views changed in place: the client's own business.
       "aten::as_strided_",
@@ -203,6 +203,7 @@ class Registrar {
     autocast_.fallback(torch::CppFunction::makeFallthrough());
     std::set<std::string> native = RegisterNativeKernels(&backend_);
     native.merge(RegisterRecurrentCells(&backend_));
+    native.merge(RegisterAttentionChoice(&backend_));
     // With a gradient, too: their formulas want fused cells' own gradients.
     RegisterRecurrentCells(&autograd_);
     counts_.native = native.size();
@@ -243,8 +244,12 @@ class Registrar {
     OperatorInfo& info = infos_.emplace_back(op);
     by_base_[op.schema().name()].push_back(&info);
     const std::string local = name.substr(std::string("aten::").size());
-    backend_.impl(local.c_str(), torch::CppFunction::makeFromBoxedFunctor(
-                                     std::make_unique<CaptureKernel>(&info)));
+    backend_.impl(local.c_str(),
+                  name == "aten::scaled_dot_product_attention"
+                      ? torch::CppFunction::makeFromBoxedFunctor(
+                            std::make_unique<AttentionKernel>(&info))
+                      : torch::CppFunction::makeFromBoxedFunctor(
+                            std::make_unique<CaptureKernel>(&info)));
     ++counts_.captured;
     if (!kept) return;
     ++counts_.kept_whole;
