@@ -1,13 +1,31 @@
 #include "client_lib/capture/throw_status.h"
 
+#include <atomic>
+
 #include "common/error.h"
 #include "djinn/error.h"
 
-namespace djinn::capture {
+namespace djinn {
+namespace {
 
-void ThrowStatus(const absl::Status& status) {
-  throw Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status,
-              ErrorReason(status), ErrorMetadataValue(status, "error_id"));
+std::atomic<ErrorTranslator> translator = nullptr;
+
+}  // namespace
+
+Error Error::FromStatus(const absl::Status& status) {
+  return Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status,
+               ErrorReason(status), ErrorMetadataValue(status, "error_id"));
 }
 
-}  // namespace djinn::capture
+void SetErrorTranslator(ErrorTranslator chosen) { translator = chosen; }
+
+namespace capture {
+
+void ThrowStatus(const absl::Status& status) {
+  const Error error = Error::FromStatus(status);
+  if (const ErrorTranslator translate = translator) translate(error);
+  throw error;
+}
+
+}  // namespace capture
+}  // namespace djinn

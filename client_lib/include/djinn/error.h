@@ -26,6 +26,9 @@ class DJINN_API Error : public c10::Error {
         reason_(std::move(reason)),
         error_id_(std::move(error_id)) {}
 
+  // Any failure of the djinn:: functions, with its reason and error id.
+  static Error FromStatus(const absl::Status& status);
+
   const absl::Status& status() const { return status_; }
   // UPPER_SNAKE_CASE, such as WORKER_LOST or OPERATOR_FAILED.
   const std::string& reason() const { return reason_; }
@@ -38,6 +41,11 @@ class DJINN_API Error : public c10::Error {
   std::string reason_;
   std::string error_id_;
 };
+
+// Called with each Error before a PyTorch call throws it, in the calling
+// thread; it may throw something else instead. For bindings to other languages.
+using ErrorTranslator = void (*)(const Error& error);
+DJINN_API void SetErrorTranslator(ErrorTranslator translator);
 
 }  // namespace djinn
 

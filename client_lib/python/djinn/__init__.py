@@ -1,0 +1,53 @@
+"""Run PyTorch on GPUs that are somewhere else.
+
+    import torch, djinn
+
+    djinn.connect("127.0.0.1:7000", token_file="token")
+    y = (torch.randn(4, 4).to(djinn.device()) @ w).cpu()
+
+The device is "remote_accelerator", or DJINN_DEVICE_NAME as it was when this was
+imported. A program that never connects gets a session at the first use of the
+device, from DJINN_COORDINATOR and DJINN_TOKEN_FILE.
+"""
+
+from djinn import _load
+
+_djinn = _load.load()
+
+from djinn import _device_module  # noqa: E402  (needs the library)
+from djinn._capture import capture  # noqa: E402
+from djinn._errors import Error, OutOfMemoryError  # noqa: E402
+from djinn._session import (  # noqa: E402
+    LocalCluster,
+    Placement,
+    close,
+    connect,
+    device,
+    is_connected,
+    local,
+    root_errors,
+    statistics,
+    synchronize,
+    synchronous_calls,
+    where_is,
+)
+
+_device_module.register()
+
+__all__ = [
+    "Error",
+    "LocalCluster",
+    "OutOfMemoryError",
+    "Placement",
+    "capture",
+    "close",
+    "connect",
+    "device",
+    "is_connected",
+    "local",
+    "root_errors",
+    "statistics",
+    "synchronize",
+    "synchronous_calls",
+    "where_is",
+]

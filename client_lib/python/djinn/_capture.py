@@ -1,0 +1,62 @@
+"""Sends factory calls that name no device to a remote one."""
+
+import contextlib
+import contextvars
+import threading
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from djinn import _session
+
+# The innermost scope's device, of the current thread or asyncio task.
+_device = contextvars.ContextVar("djinn_capture_device", default=None)
+
+# Per thread: how many scopes are open in its tasks, and the mode they share.
+_thread = threading.local()
+
+
+class _FactoriesGoRemote(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        device = _device.get()
+        if device is not None and func in _device_constructors():
+            if kwargs.get("device") is None:
+                kwargs["device"] = device
+        return func(*args, **kwargs)
+
+
+def _push_mode():
+    _thread.scopes = getattr(_thread, "scopes", 0) + 1
+    if _thread.scopes == 1:
+        _thread.mode = _FactoriesGoRemote()
+        torch._C._push_on_torch_function_stack(_thread.mode)
+
+
+def _pop_mode():
+    """Tasks of one thread leave in any order: the mode need not be the last."""
+    _thread.scopes -= 1
+    if _thread.scopes:
+        return
+    above = []
+    while (mode := torch._C._pop_torch_function_stack()) is not _thread.mode:
+        above.append(mode)
+    for mode in reversed(above):
+        torch._C._push_on_torch_function_stack(mode)
+
+
+@contextlib.contextmanager
+def capture(index=0):
+    """`with djinn.capture(): torch.randn(3)` makes a remote tensor.
+
+    Holds for the current thread and asyncio task; scopes nest. Tensors that exist
+    already stay where they are.
+    """
+    _push_mode()
+    outer = _device.set(_session.device(index))
+    try:
+        yield
+    finally:
+        _device.reset(outer)
+        _pop_mode()

@@ -1,0 +1,181 @@
+"""torch.remote_accelerator: what PyTorch and programs ask of a device's module."""
+
+import functools
+import os
+import sys
+
+import torch
+
+from djinn import _djinn
+
+_loaded_in = os.getpid()
+_NAME = torch._C._get_privateuse1_backend_name()
+
+
+def _index(device=None, optional=True):
+    """The index that a device, a string, a number or nothing names."""
+    if device is None:
+        if not optional:
+            raise ValueError(f"a {_NAME} device is expected, got None")
+        return current_device()
+    if isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        if device.type != _NAME:
+            raise ValueError(f"a {_NAME} device is expected, got {device}")
+        return current_device() if device.index is None else device.index
+    return int(device)
+
+
+class _utils:
+    """torch.load looks here for the index that a location names."""
+
+    @staticmethod
+    def _get_device_index(device, optional=False, allow_cpu=False):
+        return _index(device, optional)
+
+
+def is_available():
+    return True
+
+
+def is_initialized():
+    return not _is_in_bad_fork()
+
+
+def init():
+    """Nothing to do: the session opens at the device's first use."""
+
+
+def device_count():
+    return _djinn.device_count()
+
+
+def current_device():
+    return torch._C._accelerator_getDeviceIndex()
+
+
+def set_device(device):
+    index = _index(device)
+    if index >= 0:
+        torch._C._accelerator_setDeviceIndex(index)
+
+
+def _exchange_device(index):
+    return torch._C._accelerator_exchangeDevice(index) if index >= 0 else -1
+
+
+def _maybe_exchange_device(index):
+    return torch._C._accelerator_maybeExchangeDevice(index) if index >= 0 else -1
+
+
+class device:
+    """Context manager that makes a device the current one."""
+
+    def __init__(self, device):
+        self.idx = _index(device)
+        self.prev_idx = -1
+
+    def __enter__(self):
+        self.prev_idx = _exchange_device(self.idx)
+
+    def __exit__(self, *raised):
+        _maybe_exchange_device(self.prev_idx)
+        return False
+
+
+class device_of(device):
+    """Context manager that makes a tensor's device the current one."""
+
+    def __init__(self, obj):
+        super().__init__(obj.get_device() if obj.device.type == _NAME else -1)
+
+
+def get_device_name(device=None):
+    return f"{_NAME}:{_index(device)}"
+
+
+def synchronize(device=None):
+    """Waits for the device; never needed for correctness."""
+    torch._C._accelerator_synchronizeDevice(_index(device))
+
+
+def _is_in_bad_fork():
+    return os.getpid() != _loaded_in
+
+
+def get_amp_supported_dtype():
+    return [torch.bfloat16, torch.float16]
+
+
+def is_bf16_supported(including_emulation=True):
+    return True
+
+
+# Random numbers.
+
+
+@functools.lru_cache(maxsize=None)
+def _default_generator(index):
+    return _djinn.default_generator(index)
+
+
+def _generator(device):
+    index = _index(device)
+    if not 0 <= index < device_count():
+        raise ValueError(f"no device {_NAME}:{index}; there are {device_count()}")
+    return _default_generator(index)
+
+
+def manual_seed(seed):
+    _generator(None).manual_seed(int(seed))
+
+
+def manual_seed_all(seed):
+    for index in range(device_count()):
+        _default_generator(index).manual_seed(int(seed))
+
+
+def seed():
+    return _generator(None).seed()
+
+
+def seed_all():
+    manual_seed_all(_generator(None).seed())
+
+
+def initial_seed():
+    return _generator(None).initial_seed()
+
+
+def get_rng_state(device=_NAME):
+    return _generator(device).get_state()
+
+
+def get_rng_state_all():
+    return [get_rng_state(index) for index in range(device_count())]
+
+
+def set_rng_state(new_state, device=_NAME):
+    _generator(device).set_state(new_state)
+
+
+def set_rng_state_all(new_states):
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
+
+
+def _default_generators():
+    return tuple(_default_generator(index) for index in range(device_count()))
+
+
+def __getattr__(name):
+    if name == "default_generators":
+        return _default_generators()
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+
+
+def register():
+    """Makes this module torch.<name>, and gives tensors and modules its methods."""
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    torch._register_device_module(_NAME, sys.modules[__name__])

@@ -1,0 +1,214 @@
+// The Python extension djinn._djinn: the public C++ API as Python sees it, and
+// Djinn's exceptions as Python's. The package's Python files give it its shape.
+#include <ATen/Context.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/Generator.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/python/errors.h"
+#include "djinn/djinn.h"
+
+namespace djinn {
+namespace {
+
+namespace py = pybind11;
+
+// What Python gives and takes as seconds.
+absl::Duration Seconds(double seconds) { return absl::Seconds(seconds); }
+
+void OpenSession(const ConnectOptions& options) {
+  absl::Status status;
+  {
+    const py::gil_scoped_release release;
+    status = Connect(options);
+  }
+  python::RaiseIfError(status);
+}
+
+ConnectOptions OptionsFrom(const py::dict& arguments) {
+  ConnectOptions options;
+  for (const auto& [key, value] : arguments) {
+    const std::string name = py::cast<std::string>(key);
+    if (name == "coordinator") {
+      options.coordinator = py::cast<std::string>(value);
+    } else if (name == "token") {
+      options.token = py::cast<std::string>(value);
+    } else if (name == "token_file") {
+      options.token_file = py::cast<std::string>(value);
+    } else if (name == "program") {
+      options.program = py::cast<std::string>(value);
+    } else if (name == "insecure") {
+      options.insecure = py::cast<bool>(value);
+    } else if (name == "connect_timeout") {
+      options.connect_timeout = Seconds(py::cast<double>(value));
+    } else if (name == "operation_timeout") {
+      options.operation_timeout = Seconds(py::cast<double>(value));
+    } else if (name == "resume_timeout") {
+      options.resume_timeout = Seconds(py::cast<double>(value));
+    } else if (name == "bulk_channels") {
+      options.bulk_channels = py::cast<int>(value);
+    } else if (name == "tls") {
+      const auto tls = py::cast<std::map<std::string, std::string>>(value);
+      const auto entry = [&tls](const char* field) {
+        const auto found = tls.find(field);
+        return found == tls.end() ? std::string() : found->second;
+      };
+      options.tls = TlsOptions{entry("ca_file"), entry("certificate_file"),
+                               entry("private_key_file"), entry("server_name"),
+                               entry("worker_server_name")};
+    } else {
+      throw py::type_error("unknown option " + name);
+    }
+  }
+  return options;
+}
+
+std::unique_ptr<EmbeddedCluster> StartCluster(int workers,
+                                              uint64_t worker_memory_bytes,
+                                              int worker_threads,
+                                              double start_timeout) {
+  absl::StatusOr<std::unique_ptr<EmbeddedCluster>> cluster;
+  {
+    const py::gil_scoped_release release;
+    cluster =
+        EmbeddedCluster::Start({.workers = workers,
+                                .worker_memory_bytes = worker_memory_bytes,
+                                .worker_threads = worker_threads,
+                                .start_timeout = Seconds(start_timeout)});
+  }
+  python::RaiseIfError(cluster.status());
+  return *std::move(cluster);
+}
+
+// Destroying a cluster waits for its processes: not with the GIL.
+struct ReleaseAndDelete {
+  void operator()(EmbeddedCluster* cluster) const {
+    const py::gil_scoped_release release;
+    delete cluster;
+  }
+};
+
+void BindCluster(py::module_& module) {
+  py::class_<EmbeddedCluster,
+             std::unique_ptr<EmbeddedCluster, ReleaseAndDelete>>(
+      module, "EmbeddedCluster")
+      .def("connect",
+           [](const EmbeddedCluster& cluster) {
+             OpenSession(cluster.connect_options());
+           })
+      .def_property_readonly("coordinator",
+                             [](const EmbeddedCluster& cluster) {
+                               return cluster.connect_options().coordinator;
+                             })
+      .def_property_readonly("token_file",
+                             [](const EmbeddedCluster& cluster) {
+                               return cluster.connect_options().token_file;
+                             })
+      .def_property_readonly("admin_token_file",
+                             &EmbeddedCluster::admin_token_file)
+      .def_property_readonly("coordinator_pid",
+                             &EmbeddedCluster::coordinator_pid)
+      .def_property_readonly("worker_pids", &EmbeddedCluster::worker_pids);
+  module.def("start_cluster", [](int workers, uint64_t worker_memory_bytes,
+                                 int worker_threads, double start_timeout) {
+    return std::unique_ptr<EmbeddedCluster, ReleaseAndDelete>(
+        StartCluster(workers, worker_memory_bytes, worker_threads,
+                     start_timeout)
+            .release());
+  });
+}
+
+py::dict StatisticsAsDict() {
+  const Statistics statistics = GetStatistics();
+  py::dict all;
+  all["calls"] = statistics.calls;
+  all["synchronous_calls"] = statistics.synchronous_calls;
+  all["runs"] = statistics.runs;
+  all["structures_defined"] = statistics.structures_defined;
+  all["plan_cache_hits"] = statistics.plan_cache_hits;
+  all["reads"] = statistics.reads;
+  all["uploads_inline"] = statistics.uploads_inline;
+  all["uploads_sent"] = statistics.uploads_sent;
+  all["uploads_already_held"] = statistics.uploads_already_held;
+  all["bytes_up"] = statistics.bytes_up;
+  all["bytes_down"] = statistics.bytes_down;
+  all["resumes"] = statistics.resumes;
+  all["bytes_resent"] = statistics.bytes_resent;
+  all["needs_answered"] = statistics.needs_answered;
+  all["root_errors"] = statistics.root_errors;
+  return all;
+}
+
+void BindSession(py::module_& module) {
+  module.def("connect", [](const py::kwargs& arguments) {
+    OpenSession(OptionsFrom(arguments));
+  });
+  module.def("close", [](double deadline) {
+    absl::Status status;
+    {
+      const py::gil_scoped_release release;
+      status = Close(Seconds(deadline));
+    }
+    python::RaiseIfError(status);
+  });
+  module.def("is_connected", &IsConnected);
+  module.def("synchronize", [](int index) {
+    absl::Status status;
+    {
+      const py::gil_scoped_release release;
+      status = Synchronize(index);
+    }
+    python::RaiseIfError(status);
+  });
+  module.def("where_is", [](int index) {
+    absl::StatusOr<Placement> placement;
+    {
+      const py::gil_scoped_release release;
+      placement = WhereIs(index);
+    }
+    python::RaiseIfError(placement.status());
+    return std::make_pair(placement->worker_id, placement->reason);
+  });
+  module.def("statistics", &StatisticsAsDict);
+  module.def("synchronous_calls", &SynchronousCalls);
+  module.def("root_errors", [] {
+    py::list errors;
+    for (const absl::Status& status : RootErrors()) {
+      errors.append(python::ExceptionOf(Error::FromStatus(status)));
+    }
+    return errors;
+  });
+}
+
+void BindDevice(py::module_& module) {
+  module.def("device_count", [] {
+    return static_cast<int>(at::globalContext()
+                                .getAcceleratorHooksInterface(Device().type())
+                                .deviceCount());
+  });
+  module.def("default_generator", [](int index) {
+    const at::Generator& generator =
+        at::globalContext().defaultGenerator(Device(index));
+    return py::reinterpret_steal<py::object>(
+        THPGenerator_initDefaultGenerator(generator));
+  });
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_djinn, module) {
+  python::BindErrors(module);
+  BindSession(module);
+  BindCluster(module);
+  BindDevice(module);
+}
+
+}  // namespace djinn
