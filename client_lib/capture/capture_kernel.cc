@@ -331,7 +331,7 @@ class Capture {
   void RunWriting() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     if (!KnownToBeRight()) {
-      CheckOverlap(info_, arguments());
+      if (info_.output_rules.elementwise) CheckOverlap(info_, arguments());
       if (info_.functional != nullptr) {
         if (!CheckAgainstFunctional()) return;
       } else {
@@ -340,6 +340,7 @@ class Capture {
             " has no functional counterpart by which its result's shape could "
             "be known");
       }
+      if (!info_.output_rules.elementwise) CheckOverlap(info_, arguments());
       // Again: the check used the scratch call, and may have resized an output.
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       scratch_.memo.Insert(info_.operator_id,

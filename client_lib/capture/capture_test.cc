@@ -107,6 +107,17 @@ TEST_F(CaptureTest, SplitsCompositesForAGradient) {
   EXPECT_EQ(w.grad().device(), device_);
 }
 
+TEST_F(CaptureTest, EinsumOfOneOperandIsAViewOfIt) {
+  const at::NoGradGuard no_grad;
+  at::Tensor a = Remote({3, 4});
+  const at::Tensor view = at::einsum("ij->ji", {a});
+  EXPECT_TRUE(view.is_view());
+  EXPECT_TRUE(view.is_alias_of(a));
+  EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
+  at::einsum("ij,kj->ik", {a, a});
+  EXPECT_THAT(recorder_->TakeNames(), ElementsAre("aten::einsum"));
+}
+
 TEST_F(CaptureTest, AutogradThreadsUseTheCallersLane) {
   at::Tensor w = Remote({3, 8}).requires_grad_();
   at::relu(w).sum().backward();
@@ -154,7 +165,7 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
       at::empty({4}, at::TensorOptions(device_).dtype(at::kByte));
   const at::Tensor x = base.narrow(0, 0, 3), mask = at::gt(bytes, 1);
   at::Tensor next = base.narrow(0, 1, 3), many = one.expand({3, 3});
-  at::Tensor row = Remote({3});
+  at::Tensor row = Remote({3}), places = counts[0];
   recorder_->TakeNames();
   const auto refused = [](const char* text, auto call) {
     try {
@@ -170,6 +181,16 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
   refused("single memory location", [&] { many.copy_(x); });
   refused("single memory location", [&] { many.abs_(); });
   refused("single memory location", [&] { many.normal_(); });
+  refused("single memory location", [&] { base.copy_(base[0]); });
+  refused("single memory location", [&] { many.scatter_(0, counts, 1); });
+  refused("single memory location", [&] { next.scatter_(0, counts, next); });
+  refused("single memory location", [&] { next.index_copy_(0, places, x); });
+  refused("single memory location", [&] { next.index_put_({places}, x); });
+  refused("single memory location",
+          [&] { at::gather_out(next, next, 0, counts); });
+  refused("single memory location",
+          [&] { at::cat_out(base, {x, row.view({1, 3})}); });
+  refused("take from an empty", [&] { at::take(Remote({0}), counts); });
   refused("Found dtype", [&] { at::silu_out(counts, x); });
   refused("doesn't match the broadcast", [&] { at::sub_out(row, row, base); });
   refused("without overflow", [&] { bytes.masked_fill_(mask, -3.7); });
@@ -178,6 +199,10 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
   EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
   // What PyTorch allows.
   at::sub_out(base, base, row);
+  next.index_fill_(0, places, next.select(0, 0).select(0, 0));
+  many.index_put_({places}, one);
+  next.index_add_(0, places, row.expand({3, 3}));
+  next.copy_(row);
   next.sub_(next);
   bytes.fill_(7.5);
   at::Tensor real = Remote({2}), complex = real.to(at::kComplexFloat);

@@ -93,12 +93,11 @@ void CopyToCpu(const at::Tensor& source, const at::Tensor& destination) {
   if (!direct) destination.copy_(host);
 }
 
-void CopyRemote(const at::Tensor& source, const at::Tensor& destination) {
+namespace {
+
+void CopyBetweenDevices(const at::Tensor& source,
+                        const at::Tensor& destination) {
   if (destination.numel() == 0) return;
-  if (source.device() == destination.device()) {
-    RecordCopy(source, destination);
-    return;
-  }
   const at::Tensor host = at::empty(
       source.sizes(), source.options().device(c10::kCPU).memory_format(
                           c10::MemoryFormat::Contiguous));
@@ -106,13 +105,21 @@ void CopyRemote(const at::Tensor& source, const at::Tensor& destination) {
   CopyToRemote(host, destination);
 }
 
+}  // namespace
+
 void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
+  const at::Tensor expanded = source.sizes() == destination.sizes()
+                                  ? source
+                                  : source.expand(destination.sizes());
   if (!IsRemote(destination)) {
-    CopyToCpu(source, destination);
-  } else if (IsRemote(source)) {
-    CopyRemote(source, destination);
-  } else {
-    CopyToRemote(source, destination);
+    CopyToCpu(expanded, destination);
+  } else if (!IsRemote(source)) {
+    CopyToRemote(expanded, destination);
+  } else if (source.device() != destination.device()) {
+    CopyBetweenDevices(expanded, destination);
+  } else if (destination.numel() > 0) {
+    // As it is: overlaps show only in an operand that is not expanded.
+    RecordCopy(source, destination);
   }
 }
 

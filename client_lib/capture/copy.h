@@ -13,10 +13,8 @@ void CopyToRemote(const at::Tensor& source, const at::Tensor& destination);
 // Remote to CPU; waits for the value. Only the view's own bytes move.
 void CopyToCpu(const at::Tensor& source, const at::Tensor& destination);
 
-// Remote to remote. Between two devices the bytes come through this process.
-void CopyRemote(const at::Tensor& source, const at::Tensor& destination);
-
-// Any of these, by the devices of the two.
+// Any of these, or remote to remote, by the devices of the two. Between two
+// remote devices the bytes come through this process.
 void CopyAny(const at::Tensor& source, const at::Tensor& destination);
 
 }  // namespace djinn::capture

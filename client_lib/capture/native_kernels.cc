@@ -168,12 +168,7 @@ at::Tensor& SetEmpty(at::Tensor& self) {
 
 at::Tensor CopyFrom(const at::Tensor& self, const at::Tensor& destination,
                     bool /*non_blocking*/) {
-  if (!ShapeOnlyScope::Active()) {
-    CopyAny(self.sizes() == destination.sizes()
-                ? self
-                : self.expand(destination.sizes()),
-            destination);
-  }
+  if (!ShapeOnlyScope::Active()) CopyAny(self, destination);
   return destination;
 }
 

@@ -4,21 +4,51 @@
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/Scalar.h>
 
+#include "absl/strings/match.h"
+
 namespace djinn::capture {
+
+namespace {
+
+void CheckSharing(Sharing allowed, const at::Tensor& written,
+                  const at::Tensor& read) {
+  if (!read.defined()) return;
+  if (allowed == Sharing::kNothing) {
+    at::assert_no_overlap(written, read);
+  } else if (allowed == Sharing::kAllOrNothing) {
+    at::assert_no_partial_overlap(written, read);
+  }
+}
+
+// index_put_() of a single value may go the way of masked_fill_(), which reads
+// it first.
+bool IsReadFirst(const OperatorInfo& info, const at::Tensor& tensor) {
+  return absl::StartsWith(info.name, "aten::index_put") && tensor.numel() == 1;
+}
+
+}  // namespace
 
 void CheckOverlap(const OperatorInfo& info,
                   c10::ArrayRef<c10::IValue> arguments) {
-  if (!info.output_rules.no_overlap) return;
+  const OutputRules& rules = info.output_rules;
+  if (rules.sharing.empty()) return;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (info.arguments[i].access == kReads || !arguments[i].isTensor()) {
       continue;
     }
     const at::Tensor& written = arguments[i].toTensor();
-    at::assert_no_internal_overlap(written);
+    if (rules.distinct_elements) at::assert_no_internal_overlap(written);
     for (size_t k = 0; k < arguments.size(); ++k) {
-      if (k == i || !arguments[k].isTensor()) continue;
-      const at::Tensor& other = arguments[k].toTensor();
-      if (other.defined()) at::assert_no_partial_overlap(written, other);
+      if (k == i) continue;
+      const c10::IValue& read = arguments[k];
+      if (read.isTensor() && !IsReadFirst(info, read.toTensor())) {
+        CheckSharing(rules.sharing[k], written, read.toTensor());
+      } else if (read.isList()) {
+        for (const c10::IValue& element : read.toListRef()) {
+          if (!element.isTensor()) continue;
+          CheckSharing(rules.sharing[k], written, element.toTensor());
+        }
+      }
     }
   }
 }

@@ -58,8 +58,8 @@ bool IsUntaggedElementwise(const std::string& base) {
   return names->contains(base);
 }
 
-// Others that look for overlaps.
-bool LooksForOverlap(const std::string& base) {
+// Others that allow an output to be an input, but not a part of one.
+bool IsWrittenInOrder(const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "_addmm_activation",
       "_logcumsumexp",
@@ -69,9 +69,7 @@ bool LooksForOverlap(const std::string& base) {
       "cumprod",
       "cumsum",
       "exponential",
-      "gather",
       "geometric",
-      "index_copy",
       "log_normal",
       "masked_scatter",
       "mm",
@@ -81,6 +79,42 @@ bool LooksForOverlap(const std::string& base) {
       "uniform",
   };
   return names->contains(base);
+}
+
+// Operators that write here while they read there.
+bool IsWrittenOutOfOrder(const std::string& base) {
+  static const auto* const names = new absl::flat_hash_set<std::string>{
+      "_index_put_impl",
+      "cat",
+      "gather",
+      "index",
+      "index_add",
+      "index_copy",
+      "index_fill",
+      "index_put",
+      "index_reduce",
+      "index_select",
+      "put",
+      "scatter",
+      "scatter_add",
+      "scatter_reduce",
+      "take",
+  };
+  return names->contains(base);
+}
+
+Sharing SharingOf(const std::string& base, const c10::Argument& argument) {
+  // Read before anything is written, or at their places.
+  if (argument.name() == "value") return Sharing::kAny;
+  if (!IsWrittenOutOfOrder(base)) return Sharing::kAllOrNothing;
+  if (base == "gather" && argument.name() == "index") {
+    return Sharing::kAllOrNothing;
+  }
+  // Copied to the output first.
+  const bool copied = argument.name() == "self" && base != "gather" &&
+                      base != "index" && base != "index_select" &&
+                      base != "take";
+  return copied ? Sharing::kAny : Sharing::kNothing;
 }
 
 // Operators of one tensor that do not convert to an output's type.
@@ -106,7 +140,15 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
   if (base == "pow" && schema.overload_name() == "Scalar_out") return rules;
   rules.elementwise =
       op.hasTag(at::Tag::pointwise) || IsUntaggedElementwise(base);
-  rules.no_overlap = rules.elementwise || LooksForOverlap(base);
+  if (rules.elementwise || IsWrittenInOrder(base) ||
+      IsWrittenOutOfOrder(base)) {
+    // Written to expanded tensors, these only warn.
+    rules.distinct_elements = base != "masked_fill" && base != "index_fill" &&
+                              base != "index_put" && base != "_index_put_impl";
+    for (const c10::Argument& argument : schema.arguments()) {
+      rules.sharing.push_back(SharingOf(base, argument));
+    }
+  }
   rules.exact_type = KeepsType(schema, base);
   return rules;
 }

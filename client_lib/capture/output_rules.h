@@ -5,12 +5,21 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <cstdint>
+#include <vector>
+
 namespace djinn::capture {
 
+// What memory outputs may have in common with an input.
+enum class Sharing : uint8_t { kAny, kAllOrNothing, kNothing };
+
 struct OutputRules {
-  // An output must not overlap with itself, nor in part with an input.
-  bool no_overlap = false;
-  // Element by element: an output that is an input as well keeps its size.
+  // An output's elements must lie in different places.
+  bool distinct_elements = false;
+  // Per argument.
+  std::vector<Sharing> sharing;
+  // Element by element: an output that is an input as well keeps its size, and
+  // overlaps are looked for before an output takes the result's.
   bool elementwise = false;
   // An output has the very type of the result.
   bool exact_type = false;

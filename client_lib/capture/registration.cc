@@ -113,11 +113,18 @@ bool NeedsGradient(const Stack& stack, size_t count) {
   return false;
 }
 
+// Whether the call returns a view of its operand, which autograd must know of.
+bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
+  return op.schema().name() == "aten::einsum" &&
+         stack[stack.size() - 2].toTensorList().size() == 1;
+}
+
 // Above a composite that is kept whole: split it into differentiable parts when
 // a gradient is asked for.
 void SplitForGradient(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       Stack* stack) {
-  if (NeedsGradient(*stack, op.schema().arguments().size())) {
+  if (NeedsGradient(*stack, op.schema().arguments().size()) ||
+      MakesView(op, *stack)) {
     op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
                                *stack);
     return;

@@ -125,6 +125,8 @@ Results EmbeddingBagDenseBackward(const CallArguments& args) {
 Results Take(const CallArguments& args) {
   TORCH_CHECK(args.Tensor(1).scalar_type() == ScalarType::Long,
               "take(): Expected a long tensor for index");
+  TORCH_CHECK_INDEX(args.Tensor(0).numel() != 0 || args.Tensor(1).numel() == 0,
+                    "take(): tried to take from an empty tensor");
   return {Contiguous(args.Tensor(0).scalar_type(), args.Tensor(1).sizes())};
 }
 
