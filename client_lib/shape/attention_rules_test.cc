@@ -1,4 +1,5 @@
 #include <array>
+#include <tuple>
 #include <vector>
 
 #include "client_lib/shape/rule_check.h"
@@ -68,6 +69,48 @@ TEST(AttentionRulesTest, RejectWhatTheKernelRejects) {
   CheckRejected(kForward, {q[0], q[0], q[0]});
   CheckRejected(kForward, {q, Heads(2, 4, 5, 6), q});
   CheckRejected(kForward, {q.to(at::kLong), q.to(at::kLong), q.to(at::kLong)});
+}
+
+TEST(AttentionRulesTest, ModulesOfTransformers) {
+  constexpr int64_t kWidth = 8, kHeads = 2;
+  const at::Tensor w = Make({3 * kWidth, kWidth}), b = Make({3 * kWidth});
+  const at::Tensor out = Make({kWidth, kWidth}), d = Make({kWidth});
+  const at::Tensor up = Make({20, kWidth}), down = Make({kWidth, 20});
+  std::vector<at::Tensor> inputs = Layouts({2, 5, kWidth});
+  inputs.push_back(Make({2, 0, kWidth}));
+  inputs.push_back(Make({0, 5, kWidth}));
+  inputs.push_back(Make({1, 1, kWidth}));
+  for (const at::Tensor& x : inputs) {
+    for (const bool weights : {false, true}) {
+      for (const bool averaged : {false, true}) {
+        CheckRule(
+            "aten::_native_multi_head_attention",
+            {x, x, x, kWidth, kHeads, w, b, out, d, None(), weights, averaged});
+      }
+    }
+    for (const bool norm_first : {false, true}) {
+      CheckRule("aten::_transformer_encoder_layer_fwd",
+                {x, kWidth, kHeads, w, b, out, d, true, norm_first, 1e-5, d, d,
+                 d, d, up, Make({20}), down, d});
+    }
+  }
+  const at::Tensor x = inputs[0];
+  for (const auto& [query, key, heads, weight, bias, projection] :
+       std::vector<std::tuple<at::Tensor, at::Tensor, int64_t, at::Tensor,
+                              at::Tensor, at::Tensor>>{
+           {x[0], x[0], kHeads, w, b, out},
+           {x, Make({2, 6, kWidth}), kHeads, w, b, out},
+           {x, x, 3, w, b, out},
+           {x, x, kHeads, out, b, out},
+           {x, x, kHeads, Make({3 * kWidth, 4}), b, out},
+           {x, x, kHeads, b, b, out},
+           {x, x, kHeads, w, d, out},
+           {x, x, kHeads, w, w, out},
+           {x, x, kHeads, w, b, up.t()}}) {
+    CheckRejected("aten::_native_multi_head_attention",
+                  {query, key, key, kWidth, heads, weight, bias, projection, d,
+                   None(), false});
+  }
 }
 
 }  // namespace
