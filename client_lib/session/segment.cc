@@ -21,9 +21,10 @@ void MoveFrom(std::vector<T>* from, size_t begin, std::vector<T>* to) {
 
 }  // namespace
 
-void Segment::Open(uint32_t lane, uint64_t serial) {
+void Segment::Open(uint32_t lane, uint64_t serial, size_t cap) {
   lane_ = lane;
   serial_ = serial;
+  cap_ = cap;
 }
 
 void Segment::Append(Call* call) {

@@ -18,7 +18,7 @@ namespace djinn {
 
 class Segment {
  public:
-  // A segment is sealed at this many calls.
+  // A segment is sealed at this many calls at the latest.
   static constexpr size_t kMaxCalls = 1024;
   // A repeat is looked for once the part before it has this many calls; it is
   // there when the last calls equal the segment's first, in this number.
@@ -40,8 +40,9 @@ class Segment {
     uint64_t bytes = 0;
   };
 
-  // Begins a segment of the lane; `serial` is unique in the device, not 0.
-  void Open(uint32_t lane, uint64_t serial);
+  // Begins a segment of the lane, to be sealed at `cap` calls; `serial` is
+  // unique in the device, not 0.
+  void Open(uint32_t lane, uint64_t serial, size_t cap);
   // From now on entries of storages that name the serial are stale.
   void Seal() { serial_ = 0; }
 
@@ -65,6 +66,7 @@ class Segment {
 
   uint32_t lane() const { return lane_; }
   uint64_t serial() const { return serial_; }
+  size_t cap() const { return cap_; }
   absl::Span<const Mark> calls() const { return calls_; }
   absl::Span<const Touch> touches() const { return touches_; }
   absl::Span<const Creation> creations() const { return creations_; }
@@ -88,6 +90,7 @@ class Segment {
  private:
   uint32_t lane_ = 0;
   uint64_t serial_ = 0;
+  size_t cap_ = kMaxCalls;
   std::vector<Mark> calls_;
   std::vector<uint8_t> bytes_;
   std::vector<Touch> touches_;

@@ -53,6 +53,7 @@ void SegmentRecorder::Record(uint32_t lane, Call* call,
   if (own->RepeatsItsStart()) {
     Segment* head = own;
     Seal(head, sealed);
+    GrowNextCap(lane, Segment::kMaxCalls);
     Segment* tail = OpenSegment(lane, sealed);
     head->MoveTail(Segment::kRepeatCalls, tail);
     // Nothing is sealed here: conflicts were settled when the calls came.
@@ -62,10 +63,17 @@ void SegmentRecorder::Record(uint32_t lane, Call* call,
     for (const Segment::Creation& creation : tail->creations()) {
       Name(tail->touches()[creation.touch].storage.get(), tail, true, sealed);
     }
-  } else if (own->calls().size() >= Segment::kMaxCalls ||
+  } else if (own->calls().size() >= own->cap() ||
              own->bytes().size() >= kMaxSegmentBytes) {
     Seal(own, sealed);
+    GrowNextCap(lane, std::min(own->cap() * kCapGrowth, Segment::kMaxCalls));
   }
+}
+
+void SegmentRecorder::GrowNextCap(uint32_t lane, size_t cap) {
+  // Threads come and go: what is forgotten here only begins short again.
+  if (next_caps_.size() >= kMaxOpenSegments) next_caps_.clear();
+  next_caps_[lane] = cap;
 }
 
 void SegmentRecorder::GiveBirth(RemoteStorage* storage) {
@@ -100,6 +108,8 @@ void SegmentRecorder::Name(RemoteStorage* storage, Segment* own, bool writes,
 void SegmentRecorder::SealLane(uint32_t lane, SealedSegments* sealed) {
   const auto found = open_.find(lane);
   if (found != open_.end()) Seal(found->second, sealed);
+  // The next begins a stretch, even if the last one had just filled up.
+  next_caps_.erase(lane);
 }
 
 void SegmentRecorder::SealUsers(RemoteStorage* storage, bool writers_only,
@@ -120,6 +130,7 @@ void SegmentRecorder::SealAll(SealedSegments* sealed) {
               return a->serial() < b->serial();
             });
   for (Segment* segment : segments) Seal(segment, sealed);
+  next_caps_.clear();
 }
 
 uint64_t SegmentRecorder::StampWrite(RemoteStorage* storage) {
@@ -144,7 +155,12 @@ Segment* SegmentRecorder::OpenSegment(uint32_t lane, SealedSegments* sealed) {
   Segment* const segment = free_.back();
   free_.pop_back();
   open_.emplace(lane, segment);
-  segment->Open(lane, ++last_serial_);
+  size_t cap = kFirstCap;
+  if (const auto next = next_caps_.find(lane); next != next_caps_.end()) {
+    cap = next->second;
+    next_caps_.erase(next);
+  }
+  segment->Open(lane, ++last_serial_, cap);
   return segment;
 }
 

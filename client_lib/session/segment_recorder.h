@@ -7,6 +7,10 @@
 // also sealed when it reaches its cap and when it repeats its own start; never
 // by time or by what is queued, so that repeats are cut alike.
 //
+// What a lane records after a read begins with a short segment, and those after
+// it grow: the worker starts while the program still issues, and a program that
+// reads in every iteration is cut alike in every one.
+//
 // Not thread-safe: the device's lock guards it and the fields of its storages.
 // Nothing here waits or calls out.
 #ifndef CLIENT_LIB_SESSION_SEGMENT_RECORDER_H_
@@ -35,6 +39,10 @@ class SegmentRecorder {
 
   // Lanes with an open segment; beyond that the oldest is sealed.
   static constexpr size_t kMaxOpenSegments = 256;
+  // The cap of a lane's first segment and of the first after one that was
+  // sealed early; each that fills up lets the next be larger by the factor.
+  static constexpr size_t kFirstCap = 16;
+  static constexpr size_t kCapGrowth = 4;
   // Bytes of call templates after which a segment is sealed.
   static constexpr size_t kMaxSegmentBytes = 1 << 20;
 
@@ -63,6 +71,8 @@ class SegmentRecorder {
  private:
   Segment* OpenSegment(uint32_t lane, SealedSegments* sealed);
   void Seal(Segment* segment, SealedSegments* sealed);
+  // The cap of the lane's next segment, told when the one before filled up.
+  void GrowNextCap(uint32_t lane, size_t cap);
   void GiveBirth(RemoteStorage* storage);
   // Notes that `own` names the storage; seals whoever is in conflict.
   void Name(RemoteStorage* storage, Segment* own, bool writes,
@@ -71,6 +81,8 @@ class SegmentRecorder {
   uint64_t last_serial_ = 0;
   uint64_t next_storage_id_ = 1;
   absl::flat_hash_map<uint32_t, Segment*> open_;  // by lane
+  // Of lanes that have no open segment because theirs filled up.
+  absl::flat_hash_map<uint32_t, size_t> next_caps_;
   // Every segment ever made, since storages may point to any. Bounded by the
   // window and by kMaxOpenSegments.
   std::vector<std::unique_ptr<Segment>> all_;
