@@ -2,7 +2,8 @@
 
 Runs the cluster of `./djinn up`: a coordinator and two CPU workers on loopback. The
 recipes are run as they stand in the document: first on a cluster that nobody has used
-yet, then with a program that holds a session open.
+yet, then with a program that holds a session open. Those for TLS are run on a cluster
+with the document's own certificates.
 """
 
 import json
@@ -15,7 +16,7 @@ import unittest
 from tests.operating import recipes
 
 _PATIENCE = 60
-_SECTION = "With grpcurl"
+_SECTIONS = ("With grpcurl", "With grpcurl and TLS")
 # Variables that recipes take from an answer of the ones before.
 _FROM_ANSWERS = ("SESSION", "LEASE", "GRAPH")
 
@@ -30,10 +31,27 @@ def _eventually(condition, what):
     raise AssertionError("in vain: " + what)
 
 
-class Cluster:
-    """A coordinator and two workers, and a folder with their tokens."""
+# What a configuration says of TLS, by whose it is.
+_TLS = {
+    "coordinator": """
+tls: {certificate_file: coordinator.crt, private_key_file: coordinator.key,
+      client_ca_file: ca.crt}
+""",
+    "worker": """
+tls: {certificate_file: worker.crt, private_key_file: worker.key, client_ca_file: ca.crt}
+coordinator_tls: {ca_file: ca.crt, certificate_file: worker.crt,
+                  private_key_file: worker.key}
+""",
+}
 
-    def __init__(self, folder):
+
+class Cluster:
+    """A coordinator and workers, and a folder with their tokens.
+
+    With `tls`, the folder holds the certificates that the document makes.
+    """
+
+    def __init__(self, folder, worker_ids, tls=False):
         self._folder = folder
         self._processes = []
         for name in ("join", "admin", "dev"):
@@ -46,10 +64,10 @@ heartbeat_interval: 100ms
 tenants:
   - name: dev
     token_file: dev.token
-""")
+""" + (_TLS["coordinator"] if tls else ""))
         self.coordinator = self._start("coordinator", "coordinator/djinn-coordinator")
         self.workers = []
-        for name in ("w0", "w1"):
+        for name in worker_ids:
             self._write(name + ".yaml", """
 worker_id: %s
 listen: 127.0.0.1:0
@@ -58,7 +76,7 @@ join_token_file: join.token
 admin_token_file: admin.token
 heartbeat_interval: 100ms
 device: {memory: 1GiB, threads: 1}
-""" % (name, self.coordinator))
+""" % (name, self.coordinator) + (_TLS["worker"] if tls else ""))
             self.workers.append(self._start(name, "gpu_worker/djinn-worker"))
 
     def path(self, name):
@@ -104,40 +122,50 @@ def _grpcurl():
     return path
 
 
-class OperatingTest(unittest.TestCase):
+class ClusterTest(unittest.TestCase):
+    """A cluster, and an environment to type the document's commands in."""
+
+    section = None
+    worker_ids = ()
+    tls = False
 
     @classmethod
     def setUpClass(cls):
         with open("docs/operating.md") as file:
             cls.document = file.read()
-        cls.recipes = recipes.recipes(recipes.section(cls.document, _SECTION))
+        cls.recipes = recipes.recipes(recipes.section(cls.document, cls.section))
         cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
         bin_folder = os.path.join(cls.folder.name, "bin")
         os.mkdir(bin_folder)
         os.symlink(_grpcurl(), os.path.join(bin_folder, "grpcurl"))
-        cls.cluster = Cluster(cls.folder.name)
         cls.environment = dict(
-            os.environ,
-            PATH=bin_folder + ":" + os.environ["PATH"],
+            os.environ, PATH=bin_folder + ":" + os.environ["PATH"])
+        if cls.tls:
+            cls.make_certificates()
+        cls.cluster = Cluster(cls.folder.name, cls.worker_ids, cls.tls)
+        cls.addClassCleanup(cls.cluster.stop)
+        cls.environment.update(
             DJINN_COORDINATOR=cls.cluster.coordinator,
             DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
             DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"),
             WORKER=cls.cluster.workers[0])
-        cls.holder = None
         _eventually(
-            lambda: all(w["state"] == "ACTIVE" for w in cls.get("workers")["workers"])
-            and len(cls.get("workers")["workers"]) == 2, "two workers")
+            lambda: [w["state"] for w in cls.get("workers")["workers"]]
+            == ["ACTIVE"] * len(cls.worker_ids), "the workers join")
 
     @classmethod
-    def tearDownClass(cls):
-        if cls.holder is not None:
-            cls.holder.stdin.close()
-            cls.holder.stdout.close()
-            status = cls.holder.wait(_PATIENCE)
-        cls.cluster.stop()
-        cls.folder.cleanup()
-        if cls.holder is not None and status != 0:
-            raise AssertionError("hold_session: exit status %d" % status)
+    def make_certificates(cls):
+        section = recipes.section(cls.document, "Encryption")
+        commands = section.split("```sh\n")[1].split("```\n")[0]
+        subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands], cwd=cls.folder.name, check=True,
+            stderr=subprocess.DEVNULL, timeout=_PATIENCE)
+        for name, file in (("CA", "ca.crt"), ("CERTIFICATE", "operator.crt"),
+                           ("PRIVATE_KEY", "operator.key")):
+            cls.environment["DJINN_TLS_%s_FILE" % name] = os.path.join(
+                cls.folder.name, file)
+        cls.environment["DJINN_TLS_WORKER_SERVER_NAME"] = "djinn-worker"
 
     @classmethod
     def run_command(cls, command):
@@ -158,6 +186,48 @@ class OperatingTest(unittest.TestCase):
     def get(cls, *arguments):
         return json.loads(cls.ctl("get", *arguments, "-o", "json"))
 
+    def check(self, recipe):
+        with self.subTest(recipe.command):
+            done = self.run_command(recipe.command)
+            self.assertEqual(done.returncode, 0, done.stdout)
+            self.assertTrue(
+                recipes.matches(recipe.output, done.stdout),
+                "shown:\n%s\nreal:\n%s" % (recipe.output, done.stdout))
+
+
+class TlsTest(ClusterTest):
+
+    section = "With grpcurl and TLS"
+    worker_ids = ("w0",)
+    tls = True
+
+    def test_recipes(self):
+        for recipe in self.recipes:
+            self.check(recipe)
+
+    def test_without_a_certificate_nobody_answers(self):
+        done = self.run_command(
+            'grpcurl -cacert "$DJINN_TLS_CA_FILE" "$DJINN_COORDINATOR" list')
+        self.assertNotEqual(done.returncode, 0, done.stdout)
+        self.assertNotIn("djinn.v1", done.stdout)
+
+
+class OperatingTest(ClusterTest):
+
+    section = "With grpcurl"
+    worker_ids = ("w0", "w1")
+    holder = None
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.holder is None:
+            return
+        cls.holder.stdin.close()
+        cls.holder.stdout.close()
+        status = cls.holder.wait(_PATIENCE)
+        if status != 0:
+            raise AssertionError("hold_session: exit status %d" % status)
+
     def only(self, kind):
         items = self.get(kind)[kind]
         self.assertEqual(len(items), 1, items)
@@ -165,8 +235,9 @@ class OperatingTest(unittest.TestCase):
 
     def test_0_every_grpcurl_of_the_document_is_a_recipe(self):
         uses = self.document.count("grpcurl -")
-        in_recipes = sum(r.command.count("grpcurl -") for r in self.recipes)
-        self.assertGreater(in_recipes, 0)
+        in_recipes = sum(
+            recipe.command.count("grpcurl -") for name in _SECTIONS
+            for recipe in recipes.recipes(recipes.section(self.document, name)))
         self.assertEqual(uses, in_recipes)
 
     def test_1_cold(self):
@@ -202,12 +273,7 @@ class OperatingTest(unittest.TestCase):
             LEASE=self.only("leases")["lease_id"],
             GRAPH=self.only("graphs")["fingerprint"])
         for recipe in self.recipes:
-            with self.subTest(recipe.command):
-                done = self.run_command(recipe.command)
-                self.assertEqual(done.returncode, 0, done.stdout)
-                self.assertTrue(
-                    recipes.matches(recipe.output, done.stdout),
-                    "shown:\n%s\nreal:\n%s" % (recipe.output, done.stdout))
+            self.check(recipe)
 
     def test_3_a_session_by_class(self):
         session = self.only("sessions")
