@@ -6,17 +6,18 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "common/read_file.h"
 #include "common/status_macros.h"
 
 namespace djinn {
 namespace {
+
+constexpr size_t kMaxTokenFileBytes = 4096;
 
 absl::Status Refused(absl::string_view message) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "SECRET_FILE",
@@ -32,7 +33,7 @@ absl::Status CheckSecretFile(const std::string& path) {
         absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }
   if (!S_ISREG(status.st_mode)) {
-    return Refused(absl::StrCat("cannot read ", path, ": not a file"));
+    return Refused(absl::StrCat("cannot read ", path, ": not a regular file"));
   }
   if ((status.st_mode & S_IWOTH) != 0) {
     return Refused(
@@ -47,11 +48,12 @@ absl::Status CheckSecretFile(const std::string& path) {
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   DJINN_RETURN_IF_ERROR(CheckSecretFile(path));
-  std::ifstream file(path);
-  std::stringstream contents;
-  contents << file.rdbuf();
-  const std::string text = contents.str();
-  std::string token(absl::StripAsciiWhitespace(text));
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxTokenFileBytes);
+  if (!text.ok()) {
+    return Refused(
+        absl::StrCat("cannot read ", path, ": ", text.status().message()));
+  }
+  std::string token(absl::StripAsciiWhitespace(*text));
   if (token.empty() ||
       !std::all_of(token.begin(), token.end(), absl::ascii_isgraph)) {
     return Refused(absl::StrCat(path, " must hold one printable ASCII word"));

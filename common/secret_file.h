@@ -10,12 +10,12 @@
 namespace djinn {
 
 // FailedPrecondition (SECRET_FILE) naming the file and what is wrong: it cannot
-// be read, or anybody may write to it. One that all users may read is only
+// be read, is no regular file, or anybody may write to it. One that all users may read is only
 // worth a warning in the log: mounted secrets look like that.
 absl::Status CheckSecretFile(const std::string& path);
 
-// The token in a file: one printable ASCII word, white space around it left
-// out. CheckSecretFile()'s errors, and likewise for other contents; no error
+// The token in a file of at most 4,096 bytes: one printable ASCII word, white
+// space around it left out. CheckSecretFile()'s errors, and likewise for other contents; no error
 // repeats them.
 absl::StatusOr<std::string> ReadToken(const std::string& path);
 

@@ -41,7 +41,20 @@ TEST(SecretFileTest, WhatCannotBeReadIsNamed) {
   EXPECT_THAT(std::string(ReadToken("/no/such.token").status().message()),
               HasSubstr("cannot read /no/such.token: No such file"));
   EXPECT_THAT(std::string(ReadToken(testing::TempDir()).status().message()),
-              HasSubstr("not a file"));
+              HasSubstr("not a regular file"));
+  const std::string pipe = testing::TempDir() + "/pipe";
+  std::remove(pipe.c_str());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(ReadToken(pipe).status().message()),
+              HasSubstr("/pipe: not a regular file"));
+}
+
+TEST(SecretFileTest, AFileTooLargeForATokenIsRefused) {
+  const absl::Status status =
+      ReadToken(Make("token", std::string(5000, 'x'), 0600)).status();
+  EXPECT_EQ(ErrorReason(status), "SECRET_FILE");
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("/token: larger than 4096 bytes"));
 }
 
 TEST(SecretFileTest, AFileThatAnybodyMayWriteIsRefused) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/container/btree_map.h"
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/error.h"
+#include "common/read_file.h"
 #include "common/secret_file.h"
 #include "yaml-cpp/yaml.h"
 
@@ -100,6 +99,8 @@ using config_internal::Entry;
 using config_internal::MapNode;
 
 namespace {
+
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 
 // The entry under `key`, marked as asked for; null when absent or empty.
 Entry* Ask(MapNode* node, absl::string_view key) {
@@ -252,15 +253,14 @@ std::vector<ConfigMap> ConfigMap::Maps(absl::string_view key) {
 ConfigReader::ConfigReader() : document_(std::make_shared<Document>()) {}
 
 ConfigReader ConfigReader::FromFile(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxConfigBytes);
   const size_t slash = path.rfind('/');
   ConfigReader reader =
-      FromText(text.str(), path,
+      FromText(text.value_or(""), path,
                slash == std::string::npos ? "." : path.substr(0, slash));
-  if (!file.is_open() || file.bad()) {
-    reader.document_->Note(0, "", "cannot read the file");
+  if (!text.ok()) {
+    reader.document_->Note(
+        0, "", absl::StrCat("cannot read the file: ", text.status().message()));
   }
   return reader;
 }

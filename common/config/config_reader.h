@@ -71,7 +71,7 @@ class ConfigMap {
 
 class ConfigReader {
  public:
-  // Unreadable files and bad YAML are reported by Finish().
+  // Unreadable files, those over 1 MiB and bad YAML are reported by Finish().
   static ConfigReader FromFile(const std::string& path);
   // `name` stands for the file in errors; paths are relative to `folder`.
   static ConfigReader FromText(const std::string& text, const std::string& name,

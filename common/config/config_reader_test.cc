@@ -107,7 +107,18 @@ TEST(ConfigReaderTest, KeysGivenTwiceAndBadYaml) {
   EXPECT_THAT(
       std::string(
           ConfigReader::FromFile("/nonexistent/c.yaml").Finish().message()),
-      HasSubstr("/nonexistent/c.yaml: cannot read the file"));
+      HasSubstr("/nonexistent/c.yaml: cannot read the file: No such file"));
+}
+
+TEST(ConfigReaderTest, FilesThatAreNoConfigurationAreNotRead) {
+  const std::string large = testing::TempDir() + "/large.yaml";
+  std::ofstream(large) << std::string((1 << 20) + 1, '#');
+  for (const auto& [path, why] :
+       {std::pair<std::string, std::string>{"/dev/zero", "not a regular file"},
+        {large, "larger than 1048576 bytes"}}) {
+    EXPECT_THAT(std::string(ConfigReader::FromFile(path).Finish().message()),
+                HasSubstr(path + ": cannot read the file: " + why));
+  }
 }
 
 TEST(ConfigReaderTest, BadSecretsAreNotRepeated) {

@@ -1,12 +1,10 @@
 #include "common/net/tls_files.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/read_file.h"
 #include "common/secret_file.h"
 #include "common/status_macros.h"
 #include "openssl/err.h"
@@ -15,6 +13,9 @@
 
 namespace djinn {
 namespace {
+
+// Of a bundle of authorities; the usual ones hold a quarter of a megabyte.
+constexpr size_t kMaxBytes = size_t{4} << 20;
 
 template <auto Free>
 struct Deleter {
@@ -46,11 +47,12 @@ std::string TextOf(const ASN1_TIME* time) {
 // The file's first certificate.
 absl::Status ReadCertificate(const std::string& path,
                              Certificate* certificate) {
-  if (const std::ifstream file(path); !file) {
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxBytes);
+  if (!text.ok()) {
     return Unfit(
-        absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+        absl::StrCat("cannot read ", path, ": ", text.status().message()));
   }
-  const Bio file(BIO_new_file(path.c_str(), "r"));
+  const Bio file(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
   certificate->reset(
       PEM_read_bio_X509(file.get(), nullptr, NoPassphrase, nullptr));
   if (*certificate != nullptr) return absl::OkStatus();
