@@ -21,7 +21,7 @@
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/native_kernels.h"
 #include "client_lib/capture/operator_info.h"
-#include "client_lib/capture/recurrent_cells.h"
+#include "client_lib/capture/recurrent_networks.h"
 
 namespace djinn::capture {
 namespace {
@@ -48,6 +48,8 @@ const std::set<std::string>& KeptWhole() {
       "aten::scaled_dot_product_attention",
       "aten::lstm.input",
       "aten::gru.input",
+      "aten::rnn_tanh.input",
+      "aten::rnn_relu.input",
       "aten::lstm_cell",
       "aten::gru_cell",
       "aten::cross_entropy_loss",
@@ -82,6 +84,8 @@ const std::set<std::string>& LeftToComposite() {
       "aten::_resize_output_",
       "aten::resize_as_",
       "aten::_lazy_clone",
+      // Lengths stay on the CPU.
+      "aten::_pack_padded_sequence",
       // Views changed in place: the client's own business.
       "aten::as_strided_",
       "aten::detach_",
@@ -209,10 +213,9 @@ class Registrar {
     // autocast region would fail.
     autocast_.fallback(torch::CppFunction::makeFallthrough());
     std::set<std::string> native = RegisterNativeKernels(&backend_);
-    native.merge(RegisterRecurrentCells(&backend_));
+    native.merge(RegisterPackedNetworks(&backend_, &autograd_));
     native.merge(RegisterAttentionChoice(&backend_));
-    // With a gradient, too: their formulas want fused cells' own gradients.
-    RegisterRecurrentCells(&autograd_);
+    has_own_split_ = RegisterRecurrentSplits(&autograd_);
     counts_.native = native.size();
     // Copies resolve lazy conjugation and negation themselves. PyTorch would
     // clone first, which is a copy.
@@ -260,6 +263,7 @@ class Registrar {
     ++counts_.captured;
     if (!kept) return;
     ++counts_.kept_whole;
+    if (has_own_split_.contains(name)) return;
     autograd_.impl(
         local.c_str(),
         name == "aten::dropout"
@@ -290,6 +294,8 @@ class Registrar {
   torch::Library conjugate_;
   torch::Library negative_;
   RegistrationCounts counts_;
+  // Kept whole, and split by kernels of their own.
+  std::set<std::string> has_own_split_;
   // Kernels point into it.
   std::deque<OperatorInfo> infos_;
   absl::flat_hash_map<std::string, std::vector<OperatorInfo*>> by_base_;

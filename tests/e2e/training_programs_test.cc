@@ -270,51 +270,5 @@ TEST_F(TrainingProgramsTest, Adagrad) {
   });
 }
 
-// The CPU trains them with oneDNN or with sums put together in another order:
-// nearly the same numbers.
-template <typename Network>
-void ExpectTrainsNearlyTheSame(Network make) {
-  const auto train = [&](torch::Device device) {
-    torch::manual_seed(1);
-    auto network = make();
-    nn::Linear head(12, 1);
-    const Tensor inputs = torch::randn({7, 4, 3}), targets = torch::randn({4});
-    network->to(device);
-    head->to(device);
-    std::vector<Tensor> parameters = network->parameters();
-    for (const Tensor& each : head->parameters()) parameters.push_back(each);
-    torch::optim::SGD sgd(parameters, torch::optim::SGDOptions(0.1));
-    std::vector<double> losses;
-    for (int step = 0; step < 10; ++step) {
-      sgd.zero_grad();
-      const Tensor output =
-          std::get<0>(network->forward(inputs.to(device))).select(0, -1);
-      const Tensor loss =
-          torch::mse_loss(head(output).squeeze(1), targets.to(device));
-      loss.backward();
-      sgd.step();
-      losses.push_back(loss.template item<double>());
-    }
-    return losses;
-  };
-  const std::vector<double> local = train(torch::kCPU);
-  const std::vector<double> remote = train(Device(0));
-  for (size_t i = 0; i < local.size(); ++i) {
-    EXPECT_NEAR(remote[i], local[i], 1e-5) << "step " << i;
-  }
-  EXPECT_LT(remote.back(), remote.front());
-}
-
-TEST_F(TrainingProgramsTest, Lstm) {
-  ExpectTrainsNearlyTheSame([] {
-    return nn::LSTM(nn::LSTMOptions(3, 6).num_layers(2).bidirectional(true));
-  });
-}
-
-TEST_F(TrainingProgramsTest, Gru) {
-  ExpectTrainsNearlyTheSame(
-      [] { return nn::GRU(nn::GRUOptions(3, 12).num_layers(2)); });
-}
-
 }  // namespace
 }  // namespace djinn
