@@ -1,21 +1,15 @@
 #include "client_lib/capture/attention.h"
 
-#include <ATen/Context.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 
 #include <optional>
 
-#include "client_lib/capture/capture_kernel.h"
-
 namespace djinn::capture {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
-
-// Position among the arguments of scaled_dot_product_attention.
-constexpr size_t kMask = 3;
 
 int64_t ChooseAsCpu(const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& value, const OptionalTensor& mask,
@@ -43,23 +37,6 @@ std::set<std::string> RegisterAttentionChoice(torch::Library* library) {
   at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&ChooseAsCpu);
   library->impl("_fused_sdp_choice", TORCH_FN(ChooseAsCpu));
   return {"aten::_fused_sdp_choice"};
-}
-
-void AttentionKernel::operator()(const c10::OperatorHandle& op,
-                                 c10::DispatchKeySet,
-                                 torch::jit::Stack* stack) {
-  const c10::IValue& mask =
-      torch::jit::peek(*stack, kMask, info_->arguments.size());
-  const at::Context& context = at::globalContext();
-  const bool alike = context.userEnabledFlashSDP() &&
-                     context.userEnabledMathSDP() &&
-                     !(mask.isTensor() && mask.toTensor().requires_grad());
-  if (alike) {
-    CaptureCall(*info_, stack);
-  } else {
-    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
-                               *stack);
-  }
 }
 
 }  // namespace djinn::capture

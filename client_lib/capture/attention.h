@@ -4,15 +4,10 @@
 #ifndef CLIENT_LIB_CAPTURE_ATTENTION_H_
 #define CLIENT_LIB_CAPTURE_ATTENTION_H_
 
-#include <ATen/core/boxing/OperatorKernel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 #include <torch/library.h>
 
 #include <set>
 #include <string>
-
-#include "client_lib/capture/operator_info.h"
 
 namespace djinn::capture {
 
@@ -20,21 +15,6 @@ namespace djinn::capture {
 // registers `_fused_sdp_choice` in a library of namespace aten; returns its
 // qualified name.
 std::set<std::string> RegisterAttentionChoice(torch::Library* library);
-
-// Captures the call whole if a worker, which sees neither the program's
-// settings nor which tensors require a gradient, would choose the same kernel;
-// splits it otherwise.
-class AttentionKernel : public c10::OperatorKernel {
- public:
-  // `info` lives for ever.
-  explicit AttentionKernel(const OperatorInfo* info) : info_(info) {}
-
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
-                  torch::jit::Stack* stack);
-
- private:
-  const OperatorInfo* const info_;
-};
 
 }  // namespace djinn::capture
 

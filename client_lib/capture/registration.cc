@@ -22,6 +22,7 @@
 #include "client_lib/capture/native_kernels.h"
 #include "client_lib/capture/operator_info.h"
 #include "client_lib/capture/recurrent_networks.h"
+#include "client_lib/capture/whole_kernel.h"
 
 namespace djinn::capture {
 namespace {
@@ -255,11 +256,10 @@ class Registrar {
     by_base_[op.schema().name()].push_back(&info);
     const std::string local = name.substr(std::string("aten::").size());
     backend_.impl(local.c_str(),
-                  name == "aten::scaled_dot_product_attention"
-                      ? torch::CppFunction::makeFromBoxedFunctor(
-                            std::make_unique<AttentionKernel>(&info))
-                      : torch::CppFunction::makeFromBoxedFunctor(
-                            std::make_unique<CaptureKernel>(&info)));
+                  kept ? torch::CppFunction::makeFromBoxedFunctor(
+                             std::make_unique<WholeKernel>(&info))
+                       : torch::CppFunction::makeFromBoxedFunctor(
+                             std::make_unique<CaptureKernel>(&info)));
     ++counts_.captured;
     if (!kept) return;
     ++counts_.kept_whole;
