@@ -1,5 +1,5 @@
-// Convolutions in every layout: the results have the CPU's bits and the CPU's
-// strides.
+// Convolutions in every layout, and matrix products: the results have the CPU's
+// bits and the CPU's strides.
 #include "tests/e2e/same_program.h"
 
 namespace djinn {
@@ -23,6 +23,13 @@ std::vector<Tensor> Layouts(const Tensor& x) {
   return layouts;
 }
 
+// The same values in the same layout.
+Tensor There(const Tensor& tensor, torch::Device device) {
+  const Tensor there = torch::empty_strided(tensor.sizes(), tensor.strides(),
+                                            torch::TensorOptions(device));
+  return there.copy_(tensor);
+}
+
 // Forward and gradients of `operation` for every layout of its first input.
 // Layouts are made on the CPU, and kept on the way.
 template <typename Operation>
@@ -34,10 +41,7 @@ std::vector<Tensor> Differentiated(torch::Device device,
     std::vector<Tensor> leaves;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const Tensor& input = i == 0 ? first : inputs[i];
-      const Tensor there = torch::empty_strided(input.sizes(), input.strides(),
-                                                torch::TensorOptions(device));
-      there.copy_(input);
-      leaves.push_back(there.requires_grad_());
+      leaves.push_back(There(input, device).requires_grad_());
     }
     {
       torch::NoGradGuard no_grad;
@@ -110,6 +114,35 @@ TEST_F(KernelProgramsTest, Convolutions) {
   // Volumes under kernels of size 1, channels last: their layout depends on the
   // worker's threads. Two forward calls and one backward.
   EXPECT_EQ(GetStatistics().synchronous_calls, 3u);
+}
+
+// The CPU multiplies otherwise with a matrix that requires a gradient, even
+// where none is recorded.
+TEST_F(KernelProgramsTest, ProductsWithParametersWithoutAGradient) {
+  for (const bool inference : {false, true}) {
+    for (const bool parameter : {false, true}) {
+      ExpectSame([&](torch::Device device) {
+        const Tensor weight =
+            torch::randn({5, 4}).to(device).requires_grad_(parameter);
+        const Tensor bias = torch::randn({5}).to(device);
+        std::vector<Tensor> inputs = Layouts(torch::randn({3, 6, 4}));
+        for (Tensor& input : inputs) input = There(input, device);
+        const torch::NoGradGuard no_grad;
+        const c10::InferenceMode mode(inference);
+        std::vector<Tensor> results;
+        for (const Tensor& x : inputs) {
+          results.push_back(torch::linear(x, weight));
+          results.push_back(torch::linear(x, weight, bias));
+          results.push_back(torch::matmul(x, weight.t()));
+          results.push_back(torch::matmul(weight, x.transpose(1, 2)));
+          results.push_back(torch::matmul(x, weight[0]));
+          results.push_back(torch::matmul(weight[0], x.transpose(1, 2)));
+        }
+        return results;
+      });
+    }
+  }
+  EXPECT_EQ(GetStatistics().synchronous_calls, 0u);
 }
 
 }  // namespace
