@@ -7,57 +7,16 @@
 
 #include <cstdlib>
 
+#include "client_lib/capture/autocast.h"
+#include "client_lib/capture/device_guard.h"
 #include "client_lib/capture/process_session.h"
 #include "client_lib/capture/remote_generator.h"
 #include "client_lib/capture/remote_tensor.h"
-#include "client_lib/capture/throw_status.h"
 
 namespace djinn::capture {
 namespace {
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
-
-thread_local c10::DeviceIndex current_device = 0;
-
-void CheckIndex(c10::DeviceIndex index) {
-  TORCH_CHECK(index >= 0 && index < DeviceCount(), "no device ", DeviceName(),
-              ":", static_cast<int>(index), "; there are ", DeviceCount());
-}
-
-// One default stream per device: the session's order is the only order.
-class Guard : public c10::impl::DeviceGuardImplInterface {
- public:
-  c10::DeviceType type() const override { return kType; }
-  c10::Device exchangeDevice(c10::Device device) const override {
-    const c10::Device before = getDevice();
-    setDevice(device);
-    return before;
-  }
-  c10::Device getDevice() const override { return {kType, current_device}; }
-  void setDevice(c10::Device device) const override {
-    CheckIndex(device.index());
-    current_device = device.index();
-  }
-  void uncheckedSetDevice(c10::Device device) const noexcept override {
-    current_device = device.index();
-  }
-  c10::Stream getStream(c10::Device device) const override {
-    return c10::Stream(c10::Stream::DEFAULT, device);
-  }
-  c10::Stream getDefaultStream(c10::Device device) const override {
-    return getStream(device);
-  }
-  c10::Stream exchangeStream(c10::Stream stream) const override {
-    return c10::Stream(c10::Stream::DEFAULT, stream.device());
-  }
-  c10::DeviceIndex deviceCount() const noexcept override {
-    return static_cast<c10::DeviceIndex>(DeviceCount());
-  }
-  void synchronizeDevice(c10::DeviceIndex index) const override {
-    if (CurrentSession() == nullptr) return;
-    ThrowIfError(ValueOrThrow(DeviceOfProcess(index))->Synchronize());
-  }
-};
 
 class Hooks : public at::PrivateUse1HooksInterface {
  public:
@@ -68,12 +27,13 @@ class Hooks : public at::PrivateUse1HooksInterface {
     return static_cast<c10::DeviceIndex>(DeviceCount());
   }
   void setCurrentDevice(c10::DeviceIndex index) const override {
-    CheckIndex(index);
-    current_device = index;
+    DeviceGuard().setDevice({kType, index});
   }
-  c10::DeviceIndex getCurrentDevice() const override { return current_device; }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return DeviceGuard().getDevice().index();
+  }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex index) const override {
-    const c10::DeviceIndex before = current_device;
+    const c10::DeviceIndex before = getCurrentDevice();
     setCurrentDevice(index);
     return before;
   }
@@ -82,10 +42,10 @@ class Hooks : public at::PrivateUse1HooksInterface {
   }
   const at::Generator& getDefaultGenerator(
       c10::DeviceIndex index) const override {
-    return DefaultRemoteGenerator(index < 0 ? current_device : index);
+    return DefaultRemoteGenerator(index < 0 ? getCurrentDevice() : index);
   }
   at::Generator getNewGenerator(c10::DeviceIndex index) const override {
-    return at::make_generator<RemoteGenerator>(index < 0 ? current_device
+    return at::make_generator<RemoteGenerator>(index < 0 ? getCurrentDevice()
                                                          : index);
   }
   at::Device getDeviceFromPtr(void*) const override {
@@ -103,7 +63,6 @@ class Hooks : public at::PrivateUse1HooksInterface {
   }
 };
 
-const Guard guard;
 Hooks hooks;
 
 }  // namespace
@@ -120,9 +79,10 @@ const std::string& DeviceName() {
 void RegisterBackend() {
   static const bool registered = [] {
     c10::register_privateuse1_backend(DeviceName());
-    c10::impl::DeviceGuardImplRegistrar(kType, &guard);
+    c10::impl::DeviceGuardImplRegistrar(kType, &DeviceGuard());
     at::RegisterPrivateUse1HooksInterface(&hooks);
     c10::SetAllocator(kType, RemoteAllocator());
+    RegisterAutocast();
     return true;
   }();
   (void)registered;

@@ -1,5 +1,6 @@
-// Makes PrivateUse1 a device of this process: its name, device guard, hooks and
-// allocator. The operators are registered apart (registration.h).
+// Makes PrivateUse1 a device of this process: its name, device guard, hooks,
+// allocator and mixed precision. The operators are registered apart
+// (registration.h).
 #ifndef CLIENT_LIB_CAPTURE_BACKEND_H_
 #define CLIENT_LIB_CAPTURE_BACKEND_H_
 

@@ -202,17 +202,12 @@ class Registrar {
                  __FILE__, __LINE__),
         autograd_(torch::Library::IMPL, "aten",
                   c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__),
-        autocast_(torch::Library::IMPL, "_",
-                  c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__),
         conjugate_(torch::Library::IMPL, "aten", c10::DispatchKey::Conjugate,
                    __FILE__, __LINE__),
         negative_(torch::Library::IMPL, "aten", c10::DispatchKey::Negative,
                   __FILE__, __LINE__) {}
 
   void Run() {
-    // PyTorch registers nothing there, and its first operator inside an
-    // autocast region would fail.
-    autocast_.fallback(torch::CppFunction::makeFallthrough());
     std::set<std::string> native = RegisterNativeKernels(&backend_);
     native.merge(RegisterPackedNetworks(&backend_, &autograd_));
     native.merge(RegisterAttentionChoice(&backend_));
@@ -290,7 +285,6 @@ class Registrar {
 
   torch::Library backend_;
   torch::Library autograd_;
-  torch::Library autocast_;
   torch::Library conjugate_;
   torch::Library negative_;
   RegistrationCounts counts_;

@@ -1,5 +1,6 @@
 #include "client_lib/capture/remote_tensor.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <sys/mman.h>
@@ -7,7 +8,9 @@
 #include <atomic>
 #include <utility>
 
+#include "client_lib/capture/device_guard.h"
 #include "client_lib/capture/lane.h"
+#include "client_lib/capture/memory_counter.h"
 #include "client_lib/capture/process_session.h"
 #include "client_lib/capture/shape_only.h"
 #include "client_lib/capture/throw_status.h"
@@ -41,6 +44,7 @@ void* NextAddress(size_t bytes) {
 void DropHandle(void* context) {
   // Runs on any thread, with any lock held, also at exit.
   auto* storage = static_cast<RemoteStorage*>(context);
+  MemoryCounter::Of(storage->device()->index()).Died(storage->size_bytes());
   storage->device()->MarkDead(storage);
   storage->DropReference();
 }
@@ -52,10 +56,11 @@ c10::DataPtr MakeDataPtr(StoragePtr storage, size_t bytes) {
       c10::DeviceType::PrivateUse1,
       static_cast<c10::DeviceIndex>(storage->device()->index()));
   void* const address = NextAddress(bytes);
+  MemoryCounter::Of(storage->device()->index()).Born(storage->size_bytes());
   return c10::DataPtr(address, storage.release(), &DropHandle, device);
 }
 
-class ZeroMemoryAllocator : public c10::Allocator {
+class ZeroMemoryAllocator : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (ShapeOnlyScope::Active()) return ShapeOnlyPointer(CurrentDeviceIndex());
@@ -74,6 +79,26 @@ class ZeroMemoryAllocator : public c10::Allocator {
 
   void copy_data(void*, const void*, std::size_t) const override {
     TORCH_CHECK(false, "remote storages cannot be copied by address");
+  }
+
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(
+      c10::DeviceIndex index) override {
+    return CounterOf(index).Statistics();
+  }
+  void resetAccumulatedStats(c10::DeviceIndex index) override {
+    CounterOf(index).ResetTotals();
+  }
+  void resetPeakStats(c10::DeviceIndex index) override {
+    CounterOf(index).ResetPeaks();
+  }
+
+ private:
+  static MemoryCounter& CounterOf(c10::DeviceIndex index) {
+    CheckDeviceIndex(index);
+    return MemoryCounter::Of(index);
   }
 };
 
@@ -137,7 +162,9 @@ at::Tensor NewRemoteTensor(const std::shared_ptr<VirtualDevice>& device,
 void ResizeStorage(const c10::Storage& storage, uint64_t size_bytes) {
   RemoteStorage* const remote = StorageOf(storage);
   if (remote != nullptr) {
+    const uint64_t before = remote->size_bytes();
     ThrowIfError(remote->device()->Resize(CurrentLane(), remote, size_bytes));
+    MemoryCounter::Of(remote->device()->index()).Resized(before, size_bytes);
   }
   storage.unsafeGetStorageImpl()->set_nbytes(size_bytes);
 }
