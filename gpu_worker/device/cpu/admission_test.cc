@@ -154,6 +154,54 @@ TEST_F(AdmissionTest, StatisticsOfANormalisationFitItsInput) {
                   "argument weight is float32[5], the input has 6 channels");
 }
 
+// The CPU's own composite lets the rows of keys and values differ.
+TEST_F(AdmissionTest, OperandsOfAttentionFitEachOther) {
+  const at::Tensor query = at::randn({2, 4, 5, 8}),
+                   key = at::randn({2, 2, 7, 8});
+  const at::Tensor sums = at::zeros({2, 5, 4}).transpose(1, 2);
+  const auto whole = [&](const at::Tensor& k, const at::Tensor& v) {
+    return tester_.Encode("aten::scaled_dot_product_attention", "",
+                          {query, k, v, IValue(), 0.0, false, IValue(), true},
+                          {query});
+  };
+  const auto forward = [&](const at::Tensor& q, const at::Tensor& k,
+                           const at::Tensor& v) {
+    return tester_.Encode("aten::_scaled_dot_product_flash_attention_for_cpu",
+                          "", {q, k, v, 0.0, false, IValue(), IValue()},
+                          {q, sums});
+  };
+  const auto backward = [&](const at::Tensor& gradient, const at::Tensor& out,
+                            const at::Tensor& normalizer) {
+    return tester_.Encode(
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "",
+        {gradient, query, key, key, out, normalizer, 0.0, false, IValue(),
+         IValue()},
+        {query, key, key});
+  };
+  EXPECT_TRUE(Compile(whole(key, key)).ok());
+  ExpectMalformed(whole(key, key.slice(2, 0, 3)), "argument value");
+  const at::Tensor none = at::zeros({2, 0, 7, 8});
+  ExpectMalformed(whole(none, none), "without any key");
+
+  EXPECT_TRUE(Compile(forward(query, key, key)).ok());
+  ExpectMalformed(forward(query, key, key.slice(2, 0, 3)), "argument value");
+  const at::Tensor one = key.slice(0, 0, 1), three = at::randn({2, 3, 7, 8});
+  ExpectMalformed(forward(query, one, one), "argument query");
+  ExpectMalformed(forward(query, three, three), "argument query");
+  ExpectMalformed(forward(query, none, none), "argument query");
+  ExpectMalformed(forward(query[0], key, key), "not heads");
+  ExpectMalformed(
+      forward(at::randn({2, 4, 5, 1}).expand({2, 4, 5, 8}), key, key),
+      "rows of argument query");
+
+  EXPECT_TRUE(Compile(backward(query, query, sums)).ok());
+  ExpectMalformed(backward(query.slice(2, 0, 4), query, sums),
+                  "argument grad_out");
+  ExpectMalformed(backward(query, query.slice(2, 0, 4), sums), "argument out");
+  ExpectMalformed(backward(query, query, sums.slice(1, 0, 3)),
+                  "argument logsumexp");
+}
+
 TEST_F(AdmissionTest, UndefinedTensorsOnlyWhereTheSchemaSaysSo) {
   EncodedCall call = Add();
   call.node().arguments[1] = std::monostate();

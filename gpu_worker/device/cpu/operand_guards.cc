@@ -96,6 +96,70 @@ absl::Status CheckBatchNorm(const NamedArguments& arguments, bool backward) {
   return absl::OkStatus();
 }
 
+// Grouped heads are counted by dividing by those of the keys.
+absl::Status CheckAttention(const NamedArguments& arguments) {
+  const srg::TensorView* const key = arguments.View("key");
+  const srg::TensorView* const value = arguments.View("value");
+  if (key == nullptr || value == nullptr || key->sizes.size() < 2 ||
+      value->sizes.size() < 2) {
+    return absl::OkStatus();  // the composite complains itself
+  }
+  if (key->sizes.end()[-2] != value->sizes.end()[-2]) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("argument key is ", srg::DescribeView(*key),
+                     ", argument value ", srg::DescribeView(*value)));
+  }
+  if (!arguments.Boolean("enable_gqa").value_or(false)) return absl::OkStatus();
+  for (const srg::TensorView* const view : {key, value}) {
+    if (view->sizes.size() > 2 && view->sizes.end()[-3] == 0) {
+      return absl::InvalidArgumentError("grouped queries without any key");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The kernel walks keys and values by the query's batch and heads and by each
+// other's rows, and along rows by single steps.
+absl::Status CheckFusedAttention(const NamedArguments& arguments,
+                                 bool backward) {
+  const srg::TensorView* const query = arguments.View("query");
+  const srg::TensorView* const key = arguments.View("key");
+  if (query == nullptr || key == nullptr || query->sizes.size() != 4 ||
+      key->sizes.size() != 4) {
+    return absl::InvalidArgumentError("the operands are not heads of rows");
+  }
+  DJINN_RETURN_IF_ERROR(SameSizes(arguments, "key", "value"));
+  const auto& heads = query->sizes;
+  if (heads[0] != key->sizes[0] || heads[3] != key->sizes[3] ||
+      key->sizes[1] == 0 || heads[1] % key->sizes[1] != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("argument query is ", srg::DescribeView(*query),
+                     ", argument key ", srg::DescribeView(*key)));
+  }
+  for (const absl::string_view name : {"query", "key", "value", "out"}) {
+    const srg::TensorView* const view = arguments.View(name);
+    if (view == nullptr || view->sizes.empty() || view->sizes.back() < 2 ||
+        view->strides.back() == 1) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("rows of argument ", name,
+                     " are not dense: ", srg::DescribeView(*view)));
+  }
+  if (!backward) return absl::OkStatus();
+  DJINN_RETURN_IF_ERROR(SameSizes(arguments, "grad_out", "query"));
+  DJINN_RETURN_IF_ERROR(SameSizes(arguments, "out", "query"));
+  const srg::TensorView* const sums = arguments.View("logsumexp");
+  if (sums != nullptr &&
+      (sums->sizes.size() != 3 || sums->sizes[0] != heads[0] ||
+       sums->sizes[1] != heads[1] || sums->sizes[2] != heads[2])) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("argument logsumexp is ", srg::DescribeView(*sums),
+                     ", argument query ", srg::DescribeView(*query)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckOperands(const c10::FunctionSchema& schema,
@@ -110,6 +174,13 @@ absl::Status CheckOperands(const c10::FunctionSchema& schema,
   if (name == "aten::_softmax_backward_data" ||
       name == "aten::_log_softmax_backward_data") {
     return SameSizes(arguments, "grad_output", "output");
+  }
+  if (name == "aten::scaled_dot_product_attention") {
+    return CheckAttention(arguments);
+  }
+  if (absl::StartsWith(name,
+                       "aten::_scaled_dot_product_flash_attention_for_cpu")) {
+    return CheckFusedAttention(arguments, absl::EndsWith(name, "_backward"));
   }
   return absl::OkStatus();
 }
