@@ -31,6 +31,9 @@ Results FlashAttention(const CallArguments& args) {
   TORCH_CHECK(query.size(3) == value.size(3) && key.size(3) == value.size(3),
               "scaled_dot_product_attention_flash_attention: Q/K/V should have "
               "the same head size");
+  // The kernel would read beside them.
+  TORCH_CHECK(key.size(2) == value.size(2), "key has ", key.size(2),
+              " rows, value ", value.size(2));
   const ScalarType accumulate = query.scalar_type() == ScalarType::Double
                                     ? ScalarType::Double
                                     : ScalarType::Float;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "client_lib/shape/rule_check.h"
+#include "client_lib/shape/shape_rules.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -69,6 +70,14 @@ TEST(AttentionRulesTest, RejectWhatTheKernelRejects) {
   CheckRejected(kForward, {q[0], q[0], q[0]});
   CheckRejected(kForward, {q, Heads(2, 4, 5, 6), q});
   CheckRejected(kForward, {q.to(at::kLong), q.to(at::kLong), q.to(at::kLong)});
+}
+
+// The CPU's kernel would read beside the values.
+TEST(AttentionRulesTest, AsManyValuesAsKeys) {
+  const at::Tensor q = Heads(2, 4, 5, 8);
+  EXPECT_THROW((*FindShapeRule(kForward))(
+                   {q, q, Heads(2, 4, 3, 8), 0.0, false, None(), None()}),
+               c10::Error);
 }
 
 TEST(AttentionRulesTest, ModulesOfTransformers) {

@@ -262,10 +262,11 @@ TEST_F(AttentionProgramsTest, MistakesAreTheCpus) {
     there.query.requires_grad_();
     EXPECT_EQ(message([&] { Attend(there, options); }), local);
   }
-  // The CPU would divide by zero.
+  // The CPU would divide by zero, and read beside the values.
+  const Tensor there = q.to(Device(0));
   const Tensor none = torch::randn({2, 0, 6, 8}).to(Device(0));
-  EXPECT_THROW(Attend({q.to(Device(0)), none, none}, {.grouped = true}),
-               c10::Error);
+  EXPECT_THROW(Attend({there, none, none}, {.grouped = true}), c10::Error);
+  EXPECT_THROW(Attend({there, there, there.slice(2, 0, 3)}, {}), c10::Error);
 }
 
 }  // namespace
