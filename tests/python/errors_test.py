@@ -1,0 +1,133 @@
+"""Errors: the program's own as the CPU gives them, Djinn's with their fields."""
+
+import os
+import pickle
+import signal
+
+import torch
+
+import djinn
+from tests.python.remote_case import RemoteCase
+
+
+class ErrorsTest(RemoteCase):
+    def assert_same_error(self, call):
+        """The remote call raises what the local one does, at the call."""
+        with self.assertRaises(Exception) as local:
+            call(torch.device("cpu"))
+        with self.assertRaises(type(local.exception)) as remote:
+            call(self.device)
+        self.assertEqual(str(remote.exception), str(local.exception))
+
+    def test_mistakes_raise_at_the_call(self):
+        ones = torch.ones
+        for call in (
+            lambda d: ones(2, 3, device=d) @ ones(2, 3, device=d),
+            lambda d: ones(2, 3, device=d) + ones(2, 4, device=d),
+            lambda d: ones(6, device=d).view(4, 2),
+            lambda d: ones(6, device=d).reshape(4, 2),
+            lambda d: ones(2, device=d)[5],
+            lambda d: ones(2, 2, device=d).sum(3),
+            lambda d: torch.cat([ones(2, 2, device=d), ones(3, 3, device=d)]),
+            lambda d: ones(2, device=d).expand(3, 4),
+            lambda d: torch.nn.functional.linear(ones(2, 3, device=d), ones(4, 5, device=d)),
+            lambda d: torch.nn.functional.conv2d(
+                ones(1, 3, 8, 8, device=d), ones(4, 5, 3, 3, device=d)
+            ),
+            lambda d: ones(2, dtype=torch.int64, device=d).add_(1.5),
+            lambda d: ones(3, device=d).squeeze(4),
+            lambda d: ones(2, 3, device=d).item(),
+            lambda d: bool(ones(2, device=d)),
+            lambda d: ones(3, requires_grad=True, device=d).add_(1),
+            lambda d: ones(3, device=d).backward(),
+            lambda d: torch.stack([]),
+            lambda d: ones(2, 2, device=d).softmax(5),
+        ):
+            with self.subTest(call=call.__code__.co_firstlineno):
+                self.assert_same_error(call)
+
+    def test_mixed_devices(self):
+        with self.assertRaisesRegex(RuntimeError, "cpu.*remote_accelerator|remote_accelerator.*cpu"):
+            torch.ones(2, device=self.device) + torch.ones(2)
+        self.assertEqual((torch.ones(2, device=self.device) + torch.tensor(1.0)).tolist(), [2, 2])
+
+    def test_an_index_out_of_range_is_reported_at_the_read(self):
+        table = torch.ones(10, 3, device=self.device)
+        wrong = torch.nn.functional.embedding(torch.tensor([1, 20], device=self.device), table)
+        derived = wrong * 2
+        errors = []
+        for value in (wrong, derived, wrong):
+            with self.assertRaises(djinn.Error) as raised:
+                value.cpu()
+            errors.append(raised.exception)
+        self.assertEqual(errors[0].reason, "OPERATOR_FAILED")
+        self.assertIn("aten::embedding", str(errors[0]))
+        self.assertIn("index out of range", str(errors[0]))
+        self.assertNotEqual(errors[0].error_id, "")
+        self.assertEqual({e.error_id for e in errors}, {errors[0].error_id})
+        self.assertEqual(table.sum().item(), 30)
+        self.assertIn(errors[0].error_id, [e.error_id for e in djinn.root_errors()])
+
+    def test_an_error_survives_pickling(self):
+        error = pickle.loads(pickle.dumps(djinn.Error("text", "UNAVAILABLE", "WORKER_LOST", "1f")))
+        self.assertEqual(str(error), "text")
+        self.assertEqual((error.code, error.reason, error.error_id), ("UNAVAILABLE", "WORKER_LOST", "1f"))
+
+    def test_an_error_in_backward_is_the_same(self):
+        x = torch.ones(3, 3, device=self.device, requires_grad=True)
+        y = x.take(torch.tensor([50], device=self.device))
+        y.sum().backward()
+        with self.assertRaises(djinn.Error):
+            y.item()
+
+    def test_out_of_memory(self):
+        huge = torch.zeros(10**12, device=self.device)
+        with self.assertRaises(torch.OutOfMemoryError) as raised:
+            huge[0].item()
+        self.assertIsInstance(raised.exception, djinn.Error)
+
+
+class SessionErrorsTest(RemoteCase):
+    def test_a_second_session_is_refused(self):
+        with self.assertRaises(djinn.Error) as raised:
+            djinn.connect(self.cluster.coordinator, token_file=self.cluster.token_file)
+        self.assertEqual(raised.exception.reason, "SESSION_OPEN")
+        self.assertEqual(raised.exception.code, "ALREADY_EXISTS")
+
+    def test_a_closed_sessions_tensors_raise(self):
+        x = torch.ones(2, device=self.device)
+        self.assertTrue(djinn.is_connected())
+        djinn.close()
+        self.assertFalse(djinn.is_connected())
+        djinn.close()
+        with self.assertRaises(djinn.Error) as raised:
+            x.cpu()
+        self.assertEqual(raised.exception.reason, "SESSION_CLOSED")
+        djinn.connect(self.cluster.coordinator, token_file=self.cluster.token_file)
+        self.assertEqual(torch.ones(2, device=self.device).sum().item(), 2)
+
+    def test_wrong_arguments(self):
+        with self.assertRaises(TypeError):
+            djinn.connect("127.0.0.1:1", flavour="mint")
+        djinn.close()
+        with self.assertRaises(djinn.Error) as raised:
+            djinn.connect("unix:/nowhere", token="x", connect_timeout=0.2)
+        self.assertEqual(raised.exception.code, "UNAVAILABLE")
+        djinn.connect(self.cluster.coordinator, token_file=self.cluster.token_file)
+
+
+class LostWorkerTest(RemoteCase):
+    def test_its_tensors_raise(self):
+        djinn.close()
+        djinn.connect(
+            self.cluster.coordinator, token_file=self.cluster.token_file, resume_timeout=0.5
+        )
+        x = torch.ones(2, device=self.device)
+        x.cpu()
+        os.kill(self.cluster.worker_pids[0], signal.SIGKILL)
+        with self.assertRaises(djinn.Error) as raised:
+            (x + 1).cpu()
+        self.assertEqual(raised.exception.reason, "WORKER_LOST")
+        # What was issued since the last read is lost with it.
+        with self.assertRaises(djinn.Error):
+            djinn.close()

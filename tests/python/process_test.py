@@ -1,0 +1,200 @@
+"""Threads, forks, workers of a DataLoader, and how programs end."""
+
+import threading
+import unittest
+
+import torch
+
+import djinn
+from tests.python.remote_case import RemoteCase, run_program
+
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index * index)])
+
+
+class ThreadsTest(RemoteCase):
+    def test_sixteen_threads(self):
+        shared = torch.arange(64.0, device=self.device)
+        failures, results = [], {}
+
+        def work(number):
+            try:
+                x = shared * number
+                for _ in range(50):
+                    x = x + 1
+                x.requires_grad_()
+                (x * x).sum().backward()
+                results[number] = x.grad.sum().item()
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        for number, value in results.items():
+            self.assertEqual(value, 2 * sum(number * i + 50 for i in range(64)))
+
+    def test_a_blocking_read_lets_other_threads_run(self):
+        x = torch.randn(1500, 1500, device=self.device)
+        for _ in range(4):
+            x = x @ x / 40
+        ran = threading.Event()
+        thread = threading.Thread(target=ran.set)
+        started = threading.Event()
+
+        def read():
+            started.set()
+            x.sum().item()
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        started.wait()
+        thread.start()
+        self.assertTrue(ran.wait(60))
+        reader.join()
+        thread.join()
+
+    def test_data_loader_workers(self):
+        for pin_memory in (False, True):
+            loader = torch.utils.data.DataLoader(
+                Squares(), batch_size=4, num_workers=2, pin_memory=pin_memory
+            )
+            total = 0.0
+            for batch in loader:
+                total += batch.to(self.device, non_blocking=True).sum().item()
+            self.assertEqual(total, sum(i * i for i in range(12)))
+
+    def test_use_after_fork(self):
+        program = run_program(
+            """
+            import os, sys, torch, djinn
+            with djinn.local(worker_threads=1):
+                x = torch.ones(2, device="remote_accelerator")
+                x.cpu()
+                child = os.fork()
+                if child == 0:
+                    print(torch.remote_accelerator._is_in_bad_fork())
+                    torch.manual_seed(1)
+                    for use in (x.cpu, lambda: torch.ones(2, device="remote_accelerator")):
+                        try:
+                            use()
+                        except djinn.Error as error:
+                            print(error.reason, "fork" in str(error))
+                    del x
+                    print(torch.ones(3).sum().item())
+                    sys.stdout.flush()
+                    sys.exit(0)
+                print(os.waitpid(child, 0)[1])
+                print(x.sum().item())
+            """
+        )
+        self.assertEqual(
+            program.stdout.split("\n"),
+            ["True", "AFTER_FORK True", "AFTER_FORK True", "3.0", "0", "2.0", ""],
+        )
+
+
+class EndingTest(unittest.TestCase):
+    """Each program ends by itself, with status 0 and without a word."""
+
+    def assert_ends_quietly(self, source):
+        program = run_program(source)
+        self.assertEqual(program.stderr, "")
+
+    def test_with_live_tensors(self):
+        self.assert_ends_quietly(
+            """
+            import torch, djinn
+            djinn.local(worker_threads=1)
+            model = torch.nn.Linear(3, 3).to("remote_accelerator")
+            y = model(torch.ones(2, 3, device="remote_accelerator"))
+            """
+        )
+
+    def test_with_an_upload_under_way(self):
+        self.assert_ends_quietly(
+            """
+            import torch, djinn
+            djinn.local(worker_threads=1)
+            x = torch.randn(20_000_000).to("remote_accelerator", non_blocking=True)
+            """
+        )
+
+    def test_with_a_thread_that_still_issues_calls(self):
+        self.assert_ends_quietly(
+            """
+            import threading, torch, djinn
+            djinn.local(worker_threads=1)
+            x = torch.ones(10, device="remote_accelerator")
+            started = threading.Event()
+            def spin():
+                y = x
+                while True:
+                    try:
+                        y = y + 1
+                    except djinn.Error:
+                        return
+                    started.set()
+            threading.Thread(target=spin, daemon=True).start()
+            started.wait()
+            """
+        )
+
+    def test_by_an_exception(self):
+        program = run_program(
+            """
+            import torch, djinn
+            djinn.local(worker_threads=1)
+            torch.ones(3, device="remote_accelerator").view(7)
+            """,
+            check=False,
+        )
+        self.assertEqual(program.returncode, 1)
+        self.assertIn("shape '[7]' is invalid for input of size 3", program.stderr)
+
+    def test_with_a_failure_that_nobody_read(self):
+        program = run_program(
+            """
+            import torch, djinn
+            djinn.local(worker_threads=1)
+            d = "remote_accelerator"
+            x = torch.ones(3, device=d).take(torch.tensor([9], device=d))
+            """
+        )
+        self.assertIn("closing the session at exit", program.stderr)
+        self.assertIn("aten::take", program.stderr)
+
+    def test_without_having_connected(self):
+        program = run_program(
+            """
+            import torch, djinn
+            torch.manual_seed(1)
+            try:
+                torch.ones(2, device="remote_accelerator")
+            except djinn.Error as error:
+                print(error.reason)
+            """,
+            DJINN_COORDINATOR="",
+        )
+        self.assertEqual(program.stdout, "NO_SESSION\n")
+
+    def test_connected_by_the_environment(self):
+        with djinn.local(worker_threads=1) as cluster:
+            djinn.close()
+            program = run_program(
+                """
+                import torch, djinn
+                print(torch.ones(3, device="remote_accelerator").sum().item())
+                """,
+                DJINN_COORDINATOR=cluster.coordinator,
+                DJINN_TOKEN_FILE=cluster.token_file,
+            )
+        self.assertEqual(program.stdout, "3.0\n")

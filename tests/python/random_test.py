@@ -1,0 +1,82 @@
+"""Random numbers: a CPU worker draws what the CPU draws."""
+
+import torch
+
+from tests.python.remote_case import RemoteCase
+
+
+class RandomTest(RemoteCase):
+    def setUp(self):
+        self.module = torch.get_device_module(self.device)
+
+    def test_manual_seed_reaches_the_device(self):
+        for draw in (
+            lambda **k: torch.randn(37, **k),
+            lambda **k: torch.rand(5, 3, **k),
+            lambda **k: torch.randint(0, 100, (9,), **k),
+            lambda **k: torch.randperm(11, **k),
+            lambda **k: torch.empty(8, **k).exponential_(),
+            lambda **k: torch.nn.functional.dropout(torch.ones(50, **k), 0.3),
+            lambda **k: torch.multinomial(torch.full((10,), 0.1, **k), 4),
+        ):
+            torch.manual_seed(11)
+            local = draw()
+            torch.manual_seed(11)
+            self.assert_same(draw(device=self.device), local)
+
+    def test_generator_of_the_device(self):
+        remote = torch.Generator(device=self.device)
+        self.assertEqual(remote.device, self.device)
+        remote.manual_seed(3)
+        self.assertEqual(remote.initial_seed(), 3)
+        local = torch.Generator().manual_seed(3)
+        self.assert_same(
+            torch.randn(8, generator=remote, device=self.device),
+            torch.randn(8, generator=local),
+        )
+
+    def test_state_is_the_cpu_generators(self):
+        remote = torch.Generator(device=self.device).manual_seed(3)
+        local = torch.Generator().manual_seed(3)
+        torch.rand(5, generator=remote, device=self.device)
+        torch.rand(5, generator=local)
+        self.assertTrue(torch.equal(remote.get_state(), local.get_state()))
+        remote.set_state(torch.Generator().manual_seed(8).get_state())
+        local.manual_seed(8)
+        self.assert_same(
+            torch.rand(5, generator=remote, device=self.device),
+            torch.rand(5, generator=local),
+        )
+
+    def test_a_generator_of_another_device_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "[Ee]xpected a .* device type"):
+            torch.randn(3, device=self.device, generator=torch.Generator())
+
+    def test_state_of_the_default_generator(self):
+        torch.manual_seed(1)
+        state = self.module.get_rng_state()
+        first = torch.rand(4, device=self.device).cpu()
+        self.module.set_rng_state(state)
+        self.assert_same(torch.rand(4, device=self.device), first)
+        states = self.module.get_rng_state_all()
+        self.assertEqual(len(states), self.module.device_count())
+        second = torch.rand(4, device=self.device).cpu()
+        self.module.set_rng_state_all(states)
+        self.assert_same(torch.rand(4, device=self.device), second)
+
+    def test_fork_rng(self):
+        torch.manual_seed(1)
+        with torch.random.fork_rng([0], device_type=self.device.type):
+            first = torch.rand(4, device=self.device).cpu()
+        self.assert_same(torch.rand(4, device=self.device), first)
+
+    def test_seeds_of_the_module(self):
+        self.module.manual_seed(21)
+        self.assertEqual(self.module.initial_seed(), 21)
+        self.assertEqual(self.module.default_generators[0].initial_seed(), 21)
+        first = torch.rand(3, device=self.device).cpu()
+        self.module.manual_seed_all(21)
+        self.assert_same(torch.rand(3, device=self.device), first)
+        self.assertEqual(self.module.default_generators[5].initial_seed(), 21)
+        self.module.seed()
+        self.assertNotEqual(self.module.initial_seed(), 21)
