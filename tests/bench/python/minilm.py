@@ -1,0 +1,54 @@
+"""The Hugging Face module of a sentence encoder with real weights."""
+
+import os
+import statistics
+import time
+
+import torch
+import transformers
+
+from tests.bench.python.report import Row
+
+CALLS = 5
+
+
+def _inputs(sentences, tokens, number):
+    generator = torch.Generator().manual_seed(number)
+    ids = torch.randint(1000, 30000, (sentences, tokens), generator=generator)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def _run(model, device, sentences, tokens, number):
+    """The median call's seconds, and all outputs; other tokens in every call."""
+    spent, outputs = [], []
+    for call in range(CALLS):
+        inputs = _inputs(sentences, tokens, 1000 + CALLS * number + call)
+        begin = time.perf_counter()
+        hidden = model(**{k: v.to(device) for k, v in inputs.items()})
+        outputs.append(hidden.last_hidden_state.mean(1).cpu())
+        spent.append(time.perf_counter() - begin)
+    return statistics.median(spent), outputs
+
+
+def measure(device, rounds):
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    folder = os.environ["DJINN_BENCH_MODEL"]
+    local = transformers.AutoModel.from_pretrained(folder).eval()
+    remote = transformers.AutoModel.from_pretrained(folder).eval().to(device)
+    rows = []
+    for sentences, tokens in ((1, 32), (8, 32), (1, 128), (8, 128)):
+        row = Row("python_minilm", f"batch {sentences}, sequence {tokens}")
+        with torch.inference_mode():
+            for number in range(-1, rounds):
+                djinn_seconds, actual = _run(remote, device, sentences, tokens, number)
+                local_seconds, expected = _run(local, "cpu", sentences, tokens, number)
+                for one, other in zip(actual, expected):
+                    if not torch.equal(one, other):
+                        row.error = f"round {number}: other values than local"
+                if number >= 0:
+                    row.djinn.append(djinn_seconds)
+                    row.local.append(local_seconds)
+        row.checked = f"{CALLS * (rounds + 1)} results, equal bits"
+        rows.append(row)
+    return rows

@@ -1,0 +1,54 @@
+"""A training step of a small network, its loss read every time."""
+
+import time
+import statistics
+
+import torch
+from torch import nn
+
+from tests.bench.python.report import Row
+
+STEPS = 50
+
+
+class Trainer:
+    def __init__(self, device):
+        torch.manual_seed(0)
+        self._device = device
+        self._model = nn.Sequential(
+            nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.05)
+
+    def train(self, number):
+        """The median step's seconds, and all losses; other examples in every step."""
+        generator = torch.Generator().manual_seed(100 + number)
+        spent, losses = [], []
+        for _ in range(STEPS):
+            inputs = torch.randn(8, 784, generator=generator)
+            labels = torch.randint(10, (8,), generator=generator)
+            begin = time.perf_counter()
+            loss = nn.functional.cross_entropy(
+                self._model(inputs.to(self._device)), labels.to(self._device))
+            self._optimizer.zero_grad()
+            loss.backward()
+            self._optimizer.step()
+            losses.append(loss.item())
+            spent.append(time.perf_counter() - begin)
+        return statistics.median(spent), losses
+
+
+def measure(device, rounds):
+    row = Row("python_mlp_step", "784-128-10, batch 8, loss read")
+    local, remote = Trainer("cpu"), Trainer(device)
+    largest = 0.0
+    for number in range(-1, rounds):
+        djinn_seconds, actual = remote.train(number)
+        local_seconds, expected = local.train(number)
+        largest = max(largest, *(abs(a - b) for a, b in zip(actual, expected)))
+        if number >= 0:
+            row.djinn.append(djinn_seconds)
+            row.local.append(local_seconds)
+    row.checked = f"losses within {largest:.1g}"
+    if not largest <= 1e-5:
+        row.error = f"losses differ by {largest:.3g}"
+    return [row]

@@ -1,0 +1,37 @@
+import unittest
+
+from tests.bench.python.report import Row, as_json, median_interval, seconds, table
+
+
+class ReportTest(unittest.TestCase):
+    def test_interval_of_few_values_holds_them_all(self):
+        self.assertEqual(median_interval([3, 1, 2]), (2, 1, 3))
+
+    def test_interval_of_many_values_leaves_outliers_out(self):
+        median, low, high = median_interval([*range(1, 25), 1000])
+        self.assertEqual(median, 13)
+        self.assertLess(low, 13)
+        self.assertLess(high, 24)
+
+    def test_units(self):
+        self.assertEqual([seconds(t) for t in (2, 0.0125, 3.2e-6, 5e-9)],
+                         ["2 s", "12.5 ms", "3.2 us", "5 ns"])
+
+    def test_ratios_are_taken_round_by_round(self):
+        # A round in which the machine was slow changes nothing.
+        row = Row("b", "v", djinn=[1, 10, 1], local=[2, 20, 2], checked="equal bits")
+        self.assertEqual(median_interval(row.ratios()), (0.5, 0.5, 0.5))
+        self.assertIn("0.50 [0.50, 0.50]", table([row]))
+        self.assertEqual(as_json([row])[0]["ratio"], (0.5, 0.5, 0.5))
+
+    def test_a_wrong_output_is_shown_instead_of_the_check(self):
+        row = Row("b", "v", djinn=[1], local=[1], checked="equal bits", error="differs")
+        self.assertIn("WRONG: differs", table([row]))
+        self.assertNotIn("equal bits", table([row]))
+
+    def test_what_was_not_measured_has_no_figures(self):
+        self.assertIn("not measured", table([Row("b", "not measured", error="died")]))
+
+
+if __name__ == "__main__":
+    unittest.main()
