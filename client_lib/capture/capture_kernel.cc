@@ -391,13 +391,15 @@ class Capture {
     return true;
   }
 
-  static void CheckInPlace(const at::Tensor& self, const ResultMeta& result) {
+  void CheckInPlace(const at::Tensor& self, const ResultMeta& result) const {
     TORCH_CHECK(self.sizes() == c10::IntArrayRef(result.sizes),
                 "output with shape ", self.sizes(),
                 " doesn't match the broadcast shape ",
                 c10::IntArrayRef(result.sizes));
-    TORCH_CHECK(c10::canCast(result.dtype, self.scalar_type()), "result type ",
-                result.dtype, " can't be cast to the desired output type ",
+    TORCH_CHECK(info_.output_rules.own_type ||
+                    c10::canCast(result.dtype, self.scalar_type()),
+                "result type ", result.dtype,
+                " can't be cast to the desired output type ",
                 self.scalar_type());
   }
 

@@ -32,6 +32,11 @@ void CheckOverlap(const OperatorInfo& info,
                   c10::ArrayRef<c10::IValue> arguments) {
   const OutputRules& rules = info.output_rules;
   if (rules.sharing.empty()) return;
+  if (rules.leaves_integers &&
+      c10::isIntegralType(arguments[0].toTensor().scalar_type(),
+                          /*includeBool=*/true)) {
+    return;
+  }
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (info.arguments[i].access == kReads || !arguments[i].isTensor()) {
       continue;

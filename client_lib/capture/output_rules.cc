@@ -58,7 +58,7 @@ bool IsUntaggedElementwise(const std::string& base) {
   return names->contains(base);
 }
 
-// Others that allow an output to be an input, but not a part of one.
+// Others that look for overlaps.
 bool IsWrittenInOrder(const std::string& base) {
   static const auto* const names = new absl::flat_hash_set<std::string>{
       "_addmm_activation",
@@ -105,7 +105,10 @@ bool IsWrittenOutOfOrder(const std::string& base) {
 
 Sharing SharingOf(const std::string& base, const c10::Argument& argument) {
   // Read before anything is written, or at their places.
-  if (argument.name() == "value") return Sharing::kAny;
+  if (argument.name() == "value" || base == "mm" || base == "addmm" ||
+      base == "_addmm_activation") {
+    return Sharing::kAny;
+  }
   if (!IsWrittenOutOfOrder(base)) return Sharing::kAllOrNothing;
   if (base == "gather" && argument.name() == "index") {
     return Sharing::kAllOrNothing;
@@ -150,6 +153,8 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
     }
   }
   rules.exact_type = KeepsType(schema, base);
+  rules.own_type = base == "cumsum" || base == "cumprod";
+  rules.leaves_integers = schema.name() == "aten::nan_to_num_";
   return rules;
 }
 

@@ -23,6 +23,10 @@ struct OutputRules {
   bool elementwise = false;
   // An output has the very type of the result.
   bool exact_type = false;
+  // In place, it computes in the type of what it writes.
+  bool own_type = false;
+  // In place, nothing happens to integers.
+  bool leaves_integers = false;
 };
 
 OutputRules OutputRulesOf(const c10::OperatorHandle& op);
