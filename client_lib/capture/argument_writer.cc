@@ -179,7 +179,7 @@ class Writer {
     }
     const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     Operand operand;
-    operand.storage = StorageOf(tensor);
+    operand.storage = OwnStorageOf(tensor);
     operand.access = access;
     operand.data_type = DataTypeOf(tensor);
     operand.sizes = {impl->sizes().data(), impl->sizes().size()};
@@ -278,7 +278,7 @@ std::shared_ptr<VirtualDevice> DeviceOfCall(
       }
     });
   }
-  if (first != nullptr) return StorageOf(*first)->device();
+  if (first != nullptr) return OwnStorageOf(*first)->device();
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (info.arguments[i].kind == ArgumentKind::kDevice &&
         arguments[i].isDevice() && arguments[i].toDevice().has_index()) {

@@ -5,7 +5,9 @@
 #include <ATen/ops/result_type.h>
 #include <xxhash.h>
 
+#include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,16 @@
 
 namespace djinn::capture {
 namespace {
+
+// For debugging: with DJINN_EAGER=1 a failure is raised by the call that
+// failed.
+bool WaitsForEachCall() {
+  static const bool waits = [] {
+    const char* value = std::getenv("DJINN_EAGER");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  return waits;
+}
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 using Outcome = InferredResults::Outcome;
@@ -221,7 +233,10 @@ class Capture {
     return Arguments(stack_->data() + (stack_->size() - count_), count_);
   }
 
-  void Record() { ThrowIfError(device_->Record(lane_, &scratch_.call)); }
+  void Record() {
+    ThrowIfError(device_->Record(lane_, &scratch_.call));
+    if (WaitsForEachCall()) ThrowIfError(device_->Synchronize());
+  }
 
   // The memo's answer or a new one. `call` must hold the arguments of `info`.
   const InferredResults& Infer(const OperatorInfo& info, Arguments arguments) {

@@ -54,7 +54,7 @@ void CopyToRemote(const at::Tensor& source, const at::Tensor& destination) {
   }
   const at::Tensor plain = PlainCpu(source, destination.scalar_type());
   const srg::TensorView view = ViewOf(destination);
-  RemoteStorage* const storage = StorageOf(destination);
+  RemoteStorage* const storage = OwnStorageOf(destination);
   if (!view.conjugate && !view.negative &&
       srg::CoversStorage(view, storage->size_bytes())) {
     at::Tensor laid_out = plain;
@@ -86,7 +86,7 @@ void CopyToCpu(const at::Tensor& source, const at::Tensor& destination) {
              : at::empty(source.sizes(),
                          source.options().device(c10::kCPU).memory_format(
                              c10::MemoryFormat::Contiguous));
-  RemoteStorage* const storage = StorageOf(source);
+  RemoteStorage* const storage = OwnStorageOf(source);
   ThrowIfError(storage->device()->Read(
       CurrentLane(), storage, ViewOf(source), host.mutable_data_ptr(),
       static_cast<uint64_t>(host.numel()) * host.element_size()));

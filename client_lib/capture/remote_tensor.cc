@@ -135,6 +135,14 @@ RemoteStorage* StorageOf(const at::Tensor& tensor) {
   return StorageOf(tensor.unsafeGetTensorImpl()->unsafe_storage());
 }
 
+RemoteStorage* OwnStorageOf(const at::Tensor& tensor) {
+  RemoteStorage* const storage = StorageOf(tensor);
+  TORCH_CHECK(storage != nullptr, "a tensor on ", tensor.device(),
+              " was made from an address; remote memory has none that can be "
+              "used (is this torch.save in its old format?)");
+  return storage;
+}
+
 c10::Storage WrapStorage(StoragePtr storage, uint64_t size_bytes) {
   return c10::Storage(c10::Storage::use_byte_size_t(), size_bytes,
                       MakeDataPtr(std::move(storage), size_bytes),

@@ -32,6 +32,10 @@ inline bool IsRemote(const at::Tensor& tensor) {
 RemoteStorage* StorageOf(const at::Tensor& tensor);
 RemoteStorage* StorageOf(const c10::Storage& storage);
 
+// The same for a call that is carried out. Throws when the tensor was made from
+// an address by somebody else (at::from_blob): nothing is there.
+RemoteStorage* OwnStorageOf(const at::Tensor& tensor);
+
 // A tensor on a storage of its own, of the extent that sizes and strides need.
 // In shape-only mode `device` is not looked at and may be null.
 at::Tensor NewRemoteTensor(const std::shared_ptr<VirtualDevice>& device,
