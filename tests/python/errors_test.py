@@ -7,7 +7,7 @@ import signal
 import torch
 
 import djinn
-from tests.python.remote_case import RemoteCase
+from tests.python.remote_case import RemoteCase, run_program
 
 
 class ErrorsTest(RemoteCase):
@@ -67,6 +67,23 @@ class ErrorsTest(RemoteCase):
         self.assertEqual({e.error_id for e in errors}, {errors[0].error_id})
         self.assertEqual(table.sum().item(), 30)
         self.assertIn(errors[0].error_id, [e.error_id for e in djinn.root_errors()])
+
+    def test_eager_mode_raises_at_the_call(self):
+        program = run_program(
+            """
+            import torch, djinn
+            with djinn.local(worker_threads=1):
+                x = torch.ones(3, device="remote_accelerator")
+                index = torch.tensor([9], device="remote_accelerator")
+                try:
+                    x.take(index)
+                except djinn.Error as error:
+                    print(error.reason, "aten::take" in str(error))
+                print(x.sum().item())
+            """,
+            DJINN_EAGER="1",
+        )
+        self.assertEqual(program.stdout, "OPERATOR_FAILED True\n3.0\n")
 
     def test_an_error_survives_pickling(self):
         error = pickle.loads(pickle.dumps(djinn.Error("text", "UNAVAILABLE", "WORKER_LOST", "1f")))

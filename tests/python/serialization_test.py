@@ -6,6 +6,7 @@ import os
 import pickle
 import tempfile
 
+import safetensors
 import safetensors.torch
 import torch
 
@@ -83,6 +84,25 @@ class SerializationTest(RemoteCase):
             safetensors.torch.save_file(loaded, path)
             again = safetensors.torch.load_file(path)
             torch.testing.assert_close(again, weights)
+
+    def test_safetensors_reader(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+            safetensors.torch.save_file({"w": torch.arange(4.0)}, path)
+            for device in (self.device, str(self.device), 0):
+                with safetensors.safe_open(path, framework="pt", device=device) as file:
+                    self.assert_same(file.get_tensor("w"), torch.arange(4.0))
+                    self.assert_same(file.get_slice("w")[1:3], torch.arange(1.0, 3.0))
+            with self.assertRaisesRegex(safetensors.SafetensorError, "nowhere is invalid"):
+                safetensors.safe_open(path, framework="pt", device="nowhere")
+
+    def test_the_old_file_format_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "made from an address"):
+            torch.save(
+                torch.ones(3, device=self.device),
+                io.BytesIO(),
+                _use_new_zipfile_serialization=False,
+            )
 
     def test_data_is_assigned(self):
         parameter = torch.nn.Parameter(torch.zeros(2))

@@ -14,7 +14,7 @@ from djinn import _load
 
 _djinn = _load.load()
 
-from djinn import _device_module  # noqa: E402  (needs the library)
+from djinn import _device_module, _safetensors  # noqa: E402  (needs the library)
 from djinn._capture import capture  # noqa: E402
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
 from djinn._session import (  # noqa: E402
@@ -33,6 +33,7 @@ from djinn._session import (  # noqa: E402
 )
 
 _device_module.register()
+_safetensors.teach()
 
 __all__ = [
     "Error",

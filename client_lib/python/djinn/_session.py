@@ -125,16 +125,21 @@ class LocalCluster:
 
     def close(self):
         """Closes the session and stops the processes."""
+        global _embedded
         try:
             close()
         finally:
+            if _embedded is self._cluster:
+                _embedded = None
             self._cluster = None
 
     def __enter__(self):
         return self
 
     def __exit__(self, *raised):
-        self.close()
+        # A forked child that leaves the block leaves its parent's cluster alone.
+        if os.getpid() == _owner:
+            self.close()
 
 
 def local(workers=1, *, worker_memory_bytes=8 << 30, worker_threads=0, start_timeout=60.0):
