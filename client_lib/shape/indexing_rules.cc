@@ -34,12 +34,32 @@ Results IndexSelect(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), sizes)};
 }
 
+// A mask stands for as many indices as it has dimensions, which it must match.
+void CheckMasks(const at::Tensor& self,
+                const std::vector<at::Tensor>& indices) {
+  int64_t place = 0;
+  for (const at::Tensor& index : indices) {
+    if (!index.defined() || (index.scalar_type() != ScalarType::Bool &&
+                             index.scalar_type() != ScalarType::Byte)) {
+      ++place;
+      continue;
+    }
+    for (int64_t d = 0; d < index.dim(); ++d, ++place) {
+      TORCH_CHECK_INDEX(index.size(d) == self.size(place),
+                        "The shape of the mask ", index.sizes(), " at index ",
+                        d, " does not match the shape of the indexed tensor ",
+                        self.sizes(), " at index ", place);
+    }
+  }
+}
+
 Results IndexPut(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   const size_t count = args.List(1).size();
   TORCH_CHECK_INDEX(count <= static_cast<size_t>(self.dim()),
                     "too many indices for tensor of dimension ", self.dim(),
                     " (got ", count, ")");
+  CheckMasks(self, args.Tensors(1));
   return {EmptyLike(self.scalar_type(), self)};
 }
 

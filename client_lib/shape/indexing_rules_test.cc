@@ -174,6 +174,10 @@ TEST(IndexingRulesTest, IndexPut) {
     CheckRule("aten::index_put", {x, one, Make({2, 4})});
   }
   CheckRejected("aten::index_put", {Make({}), one, Make({})});
+  const c10::List<std::optional<at::Tensor>> mask(
+      {std::optional<at::Tensor>(Make({2}, at::kBool))});
+  CheckRule("aten::index_put", {Make({2, 4}), mask, Make({})});
+  CheckRejected("aten::index_put", {Make({3, 4}), mask, Make({})});
 }
 
 }  // namespace

@@ -76,6 +76,13 @@ Results Hardtanh(const CallArguments& args) {
   const ScalarType dtype = args.Tensor(0).scalar_type();
   CheckNotBool("hardtanh", dtype);
   TORCH_CHECK(!c10::isComplexType(dtype), "clamp is not supported for complex");
+  for (const size_t limit : {1, 2}) {
+    // Real ones vary from run to run.
+    TORCH_CHECK(dtype != ScalarType::Byte ||
+                    !args.Scalar(limit).isIntegral(false) ||
+                    args.Scalar(limit).toLong() >= 0,
+                "cannot do hardtanh on an unsigned type with negative limits");
+  }
   return LikeSelf(args);
 }
 
@@ -318,7 +325,7 @@ Results BinaryCrossEntropyWithLogits(const CallArguments& args) {
   // The loss is updated in place from 1 - target on, so it keeps that layout.
   TORCH_CHECK(target.scalar_type() != ScalarType::Bool,
               "Subtraction with a bool tensor is not supported.");
-  ResultMeta loss = Elementwise(target.scalar_type(), {Describe(target)});
+  ResultMeta loss = EmptyLike(target.scalar_type(), target);
   std::vector<at::Tensor> factors = {input};
   if (args.Has(2)) factors.push_back(args.Tensor(2));
   for (const at::Tensor& factor : factors) {

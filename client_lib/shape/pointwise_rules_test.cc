@@ -151,7 +151,16 @@ TEST(PointwiseRulesTest, Dropout) {
   }
 }
 
+TEST(PointwiseRulesTest, LimitsOfAnUnsignedType) {
+  const at::Tensor bytes = Make({3}, at::kByte);
+  CheckRule("aten::hardtanh", {bytes, 0, 6});
+  CheckRejected("aten::hardtanh", {bytes, -1, 1});
+}
+
 TEST(PointwiseRulesTest, Losses) {
+  const at::Tensor nothing = Make({3, 4}).slice(1, 1, 1, 2);
+  CheckRule("aten::binary_cross_entropy_with_logits",
+            {nothing, nothing, None(), None(), 0});
   for (const auto& [x, y] : Pairs()) {
     for (int64_t reduction : {0, 1, 2}) {
       CheckRule("aten::huber_loss", {x, y, reduction});

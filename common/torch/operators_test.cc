@@ -112,6 +112,11 @@ TEST(DataTypeTest, UnknownOnesAreNone) {
   EXPECT_EQ(DataTypeToTorch(static_cast<srg::DataType>(200)), std::nullopt);
 }
 
+TEST(OverwriteTableTest, OutputsOfOverloadsWithAMode) {
+  EXPECT_TRUE(Overwrites(Schema("aten::div", "out_mode"), 3));
+  EXPECT_FALSE(Overwrites(Schema("aten::div", "out_mode"), 0));
+}
+
 TEST(OverwriteTableTest, InPlace) {
   EXPECT_TRUE(Overwrites(Schema("aten::zero_", ""), 0));
   EXPECT_TRUE(Overwrites(Schema("aten::fill_", "Scalar"), 0));

@@ -38,8 +38,8 @@ bool Overwrites(const c10::FunctionSchema& schema, size_t argument) {
     return false;
   }
   if (argument == 0 && WritesSelfOnly(schema.name())) return true;
-  const std::string& overload = schema.overload_name();
-  if (overload != "out" && !absl::EndsWith(overload, "_out")) return false;
+  // "out", "Scalar_out", "out_mode".
+  if (!absl::StrContains(schema.overload_name(), "out")) return false;
   // empty.out and its kin leave the memory as it is.
   if (absl::StrContains(schema.name(), "empty")) return false;
   return target.kwarg_only() && IsOutName(target.name());
