@@ -240,9 +240,13 @@ int Composer::Add(Step step) {
   for (int i = 0; i < ResultSlots(step); ++i) step.results.push_back(first + i);
   if (first + kMaxListResults > kMaxSlots) return kNoTensor;
   const Expectation expected = oracle_.Apply(step);
-  if (expected.outcome == Expectation::Outcome::kSkipped) return kNoTensor;
+  const bool forgets = !expected.forgotten.empty();
+  std::erase_if(live_, [this](int slot) { return !alive(slot); });
+  if (expected.outcome == Expectation::Outcome::kSkipped && !forgets) {
+    return kNoTensor;
+  }
   const bool done = expected.outcome == Expectation::Outcome::kDone;
-  if (!done && !Chance(0.3)) return kNoTensor;
+  if (!done && !forgets && !Chance(0.3)) return kNoTensor;
   if (done && expected.results.size() < step.results.size()) {
     step.results.resize(expected.results.size());
   }

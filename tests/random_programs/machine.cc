@@ -66,6 +66,20 @@ void Trim(const at::Tensor& tensor) {
   if (tensor.storage().nbytes() > end) tensor.storage().set_nbytes(end);
 }
 
+// Whether autograd takes for a view what is one of memory that nobody else
+// sees: a composite made it on its way, perhaps on one of the devices alone.
+bool IsPrivateView(const at::Tensor& result,
+                   const std::vector<at::Tensor>& operands) {
+  if (!result.defined() || !result.is_view() || result.requires_grad() ||
+      result.storage().use_count() > 2) {
+    return false;
+  }
+  for (const at::Tensor& operand : operands) {
+    if (operand.defined() && operand.is_alias_of(result)) return false;
+  }
+  return true;
+}
+
 void ZeroStorage(const at::Tensor& tensor) {
   if (tensor.is_cpu() && tensor.storage().nbytes() > 0) {
     std::memset(tensor.storage().mutable_data(), 0, tensor.storage().nbytes());
@@ -207,6 +221,9 @@ std::vector<at::Tensor> Machine::Call(const Step& step,
   }
   stack.clear();
   for (const at::Tensor& result : results) Trim(result);
+  for (at::Tensor& result : results) {
+    if (IsPrivateView(result, Operands(step))) result = result.detach();
+  }
   if (step.op->schema().name().starts_with("aten::empty")) {
     for (const at::Tensor& result : results) ZeroStorage(result);
   }

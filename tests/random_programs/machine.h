@@ -33,6 +33,7 @@ class Machine {
   // Puts results into the slots the step names. Slots without a result are
   // emptied.
   void Store(const Step& step, const std::vector<at::Tensor>& results);
+  void Empty(int slot) { slots_[slot] = at::Tensor(); }
 
   // The tensors a step uses, in order.
   std::vector<at::Tensor> Operands(const Step& step) const;

@@ -221,6 +221,24 @@ void MakeOrdering(Composer& c) {
   }
 }
 
+namespace {
+
+void MakeAttention(Composer& c, int query) {
+  const std::vector<int64_t> sizes = c.tensor(query).sizes().vec();
+  if (sizes.size() < 3 || c.tensor(query).numel() == 0) return;
+  std::vector<int64_t> longer = sizes;
+  longer[sizes.size() - 2] = c.Int(1, 5);
+  const at::ScalarType dtype = c.tensor(query).scalar_type();
+  const int key = FloatOf(c, dtype, longer);
+  const int value = FloatOf(c, dtype, longer);
+  if (key == kNoTensor || value == kNoTensor) return;
+  c.Call("scaled_dot_product_attention",
+         {Slot{query}, Slot{key}, Slot{value}, None(), Value(0.0),
+          Value(c.Chance(0.4))});
+}
+
+}  // namespace
+
 void MakeNetwork(Composer& c) {
   const auto picked = PickFloatOfDims(c, 1, 4);
   if (!picked.has_value()) return;
@@ -228,7 +246,7 @@ void MakeNetwork(Composer& c) {
   const at::ScalarType dtype = c.tensor(self).scalar_type();
   const std::vector<int64_t> sizes = c.tensor(self).sizes().vec();
   const Value reduction(c.Int(0, 2));
-  switch (c.Int(0, 6)) {
+  switch (c.Int(0, 11)) {
     case 0: {
       const int weight = FloatOf(c, dtype, {sizes.back()});
       if (weight == kNoTensor) return;
@@ -267,6 +285,33 @@ void MakeNetwork(Composer& c) {
       return;
     case 5:
       c.Call("dropout", {Slot{self}, Value(0.5), Value(c.Chance(0.7))});
+      return;
+    case 6:
+      return MakeAttention(c, self);
+    case 7: {
+      if (sizes.size() < 2 || sizes[1] == 0) return;
+      const int weight = FloatOf(c, dtype, {sizes[1]});
+      if (weight == kNoTensor) return;
+      c.Call("group_norm", {Slot{self}, Value(c.Chance(0.5) ? 1 : sizes[1]),
+                            c.Chance(0.7) ? Argument(Slot{weight}) : None(),
+                            c.Chance(0.5) ? Argument(Slot{weight}) : None()});
+      return;
+    }
+    case 8: {
+      const int target = FloatOf(c, dtype, sizes);
+      if (target == kNoTensor) return;
+      c.Call("binary_cross_entropy_with_logits",
+             {Slot{self}, Slot{target}, None(), None(), reduction});
+      return;
+    }
+    case 9:
+      c.Call("constant_pad_nd",
+             {Slot{self}, Ints({c.Int(-1, 2), c.Int(0, 2)}), Value(c.Real())});
+      return;
+    case 10:
+      if (sizes.size() < 3) return;
+      c.Call("adaptive_avg_pool2d",
+             {Slot{self}, Ints({c.Int(1, 2), c.Int(1, 3)})});
       return;
     default:
       c.Call(c.OneOf({"softmax.int", "log_softmax.int", "glu"}),

@@ -189,27 +189,11 @@ void MakeElementwise(Composer& c) {
                {Slot{self}, other}, named);
         return;
       }
-      c.Call(c.OneOf({"logical_and",
-                      "logical_or",
-                      "logical_xor",
-                      "atan2",
-                      "hypot",
-                      "maximum",
-                      "minimum",
-                      "fmax",
-                      "fmin",
-                      "xlogy.Tensor",
-                      "pow.Tensor_Tensor",
-                      "remainder.Tensor",
-                      "fmod.Tensor",
-                      "floor_divide",
-                      "copysign.Tensor",
-                      "heaviside",
-                      "logaddexp",
-                      "nextafter",
-                      "squeeze",
-                      "expand_as",
-                      "type_as"}),
+      c.Call(c.OneOf({"logical_and", "logical_or", "logical_xor", "atan2",
+                      "hypot", "maximum", "minimum", "fmax", "fmin",
+                      "xlogy.Tensor", "pow.Tensor_Tensor", "remainder.Tensor",
+                      "fmod.Tensor", "floor_divide", "copysign.Tensor",
+                      "heaviside", "logaddexp", "nextafter", "squeeze"}),
              {Slot{self}, other}, named);
       return;
     default:
@@ -223,7 +207,7 @@ void MakeCopy(Composer& c) {
   const auto self = c.PickAny();
   if (!self.has_value()) return;
   const at::Tensor& target = c.tensor(*self);
-  switch (c.Int(0, 5)) {
+  switch (c.Int(0, 6)) {
     case 0:
       c.Call("to.dtype", {Slot{*self}, DataTypeArgument(c.DataType()),
                           Value(false), Value(c.Chance(0.2))});
@@ -239,6 +223,10 @@ void MakeCopy(Composer& c) {
       return;
     case 3:
       c.Call("clone", {Slot{*self}});
+      return;
+    case 4:
+      c.Call(c.OneOf({"expand_as", "type_as"}),
+             {Slot{*self}, c.PickSlotPartner(*self)});
       return;
     default: {
       const auto source = c.Pick([&](const at::Tensor& t) {

@@ -206,8 +206,10 @@ void MakeStorageChange(Composer& c) {
     }
     case 3: {
       const auto source = c.Pick([&](const at::Tensor& t) {
-        return t.scalar_type() == c.tensor(self).scalar_type() ||
-               c.Chance(0.05);
+        // An inference tensor with the data of another one is neither.
+        return t.is_inference() == c.tensor(self).is_inference() &&
+               (t.scalar_type() == c.tensor(self).scalar_type() ||
+                c.Chance(0.05));
       });
       if (!source.has_value()) return;
       Step step;

@@ -1,9 +1,11 @@
 #include "tests/random_programs/oracle.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/InferenceMode.h>
 
 #include <cstring>
 #include <exception>
@@ -72,53 +74,39 @@ bool Covers(const at::Tensor& tensor) {
              tensor.storage().nbytes();
 }
 
-// Where a remote device is known to differ, and why it may:
-// - An inference tensor that asks for a gradient gets one outside inference
-// mode
-//   only from operators that the CPU composes with tensors made there.
-// - What einsum() returns is a view on the CPU alone, and type_as() moves to
-// the
-//   device of a number.
-// - A floating-point alpha for integers is refused after, not before the output
-//   takes the result's size.
+// Arguments whose elements do not matter.
+bool ReadsOnlyMetadata(const Step& step, size_t argument) {
+  const std::string& name = step.op->schema().name();
+  return argument == 1 &&
+         (name == "aten::type_as" || name == "aten::expand_as");
+}
+
+std::vector<size_t> Outputs(const Step& step) {
+  std::vector<size_t> outputs;
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    if (step.op->schema().arguments()[i].is_out()) outputs.push_back(i);
+  }
+  return outputs;
+}
+
+const at::Tensor& Operand(const Step& step, size_t argument,
+                          const Machine& machine) {
+  return machine.slot(std::get<Slot>(step.arguments[argument]).index);
+}
+
+// Where nothing can be compared, because PyTorch promises nothing:
 // - The CPU's median of an expanded tensor reads memory that nobody wrote.
-// - An output that is resized may come to overlap with inputs that share its
-//   memory; the CPU has looked for that by then.
-bool MayDiffer(const Step& step, const Machine& machine) {
-  const c10::FunctionSchema& schema = step.op->schema();
-  if (step.mode == Mode::kNormal) {
-    for (const at::Tensor& operand : machine.Operands(step)) {
-      if (operand.is_inference() && operand.requires_grad()) return true;
-    }
-  }
-  // Views matter where something tracks them.
-  if (schema.name() == "aten::einsum" && step.mode != Mode::kInference) {
-    return true;
-  }
-  if (schema.name() == "aten::type_as") {
-    return std::holds_alternative<c10::IValue>(step.arguments[1]);
-  }
-  for (size_t i = 0; i < step.arguments.size(); ++i) {
-    const auto* value = std::get_if<c10::IValue>(&step.arguments[i]);
-    if (schema.arguments().back().is_out() && value != nullptr &&
-        schema.arguments()[i].name() == "alpha" && value->isDouble()) {
-      return c10::isIntegralType(machine.Operands(step).back().scalar_type(),
-                                 /*includeBool=*/true);
-    }
-  }
-  if (schema.name() == "aten::median" || schema.name() == "aten::nanmedian") {
-    for (const at::Tensor& operand : machine.Operands(step)) {
-      if (!operand.is_non_overlapping_and_dense()) return true;
-    }
-  }
-  for (size_t i = 0; i < step.arguments.size(); ++i) {
-    if (!schema.arguments()[i].is_out()) continue;
-    const auto* out = std::get_if<Slot>(&step.arguments[i]);
-    for (const int slot : SlotsOf(step)) {
-      if (out != nullptr && slot != out->index &&
-          machine.slot(slot).is_alias_of(machine.slot(out->index))) {
-        return true;
-      }
+// - Outside inference mode an inference tensor has no gradient, asked for or
+//   not, except where a composite happens to put it together with a tensor that
+//   it made on its way, as dropout() does on the CPU.
+bool NothingIsPromised(const Step& step, const Machine& machine) {
+  const std::string& name = step.op->schema().name();
+  const bool median = name == "aten::median" || name == "aten::nanmedian";
+  for (const at::Tensor& operand : machine.Operands(step)) {
+    if (median && !operand.is_non_overlapping_and_dense()) return true;
+    if (step.mode == Mode::kNormal && operand.is_inference() &&
+        operand.requires_grad()) {
+      return true;
     }
   }
   return false;
@@ -127,6 +115,7 @@ bool MayDiffer(const Step& step, const Machine& machine) {
 // Operands on which a call cannot fail because of their values.
 at::Tensor Harmless(const Step& step, const c10::Argument& argument,
                     const at::Tensor& tensor) {
+  const c10::InferenceMode same_kind(tensor.is_inference());
   const std::string name = step.op->schema().name().substr(6);
   const bool integral = c10::isIntegralType(tensor.scalar_type(), true);
   if ((argument.name() == "index" || argument.name() == "indices" ||
@@ -146,6 +135,9 @@ class DrawScope {
  public:
   explicit DrawScope(const Step& step) {
     if (MayDraw(step)) state_ = Generator().get_state();
+  }
+  bool Drew() const {
+    return state_.defined() && !at::equal(state_, Generator().get_state());
   }
   // As if nothing had been drawn.
   void Undo() {
@@ -246,15 +238,15 @@ bool MayDraw(const Step& step) {
 bool NeedsValues(const Step& step, const Machine& machine) {
   if (step.kind != Step::Kind::kCall) return false;
   const std::string& name = step.op->schema().name();
-  if (name == "aten::index" || name == "aten::index_put_" ||
-      name == "aten::index_put") {
-    for (const at::Tensor& operand : machine.Operands(step)) {
-      if (operand.defined() && operand.scalar_type() == at::kBool) {
-        return name == "aten::index";
+  if (name == "aten::index") {
+    for (const int slot : std::get<SlotList>(step.arguments[1]).indices) {
+      if (slot != kNoTensor && machine.slot(slot).scalar_type() == at::kBool) {
+        return true;
       }
     }
     return false;
   }
+  if (name == "aten::index_put_" || name == "aten::index_put") return false;
   // Ends in a look at LAPACK's error codes.
   if (name == "aten::linalg_inv" || name == "aten::linalg_cholesky") {
     return true;
@@ -324,6 +316,7 @@ Poison Oracle::PoisonReadBy(const Step& step) {
       if (IsOverwritten(step, i) && Covers(tensor) && tensor.numel() > 0) {
         continue;
       }
+      if (ReadsOnlyMetadata(step, i)) continue;
       poison.Add(PoisonOf(tensor));
     }
   }
@@ -383,11 +376,38 @@ std::optional<std::vector<at::Tensor>> Oracle::ExecuteHarmlessly(
   }
 }
 
+bool Oracle::ResizedShared(const Step& step,
+                           const std::vector<Facts>& before) const {
+  for (const size_t output : Outputs(step)) {
+    const at::Tensor& out = Operand(step, output, machine_);
+    const std::vector<at::Tensor> operands = machine_.Operands(step);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i].is_same(out) && before[i].sizes == out.sizes()) break;
+      if (!operands[i].is_same(out) && operands[i].is_alias_of(out)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void Oracle::Forget(const std::function<bool(const at::Tensor&)>& forgotten,
+                    Expectation* expectation) {
+  std::vector<int> slots;
+  for (int slot = 0; slot < machine_.size(); ++slot) {
+    if (!machine_.slot(slot).defined() || !forgotten(machine_.slot(slot))) {
+      continue;
+    }
+    slots.push_back(slot);
+  }
+  for (const int slot : slots) machine_.Empty(slot);
+  expectation->forgotten = std::move(slots);
+}
+
 Expectation Oracle::Call(const Step& step) {
   Expectation expected;
-  if (MayDiffer(step, machine_)) return expected;
+  if (NothingIsPromised(step, machine_)) return expected;
   const Poison read = PoisonReadBy(step);
-  expected.reads_poison = !read.empty();
   const bool draws = MayDraw(step);
   // Where it is open whether a call reads what is missing, so is whether it
   // draws; and a composite may draw before it reads.
@@ -405,27 +425,33 @@ Expectation Oracle::Call(const Step& step) {
   }
   DrawScope draw(step);
   WriteScope write(step, machine_);
+  std::vector<Facts> before;
+  for (const at::Tensor& operand : machine_.Operands(step)) {
+    before.push_back(FactsOf(operand));
+  }
   std::vector<at::Tensor> results;
-  Poison written = read;
+  std::optional<std::string> message;
   try {
     results = machine_.Execute(step);
     if (!read.empty()) draw.Undo();
   } catch (const std::exception& error) {
+    const bool drew = draw.Drew();
     draw.Undo();
-    const std::string message = MessageOf(error);
+    message = MessageOf(error);
     // PyTorch notices this one when the call has been carried out.
     const bool too_late =
-        absl::StrContains(message, "inplace update to inference tensor");
+        absl::StrContains(*message, "inplace update to inference tensor");
     if (!too_late || draws || !read.empty()) write.Undo();
     std::optional<std::vector<at::Tensor>> placeholders;
-    if (!too_late && !IsAboutOutputs(message) && failures_ &&
+    if (!too_late && !IsAboutOutputs(*message) && failures_ &&
         !NeedsValues(step, machine_)) {
       placeholders = ExecuteHarmlessly(step);
     }
     draw.Undo();
     if (!placeholders.has_value()) {
-      if (draws && too_late) return expected;
-      if (!read.empty() || FoundByTheWorker(message)) return expected;
+      // What a call draws that raises is nobody's promise.
+      if (drew || (draws && too_late)) return expected;
+      if (!read.empty() || FoundByTheWorker(*message)) return expected;
       if (too_late) {
         Propagate(step, read, {}, /*fresh_only=*/false);
       } else if (WritesInferenceTensor(step, machine_)) {
@@ -433,14 +459,45 @@ Expectation Oracle::Call(const Step& step) {
         return expected;
       }
       expected.outcome = Expectation::Outcome::kRaises;
-      expected.message = message;
+      expected.message = *message;
+      // Whether an output has taken the result's size by then, too.
+      Forget(
+          [&](const at::Tensor& tensor) {
+            for (const size_t output : Outputs(step)) {
+              if (tensor.is_same(Operand(step, output, machine_))) return true;
+            }
+            return false;
+          },
+          &expected);
       machine_.Store(step, {});
       return expected;
     }
     results = *std::move(placeholders);
-    if (read.empty()) {
-      expected.fails = true;
+  }
+  if (ResizedShared(step, before)) {
+    // What comes of operands that an output grows over is nobody's promise.
+    write.Undo();
+    draw.Undo();
+    Forget(
+        [&](const at::Tensor& tensor) {
+          for (const size_t output : Outputs(step)) {
+            const at::Tensor& out = Operand(step, output, machine_);
+            if (tensor.is_alias_of(out)) return true;
+          }
+          return false;
+        },
+        &expected);
+    return expected;
+  }
+  // An output overwrites its memory wholly if it does when it has its size.
+  Poison written = PoisonReadBy(step);
+  if (message.has_value()) {
+    expected.fails = written.empty();
+    expected.may_fail = !written.empty() && !written.certain;
+    if (expected.fails) {
       written = {.roots = {position_}};
+    } else if (expected.may_fail) {
+      written.roots.insert(position_);
     }
   }
   if (absl::StrContains(step.op->schema().name(), "_like")) {
@@ -471,6 +528,8 @@ Expectation Oracle::Apply(const Step& step) {
     if (step.kind == Step::Kind::kBackward) {
       for (const auto& [id, poison] : poison_) anything.Add(poison);
       anything.certain = false;
+      // Some formulas look at elements.
+      expected.poison = anything;
     } else if (step.kind == Step::Kind::kRead) {
       expected.poison = PoisonOf(machine_.slot(SlotsOf(step)[0]));
     }
@@ -499,7 +558,16 @@ Expectation Oracle::Apply(const Step& step) {
       expected.outcome = Expectation::Outcome::kRaises;
       expected.message = MessageOf(error);
       machine_.Store(step, {});
+      if (absl::StrContains(expected.message, "zerotensors are immutable")) {
+        // The CPU cannot add to a gradient that it made without memory; a
+        // remote device has no such tensors.
+        expected.outcome = Expectation::Outcome::kSkipped;
+        Forget([](const at::Tensor&) { return true; }, &expected);
+      }
     }
+  }
+  for (const int slot : expected.forgotten) {
+    uses.writes.insert(SlotResource(slot));
   }
   expected.reads = std::move(uses.reads);
   expected.writes = std::move(uses.writes);

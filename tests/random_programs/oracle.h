@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -61,10 +62,9 @@ struct Expectation {
   std::string message;
   // Of kRaisesRoot, and of what a read shows.
   Poison poison;
-  // A root error is born.
+  // A root error is born, or may be.
   bool fails = false;
-  // The step read poison.
-  bool reads_poison = false;
+  bool may_fail = false;
   // Of the tensors the step uses and of those it returns, after it.
   std::vector<Facts> operands;
   std::vector<Facts> results;
@@ -75,6 +75,8 @@ struct Expectation {
   std::set<int> writes;
   // Ordered among all steps.
   bool barrier = false;
+  // Slots that hold nothing comparable any more; emptied after the step.
+  std::vector<int> forgotten;
 };
 
 // A tensor that is alive at the end.
@@ -99,6 +101,12 @@ class Oracle {
 
  private:
   Expectation Call(const Step& step);
+  Expectation Backward(const Step& step);
+  // Whether the call gave an output that shares memory with another operand a
+  // new size.
+  bool ResizedShared(const Step& step, const std::vector<Facts>& before) const;
+  void Forget(const std::function<bool(const at::Tensor&)>& forgotten,
+              Expectation* expectation);
   // The call on harmless operands; nothing when it raises all the same.
   std::optional<std::vector<at::Tensor>> ExecuteHarmlessly(const Step& step);
   void Propagate(const Step& step, const Poison& read,
