@@ -1,221 +1,103 @@
 // A decoder of the shape of GPT-2 that generates text: a prefill, then one
 // token per step, its cache of keys and values kept on the worker.
 #include "tests/e2e/same_program.h"
+#include "tests/models/decoder.h"
 
 namespace djinn {
 namespace {
 
-namespace nn = torch::nn;
 using torch::Tensor;
-using torch::indexing::Slice;
 
-constexpr int64_t kVocabulary = 97, kWidth = 64, kHeads = 4, kLayers = 3;
-constexpr int64_t kContext = 64, kPrompt = 9, kNewTokens = 24;
-constexpr int64_t kHeadWidth = kWidth / kHeads;
-
-// Keys and values of one layer, [batch, heads, positions, head width].
-struct Cache {
-  Tensor keys, values;
-};
-
-// How a layer puts new keys and values with the old ones.
-enum class CacheKind { kConcatenated, kSliced, kIndexed };
-
-struct LayerImpl : nn::Module {
-  LayerImpl()
-      : norm(register_module("norm",
-                             nn::LayerNorm(nn::LayerNormOptions({kWidth})))),
-        qkv(register_module("qkv", nn::Linear(kWidth, 3 * kWidth))),
-        out(register_module("out", nn::Linear(kWidth, kWidth))),
-        mlp_norm(register_module(
-            "mlp_norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})))),
-        up(register_module("up", nn::Linear(kWidth, 4 * kWidth))),
-        down(register_module("down", nn::Linear(4 * kWidth, kWidth))) {}
-
-  Tensor forward(Tensor x, int64_t position, CacheKind kind, Cache* cache) {
-    const int64_t batch = x.size(0), count = x.size(1);
-    const std::vector<Tensor> parts = qkv(norm(x)).split(kWidth, -1);
-    const auto heads = [&](const Tensor& t) {
-      return t.view({batch, count, kHeads, kHeadWidth}).transpose(1, 2);
-    };
-    const Tensor query = heads(parts[0]);
-    const Tensor keys = heads(parts[1]), values = heads(parts[2]);
-    Tensor attended;
-    if (kind == CacheKind::kConcatenated) {
-      cache->keys = position == 0 ? keys : torch::cat({cache->keys, keys}, 2);
-      cache->values =
-          position == 0 ? values : torch::cat({cache->values, values}, 2);
-      attended = torch::scaled_dot_product_attention(
-          query, cache->keys, cache->values, {}, 0.0,
-          /*is_causal=*/position == 0);
-    } else {
-      if (position == 0) {
-        const auto options = x.options();
-        const std::vector<int64_t> sizes = {batch, kHeads, kContext,
-                                            kHeadWidth};
-        cache->keys = torch::zeros(sizes, options);
-        cache->values = torch::zeros(sizes, options);
-      }
-      const int64_t end = position + count;
-      if (kind == CacheKind::kSliced) {
-        cache->keys.slice(2, position, end).copy_(keys);
-        cache->values.slice(2, position, end).copy_(values);
-        attended = torch::scaled_dot_product_attention(
-            query, cache->keys.slice(2, 0, end), cache->values.slice(2, 0, end),
-            {}, 0.0, position == 0);
-      } else {
-        const Tensor at =
-            torch::arange(position, end,
-                          torch::TensorOptions(x.device()).dtype(torch::kLong));
-        cache->keys.index_copy_(2, at, keys);
-        cache->values.index_copy_(2, at, values);
-        // The whole cache, with a mask for what is not there yet.
-        const Tensor mask =
-            torch::arange(kContext, at.options()).unsqueeze(0) <=
-            at.unsqueeze(1);
-        attended = torch::scaled_dot_product_attention(query, cache->keys,
-                                                       cache->values, mask);
-      }
-    }
-    x = x + out(attended.transpose(1, 2).reshape({batch, count, kWidth}));
-    return x + down(torch::gelu(up(mlp_norm(x)), "tanh"));
-  }
-
-  nn::LayerNorm norm;
-  nn::Linear qkv, out;
-  nn::LayerNorm mlp_norm;
-  nn::Linear up, down;
-};
-TORCH_MODULE(Layer);
-
-struct DecoderImpl : nn::Module {
-  DecoderImpl()
-      : tokens(register_module("tokens", nn::Embedding(kVocabulary, kWidth))),
-        positions(
-            register_module("positions", nn::Embedding(kContext, kWidth))),
-        last_norm(register_module(
-            "last_norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})))) {
-    for (int64_t i = 0; i < kLayers; ++i) {
-      layers.push_back(register_module("layer" + std::to_string(i), Layer()));
-    }
-  }
-
-  // Scores of the token after the last.
-  Tensor forward(const Tensor& ids, int64_t position, CacheKind kind,
-                 std::vector<Cache>* caches) {
-    const Tensor at =
-        torch::arange(position, position + ids.size(1), ids.options());
-    Tensor x = tokens(ids) + positions(at);
-    for (size_t i = 0; i < layers.size(); ++i) {
-      x = layers[i](x, position, kind, &(*caches)[i]);
-    }
-    return last_norm(x.select(1, -1)).matmul(tokens->weight.t());
-  }
-
-  nn::Embedding tokens, positions;
-  nn::LayerNorm last_norm;
-  std::vector<Layer> layers;
-};
-TORCH_MODULE(Decoder);
+constexpr DecoderShape kShape = {
+    .layers = 3, .width = 64, .heads = 4, .vocabulary = 97, .max_tokens = 64};
+constexpr uint64_t kSeed = 5;
+constexpr int64_t kPrompt = 9, kNewTokens = 24;
 
 struct Generated {
   std::vector<int64_t> ids;
   std::vector<Tensor> scores;
-  std::vector<Cache> caches;
+  std::vector<Tensor> keys, values;
 };
 
-Decoder MakeDecoder() {
-  torch::manual_seed(5);
-  Decoder decoder;
-  decoder->eval();
-  return decoder;
+Tensor Prompt(torch::Device device) {
+  return torch::arange(3, 3 + kPrompt).unsqueeze(0).to(device);
 }
 
-Generated Generate(Decoder& decoder, torch::Device device, CacheKind kind) {
+Generated Generate(const Decoder& decoder, torch::Device device,
+                   DecoderCache cache) {
   torch::InferenceMode inference;
+  Decoder::Sequence sequence(&decoder, cache);
   Generated generated;
-  generated.caches.resize(kLayers);
-  Tensor ids = torch::arange(3, 3 + kPrompt).unsqueeze(0).to(device);
-  int64_t position = 0;
+  Tensor ids = Prompt(device);
   for (int64_t step = 0; step < kNewTokens; ++step) {
-    const Tensor scores = decoder(ids, position, kind, &generated.caches);
-    position += ids.size(1);
-    ids = scores.argmax(-1, /*keepdim=*/true);
-    generated.scores.push_back(scores);
+    generated.scores.push_back(sequence.Scores(ids));
+    ids = generated.scores.back().argmax(-1);
     generated.ids.push_back(ids.item<int64_t>());
   }
+  generated.keys = sequence.keys();
+  generated.values = sequence.values();
   return generated;
 }
 
 class DecoderProgramsTest : public ProgramTest {
  protected:
-  static void ExpectSameText(CacheKind kind) {
-    Decoder decoder = MakeDecoder();
-    const Generated local = Generate(decoder, torch::kCPU, kind);
-    decoder->to(Device(0));
+  static void ExpectSameText(DecoderCache cache) {
+    const Decoder here(kShape, kSeed, torch::kCPU);
+    const Decoder there(kShape, kSeed, Device(0));
+    const Generated local = Generate(here, torch::kCPU, cache);
     ASSERT_TRUE(Synchronize().ok());
     const Statistics before = GetStatistics();
-    const Generated remote = Generate(decoder, Device(0), kind);
+    const Generated remote = Generate(there, Device(0), cache);
     const Statistics after = GetStatistics();
     EXPECT_EQ(remote.ids, local.ids);
     // The prompt goes up, one token per step comes down, and structures go up;
-    // keys and values stay where they are.
+    // keys, values and scores stay where they are.
     EXPECT_EQ(after.uploads_inline - before.uploads_inline, 1u);
     EXPECT_EQ(after.uploads_sent, before.uploads_sent);
     EXPECT_EQ(after.reads - before.reads, static_cast<uint64_t>(kNewTokens));
-    EXPECT_LT(after.bytes_down - before.bytes_down, kNewTokens * 128u);
+    EXPECT_LT(after.bytes_down - before.bytes_down, kNewTokens * 256u);
     EXPECT_EQ(after.synchronous_calls, before.synchronous_calls);
     for (size_t i = 0; i < local.scores.size(); ++i) {
       SCOPED_TRACE(i);
       ExpectEqual(remote.scores[i], local.scores[i]);
     }
-    for (size_t i = 0; i < local.caches.size(); ++i) {
+    for (size_t i = 0; i < local.keys.size(); ++i) {
       SCOPED_TRACE(i);
-      ExpectEqual(remote.caches[i].keys, local.caches[i].keys);
-      ExpectEqual(remote.caches[i].values, local.caches[i].values);
+      ExpectEqual(remote.keys[i], local.keys[i]);
+      ExpectEqual(remote.values[i], local.values[i]);
     }
   }
 };
 
 TEST_F(DecoderProgramsTest, ConcatenatedCache) {
-  ExpectSameText(CacheKind::kConcatenated);
+  ExpectSameText(DecoderCache::kConcatenated);
 }
 
 TEST_F(DecoderProgramsTest, CacheWrittenBySlices) {
-  ExpectSameText(CacheKind::kSliced);
+  ExpectSameText(DecoderCache::kPreallocated);
 }
 
 TEST_F(DecoderProgramsTest, CacheWrittenByIndices) {
-  ExpectSameText(CacheKind::kIndexed);
+  ExpectSameText(DecoderCache::kIndexed);
 }
 
 TEST_F(DecoderProgramsTest, BeamsAreReorderedOnTheWorker) {
   ExpectSame([](torch::Device device) {
-    Decoder decoder = MakeDecoder();
-    decoder->to(device);
     torch::InferenceMode inference;
     constexpr int64_t kBeams = 3;
-    std::vector<Cache> caches(kLayers);
-    Tensor ids = torch::arange(3, 3 + kPrompt)
-                     .unsqueeze(0)
-                     .expand({kBeams, kPrompt})
-                     .to(device);
+    const Decoder decoder(kShape, kSeed, device);
+    Decoder::Sequence beams(&decoder, DecoderCache::kConcatenated, kBeams);
+    Tensor ids = Prompt(device).expand({kBeams, kPrompt});
     Tensor totals = torch::zeros({kBeams, 1}, torch::TensorOptions(device));
-    int64_t position = 0;
     for (int64_t step = 0; step < 8; ++step) {
-      const Tensor scores = torch::log_softmax(
-          decoder(ids, position, CacheKind::kConcatenated, &caches), -1);
-      position += ids.size(1);
+      const Tensor scores =
+          torch::log_softmax(beams.Scores(ids).squeeze(1), -1);
       const auto [best, at] = (scores + totals).flatten().topk(kBeams);
       totals = best.unsqueeze(1);
-      const Tensor beams = at.div(kVocabulary, "floor");
-      ids = at.remainder(kVocabulary).unsqueeze(1);
-      for (Cache& cache : caches) {
-        cache.keys = cache.keys.index_select(0, beams);
-        cache.values = cache.values.index_select(0, beams);
-      }
+      beams.Select(at.div(kShape.vocabulary, "floor"));
+      ids = at.remainder(kShape.vocabulary).unsqueeze(1);
     }
-    return std::vector<Tensor>{ids, totals, caches[0].keys, caches[2].values};
+    return std::vector<Tensor>{ids, totals, beams.keys()[0], beams.values()[2]};
   });
 }
 

@@ -51,14 +51,15 @@ int64_t Decoder::weight_bytes() const {
           (shape_.vocabulary + shape_.max_tokens + 2) * width);
 }
 
-Decoder::Sequence::Sequence(const Decoder* decoder, DecoderCache cache)
-    : decoder_(decoder), kind_(cache) {
+Decoder::Sequence::Sequence(const Decoder* decoder, DecoderCache cache,
+                            int64_t batch)
+    : decoder_(decoder), kind_(cache), batch_(batch) {
   const auto layers = static_cast<size_t>(decoder_->shape_.layers);
   keys_.resize(layers);
   values_.resize(layers);
   if (cache == DecoderCache::kConcatenated) return;
   const DecoderShape& shape = decoder_->shape_;
-  const std::vector<int64_t> sizes = {1, shape.heads, shape.max_tokens,
+  const std::vector<int64_t> sizes = {batch, shape.heads, shape.max_tokens,
                                       shape.width / shape.heads};
   const at::TensorOptions options = decoder_->token_embedding_.options();
   for (size_t i = 0; i < layers; ++i) {
@@ -80,6 +81,16 @@ at::Tensor Decoder::Sequence::Attend(size_t layer, const at::Tensor& query,
   const int64_t count = query.size(2);
   const int64_t end = position_ + count;
   at::Tensor all_keys, all_values;
+  if (kind_ == DecoderCache::kIndexed) {
+    const at::Tensor places =
+        at::arange(position_, end, at::TensorOptions(keys.device()));
+    keys.index_copy_(2, places, key);
+    values.index_copy_(2, places, value);
+    const at::Tensor there =
+        at::arange(decoder_->shape_.max_tokens, places.options()) <=
+        places.unsqueeze(1);
+    return at::scaled_dot_product_attention(query, keys, values, there);
+  }
   if (kind_ == DecoderCache::kPreallocated) {
     keys.slice(2, position_, end).copy_(key);
     values.slice(2, position_, end).copy_(value);
@@ -97,7 +108,15 @@ at::Tensor Decoder::Sequence::Attend(size_t layer, const at::Tensor& query,
                                           /*is_causal=*/count > 1);
 }
 
-at::Tensor Decoder::Sequence::Next(const at::Tensor& tokens) {
+void Decoder::Sequence::Select(const at::Tensor& sequences) {
+  for (std::vector<at::Tensor>* cache : {&keys_, &values_}) {
+    for (at::Tensor& layer : *cache) {
+      layer = layer.index_select(0, sequences);
+    }
+  }
+}
+
+at::Tensor Decoder::Sequence::Scores(const at::Tensor& tokens) {
   const DecoderShape& shape = decoder_->shape_;
   const int64_t count = tokens.size(1);
   TORCH_CHECK(count == 1 || position_ == 0, "a prompt comes first");
@@ -117,12 +136,12 @@ at::Tensor Decoder::Sequence::Next(const at::Tensor& tokens) {
                    layer.qkv_bias)
             .split(shape.width, 2);
     const auto heads = [&](const at::Tensor& part) {
-      return part.view({1, count, shape.heads, head}).transpose(1, 2);
+      return part.view({batch_, count, shape.heads, head}).transpose(1, 2);
     };
     const at::Tensor attended =
         Attend(i, heads(qkv[0]), heads(qkv[1]), heads(qkv[2]))
             .transpose(1, 2)
-            .reshape({1, count, shape.width});
+            .reshape({batch_, count, shape.width});
     x = x + at::linear(attended, layer.projection, layer.projection_bias);
     const at::Tensor inner =
         at::gelu(at::linear(norm(layer.norm2, layer.norm2_bias), layer.up,
@@ -133,8 +152,7 @@ at::Tensor Decoder::Sequence::Next(const at::Tensor& tokens) {
   position_ += count;
   x = x.slice(1, count - 1, count);
   return at::linear(norm(decoder_->norm_, decoder_->norm_bias_),
-                    decoder_->token_embedding_)
-      .argmax(-1);
+                    decoder_->token_embedding_);
 }
 
 }  // namespace djinn

@@ -30,6 +30,9 @@ enum class DecoderCache {
   kConcatenated,
   // Memory for max_tokens, written at the token's position.
   kPreallocated,
+  // The same, written by index and attended to as a whole, with a mask for what
+  // is not there yet.
+  kIndexed,
 };
 
 class Decoder {
@@ -41,17 +44,28 @@ class Decoder {
   // What the weights take.
   int64_t weight_bytes() const;
 
-  // One sequence: its cache and how far it has come.
+  // Sequences of one length, side by side: their cache and how far they have
+  // come.
   class Sequence {
    public:
-    Sequence(const Decoder* decoder, DecoderCache cache);
+    Sequence(const Decoder* decoder, DecoderCache cache, int64_t batch = 1);
 
-    // Takes the tokens (int64, [1, n], on the decoder's device) and returns the
-    // next one ([1, 1], on the device).
-    at::Tensor Next(const at::Tensor& tokens);
+    // Takes the tokens (int64, [batch, n], on the decoder's device) and returns
+    // the scores of the next one ([batch, 1, vocabulary], on the device).
+    at::Tensor Scores(const at::Tensor& tokens);
+    // The one with the highest score ([batch, 1]).
+    at::Tensor Next(const at::Tensor& tokens) {
+      return Scores(tokens).argmax(-1);
+    }
+    // Goes on with these sequences (int64, [batch], on the device), as a beam
+    // search does.
+    void Select(const at::Tensor& sequences);
 
     int64_t position() const { return position_; }
-    // What the keys and values of the tokens so far take.
+    // By layer, [batch, heads, positions, width / heads].
+    const std::vector<at::Tensor>& keys() const { return keys_; }
+    const std::vector<at::Tensor>& values() const { return values_; }
+    // What the keys and values of the tokens so far take, per sequence.
     int64_t cache_bytes() const;
 
    private:
@@ -60,8 +74,9 @@ class Decoder {
 
     const Decoder* const decoder_;
     const DecoderCache kind_;
+    const int64_t batch_;
     int64_t position_ = 0;
-    std::vector<at::Tensor> keys_, values_;  // by layer
+    std::vector<at::Tensor> keys_, values_;
   };
 
  private:
