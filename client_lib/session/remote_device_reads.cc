@@ -33,10 +33,9 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
-    SealedSegments sealed;
-    recorder_.SealLane(lane, &sealed);
-    recorder_.SealUsers(storage, /*writers_only=*/true, &sealed);
-    QueueSegments(sealed);
+    SealedSegments writers;
+    recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
+    QueueSegments(writers);
     if (!storage->born_) {
       const uint64_t size = storage->size_bytes();
       Queue({lane, StoragePtr(storage), 0,
@@ -47,6 +46,11 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
     Queue(
         {lane, StoragePtr(storage), 0, ReadWork{storage->version_, view, wait}},
         /*needs_lease=*/true);
+    // What the value does not depend on comes after it: a loss is back before
+    // the step that followed it was made.
+    SealedSegments rest;
+    recorder_.SealLane(lane, &rest);
+    QueueSegments(rest);
     ++statistics_.reads;
   }
   SendNow();

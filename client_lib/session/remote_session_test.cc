@@ -73,6 +73,35 @@ TEST(RemoteSessionTest, GeneratorsAreSeededThenDrawnFrom) {
   ExpectNoViolations(cluster.worker());
 }
 
+TEST(RemoteSessionTest, AReadWaitsForNothingThatItsValueDoesNotNeed) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr loss = device->NewStorage(8), weight = device->NewStorage(8);
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{loss, kWrites}})).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  ASSERT_TRUE(
+      Record(*device, 0, MakeCall(2, {{loss, kReads}, {weight, kWrites}}))
+          .ok());
+  ASSERT_TRUE(ReadByte(*device, 0, loss).ok());
+  // Sent all the same, behind the read.
+  cluster.worker().WaitReceived(5);
+  using Ordered = v1::Ordered;
+  std::vector<Ordered::ActionCase> actions;
+  for (const Ordered& message : cluster.worker().received()) {
+    actions.push_back(message.action_case());
+  }
+  EXPECT_EQ(actions,
+            (std::vector<Ordered::ActionCase>{
+                Ordered::kDefineStructure, Ordered::kRun, Ordered::kRead,
+                Ordered::kDefineStructure, Ordered::kRun}));
+  // A value that the open segment makes comes after it.
+  ASSERT_TRUE(Record(*device, 0, MakeCall(2, {{loss, kWrites}})).ok());
+  ASSERT_TRUE(ReadByte(*device, 0, loss).ok());
+  EXPECT_EQ(cluster.worker().received().back().action_case(), Ordered::kRead);
+  ExpectNoViolations(cluster.worker());
+}
+
 TEST(RemoteSessionTest, ALoopDefinesFewStructuresAndLeaksNothing) {
   FakeCluster cluster;
   const auto session = cluster.Open();
