@@ -29,8 +29,8 @@ class MemoryCounter {
     bytes_.Decrease(bytes);
   }
   void Resized(uint64_t from, uint64_t to) {
-    bytes_.Increase(to);
-    bytes_.Decrease(from);
+    if (to < from) bytes_.Decrease(from - to);
+    if (to > from) bytes_.Increase(to - from);
   }
 
   c10::CachingDeviceAllocator::DeviceStats Statistics() const;
