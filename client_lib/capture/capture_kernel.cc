@@ -1,5 +1,6 @@
 #include "client_lib/capture/capture_kernel.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/result_type.h>
@@ -11,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/capture/argument_writer.h"
@@ -20,6 +23,7 @@
 #include "client_lib/capture/shape_inference.h"
 #include "client_lib/capture/shape_only.h"
 #include "client_lib/capture/throw_status.h"
+#include "client_lib/shape/stride_inference.h"
 #include "common/mutex.h"
 #include "common/torch/data_type.h"
 
@@ -164,20 +168,83 @@ std::vector<c10::IValue> PackReturns(const OperatorInfo& info,
   return returns;
 }
 
+// The arguments of the functional form of an operator that writes.
+std::vector<c10::IValue> FunctionalArguments(const OperatorInfo& info,
+                                             Arguments arguments) {
+  std::vector<c10::IValue> inputs;
+  const at::Tensor* out = nullptr;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!info.arguments[i].is_out) {
+      inputs.push_back(arguments[i]);
+    } else if (out == nullptr && arguments[i].isTensor()) {
+      out = &arguments[i].toTensor();
+    }
+  }
+  if (info.functional_is_factory && out != nullptr) {
+    inputs.emplace_back(out->scalar_type());
+    inputs.emplace_back();
+    inputs.emplace_back(out->device());
+    inputs.emplace_back();
+  }
+  return inputs;
+}
+
 // Shape-only mode ------------------------------------------------------------
+
+// Whether there are tensors to read, and no elements in them.
+bool AllEmpty(const OperatorInfo& info, Arguments arguments) {
+  bool any = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (info.arguments[i].is_out || !arguments[i].isTensor()) continue;
+    const at::Tensor& tensor = arguments[i].toTensor();
+    if (!tensor.defined()) continue;
+    if (tensor.numel() != 0) return false;
+    any = true;
+  }
+  return any;
+}
+
+// Sizes the empty tensors that a composite hands to its out= kernel to size. A
+// structured meta function has sized them before.
+void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
+  if (ShapeOnlyScope::Structured()) return;
+  std::vector<at::Tensor> outputs;
+  bool unsized = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!info.arguments[i].is_out || !arguments[i].isTensor()) continue;
+    outputs.push_back(arguments[i].toTensor());
+    unsized |= outputs.back().sizes() == c10::IntArrayRef({0});
+  }
+  if (!unsized) return;
+  thread_local std::vector<const OperatorInfo*> asking;
+  if (info.functional == nullptr || absl::c_linear_search(asking, &info)) {
+    // The functional form is the very composite that asks. Of nothing but empty
+    // tensors, an empty one is likely; the worker compares.
+    if (!AllEmpty(info, arguments)) throw NoShape(info.name);
+    return;
+  }
+  asking.push_back(&info);
+  const absl::Cleanup done = [] { asking.pop_back(); };
+  const InferredResults inferred =
+      InferResults(*info.functional, FunctionalArguments(info, arguments));
+  if (inferred.outcome != Outcome::kKnown ||
+      inferred.results.size() != outputs.size()) {
+    throw NoShape(info.name);
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const ResultMeta& result = inferred.results[i];
+    if (!result.defined) continue;
+    outputs[i].resize_(result.sizes);
+    outputs[i].unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
+                                                            result.strides);
+  }
+}
 
 void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
   const size_t count = info.arguments.size();
   const Arguments arguments(stack->data() + (stack->size() - count), count);
   if (info.writes && !info.fresh_results) {
-    for (size_t i = 0; i < count; ++i) {
-      // A composite that counts on its out= kernel to size an empty tensor has
-      // not computed any shape.
-      if (info.arguments[i].is_out && !ShapeOnlyScope::Structured() &&
-          arguments[i].isTensor() && arguments[i].toTensor().numel() == 0) {
-        throw NoShape(info.name);
-      }
-    }
+    SizeOutputs(info, arguments);
     Replace(stack, count, ReturnedArguments(info, arguments));
     return;
   }
@@ -377,33 +444,53 @@ class Capture {
   // and the sizes that out= arguments must have. Returns false when the whole
   // call has been carried out, because only the worker could tell.
   bool CheckAgainstFunctional() {
-    std::vector<c10::IValue> inputs;
-    std::vector<size_t> written;
-    for (size_t i = 0; i < count_; ++i) {
-      const ArgumentInfo& argument = info_.arguments[i];
-      if (argument.access != kReads) written.push_back(i);
-      if (!argument.is_out) inputs.push_back(arguments()[i]);
-    }
+    const std::vector<at::Tensor> written = Written();
+    const std::vector<c10::IValue> inputs =
+        FunctionalArguments(info_, arguments());
     WriteArguments(*info_.functional, device_, lane_, inputs, &scratch_.call);
     const InferredResults& inferred = Infer(*info_.functional, inputs);
     if (inferred.outcome == Outcome::kUnknown && info_.is_out) {
       RunThroughFunctional(inputs, written);
       return false;
     }
-    if (inferred.outcome != Outcome::kKnown ||
+    if (inferred.outcome == Outcome::kUnknown ||
         inferred.results.size() != written.size()) {
       return true;
     }
+    const bool laid_out = info_.output_rules.laid_out;
     for (size_t i = 0; i < written.size(); ++i) {
-      const c10::IValue& value = arguments()[written[i]];
-      if (!value.isTensor() || !inferred.results[i].defined) continue;
-      if (info_.is_out) {
-        PrepareOut(value.toTensor(), inferred.results[i]);
+      const ResultMeta& result = inferred.results[i];
+      if (!result.defined) continue;
+      if (!info_.is_out) {
+        CheckInPlace(written[i], result);
+      } else if (inferred.outcome == Outcome::kViews) {
+        // What looks like a view when it is returned is copied here.
+        PrepareOut(written[i], EmptyLike(result.dtype, result), laid_out);
       } else {
-        CheckInPlace(value.toTensor(), inferred.results[i]);
+        PrepareOut(written[i], result, laid_out);
       }
     }
     return true;
+  }
+
+  // The tensors that stand for the functional form's results.
+  std::vector<at::Tensor> Written() const {
+    std::vector<at::Tensor> written;
+    for (size_t i = 0; i < count_; ++i) {
+      const ArgumentInfo& argument = info_.arguments[i];
+      if (argument.access == kReads || argument.is_out != info_.is_out) {
+        continue;
+      }
+      const c10::IValue& value = arguments()[i];
+      if (value.isTensor()) {
+        written.push_back(value.toTensor());
+      } else if (argument.is_out) {
+        for (const at::Tensor& tensor : value.toTensorList()) {
+          written.push_back(tensor);
+        }
+      }
+    }
+    return written;
   }
 
   void CheckInPlace(const at::Tensor& self, const ResultMeta& result) const {
@@ -418,7 +505,9 @@ class Capture {
                 self.scalar_type());
   }
 
-  void PrepareOut(const at::Tensor& out, const ResultMeta& result) {
+  // `laid_out`: an output that is resized gets the result's strides.
+  void PrepareOut(const at::Tensor& out, const ResultMeta& result,
+                  bool laid_out) {
     // PyTorch generates these from the functional form: they resize first, and
     // neither convert nor lay out as the result is.
     const bool generated = info_.handle.hasKernelForDispatchKey(
@@ -432,7 +521,11 @@ class Capture {
       return;
     }
     CheckOut(info_, arguments(), out, result);
-    if (ResizeOut(out, result.sizes) && !result.strides.empty()) {
+    if (ResizeOut(out, result.sizes) && laid_out) {
+      // Strides with gaps need more memory than the elements.
+      const auto extent = static_cast<int64_t>(
+          at::detail::computeStorageNbytes(result.sizes, result.strides, 1));
+      if (extent > out.numel()) out.resize_({extent});
       out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
                                                        result.strides);
     }
@@ -451,17 +544,19 @@ class Capture {
     return true;
   }
 
-  void RunThroughFunctional(std::vector<c10::IValue> inputs,
-                            const std::vector<size_t>& written) {
+  void RunThroughFunctional(const std::vector<c10::IValue>& inputs,
+                            const std::vector<at::Tensor>& written) {
     torch::jit::Stack functional(inputs.begin(), inputs.end());
-    CaptureCall(*info_.functional, &functional);
+    if (info_.functional->is_split) {
+      info_.functional->handle.callBoxed(functional);
+    } else {
+      CaptureCall(*info_.functional, &functional);
+    }
     std::vector<c10::IValue> returned = ReturnedArguments(info_, arguments());
     for (size_t i = 0; i < written.size(); ++i) {
-      const at::Tensor out = arguments()[written[i]].toTensor();
       const at::Tensor result = functional[i].toTensor();
-      PrepareOut(out, {.dtype = result.scalar_type(),
-                       .sizes = c10::DimVector(result.sizes())});
-      out.copy_(result);
+      PrepareOut(written[i], Describe(result), /*laid_out=*/true);
+      written[i].copy_(result);
     }
     Replace(stack_, count_, std::move(returned));
   }

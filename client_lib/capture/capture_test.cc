@@ -59,7 +59,7 @@ void ExpectSameMetadata(const at::Tensor& remote, const at::Tensor& cpu) {
 TEST_F(CaptureTest, EveryOverloadHasADecision) {
   const RegistrationCounts& counts = RegisterOperators();
   EXPECT_GT(counts.captured, 2000u);
-  EXPECT_EQ(counts.kept_whole, 21u);
+  EXPECT_EQ(counts.kept_whole, 24u);
 }
 
 TEST_F(CaptureTest, RecordsOneNodePerCallAndNoneForViews) {
@@ -359,6 +359,48 @@ TEST_F(CaptureTest, ResizedOutputsAreLaidOutAsTheCpuDoes) {
   };
   const std::vector<at::Tensor> remote = run(device_), cpu = run(at::kCPU);
   for (size_t i = 0; i < cpu.size(); ++i) ExpectSameMetadata(remote[i], cpu[i]);
+}
+
+TEST_F(CaptureTest, SizesOutputsByFactoriesCompositesAndLists) {
+  const c10::InferenceMode inference;
+  const uint64_t synchronous = SynchronousCalls().size();
+  const auto run = [](at::Device device) {
+    const auto options = at::TensorOptions(device);
+    const at::Tensor x = at::zeros({4, 3, 2}, options);
+    const at::Tensor complex =
+        at::zeros({3, 4}, options.dtype(at::kComplexFloat)).t();
+    std::vector<at::Tensor> out;
+    for (int i = 0; i < 4; ++i) out.push_back(at::empty({0}, options));
+    at::full_out(out[0], {2, 3}, 7);
+    at::arange_out(out[1], 1, 9, 2);
+    at::eye_out(out[2], 3, 4);
+    at::linspace_out(out[3], 0, 1, 5);
+    out.push_back(at::empty({0}, options.dtype(at::kComplexFloat)));
+    at::conj_physical_out(out.back(), complex);
+    // Sized first, and not laid out as the functional form's result.
+    out.push_back(at::empty({0}, options.dtype(at::kComplexFloat)));
+    at::_fft_c2c_out(out.back(), complex, {0}, 0, true);
+    std::vector<at::Tensor> parts;
+    for (int i = 0; i < 4; ++i) parts.push_back(at::empty({0}, options));
+    at::unbind_copy_out(parts, x);
+    out.insert(out.end(), parts.begin(), parts.end());
+    at::Tensor mean = at::zeros({3}, options), var = at::ones({3}, options);
+    std::vector<at::Tensor> normalised;
+    for (int i = 0; i < 3; ++i) normalised.push_back(at::empty({0}, options));
+    at::_native_batch_norm_legit_out(normalised[0], normalised[1],
+                                     normalised[2], x, {}, {}, mean, var, true,
+                                     0.1, 1e-5);
+    out.insert(out.end(), normalised.begin(), normalised.end());
+    // Sized by an out= kernel within a composite.
+    out.push_back(at::mvlgamma(x, 2));
+    return out;
+  };
+  const std::vector<at::Tensor> remote = run(device_), cpu = run(at::kCPU);
+  for (size_t i = 0; i < cpu.size(); ++i) {
+    SCOPED_TRACE(i);
+    ExpectSameMetadata(remote[i], cpu[i]);
+  }
+  EXPECT_EQ(SynchronousCalls().size(), synchronous);
 }
 
 TEST_F(CaptureTest, DropoutOfNothingReturnsItsInputAlsoAfterAnother) {

@@ -120,7 +120,6 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
              : absl::StrCat(schema.name(), ".", schema.overload_name());
   operator_id = OperatorTable::Global().Add(
       {schema.name(), schema.overload_name(), SchemaHash(schema)});
-  bool only_out_written = true;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::Argument& argument = schema.arguments()[i];
     ArgumentInfo info;
@@ -128,7 +127,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
     if (IsWritten(argument)) {
       writes = true;
       info.is_out = argument.is_out();
-      if (!info.is_out) only_out_written = false;
+      is_out |= info.is_out;
       info.access = Overwrites(schema, i) ? kOverwrites : kWrites;
     } else {
       info.unmarked = FindUnmarkedWrite(schema, i);
@@ -136,7 +135,6 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
     if (info.kind == ArgumentKind::kGenerator) may_draw = true;
     arguments.push_back(info);
   }
-  is_out = writes && only_out_written;
   bool returns_argument = false;
   for (const c10::Argument& returned : schema.returns()) {
     int source = -1;

@@ -63,7 +63,7 @@ struct OperatorInfo {
   bool fresh_results = false;  // at least one return is fresh
   bool writes = false;         // the schema marks an argument as written
   bool is_view = false;        // a return aliases an argument without a write
-  // Only out= arguments are written.
+  // Has out= arguments, and returns nothing else.
   bool is_out = false;
   // What PyTorch checks of the tensors it writes: see output_rules.h.
   OutputRules output_rules;
@@ -83,6 +83,11 @@ struct OperatorInfo {
   // For an in-place or out= operator: the overload that returns the same
   // results afresh; null when there is none. Set after all are made.
   const OperatorInfo* functional = nullptr;
+  // The functional form is a factory, which takes dtype, layout, device and
+  // pin_memory after what this one takes.
+  bool functional_is_factory = false;
+  // PyTorch splits it into others; there is no kernel to capture it.
+  bool is_split = false;
 
   // Whether the reentry key is a structured operator's.
   bool structured() const {

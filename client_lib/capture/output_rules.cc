@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 
 namespace djinn::capture {
 namespace {
@@ -155,6 +156,8 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
   rules.exact_type = KeepsType(schema, base);
   rules.own_type = base == "cumsum" || base == "cumprod";
   rules.leaves_integers = schema.name() == "aten::nan_to_num_";
+  // Computed elsewhere, and copied to an output as it is then.
+  rules.laid_out = base != "cholesky" && !absl::StartsWith(base, "_fft_");
   return rules;
 }
 

@@ -21,6 +21,9 @@ struct OutputRules {
   // Element by element: an output that is an input as well keeps its size, and
   // overlaps are looked for before an output takes the result's.
   bool elementwise = false;
+  // An output that is resized gets the strides of the functional form's result;
+  // otherwise it is contiguous.
+  bool laid_out = true;
   // An output has the very type of the result.
   bool exact_type = false;
   // In place, it computes in the type of what it writes.

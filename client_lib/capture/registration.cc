@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <set>
@@ -54,6 +55,7 @@ const std::set<std::string>& KeptWhole() {
       "aten::lstm_cell",
       "aten::gru_cell",
       "aten::cross_entropy_loss",
+      "aten::linalg_eigvals",
       // Their composites are not what CPU kernels compute, to the last bit.
       "aten::silu_backward",
       "aten::mish_backward",
@@ -85,6 +87,8 @@ const std::set<std::string>& LeftToComposite() {
       "aten::_resize_output_",
       "aten::resize_as_",
       "aten::_lazy_clone",
+      "aten::_chunk_cat",
+      "aten::_chunk_cat.out",
       // Lengths stay on the CPU.
       "aten::_pack_padded_sequence",
       // Views changed in place: the client's own business.
@@ -195,6 +199,18 @@ std::vector<std::string> InputTypes(const c10::FunctionSchema& schema) {
   return types;
 }
 
+// Whether the inputs of one operator are those of another and, after them, what
+// every factory takes.
+bool IsFactoryOf(const std::vector<std::string>& types,
+                 const std::vector<std::string>& inputs) {
+  static const auto* const options = new std::vector<std::string>{
+      "ScalarType?", "Layout?", "Device?", "bool?"};
+  return types.size() == inputs.size() + options->size() &&
+         std::equal(inputs.begin(), inputs.end(), types.begin()) &&
+         std::equal(options->begin(), options->end(),
+                    types.begin() + static_cast<ptrdiff_t>(inputs.size()));
+}
+
 class Registrar {
  public:
   Registrar()
@@ -244,7 +260,12 @@ class Registrar {
     if (LeftToComposite().contains(name) || (implicit && !kept) ||
         (!ReturnsTensors(op.schema()) && HasComposite(op))) {
       ++counts_.composite;
-      // Still known, as somebody's functional form.
+      if (implicit && ReturnsTensors(op.schema())) {
+        // Known all the same, as somebody's functional form.
+        OperatorInfo& info = splits_.emplace_back(op);
+        info.is_split = true;
+        by_base_[op.schema().name()].push_back(&info);
+      }
       return;
     }
     OperatorInfo& info = infos_.emplace_back(op);
@@ -273,12 +294,20 @@ class Registrar {
       std::string base = schema.name();
       if (!info.is_out && absl::EndsWith(base, "_")) base.pop_back();
       const std::vector<std::string> wanted = InputTypes(schema);
-      for (const OperatorInfo* candidate : by_base_[base]) {
-        if (!candidate->writes && !candidate->is_view &&
-            InputTypes(candidate->handle.schema()) == wanted) {
-          info.functional = candidate;
-          break;
+      for (OperatorInfo* candidate : by_base_[base]) {
+        if (candidate->is_view || candidate->is_out) continue;
+        // Statistics that both update.
+        if (candidate->writes && !(info.is_out && candidate->fresh_results)) {
+          continue;
         }
+        const std::vector<std::string> types =
+            InputTypes(candidate->handle.schema());
+        const bool factory = info.is_out && IsFactoryOf(types, wanted);
+        if (types != wanted && !factory) continue;
+        info.functional = candidate;
+        info.functional_is_factory = factory;
+        // Rather an operator that is captured than one that is split.
+        if (!candidate->is_split) break;
       }
     }
   }
@@ -292,6 +321,7 @@ class Registrar {
   std::set<std::string> has_own_split_;
   // Kernels point into it.
   std::deque<OperatorInfo> infos_;
+  std::deque<OperatorInfo> splits_;
   absl::flat_hash_map<std::string, std::vector<OperatorInfo*>> by_base_;
 };
 
