@@ -105,6 +105,19 @@ Results Spaced(const CallArguments& args, size_t dtype_index) {
       Contiguous(args.DtypeOr(dtype_index, DefaultType()), {args.Integer(2)})};
 }
 
+// The same between numbers, of which complex ones show.
+Results SpacedNumbers(const CallArguments& args, size_t dtype_index) {
+  const bool complex = args.Scalar(0).isComplex() || args.Scalar(1).isComplex();
+  const ScalarType dtype = args.DtypeOr(
+      dtype_index, complex ? c10::toComplexType(DefaultType()) : DefaultType());
+  TORCH_CHECK(!complex || c10::isComplexType(dtype),
+              "linspace and logspace between complex numbers need a complex "
+              "dtype, got ",
+              c10::toString(dtype));
+  TORCH_CHECK(args.Integer(2) >= 0, "number of steps must be non-negative");
+  return {Contiguous(dtype, {args.Integer(2)})};
+}
+
 Results Eye(const CallArguments& args) {
   TORCH_CHECK(args.Integer(0) >= 0, "n must be greater or equal to 0, got ",
               args.Integer(0));
@@ -183,6 +196,10 @@ void AddFactoryRules(RuleTable* table) {
   table->Add({"aten::arange.start_step"}, ArangeStep);
   table->Add({"aten::range"}, Range);
   table->Add({"aten::range.step"}, RangeStep);
+  table->Add({"aten::linspace"},
+             [](const CallArguments& args) { return SpacedNumbers(args, 3); });
+  table->Add({"aten::logspace"},
+             [](const CallArguments& args) { return SpacedNumbers(args, 4); });
   table->Add({"aten::linspace.Tensor_Tensor", "aten::linspace.Tensor_Scalar",
               "aten::linspace.Scalar_Tensor"},
              [](const CallArguments& args) { return Spaced(args, 3); });

@@ -29,6 +29,14 @@ TEST(FactoryRulesTest, RangeIncludesItsEnd) {
 }
 
 TEST(FactoryRulesTest, Spaced) {
+  const c10::complex<double> i(0, 1);
+  for (int64_t steps : {0, 1, 5}) {
+    CheckRule("aten::linspace", {0, 4, steps});
+    CheckRule("aten::linspace", {0.5, i, steps});
+    CheckRule("aten::linspace", {0, 4, steps, at::kLong});
+    CheckRule("aten::logspace", {0, 4, steps});
+    CheckRule("aten::logspace", {i, 4, steps, 2.0, at::kComplexDouble});
+  }
   for (const char* name :
        {"aten::linspace.Tensor_Tensor", "aten::logspace.Tensor_Tensor"}) {
     CheckRule(name, {Make({}), Make({}), 5});
@@ -97,6 +105,9 @@ TEST(FactoryRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::multinomial", {Make({5}), 6});
   CheckRejected("aten::multinomial", {Make({5}), 0});
   CheckRejected("aten::multinomial", {Make({5}, at::kLong), 1});
+  CheckRejected("aten::linspace", {0, 4, -1});
+  CheckRejected("aten::linspace",
+                {0, c10::complex<double>(0, 1), 5, at::kFloat});
   CheckRejected("aten::linspace.Tensor_Tensor", {Make({}), Make({}), -1});
   CheckRejected("aten::normal.Tensor_Tensor", {Make({3}), Make({4})});
 }

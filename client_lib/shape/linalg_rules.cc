@@ -64,9 +64,16 @@ Results SolveTriangular(const CallArguments& args) {
   CheckSameType("linalg.solve_triangular", {a, b});
   TORCH_CHECK(a.size(-1) == b.size(left ? -2 : -1),
               "linalg.solve_triangular: Incompatible shapes of A and B");
-  return {ColumnMajor(b.scalar_type(),
-                      WithMatrix(Broadcast(BatchSizes(a), BatchSizes(b)),
-                                 b.size(-2), b.size(-1)))};
+  const DimVector batch = Broadcast(BatchSizes(a), BatchSizes(b));
+  const DimVector sizes = WithMatrix(batch, b.size(-2), b.size(-1));
+  // A conjugated matrix is solved transposed rather than copied.
+  ResultMeta matrix = Describe(a);
+  const bool expanded = IntArrayRef(batch) != BatchSizes(a);
+  if (a.is_conj() && !expanded &&
+      IsContiguous(Transpose(matrix, a.dim() - 2, a.dim() - 1))) {
+    return {Contiguous(b.scalar_type(), sizes)};
+  }
+  return {ColumnMajor(b.scalar_type(), sizes)};
 }
 
 Results Cholesky(const CallArguments& args) {
@@ -247,6 +254,10 @@ Results Distances(const CallArguments& args) {
 Results DistancesBackward(const CallArguments& args) {
   const at::Tensor& x1 = args.Tensor(1);
   const at::Tensor& x2 = args.Tensor(2);
+  const bool empty =
+      x1.numel() == 0 || x2.numel() == 0 || args.Tensor(4).numel() == 0;
+  // Not even expanded then.
+  if (empty) return {EmptyLike(x1.scalar_type(), x1)};
   return {Contiguous(x1.scalar_type(),
                      WithMatrix(Broadcast(BatchSizes(x1), BatchSizes(x2)),
                                 x1.size(-2), x1.size(-1)))};

@@ -104,6 +104,24 @@ TEST(LinalgRulesTest, Distances) {
   CheckRule("aten::_pdist_forward", {Make({1, 3})});
 }
 
+TEST(LinalgRulesTest, DistancesOfNothing) {
+  CheckRule("aten::_cdist_backward", {Make({0, 3, 5}), Make({3, 4}),
+                                      Make({0, 5, 4}), 2.0, Make({0, 3, 5})});
+  CheckRule("aten::_cdist_backward", {Make({2, 0, 5}), Make({2, 0, 4}),
+                                      Make({5, 4}), 2.0, Make({2, 0, 5})});
+}
+
+TEST(LinalgRulesTest, ConjugatedTriangles) {
+  for (const at::Tensor& a : Layouts({2, 3, 3}, at::kComplexFloat)) {
+    for (const at::Tensor& b :
+         {Make({2, 3, 4}, at::kComplexFloat), Make({3, 4}, at::kComplexFloat),
+          Make({5, 2, 3, 4}, at::kComplexFloat)}) {
+      CheckRule("aten::linalg_solve_triangular", {a.conj(), b, true});
+      CheckRule("aten::linalg_solve_triangular", {a.mH(), b, false});
+    }
+  }
+}
+
 TEST(LinalgRulesTest, MatrixVector) {
   for (const at::Tensor& matrix : Layouts({3, 4})) {
     CheckRule("aten::mv", {matrix, Make({4})});

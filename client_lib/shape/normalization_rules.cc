@@ -239,9 +239,11 @@ Results NativeBatchNormFunctional(const CallArguments& args) {
 
 Results WholeBatchNorm(const CallArguments& args) {
   const BatchNorm norm = ReadBatchNorm(args);
-  CheckBatchNorm(norm);
-  if (norm.input.numel() > 0) return {BatchNormResults(norm)[0]};
-  // Nothing to normalise: a copy, times weight[0], plus bias[0].
+  if (norm.input.numel() > 0) {
+    CheckBatchNorm(norm);
+    return {BatchNormResults(norm)[0]};
+  }
+  // Nothing to normalise, nor to check: a copy, times weight[0], plus bias[0].
   ResultMeta result = EmptyLike(norm.input.scalar_type(), norm.input);
   for (const at::Tensor& parameter : {norm.weight, norm.bias}) {
     if (parameter.defined()) {

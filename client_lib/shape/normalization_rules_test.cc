@@ -121,6 +121,8 @@ TEST(NormalizationRulesTest, BatchNorm) {
               {half, half, Make({4}), Make({4}), Make({4}), Make({4}),
                Make({4}), training, 1e-5, Mask({true, true, true})});
   }
+  CheckRule("aten::batch_norm", {Make({0}), None(), None(), Make({0}),
+                                 Make({0}), true, 0.1, 1e-5, false});
   for (const at::Tensor& x : Layouts({0, 4, 3, 3})) {
     CheckRule("aten::batch_norm", {x, Make({4}), Make({4}), Make({4}),
                                    Make({4}), true, 0.1, 1e-5, false});

@@ -101,6 +101,14 @@ Results IsInfinite(const CallArguments& args) {
   return {Elementwise(ScalarType::Bool, {magnitude, Number()})};
 }
 
+// Mantissas and exponents.
+Results Frexp(const CallArguments& args) {
+  const at::Tensor& self = args.Tensor(0);
+  CheckFloating("frexp", self);
+  return {EmptyLike(self.scalar_type(), self),
+          EmptyLike(ScalarType::Int, self)};
+}
+
 Results LogSigmoidForward(const CallArguments& args) {
   const at::Tensor& self = args.Tensor(0);
   CheckFloating("log_sigmoid_forward", self);
@@ -291,8 +299,10 @@ Results NativeDropout(const CallArguments& args) {
   return {Elementwise(dtype, {Describe(input), mask}, dtype), mask};
 }
 
+// Multiplied by the mask, then by a floating-point number.
 Results NativeDropoutBackward(const CallArguments& args) {
-  return {Binary(args.Tensor(0), args.Tensor(1))};
+  const ResultMeta product = Binary(args.Tensor(0), args.Tensor(1));
+  return {Elementwise(FloatingOrDefault(product.dtype), {product, Number()})};
 }
 
 // ---- Losses ----
@@ -380,6 +390,7 @@ void AddPointwiseRules(RuleTable* table) {
   table->Add({"aten::logit"}, IntegersToFloating);
   table->Add({"aten::isnan", "aten::logical_not"}, ToBool);
   table->Add({"aten::isinf"}, IsInfinite);
+  table->Add({"aten::frexp.Tensor"}, Frexp);
   table->Add({"aten::nan_to_num"}, LikeSelf);
   table->Add({"aten::log_sigmoid_forward"}, LogSigmoidForward);
   table->Add({"aten::log_sigmoid_backward"}, LikeSelf);

@@ -125,6 +125,8 @@ TEST(PointwiseRulesTest, Gradients) {
     CheckRule("aten::_dirichlet_grad", {x, y, x});
     CheckRule("aten::log_sigmoid_backward", {x, y, y.contiguous()});
     CheckRule("aten::native_dropout_backward", {x, y.to(at::kBool), 2.0});
+    CheckRule("aten::native_dropout_backward",
+              {x.to(at::kLong), y.to(at::kBool), 2.0});
     CheckRule("aten::binary_cross_entropy_backward", {x, x, y, None(), 0});
     CheckRule("aten::mse_loss_backward", {x, x, y, 0});
   }
@@ -133,6 +135,11 @@ TEST(PointwiseRulesTest, Gradients) {
 TEST(PointwiseRulesTest, AssertionsReturnNothing) {
   CheckRule("aten::_assert_async", {Make({1})});
   CheckRule("aten::_assert_async.msg", {Make({1}), "message"});
+}
+
+TEST(PointwiseRulesTest, MantissasAndExponents) {
+  for (const at::Tensor& x : Zoo()) CheckRule("aten::frexp.Tensor", {x});
+  CheckRejected("aten::frexp.Tensor", {Make({3}, at::kLong)});
 }
 
 TEST(PointwiseRulesTest, Dropout) {

@@ -58,6 +58,8 @@ at::Tensor WithoutData(const at::Tensor& tensor) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     copy.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
+  copy._set_conj(tensor.is_conj());
+  copy._set_neg(tensor.is_neg());
   return copy;
 }
 
