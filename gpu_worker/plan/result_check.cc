@@ -85,9 +85,12 @@ absl::Status CheckMetadata(const srg::TensorView& inferred,
   }
   if (SameLayout(inferred, real)) return absl::OkStatus();
   // Fresh memory of another order is a wrong inference; an operand handed back,
-  // or an offset into fresh memory, only needs a copy.
+  // an offset into fresh memory, or elements still to be conjugated or negated,
+  // only need a copy.
   srg::TensorView moved = real;
   moved.storage_offset = inferred.storage_offset;
+  moved.conjugate = inferred.conjugate;
+  moved.negative = inferred.negative;
   const bool curable =
       result.aliased_slot.has_value() || SameLayout(inferred, moved);
   if (curable && Dense(inferred)) return absl::OkStatus();

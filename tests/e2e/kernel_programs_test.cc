@@ -118,6 +118,32 @@ TEST_F(KernelProgramsTest, Convolutions) {
 
 // The CPU multiplies otherwise with a matrix that requires a gradient, even
 // where none is recorded.
+// CPU kernels leave the conjugation of these to whoever reads them.
+TEST_F(KernelProgramsTest, ResultsStillToBeConjugated) {
+  ExpectSame([](torch::Device device) {
+    const Tensor real = torch::arange(1, 7).to(torch::kFloat).view({3, 2});
+    const Tensor z = torch::view_as_complex(real).to(device);
+    const Tensor w = (z * z).conj();
+    std::vector<Tensor> results;
+    for (const Tensor& left : {z, w, z.conj()}) {
+      for (const Tensor& right : {z, w}) {
+        results.push_back(torch::dot(left, right).resolve_conj());
+        results.push_back(torch::vdot(left, right).resolve_conj());
+      }
+    }
+    const Tensor matrix = torch::diag(z) + w.unsqueeze(0);
+    const auto [factors, pivots] = torch::linalg_lu_factor(matrix);
+    Tensor out = torch::empty({4, 3}, matrix.options());
+    const Tensor right = torch::view_as_complex(
+        torch::arange(24).to(torch::kFloat).view({4, 3, 2}).to(device));
+    torch::linalg_lu_solve_out(out, factors, pivots, right, /*left=*/false);
+    results.push_back(out.clone());
+    results.push_back(
+        torch::linalg_lu_solve(factors, pivots, right, /*left=*/false).clone());
+    return results;
+  });
+}
+
 TEST_F(KernelProgramsTest, ProductsWithParametersWithoutAGradient) {
   for (const bool inference : {false, true}) {
     for (const bool parameter : {false, true}) {

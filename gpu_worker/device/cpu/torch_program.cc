@@ -74,7 +74,7 @@ class CallRunner {
       DJINN_RETURN_IF_ERROR(generator_.LoadAsDefault(*generator_buffer_));
     }
     call_.op.callBoxed(&scratch_->stack);
-    DJINN_RETURN_IF_ERROR(CheckWritten());
+    DJINN_RETURN_IF_ERROR(SettleWritten());
     DJINN_RETURN_IF_ERROR(Collect(results));
     if (generator_buffer_ != nullptr) generator_.Store(*generator_buffer_);
     return absl::OkStatus();
@@ -176,9 +176,10 @@ class CallRunner {
   }
 
   // The client resizes an output before the call, if at all. One that the
-  // operator resized is not what the structure says it is.
-  absl::Status CheckWritten() const {
-    for (const auto& [tensor, operand] : scratch_->written) {
+  // operator resized is not what the structure says it is. One that it marked
+  // as still to be conjugated or negated is: the mark would be lost.
+  absl::Status SettleWritten() const {
+    for (auto& [tensor, operand] : scratch_->written) {
       const srg::TensorView& view = operand->view;
       if (tensor.sizes() !=
               c10::IntArrayRef(view.sizes.data(), view.sizes.size()) ||
@@ -187,6 +188,14 @@ class CallRunner {
           tensor.storage_offset() != view.storage_offset) {
         return Failed(absl::StrCat("the operator resized a written operand, ",
                                    srg::DescribeView(view)));
+      }
+      if (tensor.is_conj() != view.conjugate) {
+        tensor._set_conj(view.conjugate);
+        tensor.conj_physical_();
+      }
+      if (tensor.is_neg() != view.negative) {
+        tensor._set_neg(view.negative);
+        tensor.neg_();
       }
     }
     return absl::OkStatus();
