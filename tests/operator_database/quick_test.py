@@ -1,0 +1,14 @@
+"""A selection from the operator database: see runner.py."""
+
+import unittest
+
+from tests.operator_database import runner
+
+
+class QuickTest(unittest.TestCase):
+    def test_enough_samples_are_equal(self):
+        self.assertEqual(runner.main(["--quick"]), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
