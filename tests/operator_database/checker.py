@@ -20,10 +20,8 @@ from torch.testing._internal import common_methods_invocations
 import djinn
 from tests.operator_database import comparison
 from tests.operator_database import variants
+from tests.operator_database.child import EXIT_WORKER_LOST
 from tests.operator_database.mirror import Mirror
-
-# Left when the worker is gone: a new process with a new cluster goes on.
-EXIT_WORKER_LOST = 3
 
 _LOST = ("is lost", "SESSION_LOST", "WORKER_LOST")
 
@@ -73,7 +71,7 @@ class Checker:
             {"sample": index, "kind": kind, "message": message[:600]}
         )
         if any(text in message for text in _LOST):
-            self._send({"lost": True})
+            # A new process with a new cluster goes on after this sample.
             os._exit(EXIT_WORKER_LOST)
 
     def _compare(self, name, case, expected, reference):

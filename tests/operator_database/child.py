@@ -7,6 +7,9 @@ import subprocess
 import sys
 import time
 
+# A checker's exit status when its worker is gone.
+EXIT_WORKER_LOST = 3
+
 # A cluster starts, and PyTorch's database is imported.
 _START_SECONDS = 180
 # After so many deaths over one task the rest of it is given up.
@@ -102,7 +105,7 @@ class Child:
             status = self._process.wait(10)
         except subprocess.TimeoutExpired:
             return "stopped answering"
-        if status == 3:
+        if status == EXIT_WORKER_LOST:
             return "the worker was lost"
         return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
 

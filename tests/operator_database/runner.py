@@ -3,10 +3,10 @@
   runner.py [--quick] [--shard I/N] [--operators REGEX] [--dtypes A,B]
             [--limit N] [--processes N] [--results FILE]
 
-Every sample runs on the CPU and on a remote device; those that the CPU passes are
-counted, up to --limit of each. Results go to FILE, one JSON object a line for each operator, dtype and
-variant, the summary to standard output and FILE.summary. Fails unless enough of
-them are equal (report.py); then also says which operators fail.
+Every sample, or up to --limit of each operator and dtype, runs on the CPU and on a
+remote device; those that the CPU passes are counted. Results go to FILE, one JSON
+object a line for each operator, dtype and variant, the summary to standard output and
+FILE.summary. Fails unless enough of them are equal (report.py).
 
 With client_lib/python's package on PYTHONPATH and DJINN_BIN_DIR naming the folder of
 the servers, `python -m tests.operator_database.runner` runs it by hand.
