@@ -422,7 +422,9 @@ class Capture {
             " has no functional counterpart by which its result's shape could "
             "be known");
       }
-      if (!info_.output_rules.elementwise) CheckOverlap(info_, arguments());
+      if (!info_.output_rules.elementwise || CopiesIntegers()) {
+        CheckOverlap(info_, arguments());
+      }
       // Again: the check used the scratch call, and may have resized an output.
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       scratch_.memo.Insert(info_.operator_id,
@@ -430,6 +432,12 @@ class Capture {
     }
     Record();
     Replace(stack_, count_, ReturnedArguments(info_, arguments()));
+  }
+
+  bool CopiesIntegers() const {
+    return info_.output_rules.copies_integers &&
+           c10::isIntegralType(arguments()[0].toTensor().scalar_type(),
+                               /*includeBool=*/true);
   }
 
   // Whether an equal call has passed the check before. The scratch call holds
@@ -457,6 +465,13 @@ class Capture {
         inferred.results.size() != written.size()) {
       return true;
     }
+    if (SizesOutputItself(inferred, written)) {
+      for (size_t i = 0; i < written.size(); ++i) {
+        CheckOut(info_, arguments(), written[i], inferred.results[i]);
+      }
+      RunThroughFunctional(inputs, written);
+      return false;
+    }
     const bool laid_out = info_.output_rules.laid_out;
     for (size_t i = 0; i < written.size(); ++i) {
       const ResultMeta& result = inferred.results[i];
@@ -471,6 +486,31 @@ class Capture {
       }
     }
     return true;
+  }
+
+  // Whether the kernel would give an output its size. It then walks through
+  // memory as the operands lie, which shows in the last bits, and lets the
+  // output share theirs: as when it makes its result, and a copy is made after.
+  bool SizesOutputItself(const InferredResults& inferred,
+                         const std::vector<at::Tensor>& written) const {
+    if (!info_.is_out || !info_.output_rules.elementwise || Generated() ||
+        CopiesIntegers() || inferred.outcome != Outcome::kKnown) {
+      return false;
+    }
+    for (size_t i = 0; i < written.size(); ++i) {
+      if (inferred.results[i].defined &&
+          written[i].sizes() != c10::IntArrayRef(inferred.results[i].sizes)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  // PyTorch generates some from the functional form: they resize first, and
+  // neither convert nor lay out as the result is.
+  bool Generated() const {
+    return info_.handle.hasKernelForDispatchKey(
+        c10::DispatchKey::CompositeExplicitAutograd);
   }
 
   // The tensors that stand for the functional form's results.
@@ -508,11 +548,7 @@ class Capture {
   // `laid_out`: an output that is resized gets the result's strides.
   void PrepareOut(const at::Tensor& out, const ResultMeta& result,
                   bool laid_out) {
-    // PyTorch generates these from the functional form: they resize first, and
-    // neither convert nor lay out as the result is.
-    const bool generated = info_.handle.hasKernelForDispatchKey(
-        c10::DispatchKey::CompositeExplicitAutograd);
-    if (generated) {
+    if (Generated()) {
       ResizeOut(out, result.sizes);
       TORCH_CHECK(out.scalar_type() == result.dtype,
                   "Expected out tensor to have dtype ",

@@ -181,6 +181,9 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
   refused("single memory location", [&] { many.copy_(x); });
   refused("single memory location", [&] { many.abs_(); });
   refused("single memory location", [&] { many.normal_(); });
+  refused("single memory location", [&] { at::celu_(many); });
+  at::Tensor tail = counts.slice(1, 1);
+  refused("single memory location", [&] { at::trunc_out(tail, counts); });
   refused("single memory location", [&] { base.copy_(base[0]); });
   refused("single memory location", [&] { many.scatter_(0, counts, 1); });
   refused("single memory location", [&] { next.scatter_(0, counts, next); });
@@ -203,6 +206,8 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
   many.index_put_({places}, one);
   next.index_add_(0, places, row.expand({3, 3}));
   next.copy_(row);
+  many.copy_(one.expand({3, 3}));
+  many.conj_physical_();
   counts.select(0, 0).expand({2, 3}).nan_to_num_();
   at::empty({0}, bytes.options().dtype(at::kBool)).cumprod_(0);
   next.sub_(next);
@@ -285,6 +290,10 @@ TEST_F(CaptureTest, OutArgumentsAreResized) {
   at::add_out(out, a, a);
   EXPECT_EQ(out.sizes(), a.sizes());
   EXPECT_EQ(recorder_->resizes(), (std::vector<uint64_t>{24}));
+  // A kernel that sizes its output walks through memory as the operands lie.
+  EXPECT_THAT(recorder_->TakeNames(),
+              ElementsAre("aten::add.Tensor", "aten::copy_"));
+  at::add_out(out, a, a);
   const std::vector<RecordedCall> calls = recorder_->TakeCalls();
   ASSERT_EQ(calls.size(), 1u);
   EXPECT_EQ(calls[0].name, "aten::add.out");

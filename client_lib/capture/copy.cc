@@ -95,6 +95,18 @@ void CopyToCpu(const at::Tensor& source, const at::Tensor& destination) {
 
 namespace {
 
+// Two names of the very same elements: PyTorch copies nothing, and looks for no
+// overlap.
+bool IsSameData(const at::Tensor& source, const at::Tensor& destination) {
+  return source.is_alias_of(destination) &&
+         source.storage_offset() == destination.storage_offset() &&
+         source.sizes() == destination.sizes() &&
+         source.strides() == destination.strides() &&
+         source.scalar_type() == destination.scalar_type() &&
+         source.is_conj() == destination.is_conj() &&
+         source.is_neg() == destination.is_neg();
+}
+
 void CopyBetweenDevices(const at::Tensor& source,
                         const at::Tensor& destination) {
   if (destination.numel() == 0) return;
@@ -117,7 +129,7 @@ void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
     CopyToRemote(expanded, destination);
   } else if (source.device() != destination.device()) {
     CopyBetweenDevices(expanded, destination);
-  } else if (destination.numel() > 0) {
+  } else if (destination.numel() > 0 && !IsSameData(source, destination)) {
     // As it is: overlaps show only in an operand that is not expanded.
     RecordCopy(source, destination);
   }

@@ -32,10 +32,12 @@ void CheckOverlap(const OperatorInfo& info,
                   c10::ArrayRef<c10::IValue> arguments) {
   const OutputRules& rules = info.output_rules;
   if (rules.sharing.empty()) return;
-  if (rules.leaves_integers &&
-      c10::isIntegralType(arguments[0].toTensor().scalar_type(),
-                          /*includeBool=*/true)) {
-    return;
+  if (rules.leaves_integers || rules.leaves_reals) {
+    const c10::ScalarType type = arguments[0].toTensor().scalar_type();
+    if (rules.leaves_reals ? !c10::isComplexType(type)
+                           : c10::isIntegralType(type, /*includeBool=*/true)) {
+      return;
+    }
   }
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (info.arguments[i].access == kReads || !arguments[i].isTensor()) {

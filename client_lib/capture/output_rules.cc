@@ -22,6 +22,7 @@ bool IsUntaggedElementwise(const std::string& base) {
       "__irshift__",
       "abs",
       "binary_cross_entropy_backward",
+      "celu",
       "copy",
       "copysign",
       "elu",
@@ -50,11 +51,14 @@ bool IsUntaggedElementwise(const std::string& base) {
       "mish",
       "mse_loss_backward",
       "ne",
+      "rrelu",
+      "rrelu_with_noise",
       "smooth_l1_loss_backward",
       "softplus",
       "softplus_backward",
       "softshrink",
       "softshrink_backward",
+      "xlogy",
   };
   return names->contains(base);
 }
@@ -156,6 +160,9 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
   rules.exact_type = KeepsType(schema, base);
   rules.own_type = base == "cumsum" || base == "cumprod";
   rules.leaves_integers = schema.name() == "aten::nan_to_num_";
+  rules.leaves_reals = schema.name() == "aten::conj_physical_";
+  rules.copies_integers =
+      base == "ceil" || base == "floor" || base == "round" || base == "trunc";
   // Computed elsewhere, and copied to an output as it is then.
   rules.laid_out = base != "cholesky" && !absl::StartsWith(base, "_fft_");
   return rules;

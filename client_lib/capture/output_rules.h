@@ -28,8 +28,11 @@ struct OutputRules {
   bool exact_type = false;
   // In place, it computes in the type of what it writes.
   bool own_type = false;
-  // In place, nothing happens to integers.
+  // In place, nothing happens to integers, or to what is not complex.
   bool leaves_integers = false;
+  bool leaves_reals = false;
+  // Integers are copied to an output, which then has its size already.
+  bool copies_integers = false;
 };
 
 OutputRules OutputRulesOf(const c10::OperatorHandle& op);

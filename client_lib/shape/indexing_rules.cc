@@ -142,6 +142,17 @@ Results EmbeddingBagDenseBackward(const CallArguments& args) {
   return {Contiguous(grad.scalar_type(), {args.Integer(5), grad.size(1)})};
 }
 
+// As many elements as the mask selects, which only the worker knows.
+Results MaskedSelect(const CallArguments& args) {
+  const ScalarType mask = args.Tensor(1).scalar_type();
+  TORCH_CHECK(mask == ScalarType::Bool || mask == ScalarType::Byte,
+              "masked_select: expected BoolTensor or ByteTensor for mask");
+  Broadcast(args.Tensor(0).sizes(), args.Tensor(1).sizes());
+  ResultMeta open;
+  open.known = false;
+  return {open};
+}
+
 Results Take(const CallArguments& args) {
   TORCH_CHECK(args.Tensor(1).scalar_type() == ScalarType::Long,
               "take(): Expected a long tensor for index");
@@ -362,6 +373,7 @@ void AddIndexingRules(RuleTable* table) {
              EmbeddingBagWeightsBackward);
   table->Add({"aten::_embedding_bag_dense_backward"},
              EmbeddingBagDenseBackward);
+  table->Add({"aten::masked_select"}, MaskedSelect);
   table->Add({"aten::take"}, Take);
   table->Add({"aten::flip"}, Flip);
   table->Add({"aten::roll"}, Roll);

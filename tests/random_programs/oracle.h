@@ -119,6 +119,10 @@ class Oracle {
   Machine machine_;
   const bool failures_;
   int position_ = -1;
+  // A call failed: its formula may fail again in a backward pass.
+  bool failed_ = false;
+  // A write was undone, but not what autograd noted about it.
+  bool undone_ = false;
   // Kept, so that no address comes again.
   std::vector<c10::Storage> storages_;
   std::map<const c10::StorageImpl*, int> ids_;
