@@ -186,11 +186,14 @@ TEST_F(WorkerCoreTest, ACancelStopsAtTheNextNodeAndFreesEverything) {
   NodeGate gate(&device_, 3);
   client->Run(1, {1, 2});
   client->Create(3, 4096);
+  client->Run(1, {1, 2});
   gate.WaitReached(3);
+  EXPECT_TRUE(WaitUntil([&] { return core_->Snapshot().queued_runs() == 2; }));
   client->SendCancel();
   // Ignored, whatever it is.
   client->Free({77});
-  EXPECT_TRUE(WaitUntil([&] { return core_->Snapshot().queued_runs() <= 1; }));
+  // The first is at the gate: only the cancel takes the second away.
+  EXPECT_TRUE(WaitUntil([&] { return core_->Snapshot().queued_runs() == 1; }));
   gate.Open();
   const v1::ControlResponse last = client->WaitFor(
       [](const v1::ControlResponse& r) { return r.has_cancelled(); });

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/hash.h"
+#include "common/transport/stream.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/eventually.h"
@@ -352,10 +353,10 @@ const std::vector<Violation>& Violations() {
        }},
       {"a chunk twice",
        [](Client* c) {
-         c->Send(InstallTransfer(9, 1, 2 << 20));
+         c->Send(InstallTransfer(9, 1, 2 * kBulkChunkBytes));
          c->WaitDecision(1);
-         c->bulk().Send(Chunk(1, 0, std::string(1 << 20, 'x')));
-         c->bulk().Send(Chunk(1, 0, std::string(1 << 20, 'x')));
+         c->bulk().Send(Chunk(1, 0, std::string(kBulkChunkBytes, 'x')));
+         c->bulk().Send(Chunk(1, 0, std::string(kBulkChunkBytes, 'x')));
        }},
   };
   return *cases;
@@ -728,11 +729,11 @@ TEST_F(HostileWireTest, BulkWithoutAHello) {
 
 TEST_F(HostileWireTest, ANinthBulkStreamOnALease) {
   Client client;
-  const std::string bytes((1 << 20) + 50000, 'x');
+  const std::string bytes(kBulkChunkBytes + 50000, 'x');
   client.Send(InstallTransfer(9, 1, bytes.size(),
                               HashContent(bytes.data(), bytes.size())));
   ASSERT_TRUE(client.WaitDecision(1));
-  client.bulk().Send(Chunk(1, 0, bytes.substr(0, 1 << 20)));
+  client.bulk().Send(Chunk(1, 0, bytes.substr(0, kBulkChunkBytes)));
   std::vector<std::unique_ptr<BulkStream>> others;
   v1::BulkChunk hello;
   hello.mutable_hello()->set_session_id(client.session().id());
@@ -757,7 +758,7 @@ TEST_F(HostileWireTest, ANinthBulkStreamOnALease) {
     ExpectStatus(other->WaitEnd(), StatusCode::kFailedPrecondition,
                  "LEASE_IN_USE", {"8 Bulk streams"});
   }
-  client.bulk().Send(Chunk(1, 1 << 20, bytes.substr(1 << 20)));
+  client.bulk().Send(Chunk(1, kBulkChunkBytes, bytes.substr(kBulkChunkBytes)));
   EXPECT_EQ(client.ValueOf(9, 1), std::string(16, 'x'));
 }
 

@@ -132,8 +132,9 @@ TEST_F(ProgramsTest, FourThreadsShareTensors) {
       for (int round = 0; round < kRounds; ++round) {
         mine.add_(shared);       // neighbours share this storage
         value = value + shared;  // everybody reads this one
-        if (round % 10 == t)
+        if (round % 10 == t) {
           EXPECT_EQ(mine.select(0, 0).item<float>(), round + 1);
+        }
       }
       results[t] = value;
     });
