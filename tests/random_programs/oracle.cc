@@ -460,11 +460,16 @@ Expectation Oracle::Call(const Step& step) {
       }
       expected.outcome = Expectation::Outcome::kRaises;
       expected.message = *message;
-      // Whether an output has taken the result's size by then, too.
+      // Whether an output has taken the result's size by then, too; and if it
+      // grew over operands, what became of them.
+      const bool grew = too_late && ResizedShared(step, before);
       Forget(
           [&](const at::Tensor& tensor) {
             for (const size_t output : Outputs(step)) {
-              if (tensor.is_same(Operand(step, output, machine_))) return true;
+              const at::Tensor& out = Operand(step, output, machine_);
+              if (grew ? tensor.is_alias_of(out) : tensor.is_same(out)) {
+                return true;
+              }
             }
             return false;
           },
