@@ -24,6 +24,9 @@ Results IndexSelect(const CallArguments& args) {
   TORCH_CHECK_INDEX(index.dim() <= 1,
                     "index_select(): Index is supposed to be a vector");
   CheckIndexType("index_select()", index);
+  TORCH_CHECK(self.dim() <= 1 || self.numel() > 0 || index.numel() == 0 ||
+                  self.size(dim) > 0,
+              "index_select(): self indexing axis dim should be positive");
   DimVector sizes(self.sizes());
   if (self.dim() > 0) {
     sizes[dim] = index.numel();

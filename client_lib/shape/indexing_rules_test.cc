@@ -154,6 +154,7 @@ TEST(IndexingRulesTest, RejectWhatTheKernelsReject) {
   const at::Tensor x = Make({2, 3});
   CheckRejected("aten::index_select", {x, 2, MakeIndex({1})});
   CheckRejected("aten::index_select", {x, 0, MakeIndex({1, 1})});
+  CheckRejected("aten::index_select", {Make({2, 0}), 1, MakeIndex({1})});
   CheckRejected("aten::index_select", {x, 0, Make({1})});
   CheckRejected("aten::embedding", {Make({3}), MakeIndex({1})});
   CheckRejected("aten::embedding", {x, Make({1})});
