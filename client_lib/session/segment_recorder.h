@@ -7,9 +7,9 @@
 // also sealed when it reaches its cap and when it repeats its own start; never
 // by time or by what is queued, so that repeats are cut alike.
 //
-// What a lane records after a read begins with a short segment, and those after
-// it grow: the worker starts while the program still issues, and a program that
-// reads in every iteration is cut alike in every one.
+// What a lane records after a read begins with a short segment: the worker
+// starts while the program still issues, and a program that reads in every
+// iteration is cut alike in every one.
 //
 // Not thread-safe: the device's lock guards it and the fields of its storages.
 // Nothing here waits or calls out.
@@ -41,8 +41,8 @@ class SegmentRecorder {
   static constexpr size_t kMaxOpenSegments = 256;
   // The cap of a lane's first segment and of the first after one that was
   // sealed early; each that fills up lets the next be larger by the factor.
-  static constexpr size_t kFirstCap = 16;
-  static constexpr size_t kCapGrowth = 4;
+  static constexpr size_t kFirstCap = 32;
+  static constexpr size_t kCapGrowth = 32;
   // Bytes of call templates after which a segment is sealed.
   static constexpr size_t kMaxSegmentBytes = 1 << 20;
 
