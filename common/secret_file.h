@@ -10,13 +10,13 @@
 namespace djinn {
 
 // FailedPrecondition (SECRET_FILE) naming the file and what is wrong: it cannot
-// be read, is no regular file, or anybody may write to it. One that all users may read is only
-// worth a warning in the log: mounted secrets look like that.
+// be read, is no regular file, or anybody may write to it. One that all users
+// may read is only worth a warning in the log: mounted secrets look like that.
 absl::Status CheckSecretFile(const std::string& path);
 
 // The token in a file of at most 4,096 bytes: one printable ASCII word, white
-// space around it left out. CheckSecretFile()'s errors, and likewise for other contents; no error
-// repeats them.
+// space around it left out. CheckSecretFile()'s errors, and likewise for other
+// contents; no error repeats them.
 absl::StatusOr<std::string> ReadToken(const std::string& path);
 
 }  // namespace djinn
