@@ -137,8 +137,9 @@ absl::StatusOr<std::shared_ptr<Buffer>> CopyResult(
   // Read in the order in which the copy lies in memory.
   std::vector<size_t> order(layout.sizes.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return layout.strides[a] > layout.strides[b];
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const int64_t left = layout.strides[a], right = layout.strides[b];
+    return left != right ? left > right : a < b;
   });
   srg::TensorView from = *view;
   for (size_t d = 0; d < order.size(); ++d) {
