@@ -149,7 +149,8 @@ absl::StatusOr<Placement> WhereIs(int index) {
   DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<VirtualDevice> device,
                          capture::DeviceOfProcess(index));
   DJINN_ASSIGN_OR_RETURN(DevicePlacement placement, device->Placement());
-  return Placement{std::move(placement.worker_id), std::move(placement.reason)};
+  return Placement{std::move(placement.worker_id), std::move(placement.reason),
+                   placement.memory_bytes};
 }
 
 Statistics GetStatistics() {

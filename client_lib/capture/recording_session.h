@@ -20,10 +20,13 @@ struct RecordedCall {
   std::string name;
   srg::Node node;  // slots are storage ids
   uint32_t lane = 0;
+  uint32_t site = 0;
 };
 
 class RecordingDevice : public VirtualDevice {
  public:
+  static constexpr uint64_t kMemoryBytes = uint64_t{1} << 30;
+
   explicit RecordingDevice(int index) : index_(index) {}
 
   int index() const override { return index_; }
@@ -48,7 +51,8 @@ class RecordingDevice : public VirtualDevice {
     if (!failure_.ok()) return failure_;
     calls_.push_back(
         {OperatorTable::Global().Get(call->operator_id()).FullName(),
-         DecodeCall(call->bytes(), slots, accesses, &counters), lane});
+         DecodeCall(call->bytes(), slots, accesses, &counters), lane,
+         call->site()});
     return absl::OkStatus();
   }
   absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(
@@ -89,9 +93,14 @@ class RecordingDevice : public VirtualDevice {
     reads_.push_back(bytes);
     return failure_;
   }
+  absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
+      uint32_t, RemoteStorage*, const srg::TensorView&, void*,
+      uint64_t) override {
+    return absl::UnimplementedError("a recorder has no values");
+  }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::StatusOr<DevicePlacement> Placement() override {
-    return DevicePlacement{"recorder", "for tests"};
+    return DevicePlacement{"recorder", "for tests", kMemoryBytes};
   }
 
   void Fail(absl::Status status) {

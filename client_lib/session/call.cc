@@ -202,6 +202,7 @@ class Decoder {
 void Call::Begin(uint32_t operator_id) {
   operator_id_ = operator_id;
   unknown_results_ = 0;
+  site_ = 0;
   bytes_.clear();
   touches_.clear();
   floats_.clear();

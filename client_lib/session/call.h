@@ -108,7 +108,11 @@ class Call {
   void AddUndefinedResult();
   void AddUnknownResult(RemoteStorage* storage);
 
+  // Where the call was made: see call_sites.h. 0: not known, as after Begin().
+  void set_site(uint32_t site) { site_ = site; }
+
   uint32_t operator_id() const { return operator_id_; }
+  uint32_t site() const { return site_; }
   absl::string_view bytes() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
@@ -132,6 +136,7 @@ class Call {
 
   uint32_t operator_id_ = 0;
   uint32_t unknown_results_ = 0;
+  uint32_t site_ = 0;
   std::vector<uint8_t> bytes_;
   std::vector<Touch> touches_;
   std::vector<double> floats_;

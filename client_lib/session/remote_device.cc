@@ -202,7 +202,9 @@ absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
     }
     WaitUntil(&connection_changed_, &mu_, deadline);
   }
-  return placement_;
+  DevicePlacement placement = placement_;
+  placement.memory_bytes = limits_.memory_bytes();
+  return placement;
 }
 
 void RemoteDevice::AddStatistics(Statistics* sum) const {
@@ -280,11 +282,24 @@ void RemoteDevice::QueueSegments(const SealedSegments& sealed,
   }
 }
 
+absl::Status RemoteDevice::NoAnswer() const {
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+      absl::StrCat("the worker did not answer within ",
+                   absl::FormatDuration(context_->options.operation_timeout)));
+}
+
 void RemoteDevice::WakeAll() {
   window_changed_.SignalAll();
   progress_changed_.SignalAll();
   connection_changed_.SignalAll();
   for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
+  for (auto& [wait, callbacks] : watched_) {
+    for (auto& callback : callbacks) {
+      due_callbacks_.push_back(std::move(callback));
+    }
+  }
+  watched_.clear();
 }
 
 }  // namespace djinn

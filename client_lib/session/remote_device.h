@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,13 +24,16 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/call_sites.h"
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/message_log.h"
 #include "client_lib/session/reply_log.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
 #include "client_lib/session/session_context.h"
+#include "client_lib/session/structure_history.h"
 #include "client_lib/session/structure_table.h"
+#include "client_lib/session/upload_progress.h"
 #include "client_lib/session/virtual_device.h"
 #include "client_lib/session/wait.h"
 #include "client_lib/session/work.h"
@@ -65,6 +69,9 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::Status Read(uint32_t lane, RemoteStorage* storage,
                     const srg::TensorView& view, void* destination,
                     uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
+      uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
+      void* destination, uint64_t bytes) override;
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
 
@@ -114,7 +121,22 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return Await(waiter, std::move(done), [] { return false; });
   }
+  absl::Status NoAnswer() const;
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Reads.
+  class ReadHandle;
+  using Callbacks = std::vector<std::function<void()>>;
+  static void Notify(const Callbacks& callbacks);
+  absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
+                         const srg::TensorView& view,
+                         const std::shared_ptr<ReadWait>& wait);
+  // DeadlineExceeded (VALUE_PENDING) when the value is not here by then.
+  absl::Status AwaitRead(ReadWait* wait, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Until the destination is the caller's again.
+  void Abandon(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishRead(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
@@ -124,7 +146,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void SealEverything();
   // Waits for the decision and sends what the worker asks for.
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
-  absl::Status SendTransfer(UploadWait* wait, SharedBytes source);
+  absl::Status SendTransfer(UploadWait* wait, SharedBytes source,
+                            UploadProgress* progress);
   void OnBulk(uint64_t transfer_id, uint64_t offset,
               absl::Span<const absl::string_view> pieces) override;
 
@@ -281,11 +304,15 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
       ABSL_GUARDED_BY(mu_);  // by sequence
   absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>> bulk_reads_
       ABSL_GUARDED_BY(mu_);  // by transfer id
+  absl::flat_hash_map<ReadWait*, Callbacks> watched_ ABSL_GUARDED_BY(mu_);
+  // Of reads that are done: for whoever holds the lock, to call without it.
+  Callbacks due_callbacks_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<UploadWait>> uploads_
       ABSL_GUARDED_BY(mu_);  // by transfer id
   // Threads that use the stream without being the sender.
   int streaming_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar streaming_changed_;
+  CallSiteLog call_sites_ ABSL_GUARDED_BY(mu_);
   // root_errors counts apart.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);
 
@@ -294,6 +321,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   v1::SessionLimits sender_limits_;
   std::unique_ptr<StructureTable> structures_;
   std::unique_ptr<RunEncoder> encoder_;
+  StructureHistory history_;
   std::vector<uint64_t> pending_free_;
   std::optional<Deadline> stalled_;  // while there is no room: its patience
   uint64_t stalled_progress_ = 0;
@@ -319,10 +347,7 @@ absl::Status RemoteDevice::Await(Waiter* waiter, Done done, Moved moved) {
         deadline = Deadline(options.operation_timeout, options.clock);
         continue;
       }
-      status = MakeError(
-          absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
-          absl::StrCat("the worker did not answer within ",
-                       absl::FormatDuration(options.operation_timeout)));
+      status = NoAnswer();
       break;
     }
     WaitUntil(&waiter->changed, &mu_, deadline);

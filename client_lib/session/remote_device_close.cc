@@ -142,6 +142,7 @@ absl::Status RemoteDevice::Failure() const {
 void RemoteDevice::Stop() {
   ClientStream* stream = nullptr;
   bool clean = false;
+  Callbacks callbacks;
   {
     MutexLock lock(&mu_);
     stopped_ = true;
@@ -149,8 +150,10 @@ void RemoteDevice::Stop() {
     clean = failure_.ok() && (cancelled_ || (drained_ && log_.empty()));
     if (failure_.ok()) failure_ = SessionClosed();
     WakeAll();
+    callbacks.swap(due_callbacks_);
     stream = EnterStream();
   }
+  Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(clean ? absl::OkStatus()
                         : absl::CancelledError("the session was closed"));

@@ -2,9 +2,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/debug_flags.h"
 #include "client_lib/session/remote_device.h"
 #include "common/error.h"
+#include "common/log/log.h"
 #include "common/srg/proto_codec.h"
 
 namespace djinn {
@@ -12,6 +15,16 @@ namespace {
 
 // Storages in a Free message, at most.
 constexpr size_t kMaxFreesPerMessage = 4096;
+
+// Empty when no call has a site.
+std::vector<uint32_t> SitesOf(const Segment& segment) {
+  std::vector<uint32_t> sites;
+  bool any = false;
+  for (const Segment::Mark& call : segment.calls()) any |= call.site != 0;
+  if (!any) return sites;
+  for (const Segment::Mark& call : segment.calls()) sites.push_back(call.site);
+  return sites;
+}
 
 }  // namespace
 
@@ -36,6 +49,18 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
                           v1::ControlRequest* request) {
   RunEncoder::Encoded encoded = encoder_->Encode(
       *run.segment, context_->telling.load(std::memory_order_relaxed));
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
+    const uint64_t id = encoded.run.structure_id();
+    log::Info("structure",
+              {{"device", index_},
+               {"structure", id},
+               {"calls", run.segment->calls().size()},
+               {"known", encoded.definition.has_value() ? "no" : "yes"},
+               {"reason", encoded.definition.has_value()
+                              ? history_.Explain(*run.segment, id)
+                              : "defined before"}});
+  }
+  std::vector<uint32_t> sites = SitesOf(*run.segment);
   // Drops the references to storages here, not under the lock.
   run.segment->Clear();
   std::shared_ptr<v1::ControlRequest> define;
@@ -62,10 +87,10 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
     Append(work.lane, std::move(define), /*ends_work=*/false);
   }
   *request->mutable_ordered()->mutable_run() = std::move(encoded.run);
-  if (run.metadata != nullptr) {
-    MutexLock lock(&mu_);
-    metadata_[log_.next_sequence()] = run.metadata;
-  }
+  if (run.metadata == nullptr && sites.empty()) return;
+  MutexLock lock(&mu_);
+  if (run.metadata != nullptr) metadata_[log_.next_sequence()] = run.metadata;
+  if (!sites.empty()) call_sites_.Add(log_.next_sequence(), std::move(sites));
 }
 
 void RemoteDevice::Encode(const Work& work, InstallWork& install,

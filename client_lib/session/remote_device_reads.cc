@@ -24,51 +24,78 @@ absl::Status CheckViewBytes(const srg::TensorView& view, uint64_t bytes) {
 
 }  // namespace
 
+// A read that somebody may wait for later.
+class RemoteDevice::ReadHandle final : public PendingRead {
+ public:
+  ReadHandle(std::shared_ptr<RemoteDevice> device,
+             std::shared_ptr<ReadWait> wait)
+      : device_(std::move(device)), wait_(std::move(wait)) {
+    MutexLock lock(&device_->mu_);
+    device_->waiters_.insert(wait_.get());
+  }
+
+  ~ReadHandle() override {
+    if (IsForkedChild()) return;  // a lock may be held for ever
+    MutexLock lock(&device_->mu_);
+    device_->waiters_.erase(wait_.get());
+    device_->watched_.erase(wait_.get());
+    device_->Abandon(wait_.get());
+  }
+
+  bool Ready() const override {
+    if (IsForkedChild()) return true;
+    MutexLock lock(&device_->mu_);
+    return IsReady();
+  }
+
+  absl::Status Wait(absl::Duration timeout) override {
+    if (IsForkedChild()) return AfterForkError();
+    {
+      MutexLock lock(&device_->mu_);
+      DJINN_RETURN_IF_ERROR(device_->AwaitRead(wait_.get(), timeout));
+      if (wait_->value.has_value()) {
+        std::memcpy(wait_->destination, wait_->value->data(), wait_->bytes);
+        wait_->value.reset();
+      }
+      if (wait_->error.ok()) return absl::OkStatus();
+    }
+    device_->context_->root_errors.AddReported(device_->index_, wait_->error);
+    return wait_->error;
+  }
+
+  void OnReady(std::function<void()> callback) override {
+    if (!IsForkedChild()) {
+      MutexLock lock(&device_->mu_);
+      if (!IsReady()) {
+        device_->watched_[wait_.get()].push_back(std::move(callback));
+        return;
+      }
+    }
+    callback();
+  }
+
+ private:
+  bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(device_->mu_) {
+    return wait_->done || !device_->failure_.ok();
+  }
+
+  const std::shared_ptr<RemoteDevice> device_;
+  const std::shared_ptr<ReadWait> wait_;
+};
+
 absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
                                 const srg::TensorView& view, void* destination,
                                 uint64_t bytes) {
-  if (IsForkedChild()) return AfterForkError();
-  DJINN_RETURN_IF_ERROR(CheckViewBytes(view, bytes));
   const auto wait = std::make_shared<ReadWait>(destination, bytes);
-  {
-    MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
-    SealedSegments writers;
-    recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
-    QueueSegments(writers);
-    if (!storage->born_) {
-      const uint64_t size = storage->size_bytes();
-      Queue({lane, StoragePtr(storage), 0,
-             CreateWork{recorder_.StampWrite(storage), size}},
-            /*needs_lease=*/true);
-    }
-    storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
-    Queue(
-        {lane, StoragePtr(storage), 0, ReadWork{storage->version_, view, wait}},
-        /*needs_lease=*/true);
-    // What the value does not depend on comes after it: a loss is back before
-    // the step that followed it was made.
-    SealedSegments rest;
-    recorder_.SealLane(lane, &rest);
-    QueueSegments(rest);
-    ++statistics_.reads;
-  }
+  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, wait));
   SendNow();
   {
     MutexLock lock(&mu_);
-    // A large value takes its time.
-    size_t copied = 0;
-    const absl::Status status = Await(
-        wait.get(), [&] { return wait->done; },
-        [&] {
-          const size_t before = std::exchange(
-              copied, wait->chunks.has_value() ? wait->chunks->copied() : 0);
-          return copied != before;
-        });
+    waiters_.insert(wait.get());
+    const absl::Status status = AwaitRead(wait.get(), absl::InfiniteDuration());
+    waiters_.erase(wait.get());
     if (!status.ok()) {
-      wait->abandoned = true;
-      // The destination is the caller's again once we return.
-      while (wait->copying > 0) wait->changed.Wait(&mu_);
+      Abandon(wait.get());
       return status;
     }
   }
@@ -80,6 +107,89 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
     std::memcpy(destination, wait->value->data(), bytes);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PendingRead>> RemoteDevice::StartRead(
+    uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
+    void* destination, uint64_t bytes) {
+  const auto wait = std::make_shared<ReadWait>(destination, bytes);
+  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, wait));
+  auto handle = std::make_unique<ReadHandle>(
+      std::static_pointer_cast<RemoteDevice>(shared_from_this()), wait);
+  wakeup_.Set();
+  return handle;
+}
+
+absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
+                                     const srg::TensorView& view,
+                                     const std::shared_ptr<ReadWait>& wait) {
+  if (IsForkedChild()) return AfterForkError();
+  DJINN_RETURN_IF_ERROR(CheckViewBytes(view, wait->bytes));
+  MutexLock lock(&mu_);
+  DJINN_RETURN_IF_ERROR(Enter());
+  SealedSegments writers;
+  recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
+  QueueSegments(writers);
+  if (!storage->born_) {
+    const uint64_t size = storage->size_bytes();
+    Queue({lane, StoragePtr(storage), 0,
+           CreateWork{recorder_.StampWrite(storage), size}},
+          /*needs_lease=*/true);
+  }
+  storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
+  Queue({lane, StoragePtr(storage), 0, ReadWork{storage->version_, view, wait}},
+        /*needs_lease=*/true);
+  // What the value does not depend on comes after it: a loss is back before
+  // the step that followed it was made.
+  SealedSegments rest;
+  recorder_.SealLane(lane, &rest);
+  QueueSegments(rest);
+  ++statistics_.reads;
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::AwaitRead(ReadWait* wait, absl::Duration timeout) {
+  const SessionOptions& options = context_->options;
+  const Deadline deadline(timeout, options.clock);
+  Deadline patience(options.operation_timeout, options.clock);
+  size_t copied = 0;
+  while (!wait->done) {
+    if (!failure_.ok()) return failure_;
+    if (deadline.passed()) {
+      return MakeError(absl::StatusCode::kDeadlineExceeded, "VALUE_PENDING",
+                       absl::StrCat("the value was not here within ",
+                                    absl::FormatDuration(timeout)));
+    }
+    if (patience.passed()) {
+      // A large value takes its time.
+      const size_t before = std::exchange(
+          copied, wait->chunks.has_value() ? wait->chunks->copied() : 0);
+      if (copied == before) return NoAnswer();
+      patience = Deadline(options.operation_timeout, options.clock);
+    }
+    WaitUntil(&wait->changed, &mu_,
+              deadline.left() < patience.left() ? deadline : patience);
+  }
+  return absl::OkStatus();
+}
+
+void RemoteDevice::Abandon(ReadWait* wait) {
+  wait->abandoned = true;
+  while (wait->copying > 0) wait->changed.Wait(&mu_);
+}
+
+void RemoteDevice::FinishRead(ReadWait* wait) {
+  wait->done = true;
+  wait->changed.SignalAll();
+  const auto watched = watched_.extract(wait);
+  if (watched.empty()) return;
+  for (auto& callback : watched.mapped()) {
+    due_callbacks_.push_back(std::move(callback));
+  }
+}
+
+void RemoteDevice::Notify(const Callbacks& callbacks) {
+  for (const auto& callback : callbacks) callback();
 }
 
 void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
@@ -118,6 +228,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     }
   }
   bool acknowledge = false;
+  Callbacks callbacks;
   {
     MutexLock lock(&mu_);
     if (copies) --wait->copying;
@@ -125,11 +236,13 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     if (wait->announced && wait->chunks->complete()) {
       bulk_reads_.erase(transfer_id);
       replies_.Release(wait->reply_number, wait->bytes);
-      wait->done = true;
+      FinishRead(wait.get());
+      callbacks.swap(due_callbacks_);
       acknowledge = replies_.Due();
     }
-    if (wait->done || wait->abandoned) wait->changed.SignalAll();
+    if (wait->abandoned) wait->changed.SignalAll();
   }
+  Notify(callbacks);
   if (acknowledge) wakeup_.Set();
 }
 

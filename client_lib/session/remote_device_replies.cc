@@ -3,6 +3,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/debug_flags.h"
+#include "client_lib/session/message_lines.h"
 #include "client_lib/session/remote_device.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -34,11 +36,15 @@ bool IsReply(const v1::ControlResponse& response) {
 }  // namespace
 
 void RemoteDevice::OnMessage(v1::ControlResponse response) {
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
+    LogReceived(index_, response);
+  }
   absl::Status violation;
   absl::Status root_error;
   if (response.has_poisoned()) {
     if (HasCode(response.poisoned())) {
-      root_error = StatusFromDetail(response.poisoned());
+      MutexLock lock(&mu_);
+      root_error = call_sites_.StatusOf(response.poisoned());
     }
   } else if (HasCode(response.admitted().refused())) {
     root_error = StatusFromDetail(response.admitted().refused());
@@ -46,9 +52,11 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   // Noted before whoever waits can wake with the same error.
   if (!root_error.ok()) context_->root_errors.Add(index_, root_error);
   bool wake = false;
+  Callbacks callbacks;
   {
     MutexLock lock(&mu_);
     violation = Take(&response);
+    callbacks.swap(due_callbacks_);
     // A refused hello, and builds that do not belong together, say more by
     // themselves.
     if (ErrorReason(violation) == kProtocolViolation ||
@@ -57,6 +65,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
     }
     wake = !needed_.empty() || log_.Next() != nullptr || replies_.Due();
   }
+  Notify(callbacks);
   if (!violation.ok()) {
     Fail(violation);
   } else if (wake) {
@@ -157,7 +166,7 @@ absl::Status RemoteDevice::ApplyMetadata(const v1::RunMetadata& reply) {
   }
   MetadataWait& wait = *found.mapped();
   if (reply.has_error()) {
-    wait.error = StatusFromDetail(reply.error());
+    wait.error = call_sites_.StatusOf(reply.error());
     if (!HasCode(reply.error()))
       return Violation("a metadata error without a code");
   } else {
@@ -226,7 +235,7 @@ absl::Status RemoteDevice::ApplyRead(uint64_t number, v1::ReadReply* reply) {
                                       " bytes for a read of ", wait->bytes));
       }
       wait->value.emplace(std::move(*reply->mutable_value()));
-      wait->done = true;
+      FinishRead(wait.get());
       break;
     case v1::ReadReply::kBulkBytes:
       if (wait->transfer_id == 0 || reply->bulk_bytes() != wait->bytes) {
@@ -236,21 +245,24 @@ absl::Status RemoteDevice::ApplyRead(uint64_t number, v1::ReadReply* reply) {
       // Some or all may be here already: the streams are not ordered.
       wait->announced = true;
       wait->reply_number = number;
-      wait->done = wait->chunks->complete();
-      if (!wait->done) replies_.Hold(number);
+      if (wait->chunks->complete()) {
+        FinishRead(wait.get());
+      } else {
+        replies_.Hold(number);
+      }
       break;
     case v1::ReadReply::kError:
-      wait->error = StatusFromDetail(reply->error());
       if (!HasCode(reply->error()))
         return Violation("a read error without a code");
-      wait->done = true;
+      wait->error = call_sites_.StatusOf(reply->error());
+      FinishRead(wait.get());
       break;
     case v1::ReadReply::OUTCOME_NOT_SET:
       return Violation("a read reply without an outcome");
   }
-  if (!wait->done) return absl::OkStatus();
-  if (wait->transfer_id != 0) bulk_reads_.erase(wait->transfer_id);
-  wait->changed.SignalAll();
+  if (wait->done && wait->transfer_id != 0) {
+    bulk_reads_.erase(wait->transfer_id);
+  }
   return absl::OkStatus();
 }
 
@@ -309,6 +321,7 @@ void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
 
 void RemoteDevice::Fail(absl::Status failure) {
   ClientStream* stream = nullptr;
+  Callbacks callbacks;
   {
     MutexLock lock(&mu_);
     if (stopped_ || !failure_.ok()) return;
@@ -317,9 +330,11 @@ void RemoteDevice::Fail(absl::Status failure) {
     lost_work_ = !queue_.empty() || processing_ || !log_.empty() ||
                  recorder_.HasOpenSegments();
     WakeAll();
+    callbacks.swap(due_callbacks_);
     stream = EnterStream();
   }
   context_->root_errors.AddReported(index_, failure);
+  Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(absl::CancelledError("the client gave the worker up"));
   }

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/debug_flags.h"
+#include "client_lib/session/message_lines.h"
 #include "client_lib/session/remote_device.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -214,6 +216,9 @@ void RemoteDevice::Send(std::shared_ptr<const v1::ControlRequest> message) {
   {
     MutexLock lock(&mu_);
     stream = stream_.get();
+  }
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
+    LogSent(index_, *message);
   }
   const absl::Status sent = stream->Send(std::move(message));
   if (sent.ok()) return;

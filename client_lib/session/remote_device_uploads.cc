@@ -132,17 +132,25 @@ void RemoteDevice::SealEverything() {
 }
 
 absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
+  bool send = false;
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Await(
         wait, [wait] { return wait->state != UploadWait::State::kPending; }));
     if (wait->state == UploadWait::State::kRefused) return wait->refusal;
-    if (wait->state != UploadWait::State::kSend) return absl::OkStatus();
+    if (wait->state == UploadWait::State::kInlined) return absl::OkStatus();
+    send = wait->state == UploadWait::State::kSend;
   }
-  return SendTransfer(wait, std::move(source));
+  UploadProgress progress(source.bytes.size());
+  if (send) {
+    DJINN_RETURN_IF_ERROR(SendTransfer(wait, std::move(source), &progress));
+  }
+  progress.Finish();
+  return absl::OkStatus();
 }
 
-absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source) {
+absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
+                                        UploadProgress* progress) {
   const SessionOptions& options = context_->options;
   const size_t size = source.bytes.size();
   const auto release = std::make_shared<Release>();
@@ -178,6 +186,7 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source) {
                             {source.bytes.substr(offset, kBulkChunkBytes),
                              Hold(source.owner, release)})
                  .ok();
+      progress->Sent(offset);
       MutexLock lock(&mu_);
       ++progress_;
     }

@@ -39,7 +39,7 @@ void Segment::Append(Call* call) {
        call->operator_id(), static_cast<uint32_t>(bytes_.size()),
        static_cast<uint32_t>(touches_.size()),
        static_cast<uint32_t>(floats_.size()),
-       static_cast<uint32_t>(scalar_tensors_.size())});
+       static_cast<uint32_t>(scalar_tensors_.size()), call->site()});
 }
 
 bool Segment::RepeatsItsStart() const {

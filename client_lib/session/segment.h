@@ -33,6 +33,7 @@ class Segment {
     uint32_t touches_end = 0;
     uint32_t floats_end = 0;
     uint32_t scalar_tensors_end = 0;
+    uint32_t site = 0;  // no part of what is equal
   };
   // A storage born zero-filled at a touch, and its size then.
   struct Creation {

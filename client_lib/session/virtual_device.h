@@ -16,12 +16,14 @@
 #define CLIENT_LIB_SESSION_VIRTUAL_DEVICE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client_lib/session/call.h"
 #include "client_lib/session/remote_storage.h"
 #include "common/srg/structure.h"
@@ -39,6 +41,27 @@ struct ResultMetadata {
 struct DevicePlacement {
   std::string worker_id;
   std::string reason;
+  // What the worker lets the session hold.
+  uint64_t memory_bytes = 0;
+};
+
+// A value on its way. To drop it is to give it up: its destination is the
+// caller's again then. Thread-safe.
+class PendingRead {
+ public:
+  virtual ~PendingRead() = default;
+
+  // Whether Wait() returns at once: the value or an error is here.
+  virtual bool Ready() const = 0;
+
+  // Waits until the value is in its destination. The root error if it is
+  // poisoned. DeadlineExceeded (VALUE_PENDING) when it is not here after
+  // `timeout`: it may be waited for again.
+  virtual absl::Status Wait(absl::Duration timeout) = 0;
+
+  // Calls `callback` once when it is ready: at once if it is, otherwise on a
+  // thread that other replies wait for. It must return soon, and use no device.
+  virtual void OnReady(std::function<void()> callback) = 0;
 };
 
 class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
@@ -90,6 +113,12 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::Status Read(uint32_t lane, RemoteStorage* storage,
                             const srg::TensorView& view, void* destination,
                             uint64_t bytes) = 0;
+
+  // Likewise, without waiting: the value is what the storage holds now,
+  // whatever is written to it afterwards.
+  virtual absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
+      uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
+      void* destination, uint64_t bytes) = 0;
 
   // Seals every lane and waits until the worker has carried everything out.
   // The first root error not yet reported by any call, if there is one.

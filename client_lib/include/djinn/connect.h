@@ -93,6 +93,8 @@ struct Placement {
   std::string worker_id;
   // Why the coordinator chose this worker.
   std::string reason;
+  // What the worker lets this session hold, in bytes.
+  uint64_t memory_bytes = 0;
 };
 
 // Where the device runs; asks for a worker when it has none yet.

@@ -549,6 +549,8 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
   if (poison != 0) {
     v1::ControlResponse response;
     *response.mutable_poisoned() = Detail(poison);
+    response.mutable_poisoned()->set_sequence(message.sequence());
+    response.mutable_poisoned()->set_node(0);
     Respond(std::move(response));
   }
   std::set<uint64_t> bound;
