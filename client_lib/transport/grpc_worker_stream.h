@@ -1,15 +1,18 @@
 // The client's end of Execution.Control and Execution.Bulk as one stream.
 //
-// Control is written by the thread that sends, without a queue of our own:
-// gRPC's flow control is the bounded buffer. Bulk consists of lanes, each a
+// Every call is written by the thread that sends: one message at a time is on
+// its way, and the next waits until it has left. Bulk consists of lanes, each a
 // call on a connection of its own, opened when the first tensor moves either
-// way; the chunks of an upload are dealt out over them. Frames are raw: payload
-// slices point at the caller's memory and hold its owner until gRPC is done
-// with them; received slices are handed on in place. The end of any of the
-// calls ends all.
+// way; the chunks of an upload are dealt out over them, so that one is prepared
+// while others leave. Frames are raw: payload slices point at the caller's
+// memory and hold its owner until gRPC is done with them; received slices are
+// handed on in place. The end of any of the calls ends all.
 //
-// Threads: one reads Control and closes; one opens and reads each lane; one
-// watches that no write is stuck.
+// A peer that takes nothing ends the stream after a while: whoever sends, the
+// destructor and the process' end never wait for it (bounded_call.h).
+//
+// Threads: one reads Control and closes; one reads each lane; one watches that
+// no write is stuck.
 #ifndef CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 #define CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 
@@ -21,20 +24,21 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client_lib/transport/bounded_call.h"
 #include "common/mutex.h"
 #include "common/transport/stream.h"
-#include "djinn/v1/execution.grpc.pb.h"
+#include "djinn/v1/execution.pb.h"
 #include "grpcpp/channel.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/sync_stream.h"
+#include "grpcpp/support/slice.h"
 
 namespace djinn {
 
 class GrpcWorkerStream : public ClientStream {
  public:
-  // A write that gRPC holds for so long breaks the stream.
-  static constexpr absl::Duration kStuckWrite = absl::Seconds(60);
+  // A message that does not leave for so long breaks the stream; a ping may
+  // stay unanswered for as long.
+  static constexpr absl::Duration kStuckWrite = absl::Seconds(20);
 
   // Says in words why a call ended that the worker never answered.
   using ExplainFunction = std::function<absl::Status(absl::Status)>;
@@ -60,64 +64,39 @@ class GrpcWorkerStream : public ClientStream {
   void Close(absl::Status status) override;
 
  private:
-  using BulkStream =
-      grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
-
-  // When a write began; 0 while there is none.
-  using WriteStart = std::atomic<int64_t>;
-
   struct Lane {
-    std::shared_ptr<grpc::Channel> channel;
-    grpc::ClientContext context;
-    Mutex mu;
-    CondVar opened;
-    // Set once by the lane's thread, which alone reads it.
-    std::unique_ptr<BulkStream> stream ABSL_GUARDED_BY(mu);
-    bool over ABSL_GUARDED_BY(mu) = false;
-    WriteStart writing{0};
+    explicit Lane(std::shared_ptr<grpc::Channel> channel);
+    BoundedCall call;
     std::thread thread;
   };
 
   void ReadControl();
   void RunLane(Lane* lane);
-  absl::Status ReadLane(BulkStream* stream);
-  absl::Status TakeFrame(grpc::ByteBuffer* frame);
-  // Starts the lanes if they are not, and unless the stream is over.
-  void EnsureBulk();
-  // Tells the worker that nothing follows, once nobody writes.
-  void EndControlWrites();
+  absl::Status TakeFrame(absl::Span<const grpc::Slice> frame);
+  // Opens the lanes if they are not; false when the stream is over.
+  bool EnsureBulk();
   // Ends every call for a reason found on this side; the first counts.
   void Break(absl::Status status);
+  // Cancels the lanes, and sees to it that none are opened any more.
   void CancelLanes();
   // Breaks the stream when a write is stuck.
   void Watch();
-  bool IsStuck(const WriteStart& writing) const;
+  bool IsStuck();
 
-  const std::shared_ptr<grpc::Channel> control_channel_;
   const v1::BulkHello hello_;
   const Options options_;
-  const std::unique_ptr<v1::Execution::Stub> stub_;
   ClientStreamReceiver* receiver_ = nullptr;
+  BoundedCall control_;
+  std::atomic<bool> resuming_{false};    // the hello said so
+  std::atomic<bool> end_writes_{false};  // closing cleanly
 
-  // Contexts may be cancelled by any thread; streams are made after them.
-  grpc::ClientContext control_context_;
-  std::atomic<bool> resuming_{false};  // the hello said so
-
-  // Set by Start(); written under write_mu_, read by the reading thread.
-  std::unique_ptr<
-      grpc::ClientReaderWriter<v1::ControlRequest, v1::ControlResponse>>
-      control_;
-  Mutex write_mu_;
-  bool writes_done_ ABSL_GUARDED_BY(write_mu_) = false;
-  std::atomic<bool> end_writes_{false};
-  WriteStart control_writing_{0};
-
-  // Their number does not change.
-  std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<size_t> next_lane_{0};
   Mutex bulk_mu_;
-  bool bulk_started_ ABSL_GUARDED_BY(bulk_mu_) = false;
+  std::vector<std::shared_ptr<grpc::Channel>> bulk_channels_
+      ABSL_GUARDED_BY(bulk_mu_);  // of lanes to come
   bool bulk_over_ ABSL_GUARDED_BY(bulk_mu_) = false;
+  // Complete once there are any.
+  std::vector<std::unique_ptr<Lane>> lanes_;
 
   Mutex mu_;
   CondVar ended_changed_;

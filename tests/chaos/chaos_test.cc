@@ -26,8 +26,8 @@
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
+#include "client_lib/transport/grpc_worker_stream.h"
 #include "common/error.h"
-#include "common/net/channel_options.h"
 #include "gtest/gtest.h"
 #include "tests/bench/child_process.h"
 #include "tests/chaos/fault_proxy.h"
@@ -45,10 +45,10 @@ namespace {
 constexpr absl::Duration kOperationTimeout = absl::Seconds(8);
 // What a call may take beyond its bound on a busy machine.
 constexpr absl::Duration kSlack = absl::Seconds(4);
-// An upload waits twice: for the decision and for its end. A write that a peer
-// does not take ends with the connection.
+// An upload waits twice: for the decision and for its end. In between a chunk
+// that the peer does not take holds it up until the stream is given up.
 const absl::Duration kLongestCall =
-    2 * kOperationTimeout + kKeepaliveInterval + kKeepaliveTimeout + kSlack;
+    2 * kOperationTimeout + GrpcWorkerStream::kStuckWrite + kSlack;
 constexpr absl::Duration kWorkerTimeout = absl::Seconds(2);
 constexpr absl::Duration kSessionTimeout = absl::Seconds(6);
 constexpr int kLanes = 2;
