@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "common/net/tls_config.h"
 #include "common/status_macros.h"
 
@@ -53,6 +55,13 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
       root.Duration("heartbeat_interval", absl::Seconds(2));
   if (config.heartbeat_interval < absl::Milliseconds(10)) {
     root.Error("heartbeat_interval", "at least 10ms");
+  }
+  for (ConfigMap& library : root.Maps("operator_libraries")) {
+    config.operator_libraries.push_back(
+        std::filesystem::absolute(library.RequiredPath("path")));
+  }
+  if (config.device_kind == "fake" && !config.operator_libraries.empty()) {
+    root.Error("operator_libraries", "none for the fake device");
   }
   config.transfer_idle_timeout =
       root.Duration("transfer_idle_timeout", absl::Seconds(30));

@@ -22,6 +22,8 @@
 //     threads: 0                      # inside one operator; 0: one per core
 //   heartbeat_interval: 2s
 //   transfer_idle_timeout: 30s        # an upload that stands still
+//   operator_libraries:               # with operators besides PyTorch's
+//     - path: /opt/operators/libmine.so
 //   resume_timeout: 15s               # how long a broken stream is waited for
 //   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
@@ -32,6 +34,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include <vector>
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
 #include "common/net/tls_files.h"
@@ -56,6 +59,8 @@ struct WorkerConfig {
   absl::Duration transfer_idle_timeout;
   absl::Duration resume_timeout = absl::Seconds(15);
   size_t max_connections = 16384;
+  // Absolute paths.
+  std::vector<std::string> operator_libraries;
   size_t graph_cache_entries = 0;
 };
 

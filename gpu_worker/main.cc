@@ -28,8 +28,9 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
   if (config.device_kind == "fake") {
     return std::make_unique<FakeDevice>(config.device_memory);
   }
-  return MakeCpuDevice(
-      {.memory_bytes = config.device_memory, .threads = config.device_threads});
+  return MakeCpuDevice({.memory_bytes = config.device_memory,
+                        .threads = config.device_threads,
+                        .operator_libraries = config.operator_libraries});
 }
 
 // OpenMP's threads spin for milliseconds between parallel regions unless told

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -179,6 +180,10 @@ absl::Status ClusterProcesses::Prepare() {
         "\n  memory: ", options_.worker_memory_bytes, "\n");
     if (options_.worker_threads > 0) {
       absl::StrAppend(&text, "  threads: ", options_.worker_threads, "\n");
+    }
+    if (!options_.operator_libraries.empty()) text += "operator_libraries:\n";
+    for (const std::string& path : options_.operator_libraries) {
+      absl::StrAppend(&text, "  - path: \"", absl::CEscape(path), "\"\n");
     }
     if (i < options_.advertise.size()) {
       absl::StrAppend(&text, "advertise: ", options_.advertise[i], "\n");

@@ -32,6 +32,8 @@ struct ClusterOptions {
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
   // Compute threads of each worker; 0: its own choice.
   int worker_threads = 0;
+  // What each worker loads besides PyTorch's operators: absolute paths.
+  std::vector<std::string> operator_libraries;
   // What clients dial instead of each worker's own address; none: its own.
   std::vector<std::string> advertise;
   // How long sessions live without their client, and workers without a word.

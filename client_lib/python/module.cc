@@ -71,10 +71,9 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
   return options;
 }
 
-std::unique_ptr<EmbeddedCluster> StartCluster(int workers,
-                                              uint64_t worker_memory_bytes,
-                                              int worker_threads,
-                                              double start_timeout) {
+std::unique_ptr<EmbeddedCluster> StartCluster(
+    int workers, uint64_t worker_memory_bytes, int worker_threads,
+    std::vector<std::string> libraries, double start_timeout) {
   absl::StatusOr<std::unique_ptr<EmbeddedCluster>> cluster;
   {
     const py::gil_scoped_release release;
@@ -84,6 +83,7 @@ std::unique_ptr<EmbeddedCluster> StartCluster(int workers,
                                 .worker_threads = worker_threads,
                                 .start_timeout = Seconds(start_timeout)});
   }
+                                .operator_libraries = std::move(libraries),
   python::RaiseIfError(cluster.status());
   return *std::move(cluster);
 }
@@ -117,13 +117,14 @@ void BindCluster(py::module_& module) {
       .def_property_readonly("coordinator_pid",
                              &EmbeddedCluster::coordinator_pid)
       .def_property_readonly("worker_pids", &EmbeddedCluster::worker_pids);
-  module.def("start_cluster", [](int workers, uint64_t worker_memory_bytes,
-                                 int worker_threads, double start_timeout) {
-    return std::unique_ptr<EmbeddedCluster, ReleaseAndDelete>(
-        StartCluster(workers, worker_memory_bytes, worker_threads,
-                     start_timeout)
-            .release());
-  });
+  module.def("start_cluster",
+             [](int workers, uint64_t worker_memory_bytes, int worker_threads,
+                std::vector<std::string> libraries, double start_timeout) {
+               return std::unique_ptr<EmbeddedCluster, ReleaseAndDelete>(
+                   StartCluster(workers, worker_memory_bytes, worker_threads,
+                                std::move(libraries), start_timeout)
+                       .release());
+             });
 }
 
 py::dict StatisticsAsDict() {

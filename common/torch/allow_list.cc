@@ -135,6 +135,10 @@ absl::Status CheckAllowed(const c10::FunctionSchema& schema) {
       return Refuse(schema, "dimension names are not supported");
     }
   }
+  return CheckCustom(schema);
+}
+
+absl::Status CheckCustom(const c10::FunctionSchema& schema) {
   if (schema.is_vararg() || schema.is_varret()) {
     return Refuse(schema, "it takes or returns a varying number of values");
   }

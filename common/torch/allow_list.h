@@ -15,6 +15,11 @@ namespace djinn {
 // return anything but tensors.
 absl::Status CheckAllowed(const c10::FunctionSchema& schema);
 
+// Of an operator of another namespace, whose library whoever runs the worker
+// trusts: OK when it computes tensors from tensors and plain values;
+// PermissionDenied (OPERATOR_REFUSED) else.
+absl::Status CheckCustom(const c10::FunctionSchema& schema);
+
 }  // namespace djinn
 
 #endif  // COMMON_TORCH_ALLOW_LIST_H_

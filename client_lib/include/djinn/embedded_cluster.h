@@ -27,6 +27,9 @@ struct EmbeddedClusterOptions {
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
   // Compute threads of each worker; 0: as many as there are cores.
   int worker_threads = 0;
+  // Shared libraries with operators besides PyTorch's, which each worker loads:
+  // absolute paths.
+  std::vector<std::string> operator_libraries;
   // Bound on starting.
   absl::Duration start_timeout = absl::Seconds(60);
 };

@@ -142,11 +142,26 @@ class LocalCluster:
             self.close()
 
 
-def local(workers=1, *, worker_memory_bytes=8 << 30, worker_threads=0, start_timeout=60.0):
-    """Starts a cluster for this program alone, and connects to it."""
+def local(
+    workers=1,
+    *,
+    worker_memory_bytes=8 << 30,
+    worker_threads=0,
+    operator_libraries=(),
+    start_timeout=60.0,
+):
+    """Starts a cluster for this program alone, and connects to it.
+
+    `operator_libraries`: paths of shared libraries with operators besides PyTorch's,
+    which the workers load.
+    """
     global _embedded
     cluster = _djinn.start_cluster(
-        workers, worker_memory_bytes, worker_threads, start_timeout
+        workers,
+        worker_memory_bytes,
+        worker_threads,
+        [os.path.abspath(path) for path in operator_libraries],
+        start_timeout,
     )
     cluster.connect()
     _embedded = cluster

@@ -14,6 +14,7 @@
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "gpu_worker/device/cpu/custom_operators.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/cpu/torch_error.h"
@@ -28,7 +29,8 @@ const TorchBuffer& Torch(const Buffer& buffer) {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(uint64_t memory_bytes) : memory_bytes_(memory_bytes) {}
+  CpuDevice(uint64_t memory_bytes, CustomOperators custom)
+      : memory_bytes_(memory_bytes), operators_(std::move(custom)) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -140,7 +142,9 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
     at::set_num_threads(threads);
     return absl::OkStatus();
   }));
-  return std::make_unique<CpuDevice>(memory_bytes);
+  DJINN_ASSIGN_OR_RETURN(CustomOperators custom,
+                         LoadOperatorLibraries(options.operator_libraries));
+  return std::make_unique<CpuDevice>(memory_bytes, std::move(custom));
 }
 
 }  // namespace djinn::worker

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "gpu_worker/device/device.h"
@@ -16,12 +18,14 @@ struct CpuDeviceOptions {
   uint64_t memory_bytes = 0;
   // Threads inside one operator; 0: one per core.
   int threads = 0;
+  // Absolute paths of libraries with more operators: see custom_operators.h.
+  std::vector<std::string> operator_libraries;
 };
 
 // Sets process-wide state of PyTorch (thread count, allocator): a process makes
 // one such device, before anything else uses PyTorch in another thread. Where a
 // second one is made, its options hold for both. InvalidArgument for a negative
-// thread count.
+// thread count, and as LoadOperatorLibraries().
 absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
     const CpuDeviceOptions& options);
 

@@ -36,17 +36,31 @@ bool IsWritten(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-absl::StatusOr<c10::OperatorHandle> Resolve(const srg::Operator& op) {
+// Of an operator that PyTorch does not have, and no library registered.
+std::string WhyUnknown(const srg::Operator& op, const CustomOperators& custom) {
+  if (absl::StartsWith(op.name, "aten::")) return "";
+  if (custom.libraries.empty()) {
+    return ": the worker loads no operator libraries";
+  }
+  return absl::StrCat(": none of the worker's operator libraries (",
+                      absl::StrJoin(custom.libraries, ", "), ") has it");
+}
+
+absl::StatusOr<c10::OperatorHandle> Resolve(const srg::Operator& op,
+                                            const CustomOperators& custom) {
   const std::string name = op.FullName();
   const std::optional<c10::OperatorHandle> handle =
       c10::Dispatcher::singleton().findSchema(
           c10::OperatorName(op.name, op.overload));
   if (!handle.has_value()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "OPERATOR_UNKNOWN",
-                     absl::StrCat("operator ", name, " is unknown here"),
+                     absl::StrCat("operator ", name, " is unknown here",
+                                  WhyUnknown(op, custom)),
                      {{"operator", name}});
   }
-  DJINN_RETURN_IF_ERROR(CheckAllowed(handle->schema()));
+  DJINN_RETURN_IF_ERROR(custom.names.contains(name)
+                            ? CheckCustom(handle->schema())
+                            : CheckAllowed(handle->schema()));
   if (SchemaHash(handle->schema()) != op.schema_hash) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "SCHEMA_MISMATCH",
@@ -187,7 +201,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
   std::vector<c10::OperatorHandle> operators;
   operators.reserve(structure.operators.size());
   for (const srg::Operator& op : structure.operators) {
-    DJINN_ASSIGN_OR_RETURN(c10::OperatorHandle handle, Resolve(op));
+    DJINN_ASSIGN_OR_RETURN(c10::OperatorHandle handle, Resolve(op, custom_));
     operators.push_back(handle);
   }
   std::vector<TorchCall> calls;

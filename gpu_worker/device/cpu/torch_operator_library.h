@@ -3,20 +3,29 @@
 #define GPU_WORKER_DEVICE_CPU_TORCH_OPERATOR_LIBRARY_H_
 
 #include <memory>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "gpu_worker/device/cpu/custom_operators.h"
 #include "gpu_worker/device/operator_library.h"
 
 namespace djinn::worker {
 
-// Thread-safe; without state.
+// Thread-safe.
 class TorchOperatorLibrary final : public OperatorLibrary {
  public:
+  // `custom` run next to PyTorch's own.
+  explicit TorchOperatorLibrary(CustomOperators custom = {})
+      : custom_(std::move(custom)) {}
+
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) override;
   absl::StatusOr<uint64_t> GeneratorBytes() override;
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(uint64_t seed) override;
   absl::Status CheckGenerator(absl::string_view state) override;
+
+ private:
+  const CustomOperators custom_;
 };
 
 }  // namespace djinn::worker
