@@ -16,9 +16,10 @@ GraphIntake::~GraphIntake() {
   thread_.join();
 }
 
-void GraphIntake::Submit(v1::Structure structure, Done done) {
+void GraphIntake::Submit(v1::Structure structure, v1::StructureNotes notes,
+                         Done done) {
   MutexLock lock(&mu_);
-  queue_.push_back({std::move(structure), std::move(done)});
+  queue_.push_back({std::move(structure), std::move(notes), std::move(done)});
   changed_.Signal();
 }
 
@@ -32,7 +33,7 @@ void GraphIntake::Work() {
       item = std::move(queue_.front());
       queue_.pop_front();
     }
-    item.done(store_->Add(item.structure));
+    item.done(store_->Add(item.structure, item.notes));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "coordinator/graph_store.h"
+#include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"
 
 namespace djinn::coordinator {
@@ -30,11 +31,12 @@ class GraphIntake {
 
   // Never blocks. The queue is bounded by its callers: each stream submits one
   // structure and reads its next message only after `done`.
-  void Submit(v1::Structure structure, Done done);
+  void Submit(v1::Structure structure, v1::StructureNotes notes, Done done);
 
  private:
   struct Item {
     v1::Structure structure;
+    v1::StructureNotes notes;
     Done done;
   };
 

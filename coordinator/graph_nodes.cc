@@ -40,8 +40,10 @@ void Describe(const v1::Result& result, v1::GraphNode* node) {
 }  // namespace
 
 void DescribeNodes(const v1::Structure& structure,
+                   const v1::StructureNotes& notes,
                    google::protobuf::RepeatedPtrField<v1::GraphNode>* nodes) {
-  for (const v1::Node& call : structure.nodes()) {
+  for (int i = 0; i < structure.nodes_size(); ++i) {
+    const v1::Node& call = structure.nodes(i);
     v1::GraphNode* const node = nodes->Add();
     const v1::Operator& op = structure.operators(call.operator_index());
     node->set_operator_name(op.overload().empty()
@@ -55,6 +57,9 @@ void DescribeNodes(const v1::Structure& structure,
     if (call.has_implicit_generator_slot()) {
       node->set_generator_slot(call.implicit_generator_slot());
     }
+    if (notes.note_of_node_size() == 0 || notes.note_of_node(i) == 0) continue;
+    *node->mutable_note() =
+        notes.notes(static_cast<int>(notes.note_of_node(i)) - 1);
   }
 }
 

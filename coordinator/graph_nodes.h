@@ -3,12 +3,15 @@
 #define COORDINATOR_GRAPH_NODES_H_
 
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"
 
 namespace djinn::coordinator {
 
-// Appends a node for each call of the structure, which was validated.
+// Appends a node for each call of the structure, with what the notes say about
+// it. Both were checked.
 void DescribeNodes(const v1::Structure& structure,
+                   const v1::StructureNotes& notes,
                    google::protobuf::RepeatedPtrField<v1::GraphNode>* nodes);
 
 }  // namespace djinn::coordinator

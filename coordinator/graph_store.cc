@@ -16,12 +16,28 @@ namespace {
 
 constexpr size_t kMinPrefix = 8;
 
+absl::Status CheckNotes(const v1::StructureNotes& notes, size_t nodes) {
+  bool fits = notes.note_of_node_size() == 0 ||
+              static_cast<size_t>(notes.note_of_node_size()) == nodes;
+  for (const uint32_t note : notes.note_of_node()) {
+    fits &= note <= static_cast<uint32_t>(notes.notes_size());
+  }
+  if (fits) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_NOTES",
+                   absl::StrCat(notes.notes_size(), " notes for ",
+                                notes.note_of_node_size(), " of ", nodes,
+                                " nodes: one is named that is not there, or "
+                                "not every node is"));
+}
+
 }  // namespace
 
-absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message) {
+absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message,
+                                            const v1::StructureNotes& notes) {
   DJINN_ASSIGN_OR_RETURN(const srg::Structure structure,
                          srg::FromProto(message));
   DJINN_RETURN_IF_ERROR(srg::Validate(structure, caps_).status());
+  DJINN_RETURN_IF_ERROR(CheckNotes(notes, structure.nodes.size()));
   std::string fingerprint = srg::Fingerprint(structure);
   const std::string hex = absl::BytesToHexString(fingerprint);
   std::string encoding = message.SerializeAsString();
@@ -29,18 +45,23 @@ absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message) {
   MutexLock lock(&mu_);
   const auto [it, added] = entries_.try_emplace(hex);
   Entry& entry = it->second;
-  if (!added) {
+  if (added) {
+    bytes_ += encoding.size();
+    entry.encoding = std::move(encoding);
+    entry.node_count = static_cast<uint32_t>(structure.nodes.size());
+    entry.slot_count = static_cast<uint32_t>(structure.slots.size());
+    entry.age = ages_.insert(ages_.end(), hex);
+  } else {
     ages_.splice(ages_.end(), ages_, entry.age);
-    return fingerprint;
   }
-  bytes_ += encoding.size();
-  entry.encoding = std::move(encoding);
-  entry.node_count = static_cast<uint32_t>(structure.nodes.size());
-  entry.slot_count = static_cast<uint32_t>(structure.slots.size());
-  entry.age = ages_.insert(ages_.end(), hex);
+  if (notes.note_of_node_size() > 0) {
+    bytes_ -= entry.notes.size();
+    entry.notes = notes.SerializeAsString();
+    bytes_ += entry.notes.size();
+  }
   while (bytes_ > max_bytes_ && !ages_.empty()) {
     const auto oldest = entries_.find(ages_.front());
-    bytes_ -= oldest->second.encoding.size();
+    bytes_ -= oldest->second.encoding.size() + oldest->second.notes.size();
     entries_.erase(oldest);
     ages_.pop_front();
   }
@@ -73,15 +94,19 @@ Page<v1::GraphInfo> GraphStore::List(const PageRange& range) {
 }
 
 absl::StatusOr<v1::GraphInfo> GraphStore::Get(absl::string_view hex) {
-  std::string encoding;
-  DJINN_ASSIGN_OR_RETURN(v1::GraphInfo info, Find(hex, &encoding));
+  std::string encoding, encoded_notes;
+  DJINN_ASSIGN_OR_RETURN(v1::GraphInfo info,
+                         Find(hex, &encoding, &encoded_notes));
   info.mutable_structure()->ParseFromString(encoding);
-  DescribeNodes(info.structure(), info.mutable_nodes());
+  v1::StructureNotes notes;
+  notes.ParseFromString(encoded_notes);
+  DescribeNodes(info.structure(), notes, info.mutable_nodes());
   return info;
 }
 
 absl::StatusOr<v1::GraphInfo> GraphStore::Find(absl::string_view hex,
-                                               std::string* encoding) {
+                                               std::string* encoding,
+                                               std::string* notes) {
   MutexLock lock(&mu_);
   const auto first = entries_.lower_bound(hex);
   if (hex.size() < kMinPrefix || first == entries_.end() ||
@@ -95,6 +120,7 @@ absl::StatusOr<v1::GraphInfo> GraphStore::Find(absl::string_view hex,
                      absl::StrCat("several graphs begin with \"", hex, "\""));
   }
   *encoding = first->second.encoding;
+  *notes = first->second.notes;
   return Describe(*first);
 }
 

@@ -18,19 +18,22 @@
 #include "common/srg/validate.h"
 #include "coordinator/page.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"
 
 namespace djinn::coordinator {
 
 class GraphStore {
  public:
-  // `max_bytes` bounds the structures' encodings.
+  // `max_bytes` bounds the encodings of structures and notes.
   explicit GraphStore(uint64_t max_bytes, srg::StructureCaps caps = {})
       : max_bytes_(max_bytes), caps_(caps) {}
 
   // Checks and keeps a structure; returns its fingerprint (32 bytes). Errors:
-  // as srg::FromProto() and srg::Validate().
-  absl::StatusOr<std::string> Add(const v1::Structure& structure);
+  // as srg::FromProto() and srg::Validate(); InvalidArgument (MALFORMED_NOTES).
+  // Notes take the place of earlier ones, unless there are none.
+  absl::StatusOr<std::string> Add(const v1::Structure& structure,
+                                  const v1::StructureNotes& notes = {});
   // One more session defined it.
   void CountDefinition(const std::string& fingerprint);
 
@@ -45,6 +48,7 @@ class GraphStore {
   struct Entry {
     // Serialised: the size counts, the contents hardly ever matter.
     std::string encoding;
+    std::string notes;  // likewise
     uint32_t node_count = 0;
     uint32_t slot_count = 0;
     uint64_t definition_count = 0;
@@ -54,7 +58,7 @@ class GraphStore {
   using Entries = std::map<std::string, Entry, std::less<>>;
 
   absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex,
-                                     std::string* encoding);
+                                     std::string* encoding, std::string* notes);
   static v1::GraphInfo Describe(const Entries::value_type& item);
 
   const uint64_t max_bytes_;

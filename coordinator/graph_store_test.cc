@@ -80,6 +80,65 @@ TEST(GraphStoreTest, RefusesWhatIsMalformed) {
   EXPECT_TRUE(store.List().items.empty());
 }
 
+TEST(GraphStoreTest, KeepsTheLastNotesBesideTheStructure) {
+  const v1::Structure message = TestStructure(3);
+  GraphStore store(1 << 20);
+  const std::string plain = store.Add(message).value();
+  const std::string hex = absl::BytesToHexString(plain);
+  EXPECT_FALSE(store.Get(hex)->nodes(0).has_note());
+  v1::StructureNotes notes;
+  v1::CallNote* const note = notes.add_notes();
+  note->set_phase(v1::PHASE_LLM_DECODE);
+  note->set_module_path("Net.fc1");
+  note->set_location("model.py:12");
+  notes.add_note_of_node(1);
+  EXPECT_EQ(store.Add(message, notes).value(), plain);
+  EXPECT_EQ(store.Get(hex)->nodes(0).note().ShortDebugString(),
+            "phase: PHASE_LLM_DECODE module_path: \"Net.fc1\" location: "
+            "\"model.py:12\"");
+  // Somebody who has nothing to say.
+  store.Add(message).value();
+  EXPECT_TRUE(store.Get(hex)->nodes(0).has_note());
+  notes.mutable_notes(0)->set_module_path("Other");
+  store.Add(message, notes).value();
+  EXPECT_EQ(store.Get(hex)->nodes(0).note().module_path(), "Other");
+  notes.set_note_of_node(0, 0);
+  store.Add(message, notes).value();
+  EXPECT_FALSE(store.Get(hex)->nodes(0).has_note());
+}
+
+TEST(GraphStoreTest, RefusesNotesThatDoNotFit) {
+  GraphStore store(1 << 20);
+  v1::StructureNotes notes;
+  notes.add_note_of_node(1);
+  EXPECT_EQ(ErrorReason(store.Add(TestStructure(3), notes).status()),
+            "MALFORMED_NOTES");
+  notes.add_notes();
+  EXPECT_TRUE(store.Add(TestStructure(3), notes).ok());
+  notes.add_note_of_node(0);
+  EXPECT_EQ(ErrorReason(store.Add(TestStructure(3), notes).status()),
+            "MALFORMED_NOTES");
+}
+
+TEST(GraphStoreTest, NotesCountForTheBound) {
+  const v1::Structure first = TestStructure(1);
+  GraphStore store(2 * first.ByteSizeLong() + 500);
+  const std::string one = store.Add(first).value();
+  const std::string two = store.Add(TestStructure(2)).value();
+  v1::StructureNotes notes;
+  notes.add_notes()->set_module_path(std::string(400, 'm'));
+  notes.add_note_of_node(1);
+  store.Add(TestStructure(2), notes).value();
+  // In the place of the others, not besides them.
+  store.Add(TestStructure(2), notes).value();
+  EXPECT_EQ(store.List().items.size(), 2u);
+  notes.mutable_notes(0)->set_module_path(
+      std::string(490 + first.ByteSizeLong() / 2, 'm'));
+  store.Add(TestStructure(2), notes).value();
+  EXPECT_FALSE(store.Get(absl::BytesToHexString(one)).ok());
+  EXPECT_TRUE(store.Get(absl::BytesToHexString(two)).ok());
+}
+
 TEST(GraphStoreTest, ForgetsTheLeastRecentlyDefined) {
   const v1::Structure first = TestStructure(1);
   GraphStore store(2 * first.ByteSizeLong());

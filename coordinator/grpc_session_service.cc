@@ -50,7 +50,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
         DJINN_RETURN_IF_ERROR(cluster_->RequestLease(*id_, request->lease()));
         return Then::kReadOn;
       case Request::kStructure:
-        TakeStructure(request->mutable_structure());
+        TakeStructure(request->mutable_structure(), request->mutable_notes());
         return Then::kWaitForReadOn;
       case Request::kClose: {
         {
@@ -66,7 +66,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
     }
   }
 
-  void TakeStructure(v1::Structure* structure) {
+  void TakeStructure(v1::Structure* structure, v1::StructureNotes* notes) {
     auto done = [this, self = shared_from_this()](
                     const absl::StatusOr<std::string>& fingerprint) {
       if (fingerprint.ok()) {
@@ -82,7 +82,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
         End(fingerprint.status());
       }
     };
-    intake_->Submit(std::move(*structure), std::move(done));
+    intake_->Submit(std::move(*structure), std::move(*notes), std::move(done));
   }
 
   absl::StatusOr<std::optional<Response>> Next() override

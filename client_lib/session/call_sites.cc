@@ -14,7 +14,7 @@ CallSiteTable& CallSiteTable::Global() {
 }
 
 uint32_t CallSiteTable::Add(const CallSite& site) {
-  if (site.location.empty() && site.module.empty()) return 0;
+  if (site == CallSite()) return 0;
   MutexLock lock(&mu_);
   const auto found = numbers_.find(site);
   if (found != numbers_.end()) return found->second;
@@ -28,6 +28,23 @@ uint32_t CallSiteTable::Add(const CallSite& site) {
 CallSite CallSiteTable::Get(uint32_t number) const {
   MutexLock lock(&mu_);
   return sites_.at(number - 1);
+}
+
+v1::StructureNotes NotesOf(const std::vector<uint32_t>& sites) {
+  v1::StructureNotes notes;
+  absl::flat_hash_map<uint32_t, uint32_t> numbers = {{0, 0}};
+  for (const uint32_t site : sites) {
+    const auto [number, added] =
+        numbers.try_emplace(site, static_cast<uint32_t>(numbers.size()));
+    notes.add_note_of_node(number->second);
+    if (!added) continue;
+    const CallSite known = CallSiteTable::Global().Get(site);
+    v1::CallNote* const note = notes.add_notes();
+    note->set_phase(known.phase);
+    note->set_module_path(known.module);
+    note->set_location(known.location);
+  }
+  return notes;
 }
 
 void CallSiteLog::Add(uint64_t sequence, std::vector<uint32_t> sites) {

@@ -1,8 +1,9 @@
-// Where in the program calls were made, for the text of errors.
+// Where in the program calls were made and what for: for the text of errors,
+// and for the coordinator to show.
 //
-// A call carries a small number instead of its place; the numbers are the
-// process' own and never leave it: structures of equal calls stay equal, and
-// the worker's error, which names a message and a node, is completed here.
+// A call carries a small number instead; the numbers are the process' own and
+// never leave it: structures of equal calls stay equal, and the worker's error,
+// which names a message and a node, is completed here.
 #ifndef CLIENT_LIB_SESSION_CALL_SITES_H_
 #define CLIENT_LIB_SESSION_CALL_SITES_H_
 
@@ -15,21 +16,25 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "common/mutex.h"
+#include "djinn/v1/notes.pb.h"
 #include "djinn/v1/types.pb.h"
 
 namespace djinn {
 
-// Either may be empty.
+// Each may be left out.
 struct CallSite {
   std::string location;  // "model.py:12 in forward"
   std::string module;    // "Net.encoder.fc1"
+  v1::Phase phase = v1::PHASE_UNSPECIFIED;
 
   friend bool operator==(const CallSite& a, const CallSite& b) {
-    return a.location == b.location && a.module == b.module;
+    return a.location == b.location && a.module == b.module &&
+           a.phase == b.phase;
   }
   template <typename H>
   friend H AbslHashValue(H h, const CallSite& site) {
-    return H::combine(std::move(h), site.location, site.module);
+    return H::combine(std::move(h), site.location, site.module,
+                      static_cast<int>(site.phase));
   }
 };
 
@@ -51,6 +56,9 @@ class CallSiteTable {
   absl::flat_hash_map<CallSite, uint32_t> numbers_ ABSL_GUARDED_BY(mu_);
   std::vector<CallSite> sites_ ABSL_GUARDED_BY(mu_);
 };
+
+// What the coordinator is told of a structure whose calls have these sites.
+v1::StructureNotes NotesOf(const std::vector<uint32_t>& sites);
 
 // The sites of the calls sent to one worker, for the errors it may still
 // report. Not thread-safe.

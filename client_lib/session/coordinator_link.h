@@ -48,9 +48,11 @@ class CoordinatorLink {
   virtual absl::StatusOr<v1::LeaseGranted> RequestLease(
       v1::LeaseRequest request, absl::Duration timeout) = 0;
 
-  // Queues a structure for the coordinator to understand; when the queue is
+  // Queues a structure for the coordinator to understand, with what the program
+  // said about it; when the queue is
   // full the structure is dropped and counted. Never blocks.
-  virtual void SendStructure(v1::Structure structure) = 0;
+  virtual void SendStructure(v1::Structure structure,
+                             v1::StructureNotes notes) = 0;
 
   // Lease requests, waiting and to come, fail with Cancelled.
   virtual void CancelRequests() = 0;

@@ -19,6 +19,8 @@ enum Flag : uint32_t {
   kInterception = 4,
   kShapeInference = 8,
   kExecution = 16,
+  // Somebody named the phase of his calls.
+  kPhases = 32,
 };
 inline constexpr uint32_t kLevels =
     kInterception | kShapeInference | kExecution;

@@ -104,6 +104,30 @@ TEST(SessionCallSitesTest, ACallsPlaceIsInItsErrorAndNotInItsStructure) {
   ExpectNoViolations(cluster.worker());
 }
 
+TEST(SessionCallSitesTest, TheCoordinatorIsToldWithTheStructure) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  const uint32_t fc1 =
+      CallSiteTable::Global().Add({"a.py:1", "Net.fc1", v1::PHASE_LLM_DECODE});
+  for (const uint32_t site : {fc1, 0u, fc1, Site("a.py:2")}) {
+    ASSERT_TRUE(
+        Record(*device, 0, SitedCall(1, {{value, kWrites}}, site)).ok());
+  }
+  ASSERT_TRUE(device->Synchronize().ok());
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  const auto notes = cluster.coordinator().notes();
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_EQ(notes[0].ShortDebugString(),
+            "notes { phase: PHASE_LLM_DECODE module_path: \"Net.fc1\" "
+            "location: \"a.py:1\" } notes { location: \"a.py:2\" } "
+            "note_of_node: 1 note_of_node: 0 note_of_node: 1 "
+            "note_of_node: 2");
+  EXPECT_EQ(notes[1].ShortDebugString(), "");
+}
+
 class ExecutionLogTest : public testing::Test {
  protected:
   ExecutionLogTest() { debug::Set(debug::kLevels, debug::kExecution); }

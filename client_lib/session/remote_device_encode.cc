@@ -81,7 +81,8 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
   }
   if (encoded.telling.has_value() &&
       context_->TellsFirst(encoded.telling->key_hash)) {
-    context_->link->SendStructure(std::move(encoded.telling->structure));
+    context_->link->SendStructure(std::move(encoded.telling->structure),
+                                  NotesOf(sites));
   }
   if (define != nullptr) {
     Append(work.lane, std::move(define), /*ends_work=*/false);

@@ -66,7 +66,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
                               CoordinatorEvents* events) override;
   absl::StatusOr<v1::LeaseGranted> RequestLease(
       v1::LeaseRequest request, absl::Duration timeout) override;
-  void SendStructure(v1::Structure structure) override;
+  void SendStructure(v1::Structure structure,
+                     v1::StructureNotes notes) override;
   void CancelRequests() override;
   absl::Status Close(absl::Duration timeout) override;
 
@@ -123,7 +124,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // What keeps the session from attaching, as logged last.
   absl::Status logged_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, LeaseWait*> leases_ ABSL_GUARDED_BY(mu_);
-  std::deque<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
+  // Each with its notes.
+  std::deque<v1::SessionRequest> structures_ ABSL_GUARDED_BY(mu_);
   size_t structure_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   size_t dropped_structures_ ABSL_GUARDED_BY(mu_) = 0;
   bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
@@ -190,8 +192,14 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
                              : ""));
 }
 
-void GrpcCoordinatorLink::SendStructure(v1::Structure structure) {
-  const size_t bytes = structure.ByteSizeLong();
+void GrpcCoordinatorLink::SendStructure(v1::Structure structure,
+                                        v1::StructureNotes notes) {
+  v1::SessionRequest request;
+  *request.mutable_structure() = std::move(structure);
+  if (notes.note_of_node_size() > 0) {
+    *request.mutable_notes() = std::move(notes);
+  }
+  const size_t bytes = request.ByteSizeLong();
   MutexLock lock(&mu_);
   if (refused_) return;
   if (structures_.size() >= kMaxQueuedStructures ||
@@ -200,7 +208,7 @@ void GrpcCoordinatorLink::SendStructure(v1::Structure structure) {
     return;
   }
   structure_bytes_ += bytes;
-  structures_.push_back(std::move(structure));
+  structures_.push_back(std::move(request));
   changed_.SignalAll();
 }
 
@@ -457,8 +465,7 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
   }
   if (!structures_.empty()) {
     // Stays in the queue until it is written.
-    *request.mutable_structure() = structures_.front();
-    return request;
+    return structures_.front();
   }
   if (!closing_) return std::nullopt;
   farewell_said_ = true;

@@ -503,7 +503,7 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   const absl::Status refused = Request(1).status();
   EXPECT_EQ(ErrorReason(refused), "NO_WORKER");
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  link_->SendStructure({});
+  link_->SendStructure({}, {});
   EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
   // What was queued is told before the farewell.
   service_.WaitForStructures(1);

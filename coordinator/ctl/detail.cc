@@ -1,5 +1,6 @@
 #include "coordinator/ctl/detail.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -81,6 +82,14 @@ std::string DescribeAll(const Tensors& tensors) {
         absl::StrAppend(out, Describe(tensor));
       });
   return OrDash(text);
+}
+
+std::string PhaseName(v1::Phase phase) {
+  if (phase == v1::PHASE_UNSPECIFIED) return "-";
+  const std::string& name = v1::Phase_Name(phase);
+  // Not known to this build.
+  if (name.empty()) return absl::StrCat(static_cast<int>(phase));
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "PHASE_"));
 }
 
 std::string Effects(const v1::GraphNode& node) {
@@ -186,8 +195,12 @@ std::string Detail(const v1::GraphInfo& info) {
        {"definitions", absl::StrCat(info.definition_count())},
        {"runs", absl::StrCat(info.run_count())},
        {"workers", OrDash(absl::StrJoin(info.worker_ids(), " "))}});
-  std::vector<Row> nodes = {
-      {"NODE", "OPERATOR", "OPERANDS", "RESULTS", "WRITES"}};
+  Row titles = {"NODE", "OPERATOR", "OPERANDS", "RESULTS", "WRITES"};
+  const bool noted =
+      std::any_of(info.nodes().begin(), info.nodes().end(),
+                  [](const v1::GraphNode& node) { return node.has_note(); });
+  if (noted) titles.insert(titles.end(), {"PHASE", "MODULE", "CALLED AT"});
+  std::vector<Row> nodes = {std::move(titles)};
   for (int i = 0; i < info.nodes_size(); ++i) {
     const v1::GraphNode& node = info.nodes(i);
     nodes.push_back({absl::StrCat(i), node.operator_name(),
@@ -196,5 +209,11 @@ std::string Detail(const v1::GraphInfo& info) {
   }
   return absl::StrCat(head, "\n", FormatTable(nodes));
 }
+    if (!noted) continue;
+    const v1::CallNote& note = node.note();
+    Row& row = nodes.back();
+    row.push_back(PhaseName(note.phase()));
+    row.push_back(OrDash(note.module_path()));
+    row.push_back(OrDash(note.location()));
 
 }  // namespace djinn::ctl

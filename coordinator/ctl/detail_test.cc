@@ -125,6 +125,27 @@ TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
   EXPECT_THAT(Detail(worker), Not(HasSubstr("contents")));
 }
 
+TEST(DetailTest, GraphsShowWhatWasSaidAboutTheirNodes) {
+  const std::string text = Detail(Parse<v1::GraphInfo>(R"pb(
+    nodes { operator_name: "aten::relu" }
+    nodes {
+      operator_name: "aten::mm"
+      note {
+        phase: PHASE_LLM_PREFILL
+        module_path: "Net.fc1"
+        location: "model.py:12 in forward"
+      }
+    }
+  )pb"));
+  EXPECT_THAT(text, HasSubstr("PHASE        MODULE   CALLED AT\n"));
+  EXPECT_THAT(text,
+              HasSubstr("llm_prefill  Net.fc1  model.py:12 in forward\n"));
+  EXPECT_THAT(Detail(Parse<v1::GraphInfo>(R"pb(nodes {
+                                                 operator_name: "aten::relu"
+                                               })pb")),
+              Not(HasSubstr("PHASE")));
+}
+
 TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {
   EXPECT_THAT(Detail(Parse<v1::SessionInfo>(R"pb(
                 pending_virtual_devices: 3

@@ -53,7 +53,7 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
     return granted;
   }
 
-  void SendStructure(v1::Structure) override {}
+  void SendStructure(v1::Structure, v1::StructureNotes) override {}
   void CancelRequests() override {}
 
   absl::Status Close(absl::Duration) override {

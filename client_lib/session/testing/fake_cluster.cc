@@ -45,8 +45,10 @@ class FakeCoordinatorLink : public CoordinatorLink {
     return granted;
   }
 
-  void SendStructure(v1::Structure structure) override {
+  void SendStructure(v1::Structure structure,
+                     v1::StructureNotes notes) override {
     MutexLock lock(&coordinator_->mu_);
+    coordinator_->notes_.push_back(std::move(notes));
     coordinator_->structures_.push_back(std::move(structure));
   }
 
@@ -96,6 +98,11 @@ std::vector<v1::LeaseRequest> FakeCoordinator::lease_requests() const {
 std::vector<v1::Structure> FakeCoordinator::structures() const {
   MutexLock lock(&mu_);
   return structures_;
+}
+
+std::vector<v1::StructureNotes> FakeCoordinator::notes() const {
+  MutexLock lock(&mu_);
+  return notes_;
 }
 
 bool FakeCoordinator::closed() const {

@@ -19,6 +19,7 @@ class FakeCoordinator {
  public:
   std::vector<v1::LeaseRequest> lease_requests() const;
   std::vector<v1::Structure> structures() const;
+  std::vector<v1::StructureNotes> notes() const;  // one per structure
   bool closed() const;
 
   void RefuseLeases(absl::Status refusal);
@@ -39,6 +40,7 @@ class FakeCoordinator {
   CondVar changed_;
   std::vector<v1::LeaseRequest> requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::StructureNotes> notes_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::Status contents_refusal_ ABSL_GUARDED_BY(mu_);
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
