@@ -32,9 +32,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include <vector>
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
 #include "common/net/tls_files.h"
@@ -55,12 +55,12 @@ struct WorkerConfig {
   std::string device_kind;
   uint64_t device_memory = 0;
   int device_threads = 0;
+  // Absolute paths.
+  std::vector<std::string> operator_libraries;
   absl::Duration heartbeat_interval;
   absl::Duration transfer_idle_timeout;
   absl::Duration resume_timeout = absl::Seconds(15);
   size_t max_connections = 16384;
-  // Absolute paths.
-  std::vector<std::string> operator_libraries;
   size_t graph_cache_entries = 0;
 };
 

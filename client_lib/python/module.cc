@@ -81,9 +81,9 @@ std::unique_ptr<EmbeddedCluster> StartCluster(
         EmbeddedCluster::Start({.workers = workers,
                                 .worker_memory_bytes = worker_memory_bytes,
                                 .worker_threads = worker_threads,
+                                .operator_libraries = std::move(libraries),
                                 .start_timeout = Seconds(start_timeout)});
   }
-                                .operator_libraries = std::move(libraries),
   python::RaiseIfError(cluster.status());
   return *std::move(cluster);
 }
