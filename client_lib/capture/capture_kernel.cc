@@ -6,39 +6,32 @@
 #include <ATen/ops/result_type.h>
 #include <xxhash.h>
 
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/base/optimization.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/capture/argument_writer.h"
+#include "client_lib/capture/call_log.h"
+#include "client_lib/capture/call_site.h"
 #include "client_lib/capture/lane.h"
+#include "client_lib/capture/limited_inference.h"
 #include "client_lib/capture/output_checks.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/shape_inference.h"
 #include "client_lib/capture/shape_only.h"
 #include "client_lib/capture/throw_status.h"
+#include "client_lib/session/debug_flags.h"
 #include "client_lib/shape/stride_inference.h"
 #include "common/mutex.h"
 #include "common/torch/data_type.h"
 
 namespace djinn::capture {
 namespace {
-
-// For debugging: with DJINN_EAGER=1 a failure is raised by the call that
-// failed.
-bool WaitsForEachCall() {
-  static const bool waits = [] {
-    const char* value = std::getenv("DJINN_EAGER");
-    return value != nullptr && std::string_view(value) == "1";
-  }();
-  return waits;
-}
 
 using Arguments = c10::ArrayRef<c10::IValue>;
 using Outcome = InferredResults::Outcome;
@@ -301,8 +294,18 @@ class Capture {
   }
 
   void Record() {
+    const uint32_t flags = debug::Flags();
+    if (ABSL_PREDICT_FALSE(flags != 0)) NoteSite();
     ThrowIfError(device_->Record(lane_, &scratch_.call));
-    if (WaitsForEachCall()) ThrowIfError(device_->Synchronize());
+    if (ABSL_PREDICT_FALSE((flags & debug::kEager) != 0)) {
+      ThrowIfError(device_->Synchronize());
+    }
+  }
+
+  void NoteSite() {
+    if ((debug::Flags() & (debug::kCallSites | debug::kPhases)) != 0) {
+      scratch_.call.set_site(CurrentCallSite());
+    }
   }
 
   // The memo's answer or a new one. `call` must hold the arguments of `info`.
@@ -310,11 +313,14 @@ class Capture {
     const absl::string_view key = MemoKey(info, scratch_.call, &scratch_.key);
     if (const InferredResults* known =
             scratch_.memo.Find(info.operator_id, key)) {
+      if (ABSL_PREDICT_FALSE(debug::Has(debug::kShapeInference))) {
+        LogShape(info, "memo of an equal call", *known);
+      }
       return *known;
     }
     // Inference runs other kernels of this thread, which are shape-only and do
     // not touch the scratch call.
-    InferredResults inferred = InferResults(info, arguments);
+    InferredResults inferred = InferWithinLimits(info, arguments);
     if (inferred.outcome == Outcome::kViews) {
       // Holds tensors of this very call: not for the memo.
       unmemoised_ = std::move(inferred);
@@ -382,6 +388,7 @@ class Capture {
       storages.push_back(device_->NewStorage(0));
       scratch_.call.AddUnknownResult(storages.back().get());
     }
+    NoteSite();
     const std::vector<ResultMetadata> metadata =
         ValueOrThrow(device_->RecordAndWait(lane_, &scratch_.call));
     std::vector<c10::IValue> results;
@@ -617,6 +624,11 @@ void RunView(const OperatorInfo& info, torch::jit::Stack* stack) {
 }  // namespace
 
 void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kInterception)) &&
+      !ShapeOnlyScope::Active()) {
+    const size_t count = info.arguments.size();
+    LogCall(info, Arguments(stack->data() + (stack->size() - count), count));
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(info.refusal.empty(), info.refusal);
   if (info.filling.has_value()) {
     CheckFits(stack->end()[-static_cast<ptrdiff_t>(info.arguments.size())],

@@ -16,22 +16,34 @@ class LaneInfo : public c10::DebugInfoBase {
  public:
   explicit LaneInfo(uint32_t lane) : lane(lane) {}
   const uint32_t lane;
+  // The autograd threads read it, too.
+  std::atomic<v1::Phase> phase = v1::PHASE_UNSPECIFIED;
 };
 
 std::atomic<uint32_t> next_lane{1};
 
-}  // namespace
-
-uint32_t CurrentLane() {
+LaneInfo* CurrentLaneInfo() {
   if (c10::DebugInfoBase* info = c10::ThreadLocalDebugInfo::get(kLaneKind)) {
-    return static_cast<LaneInfo*>(info)->lane;
+    return static_cast<LaneInfo*>(info);
   }
   // Kept apart from the debug info, whose scopes (a profiler's, say) may drop
   // our entry when they end.
   thread_local std::shared_ptr<LaneInfo> own = std::make_shared<LaneInfo>(
       next_lane.fetch_add(1, std::memory_order_relaxed));
   c10::ThreadLocalDebugInfo::_push(kLaneKind, own);
-  return own->lane;
+  return own.get();
+}
+
+}  // namespace
+
+uint32_t CurrentLane() { return CurrentLaneInfo()->lane; }
+
+v1::Phase LanePhase() {
+  return CurrentLaneInfo()->phase.load(std::memory_order_relaxed);
+}
+
+v1::Phase ExchangeLanePhase(v1::Phase phase) {
+  return CurrentLaneInfo()->phase.exchange(phase, std::memory_order_relaxed);
 }
 
 }  // namespace djinn::capture

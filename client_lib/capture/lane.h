@@ -6,10 +6,17 @@
 
 #include <cstdint>
 
+#include "djinn/v1/notes.pb.h"
+
 namespace djinn::capture {
 
 // Numbered from 1 in order of first use.
 uint32_t CurrentLane();
+
+// What the lane's calls are for, as the program said last.
+v1::Phase LanePhase();
+// Returns what it was.
+v1::Phase ExchangeLanePhase(v1::Phase phase);
 
 }  // namespace djinn::capture
 

@@ -33,6 +33,10 @@ class MemoryCounter {
     if (to > from) bytes_.Increase(to - from);
   }
 
+  uint64_t LiveBytes() const {
+    return static_cast<uint64_t>(
+        bytes_.current.load(std::memory_order_relaxed));
+  }
   c10::CachingDeviceAllocator::DeviceStats Statistics() const;
   void ResetPeaks();
   void ResetTotals();

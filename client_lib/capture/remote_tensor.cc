@@ -5,6 +5,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -87,6 +88,13 @@ class ZeroMemoryAllocator : public c10::DeviceAllocator {
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(
       c10::DeviceIndex index) override {
     return CounterOf(index).Statistics();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex index) override {
+    const MemoryCounter& counter = CounterOf(index);
+    const std::shared_ptr<VirtualDevice> device =
+        ValueOrThrow(DeviceOfProcess(index));
+    const uint64_t total = ValueOrThrow(device->Placement()).memory_bytes;
+    return {total - std::min(total, counter.LiveBytes()), total};
   }
   void resetAccumulatedStats(c10::DeviceIndex index) override {
     CounterOf(index).ResetTotals();

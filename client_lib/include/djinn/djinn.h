@@ -12,8 +12,11 @@
 
 #include "djinn/capture_scope.h"
 #include "djinn/connect.h"
+#include "djinn/debug.h"
 #include "djinn/embedded_cluster.h"
 #include "djinn/error.h"
+#include "djinn/hints.h"
 #include "djinn/statistics.h"
+#include "djinn/transfers.h"
 
 #endif  // CLIENT_LIB_INCLUDE_DJINN_DJINN_H_

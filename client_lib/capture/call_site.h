@@ -1,0 +1,17 @@
+// Where the call that is being captured was made, in the program's own terms.
+#ifndef CLIENT_LIB_CAPTURE_CALL_SITE_H_
+#define CLIENT_LIB_CAPTURE_CALL_SITE_H_
+
+#include <cstdint>
+
+namespace djinn::capture {
+
+// Its number in CallSiteTable, with the lane's phase; 0 when nothing is known.
+// In a backward pass the place is the forward call's. Asked for each call while
+// call sites are on or phases are named; the former calls out to the
+// CallSiteSource.
+uint32_t CurrentCallSite();
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CAPTURE_CALL_SITE_H_
