@@ -178,6 +178,8 @@ Results Flip(const CallArguments& args) {
 
 // A roll by one dimension joins two slices, whose common format the result has.
 ResultMeta RollOne(const ResultMeta& meta, int64_t shift, int64_t dim) {
+  TORCH_CHECK_INDEX(!meta.sizes.empty(), "Dimension specified as ", dim,
+                    " but tensor has no dimensions");
   dim = c10::maybe_wrap_dim(dim, meta.sizes.size());
   const int64_t size = meta.sizes[dim];
   const int64_t start = ((size - shift) % size + size) % size;

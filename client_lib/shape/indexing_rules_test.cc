@@ -162,6 +162,7 @@ TEST(IndexingRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::flip", {x, Ints({0, 0})});
   CheckRejected("aten::flip", {x, Ints({2})});
   CheckRejected("aten::roll", {x, Ints({1, 1}), Ints({0})});
+  CheckRejected("aten::roll", {MakeNumber(1), Ints({0}), Ints({0})});
   CheckRejected("aten::roll", {x, Ints({}), Ints({0})});
   CheckRejected("aten::repeat", {x, Ints({2})});
   CheckRejected("aten::searchsorted.Tensor", {Make({2, 4}), Make({3, 7})});
