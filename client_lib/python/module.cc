@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/python/debug.h"
 #include "client_lib/python/errors.h"
+#include "client_lib/python/transfers.h"
 #include "djinn/djinn.h"
 
 namespace djinn {
@@ -176,7 +178,8 @@ void BindSession(py::module_& module) {
       placement = WhereIs(index);
     }
     python::RaiseIfError(placement.status());
-    return std::make_pair(placement->worker_id, placement->reason);
+    return std::make_tuple(placement->worker_id, placement->reason,
+                           placement->memory_bytes);
   });
   module.def("statistics", &StatisticsAsDict);
   module.def("synchronous_calls", &SynchronousCalls);
@@ -210,6 +213,8 @@ PYBIND11_MODULE(_djinn, module) {
   BindSession(module);
   BindCluster(module);
   BindDevice(module);
+  python::BindDebug(module);
+  python::BindTransfers(module);
 }
 
 }  // namespace djinn

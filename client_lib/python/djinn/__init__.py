@@ -16,7 +16,13 @@ _djinn = _load.load()
 
 from djinn import _device_module, _safetensors  # noqa: E402  (needs the library)
 from djinn._capture import capture  # noqa: E402
+from djinn._debug import (  # noqa: E402
+    set_call_sites,
+    set_debug_level,
+    set_shape_inference_limits,
+)
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
+from djinn._hints import phase, signal_phase  # noqa: E402
 from djinn._session import (  # noqa: E402
     LocalCluster,
     Placement,
@@ -31,11 +37,13 @@ from djinn._session import (  # noqa: E402
     synchronous_calls,
     where_is,
 )
+from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: E402
 
 _device_module.register()
 _safetensors.teach()
 
 __all__ = [
+    "AsyncRead",
     "Error",
     "LocalCluster",
     "OutOfMemoryError",
@@ -46,7 +54,14 @@ __all__ = [
     "device",
     "is_connected",
     "local",
+    "on_upload_progress",
+    "phase",
+    "read_async",
     "root_errors",
+    "set_call_sites",
+    "set_debug_level",
+    "set_shape_inference_limits",
+    "signal_phase",
     "statistics",
     "synchronize",
     "synchronous_calls",

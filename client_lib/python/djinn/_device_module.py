@@ -181,6 +181,11 @@ def reset_accumulated_memory_stats(device=None):
     torch.accelerator.reset_accumulated_memory_stats(_index(device))
 
 
+def mem_get_info(device=None):
+    """(free, total): what the worker lets this session hold, less what memory_allocated() says."""
+    return torch.accelerator.get_memory_info(_index(device))
+
+
 def empty_cache():
     """Nothing to do: the program's side caches nothing."""
 

@@ -69,7 +69,10 @@ def synchronize(index=0):
 
 class Placement(NamedTuple):
     worker_id: str
+    #: Why the coordinator chose it.
     reason: str
+    #: What the worker lets this session hold.
+    memory_bytes: int
 
 
 def where_is(index=0):

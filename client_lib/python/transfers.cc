@@ -1,0 +1,134 @@
+#include "client_lib/python/transfers.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "client_lib/python/errors.h"
+#include "djinn/error.h"
+#include "djinn/transfers.h"
+
+namespace djinn::python {
+namespace {
+
+namespace py = pybind11;
+
+// The numbers of values that are here, on their way from the threads that bring
+// them, which never take the GIL, to the Python thread that calls back.
+class ReadyQueue {
+ public:
+  // Never destroyed: values may come while the process ends.
+  static ReadyQueue& Get() {
+    static ReadyQueue* const queue = new ReadyQueue;
+    return *queue;
+  }
+
+  void Push(uint64_t number) {
+    const std::lock_guard lock(mu_);
+    numbers_.push_back(number);
+    changed_.notify_one();
+  }
+  // Nothing once Stop() was called.
+  std::optional<uint64_t> Pop() {
+    std::unique_lock lock(mu_);
+    changed_.wait(lock, [this] { return stopped_ || !numbers_.empty(); });
+    if (stopped_) return std::nullopt;
+    const uint64_t number = numbers_.front();
+    numbers_.pop_front();
+    return number;
+  }
+  void Stop() {
+    const std::lock_guard lock(mu_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  std::deque<uint64_t> numbers_;
+  bool stopped_ = false;
+};
+
+PendingTensor StartRead(const py::object& tensor) {
+  if (!THPVariable_Check(tensor.ptr())) {
+    throw py::type_error("a tensor is expected");
+  }
+  const at::Tensor& value = THPVariable_Unpack(tensor.ptr());
+  absl::StatusOr<PendingTensor> pending = absl::UnknownError("");
+  {
+    const py::gil_scoped_release release;
+    pending = ReadAsync(value);
+  }
+  RaiseIfError(pending.status());
+  return *std::move(pending);
+}
+
+py::object WaitFor(const PendingTensor& pending,
+                   const std::optional<double>& timeout) {
+  absl::StatusOr<at::Tensor> value = absl::UnknownError("");
+  {
+    const py::gil_scoped_release release;
+    value = pending.Wait(timeout.has_value() ? absl::Seconds(*timeout)
+                                             : absl::InfiniteDuration());
+  }
+  if (!value.ok() &&
+      Error::FromStatus(value.status()).reason() == "VALUE_PENDING") {
+    PyErr_SetString(PyExc_TimeoutError,
+                    std::string(value.status().message()).c_str());
+    throw py::error_already_set();
+  }
+  RaiseIfError(value.status());
+  return py::reinterpret_steal<py::object>(THPVariable_Wrap(*value));
+}
+
+// Who is told about uploads; with the GIL.
+PyObject* progress = nullptr;
+
+// In the uploading thread, where PyTorch's bindings have released the GIL.
+void TellProgress(uint64_t done, uint64_t total) {
+  if (!Py_IsInitialized() || _Py_IsFinalizing()) return;
+  const py::gil_scoped_acquire acquire;
+  if (progress == nullptr) return;
+  const auto callback = py::reinterpret_borrow<py::object>(progress);
+  try {
+    callback(done, total);
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("djinn.on_upload_progress");
+  }
+}
+
+void SetProgress(const py::object& callback, uint64_t min_bytes) {
+  Py_XDECREF(progress);
+  progress = callback.is_none() ? nullptr : callback.inc_ref().ptr();
+  const py::gil_scoped_release release;
+  SetUploadProgress(callback.is_none() ? nullptr : &TellProgress, min_bytes);
+}
+
+}  // namespace
+
+void BindTransfers(py::module_& module) {
+  py::class_<PendingTensor>(module, "PendingTensor")
+      .def("ready", &PendingTensor::Ready,
+           py::call_guard<py::gil_scoped_release>())
+      .def("wait", &WaitFor)
+      .def("push_when_ready",
+           [](const PendingTensor& pending, uint64_t number) {
+             const py::gil_scoped_release release;
+             pending.OnReady([number] { ReadyQueue::Get().Push(number); });
+           });
+  module.def("read_async", &StartRead);
+  module.def(
+      "pop_ready", [] { return ReadyQueue::Get().Pop(); },
+      py::call_guard<py::gil_scoped_release>());
+  module.def("stop_ready", [] { ReadyQueue::Get().Stop(); });
+  module.def("set_upload_progress", &SetProgress);
+}
+
+}  // namespace djinn::python
