@@ -110,7 +110,9 @@ v1::LeaseGranted Cluster::GrantOf(const Lease& lease) {
   out->set_session_epoch(lease.epoch);
   out->set_worker_id(lease.worker_id);
   out->set_worker_incarnation(lease.incarnation);
-  out->set_worker_address(workers_.Find(lease.worker_id)->address);
+  const Worker& worker = *workers_.Find(lease.worker_id);
+  out->set_worker_address(worker.address);
+  out->set_shared_memory_socket(worker.shared_memory_socket);
   return granted;
 }
 

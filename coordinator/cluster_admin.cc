@@ -39,6 +39,7 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
   info->set_state(worker.state);
   info->set_incarnation(worker.incarnation);
   info->set_address(worker.address);
+  info->set_shared_memory_socket(worker.shared_memory_socket);
   info->set_device(worker.device);
   info->set_memory_bytes(worker.memory_bytes);
   info->set_free_bytes(worker.free_bytes);

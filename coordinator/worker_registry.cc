@@ -10,6 +10,8 @@ namespace {
 
 // Long enough for an operator to see that it was there.
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
+// Of a Unix socket, with room to spare.
+constexpr size_t kMaxPath = 256;
 
 }  // namespace
 
@@ -21,6 +23,10 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
   // Whether clients may use an address that is not local is their decision.
   const absl::Status address = CheckAddress(report.address(), true);
   if (!address.ok()) return Violation(address.message());
+  const std::string& socket = report.shared_memory_socket();
+  if (!socket.empty() && (socket[0] != '/' || socket.size() > kMaxPath)) {
+    return Violation("the shared-memory socket is no absolute path");
+  }
 
   std::unique_ptr<Worker>& slot = workers_[report.worker_id()];
   Joined joined;
@@ -57,6 +63,7 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
                            Worker* worker) {
   worker->last_report = now;
   worker->address = report.address();
+  worker->shared_memory_socket = report.shared_memory_socket();
   worker->device = report.device();
   worker->memory_bytes = report.memory_bytes();
   worker->free_bytes = report.free_bytes();

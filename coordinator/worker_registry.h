@@ -45,6 +45,8 @@ struct Worker {
   std::string id;
   uint64_t incarnation = 0;
   std::string address;
+  // Empty when there is none.
+  std::string shared_memory_socket;
   std::string device;
   uint64_t memory_bytes = 0;
   uint64_t free_bytes = 0;

@@ -26,6 +26,11 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.worker_id = root.RequiredString("worker_id");
   config.listen = root.String("listen", "127.0.0.1:0");
   config.advertise = root.String("advertise", "");
+  const std::string shared_memory_socket = root.Path("shared_memory_socket");
+  if (!shared_memory_socket.empty()) {
+    config.shared_memory_socket =
+        std::filesystem::absolute(shared_memory_socket);
+  }
   config.insecure = root.Bool("insecure", false);
   config.coordinator = root.RequiredString("coordinator");
   config.join_token = root.RequiredSecret("join_token_file");
@@ -51,17 +56,17 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (config.device_memory == 0) config.device_memory = HalfOfMachineMemory();
   config.device_threads =
       static_cast<int>(device.UInt("threads", 0, 0, kMaxThreads));
-  config.heartbeat_interval =
-      root.Duration("heartbeat_interval", absl::Seconds(2));
-  if (config.heartbeat_interval < absl::Milliseconds(10)) {
-    root.Error("heartbeat_interval", "at least 10ms");
-  }
   for (ConfigMap& library : root.Maps("operator_libraries")) {
     config.operator_libraries.push_back(
         std::filesystem::absolute(library.RequiredPath("path")));
   }
   if (config.device_kind == "fake" && !config.operator_libraries.empty()) {
     root.Error("operator_libraries", "none for the fake device");
+  }
+  config.heartbeat_interval =
+      root.Duration("heartbeat_interval", absl::Seconds(2));
+  if (config.heartbeat_interval < absl::Milliseconds(10)) {
+    root.Error("heartbeat_interval", "at least 10ms");
   }
   config.transfer_idle_timeout =
       root.Duration("transfer_idle_timeout", absl::Seconds(30));

@@ -3,6 +3,8 @@
 //   worker_id: w0                     # stable name, required
 //   listen: 127.0.0.1:0               # or unix:PATH
 //   advertise: 10.0.0.5:7080          # what clients dial; the bound address
+//   shared_memory_socket: w0.shm      # for clients of this machine and user;
+//                                     # none: they come over gRPC, too
 //   tls:                              # none: clients' bytes are not encrypted
 //     certificate_file: worker.crt    # PEM, with its chain
 //     private_key_file: worker.key
@@ -20,10 +22,10 @@
 //     kind: cpu                       # or fake
 //     memory: 8GiB                    # 0: half of the machine's
 //     threads: 0                      # inside one operator; 0: one per core
-//   heartbeat_interval: 2s
-//   transfer_idle_timeout: 30s        # an upload that stands still
 //   operator_libraries:               # with operators besides PyTorch's
 //     - path: /opt/operators/libmine.so
+//   heartbeat_interval: 2s
+//   transfer_idle_timeout: 30s        # an upload that stands still
 //   resume_timeout: 15s               # how long a broken stream is waited for
 //   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
@@ -45,6 +47,8 @@ struct WorkerConfig {
   std::string worker_id;
   std::string listen;
   std::string advertise;
+  // Empty when there is none.
+  std::string shared_memory_socket;
   ServerTls tls;
   std::string coordinator;
   ChannelTls coordinator_tls;

@@ -43,6 +43,12 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   server_options.health_services = {ExecutionService::kHealthName};
   server_options.admin_token = config.admin_token;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
+  if (!config.shared_memory_socket.empty()) {
+    DJINN_ASSIGN_OR_RETURN(
+        worker->shared_memory_,
+        SharedMemoryServer::Start(config.shared_memory_socket,
+                                  worker->core_.get()));
+  }
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;
   const std::string address =
@@ -50,9 +56,10 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   WorkerCore* const core = worker->core_.get();
   worker->synchronizer_ = std::make_unique<Synchronizer>(
       synchronizer_options, worker->registry_.get(), random,
-      [core, address] {
+      [core, address, shared_memory_socket = config.shared_memory_socket] {
         v1::WorkerState state = core->Snapshot();
         state.set_address(address);
+        state.set_shared_memory_socket(shared_memory_socket);
         return state;
       },
       [core](const v1::DesiredState& desired) { core->Apply(desired); });
@@ -66,6 +73,7 @@ Worker::~Worker() { Stop(); }
 
 void Worker::Stop() {
   if (server_ == nullptr) return;
+  shared_memory_.reset();
   // Clients are told first; the coordinator sees the stream end last.
   core_->Shutdown();
   server_->Shutdown(kShutdownGrace);

@@ -15,6 +15,7 @@
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/service/execution_service.h"
+#include "gpu_worker/service/shared_memory_server.h"
 
 namespace djinn::worker {
 
@@ -44,6 +45,8 @@ class Worker {
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
   std::unique_ptr<Server> server_;
+  // Null when it is not configured.
+  std::unique_ptr<SharedMemoryServer> shared_memory_;
   std::unique_ptr<RegistryConnector> registry_;
   std::unique_ptr<Synchronizer> synchronizer_;
 };

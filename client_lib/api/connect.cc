@@ -16,6 +16,7 @@
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
+#include "client_lib/transport/shared_memory_connector.h"
 #include "common/error.h"
 #include "common/net/tls.h"
 #include "common/net/tls_config.h"
@@ -95,12 +96,15 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
                             options.insecure));
   DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
                          MakeGrpcCoordinatorLink(coordinator, token, security));
+  std::unique_ptr<WorkerConnector> connector =
+      MakeGrpcWorkerConnector(security.WithServerName(tls.worker_server_name),
+                              std::max(options.bulk_channels, 1));
+  if (options.shared_memory && FromEnvironment("DJINN_SHARED_MEMORY") != "0") {
+    connector = MakeSharedMemoryConnector(std::move(connector));
+  }
   DJINN_ASSIGN_OR_RETURN(
       std::unique_ptr<Session> session,
-      OpenSession(session_options, std::move(link),
-                  MakeGrpcWorkerConnector(
-                      security.WithServerName(tls.worker_server_name),
-                      std::max(options.bulk_channels, 1))));
+      OpenSession(session_options, std::move(link), std::move(connector)));
   // Registered late, so that it runs before the destructors of what PyTorch and
   // gRPC made when they were loaded.
   static const int registered = std::atexit(&CloseAtExit);

@@ -187,6 +187,8 @@ absl::Status ClusterProcesses::Prepare() {
     }
     if (i < options_.advertise.size()) {
       absl::StrAppend(&text, "advertise: ", options_.advertise[i], "\n");
+    } else {
+      absl::StrAppend(&text, "shared_memory_socket: ", WorkerId(i), ".shm\n");
     }
     DJINN_RETURN_IF_ERROR(Write(absl::StrCat(WorkerId(i), ".yaml"), text));
   }

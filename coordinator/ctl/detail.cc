@@ -112,6 +112,9 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"last report", absl::StrCat(FormatDuration(info.report_age()), " ago")},
       {"incarnation", absl::StrCat(absl::Hex(info.incarnation()))},
       {"address", info.address()},
+      {"shared memory", info.shared_memory_socket().empty()
+                            ? "none"
+                            : info.shared_memory_socket()},
       {"device", info.device()},
       {"free", OfLimit(info.free_bytes(), info.memory_bytes())},
       {"leases", absl::StrCat(info.lease_count())},
@@ -206,14 +209,14 @@ std::string Detail(const v1::GraphInfo& info) {
     nodes.push_back({absl::StrCat(i), node.operator_name(),
                      DescribeAll(node.operands()), DescribeAll(node.results()),
                      Effects(node)});
-  }
-  return absl::StrCat(head, "\n", FormatTable(nodes));
-}
     if (!noted) continue;
     const v1::CallNote& note = node.note();
     Row& row = nodes.back();
     row.push_back(PhaseName(note.phase()));
     row.push_back(OrDash(note.module_path()));
     row.push_back(OrDash(note.location()));
+  }
+  return absl::StrCat(head, "\n", FormatTable(nodes));
+}
 
 }  // namespace djinn::ctl

@@ -67,6 +67,9 @@ struct ConnectOptions {
   absl::Duration resume_timeout = absl::Seconds(10);
   // Connections to each worker for tensors, from 1.
   int bulk_channels = 2;
+  // Whether workers of this machine and user that offer it are reached over
+  // shared memory. False, or DJINN_SHARED_MEMORY=0: over gRPC, like all others.
+  bool shared_memory = true;
 };
 
 // Opens the session. FailedPrecondition when no coordinator or token is given

@@ -1,0 +1,92 @@
+#include "client_lib/transport/shared_memory_connector.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "common/log/log.h"
+#include "common/mutex.h"
+#include "common/status_macros.h"
+#include "common/transport/shared_memory/shared_memory_stream.h"
+
+namespace djinn {
+namespace {
+
+constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
+
+// The worker incarnations that refused. Outlives the connector: streams may.
+class Refusals {
+ public:
+  bool Contains(uint64_t incarnation) const {
+    MutexLock lock(&mu_);
+    return incarnations_.contains(incarnation);
+  }
+  void Add(const v1::Lease& lease, const absl::Status& status) {
+    {
+      MutexLock lock(&mu_);
+      if (!incarnations_.insert(lease.worker_incarnation()).second) return;
+    }
+    log::Warning("a worker of this machine is reached over gRPC",
+                 {{"worker", lease.worker_id()},
+                  {"socket", lease.shared_memory_socket()},
+                  {"error", status}});
+  }
+
+ private:
+  mutable Mutex mu_;
+  absl::flat_hash_set<uint64_t> incarnations_ ABSL_GUARDED_BY(mu_);
+};
+
+class SharedMemoryConnector : public WorkerConnector {
+ public:
+  explicit SharedMemoryConnector(std::unique_ptr<WorkerConnector> other)
+      : other_(std::move(other)) {}
+
+  absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
+      const v1::Lease& lease, const std::string& session_id) override {
+    absl::StatusOr<Descriptor> socket = Dial(lease);
+    if (!socket.ok()) return other_->Connect(lease, session_id);
+    // Shared, because functions must be copyable.
+    auto dialled = std::make_shared<Descriptor>(*std::move(socket));
+    return MakeSharedMemoryClientStream(
+        [dialled, lease,
+         refusals = refusals_](int stop) -> absl::StatusOr<SharedConnection> {
+          absl::StatusOr<SharedConnection> connection =
+              SharedConnection::Accept(std::move(*dialled), stop,
+                                       kGreetingTimeout);
+          if (connection.ok() || absl::IsCancelled(connection.status())) {
+            return connection;
+          }
+          refusals->Add(lease, connection.status());
+          // Without a reason, so that another attempt is made.
+          return absl::UnavailableError(connection.status().message());
+        });
+  }
+
+ private:
+  absl::StatusOr<Descriptor> Dial(const v1::Lease& lease) const {
+    if (lease.shared_memory_socket().empty() ||
+        refusals_->Contains(lease.worker_incarnation())) {
+      return absl::NotFoundError("not offered");
+    }
+    // Fails where the worker is on another machine.
+    DJINN_ASSIGN_OR_RETURN(Descriptor socket,
+                           DialSharedMemory(lease.shared_memory_socket()));
+    const absl::Status user = CheckSameUser(socket.get());
+    if (!user.ok()) refusals_->Add(lease, user);
+    DJINN_RETURN_IF_ERROR(user);
+    return socket;
+  }
+
+  const std::unique_ptr<WorkerConnector> other_;
+  const std::shared_ptr<Refusals> refusals_ = std::make_shared<Refusals>();
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerConnector> MakeSharedMemoryConnector(
+    std::unique_ptr<WorkerConnector> other) {
+  return std::make_unique<SharedMemoryConnector>(std::move(other));
+}
+
+}  // namespace djinn

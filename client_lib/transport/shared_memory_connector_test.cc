@@ -1,0 +1,124 @@
+#include "client_lib/transport/shared_memory_connector.h"
+
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "common/error.h"
+#include "common/mutex.h"
+#include "common/transport/in_process.h"
+#include "common/transport/shared_memory/shared_memory_stream.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+// Counts who is sent on to it.
+class OtherConnector : public WorkerConnector {
+ public:
+  explicit OtherConnector(int* calls) : calls_(calls) {}
+  absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
+      const v1::Lease&, const std::string&) override {
+    ++*calls_;
+    return MakeInProcessPair().client;
+  }
+
+ private:
+  int* const calls_;
+};
+
+class Receiver : public ClientStreamReceiver {
+ public:
+  void OnMessage(v1::ControlResponse) override {}
+  void OnBulk(uint64_t, uint64_t,
+              absl::Span<const absl::string_view>) override {}
+  void OnClosed(absl::Status status) override {
+    MutexLock lock(&mu_);
+    closed_ = std::move(status);
+    changed_.SignalAll();
+  }
+  absl::Status WaitClosed() {
+    MutexLock lock(&mu_);
+    while (!closed_.has_value()) changed_.Wait(&mu_);
+    return *closed_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
+};
+
+class SharedMemoryConnectorTest : public testing::Test {
+ protected:
+  SharedMemoryConnectorTest() {
+    std::string folder = testing::TempDir() + "/djinn-XXXXXX";
+    path_ = std::string(mkdtemp(folder.data())) + "/w.shm";
+    lease_.set_worker_id("w0");
+    lease_.set_worker_incarnation(7);
+  }
+
+  std::unique_ptr<ClientStream> Connect() {
+    return connector_->Connect(lease_, "session").value();
+  }
+
+  std::string path_;
+  v1::Lease lease_;
+  int others_ = 0;
+  std::unique_ptr<WorkerConnector> connector_ =
+      MakeSharedMemoryConnector(std::make_unique<OtherConnector>(&others_));
+};
+
+TEST_F(SharedMemoryConnectorTest, AWorkerThatOffersNoneIsReachedOtherwise) {
+  Connect();
+  EXPECT_EQ(others_, 1);
+}
+
+TEST_F(SharedMemoryConnectorTest, AWorkerOfAnotherMachineIsReachedOtherwise) {
+  lease_.set_shared_memory_socket(path_);
+  Connect();
+  EXPECT_EQ(others_, 1);
+}
+
+TEST_F(SharedMemoryConnectorTest, AWorkerOfThisMachineGetsAStream) {
+  const Descriptor listener = ListenForSharedMemory(path_).value();
+  lease_.set_shared_memory_socket(path_);
+  Receiver receiver;
+  const std::unique_ptr<ClientStream> stream = Connect();
+  EXPECT_EQ(others_, 0);
+  Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  ASSERT_TRUE(socket.valid());
+  const std::unique_ptr<WorkerStream> worker = MakeSharedMemoryWorkerStream(
+      SharedConnection::Offer(std::move(socket), {4096, 4096}).value());
+  stream->Start(&receiver);
+  worker->Close(MakeError(absl::StatusCode::kUnavailable, "DRAINING", "stop"));
+  EXPECT_EQ(ErrorReason(receiver.WaitClosed()), "DRAINING");
+}
+
+TEST_F(SharedMemoryConnectorTest, AWorkerThatRefusesIsReachedOtherwiseNext) {
+  const Descriptor listener = ListenForSharedMemory(path_).value();
+  lease_.set_shared_memory_socket(path_);
+  Receiver receiver;
+  {
+    const std::unique_ptr<ClientStream> stream = Connect();
+    stream->Start(&receiver);
+    Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    const absl::Status closed = receiver.WaitClosed();
+    EXPECT_EQ(closed.code(), absl::StatusCode::kUnavailable);
+    // As a network's failure: the session tries again.
+    EXPECT_EQ(ErrorReason(closed), "");
+  }
+  Connect();
+  EXPECT_EQ(others_, 1);
+  // Another process may do better.
+  lease_.set_worker_incarnation(8);
+  Connect();
+  EXPECT_EQ(others_, 1);
+}
+
+}  // namespace
+}  // namespace djinn

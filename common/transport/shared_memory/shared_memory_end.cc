@@ -1,0 +1,446 @@
+#include "common/transport/shared_memory/shared_memory_end.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "google/rpc/status.pb.h"
+
+namespace djinn {
+namespace {
+
+// Parts of long messages.
+constexpr size_t kMaxFragment = 64 << 10;
+// Messages taken before chunks and writers have their turn.
+constexpr int kBatch = 32;
+
+// In one frame: text and payloads have `max_part` bytes each, at most.
+std::string Encode(const absl::Status& status, size_t max_part) {
+  google::rpc::Status encoded;
+  encoded.set_code(static_cast<int>(status.code()));
+  encoded.set_message(std::string(status.message().substr(0, max_part)));
+  size_t payload_bytes = 0;
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
+    payload_bytes += url.size() + value.size();
+    if (payload_bytes > max_part) return;
+    google::protobuf::Any* const any = encoded.add_details();
+    any->set_type_url(std::string(url));
+    any->set_value(std::string(value));
+  });
+  return encoded.SerializeAsString();
+}
+
+absl::Status Decode(absl::string_view bytes) {
+  google::rpc::Status encoded;
+  if (!encoded.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return MakeError(absl::StatusCode::kDataLoss, "RING_CORRUPT",
+                     "the peer ended with no status");
+  }
+  absl::Status status(static_cast<absl::StatusCode>(encoded.code()),
+                      encoded.message());
+  for (const google::protobuf::Any& any : encoded.details()) {
+    status.SetPayload(any.type_url(), absl::Cord(any.value()));
+  }
+  return status;
+}
+
+Descriptor WakeEvent() {
+  absl::StatusOr<Descriptor> event = MakeEvent();
+  // Without one the thread cannot be ended; a process without descriptors
+  // cannot do anything else either.
+  if (!event.ok()) std::abort();
+  return *std::move(event);
+}
+
+SharedSide OtherSide(SharedSide side) {
+  return side == SharedSide::kClient ? SharedSide::kWorker
+                                     : SharedSide::kClient;
+}
+
+}  // namespace
+
+SharedMemoryEnd::SharedMemoryEnd(SharedSide side, Options options)
+    : side_(side), options_(options), wake_(WakeEvent()) {}
+
+SharedMemoryEnd::SharedMemoryEnd(SharedSide side, Options options,
+                                 SharedConnection connection)
+    : SharedMemoryEnd(side, options) {
+  MutexLock lock(&mu_);
+  SetConnectionLocked(std::move(connection));
+}
+
+SharedMemoryEnd::~SharedMemoryEnd() {
+  Close(absl::OkStatus());
+  if (thread_.joinable()) thread_.join();
+}
+
+void SharedMemoryEnd::SetConnectionLocked(SharedConnection connection) {
+  connection_ = std::move(connection);
+  region_ = &connection_->region;
+  socket_ = connection_->socket.get();
+  const SharedRegion::Ring control = region_->control(side_);
+  control_.ring.emplace(control.state, control.data, control.bytes);
+  const SharedRegion::Ring bulk = region_->bulk(side_);
+  bulk_.ring.emplace(bulk.state, bulk.data, bulk.bytes);
+  const SharedRegion::Ring control_in = region_->control(OtherSide(side_));
+  control_in_.emplace(control_in.state, control_in.data, control_in.bytes);
+  const SharedRegion::Ring bulk_in = region_->bulk(OtherSide(side_));
+  bulk_in_.emplace(bulk_in.state, bulk_in.data, bulk_in.bytes);
+}
+
+void SharedMemoryEnd::Start(OpenFunction open, Handler* handler) {
+  open_ = std::move(open);
+  handler_ = handler;
+  thread_ = std::thread([this] { Run(); });
+}
+
+bool SharedMemoryEnd::Send(absl::string_view message) {
+  MutexLock lock(&mu_);
+  if (goodbye_.has_value()) return true;
+  AddLocked({FrameKind::kMessage, 0, 0, {message, nullptr}}, /*owned=*/false,
+            &control_);
+  WakePeerLocked();
+  control_.stalled = control_.queue.size() >= options_.queue_limit;
+  return !control_.stalled;
+}
+
+bool SharedMemoryEnd::SendBulk(uint64_t transfer_id, uint64_t offset,
+                               SharedBytes payload) {
+  MutexLock lock(&mu_);
+  if (goodbye_.has_value()) return true;
+  AddLocked({FrameKind::kChunk, transfer_id, offset, std::move(payload)},
+            /*owned=*/true, &bulk_);
+  WakePeerLocked();
+  bulk_.stalled = bulk_.queue.size() >= options_.bulk_queue_limit;
+  return !bulk_.stalled;
+}
+
+absl::Status SharedMemoryEnd::SendAndWait(absl::string_view message) {
+  MutexLock lock(&mu_);
+  if (goodbye_.has_value()) return absl::CancelledError("the stream is closed");
+  const uint64_t ticket =
+      AddLocked({FrameKind::kMessage, 0, 0, {message, nullptr}}, /*owned=*/true,
+                &control_);
+  WakePeerLocked();
+  return WaitUntilGone(ticket, &control_);
+}
+
+absl::Status SharedMemoryEnd::SendBulkAndWait(uint64_t transfer_id,
+                                              uint64_t offset,
+                                              SharedBytes payload) {
+  MutexLock lock(&mu_);
+  if (goodbye_.has_value()) return absl::CancelledError("the stream is closed");
+  const uint64_t ticket =
+      AddLocked({FrameKind::kChunk, transfer_id, offset, std::move(payload)},
+                /*owned=*/true, &bulk_);
+  WakePeerLocked();
+  return WaitUntilGone(ticket, &bulk_);
+}
+
+absl::Status SharedMemoryEnd::WaitUntilGone(uint64_t ticket, Lane* lane) {
+  uint64_t gone = lane->gone;
+  absl::Time patience = absl::Now() + options_.stuck_write;
+  while (lane->gone < ticket && !ended_) {
+    const bool late = room_.WaitWithTimeout(&mu_, patience - absl::Now()) &&
+                      absl::Now() >= patience;
+    if (lane->gone != gone) {
+      gone = lane->gone;
+      patience = absl::Now() + options_.stuck_write;
+    } else if (late) {
+      CloseLocked(absl::UnavailableError(
+          absl::StrCat("the peer took nothing for ",
+                       absl::FormatDuration(options_.stuck_write))));
+    }
+  }
+  // A queue that was dropped counts as gone.
+  if (ended_ || (goodbye_.has_value() && !goodbye_->ok())) {
+    return absl::CancelledError("the stream is closed");
+  }
+  return absl::OkStatus();
+}
+
+uint64_t SharedMemoryEnd::AddLocked(Pending pending, bool owned, Lane* lane) {
+  lane->queue.push_back(std::move(pending));
+  const uint64_t ticket = ++lane->added;
+  WriteLocked(lane);
+  if (!owned && lane->gone < ticket) {
+    // The caller's bytes do not outlive the call.
+    SharedBytes* const payload = &lane->queue.back().payload;
+    auto copy = std::make_shared<const std::string>(payload->bytes);
+    payload->bytes = *copy;
+    payload->owner = std::move(copy);
+  }
+  return ticket;
+}
+
+void SharedMemoryEnd::WriteLocked(Lane* lane) {
+  if (!lane->ring.has_value()) return;
+  while (!lane->queue.empty()) {
+    Pending& pending = lane->queue.front();
+    const absl::string_view rest =
+        pending.payload.bytes.substr(pending.written);
+    const size_t part =
+        pending.kind == FrameKind::kMessage
+            ? std::min({rest.size(), kMaxFragment, lane->ring->max_payload()})
+            : rest.size();
+    const absl::StatusOr<bool> fits = lane->ring->FitsOrAwait(part);
+    if (!fits.ok()) return CloseLocked(fits.status());
+    if (!*fits) return;
+    FrameHeader header;
+    header.kind = pending.kind;
+    header.more = part < rest.size();
+    header.transfer_id = pending.transfer_id;
+    header.offset = pending.offset;
+    lane->ring->Write(header, rest.substr(0, part));
+    wrote_ = true;
+    pending.written += part;
+    if (header.more) continue;
+    lane->queue.pop_front();
+    ++lane->gone;
+    room_.SignalAll();
+  }
+}
+
+void SharedMemoryEnd::WriteAllLocked() {
+  WriteLocked(&bulk_);
+  WriteLocked(&control_);
+  if (!goodbye_.has_value() || said_goodbye_ || !control_.ring.has_value() ||
+      !control_.queue.empty() || !bulk_.queue.empty()) {
+    return;
+  }
+  // The peer takes all chunks that were written before this.
+  const std::string encoded =
+      Encode(*goodbye_, control_.ring->max_payload() / 3);
+  const absl::StatusOr<bool> fits = control_.ring->FitsOrAwait(encoded.size());
+  if (!fits.ok()) gone_ = true;
+  if (!fits.ok() || !*fits) return;
+  FrameHeader header;
+  header.kind = FrameKind::kEnd;
+  control_.ring->Write(header, encoded);
+  wrote_ = said_goodbye_ = true;
+}
+
+void SharedMemoryEnd::WakePeerLocked() {
+  if (!wrote_) return;
+  wrote_ = false;
+  std::atomic<uint32_t>* const sleeping = region_->sleeping(OtherSide(side_));
+  if (sleeping->load() == 0 || sleeping->exchange(0) == 0) return;
+  // A full socket wakes it as well.
+  [[maybe_unused]] const ssize_t sent =
+      send(socket_, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void SharedMemoryEnd::Close(absl::Status status) {
+  MutexLock lock(&mu_);
+  CloseLocked(std::move(status));
+}
+
+void SharedMemoryEnd::CloseLocked(absl::Status status) {
+  if (goodbye_.has_value()) return;
+  if (!status.ok()) DropQueuesLocked();
+  goodbye_ = std::move(status);
+  give_up_ = absl::Now() + options_.close_timeout;
+  WriteAllLocked();
+  WakePeerLocked();
+  RaiseEvent(wake_.get());
+}
+
+void SharedMemoryEnd::DropQueuesLocked() {
+  for (Lane* const lane : {&control_, &bulk_}) {
+    lane->queue.clear();
+    lane->gone = lane->added;
+  }
+  room_.SignalAll();
+}
+
+bool SharedMemoryEnd::OverLocked() const {
+  return gone_ || (said_goodbye_ && peers_goodbye_.has_value());
+}
+
+void SharedMemoryEnd::Run() {
+  absl::Status broken = Establish();
+  for (bool over = !broken.ok(); !over;) {
+    const absl::StatusOr<bool> received = Receive();
+    broken = received.status();
+    Flush();
+    {
+      MutexLock lock(&mu_);
+      if (!broken.ok()) CloseLocked(broken);
+      over = !broken.ok() || OverLocked();
+    }
+    if (!over && !*received) Sleep();
+  }
+  absl::Status end = absl::UnavailableError(side_ == SharedSide::kClient
+                                                ? "the worker went away"
+                                                : "the client went away");
+  {
+    MutexLock lock(&mu_);
+    ended_ = true;
+    if (!broken.ok()) {
+      end = std::move(broken);
+    } else if (peers_goodbye_.has_value() && !peers_goodbye_->ok()) {
+      end = *peers_goodbye_;
+    } else if (goodbye_.has_value() && !goodbye_->ok()) {
+      end = *goodbye_;
+    } else if (peers_goodbye_.has_value()) {
+      end = absl::OkStatus();
+    }
+    if (!goodbye_.has_value()) goodbye_ = end;
+    DropQueuesLocked();
+  }
+  handler_->OnClosed(std::move(end));
+}
+
+absl::Status SharedMemoryEnd::Establish() {
+  if (open_ == nullptr) return absl::OkStatus();
+  DJINN_ASSIGN_OR_RETURN(SharedConnection connection, open_(wake_.get()));
+  MutexLock lock(&mu_);
+  SetConnectionLocked(std::move(connection));
+  WriteAllLocked();
+  WakePeerLocked();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SharedMemoryEnd::Receive() {
+  bool any = false;
+  FrameRingReader::Frame frame;
+  for (int i = 0; i < kBatch; ++i) {
+    DJINN_ASSIGN_OR_RETURN(const bool here, control_in_->Peek(&frame));
+    if (!here) break;
+    any = true;
+    const absl::Status taken = TakeFrame(frame);
+    PopAndTell(&*control_in_);
+    DJINN_RETURN_IF_ERROR(taken);
+  }
+  DJINN_ASSIGN_OR_RETURN(const bool chunk, ReceiveChunk());
+  return any || chunk;
+}
+
+absl::Status SharedMemoryEnd::TakeFrame(const FrameRingReader::Frame& frame) {
+  if (frame.header.kind == FrameKind::kChunk) {
+    return MakeError(absl::StatusCode::kDataLoss, "RING_CORRUPT",
+                     "a chunk among the messages");
+  }
+  // A message that its sender gave up halfway has no end.
+  if (frame.header.kind == FrameKind::kEnd) message_.clear();
+  if (message_.size() + frame.header.payload_bytes >
+      options_.max_message_bytes) {
+    return MakeError(absl::StatusCode::kResourceExhausted, "MESSAGE_TOO_LARGE",
+                     absl::StrCat("a message of more than ",
+                                  options_.max_message_bytes, " bytes"));
+  }
+  // A private copy: the peer may change the ring while it is looked at.
+  for (const absl::string_view piece : frame.payload()) {
+    message_.append(piece.data(), piece.size());
+  }
+  if (frame.header.more != 0) return absl::OkStatus();
+  absl::Status taken;
+  if (frame.header.kind == FrameKind::kMessage) {
+    taken = handler_->OnBytes(message_);
+  } else {
+    // Chunks were written before the goodbye.
+    for (;;) {
+      DJINN_ASSIGN_OR_RETURN(const bool more, ReceiveChunk());
+      if (!more) break;
+    }
+    MutexLock lock(&mu_);
+    peers_goodbye_ = Decode(message_);
+    if (!peers_goodbye_->ok()) DropQueuesLocked();
+    CloseLocked(absl::OkStatus());
+  }
+  message_.clear();
+  return taken;
+}
+
+absl::StatusOr<bool> SharedMemoryEnd::ReceiveChunk() {
+  FrameRingReader::Frame frame;
+  DJINN_ASSIGN_OR_RETURN(const bool here, bulk_in_->Peek(&frame));
+  if (!here) return false;
+  if (frame.header.kind != FrameKind::kChunk || frame.header.more != 0) {
+    return MakeError(absl::StatusCode::kDataLoss, "RING_CORRUPT",
+                     "a message among the chunks");
+  }
+  handler_->OnBulk(frame.header.transfer_id, frame.header.offset,
+                   frame.payload());
+  PopAndTell(&*bulk_in_);
+  return true;
+}
+
+void SharedMemoryEnd::PopAndTell(FrameRingReader* ring) {
+  if (!ring->Pop()) return;
+  MutexLock lock(&mu_);
+  wrote_ = true;  // room, which the peer waits for
+  WakePeerLocked();
+}
+
+void SharedMemoryEnd::Flush() {
+  bool room = false, bulk_room = false;
+  {
+    MutexLock lock(&mu_);
+    WriteAllLocked();
+    WakePeerLocked();
+    if (control_.stalled && control_.queue.size() <= options_.queue_limit / 2) {
+      control_.stalled = false;
+      room = true;
+    }
+    if (bulk_.stalled && bulk_.queue.size() <= options_.bulk_queue_limit / 2) {
+      bulk_.stalled = false;
+      bulk_room = true;
+    }
+  }
+  if (room) handler_->OnRoom();
+  if (bulk_room) handler_->OnBulkRoom();
+}
+
+void SharedMemoryEnd::Sleep() {
+  absl::Time give_up;
+  {
+    MutexLock lock(&mu_);
+    if (hung_up_ || absl::Now() >= give_up_) {
+      gone_ = true;
+      return;
+    }
+    give_up = give_up_;
+  }
+  std::atomic<uint32_t>* const sleeping = region_->sleeping(side_);
+  sleeping->store(1);
+  bool ready = !control_in_->empty() || !bulk_in_->empty();
+  {
+    // Room that came before the flag was up.
+    MutexLock lock(&mu_);
+    for (Lane* const lane : {&control_, &bulk_}) {
+      const uint64_t gone = lane->gone;
+      WriteLocked(lane);
+      ready |= lane->gone != gone;
+    }
+    WakePeerLocked();
+  }
+  if (!ready) {
+    int timeout = -1;
+    if (give_up != absl::InfiniteFuture()) {
+      timeout = static_cast<int>(absl::ToInt64Milliseconds(
+                    std::max(give_up - absl::Now(), absl::ZeroDuration()))) +
+                1;
+    }
+    pollfd waiting[] = {{socket_, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    poll(waiting, 2, timeout);
+    if (waiting[1].revents != 0) ClearEvent(wake_.get());
+    if (waiting[0].revents != 0) {
+      char bytes[64];
+      const ssize_t count = recv(socket_, bytes, sizeof(bytes), MSG_DONTWAIT);
+      hung_up_ = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+    }
+  }
+  sleeping->store(0);
+}
+
+}  // namespace djinn

@@ -1,0 +1,492 @@
+#include "common/transport/shared_memory/shared_memory_stream.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/mutex.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+constexpr RingSizes kSmall = {.control = 4096, .bulk = 8192};
+
+struct Sockets {
+  Descriptor worker;
+  Descriptor client;
+};
+
+Sockets MakeSockets() {
+  int fds[2];
+  EXPECT_EQ(
+      socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
+      0);
+  return {Descriptor(fds[0]), Descriptor(fds[1])};
+}
+
+SharedMemoryEnd::OpenFunction AcceptFrom(Descriptor socket) {
+  auto shared = std::make_shared<Descriptor>(std::move(socket));
+  return [shared](int stop) {
+    return SharedConnection::Accept(std::move(*shared), stop,
+                                    absl::Seconds(30));
+  };
+}
+
+struct Pair {
+  explicit Pair(SharedMemoryEnd::Options options = {},
+                const RingSizes& sizes = kSmall) {
+    Sockets sockets = MakeSockets();
+    worker = MakeSharedMemoryWorkerStream(
+        SharedConnection::Offer(std::move(sockets.worker), sizes).value(),
+        options);
+    client = MakeSharedMemoryClientStream(AcceptFrom(std::move(sockets.client)),
+                                          options);
+  }
+  std::unique_ptr<WorkerStream> worker;
+  std::unique_ptr<ClientStream> client;
+};
+
+// Records what comes; can hold its thread up.
+template <typename Base, typename In>
+class Recorder : public Base {
+ public:
+  void OnMessage(In message) override {
+    MutexLock lock(&mu_);
+    while (held_) changed_.Wait(&mu_);
+    messages_.push_back(std::move(message));
+    changed_.SignalAll();
+  }
+  void OnBulk(uint64_t transfer_id, uint64_t offset,
+              absl::Span<const absl::string_view> pieces) override {
+    MutexLock lock(&mu_);
+    std::string chunk = absl::StrCat(transfer_id, "@", offset, ":");
+    for (const absl::string_view piece : pieces) {
+      chunk.append(piece.data(), piece.size());
+    }
+    chunks_.push_back(std::move(chunk));
+    changed_.SignalAll();
+  }
+  void OnClosed(absl::Status status) override {
+    MutexLock lock(&mu_);
+    closed_ = std::move(status);
+    changed_.SignalAll();
+  }
+
+  void Hold(bool held) {
+    MutexLock lock(&mu_);
+    held_ = held;
+    changed_.SignalAll();
+  }
+  std::vector<In> WaitMessages(size_t count) {
+    MutexLock lock(&mu_);
+    while (messages_.size() < count) changed_.Wait(&mu_);
+    return messages_;
+  }
+  std::vector<std::string> WaitChunks(size_t count) {
+    MutexLock lock(&mu_);
+    while (chunks_.size() < count) changed_.Wait(&mu_);
+    return chunks_;
+  }
+  absl::Status WaitClosed() {
+    MutexLock lock(&mu_);
+    while (!closed_.has_value()) changed_.Wait(&mu_);
+    return *closed_;
+  }
+
+ protected:
+  Mutex mu_;
+  CondVar changed_;
+
+ private:
+  bool held_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<In> messages_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> chunks_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
+};
+
+using Client = Recorder<ClientStreamReceiver, v1::ControlResponse>;
+
+class Worker : public Recorder<WorkerStreamReceiver, v1::ControlRequest> {
+ public:
+  void OnRoom() override {
+    MutexLock lock(&mu_);
+    ++room_;
+    changed_.SignalAll();
+  }
+  void OnBulkRoom() override { OnRoom(); }
+  void WaitRoom(int count) {
+    MutexLock lock(&mu_);
+    while (room_ < count) changed_.Wait(&mu_);
+  }
+
+ private:
+  int room_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+std::shared_ptr<v1::ControlRequest> Request(uint64_t sequence,
+                                            size_t bytes = 0) {
+  auto request = std::make_shared<v1::ControlRequest>();
+  v1::Ordered* const ordered = request->mutable_ordered();
+  ordered->set_sequence(sequence);
+  if (bytes > 0) {
+    ordered->mutable_install()->set_inline_value(std::string(bytes, 'v'));
+  }
+  return request;
+}
+
+std::shared_ptr<v1::ControlResponse> Response(uint64_t reply) {
+  auto response = std::make_shared<v1::ControlResponse>();
+  response->set_completed_sequence(reply);
+  return response;
+}
+
+SharedBytes Bytes(std::string text) {
+  auto owner = std::make_shared<const std::string>(std::move(text));
+  return {*owner, owner};
+}
+
+TEST(SharedMemoryStreamTest, CarriesMessagesAndChunksBothWaysToACleanEnd) {
+  Client client;
+  Worker worker;
+  Pair pair;
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  for (uint64_t i = 0; i < 500; ++i) {
+    ASSERT_TRUE(pair.client->Send(Request(i)).ok());
+    ASSERT_TRUE(pair.client->SendBulk(4, i, Bytes(absl::StrCat(i))).ok());
+    if (!pair.worker->Send(Response(i))) worker.WaitRoom(1);
+  }
+  // Taken before the end, although nobody waited for it.
+  ASSERT_TRUE(pair.client->SendBulk(4, 500, Bytes("500")).ok());
+  pair.client->Close(absl::OkStatus());
+  EXPECT_TRUE(worker.WaitClosed().ok());
+  EXPECT_TRUE(client.WaitClosed().ok());
+  const auto requests = worker.WaitMessages(500);
+  const auto responses = client.WaitMessages(500);
+  const auto chunks = worker.WaitChunks(501);
+  for (uint64_t i = 0; i < 500; ++i) {
+    EXPECT_EQ(requests[i].ordered().sequence(), i);
+    EXPECT_EQ(responses[i].completed_sequence(), i);
+    EXPECT_EQ(chunks[i], absl::StrCat("4@", i, ":", i));
+  }
+  EXPECT_FALSE(pair.client->Send(Request(1)).ok());
+}
+
+TEST(SharedMemoryStreamTest, AMessageMayBeLargerThanTheRing) {
+  Client client;
+  Worker worker;
+  Pair pair;
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  const auto large = Request(1, 100000);
+  ASSERT_TRUE(pair.client->Send(large).ok());
+  ASSERT_TRUE(pair.client->Send(Request(2)).ok());
+  const auto requests = worker.WaitMessages(2);
+  EXPECT_EQ(requests[0].SerializeAsString(), large->SerializeAsString());
+  EXPECT_EQ(requests[1].ordered().sequence(), 2);
+}
+
+TEST(SharedMemoryStreamTest, ChunksOfManySizesArriveWhole) {
+  Client client;
+  Worker worker;
+  Pair pair;
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  std::vector<std::string> expected;
+  for (size_t i = 0; i < 300; ++i) {
+    const std::string payload(i * 13 % 4000, static_cast<char>('a' + i % 26));
+    expected.push_back(absl::StrCat("9@", i, ":", payload));
+    ASSERT_TRUE(pair.client->SendBulk(9, i, Bytes(payload)).ok());
+  }
+  EXPECT_EQ(worker.WaitChunks(300), expected);
+}
+
+TEST(SharedMemoryStreamTest, AReasonReachesTheOtherSideWhole) {
+  Client client;
+  Worker worker;
+  Pair pair;
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  const absl::Status why = MakeError(absl::StatusCode::kUnavailable, "DRAINING",
+                                     "the worker stops", {{"key", "value"}});
+  pair.worker->Close(why);
+  EXPECT_EQ(client.WaitClosed(), why);
+  EXPECT_EQ(worker.WaitClosed(), why);
+}
+
+TEST(SharedMemoryStreamTest, AStreamThatIsNotStartedCanRefuse) {
+  Client client;
+  Pair pair;
+  pair.client->Start(&client);
+  pair.worker->Close(MakeError(absl::StatusCode::kResourceExhausted,
+                               "TOO_MANY_CONNECTIONS", "enough"));
+  pair.worker.reset();
+  EXPECT_EQ(ErrorReason(client.WaitClosed()), "TOO_MANY_CONNECTIONS");
+}
+
+TEST(SharedMemoryStreamTest, TheWorkersEndSaysWhenItIsFullAndWhenItHasRoom) {
+  Client client;
+  Worker worker;
+  SharedMemoryEnd::Options options;
+  options.queue_limit = 4;
+  Pair pair(options);
+  client.Hold(true);
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  uint64_t sent = 1;
+  while (pair.worker->Send(Response(sent))) ++sent;
+  // More than the queue: the ring was filled first.
+  EXPECT_GT(sent, 4);
+  client.Hold(false);
+  worker.WaitRoom(1);
+  EXPECT_EQ(client.WaitMessages(sent).size(), sent);
+}
+
+TEST(SharedMemoryStreamTest, AClientWaitsForRoomAndClosingEndsTheWait) {
+  Client client;
+  Worker worker;
+  Pair pair;
+  worker.Hold(true);
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  ASSERT_TRUE(pair.client->Send(Request(1)).ok());
+  // The worker does not come back from the first, and this does not fit.
+  std::thread sender(
+      [&] { EXPECT_FALSE(pair.client->Send(Request(2, 100000)).ok()); });
+  pair.client->Close(absl::CancelledError("enough"));
+  sender.join();
+  worker.Hold(false);
+  EXPECT_EQ(worker.WaitClosed().message(), "enough");
+}
+
+TEST(SharedMemoryStreamTest, AClientGivesUpOnAWorkerThatTakesNothing) {
+  Client client;
+  SharedMemoryEnd::Options options;
+  options.stuck_write = absl::Milliseconds(50);
+  options.close_timeout = absl::Milliseconds(50);
+  Pair pair(options);  // the worker's end is never started
+  pair.client->Start(&client);
+  absl::Status status;
+  for (int i = 0; i < 100 && status.ok(); ++i) {
+    status = pair.client->Send(Request(1, 1000));
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  const absl::Status closed = client.WaitClosed();
+  EXPECT_EQ(closed.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(closed.message(), "the peer took nothing for 50ms");
+  EXPECT_EQ(ErrorReason(closed), "");
+}
+
+TEST(SharedMemoryStreamTest, APeerThatIsGoneIsUnavailableAfterItsLastWords) {
+  Client client;
+  Sockets sockets = MakeSockets();
+  {
+    SharedConnection worker =
+        SharedConnection::Offer(std::move(sockets.worker), kSmall).value();
+    const SharedRegion::Ring ring = worker.region.control(SharedSide::kWorker);
+    FrameRingWriter writer(ring.state, ring.data, ring.bytes);
+    writer.Write({}, Response(7)->SerializeAsString());
+  }
+  const auto stream =
+      MakeSharedMemoryClientStream(AcceptFrom(std::move(sockets.client)));
+  stream->Start(&client);
+  EXPECT_EQ(client.WaitMessages(1)[0].completed_sequence(), 7);
+  const absl::Status closed = client.WaitClosed();
+  EXPECT_EQ(closed.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ErrorReason(closed), "");
+}
+
+TEST(SharedMemoryStreamTest, ClosingAClientThatWaitsForItsGreetingReturns) {
+  Client client;
+  Sockets sockets = MakeSockets();
+  const auto stream =
+      MakeSharedMemoryClientStream(AcceptFrom(std::move(sockets.client)));
+  stream->Start(&client);
+  stream->Close(absl::OkStatus());
+  EXPECT_EQ(client.WaitClosed().code(), absl::StatusCode::kCancelled);
+}
+
+// What a hostile client does to the worker's end.
+class HostileClientTest : public testing::Test {
+ protected:
+  HostileClientTest() {
+    Sockets sockets = MakeSockets();
+    SharedMemoryEnd::Options options;
+    options.max_message_bytes = 10000;
+    options.close_timeout = absl::Milliseconds(50);
+    stream_ = MakeSharedMemoryWorkerStream(
+        SharedConnection::Offer(std::move(sockets.worker), kSmall).value(),
+        options);
+    const Descriptor never = MakeEvent().value();
+    connection_ = SharedConnection::Accept(std::move(sockets.client),
+                                           never.get(), absl::Seconds(30))
+                      .value();
+    const SharedRegion::Ring control =
+        connection_.region.control(SharedSide::kClient);
+    control_.emplace(control.state, control.data, control.bytes);
+    const SharedRegion::Ring bulk =
+        connection_.region.bulk(SharedSide::kClient);
+    bulk_.emplace(bulk.state, bulk.data, bulk.bytes);
+  }
+
+  std::string ReasonOfTheEnd() {
+    stream_->Start(&worker_);
+    return ErrorReason(worker_.WaitClosed());
+  }
+
+  Worker worker_;
+  std::unique_ptr<WorkerStream> stream_;
+  SharedConnection connection_;
+  std::optional<FrameRingWriter> control_;
+  std::optional<FrameRingWriter> bulk_;
+};
+
+TEST_F(HostileClientTest, AnImpossibleIndex) {
+  connection_.region.bulk(SharedSide::kClient).state->written = ~uint64_t{31};
+  EXPECT_EQ(ReasonOfTheEnd(), "RING_CORRUPT");
+}
+
+TEST_F(HostileClientTest, BytesThatAreNoMessage) {
+  control_->Write({}, "\xff\xff\xff");
+  EXPECT_EQ(ReasonOfTheEnd(), "PROTOCOL_VIOLATION");
+}
+
+TEST_F(HostileClientTest, AMessageWithoutAnEnd) {
+  FrameHeader header;
+  header.more = 1;
+  stream_->Start(&worker_);
+  // As fast as the worker takes them.
+  for (int i = 0; i < 11; ++i) {
+    while (!control_->Fits(1000).value()) std::this_thread::yield();
+    control_->Write(header, std::string(1000, 'x'));
+    send(connection_.socket.get(), "", 1, MSG_DONTWAIT);
+  }
+  EXPECT_EQ(ErrorReason(worker_.WaitClosed()), "MESSAGE_TOO_LARGE");
+}
+
+TEST_F(HostileClientTest, AChunkAmongMessages) {
+  FrameHeader header;
+  header.kind = FrameKind::kChunk;
+  control_->Write(header, "bytes");
+  EXPECT_EQ(ReasonOfTheEnd(), "RING_CORRUPT");
+}
+
+TEST_F(HostileClientTest, AMessageAmongChunks) {
+  bulk_->Write({}, "bytes");
+  EXPECT_EQ(ReasonOfTheEnd(), "RING_CORRUPT");
+}
+
+TEST_F(HostileClientTest, AnEndWithoutAStatus) {
+  FrameHeader header;
+  header.kind = FrameKind::kEnd;
+  control_->Write(header, "\xff\xff");
+  EXPECT_EQ(ReasonOfTheEnd(), "RING_CORRUPT");
+}
+
+TEST_F(HostileClientTest, AReaderThatWasNeverThere) {
+  connection_.region.control(SharedSide::kWorker).state->read = 12345;
+  stream_->Start(&worker_);
+  stream_->Send(Response(1));
+  EXPECT_EQ(ErrorReason(worker_.WaitClosed()), "RING_CORRUPT");
+}
+
+// Whom a client takes memory from.
+class GreetingTest : public testing::Test {
+ protected:
+  absl::Status Accept() {
+    const Descriptor never = MakeEvent().value();
+    return SharedConnection::Accept(std::move(sockets_.client), never.get(),
+                                    absl::Milliseconds(50))
+        .status();
+  }
+  // A greeting for `bytes` of memory in rings of one page each, with `file`.
+  void Greet(uint32_t version, uint32_t ring_bytes, int file) {
+    struct {
+      char magic[8] = {'d', 'j', 'i', 'n', 'n', 's', 'h', 'm'};
+      uint32_t numbers[4] = {};
+    } greeting;
+    greeting.numbers[0] = version;
+    greeting.numbers[1] = greeting.numbers[2] = ring_bytes;
+    iovec data = {&greeting, sizeof(greeting)};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &file, sizeof(file));
+    ASSERT_GT(sendmsg(sockets_.worker.get(), &message, 0), 0);
+  }
+  static Descriptor File(off_t bytes, int seals) {
+    Descriptor file(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(ftruncate(file.get(), bytes), 0);
+    EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, seals), 0);
+    return file;
+  }
+
+  static constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  Sockets sockets_ = MakeSockets();
+};
+
+TEST_F(GreetingTest, ASealedFileOfTheRightSizeIsTaken) {
+  const Descriptor file = File(5 * 4096, kSeals);
+  Greet(1, 4096, file.get());
+  EXPECT_TRUE(Accept().ok());
+}
+
+TEST_F(GreetingTest, AFileThatCouldShrinkIsRefused) {
+  const Descriptor file = File(5 * 4096, F_SEAL_GROW | F_SEAL_SEAL);
+  Greet(1, 4096, file.get());
+  EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
+}
+
+TEST_F(GreetingTest, ASizeThatIsNotTheFilesIsRefused) {
+  const Descriptor file = File(4 * 4096, kSeals);
+  Greet(1, 4096, file.get());
+  EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
+}
+
+TEST_F(GreetingTest, ImpossibleRingsAreRefused) {
+  const Descriptor file = File(4096, kSeals);
+  Greet(1, 0, file.get());
+  EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
+}
+
+TEST_F(GreetingTest, AnotherVersionIsNamed) {
+  const Descriptor file = File(5 * 4096, kSeals);
+  Greet(9, 4096, file.get());
+  const absl::Status status = Accept();
+  EXPECT_EQ(ErrorReason(status), "SHARED_MEMORY_REFUSED");
+  EXPECT_EQ(status.message(),
+            "shared memory: the worker's version is 9, this side's 1");
+}
+
+TEST_F(GreetingTest, SomebodyElsesSocketIsRefused) {
+  ASSERT_EQ(send(sockets_.worker.get(), "HTTP/1.1 400", 12, 0), 12);
+  EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
+}
+
+TEST_F(GreetingTest, NobodyOrSilenceIsUnavailable) {
+  EXPECT_EQ(Accept().message(), "the worker does not answer");
+  sockets_ = MakeSockets();
+  sockets_.worker = Descriptor();
+  EXPECT_EQ(Accept().message(), "the worker closed the socket");
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,119 @@
+// The memory and the file descriptors of one shared-memory connection, and how
+// the worker hands them to a client over a Unix socket.
+//
+// The worker makes an anonymous file of fixed size, sealed so that nobody can
+// shrink it under the other's feet, and sends it with a greeting right after it
+// accepted the socket. From then on a byte on the socket wakes a sleeping peer,
+// and the socket's end says that its process is gone.
+#ifndef COMMON_TRANSPORT_SHARED_MEMORY_SHARED_REGION_H_
+#define COMMON_TRANSPORT_SHARED_MEMORY_SHARED_REGION_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/transport/shared_memory/frame_ring.h"
+
+namespace djinn {
+
+// A file descriptor; closed by the destructor.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor();
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+enum class SharedSide { kClient = 0, kWorker = 1 };
+
+// Sizes in bytes, multiples of the page size.
+struct RingSizes {
+  uint32_t control = 256 << 10;
+  uint32_t bulk = 4 << 20;
+};
+
+// The mapping. Not inherited by forked children.
+class SharedRegion {
+ public:
+  // One ring, as either side uses it.
+  struct Ring {
+    RingState* state;
+    char* data;
+    size_t bytes;
+  };
+
+  SharedRegion() = default;
+  SharedRegion(SharedRegion&& other) noexcept { *this = std::move(other); }
+  SharedRegion& operator=(SharedRegion&& other) noexcept;
+  ~SharedRegion();
+
+  // What `writer` sends.
+  Ring control(SharedSide writer) const;
+  Ring bulk(SharedSide writer) const;
+  // Set while the side's thread sleeps at the socket; whoever has news for it
+  // clears the flag and sends a byte.
+  std::atomic<uint32_t>* sleeping(SharedSide side) const;
+
+ private:
+  friend struct SharedConnection;
+  struct Head;
+
+  static absl::StatusOr<SharedRegion> Map(int fd, const RingSizes& sizes);
+
+  Head* head() const;
+  Ring RingAt(size_t index, size_t offset, size_t bytes) const;
+
+  char* base_ = nullptr;
+  size_t bytes_ = 0;
+  RingSizes sizes_;
+};
+
+// All of a connection.
+struct SharedConnection {
+  Descriptor socket;
+  SharedRegion region;
+  // Given back with the connection: the server counts them.
+  std::shared_ptr<const void> permit;
+
+  // The worker's end on an accepted socket; greets the client.
+  static absl::StatusOr<SharedConnection> Offer(Descriptor socket,
+                                                const RingSizes& sizes);
+  // The client's end: waits for the greeting until `timeout`, or until `stop`
+  // is readable (Cancelled). FailedPrecondition (SHARED_MEMORY_REFUSED): not a
+  // worker of this user and version. Unavailable: it went away.
+  static absl::StatusOr<SharedConnection> Accept(Descriptor socket, int stop,
+                                                 absl::Duration timeout);
+};
+
+// A listening Unix socket that only this user may reach. A stale one at `path`
+// is replaced.
+absl::StatusOr<Descriptor> ListenForSharedMemory(const std::string& path);
+// Does not wait.
+absl::StatusOr<Descriptor> DialSharedMemory(const std::string& path);
+// OK when the process at the other end runs as this user.
+absl::Status CheckSameUser(int socket);
+
+// For waking a thread that polls; readable after RaiseEvent().
+absl::StatusOr<Descriptor> MakeEvent();
+void RaiseEvent(int fd);
+void ClearEvent(int fd);
+
+}  // namespace djinn
+
+#endif  // COMMON_TRANSPORT_SHARED_MEMORY_SHARED_REGION_H_

@@ -1,0 +1,77 @@
+#include "gpu_worker/service/shared_memory_server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+#include "common/transport/shared_memory/shared_memory_stream.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr RingSizes kRingSizes = {.control = 256 << 10,
+                                  .bulk = 4 * kBulkChunkBytes};
+// After accept() failed: descriptors may have run out.
+constexpr int kPauseMilliseconds = 100;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SharedMemoryServer>> SharedMemoryServer::Start(
+    const std::string& path, WorkerCore* core) {
+  DJINN_ASSIGN_OR_RETURN(Descriptor listener, ListenForSharedMemory(path));
+  DJINN_ASSIGN_OR_RETURN(Descriptor stop, MakeEvent());
+  auto server = absl::WrapUnique(
+      new SharedMemoryServer(path, std::move(listener), std::move(stop), core));
+  server->thread_ = std::thread([raw = server.get()] { raw->Run(); });
+  return server;
+}
+
+SharedMemoryServer::~SharedMemoryServer() {
+  RaiseEvent(stop_.get());
+  thread_.join();
+  unlink(path_.c_str());
+}
+
+void SharedMemoryServer::Run() {
+  for (;;) {
+    pollfd waiting[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+    poll(waiting, 2, -1);
+    if (waiting[1].revents != 0) return;
+    if (waiting[0].revents == 0) continue;
+    const absl::Status accepted = Accept();
+    if (accepted.ok()) continue;
+    log::Warning("shared-memory client refused", {{"error", accepted}});
+    poll(&waiting[1], 1, kPauseMilliseconds);
+  }
+}
+
+absl::Status SharedMemoryServer::Accept() {
+  Descriptor socket(
+      accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) {
+    return absl::UnavailableError(
+        absl::StrCat("accept: ", std::strerror(errno)));
+  }
+  DJINN_RETURN_IF_ERROR(CheckSameUser(socket.get()));
+  if (permits_.use_count() > kMaxConnections) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
+        absl::StrCat("at most ", kMaxConnections, " over shared memory"));
+  }
+  DJINN_ASSIGN_OR_RETURN(
+      SharedConnection connection,
+      SharedConnection::Offer(std::move(socket), kRingSizes));
+  connection.permit = permits_;
+  core_->Attach(MakeSharedMemoryWorkerStream(std::move(connection)));
+  return absl::OkStatus();
+}
+
+}  // namespace djinn::worker
