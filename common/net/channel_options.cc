@@ -31,6 +31,8 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
   arguments.SetMaxReceiveMessageSize(kMaxControlMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxControlMessageBytes);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
                    Milliseconds(kKeepaliveInterval));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
@@ -73,6 +75,9 @@ void ApplyServerOptions(grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(kMaxControlMessageBytes);
   builder->SetMaxSendMessageSize(kMaxControlMessageBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
+                              kStreamWindowBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               kMaxConcurrentStreams);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,

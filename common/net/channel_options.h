@@ -20,6 +20,11 @@ namespace djinn {
 inline constexpr int kMaxControlMessageBytes = 64 << 20;
 // HTTP/2 headers and trailers of one call; statuses are cut to fit.
 inline constexpr int kMaxMetadataBytes = 64 << 10;
+// What a peer may send on a stream before it hears that it was taken: a few
+// chunks of a tensor, so that the first need not wait for a window to grow.
+inline constexpr int kStreamWindowBytes = 4 << 20;
+// HTTP/2 frames up to this; a chunk of a tensor is a few of them, not dozens.
+inline constexpr int kMaxFrameBytes = 256 << 10;
 // Calls open at once on one connection.
 inline constexpr int kMaxConcurrentStreams = 256;
 

@@ -33,7 +33,7 @@ struct BulkFrame {
 };
 
 // Frames above this are refused: one chunk and a generous header.
-inline constexpr size_t kMaxBulkFrameBytes = (size_t{1} << 20) + 8192;
+inline constexpr size_t kMaxBulkFrameBytes = (size_t{256} << 10) + 8192;
 
 // The bytes that precede `payload` in a chunk's frame. With a checksum, unless
 // the connection is encrypted and so protects the payload itself.
