@@ -87,6 +87,18 @@ TEST(HashTest, KnownValues) {
   EXPECT_TRUE(HashContent("a", 1) == HashContent("a", 1));
 }
 
+TEST(HashTest, PiecesHashAsTheWhole) {
+  std::string bytes;
+  for (int i = 0; i < 5000; ++i) bytes.push_back(static_cast<char>(i * i));
+  for (const size_t piece : {1, 7, 256, 4999, 5000}) {
+    ContentHasher hasher;
+    for (size_t at = 0; at < bytes.size(); at += piece) {
+      hasher.Add(absl::string_view(bytes).substr(at, piece));
+    }
+    EXPECT_TRUE(hasher.Hash() == HashContent(bytes.data(), bytes.size()));
+  }
+}
+
 TEST(ConstantTimeTest, TokensEqual) {
   EXPECT_TRUE(TokensEqual("secret", "secret"));
   EXPECT_FALSE(TokensEqual("secret", "secret "));

@@ -14,6 +14,16 @@ TEST(Crc32cTest, KnownValues) {
   EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
 }
 
+TEST(Crc32cTest, TableAndInstructionAgreeOnLongBytes) {
+  std::string bytes;
+  for (int i = 0; i < 50'000; ++i) bytes.push_back(static_cast<char>(i * i));
+  for (size_t size = 6000; size <= bytes.size(); size += 997) {
+    const absl::string_view all = absl::string_view(bytes).substr(0, size);
+    EXPECT_EQ(internal::ExtendCrc32cByTable(17, all), ExtendCrc32c(17, all))
+        << size;
+  }
+}
+
 TEST(Crc32cTest, TableAndInstructionAgreeAtEveryLengthAndSplit) {
   std::string bytes;
   for (int i = 0; i < 300; ++i) bytes.push_back(static_cast<char>(i * 37));

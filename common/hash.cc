@@ -10,6 +10,21 @@ ContentHash HashContent(const void* data, size_t size) {
   return {hash.high64, hash.low64};
 }
 
+ContentHasher::ContentHasher() : state_(XXH3_createState()) {
+  XXH3_128bits_reset(state_);
+}
+
+ContentHasher::~ContentHasher() { XXH3_freeState(state_); }
+
+void ContentHasher::Add(absl::string_view bytes) {
+  XXH3_128bits_update(state_, bytes.data(), bytes.size());
+}
+
+ContentHash ContentHasher::Hash() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(state_);
+  return {hash.high64, hash.low64};
+}
+
 std::string Sha256(absl::string_view data) {
   std::string digest(SHA256_DIGEST_LENGTH, '\0');
   SHA256(reinterpret_cast<const unsigned char*>(data.data()), data.size(),

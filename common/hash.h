@@ -9,6 +9,8 @@
 
 #include "absl/strings/string_view.h"
 
+struct XXH3_state_s;
+
 namespace djinn {
 
 struct ContentHash {
@@ -26,6 +28,21 @@ struct ContentHash {
 
 // XXH3-128; above 10 GB/s on one core.
 ContentHash HashContent(const void* data, size_t size);
+
+// The same of bytes that come piece by piece.
+class ContentHasher {
+ public:
+  ContentHasher();
+  ~ContentHasher();
+  ContentHasher(const ContentHasher&) = delete;
+  ContentHasher& operator=(const ContentHasher&) = delete;
+
+  void Add(absl::string_view bytes);
+  ContentHash Hash() const;
+
+ private:
+  XXH3_state_s* const state_;
+};
 
 // 32 bytes.
 std::string Sha256(absl::string_view data);

@@ -63,8 +63,8 @@ class Device {
   virtual absl::Status Write(Buffer* buffer, uint64_t offset,
                              absl::string_view bytes) = 0;
 
-  // The whole contents as host bytes for hashing; valid while `buffer` lives
-  // and is not written.
+  // The whole contents as host bytes for hashing; valid while `buffer` lives,
+  // where it is not written.
   virtual absl::StatusOr<SharedBytes> HostBytes(
       std::shared_ptr<Buffer> buffer) = 0;
 

@@ -229,12 +229,16 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
         environment_.memory->device()->Write(transfer->buffer.get(), at, piece);
     at += piece.size();
   }
+  {
+    MutexLock lock(&mu_);
+    transfer->chunks->SetHere(offset);
+    transfer->last_chunk = environment_.clock->Monotonic();
+  }
+  if (written.ok()) written = HashWhatIsHere(transfer.get());
   bool settled = false;
   {
     MutexLock lock(&mu_);
     --transfer->writers;
-    transfer->chunks->SetHere(offset);
-    transfer->last_chunk = environment_.clock->Monotonic();
     if (transfer->state == Transfer::State::kReceiving) {
       if (!written.ok()) {
         transfer->state = Transfer::State::kFailed;
@@ -249,6 +253,28 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
               transfer->writers == 0;
   }
   if (settled) callbacks_.runnable();
+}
+
+absl::Status Session::HashWhatIsHere(Transfer* transfer) {
+  DJINN_ASSIGN_OR_RETURN(
+      const SharedBytes bytes,
+      environment_.memory->device()->HostBytes(transfer->buffer));
+  for (;;) {
+    uint64_t here = 0;
+    {
+      MutexLock lock(&mu_);
+      here = transfer->chunks->prefix_bytes();
+      // Whoever hashes goes on to the end of what is here.
+      if (transfer->hashing || here == transfer->hashed) break;
+      transfer->hashing = true;
+    }
+    transfer->hasher.Add(
+        bytes.bytes.substr(transfer->hashed, here - transfer->hashed));
+    MutexLock lock(&mu_);
+    transfer->hashed = here;
+    transfer->hashing = false;
+  }
+  return absl::OkStatus();
 }
 
 void Session::CheckDeadlines() {
@@ -299,10 +325,7 @@ void Session::FinishTransfer(Transfer* transfer) {
 }
 
 absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
-  DJINN_ASSIGN_OR_RETURN(
-      const SharedBytes bytes,
-      environment_.memory->device()->HostBytes(transfer->buffer));
-  const ContentHash hash = HashContent(bytes.bytes.data(), bytes.bytes.size());
+  const ContentHash hash = transfer->hasher.Hash();
   if (!(hash == transfer->claimed)) {
     return MakeError(absl::StatusCode::kDataLoss, "CONTENT_MISMATCH",
                      absl::StrCat("the ", transfer->size_bytes,

@@ -155,8 +155,12 @@ class Session {
     } state = State::kReceiving;
     absl::Status failure;
     std::optional<ReceivedChunks> chunks;
-    // Calls that write into the buffer now.
+    // Calls that write into the buffer, or hash it, now.
     uint32_t writers = 0;
+    // Of the bytes before `hashed`, by one call at a time.
+    ContentHasher hasher;
+    uint64_t hashed = 0;
+    bool hashing = false;
     // Chunks may come twice: the stream was resumed meanwhile.
     bool resumed = false;
     absl::Duration last_chunk;
@@ -195,6 +199,8 @@ class Session {
   absl::StatusOr<std::shared_ptr<Transfer>> StartTransfer(
       uint64_t sequence, uint64_t storage_id, Storage* storage,
       const v1::Transfer& transfer);
+  // Hashes what is here from the beginning on, unless another call does.
+  absl::Status HashWhatIsHere(Transfer* transfer);
   void FinishTransfer(Transfer* transfer);
   absl::Status KeepContent(Transfer* transfer, Storage* storage);
   absl::StatusOr<SharedBytes> ReadValue(const v1::Read& read,
