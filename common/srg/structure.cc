@@ -27,14 +27,17 @@ int64_t ElementSize(DataType type) {
     case DataType::kBool:
       return 1;
     case DataType::kInt16:
+    case DataType::kUint16:
     case DataType::kFloat16:
     case DataType::kBfloat16:
       return 2;
     case DataType::kInt32:
+    case DataType::kUint32:
     case DataType::kFloat32:
     case DataType::kComplex32:
       return 4;
     case DataType::kInt64:
+    case DataType::kUint64:
     case DataType::kFloat64:
     case DataType::kComplex64:
       return 8;
@@ -74,6 +77,12 @@ absl::string_view DataTypeName(DataType type) {
       return "bool";
     case DataType::kBfloat16:
       return "bfloat16";
+    case DataType::kUint16:
+      return "uint16";
+    case DataType::kUint32:
+      return "uint32";
+    case DataType::kUint64:
+      return "uint64";
     case DataType::kUnspecified:
       break;
   }

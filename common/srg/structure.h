@@ -36,6 +36,9 @@ enum class DataType : uint8_t {
   kComplex128 = 11,
   kBool = 12,
   kBfloat16 = 16,
+  kUint16 = 28,
+  kUint32 = 29,
+  kUint64 = 30,
 };
 
 // Bytes per element; 0 for a value that is none of the enumerators.

@@ -4,7 +4,7 @@ namespace djinn {
 
 std::optional<srg::DataType> DataTypeFromTorch(c10::ScalarType type) {
   const int number = static_cast<int>(type) + 1;
-  if (number <= 0 || number > static_cast<int>(srg::DataType::kBfloat16)) {
+  if (number <= 0 || number > static_cast<int>(srg::DataType::kUint64)) {
     return std::nullopt;
   }
   const auto data_type = static_cast<srg::DataType>(number);

@@ -10,7 +10,7 @@
 namespace djinn {
 
 // Nullopt for the types that the graph does not know: quantised ones, floats of
-// 8 bits and less, unsigned integers wider than 8 bits.
+// 8 bits and less, integers of odd widths.
 std::optional<srg::DataType> DataTypeFromTorch(c10::ScalarType type);
 std::optional<c10::ScalarType> DataTypeToTorch(srg::DataType type);
 

@@ -100,7 +100,7 @@ TEST(DataTypeTest, RoundTrips) {
     EXPECT_EQ(DataTypeToTorch(*data_type), type);
     EXPECT_EQ(srg::ElementSize(*data_type), c10::elementSize(type));
   }
-  EXPECT_EQ(known, 13);
+  EXPECT_EQ(known, 16);
 }
 
 TEST(DataTypeTest, UnknownOnesAreNone) {
