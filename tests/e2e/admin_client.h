@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
@@ -45,6 +46,22 @@ class AdminClient {
     v1::TenantInfo tenant;
     (void)stub_->GetTenant(&context, request, &tenant);
     return tenant;
+  }
+  // The first hundred, with their nodes.
+  std::vector<v1::GraphInfo> Graphs() const {
+    grpc::ClientContext context;
+    Prepare(&context);
+    v1::ListGraphsResponse response;
+    (void)stub_->ListGraphs(&context, v1::ListGraphsRequest(), &response);
+    std::vector<v1::GraphInfo> graphs;
+    for (const v1::GraphInfo& listed : response.graphs()) {
+      grpc::ClientContext each;
+      Prepare(&each);
+      v1::GetGraphRequest request;
+      request.set_fingerprint(listed.fingerprint());
+      (void)stub_->GetGraph(&each, request, &graphs.emplace_back());
+    }
+    return graphs;
   }
   // The session of the program with that name; empty when there is none.
   v1::SessionInfo SessionOf(const std::string& program) const {

@@ -122,6 +122,35 @@ class FailuresTest : public testing::Test {
 
 // --- An operator fails.
 
+TEST_F(FailuresTest, AnErrorAndTheGraphNameTheModule) {
+  SetCallSites(true);
+  const at::Tensor square = at::ones({2, 2}, Remote());
+  at::Tensor bad;
+  {
+    const PhaseScope decoding(Phase::kLlmDecode);
+    const ModuleScope net("Net"), layer("fc1");
+    bad = at::index_select(square.log1p(), 0,
+                           at::tensor({0, 9}).to(square.device()));
+  }
+  SetCallSites(false);
+  const std::optional<Error> error = Caught([&] { bad.cpu(); });
+  ASSERT_TRUE(error.has_value());
+  EXPECT_THAT(error->what(), HasSubstr("aten::index_select"));
+  EXPECT_THAT(error->what(), HasSubstr("in module Net.fc1"));
+  const AdminClient admin = AdminOf(cluster());
+  EXPECT_TRUE(Eventually([&] {
+    for (const v1::GraphInfo& graph : admin.Graphs()) {
+      for (const v1::GraphNode& node : graph.nodes()) {
+        if (node.operator_name() == "aten::log1p") {
+          return node.note().phase() == v1::PHASE_LLM_DECODE &&
+                 node.note().module_path() == "Net.fc1";
+        }
+      }
+    }
+    return false;
+  }));
+}
+
 struct FailingCall {
   std::string name;
   std::string operator_name;
