@@ -14,7 +14,8 @@ namespace djinn {
 // the level to begin with: interception, shape_inference, execution or off.
 enum class DebugLevel {
   kOff,
-  // Every call that reaches the device: lane, operator, arguments' metadata.
+  // Every captured call: lane, operator, arguments' metadata. Uploads and reads
+  // are no calls: kExecution shows them.
   kInterception,
   // How each call's result shapes were found, and why the worker was asked.
   kShapeInference,

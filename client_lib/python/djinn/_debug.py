@@ -20,7 +20,7 @@ _djinn.set_library_folders(
 def set_debug_level(level):
     """Logs one stage of what happens to calls, on stderr, for all threads.
 
-    "interception": every call with its lane, operator and arguments' metadata;
+    "interception": every captured call with lane, operator and arguments' metadata;
     "shape_inference": how each call's result shapes were found; "execution": what is
     sent, plan hits and misses with the reason, replies; "off".
     """

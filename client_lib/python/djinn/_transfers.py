@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import contextlib
 import itertools
 import sys
 import threading
@@ -79,8 +80,8 @@ class AsyncRead:
                     here.set_result(None)
 
             def tell(_):
-                # A loop that was closed waits for nothing.
-                if not loop.is_closed():
+                # A loop that is closed waits for nothing.
+                with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(wake)
 
             self.add_done_callback(tell)
