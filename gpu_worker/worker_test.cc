@@ -82,6 +82,7 @@ class StubStream : public ClientStream {
     bulk_context_.TryCancel();
     if (bulk_reader_.joinable()) bulk_reader_.join();
   }
+  absl::string_view transport() const override { return "gRPC"; }
   void Start(ClientStreamReceiver* receiver) override {
     control_ = stub_->Control(&control_context_);
     bulk_ = stub_->Bulk(&bulk_context_);

@@ -154,7 +154,7 @@ absl::StatusOr<Placement> WhereIs(int index) {
                          capture::DeviceOfProcess(index));
   DJINN_ASSIGN_OR_RETURN(DevicePlacement placement, device->Placement());
   return Placement{std::move(placement.worker_id), std::move(placement.reason),
-                   placement.memory_bytes};
+                   placement.memory_bytes, std::move(placement.transport)};
 }
 
 Statistics GetStatistics() {

@@ -179,7 +179,7 @@ void BindSession(py::module_& module) {
     }
     python::RaiseIfError(placement.status());
     return std::make_tuple(placement->worker_id, placement->reason,
-                           placement->memory_bytes);
+                           placement->memory_bytes, placement->transport);
   });
   module.def("statistics", &StatisticsAsDict);
   module.def("synchronous_calls", &SynchronousCalls);

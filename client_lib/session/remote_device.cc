@@ -18,6 +18,12 @@ uint64_t FirstId(int device) {
   return (static_cast<uint64_t>(device) << 48) + 1;
 }
 
+// Another number in every thread that lives.
+uint64_t ThisThread() {
+  thread_local const char mark = 0;
+  return reinterpret_cast<uintptr_t>(&mark);
+}
+
 // The storages of the call's unknown results, in order.
 std::vector<StoragePtr> UnknownResults(Call* call) {
   std::vector<uint32_t> slots;
@@ -72,7 +78,7 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
     DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
-    recorder_.Record(lane, call, &sealed);
+    recorder_.Record(lane, call, &sealed, ThisThread());
     ++statistics_.calls;
     if (ABSL_PREDICT_TRUE(sealed.empty())) return absl::OkStatus();
     QueueSegments(sealed);
@@ -96,7 +102,7 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
     DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
-    recorder_.Record(lane, call, &sealed);
+    recorder_.Record(lane, call, &sealed, ThisThread());
     recorder_.SealLane(lane, &sealed);
     // Of the segments sealed just now, the call's own is the last.
     sealed.back()->wants_metadata = true;

@@ -122,7 +122,8 @@ absl::Status RemoteDevice::RequestLease() {
                                     {"reason", granted->placement_reason()}});
   MutexLock lock(&mu_);
   lease_ = granted->lease();
-  placement_ = {lease_.worker_id(), granted->placement_reason()};
+  placement_.worker_id = lease_.worker_id();
+  placement_.reason = granted->placement_reason();
   return absl::OkStatus();
 }
 
@@ -185,6 +186,7 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
     }
     closed_ = broken_ = hello_received_ = false;
     stream_ = std::move(owned);
+    placement_.transport = std::string(stream->transport());
   }
   stream->Start(this);
   // A refusal arrives as the stream's end, which says more.

@@ -87,6 +87,8 @@ class Segment {
 
   // The run must ask for metadata: its last call has unknown results.
   bool wants_metadata = false;
+  // Whose calls these are, for the recorder.
+  uint64_t thread = 0;
 
  private:
   uint32_t lane_ = 0;

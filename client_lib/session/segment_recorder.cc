@@ -28,9 +28,17 @@ absl::Status SegmentRecorder::Check(Call* call,
   return absl::OkStatus();
 }
 
-void SegmentRecorder::Record(uint32_t lane, Call* call,
-                             SealedSegments* sealed) {
+void SegmentRecorder::Record(uint32_t lane, Call* call, SealedSegments* sealed,
+                             uint64_t thread) {
   Segment* own = OpenSegment(lane, sealed);
+  if (ABSL_PREDICT_FALSE(own->thread != thread)) {
+    if (!own->calls().empty()) {
+      Seal(own, sealed);
+      Continue(lane);
+      own = OpenSegment(lane, sealed);
+    }
+    own->thread = thread;
+  }
   const absl::Span<Touch> touches = call->touches();
   for (size_t i = 0; i < touches.size(); ++i) {
     Touch& touch = touches[i];
@@ -53,8 +61,9 @@ void SegmentRecorder::Record(uint32_t lane, Call* call,
   if (own->RepeatsItsStart()) {
     Segment* head = own;
     Seal(head, sealed);
-    GrowNextCap(lane, Segment::kMaxCalls);
+    Continue(lane);
     Segment* tail = OpenSegment(lane, sealed);
+    tail->thread = thread;
     head->MoveTail(Segment::kRepeatCalls, tail);
     // Nothing is sealed here: conflicts were settled when the calls came.
     for (const Touch& touch : tail->touches()) {
@@ -66,14 +75,14 @@ void SegmentRecorder::Record(uint32_t lane, Call* call,
   } else if (own->calls().size() >= own->cap() ||
              own->bytes().size() >= kMaxSegmentBytes) {
     Seal(own, sealed);
-    GrowNextCap(lane, std::min(own->cap() * kCapGrowth, Segment::kMaxCalls));
+    Continue(lane);
   }
 }
 
-void SegmentRecorder::GrowNextCap(uint32_t lane, size_t cap) {
+void SegmentRecorder::Continue(uint32_t lane) {
   // Threads come and go: what is forgotten here only begins short again.
-  if (next_caps_.size() >= kMaxOpenSegments) next_caps_.clear();
-  next_caps_[lane] = cap;
+  if (continued_.size() >= kMaxOpenSegments) continued_.clear();
+  continued_.insert(lane);
 }
 
 void SegmentRecorder::GiveBirth(RemoteStorage* storage) {
@@ -109,7 +118,7 @@ void SegmentRecorder::SealLane(uint32_t lane, SealedSegments* sealed) {
   const auto found = open_.find(lane);
   if (found != open_.end()) Seal(found->second, sealed);
   // The next begins a stretch, even if the last one had just filled up.
-  next_caps_.erase(lane);
+  continued_.erase(lane);
 }
 
 void SegmentRecorder::SealUsers(RemoteStorage* storage, bool writers_only,
@@ -130,7 +139,7 @@ void SegmentRecorder::SealAll(SealedSegments* sealed) {
               return a->serial() < b->serial();
             });
   for (Segment* segment : segments) Seal(segment, sealed);
-  next_caps_.clear();
+  continued_.clear();
 }
 
 uint64_t SegmentRecorder::StampWrite(RemoteStorage* storage) {
@@ -155,12 +164,9 @@ Segment* SegmentRecorder::OpenSegment(uint32_t lane, SealedSegments* sealed) {
   Segment* const segment = free_.back();
   free_.pop_back();
   open_.emplace(lane, segment);
-  size_t cap = kFirstCap;
-  if (const auto next = next_caps_.find(lane); next != next_caps_.end()) {
-    cap = next->second;
-    next_caps_.erase(next);
-  }
-  segment->Open(lane, ++last_serial_, cap);
+  const bool continues = continued_.erase(lane) > 0;
+  segment->Open(lane, ++last_serial_,
+                continues ? Segment::kMaxCalls : kFirstCalls);
   return segment;
 }
 

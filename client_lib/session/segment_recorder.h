@@ -9,7 +9,9 @@
 //
 // What a lane records after a read begins with a short segment: the worker
 // starts while the program still issues, and a program that reads in every
-// iteration is cut alike in every one.
+// iteration is cut alike in every one. A segment also ends where another thread
+// goes on in the lane, as autograd's does for a backward pass: the forward pass
+// is carried out meanwhile.
 //
 // Not thread-safe: the device's lock guards it and the fields of its storages.
 // Nothing here waits or calls out.
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "client_lib/session/call.h"
@@ -39,10 +42,9 @@ class SegmentRecorder {
 
   // Lanes with an open segment; beyond that the oldest is sealed.
   static constexpr size_t kMaxOpenSegments = 256;
-  // The cap of a lane's first segment and of the first after one that was
-  // sealed early; each that fills up lets the next be larger by the factor.
-  static constexpr size_t kFirstCap = 32;
-  static constexpr size_t kCapGrowth = 32;
+  // The calls of the segment that begins a stretch; the others of the stretch
+  // have Segment::kMaxCalls.
+  static constexpr size_t kFirstCalls = 32;
   // Bytes of call templates after which a segment is sealed.
   static constexpr size_t kMaxSegmentBytes = 1 << 20;
 
@@ -51,8 +53,10 @@ class SegmentRecorder {
   absl::Status Check(Call* call, const VirtualDevice* device) const;
 
   // Stamps the call's touches and appends it to the lane's segment. Appends the
-  // segments sealed on the way to `sealed`.
-  void Record(uint32_t lane, Call* call, SealedSegments* sealed);
+  // segments sealed on the way to `sealed`. `thread` tells the threads apart
+  // that issue into one lane.
+  void Record(uint32_t lane, Call* call, SealedSegments* sealed,
+              uint64_t thread = 0);
 
   void SealLane(uint32_t lane, SealedSegments* sealed);
   // Every open segment that names the storage, or only those that write it.
@@ -71,8 +75,8 @@ class SegmentRecorder {
  private:
   Segment* OpenSegment(uint32_t lane, SealedSegments* sealed);
   void Seal(Segment* segment, SealedSegments* sealed);
-  // The cap of the lane's next segment, told when the one before filled up.
-  void GrowNextCap(uint32_t lane, size_t cap);
+  // The lane's next segment belongs to the stretch of the one just sealed.
+  void Continue(uint32_t lane);
   void GiveBirth(RemoteStorage* storage);
   // Notes that `own` names the storage; seals whoever is in conflict.
   void Name(RemoteStorage* storage, Segment* own, bool writes,
@@ -81,8 +85,8 @@ class SegmentRecorder {
   uint64_t last_serial_ = 0;
   uint64_t next_storage_id_ = 1;
   absl::flat_hash_map<uint32_t, Segment*> open_;  // by lane
-  // Of lanes that have no open segment because theirs filled up.
-  absl::flat_hash_map<uint32_t, size_t> next_caps_;
+  // Lanes without an open segment that are in the middle of a stretch.
+  absl::flat_hash_set<uint32_t> continued_;
   // Every segment ever made, since storages may point to any. Bounded by the
   // window and by kMaxOpenSegments.
   std::vector<std::unique_ptr<Segment>> all_;

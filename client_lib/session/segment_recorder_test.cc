@@ -52,6 +52,28 @@ TEST_F(SegmentRecorderTest, AWriteSealsOtherLanesReadersFirst) {
   EXPECT_EQ(sealed[0]->lane(), 1u);
 }
 
+TEST_F(SegmentRecorderTest, AnotherThreadInALaneBeginsASegment) {
+  const StoragePtr a = NewBorn();
+  const auto record = [&](uint64_t thread) {
+    SealedSegments sealed;
+    Call call = MakeCall(0, {{a, kWrites}});
+    recorder_.Record(1, &call, &sealed, thread);
+    return sealed;
+  };
+  EXPECT_TRUE(record(7).empty());
+  EXPECT_TRUE(record(7).empty());
+  const SealedSegments forward = record(8);
+  ASSERT_EQ(forward.size(), 1u);
+  EXPECT_EQ(forward[0]->calls().size(), 2u);
+  // The stretch goes on: no short segment is cut off at its start.
+  for (size_t i = 0; i < SegmentRecorder::kFirstCalls; ++i) {
+    EXPECT_TRUE(record(8).empty());
+  }
+  const SealedSegments backward = record(7);
+  ASSERT_EQ(backward.size(), 1u);
+  EXPECT_EQ(backward[0]->calls().size(), SegmentRecorder::kFirstCalls + 1);
+}
+
 TEST_F(SegmentRecorderTest, AReadSealsAnotherLanesWriterButNotItsOwn) {
   const StoragePtr a = NewBorn();
   Record(1, MakeCall(0, {{a, kWrites}}));

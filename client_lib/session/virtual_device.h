@@ -43,6 +43,8 @@ struct DevicePlacement {
   std::string reason;
   // What the worker lets the session hold.
   uint64_t memory_bytes = 0;
+  // As ClientStream::transport().
+  std::string transport;
 };
 
 // A value on its way. To drop it is to give it up: its destination is the

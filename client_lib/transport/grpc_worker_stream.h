@@ -57,6 +57,7 @@ class GrpcWorkerStream : public ClientStream {
                    v1::BulkHello hello, Options options);
   ~GrpcWorkerStream() override;
 
+  absl::string_view transport() const override { return "gRPC"; }
   void Start(ClientStreamReceiver* receiver) override;
   absl::Status Send(std::shared_ptr<const v1::ControlRequest> message) override;
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,

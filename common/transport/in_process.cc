@@ -166,6 +166,7 @@ class InProcessClient : public ClientStream {
  public:
   InProcessClient(std::shared_ptr<Requests> up, std::shared_ptr<Responses> down)
       : end_(std::move(up), std::move(down)) {}
+  absl::string_view transport() const override { return "in-process"; }
   void Start(ClientStreamReceiver* receiver) override {
     end_.Start(receiver, [] {});
   }

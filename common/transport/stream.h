@@ -68,6 +68,9 @@ class ClientStream {
  public:
   virtual ~ClientStream() = default;
 
+  // What carries it, for people: "gRPC", "shared memory".
+  virtual absl::string_view transport() const = 0;
+
   // `receiver` must outlive the stream.
   virtual void Start(ClientStreamReceiver* receiver) = 0;
 

@@ -2,6 +2,7 @@
 // processes.
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -156,6 +157,11 @@ TEST_F(ProgramsTest, TwoDevicesAreTwoWorkers) {
   const auto where = WhereIs(0), other = WhereIs(1);
   ASSERT_TRUE(where.ok() && other.ok());
   EXPECT_NE(where->worker_id, other->worker_id);
+  // This test runs both ways.
+  const char* const allowed = std::getenv("DJINN_SHARED_MEMORY");
+  EXPECT_EQ(where->transport, allowed != nullptr && std::string(allowed) == "0"
+                                  ? "gRPC"
+                                  : "shared memory");
   EXPECT_THROW(first + second, c10::Error);
 }
 

@@ -175,6 +175,7 @@ class FaultyStream : public ClientStream {
     if (connection_->Leave()) network_->KeepHalfOpen(std::move(connection_));
   }
 
+  absl::string_view transport() const override { return "in-process"; }
   void Start(ClientStreamReceiver* receiver) override {
     connection_->Start(receiver);
   }

@@ -98,6 +98,8 @@ struct Placement {
   std::string reason;
   // What the worker lets this session hold, in bytes.
   uint64_t memory_bytes = 0;
+  // How it is reached: "shared memory" on the same machine, or "gRPC".
+  std::string transport;
 };
 
 // Where the device runs; asks for a worker when it has none yet.

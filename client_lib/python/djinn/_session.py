@@ -73,6 +73,8 @@ class Placement(NamedTuple):
     reason: str
     #: What the worker lets this session hold.
     memory_bytes: int
+    #: How it is reached: "shared memory" on the same machine, or "gRPC".
+    transport: str
 
 
 def where_is(index=0):

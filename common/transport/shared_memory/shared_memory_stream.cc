@@ -60,6 +60,7 @@ class SharedMemoryClient : public ClientStream {
                      SharedMemoryEnd::Options options)
       : open_(std::move(open)), end_(SharedSide::kClient, options) {}
 
+  absl::string_view transport() const override { return "shared memory"; }
   void Start(ClientStreamReceiver* receiver) override {
     handler_ = std::make_unique<Handler<v1::ControlResponse>>(receiver);
     end_.Start(std::move(open_), handler_.get());
