@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 
 #include <cstring>
+#include <optional>
+#include <string>
 
 #include "client_lib/capture/backend.h"
 #include "client_lib/capture/copy.h"
@@ -34,16 +36,37 @@ void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
   }
 }
 
-[[noreturn]] void ThrowMixedDevices(const OperatorInfo& info, c10::Device one,
-                                    c10::Device other) {
-  TORCH_CHECK(false,
+// Elementwise operators name two devices; others the argument that differs, and
+// the method as PyTorch's generated code calls it.
+[[noreturn]] void ThrowMixedDevices(const OperatorInfo& info, size_t argument,
+                                    c10::Device common, c10::Device device) {
+  TORCH_CHECK(!info.handle.hasTag(at::Tag::pointwise),
               "Expected all tensors to be on the same device, but found at "
               "least two devices, ",
-              one, " and ", other, "! (when checking ", info.name, ")");
+              common, " and ", device, "!");
+  const c10::FunctionSchema& schema = info.handle.schema();
+  std::string method = schema.name();
+  if (!schema.overload_name().empty()) method += "_" + schema.overload_name();
+  method.erase(0, method.find("::") + 2);
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but got ",
+              schema.arguments()[argument].name(), " is on ", device,
+              ", different from other tensors on ", common,
+              " (when checking argument in method wrapper_", DeviceName(), "_",
+              method, ")");
 }
 
 bool IsTensorKind(ArgumentKind kind) {
   return kind == ArgumentKind::kTensor || kind == ArgumentKind::kTensorList;
+}
+
+// A 0-dimensional CPU tensor that is read travels as a value.
+bool IsNumber(const ArgumentInfo& argument, const at::Tensor& tensor) {
+  return tensor.dim() == 0 && (argument.access & ~kReads) == 0;
+}
+
+// Whether CPU tensors among its elements are uploaded: index tensors.
+bool MayBePlaced(const OperatorInfo& info, const ArgumentInfo& argument) {
+  return info.takes_cpu_indices && argument.kind == ArgumentKind::kTensorList;
 }
 
 at::Tensor UploadIndices(const std::shared_ptr<VirtualDevice>& device,
@@ -266,19 +289,26 @@ class Writer {
 
 std::shared_ptr<VirtualDevice> DeviceOfCall(
     const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments) {
-  const at::Tensor* first = nullptr;
+  std::optional<c10::Device> common;
+  std::shared_ptr<VirtualDevice> device;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!IsTensorKind(info.arguments[i].kind)) continue;
+    const ArgumentInfo& argument = info.arguments[i];
+    if (!IsTensorKind(argument.kind)) continue;
     ForEachTensor(arguments[i], [&](const at::Tensor& tensor) {
-      if (!IsRemote(tensor)) return;
-      if (first == nullptr) {
-        first = &tensor;
-      } else if (tensor.device() != first->device()) {
-        ThrowMixedDevices(info, first->device(), tensor.device());
+      if (tensor.is_cpu() &&
+          (IsNumber(argument, tensor) || MayBePlaced(info, argument))) {
+        return;
+      }
+      if (!common.has_value()) common = tensor.device();
+      if (tensor.device() != *common) {
+        ThrowMixedDevices(info, i, *common, tensor.device());
+      }
+      if (device == nullptr && IsRemote(tensor)) {
+        device = OwnStorageOf(tensor)->device();
       }
     });
   }
-  if (first != nullptr) return OwnStorageOf(*first)->device();
+  if (device != nullptr) return device;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (info.arguments[i].kind == ArgumentKind::kDevice &&
         arguments[i].isDevice() && arguments[i].toDevice().has_index()) {
@@ -293,22 +323,10 @@ void PlaceOperands(const OperatorInfo& info,
                    c10::ArrayRef<c10::IValue> arguments,
                    c10::IValue* mutable_arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!IsTensorKind(info.arguments[i].kind)) continue;
+    if (!MayBePlaced(info, info.arguments[i])) continue;
     bool has_indices = false;
     ForEachTensor(arguments[i], [&](const at::Tensor& tensor) {
-      if (IsRemote(tensor)) return;
-      const bool scalar = tensor.dim() == 0 && tensor.is_cpu() &&
-                          (info.arguments[i].access & ~kReads) == 0;
-      if (info.takes_cpu_indices && tensor.is_cpu() &&
-          info.arguments[i].kind == ArgumentKind::kTensorList) {
-        has_indices = true;
-      } else if (!scalar) {
-        ThrowMixedDevices(
-            info,
-            c10::Device(c10::DeviceType::PrivateUse1,
-                        static_cast<c10::DeviceIndex>(device->index())),
-            tensor.device());
-      }
+      has_indices |= !IsRemote(tensor);
     });
     if (!has_indices) continue;
     c10::List<std::optional<at::Tensor>> placed;

@@ -15,12 +15,12 @@ namespace djinn::capture {
 
 // The device a call runs on: that of its remote operands, else the one its
 // device argument names, else the current one. Throws, as PyTorch does, when
-// operands are on several devices.
+// operands are on several devices; CPU tensors may be numbers (0-dimensional
+// ones) and indices.
 std::shared_ptr<VirtualDevice> DeviceOfCall(
     const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments);
 
-// Replaces CPU operands that the operator may be given (index tensors) by
-// uploaded copies; throws for any other CPU operand with dimensions.
+// Replaces index tensors on the CPU by uploaded copies.
 void PlaceOperands(const OperatorInfo& info,
                    const std::shared_ptr<VirtualDevice>& device,
                    c10::ArrayRef<c10::IValue> arguments,

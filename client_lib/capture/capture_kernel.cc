@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/result_type.h>
 #include <xxhash.h>
 
@@ -18,6 +19,9 @@
 #include "client_lib/capture/argument_writer.h"
 #include "client_lib/capture/call_log.h"
 #include "client_lib/capture/call_site.h"
+#include "client_lib/capture/copy.h"
+#include "client_lib/capture/cpu_trial.h"
+#include "client_lib/capture/custom_operators.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/limited_inference.h"
 #include "client_lib/capture/output_checks.h"
@@ -29,6 +33,7 @@
 #include "client_lib/shape/stride_inference.h"
 #include "common/mutex.h"
 #include "common/torch/data_type.h"
+#include "djinn/error.h"
 
 namespace djinn::capture {
 namespace {
@@ -233,11 +238,37 @@ void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
   }
 }
 
+void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,
+                  const ResultMeta& result) {
+  TORCH_CHECK(self.sizes() == c10::IntArrayRef(result.sizes),
+              "output with shape ", self.sizes(),
+              " doesn't match the broadcast shape ",
+              c10::IntArrayRef(result.sizes));
+  TORCH_CHECK(info.output_rules.own_type ||
+                  c10::canCast(result.dtype, self.scalar_type()),
+              "result type ", result.dtype,
+              " can't be cast to the desired output type ", self.scalar_type());
+}
+
+// A composite's step in place has to fit as well: a mask that is added.
+void CheckStepInPlace(const OperatorInfo& info, Arguments arguments) {
+  if (info.is_out || info.functional == nullptr ||
+      !info.output_rules.elementwise || !arguments[0].isTensor()) {
+    return;
+  }
+  const InferredResults inferred =
+      InferResults(*info.functional, FunctionalArguments(info, arguments));
+  if (inferred.outcome == Outcome::kKnown && inferred.results.size() == 1) {
+    CheckInPlace(info, arguments[0].toTensor(), inferred.results[0]);
+  }
+}
+
 void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
   const size_t count = info.arguments.size();
   const Arguments arguments(stack->data() + (stack->size() - count), count);
   if (info.writes && !info.fresh_results) {
     SizeOutputs(info, arguments);
+    CheckStepInPlace(info, arguments);
     Replace(stack, count, ReturnedArguments(info, arguments));
     return;
   }
@@ -293,13 +324,48 @@ class Capture {
     return Arguments(stack_->data() + (stack_->size() - count_), count_);
   }
 
-  void Record() {
+  // `made`: the results of an operator that the worker may not know.
+  void Record(const std::vector<at::Tensor>& made = {}) {
     const uint32_t flags = debug::Flags();
     if (ABSL_PREDICT_FALSE(flags != 0)) NoteSite();
+    const bool taken = BeginTaken();
     ThrowIfError(device_->Record(lane_, &scratch_.call));
     if (ABSL_PREDICT_FALSE((flags & debug::kEager) != 0)) {
       ThrowIfError(device_->Synchronize());
     }
+    if (!taken) AwaitTaken(made);
+  }
+
+  // Reads an element of what the call made or wrote: a refusal throws.
+  void AwaitTaken(const std::vector<at::Tensor>& made) {
+    std::vector<at::Tensor> written = made;
+    for (size_t i = 0; i < count_; ++i) {
+      if (info_.arguments[i].access != kReads && arguments()[i].isTensor()) {
+        written.push_back(arguments()[i].toTensor());
+      }
+    }
+    for (const at::Tensor& tensor : written) {
+      if (!tensor.defined() || tensor.numel() == 0) continue;
+      CopyToCpu(tensor.as_strided({}, {}, tensor.storage_offset()),
+                at::empty({}, tensor.options().device(c10::kCPU)));
+      NoteTakenBy(info_, device_);
+      return;
+    }
+  }
+
+  // Whether the worker is known to have the operator.
+  bool IsTaken() const { return !info_.is_custom || IsTakenBy(info_, device_); }
+
+  // The same; if it is not, the call begins a segment: a worker that does not
+  // know an operator refuses the whole of it.
+  bool BeginTaken() {
+    if (IsTaken()) return true;
+    ThrowIfError(device_->Synchronize());
+    return false;
+  }
+
+  bool ReturnsLists() const {
+    return absl::c_linear_search(info_.returns_list, true);
   }
 
   void NoteSite() {
@@ -308,30 +374,51 @@ class Capture {
     }
   }
 
-  // The memo's answer or a new one. `call` must hold the arguments of `info`.
-  const InferredResults& Infer(const OperatorInfo& info, Arguments arguments) {
-    const absl::string_view key = MemoKey(info, scratch_.call, &scratch_.key);
+  // A check of the call; where it fails, the CPU's own words have precedence.
+  template <typename Check>
+  auto OrAsCpu(Check check) {
+    try {
+      return check();
+    } catch (const Error&) {
+      throw;  // Djinn's own
+    } catch (const c10::Error&) {
+      ThrowAsCpu(info_, arguments());
+      throw;
+    }
+  }
+
+  // The memo's answer or a new one. The scratch call holds the arguments.
+  const InferredResults& Infer() {
+    absl::string_view key = MemoKey(info_, scratch_.call, &scratch_.key);
     if (const InferredResults* known =
-            scratch_.memo.Find(info.operator_id, key)) {
+            scratch_.memo.Find(info_.operator_id, key)) {
       if (ABSL_PREDICT_FALSE(debug::Has(debug::kShapeInference))) {
-        LogShape(info, "memo of an equal call", *known);
+        LogShape(info_, "memo of an equal call", *known);
       }
       return *known;
     }
     // Inference runs other kernels of this thread, which are shape-only and do
-    // not touch the scratch call.
-    InferredResults inferred = InferWithinLimits(info, arguments);
-    if (inferred.outcome == Outcome::kViews) {
-      // Holds tensors of this very call: not for the memo.
-      unmemoised_ = std::move(inferred);
-      return unmemoised_;
+    // not touch the scratch call. A meta kernel in Python may do anything.
+    unmemoised_ =
+        OrAsCpu([&] { return InferWithinLimits(info_, arguments()); });
+    if (info_.is_custom) {
+      WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
+      key = MemoKey(info_, scratch_.call, &scratch_.key);
     }
-    return *scratch_.memo.Insert(info.operator_id, key, std::move(inferred));
+    // Views are tensors of this very call: not for the memo.
+    if (unmemoised_.outcome == Outcome::kViews) return unmemoised_;
+    TryOnCpu(info_, arguments(), unmemoised_);
+    return *scratch_.memo.Insert(info_.operator_id, key,
+                                 std::move(unmemoised_));
   }
 
   void RunFresh() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
-    const InferredResults& inferred = Infer(info_, arguments());
+    const InferredResults& inferred = Infer();
+    if (inferred.outcome == Outcome::kKnown && !IsTaken() && !ReturnsLists()) {
+      Replace(stack_, count_, RunSynchronously(inferred));
+      return;
+    }
     switch (inferred.outcome) {
       case Outcome::kViews:
         Replace(stack_, count_, inferred.views);
@@ -347,9 +434,11 @@ class Capture {
     for (const ResultMeta& meta : inferred.results) {
       tensors.push_back(AddKnownResult(meta));
     }
+    std::vector<at::Tensor> made;
+    if (!IsTaken()) made = tensors;
     std::vector<c10::IValue> results =
         PackReturns(info_, inferred.lengths, std::move(tensors));
-    Record();
+    Record(made);
     Replace(stack_, count_, std::move(results));
   }
 
@@ -373,7 +462,7 @@ class Capture {
   // The last resort: the call alone in its segment, and a wait for what it
   // returned.
   std::vector<c10::IValue> RunSynchronously(const InferredResults& inferred) {
-    CountSynchronous(info_);
+    if (inferred.outcome == Outcome::kUnknown) CountSynchronous(info_);
     std::vector<StoragePtr> storages;  // null for what is undefined
     for (size_t i = 0; i < info_.returns_list.size(); ++i) {
       TORCH_CHECK_NOT_IMPLEMENTED(
@@ -389,8 +478,10 @@ class Capture {
       scratch_.call.AddUnknownResult(storages.back().get());
     }
     NoteSite();
+    const bool taken = BeginTaken();
     const std::vector<ResultMetadata> metadata =
         ValueOrThrow(device_->RecordAndWait(lane_, &scratch_.call));
+    if (!taken) NoteTakenBy(info_, device_);
     std::vector<c10::IValue> results;
     size_t next = 0;
     for (StoragePtr& storage : storages) {
@@ -420,25 +511,32 @@ class Capture {
   void RunWriting() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     if (!KnownToBeRight()) {
-      if (info_.output_rules.elementwise) CheckOverlap(info_, arguments());
-      if (info_.functional != nullptr) {
-        if (!CheckAgainstFunctional()) return;
-      } else {
-        TORCH_CHECK_NOT_IMPLEMENTED(
-            !info_.is_out, info_.name,
-            " has no functional counterpart by which its result's shape could "
-            "be known");
-      }
-      if (!info_.output_rules.elementwise || CopiesIntegers()) {
-        CheckOverlap(info_, arguments());
-      }
-      // Again: the check used the scratch call, and may have resized an output.
+      if (!OrAsCpu([&] { return CheckWritten(); })) return;
+      TryOnCpu(info_, arguments(), {});
+      // Again: the check may have resized an output.
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
       scratch_.memo.Insert(info_.operator_id,
                            MemoKey(info_, scratch_.call, &scratch_.key), {});
     }
     Record();
     Replace(stack_, count_, ReturnedArguments(info_, arguments()));
+  }
+
+  // Returns false when the whole call has been carried out.
+  bool CheckWritten() {
+    if (info_.output_rules.elementwise) CheckOverlap(info_, arguments());
+    if (info_.functional != nullptr) {
+      if (!CheckAgainstFunctional()) return false;
+    } else {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          !info_.is_out, info_.name,
+          " has no functional counterpart by which its result's shape could "
+          "be known");
+    }
+    if (!info_.output_rules.elementwise || CopiesIntegers()) {
+      CheckOverlap(info_, arguments());
+    }
+    return true;
   }
 
   bool CopiesIntegers() const {
@@ -462,8 +560,8 @@ class Capture {
     const std::vector<at::Tensor> written = Written();
     const std::vector<c10::IValue> inputs =
         FunctionalArguments(info_, arguments());
-    WriteArguments(*info_.functional, device_, lane_, inputs, &scratch_.call);
-    const InferredResults& inferred = Infer(*info_.functional, inputs);
+    const InferredResults inferred =
+        InferWithinLimits(*info_.functional, inputs);
     if (inferred.outcome == Outcome::kUnknown && info_.is_out) {
       RunThroughFunctional(inputs, written);
       return false;
@@ -484,7 +582,7 @@ class Capture {
       const ResultMeta& result = inferred.results[i];
       if (!result.defined) continue;
       if (!info_.is_out) {
-        CheckInPlace(written[i], result);
+        CheckInPlace(info_, written[i], result);
       } else if (inferred.outcome == Outcome::kViews) {
         // What looks like a view when it is returned is copied here.
         PrepareOut(written[i], EmptyLike(result.dtype, result), laid_out);
@@ -538,18 +636,6 @@ class Capture {
       }
     }
     return written;
-  }
-
-  void CheckInPlace(const at::Tensor& self, const ResultMeta& result) const {
-    TORCH_CHECK(self.sizes() == c10::IntArrayRef(result.sizes),
-                "output with shape ", self.sizes(),
-                " doesn't match the broadcast shape ",
-                c10::IntArrayRef(result.sizes));
-    TORCH_CHECK(info_.output_rules.own_type ||
-                    c10::canCast(result.dtype, self.scalar_type()),
-                "result type ", result.dtype,
-                " can't be cast to the desired output type ",
-                self.scalar_type());
   }
 
   // `laid_out`: an output that is resized gets the result's strides.
@@ -621,6 +707,19 @@ void RunView(const OperatorInfo& info, torch::jit::Stack* stack) {
   info.handle.callBoxedForDispatchKey(info.reentry, *stack);
 }
 
+// Whether the result belongs on another device than the tensor it follows.
+bool LeavesDevice(const OperatorInfo& info, Arguments arguments) {
+  if (!info.other_device.has_value() ||
+      !arguments[*info.other_device].isDevice() || !arguments[0].isTensor()) {
+    return false;
+  }
+  c10::Device device = arguments[*info.other_device].toDevice();
+  if (device.is_privateuseone() && !device.has_index()) {
+    device.set_index(static_cast<c10::DeviceIndex>(CurrentDeviceIndex()));
+  }
+  return device != arguments[0].toTensor().device();
+}
+
 }  // namespace
 
 void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
@@ -635,8 +734,15 @@ void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
               stack->end()[static_cast<ptrdiff_t>(*info.filling) -
                            static_cast<ptrdiff_t>(info.arguments.size())]);
   }
+  const size_t count = info.arguments.size();
   if (info.is_view) {
     RunView(info, stack);
+  } else if (info.reentry != c10::DispatchKey::Undefined &&
+             LeavesDevice(info, Arguments(stack->data() + stack->size() - count,
+                                          count))) {
+    // Its composite asks that device.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    info.handle.callBoxedForDispatchKey(info.reentry, *stack);
   } else if (ShapeOnlyScope::Active()) {
     ShapeOnlyCall(info, stack);
   } else {

@@ -4,8 +4,12 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/torch.h>
 
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client_lib/capture/backend.h"
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/capture_scope_fallback.h"
@@ -157,6 +161,68 @@ TEST_F(CaptureTest, RaisesShapeErrorsAtTheCall) {
   EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
 }
 
+// What kernels refuse, and schemas do not say.
+TEST_F(CaptureTest, RaisesDtypeErrorsAtTheCall) {
+  const at::NoGradGuard no_grad;
+  const auto program = [](at::Device device, at::ScalarType type) {
+    const at::TensorOptions options = at::TensorOptions(device).dtype(type);
+    const at::Tensor x = at::empty({4, 4}, options);
+    const at::Tensor large = at::empty({300, 300}, options);
+    return std::vector<std::function<void()>>{
+        [=] { x.bitwise_not(); },
+        [=] { x.clone().bitwise_not_(); },
+        [=] { large.bitwise_not(); },
+        [=] { large.softmax(1); },
+        [=] { at::conv2d(x.view({1, 1, 4, 4}), x.view({1, 1, 4, 4})); },
+        [=] { x.addcmul(x, x, -1); },
+        [=] { x.clone().normal_(); },
+        [=] { at::randn({3}, options); },
+    };
+  };
+  for (const at::ScalarType type :
+       {at::kByte, at::kFloat, at::kBool, at::kComplexFloat}) {
+    const auto here = program(at::kCPU, type), there = program(device_, type);
+    for (size_t i = 0; i < here.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat(i, " ", c10::toString(type)));
+      std::string expected = "none";
+      try {
+        here[i]();
+      } catch (const c10::Error& error) {
+        expected = error.what_without_backtrace();
+      }
+      // Not only the first time.
+      for (int time = 0; time < 2; ++time) {
+        std::string actual = "none";
+        try {
+          there[i]();
+        } catch (const c10::Error& error) {
+          actual = error.what_without_backtrace();
+        }
+        EXPECT_EQ(actual, expected);
+      }
+    }
+  }
+}
+
+TEST_F(CaptureTest, ATrialLeavesTheProcessAlone) {
+  const c10::InferenceMode inference;
+  const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  at::Tensor x = Remote({4});
+  x.normal_();
+  at::randn({3}, at::TensorOptions(device_));
+  at::dropout(x, 0.5, true);
+  at::multinomial(x, 2);
+  EXPECT_TRUE(
+      at::equal(state, at::detail::getDefaultCPUGenerator().get_state()));
+}
+
+TEST_F(CaptureTest, AMaskThatDoesNotBroadcastIsRefusedAtTheCall) {
+  const c10::InferenceMode inference;
+  const at::Tensor x = Remote({2, 3, 4, 8}), mask = Remote({5, 4});
+  EXPECT_THROW(at::scaled_dot_product_attention(x, x, x, mask), c10::Error);
+  at::scaled_dot_product_attention(x, x, x, mask.slice(0, 0, 4));
+}
+
 TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
   const c10::InferenceMode inference;
   at::Tensor base = Remote({4, 3}), one = Remote({1}), counts;
@@ -269,13 +335,30 @@ TEST_F(CaptureTest, CopiesThatKeepAnOffsetAreLeftToTheWorker) {
 TEST_F(CaptureTest, RefusesMixedDevices) {
   const c10::InferenceMode inference;
   at::Tensor a = Remote({2, 3});
-  try {
-    at::add(a, at::ones({2, 3}));
-    FAIL();
-  } catch (const c10::Error& error) {
-    EXPECT_THAT(error.what_without_backtrace(),
-                HasSubstr("remote_accelerator:0 and cpu"));
-  }
+  const auto refused = [](const char* text, auto call) {
+    try {
+      call();
+      ADD_FAILURE() << "accepted; expected " << text;
+    } catch (const c10::Error& error) {
+      EXPECT_STREQ(error.what_without_backtrace(), text);
+    }
+  };
+  const at::Tensor here = at::ones({2, 3});
+  refused(
+      "Expected all tensors to be on the same device, but found at least two "
+      "devices, remote_accelerator:0 and cpu!",
+      [&] { at::add(a, here); });
+  refused(
+      "Expected all tensors to be on the same device, but found at least two "
+      "devices, cpu and remote_accelerator:0!",
+      [&] { at::add(here, a); });
+  refused(
+      "Expected all tensors to be on the same device, but got mat2 is on cpu, "
+      "different from other tensors on remote_accelerator:0 (when checking "
+      "argument in method wrapper_remote_accelerator_mm)",
+      [&] { at::mm(a, here.t()); });
+  at::Tensor number = at::ones({});
+  EXPECT_THROW(at::add_out(number, a[0][0], 1), c10::Error);  // written
   EXPECT_NO_THROW(at::add(a, at::ones({})));  // a 0-dimensional CPU tensor
   EXPECT_NO_THROW(a.mul(3));
   at::Tensor other =

@@ -133,6 +133,10 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
       info.unmarked = FindUnmarkedWrite(schema, i);
     }
     if (info.kind == ArgumentKind::kGenerator) may_draw = true;
+    if (info.kind == ArgumentKind::kDevice && i > 0 &&
+        arguments[0].kind == ArgumentKind::kTensor) {
+      other_device = i;
+    }
     arguments.push_back(info);
   }
   bool returns_argument = false;
@@ -157,7 +161,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
     (source < 0 ? fresh_results : returns_argument) = true;
   }
   may_draw = may_draw || op.hasTag(at::Tag::nondeterministic_seeded);
-  if (writes) output_rules = OutputRulesOf(op);
+  is_custom = !absl::StartsWith(name, "aten::");
+  if (writes && !is_custom) output_rules = OutputRulesOf(op);
   filling = FindFilling(schema);
   reals_shape = RealsDecideShape(name);
   takes_cpu_indices = absl::StartsWith(name, "aten::index.") ||
@@ -168,7 +173,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   // Dropout's composite tells when it returns its input; a rule cannot.
   if (name != "aten::dropout") rule = FindShapeRule(name);
   if (!is_view) {
-    const absl::Status allowed = CheckAllowed(schema);
+    const absl::Status allowed =
+        is_custom ? CheckCustom(schema) : CheckAllowed(schema);
     if (!allowed.ok()) {
       refusal = std::string(allowed.message());
     } else if (fresh_results && returns_argument) {

@@ -67,6 +67,9 @@ struct OperatorInfo {
   bool is_out = false;
   // What PyTorch checks of the tensors it writes: see output_rules.h.
   OutputRules output_rules;
+  // Of a factory that follows a tensor, as new_zeros: the argument that may name
+  // another device.
+  std::optional<size_t> other_device;
   // The argument by which the first one is filled: a number that must fit.
   std::optional<size_t> filling;
   // Floating-point arguments decide shapes, as in arange and upsample.
@@ -75,6 +78,8 @@ struct OperatorInfo {
   bool may_draw = false;
   // Index tensors may live on the CPU, as CUDA allows.
   bool takes_cpu_indices = false;
+  // Not of PyTorch's own namespace: see custom_operators.h.
+  bool is_custom = false;
   // Non-empty: the call is refused with this text.
   std::string refusal;
   // The kernel through which shapes are found; Undefined when there is none.

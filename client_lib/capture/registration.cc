@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/attention.h"
 #include "client_lib/capture/capture_kernel.h"
+#include "client_lib/capture/custom_operators.h"
 #include "client_lib/capture/native_kernels.h"
 #include "client_lib/capture/operator_info.h"
 #include "client_lib/capture/recurrent_networks.h"
@@ -247,6 +248,7 @@ class Registrar {
       if (op.has_value() && op->hasSchema()) Decide(*op);
     }
     MatchFunctionals();
+    RegisterCustomOperators();
   }
 
   const RegistrationCounts& counts() const { return counts_; }

@@ -1,12 +1,16 @@
 #include "client_lib/capture/shape_inference.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/shape_only.h"
@@ -123,6 +127,95 @@ InferredResults FromReentry(const OperatorInfo& info,
   return inferred;
 }
 
+// Copies of an operator's arguments for its own meta kernel: tensors of one
+// storage and dtype share one here, too.
+class MetaArguments {
+ public:
+  c10::IValue operator()(const c10::IValue& value) {
+    if (value.isDevice()) return c10::Device(c10::kMeta);
+    if (value.isTensor()) return Copy(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : value.toTensorList()) {
+        list.push_back(Copy(tensor));
+      }
+      return list;
+    }
+    if (!value.isList() || value.isIntList() || value.isDoubleList() ||
+        value.isBoolList()) {
+      return value;
+    }
+    bool tensors = false;
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& element : value.toListRef()) {
+      tensors |= element.isTensor();
+      list.push_back(element.isTensor()
+                         ? std::optional(Copy(element.toTensor()))
+                         : std::nullopt);
+    }
+    return tensors ? c10::IValue(std::move(list)) : value;
+  }
+
+  bool Has(const at::Tensor& tensor) const {
+    for (const auto& [source, copy] : copies_) {
+      if (copy.is_alias_of(tensor)) return true;
+    }
+    return false;
+  }
+
+ private:
+  at::Tensor Copy(const at::Tensor& tensor) {
+    if (!IsRemote(tensor)) return tensor;
+    const c10::StorageImpl* storage =
+        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    at::Tensor& whole = copies_[{storage, tensor.scalar_type()}];
+    if (!whole.defined()) {
+      const auto elements =
+          static_cast<int64_t>(storage->nbytes() / tensor.element_size());
+      whole =
+          at::empty({elements},
+                    at::TensorOptions(c10::kMeta).dtype(tensor.scalar_type()));
+    }
+    return whole.as_strided(tensor.sizes(), tensor.strides(),
+                            tensor.storage_offset());
+  }
+
+  absl::flat_hash_map<std::pair<const c10::StorageImpl*, c10::ScalarType>,
+                      at::Tensor>
+      copies_;
+};
+
+// By the operator's own kernel for meta tensors.
+InferredResults FromMeta(const OperatorInfo& info,
+                         c10::ArrayRef<c10::IValue> arguments) {
+  if (!info.handle.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return {};
+  MetaArguments copy;
+  torch::jit::Stack stack;
+  for (const c10::IValue& argument : arguments) stack.push_back(copy(argument));
+  {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta),
+                                &stack);
+  }
+  InferredResults inferred;
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (info.returned_arguments[i] >= 0) continue;
+    size_t length = 0;
+    bool unusual = false;
+    ForEachTensor(stack[i], [&](const at::Tensor& tensor) {
+      ++length;
+      inferred.results.push_back(MetaOf(tensor));
+      unusual |= tensor.defined() &&
+                 (tensor.storage_offset() != 0 || copy.Has(tensor));
+    });
+    // Not fresh memory: for the worker to sort out.
+    if (unusual) return {};
+    inferred.lengths.push_back(length);
+  }
+  inferred.outcome = InferredResults::Outcome::kKnown;
+  return inferred;
+}
+
 }  // namespace
 
 InferredResults InferResults(const OperatorInfo& info,
@@ -139,9 +232,10 @@ InferredResults InferResults(const OperatorInfo& info,
                              : InferredResults::Outcome::kUnknown;
     return inferred;
   }
-  if (info.reentry == c10::DispatchKey::Undefined) return {};
+  if (info.reentry == c10::DispatchKey::Undefined && !info.is_custom) return {};
   try {
-    return FromReentry(info, arguments);
+    return info.is_custom ? FromMeta(info, arguments)
+                          : FromReentry(info, arguments);
   } catch (const NoShape&) {
     return {};
   } catch (const c10::NotImplementedError&) {

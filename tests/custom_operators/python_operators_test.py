@@ -1,0 +1,139 @@
+"""Operators of a C++ library, and of torch.library, called from Python."""
+
+import pathlib
+import unittest
+
+import torch
+
+import djinn
+
+# From runfiles, or by hand in the tree.
+_LIBRARY = next(
+    path
+    for folder in ("", "bazel-bin/")
+    if (path := pathlib.Path(f"{folder}tests/custom_operators/libexample_operators.so")).exists()
+)
+
+torch.ops.load_library(str(_LIBRARY.resolve()))
+
+
+@torch.library.custom_op("written_here::parts", mutates_args=())
+def parts(x: torch.Tensor, scale: float) -> torch.Tensor:
+    """For every device: PyTorch runs it here, part by part."""
+    return torch.sin(x) * scale
+
+
+@parts.register_fake
+def _(x, scale):
+    return torch.empty_like(x)
+
+
+def _save(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+    ctx.scale = inputs[1]
+
+
+def _backward(ctx, gradient):
+    (x,) = ctx.saved_tensors
+    return gradient * torch.cos(x) * ctx.scale, None
+
+
+parts.register_autograd(_backward, setup_context=_save)
+
+
+@torch.library.custom_op("written_here::on_cpu", mutates_args=(), device_types="cpu")
+def on_cpu(x: torch.Tensor) -> torch.Tensor:
+    """For the CPU only: a worker would need a library with it."""
+    return torch.from_numpy(x.numpy() * 2)
+
+
+@on_cpu.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class CustomOperatorsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.enterClassContext(
+            djinn.local(worker_threads=1, operator_libraries=[_LIBRARY])
+        )
+        cls.device = djinn.device()
+
+    def assert_same(self, program):
+        local, remote = program("cpu"), program(self.device)
+        for here, there in zip(local, remote, strict=True):
+            self.assertEqual(there.device.type, self.device.type)
+            self.assertEqual(there.stride(), here.stride())
+            torch.testing.assert_close(there.cpu(), here, rtol=0, atol=0)
+
+    def test_a_library_forward_and_backward(self):
+        def program(device):
+            torch.manual_seed(0)
+            x = torch.randn(4, 5).to(device).requires_grad_()
+            y = torch.ops.example.bend(x, 0.25)
+            y.square().sum().backward()
+            return y.detach(), x.grad, torch.ops.example.positives(x.detach())
+
+        self.assert_same(program)
+
+    def test_mistakes_raise_at_the_call(self):
+        with self.assertRaisesRegex(RuntimeError, "bend takes float32, not Double"):
+            torch.ops.example.bend(torch.ones(2, device=self.device).double(), 1.0)
+
+    def test_an_operator_written_in_python_for_every_device(self):
+        def program(device):
+            torch.manual_seed(0)
+            x = torch.randn(4, 5).to(device).requires_grad_()
+            y = parts(x, 0.5)
+            y.sum().backward()
+            return y.detach(), x.grad
+
+        self.assert_same(program)
+
+    def test_an_operator_written_in_python_for_the_cpu_is_refused(self):
+        x = torch.ones(3, device=self.device)
+        for _ in range(2):
+            with self.assertRaises(djinn.Error) as raised:
+                on_cpu(x)
+            self.assertEqual(raised.exception.reason, "OPERATOR_UNKNOWN")
+            self.assertIn("written_here::on_cpu", str(raised.exception))
+            self.assertIn(_LIBRARY.name, str(raised.exception))
+        self.assertEqual((x + 1).tolist(), [2, 2, 2])
+
+    def test_a_schema_from_python_and_kernels_from_the_workers_library(self):
+        # A program without the library says what it calls, and what comes back.
+        program = djinn_program()
+        self.assertEqual(program.stdout, "tensor([[0.5000, 0.5000]])\n(1, 2)\n", program.stderr)
+
+
+def djinn_program():
+    """In another process, which does not load the library."""
+    import os  # pylint: disable=import-outside-toplevel
+    import subprocess
+    import sys
+
+    source = """
+import sys, torch, djinn
+library = torch.library.Library("example", "DEF")
+library.define("bend(Tensor x, float scale) -> Tensor")
+@torch.library.register_fake("example::bend")
+def _(x, scale):
+    print(tuple(x.shape), file=sys.stderr)
+    return x.new_empty(x.shape)
+with djinn.local(worker_threads=1, operator_libraries=[sys.argv[1]]):
+    y = torch.ops.example.bend(torch.ones(1, 2, device=djinn.device()), 1.0)
+    print(y.cpu())
+    print(tuple(torch.ops.example.bend(y, 1.0).shape))
+"""
+    return subprocess.run(
+        [sys.executable, "-c", source, str(_LIBRARY.resolve())],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        timeout=120,
+    )
+
+
+if __name__ == "__main__":
+    unittest.main()
