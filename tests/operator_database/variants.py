@@ -85,8 +85,8 @@ def _backward(case, mirror):
     value, args, kwargs = arguments
     result = case.op(value, *args, **kwargs)
     processed = case.sample.output_process_fn_grad(result)
-    inputs = [leaf for leaf in _tensors(arguments) if leaf.requires_grad]
-    outputs = [leaf for leaf in _tensors(processed) if leaf.requires_grad]
+    inputs = [leaf for leaf in tensors(arguments) if leaf.requires_grad]
+    outputs = [leaf for leaf in tensors(processed) if leaf.requires_grad]
     if not inputs or not outputs:
         raise ValueError("nothing is differentiable")
     gradients = torch.autograd.grad(
@@ -117,7 +117,7 @@ def _write_out(case, mirror, make):
     # Not differentiable, even where a result is of no floating type.
     with torch.no_grad():
         expected = case.cpu_result
-        if not _tensors(expected):
+        if not tensors(expected):
             raise ValueError("there is no tensor to write")
         out = tree_map(lambda leaf: make(leaf, mirror.device), expected)
         if isinstance(out, (tuple, list)):
@@ -138,7 +138,7 @@ def _empty(tensor, device):
     return torch.empty(0, dtype=tensor.dtype, device=device)
 
 
-def _tensors(value):
+def tensors(value):
     return [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
 
 
