@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client_lib/session/wait.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -32,6 +34,8 @@ constexpr size_t kMaxQueuedBytes = 64 << 20;
 
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
+// How often a thread that waits for a connection looks whether it is wanted.
+constexpr absl::Duration kConnectingSlice = absl::Milliseconds(50);
 
 // What session.proto says to give up on: another attempt would not change it.
 bool IsFinal(const absl::Status& status) {
@@ -306,11 +310,22 @@ bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
       1 + static_cast<double>(RandomSource::Real()->NonZero64() % 1024) / 2048;
   const Deadline pause(*backoff * jitter);
   *backoff = std::min(*backoff * 2, kMaxBackoff);
-  MutexLock lock(&mu_);
-  while (!stopped_ && !closing_ && !pause.passed()) {
-    WaitUntil(&changed_, &mu_, pause);
+  for (;;) {
+    {
+      MutexLock lock(&mu_);
+      if (stopped_ || closing_) return true;
+      if (pause.passed()) return false;
+    }
+    // gRPC moves a connection on while somebody waits in it, and otherwise only
+    // every few seconds.
+    const bool connected = channel_->WaitForConnected(absl::ToChronoTime(
+        absl::Now() + std::min(pause.left(), kConnectingSlice)));
+    if (!connected) continue;
+    MutexLock lock(&mu_);
+    while (!stopped_ && !closing_ && !pause.passed()) {
+      WaitUntil(&changed_, &mu_, pause);
+    }
   }
-  return stopped_ || closing_;
 }
 
 absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
