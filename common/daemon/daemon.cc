@@ -7,12 +7,16 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/log/log.h"
 
 ABSL_FLAG(std::string, config, "", "The configuration, a YAML file.");
@@ -28,6 +32,10 @@ ABSL_FLAG(
 
 namespace djinn {
 namespace {
+
+// A peer that froze while it was sent something can hold a call, and whoever
+// waits for the call's end, for ever. Supervisors insist after 30 seconds.
+constexpr absl::Duration kStopTimeout = absl::Seconds(20);
 
 // Readers see the whole address or no file.
 bool WriteAddress(const std::string& address, const std::string& path) {
@@ -104,6 +112,11 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   const std::string why =
       WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd));
   log::Info("stopping", {{"why", why}});
+  std::thread([] {
+    absl::SleepFor(kStopTimeout);
+    log::Error("did not stop in time", {{"timeout", kStopTimeout}});
+    std::_Exit(1);
+  }).detach();
   daemon.stop();
   return 0;
 }

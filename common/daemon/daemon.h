@@ -23,7 +23,8 @@ struct Daemon {
 };
 
 // Runs it. Returns the exit status: 0 after an orderly stop or --validate, 1
-// when it cannot start, 2 for a wrong command line or configuration.
+// when it cannot start, 2 for a wrong command line or configuration. Exits with
+// 1 when stopping takes 20 seconds.
 int RunDaemon(const Daemon& daemon, int argc, char** argv);
 
 }  // namespace djinn
