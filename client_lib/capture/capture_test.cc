@@ -204,6 +204,22 @@ TEST_F(CaptureTest, RaisesDtypeErrorsAtTheCall) {
   }
 }
 
+// Kernels of several outputs refer to them when they return.
+TEST_F(CaptureTest, TriesCallsWithSeveralOutputs) {
+  const c10::InferenceMode inference;
+  for (const at::ScalarType type : {at::kLong, at::kFloat, at::kDouble}) {
+    for (const int64_t size : {1, 3, 5}) {
+      const at::Tensor x = at::empty({size, 5, 5}, device_).to(type);
+      at::Tensor values = at::empty_like(x);
+      at::Tensor places = at::empty_like(x, x.options().dtype(at::kLong));
+      at::cummax_out(values, places, x, 0);
+      at::sort_out(values, places, x, 0, true);
+      EXPECT_THROW(at::topk_out(places, places, x.to(at::kBool), 1),
+                   c10::Error);
+    }
+  }
+}
+
 TEST_F(CaptureTest, ATrialLeavesTheProcessAlone) {
   const c10::InferenceMode inference;
   const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();

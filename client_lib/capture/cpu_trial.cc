@@ -197,6 +197,9 @@ void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard uncast(
       c10::autocast_dispatch_keyset);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // Kernels that return several outputs refer to them after the stack has let
+  // go of its own.
+  const torch::jit::Stack held = *stack;
   info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU),
                               stack);
 }

@@ -1,10 +1,11 @@
 // Operators of namespaces other than PyTorch's own, whenever they are
-// registered: those without a kernel for remote tensors are captured, and run by
-// a worker that loads a library with the same operator.
+// registered: those without a kernel for remote tensors are captured, and run
+// by a worker that loads a library with the same operator.
 //
-// Shapes come from the operator's own kernel for meta tensors, in C++ or Python;
-// without one the call waits for the worker. The first call on a device waits in
-// any case: a worker that does not know the operator refuses it there and then.
+// Shapes come from the operator's own kernel for meta tensors, in C++ or
+// Python; without one the call waits for the worker. The first call on a device
+// waits in any case: a worker that does not know the operator refuses it there
+// and then.
 #ifndef CLIENT_LIB_CAPTURE_CUSTOM_OPERATORS_H_
 #define CLIENT_LIB_CAPTURE_CUSTOM_OPERATORS_H_
 

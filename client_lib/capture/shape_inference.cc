@@ -193,6 +193,9 @@ InferredResults FromMeta(const OperatorInfo& info,
   torch::jit::Stack stack;
   for (const c10::IValue& argument : arguments) stack.push_back(copy(argument));
   {
+    // Kernels that return what they wrote refer to it after the stack has let
+    // go of it.
+    const torch::jit::Stack held = stack;
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     info.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta),
                                 &stack);

@@ -2,6 +2,7 @@
 #include <initializer_list>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "ATen/core/dispatch/Dispatcher.h"
@@ -260,6 +261,30 @@ TEST(AllowListTest, RefusesWhatIsNoComputation) {
     EXPECT_EQ(ErrorReason(status), "OPERATOR_REFUSED") << name;
     EXPECT_NE(status.message().find(name), absl::string_view::npos) << status;
   }
+}
+
+TEST(AllowListTest, OperatorsOfOtherLibrariesComputeTensors) {
+  const auto schema = [](c10::TypePtr taken, c10::TypePtr returned) {
+    return c10::FunctionSchema("mine::f", "",
+                               {c10::Argument("x", c10::TensorType::get()),
+                                c10::Argument("y", std::move(taken))},
+                               {c10::Argument("", std::move(returned))});
+  };
+  const c10::TypePtr tensor = c10::TensorType::get();
+  const c10::TypePtr tensors = c10::ListType::create(tensor);
+  EXPECT_TRUE(CheckCustom(schema(tensor, tensor)).ok());
+  EXPECT_TRUE(CheckCustom(schema(c10::FloatType::get(), tensors)).ok());
+  for (const auto& [taken, returned] :
+       std::initializer_list<std::pair<c10::TypePtr, c10::TypePtr>>{
+           {tensor, c10::IntType::get()},
+           {c10::StorageType::get(), tensor},
+           {c10::ListType::create(c10::StringType::get()), tensor}}) {
+    const absl::Status status = CheckCustom(schema(taken, returned));
+    EXPECT_EQ(ErrorReason(status), "OPERATOR_REFUSED") << status;
+  }
+  // Others' namespaces need a library that is trusted.
+  EXPECT_EQ(ErrorReason(CheckAllowed(schema(tensor, tensor))),
+            "OPERATOR_REFUSED");
 }
 
 }  // namespace
