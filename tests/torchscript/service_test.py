@@ -31,7 +31,12 @@ class Recurrent(nn.Module):
 
 def convolutional():
     return nn.Sequential(
-        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3)
+        nn.Conv2d(2, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.GELU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 3),
     )
 
 
