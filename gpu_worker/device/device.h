@@ -54,6 +54,10 @@ class Device {
   // Zero-filled memory. ResourceExhausted when the device itself is full; the
   // ledger's limits were checked before.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) = 0;
+  // The same with whatever was in it, for bytes that replace all of it before
+  // anybody reads it.
+  virtual absl::StatusOr<std::shared_ptr<Buffer>> AllocateUnset(
+      uint64_t bytes) = 0;
 
   // A copy of `source`'s first bytes in a buffer of `bytes`; the rest is zero.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,

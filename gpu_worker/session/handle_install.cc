@@ -169,7 +169,7 @@ absl::StatusOr<std::shared_ptr<Session::Transfer>> Session::StartTransfer(
   absl::StatusOr<Reservation> reservation =
       memory->Reserve(MemoryClass::kTransfers, tenant_, bytes);
   absl::StatusOr<std::shared_ptr<Buffer>> buffer =
-      reservation.ok() ? memory->device()->Allocate(bytes)
+      reservation.ok() ? memory->device()->AllocateUnset(bytes)
                        : reservation.status();
   if (!buffer.ok()) {
     quota_.Resize(&storage->quota, quota_before).IgnoreError();

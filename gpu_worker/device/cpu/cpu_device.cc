@@ -39,6 +39,11 @@ class CpuDevice final : public Device {
     return MakeBuffer([&] { return ZeroedStorage(bytes); });
   }
 
+  absl::StatusOr<std::shared_ptr<Buffer>> AllocateUnset(
+      uint64_t bytes) override {
+    return MakeBuffer([&] { return UninitialisedStorage(bytes); });
+  }
+
   absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,
                                                 uint64_t bytes) override {
     return MakeBuffer([&] {

@@ -34,6 +34,14 @@ absl::StatusOr<std::shared_ptr<Buffer>> FakeDevice::Allocate(uint64_t bytes) {
                                  });
 }
 
+absl::StatusOr<std::shared_ptr<Buffer>> FakeDevice::AllocateUnset(
+    uint64_t bytes) {
+  absl::StatusOr<std::shared_ptr<Buffer>> buffer = Allocate(bytes);
+  if (!buffer.ok()) return buffer;
+  std::fill_n(static_cast<FakeBuffer*>(buffer->get())->data(), bytes, '\xa5');
+  return buffer;
+}
+
 absl::StatusOr<std::shared_ptr<Buffer>> FakeDevice::Clone(const Buffer& source,
                                                           uint64_t bytes) {
   absl::StatusOr<std::shared_ptr<Buffer>> copy = Allocate(bytes);

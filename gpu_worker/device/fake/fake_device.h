@@ -39,6 +39,9 @@ class FakeDevice : public Device {
   std::string name() const override { return "fake"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) override;
+  // Something that nobody sent.
+  absl::StatusOr<std::shared_ptr<Buffer>> AllocateUnset(
+      uint64_t bytes) override;
   absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,
                                                 uint64_t bytes) override;
   absl::Status Write(Buffer* buffer, uint64_t offset,
