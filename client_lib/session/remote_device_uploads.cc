@@ -11,6 +11,10 @@
 namespace djinn {
 namespace {
 
+// Small uploads that wait until something else wakes the sender, or so many.
+constexpr size_t kQuietMessages = 16;
+constexpr uint64_t kQuietBytes = 256 << 10;
+
 // Counts the chunks of an upload that somebody may still read.
 struct Release {
   Mutex mu;
@@ -95,6 +99,7 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
                                         InstallWork install) {
   const bool small = install.wait == nullptr;
   const size_t footprint = small ? install.source.bytes.size() : 0;
+  bool wakes = true;
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
@@ -104,11 +109,14 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
     install.base_version = recorder_.StampWrite(storage);
     Queue({lane, StoragePtr(storage), footprint, std::move(install)},
           /*needs_lease=*/!small);
+    // A small one alone can wait for what uses it.
+    wakes = queue_.size() >= kQuietMessages || queued_bytes_ >= kQuietBytes ||
+            !sealed.empty();
   }
-  if (small) {
-    wakeup_.Set();
-  } else {
+  if (!small) {
     SendNow();
+  } else if (wakes) {
+    wakeup_.Set();
   }
   return absl::OkStatus();
 }
