@@ -1,6 +1,9 @@
 #include "tests/bench/benchmark.h"
 
+#include <utility>
+
 #include "common/status_macros.h"
+#include "djinn/connect.h"
 #include "tests/bench/stopwatch.h"
 
 namespace djinn::bench {
@@ -10,6 +13,11 @@ EmbeddedClusterOptions ClusterOptions(const Options& options) {
   cluster.workers = 1;
   cluster.worker_threads = options.threads;
   return cluster;
+}
+
+absl::StatusOr<std::string> Transport() {
+  DJINN_ASSIGN_OR_RETURN(Placement placement, WhereIs());
+  return std::move(placement.transport);
 }
 
 absl::Status MeasureRounds(int rounds, Side side) {

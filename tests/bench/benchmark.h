@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "djinn/embedded_cluster.h"
 #include "tests/bench/row.h"
@@ -25,6 +26,9 @@ struct Options {
 
 // The cluster that benchmarks run on.
 EmbeddedClusterOptions ClusterOptions(const Options& options);
+
+// How the worker is reached, which a row's variant names: "shared memory".
+absl::StatusOr<std::string> Transport();
 
 // Life: MeasureAlone(), Measure(), destruction. PyTorch's exceptions may leave
 // either; the runner reports them as failures.

@@ -81,8 +81,9 @@ class MlpStepBenchmark : public Benchmark {
     Mlp remote(Device());
     Row row;
     row.benchmark = std::string(name());
-    row.variant = absl::StrFormat("%d-%d-%d, batch %d", kMlpInputs, kMlpHidden,
-                                  kMlpClasses, kBatch);
+    DJINN_ASSIGN_OR_RETURN(const std::string transport, Transport());
+    row.variant = absl::StrFormat("%d-%d-%d, batch %d, %s", kMlpInputs,
+                                  kMlpHidden, kMlpClasses, kBatch, transport);
     Agreement agreement;
     const auto compare = [&](const Trained& expected, const Trained& actual) {
       agreement.Add(at::tensor(expected.losses), at::tensor(actual.losses));

@@ -100,7 +100,9 @@ class ReadBackBenchmark : public Benchmark {
 
     Row row;
     row.benchmark = std::string(name());
-    row.variant = absl::StrFormat("%d B result", elements * sizeof(float));
+    DJINN_ASSIGN_OR_RETURN(const std::string transport, Transport());
+    row.variant =
+        absl::StrFormat("%d B result, %s", elements * sizeof(float), transport);
     row.djinn = std::move(djinn);
     for (auto& [name, series] : floors) {
       if (row.baseline.has_value() && Median(row.baseline->RoundMedians()) <=

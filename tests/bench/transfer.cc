@@ -35,6 +35,7 @@ class TransferBenchmark : public Benchmark {
   absl::string_view name() const override { return "transfer"; }
 
   absl::Status Measure(std::vector<Row>* rows) override {
+    DJINN_ASSIGN_OR_RETURN(transport_, Transport());
     DJINN_ASSIGN_OR_RETURN(const auto raw, RawSocketPeer::Start());
     for (const size_t size : kSizes) {
       DJINN_RETURN_IF_ERROR(MeasureSize(size, raw.get(), rows));
@@ -113,7 +114,8 @@ class TransferBenchmark : public Benchmark {
     const double bytes = static_cast<double>(size);
     Row row;
     row.benchmark = std::string(name());
-    row.variant = absl::StrFormat("%s %d MiB", direction, size / kMebibyte);
+    row.variant = absl::StrFormat("%s %d MiB, %s", direction, size / kMebibyte,
+                                  transport_);
     row.djinn = std::move(djinn);
     row.baseline_name = "raw TCP socket into fresh memory";
     row.baseline = std::move(floor);
@@ -133,6 +135,7 @@ class TransferBenchmark : public Benchmark {
   }
 
   const Options options_;
+  std::string transport_;
 };
 
 }  // namespace
