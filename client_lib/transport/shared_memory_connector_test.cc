@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,10 +57,16 @@ class Receiver : public ClientStreamReceiver {
 class SharedMemoryConnectorTest : public testing::Test {
  protected:
   SharedMemoryConnectorTest() {
-    std::string folder = testing::TempDir() + "/djinn-XXXXXX";
+    // A socket's path has room for 107 characters, which a test's own folder
+    // may use up.
+    std::string folder = "/tmp/djinn-XXXXXX";
     path_ = std::string(mkdtemp(folder.data())) + "/w.shm";
     lease_.set_worker_id("w0");
     lease_.set_worker_incarnation(7);
+  }
+
+  ~SharedMemoryConnectorTest() override {
+    std::filesystem::remove_all(std::filesystem::path(path_).parent_path());
   }
 
   std::unique_ptr<ClientStream> Connect() {
