@@ -228,6 +228,7 @@ TEST_F(CaptureTest, ATrialLeavesTheProcessAlone) {
   at::randn({3}, at::TensorOptions(device_));
   at::dropout(x, 0.5, true);
   at::multinomial(x, 2);
+  at::_assert_async(x[0], "not the type of number that was hoped for");
   EXPECT_TRUE(
       at::equal(state, at::detail::getDefaultCPUGenerator().get_state()));
 }
