@@ -279,6 +279,11 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
   refused("take from an empty", [&] { at::take(Remote({0}), counts); });
   refused("Found dtype", [&] { at::silu_out(counts, x); });
   refused("doesn't match the broadcast", [&] { at::sub_out(row, row, base); });
+  const char* const unfit =
+      "output with shape [3] doesn't match the broadcast shape [4, 3]";
+  refused(unfit, [&] { row.copy_(base); });
+  refused(unfit, [&] { row.copy_(at::ones({4, 3})); });
+  refused("must match the size", [&] { row.copy_(at::ones({2})); });
   refused("without overflow", [&] { bytes.masked_fill_(mask, -3.7); });
   refused("without overflow", [&] { at::masked_fill(bytes, mask, 1e9); });
   refused("without overflow", [&] { bytes.fill_(300); });

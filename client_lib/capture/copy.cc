@@ -1,5 +1,6 @@
 #include "client_lib/capture/copy.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -117,12 +118,19 @@ void CopyBetweenDevices(const at::Tensor& source,
   CopyToRemote(host, destination);
 }
 
+at::Tensor Expand(const at::Tensor& source, c10::IntArrayRef sizes) {
+  if (source.sizes() == sizes) return source;
+  // The CPU's words for what does not fit.
+  const c10::DimVector common = at::infer_size_dimvector(sizes, source.sizes());
+  TORCH_CHECK(c10::IntArrayRef(common) == sizes, "output with shape ", sizes,
+              " doesn't match the broadcast shape ", c10::IntArrayRef(common));
+  return source.expand(sizes);
+}
+
 }  // namespace
 
 void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
-  const at::Tensor expanded = source.sizes() == destination.sizes()
-                                  ? source
-                                  : source.expand(destination.sizes());
+  const at::Tensor expanded = Expand(source, destination.sizes());
   if (!IsRemote(destination)) {
     CopyToCpu(expanded, destination);
   } else if (!IsRemote(source)) {
