@@ -41,6 +41,7 @@ at::Tensor RunOnce(const Chain& chain, const ChainOperands& operands,
   const Times issued = Now();
   at::Tensor result = last.to(at::kCPU);
   const Times drained = Now();
+  result = result.detach();
   series->issuing.AddRound({(issued - begun).thread_cpu / kChainSteps});
   series->drained.AddRound({(drained - begun).wall / kChainSteps});
   series->sender.AddRound(
@@ -51,21 +52,27 @@ at::Tensor RunOnce(const Chain& chain, const ChainOperands& operands,
 class CaptureAndShipBenchmark : public Benchmark {
  public:
   explicit CaptureAndShipBenchmark(const Options& options)
-      : options_(options), local_(MakeChainOperands(at::kCPU)) {}
+      : options_(options),
+        local_{MakeChainOperands(at::kCPU, false),
+               MakeChainOperands(at::kCPU, true)} {}
 
   absl::string_view name() const override { return "capture_and_ship"; }
 
   // With one thread and with several: the faster is the baseline, because some
   // operators take more than one even for so few values.
   absl::Status MeasureAlone() override {
-    for (const Chain& chain : Chains()) {
-      Local& best = alone_[chain.op];
+    for (const auto& [gradients, chain] : Measured()) {
+      Local& best = alone_[{gradients, chain.op}];
+      const ChainOperands& operands = local_[gradients];
+      const auto start = [gradients = gradients](int round) {
+        return MakeChainStart(round, at::kCPU, gradients);
+      };
       for (const int threads : {1, options_.threads}) {
         at::set_num_threads(threads);
         ChainSeries series, ignored;
-        RunOnce(chain, local_, MakeChainStart(-1), -1, &ignored);
+        RunOnce(chain, operands, start(-1), -1, &ignored);
         DJINN_RETURN_IF_ERROR(MeasureRounds(options_.rounds, [&](int round) {
-          RunOnce(chain, local_, MakeChainStart(round), round, &series);
+          RunOnce(chain, operands, start(round), round, &series);
           return absl::OkStatus();
         }));
         if (best.threads == 0 ||
@@ -79,21 +86,39 @@ class CaptureAndShipBenchmark : public Benchmark {
   }
 
   absl::Status Measure(std::vector<Row>* rows) override {
-    remote_ = MakeChainOperands(Device());
-    std::vector<Row> issuing, drained;
-    for (const Chain& chain : Chains()) {
-      DJINN_RETURN_IF_ERROR(MeasureChain(chain, rows, &issuing, &drained));
+    for (const bool gradients : {false, true}) {
+      remote_ = MakeChainOperands(Device(), gradients);
+      std::vector<Row> issuing, drained;
+      for (const auto& [of_gradients, chain] : Measured()) {
+        if (of_gradients != gradients) continue;
+        DJINN_RETURN_IF_ERROR(MeasureChain(chain, rows, &issuing, &drained));
+      }
+      const std::string of = gradients ? "gradients, " : "";
+      AddMean(of + "issuing CPU", issuing, rows);
+      AddMean(of + "drained wall", drained, rows);
     }
-    AddMean("issuing CPU", issuing, rows);
-    AddMean("drained wall", drained, rows);
     return absl::OkStatus();
   }
 
  private:
+  // Chains without and with gradients. Views make no calls either way.
+  static std::vector<std::pair<bool, Chain>> Measured() {
+    std::vector<std::pair<bool, Chain>> measured;
+    for (const bool gradients : {false, true}) {
+      for (const Chain& chain : Chains()) {
+        if (!gradients || !chain.is_view) {
+          measured.emplace_back(gradients, chain);
+        }
+      }
+    }
+    return measured;
+  }
+
   absl::Status MeasureChain(const Chain& chain, std::vector<Row>* rows,
                             std::vector<Row>* issuing,
                             std::vector<Row>* drained) {
-    const Local& local = alone_[chain.op];
+    const bool gradients = remote_.gradients;
+    const Local& local = alone_[{gradients, chain.op}];
     at::set_num_threads(local.threads);
     ChainSeries djinn, beside, ignored;
     std::map<int, at::Tensor> results, expected;
@@ -101,7 +126,7 @@ class CaptureAndShipBenchmark : public Benchmark {
     uint64_t bytes_up = 0, bytes_down = 0;
 
     const auto run_remote = [&](int round, ChainSeries* series) {
-      const at::Tensor start = MakeChainStart(round).to(Device());
+      const at::Tensor start = MakeChainStart(round, Device(), gradients);
       DJINN_RETURN_IF_ERROR(Synchronize());
       const Statistics before = GetStatistics();
       results[round] = RunOnce(chain, remote_, start, round, series);
@@ -113,7 +138,8 @@ class CaptureAndShipBenchmark : public Benchmark {
     };
     const auto run_local = [&](int round, ChainSeries* series) {
       expected[round] =
-          RunOnce(chain, local_, MakeChainStart(round), round, series);
+          RunOnce(chain, local_[gradients],
+                  MakeChainStart(round, at::kCPU, gradients), round, series);
       return absl::OkStatus();
     };
     DJINN_RETURN_IF_ERROR(run_remote(-1, &ignored));
@@ -132,21 +158,24 @@ class CaptureAndShipBenchmark : public Benchmark {
     row.checked = agreement.Describe("chains");
     agreement.ExpectWithin(kTolerance, "chains", &error);
     row.error = error;
-    row.baseline_name =
-        absl::StrCat("local eager in inference mode, threads: ", local.threads);
+    row.baseline_name = absl::StrCat(
+        "local eager ", gradients ? "with gradients" : "in inference mode",
+        ", threads: ", local.threads);
     const double calls = static_cast<double>(kChainSteps) * options_.rounds;
     row.numbers["bytes_up_per_call"] = static_cast<double>(bytes_up) / calls;
     row.numbers["bytes_down_per_call"] =
         static_cast<double>(bytes_down) / calls;
 
-    AddRow(row, absl::StrCat(chain.op, ": issuing CPU"), djinn.issuing,
+    const std::string label =
+        absl::StrCat(chain.op, gradients ? ", gradients" : "");
+    AddRow(row, absl::StrCat(label, ": issuing CPU"), djinn.issuing,
            beside.issuing, local.series.issuing, rows);
     if (!chain.is_view) issuing->push_back(rows->back());
-    AddRow(row, absl::StrCat(chain.op, ": drained wall"), djinn.drained,
+    AddRow(row, absl::StrCat(label, ": drained wall"), djinn.drained,
            beside.drained, local.series.drained, rows);
     if (!chain.is_view) drained->push_back(rows->back());
     // The local run has no sender; what Djinn's costs is told as it is.
-    row.variant = absl::StrCat(chain.op, ": sender CPU");
+    row.variant = absl::StrCat(label, ": sender CPU");
     row.notes.push_back(
         absl::StrFormat("%.1f B up a call", row.numbers["bytes_up_per_call"]));
     row.baseline_name.clear();
@@ -193,10 +222,11 @@ class CaptureAndShipBenchmark : public Benchmark {
   }
 
   const Options options_;
-  const ChainOperands local_;
+  // Without and with gradients.
+  const ChainOperands local_[2];
   ChainOperands remote_;
-  // By operator.
-  std::map<std::string, Local> alone_;
+  // By gradients and operator.
+  std::map<std::pair<bool, std::string>, Local> alone_;
 };
 
 }  // namespace

@@ -27,8 +27,8 @@ constexpr int kOperandsOfAKind = 4;
 // `step` is called as step(x, i); inlined, so that every chain is the loop that
 // a program would write.
 template <typename Step>
-at::Tensor Repeat(at::Tensor x, Step step) {
-  const c10::InferenceMode inference;
+at::Tensor Repeat(at::Tensor x, const ChainOperands& operands, Step step) {
+  const c10::InferenceMode inference(!operands.gradients);
   for (int64_t i = 0; i < kChainSteps; ++i) x = step(x, i);
   return x;
 }
@@ -46,44 +46,44 @@ double Scale(int64_t i, int round) {
 }
 
 at::Tensor RunAdd(at::Tensor start, const ChainOperands& o, int round) {
-  return Repeat(std::move(start), [&](const at::Tensor& x, int64_t i) {
+  return Repeat(std::move(start), o, [&](const at::Tensor& x, int64_t i) {
     return at::add(x, Turn(o.summands, i), Scale(i, round));
   });
 }
 
 at::Tensor RunMul(at::Tensor start, const ChainOperands& o, int) {
-  return Repeat(std::move(start), [&](const at::Tensor& x, int64_t i) {
+  return Repeat(std::move(start), o, [&](const at::Tensor& x, int64_t i) {
     return at::mul(x, Turn(o.factors, i));
   });
 }
 
 at::Tensor RunMm(at::Tensor start, const ChainOperands& o, int) {
-  return Repeat(std::move(start), [&](const at::Tensor& x, int64_t i) {
+  return Repeat(std::move(start), o, [&](const at::Tensor& x, int64_t i) {
     return at::mm(x, Turn(o.matrices, i));
   });
 }
 
-at::Tensor RunGelu(at::Tensor start, const ChainOperands&, int) {
-  return Repeat(std::move(start),
+at::Tensor RunGelu(at::Tensor start, const ChainOperands& o, int) {
+  return Repeat(std::move(start), o,
                 [&](const at::Tensor& x, int64_t) { return at::gelu(x); });
 }
 
 at::Tensor RunLinear(at::Tensor start, const ChainOperands& o, int) {
-  return Repeat(std::move(start), [&](const at::Tensor& x, int64_t i) {
+  return Repeat(std::move(start), o, [&](const at::Tensor& x, int64_t i) {
     return at::linear(x, Turn(o.matrices, i), Turn(o.row_biases, i));
   });
 }
 
 at::Tensor RunLayerNorm(at::Tensor start, const ChainOperands& o, int) {
-  return Repeat(std::move(start), [&](const at::Tensor& x, int64_t i) {
+  return Repeat(std::move(start), o, [&](const at::Tensor& x, int64_t i) {
     return at::layer_norm(x, {kChainColumns}, Turn(o.row_signs, i),
                           o.row_zeros);
   });
 }
 
 // Every four views lead back to the first shape.
-at::Tensor RunViews(at::Tensor start, const ChainOperands&, int) {
-  return Repeat(std::move(start), [](const at::Tensor& x, int64_t i) {
+at::Tensor RunViews(at::Tensor start, const ChainOperands& o, int) {
+  return Repeat(std::move(start), o, [](const at::Tensor& x, int64_t i) {
     switch (i % 4) {
       case 0:
         return x.view({2 * kChainRows, kChainColumns / 2});
@@ -117,34 +117,39 @@ at::Tensor RandomMirror(int64_t size, const at::Generator& generator) {
 
 }  // namespace
 
-ChainOperands MakeChainOperands(const at::Device& device) {
+ChainOperands MakeChainOperands(const at::Device& device, bool gradients) {
+  const auto move = [&](const at::Tensor& tensor) {
+    return tensor.to(device).requires_grad_(gradients);
+  };
   const at::Generator generator =
       at::make_generator<at::CPUGeneratorImpl>(/*seed=*/11);
   ChainOperands operands;
+  operands.gradients = gradients;
   at::Tensor factor;
   for (int i = 0; i < kOperandsOfAKind; ++i) {
     operands.summands.push_back(
-        Random({kChainRows, kChainColumns}, -1, 1, generator).to(device));
+        move(Random({kChainRows, kChainColumns}, -1, 1, generator)));
     factor = i % 2 == 0 ? Random({kChainRows, kChainColumns}, 0.5, 2, generator)
                         : factor.reciprocal();
-    operands.factors.push_back(factor.to(device));
-    operands.matrices.push_back(
-        RandomMirror(kChainColumns, generator).to(device));
+    operands.factors.push_back(move(factor));
+    operands.matrices.push_back(move(RandomMirror(kChainColumns, generator)));
     operands.row_biases.push_back(
-        Random({kChainColumns}, -0.01, 0.01, generator).to(device));
+        move(Random({kChainColumns}, -0.01, 0.01, generator)));
     operands.row_signs.push_back(
-        Random({kChainColumns}, -1, 1, generator).sign().to(device));
+        move(Random({kChainColumns}, -1, 1, generator).sign()));
   }
-  operands.row_zeros = at::zeros({kChainColumns}, at::kFloat).to(device);
+  operands.row_zeros = move(at::zeros({kChainColumns}, at::kFloat));
   return operands;
 }
 
-at::Tensor MakeChainStart(int round) {
+at::Tensor MakeChainStart(int round, const at::Device& device, bool gradients) {
   // Where gelu() changes a value little: anywhere else ten thousand of them
   // would end in zero.
   return Random({kChainRows, kChainColumns}, 5, 8,
                 at::make_generator<at::CPUGeneratorImpl>(
-                    static_cast<uint64_t>(1000 + round)));
+                    static_cast<uint64_t>(1000 + round)))
+      .to(device)
+      .requires_grad_(gradients);
 }
 
 absl::Span<const Chain> Chains() { return kChains; }

@@ -28,19 +28,23 @@ struct ChainOperands {
   std::vector<at::Tensor> row_biases;  // Small.
   std::vector<at::Tensor> row_signs;   // 1 and -1.
   at::Tensor row_zeros;
+  // Whether all of them want gradients. If none does, chains run in inference
+  // mode.
+  bool gradients = false;
 };
 
 // The same ones every time.
-ChainOperands MakeChainOperands(const at::Device& device);
+ChainOperands MakeChainOperands(const at::Device& device, bool gradients);
 
-// Where a chain starts in a round: different in each. On the CPU.
-at::Tensor MakeChainStart(int round);
+// Where a chain starts in a round: different in each.
+at::Tensor MakeChainStart(int round, const at::Device& device, bool gradients);
 
 struct Chain {
   const char* op;
   // Views make no node and move no bytes.
   bool is_view;
-  // Runs the chain in inference mode.
+  // Runs the chain; with gradients, all that a backward pass would need stays
+  // until the result goes.
   at::Tensor (*run)(at::Tensor start, const ChainOperands& operands, int round);
 };
 

@@ -10,17 +10,22 @@ namespace djinn::bench {
 namespace {
 
 TEST(ChainTest, EveryChainEndsInAFiniteResultThatDependsOnItsStart) {
-  const ChainOperands operands = MakeChainOperands(at::kCPU);
-  for (const Chain& chain : Chains()) {
-    const at::Tensor a = chain.run(MakeChainStart(0), operands, 0);
-    const at::Tensor b = chain.run(MakeChainStart(1), operands, 1);
-    const at::Tensor again = chain.run(MakeChainStart(0), operands, 0);
-    EXPECT_EQ(a.numel(), kChainRows * kChainColumns) << chain.op;
-    EXPECT_TRUE(a.isfinite().all().item<bool>()) << chain.op;
-    EXPECT_GT(a.abs().max().item<double>(), 0.1) << chain.op;
-    EXPECT_LT(a.abs().max().item<double>(), 1e4) << chain.op;
-    EXPECT_GT((a - b).abs().max().item<double>(), 0.05) << chain.op;
-    EXPECT_TRUE(a.equal(again)) << chain.op;
+  for (const bool gradients : {false, true}) {
+    const auto start = [gradients](int round) {
+      return MakeChainStart(round, at::kCPU, gradients);
+    };
+    const ChainOperands operands = MakeChainOperands(at::kCPU, gradients);
+    for (const Chain& chain : Chains()) {
+      const at::Tensor a = chain.run(start(0), operands, 0);
+      const at::Tensor b = chain.run(start(1), operands, 1);
+      const at::Tensor again = chain.run(start(0), operands, 0);
+      EXPECT_EQ(a.numel(), kChainRows * kChainColumns) << chain.op;
+      EXPECT_TRUE(a.isfinite().all().item<bool>()) << chain.op;
+      EXPECT_GT(a.abs().max().item<double>(), 0.1) << chain.op;
+      EXPECT_LT(a.abs().max().item<double>(), 1e4) << chain.op;
+      EXPECT_GT((a - b).abs().max().item<double>(), 0.05) << chain.op;
+      EXPECT_TRUE(a.equal(again)) << chain.op;
+    }
   }
 }
 
