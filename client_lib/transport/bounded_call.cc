@@ -6,6 +6,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/net/raw_message.h"
 #include "grpc/byte_buffer.h"
 #include "grpc/byte_buffer_reader.h"
 #include "grpc/grpc.h"
@@ -91,6 +92,13 @@ class Metadata {
 struct BoundedCall::State {
   enum class Outcome { kPending, kDone, kFailed };
 
+  ~State() {
+    for (const grpc_metadata& header : headers_to_send) {
+      grpc_slice_unref(header.key);
+      grpc_slice_unref(header.value);
+    }
+  }
+
   // Waits for the operation until the deadline.
   Outcome Await(const void* tag, gpr_timespec deadline) {
     const grpc_event event = grpc_completion_queue_pluck(
@@ -120,6 +128,8 @@ struct BoundedCall::State {
   grpc::CompletionQueue queue{grpc_completion_queue_create_for_pluck(nullptr)};
   grpc::ClientContext context;
 
+  std::vector<grpc_metadata> headers_to_send;
+
   // The write under way, whose tag is the address of `sending`.
   bool writing = false;
   grpc_byte_buffer* sending = nullptr;
@@ -130,9 +140,14 @@ struct BoundedCall::State {
 };
 
 BoundedCall::BoundedCall(std::shared_ptr<grpc::Channel> channel,
-                         const std::string& method)
+                         const std::string& method, const Headers& headers)
     : state_(std::make_unique<State>()) {
   state_->channel = std::move(channel);
+  for (const auto& [key, value] : headers) {
+    grpc_metadata& header = state_->headers_to_send.emplace_back();
+    header.key = grpc_slice_from_copied_buffer(key.data(), key.size());
+    header.value = grpc_slice_from_copied_buffer(value.data(), value.size());
+  }
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub(
       state_->channel);
   // Nothing but the call itself is used of gRPC's stream, which lives in it.
@@ -153,6 +168,12 @@ bool BoundedCall::Write(absl::Span<const grpc::Slice> message) {
   if (!Settle(/*wait=*/true) || writes_over_ || cancelled_) return false;
   BeginWrite(message);
   return true;
+}
+
+bool BoundedCall::WriteMessage(const google::protobuf::Message& message) {
+  const grpc::Slice slice(message.ByteSizeLong());
+  message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
+  return Write({&slice, 1});
 }
 
 bool BoundedCall::EndWrites() {
@@ -185,7 +206,11 @@ void BoundedCall::BeginWrite(absl::Span<const grpc::Slice> message) {
   absl::InlinedVector<grpc_op, 2> operations;
   if (!begun_) {
     begun_ = true;
-    operations.emplace_back().op = GRPC_OP_SEND_INITIAL_METADATA;
+    grpc_op& headers = operations.emplace_back();
+    headers.op = GRPC_OP_SEND_INITIAL_METADATA;
+    headers.data.send_initial_metadata.metadata =
+        state_->headers_to_send.data();
+    headers.data.send_initial_metadata.count = state_->headers_to_send.size();
   }
   grpc_op& operation = operations.emplace_back();
   if (message.empty()) {
@@ -218,6 +243,15 @@ bool BoundedCall::Read(std::vector<grpc::Slice>* message) {
   if (state_->received == nullptr) return false;
   ToSlices(std::exchange(state_->received, nullptr), message);
   return true;
+}
+
+bool BoundedCall::ReadMessage(google::protobuf::Message* message,
+                              absl::Status* invalid) {
+  std::vector<grpc::Slice> slices;
+  if (!Read(&slices)) return false;
+  grpc::ByteBuffer buffer(slices.data(), slices.size());
+  *invalid = ParseRawMessage(&buffer, message);
+  return invalid->ok();
 }
 
 grpc::Status BoundedCall::Finish() {

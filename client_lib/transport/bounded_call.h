@@ -21,11 +21,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/mutex.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/slice.h"
 #include "grpcpp/support/status.h"
@@ -34,20 +37,27 @@ namespace djinn {
 
 class BoundedCall {
  public:
+  // Keys and values. The process dies of those that gRPC does not allow.
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+
   // Sends nothing yet; headers go with the first message.
-  BoundedCall(std::shared_ptr<grpc::Channel> channel,
-              const std::string& method);
+  BoundedCall(std::shared_ptr<grpc::Channel> channel, const std::string& method,
+              const Headers& headers = {});
   // Cancels. Nobody may read any more.
   ~BoundedCall();
 
   // Begins to send a message once the one before it has left; until then it
   // waits. False when the call takes no more.
   bool Write(absl::Span<const grpc::Slice> message);
+  bool WriteMessage(const google::protobuf::Message& message);
   // Tells the peer that nothing follows. False, without an effect, while
   // something is being written.
   bool EndWrites();
   // False: nothing follows.
   bool Read(std::vector<grpc::Slice>* message);
+  // False, too, when what came is no such message: then `invalid` holds
+  // ParseRawMessage()'s error.
+  bool ReadMessage(google::protobuf::Message* message, absl::Status* invalid);
   // How the call ended, once Read() returned false.
   grpc::Status Finish();
   // Wakes whoever waits. The call takes no more.

@@ -1,10 +1,12 @@
 // Streams to a peer that speaks HTTP/2 as far as it must, and then takes
 // nothing any more: a write stays half done in the socket.
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -15,7 +17,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_stream.h"
+#include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/channel_options.h"
 #include "gtest/gtest.h"
@@ -32,10 +36,12 @@ void Must(bool done, const char* what) {
   std::abort();
 }
 
-// Allows as many bytes as HTTP/2 can say, and reads none.
+// Allows as many bytes as HTTP/2 can say, and reads none; with an `answer`,
+// only the first message, to which that is the reply.
 class FrozenPeer {
  public:
-  explicit FrozenPeer(bool tcp) {
+  explicit FrozenPeer(bool tcp, std::string answer = "")
+      : answer_(std::move(answer)) {
     if (tcp) {
       sockaddr_in address = {};
       address.sin_family = AF_INET;
@@ -71,6 +77,14 @@ class FrozenPeer {
 
   const std::string& address() const { return address_; }
 
+  // Until so many bytes lie there that the peer does not take. After the
+  // answer.
+  void WaitForBytes(int bytes) {
+    for (int there = 0; there < bytes; std::this_thread::yield()) {
+      Must(ioctl(answered_, FIONREAD, &there) == 0, "ioctl");
+    }
+  }
+
  private:
   void Listen(const sockaddr* address, socklen_t size) {
     listener_ = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -91,9 +105,46 @@ class FrozenPeer {
       Must(send(connection, kWelcome, sizeof(kWelcome) - 1, MSG_NOSIGNAL) ==
                sizeof(kWelcome) - 1,
            "send");
+      if (!answer_.empty()) Answer(connection);
     }
   }
 
+  // Does nothing when the connection ends before.
+  void Answer(int connection) {
+    const auto receive = [connection](std::string* bytes) {
+      return recv(connection, bytes->data(), bytes->size(), MSG_WAITALL) ==
+             static_cast<ssize_t>(bytes->size());
+    };
+    std::string greeting(24, '\0');
+    if (!receive(&greeting)) return;
+    std::string header(9, '\0');
+    do {
+      if (!receive(&header)) return;
+      // No frame that a client begins with is longer.
+      std::string payload(static_cast<uint8_t>(header[1]) << 8 |
+                              static_cast<uint8_t>(header[2]),
+                          '\0');
+      if (!payload.empty() && !receive(&payload)) return;
+    } while (header[3] != kData);
+    answered_ = connection;
+    // ":status: 200", "content-type: application/grpc".
+    std::string reply("\x00\x00\x14\x01\x04\x00\x00\x00\x01\x88\x0f\x10\x10",
+                      13);
+    reply += "application/grpc";
+    reply += std::string("\x00\x00", 2);
+    reply += static_cast<char>(answer_.size() + 5);
+    reply += std::string("\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00", 10);
+    reply += static_cast<char>(answer_.size());
+    reply += answer_;
+    Must(send(connection, reply.data(), reply.size(), MSG_NOSIGNAL) ==
+             static_cast<ssize_t>(reply.size()),
+         "send");
+  }
+
+  static constexpr char kData = 0;  // a frame's type
+
+  const std::string answer_;  // short
+  std::atomic<int> answered_{-1};
   int listener_ = -1;
   std::string folder_, address_;
   std::vector<int> connections_;  // the thread's
@@ -213,6 +264,67 @@ TEST_P(FrozenNetworkTest, AStreamGoesThoughItsPeerTakesNothing) {
   stream_.reset();
   EXPECT_TRUE(absl::IsCancelled(end_.Wait()));
   ExpectPayloadReleased();
+}
+
+class NoEvents : public CoordinatorEvents {
+ public:
+  void OnLeaseEnded(const std::string&, const std::string&) override {
+    ADD_FAILURE();
+  }
+  void OnAttachedAgain() override { ADD_FAILURE(); }
+};
+
+class FrozenCoordinatorTest : public testing::TestWithParam<bool> {
+ protected:
+  FrozenCoordinatorTest() : peer_(GetParam(), Opened()) {
+    link_ = *MakeGrpcCoordinatorLink(peer_.address(), "secret");
+    const auto opened = link_->Open("program", absl::Seconds(20), &events_);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    // One stays half written, one waits.
+    v1::Structure structure;
+    structure.add_operators()->set_name(std::string(kMuch / 2, 'x'));
+    link_->SendStructure(structure, {});
+    link_->SendStructure(structure, {});
+    peer_.WaitForBytes(64 << 10);
+  }
+
+  static std::string Opened() {
+    v1::SessionResponse response;
+    response.mutable_opened()->set_session_id("session");
+    response.mutable_opened()->set_protocol_version(1);
+    return response.SerializeAsString();
+  }
+
+  FrozenPeer peer_;
+  NoEvents events_;
+  std::unique_ptr<CoordinatorLink> link_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Sockets, FrozenCoordinatorTest, testing::Bool(),
+                         [](const auto& info) -> std::string {
+                           return info.param ? "Tcp" : "Unix";
+                         });
+
+TEST(CoordinatorLinkTest, AnAnswerThatIsNoMessageIsABreach) {
+  FrozenPeer peer(/*tcp=*/false, "\xff");
+  NoEvents events;
+  const auto link = *MakeGrpcCoordinatorLink(peer.address(), "secret");
+  EXPECT_EQ(
+      ErrorReason(link->Open("program", absl::Seconds(20), &events).status()),
+      "PROTOCOL_VIOLATION");
+}
+
+TEST_P(FrozenCoordinatorTest, ClosingTheSessionDoesNotWaitForIt) {
+  EXPECT_EQ(ErrorReason(link_->Close(absl::Milliseconds(100))),
+            "COORDINATOR_UNREACHABLE");
+}
+
+TEST_P(FrozenCoordinatorTest, ALinkGoesWithoutIt) { link_.reset(); }
+
+TEST_P(FrozenCoordinatorTest, ALeaseRequestEndsAtItsDeadline) {
+  EXPECT_EQ(
+      ErrorReason(link_->RequestLease({}, absl::Milliseconds(50)).status()),
+      "LEASE_TIMEOUT");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client_lib/session/wait.h"
+#include "client_lib/transport/bounded_call.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/mutex.h"
@@ -21,12 +22,13 @@
 #include "common/net/tls_probe.h"
 #include "common/random.h"
 #include "common/status_macros.h"
-#include "djinn/v1/session.grpc.pb.h"
+#include "djinn/v1/session.pb.h"
 #include "grpcpp/channel.h"
-#include "grpcpp/client_context.h"
 
 namespace djinn {
 namespace {
+
+constexpr char kMethod[] = "/djinn.v1.Session/Attach";
 
 // Structures waiting for the coordinator, at most.
 constexpr size_t kMaxQueuedStructures = 1024;
@@ -53,8 +55,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
       : channel_(std::move(channel)),
         address_(std::move(address)),
         token_(std::move(token)),
-        security_(security),
-        stub_(v1::Session::NewStub(channel_)) {}
+        security_(security) {}
 
   ~GrpcCoordinatorLink() override {
     (void)Close(absl::ZeroDuration());
@@ -76,9 +77,6 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   absl::Status Close(absl::Duration timeout) override;
 
  private:
-  using Stream =
-      grpc::ClientReaderWriter<v1::SessionRequest, v1::SessionResponse>;
-
   struct LeaseWait {
     v1::LeaseRequest request;
     bool sent = false;  // on the present stream
@@ -90,7 +88,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // Returns when the stream ended; sets `attached` if it had begun.
   absl::Status AttachOnce(bool* attached);
   // OK when the stream ended by itself; else what the coordinator did wrong.
-  absl::Status ServeStream(Stream* stream, bool* attached);
+  absl::Status ServeCall(BoundedCall* call, bool* attached);
   absl::Status CheckOpened(const v1::SessionResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnResponse(v1::SessionResponse response);
@@ -109,17 +107,16 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   const std::string address_;
   const std::string token_;
   const ChannelSecurity security_;
-  const std::unique_ptr<v1::Session::Stub> stub_;
   std::string program_;
   CoordinatorEvents* events_ = nullptr;
 
   Mutex mu_;
   CondVar changed_;
-  // The stream while it is attached; one writer at a time.
-  Stream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  // The call in progress, for cancelling.
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // The call in progress.
+  BoundedCall* call_ ABSL_GUARDED_BY(mu_) = nullptr;
+  // The coordinator opened the session on it, and it goes on.
+  bool attached_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // the writing thread uses it
   std::optional<Opened> opened_ ABSL_GUARDED_BY(mu_);
   absl::Status last_error_ ABSL_GUARDED_BY(mu_);
   // The coordinator refused to open, or the session may not attach again:
@@ -191,9 +188,9 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
       absl::StatusCode::kDeadlineExceeded, "LEASE_TIMEOUT",
       absl::StrCat(
           "no worker was granted within ", absl::FormatDuration(timeout),
-          stream_ == nullptr ? absl::StrCat("; the coordinator at ", address_,
-                                            " is away: ", last_error_.message())
-                             : ""));
+          attached_ ? ""
+                    : absl::StrCat("; the coordinator at ", address_,
+                                   " is away: ", last_error_.message())));
 }
 
 void GrpcCoordinatorLink::SendStructure(v1::Structure structure,
@@ -231,8 +228,7 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
     closing_ = true;
     requests_cancelled_ = true;
     changed_.SignalAll();
-    while (!detached_ && (stream_ != nullptr || farewell_said_) &&
-           !deadline.passed()) {
+    while (!detached_ && (attached_ || farewell_said_) && !deadline.passed()) {
       WaitUntil(&changed_, &mu_, deadline);
     }
     if (refused_) {
@@ -246,7 +242,7 @@ absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
       status = end_status_;
     }
     stopped_ = true;
-    if (context_ != nullptr) context_->TryCancel();
+    if (call_ != nullptr) call_->Cancel();
     changed_.SignalAll();
   }
   attacher_.join();
@@ -329,9 +325,7 @@ bool GrpcCoordinatorLink::Pause(absl::Duration* backoff) {
 }
 
 absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
-  grpc::ClientContext context;
-  PutBearer(token_, &context);
-  context.set_initial_metadata_corked(true);
+  BoundedCall call(channel_, kMethod, {BearerMetadata(token_)});
   v1::SessionRequest request;
   v1::OpenSession* const open = request.mutable_open();
   *open->mutable_protocol() = OwnProtocolWindow();
@@ -339,23 +333,23 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
   {
     MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("closed");
-    context_ = &context;
+    call_ = &call;
     if (opened_.has_value()) open->set_resume_session_id(opened_->session_id);
   }
-  const std::unique_ptr<Stream> stream = stub_->Attach(&context);
   absl::Status broken;
-  if (stream->Write(request)) broken = ServeStream(stream.get(), attached);
+  if (call.WriteMessage(request)) broken = ServeCall(&call, attached);
+  if (!broken.ok()) call.Cancel();
   {
     MutexLock lock(&mu_);
-    stream_ = nullptr;
+    attached_ = false;
     changed_.SignalAll();
-    // A write into a call that is over fails soon.
-    while (writing_) changed_.Wait(&mu_);
   }
-  absl::Status status = FromGrpcStatus(stream->Finish());
+  absl::Status status = FromGrpcStatus(call.Finish());
+  call.Cancel();  // for the writing thread
   {
     MutexLock lock(&mu_);
-    context_ = nullptr;
+    while (writing_) changed_.Wait(&mu_);
+    call_ = nullptr;
   }
   if (!broken.ok()) return broken;
   return *attached ? status
@@ -388,17 +382,14 @@ absl::Status GrpcCoordinatorLink::CheckOpened(
   return absl::OkStatus();
 }
 
-absl::Status GrpcCoordinatorLink::ServeStream(Stream* stream, bool* attached) {
+absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
   v1::SessionResponse response;
-  if (!stream->Read(&response)) return absl::OkStatus();
+  absl::Status broken;
+  if (!call->ReadMessage(&response, &broken)) return broken;
   bool again = false;
   {
     MutexLock lock(&mu_);
-    const absl::Status valid = CheckOpened(response);
-    if (!valid.ok()) {
-      context_->TryCancel();
-      return valid;
-    }
+    DJINN_RETURN_IF_ERROR(CheckOpened(response));
     again = opened_.has_value();
     if (again) {
       log::Info("attached to the coordinator again",
@@ -413,12 +404,12 @@ absl::Status GrpcCoordinatorLink::ServeStream(Stream* stream, bool* attached) {
   {
     MutexLock lock(&mu_);
     logged_ = absl::OkStatus();
-    stream_ = stream;
+    attached_ = true;
     for (auto& [device, wait] : leases_) wait->sent = false;
     changed_.SignalAll();
   }
-  while (stream->Read(&response)) OnResponse(std::move(response));
-  return absl::OkStatus();
+  while (call->ReadMessage(&response, &broken)) OnResponse(std::move(response));
+  return broken;
 }
 
 void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
@@ -453,15 +444,14 @@ void GrpcCoordinatorLink::WriteRequests() {
       changed_.Wait(&mu_);
       continue;
     }
-    Stream* const stream = stream_;
+    BoundedCall* const call = call_;
     writing_ = true;
     mu_.Unlock();
     // A failed write shows as the end of reading, too.
-    const bool written = stream->Write(*request);
-    if (request->has_close()) stream->WritesDone();
+    const bool begun = call->WriteMessage(*request);
     mu_.Lock();
     writing_ = false;
-    if (written && request->has_structure() && !structures_.empty()) {
+    if (begun && request->has_structure() && !structures_.empty()) {
       structure_bytes_ -= structures_.front().ByteSizeLong();
       structures_.pop_front();
     }
@@ -470,7 +460,7 @@ void GrpcCoordinatorLink::WriteRequests() {
 }
 
 std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
-  if (stream_ == nullptr || farewell_said_) return std::nullopt;
+  if (!attached_ || farewell_said_) return std::nullopt;
   v1::SessionRequest request;
   for (auto& [device, wait] : leases_) {
     if (wait->sent) continue;
@@ -479,7 +469,7 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
     return request;
   }
   if (!structures_.empty()) {
-    // Stays in the queue until it is written.
+    // Stays in the queue until its write begins.
     return structures_.front();
   }
   if (!closing_) return std::nullopt;

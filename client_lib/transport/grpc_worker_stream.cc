@@ -8,10 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/net/grpc_status.h"
-#include "common/net/raw_message.h"
 #include "common/status_macros.h"
 #include "common/transport/bulk_frame.h"
-#include "grpcpp/support/byte_buffer.h"
 
 namespace djinn {
 namespace {
@@ -30,12 +28,6 @@ constexpr char kBulkMethod[] = "/djinn.v1.Execution/Bulk";
 
 absl::Status StreamClosed() {
   return absl::CancelledError("the stream is closed");
-}
-
-grpc::Slice SliceOf(const v1::ControlRequest& message) {
-  grpc::Slice slice(message.ByteSizeLong());
-  message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
-  return slice;
 }
 
 grpc::Slice SliceOf(const SharedBytes& payload) {
@@ -83,9 +75,8 @@ absl::Status GrpcWorkerStream::Send(
   if (message->has_hello()) resuming_ = message->hello().has_resume();
   // The value will come on Bulk: the worker must know where that is.
   if (message->ordered().read().transfer_id() != 0) EnsureBulk();
-  const grpc::Slice slice = SliceOf(*message);
-  return !end_writes_ && control_.Write({&slice, 1}) ? absl::OkStatus()
-                                                     : StreamClosed();
+  return !end_writes_ && control_.WriteMessage(*message) ? absl::OkStatus()
+                                                         : StreamClosed();
 }
 
 absl::Status GrpcWorkerStream::SendBulk(uint64_t transfer_id, uint64_t offset,
@@ -134,21 +125,16 @@ void GrpcWorkerStream::CancelLanes() {
 }
 
 void GrpcWorkerStream::ReadControl() {
-  std::vector<grpc::Slice> slices;
+  v1::ControlResponse response;
+  absl::Status invalid;
   bool answered = false;
-  while (control_.Read(&slices)) {
-    v1::ControlResponse response;
-    grpc::ByteBuffer buffer(slices.data(), slices.size());
-    absl::Status parsed = ParseRawMessage(&buffer, &response);
-    if (!parsed.ok()) {
-      Break(std::move(parsed));
-      break;
-    }
+  while (control_.ReadMessage(&response, &invalid)) {
     answered = true;
     // Values of an earlier stream may be on their way.
     if (response.has_hello() && resuming_) EnsureBulk();
     receiver_->OnMessage(std::move(response));
   }
+  if (!invalid.ok()) Break(std::move(invalid));
   {
     MutexLock lock(&mu_);
     closing_ = true;

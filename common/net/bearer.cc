@@ -12,8 +12,13 @@ constexpr absl::string_view kScheme = "Bearer ";
 
 }  // namespace
 
+std::pair<std::string, std::string> BearerMetadata(absl::string_view token) {
+  return {kKey, absl::StrCat(kScheme, token)};
+}
+
 void PutBearer(absl::string_view token, grpc::ClientContext* context) {
-  context->AddMetadata(kKey, absl::StrCat(kScheme, token));
+  const auto [key, value] = BearerMetadata(token);
+  context->AddMetadata(key, value);
 }
 
 absl::StatusOr<std::string> ExtractBearer(

@@ -5,6 +5,7 @@
 #define COMMON_NET_BEARER_H_
 
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -13,6 +14,9 @@
 #include "grpcpp/server_context.h"
 
 namespace djinn {
+
+// The token as a key and a value.
+std::pair<std::string, std::string> BearerMetadata(absl::string_view token);
 
 // Adds the token to a call about to start. `token` must be printable ASCII, or
 // gRPC refuses the call.
