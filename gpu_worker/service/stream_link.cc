@@ -21,6 +21,8 @@ constexpr size_t kControlQueue = 256;
 constexpr size_t kBulkQueue = 4;
 // Time a peer has to take the closing status, or to open Bulk when bytes wait.
 constexpr std::chrono::seconds kCloseTimeout{5};
+// Time gRPC has to end the calls of a peer that was cut off.
+constexpr std::chrono::seconds kCutOffTimeout{1};
 constexpr std::chrono::seconds kBulkTimeout{30};
 
 // A frame whose payload is the tensor's own memory.
@@ -211,10 +213,15 @@ void StreamLink::CloseLocked(absl::Status status) {
   changed_.SignalAll();
   FinishLocked();
   if (OverLocked()) return;
-  cut_off_.Set(std::chrono::system_clock::now() + kCloseTimeout,
+  const auto cut_off = std::chrono::system_clock::now() + kCloseTimeout;
+  cut_off_.Set(cut_off, [weak = weak_from_this()](bool expired) {
+    const std::shared_ptr<StreamLink> link = weak.lock();
+    if (expired && link != nullptr) link->CutOff();
+  });
+  give_up_.Set(cut_off + kCutOffTimeout,
                [weak = weak_from_this()](bool expired) {
                  const std::shared_ptr<StreamLink> link = weak.lock();
-                 if (expired && link != nullptr) link->CutOff();
+                 if (expired && link != nullptr) link->GiveUp();
                });
 }
 
@@ -241,6 +248,22 @@ void StreamLink::CutOff() {
   for (const auto& lane : lanes_) lane->call->context_->TryCancel();
 }
 
+void StreamLink::GiveUp() {
+  {
+    MutexLock lock(&mu_);
+    if (reported_) return;
+    log::Warning("a client that takes nothing keeps its calls",
+                 {{"session", log::ShortId(identity_.session_id)}});
+    // Bulk calls that come now are for another link.
+    identity_ = {};
+    // Whether it said goodbye or broke off, only its calls' ends would tell.
+    if (close_status_->ok()) {
+      close_status_ = absl::UnavailableError("the client went away");
+    }
+  }
+  Report();
+}
+
 void StreamLink::OnControlRead(bool ok) {
   WorkerStreamReceiver* receiver = nullptr;
   v1::ControlRequest message;
@@ -261,12 +284,15 @@ void StreamLink::OnControlRead(bool ok) {
                     {"error", parsed}});
       return CloseLocked(parsed);
     }
-    receiver = receiver_;
+    receiver = BeginCallLocked();
     if (message.has_hello() && identity_.session_id.empty()) {
       identity_ = {message.hello().session_id(), message.hello().lease_token()};
     }
   }
-  receiver->OnMessage(std::move(message));
+  if (receiver != nullptr) {
+    receiver->OnMessage(std::move(message));
+    EndCall();
+  }
   MutexLock lock(&mu_);
   if (control_finished_) return;
   control_->StartRead(control_->request());
@@ -285,10 +311,13 @@ void StreamLink::OnControlWritten(bool ok) {
     WriteControlLocked();
     if (control_stalled_ && control_queue_.size() <= kControlQueue / 2) {
       control_stalled_ = false;
-      receiver = receiver_;
+      receiver = BeginCallLocked();
     }
   }
-  if (receiver != nullptr) receiver->OnRoom();
+  if (receiver != nullptr) {
+    receiver->OnRoom();
+    EndCall();
+  }
   // Last: it may be the end.
   MutexLock lock(&mu_);
   FinishLocked();
@@ -342,12 +371,12 @@ void StreamLink::OnBulkFrame(const absl::StatusOr<BulkFrame>& frame,
   {
     MutexLock lock(&mu_);
     if (!status.ok()) CloseLocked(status);
-    if (close_status_.has_value()) return;
-    receiver = receiver_;
+    if (close_status_.has_value() || frame->transfer_id == 0) return;
+    receiver = BeginCallLocked();
   }
-  if (frame->transfer_id != 0) {
-    receiver->OnBulk(frame->transfer_id, frame->offset, frame->payload);
-  }
+  if (receiver == nullptr) return;
+  receiver->OnBulk(frame->transfer_id, frame->offset, frame->payload);
+  EndCall();
 }
 
 void StreamLink::OnBulkLost() {
@@ -369,10 +398,13 @@ void StreamLink::OnBulkWritten(BulkReactor* bulk, bool ok) {
     WriteBulkLocked();
     if (bulk_stalled_ && bulk_queue_.size() <= kBulkQueue / 2) {
       bulk_stalled_ = false;
-      receiver = receiver_;
+      receiver = BeginCallLocked();
     }
   }
-  if (receiver != nullptr) receiver->OnBulkRoom();
+  if (receiver != nullptr) {
+    receiver->OnBulkRoom();
+    EndCall();
+  }
   MutexLock lock(&mu_);
   FinishLocked();
 }
@@ -391,17 +423,39 @@ bool StreamLink::OverLocked() const {
   return control_ == nullptr && lanes_.empty();
 }
 
+WorkerStreamReceiver* StreamLink::BeginCallLocked() {
+  if (reported_ || receiver_ == nullptr) return nullptr;
+  ++calling_;
+  return receiver_;
+}
+
+void StreamLink::EndCall() {
+  MutexLock lock(&mu_);
+  --calling_;
+  changed_.SignalAll();
+}
+
 void StreamLink::ReportIfOver() {
+  {
+    MutexLock lock(&mu_);
+    if (!OverLocked()) return;
+  }
+  Report();
+}
+
+void StreamLink::Report() {
   WorkerStreamReceiver* receiver;
   absl::Status status;
   {
     MutexLock lock(&mu_);
-    if (!OverLocked() || reported_) return;
-    reported_ = true;
+    if (std::exchange(reported_, true)) return;
+    // Some only when gRPC has not ended the calls.
+    while (calling_ > 0) changed_.Wait(&mu_);
     receiver = receiver_;
     status = *close_status_;
   }
   cut_off_.Cancel();
+  give_up_.Cancel();
   no_bulk_.Cancel();
   if (receiver != nullptr) receiver->OnClosed(std::move(status));
   MutexLock lock(&mu_);

@@ -7,10 +7,12 @@
 //
 // A link is shared by the stream object that the core owns and by the reactors
 // of the calls, which live until gRPC is done with them. OnClosed() comes when
-// the Control call is over and no callback of any call runs any more.
+// the calls are over and no callback of any of them runs any more.
 //
 // Closing sends the status on all calls after the writes in progress; a peer
-// that does not take it in a few seconds is cut off.
+// that does not take it in a few seconds is cut off. gRPC ends no call whose
+// write a frozen peer left half done in a Unix socket. OnClosed() comes even
+// then, a moment later; what gRPC calls afterwards is heard by nobody.
 #ifndef GPU_WORKER_SERVICE_STREAM_LINK_H_
 #define GPU_WORKER_SERVICE_STREAM_LINK_H_
 
@@ -108,9 +110,15 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   Lane* LaneOf(BulkReactor* bulk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sends the status on the calls that have nothing more to write.
   void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The receiver, to be called without the lock, with EndCall() afterwards.
+  // Null: nobody listens.
+  WorkerStreamReceiver* BeginCallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndCall();
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportIfOver();
+  void Report();
   void CutOff();
+  void GiveUp();
   // Ends a client that asked for bytes and did not open Bulk.
   void CheckBulk();
 
@@ -122,6 +130,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   CondVar changed_;
   WorkerStreamReceiver* receiver_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::optional<absl::Status> close_status_ ABSL_GUARDED_BY(mu_);
+  int calling_ ABSL_GUARDED_BY(mu_) = 0;  // callers of the receiver
   bool reported_ ABSL_GUARDED_BY(mu_) = false;
   bool done_ ABSL_GUARDED_BY(mu_) = false;
   Identity identity_ ABSL_GUARDED_BY(mu_);
@@ -144,6 +153,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
 
   // Cuts a peer off that does not take the closing status.
   grpc::Alarm cut_off_;
+  // Ends the wait for calls that even so do not end.
+  grpc::Alarm give_up_;
   grpc::Alarm no_bulk_;
 };
 
