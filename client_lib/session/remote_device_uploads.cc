@@ -109,9 +109,10 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
     install.base_version = recorder_.StampWrite(storage);
     Queue({lane, StoragePtr(storage), footprint, std::move(install)},
           /*needs_lease=*/!small);
-    // A small one alone can wait for what uses it.
+    // A small one alone can wait for what uses it, unless somebody waits for
+    // the room that it takes.
     wakes = queue_.size() >= kQuietMessages || queued_bytes_ >= kQuietBytes ||
-            !sealed.empty();
+            !sealed.empty() || window_waiters_ > 0;
   }
   if (!small) {
     SendNow();
