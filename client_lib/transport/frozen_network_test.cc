@@ -1,13 +1,4 @@
-// Streams to a peer that speaks HTTP/2 as far as it must, and then takes
-// nothing any more: a write stays half done in the socket.
-#include <netinet/in.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cstdlib>
+// Streams to a peer that takes nothing any more.
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,12 +7,12 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_stream.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/channel_options.h"
+#include "common/net/frozen_peer.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -29,127 +20,6 @@ namespace {
 
 // More than sockets hold, less than a message may have.
 constexpr size_t kMuch = kMaxControlMessageBytes / 2;
-
-void Must(bool done, const char* what) {
-  if (done) return;
-  perror(what);
-  std::abort();
-}
-
-// Allows as many bytes as HTTP/2 can say, and reads none; with an `answer`,
-// only the first message, to which that is the reply.
-class FrozenPeer {
- public:
-  explicit FrozenPeer(bool tcp, std::string answer = "")
-      : answer_(std::move(answer)) {
-    if (tcp) {
-      sockaddr_in address = {};
-      address.sin_family = AF_INET;
-      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-      Listen(reinterpret_cast<sockaddr*>(&address), sizeof(address));
-      socklen_t size = sizeof(address);
-      Must(getsockname(listener_, reinterpret_cast<sockaddr*>(&address),
-                       &size) == 0,
-           "getsockname");
-      address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-    } else {
-      // Not the test's own folder: a socket's path must be short.
-      folder_ = "/tmp/djinn-frozen-XXXXXX";
-      Must(mkdtemp(folder_.data()) != nullptr, "mkdtemp");
-      sockaddr_un address = {};
-      address.sun_family = AF_UNIX;
-      absl::StrCat(folder_, "/s")
-          .copy(address.sun_path, sizeof(address.sun_path) - 1);
-      Listen(reinterpret_cast<sockaddr*>(&address), sizeof(address));
-      address_ = absl::StrCat("unix:", address.sun_path);
-    }
-    accepter_ = std::thread([this] { Accept(); });
-  }
-  ~FrozenPeer() {
-    shutdown(listener_, SHUT_RDWR);
-    accepter_.join();
-    close(listener_);
-    for (const int connection : connections_) close(connection);
-    if (folder_.empty()) return;
-    unlink(absl::StrCat(folder_, "/s").c_str());
-    rmdir(folder_.c_str());
-  }
-
-  const std::string& address() const { return address_; }
-
-  // Until so many bytes lie there that the peer does not take. After the
-  // answer.
-  void WaitForBytes(int bytes) {
-    for (int there = 0; there < bytes; std::this_thread::yield()) {
-      Must(ioctl(answered_, FIONREAD, &there) == 0, "ioctl");
-    }
-  }
-
- private:
-  void Listen(const sockaddr* address, socklen_t size) {
-    listener_ = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    Must(bind(listener_, address, size) == 0 && listen(listener_, 16) == 0,
-         "listen");
-  }
-
-  void Accept() {
-    // SETTINGS: streams of 2^30 bytes, frames of 2^24 - 1. WINDOW_UPDATE: 2^30.
-    static constexpr char kWelcome[] =
-        "\x00\x00\x0c\x04\x00\x00\x00\x00\x00"
-        "\x00\x04\x40\x00\x00\x00\x00\x05\x00\xff\xff\xff"
-        "\x00\x00\x04\x08\x00\x00\x00\x00\x00\x40\x00\x00\x00";
-    for (;;) {
-      const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (connection < 0) return;
-      connections_.push_back(connection);
-      Must(send(connection, kWelcome, sizeof(kWelcome) - 1, MSG_NOSIGNAL) ==
-               sizeof(kWelcome) - 1,
-           "send");
-      if (!answer_.empty()) Answer(connection);
-    }
-  }
-
-  // Does nothing when the connection ends before.
-  void Answer(int connection) {
-    const auto receive = [connection](std::string* bytes) {
-      return recv(connection, bytes->data(), bytes->size(), MSG_WAITALL) ==
-             static_cast<ssize_t>(bytes->size());
-    };
-    std::string greeting(24, '\0');
-    if (!receive(&greeting)) return;
-    std::string header(9, '\0');
-    do {
-      if (!receive(&header)) return;
-      // No frame that a client begins with is longer.
-      std::string payload(static_cast<uint8_t>(header[1]) << 8 |
-                              static_cast<uint8_t>(header[2]),
-                          '\0');
-      if (!payload.empty() && !receive(&payload)) return;
-    } while (header[3] != kData);
-    answered_ = connection;
-    // ":status: 200", "content-type: application/grpc".
-    std::string reply("\x00\x00\x14\x01\x04\x00\x00\x00\x01\x88\x0f\x10\x10",
-                      13);
-    reply += "application/grpc";
-    reply += std::string("\x00\x00", 2);
-    reply += static_cast<char>(answer_.size() + 5);
-    reply += std::string("\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00", 10);
-    reply += static_cast<char>(answer_.size());
-    reply += answer_;
-    Must(send(connection, reply.data(), reply.size(), MSG_NOSIGNAL) ==
-             static_cast<ssize_t>(reply.size()),
-         "send");
-  }
-
-  static constexpr char kData = 0;  // a frame's type
-
-  const std::string answer_;  // short
-  std::atomic<int> answered_{-1};
-  int listener_ = -1;
-  std::string folder_, address_;
-  std::vector<int> connections_;  // the thread's
-  std::thread accepter_;
-};
 
 class End : public ClientStreamReceiver {
  public:

@@ -25,8 +25,8 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "client_lib/transport/bounded_call.h"
 #include "common/mutex.h"
+#include "common/net/bounded_call.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 #include "grpcpp/channel.h"

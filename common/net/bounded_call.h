@@ -14,8 +14,8 @@
 // frees it when the connection ends.
 //
 // Thread-safe, but one thread reads and finishes.
-#ifndef CLIENT_LIB_TRANSPORT_BOUNDED_CALL_H_
-#define CLIENT_LIB_TRANSPORT_BOUNDED_CALL_H_
+#ifndef COMMON_NET_BOUNDED_CALL_H_
+#define COMMON_NET_BOUNDED_CALL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -88,4 +88,4 @@ class BoundedCall {
 
 }  // namespace djinn
 
-#endif  // CLIENT_LIB_TRANSPORT_BOUNDED_CALL_H_
+#endif  // COMMON_NET_BOUNDED_CALL_H_

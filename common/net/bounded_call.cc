@@ -1,4 +1,4 @@
-#include "client_lib/transport/bounded_call.h"
+#include "common/net/bounded_call.h"
 
 #include <thread>
 #include <utility>
