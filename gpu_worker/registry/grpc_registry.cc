@@ -3,39 +3,39 @@
 #include <utility>
 
 #include "common/net/bearer.h"
+#include "common/net/bounded_call.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls_probe.h"
 #include "common/status_macros.h"
-#include "djinn/v1/worker_registry.grpc.pb.h"
-#include "grpcpp/client_context.h"
+#include "djinn/v1/worker_registry.pb.h"
 
 namespace djinn::worker {
 namespace {
 
+constexpr char kMethod[] = "/djinn.v1.WorkerRegistry/Synchronize";
+
 class GrpcRegistryStream : public RegistryStream {
  public:
   // `options` outlive the stream.
-  GrpcRegistryStream(v1::WorkerRegistry::Stub* stub,
+  GrpcRegistryStream(std::shared_ptr<grpc::Channel> channel,
                      const GrpcRegistryOptions& options)
-      : options_(options) {
-    PutBearer(options.join_token, &context_);
-    stream_ = stub->Synchronize(&context_);
-  }
-  // A stream that nobody finished must not be waited for.
-  ~GrpcRegistryStream() override { context_.TryCancel(); }
+      : options_(options),
+        call_(std::move(channel), kMethod,
+              {BearerMetadata(options.join_token)}) {}
 
   bool Write(const v1::WorkerState& state) override {
-    return stream_->Write(state);
+    return call_.WriteMessage(state);
   }
   bool Read(v1::DesiredState* desired) override {
-    const bool read = stream_->Read(desired);
+    const bool read = call_.ReadMessage(desired, &invalid_);
     answered_ |= read;
     return read;
   }
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override { call_.Cancel(); }
   absl::Status Finish() override {
-    absl::Status status = FromGrpcStatus(stream_->Finish());
+    absl::Status status = FromGrpcStatus(call_.Finish());
+    if (!invalid_.ok()) return invalid_;
     return answered_
                ? status
                : ExplainTlsFailure(std::move(status), options_.coordinator,
@@ -45,23 +45,22 @@ class GrpcRegistryStream : public RegistryStream {
  private:
   const GrpcRegistryOptions& options_;
   bool answered_ = false;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerState, v1::DesiredState>>
-      stream_;
+  absl::Status invalid_;  // what came was no message
+  BoundedCall call_;
 };
 
 class GrpcRegistry : public RegistryConnector {
  public:
   GrpcRegistry(std::shared_ptr<grpc::Channel> channel,
                const GrpcRegistryOptions& options)
-      : stub_(v1::WorkerRegistry::NewStub(channel)), options_(options) {}
+      : channel_(std::move(channel)), options_(options) {}
 
   std::unique_ptr<RegistryStream> Open() override {
-    return std::make_unique<GrpcRegistryStream>(stub_.get(), options_);
+    return std::make_unique<GrpcRegistryStream>(channel_, options_);
   }
 
  private:
-  const std::unique_ptr<v1::WorkerRegistry::Stub> stub_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const GrpcRegistryOptions options_;
 };
 
