@@ -45,31 +45,48 @@ class SharedMemoryConnector : public WorkerConnector {
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string& session_id) override {
     absl::StatusOr<Descriptor> socket = Dial(lease);
-    if (!socket.ok()) return other_->Connect(lease, session_id);
+    absl::StatusOr<Descriptor> wake = MakeEvent();
+    if (!socket.ok() || !wake.ok()) return other_->Connect(lease, session_id);
     // Shared, because functions must be copyable.
     auto dialled = std::make_shared<Descriptor>(*std::move(socket));
     return MakeSharedMemoryClientStream(
         [dialled, lease,
-         refusals = refusals_](int stop) -> absl::StatusOr<SharedConnection> {
+         refusals = refusals_](int event) -> absl::StatusOr<SharedConnection> {
           absl::StatusOr<SharedConnection> connection =
-              SharedConnection::Accept(std::move(*dialled), stop,
-                                       kGreetingTimeout);
+              Accept(std::move(*dialled), lease, event);
           if (connection.ok() || absl::IsCancelled(connection.status())) {
             return connection;
           }
           refusals->Add(lease, connection.status());
           // Without a reason, so that another attempt is made.
           return absl::UnavailableError(connection.status().message());
-        });
+        },
+        *std::move(wake));
   }
 
  private:
+  static absl::StatusOr<SharedConnection> Accept(Descriptor socket,
+                                                 const v1::Lease& lease,
+                                                 int wake) {
+    DJINN_ASSIGN_OR_RETURN(
+        SharedConnection connection,
+        SharedConnection::Accept(std::move(socket), lease.worker_incarnation(),
+                                 wake, kGreetingTimeout));
+    const SharedRegion::Ring ring = connection.region.bulk(SharedSide::kClient);
+    if (FrameRingWriter(ring.state, ring.data, ring.bytes).max_payload() <
+        kBulkChunkBytes) {
+      return absl::FailedPreconditionError("the rings are too small");
+    }
+    return connection;
+  }
+
   absl::StatusOr<Descriptor> Dial(const v1::Lease& lease) const {
     if (lease.shared_memory_socket().empty() ||
         refusals_->Contains(lease.worker_incarnation())) {
       return absl::NotFoundError("not offered");
     }
-    // Fails where the worker is on another machine.
+    // Fails where the worker is on another machine, unless another one listens
+    // there; that one's greeting says so.
     DJINN_ASSIGN_OR_RETURN(Descriptor socket,
                            DialSharedMemory(lease.shared_memory_socket()));
     const absl::Status user = CheckSameUser(socket.get());

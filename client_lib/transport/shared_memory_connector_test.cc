@@ -18,6 +18,8 @@
 namespace djinn {
 namespace {
 
+constexpr RingSizes kRings = {.control = 4096, .bulk = 4 * kBulkChunkBytes};
+
 // Counts who is sent on to it.
 class OtherConnector : public WorkerConnector {
  public:
@@ -100,10 +102,32 @@ TEST_F(SharedMemoryConnectorTest, AWorkerOfThisMachineGetsAStream) {
   Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   ASSERT_TRUE(socket.valid());
   const std::unique_ptr<WorkerStream> worker = MakeSharedMemoryWorkerStream(
-      SharedConnection::Offer(std::move(socket), {4096, 4096}).value());
+      SharedConnection::Offer(std::move(socket), kRings, /*incarnation=*/7)
+          .value());
   stream->Start(&receiver);
   worker->Close(MakeError(absl::StatusCode::kUnavailable, "DRAINING", "stop"));
   EXPECT_EQ(ErrorReason(receiver.WaitClosed()), "DRAINING");
+}
+
+TEST_F(SharedMemoryConnectorTest, AnotherWorkerAtThePathIsToldNothing) {
+  const Descriptor listener = ListenForSharedMemory(path_).value();
+  lease_.set_shared_memory_socket(path_);
+  Receiver receiver;
+  const std::unique_ptr<ClientStream> stream = Connect();
+  Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const SharedConnection worker =
+      SharedConnection::Offer(std::move(socket), kRings, /*incarnation=*/8)
+          .value();
+  stream->Start(&receiver);
+  auto hello = std::make_shared<v1::ControlRequest>();
+  hello->mutable_hello()->set_lease_token("secret");
+  EXPECT_FALSE(stream->Send(std::move(hello)).ok());
+  EXPECT_EQ(receiver.WaitClosed().message(),
+            "shared memory: another worker is at this path");
+  const SharedRegion::Ring ring = worker.region.control(SharedSide::kClient);
+  EXPECT_EQ(ring.state->written, 0);
+  Connect();
+  EXPECT_EQ(others_, 1);
 }
 
 TEST_F(SharedMemoryConnectorTest, AWorkerThatRefusesIsReachedOtherwiseNext) {

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -29,15 +28,15 @@ absl::StatusOr<std::unique_ptr<SharedMemoryServer>> SharedMemoryServer::Start(
   DJINN_ASSIGN_OR_RETURN(Descriptor listener, ListenForSharedMemory(path));
   DJINN_ASSIGN_OR_RETURN(Descriptor stop, MakeEvent());
   auto server = absl::WrapUnique(
-      new SharedMemoryServer(path, std::move(listener), std::move(stop), core));
+      new SharedMemoryServer(std::move(listener), std::move(stop), core));
   server->thread_ = std::thread([raw = server.get()] { raw->Run(); });
   return server;
 }
 
 SharedMemoryServer::~SharedMemoryServer() {
   RaiseEvent(stop_.get());
+  // The socket's file stays: another worker may have taken its place.
   thread_.join();
-  unlink(path_.c_str());
 }
 
 void SharedMemoryServer::Run() {
@@ -46,29 +45,30 @@ void SharedMemoryServer::Run() {
     poll(waiting, 2, -1);
     if (waiting[1].revents != 0) return;
     if (waiting[0].revents == 0) continue;
-    const absl::Status accepted = Accept();
-    if (accepted.ok()) continue;
-    log::Warning("shared-memory client refused", {{"error", accepted}});
-    poll(&waiting[1], 1, kPauseMilliseconds);
+    Descriptor socket(accept4(listener_.get(), nullptr, nullptr,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) {
+      log::Warning("cannot accept", {{"error", std::strerror(errno)}});
+      poll(&waiting[1], 1, kPauseMilliseconds);
+      continue;
+    }
+    const absl::Status served = Serve(std::move(socket));
+    if (!served.ok()) {
+      log::Warning("shared-memory client refused", {{"error", served}});
+    }
   }
 }
 
-absl::Status SharedMemoryServer::Accept() {
-  Descriptor socket(
-      accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket.valid()) {
-    return absl::UnavailableError(
-        absl::StrCat("accept: ", std::strerror(errno)));
-  }
+absl::Status SharedMemoryServer::Serve(Descriptor socket) {
   DJINN_RETURN_IF_ERROR(CheckSameUser(socket.get()));
   if (permits_.use_count() > kMaxConnections) {
     return MakeError(
         absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
         absl::StrCat("at most ", kMaxConnections, " over shared memory"));
   }
-  DJINN_ASSIGN_OR_RETURN(
-      SharedConnection connection,
-      SharedConnection::Offer(std::move(socket), kRingSizes));
+  DJINN_ASSIGN_OR_RETURN(SharedConnection connection,
+                         SharedConnection::Offer(std::move(socket), kRingSizes,
+                                                 core_->incarnation()));
   connection.permit = permits_;
   core_->Attach(MakeSharedMemoryWorkerStream(std::move(connection)));
   return absl::OkStatus();

@@ -28,17 +28,12 @@ class SharedMemoryServer {
   ~SharedMemoryServer();
 
  private:
-  SharedMemoryServer(std::string path, Descriptor listener, Descriptor stop,
-                     WorkerCore* core)
-      : path_(std::move(path)),
-        listener_(std::move(listener)),
-        stop_(std::move(stop)),
-        core_(core) {}
+  SharedMemoryServer(Descriptor listener, Descriptor stop, WorkerCore* core)
+      : listener_(std::move(listener)), stop_(std::move(stop)), core_(core) {}
 
   void Run();
-  absl::Status Accept();
+  absl::Status Serve(Descriptor socket);
 
-  const std::string path_;
   const Descriptor listener_;
   const Descriptor stop_;
   WorkerCore* const core_;

@@ -96,6 +96,9 @@ class FrameRingReader {
       : state_(state), data_(data), bytes_(bytes) {}
 
   bool empty() const { return state_->written.load() == read_; }
+  // Where the writer says it is, and where this side is.
+  uint64_t written() const { return state_->written.load(); }
+  uint64_t read() const { return read_; }
   // The oldest frame, until Pop(). False when there is none.
   absl::StatusOr<bool> Peek(Frame* frame);
   // Gives the frame's room back. True: the writer waits to hear of it.

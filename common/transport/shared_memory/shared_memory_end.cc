@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 #include "google/rpc/status.pb.h"
@@ -18,8 +18,12 @@
 namespace djinn {
 namespace {
 
+// The detail that holds a goodbye's text.
+constexpr char kText[] = "text";
 // Parts of long messages.
 constexpr size_t kMaxFragment = 64 << 10;
+// Of the buffer that messages are copied to.
+constexpr size_t kKeptCapacity = 1 << 20;
 // Messages taken before chunks and writers have their turn.
 constexpr int kBatch = 32;
 
@@ -27,7 +31,10 @@ constexpr int kBatch = 32;
 std::string Encode(const absl::Status& status, size_t max_part) {
   google::rpc::Status encoded;
   encoded.set_code(static_cast<int>(status.code()));
-  encoded.set_message(std::string(status.message().substr(0, max_part)));
+  // As bytes: operators' texts need not be UTF-8, and cutting leaves parts.
+  google::protobuf::Any* const text = encoded.add_details();
+  text->set_type_url(kText);
+  text->set_value(std::string(status.message().substr(0, max_part)));
   size_t payload_bytes = 0;
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
     payload_bytes += url.size() + value.size();
@@ -45,21 +52,19 @@ absl::Status Decode(absl::string_view bytes) {
     return MakeError(absl::StatusCode::kDataLoss, "RING_CORRUPT",
                      "the peer ended with no status");
   }
-  absl::Status status(static_cast<absl::StatusCode>(encoded.code()),
-                      encoded.message());
+  std::string text;
   for (const google::protobuf::Any& any : encoded.details()) {
+    if (any.type_url() == kText) text = any.value();
+  }
+  absl::Status status(static_cast<absl::StatusCode>(encoded.code()), text);
+  for (const google::protobuf::Any& any : encoded.details()) {
+    if (any.type_url() == kText) continue;
     status.SetPayload(any.type_url(), absl::Cord(any.value()));
   }
   return status;
 }
 
-Descriptor WakeEvent() {
-  absl::StatusOr<Descriptor> event = MakeEvent();
-  // Without one the thread cannot be ended; a process without descriptors
-  // cannot do anything else either.
-  if (!event.ok()) std::abort();
-  return *std::move(event);
-}
+absl::Duration Now() { return Clock::Real()->Monotonic(); }
 
 SharedSide OtherSide(SharedSide side) {
   return side == SharedSide::kClient ? SharedSide::kWorker
@@ -68,12 +73,13 @@ SharedSide OtherSide(SharedSide side) {
 
 }  // namespace
 
-SharedMemoryEnd::SharedMemoryEnd(SharedSide side, Options options)
-    : side_(side), options_(options), wake_(WakeEvent()) {}
+SharedMemoryEnd::SharedMemoryEnd(SharedSide side, Options options,
+                                 Descriptor wake)
+    : side_(side), options_(options), wake_(std::move(wake)) {}
 
 SharedMemoryEnd::SharedMemoryEnd(SharedSide side, Options options,
                                  SharedConnection connection)
-    : SharedMemoryEnd(side, options) {
+    : SharedMemoryEnd(side, options, std::move(connection.wake)) {
   MutexLock lock(&mu_);
   SetConnectionLocked(std::move(connection));
 }
@@ -100,7 +106,12 @@ void SharedMemoryEnd::SetConnectionLocked(SharedConnection connection) {
 void SharedMemoryEnd::Start(OpenFunction open, Handler* handler) {
   open_ = std::move(open);
   handler_ = handler;
-  thread_ = std::thread([this] { Run(); });
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    handler_->OnClosed(absl::UnavailableError(
+        absl::StrCat("no thread for shared memory: ", error.what())));
+  }
 }
 
 bool SharedMemoryEnd::Send(absl::string_view message) {
@@ -121,6 +132,10 @@ bool SharedMemoryEnd::SendBulk(uint64_t transfer_id, uint64_t offset,
             /*owned=*/true, &bulk_);
   WakePeerLocked();
   bulk_.stalled = bulk_.queue.size() >= options_.bulk_queue_limit;
+  if (++burst_ >= options_.bulk_burst && !bulk_.stalled) {
+    bulk_.stalled = true;
+    RaiseEvent(wake_.get());
+  }
   return !bulk_.stalled;
 }
 
@@ -148,17 +163,18 @@ absl::Status SharedMemoryEnd::SendBulkAndWait(uint64_t transfer_id,
 
 absl::Status SharedMemoryEnd::WaitUntilGone(uint64_t ticket, Lane* lane) {
   uint64_t gone = lane->gone;
-  absl::Time patience = absl::Now() + options_.stuck_write;
+  absl::Duration patience = Now() + options_.stuck_write;
   while (lane->gone < ticket && !ended_) {
-    const bool late = room_.WaitWithTimeout(&mu_, patience - absl::Now()) &&
-                      absl::Now() >= patience;
+    const bool late =
+        room_.WaitWithTimeout(&mu_, patience - Now()) && Now() >= patience;
     if (lane->gone != gone) {
       gone = lane->gone;
-      patience = absl::Now() + options_.stuck_write;
+      patience = Now() + options_.stuck_write;
     } else if (late) {
       CloseLocked(absl::UnavailableError(
           absl::StrCat("the peer took nothing for ",
                        absl::FormatDuration(options_.stuck_write))));
+      patience = Now() + options_.stuck_write;
     }
   }
   // A queue that was dropped counts as gone.
@@ -248,7 +264,7 @@ void SharedMemoryEnd::CloseLocked(absl::Status status) {
   if (goodbye_.has_value()) return;
   if (!status.ok()) DropQueuesLocked();
   goodbye_ = std::move(status);
-  give_up_ = absl::Now() + options_.close_timeout;
+  give_up_ = Now() + options_.close_timeout;
   WriteAllLocked();
   WakePeerLocked();
   RaiseEvent(wake_.get());
@@ -275,6 +291,8 @@ void SharedMemoryEnd::Run() {
     {
       MutexLock lock(&mu_);
       if (!broken.ok()) CloseLocked(broken);
+      // However much a peer goes on sending.
+      if (Now() >= give_up_) gone_ = true;
       over = !broken.ok() || OverLocked();
     }
     if (!over && !*received) Sleep();
@@ -348,7 +366,7 @@ absl::Status SharedMemoryEnd::TakeFrame(const FrameRingReader::Frame& frame) {
     taken = handler_->OnBytes(message_);
   } else {
     // Chunks were written before the goodbye.
-    for (;;) {
+    for (const uint64_t end = bulk_in_->written(); bulk_in_->read() < end;) {
       DJINN_ASSIGN_OR_RETURN(const bool more, ReceiveChunk());
       if (!more) break;
     }
@@ -357,7 +375,11 @@ absl::Status SharedMemoryEnd::TakeFrame(const FrameRingReader::Frame& frame) {
     if (!peers_goodbye_->ok()) DropQueuesLocked();
     CloseLocked(absl::OkStatus());
   }
-  message_.clear();
+  if (message_.capacity() > kKeptCapacity) {
+    std::string().swap(message_);
+  } else {
+    message_.clear();
+  }
   return taken;
 }
 
@@ -388,6 +410,7 @@ void SharedMemoryEnd::Flush() {
     MutexLock lock(&mu_);
     WriteAllLocked();
     WakePeerLocked();
+    burst_ = 0;
     if (control_.stalled && control_.queue.size() <= options_.queue_limit / 2) {
       control_.stalled = false;
       room = true;
@@ -402,10 +425,10 @@ void SharedMemoryEnd::Flush() {
 }
 
 void SharedMemoryEnd::Sleep() {
-  absl::Time give_up;
+  absl::Duration give_up;
   {
     MutexLock lock(&mu_);
-    if (hung_up_ || absl::Now() >= give_up_) {
+    if (hung_up_ || Now() >= give_up_) {
       gone_ = true;
       return;
     }
@@ -417,18 +440,15 @@ void SharedMemoryEnd::Sleep() {
   {
     // Room that came before the flag was up.
     MutexLock lock(&mu_);
-    for (Lane* const lane : {&control_, &bulk_}) {
-      const uint64_t gone = lane->gone;
-      WriteLocked(lane);
-      ready |= lane->gone != gone;
-    }
+    WriteAllLocked();
+    ready |= wrote_;
     WakePeerLocked();
   }
   if (!ready) {
     int timeout = -1;
-    if (give_up != absl::InfiniteFuture()) {
+    if (give_up != absl::InfiniteDuration()) {
       timeout = static_cast<int>(absl::ToInt64Milliseconds(
-                    std::max(give_up - absl::Now(), absl::ZeroDuration()))) +
+                    std::max(give_up - Now(), absl::ZeroDuration()))) +
                 1;
     }
     pollfd waiting[] = {{socket_, POLLIN, 0}, {wake_.get(), POLLIN, 0}};

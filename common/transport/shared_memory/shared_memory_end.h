@@ -48,11 +48,14 @@ class SharedMemoryEnd {
     virtual void OnClosed(absl::Status status) = 0;
   };
 
-  // Gets the connection, in the end's thread; gives up when `stop` is readable.
+  // Gets the connection, in the end's thread; gives up when `wake` is readable.
   using OpenFunction =
-      std::function<absl::StatusOr<SharedConnection>(int stop)>;
+      std::function<absl::StatusOr<SharedConnection>(int wake)>;
 
   struct Options {
+    // Chunks that a sender writes by itself before the thread goes on: whoever
+    // sends may serve others, too.
+    int bulk_burst = 8;
     // Messages and chunks that may wait for room before a sender is told.
     size_t queue_limit = 256;
     size_t bulk_queue_limit = 4;
@@ -64,8 +67,8 @@ class SharedMemoryEnd {
     size_t max_message_bytes = size_t{64} << 20;
   };
 
-  SharedMemoryEnd(SharedSide side, Options options);
-  // With a connection.
+  // Without a connection yet. `wake` is an event of its own.
+  SharedMemoryEnd(SharedSide side, Options options, Descriptor wake);
   SharedMemoryEnd(SharedSide side, Options options,
                   SharedConnection connection);
   // Closes, and waits for the thread.
@@ -150,9 +153,11 @@ class SharedMemoryEnd {
   Lane control_ ABSL_GUARDED_BY(mu_);
   Lane bulk_ ABSL_GUARDED_BY(mu_);
   bool wrote_ ABSL_GUARDED_BY(mu_) = false;
+  // Chunks sent since the thread looked.
+  int burst_ ABSL_GUARDED_BY(mu_) = 0;
   // This side's goodbye, and when to stop waiting for the peer's.
   std::optional<absl::Status> goodbye_ ABSL_GUARDED_BY(mu_);
-  absl::Time give_up_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Duration give_up_ ABSL_GUARDED_BY(mu_) = absl::InfiniteDuration();
   bool said_goodbye_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> peers_goodbye_ ABSL_GUARDED_BY(mu_);
   // The peer is gone, or was given up.

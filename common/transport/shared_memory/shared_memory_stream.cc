@@ -56,9 +56,10 @@ class WorkerHandler : public Handler<v1::ControlRequest> {
 
 class SharedMemoryClient : public ClientStream {
  public:
-  SharedMemoryClient(SharedMemoryEnd::OpenFunction open,
+  SharedMemoryClient(SharedMemoryEnd::OpenFunction open, Descriptor wake,
                      SharedMemoryEnd::Options options)
-      : open_(std::move(open)), end_(SharedSide::kClient, options) {}
+      : open_(std::move(open)),
+        end_(SharedSide::kClient, options, std::move(wake)) {}
 
   absl::string_view transport() const override { return "shared memory"; }
   void Start(ClientStreamReceiver* receiver) override {
@@ -108,8 +109,10 @@ class SharedMemoryWorker : public WorkerStream {
 }  // namespace
 
 std::unique_ptr<ClientStream> MakeSharedMemoryClientStream(
-    SharedMemoryEnd::OpenFunction open, SharedMemoryEnd::Options options) {
-  return std::make_unique<SharedMemoryClient>(std::move(open), options);
+    SharedMemoryEnd::OpenFunction open, Descriptor wake,
+    SharedMemoryEnd::Options options) {
+  return std::make_unique<SharedMemoryClient>(std::move(open), std::move(wake),
+                                              options);
 }
 
 std::unique_ptr<WorkerStream> MakeSharedMemoryWorkerStream(

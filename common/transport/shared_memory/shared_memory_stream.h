@@ -13,9 +13,10 @@
 namespace djinn {
 
 // `open` runs in the stream's thread once it is started; what it fails with
-// closes the stream.
+// closes the stream. `wake` is an event of the stream's own.
 std::unique_ptr<ClientStream> MakeSharedMemoryClientStream(
-    SharedMemoryEnd::OpenFunction open, SharedMemoryEnd::Options options = {});
+    SharedMemoryEnd::OpenFunction open, Descriptor wake,
+    SharedMemoryEnd::Options options = {});
 
 std::unique_ptr<WorkerStream> MakeSharedMemoryWorkerStream(
     SharedConnection connection, SharedMemoryEnd::Options options = {});

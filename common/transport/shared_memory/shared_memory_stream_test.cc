@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@ namespace djinn {
 namespace {
 
 constexpr RingSizes kSmall = {.control = 4096, .bulk = 8192};
+constexpr uint64_t kIncarnation = 7;
 
 struct Sockets {
   Descriptor worker;
@@ -37,8 +39,8 @@ Sockets MakeSockets() {
 
 SharedMemoryEnd::OpenFunction AcceptFrom(Descriptor socket) {
   auto shared = std::make_shared<Descriptor>(std::move(socket));
-  return [shared](int stop) {
-    return SharedConnection::Accept(std::move(*shared), stop,
+  return [shared](int wake) {
+    return SharedConnection::Accept(std::move(*shared), kIncarnation, wake,
                                     absl::Seconds(30));
   };
 }
@@ -48,10 +50,11 @@ struct Pair {
                 const RingSizes& sizes = kSmall) {
     Sockets sockets = MakeSockets();
     worker = MakeSharedMemoryWorkerStream(
-        SharedConnection::Offer(std::move(sockets.worker), sizes).value(),
+        SharedConnection::Offer(std::move(sockets.worker), sizes, kIncarnation)
+            .value(),
         options);
     client = MakeSharedMemoryClientStream(AcceptFrom(std::move(sockets.client)),
-                                          options);
+                                          MakeEvent().value(), options);
   }
   std::unique_ptr<WorkerStream> worker;
   std::unique_ptr<ClientStream> client;
@@ -225,6 +228,36 @@ TEST(SharedMemoryStreamTest, AReasonReachesTheOtherSideWhole) {
   EXPECT_EQ(worker.WaitClosed(), why);
 }
 
+TEST(SharedMemoryStreamTest, AReasonsTextMayBeAnyBytesAndIsCutToFit) {
+  Client client;
+  Worker worker;
+  Pair pair;
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  const std::string text = "\xff\xc3" + std::string(5000, 'x');
+  pair.worker->Close(
+      MakeError(absl::StatusCode::kInternal, "SESSION_LOST", text));
+  const absl::Status closed = client.WaitClosed();
+  EXPECT_EQ(ErrorReason(closed), "SESSION_LOST");
+  EXPECT_GT(closed.message().size(), 500);
+  EXPECT_EQ(closed.message(), text.substr(0, closed.message().size()));
+}
+
+TEST(SharedMemoryStreamTest, WhoeverSendsManyChunksIsToldToLetTheThreadGoOn) {
+  Client client;
+  Worker worker;
+  SharedMemoryEnd::Options options;
+  options.bulk_burst = 3;
+  options.bulk_queue_limit = 1000;
+  Pair pair(options);
+  pair.client->Start(&client);
+  pair.worker->Start(&worker);
+  uint64_t sent = 1;
+  while (pair.worker->SendBulk(1, sent, Bytes("x"))) ++sent;
+  worker.WaitRoom(1);
+  EXPECT_EQ(client.WaitChunks(sent).size(), sent);
+}
+
 TEST(SharedMemoryStreamTest, AStreamThatIsNotStartedCanRefuse) {
   Client client;
   Pair pair;
@@ -293,13 +326,14 @@ TEST(SharedMemoryStreamTest, APeerThatIsGoneIsUnavailableAfterItsLastWords) {
   Sockets sockets = MakeSockets();
   {
     SharedConnection worker =
-        SharedConnection::Offer(std::move(sockets.worker), kSmall).value();
+        SharedConnection::Offer(std::move(sockets.worker), kSmall, kIncarnation)
+            .value();
     const SharedRegion::Ring ring = worker.region.control(SharedSide::kWorker);
     FrameRingWriter writer(ring.state, ring.data, ring.bytes);
     writer.Write({}, Response(7)->SerializeAsString());
   }
-  const auto stream =
-      MakeSharedMemoryClientStream(AcceptFrom(std::move(sockets.client)));
+  const auto stream = MakeSharedMemoryClientStream(
+      AcceptFrom(std::move(sockets.client)), MakeEvent().value());
   stream->Start(&client);
   EXPECT_EQ(client.WaitMessages(1)[0].completed_sequence(), 7);
   const absl::Status closed = client.WaitClosed();
@@ -310,8 +344,8 @@ TEST(SharedMemoryStreamTest, APeerThatIsGoneIsUnavailableAfterItsLastWords) {
 TEST(SharedMemoryStreamTest, ClosingAClientThatWaitsForItsGreetingReturns) {
   Client client;
   Sockets sockets = MakeSockets();
-  const auto stream =
-      MakeSharedMemoryClientStream(AcceptFrom(std::move(sockets.client)));
+  const auto stream = MakeSharedMemoryClientStream(
+      AcceptFrom(std::move(sockets.client)), MakeEvent().value());
   stream->Start(&client);
   stream->Close(absl::OkStatus());
   EXPECT_EQ(client.WaitClosed().code(), absl::StatusCode::kCancelled);
@@ -326,12 +360,14 @@ class HostileClientTest : public testing::Test {
     options.max_message_bytes = 10000;
     options.close_timeout = absl::Milliseconds(50);
     stream_ = MakeSharedMemoryWorkerStream(
-        SharedConnection::Offer(std::move(sockets.worker), kSmall).value(),
+        SharedConnection::Offer(std::move(sockets.worker), kSmall, kIncarnation)
+            .value(),
         options);
     const Descriptor never = MakeEvent().value();
-    connection_ = SharedConnection::Accept(std::move(sockets.client),
-                                           never.get(), absl::Seconds(30))
-                      .value();
+    connection_ =
+        SharedConnection::Accept(std::move(sockets.client), kIncarnation,
+                                 never.get(), absl::Seconds(30))
+            .value();
     const SharedRegion::Ring control =
         connection_.region.control(SharedSide::kClient);
     control_.emplace(control.state, control.data, control.bytes);
@@ -394,6 +430,24 @@ TEST_F(HostileClientTest, AnEndWithoutAStatus) {
   EXPECT_EQ(ReasonOfTheEnd(), "RING_CORRUPT");
 }
 
+TEST_F(HostileClientTest, ChunksWithoutEndDoNotKeepTheWorkerFromClosing) {
+  const SharedRegion::Ring ring = connection_.region.bulk(SharedSide::kClient);
+  FrameHeader header;
+  header.kind = FrameKind::kChunk;
+  while (bulk_->Fits(0).value()) bulk_->Write(header, "");
+  std::atomic<bool> ended{false};
+  std::thread flood([&] {
+    // Every frame is there already.
+    while (!ended) ring.state->written = ring.state->read + ring.bytes;
+  });
+  stream_->Start(&worker_);
+  worker_.WaitChunks(1000);
+  stream_->Close(absl::UnavailableError("enough"));
+  EXPECT_EQ(worker_.WaitClosed().message(), "enough");
+  ended = true;
+  flood.join();
+}
+
 TEST_F(HostileClientTest, AReaderThatWasNeverThere) {
   connection_.region.control(SharedSide::kWorker).state->read = 12345;
   stream_->Start(&worker_);
@@ -406,16 +460,19 @@ class GreetingTest : public testing::Test {
  protected:
   absl::Status Accept() {
     const Descriptor never = MakeEvent().value();
-    return SharedConnection::Accept(std::move(sockets_.client), never.get(),
-                                    absl::Milliseconds(50))
+    return SharedConnection::Accept(std::move(sockets_.client), kIncarnation,
+                                    never.get(), absl::Milliseconds(50))
         .status();
   }
   // A greeting for `bytes` of memory in rings of one page each, with `file`.
-  void Greet(uint32_t version, uint32_t ring_bytes, int file) {
+  void Greet(uint32_t version, uint32_t ring_bytes, int file,
+             uint64_t incarnation = kIncarnation) {
     struct {
       char magic[8] = {'d', 'j', 'i', 'n', 'n', 's', 'h', 'm'};
       uint32_t numbers[4] = {};
+      uint64_t incarnation = 0;
     } greeting;
+    greeting.incarnation = incarnation;
     greeting.numbers[0] = version;
     greeting.numbers[1] = greeting.numbers[2] = ring_bytes;
     iovec data = {&greeting, sizeof(greeting)};
@@ -474,6 +531,13 @@ TEST_F(GreetingTest, AnotherVersionIsNamed) {
   EXPECT_EQ(ErrorReason(status), "SHARED_MEMORY_REFUSED");
   EXPECT_EQ(status.message(),
             "shared memory: the worker's version is 9, this side's 1");
+}
+
+TEST_F(GreetingTest, AnotherWorkerIsRefused) {
+  const Descriptor file = File(5 * 4096, kSeals);
+  Greet(1, 4096, file.get(), kIncarnation + 1);
+  EXPECT_EQ(Accept().message(),
+            "shared memory: another worker is at this path");
 }
 
 TEST_F(GreetingTest, SomebodyElsesSocketIsRefused) {

@@ -31,6 +31,8 @@ struct Greeting {
   uint32_t control_bytes = 0;
   uint32_t bulk_bytes = 0;
   uint32_t zero = 0;
+  // Another worker may listen at the same path of another machine.
+  uint64_t incarnation = 0;
 };
 
 // Room for one descriptor.
@@ -81,11 +83,11 @@ absl::Status ReceiveGreeting(int socket, Greeting* greeting, Descriptor* file) {
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
-  message.msg_controllen = sizeof(control.bytes);
+  // Exactly one: with the padding behind it the kernel would fit two.
+  message.msg_controllen = CMSG_LEN(sizeof(int));
   const ssize_t bytes =
       recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (bytes < 0) return SystemError("no greeting");
-  // The buffer has room for no more than one; the kernel drops the rest.
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     int fd;
@@ -190,10 +192,12 @@ std::atomic<uint32_t>* SharedRegion::sleeping(SharedSide side) const {
   return &head()->sleepers[static_cast<size_t>(side)].sleeping;
 }
 
-absl::StatusOr<SharedConnection> SharedConnection::Offer(
-    Descriptor socket, const RingSizes& sizes) {
+absl::StatusOr<SharedConnection> SharedConnection::Offer(Descriptor socket,
+                                                         const RingSizes& sizes,
+                                                         uint64_t incarnation) {
   SharedConnection connection;
   connection.socket = std::move(socket);
+  DJINN_ASSIGN_OR_RETURN(connection.wake, MakeEvent());
   const Descriptor file(memfd_create("djinn", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file.valid()) return SystemError("cannot make shared memory");
   const size_t bytes = kPage + 2 * (size_t{sizes.control} + sizes.bulk);
@@ -206,22 +210,29 @@ absl::StatusOr<SharedConnection> SharedConnection::Offer(
   Greeting greeting;
   greeting.control_bytes = sizes.control;
   greeting.bulk_bytes = sizes.bulk;
+  greeting.incarnation = incarnation;
   DJINN_RETURN_IF_ERROR(
       SendGreeting(connection.socket.get(), greeting, file.get()));
   return connection;
 }
 
 absl::StatusOr<SharedConnection> SharedConnection::Accept(
-    Descriptor socket, int stop, absl::Duration timeout) {
-  pollfd waiting[] = {{socket.get(), POLLIN, 0}, {stop, POLLIN, 0}};
-  const int ready =
-      poll(waiting, 2, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+    Descriptor socket, uint64_t incarnation, int wake, absl::Duration timeout) {
+  pollfd waiting[] = {{socket.get(), POLLIN, 0}, {wake, POLLIN, 0}};
+  int ready;
+  do {
+    ready =
+        poll(waiting, 2, static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+  } while (ready < 0 && errno == EINTR);
   if (ready < 0) return SystemError("poll");
   if (ready == 0) return absl::UnavailableError("the worker does not answer");
   if (waiting[1].revents != 0) return absl::CancelledError("closed");
   Greeting greeting;
   Descriptor file;
   DJINN_RETURN_IF_ERROR(ReceiveGreeting(socket.get(), &greeting, &file));
+  if (greeting.incarnation != incarnation) {
+    return Refused("another worker is at this path");
+  }
   const RingSizes sizes = {greeting.control_bytes, greeting.bulk_bytes};
   struct stat status;
   if (!IsPossible(sizes.control) || !IsPossible(sizes.bulk) ||

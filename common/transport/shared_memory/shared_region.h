@@ -88,16 +88,22 @@ class SharedRegion {
 struct SharedConnection {
   Descriptor socket;
   SharedRegion region;
+  // Wakes this side's own thread.
+  Descriptor wake;
   // Given back with the connection: the server counts them.
   std::shared_ptr<const void> permit;
 
-  // The worker's end on an accepted socket; greets the client.
+  // The worker's end on an accepted socket; greets the client with the worker's
+  // incarnation.
   static absl::StatusOr<SharedConnection> Offer(Descriptor socket,
-                                                const RingSizes& sizes);
-  // The client's end: waits for the greeting until `timeout`, or until `stop`
-  // is readable (Cancelled). FailedPrecondition (SHARED_MEMORY_REFUSED): not a
-  // worker of this user and version. Unavailable: it went away.
-  static absl::StatusOr<SharedConnection> Accept(Descriptor socket, int stop,
+                                                const RingSizes& sizes,
+                                                uint64_t incarnation);
+  // The client's end, which `wake` wakes: waits for the greeting until
+  // `timeout`, or until it is woken (Cancelled). FailedPrecondition
+  // (SHARED_MEMORY_REFUSED): not that incarnation of a worker, or not of this
+  // version. Unavailable: it went away.
+  static absl::StatusOr<SharedConnection> Accept(Descriptor socket,
+                                                 uint64_t incarnation, int wake,
                                                  absl::Duration timeout);
 };
 
