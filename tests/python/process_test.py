@@ -1,5 +1,6 @@
 """Threads, forks, workers of a DataLoader, and how programs end."""
 
+import glob
 import threading
 import unittest
 
@@ -61,6 +62,30 @@ class ThreadsTest(RemoteCase):
         self.assertTrue(ran.wait(60))
         reader.join()
         thread.join()
+
+    def test_the_device_starts_no_compute_threads_of_its_own(self):
+        # OpenMP names helpers as the thread that started them, and slows down
+        # every thread of a process that has more of them than cores.
+        def names():
+            paths = glob.glob("/proc/self/task/*/comm")
+            return sorted(open(path).read() for path in paths)
+
+        weight = torch.randn(784, 128, device=self.device, requires_grad=True)
+        labels = torch.zeros(64, dtype=torch.long, device=self.device)
+
+        def step():
+            logits = torch.randn(64, 784, device=self.device) @ weight
+            torch.nn.functional.cross_entropy(logits, labels).backward()
+            return weight.grad.sum().item()
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(4)
+        try:
+            step()
+            self.assertEqual(names().count("pt_autograd_0\n"), 1)
+            self.assertEqual(torch.get_num_threads(), 4)
+        finally:
+            torch.set_num_threads(before)
 
     def test_data_loader_workers(self):
         for pin_memory in (False, True):
