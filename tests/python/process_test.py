@@ -70,11 +70,11 @@ class ThreadsTest(RemoteCase):
             paths = glob.glob("/proc/self/task/*/comm")
             return sorted(open(path).read() for path in paths)
 
-        weight = torch.randn(784, 128, device=self.device, requires_grad=True)
-        labels = torch.zeros(64, dtype=torch.long, device=self.device)
+        weight = torch.randn(784, 10, device=self.device, requires_grad=True)
+        labels = torch.zeros(8, dtype=torch.long, device=self.device)
 
         def step():
-            logits = torch.randn(64, 784, device=self.device) @ weight
+            logits = torch.randn(8, 784, device=self.device) @ weight
             torch.nn.functional.cross_entropy(logits, labels).backward()
             return weight.grad.sum().item()
 
