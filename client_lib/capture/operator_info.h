@@ -67,8 +67,8 @@ struct OperatorInfo {
   bool is_out = false;
   // What PyTorch checks of the tensors it writes: see output_rules.h.
   OutputRules output_rules;
-  // Of a factory that follows a tensor, as new_zeros: the argument that may name
-  // another device.
+  // Of a factory that follows a tensor, as new_zeros: the argument that may
+  // name another device.
   std::optional<size_t> other_device;
   // The argument by which the first one is filled: a number that must fit.
   std::optional<size_t> filling;

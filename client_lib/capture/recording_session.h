@@ -93,9 +93,11 @@ class RecordingDevice : public VirtualDevice {
     reads_.push_back(bytes);
     return failure_;
   }
-  absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
-      uint32_t, RemoteStorage*, const srg::TensorView&, void*,
-      uint64_t) override {
+  absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(uint32_t,
+                                                         RemoteStorage*,
+                                                         const srg::TensorView&,
+                                                         void*,
+                                                         uint64_t) override {
     return absl::UnimplementedError("a recorder has no values");
   }
   absl::Status Synchronize() override { return absl::OkStatus(); }
