@@ -46,6 +46,7 @@ class SharedMemoryConnector : public WorkerConnector {
       const v1::Lease& lease, const std::string& session_id) override {
     absl::StatusOr<Descriptor> socket = Dial(lease);
     absl::StatusOr<Descriptor> wake = MakeEvent();
+    if (socket.ok() && !wake.ok()) refusals_->Add(lease, wake.status());
     if (!socket.ok() || !wake.ok()) return other_->Connect(lease, session_id);
     // Shared, because functions must be copyable.
     auto dialled = std::make_shared<Descriptor>(*std::move(socket));
