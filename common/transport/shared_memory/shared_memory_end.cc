@@ -120,7 +120,7 @@ bool SharedMemoryEnd::Send(absl::string_view message) {
   AddLocked({FrameKind::kMessage, 0, 0, {message, nullptr}}, /*owned=*/false,
             &control_);
   WakePeerLocked();
-  control_.stalled = control_.queue.size() >= options_.queue_limit;
+  control_.stalled |= control_.queue.size() >= options_.queue_limit;
   return !control_.stalled;
 }
 
@@ -131,7 +131,7 @@ bool SharedMemoryEnd::SendBulk(uint64_t transfer_id, uint64_t offset,
   AddLocked({FrameKind::kChunk, transfer_id, offset, std::move(payload)},
             /*owned=*/true, &bulk_);
   WakePeerLocked();
-  bulk_.stalled = bulk_.queue.size() >= options_.bulk_queue_limit;
+  bulk_.stalled |= bulk_.queue.size() >= options_.bulk_queue_limit;
   if (++burst_ >= options_.bulk_burst && !bulk_.stalled) {
     bulk_.stalled = true;
     RaiseEvent(wake_.get());

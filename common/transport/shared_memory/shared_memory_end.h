@@ -78,8 +78,8 @@ class SharedMemoryEnd {
   // this.
   void Start(OpenFunction open, Handler* handler);
 
-  // Takes a message or a chunk without waiting. False: the queue is full now;
-  // OnRoom() or OnBulkRoom() will follow. After the end they are dropped.
+  // Takes a message or a chunk without waiting. False: the queue is full, until
+  // OnRoom() or OnBulkRoom() says otherwise. After the end they are dropped.
   bool Send(absl::string_view message);
   bool SendBulk(uint64_t transfer_id, uint64_t offset, SharedBytes payload);
 

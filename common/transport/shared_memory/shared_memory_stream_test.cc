@@ -435,10 +435,16 @@ TEST_F(HostileClientTest, ChunksWithoutEndDoNotKeepTheWorkerFromClosing) {
   FrameHeader header;
   header.kind = FrameKind::kChunk;
   while (bulk_->Fits(0).value()) bulk_->Write(header, "");
+  std::atomic<uint32_t>* const sleeping =
+      connection_.region.sleeping(SharedSide::kWorker);
   std::atomic<bool> ended{false};
   std::thread flood([&] {
-    // Every frame is there already.
-    while (!ended) ring.state->written = ring.state->read + ring.bytes;
+    while (!ended) {
+      // Every frame is there already.
+      ring.state->written = ring.state->read + ring.bytes;
+      if (sleeping->exchange(0) == 0) continue;
+      send(connection_.socket.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
   });
   stream_->Start(&worker_);
   worker_.WaitChunks(1000);
