@@ -74,16 +74,29 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
                      "a call with unknown results must be waited for");
   }
   SealedSegments sealed;
+  bool foresees = false;
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
     DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
-    recorder_.Record(lane, call, &sealed, ThisThread());
+    const Segment* const segment =
+        recorder_.Record(lane, call, &sealed, ThisThread());
     ++statistics_.calls;
-    if (ABSL_PREDICT_TRUE(sealed.empty())) return absl::OkStatus();
-    QueueSegments(sealed);
+    const ReadPredictor::Prediction* const prediction =
+        predictor_.OnCall(*segment);
+    if (ABSL_PREDICT_TRUE(prediction == nullptr)) {
+      if (ABSL_PREDICT_TRUE(sealed.empty())) return absl::OkStatus();
+      QueueSegments(sealed);
+    } else {
+      Foresee(*segment, *prediction, &sealed);
+      foresees = true;
+    }
   }
-  wakeup_.Set();
+  if (foresees) {
+    SendNow();
+  } else {
+    wakeup_.Set();
+  }
   return absl::OkStatus();
 }
 

@@ -27,6 +27,7 @@
 #include "client_lib/session/call_sites.h"
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/message_log.h"
+#include "client_lib/session/read_predictor.h"
 #include "client_lib/session/reply_log.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
@@ -128,9 +129,22 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   class ReadHandle;
   using Callbacks = std::vector<std::function<void()>>;
   static void Notify(const Callbacks& callbacks);
+  // Replaces `wait` by that of a foreseen read.
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
-                         const std::shared_ptr<ReadWait>& wait);
+                         std::shared_ptr<ReadWait>* wait);
+  void QueueRead(uint32_t lane, RemoteStorage* storage,
+                 const srg::TensorView& view,
+                 const std::shared_ptr<ReadWait>& wait)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Asks in advance for what the segment's last call wrote.
+  void Foresee(const Segment& segment,
+               const ReadPredictor::Prediction& prediction,
+               SealedSegments* sealed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The wait of such a read, if it is the one; null otherwise.
+  std::shared_ptr<ReadWait> TakeForeseen(const RemoteStorage& storage,
+                                         const srg::TensorView& view)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // DeadlineExceeded (VALUE_PENDING) when the value is not here by then.
   absl::Status AwaitRead(ReadWait* wait, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -312,6 +326,16 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   // Threads that use the stream without being the sender.
   int streaming_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar streaming_changed_;
+  // A read that the program is expected to make.
+  struct ForeseenRead {
+    uint64_t storage_id;
+    uint64_t version;
+    srg::TensorView view;
+    std::shared_ptr<ReadWait> wait;
+  };
+  static constexpr size_t kMaxForeseen = 8;
+  ReadPredictor predictor_ ABSL_GUARDED_BY(mu_);
+  std::deque<ForeseenRead> foreseen_ ABSL_GUARDED_BY(mu_);
   CallSiteLog call_sites_ ABSL_GUARDED_BY(mu_);
   // root_errors counts apart.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);

@@ -28,8 +28,10 @@ absl::Status CheckViewBytes(const srg::TensorView& view, uint64_t bytes) {
 class RemoteDevice::ReadHandle final : public PendingRead {
  public:
   ReadHandle(std::shared_ptr<RemoteDevice> device,
-             std::shared_ptr<ReadWait> wait)
-      : device_(std::move(device)), wait_(std::move(wait)) {
+             std::shared_ptr<ReadWait> wait, void* destination)
+      : device_(std::move(device)),
+        wait_(std::move(wait)),
+        destination_(destination) {
     MutexLock lock(&device_->mu_);
     device_->waiters_.insert(wait_.get());
   }
@@ -54,7 +56,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
       MutexLock lock(&device_->mu_);
       DJINN_RETURN_IF_ERROR(device_->AwaitRead(wait_.get(), timeout));
       if (wait_->value.has_value()) {
-        std::memcpy(wait_->destination, wait_->value->data(), wait_->bytes);
+        std::memcpy(destination_, wait_->value->data(), wait_->bytes);
         wait_->value.reset();
       }
       if (wait_->error.ok()) return absl::OkStatus();
@@ -81,13 +83,14 @@ class RemoteDevice::ReadHandle final : public PendingRead {
 
   const std::shared_ptr<RemoteDevice> device_;
   const std::shared_ptr<ReadWait> wait_;
+  void* const destination_;
 };
 
 absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
                                 const srg::TensorView& view, void* destination,
                                 uint64_t bytes) {
-  const auto wait = std::make_shared<ReadWait>(destination, bytes);
-  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, wait));
+  auto wait = std::make_shared<ReadWait>(destination, bytes);
+  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait));
   SendNow();
   {
     MutexLock lock(&mu_);
@@ -112,24 +115,43 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
 absl::StatusOr<std::unique_ptr<PendingRead>> RemoteDevice::StartRead(
     uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
     void* destination, uint64_t bytes) {
-  const auto wait = std::make_shared<ReadWait>(destination, bytes);
-  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, wait));
+  auto wait = std::make_shared<ReadWait>(destination, bytes);
+  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait));
   auto handle = std::make_unique<ReadHandle>(
-      std::static_pointer_cast<RemoteDevice>(shared_from_this()), wait);
+      std::static_pointer_cast<RemoteDevice>(shared_from_this()), wait,
+      destination);
   wakeup_.Set();
   return handle;
 }
 
 absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
                                      const srg::TensorView& view,
-                                     const std::shared_ptr<ReadWait>& wait) {
+                                     std::shared_ptr<ReadWait>* wait) {
   if (IsForkedChild()) return AfterForkError();
-  DJINN_RETURN_IF_ERROR(CheckViewBytes(view, wait->bytes));
+  DJINN_RETURN_IF_ERROR(CheckViewBytes(view, (*wait)->bytes));
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
-  SealedSegments writers;
-  recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
-  QueueSegments(writers);
+  ++statistics_.reads;
+  predictor_.OnRead(lane, storage->id(), view, (*wait)->bytes);
+  if (auto foreseen = TakeForeseen(*storage, view)) {
+    *wait = std::move(foreseen);
+  } else {
+    SealedSegments writers;
+    recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
+    QueueSegments(writers);
+    QueueRead(lane, storage, view, *wait);
+  }
+  // What the value does not depend on comes after it: a loss is back before
+  // the step that followed it was made.
+  SealedSegments rest;
+  recorder_.SealLane(lane, &rest);
+  QueueSegments(rest);
+  return absl::OkStatus();
+}
+
+void RemoteDevice::QueueRead(uint32_t lane, RemoteStorage* storage,
+                             const srg::TensorView& view,
+                             const std::shared_ptr<ReadWait>& wait) {
   if (!storage->born_) {
     const uint64_t size = storage->size_bytes();
     Queue({lane, StoragePtr(storage), 0,
@@ -139,13 +161,40 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
   storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
   Queue({lane, StoragePtr(storage), 0, ReadWork{storage->version_, view, wait}},
         /*needs_lease=*/true);
-  // What the value does not depend on comes after it: a loss is back before
-  // the step that followed it was made.
-  SealedSegments rest;
-  recorder_.SealLane(lane, &rest);
-  QueueSegments(rest);
-  ++statistics_.reads;
-  return absl::OkStatus();
+}
+
+void RemoteDevice::Foresee(const Segment& segment,
+                           const ReadPredictor::Prediction& prediction,
+                           SealedSegments* sealed) {
+  const absl::Span<const Touch> touches = segment.touches_of_last_call();
+  RemoteStorage* const storage = touches[prediction.touch].storage.get();
+  const uint32_t lane = segment.lane();
+  recorder_.SealWriters(lane, storage, sealed);
+  QueueSegments(*sealed);
+  // Its storage may be smaller than that of the call it resembles.
+  const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(prediction.view);
+  if (!extent.ok() || *extent > storage->size_bytes()) return;
+  // Comes in the reply: larger values are not foreseen.
+  static_assert(ReadPredictor::kMaxBytes <= kAlwaysInlineBytes);
+  auto wait = std::make_shared<ReadWait>(nullptr, prediction.bytes);
+  QueueRead(lane, storage, prediction.view, wait);
+  if (foreseen_.size() >= kMaxForeseen) foreseen_.pop_front();
+  foreseen_.push_back(
+      {storage->id(), storage->version_, prediction.view, std::move(wait)});
+}
+
+std::shared_ptr<ReadWait> RemoteDevice::TakeForeseen(
+    const RemoteStorage& storage, const srg::TensorView& view) {
+  for (auto read = foreseen_.begin(); read != foreseen_.end(); ++read) {
+    if (read->storage_id != storage.id() ||
+        read->version != storage.version_ || !(read->view == view)) {
+      continue;
+    }
+    std::shared_ptr<ReadWait> wait = std::move(read->wait);
+    foreseen_.erase(read);
+    return wait;
+  }
+  return nullptr;
 }
 
 absl::Status RemoteDevice::AwaitRead(ReadWait* wait, absl::Duration timeout) {

@@ -70,6 +70,10 @@ class Segment {
   size_t cap() const { return cap_; }
   absl::Span<const Mark> calls() const { return calls_; }
   absl::Span<const Touch> touches() const { return touches_; }
+  absl::Span<const Touch> touches_of_last_call() const {
+    const size_t count = calls_.size();
+    return touches().subspan(count > 1 ? calls_[count - 2].touches_end : 0);
+  }
   absl::Span<const Creation> creations() const { return creations_; }
   absl::Span<const double> floats() const { return floats_; }
   absl::Span<const ScalarValue> scalar_tensors() const {

@@ -28,8 +28,9 @@ absl::Status SegmentRecorder::Check(Call* call,
   return absl::OkStatus();
 }
 
-void SegmentRecorder::Record(uint32_t lane, Call* call, SealedSegments* sealed,
-                             uint64_t thread) {
+const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
+                                       SealedSegments* sealed,
+                                       uint64_t thread) {
   Segment* own = OpenSegment(lane, sealed);
   if (ABSL_PREDICT_FALSE(own->thread != thread)) {
     if (!own->calls().empty()) {
@@ -72,11 +73,14 @@ void SegmentRecorder::Record(uint32_t lane, Call* call, SealedSegments* sealed,
     for (const Segment::Creation& creation : tail->creations()) {
       Name(tail->touches()[creation.touch].storage.get(), tail, true, sealed);
     }
-  } else if (own->calls().size() >= own->cap() ||
+    return tail;
+  }
+  if (own->calls().size() >= own->cap() ||
              own->bytes().size() >= kMaxSegmentBytes) {
     Seal(own, sealed);
     Continue(lane);
   }
+  return own;
 }
 
 void SegmentRecorder::Continue(uint32_t lane) {

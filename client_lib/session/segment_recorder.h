@@ -54,14 +54,21 @@ class SegmentRecorder {
 
   // Stamps the call's touches and appends it to the lane's segment. Appends the
   // segments sealed on the way to `sealed`. `thread` tells the threads apart
-  // that issue into one lane.
-  void Record(uint32_t lane, Call* call, SealedSegments* sealed,
-              uint64_t thread = 0);
+  // that issue into one lane. Returns the segment whose last call it is, sealed
+  // perhaps.
+  const Segment* Record(uint32_t lane, Call* call, SealedSegments* sealed,
+                        uint64_t thread = 0);
 
   void SealLane(uint32_t lane, SealedSegments* sealed);
   // Every open segment that names the storage, or only those that write it.
   void SealUsers(RemoteStorage* storage, bool writers_only,
                  SealedSegments* sealed);
+  // Those that write the storage, in the middle of the lane's stretch.
+  void SealWriters(uint32_t lane, RemoteStorage* storage,
+                   SealedSegments* sealed) {
+    SealUsers(storage, /*writers_only=*/true, sealed);
+    Continue(lane);
+  }
   void SealAll(SealedSegments* sealed);
   bool HasOpenSegments() const { return !open_.empty(); }
 

@@ -72,10 +72,10 @@ std::shared_ptr<worker::WorkerCore> Cluster::core() const {
 std::unique_ptr<Session> Cluster::Open(int index) {
   SessionOptions options;
   // The pauses between attempts to connect are skipped: together they must not
-  // use up what others wait.
-  options.resume_timeout = kPatience / 2;
-  options.connect_timeout = kPatience / 2;
-  options.operation_timeout = 2 * kPatience;
+  // use up what others wait, nor make an attempt so short that it is skipped.
+  options.resume_timeout = 3 * kPatience;
+  options.connect_timeout = 3 * kPatience;
+  options.operation_timeout = 12 * kPatience;
   options.clock = &client_clock_;
   const bool other = setup_.two_tenants && index == 1;
   return *OpenSession(

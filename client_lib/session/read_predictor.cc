@@ -1,0 +1,76 @@
+#include "client_lib/session/read_predictor.h"
+
+#include <algorithm>
+
+
+namespace djinn {
+namespace {
+
+// Reads at a position before it is acted upon, and at most remembered.
+constexpr int kEnough = 2;
+constexpr int kMaxConfidence = 4;
+// A prediction in vain costs more than one that held.
+constexpr int kPenalty = 4;
+
+uint64_t Mix(uint64_t position, uint64_t hash) {
+  position = (position ^ hash) * 0x9e3779b97f4a7c15u;
+  return position ^ (position >> 32);
+}
+
+}  // namespace
+
+const ReadPredictor::Prediction* ReadPredictor::OnCall(const Segment& segment) {
+  uint64_t* const position = PositionOf(segment.lane());
+  *position = Mix(*position, segment.calls().back().hash);
+
+  const absl::Span<const Touch> touches = segment.touches_of_last_call();
+  for (size_t i = 0; i < touches.size(); ++i) {
+    if (!ChangesVersion(touches[i].access)) continue;
+    writes_[write_count_++ % kMaxWrites] = {
+        touches[i].storage->id(), *position, static_cast<uint32_t>(i)};
+  }
+
+  if (predictions_.empty()) return nullptr;
+  const auto found = predictions_.find(*position);
+  if (found == predictions_.end()) return nullptr;
+  Prediction& prediction = found->second;
+  if (prediction.pending) {
+    prediction.pending = false;
+    prediction.confidence -= kPenalty;
+  }
+  if (prediction.confidence < kEnough || prediction.touch >= touches.size()) {
+    return nullptr;
+  }
+  prediction.pending = true;
+  return &prediction;
+}
+
+void ReadPredictor::OnRead(uint32_t lane, uint64_t storage_id,
+                           const srg::TensorView& view, uint64_t bytes) {
+  *PositionOf(lane) = 0;
+  if (bytes > kMaxBytes) return;
+  const size_t remembered = std::min(write_count_, kMaxWrites);
+  for (size_t age = 1; age <= remembered; ++age) {
+    const Write& write = writes_[(write_count_ - age) % kMaxWrites];
+    if (write.storage_id != storage_id) continue;
+    if (predictions_.size() >= kMaxPositions) predictions_.clear();
+    Prediction& prediction = predictions_[write.position];
+    if (prediction.bytes != bytes || prediction.touch != write.touch ||
+        !(prediction.view == view)) {
+      prediction = {write.touch, view, bytes};
+    }
+    prediction.pending = false;
+    prediction.confidence = std::min(prediction.confidence + 1, kMaxConfidence);
+    return;
+  }
+}
+
+uint64_t* ReadPredictor::PositionOf(uint32_t lane) {
+  // Lanes come and go with threads: what is forgotten is learnt anew.
+  if (positions_.size() >= kMaxLanes && !positions_.contains(lane)) {
+    positions_.clear();
+  }
+  return &positions_[lane];
+}
+
+}  // namespace djinn
