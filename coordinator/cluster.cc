@@ -88,8 +88,9 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
                               {"device", virtual_device},
                               {"worker", worker->id},
                               {"reason", lease.placement_reason}});
-  leases_.Add(std::move(lease));
+  const Lease* const added = leases_.Add(std::move(lease));
   Touch(worker, wakes);
+  TouchPeers(*added, wakes);
 }
 
 void Cluster::RetryUnplaced(Wakes* wakes) {

@@ -131,6 +131,12 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the worker told soon.
   void Touch(Worker* worker, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The workers that sessions of this one use besides it.
+  void ListPeers(const Worker& worker, v1::DesiredState* desired)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The lease is new: the session's other workers are to hear of its worker.
+  void TouchPeers(const Lease& lease, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Offers the pending request to a worker, notes why there is none for now, or
   // refuses it.

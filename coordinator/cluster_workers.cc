@@ -1,6 +1,7 @@
 // Worker streams.
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -182,6 +183,7 @@ void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
                               {"worker", worker->id}});
   Lease* const adopted = leases_.Add(std::move(lease));
   Touch(worker, wakes);
+  TouchPeers(*adopted, wakes);
   // The client may have asked for it while nobody knew of it.
   if (session->pending.contains(record.virtual_device())) {
     unplaced_.erase({session->id, record.virtual_device()});
@@ -195,6 +197,28 @@ void Cluster::Leave(const StreamId& id) {
   if (worker == nullptr) return;
   workers_.Disconnect(worker);
   log::Info("worker disconnected", {{"worker", worker->id}});
+}
+
+void Cluster::ListPeers(const Worker& worker, v1::DesiredState* desired) {
+  absl::flat_hash_set<std::string> listed = {worker.id};
+  for (const Lease* own : leases_.OfWorker(worker.id)) {
+    for (const Lease* lease : leases_.OfSession(own->session_id)) {
+      if (!listed.insert(lease->worker_id).second) continue;
+      const Worker* const other = workers_.Find(lease->worker_id);
+      v1::Peer* const peer = desired->add_peers();
+      peer->set_worker_id(other->id);
+      peer->set_incarnation(other->incarnation);
+      peer->set_address(other->address);
+    }
+  }
+}
+
+void Cluster::TouchPeers(const Lease& lease, Wakes* wakes) {
+  for (const Lease* other : leases_.OfSession(lease.session_id)) {
+    if (other->worker_id != lease.worker_id) {
+      Touch(workers_.Find(other->worker_id), wakes);
+    }
+  }
 }
 
 absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
@@ -219,6 +243,7 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
     *desired.add_leases() = lease->Record();
   }
   *desired.mutable_lease_valid_for() = ToProtoDuration(config_.lease_valid_for);
+  ListPeers(*worker, &desired);
   for (auto& [session_id, revision] : worker->drops) {
     if (revision == 0) revision = worker->revision;
     desired.add_drop_session_ids(session_id);

@@ -38,6 +38,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.tls = ReadServerTls(&root, "tls", config.insecure);
   config.coordinator_tls =
       ReadChannelTls(&root, "coordinator_tls", config.insecure);
+  config.peer_tls = ReadChannelTls(&root, "peer_tls", config.insecure);
   const bool serves_others = config.insecure || config.tls.enabled();
   CheckConfigAddress(&root, "listen", config.listen, serves_others);
   if (!config.advertise.empty()) {
@@ -72,6 +73,10 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
       root.Duration("transfer_idle_timeout", absl::Seconds(30));
   if (config.transfer_idle_timeout < absl::Milliseconds(100)) {
     root.Error("transfer_idle_timeout", "at least 100ms");
+  }
+  config.offer_timeout = root.Duration("offer_timeout", config.offer_timeout);
+  if (config.offer_timeout < config.transfer_idle_timeout) {
+    root.Error("offer_timeout", "at least transfer_idle_timeout");
   }
   config.resume_timeout =
       root.Duration("resume_timeout", config.resume_timeout);

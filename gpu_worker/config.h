@@ -15,6 +15,11 @@
 //     certificate certificate_file: worker.crt    # shown to the coordinator
 //     private_key_file: worker.key
 //     server_name: coordinator        # whom it must name; the address's host
+//   peer_tls:                         # for the other workers: as above
+//     ca_file: ca.crt
+//     certificate_file: worker.crt
+//     private_key_file: worker.key
+//     server_name: djinn-worker
 //   insecure: false                   # other hosts without TLS
 //   join_token_file: join.token       # required, relative to this file
 //   admin_token_file: admin.token     # who has it may ask for channelz
@@ -26,6 +31,7 @@
 //     - path: /opt/operators/libmine.so
 //   heartbeat_interval: 2s
 //   transfer_idle_timeout: 30s        # an upload that stands still
+//   offer_timeout: 10m                # a copy that no other worker fetches
 //   resume_timeout: 15s               # how long a broken stream is waited for
 //   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
@@ -52,6 +58,7 @@ struct WorkerConfig {
   ServerTls tls;
   std::string coordinator;
   ChannelTls coordinator_tls;
+  ChannelTls peer_tls;
   bool insecure = false;
   std::string join_token;
   // Empty when there is none.
@@ -63,6 +70,7 @@ struct WorkerConfig {
   std::vector<std::string> operator_libraries;
   absl::Duration heartbeat_interval;
   absl::Duration transfer_idle_timeout;
+  absl::Duration offer_timeout = absl::Minutes(10);
   absl::Duration resume_timeout = absl::Seconds(15);
   size_t max_connections = 16384;
   size_t graph_cache_entries = 0;

@@ -5,6 +5,7 @@
 #include "absl/memory/memory.h"
 #include "common/net/tls.h"
 #include "common/status_macros.h"
+#include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
 
 namespace djinn::worker {
@@ -32,8 +33,14 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   options.resume_timeout = config.resume_timeout;
   options.max_connections = config.max_connections;
   options.graph_cache.max_plans = config.graph_cache_entries;
+  options.offer_timeout = config.offer_timeout;
+  DJINN_ASSIGN_OR_RETURN(
+      ChannelSecurity peer_security,
+      ChannelSecurity::Make(config.peer_tls, config.insecure));
+  worker->peers_ = MakeGrpcPeers(std::move(peer_security));
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);
+  worker->core_->SetPeers(worker->peers_.get());
   worker->service_ = std::make_unique<ExecutionService>(worker->core_.get());
   ServerOptions server_options;
   server_options.address = config.listen;

@@ -13,6 +13,7 @@
 #include "gpu_worker/config.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/device.h"
+#include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/service/execution_service.h"
 #include "gpu_worker/service/shared_memory_server.h"
@@ -42,6 +43,7 @@ class Worker {
 
   // In order of construction; each uses those before it.
   std::unique_ptr<Device> device_;
+  std::unique_ptr<PeerConnector> peers_;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
   std::unique_ptr<Server> server_;

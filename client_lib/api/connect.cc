@@ -88,6 +88,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   session_options.resume_timeout = options.resume_timeout;
   session_options.device_count = capture::DeviceCount();
   session_options.program = ProgramName(options);
+  session_options.strict_devices = options.strict_devices;
   const TlsOptions tls = options.tls.value_or(TlsFromEnvironment());
   DJINN_ASSIGN_OR_RETURN(
       const ChannelSecurity security,

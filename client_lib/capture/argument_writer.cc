@@ -9,6 +9,7 @@
 
 #include "client_lib/capture/backend.h"
 #include "client_lib/capture/copy.h"
+#include "client_lib/capture/mixed_devices.h"
 #include "client_lib/capture/process_session.h"
 #include "client_lib/capture/remote_generator.h"
 #include "client_lib/capture/remote_tensor.h"
@@ -34,25 +35,6 @@ void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
       }
     }
   }
-}
-
-// Elementwise operators name two devices; others the argument that differs, and
-// the method as PyTorch's generated code calls it.
-[[noreturn]] void ThrowMixedDevices(const OperatorInfo& info, size_t argument,
-                                    c10::Device common, c10::Device device) {
-  TORCH_CHECK(!info.handle.hasTag(at::Tag::pointwise),
-              "Expected all tensors to be on the same device, but found at "
-              "least two devices, ",
-              common, " and ", device, "!");
-  const c10::FunctionSchema& schema = info.handle.schema();
-  std::string method = schema.name();
-  if (!schema.overload_name().empty()) method += "_" + schema.overload_name();
-  method.erase(0, method.find("::") + 2);
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but got ",
-              schema.arguments()[argument].name(), " is on ", device,
-              ", different from other tensors on ", common,
-              " (when checking argument in method wrapper_", DeviceName(), "_",
-              method, ")");
 }
 
 bool IsTensorKind(ArgumentKind kind) {

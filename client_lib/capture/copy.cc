@@ -9,6 +9,7 @@
 
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/lane.h"
+#include "client_lib/capture/mixed_devices.h"
 #include "client_lib/capture/operator_info.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/throw_status.h"
@@ -108,14 +109,44 @@ bool IsSameData(const at::Tensor& source, const at::Tensor& destination) {
          source.is_neg() == destination.is_neg();
 }
 
+// Whether the tensor's elements are its storage's bytes, as they are.
+bool IsWholeStorage(const at::Tensor& tensor) {
+  const srg::TensorView view = ViewOf(tensor);
+  return !view.conjugate && !view.negative &&
+         srg::CoversStorage(view, OwnStorageOf(tensor)->size_bytes());
+}
+
+at::Tensor NewContiguous(const at::Tensor& place, const at::Tensor& like) {
+  return NewRemoteTensor(OwnStorageOf(place)->device(), like.sizes(),
+                         c10::TensorType::contiguousStridesOf(like.sizes()),
+                         like.scalar_type());
+}
+
+// From worker to worker go whole storages: what is not one becomes one there,
+// and is laid out here.
 void CopyBetweenDevices(const at::Tensor& source,
                         const at::Tensor& destination) {
+  CheckCopyAllowed(source.device(), destination.device());
   if (destination.numel() == 0) return;
-  const at::Tensor host = at::empty(
-      source.sizes(), source.options().device(c10::kCPU).memory_format(
-                          c10::MemoryFormat::Contiguous));
-  CopyToCpu(source, host);
-  CopyToRemote(host, destination);
+  at::Tensor sent = source;
+  if (!IsWholeStorage(source)) {
+    sent = NewContiguous(source, source);
+    RecordCopy(source, sent);
+  }
+  const bool direct = sent.scalar_type() == destination.scalar_type() &&
+                      sent.sizes() == destination.sizes() &&
+                      sent.strides() == destination.strides() &&
+                      IsWholeStorage(destination);
+  at::Tensor received = destination;
+  if (!direct) {
+    received =
+        NewRemoteTensor(OwnStorageOf(destination)->device(), sent.sizes(),
+                        sent.strides(), sent.scalar_type());
+  }
+  RemoteStorage* const storage = OwnStorageOf(received);
+  ThrowIfError(
+      storage->device()->CopyFrom(CurrentLane(), storage, OwnStorageOf(sent)));
+  if (!direct) RecordCopy(received, destination);
 }
 
 at::Tensor Expand(const at::Tensor& source, c10::IntArrayRef sizes) {
@@ -136,7 +167,7 @@ void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
   } else if (!IsRemote(source)) {
     CopyToRemote(expanded, destination);
   } else if (source.device() != destination.device()) {
-    CopyBetweenDevices(expanded, destination);
+    CopyBetweenDevices(source, destination);
   } else if (destination.numel() > 0 && !IsSameData(source, destination)) {
     // As it is: overlaps show only in an operand that is not expanded.
     RecordCopy(source, destination);

@@ -76,6 +76,14 @@ class RecordingDevice : public VirtualDevice {
                ? absl::OkStatus()
                : absl::InternalError("upload of another size");
   }
+  absl::Status CopyFrom(uint32_t, RemoteStorage* storage,
+                        RemoteStorage* source) override {
+    MutexLock lock(&mu_);
+    copies_.push_back(source->size_bytes());
+    return source->size_bytes() == storage->size_bytes()
+               ? absl::OkStatus()
+               : absl::InternalError("copy of another size");
+  }
   absl::Status Seed(uint32_t, RemoteStorage*, uint64_t seed) override {
     MutexLock lock(&mu_);
     seeds_.push_back(seed);
@@ -120,6 +128,7 @@ class RecordingDevice : public VirtualDevice {
   }
   std::vector<uint64_t> uploads() const { return Copy(uploads_); }
   std::vector<uint64_t> reads() const { return Copy(reads_); }
+  std::vector<uint64_t> copies() const { return Copy(copies_); }
   std::vector<uint64_t> seeds() const { return Copy(seeds_); }
   std::vector<uint64_t> resizes() const { return Copy(resizes_); }
   int dead() const {
@@ -139,7 +148,7 @@ class RecordingDevice : public VirtualDevice {
   uint64_t next_storage_ ABSL_GUARDED_BY(mu_) = 1;
   int dead_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<RecordedCall> calls_ ABSL_GUARDED_BY(mu_);
-  std::vector<uint64_t> uploads_, reads_, seeds_, resizes_;
+  std::vector<uint64_t> uploads_, reads_, copies_, seeds_, resizes_;
 };
 
 class RecordingSession : public Session {
@@ -155,6 +164,11 @@ class RecordingSession : public Session {
     MutexLock lock(&mu_);
     return devices_[index];
   }
+  const SessionOptions& options() const override { return options_; }
+  // Before devices are used by other threads.
+  void BeStrict(std::optional<std::string> message) {
+    options_.strict_devices = std::move(message);
+  }
   std::string session_id() const override { return "recording"; }
   std::string tenant() const override { return "test"; }
   Statistics statistics() const override { return {}; }
@@ -162,6 +176,7 @@ class RecordingSession : public Session {
   absl::Status Close(absl::Duration) override { return absl::OkStatus(); }
 
  private:
+  SessionOptions options_;
   Mutex mu_;
   std::array<std::shared_ptr<RecordingDevice>, 128> devices_
       ABSL_GUARDED_BY(mu_);

@@ -57,6 +57,12 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
       options.resume_timeout = Seconds(py::cast<double>(value));
     } else if (name == "bulk_channels") {
       options.bulk_channels = py::cast<int>(value);
+    } else if (name == "strict_devices") {
+      if (!py::isinstance<py::bool_>(value)) {
+        options.strict_devices = py::cast<std::string>(value);
+      } else if (py::cast<bool>(value)) {
+        options.strict_devices = "";
+      }
     } else if (name == "tls") {
       const auto tls = py::cast<std::map<std::string, std::string>>(value);
       const auto entry = [&tls](const char* field) {
@@ -141,6 +147,7 @@ py::dict StatisticsAsDict() {
   all["uploads_inline"] = statistics.uploads_inline;
   all["uploads_sent"] = statistics.uploads_sent;
   all["uploads_already_held"] = statistics.uploads_already_held;
+  all["device_copies"] = statistics.device_copies;
   all["bytes_up"] = statistics.bytes_up;
   all["bytes_down"] = statistics.bytes_down;
   all["resumes"] = statistics.resumes;

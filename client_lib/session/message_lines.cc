@@ -12,6 +12,11 @@ namespace {
 std::string Describe(const v1::Install& install) {
   const std::string storage = absl::StrCat("storage ", install.storage());
   if (install.has_seed()) return absl::StrCat("seed of ", storage);
+  if (install.has_pull()) {
+    return absl::StrCat("copy of ", install.pull().size_bytes(),
+                        " bytes from worker ", install.pull().worker_id(),
+                        " to ", storage);
+  }
   if (install.has_transfer()) {
     return absl::StrCat("upload ", install.transfer().transfer_id(), " of ",
                         install.transfer().size_bytes(), " bytes to ", storage);
@@ -41,6 +46,9 @@ std::string Describe(const v1::Ordered& message) {
     case v1::Ordered::kFree:
       return absl::StrCat("end of ", message.free().storages_size(),
                           " storages");
+    case v1::Ordered::kOffer:
+      return absl::StrCat("offer of storage ", message.offer().storage(),
+                          ", version ", message.offer().version());
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }

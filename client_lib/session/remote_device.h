@@ -1,9 +1,9 @@
 // The virtual device of a session: see virtual_device.h for what it promises.
 //
 // Sources by flow: remote_device.cc (recording), _close.cc (its end),
-// _uploads.cc and _reads.cc (values), _sender.cc (what is sent when),
-// _encode.cc (messages), _connection.cc (lease, streams, resume), _replies.cc
-// (what the worker says, and its loss).
+// _uploads.cc, _reads.cc and _copies.cc (values), _sender.cc (what is sent
+// when), _encode.cc (messages), _connection.cc (lease, streams, resume),
+// _replies.cc (what the worker says, and its loss).
 //
 // Threads: recording threads and callbacks share mu_. One thread at a time is
 // the sender: it encodes and sends without mu_. Only the device's own thread,
@@ -63,6 +63,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
       uint32_t lane, Call* call) override;
   absl::Status Upload(uint32_t lane, RemoteStorage* storage,
                       SharedBytes source) override;
+  absl::Status CopyFrom(uint32_t lane, RemoteStorage* storage,
+                        RemoteStorage* source) override;
   absl::Status Seed(uint32_t lane, RemoteStorage* generator,
                     uint64_t seed) override;
   absl::Status Resize(uint32_t lane, RemoteStorage* storage,
@@ -152,6 +154,11 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void Abandon(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishRead(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Copies. Keeps what the storage holds on its worker, and says how another
+  // worker gets it.
+  absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
+  absl::Status AwaitWelcome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
                             InstallWork install);
@@ -209,6 +216,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void Encode(const Work& work, CreateWork& create,
               v1::ControlRequest* request);
   void Encode(const Work& work, ReadWork& read, v1::ControlRequest* request);
+  void Encode(const Work& work, OfferWork& offer, v1::ControlRequest* request);
+  void Encode(const Work& work, PullWork& pull, v1::ControlRequest* request);
   // Numbers the message and hands it to the log.
   void Append(uint32_t lane, std::shared_ptr<v1::ControlRequest> request,
               bool ends_work);

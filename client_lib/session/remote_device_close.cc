@@ -32,7 +32,9 @@ struct Loss {
         }
         break;
       case v1::Ordered::kInstall:
-        if (!message.install().has_seed()) ++uploads;
+        if (!message.install().has_seed() && !message.install().has_pull()) {
+          ++uploads;
+        }
         written.insert(message.install().storage());
         break;
       case v1::Ordered::kCreateStorage:
@@ -51,7 +53,10 @@ struct Loss {
       }
       return;
     }
-    if (std::holds_alternative<ReadWork>(work.action)) return;
+    if (std::holds_alternative<ReadWork>(work.action) ||
+        std::holds_alternative<OfferWork>(work.action)) {
+      return;
+    }
     if (std::holds_alternative<InstallWork>(work.action)) ++uploads;
     written.insert(work.storage->id());
   }

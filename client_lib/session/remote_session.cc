@@ -73,6 +73,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
         std::make_shared<RemoteDevice>(index, context_));
   }
 
+  const SessionOptions& options() const override { return context_->options; }
   std::string session_id() const override { return context_->session_id; }
   std::string tenant() const override { return context_->tenant; }
 

@@ -10,6 +10,7 @@
 #define CLIENT_LIB_SESSION_SESSION_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct SessionOptions {
   int device_count = 16;
   // Name of the program, for operators.
   std::string program;
+  // Present: copies between virtual devices are errors, too. Added to what is
+  // said of operands on several devices.
+  std::optional<std::string> strict_devices;
   // Outlive the session.
   Clock* clock = Clock::Real();
   RandomSource* random = RandomSource::Real();
@@ -46,6 +50,7 @@ class Session {
   // The device, made on first use. OutOfRange beyond device_count.
   virtual absl::StatusOr<std::shared_ptr<VirtualDevice>> Device(int index) = 0;
 
+  virtual const SessionOptions& options() const = 0;
   virtual std::string session_id() const = 0;
   virtual std::string tenant() const = 0;
   virtual Statistics statistics() const = 0;

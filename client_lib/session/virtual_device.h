@@ -101,6 +101,13 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::Status Upload(uint32_t lane, RemoteStorage* storage,
                               SharedBytes source) = 0;
 
+  // Replaces the storage's whole contents by what `source` holds now; it has
+  // the same size, more than 0, and is another device's of this session. The
+  // bytes go from worker to worker. Waits for the source's worker if there is
+  // none yet, and for nothing else. What fails later poisons `storage`.
+  virtual absl::Status CopyFrom(uint32_t lane, RemoteStorage* storage,
+                                RemoteStorage* source) = 0;
+
   // Seeds a generator's storage (of any size; it holds no bytes here).
   virtual absl::Status Seed(uint32_t lane, RemoteStorage* generator,
                             uint64_t seed) = 0;

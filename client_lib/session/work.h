@@ -96,12 +96,28 @@ struct ReadWork {
   std::shared_ptr<ReadWait> wait;
 };
 
+// Of a copy between devices: keeps the source's value on its worker, where the
+// destination's worker fetches it.
+struct OfferWork {
+  uint64_t version;
+  std::string ticket;
+};
+struct PullWork {
+  uint64_t base_version;
+  std::string worker_id;
+  uint64_t worker_incarnation;
+  std::string ticket;
+  uint64_t size_bytes;
+};
+
 struct Work {
   uint32_t lane = 0;
   StoragePtr storage;  // not set for a run
   // What it holds here until it is sent.
   size_t footprint_bytes = 0;
-  std::variant<RunWork, InstallWork, SeedWork, CreateWork, ReadWork> action;
+  std::variant<RunWork, InstallWork, SeedWork, CreateWork, ReadWork, OfferWork,
+               PullWork>
+      action;
 };
 
 }  // namespace djinn

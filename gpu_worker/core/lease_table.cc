@@ -86,6 +86,13 @@ std::vector<std::string> LeaseTable::TakeSession(
   return ids;
 }
 
+bool LeaseTable::HasSession(const std::string& session_id) const {
+  for (const auto& [id, lease] : leases_) {
+    if (lease.record.session_id() == session_id) return true;
+  }
+  return false;
+}
+
 std::vector<v1::LeaseRecord> LeaseTable::List() const {
   std::vector<v1::LeaseRecord> records;
   for (const auto& [id, lease] : leases_) records.push_back(lease.record);

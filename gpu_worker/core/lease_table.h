@@ -41,6 +41,9 @@ class LeaseTable {
   std::vector<std::string> TakeExpired(absl::Duration now);
   std::vector<std::string> TakeSession(const std::string& session_id);
 
+  // Whether a lease of the session is here.
+  bool HasSession(const std::string& session_id) const;
+
   std::vector<v1::LeaseRecord> List() const;
   bool Contains(const std::string& lease_id) const {
     return leases_.count(lease_id) > 0;

@@ -237,6 +237,21 @@ class TestClient : public ClientStreamReceiver {
     install->mutable_transfer()->set_hash_low(hash->low);
     return Send(std::move(message));
   }
+  uint64_t InstallPull(uint64_t storage, const v1::Pull& pull) {
+    v1::Ordered message;
+    v1::Install* install = message.mutable_install();
+    install->set_storage(storage);
+    install->set_base_version(versions_[storage]++);
+    *install->mutable_pull() = pull;
+    return Send(std::move(message));
+  }
+  uint64_t Offer(uint64_t storage, const std::string& ticket) {
+    v1::Ordered message;
+    message.mutable_offer()->set_storage(storage);
+    message.mutable_offer()->set_version(versions_[storage]);
+    message.mutable_offer()->set_ticket(ticket);
+    return Send(std::move(message));
+  }
   void SendBytes(uint64_t transfer_id, const std::string& bytes,
                  size_t from = 0, size_t count = std::string::npos) {
     auto owner = std::make_shared<std::string>(bytes.substr(from, count));

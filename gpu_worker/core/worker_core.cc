@@ -22,7 +22,11 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
       ledger_(device->memory_bytes()),
       memory_(device, &ledger_),
       graphs_(options_.graph_cache),
-      contents_(options_.max_contents) {
+      contents_(options_.max_contents),
+      offers_({.offer_timeout = options_.offer_timeout,
+               .claim_timeout = options_.transfer_idle_timeout},
+              clock),
+      pulls_(options_.worker_id, incarnation_, &offers_) {
   memory_.SetReclaimer([this](uint64_t bytes) {
     contents_.EvictIdle(bytes);
     NotifyChange();
@@ -33,6 +37,8 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.memory = &memory_;
   environment_.contents = &contents_;
   environment_.graphs = &graphs_;
+  environment_.offers = &offers_;
+  environment_.pulls = &pulls_;
   environment_.counters = &counters_;
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
   environment_.contents_changed = [this] { NotifyChange(); };
@@ -149,6 +155,8 @@ void WorkerCore::Shutdown() {
     housekeeping_.Signal();
   }
   for (const std::shared_ptr<Session>& session : ended) session->Drop();
+  offers_.Shutdown(Draining());
+  pulls_.Shutdown();
   housekeeper_.join();
   {
     MutexLock lock(&queue_mu_);

@@ -38,6 +38,8 @@
 #include "gpu_worker/core/lease_table.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/pull/offer_table.h"
+#include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/queue/fair_queue.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/tenant_account.h"
@@ -49,6 +51,8 @@ struct WorkerCoreOptions {
   GraphCache::Options graph_cache;
   size_t max_contents = 16384;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
+  // How long what one worker offers to another waits to be fetched.
+  absl::Duration offer_timeout = absl::Minutes(10);
   // A connection that has not said Hello by then is closed.
   absl::Duration hello_timeout = absl::Seconds(10);
   size_t max_connections = 16384;
@@ -73,6 +77,14 @@ class WorkerCore {
   // (LEASE_UNKNOWN) when there is none.
   absl::StatusOr<std::string> LeaseOf(const v1::BulkHello& hello) const;
 
+  // Another worker asks for an offer. The claimant hears what the session's
+  // offers say (offer_table.h), or Execution.Pull's errors.
+  void Pull(const v1::PullRequest& request,
+            std::shared_ptr<OfferClaimant> claimant);
+  void AbandonPull(const OfferClaimant* claimant) { offers_.Abandon(claimant); }
+  // Before the first Apply(); outlives the core's threads.
+  void SetPeers(PeerConnector* connector) { pulls_.SetConnector(connector); }
+
   // Ends every session (UNAVAILABLE, DRAINING) and the threads; later
   // connections are refused. Returns when all streams are destroyed. Once.
   void Shutdown();
@@ -93,6 +105,8 @@ class WorkerCore {
   const GraphCache& graphs() const { return graphs_; }
   const ContentCache& contents() const { return contents_; }
   const Ledger& ledger() const { return ledger_; }
+  const OfferTable& offers() const { return offers_; }
+  Device* device() const { return device_; }
 
  private:
   class Connection;
@@ -136,6 +150,7 @@ class WorkerCore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<TenantAccount> AccountOf(const v1::LeaseRecord& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  OfferTable::Activity ActivityOf(const std::string& session_id) const;
   void NotifyChange();
   void RunExecutor();
   void RunHousekeeping();
@@ -154,6 +169,8 @@ class WorkerCore {
   GraphCache graphs_;
   ContentCache contents_;
   ExecutionCounters counters_;
+  OfferTable offers_;
+  PeerPulls pulls_;
   SessionEnvironment environment_;
   Mutex listener_mu_;
   std::function<void()> change_listener_ ABSL_GUARDED_BY(listener_mu_);

@@ -87,6 +87,8 @@ void WorkerCore::ExpireAndCheck() {
   for (const std::shared_ptr<Session>& session : sessions) {
     session->CheckDeadlines();
   }
+  offers_.CheckDeadlines(
+      [this](const std::string& session_id) { return ActivityOf(session_id); });
   // Kept for reuse, but never most of the device: inputs that differ in every
   // run would fill it.
   const uint64_t idle = contents_.stats().idle_bytes;
@@ -108,6 +110,7 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
   std::vector<absl::Status> refused;
   std::vector<std::shared_ptr<Session>> ended;
   bool changed = false;
+  pulls_.Learn(desired);
   {
     MutexLock lock(&mu_);
     for (const v1::LeaseRecord& record : desired.leases()) {

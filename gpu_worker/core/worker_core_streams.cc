@@ -48,6 +48,38 @@ absl::StatusOr<std::string> WorkerCore::LeaseOf(
   return lease.lease_id();
 }
 
+void WorkerCore::Pull(const v1::PullRequest& request,
+                      std::shared_ptr<OfferClaimant> claimant) {
+  absl::Status refused;
+  {
+    MutexLock lock(&mu_);
+    if (draining_) {
+      refused = Draining();
+    } else if (request.worker_incarnation() != incarnation_) {
+      refused =
+          MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
+                    "the worker restarted since the bytes were offered");
+    } else if (request.ticket().size() != OfferTable::kTicketBytes ||
+               !leases_.HasSession(request.session_id())) {
+      refused = OfferTable::Unknown();
+    }
+  }
+  if (!refused.ok()) return claimant->Refuse(std::move(refused));
+  offers_.Claim(request, std::move(claimant));
+}
+
+OfferTable::Activity WorkerCore::ActivityOf(
+    const std::string& session_id) const {
+  MutexLock lock(&mu_);
+  if (!leases_.HasSession(session_id)) return OfferTable::Activity::kGone;
+  for (const auto& [lease_id, held] : sessions_) {
+    if (held.session->session_id() == session_id && held.session->busy()) {
+      return OfferTable::Activity::kBusy;
+    }
+  }
+  return OfferTable::Activity::kIdle;
+}
+
 void WorkerCore::OnHello(uint64_t key, v1::ControlRequest message) {
   {
     MutexLock lock(&mu_);
@@ -145,7 +177,8 @@ absl::StatusOr<std::shared_ptr<Session>> WorkerCore::FindOrMakeSession(
 std::shared_ptr<Session> WorkerCore::MakeSession(const v1::LeaseRecord& lease,
                                                  uint64_t queue_key) {
   auto session = std::make_shared<Session>(
-      &environment_, lease.tenant(), AccountOf(lease), lease.limits(),
+      &environment_, lease.session_id(), lease.tenant(), AccountOf(lease),
+      lease.limits(),
       Session::Callbacks{
           [this, queue_key] { MakeRunnable(queue_key); },
           [this, lease_id = lease.lease_id(), queue_key](absl::Status status) {

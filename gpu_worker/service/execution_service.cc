@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/constant_time.h"
 #include "common/error.h"
+#include "gpu_worker/service/pull_reactor.h"
 
 namespace djinn::worker {
 namespace {
@@ -42,6 +43,11 @@ ExecutionService::Bulk(grpc::CallbackServerContext* context) {
                            [bulk](const Waiting& w) { return w.bulk == bulk; }),
             waiting_.end());
       });
+}
+
+grpc::ServerWriteReactor<v1::PullResponse>* ExecutionService::Pull(
+    grpc::CallbackServerContext* context, const v1::PullRequest* request) {
+  return PullReactor::Begin(context, *request, core_);
 }
 
 void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {

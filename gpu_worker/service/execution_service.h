@@ -4,7 +4,8 @@
 // A Bulk call may come before or after the Hello of its Control call was
 // accepted; it waits a few seconds, if it presents a lease of this worker, and
 // no more of a lease than a link takes. Its lease token is compared in constant
-// time. Thread-safe; outlives the gRPC server.
+// time. Pull calls, of other workers, are pull_reactor.h's. Thread-safe;
+// outlives the gRPC server.
 #ifndef GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
 #define GPU_WORKER_SERVICE_EXECUTION_SERVICE_H_
 
@@ -22,7 +23,8 @@ namespace djinn::worker {
 
 class ExecutionService
     : public v1::Execution::WithRawCallbackMethod_Control<
-          v1::Execution::WithRawCallbackMethod_Bulk<v1::Execution::Service>> {
+          v1::Execution::WithRawCallbackMethod_Bulk<
+              v1::Execution::WithCallbackMethod_Pull<v1::Execution::Service>>> {
  public:
   static constexpr char kHealthName[] = "djinn.v1.Execution";
 
@@ -33,6 +35,9 @@ class ExecutionService
       grpc::CallbackServerContext* context) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Bulk(
       grpc::CallbackServerContext* context) override;
+  grpc::ServerWriteReactor<v1::PullResponse>* Pull(
+      grpc::CallbackServerContext* context,
+      const v1::PullRequest* request) override;
 
  private:
   struct Waiting {

@@ -1,5 +1,6 @@
 // Install: bytes inside the message (a generator's state among them), a
-// generator's seed, or a transfer whose bytes come on Bulk.
+// generator's seed, or a transfer whose bytes come on Bulk. For bytes from
+// another worker see handle_pull.cc.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,6 +31,12 @@ absl::Status Session::HandleInstall(uint64_t sequence,
       return Violation(absl::StrCat("transfer ", transfer.transfer_id(), " of ",
                                     transfer.size_bytes(), " bytes"));
     }
+  } else if (install.has_pull()) {
+    if (install.pull().size_bytes() == 0 ||
+        (existing != nullptr && existing->generator)) {
+      return Violation(absl::StrCat("pulls ", install.pull().size_bytes(),
+                                    " bytes to storage ", install.storage()));
+    }
   } else if (install.inline_value().size() > limits_.inline_bytes()) {
     return Violation(absl::StrCat(install.inline_value().size(),
                                   " bytes inline, at most ",
@@ -44,11 +51,15 @@ absl::Status Session::HandleInstall(uint64_t sequence,
     return absl::OkStatus();
   }
   const absl::Status status =
-      seeds ? InstallSeed(storage, install.seed().value())
-            : InstallInline(storage, install.inline_value());
+      seeds                ? InstallSeed(storage, install.seed().value())
+      : install.has_pull() ? InstallPull(sequence, install, storage)
+                           : InstallInline(storage, install.inline_value());
   if (!status.ok()) {
     RootError error = errors_.MakePoison(status, {.sequence = sequence});
-    if (birth) storage->size_bytes = install.inline_value().size();
+    if (birth) {
+      storage->size_bytes = install.has_pull() ? install.pull().size_bytes()
+                                               : install.inline_value().size();
+    }
     // A generator that has a state keeps it.
     if (!storage->generator || storage->buffer == nullptr) {
       storage->poison = error;
@@ -281,6 +292,12 @@ void Session::CheckDeadlines() {
   const absl::Duration now = environment_.clock->Monotonic();
   const absl::Duration timeout = environment_.transfer_idle_timeout;
   absl::Status failure;
+  bool pull_stands_still;
+  {
+    MutexLock lock(&mu_);
+    pull_stands_still = PullStandsStill(now);
+  }
+  if (pull_stands_still) return GiveUpPull();
   {
     MutexLock lock(&mu_);
     // Nothing can come without a stream.

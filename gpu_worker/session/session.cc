@@ -15,10 +15,11 @@ constexpr uint64_t kLoggedErrors = 100;
 
 }  // namespace
 
-Session::Session(const SessionEnvironment* environment, std::string tenant,
-                 std::shared_ptr<TenantAccount> account,
+Session::Session(const SessionEnvironment* environment, std::string session_id,
+                 std::string tenant, std::shared_ptr<TenantAccount> account,
                  v1::SessionLimits limits, Callbacks callbacks)
     : environment_(*environment),
+      session_id_(std::move(session_id)),
       tenant_(std::move(tenant)),
       limits_(std::move(limits)),
       callbacks_(std::move(callbacks)),
@@ -42,6 +43,7 @@ bool Session::HasWorkLocked() const {
     return transfer_->state != Transfer::State::kReceiving &&
            transfer_->writers == 0;
   }
+  if (pull_ != nullptr) return pull_->incoming->settled();
   if (need_.has_value()) return need_->supply.has_value();
   return !inbox_.empty();
 }
@@ -49,6 +51,7 @@ bool Session::HasWorkLocked() const {
 void Session::Step() {
   if (!HasWork()) return;
   std::shared_ptr<Transfer> transfer;
+  std::unique_ptr<Pulling> pulling;
   std::optional<Inbox::Item> item;
   std::optional<v1::DefineStructure> supply;
   {
@@ -57,6 +60,8 @@ void Session::Step() {
     running_ = true;
     if (transfer_ != nullptr) {
       transfer = std::exchange(transfer_, nullptr);
+    } else if (pull_ != nullptr) {
+      pulling = std::move(pull_);
     } else {
       item = inbox_.Take();
       if (need_.has_value()) supply = std::move(need_->supply);
@@ -67,6 +72,9 @@ void Session::Step() {
   if (transfer != nullptr) {
     FinishTransfer(transfer.get());
     Complete(transfer->sequence);
+  } else if (pulling != nullptr) {
+    FinishPull(pulling.get());
+    Complete(pulling->sequence);
   } else {
     status = StepItem(*std::move(item), std::move(supply));
   }
@@ -79,7 +87,11 @@ absl::Status Session::StepItem(Inbox::Item item,
   if (supply.has_value()) DJINN_RETURN_IF_ERROR(TakeSupply(*supply));
   message_bytes_ = item.bytes;
   message_counts_ = !item.message.has_free();
+  // What only looks at storages changes no account.
+  const bool accounts = !item.message.has_offer() && !item.message.has_read();
+  if (accounts && !pinned_.empty()) ForgetFetched();
   absl::Status status = Handle(item.message);
+  if (accounts && !pinned_.empty()) AccountForOffers();
   supplied_plan_ = nullptr;
   if (const uint64_t id = std::exchange(missing_structure_, 0); id != 0) {
     AskFor(id, std::move(item));
@@ -90,7 +102,7 @@ absl::Status Session::StepItem(Inbox::Item item,
   {
     MutexLock lock(&mu_);
     // Parked until its bytes came.
-    if (transfer_ != nullptr) return absl::OkStatus();
+    if (transfer_ != nullptr || pull_ != nullptr) return absl::OkStatus();
     // A run may have been stopped in its middle.
     if (cancelling_ && item.message.has_run()) return absl::OkStatus();
   }
@@ -136,6 +148,8 @@ absl::Status Session::Handle(const v1::Ordered& message) {
       return HandleRead(message.sequence(), message.read());
     case v1::Ordered::kFree:
       return HandleFree(message.free());
+    case v1::Ordered::kOffer:
+      return HandleOffer(message.sequence(), message.offer());
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }
@@ -221,6 +235,8 @@ void Session::Fail(absl::Status status) {
 }
 
 void Session::Cancel() {
+  std::unique_ptr<Pulling> pulling;
+  bool running = false;
   {
     MutexLock lock(&mu_);
     if (failed_ || dropped_ || cancelling_) return;
@@ -228,14 +244,17 @@ void Session::Cancel() {
     cancelled_ = stopped_ = true;
     queued_runs_ -= inbox_.Clear();
     transfer_ = nullptr;
+    pulling = std::move(pull_);
     need_.reset();
-    if (running_) return;  // Step() ends it.
-    running_ = true;
+    running = std::exchange(running_, true);
   }
-  EndStep();
+  if (pulling != nullptr) environment_.pulls->Cancel(pulling->incoming.get());
+  if (!running) EndStep();  // Otherwise Step() does.
 }
 
 void Session::Drop() {
+  std::unique_ptr<Pulling> pulling;
+  bool running = false;
   stopped_ = true;
   {
     MutexLock lock(&mu_);
@@ -243,19 +262,27 @@ void Session::Drop() {
     dropped_ = true;
     queued_runs_ -= inbox_.Clear();
     transfer_ = nullptr;
+    pulling = std::move(pull_);
     need_.reset();
     if (std::exchange(attached_, false)) account_->Leave();
-    if (running_) return;  // Step() frees the state.
-    running_ = true;
+    running = std::exchange(running_, true);
   }
-  EndStep();
+  if (pulling != nullptr) environment_.pulls->Cancel(pulling->incoming.get());
+  if (!running) EndStep();  // Otherwise Step() frees the state.
 }
 
 void Session::FreeState() {
+  environment_.offers->Leave(session_id_, this);
+  pinned_.clear();
   storages_.Clear();
   structures_.clear();
   storage_count_ = 0;
   structure_count_ = 0;
+}
+
+bool Session::busy() const {
+  MutexLock lock(&mu_);
+  return running_ || inbox_.outstanding() > 0;
 }
 
 v1::SessionUse Session::use() const {

@@ -4,7 +4,8 @@
 // received.
 //
 // Messages wait in a bounded queue until the executor calls Step(), which
-// carries out one. An Install that needs its bytes parks the session, as does a
+// carries out one. An Install that needs its bytes parks the session, whether
+// the client sends them or another worker has them, as does a
 // run whose plan was evicted: it has no work until they came, or until they did
 // not come for too long. Each kind of message has its handler in a file of its
 // own.
@@ -41,7 +42,10 @@
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/executor.h"
+#include "gpu_worker/pull/offer_table.h"
+#include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/inbox.h"
+#include "gpu_worker/session/incoming_pull.h"
 #include "gpu_worker/session/outbox.h"
 #include "gpu_worker/session/received_chunks.h"
 #include "gpu_worker/session/root_errors.h"
@@ -58,6 +62,8 @@ struct SessionEnvironment {
   DeviceMemory* memory = nullptr;
   ContentCache* contents = nullptr;
   GraphCache* graphs = nullptr;
+  OfferTable* offers = nullptr;
+  PullSource* pulls = nullptr;
   ExecutionCounters* counters = nullptr;
   srg::StructureCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
@@ -76,9 +82,9 @@ class Session {
   };
 
   // `environment` outlives the session.
-  Session(const SessionEnvironment* environment, std::string tenant,
-          std::shared_ptr<TenantAccount> account, v1::SessionLimits limits,
-          Callbacks callbacks);
+  Session(const SessionEnvironment* environment, std::string session_id,
+          std::string tenant, std::shared_ptr<TenantAccount> account,
+          v1::SessionLimits limits, Callbacks callbacks);
   ~Session();
 
   // --- Streams.
@@ -107,17 +113,20 @@ class Session {
   void Step();
 
   // --- Life.
-  // Gives up a transfer, or a structure, that does not come.
+  // Gives up a transfer, a pull, or a structure that does not come.
   void CheckDeadlines();
   // Frees everything, at once or when the current node is done.
   void Drop();
 
   // --- Numbers.
+  const std::string& session_id() const { return session_id_; }
   const std::string& tenant() const { return tenant_; }
   const v1::SessionLimits& limits() const { return limits_; }
   uint64_t storage_count() const { return storage_count_; }
   uint64_t storage_bytes() const { return quota_.used(); }
   uint32_t queued_runs() const { return queued_runs_; }
+  // Whether messages wait or one is being carried out.
+  bool busy() const;
   // Whether an ordered message came.
   bool received_any() const;
   // The client gave up what is not carried out.
@@ -166,6 +175,24 @@ class Session {
     absl::Duration last_chunk;
   };
 
+  // What another worker sends for an Install; the session is parked.
+  struct Pulling {
+    uint64_t sequence = 0;
+    uint64_t storage = 0;
+    std::string worker_id;
+    std::shared_ptr<IncomingPull> incoming;
+    // Of the buffer that fills; null when a shared one comes.
+    std::shared_ptr<Reservation> reservation;
+  };
+  // An offer of this session, until nobody holds its bytes.
+  struct Pinned {
+    uint64_t storage = 0;
+    std::string ticket;
+    std::weak_ptr<const OfferedBytes> bytes;
+    // What the bytes take once the storage has others.
+    QuotaShare share;
+  };
+
   void ReceiveOrdered(v1::Ordered message);
   void Supply(v1::DefineStructure supply);
   void Cancel();
@@ -191,6 +218,7 @@ class Session {
   absl::Status HandleCreate(uint64_t sequence, const v1::CreateStorage& create);
   absl::Status HandleRead(uint64_t sequence, const v1::Read& read);
   absl::Status HandleFree(const v1::Free& free);
+  absl::Status HandleOffer(uint64_t sequence, const v1::Offer& offer);
 
   absl::Status InstallInline(Storage* storage, const std::string& bytes);
   absl::Status InstallSeed(Storage* storage, uint64_t seed);
@@ -203,6 +231,18 @@ class Session {
   absl::Status HashWhatIsHere(Transfer* transfer);
   void FinishTransfer(Transfer* transfer);
   absl::Status KeepContent(Transfer* transfer, Storage* storage);
+  // Not OK when there is no room.
+  absl::Status InstallPull(uint64_t sequence, const v1::Install& install,
+                           Storage* storage);
+  void FinishPull(Pulling* pulling);
+  bool PullStandsStill(absl::Duration now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUpPull();
+  // Counts offered bytes that no storage has any more. What has no room is
+  // offered no more.
+  void AccountForOffers();
+  // Counts those no longer that were fetched.
+  void ForgetFetched();
   absl::StatusOr<SharedBytes> ReadValue(const v1::Read& read,
                                         const Storage& storage);
 
@@ -225,6 +265,7 @@ class Session {
   void Fail(absl::Status status);
 
   const SessionEnvironment& environment_;
+  const std::string session_id_;
   const std::string tenant_;
   const v1::SessionLimits limits_;
   const Callbacks callbacks_;
@@ -241,6 +282,7 @@ class Session {
   // stream repeats the Need.
   uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<Transfer> transfer_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Pulling> pull_ ABSL_GUARDED_BY(mu_);
   // Transfers given up, or resumed, whose last chunks may still come.
   UsedIds settled_ ABSL_GUARDED_BY(mu_){1024};
   bool running_ ABSL_GUARDED_BY(mu_) = false;
@@ -252,6 +294,10 @@ class Session {
   const std::shared_ptr<TenantAccount> account_;
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;
+  std::vector<Pinned> pinned_;
+  // Looks for those that were fetched when there are so many.
+  static constexpr size_t kMinPinned = 64;
+  size_t prune_pinned_at_ = kMinPinned;
   absl::flat_hash_map<uint64_t, Structure> structures_;
   UsedIds structure_ids_;
   UsedIds transfer_ids_;

@@ -70,6 +70,11 @@ struct ConnectOptions {
   // Whether workers of this machine and user that offer it are reached over
   // shared memory. False, or DJINN_SHARED_MEMORY=0: over gRPC, like all others.
   bool shared_memory = true;
+  // Present: a copy from one virtual device to another raises what PyTorch says
+  // of operands on several devices, instead of moving bytes between workers.
+  // The text, if any, follows that message and those of operators whose
+  // operands are on several devices.
+  std::optional<std::string> strict_devices;
 };
 
 // Opens the session. FailedPrecondition when no coordinator or token is given

@@ -22,6 +22,8 @@ struct Statistics {
   uint64_t uploads_inline = 0;
   uint64_t uploads_sent = 0;
   uint64_t uploads_already_held = 0;
+  // Values copied from one virtual device to another, from worker to worker.
+  uint64_t device_copies = 0;
   // Message and bulk payload bytes, client to worker and back.
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;

@@ -30,12 +30,16 @@ def connect(
     operation_timeout=None,
     resume_timeout=None,
     bulk_channels=None,
+    strict_devices=None,
 ):
     """Opens the session; times are in seconds.
 
     What is not given comes from the environment (DJINN_COORDINATOR,
     DJINN_TOKEN_FILE, DJINN_TLS_*) or has the C++ API's default. `tls` is a dict of
     ca_file, certificate_file, private_key_file, server_name, worker_server_name.
+
+    With `strict_devices`, copies between virtual devices raise what PyTorch says of
+    operands on several devices; a text is added to that message.
     """
     given = {key: value for key, value in locals().items() if value is not None}
     _djinn.connect(**given)

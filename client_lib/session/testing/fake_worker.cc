@@ -475,6 +475,17 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
         }
       }
       return true;
+    case v1::Ordered::kOffer: {
+      const v1::Offer& offer = message.offer();
+      const auto found = storages_.find(offer.storage());
+      if (found == storages_.end() ||
+          found->second.version != offer.version() ||
+          offer.ticket().size() != 16) {
+        Violation(absl::StrCat("offer of storage ", offer.storage(),
+                               " at version ", offer.version()));
+      }
+      return true;
+    }
     case v1::Ordered::ACTION_NOT_SET:
       Violation("ordered message without action");
   }
@@ -615,6 +626,10 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
     Storage& storage = Written(install.storage(), install.base_version());
     storage.poison = 0;
     if (install.has_inline_value()) storage.bytes = install.inline_value();
+    // Nobody fetches anything here.
+    if (install.has_pull()) {
+      storage.bytes.assign(install.pull().size_bytes(), 'p');
+    }
     if (install.inline_value().size() > limits_.inline_bytes()) {
       Violation("inline value too large");
     }

@@ -27,6 +27,33 @@ namespace {
 using fuzz::Require;
 
 constexpr uint64_t kDeviceBytes = 1 << 20;
+constexpr char kWorkerId[] = "w0";
+constexpr uint64_t kIncarnation = 7;
+
+// Fetches from this worker, and from no other.
+class LocalPulls : public PullSource {
+ public:
+  explicit LocalPulls(OfferTable* offers)
+      : pulls_(kWorkerId, kIncarnation, offers) {}
+
+  void Start(const std::string& worker_id, const v1::PullRequest& request,
+             std::shared_ptr<PullReceiver> receiver) override {
+    if (Knows(worker_id)) {
+      pulls_.Start(worker_id, request, std::move(receiver));
+    } else {
+      receiver->OnFailed(absl::UnavailableError("nobody is there"));
+    }
+  }
+  void Cancel(const PullReceiver* receiver) override {
+    pulls_.Cancel(receiver);
+  }
+  bool Knows(const std::string& worker_id) const override {
+    return pulls_.Knows(worker_id);
+  }
+
+ private:
+  PeerPulls pulls_;
+};
 
 // The client's end: looks at what the session brings.
 class WatchedStream : public WorkerStream {
@@ -58,8 +85,14 @@ class Client {
       case v1::Ordered::kRun:
         return RepairRun(message->mutable_run());
       case v1::Ordered::kInstall:
+        RepairPull(message->mutable_install());
         return message->mutable_install()->set_base_version(
             versions_[message->install().storage()]);
+      case v1::Ordered::kOffer:
+        message->mutable_offer()->mutable_ticket()->resize(
+            OfferTable::kTicketBytes);
+        return message->mutable_offer()->set_version(
+            versions_[message->offer().storage()]);
       case v1::Ordered::kCreateStorage:
         return message->mutable_create_storage()->set_base_version(
             versions_[message->create_storage().storage()]);
@@ -103,6 +136,14 @@ class Client {
     srg::StructureFacts facts;
   };
 
+  // From this worker, under a ticket that is one.
+  static void RepairPull(v1::Install* install) {
+    if (!install->has_pull()) return;
+    install->mutable_pull()->set_worker_id(kWorkerId);
+    install->mutable_pull()->set_worker_incarnation(kIncarnation);
+    install->mutable_pull()->mutable_ticket()->resize(OfferTable::kTicketBytes);
+  }
+
   void RepairRun(v1::Run* run) {
     const auto found = structures_.find(run->structure_id());
     if (found == structures_.end()) return;
@@ -139,15 +180,19 @@ class Harness {
         ledger_(kDeviceBytes),
         memory_(&device_, &ledger_),
         graphs_({}),
-        contents_(64) {
+        contents_(64),
+        offers_({}, &clock_),
+        pulls_(&offers_) {
     memory_.SetReclaimer(
         [this](uint64_t bytes) { contents_.EvictIdle(bytes); });
-    environment_.worker_id = "w0";
+    environment_.worker_id = kWorkerId;
     environment_.clock = &clock_;
     environment_.random = &random_;
     environment_.memory = &memory_;
     environment_.contents = &contents_;
     environment_.graphs = &graphs_;
+    environment_.offers = &offers_;
+    environment_.pulls = &pulls_;
     environment_.counters = &counters_;
   }
 
@@ -161,7 +206,7 @@ class Harness {
     int failures = 0;
     const auto account = std::make_shared<TenantAccount>();
     {
-      Session session(&environment_, "tenant", account, limits,
+      Session session(&environment_, "session", "tenant", account, limits,
                       {[] {},
                        [&failures](absl::Status status) {
                          Require(!status.ok(), "failures say why");
@@ -179,6 +224,7 @@ class Harness {
       Require(session.storage_count() == 0, "a dropped session has nothing");
     }
     Require(account->memory()->used() == 0, "nor has its tenant");
+    Require(offers_.offers() == 0, "and it offers nothing");
     Require(failures <= 1, "a session fails once");
     contents_.EvictIdle(kDeviceBytes);
     Require(ledger_.usage().used == 0, "the ledger gets everything back");
@@ -218,6 +264,8 @@ class Harness {
     } else {
       clock_.Advance(absl::Seconds(step.idle_seconds()));
       session->CheckDeadlines();
+      offers_.CheckDeadlines(
+          [](const std::string&) { return OfferTable::Activity::kIdle; });
     }
     while (session->HasWork()) session->Step();
   }
@@ -227,6 +275,8 @@ class Harness {
   DeviceMemory memory_;
   GraphCache graphs_;
   ContentCache contents_;
+  OfferTable offers_;
+  LocalPulls pulls_;
   ExecutionCounters counters_;
   FakeClock clock_;
   FakeRandomSource random_;

@@ -1,0 +1,114 @@
+// Copies between two devices of the session: an offer on the source's worker,
+// and an install for which the destination's worker fetches it.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/remote_device.h"
+#include "common/error.h"
+#include "common/random.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// What a worker takes as a ticket.
+constexpr size_t kTicketBytes = 16;
+
+}  // namespace
+
+absl::Status RemoteDevice::CopyFrom(uint32_t lane, RemoteStorage* storage,
+                                    RemoteStorage* source) {
+  if (IsForkedChild()) return AfterForkError();
+  auto* const from = dynamic_cast<RemoteDevice*>(source->device().get());
+  if (from == nullptr || from->context_ != context_) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "OTHER_SESSION",
+                     "a copy from a device of another session");
+  }
+  const uint64_t size = storage->size_bytes();
+  if (size == 0 || size != source->size_bytes()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "SIZE_MISMATCH",
+                     absl::StrCat("a copy of ", source->size_bytes(),
+                                  " bytes to a storage of ", size));
+  }
+  DJINN_ASSIGN_OR_RETURN(PullWork pull, from->Offer(lane, source));
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter());
+    SealedSegments sealed;
+    recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
+    QueueSegments(sealed);
+    pull.base_version = recorder_.StampWrite(storage);
+    Queue({lane, StoragePtr(storage), 0, std::move(pull)},
+          /*needs_lease=*/true);
+    ++statistics_.device_copies;
+  }
+  wakeup_.Set();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
+                                             RemoteStorage* storage) {
+  PullWork pull;
+  pull.ticket = context_->options.random->Bytes(kTicketBytes);
+  pull.size_bytes = storage->size_bytes();
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(AwaitWelcome());
+    DJINN_RETURN_IF_ERROR(Enter());
+    pull.worker_id = lease_.worker_id();
+    pull.worker_incarnation = lease_.worker_incarnation();
+    SealedSegments writers;
+    recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
+    QueueSegments(writers);
+    if (!storage->born_) {
+      Queue({lane, StoragePtr(storage), 0,
+             CreateWork{recorder_.StampWrite(storage), pull.size_bytes}},
+            /*needs_lease=*/true);
+    }
+    storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
+    Queue({lane, StoragePtr(storage), 0,
+           OfferWork{storage->version_, pull.ticket}},
+          /*needs_lease=*/true);
+  }
+  wakeup_.Set();
+  return pull;
+}
+
+absl::Status RemoteDevice::AwaitWelcome() {
+  lease_due_ = true;
+  if (!welcomed_) wakeup_.Set();
+  const Deadline deadline(context_->options.connect_timeout * 2,
+                          context_->options.clock);
+  while (!welcomed_) {
+    if (!usable_) return Unusable();
+    if (deadline.passed()) {
+      return MakeError(absl::StatusCode::kDeadlineExceeded, "OPERATION_TIMEOUT",
+                       "no worker was reached");
+    }
+    WaitUntil(&connection_changed_, &mu_, deadline);
+  }
+  return absl::OkStatus();
+}
+
+void RemoteDevice::Encode(const Work& work, OfferWork& offer,
+                          v1::ControlRequest* request) {
+  v1::Offer* const message = request->mutable_ordered()->mutable_offer();
+  message->set_storage(work.storage->id());
+  message->set_version(offer.version);
+  message->set_ticket(std::move(offer.ticket));
+}
+
+void RemoteDevice::Encode(const Work& work, PullWork& pull,
+                          v1::ControlRequest* request) {
+  v1::Install* const message = request->mutable_ordered()->mutable_install();
+  message->set_storage(work.storage->id());
+  message->set_base_version(pull.base_version);
+  v1::Pull* const source = message->mutable_pull();
+  source->set_worker_id(std::move(pull.worker_id));
+  source->set_worker_incarnation(pull.worker_incarnation);
+  source->set_ticket(std::move(pull.ticket));
+  source->set_size_bytes(pull.size_bytes);
+}
+
+}  // namespace djinn

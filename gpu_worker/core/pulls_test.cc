@@ -1,0 +1,429 @@
+// Copies from worker to worker: two cores in one process, with a peer
+// connector between them.
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/crc32c.h"
+#include "gpu_worker/core/core_fixture.h"
+
+namespace djinn::worker {
+namespace {
+
+// A call to a core, as a transport would make it.
+class CoreCall : public PeerCall, public OfferClaimant {
+ public:
+  explicit CoreCall(WorkerCore* core) : core_(core) {}
+
+  void StillWaiting() override {
+    MutexLock lock(&mu_);
+    responses_.emplace_back().mutable_waiting();
+    changed_.SignalAll();
+  }
+  void Give(std::shared_ptr<const OfferedBytes> offered) override {
+    MutexLock lock(&mu_);
+    v1::PullResponse& response = responses_.emplace_back();
+    if (offered->poison != nullptr) {
+      *response.mutable_poisoned() = *offered->poison;
+    } else {
+      const absl::string_view bytes =
+          core_->device()->HostBytes(offered->buffer)->bytes;
+      response.mutable_chunk()->set_payload(bytes.data(), bytes.size());
+      response.mutable_chunk()->set_crc32c(Crc32c(bytes));
+    }
+    over_ = true;
+    changed_.SignalAll();
+  }
+  void Refuse(absl::Status why) override {
+    MutexLock lock(&mu_);
+    end_ = std::move(why);
+    over_ = true;
+    changed_.SignalAll();
+  }
+
+  bool Read(v1::PullResponse* response) override {
+    MutexLock lock(&mu_);
+    while (responses_.empty() && !over_) changed_.Wait(&mu_);
+    if (responses_.empty()) return false;
+    *response = std::move(responses_.front());
+    responses_.pop_front();
+    return true;
+  }
+  absl::Status Finish() override {
+    MutexLock lock(&mu_);
+    return end_;
+  }
+  void Cancel() override {
+    core_->AbandonPull(this);
+    Refuse(absl::CancelledError("cancelled"));
+  }
+  bool encrypted() const override { return false; }
+
+ private:
+  WorkerCore* const core_;
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<v1::PullResponse> responses_ ABSL_GUARDED_BY(mu_);
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mu_);
+};
+
+class CorePeers : public PeerConnector {
+ public:
+  explicit CorePeers(WorkerCore* core) : core_(core) {}
+  absl::StatusOr<std::unique_ptr<PeerCall>> Open(
+      const v1::Peer&, const v1::PullRequest& request) override {
+    auto call = std::make_shared<CoreCall>(core_);
+    core_->Pull(request, call);
+    return std::make_unique<Shared>(std::move(call));
+  }
+
+ private:
+  // The core may hold the claimant longer.
+  class Shared : public PeerCall {
+   public:
+    explicit Shared(std::shared_ptr<CoreCall> call) : call_(std::move(call)) {}
+    ~Shared() override { call_->Cancel(); }
+    bool Read(v1::PullResponse* response) override {
+      return call_->Read(response);
+    }
+    absl::Status Finish() override { return call_->Finish(); }
+    void Cancel() override { call_->Cancel(); }
+    bool encrypted() const override { return call_->encrypted(); }
+
+   private:
+    const std::shared_ptr<CoreCall> call_;
+  };
+
+  WorkerCore* const core_;
+};
+
+std::string Ticket(char c) { return std::string(OfferTable::kTicketBytes, c); }
+
+// w0 is the fixture's core; w1 fetches from it.
+class PullsTest : public WorkerCoreTest {
+ protected:
+  PullsTest() { StartOther(); }
+  ~PullsTest() override { other_->Shutdown(); }
+
+  void StartOther() {
+    WorkerCoreOptions options;
+    options.worker_id = "w1";
+    options.housekeeping_interval = absl::Milliseconds(2);
+    other_ = std::make_unique<WorkerCore>(options, &other_device_, &clock_,
+                                          &random_);
+    peers_ = std::make_unique<CorePeers>(core_.get());
+    other_->SetPeers(peers_.get());
+    v1::DesiredState desired;
+    v1::Peer* const peer = desired.add_peers();
+    peer->set_worker_id("w0");
+    peer->set_incarnation(core_->incarnation());
+    other_->Apply(desired);
+  }
+  // The session's part on w1.
+  std::unique_ptr<TestClient> OpenThere(const std::string& session = "s1",
+                                        const std::string& tenant = "t1") {
+    v1::DesiredState desired;
+    *desired.add_leases() = Lease(session, tenant);
+    desired.mutable_lease_valid_for()->set_seconds(1000000);
+    other_->Apply(desired);
+    InProcessPair pair = MakeInProcessPair();
+    other_->Attach(std::move(pair.worker));
+    auto client = std::make_unique<TestClient>(std::move(pair.client));
+    v1::ClientHello hello = HelloFor(session);
+    hello.set_worker_incarnation(other_->incarnation());
+    client->Hello(hello);
+    EXPECT_EQ(client
+                  ->WaitFor([](const v1::ControlResponse& r) {
+                    return r.has_hello();
+                  })
+                  .hello()
+                  .worker_id(),
+              "w1");
+    return client;
+  }
+  uint64_t SendPull(TestClient* client, uint64_t storage, char ticket,
+                    uint64_t bytes, const std::string& worker = "w0") {
+    v1::Pull pull;
+    pull.set_worker_id(worker);
+    pull.set_worker_incarnation(core_->incarnation());
+    pull.set_ticket(Ticket(ticket));
+    pull.set_size_bytes(bytes);
+    return client->InstallPull(storage, pull);
+  }
+  // Until the storage's read says why it has no value.
+  v1::ErrorDetail FailedPull(TestClient* client, uint64_t storage) {
+    return client->ReadError(storage);
+  }
+  void PassTimeUntilCompleted(TestClient* client, uint64_t sequence) {
+    EXPECT_TRUE(WaitUntil([&] {
+      clock_.Advance(absl::Seconds(10));
+      return client->completed() >= sequence;
+    }));
+  }
+
+  FakeDevice other_device_{16 << 20};
+  std::unique_ptr<CorePeers> peers_;
+  std::unique_ptr<WorkerCore> other_;
+};
+
+TEST_F(PullsTest, AValueGoesFromWorkerToWorker) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->Offer(1, Ticket('a'));
+  SendPull(there.get(), 5, 'a', 8);
+  EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
+  // Both may write: neither sees the other's.
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  there->Define(1, s.get());
+  there->Run(1, {5}, {7});
+  EXPECT_EQ(there->Read(5, 2), (Floats{7, 7}));
+  EXPECT_EQ(here->Read(1, 2), (Floats{1, 2}));
+  EXPECT_EQ(core_->offers().offers(), 0u);
+}
+
+TEST_F(PullsTest, TheValueIsThatOfTheOffersTurn) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  here->Define(1, s.get());
+  here->InstallInline(1, FloatBytes({1, 2}));
+  // In place, and then a storage that is gone.
+  here->Offer(1, Ticket('a'));
+  here->Run(1, {1}, {9});
+  here->Offer(1, Ticket('b'));
+  EXPECT_TRUE(here->WaitCompleted(here->Free({1})));
+  SendPull(there.get(), 5, 'b', 8);
+  SendPull(there.get(), 6, 'a', 8);
+  EXPECT_EQ(there->Read(5, 2), (Floats{9, 9}));
+  EXPECT_EQ(there->Read(6, 2), (Floats{1, 2}));
+  EXPECT_TRUE(here->WaitCompleted(here->Create(2, 4)));
+  EXPECT_TRUE(WaitMemory(4));
+}
+
+TEST_F(PullsTest, AnInstallThatIsEarlyWaitsForItsOffer) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  std::unique_ptr<TestClient> neighbour = OpenThere("s2", "t2");
+  const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
+  // Meanwhile others go on.
+  neighbour->InstallInline(1, FloatBytes({3}));
+  EXPECT_EQ(neighbour->Read(1, 1), (Floats{3}));
+  EXPECT_LT(there->completed(), pull);
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->Offer(1, Ticket('a'));
+  EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
+}
+
+TEST_F(PullsTest, AnOfferThatDoesNotComePoisonsAndTheSessionGoesOn) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  Grant(Lease("s1", "t1"), 1000000);
+  const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
+  PassTimeUntilCompleted(there.get(), pull);
+  const v1::ErrorDetail error = FailedPull(there.get(), 5);
+  EXPECT_EQ(error.reason(), "PULL_FAILED");
+  EXPECT_NE(error.message().find("worker w1 could not fetch the value from "
+                                 "worker w0: nothing is offered"),
+            std::string::npos)
+      << error.message();
+  there->InstallInline(5, FloatBytes({3}));
+  EXPECT_EQ(there->Read(5, 1), (Floats{3}));
+}
+
+TEST_F(PullsTest, AnOfferThatNobodyFetchesExpires) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  Grant(Lease("s1", "t1"), 1000000);
+  here->InstallInline(1, FloatBytes({1, 2}));
+  EXPECT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('a'))));
+  clock_.Advance(absl::Minutes(10));
+  EXPECT_TRUE(here->WaitCompleted(here->Free({1})));
+  EXPECT_TRUE(WaitMemory(0));
+  SendPull(there.get(), 5, 'a', 8);
+  const v1::ErrorDetail error = FailedPull(there.get(), 5);
+  EXPECT_EQ(error.reason(), "PULL_FAILED");
+  EXPECT_NE(error.message().find("nobody fetched"), std::string::npos);
+}
+
+TEST_F(PullsTest, ATicketOfAnotherSessionOpensNothing) {
+  std::unique_ptr<TestClient> here = Open("s1", "t1");
+  std::unique_ptr<TestClient> thief = OpenThere("s2", "t2");
+  here->InstallInline(1, FloatBytes({1, 2}));
+  EXPECT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('a'))));
+  SendPull(thief.get(), 5, 'a', 8);
+  const v1::ErrorDetail error = FailedPull(thief.get(), 5);
+  EXPECT_EQ(error.reason(), "PULL_FAILED");
+  EXPECT_NE(error.message().find("nothing is offered under this ticket"),
+            std::string::npos);
+  // Its own session still gets it, and once only.
+  std::unique_ptr<TestClient> there = OpenThere("s1", "t1");
+  SendPull(there.get(), 5, 'a', 8);
+  EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
+  SendPull(there.get(), 6, 'a', 8);
+  EXPECT_EQ(FailedPull(there.get(), 6).reason(), "PULL_FAILED");
+}
+
+TEST_F(PullsTest, AnotherSizeIsRefused) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->Offer(1, Ticket('a'));
+  SendPull(there.get(), 5, 'a', 12);
+  const v1::ErrorDetail error = FailedPull(there.get(), 5);
+  EXPECT_EQ(error.reason(), "PULL_FAILED");
+  EXPECT_NE(error.message().find("12 bytes were asked for, the offer has 8"),
+            std::string::npos);
+}
+
+TEST_F(PullsTest, APullWithoutRoomNamesTheLimit) {
+  std::unique_ptr<TestClient> there = OpenThere();
+  SendPull(there.get(), 5, 'a', 9 << 20);
+  const v1::ErrorDetail error = FailedPull(there.get(), 5);
+  EXPECT_EQ(error.reason(), "SESSION_MEMORY");
+  EXPECT_NE(error.message().find("limit 8388608 bytes, used 0, asked 9437184"),
+            std::string::npos)
+      << error.message();
+}
+
+TEST_F(PullsTest, OfferedBytesCountOnceUntilTheStorageHasOthers) {
+  std::unique_ptr<TestClient> here = Open();
+  const uint64_t size = 5 << 20;
+  here->Create(1, size);
+  EXPECT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('a'))));
+  EXPECT_EQ(core_->ledger().usage().used, size);
+  // The storage goes, its bytes do not: there is no room for as many.
+  here->Free({1});
+  here->Create(2, size);
+  const v1::ErrorDetail error = here->ReadError(2);
+  EXPECT_EQ(error.reason(), "SESSION_MEMORY");
+  EXPECT_NE(error.message().find("used 5242880"), std::string::npos);
+  std::unique_ptr<TestClient> there = OpenThere();
+  EXPECT_TRUE(there->WaitCompleted(SendPull(there.get(), 5, 'a', size)));
+  EXPECT_TRUE(here->WaitCompleted(here->Create(3, size)));
+  EXPECT_EQ(here->Read(3, 1), (Floats{0}));
+}
+
+TEST_F(PullsTest, AnOfferGivesWayWhenItsStorageIsWrittenWithoutRoom) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  const uint64_t size = 5 << 20;
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  here->Define(1, s.get());
+  here->Create(1, size);
+  here->Offer(1, Ticket('a'));
+  here->Run(1, {1}, {9});
+  EXPECT_EQ(here->Read(1, 2), (Floats{9, 9}));
+  EXPECT_TRUE(WaitMemory(size));
+  SendPull(there.get(), 5, 'a', size);
+  const v1::ErrorDetail error = FailedPull(there.get(), 5);
+  EXPECT_EQ(error.reason(), "PULL_FAILED");
+  EXPECT_NE(error.message().find("limit 8388608"), std::string::npos)
+      << error.message();
+}
+
+TEST_F(PullsTest, APoisonedValueBringsItsRootError) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  here->Define(1, s.get());
+  here->InstallInline(1, FloatBytes({1, 2}));
+  device_.SetExecuteHook([](const std::string&) {
+    return absl::InternalError("the kernel threw");
+  });
+  here->Run(1, {1}, {9});
+  const v1::ErrorDetail root = here->ReadError(1);
+  here->Offer(1, Ticket('a'));
+  const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
+  const v1::ErrorDetail derived = FailedPull(there.get(), 5);
+  EXPECT_NE(root.error_id(), 0u);
+  EXPECT_EQ(derived.error_id(), root.error_id());
+  EXPECT_EQ(derived.message(), root.message());
+  EXPECT_EQ(derived.worker_id(), "w0");
+  EXPECT_EQ(derived.sequence(), pull);
+}
+
+TEST_F(PullsTest, AWorkerThatIsGoneEndsThePull) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
+  // Asked, and nothing offered: then the worker stops.
+  core_->Shutdown();
+  EXPECT_TRUE(there->WaitCompleted(pull));
+  const v1::ErrorDetail error = FailedPull(there.get(), 5);
+  EXPECT_EQ(error.reason(), "PULL_FAILED");
+  EXPECT_EQ(error.worker_id(), "w1");
+}
+
+TEST_F(PullsTest, AnUnknownWorkerIsATypedError) {
+  std::unique_ptr<TestClient> there = OpenThere();
+  const uint64_t pull = SendPull(there.get(), 5, 'a', 8, "evil:80");
+  PassTimeUntilCompleted(there.get(), pull);
+  const v1::ErrorDetail error = FailedPull(there.get(), 5);
+  EXPECT_EQ(error.reason(), "PULL_FAILED");
+  EXPECT_NE(error.message().find("the coordinator has named no such worker"),
+            std::string::npos)
+      << error.message();
+}
+
+TEST_F(PullsTest, ASessionOnOneWorkerSharesTheBytes) {
+  std::unique_ptr<TestClient> first = Open();
+  // Another lease of the session, for another virtual device.
+  v1::LeaseRecord lease = Lease("s1", "t1");
+  lease.set_lease_id("second");
+  lease.set_token("second");
+  Grant(lease);
+  v1::ClientHello hello = HelloFor("s1");
+  hello.set_lease_token("second");
+  std::unique_ptr<TestClient> second = Connect(hello);
+  const uint64_t size = 5 << 20;
+  first->Create(1, size);
+  first->Offer(1, Ticket('a'));
+  SendPull(second.get(), 1, 'a', size);
+  EXPECT_EQ(second->Read(1, 1), (Floats{0}));
+  EXPECT_EQ(core_->ledger().usage().used, size);
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  first->Define(1, s.get());
+  first->Run(1, {1}, {4});
+  EXPECT_EQ(first->Read(1, 2), (Floats{4, 4}));
+  EXPECT_EQ(second->Read(1, 2), (Floats{0, 0}));
+}
+
+TEST_F(PullsTest, AClientThatGoesLeavesNothingBehind) {
+  {
+    std::unique_ptr<TestClient> here = Open();
+    std::unique_ptr<TestClient> there = OpenThere();
+    here->Create(1, 1000);
+    EXPECT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('a'))));
+    SendPull(there.get(), 5, 'b', 1000);
+    there->SendCancel();
+    there->WaitFor(
+        [](const v1::ControlResponse& r) { return r.has_cancelled(); });
+  }
+  EXPECT_TRUE(WaitMemory(0));
+  EXPECT_EQ(core_->offers().offers(), 0u);
+  EXPECT_TRUE(WaitUntil([&] { return other_->ledger().usage().used == 0; }));
+}
+
+TEST_F(PullsTest, WhatIsNoOfferEndsTheStream) {
+  std::unique_ptr<TestClient> client = Open();
+  client->InstallInline(1, FloatBytes({1}));
+  client->Offer(1, "short");
+  EXPECT_EQ(ErrorReason(client->WaitClosed()), "PROTOCOL_VIOLATION");
+  std::unique_ptr<TestClient> other = Open("s2");
+  other->Offer(7, Ticket('a'));
+  EXPECT_EQ(ErrorReason(other->WaitClosed()), "PROTOCOL_VIOLATION");
+  std::unique_ptr<TestClient> third = Open("s3");
+  SendPull(third.get(), 1, 'a', 0);
+  EXPECT_EQ(ErrorReason(third->WaitClosed()), "PROTOCOL_VIOLATION");
+}
+
+}  // namespace
+}  // namespace djinn::worker

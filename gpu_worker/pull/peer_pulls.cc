@@ -1,0 +1,234 @@
+#include "gpu_worker/pull/peer_pulls.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/crc32c.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn::worker {
+namespace {
+
+absl::Status Broken(absl::string_view what) {
+  return MakeError(absl::StatusCode::kDataLoss, "PROTOCOL_VIOLATION",
+                   absl::StrCat("the other worker broke the protocol: ", what));
+}
+
+absl::Status CheckChunk(const v1::PullChunk& chunk, uint64_t expected_offset,
+                        uint64_t size, bool encrypted) {
+  const uint64_t bytes = chunk.payload().size();
+  if (bytes == 0 || chunk.offset() != expected_offset ||
+      bytes > size - expected_offset) {
+    return Broken(absl::StrCat(bytes, " bytes at ", chunk.offset(), " after ",
+                               expected_offset, " of ", size));
+  }
+  if (!chunk.has_crc32c()) {
+    return encrypted ? absl::OkStatus() : Broken("bytes without a checksum");
+  }
+  if (chunk.crc32c() == Crc32c(chunk.payload())) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kDataLoss, "CHUNK_CORRUPT",
+                   absl::StrCat("the ", bytes, " bytes at ", chunk.offset(),
+                                " do not have the checksum they were sent "
+                                "with"));
+}
+
+}  // namespace
+
+// A claim on an offer of this worker.
+class PeerPulls::LocalClaim : public OfferClaimant {
+ public:
+  LocalClaim(PeerPulls* pulls, std::shared_ptr<PullReceiver> receiver)
+      : pulls_(pulls), receiver_(std::move(receiver)) {}
+
+  void StillWaiting() override { receiver_->OnWaiting(); }
+  void Give(std::shared_ptr<const OfferedBytes> bytes) override {
+    Forget();
+    if (bytes->poison != nullptr) return receiver_->OnPoisoned(*bytes->poison);
+    receiver_->OnShared(bytes->buffer);
+  }
+  void Refuse(absl::Status why) override {
+    Forget();
+    receiver_->OnFailed(std::move(why));
+  }
+
+ private:
+  void Forget() {
+    MutexLock lock(&pulls_->mu_);
+    pulls_->claims_.erase(receiver_.get());
+  }
+
+  PeerPulls* const pulls_;
+  const std::shared_ptr<PullReceiver> receiver_;
+};
+
+void PeerPulls::Learn(const v1::DesiredState& desired) {
+  MutexLock lock(&mu_);
+  for (const v1::Peer& peer : desired.peers()) {
+    if (peers_.size() < kMaxPeers || peers_.contains(peer.worker_id())) {
+      peers_[peer.worker_id()] = peer;
+    }
+  }
+  changed_.SignalAll();
+}
+
+bool PeerPulls::Knows(const std::string& worker_id) const {
+  MutexLock lock(&mu_);
+  return worker_id == worker_id_ || peers_.contains(worker_id);
+}
+
+void PeerPulls::Start(const std::string& worker_id,
+                      const v1::PullRequest& request,
+                      std::shared_ptr<PullReceiver> receiver) {
+  if (worker_id == worker_id_) return StartHere(request, std::move(receiver));
+  Reap();
+  auto fetch = std::make_unique<Fetch>();
+  fetch->worker_id = worker_id;
+  fetch->request = request;
+  fetch->receiver = std::move(receiver);
+  MutexLock lock(&mu_);
+  // A worker that stops drops its sessions.
+  if (stopping_) return;
+  Fetch* const raw = fetch.get();
+  fetches_.push_back(std::move(fetch));
+  raw->thread = std::thread([this, raw] { Run(raw); });
+}
+
+void PeerPulls::StartHere(const v1::PullRequest& request,
+                          std::shared_ptr<PullReceiver> receiver) {
+  if (request.worker_incarnation() != incarnation_) {
+    return receiver->OnFailed(
+        MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
+                  "the worker restarted since the bytes were offered"));
+  }
+  const auto claim = std::make_shared<LocalClaim>(this, receiver);
+  {
+    MutexLock lock(&mu_);
+    claims_[receiver.get()] = claim;
+  }
+  offers_.Claim(request, claim);
+}
+
+void PeerPulls::Cancel(const PullReceiver* receiver) {
+  std::shared_ptr<LocalClaim> claim;
+  {
+    MutexLock lock(&mu_);
+    const auto found = claims_.find(receiver);
+    if (found != claims_.end()) {
+      claim = std::move(found->second);
+      claims_.erase(found);
+    }
+    for (const auto& fetch : fetches_) {
+      if (fetch->receiver.get() != receiver) continue;
+      fetch->cancelled = true;
+      if (fetch->call != nullptr) fetch->call->Cancel();
+    }
+    changed_.SignalAll();
+  }
+  if (claim != nullptr) offers_.Abandon(claim.get());
+}
+
+void PeerPulls::Run(Fetch* fetch) {
+  absl::Status status = Receive(fetch);
+  if (!status.ok()) fetch->receiver->OnFailed(std::move(status));
+  MutexLock lock(&mu_);
+  fetch->over = true;
+}
+
+absl::StatusOr<v1::Peer> PeerPulls::Find(const Fetch& fetch) {
+  MutexLock lock(&mu_);
+  for (;;) {
+    if (fetch.cancelled || stopping_) return absl::CancelledError("given up");
+    const auto found = peers_.find(fetch.worker_id);
+    // Until the coordinator says that it restarted, too.
+    if (found != peers_.end() &&
+        found->second.incarnation() == fetch.request.worker_incarnation()) {
+      return found->second;
+    }
+    changed_.Wait(&mu_);
+  }
+}
+
+absl::Status PeerPulls::Receive(Fetch* fetch) {
+  if (connector_ == nullptr) {
+    return MakeError(absl::StatusCode::kUnimplemented, "NO_PEERS",
+                     "this worker fetches nothing from others");
+  }
+  DJINN_ASSIGN_OR_RETURN(const v1::Peer peer, Find(*fetch));
+  DJINN_ASSIGN_OR_RETURN(const std::unique_ptr<PeerCall> call,
+                         connector_->Open(peer, fetch->request));
+  {
+    MutexLock lock(&mu_);
+    if (fetch->cancelled || stopping_) return absl::CancelledError("given up");
+    fetch->call = call.get();
+  }
+  PullReceiver& receiver = *fetch->receiver;
+  const uint64_t size = fetch->request.size_bytes();
+  uint64_t received = 0;
+  std::optional<v1::ErrorDetail> poison;
+  absl::Status status;
+  v1::PullResponse response;
+  while (status.ok() && received < size && !poison.has_value() &&
+         call->Read(&response)) {
+    switch (response.message_case()) {
+      case v1::PullResponse::kWaiting:
+        receiver.OnWaiting();
+        break;
+      case v1::PullResponse::kPoisoned:
+        poison = std::move(*response.mutable_poisoned());
+        break;
+      case v1::PullResponse::kChunk:
+        status =
+            CheckChunk(response.chunk(), received, size, call->encrypted());
+        if (!status.ok()) break;
+        status = receiver.OnBytes(received, response.chunk().payload());
+        received += response.chunk().payload().size();
+        break;
+      case v1::PullResponse::MESSAGE_NOT_SET:
+        status = Broken("a message that says nothing");
+    }
+  }
+  {
+    MutexLock lock(&mu_);
+    fetch->call = nullptr;
+  }
+  if (!status.ok()) return status;
+  if (poison.has_value()) {
+    receiver.OnPoisoned(*std::move(poison));
+  } else if (received == size) {
+    receiver.OnComplete();
+  } else {
+    DJINN_RETURN_IF_ERROR(call->Finish());
+    return Broken(absl::StrCat("only ", received, " of ", size, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+void PeerPulls::Reap() {
+  std::list<std::unique_ptr<Fetch>> done;
+  {
+    MutexLock lock(&mu_);
+    for (auto it = fetches_.begin(); it != fetches_.end();) {
+      const auto next = std::next(it);
+      if ((*it)->over) done.splice(done.end(), fetches_, it);
+      it = next;
+    }
+  }
+  for (const auto& fetch : done) fetch->thread.join();
+}
+
+void PeerPulls::Shutdown() {
+  std::list<std::unique_ptr<Fetch>> fetches;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    for (const auto& fetch : fetches_) {
+      if (fetch->call != nullptr) fetch->call->Cancel();
+    }
+    changed_.SignalAll();
+    fetches.swap(fetches_);
+  }
+  for (const auto& fetch : fetches) fetch->thread.join();
+}
+
+}  // namespace djinn::worker

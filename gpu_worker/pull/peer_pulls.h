@@ -1,0 +1,149 @@
+// Fetches what sessions of this worker get from other workers, or from other
+// sessions' parts here.
+//
+// Knows the other workers from the coordinator, and no address from anywhere
+// else. A worker that is not known yet is waited for: a lease there may be
+// younger than the last word of the coordinator. Each fetch from another worker
+// has a thread of its own, of which a session has one at most; one from this
+// worker copies nothing.
+//
+// Knows no gRPC: PeerConnector is implemented in grpc_peers.h and by tests.
+#ifndef GPU_WORKER_PULL_PEER_PULLS_H_
+#define GPU_WORKER_PULL_PEER_PULLS_H_
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/mutex.h"
+#include "djinn/v1/execution.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+#include "gpu_worker/pull/offer_table.h"
+
+namespace djinn::worker {
+
+// One open Pull call. One thread reads and finishes; Cancel() comes from any.
+class PeerCall {
+ public:
+  virtual ~PeerCall() = default;
+  // False: nothing follows.
+  virtual bool Read(v1::PullResponse* response) = 0;
+  // How the call ended, once Read() returned false.
+  virtual absl::Status Finish() = 0;
+  // Makes Read() return false soon.
+  virtual void Cancel() = 0;
+  // Whether nobody could change the bytes on their way.
+  virtual bool encrypted() const = 0;
+};
+
+class PeerConnector {
+ public:
+  virtual ~PeerConnector() = default;
+  // Does not wait for the connection: a call to nowhere fails at its reads.
+  virtual absl::StatusOr<std::unique_ptr<PeerCall>> Open(
+      const v1::Peer& peer, const v1::PullRequest& request) = 0;
+};
+
+// Where a fetch ends up. Called by one thread at a time.
+class PullReceiver {
+ public:
+  virtual ~PullReceiver() = default;
+  // The other worker is there, and the offer is not yet.
+  virtual void OnWaiting() = 0;
+  // The bytes at `offset`. Not OK: no more of them, please.
+  virtual absl::Status OnBytes(uint64_t offset, absl::string_view bytes) = 0;
+  // The last call, unless it was cancelled: all bytes came, or a buffer with
+  // them that others hold as well, or the root error in their place, or an
+  // error.
+  virtual void OnComplete() = 0;
+  virtual void OnShared(std::shared_ptr<Buffer> buffer) = 0;
+  virtual void OnPoisoned(v1::ErrorDetail error) = 0;
+  virtual void OnFailed(absl::Status why) = 0;
+};
+
+class PullSource {
+ public:
+  virtual ~PullSource() = default;
+  // Begins to fetch. The receiver may be called before this returns, and for a
+  // while after Cancel().
+  virtual void Start(const std::string& worker_id,
+                     const v1::PullRequest& request,
+                     std::shared_ptr<PullReceiver> receiver) = 0;
+  virtual void Cancel(const PullReceiver* receiver) = 0;
+  // Whether the coordinator has named the worker.
+  virtual bool Knows(const std::string& worker_id) const = 0;
+};
+
+class PeerPulls : public PullSource {
+ public:
+  // `offers`, of this worker, outlive this.
+  PeerPulls(std::string worker_id, uint64_t incarnation, OfferTable* offers)
+      : worker_id_(std::move(worker_id)),
+        incarnation_(incarnation),
+        offers_(*offers) {}
+  ~PeerPulls() override { Shutdown(); }
+
+  // Before the first Start(); outlives the last. Without one, nothing is
+  // fetched from other workers.
+  void SetConnector(PeerConnector* connector) { connector_ = connector; }
+  // Adds and replaces; nobody is forgotten.
+  void Learn(const v1::DesiredState& desired);
+
+  void Start(const std::string& worker_id, const v1::PullRequest& request,
+             std::shared_ptr<PullReceiver> receiver) override;
+  void Cancel(const PullReceiver* receiver) override;
+  bool Knows(const std::string& worker_id) const override;
+
+  // Cancels everything and waits for the threads. Once.
+  void Shutdown();
+
+ private:
+  // Peers remembered; beyond that none is learnt.
+  static constexpr size_t kMaxPeers = 1 << 16;
+
+  class LocalClaim;
+  struct Fetch {
+    std::string worker_id;
+    v1::PullRequest request;
+    std::shared_ptr<PullReceiver> receiver;
+    // Guarded by mu_.
+    bool cancelled = false;
+    bool over = false;
+    PeerCall* call = nullptr;
+    std::thread thread;
+  };
+
+  void StartHere(const v1::PullRequest& request,
+                 std::shared_ptr<PullReceiver> receiver);
+  void Run(Fetch* fetch);
+  // Waits until the peer is known. Cancelled when nobody wants to know.
+  absl::StatusOr<v1::Peer> Find(const Fetch& fetch);
+  // Hands over what comes, to the end. Not OK: the receiver was not told.
+  absl::Status Receive(Fetch* fetch);
+  // Joins the threads that are done.
+  void Reap();
+
+  const std::string worker_id_;
+  const uint64_t incarnation_;
+  OfferTable& offers_;
+  PeerConnector* connector_ = nullptr;
+  mutable Mutex mu_;
+  CondVar changed_;
+  absl::flat_hash_map<std::string, v1::Peer> peers_ ABSL_GUARDED_BY(mu_);
+  std::list<std::unique_ptr<Fetch>> fetches_ ABSL_GUARDED_BY(mu_);
+  // Of this worker's own offers.
+  absl::flat_hash_map<const PullReceiver*, std::shared_ptr<LocalClaim>> claims_
+      ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_PULL_PEER_PULLS_H_

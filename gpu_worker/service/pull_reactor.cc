@@ -1,0 +1,174 @@
+#include "gpu_worker/service/pull_reactor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "common/crc32c.h"
+#include "common/log/log.h"
+#include "common/net/grpc_status.h"
+#include "common/net/tls.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr uint64_t kChunkBytes = 1 << 20;
+// How long a caller may take for one chunk.
+constexpr std::chrono::seconds kPatience{30};
+
+}  // namespace
+
+PullReactor::PullReactor(grpc::CallbackServerContext* context, WorkerCore* core)
+    : core_(core), encrypted_(IsEncrypted(*context)), context_(context) {}
+
+PullReactor* PullReactor::Begin(grpc::CallbackServerContext* context,
+                                const v1::PullRequest& request,
+                                WorkerCore* core) {
+  std::shared_ptr<PullReactor> reactor(new PullReactor(context, core));
+  reactor->self_ = reactor;
+  {
+    MutexLock lock(&reactor->mu_);
+    reactor->Watch();
+  }
+  core->Pull(request, reactor);
+  return reactor.get();
+}
+
+void PullReactor::StillWaiting() {
+  {
+    MutexLock lock(&mu_);
+    says_waiting_ = true;
+  }
+  Pump();
+}
+
+void PullReactor::Give(std::shared_ptr<const OfferedBytes> bytes) {
+  {
+    MutexLock lock(&mu_);
+    offered_ = std::move(bytes);
+  }
+  Pump();
+}
+
+void PullReactor::Refuse(absl::Status why) {
+  {
+    MutexLock lock(&mu_);
+    refusal_ = std::move(why);
+  }
+  Pump();
+}
+
+void PullReactor::Pump() {
+  absl::Status status;
+  bool write = false;
+  {
+    MutexLock lock(&mu_);
+    if (writing_ || finished_ || context_ == nullptr) return;
+    response_.Clear();
+    if (cancelled_) {
+      status = absl::CancelledError("the other worker gave up");
+      finished_ = true;
+    } else if (!refusal_.ok()) {
+      // Callers are not known: they must not fill the log.
+      log::Debug("pull refused",
+                 {{"peer", context_->peer()}, {"status", refusal_}});
+      status = refusal_;
+      finished_ = true;
+    } else if (offered_ != nullptr && offered_->poison != nullptr &&
+               sent_ == 0) {
+      *response_.mutable_poisoned() = *offered_->poison;
+      offered_ = nullptr;
+      sent_ = 1;
+      write = true;
+    } else if (offered_ != nullptr && sent_ < offered_->size_bytes) {
+      status = FillChunk();
+      write = status.ok();
+      finished_ = !write;
+    } else if (offered_ != nullptr || sent_ > 0) {
+      finished_ = true;  // all of it is sent
+    } else if (std::exchange(says_waiting_, false)) {
+      response_.mutable_waiting();
+      write = true;
+    } else {
+      return;
+    }
+    writing_ = write;
+    if (finished_) offered_ = nullptr;
+  }
+  if (write) {
+    StartWrite(&response_);
+  } else {
+    Finish(ToGrpcStatus(status));
+  }
+}
+
+absl::Status PullReactor::FillChunk() {
+  const absl::StatusOr<SharedBytes> host =
+      core_->device()->HostBytes(offered_->buffer);
+  if (!host.ok()) return host.status();
+  const absl::string_view bytes = host->bytes.substr(sent_, kChunkBytes);
+  v1::PullChunk* const chunk = response_.mutable_chunk();
+  chunk->set_offset(sent_);
+  if (!encrypted_) chunk->set_crc32c(Crc32c(bytes));
+  chunk->set_payload(bytes.data(), bytes.size());
+  sent_ += bytes.size();
+  return absl::OkStatus();
+}
+
+void PullReactor::OnWriteDone(bool ok) {
+  {
+    MutexLock lock(&mu_);
+    writing_ = false;
+    if (!ok) cancelled_ = true;
+  }
+  Pump();
+}
+
+void PullReactor::OnCancel() {
+  core_->AbandonPull(this);
+  std::shared_ptr<const OfferedBytes> gone;  // Released without the lock.
+  {
+    MutexLock lock(&mu_);
+    cancelled_ = true;
+    gone = std::move(offered_);
+  }
+  Pump();
+}
+
+void PullReactor::OnDone() {
+  std::shared_ptr<const OfferedBytes> gone;
+  {
+    MutexLock lock(&mu_);
+    context_ = nullptr;
+    gone = std::move(offered_);
+    alarm_->Cancel();
+  }
+  self_.reset();  // May delete this.
+}
+
+void PullReactor::Watch() {
+  alarm_ = std::make_unique<grpc::Alarm>();
+  alarm_->Set(std::chrono::system_clock::now() + kPatience,
+              [weak = weak_from_this()](bool expired) {
+                const std::shared_ptr<PullReactor> self = weak.lock();
+                if (expired && self != nullptr) self->OnAlarm();
+              });
+}
+
+void PullReactor::OnAlarm() {
+  std::shared_ptr<const OfferedBytes> gone;  // Released without the lock.
+  MutexLock lock(&mu_);
+  if (context_ == nullptr || finished_) return;
+  if (writing_ && was_writing_ && seen_ == sent_) {
+    log::Warning("pull given up: nothing was taken",
+                 {{"peer", context_->peer()}});
+    cancelled_ = true;
+    gone = std::move(offered_);
+    context_->TryCancel();
+  }
+  was_writing_ = writing_;
+  seen_ = sent_;
+  Watch();
+}
+
+}  // namespace djinn::worker
