@@ -270,6 +270,36 @@ TEST_F(ClusterTest, TwoDevicesOfASessionUseTwoWorkers) {
   EXPECT_EQ(Next(session)->granted().lease().worker_id(), "w1");
 }
 
+TEST_F(ClusterTest, WorkersHearOfThoseThatTheirSessionsUseBesides) {
+  v1::WorkerState w1 = TestWorker("w1"), w2 = TestWorker("w2");
+  w1.set_address("unix:/w1");
+  const StreamId stream0 = Join(w0_);
+  const StreamId stream1 = Join(w1);
+  const StreamId stream2 = Join(w2);
+  const StreamId session = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Desired(stream0)->peers_size(), 0);
+  EXPECT_EQ(Desired(stream1)->peers_size(), 0);
+  EXPECT_EQ(Desired(stream2)->peers_size(), 0);
+  // Both hear of it at once: who has the older lease may be asked first.
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(1)).ok());
+  const std::optional<v1::DesiredState> first = Desired(stream0);
+  const std::optional<v1::DesiredState> second = Desired(stream1);
+  ASSERT_TRUE(first.has_value() && second.has_value());
+  ASSERT_EQ(first->peers_size(), 1);
+  EXPECT_EQ(first->peers(0).worker_id(), "w1");
+  EXPECT_EQ(first->peers(0).incarnation(), w1.incarnation());
+  EXPECT_EQ(first->peers(0).address(), "unix:/w1");
+  ASSERT_EQ(second->peers_size(), 1);
+  EXPECT_EQ(second->peers(0).worker_id(), "w0");
+  // A worker without the session hears nothing.
+  EXPECT_FALSE(Desired(stream2).has_value());
+  // Nor do other sessions' workers.
+  const StreamId other = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(other, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Desired(stream2)->peers_size(), 0);
+}
+
 TEST_F(ClusterTest, CloseDropsAtOnceUntilTheWorkerSaysItIsGone) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");

@@ -321,6 +321,95 @@ TEST_P(WorkerTest, AWrongBulkTokenNeverSeesBytes) {
   client.reset();
 }
 
+// A Pull call to its end: what came, and its status.
+struct Pulled {
+  std::string bytes;
+  int waits = 0;
+  absl::Status status;
+};
+Pulled PullFrom(const std::string& address, const v1::PullRequest& request) {
+  const auto stub = v1::Execution::NewStub(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(20));
+  const auto call = stub->Pull(&context, request);
+  Pulled pulled;
+  v1::PullResponse response;
+  while (call->Read(&response)) {
+    pulled.waits += response.has_waiting();
+    EXPECT_EQ(response.chunk().offset(), pulled.bytes.size());
+    EXPECT_EQ(response.chunk().crc32c(), Crc32c(response.chunk().payload()));
+    pulled.bytes += response.chunk().payload();
+  }
+  pulled.status = FromGrpcStatus(call->Finish());
+  return pulled;
+}
+
+TEST_P(WorkerTest, AnotherWorkerFetchesWhatWasOffered) {
+  std::unique_ptr<TestClient> client = Connect();
+  const std::string bytes =
+      FloatBytes(std::vector<float>((5 << 20) / 4 + 25, 1.5f));
+  client->InstallTransfer(1, 1, bytes);
+  EXPECT_TRUE(client->WaitDecision(1).send());
+  client->SendBytes(1, bytes);
+  v1::PullRequest request;
+  request.set_session_id("s1");
+  request.set_ticket("0123456789abcdef");
+  request.set_size_bytes(bytes.size());
+  request.set_worker_incarnation(incarnation_);
+  // Asked for before it is offered.
+  Pulled early;
+  std::thread caller([&] { early = PullFrom(worker_->address(), request); });
+  client->Offer(1, request.ticket());
+  caller.join();
+  EXPECT_TRUE(early.status.ok()) << early.status;
+  EXPECT_TRUE(early.bytes == bytes);
+  // Whoever has no ticket of a session here is told nothing.
+  const auto refusal = [&] {
+    const Pulled pulled = PullFrom(worker_->address(), request);
+    EXPECT_EQ(pulled.bytes, "");
+    return pulled.status;
+  };
+  const absl::Status used = refusal();
+  EXPECT_EQ(used.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ErrorReason(used), "OFFER_UNKNOWN");
+  request.set_session_id("s2");
+  EXPECT_EQ(refusal(), used);
+  request.clear_ticket();
+  EXPECT_EQ(refusal(), used);
+  request.set_worker_incarnation(incarnation_ + 1);
+  EXPECT_EQ(ErrorReason(refusal()), "WRONG_INCARNATION");
+}
+
+TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
+  std::unique_ptr<TestClient> client = Connect();
+  const uint64_t size = 48 << 20;
+  client->Create(1, size);
+  client->Offer(1, "0123456789abcdef");
+  client->Free({1});
+  v1::PullRequest request;
+  request.set_session_id("s1");
+  request.set_ticket("0123456789abcdef");
+  request.set_size_bytes(size);
+  request.set_worker_incarnation(incarnation_);
+  {
+    const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
+        worker_->address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    const auto call = stub->Pull(&context, request);
+    v1::PullResponse response;
+    EXPECT_TRUE(call->Read(&response));
+    context.TryCancel();
+    while (call->Read(&response)) {
+    }
+    EXPECT_FALSE(call->Finish().ok());
+  }
+  coordinator_.Wait([](const v1::WorkerState& state) {
+    return state.free_bytes() == state.memory_bytes();
+  });
+}
+
 TEST_P(WorkerTest, EightBulkCallsOfALeaseWaitAndNoStranger) {
   const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
       worker_->address(), grpc::InsecureChannelCredentials()));

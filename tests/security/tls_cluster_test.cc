@@ -124,12 +124,19 @@ class TlsClusterTest : public testing::Test {
   }
 
   void StartWorker(const ServerTls& tls, const ChannelTls& coordinator_tls) {
-    Start(&worker_, programs_.worker, "worker",
-          absl::StrCat("worker_id: w0\nlisten: 127.0.0.1:0\ntls: ", YamlOf(tls),
+    StartWorker(&worker_, "worker", tls, coordinator_tls, "");
+  }
+  void StartWorker(ChildProcess* worker, const std::string& id,
+                   const ServerTls& tls, const ChannelTls& coordinator_tls,
+                   const std::string& more) {
+    Start(worker, programs_.worker, id,
+          absl::StrCat("worker_id: ", id == "worker" ? "w0" : id,
+                       "\nlisten: 127.0.0.1:0\ntls: ", YamlOf(tls),
                        "\ncoordinator: ", address_,
                        "\ncoordinator_tls: ", YamlOf(coordinator_tls),
                        "\njoin_token_file: join.token"
-                       "\ndevice: {kind: fake, memory: 64MiB}\n"));
+                       "\ndevice: {kind: fake, memory: 64MiB}\n",
+                       more));
   }
 
   template <typename Condition>
@@ -260,6 +267,48 @@ TEST_F(TlsClusterTest, AWorkerMustBeNamedByItsCertificate) {
   session = Open(tls, "djinn-worker");
   ASSERT_TRUE(session.ok()) << session.status();
   EXPECT_EQ(RunProgram(session->get()), absl::OkStatus());
+}
+
+TEST_F(TlsClusterTest, WorkersFetchFromWorkersThatTheyCanTrust) {
+  StartCoordinator(Mutual("coordinator"));
+  const ChannelTls own = ours_.IssueForChannel("worker");
+  StartWorker(Mutual("worker"), own);
+  ChildProcess second;
+  StartWorker(&second, "w1", Mutual("w1"), own,
+              "peer_tls: " + YamlOf(own) + "\n");
+  auto session = Open(ours_.IssueForChannel("program"));
+  ASSERT_TRUE(session.ok()) << session.status();
+  const std::shared_ptr<VirtualDevice> devices[] = {
+      (*session)->Device(0).value(), (*session)->Device(1).value()};
+  // Which of them is on w1 is the coordinator's choice.
+  const int on_w1 = devices[1]->Placement()->worker_id == "w1" ? 1 : 0;
+  ASSERT_EQ(devices[on_w1]->Placement()->worker_id, "w1");
+  const auto bytes = std::make_shared<std::string>(3 << 20, 'v');
+  srg::TensorView view;
+  view.data_type = srg::DataType::kFloat32;
+  view.sizes = {3 << 18};
+  view.strides = {1};
+  const auto copy = [&](int to) {
+    const StoragePtr source = devices[1 - to]->NewStorage(bytes->size());
+    const StoragePtr destination = devices[to]->NewStorage(bytes->size());
+    EXPECT_EQ(devices[1 - to]->Upload(0, source.get(), {*bytes, bytes}),
+              absl::OkStatus());
+    EXPECT_EQ(devices[to]->CopyFrom(0, destination.get(), source.get()),
+              absl::OkStatus());
+    std::string read(bytes->size(), '\0');
+    const absl::Status status =
+        devices[to]->Read(0, destination.get(), view, read.data(), read.size());
+    EXPECT_EQ(status.ok(), read == *bytes);
+    return status;
+  };
+  EXPECT_EQ(copy(on_w1), absl::OkStatus());
+  // The other one has no peer_tls.
+  const absl::Status refused = copy(1 - on_w1);
+  EXPECT_EQ(ErrorReason(refused), "PULL_FAILED");
+  EXPECT_THAT(refused.ToString(),
+              AllOf(HasSubstr("w0"), HasSubstr("w1"), HasSubstr("TLS")));
+  (*session)->Close(kPatience).IgnoreError();
+  second.Stop(absl::Seconds(5));
 }
 
 TEST_F(TlsClusterTest, AWorkerLogsWhyItCannotJoin) {
