@@ -12,7 +12,8 @@
 namespace djinn::worker {
 namespace {
 
-constexpr uint64_t kChunkBytes = 1 << 20;
+// Copies of larger ones would be fresh pages of memory each time.
+constexpr uint64_t kChunkBytes = 112 << 10;
 // How long a caller may take for one chunk.
 constexpr std::chrono::seconds kPatience{30};
 
