@@ -163,6 +163,18 @@ class WorkerTest : public testing::TestWithParam<bool> {
     options.address = "127.0.0.1:0";
     options.services = {&coordinator_};
     server_ = Server::Start(options).value();
+    StartWorker(absl::Seconds(30));
+  }
+  ~WorkerTest() override {
+    if (worker_ != nullptr) worker_->Stop();
+    server_->Shutdown(absl::ZeroDuration());
+  }
+
+  // Another one instead of the one that is there.
+  void StartWorker(absl::Duration transfer_idle_timeout) {
+    if (worker_ != nullptr) worker_->Stop();
+    worker_.reset();
+    const uint64_t before = incarnation_;
     WorkerConfig config;
     config.worker_id = "w0";
     // A relative path: test directories' names are too long for a socket.
@@ -170,7 +182,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     config.coordinator = server_->address();
     config.join_token = "join";
     config.heartbeat_interval = absl::Milliseconds(50);
-    config.transfer_idle_timeout = absl::Seconds(30);
+    config.transfer_idle_timeout = transfer_idle_timeout;
     config.resume_timeout = absl::Milliseconds(200);
     config.graph_cache_entries = 16;
     absl::StatusOr<std::unique_ptr<Worker>> worker =
@@ -178,14 +190,12 @@ class WorkerTest : public testing::TestWithParam<bool> {
                       Clock::Real(), RandomSource::Real());
     EXPECT_TRUE(worker.ok()) << worker.status();
     worker_ = *std::move(worker);
-    const v1::WorkerState state = coordinator_.Wait(
-        [](const v1::WorkerState& s) { return s.applied_revision() == 1; });
+    const v1::WorkerState state =
+        coordinator_.Wait([before](const v1::WorkerState& s) {
+          return s.applied_revision() == 1 && s.incarnation() != before;
+        });
     incarnation_ = state.incarnation();
     EXPECT_EQ(state.address(), worker_->address());
-  }
-  ~WorkerTest() override {
-    if (worker_ != nullptr) worker_->Stop();
-    server_->Shutdown(absl::ZeroDuration());
   }
 
   v1::ClientHello Hello() {
@@ -387,7 +397,10 @@ TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
   const uint64_t size = 48 << 20;
   client->Create(1, size);
   client->Offer(1, "0123456789abcdef");
-  client->Free({1});
+  EXPECT_TRUE(client->WaitCompleted(client->Free({1})));
+  coordinator_.Wait([](const v1::WorkerState& state) {
+    return state.free_bytes() < state.memory_bytes();
+  });
   v1::PullRequest request;
   request.set_session_id("s1");
   request.set_ticket("0123456789abcdef");
@@ -408,6 +421,35 @@ TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
   coordinator_.Wait([](const v1::WorkerState& state) {
     return state.free_bytes() == state.memory_bytes();
   });
+}
+
+TEST_P(WorkerTest, ACallerThatTakesNothingIsCutOff) {
+  StartWorker(absl::Milliseconds(300));
+  std::unique_ptr<TestClient> client = Connect();
+  const uint64_t size = 48 << 20;
+  client->Create(1, size);
+  client->Offer(1, "0123456789abcdef");
+  EXPECT_TRUE(client->WaitCompleted(client->Free({1})));
+  coordinator_.Wait([](const v1::WorkerState& state) {
+    return state.free_bytes() < state.memory_bytes();
+  });
+  v1::PullRequest request;
+  request.set_session_id("s1");
+  request.set_ticket("0123456789abcdef");
+  request.set_size_bytes(size);
+  request.set_worker_incarnation(incarnation_);
+  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
+      worker_->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto call = stub->Pull(&context, request);
+  v1::PullResponse response;
+  EXPECT_TRUE(call->Read(&response));
+  coordinator_.Wait([](const v1::WorkerState& state) {
+    return state.free_bytes() == state.memory_bytes();
+  });
+  while (call->Read(&response)) {
+  }
+  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 TEST_P(WorkerTest, EightBulkCallsOfALeaseWaitAndNoStranger) {

@@ -107,6 +107,9 @@ class WorkerCore {
   const Ledger& ledger() const { return ledger_; }
   const OfferTable& offers() const { return offers_; }
   Device* device() const { return device_; }
+  absl::Duration transfer_idle_timeout() const {
+    return options_.transfer_idle_timeout;
+  }
 
  private:
   class Connection;

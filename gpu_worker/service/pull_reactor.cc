@@ -14,8 +14,6 @@ namespace {
 
 // Copies of larger ones would be fresh pages of memory each time.
 constexpr uint64_t kChunkBytes = 112 << 10;
-// How long a caller may take for one chunk.
-constexpr std::chrono::seconds kPatience{30};
 
 }  // namespace
 
@@ -149,7 +147,8 @@ void PullReactor::OnDone() {
 
 void PullReactor::Watch() {
   alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(std::chrono::system_clock::now() + kPatience,
+  alarm_->Set(std::chrono::system_clock::now() +
+                  absl::ToChronoMilliseconds(core_->transfer_idle_timeout()),
               [weak = weak_from_this()](bool expired) {
                 const std::shared_ptr<PullReactor> self = weak.lock();
                 if (expired && self != nullptr) self->OnAlarm();

@@ -1,8 +1,9 @@
 // One Pull call of another worker: waits for the offer that it names, then
 // sends the bytes, one chunk at a time.
 //
-// A caller that takes nothing for kPatience is cut off: what was offered is
-// its session's memory until then.
+// A caller that takes nothing for the core's transfer_idle_timeout, or up to
+// twice as long, is cut off: what was offered is its session's memory until
+// then.
 #ifndef GPU_WORKER_SERVICE_PULL_REACTOR_H_
 #define GPU_WORKER_SERVICE_PULL_REACTOR_H_
 
