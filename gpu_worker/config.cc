@@ -39,6 +39,11 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.coordinator_tls =
       ReadChannelTls(&root, "coordinator_tls", config.insecure);
   config.peer_tls = ReadChannelTls(&root, "peer_tls", config.insecure);
+  if (!root.Has("peer_tls") && config.tls.enabled()) {
+    // Others are as this one, and have names of their own.
+    config.peer_tls = config.coordinator_tls;
+    config.peer_tls.server_name.clear();
+  }
   const bool serves_others = config.insecure || config.tls.enabled();
   CheckConfigAddress(&root, "listen", config.listen, serves_others);
   if (!config.advertise.empty()) {

@@ -15,7 +15,8 @@
 //     certificate certificate_file: worker.crt    # shown to the coordinator
 //     private_key_file: worker.key
 //     server_name: coordinator        # whom it must name; the address's host
-//   peer_tls:                         # for the other workers: as above
+//   peer_tls:                         # for the other workers; without it,
+//                                     # where tls is on, as coordinator_tls
 //     ca_file: ca.crt
 //     certificate_file: worker.crt
 //     private_key_file: worker.key

@@ -17,6 +17,8 @@ namespace {
 constexpr char kMethod[] = "/djinn.v1.Execution/Pull";
 // Connections kept open to workers that something was fetched from.
 constexpr size_t kMaxChannels = 256;
+// Calls that wait for their offers must not keep others from a connection.
+constexpr int kMaxCallsPerChannel = kMaxConcurrentStreams / 2;
 
 class GrpcPeerCall : public PeerCall {
  public:
@@ -67,24 +69,34 @@ class GrpcPeers : public PeerConnector {
   }
 
  private:
+  // By address and number of the connection.
+  using Channels = absl::flat_hash_map<std::pair<std::string, int>,
+                                       std::shared_ptr<grpc::Channel>>;
+
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(
       const std::string& address) {
     // Calls under way keep theirs; what nobody uses closes without the lock.
-    absl::flat_hash_map<std::string, std::shared_ptr<grpc::Channel>> old;
+    Channels old;
     MutexLock lock(&mu_);
-    const auto found = channels_.find(address);
-    if (found != channels_.end()) return found->second;
-    DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                           MakeChannel(address, {security_, /*connection=*/0}));
-    if (channels_.size() >= kMaxChannels) old.swap(channels_);
-    channels_[address] = channel;
-    return channel;
+    for (int connection = 0;; ++connection) {
+      const auto found = channels_.find({address, connection});
+      if (found == channels_.end()) {
+        DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
+                               MakeChannel(address, {security_, connection}));
+        if (channels_.size() >= kMaxChannels) old.swap(channels_);
+        channels_[{address, connection}] = channel;
+        return channel;
+      }
+      // Each of its calls holds it.
+      if (found->second.use_count() <= kMaxCallsPerChannel) {
+        return found->second;
+      }
+    }
   }
 
   const ChannelSecurity security_;
   Mutex mu_;
-  absl::flat_hash_map<std::string, std::shared_ptr<grpc::Channel>> channels_
-      ABSL_GUARDED_BY(mu_);
+  Channels channels_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -272,10 +272,12 @@ TEST_F(TlsClusterTest, AWorkerMustBeNamedByItsCertificate) {
 TEST_F(TlsClusterTest, WorkersFetchFromWorkersThatTheyCanTrust) {
   StartCoordinator(Mutual("coordinator"));
   const ChannelTls own = ours_.IssueForChannel("worker");
-  StartWorker(Mutual("worker"), own);
+  ChannelTls suspicious = own;
+  suspicious.ca_file = theirs_.ca_file();
+  StartWorker(&worker_, "w0", Mutual("w0"), own,
+              "peer_tls: " + YamlOf(suspicious) + "\n");
   ChildProcess second;
-  StartWorker(&second, "w1", Mutual("w1"), own,
-              "peer_tls: " + YamlOf(own) + "\n");
+  StartWorker(&second, "w1", Mutual("w1"), own, "");
   auto session = Open(ours_.IssueForChannel("program"));
   ASSERT_TRUE(session.ok()) << session.status();
   const std::shared_ptr<VirtualDevice> devices[] = {
@@ -302,11 +304,11 @@ TEST_F(TlsClusterTest, WorkersFetchFromWorkersThatTheyCanTrust) {
     return status;
   };
   EXPECT_EQ(copy(on_w1), absl::OkStatus());
-  // The other one has no peer_tls.
+  // The other one knows another authority.
   const absl::Status refused = copy(1 - on_w1);
   EXPECT_EQ(ErrorReason(refused), "PULL_FAILED");
-  EXPECT_THAT(refused.ToString(),
-              AllOf(HasSubstr("w0"), HasSubstr("w1"), HasSubstr("TLS")));
+  EXPECT_THAT(refused.ToString(), AllOf(HasSubstr("w0"), HasSubstr("w1"),
+                                        HasSubstr(theirs_.ca_file())));
   (*session)->Close(kPatience).IgnoreError();
   second.Stop(absl::Seconds(5));
 }
