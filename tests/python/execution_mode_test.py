@@ -20,7 +20,8 @@ class ExecutionModeTest(RemoteCase):
         remote_x, remote_w = x.to(self.device), w.to(self.device)
         # Beyond the trials, so that both counts of threads and the choice are seen.
         for _ in range(20):
-            torch.testing.assert_close((remote_x @ remote_w).relu().cpu(), (x @ w).relu())
+            torch.testing.assert_close(
+                (remote_x @ remote_w).cpu(), x @ w, rtol=1e-4, atol=1e-4)
 
     def test_unknown_modes_are_refused(self):
         with self.assertRaisesRegex(ValueError, "'quick': must be one of strict, fast"):
