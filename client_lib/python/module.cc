@@ -170,6 +170,11 @@ void BindSession(py::module_& module) {
     python::RaiseIfError(status);
   });
   module.def("is_connected", &IsConnected);
+  module.def("set_fast_execution", [](bool fast) {
+    SetExecutionMode(fast ? ExecutionMode::kFast : ExecutionMode::kStrict);
+  });
+  module.def("fast_execution",
+             [] { return CurrentExecutionMode() == ExecutionMode::kFast; });
   module.def("synchronize", [](int index) {
     absl::Status status;
     {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "client_lib/session/execution_flag.h"
 #include "client_lib/session/operator_table.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
@@ -54,6 +55,9 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
     encoded.run.add_scalar_tensors(value.bytes, value.size);
   }
   encoded.run.set_reply_metadata(segment.wants_metadata);
+  encoded.run.set_mode(fast_execution.load(std::memory_order_relaxed)
+                           ? v1::EXECUTION_MODE_FAST
+                           : v1::EXECUTION_MODE_STRICT);
   FillBindings(&encoded.run);
   return encoded;
 }

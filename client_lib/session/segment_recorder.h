@@ -10,8 +10,8 @@
 // What a lane records after a read begins with a short segment: the worker
 // starts while the program still issues, and a program that reads in every
 // iteration is cut alike in every one. A segment also ends where another thread
-// goes on in the lane, as autograd's does for a backward pass: the forward pass
-// is carried out meanwhile.
+// goes on in the lane, as an autograd thread can: the forward pass is carried
+// out while the backward pass is recorded.
 //
 // Not thread-safe: the device's lock guards it and the fields of its storages.
 // Nothing here waits or calls out.

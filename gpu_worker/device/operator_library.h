@@ -36,6 +36,8 @@ struct NodeInput {
   absl::Span<const double> floats;
   // Little-endian bytes of each scalar tensor, of its dtype's size.
   absl::Span<const std::string> scalar_tensors;
+  // Sums may be taken in another order than usual.
+  bool fast = false;
 };
 
 // A structure resolved against the operator library. Immutable; Execute() may

@@ -118,6 +118,9 @@ absl::Status CheckRun(const Plan& plan, const v1::Run& run,
   if (run.reply_metadata() != (facts.unknown_results > 0)) {
     return Violation("reply_metadata");
   }
+  if (!v1::ExecutionMode_IsValid(run.mode())) {
+    return Violation(absl::StrCat("execution mode ", run.mode()));
+  }
   return absl::OkStatus();
 }
 

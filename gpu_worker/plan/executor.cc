@@ -251,7 +251,8 @@ class RunExecution {
     const NodeInput input{buffers_,
                           {run_.float_holes().data(),
                            static_cast<size_t>(run_.float_holes_size())},
-                          ScalarTensors()};
+                          ScalarTensors(),
+                          run_.mode() == v1::EXECUTION_MODE_FAST};
     try {
       return plan_.program().Execute(node, input, &results_);
     } catch (const std::exception& error) {

@@ -15,6 +15,7 @@
 #include "djinn/debug.h"
 #include "djinn/embedded_cluster.h"
 #include "djinn/error.h"
+#include "djinn/execution_mode.h"
 #include "djinn/hints.h"
 #include "djinn/statistics.h"
 #include "djinn/transfers.h"

@@ -22,6 +22,7 @@ from djinn._debug import (  # noqa: E402
     set_shape_inference_limits,
 )
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
+from djinn._execution import execution_mode, set_execution_mode  # noqa: E402
 from djinn._hints import phase, signal_phase  # noqa: E402
 from djinn._session import (  # noqa: E402
     LocalCluster,
@@ -52,6 +53,7 @@ __all__ = [
     "close",
     "connect",
     "device",
+    "execution_mode",
     "is_connected",
     "local",
     "on_upload_progress",
@@ -60,6 +62,7 @@ __all__ = [
     "root_errors",
     "set_call_sites",
     "set_debug_level",
+    "set_execution_mode",
     "set_shape_inference_limits",
     "signal_phase",
     "statistics",

@@ -1,5 +1,6 @@
 #include "gpu_worker/device/cpu/torch_program.h"
 
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -239,6 +240,17 @@ class CallRunner {
   const TorchBuffer* generator_buffer_ = nullptr;
 };
 
+absl::Status RunCall(const TorchCall& call, const NodeInput& input,
+                     std::vector<NodeResult>* results) {
+  const size_t before = results->size();
+  const absl::Status status = CatchTorch(kFailed, [&] {
+    c10::InferenceMode inference;
+    return CallRunner(call, input).Run(results);
+  });
+  if (!status.ok()) results->resize(before);
+  return status;
+}
+
 }  // namespace
 
 absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
@@ -249,13 +261,17 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   // would use every core, whatever the worker was told.
   thread_local const bool counted = (at::init_num_threads(), true);
   (void)counted;
-  const size_t before = results->size();
-  const absl::Status status = CatchTorch(kFailed, [&] {
-    c10::InferenceMode inference;
-    return CallRunner(calls_[node], input).Run(results);
-  });
-  if (!status.ok()) results->resize(before);
-  return status;
+  if (!input.fast) return RunCall(calls_[node], input, results);
+  ThreadChoice& choice = choices_[node];
+  const ThreadChoice::Turn turn = choice.Next();
+  const ThreadScope threads(turn.one_thread);
+  if (!turn.measured) return RunCall(calls_[node], input, results);
+  const auto start = std::chrono::steady_clock::now();
+  DJINN_RETURN_IF_ERROR(RunCall(calls_[node], input, results));
+  const std::chrono::nanoseconds took =
+      std::chrono::steady_clock::now() - start;
+  choice.Took(turn.one_thread, static_cast<uint64_t>(took.count()));
+  return absl::OkStatus();
 }
 
 }  // namespace djinn::worker

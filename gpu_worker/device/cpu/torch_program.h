@@ -3,6 +3,7 @@
 #define GPU_WORKER_DEVICE_CPU_TORCH_PROGRAM_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "absl/status/status.h"
 #include "gpu_worker/device/cpu/call_template.h"
+#include "gpu_worker/device/cpu/thread_choice.h"
 #include "gpu_worker/device/operator_library.h"
 
 namespace djinn::worker {
@@ -34,18 +36,21 @@ struct TorchCall {
   bool uninitialised = false;
 };
 
-// Immutable. Errors of Execute(): OPERATOR_FAILED with PyTorch's text,
-// OUT_OF_MEMORY, INVALID_VIEW, INVALID_GENERATOR, UNSUPPORTED_RESULT.
+// Immutable but for its measurements. Errors of Execute(): OPERATOR_FAILED with
+// PyTorch's text, OUT_OF_MEMORY, INVALID_VIEW, INVALID_GENERATOR,
+// UNSUPPORTED_RESULT.
 class TorchProgram final : public CompiledProgram {
  public:
   explicit TorchProgram(std::vector<TorchCall> calls)
-      : calls_(std::move(calls)) {}
+      : calls_(std::move(calls)),
+        choices_(std::make_unique<ThreadChoice[]>(calls_.size())) {}
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
                        std::vector<NodeResult>* results) const override;
 
  private:
   const std::vector<TorchCall> calls_;
+  const std::unique_ptr<ThreadChoice[]> choices_;  // one a call
 };
 
 }  // namespace djinn::worker
