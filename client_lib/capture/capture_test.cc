@@ -101,6 +101,16 @@ TEST_F(CaptureTest, KeepsCompositesWholeWithoutGradient) {
                           "aten::softmax.int", "aten::matmul"));
 }
 
+// The CPU's matrix products take a lazy conjugation as it is: other bits than
+// of a matrix that was conjugated before.
+TEST_F(CaptureTest, SplitsCompositesOfLazyOperands) {
+  const at::NoGradGuard no_gradient;
+  const at::Tensor x =
+      at::empty({3, 4}, at::dtype(at::kComplexFloat).device(device_));
+  at::matmul(x.mH(), x);
+  EXPECT_THAT(recorder_->TakeNames(), ElementsAre("aten::mm"));
+}
+
 TEST_F(CaptureTest, SplitsCompositesForAGradient) {
   at::Tensor x = Remote({5, 8}), w = Remote({3, 8}).requires_grad_();
   at::Tensor y = at::linear(x, w);

@@ -105,22 +105,34 @@ const std::set<std::string>& LeftToComposite() {
   return *names;
 }
 
-bool NeedsGradient(const Stack& stack, size_t count) {
-  if (!at::GradMode::is_enabled()) return false;
-  const auto requires_grad = [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.requires_grad();
-  };
+template <typename Predicate>
+bool AnyTensor(const Stack& stack, size_t count, Predicate holds) {
   for (size_t i = stack.size() - count; i < stack.size(); ++i) {
     const c10::IValue& value = stack[i];
     if (value.isTensor()) {
-      if (requires_grad(value.toTensor())) return true;
+      if (holds(value.toTensor())) return true;
     } else if (value.isTensorList()) {
       for (const at::Tensor& tensor : value.toTensorList()) {
-        if (requires_grad(tensor)) return true;
+        if (holds(tensor)) return true;
       }
     }
   }
   return false;
+}
+
+bool NeedsGradient(const Stack& stack, size_t count) {
+  return at::GradMode::is_enabled() &&
+         AnyTensor(stack, count, [](const at::Tensor& tensor) {
+           return tensor.defined() && tensor.requires_grad();
+         });
+}
+
+// Below autograd PyTorch would carry out a lazy conjugation or negation before
+// the composite; the CPU's parts see it and leave it to their matrix products.
+bool IsLazy(const Stack& stack, size_t count) {
+  return AnyTensor(stack, count, [](const at::Tensor& tensor) {
+    return tensor.defined() && (tensor.is_conj() || tensor.is_neg());
+  });
 }
 
 // Whether the call returns a view of its operand, which autograd must know of.
@@ -129,11 +141,12 @@ bool MakesView(const c10::OperatorHandle& op, const Stack& stack) {
          stack[stack.size() - 2].toTensorList().size() == 1;
 }
 
-// Above a composite that is kept whole: split it into differentiable parts when
-// a gradient is asked for.
+// Above a composite that is kept whole: split it into parts when a gradient is
+// asked for, or when they do better than the whole.
 void SplitForGradient(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                       Stack* stack) {
-  if (NeedsGradient(*stack, op.schema().arguments().size()) ||
+  const size_t arguments = op.schema().arguments().size();
+  if (NeedsGradient(*stack, arguments) || IsLazy(*stack, arguments) ||
       MakesView(op, *stack)) {
     op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd,
                                *stack);

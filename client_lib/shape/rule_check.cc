@@ -120,6 +120,9 @@ void AppendResults(const IValue& value, Answer* answer) {
 
 Answer Run(const c10::OperatorHandle& op, std::vector<IValue> stack) {
   Answer answer;
+  // Kernels that return several outputs refer to them after the stack has let
+  // go of its own.
+  const std::vector<IValue> held = stack;
   try {
     op.callBoxed(stack);
   } catch (const std::exception& error) {
