@@ -116,8 +116,20 @@ TEST_F(KernelProgramsTest, Convolutions) {
   EXPECT_EQ(GetStatistics().synchronous_calls, 3u);
 }
 
-// The CPU multiplies otherwise with a matrix that requires a gradient, even
-// where none is recorded.
+// The CPU's products take a conjugation that is still to be carried out as it
+// is.
+TEST_F(KernelProgramsTest, ProductsOfWhatIsStillToBeConjugated) {
+  ExpectSame([](torch::Device device) {
+    const torch::NoGradGuard no_gradient;
+    const Tensor real = torch::sin(torch::arange(240).to(torch::kFloat));
+    const Tensor z = torch::view_as_complex(real.view({12, 10, 2})).to(device);
+    return std::vector<Tensor>{torch::matmul(z.mH(), z),
+                               torch::matmul(z.conj(), z.t()),
+                               torch::nn::functional::linear(z, z.conj()),
+                               torch::einsum("ij,ik->jk", {z.conj(), z})};
+  });
+}
+
 // CPU kernels leave the conjugation of these to whoever reads them.
 TEST_F(KernelProgramsTest, ResultsStillToBeConjugated) {
   ExpectSame([](torch::Device device) {
@@ -144,6 +156,8 @@ TEST_F(KernelProgramsTest, ResultsStillToBeConjugated) {
   });
 }
 
+// The CPU multiplies otherwise with a matrix that requires a gradient, even
+// where none is recorded.
 TEST_F(KernelProgramsTest, ProductsWithParametersWithoutAGradient) {
   for (const bool inference : {false, true}) {
     for (const bool parameter : {false, true}) {
