@@ -13,6 +13,7 @@
 #include "client_lib/capture/operator_info.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/throw_status.h"
+#include "client_lib/session/debug_flags.h"
 
 namespace djinn::capture {
 namespace {
@@ -146,6 +147,9 @@ void CopyBetweenDevices(const at::Tensor& source,
   RemoteStorage* const storage = OwnStorageOf(received);
   ThrowIfError(
       storage->device()->CopyFrom(CurrentLane(), storage, OwnStorageOf(sent)));
+  if (debug::Has(debug::kEager)) {
+    ThrowIfError(storage->device()->Synchronize());
+  }
   if (!direct) RecordCopy(received, destination);
 }
 

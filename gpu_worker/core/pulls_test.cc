@@ -1,5 +1,6 @@
 // Copies from worker to worker: two cores in one process, with a peer
 // connector between them.
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -14,7 +15,9 @@ namespace {
 // A call to a core, as a transport would make it.
 class CoreCall : public PeerCall, public OfferClaimant {
  public:
-  explicit CoreCall(WorkerCore* core) : core_(core) {}
+  // `waits` counts what is said of offers whose turn has not come.
+  CoreCall(WorkerCore* core, std::atomic<int>* waits)
+      : core_(core), waits_(*waits) {}
 
   void StillWaiting() override {
     MutexLock lock(&mu_);
@@ -48,6 +51,7 @@ class CoreCall : public PeerCall, public OfferClaimant {
     if (responses_.empty()) return false;
     *response = std::move(responses_.front());
     responses_.pop_front();
+    waits_ += response->has_waiting();
     return true;
   }
   absl::Status Finish() override {
@@ -62,6 +66,7 @@ class CoreCall : public PeerCall, public OfferClaimant {
 
  private:
   WorkerCore* const core_;
+  std::atomic<int>& waits_;
   Mutex mu_;
   CondVar changed_;
   std::deque<v1::PullResponse> responses_ ABSL_GUARDED_BY(mu_);
@@ -74,10 +79,13 @@ class CorePeers : public PeerConnector {
   explicit CorePeers(WorkerCore* core) : core_(core) {}
   absl::StatusOr<std::unique_ptr<PeerCall>> Open(
       const v1::Peer&, const v1::PullRequest& request) override {
-    auto call = std::make_shared<CoreCall>(core_);
+    auto call = std::make_shared<CoreCall>(core_, &waits_);
     core_->Pull(request, call);
+    ++asked_;
     return std::make_unique<Shared>(std::move(call));
   }
+  int asked() const { return asked_; }
+  int waits() const { return waits_; }
 
  private:
   // The core may hold the claimant longer.
@@ -97,6 +105,8 @@ class CorePeers : public PeerConnector {
   };
 
   WorkerCore* const core_;
+  std::atomic<int> asked_{0};
+  std::atomic<int> waits_{0};
 };
 
 std::string Ticket(char c) { return std::string(OfferTable::kTicketBytes, c); }
@@ -219,12 +229,44 @@ TEST_F(PullsTest, AnInstallThatIsEarlyWaitsForItsOffer) {
   EXPECT_EQ(there->Read(5, 2), (Floats{1, 2}));
 }
 
+TEST_F(PullsTest, AnOfferBehindALongRunIsWaitedFor) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  Grant(Lease("s1", "t1"), 1000000);
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  here->Define(1, s.get());
+  here->InstallInline(1, FloatBytes({1, 2}));
+  NodeGate gate(&device_, 1);
+  here->Run(1, {1}, {9});
+  here->Offer(1, Ticket('a'));
+  const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
+  gate.WaitReached(1);
+  ASSERT_TRUE(WaitUntil([&] { return peers_->asked() > 0; }));
+  // Far beyond all time-outs of transfers, but the worker says that it works.
+  for (int i = 0; i < 20; ++i) {
+    const int before = peers_->waits();
+    clock_.Advance(absl::Seconds(10));
+    ASSERT_TRUE(WaitUntil([&] { return peers_->waits() > before; }));
+  }
+  EXPECT_LT(there->completed(), pull);
+  gate.Open();
+  EXPECT_EQ(there->Read(5, 2), (Floats{9, 9}));
+}
+
 TEST_F(PullsTest, AnOfferThatDoesNotComePoisonsAndTheSessionGoesOn) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
   Grant(Lease("s1", "t1"), 1000000);
   const uint64_t pull = SendPull(there.get(), 5, 'a', 8);
-  PassTimeUntilCompleted(there.get(), pull);
+  ASSERT_TRUE(WaitUntil([&] { return peers_->asked() > 0; }));
+  // The source's patience ends first.
+  const int before = peers_->waits();
+  clock_.Advance(absl::Seconds(29));
+  ASSERT_TRUE(WaitUntil([&] { return peers_->waits() > before; }));
+  EXPECT_LT(there->completed(), pull);
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(there->WaitCompleted(pull));
   const v1::ErrorDetail error = FailedPull(there.get(), 5);
   EXPECT_EQ(error.reason(), "PULL_FAILED");
   EXPECT_NE(error.message().find("worker w1 could not fetch the value from "

@@ -102,7 +102,9 @@ void OfferTable::Settle(const Options& options, Offer offer,
     offers->used_order.pop_front();
   }
   absl::Status refusal = std::move(offer.refusal);
-  if (refusal.ok() && request.size_bytes() != offer.bytes->size_bytes) {
+  // What was never made has no size.
+  if (refusal.ok() && offer.bytes->poison == nullptr &&
+      request.size_bytes() != offer.bytes->size_bytes) {
     refusal = MakeError(
         absl::StatusCode::kInvalidArgument, "SIZE_MISMATCH",
         absl::StrCat(request.size_bytes(), " bytes were asked for, the offer ",

@@ -134,6 +134,13 @@ TEST_F(OfferTableTest, AnotherSizeIsRefusedAndTheTicketIsUsed) {
   EXPECT_EQ(ErrorReason(Ask()->refusal), "OFFER_UNKNOWN");
 }
 
+TEST_F(OfferTableTest, APoisonedValueHasNoSize) {
+  auto bytes = std::make_shared<OfferedBytes>();
+  bytes->poison = std::make_shared<const v1::ErrorDetail>();
+  ASSERT_TRUE(table_.Add("s1", this, kTicket, std::move(bytes)).ok());
+  EXPECT_NE(Ask()->bytes, nullptr);
+}
+
 TEST_F(OfferTableTest, AWithdrawnOfferSaysWhy) {
   ASSERT_TRUE(Offer().ok());
   EXPECT_TRUE(table_.Withdraw("s1", kTicket,

@@ -21,6 +21,8 @@ class Drawer {
     DrawSetup();
     const int steps = Between(3, 45);
     const int end = faults_ && OneIn(3) ? Between(0, steps - 1) : -1;
+    // A copy outlives its source's device, or not, as it happens.
+    copies_ = end < 0 && setup().sessions == std::vector{0, 0};
     while (static_cast<int>(schedule_.steps.size()) < steps) {
       DrawStep();
       if (static_cast<int>(schedule_.steps.size()) == end) DrawEnd();
@@ -192,6 +194,7 @@ class Drawer {
   }
 
   bool DrawAny(Step* step) {
+    if (copies_ && OneIn(6)) return DrawCopy(step);
     const int kind = Between(0, 27);
     if (kind < 3) return DrawNew(step);
     if (kind == 3) {
@@ -281,6 +284,15 @@ class Drawer {
     return true;
   }
 
+  bool DrawCopy(Step* step) {
+    step->operand = PickTensor(1 - step->device);
+    if (step->operand < 0) return false;
+    step->action = Action::kCopy;
+    step->count = storages_[step->operand].count;
+    step->storage = Add(step->device, step->count);
+    return true;
+  }
+
   // An operator with one operand, which becomes `operand`, and one result.
   bool SetUnary(Step* step) {
     step->operand = step->storage;
@@ -339,6 +351,8 @@ class Drawer {
   Schedule schedule_;
   std::vector<Storage> storages_;
   bool huge_ = false;
+  // Between the two devices of the session.
+  bool copies_ = false;
   // Of tight memory: what uploads hold now and held at most, per device.
   uint64_t charged_[2] = {0, 0};
   uint64_t most_ = 0;

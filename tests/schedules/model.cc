@@ -64,6 +64,8 @@ bool Model::Possible(const Step& step) const {
     case Action::kWrongShape:
     case Action::kRefused:
       return IsTensor(step.operand, step.count);
+    case Action::kCopy:
+      return IsTensor(step.operand, 1) && count(step.operand) == step.count;
     case Action::kDraw:
       return storages_[step.operand].live && storages_[step.operand].seeded;
     case Action::kSeed:
@@ -216,6 +218,11 @@ std::string Model::Check(int index, const Step& step,
       storage.poison = kNoPoison;
       storage.uploaded = true;
       storage.sized = true;
+      break;
+    case Action::kCopy:
+      storage.live = true;
+      storage.poison = operand().poison;
+      data = operand().data;
       break;
     case Action::kResize:
       data.resize(step.count);

@@ -239,6 +239,9 @@ absl::Status Player::Carry(const Step& step, std::vector<float>* values) {
       return device.Seed(step.thread, Handle(step.storage), step.value);
     case Action::kUpload:
       return CarryUpload(step);
+    case Action::kCopy:
+      return device.CopyFrom(step.thread, Result(step, step.count),
+                             Handle(step.operand));
     case Action::kResize:
       return device.Resize(step.thread, Handle(step.storage),
                            step.count * sizeof(float));

@@ -40,6 +40,8 @@ const char* Name(Action action) {
       return "seed";
     case Action::kUpload:
       return "upload";
+    case Action::kCopy:
+      return "copy";
     case Action::kResize:
       return "resize";
     case Action::kRead:

@@ -30,6 +30,7 @@ enum class Action {
   kFailInPlace,  // an operator that fails after writing to storage
   kSeed,         // the generator `storage` starts with number `value`
   kUpload,       // storage gets content number `value`
+  kCopy,         // storage = operand, of the session's other device
   kResize,       // storage has `count` floats
   kRead,         // storage[offset : : stride], `count` of them
   kDrop,         // the last handle of storage goes

@@ -1,7 +1,7 @@
 // Real time, except that short pauses end early: whoever waits for less than
 // kShort waits a little, and then the rest of the pause has passed as well, for
-// that thread. So clients try again at once, and time-outs that tell a hang stay
-// long, whatever the device beside waits for. Deadlines do not leave their
+// that thread. So clients try again at once, and time-outs that tell a hang
+// stay long, whatever the device beside waits for. Deadlines do not leave their
 // thread.
 #ifndef TESTS_SCHEDULES_SKIPPING_CLOCK_H_
 #define TESTS_SCHEDULES_SKIPPING_CLOCK_H_
