@@ -3,6 +3,10 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include <memory>
+
+#include "client_lib/capture/keep_forever.h"
+
 namespace djinn::capture {
 namespace {
 
@@ -54,12 +58,11 @@ void RegisterAutocast() {
   static const bool registered = [] {
     // All other operators: PyTorch registers nothing there, and the first one
     // inside an autocast region would fail.
-    auto* all =
-        new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
-    all->fallback(torch::CppFunction::makeFallthrough());
-    auto* aten = new torch::Library(torch::Library::IMPL, "aten", kKey,
-                                    __FILE__, __LINE__);
-    RegisterLists(*aten);
+    KeepForever(std::make_unique<torch::Library>(torch::Library::IMPL, "_",
+                                                 kKey, __FILE__, __LINE__))
+        .fallback(torch::CppFunction::makeFallthrough());
+    RegisterLists(KeepForever(std::make_unique<torch::Library>(
+        torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__)));
     return true;
   }();
   (void)registered;

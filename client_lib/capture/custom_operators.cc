@@ -3,12 +3,14 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/capture/capture_kernel.h"
+#include "client_lib/capture/keep_forever.h"
 #include "common/mutex.h"
 
 namespace djinn::capture {
@@ -85,11 +87,10 @@ void RegisterCustomOperators() {
   static const bool registered = [] {
     c10::Dispatcher::singleton().addRegistrationListener(
         std::make_unique<Listener>());
-    // Leaked: the dispatcher outlives static destructors.
-    auto* const library =
-        new torch::Library(torch::Library::IMPL, "_",
-                           c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-    library->fallback(torch::CppFunction::makeFromBoxedFunction<&Capture>());
+    KeepForever(std::make_unique<torch::Library>(torch::Library::IMPL, "_",
+                                                 c10::DispatchKey::PrivateUse1,
+                                                 __FILE__, __LINE__))
+        .fallback(torch::CppFunction::makeFromBoxedFunction<&Capture>());
     return true;
   }();
   (void)registered;
