@@ -6,7 +6,10 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <memory>
+
 #include "client_lib/capture/capture_scope_fallback.h"
+#include "client_lib/capture/keep_forever.h"
 
 namespace djinn {
 namespace {
@@ -51,13 +54,13 @@ void ScopeFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 namespace capture {
 
 void RegisterCaptureScope() {
-  static torch::Library* const library = [] {
-    auto* made = new torch::Library(torch::Library::IMPL, "_", kScopeKey,
-                                    __FILE__, __LINE__);
-    made->fallback(torch::CppFunction::makeFromBoxedFunction<&ScopeFallback>());
-    return made;
+  static const bool registered = [] {
+    KeepForever(std::make_unique<torch::Library>(torch::Library::IMPL, "_",
+                                                 kScopeKey, __FILE__, __LINE__))
+        .fallback(torch::CppFunction::makeFromBoxedFunction<&ScopeFallback>());
+    return true;
   }();
-  (void)library;
+  (void)registered;
 }
 
 }  // namespace capture
