@@ -201,7 +201,9 @@ void Cluster::Leave(const StreamId& id) {
 
 void Cluster::ListPeers(const Worker& worker, v1::DesiredState* desired) {
   absl::flat_hash_set<std::string> listed = {worker.id};
+  absl::flat_hash_set<std::string> sessions;
   for (const Lease* own : leases_.OfWorker(worker.id)) {
+    if (!sessions.insert(own->session_id).second) continue;
     for (const Lease* lease : leases_.OfSession(own->session_id)) {
       if (!listed.insert(lease->worker_id).second) continue;
       const Worker* const other = workers_.Find(lease->worker_id);

@@ -1,6 +1,7 @@
 #include "client_lib/capture/lane.h"
 
 #include <c10/core/AutogradState.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <atomic>
@@ -29,21 +30,29 @@ LaneInfo* CurrentLaneInfo() {
   }
   // Kept apart from the debug info, whose scopes (a profiler's, say) may drop
   // our entry when they end.
-  thread_local std::shared_ptr<LaneInfo> own = [] {
-    // Backward passes of this thread run in it, as those of CPU tensors do: for
-    // a device PyTorch would hand them to a thread of its own and wait, which
-    // takes longer than to record them.
-    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-    return std::make_shared<LaneInfo>(
-        next_lane.fetch_add(1, std::memory_order_relaxed));
-  }();
+  thread_local std::shared_ptr<LaneInfo> own = std::make_shared<LaneInfo>(
+      next_lane.fetch_add(1, std::memory_order_relaxed));
   c10::ThreadLocalDebugInfo::_push(kLaneKind, own);
   return own.get();
 }
 
+// Backward passes of this thread run in it, as those of CPU tensors do: for a
+// device PyTorch would hand them to a thread of its own and wait, which takes
+// longer than to record them. Once, so that a program may decide otherwise; not
+// in inference mode, whose end would undo it.
+void KeepBackwardHere() {
+  thread_local bool done = false;
+  if (done || c10::InferenceMode::is_enabled()) return;
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  done = true;
+}
+
 }  // namespace
 
-uint32_t CurrentLane() { return CurrentLaneInfo()->lane; }
+uint32_t CurrentLane() {
+  KeepBackwardHere();
+  return CurrentLaneInfo()->lane;
+}
 
 v1::Phase LanePhase() {
   return CurrentLaneInfo()->phase.load(std::memory_order_relaxed);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 namespace djinn {
 namespace {
 
@@ -17,6 +16,9 @@ uint64_t Mix(uint64_t position, uint64_t hash) {
   return position ^ (position >> 32);
 }
 
+// Lanes that run the same loop each have predictions of their own.
+uint64_t Start(uint32_t lane) { return Mix(0, lane + uint64_t{1}); }
+
 }  // namespace
 
 const ReadPredictor::Prediction* ReadPredictor::OnCall(const Segment& segment) {
@@ -26,8 +28,8 @@ const ReadPredictor::Prediction* ReadPredictor::OnCall(const Segment& segment) {
   const absl::Span<const Touch> touches = segment.touches_of_last_call();
   for (size_t i = 0; i < touches.size(); ++i) {
     if (!ChangesVersion(touches[i].access)) continue;
-    writes_[write_count_++ % kMaxWrites] = {
-        touches[i].storage->id(), *position, static_cast<uint32_t>(i)};
+    writes_[write_count_++ % kMaxWrites] = {touches[i].storage->id(), *position,
+                                            static_cast<uint32_t>(i)};
   }
 
   if (predictions_.empty()) return nullptr;
@@ -47,7 +49,7 @@ const ReadPredictor::Prediction* ReadPredictor::OnCall(const Segment& segment) {
 
 void ReadPredictor::OnRead(uint32_t lane, uint64_t storage_id,
                            const srg::TensorView& view, uint64_t bytes) {
-  *PositionOf(lane) = 0;
+  *PositionOf(lane) = Start(lane);
   if (bytes > kMaxBytes) return;
   const size_t remembered = std::min(write_count_, kMaxWrites);
   for (size_t age = 1; age <= remembered; ++age) {
@@ -70,7 +72,7 @@ uint64_t* ReadPredictor::PositionOf(uint32_t lane) {
   if (positions_.size() >= kMaxLanes && !positions_.contains(lane)) {
     positions_.clear();
   }
-  return &positions_[lane];
+  return &positions_.try_emplace(lane, Start(lane)).first->second;
 }
 
 }  // namespace djinn

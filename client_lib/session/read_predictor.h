@@ -2,9 +2,9 @@
 // call every time around, a training step its loss: when that call comes again
 // the value can be asked for at once, and is back before the program asks.
 //
-// A call is known by its position: a hash of the calls that its lane recorded
-// since the lane last read, the call included. Two reads of what the call at a
-// position wrote make a prediction; one that comes in vain unmakes it. Being
+// A call is known by its position: a hash of the lane and of the calls that it
+// recorded since it last read, the call included. Two reads of what the call at
+// a position wrote make a prediction; one that comes in vain unmakes it. Being
 // wrong costs a small message and changes nothing.
 //
 // Not thread-safe: the device's lock guards it.

@@ -35,6 +35,8 @@ class GrpcPeerCall : public PeerCall {
   bool Read(v1::PullResponse* response) override {
     const bool read = call_.ReadMessage(response, &invalid_);
     answered_ |= read;
+    // Nobody reads on, so that it would never end by itself.
+    if (!invalid_.ok()) call_.Cancel();
     return read;
   }
   absl::Status Finish() override {

@@ -190,6 +190,10 @@ void OfferTable::CheckDeadlines(
   {
     MutexLock lock(&mu_);
     for (auto& [session_id, offers] : sessions_) {
+      absl::erase_if(offers.open, [&](const auto& entry) {
+        return !entry.second.refusal.ok() &&
+               now >= entry.second.expires + options_.offer_timeout;
+      });
       for (auto& [ticket, offer] : offers.open) {
         if (now < offer.expires || !offer.refusal.ok()) continue;
         expired.push_back(std::move(offer.bytes));

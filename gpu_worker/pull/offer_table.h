@@ -13,6 +13,7 @@
 #ifndef GPU_WORKER_PULL_OFFER_TABLE_H_
 #define GPU_WORKER_PULL_OFFER_TABLE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -40,6 +41,8 @@ struct OfferedBytes {
   std::shared_ptr<Buffer> buffer;
   uint64_t size_bytes = 0;
   std::shared_ptr<const v1::ErrorDetail> poison;
+  // The session cannot pay for them any more: whoever sends them stops.
+  mutable std::atomic<bool> recalled{false};
 };
 
 // Somebody who asks for an offer. Gets one of Give() and Refuse(), once, unless
@@ -95,7 +98,8 @@ class OfferTable {
   // before. Without effect when it does not wait.
   void Abandon(const OfferClaimant* claimant);
 
-  // Expires offers and claims, and tells those who wait to go on.
+  // Expires offers and claims, forgets what expired long ago, and tells those
+  // who wait to go on.
   void CheckDeadlines(
       const std::function<Activity(const std::string&)>& activity);
   // Refuses all who wait.

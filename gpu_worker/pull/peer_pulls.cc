@@ -1,6 +1,7 @@
 #include "gpu_worker/pull/peer_pulls.h"
 
 #include <optional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
@@ -85,13 +86,24 @@ void PeerPulls::Start(const std::string& worker_id,
   auto fetch = std::make_unique<Fetch>();
   fetch->worker_id = worker_id;
   fetch->request = request;
-  fetch->receiver = std::move(receiver);
-  MutexLock lock(&mu_);
-  // A worker that stops drops its sessions.
-  if (stopping_) return;
-  Fetch* const raw = fetch.get();
-  fetches_.push_back(std::move(fetch));
-  raw->thread = std::thread([this, raw] { Run(raw); });
+  fetch->receiver = receiver;
+  absl::Status refused;
+  {
+    MutexLock lock(&mu_);
+    // A worker that stops drops its sessions.
+    if (stopping_) return;
+    Fetch* const raw = fetch.get();
+    fetches_.push_back(std::move(fetch));
+    try {
+      raw->thread = std::thread([this, raw] { Run(raw); });
+    } catch (const std::system_error& error) {
+      fetches_.pop_back();
+      refused =
+          MakeError(absl::StatusCode::kResourceExhausted, "NO_THREAD",
+                    absl::StrCat("no thread to fetch with: ", error.what()));
+    }
+  }
+  if (!refused.ok()) receiver->OnFailed(std::move(refused));
 }
 
 void PeerPulls::StartHere(const v1::PullRequest& request,
@@ -188,6 +200,12 @@ absl::Status PeerPulls::Receive(Fetch* fetch) {
         status = Broken("a message that says nothing");
     }
   }
+  if (status.ok() && !poison.has_value() && received < size) {
+    status = call->Finish();
+    if (status.ok()) {
+      status = Broken(absl::StrCat("only ", received, " of ", size, " bytes"));
+    }
+  }
   {
     MutexLock lock(&mu_);
     fetch->call = nullptr;
@@ -195,11 +213,8 @@ absl::Status PeerPulls::Receive(Fetch* fetch) {
   if (!status.ok()) return status;
   if (poison.has_value()) {
     receiver.OnPoisoned(*std::move(poison));
-  } else if (received == size) {
-    receiver.OnComplete();
   } else {
-    DJINN_RETURN_IF_ERROR(call->Finish());
-    return Broken(absl::StrCat("only ", received, " of ", size, " bytes"));
+    receiver.OnComplete();
   }
   return absl::OkStatus();
 }

@@ -117,6 +117,16 @@ TEST_F(OfferTableTest, AClaimOutlastsASessionThatWorksButNotForEver) {
   EXPECT_EQ(ErrorReason(impatient->refusal), "OFFER_UNKNOWN");
 }
 
+TEST_F(OfferTableTest, WhatExpiredLongAgoIsForgotten) {
+  ASSERT_TRUE(table_.Add("s1", this, kTicket, Bytes()).ok());
+  clock_.Advance(absl::Minutes(10));
+  Check(Activity::kIdle);
+  EXPECT_EQ(table_.offers(), 1);
+  clock_.Advance(absl::Minutes(10));
+  Check(Activity::kIdle);
+  EXPECT_EQ(table_.offers(), 0);
+}
+
 TEST_F(OfferTableTest, AnOfferThatNobodyFetchesExpires) {
   auto bytes = Bytes();
   const std::weak_ptr<const OfferedBytes> held = bytes;

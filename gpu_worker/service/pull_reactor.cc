@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/crc32c.h"
+#include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls.h"
@@ -14,6 +15,12 @@ namespace {
 
 // Copies of larger ones would be fresh pages of memory each time.
 constexpr uint64_t kChunkBytes = 112 << 10;
+
+absl::Status Recalled() {
+  return MakeError(absl::StatusCode::kResourceExhausted, "SESSION_MEMORY",
+                   "the storage was written or freed, and the session's limit "
+                   "had no room to keep what was offered");
+}
 
 }  // namespace
 
@@ -72,6 +79,9 @@ void PullReactor::Pump() {
       log::Debug("pull refused",
                  {{"peer", context_->peer()}, {"status", refusal_}});
       status = refusal_;
+      finished_ = true;
+    } else if (offered_ != nullptr && offered_->recalled) {
+      status = Recalled();
       finished_ = true;
     } else if (offered_ != nullptr && offered_->poison != nullptr &&
                sent_ == 0) {
@@ -159,8 +169,10 @@ void PullReactor::OnAlarm() {
   std::shared_ptr<const OfferedBytes> gone;  // Released without the lock.
   MutexLock lock(&mu_);
   if (context_ == nullptr || finished_) return;
-  if (writing_ && was_writing_ && seen_ == sent_) {
-    log::Warning("pull given up: nothing was taken",
+  const bool recalled = offered_ != nullptr && offered_->recalled;
+  if (writing_ && was_writing_ && (recalled || seen_ == sent_)) {
+    log::Warning(recalled ? "pull given up: the session has no room"
+                          : "pull given up: nothing was taken",
                  {{"peer", context_->peer()}});
     cancelled_ = true;
     gone = std::move(offered_);

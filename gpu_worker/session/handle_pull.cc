@@ -76,8 +76,10 @@ void Session::AccountForOffers() {
     absl::StatusOr<QuotaShare> share = quota_.Reserve(bytes->size_bytes);
     if (share.ok()) {
       pinned.share = *std::move(share);
-    } else {
-      environment_.offers->Withdraw(session_id_, pinned.ticket, share.status());
+    } else if (!environment_.offers->Withdraw(session_id_, pinned.ticket,
+                                              share.status())) {
+      // On its way already.
+      bytes->recalled = true;
     }
   }
 }

@@ -1,6 +1,7 @@
 """Gradients, function transforms and mixed precision, compared with the CPU's."""
 
 import copy
+import threading
 import warnings
 
 import torch
@@ -105,6 +106,24 @@ class AutogradTest(RemoteCase):
         x = torch.tensor([1.0, 2.0], device=self.device, requires_grad=True)
         Cube.apply(x).sum().backward()
         self.assertEqual(x.grad.tolist(), [3, 12])
+
+    def test_backward_runs_in_the_calling_thread(self):
+        ran_in = []
+
+        def step():
+            # What inference mode leaves behind must not undo it.
+            with torch.inference_mode():
+                torch.ones(2, device=self.device).add(1)
+            x = torch.ones(2, device=self.device, requires_grad=True)
+            y = x * 2
+            y.register_hook(lambda grad: ran_in.append(threading.get_ident()))
+            y.sum().backward()
+            ran_in.append(threading.get_ident())
+
+        thread = threading.Thread(target=step)
+        thread.start()
+        thread.join()
+        self.assertEqual(ran_in[0], ran_in[1])
 
     def test_an_error_in_a_hook_reaches_the_caller(self):
         x = torch.ones(3, device=self.device, requires_grad=True)

@@ -65,6 +65,7 @@ class ThreadScope {
 
  private:
   int count_ = 0;  // to restore; 0: nothing changed
+  int mkl_ = 0;    // MKL's own, likewise
 };
 
 }  // namespace djinn::worker
