@@ -369,6 +369,39 @@ TEST_F(PullsTest, AnOfferGivesWayWhenItsStorageIsWrittenWithoutRoom) {
       << error.message();
 }
 
+// Takes an offer, and its time.
+class SlowClaimant : public OfferClaimant {
+ public:
+  void StillWaiting() override {}
+  void Give(std::shared_ptr<const OfferedBytes> bytes) override {
+    taken = std::move(bytes);
+  }
+  void Refuse(absl::Status) override {}
+  std::shared_ptr<const OfferedBytes> taken;
+};
+
+TEST_F(PullsTest, WhatIsUnderWayIsRecalledWhenItsStorageIsWrittenWithoutRoom) {
+  std::unique_ptr<TestClient> here = Open();
+  const uint64_t size = 5 << 20;
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  here->Define(1, s.get());
+  here->Create(1, size);
+  ASSERT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('a'))));
+  const auto claimant = std::make_shared<SlowClaimant>();
+  v1::PullRequest request;
+  request.set_session_id("s1");
+  request.set_ticket(Ticket('a'));
+  request.set_size_bytes(size);
+  request.set_worker_incarnation(core_->incarnation());
+  core_->Pull(request, claimant);
+  ASSERT_NE(claimant->taken, nullptr);
+  EXPECT_FALSE(claimant->taken->recalled);
+  here->Run(1, {1}, {9});
+  EXPECT_EQ(here->Read(1, 2), (Floats{9, 9}));
+  EXPECT_TRUE(claimant->taken->recalled);
+}
+
 TEST_F(PullsTest, APoisonedValueBringsItsRootError) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();
