@@ -186,8 +186,8 @@ void RemoteDevice::Foresee(const Segment& segment,
 std::shared_ptr<ReadWait> RemoteDevice::TakeForeseen(
     const RemoteStorage& storage, const srg::TensorView& view) {
   for (auto read = foreseen_.begin(); read != foreseen_.end(); ++read) {
-    if (read->storage_id != storage.id() ||
-        read->version != storage.version_ || !(read->view == view)) {
+    if (read->storage_id != storage.id() || read->version != storage.version_ ||
+        !(read->view == view)) {
       continue;
     }
     std::shared_ptr<ReadWait> wait = std::move(read->wait);

@@ -76,7 +76,7 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
     return tail;
   }
   if (own->calls().size() >= own->cap() ||
-             own->bytes().size() >= kMaxSegmentBytes) {
+      own->bytes().size() >= kMaxSegmentBytes) {
     Seal(own, sealed);
     Continue(lane);
   }
