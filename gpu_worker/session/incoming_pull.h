@@ -24,8 +24,6 @@ class IncomingPull : public PullReceiver {
   // One of them: the bytes, or a root error, or another one.
   struct Outcome {
     std::shared_ptr<Buffer> buffer;
-    // Others hold the buffer, too; it brings its own reservation.
-    bool shared = false;
     std::optional<v1::ErrorDetail> poison;
     absl::Status failure;
   };
@@ -65,7 +63,6 @@ class IncomingPull : public PullReceiver {
   void OnShared(std::shared_ptr<Buffer> buffer) override {
     Outcome outcome;
     outcome.buffer = std::move(buffer);
-    outcome.shared = true;
     Settle(std::move(outcome));
   }
   void OnPoisoned(v1::ErrorDetail error) override {
