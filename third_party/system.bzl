@@ -80,6 +80,23 @@ cc_library(
 )
 
 cc_library(
+    name = "prometheus",
+    linkopts = ["-lprometheus-cpp-core"],
+)
+
+# Debian's library was built with these, and its header must agree.
+cc_library(
+    name = "httplib",
+    defines = [
+        "CPPHTTPLIB_BROTLI_SUPPORT",
+        "CPPHTTPLIB_OPENSSL_SUPPORT",
+        "CPPHTTPLIB_ZLIB_SUPPORT",
+    ],
+    linkopts = ["-lcpp-httplib"],
+    deps = [":ssl"],
+)
+
+cc_library(
     name = "gtest",
     testonly = True,
     linkopts = ["-lgmock", "-lgtest", "-lpthread"],

@@ -45,6 +45,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
       interceptors;
   // In any case: another server of this process may have enabled it.
   interceptors.push_back(MakeChannelzGuard(options.admin_token));
+  if (options.call_metrics != nullptr) {
+    interceptors.push_back(MakeCallCounter(options.call_metrics));
+  }
   builder.experimental().SetInterceptorCreators(std::move(interceptors));
   ApplyServerOptions(&builder);
   int port = 0;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/net/call_metrics.h"
 #include "common/net/tls_files.h"
 #include "grpcpp/impl/codegen/service_type.h"
 #include "grpcpp/server.h"
@@ -27,6 +28,8 @@ struct ServerOptions {
   // Serves channelz to those who have it; to nobody when empty.
   std::string admin_token;
   ServerTls tls;
+  // Where calls are counted; outlives the server. Null: nowhere.
+  CallMetrics* call_metrics = nullptr;
 };
 
 // A server that accepts calls until Shutdown(). Not thread-safe.

@@ -1,0 +1,28 @@
+#include "common/metrics/labelled_counter.h"
+
+namespace djinn {
+
+LabelledCounter::LabelledCounter(std::string name, std::string help,
+                                 std::vector<std::string> labels)
+    : name_(std::move(name)),
+      help_(std::move(help)),
+      labels_(std::move(labels)) {}
+
+void LabelledCounter::Add(const std::vector<std::string>& values,
+                          uint64_t count) {
+  MutexLock lock(&mu_);
+  counts_[values] += count;
+}
+
+void LabelledCounter::Collect(Exposition* exposition) const {
+  MutexLock lock(&mu_);
+  for (const auto& [values, count] : counts_) {
+    Exposition::Labels labels;
+    for (size_t i = 0; i < labels_.size(); ++i) {
+      labels.emplace_back(labels_[i], values[i]);
+    }
+    exposition->Counter(name_, help_, static_cast<double>(count), labels);
+  }
+}
+
+}  // namespace djinn

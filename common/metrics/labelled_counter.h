@@ -1,0 +1,39 @@
+// A counter with labels, for what happens now and then: refusals, recoveries.
+// Not for the path of every message, because it locks.
+//
+// Thread-safe. The labels' values must come from small sets.
+#ifndef COMMON_METRICS_LABELLED_COUNTER_H_
+#define COMMON_METRICS_LABELLED_COUNTER_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/metrics/exposition.h"
+#include "common/mutex.h"
+
+namespace djinn {
+
+class LabelledCounter {
+ public:
+  LabelledCounter(std::string name, std::string help,
+                  std::vector<std::string> labels);
+
+  // `values` belong to the labels, in their order.
+  void Add(const std::vector<std::string>& values, uint64_t count = 1);
+
+  void Collect(Exposition* exposition) const;
+
+ private:
+  const std::string name_;
+  const std::string help_;
+  const std::vector<std::string> labels_;
+  mutable Mutex mu_;
+  std::map<std::vector<std::string>, uint64_t> counts_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn
+
+#endif  // COMMON_METRICS_LABELLED_COUNTER_H_

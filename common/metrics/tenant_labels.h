@@ -1,0 +1,37 @@
+// Which tenants have a label of their own: the first kMost that are asked for.
+// What the others do is summed up as "_other", so that a cluster with thousands
+// of tenants does not have thousands of series per metric.
+//
+// Thread-safe. A tenant that has a label keeps it.
+#ifndef COMMON_METRICS_TENANT_LABELS_H_
+#define COMMON_METRICS_TENANT_LABELS_H_
+
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "common/mutex.h"
+
+namespace djinn {
+
+class TenantLabels {
+ public:
+  static constexpr size_t kMost = 200;
+
+  // The value of the label `tenant`; an empty name stands for nobody's.
+  std::string For(const std::string& tenant) {
+    if (tenant.empty()) return tenant;
+    MutexLock lock(&mu_);
+    if (names_.contains(tenant)) return tenant;
+    if (names_.size() >= kMost) return "_other";
+    names_.insert(tenant);
+    return tenant;
+  }
+
+ private:
+  Mutex mu_;
+  absl::flat_hash_set<std::string> names_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn
+
+#endif  // COMMON_METRICS_TENANT_LABELS_H_

@@ -1,0 +1,45 @@
+// Counts a server's calls as gRFC A66 names them. Calls that are streams are
+// counted when they start; how long they take is how long sessions live, and
+// their messages are not looked at.
+#ifndef COMMON_NET_CALL_METRICS_H_
+#define COMMON_NET_CALL_METRICS_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/metrics/duration_histogram.h"
+#include "common/metrics/exposition.h"
+#include "common/metrics/labelled_counter.h"
+#include "common/mutex.h"
+#include "grpcpp/support/server_interceptor.h"
+
+namespace djinn {
+
+// Thread-safe. Outlives the servers that it counts for.
+class CallMetrics {
+ public:
+  CallMetrics();
+
+  void Started(const std::string& method) { started_.Add({method}); }
+  // `status` as in gRPC's documents: "OK", "NOT_FOUND".
+  void Ended(const std::string& method, const std::string& status,
+             absl::Duration duration);
+
+  void Collect(Exposition* exposition) const;
+
+ private:
+  LabelledCounter started_;
+  mutable Mutex mu_;
+  // By method and status.
+  std::map<std::pair<std::string, std::string>, DurationHistogram> durations_
+      ABSL_GUARDED_BY(mu_);
+};
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+MakeCallCounter(CallMetrics* metrics);
+
+}  // namespace djinn
+
+#endif  // COMMON_NET_CALL_METRICS_H_
