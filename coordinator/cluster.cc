@@ -3,6 +3,7 @@
 // for operators in cluster_admin.cc.
 #include "coordinator/cluster.h"
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -26,6 +27,7 @@ void Cluster::Touch(Worker* worker, Wakes* wakes) {
 void Cluster::TryPlace(uint32_t virtual_device, Session* session,
                        Wakes* wakes) {
   PendingLease& pending = session->pending.at(virtual_device);
+  const absl::Duration start = clock_->Monotonic();
   std::vector<scheduler::WorkerSnapshot> snapshots;
   for (const auto& [id, worker] : workers_.all()) {
     // While it still has to forget the session, it cannot serve it anew.
@@ -50,6 +52,10 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   }
   const absl::StatusOr<scheduler::Placement> placement =
       scheduler::Place(pending.content_bytes, snapshots);
+  metrics_.decisions.Observe(clock_->Monotonic() - start);
+  metrics_.attempts.Add({placement.ok() ? "placed"
+                                        : absl::AsciiStrToLower(ErrorReason(
+                                              placement.status()))});
   if (absl::IsFailedPrecondition(placement.status())) {
     // Waiting will not help.
     unplaced_.erase({session->id, virtual_device});
@@ -191,6 +197,7 @@ void Cluster::Tick() {
   MutexLock lock(&mu_);
   const absl::Duration now = clock_->Monotonic();
   for (Worker* worker : workers_.Overdue(now)) {
+    metrics_.recoveries.Add({"worker_lost"});
     log::Warning("worker lost", {{"worker", worker->id},
                                  {"silence", now - worker->last_report}});
     for (const Lease* lease : leases_.OfWorker(worker->id)) {

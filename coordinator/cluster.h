@@ -28,8 +28,10 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
+#include "common/metrics/exposition.h"
 #include "common/mutex.h"
 #include "common/random.h"
+#include "coordinator/cluster_metrics.h"
 #include "coordinator/config.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
@@ -112,6 +114,11 @@ class Cluster {
   absl::StatusOr<v1::SessionInfo> GetSession(const std::string& id);
   absl::StatusOr<v1::TenantInfo> GetTenant(const std::string& name);
   absl::StatusOr<v1::LeaseInfo> GetLease(const std::string& id);
+  // Adds what the cluster knows and has counted to a scrape.
+  void Collect(Exposition* out);
+  // Counts a refusal that an adapter decided on or sent. `tenant` is empty when
+  // nobody knows it.
+  void CountRejection(const std::string& tenant, const absl::Status& why);
   // Sets what workers say of the graphs: runs, and who has a plan.
   void DescribePlans(absl::Span<v1::GraphInfo> graphs);
 
@@ -175,6 +182,7 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Lease& lease, v1::LeaseInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CollectTenants(Exposition* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename Info, typename Map>
   Page<Info> DescribePage(const Map& map, const PageRange& range)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -186,6 +194,7 @@ class Cluster {
   const Tenants& tenants_;
   Clock* const clock_;
   RandomSource* const random_;
+  ClusterMetrics metrics_;
 
   Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -91,6 +91,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
     added.open_time = clock_->Now();
     session = sessions_.Add(std::move(added));
   }
+  if (!resume.empty()) metrics_.recoveries.Add({"session_attached_again"});
   // An older stream asks for its next message and finds itself replaced.
   wakes.Add(std::move(session->waker));
   session->program = open.program();
@@ -211,6 +212,7 @@ void Cluster::Refuse(const absl::Status& why, uint32_t virtual_device,
   refused->set_reason(ErrorReason(why));
   refused->set_message(std::string(why.message()));
   Send(std::move(response), session, wakes);
+  CountRejection(session->tenant, why);
   log::Warning("lease refused", {{"session", log::ShortId(session->id)},
                                  {"tenant", session->tenant},
                                  {"device", virtual_device},

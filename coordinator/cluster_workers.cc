@@ -50,7 +50,10 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
              {"device", worker->device},
              {"incarnation", absl::Hex(worker->incarnation)},
              {"sessions", report.sessions_size()}});
-  if (joined.restarted) EndLeasesOf(worker, "WORKER_RESTARTED", &wakes);
+  if (joined.restarted) {
+    metrics_.recoveries.Add({"worker_restarted"});
+    EndLeasesOf(worker, "WORKER_RESTARTED", &wakes);
+  }
   for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
   Absorb(report, worker, &wakes);
   return StreamId{worker->id, stream};
@@ -177,6 +180,7 @@ void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
   lease.placement_reason = "adopted from the worker";
   lease.created = clock_->Monotonic();
   lease.state = Lease::State::kGranted;
+  metrics_.recoveries.Add({"lease_adopted"});
   log::Info("lease adopted", {{"lease", lease.id},
                               {"session", log::ShortId(session->id)},
                               {"tenant", session->tenant},

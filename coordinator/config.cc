@@ -124,6 +124,7 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   config.tls = ReadServerTls(&root, "tls", config.insecure);
   CheckConfigAddress(&root, "listen", config.listen,
                      config.insecure || config.tls.enabled());
+  config.monitoring = ReadMonitoring(&root);
   config.session_timeout =
       root.Duration("session_timeout", config.session_timeout);
   config.worker_timeout =

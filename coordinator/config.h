@@ -7,6 +7,9 @@
 //     client_ca_file: ca.crt        # clients and workers must show
 //     certificates
 //   insecure: false                 # other hosts without TLS
+//   monitoring:                     # none: no metrics over HTTP
+//     listen: 127.0.0.1:9464
+//     insecure: false               # other hosts
 //   session_timeout: 30s            # life of a session without a stream
 //   worker_timeout: 10s             # silence after which a worker is lost
 //   heartbeat_interval: 2s          # to workers; they should do the same
@@ -42,6 +45,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
+#include "common/net/monitoring_config.h"
 #include "common/net/tls_files.h"
 #include "coordinator/tenants.h"
 
@@ -51,6 +55,7 @@ struct Config {
   std::string listen = "127.0.0.1:7070";
   ServerTls tls;
   bool insecure = false;
+  MonitoringConfig monitoring;
   absl::Duration session_timeout = absl::Seconds(30);
   absl::Duration worker_timeout = absl::Seconds(10);
   absl::Duration heartbeat_interval = absl::Seconds(2);

@@ -48,6 +48,23 @@ TEST_F(ConfigTest, DefaultsFillAMinimalFile) {
   EXPECT_EQ(config->tenants[0].limits.max_outstanding(), 256u);
 }
 
+TEST_F(ConfigTest, MonitoringIsOffUnlessItSaysWhere) {
+  EXPECT_EQ(Read(kMinimal)->monitoring.listen, "");
+  const std::string base = kMinimal;
+  const absl::StatusOr<Config> config =
+      Read(base + "monitoring: {listen: '0.0.0.0:9464', insecure: true}\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->monitoring.listen, "0.0.0.0:9464");
+  EXPECT_THAT(Complaint(base + "monitoring: {listen: '0.0.0.0:9464'}\n"),
+              HasSubstr("monitoring.listen"));
+  EXPECT_THAT(Complaint(base + "monitoring: {listen: 'unix:/run/m'}\n"),
+              HasSubstr("expected host:port"));
+  EXPECT_THAT(Complaint(base + "monitoring: {insecure: true}\n"),
+              HasSubstr("there is no listen beside it"));
+  EXPECT_THAT(Complaint(base + "monitoring: {port: 1}\n"),
+              HasSubstr("monitoring.port"));
+}
+
 TEST_F(ConfigTest, ReadsEverything) {
   const absl::StatusOr<Config> config = Read(R"(
 listen: unix:/run/djinn/c.sock

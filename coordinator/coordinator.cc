@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "common/metrics/process_metrics.h"
 #include "common/status_macros.h"
 
 namespace djinn::coordinator {
@@ -39,12 +40,39 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
   options.health_services = {"djinn.v1.Session", "djinn.v1.WorkerRegistry",
                              "djinn.v1.Admin"};
   options.admin_token = coordinator->config_.admin_token;
+  options.call_metrics = &coordinator->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(coordinator->server_, Server::Start(options));
+  DJINN_RETURN_IF_ERROR(coordinator->StartMonitoring());
   if (tick) {
     coordinator->ticker_ =
         std::thread([raw = coordinator.get()] { raw->TickUntilStopped(); });
   }
   return coordinator;
+}
+
+absl::Status Coordinator::StartMonitoring() {
+  if (config_.monitoring.listen.empty()) return absl::OkStatus();
+  MonitoringOptions options;
+  options.address = config_.monitoring.listen;
+  options.insecure = config_.monitoring.insecure;
+  options.sources = {ProcessMetrics("coordinator"),
+                     [this](Exposition* out) { cluster_.Collect(out); },
+                     [this](Exposition* out) { call_metrics_.Collect(out); },
+                     [this](Exposition* out) {
+                       const GraphStore::Stats stats = graphs_.stats();
+                       out->Gauge("djinn_graphs", "Structures kept.",
+                                  static_cast<double>(stats.graphs));
+                       out->Gauge("djinn_graph_store_bytes", "What they take.",
+                                  static_cast<double>(stats.bytes));
+                     }};
+  options.readiness = [this] {
+    MutexLock lock(&mu_);
+    return std::vector<ReadinessCheck>{
+        {"serving", stopping_ ? "the coordinator stops" : ""}};
+  };
+  DJINN_ASSIGN_OR_RETURN(monitoring_,
+                         MonitoringServer::Start(std::move(options)));
+  return absl::OkStatus();
 }
 
 Coordinator::~Coordinator() { Stop(); }

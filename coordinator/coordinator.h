@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/net/call_metrics.h"
+#include "common/net/monitoring_server.h"
 #include "common/net/server.h"
 #include "common/random.h"
 #include "coordinator/cluster.h"
@@ -37,6 +39,10 @@ class Coordinator {
 
   // Where clients and workers reach it.
   const std::string& address() const { return server_->address(); }
+  // Where its monitoring port is; empty when none is configured.
+  std::string monitoring_address() const {
+    return monitoring_ == nullptr ? "" : monitoring_->address();
+  }
   Cluster* cluster() { return &cluster_; }
 
   // Ends every stream with a reason, then the server. Sessions and leases live
@@ -46,6 +52,7 @@ class Coordinator {
  private:
   Coordinator(Config config, Clock* clock, RandomSource* random);
   void TickUntilStopped();
+  absl::Status StartMonitoring();
 
   const Config config_;
   const Tenants tenants_;
@@ -55,6 +62,7 @@ class Coordinator {
   GrpcSessionService sessions_;
   GrpcWorkerRegistryService workers_;
   GrpcAdminService admin_;
+  CallMetrics call_metrics_;
   // After the services it serves: it ends first.
   std::unique_ptr<Server> server_;
 
@@ -62,6 +70,8 @@ class Coordinator {
   CondVar stopped_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread ticker_;
+  // Last: it looks at all the others. Null when none is configured.
+  std::unique_ptr<MonitoringServer> monitoring_;
 };
 
 }  // namespace djinn::coordinator

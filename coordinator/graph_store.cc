@@ -124,4 +124,9 @@ absl::StatusOr<v1::GraphInfo> GraphStore::Find(absl::string_view hex,
   return Describe(*first);
 }
 
+GraphStore::Stats GraphStore::stats() {
+  MutexLock lock(&mu_);
+  return {entries_.size(), bytes_};
+}
+
 }  // namespace djinn::coordinator

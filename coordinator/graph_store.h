@@ -37,6 +37,13 @@ class GraphStore {
   // One more session defined it.
   void CountDefinition(const std::string& fingerprint);
 
+  struct Stats {
+    uint64_t graphs = 0;
+    // Of the encodings of structures and notes.
+    uint64_t bytes = 0;
+  };
+  Stats stats();
+
   // In order of fingerprints; without structures and what workers say.
   Page<v1::GraphInfo> List(const PageRange& range = {});
   // By lower-case hex, or a unique prefix of at least 8 digits; with structure

@@ -33,12 +33,15 @@ class AttachReactor : public StreamReactor<Request, Response>,
   absl::StatusOr<Then> OnRequest(Request* request) override {
     if (request->has_open()) {
       if (open_) return Violation("a second open message");
-      DJINN_ASSIGN_OR_RETURN(
-          StreamId id,
-          cluster_->Attach(tenant_, request->open(), shared_from_this()));
+      absl::StatusOr<StreamId> id =
+          cluster_->Attach(tenant_, request->open(), shared_from_this());
+      if (!id.ok()) {
+        cluster_->CountRejection(tenant_.name, id.status());
+        return id.status();
+      }
       {
         MutexLock lock(&mu_);
-        id_ = std::move(id);
+        id_ = *std::move(id);
       }
       open_ = true;
       Pump();
@@ -123,6 +126,7 @@ RawStream* GrpcSessionService::Attach(grpc::CallbackServerContext* context) {
                  : absl::StatusOr<const Tenant*>(token.status());
   if (!tenant.ok()) {
     log::Warning("session refused: unknown token", {{"peer", context->peer()}});
+    cluster_->CountRejection("", tenant.status());
     return new RefusedStream(tenant.status());
   }
   return StreamReactor<Request, Response>::Begin(

@@ -31,6 +31,7 @@ int Main(int argc, char** argv) {
                                               RandomSource::Real()));
     return coordinator->address();
   };
+  daemon.monitoring_address = [&] { return coordinator->monitoring_address(); };
   daemon.stop = [&] { coordinator->Stop(); };
   return RunDaemon(daemon, argc, argv);
 }

@@ -22,6 +22,9 @@
 //     private_key_file: worker.key
 //     server_name: djinn-worker
 //   insecure: false                   # other hosts without TLS
+//   monitoring:                       # none: no metrics over HTTP
+//     listen: 127.0.0.1:9465
+//     insecure: false                 # other hosts
 //   join_token_file: join.token       # required, relative to this file
 //   admin_token_file: admin.token     # who has it may ask for channelz
 //   device:
@@ -46,6 +49,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/config/config_reader.h"
+#include "common/net/monitoring_config.h"
 #include "common/net/tls_files.h"
 
 namespace djinn::worker {
@@ -61,6 +65,7 @@ struct WorkerConfig {
   ChannelTls coordinator_tls;
   ChannelTls peer_tls;
   bool insecure = false;
+  MonitoringConfig monitoring;
   std::string join_token;
   // Empty when there is none.
   std::string admin_token;

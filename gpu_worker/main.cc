@@ -73,6 +73,7 @@ int Main(int argc, char** argv) {
                               RandomSource::Real()));
     return worker->address();
   };
+  daemon.monitoring_address = [&] { return worker->monitoring_address(); };
   daemon.stop = [&] { worker->Stop(); };
   return RunDaemon(daemon, argc, argv);
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "common/metrics/process_metrics.h"
 #include "common/net/tls.h"
 #include "common/status_macros.h"
 #include "gpu_worker/pull/grpc_peers.h"
@@ -49,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   server_options.services = {worker->service_.get()};
   server_options.health_services = {ExecutionService::kHealthName};
   server_options.admin_token = config.admin_token;
+  server_options.call_metrics = &worker->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
   if (!config.shared_memory_socket.empty()) {
     DJINN_ASSIGN_OR_RETURN(
@@ -73,13 +75,33 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   core->SetChangeListener([synchronizer = worker->synchronizer_.get()] {
     synchronizer->NotifyChange();
   });
+  DJINN_RETURN_IF_ERROR(worker->StartMonitoring(config.monitoring));
   return worker;
+}
+
+absl::Status Worker::StartMonitoring(const MonitoringConfig& config) {
+  if (config.listen.empty()) return absl::OkStatus();
+  MonitoringOptions options;
+  options.address = config.listen;
+  options.insecure = config.insecure;
+  options.sources = {ProcessMetrics("worker"),
+                     [this](Exposition* out) { core_->Collect(out); },
+                     [this](Exposition* out) { call_metrics_.Collect(out); }};
+  options.readiness = [this] {
+    return std::vector<ReadinessCheck>{
+        {"coordinator",
+         synchronizer_->joined() ? "" : "it does not answer, or not yet"}};
+  };
+  DJINN_ASSIGN_OR_RETURN(monitoring_,
+                         MonitoringServer::Start(std::move(options)));
+  return absl::OkStatus();
 }
 
 Worker::~Worker() { Stop(); }
 
 void Worker::Stop() {
   if (server_ == nullptr) return;
+  monitoring_.reset();
   shared_memory_.reset();
   // Clients are told first; the coordinator sees the stream end last.
   core_->Shutdown();

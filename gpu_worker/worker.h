@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/net/call_metrics.h"
+#include "common/net/monitoring_server.h"
 #include "common/net/server.h"
 #include "common/random.h"
 #include "gpu_worker/config.h"
@@ -34,23 +36,31 @@ class Worker {
 
   // Where clients reach it.
   const std::string& address() const { return server_->address(); }
+  // Where its monitoring port is; empty when none is configured.
+  std::string monitoring_address() const {
+    return monitoring_ == nullptr ? "" : monitoring_->address();
+  }
 
   // Tells every client (DRAINING) and returns when all is ended. Once.
   void Stop();
 
  private:
   Worker() = default;
+  absl::Status StartMonitoring(const MonitoringConfig& config);
 
   // In order of construction; each uses those before it.
   std::unique_ptr<Device> device_;
   std::unique_ptr<PeerConnector> peers_;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
+  CallMetrics call_metrics_;
   std::unique_ptr<Server> server_;
   // Null when it is not configured.
   std::unique_ptr<SharedMemoryServer> shared_memory_;
   std::unique_ptr<RegistryConnector> registry_;
   std::unique_ptr<Synchronizer> synchronizer_;
+  // Null when it is not configured.
+  std::unique_ptr<MonitoringServer> monitoring_;
 };
 
 }  // namespace djinn::worker

@@ -25,6 +25,8 @@ ABSL_FLAG(bool, validate, false,
 ABSL_FLAG(std::string, address_file, "",
           "Write the address in use here once it serves: the way to learn a "
           "port that the system chose.");
+ABSL_FLAG(std::string, monitoring_address_file, "",
+          "Write the address of the monitoring port here, likewise.");
 ABSL_FLAG(
     int, lifeline_fd, -1,
     "Stop when this inherited descriptor reaches end of file: the writing "
@@ -46,6 +48,13 @@ bool WriteAddress(const std::string& address, const std::string& path) {
     if (!file.flush()) return false;
   }
   return std::rename(draft.c_str(), path.c_str()) == 0;
+}
+
+// Offers the address to whoever named a file for it. False when that failed.
+bool Publish(const std::string& address, const std::string& path) {
+  if (path.empty() || WriteAddress(address, path)) return true;
+  log::Error("cannot write the address file", {{"path", path}});
+  return false;
 }
 
 // Before there are threads, so that none of them takes the signals.
@@ -97,16 +106,22 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
 
   const int signal_fd = TakeSignals();
   const std::string address_file = absl::GetFlag(FLAGS_address_file);
+  const std::string monitoring_file =
+      absl::GetFlag(FLAGS_monitoring_address_file);
   // An earlier process' address would mislead whoever waits for ours.
-  if (!address_file.empty()) std::remove(address_file.c_str());
+  for (const std::string& file : {address_file, monitoring_file}) {
+    if (!file.empty()) std::remove(file.c_str());
+  }
   const absl::StatusOr<std::string> address = daemon.start();
   if (!address.ok()) {
     log::Error("cannot start", {{"error", address.status()}});
     return 1;
   }
   log::Info("listening on " + *address);
-  if (!address_file.empty() && !WriteAddress(*address, address_file)) {
-    log::Error("cannot write the address file", {{"path", address_file}});
+  const std::string monitoring = daemon.monitoring_address();
+  if (!monitoring.empty()) log::Info("monitoring on " + monitoring);
+  if (!Publish(monitoring, monitoring_file) ||
+      !Publish(*address, address_file)) {
     return 1;
   }
   const std::string why =

@@ -19,6 +19,8 @@ struct Daemon {
   std::function<absl::Status(ConfigReader)> configure;
   // Returns the address it serves on.
   std::function<absl::StatusOr<std::string>()> start;
+  // Where it answers over HTTP, or empty. After start().
+  std::function<std::string()> monitoring_address;
   std::function<void()> stop;
 };
 

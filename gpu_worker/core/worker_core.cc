@@ -40,6 +40,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.offers = &offers_;
   environment_.pulls = &pulls_;
   environment_.counters = &counters_;
+  environment_.traffic = &metrics_.traffic;
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
   environment_.contents_changed = [this] { NotifyChange(); };
   executor_ = std::thread([this] { RunExecutor(); });
@@ -63,7 +64,11 @@ void WorkerCore::NotifyChange() {
 }
 
 void WorkerCore::MakeRunnable(uint64_t queue_key) {
+  const absl::Duration now = clock_->Monotonic();
   MutexLock lock(&queue_mu_);
+  const auto found = queued_.find(queue_key);
+  if (found == queued_.end()) return;
+  found->second.waits_since = std::min(found->second.waits_since, now);
   queue_.MakeRunnable(queue_key);
   runnable_.Signal();
 }
@@ -72,18 +77,30 @@ void WorkerCore::RunExecutor() {
   for (;;) {
     uint64_t key;
     std::shared_ptr<Session> session;
+    absl::Duration waits_since;
     {
       MutexLock lock(&queue_mu_);
       while (!executor_stopping_ && queue_.empty()) runnable_.Wait(&queue_mu_);
       if (executor_stopping_) return;
       key = queue_.Take();
-      session = queued_.at(key);
+      Queued& queued = queued_.at(key);
+      session = queued.session;
+      waits_since = std::exchange(queued.waits_since, absl::InfiniteDuration());
     }
     const absl::Duration start = clock_->Monotonic();
+    metrics_.queue_wait.Observe(start - waits_since);
     session->Step();
-    const absl::Duration used = clock_->Monotonic() - start;
+    const absl::Duration end = clock_->Monotonic();
+    const absl::Duration used = end - start;
+    metrics_.busy.fetch_add(
+        static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)),
+        std::memory_order_relaxed);
     const bool more = session->HasWork();
     MutexLock lock(&queue_mu_);
+    const auto found = queued_.find(key);
+    if (more && found != queued_.end()) {
+      found->second.waits_since = std::min(found->second.waits_since, end);
+    }
     queue_.Done(key, used, more);
   }
 }

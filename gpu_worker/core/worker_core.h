@@ -29,6 +29,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/clock.h"
+#include "common/metrics/exposition.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/transport/stream.h"
@@ -36,6 +37,7 @@
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/core/lease_table.h"
+#include "gpu_worker/core/worker_metrics.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/pull/offer_table.h"
@@ -98,6 +100,9 @@ class WorkerCore {
   // that the coordinator should hear soon.
   void SetChangeListener(std::function<void()> listener);
 
+  // Adds what the worker knows and has counted to a scrape.
+  void Collect(Exposition* out) const;
+
   uint64_t incarnation() const { return incarnation_; }
   // Sessions whose stream broke, and that wait for another one.
   size_t detached_sessions() const;
@@ -123,6 +128,13 @@ class WorkerCore {
     // The connection that serves it; 0 while there is none.
     uint64_t connection = 0;
     absl::Duration detached_since;
+  };
+
+  // A session as the queue knows it.
+  struct Queued {
+    std::shared_ptr<Session> session;
+    // Since when it waits for its turn; infinite when it does not.
+    absl::Duration waits_since = absl::InfiniteDuration();
   };
 
   // Callbacks of connections and sessions.
@@ -154,6 +166,7 @@ class WorkerCore {
   std::shared_ptr<TenantAccount> AccountOf(const v1::LeaseRecord& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   OfferTable::Activity ActivityOf(const std::string& session_id) const;
+  void CollectMemory(Exposition* out) const;
   void NotifyChange();
   void RunExecutor();
   void RunHousekeeping();
@@ -172,6 +185,7 @@ class WorkerCore {
   GraphCache graphs_;
   ContentCache contents_;
   ExecutionCounters counters_;
+  mutable WorkerMetrics metrics_;
   OfferTable offers_;
   PeerPulls pulls_;
   SessionEnvironment environment_;
@@ -199,8 +213,7 @@ class WorkerCore {
   Mutex queue_mu_;
   CondVar runnable_;
   FairQueue queue_ ABSL_GUARDED_BY(queue_mu_);
-  absl::flat_hash_map<uint64_t, std::shared_ptr<Session>> queued_
-      ABSL_GUARDED_BY(queue_mu_);
+  absl::flat_hash_map<uint64_t, Queued> queued_ ABSL_GUARDED_BY(queue_mu_);
   bool executor_stopping_ ABSL_GUARDED_BY(queue_mu_) = false;
 
   std::thread executor_;

@@ -92,7 +92,14 @@ void WorkerCore::OnHello(uint64_t key, v1::ControlRequest message) {
           ? Admit(key, message.hello())
           : MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
                       "the first message must be a hello");
-  if (admitted.ok()) return NotifyChange();
+  if (admitted.ok()) {
+    if (message.hello().has_resume()) {
+      metrics_.recoveries.Add({"stream_resumed"});
+    }
+    return NotifyChange();
+  }
+  // Whose session it was nobody has shown.
+  metrics_.rejections.Add({"", ErrorReason(admitted)});
   log::Warning("client refused",
                {{"session", log::ShortId(message.hello().session_id())},
                 {"status", admitted}});
@@ -186,7 +193,7 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const v1::LeaseRecord& lease,
           }});
   MutexLock lock(&queue_mu_);
   queue_.Join(queue_key);
-  queued_.emplace(queue_key, session);
+  queued_.emplace(queue_key, Queued{session});
   return session;
 }
 

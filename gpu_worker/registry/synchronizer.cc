@@ -37,6 +37,11 @@ void Synchronizer::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool Synchronizer::joined() const {
+  MutexLock lock(&mu_);
+  return reading_ && applied_revision_ > 0;
+}
+
 void Synchronizer::Run() {
   absl::Duration backoff = options_.min_backoff;
   std::string last_complaint;

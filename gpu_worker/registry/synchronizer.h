@@ -69,6 +69,8 @@ class Synchronizer {
 
   // The state changed. Any thread; never blocks.
   void NotifyChange();
+  // Whether the coordinator has answered on the stream that is open.
+  bool joined() const;
   // Ends the stream and the threads. Once.
   void Stop();
 
@@ -85,7 +87,7 @@ class Synchronizer {
   const SnapshotFunction snapshot_;
   const ApplyFunction apply_;
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool dirty_ ABSL_GUARDED_BY(mu_) = false;

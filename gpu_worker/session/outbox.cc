@@ -96,7 +96,10 @@ void Outbox::Push(v1::ControlResponse reply, uint64_t transfer_id,
   {
     MutexLock lock(&mu_);
     reply.set_reply_number(++last_number_);
-    const uint64_t bytes = CostOf(reply) + value.bytes.size();
+    const uint64_t cost = CostOf(reply);
+    const uint64_t bytes = cost + value.bytes.size();
+    traffic_->Add(Traffic::kMessagesOut, cost - kItemBytes);
+    traffic_->Add(Traffic::kBulkOut, value.bytes.size());
     auto message =
         std::make_shared<const v1::ControlResponse>(std::move(reply));
     bytes_ += bytes;

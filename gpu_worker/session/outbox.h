@@ -23,14 +23,18 @@
 #include "common/mutex.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
+#include "gpu_worker/session/traffic.h"
 
 namespace djinn::worker {
 
 class Outbox {
  public:
   // `on_room` is called, without locks, whenever a full outbox has room again.
-  Outbox(uint64_t limit_bytes, std::function<void()> on_room)
-      : limit_bytes_(limit_bytes), on_room_(std::move(on_room)) {}
+  // `traffic` outlives the outbox.
+  Outbox(uint64_t limit_bytes, Traffic* traffic, std::function<void()> on_room)
+      : limit_bytes_(limit_bytes),
+        traffic_(traffic),
+        on_room_(std::move(on_room)) {}
 
   // Sends to `stream` from now on: first `news`, then what is kept. Streams are
   // numbered in the order in which the client opened them: a late call for an
@@ -91,6 +95,7 @@ class Outbox {
   }
 
   const uint64_t limit_bytes_;
+  Traffic* const traffic_;
   const std::function<void()> on_room_;
   mutable Mutex mu_;
   WorkerStream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;

@@ -27,7 +27,8 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       account_(std::move(account)),
       quota_(limits_.memory_bytes(), account_->memory()),
       errors_(environment_.worker_id, tenant_, environment_.random),
-      outbox_(environment_.outbox_bytes, callbacks_.runnable) {}
+      traffic_(environment_.traffic),
+      outbox_(environment_.outbox_bytes, &traffic_, callbacks_.runnable) {}
 
 Session::~Session() { Drop(); }
 
@@ -158,6 +159,7 @@ absl::Status Session::Handle(const v1::Ordered& message) {
 }
 
 void Session::Complete(uint64_t sequence) {
+  traffic_.Add(Traffic::kMessagesIn, message_bytes_);
   storage_count_ = storages_.size();
   structure_count_ = static_cast<uint32_t>(structures_.size());
   std::vector<v1::ControlResponse> responses;

@@ -51,6 +51,7 @@
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/tenant_account.h"
+#include "gpu_worker/session/traffic.h"
 
 namespace djinn::worker {
 
@@ -65,6 +66,8 @@ struct SessionEnvironment {
   OfferTable* offers = nullptr;
   PullSource* pulls = nullptr;
   ExecutionCounters* counters = nullptr;
+  // Of all sessions together; may be null.
+  Traffic* traffic = nullptr;
   srg::StructureCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   uint64_t outbox_bytes = uint64_t{8} << 20;
@@ -125,6 +128,7 @@ class Session {
   uint64_t storage_count() const { return storage_count_; }
   uint64_t storage_bytes() const { return quota_.used(); }
   uint32_t queued_runs() const { return queued_runs_; }
+  const Traffic& traffic() const { return traffic_; }
   // Whether messages wait or one is being carried out.
   bool busy() const;
   // Whether an ordered message came.
@@ -321,6 +325,7 @@ class Session {
   std::atomic<uint32_t> queued_runs_{0};
   std::atomic<uint32_t> structure_count_{0};
 
+  Traffic traffic_;
   Outbox outbox_;
 };
 

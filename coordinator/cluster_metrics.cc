@@ -1,0 +1,98 @@
+// What operators' monitoring scrapes.
+#include "coordinator/cluster_metrics.h"
+
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "common/error.h"
+#include "coordinator/cluster.h"
+
+namespace djinn::coordinator {
+namespace {
+
+void CollectWorker(const Worker& worker, absl::Duration now, Exposition* out) {
+  for (const auto state : {v1::WorkerInfo::ACTIVE, v1::WorkerInfo::LOST}) {
+    out->Gauge(
+        "djinn_worker_state", "1 for the state that the worker is in.",
+        worker.state == state,
+        {{"worker", worker.id},
+         {"state", absl::AsciiStrToLower(v1::WorkerInfo::State_Name(state))}});
+  }
+  out->Gauge("djinn_worker_report_age_seconds", "Since its last report.",
+             absl::ToDoubleSeconds(now - worker.last_report),
+             {{"worker", worker.id}});
+}
+
+void CollectQuota(const Tenant& tenant, const std::string& label,
+                  Exposition* out) {
+  const auto nominal = [&](const char* resource, double value) {
+    out->Gauge("djinn_tenant_quota_nominal",
+               "What the configuration grants; worker_* at each worker.", value,
+               {{"tenant", label}, {"resource", resource}});
+  };
+  nominal("sessions", tenant.max_sessions);
+  nominal("worker_memory_bytes",
+          static_cast<double>(tenant.totals.memory_bytes()));
+  nominal("worker_outstanding_messages", tenant.totals.max_outstanding());
+  nominal("worker_outstanding_bytes",
+          static_cast<double>(tenant.totals.max_outstanding_bytes()));
+}
+
+}  // namespace
+
+void Cluster::CountRejection(const std::string& tenant,
+                             const absl::Status& why) {
+  const std::string reason = ErrorReason(why);
+  metrics_.rejections.Add(
+      {metrics_.tenants.For(tenant), reason.empty() ? "UNKNOWN" : reason});
+}
+
+void Cluster::Collect(Exposition* out) {
+  metrics_.attempts.Collect(out);
+  metrics_.rejections.Collect(out);
+  metrics_.recoveries.Collect(out);
+  out->Histogram("djinn_scheduling_decision_seconds",
+                 "Time to choose a worker, or to find none.",
+                 metrics_.decisions);
+  MutexLock lock(&mu_);
+  const absl::Duration now = clock_->Monotonic();
+  for (const auto& [id, worker] : workers_.all()) {
+    CollectWorker(*worker, now, out);
+  }
+  CollectTenants(out);
+}
+
+void Cluster::CollectTenants(Exposition* out) {
+  for (const Tenant& tenant : tenants_.all()) {
+    const std::string label = metrics_.tenants.For(tenant.name);
+    CollectQuota(tenant, label, out);
+    v1::TenantInfo info;
+    Describe(tenant, &info);
+    const auto usage = [&](const char* resource, double value) {
+      out->Gauge("djinn_tenant_usage",
+                 "What the tenant has now, at all workers together.", value,
+                 {{"tenant", label}, {"resource", resource}});
+    };
+    usage("sessions", info.session_count());
+    usage("leases", info.lease_count());
+    usage("storage_bytes", static_cast<double>(info.storage_bytes()));
+    usage("content_bytes", static_cast<double>(info.content_bytes()));
+    usage("outstanding_messages", info.use().outstanding());
+    usage("outstanding_bytes",
+          static_cast<double>(info.use().outstanding_bytes()));
+    out->Gauge("djinn_pending_runs", "Runs received and not completed.",
+               info.use().queued_runs(),
+               {{"tenant", label},
+                {"priority_class", "default"},
+                {"reason", "queued"}});
+  }
+  // A virtual device whose lease is asked for and not granted.
+  for (const auto& [id, session] : sessions_.all()) {
+    out->Gauge("djinn_pending_leases",
+               "Virtual devices that wait for a worker.",
+               static_cast<double>(session->pending.size()),
+               {{"tenant", metrics_.tenants.For(session->tenant)}});
+  }
+}
+
+}  // namespace djinn::coordinator

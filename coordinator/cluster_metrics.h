@@ -1,0 +1,29 @@
+// What the cluster counts for its operators, besides the state that it has
+// anyway.
+#ifndef COORDINATOR_CLUSTER_METRICS_H_
+#define COORDINATOR_CLUSTER_METRICS_H_
+
+#include "common/metrics/duration_histogram.h"
+#include "common/metrics/labelled_counter.h"
+#include "common/metrics/tenant_labels.h"
+
+namespace djinn::coordinator {
+
+// Thread-safe.
+struct ClusterMetrics {
+  TenantLabels tenants;
+  DurationHistogram decisions{absl::Microseconds(10)};
+  LabelledCounter attempts{"djinn_scheduling_attempts_total",
+                           "Tries to find a worker for a virtual device.",
+                           {"result"}};
+  LabelledCounter rejections{"djinn_rejections_total",
+                             "Requests refused, by error reason.",
+                             {"tenant", "reason"}};
+  LabelledCounter recoveries{"djinn_recoveries_total",
+                             "Peers lost, and what was taken up again.",
+                             {"kind"}};
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_CLUSTER_METRICS_H_

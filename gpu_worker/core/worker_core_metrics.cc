@@ -1,0 +1,120 @@
+// What operators' monitoring scrapes.
+#include <string>
+
+#include "absl/time/time.h"
+#include "gpu_worker/core/connection.h"
+#include "gpu_worker/core/worker_core.h"
+
+namespace djinn::worker {
+namespace {
+
+template <typename Stats>
+void CollectCache(const char* cache, const Stats& stats, Exposition* out) {
+  const auto requests = [&](const char* result, uint64_t count) {
+    out->Counter("djinn_cache_requests_total", "Look-ups in a cache.",
+                 static_cast<double>(count),
+                 {{"cache", cache}, {"result", result}});
+  };
+  requests("hit", stats.hits);
+  requests("miss", stats.misses);
+  out->Counter("djinn_cache_evictions_total", "Entries that gave way.",
+               static_cast<double>(stats.evictions),
+               {{"cache", cache}, {"reason", "capacity"}});
+}
+
+void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
+  out->Counter("djinn_worker_runs_total", "Runs carried out.",
+               static_cast<double>(counters.runs));
+  const auto nodes = [&](const char* result, uint64_t count) {
+    out->Counter("djinn_worker_nodes_total", "Operator calls, by outcome.",
+                 static_cast<double>(count), {{"result", result}});
+  };
+  nodes("ok", counters.nodes - counters.failed_nodes - counters.skipped_nodes);
+  nodes("failed", counters.failed_nodes);
+  nodes("skipped", counters.skipped_nodes);
+  out->Counter("djinn_worker_alias_copies_total",
+               "Results copied because they shared an operand's memory.",
+               static_cast<double>(counters.alias_copies));
+  out->Counter("djinn_worker_write_copies_total",
+               "Shared buffers copied because they were to be written.",
+               static_cast<double>(counters.write_copies));
+}
+
+}  // namespace
+
+void WorkerCore::CollectMemory(Exposition* out) const {
+  const std::string& worker = options_.worker_id;
+  const ContentCache::Stats contents = contents_.stats();
+  const GraphCache::Stats plans = graphs_.stats();
+  CollectCache("content", contents, out);
+  CollectCache("plan", plans, out);
+  const Ledger::Usage usage = ledger_.usage();
+  const auto bytes = [&](MemoryClass memory_class) {
+    return static_cast<double>(
+        usage.by_class[static_cast<size_t>(memory_class)]);
+  };
+  const auto cache_bytes = [&](const char* cache, const char* residency,
+                               double value) {
+    out->Gauge(
+        "djinn_cache_bytes", "What a cache holds; plans are estimated.", value,
+        {{"worker", worker}, {"cache", cache}, {"residency", residency}});
+  };
+  const double content = bytes(MemoryClass::kContents);
+  const auto idle = static_cast<double>(contents.idle_bytes);
+  cache_bytes("content", "idle", idle);
+  cache_bytes("content", "shared", content - idle);
+  cache_bytes("plan", "host", static_cast<double>(plans.bytes));
+  const auto memory = [&](const char* residency, double value) {
+    out->Gauge("djinn_worker_device_memory_bytes",
+               "The device's memory by what it is used for.", value,
+               {{"worker", worker},
+                {"device_uuid", device_->name()},
+                {"residency", residency}});
+  };
+  memory("storage", bytes(MemoryClass::kStorages));
+  memory("content", content);
+  memory("transfer", bytes(MemoryClass::kTransfers));
+  memory("free", static_cast<double>(usage.limit - usage.used));
+}
+
+void WorkerCore::Collect(Exposition* out) const {
+  CollectMemory(out);
+  CollectExecution(counters_, out);
+  metrics_.rejections.Collect(out);
+  metrics_.recoveries.Collect(out);
+  out->Histogram("djinn_queue_wait_seconds",
+                 "From a session's having work to its turn.",
+                 metrics_.queue_wait);
+  out->Counter("djinn_worker_device_busy_seconds_total",
+               "Time in which the device served sessions.",
+               absl::ToDoubleSeconds(absl::Nanoseconds(metrics_.busy.load())),
+               {{"phase", "unknown"}});
+  const auto transfer = [&](const char* path, const char* kind,
+                            Traffic::Kind which) {
+    out->Counter("djinn_transfer_bytes_total", "Bytes that moved.",
+                 static_cast<double>(metrics_.traffic.bytes(which)),
+                 {{"path", path}, {"kind", kind}});
+  };
+  transfer("client_to_worker", "message", Traffic::kMessagesIn);
+  transfer("client_to_worker", "bulk", Traffic::kBulkIn);
+  transfer("worker_to_client", "message", Traffic::kMessagesOut);
+  transfer("worker_to_client", "bulk", Traffic::kBulkOut);
+  out->Gauge("djinn_worker_offers", "Values that wait for another worker.",
+             static_cast<double>(offers_.offers()));
+  MutexLock lock(&mu_);
+  out->Gauge("djinn_worker_connections", "Streams of clients.",
+             static_cast<double>(connections_.size()));
+  for (const auto& [lease_id, held] : sessions_) {
+    const std::string tenant = metrics_.tenants.For(held.session->tenant());
+    out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
+               {{"tenant", tenant},
+                {"state", held.connection != 0 ? "attached" : "detached"}});
+    out->Gauge("djinn_pending_runs", "Runs received and not completed.",
+               held.session->queued_runs(),
+               {{"tenant", tenant},
+                {"priority_class", "default"},
+                {"reason", "queued"}});
+  }
+}
+
+}  // namespace djinn::worker

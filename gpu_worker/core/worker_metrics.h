@@ -1,0 +1,35 @@
+// What a worker counts for its operators, besides the numbers that its parts
+// have anyway. The executor and the streams only add to atomics.
+#ifndef GPU_WORKER_CORE_WORKER_METRICS_H_
+#define GPU_WORKER_CORE_WORKER_METRICS_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "common/metrics/duration_histogram.h"
+#include "common/metrics/labelled_counter.h"
+#include "common/metrics/tenant_labels.h"
+#include "gpu_worker/session/traffic.h"
+
+namespace djinn::worker {
+
+// Thread-safe.
+struct WorkerMetrics {
+  TenantLabels tenants;
+  // From having work to being carried out.
+  DurationHistogram queue_wait;
+  // Nanoseconds in which the device served sessions.
+  std::atomic<uint64_t> busy{0};
+  // Of all sessions.
+  Traffic traffic;
+  LabelledCounter rejections{"djinn_rejections_total",
+                             "Requests refused, by error reason.",
+                             {"tenant", "reason"}};
+  LabelledCounter recoveries{"djinn_recoveries_total",
+                             "Peers lost, and what was taken up again.",
+                             {"kind"}};
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_CORE_WORKER_METRICS_H_

@@ -1,0 +1,46 @@
+// Bytes that moved between a session and its client: ordered messages when they
+// are carried out, replies when they are made, and values on Bulk. What is sent
+// again after a resume counts once, except bulk bytes that were under way.
+//
+// Thread-safe, without locks.
+#ifndef GPU_WORKER_SESSION_TRAFFIC_H_
+#define GPU_WORKER_SESSION_TRAFFIC_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace djinn::worker {
+
+class Traffic {
+ public:
+  enum Kind { kMessagesIn, kBulkIn, kMessagesOut, kBulkOut };
+  static constexpr size_t kKinds = 4;
+
+  // What is added here is added to `total`, too, which outlives this.
+  explicit Traffic(Traffic* total = nullptr) : total_(total) {}
+
+  void Add(Kind kind, uint64_t bytes) {
+    bytes_[kind].fetch_add(bytes, std::memory_order_relaxed);
+    if (total_ != nullptr) total_->Add(kind, bytes);
+  }
+
+  uint64_t bytes(Kind kind) const {
+    return bytes_[kind].load(std::memory_order_relaxed);
+  }
+  // Of all kinds.
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    for (const std::atomic<uint64_t>& part : bytes_) sum += part;
+    return sum;
+  }
+
+ private:
+  Traffic* const total_;
+  std::array<std::atomic<uint64_t>, kKinds> bytes_{};
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SESSION_TRAFFIC_H_

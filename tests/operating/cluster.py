@@ -1,0 +1,132 @@
+"""A coordinator and workers as processes on loopback, for tests to operate."""
+
+import os
+import subprocess
+import time
+
+PATIENCE = 60
+
+
+def eventually(condition, what):
+    """The first true result of `condition`, called again and again."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.05)
+    raise AssertionError("in vain: " + what)
+
+
+# What a configuration says of TLS, by whose it is.
+_TLS = {
+    "coordinator": """
+tls: {certificate_file: coordinator.crt, private_key_file: coordinator.key,
+      client_ca_file: ca.crt}
+""",
+    "worker": """
+tls: {certificate_file: worker.crt, private_key_file: worker.key, client_ca_file: ca.crt}
+coordinator_tls: {ca_file: ca.crt, certificate_file: worker.crt,
+                  private_key_file: worker.key}
+""",
+}
+_TENANTS = """
+tenants:
+  - name: dev
+    token_file: dev.token
+"""
+_PROGRAMS = {
+    "coordinator": "coordinator/djinn-coordinator",
+    "worker": "gpu_worker/djinn-worker",
+}
+
+
+class Cluster:
+    """A coordinator and workers, and a folder with their tokens.
+
+    With `tls`, the folder holds the certificates that the document makes. `extra` goes
+    into the configurations of all of them, `coordinator_extra` into the coordinator's.
+    """
+
+    def __init__(self, folder, worker_ids, tls=False, extra="", coordinator_extra="",
+                 tenants=_TENANTS):
+        self._folder = folder
+        self._processes = {}
+        self.monitoring = {}
+        for name in ("join", "admin", "dev"):
+            self.write(name + ".token", name + "-0123456789abcdef")
+        self._coordinator_text = """
+join_token_file: join.token
+admin_token_file: admin.token
+heartbeat_interval: 100ms
+""" + coordinator_extra + extra + (_TLS["coordinator"] if tls else "")
+        self.configure("127.0.0.1:0", tenants)
+        self.coordinator = self.start("coordinator")
+        self.workers = []
+        for name in worker_ids:
+            self.write(name + ".yaml", """
+worker_id: %s
+listen: 127.0.0.1:0
+coordinator: %s
+join_token_file: join.token
+admin_token_file: admin.token
+heartbeat_interval: 100ms
+device: {memory: 1GiB, threads: 1}
+""" % (name, self.coordinator) + extra + (_TLS["worker"] if tls else ""))
+            self.workers.append(self.start(name))
+
+    def path(self, name):
+        return os.path.join(self._folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+            file.write(text)
+
+    def configure(self, listen, tenants):
+        """Writes the coordinator's configuration."""
+        self.write("coordinator.yaml",
+                   "listen: " + listen + "\n" + self._coordinator_text + tenants)
+
+    def start(self, name):
+        """Starts "coordinator" or a worker; returns its address."""
+        role = "coordinator" if name == "coordinator" else "worker"
+        address, monitoring = (self.path(name + suffix)
+                               for suffix in (".address", ".monitoring"))
+        for file in (address, monitoring):
+            if os.path.exists(file):
+                os.remove(file)
+        process = subprocess.Popen([
+            _PROGRAMS[role], "--config=" + self.path(name + ".yaml"),
+            "--address_file=" + address, "--monitoring_address_file=" + monitoring])
+        self._processes[name] = process
+
+        def read():
+            if process.poll() is not None:
+                raise AssertionError(name + " ended")
+            return _read(address)
+
+        found = eventually(read, name + " serves")
+        self.monitoring[name] = _read(monitoring)
+        return found
+
+    def process(self, name):
+        return self._processes[name]
+
+    def end(self, name, signal):
+        """Sends a signal that ends the process."""
+        process = self._processes.pop(name)
+        process.send_signal(signal)
+        process.wait(PATIENCE)
+
+    def stop(self):
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            process.wait(PATIENCE)
+
+
+def _read(path):
+    if not os.path.exists(path):
+        return ""
+    with open(path) as file:
+        return file.read().strip()

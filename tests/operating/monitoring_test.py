@@ -1,0 +1,175 @@
+"""The metrics of real processes are well-formed, and are those of docs/operating.md."""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import unittest
+import urllib.error
+import urllib.request
+
+from tests.operating import recipes
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+_TYPE = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
+_ROW = re.compile(r"^\| `(\w+)(?:\{([\w,]*)\})?` \| (\w+) \| ([\w, ]+) \|", re.MULTILINE)
+_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
+
+
+def _promtool():
+    path = os.path.join(os.path.dirname(os.getcwd()), "promtool", "promtool")
+    if not os.path.exists(path):
+        raise AssertionError(
+            "promtool is missing: `./djinn test //tests/operating/...` unpacks it")
+    return path
+
+
+class MonitoringTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.cluster = Cluster(
+            folder.name, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
+        cls.addClassCleanup(cls.cluster.stop)
+        eventually(lambda: cls.ready("w0"), "the worker joins")
+        cls.hold("join.token", expect=None)
+        holder = cls.hold("dev.token", expect="ready\n")
+        # A worker that restarts is noticed.
+        cls.cluster.end("w0", signal.SIGKILL)
+        cls.cluster.start("w0")
+        eventually(lambda: 'kind="worker_restarted"' in cls.scrape("coordinator"),
+                   "the restart is noticed")
+        cls.end(holder)
+        holder = cls.hold("dev.token", expect="ready\n")
+        cls.addClassCleanup(cls.end, holder)
+        eventually(lambda: 'state="attached"' in cls.scrape("w0"), "the session is there")
+        subprocess.run(
+            ["coordinator/ctl/djinnctl", "get", "workers"], check=True, timeout=PATIENCE,
+            stdout=subprocess.DEVNULL,
+            env=dict(os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
+                     DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token")))
+        cls.texts = {name: cls.scrape(name) for name in ("coordinator", "w0")}
+
+    @classmethod
+    def hold(cls, token, expect):
+        """A program with this token; what it says first is as expected."""
+        program = subprocess.Popen(
+            ["tests/operating/hold_session"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True,
+            env=dict(os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
+                     DJINN_TOKEN_FILE=cls.cluster.path(token)))
+        if program.stdout.readline() != (expect or ""):
+            raise AssertionError("hold_session with " + token)
+        if expect is None:
+            cls.end(program)
+        return program
+
+    @staticmethod
+    def end(program):
+        program.kill()
+        program.communicate(timeout=PATIENCE)
+
+    @classmethod
+    def get(cls, name, path):
+        url = "http://%s%s" % (cls.cluster.monitoring[name], path)
+        try:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    @classmethod
+    def scrape(cls, name):
+        status, text = cls.get(name, "/metrics")
+        if status != 200:
+            raise AssertionError(text)
+        return text
+
+    @classmethod
+    def ready(cls, name):
+        return cls.get(name, "/readyz")[0] == 200
+
+    def documented(self):
+        """name -> (labels, type, roles)"""
+        with open("docs/operating.md") as file:
+            text = recipes.section(file.read(), "Metrics")
+        return {name: (set(filter(None, (labels or "").split(","))), kind,
+                       set(roles.split(", ")))
+                for name, labels, kind, roles in _ROW.findall(text)}
+
+    def test_promtool_has_no_objection(self):
+        for name, text in self.texts.items():
+            done = subprocess.run(
+                [_promtool(), "check", "metrics"], input=text, timeout=PATIENCE,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+            self.assertEqual((done.returncode, done.stdout), (0, ""), name)
+
+    def test_the_document_lists_them_all_and_no_others(self):
+        found = {}
+        for name, text in self.texts.items():
+            role = "coordinator" if name == "coordinator" else "worker"
+            for metric, kind in _TYPE.findall(text):
+                found.setdefault(metric, (kind, set()))[1].add(role)
+        listed = {name: (kind, roles) for name, (_, kind, roles) in self.documented().items()}
+        self.maxDiff = None
+        self.assertEqual({name: kind for name, (kind, _) in found.items()},
+                         {name: kind for name, (kind, _) in listed.items()})
+        # What a process has never counted it does not say.
+        for name, (_, roles) in found.items():
+            self.assertLessEqual(roles, listed[name][1], name)
+
+    def test_labels_are_those_of_the_document(self):
+        documented = self.documented()
+        for text in self.texts.values():
+            for name, labels, value in _SAMPLE.findall(text):
+                float(value)
+                for part in _HISTOGRAM_PARTS:
+                    if name.endswith(part) and name[:-len(part)] in documented:
+                        name = name[:-len(part)]
+                keys = set(re.findall(r'(\w+)="', labels)) - {"le"}
+                self.assertEqual(keys, documented[name][0], name)
+
+    def test_numbers_are_those_of_what_happened(self):
+        coordinator, worker = self.texts["coordinator"], self.texts["w0"]
+        self.assertIn('djinn_rejections_total{tenant="",reason="TOKEN_UNKNOWN"} 1\n',
+                      coordinator)
+        self.assertIn('djinn_worker_state{worker="w0",state="active"} 1\n', coordinator)
+        self.assertIn('djinn_scheduling_attempts_total{result="placed"}', coordinator)
+        self.assertIn("djinn_worker_runs_total 1\n", worker)
+        self.assertIn('djinn_worker_sessions{tenant="dev",state="attached"} 1\n', worker)
+        # The weights of hold_session, 4 MiB.
+        self.assertRegex(
+            worker, r'djinn_transfer_bytes_total\{path="client_to_worker",kind="bulk"\} 4194304\n')
+        self.assertNotRegex(worker, r"djinn_worker_device_busy_seconds_total\{.*\} 0\n")
+        self.assertNotIn("djinn_queue_wait_seconds_count 0\n", worker)
+
+    def test_health(self):
+        for name in ("coordinator", "w0"):
+            self.assertEqual(self.get(name, "/livez"), (200, "ok\n"))
+            self.assertEqual(self.get(name, "/readyz")[0], 200)
+        self.assertEqual(self.get("w0", "/readyz?verbose"),
+                         (200, "[+]coordinator ok\nok\n"))
+
+
+class LonelyWorkerTest(unittest.TestCase):
+
+    def test_a_worker_without_its_coordinator_lives_and_is_not_ready(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = Cluster(folder, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
+            self.addCleanup(cluster.stop)
+            MonitoringTest.cluster = cluster
+            eventually(lambda: MonitoringTest.ready("w0"), "the worker joins")
+            cluster.end("coordinator", signal.SIGKILL)
+            eventually(lambda: not MonitoringTest.ready("w0"), "the worker notices")
+            self.assertEqual(
+                MonitoringTest.get("w0", "/readyz"),
+                (503, "[-]coordinator failed: it does not answer, or not yet\nnot ready\n"))
+            self.assertEqual(MonitoringTest.get("w0", "/livez")[0], 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
