@@ -63,6 +63,11 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (config.device_memory == 0) config.device_memory = HalfOfMachineMemory();
   config.device_threads =
       static_cast<int>(device.UInt("threads", 0, 0, kMaxThreads));
+  config.packed_weights = device.Bool("packed_weights", true);
+  config.packed_weight_memory = device.Size("packed_weight_memory", 0);
+  if (config.packed_weight_memory > config.device_memory) {
+    device.Error("packed_weight_memory", "at most memory");
+  }
   for (ConfigMap& library : root.Maps("operator_libraries")) {
     config.operator_libraries.push_back(
         std::filesystem::absolute(library.RequiredPath("path")));

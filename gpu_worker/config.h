@@ -31,6 +31,8 @@
 //     kind: cpu                       # or fake
 //     memory: 8GiB                    # 0: half of the machine's
 //     threads: 0                      # inside one operator; 0: one per core
+//     packed_weights: true            # for runs in fast mode
+//     packed_weight_memory: 0         # for all; 0: a quarter of the memory
 //   operator_libraries:               # with operators besides PyTorch's
 //     - path: /opt/operators/libmine.so
 //   heartbeat_interval: 2s
@@ -72,6 +74,8 @@ struct WorkerConfig {
   std::string device_kind;
   uint64_t device_memory = 0;
   int device_threads = 0;
+  bool packed_weights = true;
+  uint64_t packed_weight_memory = 0;
   // Absolute paths.
   std::vector<std::string> operator_libraries;
   absl::Duration heartbeat_interval;

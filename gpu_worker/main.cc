@@ -30,6 +30,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
   }
   return MakeCpuDevice({.memory_bytes = config.device_memory,
                         .threads = config.device_threads,
+                        .packed_weights = config.packed_weights,
+                        .packed_weight_bytes = config.packed_weight_memory,
                         .operator_libraries = config.operator_libraries});
 }
 

@@ -21,14 +21,17 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
       incarnation_(random->NonZero64()),
       ledger_(device->memory_bytes()),
       memory_(device, &ledger_),
+      spare_memory_(&ledger_),
       graphs_(options_.graph_cache),
       contents_(options_.max_contents),
       offers_({.offer_timeout = options_.offer_timeout,
                .claim_timeout = options_.transfer_idle_timeout},
               clock),
       pulls_(options_.worker_id, incarnation_, &offers_) {
+  device_->SetSpareMemory(&spare_memory_);
   memory_.SetReclaimer([this](uint64_t bytes) {
-    contents_.EvictIdle(bytes);
+    const uint64_t spare = device_->ReleaseSpareMemory(bytes);
+    if (spare < bytes) contents_.EvictIdle(bytes - spare);
     NotifyChange();
   });
   environment_.worker_id = options_.worker_id;
@@ -47,7 +50,10 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   housekeeper_ = std::thread([this] { RunHousekeeping(); });
 }
 
-WorkerCore::~WorkerCore() { Shutdown(); }
+WorkerCore::~WorkerCore() {
+  Shutdown();
+  device_->SetSpareMemory(nullptr);
+}
 
 void WorkerCore::SetChangeListener(std::function<void()> listener) {
   MutexLock lock(&listener_mu_);

@@ -40,6 +40,7 @@
 #include "gpu_worker/core/worker_metrics.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/memory/spare_memory.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/queue/fair_queue.h"
@@ -182,6 +183,7 @@ class WorkerCore {
 
   Ledger ledger_;
   DeviceMemory memory_;
+  LedgerSpareMemory spare_memory_;
   GraphCache graphs_;
   ContentCache contents_;
   ExecutionCounters counters_;

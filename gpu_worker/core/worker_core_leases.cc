@@ -144,10 +144,12 @@ v1::WorkerState WorkerCore::Snapshot() const {
   state.set_device(device_->name());
   const Ledger::Usage usage = ledger_.usage();
   state.set_memory_bytes(usage.limit);
-  // Idle contents give way to whoever asks.
+  // Idle contents and spare memory give way to whoever asks.
   const ContentCache::Stats contents = contents_.stats();
-  state.set_free_bytes(
-      std::min(usage.limit, usage.limit - usage.used + contents.idle_bytes));
+  const uint64_t spare =
+      usage.by_class[static_cast<size_t>(MemoryClass::kSpare)];
+  state.set_free_bytes(std::min(
+      usage.limit, usage.limit - usage.used + spare + contents.idle_bytes));
   ReportMemory(usage, contents.idle_bytes, state.mutable_memory());
   v1::CacheUse* const content_cache = state.mutable_content_cache();
   ReportCache(contents, content_cache);

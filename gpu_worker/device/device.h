@@ -42,6 +42,17 @@ inline bool IsSoleOwner(const std::shared_ptr<Buffer>& buffer) {
 // without gaps, to be read as they are.
 bool IsPlainContiguous(const srg::TensorView& view);
 
+// Where a device gets memory that it takes to be faster, and gives back when it
+// is asked to. Thread-safe.
+class SpareMemory {
+ public:
+  virtual ~SpareMemory() = default;
+  // Sets bytes aside, at the tenant's expense, until the result is destroyed.
+  // Null when there are none to spare.
+  virtual std::shared_ptr<void> Reserve(const std::string& tenant,
+                                        uint64_t bytes) = 0;
+};
+
 // Thread-safe where not said otherwise.
 class Device {
  public:
@@ -80,6 +91,13 @@ class Device {
                                                const srg::TensorView& view) = 0;
 
   virtual OperatorLibrary* operators() = 0;
+
+  // Where spare memory comes from; null at first and in the end: from nowhere.
+  // Outlives everything reserved from it.
+  virtual void SetSpareMemory(SpareMemory* /*spare*/) {}
+  // Gives back up to `bytes` or a little more of it, what was not used for the
+  // longest time first. Returns how many came free.
+  virtual uint64_t ReleaseSpareMemory(uint64_t /*bytes*/) { return 0; }
 };
 
 }  // namespace djinn::worker

@@ -38,6 +38,8 @@ struct NodeInput {
   absl::Span<const std::string> scalar_tensors;
   // Sums may be taken in another order than usual.
   bool fast = false;
+  // Whose run it is.
+  const std::string* tenant = nullptr;
 };
 
 // A structure resolved against the operator library. Immutable; Execute() may

@@ -30,8 +30,10 @@ enum class MemoryClass {
   kContents = 1,
   // Uploads on their way, and copies made for reads until they are sent.
   kTransfers = 2,
+  // What the device keeps to be faster, such as packed weights; gives way.
+  kSpare = 3,
 };
-inline constexpr size_t kMemoryClasses = 3;
+inline constexpr size_t kMemoryClasses = 4;
 
 class Ledger;
 

@@ -252,7 +252,8 @@ class RunExecution {
                           {run_.float_holes().data(),
                            static_cast<size_t>(run_.float_holes_size())},
                           ScalarTensors(),
-                          run_.mode() == v1::EXECUTION_MODE_FAST};
+                          run_.mode() == v1::EXECUTION_MODE_FAST,
+                          &context_.tenant};
     try {
       return plan_.program().Execute(node, input, &results_);
     } catch (const std::exception& error) {

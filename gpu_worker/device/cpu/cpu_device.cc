@@ -16,6 +16,8 @@
 #include "common/status_macros.h"
 #include "gpu_worker/device/cpu/custom_operators.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
+#include "gpu_worker/device/cpu/packed_kernel.h"
+#include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/cpu/torch_error.h"
 #include "gpu_worker/device/cpu/torch_operator_library.h"
@@ -29,8 +31,11 @@ const TorchBuffer& Torch(const Buffer& buffer) {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(uint64_t memory_bytes, CustomOperators custom)
-      : memory_bytes_(memory_bytes), operators_(std::move(custom)) {}
+  CpuDevice(uint64_t memory_bytes, CustomOperators custom,
+            std::shared_ptr<PackedWeights> weights)
+      : memory_bytes_(memory_bytes),
+        weights_(std::move(weights)),
+        operators_(std::move(custom), weights_) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -63,6 +68,7 @@ class CpuDevice final : public Device {
       return absl::InternalError("write outside the buffer");
     }
     if (!bytes.empty()) {
+      Torch(*buffer).WillBeWritten();
       std::memcpy(Torch(*buffer).data() + offset, bytes.data(), bytes.size());
     }
     return absl::OkStatus();
@@ -108,6 +114,13 @@ class CpuDevice final : public Device {
 
   OperatorLibrary* operators() override { return &operators_; }
 
+  void SetSpareMemory(SpareMemory* spare) override {
+    weights_->SetSpareMemory(spare);
+  }
+  uint64_t ReleaseSpareMemory(uint64_t bytes) override {
+    return weights_->Release(bytes);
+  }
+
  private:
   template <typename MakeStorage>
   absl::StatusOr<std::shared_ptr<Buffer>> MakeBuffer(MakeStorage make) {
@@ -120,6 +133,7 @@ class CpuDevice final : public Device {
   }
 
   const uint64_t memory_bytes_;
+  const std::shared_ptr<PackedWeights> weights_;
   TorchOperatorLibrary operators_;
 };
 
@@ -149,7 +163,13 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
   }));
   DJINN_ASSIGN_OR_RETURN(CustomOperators custom,
                          LoadOperatorLibraries(options.operator_libraries));
-  return std::make_unique<CpuDevice>(memory_bytes, std::move(custom));
+  const uint64_t packed_bytes = options.packed_weight_bytes > 0
+                                    ? options.packed_weight_bytes
+                                    : memory_bytes / 4;
+  return std::make_unique<CpuDevice>(
+      memory_bytes, std::move(custom),
+      std::make_shared<PackedWeights>(
+          options.packed_weights ? BestPackedKernel() : nullptr, packed_bytes));
 }
 
 }  // namespace djinn::worker

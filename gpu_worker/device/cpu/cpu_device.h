@@ -18,6 +18,10 @@ struct CpuDeviceOptions {
   uint64_t memory_bytes = 0;
   // Threads inside one operator; 0: one per core.
   int threads = 0;
+  // Whether runs that let it may multiply by packed forms of weights, and the
+  // most that these take; 0: a quarter of the memory.
+  bool packed_weights = true;
+  uint64_t packed_weight_bytes = 0;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
 };

@@ -140,6 +140,7 @@ void GeneratorScope::Store(const TorchBuffer& state) {
   const at::Tensor now = StateOf(generator_);
   TORCH_CHECK(now.nbytes() == state.size_bytes(), "generator state of ",
               state.size_bytes(), " bytes");
+  state.WillBeWritten();
   std::memcpy(state.data(), now.const_data_ptr(), now.nbytes());
 }
 

@@ -18,6 +18,18 @@ TorchBuffer::TorchBuffer(c10::Storage storage)
   storage_.unsafeGetStorageImpl()->set_resizable(false);
 }
 
+TorchBuffer::~TorchBuffer() { delete derived(); }
+
+DerivedFromBytes* TorchBuffer::SetDerived(
+    std::unique_ptr<DerivedFromBytes> derived) const {
+  DerivedFromBytes* present = nullptr;
+  if (derived_.compare_exchange_strong(present, derived.get(),
+                                       std::memory_order_acq_rel)) {
+    return derived.release();
+  }
+  return present;
+}
+
 c10::Storage UninitialisedStorage(uint64_t bytes) {
   TORCH_CHECK_WITH(OutOfMemoryError, bytes <= INT64_MAX,
                    "out of memory: asked ", bytes);

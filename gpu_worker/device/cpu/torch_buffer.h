@@ -3,6 +3,7 @@
 #ifndef GPU_WORKER_DEVICE_CPU_TORCH_BUFFER_H_
 #define GPU_WORKER_DEVICE_CPU_TORCH_BUFFER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -15,11 +16,23 @@
 
 namespace djinn::worker {
 
-// Thread-safe as far as Buffer is: bytes are written by a lone holder only.
+// What was made from a buffer's bytes, such as packed weights. Belongs to the
+// buffer.
+class DerivedFromBytes {
+ public:
+  virtual ~DerivedFromBytes() = default;
+  // The bytes are about to change; called by the buffer's lone holder.
+  virtual void Invalidate() = 0;
+};
+
+// Thread-safe as far as Buffer is: bytes are written by a lone holder only, who
+// says so first.
 class TorchBuffer final : public Buffer {
  public:
-  // Fixes the storage's size: an operator that would resize it throws.
+  // Fixes the storage's size: an operator that would resize it throws. No other
+  // buffer is made from the storage.
   explicit TorchBuffer(c10::Storage storage);
+  ~TorchBuffer() override;
 
   uint64_t size_bytes() const override { return storage_.nbytes(); }
 
@@ -27,9 +40,25 @@ class TorchBuffer final : public Buffer {
   // Null for a buffer without bytes.
   char* data() const { return data_; }
 
+  // Before every write of the bytes, whoever makes it.
+  void WillBeWritten() const {
+    if (DerivedFromBytes* const derived = this->derived()) {
+      derived->Invalidate();
+    }
+  }
+
+  // Null when there is nothing yet. Stays as long as the buffer.
+  DerivedFromBytes* derived() const {
+    return derived_.load(std::memory_order_acquire);
+  }
+  // Sets it, unless another thread came first; returns what is there.
+  DerivedFromBytes* SetDerived(std::unique_ptr<DerivedFromBytes> derived) const;
+
  private:
   c10::Storage storage_;
   char* data_;
+  // Owned.
+  mutable std::atomic<DerivedFromBytes*> derived_{nullptr};
 };
 
 // Zero-filled memory; throws c10::Error when there is none.

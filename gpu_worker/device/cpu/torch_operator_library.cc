@@ -222,7 +222,13 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
                        "): ", status.message()));
     }
   }
-  return std::make_unique<TorchProgram>(std::move(calls));
+  for (TorchCall& call : calls) {
+    call.choices = choices_.Find(call.op.schema(), call.call);
+    if (weights_->enabled()) {
+      call.packed = PackedCall::Match(call.op.schema(), call.call);
+    }
+  }
+  return std::make_unique<TorchProgram>(std::move(calls), weights_);
 }
 
 absl::StatusOr<uint64_t> TorchOperatorLibrary::GeneratorBytes() {

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/custom_operators.h"
+#include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/operator_library.h"
 
 namespace djinn::worker {
@@ -14,9 +16,10 @@ namespace djinn::worker {
 // Thread-safe.
 class TorchOperatorLibrary final : public OperatorLibrary {
  public:
-  // `custom` run next to PyTorch's own.
-  explicit TorchOperatorLibrary(CustomOperators custom = {})
-      : custom_(std::move(custom)) {}
+  // `custom` run next to PyTorch's own. `weights` packs for runs that let it.
+  TorchOperatorLibrary(CustomOperators custom,
+                       std::shared_ptr<PackedWeights> weights)
+      : custom_(std::move(custom)), weights_(std::move(weights)) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) override;
@@ -26,6 +29,8 @@ class TorchOperatorLibrary final : public OperatorLibrary {
 
  private:
   const CustomOperators custom_;
+  const std::shared_ptr<PackedWeights> weights_;
+  ChoiceTable choices_;
 };
 
 }  // namespace djinn::worker

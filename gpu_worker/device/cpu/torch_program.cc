@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "common/status_macros.h"
 #include "gpu_worker/device/cpu/generator_state.h"
 #include "gpu_worker/device/cpu/node_result.h"
+#include "gpu_worker/device/cpu/thread_scope.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/cpu/torch_error.h"
 
@@ -107,7 +109,10 @@ class CallRunner {
                                       " of ", buffer->size_bytes()));
       }
       at::Tensor tensor = MakeTensor(operand->view, buffer->storage());
-      if (written) scratch_->written.emplace_back(tensor, operand);
+      if (written) {
+        buffer->WillBeWritten();
+        scratch_->written.emplace_back(tensor, operand);
+      }
       return tensor;
     }
     if (const auto* scalar = std::get_if<srg::ScalarTensor>(&source)) {
@@ -251,6 +256,28 @@ absl::Status RunCall(const TorchCall& call, const NodeInput& input,
   return status;
 }
 
+// The packed form of the call's weight; null when there is none yet.
+std::shared_ptr<const PackedMatrix> OfferPacked(const PackedCall& call,
+                                                const NodeInput& input,
+                                                PackedWeights* weights) {
+  static const std::string& kNobody = *new std::string;
+  const TorchBuffer* const buffer = call.FindWeight(input.slots);
+  if (buffer == nullptr) return nullptr;
+  try {
+    return weights->Offer(*buffer, call.weight(), call.row_count(),
+                          input.tenant != nullptr ? *input.tenant : kNobody);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+absl::Status RunPacked(const PackedCall& call, const PackedMatrix& packed,
+                       const NodeInput& input,
+                       std::vector<NodeResult>* results) {
+  return CatchTorch(kFailed,
+                    [&] { return call.Run(packed, input.slots, results); });
+}
+
 }  // namespace
 
 absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
@@ -262,15 +289,46 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   thread_local const bool counted = (at::init_num_threads(), true);
   (void)counted;
   if (!input.fast) return RunCall(calls_[node], input, results);
-  ThreadChoice& choice = choices_[node];
-  const ThreadChoice::Turn turn = choice.Next();
-  const ThreadScope threads(turn.one_thread);
-  if (!turn.measured) return RunCall(calls_[node], input, results);
-  const auto start = std::chrono::steady_clock::now();
-  DJINN_RETURN_IF_ERROR(RunCall(calls_[node], input, results));
+  return ExecuteFast(node, input, results);
+}
+
+absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
+                                       std::vector<NodeResult>* results) const {
+  const TorchCall& call = calls_[node];
+  std::shared_ptr<const PackedMatrix> packed;
+  if (call.packed.has_value()) {
+    packed = OfferPacked(*call.packed, input, weights_.get());
+  }
+  Choices& choices = *call.choices;
+  size_t way;
+  bool measured;
+  if (packed == nullptr) {
+    const auto turn = choices.plain.Next();
+    way = turn.way;
+    measured = turn.measured;
+  } else {
+    const auto turn = choices.with_packed.Next();
+    way = turn.way;
+    measured = turn.measured;
+  }
+  const ThreadScope threads((way & Choices::kOneThread) != 0);
+  const auto start = measured ? std::chrono::steady_clock::now()
+                              : std::chrono::steady_clock::time_point();
+  // Whatever keeps the packed form from being used, the plain call does
+  // without, and fails as it always did.
+  if ((way & Choices::kPacked) == 0 ||
+      !RunPacked(*call.packed, *packed, input, results).ok()) {
+    DJINN_RETURN_IF_ERROR(RunCall(call, input, results));
+  }
+  if (!measured) return absl::OkStatus();
   const std::chrono::nanoseconds took =
       std::chrono::steady_clock::now() - start;
-  choice.Took(turn.one_thread, static_cast<uint64_t>(took.count()));
+  const auto nanoseconds = static_cast<uint64_t>(took.count());
+  if (packed == nullptr) {
+    choices.plain.Took(way, nanoseconds);
+  } else {
+    choices.with_packed.Took(way, nanoseconds);
+  }
   return absl::OkStatus();
 }
 

@@ -11,7 +11,9 @@
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "absl/status/status.h"
 #include "gpu_worker/device/cpu/call_template.h"
-#include "gpu_worker/device/cpu/thread_choice.h"
+#include "gpu_worker/device/cpu/choice_table.h"
+#include "gpu_worker/device/cpu/packed_call.h"
+#include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/operator_library.h"
 
 namespace djinn::worker {
@@ -34,6 +36,10 @@ struct TorchCall {
   std::optional<uint32_t> draws_unless_zero;
   // Returns memory that it has not written.
   bool uninitialised = false;
+  // Where the call can do with a packed weight.
+  std::optional<PackedCall> packed;
+  // How it is best carried out, shared with calls like it.
+  std::shared_ptr<Choices> choices;
 };
 
 // Immutable but for its measurements. Errors of Execute(): OPERATOR_FAILED with
@@ -41,16 +47,20 @@ struct TorchCall {
 // UNSUPPORTED_RESULT.
 class TorchProgram final : public CompiledProgram {
  public:
-  explicit TorchProgram(std::vector<TorchCall> calls)
-      : calls_(std::move(calls)),
-        choices_(std::make_unique<ThreadChoice[]>(calls_.size())) {}
+  // `weights` is asked for packed forms where calls can do with them.
+  TorchProgram(std::vector<TorchCall> calls,
+               std::shared_ptr<PackedWeights> weights)
+      : calls_(std::move(calls)), weights_(std::move(weights)) {}
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
                        std::vector<NodeResult>* results) const override;
 
  private:
+  absl::Status ExecuteFast(uint32_t node, const NodeInput& input,
+                           std::vector<NodeResult>* results) const;
+
   const std::vector<TorchCall> calls_;
-  const std::unique_ptr<ThreadChoice[]> choices_;  // one a call
+  const std::shared_ptr<PackedWeights> weights_;
 };
 
 }  // namespace djinn::worker

@@ -7,9 +7,12 @@ import time
 import torch
 import transformers
 
+import djinn
 from tests.bench.python.report import Row
 
 CALLS = 5
+# Rounds after which a worker in fast mode has packed the weights and made its choices.
+SETTLING_ROUNDS = 8
 
 
 def _inputs(sentences, tokens, number):
@@ -38,17 +41,34 @@ def measure(device, rounds):
     remote = transformers.AutoModel.from_pretrained(folder).eval().to(device)
     rows = []
     for sentences, tokens in ((1, 32), (8, 32), (1, 128), (8, 128)):
-        row = Row("python_minilm", f"batch {sentences}, sequence {tokens}")
-        with torch.inference_mode():
-            for number in range(-1, rounds):
-                djinn_seconds, actual = _run(remote, device, sentences, tokens, number)
-                local_seconds, expected = _run(local, "cpu", sentences, tokens, number)
-                for one, other in zip(actual, expected):
+        for mode in ("strict", "fast"):
+            djinn.set_execution_mode(mode)
+            rows.append(_measure(local, remote, device, sentences, tokens, mode, rounds))
+            djinn.set_execution_mode("strict")
+    return rows
+
+
+def _measure(local, remote, device, sentences, tokens, mode, rounds):
+    row = Row("python_minilm", f"batch {sentences}, sequence {tokens}, {mode}")
+    warm_ups = SETTLING_ROUNDS if mode == "fast" else 1
+    largest = 0.0
+    with torch.inference_mode():
+        for number in range(-warm_ups, rounds):
+            djinn_seconds, actual = _run(remote, device, sentences, tokens, number)
+            if -warm_ups < number < 0:
+                continue
+            local_seconds, expected = _run(local, "cpu", sentences, tokens, number)
+            for one, other in zip(actual, expected):
+                if mode == "strict":
                     if not torch.equal(one, other):
                         row.error = f"round {number}: other values than local"
-                if number >= 0:
-                    row.djinn.append(djinn_seconds)
-                    row.local.append(local_seconds)
-        row.checked = f"{CALLS * (rounds + 1)} results, equal bits"
-        rows.append(row)
-    return rows
+                else:
+                    largest = max(largest, (one - other).abs().max().item())
+                    if not torch.allclose(one, other, rtol=1e-4, atol=1e-5):
+                        row.error = f"round {number}: too far from local"
+            if number >= 0:
+                row.djinn.append(djinn_seconds)
+                row.local.append(local_seconds)
+    row.checked = f"{CALLS * (rounds + 1)} results, " + (
+        "equal bits" if mode == "strict" else f"within {largest:.1g}")
+    return row

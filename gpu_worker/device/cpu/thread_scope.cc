@@ -1,4 +1,4 @@
-#include "gpu_worker/device/cpu/thread_choice.h"
+#include "gpu_worker/device/cpu/thread_scope.h"
 
 #include "ATen/Parallel.h"
 

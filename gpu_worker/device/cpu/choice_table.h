@@ -1,0 +1,49 @@
+// How calls are best carried out, by what they look like: calls of the same
+// operator on operands of about the same sizes are measured together, in
+// whatever plans they are, so that a program whose shapes grow from run to run
+// has its choices made soon.
+#ifndef GPU_WORKER_DEVICE_CPU_CHOICE_TABLE_H_
+#define GPU_WORKER_DEVICE_CPU_CHOICE_TABLE_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "ATen/core/function_schema.h"
+#include "absl/container/flat_hash_map.h"
+#include "common/mutex.h"
+#include "gpu_worker/device/cpu/call_template.h"
+#include "gpu_worker/device/cpu/measured_choice.h"
+
+namespace djinn::worker {
+
+// With all threads or with one, and while there is a packed form of the call's
+// weight, with that or without.
+struct Choices {
+  static constexpr size_t kOneThread = 1;
+  static constexpr size_t kPacked = 2;
+  MeasuredChoice<2> plain;
+  MeasuredChoice<4> with_packed;
+};
+
+// Thread-safe.
+class ChoiceTable {
+ public:
+  // The choices for such calls. They are forgotten with the last reference.
+  std::shared_ptr<Choices> Find(const c10::FunctionSchema& schema,
+                                const CallTemplate& call);
+
+  // How many are known, forgotten ones included that were not cleared yet.
+  size_t size() const;
+
+ private:
+  mutable Mutex mu_;
+  absl::flat_hash_map<std::string, std::weak_ptr<Choices>> choices_
+      ABSL_GUARDED_BY(mu_);
+  // Size at which the forgotten ones are cleared.
+  size_t clear_at_ ABSL_GUARDED_BY(mu_) = 1024;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_CPU_CHOICE_TABLE_H_
