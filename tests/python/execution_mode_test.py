@@ -1,6 +1,10 @@
 """How strict workers are about bits."""
 
+import copy
+import random
+
 import torch
+from torch import nn
 
 import djinn
 from tests.python.remote_case import RemoteCase
@@ -27,3 +31,100 @@ class ExecutionModeTest(RemoteCase):
         with self.assertRaisesRegex(ValueError, "'quick': must be one of strict, fast"):
             djinn.set_execution_mode("quick")
         self.assertEqual(djinn.execution_mode(), "strict")
+
+
+class PackedWeightsTest(RemoteCase):
+    """A worker in fast mode keeps packed copies of weights: none may be an old one."""
+
+    ROWS, WIDTH = 64, 48
+    # After so many calls the worker has packed the weight, tried it and chosen.
+    SETTLED = 120
+
+    def setUp(self):
+        torch.manual_seed(3)
+        djinn.set_execution_mode("fast")
+        self.rows = torch.randn(self.ROWS, self.WIDTH)
+        self.remote_rows = self.rows.to(self.device)
+
+    def tearDown(self):
+        djinn.set_execution_mode("strict")
+
+    def expect_right(self, local, remote, calls=1):
+        with torch.no_grad():
+            expected = local(self.rows)
+            for _ in range(calls):
+                actual = remote(self.remote_rows).cpu()
+                torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+    def settled_pair(self):
+        local = nn.Linear(self.WIDTH, self.WIDTH)
+        remote = copy.deepcopy(local).to(self.device)
+        self.expect_right(local, remote, self.SETTLED)
+        return local, remote
+
+    def test_every_way_to_change_a_weight_is_seen(self):
+        other = nn.Linear(self.WIDTH, self.WIDTH)
+        row = torch.randn(self.WIDTH)
+
+        def train(layer):
+            layer.weight.grad = torch.ones_like(layer.weight)
+            torch.optim.SGD(layer.parameters(), lr=0.1).step()
+
+        changes = {
+            "scaled in place": lambda m: m.weight.mul_(1.5),
+            "one element": lambda m: m.weight[3, 4].fill_(9),
+            "a row": lambda m: m.weight[7].copy_(row.to(m.weight.device)),
+            "by an upload": lambda m: m.weight.copy_(other.weight.to(m.weight.device)),
+            "load_state_dict": lambda m: m.load_state_dict(other.state_dict()),
+            "another tensor as its data": lambda m: setattr(
+                m.weight, "data", (other.weight.detach() * 2).to(m.weight.device)),
+            "an optimiser": train,
+            "as a view of other sizes": lambda m: m.weight.view(-1)[100:200].zero_(),
+            "by out=": lambda m: torch.mul(m.weight, 3.0, out=m.weight),
+            "transposed in place": lambda m: m.weight.t_(),
+        }
+        for name, change in changes.items():
+            with self.subTest(name):
+                local, remote = self.settled_pair()
+                with torch.no_grad():
+                    change(local)
+                    change(remote)
+                self.expect_right(local, remote, self.SETTLED)
+
+    def test_of_two_weights_with_one_content_only_the_written_one_changes(self):
+        # Large enough to be found again by its content.
+        local = nn.Linear(self.WIDTH, 1000)
+        first, second = (copy.deepcopy(local).to(self.device) for _ in range(2))
+        self.expect_right(local, first, self.SETTLED)
+        self.expect_right(local, second, self.SETTLED)
+        changed = copy.deepcopy(local)
+        with torch.no_grad():
+            changed.weight[5].neg_()
+            first.weight[5].neg_()
+        for _ in range(self.SETTLED):
+            self.expect_right(changed, first)
+            self.expect_right(local, second)
+
+    def test_memory_that_is_used_again_holds_another_weight(self):
+        for _ in range(10):
+            self.settled_pair()
+
+    def test_random_changes_in_random_order(self):
+        chosen = random.Random(5)
+        layers = [nn.Linear(self.WIDTH, self.WIDTH) for _ in range(3)]
+        remote = [copy.deepcopy(layer).to(self.device) for layer in layers]
+        for _ in range(1500):
+            i = chosen.randrange(3)
+            step = chosen.randrange(100)
+            with torch.no_grad():
+                for layer in (layers[i], remote[i]):
+                    if step == 0:
+                        layer.weight[i].mul_(-2)
+                    elif step == 1:
+                        layer.weight = nn.Parameter(layer.weight.clone() * 0.5)
+                    elif step == 2:
+                        layer.weight.t_()
+                    elif step == 3:
+                        layer.weight.data = layer.weight.data.clone()
+                        layer.weight.sub_(0.1)
+            self.expect_right(layers[i], remote[i])

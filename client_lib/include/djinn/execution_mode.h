@@ -12,7 +12,8 @@ enum class ExecutionMode {
   // with the worker's number of threads: the same bits.
   kStrict,
   // Sums may be taken in another order: the worker chooses by measurement with
-  // how many threads each operator of a repeated structure runs.
+  // how many threads each operator of a repeated structure runs, and whether it
+  // multiplies by a packed copy of a weight that is not being written.
   kFast,
 };
 

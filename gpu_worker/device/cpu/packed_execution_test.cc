@@ -1,5 +1,6 @@
 // Products by way of packed weights: what they give, and that no change of a
 // weight, however it is made, leaves an old form in use.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -320,10 +321,12 @@ TEST_F(PackedExecutionTest, AnotherViewOfTheStorageIsAnotherWeight) {
     if (!programs.empty()) program.call.slots = programs[0].call.slots;
     programs.push_back(std::move(program));
   }
+  uint64_t most = 0;
   for (int i = 0; i < kSettled; ++i) {
     for (const Program& program : programs) Run(program);
+    most = std::max(most, spare_.used());
   }
-  EXPECT_GT(spare_.used(), 4 * kSide * kSide * sizeof(float));
+  EXPECT_GT(most, 4 * kSide * kSide * sizeof(float));
 }
 
 TEST_F(PackedExecutionTest, ASmallerStorageFailsAsEver) {
