@@ -74,6 +74,7 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   memory("storage", bytes(MemoryClass::kStorages));
   memory("content", content);
   memory("transfer", bytes(MemoryClass::kTransfers));
+  memory("spare", bytes(MemoryClass::kSpare));
   memory("free", static_cast<double>(usage.limit - usage.used));
 }
 

@@ -2,6 +2,7 @@
 
 import copy
 import random
+import unittest
 
 import torch
 from torch import nn
@@ -128,3 +129,23 @@ class PackedWeightsTest(RemoteCase):
                         layer.weight.data = layer.weight.data.clone()
                         layer.weight.sub_(0.1)
             self.expect_right(layers[i], remote[i])
+
+
+class PackedWeightsUnderPressureTest(unittest.TestCase):
+    def test_packed_weights_give_way_to_storages(self):
+        mebibyte = 1 << 20
+        with djinn.local(workers=1, worker_threads=1, worker_memory_bytes=16 * mebibyte):
+            djinn.set_execution_mode("fast")
+            self.addCleanup(djinn.set_execution_mode, "strict")
+            device = djinn.device()
+            weight = torch.randn(1024, 1024)
+            rows = torch.randn(64, 1024)
+            remote_weight, remote_rows = weight.to(device), rows.to(device)
+            for _ in range(100):
+                product = (remote_rows @ remote_weight).cpu()
+            # 4 MiB are packed by now: without them there is room.
+            large = torch.full((10 * mebibyte // 4,), 2.0, device=device)
+            self.assertEqual(large[-1].item(), 2.0)
+            torch.testing.assert_close(product, rows @ weight, rtol=1e-3, atol=1e-3)
+            again = (remote_rows @ remote_weight).cpu()
+            torch.testing.assert_close(again, product, rtol=1e-3, atol=1e-3)
