@@ -92,8 +92,9 @@ class PackedWeights::Forms final : public DerivedFromBytes {
       if (form.layout == layout) return &form;
     }
     if (forms.size() == kMaxForms) return nullptr;
-    forms.push_back({.layout = layout});
-    return &forms.back();
+    Form& form = forms.emplace_back();
+    form.layout = layout;
+    return &form;
   }
 
   void NoteUse(Form* form, int64_t rows) const {
