@@ -50,6 +50,7 @@ absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message,
     entry.encoding = std::move(encoding);
     entry.node_count = static_cast<uint32_t>(structure.nodes.size());
     entry.slot_count = static_cast<uint32_t>(structure.slots.size());
+    entry.ordinal = ++ordinal_;
     entry.age = ages_.insert(ages_.end(), hex);
   } else {
     ages_.splice(ages_.end(), ages_, entry.age);
@@ -81,6 +82,7 @@ v1::GraphInfo GraphStore::Describe(const Entries::value_type& item) {
   info.set_slot_count(item.second.slot_count);
   info.set_definition_count(item.second.definition_count);
   info.set_size_bytes(item.second.encoding.size());
+  info.set_ordinal(item.second.ordinal);
   return info;
 }
 

@@ -59,6 +59,7 @@ class GraphStore {
     uint32_t node_count = 0;
     uint32_t slot_count = 0;
     uint64_t definition_count = 0;
+    uint64_t ordinal = 0;
     std::list<std::string>::iterator age;
   };
   // By fingerprint in hex.
@@ -75,6 +76,8 @@ class GraphStore {
   // Oldest definition first.
   std::list<std::string> ages_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of the graph that was new last.
+  uint64_t ordinal_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace djinn::coordinator

@@ -1,0 +1,178 @@
+#include "scheduler/semantics/analysis.h"
+
+#include <array>
+
+#include "absl/strings/match.h"
+#include "scheduler/semantics/cost.h"
+#include "scheduler/semantics/flow.h"
+#include "scheduler/semantics/patterns.h"
+#include "scheduler/semantics/phases.h"
+#include "scheduler/semantics/residency.h"
+#include "scheduler/semantics/towers.h"
+#include "scheduler/semantics/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+// Rows of the first dimension go their own way: no batch statistics, and the
+// result has as many rows as the first operand.
+bool IsByRows(const Frame& frame, int node) {
+  const auto in = frame.Sizes(node, 0), out = frame.OutputSizes(node);
+  if (in.empty() || out.empty() || in[0] != out[0] || in[0] < 2) return false;
+  switch (frame.op_class(node)) {
+    case OpClass::kMatmul:
+      return frame.op(node) == "linear" || in.size() >= 3;
+    case OpClass::kConvolution:
+    case OpClass::kAttention:
+    case OpClass::kActivation:
+    case OpClass::kPooling:
+    case OpClass::kResampling:
+      return true;
+    case OpClass::kNormalization:
+      return !absl::StrContains(frame.op(node), "batch_norm");
+    case OpClass::kPointwise:
+      return in.size() == out.size();
+    default:
+      return false;
+  }
+}
+
+WorkloadClass FindWorkload(const Frame& frame, const Meaning& meaning) {
+  bool attention = false, convolution = false, recurrent = false, bag = false;
+  bool fusion = false, text = false, pixels = false, sound = false;
+  for (const Region& region : meaning.regions) {
+    attention |= region.pattern == "attention" || region.pattern == "kv_cache";
+    convolution |= region.pattern == "conv";
+    recurrent |= region.pattern == "recurrent";
+    bag |= region.HasTrait("bag");
+    fusion |= region.pattern == "fusion" && !region.HasTrait("interaction");
+  }
+  for (int i = 0; i < frame.node_count(); ++i) {
+    if (frame.op_class(i) == OpClass::kBackward) {
+      convolution |= absl::StrContains(frame.op(i), "convolution");
+      attention |= absl::StrContains(frame.op(i), "dot_product");
+      bag |= absl::StrContains(frame.op(i), "embedding_bag");
+    }
+    const Modality modality = meaning.nodes[i].modality;
+    text |= modality == Modality::kText;
+    pixels |= modality == Modality::kVision;
+    sound |= modality == Modality::kAudio;
+  }
+  if (fusion || (text && pixels) || (text && sound)) {
+    return WorkloadClass::kMultimodal;
+  }
+  if (attention) return WorkloadClass::kTransformer;
+  if (bag) return WorkloadClass::kRecommender;
+  if (recurrent) return WorkloadClass::kRnn;
+  if (convolution) return WorkloadClass::kCnn;
+  return WorkloadClass::kUnspecified;
+}
+
+// The last projection makes few scores a row of what is one vector a row.
+bool EndsInScores(const Frame& frame) {
+  for (int i = frame.node_count() - 1; i >= 0; --i) {
+    if (frame.op_class(i) == OpClass::kMatmul) {
+      const auto out = frame.OutputSizes(i);
+      const size_t left = frame.op(i) == "addmm" ? 1 : 0;
+      const auto in = frame.Sizes(i, static_cast<int>(left));
+      return IsProjection(frame, i) && out.size() == 2 && !in.empty() &&
+             out[1] < in.back();
+    }
+  }
+  return false;
+}
+
+TaskType FindTask(const Frame& frame, const Meaning& meaning) {
+  switch (meaning.phase) {
+    case Phase::kTraining:
+      return TaskType::kTraining;
+    case Phase::kLlmPrefill:
+    case Phase::kLlmDecode:
+    case Phase::kVisionDecoding:
+      return TaskType::kGeneration;
+    case Phase::kUnspecified:
+      return TaskType::kUnspecified;
+    default:
+      return EndsInScores(frame) ? TaskType::kClassification
+                                 : TaskType::kEmbedding;
+  }
+}
+
+// The enumerator that most of the work has; a node counts for its operations,
+// and one for being there.
+template <typename Enum, size_t kCount>
+Enum Dominant(const std::vector<NodeMeaning>& nodes,
+              Enum NodeMeaning::* field) {
+  std::array<uint64_t, kCount> work = {};
+  for (const NodeMeaning& node : nodes) {
+    work[static_cast<size_t>(node.*field)] += node.cost.flops + 1;
+  }
+  size_t best = 0;
+  for (size_t i = 1; i < kCount; ++i) {
+    if (work[i] > 0 && (best == 0 || work[i] > work[best])) best = i;
+  }
+  return static_cast<Enum>(best);
+}
+
+void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
+  for (int i = 0; i < frame.node_count(); ++i) {
+    const NodeMeaning& node = meaning.nodes[i];
+    if (node.phase == Phase::kUnspecified) continue;
+    for (const Frame::Output& output : frame.outputs(i)) {
+      if (output.view == nullptr || !IsFloating(output.view->data_type) ||
+          output.view->sizes.size() < 2) {
+        continue;
+      }
+      const uint32_t slot = frame.value(output.value).slot;
+      context->Remember(output.view->data_type, meaning.slots[slot].size_bytes,
+                        {node.phase, node.modality});
+    }
+  }
+}
+
+}  // namespace
+
+Meaning Analyze(const srg::Structure& structure, Context* context) {
+  const Frame frame(structure);
+  Regions regions(frame.node_count());
+  for (const Pattern* const pattern : AllPatterns()) {
+    pattern->Match(frame, &regions);
+  }
+  AddJoins(frame, &regions);
+
+  Meaning meaning;
+  meaning.nodes.resize(frame.node_count());
+  const auto origins = FindPhases(frame, regions, context);
+  for (int i = 0; i < frame.node_count(); ++i) {
+    NodeMeaning& node = meaning.nodes[i];
+    node.phase = origins[i].phase;
+    node.modality = origins[i].modality;
+    node.role = std::string(regions.role(i));
+    node.region = regions.region_of(i);
+    node.cost = CostOf(frame, i);
+    node.parallelizable = IsByRows(frame, i);
+    meaning.cost += node.cost;
+  }
+  meaning.regions = regions.all();
+  meaning.slots = FindSlots(frame, regions);
+  meaning.edges = FindEdges(frame, meaning.nodes);
+  meaning.stages = FindStages(frame, meaning.slots, &meaning.nodes);
+  meaning.peak_bytes = PeakBytes(frame, meaning.slots);
+  for (const SlotMeaning& slot : meaning.slots) {
+    if (slot.residency == Residency::kPersistentWeight) {
+      meaning.weight_bytes += slot.size_bytes;
+    } else if (slot.residency == Residency::kStatefulKvCache) {
+      meaning.kv_cache_bytes += slot.size_bytes;
+    }
+  }
+  meaning.phase =
+      Dominant<Phase, kPhaseCount>(meaning.nodes, &NodeMeaning::phase);
+  meaning.modality =
+      Dominant<Modality, 5>(meaning.nodes, &NodeMeaning::modality);
+  meaning.workload_class = FindWorkload(frame, meaning);
+  meaning.task_type = FindTask(frame, meaning);
+  if (context != nullptr) Learn(frame, meaning, context);
+  return meaning;
+}
+
+}  // namespace djinn::semantics

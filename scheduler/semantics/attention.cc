@@ -1,0 +1,414 @@
+// Attention: softmax(Q K^T) V in one call or as products around a softmax, with
+// what scales and masks it, the projections that make Q, K and V, rotations on
+// the way, and the projection of the output.
+//
+// A piece of a program may hold only a part: projections whose products come in
+// the next piece, or the output's alone. What tells them from an MLP's is that
+// no activation stands beside them.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "scheduler/semantics/patterns.h"
+#include "scheduler/semantics/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+struct Core {
+  int scores = -1;  // the products, or the fused call
+  int softmax = -1;
+  int values = -1;
+};
+
+bool IsComparison(absl::string_view op) {
+  return op == "le" || op == "ge" || op == "lt" || op == "gt" || op == "tril" ||
+         op == "triu";
+}
+
+class Finder {
+ public:
+  Finder(const Frame& frame, Regions* regions)
+      : frame_(frame), regions_(regions) {}
+
+  void Find() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i)) continue;
+      if (frame_.op_class(i) == OpClass::kAttention) {
+        AddRegion({i, -1, i});
+      } else if (frame_.op_class(i) == OpClass::kSoftmax) {
+        const Core core = CoreAround(i);
+        if (core.scores >= 0 || core.values >= 0) AddRegion(core);
+      }
+    }
+    AddLoneOutputs();
+    AddLoneProjections();
+  }
+
+ private:
+  bool Passes(int node) const {
+    return regions_->IsFree(node) && IsElementwise(frame_, node);
+  }
+
+  Core CoreAround(int softmax) const {
+    const auto passes = [this](int node) { return Passes(node); };
+    const auto product = [this](int node) {
+      return IsBatchedProduct(frame_, node);
+    };
+    if (frame_.OutputSizes(softmax).size() < 3) return {};
+    return {FindUpstream(frame_, softmax, passes, product), softmax,
+            FindDownstream(frame_, softmax, passes, product)};
+  }
+
+  void Take(int node, const char* role) {
+    if (taken_.insert(node).second) region_.members.push_back({node, role});
+  }
+
+  void AddRegion(const Core& core) {
+    region_ = {"attention", {}, {}, -1};
+    taken_.clear();
+    carries_.clear();
+    if (core.softmax < 0) {
+      region_.traits.push_back("fused");
+      Take(core.scores, "attention.fused");
+      AddMaskConversion(core.scores);
+      for (size_t k = 0; k < 3; ++k) GrowUp(core.scores, k);
+    } else {
+      region_.traits.push_back("explicit");
+      Take(core.softmax, "attention.softmax");
+      AddExplicit(core);
+    }
+    AddTraits(core);
+    const int last = core.values >= 0 ? core.values : core.softmax;
+    if (core.values >= 0) GrowDown(last);
+    regions_->Add(std::move(region_));
+  }
+
+  void AddExplicit(const Core& core) {
+    // Scaling and masking.
+    if (core.scores >= 0) {
+      Take(core.scores, "attention.scores");
+      std::vector<int> between = Upstream(
+          frame_, core.softmax, [this](int node) { return Passes(node); });
+      std::sort(between.begin(), between.end());
+      for (const int node : between) {
+        const std::vector<int> producers = frame_.Producers(node);
+        const bool behind = std::any_of(
+            producers.begin(), producers.end(),
+            [this](int producer) { return taken_.contains(producer); });
+        if (behind) Take(node, "attention.mask");
+      }
+      const int left = frame_.op(core.scores) == "baddbmm" ? 1 : 0;
+      GrowUp(core.scores, left);
+      GrowUp(core.scores, left + 1);
+    }
+    if (core.values < 0) return;
+    Take(core.values, "attention.values");
+    const auto sizes = frame_.OutputSizes(core.softmax);
+    const auto alike = [&](int node) {
+      return node > core.softmax && regions_->IsFree(node) &&
+             (IsElementwise(frame_, node) ||
+              frame_.op_class(node) == OpClass::kFactory) &&
+             Elements(frame_.outputs(node).empty()
+                          ? nullptr
+                          : frame_.outputs(node)[0].view) ==
+                 Elements(frame_.outputs(core.softmax)[0].view);
+    };
+    for (const int node : Upstream(frame_, core.values, alike)) {
+      Take(node, "attention.weights");
+    }
+    if (!sizes.empty()) GrowUp(core.values, 1);
+  }
+
+  // A mask of booleans becomes one of numbers on the way.
+  void AddMaskConversion(int fused) {
+    for (size_t k = 3; k < frame_.operands(fused).size(); ++k) {
+      const int made = frame_.Producer(fused, static_cast<int>(k));
+      if (made < 0 || frame_.op(made) != "where") continue;
+      if (!regions_->IsFree(made)) continue;
+      Take(made, "attention.mask");
+      for (const int producer : frame_.Producers(made)) {
+        if (regions_->IsFree(producer) &&
+            frame_.op(producer) == "scalar_tensor") {
+          Take(producer, "attention.mask");
+        }
+      }
+    }
+  }
+
+  // Takes what leads from a projection, or from heads that were there before,
+  // to the node's k-th operand.
+  void GrowUp(int node, size_t k) {
+    const int producer = frame_.Producer(node, static_cast<int>(k));
+    if (producer >= 0) Carries(producer, 0);
+  }
+
+  bool Carries(int node, int depth) {
+    const auto [it, fresh] = carries_.try_emplace(node, false);
+    if (!fresh || depth > 24) return it->second;
+    bool carries = false;
+    const bool free = regions_->IsFree(node);
+    if (!free && regions_->pattern(node) != "kv_cache") return false;
+    if (free && IsProjection(frame_, node)) {
+      Take(node, "attention.projection");
+      carries = true;
+    } else if (!free || IsElementwise(frame_, node)) {
+      for (const int producer : frame_.Producers(node)) {
+        carries |= Carries(producer, depth + 1);
+      }
+      const auto sizes = frame_.OutputSizes(node);
+      carries |= free && sizes.size() == 4 && sizes[1] > 1 &&
+                 frame_.Producers(node).size() < 2;
+      if (carries && free) Take(node, "attention.heads");
+    }
+    carries_[node] = carries;
+    return carries;
+  }
+
+  // The projection of the output, with its dropout.
+  void GrowDown(int node) {
+    const auto moves = [this](int next) {
+      return regions_->IsFree(next) &&
+             frame_.op_class(next) == OpClass::kLayout &&
+             frame_.op(next) != "cat";
+    };
+    for (const int moved : Downstream(frame_, node, moves, 6)) {
+      Take(moved, "attention.heads");
+    }
+    const int out = FindDownstream(frame_, node, moves, [this](int next) {
+      return regions_->IsFree(next) && IsProjection(frame_, next);
+    });
+    if (out < 0) return;
+    Take(out, "attention.output");
+    AddDropout(out);
+  }
+
+  void AddDropout(int node) {
+    for (const int consumer : frame_.Consumers(node)) {
+      if (!regions_->IsFree(consumer)) continue;
+      if (frame_.op_class(consumer) == OpClass::kRandom) {
+        Take(consumer, "attention.dropout");
+        continue;
+      }
+      if (frame_.op(consumer) != "mul") continue;
+      const auto draws = [&](int other) {
+        return regions_->IsFree(other) && other != node &&
+               (frame_.op_class(other) == OpClass::kRandom ||
+                frame_.op(other) == "div_" || frame_.op(other) == "empty_like");
+      };
+      const std::vector<int> mask = Upstream(frame_, consumer, draws, 8);
+      if (mask.empty()) continue;
+      Take(consumer, "attention.dropout");
+      for (const int other : mask) Take(other, "attention.dropout");
+    }
+  }
+
+  // What the heads were projected from; -1 when that is not in sight.
+  int Source(int node, int k) const {
+    int producer = frame_.Producer(node, k);
+    const auto passes = [this](int next) {
+      return IsElementwise(frame_, next) ||
+             regions_->pattern(next) == "kv_cache";
+    };
+    const auto projection = [this](int next) {
+      return IsProjection(frame_, next);
+    };
+    if (producer >= 0 && !projection(producer)) {
+      producer = FindUpstream(frame_, producer, passes, projection);
+    }
+    if (producer < 0) return -1;
+    const size_t input = frame_.op(producer) == "addmm" ? 1 : 0;
+    return frame_.operands(producer)[input].value;
+  }
+
+  void AddTraits(const Core& core) {
+    const int product = core.scores;
+    if (product < 0) return;
+    const int left = frame_.op(product) == "baddbmm" ? 1 : 0;
+    const auto query = frame_.Sizes(product, left);
+    const auto key = frame_.Sizes(product, left + 1);
+    if (query.size() < 3 || key.size() < 3) return;
+    const int64_t queries = query[query.size() - 2];
+    if (queries == 1) region_.traits.push_back("one_query");
+    if (core.softmax < 0) AddFusedTraits(product);
+    if (core.softmax >= 0) AddMaskTraits(core.softmax);
+    if (IsGrouped(product, left + 1, query, key, core.softmax < 0)) {
+      region_.traits.push_back("grouped_query");
+    }
+    const int maker = frame_.Producer(product, left + 1);
+    const bool appended =
+        maker >= 0 &&
+        (regions_->pattern(maker) == "kv_cache" ||
+         FindUpstream(
+             frame_, maker, [this](int node) { return Passes(node); },
+             [this](int node) {
+               return regions_->pattern(node) == "kv_cache";
+             }) >= 0);
+    const bool bound = frame_.IsBound(product, left + 1);
+    if (appended || bound) region_.traits.push_back("cached");
+    const int from = Source(product, left), to = Source(product, left + 1);
+    if ((from >= 0 && to >= 0 && from != to) ||
+        (bound && !appended && from >= 0)) {
+      region_.traits.push_back("cross");
+      region_.memory = to;
+    }
+  }
+
+  void AddFusedTraits(int node) {
+    // (q, k, v, mask, p, causal) and, for the CPU's part, (q, k, v, p, causal,
+    // mask).
+    const int causal =
+        frame_.op(node) == "scaled_dot_product_attention" ? 5 : 4;
+    const srg::Argument* const argument = frame_.argument(node, causal);
+    const bool* const said =
+        argument == nullptr ? nullptr : std::get_if<bool>(argument);
+    if (said != nullptr && *said) {
+      region_.traits.push_back("causal");
+      return;
+    }
+    if (frame_.operands(node).size() < 4) return;
+    region_.traits.push_back("masked");
+    AddCausalMask(frame_.Producer(node, 3));
+  }
+
+  void AddMaskTraits(int softmax) {
+    for (const Member& member : region_.members) {
+      if (member.role != "attention.mask") continue;
+      for (const int producer : frame_.Producers(member.node)) {
+        if (!taken_.contains(producer)) AddCausalMask(producer);
+      }
+    }
+    (void)softmax;
+  }
+
+  // A mask that compares positions lets nothing look ahead.
+  void AddCausalMask(int mask) {
+    if (mask < 0 || region_.HasTrait("causal")) return;
+    const auto through = [this](int node) {
+      const OpClass op_class = frame_.op_class(node);
+      return IsElementwise(frame_, node) || op_class == OpClass::kIndexing ||
+             op_class == OpClass::kFactory;
+    };
+    const auto compares = [this](int node) {
+      return IsComparison(frame_.op(node));
+    };
+    if (compares(mask) || FindUpstream(frame_, mask, through, compares) >= 0) {
+      region_.traits.push_back("causal");
+    }
+  }
+
+  bool IsGrouped(int product, int k, absl::Span<const int64_t> query,
+                 absl::Span<const int64_t> key, bool fused) const {
+    if (fused && query.size() == 4 && key.size() == 4) {
+      if (query[1] != key[1]) return true;
+    }
+    // Heads repeated: read from one place several times.
+    const auto passes = [this](int node) {
+      return frame_.op_class(node) == OpClass::kLayout;
+    };
+    int maker = frame_.Producer(product, k);
+    std::vector<int> makers;
+    if (maker >= 0) {
+      makers = Upstream(frame_, maker, passes, 4);
+      makers.push_back(maker);
+    }
+    for (const int node : makers) {
+      if (frame_.op(node) != "clone" || frame_.Sizes(node, 0).size() != 5) {
+        continue;
+      }
+      const auto& strides = frame_.operands(node)[0].view->strides;
+      if (strides[2] == 0 && frame_.Sizes(node, 0)[2] > 1) return true;
+    }
+    return false;
+  }
+
+  // A projection of what was there before, then a sum and a norm, then an MLP.
+  void AddLoneOutputs() {
+    const auto onward = [this](int node) {
+      const OpClass op_class = frame_.op_class(node);
+      return regions_->IsFree(node) &&
+             (IsElementwise(frame_, node) || op_class == OpClass::kReduction ||
+              op_class == OpClass::kNormalization);
+    };
+    const auto projection = [this](int node) {
+      return IsProjection(frame_, node);
+    };
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !projection(i)) continue;
+      const int input = frame_.op(i) == "addmm" ? 1 : 0;
+      if (frame_.Producer(i, input) >= 0 || HasActivation(i)) continue;
+      const auto sums = frame_.Consumers(i);
+      if (sums.empty()) continue;
+      const int next = FindDownstream(frame_, i, onward, projection);
+      if (next < 0 || !regions_->IsFree(next) || !HasActivation(next)) continue;
+      regions_->Add({"attention", {{i, "attention.output"}}, {"piece"}});
+    }
+  }
+
+  bool HasActivation(int node) const {
+    const auto passes = [this](int next) {
+      return regions_->IsFree(next) && IsElementwise(frame_, next) &&
+             frame_.op(next) != "add";
+    };
+    return FindDownstream(frame_, node, passes, [this](int next) {
+             return frame_.op_class(next) == OpClass::kActivation;
+           }) >= 0;
+  }
+
+  // Several projections of one value, into heads.
+  void AddLoneProjections() {
+    std::map<int, std::vector<int>> by_input;
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
+      const size_t input = frame_.op(i) == "addmm" ? 1 : 0;
+      by_input[frame_.operands(i)[input].value].push_back(i);
+    }
+    for (const auto& [value, nodes] : by_input) {
+      if (nodes.size() < 2 ||
+          std::any_of(nodes.begin(), nodes.end(),
+                      [this](int node) { return HasActivation(node); })) {
+        continue;
+      }
+      Region region{"attention", {}, {"piece"}};
+      for (const int node : nodes) {
+        region.members.push_back({node, "attention.projection"});
+        for (const int next : Downstream(
+                 frame_, node, [this](int other) { return Passes(other); },
+                 32)) {
+          if (frame_.OutputSizes(next).size() == 4) {
+            region.members.push_back({next, "attention.heads"});
+          }
+        }
+      }
+      regions_->Add(std::move(region));
+    }
+  }
+
+  const Frame& frame_;
+  Regions* const regions_;
+  // The region in the making.
+  Region region_;
+  absl::flat_hash_set<int> taken_;
+  absl::flat_hash_map<int, bool> carries_;
+};
+
+class Attention : public Pattern {
+ public:
+  absl::string_view name() const override { return "attention"; }
+  void Match(const Frame& frame, Regions* regions) const override {
+    Finder(frame, regions).Find();
+  }
+};
+
+}  // namespace
+
+const Pattern& AttentionPattern() {
+  static const Attention pattern;
+  return pattern;
+}
+
+}  // namespace djinn::semantics

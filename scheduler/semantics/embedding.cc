@@ -1,0 +1,130 @@
+// Embeddings: rows of a table, patches of an image, and positions: rotary ones,
+// which are the sine and the cosine of one angle, and those added.
+#include <algorithm>
+#include <vector>
+
+#include "scheduler/semantics/patterns.h"
+#include "scheduler/semantics/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+// A convolution whose windows do not overlap.
+bool IsPatches(const Frame& frame, int node) {
+  if (frame.op_class(node) != OpClass::kConvolution) return false;
+  const auto weight = frame.Sizes(node, 1);
+  const auto* const argument = frame.argument(node, 3);
+  const auto* const strides = argument == nullptr
+                                  ? nullptr
+                                  : std::get_if<std::vector<int64_t>>(argument);
+  if (weight.size() < 4 || strides == nullptr || strides->empty()) return false;
+  for (size_t k = 2; k < weight.size(); ++k) {
+    const size_t at = std::min(k - 2, strides->size() - 1);
+    if (weight[k] < 4 || (*strides)[at] != weight[k]) return false;
+  }
+  return true;
+}
+
+class Embedding : public Pattern {
+ public:
+  absl::string_view name() const override { return "embedding"; }
+
+  void Match(const Frame& frame, Regions* regions) const override {
+    for (int i = 0; i < frame.node_count(); ++i) {
+      if (!regions->IsFree(i)) continue;
+      if (frame.op(i) == "cos" || frame.op(i) == "sin") {
+        AddRotary(frame, i, regions);
+      } else if (IsPatches(frame, i)) {
+        AddPatches(frame, i, regions);
+      } else if (frame.op_class(i) == OpClass::kEmbedding) {
+        AddLookUp(frame, i, regions);
+      }
+    }
+  }
+
+ private:
+  static void AddLookUp(const Frame& frame, int node, Regions* regions) {
+    Region region{"embedding", {{node, "embedding.look_up"}}, {}};
+    if (frame.op(node) != "embedding") region.traits.push_back("bag");
+    // Several added up: tokens, positions, kinds.
+    for (const int sum : frame.Consumers(node)) {
+      if (!regions->IsFree(sum) ||
+          (frame.op(sum) != "add" && frame.op(sum) != "add_")) {
+        continue;
+      }
+      bool all = true;
+      for (const int term : frame.Producers(sum)) {
+        all &= frame.op_class(term) == OpClass::kEmbedding ||
+               regions->pattern(term) == "embedding" || term == sum;
+      }
+      if (all) region.members.push_back({sum, "embedding.sum"});
+    }
+    regions->Add(std::move(region));
+  }
+
+  static void AddRotary(const Frame& frame, int node, Regions* regions) {
+    // Both functions of one value.
+    const char* const other = frame.op(node) == "cos" ? "sin" : "cos";
+    int pair = -1;
+    for (const int reader :
+         frame.value(frame.operands(node)[0].value).readers) {
+      if (frame.op(reader) == other) pair = reader;
+    }
+    Region region{"embedding", {{node, "embedding.rotary"}}, {"rotary"}};
+    if (pair >= 0) region.members.push_back({pair, "embedding.rotary"});
+    const auto angle = [&](int before) {
+      return regions->IsFree(before) &&
+             (IsElementwise(frame, before) ||
+              IsBatchedProduct(frame, before)) &&
+             IsFloating(frame.outputs(before)[0].view == nullptr
+                            ? srg::DataType::kUnspecified
+                            : frame.outputs(before)[0].view->data_type);
+    };
+    for (const int before : Upstream(frame, node, angle, 12)) {
+      region.members.push_back({before, "embedding.rotary"});
+    }
+    for (const int half : {node, pair}) {
+      if (half < 0) continue;
+      // Scaled, and cast.
+      for (const int after : frame.Consumers(half)) {
+        const bool scales =
+            frame.op(after) == "mul" && frame.operands(after).size() == 1;
+        if (regions->IsFree(after) && (scales || frame.op(after) == "copy_")) {
+          region.members.push_back({after, "embedding.rotary"});
+        }
+      }
+    }
+    regions->Add(std::move(region));
+  }
+
+  static void AddPatches(const Frame& frame, int node, Regions* regions) {
+    Region region{"embedding", {{node, "embedding.patches"}}, {"patches"}};
+    const auto moves = [&](int next) {
+      if (!regions->IsFree(next)) return false;
+      if (frame.op_class(next) == OpClass::kLayout) return true;
+      if (frame.op(next) != "add" && frame.op(next) != "add_") return false;
+      // A table of positions, or looked up in one.
+      bool positions = false;
+      const auto operands = frame.operands(next);
+      for (size_t k = 0; k < operands.size(); ++k) {
+        const int made = frame.value(operands[k].value).producer;
+        positions |= made < 0 || frame.op_class(made) == OpClass::kEmbedding ||
+                     frame.op_class(made) == OpClass::kResampling;
+      }
+      return positions;
+    };
+    for (const int next : Downstream(frame, node, moves, 8)) {
+      region.members.push_back({next, "embedding.positions"});
+    }
+    regions->Add(std::move(region));
+  }
+};
+
+}  // namespace
+
+const Pattern& EmbeddingPattern() {
+  static const Embedding pattern;
+  return pattern;
+}
+
+}  // namespace djinn::semantics

@@ -1,0 +1,114 @@
+// Where what comes from different sources becomes one: rows of one put into the
+// places that another keeps for them, features multiplied with each other, and
+// the scores of one side's vectors against the other's.
+#include "scheduler/semantics/patterns.h"
+#include "scheduler/semantics/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+class Fusion : public Pattern {
+ public:
+  absl::string_view name() const override { return "fusion"; }
+
+  void Match(const Frame& frame, Regions* regions) const override {
+    for (int i = 0; i < frame.node_count(); ++i) {
+      if (!regions->IsFree(i)) continue;
+      if (frame.op(i) == "masked_scatter" || frame.op(i) == "masked_scatter_") {
+        AddScatter(frame, i, regions);
+      } else if (IsInteraction(frame, i)) {
+        AddInteraction(frame, i, regions);
+      } else if (IsComparison(frame, i)) {
+        AddComparison(frame, i, regions);
+      }
+    }
+  }
+
+ private:
+  // Of the rows that are put in, the projections that lead to them.
+  static void AddScatter(const Frame& frame, int node, Regions* regions) {
+    Region region{"fusion", {{node, "fusion.join"}}, {"scatter"}};
+    const int rows = static_cast<int>(frame.operands(node).size()) - 1;
+    const int made = frame.Producer(node, rows);
+    const auto projects = [&](int before) {
+      return regions->IsFree(before) &&
+             (IsProjection(frame, before) || IsElementwise(frame, before) ||
+              frame.op_class(before) == OpClass::kActivation);
+    };
+    if (made >= 0 && projects(made)) {
+      region.members.push_back({made, "fusion.projection"});
+      for (const int before : Upstream(frame, made, projects, 12)) {
+        region.members.push_back({before, "fusion.projection"});
+      }
+    }
+    regions->Add(std::move(region));
+  }
+
+  // Every feature with every other one.
+  static bool IsInteraction(const Frame& frame, int node) {
+    const auto operands = frame.operands(node);
+    return frame.op(node) == "bmm" && operands.size() == 2 &&
+           operands[0].value == operands[1].value;
+  }
+
+  static void AddInteraction(const Frame& frame, int node, Regions* regions) {
+    Region region{"fusion", {{node, "fusion.interaction"}}, {"interaction"}};
+    for (const int next : frame.Consumers(node)) {
+      if (!regions->IsFree(next) ||
+          frame.op_class(next) != OpClass::kIndexing) {
+        continue;
+      }
+      region.members.push_back({next, "fusion.interaction"});
+      for (const int places : frame.Producers(next)) {
+        if (regions->IsFree(places) &&
+            frame.op_class(places) == OpClass::kFactory) {
+          region.members.push_back({places, "fusion.interaction"});
+        }
+      }
+    }
+    regions->Add(std::move(region));
+  }
+
+  // A product of two matrices neither of which is a weight: both were scaled to
+  // length one.
+  static bool IsComparison(const Frame& frame, int node) {
+    const absl::string_view op = frame.op(node);
+    if (op != "matmul" && op != "mm") return false;
+    if (frame.Sizes(node, 0).size() != 2 || frame.Sizes(node, 1).size() != 2) {
+      return false;
+    }
+    for (int k = 0; k < 2; ++k) {
+      const int made = frame.Producer(node, k);
+      if (made < 0 || frame.op(made) != "div") return false;
+    }
+    return true;
+  }
+
+  static void AddComparison(const Frame& frame, int node, Regions* regions) {
+    Region region{"fusion", {{node, "fusion.join"}}, {"comparison"}};
+    const auto scales = [&](int other) {
+      return regions->IsFree(other) &&
+             (IsElementwise(frame, other) || IsProjection(frame, other) ||
+              frame.op_class(other) == OpClass::kReduction);
+    };
+    for (const int before : Upstream(frame, node, scales, 24)) {
+      region.members.push_back({before, "fusion.projection"});
+    }
+    const auto follows = [&](int other) {
+      return regions->IsFree(other) && IsElementwise(frame, other);
+    };
+    for (const int after : Downstream(frame, node, follows, 8)) {
+      region.members.push_back({after, "fusion.join"});
+    }
+    regions->Add(std::move(region));
+  }
+};
+
+}  // namespace
+
+const Pattern& FusionPattern() {
+  static const Fusion pattern;
+  return pattern;
+}
+
+}  // namespace djinn::semantics

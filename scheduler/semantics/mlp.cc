@@ -1,0 +1,137 @@
+// A multilayer perceptron: projections with an activation between them, one of
+// which may be a gate. A piece may begin or end within one.
+#include <vector>
+
+#include "scheduler/semantics/patterns.h"
+#include "scheduler/semantics/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+class Finder {
+ public:
+  Finder(const Frame& frame, Regions* regions)
+      : frame_(frame), regions_(regions) {}
+
+  void Find() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (regions_->IsFree(i) && frame_.op_class(i) == OpClass::kActivation) {
+        Around(i);
+      }
+    }
+  }
+
+ private:
+  bool IsFreeProjection(int node) const {
+    return regions_->IsFree(node) && IsProjection(frame_, node);
+  }
+  bool Passes(int node) const {
+    return regions_->IsFree(node) && IsElementwise(frame_, node);
+  }
+
+  void Around(int activation) {
+    const auto passes = [this](int node) { return Passes(node); };
+    const auto projection = [this](int node) {
+      return IsProjection(frame_, node);
+    };
+    const int up = NearestUp(activation);
+    const int down = FindDownstream(frame_, activation, passes, projection, 24);
+    const bool has_up = up >= 0 && IsFreeProjection(up);
+    const bool has_down = down >= 0 && IsFreeProjection(down);
+    if (!has_up && !has_down) return;
+    // A head that keeps its width is a pooler or a transform before scores.
+    if (has_up && !Widens(up) && !(has_down && Widens(down))) return;
+    Region region{"mlp", {{activation, "mlp.activation"}}, {}};
+    const auto between_up = [&](int node) {
+      return Passes(node) && (up < 0 || node > up);
+    };
+    const auto take = [&](int node, const char* role) {
+      region.members.push_back({node, role});
+    };
+    if (has_up) take(up, "mlp.up");
+    if (up >= 0) {
+      for (const int node : Upstream(frame_, activation, between_up, 16)) {
+        take(node, "mlp.activation");
+      }
+    }
+    const auto between_down = [&](int node) {
+      return Passes(node) && (down < 0 || node < down);
+    };
+    if (has_down || down < 0) {
+      for (const int node : Downstream(frame_, activation, between_down, 16)) {
+        take(node, "mlp.activation");
+        // The gate's other side.
+        for (const int other : frame_.Producers(node)) {
+          if (IsFreeProjection(other) && other != up) {
+            take(other, "mlp.gate");
+          } else if (regions_->IsFree(other) && other > up && up >= 0 &&
+                     (IsElementwise(frame_, other))) {
+            take(other, "mlp.activation");
+          }
+        }
+      }
+    }
+    if (has_down) {
+      take(down, "mlp.down");
+      AddDropout(down, &region);
+    }
+    regions_->Add(std::move(region));
+  }
+
+  // Behind the activation's own arithmetic.
+  int NearestUp(int activation) const {
+    return FindUpstream(
+        frame_, activation,
+        [this](int node) { return Passes(node) && frame_.op(node) != "cat"; },
+        [this](int node) { return IsProjection(frame_, node); }, 24);
+  }
+
+  bool Widens(int projection) const {
+    const size_t left = frame_.op(projection) == "addmm" ? 1 : 0;
+    const auto in = frame_.Sizes(projection, left);
+    const auto out = frame_.OutputSizes(projection);
+    return !in.empty() && !out.empty() && in.back() != out.back();
+  }
+
+  void AddDropout(int node, Region* region) {
+    for (const int consumer : frame_.Consumers(node)) {
+      if (!regions_->IsFree(consumer)) continue;
+      if (frame_.op_class(consumer) == OpClass::kRandom) {
+        region->members.push_back({consumer, "mlp.dropout"});
+        continue;
+      }
+      if (frame_.op(consumer) != "mul") continue;
+      const auto draws = [&](int other) {
+        return regions_->IsFree(other) && other != node &&
+               (frame_.op_class(other) == OpClass::kRandom ||
+                frame_.op(other) == "div_" || frame_.op(other) == "empty_like");
+      };
+      const std::vector<int> mask = Upstream(frame_, consumer, draws, 8);
+      if (mask.empty()) continue;
+      region->members.push_back({consumer, "mlp.dropout"});
+      for (const int other : mask) {
+        region->members.push_back({other, "mlp.dropout"});
+      }
+    }
+  }
+
+  const Frame& frame_;
+  Regions* const regions_;
+};
+
+class Mlp : public Pattern {
+ public:
+  absl::string_view name() const override { return "mlp"; }
+  void Match(const Frame& frame, Regions* regions) const override {
+    Finder(frame, regions).Find();
+  }
+};
+
+}  // namespace
+
+const Pattern& MlpPattern() {
+  static const Mlp pattern;
+  return pattern;
+}
+
+}  // namespace djinn::semantics

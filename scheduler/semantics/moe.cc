@@ -1,0 +1,134 @@
+// A mixture of experts: a router that takes the best of a softmax, rows
+// gathered for each expert, its projections, and rows added back.
+#include "scheduler/semantics/patterns.h"
+#include "scheduler/semantics/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+class Moe : public Pattern {
+ public:
+  absl::string_view name() const override { return "moe"; }
+
+  void Match(const Frame& frame, Regions* regions) const override {
+    for (int i = 0; i < frame.node_count(); ++i) {
+      if (!regions->IsFree(i)) continue;
+      if (frame.op(i) == "topk") {
+        AddRouter(frame, i, regions);
+      } else if (frame.op(i) == "index_add_") {
+        AddExpert(frame, i, regions);
+      } else if (frame.op(i) == "nonzero") {
+        AddChoice(frame, i, regions);
+      }
+    }
+    AddBeginnings(frame, regions);
+  }
+
+ private:
+  static void AddRouter(const Frame& frame, int top, Regions* regions) {
+    const auto passes = [&](int node) {
+      return regions->IsFree(node) &&
+             (IsElementwise(frame, node) ||
+              frame.op_class(node) == OpClass::kSoftmax ||
+              frame.op(node) == "sigmoid");
+    };
+    const auto before = Upstream(frame, top, passes, 8);
+    bool scored = false;
+    Region region{"moe", {{top, "moe.router"}}, {}};
+    for (const int node : before) {
+      scored |= !IsElementwise(frame, node);
+      region.members.push_back({node, "moe.router"});
+    }
+    if (!scored) return;
+    const int projection = FindUpstream(frame, top, passes, [&](int node) {
+      return IsProjection(frame, node);
+    });
+    if (projection >= 0) region.members.push_back({projection, "moe.router"});
+    // Weights of the chosen, and who was chosen by which row.
+    const auto counts = [&](int node) {
+      if (!regions->IsFree(node)) return false;
+      const OpClass op_class = frame.op_class(node);
+      return op_class == OpClass::kReduction || IsElementwise(frame, node) ||
+             frame.op(node) == "scatter_" || frame.op(node) == "nonzero";
+    };
+    for (const int node : Downstream(frame, top, counts, 24)) {
+      region.members.push_back({node, "moe.dispatch"});
+      for (const int producer : frame.Producers(node)) {
+        if (regions->IsFree(producer) &&
+            frame.op_class(producer) == OpClass::kFactory) {
+          region.members.push_back({producer, "moe.dispatch"});
+        }
+      }
+    }
+    regions->Add(std::move(region));
+  }
+
+  // Rows of integers or booleans looked through for those of an expert.
+  static void AddChoice(const Frame& frame, int node, Regions* regions) {
+    const auto counts = [&](int other) {
+      return regions->IsFree(other) &&
+             (frame.op(other) == "eq" || frame.op(other) == "gt" ||
+              frame.op_class(other) == OpClass::kReduction);
+    };
+    const auto before = Upstream(frame, node, counts, 8);
+    if (before.empty()) return;
+    Region region{"moe", {{node, "moe.dispatch"}}, {}};
+    for (const int other : before) {
+      region.members.push_back({other, "moe.dispatch"});
+    }
+    regions->Add(std::move(region));
+  }
+
+  static void AddExpert(const Frame& frame, int back, Regions* regions) {
+    const auto works = [&](int node) {
+      return regions->IsFree(node) &&
+             (IsElementwise(frame, node) || IsProjection(frame, node) ||
+              frame.op_class(node) == OpClass::kActivation ||
+              frame.op_class(node) == OpClass::kIndexing ||
+              frame.op_class(node) == OpClass::kFactory);
+    };
+    const auto before = Upstream(frame, back, works, 24);
+    Region region{"moe", {{back, "moe.combine"}}, {}};
+    bool projects = false;
+    for (const int node : before) {
+      projects |= IsProjection(frame, node);
+      region.members.push_back({node, "moe.expert"});
+    }
+    if (projects) regions->Add(std::move(region));
+  }
+
+  // A piece that ends within an expert: rows gathered and projected.
+  static void AddBeginnings(const Frame& frame, Regions* regions) {
+    for (int i = 0; i < frame.node_count(); ++i) {
+      if (!regions->IsFree(i) || frame.op(i) != "index" ||
+          frame.OutputSizes(i).size() != 2) {
+        continue;
+      }
+      const auto works = [&](int node) {
+        return regions->IsFree(node) &&
+               (IsElementwise(frame, node) || IsProjection(frame, node) ||
+                frame.op_class(node) == OpClass::kActivation);
+      };
+      const auto after = Downstream(frame, i, works, 12);
+      bool projects = false, activates = false;
+      for (const int node : after) {
+        projects |= IsProjection(frame, node);
+        activates |= frame.op_class(node) == OpClass::kActivation;
+      }
+      if (!projects || !activates) continue;
+      Region region{"moe", {{i, "moe.dispatch"}}, {}};
+      for (const int node : after)
+        region.members.push_back({node, "moe.expert"});
+      regions->Add(std::move(region));
+    }
+  }
+};
+
+}  // namespace
+
+const Pattern& MoePattern() {
+  static const Moe pattern;
+  return pattern;
+}
+
+}  // namespace djinn::semantics

@@ -1,0 +1,42 @@
+#include "scheduler/semantics/pattern.h"
+
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+
+namespace djinn::semantics {
+
+bool Region::HasTrait(absl::string_view trait) const {
+  return absl::c_linear_search(traits, trait);
+}
+
+void Regions::Add(Region region) {
+  std::stable_sort(
+      region.members.begin(), region.members.end(),
+      [](const Member& a, const Member& b) { return a.node < b.node; });
+  std::vector<Member> taken;
+  const int index = static_cast<int>(regions_.size());
+  for (Member& member : region.members) {
+    if (!IsFree(member.node)) continue;
+    region_of_[member.node] = index;
+    taken.push_back(std::move(member));
+  }
+  if (taken.empty()) return;
+  region.members = std::move(taken);
+  regions_.push_back(std::move(region));
+}
+
+absl::string_view Regions::role(int node) const {
+  if (IsFree(node)) return {};
+  for (const Member& member : regions_[region_of_[node]].members) {
+    if (member.node == node) return member.role;
+  }
+  return {};
+}
+
+absl::string_view Regions::pattern(int node) const {
+  return IsFree(node) ? absl::string_view()
+                      : absl::string_view(regions_[region_of_[node]].pattern);
+}
+
+}  // namespace djinn::semantics

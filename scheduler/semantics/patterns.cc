@@ -1,0 +1,15 @@
+#include "scheduler/semantics/patterns.h"
+
+namespace djinn::semantics {
+
+absl::Span<const Pattern* const> AllPatterns() {
+  static const Pattern* const kAll[] = {
+      &OptimizerPattern(), &LossPattern(),      &BackwardPattern(),
+      &KvCachePattern(),   &AttentionPattern(), &MoePattern(),
+      &RecurrentPattern(), &EmbeddingPattern(), &ConvolutionPattern(),
+      &NormPattern(),      &FusionPattern(),    &MlpPattern(),
+  };
+  return kAll;
+}
+
+}  // namespace djinn::semantics

@@ -1,0 +1,44 @@
+// The patterns that are known, each in a file of its own.
+#ifndef SCHEDULER_SEMANTICS_PATTERNS_H_
+#define SCHEDULER_SEMANTICS_PATTERNS_H_
+
+#include "absl/types/span.h"
+#include "scheduler/semantics/pattern.h"
+
+namespace djinn::semantics {
+
+// "optimizer": a step, with the making of its state.
+const Pattern& OptimizerPattern();
+// "loss": what a backward pass begins with, from the last scores on.
+const Pattern& LossPattern();
+// "backward": what autograd calls.
+const Pattern& BackwardPattern();
+// "kv_cache": keys and values of earlier tokens are joined with new ones.
+// Traits "cat", "index_copy", "slice_write"; "empty" when there were none
+// before.
+const Pattern& KvCachePattern();
+// "attention": softmax of products, with the projections around it. Traits
+// "fused" or "explicit", "causal", "masked", "grouped_query", "cross",
+// "cached"; "one_query" when there is one query a row.
+const Pattern& AttentionPattern();
+// "moe": a router and the experts that it chooses.
+const Pattern& MoePattern();
+// "recurrent": cells over time, whole or as their gates.
+const Pattern& RecurrentPattern();
+// "embedding": look-ups in a table, image patches, positions.
+const Pattern& EmbeddingPattern();
+// "conv": convolutions with their normalization, activation and pooling.
+const Pattern& ConvolutionPattern();
+// "norm"
+const Pattern& NormPattern();
+// "fusion": what comes from different sources becomes one.
+const Pattern& FusionPattern();
+// "mlp": projections with an activation between them.
+const Pattern& MlpPattern();
+
+// All of them, in the order in which they take nodes.
+absl::Span<const Pattern* const> AllPatterns();
+
+}  // namespace djinn::semantics
+
+#endif  // SCHEDULER_SEMANTICS_PATTERNS_H_

@@ -1,0 +1,24 @@
+// Which phase of a program each node belongs to, and what kind of data it works
+// on.
+#ifndef SCHEDULER_SEMANTICS_PHASES_H_
+#define SCHEDULER_SEMANTICS_PHASES_H_
+
+#include <vector>
+
+#include "scheduler/semantics/context.h"
+#include "scheduler/semantics/pattern.h"
+
+namespace djinn::semantics {
+
+// One for each node. `context` may be null; it is read only.
+std::vector<Context::Origin> FindPhases(const Frame& frame,
+                                        const Regions& regions,
+                                        const Context* context);
+
+// Whether gradients are recorded, computed or applied: a backward pass, a loss,
+// an optimizer's step, dropout that draws, or composites split for autograd.
+bool IsTraining(const Frame& frame, const Regions& regions);
+
+}  // namespace djinn::semantics
+
+#endif  // SCHEDULER_SEMANTICS_PHASES_H_

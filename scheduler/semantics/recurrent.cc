@@ -1,0 +1,72 @@
+// Recurrent cells: one call for all steps, or each step as its gates: several
+// sigmoids and tanhs of parts of one product, and what joins them.
+#include <map>
+#include <vector>
+
+#include "scheduler/semantics/patterns.h"
+#include "scheduler/semantics/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+bool IsGate(const Frame& frame, int node) {
+  const absl::string_view op = frame.op(node);
+  return op == "sigmoid" || op == "sigmoid_" || op == "tanh" || op == "tanh_";
+}
+
+class Recurrent : public Pattern {
+ public:
+  absl::string_view name() const override { return "recurrent"; }
+
+  void Match(const Frame& frame, Regions* regions) const override {
+    // Gates by the storage that they are parts of.
+    std::map<uint32_t, std::vector<int>> gates;
+    for (int i = 0; i < frame.node_count(); ++i) {
+      if (!regions->IsFree(i)) continue;
+      if (frame.op_class(i) == OpClass::kRecurrent) {
+        regions->Add({"recurrent", {{i, "recurrent.whole"}}, {"whole"}});
+      } else if (IsGate(frame, i) && !frame.operands(i).empty()) {
+        gates[frame.operands(i)[0].view->slot].push_back(i);
+      }
+    }
+    std::vector<std::vector<int>> cells;
+    for (auto& [slot, nodes] : gates) {
+      if (nodes.size() >= 2) cells.push_back(std::move(nodes));
+    }
+    if (cells.empty()) return;
+    Region region{"recurrent", {}, {"gates"}};
+    for (const auto& cell : cells) AddCell(frame, *regions, cell, &region);
+    regions->Add(std::move(region));
+  }
+
+ private:
+  static void AddCell(const Frame& frame, const Regions& regions,
+                      const std::vector<int>& gates, Region* region) {
+    const auto works = [&](int node) {
+      return regions.IsFree(node) &&
+             (frame.op_class(node) == OpClass::kPointwise ||
+              IsGate(frame, node) || frame.op(node) == "stack");
+    };
+    const auto products = [&](int node) {
+      return regions.IsFree(node) && (works(node) || IsProjection(frame, node));
+    };
+    for (const int gate : gates) {
+      region->members.push_back({gate, "recurrent.gate"});
+      for (const int node : Upstream(frame, gate, products, 8)) {
+        region->members.push_back({node, "recurrent.product"});
+      }
+      for (const int node : Downstream(frame, gate, works, 12)) {
+        region->members.push_back({node, "recurrent.state"});
+      }
+    }
+  }
+};
+
+}  // namespace
+
+const Pattern& RecurrentPattern() {
+  static const Recurrent pattern;
+  return pattern;
+}
+
+}  // namespace djinn::semantics

@@ -1,0 +1,134 @@
+#include "scheduler/semantics/towers.h"
+
+#include <numeric>
+#include <string>
+
+#include "scheduler/semantics/walk.h"
+
+namespace djinn::semantics {
+namespace {
+
+// Sources of a value, as bits.
+constexpr int kText = 1;
+constexpr int kPixels = 2;
+constexpr int kSound = 4;
+
+int SourceOf(const Frame& frame, const Regions& regions, int node) {
+  if (frame.op_class(node) == OpClass::kEmbedding) {
+    const auto table = frame.Sizes(node, 0), rows = frame.Sizes(node, 1);
+    // Positions are looked up by what was counted, not by what is read.
+    return table.empty() || rows.empty() || frame.op(node) != "embedding"
+               ? 0
+               : kText;
+  }
+  if (frame.op_class(node) != OpClass::kConvolution) return 0;
+  const size_t rank = frame.Sizes(node, 0).size();
+  if (regions.role(node) == "embedding.patches" || rank >= 4) return kPixels;
+  return rank == 3 ? kSound : 0;
+}
+
+bool MakesFloats(const Frame& frame, int node) {
+  for (const Frame::Output& output : frame.outputs(node)) {
+    if (output.view == nullptr || IsFloating(output.view->data_type)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool IsPower(int bits) { return bits != 0 && (bits & (bits - 1)) == 0; }
+
+class UnionFind {
+ public:
+  explicit UnionFind(int count) : parents_(count) {
+    std::iota(parents_.begin(), parents_.end(), 0);
+  }
+  int Find(int item) {
+    while (parents_[item] != item) {
+      item = parents_[item] = parents_[parents_[item]];
+    }
+    return item;
+  }
+  void Join(int a, int b) { parents_[Find(b)] = Find(a); }
+
+ private:
+  std::vector<int> parents_;
+};
+
+bool IsFusion(const Regions& regions, int node) {
+  return regions.pattern(node) == "fusion";
+}
+
+// Whether what the operand holds goes on behind the node.
+bool Continues(const Frame& frame, const Regions& regions, int node, int k) {
+  const int region = regions.region_of(node);
+  if (region < 0) return true;
+  if (regions.all()[region].memory >= 0) {
+    return frame.operands(node)[k].value != regions.all()[region].memory;
+  }
+  if (IsFusion(regions, node)) {
+    return regions.all()[region].HasTrait("scatter") &&
+           regions.role(node) == "fusion.join" && k == 0;
+  }
+  return true;
+}
+
+}  // namespace
+
+void AddJoins(const Frame& frame, Regions* regions) {
+  std::vector<int> sources(frame.node_count(), 0);
+  for (int i = 0; i < frame.node_count(); ++i) {
+    if (!MakesFloats(frame, i)) continue;
+    sources[i] = SourceOf(frame, *regions, i);
+    const bool own = sources[i] != 0;
+    bool pure = true;
+    int joined = 0;
+    for (const int producer : frame.Producers(i)) {
+      joined |= sources[producer];
+      pure &= sources[producer] == 0 || IsPower(sources[producer]);
+    }
+    if (!own) sources[i] = joined;
+    if (own || IsPower(joined) || joined == 0 || !pure) continue;
+    if (!regions->IsFree(i)) continue;
+    const OpClass op_class = frame.op_class(i);
+    if (op_class == OpClass::kLayout || op_class == OpClass::kPointwise ||
+        op_class == OpClass::kMatmul || op_class == OpClass::kIndexing) {
+      regions->Add({"fusion", {{i, "fusion.join"}}, {"sources"}});
+    }
+  }
+}
+
+std::vector<int> FindTowers(const Frame& frame, const Regions& regions) {
+  const int count = frame.node_count();
+  UnionFind joined(count);
+  std::vector<bool> floats(count);
+  for (int i = 0; i < count; ++i) floats[i] = MakesFloats(frame, i);
+  for (int i = 0; i < count; ++i) {
+    if (!floats[i]) continue;
+    const auto operands = frame.operands(i);
+    for (size_t k = 0; k < operands.size(); ++k) {
+      const int producer = frame.value(operands[k].value).producer;
+      if (producer < 0 || !floats[producer] ||
+          !IsFloating(operands[k].view->data_type)) {
+        continue;
+      }
+      const bool same_region =
+          regions.region_of(i) >= 0 &&
+          regions.region_of(i) == regions.region_of(producer);
+      if (same_region || Continues(frame, regions, i, static_cast<int>(k))) {
+        joined.Join(producer, i);
+      }
+    }
+  }
+  std::vector<int> towers(count, -1), number(count, -1);
+  int next = 0;
+  for (int i = 0; i < count; ++i) {
+    if (!floats[i]) continue;
+    int& tower = number[joined.Find(i)];
+    if (tower < 0) tower = next++;
+    towers[i] = tower;
+  }
+  return towers;
+}
+
+}  // namespace djinn::semantics

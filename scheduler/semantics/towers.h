@@ -1,0 +1,26 @@
+// The parts of a structure that are programs of their own, as far as values
+// flow: a text encoder beside an image encoder, an encoder and the decoder that
+// looks at it.
+#ifndef SCHEDULER_SEMANTICS_TOWERS_H_
+#define SCHEDULER_SEMANTICS_TOWERS_H_
+
+#include <vector>
+
+#include "scheduler/semantics/pattern.h"
+
+namespace djinn::semantics {
+
+// A node's tower by its number; -1 for a node that makes no floating-point
+// values. Towers end where cross attention looks at another one's values, and
+// where a fusion joins them: what it joins into goes on, and otherwise
+// something new begins.
+std::vector<int> FindTowers(const Frame& frame, const Regions& regions);
+
+// Adds the fusions that patterns do not show: where values that come from text
+// and values that come from images or sound meet. Returns nothing new when
+// everything comes from one.
+void AddJoins(const Frame& frame, Regions* regions);
+
+}  // namespace djinn::semantics
+
+#endif  // SCHEDULER_SEMANTICS_TOWERS_H_

@@ -1,0 +1,99 @@
+#include "scheduler/semantics/walk.h"
+
+#include <deque>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace djinn::semantics {
+namespace {
+
+using Neighbours = std::vector<int> (Frame::*)(int) const;
+
+// Breadth first. Stops at the first node that `wanted` accepts and returns it.
+int Walk(const Frame& frame, int start, Neighbours neighbours,
+         const NodePredicate& through, const NodePredicate& wanted, int limit,
+         std::vector<int>* passed) {
+  absl::flat_hash_set<int> seen = {start};
+  std::deque<int> open = {start};
+  while (!open.empty()) {
+    const int node = open.front();
+    open.pop_front();
+    for (const int next : (frame.*neighbours)(node)) {
+      if (!seen.insert(next).second) continue;
+      if (wanted != nullptr && wanted(next)) return next;
+      if (static_cast<int>(seen.size()) > limit || !through(next)) continue;
+      if (passed != nullptr) passed->push_back(next);
+      open.push_back(next);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool IsProjection(const Frame& frame, int node) {
+  if (frame.op_class(node) != OpClass::kMatmul) return false;
+  const absl::string_view op = frame.op(node);
+  const auto operands = frame.operands(node);
+  if (op == "linear") return true;
+  const size_t right = op == "addmm" ? 2 : 1;
+  return operands.size() > right && operands[right].view->sizes.size() == 2 &&
+         frame.IsParameter(operands[right].value);
+}
+
+bool IsBatchedProduct(const Frame& frame, int node) {
+  if (frame.op_class(node) != OpClass::kMatmul || IsProjection(frame, node)) {
+    return false;
+  }
+  const size_t left = frame.op(node) == "baddbmm" ? 1 : 0;
+  return frame.Sizes(node, left).size() >= 3 &&
+         frame.Sizes(node, left + 1).size() >= 3;
+}
+
+bool IsElementwise(const Frame& frame, int node) {
+  switch (frame.op_class(node)) {
+    case OpClass::kPointwise:
+    case OpClass::kLayout:
+    case OpClass::kRandom:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::vector<int> Upstream(const Frame& frame, int node,
+                          const NodePredicate& through, int limit) {
+  std::vector<int> passed;
+  Walk(frame, node, &Frame::Producers, through, nullptr, limit, &passed);
+  return passed;
+}
+
+std::vector<int> Downstream(const Frame& frame, int node,
+                            const NodePredicate& through, int limit) {
+  std::vector<int> passed;
+  Walk(frame, node, &Frame::Consumers, through, nullptr, limit, &passed);
+  return passed;
+}
+
+int FindUpstream(const Frame& frame, int node, const NodePredicate& through,
+                 const NodePredicate& wanted, int limit) {
+  return Walk(frame, node, &Frame::Producers, through, wanted, limit, nullptr);
+}
+
+int FindDownstream(const Frame& frame, int node, const NodePredicate& through,
+                   const NodePredicate& wanted, int limit) {
+  return Walk(frame, node, &Frame::Consumers, through, wanted, limit, nullptr);
+}
+
+std::optional<int64_t> IntegerArgument(const Frame& frame, int node,
+                                       int index) {
+  const srg::Argument* const argument = frame.argument(node, index);
+  if (argument == nullptr) return std::nullopt;
+  if (const auto* value = std::get_if<int64_t>(argument)) return *value;
+  if (const auto* list = std::get_if<std::vector<int64_t>>(argument)) {
+    if (list->size() == 1) return list->front();
+  }
+  return std::nullopt;
+}
+
+}  // namespace djinn::semantics
