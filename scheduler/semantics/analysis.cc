@@ -115,18 +115,35 @@ Enum Dominant(const std::vector<NodeMeaning>& nodes,
 }
 
 void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
+  const auto tell = [&](const srg::TensorView* view, int node, auto remember) {
+    if (view == nullptr || !IsFloating(view->data_type) ||
+        view->sizes.size() < 2) {
+      return;
+    }
+    const auto extent = srg::ExtentBytes(*view);
+    if (!extent.ok()) return;
+    (context->*remember)({view->data_type, *extent},
+                         {meaning.nodes[node].phase,
+                          meaning.nodes[node].modality});
+  };
   for (int i = 0; i < frame.node_count(); ++i) {
-    const NodeMeaning& node = meaning.nodes[i];
-    if (node.phase == Phase::kUnspecified) continue;
-    for (const Frame::Output& output : frame.outputs(i)) {
-      if (output.view == nullptr || !IsFloating(output.view->data_type) ||
-          output.view->sizes.size() < 2) {
+    if (meaning.nodes[i].phase == Phase::kUnspecified &&
+        meaning.nodes[i].modality == Modality::kUnspecified) {
+      continue;
+    }
+    for (const Frame::Operand& operand : frame.operands(i)) {
+      if (frame.value(operand.value).producer >= 0 ||
+          frame.IsParameter(operand.value)) {
         continue;
       }
-      const uint32_t slot = frame.value(output.value).slot;
-      context->Remember(output.view->data_type, meaning.slots[slot].size_bytes,
-                        {node.phase, node.modality});
+      tell(operand.view, i, &Context::RememberRead);
     }
+    for (const Frame::Output& output : frame.outputs(i)) {
+      tell(output.view, i, &Context::RememberMade);
+    }
+  }
+  if (meaning.phase != Phase::kUnspecified) {
+    context->RememberLast(meaning.phase);
   }
 }
 

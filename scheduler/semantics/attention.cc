@@ -75,7 +75,7 @@ class Finder {
     if (core.softmax < 0) {
       region_.traits.push_back("fused");
       Take(core.scores, "attention.fused");
-      AddMaskConversion(core.scores);
+      AddMaskConversion(core.scores, 3);
       for (size_t k = 0; k < 3; ++k) GrowUp(core.scores, k);
     } else {
       region_.traits.push_back("explicit");
@@ -100,7 +100,9 @@ class Finder {
         const bool behind = std::any_of(
             producers.begin(), producers.end(),
             [this](int producer) { return taken_.contains(producer); });
-        if (behind) Take(node, "attention.mask");
+        if (!behind) continue;
+        Take(node, "attention.mask");
+        AddMaskConversion(node, 1);
       }
       const int left = frame_.op(core.scores) == "baddbmm" ? 1 : 0;
       GrowUp(core.scores, left);
@@ -125,17 +127,40 @@ class Finder {
   }
 
   // A mask of booleans becomes one of numbers on the way.
-  void AddMaskConversion(int fused) {
-    for (size_t k = 3; k < frame_.operands(fused).size(); ++k) {
-      const int made = frame_.Producer(fused, static_cast<int>(k));
+  void AddMaskConversion(int node, size_t first) {
+    for (size_t k = first; k < frame_.operands(node).size(); ++k) {
+      int made = frame_.Producer(node, static_cast<int>(k));
+      if (made >= 0 && frame_.op(made) == "clone" && regions_->IsFree(made)) {
+        const int before = frame_.Producer(made, 0);
+        if (before < 0 || frame_.op(before) == "where") {
+          Take(made, "attention.mask");
+        }
+        made = before;
+      }
       if (made < 0 || frame_.op(made) != "where") continue;
       if (!regions_->IsFree(made)) continue;
       Take(made, "attention.mask");
+      AddPositionBias(made);
       for (const int producer : frame_.Producers(made)) {
         if (regions_->IsFree(producer) &&
             frame_.op(producer) == "scalar_tensor") {
           Take(producer, "attention.mask");
         }
+      }
+    }
+  }
+
+  // A table of numbers by distance, added to the products.
+  void AddPositionBias(int mask) {
+    for (const int table : frame_.Producers(mask)) {
+      if (frame_.op(table) != "embedding") continue;
+      const auto distances = [this](int node) {
+        return regions_->IsFree(node) &&
+               (IsElementwise(frame_, node) ||
+                frame_.op_class(node) == OpClass::kFactory);
+      };
+      for (const int node : Upstream(frame_, table, distances)) {
+        Take(node, "attention.bias");
       }
     }
   }
@@ -232,8 +257,10 @@ class Finder {
     const auto query = frame_.Sizes(product, left);
     const auto key = frame_.Sizes(product, left + 1);
     if (query.size() < 3 || key.size() < 3) return;
-    const int64_t queries = query[query.size() - 2];
-    if (queries == 1) region_.traits.push_back("one_query");
+    const int64_t queries = Queries(product, left);
+    if (queries == 1 || AppendsOne(product, left + 1)) {
+      region_.traits.push_back("one_query");
+    }
     if (core.softmax < 0) AddFusedTraits(product);
     if (core.softmax >= 0) AddMaskTraits(core.softmax);
     if (IsGrouped(product, left + 1, query, key, core.softmax < 0)) {
@@ -249,13 +276,34 @@ class Finder {
                return regions_->pattern(node) == "kv_cache";
              }) >= 0);
     const bool bound = frame_.IsBound(product, left + 1);
-    if (appended || bound) region_.traits.push_back("cached");
+    // Otherwise a piece begins between projections and products.
+    const bool longer = key[key.size() - 2] != queries;
+    if (appended || (bound && longer)) region_.traits.push_back("cached");
     const int from = Source(product, left), to = Source(product, left + 1);
     if ((from >= 0 && to >= 0 && from != to) ||
-        (bound && !appended && from >= 0)) {
+        (bound && longer && !appended && from >= 0)) {
       region_.traits.push_back("cross");
       region_.memory = to;
     }
+  }
+
+  // Queries of one head. Heads that share keys may stand as more queries.
+  int64_t Queries(int product, int k) const {
+    const Frame::Operand& operand = frame_.operands(product)[k];
+    const auto& sizes = operand.view->sizes;
+    const srg::TensorView* const made = frame_.value(operand.value).view;
+    if (made != nullptr && made->sizes.size() == 4 && sizes.size() == 4 &&
+        made->sizes[3] == sizes[3]) {
+      return std::min(made->sizes[2], sizes[2]);
+    }
+    return sizes[sizes.size() - 2];
+  }
+
+  // Whether the keys are a cache that got one token more.
+  bool AppendsOne(int product, int k) const {
+    const int maker = frame_.Producer(product, k);
+    const int region = maker < 0 ? -1 : regions_->region_of(maker);
+    return region >= 0 && regions_->all()[region].HasTrait("one_token");
   }
 
   void AddFusedTraits(int node) {

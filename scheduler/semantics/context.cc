@@ -2,8 +2,7 @@
 
 namespace djinn::semantics {
 
-void Context::Remember(srg::DataType type, uint64_t bytes, Origin origin) {
-  const Key key(type, bytes);
+void Context::Table::Put(Key key, Origin origin) {
   const auto [it, added] = values_.try_emplace(key);
   if (added) {
     it->second.age = ages_.insert(ages_.end(), key);
@@ -16,11 +15,21 @@ void Context::Remember(srg::DataType type, uint64_t bytes, Origin origin) {
   ages_.pop_front();
 }
 
-std::optional<Context::Origin> Context::Find(srg::DataType type,
-                                             uint64_t bytes) const {
-  const auto found = values_.find(Key(type, bytes));
-  if (found == values_.end()) return std::nullopt;
-  return found->second.origin;
+const Origin* Context::Table::Find(Key key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second.origin;
+}
+
+std::optional<Origin> Context::Find(const Table& table, Key key) const {
+  const Origin* const found = table.Find(key);
+  if (found == nullptr) return std::nullopt;
+  Origin origin = *found;
+  // Steps of a language model make values of equal sizes now and then; the
+  // program goes from the one to the other only once.
+  if (origin.phase == Phase::kLlmPrefill && last_ == Phase::kLlmDecode) {
+    origin.phase = Phase::kLlmDecode;
+  }
+  return origin;
 }
 
 }  // namespace djinn::semantics

@@ -1,5 +1,5 @@
-// What is known of a program from its earlier structures, for one that shows
-// only a piece of it.
+// What is known of a program from other structures, for one that shows only a
+// piece of it.
 #ifndef SCHEDULER_SEMANTICS_CONTEXT_H_
 #define SCHEDULER_SEMANTICS_CONTEXT_H_
 
@@ -14,31 +14,49 @@
 
 namespace djinn::semantics {
 
-// Of one session; bounded: the values that were made least recently go first.
-// Which values are bound to a structure is not known here: a value is known
-// again by its size. Not thread-safe.
+struct Origin {
+  Phase phase = Phase::kUnspecified;
+  Modality modality = Modality::kUnspecified;
+};
+
+// Of one session. Which values are bound to a structure is not known here: a
+// value is known again by its type and size. Bounded: what was told least
+// recently goes first. Not thread-safe.
 class Context {
  public:
-  struct Origin {
-    Phase phase = Phase::kUnspecified;
-    Modality modality = Modality::kUnspecified;
-  };
+  using Key = std::pair<srg::DataType, uint64_t>;  // with bytes
 
-  // A value of `bytes` was made by work of that phase and modality.
-  void Remember(srg::DataType type, uint64_t bytes, Origin origin);
-  // Who last made a value of that size.
-  std::optional<Origin> Find(srg::DataType type, uint64_t bytes) const;
+  // Work of that origin made, or read, a value.
+  void RememberMade(Key key, Origin origin) { made_.Put(key, origin); }
+  void RememberRead(Key key, Origin origin) { read_.Put(key, origin); }
+  void RememberLast(Phase phase) { last_ = phase; }
+
+  // Who last made, or read, such a value.
+  std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
+  std::optional<Origin> ReadBy(Key key) const { return Find(read_, key); }
 
  private:
-  static constexpr size_t kMaxValues = 1024;
-  using Key = std::pair<srg::DataType, uint64_t>;
-  struct Entry {
-    Origin origin;
-    std::list<Key>::iterator age;
+  class Table {
+   public:
+    void Put(Key key, Origin origin);
+    const Origin* Find(Key key) const;
+
+   private:
+    static constexpr size_t kMaxValues = 1024;
+    struct Entry {
+      Origin origin;
+      std::list<Key>::iterator age;
+    };
+    absl::flat_hash_map<Key, Entry> values_;
+    std::list<Key> ages_;  // oldest first
   };
 
-  absl::flat_hash_map<Key, Entry> values_;
-  std::list<Key> ages_;  // oldest first
+  std::optional<Origin> Find(const Table& table, Key key) const;
+
+  Table made_;
+  Table read_;
+  // Of the structure before.
+  Phase last_ = Phase::kUnspecified;
 };
 
 }  // namespace djinn::semantics

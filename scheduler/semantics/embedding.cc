@@ -17,7 +17,11 @@ bool IsPatches(const Frame& frame, int node) {
   const auto* const strides = argument == nullptr
                                   ? nullptr
                                   : std::get_if<std::vector<int64_t>>(argument);
-  if (weight.size() < 4 || strides == nullptr || strides->empty()) return false;
+  // Of an image's channels, not of features.
+  if (weight.size() < 4 || weight[1] > 4 || strides == nullptr ||
+      strides->empty()) {
+    return false;
+  }
   for (size_t k = 2; k < weight.size(); ++k) {
     const size_t at = std::min(k - 2, strides->size() - 1);
     if (weight[k] < 4 || (*strides)[at] != weight[k]) return false;
@@ -45,7 +49,17 @@ class Embedding : public Pattern {
  private:
   static void AddLookUp(const Frame& frame, int node, Regions* regions) {
     Region region{"embedding", {{node, "embedding.look_up"}}, {}};
-    if (frame.op(node) != "embedding") region.traits.push_back("bag");
+    if (frame.op(node) != "embedding") {
+      region.traits.push_back("bag");
+      const auto bags = [&](int before) {
+        return regions->IsFree(before) &&
+               (frame.op_class(before) == OpClass::kFactory ||
+                frame.op_class(before) == OpClass::kLayout);
+      };
+      for (const int before : Upstream(frame, node, bags, 8)) {
+        region.members.push_back({before, "embedding.bags"});
+      }
+    }
     // Several added up: tokens, positions, kinds.
     for (const int sum : frame.Consumers(node)) {
       if (!regions->IsFree(sum) ||

@@ -40,7 +40,7 @@ class Finder {
     const bool has_down = down >= 0 && IsFreeProjection(down);
     if (!has_up && !has_down) return;
     // A head that keeps its width is a pooler or a transform before scores.
-    if (has_up && !Widens(up) && !(has_down && Widens(down))) return;
+    if (has_up ? !Widens(up) : !Widens(down)) return;
     Region region{"mlp", {{activation, "mlp.activation"}}, {}};
     const auto between_up = [&](int node) {
       return Passes(node) && (up < 0 || node > up);
@@ -73,16 +73,31 @@ class Finder {
     }
     if (has_down) {
       take(down, "mlp.down");
+      const int bias = BiasBehind(down);
+      if (bias >= 0) take(bias, "mlp.down");
       AddDropout(down, &region);
     }
     regions_->Add(std::move(region));
+  }
+
+  // Of a product that PyTorch makes without its bias: the sum in place.
+  int BiasBehind(int projection) const {
+    for (const int next : frame_.Consumers(projection)) {
+      if (regions_->IsFree(next) && frame_.op(next) == "add_" &&
+          frame_.Sizes(next, 1).size() == 1 && frame_.IsBound(next, 1)) {
+        return next;
+      }
+    }
+    return -1;
   }
 
   // Behind the activation's own arithmetic.
   int NearestUp(int activation) const {
     return FindUpstream(
         frame_, activation,
-        [this](int node) { return Passes(node) && frame_.op(node) != "cat"; },
+        [this](int node) { // Some mix neighbours on the way.
+          return (Passes(node) && frame_.op(node) != "cat") ||
+                 frame_.op_class(node) == OpClass::kConvolution; },
         [this](int node) { return IsProjection(frame_, node); }, 24);
   }
 

@@ -101,7 +101,7 @@ class Moe : public Pattern {
   static void AddBeginnings(const Frame& frame, Regions* regions) {
     for (int i = 0; i < frame.node_count(); ++i) {
       if (!regions->IsFree(i) || frame.op(i) != "index" ||
-          frame.OutputSizes(i).size() != 2) {
+          frame.OutputSizes(i).size() != 2 || frame.Sizes(i, 0).size() != 2) {
         continue;
       }
       const auto works = [&](int node) {

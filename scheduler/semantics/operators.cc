@@ -83,7 +83,7 @@ constexpr Group kGroups[] = {
      "multinomial randperm exponential random"},
     {OpClass::kFactory,
      "zeros ones full empty arange zeros_like ones_like full_like new_zeros "
-     "new_ones new_full scalar_tensor linspace eye tril_indices triu_indices "
+     "new_ones new_full scalar_tensor empty_like linspace eye tril_indices triu_indices "
      "fill zero"},
     {OpClass::kLoss,
      "nll_loss_forward nll_loss2d_forward nll_loss nll_loss_nd "
@@ -143,10 +143,7 @@ bool IsForAutograd(absl::string_view name) {
       "_scaled_dot_product_flash_attention_for_cpu",
       "_scaled_dot_product_flash_attention",
       "_scaled_dot_product_efficient_attention",
-      "convolution",
-      "_embedding_bag",
       "native_dropout",
-      "max_pool2d_with_indices",
       "_log_softmax",
   };
   return names->contains(name);

@@ -47,7 +47,10 @@ class Optimizer : public Pattern {
       if (states < 4 || states * 5 < frame.node_count() * 4) return;
       first = frame.node_count();
     }
-    while (first > 0 && MakesState(frame, first - 1)) --first;
+    while (first > 0 && (MakesState(frame, first - 1) ||
+                         (last >= 0 && frame.op(first - 1) == "clone"))) {
+      --first;
+    }
     for (int i = 0; i < frame.node_count(); ++i) {
       if (MakesState(frame, i) && (last < 0 || i < first)) {
         if (last < 0) region.members.push_back({i, "optimizer.state"});

@@ -1,7 +1,7 @@
 #include "scheduler/semantics/phases.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "scheduler/semantics/towers.h"
@@ -9,8 +9,6 @@
 
 namespace djinn::semantics {
 namespace {
-
-using Origin = Context::Origin;
 
 // A Linear module's product as autograd splits it: the weight is transposed.
 bool IsSplitLinear(const Frame& frame, int node) {
@@ -34,8 +32,10 @@ struct Evidence {
   bool bag = false;
   bool recurrent = false;
   bool fusion = false;
-  Origin before;  // of what was there before the structure
-  int before_node = 0;
+  // What made what was there before, and what reads what is made here, by other
+  // structures.
+  Origin before;
+  Origin after;
 };
 
 class Finder {
@@ -104,20 +104,32 @@ class Finder {
     if (context_ == nullptr) return;
     for (const Frame::Operand& operand : frame_.operands(node)) {
       if (frame_.value(operand.value).producer >= 0 ||
-          frame_.IsParameter(operand.value) ||
-          !IsFloating(operand.view->data_type)) {
+          frame_.IsParameter(operand.value)) {
         continue;
       }
-      const auto extent = srg::ExtentBytes(*operand.view);
-      if (!extent.ok() || operand.view->sizes.size() < 2) continue;
-      const auto origin = context_->Find(operand.view->data_type, *extent);
-      if (!origin.has_value()) continue;
-      if (evidence->before.phase == Phase::kUnspecified) {
-        evidence->before.phase = origin->phase;
-      }
-      if (evidence->before.modality == Modality::kUnspecified) {
-        evidence->before.modality = origin->modality;
-      }
+      Inherit(operand.view, &Context::MadeBy, &evidence->before);
+    }
+    for (const Frame::Output& output : frame_.outputs(node)) {
+      Inherit(output.view, &Context::ReadBy, &evidence->after);
+    }
+  }
+
+  // What other structures say about a value of that size.
+  void Inherit(const srg::TensorView* view,
+               std::optional<Origin> (Context::*ask)(Context::Key) const,
+               Origin* origin) const {
+    if (view == nullptr || !IsFloating(view->data_type) ||
+        view->sizes.size() < 2) {
+      return;
+    }
+    const auto extent = srg::ExtentBytes(*view);
+    // Small ones are often of equal sizes.
+    if (!extent.ok() || *extent < 256) return;
+    const auto found = (context_->*ask)({view->data_type, *extent});
+    if (!found.has_value()) return;
+    if (origin->phase == Phase::kUnspecified) origin->phase = found->phase;
+    if (origin->modality == Modality::kUnspecified) {
+      origin->modality = found->modality;
     }
   }
 
@@ -127,8 +139,8 @@ class Finder {
       evidence->attention = true;
       evidence->causal |= region.HasTrait("causal");
       if (region.HasTrait("cached") && !region.HasTrait("cross")) {
-        evidence->decode |= region.HasTrait("one_query");
-        evidence->prefill |= !region.HasTrait("one_query");
+        (region.HasTrait("one_query") ? evidence->decode : evidence->prefill) =
+            true;
       }
     } else if (region.pattern == "kv_cache") {
       // One token that nothing came before is the beginning.
@@ -138,7 +150,8 @@ class Finder {
     } else if (region.pattern == "embedding") {
       evidence->rotary |= region.HasTrait("rotary");
     } else if (region.pattern == "fusion") {
-      evidence->fusion |= !region.HasTrait("scatter");
+      evidence->fusion |= region.HasTrait("sources") ||
+                          region.HasTrait("comparison");
     } else if (region.pattern == "recurrent") {
       evidence->recurrent = true;
     }
@@ -155,9 +168,6 @@ class Finder {
     } else if (seen.text) {
       origin.modality = Modality::kText;
     }
-    if (origin.modality == Modality::kUnspecified) {
-      origin.modality = seen.before.modality;
-    }
     // A cache of keys and values is a language model's, whatever it looks at.
     if (seen.prefill || seen.decode) {
       origin.phase = seen.prefill ? Phase::kLlmPrefill : Phase::kLlmDecode;
@@ -166,15 +176,27 @@ class Finder {
       }
       return origin;
     }
+    for (const Origin& other : {seen.before, seen.after}) {
+      if (origin.modality == Modality::kUnspecified) {
+        origin.modality = other.modality;
+      }
+    }
     if (origin.phase != Phase::kUnspecified) return origin;
-    if (seen.text && seen.one_token && !seen.recurrent) {
+    const bool llm = seen.before.phase == Phase::kLlmPrefill ||
+                     seen.before.phase == Phase::kLlmDecode;
+    const bool text = origin.modality == Modality::kText;
+    if (llm) {
+      origin.phase = seen.before.phase;
+    } else if (seen.text && seen.one_token && !seen.recurrent) {
       origin.phase = Phase::kLlmDecode;
     } else if (seen.rotary && seen.text) {
       origin.phase = Phase::kLlmPrefill;
-    } else if ((seen.text && seen.attention) || seen.recurrent || seen.bag) {
+    } else if ((text && seen.attention) || seen.recurrent || seen.bag) {
       origin.phase = Phase::kForward;
     } else {
-      origin.phase = seen.before.phase;
+      origin.phase = seen.before.phase != Phase::kUnspecified
+                         ? seen.before.phase
+                         : seen.after.phase;
     }
     return origin;
   }
@@ -185,9 +207,22 @@ class Finder {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!Enlarges(i)) continue;
       decodes[i] = true;
-      const auto leads = [this](int node) { return LeadsToDecoding(node); };
-      for (const int before : Upstream(frame_, i, leads, 32)) {
-        decodes[before] = true;
+      const auto leads = [&](int node) {
+        const std::vector<int> consumers = frame_.Consumers(node);
+        return LeadsToDecoding(node) &&
+               std::all_of(consumers.begin(), consumers.end(),
+                           [&](int consumer) { return decodes[consumer]; });
+      };
+      // Each is asked for only after a consumer of it was marked.
+      std::vector<int> open = {i};
+      while (!open.empty()) {
+        const int node = open.back();
+        open.pop_back();
+        for (const int before : frame_.Producers(node)) {
+          if (decodes[before] || !leads(before)) continue;
+          decodes[before] = true;
+          open.push_back(before);
+        }
       }
     }
     for (int i = 0; i < frame_.node_count(); ++i) {
@@ -257,9 +292,13 @@ class Finder {
         dominant = origin;
       }
     }
-    if (dominant.phase == Phase::kUnspecified) dominant = OnlyOne();
+    const Origin only = OnlyOne();
+    if (dominant.phase == Phase::kUnspecified) dominant.phase = only.phase;
     for (Origin& origin : origins_) {
       if (origin.phase == Phase::kUnspecified) origin.phase = dominant.phase;
+      if (origin.modality == Modality::kUnspecified) {
+        origin.modality = only.modality;
+      }
     }
   }
 
@@ -275,13 +314,21 @@ class Finder {
   // What all that have a phase agree on.
   Origin OnlyOne() const {
     Origin only;
+    bool one_phase = true, one_modality = true;
     for (const Origin& origin : origins_) {
-      if (origin.phase == Phase::kUnspecified) continue;
-      if (only.phase != Phase::kUnspecified && only.phase != origin.phase) {
-        return {};
+      if (origin.phase != Phase::kUnspecified) {
+        one_phase &= only.phase == Phase::kUnspecified ||
+                     only.phase == origin.phase;
+        only.phase = origin.phase;
       }
-      only = origin;
+      if (origin.modality != Modality::kUnspecified) {
+        one_modality &= only.modality == Modality::kUnspecified ||
+                        only.modality == origin.modality;
+        only.modality = origin.modality;
+      }
     }
+    if (!one_phase) only.phase = Phase::kUnspecified;
+    if (!one_modality) only.modality = Modality::kUnspecified;
     return only;
   }
 
@@ -308,9 +355,8 @@ bool IsTraining(const Frame& frame, const Regions& regions) {
   return false;
 }
 
-std::vector<Context::Origin> FindPhases(const Frame& frame,
-                                        const Regions& regions,
-                                        const Context* context) {
+std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
+                               const Context* context) {
   return Finder(frame, regions, context).Find();
 }
 

@@ -11,9 +11,8 @@
 namespace djinn::semantics {
 
 // One for each node. `context` may be null; it is read only.
-std::vector<Context::Origin> FindPhases(const Frame& frame,
-                                        const Regions& regions,
-                                        const Context* context);
+std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
+                               const Context* context);
 
 // Whether gradients are recorded, computed or applied: a backward pass, a loss,
 // an optimizer's step, dropout that draws, or composites split for autograd.

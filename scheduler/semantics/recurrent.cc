@@ -24,7 +24,13 @@ class Recurrent : public Pattern {
     for (int i = 0; i < frame.node_count(); ++i) {
       if (!regions->IsFree(i)) continue;
       if (frame.op_class(i) == OpClass::kRecurrent) {
-        regions->Add({"recurrent", {{i, "recurrent.whole"}}, {"whole"}});
+        Region region{"recurrent", {{i, "recurrent.whole"}}, {"whole"}};
+        for (const int state : frame.Producers(i)) {
+          if (frame.op_class(state) == OpClass::kFactory) {
+            region.members.push_back({state, "recurrent.state"});
+          }
+        }
+        regions->Add(std::move(region));
       } else if (IsGate(frame, i) && !frame.operands(i).empty()) {
         gates[frame.operands(i)[0].view->slot].push_back(i);
       }

@@ -87,12 +87,14 @@ void AddJoins(const Frame& frame, Regions* regions) {
       joined |= sources[producer];
       pure &= sources[producer] == 0 || IsPower(sources[producer]);
     }
+    const OpClass op_class = frame.op_class(i);
+    // Positions, too, are looked up in a table, and added.
+    if (op_class == OpClass::kPointwise && !IsPower(joined)) joined &= ~kText;
     if (!own) sources[i] = joined;
     if (own || IsPower(joined) || joined == 0 || !pure) continue;
     if (!regions->IsFree(i)) continue;
-    const OpClass op_class = frame.op_class(i);
-    if (op_class == OpClass::kLayout || op_class == OpClass::kPointwise ||
-        op_class == OpClass::kMatmul || op_class == OpClass::kIndexing) {
+    if (op_class == OpClass::kLayout || op_class == OpClass::kMatmul ||
+        op_class == OpClass::kIndexing) {
       regions->Add({"fusion", {{i, "fusion.join"}}, {"sources"}});
     }
   }

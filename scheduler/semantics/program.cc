@@ -1,0 +1,42 @@
+#include "scheduler/semantics/program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/semantics/analysis.h"
+
+namespace djinn::semantics {
+namespace {
+
+int CountUnknown(const Meaning& meaning) {
+  return static_cast<int>(std::count_if(
+      meaning.nodes.begin(), meaning.nodes.end(), [](const NodeMeaning& node) {
+        return node.phase == Phase::kUnspecified ||
+               node.modality == Modality::kUnspecified;
+      }));
+}
+
+}  // namespace
+
+std::vector<Program::Finding> Program::Add(
+    std::string name, std::shared_ptr<const srg::Structure> structure) {
+  std::vector<Finding> findings;
+  findings.push_back({name, structure, Analyze(*structure, &context_)});
+  // Latest first: each may need what the one behind it has learnt.
+  for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
+    Meaning again = Analyze(*open->structure, &context_);
+    const int unknown = CountUnknown(again);
+    if (unknown >= open->unknown) continue;
+    open->unknown = unknown;
+    findings.push_back({open->name, open->structure, std::move(again)});
+  }
+  std::erase_if(open_, [](const Open& open) { return open.unknown == 0; });
+  const int unknown = CountUnknown(findings.front().meaning);
+  if (unknown > 0) {
+    open_.push_back({std::move(name), std::move(structure), unknown});
+    if (open_.size() > kMaxOpen) open_.pop_front();
+  }
+  return findings;
+}
+
+}  // namespace djinn::semantics

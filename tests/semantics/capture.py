@@ -1,0 +1,73 @@
+"""Runs the zoo's programs and writes what the coordinator keeps of them.
+
+usage: python -m tests.semantics.capture DJINNCTL FOLDER [PROGRAM...]
+
+For each program one file of JSON lines, a graph each with its notes, in the order of
+their first definition.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import transformers
+
+import djinn
+from tests.semantics.labels import Labels
+from tests.semantics.zoo import PROGRAMS
+
+transformers.logging.set_verbosity_error()
+
+
+class Graphs:
+    """What a coordinator keeps."""
+
+    def __init__(self, djinnctl, cluster):
+        self._command = [
+            djinnctl, f"--coordinator={cluster.coordinator}",
+            f"--token_file={cluster.admin_token_file}", "-o", "json", "get"]
+
+    def _ask(self, *words):
+        return json.loads(subprocess.run(
+            [*self._command, *words], check=True, capture_output=True, text=True).stdout)
+
+    def fingerprints(self):
+        return [graph["fingerprint"] for graph in self._ask("graphs")["graphs"]]
+
+    def get(self, fingerprint):
+        return self._ask("graphs", fingerprint)
+
+
+def capture(program, graphs):
+    """The graphs that the program defines."""
+    before = set(graphs.fingerprints())
+    with Labels():
+        program.run(djinn.device())
+    djinn.synchronize()
+    found = [graphs.get(one) for one in graphs.fingerprints() if one not in before]
+    return sorted(found, key=lambda graph: int(graph["ordinal"]))
+
+
+def main():
+    djinnctl, folder, *names = sys.argv[1:]
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for program in PROGRAMS:
+        if names and program.name not in names:
+            continue
+        # A cluster of its own: graphs of other programs are no news.
+        with djinn.local(workers=1, worker_threads=1) as cluster:
+            try:
+                found = capture(program, Graphs(djinnctl, cluster))
+            except Exception as error:
+                print(program.name, "FAILED", repr(error)[:300]); continue
+        lines = [json.dumps(graph) for graph in found]
+        name = f"held_out_{program.name}" if program.held_out else program.name
+        (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+        nodes = sum(len(graph["nodes"]) for graph in found)
+        print(f"{program.name}: {len(found)} graphs, {nodes} nodes", flush=True)
+
+
+if __name__ == "__main__":
+    main()

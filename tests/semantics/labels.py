@@ -1,0 +1,186 @@
+"""Says beside every call what it truly is, by the classes of the modules around it.
+
+A label is "role/modality/phase", put where the module's path would stand in the notes;
+the analysis that is tested is given none. A field that the classes do not decide is
+"?": it is not counted.
+"""
+
+import contextlib
+import re
+
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from transformers import cache_utils
+
+import djinn
+from djinn import _djinn
+
+# The innermost module that one of these describes decides; the first that fits its
+# "class:name" does.
+ROLES = (
+    ("kv_cache", r"^KvCache"),
+    ("loss", r"^Loss"),
+    ("optimizer", r"^Optimizer"),
+    ("conv", r"^BatchNorm"),
+    ("norm", r"^\w*(Norm|Norm\dd)\d*d?:"),
+    ("fusion", r"^(\w*MultiModalProjector|Fusion|DotInteraction|CLIPModel:)"),
+    ("embedding", r"^\w*Embedding(s|Bag)?:|^\w*PatchEmbed"),
+    ("moe", r"Experts?:|MoE|SparseMoe|Router"),
+    ("attention", r"Attention:|Attention$|SelfOutput|EfficientSelfAttention"),
+    ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|^(Bert|ViT|Vilt)Output"
+            r"|:(fc1|fc2|activation_fn)$"),
+    ("conv", r"^(Conv|ConvTranspose)\dd|ConvLayer|^(Max|Avg|AdaptiveAvg)Pool|ShortCut"
+             r"|DWConv"),
+    ("recurrent", r"^(LSTM|GRU|RNN):"),
+)
+
+# What these do themselves, outside the modules in them, may count as either side's: the
+# sums around a block, an activation that is no module.
+UNDECIDED = r"^\w*Output:|WhisperEncoder:|Layer:|Block:|^T5Layer(Self|Cross|FF)"
+
+MODALITIES = (
+    ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"),
+    ("vision", r"Vision(Model|Transformer|Embeddings)|^(ViT|ResNet|ConvNext|Segformer)"
+               r"|PatchEmbed|^Pixel|^Autoencoder"),
+    ("audio", r"WhisperEncoder:"),
+    ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|WhisperDecoder|CLIPText|TextEmbeddings"
+             r"|LSTMTagger)"),
+)
+
+PHASES = (
+    ("multimodal_fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|^CLIPModel"),
+    ("vision_decoding", r"DecodeHead|PixelDecoder"),
+    ("vision_encoding", r"Vision(Model|Transformer)|^(ViT|ResNet|ConvNext|Segformer)Model"
+                        r"|PatchEmbed|PixelEncoder"),
+    ("forward", r"WhisperEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$|CLIPText"
+                r"|TextEmbeddings|^Bert|^LSTMTagger|^ClickModel"),
+)
+
+
+def _decide(table, chain):
+    for part in reversed(chain):
+        if part.startswith("Conv") and any("PatchEmbeddings:" in outer for outer in chain):
+            continue
+        for label, pattern in table:
+            if re.search(pattern, part):
+                return label
+    return None
+
+
+class Labels:
+    """While it is open, one program at a time."""
+
+    def __enter__(self):
+        self._chain = []
+        self._phase = None
+        self._generating = None
+        djinn.set_call_sites(True)
+        # The library's own hooks give way to these, which say more.
+        from djinn import _debug
+        _debug._module_paths.remove()
+        self._handles = (
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+        )
+        self._updates = {}
+        for layer in (cache_utils.DynamicLayer, cache_utils.StaticLayer):
+            self._patch(layer)
+        global _open
+        _open = self
+        self._tell()
+        return self
+
+    def __exit__(self, *_):
+        global _open
+        _open = None
+        for handle in self._handles:
+            handle.remove()
+        for layer, update in self._updates.items():
+            layer.update = update
+        _djinn.exchange_module_path("")
+
+    @contextlib.contextmanager
+    def part(self, name):
+        self._chain.append(name)
+        self._tell()
+        try:
+            yield
+        finally:
+            self._chain.pop()
+            self._tell()
+
+    @contextlib.contextmanager
+    def phase(self, phase):
+        outer, self._phase = self._phase, phase
+        try:
+            yield
+        finally:
+            self._phase = outer
+
+    def generating(self, phase):
+        """From the next forward of a language model on."""
+        self._generating = phase
+        self._tell()
+
+    def _patch(self, layer):
+        update = self._updates[layer] = layer.update
+        labels = self
+
+        def labelled(cache, *args, **kwargs):
+            with labels.part("KvCache"):
+                return update(cache, *args, **kwargs)
+
+        layer.update = labelled
+
+    def _enter(self, module, _):
+        name = ""
+        if self._stack:
+            name = self._names.get(id(module), "")
+        else:
+            self._names = {}
+            for parent in module.modules():
+                for child_name, child in parent.named_children():
+                    self._names[id(child)] = child_name
+        self._stack.append(module)
+        self._chain.append(f"{type(module).__name__}:{name}")
+        self._tell()
+
+    def _leave(self, module, *_):
+        if self._stack and self._stack[-1] is module:
+            self._stack.pop()
+            self._chain.pop()
+            self._tell()
+
+    _names = {}
+
+    @property
+    def _stack(self):
+        return self.__dict__.setdefault("_modules", [])
+
+    def _tell(self):
+        if not self._chain:
+            _djinn.exchange_module_path("?/?/" + (self._phase or "?"))
+            return
+        role = _decide(ROLES, self._chain) or "none"
+        if re.search(UNDECIDED, self._chain[-1]):
+            role = "?"
+        modality = _decide(MODALITIES, self._chain) or "?"
+        phase = (self._phase or _decide(PHASES, self._chain) or self._generating or "?")
+        _djinn.exchange_module_path(f"{role}/{modality}/{phase}")
+
+
+_open = None
+
+
+def label_part(name):
+    return _open.part(name)
+
+
+def label_phase(phase):
+    return _open.phase(phase)
+
+
+def label_generating(phase):
+    _open.generating(phase)
