@@ -17,9 +17,11 @@ GraphIntake::~GraphIntake() {
 }
 
 void GraphIntake::Submit(v1::Structure structure, v1::StructureNotes notes,
+                         std::shared_ptr<semantics::Program> program,
                          Done done) {
   MutexLock lock(&mu_);
-  queue_.push_back({std::move(structure), std::move(notes), std::move(done)});
+  queue_.push_back({std::move(structure), std::move(notes), std::move(program),
+                    std::move(done)});
   changed_.Signal();
 }
 
@@ -33,7 +35,7 @@ void GraphIntake::Work() {
       item = std::move(queue_.front());
       queue_.pop_front();
     }
-    item.done(store_->Add(item.structure, item.notes));
+    item.done(store_->Add(item.structure, item.notes, item.program.get()));
   }
 }
 

@@ -1,10 +1,11 @@
-// Takes structures off the streams' threads: one thread checks and stores them
-// in the order they came.
+// Takes structures off the streams' threads: one thread checks, stores and
+// analyses them in the order they came.
 #ifndef COORDINATOR_GRAPH_INTAKE_H_
 #define COORDINATOR_GRAPH_INTAKE_H_
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -31,12 +32,15 @@ class GraphIntake {
 
   // Never blocks. The queue is bounded by its callers: each stream submits one
   // structure and reads its next message only after `done`.
-  void Submit(v1::Structure structure, v1::StructureNotes notes, Done done);
+  // `program` is what the stream defined before; only the intake uses it.
+  void Submit(v1::Structure structure, v1::StructureNotes notes,
+              std::shared_ptr<semantics::Program> program, Done done);
 
  private:
   struct Item {
     v1::Structure structure;
     v1::StructureNotes notes;
+    std::shared_ptr<semantics::Program> program;
     Done done;
   };
 

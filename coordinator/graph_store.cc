@@ -1,5 +1,6 @@
 #include "coordinator/graph_store.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -9,6 +10,7 @@
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
+#include "coordinator/graph_meaning.h"
 #include "coordinator/graph_nodes.h"
 
 namespace djinn::coordinator {
@@ -33,15 +35,28 @@ absl::Status CheckNotes(const v1::StructureNotes& notes, size_t nodes) {
 }  // namespace
 
 absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message,
-                                            const v1::StructureNotes& notes) {
-  DJINN_ASSIGN_OR_RETURN(const srg::Structure structure,
-                         srg::FromProto(message));
-  DJINN_RETURN_IF_ERROR(srg::Validate(structure, caps_).status());
-  DJINN_RETURN_IF_ERROR(CheckNotes(notes, structure.nodes.size()));
-  std::string fingerprint = srg::Fingerprint(structure);
+                                            const v1::StructureNotes& notes,
+                                            semantics::Program* program) {
+  auto structure = std::make_shared<srg::Structure>();
+  DJINN_ASSIGN_OR_RETURN(*structure, srg::FromProto(message));
+  DJINN_RETURN_IF_ERROR(srg::Validate(*structure, caps_).status());
+  DJINN_RETURN_IF_ERROR(CheckNotes(notes, structure->nodes.size()));
+  std::string fingerprint = srg::Fingerprint(*structure);
   const std::string hex = absl::BytesToHexString(fingerprint);
-  std::string encoding = message.SerializeAsString();
+  if (!Insert(hex, *structure, message.SerializeAsString(), notes)) {
+    return fingerprint;
+  }
+  semantics::Program alone;
+  for (const semantics::Program::Finding& finding :
+       (program == nullptr ? &alone : program)
+           ->Add(hex, structure, message.ByteSizeLong())) {
+    KeepMeaning(finding.name, finding.meaning);
+  }
+  return fingerprint;
+}
 
+bool GraphStore::Insert(const std::string& hex, const srg::Structure& structure,
+                        std::string encoding, const v1::StructureNotes& notes) {
   MutexLock lock(&mu_);
   const auto [it, added] = entries_.try_emplace(hex);
   Entry& entry = it->second;
@@ -60,13 +75,34 @@ absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message,
     entry.notes = notes.SerializeAsString();
     bytes_ += entry.notes.size();
   }
+  const bool complete = entry.complete;
+  DropOldest();
+  return !complete;
+}
+
+void GraphStore::KeepMeaning(const std::string& hex,
+                             const semantics::Meaning& meaning) {
+  const v1::GraphMeaning message = ToProto(meaning);
+  std::string encoding = message.SerializeAsString();
+  MutexLock lock(&mu_);
+  const auto found = entries_.find(hex);
+  if (found == entries_.end()) return;  // it has gone meanwhile
+  Entry& entry = found->second;
+  bytes_ -= entry.meaning.size();
+  entry.meaning = std::move(encoding);
+  bytes_ += entry.meaning.size();
+  entry.summary = Summary(message);
+  entry.complete = IsComplete(meaning);
+  DropOldest();
+}
+
+void GraphStore::DropOldest() {
   while (bytes_ > max_bytes_ && !ages_.empty()) {
     const auto oldest = entries_.find(ages_.front());
-    bytes_ -= oldest->second.encoding.size() + oldest->second.notes.size();
+    bytes_ -= oldest->second.bytes();
     entries_.erase(oldest);
     ages_.pop_front();
   }
-  return fingerprint;
 }
 
 void GraphStore::CountDefinition(const std::string& fingerprint) {
@@ -83,6 +119,7 @@ v1::GraphInfo GraphStore::Describe(const Entries::value_type& item) {
   info.set_definition_count(item.second.definition_count);
   info.set_size_bytes(item.second.encoding.size());
   info.set_ordinal(item.second.ordinal);
+  *info.mutable_meaning() = item.second.summary;
   return info;
 }
 
@@ -96,19 +133,18 @@ Page<v1::GraphInfo> GraphStore::List(const PageRange& range) {
 }
 
 absl::StatusOr<v1::GraphInfo> GraphStore::Get(absl::string_view hex) {
-  std::string encoding, encoded_notes;
-  DJINN_ASSIGN_OR_RETURN(v1::GraphInfo info,
-                         Find(hex, &encoding, &encoded_notes));
-  info.mutable_structure()->ParseFromString(encoding);
+  Entry entry;
+  DJINN_ASSIGN_OR_RETURN(v1::GraphInfo info, Find(hex, &entry));
+  info.mutable_structure()->ParseFromString(entry.encoding);
+  info.mutable_meaning()->ParseFromString(entry.meaning);
   v1::StructureNotes notes;
-  notes.ParseFromString(encoded_notes);
+  notes.ParseFromString(entry.notes);
   DescribeNodes(info.structure(), notes, info.mutable_nodes());
   return info;
 }
 
 absl::StatusOr<v1::GraphInfo> GraphStore::Find(absl::string_view hex,
-                                               std::string* encoding,
-                                               std::string* notes) {
+                                               Entry* copy) {
   MutexLock lock(&mu_);
   const auto first = entries_.lower_bound(hex);
   if (hex.size() < kMinPrefix || first == entries_.end() ||
@@ -121,8 +157,9 @@ absl::StatusOr<v1::GraphInfo> GraphStore::Find(absl::string_view hex,
     return MakeError(absl::StatusCode::kInvalidArgument, "PREFIX_AMBIGUOUS",
                      absl::StrCat("several graphs begin with \"", hex, "\""));
   }
-  *encoding = first->second.encoding;
-  *notes = first->second.notes;
+  copy->encoding = first->second.encoding;
+  copy->notes = first->second.notes;
+  copy->meaning = first->second.meaning;
   return Describe(*first);
 }
 

@@ -1,9 +1,10 @@
-// The structures that sessions defined, under the coordinator's own hash.
+// The structures that sessions defined, under the coordinator's own hash, and
+// what they were found to mean.
 //
 // A structure is kept until the store exceeds its size; then those defined
 // least recently go.
 //
-// Thread-safe. Decoding and hashing happen outside the lock.
+// Thread-safe. Decoding, hashing and analysis happen outside the lock.
 #ifndef COORDINATOR_GRAPH_STORE_H_
 #define COORDINATOR_GRAPH_STORE_H_
 
@@ -20,20 +21,27 @@
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"
+#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/program.h"
 
 namespace djinn::coordinator {
 
 class GraphStore {
  public:
-  // `max_bytes` bounds the encodings of structures and notes.
+  // `max_bytes` bounds the encodings of structures, notes and meanings.
   explicit GraphStore(uint64_t max_bytes, srg::StructureCaps caps = {})
       : max_bytes_(max_bytes), caps_(caps) {}
 
   // Checks and keeps a structure; returns its fingerprint (32 bytes). Errors:
   // as srg::FromProto() and srg::Validate(); InvalidArgument (MALFORMED_NOTES).
   // Notes take the place of earlier ones, unless there are none.
+  //
+  // A structure is analysed once, and again only as long as something of it is
+  // unknown: `program` is what its session defined before, and learns of it. It
+  // may be null, and is not used by two threads at a time.
   absl::StatusOr<std::string> Add(const v1::Structure& structure,
-                                  const v1::StructureNotes& notes = {});
+                                  const v1::StructureNotes& notes = {},
+                                  semantics::Program* program = nullptr);
   // One more session defined it.
   void CountDefinition(const std::string& fingerprint);
 
@@ -44,7 +52,8 @@ class GraphStore {
   };
   Stats stats();
 
-  // In order of fingerprints; without structures and what workers say.
+  // In order of fingerprints; without structures and what workers say, and of
+  // meanings only what concerns the whole graph.
   Page<v1::GraphInfo> List(const PageRange& range = {});
   // By lower-case hex, or a unique prefix of at least 8 digits; with structure
   // and nodes, without what workers say. NotFound (GRAPH_UNKNOWN),
@@ -55,7 +64,14 @@ class GraphStore {
   struct Entry {
     // Serialised: the size counts, the contents hardly ever matter.
     std::string encoding;
-    std::string notes;  // likewise
+    std::string notes;    // likewise
+    std::string meaning;  // likewise
+    v1::GraphMeaning summary;
+    bool complete = false;  // nothing of the meaning is unknown
+
+    uint64_t bytes() const {
+      return encoding.size() + notes.size() + meaning.size();
+    }
     uint32_t node_count = 0;
     uint32_t slot_count = 0;
     uint64_t definition_count = 0;
@@ -65,8 +81,14 @@ class GraphStore {
   // By fingerprint in hex.
   using Entries = std::map<std::string, Entry, std::less<>>;
 
-  absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex,
-                                     std::string* encoding, std::string* notes);
+  // Inserts or renews an entry; false when its meaning is known completely.
+  bool Insert(const std::string& hex, const srg::Structure& structure,
+              std::string encoding, const v1::StructureNotes& notes);
+  void KeepMeaning(const std::string& hex, const semantics::Meaning& meaning);
+  // Until the size fits again.
+  void DropOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Copies what is serialised.
+  absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex, Entry* copy);
   static v1::GraphInfo Describe(const Entries::value_type& item);
 
   const uint64_t max_bytes_;

@@ -10,6 +10,15 @@
 namespace djinn::coordinator {
 namespace {
 
+// What a structure counts, with its meaning.
+uint64_t KeptBytes(const v1::Structure& structure) {
+  GraphStore store(1 << 20);
+  const std::string fingerprint = store.Add(structure).value();
+  const v1::GraphInfo graph =
+      store.Get(absl::BytesToHexString(fingerprint)).value();
+  return graph.structure().ByteSizeLong() + graph.meaning().ByteSizeLong();
+}
+
 TEST(GraphStoreTest, KeepsUnderItsOwnHash) {
   GraphStore store(1 << 20);
   const v1::Structure message = TestStructure(3);
@@ -22,6 +31,76 @@ TEST(GraphStoreTest, KeepsUnderItsOwnHash) {
   EXPECT_EQ(store.List().items[0].node_count(), 1u);
   EXPECT_EQ(store.List().items[0].slot_count(), 2u);
   EXPECT_FALSE(store.List().items[0].has_structure());
+}
+
+TEST(GraphStoreTest, KnowsWhatStructuresMean) {
+  GraphStore store(1 << 20);
+  const std::string hex =
+      absl::BytesToHexString(store.Add(TestStructure(100)).value());
+  const v1::GraphInfo graph = store.Get(hex).value();
+  ASSERT_EQ(graph.meaning().nodes_size(), 1);
+  EXPECT_EQ(graph.meaning().nodes(0).cost().read_bytes(), 400u);
+  ASSERT_EQ(graph.meaning().slots_size(), 2);
+  EXPECT_EQ(graph.meaning().slots(0).residency(),
+            v1::RESIDENCY_EPHEMERAL_ACTIVATION);
+  EXPECT_EQ(graph.meaning().stages_size(), 1);
+  EXPECT_EQ(graph.meaning().peak_bytes(), 800u);
+  EXPECT_EQ(graph.ordinal(), 1u);
+  // A list has the totals alone.
+  const v1::GraphMeaning listed = store.List().items.at(0).meaning();
+  EXPECT_EQ(listed.cost().read_bytes(), 400u);
+  EXPECT_EQ(listed.nodes_size() + listed.slots_size() + listed.stages_size() +
+                listed.regions_size() + listed.edges_size(),
+            0);
+}
+
+// embedding() of one token, or relu() of what it makes.
+v1::Structure Piece(bool first) {
+  v1::Structure structure = TestStructure(128);
+  structure.mutable_operators(0)->set_name(first ? "aten::embedding"
+                                                 : "aten::relu");
+  v1::Node* const node = structure.mutable_nodes(0);
+  v1::TensorView* const out = node->mutable_results(0)->mutable_view();
+  out->clear_sizes();
+  out->clear_strides();
+  for (const int64_t size : {1, 1, 128}) out->add_sizes(size);
+  for (const int64_t stride : {128, 128, 1}) out->add_strides(stride);
+  v1::TensorView* const in = node->mutable_arguments(0)->mutable_tensor();
+  if (!first) {
+    const uint32_t slot = in->slot();
+    *in = *out;
+    in->set_slot(slot);
+    return structure;
+  }
+  in->clear_sizes();
+  in->clear_strides();
+  for (const int64_t size : {50, 128}) in->add_sizes(size);
+  for (const int64_t stride : {128, 1}) in->add_strides(stride);
+  structure.add_slots()->set_kind(v1::Slot::BOUND);
+  v1::TensorView* const rows = node->add_arguments()->mutable_tensor();
+  rows->set_slot(2);
+  rows->set_data_type(v1::DATA_TYPE_INT64);
+  for (int k = 0; k < 2; ++k) rows->add_sizes(1);
+  for (int k = 0; k < 2; ++k) rows->add_strides(1);
+  return structure;
+}
+
+v1::Phase PhaseOf(GraphStore* store, const std::string& fingerprint) {
+  return store->Get(absl::BytesToHexString(fingerprint))->meaning().phase();
+}
+
+TEST(GraphStoreTest, PiecesOfOneProgramExplainEachOther) {
+  // Another session's program tells nothing.
+  GraphStore store(1 << 20);
+  semantics::Program one, other;
+  const std::string piece = store.Add(Piece(false), {}, &one).value();
+  EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
+  const std::string begin = store.Add(Piece(true), {}, &other).value();
+  EXPECT_EQ(PhaseOf(&store, begin), v1::PHASE_LLM_DECODE);
+  EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
+  // Its own does, and the same piece is looked at again.
+  store.Add(Piece(false), {}, &other).value();
+  EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_LLM_DECODE);
 }
 
 TEST(GraphStoreTest, FindsByUniquePrefix) {
@@ -122,7 +201,7 @@ TEST(GraphStoreTest, RefusesNotesThatDoNotFit) {
 
 TEST(GraphStoreTest, NotesCountForTheBound) {
   const v1::Structure first = TestStructure(1);
-  GraphStore store(2 * first.ByteSizeLong() + 500);
+  GraphStore store(2 * KeptBytes(first) + 500);
   const std::string one = store.Add(first).value();
   const std::string two = store.Add(TestStructure(2)).value();
   v1::StructureNotes notes;
@@ -133,7 +212,7 @@ TEST(GraphStoreTest, NotesCountForTheBound) {
   store.Add(TestStructure(2), notes).value();
   EXPECT_EQ(store.List().items.size(), 2u);
   notes.mutable_notes(0)->set_module_path(
-      std::string(490 + first.ByteSizeLong() / 2, 'm'));
+      std::string(490 + KeptBytes(first) / 2, 'm'));
   store.Add(TestStructure(2), notes).value();
   EXPECT_FALSE(store.Get(absl::BytesToHexString(one)).ok());
   EXPECT_TRUE(store.Get(absl::BytesToHexString(two)).ok());
@@ -141,7 +220,7 @@ TEST(GraphStoreTest, NotesCountForTheBound) {
 
 TEST(GraphStoreTest, ForgetsTheLeastRecentlyDefined) {
   const v1::Structure first = TestStructure(1);
-  GraphStore store(2 * first.ByteSizeLong());
+  GraphStore store(2 * KeptBytes(TestStructure(3)));
   const std::string one = store.Add(first).value();
   const std::string two = store.Add(TestStructure(2)).value();
   store.Add(first).value();

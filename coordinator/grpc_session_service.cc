@@ -85,7 +85,8 @@ class AttachReactor : public StreamReactor<Request, Response>,
         End(fingerprint.status());
       }
     };
-    intake_->Submit(std::move(*structure), std::move(*notes), std::move(done));
+    intake_->Submit(std::move(*structure), std::move(*notes), program_,
+                    std::move(done));
   }
 
   absl::StatusOr<std::optional<Response>> Next() override
@@ -108,6 +109,9 @@ class AttachReactor : public StreamReactor<Request, Response>,
   Cluster* const cluster_;
   GraphStore* const graphs_;
   GraphIntake* const intake_;
+  // The structures that this stream defined.
+  const std::shared_ptr<semantics::Program> program_ =
+      std::make_shared<semantics::Program>();
   // Written once, under mu_, by the thread that reads; so that thread, and
   // those it leads to, may read it without.
   std::optional<StreamId> id_;

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "coordinator/ctl/names.h"
 #include "coordinator/ctl/table.h"
 
 namespace djinn::ctl {
@@ -70,9 +69,7 @@ std::string Describe(const v1::GraphTensor& tensor) {
   if (tensor.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
     return absl::StrCat(slot, "by data");
   }
-  std::string name = v1::DataType_Name(tensor.data_type());
-  name = absl::AsciiStrToLower(absl::StripPrefix(name, "DATA_TYPE_"));
-  return absl::StrCat(slot, name, "[", absl::StrJoin(tensor.sizes(), ","), "]");
+  return absl::StrCat(slot, DescribeShape(tensor.data_type(), tensor.sizes()));
 }
 
 template <typename Tensors>
@@ -84,14 +81,6 @@ std::string DescribeAll(const Tensors& tensors) {
   return OrDash(text);
 }
 
-std::string PhaseName(v1::Phase phase) {
-  if (phase == v1::PHASE_UNSPECIFIED) return "-";
-  const std::string& name = v1::Phase_Name(phase);
-  // Not known to this build.
-  if (name.empty()) return absl::StrCat(static_cast<int>(phase));
-  return absl::AsciiStrToLower(absl::StripPrefix(name, "PHASE_"));
-}
-
 std::string Effects(const v1::GraphNode& node) {
   std::vector<std::string> effects;
   for (const uint32_t slot : node.written_slots()) {
@@ -101,6 +90,60 @@ std::string Effects(const v1::GraphNode& node) {
     effects.push_back(absl::StrCat("#", node.generator_slot(), " (draws)"));
   }
   return OrDash(absl::StrJoin(effects, " "));
+}
+
+std::string Describe(const v1::Cost& cost) {
+  return absl::StrCat(FormatCount(cost.flops()), " flop, ",
+                      FormatBytes(cost.read_bytes()), " read, ",
+                      FormatBytes(cost.written_bytes()), " written");
+}
+
+std::vector<Row> StageRows(const v1::GraphMeaning& meaning) {
+  std::vector<Row> rows = {{"STAGE", "NODES", "PHASE", "MODALITY", "FLOP",
+                            "READ", "WRITTEN", "WEIGHTS", "KV CACHES", "FROM"}};
+  for (int i = 0; i < meaning.stages_size(); ++i) {
+    const v1::GraphStage& stage = meaning.stages(i);
+    rows.push_back({absl::StrCat(i),
+                    absl::StrCat(stage.first_node(), "..",
+                                 stage.first_node() + stage.node_count() - 1),
+                    Name(stage.phase()), Name(stage.modality()),
+                    FormatCount(stage.cost().flops()),
+                    FormatBytes(stage.cost().read_bytes()),
+                    FormatBytes(stage.cost().written_bytes()),
+                    FormatBytes(stage.weight_bytes()),
+                    FormatBytes(stage.kv_cache_bytes()),
+                    OrDash(absl::StrJoin(stage.inputs(), " "))});
+  }
+  return rows;
+}
+
+std::vector<Row> NodeRows(const v1::GraphInfo& info) {
+  const v1::GraphMeaning& meaning = info.meaning();
+  Row titles = {"NODE",   "OPERATOR", "OPERANDS", "RESULTS",
+                "WRITES", "PHASE",    "ROLE",     "FLOP"};
+  const bool noted =
+      std::any_of(info.nodes().begin(), info.nodes().end(),
+                  [](const v1::GraphNode& node) { return node.has_note(); });
+  if (noted) titles.insert(titles.end(), {"SAID", "MODULE", "CALLED AT"});
+  std::vector<Row> rows = {std::move(titles)};
+  for (int i = 0; i < info.nodes_size(); ++i) {
+    const v1::GraphNode& node = info.nodes(i);
+    // A coordinator that has not come to it yet says nothing.
+    const v1::NodeMeaning& found = i < meaning.nodes_size()
+                                       ? meaning.nodes(i)
+                                       : v1::NodeMeaning::default_instance();
+    rows.push_back({absl::StrCat(i), node.operator_name(),
+                    DescribeAll(node.operands()), DescribeAll(node.results()),
+                    Effects(node), Name(found.phase()), OrDash(found.role()),
+                    FormatCount(found.cost().flops())});
+    if (!noted) continue;
+    const v1::CallNote& note = node.note();
+    Row& row = rows.back();
+    row.push_back(Name(note.phase()));
+    row.push_back(OrDash(note.module_path()));
+    row.push_back(OrDash(note.location()));
+  }
+  return rows;
 }
 
 }  // namespace
@@ -191,32 +234,25 @@ std::string Detail(const v1::LeaseInfo& info) {
 }
 
 std::string Detail(const v1::GraphInfo& info) {
+  const v1::GraphMeaning& meaning = info.meaning();
   const std::string head = FormatTable(
       {{"graph", info.fingerprint()},
        {"size", absl::StrCat(info.node_count(), " nodes, ", info.slot_count(),
                              " slots, ", FormatBytes(info.size_bytes()))},
        {"definitions", absl::StrCat(info.definition_count())},
        {"runs", absl::StrCat(info.run_count())},
-       {"workers", OrDash(absl::StrJoin(info.worker_ids(), " "))}});
-  Row titles = {"NODE", "OPERATOR", "OPERANDS", "RESULTS", "WRITES"};
-  const bool noted =
-      std::any_of(info.nodes().begin(), info.nodes().end(),
-                  [](const v1::GraphNode& node) { return node.has_note(); });
-  if (noted) titles.insert(titles.end(), {"PHASE", "MODULE", "CALLED AT"});
-  std::vector<Row> nodes = {std::move(titles)};
-  for (int i = 0; i < info.nodes_size(); ++i) {
-    const v1::GraphNode& node = info.nodes(i);
-    nodes.push_back({absl::StrCat(i), node.operator_name(),
-                     DescribeAll(node.operands()), DescribeAll(node.results()),
-                     Effects(node)});
-    if (!noted) continue;
-    const v1::CallNote& note = node.note();
-    Row& row = nodes.back();
-    row.push_back(PhaseName(note.phase()));
-    row.push_back(OrDash(note.module_path()));
-    row.push_back(OrDash(note.location()));
-  }
-  return absl::StrCat(head, "\n", FormatTable(nodes));
+       {"workers", OrDash(absl::StrJoin(info.worker_ids(), " "))},
+       {"workload", Name(meaning.workload_class())},
+       {"task", Name(meaning.task_type())},
+       {"phase", Name(meaning.phase())},
+       {"modality", Name(meaning.modality())},
+       {"cost", Describe(meaning.cost())},
+       {"memory",
+        absl::StrCat("peak ", FormatBytes(meaning.peak_bytes()), ", weights ",
+                     FormatBytes(meaning.weight_bytes()), ", kv caches ",
+                     FormatBytes(meaning.kv_cache_bytes()))}});
+  return absl::StrCat(head, "\n", FormatTable(StageRows(meaning)), "\n",
+                      FormatTable(NodeRows(info)));
 }
 
 }  // namespace djinn::ctl

@@ -38,6 +38,25 @@ TEST(DetailTest, AGraphShowsItsNodes) {
       results { slot: 2 }
       generator_slot: 3
     }
+    meaning {
+      nodes {
+        phase: PHASE_LLM_DECODE
+        role: "mlp.up"
+        cost { flops: 6 }
+      }
+      nodes {}
+      stages {
+        node_count: 2
+        phase: PHASE_LLM_DECODE
+        modality: MODALITY_TEXT
+        cost { flops: 6 read_bytes: 24 }
+      }
+      workload_class: WORKLOAD_CLASS_TRANSFORMER
+      phase: PHASE_LLM_DECODE
+      modality: MODALITY_TEXT
+      cost { flops: 1500000 read_bytes: 24 }
+      peak_bytes: 4000
+    }
   )pb");
   EXPECT_EQ(
       Detail(graph),
@@ -46,12 +65,24 @@ TEST(DetailTest, AGraphShowsItsNodes) {
       "definitions  1\n"
       "runs         12\n"
       "workers      w0 w1\n"
+      "workload     transformer\n"
+      "task         -\n"
+      "phase        llm_decode\n"
+      "modality     text\n"
+      "cost         1.5M flop, 24B read, 0B written\n"
+      "memory       peak 4.0kB, weights 0B, kv caches 0B\n"
+      "\n"
+      "STAGE  NODES  PHASE       MODALITY  FLOP  READ  WRITTEN  WEIGHTS  "
+      "KV CACHES  FROM\n"
+      "0      0..1   llm_decode  text      6     24B   0B       0B       "
+      "0B         -\n"
       "\n"
       "NODE  OPERATOR           OPERANDS                    RESULTS     "
-      "WRITES\n"
-      "0     aten::add_.Tensor  #0 float32[2,3] #1 int64[]  -           #0\n"
+      "WRITES      PHASE       ROLE    FLOP\n"
+      "0     aten::add_.Tensor  #0 float32[2,3] #1 int64[]  -           #0    "
+      "      llm_decode  mlp.up  6\n"
       "1     aten::bernoulli    -                           #2 by data  #3 "
-      "(draws)\n");
+      "(draws)  -           -       0\n");
 }
 
 TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
@@ -137,13 +168,13 @@ TEST(DetailTest, GraphsShowWhatWasSaidAboutTheirNodes) {
       }
     }
   )pb"));
-  EXPECT_THAT(text, HasSubstr("PHASE        MODULE   CALLED AT\n"));
+  EXPECT_THAT(text, HasSubstr("SAID         MODULE   CALLED AT\n"));
   EXPECT_THAT(text,
               HasSubstr("llm_prefill  Net.fc1  model.py:12 in forward\n"));
   EXPECT_THAT(Detail(Parse<v1::GraphInfo>(R"pb(nodes {
                                                  operator_name: "aten::relu"
                                                })pb")),
-              Not(HasSubstr("PHASE")));
+              Not(HasSubstr("SAID")));
 }
 
 TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {

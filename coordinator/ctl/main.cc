@@ -1,4 +1,5 @@
 // djinnctl get workers|sessions|tenants|leases|graphs [NAME] [-o table|json]
+// djinnctl get graph NAME -o dot|svg
 //
 // Asks a coordinator's Admin service. Exit status: 0 ok, 1 refused, 2 wrong
 // command line, 3 unreachable.
@@ -22,6 +23,7 @@
 #include "common/secret_file.h"
 #include "common/status_macros.h"
 #include "coordinator/ctl/detail.h"
+#include "coordinator/ctl/drawing.h"
 #include "coordinator/ctl/table.h"
 #include "djinn/v1/admin.grpc.pb.h"
 #include "google/protobuf/util/json_util.h"
@@ -43,14 +45,15 @@ ABSL_FLAG(std::string, tls_server_name, "",
           "address's host; DJINN_TLS_SERVER_NAME otherwise.");
 ABSL_FLAG(bool, insecure, false,
           "Allow an address that is not local without TLS.");
-ABSL_FLAG(std::string, o, "table", "Output: table or json.");
+ABSL_FLAG(std::string, o, "table",
+          "Output: table or json; dot or svg for one graph.");
 
 namespace djinn::ctl {
 namespace {
 
 constexpr char kUsage[] =
     "djinnctl get workers|sessions|tenants|leases|graphs [NAME]"
-    " [-o table|json]";
+    " [-o table|json|dot|svg]";
 
 std::string FlagOrEnvironment(const std::string& flag, const char* variable,
                               const char* fallback) {
@@ -77,10 +80,11 @@ using Method = grpc::Status (v1::Admin::Stub::*)(grpc::ClientContext*,
 
 class Client {
  public:
-  Client(std::shared_ptr<grpc::Channel> channel, std::string token, bool json)
+  Client(std::shared_ptr<grpc::Channel> channel, std::string token,
+         std::string output)
       : stub_(v1::Admin::NewStub(std::move(channel))),
         token_(std::move(token)),
-        json_(json) {}
+        output_(std::move(output)) {}
 
   // Shows all items, page by page, or the one that `fill` names in a Get
   // request.
@@ -97,8 +101,7 @@ class Client {
       fill(name, &request);
       Item item;
       DJINN_RETURN_IF_ERROR(Call(get, request, &item));
-      Print(item, Detail(item));
-      return absl::OkStatus();
+      return PrintOne(item);
     }
     ListRequest request;
     request.set_page_size(1000);
@@ -127,9 +130,27 @@ class Client {
     return FromGrpcStatus(((*stub_).*method)(&context, request, response));
   }
 
+  template <typename Item>
+  absl::Status PrintOne(const Item& item) {
+    Print(item, Detail(item));
+    return absl::OkStatus();
+  }
+  absl::Status PrintOne(const v1::GraphInfo& graph) {
+    std::string text;
+    if (output_ == "dot") {
+      DJINN_ASSIGN_OR_RETURN(text, ToDot(graph));
+    } else if (output_ == "svg") {
+      DJINN_ASSIGN_OR_RETURN(text, ToSvg(graph));
+    } else {
+      text = Detail(graph);
+    }
+    Print(graph, std::move(text));
+    return absl::OkStatus();
+  }
+
   // In JSON, or else as the text says.
   void Print(const google::protobuf::Message& message, std::string text) {
-    if (json_) {
+    if (output_ == "json") {
       text.clear();
       google::protobuf::util::JsonPrintOptions options;
       options.add_whitespace = true;
@@ -143,7 +164,7 @@ class Client {
 
   const std::unique_ptr<v1::Admin::Stub> stub_;
   const std::string token_;
-  const bool json_;
+  const std::string output_;
 };
 
 bool IsKind(const std::string& kind) {
@@ -199,6 +220,16 @@ absl::Status Show(const std::string& kind, const std::string& name,
       name);
 }
 
+// "graph" and the like, too.
+std::string Plural(std::string kind) {
+  return kind.empty() || kind.back() == 's' ? kind : kind + "s";
+}
+
+bool IsOutput(const std::string& output, const std::string& kind, bool one) {
+  if (output == "dot" || output == "svg") return kind == "graphs" && one;
+  return output == "table" || output == "json";
+}
+
 int Usage() {
   std::fprintf(stderr, "usage: %s\n", kUsage);
   return 2;
@@ -212,8 +243,11 @@ int Refuse(absl::string_view why) {
 int Main(const std::vector<char*>& arguments) {
   const std::string output = absl::GetFlag(FLAGS_o);
   if (arguments.size() < 3 || arguments.size() > 4 ||
-      std::string(arguments[1]) != "get" || !IsKind(arguments[2]) ||
-      (output != "table" && output != "json")) {
+      std::string(arguments[1]) != "get") {
+    return Usage();
+  }
+  const std::string kind = Plural(arguments[2]);
+  if (!IsKind(kind) || !IsOutput(output, kind, arguments.size() > 3)) {
     return Usage();
   }
   const std::string token_file = FlagOrEnvironment(
@@ -228,10 +262,10 @@ int Main(const std::vector<char*>& arguments) {
       absl::GetFlag(FLAGS_coordinator), "DJINN_COORDINATOR", "127.0.0.1:7070");
   const auto channel = MakeChannel(address, {*security, /*connection=*/0});
   if (!channel.ok()) return Refuse(channel.status().message());
-  Client client(*channel, *token, output == "json");
+  Client client(*channel, *token, output);
   const absl::Status status = ExplainTlsFailure(
-      Show(arguments[2], arguments.size() > 3 ? arguments[3] : "", &client),
-      address, *security);
+      Show(kind, arguments.size() > 3 ? arguments[3] : "", &client), address,
+      *security);
   if (status.ok()) return 0;
   std::fprintf(stderr, "djinnctl: %s: %s\n",
                absl::StatusCodeToString(status.code()).c_str(),

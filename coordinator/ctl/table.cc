@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/ctl/names.h"
 
 namespace djinn::ctl {
 
@@ -113,14 +114,17 @@ Row Cells(const v1::LeaseInfo& info) {
 }
 
 Row Header(const v1::GraphInfo&) {
-  return {"FINGERPRINT", "NODES", "SLOTS",  "BYTES",
-          "DEFINITIONS", "RUNS",  "WORKERS"};
+  return {"FINGERPRINT", "NODES", "SLOTS",       "BYTES", "WORKLOAD",
+          "PHASE",       "FLOP",  "DEFINITIONS", "RUNS",  "WORKERS"};
 }
 Row Cells(const v1::GraphInfo& info) {
   return {info.fingerprint().substr(0, 16),
           absl::StrCat(info.node_count()),
           absl::StrCat(info.slot_count()),
           FormatBytes(info.size_bytes()),
+          Name(info.meaning().workload_class()),
+          Name(info.meaning().phase()),
+          FormatCount(info.meaning().cost().flops()),
           absl::StrCat(info.definition_count()),
           absl::StrCat(info.run_count()),
           OrDash(absl::StrJoin(info.worker_ids(), ","))};

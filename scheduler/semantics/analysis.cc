@@ -122,9 +122,9 @@ void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
     }
     const auto extent = srg::ExtentBytes(*view);
     if (!extent.ok()) return;
-    (context->*remember)({view->data_type, *extent},
-                         {meaning.nodes[node].phase,
-                          meaning.nodes[node].modality});
+    (context->*remember)(
+        {view->data_type, *extent},
+        {meaning.nodes[node].phase, meaning.nodes[node].modality});
   };
   for (int i = 0; i < frame.node_count(); ++i) {
     if (meaning.nodes[i].phase == Phase::kUnspecified &&

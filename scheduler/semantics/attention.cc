@@ -296,7 +296,20 @@ class Finder {
         made->sizes[3] == sizes[3]) {
       return std::min(made->sizes[2], sizes[2]);
     }
-    return sizes[sizes.size() - 2];
+    const int64_t queries = sizes[sizes.size() - 2];
+    // As many rows as the next projection takes for each of the batch.
+    if (made == nullptr || frame_.value(operand.value).producer >= 0 ||
+        sizes.size() != 4) {
+      return queries;
+    }
+    for (const int next : frame_.Consumers(product)) {
+      const auto rows = frame_.Sizes(next, 0);
+      if (frame_.op(next) == "linear" && rows.size() == 3 &&
+          rows[0] == sizes[0]) {
+        return std::min(queries, rows[1]);
+      }
+    }
+    return queries;
   }
 
   // Whether the keys are a cache that got one token more.

@@ -42,7 +42,7 @@ class Context {
     const Origin* Find(Key key) const;
 
    private:
-    static constexpr size_t kMaxValues = 1024;
+    static constexpr size_t kMaxValues = 256;
     struct Entry {
       Origin origin;
       std::list<Key>::iterator age;

@@ -95,9 +95,10 @@ class Finder {
   int NearestUp(int activation) const {
     return FindUpstream(
         frame_, activation,
-        [this](int node) { // Some mix neighbours on the way.
+        [this](int node) {  // Some mix neighbours on the way.
           return (Passes(node) && frame_.op(node) != "cat") ||
-                 frame_.op_class(node) == OpClass::kConvolution; },
+                 frame_.op_class(node) == OpClass::kConvolution;
+        },
         [this](int node) { return IsProjection(frame_, node); }, 24);
   }
 

@@ -83,7 +83,8 @@ constexpr Group kGroups[] = {
      "multinomial randperm exponential random"},
     {OpClass::kFactory,
      "zeros ones full empty arange zeros_like ones_like full_like new_zeros "
-     "new_ones new_full scalar_tensor empty_like linspace eye tril_indices triu_indices "
+     "new_ones new_full scalar_tensor empty_like linspace eye tril_indices "
+     "triu_indices "
      "fill zero"},
     {OpClass::kLoss,
      "nll_loss_forward nll_loss2d_forward nll_loss nll_loss_nd "

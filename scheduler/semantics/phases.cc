@@ -150,8 +150,8 @@ class Finder {
     } else if (region.pattern == "embedding") {
       evidence->rotary |= region.HasTrait("rotary");
     } else if (region.pattern == "fusion") {
-      evidence->fusion |= region.HasTrait("sources") ||
-                          region.HasTrait("comparison");
+      evidence->fusion |=
+          region.HasTrait("sources") || region.HasTrait("comparison");
     } else if (region.pattern == "recurrent") {
       evidence->recurrent = true;
     }
@@ -317,8 +317,8 @@ class Finder {
     bool one_phase = true, one_modality = true;
     for (const Origin& origin : origins_) {
       if (origin.phase != Phase::kUnspecified) {
-        one_phase &= only.phase == Phase::kUnspecified ||
-                     only.phase == origin.phase;
+        one_phase &=
+            only.phase == Phase::kUnspecified || only.phase == origin.phase;
         only.phase = origin.phase;
       }
       if (origin.modality != Modality::kUnspecified) {

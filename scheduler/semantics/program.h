@@ -3,6 +3,7 @@
 #ifndef SCHEDULER_SEMANTICS_PROGRAM_H_
 #define SCHEDULER_SEMANTICS_PROGRAM_H_
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
@@ -14,8 +15,9 @@
 
 namespace djinn::semantics {
 
-// Keeps the latest structures whose phases are not all known, 16 at most: a
-// later one may show what they belong to. Not thread-safe.
+// Keeps the latest structures of which not all is known: a later one may show
+// what they belong to. 16 of them, and 1 MiB of encodings, at most. Not
+// thread-safe.
 class Program {
  public:
   struct Finding {
@@ -24,21 +26,26 @@ class Program {
     Meaning meaning;  // points into `structure`
   };
 
-  // Analyses a valid structure. The first finding is about it; others are about
-  // earlier ones of which more is known now.
+  // Analyses a valid structure, whose encoding has so many bytes. The first
+  // finding is about it; others are about earlier ones of which more is known
+  // now.
   std::vector<Finding> Add(std::string name,
-                           std::shared_ptr<const srg::Structure> structure);
+                           std::shared_ptr<const srg::Structure> structure,
+                           uint64_t encoded_bytes);
 
  private:
   static constexpr size_t kMaxOpen = 16;
+  static constexpr uint64_t kMaxOpenBytes = uint64_t{1} << 20;
   struct Open {
     std::string name;
     std::shared_ptr<const srg::Structure> structure;
-    int unknown;  // nodes without a phase
+    uint64_t encoded_bytes;
+    int unknown;  // nodes without a phase or a modality
   };
 
   Context context_;
   std::deque<Open> open_;
+  uint64_t open_bytes_ = 0;
 };
 
 }  // namespace djinn::semantics

@@ -146,8 +146,9 @@ int Main(const std::vector<char*>& arguments) {
         return 1;
       }
       for (auto& finding :
-           whole.Add(info.fingerprint(), std::make_shared<srg::Structure>(
-                                             *std::move(structure)))) {
+           whole.Add(info.fingerprint(),
+                     std::make_shared<srg::Structure>(*std::move(structure)),
+                     info.structure().ByteSizeLong())) {
         std::string name = finding.name;
         findings.insert_or_assign(std::move(name), std::move(finding));
       }

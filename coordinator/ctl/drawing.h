@@ -1,0 +1,29 @@
+// Graphs as pictures: nodes in the colour of their phase, with their role and
+// cost; weights and caches beside those that read them; edges as wide as they
+// are critical.
+#ifndef COORDINATOR_CTL_DRAWING_H_
+#define COORDINATOR_CTL_DRAWING_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::ctl {
+
+// Nodes that a picture may have.
+inline constexpr int kMaxDrawnNodes = 2000;
+
+// `info` is an answer to GetGraph. FailedPrecondition (GRAPH_TOO_LARGE) above
+// kMaxDrawnNodes, with what else to do; Internal (GRAPH_MALFORMED) for an
+// answer that does not fit together.
+
+// In the language of Graphviz.
+absl::StatusOr<std::string> ToDot(const v1::GraphInfo& info);
+
+// Laid out in layers: each node below all that it reads from.
+absl::StatusOr<std::string> ToSvg(const v1::GraphInfo& info);
+
+}  // namespace djinn::ctl
+
+#endif  // COORDINATOR_CTL_DRAWING_H_
