@@ -114,6 +114,18 @@ Enum Dominant(const std::vector<NodeMeaning>& nodes,
   return static_cast<Enum>(best);
 }
 
+// An expert by itself looks like any MLP, but for its rows: they were gathered.
+void FindLoneExperts(const Frame& frame, Regions* regions) {
+  for (size_t i = 0; i < regions->all().size(); ++i) {
+    const Region& region = regions->all()[i];
+    if (region.pattern != "mlp") continue;
+    const int first = region.members.front().node;
+    if (frame.Sizes(first, 0).size() == 2 && frame.IsBound(first, 0)) {
+      regions->Rename(static_cast<int>(i), "moe");
+    }
+  }
+}
+
 void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
   const auto tell = [&](const srg::TensorView* view, int node, auto remember) {
     if (view == nullptr || !IsFloating(view->data_type) ||
@@ -142,6 +154,9 @@ void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
       tell(output.view, i, &Context::RememberMade);
     }
   }
+  for (const Region& region : meaning.regions) {
+    if (region.pattern == "moe") context->RememberExperts();
+  }
   if (meaning.phase != Phase::kUnspecified) {
     context->RememberLast(meaning.phase);
   }
@@ -149,11 +164,15 @@ void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
 
 }  // namespace
 
-Meaning Analyze(const srg::Structure& structure, Context* context) {
+Meaning Analyze(const srg::Structure& structure, Context* context,
+                absl::Span<const Origin> known) {
   const Frame frame(structure);
   Regions regions(frame.node_count());
   for (const Pattern* const pattern : AllPatterns()) {
     pattern->Match(frame, &regions);
+  }
+  if (context != nullptr && context->has_experts()) {
+    FindLoneExperts(frame, &regions);
   }
   AddJoins(frame, &regions);
 
@@ -164,6 +183,12 @@ Meaning Analyze(const srg::Structure& structure, Context* context) {
     NodeMeaning& node = meaning.nodes[i];
     node.phase = origins[i].phase;
     node.modality = origins[i].modality;
+    if (!known.empty() && known[i].phase != Phase::kUnspecified) {
+      node.phase = known[i].phase;
+    }
+    if (!known.empty() && known[i].modality != Modality::kUnspecified) {
+      node.modality = known[i].modality;
+    }
     node.role = std::string(regions.role(i));
     node.region = regions.region_of(i);
     node.cost = CostOf(frame, i);

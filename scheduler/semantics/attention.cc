@@ -292,16 +292,14 @@ class Finder {
     const Frame::Operand& operand = frame_.operands(product)[k];
     const auto& sizes = operand.view->sizes;
     const srg::TensorView* const made = frame_.value(operand.value).view;
-    if (made != nullptr && made->sizes.size() == 4 && sizes.size() == 4 &&
-        made->sizes[3] == sizes[3]) {
+    const bool bound = frame_.value(operand.value).producer < 0;
+    if (!bound && made != nullptr && made->sizes.size() == 4 &&
+        sizes.size() == 4 && made->sizes[3] == sizes[3]) {
       return std::min(made->sizes[2], sizes[2]);
     }
     const int64_t queries = sizes[sizes.size() - 2];
     // As many rows as the next projection takes for each of the batch.
-    if (made == nullptr || frame_.value(operand.value).producer >= 0 ||
-        sizes.size() != 4) {
-      return queries;
-    }
+    if (!bound || sizes.size() != 4) return queries;
     for (const int next : frame_.Consumers(product)) {
       const auto rows = frame_.Sizes(next, 0);
       if (frame_.op(next) == "linear" && rows.size() == 3 &&

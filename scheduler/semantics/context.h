@@ -30,6 +30,9 @@ class Context {
   void RememberMade(Key key, Origin origin) { made_.Put(key, origin); }
   void RememberRead(Key key, Origin origin) { read_.Put(key, origin); }
   void RememberLast(Phase phase) { last_ = phase; }
+  // Rows are routed to experts somewhere in the program.
+  void RememberExperts() { has_experts_ = true; }
+  bool has_experts() const { return has_experts_; }
 
   // Who last made, or read, such a value.
   std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
@@ -55,6 +58,7 @@ class Context {
 
   Table made_;
   Table read_;
+  bool has_experts_ = false;
   // Of the structure before.
   Phase last_ = Phase::kUnspecified;
 };

@@ -26,6 +26,13 @@ void Regions::Add(Region region) {
   regions_.push_back(std::move(region));
 }
 
+void Regions::Rename(int region, const std::string& pattern) {
+  regions_[region].pattern = pattern;
+  for (Member& member : regions_[region].members) {
+    member.role = pattern + member.role.substr(member.role.find('.'));
+  }
+}
+
 absl::string_view Regions::role(int node) const {
   if (IsFree(node)) return {};
   for (const Member& member : regions_[region_of_[node]].members) {

@@ -41,6 +41,10 @@ class Regions {
   // Takes those of the members that are free; nothing when none is.
   void Add(Region region);
 
+  // A region turns out to be another pattern's; its roles begin with the new
+  // name.
+  void Rename(int region, const std::string& pattern);
+
   bool IsFree(int node) const { return region_of_[node] < 0; }
   // Index into all(), or -1.
   int region_of(int node) const { return region_of_[node]; }

@@ -8,12 +8,21 @@
 namespace djinn::semantics {
 namespace {
 
-int CountUnknown(const Meaning& meaning) {
-  return static_cast<int>(std::count_if(
-      meaning.nodes.begin(), meaning.nodes.end(), [](const NodeMeaning& node) {
-        return node.phase == Phase::kUnspecified ||
-               node.modality == Modality::kUnspecified;
-      }));
+std::vector<Origin> Origins(const Meaning& meaning) {
+  std::vector<Origin> origins;
+  origins.reserve(meaning.nodes.size());
+  for (const NodeMeaning& node : meaning.nodes) {
+    origins.push_back({node.phase, node.modality});
+  }
+  return origins;
+}
+
+int64_t CountUnknown(const std::vector<Origin>& origins) {
+  return std::count_if(origins.begin(), origins.end(),
+                       [](const Origin& origin) {
+                         return origin.phase == Phase::kUnspecified ||
+                                origin.modality == Modality::kUnspecified;
+                       });
 }
 
 }  // namespace
@@ -25,22 +34,22 @@ std::vector<Program::Finding> Program::Add(
   findings.push_back({name, structure, Analyze(*structure, &context_)});
   // Latest first: each may need what the one behind it has learnt.
   for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
-    Meaning again = Analyze(*open->structure, &context_);
-    const int unknown = CountUnknown(again);
-    if (unknown >= open->unknown) continue;
-    open->unknown = unknown;
+    Meaning again = Analyze(*open->structure, &context_, open->known);
+    std::vector<Origin> known = Origins(again);
+    if (CountUnknown(known) == CountUnknown(open->known)) continue;
+    open->known = std::move(known);
     findings.push_back({open->name, open->structure, std::move(again)});
   }
   std::erase_if(open_, [&](const Open& open) {
     // Defined anew, it is open under its name once.
-    const bool done = open.unknown == 0 || open.name == name;
+    const bool done = CountUnknown(open.known) == 0 || open.name == name;
     if (done) open_bytes_ -= open.encoded_bytes;
     return done;
   });
-  const int unknown = CountUnknown(findings.front().meaning);
-  if (unknown > 0) {
-    open_.push_back(
-        {std::move(name), std::move(structure), encoded_bytes, unknown});
+  std::vector<Origin> known = Origins(findings.front().meaning);
+  if (CountUnknown(known) > 0) {
+    open_.push_back({std::move(name), std::move(structure), encoded_bytes,
+                     std::move(known)});
     open_bytes_ += encoded_bytes;
   }
   while (open_.size() > kMaxOpen || open_bytes_ > kMaxOpenBytes) {

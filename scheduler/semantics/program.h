@@ -40,7 +40,7 @@ class Program {
     std::string name;
     std::shared_ptr<const srg::Structure> structure;
     uint64_t encoded_bytes;
-    int unknown;  // nodes without a phase or a modality
+    std::vector<Origin> known;  // of each node
   };
 
   Context context_;

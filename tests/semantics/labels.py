@@ -25,10 +25,11 @@ ROLES = (
     ("optimizer", r"^Optimizer"),
     ("conv", r"^BatchNorm"),
     ("norm", r"^\w*(Norm|Norm\dd)\d*d?:"),
-    ("fusion", r"^(\w*MultiModalProjector|Fusion|DotInteraction|CLIPModel:)"),
+    ("fusion", r"^(\w*MultiModalProjector|Fusion|DotInteraction)"),
     ("embedding", r"^\w*Embedding(s|Bag)?:|^\w*PatchEmbed"),
     ("moe", r"Experts?:|MoE|SparseMoe|Router"),
     ("attention", r"Attention:|Attention$|SelfOutput|EfficientSelfAttention"),
+    ("?", r"^SegformerMLP"),
     ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|^(Bert|ViT|Vilt)Output"
             r"|:(fc1|fc2|activation_fn)$"),
     ("conv", r"^(Conv|ConvTranspose)\dd|ConvLayer|^(Max|Avg|AdaptiveAvg)Pool|ShortCut"
@@ -38,7 +39,7 @@ ROLES = (
 
 # What these do themselves, outside the modules in them, may count as either side's: the
 # sums around a block, an activation that is no module.
-UNDECIDED = r"^\w*Output:|WhisperEncoder:|Layer:|Block:|^T5Layer(Self|Cross|FF)"
+UNDECIDED = r"^\w*Output:|WhisperEncoder:|Layer:|Block:|^T5Layer(Self|Cross|FF)|^CLIPModel:"
 
 MODALITIES = (
     ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"),
@@ -61,7 +62,10 @@ PHASES = (
 
 def _decide(table, chain):
     for part in reversed(chain):
-        if part.startswith("Conv") and any("PatchEmbeddings:" in outer for outer in chain):
+        # A convolution that cuts out patches; overlapping ones are a stage like others.
+        if part.startswith("Conv") and any(
+                re.search("(?<!Overlap)PatchEmbeddings:|VisionEmbeddings:", outer)
+                for outer in chain):
             continue
         for label, pattern in table:
             if re.search(pattern, part):
