@@ -126,7 +126,10 @@ void FindLoneExperts(const Frame& frame, Regions* regions) {
   }
 }
 
-void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
+// Of what was not known before: the rest is no news, and may be older than what
+// the context has learnt since.
+void Learn(const Frame& frame, const Meaning& meaning,
+           absl::Span<const Origin> known, Context* context) {
   const auto tell = [&](const srg::TensorView* view, int node, auto remember) {
     if (view == nullptr || !IsFloating(view->data_type) ||
         view->sizes.size() < 2) {
@@ -143,6 +146,10 @@ void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
         meaning.nodes[i].modality == Modality::kUnspecified) {
       continue;
     }
+    if (!known.empty() && known[i].phase == meaning.nodes[i].phase &&
+        known[i].modality == meaning.nodes[i].modality) {
+      continue;
+    }
     for (const Frame::Operand& operand : frame.operands(i)) {
       if (frame.value(operand.value).producer >= 0 ||
           frame.IsParameter(operand.value)) {
@@ -157,7 +164,7 @@ void Learn(const Frame& frame, const Meaning& meaning, Context* context) {
   for (const Region& region : meaning.regions) {
     if (region.pattern == "moe") context->RememberExperts();
   }
-  if (meaning.phase != Phase::kUnspecified) {
+  if (known.empty() && meaning.phase != Phase::kUnspecified) {
     context->RememberLast(meaning.phase);
   }
 }
@@ -213,7 +220,7 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
       Dominant<Modality, 5>(meaning.nodes, &NodeMeaning::modality);
   meaning.workload_class = FindWorkload(frame, meaning);
   meaning.task_type = FindTask(frame, meaning);
-  if (context != nullptr) Learn(frame, meaning, context);
+  if (context != nullptr) Learn(frame, meaning, known, context);
   return meaning;
 }
 

@@ -49,22 +49,24 @@ def capture(program, graphs):
     return sorted(found, key=lambda graph: int(graph["ordinal"]))
 
 
+def capture_each(djinnctl, folder, programs):
+    """Writes a file for each; yields the program, its file and its graphs."""
+    for program in programs:
+        # A cluster of its own: graphs of other programs are no news.
+        with djinn.local(workers=1, worker_threads=1) as cluster:
+            found = capture(program, Graphs(djinnctl, cluster))
+        name = f"held_out_{program.name}" if program.held_out else program.name
+        file = folder / f"{name}.jsonl"
+        file.write_text("".join(f"{json.dumps(graph)}\n" for graph in found))
+        yield program, file, found
+
+
 def main():
     djinnctl, folder, *names = sys.argv[1:]
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for program in PROGRAMS:
-        if names and program.name not in names:
-            continue
-        # A cluster of its own: graphs of other programs are no news.
-        with djinn.local(workers=1, worker_threads=1) as cluster:
-            try:
-                found = capture(program, Graphs(djinnctl, cluster))
-            except Exception as error:
-                print(program.name, "FAILED", repr(error)[:300]); continue
-        lines = [json.dumps(graph) for graph in found]
-        name = f"held_out_{program.name}" if program.held_out else program.name
-        (folder / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    chosen = [program for program in PROGRAMS if not names or program.name in names]
+    for program, _, found in capture_each(djinnctl, folder, chosen):
         nodes = sum(len(graph["nodes"]) for graph in found)
         print(f"{program.name}: {len(found)} graphs, {nodes} nodes", flush=True)
 

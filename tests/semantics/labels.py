@@ -30,7 +30,7 @@ ROLES = (
     ("moe", r"Experts?:|MoE|SparseMoe|Router"),
     ("attention", r"Attention:|Attention$|SelfOutput|EfficientSelfAttention"),
     ("?", r"^SegformerMLP"),
-    ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|^(Bert|ViT|Vilt)Output"
+    ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|FFN:|^(Bert|ViT|Vilt)Output"
             r"|:(fc1|fc2|activation_fn)$"),
     ("conv", r"^(Conv|ConvTranspose)\dd|ConvLayer|^(Max|Avg|AdaptiveAvg)Pool|ShortCut"
              r"|DWConv"),
@@ -43,20 +43,20 @@ UNDECIDED = r"^\w*Output:|WhisperEncoder:|Layer:|Block:|^T5Layer(Self|Cross|FF)|
 
 MODALITIES = (
     ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"),
-    ("vision", r"Vision(Model|Transformer|Embeddings)|^(ViT|ResNet|ConvNext|Segformer)"
+    ("vision", r"Vision(Model|Transformer|Embeddings)|^(ViT|ResNet|ConvNext|MobileNet|Segformer)"
                r"|PatchEmbed|^Pixel|^Autoencoder"),
     ("audio", r"WhisperEncoder:"),
-    ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|WhisperDecoder|CLIPText|TextEmbeddings"
+    ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|DistilBert|Qwen2|WhisperDecoder|CLIPText|TextEmbeddings"
              r"|LSTMTagger)"),
 )
 
 PHASES = (
     ("multimodal_fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|^CLIPModel"),
     ("vision_decoding", r"DecodeHead|PixelDecoder"),
-    ("vision_encoding", r"Vision(Model|Transformer)|^(ViT|ResNet|ConvNext|Segformer)Model"
+    ("vision_encoding", r"Vision(Model|Transformer)|^(ViT|ResNet|ConvNext|MobileNetV2|Segformer)Model"
                         r"|PatchEmbed|PixelEncoder"),
     ("forward", r"WhisperEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$|CLIPText"
-                r"|TextEmbeddings|^Bert|^LSTMTagger|^ClickModel"),
+                r"|TextEmbeddings|^Bert|^DistilBert|^LSTMTagger|^ClickModel"),
 )
 
 
@@ -77,17 +77,19 @@ class Labels:
     """While it is open, one program at a time."""
 
     def __enter__(self):
+        # "class:name" of the modules around the call, and the parts named by hand.
         self._chain = []
+        self._modules = []
+        self._names = {}
         self._phase = None
         self._generating = None
+        # Which calls are of a backward pass; the paths that it says are written over.
         djinn.set_call_sites(True)
-        # The library's own hooks give way to these, which say more.
-        from djinn import _debug
-        _debug._module_paths.remove()
         self._handles = (
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
         )
+        # A cache is no module.
         self._updates = {}
         for layer in (cache_utils.DynamicLayer, cache_utils.StaticLayer):
             self._patch(layer)
@@ -140,28 +142,22 @@ class Labels:
 
     def _enter(self, module, _):
         name = ""
-        if self._stack:
+        if self._modules:
             name = self._names.get(id(module), "")
         else:
             self._names = {}
             for parent in module.modules():
                 for child_name, child in parent.named_children():
                     self._names[id(child)] = child_name
-        self._stack.append(module)
+        self._modules.append(module)
         self._chain.append(f"{type(module).__name__}:{name}")
         self._tell()
 
     def _leave(self, module, *_):
-        if self._stack and self._stack[-1] is module:
-            self._stack.pop()
+        if self._modules and self._modules[-1] is module:
+            self._modules.pop()
             self._chain.pop()
             self._tell()
-
-    _names = {}
-
-    @property
-    def _stack(self):
-        return self.__dict__.setdefault("_modules", [])
 
     def _tell(self):
         if not self._chain:

@@ -195,6 +195,23 @@ def _segformer():
         num_labels=5)
 
 
+def _distilbert():
+    return _made_from(
+        "DistilBertForSequenceClassification", "DistilBertConfig", vocab_size=96, dim=48,
+        n_layers=2, n_heads=4, hidden_dim=96, max_position_embeddings=32, num_labels=3)
+
+
+def _qwen():
+    return _made_from("Qwen2ForCausalLM", "Qwen2Config", num_key_value_heads=2, **SIZES,
+                      **TOKENS)
+
+
+def _mobilenet():
+    return _made_from(
+        "MobileNetV2ForImageClassification", "MobileNetV2Config", depth_multiplier=0.35,
+        num_labels=5)
+
+
 def _vilt():
     return _made_from(
         "ViltModel", "ViltConfig", image_size=32, patch_size=8, **SIZES)
@@ -361,6 +378,12 @@ PROGRAMS = [
     Program("opt", "train", train(_opt(), _LM_LOSS, _own_loss), held_out=True),
     Program("convnext", "forward", forward(_convnext(), _pixels(2, 64)), held_out=True),
     Program("convnext", "train", train(_convnext(), _pixels(2, 64), _classify),
+            held_out=True),
+    Program("distilbert", "forward", forward(_distilbert(), models._text), held_out=True),
+    Program("distilbert", "train", train(_distilbert(), models._text, _classify),
+            held_out=True),
+    Program("qwen", "generate", generate(_qwen(), models._prompt), held_out=True),
+    Program("mobilenet", "forward", forward(_mobilenet(), _pixels(2, 64)),
             held_out=True),
     Program("vilt", "forward", forward(
         _vilt(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)}),

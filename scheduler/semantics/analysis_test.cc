@@ -1,0 +1,193 @@
+#include "scheduler/semantics/analysis.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "scheduler/semantics/testing.h"
+
+namespace djinn::semantics {
+namespace {
+
+using ::testing::ElementsAre;
+
+using Entries = std::vector<srg::TensorListEntry>;
+using Integers = std::vector<int64_t>;
+
+std::vector<Phase> Phases(const Meaning& meaning) {
+  std::vector<Phase> phases;
+  for (const NodeMeaning& node : meaning.nodes) phases.push_back(node.phase);
+  return phases;
+}
+
+// One step of a decoder: a token looked up, keys joined with earlier ones.
+Builder DecodeStep(int64_t before, int64_t tokens) {
+  Builder b;
+  const auto x =
+      b.Call("embedding", {b.Bound({96, 64}), b.Integers({1, tokens})},
+             {1, tokens, 64});
+  const auto q = b.Linear(x, 64), k = b.Linear(x, 64), v = b.Linear(x, 64);
+  const Shape heads = {1, 4, tokens, 16};
+  const Shape all = {1, 4, before + tokens, 16};
+  const auto cache = [&](const srg::TensorView& fresh) {
+    const auto old = before == 0 ? b.Bound({0}) : b.Bound({1, 4, before, 16});
+    return b.Call("cat", {Entries{old, Builder::As(fresh, heads)}, int64_t{-2}},
+                  all);
+  };
+  const auto keys = cache(k), values = cache(v);
+  const auto y = b.Call("scaled_dot_product_attention",
+                        {Builder::As(q, heads), keys, values}, heads);
+  const auto out = b.Linear(Builder::As(y, {1, tokens, 64}), 96);
+  b.Call("argmax", {out}, {1, tokens}, srg::DataType::kInt64);
+  return b;
+}
+
+TEST(AnalysisTest, DecodeStep) {
+  const Builder step = DecodeStep(7, 1);
+  const Meaning meaning = Analyze(step.structure());
+  EXPECT_EQ(meaning.phase, Phase::kLlmDecode);
+  EXPECT_THAT(Phases(meaning), ::testing::Each(Phase::kLlmDecode));
+  EXPECT_EQ(meaning.modality, Modality::kText);
+  EXPECT_EQ(meaning.workload_class, WorkloadClass::kTransformer);
+  EXPECT_EQ(meaning.task_type, TaskType::kGeneration);
+  // Four caches: two old, two new.
+  EXPECT_EQ(meaning.kv_cache_bytes, 4u * 64 * (2 * 7 + 2 * 8));
+  EXPECT_EQ(meaning.weight_bytes, 4u * (96 * 64 + 3 * 64 * 64 + 96 * 64));
+  ASSERT_EQ(meaning.stages.size(), 1u);
+  EXPECT_EQ(meaning.stages[0].node_count, step.structure().nodes.size());
+  EXPECT_EQ(meaning.stages[0].weight_bytes, meaning.weight_bytes);
+}
+
+TEST(AnalysisTest, PrefillIsWhatComesFirst) {
+  EXPECT_EQ(Analyze(DecodeStep(0, 9).structure()).phase, Phase::kLlmPrefill);
+  // One token that nothing came before.
+  EXPECT_EQ(Analyze(DecodeStep(0, 1).structure()).phase, Phase::kLlmPrefill);
+  // More tokens behind others.
+  EXPECT_EQ(Analyze(DecodeStep(7, 3).structure()).phase, Phase::kLlmPrefill);
+}
+
+TEST(AnalysisTest, AnEncoderBesideADecoder) {
+  Builder b;
+  const auto memory_tokens =
+      b.Call("embedding", {b.Bound({96, 64}), b.Integers({1, 6})}, {1, 6, 64});
+  const auto attend = [&](const srg::TensorView& x, const srg::TensorView& y,
+                          int64_t queries, int64_t keys) {
+    const auto q = b.Linear(x, 64), k = b.Linear(y, 64), v = b.Linear(y, 64);
+    const auto out = b.Call(
+        "scaled_dot_product_attention",
+        {Builder::As(q, {1, 4, queries, 16}), Builder::As(k, {1, 4, keys, 16}),
+         Builder::As(v, {1, 4, keys, 16})},
+        {1, 4, queries, 16});
+    return b.Linear(Builder::As(out, {1, queries, 64}), 64);
+  };
+  const auto memory = attend(memory_tokens, memory_tokens, 6, 6);
+  const int encoder_end = b.last();
+  const auto token =
+      b.Call("embedding", {b.Bound({96, 64}), b.Integers({1, 1})}, {1, 1, 64});
+  attend(token, memory, 1, 6);
+  const Meaning meaning = Analyze(b.structure());
+  EXPECT_EQ(meaning.nodes[0].phase, Phase::kForward);
+  EXPECT_EQ(meaning.nodes[encoder_end].phase, Phase::kForward);
+  EXPECT_EQ(meaning.nodes.back().phase, Phase::kLlmDecode);
+  ASSERT_EQ(meaning.stages.size(), 2u);
+  EXPECT_THAT(meaning.stages[1].inputs, ElementsAre(0));
+  EXPECT_EQ(meaning.stages[1].input_bytes, 4u * 6 * 64);
+}
+
+TEST(AnalysisTest, PixelsToALatentAndBack) {
+  Builder b;
+  const auto convolve = [&](const srg::TensorView& x, Shape weight, Shape out) {
+    return b.Call("conv2d", {x, b.Bound(weight), std::monostate()}, out);
+  };
+  const auto latent =
+      convolve(b.Bound({1, 3, 16, 16}), {4, 3, 3, 3}, {1, 4, 8, 8});
+  const auto wide = convolve(latent, {32, 4, 3, 3}, {1, 32, 8, 8});
+  const auto large =
+      b.Call("upsample_nearest2d", {wide, Integers{16, 16}}, {1, 32, 16, 16});
+  convolve(large, {3, 32, 3, 3}, {1, 3, 16, 16});
+  const Meaning meaning = Analyze(b.structure());
+  EXPECT_THAT(Phases(meaning),
+              ElementsAre(Phase::kVisionEncoding, Phase::kVisionDecoding,
+                          Phase::kVisionDecoding, Phase::kVisionDecoding));
+  EXPECT_EQ(meaning.workload_class, WorkloadClass::kCnn);
+  EXPECT_EQ(meaning.modality, Modality::kVision);
+}
+
+TEST(AnalysisTest, ImageRowsAmongTokens) {
+  Builder b;
+  const auto image = b.Call("conv2d",
+                            {b.Bound({1, 3, 16, 16}), b.Bound({64, 3, 4, 4}),
+                             std::monostate(), Integers{4, 4}},
+                            {1, 64, 4, 4});
+  const auto rows = b.Linear(Builder::As(image, {1, 16, 64}), 64);
+  const auto tokens = b.Call(
+      "embedding", {b.Bound({96, 64}), b.Integers({1, 20})}, {1, 20, 64});
+  b.Call("masked_scatter",
+         {tokens, b.Bound({1, 20, 64}, srg::DataType::kBool), rows},
+         {1, 20, 64});
+  const Meaning meaning = Analyze(b.structure());
+  EXPECT_EQ(meaning.nodes[0].phase, Phase::kVisionEncoding);
+  EXPECT_EQ(meaning.nodes[1].phase, Phase::kMultimodalFusion);
+  EXPECT_EQ(meaning.nodes[3].phase, Phase::kMultimodalFusion);
+  EXPECT_EQ(meaning.nodes[2].modality, Modality::kText);
+  EXPECT_EQ(meaning.workload_class, WorkloadClass::kMultimodal);
+}
+
+TEST(AnalysisTest, TrainingAndItsResidencies) {
+  Builder b;
+  const auto x = b.Bound({10, 16});
+  const auto weight = b.Bound({8, 16});
+  const auto scores = b.Call("mm", {x, Builder::Transposed(weight)}, {10, 8});
+  const auto shares =
+      b.Call("_log_softmax", {scores, int64_t{1}, false}, {10, 8});
+  b.Call("nll_loss_forward", {shares, b.Integers({10})}, {});
+  const auto gradient = b.Call("_log_softmax_backward_data",
+                               {b.Bound({10, 8}), shares, int64_t{1}}, {10, 8});
+  const auto weights =
+      b.Call("mm", {Builder::Transposed(gradient), x}, {8, 16});
+  const Meaning meaning = Analyze(b.structure());
+  EXPECT_THAT(Phases(meaning), ::testing::Each(Phase::kTraining));
+  EXPECT_EQ(meaning.task_type, TaskType::kTraining);
+  EXPECT_EQ(meaning.slots[weight.slot].residency, Residency::kPersistentWeight);
+  EXPECT_EQ(meaning.slots[weights.slot].residency, Residency::kGradient);
+  EXPECT_EQ(meaning.slots[x.slot].residency, Residency::kEphemeralActivation);
+}
+
+TEST(AnalysisTest, EdgesAndTheirWeight) {
+  Builder b;
+  const auto x = b.Call("relu", {b.Bound({64, 64})}, {64, 64});
+  auto part = x;
+  part.sizes[0] = 16;
+  b.Call("relu", {part}, {16, 64});
+  const auto y = b.Linear(x, 4096);
+  b.Call("relu", {y}, {64, 4096});
+  const Meaning meaning = Analyze(b.structure());
+  ASSERT_EQ(meaning.edges.size(), 3u);
+  EXPECT_EQ(meaning.edges[0].producer, 0u);
+  EXPECT_EQ(meaning.edges[0].consumer, 1u);
+  EXPECT_DOUBLE_EQ(meaning.edges[0].rate, 0.25);
+  EXPECT_LT(meaning.edges[0].criticality, 1);
+  EXPECT_GT(meaning.edges[0].criticality, 0);
+  EXPECT_DOUBLE_EQ(meaning.edges[1].rate, 1);
+  EXPECT_DOUBLE_EQ(meaning.edges[1].criticality, 1);
+  EXPECT_DOUBLE_EQ(meaning.edges[2].criticality, 1);
+}
+
+TEST(AnalysisTest, PeakMemoryFollowsLifetimes) {
+  Builder b;
+  auto x = b.Bound({100});
+  for (int i = 0; i < 5; ++i) x = b.Call("relu", {x}, {100});
+  // Two at a time, however long the chain is.
+  EXPECT_EQ(Analyze(b.structure()).peak_bytes, 800u);
+}
+
+TEST(AnalysisTest, NothingIsGuessed) {
+  Builder b;
+  b.Call("relu", {b.Bound({4, 4})}, {4, 4});
+  const Meaning meaning = Analyze(b.structure());
+  EXPECT_EQ(meaning.phase, Phase::kUnspecified);
+  EXPECT_EQ(meaning.workload_class, WorkloadClass::kUnspecified);
+  EXPECT_EQ(meaning.task_type, TaskType::kUnspecified);
+  EXPECT_EQ(Analyze(srg::Structure()).nodes.size(), 0u);
+}
+
+}  // namespace
+}  // namespace djinn::semantics

@@ -1,0 +1,159 @@
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "scheduler/semantics/testing.h"
+
+namespace djinn::semantics {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+constexpr int64_t kTokens = 5, kWidth = 16, kHeads = 4, kSize = 4;
+
+Shape Heads(int64_t tokens, int64_t heads = kHeads) {
+  return {2, heads, tokens, kSize};
+}
+
+TEST(AttentionTest, FusedWithProjections) {
+  Builder b;
+  const auto x = b.Bound({2, kTokens, kWidth});
+  const auto q = b.Linear(x, kWidth), k = b.Linear(x, kWidth),
+             v = b.Linear(x, kWidth);
+  const auto y =
+      b.Call("scaled_dot_product_attention",
+             {Builder::As(q, Heads(kTokens)), Builder::As(k, Heads(kTokens)),
+              Builder::As(v, Heads(kTokens)), std::monostate(),
+              srg::FloatHole{0}, true},
+             Heads(kTokens));
+  b.Linear(Builder::As(y, {2, kTokens, kWidth}), kWidth);
+  const Found found(b);
+  EXPECT_THAT(found.roles(),
+              ElementsAre("attention.projection", "attention.projection",
+                          "attention.projection", "attention.fused",
+                          "attention.output"));
+  EXPECT_THAT(found.traits(3), ElementsAre("fused", "causal"));
+}
+
+TEST(AttentionTest, ExplicitWithScaleAndMask) {
+  Builder b;
+  const auto x = b.Bound({2, kTokens, kWidth});
+  const auto q = b.Linear(x, kWidth), k = b.Linear(x, kWidth),
+             v = b.Linear(x, kWidth);
+  const Shape square = {2, kHeads, kTokens, kTokens};
+  auto scores = b.Call("matmul",
+                       {Builder::As(q, Heads(kTokens)),
+                        Builder::As(k, {2, kHeads, kSize, kTokens})},
+                       square);
+  scores = b.Call("mul", {scores, srg::FloatHole{0}}, square);
+  const auto positions = b.Integers({kTokens, 1});
+  const auto mask = b.Call("le", {positions, positions}, {kTokens, kTokens},
+                           srg::DataType::kBool);
+  scores = b.Call("masked_fill", {scores, mask, srg::FloatHole{1}}, square);
+  const auto weights =
+      b.Call("softmax", {scores, int64_t{-1}, std::monostate()}, square);
+  const auto y = b.Call("matmul", {weights, Builder::As(v, Heads(kTokens))},
+                        Heads(kTokens));
+  const auto joined = b.Call("clone", {y, std::monostate()}, Heads(kTokens));
+  b.Linear(Builder::As(joined, {2, kTokens, kWidth}), kWidth);
+  const Found found(b);
+  EXPECT_THAT(
+      found.roles(),
+      ElementsAre("attention.projection", "attention.projection",
+                  "attention.projection", "attention.scores", "attention.mask",
+                  "", "attention.mask", "attention.softmax", "attention.values",
+                  "attention.heads", "attention.output"));
+  EXPECT_THAT(found.traits(3), ElementsAre("explicit", "causal"));
+}
+
+TEST(AttentionTest, OneProjectionMadeInChunks) {
+  Builder b;
+  const auto x = b.Bound({2, kTokens, kWidth});
+  const auto qkv = b.Linear(x, 3 * kWidth);
+  auto q = Builder::As(qkv, Heads(kTokens)), k = q, v = q;
+  k.storage_offset = kWidth;
+  v.storage_offset = 2 * kWidth;
+  b.Call("scaled_dot_product_attention", {q, k, v}, Heads(kTokens));
+  const Found found(b);
+  EXPECT_THAT(found.roles(),
+              ElementsAre("attention.projection", "attention.fused"));
+  EXPECT_THAT(found.traits(1), Not(Contains("cross")));
+}
+
+TEST(AttentionTest, FewerHeadsOfKeys) {
+  Builder b;
+  b.Call("scaled_dot_product_attention",
+         {b.Bound(Heads(kTokens)), b.Bound(Heads(kTokens, 2)),
+          b.Bound(Heads(kTokens, 2))},
+         Heads(kTokens));
+  EXPECT_THAT(Found(b).traits(0), ElementsAre("fused", "grouped_query"));
+}
+
+TEST(AttentionTest, AcrossSources) {
+  Builder b;
+  const auto x = b.Bound({2, kTokens, kWidth});
+  const auto memory = b.Bound({2, 9, kWidth});
+  const auto q = b.Linear(x, kWidth), k = b.Linear(memory, kWidth),
+             v = b.Linear(memory, kWidth);
+  b.Call("scaled_dot_product_attention",
+         {Builder::As(q, Heads(kTokens)), Builder::As(k, Heads(9)),
+          Builder::As(v, Heads(9))},
+         Heads(kTokens));
+  const Found found(b);
+  EXPECT_THAT(found.traits(3), ElementsAre("fused", "cross"));
+  const int region = found.regions().region_of(3);
+  EXPECT_EQ(found.regions().all()[region].memory,
+            found.frame().operands(1)[0].value);
+}
+
+TEST(AttentionTest, OneQueryAndItsCache) {
+  Builder b;
+  const auto x = b.Bound({2, 1, kWidth});
+  const auto q = b.Linear(x, kWidth), k = b.Linear(x, kWidth);
+  const auto keys = b.Call("cat",
+                           {std::vector<srg::TensorListEntry>{
+                                b.Bound(Heads(7)), Builder::As(k, Heads(1))},
+                            int64_t{-2}},
+                           Heads(8));
+  b.Call("scaled_dot_product_attention",
+         {Builder::As(q, Heads(1)), keys, b.Bound(Heads(8))}, Heads(1));
+  const Found found(b);
+  EXPECT_EQ(found.role(1), "attention.projection");
+  EXPECT_EQ(found.role(2), "kv_cache.update");
+  EXPECT_THAT(found.traits(3), ElementsAre("fused", "one_query", "cached"));
+}
+
+TEST(AttentionTest, PiecesOfIt) {
+  // The output of a product in the piece before, a sum, a norm, an MLP.
+  Builder b;
+  const auto out = b.Linear(b.Bound({2, kTokens, kWidth}), kWidth);
+  const Shape rows = {2, kTokens, kWidth};
+  const auto sum = b.Call("add", {b.Bound(rows), out}, rows);
+  const auto normal =
+      b.Call("layer_norm",
+             {sum, std::vector<int64_t>{kWidth}, b.Bound({kWidth})}, rows);
+  const auto wide = b.Linear(normal, 4 * kWidth);
+  const auto active = b.Call("gelu", {wide}, {2, kTokens, 4 * kWidth});
+  b.Linear(active, kWidth);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("attention.output", "", "norm.whole", "mlp.up",
+                          "mlp.activation", "mlp.down"));
+
+  // Projections whose product comes in the next piece.
+  Builder end;
+  const auto x = end.Bound(rows);
+  end.Linear(x, kWidth);
+  end.Linear(x, kWidth);
+  EXPECT_THAT(Found(end).roles(),
+              ElementsAre("attention.projection", "attention.projection"));
+}
+
+TEST(AttentionTest, OtherSoftmaxesAreNone) {
+  Builder b;
+  const auto scores = b.Linear(b.Bound({2, kWidth}), 3);
+  b.Call("softmax", {scores, int64_t{-1}, std::monostate()}, {2, 3});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("", ""));
+}
+
+}  // namespace
+}  // namespace djinn::semantics

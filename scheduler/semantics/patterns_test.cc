@@ -1,0 +1,234 @@
+// Patterns that need only a few calls each; attention and caches have files of
+// their own.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "scheduler/semantics/testing.h"
+
+namespace djinn::semantics {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::StartsWith;
+
+using Entries = std::vector<srg::TensorListEntry>;
+using Integers = std::vector<int64_t>;
+
+TEST(NormTest, WholeAndAsRootMeanSquare) {
+  Builder b;
+  const Shape rows = {2, 5, 16}, one = {2, 5, 1};
+  const auto x = b.Bound(rows);
+  b.Call("layer_norm", {x, Integers{16}, b.Bound({16})}, rows);
+  const auto squares = b.Call("pow", {x, int64_t{2}}, rows);
+  const auto mean = b.Call("mean", {squares, Integers{-1}, true}, one);
+  const auto sum = b.Call("add", {mean, srg::FloatHole{0}}, one);
+  const auto scale = b.Call("rsqrt", {sum}, one);
+  const auto scaled = b.Call("mul", {x, scale}, rows);
+  b.Call("mul", {b.Bound({16}), scaled}, rows);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("norm.whole", "norm.statistics", "norm.statistics",
+                          "norm.statistics", "norm.scale", "norm.products",
+                          "norm.products"));
+}
+
+TEST(NormTest, EitherHalf) {
+  Builder begin;
+  const auto squares =
+      begin.Call("pow", {begin.Bound({2, 5, 16}), int64_t{2}}, {2, 5, 16});
+  begin.Call("mean", {squares, Integers{-1}, true}, {2, 5, 1});
+  EXPECT_THAT(Found(begin).roles(), Each("norm.statistics"));
+
+  Builder end;
+  const auto scaled = end.Call(
+      "mul", {end.Bound({2, 5, 16}), end.Bound({2, 5, 1})}, {2, 5, 16});
+  end.Call("mul", {end.Bound({16}), scaled}, {2, 5, 16});
+  EXPECT_THAT(Found(end).roles(), Each("norm.products"));
+}
+
+TEST(MlpTest, GatedAndPlain) {
+  Builder b;
+  const auto x = b.Bound({2, 5, 16});
+  const auto up = b.Linear(x, 64);
+  const auto active = b.Call("silu", {up}, {2, 5, 64});
+  const auto gate = b.Linear(x, 64);
+  const auto both = b.Call("mul", {active, gate}, {2, 5, 64});
+  b.Linear(both, 16);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("mlp.up", "mlp.activation", "mlp.gate",
+                          "mlp.activation", "mlp.down"));
+}
+
+TEST(MlpTest, APoolerIsNone) {
+  Builder b;
+  const auto y = b.Linear(b.Bound({2, 16}), 16);
+  b.Call("tanh", {y}, {2, 16});
+  EXPECT_THAT(Found(b).roles(), Each(""));
+}
+
+TEST(MoeTest, RouterAndExpert) {
+  Builder b;
+  const auto x = b.Bound({10, 16});
+  const auto scores = b.Linear(x, 4);
+  const auto shares =
+      b.Call("softmax", {scores, int64_t{-1}, std::monostate()}, {10, 4});
+  b.Call("topk", {shares, int64_t{2}}, {10, 2});
+  const auto rows = b.Call("index", {x, Entries{b.Integers({3})}}, {3, 16});
+  const auto up = b.Linear(rows, 64);
+  const auto active = b.Call("silu", {up}, {3, 64});
+  const auto down = b.Linear(active, 16);
+  b.Write("index_add_", {b.Bound({10, 16}), int64_t{0}, b.Integers({3}), down});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("moe.router", "moe.router", "moe.router", "moe.expert",
+                  "moe.expert", "moe.expert", "moe.expert", "moe.combine"));
+}
+
+TEST(EmbeddingTest, LookUpsAndTheirSum) {
+  Builder b;
+  const auto tokens =
+      b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, {2, 5, 16});
+  const auto places =
+      b.Call("embedding", {b.Bound({32, 16}), b.Integers({5})}, {5, 16});
+  b.Call("add", {tokens, places}, {2, 5, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "embedding.look_up", "embedding.sum"));
+}
+
+TEST(EmbeddingTest, RotaryPositions) {
+  Builder b;
+  const auto angles =
+      b.Call("mul", {b.Bound({1, 5, 1}), b.Bound({6})}, {1, 5, 6});
+  b.Call("cos", {angles}, {1, 5, 6});
+  b.Call("sin", {angles}, {1, 5, 6});
+  const Found found(b);
+  EXPECT_THAT(found.roles(), Each("embedding.rotary"));
+  EXPECT_THAT(found.traits(1), ElementsAre("rotary"));
+}
+
+srg::TensorView Convolve(Builder* b, const srg::TensorView& x, Shape weight,
+                         int64_t stride, Shape out) {
+  return b->Call("conv2d",
+                 {x, b->Bound(weight), std::monostate(),
+                  Integers{stride, stride}, Integers{0, 0}},
+                 std::move(out));
+}
+
+TEST(EmbeddingTest, PatchesOfAnImage) {
+  Builder b;
+  const auto patches =
+      Convolve(&b, b.Bound({2, 3, 32, 32}), {16, 3, 8, 8}, 8, {2, 16, 4, 4});
+  b.Call("add", {Builder::As(patches, {2, 16, 16}), b.Bound({1, 16, 16})},
+         {2, 16, 16});
+  const Found found(b);
+  EXPECT_THAT(found.roles(),
+              ElementsAre("embedding.patches", "embedding.positions"));
+}
+
+TEST(ConvolutionTest, AStage) {
+  Builder b;
+  const auto y =
+      Convolve(&b, b.Bound({2, 16, 8, 8}), {32, 16, 3, 3}, 1, {2, 32, 6, 6});
+  const auto normal =
+      b.Call("batch_norm", {y, b.Bound({32}), b.Bound({32})}, {2, 32, 6, 6});
+  const auto active = b.Call("relu", {normal}, {2, 32, 6, 6});
+  b.Call("mean", {active, Integers{-1, -2}, true}, {2, 32, 1, 1});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("conv.product", "conv.norm",
+                                            "conv.activation", "conv.pooling"));
+}
+
+TEST(RecurrentTest, WholeAndAsGates) {
+  Builder b;
+  const auto state = b.Call("zeros", {Integers{1, 2, 8}}, {1, 2, 8});
+  b.Call("lstm",
+         {b.Bound({2, 5, 4}), Entries{state, state},
+          Entries{b.Bound({32, 4}), b.Bound({32, 8})}},
+         {2, 5, 8});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("recurrent.state", "recurrent.whole"));
+
+  Builder gates;
+  auto sum = gates.Linear(gates.Bound({2, 8}), 32);
+  auto part = Builder::As(sum, {2, 8});
+  gates.Write("sigmoid_", {part});
+  part.storage_offset = 8;
+  gates.Write("tanh_", {part});
+  gates.Call("mul", {part, gates.Bound({2, 8})}, {2, 8});
+  EXPECT_THAT(Found(gates).roles(), Each(StartsWith("recurrent.")));
+}
+
+TEST(FusionTest, RowsPutAmongTokens) {
+  Builder b;
+  const auto image = b.Linear(b.Bound({4, 24}), 16);
+  b.Call(
+      "masked_scatter",
+      {b.Bound({1, 9, 16}), b.Bound({1, 9, 16}, srg::DataType::kBool), image},
+      {1, 9, 16});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("fusion.projection", "fusion.join"));
+}
+
+TEST(FusionTest, FeaturesWithEachOther) {
+  Builder b;
+  const auto x = b.Bound({8, 7, 16});
+  const auto products =
+      b.Call("bmm", {x, Builder::As(x, {8, 16, 7})}, {8, 7, 7});
+  b.Call("index", {products, Entries{b.Integers({21}), b.Integers({21})}},
+         {8, 21});
+  EXPECT_THAT(Found(b).roles(), Each("fusion.interaction"));
+}
+
+TEST(LossTest, WithWhatPreparesIt) {
+  Builder b;
+  const auto scores =
+      b.Call("_log_softmax", {b.Bound({4, 10}), int64_t{1}, false}, {4, 10});
+  b.Call("nll_loss_forward", {scores, b.Integers({4})}, {});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("loss.prepare", "loss.value"));
+}
+
+TEST(BackwardTest, FromTheFirstGradientOn) {
+  Builder b;
+  const auto x = b.Bound({10, 16});
+  const auto weight = b.Bound({8, 16});
+  const auto y = b.Call("mm", {x, Builder::Transposed(weight)}, {10, 8});
+  const auto active = b.Call("relu", {y}, {10, 8});
+  const auto gradient = b.Call("threshold_backward",
+                               {b.Bound({10, 8}), active, int64_t{0}}, {10, 8});
+  b.Call("mm", {Builder::Transposed(gradient), x}, {8, 16});
+  b.Call("mm", {gradient, weight}, {10, 16});
+  b.Call("sum", {gradient, Integers{0}}, {8});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("mlp.up", "mlp.activation", "backward.activation",
+                          "backward.weight", "backward.activation",
+                          "backward.activation"));
+}
+
+TEST(OptimizerTest, StepsAndState) {
+  Builder b;
+  std::vector<srg::TensorListEntry> weights, gradients;
+  for (int i = 0; i < 2; ++i) weights.push_back(b.Bound({8, 16}));
+  for (int i = 0; i < 2; ++i) {
+    gradients.push_back(
+        b.Call("clone", {b.Bound({8, 16}), std::monostate()}, {8, 16}));
+  }
+  b.Call("_foreach_sqrt", {gradients}, {8, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("optimizer.state", "optimizer.state", "optimizer.step"));
+
+  Builder plain;
+  plain.Linear(plain.Bound({2, 16}), 8);
+  EXPECT_THAT(Found(plain).roles(), Each(""));
+}
+
+TEST(PatternsTest, AllHaveNames) {
+  std::vector<std::string> names;
+  for (const Pattern* const pattern : AllPatterns()) {
+    EXPECT_THAT(names, ::testing::Not(Contains(pattern->name())));
+    names.emplace_back(pattern->name());
+  }
+}
+
+}  // namespace
+}  // namespace djinn::semantics
