@@ -11,6 +11,7 @@ import os
 import subprocess
 import tempfile
 import unittest
+from xml.etree import ElementTree
 
 from tests.operating import recipes
 from tests.operating.cluster import PATIENCE, Cluster, eventually
@@ -234,12 +235,18 @@ class OperatingTest(ClusterTest):
         graph = self.only("graphs")
         self.assertEqual(graph["worker_ids"], [self.only("leases")["worker_id"]])
         text = self.ctl("get", "graphs", graph["fingerprint"][:8])
-        operators = [line.split()[1] for line in text.split("WRITES\n")[1].splitlines()]
+        operators = [line.split()[1] for line in text.split("FLOP\n")[-1].splitlines()]
         self.assertEqual(
             [o for o in operators if o in ("aten::rand", "aten::add_.Tensor", "aten::mul.Tensor")],
             ["aten::rand", "aten::add_.Tensor", "aten::mul.Tensor"])
         self.assertIn("float32[2,3]", text)
         self.assertIn("(draws)", text)
+
+        dot = self.ctl("get", "graph", graph["fingerprint"], "-o", "dot")
+        self.assertIn("add_.Tensor", dot)
+        svg = self.ctl("get", "graph", graph["fingerprint"], "-o", "svg")
+        texts = [node.text for node in ElementTree.fromstring(svg).iter() if node.text]
+        self.assertTrue(any("add_.Tensor" in text for text in texts))
 
     def test_6_every_kind_has_a_table_and_a_detail(self):
         for kind, name in (("workers", "w0"), ("sessions", self.environment["SESSION"]),
