@@ -17,7 +17,12 @@ Cluster::Cluster(const Config* config, const Tenants* tenants, Clock* clock,
       tenants_(*tenants),
       clock_(clock),
       random_(random),
-      workers_(config->worker_timeout) {}
+      workers_(config->worker_timeout),
+      keys_(random, config->lease_key_lifetime,
+            2 * (config->lease_valid_for + config->lease_grace_period)) {
+  MutexLock lock(&mu_);
+  keys_.Update(clock_->Now());
+}
 
 void Cluster::Touch(Worker* worker, Wakes* wakes) {
   worker->dirty = true;
@@ -74,7 +79,6 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   Worker* const worker = workers_.Find(placement->worker_id);
   Lease lease;
   lease.id = absl::BytesToHexString(random_->Bytes(8));
-  lease.token = random_->Bytes(16);
   lease.session_id = session->id;
   lease.tenant = session->tenant;
   lease.epoch = session->epoch;
@@ -95,6 +99,7 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
                               {"worker", worker->id},
                               {"reason", lease.placement_reason}});
   const Lease* const added = leases_.Add(std::move(lease));
+  OpenAccount(*added);
   Touch(worker, wakes);
   TouchPeers(*added, wakes);
 }
@@ -113,7 +118,7 @@ v1::LeaseGranted Cluster::GrantOf(const Lease& lease) {
   granted.set_placement_reason(lease.placement_reason);
   v1::Lease* const out = granted.mutable_lease();
   out->set_lease_id(lease.id);
-  out->set_token(lease.token);
+  out->set_token(lease.issue.SerializeAsString());
   out->set_session_epoch(lease.epoch);
   out->set_worker_id(lease.worker_id);
   out->set_worker_incarnation(lease.incarnation);
@@ -125,6 +130,8 @@ v1::LeaseGranted Cluster::GrantOf(const Lease& lease) {
 
 void Cluster::Grant(Lease* lease, Wakes* wakes) {
   lease->state = Lease::State::kGranted;
+  // An adopted one was not listed yet.
+  if (lease->issue_number == 0) Issue(lease);
   Session* const session = sessions_.Find(lease->session_id);
   session->pending.erase(lease->virtual_device);
   v1::SessionResponse response;
@@ -141,25 +148,29 @@ void Cluster::Drop(const std::string& session_id, Worker* worker,
   Touch(worker, wakes);
 }
 
+void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes) {
+  Session* const session = sessions_.Find(lease->session_id);
+  if (lease->state == Lease::State::kOffered) {
+    // The client never saw it: look for another worker.
+    session->pending.at(lease->virtual_device).lease_id.clear();
+    unplaced_.insert({session->id, lease->virtual_device});
+  } else {
+    v1::SessionResponse response;
+    response.mutable_ended()->set_lease_id(lease->id);
+    response.mutable_ended()->set_reason(std::string(reason));
+    Send(std::move(response), session, wakes);
+  }
+  log::Warning("lease ended", {{"lease", lease->id},
+                               {"session", log::ShortId(session->id)},
+                               {"worker", lease->worker_id},
+                               {"reason", reason}});
+  RemoveLease(lease->id);
+}
+
 void Cluster::EndLeasesOf(Worker* worker, absl::string_view reason,
                           Wakes* wakes) {
   for (Lease* lease : leases_.OfWorker(worker->id)) {
-    Session* const session = sessions_.Find(lease->session_id);
-    if (lease->state == Lease::State::kOffered) {
-      // The client never saw it: look for another worker.
-      session->pending.at(lease->virtual_device).lease_id.clear();
-      unplaced_.insert({session->id, lease->virtual_device});
-    } else {
-      v1::SessionResponse response;
-      response.mutable_ended()->set_lease_id(lease->id);
-      response.mutable_ended()->set_reason(std::string(reason));
-      Send(std::move(response), session, wakes);
-    }
-    log::Warning("lease ended", {{"lease", lease->id},
-                                 {"session", log::ShortId(session->id)},
-                                 {"worker", worker->id},
-                                 {"reason", reason}});
-    leases_.Remove(lease->id);
+    EndLease(lease, reason, wakes);
   }
 }
 
@@ -178,7 +189,7 @@ void Cluster::ExpirePending(Session* session, absl::Duration now,
                           " did not acknowledge the lease in time",
                       {{"worker", lease->worker_id}});
       Worker* const worker = workers_.Find(lease->worker_id);
-      leases_.Remove(lease->id);
+      RemoveLease(lease->id);
       // It may have acted on it already.
       bool others = false;
       for (const Lease* other : leases_.OfSession(session->id)) {
@@ -208,7 +219,10 @@ void Cluster::Tick() {
     wakes.Add(worker->waker);
     workers_.MarkLost(worker);
   }
-  workers_.Forget(now);
+  for (const std::string& worker_id : workers_.Forget(now)) {
+    ledger_.SettleWorker(worker_id);
+  }
+  keys_.Update(clock_->Now());
   RetryUnplaced(&wakes);
   for (Session* session : sessions_.TimedOut(now)) {
     EndSession(session, "timed out", &wakes);

@@ -33,6 +33,8 @@
 #include "common/random.h"
 #include "coordinator/cluster_metrics.h"
 #include "coordinator/config.h"
+#include "coordinator/credit_ledger.h"
+#include "coordinator/lease_keys.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
 #include "coordinator/session_table.h"
@@ -151,6 +153,16 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Grant(Lease* lease, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Signs the lease anew, as it is now.
+  void Issue(Lease* lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OpenAccount(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CloseAccount(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Closes its account, too; nobody is told.
+  void RemoveLease(const std::string& lease_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Tells the session, and removes it.
+  void EndLease(Lease* lease, absl::string_view reason, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::LeaseGranted GrantOf(const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -166,9 +178,21 @@ class Cluster {
   // What a report means for leases and drops.
   void Absorb(const v1::WorkerState& report, Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Believes the worker's report of a lease that nobody knows, except its
+  // Takes over a lease that a worker reports and nobody knows, except its
   // limits, which are the configuration's, and tenants that are not in there.
-  void Adopt(const v1::LeaseRecord& record, Worker* worker, Wakes* wakes)
+  void Adopt(const v1::SignedLease& reported, Worker* worker, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What a lease that a worker reports says. Unauthenticated (LEASE_UNKNOWN)
+  // when one of our keys should have signed it and did not.
+  absl::StatusOr<v1::LeaseClaims> ReportedClaims(
+      const v1::SignedLease& lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What a report says of leases' use.
+  void AbsorbUse(const v1::WorkerState& report, Worker* worker, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BillHeld(const std::string& lease_id, const Worker::Held& held,
+                Worker* worker, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndReported(const v1::EndedLease& ended, Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void ExpirePending(Session* session, absl::Duration now, Wakes* wakes)
@@ -179,6 +203,8 @@ class Cluster {
   void Describe(const Session& session, v1::SessionInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Tenant& tenant, v1::TenantInfo* info)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Describe(const Tenant& tenant, v1::TenantCredits* credits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Lease& lease, v1::LeaseInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -202,6 +228,8 @@ class Cluster {
   WorkerRegistry workers_ ABSL_GUARDED_BY(mu_);
   SessionTable sessions_ ABSL_GUARDED_BY(mu_);
   LeaseTable leases_ ABSL_GUARDED_BY(mu_);
+  LeaseKeys keys_ ABSL_GUARDED_BY(mu_);
+  CreditLedger ledger_ ABSL_GUARDED_BY(mu_);
   // Pending requests without an offered lease: session id, virtual device.
   std::set<std::pair<std::string, uint32_t>> unplaced_ ABSL_GUARDED_BY(mu_);
 };

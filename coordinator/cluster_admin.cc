@@ -105,6 +105,7 @@ void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
     leases += lease->tenant == tenant.name;
   }
   info->set_lease_count(leases);
+  Describe(tenant, info->mutable_credits());
   for (const auto& [id, worker] : workers_.all()) {
     for (const auto& [lease_id, held] : worker->held) {
       if (held.tenant != tenant.name) continue;
@@ -119,6 +120,19 @@ void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
   }
 }
 
+void Cluster::Describe(const Tenant& tenant, v1::TenantCredits* credits) {
+  if (tenant.credits.device_time.has_value()) {
+    *credits->mutable_granted()->mutable_device_time() =
+        ToProtoDuration(*tenant.credits.device_time);
+  }
+  if (tenant.credits.bytes.has_value()) {
+    credits->mutable_granted()->set_bytes(*tenant.credits.bytes);
+  }
+  ledger_.UsedNow(tenant.name, tenant.credits, clock_->Now())
+      .AddTo(credits->mutable_used());
+  ledger_.Reserved(tenant.name).AddTo(credits->mutable_reserved());
+}
+
 void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
   const Worker::Held* const held = HeldFor(lease);
   info->set_lease_id(lease.id);
@@ -131,6 +145,15 @@ void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
   *info->mutable_age() = ToProtoDuration(clock_->Monotonic() - lease.created);
   info->set_placement_reason(lease.placement_reason);
   *info->mutable_limits() = lease.limits;
+  info->set_out_of_credit(lease.out_of_credit);
+  if (const CreditLedger::Account* account = ledger_.Find(lease.id)) {
+    account->billed.AddTo(info->mutable_lease_use());
+  }
+  v1::LeaseClaims claims;
+  if (const Tenant* tenant = tenants_.Find(lease.tenant)) {
+    ledger_.Describe(lease.id, tenant->credits, &claims);
+  }
+  if (claims.has_credits()) *info->mutable_credits() = claims.credits();
   if (lease.state == Lease::State::kOffered) {
     info->set_state(v1::LeaseInfo::OFFERED);
   } else if (held != nullptr && held->attached) {

@@ -80,11 +80,22 @@ void Cluster::CollectTenants(Exposition* out) {
     usage("outstanding_messages", info.use().outstanding());
     usage("outstanding_bytes",
           static_cast<double>(info.use().outstanding_bytes()));
-    out->Gauge("djinn_pending_runs", "Runs received and not completed.",
-               info.use().queued_runs(),
-               {{"tenant", label},
-                {"priority_class", "default"},
-                {"reason", "queued"}});
+    const auto used = ledger_.tenants().find(tenant.name);
+    out->Counter("djinn_tenant_device_seconds_total",
+                 "Device time that the tenant's leases have used.",
+                 used == ledger_.tenants().end()
+                     ? 0
+                     : absl::ToDoubleSeconds(used->second.used.device_time),
+                 {{"tenant", label}, {"phase", "unknown"}});
+  }
+  for (const auto& [id, worker] : workers_.all()) {
+    for (const auto& [lease_id, held] : worker->held) {
+      out->Gauge("djinn_pending_runs", "Runs received and not completed.",
+                 held.use.queued_runs(),
+                 {{"tenant", metrics_.tenants.For(held.tenant)},
+                  {"priority_class", "default"},
+                  {"reason", held.out_of_credit ? "out_of_credit" : "queued"}});
+    }
   }
   // A virtual device whose lease is asked for and not granted.
   for (const auto& [id, session] : sessions_.all()) {

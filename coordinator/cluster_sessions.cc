@@ -182,7 +182,7 @@ void Cluster::EndSession(Session* session, absl::string_view why,
                               {"why", why}});
   for (const Lease* lease : leases_.OfSession(session->id)) {
     Drop(session->id, workers_.Find(lease->worker_id), wakes);
-    leases_.Remove(lease->id);
+    RemoveLease(lease->id);
   }
   for (const auto& [worker_id, worker] : workers_.all()) {
     for (const auto& [lease_id, held] : worker->held) {

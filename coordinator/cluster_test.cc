@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/lease/lease_verifier.h"
+#include "coordinator/cluster_fixture.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,97 +16,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-class CountingWaker : public Waker {
- public:
-  void Wake() override { ++count; }
-  int count = 0;
-};
-
-// A cluster whose streams the test plays by hand.
-class ClusterTest : public testing::Test {
- protected:
-  ClusterTest() { Restart(); }
-
-  // Another coordinator process: nothing in memory.
-  void Restart() {
-    cluster_.reset();
-    cluster_ =
-        std::make_unique<Cluster>(&config_, &tenants_, &clock_, &random_);
-  }
-
-  absl::StatusOr<StreamId> Attach(const std::string& tenant,
-                                  const std::string& resume = "") {
-    return cluster_->Attach(*tenants_.Find(tenant), TestOpen(resume),
-                            std::make_shared<CountingWaker>());
-  }
-  // Attaches and reads the greeting.
-  StreamId Open(const std::string& tenant, const std::string& resume = "") {
-    const absl::StatusOr<StreamId> id = Attach(tenant, resume);
-    EXPECT_TRUE(id.ok()) << id.status();
-    EXPECT_TRUE(Next(*id)->has_opened());
-    return *id;
-  }
-  std::optional<v1::SessionResponse> Next(const StreamId& id) {
-    auto next = cluster_->NextResponse(id);
-    EXPECT_TRUE(next.ok()) << next.status();
-    return next.ok() ? *next : std::nullopt;
-  }
-
-  StreamId Join(const v1::WorkerState& state) {
-    const absl::StatusOr<StreamId> id =
-        cluster_->Join(state, std::make_shared<CountingWaker>());
-    EXPECT_TRUE(id.ok()) << id.status();
-    return *id;
-  }
-  std::optional<v1::DesiredState> Desired(const StreamId& id) {
-    auto next = cluster_->NextDesiredState(id);
-    EXPECT_TRUE(next.ok()) << next.status();
-    return next.ok() ? *next : std::nullopt;
-  }
-  // The worker carries out what it is told: its next report holds the leases.
-  void CarryOut(const StreamId& id, v1::WorkerState* state) {
-    const std::optional<v1::DesiredState> desired = Desired(id);
-    if (!desired.has_value()) return;
-    state->set_applied_revision(desired->revision());
-    for (const v1::LeaseRecord& lease : desired->leases()) {
-      Hold(lease, state);
-    }
-    for (const std::string& session : desired->drop_session_ids()) {
-      auto* const held = state->mutable_sessions();
-      for (int i = held->size(); i-- > 0;) {
-        if (held->Get(i).lease().session_id() == session) {
-          held->DeleteSubrange(i, 1);
-        }
-      }
-    }
-    EXPECT_EQ(cluster_->Report(id, *state), absl::OkStatus());
-  }
-  static void Hold(const v1::LeaseRecord& lease, v1::WorkerState* state) {
-    for (const auto& held : state->sessions()) {
-      if (held.lease().lease_id() == lease.lease_id()) return;
-    }
-    v1::HeldSession* const held = state->add_sessions();
-    *held->mutable_lease() = lease;
-    held->set_storage_count(1);
-    held->set_storage_bytes(100);
-  }
-  v1::Lease Grant(const StreamId& session, uint32_t device,
-                  const StreamId& worker, v1::WorkerState* state) {
-    EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(device)).ok());
-    CarryOut(worker, state);
-    const std::optional<v1::SessionResponse> next = Next(session);
-    EXPECT_TRUE(next.has_value() && next->has_granted());
-    return next.has_value() ? next->granted().lease() : v1::Lease();
-  }
-
-  Config config_ = TestConfig();
-  Tenants tenants_{config_.tenants};
-  FakeClock clock_;
-  FakeRandomSource random_;
-  std::unique_ptr<Cluster> cluster_;
-  v1::WorkerState w0_ = TestWorker("w0");
-};
 
 TEST_F(ClusterTest, GreetsWithTheTenantOfTheToken) {
   const StreamId id = Attach("red").value();
@@ -145,12 +56,17 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
 
   const v1::DesiredState desired = *Desired(worker);
   ASSERT_THAT(desired.leases(), SizeIs(1));
-  const v1::LeaseRecord& record = desired.leases(0);
+  const v1::LeaseClaims record = UncheckedClaims(desired.leases(0));
+  EXPECT_EQ(record.worker_id(), "w0");
+  EXPECT_EQ(record.worker_incarnation(), w0_.incarnation());
+  EXPECT_EQ(record.issue(), 1u);
   EXPECT_EQ(record.session_id(), session.owner);
   EXPECT_EQ(record.tenant(), "red");
   EXPECT_EQ(record.limits().max_structures(), 16u);
   EXPECT_EQ(record.tenant_limits().max_outstanding(), 512u);
-  EXPECT_EQ(desired.lease_valid_for().seconds(), 600);
+  EXPECT_EQ(record.valid_for().seconds(), 60);
+  EXPECT_EQ(record.grace().seconds(), 600);
+  EXPECT_FALSE(record.has_credits());
   // An older acknowledgement is not enough.
   w0_.set_applied_revision(desired.revision() - 1);
   ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
@@ -160,7 +76,7 @@ TEST_F(ClusterTest, WorkerKnowsTheLeaseBeforeTheClient) {
   ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
   const v1::LeaseGranted granted = Next(session)->granted();
   EXPECT_EQ(granted.lease().lease_id(), record.lease_id());
-  EXPECT_EQ(granted.lease().token(), record.token());
+  EXPECT_EQ(granted.lease().token(), desired.leases(0).SerializeAsString());
   EXPECT_EQ(granted.lease().worker_address(), w0_.address());
   EXPECT_EQ(granted.lease().worker_incarnation(), w0_.incarnation());
   EXPECT_EQ(granted.lease().session_epoch(), 1u);
@@ -384,13 +300,17 @@ TEST_F(ClusterTest, EndedSessionIsNotAdopted) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
+  // Its worker is away for so long that nobody remembers it.
+  for (const absl::Duration away : {config_.worker_timeout, absl::Hours(24)}) {
+    clock_.Advance(away + absl::Seconds(1));
+    cluster_->Tick();
+  }
+  ASSERT_THAT(cluster_->Workers().items, IsEmpty());
   cluster_->Close(session);
-  // It comes to another worker, by whatever way.
-  v1::WorkerState w1 = TestWorker("w1");
-  *w1.add_sessions() = w0_.sessions(0);
-  const StreamId stream1 = Join(w1);
+  w0_.set_applied_revision(0);
+  const StreamId back = Join(w0_);
   EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
-  EXPECT_THAT(Desired(stream1)->drop_session_ids(), ElementsAre(session.owner));
+  EXPECT_THAT(Desired(back)->drop_session_ids(), ElementsAre(session.owner));
 }
 
 TEST(SessionTableTest, RemembersTheNewestEndsOfEachTenant) {
@@ -523,8 +443,10 @@ TEST_F(ClusterTest, RestartedCoordinatorAdoptsAndRenews) {
   const v1::DesiredState desired = *Desired(worker);
   EXPECT_THAT(desired.drop_session_ids(), IsEmpty());
   ASSERT_THAT(desired.leases(), SizeIs(1));
-  EXPECT_EQ(desired.leases(0).lease_id(), lease.lease_id());
-  EXPECT_EQ(desired.leases(0).token(), lease.token());
+  const v1::LeaseClaims claims = UncheckedClaims(desired.leases(0));
+  EXPECT_EQ(claims.lease_id(), lease.lease_id());
+  EXPECT_EQ(claims.session_id(), session.owner);
+  EXPECT_EQ(claims.issue(), 2u);
 
   EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
             "SESSION_OF_OTHER_TENANT");
@@ -580,7 +502,7 @@ TEST_F(ClusterTest, SessionOfATenantThatIsNoMoreIsDroppedNotAdopted) {
   EXPECT_EQ(cluster_->Sessions().items[0].tenant(), "blue");
   CarryOut(worker, &w0_);
   ASSERT_THAT(w0_.sessions(), SizeIs(1));
-  EXPECT_EQ(w0_.sessions(0).lease().session_id(), blue.owner);
+  EXPECT_EQ(UncheckedClaims(w0_.sessions(0).lease()).session_id(), blue.owner);
   cluster_.reset();
 }
 
@@ -590,21 +512,26 @@ TEST_F(ClusterTest, AdoptedLeasesHaveTheConfiguredLimits) {
   Grant(session, 0, worker, &w0_);
   Restart();
   w0_.set_applied_revision(0);
-  w0_.mutable_sessions(0)->mutable_lease()->mutable_limits()->set_memory_bytes(
-      ~uint64_t{0});
+  v1::SignedLease* const held = w0_.mutable_sessions(0)->mutable_lease();
+  v1::LeaseClaims claims = UncheckedClaims(*held);
+  claims.mutable_limits()->set_memory_bytes(~uint64_t{0});
+  held->set_claims(claims.SerializeAsString());
   worker = Join(w0_);
   const v1::DesiredState desired = *Desired(worker);
   ASSERT_THAT(desired.leases(), SizeIs(1));
-  EXPECT_EQ(desired.leases(0).limits().memory_bytes(), uint64_t{1} << 30);
+  EXPECT_EQ(UncheckedClaims(desired.leases(0)).limits().memory_bytes(),
+            uint64_t{1} << 30);
 }
 
 TEST_F(ClusterTest, AdoptionBeyondTheLimitLeavesNoRoomForNewSessions) {
   StreamId worker = Join(w0_);
   for (int i = 0; i < 4; ++i) Grant(Open("red"), 0, worker, &w0_);
-  v1::LeaseRecord fifth = w0_.sessions(0).lease();
+  v1::LeaseClaims fifth = UncheckedClaims(w0_.sessions(0).lease());
   fifth.set_lease_id("fifth");
   fifth.set_session_id(std::string(32, 'f'));
-  Hold(fifth, &w0_);
+  v1::SignedLease lease = w0_.sessions(0).lease();
+  lease.set_claims(fifth.SerializeAsString());
+  Hold(lease, &w0_);
   Restart();
   w0_.set_applied_revision(0);
   Join(w0_);
@@ -724,16 +651,14 @@ TEST_F(ClusterTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_FALSE(cluster_->GetTenant("blue")->has_use());
 
   // A lease: its worker alone.
-  const v1::LeaseInfo used =
-      cluster_->GetLease(w0_.sessions(0).lease().lease_id()).value();
+  const v1::LeaseInfo used = cluster_->GetLease(LeaseId(w0_)).value();
   EXPECT_EQ(used.state(), v1::LeaseInfo::IN_USE);
   EXPECT_EQ(used.worker_id(), "w0");
   EXPECT_EQ(used.incarnation(), w0_.incarnation());
   EXPECT_EQ(used.use().contents().size_bytes(), 1000u);
   EXPECT_EQ(used.limits().max_structures(), 16u);
   EXPECT_THAT(used.placement_reason(), Not(IsEmpty()));
-  const v1::LeaseInfo idle =
-      cluster_->GetLease(w1.sessions(0).lease().lease_id()).value();
+  const v1::LeaseInfo idle = cluster_->GetLease(LeaseId(w1)).value();
   EXPECT_EQ(idle.state(), v1::LeaseInfo::GRANTED);
   EXPECT_FALSE(idle.has_use());
 

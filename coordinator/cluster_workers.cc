@@ -4,8 +4,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/lease/lease_verifier.h"
 #include "common/log/log.h"
-#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
@@ -53,6 +53,9 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
   if (joined.restarted) {
     metrics_.recoveries.Add({"worker_restarted"});
     EndLeasesOf(worker, "WORKER_RESTARTED", &wakes);
+    // What its former process measured last is lost with it.
+    worker->closing.clear();
+    ledger_.SettleWorker(worker->id);
   }
   for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
   Absorb(report, worker, &wakes);
@@ -90,6 +93,7 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
   for (const v1::HeldSession& held : report.sessions()) {
     Adopt(held.lease(), worker, wakes);
   }
+  AbsorbUse(report, worker, wakes);
   std::erase_if(worker->drops, [&](const auto& drop) {
     const auto& [session_id, revision] = drop;
     return revision > 0 && revision <= applied &&
@@ -101,10 +105,20 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
   RetryUnplaced(wakes);
 }
 
-void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
+void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
                     Wakes* wakes) {
+  v1::LeaseClaims record = UncheckedClaims(reported);
   if (leases_.Find(record.lease_id()) != nullptr ||
       worker->drops.contains(record.session_id())) {
+    return;
+  }
+  const absl::StatusOr<v1::LeaseClaims> claims = ReportedClaims(reported);
+  if (!claims.ok() || claims->worker_id() != worker->id ||
+      claims->worker_incarnation() != worker->incarnation) {
+    log::Warning("lease not adopted: not signed for this worker",
+                 {{"lease", record.lease_id()},
+                  {"worker", worker->id},
+                  {"status", claims.status()}});
     return;
   }
   if (record.lease_id().empty() || !IsSessionId(record.session_id()) ||
@@ -167,7 +181,7 @@ void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
   session->bound_devices.insert(record.virtual_device());
   Lease lease;
   lease.id = record.lease_id();
-  lease.token = record.token();
+  lease.issue_number = record.issue();
   lease.session_id = session->id;
   lease.tenant = record.tenant();
   lease.epoch = record.session_epoch();
@@ -186,6 +200,9 @@ void Cluster::Adopt(const v1::LeaseRecord& record, Worker* worker,
                               {"tenant", session->tenant},
                               {"worker", worker->id}});
   Lease* const adopted = leases_.Add(std::move(lease));
+  ledger_.Open(adopted->id, adopted->tenant, worker->id);
+  ledger_.Adopt(adopted->id, record.credits());
+  Issue(adopted);
   Touch(worker, wakes);
   TouchPeers(*adopted, wakes);
   // The client may have asked for it while nobody knew of it.
@@ -244,11 +261,16 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
   if (worker->revision == 1) {
     desired.set_protocol_version(worker->protocol_version);
   }
+  keys_.List(&desired);
+  const absl::Time wall = clock_->Now();
   for (Lease* lease : leases_.OfWorker(worker->id)) {
     if (lease->listed_revision == 0) lease->listed_revision = worker->revision;
-    *desired.add_leases() = lease->Record();
+    if (lease->reissue_time <= wall) Issue(lease);
+    *desired.add_leases() = lease->issue;
   }
-  *desired.mutable_lease_valid_for() = ToProtoDuration(config_.lease_valid_for);
+  for (const std::string& lease_id : worker->settled) {
+    desired.add_settled_lease_ids(lease_id);
+  }
   ListPeers(*worker, &desired);
   for (auto& [session_id, revision] : worker->drops) {
     if (revision == 0) revision = worker->revision;

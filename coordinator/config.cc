@@ -22,6 +22,8 @@ constexpr uint64_t kMinOutstanding = 2;
 // count as a whole.
 constexpr uint64_t kMinBytesBesidesInline = 1 << 20;
 
+constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
+
 v1::SessionLimits ReadLimits(ConfigMap map) {
   v1::SessionLimits limits;
   limits.set_memory_bytes(map.Size("memory", uint64_t{16} << 30));
@@ -84,6 +86,24 @@ v1::TenantLimits ReadTotals(ConfigMap map, const Tenant& tenant) {
   return totals;
 }
 
+CreditLimits ReadCredits(ConfigMap map) {
+  CreditLimits credits;
+  if (map.Has("device_time")) {
+    credits.device_time = map.Duration("device_time", absl::ZeroDuration());
+  }
+  if (map.Has("bytes")) credits.bytes = map.Size("bytes", 0);
+  if (map.Has("period")) {
+    credits.period = map.Duration("period", absl::ZeroDuration());
+    if (credits.period < kMinCreditPeriod) {
+      map.Error("period", "must be at least 1m");
+    }
+    if (!credits.limited()) {
+      map.Error("period", "there is neither device_time nor bytes beside it");
+    }
+  }
+  return credits;
+}
+
 Tenant ReadTenant(ConfigMap map) {
   Tenant tenant;
   tenant.name = map.RequiredString("name");
@@ -92,6 +112,7 @@ Tenant ReadTenant(ConfigMap map) {
       static_cast<uint32_t>(map.UInt("max_sessions", 64, 1, kMaxCount));
   tenant.limits = ReadLimits(map.Map("limits"));
   tenant.totals = ReadTotals(map.Map("totals"), tenant);
+  tenant.credits = ReadCredits(map.Map("credits"));
   return tenant;
 }
 
@@ -133,6 +154,10 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("heartbeat_interval", config.heartbeat_interval);
   config.lease_valid_for =
       root.Duration("lease_valid_for", config.lease_valid_for);
+  config.lease_grace_period =
+      root.Duration("lease_grace_period", config.lease_grace_period);
+  config.lease_key_lifetime =
+      root.Duration("lease_key_lifetime", config.lease_key_lifetime);
   config.lease_request_timeout =
       root.Duration("lease_request_timeout", config.lease_request_timeout);
   config.graph_store_bytes =
@@ -152,6 +177,12 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   }
   if (config.lease_valid_for <= config.worker_timeout) {
     root.Error("lease_valid_for", "must exceed worker_timeout");
+  }
+  // The one before must be retired by then.
+  if (config.lease_key_lifetime <=
+      2 * (config.lease_valid_for + config.lease_grace_period)) {
+    root.Error("lease_key_lifetime",
+               "must exceed lease_valid_for and lease_grace_period twice");
   }
   DJINN_RETURN_IF_ERROR(reader.Finish());
   return config;

@@ -13,7 +13,10 @@
 //   session_timeout: 30s            # life of a session without a stream
 //   worker_timeout: 10s             # silence after which a worker is lost
 //   heartbeat_interval: 2s          # to workers; they should do the same
-//   lease_valid_for: 10m            # without renewal: grace for our absence
+//   lease_valid_for: 1m             # without renewal
+//   lease_grace_period: 10m         # more, for sessions that run, when we are
+//                                   # away
+//   lease_key_lifetime: 720h        # then leases are signed with another key
 //   lease_request_timeout: 10s      # longest wait for a worker to be granted
 //   graph_store_size: 256MiB        # structures kept
 //   join_token_file: join.token     # files relative to this one
@@ -32,6 +35,10 @@
 //         memory: 1TiB              # these three: max_sessions times the
 //         max_outstanding: 16384    # limit, unless given
 //         max_outstanding_bytes: 4GiB
+//       credits:                    # of all its leases together; absent: not
+//         device_time: 100h         # limited
+//         bytes: 1TB
+//         period: 24h               # absent: once and for all
 //
 // Values above are the defaults where there is one: the token files and at
 // least one tenant are required, TLS is off.
@@ -59,7 +66,9 @@ struct Config {
   absl::Duration session_timeout = absl::Seconds(30);
   absl::Duration worker_timeout = absl::Seconds(10);
   absl::Duration heartbeat_interval = absl::Seconds(2);
-  absl::Duration lease_valid_for = absl::Minutes(10);
+  absl::Duration lease_valid_for = absl::Minutes(1);
+  absl::Duration lease_grace_period = absl::Minutes(10);
+  absl::Duration lease_key_lifetime = absl::Hours(720);
   absl::Duration lease_request_timeout = absl::Seconds(10);
   uint64_t graph_store_bytes = uint64_t{256} << 20;
   // Secrets.

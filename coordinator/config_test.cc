@@ -65,6 +65,27 @@ TEST_F(ConfigTest, MonitoringIsOffUnlessItSaysWhere) {
               HasSubstr("monitoring.port"));
 }
 
+TEST_F(ConfigTest, CreditsAreNotLimitedUnlessGiven) {
+  EXPECT_FALSE(Read(kMinimal)->tenants[0].credits.limited());
+  const auto with = [](const std::string& credits) {
+    return "join_token_file: join\nadmin_token_file: admin\n"
+           "tenants: [{name: red, token_file: red, credits: {" +
+           credits + "}}]\n";
+  };
+  const CreditLimits credits =
+      Read(with("device_time: 1h, period: 24h"))->tenants[0].credits;
+  EXPECT_EQ(credits.device_time, absl::Hours(1));
+  EXPECT_EQ(credits.bytes, std::nullopt);
+  EXPECT_EQ(credits.period, absl::Hours(24));
+  // Nothing at all is a limit, too.
+  EXPECT_EQ(Read(with("bytes: 0"))->tenants[0].credits.bytes, 0u);
+  EXPECT_THAT(Complaint(with("period: 24h")), HasSubstr("tenants[0].credits"));
+  EXPECT_THAT(Complaint(with("bytes: 1, period: 1s")),
+              HasSubstr("must be at least 1m"));
+  EXPECT_THAT(Complaint(std::string(kMinimal) + "lease_key_lifetime: 1m\n"),
+              HasSubstr("lease_key_lifetime"));
+}
+
 TEST_F(ConfigTest, ReadsEverything) {
   const absl::StatusOr<Config> config = Read(R"(
 listen: unix:/run/djinn/c.sock

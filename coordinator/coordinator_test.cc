@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "common/error.h"
+#include "common/lease/lease_verifier.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
@@ -139,7 +140,7 @@ TEST_F(CoordinatorTest, LeaseFromRequestToGrant) {
   *state.add_sessions()->mutable_lease() = desired.leases(0);
   worker->Send(state);
   const v1::LeaseGranted granted = session->Read().granted();
-  EXPECT_EQ(granted.lease().token(), desired.leases(0).token());
+  EXPECT_EQ(granted.lease().token(), desired.leases(0).SerializeAsString());
 
   v1::SessionRequest close;
   close.mutable_close();
@@ -272,7 +273,7 @@ TEST_F(CoordinatorTest, RestartLosesNothing) {
   worker->Send(state);
   const v1::DesiredState adopted = worker->Read();
   EXPECT_THAT(adopted.drop_session_ids(), SizeIs(0));
-  EXPECT_EQ(adopted.leases(0).lease_id(), lease_id);
+  EXPECT_EQ(UncheckedClaims(adopted.leases(0)).lease_id(), lease_id);
   const std::string before = session_id;
   session = Open("red-token", &session_id);
   EXPECT_EQ(session_id, before);

@@ -15,19 +15,6 @@ void EraseFrom(std::map<std::string, std::set<std::string>>* index,
 
 }  // namespace
 
-v1::LeaseRecord Lease::Record() const {
-  v1::LeaseRecord record;
-  record.set_lease_id(id);
-  record.set_token(token);
-  record.set_session_id(session_id);
-  record.set_session_epoch(epoch);
-  record.set_tenant(tenant);
-  *record.mutable_limits() = limits;
-  *record.mutable_tenant_limits() = tenant_limits;
-  record.set_virtual_device(virtual_device);
-  return record;
-}
-
 Lease* LeaseTable::Add(Lease lease) {
   auto owned = std::make_unique<Lease>(std::move(lease));
   Lease* const added = owned.get();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "djinn/v1/lease.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 
@@ -25,8 +26,11 @@ struct Lease {
   enum class State { kOffered, kGranted };
 
   std::string id;
-  // Secret.
-  std::string token;
+  // The newest, and which one it is; none before it is first listed. Secret.
+  v1::SignedLease issue;
+  uint64_t issue_number = 0;
+  // When the next one is due; at once when something in it has changed.
+  absl::Time reissue_time = absl::InfinitePast();
   std::string session_id;
   std::string tenant;
   uint64_t epoch = 0;
@@ -41,8 +45,8 @@ struct Lease {
   State state = State::kOffered;
   // The revision of the worker's stream that first listed it; 0 before that.
   uint64_t listed_revision = 0;
-
-  v1::LeaseRecord Record() const;
+  // Its runs wait for credit, by the worker's last report.
+  bool out_of_credit = false;
 };
 
 class LeaseTable {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "coordinator/credit_ledger.h"
 #include "djinn/v1/types.pb.h"
 
 namespace djinn::coordinator {
@@ -20,6 +21,7 @@ struct Tenant {
   // Of each session, and of all of them, on one worker.
   v1::SessionLimits limits;
   v1::TenantLimits totals;
+  CreditLimits credits;
 };
 
 // Immutable, hence thread-safe.

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/lease/lease_verifier.h"
 #include "common/net/server_address.h"
 #include "coordinator/violation.h"
 
@@ -83,10 +84,12 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   }
   worker->held.clear();
   for (const v1::HeldSession& session : report.sessions()) {
-    worker->held[session.lease().lease_id()] = {
-        session.lease().session_id(), session.lease().tenant(),
-        session.storage_count(),      session.storage_bytes(),
-        session.attached(),           session.use()};
+    const v1::LeaseClaims lease = UncheckedClaims(session.lease());
+    worker->held[lease.lease_id()] = {
+        lease.session_id(),      lease.tenant(),
+        session.storage_count(), session.storage_bytes(),
+        session.attached(),      session.use(),
+        session.lease_use(),     session.out_of_credit()};
   }
   worker->memory = report.memory();
   worker->plan_cache = report.plan_cache();
@@ -123,12 +126,16 @@ void WorkerRegistry::MarkLost(Worker* worker) {
   Disconnect(worker);
 }
 
-void WorkerRegistry::Forget(absl::Duration now) {
-  std::erase_if(workers_, [now](const auto& entry) {
+std::vector<std::string> WorkerRegistry::Forget(absl::Duration now) {
+  std::vector<std::string> forgotten;
+  std::erase_if(workers_, [&](const auto& entry) {
     const Worker& worker = *entry.second;
-    return worker.state == v1::WorkerInfo::LOST &&
-           now - worker.last_report > kForgetAfter;
+    const bool gone = worker.state == v1::WorkerInfo::LOST &&
+                      now - worker.last_report > kForgetAfter;
+    if (gone) forgotten.push_back(worker.id);
+    return gone;
   });
+  return forgotten;
 }
 
 Worker* WorkerRegistry::Find(const std::string& id) {

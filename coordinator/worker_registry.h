@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,8 @@ struct Worker {
     // A client's stream uses the lease.
     bool attached = false;
     v1::SessionUse use;
+    v1::LeaseUse lease_use;
+    bool out_of_credit = false;
   };
 
   std::string id;
@@ -82,6 +85,10 @@ struct Worker {
   // Sessions it must forget, each with the revision that first said so on this
   // stream (0: not said yet). An entry goes when the worker carried that out.
   std::map<std::string, uint64_t> drops;
+  // Leases that ended here and were granted to it: their final use is awaited.
+  std::set<std::string> closing;
+  // Leases whose end it reports, and which are settled.
+  std::vector<std::string> settled;
 
   bool connected() const { return stream != 0; }
   bool usable() const { return connected() && state == v1::WorkerInfo::ACTIVE; }
@@ -117,8 +124,8 @@ class WorkerRegistry {
   std::vector<Worker*> Overdue(absl::Duration now);
   // Marks it LOST and empties what it reported.
   void MarkLost(Worker* worker);
-  // Removes workers that have been lost for long.
-  void Forget(absl::Duration now);
+  // Removes workers that have been lost for long, and names them.
+  std::vector<std::string> Forget(absl::Duration now);
 
   // Null when unknown. Pointers stay valid until Forget().
   Worker* Find(const std::string& id);

@@ -10,6 +10,7 @@
 
 #include "common/crc32c.h"
 #include "common/error.h"
+#include "common/lease/testing/lease_authority.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "djinn/v1/worker_registry.grpc.pb.h"
@@ -45,8 +46,14 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
       v1::DesiredState desired;
       desired.set_revision(++revision);
       desired.set_protocol_version(1);
-      *desired.add_leases() = lease;
-      desired.mutable_lease_valid_for()->set_seconds(60);
+      const v1::SignedLease issue =
+          authority_.Issue(LeaseAuthority::Claims("l1", "s1", "t1"),
+                           state.worker_id(), state.incarnation());
+      authority_.List(issue, &desired);
+      {
+        MutexLock lock(&mu);
+        lease_token = issue.SerializeAsString();
+      }
       stream->Write(desired);
     }
     return grpc::Status::OK;
@@ -62,10 +69,14 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
     return last;
   }
 
-  v1::LeaseRecord lease;
   Mutex mu;
   CondVar changed;
   v1::WorkerState last ABSL_GUARDED_BY(mu);
+  // Of the lease granted last.
+  std::string lease_token ABSL_GUARDED_BY(mu);
+
+ private:
+  LeaseAuthority authority_;
 };
 
 // The client's end with generated stubs: what the raw frames must agree with.
@@ -148,17 +159,6 @@ class StubStream : public ClientStream {
 class WorkerTest : public testing::TestWithParam<bool> {
  protected:
   WorkerTest() {
-    v1::LeaseRecord& lease = coordinator_.lease;
-    lease.set_lease_id("l1");
-    lease.set_token("secret");
-    lease.set_session_id("s1");
-    lease.set_session_epoch(1);
-    lease.set_tenant("t1");
-    lease.mutable_limits()->set_memory_bytes(64 << 20);
-    lease.mutable_limits()->set_max_outstanding(64);
-    lease.mutable_limits()->set_max_outstanding_bytes(1 << 20);
-    lease.mutable_limits()->set_inline_bytes(1024);
-    lease.mutable_limits()->set_max_structures(4);
     ServerOptions options;
     options.address = "127.0.0.1:0";
     options.services = {&coordinator_};
@@ -198,22 +198,28 @@ class WorkerTest : public testing::TestWithParam<bool> {
     EXPECT_EQ(state.address(), worker_->address());
   }
 
+  std::string Token() {
+    MutexLock lock(&coordinator_.mu);
+    return coordinator_.lease_token;
+  }
+
   v1::ClientHello Hello() {
     v1::ClientHello hello;
     hello.mutable_protocol()->set_min(1);
     hello.mutable_protocol()->set_max(1);
     hello.set_session_id("s1");
     hello.set_session_epoch(1);
-    hello.set_lease_token("secret");
+    hello.set_lease_token(Token());
     hello.set_worker_incarnation(incarnation_);
     return hello;
   }
 
-  std::unique_ptr<TestClient> Connect(const std::string& bulk_token = "secret",
+  // Without a token for Bulk, the lease's.
+  std::unique_ptr<TestClient> Connect(const std::string& bulk_token = "",
                                       StubStream** raw = nullptr) {
     v1::BulkHello bulk;
     bulk.set_session_id("s1");
-    bulk.set_lease_token(bulk_token);
+    bulk.set_lease_token(bulk_token.empty() ? Token() : bulk_token);
     auto stream = std::make_unique<StubStream>(worker_->address(), bulk);
     if (raw != nullptr) *raw = stream.get();
     auto client = std::make_unique<TestClient>(std::move(stream));
@@ -279,7 +285,7 @@ TEST_P(WorkerTest, TypedErrorsReachTheClient) {
 
 TEST_P(WorkerTest, ACorruptChunkEndsBothCalls) {
   StubStream* stream;
-  std::unique_ptr<TestClient> client = Connect("secret", &stream);
+  std::unique_ptr<TestClient> client = Connect("", &stream);
   const std::string bytes(5000, 'x');
   client->InstallTransfer(1, 1, bytes);
   client->WaitDecision(1);
@@ -472,7 +478,7 @@ TEST_P(WorkerTest, EightBulkCallsOfALeaseWaitAndNoStranger) {
   std::vector<absl::Status> ends(9);
   std::vector<std::thread> callers;
   for (absl::Status& end : ends) {
-    callers.emplace_back([&call, &end] { end = call("secret"); });
+    callers.emplace_back([this, &call, &end] { end = call(Token()); });
   }
   for (std::thread& caller : callers) caller.join();
   // Whichever came last was refused at once.

@@ -32,6 +32,19 @@ void AddUse(const v1::SessionUse& use, std::vector<Row>* rows) {
   rows->push_back({"runs in flight", absl::StrCat(use.queued_runs())});
 }
 
+// What was used, and of how much where there is a limit.
+void AddCredits(const v1::LeaseUse& used, const v1::LeaseCredits& granted,
+                std::vector<Row>* rows) {
+  std::string time = FormatDuration(used.device_time());
+  if (granted.has_device_time()) {
+    absl::StrAppend(&time, " of ", FormatDuration(granted.device_time()));
+  }
+  rows->push_back({"device time", time});
+  rows->push_back({"bytes moved", granted.has_bytes()
+                                      ? OfLimit(used.bytes(), granted.bytes())
+                                      : FormatBytes(used.bytes())});
+}
+
 // The limits that hold for a session at one worker, and what of them is used
 // there.
 void AddUseOfLimits(const v1::SessionUse& use, const v1::SessionLimits& limits,
@@ -213,6 +226,7 @@ std::string Detail(const v1::TenantInfo& info) {
       {"contents kept", FormatBytes(info.content_bytes())}};
   AddUse(info.use(), &rows);
   AddLimits(info.limits(), &rows);
+  AddCredits(info.credits().used(), info.credits().granted(), &rows);
   return FormatTable(rows);
 }
 
@@ -230,6 +244,8 @@ std::string Detail(const v1::LeaseInfo& info) {
       {"why there", OrDash(info.placement_reason())}};
   AddUse(info.use(), &rows);
   AddUseOfLimits(info.use(), info.limits(), &rows);
+  AddCredits(info.lease_use(), info.credits(), &rows);
+  if (info.out_of_credit()) rows.push_back({"runs wait for", "credit"});
   return FormatTable(rows);
 }
 

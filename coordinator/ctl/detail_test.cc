@@ -110,6 +110,12 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
       max_outstanding_bytes: 64000
       max_structures: 99
     }
+    lease_use {
+      device_time { seconds: 2 nanos: 500000000 }
+      bytes: 3000
+    }
+    credits { device_time { seconds: 60 } }
+    out_of_credit: true
   )pb");
   const std::string text = Detail(lease);
   for (const char* line : {
@@ -117,6 +123,9 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
            "session         0123abcd, epoch 2\n",
            "worker          w0, incarnation ff\n",
            "age             3.0s\n",
+           "device time     2.5s of 60.0s\n",
+           "bytes moved     3.0kB\n",
+           "runs wait for   credit\n",
            "why there       most of the bytes\n",
            "contents        1 storage, 2.0kB\n",
            "own storages    2 storages, 3.0kB\n",

@@ -2,12 +2,14 @@
 #ifndef GPU_WORKER_CORE_CORE_FIXTURE_H_
 #define GPU_WORKER_CORE_CORE_FIXTURE_H_
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/error.h"
+#include "common/lease/testing/lease_authority.h"
 #include "common/mutex.h"
 #include "common/transport/in_process.h"
 #include "gpu_worker/core/test_client.h"
@@ -33,26 +35,25 @@ class WorkerCoreTest : public testing::Test {
     core_ = std::make_unique<WorkerCore>(options, &device_, &clock_, &random_);
   }
 
-  v1::LeaseRecord Lease(const std::string& session, const std::string& tenant) {
-    v1::LeaseRecord lease;
-    lease.set_lease_id("lease-" + session);
-    lease.set_token("token-" + session);
-    lease.set_session_id(session);
-    lease.set_session_epoch(1);
-    lease.set_tenant(tenant);
+  v1::LeaseClaims Lease(const std::string& session, const std::string& tenant) {
+    v1::LeaseClaims lease =
+        LeaseAuthority::Claims("lease-" + session, session, tenant);
     lease.mutable_limits()->set_memory_bytes(8 << 20);
-    lease.mutable_limits()->set_max_outstanding(64);
-    lease.mutable_limits()->set_max_outstanding_bytes(1 << 20);
-    lease.mutable_limits()->set_inline_bytes(1024);
-    lease.mutable_limits()->set_max_structures(4);
     return lease;
   }
 
-  void Grant(const v1::LeaseRecord& lease, int seconds = 60) {
+  // Lists the next issue of the lease, and has HelloFor() present it.
+  void Grant(const v1::LeaseClaims& lease, int seconds = 60) {
+    Grant(lease, "w0", absl::Seconds(seconds), core_.get());
+  }
+  void Grant(const v1::LeaseClaims& lease, const std::string& worker_id,
+             absl::Duration valid_for, WorkerCore* core) {
+    const v1::SignedLease issue =
+        authority_.Issue(lease, worker_id, core->incarnation(), valid_for);
     v1::DesiredState desired;
-    *desired.add_leases() = lease;
-    desired.mutable_lease_valid_for()->set_seconds(seconds);
-    core_->Apply(desired);
+    authority_.List(issue, &desired);
+    core->Apply(desired);
+    tokens_[lease.session_id()] = issue.SerializeAsString();
   }
 
   v1::ClientHello HelloFor(const std::string& session) {
@@ -61,7 +62,7 @@ class WorkerCoreTest : public testing::Test {
     hello.mutable_protocol()->set_max(1);
     hello.set_session_id(session);
     hello.set_session_epoch(1);
-    hello.set_lease_token("token-" + session);
+    hello.set_lease_token(tokens_[session]);
     hello.set_worker_incarnation(core_->incarnation());
     return hello;
   }
@@ -121,6 +122,9 @@ class WorkerCoreTest : public testing::Test {
   FakeDevice device_{16 << 20};
   FakeClock clock_;
   FakeRandomSource random_;
+  LeaseAuthority authority_;
+  // Of each session, the last one granted.
+  std::map<std::string, std::string> tokens_;
   std::unique_ptr<WorkerCore> core_;
 };
 

@@ -1,102 +1,220 @@
 #include "gpu_worker/core/lease_table.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/constant_time.h"
 #include "common/error.h"
+#include "common/net/proto_duration.h"
 #include "common/status_macros.h"
 
 namespace djinn::worker {
+namespace {
 
-absl::Status LeaseTable::Grant(const v1::LeaseRecord& record,
-                               absl::Duration expires) {
-  const v1::SessionLimits& limits = record.limits();
-  if (record.lease_id().empty() || record.session_id().empty() ||
-      record.token().empty() || limits.memory_bytes() == 0 ||
-      limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
-      limits.max_structures() == 0 ||
-      (record.has_tenant_limits() &&
-       (record.tenant_limits().memory_bytes() == 0 ||
-        record.tenant_limits().max_outstanding() == 0 ||
-        record.tenant_limits().max_outstanding_bytes() == 0))) {
+absl::Time ToTime(const google::protobuf::Timestamp& timestamp) {
+  return absl::FromUnixSeconds(timestamp.seconds()) +
+         absl::Nanoseconds(timestamp.nanos());
+}
+
+absl::Status Unknown(absl::string_view why) {
+  return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN", why);
+}
+
+absl::Status Expired(absl::string_view why) {
+  return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_EXPIRED", why);
+}
+
+bool IsComplete(const v1::LeaseClaims& claims) {
+  const v1::SessionLimits& limits = claims.limits();
+  const v1::TenantLimits& tenant = claims.tenant_limits();
+  return !claims.lease_id().empty() && !claims.session_id().empty() &&
+         limits.memory_bytes() > 0 && limits.max_outstanding() > 0 &&
+         limits.max_outstanding_bytes() > 0 && limits.max_structures() > 0 &&
+         (!claims.has_tenant_limits() ||
+          (tenant.memory_bytes() > 0 && tenant.max_outstanding() > 0 &&
+           tenant.max_outstanding_bytes() > 0));
+}
+
+// Whether both are issues of one right of one session.
+bool SameRight(const v1::LeaseClaims& a, const v1::LeaseClaims& b) {
+  return a.lease_id() == b.lease_id() && a.tenant() == b.tenant() &&
+         a.session_id() == b.session_id() &&
+         a.session_epoch() == b.session_epoch() &&
+         a.virtual_device() == b.virtual_device();
+}
+
+}  // namespace
+
+absl::Status LeaseTable::Check(const v1::LeaseClaims& claims,
+                               const LeaseTime& now) const {
+  if (!IsComplete(claims)) {
     return MakeError(absl::StatusCode::kInvalidArgument, "MALFORMED_LEASE",
-                     absl::StrCat("lease '", record.lease_id(),
-                                  "' lacks an id, token or limit"));
+                     absl::StrCat("lease '", claims.lease_id(),
+                                  "' lacks an id, session or limit"));
   }
-  leases_[record.lease_id()] = {record, expires};
+  if (claims.worker_id() != worker_id_) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "WRONG_WORKER",
+        absl::StrCat("the lease is for worker '", claims.worker_id(), "'"));
+  }
+  if (claims.worker_incarnation() != incarnation_) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
+                     "the worker restarted since the lease was granted");
+  }
+  // What is here goes by this worker's clock.
+  if (leases_.contains(claims.lease_id())) return absl::OkStatus();
+  if (Ended(claims)) return Unknown("the lease has ended on this worker");
+  const absl::Time expiry = ToTime(claims.expire_time());
+  if (expiry <= now.wall) {
+    return Expired(absl::StrCat("the lease expired at ",
+                                absl::FormatTime(expiry, absl::UTCTimeZone()),
+                                " by this worker's clock"));
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::LeaseRecord> LeaseTable::Find(
-    const std::string& session_id, const std::string& token) const {
-  const v1::LeaseRecord* presented = nullptr;
-  for (const auto& [id, lease] : leases_) {
-    if (lease.record.session_id() != session_id) continue;
-    if (TokensEqual(lease.record.token(), token)) presented = &lease.record;
-  }
-  if (presented == nullptr) {
-    return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",
-                     "this worker granted no such lease");
-  }
-  return *presented;
+bool LeaseTable::Ended(const v1::LeaseClaims& claims) const {
+  return ended_.contains(claims.lease_id()) ||
+         ToTime(claims.issue_time()) < forgotten_before_;
 }
 
-absl::StatusOr<v1::LeaseRecord> LeaseTable::Authenticate(
-    const std::string& session_id, const std::string& token,
-    uint64_t epoch) const {
-  DJINN_ASSIGN_OR_RETURN(v1::LeaseRecord presented, Find(session_id, token));
-  uint64_t newest_epoch = 0;
-  for (const auto& [id, lease] : leases_) {
-    if (lease.record.session_id() != session_id) continue;
-    newest_epoch = std::max(newest_epoch, lease.record.session_epoch());
+void LeaseTable::Add(const v1::SignedLease& issue,
+                     const v1::LeaseClaims& claims, const LeaseTime& now) {
+  Lease& lease = leases_[claims.lease_id()];
+  if (lease.meter == nullptr) {
+    lease.meter = std::make_shared<LeaseMeter>(total_);
   }
-  if (epoch != presented.session_epoch() || epoch < newest_epoch) {
+  lease.issue = issue;
+  lease.claims = claims;
+  lease.meter->SetCredits(claims);
+  const absl::Duration most = ToTime(claims.expire_time()) - now.wall;
+  const absl::Duration valid_for = FromProtoDuration(claims.valid_for());
+  const absl::Duration grace = FromProtoDuration(claims.grace());
+  lease.in_force = now.monotonic + std::min(valid_for, most);
+  lease.ends = now.monotonic + std::min(valid_for + grace, most);
+}
+
+bool LeaseTable::Has(const v1::SignedLease& issue,
+                     const v1::LeaseClaims& claims) const {
+  const Lease* const lease = Find(claims.lease_id());
+  const auto same = [&](const v1::SignedLease& known) {
+    return TokensEqual(issue.signature(), known.signature()) &&
+           issue.claims() == known.claims();
+  };
+  return lease != nullptr && (same(lease->issue) || same(lease->presented));
+}
+
+absl::Status LeaseTable::Renew(const v1::SignedLease& issue,
+                               const v1::LeaseClaims& claims,
+                               const LeaseTime& now) {
+  DJINN_RETURN_IF_ERROR(Check(claims, now));
+  const Lease* const held = Find(claims.lease_id());
+  if (held != nullptr && (claims.issue() < held->claims.issue() ||
+                          !SameRight(claims, held->claims))) {
     return MakeError(
-        absl::StatusCode::kFailedPrecondition, "STALE_EPOCH",
-        absl::StrCat("session epoch ", epoch, ", the lease is for ",
-                     presented.session_epoch(), ", the worker knows ",
-                     newest_epoch));
+        absl::StatusCode::kFailedPrecondition, "OLD_ISSUE",
+        absl::StrCat("issue ", claims.issue(), " of lease '", claims.lease_id(),
+                     "', where issue ", held->claims.issue(),
+                     " is known, or another session's"));
   }
-  return presented;
+  Add(issue, claims, now);
+  return absl::OkStatus();
 }
 
-std::vector<std::string> LeaseTable::TakeExpired(absl::Duration now) {
-  std::vector<std::string> ids;
+absl::StatusOr<const Lease*> LeaseTable::Present(const v1::SignedLease& issue,
+                                                 const v1::LeaseClaims& claims,
+                                                 const std::string& session_id,
+                                                 uint64_t epoch,
+                                                 const LeaseTime& now) {
+  if (claims.session_id() != session_id) {
+    return Unknown("the lease is another session's");
+  }
+  if (claims.worker_id() != worker_id_) {
+    return Unknown("the lease is for another worker");
+  }
+  DJINN_RETURN_IF_ERROR(Check(claims, now));
+  const Lease* const held = Find(claims.lease_id());
+  if (held != nullptr && !SameRight(claims, held->claims)) {
+    return Unknown("the lease is another one under the same id");
+  }
+  uint64_t newest_epoch = claims.session_epoch();
+  for (const auto& [id, lease] : leases_) {
+    if (lease.claims.session_id() != session_id) continue;
+    newest_epoch = std::max(newest_epoch, lease.claims.session_epoch());
+  }
+  if (epoch != claims.session_epoch() || epoch < newest_epoch) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_EPOCH",
+                     absl::StrCat("session epoch ", epoch,
+                                  ", the lease is for ", claims.session_epoch(),
+                                  ", the worker knows ", newest_epoch));
+  }
+  if (held == nullptr) Add(issue, claims, now);
+  Lease& lease = leases_.at(claims.lease_id());
+  lease.presented = issue;
+  return &lease;
+}
+
+std::vector<Lease> LeaseTable::TakeExpired(const LeaseTime& now) {
+  Forget(now.wall);
+  std::vector<Lease> taken;
   for (auto lease = leases_.begin(); lease != leases_.end();) {
-    if (lease->second.expires > now) {
+    if (lease->second.ends > now.monotonic) {
       ++lease;
       continue;
     }
-    ids.push_back(lease->first);
+    NoteEnd(lease->second.claims);
+    taken.push_back(std::move(lease->second));
     lease = leases_.erase(lease);
   }
-  return ids;
+  return taken;
 }
 
-std::vector<std::string> LeaseTable::TakeSession(
-    const std::string& session_id) {
-  std::vector<std::string> ids;
+std::vector<Lease> LeaseTable::TakeSession(const std::string& session_id) {
+  std::vector<Lease> taken;
   for (auto lease = leases_.begin(); lease != leases_.end();) {
-    if (lease->second.record.session_id() != session_id) {
+    if (lease->second.claims.session_id() != session_id) {
       ++lease;
       continue;
     }
-    ids.push_back(lease->first);
+    NoteEnd(lease->second.claims);
+    taken.push_back(std::move(lease->second));
     lease = leases_.erase(lease);
   }
-  return ids;
+  return taken;
+}
+
+void LeaseTable::NoteEnd(const v1::LeaseClaims& claims) {
+  const absl::Time expiry = ToTime(claims.expire_time());
+  const End end = {ToTime(claims.issue_time()), expiry};
+  if (!ended_.emplace(claims.lease_id(), end).second) return;
+  ended_by_expiry_.emplace(expiry, claims.lease_id());
+  if (ended_.size() <= kMaxEnded) return;
+  const auto first = ended_by_expiry_.begin();
+  const auto forgotten = ended_.find(first->second);
+  // The client has this issue or an older one.
+  forgotten_before_ = std::max(forgotten_before_,
+                               forgotten->second.issue + absl::Nanoseconds(1));
+  ended_.erase(forgotten);
+  ended_by_expiry_.erase(first);
+}
+
+void LeaseTable::Forget(absl::Time now) {
+  while (!ended_by_expiry_.empty() && ended_by_expiry_.begin()->first <= now) {
+    ended_.erase(ended_by_expiry_.begin()->second);
+    ended_by_expiry_.erase(ended_by_expiry_.begin());
+  }
 }
 
 bool LeaseTable::HasSession(const std::string& session_id) const {
   for (const auto& [id, lease] : leases_) {
-    if (lease.record.session_id() == session_id) return true;
+    if (lease.claims.session_id() == session_id) return true;
   }
   return false;
 }
 
-std::vector<v1::LeaseRecord> LeaseTable::List() const {
-  std::vector<v1::LeaseRecord> records;
-  for (const auto& [id, lease] : leases_) records.push_back(lease.record);
-  return records;
+const Lease* LeaseTable::Find(const std::string& lease_id) const {
+  const auto found = leases_.find(lease_id);
+  return found == leases_.end() ? nullptr : &found->second;
 }
 
 }  // namespace djinn::worker

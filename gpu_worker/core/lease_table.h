@@ -1,61 +1,121 @@
-// The leases that the coordinator granted on this worker: who may attach, with
-// which limits, until when. A lease ages by this worker's own clock from the
-// moment its grant arrived, so a coordinator that is away changes nothing else.
+// The leases that are in force on this worker: who may attach, with which
+// limits and credits, until when.
 //
-// Tokens are secrets: compared in constant time, never part of an error.
+// A lease comes from the coordinator, which lists it, or from a client that
+// presents it; both bring what the coordinator signed, checked before it gets
+// here. It ages by this worker's own clock from its receipt, so a coordinator
+// that is away changes nothing else; no issue counts beyond the time that it
+// names itself. One that ended never comes back.
 //
 // Not thread-safe; reads no clock.
 #ifndef GPU_WORKER_CORE_LEASE_TABLE_H_
 #define GPU_WORKER_CORE_LEASE_TABLE_H_
 
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "djinn/v1/worker_registry.pb.h"
+#include "djinn/v1/lease.pb.h"
+#include "gpu_worker/core/lease_meter.h"
 
 namespace djinn::worker {
 
+// One moment by both clocks.
+struct LeaseTime {
+  absl::Duration monotonic;
+  absl::Time wall;
+};
+
+struct Lease {
+  // The newest issue.
+  v1::SignedLease issue;
+  v1::LeaseClaims claims;
+  // The issue that a client presented last.
+  v1::SignedLease presented;
+  // Monotonic: until when sessions may begin, and until when they may stay.
+  absl::Duration in_force;
+  absl::Duration ends;
+  std::shared_ptr<LeaseMeter> meter;
+};
+
 class LeaseTable {
  public:
-  // Grants the lease, or renews one that is here. InvalidArgument for a record
-  // without id, session, token or usable limits.
-  absl::Status Grant(const v1::LeaseRecord& record, absl::Duration expires);
+  // Ended leases that are remembered by name. Beyond them, every lease issued
+  // before the oldest of these counts as ended, unless it is here.
+  static constexpr size_t kMaxEnded = 65536;
 
-  // The lease that a client presents. Unauthenticated (LEASE_UNKNOWN) for a
-  // wrong session or token; FailedPrecondition (STALE_EPOCH) when the session
-  // has moved on, or presents an epoch that its lease is not for.
-  absl::StatusOr<v1::LeaseRecord> Authenticate(const std::string& session_id,
-                                               const std::string& token,
-                                               uint64_t epoch) const;
+  // `total`: where bytes of all leases are counted; outlives the table.
+  LeaseTable(std::string worker_id, uint64_t incarnation, Traffic* total)
+      : worker_id_(std::move(worker_id)),
+        incarnation_(incarnation),
+        total_(total) {}
 
-  // The lease of this session with this token, whatever its epoch.
-  // Unauthenticated (LEASE_UNKNOWN) when there is none.
-  absl::StatusOr<v1::LeaseRecord> Find(const std::string& session_id,
-                                       const std::string& token) const;
+  // Whether this very issue is here, as the newest one or as the one that a
+  // client presented last: it was checked then.
+  bool Has(const v1::SignedLease& issue, const v1::LeaseClaims& claims) const;
 
-  // Removes and returns the ids of leases that ended.
-  std::vector<std::string> TakeExpired(absl::Duration now);
-  std::vector<std::string> TakeSession(const std::string& session_id);
+  // The coordinator lists the lease: it is in force from now on. Errors:
+  // InvalidArgument (MALFORMED_LEASE) without id, session or usable limits;
+  // FailedPrecondition (WRONG_WORKER, WRONG_INCARNATION) when it is another
+  // process'; Unauthenticated (LEASE_EXPIRED, LEASE_UNKNOWN) when it has
+  // expired or ended; FailedPrecondition (OLD_ISSUE) when a newer one is here,
+  // or one for somebody else.
+  absl::Status Renew(const v1::SignedLease& issue,
+                     const v1::LeaseClaims& claims, const LeaseTime& now);
+
+  // A client presents the lease in a Hello. An older issue than the one that is
+  // here will do. Errors: Unauthenticated (LEASE_UNKNOWN) when it is another
+  // session's or worker's, or has ended; (LEASE_EXPIRED);
+  // FailedPrecondition (WRONG_INCARNATION); (STALE_EPOCH) when the session has
+  // moved on, or presents an epoch that its lease is not for; and Renew()'s
+  // MALFORMED_LEASE. The pointer is valid until the table changes.
+  absl::StatusOr<const Lease*> Present(const v1::SignedLease& issue,
+                                       const v1::LeaseClaims& claims,
+                                       const std::string& session_id,
+                                       uint64_t epoch, const LeaseTime& now);
+
+  // Removes and returns leases that ended.
+  std::vector<Lease> TakeExpired(const LeaseTime& now);
+  std::vector<Lease> TakeSession(const std::string& session_id);
 
   // Whether a lease of the session is here.
   bool HasSession(const std::string& session_id) const;
+  // Null when there is none. Valid until the table changes.
+  const Lease* Find(const std::string& lease_id) const;
 
-  std::vector<v1::LeaseRecord> List() const;
-  bool Contains(const std::string& lease_id) const {
-    return leases_.count(lease_id) > 0;
-  }
+  // By lease id; ordered, so that reports are stable.
+  const std::map<std::string, Lease>& all() const { return leases_; }
 
  private:
-  struct Lease {
-    v1::LeaseRecord record;
-    absl::Duration expires;
-  };
-  // By lease id; ordered, so that reports are stable.
+  absl::Status Check(const v1::LeaseClaims& claims, const LeaseTime& now) const;
+  bool Ended(const v1::LeaseClaims& claims) const;
+  void Add(const v1::SignedLease& issue, const v1::LeaseClaims& claims,
+           const LeaseTime& now);
+  void NoteEnd(const v1::LeaseClaims& claims);
+  void Forget(absl::Time now);
+
+  const std::string worker_id_;
+  const uint64_t incarnation_;
+  Traffic* const total_;
   std::map<std::string, Lease> leases_;
+  struct End {
+    // Of the newest issue.
+    absl::Time issue;
+    absl::Time expiry;
+  };
+  // By lease id.
+  absl::flat_hash_map<std::string, End> ended_;
+  std::set<std::pair<absl::Time, std::string>> ended_by_expiry_;
+  // Leases issued before this are ended unless they are here.
+  absl::Time forgotten_before_ = absl::InfinitePast();
 };
 
 }  // namespace djinn::worker

@@ -134,10 +134,7 @@ class PullsTest : public WorkerCoreTest {
   // The session's part on w1.
   std::unique_ptr<TestClient> OpenThere(const std::string& session = "s1",
                                         const std::string& tenant = "t1") {
-    v1::DesiredState desired;
-    *desired.add_leases() = Lease(session, tenant);
-    desired.mutable_lease_valid_for()->set_seconds(1000000);
-    other_->Apply(desired);
+    Grant(Lease(session, tenant), "w1", absl::Seconds(1000000), other_.get());
     InProcessPair pair = MakeInProcessPair();
     other_->Attach(std::move(pair.worker));
     auto client = std::make_unique<TestClient>(std::move(pair.client));
@@ -450,13 +447,10 @@ TEST_F(PullsTest, AnUnknownWorkerIsATypedError) {
 TEST_F(PullsTest, ASessionOnOneWorkerSharesTheBytes) {
   std::unique_ptr<TestClient> first = Open();
   // Another lease of the session, for another virtual device.
-  v1::LeaseRecord lease = Lease("s1", "t1");
+  v1::LeaseClaims lease = Lease("s1", "t1");
   lease.set_lease_id("second");
-  lease.set_token("second");
   Grant(lease);
-  v1::ClientHello hello = HelloFor("s1");
-  hello.set_lease_token("second");
-  std::unique_ptr<TestClient> second = Connect(hello);
+  std::unique_ptr<TestClient> second = Connect(HelloFor("s1"));
   const uint64_t size = 5 << 20;
   first->Create(1, size);
   first->Offer(1, Ticket('a'));

@@ -29,7 +29,7 @@ TEST_F(WorkerCoreTest, TheWindowGrowsWithWhatIsCompleted) {
 }
 
 TEST_F(WorkerCoreTest, AttachedSessionsShareTheTenantsWindow) {
-  v1::LeaseRecord lease = Lease("s1", "t1");
+  v1::LeaseClaims lease = Lease("s1", "t1");
   lease.mutable_tenant_limits()->set_memory_bytes(6 << 20);
   lease.mutable_tenant_limits()->set_max_outstanding(10);
   lease.mutable_tenant_limits()->set_max_outstanding_bytes(1 << 20);
@@ -37,7 +37,6 @@ TEST_F(WorkerCoreTest, AttachedSessionsShareTheTenantsWindow) {
   std::unique_ptr<TestClient> a = Connect(HelloFor("s1"));
   EXPECT_TRUE(WaitUntil([&] { return a->window().messages() == 10; }));
   lease.set_lease_id("lease-s2");
-  lease.set_token("token-s2");
   lease.set_session_id("s2");
   Grant(lease);
   std::unique_ptr<TestClient> b = Connect(HelloFor("s2"));

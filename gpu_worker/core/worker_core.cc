@@ -27,7 +27,8 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
       offers_({.offer_timeout = options_.offer_timeout,
                .claim_timeout = options_.transfer_idle_timeout},
               clock),
-      pulls_(options_.worker_id, incarnation_, &offers_) {
+      pulls_(options_.worker_id, incarnation_, &offers_),
+      leases_(options_.worker_id, incarnation_, &metrics_.traffic) {
   device_->SetSpareMemory(&spare_memory_);
   memory_.SetReclaimer([this](uint64_t bytes) {
     const uint64_t spare = device_->ReleaseSpareMemory(bytes);
@@ -43,7 +44,6 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.offers = &offers_;
   environment_.pulls = &pulls_;
   environment_.counters = &counters_;
-  environment_.traffic = &metrics_.traffic;
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
   environment_.contents_changed = [this] { NotifyChange(); };
   executor_ = std::thread([this] { RunExecutor(); });
@@ -83,6 +83,7 @@ void WorkerCore::RunExecutor() {
   for (;;) {
     uint64_t key;
     std::shared_ptr<Session> session;
+    std::shared_ptr<LeaseMeter> meter;
     absl::Duration waits_since;
     {
       MutexLock lock(&queue_mu_);
@@ -91,7 +92,17 @@ void WorkerCore::RunExecutor() {
       key = queue_.Take();
       Queued& queued = queued_.at(key);
       session = queued.session;
+      meter = queued.meter;
       waits_since = std::exchange(queued.waits_since, absl::InfiniteDuration());
+    }
+    // One that is given up ends without credit, too.
+    const bool waits = !meter->HasCredit() && !session->cancelled();
+    if (meter->SetWaiting(waits)) NoteWaiting(*session, waits);
+    if (waits) {
+      // Runnable again when a message comes, and when there is credit.
+      MutexLock lock(&queue_mu_);
+      queue_.Done(key, absl::ZeroDuration(), false);
+      continue;
     }
     const absl::Duration start = clock_->Monotonic();
     metrics_.queue_wait.Observe(start - waits_since);
@@ -101,6 +112,7 @@ void WorkerCore::RunExecutor() {
     metrics_.busy.fetch_add(
         static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)),
         std::memory_order_relaxed);
+    if (meter->Add(used)) NotifyChange();
     const bool more = session->HasWork();
     MutexLock lock(&queue_mu_);
     const auto found = queued_.find(key);

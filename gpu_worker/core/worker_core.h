@@ -29,6 +29,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/clock.h"
+#include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
 #include "common/mutex.h"
 #include "common/random.h"
@@ -131,9 +132,18 @@ class WorkerCore {
     absl::Duration detached_since;
   };
 
+  // A lease that ended.
+  struct EndedLease {
+    v1::SignedLease issue;
+    std::shared_ptr<LeaseMeter> meter;
+    // What it uses is final once its session is gone.
+    std::weak_ptr<Session> session;
+  };
+
   // A session as the queue knows it.
   struct Queued {
     std::shared_ptr<Session> session;
+    std::shared_ptr<LeaseMeter> meter;
     // Since when it waits for its turn; infinite when it does not.
     absl::Duration waits_since = absl::InfiniteDuration();
   };
@@ -159,13 +169,27 @@ class WorkerCore {
   // or one that is here. Errors as Execution.Control.
   absl::Status Admit(uint64_t key, const v1::ClientHello& hello);
   absl::StatusOr<std::shared_ptr<Session>> FindOrMakeSession(
-      uint64_t key, const v1::ClientHello& hello, const v1::LeaseRecord& lease)
+      uint64_t key, const v1::ClientHello& hello, const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<Session> MakeSession(const v1::LeaseRecord& lease,
-                                       uint64_t queue_key)
+  std::shared_ptr<Session> MakeSession(const Lease& lease, uint64_t queue_key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<TenantAccount> AccountOf(const v1::LeaseRecord& lease)
+  std::shared_ptr<TenantAccount> AccountOf(const v1::LeaseClaims& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  LeaseTime Now() const { return {clock_->Monotonic(), clock_->Now()}; }
+  void Learn(const v1::DesiredState& desired);
+  // What the lease says, checked now or when it came. Unauthenticated
+  // (LEASE_UNKNOWN).
+  absl::StatusOr<v1::LeaseClaims> ClaimsOf(const v1::SignedLease& issue) const;
+  // The lease is in force, as just listed.
+  void ApplyLease(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the session of a lease that ended, if there is one; the caller drops
+  // it without the lock.
+  std::shared_ptr<Session> EndLeaseLocked(Lease lease, const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReportLeases(v1::WorkerState* state) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Somebody should know that the session's lease is out of credit, or no more.
+  void NoteWaiting(const Session& session, bool waits);
   OfferTable::Activity ActivityOf(const std::string& session_id) const;
   void CollectMemory(Exposition* out) const;
   void NotifyChange();
@@ -194,9 +218,12 @@ class WorkerCore {
   Mutex listener_mu_;
   std::function<void()> change_listener_ ABSL_GUARDED_BY(listener_mu_);
 
+  LeaseVerifier verifier_;
   mutable Mutex mu_;
   CondVar housekeeping_;
   LeaseTable leases_ ABSL_GUARDED_BY(mu_);
+  // Until the coordinator has settled them.
+  std::deque<EndedLease> ended_leases_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::shared_ptr<Connection>> connections_
       ABSL_GUARDED_BY(mu_);
   uint64_t next_key_ ABSL_GUARDED_BY(mu_) = 1;

@@ -1,6 +1,7 @@
 // Leases, deadlines, and what the coordinator hears.
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
@@ -11,8 +12,8 @@
 namespace djinn::worker {
 namespace {
 
-// A coordinator that names no duration gets a short one.
-constexpr absl::Duration kDefaultValidity = absl::Seconds(30);
+// Ended leases that wait to be settled.
+constexpr size_t kMaxEndedLeases = 65536;
 
 void ReportMemory(const Ledger::Usage& usage, uint64_t idle_content_bytes,
                   v1::MemoryUse* memory) {
@@ -49,12 +50,11 @@ void WorkerCore::ExpireAndCheck() {
   bool changed = false;
   {
     MutexLock lock(&mu_);
-    for (const std::string& lease_id : leases_.TakeExpired(now)) {
+    for (Lease& lease : leases_.TakeExpired(Now())) {
       changed = true;
-      log::Warning("lease expired", {{"lease", lease_id}});
-      if (!sessions_.contains(lease_id)) continue;
-      ended.push_back(TakeSessionLocked(
-          lease_id,
+      log::Warning("lease expired", {{"lease", lease.claims.lease_id()}});
+      ended.push_back(EndLeaseLocked(
+          std::move(lease),
           MakeError(absl::StatusCode::kAborted, "LEASE_EXPIRED",
                     "the coordinator did not renew the lease in time")));
     }
@@ -83,7 +83,9 @@ void WorkerCore::ExpireAndCheck() {
       }
     }
   }
-  for (const std::shared_ptr<Session>& session : ended) session->Drop();
+  for (const std::shared_ptr<Session>& session : ended) {
+    if (session != nullptr) session->Drop();
+  }
   for (const std::shared_ptr<Session>& session : sessions) {
     session->CheckDeadlines();
   }
@@ -100,40 +102,138 @@ void WorkerCore::ExpireAndCheck() {
   if (changed) NotifyChange();
 }
 
+std::shared_ptr<Session> WorkerCore::EndLeaseLocked(Lease lease,
+                                                    const absl::Status& why) {
+  const std::string& lease_id = lease.claims.lease_id();
+  std::shared_ptr<Session> session;
+  if (sessions_.contains(lease_id)) session = TakeSessionLocked(lease_id, why);
+  ended_leases_.push_back(
+      {std::move(lease.issue), std::move(lease.meter), session});
+  if (ended_leases_.size() > kMaxEndedLeases) ended_leases_.pop_front();
+  return session;
+}
+
+void WorkerCore::Learn(const v1::DesiredState& desired) {
+  for (const v1::LeaseKey& key : desired.lease_keys()) {
+    const absl::Status learnt = verifier_.Learn(key);
+    if (!learnt.ok()) {
+      log::Error("lease key refused",
+                 {{"key", key.key_id()}, {"status", learnt}});
+    }
+  }
+  for (const std::string& key_id : desired.retired_lease_key_ids()) {
+    verifier_.Retire(key_id);
+  }
+}
+
+absl::StatusOr<v1::LeaseClaims> WorkerCore::ClaimsOf(
+    const v1::SignedLease& issue) const {
+  v1::LeaseClaims claims = UncheckedClaims(issue);
+  {
+    MutexLock lock(&mu_);
+    // Nearly always: renewals every heartbeat, and clients that resume with an
+    // issue whose key may be retired by now.
+    if (leases_.Has(issue, claims)) return claims;
+  }
+  return verifier_.Verify(issue);
+}
+
+void WorkerCore::ApplyLease(const Lease& lease) {
+  const auto account = accounts_.find(lease.claims.tenant());
+  if (lease.claims.has_tenant_limits() && account != accounts_.end()) {
+    if (const auto shared = account->second.lock()) {
+      shared->SetLimits(lease.claims.tenant_limits());
+    }
+  }
+  if (!lease.meter->waiting() || !lease.meter->HasCredit()) return;
+  const auto held = sessions_.find(lease.claims.lease_id());
+  if (held != sessions_.end()) MakeRunnable(held->second.queue_key);
+}
+
+void WorkerCore::NoteWaiting(const Session& session, bool waits) {
+  log::Info(waits ? "session waits for credit" : "session has credit again",
+            {{"session", log::ShortId(session.session_id())},
+             {"tenant", session.tenant()}});
+  NotifyChange();
+}
+
 void WorkerCore::Apply(const v1::DesiredState& desired) {
-  absl::Duration validity =
-      desired.has_lease_valid_for()
-          ? absl::Seconds(desired.lease_valid_for().seconds()) +
-                absl::Nanoseconds(desired.lease_valid_for().nanos())
-          : kDefaultValidity;
-  const absl::Duration expires = clock_->Monotonic() + validity;
   std::vector<absl::Status> refused;
   std::vector<std::shared_ptr<Session>> ended;
   bool changed = false;
   pulls_.Learn(desired);
+  Learn(desired);
+  std::vector<absl::StatusOr<v1::LeaseClaims>> claims;
+  for (const v1::SignedLease& issue : desired.leases()) {
+    claims.push_back(ClaimsOf(issue));
+  }
+  const absl::flat_hash_set<absl::string_view> settled(
+      desired.settled_lease_ids().begin(), desired.settled_lease_ids().end());
   {
     MutexLock lock(&mu_);
-    for (const v1::LeaseRecord& record : desired.leases()) {
-      changed |= !leases_.Contains(record.lease_id());
-      absl::Status granted = leases_.Grant(record, expires);
-      if (!granted.ok()) refused.push_back(std::move(granted));
+    const LeaseTime now = Now();
+    for (int i = 0; i < desired.leases_size(); ++i) {
+      if (!claims[i].ok()) {
+        refused.push_back(claims[i].status());
+        continue;
+      }
+      const std::string& lease_id = claims[i]->lease_id();
+      const bool known = leases_.Find(lease_id) != nullptr;
+      absl::Status renewed = leases_.Renew(desired.leases(i), *claims[i], now);
+      if (!renewed.ok()) {
+        refused.push_back(std::move(renewed));
+        continue;
+      }
+      changed |= !known;
+      ApplyLease(*leases_.Find(lease_id));
     }
     for (const std::string& session_id : desired.drop_session_ids()) {
-      for (const std::string& lease_id : leases_.TakeSession(session_id)) {
+      for (Lease& lease : leases_.TakeSession(session_id)) {
         changed = true;
-        if (!sessions_.contains(lease_id)) continue;
-        ended.push_back(TakeSessionLocked(
-            lease_id, MakeError(absl::StatusCode::kAborted, "SESSION_DROPPED",
-                                "the coordinator ended the session")));
+        ended.push_back(EndLeaseLocked(
+            std::move(lease),
+            MakeError(absl::StatusCode::kAborted, "SESSION_DROPPED",
+                      "the coordinator ended the session")));
       }
     }
+    std::erase_if(ended_leases_, [&](const EndedLease& lease) {
+      return settled.contains(UncheckedClaims(lease.issue).lease_id());
+    });
     housekeeping_.Signal();
   }
-  for (const std::shared_ptr<Session>& session : ended) session->Drop();
+  for (const std::shared_ptr<Session>& session : ended) {
+    if (session != nullptr) session->Drop();
+  }
   for (const absl::Status& status : refused) {
     log::Error("lease refused", {{"status", status}});
   }
   if (changed) NotifyChange();
+}
+
+void WorkerCore::ReportLeases(v1::WorkerState* state) const {
+  uint32_t queued_runs = 0;
+  for (const auto& [lease_id, lease] : leases_.all()) {
+    v1::HeldSession* const held = state->add_sessions();
+    *held->mutable_lease() = lease.issue;
+    *held->mutable_lease_use() = lease.meter->use();
+    held->set_out_of_credit(lease.meter->waiting());
+    const auto found = sessions_.find(lease_id);
+    if (found == sessions_.end()) continue;
+    const std::shared_ptr<Session>& session = found->second.session;
+    held->set_storage_count(session->storage_count());
+    held->set_storage_bytes(session->storage_bytes());
+    held->set_attached(found->second.connection != 0);
+    *held->mutable_use() = session->use();
+    queued_runs += session->queued_runs();
+  }
+  state->set_queued_runs(queued_runs);
+  for (const EndedLease& lease : ended_leases_) {
+    v1::EndedLease* const ended = state->add_ended_leases();
+    *ended->mutable_lease() = lease.issue;
+    // Looked at before the use.
+    ended->set_measuring(!lease.session.expired());
+    *ended->mutable_use() = lease.meter->use();
+  }
 }
 
 v1::WorkerState WorkerCore::Snapshot() const {
@@ -173,23 +273,8 @@ v1::WorkerState WorkerCore::Snapshot() const {
     held->set_fingerprint(plan->fingerprint());
     held->set_run_count(plan->runs());
   }
-  uint32_t queued_runs = 0;
-  {
-    MutexLock lock(&mu_);
-    for (v1::LeaseRecord& lease : leases_.List()) {
-      v1::HeldSession* held = state.add_sessions();
-      const auto found = sessions_.find(lease.lease_id());
-      *held->mutable_lease() = std::move(lease);
-      if (found == sessions_.end()) continue;
-      const std::shared_ptr<Session>& session = found->second.session;
-      held->set_storage_count(session->storage_count());
-      held->set_storage_bytes(session->storage_bytes());
-      held->set_attached(found->second.connection != 0);
-      *held->mutable_use() = session->use();
-      queued_runs += session->queued_runs();
-    }
-  }
-  state.set_queued_runs(queued_runs);
+  MutexLock lock(&mu_);
+  ReportLeases(&state);
   return state;
 }
 

@@ -110,11 +110,13 @@ void WorkerCore::Collect(Exposition* out) const {
     out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
                {{"tenant", tenant},
                 {"state", held.connection != 0 ? "attached" : "detached"}});
-    out->Gauge("djinn_pending_runs", "Runs received and not completed.",
-               held.session->queued_runs(),
-               {{"tenant", tenant},
-                {"priority_class", "default"},
-                {"reason", "queued"}});
+    out->Gauge(
+        "djinn_pending_runs", "Runs received and not completed.",
+        held.session->queued_runs(),
+        {{"tenant", tenant},
+         {"priority_class", "default"},
+         {"reason", leases_.Find(lease_id)->meter->waiting() ? "out_of_credit"
+                                                             : "queued"}});
   }
 }
 

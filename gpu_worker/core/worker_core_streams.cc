@@ -42,10 +42,17 @@ void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream) {
 
 absl::StatusOr<std::string> WorkerCore::LeaseOf(
     const v1::BulkHello& hello) const {
+  DJINN_ASSIGN_OR_RETURN(const v1::SignedLease issue,
+                         ParseLeaseToken(hello.lease_token()));
+  DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims, ClaimsOf(issue));
   MutexLock lock(&mu_);
-  DJINN_ASSIGN_OR_RETURN(const v1::LeaseRecord lease,
-                         leases_.Find(hello.session_id(), hello.lease_token()));
-  return lease.lease_id();
+  const Lease* const lease = leases_.Find(claims.lease_id());
+  if (lease == nullptr || claims.session_id() != hello.session_id() ||
+      lease->claims.session_id() != hello.session_id()) {
+    return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN",
+                     "no stream of this session presented such a lease");
+  }
+  return claims.lease_id();
 }
 
 void WorkerCore::Pull(const v1::PullRequest& request,
@@ -110,15 +117,17 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   DJINN_ASSIGN_OR_RETURN(
       const uint32_t version,
       NegotiateProtocol(OwnProtocolWindow(), hello.protocol(), "client"));
+  DJINN_ASSIGN_OR_RETURN(const v1::SignedLease issue,
+                         ParseLeaseToken(hello.lease_token()));
+  DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims, ClaimsOf(issue));
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Session> session;
   uint64_t stream_number = 0;
   {
     MutexLock lock(&mu_);
-    DJINN_ASSIGN_OR_RETURN(
-        const v1::LeaseRecord lease,
-        leases_.Authenticate(hello.session_id(), hello.lease_token(),
-                             hello.session_epoch()));
+    DJINN_ASSIGN_OR_RETURN(const Lease* lease,
+                           leases_.Present(issue, claims, hello.session_id(),
+                                           hello.session_epoch(), Now()));
     if (hello.worker_incarnation() != incarnation_) {
       return MakeError(absl::StatusCode::kFailedPrecondition,
                        "WRONG_INCARNATION",
@@ -127,10 +136,10 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
     const auto found = connections_.find(key);
     if (found == connections_.end() || draining_) return Draining();
     connection = found->second;
-    DJINN_ASSIGN_OR_RETURN(session, FindOrMakeSession(key, hello, lease));
+    DJINN_ASSIGN_OR_RETURN(session, FindOrMakeSession(key, hello, *lease));
     stream_number = ++last_stream_;
-    connection->lease_id = lease.lease_id();
-    connection->session_id = lease.session_id();
+    connection->lease_id = lease->claims.lease_id();
+    connection->session_id = lease->claims.session_id();
     connection->Serve(session, stream_number);
   }
   log::Info("client attached", {{"session", log::ShortId(hello.session_id())},
@@ -147,16 +156,22 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
 }
 
 absl::StatusOr<std::shared_ptr<Session>> WorkerCore::FindOrMakeSession(
-    uint64_t key, const v1::ClientHello& hello, const v1::LeaseRecord& lease) {
-  const auto found = sessions_.find(lease.lease_id());
+    uint64_t key, const v1::ClientHello& hello, const Lease& lease) {
+  const std::string& lease_id = lease.claims.lease_id();
+  const auto found = sessions_.find(lease_id);
   if (found == sessions_.end()) {
     if (hello.has_resume()) {
       return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_LOST",
                        "this worker holds nothing of the session any more");
     }
+    if (lease.in_force <= clock_->Monotonic()) {
+      return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_EXPIRED",
+                       "the coordinator is away, and in the lease's grace "
+                       "period no session begins");
+    }
     const uint64_t queue_key = next_key_++;
     std::shared_ptr<Session> session = MakeSession(lease, queue_key);
-    sessions_[lease.lease_id()] = {session, queue_key, key, {}};
+    sessions_[lease_id] = {session, queue_key, key, {}};
     return session;
   }
   Held& held = found->second;
@@ -181,24 +196,26 @@ absl::StatusOr<std::shared_ptr<Session>> WorkerCore::FindOrMakeSession(
   return held.session;
 }
 
-std::shared_ptr<Session> WorkerCore::MakeSession(const v1::LeaseRecord& lease,
+std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
                                                  uint64_t queue_key) {
+  const v1::LeaseClaims& claims = lease.claims;
   auto session = std::make_shared<Session>(
-      &environment_, lease.session_id(), lease.tenant(), AccountOf(lease),
-      lease.limits(),
+      &environment_, claims.session_id(), claims.tenant(), AccountOf(claims),
+      std::shared_ptr<Traffic>(lease.meter, lease.meter->traffic()),
+      claims.limits(),
       Session::Callbacks{
           [this, queue_key] { MakeRunnable(queue_key); },
-          [this, lease_id = lease.lease_id(), queue_key](absl::Status status) {
+          [this, lease_id = claims.lease_id(), queue_key](absl::Status status) {
             EndSession(lease_id, queue_key, status);
           }});
   MutexLock lock(&queue_mu_);
   queue_.Join(queue_key);
-  queued_.emplace(queue_key, Queued{session});
+  queued_.emplace(queue_key, Queued{session, lease.meter});
   return session;
 }
 
 std::shared_ptr<TenantAccount> WorkerCore::AccountOf(
-    const v1::LeaseRecord& lease) {
+    const v1::LeaseClaims& lease) {
   std::shared_ptr<TenantAccount> account = accounts_[lease.tenant()].lock();
   if (account == nullptr) {
     absl::erase_if(accounts_,

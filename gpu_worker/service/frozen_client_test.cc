@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/lease/testing/lease_authority.h"
 #include "common/net/server.h"
 #include "common/random.h"
 #include "djinn/v1/execution.pb.h"
@@ -120,18 +121,11 @@ class FrozenClientTest : public testing::Test {
         server_(*Server::Start(
             {absl::StrCat("unix:", kSocket), false, {&service_}, {}})) {
     v1::DesiredState desired;
-    v1::LeaseRecord& lease = *desired.add_leases();
-    lease.set_lease_id("lease");
-    lease.set_token("token");
-    lease.set_session_id("session");
-    lease.set_session_epoch(1);
-    lease.set_tenant("tenant");
-    lease.mutable_limits()->set_memory_bytes(64 << 20);
-    lease.mutable_limits()->set_max_outstanding(64);
-    lease.mutable_limits()->set_max_outstanding_bytes(1 << 20);
-    lease.mutable_limits()->set_inline_bytes(1024);
-    lease.mutable_limits()->set_max_structures(4);
-    desired.mutable_lease_valid_for()->set_seconds(3600);
+    const v1::SignedLease issue =
+        authority_.Issue(LeaseAuthority::Claims("lease", "session", "tenant"),
+                         "w0", core_.incarnation());
+    authority_.List(issue, &desired);
+    token_ = issue.SerializeAsString();
     core_.Apply(desired);
   }
   ~FrozenClientTest() override {
@@ -153,7 +147,7 @@ class FrozenClientTest : public testing::Test {
     hello.mutable_protocol()->set_max(1);
     hello.set_session_id("session");
     hello.set_session_epoch(1);
-    hello.set_lease_token("token");
+    hello.set_lease_token(token_);
     hello.set_worker_incarnation(core_.incarnation());
     return hello;
   }
@@ -164,7 +158,7 @@ class FrozenClientTest : public testing::Test {
     client->Send(kControl, request);
     v1::BulkChunk chunk;
     chunk.mutable_hello()->set_session_id("session");
-    chunk.mutable_hello()->set_lease_token("token");
+    chunk.mutable_hello()->set_lease_token(token_);
     client->Begin(kBulk, "Bulk");
     client->Send(kBulk, chunk);
   }
@@ -190,6 +184,8 @@ class FrozenClientTest : public testing::Test {
   }
 
   FakeDevice device_{256 << 20};
+  LeaseAuthority authority_;
+  std::string token_;
   WorkerCore core_;
   ExecutionService service_;
   std::unique_ptr<Server> server_;

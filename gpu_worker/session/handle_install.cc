@@ -232,7 +232,7 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
     }
   }
   if (!violation.ok()) return Fail(std::move(violation));
-  traffic_.Add(Traffic::kBulkIn, bytes);
+  traffic_->Add(Traffic::kBulkIn, bytes);
   absl::Status written;
   uint64_t at = offset;
   for (absl::string_view piece : pieces) {

@@ -17,7 +17,8 @@ constexpr uint64_t kLoggedErrors = 100;
 
 Session::Session(const SessionEnvironment* environment, std::string session_id,
                  std::string tenant, std::shared_ptr<TenantAccount> account,
-                 v1::SessionLimits limits, Callbacks callbacks)
+                 std::shared_ptr<Traffic> traffic, v1::SessionLimits limits,
+                 Callbacks callbacks)
     : environment_(*environment),
       session_id_(std::move(session_id)),
       tenant_(std::move(tenant)),
@@ -27,8 +28,8 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       account_(std::move(account)),
       quota_(limits_.memory_bytes(), account_->memory()),
       errors_(environment_.worker_id, tenant_, environment_.random),
-      traffic_(environment_.traffic),
-      outbox_(environment_.outbox_bytes, &traffic_, callbacks_.runnable) {}
+      traffic_(std::move(traffic)),
+      outbox_(environment_.outbox_bytes, traffic_.get(), callbacks_.runnable) {}
 
 Session::~Session() { Drop(); }
 
@@ -159,7 +160,7 @@ absl::Status Session::Handle(const v1::Ordered& message) {
 }
 
 void Session::Complete(uint64_t sequence) {
-  traffic_.Add(Traffic::kMessagesIn, message_bytes_);
+  traffic_->Add(Traffic::kMessagesIn, message_bytes_);
   storage_count_ = storages_.size();
   structure_count_ = static_cast<uint32_t>(structures_.size());
   std::vector<v1::ControlResponse> responses;

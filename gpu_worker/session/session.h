@@ -66,8 +66,6 @@ struct SessionEnvironment {
   OfferTable* offers = nullptr;
   PullSource* pulls = nullptr;
   ExecutionCounters* counters = nullptr;
-  // Of all sessions together; may be null.
-  Traffic* traffic = nullptr;
   srg::StructureCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   uint64_t outbox_bytes = uint64_t{8} << 20;
@@ -84,10 +82,11 @@ class Session {
     std::function<void(absl::Status)> fail;
   };
 
-  // `environment` outlives the session.
+  // `environment` outlives the session. What moves is counted in `traffic`.
   Session(const SessionEnvironment* environment, std::string session_id,
           std::string tenant, std::shared_ptr<TenantAccount> account,
-          v1::SessionLimits limits, Callbacks callbacks);
+          std::shared_ptr<Traffic> traffic, v1::SessionLimits limits,
+          Callbacks callbacks);
   ~Session();
 
   // --- Streams.
@@ -128,7 +127,6 @@ class Session {
   uint64_t storage_count() const { return storage_count_; }
   uint64_t storage_bytes() const { return quota_.used(); }
   uint32_t queued_runs() const { return queued_runs_; }
-  const Traffic& traffic() const { return traffic_; }
   // Whether messages wait or one is being carried out.
   bool busy() const;
   // Whether an ordered message came.
@@ -325,7 +323,7 @@ class Session {
   std::atomic<uint32_t> queued_runs_{0};
   std::atomic<uint32_t> structure_count_{0};
 
-  Traffic traffic_;
+  const std::shared_ptr<Traffic> traffic_;
   Outbox outbox_;
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/remote_session.h"
+#include "common/lease/lease_verifier.h"
 #include "common/transport/in_process.h"
 
 namespace djinn::schedules {
@@ -88,12 +89,8 @@ std::unique_ptr<Session> Cluster::Open(int index) {
 v1::Lease Cluster::Grant(const std::string& session_id,
                          const std::string& tenant_name, int device,
                          LinkEnd* link) {
-  v1::LeaseRecord record;
-  record.set_lease_id(absl::StrCat(device));
-  record.set_token(absl::StrCat("token of ", device));
-  record.set_session_id(session_id);
-  record.set_session_epoch(1);
-  record.set_tenant(tenant_name);
+  v1::LeaseClaims record =
+      LeaseAuthority::Claims(absl::StrCat(device), session_id, tenant_name);
   record.set_virtual_device(device);
   v1::SessionLimits* const limits = record.mutable_limits();
   limits->set_memory_bytes(setup_.memory_bytes);
@@ -114,18 +111,27 @@ v1::Lease Cluster::Grant(const std::string& session_id,
     granted_[device] = {record, link};
   }
   v1::DesiredState desired;
-  desired.mutable_lease_valid_for()->set_seconds(3600);
-  *desired.add_leases() = record;
+  const std::string token = List(record, *core, &desired);
   core->Apply(desired);
 
   v1::Lease lease;
   lease.set_lease_id(record.lease_id());
-  lease.set_token(record.token());
+  lease.set_token(token);
   lease.set_session_epoch(record.session_epoch());
   lease.set_worker_id("worker");
   lease.set_worker_incarnation(core->incarnation());
   lease.set_worker_address("in-process");
   return lease;
+}
+
+std::string Cluster::List(const v1::LeaseClaims& record,
+                          const worker::WorkerCore& core,
+                          v1::DesiredState* desired) {
+  MutexLock lock(&issue_mu_);
+  const v1::SignedLease issue =
+      authority_.Issue(record, "worker", core.incarnation());
+  authority_.List(issue, desired);
+  return issue.SerializeAsString();
 }
 
 void Cluster::DropSession(const std::string& session_id) {
@@ -164,11 +170,17 @@ void Cluster::Restart(bool drains) {
   old->Shutdown();
   auto core = MakeCore();
   v1::DesiredState desired;
-  desired.mutable_lease_valid_for()->set_seconds(3600);
-  MutexLock lock(&mu_);
-  for (const auto& [device, granted] : granted_) {
-    *desired.add_leases() = granted.record;
+  std::vector<v1::LeaseClaims> records;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [device, granted] : granted_) {
+      records.push_back(granted.record);
+    }
   }
+  for (const v1::LeaseClaims& record : records) {
+    List(record, *core, &desired);
+  }
+  MutexLock lock(&mu_);
   if (setup_.grants_again) core->Apply(desired);
   core_ = std::move(core);
   former_cores_.push_back(std::move(old));
@@ -213,7 +225,7 @@ std::string Cluster::Leftovers() const {
   const v1::WorkerState state = core->Snapshot();
   for (const v1::HeldSession& held : state.sessions()) {
     if (held.storage_count() == 0 && held.storage_bytes() == 0) continue;
-    absl::StrAppend(&text, held.lease().lease_id(), " holds ",
+    absl::StrAppend(&text, UncheckedClaims(held.lease()).lease_id(), " holds ",
                     held.storage_count(), " storages of ", held.storage_bytes(),
                     " bytes; ");
   }

@@ -12,6 +12,7 @@
 
 #include "client_lib/session/session.h"
 #include "common/clock.h"
+#include "common/lease/testing/lease_authority.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "djinn/v1/worker_registry.pb.h"
@@ -57,11 +58,14 @@ class Cluster : public Grantor {
 
  private:
   struct Granted {
-    v1::LeaseRecord record;
+    v1::LeaseClaims record;
     LinkEnd* link;
   };
 
   std::shared_ptr<worker::WorkerCore> MakeCore();
+  // Lists a new issue of the lease; returns its token.
+  std::string List(const v1::LeaseClaims& record,
+                   const worker::WorkerCore& core, v1::DesiredState* desired);
   std::string Leftovers() const;
 
   const Setup setup_;
@@ -71,6 +75,8 @@ class Cluster : public Grantor {
   std::atomic<int> nodes_{0};
   worker::FakeDevice device_;
   Network network_;
+  Mutex issue_mu_;
+  LeaseAuthority authority_ ABSL_GUARDED_BY(issue_mu_);
   mutable Mutex mu_;
   CondVar core_changed_;
   std::shared_ptr<worker::WorkerCore> core_ ABSL_GUARDED_BY(mu_);

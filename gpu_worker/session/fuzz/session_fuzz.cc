@@ -206,7 +206,8 @@ class Harness {
     int failures = 0;
     const auto account = std::make_shared<TenantAccount>();
     {
-      Session session(&environment_, "session", "tenant", account, limits,
+      Session session(&environment_, "session", "tenant", account,
+                      std::make_shared<Traffic>(), limits,
                       {[] {},
                        [&failures](absl::Status status) {
                          Require(!status.ok(), "failures say why");

@@ -1,0 +1,148 @@
+// Issues of leases, and what leases use.
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "common/error.h"
+#include "common/lease/lease_verifier.h"
+#include "common/log/log.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster.h"
+
+namespace djinn::coordinator {
+namespace {
+
+google::protobuf::Timestamp ToTimestamp(absl::Time time) {
+  const int64_t nanoseconds = absl::ToUnixNanos(time);
+  google::protobuf::Timestamp timestamp;
+  timestamp.set_seconds(nanoseconds / 1'000'000'000);
+  timestamp.set_nanos(static_cast<int32_t>(nanoseconds % 1'000'000'000));
+  return timestamp;
+}
+
+}  // namespace
+
+void Cluster::Issue(Lease* lease) {
+  const absl::Time now = clock_->Now();
+  // Workers' clocks may differ from ours by as much as a lease lives.
+  const absl::Duration life =
+      config_.lease_valid_for + config_.lease_grace_period;
+  v1::LeaseClaims claims;
+  claims.set_lease_id(lease->id);
+  claims.set_tenant(lease->tenant);
+  claims.set_session_id(lease->session_id);
+  claims.set_session_epoch(lease->epoch);
+  claims.set_virtual_device(lease->virtual_device);
+  claims.set_worker_id(lease->worker_id);
+  claims.set_worker_incarnation(lease->incarnation);
+  claims.set_issue(++lease->issue_number);
+  *claims.mutable_issue_time() = ToTimestamp(now);
+  *claims.mutable_expire_time() = ToTimestamp(now + 2 * life);
+  *claims.mutable_valid_for() = ToProtoDuration(config_.lease_valid_for);
+  *claims.mutable_grace() = ToProtoDuration(config_.lease_grace_period);
+  *claims.mutable_limits() = lease->limits;
+  *claims.mutable_tenant_limits() = lease->tenant_limits;
+  if (const Tenant* tenant = tenants_.Find(lease->tenant)) {
+    ledger_.Describe(lease->id, tenant->credits, &claims);
+  }
+  lease->issue = keys_.current().Sign(claims);
+  lease->reissue_time = now + life / 2;
+}
+
+void Cluster::OpenAccount(const Lease& lease) {
+  ledger_.Open(lease.id, lease.tenant, lease.worker_id);
+  if (const Tenant* tenant = tenants_.Find(lease.tenant)) {
+    ledger_.TopUp(lease.id, tenant->credits, clock_->Now());
+  }
+}
+
+void Cluster::CloseAccount(const Lease& lease) {
+  ledger_.Close(lease.id);
+  Worker* const worker = workers_.Find(lease.worker_id);
+  if (lease.listed_revision == 0 || worker == nullptr) {
+    // The worker never heard of it.
+    ledger_.Settle(lease.id);
+  } else {
+    worker->closing.insert(lease.id);
+  }
+}
+
+void Cluster::RemoveLease(const std::string& lease_id) {
+  const Lease* const lease = leases_.Find(lease_id);
+  if (lease == nullptr) return;
+  CloseAccount(*lease);
+  leases_.Remove(lease_id);
+}
+
+absl::StatusOr<v1::LeaseClaims> Cluster::ReportedClaims(
+    const v1::SignedLease& lease) const {
+  // Without keys of an earlier process there is only the worker's word, which
+  // the join token vouches for.
+  if (!keys_.Knows(lease.key_id())) return UncheckedClaims(lease);
+  return keys_.Verify(lease);
+}
+
+void Cluster::BillHeld(const std::string& lease_id, const Worker::Held& held,
+                       Worker* worker, Wakes* wakes) {
+  ledger_.Bill(lease_id, Use::From(held.lease_use));
+  Lease* const lease = leases_.Find(lease_id);
+  if (lease == nullptr) return;
+  lease->out_of_credit = held.out_of_credit;
+  const Tenant* const tenant = tenants_.Find(lease->tenant);
+  if (tenant != nullptr &&
+      ledger_.TopUp(lease_id, tenant->credits, clock_->Now())) {
+    lease->reissue_time = absl::InfinitePast();
+    Touch(worker, wakes);
+  }
+}
+
+void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
+                          Wakes* wakes) {
+  const absl::StatusOr<v1::LeaseClaims> claims = ReportedClaims(ended.lease());
+  if (!claims.ok()) {
+    log::Warning("the use of a lease is not believed",
+                 {{"worker", worker->id}, {"status", claims.status()}});
+    return;
+  }
+  const std::string& lease_id = claims->lease_id();
+  if (Lease* const lease = leases_.Find(lease_id);
+      lease != nullptr && lease->worker_id == worker->id &&
+      lease->state == Lease::State::kGranted) {
+    // The worker gave it up while we were away for too long.
+    EndLease(lease, "LEASE_EXPIRED", wakes);
+  }
+  if (ledger_.Find(lease_id) == nullptr) {
+    ledger_.Open(lease_id, claims->tenant(), worker->id);
+  }
+  ledger_.Bill(lease_id, Use::From(ended.use()));
+  if (ended.measuring()) return;
+  ledger_.Settle(lease_id);
+  worker->closing.erase(lease_id);
+  worker->settled.push_back(lease_id);
+  Touch(worker, wakes);
+}
+
+void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
+                        Wakes* wakes) {
+  for (const auto& [lease_id, held] : worker->held) {
+    BillHeld(lease_id, held, worker, wakes);
+  }
+  worker->settled.clear();
+  absl::flat_hash_set<std::string> measuring;
+  for (const v1::EndedLease& ended : report.ended_leases()) {
+    if (ended.measuring()) {
+      measuring.insert(UncheckedClaims(ended.lease()).lease_id());
+    }
+    EndReported(ended, worker, wakes);
+  }
+  if (report.applied_revision() < worker->revision) return;
+  // It has carried out all we said, and knows nothing of these.
+  std::erase_if(worker->closing, [&](const std::string& lease_id) {
+    if (worker->held.contains(lease_id) || measuring.contains(lease_id)) {
+      return false;
+    }
+    ledger_.Settle(lease_id);
+    return true;
+  });
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,245 @@
+// Issues of leases, their keys, and what leases use.
+#include "common/error.h"
+#include "common/lease/lease_verifier.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class ClusterLeasesTest : public ClusterTest {
+ protected:
+  // Every tenant has this credit.
+  void Limit(const CreditLimits& credits) {
+    for (Tenant& tenant : config_.tenants) tenant.credits = credits;
+    limited_ = std::make_unique<Tenants>(config_.tenants);
+    cluster_ =
+        std::make_unique<Cluster>(&config_, limited_.get(), &clock_, &random_);
+  }
+  void Use(absl::Duration device_time, uint64_t bytes) {
+    v1::LeaseUse* const use = w0_.mutable_sessions(0)->mutable_lease_use();
+    *use->mutable_device_time() = ToProtoDuration(device_time);
+    use->set_bytes(bytes);
+  }
+  // What the worker is told of its only lease, if it is told something.
+  std::optional<v1::LeaseClaims> Listed(const StreamId& worker) {
+    const std::optional<v1::DesiredState> desired = Desired(worker);
+    if (!desired.has_value()) return std::nullopt;
+    revision_ = desired->revision();
+    EXPECT_THAT(desired->leases(), SizeIs(1));
+    return UncheckedClaims(desired->leases(0));
+  }
+  void Report(const StreamId& worker) {
+    EXPECT_TRUE(cluster_->Report(worker, w0_).ok());
+  }
+  // The session's lease ends at the worker, too.
+  void EndThere(absl::Duration device_time, bool measuring) {
+    w0_.clear_ended_leases();
+    v1::EndedLease* const ended = w0_.add_ended_leases();
+    *ended->mutable_lease() = lease_;
+    *ended->mutable_use()->mutable_device_time() = ToProtoDuration(device_time);
+    ended->set_measuring(measuring);
+    w0_.clear_sessions();
+  }
+  absl::Duration UsedBy(const std::string& tenant) {
+    return FromProtoDuration(
+        cluster_->GetTenant(tenant)->credits().used().device_time());
+  }
+  absl::Duration ReservedBy(const std::string& tenant) {
+    return FromProtoDuration(
+        cluster_->GetTenant(tenant)->credits().reserved().device_time());
+  }
+
+  std::unique_ptr<Tenants> limited_;
+  uint64_t revision_ = 0;
+  v1::SignedLease lease_;
+};
+
+TEST_F(ClusterLeasesTest, TheWorkerCanCheckWhatItIsTold) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(3)).ok());
+  const v1::DesiredState desired = *Desired(worker);
+  ASSERT_THAT(desired.lease_keys(), SizeIs(1));
+  LeaseVerifier verifier;
+  ASSERT_TRUE(verifier.Learn(desired.lease_keys(0)).ok());
+  const absl::StatusOr<v1::LeaseClaims> claims =
+      verifier.Verify(desired.leases(0));
+  ASSERT_TRUE(claims.ok()) << claims.status();
+  EXPECT_EQ(claims->tenant(), "red");
+  EXPECT_EQ(claims->virtual_device(), 3u);
+}
+
+TEST_F(ClusterLeasesTest, IsIssuedAgainLongBeforeItExpires) {
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  const absl::Duration life =
+      config_.lease_valid_for + config_.lease_grace_period;
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_EQ(Listed(worker)->issue(), 1u);
+  clock_.Advance(life / 2);
+  Report(worker);
+  const v1::LeaseClaims claims = *Listed(worker);
+  EXPECT_EQ(claims.issue(), 2u);
+  EXPECT_EQ(claims.expire_time().seconds() - claims.issue_time().seconds(),
+            absl::ToInt64Seconds(2 * life));
+}
+
+TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
+  const StreamId worker = Join(w0_);
+  const std::string first = Desired(worker)->lease_keys(0).key_id();
+  clock_.Advance(config_.lease_key_lifetime);
+  Report(worker);
+  cluster_->Tick();
+  v1::DesiredState desired = *Desired(worker);
+  ASSERT_THAT(desired.lease_keys(), SizeIs(2));
+  EXPECT_EQ(desired.lease_keys(0).key_id(), first);
+  EXPECT_THAT(desired.retired_lease_key_ids(), IsEmpty());
+  const std::string second = desired.lease_keys(1).key_id();
+  const StreamId session = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Desired(worker)->leases(0).key_id(), second);
+  clock_.Advance(2 * (config_.lease_valid_for + config_.lease_grace_period));
+  Report(worker);
+  cluster_->Tick();
+  desired = *Desired(worker);
+  ASSERT_THAT(desired.lease_keys(), SizeIs(1));
+  EXPECT_EQ(desired.lease_keys(0).key_id(), second);
+  EXPECT_THAT(desired.retired_lease_key_ids(), ElementsAre(first));
+}
+
+TEST_F(ClusterLeasesTest, CreditIsGrantedInSlicesAndReserved) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  EXPECT_EQ(UncheckedClaims(w0_.sessions(0).lease())
+                .credits()
+                .device_time()
+                .seconds(),
+            2);
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(2));
+  Use(absl::Seconds(1), 7);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+  EXPECT_EQ(Listed(worker), std::nullopt);
+  Use(absl::Seconds(1.5), 9);
+  Report(worker);
+  // At once, not with the next heartbeat.
+  const v1::LeaseClaims claims = *Listed(worker);
+  EXPECT_EQ(claims.issue(), 2u);
+  EXPECT_EQ(FromProtoDuration(claims.credits().device_time()),
+            absl::Seconds(3.5));
+  EXPECT_FALSE(claims.credits().has_bytes());
+  const v1::LeaseInfo info = cluster_->Leases().items[0];
+  EXPECT_EQ(FromProtoDuration(info.lease_use().device_time()),
+            absl::Seconds(1.5));
+  EXPECT_EQ(info.lease_use().bytes(), 9u);
+  EXPECT_EQ(FromProtoDuration(info.credits().device_time()),
+            absl::Seconds(3.5));
+  EXPECT_EQ(UsedBy("blue"), absl::ZeroDuration());
+}
+
+TEST_F(ClusterLeasesTest, OperatorsSeeThatALeaseIsOutOfCredit) {
+  Limit({.device_time = absl::Seconds(1)});
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  Use(absl::Seconds(1), 0);
+  w0_.mutable_sessions(0)->set_out_of_credit(true);
+  Report(worker);
+  EXPECT_EQ(Listed(worker), std::nullopt);
+  EXPECT_TRUE(cluster_->Leases().items[0].out_of_credit());
+}
+
+TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
+  Limit({.device_time = absl::Seconds(32)});
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  Use(absl::Milliseconds(100), 0);
+  Report(worker);
+  cluster_->Close(session);
+  EXPECT_EQ(ReservedBy("red"), absl::ZeroDuration());
+  w0_.set_applied_revision(Desired(worker)->revision());
+  EndThere(absl::Milliseconds(300), /*measuring=*/true);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(300));
+  EndThere(absl::Milliseconds(500), /*measuring=*/false);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+  EXPECT_THAT(Desired(worker)->settled_lease_ids(),
+              ElementsAre(UncheckedClaims(lease_).lease_id()));
+  // The worker forgets it.
+  w0_.clear_ended_leases();
+  Report(worker);
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+}
+
+TEST_F(ClusterLeasesTest, ALeaseThatEndedAtTheWorkerEndsForTheClient) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  EndThere(absl::Seconds(1), false);
+  Report(worker);
+  EXPECT_EQ(Next(session)->ended().reason(), "LEASE_EXPIRED");
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+}
+
+TEST_F(ClusterLeasesTest, ARestartedCoordinatorGoesOnWithWhatWasGranted) {
+  Limit({.device_time = absl::Seconds(32)});
+  StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  Use(absl::Seconds(1), 0);
+  Limit({.device_time = absl::Seconds(32)});
+  w0_.set_applied_revision(0);
+  worker = Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(1));
+  EXPECT_EQ(ReservedBy("red"), absl::Seconds(1));
+  EXPECT_EQ(FromProtoDuration(Listed(worker)->credits().device_time()),
+            absl::Seconds(2));
+}
+
+TEST_F(ClusterLeasesTest, WhatOurKeyDidNotSignIsNotAdopted) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  // Another tenant is to pay, in another session.
+  v1::SignedLease forged = w0_.sessions(0).lease();
+  v1::LeaseClaims claims = UncheckedClaims(forged);
+  claims.set_lease_id("forged");
+  claims.set_tenant("blue");
+  claims.set_session_id(std::string(32, 'f'));
+  forged.set_claims(claims.SerializeAsString());
+  Hold(forged, &w0_);
+  v1::EndedLease* const ended = w0_.add_ended_leases();
+  *ended->mutable_lease() = forged;
+  ended->mutable_use()->mutable_device_time()->set_seconds(1000);
+  Report(worker);
+  EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
+  EXPECT_THAT(cluster_->Sessions().items, SizeIs(1));
+  EXPECT_EQ(UsedBy("blue"), absl::ZeroDuration());
+}
+
+TEST_F(ClusterLeasesTest, ALeaseOfAnotherWorkerIsNotAdopted) {
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  v1::WorkerState w1 = TestWorker("w1");
+  *w1.add_sessions() = w0_.sessions(0);
+  cluster_->Leave(worker);
+  Restart();
+  Join(w1);
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

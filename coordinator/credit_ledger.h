@@ -1,0 +1,115 @@
+// What tenants' leases have used, and may use: device time and bytes.
+//
+// A tenant's credit is handed out to its leases in slices, by issuing them
+// again; what a lease has been granted and has not used counts as reserved, and
+// comes back when the lease ends. Workers report what a lease has used in all,
+// so a report that is lost or comes twice changes nothing: only growth is
+// billed, once, by whoever reports it first.
+//
+// An account is opened with its lease. It stays, closed, until the worker has
+// reported the lease's end: the last steps may still be measured then.
+//
+// Not thread-safe; reads no clock.
+#ifndef COORDINATOR_CREDIT_LEDGER_H_
+#define COORDINATOR_CREDIT_LEDGER_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "djinn/v1/lease.pb.h"
+
+namespace djinn::coordinator {
+
+// Of a tenant's configuration.
+struct CreditLimits {
+  // In all, or in each period. Unset: not limited.
+  std::optional<absl::Duration> device_time;
+  std::optional<uint64_t> bytes;
+  // Since 1970; infinite: there are no periods.
+  absl::Duration period = absl::InfiniteDuration();
+
+  bool limited() const { return device_time.has_value() || bytes.has_value(); }
+};
+
+struct Use {
+  absl::Duration device_time;
+  uint64_t bytes = 0;
+
+  static Use From(const v1::LeaseUse& use);
+  void AddTo(v1::LeaseUse* use) const;
+  friend bool operator==(const Use&, const Use&) = default;
+};
+
+class CreditLedger {
+ public:
+  struct Tenant {
+    // Since the ledger began.
+    Use used;
+    // Of that, before the current period.
+    Use before_period;
+    int64_t period = 0;
+  };
+  struct Account {
+    std::string tenant;
+    std::string worker_id;
+    // What the lease may use in all; nothing is granted where nothing limits.
+    Use granted;
+    // What of its use was billed.
+    Use billed;
+    bool closed = false;
+  };
+
+  // Without effect when the account is there.
+  void Open(const std::string& lease_id, const std::string& tenant,
+            const std::string& worker_id);
+  // The lease has been granted so much before, by another coordinator.
+  void Adopt(const std::string& lease_id, const v1::LeaseCredits& granted);
+  // The worker says what the lease has used in all.
+  void Bill(const std::string& lease_id, const Use& used);
+  // Grants another slice when half of the last one is gone, as far as the
+  // tenant's credit goes. True when the lease may use more than before.
+  bool TopUp(const std::string& lease_id, const CreditLimits& limits,
+             absl::Time now);
+  // Sets what the claims say of credits.
+  void Describe(const std::string& lease_id, const CreditLimits& limits,
+                v1::LeaseClaims* claims) const;
+  // The lease ended here: what is unused returns to the tenant.
+  void Close(const std::string& lease_id);
+  // Nothing more will be reported of it.
+  void Settle(const std::string& lease_id);
+  // The worker's memory is gone: nothing more will be reported of its leases.
+  void SettleWorker(const std::string& worker_id);
+
+  // Null when there is none.
+  const Account* Find(const std::string& lease_id) const;
+  // What the tenant used in the current period.
+  Use UsedNow(const std::string& tenant, const CreditLimits& limits,
+              absl::Time now) const;
+  // What its leases were granted and have not used.
+  Use Reserved(const std::string& tenant) const;
+
+  // For whoever keeps them.
+  const std::map<std::string, Tenant>& tenants() const { return tenants_; }
+  const std::map<std::string, Account>& accounts() const { return accounts_; }
+  void Restore(const std::string& tenant, Tenant state);
+  void Restore(const std::string& lease_id, Account state);
+
+ private:
+  // Keeps reserved_ true while the account changes.
+  template <typename Change>
+  void Update(Account* account, Change change);
+  static int64_t PeriodOf(const CreditLimits& limits, absl::Time now);
+  void EnterPeriod(const CreditLimits& limits, absl::Time now, Tenant* tenant);
+
+  std::map<std::string, Tenant> tenants_;
+  std::map<std::string, Account> accounts_;
+  // By tenant: of accounts that are open.
+  std::map<std::string, Use> reserved_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_CREDIT_LEDGER_H_

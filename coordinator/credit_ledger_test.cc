@@ -1,0 +1,156 @@
+#include "coordinator/credit_ledger.h"
+
+#include "common/net/proto_duration.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+class CreditLedgerTest : public testing::Test {
+ protected:
+  CreditLedgerTest() {
+    limits_.device_time = absl::Seconds(32);
+    limits_.bytes = 64 * kMiB;
+    ledger_.Open("a", "red", "w0");
+    ledger_.Open("b", "red", "w0");
+  }
+  bool TopUp(const std::string& lease) {
+    return ledger_.TopUp(lease, limits_, now_);
+  }
+  absl::Duration Granted(const std::string& lease) {
+    return ledger_.Find(lease)->granted.device_time;
+  }
+  absl::Duration Used() {
+    return ledger_.UsedNow("red", limits_, now_).device_time;
+  }
+
+  CreditLimits limits_;
+  absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);
+  CreditLedger ledger_;
+};
+
+TEST_F(CreditLedgerTest, HandsOutSlices) {
+  EXPECT_TRUE(TopUp("a"));
+  EXPECT_EQ(Granted("a"), absl::Seconds(2));
+  EXPECT_EQ(ledger_.Find("a")->granted.bytes, 4 * kMiB);
+  EXPECT_FALSE(TopUp("a"));
+  // Half of it must be gone.
+  ledger_.Bill("a", {absl::Seconds(1), 0});
+  EXPECT_FALSE(TopUp("a"));
+  ledger_.Bill("a", {absl::Seconds(1.5), 0});
+  EXPECT_TRUE(TopUp("a"));
+  EXPECT_EQ(Granted("a"), absl::Seconds(3.5));
+  EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
+  EXPECT_EQ(Used(), absl::Seconds(1.5));
+}
+
+TEST_F(CreditLedgerTest, NeverGrantsMoreThanThereIs) {
+  limits_.bytes.reset();
+  absl::Duration used;
+  while (TopUp("a")) {
+    used = Granted("a");
+    ledger_.Bill("a", {used, 0});
+  }
+  EXPECT_EQ(used, absl::Seconds(32));
+  EXPECT_FALSE(TopUp("b"));
+  // A step that ran beyond it is billed.
+  ledger_.Bill("a", {absl::Seconds(40), 0});
+  EXPECT_EQ(Used(), absl::Seconds(40));
+  EXPECT_FALSE(TopUp("a"));
+  // More credit helps, once there is more than was used.
+  limits_.device_time = absl::Seconds(41);
+  EXPECT_TRUE(TopUp("a"));
+  EXPECT_EQ(Granted("a"), absl::Seconds(41));
+}
+
+TEST_F(CreditLedgerTest, BillsGrowthOnce) {
+  ledger_.Bill("a", {absl::Seconds(3), 10});
+  ledger_.Bill("a", {absl::Seconds(3), 10});
+  // An older report.
+  ledger_.Bill("a", {absl::Seconds(1), 20});
+  EXPECT_EQ(ledger_.tenants().at("red").used, (Use{absl::Seconds(3), 20}));
+  ledger_.Bill("unknown", {absl::Seconds(9), 9});
+  EXPECT_EQ(ledger_.tenants().size(), 1u);
+}
+
+TEST_F(CreditLedgerTest, TheUnusedReturnsWhenALeaseEnds) {
+  limits_.device_time = absl::Seconds(2);
+  EXPECT_TRUE(TopUp("a"));
+  EXPECT_TRUE(TopUp("b"));
+  EXPECT_FALSE(TopUp("b"));
+  EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
+  ledger_.Bill("a", {absl::Milliseconds(100), 0});
+  ledger_.Close("a");
+  EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(1));
+  // Its last steps are billed all the same.
+  ledger_.Bill("a", {absl::Milliseconds(300), 0});
+  EXPECT_EQ(Used(), absl::Milliseconds(300));
+  EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(1));
+  ledger_.Settle("a");
+  EXPECT_EQ(ledger_.Find("a"), nullptr);
+  EXPECT_EQ(Used(), absl::Milliseconds(300));
+}
+
+TEST_F(CreditLedgerTest, ALostWorkersLeasesAreSettled) {
+  ledger_.Open("c", "red", "w1");
+  EXPECT_TRUE(TopUp("a"));
+  EXPECT_TRUE(TopUp("c"));
+  ledger_.SettleWorker("w0");
+  EXPECT_EQ(ledger_.accounts().size(), 1u);
+  EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
+}
+
+TEST_F(CreditLedgerTest, CreditComesAnewWithAPeriod) {
+  limits_.period = absl::Hours(24);
+  while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
+  now_ += absl::Hours(24);
+  EXPECT_EQ(Used(), absl::ZeroDuration());
+  EXPECT_TRUE(TopUp("a"));
+  EXPECT_EQ(Granted("a"), absl::Seconds(34));
+  ledger_.Bill("a", {absl::Seconds(33), 0});
+  EXPECT_EQ(Used(), absl::Seconds(1));
+  EXPECT_EQ(ledger_.tenants().at("red").used.device_time, absl::Seconds(33));
+}
+
+TEST_F(CreditLedgerTest, NothingIsGrantedWhereNothingLimits) {
+  limits_ = {};
+  EXPECT_FALSE(TopUp("a"));
+  v1::LeaseClaims claims;
+  ledger_.Describe("a", limits_, &claims);
+  EXPECT_FALSE(claims.has_credits());
+  limits_.bytes = 64 * kMiB;
+  EXPECT_TRUE(TopUp("a"));
+  ledger_.Describe("a", limits_, &claims);
+  EXPECT_EQ(claims.credits().bytes(), 4 * kMiB);
+  EXPECT_FALSE(claims.credits().has_device_time());
+}
+
+TEST_F(CreditLedgerTest, TakesUpWhatAnotherCoordinatorGranted) {
+  v1::LeaseCredits credits;
+  *credits.mutable_device_time() = ToProtoDuration(absl::Seconds(10));
+  ledger_.Adopt("a", credits);
+  EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(10));
+  ledger_.Bill("a", {absl::Seconds(8), 0});
+  EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
+}
+
+TEST_F(CreditLedgerTest, IsRestored) {
+  EXPECT_TRUE(TopUp("a"));
+  ledger_.Bill("a", {absl::Seconds(1), 5});
+  CreditLedger other;
+  for (const auto& [tenant, state] : ledger_.tenants()) {
+    other.Restore(tenant, state);
+  }
+  for (const auto& [lease, state] : ledger_.accounts()) {
+    other.Restore(lease, state);
+  }
+  EXPECT_EQ(other.Reserved("red"), ledger_.Reserved("red"));
+  other.Bill("a", {absl::Seconds(1.5), 5});
+  EXPECT_EQ(other.UsedNow("red", limits_, now_).device_time,
+            absl::Seconds(1.5));
+}
+
+}  // namespace
+}  // namespace djinn::coordinator
