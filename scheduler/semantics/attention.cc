@@ -110,20 +110,19 @@ class Finder {
     }
     if (core.values < 0) return;
     Take(core.values, "attention.values");
-    const auto sizes = frame_.OutputSizes(core.softmax);
+    const int64_t elements = Elements(frame_.outputs(core.softmax)[0].view);
     const auto alike = [&](int node) {
       return node > core.softmax && regions_->IsFree(node) &&
              (IsElementwise(frame_, node) ||
               frame_.op_class(node) == OpClass::kFactory) &&
              Elements(frame_.outputs(node).empty()
                           ? nullptr
-                          : frame_.outputs(node)[0].view) ==
-                 Elements(frame_.outputs(core.softmax)[0].view);
+                          : frame_.outputs(node)[0].view) == elements;
     };
     for (const int node : Upstream(frame_, core.values, alike)) {
       Take(node, "attention.weights");
     }
-    if (!sizes.empty()) GrowUp(core.values, 1);
+    GrowUp(core.values, 1);
   }
 
   // A mask of booleans becomes one of numbers on the way.

@@ -183,7 +183,7 @@ Cost CostOf(const Frame& frame, int node) {
     const uint64_t bytes = DistinctBytes(*operand.view);
     largest = std::max(largest, static_cast<uint64_t>(Elements(operand.view)));
     if (operand.written) made += bytes;
-    if (!absl::c_linear_search(overwrites, operand.view->slot)) {
+    if (!absl::c_binary_search(overwrites, operand.view->slot)) {
       cost.read_bytes += bytes;
     }
   }

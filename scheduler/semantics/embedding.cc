@@ -36,6 +36,7 @@ class Embedding : public Pattern {
   void Match(const Frame& frame, Regions* regions) const override {
     for (int i = 0; i < frame.node_count(); ++i) {
       if (!regions->IsFree(i)) continue;
+      if (frame.operands(i).empty()) continue;
       if (frame.op(i) == "cos" || frame.op(i) == "sin") {
         AddRotary(frame, i, regions);
       } else if (IsPatches(frame, i)) {
@@ -87,12 +88,11 @@ class Embedding : public Pattern {
     Region region{"embedding", {{node, "embedding.rotary"}}, {"rotary"}};
     if (pair >= 0) region.members.push_back({pair, "embedding.rotary"});
     const auto angle = [&](int before) {
-      return regions->IsFree(before) &&
-             (IsElementwise(frame, before) ||
-              IsBatchedProduct(frame, before)) &&
-             IsFloating(frame.outputs(before)[0].view == nullptr
-                            ? srg::DataType::kUnspecified
-                            : frame.outputs(before)[0].view->data_type);
+      const auto outputs = frame.outputs(before);
+      return regions->IsFree(before) && !outputs.empty() &&
+             outputs[0].view != nullptr &&
+             IsFloating(outputs[0].view->data_type) &&
+             (IsElementwise(frame, before) || IsBatchedProduct(frame, before));
     };
     for (const int before : Upstream(frame, node, angle, 12)) {
       region.members.push_back({before, "embedding.rotary"});

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -74,10 +75,10 @@ Frame::Frame(const srg::Structure& structure) : structure_(structure) {
       node.outputs.push_back({view, current[slot]});
     };
     const auto take = [&](const srg::TensorView& view, int argument) {
-      const bool written = absl::c_linear_search(call.writes, view.slot);
+      const bool written = absl::c_binary_search(call.writes, view.slot);
       node.operands.push_back(
           {&view, value_of(view.slot, &view), argument, written});
-      if (absl::c_linear_search(call.overwrites, view.slot)) return;
+      if (absl::c_binary_search(call.overwrites, view.slot)) return;
       std::vector<int>& readers = values_[node.operands.back().value].readers;
       if (readers.empty() || readers.back() != i) readers.push_back(i);
     };
@@ -102,13 +103,11 @@ Frame::Frame(const srg::Structure& structure) : structure_(structure) {
         make(unknown->slot, nullptr);
       }
     }
-    for (const uint32_t slot : call.writes) {
-      const srg::TensorView* view = nullptr;
-      for (const Operand& operand : node.operands) {
-        if (operand.view->slot == slot) view = operand.view;
-      }
-      make(slot, view);
+    absl::flat_hash_map<uint32_t, const srg::TensorView*> written;
+    for (const Operand& operand : node.operands) {
+      if (operand.written) written[operand.view->slot] = operand.view;
     }
+    for (const uint32_t slot : call.writes) make(slot, written[slot]);
   }
   FindParameters();
 }
@@ -152,7 +151,7 @@ const srg::Argument* Frame::argument(int node, int index) const {
 
 int Frame::Producer(int node, int k) const {
   const auto& operands = nodes_[node].operands;
-  if (k >= static_cast<int>(operands.size())) return -1;
+  if (k < 0 || k >= static_cast<int>(operands.size())) return -1;
   return values_[operands[k].value].producer;
 }
 

@@ -27,11 +27,9 @@ bool IsCat(const Frame& frame, int node) {
       !LooksLikeCache(outputs[0].view) || outputs[0].view->sizes.size() != 4) {
     return false;
   }
-  const int rank = 4;
   const int64_t dimension = IntegerArgument(frame, node, 1).value_or(0);
-  if ((dimension + rank) % rank != TokenDimension(outputs[0].view->sizes)) {
-    return false;
-  }
+  const int64_t tokens = TokenDimension(outputs[0].view->sizes);
+  if (dimension != tokens && dimension != tokens - 4) return false;
   // The cache was there before, or came from the step before in this structure;
   // what is new was computed.
   const int before = frame.Producer(node, 0);
@@ -56,7 +54,7 @@ bool IsSliceWrite(const Frame& frame, int node) {
   if (frame.op(node) != "copy_") return false;
   const auto operands = frame.operands(node);
   if (operands.size() < 2 || !LooksLikeCache(operands[0].view) ||
-      operands[0].view->sizes.size() != 4) {
+      operands[0].view->sizes.size() != 4 || frame.outputs(node).empty()) {
     return false;
   }
   const Frame::Value& written = frame.value(frame.outputs(node)[0].value);

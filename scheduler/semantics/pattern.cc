@@ -35,10 +35,12 @@ void Regions::Rename(int region, const std::string& pattern) {
 
 absl::string_view Regions::role(int node) const {
   if (IsFree(node)) return {};
-  for (const Member& member : regions_[region_of_[node]].members) {
-    if (member.node == node) return member.role;
-  }
-  return {};
+  const std::vector<Member>& members = regions_[region_of_[node]].members;
+  return std::lower_bound(members.begin(), members.end(), node,
+                          [](const Member& member, int wanted) {
+                            return member.node < wanted;
+                          })
+      ->role;
 }
 
 absl::string_view Regions::pattern(int node) const {

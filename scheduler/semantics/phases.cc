@@ -14,7 +14,8 @@ namespace {
 bool IsSplitLinear(const Frame& frame, int node) {
   const absl::string_view op = frame.op(node);
   if ((op != "mm" && op != "addmm") || !IsProjection(frame, node)) return false;
-  const srg::TensorView& weight = *frame.operands(node).back().view;
+  const srg::TensorView& weight =
+      *frame.operands(node)[op == "addmm" ? 2 : 1].view;
   return weight.sizes[0] > 1 && weight.sizes[1] > 1 && weight.strides[0] == 1;
 }
 

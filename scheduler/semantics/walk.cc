@@ -7,6 +7,9 @@
 namespace djinn::semantics {
 namespace {
 
+// Nodes that a walk looks at, however far it may go.
+constexpr size_t kMaxSeen = 4096;
+
 using Neighbours = std::vector<int> (Frame::*)(int) const;
 
 // Breadth first. Stops at the first node that `wanted` accepts and returns it.
@@ -20,6 +23,7 @@ int Walk(const Frame& frame, int start, Neighbours neighbours,
     open.pop_front();
     for (const int next : (frame.*neighbours)(node)) {
       if (!seen.insert(next).second) continue;
+      if (seen.size() > kMaxSeen) return -1;
       if (wanted != nullptr && wanted(next)) return next;
       if (static_cast<int>(seen.size()) > limit || !through(next)) continue;
       if (passed != nullptr) passed->push_back(next);
@@ -35,7 +39,7 @@ bool IsProjection(const Frame& frame, int node) {
   if (frame.op_class(node) != OpClass::kMatmul) return false;
   const absl::string_view op = frame.op(node);
   const auto operands = frame.operands(node);
-  if (op == "linear") return true;
+  if (op == "linear") return operands.size() >= 2;
   const size_t right = op == "addmm" ? 2 : 1;
   return operands.size() > right && operands[right].view->sizes.size() == 2 &&
          frame.IsParameter(operands[right].value);
