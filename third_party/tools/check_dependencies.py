@@ -38,6 +38,8 @@ _RULES = [
     ("in common, torch is known to common/torch alone", ("//common",), ("//common/torch",),
      _TORCH),
     ("in common, gRPC is known to common/net alone", ("//common",), ("//common/net",), _GRPC),
+    ("a front end needs the protos alone", ("//tests/front_end:layer",), (),
+     _TORCH + ("//client_lib", "//common", "//scheduler", "//coordinator", "//gpu_worker")),
     ("the middles know neither gRPC nor torch", _MIDDLES, (), _TORCH + _GRPC),
 ]
 
