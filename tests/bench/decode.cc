@@ -28,7 +28,7 @@ constexpr int kTokens = 32;
 constexpr uint64_t kSeed = 11;
 // After which a worker in fast mode has packed the weights and made its
 // choices.
-constexpr int kSettlingSequences = 4;
+constexpr int kSettlingSequences = 6;
 // Generating takes seconds a round.
 constexpr int kMaxRounds = 7;
 

@@ -36,7 +36,7 @@ constexpr Shape kShapes[] = {{1, 32, 10}, {8, 32, 4}, {1, 128, 5}, {8, 128, 1}};
 
 // Calls after which a worker in fast mode has packed the weights and made its
 // choices.
-constexpr int kSettlingCalls = 40;
+constexpr int kSettlingCalls = 60;
 
 // Embeddings and what they took.
 struct Encoded {

@@ -54,6 +54,18 @@ std::optional<Rows> RowsOf(const srg::TensorView& view, int64_t depth) {
   return rows;
 }
 
+// Rows or columns of neighbouring elements that do not overlap, so that there
+// are no more elements than the storage has.
+bool IsPackable(const MatrixLayout& layout) {
+  const bool by_column =
+      layout.depth_stride == 1 &&
+      (layout.width_stride >= layout.depth || layout.width == 1);
+  const bool by_row =
+      layout.width_stride == 1 &&
+      (layout.depth_stride >= layout.width || layout.depth == 1);
+  return (by_column || by_row) && layout.depth * layout.width >= kMinElements;
+}
+
 bool IsOne(const CallTemplate& call, size_t argument) {
   const c10::IValue& value = call.values[argument];
   for (const Place& place : call.places) {
@@ -125,10 +137,7 @@ std::optional<PackedCall> PackedCall::Match(const c10::FunctionSchema& schema,
                            .depth_stride = weight.strides[depth_at],
                            .width_stride = weight.strides[1 - depth_at]};
   const MatrixLayout& layout = packed.weight_layout_;
-  if ((layout.depth_stride != 1 && layout.width_stride != 1) ||
-      layout.depth * layout.width < kMinElements) {
-    return std::nullopt;
-  }
+  if (!IsPackable(layout)) return std::nullopt;
   const std::optional<Rows> rows = RowsOf(product->rows->view, layout.depth);
   if (!rows.has_value()) return std::nullopt;
   packed.rows_ = PlaceOf(*product->rows);

@@ -168,6 +168,12 @@ TEST_F(PackedExecutionTest, OtherProductsAreLeftAlone) {
   programs.push_back(
       Compile("aten::mm", "",
               {rows, at::randn({kIn, 2 * kOut}).slice(1, 0, 2 * kOut, 2)}));
+  // Many columns that are one, and such as overlap.
+  programs.push_back(
+      Compile("aten::mm", "", {rows, at::randn({kIn, 1}).expand({kIn, kOut})}));
+  programs.push_back(
+      Compile("aten::mm", "",
+              {rows, at::randn({2 * kIn}).as_strided({kIn, kOut}, {1, 1}, 0)}));
   for (const Program& program : programs) {
     for (int i = 0; i < kSettled; ++i) Run(program);
   }

@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kDepthAtOnce = 384;
 // Elements of rows that stay in the second cache.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 18;
+constexpr int64_t kCacheLine = 64;
 
 struct Vector16 {
   static constexpr int64_t kWidth = 16;
@@ -85,6 +86,7 @@ void MultiplyTile(const Tile& tile) {
     const V left = *reinterpret_cast<const V*>(panel);
     const V right = *reinterpret_cast<const V*>(panel + kWidth);
     __builtin_prefetch(next, /*rw=*/0, /*locality=*/2);
+    __builtin_prefetch(next + kCacheLine, /*rw=*/0, /*locality=*/2);
 #pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
       const float factor = groups[row / 3][row % 3 * stride];

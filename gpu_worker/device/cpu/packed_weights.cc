@@ -16,6 +16,8 @@ namespace {
 
 // Views of one buffer; a client decides how many there are.
 constexpr size_t kMaxForms = 64;
+constexpr int64_t kMaxCredit =
+    static_cast<int64_t>(PackedWeights::kBytesPerUse);
 // Beyond it a weight is never packed in practice.
 constexpr int64_t kMaxSetback = int64_t{1} << 30;
 
@@ -43,6 +45,8 @@ struct PackedWeights::State {
   SpareMemory* spare ABSL_GUARDED_BY(mu) = nullptr;
   // Grows with every offer.
   uint64_t clock ABSL_GUARDED_BY(mu) = 0;
+  // Bytes that may be packed; below 0, offers have to make up for it first.
+  int64_t credit ABSL_GUARDED_BY(mu) = 0;
   absl::flat_hash_set<Forms*> all ABSL_GUARDED_BY(mu);
   uint64_t finished ABSL_GUARDED_BY(mu) = 0;
   uint64_t released ABSL_GUARDED_BY(mu) = 0;
@@ -155,6 +159,11 @@ std::shared_ptr<const PackedMatrix> PackedWeights::Offer(
     Form* const form = forms.Find(layout);
     if (form == nullptr) return nullptr;
     form->last_used = ++state_->clock;
+    const int64_t bytes =
+        layout.depth * layout.width * static_cast<int64_t>(sizeof(float));
+    const int64_t earned =
+        bytes * std::clamp(rows, kFewRows, kRowsPerByte) / kRowsPerByte;
+    state_->credit = std::min(state_->credit + earned, kMaxCredit);
     if (form->finished) {
       form->offers = form->matrix->TestAndClearUsed() ? 0 : form->offers + 1;
       if (form->offers <= kOffers) return form->matrix;
@@ -162,8 +171,11 @@ std::shared_ptr<const PackedMatrix> PackedWeights::Offer(
       return nullptr;
     }
     forms.NoteUse(form, rows);
-    if (form->busy || !forms.IsDue(*form)) return nullptr;
+    if (form->busy || !forms.IsDue(*form) || state_->credit < 0) {
+      return nullptr;
+    }
     form->busy = true;
+    state_->credit -= std::min(bytes, kMaxCredit);
     first_used = form->first_used;
     matrix = form->matrix;
   }

@@ -34,8 +34,13 @@ class PackedWeights {
   // After a form was dropped, was in vain or got no memory, so many times as
   // much, again and again.
   static constexpr int64_t kSetback = 8;
-  // Source bytes packed in one use, so that no run waits for long.
+  // Source bytes packed in one use at most, so that no run waits for long.
   static constexpr uint64_t kBytesPerUse = uint64_t{4} << 20;
+  // Of all weights together no more is packed than goes with the work they are
+  // used for: as many of their bytes as there are multiplied by kRowsPerByte
+  // rows. A product of few rows takes as long as one of kFewRows.
+  static constexpr int64_t kRowsPerByte = 512;
+  static constexpr int64_t kFewRows = 4;
   // A form that was offered so often and not used is dropped.
   static constexpr int64_t kOffers = 64;
 

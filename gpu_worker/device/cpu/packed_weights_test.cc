@@ -109,6 +109,33 @@ TEST_F(PackedWeightsTest, LargeWeightsArePackedInPieces) {
   EXPECT_NE(weights.Offer(*buffer, layout, 512, "tenant"), nullptr);
 }
 
+// A model's weights all fall due in the same run.
+TEST_F(PackedWeightsTest, PackingKeepsStepWithTheWork) {
+  PackedWeights weights(BestPackedKernel(), uint64_t{1} << 30);
+  constexpr int64_t kWide = 512;
+  const MatrixLayout layout{0, kWide, kWide, 1, kWide};
+  constexpr int kWeights = 8;
+  std::vector<std::shared_ptr<TorchBuffer>> buffers;
+  for (int i = 0; i < kWeights; ++i) {
+    buffers.push_back(MakeBuffer(kWide * kWide * sizeof(float)));
+  }
+  uint64_t before = 0;
+  int rounds = 0;
+  for (; before < kWeights; ++rounds) {
+    ASSERT_LT(rounds, 1000);
+    for (const auto& buffer : buffers) {
+      weights.Offer(*buffer, layout, 1, "tenant");
+    }
+    const uint64_t finished = weights.stats().finished;
+    // Two at first: what came before counts.
+    ASSERT_LE(finished - before, before == 0 ? 2u : 1u);
+    before = finished;
+  }
+  constexpr int64_t kRoundsPerWeight =
+      PackedWeights::kRowsPerByte / PackedWeights::kFewRows / kWeights;
+  EXPECT_GE(rounds, (kWeights - 3) * kRoundsPerWeight);
+}
+
 TEST_F(PackedWeightsTest, AFormBelongsToOneViewOfOneBuffer) {
   const auto buffer = MakeBuffer(), other = MakeBuffer();
   ASSERT_NE(OfferUntilPacked(*buffer), nullptr);

@@ -12,7 +12,7 @@ from tests.bench.python.report import Row
 
 CALLS = 5
 # Rounds after which a worker in fast mode has packed the weights and made its choices.
-SETTLING_ROUNDS = 8
+SETTLING_ROUNDS = 12
 
 
 def _inputs(sentences, tokens, number):
