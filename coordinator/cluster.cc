@@ -223,6 +223,7 @@ void Cluster::Tick() {
     ledger_.SettleWorker(worker_id);
   }
   keys_.Update(clock_->Now());
+  if (now >= restored_until_) SettleForgotten();
   RetryUnplaced(&wakes);
   for (Session* session : sessions_.TimedOut(now)) {
     EndSession(session, "timed out", &wakes);

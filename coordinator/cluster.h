@@ -42,6 +42,7 @@
 #include "coordinator/waker.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/coordinator_state.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 
@@ -102,6 +103,16 @@ class Cluster {
   void Tick();
   // Ends every stream with Unavailable (COORDINATOR_STOPPING), for good.
   void Stop();
+
+  // --- What outlives the process ---
+
+  // Everything that another process needs to go on, by the keys of
+  // coordinator_state.proto.
+  std::map<std::string, std::string> Save();
+  // Takes up what an earlier process saved; before the first stream. From then
+  // on only leases that its keys signed are believed. DataLoss (STORE_CORRUPT)
+  // names an entry that cannot be read.
+  absl::Status Restore(const std::map<std::string, std::string>& state);
 
   // --- For operators ---
 
@@ -192,6 +203,7 @@ class Cluster {
   void BillHeld(const std::string& lease_id, const Worker::Held& held,
                 Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SettleForgotten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndReported(const v1::EndedLease& ended, Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -230,6 +242,13 @@ class Cluster {
   LeaseTable leases_ ABSL_GUARDED_BY(mu_);
   LeaseKeys keys_ ABSL_GUARDED_BY(mu_);
   CreditLedger ledger_ ABSL_GUARDED_BY(mu_);
+  // Nothing is known of an earlier process.
+  bool first_process_ ABSL_GUARDED_BY(mu_) = true;
+  // Why each lease of an earlier process is where it is, until it is adopted.
+  std::map<std::string, v1::StoredLease> restored_ ABSL_GUARDED_BY(mu_);
+  // When nobody will tell of those any more; infinite once they are forgotten.
+  absl::Duration restored_until_ ABSL_GUARDED_BY(mu_) =
+      absl::InfiniteDuration();
   // Pending requests without an offered lease: session id, virtual device.
   std::set<std::pair<std::string, uint32_t>> unplaced_ ABSL_GUARDED_BY(mu_);
 };

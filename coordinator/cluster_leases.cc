@@ -77,7 +77,9 @@ absl::StatusOr<v1::LeaseClaims> Cluster::ReportedClaims(
     const v1::SignedLease& lease) const {
   // Without keys of an earlier process there is only the worker's word, which
   // the join token vouches for.
-  if (!keys_.Knows(lease.key_id())) return UncheckedClaims(lease);
+  if (first_process_ && !keys_.Knows(lease.key_id())) {
+    return UncheckedClaims(lease);
+  }
   return keys_.Verify(lease);
 }
 
@@ -110,7 +112,9 @@ void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
     // The worker gave it up while we were away for too long.
     EndLease(lease, "LEASE_EXPIRED", wakes);
   }
-  if (ledger_.Find(lease_id) == nullptr) {
+  // An earlier process that kept its accounts has settled what it does not
+  // list.
+  if (first_process_ && ledger_.Find(lease_id) == nullptr) {
     ledger_.Open(lease_id, claims->tenant(), worker->id);
   }
   ledger_.Bill(lease_id, Use::From(ended.use()));

@@ -241,5 +241,110 @@ TEST_F(ClusterLeasesTest, ALeaseOfAnotherWorkerIsNotAdopted) {
   EXPECT_THAT(cluster_->Leases().items, IsEmpty());
 }
 
+// Another process with what the last one saved.
+class RestoredClusterTest : public ClusterLeasesTest {
+ protected:
+  void RestartWithState() {
+    const std::map<std::string, std::string> state = cluster_->Save();
+    Restart();
+    ASSERT_TRUE(cluster_->Restore(state).ok());
+    w0_.set_applied_revision(0);
+  }
+};
+
+TEST_F(RestoredClusterTest, KnowsSessionsAndLeases) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const v1::Lease lease = Grant(session, 0, worker, &w0_);
+  const std::string why = cluster_->Leases().items[0].placement_reason();
+  RestartWithState();
+  const v1::SessionInfo info = cluster_->Sessions().items[0];
+  EXPECT_EQ(info.state(), v1::SessionInfo::DETACHED);
+  EXPECT_EQ(info.tenant(), "red");
+  EXPECT_EQ(info.program(), "test");
+  EXPECT_EQ(info.session_epoch(), 1u);
+  EXPECT_EQ(ErrorReason(Attach("blue", session.owner).status()),
+            "SESSION_OF_OTHER_TENANT");
+  worker = Join(w0_);
+  ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
+  EXPECT_EQ(cluster_->Leases().items[0].placement_reason(), why);
+  // The client goes on with the token it has: the key is the same.
+  EXPECT_EQ(UncheckedClaims(Desired(worker)->leases(0)).issue(), 2u);
+  const StreamId back = Open("red", session.owner);
+  ASSERT_TRUE(cluster_->RequestLease(back, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Next(back)->granted().lease().lease_id(), lease.lease_id());
+}
+
+TEST_F(RestoredClusterTest, SignsWithTheSameKey) {
+  const std::string key = Desired(Join(w0_))->lease_keys(0).key_id();
+  RestartWithState();
+  EXPECT_EQ(Desired(Join(w0_))->lease_keys(0).key_id(), key);
+}
+
+TEST_F(RestoredClusterTest, BillsOnlyWhatIsNew) {
+  StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  Use(absl::Seconds(2), 10);
+  Report(worker);
+  RestartWithState();
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
+  Use(absl::Seconds(5), 10);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(5));
+}
+
+TEST_F(RestoredClusterTest, DoesNotBillTwiceWhatWasSettled) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  cluster_->Close(session);
+  EndThere(absl::Seconds(3), false);
+  Report(worker);
+  // The worker has not heard that it is settled.
+  RestartWithState();
+  const StreamId back = Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  EXPECT_THAT(Desired(back)->settled_lease_ids(), SizeIs(1));
+}
+
+TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {
+  Grant(Open("red"), 0, Join(w0_), &w0_);
+  // Signed by nobody that it knows.
+  w0_.mutable_sessions(0)->mutable_lease()->set_key_id("0123456789abcdef");
+  RestartWithState();
+  const StreamId worker = Join(w0_);
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
+}
+
+TEST_F(RestoredClusterTest, ForgetsLeasesThatNobodyReports) {
+  Limit({.device_time = absl::Seconds(32)});
+  Grant(Open("red"), 0, Join(w0_), &w0_);
+  RestartWithState();
+  cluster_->Tick();
+  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 1u);
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  cluster_->Tick();
+  EXPECT_EQ(cluster_->Save().count("account/" + LeaseId(w0_)), 0u);
+  EXPECT_EQ(cluster_->Save().count("lease/" + LeaseId(w0_)), 0u);
+}
+
+TEST_F(RestoredClusterTest, RefusesWhatItCannotRead) {
+  for (const char* key : {"session/x", "key/1", "account/a", "tenant/t"}) {
+    Restart();
+    const absl::Status status = cluster_->Restore({{key, "\xff"}});
+    EXPECT_EQ(ErrorReason(status), "STORE_CORRUPT") << key;
+    EXPECT_NE(status.message().find(key), std::string::npos);
+  }
+  // A key that is too short.
+  v1::StoredKey stored;
+  stored.set_seed("short");
+  Restart();
+  EXPECT_EQ(
+      ErrorReason(cluster_->Restore({{"key/1", stored.SerializeAsString()}})),
+      "STORE_CORRUPT");
+}
+
 }  // namespace
 }  // namespace djinn::coordinator

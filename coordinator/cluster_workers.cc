@@ -192,6 +192,11 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   lease.limits = tenant->limits;
   lease.tenant_limits = tenant->totals;
   lease.placement_reason = "adopted from the worker";
+  if (const auto restored = restored_.find(lease.id);
+      restored != restored_.end()) {
+    lease.placement_reason = restored->second.placement_reason();
+    restored_.erase(restored);
+  }
   lease.created = clock_->Monotonic();
   lease.state = Lease::State::kGranted;
   metrics_.recoveries.Add({"lease_adopted"});

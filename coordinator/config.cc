@@ -162,6 +162,7 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("lease_request_timeout", config.lease_request_timeout);
   config.graph_store_bytes =
       root.Size("graph_store_size", config.graph_store_bytes);
+  config.state_file = root.Path("state_file");
   config.join_token = root.RequiredSecret("join_token_file");
   config.admin_token = root.RequiredSecret("admin_token_file");
   for (ConfigMap& tenant : root.Maps("tenants")) {

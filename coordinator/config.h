@@ -19,6 +19,7 @@
 //   lease_key_lifetime: 720h        # then leases are signed with another key
 //   lease_request_timeout: 10s      # longest wait for a worker to be granted
 //   graph_store_size: 256MiB        # structures kept
+//   state_file: coordinator.db      # none: nothing outlives the process
 //   join_token_file: join.token     # files relative to this one
 //   admin_token_file: admin.token
 //   tenants:
@@ -71,6 +72,8 @@ struct Config {
   absl::Duration lease_key_lifetime = absl::Hours(720);
   absl::Duration lease_request_timeout = absl::Seconds(10);
   uint64_t graph_store_bytes = uint64_t{256} << 20;
+  // Empty: none.
+  std::string state_file;
   // Secrets.
   std::string join_token;
   std::string admin_token;

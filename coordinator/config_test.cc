@@ -96,6 +96,7 @@ heartbeat_interval: 500ms
 lease_valid_for: 1m
 lease_request_timeout: 2s
 graph_store_size: 1MiB
+state_file: state.db
 join_token_file: join
 admin_token_file: admin
 tenants:
@@ -111,6 +112,7 @@ tenants:
 )");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->heartbeat_interval, absl::Milliseconds(500));
+  EXPECT_EQ(config->state_file, testing::TempDir() + "/state.db");
   EXPECT_EQ(config->tenants[0].max_sessions, 2u);
   EXPECT_EQ(config->tenants[0].limits.inline_bytes(), 8192u);
   EXPECT_EQ(config->tenants[0].limits.max_structures(), 9u);

@@ -4,8 +4,11 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
 #include "common/status_macros.h"
+#include "coordinator/store/memory_store.h"
+#include "coordinator/store/sqlite_store.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -31,6 +34,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
     Config config, Clock* clock, RandomSource* random, bool tick) {
   auto coordinator =
       absl::WrapUnique(new Coordinator(std::move(config), clock, random));
+  DJINN_RETURN_IF_ERROR(coordinator->OpenState(clock, random));
   ServerOptions options;
   options.address = coordinator->config_.listen;
   options.tls = coordinator->config_.tls;
@@ -50,6 +54,25 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
   return coordinator;
 }
 
+absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random) {
+  if (config_.state_file.empty()) {
+    store_ = std::make_unique<MemoryStore>();
+  } else {
+    DJINN_ASSIGN_OR_RETURN(store_, SqliteStore::Open({config_.state_file}));
+  }
+  DJINN_ASSIGN_OR_RETURN(
+      keeper_, StateKeeper::Open(store_.get(), clock, random->HexId()));
+  if (store_->persistent()) {
+    DJINN_ASSIGN_OR_RETURN(const StateKeeper::State state, keeper_->Read());
+    DJINN_RETURN_IF_ERROR(cluster_.Restore(state));
+    log::Info("state restored",
+              {{"entries", state.size()}, {"term", keeper_->term()}});
+  }
+  keeper_->Start([this] { return cluster_.Save(); });
+  // A key must be kept before anything is signed with it.
+  return keeper_->Write();
+}
+
 absl::Status Coordinator::StartMonitoring() {
   if (config_.monitoring.listen.empty()) return absl::OkStatus();
   MonitoringOptions options;
@@ -58,6 +81,7 @@ absl::Status Coordinator::StartMonitoring() {
   options.sources = {ProcessMetrics("coordinator"),
                      [this](Exposition* out) { cluster_.Collect(out); },
                      [this](Exposition* out) { call_metrics_.Collect(out); },
+                     [this](Exposition* out) { keeper_->Collect(out); },
                      [this](Exposition* out) {
                        const GraphStore::Stats stats = graphs_.stats();
                        out->Gauge("djinn_graphs", "Structures kept.",
@@ -68,7 +92,8 @@ absl::Status Coordinator::StartMonitoring() {
   options.readiness = [this] {
     MutexLock lock(&mu_);
     return std::vector<ReadinessCheck>{
-        {"serving", stopping_ ? "the coordinator stops" : ""}};
+        {"serving", stopping_ ? "the coordinator stops" : ""},
+        {"store", keeper_->failure()}};
   };
   DJINN_ASSIGN_OR_RETURN(monitoring_,
                          MonitoringServer::Start(std::move(options)));
@@ -87,6 +112,7 @@ void Coordinator::Stop() {
   if (server_ == nullptr) return;
   cluster_.Stop();
   server_->Shutdown(kStopGrace);
+  keeper_->Stop();
 }
 
 void Coordinator::TickUntilStopped() {

@@ -21,6 +21,8 @@
 #include "coordinator/grpc_admin_service.h"
 #include "coordinator/grpc_session_service.h"
 #include "coordinator/grpc_worker_registry_service.h"
+#include "coordinator/state_keeper.h"
+#include "coordinator/store/store.h"
 #include "coordinator/tenants.h"
 
 namespace djinn::coordinator {
@@ -28,8 +30,9 @@ namespace djinn::coordinator {
 class Coordinator {
  public:
   // Serves until Stop(). `clock` and `random` must outlive it. Errors: as
-  // Server::Start(). With `tick` false time stands still until the caller ticks
-  // the cluster: for tests with a fake clock.
+  // Server::Start(), MonitoringServer::Start() and the store's. With `tick`
+  // false time stands still until the caller ticks the cluster: for tests with
+  // a fake clock.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
       Config config, Clock* clock, RandomSource* random, bool tick = true);
 
@@ -51,12 +54,15 @@ class Coordinator {
 
  private:
   Coordinator(Config config, Clock* clock, RandomSource* random);
+  absl::Status OpenState(Clock* clock, RandomSource* random);
   void TickUntilStopped();
   absl::Status StartMonitoring();
 
   const Config config_;
   const Tenants tenants_;
   Cluster cluster_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<StateKeeper> keeper_;
   GraphStore graphs_;
   GraphIntake intake_;
   GrpcSessionService sessions_;

@@ -1,0 +1,73 @@
+// Tenants that come, change and go while the cluster runs.
+#include <utility>
+
+#include "common/error.h"
+#include "common/log/log.h"
+#include "coordinator/cluster.h"
+
+namespace djinn::coordinator {
+namespace {
+
+bool Same(const Tenant& a, const Tenant& b) {
+  return a.token == b.token && a.max_sessions == b.max_sessions &&
+         a.limits.SerializeAsString() == b.limits.SerializeAsString() &&
+         a.totals.SerializeAsString() == b.totals.SerializeAsString() &&
+         a.credits == b.credits;
+}
+
+}  // namespace
+
+v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  v1::ReloadConfigResponse changes;
+  const Tenants::Snapshot before = tenants_->all();
+  tenants_->Replace(std::move(tenants));
+  for (const auto& [name, tenant] : *tenants_->all()) {
+    const auto old = before->find(name);
+    if (old == before->end()) {
+      changes.add_added_tenants(name);
+    } else if (!Same(*tenant, *old->second)) {
+      changes.add_changed_tenants(name);
+      ApplyTenant(*tenant, &wakes);
+    }
+  }
+  for (const auto& [name, tenant] : *before) {
+    if (tenants_->Find(name) != nullptr) continue;
+    changes.add_removed_tenants(name);
+    RemoveTenant(name, &wakes);
+  }
+  return changes;
+}
+
+void Cluster::ApplyTenant(const Tenant& tenant, Wakes* wakes) {
+  for (const auto& [id, lease] : leases_.all()) {
+    if (lease->tenant != tenant.name) continue;
+    lease->limits = tenant.limits;
+    lease->tenant_limits = tenant.totals;
+    ledger_.TopUp(id, tenant.credits, clock_->Now());
+    lease->reissue_time = absl::InfinitePast();
+    Touch(workers_.Find(lease->worker_id), wakes);
+  }
+}
+
+void Cluster::RemoveTenant(const std::string& name, Wakes* wakes) {
+  std::vector<Session*> sessions;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->tenant == name) sessions.push_back(session.get());
+  }
+  for (Session* session : sessions) {
+    if (session->stream == 0) {
+      EndSession(session, "its tenant was removed", wakes);
+      continue;
+    }
+    // Its stream is told why, and takes it along.
+    ReleaseSession(session, "its tenant was removed", wakes);
+    session->end =
+        MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
+                  "tenant " + name + " is not configured any more");
+    wakes->Add(session->waker);
+  }
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,50 @@
+#include "coordinator/config_reloader.h"
+
+#include <utility>
+
+#include "common/error.h"
+#include "common/log/log.h"
+
+namespace djinn::coordinator {
+
+ConfigReloader::ConfigReloader(std::function<absl::StatusOr<Config>()> read,
+                               Cluster* cluster, Clock* clock)
+    : read_(std::move(read)),
+      cluster_(cluster),
+      clock_(clock),
+      success_time_(clock->Now()) {}
+
+absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
+  MutexLock reloading(&reloading_mu_);
+  absl::StatusOr<Config> config = read_();
+  {
+    MutexLock lock(&mu_);
+    successful_ = config.ok();
+    if (config.ok()) success_time_ = clock_->Now();
+  }
+  if (!config.ok()) {
+    log::Error("configuration not reloaded: nothing changed",
+               {{"status", config.status()}});
+    return MakeError(absl::StatusCode::kFailedPrecondition, "BAD_CONFIG",
+                     config.status().message());
+  }
+  v1::ReloadConfigResponse changes =
+      cluster_->SetTenants(std::move(config->tenants));
+  log::Info("configuration reloaded",
+            {{"added", changes.added_tenants_size()},
+             {"changed", changes.changed_tenants_size()},
+             {"removed", changes.removed_tenants_size()}});
+  return changes;
+}
+
+void ConfigReloader::Collect(Exposition* out) const {
+  MutexLock lock(&mu_);
+  out->Gauge("djinn_config_last_reload_successful",
+             "1 unless the configuration was wrong when it was read last.",
+             successful_ ? 1 : 0);
+  out->Gauge("djinn_config_last_reload_success_timestamp_seconds",
+             "When the configuration in use was read, since 1970.",
+             absl::ToDoubleSeconds(success_time_ - absl::UnixEpoch()));
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,51 @@
+// Reads the configuration again while the coordinator runs.
+//
+// Tenants count from then on, with their tokens, limits, totals and credits;
+// everything else counts when the coordinator starts again. A configuration
+// that is wrong in any part changes nothing.
+//
+// Thread-safe; one reload at a time.
+#ifndef COORDINATOR_CONFIG_RELOADER_H_
+#define COORDINATOR_CONFIG_RELOADER_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/metrics/exposition.h"
+#include "common/mutex.h"
+#include "coordinator/cluster.h"
+#include "coordinator/config.h"
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::coordinator {
+
+class ConfigReloader {
+ public:
+  // `read` reads the configuration anew. `cluster` and `clock` outlive this.
+  ConfigReloader(std::function<absl::StatusOr<Config>()> read, Cluster* cluster,
+                 Clock* clock);
+
+  // What changed. FailedPrecondition (BAD_CONFIG) says everything that is
+  // wrong.
+  absl::StatusOr<v1::ReloadConfigResponse> Reload();
+
+  void Collect(Exposition* out) const;
+
+ private:
+  const std::function<absl::StatusOr<Config>()> read_;
+  Cluster* const cluster_;
+  Clock* const clock_;
+
+  // Held for a whole reload.
+  Mutex reloading_mu_;
+  mutable Mutex mu_;
+  bool successful_ ABSL_GUARDED_BY(mu_) = true;
+  absl::Time success_time_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_CONFIG_RELOADER_H_
