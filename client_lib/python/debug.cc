@@ -8,10 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/python/errors.h"
 #include "djinn/debug.h"
+#include "djinn/graph.h"
 #include "djinn/hints.h"
 
 namespace djinn::python {
@@ -99,6 +102,20 @@ void BindDebug(py::module_& module) {
   module.def("set_library_folders", [](std::vector<std::string> folders) {
     library_folders = new std::vector<std::string>(std::move(folders));
     SetCallSiteSource(&ProgramLine);
+  });
+  module.def("export_graph", [](const py::function& program, int index) {
+    absl::StatusOr<std::string> json;
+    {
+      const py::gil_scoped_release release;
+      json = ExportGraph(
+          [&program] {
+            const py::gil_scoped_acquire acquire;
+            program();
+          },
+          GraphFormat::kJson, index);
+    }
+    RaiseIfError(json.status());
+    return *std::move(json);
   });
   module.def("exchange_module_path", &ExchangeModulePath);
   module.def("set_shape_inference_limits", [](double time, int failures) {

@@ -5,6 +5,7 @@
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/debug_flags.h"
+#include "client_lib/session/graph_recorder.h"
 #include "client_lib/session/remote_device.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -61,6 +62,10 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
                               : "defined before"}});
   }
   std::vector<uint32_t> sites = SitesOf(*run.segment);
+  if (ABSL_PREDICT_FALSE(GraphRecorder::Global().records(index_))) {
+    GraphRecorder::Global().Add(encoder_->Describe(*run.segment),
+                                NotesOf(sites));
+  }
   // Drops the references to storages here, not under the lock.
   run.segment->Clear();
   std::shared_ptr<v1::ControlRequest> define;

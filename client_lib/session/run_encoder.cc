@@ -62,6 +62,11 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
   return encoded;
 }
 
+v1::Structure RunEncoder::Describe(const Segment& segment) {
+  AssignSlots(segment);
+  return srg::ToProto(BuildStructure(segment));
+}
+
 bool RunEncoder::ReleaseUse(RemoteStorage* storage) {
   // In this order: once the storage is dead its uses no longer grow.
   const bool dead = storage->dead();

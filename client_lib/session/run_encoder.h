@@ -47,6 +47,9 @@ class RunEncoder {
   // nothing unsent any more is final in this run.
   Encoded Encode(const Segment& segment, uint64_t telling = 1);
 
+  // The segment's structure; counts nothing.
+  v1::Structure Describe(const Segment& segment);
+
   // Counts one use by a message other than a run as sent. True if the storage
   // is now dead and unnamed: the caller frees it.
   static bool ReleaseUse(RemoteStorage* storage);

@@ -16,6 +16,7 @@
 #include "djinn/embedded_cluster.h"
 #include "djinn/error.h"
 #include "djinn/execution_mode.h"
+#include "djinn/graph.h"
 #include "djinn/hints.h"
 #include "djinn/statistics.h"
 #include "djinn/transfers.h"

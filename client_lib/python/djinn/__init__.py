@@ -23,6 +23,7 @@ from djinn._debug import (  # noqa: E402
 )
 from djinn._errors import Error, OutOfMemoryError  # noqa: E402
 from djinn._execution import execution_mode, set_execution_mode  # noqa: E402
+from djinn._graph import export_graph  # noqa: E402
 from djinn._hints import phase, signal_phase  # noqa: E402
 from djinn._session import (  # noqa: E402
     LocalCluster,
@@ -54,6 +55,7 @@ __all__ = [
     "connect",
     "device",
     "execution_mode",
+    "export_graph",
     "is_connected",
     "local",
     "on_upload_progress",

@@ -1,0 +1,49 @@
+#include "djinn/graph.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/capture/process_session.h"
+#include "client_lib/session/graph_recorder.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace djinn {
+namespace {
+
+absl::StatusOr<std::string> ToText(const v1::GraphExport& graphs,
+                                   GraphFormat format) {
+  if (format == GraphFormat::kBinary) return graphs.SerializeAsString();
+  std::string json;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(graphs, &json, options);
+  if (status.ok()) return json;
+  return MakeError(
+      absl::StatusCode::kInternal, "EXPORT_NOT_JSON",
+      absl::StrCat("the graphs do not go into JSON: ", status.ToString()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ExportGraph(const std::function<void()>& program,
+                                        GraphFormat format, int index) {
+  DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<VirtualDevice> device,
+                         capture::DeviceOfProcess(index));
+  // What was called before is no part of it.
+  DJINN_RETURN_IF_ERROR(device->Synchronize());
+  GraphRecorder& recorder = GraphRecorder::Global();
+  DJINN_RETURN_IF_ERROR(recorder.Begin(index));
+  absl::Cleanup stop = [&recorder] { (void)recorder.End(); };
+  program();
+  DJINN_RETURN_IF_ERROR(device->Synchronize());
+  std::move(stop).Cancel();
+  DJINN_ASSIGN_OR_RETURN(const v1::GraphExport graphs, recorder.End());
+  return ToText(graphs, format);
+}
+
+}  // namespace djinn
