@@ -11,10 +11,10 @@
 
 namespace djinn::coordinator {
 
-Cluster::Cluster(const Config* config, const Tenants* tenants, Clock* clock,
+Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
                  RandomSource* random)
     : config_(*config),
-      tenants_(*tenants),
+      tenants_(tenants),
       clock_(clock),
       random_(random),
       workers_(config->worker_timeout),
@@ -85,7 +85,7 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   lease.virtual_device = virtual_device;
   lease.worker_id = worker->id;
   lease.incarnation = worker->incarnation;
-  if (const Tenant* tenant = tenants_.Find(session->tenant)) {
+  if (const auto tenant = tenants_->Find(session->tenant)) {
     lease.limits = tenant->limits;
     lease.tenant_limits = tenant->totals;
   }

@@ -58,7 +58,7 @@ struct StreamId {
 class Cluster {
  public:
   // All must outlive the cluster.
-  Cluster(const Config* config, const Tenants* tenants, Clock* clock,
+  Cluster(const Config* config, Tenants* tenants, Clock* clock,
           RandomSource* random);
 
   // --- Sessions ---
@@ -103,6 +103,13 @@ class Cluster {
   void Tick();
   // Ends every stream with Unavailable (COORDINATOR_STOPPING), for good.
   void Stop();
+
+  // --- Tenants ---
+
+  // Replaces the tenants. Running sessions have the new limits, totals and
+  // credits soon, except what a client was told when it opened its session on
+  // a worker; those of a tenant that is there no more end.
+  v1::ReloadConfigResponse SetTenants(std::vector<Tenant> tenants);
 
   // --- What outlives the process ---
 
@@ -180,6 +187,13 @@ class Cluster {
   // Drops the session at the worker by name.
   void Drop(const std::string& session_id, Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ApplyTenant(const Tenant& tenant, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveTenant(const std::string& name, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends its leases everywhere.
+  void ReleaseSession(Session* session, absl::string_view why, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndSession(Session* session, absl::string_view why, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends what is left of leases at a worker that is lost or restarted.
@@ -229,7 +243,7 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Config& config_;
-  const Tenants& tenants_;
+  Tenants* const tenants_;
   Clock* const clock_;
   RandomSource* const random_;
   ClusterMetrics metrics_;

@@ -83,7 +83,10 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
   for (const auto& [device, pending] : session.pending) {
     info->add_pending_virtual_devices(device);
   }
-  *info->mutable_limits() = tenants_.Find(session.tenant)->limits;
+  // A session whose tenant was just removed has none.
+  if (const auto tenant = tenants_->Find(session.tenant)) {
+    *info->mutable_limits() = tenant->limits;
+  }
   for (const Lease* lease : leases_.OfSession(session.id)) {
     info->add_lease_ids(lease->id);
     const Worker::Held* const held = HeldFor(*lease);
@@ -150,7 +153,7 @@ void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
     account->billed.AddTo(info->mutable_lease_use());
   }
   v1::LeaseClaims claims;
-  if (const Tenant* tenant = tenants_.Find(lease.tenant)) {
+  if (const auto tenant = tenants_->Find(lease.tenant)) {
     ledger_.Describe(lease.id, tenant->credits, &claims);
   }
   if (claims.has_credits()) *info->mutable_credits() = claims.credits();
@@ -186,10 +189,9 @@ Page<v1::SessionInfo> Cluster::Sessions(const PageRange& range) {
 }
 
 Page<v1::TenantInfo> Cluster::TenantInfos(const PageRange& range) {
-  std::map<std::string, const Tenant*> by_name;
-  for (const Tenant& tenant : tenants_.all()) by_name[tenant.name] = &tenant;
   MutexLock lock(&mu_);
-  return DescribePage<v1::TenantInfo>(by_name, range);
+  const Tenants::Snapshot tenants = tenants_->all();
+  return DescribePage<v1::TenantInfo>(*tenants, range);
 }
 
 Page<v1::LeaseInfo> Cluster::Leases(const PageRange& range) {
@@ -219,7 +221,7 @@ absl::StatusOr<v1::SessionInfo> Cluster::GetSession(const std::string& id) {
 }
 
 absl::StatusOr<v1::TenantInfo> Cluster::GetTenant(const std::string& name) {
-  const Tenant* const tenant = tenants_.Find(name);
+  const std::shared_ptr<const Tenant> tenant = tenants_->Find(name);
   if (tenant == nullptr) return Unknown("TENANT", name);
   MutexLock lock(&mu_);
   v1::TenantInfo info;

@@ -41,7 +41,7 @@ void Cluster::Issue(Lease* lease) {
   *claims.mutable_grace() = ToProtoDuration(config_.lease_grace_period);
   *claims.mutable_limits() = lease->limits;
   *claims.mutable_tenant_limits() = lease->tenant_limits;
-  if (const Tenant* tenant = tenants_.Find(lease->tenant)) {
+  if (const auto tenant = tenants_->Find(lease->tenant)) {
     ledger_.Describe(lease->id, tenant->credits, &claims);
   }
   lease->issue = keys_.current().Sign(claims);
@@ -50,7 +50,7 @@ void Cluster::Issue(Lease* lease) {
 
 void Cluster::OpenAccount(const Lease& lease) {
   ledger_.Open(lease.id, lease.tenant, lease.worker_id);
-  if (const Tenant* tenant = tenants_.Find(lease.tenant)) {
+  if (const auto tenant = tenants_->Find(lease.tenant)) {
     ledger_.TopUp(lease.id, tenant->credits, clock_->Now());
   }
 }
@@ -89,7 +89,7 @@ void Cluster::BillHeld(const std::string& lease_id, const Worker::Held& held,
   Lease* const lease = leases_.Find(lease_id);
   if (lease == nullptr) return;
   lease->out_of_credit = held.out_of_credit;
-  const Tenant* const tenant = tenants_.Find(lease->tenant);
+  const std::shared_ptr<const Tenant> tenant = tenants_->Find(lease->tenant);
   if (tenant != nullptr &&
       ledger_.TopUp(lease_id, tenant->credits, clock_->Now())) {
     lease->reissue_time = absl::InfinitePast();

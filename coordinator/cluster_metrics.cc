@@ -63,8 +63,10 @@ void Cluster::Collect(Exposition* out) {
 }
 
 void Cluster::CollectTenants(Exposition* out) {
-  for (const Tenant& tenant : tenants_.all()) {
-    const std::string label = metrics_.tenants.For(tenant.name);
+  const Tenants::Snapshot tenants = tenants_->all();
+  for (const auto& [name, configured] : *tenants) {
+    const Tenant& tenant = *configured;
+    const std::string label = metrics_.tenants.For(name);
     CollectQuota(tenant, label, out);
     v1::TenantInfo info;
     Describe(tenant, &info);

@@ -50,7 +50,7 @@ Session* Cluster::FindSession(const StreamId& id) {
   return session != nullptr && session->stream == id.stream ? session : nullptr;
 }
 
-absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
+absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
                                          const v1::OpenSession& open,
                                          std::shared_ptr<Waker> waker) {
   DJINN_ASSIGN_OR_RETURN(
@@ -63,31 +63,43 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& tenant,
   Wakes wakes;
   MutexLock lock(&mu_);
   if (stopping_) return Stopping();
+  // As it is now: the stream may have begun before a change.
+  const std::shared_ptr<const Tenant> tenant = tenants_->Find(owner.name);
+  if (tenant == nullptr) {
+    return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
+                     "the tenant is not configured any more");
+  }
   Session* session = resume.empty() ? nullptr : sessions_.Find(resume);
-  if (session != nullptr && session->tenant != tenant.name) {
+  if (session != nullptr && !session->end.ok()) {
+    // Its tenant was away meanwhile. The stream before finds itself replaced.
+    wakes.Add(std::move(session->waker));
+    sessions_.Remove(resume);
+    session = nullptr;
+  }
+  if (session != nullptr && session->tenant != tenant->name) {
     return MakeError(absl::StatusCode::kPermissionDenied,
                      "SESSION_OF_OTHER_TENANT",
                      "the session belongs to another tenant");
   }
-  if (session == nullptr && sessions_.Ended(tenant.name, resume)) {
+  if (session == nullptr && sessions_.Ended(tenant->name, resume)) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_EXPIRED",
                      "the session has ended and its storages are gone; open a "
                      "new one");
   }
   if (session == nullptr) {
-    const size_t count = sessions_.CountOfTenant(tenant.name);
-    if (count >= tenant.max_sessions) {
+    const size_t count = sessions_.CountOfTenant(tenant->name);
+    if (count >= tenant->max_sessions) {
       return MakeError(
           absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
-          absl::StrCat("tenant ", tenant.name, " has ", count,
-                       " sessions, its limit is ", tenant.max_sessions),
-          {{"limit", absl::StrCat(tenant.max_sessions)},
+          absl::StrCat("tenant ", tenant->name, " has ", count,
+                       " sessions, its limit is ", tenant->max_sessions),
+          {{"limit", absl::StrCat(tenant->max_sessions)},
            {"used", absl::StrCat(count)}});
     }
     Session added;
     // A client that outlived the coordinator keeps its id.
     added.id = resume.empty() ? random_->HexId() : resume;
-    added.tenant = tenant.name;
+    added.tenant = tenant->name;
     added.open_time = clock_->Now();
     session = sessions_.Add(std::move(added));
   }
@@ -125,6 +137,7 @@ absl::Status Cluster::RequestLease(const StreamId& id,
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
   if (session == nullptr) return Replaced();
+  if (!session->end.ok()) return session->end;
   if (session->outbox.size() >= kMaxOutbox) {
     return Violation("asks for leases without reading the answers");
   }
@@ -167,6 +180,10 @@ void Cluster::Detach(const StreamId& id) {
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
   if (session == nullptr) return;
+  if (!session->end.ok()) {
+    sessions_.Remove(std::string(session->id));
+    return;
+  }
   session->state = v1::SessionInfo::DETACHED;
   session->stream = 0;
   session->waker = nullptr;
@@ -177,6 +194,12 @@ void Cluster::Detach(const StreamId& id) {
 
 void Cluster::EndSession(Session* session, absl::string_view why,
                          Wakes* wakes) {
+  ReleaseSession(session, why, wakes);
+  sessions_.Remove(std::string(session->id));
+}
+
+void Cluster::ReleaseSession(Session* session, absl::string_view why,
+                             Wakes* wakes) {
   log::Info("session ended", {{"session", log::ShortId(session->id)},
                               {"tenant", session->tenant},
                               {"why", why}});
@@ -194,7 +217,7 @@ void Cluster::EndSession(Session* session, absl::string_view why,
   for (const auto& [device, pending] : session->pending) {
     unplaced_.erase({session->id, device});
   }
-  sessions_.Remove(std::string(session->id));
+  session->pending.clear();
 }
 
 void Cluster::Send(v1::SessionResponse response, Session* session,
@@ -225,6 +248,11 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
   if (stopping_) return Stopping();
   Session* const session = FindSession(id);
   if (session == nullptr) return Replaced();
+  if (!session->end.ok()) {
+    const absl::Status end = session->end;
+    sessions_.Remove(std::string(session->id));
+    return end;
+  }
   v1::SessionResponse response;
   if (!session->greeted) {
     session->greeted = true;

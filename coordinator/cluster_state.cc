@@ -146,7 +146,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
       state, kSession,
       [&](const std::string& id, const v1::StoredSession& stored) {
         // Its workers are told when they report it.
-        if (tenants_.Find(stored.tenant()) == nullptr) return absl::OkStatus();
+        if (tenants_->Find(stored.tenant()) == nullptr) return absl::OkStatus();
         Session session;
         session.id = id;
         session.tenant = stored.tenant();

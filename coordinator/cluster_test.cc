@@ -493,7 +493,7 @@ TEST_F(ClusterTest, SessionOfATenantThatIsNoMoreIsDroppedNotAdopted) {
   Grant(red, 0, worker, &w0_);
   const StreamId blue = Open("blue");
   Grant(blue, 0, worker, &w0_);
-  const Tenants without_red({TestTenant("blue")});
+  Tenants without_red({TestTenant("blue")});
   cluster_ =
       std::make_unique<Cluster>(&config_, &without_red, &clock_, &random_);
   w0_.set_applied_revision(0);
@@ -686,6 +686,7 @@ TEST_F(ClusterTest, OperatorsSeeWhatWaits) {
 TEST_F(ClusterTest, SessionsAreListedOldestFirst) {
   Tenant roomy = *tenants_.Find("red");
   roomy.max_sessions = 10'000;
+  tenants_.Replace({roomy});
   std::vector<std::string> opened;
   for (int i = 0; i < 10'000; ++i) {
     v1::OpenSession open = TestOpen();

@@ -127,8 +127,8 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     return;
   }
   Session* session = sessions_.Find(record.session_id());
-  const Tenant* const tenant =
-      tenants_.Find(session == nullptr ? record.tenant() : session->tenant);
+  const std::shared_ptr<const Tenant> tenant =
+      tenants_->Find(session == nullptr ? record.tenant() : session->tenant);
   if (tenant == nullptr) {
     log::Warning("session dropped: its tenant is not configured",
                  {{"session", log::ShortId(record.session_id())},

@@ -20,20 +20,23 @@ constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
 
 }  // namespace
 
-Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random)
+Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
+                         ReadConfigFunction read_config)
     : config_(std::move(config)),
       tenants_(config_.tenants),
       cluster_(&config_, &tenants_, clock, random),
+      reloader_(std::move(read_config), &cluster_, clock),
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
       sessions_(&tenants_, &cluster_, &graphs_, &intake_),
       workers_(config_.join_token, &cluster_),
-      admin_(config_.admin_token, &cluster_, &graphs_) {}
+      admin_(config_.admin_token, &cluster_, &graphs_, &reloader_) {}
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
-    Config config, Clock* clock, RandomSource* random, bool tick) {
-  auto coordinator =
-      absl::WrapUnique(new Coordinator(std::move(config), clock, random));
+    Config config, Clock* clock, RandomSource* random,
+    ReadConfigFunction read_config, bool tick) {
+  auto coordinator = absl::WrapUnique(new Coordinator(
+      std::move(config), clock, random, std::move(read_config)));
   DJINN_RETURN_IF_ERROR(coordinator->OpenState(clock, random));
   ServerOptions options;
   options.address = coordinator->config_.listen;
@@ -82,6 +85,7 @@ absl::Status Coordinator::StartMonitoring() {
                      [this](Exposition* out) { cluster_.Collect(out); },
                      [this](Exposition* out) { call_metrics_.Collect(out); },
                      [this](Exposition* out) { keeper_->Collect(out); },
+                     [this](Exposition* out) { reloader_.Collect(out); },
                      [this](Exposition* out) {
                        const GraphStore::Stats stats = graphs_.stats();
                        out->Gauge("djinn_graphs", "Structures kept.",

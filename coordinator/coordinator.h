@@ -3,6 +3,7 @@
 #ifndef COORDINATOR_COORDINATOR_H_
 #define COORDINATOR_COORDINATOR_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "common/random.h"
 #include "coordinator/cluster.h"
 #include "coordinator/config.h"
+#include "coordinator/config_reloader.h"
 #include "coordinator/graph_intake.h"
 #include "coordinator/graph_store.h"
 #include "coordinator/grpc_admin_service.h"
@@ -33,8 +35,11 @@ class Coordinator {
   // Server::Start(), MonitoringServer::Start() and the store's. With `tick`
   // false time stands still until the caller ticks the cluster: for tests with
   // a fake clock.
+  // `read_config` reads the configuration again, for ReloadConfig().
+  using ReadConfigFunction = std::function<absl::StatusOr<Config>()>;
   static absl::StatusOr<std::unique_ptr<Coordinator>> Start(
-      Config config, Clock* clock, RandomSource* random, bool tick = true);
+      Config config, Clock* clock, RandomSource* random,
+      ReadConfigFunction read_config, bool tick = true);
 
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
@@ -47,20 +52,23 @@ class Coordinator {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
   Cluster* cluster() { return &cluster_; }
+  ConfigReloader* reloader() { return &reloader_; }
 
   // Ends every stream with a reason, then the server. Sessions and leases live
   // on at the workers, for another coordinator to adopt.
   void Stop();
 
  private:
-  Coordinator(Config config, Clock* clock, RandomSource* random);
+  Coordinator(Config config, Clock* clock, RandomSource* random,
+              ReadConfigFunction read_config);
   absl::Status OpenState(Clock* clock, RandomSource* random);
   void TickUntilStopped();
   absl::Status StartMonitoring();
 
   const Config config_;
-  const Tenants tenants_;
+  Tenants tenants_;
   Cluster cluster_;
+  ConfigReloader reloader_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<StateKeeper> keeper_;
   GraphStore graphs_;

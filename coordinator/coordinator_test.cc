@@ -68,7 +68,9 @@ class CoordinatorTest : public testing::Test {
       config_.listen = coordinator_->address();
       coordinator_->Stop();
     }
-    auto started = Coordinator::Start(config_, &clock_, &random_, tick);
+    auto started = Coordinator::Start(
+        config_, &clock_, &random_,
+        [this]() -> absl::StatusOr<Config> { return next_config_; }, tick);
     ASSERT_TRUE(started.ok()) << started.status();
     coordinator_ = *std::move(started);
     channel_ = MakeChannel(coordinator_->address()).value();
@@ -110,6 +112,8 @@ class CoordinatorTest : public testing::Test {
   }
 
   Config config_ = TestConfig();
+  // What a reload finds.
+  absl::StatusOr<Config> next_config_ = TestConfig();
   FakeClock clock_;
   FakeRandomSource random_;
   std::unique_ptr<Coordinator> coordinator_;
@@ -365,6 +369,51 @@ TEST_F(CoordinatorTest, AdminGetsAndLists) {
   ASSERT_TRUE(shown.ok()) << shown.status();
   EXPECT_EQ(shown->session_id(), session_id.substr(0, 8));
   EXPECT_EQ(shown->program(), "test");
+}
+
+TEST_F(CoordinatorTest, AWrongConfigurationChangesNothing) {
+  next_config_ = MakeError(absl::StatusCode::kInvalidArgument, "BAD_CONFIG",
+                           "c.yaml:3: tenants: needs at least one");
+  const absl::Status status =
+      Ask<v1::ReloadConfigResponse>(&v1::Admin::Stub::ReloadConfig,
+                                    v1::ReloadConfigRequest())
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ErrorReason(status), "BAD_CONFIG");
+  EXPECT_EQ(status.message(), "c.yaml:3: tenants: needs at least one");
+  Exposition out;
+  coordinator_->reloader()->Collect(&out);
+  EXPECT_NE(out.Text().find("djinn_config_last_reload_successful 0\n"),
+            std::string::npos);
+  std::string id;
+  Open("red-token", &id);
+  EXPECT_FALSE(id.empty());
+  EXPECT_EQ(ErrorReason(Ask<v1::ReloadConfigResponse>(
+                            &v1::Admin::Stub::ReloadConfig,
+                            v1::ReloadConfigRequest(), "red-token")
+                            .status()),
+            "TOKEN_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, TenantsComeAndGoWhileItRuns) {
+  std::string red;
+  const auto stream = Open("red-token", &red);
+  Config next = TestConfig();
+  next.tenants = {TestTenant("blue"), TestTenant("green")};
+  next.tenants[0].max_sessions = 1;
+  next_config_ = next;
+  const absl::StatusOr<v1::ReloadConfigResponse> changes =
+      Ask<v1::ReloadConfigResponse>(&v1::Admin::Stub::ReloadConfig,
+                                    v1::ReloadConfigRequest());
+  ASSERT_TRUE(changes.ok()) << changes.status();
+  EXPECT_THAT(changes->added_tenants(), ElementsAre("green"));
+  EXPECT_THAT(changes->changed_tenants(), ElementsAre("blue"));
+  EXPECT_THAT(changes->removed_tenants(), ElementsAre("red"));
+  EXPECT_EQ(ErrorReason(stream->Finish()), "TOKEN_UNKNOWN");
+  EXPECT_EQ(ErrorReason(Attach("red-token")->Finish()), "TOKEN_UNKNOWN");
+  std::string green;
+  Open("green-token", &green);
+  EXPECT_FALSE(green.empty());
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ struct CreditLimits {
   absl::Duration period = absl::InfiniteDuration();
 
   bool limited() const { return device_time.has_value() || bytes.has_value(); }
+  friend bool operator==(const CreditLimits&, const CreditLimits&) = default;
 };
 
 struct Use {

@@ -55,6 +55,12 @@ Reactor* GrpcAdminService::Answer(Context* context, Handle handle) {
   return reactor;
 }
 
+Reactor* GrpcAdminService::ReloadConfig(
+    Context* context, const v1::ReloadConfigRequest* /*request*/,
+    v1::ReloadConfigResponse* out) {
+  return Answer(context, [&] { return AnswerOne(reloader_->Reload(), out); });
+}
+
 Reactor* GrpcAdminService::ListWorkers(Context* context,
                                        const v1::ListWorkersRequest* request,
                                        v1::ListWorkersResponse* out) {

@@ -1,4 +1,5 @@
-// The Admin service over gRPC: what operators see, read-only.
+// The Admin service over gRPC: what operators see, and the little that they
+// change.
 #ifndef COORDINATOR_GRPC_ADMIN_SERVICE_H_
 #define COORDINATOR_GRPC_ADMIN_SERVICE_H_
 
@@ -7,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "coordinator/cluster.h"
+#include "coordinator/config_reloader.h"
 #include "coordinator/graph_store.h"
 #include "djinn/v1/admin.grpc.pb.h"
 
@@ -17,10 +19,16 @@ class GrpcAdminService : public v1::Admin::CallbackService {
  public:
   // All must outlive the server that this is registered with.
   GrpcAdminService(std::string admin_token, Cluster* cluster,
-                   GraphStore* graphs)
+                   GraphStore* graphs, ConfigReloader* reloader)
       : admin_token_(std::move(admin_token)),
         cluster_(cluster),
-        graphs_(graphs) {}
+        graphs_(graphs),
+        reloader_(reloader) {}
+
+  grpc::ServerUnaryReactor* ReloadConfig(
+      grpc::CallbackServerContext* context,
+      const v1::ReloadConfigRequest* request,
+      v1::ReloadConfigResponse* out) override;
 
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
@@ -64,6 +72,7 @@ class GrpcAdminService : public v1::Admin::CallbackService {
   const std::string admin_token_;
   Cluster* const cluster_;
   GraphStore* const graphs_;
+  ConfigReloader* const reloader_;
 };
 
 }  // namespace djinn::coordinator

@@ -21,10 +21,11 @@ using Response = v1::SessionResponse;
 class AttachReactor : public StreamReactor<Request, Response>,
                       public std::enable_shared_from_this<AttachReactor> {
  public:
-  AttachReactor(grpc::CallbackServerContext* context, const Tenant* tenant,
-                Cluster* cluster, GraphStore* graphs, GraphIntake* intake)
+  AttachReactor(grpc::CallbackServerContext* context,
+                std::shared_ptr<const Tenant> tenant, Cluster* cluster,
+                GraphStore* graphs, GraphIntake* intake)
       : StreamReactor(context),
-        tenant_(*tenant),
+        tenant_(std::move(tenant)),
         cluster_(cluster),
         graphs_(graphs),
         intake_(intake) {}
@@ -34,9 +35,9 @@ class AttachReactor : public StreamReactor<Request, Response>,
     if (request->has_open()) {
       if (open_) return Violation("a second open message");
       absl::StatusOr<StreamId> id =
-          cluster_->Attach(tenant_, request->open(), shared_from_this());
+          cluster_->Attach(*tenant_, request->open(), shared_from_this());
       if (!id.ok()) {
-        cluster_->CountRejection(tenant_.name, id.status());
+        cluster_->CountRejection(tenant_->name, id.status());
         return id.status();
       }
       {
@@ -80,7 +81,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
       } else {
         log::Warning("structure refused",
                      {{"session", log::ShortId(id_->owner)},
-                      {"tenant", tenant_.name},
+                      {"tenant", tenant_->name},
                       {"error", fingerprint.status()}});
         End(fingerprint.status());
       }
@@ -101,11 +102,11 @@ class AttachReactor : public StreamReactor<Request, Response>,
 
   std::string PeerName() const override {
     return open_ ? absl::StrCat("session ", log::ShortId(id_->owner),
-                                " of tenant ", tenant_.name)
-                 : absl::StrCat("a client of tenant ", tenant_.name);
+                                " of tenant ", tenant_->name)
+                 : absl::StrCat("a client of tenant ", tenant_->name);
   }
 
-  const Tenant& tenant_;
+  const std::shared_ptr<const Tenant> tenant_;
   Cluster* const cluster_;
   GraphStore* const graphs_;
   GraphIntake* const intake_;
@@ -125,9 +126,9 @@ class AttachReactor : public StreamReactor<Request, Response>,
 
 RawStream* GrpcSessionService::Attach(grpc::CallbackServerContext* context) {
   absl::StatusOr<std::string> token = ExtractBearer(*context);
-  absl::StatusOr<const Tenant*> tenant =
-      token.ok() ? tenants_->Authenticate(*token)
-                 : absl::StatusOr<const Tenant*>(token.status());
+  using Found = absl::StatusOr<std::shared_ptr<const Tenant>>;
+  const Found tenant =
+      token.ok() ? tenants_->Authenticate(*token) : Found(token.status());
   if (!tenant.ok()) {
     log::Warning("session refused: unknown token", {{"peer", context->peer()}});
     cluster_->CountRejection("", tenant.status());

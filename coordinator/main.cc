@@ -25,10 +25,13 @@ int Main(int argc, char** argv) {
     DJINN_ASSIGN_OR_RETURN(config, ReadConfig(std::move(reader)));
     return absl::OkStatus();
   };
+  daemon.reload = [&] { coordinator->reloader()->Reload().IgnoreError(); };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
-    DJINN_ASSIGN_OR_RETURN(coordinator,
-                           Coordinator::Start(std::move(config), Clock::Real(),
-                                              RandomSource::Real()));
+    DJINN_ASSIGN_OR_RETURN(
+        coordinator,
+        Coordinator::Start(
+            std::move(config), Clock::Real(), RandomSource::Real(),
+            [] { return ReadConfig(ConfigReader::FromFile(ConfigPath())); }));
     return coordinator->address();
   };
   daemon.monitoring_address = [&] { return coordinator->monitoring_address(); };

@@ -62,6 +62,9 @@ struct Session {
   // or one lease at a time.
   std::deque<v1::SessionResponse> outbox;
 
+  // Not OK: it has ended, and this is what its stream is still to be told.
+  absl::Status end;
+
   // By virtual device.
   std::map<uint32_t, PendingLease> pending;
   // Virtual devices that ever had a lease.

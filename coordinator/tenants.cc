@@ -5,11 +5,28 @@
 
 namespace djinn::coordinator {
 
-absl::StatusOr<const Tenant*> Tenants::Authenticate(
+void Tenants::Replace(std::vector<Tenant> tenants) {
+  auto map = std::make_shared<Map>();
+  for (Tenant& tenant : tenants) {
+    std::string name = tenant.name;
+    map->emplace(std::move(name),
+                 std::make_shared<const Tenant>(std::move(tenant)));
+  }
+  MutexLock lock(&mu_);
+  tenants_ = std::move(map);
+}
+
+Tenants::Snapshot Tenants::all() const {
+  MutexLock lock(&mu_);
+  return tenants_;
+}
+
+absl::StatusOr<std::shared_ptr<const Tenant>> Tenants::Authenticate(
     absl::string_view token) const {
-  const Tenant* found = nullptr;
-  for (const Tenant& tenant : tenants_) {
-    if (TokensEqual(token, tenant.token)) found = &tenant;
+  std::shared_ptr<const Tenant> found;
+  const Snapshot tenants = all();
+  for (const auto& [name, tenant] : *tenants) {
+    if (TokensEqual(token, tenant->token)) found = tenant;
   }
   if (found == nullptr) {
     return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
@@ -18,11 +35,10 @@ absl::StatusOr<const Tenant*> Tenants::Authenticate(
   return found;
 }
 
-const Tenant* Tenants::Find(absl::string_view name) const {
-  for (const Tenant& tenant : tenants_) {
-    if (tenant.name == name) return &tenant;
-  }
-  return nullptr;
+std::shared_ptr<const Tenant> Tenants::Find(absl::string_view name) const {
+  const Snapshot tenants = all();
+  const auto found = tenants->find(name);
+  return found == tenants->end() ? nullptr : found->second;
 }
 
 }  // namespace djinn::coordinator

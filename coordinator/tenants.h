@@ -3,11 +3,16 @@
 #define COORDINATOR_TENANTS_H_
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/mutex.h"
 #include "coordinator/credit_ledger.h"
 #include "djinn/v1/types.pb.h"
 
@@ -24,24 +29,31 @@ struct Tenant {
   CreditLimits credits;
 };
 
-// Immutable, hence thread-safe.
+// Thread-safe. Tenants are replaced as a whole; who has one keeps it as it was.
 class Tenants {
  public:
-  explicit Tenants(std::vector<Tenant> tenants)
-      : tenants_(std::move(tenants)) {}
+  // By name.
+  using Map = std::map<std::string, std::shared_ptr<const Tenant>, std::less<>>;
+  using Snapshot = std::shared_ptr<const Map>;
+
+  explicit Tenants(std::vector<Tenant> tenants) { Replace(std::move(tenants)); }
+
+  void Replace(std::vector<Tenant> tenants);
 
   // The tenant that owns the token; how long it takes does not depend on which
   // one, nor on how much of the token is right. Unauthenticated
-  // (TOKEN_UNKNOWN). The result lives as long as this object.
-  absl::StatusOr<const Tenant*> Authenticate(absl::string_view token) const;
+  // (TOKEN_UNKNOWN).
+  absl::StatusOr<std::shared_ptr<const Tenant>> Authenticate(
+      absl::string_view token) const;
 
   // Null when there is none.
-  const Tenant* Find(absl::string_view name) const;
+  std::shared_ptr<const Tenant> Find(absl::string_view name) const;
 
-  const std::vector<Tenant>& all() const { return tenants_; }
+  Snapshot all() const;
 
  private:
-  const std::vector<Tenant> tenants_;
+  mutable Mutex mu_;
+  Snapshot tenants_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::coordinator

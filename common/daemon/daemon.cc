@@ -58,9 +58,10 @@ bool Publish(const std::string& address, const std::string& path) {
 }
 
 // Before there are threads, so that none of them takes the signals.
-int TakeSignals() {
+int TakeSignals(bool hangup) {
   sigset_t signals;
   sigemptyset(&signals);
+  if (hangup) sigaddset(&signals, SIGHUP);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -70,11 +71,22 @@ int TakeSignals() {
 }
 
 // Returns why to stop.
-std::string WaitForEnd(int signal_fd, int lifeline_fd) {
+std::string WaitForEnd(int signal_fd, int lifeline_fd,
+                       const std::function<void()>& reload) {
   pollfd watched[] = {{signal_fd, POLLIN, 0}, {lifeline_fd, POLLIN, 0}};
   for (;;) {
-    if (poll(watched, 2, -1) < 0 && errno != EINTR) return "poll failed";
-    if (watched[0].revents != 0) return "signal";
+    if (poll(watched, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      return "poll failed";
+    }
+    if (watched[0].revents != 0) {
+      signalfd_siginfo info{};
+      if (read(signal_fd, &info, sizeof(info)) != sizeof(info) ||
+          info.ssi_signo != SIGHUP) {
+        return "signal";
+      }
+      reload();
+    }
     if (watched[1].revents != 0) {
       char ignored[64];
       if (read(lifeline_fd, ignored, sizeof(ignored)) <= 0) return "lifeline";
@@ -83,6 +95,8 @@ std::string WaitForEnd(int signal_fd, int lifeline_fd) {
 }
 
 }  // namespace
+
+std::string ConfigPath() { return absl::GetFlag(FLAGS_config); }
 
 int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   const auto refuse = [](absl::string_view why) {
@@ -104,7 +118,7 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
   if (!configured.ok()) return refuse(configured.message());
   if (absl::GetFlag(FLAGS_validate)) return 0;
 
-  const int signal_fd = TakeSignals();
+  const int signal_fd = TakeSignals(daemon.reload != nullptr);
   const std::string address_file = absl::GetFlag(FLAGS_address_file);
   const std::string monitoring_file =
       absl::GetFlag(FLAGS_monitoring_address_file);
@@ -125,7 +139,7 @@ int RunDaemon(const Daemon& daemon, int argc, char** argv) {
     return 1;
   }
   const std::string why =
-      WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd));
+      WaitForEnd(signal_fd, absl::GetFlag(FLAGS_lifeline_fd), daemon.reload);
   log::Info("stopping", {{"why", why}});
   std::thread([] {
     absl::SleepFor(kStopTimeout);

@@ -21,8 +21,13 @@ struct Daemon {
   std::function<absl::StatusOr<std::string>()> start;
   // Where it answers over HTTP, or empty. After start().
   std::function<std::string()> monitoring_address;
+  // On SIGHUP, by the same thread. Null: SIGHUP ends the process.
+  std::function<void()> reload;
   std::function<void()> stop;
 };
+
+// The file of --config.
+std::string ConfigPath();
 
 // Runs it. Returns the exit status: 0 after an orderly stop or --validate, 1
 // when it cannot start, 2 for a wrong command line or configuration. Exits with

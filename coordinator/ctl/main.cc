@@ -53,7 +53,7 @@ namespace {
 
 constexpr char kUsage[] =
     "djinnctl get workers|sessions|tenants|leases|graphs [NAME]"
-    " [-o table|json|dot|svg]";
+    " [-o table|json|dot|svg], or djinnctl reload [-o table|json]";
 
 std::string FlagOrEnvironment(const std::string& flag, const char* variable,
                               const char* fallback) {
@@ -85,6 +85,22 @@ class Client {
       : stub_(v1::Admin::NewStub(std::move(channel))),
         token_(std::move(token)),
         output_(std::move(output)) {}
+
+  // Has the coordinator read its configuration, and shows what changed.
+  absl::Status Reload() {
+    v1::ReloadConfigResponse changes;
+    DJINN_RETURN_IF_ERROR(Call(&v1::Admin::Stub::ReloadConfig,
+                               v1::ReloadConfigRequest(), &changes));
+    std::vector<Row> rows = {{"TENANT", "CHANGE"}};
+    const auto add = [&rows](const auto& names, const char* change) {
+      for (const std::string& name : names) rows.push_back({name, change});
+    };
+    add(changes.added_tenants(), "added");
+    add(changes.changed_tenants(), "changed");
+    add(changes.removed_tenants(), "removed");
+    Print(changes, FormatTable(rows));
+    return absl::OkStatus();
+  }
 
   // Shows all items, page by page, or the one that `fill` names in a Get
   // request.
@@ -242,12 +258,15 @@ int Refuse(absl::string_view why) {
 
 int Main(const std::vector<char*>& arguments) {
   const std::string output = absl::GetFlag(FLAGS_o);
-  if (arguments.size() < 3 || arguments.size() > 4 ||
-      std::string(arguments[1]) != "get") {
+  const bool reload =
+      arguments.size() == 2 && std::string(arguments[1]) == "reload";
+  if (!reload && (arguments.size() < 3 || arguments.size() > 4 ||
+                  std::string(arguments[1]) != "get")) {
     return Usage();
   }
-  const std::string kind = Plural(arguments[2]);
-  if (!IsKind(kind) || !IsOutput(output, kind, arguments.size() > 3)) {
+  const std::string kind = reload ? "" : Plural(arguments[2]);
+  if (reload ? !IsOutput(output, kind, false)
+             : !IsKind(kind) || !IsOutput(output, kind, arguments.size() > 3)) {
     return Usage();
   }
   const std::string token_file = FlagOrEnvironment(
@@ -264,8 +283,9 @@ int Main(const std::vector<char*>& arguments) {
   if (!channel.ok()) return Refuse(channel.status().message());
   Client client(*channel, *token, output);
   const absl::Status status = ExplainTlsFailure(
-      Show(kind, arguments.size() > 3 ? arguments[3] : "", &client), address,
-      *security);
+      reload ? client.Reload()
+             : Show(kind, arguments.size() > 3 ? arguments[3] : "", &client),
+      address, *security);
   if (status.ok()) return 0;
   std::fprintf(stderr, "djinnctl: %s: %s\n",
                absl::StatusCodeToString(status.code()).c_str(),

@@ -145,9 +145,12 @@ void WorkerCore::ApplyLease(const Lease& lease) {
       shared->SetLimits(lease.claims.tenant_limits());
     }
   }
-  if (!lease.meter->waiting() || !lease.meter->HasCredit()) return;
   const auto held = sessions_.find(lease.claims.lease_id());
-  if (held != sessions_.end()) MakeRunnable(held->second.queue_key);
+  if (held == sessions_.end()) return;
+  held->second.session->SetMemoryLimit(lease.claims.limits().memory_bytes());
+  if (lease.meter->waiting() && lease.meter->HasCredit()) {
+    MakeRunnable(held->second.queue_key);
+  }
 }
 
 void WorkerCore::NoteWaiting(const Session& session, bool waits) {

@@ -144,8 +144,9 @@ absl::StatusOr<QuotaShare> SessionQuota::Reserve(uint64_t bytes) {
 
 absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes) {
   const uint64_t others = used_ - share->bytes_;
-  if (bytes > share->bytes_ && (others > limit_ || bytes > limit_ - others)) {
-    return LimitExceeded("SESSION_MEMORY", "session memory", limit_, used_,
+  const uint64_t limit = limit_;
+  if (bytes > share->bytes_ && (others > limit || bytes > limit - others)) {
+    return LimitExceeded("SESSION_MEMORY", "session memory", limit, used_,
                          bytes);
   }
   if (bytes > share->bytes_) {

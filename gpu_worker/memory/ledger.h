@@ -157,6 +157,8 @@ class SessionQuota {
   absl::StatusOr<QuotaShare> Reserve(uint64_t bytes);
   // Changes `share` to `bytes` in place; unchanged when that does not fit.
   absl::Status Resize(QuotaShare* share, uint64_t bytes);
+  // From any thread. What is taken already stays.
+  void SetLimit(uint64_t limit) { limit_ = limit; }
 
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
   ClassUse used(StorageClass storage_class) const;
@@ -172,7 +174,7 @@ class SessionQuota {
     return by_class_[static_cast<size_t>(storage_class)];
   }
 
-  const uint64_t limit_;
+  std::atomic<uint64_t> limit_;
   TenantQuota* const tenant_;
   std::atomic<uint64_t> used_{0};
   std::array<ClassCounters, kStorageClasses> by_class_;

@@ -120,6 +120,10 @@ class Session {
   // Frees everything, at once or when the current node is done.
   void Drop();
 
+  // What its storages may take from now on, whatever the Hello said. Any
+  // thread.
+  void SetMemoryLimit(uint64_t bytes) { quota_.SetLimit(bytes); }
+
   // --- Numbers.
   const std::string& session_id() const { return session_id_; }
   const std::string& tenant() const { return tenant_; }
