@@ -44,6 +44,9 @@ TEST_F(WorkerCoreTest, TheExecutorGoesOnWithoutAStream) {
   client->Run(1, {1, 2});
   const uint64_t read = client->SendRead(1, FakeStructure::View(0, 1));
   gate.WaitReached(2);
+  // The read must be there before the network breaks.
+  EXPECT_TRUE(WaitUntil(
+      [&] { return core_->Snapshot().sessions(0).use().outstanding() == 2; }));
   Break(client.get());
   gate.Open();
   Resume(client.get());
