@@ -22,6 +22,10 @@ struct StructureCaps {
   size_t max_text_bytes = 4096;
 };
 
+// Slots of a session's structures whose last bindings a worker keeps, at most:
+// see Run.remember in execution.proto.
+inline constexpr size_t kMaxRememberedSlots = size_t{1} << 20;
+
 // Derived facts about one slot.
 struct SlotFacts {
   // Largest extent of the operands that name the slot before it could grow;

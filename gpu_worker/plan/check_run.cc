@@ -16,46 +16,45 @@ absl::Status Violation(absl::string_view what) {
                    absl::StrCat("run: ", what));
 }
 
-absl::Status CheckBinding(const v1::Binding& binding,
+absl::Status CheckBinding(const BoundRun::Binding& binding,
                           const StorageTable& storages) {
-  if (binding.storage() == 0) return Violation("storage 0");
-  const Storage* storage = storages.Find(binding.storage());
-  if (binding.base_version() == 0) {
-    if (storages.Used(binding.storage())) {
-      return Violation(absl::StrCat("storage ", binding.storage(),
+  if (binding.storage == 0) return Violation("storage 0");
+  if (binding.base_version == 0) {
+    if (storages.Used(binding.storage)) {
+      return Violation(absl::StrCat("storage ", binding.storage,
                                     " is born although its id was used"));
     }
-    if (binding.writes() == 0 || binding.reads()) {
-      return Violation(absl::StrCat("storage ", binding.storage(),
+    if (binding.writes == 0 || binding.reads) {
+      return Violation(absl::StrCat("storage ", binding.storage,
                                     " is born without a write or read before"));
     }
     return absl::OkStatus();
   }
-  if (storage == nullptr) {
+  if (binding.existing == nullptr) {
     return Violation(
-        absl::StrCat("storage ", binding.storage(), " does not exist"));
+        absl::StrCat("storage ", binding.storage, " does not exist"));
   }
-  if (storage->version != binding.base_version()) {
-    return Violation(absl::StrCat("storage ", binding.storage(),
-                                  " has version ", storage->version, ", not ",
-                                  binding.base_version()));
+  if (binding.existing->version != binding.base_version) {
+    return Violation(absl::StrCat("storage ", binding.storage, " has version ",
+                                  binding.existing->version, ", not ",
+                                  binding.base_version));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckBindings(const v1::Run& run, const StorageTable& storages) {
+absl::Status CheckBindings(const BoundRun& run, const StorageTable& storages) {
   absl::flat_hash_set<uint64_t> bound;
-  bound.reserve(run.bindings_size());
-  for (const v1::Binding& binding : run.bindings()) {
+  bound.reserve(run.bindings.size());
+  for (const BoundRun::Binding& binding : run.bindings) {
     DJINN_RETURN_IF_ERROR(CheckBinding(binding, storages));
-    if (!bound.insert(binding.storage()).second) {
+    if (!bound.insert(binding.storage).second) {
       return Violation(
-          absl::StrCat("storage ", binding.storage(), " is bound twice"));
+          absl::StrCat("storage ", binding.storage, " is bound twice"));
     }
   }
-  for (int i = 0; i < run.final_slots_size(); ++i) {
-    if (run.final_slots(i) >= static_cast<uint32_t>(run.bindings_size()) ||
-        (i > 0 && run.final_slots(i) <= run.final_slots(i - 1))) {
+  for (size_t i = 0; i < run.final_slots.size(); ++i) {
+    if (run.final_slots[i] >= run.bindings.size() ||
+        (i > 0 && run.final_slots[i] <= run.final_slots[i - 1])) {
       return Violation("final slots are out of range or not ascending");
     }
   }
@@ -64,82 +63,82 @@ absl::Status CheckBindings(const v1::Run& run, const StorageTable& storages) {
 
 }  // namespace
 
-absl::Status CheckRefusedRun(const v1::Run& run, const StorageTable& storages) {
+absl::Status CheckRefusedRun(const BoundRun& run,
+                             const StorageTable& storages) {
   return CheckBindings(run, storages);
 }
 
-absl::Status CheckRun(const Plan& plan, const v1::Run& run,
+absl::Status CheckRun(const Plan& plan, const BoundRun& run,
                       const StorageTable& storages) {
   const srg::Structure& structure = plan.structure();
   const srg::StructureFacts& facts = plan.facts();
-  if (static_cast<size_t>(run.bindings_size()) != structure.slots.size()) {
-    return Violation(absl::StrCat(run.bindings_size(), " bindings for ",
+  if (run.bindings.size() != structure.slots.size()) {
+    return Violation(absl::StrCat(run.bindings.size(), " bindings for ",
                                   structure.slots.size(), " slots"));
   }
   DJINN_RETURN_IF_ERROR(CheckBindings(run, storages));
-  for (int i = 0; i < run.bindings_size(); ++i) {
-    const v1::Binding& binding = run.bindings(i);
+  for (size_t i = 0; i < run.bindings.size(); ++i) {
+    const BoundRun::Binding& binding = run.bindings[i];
     const srg::Slot::Kind kind = structure.slots[i].kind;
     const bool born =
         kind == srg::Slot::Kind::kCreated || kind == srg::Slot::Kind::kResult;
-    if (born != (binding.base_version() == 0)) {
-      return Violation(absl::StrCat("slot ", i, " of storage ",
-                                    binding.storage(),
+    if (born != (binding.base_version == 0)) {
+      return Violation(absl::StrCat("slot ", i, " of storage ", binding.storage,
                                     born ? " is not born" : " is born"));
     }
-    if (binding.writes() != facts.slots[i].writes ||
-        binding.reads() != facts.slots[i].reads) {
+    if (binding.writes != facts.slots[i].writes ||
+        binding.reads != facts.slots[i].reads) {
       return Violation(absl::StrCat(
-          "slot ", i, " of storage ", binding.storage(), ": ", binding.writes(),
-          binding.reads() ? " writes and a read" : " writes", ", but ",
+          "slot ", i, " of storage ", binding.storage, ": ", binding.writes,
+          binding.reads ? " writes and a read" : " writes", ", but ",
           facts.slots[i].writes,
           facts.slots[i].reads ? " and a read" : " and no read",
           " in the structure"));
     }
-    if (!born && storages.Find(binding.storage())->generator !=
-                     (kind == srg::Slot::Kind::kGenerator)) {
-      return Violation(absl::StrCat("slot ", i, " of storage ",
-                                    binding.storage(),
+    if (!born &&
+        binding.existing->generator != (kind == srg::Slot::Kind::kGenerator)) {
+      return Violation(absl::StrCat("slot ", i, " of storage ", binding.storage,
                                     ": generators and tensors differ"));
     }
   }
-  if (static_cast<uint32_t>(run.float_holes_size()) !=
+  const v1::Run& message = *run.message;
+  if (static_cast<uint32_t>(message.float_holes_size()) !=
           structure.float_hole_count ||
-      static_cast<uint32_t>(run.scalar_tensors_size()) !=
+      static_cast<uint32_t>(message.scalar_tensors_size()) !=
           structure.scalar_tensor_hole_count) {
     return Violation("number of hole values");
   }
-  for (int i = 0; i < run.scalar_tensors_size(); ++i) {
-    if (static_cast<int64_t>(run.scalar_tensors(i).size()) !=
+  for (int i = 0; i < message.scalar_tensors_size(); ++i) {
+    if (static_cast<int64_t>(message.scalar_tensors(i).size()) !=
         srg::ElementSize(facts.scalar_tensor_types[i])) {
       return Violation(absl::StrCat("size of scalar tensor ", i));
     }
   }
-  if (run.reply_metadata() != (facts.unknown_results > 0)) {
+  if (message.reply_metadata() != (facts.unknown_results > 0)) {
     return Violation("reply_metadata");
   }
-  if (!v1::ExecutionMode_IsValid(run.mode())) {
-    return Violation(absl::StrCat("execution mode ", run.mode()));
+  if (!v1::ExecutionMode_IsValid(message.mode())) {
+    return Violation(absl::StrCat("execution mode ", message.mode()));
   }
   return absl::OkStatus();
 }
 
-void PoisonRun(const Plan* plan, const v1::Run& run, const RootError& error,
+void PoisonRun(const Plan* plan, const BoundRun& run, const RootError& error,
                StorageTable* storages) {
-  for (int i = 0; i < run.bindings_size(); ++i) {
-    const v1::Binding& binding = run.bindings(i);
-    if (binding.writes() == 0) continue;
-    Storage* storage = storages->Find(binding.storage());
+  for (size_t i = 0; i < run.bindings.size(); ++i) {
+    const BoundRun::Binding& binding = run.bindings[i];
+    if (binding.writes == 0) continue;
+    Storage* storage = binding.existing;
     if (storage == nullptr) {
-      storage = storages->Create(binding.storage());
+      storage = storages->Create(binding.storage);
       storage->size_bytes = plan == nullptr ? 0 : plan->birth_bytes()[i];
       storage->size_known = storage->size_bytes > 0;
     }
-    storage->version = binding.base_version() + binding.writes();
+    storage->version = binding.base_version + binding.writes;
     if (!storage->generator) storage->poison = error;
   }
-  for (const uint32_t slot : run.final_slots()) {
-    storages->Remove(run.bindings(slot).storage());
+  for (const uint32_t slot : run.final_slots) {
+    storages->Remove(run.bindings[slot].storage);
   }
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 class RunExecution {
  public:
-  RunExecution(const Plan& plan, const v1::Run& run, const RunContext& context)
-      : plan_(plan), run_(run), context_(context) {}
+  RunExecution(const Plan& plan, const BoundRun& run, const RunContext& context)
+      : plan_(plan), run_(run), message_(*run.message), context_(context) {}
 
   void Execute(v1::RunMetadata* metadata) {
     if (RootError error = CheckExtents()) {
@@ -63,10 +63,10 @@ class RunExecution {
   // poisoned storage may be smaller than it would have been: its readers are
   // skipped, and only an overwrite of a storage that fits heals it.
   RootError CheckExtents() {
-    slots_.resize(run_.bindings_size());
-    for (int i = 0; i < run_.bindings_size(); ++i) {
-      const v1::Binding& binding = run_.bindings(i);
-      Storage* storage = context_.storages->Find(binding.storage());
+    slots_.resize(run_.bindings.size());
+    for (size_t i = 0; i < run_.bindings.size(); ++i) {
+      const BoundRun::Binding& binding = run_.bindings[i];
+      Storage* storage = binding.existing;
       slots_[i].storage = storage;
       if (storage == nullptr) continue;
       const uint64_t required = plan_.facts().slots[i].required_bytes;
@@ -76,10 +76,10 @@ class RunExecution {
       return context_.errors->MakePoison(
           MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
                     absl::StrCat("a view of slot ", i, " needs ", required,
-                                 " bytes, but storage ", binding.storage(),
+                                 " bytes, but storage ", binding.storage,
                                  " has ", storage->size_bytes),
                     {{"slot", absl::StrCat(i)},
-                     {"storage", absl::StrCat(binding.storage())}}),
+                     {"storage", absl::StrCat(binding.storage)}}),
           {.sequence = context_.sequence});
     }
     return nullptr;
@@ -92,7 +92,7 @@ class RunExecution {
     for (size_t i = 0; i < slots_.size(); ++i) {
       Slot& slot = slots_[i];
       if (slot.storage == nullptr) {
-        slot.storage = context_.storages->Create(run_.bindings(i).storage());
+        slot.storage = context_.storages->Create(run_.bindings[i].storage);
         slot.storage->size_bytes = plan_.birth_bytes()[i];
         slot.extents_fit =
             plan_.facts().slots[i].required_bytes <= slot.storage->size_bytes;
@@ -100,7 +100,7 @@ class RunExecution {
         buffers_[i] = std::move(slot.storage->buffer);
       }
     }
-    for (const uint32_t slot : run_.final_slots()) {
+    for (const uint32_t slot : run_.final_slots) {
       finals_.emplace_back(plan_.facts().slots[slot].last_node, slot);
     }
     std::sort(finals_.begin(), finals_.end());
@@ -116,7 +116,7 @@ class RunExecution {
 
   void Unbind() {
     for (uint32_t i = 0; i < slots_.size(); ++i) {
-      const v1::Binding& binding = run_.bindings(i);
+      const BoundRun::Binding& binding = run_.bindings[i];
       // Created, but every node that would have touched it was skipped.
       if (plan_.structure().slots[i].kind == srg::Slot::Kind::kCreated &&
           buffers_[i] == nullptr && slots_[i].storage->poison == nullptr &&
@@ -127,16 +127,16 @@ class RunExecution {
         }
       }
       slots_[i].storage->buffer = std::move(buffers_[i]);
-      slots_[i].storage->version = binding.base_version() + binding.writes();
+      slots_[i].storage->version = binding.base_version + binding.writes;
     }
-    for (const uint32_t slot : run_.final_slots()) {
-      context_.storages->Remove(run_.bindings(slot).storage());
+    for (const uint32_t slot : run_.final_slots) {
+      context_.storages->Remove(run_.bindings[slot].storage);
     }
   }
 
   bool IsFinal(uint32_t slot) const {
-    return std::binary_search(run_.final_slots().begin(),
-                              run_.final_slots().end(), slot);
+    return std::binary_search(run_.final_slots.begin(), run_.final_slots.end(),
+                              slot);
   }
 
   // Whether the node writes the slot over wholly without reading it first, so
@@ -249,10 +249,10 @@ class RunExecution {
 
   absl::Status CallOperator(uint32_t node) {
     const NodeInput input{buffers_,
-                          {run_.float_holes().data(),
-                           static_cast<size_t>(run_.float_holes_size())},
+                          {message_.float_holes().data(),
+                           static_cast<size_t>(message_.float_holes_size())},
                           ScalarTensors(),
-                          run_.mode() == v1::EXECUTION_MODE_FAST,
+                          message_.mode() == v1::EXECUTION_MODE_FAST,
                           &context_.tenant};
     try {
       return plan_.program().Execute(node, input, &results_);
@@ -266,9 +266,9 @@ class RunExecution {
   }
 
   absl::Span<const std::string> ScalarTensors() {
-    if (scalar_tensors_.empty() && run_.scalar_tensors_size() > 0) {
-      scalar_tensors_.assign(run_.scalar_tensors().begin(),
-                             run_.scalar_tensors().end());
+    if (scalar_tensors_.empty() && message_.scalar_tensors_size() > 0) {
+      scalar_tensors_.assign(message_.scalar_tensors().begin(),
+                             message_.scalar_tensors().end());
     }
     return scalar_tensors_;
   }
@@ -418,7 +418,8 @@ class RunExecution {
   }
 
   const Plan& plan_;
-  const v1::Run& run_;
+  const BoundRun& run_;
+  const v1::Run& message_;
   const RunContext& context_;
   std::vector<Slot> slots_;
   std::vector<std::shared_ptr<Buffer>> buffers_;
@@ -432,8 +433,8 @@ class RunExecution {
 
 }  // namespace
 
-void ExecuteRun(const Plan& plan, const v1::Run& run, const RunContext& context,
-                v1::RunMetadata* metadata) {
+void ExecuteRun(const Plan& plan, const BoundRun& run,
+                const RunContext& context, v1::RunMetadata* metadata) {
   ++context.counters->runs;
   plan.CountRun();
   RunExecution(plan, run, context).Execute(metadata);

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/plan.h"
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/storage_table.h"
@@ -54,20 +55,20 @@ struct RunContext {
 
 // Whether `run` fits the plan and the storages. InvalidArgument
 // (PROTOCOL_VIOLATION) says what does not.
-absl::Status CheckRun(const Plan& plan, const v1::Run& run,
+absl::Status CheckRun(const Plan& plan, const BoundRun& run,
                       const StorageTable& storages);
 
 // The same for a run whose structure was refused: only what the bindings say.
-absl::Status CheckRefusedRun(const v1::Run& run, const StorageTable& storages);
+absl::Status CheckRefusedRun(const BoundRun& run, const StorageTable& storages);
 
 // Executes a run that passed CheckRun(). The metadata is filled when the plan
 // has unknown results.
-void ExecuteRun(const Plan& plan, const v1::Run& run, const RunContext& context,
-                v1::RunMetadata* metadata);
+void ExecuteRun(const Plan& plan, const BoundRun& run,
+                const RunContext& context, v1::RunMetadata* metadata);
 
 // Poisons everything that a run would have written, advances versions and frees
 // final slots. `plan` may be null (refused structure).
-void PoisonRun(const Plan* plan, const v1::Run& run, const RootError& error,
+void PoisonRun(const Plan* plan, const BoundRun& run, const RootError& error,
                StorageTable* storages);
 
 }  // namespace djinn::worker

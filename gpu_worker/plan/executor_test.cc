@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "common/srg/proto_codec.h"
+#include "common/status_macros.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_structure.h"
 #include "gpu_worker/plan/admission.h"
@@ -72,13 +73,19 @@ class ExecutorTest : public testing::Test {
     return run;
   }
 
+  absl::Status Check(const Plan& plan, const v1::Run& run,
+                     const LastRun& last = {}) {
+    DJINN_RETURN_IF_ERROR(BindRun(run, &plan, last, storages_, &bound_));
+    return CheckRun(plan, bound_, storages_);
+  }
+
   v1::RunMetadata Execute(const Plan& plan, const v1::Run& run) {
-    const absl::Status check = CheckRun(plan, run, storages_);
+    const absl::Status check = Check(plan, run);
     EXPECT_TRUE(check.ok()) << check;
     const RunContext context{++sequence_, "t",      &storages_, &quota_,
                              &errors_,    &memory_, &counters_, &cancelled_};
     v1::RunMetadata metadata;
-    ExecuteRun(plan, run, context, &metadata);
+    ExecuteRun(plan, bound_, context, &metadata);
     return metadata;
   }
 
@@ -104,6 +111,7 @@ class ExecutorTest : public testing::Test {
   StorageTable storages_;
   uint64_t next_id_ = 1;
   uint64_t sequence_ = 0;
+  BoundRun bound_;
 };
 
 using Floats = std::vector<float>;
@@ -412,11 +420,11 @@ TEST_F(ExecutorTest, ContradictionsAreViolationsAndChangeNothing) {
   const uint64_t a = Tensor({1, 2});
   const uint64_t b = Tensor({3, 4});
   const v1::Run good = MakeRun(*plan, {a, b});
-  ASSERT_TRUE(CheckRun(*plan, good, storages_).ok());
+  ASSERT_TRUE(Check(*plan, good).ok());
   const auto refused = [&](auto change) {
     v1::Run run = good;
     change(&run);
-    return ErrorReason(CheckRun(*plan, run, storages_)) == "PROTOCOL_VIOLATION";
+    return ErrorReason(Check(*plan, run)) == "PROTOCOL_VIOLATION";
   };
   EXPECT_TRUE(refused([](v1::Run* r) { r->mutable_bindings()->RemoveLast(); }));
   EXPECT_TRUE(
@@ -442,6 +450,66 @@ TEST_F(ExecutorTest, ContradictionsAreViolationsAndChangeNothing) {
   const uint64_t g = SeededGenerator(1);
   EXPECT_TRUE(
       refused([&](v1::Run* r) { r->mutable_bindings(0)->set_storage(g); }));
+}
+
+TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Bound();
+  const uint32_t c = s.Created(8);
+  s.AddInPlace(c, x, 2);
+  s.AddInPlace(c, y, 2);
+  s.AddInPlace(y, x, 2);
+  const auto plan = Admit(s);
+  const uint64_t a = Tensor({1, 2});
+  const uint64_t b = Tensor({3, 4});
+  const v1::Run first = MakeRun(*plan, {a, b});
+  Execute(*plan, first);
+  const LastRun last{true, {a, b, first.bindings(2).storage()}, {}};
+
+  // Another first operand; the second as before, which has changed since.
+  const uint64_t other = Tensor({10, 20});
+  v1::Run repeat;
+  repeat.mutable_repeat()->add_slots(x);
+  repeat.mutable_repeat()->set_first_new_storage(next_id_++);
+  repeat.mutable_repeat()->set_version_sum(storages_.Find(b)->version);
+  repeat.add_bindings()->set_storage(other);
+  repeat.mutable_bindings(0)->set_base_version(storages_.Find(other)->version);
+  const auto refused = [&](auto change) {
+    v1::Run run = repeat;
+    change(&run);
+    return ErrorReason(Check(*plan, run, last)) == "PROTOCOL_VIOLATION";
+  };
+  EXPECT_TRUE(refused(
+      [](v1::Run* r) { r->mutable_repeat()->set_first_new_storage(0); }));
+  EXPECT_TRUE(refused(
+      [&](v1::Run* r) { r->mutable_repeat()->set_first_new_storage(a); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_repeat()->set_version_sum(1); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_repeat()->set_slots(0, 3); }));
+  EXPECT_TRUE(refused([](v1::Run* r) { r->mutable_repeat()->add_slots(1); }));
+  EXPECT_TRUE(
+      refused([&](v1::Run* r) { r->mutable_bindings(0)->set_storage(b); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(0)->set_base_version(9); }));
+  EXPECT_TRUE(
+      refused([](v1::Run* r) { r->mutable_bindings(0)->set_reads(true); }));
+  EXPECT_TRUE(refused([](v1::Run* r) {
+    r->mutable_repeat()->set_same_final_slots(true);
+    r->add_final_slots(0);
+  }));
+  EXPECT_EQ(ErrorReason(Check(*plan, repeat)), "PROTOCOL_VIOLATION")
+      << "nothing is remembered";
+
+  ASSERT_TRUE(Check(*plan, repeat, last).ok());
+  const RunContext context{++sequence_, "t",      &storages_, &quota_,
+                           &errors_,    &memory_, &counters_, &cancelled_};
+  v1::RunMetadata metadata;
+  ExecuteRun(*plan, bound_, context, &metadata);
+  EXPECT_EQ(Values(repeat.repeat().first_new_storage()), (Floats{14, 26}));
+  EXPECT_EQ(Values(b), (Floats{14, 26}));
+  EXPECT_EQ(Values(a), (Floats{1, 2}));
 }
 
 TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {

@@ -11,10 +11,13 @@ namespace djinn::worker {
 
 absl::Status Session::ForgetStructures(const v1::DefineStructure& define) {
   for (const uint64_t id : define.forget_ids()) {
-    if (structures_.erase(id) == 0) {
+    const auto found = structures_.find(id);
+    if (found == structures_.end()) {
       return Violation(
           absl::StrCat("forgets structure ", id, ", which is not defined"));
     }
+    remembered_slots_ -= found->second.last.storages.size();
+    structures_.erase(found);
   }
   return absl::OkStatus();
 }
@@ -71,18 +74,42 @@ absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
   return absl::OkStatus();
 }
 
+absl::Status Session::Remember(LastRun* last) {
+  const bool asked = run_.message->remember() || run_.message->has_repeat();
+  remembered_slots_ -= last->storages.size();
+  last->storages.clear();
+  last->final_slots.clear();
+  last->remembered = asked;
+  if (!asked) return absl::OkStatus();
+  remembered_slots_ += run_.bindings.size();
+  if (remembered_slots_ > srg::kMaxRememberedSlots) {
+    return Violation(absl::StrCat("more than ", srg::kMaxRememberedSlots,
+                                  " slots to remember"));
+  }
+  for (const BoundRun::Binding& binding : run_.bindings) {
+    last->storages.push_back(binding.storage);
+  }
+  last->final_slots = run_.final_slots;
+  return absl::OkStatus();
+}
+
 absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
   const auto found = structures_.find(run.structure_id());
   if (found == structures_.end()) {
     return Violation(
         absl::StrCat("structure ", run.structure_id(), " is not defined"));
   }
-  const Structure& structure = found->second;
+  Structure& structure = found->second;
   v1::ControlResponse response;
   v1::RunMetadata* metadata = response.mutable_metadata();
   if (structure.refused != nullptr) {
-    DJINN_RETURN_IF_ERROR(CheckRefusedRun(run, storages_));
-    PoisonRun(nullptr, run, structure.refused, &storages_);
+    if (run.remember()) {
+      return Violation("a run of a refused structure is to be remembered");
+    }
+    DJINN_RETURN_IF_ERROR(
+        BindRun(run, nullptr, structure.last, storages_, &run_));
+    DJINN_RETURN_IF_ERROR(CheckRefusedRun(run_, storages_));
+    PoisonRun(nullptr, run_, structure.refused, &storages_);
     *metadata->mutable_error() = *structure.refused;
   } else {
     const std::shared_ptr<const Plan> plan =
@@ -93,7 +120,10 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       missing_structure_ = run.structure_id();
       return absl::OkStatus();
     }
-    DJINN_RETURN_IF_ERROR(CheckRun(*plan, run, storages_));
+    DJINN_RETURN_IF_ERROR(
+        BindRun(run, plan.get(), structure.last, storages_, &run_));
+    DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
+    DJINN_RETURN_IF_ERROR(Remember(&structure.last));
     const RunContext context{sequence,
                              tenant_,
                              &storages_,
@@ -102,7 +132,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
                              environment_.memory,
                              environment_.counters,
                              &stopped_};
-    ExecuteRun(*plan, run, context, metadata);
+    ExecuteRun(*plan, run_, context, metadata);
   }
   if (run.reply_metadata()) {
     metadata->set_sequence(sequence);

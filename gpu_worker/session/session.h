@@ -41,6 +41,7 @@
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/executor.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
@@ -145,6 +146,7 @@ class Session {
     // One of the two. The plan itself is the graph cache's.
     std::string fingerprint;
     RootError refused;
+    LastRun last;
   };
   // A structure whose plan the run at the head of the inbox waits for.
   struct Need {
@@ -218,6 +220,8 @@ class Session {
   absl::Status HandleDefine(uint64_t sequence,
                             const v1::DefineStructure& define);
   absl::Status HandleRun(uint64_t sequence, const v1::Run& run);
+  // Keeps what run_ says for a repeat, if it is to be kept.
+  absl::Status Remember(LastRun* last);
   absl::Status TakeSupply(const v1::DefineStructure& supply);
   absl::Status ForgetStructures(const v1::DefineStructure& define);
   absl::Status HandleInstall(uint64_t sequence, const v1::Install& install);
@@ -305,6 +309,8 @@ class Session {
   static constexpr size_t kMinPinned = 64;
   size_t prune_pinned_at_ = kMinPinned;
   absl::flat_hash_map<uint64_t, Structure> structures_;
+  size_t remembered_slots_ = 0;  // over structures_
+  BoundRun run_;                 // the one being carried out
   UsedIds structure_ids_;
   UsedIds transfer_ids_;
   // What the run being carried out waited for; null for any other message.

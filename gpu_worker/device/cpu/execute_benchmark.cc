@@ -16,6 +16,7 @@
 #include "common/srg/validate.h"
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
+#include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/executor.h"
 
 namespace djinn::worker {
@@ -154,11 +155,12 @@ class Worker {
   }
 
   void Run(const Plan& plan, const v1::Run& run) {
-    if (!CheckRun(plan, run, storages_).ok()) std::abort();
+    if (!BindRun(run, &plan, {}, storages_, &bound_).ok()) std::abort();
+    if (!CheckRun(plan, bound_, storages_).ok()) std::abort();
     const RunContext context{1,        "tenant", &storages_, &quota_,
                              &errors_, &memory_, &counters_, &stopped_};
     v1::RunMetadata metadata;
-    ExecuteRun(plan, run, context, &metadata);
+    ExecuteRun(plan, bound_, context, &metadata);
     if (errors_.count() > 0) std::abort();
   }
 
@@ -172,6 +174,7 @@ class Worker {
   ExecutionCounters counters_;
   std::atomic<bool> stopped_{false};
   uint64_t next_id_ = 3;
+  BoundRun bound_;
 };
 
 void BM_Plan(benchmark::State& state) {

@@ -1,0 +1,146 @@
+#include "gpu_worker/plan/bound_run.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn::worker {
+namespace {
+
+absl::Status Violation(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                   absl::StrCat("run: ", what));
+}
+
+bool IsBorn(const srg::Slot& slot) {
+  return slot.kind == srg::Slot::Kind::kCreated ||
+         slot.kind == srg::Slot::Kind::kResult;
+}
+
+// Checks that the listed slots are those of a structure with `slots` slots.
+absl::Status CheckSlots(const v1::Run& message, size_t slots) {
+  const v1::Repeat& repeat = message.repeat();
+  if (repeat.slots_size() != message.bindings_size()) {
+    return Violation(absl::StrCat(message.bindings_size(), " bindings for ",
+                                  repeat.slots_size(), " slots of a repeat"));
+  }
+  for (int i = 0; i < repeat.slots_size(); ++i) {
+    if (repeat.slots(i) >= slots ||
+        (i > 0 && repeat.slots(i) <= repeat.slots(i - 1))) {
+      return Violation("slots of a repeat are out of range or not ascending");
+    }
+    if (message.bindings(i).writes() != 0 || message.bindings(i).reads()) {
+      return Violation("a repeat says what the structure says");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The bindings that a repeat does not list.
+class Inherited {
+ public:
+  Inherited(const v1::Repeat& repeat, const LastRun& last,
+            const StorageTable& storages)
+      : repeat_(repeat),
+        last_(last),
+        storages_(storages),
+        next_(repeat.first_new_storage()) {}
+
+  absl::Status Bind(size_t slot, const srg::Slot& kind,
+                    BoundRun::Binding* binding) {
+    if (IsBorn(kind)) {
+      if (next_ == 0 || next_ == std::numeric_limits<uint64_t>::max()) {
+        return Violation("a repeat names no new storage for its results");
+      }
+      binding->storage = next_++;
+      return absl::OkStatus();
+    }
+    binding->storage = last_.storages[slot];
+    binding->existing = storages_.Find(binding->storage);
+    if (binding->existing == nullptr) {
+      return Violation(
+          absl::StrCat("storage ", binding->storage, " does not exist"));
+    }
+    binding->base_version = binding->existing->version;
+    versions_ += binding->base_version;
+    return absl::OkStatus();
+  }
+
+  absl::Status Check() const {
+    if (next_ == repeat_.first_new_storage() && next_ != 0) {
+      return Violation("a repeat names new storages for no result");
+    }
+    if (versions_ == repeat_.version_sum()) return absl::OkStatus();
+    return Violation(
+        absl::StrCat("the versions of the storages that are bound as before "
+                     "add up to ",
+                     versions_, ", not ", repeat_.version_sum()));
+  }
+
+ private:
+  const v1::Repeat& repeat_;
+  const LastRun& last_;
+  const StorageTable& storages_;
+  uint64_t next_;
+  uint64_t versions_ = 0;
+};
+
+absl::Status BindRepeat(const v1::Run& message, const Plan& plan,
+                        const LastRun& last, const StorageTable& storages,
+                        BoundRun* run) {
+  const std::vector<srg::Slot>& slots = plan.structure().slots;
+  const v1::Repeat& repeat = message.repeat();
+  DJINN_RETURN_IF_ERROR(CheckSlots(message, slots.size()));
+  Inherited inherited(repeat, last, storages);
+  int listed = 0;
+  for (size_t slot = 0; slot < slots.size(); ++slot) {
+    BoundRun::Binding& binding = run->bindings.emplace_back();
+    binding.writes = plan.facts().slots[slot].writes;
+    binding.reads = plan.facts().slots[slot].reads;
+    if (listed == repeat.slots_size() || repeat.slots(listed) != slot) {
+      DJINN_RETURN_IF_ERROR(inherited.Bind(slot, slots[slot], &binding));
+      continue;
+    }
+    const v1::Binding& said = message.bindings(listed++);
+    binding.storage = said.storage();
+    binding.base_version = said.base_version();
+    binding.existing = storages.Find(said.storage());
+  }
+  DJINN_RETURN_IF_ERROR(inherited.Check());
+  if (!repeat.same_final_slots()) {
+    run->final_slots.assign(message.final_slots().begin(),
+                            message.final_slots().end());
+  } else if (message.final_slots_size() == 0) {
+    run->final_slots = last.final_slots;
+  } else {
+    return Violation("final slots of a repeat that has those of before");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status BindRun(const v1::Run& message, const Plan* plan,
+                     const LastRun& last, const StorageTable& storages,
+                     BoundRun* run) {
+  run->message = &message;
+  run->bindings.clear();
+  run->final_slots.clear();
+  if (message.has_repeat()) {
+    if (plan == nullptr || !last.remembered) {
+      return Violation("a repeat of a run that was not remembered");
+    }
+    return BindRepeat(message, *plan, last, storages, run);
+  }
+  for (const v1::Binding& said : message.bindings()) {
+    run->bindings.push_back({said.storage(), said.base_version(), said.writes(),
+                             said.reads(), storages.Find(said.storage())});
+  }
+  run->final_slots.assign(message.final_slots().begin(),
+                          message.final_slots().end());
+  return absl::OkStatus();
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,51 @@
+// A run with one binding for every slot, whatever its message left out because
+// the session's run of the same structure before said it.
+//
+// Reused from run to run for its memory. Not thread-safe: a session's.
+#ifndef GPU_WORKER_PLAN_BOUND_RUN_H_
+#define GPU_WORKER_PLAN_BOUND_RUN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "djinn/v1/execution.pb.h"
+#include "gpu_worker/plan/plan.h"
+#include "gpu_worker/session/storage_table.h"
+
+namespace djinn::worker {
+
+struct BoundRun {
+  // As v1::Binding.
+  struct Binding {
+    uint64_t storage = 0;
+    uint64_t base_version = 0;
+    uint32_t writes = 0;
+    bool reads = false;
+    // Null for one that is born.
+    Storage* existing = nullptr;
+  };
+
+  // Hole values and mode. Outlives this.
+  const v1::Run* message = nullptr;
+  std::vector<Binding> bindings;
+  std::vector<uint32_t> final_slots;
+};
+
+// What a session remembers of its last run of a structure.
+struct LastRun {
+  bool remembered = false;
+  std::vector<uint64_t> storages;  // by slot
+  std::vector<uint32_t> final_slots;
+};
+
+// Fills `run`. `plan` may be null for a structure that was refused. What the
+// message says is checked as far as is needed to read it: InvalidArgument
+// (PROTOCOL_VIOLATION); nothing else is changed then.
+absl::Status BindRun(const v1::Run& message, const Plan* plan,
+                     const LastRun& last, const StorageTable& storages,
+                     BoundRun* run);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_PLAN_BOUND_RUN_H_
