@@ -6,10 +6,11 @@
 namespace djinn {
 
 void MessageLog::Append(std::shared_ptr<const v1::ControlRequest> message,
-                        uint64_t bytes, bool ends_work) {
-  Entry& entry = entries_.emplace_back(Entry{std::move(message), ++appended_,
-                                             bytes, counted_messages_,
-                                             counted_bytes_, ends_work});
+                        uint64_t bytes, bool ends_work,
+                        std::vector<uint64_t> written) {
+  Entry& entry = entries_.emplace_back(
+      Entry{std::move(message), ++appended_, bytes, counted_messages_,
+            counted_bytes_, ends_work, std::move(written)});
   if (IsExempt(entry)) return;
   ++counted_messages_;
   counted_bytes_ += bytes;

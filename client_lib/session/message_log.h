@@ -11,6 +11,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "djinn/v1/execution.pb.h"
 
@@ -30,13 +31,15 @@ class MessageLog {
     uint64_t messages_before = 0;
     uint64_t bytes_before = 0;
     bool ends_work = false;  // the last message of a piece of work
+    // Storages that a run writes and does not name, being a repeat.
+    std::vector<uint64_t> written;
   };
 
   // The number of the next message to be appended.
   uint64_t next_sequence() const { return appended_ + 1; }
   // `message` has that number; `bytes` is the size of its Ordered.
   void Append(std::shared_ptr<const v1::ControlRequest> message, uint64_t bytes,
-              bool ends_work);
+              bool ends_work, std::vector<uint64_t> written = {});
 
   // The next message to send; null when all were sent.
   const Entry* Next() const;

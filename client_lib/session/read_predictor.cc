@@ -28,19 +28,36 @@ const ReadPredictor::Prediction* ReadPredictor::OnCall(const Segment& segment) {
   const absl::Span<const Touch> touches = segment.touches_of_last_call();
   for (size_t i = 0; i < touches.size(); ++i) {
     if (!ChangesVersion(touches[i].access)) continue;
-    writes_[write_count_++ % kMaxWrites] = {touches[i].storage->id(), *position,
-                                            static_cast<uint32_t>(i)};
+    NoteWrite({touches[i].storage->id(), *position, static_cast<uint32_t>(i)});
   }
+  return Predict(*position, touches.size());
+}
 
+const ReadPredictor::Prediction* ReadPredictor::OnOutput(uint32_t lane,
+                                                         uint64_t recording,
+                                                         uint32_t output,
+                                                         uint64_t storage_id) {
+  uint64_t* const position = PositionOf(lane);
+  *position = Mix(Mix(*position, recording), output);
+  NoteWrite({storage_id, *position, 0});
+  return Predict(*position, 1);
+}
+
+void ReadPredictor::NoteWrite(const Write& write) {
+  writes_[write_count_++ % kMaxWrites] = write;
+}
+
+const ReadPredictor::Prediction* ReadPredictor::Predict(uint64_t position,
+                                                        size_t touches) {
   if (predictions_.empty()) return nullptr;
-  const auto found = predictions_.find(*position);
+  const auto found = predictions_.find(position);
   if (found == predictions_.end()) return nullptr;
   Prediction& prediction = found->second;
   if (prediction.pending) {
     prediction.pending = false;
     prediction.confidence -= kPenalty;
   }
-  if (prediction.confidence < kEnough || prediction.touch >= touches.size()) {
+  if (prediction.confidence < kEnough || prediction.touch >= touches) {
     return nullptr;
   }
   prediction.pending = true;

@@ -44,6 +44,10 @@ class ReadPredictor {
   // it, until the next method is called; null when there is none.
   const Prediction* OnCall(const Segment& segment);
 
+  // Likewise for an output of a recording that the lane carries out, in order.
+  const Prediction* OnOutput(uint32_t lane, uint64_t recording, uint32_t output,
+                             uint64_t storage_id);
+
   // The lane reads the storage; what it records next begins anew.
   void OnRead(uint32_t lane, uint64_t storage_id, const srg::TensorView& view,
               uint64_t bytes);
@@ -56,6 +60,8 @@ class ReadPredictor {
   };
 
   uint64_t* PositionOf(uint32_t lane);
+  void NoteWrite(const Write& write);
+  const Prediction* Predict(uint64_t position, size_t touches);
 
   absl::flat_hash_map<uint32_t, uint64_t> positions_;  // by lane
   // A ring of what calls wrote last.

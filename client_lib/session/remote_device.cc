@@ -5,6 +5,7 @@
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/fork_guard.h"
+#include "client_lib/session/operator_table.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
@@ -79,6 +80,10 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
     DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
+    if (ABSL_PREDICT_FALSE(!recordings_.empty())) {
+      const auto recording = recordings_.find(lane);
+      if (recording != recordings_.end()) recording->second->Add(*call);
+    }
     const Segment* const segment =
         recorder_.Record(lane, call, &sealed, ThisThread());
     ++statistics_.calls;
@@ -115,6 +120,11 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
     DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
+    RefuseRecording(
+        lane, "DEPENDS_ON_DATA",
+        absl::StrCat(
+            "the shape of a result depends on data: ",
+            OperatorTable::Global().Get(call->operator_id()).FullName()));
     recorder_.Record(lane, call, &sealed, ThisThread());
     recorder_.SealLane(lane, &sealed);
     // Of the segments sealed just now, the call's own is the last.
@@ -145,6 +155,8 @@ absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
+    RefuseRecording(lane, "SEEDS",
+                    "it seeds a generator, or is the first to draw from it");
     SealedSegments sealed;
     recorder_.SealUsers(generator, /*writers_only=*/false, &sealed);
     QueueSegments(sealed);
@@ -165,6 +177,7 @@ absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
     storage->size_bytes_.store(size_bytes, std::memory_order_relaxed);
     // Not born: it comes into being with its new size.
     if (!storage->born_) return absl::OkStatus();
+    RefuseRecording(lane, "RESIZES", "it resizes a tensor");
     SealedSegments sealed;
     recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
     QueueSegments(sealed);

@@ -1,9 +1,10 @@
 // The virtual device of a session: see virtual_device.h for what it promises.
 //
-// Sources by flow: remote_device.cc (recording), _close.cc (its end),
-// _uploads.cc, _reads.cc and _copies.cc (values), _sender.cc (what is sent
-// when), _encode.cc (messages), _connection.cc (lease, streams, resume),
-// _replies.cc (what the worker says, and its loss).
+// Sources by flow: remote_device.cc (recording), _replay.cc (recordings that
+// are carried out again), _close.cc (its end), _uploads.cc, _reads.cc and
+// _copies.cc (values), _sender.cc (what is sent when), _encode.cc (messages),
+// _connection.cc (lease, streams, resume), _replies.cc (what the worker says,
+// and its loss).
 //
 // Threads: recording threads and callbacks share mu_. One thread at a time is
 // the sender: it encodes and sends without mu_. Only the device's own thread,
@@ -28,6 +29,7 @@
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/message_log.h"
 #include "client_lib/session/read_predictor.h"
+#include "client_lib/session/recording.h"
 #include "client_lib/session/reply_log.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
@@ -75,6 +77,13 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes) override;
+  absl::Status StartRecording(uint32_t lane) override;
+  absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
+      uint32_t lane, absl::Span<RemoteStorage* const> given,
+      absl::Span<RemoteStorage* const> outputs) override;
+  absl::StatusOr<std::vector<StoragePtr>> Replay(
+      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      absl::Span<RemoteStorage* const> given) override;
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
 
@@ -127,6 +136,20 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::Status NoAnswer() const;
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Recordings. The lane did what cannot be carried out again.
+  void RefuseRecording(uint32_t lane, absl::string_view reason,
+                       absl::string_view what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckReplay(const Recording& recording,
+                           absl::Span<RemoteStorage* const> given) const;
+  // Stamps a part; `made` has a version for each storage that was made so far.
+  ReplayWork StampReplay(const std::shared_ptr<const Recording>& recording,
+                         size_t part, absl::Span<RemoteStorage* const> given,
+                         uint64_t first_made,
+                         absl::Span<const StoragePtr> outputs,
+                         std::vector<uint64_t>* made)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // Reads.
   class ReadHandle;
   using Callbacks = std::vector<std::function<void()>>;
@@ -138,6 +161,10 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void QueueRead(uint32_t lane, RemoteStorage* storage,
                  const srg::TensorView& view,
                  const std::shared_ptr<ReadWait>& wait)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Asks in advance for the value, if the storage can hold it.
+  void QueueForeseen(uint32_t lane, RemoteStorage* storage,
+                     const ReadPredictor::Prediction& prediction)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Asks in advance for what the segment's last call wrote.
   void Foresee(const Segment& segment,
@@ -210,6 +237,12 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   // Encoding.
   void Process(Work work);
   void Encode(const Work& work, RunWork& run, v1::ControlRequest* request);
+  void Encode(const Work& work, ReplayWork& replay,
+              v1::ControlRequest* request);
+  // What both have in common. `segment` may be null.
+  void FinishRun(const Work& work, RunEncoder::Encoded encoded,
+                 std::vector<uint32_t> sites, Segment* segment,
+                 v1::ControlRequest* request);
   void Encode(const Work& work, InstallWork& install,
               v1::ControlRequest* request);
   void Encode(const Work& work, SeedWork& seed, v1::ControlRequest* request);
@@ -273,6 +306,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
 
   mutable Mutex mu_;
   SegmentRecorder recorder_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint32_t, std::unique_ptr<Recorder>> recordings_
+      ABSL_GUARDED_BY(mu_);  // by lane
   // Work in the order of the program; bounded by the window.
   std::deque<Work> queue_ ABSL_GUARDED_BY(mu_);
   uint64_t queued_bytes_ ABSL_GUARDED_BY(mu_) = 0;
@@ -321,6 +356,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::flat_hash_set<Waiter*> waiters_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<MetadataWait>> metadata_
       ABSL_GUARDED_BY(mu_);  // by sequence
+  // Structures that the worker took, for the sender.
+  std::vector<uint64_t> admitted_ ABSL_GUARDED_BY(mu_);
   // Fingerprints of the structures defined and not yet answered, by id.
   absl::flat_hash_map<uint64_t, std::string> defining_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>> reads_
@@ -354,6 +391,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   v1::SessionLimits sender_limits_;
   std::unique_ptr<StructureTable> structures_;
   std::unique_ptr<RunEncoder> encoder_;
+  // Of the run that is appended next: see MessageLog::Entry.
+  std::vector<uint64_t> written_;
   StructureHistory history_;
   std::vector<uint64_t> pending_free_;
   std::optional<Deadline> stalled_;  // while there is no room: its patience

@@ -23,7 +23,9 @@ struct Loss {
   uint64_t uploads = 0;
   absl::flat_hash_set<uint64_t> written;  // storages
 
-  void Add(const v1::Ordered& message) {
+  void Add(const MessageLog::Entry& entry) {
+    const v1::Ordered& message = entry.message->ordered();
+    written.insert(entry.written.begin(), entry.written.end());
     switch (message.action_case()) {
       case v1::Ordered::kRun:
         ++runs;
@@ -50,6 +52,13 @@ struct Loss {
       ++runs;
       for (const Touch& touch : run->segment->touches()) {
         if (ChangesVersion(touch.access)) written.insert(touch.storage->id());
+      }
+      return;
+    }
+    if (const auto* replay = std::get_if<ReplayWork>(&work.action)) {
+      ++runs;
+      for (const RunEncoder::Binding& binding : replay->bindings) {
+        if (binding.writes > 0) written.insert(binding.id);
       }
       return;
     }
@@ -129,7 +138,7 @@ std::string RemoteDevice::DescribeLoss() const {
   MutexLock lock(&mu_);
   Loss loss;
   for (const MessageLog::Entry& entry : log_.entries()) {
-    loss.Add(entry.message->ordered());
+    loss.Add(entry);
   }
   for (const Work& work : queue_) loss.Add(work);
   if (loss.written.empty() && loss.runs == 0) return "";

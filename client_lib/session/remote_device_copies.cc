@@ -35,6 +35,7 @@ absl::Status RemoteDevice::CopyFrom(uint32_t lane, RemoteStorage* storage,
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
+    RefuseRecording(lane, "COPIES", "it copies from another virtual device");
     SealedSegments sealed;
     recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
     QueueSegments(sealed);
@@ -56,6 +57,7 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(AwaitWelcome());
     DJINN_RETURN_IF_ERROR(Enter());
+    RefuseRecording(lane, "COPIES", "it copies to another virtual device");
     pull.worker_id = lease_.worker_id();
     pull.worker_incarnation = lease_.worker_incarnation();
     SealedSegments writers;

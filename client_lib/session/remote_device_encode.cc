@@ -33,6 +33,7 @@ void RemoteDevice::Process(Work work) {
   dead_.Collect(&pending_free_);
   // Room first where the work may need it.
   if (!std::holds_alternative<RunWork>(work.action) &&
+      !std::holds_alternative<ReplayWork>(work.action) &&
       !std::holds_alternative<ReadWork>(work.action)) {
     AppendFrees();
   }
@@ -68,10 +69,42 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
   }
   // Drops the references to storages here, not under the lock.
   run.segment->Clear();
+  if (run.metadata != nullptr) {
+    // The run's own number: a definition goes before it.
+    MutexLock lock(&mu_);
+    const uint64_t number =
+        log_.next_sequence() + (encoded.definition.has_value() ? 1 : 0);
+    metadata_[number] = run.metadata;
+  }
+  FinishRun(work, std::move(encoded), std::move(sites), run.segment, request);
+}
+
+void RemoteDevice::Encode(const Work& work, ReplayWork& replay,
+                          v1::ControlRequest* request) {
+  const RecordingPart& part = replay.recording->parts[replay.part];
+  RunEncoder::Encoded encoded = encoder_->Encode(
+      part, replay.bindings, context_->telling.load(std::memory_order_relaxed));
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
+    log::Info("recording",
+              {{"device", index_},
+               {"recording", replay.recording->number},
+               {"part", replay.part},
+               {"structure", encoded.run.structure_id()},
+               {"calls", part.structure.nodes.size()},
+               {"known", encoded.definition.has_value() ? "no" : "yes"}});
+  }
+  FinishRun(work, std::move(encoded), part.sites, nullptr, request);
+}
+
+void RemoteDevice::FinishRun(const Work& work, RunEncoder::Encoded encoded,
+                             std::vector<uint32_t> sites, Segment* segment,
+                             v1::ControlRequest* request) {
   std::shared_ptr<v1::ControlRequest> define;
+  std::vector<uint64_t> admitted;
   {
     MutexLock lock(&mu_);
-    recorder_.Recycle(run.segment);
+    if (segment != nullptr) recorder_.Recycle(segment);
+    admitted.swap(admitted_);
     ++statistics_.runs;
     if (encoded.definition.has_value()) {
       RunEncoder::Definition& definition = *encoded.definition;
@@ -84,6 +117,7 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
           std::move(definition.message);
     }
   }
+  for (const uint64_t id : admitted) structures_->Admitted(id);
   if (encoded.telling.has_value() &&
       context_->TellsFirst(encoded.telling->key_hash)) {
     context_->link->SendStructure(std::move(encoded.telling->structure),
@@ -93,10 +127,10 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
     Append(work.lane, std::move(define), /*ends_work=*/false);
   }
   *request->mutable_ordered()->mutable_run() = std::move(encoded.run);
-  if (run.metadata == nullptr && sites.empty()) return;
+  written_ = std::move(encoded.written);
+  if (sites.empty()) return;
   MutexLock lock(&mu_);
-  if (run.metadata != nullptr) metadata_[log_.next_sequence()] = run.metadata;
-  if (!sites.empty()) call_sites_.Add(log_.next_sequence(), std::move(sites));
+  call_sites_.Add(log_.next_sequence(), std::move(sites));
 }
 
 void RemoteDevice::Encode(const Work& work, InstallWork& install,
@@ -180,7 +214,8 @@ void RemoteDevice::Append(uint32_t lane,
     limit = limits_.max_outstanding_bytes();
     if (bytes <= limit) {
       statistics_.bytes_up += bytes;
-      log_.Append(std::move(request), bytes, ends_work);
+      log_.Append(std::move(request), bytes, ends_work,
+                  std::exchange(written_, {}));
       if (ends_work) processing_ = false;
       if (cancelling_) progress_changed_.SignalAll();
       return;

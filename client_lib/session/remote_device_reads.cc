@@ -132,6 +132,7 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
   ++statistics_.reads;
+  RefuseRecording(lane, "READS_VALUE", "it reads a value from the device");
   predictor_.OnRead(lane, storage->id(), view, (*wait)->bytes);
   if (auto foreseen = TakeForeseen(*storage, view)) {
     *wait = std::move(foreseen);
@@ -171,7 +172,12 @@ void RemoteDevice::Foresee(const Segment& segment,
   const uint32_t lane = segment.lane();
   recorder_.SealWriters(lane, storage, sealed);
   QueueSegments(*sealed);
-  // Its storage may be smaller than that of the call it resembles.
+  QueueForeseen(lane, storage, prediction);
+}
+
+void RemoteDevice::QueueForeseen(uint32_t lane, RemoteStorage* storage,
+                                 const ReadPredictor::Prediction& prediction) {
+  // The storage may be smaller than that of the call it resembles.
   const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(prediction.view);
   if (!extent.ok() || *extent > storage->size_bytes()) return;
   // Comes in the reply: larger values are not foreseen.

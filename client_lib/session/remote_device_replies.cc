@@ -209,6 +209,7 @@ absl::Status RemoteDevice::ApplyAdmitted(const v1::Admitted& admitted) {
     return Violation("a refused structure without a code");
   }
   if (admitted.cache_hit()) ++statistics_.plan_cache_hits;
+  admitted_.push_back(admitted.structure_id());
   if (admitted.fingerprint() == own) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kInternal, "FINGERPRINT_MISMATCH",

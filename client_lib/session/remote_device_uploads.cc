@@ -103,6 +103,7 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
+    RefuseRecording(lane, "UPLOADS", "it sends a tensor of this process");
     SealedSegments sealed;
     recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
     QueueSegments(sealed);

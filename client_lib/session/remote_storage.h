@@ -52,6 +52,7 @@ class RemoteStorage {
  private:
   // The parts of a device that know what is inside.
   friend class DeadList;
+  friend class Recorder;
   friend class RemoteDevice;
   friend class RunEncoder;
   friend class SegmentRecorder;

@@ -91,10 +91,17 @@ Outcome RunCutAt(Cut where, int n) {
     outcome.seen.push_back(session->Close(absl::Seconds(60)).ToString());
     outcome.statistics = session->statistics();
   }
+  const std::vector<v1::Run> runs = worker.runs();
+  size_t run = 0;
   for (v1::Ordered message : worker.received()) {
-    // When they go is not part of the program.
+    // When they go is not part of the program, nor is what a run leaves out.
     if (message.has_free()) continue;
     message.clear_sequence();
+    if (message.has_run()) {
+      *message.mutable_run() = runs[run++];
+      message.mutable_run()->clear_remember();
+      message.mutable_run()->clear_repeat();
+    }
     outcome.carried.push_back(message.SerializeAsString());
   }
   outcome.violations = worker.violations();

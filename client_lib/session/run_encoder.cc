@@ -2,22 +2,26 @@
 
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "client_lib/session/execution_flag.h"
-#include "client_lib/session/operator_table.h"
+#include "client_lib/session/structure_builder.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 
 namespace djinn {
 namespace {
 
-bool IsWholeOverwrite(uint8_t access) {
-  return (access & kOverwrites) != 0 && IgnoresContents(access);
+v1::ExecutionMode CurrentMode() {
+  return fast_execution.load(std::memory_order_relaxed)
+             ? v1::EXECUTION_MODE_FAST
+             : v1::EXECUTION_MODE_STRICT;
 }
 
-template <typename T>
-void Put(T value, std::string* out) {
-  out->append(reinterpret_cast<const char*>(&value), sizeof(value));
+void FillHoles(absl::Span<const double> floats,
+               absl::Span<const ScalarValue> scalar_tensors, v1::Run* run) {
+  run->mutable_float_holes()->Add(floats.begin(), floats.end());
+  for (const ScalarValue& value : scalar_tensors) {
+    run->add_scalar_tensors(value.bytes, value.size);
+  }
 }
 
 }  // namespace
@@ -25,46 +29,60 @@ void Put(T value, std::string* out) {
 RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
                                        uint64_t telling) {
   AssignSlots(segment);
-  BuildKey(segment);
-  const StructureTable::Entry entry = table_->FindOrAdd(key_);
-
+  BuildStructureKey(segment, slot_of_touch_, kinds_, &key_);
   Encoded encoded;
-  const bool tell = *entry.told != telling;
-  if (entry.is_new || tell) {
-    const srg::Structure structure = BuildStructure(segment);
-    v1::Structure message = srg::ToProto(structure);
-    if (tell) {
-      *entry.told = telling;
-      encoded.telling = {HashContent(key_.data(), key_.size()), message};
-    }
-    if (entry.is_new) {
-      Definition& definition = encoded.definition.emplace();
-      definition.message.set_structure_id(entry.id);
-      *definition.message.mutable_structure() = std::move(message);
-      table_->Keep(definition.message.SerializeAsString());
-      for (const uint64_t id : table_->Unsaid()) {
-        definition.message.add_forget_ids(id);
-      }
-      definition.fingerprint = srg::Fingerprint(structure);
-    }
-  }
-  encoded.run.set_structure_id(entry.id);
-  encoded.run.mutable_float_holes()->Add(segment.floats().begin(),
-                                         segment.floats().end());
-  for (const ScalarValue& value : segment.scalar_tensors()) {
-    encoded.run.add_scalar_tensors(value.bytes, value.size);
-  }
+  const StructureTable::Entry structure = FindStructure(
+      key_, telling,
+      [&] { return BuildStructure(segment, slot_of_touch_, kinds_); },
+      &encoded);
+  FillHoles(segment.floats(), segment.scalar_tensors(), &encoded.run);
   encoded.run.set_reply_metadata(segment.wants_metadata);
-  encoded.run.set_mode(fast_execution.load(std::memory_order_relaxed)
-                           ? v1::EXECUTION_MODE_FAST
-                           : v1::EXECUTION_MODE_STRICT);
-  FillBindings(&encoded.run);
+  FillBindings(bindings_, structure, &encoded);
   return encoded;
+}
+
+RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
+                                       absl::Span<const Binding> bindings,
+                                       uint64_t telling) {
+  Encoded encoded;
+  const StructureTable::Entry structure = FindStructure(
+      part.key, telling,
+      [&]() -> const srg::Structure& { return part.structure; }, &encoded);
+  FillHoles(part.floats, part.scalar_tensors, &encoded.run);
+  FillBindings(bindings, structure, &encoded);
+  return encoded;
+}
+
+template <typename Build>
+StructureTable::Entry RunEncoder::FindStructure(absl::string_view key,
+                                                uint64_t telling, Build build,
+                                                Encoded* encoded) {
+  const StructureTable::Entry entry = table_->FindOrAdd(key);
+  encoded->run.set_structure_id(entry.id);
+  encoded->run.set_mode(CurrentMode());
+  const bool tell = *entry.told != telling;
+  if (!entry.is_new && !tell) return entry;
+  const srg::Structure& structure = build();
+  v1::Structure message = srg::ToProto(structure);
+  if (tell) {
+    *entry.told = telling;
+    encoded->telling = {HashContent(key.data(), key.size()), message};
+  }
+  if (!entry.is_new) return entry;
+  Definition& definition = encoded->definition.emplace();
+  definition.message.set_structure_id(entry.id);
+  *definition.message.mutable_structure() = std::move(message);
+  table_->Keep(definition.message.SerializeAsString());
+  for (const uint64_t id : table_->Unsaid()) {
+    definition.message.add_forget_ids(id);
+  }
+  definition.fingerprint = srg::Fingerprint(structure);
+  return entry;
 }
 
 v1::Structure RunEncoder::Describe(const Segment& segment) {
   AssignSlots(segment);
-  return srg::ToProto(BuildStructure(segment));
+  return srg::ToProto(BuildStructure(segment, slot_of_touch_, kinds_));
 }
 
 bool RunEncoder::ReleaseUse(RemoteStorage* storage) {
@@ -79,7 +97,8 @@ bool RunEncoder::ReleaseUse(RemoteStorage* storage) {
 
 void RunEncoder::AssignSlots(const Segment& segment) {
   ++run_;
-  slots_.clear();
+  kinds_.clear();
+  bindings_.clear();
   slot_of_touch_.clear();
   auto creation = segment.creations().begin();
   for (size_t i = 0; i < segment.touches().size(); ++i) {
@@ -87,100 +106,104 @@ void RunEncoder::AssignSlots(const Segment& segment) {
     RemoteStorage* const storage = touch.storage.get();
     if (storage->slot_run_ != run_) {
       storage->slot_run_ = run_;
-      storage->slot_ = static_cast<uint32_t>(slots_.size());
-      SlotState& slot = slots_.emplace_back(
-          SlotState{storage, srg::Slot{srg::Slot::Kind::kBound, 0},
-                    touch.base_version, 0, 0, false});
-      if (creation != segment.creations().end() && creation->touch == i) {
-        slot.kind = {srg::Slot::Kind::kCreated, creation->bytes};
-        slot.writes = 1;
-        ++creation;
-      } else if ((touch.access & kBirth) != 0) {
-        slot.kind.kind = srg::Slot::Kind::kResult;
-      } else if ((touch.access & kDraws) != 0) {
-        slot.kind.kind = srg::Slot::Kind::kGenerator;
-        slot.reads = true;
-      } else {
-        slot.reads = !IsWholeOverwrite(touch.access);
-      }
+      storage->slot_ = static_cast<uint32_t>(bindings_.size());
+      const bool created =
+          creation != segment.creations().end() && creation->touch == i;
+      const srg::Slot& kind = kinds_.emplace_back(
+          KindOfFirstTouch(touch.access, created ? &creation->bytes : nullptr));
+      // A storage born in the run has version 0 before it, as stamped.
+      bindings_.push_back({.storage = storage,
+                           .id = storage->id(),
+                           .base_version = touch.base_version,
+                           .writes = created ? 1u : 0u,
+                           .reads = ReadsBefore(kind, touch.access),
+                           .born = created || (touch.access & kBirth) != 0});
+      if (created) ++creation;
     }
-    SlotState& slot = slots_[storage->slot_];
-    if (ChangesVersion(touch.access)) ++slot.writes;
-    ++slot.uses;
+    Binding& binding = bindings_[storage->slot_];
+    if (ChangesVersion(touch.access)) ++binding.writes;
+    ++binding.uses;
     slot_of_touch_.push_back(storage->slot_);
   }
 }
 
-void RunEncoder::BuildKey(const Segment& segment) {
-  key_.clear();
-  Put(static_cast<uint32_t>(segment.calls().size()), &key_);
-  for (const Segment::Mark& mark : segment.calls()) {
-    Put(mark.operator_id, &key_);
-    Put(mark.bytes_end, &key_);
-    Put(mark.touches_end, &key_);
-  }
-  key_.append(segment.bytes().data(), segment.bytes().size());
-  for (size_t i = 0; i < slot_of_touch_.size(); ++i) {
-    Put(slot_of_touch_[i], &key_);
-    Put(segment.touches()[i].access, &key_);
-  }
-  for (const SlotState& slot : slots_) {
-    Put(slot.kind.kind, &key_);
-    if (slot.kind.kind == srg::Slot::Kind::kCreated) {
-      Put(slot.kind.created_bytes, &key_);
+void RunEncoder::FillBindings(absl::Span<const Binding> bindings,
+                              const StructureTable::Entry& structure,
+                              Encoded* encoded) {
+  v1::Run* const run = &encoded->run;
+  FindFinalSlots(bindings);
+  StructureTable::LastRun& last = *structure.last;
+  const bool repeats = last.remembered;
+  if (repeats) {
+    FillRepeat(bindings, last, encoded);
+    run->mutable_repeat()->set_same_final_slots(final_slots_ ==
+                                                last.final_slots);
+  } else {
+    for (const Binding& binding : bindings) {
+      v1::Binding* const message = run->add_bindings();
+      message->set_storage(binding.id);
+      message->set_writes(binding.writes);
+      message->set_reads(binding.reads);
+      message->set_base_version(binding.base_version);
     }
+    run->set_remember(table_->Remember(structure.id, bindings.size()));
   }
+  if (!repeats || final_slots_ != last.final_slots) {
+    run->mutable_final_slots()->Add(final_slots_.begin(), final_slots_.end());
+  }
+  if (!last.remembered) return;
+  last.storages.clear();
+  for (const Binding& binding : bindings) last.storages.push_back(binding.id);
+  last.final_slots = final_slots_;
 }
 
-srg::Structure RunEncoder::BuildStructure(const Segment& segment) const {
-  srg::Structure structure;
-  for (const SlotState& slot : slots_) structure.slots.push_back(slot.kind);
-  absl::flat_hash_map<uint32_t, uint32_t> operator_indices;
-  std::vector<uint8_t> accesses;
-  for (const Touch& touch : segment.touches()) {
-    accesses.push_back(touch.access);
-  }
-  HoleCounters counters;
-  Segment::Mark begin;
-  for (const Segment::Mark& end : segment.calls()) {
-    const size_t touches = end.touches_end - begin.touches_end;
-    srg::Node node = DecodeCall(
-        segment.bytes().substr(begin.bytes_end,
-                               end.bytes_end - begin.bytes_end),
-        absl::MakeConstSpan(slot_of_touch_).subspan(begin.touches_end, touches),
-        absl::MakeConstSpan(accesses).subspan(begin.touches_end, touches),
-        &counters);
-    const auto [index, is_new] = operator_indices.try_emplace(
-        end.operator_id, static_cast<uint32_t>(structure.operators.size()));
-    if (is_new) {
-      structure.operators.push_back(
-          OperatorTable::Global().Get(end.operator_id));
+void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
+                            const StructureTable::LastRun& last,
+                            Encoded* encoded) {
+  v1::Run* const run = &encoded->run;
+  v1::Repeat* const repeat = run->mutable_repeat();
+  uint64_t next_new = 0;
+  uint64_t versions = 0;
+  for (uint32_t slot = 0; slot < bindings.size(); ++slot) {
+    const Binding& binding = bindings[slot];
+    if (binding.writes > 0) encoded->written.push_back(binding.id);
+    if (binding.born) {
+      if (next_new == 0) {
+        next_new = binding.id;
+        repeat->set_first_new_storage(next_new);
+      }
+      if (binding.id == next_new) {
+        ++next_new;
+        continue;
+      }
+    } else if (binding.id == last.storages[slot]) {
+      versions += binding.base_version;
+      continue;
     }
-    node.operator_index = index->second;
-    structure.nodes.push_back(std::move(node));
-    begin = end;
+    repeat->add_slots(slot);
+    v1::Binding* const message = run->add_bindings();
+    message->set_storage(binding.id);
+    message->set_base_version(binding.base_version);
   }
-  structure.float_hole_count = counters.floats;
-  structure.scalar_tensor_hole_count = counters.scalar_tensors;
-  return structure;
+  repeat->set_version_sum(versions);
 }
 
-void RunEncoder::FillBindings(v1::Run* run) {
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const SlotState& slot = slots_[i];
-    v1::Binding* const binding = run->add_bindings();
-    binding->set_storage(slot.storage->id());
-    binding->set_writes(slot.writes);
-    binding->set_reads(slot.reads);
-    // A storage born in the run has version 0 before it, as stamped.
-    binding->set_base_version(slot.base_version);
+void RunEncoder::FindFinalSlots(absl::Span<const Binding> bindings) {
+  final_slots_.clear();
+  for (uint32_t slot = 0; slot < bindings.size(); ++slot) {
+    const Binding& binding = bindings[slot];
+    if (binding.storage == nullptr) {
+      if (binding.dies) final_slots_.push_back(slot);
+      continue;
+    }
     // In this order: once the storage is dead its uses no longer grow.
-    const bool dead = slot.storage->dead();
-    const bool last = slot.storage->unsent_uses_.fetch_sub(
-                          slot.uses, std::memory_order_relaxed) == slot.uses;
+    const bool dead = binding.storage->dead();
+    const bool last =
+        binding.storage->unsent_uses_.fetch_sub(
+            binding.uses, std::memory_order_relaxed) == binding.uses;
     const bool final = dead && last;
-    if (final) run->add_final_slots(static_cast<uint32_t>(i));
-    slot.storage->known_to_worker_ = !final;
+    if (final) final_slots_.push_back(slot);
+    binding.storage->known_to_worker_ = !final;
   }
 }
 

@@ -1,10 +1,10 @@
-// Turns a sealed segment into a run: slots by first use, bindings, holes, and
-// the id of its structure, which is defined first when the stream does not have
-// it yet.
+// Turns a sealed segment, or a part of a recording that is carried out again,
+// into a run: slots by first use, bindings, holes, and the id of its structure,
+// which is defined first when the stream does not have it yet.
 //
-// The local key under which a structure is found consists of everything but the
-// varying values: operators and call templates, the slot of each touch, its
-// access, and the kinds of the slots. Used by the sender thread only.
+// A run says only what differs from the run of the same structure before, once
+// the worker has admitted the structure (Run.repeat in execution.proto). Used
+// by the sender thread only.
 #ifndef CLIENT_LIB_SESSION_RUN_ENCODER_H_
 #define CLIENT_LIB_SESSION_RUN_ENCODER_H_
 
@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "client_lib/session/recording.h"
 #include "client_lib/session/remote_storage.h"
 #include "client_lib/session/segment.h"
 #include "client_lib/session/structure_table.h"
@@ -41,11 +43,31 @@ class RunEncoder {
     // Set when the structure was not used under `telling` yet.
     std::optional<Telling> telling;
     v1::Run run;
+    // Storages written, if the run is a repeat, which does not name them all.
+    std::vector<uint64_t> written;
   };
 
   // Counts the segment's uses as sent: a storage that is dead and named by
   // nothing unsent any more is final in this run.
   Encoded Encode(const Segment& segment, uint64_t telling = 1);
+
+  // What a slot of a run is bound to.
+  struct Binding {
+    // Null for one that no program can name: a temporary of a recording.
+    RemoteStorage* storage = nullptr;
+    uint64_t id = 0;
+    uint64_t base_version = 0;
+    uint32_t writes = 0;
+    // Times that the storage was counted as used by the run.
+    uint32_t uses = 0;
+    bool reads = false;
+    bool born = false;
+    // Of a temporary: nothing names it after this run.
+    bool dies = false;
+  };
+  // One binding per slot of the part.
+  Encoded Encode(const RecordingPart& part, absl::Span<const Binding> bindings,
+                 uint64_t telling = 1);
 
   // The segment's structure; counts nothing.
   v1::Structure Describe(const Segment& segment);
@@ -55,26 +77,26 @@ class RunEncoder {
   static bool ReleaseUse(RemoteStorage* storage);
 
  private:
-  struct SlotState {
-    RemoteStorage* storage;
-    srg::Slot kind;
-    uint64_t base_version;
-    uint32_t writes;
-    uint32_t uses;
-    bool reads;
-  };
-
-  // Fills slots_ and slot_of_touch_.
+  // Fills kinds_, bindings_ and slot_of_touch_.
   void AssignSlots(const Segment& segment);
-  void BuildKey(const Segment& segment);
-  srg::Structure BuildStructure(const Segment& segment) const;
-  void FillBindings(v1::Run* run);
+  template <typename Build>
+  StructureTable::Entry FindStructure(absl::string_view key, uint64_t telling,
+                                      Build build, Encoded* encoded);
+  void FillBindings(absl::Span<const Binding> bindings,
+                    const StructureTable::Entry& structure, Encoded* encoded);
+  // What is not as in the run before.
+  static void FillRepeat(absl::Span<const Binding> bindings,
+                         const StructureTable::LastRun& last, Encoded* encoded);
+  // Counts the run's uses as sent, and finds what dies in it.
+  void FindFinalSlots(absl::Span<const Binding> bindings);
 
   StructureTable* const table_;
   uint64_t run_ = 0;
   // Reused between runs.
-  std::vector<SlotState> slots_;
+  std::vector<srg::Slot> kinds_;
+  std::vector<Binding> bindings_;
   std::vector<uint32_t> slot_of_touch_;
+  std::vector<uint32_t> final_slots_;
   std::string key_;
 };
 

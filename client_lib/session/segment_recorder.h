@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -39,6 +40,10 @@ class SegmentRecorder {
  public:
   // The id of the next storage to be born.
   void NumberStoragesFrom(uint64_t id) { next_storage_id_ = id; }
+  // The first of so many ids, for storages that are not born by calls.
+  uint64_t TakeStorageIds(uint64_t count) {
+    return std::exchange(next_storage_id_, next_storage_id_ + count);
+  }
 
   // Lanes with an open segment; beyond that the oldest is sealed.
   static constexpr size_t kMaxOpenSegments = 256;

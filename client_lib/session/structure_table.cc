@@ -2,22 +2,45 @@
 
 #include <utility>
 
+#include "common/srg/validate.h"
+
 namespace djinn {
 
 StructureTable::Entry StructureTable::FindOrAdd(absl::string_view key) {
   const auto found = by_key_.find(key);
   if (found != by_key_.end()) {
     by_use_.splice(by_use_.begin(), by_use_, found->second);
-    return {found->second->id, false, &found->second->told};
+    Stored& stored = *found->second;
+    return {stored.id, false, &stored.told, &stored.last};
   }
   while (!by_use_.empty() && (by_use_.size() >= max_structures_ ||
                               bytes_ + key.size() > max_bytes_)) {
     DropLeastRecentlyUsed();
   }
-  by_use_.push_front({std::string(key), ++last_id_, 0, {}});
-  by_key_.emplace(by_use_.front().key, by_use_.begin());
+  Stored& stored = by_use_.emplace_front();
+  stored.key = std::string(key);
+  stored.id = ++last_id_;
+  by_key_.emplace(stored.key, by_use_.begin());
+  by_id_.emplace(stored.id, by_use_.begin());
   bytes_ += key.size();
-  return {by_use_.front().id, true, &by_use_.front().told};
+  return {stored.id, true, &stored.told, &stored.last};
+}
+
+void StructureTable::Admitted(uint64_t id) {
+  const auto found = by_id_.find(id);
+  if (found != by_id_.end()) found->second->admitted = true;
+}
+
+bool StructureTable::Remember(uint64_t id, size_t slots) {
+  Stored& stored = *by_id_.at(id);
+  if (!stored.admitted ||
+      remembered_slots_ + slots > srg::kMaxRememberedSlots) {
+    return false;
+  }
+  remembered_slots_ += slots;
+  stored.remembered_slots = slots;
+  stored.last.remembered = true;
+  return true;
 }
 
 void StructureTable::Keep(std::string definition) {
@@ -35,7 +58,9 @@ std::vector<uint64_t> StructureTable::Unsaid() const {
 
 void StructureTable::SaidIn(uint64_t sequence) {
   for (Dropped& dropped : dropped_) {
-    if (dropped.said_in == 0) dropped.said_in = sequence;
+    if (dropped.said_in != 0) continue;
+    dropped.said_in = sequence;
+    remembered_slots_ -= dropped.remembered_slots;
   }
 }
 
@@ -47,9 +72,8 @@ void StructureTable::Completed(uint64_t sequence) {
 }
 
 const std::string* StructureTable::Definition(uint64_t id) const {
-  for (const Stored& stored : by_use_) {
-    if (stored.id == id) return &stored.definition;
-  }
+  const auto found = by_id_.find(id);
+  if (found != by_id_.end()) return &found->second->definition;
   for (const Dropped& dropped : dropped_) {
     if (dropped.id == id) return &dropped.definition;
   }
@@ -60,7 +84,9 @@ void StructureTable::DropLeastRecentlyUsed() {
   Stored& last = by_use_.back();
   bytes_ -= last.key.size() + last.definition.size();
   by_key_.erase(last.key);
-  dropped_.push_back({last.id, std::move(last.definition), 0});
+  by_id_.erase(last.id);
+  dropped_.push_back(
+      {last.id, std::move(last.definition), 0, last.remembered_slots});
   by_use_.pop_back();
 }
 

@@ -29,15 +29,28 @@ class StructureTable {
   explicit StructureTable(size_t max_structures, size_t max_bytes = kMaxBytes)
       : max_structures_(max_structures), max_bytes_(max_bytes) {}
 
+  // What the worker remembers of the last run of a structure.
+  struct LastRun {
+    bool remembered = false;
+    std::vector<uint64_t> storages;  // by slot
+    std::vector<uint32_t> final_slots;
+  };
   struct Entry {
     uint64_t id = 0;
     // The id must be defined before it is used, and given to Keep().
     bool is_new = false;
     // The caller's note about the key; 0 when new.
     uint64_t* told = nullptr;
+    LastRun* last = nullptr;
   };
-  // The key's id, from 1.
+  // The key's id, from 1. Valid until the next call.
   Entry FindOrAdd(absl::string_view key);
+
+  // The worker took the definition; it is in use still, or was dropped.
+  void Admitted(uint64_t id);
+  // Whether the worker is to remember the next run of the structure, which has
+  // `slots` slots: it was admitted and there is room.
+  bool Remember(uint64_t id, size_t slots);
 
   // Keeps the definition of the id that FindOrAdd() added last.
   void Keep(std::string definition);
@@ -56,11 +69,15 @@ class StructureTable {
     uint64_t id;
     uint64_t told = 0;
     std::string definition;
+    bool admitted = false;
+    size_t remembered_slots = 0;
+    LastRun last;
   };
   struct Dropped {
     uint64_t id;
     std::string definition;
     uint64_t said_in;  // 0: not yet
+    size_t remembered_slots;
   };
   struct KeyHash {
     size_t operator()(absl::string_view key) const {
@@ -77,7 +94,10 @@ class StructureTable {
   std::list<Stored> by_use_;  // most recently used first
   absl::flat_hash_map<absl::string_view, std::list<Stored>::iterator, KeyHash>
       by_key_;
+  absl::flat_hash_map<uint64_t, std::list<Stored>::iterator> by_id_;
   std::deque<Dropped> dropped_;  // oldest first
+  // By the worker, over all structures that it was not told to forget.
+  size_t remembered_slots_ = 0;
 };
 
 }  // namespace djinn

@@ -24,7 +24,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client_lib/session/call.h"
+#include "client_lib/session/recording.h"
 #include "client_lib/session/remote_storage.h"
 #include "common/srg/structure.h"
 #include "common/transport/stream.h"
@@ -128,6 +130,24 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
       void* destination, uint64_t bytes) = 0;
+
+  // Keeps what the lane records from here on, too. FailedPrecondition
+  // (ALREADY_RECORDING) if that is so already.
+  virtual absl::Status StartRecording(uint32_t lane) = 0;
+  // Ends it. `given`: the storages, each once, in whose place others will
+  // stand; `outputs`: those made since StartRecording() that it is about, each
+  // once. As Recorder::Finish(). FailedPrecondition (NOT_RECORDING).
+  virtual absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
+      uint32_t lane, absl::Span<RemoteStorage* const> given,
+      absl::Span<RemoteStorage* const> outputs) = 0;
+  // Carries out the recording's calls as if the lane made them now. `given` are
+  // as many storages as before, each once and none that the recording keeps,
+  // of at least the sizes that the calls' views need. Returns the new outputs.
+  // FailedPrecondition (STALE_RECORDING) when it is another device's, or the
+  // program has dropped a storage that it keeps. Blocks as Record() does.
+  virtual absl::StatusOr<std::vector<StoragePtr>> Replay(
+      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      absl::Span<RemoteStorage* const> given) = 0;
 
   // Seals every lane and waits until the worker has carried everything out.
   // The first root error not yet reported by any call, if there is one.

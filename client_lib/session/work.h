@@ -12,7 +12,9 @@
 
 #include "absl/status/status.h"
 #include "client_lib/session/chunk_map.h"
+#include "client_lib/session/recording.h"
 #include "client_lib/session/remote_storage.h"
+#include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment.h"
 #include "client_lib/session/virtual_device.h"
 #include "common/hash.h"
@@ -76,6 +78,14 @@ struct RunWork {
   Segment* segment;
   std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
 };
+// A part of a recording.
+struct ReplayWork {
+  std::shared_ptr<const Recording> recording;
+  size_t part;
+  // One per slot; `held` owns their storages.
+  std::vector<RunEncoder::Binding> bindings;
+  std::vector<StoragePtr> held;
+};
 struct InstallWork {
   uint64_t base_version;
   SharedBytes source;
@@ -112,11 +122,11 @@ struct PullWork {
 
 struct Work {
   uint32_t lane = 0;
-  StoragePtr storage;  // not set for a run
+  StoragePtr storage;  // not set for runs
   // What it holds here until it is sent.
   size_t footprint_bytes = 0;
-  std::variant<RunWork, InstallWork, SeedWork, CreateWork, ReadWork, OfferWork,
-               PullWork>
+  std::variant<RunWork, ReplayWork, InstallWork, SeedWork, CreateWork, ReadWork,
+               OfferWork, PullWork>
       action;
 };
 

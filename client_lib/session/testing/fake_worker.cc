@@ -201,11 +201,8 @@ void FakeWorker::WaitCancelled() {
 }
 
 std::vector<v1::Run> FakeWorker::runs() const {
-  std::vector<v1::Run> runs;
-  for (const v1::Ordered& message : received()) {
-    if (message.has_run()) runs.push_back(message.run());
-  }
-  return runs;
+  MutexLock lock(&mu_);
+  return carried_runs_;
 }
 
 std::vector<std::string> FakeWorker::run_fingerprints() const {
@@ -526,8 +523,55 @@ void FakeWorker::CarryDefine(const v1::DefineStructure& define) {
   Respond(std::move(response));
 }
 
+bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
+  const srg::Structure& structure = defined->structure;
+  if (run->has_repeat()) {
+    if (defined->last_storages.size() != structure.slots.size()) {
+      Violation("a repeat of nothing remembered");
+      return false;
+    }
+    v1::Run whole = *run;
+    whole.clear_bindings();
+    const v1::Repeat& repeat = run->repeat();
+    uint64_t next = repeat.first_new_storage();
+    uint64_t versions = 0;
+    int listed = 0;
+    for (uint32_t i = 0; i < structure.slots.size(); ++i) {
+      v1::Binding& binding = *whole.add_bindings();
+      const srg::Slot::Kind kind = structure.slots[i].kind;
+      if (listed < repeat.slots_size() && repeat.slots(listed) == i) {
+        binding = run->bindings(listed++);
+      } else if (kind == srg::Slot::Kind::kCreated ||
+                 kind == srg::Slot::Kind::kResult) {
+        binding.set_storage(next++);
+      } else {
+        binding.set_storage(defined->last_storages[i]);
+        binding.set_base_version(storages_[binding.storage()].version);
+        versions += binding.base_version();
+      }
+      binding.set_writes(defined->facts.slots[i].writes);
+      binding.set_reads(defined->facts.slots[i].reads);
+    }
+    if (listed != run->bindings_size()) Violation("slots of a repeat");
+    if (versions != repeat.version_sum()) Violation("versions of a repeat");
+    if (repeat.same_final_slots()) {
+      whole.mutable_final_slots()->Add(defined->last_final_slots.begin(),
+                                       defined->last_final_slots.end());
+    }
+    *run = std::move(whole);
+  }
+  defined->last_storages.clear();
+  if (!run->remember() && !run->has_repeat()) return true;
+  for (const v1::Binding& binding : run->bindings()) {
+    defined->last_storages.push_back(binding.storage());
+  }
+  defined->last_final_slots.assign(run->final_slots().begin(),
+                                   run->final_slots().end());
+  return true;
+}
+
 bool FakeWorker::CarryRun(const v1::Ordered& message) {
-  const v1::Run& run = message.run();
+  v1::Run run = message.run();
   const auto found = defined_.find(run.structure_id());
   if (found == defined_.end()) {
     Violation(absl::StrCat("run of undefined structure ", run.structure_id()));
@@ -541,7 +585,9 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
     Respond(std::move(response));
     return false;
   }
-  const Defined& defined = found->second;
+  Defined& defined = found->second;
+  if (!Expand(&run, &defined)) return true;
+  carried_runs_.push_back(run);
   run_fingerprints_.push_back(defined.fingerprint);
   run_node_counts_.push_back(defined.structure.nodes.size());
   const size_t slots = defined.structure.slots.size();

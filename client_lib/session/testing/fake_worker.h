@@ -115,6 +115,9 @@ class FakeWorker {
     srg::Structure structure;
     srg::StructureFacts facts;
     std::string fingerprint;
+    // Of the last run that was to be remembered.
+    std::vector<uint64_t> last_storages;
+    std::vector<uint32_t> last_final_slots;
   };
 
   // One stream and its callbacks.
@@ -165,6 +168,9 @@ class FakeWorker {
   // False when the message waits for bulk bytes or a structure.
   bool Carry(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryDefine(const v1::DefineStructure& define)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Fills in what a repeat leaves out, and remembers the run.
+  bool Expand(v1::Run* run, Defined* defined)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryRun(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryInstall(const v1::Ordered& message)
@@ -229,6 +235,8 @@ class FakeWorker {
   std::set<uint64_t> ever_born_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, Defined> defined_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Ordered> received_ ABSL_GUARDED_BY(mu_);
+  // With everything that repeats leave out.
+  std::vector<v1::Run> carried_runs_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> run_fingerprints_ ABSL_GUARDED_BY(mu_);
   std::vector<size_t> run_node_counts_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> violations_ ABSL_GUARDED_BY(mu_);

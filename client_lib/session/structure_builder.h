@@ -1,0 +1,33 @@
+// A segment's calls as a structure, and the key under which the structure is
+// found again: everything but the varying values, i.e. operators and call
+// templates, the slot of each touch, its access, and the kinds of the slots.
+#ifndef CLIENT_LIB_SESSION_STRUCTURE_BUILDER_H_
+#define CLIENT_LIB_SESSION_STRUCTURE_BUILDER_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "client_lib/session/segment.h"
+#include "common/srg/structure.h"
+
+namespace djinn {
+
+// `slot_of_touch` has an entry per touch of the segment; `kinds` one per slot.
+void BuildStructureKey(const Segment& segment,
+                       absl::Span<const uint32_t> slot_of_touch,
+                       absl::Span<const srg::Slot> kinds, std::string* key);
+srg::Structure BuildStructure(const Segment& segment,
+                              absl::Span<const uint32_t> slot_of_touch,
+                              absl::Span<const srg::Slot> kinds);
+
+// How a slot begins whose first use is this touch. `created_bytes` is what the
+// segment says of the touch: null where it creates nothing.
+srg::Slot KindOfFirstTouch(uint8_t access, const uint64_t* created_bytes);
+
+// Whether what the storage held before the first touch matters to the calls.
+bool ReadsBefore(const srg::Slot& kind, uint8_t first_access);
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_STRUCTURE_BUILDER_H_
