@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <memory>
+#include <utility>
 
 #include "client_lib/capture/capture_scope_fallback.h"
 #include "client_lib/capture/keep_forever.h"
@@ -22,6 +23,13 @@ constexpr c10::DispatchKey kScopeKey =
 
 // Device index of the innermost scope; -1 outside.
 thread_local int scope_device = -1;
+thread_local capture::OperatorObserver* observer = nullptr;
+
+// The key is on while somebody needs it.
+void SwitchKey() {
+  c10::impl::tls_set_dispatch_key_included(
+      kScopeKey, scope_device >= 0 || observer != nullptr);
+}
 
 bool HasTensor(const torch::jit::Stack& stack, size_t count) {
   for (size_t i = stack.size() - count; i < stack.size(); ++i) {
@@ -37,7 +45,7 @@ void ScopeFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kScopeKey);
   const c10::FunctionSchema& schema = op.schema();
   const size_t count = schema.arguments().size();
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; scope_device >= 0 && i < count; ++i) {
     if (schema.arguments()[i].name() != "device") continue;
     c10::IValue& device = (*stack)[stack->size() - count + i];
     if (device.isNone() && !HasTensor(*stack, count)) {
@@ -46,7 +54,10 @@ void ScopeFallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
     break;
   }
+  capture::OperatorObserver* const watching = observer;
+  if (watching != nullptr) watching->Before(op, *stack);
   op.callBoxed(stack);
+  if (watching != nullptr) watching->After(op, *stack);
 }
 
 }  // namespace
@@ -63,16 +74,22 @@ void RegisterCaptureScope() {
   (void)registered;
 }
 
+OperatorObserver* ExchangeObserver(OperatorObserver* next) {
+  OperatorObserver* const before = std::exchange(observer, next);
+  SwitchKey();
+  return before;
+}
+
 }  // namespace capture
 
 CaptureScope::CaptureScope(int device_index) : outer_(scope_device) {
   scope_device = device_index;
-  c10::impl::tls_set_dispatch_key_included(kScopeKey, true);
+  SwitchKey();
 }
 
 CaptureScope::~CaptureScope() {
   scope_device = outer_;
-  c10::impl::tls_set_dispatch_key_included(kScopeKey, outer_ >= 0);
+  SwitchKey();
 }
 
 }  // namespace djinn

@@ -108,6 +108,19 @@ class RecordingDevice : public VirtualDevice {
                                                          uint64_t) override {
     return absl::UnimplementedError("a recorder has no values");
   }
+  absl::Status StartRecording(uint32_t) override {
+    return absl::UnimplementedError("a recorder carries nothing out again");
+  }
+  absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
+      uint32_t, absl::Span<RemoteStorage* const>,
+      absl::Span<RemoteStorage* const>) override {
+    return absl::UnimplementedError("a recorder carries nothing out again");
+  }
+  absl::StatusOr<std::vector<StoragePtr>> Replay(
+      uint32_t, const std::shared_ptr<const Recording>&,
+      absl::Span<RemoteStorage* const>) override {
+    return absl::UnimplementedError("a recorder carries nothing out again");
+  }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::StatusOr<DevicePlacement> Placement() override {
     return DevicePlacement{"recorder", "for tests", kMemoryBytes};

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/python/compile.h"
 #include "client_lib/python/debug.h"
 #include "client_lib/python/errors.h"
 #include "client_lib/python/transfers.h"
@@ -225,6 +226,7 @@ PYBIND11_MODULE(_djinn, module) {
   BindSession(module);
   BindCluster(module);
   BindDevice(module);
+  python::BindCompile(module);
   python::BindDebug(module);
   python::BindTransfers(module);
 }

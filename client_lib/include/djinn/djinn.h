@@ -11,6 +11,7 @@
 #define CLIENT_LIB_INCLUDE_DJINN_DJINN_H_
 
 #include "djinn/capture_scope.h"
+#include "djinn/compile.h"
 #include "djinn/connect.h"
 #include "djinn/debug.h"
 #include "djinn/embedded_cluster.h"

@@ -16,6 +16,7 @@ _djinn = _load.load()
 
 from djinn import _device_module, _safetensors  # noqa: E402  (needs the library)
 from djinn._capture import capture  # noqa: E402
+from djinn._compile import compile  # noqa: E402
 from djinn._debug import (  # noqa: E402
     set_call_sites,
     set_debug_level,
@@ -52,6 +53,7 @@ __all__ = [
     "Placement",
     "capture",
     "close",
+    "compile",
     "connect",
     "device",
     "execution_mode",

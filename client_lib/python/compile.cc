@@ -1,0 +1,79 @@
+#include "client_lib/python/compile.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "djinn/compile.h"
+
+namespace djinn::python {
+namespace {
+
+namespace py = pybind11;
+
+std::vector<at::Tensor> TensorsOf(const py::list& list) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(list.size());
+  for (const py::handle item : list) {
+    if (!THPVariable_Check(item.ptr())) throw py::type_error("not a tensor");
+    tensors.push_back(THPVariable_Unpack(item.ptr()));
+  }
+  return tensors;
+}
+
+py::object Replay(RegisteredCallable& callable, const std::string& key,
+                  const py::list& arguments, const py::list& parameters) {
+  const std::vector<at::Tensor> given = TensorsOf(arguments);
+  const std::vector<at::Tensor> used = TensorsOf(parameters);
+  std::optional<RegisteredCallable::Result> result;
+  {
+    const py::gil_scoped_release release;
+    result = callable.Replay(key, given, used);
+  }
+  if (!result.has_value()) return py::none();
+  py::list outputs;
+  for (at::Tensor& tensor : result->outputs) {
+    outputs.append(
+        py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor))));
+  }
+  return py::make_tuple(result->recording, std::move(outputs));
+}
+
+}  // namespace
+
+void BindCompile(py::module_& module) {
+  py::class_<RegisteredCallable>(module, "RegisteredCallable")
+      .def(py::init<>())
+      .def("replay", &Replay)
+      .def("begin",
+           [](RegisteredCallable& callable, const std::string& key,
+              const py::list& arguments, const py::list& parameters) {
+             const std::vector<at::Tensor> given = TensorsOf(arguments);
+             const std::vector<at::Tensor> used = TensorsOf(parameters);
+             const py::gil_scoped_release release;
+             return callable.Begin(key, given, used);
+           })
+      .def("end",
+           [](RegisteredCallable& callable, const py::list& outputs) {
+             const std::vector<at::Tensor> tensors = TensorsOf(outputs);
+             const py::gil_scoped_release release;
+             return callable.End(tensors);
+           })
+      .def("abandon",
+           [](RegisteredCallable& callable) {
+             const py::gil_scoped_release release;
+             callable.Abandon();
+           })
+      .def("statistics", [](const RegisteredCallable& callable) {
+        const CompileStatistics statistics = callable.statistics();
+        return std::make_tuple(statistics.replays, statistics.captures,
+                               statistics.refusal);
+      });
+}
+
+}  // namespace djinn::python
