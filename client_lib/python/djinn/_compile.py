@@ -17,6 +17,8 @@ class CompiledCallable:
         self._function = function
         self._callable = _djinn.RegisteredCallable()
         self._environment = None
+        # Counts the environments that were not like the one before.
+        self._environments = 0
         # A short key for every combination of values that was met.
         self._keys = {}
         # How to give the outputs of a recording their form.
@@ -49,9 +51,8 @@ class CompiledCallable:
                 self._callable = _djinn.RegisteredCallable()
             else:
                 self._forms[recording] = form
-        # What the call made, as an optimizer's state, belongs to the next one's
-        # surroundings.
-        self._environment = None
+        # What the call left behind, as an optimizer's state, is around the next one.
+        self._look_around()
         return result
 
     def statistics(self):
@@ -67,24 +68,31 @@ class CompiledCallable:
         """Key, tensors given, tensors used besides; None if it cannot be registered."""
         environment = self._environment
         if environment is None or environment.changed():
-            environment = self._environment = Environment(self._function)
-        surroundings = environment.values()
-        if surroundings is None:
-            environment = self._environment = Environment(self._function)
-            surroundings = environment.values()
+            environment = self._look_around()
+        values = environment.values()
+        if values is None:
+            environment = self._look_around()
+            values = environment.values()
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
             tensors, form = list(args), len(args)
         else:
             tensors, form = self._flatten(args, kwargs)
             if tensors is None:
                 return None
-        combination = (form, surroundings)
+        combination = (form, self._environments, values)
         key = self._keys.get(combination)
         if key is None:
             if len(self._keys) >= _MAX_KEYS:
                 self._keys.clear()
             key = self._keys[combination] = str(next(_numbers))
         return key, tensors, environment.tensors
+
+    def _look_around(self):
+        environment = Environment(self._function)
+        if self._environment is None or not environment.is_like(self._environment):
+            self._environments += 1
+        self._environment = environment
+        return environment
 
     def _flatten(self, args, kwargs):
         leaves, spec = _pytree.tree_flatten((args, kwargs))

@@ -58,6 +58,21 @@ class Environment:
         self._look_at(function, 0)
         self._seen = None
 
+    def is_like(self, other):
+        """Whether it consists of the very things that `other`, alive, consists of."""
+        return self._identity() == other._identity()
+
+    def _identity(self):
+        return (
+            [id(tensor) for tensor in self.tensors],
+            [(id(collection), length) for collection, length in self._lengths],
+            [(id(dictionary), key, id(thing)) for dictionary, key, thing in self._items],
+            [(id(cell), id(thing)) for cell, thing in self._cells],
+            [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
+            [(id(dictionary), key) for dictionary, key in self._value_items],
+            [id(cell) for cell in self._value_cells],
+        )
+
     def changed(self):
         """Whether something else has taken the place of something."""
         for collection, length in self._lengths:
@@ -134,8 +149,8 @@ class Environment:
             else:
                 self._cells.append((cell, contents))
                 self._look_at(contents, depth + 1)
-        for default in (function.__defaults__ or (), function.__kwdefaults__ or {}):
-            self._look_at(default, depth + 1)
+        for defaults in (function.__defaults__, function.__kwdefaults__):
+            self._look_at(defaults, depth + 1)
         names = set()
         _collect_names(function.__code__, names)
         for name in sorted(names & function.__globals__.keys()):
