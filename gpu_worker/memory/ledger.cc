@@ -41,6 +41,16 @@ void Reservation::MoveTo(MemoryClass memory_class) {
   class_ = memory_class;
 }
 
+Reservation Reservation::Split(uint64_t bytes) {
+  Reservation part;
+  part.ledger_ = ledger_;
+  part.class_ = class_;
+  part.tenant_ = tenant_;
+  part.bytes_ = bytes;
+  bytes_ -= bytes;
+  return part;
+}
+
 absl::StatusOr<Reservation> Ledger::Reserve(MemoryClass memory_class,
                                             const std::string& tenant,
                                             uint64_t bytes) {
@@ -134,6 +144,16 @@ void QuotaShare::MoveTo(StorageClass storage_class) {
     quota_->Of(storage_class).bytes += bytes_;
   }
   class_ = storage_class;
+}
+
+QuotaShare QuotaShare::Split(uint64_t bytes) {
+  QuotaShare part;
+  part.quota_ = quota_;
+  part.class_ = class_;
+  part.bytes_ = bytes;
+  bytes_ -= bytes;
+  ++quota_->Of(class_).count;
+  return part;
 }
 
 absl::StatusOr<QuotaShare> SessionQuota::Reserve(uint64_t bytes) {

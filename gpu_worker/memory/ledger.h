@@ -51,6 +51,8 @@ class Reservation {
   absl::Status Resize(uint64_t bytes);
   // The bytes now serve another purpose, such as a transfer that arrived.
   void MoveTo(MemoryClass memory_class);
+  // A part of the bytes, at most all, as a reservation of its own.
+  Reservation Split(uint64_t bytes);
 
  private:
   friend class Ledger;
@@ -131,6 +133,8 @@ class QuotaShare {
   void Release();
   uint64_t bytes() const { return bytes_; }
   void MoveTo(StorageClass storage_class);
+  // A part of the bytes, at most all, as a share of its own.
+  QuotaShare Split(uint64_t bytes);
 
  private:
   friend class SessionQuota;

@@ -10,6 +10,30 @@
 namespace djinn::worker {
 namespace {
 
+TEST(LedgerTest, APartOfAReservationIsOneOfItsOwn) {
+  Ledger ledger(100);
+  Reservation whole = *ledger.Reserve(MemoryClass::kStorages, "t", 60);
+  {
+    const Reservation part = whole.Split(20);
+    EXPECT_EQ(part.bytes(), 20u);
+    EXPECT_EQ(whole.bytes(), 40u);
+    EXPECT_EQ(ledger.usage().used, 60u);
+  }
+  EXPECT_EQ(ledger.usage().used, 40u);
+  EXPECT_EQ(ledger.TenantBytes("t"), 40u);
+
+  SessionQuota quota(100);
+  QuotaShare share = *quota.Reserve(60);
+  QuotaShare part = share.Split(25);
+  EXPECT_EQ(quota.used(StorageClass::kOwn).count, 2u);
+  EXPECT_EQ(quota.used(), 60u);
+  share.Release();
+  EXPECT_EQ(quota.used(), 25u);
+  part.Release();
+  EXPECT_EQ(quota.used(), 0u);
+  EXPECT_EQ(quota.used(StorageClass::kOwn).count, 0u);
+}
+
 TEST(LedgerTest, ReservationsReturnByThemselves) {
   Ledger ledger(100);
   {

@@ -1,5 +1,6 @@
 #include "gpu_worker/plan/bound_run.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -114,6 +115,7 @@ absl::Status BindRepeat(const v1::Run& message, const Plan& plan,
                             message.final_slots().end());
   } else if (message.final_slots_size() == 0) {
     run->final_slots = last.final_slots;
+    run->same_final_slots = true;
   } else {
     return Violation("final slots of a repeat that has those of before");
   }
@@ -128,6 +130,7 @@ absl::Status BindRun(const v1::Run& message, const Plan* plan,
   run->message = &message;
   run->bindings.clear();
   run->final_slots.clear();
+  run->same_final_slots = false;
   if (message.has_repeat()) {
     if (plan == nullptr || !last.remembered) {
       return Violation("a repeat of a run that was not remembered");
@@ -141,6 +144,30 @@ absl::Status BindRun(const v1::Run& message, const Plan* plan,
   run->final_slots.assign(message.final_slots().begin(),
                           message.final_slots().end());
   return absl::OkStatus();
+}
+
+Lifetimes LifetimesOf(const Plan& plan,
+                      const std::vector<uint32_t>& final_slots) {
+  Lifetimes lifetimes;
+  // What each node adds to what lives, less what the one before took away.
+  std::vector<int64_t> change(plan.steps().size() + 1, 0);
+  for (size_t slot = 0; slot < plan.birth_bytes().size(); ++slot) {
+    change[plan.facts().slots[slot].first_node] +=
+        static_cast<int64_t>(plan.birth_bytes()[slot]);
+  }
+  for (const uint32_t slot : final_slots) {
+    const uint32_t last_node = plan.facts().slots[slot].last_node;
+    lifetimes.ends.emplace_back(last_node, slot);
+    change[last_node + 1] -= static_cast<int64_t>(plan.birth_bytes()[slot]);
+  }
+  std::sort(lifetimes.ends.begin(), lifetimes.ends.end());
+  int64_t live = 0;
+  for (const int64_t bytes : change) {
+    live += bytes;
+    lifetimes.peak_bytes =
+        std::max(lifetimes.peak_bytes, static_cast<uint64_t>(live));
+  }
+  return lifetimes;
 }
 
 }  // namespace djinn::worker

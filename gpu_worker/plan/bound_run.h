@@ -6,6 +6,7 @@
 #define GPU_WORKER_PLAN_BOUND_RUN_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +15,14 @@
 #include "gpu_worker/session/storage_table.h"
 
 namespace djinn::worker {
+
+// When what a run makes ceases to be, and the most of it that lives at a time:
+// that is paid for at once.
+struct Lifetimes {
+  // (last node, slot) of the final slots, ascending.
+  std::vector<std::pair<uint32_t, uint32_t>> ends;
+  uint64_t peak_bytes = 0;
+};
 
 struct BoundRun {
   // As v1::Binding.
@@ -30,6 +39,8 @@ struct BoundRun {
   const v1::Run* message = nullptr;
   std::vector<Binding> bindings;
   std::vector<uint32_t> final_slots;
+  // The run before had the same.
+  bool same_final_slots = false;
 };
 
 // What a session remembers of its last run of a structure.
@@ -37,6 +48,7 @@ struct LastRun {
   bool remembered = false;
   std::vector<uint64_t> storages;  // by slot
   std::vector<uint32_t> final_slots;
+  Lifetimes lifetimes;
 };
 
 // Fills `run`. `plan` may be null for a structure that was refused. What the
@@ -45,6 +57,10 @@ struct LastRun {
 absl::Status BindRun(const v1::Run& message, const Plan* plan,
                      const LastRun& last, const StorageTable& storages,
                      BoundRun* run);
+
+// What the final slots of a run of the plan say; they are in range.
+Lifetimes LifetimesOf(const Plan& plan,
+                      const std::vector<uint32_t>& final_slots);
 
 }  // namespace djinn::worker
 

@@ -17,8 +17,13 @@ namespace {
 
 class RunExecution {
  public:
-  RunExecution(const Plan& plan, const BoundRun& run, const RunContext& context)
-      : plan_(plan), run_(run), message_(*run.message), context_(context) {}
+  RunExecution(const Plan& plan, const BoundRun& run,
+               const Lifetimes& lifetimes, const RunContext& context)
+      : plan_(plan),
+        run_(run),
+        message_(*run.message),
+        lifetimes_(lifetimes),
+        context_(context) {}
 
   void Execute(v1::RunMetadata* metadata) {
     if (RootError error = CheckExtents()) {
@@ -42,6 +47,14 @@ class RunExecution {
     Storage* storage = nullptr;
     // Views of the structure lie inside the storage.
     bool extents_fit = true;
+    // Born and dead in this run: no other message can name it.
+    bool temporary = false;
+  };
+
+  // Memory set aside for what will be there.
+  struct Room {
+    QuotaShare quota;
+    std::optional<Reservation> memory;
   };
 
   RootErrors::Place PlaceOf(uint32_t node) const {
@@ -89,26 +102,54 @@ class RunExecution {
   // means that nobody else shares them.
   void Bind() {
     buffers_.resize(slots_.size());
+    temporaries_.resize(run_.final_slots.size());
+    for (const uint32_t slot : run_.final_slots) {
+      slots_[slot].temporary = slots_[slot].storage == nullptr;
+    }
+    size_t next_temporary = 0;
     for (size_t i = 0; i < slots_.size(); ++i) {
       Slot& slot = slots_[i];
-      if (slot.storage == nullptr) {
-        slot.storage = context_.storages->Create(run_.bindings[i].storage);
-        slot.storage->size_bytes = plan_.birth_bytes()[i];
-        slot.extents_fit =
-            plan_.facts().slots[i].required_bytes <= slot.storage->size_bytes;
-      } else {
+      if (slot.storage != nullptr) {
         buffers_[i] = std::move(slot.storage->buffer);
+        continue;
       }
+      const uint64_t id = run_.bindings[i].storage;
+      if (slot.temporary) {
+        context_.storages->MarkUsed(id);
+        slot.storage = &temporaries_[next_temporary++];
+      } else {
+        slot.storage = context_.storages->Create(id);
+      }
+      slot.storage->size_bytes = plan_.birth_bytes()[i];
+      slot.extents_fit =
+          plan_.facts().slots[i].required_bytes <= slot.storage->size_bytes;
     }
-    for (const uint32_t slot : run_.final_slots) {
-      finals_.emplace_back(plan_.facts().slots[slot].last_node, slot);
-    }
-    std::sort(finals_.begin(), finals_.end());
+    ReserveRoom();
+  }
+
+  // For all that is born, at once; if that does not fit, each as it comes, so
+  // that what fits runs.
+  void ReserveRoom() {
+    if (lifetimes_.peak_bytes == 0) return;
+    absl::StatusOr<QuotaShare> quota =
+        context_.quota->Reserve(lifetimes_.peak_bytes);
+    if (!quota.ok()) return;
+    absl::StatusOr<Reservation> memory = context_.memory->Reserve(
+        MemoryClass::kStorages, context_.tenant, lifetimes_.peak_bytes);
+    if (!memory.ok()) return;
+    room_.quota = *std::move(quota);
+    room_.memory = *std::move(memory);
+    paid_ = true;
+  }
+
+  bool IsPaid(uint32_t slot) const {
+    return paid_ && plan_.birth_bytes()[slot] > 0;
   }
 
   void FreeFinalSlotsAfter(uint32_t node) {
-    while (next_final_ < finals_.size() && finals_[next_final_].first <= node) {
-      const uint32_t slot = finals_[next_final_++].second;
+    const auto& ends = lifetimes_.ends;
+    while (next_end_ < ends.size() && ends[next_end_].first <= node) {
+      const uint32_t slot = ends[next_end_++].second;
       buffers_[slot].reset();
       slots_[slot].storage->quota.Release();
     }
@@ -116,11 +157,11 @@ class RunExecution {
 
   void Unbind() {
     for (uint32_t i = 0; i < slots_.size(); ++i) {
+      if (slots_[i].temporary) continue;
       const BoundRun::Binding& binding = run_.bindings[i];
       // Created, but every node that would have touched it was skipped.
       if (plan_.structure().slots[i].kind == srg::Slot::Kind::kCreated &&
-          buffers_[i] == nullptr && slots_[i].storage->poison == nullptr &&
-          !IsFinal(i)) {
+          buffers_[i] == nullptr && slots_[i].storage->poison == nullptr) {
         if (absl::Status status = Materialize(i); !status.ok()) {
           slots_[i].storage->poison = context_.errors->MakePoison(
               status, {.sequence = context_.sequence});
@@ -130,13 +171,9 @@ class RunExecution {
       slots_[i].storage->version = binding.base_version + binding.writes;
     }
     for (const uint32_t slot : run_.final_slots) {
+      if (slots_[slot].temporary) continue;
       context_.storages->Remove(run_.bindings[slot].storage);
     }
-  }
-
-  bool IsFinal(uint32_t slot) const {
-    return std::binary_search(run_.final_slots.begin(), run_.final_slots.end(),
-                              slot);
   }
 
   // Whether the node writes the slot over wholly without reading it first, so
@@ -208,7 +245,7 @@ class RunExecution {
     for (const uint32_t slot : plan_.steps()[node].generators) {
       DJINN_RETURN_IF_ERROR(Unshare(slot));
     }
-    DJINN_ASSIGN_OR_RETURN(std::vector<Room> rooms, ReserveResults(call));
+    DJINN_RETURN_IF_ERROR(ReserveResults(call));
     results_.clear();
     DJINN_RETURN_IF_ERROR(CallOperator(node));
     if (results_.size() != call.results.size()) {
@@ -219,7 +256,7 @@ class RunExecution {
     MarkAliases(node);
     absl::Status adopted;
     for (size_t i = 0; i < call.results.size() && adopted.ok(); ++i) {
-      adopted = Adopt(call.results[i], std::move(rooms[i]), &results_[i]);
+      adopted = Adopt(call.results[i], std::move(rooms_[i]), &results_[i]);
     }
     // Nothing of a node that failed stays, and nothing pins operands.
     if (!adopted.ok()) Drop(call);
@@ -277,12 +314,34 @@ class RunExecution {
   absl::Status Materialize(uint32_t slot) {
     if (buffers_[slot] != nullptr) return absl::OkStatus();
     Storage* storage = slots_[slot].storage;
+    if (IsPaid(slot)) {
+      DJINN_ASSIGN_OR_RETURN(
+          std::shared_ptr<Buffer> buffer,
+          context_.memory->device()->Allocate(storage->size_bytes));
+      Own(slot, std::move(buffer), storage->size_bytes);
+      return absl::OkStatus();
+    }
     DJINN_RETURN_IF_ERROR(
         context_.quota->Resize(&storage->quota, storage->size_bytes));
     DJINN_ASSIGN_OR_RETURN(
         buffers_[slot],
         context_.memory->Allocate(context_.tenant, storage->size_bytes));
     return absl::OkStatus();
+  }
+
+  // Fills a slot that is born and paid for. What stays takes its part of the
+  // room along.
+  void Own(uint32_t slot, std::shared_ptr<Buffer> buffer, uint64_t bytes) {
+    Storage* const storage = slots_[slot].storage;
+    storage->size_bytes = bytes;
+    if (slots_[slot].temporary) {
+      buffers_[slot] = std::move(buffer);
+      return;
+    }
+    storage->quota = room_.quota.Split(bytes);
+    buffers_[slot] = DeviceMemory::Track(
+        std::move(buffer),
+        std::make_shared<Reservation>(room_.memory->Split(bytes)));
   }
 
   // Copy on write.
@@ -300,24 +359,20 @@ class RunExecution {
     return absl::OkStatus();
   }
 
-  // Memory set aside for one result before the operator runs.
-  struct Room {
-    QuotaShare quota;
-    std::optional<Reservation> memory;
-  };
-
-  absl::StatusOr<std::vector<Room>> ReserveResults(const srg::Node& call) {
-    std::vector<Room> rooms(call.results.size());
+  // Fills rooms_.
+  absl::Status ReserveResults(const srg::Node& call) {
+    rooms_.clear();
+    rooms_.resize(call.results.size());
     for (size_t i = 0; i < call.results.size(); ++i) {
       const auto* view = std::get_if<srg::TensorView>(&call.results[i]);
-      if (view == nullptr) continue;
+      if (view == nullptr || IsPaid(view->slot)) continue;
       const uint64_t bytes = plan_.birth_bytes()[view->slot];
-      DJINN_ASSIGN_OR_RETURN(rooms[i].quota, context_.quota->Reserve(bytes));
-      DJINN_ASSIGN_OR_RETURN(rooms[i].memory,
+      DJINN_ASSIGN_OR_RETURN(rooms_[i].quota, context_.quota->Reserve(bytes));
+      DJINN_ASSIGN_OR_RETURN(rooms_[i].memory,
                              context_.memory->Reserve(MemoryClass::kStorages,
                                                       context_.tenant, bytes));
     }
-    return rooms;
+    return absl::OkStatus();
   }
 
   absl::Status Adopt(const srg::Result& expected, Room room,
@@ -345,6 +400,11 @@ class RunExecution {
           absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
           absl::StrCat("a later view of slot ", slot, " needs ", required,
                        " bytes, but the result has ", bytes));
+    }
+    // An operator may take more than was inferred, and so than was paid for.
+    if (IsPaid(slot) && !copy && bytes <= plan_.birth_bytes()[slot]) {
+      Own(slot, std::move(result->buffer), bytes);
+      return absl::OkStatus();
     }
     DJINN_RETURN_IF_ERROR(context_.quota->Resize(&room.quota, bytes));
     if (!room.memory.has_value()) {
@@ -420,24 +480,29 @@ class RunExecution {
   const Plan& plan_;
   const BoundRun& run_;
   const v1::Run& message_;
+  const Lifetimes& lifetimes_;
   const RunContext& context_;
   std::vector<Slot> slots_;
+  // What pays for all that is born, and is not yet an output's.
+  Room room_;
+  bool paid_ = false;
+  std::vector<Storage> temporaries_;
   std::vector<std::shared_ptr<Buffer>> buffers_;
   std::vector<NodeResult> results_;
   std::vector<std::string> scalar_tensors_;
-  // (last node, slot), ascending.
-  std::vector<std::pair<uint32_t, uint32_t>> finals_;
-  size_t next_final_ = 0;
+  std::vector<Room> rooms_;
+  size_t next_end_ = 0;
   std::vector<std::pair<uint32_t, srg::TensorView>> unknown_views_;
 };
 
 }  // namespace
 
 void ExecuteRun(const Plan& plan, const BoundRun& run,
-                const RunContext& context, v1::RunMetadata* metadata) {
+                const Lifetimes& lifetimes, const RunContext& context,
+                v1::RunMetadata* metadata) {
   ++context.counters->runs;
   plan.CountRun();
-  RunExecution(plan, run, context).Execute(metadata);
+  RunExecution(plan, run, lifetimes, context).Execute(metadata);
 }
 
 }  // namespace djinn::worker

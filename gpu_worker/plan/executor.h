@@ -61,10 +61,11 @@ absl::Status CheckRun(const Plan& plan, const BoundRun& run,
 // The same for a run whose structure was refused: only what the bindings say.
 absl::Status CheckRefusedRun(const BoundRun& run, const StorageTable& storages);
 
-// Executes a run that passed CheckRun(). The metadata is filled when the plan
-// has unknown results.
+// Executes a run that passed CheckRun(). `lifetimes` are those of its final
+// slots. The metadata is filled when the plan has unknown results.
 void ExecuteRun(const Plan& plan, const BoundRun& run,
-                const RunContext& context, v1::RunMetadata* metadata);
+                const Lifetimes& lifetimes, const RunContext& context,
+                v1::RunMetadata* metadata);
 
 // Poisons everything that a run would have written, advances versions and frees
 // final slots. `plan` may be null (refused structure).

@@ -85,7 +85,8 @@ class ExecutorTest : public testing::Test {
     const RunContext context{++sequence_, "t",      &storages_, &quota_,
                              &errors_,    &memory_, &counters_, &cancelled_};
     v1::RunMetadata metadata;
-    ExecuteRun(plan, bound_, context, &metadata);
+    ExecuteRun(plan, bound_, LifetimesOf(plan, bound_.final_slots), context,
+               &metadata);
     return metadata;
   }
 
@@ -393,8 +394,9 @@ TEST_F(ExecutorTest, FinalSlotsAreFreedAfterTheirLastUse) {
     return absl::OkStatus();
   });
   Execute(*plan, run);
-  // Never more than two results beside x: operand and the one being made.
-  EXPECT_EQ(live, (std::vector<uint64_t>{800, 1200, 1200}));
+  // Never more than two results beside x: operand and the one being made. Their
+  // room is taken at once.
+  EXPECT_EQ(live, (std::vector<uint64_t>{1200, 1200, 1200}));
   EXPECT_EQ(storages_.size(), 2u);
   EXPECT_EQ(quota_.used(), 800u);
   EXPECT_TRUE(storages_.Used(run.bindings(1).storage()));
@@ -506,7 +508,8 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
   const RunContext context{++sequence_, "t",      &storages_, &quota_,
                            &errors_,    &memory_, &counters_, &cancelled_};
   v1::RunMetadata metadata;
-  ExecuteRun(*plan, bound_, context, &metadata);
+  ExecuteRun(*plan, bound_, LifetimesOf(*plan, bound_.final_slots), context,
+             &metadata);
   EXPECT_EQ(Values(repeat.repeat().first_new_storage()), (Floats{14, 26}));
   EXPECT_EQ(Values(b), (Floats{14, 26}));
   EXPECT_EQ(Values(a), (Floats{1, 2}));

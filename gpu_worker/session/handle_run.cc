@@ -78,7 +78,6 @@ absl::Status Session::Remember(LastRun* last) {
   const bool asked = run_.message->remember() || run_.message->has_repeat();
   remembered_slots_ -= last->storages.size();
   last->storages.clear();
-  last->final_slots.clear();
   last->remembered = asked;
   if (!asked) return absl::OkStatus();
   remembered_slots_ += run_.bindings.size();
@@ -89,7 +88,6 @@ absl::Status Session::Remember(LastRun* last) {
   for (const BoundRun::Binding& binding : run_.bindings) {
     last->storages.push_back(binding.storage);
   }
-  last->final_slots = run_.final_slots;
   return absl::OkStatus();
 }
 
@@ -123,6 +121,10 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_RETURN_IF_ERROR(
         BindRun(run, plan.get(), structure.last, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
+    if (!run_.same_final_slots) {
+      structure.last.final_slots = run_.final_slots;
+      structure.last.lifetimes = LifetimesOf(*plan, run_.final_slots);
+    }
     DJINN_RETURN_IF_ERROR(Remember(&structure.last));
     const RunContext context{sequence,
                              tenant_,
@@ -132,7 +134,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
                              environment_.memory,
                              environment_.counters,
                              &stopped_};
-    ExecuteRun(*plan, run_, context, metadata);
+    ExecuteRun(*plan, run_, structure.last.lifetimes, context, metadata);
   }
   if (run.reply_metadata()) {
     metadata->set_sequence(sequence);

@@ -6,12 +6,18 @@
 namespace djinn::worker {
 
 bool UsedIds::Contains(uint64_t id) const {
+  if (ranges_.empty() || id > ranges_.rbegin()->second) return false;
   auto after = ranges_.upper_bound(id);
   if (after == ranges_.begin()) return false;
   return std::prev(after)->second >= id;
 }
 
 void UsedIds::Insert(uint64_t id) {
+  // Almost always the next one.
+  if (!ranges_.empty() && ranges_.rbegin()->second + 1 == id) {
+    ranges_.rbegin()->second = id;
+    return;
+  }
   if (Contains(id)) return;
   auto after = ranges_.upper_bound(id);
   uint64_t last = id;

@@ -57,6 +57,8 @@ class StorageTable {
   bool Used(uint64_t id) const { return used_.Contains(id); }
   // The id is not used yet.
   Storage* Create(uint64_t id);
+  // The id, not used yet, is that of a storage that never comes into the table.
+  void MarkUsed(uint64_t id) { used_.Insert(id); }
   // False when there is no such storage.
   bool Remove(uint64_t id) { return storages_.erase(id) > 0; }
   size_t size() const { return storages_.size(); }

@@ -1,7 +1,11 @@
 #include "tests/bench/mlp.h"
 
+#include <optional>
+#include <vector>
+
 #include "ATen/ops/cross_entropy_loss.h"
 #include "ATen/ops/relu.h"
+#include "djinn/compile.h"
 #include "torch/nn/modules/container/sequential.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/optim/sgd.h"
@@ -40,27 +44,44 @@ std::shared_ptr<Network> MakeNetwork(const at::Device& device) {
 
 class Mlp::Impl {
  public:
-  explicit Impl(const at::Device& device)
+  Impl(const at::Device& device, bool registered)
       : device_(device),
         network_(MakeNetwork(device)),
-        optimizer_(network_->parameters(), torch::optim::SGDOptions(0.05)) {}
+        optimizer_(network_->parameters(), torch::optim::SGDOptions(0.05)) {
+    if (!registered) return;
+    registered_.emplace(
+        [this](const std::vector<at::Tensor>& examples) {
+          return std::vector<at::Tensor>{Train(examples[0], examples[1])};
+        },
+        CompileOptions{.parameters = network_->parameters()});
+  }
 
   float Step(const at::Tensor& inputs, const at::Tensor& labels) {
-    optimizer_.zero_grad();
-    const at::Tensor loss = at::cross_entropy_loss(
-        network_->forward(inputs.to(device_)), labels.to(device_));
-    loss.backward();
-    optimizer_.step();
-    return loss.item<float>();
+    if (registered_.has_value()) {
+      return (*registered_)({inputs.to(device_), labels.to(device_)})[0]
+          .item<float>();
+    }
+    return Train(inputs.to(device_), labels.to(device_)).item<float>();
   }
 
  private:
+  at::Tensor Train(const at::Tensor& inputs, const at::Tensor& labels) {
+    optimizer_.zero_grad();
+    const at::Tensor loss =
+        at::cross_entropy_loss(network_->forward(inputs), labels);
+    loss.backward();
+    optimizer_.step();
+    return loss.detach();
+  }
+
   const at::Device device_;
   const std::shared_ptr<Network> network_;
   torch::optim::SGD optimizer_;
+  std::optional<CompiledFunction> registered_;
 };
 
-Mlp::Mlp(const at::Device& device) : impl_(std::make_unique<Impl>(device)) {}
+Mlp::Mlp(const at::Device& device, bool registered)
+    : impl_(std::make_unique<Impl>(device, registered)) {}
 
 Mlp::~Mlp() = default;
 

@@ -15,7 +15,8 @@ inline constexpr int64_t kMlpClasses = 10;
 // Starts from the same weights wherever it lives. Not thread-safe.
 class Mlp {
  public:
-  explicit Mlp(const at::Device& device);
+  // `registered`: its step is a registered callable (djinn::CompiledFunction).
+  explicit Mlp(const at::Device& device, bool registered = false);
   ~Mlp();
 
   // One step of SGD on these examples, which are on the CPU; returns the loss

@@ -78,25 +78,29 @@ class MlpStepBenchmark : public Benchmark {
   absl::Status Measure(std::vector<Row>* rows) override {
     for (const ExecutionMode mode :
          {ExecutionMode::kStrict, ExecutionMode::kFast}) {
-      SetExecutionMode(mode);
-      const absl::Status measured = MeasureMode(mode, rows);
-      SetExecutionMode(ExecutionMode::kStrict);
-      DJINN_RETURN_IF_ERROR(measured);
+      for (const bool registered : {false, true}) {
+        SetExecutionMode(mode);
+        const absl::Status measured = MeasureMode(mode, registered, rows);
+        SetExecutionMode(ExecutionMode::kStrict);
+        DJINN_RETURN_IF_ERROR(measured);
+      }
     }
     return absl::OkStatus();
   }
 
  private:
-  absl::Status MeasureMode(ExecutionMode mode, std::vector<Row>* rows) {
+  absl::Status MeasureMode(ExecutionMode mode, bool registered,
+                           std::vector<Row>* rows) {
     at::set_num_threads(local_threads_);
     Mlp local(at::kCPU);
-    Mlp remote(Device());
+    Mlp remote(Device(), registered);
     Row row;
     row.benchmark = std::string(name());
     DJINN_ASSIGN_OR_RETURN(const std::string transport, Transport());
     row.variant = absl::StrFormat(
-        "%d-%d-%d, batch %d, %s, %s", kMlpInputs, kMlpHidden, kMlpClasses,
-        kBatch, mode == ExecutionMode::kFast ? "fast" : "strict", transport);
+        "%d-%d-%d, batch %d, %s%s, %s", kMlpInputs, kMlpHidden, kMlpClasses,
+        kBatch, registered ? "registered, " : "",
+        mode == ExecutionMode::kFast ? "fast" : "strict", transport);
     Agreement agreement;
     const auto compare = [&](const Trained& expected, const Trained& actual) {
       agreement.Add(at::tensor(expected.losses), at::tensor(actual.losses));

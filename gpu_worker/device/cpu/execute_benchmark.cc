@@ -157,10 +157,14 @@ class Worker {
   void Run(const Plan& plan, const v1::Run& run) {
     if (!BindRun(run, &plan, {}, storages_, &bound_).ok()) std::abort();
     if (!CheckRun(plan, bound_, storages_).ok()) std::abort();
+    // As of a run that repeats the one before.
+    if (lifetimes_.ends.empty()) {
+      lifetimes_ = LifetimesOf(plan, bound_.final_slots);
+    }
     const RunContext context{1,        "tenant", &storages_, &quota_,
                              &errors_, &memory_, &counters_, &stopped_};
     v1::RunMetadata metadata;
-    ExecuteRun(plan, bound_, context, &metadata);
+    ExecuteRun(plan, bound_, lifetimes_, context, &metadata);
     if (errors_.count() > 0) std::abort();
   }
 
@@ -175,6 +179,7 @@ class Worker {
   std::atomic<bool> stopped_{false};
   uint64_t next_id_ = 3;
   BoundRun bound_;
+  Lifetimes lifetimes_;
 };
 
 void BM_Plan(benchmark::State& state) {

@@ -13,12 +13,20 @@ STEPS = 50
 
 
 class Trainer:
-    def __init__(self, device):
+    def __init__(self, device, registered=False):
         torch.manual_seed(0)
         self._device = device
         self._model = nn.Sequential(
             nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)).to(device)
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.05)
+        self._step = djinn.compile(self._train_on) if registered else self._train_on
+
+    def _train_on(self, inputs, labels):
+        loss = nn.functional.cross_entropy(self._model(inputs), labels)
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        return loss.detach()
 
     def train(self, number):
         """The median step's seconds, and all losses; other examples in every step."""
@@ -28,11 +36,7 @@ class Trainer:
             inputs = torch.randn(8, 784, generator=generator)
             labels = torch.randint(10, (8,), generator=generator)
             begin = time.perf_counter()
-            loss = nn.functional.cross_entropy(
-                self._model(inputs.to(self._device)), labels.to(self._device))
-            self._optimizer.zero_grad()
-            loss.backward()
-            self._optimizer.step()
+            loss = self._step(inputs.to(self._device), labels.to(self._device))
             losses.append(loss.item())
             spent.append(time.perf_counter() - begin)
         return statistics.median(spent), losses
@@ -42,14 +46,16 @@ def measure(device, rounds):
     rows = []
     for mode in ("strict", "fast"):
         djinn.set_execution_mode(mode)
-        rows.append(_measure(device, rounds, mode))
+        for registered in (False, True):
+            rows.append(_measure(device, rounds, mode, registered))
     djinn.set_execution_mode("strict")
     return rows
 
 
-def _measure(device, rounds, mode):
-    row = Row("python_mlp_step", f"784-128-10, batch 8, loss read, {mode}")
-    local, remote = Trainer("cpu"), Trainer(device)
+def _measure(device, rounds, mode, registered):
+    how = "registered, " if registered else ""
+    row = Row("python_mlp_step", f"784-128-10, batch 8, loss read, {how}{mode}")
+    local, remote = Trainer("cpu"), Trainer(device, registered)
     largest = 0.0
     for number in range(-1, rounds):
         djinn_seconds, actual = remote.train(number)
