@@ -18,18 +18,6 @@ namespace {
 
 using Source = RecordingPart::Slot::Source;
 
-// A storage over the whole recording.
-struct Role {
-  Source source = Source::kKept;
-  uint32_t index = 0;
-  // Of one that is made: the calls that make it, write it and name it last.
-  size_t first = 0;
-  size_t last_write = 0;
-  size_t last = 0;
-  bool is_output = false;
-};
-using Roles = absl::flat_hash_map<const RemoteStorage*, Role>;
-
 absl::Status Refusal(absl::string_view reason, absl::string_view what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason, what);
 }
@@ -79,33 +67,8 @@ absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
   auto recording = std::make_shared<Recording>();
   recording->number = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
   recording->given = given.size();
-  recording->calls = steps_.size();
+  Roles roles = FindRoles(given, recording.get());
 
-  Roles roles;
-  for (uint32_t i = 0; i < given.size(); ++i) {
-    roles.try_emplace(given[i], Role{Source::kGiven, i});
-  }
-  for (size_t i = 0; i < steps_.size(); ++i) {
-    // touches() is for whoever moves them; nothing is moved here.
-    const absl::Span<Touch> touches =
-        const_cast<Call&>(steps_[i].call).touches();
-    for (size_t k = 0; k < touches.size(); ++k) {
-      RemoteStorage* const storage = touches[k].storage.get();
-      const auto [found, is_new] = roles.try_emplace(storage);
-      Role& role = found->second;
-      role.last = i;
-      if (ChangesVersion(touches[k].access)) role.last_write = i;
-      if (!is_new) continue;
-      role.first = i;
-      if (IsMadeBy(touches[k], k, steps_[i].creations)) {
-        role.source = Source::kMade;
-        role.index = recording->made++;
-      } else {
-        role.index = static_cast<uint32_t>(recording->kept.size());
-        recording->kept.push_back(touches[k].storage);
-      }
-    }
-  }
   size_t needed = 0;  // calls that outputs need
   for (RemoteStorage* const storage : outputs) {
     const auto found = roles.find(storage);
@@ -121,6 +84,49 @@ absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
     needed = std::max(needed, found->second.last_write + 1);
     recording->outputs.push_back({found->second.index, storage->size_bytes()});
   }
+  DJINN_RETURN_IF_ERROR(NoneStays(roles));
+
+  for (size_t begin = 0; begin < steps_.size();) {
+    size_t end = std::min(steps_.size(), begin + kMaxPartCalls);
+    if (begin < needed && needed + kMinRest <= steps_.size()) {
+      end = std::min(end, needed);
+    }
+    recording->parts.push_back(BuildPart(begin, end, roles));
+    begin = end;
+  }
+  return recording;
+}
+
+Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
+                                    Recording* recording) const {
+  Roles roles;
+  for (uint32_t i = 0; i < given.size(); ++i) {
+    roles.try_emplace(given[i], Role{Source::kGiven, i});
+  }
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    // touches() is for whoever moves them; nothing is moved here.
+    const absl::Span<Touch> touches =
+        const_cast<Call&>(steps_[i].call).touches();
+    for (size_t k = 0; k < touches.size(); ++k) {
+      const auto [found, is_new] = roles.try_emplace(touches[k].storage.get());
+      Role& role = found->second;
+      role.last = i;
+      if (ChangesVersion(touches[k].access)) role.last_write = i;
+      if (!is_new) continue;
+      role.first = i;
+      if (IsMadeBy(touches[k], k, steps_[i].creations)) {
+        role.source = Source::kMade;
+        role.index = recording->made++;
+      } else {
+        role.index = static_cast<uint32_t>(recording->kept.size());
+        recording->kept.push_back(touches[k].storage);
+      }
+    }
+  }
+  return roles;
+}
+
+absl::Status Recorder::NoneStays(const Roles& roles) const {
   for (const auto& [storage, role] : roles) {
     if (role.source != Source::kMade || role.is_output || storage->dead()) {
       continue;
@@ -133,65 +139,59 @@ absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
                          .FullName(),
                      " made is still there afterwards, and was not returned"));
   }
+  return absl::OkStatus();
+}
 
-  for (size_t begin = 0; begin < steps_.size();) {
-    size_t end = std::min(steps_.size(), begin + kMaxPartCalls);
-    if (begin < needed && needed + kMinRest <= steps_.size()) {
-      end = std::min(end, needed);
+RecordingPart Recorder::BuildPart(size_t begin, size_t end,
+                                  const Roles& roles) const {
+  Segment segment;
+  for (size_t i = begin; i < end; ++i) {
+    for (const auto& [touch, bytes] : steps_[i].creations) {
+      segment.AddCreation(touch, bytes);
     }
-    Segment segment;
-    RecordingPart& part = recording->parts.emplace_back();
-    for (size_t i = begin; i < end; ++i) {
-      for (const auto& [touch, bytes] : steps_[i].creations) {
-        segment.AddCreation(touch, bytes);
-      }
-      Call call = steps_[i].call;
-      segment.Append(&call);
-    }
-    absl::flat_hash_map<const RemoteStorage*, uint32_t> slots;
-    std::vector<uint32_t> slot_of_touch;
-    std::vector<srg::Slot> kinds;
-    auto creation = segment.creations().begin();
-    for (size_t i = 0; i < segment.touches().size(); ++i) {
-      const Touch& touch = segment.touches()[i];
-      const auto [found, is_new] = slots.try_emplace(
-          touch.storage.get(), static_cast<uint32_t>(part.slots.size()));
-      if (is_new) {
-        const bool created =
-            creation != segment.creations().end() && creation->touch == i;
-        const srg::Slot& kind = kinds.emplace_back(KindOfFirstTouch(
-            touch.access, created ? &creation->bytes : nullptr));
-        if (created) ++creation;
-        const Role& role = roles.at(touch.storage.get());
-        part.slots.push_back({.source = role.source,
-                              .index = role.index,
-                              .writes = created ? 1u : 0u,
-                              .reads = ReadsBefore(kind, touch.access),
-                              .born = kind.kind == srg::Slot::Kind::kCreated ||
-                                      kind.kind == srg::Slot::Kind::kResult,
-                              .dies = role.source == Source::kMade &&
-                                      !role.is_output && role.last < end});
-      }
-      if (ChangesVersion(touch.access)) ++part.slots[found->second].writes;
-      slot_of_touch.push_back(found->second);
-    }
-    BuildStructureKey(segment, slot_of_touch, kinds, &part.key);
-    part.structure = BuildStructure(segment, slot_of_touch, kinds);
-    part.floats.assign(segment.floats().begin(), segment.floats().end());
-    part.scalar_tensors.assign(segment.scalar_tensors().begin(),
-                               segment.scalar_tensors().end());
-    for (const Segment::Mark& call : segment.calls()) {
-      part.sites.push_back(call.site);
-    }
-    if (std::all_of(part.sites.begin(), part.sites.end(),
-                    [](uint32_t site) { return site == 0; })) {
-      part.sites.clear();
-    }
-    recording->footprint_bytes += part.floats.size() * sizeof(double) +
-                                  part.slots.size() * sizeof(uint64_t);
-    begin = end;
+    Call call = steps_[i].call;
+    segment.Append(&call);
   }
-  return recording;
+  RecordingPart part;
+  absl::flat_hash_map<const RemoteStorage*, uint32_t> slots;
+  std::vector<uint32_t> slot_of_touch;
+  std::vector<srg::Slot> kinds;
+  auto creation = segment.creations().begin();
+  for (size_t i = 0; i < segment.touches().size(); ++i) {
+    const Touch& touch = segment.touches()[i];
+    const auto [found, is_new] = slots.try_emplace(
+        touch.storage.get(), static_cast<uint32_t>(part.slots.size()));
+    if (is_new) {
+      const bool created =
+          creation != segment.creations().end() && creation->touch == i;
+      const srg::Slot& kind = kinds.emplace_back(
+          KindOfFirstTouch(touch.access, created ? &creation->bytes : nullptr));
+      if (created) ++creation;
+      const Role& role = roles.at(touch.storage.get());
+      part.slots.push_back({.source = role.source,
+                            .index = role.index,
+                            .writes = created ? 1u : 0u,
+                            .reads = ReadsBefore(kind, touch.access),
+                            .born = kind.kind == srg::Slot::Kind::kCreated ||
+                                    kind.kind == srg::Slot::Kind::kResult,
+                            .dies = role.source == Source::kMade &&
+                                    !role.is_output && role.last < end});
+    }
+    if (ChangesVersion(touch.access)) ++part.slots[found->second].writes;
+    slot_of_touch.push_back(found->second);
+  }
+  BuildStructureKey(segment, slot_of_touch, kinds, &part.key);
+  part.structure = BuildStructure(segment, slot_of_touch, kinds);
+  part.floats.assign(segment.floats().begin(), segment.floats().end());
+  part.scalar_tensors.assign(segment.scalar_tensors().begin(),
+                             segment.scalar_tensors().end());
+  bool any_site = false;
+  for (const Segment::Mark& call : segment.calls()) {
+    any_site |= call.site != 0;
+    part.sites.push_back(call.site);
+  }
+  if (!any_site) part.sites.clear();
+  return part;
 }
 
 }  // namespace djinn

@@ -15,8 +15,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -65,8 +67,6 @@ struct Recording {
   std::vector<StoragePtr> kept;
   uint32_t made = 0;
   std::vector<Output> outputs;
-  size_t calls = 0;
-  size_t footprint_bytes = 0;
 };
 
 // Records. Not thread-safe: the device's lock guards it.
@@ -84,7 +84,7 @@ class Recorder {
   // Something happened that cannot be carried out again; the first counts.
   void Refuse(absl::string_view reason, absl::string_view what);
 
-  // What the calls added up to, given and made as said. FailedPrecondition with
+  // What the calls add up to. FailedPrecondition with
   // a reason and a text for people: READS_VALUE and others of Refuse(),
   // KEEPS_TENSOR (a storage that was made stays and is no output), NOT_MADE (an
   // output that existed before), OUTPUT_TWICE, TOO_LONG, NO_CALLS.
@@ -98,6 +98,24 @@ class Recorder {
     // Touches that create their storage, zero-filled, of these bytes.
     std::vector<std::pair<size_t, uint64_t>> creations;
   };
+
+  // A storage over the whole recording.
+  struct Role {
+    RecordingPart::Slot::Source source = RecordingPart::Slot::Source::kKept;
+    uint32_t index = 0;
+    // Of one that is made: the calls that make it, write it and name it last.
+    size_t first = 0;
+    size_t last_write = 0;
+    size_t last = 0;
+    bool is_output = false;
+  };
+  using Roles = absl::flat_hash_map<const RemoteStorage*, Role>;
+
+  Roles FindRoles(absl::Span<RemoteStorage* const> given,
+                  Recording* recording) const;
+  absl::Status NoneStays(const Roles& roles) const;
+  // The calls from `begin` to `end`.
+  RecordingPart BuildPart(size_t begin, size_t end, const Roles& roles) const;
 
   std::vector<Step> steps_;
   absl::Status refusal_;

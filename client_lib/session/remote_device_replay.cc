@@ -79,7 +79,9 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
       ReplayWork work =
           StampReplay(recording, part, given, first_made, outputs, &made);
       statistics_.calls += recording->parts[part].structure.nodes.size();
-      Queue({lane, StoragePtr(), recording->footprint_bytes, std::move(work)},
+      const size_t footprint =
+          work.bindings.size() * sizeof(RunEncoder::Binding);
+      Queue({lane, StoragePtr(), footprint, std::move(work)},
             /*needs_lease=*/true);
       // What the program will read goes ahead of the parts that follow.
       for (uint32_t i = 0; i < outputs.size(); ++i) {

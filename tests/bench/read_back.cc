@@ -1,5 +1,6 @@
 // How long a program waits for a small result: one operator and a read of what
-// it made, beside a bare gRPC stream that carries as many bytes.
+// it made, called as ever or as a registered callable, beside a bare gRPC
+// stream that carries as many bytes.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,18 +35,37 @@ class ReadBackBenchmark : public Benchmark {
 
   absl::Status Measure(std::vector<Row>* rows) override {
     DJINN_ASSIGN_OR_RETURN(const auto peer, PingPongPeer::Start());
-    for (const int64_t elements : kResultElements) {
-      DJINN_RETURN_IF_ERROR(MeasureSize(elements, peer.get(), rows));
+    for (const bool registered : {false, true}) {
+      for (const int64_t elements : kResultElements) {
+        DJINN_RETURN_IF_ERROR(
+            MeasureSize(elements, registered, peer.get(), rows));
+      }
     }
     return absl::OkStatus();
   }
 
  private:
-  absl::Status MeasureSize(int64_t elements, PingPongPeer* peer,
-                           std::vector<Row>* rows) {
+  absl::Status MeasureSize(int64_t elements, bool registered,
+                           PingPongPeer* peer, std::vector<Row>* rows) {
     const c10::InferenceMode inference;
     const at::Tensor local = at::arange(elements, at::kFloat);
     const at::Tensor remote = local.to(Device());
+    // A registered call's numbers never change: its argument does.
+    std::vector<at::Tensor> arguments;
+    for (int i = 0; registered && i < kReadsPerRound; ++i) {
+      arguments.push_back(at::add(remote, Argument(i)));
+    }
+    CompiledFunction half([](const std::vector<at::Tensor>& in) {
+      return std::vector<at::Tensor>{at::add(in[0], 0.5)};
+    });
+    const auto call = [&](int round, int i) {
+      return registered ? half({arguments[i]})[0]
+                        : at::add(remote, Summand(round, i));
+    };
+    const auto expected = [&](int round, int i) {
+      return registered ? at::add(at::add(local, Argument(i)), 0.5)
+                        : at::add(local, Summand(round, i));
+    };
     Agreement agreement;
     std::string error;
 
@@ -55,12 +75,12 @@ class ReadBackBenchmark : public Benchmark {
       const Statistics before = GetStatistics();
       for (int i = 0; i < kReadsPerRound; ++i) {
         const double start = WallNow();
-        results[i] = at::add(remote, Summand(round, i)).to(at::kCPU);
+        results[i] = call(round, i).to(at::kCPU);
         seconds->push_back(WallNow() - start);
       }
       const Statistics delta = GetStatistics() - before;
       for (int i = 0; i < kReadsPerRound; ++i) {
-        agreement.Add(at::add(local, Summand(round, i)), results[i]);
+        agreement.Add(expected(round, i), results[i]);
       }
       return delta;
     };
@@ -101,8 +121,11 @@ class ReadBackBenchmark : public Benchmark {
     Row row;
     row.benchmark = std::string(name());
     DJINN_ASSIGN_OR_RETURN(const std::string transport, Transport());
-    row.variant =
-        absl::StrFormat("%d B result, %s", elements * sizeof(float), transport);
+    row.variant = absl::StrFormat("%d B result, %s%s", elements * sizeof(float),
+                                  registered ? "registered, " : "", transport);
+    if (registered && half.statistics().replays == 0) {
+      error = absl::StrCat("not registered: ", half.statistics().refusal);
+    }
     row.djinn = std::move(djinn);
     for (auto& [name, series] : floors) {
       if (row.baseline.has_value() && Median(row.baseline->RoundMedians()) <=
@@ -125,6 +148,7 @@ class ReadBackBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
+  static double Argument(int i) { return i * 3; }
   // Another one every time, so that no answer can be an earlier one's.
   static double Summand(int round, int i) {
     return round * kReadsPerRound + i + 0.5;

@@ -165,6 +165,18 @@ void SendRun(Client* client, const std::function<void(v1::Run*)>& spoil,
   client->Send(message);
 }
 
+// A run that is remembered, and one that repeats it.
+void SendRepeat(Client* client, const std::function<void(v1::Run*)>& spoil) {
+  SendRun(client, [](v1::Run* run) { run->set_remember(true); });
+  v1::Ordered message;
+  v1::Run* const run = message.mutable_run();
+  run->set_structure_id(1);
+  run->mutable_repeat()->set_first_new_storage(4);
+  run->mutable_repeat()->set_version_sum(1);
+  spoil(run);
+  client->Send(message);
+}
+
 const std::vector<Violation>& Violations() {
   static const auto* const cases = new std::vector<Violation>{
       {"a gap in the sequence",
@@ -207,6 +219,52 @@ const std::vector<Violation>& Violations() {
          SendRun(c, [](v1::Run* r) {
            r->mutable_bindings(1)->set_storage(2);
            r->mutable_bindings(1)->set_base_version(1);
+         });
+       }},
+      {"a repeat of nothing",
+       [](Client* c) {
+         SendRun(c, [](v1::Run* r) {
+           r->clear_bindings();
+           r->mutable_repeat()->set_first_new_storage(3);
+         });
+       }},
+      {"a repeat with another version",
+       [](Client* c) {
+         SendRepeat(
+             c, [](v1::Run* r) { r->mutable_repeat()->set_version_sum(7); });
+       }},
+      {"a repeat that makes what was there",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) {
+           r->mutable_repeat()->set_first_new_storage(1);
+         });
+       }},
+      {"a repeat that says how often it writes",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) {
+           r->mutable_repeat()->add_slots(0);
+           r->add_bindings()->set_storage(1);
+           r->mutable_bindings(0)->set_base_version(1);
+           r->mutable_bindings(0)->set_writes(1);
+           r->mutable_repeat()->set_version_sum(0);
+         });
+       }},
+      {"a repeat of a slot there is not",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) {
+           r->mutable_repeat()->add_slots(2);
+           r->add_bindings()->set_storage(1);
+         });
+       }},
+      {"a repeat with more bindings than slots",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) { r->add_bindings()->set_storage(1); });
+       }},
+      {"a repeat with final slots and those of before",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) {
+           r->mutable_repeat()->set_same_final_slots(true);
+           r->add_final_slots(1);
          });
        }},
       {"a write too many",

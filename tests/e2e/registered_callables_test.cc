@@ -19,6 +19,9 @@ at::Tensor Remote(std::vector<int64_t> sizes) {
   return torch::randn(sizes).to(Device());
 }
 
+[[maybe_unused]] ClusterEnvironment* const environment =
+    ClusterEnvironment::Get();
+
 using RegisteredCallablesTest = SessionTest;
 
 struct Trainer {

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/fuzz/mutate_message.h"
@@ -117,10 +119,7 @@ class Client {
       structures_[message.define_structure().structure_id()] =
           std::move(defined);
     } else if (message.has_run()) {
-      for (const v1::Binding& binding : message.run().bindings()) {
-        versions_[binding.storage()] =
-            binding.base_version() + binding.writes();
-      }
+      SentRun(message.run());
     } else if (message.has_install()) {
       versions_[message.install().storage()] =
           message.install().base_version() + 1;
@@ -134,7 +133,82 @@ class Client {
   struct Defined {
     srg::Structure structure;
     srg::StructureFacts facts;
+    // What the last run that is remembered bound.
+    std::vector<uint64_t> last;
   };
+
+  static bool IsBorn(const srg::Slot& slot) {
+    return slot.kind == srg::Slot::Kind::kCreated ||
+           slot.kind == srg::Slot::Kind::kResult;
+  }
+
+  void SentRun(const v1::Run& run) {
+    const auto found = structures_.find(run.structure_id());
+    std::vector<uint64_t> bound;
+    if (!run.has_repeat()) {
+      for (const v1::Binding& binding : run.bindings()) {
+        versions_[binding.storage()] =
+            binding.base_version() + binding.writes();
+        bound.push_back(binding.storage());
+      }
+    } else if (found != structures_.end()) {
+      const Defined& defined = found->second;
+      uint64_t next = run.repeat().first_new_storage();
+      int listed = 0;
+      for (size_t i = 0; i < defined.last.size(); ++i) {
+        if (listed < run.bindings_size() &&
+            listed < run.repeat().slots_size() &&
+            run.repeat().slots(listed) == i) {
+          bound.push_back(run.bindings(listed++).storage());
+        } else {
+          bound.push_back(IsBorn(defined.structure.slots[i]) ? next++
+                                                             : defined.last[i]);
+        }
+        versions_[bound.back()] += defined.facts.slots[i].writes;
+      }
+    }
+    if (found == structures_.end()) return;
+    if (!run.remember() && !run.has_repeat()) bound.clear();
+    if (bound.size() != found->second.structure.slots.size()) bound.clear();
+    found->second.last = std::move(bound);
+  }
+
+  // Makes it say what is true of the run before.
+  void RepairRepeat(const Defined& defined, v1::Run* run) {
+    v1::Repeat* const repeat = run->mutable_repeat();
+    std::set<uint32_t> slots;
+    for (const uint32_t slot : repeat->slots()) {
+      if (slot < defined.last.size()) slots.insert(slot);
+    }
+    repeat->mutable_slots()->Assign(slots.begin(), slots.end());
+    while (run->bindings_size() > repeat->slots_size()) {
+      run->mutable_bindings()->RemoveLast();
+    }
+    while (run->bindings_size() < repeat->slots_size()) {
+      run->add_bindings()->set_storage(2000 + run->bindings_size());
+    }
+    for (v1::Binding& binding : *run->mutable_bindings()) {
+      binding.set_base_version(versions_[binding.storage()]);
+      binding.clear_writes();
+      binding.clear_reads();
+    }
+    bool born = false;
+    uint64_t versions = 0;
+    for (uint32_t i = 0; i < defined.last.size(); ++i) {
+      if (slots.contains(i)) continue;
+      if (IsBorn(defined.structure.slots[i])) {
+        born = true;
+      } else {
+        versions += versions_[defined.last[i]];
+      }
+    }
+    if (!born) repeat->clear_first_new_storage();
+    if (born && repeat->first_new_storage() == 0) {
+      repeat->set_first_new_storage(3000);
+    }
+    repeat->set_version_sum(versions);
+    if (repeat->same_final_slots()) run->clear_final_slots();
+  }
 
   // From this worker, under a ticket that is one.
   static void RepairPull(v1::Install* install) {
@@ -149,6 +223,11 @@ class Client {
     if (found == structures_.end()) return;
     const Defined& defined = found->second;
     const size_t slots = defined.structure.slots.size();
+    if (run->has_repeat() && !defined.last.empty()) {
+      RepairRepeat(defined, run);
+      RepairHoles(defined, run);
+      return;
+    }
     const size_t bound = run->bindings_size();
     if (bound > slots) {
       run->mutable_bindings()->DeleteSubrange(slots, bound - slots);
@@ -161,6 +240,10 @@ class Client {
       binding->set_writes(defined.facts.slots[i].writes);
       binding->set_reads(defined.facts.slots[i].reads);
     }
+    RepairHoles(defined, run);
+  }
+
+  static void RepairHoles(const Defined& defined, v1::Run* run) {
     run->mutable_float_holes()->Resize(defined.structure.float_hole_count, 1.5);
     run->clear_scalar_tensors();
     for (const srg::DataType type : defined.facts.scalar_tensor_types) {

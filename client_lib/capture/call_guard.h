@@ -1,0 +1,23 @@
+// What decides whether a call of a registered callable is like an earlier one,
+// but for the identity of its arguments' storages.
+#ifndef CLIENT_LIB_CAPTURE_CALL_GUARD_H_
+#define CLIENT_LIB_CAPTURE_CALL_GUARD_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+namespace djinn::capture {
+
+// Equal for calls that are alike: `key`, the thread's modes, the arguments'
+// metadata, which of them share memory or are the same tensor, the parameters'
+// identity and metadata, and whether they have gradients. Empty when an
+// argument is no remote tensor, so that there is no such call.
+std::string CallGuard(const std::string& key,
+                      const std::vector<at::Tensor>& arguments,
+                      const std::vector<at::Tensor>& parameters);
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CAPTURE_CALL_GUARD_H_

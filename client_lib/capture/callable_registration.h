@@ -1,0 +1,86 @@
+// A call of a registered callable that can be carried out again: the session's
+// recording, and what is around it on this side, tensors and gradients.
+//
+// Made from a call that was captured; it counts once the next call gave the
+// same one. Immutable then.
+#ifndef CLIENT_LIB_CAPTURE_CALLABLE_REGISTRATION_H_
+#define CLIENT_LIB_CAPTURE_CALLABLE_REGISTRATION_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/statusor.h"
+#include "client_lib/capture/host_effects.h"
+#include "client_lib/session/recording.h"
+#include "client_lib/session/virtual_device.h"
+
+namespace djinn::capture {
+
+// A tensor that a call returns or leaves as a gradient.
+struct TensorPlan {
+  enum class Kind { kUndefined, kMade, kArgument };
+  Kind kind = Kind::kUndefined;
+  // Of the recording's outputs, or of the arguments.
+  uint32_t index = 0;
+  c10::ScalarType data_type = c10::ScalarType::Float;
+  c10::DimVector sizes;
+  c10::DimVector strides;
+  int64_t offset = 0;
+};
+
+struct CallableRegistration {
+  std::shared_ptr<VirtualDevice> device;
+  std::shared_ptr<const Recording> recording;
+  // Which argument each given storage comes from.
+  std::vector<uint32_t> given_arguments;
+  // The storages themselves; where not null they must be the same.
+  std::vector<StoragePtr> given;
+  absl::flat_hash_set<const RemoteStorage*> kept;
+  std::vector<TensorPlan> outputs;
+  std::vector<std::pair<uint32_t, TensorPlan>> gradients;  // by parameter
+  // Parameters whose gradient's storage is among `kept`.
+  std::vector<std::pair<uint32_t, const RemoteStorage*>> kept_gradients;
+  std::vector<uint32_t> written_arguments;
+  std::vector<uint32_t> written_parameters;
+  bool draws = false;
+  // Two calls in succession gave it: until then it is not carried out.
+  bool confirmed = false;
+};
+
+// A call that is being captured, or was.
+struct CapturedCall {
+  std::string guard;
+  uint32_t lane = 0;
+  std::shared_ptr<VirtualDevice> device;
+  std::vector<at::Tensor> arguments;
+  std::vector<at::Tensor> parameters;
+  std::vector<at::Tensor> gradients_before;
+  std::unique_ptr<HostEffects> effects;
+  OperatorObserver* outer_observer = nullptr;
+};
+
+// Ends the recording in every case. FailedPrecondition, with a text for people,
+// when the call cannot be carried out again.
+absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
+    const CapturedCall& call, const std::vector<at::Tensor>& outputs);
+
+// Whether two calls did the same, on other given storages.
+bool SameCalls(const CallableRegistration& a, const CallableRegistration& b);
+
+// Carries it out on these tensors, and sets gradients: what the call returns.
+// FailedPrecondition (STALE_RECORDING) when it does not fit them, or what it
+// uses is gone.
+absl::StatusOr<std::vector<at::Tensor>> CarryOut(
+    const CallableRegistration& registration,
+    const std::vector<at::Tensor>& arguments,
+    const std::vector<at::Tensor>& parameters);
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CAPTURE_CALLABLE_REGISTRATION_H_
