@@ -1,6 +1,7 @@
 #include "client_lib/capture/call_guard.h"
 
 #include <ATen/Context.h>
+#include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
@@ -38,7 +39,12 @@ void PutThreadState(std::string* out) {
     Put(at::autocast::get_autocast_dtype(type), out);
   }
   Put(c10::typeMetaToScalarType(c10::get_default_dtype()), out);
-  Put(at::globalContext().deterministicAlgorithms(), out);
+  const at::Context& settings = at::globalContext();
+  Put(settings.deterministicAlgorithms(), out);
+  // Which way a composite takes.
+  Put(settings.userEnabledMathSDP(), out);
+  Put(settings.userEnabledFlashSDP(), out);
+  Put(settings.userEnabledMemEfficientSDP(), out);
   Put(CurrentDeviceIndex(), out);
 }
 
@@ -55,7 +61,11 @@ std::string CallGuard(const std::string& key,
   Put(arguments.size(), &guard);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const at::Tensor& tensor = arguments[i];
-    if (!IsRemote(tensor) || StorageOf(tensor) == nullptr) return "";
+    // Of a transform's or a subclass' tensors others have to see every call.
+    if (!IsRemote(tensor) || !tensor.has_storage() ||
+        at::isTensorSubclassLike(tensor) || StorageOf(tensor) == nullptr) {
+      return "";
+    }
     Put(tensor.device().index(), &guard);
     PutGeometry(tensor, &guard);
     // Which arguments share memory, and which are the same tensor.

@@ -62,7 +62,7 @@ class RegisteredCallable::Impl {
     if (capturing != nullptr) return false;
     std::string guard = capture::CallGuard(key, arguments, parameters);
     if (guard.empty()) {
-      return Refuse("an argument is a tensor of this process");
+      return Refuse("an argument is a tensor of this process, or a wrapped one");
     }
     {
       MutexLock lock(&mu_);

@@ -79,7 +79,11 @@ class CompiledCallable:
             tensors, form = self._flatten(args, kwargs)
             if tensors is None:
                 return None
-        combination = (form, self._environments, values)
+        modes = _modes()
+        if modes is None:
+            self._refusal = "a TorchDispatchMode sees every call"
+            return None
+        combination = (form, self._environments, values, modes)
         key = self._keys.get(combination)
         if key is None:
             if len(self._keys) >= _MAX_KEYS:
@@ -114,6 +118,17 @@ class CompiledCallable:
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
 _MAX_FORMS = 1024
+
+
+def _modes():
+    """The modes of torch functions around the call; None if operators have some, too."""
+    if torch._C._len_torch_dispatch_stack():
+        return None
+    count = torch._C._len_torch_function_stack()
+    if not count:
+        return ()
+    modes = [torch._C._get_function_stack_at(i) for i in range(count)]
+    return tuple((type(mode), getattr(mode, "device", None)) for mode in modes)
 
 
 def _take_apart(result):

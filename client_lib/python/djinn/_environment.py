@@ -51,6 +51,8 @@ class Environment:
         self._cells = []
         # (list, index, thing).
         self._elements = []
+        # (tensor, its hooks, their number).
+        self._hooks = []
         # (dict, key) and cells whose values are part of the key.
         self._value_items = []
         self._value_cells = []
@@ -69,6 +71,7 @@ class Environment:
             [(id(dictionary), key, id(thing)) for dictionary, key, thing in self._items],
             [(id(cell), id(thing)) for cell, thing in self._cells],
             [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
+            [(id(tensor), id(hooks), count) for tensor, hooks, count in self._hooks],
             [(id(dictionary), key) for dictionary, key in self._value_items],
             [id(cell) for cell in self._value_cells],
         )
@@ -86,6 +89,9 @@ class Environment:
                 return True
         for sequence, index, thing in self._elements:
             if sequence[index] is not thing:
+                return True
+        for tensor, hooks, count in self._hooks:
+            if tensor._backward_hooks is not hooks or len(hooks or ()) != count:
                 return True
         return False
 
@@ -113,6 +119,8 @@ class Environment:
         self._seen[id(thing)] = thing
         if isinstance(thing, torch.Tensor):
             self.tensors.append(thing)
+            hooks = thing._backward_hooks
+            self._hooks.append((thing, hooks, len(hooks or ())))
         elif isinstance(thing, torch.nn.Module):
             self._look_at_attributes(thing, depth)
             self._look_at_methods(thing, depth)
