@@ -63,7 +63,9 @@ std::string CallGuard(const std::string& key,
     const at::Tensor& tensor = arguments[i];
     // Of a transform's or a subclass' tensors others have to see every call.
     if (!IsRemote(tensor) || !tensor.has_storage() ||
-        at::isTensorSubclassLike(tensor) || StorageOf(tensor) == nullptr) {
+        at::isTensorSubclassLike(tensor) ||
+        tensor._fw_grad(/*level=*/0).defined() ||
+        StorageOf(tensor) == nullptr) {
       return "";
     }
     Put(tensor.device().index(), &guard);
@@ -83,7 +85,18 @@ std::string CallGuard(const std::string& key,
     if (!tensor.defined()) continue;
     if (tensor.has_storage()) Put(tensor.storage().data_ptr().get(), &guard);
     PutGeometry(tensor, &guard);
-    Put(tensor.is_leaf() && tensor.grad().defined(), &guard);
+    if (tensor._fw_grad(/*level=*/0).defined()) return "";
+  }
+  return guard;
+}
+
+std::string GradientGuard(const std::vector<at::Tensor>& parameters) {
+  std::string guard;
+  for (const at::Tensor& tensor : parameters) {
+    const bool any =
+        tensor.defined() && tensor.is_leaf() && tensor.grad().defined();
+    Put(any, &guard);
+    if (any) PutGeometry(tensor.grad(), &guard);
   }
   return guard;
 }

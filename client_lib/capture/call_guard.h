@@ -12,11 +12,14 @@ namespace djinn::capture {
 
 // Equal for calls that are alike: `key`, the thread's modes, the arguments'
 // metadata, which of them share memory or are the same tensor, the parameters'
-// identity and metadata, and whether they have gradients. Empty when an
-// argument is no remote tensor, so that there is no such call.
+// identity and metadata. Empty when an argument is no remote tensor, or others
+// have to see every call of it, so that there is no such call.
 std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,
                       const std::vector<at::Tensor>& parameters);
+
+// Equal where these parameters' gradients are alike.
+std::string GradientGuard(const std::vector<at::Tensor>& parameters);
 
 }  // namespace djinn::capture
 

@@ -71,26 +71,60 @@ const RemoteGenerator& GeneratorOf(const VirtualDevice& device) {
            .unsafeGetGeneratorImpl());
 }
 
-// Whether the storages are such as the recording can be carried out on.
+// What a recording keeps naming, held by the program's own handles: nothing of
+// it can die while it is bound anew.
+class Pins {
+ public:
+  // False when they are not the storages that the recording was made with.
+  bool Hold(const CallableRegistration& registration,
+            const Tensors& parameters) {
+    const std::vector<StoragePtr>& kept = registration.recording->kept;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const CallableRegistration::Kept& source = registration.kept[i];
+      if (source.source == CallableRegistration::Kept::Source::kGenerator) {
+        // Sends the seed or state that it was given last.
+        generator_ = GeneratorOf(*registration.device)
+                         .StorageOn(registration.device, CurrentLane());
+        if (generator_.get() != kept[i].get()) return false;
+        continue;
+      }
+      const bool gradient =
+          source.source == CallableRegistration::Kept::Source::kGradient;
+      const at::Tensor& parameter = parameters[source.parameter];
+      const at::Tensor tensor = gradient ? parameter.grad() : parameter;
+      if (!HoldStorage(tensor, kept[i].get())) return false;
+      if (gradient) written_gradients_.push_back(tensor);
+    }
+    return true;
+  }
+
+  bool HoldStorage(const at::Tensor& tensor, const RemoteStorage* expected) {
+    if (!IsRemote(tensor) || !tensor.has_storage()) return false;
+    storages_.push_back(tensor.storage());
+    return StorageOf(storages_.back()) == expected;
+  }
+
+  const Tensors& gradients() const { return written_gradients_; }
+
+ private:
+  std::vector<c10::Storage> storages_;
+  Tensors written_gradients_;
+  StoragePtr generator_;
+};
+
+// Whether the arguments' storages are such as the recording can be given.
 bool Fits(const CallableRegistration& registration, const Tensors& arguments,
-          const Tensors& parameters, std::vector<RemoteStorage*>* given) {
+          Pins* pins, std::vector<RemoteStorage*>* given) {
   for (size_t i = 0; i < registration.given_arguments.size(); ++i) {
-    RemoteStorage* const storage =
-        StorageOf(arguments[registration.given_arguments[i]]);
+    const at::Tensor& argument = arguments[registration.given_arguments[i]];
+    RemoteStorage* const storage = StorageOf(argument);
     const RemoteStorage* const same = registration.given[i].get();
     if (same != nullptr && same != storage) return false;
-    if (registration.kept.contains(storage)) return false;
+    for (const StoragePtr& kept : registration.recording->kept) {
+      if (kept.get() == storage) return false;
+    }
+    if (!pins->HoldStorage(argument, storage)) return false;
     given->push_back(storage);
-  }
-  for (const auto& [parameter, storage] : registration.kept_gradients) {
-    if (StorageOf(parameters[parameter].grad()) != storage) return false;
-  }
-  if (registration.draws) {
-    // Sends the seed or state that it was given last.
-    const RemoteGenerator& generator = GeneratorOf(*registration.device);
-    const StoragePtr storage =
-        generator.StorageOn(registration.device, CurrentLane());
-    if (!registration.kept.contains(storage.get())) return false;
   }
   return true;
 }
@@ -133,12 +167,39 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
   return absl::OkStatus();
 }
 
+// Where a kept storage comes from: only what is looked at before every call may
+// be named again.
+absl::StatusOr<CallableRegistration::Kept> SourceOf(
+    const CapturedCall& ended, const RemoteStorage* storage,
+    const StoragePtr& generator) {
+  using Source = CallableRegistration::Kept::Source;
+  for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
+    const at::Tensor& parameter = ended.parameters[i];
+    if (IsRemote(parameter) && parameter.has_storage() &&
+        StorageOf(parameter) == storage) {
+      return CallableRegistration::Kept{Source::kParameter, i};
+    }
+    const at::Tensor& before = ended.gradients_before[i];
+    if (!IsRemote(before) || StorageOf(before) != storage) continue;
+    if (before.is_same(parameter.grad())) {
+      return CallableRegistration::Kept{Source::kGradient, i};
+    }
+    return Refusal("it uses a gradient and then replaces it");
+  }
+  if (generator.get() == storage) {
+    return CallableRegistration::Kept{Source::kGenerator, 0};
+  }
+  return Refusal(
+      "it uses a tensor, or a generator, that is neither an argument nor found "
+      "in what it refers to");
+}
+
 // What can only be said once the recording is there.
 absl::Status Complete(const CapturedCall& ended,
                       CallableRegistration* registration) {
   const Recording& recording = *registration->recording;
   absl::flat_hash_set<const RemoteStorage*> written;
-  absl::flat_hash_set<const RemoteStorage*> generators;
+  bool draws = false;
   for (const RecordingPart& part : recording.parts) {
     for (size_t i = 0; i < part.slots.size(); ++i) {
       const RecordingPart::Slot& slot = part.slots[i];
@@ -148,13 +209,18 @@ absl::Status Complete(const CapturedCall& ended,
               ? registration->given[slot.index].get()
               : recording.kept[slot.index].get();
       if (slot.writes > 0) written.insert(storage);
-      if (part.structure.slots[i].kind == srg::Slot::Kind::kGenerator) {
-        generators.insert(storage);
-      }
+      draws |= part.structure.slots[i].kind == srg::Slot::Kind::kGenerator;
     }
   }
+  StoragePtr generator;
+  if (draws) {
+    generator = GeneratorOf(*ended.device).StorageOn(ended.device, ended.lane);
+  }
   for (const StoragePtr& storage : recording.kept) {
-    registration->kept.insert(storage.get());
+    absl::StatusOr<CallableRegistration::Kept> source =
+        SourceOf(ended, storage.get(), generator);
+    if (!source.ok()) return source.status();
+    registration->kept.push_back(*source);
   }
   for (uint32_t i = 0; i < ended.arguments.size(); ++i) {
     if (written.contains(StorageOf(ended.arguments[i]))) {
@@ -163,24 +229,10 @@ absl::Status Complete(const CapturedCall& ended,
   }
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
-    if (!IsRemote(parameter)) continue;
-    if (written.contains(StorageOf(parameter))) {
+    if (IsRemote(parameter) && parameter.has_storage() &&
+        written.contains(StorageOf(parameter))) {
       registration->written_parameters.push_back(i);
     }
-    const at::Tensor& before = ended.gradients_before[i];
-    if (IsRemote(before) && registration->kept.contains(StorageOf(before))) {
-      if (!before.is_same(parameter.grad())) {
-        return Refusal("it uses a gradient and then replaces it");
-      }
-      registration->kept_gradients.emplace_back(i, StorageOf(before));
-    }
-  }
-  if (generators.empty()) return absl::OkStatus();
-  registration->draws = true;
-  const RemoteGenerator& generator = GeneratorOf(*ended.device);
-  const StoragePtr own = generator.StorageOn(ended.device, ended.lane);
-  if (generators.size() > 1 || !generators.contains(own.get())) {
-    return Refusal("it draws from a generator of its own");
   }
   return absl::OkStatus();
 }
@@ -262,8 +314,10 @@ bool SameCalls(const CallableRegistration& a, const CallableRegistration& b) {
 absl::StatusOr<Tensors> CarryOut(const CallableRegistration& registration,
                                  const Tensors& arguments,
                                  const Tensors& parameters) {
+  Pins pins;
   std::vector<RemoteStorage*> given;
-  if (!Fits(registration, arguments, parameters, &given)) {
+  if (!pins.Hold(registration, parameters) ||
+      !Fits(registration, arguments, &pins, &given)) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
                      "the call is on other storages");
   }
@@ -291,9 +345,7 @@ absl::StatusOr<Tensors> CarryOut(const CallableRegistration& registration,
   for (const uint32_t i : registration.written_parameters) {
     BumpVersion(parameters[i]);
   }
-  for (const auto& [parameter, storage] : registration.kept_gradients) {
-    BumpVersion(parameters[parameter].grad());
-  }
+  for (const at::Tensor& gradient : pins.gradients()) BumpVersion(gradient);
   return outputs;
 }
 

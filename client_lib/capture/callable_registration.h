@@ -41,20 +41,26 @@ struct CallableRegistration {
   std::vector<uint32_t> given_arguments;
   // The storages themselves; where not null they must be the same.
   std::vector<StoragePtr> given;
-  absl::flat_hash_set<const RemoteStorage*> kept;
   std::vector<TensorPlan> outputs;
   std::vector<std::pair<uint32_t, TensorPlan>> gradients;  // by parameter
-  // Parameters whose gradient's storage is among `kept`.
-  std::vector<std::pair<uint32_t, const RemoteStorage*>> kept_gradients;
   std::vector<uint32_t> written_arguments;
   std::vector<uint32_t> written_parameters;
-  bool draws = false;
+  // Where each storage that the recording keeps comes from.
+  struct Kept {
+    enum class Source { kParameter, kGradient, kGenerator };
+    Source source = Source::kParameter;
+    uint32_t parameter = 0;
+  };
+  std::vector<Kept> kept;
   // Two calls in succession gave it: until then it is not carried out.
   bool confirmed = false;
 };
 
 // A call that is being captured, or was.
 struct CapturedCall {
+  // See call_guard.h; with the gradients' behind the call's.
+  std::string key;
+  std::string call_guard;
   std::string guard;
   uint32_t lane = 0;
   std::shared_ptr<VirtualDevice> device;

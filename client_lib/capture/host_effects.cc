@@ -81,9 +81,13 @@ void HostEffects::After(const c10::OperatorHandle& op,
   // Nothing may be kept alive by being watched.
   written_.clear();
   if (!refusal_.empty()) return;
-  const size_t results = op.schema().returns().size();
-  for (size_t i = stack.size() - results; i < stack.size(); ++i) {
-    ForEachTensor(stack[i],
+  const std::vector<c10::Argument>& returns = op.schema().returns();
+  const size_t first = stack.size() - returns.size();
+  for (size_t i = 0; i < returns.size(); ++i) {
+    // What was written is handed back: it was there before.
+    const c10::AliasInfo* const alias = returns[i].alias_info();
+    if (alias != nullptr && alias->isWrite()) continue;
+    ForEachTensor(stack[first + i],
                   [&](const at::Tensor& tensor) { NoteResult(op, tensor); });
   }
 }

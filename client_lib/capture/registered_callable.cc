@@ -1,6 +1,11 @@
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/capture/call_guard.h"
 #include "client_lib/capture/callable_registration.h"
@@ -21,6 +26,10 @@ using Tensors = std::vector<at::Tensor>;
 
 // Captures of one key that came to nothing before it is given up.
 constexpr int kMaxFailures = 4;
+// Captures in succession without a call that was carried out again, before only
+// every so many calls are captured.
+constexpr int kMaxFruitless = 64;
+constexpr int kRarely = 256;
 
 // This thread's.
 thread_local CapturedCall* capturing = nullptr;
@@ -32,10 +41,11 @@ class RegisteredCallable::Impl {
   std::optional<Result> Replay(const std::string& key, const Tensors& arguments,
                                const Tensors& parameters) {
     // Every operator is to be seen then.
-    if (debug::Has(debug::kEager)) return std::nullopt;
+    if (debug::Has(debug::kEager) || IsTraced()) return std::nullopt;
     if (capturing != nullptr) return std::nullopt;
-    const std::string guard = capture::CallGuard(key, arguments, parameters);
+    std::string guard = capture::CallGuard(key, arguments, parameters);
     if (guard.empty()) return std::nullopt;
+    guard += capture::GradientGuard(parameters);
     std::shared_ptr<const CallableRegistration> registration;
     {
       MutexLock lock(&mu_);
@@ -52,6 +62,7 @@ class RegisteredCallable::Impl {
     if (ErrorReason(outputs.status()) == "STALE_RECORDING") return std::nullopt;
     capture::ThrowIfError(outputs.status());
     MutexLock lock(&mu_);
+    fruitless_ = 0;
     ++statistics_.replays;
     return Result{registration->recording->number, *std::move(outputs)};
   }
@@ -59,15 +70,27 @@ class RegisteredCallable::Impl {
   bool Begin(const std::string& key, const Tensors& arguments,
              const Tensors& parameters) {
     if (debug::Has(debug::kEager)) return Refuse("DJINN_EAGER is set");
+    if (IsTraced()) return Refuse("a trace sees every call");
     if (capturing != nullptr) return false;
-    std::string guard = capture::CallGuard(key, arguments, parameters);
-    if (guard.empty()) {
-      return Refuse("an argument is a tensor of this process, or a wrapped one");
+    const std::string call_guard =
+        capture::CallGuard(key, arguments, parameters);
+    if (!call_guard.empty() && NeedsGraph(arguments)) {
+      return Refuse("autograd may need the graph of an argument");
+    }
+    std::string guard = call_guard + capture::GradientGuard(parameters);
+    if (call_guard.empty()) {
+      return Refuse(
+          "an argument is a tensor of this process, or a wrapped one");
     }
     {
       MutexLock lock(&mu_);
       const auto found = entries_.find(guard);
       if (found != entries_.end() && found->second.failures >= kMaxFailures) {
+        return false;
+      }
+      // A function whose calls are never alike is not captured every time.
+      if (++fruitless_ > kMaxFruitless && fruitless_ % kRarely != 0) {
+        statistics_.refusal = "no call was like an earlier one";
         return false;
       }
       ++statistics_.captures;
@@ -82,6 +105,8 @@ class RegisteredCallable::Impl {
       return Refuse("no argument or parameter says on which device it runs");
     }
     auto begun = std::make_unique<CapturedCall>();
+    begun->key = key;
+    begun->call_guard = call_guard;
     begun->guard = std::move(guard);
     begun->lane = capture::CurrentLane();
     begun->device = capture::OwnStorageOf(*first)->device();
@@ -102,7 +127,16 @@ class RegisteredCallable::Impl {
 
   uint64_t End(const Tensors& outputs) {
     TORCH_CHECK(capturing != nullptr, "nothing is being captured");
-    std::unique_ptr<CapturedCall> ended = Stop();
+    const std::unique_ptr<CapturedCall> ended = Stop();
+    // Whatever is thrown, the lane goes on without being recorded.
+    const absl::Cleanup finish = [&ended] {
+      (void)ended->device->FinishRecording(ended->lane, {}, {});
+    };
+    if (capture::CallGuard(ended->key, ended->arguments, ended->parameters) !=
+        ended->call_guard) {
+      Fail(ended->guard, "it changes a mode, or the metadata of a tensor");
+      return 0;
+    }
     absl::StatusOr<std::shared_ptr<CallableRegistration>> made =
         capture::Register(*ended, outputs);
     if (!made.ok()) {
@@ -153,6 +187,18 @@ class RegisteredCallable::Impl {
     uint64_t last_use = 0;
   };
 
+  static bool IsTraced() {
+    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer);
+  }
+
+  // Whether what is done with the arguments may belong to a graph around it.
+  static bool NeedsGraph(const Tensors& arguments) {
+    return at::GradMode::is_enabled() &&
+           absl::c_any_of(arguments, [](const at::Tensor& tensor) {
+             return tensor.requires_grad();
+           });
+  }
+
   static std::unique_ptr<CapturedCall> Stop() {
     std::unique_ptr<CapturedCall> ended(std::exchange(capturing, nullptr));
     capture::ExchangeObserver(ended->outer_observer);
@@ -187,6 +233,7 @@ class RegisteredCallable::Impl {
   mutable Mutex mu_;
   absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
   uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t fruitless_ ABSL_GUARDED_BY(mu_) = 0;
   CompileStatistics statistics_ ABSL_GUARDED_BY(mu_);
 };
 

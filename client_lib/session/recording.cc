@@ -68,6 +68,15 @@ absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
   recording->number = last_number.fetch_add(1, std::memory_order_relaxed) + 1;
   recording->given = given.size();
   Roles roles = FindRoles(given, recording.get());
+  for (const Step& step : steps_) {
+    for (const auto& [touch, bytes] : step.creations) {
+      const auto& storage =
+          const_cast<Call&>(step.call).touches()[touch].storage;
+      if (roles.at(storage.get()).source == Source::kGiven) {
+        return Refusal("NOT_BORN", "an argument was never filled");
+      }
+    }
+  }
 
   size_t needed = 0;  // calls that outputs need
   for (RemoteStorage* const storage : outputs) {

@@ -87,7 +87,8 @@ class Recorder {
   // What the calls add up to. FailedPrecondition with
   // a reason and a text for people: READS_VALUE and others of Refuse(),
   // KEEPS_TENSOR (a storage that was made stays and is no output), NOT_MADE (an
-  // output that existed before), OUTPUT_TWICE, TOO_LONG, NO_CALLS.
+  // output that existed before), OUTPUT_TWICE, NOT_BORN (a given storage that
+  // nothing had filled), TOO_LONG, NO_CALLS.
   absl::StatusOr<std::shared_ptr<const Recording>> Finish(
       absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs) const;

@@ -186,6 +186,10 @@ TEST_F(RecordingTest, RefusesWhatCannotBeCarriedOutAgain) {
   EXPECT_EQ(RefusalOf({input}, {}), "SEEDS");
 
   start();
+  const StoragePtr empty = device_->NewStorage(8);
+  Call(1, {{empty, kWrites}});
+  EXPECT_EQ(RefusalOf({empty}, {}), "NOT_BORN");
+  start();
   made = Step(input);
   EXPECT_EQ(RefusalOf({input}, {}), "KEEPS_TENSOR");
   start();

@@ -49,6 +49,8 @@ class RunExecution {
     bool extents_fit = true;
     // Born and dead in this run: no other message can name it.
     bool temporary = false;
+    // Its buffer stays, and is paid for by the run's room until the end.
+    bool in_room = false;
   };
 
   // Memory set aside for what will be there.
@@ -167,6 +169,7 @@ class RunExecution {
               status, {.sequence = context_.sequence});
         }
       }
+      if (slots_[i].in_room && buffers_[i] != nullptr) TakeFromRoom(i);
       slots_[i].storage->buffer = std::move(buffers_[i]);
       slots_[i].storage->version = binding.base_version + binding.writes;
     }
@@ -329,19 +332,21 @@ class RunExecution {
     return absl::OkStatus();
   }
 
-  // Fills a slot that is born and paid for. What stays takes its part of the
-  // room along.
+  // Fills a slot that is born and paid for.
   void Own(uint32_t slot, std::shared_ptr<Buffer> buffer, uint64_t bytes) {
+    slots_[slot].storage->size_bytes = bytes;
+    slots_[slot].in_room = !slots_[slot].temporary;
+    buffers_[slot] = std::move(buffer);
+  }
+
+  // What stays takes its part of the room along.
+  void TakeFromRoom(uint32_t slot) {
     Storage* const storage = slots_[slot].storage;
-    storage->size_bytes = bytes;
-    if (slots_[slot].temporary) {
-      buffers_[slot] = std::move(buffer);
-      return;
-    }
-    storage->quota = room_.quota.Split(bytes);
-    buffers_[slot] = DeviceMemory::Track(
-        std::move(buffer),
-        std::make_shared<Reservation>(room_.memory->Split(bytes)));
+    storage->quota = room_.quota.Split(storage->size_bytes);
+    buffers_[slot] =
+        DeviceMemory::Track(std::move(buffers_[slot]),
+                            std::make_shared<Reservation>(
+                                room_.memory->Split(storage->size_bytes)));
   }
 
   // Copy on write.
@@ -354,6 +359,10 @@ class RunExecution {
         context_.memory->Clone(context_.tenant, *buffers_[slot],
                                buffers_[slot]->size_bytes()));
     buffers_[slot] = std::move(copy);
+    if (std::exchange(slots_[slot].in_room, false)) {
+      slots_[slot].storage->quota =
+          room_.quota.Split(buffers_[slot]->size_bytes());
+    }
     slots_[slot].storage->quota.MoveTo(StorageClass::kOwn);
     ++context_.counters->write_copies;
     return absl::OkStatus();
@@ -443,6 +452,7 @@ class RunExecution {
         continue;
       }
       buffers_[slot].reset();
+      slots_[slot].in_room = false;
       slots_[slot].storage->quota.Release();
     }
   }

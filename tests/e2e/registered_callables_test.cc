@@ -31,7 +31,7 @@ struct Trainer {
                                     torch::nn::Linear(8, 3));
     network->to(device);
     optimizer = std::make_unique<torch::optim::SGD>(
-        network->parameters(), torch::optim::SGDOptions(0.1).momentum(0.5));
+        network->parameters(), torch::optim::SGDOptions(0.1));
   }
   at::Tensor Step(const at::Tensor& inputs, const at::Tensor& labels) {
     optimizer->zero_grad();
@@ -97,6 +97,11 @@ TEST_F(RegisteredCallablesTest, WhatCannotBeRepeatedIsCalledAsEver) {
             "it reads a value from the device");
   EXPECT_EQ(refusal([](const Tensors& in) { return Tensors{in[0].nonzero()}; }),
             "the shape of a result depends on data: aten::nonzero");
+  const at::Tensor unknown = Remote({4});
+  EXPECT_EQ(
+      refusal([&](const Tensors& in) { return Tensors{in[0] + unknown}; }),
+      "it uses a tensor, or a generator, that is neither an argument nor "
+      "found in what it refers to");
   at::Tensor here = torch::zeros({1});
   EXPECT_EQ(refusal([&](const Tensors& in) {
               here.add_(1);
@@ -109,14 +114,15 @@ TEST_F(RegisteredCallablesTest, WhatCannotBeRepeatedIsCalledAsEver) {
         kept = in[0] + 1;
         return Tensors{in[0] * 2};
       }),
-      "a tensor that aten::add.Tensor made is still there afterwards, and "
+      "a tensor that aten::add.Scalar made is still there afterwards, and "
       "was not returned");
 }
 
 TEST_F(RegisteredCallablesTest, AClosedSessionIsNoneToGoOnIn) {
   const at::Tensor weight = Remote({3, 3});
   CompiledFunction product(
-      [&](const Tensors& in) { return Tensors{in[0].mm(weight)}; });
+      [&](const Tensors& in) { return Tensors{in[0].mm(weight)}; },
+      {.parameters = {weight}});
   for (int i = 0; i < 4; ++i) product({Remote({2, 3})});
   EXPECT_EQ(product.statistics().replays, 2u);
   const at::Tensor x = Remote({2, 3});

@@ -1,5 +1,7 @@
 """djinn.compile(): what is carried out again, what is refused, and that no answer is stale."""
 
+import collections
+import random
 import threading
 
 import torch
@@ -347,12 +349,102 @@ class RegisteredCallablesTest(RemoteCase):
             self.assertEqual([compiled(x).item() for _ in range(8)], list(range(1, 9)))
             self.assertEqual(compiled.statistics()["replays"], 0)
 
-    def test_a_function_that_alternates(self):
+    def test_what_cannot_be_watched_is_refused(self):
         turns = iter(range(100))
         compiled = djinn.compile(lambda x: x + next(turns))
         x = torch.zeros(1, device=self.device)
         self.assertEqual([compiled(x).item() for _ in range(6)], [0, 1, 2, 3, 4, 5])
-        self.assertEqual(compiled.statistics()["refusal"], "calls that should be alike are not")
+        self.assertIn("a range_iterator, which cannot be watched", compiled.statistics()["refusal"])
+        numbers = collections.deque([1.0])
+        self.assertIn("a deque", self.refusal(lambda x: x * numbers[0], x))
+        self.assertIn("changes what it refers to", self.refusal(lambda x: x * random.random(), x))
+
+    def test_other_code_is_another_call(self):
+        class Layer:
+            factor = 2
+            act = staticmethod(torch.relu)
+
+            def __call__(self, x):
+                return self.act(x) * self.factor
+
+        layer = Layer()
+        compiled = djinn.compile(lambda x: layer(x))
+        x = self.on(5)
+        self.warm(compiled, x)
+        self.assert_replays(compiled, x)
+        Layer.factor = 3
+        self.assert_same(compiled(x), torch.relu(x.cpu()) * 3)
+        layer.act = torch.tanh
+        self.assert_same(compiled(x), torch.tanh(x.cpu()) * 3)
+        Layer.__call__ = lambda self, x: x + 1
+        self.assert_same(compiled(x), x.cpu() + 1)
+        self.warm(compiled, x)
+        self.assert_replays(compiled, x)
+
+    def test_a_deep_module_and_weights_kept_elsewhere(self):
+        net = torch.nn.Linear(3, 3)
+        for _ in range(20):
+            net = torch.nn.Sequential(net)
+        net = net.to(self.device)
+        compiled = djinn.compile(net)
+        inner = next(net.parameters())
+        with torch.no_grad():
+            x = self.on(2, 3)
+            self.warm(compiled, x)
+            self.assert_replays(compiled, x)
+            old = inner.data
+            inner.data = old * 2
+            self.assert_same(compiled(x), net(x).cpu())
+            self.assertIsNotNone(old)
+
+    def test_an_argument_that_holds_nothing_yet(self):
+        compiled = djinn.compile(lambda x: x.fill_(3) + 1)
+        for _ in range(5):
+            result = compiled(torch.empty(4, device=self.device))
+        self.assertEqual(result.tolist(), [4] * 4)
+        full = torch.ones(4, device=self.device)
+        self.warm(compiled, full)
+        self.assertEqual(compiled(torch.empty(4, device=self.device)).tolist(), [4] * 4)
+
+    def test_a_step_of_an_object_that_holds_it(self):
+        class Trainer:
+            def __init__(self, device):
+                self.weight = torch.ones(3, device=device)
+                self.step = djinn.compile(self.work)
+
+            def work(self, x):
+                loss = x * self.weight
+                return loss
+
+        trainer = Trainer(self.device)
+        x = self.on(3)
+        self.warm(trainer.step, x)
+        self.assert_replays(trainer.step, x)
+
+    def test_names_of_attributes_are_no_globals(self):
+        global loss
+        loss = 0.0
+
+        class Holder:
+            pass
+
+        holder = Holder()
+        holder.loss = self.on(2)
+        compiled = djinn.compile(lambda x: x + holder.loss)
+        x = self.on(2)
+        for _ in range(6):
+            loss = compiled(x).sum().item()
+        self.assertGreater(compiled.statistics()["replays"], 2, compiled.statistics())
+
+    def test_a_gradient_of_an_argument(self):
+        compiled = djinn.compile(lambda x: (x * 2).sum().backward())
+        x = torch.ones(2, device=self.device, requires_grad=True)
+        for i in range(1, 6):
+            compiled(x)
+            self.assertEqual(x.grad.tolist(), [2 * i] * 2)
+        x.grad = None
+        compiled(x)
+        self.assertEqual(x.grad.tolist(), [2, 2])
 
     def test_hooks_of_a_tensor(self):
         weight = torch.nn.Parameter(torch.ones(2, device=self.device))
@@ -408,7 +500,7 @@ class RegisteredCallablesTest(RemoteCase):
         generator = torch.Generator(self.device)
         generator.manual_seed(3)
         self.assertIn(
-            "generator of its own",
+            "a tensor, or a generator, that is neither",
             self.refusal(lambda x: x + torch.rand(4, generator=generator, device=self.device), x),
         )
         self.assertIn("tensor of this process", self.refusal(lambda x: x + 1, here))

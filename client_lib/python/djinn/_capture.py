@@ -17,7 +17,7 @@ _device = contextvars.ContextVar("djinn_capture_device", default=None)
 _thread = threading.local()
 
 
-class _FactoriesGoRemote(TorchFunctionMode):
+class FactoriesGoRemote(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         device = _device.get()
@@ -27,10 +27,15 @@ class _FactoriesGoRemote(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def current_device():
+    """The device of the innermost scope, or None."""
+    return _device.get()
+
+
 def _push_mode():
     _thread.scopes = getattr(_thread, "scopes", 0) + 1
     if _thread.scopes == 1:
-        _thread.mode = _FactoriesGoRemote()
+        _thread.mode = FactoriesGoRemote()
         torch._C._push_on_torch_function_stack(_thread.mode)
 
 

@@ -1,11 +1,15 @@
 """Registered callables: capture a function once, then carry its calls out as a whole."""
 
 import functools
+import random
+import sys
+import threading
 
 import torch
 from torch.utils import _pytree
+from torch.utils._device import DeviceContext
 
-from djinn import _djinn
+from djinn import _capture, _djinn
 from djinn._environment import Environment, is_value
 
 
@@ -21,8 +25,10 @@ class CompiledCallable:
         self._environments = 0
         # A short key for every combination of values that was met.
         self._keys = {}
-        # How to give the outputs of a recording their form.
+        # How to give the outputs of a recording their form. Whoever finds a
+        # recording finds its form, if need be once it has the lock.
         self._forms = {}
+        self._lock = threading.Lock()
         self._refusal = ""
 
     def __call__(self, *args, **kwargs):
@@ -31,29 +37,15 @@ class CompiledCallable:
             return self._function(*args, **kwargs)
         found = self._callable.replay(*call)
         if found is not None:
-            return self._forms[found[0]](found[1])
-        if not self._callable.begin(*call):
+            recording, outputs = found
+            form = self._forms.get(recording)
+            if form is None:
+                with self._lock:
+                    form = self._forms[recording]
+            return form(outputs)
+        if len(self._forms) >= _MAX_FORMS or not self._callable.begin(*call):
             return self._function(*args, **kwargs)
-        try:
-            result = self._function(*args, **kwargs)
-            outputs, form = _take_apart(result)
-        except BaseException:
-            self._callable.abandon()
-            raise
-        if form is None:
-            self._callable.abandon()
-            self._refusal = "it returns something other than tensors and plain values"
-            return result
-        recording = self._callable.end(outputs)
-        if recording:
-            if len(self._forms) >= _MAX_FORMS:
-                self._forms.clear()
-                self._callable = _djinn.RegisteredCallable()
-            else:
-                self._forms[recording] = form
-        # What the call left behind, as an optimizer's state, is around the next one.
-        self._look_around()
-        return result
+        return self._capture(args, kwargs)
 
     def statistics(self):
         """Calls carried out again, calls captured, and why the last was refused."""
@@ -64,25 +56,60 @@ class CompiledCallable:
             "refusal": self._refusal or refusal,
         }
 
+    def _capture(self, args, kwargs):
+        try:
+            before = self._world(self._environment, args, kwargs)
+            result = self._function(*args, **kwargs)
+            outputs, form = _take_apart(result)
+            # What the call left behind, as an optimizer's state, is around the next.
+            changed = self._environment.changed()
+            self._refusal = ""
+            if form is None:
+                self._refusal = "it returns something other than tensors and plain values"
+            elif changed or before != self._world(self._environment, args, kwargs):
+                self._refusal = "it changes what it refers to, or its arguments"
+        except BaseException:
+            self._callable.abandon()
+            raise
+        if self._refusal:
+            self._callable.abandon()
+            return result
+        with self._lock:
+            recording = self._callable.end(outputs)
+            if recording:
+                self._forms[recording] = form
+        return result
+
+    def _world(self, environment, args, kwargs):
+        """What a call must leave as it is, besides what is on devices."""
+        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        things = [(id(leaf), leaf if is_value(leaf) else None) for leaf in leaves]
+        numpy = sys.modules.get("numpy")
+        return (
+            environment.values(),
+            spec,
+            things,
+            random.getstate(),
+            repr(numpy.random.get_state()) if numpy else None,
+        )
+
     def _prepare(self, args, kwargs):
         """Key, tensors given, tensors used besides; None if it cannot be registered."""
-        environment = self._environment
-        if environment is None or environment.changed():
-            environment = self._look_around()
-        values = environment.values()
-        if values is None:
-            environment = self._look_around()
-            values = environment.values()
+        modes = _modes()
+        if modes is None:
+            self._refusal = "a mode or a trace sees every call"
+            return None
+        try:
+            environment, values = self._surroundings()
+        except Exception as error:  # whatever user code in properties may raise
+            self._refusal = str(error)
+            return None
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
             tensors, form = list(args), len(args)
         else:
             tensors, form = self._flatten(args, kwargs)
             if tensors is None:
                 return None
-        modes = _modes()
-        if modes is None:
-            self._refusal = "a TorchDispatchMode sees every call"
-            return None
         combination = (form, self._environments, values, modes)
         key = self._keys.get(combination)
         if key is None:
@@ -90,6 +117,16 @@ class CompiledCallable:
                 self._keys.clear()
             key = self._keys[combination] = str(next(_numbers))
         return key, tensors, environment.tensors
+
+    def _surroundings(self):
+        environment = self._environment
+        if environment is None or environment.changed():
+            environment = self._look_around()
+        values = environment.values()
+        if values is None:
+            environment = self._look_around()
+            values = environment.values()
+        return environment, values
 
     def _look_around(self):
         environment = Environment(self._function)
@@ -107,28 +144,40 @@ class CompiledCallable:
                 values.append(torch.Tensor)
             elif is_value(leaf):
                 # 0.0 and -0.0 are equal, but not the same.
-                values.append((type(leaf), leaf, str(leaf) if leaf == 0 else ""))
+                text = repr(leaf) if isinstance(leaf, (float, complex)) else ""
+                values.append((type(leaf), leaf, text))
             else:
                 self._refusal = f"an argument is a {type(leaf).__name__}"
                 return None, None
         return tensors, (spec, tuple(values))
 
 
+Environment.transparent[CompiledCallable] = "_function"
+
 # Numbers are never used again: recordings outlive the dictionaries of keys.
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
-_MAX_FORMS = 1024
+# Captures of one function.
+_MAX_FORMS = 16384
 
 
 def _modes():
-    """The modes of torch functions around the call; None if operators have some, too."""
-    if torch._C._len_torch_dispatch_stack():
+    """The devices that factories go to; None if something else sees every call."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state():
         return None
     count = torch._C._len_torch_function_stack()
     if not count:
         return ()
     modes = [torch._C._get_function_stack_at(i) for i in range(count)]
-    return tuple((type(mode), getattr(mode, "device", None)) for mode in modes)
+    devices = []
+    for mode in modes:
+        if type(mode) is DeviceContext:
+            devices.append(mode.device)
+        elif type(mode) is _capture.FactoriesGoRemote:
+            devices.append(_capture.current_device())
+        else:
+            return None
+    return tuple(devices)
 
 
 def _take_apart(result):

@@ -1,12 +1,19 @@
 """What a function refers to besides its arguments, found by looking through it.
 
 Tensors are listed, plain values are read anew before every call, and of everything else
-it is checked that it is what it was.
+it is checked that it is what it was. What cannot be watched is refused.
 """
 
+import dis
 import enum
 import functools
+import logging
+import math
+import re
+import sys
+import threading
 import types
+import weakref
 
 import torch
 
@@ -18,6 +25,8 @@ _VALUES = (
     str,
     bytes,
     type(None),
+    type(Ellipsis),
+    range,
     torch.dtype,
     torch.device,
     torch.layout,
@@ -25,10 +34,37 @@ _VALUES = (
     torch.Size,
     enum.Enum,
 )
-# Whose own code is not looked through: what it refers to does not change.
-_STABLE_PACKAGES = ("torch", "djinn", "builtins", "math", "numpy", "transformers")
-_MAX_DEPTH = 12
+# Whose code is not looked through: what it refers to does not change.
+_STABLE_PACKAGES = frozenset(("torch", "djinn", "numpy", "transformers")) | frozenset(
+    sys.stdlib_module_names
+)
+# What calls of operators cannot depend on, or only by being another one.
+_OPAQUE = (
+    logging.Logger,
+    logging.Handler,
+    re.Pattern,
+    torch.Generator,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    types.BuiltinFunctionType,
+    types.BuiltinMethodType,
+    types.MethodWrapperType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    weakref.ref,
+)
+_GLOBAL_HOOKS = [
+    hooks
+    for name, hooks in vars(torch.nn.modules.module).items()
+    if name.startswith("_global_") and isinstance(hooks, dict)
+]
 _MAX_THINGS = 100_000
+
+
+class Unwatchable(Exception):
+    """The function refers to something whose changes would not be seen."""
 
 
 def is_value(thing):
@@ -39,26 +75,30 @@ def is_value(thing):
 class Environment:
     """What `function` refers to, as it is now."""
 
+    # Callables that stand for the function in this attribute of theirs.
+    transparent = {}
+
     def __init__(self, function):
         # Tensors, each once.
         self.tensors = []
-        self._seen = {}  # id -> thing, which keeps the id its own
-        # (dict, key, thing): dict[key] must be this very thing.
-        self._items = []
-        # (collection, length).
-        self._lengths = []
-        # (cell, thing).
-        self._cells = []
-        # (list, index, thing).
-        self._elements = []
-        # (tensor, its hooks, their number).
-        self._hooks = []
-        # (dict, key) and cells whose values are part of the key.
-        self._value_items = []
+        # Each entry says what must be as it was; see changed().
+        self._items = []  # (mapping, key, thing)
+        self._attributes = []  # (object, name, thing)
+        self._cells = []  # (cell, thing)
+        self._elements = []  # (list, index, thing)
+        self._keys = []  # (mapping, its keys in order)
+        self._lengths = []  # (collection, length)
+        self._sets = []  # (set, its elements)
+        self._hooks = []  # (tensor, attribute, hooks, their number)
+        # Where plain values are, which are part of the key.
+        self._value_items = []  # (mapping, key)
+        self._value_elements = []  # (list, index)
         self._value_cells = []
         self._kinds = None
-        self._look_at(function, 0)
-        self._seen = None
+        self._floats = ()
+        for hooks in _GLOBAL_HOOKS:
+            self._lengths.append((hooks, len(hooks)))
+        self._look_at_everything(function)
 
     def is_like(self, other):
         """Whether it consists of the very things that `other`, alive, consists of."""
@@ -67,22 +107,32 @@ class Environment:
     def _identity(self):
         return (
             [id(tensor) for tensor in self.tensors],
-            [(id(collection), length) for collection, length in self._lengths],
-            [(id(dictionary), key, id(thing)) for dictionary, key, thing in self._items],
+            [(id(mapping), key, id(thing)) for mapping, key, thing in self._items],
+            [(id(owner), name, id(thing)) for owner, name, thing in self._attributes],
             [(id(cell), id(thing)) for cell, thing in self._cells],
             [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
-            [(id(tensor), id(hooks), count) for tensor, hooks, count in self._hooks],
-            [(id(dictionary), key) for dictionary, key in self._value_items],
+            [(id(mapping), [id(key) for key in keys]) for mapping, keys in self._keys],
+            [(id(collection), length) for collection, length in self._lengths],
+            [(id(collection), elements) for collection, elements in self._sets],
+            [(id(tensor), name, id(hooks), count) for tensor, name, hooks, count in self._hooks],
+            [(id(mapping), key) for mapping, key in self._value_items],
+            [(id(sequence), index) for sequence, index in self._value_elements],
             [id(cell) for cell in self._value_cells],
         )
 
     def changed(self):
         """Whether something else has taken the place of something."""
+        for mapping, key, thing in self._items:
+            if mapping.get(key) is not thing:
+                return True
+        for owner, name, thing in self._attributes:
+            if getattr(owner, name) is not thing:
+                return True
         for collection, length in self._lengths:
             if len(collection) != length:
                 return True
-        for dictionary, key, thing in self._items:
-            if dictionary.get(key) is not thing:
+        for mapping, keys in self._keys:
+            if len(mapping) != len(keys) or any(map(_is_other, mapping, keys)):
                 return True
         for cell, thing in self._cells:
             if cell.cell_contents is not thing:
@@ -90,8 +140,11 @@ class Environment:
         for sequence, index, thing in self._elements:
             if sequence[index] is not thing:
                 return True
-        for tensor, hooks, count in self._hooks:
-            if tensor._backward_hooks is not hooks or len(hooks or ()) != count:
+        for collection, elements in self._sets:
+            if collection != elements:
+                return True
+        for tensor, name, hooks, count in self._hooks:
+            if getattr(tensor, name) is not hooks or len(hooks or ()) != count:
                 return True
         return False
 
@@ -100,119 +153,195 @@ class Environment:
 
         None when one of them is no plain value any more.
         """
-        values = [dictionary.get(key) for dictionary, key in self._value_items]
+        values = [mapping.get(key) for mapping, key in self._value_items]
+        values += [sequence[index] for sequence, index in self._value_elements]
         values += [cell.cell_contents for cell in self._value_cells]
         kinds = tuple(map(type, values))
         if kinds != self._kinds:
             if not all(map(is_value, values)):
                 return None
             self._kinds = kinds
-        return tuple(values), kinds
+            self._floats = [i for i, kind in enumerate(kinds) if issubclass(kind, (float, complex))]
+        # 0.0 and -0.0 are equal, but not the same.
+        signs = tuple([_sign(values[i]) for i in self._floats])
+        return tuple(values), kinds, signs
 
-    def _look_at(self, thing, depth):
-        if id(thing) in self._seen or depth > _MAX_DEPTH:
-            return
-        if len(self._seen) >= _MAX_THINGS:
-            raise RuntimeError(
-                "djinn.compile(): the function refers to more things than can be watched"
-            )
-        self._seen[id(thing)] = thing
+    def _look_at_everything(self, function):
+        # id -> thing, which keeps the id its own.
+        seen = {}
+        self._pending = [function]
+        while self._pending:
+            thing = self._pending.pop()
+            if id(thing) in seen:
+                continue
+            seen[id(thing)] = thing
+            if len(seen) > _MAX_THINGS:
+                raise Unwatchable("it refers to more things than can be watched")
+            self._look_at(thing)
+        del self._pending
+
+    def _look_at(self, thing):
         if isinstance(thing, torch.Tensor):
-            self.tensors.append(thing)
-            hooks = thing._backward_hooks
-            self._hooks.append((thing, hooks, len(hooks or ())))
-        elif isinstance(thing, torch.nn.Module):
-            self._look_at_attributes(thing, depth)
-            self._look_at_methods(thing, depth)
+            self._look_at_tensor(thing)
+        elif is_value(thing) or isinstance(thing, _OPAQUE):
+            pass
+        elif type(thing) in self.transparent:
+            self._pending.append(getattr(thing, self.transparent[type(thing)]))
         elif isinstance(thing, functools.partial):
-            for part in (thing.func, thing.args, thing.keywords):
-                self._look_at(part, depth + 1)
+            self._pending += [thing.func, thing.args, thing.keywords]
         elif isinstance(thing, types.MethodType):
-            self._look_at(thing.__self__, depth + 1)
-            self._look_at(thing.__func__, depth + 1)
+            self._pending += [thing.__self__, thing.__func__]
         elif isinstance(thing, types.FunctionType):
-            self._look_at_function(thing, depth)
+            self._look_at_function(thing)
+        elif isinstance(thing, (staticmethod, classmethod)):
+            self._pending.append(thing.__func__)
+        elif isinstance(thing, property):
+            self._pending += [thing.fget, thing.fset]
+        elif isinstance(thing, type):
+            self._look_at_class(thing)
         elif isinstance(thing, dict):
-            self._look_at_items(thing, depth)
-        elif isinstance(thing, (list, tuple)):
-            self._look_at_elements(thing, depth)
-        elif isinstance(thing, (set, frozenset)):
-            self._lengths.append((thing, len(thing)))
-            for element in thing:
-                self._look_at(element, depth + 1)
-        elif _has_attributes(thing):
-            self._look_at_attributes(thing, depth)
-            self._look_at_methods(thing, depth)
+            self._look_at_items(thing)
+            self._look_at_attributes(thing)
+        elif type(thing) in (list, tuple) or hasattr(type(thing), "_fields"):
+            self._look_at_elements(thing)
+        elif type(thing) in (set, frozenset):
+            self._look_at_set(thing)
+        elif isinstance(thing, types.ModuleType):
+            if _package_of_module(thing) not in _STABLE_PACKAGES:
+                raise Unwatchable(f"it refers to the module {thing.__name__} as a whole")
+        elif _package(type(thing)) in ("torch", "djinn") and not hasattr(thing, "__dict__"):
+            pass
+        elif isinstance(getattr(thing, "__dict__", None), dict) and not _has_slots(thing):
+            self._look_at_attributes(thing)
+        else:
+            raise Unwatchable(f"it refers to a {type(thing).__name__}, which cannot be watched")
 
-    def _look_at_function(self, function, depth):
+    def _look_at_tensor(self, tensor):
+        self.tensors.append(tensor)
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            if name == "_post_accumulate_grad_hooks" and not tensor.is_leaf:
+                continue
+            hooks = getattr(tensor, name)
+            self._hooks.append((tensor, name, hooks, len(hooks or ())))
+            self._pending += list((hooks or {}).values())
+
+    def _look_at_function(self, function):
         if _package(function) in _STABLE_PACKAGES:
             return
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            self._attributes.append((function, name, getattr(function, name)))
+        self._pending += [function.__defaults__, function.__kwdefaults__]
+        if function.__dict__:
+            self._look_at_items(function.__dict__)
         for cell in function.__closure__ or ():
             try:
                 contents = cell.cell_contents
-            except ValueError:  # not filled yet
-                continue
+            except ValueError:
+                raise Unwatchable("a variable that it refers to is not set yet") from None
             if is_value(contents):
                 self._value_cells.append(cell)
             else:
                 self._cells.append((cell, contents))
-                self._look_at(contents, depth + 1)
-        for defaults in (function.__defaults__, function.__kwdefaults__):
-            self._look_at(defaults, depth + 1)
-        names = set()
-        _collect_names(function.__code__, names)
-        for name in sorted(names & function.__globals__.keys()):
-            self._look_at_item(function.__globals__, name, depth)
+                self._pending.append(contents)
+        global_names, attribute_names = _names(function.__code__)
+        for name in global_names & function.__globals__.keys():
+            thing = function.__globals__[name]
+            if not isinstance(thing, types.ModuleType):
+                self._look_at_item(function.__globals__, name)
+                continue
+            self._items.append((function.__globals__, name, thing))
+            if _package_of_module(thing) not in _STABLE_PACKAGES:
+                for attribute in attribute_names & thing.__dict__.keys():
+                    if not isinstance(thing.__dict__[attribute], types.ModuleType):
+                        self._look_at_item(thing.__dict__, attribute)
 
-    def _look_at_methods(self, thing, depth):
-        for kind in type(thing).__mro__:
-            if _package(kind) not in _STABLE_PACKAGES:
-                for member in vars(kind).values():
-                    if isinstance(member, types.FunctionType):
-                        self._look_at(member, depth + 1)
+    def _look_at_class(self, kind):
+        if _package(kind) in _STABLE_PACKAGES:
+            return
+        self._attributes.append((kind, "__bases__", kind.__bases__))
+        self._pending += list(kind.__bases__)
+        self._lengths.append((kind.__dict__, len(kind.__dict__)))
+        for name, member in list(kind.__dict__.items()):
+            if not (name.startswith("__") and name.endswith("__")) or callable(member):
+                self._look_at_item(kind.__dict__, name)
 
-    def _look_at_attributes(self, thing, depth):
-        for name in list(thing.__dict__):
-            self._look_at_item(thing.__dict__, name, depth)
-        self._lengths.append((thing.__dict__, len(thing.__dict__)))
+    def _look_at_attributes(self, thing):
+        kind = type(thing)
+        if _package(kind) not in _STABLE_PACKAGES:
+            self._attributes.append((thing, "__class__", kind))
+            self._pending.append(kind)
+        if isinstance(getattr(thing, "__dict__", None), dict):
+            self._look_at_items(thing.__dict__)
 
-    def _look_at_items(self, dictionary, depth):
-        self._lengths.append((dictionary, len(dictionary)))
-        for key in list(dictionary):
-            self._look_at(key, depth + 1)
-            self._look_at_item(dictionary, key, depth)
+    def _look_at_items(self, dictionary):
+        keys = tuple(dictionary)
+        self._keys.append((dictionary, keys))
+        for key in keys:
+            if not is_value(key):
+                self._pending.append(key)
+            self._look_at_item(dictionary, key)
 
-    def _look_at_item(self, dictionary, key, depth):
-        thing = dictionary[key]
+    def _look_at_item(self, mapping, key):
+        thing = mapping[key]
         if is_value(thing):
-            self._value_items.append((dictionary, key))
-        elif not isinstance(thing, (types.ModuleType, type, types.BuiltinFunctionType)):
-            self._items.append((dictionary, key, thing))
-            self._look_at(thing, depth + 1)
+            self._value_items.append((mapping, key))
+        else:
+            self._items.append((mapping, key, thing))
+            self._pending.append(thing)
 
-    def _look_at_elements(self, sequence, depth):
+    def _look_at_elements(self, sequence):
+        if not isinstance(sequence, list):
+            self._pending += [thing for thing in sequence if not is_value(thing)]
+            return
         self._lengths.append((sequence, len(sequence)))
         for index, thing in enumerate(sequence):
-            if isinstance(sequence, list):
+            if is_value(thing):
+                self._value_elements.append((sequence, index))
+            else:
                 self._elements.append((sequence, index, thing))
-            self._look_at(thing, depth + 1)
+                self._pending.append(thing)
+
+    def _look_at_set(self, collection):
+        if not all(map(is_value, collection)):
+            raise Unwatchable("it refers to a set of objects, which cannot be watched")
+        self._sets.append((collection, frozenset(collection)))
 
 
-def _has_attributes(thing):
-    return (
-        not isinstance(thing, (types.ModuleType, type))
-        and isinstance(getattr(thing, "__dict__", None), dict)
-        and not callable(getattr(thing, "__torch_dispatch__", None))
-    )
+def _is_other(one, another):
+    return one is not another and (type(one) is not type(another) or one != another)
+
+
+def _sign(number):
+    if isinstance(number, complex):
+        return math.copysign(1, number.real), math.copysign(1, number.imag)
+    return math.copysign(1, number)
+
+
+def _has_slots(thing):
+    return any("__slots__" in kind.__dict__ and kind.__slots__ for kind in type(thing).__mro__)
 
 
 def _package(code):
     """Of a function or class."""
-    return (code.__module__ or "").partition(".")[0]
+    return (getattr(code, "__module__", None) or "").partition(".")[0]
 
 
-def _collect_names(code, names):
-    names.update(code.co_names)
+def _package_of_module(module):
+    return module.__name__.partition(".")[0]
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code):
+    """The globals and the attributes that the code, or code in it, names."""
+    global_names, attribute_names = set(), set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            global_names.add(instruction.argval)
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
+            attribute_names.add(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            _collect_names(constant, names)
+            inner_globals, inner_attributes = _names(constant)
+            global_names |= inner_globals
+            attribute_names |= inner_attributes
+    return frozenset(global_names), frozenset(attribute_names)
