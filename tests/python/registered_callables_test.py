@@ -406,6 +406,19 @@ class RegisteredCallablesTest(RemoteCase):
         self.warm(compiled, full)
         self.assertEqual(compiled(torch.empty(4, device=self.device)).tolist(), [4] * 4)
 
+    def test_attributes_of_tensors_and_outputs_that_are_one(self):
+        weight = self.on(3)
+        weight.scale = 2.0
+        compiled = djinn.compile(lambda x: [x * weight.scale + weight] * 2)
+        x = self.on(3)
+        self.warm(compiled, x)
+        first, second = self.assert_replays(compiled, x)
+        self.assertIs(first, second)
+        weight.scale = 5.0
+        self.assert_same(compiled(x)[0], x.cpu() * 5.0 + weight.cpu())
+        x.scale = 1
+        self.assert_no_replay(compiled, x)
+
     def test_a_step_of_an_object_that_holds_it(self):
         class Trainer:
             def __init__(self, device):

@@ -110,6 +110,9 @@ class CompiledCallable:
             tensors, form = self._flatten(args, kwargs)
             if tensors is None:
                 return None
+        if any(map(vars, tensors)):
+            self._refusal = "an argument has attributes of its own"
+            return None
         combination = (form, self._environments, values, modes)
         key = self._keys.get(combination)
         if key is None:
@@ -185,17 +188,23 @@ def _take_apart(result):
     if type(result) is torch.Tensor:
         return [result], _first
     leaves, spec = _pytree.tree_flatten(result)
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     if not all(isinstance(leaf, torch.Tensor) or is_value(leaf) for leaf in leaves):
         return [], None
-    tensors = [leaves[i] for i in places]
+    # A tensor that is there twice stays one.
+    tensors, numbers, places = [], {}, []
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            if id(leaf) not in numbers:
+                numbers[id(leaf)] = len(tensors)
+                tensors.append(leaf)
+            places.append((place, numbers[id(leaf)]))
     # No tensor of this call may live on in the next ones.
     constants = [None if isinstance(x, torch.Tensor) else x for x in leaves]
 
     def form(outputs):
         filled = list(constants)
-        for place, output in zip(places, outputs):
-            filled[place] = output
+        for place, number in places:
+            filled[place] = outputs[number]
         return _pytree.tree_unflatten(filled, spec)
 
     return tensors, form

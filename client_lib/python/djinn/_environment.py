@@ -224,6 +224,7 @@ class Environment:
             hooks = getattr(tensor, name)
             self._hooks.append((tensor, name, hooks, len(hooks or ())))
             self._pending += list((hooks or {}).values())
+        self._look_at_items(vars(tensor))
 
     def _look_at_function(self, function):
         if _package(function) in _STABLE_PACKAGES:
