@@ -93,6 +93,10 @@ void RemoteDevice::Encode(const Work& work, ReplayWork& replay,
                {"calls", part.structure.nodes.size()},
                {"known", encoded.definition.has_value() ? "no" : "yes"}});
   }
+  if (ABSL_PREDICT_FALSE(GraphRecorder::Global().records(index_))) {
+    GraphRecorder::Global().Add(srg::ToProto(part.structure),
+                                NotesOf(part.sites));
+  }
   FinishRun(work, std::move(encoded), part.sites, nullptr, request);
 }
 
