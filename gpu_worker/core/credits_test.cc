@@ -102,7 +102,7 @@ TEST_F(CreditsTest, TheEndIsReportedUntilItIsSettled) {
   v1::DesiredState desired;
   desired.add_drop_session_ids("s1");
   core_->Apply(desired);
-  client->WaitClosed();
+  EXPECT_FALSE(client->WaitClosed().ok());
   EXPECT_TRUE(WaitUntil([&] {
     const v1::WorkerState state = core_->Snapshot();
     return state.ended_leases_size() == 1 && !state.ended_leases(0).measuring();
