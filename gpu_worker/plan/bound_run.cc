@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -150,23 +151,25 @@ Lifetimes LifetimesOf(const Plan& plan,
                       const std::vector<uint32_t>& final_slots) {
   Lifetimes lifetimes;
   // What each node adds to what lives, less what the one before took away.
-  std::vector<int64_t> change(plan.steps().size() + 1, 0);
+  // Wide: a structure's sizes may add up to anything.
+  std::vector<absl::int128> change(plan.steps().size() + 1, 0);
   for (size_t slot = 0; slot < plan.birth_bytes().size(); ++slot) {
-    change[plan.facts().slots[slot].first_node] +=
-        static_cast<int64_t>(plan.birth_bytes()[slot]);
+    change[plan.facts().slots[slot].first_node] += plan.birth_bytes()[slot];
   }
   for (const uint32_t slot : final_slots) {
     const uint32_t last_node = plan.facts().slots[slot].last_node;
     lifetimes.ends.emplace_back(last_node, slot);
-    change[last_node + 1] -= static_cast<int64_t>(plan.birth_bytes()[slot]);
+    change[last_node + 1] -= plan.birth_bytes()[slot];
   }
   std::sort(lifetimes.ends.begin(), lifetimes.ends.end());
-  int64_t live = 0;
-  for (const int64_t bytes : change) {
+  absl::int128 live = 0;
+  absl::int128 peak = 0;
+  for (const absl::int128 bytes : change) {
     live += bytes;
-    lifetimes.peak_bytes =
-        std::max(lifetimes.peak_bytes, static_cast<uint64_t>(live));
+    peak = std::max(peak, live);
   }
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  lifetimes.peak_bytes = peak > kMost ? kMost : static_cast<uint64_t>(peak);
   return lifetimes;
 }
 

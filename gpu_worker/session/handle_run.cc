@@ -74,21 +74,30 @@ absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
   return absl::OkStatus();
 }
 
-absl::Status Session::Remember(LastRun* last) {
-  const bool asked = run_.message->remember() || run_.message->has_repeat();
+absl::StatusOr<const Lifetimes*> Session::Remember(const Plan& plan,
+                                                   LastRun* last) {
   remembered_slots_ -= last->storages.size();
-  last->storages.clear();
-  last->remembered = asked;
-  if (!asked) return absl::OkStatus();
+  if (!run_.message->remember() && !run_.message->has_repeat()) {
+    // Nothing is kept: what is forgotten is not counted.
+    *last = LastRun();
+    lifetimes_ = LifetimesOf(plan, run_.final_slots);
+    return &lifetimes_;
+  }
   remembered_slots_ += run_.bindings.size();
   if (remembered_slots_ > srg::kMaxRememberedSlots) {
     return Violation(absl::StrCat("more than ", srg::kMaxRememberedSlots,
                                   " slots to remember"));
   }
+  last->remembered = true;
+  last->storages.clear();
   for (const BoundRun::Binding& binding : run_.bindings) {
     last->storages.push_back(binding.storage);
   }
-  return absl::OkStatus();
+  if (!run_.same_final_slots) {
+    last->final_slots = run_.final_slots;
+    last->lifetimes = LifetimesOf(plan, run_.final_slots);
+  }
+  return &last->lifetimes;
 }
 
 absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
@@ -121,11 +130,8 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_RETURN_IF_ERROR(
         BindRun(run, plan.get(), structure.last, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
-    if (!run_.same_final_slots) {
-      structure.last.final_slots = run_.final_slots;
-      structure.last.lifetimes = LifetimesOf(*plan, run_.final_slots);
-    }
-    DJINN_RETURN_IF_ERROR(Remember(&structure.last));
+    DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
+                           Remember(*plan, &structure.last));
     const RunContext context{sequence,
                              tenant_,
                              &storages_,
@@ -134,7 +140,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
                              environment_.memory,
                              environment_.counters,
                              &stopped_};
-    ExecuteRun(*plan, run_, structure.last.lifetimes, context, metadata);
+    ExecuteRun(*plan, run_, *lifetimes, context, metadata);
   }
   if (run.reply_metadata()) {
     metadata->set_sequence(sequence);

@@ -220,8 +220,9 @@ class Session {
   absl::Status HandleDefine(uint64_t sequence,
                             const v1::DefineStructure& define);
   absl::Status HandleRun(uint64_t sequence, const v1::Run& run);
-  // Keeps what run_ says for a repeat, if it is to be kept.
-  absl::Status Remember(LastRun* last);
+  // Keeps what run_ says for a repeat, if it is to be kept. When what it makes
+  // ceases to be, until the next run.
+  absl::StatusOr<const Lifetimes*> Remember(const Plan& plan, LastRun* last);
   absl::Status TakeSupply(const v1::DefineStructure& supply);
   absl::Status ForgetStructures(const v1::DefineStructure& define);
   absl::Status HandleInstall(uint64_t sequence, const v1::Install& install);
@@ -311,6 +312,7 @@ class Session {
   absl::flat_hash_map<uint64_t, Structure> structures_;
   size_t remembered_slots_ = 0;  // over structures_
   BoundRun run_;                 // the one being carried out
+  Lifetimes lifetimes_;          // its own, if it is not remembered
   UsedIds structure_ids_;
   UsedIds transfer_ids_;
   // What the run being carried out waited for; null for any other message.
