@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/container/flat_hash_set.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/remote_generator.h"
 #include "client_lib/capture/remote_tensor.h"
@@ -327,8 +328,8 @@ absl::StatusOr<Tensors> CarryOut(const CallableRegistration& registration,
   std::vector<c10::Storage> storages;
   storages.reserve(made->size());
   for (size_t i = 0; i < made->size(); ++i) {
-    storages.push_back(WrapStorage(
-        std::move((*made)[i]), registration.recording->outputs[i].size_bytes));
+    storages.push_back(WrapStorage(std::move((*made)[i]),
+                                   registration.recording->output_bytes[i]));
   }
   Tensors outputs;
   outputs.reserve(registration.outputs.size());

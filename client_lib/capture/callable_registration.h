@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "client_lib/capture/host_effects.h"
 #include "client_lib/session/recording.h"

@@ -74,14 +74,14 @@ class RegisteredCallable::Impl {
     if (capturing != nullptr) return false;
     const std::string call_guard =
         capture::CallGuard(key, arguments, parameters);
-    if (!call_guard.empty() && NeedsGraph(arguments)) {
-      return Refuse("autograd may need the graph of an argument");
-    }
-    std::string guard = call_guard + capture::GradientGuard(parameters);
     if (call_guard.empty()) {
       return Refuse(
           "an argument is a tensor of this process, or a wrapped one");
     }
+    if (NeedsGraph(arguments)) {
+      return Refuse("autograd may need the graph of an argument");
+    }
+    std::string guard = call_guard + capture::GradientGuard(parameters);
     {
       MutexLock lock(&mu_);
       const auto found = entries_.find(guard);
@@ -130,7 +130,7 @@ class RegisteredCallable::Impl {
     const std::unique_ptr<CapturedCall> ended = Stop();
     // Whatever is thrown, the lane goes on without being recorded.
     const absl::Cleanup finish = [&ended] {
-      (void)ended->device->FinishRecording(ended->lane, {}, {});
+      ended->device->DropRecording(ended->lane);
     };
     if (capture::CallGuard(ended->key, ended->arguments, ended->parameters) !=
         ended->call_guard) {
@@ -172,7 +172,7 @@ class RegisteredCallable::Impl {
   void Abandon() {
     if (capturing == nullptr) return;
     const std::unique_ptr<CapturedCall> ended = Stop();
-    (void)ended->device->FinishRecording(ended->lane, {}, {});
+    ended->device->DropRecording(ended->lane);
   }
 
   CompileStatistics statistics() const {

@@ -117,6 +117,7 @@ class Call {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }
   absl::Span<Touch> touches() { return absl::MakeSpan(touches_); }
+  absl::Span<const Touch> touches() const { return touches_; }
   absl::Span<const double> floats() const { return floats_; }
   absl::Span<const ScalarValue> scalar_tensors() const {
     return scalar_tensors_;

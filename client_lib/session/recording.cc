@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -70,8 +69,7 @@ absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
   Roles roles = FindRoles(given, recording.get());
   for (const Step& step : steps_) {
     for (const auto& [touch, bytes] : step.creations) {
-      const auto& storage =
-          const_cast<Call&>(step.call).touches()[touch].storage;
+      const StoragePtr& storage = step.call.touches()[touch].storage;
       if (roles.at(storage.get()).source == Source::kGiven) {
         return Refusal("NOT_BORN", "an argument was never filled");
       }
@@ -79,19 +77,20 @@ absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
   }
 
   size_t needed = 0;  // calls that outputs need
-  for (RemoteStorage* const storage : outputs) {
+  for (uint32_t i = 0; i < outputs.size(); ++i) {
+    RemoteStorage* const storage = outputs[i];
     const auto found = roles.find(storage);
     if (found == roles.end() || found->second.source != Source::kMade) {
       return Refusal("NOT_MADE",
                      "it returns a tensor that it did not make itself, or a "
                      "view of one");
     }
-    if (std::exchange(found->second.is_output, true)) {
+    if (std::exchange(found->second.output, i) != RecordingPart::kNoOutput) {
       return Refusal("OUTPUT_TWICE",
                      "it returns two tensors that share memory");
     }
     needed = std::max(needed, found->second.last_write + 1);
-    recording->outputs.push_back({found->second.index, storage->size_bytes()});
+    recording->output_bytes.push_back(storage->size_bytes());
   }
   DJINN_RETURN_IF_ERROR(NoneStays(roles));
 
@@ -113,9 +112,7 @@ Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
     roles.try_emplace(given[i], Role{Source::kGiven, i});
   }
   for (size_t i = 0; i < steps_.size(); ++i) {
-    // touches() is for whoever moves them; nothing is moved here.
-    const absl::Span<Touch> touches =
-        const_cast<Call&>(steps_[i].call).touches();
+    const absl::Span<const Touch> touches = steps_[i].call.touches();
     for (size_t k = 0; k < touches.size(); ++k) {
       const auto [found, is_new] = roles.try_emplace(touches[k].storage.get());
       Role& role = found->second;
@@ -137,7 +134,8 @@ Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
 
 absl::Status Recorder::NoneStays(const Roles& roles) const {
   for (const auto& [storage, role] : roles) {
-    if (role.source != Source::kMade || role.is_output || storage->dead()) {
+    if (role.source != Source::kMade ||
+        role.output != RecordingPart::kNoOutput || storage->dead()) {
       continue;
     }
     return Refusal(
@@ -179,12 +177,14 @@ RecordingPart Recorder::BuildPart(size_t begin, size_t end,
       const Role& role = roles.at(touch.storage.get());
       part.slots.push_back({.source = role.source,
                             .index = role.index,
+                            .output = role.output,
                             .writes = created ? 1u : 0u,
                             .reads = ReadsBefore(kind, touch.access),
                             .born = kind.kind == srg::Slot::Kind::kCreated ||
                                     kind.kind == srg::Slot::Kind::kResult,
                             .dies = role.source == Source::kMade &&
-                                    !role.is_output && role.last < end});
+                                    role.output == RecordingPart::kNoOutput &&
+                                    role.last < end});
     }
     if (ChangesVersion(touch.access)) ++part.slots[found->second].writes;
     slot_of_touch.push_back(found->second);

@@ -30,11 +30,15 @@ namespace djinn {
 
 // One run of it.
 struct RecordingPart {
+  static constexpr uint32_t kNoOutput = 0xffffffff;
+
   struct Slot {
     enum class Source : uint8_t { kGiven, kKept, kMade };
     Source source = Source::kMade;
     // Into what is given, Recording::kept or what is made.
     uint32_t index = 0;
+    // Which output it is, of what is made.
+    uint32_t output = kNoOutput;
     uint32_t writes = 0;
     bool reads = false;
     bool born = false;
@@ -54,19 +58,14 @@ struct RecordingPart {
 
 // Immutable, shared by whoever carries it out.
 struct Recording {
-  // What is made and stays: the first in order of birth is 0.
-  struct Output {
-    uint32_t made = 0;
-    uint64_t size_bytes = 0;
-  };
-
   // Another in every recording of the process.
   uint64_t number = 0;
   std::vector<RecordingPart> parts;
   size_t given = 0;
   std::vector<StoragePtr> kept;
   uint32_t made = 0;
-  std::vector<Output> outputs;
+  // The sizes of the outputs' storages.
+  std::vector<uint64_t> output_bytes;
 };
 
 // Records. Not thread-safe: the device's lock guards it.
@@ -108,7 +107,7 @@ class Recorder {
     size_t first = 0;
     size_t last_write = 0;
     size_t last = 0;
-    bool is_output = false;
+    uint32_t output = RecordingPart::kNoOutput;
   };
   using Roles = absl::flat_hash_map<const RemoteStorage*, Role>;
 

@@ -200,6 +200,16 @@ TEST_F(RecordingTest, RefusesWhatCannotBeCarriedOutAgain) {
   EXPECT_EQ(RefusalOf({input}, {made, weights_}), "NOT_MADE");
 }
 
+TEST_F(RecordingTest, OneThatIsDroppedIsGone) {
+  const StoragePtr input = Uploaded();
+  ASSERT_TRUE(device_->StartRecording(kLane).ok());
+  Step(input);
+  device_->DropRecording(kLane);
+  EXPECT_EQ(RefusalOf({input}, {}), "NOT_RECORDING");
+  device_->DropRecording(kLane);
+  EXPECT_TRUE(device_->StartRecording(kLane).ok());
+}
+
 TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
   const auto recording = RecordStep();
   ASSERT_TRUE(recording.ok());

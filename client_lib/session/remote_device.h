@@ -81,6 +81,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs) override;
+  void DropRecording(uint32_t lane) override;
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       absl::Span<RemoteStorage* const> given) override;

@@ -56,14 +56,24 @@ absl::StatusOr<std::shared_ptr<const Recording>> RemoteDevice::FinishRecording(
   return recorder->Finish(given, outputs);
 }
 
+void RemoteDevice::DropRecording(uint32_t lane) {
+  if (IsForkedChild()) return;
+  std::unique_ptr<Recorder> recorder;  // destroyed without the lock
+  MutexLock lock(&mu_);
+  const auto found = recordings_.find(lane);
+  if (found == recordings_.end()) return;
+  recorder = std::move(found->second);
+  recordings_.erase(found);
+}
+
 absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
     uint32_t lane, const std::shared_ptr<const Recording>& recording,
     absl::Span<RemoteStorage* const> given) {
   if (IsForkedChild()) return AfterForkError();
   DJINN_RETURN_IF_ERROR(CheckReplay(*recording, given));
   std::vector<StoragePtr> outputs;
-  for (const Recording::Output& output : recording->outputs) {
-    outputs.push_back(NewStorage(output.size_bytes));
+  for (const uint64_t bytes : recording->output_bytes) {
+    outputs.push_back(NewStorage(bytes));
   }
   std::vector<uint64_t> made(recording->made, 0);
   {
@@ -74,7 +84,6 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
     recorder_.SealLane(lane, &sealed);
     QueueSegments(sealed);
     const uint64_t first_made = recorder_.TakeStorageIds(recording->made);
-    std::vector<bool> seen(outputs.size(), false);
     for (size_t part = 0; part < recording->parts.size(); ++part) {
       ReplayWork work =
           StampReplay(recording, part, given, first_made, outputs, &made);
@@ -84,14 +93,12 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
       Queue({lane, StoragePtr(), footprint, std::move(work)},
             /*needs_lease=*/true);
       // What the program will read goes ahead of the parts that follow.
-      for (uint32_t i = 0; i < outputs.size(); ++i) {
-        if (!outputs[i]->born_ || seen[i]) continue;
-        seen[i] = true;
-        const ReadPredictor::Prediction* const prediction =
-            predictor_.OnOutput(lane, recording->number, i, outputs[i]->id());
-        if (prediction != nullptr) {
-          QueueForeseen(lane, outputs[i].get(), *prediction);
-        }
+      for (const RecordingPart::Slot& slot : recording->parts[part].slots) {
+        if (!slot.born || slot.output == RecordingPart::kNoOutput) continue;
+        RemoteStorage* const output = outputs[slot.output].get();
+        const ReadPredictor::Prediction* const prediction = predictor_.OnOutput(
+            lane, recording->number, slot.output, output->id());
+        if (prediction != nullptr) QueueForeseen(lane, output, *prediction);
       }
     }
   }
@@ -143,9 +150,8 @@ ReplayWork RemoteDevice::StampReplay(
       uint64_t& version = (*made)[slot.index];
       binding.base_version = version;
       version += slot.writes;
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        if (recording->outputs[i].made != slot.index) continue;
-        RemoteStorage* const storage = outputs[i].get();
+      if (slot.output != RecordingPart::kNoOutput) {
+        RemoteStorage* const storage = outputs[slot.output].get();
         binding.storage = storage;
         storage->id_ = binding.id;
         storage->born_ = true;

@@ -140,6 +140,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs) = 0;
+  // Ends it without a result, if there is one.
+  virtual void DropRecording(uint32_t lane) = 0;
   // Carries out the recording's calls as if the lane made them now. `given` are
   // as many storages as before, each once and none that the recording keeps,
   // of at least the sizes that the calls' views need. Returns the new outputs.
