@@ -1,0 +1,144 @@
+// Whose turn it is: shares devices among tenants by weight, and a tenant's part
+// among its sessions.
+//
+// Between tenants: virtual device-seconds. c(T), the device time that tenant T
+// was charged over its weight, is what the waiting tenants are ordered by; the
+// least goes next. A session is charged what its step is expected to take when
+// it is taken, and what it took when it is done. A tenant that begins to wait
+// starts at V at least, where V is the greatest c that any tenant was taken at,
+// or had when nothing was left to do: idling earns nothing (start-time fair
+// queueing, Goyal et al. 1996; the counters of VTC, Sheng et al. 2024).
+// Within a tenant: the higher priority, then the earlier deadline, then the
+// session that used less time among those of its priority, then who waits
+// longer. So sixteen sessions get what one gets, and none starves another one
+// of equal urgency.
+//
+// Bound. Let one step be in service at a time, L(T) be the longest step of
+// tenant T, w(T) its weight, and S(T) the device time that T got between two
+// moments at which nothing is in service. If A and B wait at every decision
+// between them, then
+//     |S(A)/w(A) - S(B)/w(B)| <= L(A)/w(A) + L(B)/w(B).
+// Proof. V never falls. (1) Who waits has c >= V: it began so, and V only
+// moves up to the least c among those that wait, or while nobody does. (2)
+// Every c(T) <= V + L(T)/w(T): a tenant is taken at c(T) <= V, for then V moves
+// up to it, and is charged one step at most until it is taken again. Hence c(A)
+// - c(B) lies between -L(B)/w(B) and L(A)/w(A) at either moment. While both
+// wait, nothing but being served changes their c; so S(A)/w(A) - S(B)/w(B) is
+// how much c(A) - c(B) has changed, at most from one end of that interval to
+// the other. With D steps in service at a time, a tenant may be charged D steps
+// beyond V, or get back D - 1 that were expected: if both wait all the while,
+// the bound is 2D - 1 times as large, and L counts expected times, too.
+//
+// Every operation takes O(log n) of tenants and of one tenant's sessions. Pure
+// logic: reads no clock, not thread-safe.
+#ifndef SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
+#define SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "scheduler/fairness/indexed_heap.h"
+
+namespace djinn::scheduler {
+
+class FairQueue {
+ public:
+  // Of a session, from 0; higher is sooner.
+  static constexpr int kPriorities = 4;
+  // What a step is charged at least, so that everybody's turn ends.
+  static constexpr absl::Duration kLeastCharge = absl::Microseconds(1);
+
+  // A session's next step.
+  struct Work {
+    // When it should begin, by any clock.
+    absl::Duration deadline = absl::InfiniteDuration();
+    // What it will take. Of no effect while one step is in service at a time.
+    absl::Duration expected;
+  };
+
+  // A new session of the tenant, whose weight is a positive number from now on.
+  void Join(uint64_t key, absl::string_view tenant, double weight,
+            int priority);
+  // Also while it is in service: it is charged when it is done.
+  void Leave(uint64_t key);
+  // Without effect for a tenant without sessions.
+  void SetWeight(absl::string_view tenant, double weight);
+  void SetPriority(uint64_t key, int priority);
+
+  // The session has work. Without effect when it waits already; when it is in
+  // service, it will wait again after Done(). Unknown keys are ignored.
+  void MakeRunnable(uint64_t key, const Work& work);
+
+  bool empty() const { return waiting_.empty(); }
+  // Takes the next session into service. Not empty.
+  uint64_t Take();
+  // The session's step took `used`; it has more work, or none.
+  void Done(uint64_t key, absl::Duration used, const std::optional<Work>& more);
+
+  // Tenants that are remembered.
+  size_t tenant_count() const { return tenants_.size(); }
+
+ private:
+  struct Tenant;
+  struct Session {
+    uint64_t key = 0;
+    Tenant* tenant = nullptr;
+    int priority = 0;
+    Work work;
+    // What it used, in nanoseconds, and the start it got for idling.
+    double used = 0;
+    uint64_t turn = 0;
+    size_t place = kNowhere;
+    bool in_service = false;
+    bool waits_again = false;
+    bool left = false;
+    double charged = 0;
+  };
+  struct SessionBefore {
+    bool operator()(const Session& a, const Session& b) const;
+  };
+  struct Tenant {
+    double weight = 1;
+    // c(T), in nanoseconds.
+    double charged = 0;
+    uint64_t turn = 0;
+    size_t place = kNowhere;
+    size_t sessions = 0;
+    // By priority: `used` of the session taken last, at which one starts that
+    // begins to wait.
+    std::array<double, kPriorities> start = {};
+    IndexedHeap<Session, &Session::place, SessionBefore> waiting;
+  };
+  struct TenantBefore {
+    bool operator()(const Tenant& a, const Tenant& b) const;
+  };
+  static constexpr size_t kNowhere = static_cast<size_t>(-1);
+  static constexpr size_t kMinForget = 64;
+
+  void Wait(Session* session, const Work& work);
+  // Takes it out of the line.
+  void Withdraw(Session* session);
+  void Erase(Session* session);
+  // Drops tenants without sessions that have no debt left.
+  void Forget();
+
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Session>> sessions_;
+  absl::flat_hash_map<std::string, std::unique_ptr<Tenant>> tenants_;
+  size_t forget_at_ = kMinForget;
+  IndexedHeap<Tenant, &Tenant::place, TenantBefore> waiting_;
+  // V.
+  double start_ = 0;
+  size_t in_service_ = 0;
+  uint64_t next_turn_ = 1;
+};
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_FAIRNESS_FAIR_QUEUE_H_

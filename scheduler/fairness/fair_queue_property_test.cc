@@ -1,0 +1,217 @@
+// The bound that fair_queue.h proves, and work conservation, over random
+// traces: tenants of random weights and sessions, that come, wait, idle, change
+// their priority and go at random, on one device or several.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "scheduler/fairness/fair_queue.h"
+
+namespace djinn::scheduler {
+namespace {
+
+constexpr int kTraces = 100'000;
+constexpr int kSteps = 60;
+constexpr int kMaxTenants = 4;
+
+double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
+
+// One trace, and what a correct queue would know.
+class Trace {
+ public:
+  explicit Trace(uint64_t seed)
+      : random_(seed), devices_(Draw(4) == 0 ? 3 : 1) {
+    const int count = 2 + Draw(kMaxTenants - 1);
+    for (int i = 0; i < count; ++i) {
+      tenants_.push_back({.weight = (1 + Draw(40)) / 4.0,
+                          // Some never idle, some mostly do.
+                          .keenness = i < 2 ? 100 : 1 + Draw(100),
+                          .longest_ms = 1 + Draw(50)});
+      const int sessions = 1 + Draw(Draw(3) == 0 ? 16 : 3);
+      for (int k = 0; k < devices_ + sessions; ++k) Join(i);
+    }
+  }
+
+  void Run() {
+    for (int step = 0; step < kSteps && !testing::Test::HasFailure(); ++step) {
+      const bool full = running_.size() == static_cast<size_t>(devices_);
+      if (!full && waiting_ > 0) {
+        Take();
+      } else if (!running_.empty()) {
+        Finish();
+      }
+      if (Draw(8) == 0) Arrive(Draw(static_cast<int>(sessions_.size())));
+      if (Draw(30) == 0) Replace(Draw(static_cast<int>(sessions_.size())));
+    }
+  }
+
+ private:
+  struct Member {
+    int tenant = 0;
+    uint64_t key = 0;
+    bool waits = false;
+    bool runs = false;
+    bool again = false;
+    absl::Duration expected;
+  };
+  struct Party {
+    double weight = 1;
+    int keenness = 100;
+    int longest_ms = 1;
+    int waiting = 0;
+    // Device-seconds over weight.
+    double share = 0;
+  };
+  // How far two tenants' shares have moved apart since both began to wait.
+  struct Window {
+    double least = 0;
+    double most = 0;
+    bool open = false;
+  };
+
+  int Draw(int below) {
+    return static_cast<int>(random_() % static_cast<uint64_t>(below));
+  }
+  absl::Duration DrawTime(int tenant) {
+    return absl::Microseconds(1 + Draw(1000 * tenants_[tenant].longest_ms));
+  }
+  FairQueue::Work DrawWork(Member* member) {
+    member->expected =
+        Draw(2) == 0 ? absl::ZeroDuration() : DrawTime(member->tenant);
+    return {.deadline = Draw(2) == 0 ? absl::InfiniteDuration()
+                                     : absl::Milliseconds(Draw(100)),
+            .expected = member->expected};
+  }
+
+  void Join(int tenant) {
+    Member member{.tenant = tenant, .key = next_key_++};
+    queue_.Join(member.key, absl::StrCat("tenant", tenant),
+                tenants_[tenant].weight, Draw(FairQueue::kPriorities));
+    sessions_.push_back(member);
+    Arrive(static_cast<int>(sessions_.size()) - 1);
+  }
+
+  void Arrive(int index) {
+    Member& member = sessions_[index];
+    const FairQueue::Work work = DrawWork(&member);
+    queue_.MakeRunnable(member.key, work);
+    if (member.runs) {
+      member.again = true;
+    } else if (!member.waits) {
+      SetWaits(&member, true);
+    }
+  }
+
+  // One session of the tenant goes, another one comes.
+  void Replace(int index) {
+    const Member member = sessions_[index];
+    if (member.runs) return;
+    if (member.waits) SetWaits(&sessions_[index], false);
+    queue_.Leave(member.key);
+    sessions_.erase(sessions_.begin() + index);
+    Join(member.tenant);
+  }
+
+  void SetWaits(Member* member, bool waits) {
+    member->waits = waits;
+    waiting_ += waits ? 1 : -1;
+    tenants_[member->tenant].waiting += waits ? 1 : -1;
+    // With several devices a tenant that waits anew starts at V again.
+    if (devices_ > 1) CloseWindows();
+  }
+
+  Member& Find(uint64_t key) {
+    return *std::find_if(
+        sessions_.begin(), sessions_.end(),
+        [key](const Member& member) { return member.key == key; });
+  }
+
+  void CloseWindows() {
+    for (size_t a = 0; a < tenants_.size(); ++a) {
+      for (size_t b = 0; b < a; ++b) {
+        if (tenants_[a].waiting == 0 || tenants_[b].waiting == 0) {
+          windows_[a][b].open = false;
+        }
+      }
+    }
+  }
+
+  void Take() {
+    // Work conservation: whoever waits is found.
+    ASSERT_FALSE(queue_.empty());
+    CloseWindows();
+    NoteShares();
+    const uint64_t key = queue_.Take();
+    Member& member = Find(key);
+    ASSERT_TRUE(member.waits);
+    ASSERT_FALSE(member.runs);
+    member.runs = true;
+    running_.push_back(key);
+    SetWaits(&member, false);
+    ASSERT_EQ(queue_.empty(), waiting_ == 0);
+  }
+
+  void Finish() {
+    const size_t which = Draw(static_cast<int>(running_.size()));
+    const uint64_t key = running_[which];
+    running_.erase(running_.begin() + static_cast<ptrdiff_t>(which));
+    Member& member = Find(key);
+    Party& tenant = tenants_[member.tenant];
+    const absl::Duration used = DrawTime(member.tenant);
+    tenant.share += Seconds(used) / tenant.weight;
+    member.runs = false;
+    const bool again = std::exchange(member.again, false);
+    std::optional<FairQueue::Work> more;
+    if (Draw(100) < tenant.keenness) more = DrawWork(&member);
+    queue_.Done(key, used, more);
+    if (more.has_value() || again) SetWaits(&member, true);
+    ASSERT_EQ(queue_.empty(), waiting_ == 0);
+  }
+
+  // Between steps, when shares are what was used.
+  void NoteShares() {
+    if (!running_.empty()) return;
+    for (size_t a = 0; a < tenants_.size(); ++a) {
+      for (size_t b = 0; b < a; ++b) {
+        if (tenants_[a].waiting == 0 || tenants_[b].waiting == 0) continue;
+        const double apart = tenants_[a].share - tenants_[b].share;
+        Window& window = windows_[a][b];
+        if (!window.open) window = {apart, apart, true};
+        window.least = std::min(window.least, apart);
+        window.most = std::max(window.most, apart);
+        const auto longest = [](const Party& tenant) {
+          return tenant.longest_ms * 1e-3 / tenant.weight;
+        };
+        const double bound =
+            (2 * devices_ - 1) * (longest(tenants_[a]) + longest(tenants_[b]));
+        ASSERT_LE(window.most - window.least, bound + 1e-9);
+      }
+    }
+  }
+
+  std::mt19937_64 random_;
+  const int devices_;
+  FairQueue queue_;
+  std::vector<Party> tenants_;
+  std::vector<Member> sessions_;
+  std::vector<uint64_t> running_;
+  Window windows_[kMaxTenants + 1][kMaxTenants + 1];
+  uint64_t next_key_ = 1;
+  int waiting_ = 0;
+};
+
+TEST(FairQueuePropertyTest, TheBoundHoldsAndNoDeviceIdlesWhileAnybodyWaits) {
+  for (uint64_t seed = 1; seed <= kTraces; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Trace(seed).Run();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace djinn::scheduler
