@@ -1,107 +1,204 @@
 #include "scheduler/placement/placement.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/error.h"
+#include "scheduler/placement/filters.h"
 
 namespace djinn::scheduler {
 namespace {
 
-std::string Bytes(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
-  if (bytes < 1000) return absl::StrCat(bytes, " B");
-  double value = static_cast<double>(bytes) / 1000;
-  size_t unit = 0;
-  for (; value >= 999.95 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
-  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
-}
-
-std::string Count(uint32_t count, const char* noun) {
+std::string Count(uint64_t count, const char* noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-uint64_t MissingBytes(uint64_t asked_bytes, const WorkerSnapshot& worker) {
-  return asked_bytes - std::min(asked_bytes, worker.held_bytes);
+Considered Consider(const Request& request,
+                    const CandidateWalk::Candidate& candidate,
+                    const Policy& policy,
+                    const semantics::CostFactors& factors) {
+  const WorkerFacts& facts = candidate.member->facts;
+  Considered out;
+  out.worker_id = facts.id;
+  out.available_bytes = facts.available_bytes;
+  if (!candidate.member->held.empty()) {
+    for (const Request::State& piece : request.state) {
+      if (candidate.member->held.contains(piece.key)) {
+        out.held_bytes += piece.bytes;
+      }
+    }
+  }
+  out.holder = out.held_bytes > 0;
+  out.terms = ComputeTerms(request, facts, out.held_bytes, factors);
+  out.score = policy.Score(out.terms);
+  if (std::optional<Drop> drop = Filter(request, facts, out.terms)) {
+    out.dropped_by = drop->filter;
+    out.drop_reason = std::move(drop->reason);
+  }
+  return out;
 }
 
-std::string Explain(uint64_t asked_bytes, size_t candidates,
-                    const WorkerSnapshot& worker) {
-  std::string reason;
-  if (worker.held_bytes > 0) {
-    reason = absl::StrCat("holds ", Bytes(worker.held_bytes), " of ",
-                          Bytes(asked_bytes), " asked");
-  } else {
-    reason = candidates == 1 ? "the only candidate"
-                             : absl::StrCat("cheapest of ", candidates);
+// Two virtual devices of a session get different workers when there are two.
+void Spread(const Request& request, std::vector<Considered>* considered) {
+  if (request.session_leases.empty()) return;
+  const auto shared = [&](const Considered& worker) {
+    return request.session_leases.contains(worker.worker_id);
+  };
+  if (std::none_of(considered->begin(), considered->end(),
+                   [&](const Considered& worker) {
+                     return worker.dropped_by.empty() && !shared(worker);
+                   })) {
+    return;
   }
-  absl::StrAppend(&reason, "; ", Count(worker.queued_runs, "queued run"), ", ",
-                  Count(worker.leases, "lease"));
-  if (worker.session_leases > 0) {
+  for (Considered& worker : *considered) {
+    if (!worker.dropped_by.empty() || !shared(worker)) continue;
+    worker.dropped_by = "spread";
+    worker.drop_reason = "has another device of this session";
+  }
+}
+
+bool Better(const Considered& a, const Considered& b) {
+  const auto rank = [](const Considered& worker) {
+    return std::make_tuple(
+        !worker.dropped_by.empty(), worker.score, worker.terms.finish_seconds(),
+        ~worker.available_bytes, std::cref(worker.worker_id));
+  };
+  return rank(a) < rank(b);
+}
+
+std::string Explain(const Request& request, const Considered& best,
+                    const WorkerFacts& facts, size_t candidates,
+                    absl::string_view policy) {
+  std::string reason;
+  if (best.held_bytes > 0) {
+    reason = absl::StrCat("holds ", DescribeBytes(best.held_bytes), " of ",
+                          DescribeBytes(request.asked_bytes), " asked");
+  } else if (candidates == 1) {
+    reason = "the only candidate";
+  } else {
+    reason = absl::StrCat("best of ", candidates, " by ", policy);
+  }
+  absl::StrAppend(&reason, "; ", Count(facts.queued_runs, "queued run"), ", ",
+                  Count(facts.leases, "lease"));
+  if (request.session_leases.contains(best.worker_id)) {
     absl::StrAppend(&reason, ", shared with this session's other devices");
   }
   return reason;
 }
 
-}  // namespace
-
-absl::StatusOr<Placement> Place(uint64_t asked_bytes,
-                                absl::Span<const WorkerSnapshot> workers,
-                                const PlacementWeights& weights) {
-  if (workers.empty()) {
-    return MakeError(absl::StatusCode::kUnavailable, "NO_WORKER",
-                     "no worker can be reached");
-  }
-  std::vector<const WorkerSnapshot*> candidates;
-  uint64_t most_available = 0;
-  uint64_t largest = 0;
-  for (const WorkerSnapshot& worker : workers) {
-    most_available = std::max(most_available, worker.available_bytes);
-    largest = std::max(largest, worker.memory_bytes);
-    if (MissingBytes(asked_bytes, worker) <= worker.available_bytes) {
-      candidates.push_back(&worker);
+void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
+                         Decision* decision) {
+  const Considered* nearest = nullptr;
+  uint64_t most = 0;
+  uint64_t shortage = std::numeric_limits<uint64_t>::max();
+  for (const Considered& worker : decision->considered) {
+    if (worker.dropped_by != "memory") continue;
+    most = std::max(most, worker.available_bytes);
+    const uint64_t lacks = worker.terms.missing_bytes - worker.available_bytes;
+    if (lacks < shortage) {
+      shortage = lacks;
+      nearest = &worker;
     }
   }
-  if (candidates.empty() && asked_bytes > largest) {
-    return MakeError(
+  if (request.asked_bytes > fleet.largest_memory()) {
+    decision->obstacle = MakeError(
         absl::StatusCode::kFailedPrecondition, "TOO_LARGE",
-        absl::StrCat("no worker is large enough: asked ", Bytes(asked_bytes),
-                     ", the largest has ", Bytes(largest)),
-        {{"asked", absl::StrCat(asked_bytes)},
-         {"limit", absl::StrCat(largest)}});
+        absl::StrCat("no worker is large enough: asked ",
+                     DescribeBytes(request.asked_bytes), ", the largest has ",
+                     DescribeBytes(fleet.largest_memory())),
+        {{"asked", absl::StrCat(request.asked_bytes)},
+         {"limit", absl::StrCat(fleet.largest_memory())}});
+    decision->unblocked_by =
+        "a worker with more memory, or asking for less at a time";
+    return;
   }
-  if (candidates.empty()) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
-        absl::StrCat("no worker has the memory: asked ", Bytes(asked_bytes),
-                     ", at most ", Bytes(most_available), " available"),
-        {{"asked", absl::StrCat(asked_bytes)},
-         {"limit", absl::StrCat(most_available)}});
+  decision->obstacle =
+      MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
+                absl::StrCat("no worker has the memory: asked ",
+                             DescribeBytes(request.asked_bytes), ", at most ",
+                             DescribeBytes(most), " available"),
+                {{"asked", absl::StrCat(request.asked_bytes)},
+                 {"limit", absl::StrCat(most)}});
+  decision->unblocked_by =
+      absl::StrCat(DescribeBytes(shortage), " more on ", nearest->worker_id);
+}
+
+void ExplainFailure(const Request& request, const Fleet& fleet,
+                    Decision* decision) {
+  if (decision->considered.empty()) {
+    decision->obstacle = MakeError(absl::StatusCode::kUnavailable, "NO_WORKER",
+                                   "no worker can be reached");
+    decision->unblocked_by = "a worker that joins";
+    return;
   }
-  const auto unshared = [](const WorkerSnapshot* worker) {
-    return worker->session_leases == 0;
-  };
-  if (std::any_of(candidates.begin(), candidates.end(), unshared)) {
-    candidates.erase(
-        std::stable_partition(candidates.begin(), candidates.end(), unshared),
-        candidates.end());
+  std::map<absl::string_view, size_t> drops;
+  std::map<std::string, size_t> reasons;
+  for (const Considered& worker : decision->considered) {
+    ++drops[worker.dropped_by];
+    ++reasons[worker.drop_reason];
   }
-  const auto rank = [&](const WorkerSnapshot* worker) {
-    const double cost =
-        static_cast<double>(MissingBytes(asked_bytes, *worker)) *
-            weights.per_missing_byte +
-        worker->queued_runs * weights.per_queued_run +
-        worker->leases * weights.per_lease;
-    return std::make_tuple(cost, ~worker->available_bytes,
-                           std::cref(worker->worker_id));
-  };
-  const WorkerSnapshot& best = **std::min_element(
-      candidates.begin(), candidates.end(),
-      [&](const auto* a, const auto* b) { return rank(a) < rank(b); });
-  return Placement{best.worker_id,
-                   Explain(asked_bytes, candidates.size(), best)};
+  if (drops.contains("memory")) {
+    ExplainLackOfMemory(request, fleet, decision);
+    return;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [reason, count] : reasons) {
+    parts.push_back(absl::StrCat(count, " ", reason));
+  }
+  decision->obstacle = MakeError(
+      absl::StatusCode::kUnavailable, "NO_SUITABLE_WORKER",
+      absl::StrCat("none of ", Count(decision->considered.size(), "worker"),
+                   " is fit: ", absl::StrJoin(parts, ", ")));
+  std::vector<absl::string_view> cures;
+  if (drops.contains("session")) cures.push_back("a report of these workers");
+  if (drops.contains("cordon")) cures.push_back("uncordoning a worker");
+  if (drops.contains("capability")) {
+    cures.push_back("a worker with the capabilities");
+  }
+  if (drops.contains("phase")) cures.push_back("a worker for the phase");
+  decision->unblocked_by = absl::StrJoin(cures, ", or ");
+}
+
+}  // namespace
+
+Decision Place(const Request& request, const Fleet& fleet, const Policy& policy,
+               const semantics::CostFactors& factors, Randomness* random,
+               const PlacementOptions& options) {
+  Decision decision;
+  decision.policy = policy.name();
+  decision.asked_bytes = request.asked_bytes;
+  decision.phase = request.phase;
+  decision.worker_count = fleet.size();
+  CandidateWalk walk(&fleet, request, random);
+  const size_t worth_looking = walk.WorthLooking(options.draws);
+  size_t passed = 0;
+  while (decision.considered.size() < worth_looking ||
+         (passed == 0 && decision.considered.size() < options.max_looked_at)) {
+    const CandidateWalk::Candidate candidate = walk.Next();
+    if (candidate.member == nullptr) break;
+    decision.considered.push_back(
+        Consider(request, candidate, policy, factors));
+    passed += decision.considered.back().dropped_by.empty();
+  }
+  Spread(request, &decision.considered);
+  std::sort(decision.considered.begin(), decision.considered.end(), Better);
+  if (passed == 0) {
+    ExplainFailure(request, fleet, &decision);
+    return decision;
+  }
+  const Considered& best = decision.considered.front();
+  decision.worker_id = best.worker_id;
+  const size_t candidates = std::count_if(
+      decision.considered.begin(), decision.considered.end(),
+      [](const Considered& worker) { return worker.dropped_by.empty(); });
+  decision.reason = Explain(request, best, fleet.Find(best.worker_id)->facts,
+                            candidates, policy.name());
+  return decision;
 }
 
 }  // namespace djinn::scheduler

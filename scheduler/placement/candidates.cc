@@ -1,0 +1,55 @@
+#include "scheduler/placement/candidates.h"
+
+#include <algorithm>
+
+namespace djinn::scheduler {
+
+uint64_t Draw(Randomness* random, uint64_t bound) {
+  // The high half of the product: even but for bound / 2^64.
+  return static_cast<uint64_t>(
+      (static_cast<unsigned __int128>((*random)()) * bound) >> 64);
+}
+
+CandidateWalk::CandidateWalk(const Fleet* fleet, const Request& request,
+                             Randomness* random)
+    : fleet_(fleet), random_(random) {
+  FindHolders(request);
+}
+
+void CandidateWalk::FindHolders(const Request& request) {
+  std::vector<Request::State> state = request.state;
+  std::sort(state.begin(), state.end(), [](const auto& a, const auto& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.key < b.key;
+  });
+  for (const Request::State& piece : state) {
+    const absl::Span<Fleet::Member* const> holders = fleet_->Holders(piece.key);
+    if (holders.empty()) continue;
+    // A stretch of them, from anywhere: more hold it than are looked at.
+    const size_t begin = Draw(random_, holders.size());
+    for (size_t i = 0; i < std::min(holders.size(), kMaxHolders); ++i) {
+      if (holders_.size() == kMaxHolders) return;
+      const Fleet::Member* const holder = holders[(begin + i) % holders.size()];
+      if (seen_.insert(holder).second) holders_.push_back(holder);
+    }
+  }
+}
+
+CandidateWalk::Candidate CandidateWalk::Next() {
+  if (next_holder_ < holders_.size()) return {holders_[next_holder_++], true};
+  while (shuffled_ < fleet_->size()) {
+    const size_t last = shuffled_;
+    const size_t drawn = last + Draw(random_, fleet_->size() - last);
+    ++shuffled_;
+    const auto at = [this](size_t place) {
+      const auto found = moved_.find(place);
+      return found == moved_.end() ? place : found->second;
+    };
+    const size_t chosen = at(drawn);
+    moved_[drawn] = at(last);
+    const Fleet::Member* const member = fleet_->all()[chosen];
+    if (!seen_.contains(member)) return {member, false};
+  }
+  return {};
+}
+
+}  // namespace djinn::scheduler

@@ -1,0 +1,40 @@
+// What is to be placed: one virtual device of a session.
+#ifndef SCHEDULER_PLACEMENT_REQUEST_H_
+#define SCHEDULER_PLACEMENT_REQUEST_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "scheduler/placement/fleet.h"
+#include "scheduler/placement/work.h"
+
+namespace djinn::scheduler {
+
+struct Request {
+  // What the session is about to upload.
+  uint64_t asked_bytes = 0;
+  // Of that, what may be somewhere already.
+  struct State {
+    StateKey key = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<State> state;
+  // What the session does; null when nothing is known. Outlives the decision.
+  const Work* work = nullptr;
+  // Of most of it.
+  semantics::Phase phase = semantics::Phase::kUnspecified;
+  // What a worker must have: its device's kind, or a capability.
+  std::vector<std::string> required;
+  // Leases that the session has, by worker.
+  absl::flat_hash_map<std::string, uint32_t> session_leases;
+  // Workers that cannot take this session now, whatever they have; may be
+  // empty.
+  std::function<bool(const std::string& worker_id)> barred;
+};
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_PLACEMENT_REQUEST_H_

@@ -1,0 +1,45 @@
+#include "scheduler/placement/terms.h"
+
+#include <algorithm>
+
+namespace djinn::scheduler {
+namespace {
+
+// Of a worker that does not say.
+constexpr double kLinkBytesPerSecond = 1e9;
+// What a session that is there adds to the wait, before its runs show up in the
+// queue: enough to tell workers apart that are equal otherwise.
+constexpr double kSecondsPerLease = 1e-3;
+// The same, as a share of the device.
+constexpr double kLoadPerLease = 0.01;
+// Work of which nothing is known counts so long when it is to be paid.
+constexpr double kUnknownSeconds = 1;
+
+}  // namespace
+
+Terms ComputeTerms(const Request& request, const WorkerFacts& worker,
+                   uint64_t held_bytes, const semantics::CostFactors& factors) {
+  Terms terms;
+  terms.queue_seconds =
+      worker.queued_seconds + worker.leases * kSecondsPerLease;
+  terms.missing_bytes =
+      request.asked_bytes - std::min(request.asked_bytes, held_bytes);
+  terms.transfer_seconds =
+      static_cast<double>(terms.missing_bytes) /
+      (worker.link_bytes_per_second > 0 ? worker.link_bytes_per_second
+                                        : kLinkBytesPerSecond);
+  if (request.work != nullptr) {
+    const double best = RooflineSeconds(*request.work, worker.speed);
+    terms.compute_seconds =
+        PredictSeconds(*request.work, worker.speed, worker.device, factors);
+    if (best > 0) terms.compute_factor = terms.compute_seconds / best;
+  }
+  terms.cost =
+      worker.price_per_second *
+      (terms.transfer_seconds +
+       (terms.compute_seconds > 0 ? terms.compute_seconds : kUnknownSeconds));
+  terms.load = worker.busy_share + worker.leases * kLoadPerLease;
+  return terms;
+}
+
+}  // namespace djinn::scheduler

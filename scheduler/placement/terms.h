@@ -1,0 +1,34 @@
+// What a policy weighs, for one worker. As PlacementTerms in placement.proto.
+#ifndef SCHEDULER_PLACEMENT_TERMS_H_
+#define SCHEDULER_PLACEMENT_TERMS_H_
+
+#include <cstdint>
+
+#include "scheduler/placement/fleet.h"
+#include "scheduler/placement/request.h"
+#include "scheduler/semantics/roofline.h"
+
+namespace djinn::scheduler {
+
+struct Terms {
+  double queue_seconds = 0;
+  uint64_t missing_bytes = 0;
+  double transfer_seconds = 0;
+  double compute_seconds = 0;
+  double compute_factor = 1;
+  double cost = 0;
+  double load = 0;
+
+  // For how long the request keeps the worker.
+  double occupied_seconds() const { return transfer_seconds + compute_seconds; }
+  // Until it is done.
+  double finish_seconds() const { return queue_seconds + occupied_seconds(); }
+};
+
+// `held_bytes` of what is asked for are there.
+Terms ComputeTerms(const Request& request, const WorkerFacts& worker,
+                   uint64_t held_bytes, const semantics::CostFactors& factors);
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_PLACEMENT_TERMS_H_

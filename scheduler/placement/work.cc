@@ -1,0 +1,80 @@
+#include "scheduler/placement/work.h"
+
+#include <algorithm>
+#include <array>
+
+#include "scheduler/semantics/frame.h"
+
+namespace djinn::scheduler {
+namespace {
+
+// Weighs phases against each other where no device is meant.
+constexpr semantics::DeviceSpeed kReference = {1e13, 1e12, 0};
+
+}  // namespace
+
+Work::Work(const srg::Structure& structure, const semantics::Meaning& meaning) {
+  const semantics::Frame frame(structure);
+  for (int node = 0; node < frame.node_count(); ++node) {
+    const semantics::NodeMeaning& found = meaning.nodes[node];
+    Add(Part{frame.op_class(node), found.phase, found.cost, 1});
+  }
+}
+
+void Work::Add(const Part& part) {
+  for (Part& have : parts_) {
+    if (have.op_class != part.op_class || have.phase != part.phase) continue;
+    have.cost += part.cost;
+    have.calls += part.calls;
+    return;
+  }
+  parts_.push_back(part);
+}
+
+void Work::Add(const Work& other) {
+  for (const Part& part : other.parts_) Add(part);
+}
+
+semantics::Phase Work::phase() const {
+  std::array<double, semantics::kPhaseCount> seconds = {};
+  for (const Part& part : parts_) {
+    seconds[static_cast<size_t>(part.phase)] +=
+        RooflineSeconds(part, kReference);
+  }
+  return static_cast<semantics::Phase>(
+      std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
+}
+
+bool IsKnown(const semantics::DeviceSpeed& speed) {
+  return speed.flops_per_second > 0 && speed.bytes_per_second > 0;
+}
+
+double RooflineSeconds(const Work::Part& part,
+                       const semantics::DeviceSpeed& speed) {
+  if (!IsKnown(speed)) return 0;
+  const double calls = static_cast<double>(part.calls);
+  return semantics::RooflineSeconds(
+             part.cost, {speed.flops_per_second, speed.bytes_per_second, 0}) +
+         calls * speed.seconds_per_call;
+}
+
+double RooflineSeconds(const Work& work, const semantics::DeviceSpeed& speed) {
+  double seconds = 0;
+  for (const Work::Part& part : work.parts()) {
+    seconds += RooflineSeconds(part, speed);
+  }
+  return seconds;
+}
+
+double PredictSeconds(const Work& work, const semantics::DeviceSpeed& speed,
+                      absl::string_view device,
+                      const semantics::CostFactors& factors) {
+  double seconds = 0;
+  for (const Work::Part& part : work.parts()) {
+    seconds += RooflineSeconds(part, speed) *
+               factors.Factor(part.op_class, part.phase, device);
+  }
+  return seconds;
+}
+
+}  // namespace djinn::scheduler

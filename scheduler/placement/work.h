@@ -1,0 +1,58 @@
+// What a session does once through, as its structures say: operations and bytes
+// by class of operators and phase.
+#ifndef SCHEDULER_PLACEMENT_WORK_H_
+#define SCHEDULER_PLACEMENT_WORK_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/srg/structure.h"
+#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/operators.h"
+#include "scheduler/semantics/roofline.h"
+
+namespace djinn::scheduler {
+
+class Work {
+ public:
+  struct Part {
+    semantics::OpClass op_class = semantics::OpClass::kOther;
+    semantics::Phase phase = semantics::Phase::kUnspecified;
+    semantics::Cost cost;
+    uint64_t calls = 0;
+  };
+
+  Work() = default;
+  // One run of the structure that the meaning is about.
+  Work(const srg::Structure& structure, const semantics::Meaning& meaning);
+
+  void Add(const Part& part);
+  void Add(const Work& other);
+
+  bool empty() const { return parts_.empty(); }
+  // One for each class and phase: 160 at most.
+  const std::vector<Part>& parts() const { return parts_; }
+  // Of most of the work; unspecified when it is empty.
+  semantics::Phase phase() const;
+
+ private:
+  std::vector<Part> parts_;
+};
+
+// What a device can do is known. Without that nothing takes time on it.
+bool IsKnown(const semantics::DeviceSpeed& speed);
+
+// Time at best, by the roofline; 0 when the speed is not known.
+double RooflineSeconds(const Work::Part& part,
+                       const semantics::DeviceSpeed& speed);
+double RooflineSeconds(const Work& work, const semantics::DeviceSpeed& speed);
+
+// The same with what was learnt of such operators on devices of this kind.
+double PredictSeconds(const Work& work, const semantics::DeviceSpeed& speed,
+                      absl::string_view device,
+                      const semantics::CostFactors& factors);
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_PLACEMENT_WORK_H_

@@ -1,0 +1,56 @@
+#include "scheduler/placement/work.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "scheduler/semantics/analysis.h"
+#include "scheduler/semantics/testing.h"
+
+namespace djinn::scheduler {
+namespace {
+
+using semantics::OpClass;
+using semantics::Phase;
+using ::testing::SizeIs;
+
+TEST(WorkTest, SumsAStructureUpByClass) {
+  semantics::Builder builder;
+  const srg::TensorView x = builder.Bound({4, 8});
+  const srg::TensorView h = builder.Linear(x, 16);
+  builder.Linear(builder.Call("relu", {h}, {4, 16}), 2);
+  const Work work(builder.structure(), semantics::Analyze(builder.structure()));
+  ASSERT_THAT(work.parts(), SizeIs(2));
+  EXPECT_EQ(work.parts()[0].op_class, OpClass::kMatmul);
+  EXPECT_EQ(work.parts()[0].calls, 2u);
+  EXPECT_EQ(work.parts()[0].cost.flops, 2u * 4 * 16 * 8 + 2u * 4 * 2 * 16);
+  EXPECT_EQ(work.parts()[1].op_class, OpClass::kActivation);
+}
+
+TEST(WorkTest, ItsPhaseIsThatOfMostOfIt) {
+  Work work;
+  EXPECT_EQ(work.phase(), Phase::kUnspecified);
+  work.Add({OpClass::kMatmul, Phase::kLlmPrefill, {100, 0, 0}, 1});
+  work.Add({OpClass::kMatmul, Phase::kLlmDecode, {1, 1000, 0}, 1});
+  Work both;
+  both.Add(work);
+  both.Add(work);
+  ASSERT_THAT(both.parts(), SizeIs(2));
+  EXPECT_EQ(both.parts()[0].cost.flops, 200u);
+  // 1000 bytes take longer than 100 operations.
+  EXPECT_EQ(both.phase(), Phase::kLlmDecode);
+}
+
+TEST(WorkTest, TimeIsTheRooflinesTimesWhatWasLearnt) {
+  Work work;
+  work.Add({OpClass::kMatmul, Phase::kForward, {1000, 10, 10}, 3});
+  work.Add({OpClass::kLayout, Phase::kForward, {0, 40, 60}, 1});
+  const semantics::DeviceSpeed speed = {100, 10, 0.5};
+  EXPECT_DOUBLE_EQ(RooflineSeconds(work, speed), 10 + 3 * 0.5 + 10 + 0.5);
+  semantics::CostFactors factors;
+  factors.Learn(OpClass::kLayout, Phase::kForward, "cpu", 1, 2);
+  EXPECT_DOUBLE_EQ(PredictSeconds(work, speed, "cpu", factors),
+                   10 + 3 * 0.5 + 2 * (10 + 0.5));
+  EXPECT_EQ(RooflineSeconds(work, {}), 0);
+}
+
+}  // namespace
+}  // namespace djinn::scheduler
