@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/ascii.h"
 #include "common/net/tls_config.h"
 #include "common/status_macros.h"
 
@@ -16,6 +17,20 @@ constexpr int kMaxThreads = 1024;
 uint64_t HalfOfMachineMemory() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) / 2;
+}
+
+std::vector<v1::Phase> ReadPhases(ConfigMap* root) {
+  std::vector<v1::Phase> phases;
+  for (const std::string& name : root->Strings("phases")) {
+    v1::Phase phase;
+    if (v1::Phase_Parse("PHASE_" + absl::AsciiStrToUpper(name), &phase) &&
+        phase != v1::PHASE_UNSPECIFIED) {
+      phases.push_back(phase);
+    } else {
+      root->Error("phases", "there is no phase \"" + name + "\"");
+    }
+  }
+  return phases;
 }
 
 }  // namespace
@@ -68,6 +83,11 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (config.packed_weight_memory > config.device_memory) {
     device.Error("packed_weight_memory", "at most memory");
   }
+  config.calibrate = device.Bool("calibrate", true);
+  config.price_per_hour = root.Number("price_per_hour", 0);
+  config.link_bandwidth = root.Size("link_bandwidth", 0);
+  config.capabilities = root.Strings("capabilities");
+  config.phases = ReadPhases(&root);
   for (ConfigMap& library : root.Maps("operator_libraries")) {
     config.operator_libraries.push_back(
         std::filesystem::absolute(library.RequiredPath("path")));

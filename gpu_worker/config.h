@@ -33,6 +33,11 @@
 //     threads: 0                      # inside one operator; 0: one per core
 //     packed_weights: true            # for runs in fast mode
 //     packed_weight_memory: 0         # for all; 0: a quarter of the memory
+//     calibrate: true                 # measure its speed at start
+//   price_per_hour: 2.5               # of the device; the unit is yours
+//   link_bandwidth: 1.25GB            # a second, of the way to it; 0: unknown
+//   capabilities: [bfloat16]          # what tenants may demand
+//   phases: [llm_decode]              # what it is kept for; none: all
 //   operator_libraries:               # with operators besides PyTorch's
 //     - path: /opt/operators/libmine.so
 //   heartbeat_interval: 2s
@@ -53,6 +58,8 @@
 #include "common/config/config_reader.h"
 #include "common/net/monitoring_config.h"
 #include "common/net/tls_files.h"
+#include "djinn/v1/notes.pb.h"
+#include "djinn/v1/placement.pb.h"
 
 namespace djinn::worker {
 
@@ -76,6 +83,14 @@ struct WorkerConfig {
   int device_threads = 0;
   bool packed_weights = true;
   uint64_t packed_weight_memory = 0;
+  // Whether the caller of ReadWorkerConfig() is to measure `speed`.
+  bool calibrate = true;
+  v1::DeviceSpeed speed;
+  double price_per_hour = 0;
+  uint64_t link_bandwidth = 0;
+  std::vector<std::string> capabilities;
+  // Empty: all.
+  std::vector<v1::Phase> phases;
   // Absolute paths.
   std::vector<std::string> operator_libraries;
   absl::Duration heartbeat_interval;

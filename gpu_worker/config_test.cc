@@ -9,6 +9,7 @@
 namespace djinn::worker {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class ConfigTest : public testing::Test {
@@ -49,6 +50,24 @@ TEST_F(ConfigTest, PackedWeightsLieWithinTheMemory) {
               HasSubstr("packed_weight_memory: at most memory"));
   EXPECT_THAT(Complaint("{packed_weights: often}"),
               HasSubstr("device.packed_weights"));
+}
+
+TEST_F(ConfigTest, SaysWhatThePlacementWeighs) {
+  absl::StatusOr<WorkerConfig> config = Read(
+      "{calibrate: false}\nprice_per_hour: 2.5\nlink_bandwidth: 1.25GB\n"
+      "capabilities: [bfloat16, big]\nphases: [llm_decode, training]");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->calibrate);
+  EXPECT_EQ(config->price_per_hour, 2.5);
+  EXPECT_EQ(config->link_bandwidth, 1'250'000'000u);
+  EXPECT_THAT(config->capabilities, ElementsAre("bfloat16", "big"));
+  EXPECT_THAT(config->phases,
+              ElementsAre(v1::PHASE_LLM_DECODE, v1::PHASE_TRAINING));
+  EXPECT_THAT(Complaint("{}\nphases: [decode]"),
+              HasSubstr("phases: there is no phase \"decode\""));
+  EXPECT_THAT(Complaint("{}\nphases: [unspecified]"),
+              HasSubstr("there is no phase"));
+  EXPECT_THAT(Complaint("{}\nprice_per_hour: -1"), HasSubstr("price_per_hour"));
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "common/random.h"
 #include "common/status_macros.h"
 #include "gpu_worker/config.h"
+#include "gpu_worker/device/cpu/calibration.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/worker.h"
@@ -68,8 +69,14 @@ int Main(int argc, char** argv) {
   };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
     DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(config));
+    if (config.calibrate && config.device_kind == "cpu") {
+      config.speed = MeasureCpuSpeed(Clock::Real());
+    }
     log::Info("device ready",
-              {{"worker", config.worker_id}, {"device", config.device_kind}});
+              {{"worker", config.worker_id},
+               {"device", config.device_kind},
+               {"flops_per_second", config.speed.flops_per_second()},
+               {"bytes_per_second", config.speed.bytes_per_second()}});
     DJINN_ASSIGN_OR_RETURN(
         worker, Worker::Start(config, std::move(device), Clock::Real(),
                               RandomSource::Real()));

@@ -14,6 +14,23 @@ namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
 
+// What stays the same while the worker serves at `address`.
+v1::WorkerState StateOf(const WorkerConfig& config,
+                        const std::string& address) {
+  v1::WorkerState state;
+  state.set_address(address);
+  state.set_shared_memory_socket(config.shared_memory_socket);
+  if (config.speed.flops_per_second() > 0) {
+    *state.mutable_speed() = config.speed;
+  }
+  state.set_price_per_hour(config.price_per_hour);
+  state.set_link_bytes_per_second(config.link_bandwidth);
+  state.mutable_capabilities()->Assign(config.capabilities.begin(),
+                                       config.capabilities.end());
+  state.mutable_phases()->Assign(config.phases.begin(), config.phases.end());
+  return state;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
@@ -65,10 +82,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   WorkerCore* const core = worker->core_.get();
   worker->synchronizer_ = std::make_unique<Synchronizer>(
       synchronizer_options, worker->registry_.get(), random,
-      [core, address, shared_memory_socket = config.shared_memory_socket] {
+      [core, always = StateOf(config, address)] {
         v1::WorkerState state = core->Snapshot();
-        state.set_address(address);
-        state.set_shared_memory_socket(shared_memory_socket);
+        state.MergeFrom(always);
         return state;
       },
       [core](const v1::DesiredState& desired) { core->Apply(desired); });

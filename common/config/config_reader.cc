@@ -175,6 +175,18 @@ uint64_t ConfigMap::UInt(absl::string_view key, uint64_t fallback, uint64_t min,
   return value;
 }
 
+double ConfigMap::Number(absl::string_view key, double fallback) {
+  constexpr absl::string_view kExpected = "a number from 0 on";
+  const std::string* const text = Scalar(key, kExpected);
+  if (text == nullptr) return fallback;
+  double value;
+  if (!absl::SimpleAtod(*text, &value) || !std::isfinite(value) || value < 0) {
+    Error(key, absl::StrCat("expected ", kExpected, ", got \"", *text, "\""));
+    return fallback;
+  }
+  return value;
+}
+
 absl::Duration ConfigMap::Duration(absl::string_view key,
                                    absl::Duration fallback) {
   constexpr absl::string_view kExpected = "a duration such as 30s";
@@ -248,6 +260,24 @@ std::vector<ConfigMap> ConfigMap::Maps(absl::string_view key) {
     maps.push_back(ConfigMap(std::move(child)));
   }
   return maps;
+}
+
+std::vector<std::string> ConfigMap::Strings(absl::string_view key) {
+  std::vector<std::string> strings;
+  Entry* const entry = Ask(node_.get(), key);
+  if (entry == nullptr) return strings;
+  if (!entry->value.IsSequence()) {
+    Error(key, "expected a list");
+    return strings;
+  }
+  for (const YAML::Node& item : entry->value) {
+    if (!item.IsScalar() || item.Scalar().empty()) {
+      Error(key, "expected a list of words");
+      return {};
+    }
+    strings.push_back(item.Scalar());
+  }
+  return strings;
 }
 
 ConfigReader::ConfigReader() : document_(std::make_shared<Document>()) {}

@@ -44,6 +44,8 @@ class ConfigMap {
                 uint64_t max = std::numeric_limits<uint64_t>::max());
   // "250ms", "30s", "1h30m". Negative ones are refused.
   absl::Duration Duration(absl::string_view key, absl::Duration fallback);
+  // From 0 on.
+  double Number(absl::string_view key, double fallback);
   // Bytes: "64KiB", "1.5GiB", "16GB", "512".
   uint64_t Size(absl::string_view key, uint64_t fallback);
   // The file that the value names, relative to the configuration's folder.
@@ -54,6 +56,8 @@ class ConfigMap {
   std::string Secret(absl::string_view key);
   ConfigMap Map(absl::string_view key);
   std::vector<ConfigMap> Maps(absl::string_view key);
+  // A list of words, none of them empty.
+  std::vector<std::string> Strings(absl::string_view key);
 
   // Notes the caller's own objection to a value.
   void Error(absl::string_view key, absl::string_view what);

@@ -21,6 +21,8 @@ insecure: true
 timeout: 1h30m
 memory: 1.5GiB
 count: 7
+price: 2.5
+words: [red, blue]
 token_file: secret
 limits: {inline: 64KiB}
 tenants:
@@ -34,6 +36,10 @@ tenants:
   EXPECT_EQ(root.Duration("timeout", {}), absl::Minutes(90));
   EXPECT_EQ(root.Size("memory", 0), uint64_t{3} << 29);
   EXPECT_EQ(root.UInt("count", 0), 7u);
+  EXPECT_EQ(root.Number("price", 0), 2.5);
+  EXPECT_EQ(root.Number("absent", 1.5), 1.5);
+  EXPECT_THAT(root.Strings("words"), testing::ElementsAre("red", "blue"));
+  EXPECT_THAT(root.Strings("absent"), testing::IsEmpty());
   EXPECT_EQ(root.RequiredSecret("token_file"), "hunter2");
   EXPECT_EQ(root.Path("token_file"), folder + "/secret");
   EXPECT_EQ(root.Secret("token_file"), "hunter2");
@@ -89,6 +95,25 @@ TEST(ConfigReaderTest, WrongTypesSayWhatWasExpected) {
             "c.yaml:7: g: expected 1 to 8, got 9\n"
             "c.yaml:8: h: expected a list\n"
             "c.yaml:1: i: required, but missing or empty");
+}
+
+TEST(ConfigReaderTest, NumbersAndWordsAreChecked) {
+  for (const char* price : {"-1", "much", "inf", "nan", "[1]"}) {
+    ConfigReader reader =
+        ConfigReader::FromText(std::string("price: ") + price, "c.yaml");
+    reader.root().Number("price", 0);
+    EXPECT_THAT(std::string(reader.Finish().message()),
+                HasSubstr("c.yaml:1: price: expected a number from 0 on"))
+        << price;
+  }
+  for (const char* words : {"red", "[{a: b}]", "['']"}) {
+    ConfigReader reader =
+        ConfigReader::FromText(std::string("words: ") + words, "c.yaml");
+    EXPECT_THAT(reader.root().Strings("words"), testing::IsEmpty());
+    EXPECT_THAT(std::string(reader.Finish().message()),
+                HasSubstr("words: expected a list"))
+        << words;
+  }
 }
 
 TEST(ConfigReaderTest, KeysGivenTwiceAndBadYaml) {

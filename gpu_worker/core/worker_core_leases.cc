@@ -4,6 +4,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "djinn/v1/usage.pb.h"
 #include "gpu_worker/core/connection.h"
@@ -271,10 +272,13 @@ v1::WorkerState WorkerCore::Snapshot() const {
   state.mutable_plan_cache()->set_entries(plans.plans);
   state.mutable_plan_cache()->set_size_bytes(plans.bytes);
   ReportExecuted(counters_, state.mutable_executed());
+  *state.mutable_executed()->mutable_device_time() =
+      ToProtoDuration(absl::Nanoseconds(metrics_.busy.load()));
   for (const std::shared_ptr<const Plan>& plan : graphs_.List()) {
     v1::HeldGraph* held = state.add_graphs();
     held->set_fingerprint(plan->fingerprint());
     held->set_run_count(plan->runs());
+    *held->mutable_device_time() = ToProtoDuration(plan->device_time());
   }
   MutexLock lock(&mu_);
   ReportLeases(&state);

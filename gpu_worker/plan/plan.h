@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
 #include "gpu_worker/device/operator_library.h"
@@ -50,6 +51,15 @@ class Plan {
 
   void CountRun() const { runs_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
+  // How long the device was busy with these runs.
+  void AddDeviceTime(absl::Duration time) const {
+    device_nanoseconds_.fetch_add(absl::ToInt64Nanoseconds(time),
+                                  std::memory_order_relaxed);
+  }
+  absl::Duration device_time() const {
+    return absl::Nanoseconds(
+        device_nanoseconds_.load(std::memory_order_relaxed));
+  }
 
  private:
   const std::string fingerprint_;
@@ -60,6 +70,7 @@ class Plan {
   std::vector<uint64_t> birth_bytes_;
   uint64_t estimated_bytes_ = 0;
   mutable std::atomic<uint64_t> runs_{0};
+  mutable std::atomic<int64_t> device_nanoseconds_{0};
 };
 
 }  // namespace djinn::worker

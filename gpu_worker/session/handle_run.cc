@@ -140,7 +140,9 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
                              environment_.memory,
                              environment_.counters,
                              &stopped_};
+    const absl::Duration start = environment_.clock->Monotonic();
     ExecuteRun(*plan, run_, *lifetimes, context, metadata);
+    plan->AddDeviceTime(environment_.clock->Monotonic() - start);
   }
   if (run.reply_metadata()) {
     metadata->set_sequence(sequence);
