@@ -1,13 +1,11 @@
 // What sessions and workers share: leases from request to end, and time. The
-// two stream flows are in cluster_sessions.cc and cluster_workers.cc, the views
-// for operators in cluster_admin.cc.
+// two stream flows are in cluster_sessions.cc and cluster_workers.cc, the
+// choice of workers in cluster_placement.cc, the views for operators in
+// cluster_admin.cc and cluster_explain.cc.
 #include "coordinator/cluster.h"
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "common/error.h"
 #include "common/log/log.h"
-#include "scheduler/placement/placement.h"
 
 namespace djinn::coordinator {
 
@@ -19,7 +17,8 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
       random_(random),
       workers_(config->worker_timeout),
       keys_(random, config->lease_key_lifetime,
-            2 * (config->lease_valid_for + config->lease_grace_period)) {
+            2 * (config->lease_valid_for + config->lease_grace_period)),
+      draws_(random->NonZero64()) {
   MutexLock lock(&mu_);
   keys_.Update(clock_->Now());
 }
@@ -27,89 +26,6 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
 void Cluster::Touch(Worker* worker, Wakes* wakes) {
   worker->dirty = true;
   wakes->Add(worker->waker);
-}
-
-void Cluster::TryPlace(uint32_t virtual_device, Session* session,
-                       Wakes* wakes) {
-  PendingLease& pending = session->pending.at(virtual_device);
-  const absl::Duration start = clock_->Monotonic();
-  std::vector<scheduler::WorkerSnapshot> snapshots;
-  for (const auto& [id, worker] : workers_.all()) {
-    // While it still has to forget the session, it cannot serve it anew.
-    if (!worker->usable() || worker->drops.contains(session->id)) continue;
-    scheduler::WorkerSnapshot snapshot;
-    snapshot.worker_id = id;
-    snapshot.memory_bytes = worker->memory_bytes;
-    // The worker counts what it would evict as free.
-    snapshot.available_bytes = worker->free_bytes;
-    snapshot.queued_runs = worker->queued_runs;
-    for (const Lease* lease : leases_.OfWorker(id)) {
-      ++snapshot.leases;
-      if (lease->session_id == session->id) ++snapshot.session_leases;
-    }
-    const auto held = worker->contents.find(session->tenant);
-    if (held != worker->contents.end()) {
-      for (const ContentKey& key : pending.contents) {
-        if (held->second.contains(key)) snapshot.held_bytes += key.second;
-      }
-    }
-    snapshots.push_back(std::move(snapshot));
-  }
-  const absl::StatusOr<scheduler::Placement> placement =
-      scheduler::Place(pending.content_bytes, snapshots);
-  metrics_.decisions.Observe(clock_->Monotonic() - start);
-  metrics_.attempts.Add({placement.ok() ? "placed"
-                                        : absl::AsciiStrToLower(ErrorReason(
-                                              placement.status()))});
-  if (absl::IsFailedPrecondition(placement.status())) {
-    // Waiting will not help.
-    unplaced_.erase({session->id, virtual_device});
-    session->pending.erase(virtual_device);
-    Refuse(placement.status(), virtual_device, session, wakes);
-    return;
-  }
-  if (!placement.ok()) {
-    pending.obstacle = placement.status();
-    unplaced_.insert({session->id, virtual_device});
-    return;
-  }
-  unplaced_.erase({session->id, virtual_device});
-  if (!session->bound_devices.insert(virtual_device).second) ++session->epoch;
-
-  Worker* const worker = workers_.Find(placement->worker_id);
-  Lease lease;
-  lease.id = absl::BytesToHexString(random_->Bytes(8));
-  lease.session_id = session->id;
-  lease.tenant = session->tenant;
-  lease.epoch = session->epoch;
-  lease.virtual_device = virtual_device;
-  lease.worker_id = worker->id;
-  lease.incarnation = worker->incarnation;
-  if (const auto tenant = tenants_->Find(session->tenant)) {
-    lease.limits = tenant->limits;
-    lease.tenant_limits = tenant->totals;
-  }
-  lease.placement_reason = placement->reason;
-  lease.created = clock_->Monotonic();
-  pending.lease_id = lease.id;
-  log::Info("lease offered", {{"lease", lease.id},
-                              {"session", log::ShortId(session->id)},
-                              {"tenant", session->tenant},
-                              {"device", virtual_device},
-                              {"worker", worker->id},
-                              {"reason", lease.placement_reason}});
-  const Lease* const added = leases_.Add(std::move(lease));
-  OpenAccount(*added);
-  Touch(worker, wakes);
-  TouchPeers(*added, wakes);
-}
-
-void Cluster::RetryUnplaced(Wakes* wakes) {
-  // TryPlace changes the set.
-  const auto unplaced = unplaced_;
-  for (const auto& [session_id, virtual_device] : unplaced) {
-    TryPlace(virtual_device, sessions_.Find(session_id), wakes);
-  }
 }
 
 v1::LeaseGranted Cluster::GrantOf(const Lease& lease) {
@@ -218,6 +134,7 @@ void Cluster::Tick() {
     EndLeasesOf(worker, "WORKER_LOST", &wakes);
     wakes.Add(worker->waker);
     workers_.MarkLost(worker);
+    RefreshFleet(*worker);
   }
   for (const std::string& worker_id : workers_.Forget(now)) {
     ledger_.SettleWorker(worker_id);

@@ -34,17 +34,23 @@
 #include "coordinator/cluster_metrics.h"
 #include "coordinator/config.h"
 #include "coordinator/credit_ledger.h"
+#include "coordinator/kept_decision.h"
 #include "coordinator/lease_keys.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
 #include "coordinator/session_table.h"
 #include "coordinator/tenants.h"
 #include "coordinator/waker.h"
+#include "coordinator/work_table.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/coordinator_state.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
+#include "scheduler/placement/fleet.h"
+#include "scheduler/placement/placement.h"
+#include "scheduler/placement/policy.h"
+#include "scheduler/placement/request.h"
 
 namespace djinn::coordinator {
 
@@ -53,6 +59,12 @@ namespace djinn::coordinator {
 struct StreamId {
   std::string owner;
   uint64_t stream = 0;
+};
+
+struct PolicyChoice {
+  const scheduler::Policy* policy = nullptr;
+  // As KeptDecision::policy_source.
+  const char* source = "";
 };
 
 class Cluster {
@@ -73,8 +85,10 @@ class Cluster {
   // kMaxContentHints contents.
   absl::Status RequestLease(const StreamId& session,
                             const v1::LeaseRequest& request);
-  // Notes that the session defined a structure; true when it had not before.
-  bool NoteStructure(const StreamId& session, absl::string_view fingerprint);
+  // Notes that the session defined a structure, and its work, which may be null
+  // when it is not known; true when it had not before.
+  bool NoteStructure(const StreamId& session, absl::string_view fingerprint,
+                     SharedWork work = nullptr);
   // Ends the session.
   void Close(const StreamId& session);
   // The stream broke; the session waits for its time-out.
@@ -134,6 +148,13 @@ class Cluster {
   absl::StatusOr<v1::SessionInfo> GetSession(const std::string& id);
   absl::StatusOr<v1::TenantInfo> GetTenant(const std::string& name);
   absl::StatusOr<v1::LeaseInfo> GetLease(const std::string& id);
+  // As in admin.proto.
+  absl::StatusOr<v1::SessionExplanation> ExplainSession(const std::string& id);
+  absl::StatusOr<v1::TenantExplanation> ExplainTenant(const std::string& name);
+  absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
+      const v1::TryPlacementRequest& request);
+  absl::StatusOr<v1::WorkerInfo> CordonWorker(const std::string& id,
+                                              bool cordoned);
   // Adds what the cluster knows and has counted to a scrape.
   void Collect(Exposition* out);
   // Counts a refusal that an adapter decided on or sent. `tenant` is empty when
@@ -169,7 +190,39 @@ class Cluster {
   // refuses it.
   void TryPlace(uint32_t virtual_device, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Tries those again that wait for a worker, in turn.
   void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker, or its leases, changed: decisions see it as it is now.
+  void RefreshFleet(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same after a report; learns from it, too.
+  void AbsorbState(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `tenant` may be null.
+  PolicyChoice PolicyFor(const std::string& of_request,
+                         const std::string& of_session,
+                         const Tenant* tenant) const;
+  // What is known of the session's, or else of its program's; may be null.
+  SharedWork WorkOf(const Session& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // All but `tenant`, which may be null, outlive the request.
+  scheduler::Request RequestFor(const Session& session,
+                                const PendingLease& pending,
+                                const Tenant* tenant, const SharedWork& work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // By the id or its shortened form; null when there is none.
+  const Session* FindForOperator(const std::string& id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static absl::Status SessionUnknown(const std::string& id);
+  void Describe(const KeptDecision& kept, v1::PlacementDecision* decision)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Explain(const PendingLease& pending, v1::DeviceExplanation* device)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Explain(const Lease& lease, v1::DeviceExplanation* device)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Those that have a lease or ask for one, in order.
+  std::vector<v1::DeviceExplanation> ExplainDevices(const Session& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CompareTenants(v1::TenantExplanation* explanation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Grant(Lease* lease, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Signs the lease anew, as it is now.
   void Issue(Lease* lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -265,6 +318,13 @@ class Cluster {
       absl::InfiniteDuration();
   // Pending requests without an offered lease: session id, virtual device.
   std::set<std::pair<std::string, uint32_t>> unplaced_ ABSL_GUARDED_BY(mu_);
+  std::pair<std::string, uint32_t> last_retried_ ABSL_GUARDED_BY(mu_);
+  // What decisions are made from.
+  scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
+  WorkTable works_ ABSL_GUARDED_BY(mu_);
+  scheduler::Randomness draws_ ABSL_GUARDED_BY(mu_);
+  // Ids of workers, also of those that are away.
+  std::set<std::string> cordoned_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::coordinator

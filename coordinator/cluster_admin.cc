@@ -57,6 +57,19 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
   info->set_lease_count(
       static_cast<uint32_t>(leases_.OfWorker(worker.id).size()));
   info->set_protocol_version(worker.protocol_version);
+  if (worker.speed.flops_per_second() > 0) {
+    *info->mutable_speed() = worker.speed;
+  }
+  info->set_price_per_hour(worker.price_per_hour);
+  info->set_link_bytes_per_second(worker.link_bytes_per_second);
+  info->mutable_capabilities()->Assign(worker.capabilities.begin(),
+                                       worker.capabilities.end());
+  for (int phase = 0; phase < v1::Phase_ARRAYSIZE; ++phase) {
+    if ((worker.phases >> phase & 1) != 0) {
+      info->add_phases(static_cast<v1::Phase>(phase));
+    }
+  }
+  info->set_cordoned(cordoned_.contains(worker.id));
   if (!worker.memory.has_value()) return;
   *info->mutable_memory() = *worker.memory;
   *info->mutable_plan_cache() = worker.plan_cache;
@@ -78,6 +91,7 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
   info->set_state(session.state);
   info->set_session_epoch(session.epoch);
   info->set_structure_count(session.structures.size());
+  info->set_placement_policy(session.policy);
   info->mutable_open_time()->set_seconds(
       absl::ToUnixSeconds(session.open_time));
   for (const auto& [device, pending] : session.pending) {
@@ -101,6 +115,11 @@ void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
   info->set_tenant(tenant.name);
   *info->mutable_limits() = tenant.limits;
   info->set_max_sessions(tenant.max_sessions);
+  info->set_placement_policy(tenant.placement.policy.empty()
+                                 ? config_.placement_policy
+                                 : tenant.placement.policy);
+  info->mutable_required_capabilities()->Assign(
+      tenant.placement.required.begin(), tenant.placement.required.end());
   info->set_session_count(
       static_cast<uint32_t>(sessions_.CountOfTenant(tenant.name)));
   uint32_t leases = 0;
@@ -208,13 +227,22 @@ absl::StatusOr<v1::WorkerInfo> Cluster::GetWorker(const std::string& id) {
   return info;
 }
 
+const Session* Cluster::FindForOperator(const std::string& id) {
+  const Session* const session = sessions_.FindByPrefix(id);
+  return session != nullptr &&
+                 (id == session->id || id == log::ShortId(session->id))
+             ? session
+             : nullptr;
+}
+
+absl::Status Cluster::SessionUnknown(const std::string& id) {
+  return Unknown("SESSION", log::ShortId(id));
+}
+
 absl::StatusOr<v1::SessionInfo> Cluster::GetSession(const std::string& id) {
   MutexLock lock(&mu_);
-  const Session* const session = sessions_.FindByPrefix(id);
-  if (session == nullptr ||
-      (id != session->id && id != log::ShortId(session->id))) {
-    return Unknown("SESSION", log::ShortId(id));
-  }
+  const Session* const session = FindForOperator(id);
+  if (session == nullptr) return SessionUnknown(id);
   v1::SessionInfo info;
   Describe(*session, &info);
   return info;
@@ -245,7 +273,7 @@ void Cluster::DescribePlans(absl::Span<v1::GraphInfo> graphs) {
     for (const auto& [id, worker] : workers_.all()) {
       const auto found = worker->graphs.find(fingerprint);
       if (found == worker->graphs.end()) continue;
-      graph.set_run_count(graph.run_count() + found->second);
+      graph.set_run_count(graph.run_count() + found->second.count);
       graph.add_worker_ids(id);
     }
   }

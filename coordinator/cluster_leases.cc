@@ -70,7 +70,9 @@ void Cluster::RemoveLease(const std::string& lease_id) {
   const Lease* const lease = leases_.Find(lease_id);
   if (lease == nullptr) return;
   CloseAccount(*lease);
+  const Worker* const worker = workers_.Find(lease->worker_id);
   leases_.Remove(lease_id);
+  if (worker != nullptr) RefreshFleet(*worker);
 }
 
 absl::StatusOr<v1::LeaseClaims> Cluster::ReportedClaims(

@@ -29,8 +29,14 @@ absl::Status Stopping() {
                    "the coordinator stops; attach again");
 }
 
+// An empty name leaves the choice to others.
+absl::Status CheckPolicy(const std::string& name) {
+  return name.empty() ? absl::OkStatus() : scheduler::FindPolicy(name).status();
+}
+
 PendingLease PendingFrom(const v1::LeaseRequest& request) {
   PendingLease pending;
+  pending.policy = request.placement_policy();
   for (const v1::ContentHint& hint : request.contents()) {
     const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
                          hint.size_bytes()};
@@ -60,6 +66,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   if (!resume.empty() && !IsSessionId(resume)) {
     return Violation("resume_session_id is not a session id");
   }
+  DJINN_RETURN_IF_ERROR(CheckPolicy(open.placement_policy()));
   Wakes wakes;
   MutexLock lock(&mu_);
   if (stopping_) return Stopping();
@@ -107,6 +114,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   // An older stream asks for its next message and finds itself replaced.
   wakes.Add(std::move(session->waker));
   session->program = open.program();
+  session->policy = open.placement_policy();
   session->state = v1::SessionInfo::ATTACHED;
   session->stream = ++last_stream_;
   session->waker = std::move(waker);
@@ -132,6 +140,7 @@ absl::Status Cluster::RequestLease(const StreamId& id,
         absl::StrCat("a lease request with ", request.contents_size(),
                      " contents: at most ", kMaxContentHints, " are allowed"));
   }
+  DJINN_RETURN_IF_ERROR(CheckPolicy(request.placement_policy()));
   PendingLease asked = PendingFrom(request);
   Wakes wakes;
   MutexLock lock(&mu_);
@@ -149,14 +158,17 @@ absl::Status Cluster::RequestLease(const StreamId& id,
     return absl::OkStatus();
   }
   if (session->pending.contains(device)) return absl::OkStatus();
-  asked.deadline = clock_->Monotonic() + config_.lease_request_timeout;
+  asked.asked = clock_->Monotonic();
+  asked.deadline = asked.asked + config_.lease_request_timeout;
   session->pending.emplace(device, std::move(asked));
   TryPlace(device, session, &wakes);
   return absl::OkStatus();
 }
 
-bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint) {
+bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
+                            SharedWork work) {
   MutexLock lock(&mu_);
+  if (work != nullptr) works_.AddStructure(std::string(fingerprint), work);
   Session* const session = FindSession(id);
   if (session == nullptr) return false;
   uint64_t key = 0;
@@ -166,7 +178,15 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint) {
   if (session->structures.size() >= kMaxCountedStructures) {
     return !session->structures.contains(key);
   }
-  return session->structures.insert(key).second;
+  if (!session->structures.insert(key).second) return false;
+  if (work != nullptr) {
+    auto sum = std::make_shared<scheduler::Work>(*work);
+    if (session->work != nullptr) sum->Add(*session->work);
+    session->work = std::move(sum);
+    works_.NoteProgram(session->tenant, session->program, session->work,
+                       ++session->work_structures);
+  }
+  return true;
 }
 
 void Cluster::Close(const StreamId& id) {

@@ -18,6 +18,7 @@ constexpr char kTenant[] = "tenant/";
 constexpr char kSession[] = "session/";
 constexpr char kLease[] = "lease/";
 constexpr char kAccount[] = "account/";
+constexpr char kWorker[] = "worker/";
 constexpr char kKey[] = "key/";
 
 google::protobuf::Timestamp ToTimestamp(absl::Time time) {
@@ -89,6 +90,11 @@ std::map<std::string, std::string> Cluster::Save() {
     stored.set_closed(account.closed);
     put(kAccount, id, stored);
   }
+  for (const std::string& id : cordoned_) {
+    v1::StoredWorker stored;
+    stored.set_cordoned(true);
+    put(kWorker, id, stored);
+  }
   for (const LeaseKeys::Key& key : keys_.keys()) {
     v1::StoredKey stored;
     stored.set_seed(key.signer.seed());
@@ -135,6 +141,12 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
                                 stored.tenant(), stored.worker_id(),
                                 Use::From(stored.granted()),
                                 Use::From(stored.billed()), stored.closed()});
+        return absl::OkStatus();
+      }));
+  DJINN_RETURN_IF_ERROR(ReadEach<v1::StoredWorker>(
+      state, kWorker,
+      [&](const std::string& id, const v1::StoredWorker& stored) {
+        if (stored.cordoned()) cordoned_.insert(id);
         return absl::OkStatus();
       }));
   DJINN_RETURN_IF_ERROR(ReadEach<v1::StoredLease>(

@@ -102,6 +102,7 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
                           return held.second.session_id == session_id;
                         });
   });
+  AbsorbState(*worker);
   RetryUnplaced(wakes);
 }
 
@@ -222,6 +223,7 @@ void Cluster::Leave(const StreamId& id) {
   Worker* const worker = FindWorker(id);
   if (worker == nullptr) return;
   workers_.Disconnect(worker);
+  RefreshFleet(*worker);
   log::Info("worker disconnected", {{"worker", worker->id}});
 }
 

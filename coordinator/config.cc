@@ -104,6 +104,15 @@ CreditLimits ReadCredits(ConfigMap map) {
   return credits;
 }
 
+std::string ReadPolicy(ConfigMap* map, absl::string_view key,
+                       absl::string_view fallback) {
+  std::string name = map->String(key, fallback);
+  if (!map->Has(key)) return name;
+  const absl::Status known = scheduler::FindPolicy(name).status();
+  if (!known.ok()) map->Error(key, known.message());
+  return name;
+}
+
 Tenant ReadTenant(ConfigMap map) {
   Tenant tenant;
   tenant.name = map.RequiredString("name");
@@ -113,6 +122,9 @@ Tenant ReadTenant(ConfigMap map) {
   tenant.limits = ReadLimits(map.Map("limits"));
   tenant.totals = ReadTotals(map.Map("totals"), tenant);
   tenant.credits = ReadCredits(map.Map("credits"));
+  ConfigMap placement = map.Map("placement");
+  tenant.placement.policy = ReadPolicy(&placement, "policy", "");
+  tenant.placement.required = placement.Strings("required");
   return tenant;
 }
 
@@ -162,6 +174,8 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("lease_request_timeout", config.lease_request_timeout);
   config.graph_store_bytes =
       root.Size("graph_store_size", config.graph_store_bytes);
+  config.placement_policy =
+      ReadPolicy(&root, "placement_policy", config.placement_policy);
   config.state_file = root.Path("state_file");
   config.join_token = root.RequiredSecret("join_token_file");
   config.admin_token = root.RequiredSecret("admin_token_file");

@@ -19,6 +19,8 @@
 //   lease_key_lifetime: 720h        # then leases are signed with another key
 //   lease_request_timeout: 10s      # longest wait for a worker to be granted
 //   graph_store_size: 256MiB        # structures kept
+//   placement_policy: minimize_latency  # or maximize_throughput,
+//                                   # minimize_cost, load_balance
 //   state_file: coordinator.db      # none: nothing outlives the process
 //   join_token_file: join.token     # files relative to this one
 //   admin_token_file: admin.token
@@ -40,6 +42,9 @@
 //         device_time: 100h         # limited
 //         bytes: 1TB
 //         period: 24h               # absent: once and for all
+//       placement:
+//         policy: minimize_cost     # absent: the one above
+//         required: [cuda, bfloat16]  # of workers: device kinds, capabilities
 //
 // Values above are the defaults where there is one: the token files and at
 // least one tenant are required, TLS is off.
@@ -56,6 +61,7 @@
 #include "common/net/monitoring_config.h"
 #include "common/net/tls_files.h"
 #include "coordinator/tenants.h"
+#include "scheduler/placement/policy.h"
 
 namespace djinn::coordinator {
 
@@ -72,6 +78,7 @@ struct Config {
   absl::Duration lease_key_lifetime = absl::Hours(720);
   absl::Duration lease_request_timeout = absl::Seconds(10);
   uint64_t graph_store_bytes = uint64_t{256} << 20;
+  std::string placement_policy = std::string(scheduler::kDefaultPolicy);
   // Empty: none.
   std::string state_file;
   // Secrets.

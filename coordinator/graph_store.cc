@@ -50,7 +50,7 @@ absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message,
   for (const semantics::Program::Finding& finding :
        (program == nullptr ? &alone : program)
            ->Add(hex, structure, message.ByteSizeLong())) {
-    KeepMeaning(finding.name, finding.meaning);
+    KeepMeaning(finding);
   }
   return fingerprint;
 }
@@ -80,12 +80,14 @@ bool GraphStore::Insert(const std::string& hex, const srg::Structure& structure,
   return !complete;
 }
 
-void GraphStore::KeepMeaning(const std::string& hex,
-                             const semantics::Meaning& meaning) {
+void GraphStore::KeepMeaning(const semantics::Program::Finding& finding) {
+  const semantics::Meaning& meaning = finding.meaning;
   const v1::GraphMeaning message = ToProto(meaning);
   std::string encoding = message.SerializeAsString();
+  auto work =
+      std::make_shared<const scheduler::Work>(*finding.structure, meaning);
   MutexLock lock(&mu_);
-  const auto found = entries_.find(hex);
+  const auto found = entries_.find(finding.name);
   if (found == entries_.end()) return;  // it has gone meanwhile
   Entry& entry = found->second;
   bytes_ -= entry.meaning.size();
@@ -93,6 +95,7 @@ void GraphStore::KeepMeaning(const std::string& hex,
   bytes_ += entry.meaning.size();
   entry.summary = Summary(message);
   entry.complete = IsComplete(meaning);
+  entry.work = std::move(work);
   DropOldest();
 }
 
@@ -103,6 +106,13 @@ void GraphStore::DropOldest() {
     entries_.erase(oldest);
     ages_.pop_front();
   }
+}
+
+std::shared_ptr<const scheduler::Work> GraphStore::WorkOf(
+    const std::string& fingerprint) {
+  MutexLock lock(&mu_);
+  const auto found = entries_.find(absl::BytesToHexString(fingerprint));
+  return found == entries_.end() ? nullptr : found->second.work;
 }
 
 void GraphStore::CountDefinition(const std::string& fingerprint) {

@@ -21,6 +21,7 @@
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"
+#include "scheduler/placement/work.h"
 #include "scheduler/semantics/meaning.h"
 #include "scheduler/semantics/program.h"
 
@@ -42,6 +43,8 @@ class GraphStore {
   absl::StatusOr<std::string> Add(const v1::Structure& structure,
                                   const v1::StructureNotes& notes = {},
                                   semantics::Program* program = nullptr);
+  // What one run of it does; null when the structure is not kept.
+  std::shared_ptr<const scheduler::Work> WorkOf(const std::string& fingerprint);
   // One more session defined it.
   void CountDefinition(const std::string& fingerprint);
 
@@ -68,6 +71,7 @@ class GraphStore {
     std::string meaning;  // likewise
     v1::GraphMeaning summary;
     bool complete = false;  // nothing of the meaning is unknown
+    std::shared_ptr<const scheduler::Work> work;
 
     uint64_t bytes() const {
       return encoding.size() + notes.size() + meaning.size();
@@ -84,7 +88,7 @@ class GraphStore {
   // Inserts or renews an entry; false when its meaning is known completely.
   bool Insert(const std::string& hex, const srg::Structure& structure,
               std::string encoding, const v1::StructureNotes& notes);
-  void KeepMeaning(const std::string& hex, const semantics::Meaning& meaning);
+  void KeepMeaning(const semantics::Program::Finding& finding);
   // Until the size fits again.
   void DropOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Copies what is serialised.

@@ -162,4 +162,37 @@ Reactor* GrpcAdminService::GetGraph(Context* context,
   });
 }
 
+Reactor* GrpcAdminService::ExplainSession(
+    Context* context, const v1::ExplainSessionRequest* request,
+    v1::SessionExplanation* out) {
+  return Answer(context, [&] {
+    return AnswerOne(cluster_->ExplainSession(request->session_id()), out);
+  });
+}
+
+Reactor* GrpcAdminService::ExplainTenant(
+    Context* context, const v1::ExplainTenantRequest* request,
+    v1::TenantExplanation* out) {
+  return Answer(context, [&] {
+    return AnswerOne(cluster_->ExplainTenant(request->tenant()), out);
+  });
+}
+
+Reactor* GrpcAdminService::TryPlacement(Context* context,
+                                        const v1::TryPlacementRequest* request,
+                                        v1::TryPlacementResponse* out) {
+  return Answer(context, [&] {
+    return AnswerOne(cluster_->TryPlacement(*request), out);
+  });
+}
+
+Reactor* GrpcAdminService::CordonWorker(Context* context,
+                                        const v1::CordonWorkerRequest* request,
+                                        v1::WorkerInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(
+        cluster_->CordonWorker(request->worker_id(), request->cordoned()), out);
+  });
+}
+
 }  // namespace djinn::coordinator

@@ -62,6 +62,21 @@ class GrpcAdminService : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* GetGraph(grpc::CallbackServerContext* context,
                                      const v1::GetGraphRequest* request,
                                      v1::GraphInfo* out) override;
+  grpc::ServerUnaryReactor* ExplainSession(
+      grpc::CallbackServerContext* context,
+      const v1::ExplainSessionRequest* request,
+      v1::SessionExplanation* out) override;
+  grpc::ServerUnaryReactor* ExplainTenant(
+      grpc::CallbackServerContext* context,
+      const v1::ExplainTenantRequest* request,
+      v1::TenantExplanation* out) override;
+  grpc::ServerUnaryReactor* TryPlacement(
+      grpc::CallbackServerContext* context,
+      const v1::TryPlacementRequest* request,
+      v1::TryPlacementResponse* out) override;
+  grpc::ServerUnaryReactor* CordonWorker(grpc::CallbackServerContext* context,
+                                         const v1::CordonWorkerRequest* request,
+                                         v1::WorkerInfo* out) override;
 
  private:
   // Answers the call with what `handle` returns, if the token is right.

@@ -74,7 +74,8 @@ class AttachReactor : public StreamReactor<Request, Response>,
     auto done = [this, self = shared_from_this()](
                     const absl::StatusOr<std::string>& fingerprint) {
       if (fingerprint.ok()) {
-        if (cluster_->NoteStructure(*id_, *fingerprint)) {
+        if (cluster_->NoteStructure(*id_, *fingerprint,
+                                    graphs_->WorkOf(*fingerprint))) {
           graphs_->CountDefinition(*fingerprint);
         }
         ReadOn();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "coordinator/kept_decision.h"
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
@@ -40,6 +41,10 @@ struct Lease {
   v1::SessionLimits limits;
   v1::TenantLimits tenant_limits;
   std::string placement_reason;
+  // Null when it was adopted.
+  KeptDecision decision;
+  // What the session said that it would upload and the worker does not have.
+  uint64_t promised_bytes = 0;
   // Monotonic.
   absl::Duration created;
   State state = State::kOffered;

@@ -19,7 +19,9 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "coordinator/kept_decision.h"
 #include "coordinator/waker.h"
+#include "coordinator/work_table.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/session.pb.h"
@@ -37,6 +39,12 @@ struct PendingLease {
   std::string lease_id;
   // Why no worker was found the last time.
   absl::Status obstacle;
+  // As LeaseRequest.placement_policy.
+  std::string policy;
+  // The last one.
+  KeptDecision decision;
+  // Monotonic.
+  absl::Duration asked;
 };
 
 struct Session {
@@ -69,6 +77,12 @@ struct Session {
   std::map<uint32_t, PendingLease> pending;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound_devices;
+  // As OpenSession.placement_policy.
+  std::string policy;
+  // Of the structures it defined, those that are understood; null before the
+  // first, and how many they are.
+  SharedWork work;
+  size_t work_structures = 0;
   // First 8 bytes of the fingerprints it defined; as many as are counted.
   absl::flat_hash_set<uint64_t> structures;
 };

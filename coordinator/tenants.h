@@ -18,6 +18,16 @@
 
 namespace djinn::coordinator {
 
+// Where its sessions may go.
+struct PlacementWish {
+  // Empty: the cluster's.
+  std::string policy;
+  // What a worker must have.
+  std::vector<std::string> required;
+
+  friend bool operator==(const PlacementWish&, const PlacementWish&) = default;
+};
+
 struct Tenant {
   std::string name;
   // Secret.
@@ -27,6 +37,7 @@ struct Tenant {
   v1::SessionLimits limits;
   v1::TenantLimits totals;
   CreditLimits credits;
+  PlacementWish placement;
 };
 
 // Thread-safe. Tenants are replaced as a whole; who has one keeps it as it was.

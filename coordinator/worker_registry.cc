@@ -1,8 +1,12 @@
 #include "coordinator/worker_registry.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
+#include "common/net/proto_duration.h"
 #include "common/net/server_address.h"
 #include "coordinator/violation.h"
 
@@ -13,6 +17,63 @@ namespace {
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
 // Of a Unix socket, with room to spare.
 constexpr size_t kMaxPath = 256;
+// Over which what devices do is averaged, and how much a report counts for the
+// time of a run.
+constexpr absl::Duration kWindow = absl::Minutes(1);
+constexpr double kRunWeight = 0.2;
+
+// What the device did since the report before. A worker's numbers may fall, if
+// it lies or its plan was made anew: then they say nothing.
+void ApplyExecuted(const v1::ExecutionUse& executed, absl::Duration passed,
+                   Worker* worker) {
+  const absl::Duration busy =
+      std::max(FromProtoDuration(executed.device_time()) -
+                   FromProtoDuration(worker->executed.device_time()),
+               absl::ZeroDuration());
+  if (passed > absl::ZeroDuration()) {
+    const double weight = 1 - std::exp(-absl::FDivDuration(passed, kWindow));
+    const double share = std::min(absl::FDivDuration(busy, passed), 1.0);
+    worker->busy_share += weight * (share - worker->busy_share);
+  }
+  if (executed.runs() <= worker->executed.runs()) return;
+  const double seconds =
+      absl::ToDoubleSeconds(busy) /
+      static_cast<double>(executed.runs() - worker->executed.runs());
+  const double weight = worker->seconds_per_run > 0 ? kRunWeight : 1;
+  worker->seconds_per_run += weight * (seconds - worker->seconds_per_run);
+}
+
+void ApplyWork(const v1::WorkerState& report, absl::Duration now,
+               Worker* worker) {
+  if (worker->reported) {
+    ApplyExecuted(report.executed(), now - worker->last_report, worker);
+  }
+  const auto before = std::exchange(worker->graphs, {});
+  worker->ran.clear();
+  for (const v1::HeldGraph& graph : report.graphs()) {
+    const Worker::Runs runs = {graph.run_count(),
+                               FromProtoDuration(graph.device_time())};
+    worker->graphs[graph.fingerprint()] = runs;
+    if (!worker->reported) continue;
+    const auto found = before.find(graph.fingerprint());
+    const Worker::Runs old =
+        found == before.end() ? Worker::Runs() : found->second;
+    if (runs.count > old.count && runs.device_time >= old.device_time) {
+      worker->ran.push_back({graph.fingerprint(), runs.count - old.count,
+                             runs.device_time - old.device_time});
+    }
+  }
+  worker->reported = true;
+}
+
+void ForgetWork(Worker* worker) {
+  worker->graphs.clear();
+  worker->ran.clear();
+  worker->executed.Clear();
+  worker->busy_share = 0;
+  worker->seconds_per_run = 0;
+  worker->reported = false;
+}
 
 }  // namespace
 
@@ -44,6 +105,7 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
     }
     joined.restarted = true;
     slot->drops.clear();
+    ForgetWork(slot.get());
   }
   Worker* const worker = slot.get();
   joined.worker = worker;
@@ -62,6 +124,7 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
 
 void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
                            Worker* worker) {
+  ApplyWork(report, now, worker);
   worker->last_report = now;
   worker->address = report.address();
   worker->shared_memory_socket = report.shared_memory_socket();
@@ -78,9 +141,14 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
          content.size_bytes()});
     worker->content_bytes += content.size_bytes();
   }
-  worker->graphs.clear();
-  for (const v1::HeldGraph& graph : report.graphs()) {
-    worker->graphs[graph.fingerprint()] = graph.run_count();
+  worker->speed = report.speed();
+  worker->price_per_hour = report.price_per_hour();
+  worker->link_bytes_per_second = report.link_bytes_per_second();
+  worker->capabilities.assign(report.capabilities().begin(),
+                              report.capabilities().end());
+  worker->phases = 0;
+  for (const int phase : report.phases()) {
+    if (v1::Phase_IsValid(phase)) worker->phases |= 1u << phase;
   }
   worker->held.clear();
   for (const v1::HeldSession& session : report.sessions()) {
@@ -118,10 +186,10 @@ void WorkerRegistry::MarkLost(Worker* worker) {
   worker->contents.clear();
   worker->content_bytes = 0;
   worker->content_count = 0;
-  worker->graphs.clear();
   worker->held.clear();
   worker->memory.reset();
   worker->queued_runs = 0;
+  ForgetWork(worker);
   worker->free_bytes = 0;
   Disconnect(worker);
 }

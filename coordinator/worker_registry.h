@@ -24,6 +24,7 @@
 #include "common/hash.h"
 #include "coordinator/waker.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/placement.pb.h"
 #include "djinn/v1/usage.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 
@@ -58,8 +59,20 @@ struct Worker {
   absl::flat_hash_map<std::string, absl::flat_hash_set<ContentKey>> contents;
   uint64_t content_bytes = 0;
   uint32_t content_count = 0;
-  // Fingerprint to runs.
-  absl::flat_hash_map<std::string, uint64_t> graphs;
+  struct Runs {
+    uint64_t count = 0;
+    absl::Duration device_time;
+  };
+  // By fingerprint.
+  absl::flat_hash_map<std::string, Runs> graphs;
+  // Of these, what was new in the last report; nothing in the first of a
+  // process, which sums up what nobody saw.
+  struct Ran {
+    std::string fingerprint;
+    uint64_t runs = 0;
+    absl::Duration time;
+  };
+  std::vector<Ran> ran;
   // By lease id.
   absl::flat_hash_map<std::string, Held> held;
   // Unset when it is lost.
@@ -67,6 +80,18 @@ struct Worker {
   v1::CacheUse plan_cache;
   v1::CacheUse content_cache;
   v1::ExecutionUse executed;
+  v1::DeviceSpeed speed;
+  double price_per_hour = 0;
+  uint64_t link_bytes_per_second = 0;
+  std::vector<std::string> capabilities;
+  // Bit N stands for phase N; 0 for all.
+  uint32_t phases = 0;
+  // Of the last minute, by its reports: the share in which the device was busy,
+  // and how long a run took; 0 as long as there was none.
+  double busy_share = 0;
+  double seconds_per_run = 0;
+  // This process of it has reported before.
+  bool reported = false;
 
   v1::WorkerInfo::State state = v1::WorkerInfo::ACTIVE;
   // Monotonic.

@@ -185,6 +185,7 @@ Decision Place(const Request& request, const Fleet& fleet, const Policy& policy,
         Consider(request, candidate, policy, factors));
     passed += decision.considered.back().dropped_by.empty();
   }
+  decision.looked_at = decision.considered.size();
   Spread(request, &decision.considered);
   std::sort(decision.considered.begin(), decision.considered.end(), Better);
   if (passed == 0) {

@@ -64,6 +64,7 @@ struct Decision {
   uint64_t asked_bytes = 0;
   semantics::Phase phase = semantics::Phase::kUnspecified;
   size_t worker_count = 0;
+  size_t looked_at = 0;
 };
 
 Decision Place(const Request& request, const Fleet& fleet, const Policy& policy,

@@ -1,0 +1,256 @@
+// Why virtual devices are where they are, and what holds the others.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/net/proto_duration.h"
+#include "common/status_macros.h"
+#include "coordinator/cluster.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// Of a tenant's devices that something holds.
+constexpr int kMaxHeld = 100;
+
+void Describe(const scheduler::Terms& terms, v1::PlacementTerms* out) {
+  out->set_queue_seconds(terms.queue_seconds);
+  out->set_missing_bytes(terms.missing_bytes);
+  out->set_transfer_seconds(terms.transfer_seconds);
+  out->set_compute_seconds(terms.compute_seconds);
+  out->set_compute_factor(terms.compute_factor);
+  out->set_cost(terms.cost);
+  out->set_load(terms.load);
+}
+
+void Describe(const scheduler::Considered& worker,
+              v1::PlacementCandidate* out) {
+  out->set_worker_id(worker.worker_id);
+  out->set_holder(worker.holder);
+  Describe(worker.terms, out->mutable_terms());
+  out->set_score(worker.score);
+  out->set_dropped_by(std::string(worker.dropped_by));
+  out->set_drop_reason(worker.drop_reason);
+}
+
+void SetGate(const absl::Status& why, absl::string_view unblocked_by,
+             v1::PlacementGate* gate) {
+  gate->set_reason(ErrorReason(why));
+  gate->set_message(std::string(why.message()));
+  gate->set_unblocked_by(std::string(unblocked_by));
+}
+
+}  // namespace
+
+void Cluster::Describe(const KeptDecision& kept,
+                       v1::PlacementDecision* decision) {
+  const scheduler::Decision& made = *kept.decision;
+  decision->set_policy(std::string(made.policy));
+  decision->set_policy_source(kept.policy_source);
+  decision->set_asked_bytes(made.asked_bytes);
+  decision->set_phase(static_cast<v1::Phase>(made.phase));
+  decision->set_worker_id(made.worker_id);
+  decision->set_reason(made.reason);
+  for (const scheduler::Considered& worker : made.considered) {
+    coordinator::Describe(worker, decision->add_candidates());
+  }
+  decision->set_worker_count(static_cast<uint32_t>(made.worker_count));
+  decision->set_looked_at(static_cast<uint32_t>(made.looked_at));
+  *decision->mutable_age() = ToProtoDuration(clock_->Monotonic() - kept.time);
+}
+
+void Cluster::Explain(const PendingLease& pending,
+                      v1::DeviceExplanation* device) {
+  const absl::Duration now = clock_->Monotonic();
+  *device->mutable_waited() = ToProtoDuration(now - pending.asked);
+  *device->mutable_refused_in() =
+      ToProtoDuration(std::max(pending.deadline - now, absl::ZeroDuration()));
+  if (pending.decision.decision != nullptr) {
+    Describe(pending.decision, device->mutable_decision());
+  }
+  v1::PlacementGate* const gate = device->mutable_gate();
+  if (const Lease* lease = leases_.Find(pending.lease_id)) {
+    device->set_lease_id(lease->id);
+    device->set_state(v1::LeaseInfo::OFFERED);
+    gate->set_reason("WORKER_ACKNOWLEDGEMENT");
+    gate->set_message(absl::StrCat("worker ", lease->worker_id,
+                                   " has not acknowledged the lease yet"));
+    gate->set_unblocked_by(absl::StrCat("a report of ", lease->worker_id));
+    return;
+  }
+  SetGate(pending.obstacle,
+          pending.decision.decision == nullptr
+              ? ""
+              : pending.decision.decision->unblocked_by,
+          gate);
+}
+
+void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {
+  v1::LeaseInfo info;
+  Describe(lease, &info);
+  device->set_lease_id(lease.id);
+  device->set_state(info.state());
+  if (lease.decision.decision != nullptr) {
+    Describe(lease.decision, device->mutable_decision());
+  }
+  if (!lease.out_of_credit) return;
+  v1::PlacementGate* const gate = device->mutable_gate();
+  gate->set_reason("OUT_OF_CREDIT");
+  gate->set_message(absl::StrCat("runs wait: tenant ", lease.tenant,
+                                 " has no credit left for this lease"));
+  const auto tenant = tenants_->Find(lease.tenant);
+  gate->set_unblocked_by(tenant != nullptr &&
+                                 tenant->credits.period != absl::ZeroDuration()
+                             ? "the next period of its credits, or more of them"
+                             : "more credits in the configuration");
+}
+
+std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
+    const Session& session) {
+  std::map<uint32_t, v1::DeviceExplanation> devices;
+  for (const auto& [index, pending] : session.pending) {
+    Explain(pending, &devices[index]);
+  }
+  for (const Lease* lease : leases_.OfSession(session.id)) {
+    if (session.pending.contains(lease->virtual_device)) continue;
+    Explain(*lease, &devices[lease->virtual_device]);
+  }
+  std::vector<v1::DeviceExplanation> in_order;
+  for (auto& [index, device] : devices) {
+    device.set_virtual_device(index);
+    in_order.push_back(std::move(device));
+  }
+  return in_order;
+}
+
+absl::StatusOr<v1::SessionExplanation> Cluster::ExplainSession(
+    const std::string& id) {
+  MutexLock lock(&mu_);
+  const Session* const session = FindForOperator(id);
+  if (session == nullptr) return SessionUnknown(id);
+  v1::SessionExplanation explanation;
+  explanation.set_session_id(log::ShortId(session->id));
+  explanation.set_tenant(session->tenant);
+  const PolicyChoice choice =
+      PolicyFor("", session->policy, tenants_->Find(session->tenant).get());
+  explanation.set_policy(std::string(choice.policy->name()));
+  explanation.set_policy_source(choice.source);
+  for (v1::DeviceExplanation& device : ExplainDevices(*session)) {
+    *explanation.add_devices() = std::move(device);
+  }
+  return explanation;
+}
+
+void Cluster::CompareTenants(v1::TenantExplanation* explanation) {
+  std::map<std::string, v1::TenantStanding> standings;
+  const Tenants::Snapshot tenants = tenants_->all();
+  absl::Duration all_used;
+  for (const auto& [name, tenant] : *tenants) {
+    v1::TenantStanding& standing = standings[name];
+    standing.set_tenant(name);
+    const auto used = ledger_.tenants().find(name);
+    if (used == ledger_.tenants().end()) continue;
+    used->second.used.AddTo(standing.mutable_used());
+    all_used += used->second.used.device_time;
+  }
+  for (const auto& [id, session] : sessions_.all()) {
+    const auto standing = standings.find(session->tenant);
+    if (standing == standings.end()) continue;
+    standing->second.set_session_count(standing->second.session_count() + 1);
+    for (const auto& [device, pending] : session->pending) {
+      if (!pending.lease_id.empty()) continue;
+      standing->second.set_waiting_count(standing->second.waiting_count() + 1);
+    }
+  }
+  for (const auto& [id, lease] : leases_.all()) {
+    const auto standing = standings.find(lease->tenant);
+    if (standing == standings.end()) continue;
+    standing->second.set_lease_count(standing->second.lease_count() + 1);
+  }
+  for (auto& [name, standing] : standings) {
+    if (all_used > absl::ZeroDuration()) {
+      standing.set_device_time_share(absl::FDivDuration(
+          FromProtoDuration(standing.used().device_time()), all_used));
+    }
+    *explanation->add_standings() = std::move(standing);
+  }
+}
+
+absl::StatusOr<v1::TenantExplanation> Cluster::ExplainTenant(
+    const std::string& name) {
+  const std::shared_ptr<const Tenant> tenant = tenants_->Find(name);
+  if (tenant == nullptr) {
+    return MakeError(absl::StatusCode::kNotFound, "TENANT_UNKNOWN",
+                     absl::StrCat("there is no \"", name, "\""));
+  }
+  MutexLock lock(&mu_);
+  v1::TenantExplanation explanation;
+  explanation.set_tenant(name);
+  const PolicyChoice choice = PolicyFor("", "", tenant.get());
+  explanation.set_policy(std::string(choice.policy->name()));
+  explanation.set_policy_source(choice.source);
+  for (const auto& [place, session] : sessions_.in_order()) {
+    if (session->tenant != name) continue;
+    if (explanation.held_size() == kMaxHeld) break;
+    for (const v1::DeviceExplanation& device : ExplainDevices(*session)) {
+      if (!device.has_gate() || explanation.held_size() == kMaxHeld) continue;
+      v1::TenantExplanation::Held* const held = explanation.add_held();
+      held->set_session_id(log::ShortId(session->id));
+      held->set_virtual_device(device.virtual_device());
+      *held->mutable_gate() = device.gate();
+    }
+  }
+  CompareTenants(&explanation);
+  return explanation;
+}
+
+absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
+    const v1::TryPlacementRequest& request) {
+  const std::shared_ptr<const Tenant> tenant = tenants_->Find(request.tenant());
+  if (tenant == nullptr) {
+    return MakeError(absl::StatusCode::kNotFound, "TENANT_UNKNOWN",
+                     absl::StrCat("there is no \"", request.tenant(), "\""));
+  }
+  if (!v1::Phase_IsValid(request.phase())) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "PHASE_UNKNOWN",
+                     absl::StrCat("there is no phase ", request.phase()));
+  }
+  if (!request.policy().empty()) {
+    DJINN_RETURN_IF_ERROR(scheduler::FindPolicy(request.policy()).status());
+  }
+  MutexLock lock(&mu_);
+  Session nobody;
+  nobody.tenant = tenant->name;
+  const Session* session = &nobody;
+  if (!request.session_id().empty()) {
+    session = FindForOperator(request.session_id());
+    if (session == nullptr || session->tenant != tenant->name) {
+      return SessionUnknown(request.session_id());
+    }
+  }
+  PendingLease pending;
+  pending.content_bytes = request.asked_bytes();
+  const PolicyChoice choice =
+      PolicyFor(request.policy(), session->policy, tenant.get());
+  const SharedWork work = WorkOf(*session);
+  scheduler::Request asked = RequestFor(*session, pending, tenant.get(), work);
+  if (request.phase() != v1::PHASE_UNSPECIFIED) {
+    asked.phase = static_cast<semantics::Phase>(request.phase());
+  }
+  const auto decision =
+      std::make_shared<const scheduler::Decision>(scheduler::Place(
+          asked, fleet_, *choice.policy, works_.factors(), &draws_));
+  v1::TryPlacementResponse response;
+  Describe({decision, choice.source, clock_->Monotonic()},
+           response.mutable_decision());
+  if (!decision->obstacle.ok()) {
+    SetGate(decision->obstacle, decision->unblocked_by,
+            response.mutable_gate());
+  }
+  return response;
+}
+
+}  // namespace djinn::coordinator

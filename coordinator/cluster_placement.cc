@@ -1,0 +1,243 @@
+// Which worker a virtual device gets.
+#include <algorithm>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "coordinator/cluster.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// Of runs on a worker that has not reported any.
+constexpr double kSecondsPerRun = 5e-3;
+// A session that has not brought what it announced by then will not.
+constexpr absl::Duration kPromiseTime = absl::Seconds(30);
+// Requests without a worker that one event has tried again: more would hold up
+// everybody else.
+constexpr size_t kMaxRetries = 256;
+// Of a decision, for operators.
+constexpr size_t kMaxKept = 32;
+
+scheduler::StateKey KeyOf(const std::string& tenant, const ContentKey& key) {
+  return absl::HashOf(tenant, key.first.high, key.first.low, key.second);
+}
+
+// "cuda:0" is of the kind "cuda".
+std::string KindOf(const std::string& device) {
+  return device.substr(0, device.find(':'));
+}
+
+}  // namespace
+
+semantics::DeviceSpeed SpeedOf(const Worker& worker) {
+  return {worker.speed.flops_per_second(), worker.speed.bytes_per_second(),
+          worker.speed.seconds_per_call()};
+}
+
+void Cluster::RefreshFleet(const Worker& worker) {
+  if (!worker.usable()) {
+    fleet_.Remove(worker.id);
+    return;
+  }
+  scheduler::WorkerFacts facts;
+  facts.id = worker.id;
+  facts.device = KindOf(worker.device);
+  facts.memory_bytes = worker.memory_bytes;
+  uint64_t promised = 0;
+  const absl::Duration now = clock_->Monotonic();
+  for (const Lease* lease : leases_.OfWorker(worker.id)) {
+    ++facts.leases;
+    if (now - lease->created > kPromiseTime) continue;
+    const Worker::Held* const held = HeldFor(*lease);
+    const uint64_t brought = held == nullptr ? 0 : held->storage_bytes;
+    promised +=
+        lease->promised_bytes - std::min(lease->promised_bytes, brought);
+  }
+  // The worker counts what it would evict as free.
+  facts.available_bytes =
+      worker.free_bytes - std::min(worker.free_bytes, promised);
+  facts.queued_runs = worker.queued_runs;
+  facts.queued_seconds =
+      worker.queued_runs *
+      (worker.seconds_per_run > 0 ? worker.seconds_per_run : kSecondsPerRun);
+  facts.busy_share = worker.busy_share;
+  facts.speed = SpeedOf(worker);
+  facts.price_per_second = worker.price_per_hour / 3600;
+  facts.link_bytes_per_second =
+      static_cast<double>(worker.link_bytes_per_second);
+  facts.capabilities = worker.capabilities;
+  facts.phases = worker.phases;
+  facts.cordoned = cordoned_.contains(worker.id);
+  fleet_.Put(std::move(facts));
+}
+
+void Cluster::AbsorbState(const Worker& worker) {
+  absl::flat_hash_set<scheduler::StateKey> held;
+  for (const auto& [tenant, contents] : worker.contents) {
+    for (const ContentKey& key : contents) held.insert(KeyOf(tenant, key));
+  }
+  RefreshFleet(worker);
+  fleet_.SetHeld(worker.id, std::move(held));
+  for (const Worker::Ran& ran : worker.ran) {
+    works_.Learn(ran.fingerprint, KindOf(worker.device), SpeedOf(worker),
+                 ran.runs, ran.time);
+  }
+}
+
+PolicyChoice Cluster::PolicyFor(const std::string& of_request,
+                                const std::string& of_session,
+                                const Tenant* tenant) const {
+  const std::pair<const std::string*, const char*> wishes[] = {
+      {&of_request, "request"},
+      {&of_session, "session"},
+      {tenant == nullptr ? nullptr : &tenant->placement.policy, "tenant"},
+      {&config_.placement_policy, "cluster"}};
+  for (const auto& [name, source] : wishes) {
+    if (name == nullptr || name->empty()) continue;
+    // Names were checked when they came.
+    return {*scheduler::FindPolicy(*name), source};
+  }
+  return {*scheduler::FindPolicy(scheduler::kDefaultPolicy), "cluster"};
+}
+
+SharedWork Cluster::WorkOf(const Session& session) const {
+  return session.work != nullptr
+             ? session.work
+             : works_.OfProgram(session.tenant, session.program);
+}
+
+scheduler::Request Cluster::RequestFor(const Session& session,
+                                       const PendingLease& pending,
+                                       const Tenant* tenant,
+                                       const SharedWork& work) {
+  scheduler::Request request;
+  request.asked_bytes = pending.content_bytes;
+  for (const ContentKey& key : pending.contents) {
+    request.state.push_back({KeyOf(session.tenant, key), key.second});
+  }
+  if (work != nullptr) {
+    request.work = work.get();
+    request.phase = work->phase();
+  }
+  if (tenant != nullptr) request.required = tenant->placement.required;
+  for (const Lease* lease : leases_.OfSession(session.id)) {
+    ++request.session_leases[lease->worker_id];
+  }
+  // While it still has to forget the session, it cannot serve it anew.
+  request.barred = [workers = &workers_,
+                    &session](const std::string& worker_id) {
+    return workers->Find(worker_id)->drops.contains(session.id);
+  };
+  return request;
+}
+
+void Cluster::TryPlace(uint32_t virtual_device, Session* session,
+                       Wakes* wakes) {
+  PendingLease& pending = session->pending.at(virtual_device);
+  const absl::Duration start = clock_->Monotonic();
+  const std::shared_ptr<const Tenant> tenant = tenants_->Find(session->tenant);
+  const PolicyChoice choice =
+      PolicyFor(pending.policy, session->policy, tenant.get());
+  const SharedWork work = WorkOf(*session);
+  auto decision = std::make_shared<scheduler::Decision>(
+      scheduler::Place(RequestFor(*session, pending, tenant.get(), work),
+                       fleet_, *choice.policy, works_.factors(), &draws_));
+  metrics_.decisions.Observe(clock_->Monotonic() - start);
+  const bool placed = !decision->worker_id.empty();
+  metrics_.attempts.Add(
+      {placed ? "placed"
+              : absl::AsciiStrToLower(ErrorReason(decision->obstacle))});
+  if (decision->considered.size() > kMaxKept) {
+    decision->considered.resize(kMaxKept);
+  }
+  pending.decision = {decision, choice.source, start};
+  if (absl::IsFailedPrecondition(decision->obstacle)) {
+    // Waiting will not help.
+    unplaced_.erase({session->id, virtual_device});
+    const absl::Status why = decision->obstacle;
+    session->pending.erase(virtual_device);
+    Refuse(why, virtual_device, session, wakes);
+    return;
+  }
+  if (!placed) {
+    pending.obstacle = decision->obstacle;
+    unplaced_.insert({session->id, virtual_device});
+    return;
+  }
+  unplaced_.erase({session->id, virtual_device});
+  if (!session->bound_devices.insert(virtual_device).second) ++session->epoch;
+
+  Worker* const worker = workers_.Find(decision->worker_id);
+  Lease lease;
+  lease.id = absl::BytesToHexString(random_->Bytes(8));
+  lease.session_id = session->id;
+  lease.tenant = session->tenant;
+  lease.epoch = session->epoch;
+  lease.virtual_device = virtual_device;
+  lease.worker_id = worker->id;
+  lease.incarnation = worker->incarnation;
+  if (tenant != nullptr) {
+    lease.limits = tenant->limits;
+    lease.tenant_limits = tenant->totals;
+  }
+  lease.placement_reason = decision->reason;
+  lease.decision = pending.decision;
+  lease.promised_bytes = decision->considered.front().terms.missing_bytes;
+  lease.created = clock_->Monotonic();
+  pending.lease_id = lease.id;
+  log::Info("lease offered", {{"lease", lease.id},
+                              {"session", log::ShortId(session->id)},
+                              {"tenant", session->tenant},
+                              {"device", virtual_device},
+                              {"worker", worker->id},
+                              {"policy", decision->policy},
+                              {"reason", lease.placement_reason}});
+  const Lease* const added = leases_.Add(std::move(lease));
+  OpenAccount(*added);
+  RefreshFleet(*worker);
+  Touch(worker, wakes);
+  TouchPeers(*added, wakes);
+}
+
+void Cluster::RetryUnplaced(Wakes* wakes) {
+  // TryPlace changes the set; the next call goes on where this one ends.
+  std::vector<std::pair<std::string, uint32_t>> turn;
+  auto next = unplaced_.upper_bound(last_retried_);
+  while (turn.size() < std::min(unplaced_.size(), kMaxRetries)) {
+    if (next == unplaced_.end()) next = unplaced_.begin();
+    turn.push_back(*next++);
+  }
+  for (const auto& [session_id, virtual_device] : turn) {
+    TryPlace(virtual_device, sessions_.Find(session_id), wakes);
+  }
+  if (!turn.empty()) last_retried_ = turn.back();
+}
+
+absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
+                                                     bool cordoned) {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  const Worker* const worker = workers_.Find(id);
+  if (worker == nullptr) {
+    return MakeError(absl::StatusCode::kNotFound, "WORKER_UNKNOWN",
+                     "there is no \"" + id + "\"");
+  }
+  if (cordoned) {
+    cordoned_.insert(id);
+  } else {
+    cordoned_.erase(id);
+  }
+  log::Info(cordoned ? "worker cordoned" : "worker uncordoned",
+            {{"worker", id}});
+  RefreshFleet(*worker);
+  RetryUnplaced(&wakes);
+  v1::WorkerInfo info;
+  Describe(*worker, &info);
+  return info;
+}
+
+}  // namespace djinn::coordinator
