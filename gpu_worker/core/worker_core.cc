@@ -75,7 +75,7 @@ void WorkerCore::MakeRunnable(uint64_t queue_key) {
   const auto found = queued_.find(queue_key);
   if (found == queued_.end()) return;
   found->second.waits_since = std::min(found->second.waits_since, now);
-  queue_.MakeRunnable(queue_key);
+  queue_.MakeRunnable(queue_key, {found->second.session->deadline()});
   runnable_.Signal();
 }
 
@@ -101,7 +101,7 @@ void WorkerCore::RunExecutor() {
     if (waits) {
       // Runnable again when a message comes, and when there is credit.
       MutexLock lock(&queue_mu_);
-      queue_.Done(key, absl::ZeroDuration(), false);
+      queue_.Done(key, absl::ZeroDuration(), std::nullopt);
       continue;
     }
     const absl::Duration start = clock_->Monotonic();
@@ -115,11 +115,13 @@ void WorkerCore::RunExecutor() {
     if (meter->Add(used)) NotifyChange();
     const bool more = session->HasWork();
     MutexLock lock(&queue_mu_);
+    std::optional<scheduler::FairQueue::Work> next;
+    if (more) next.emplace(session->deadline());
     const auto found = queued_.find(key);
     if (more && found != queued_.end()) {
       found->second.waits_since = std::min(found->second.waits_since, end);
     }
-    queue_.Done(key, used, more);
+    queue_.Done(key, used, next);
   }
 }
 

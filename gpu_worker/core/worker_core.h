@@ -44,9 +44,9 @@
 #include "gpu_worker/memory/spare_memory.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
-#include "gpu_worker/queue/fair_queue.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/tenant_account.h"
+#include "scheduler/fairness/fair_queue.h"
 
 namespace djinn::worker {
 
@@ -241,7 +241,7 @@ class WorkerCore {
 
   Mutex queue_mu_;
   CondVar runnable_;
-  FairQueue queue_ ABSL_GUARDED_BY(queue_mu_);
+  scheduler::FairQueue queue_ ABSL_GUARDED_BY(queue_mu_);
   absl::flat_hash_map<uint64_t, Queued> queued_ ABSL_GUARDED_BY(queue_mu_);
   bool executor_stopping_ ABSL_GUARDED_BY(queue_mu_) = false;
 

@@ -8,6 +8,7 @@
 #include "common/net/protocol_version.h"
 #include "djinn/v1/usage.pb.h"
 #include "gpu_worker/core/connection.h"
+#include "gpu_worker/core/lease_turn.h"
 #include "gpu_worker/core/worker_core.h"
 
 namespace djinn::worker {
@@ -149,6 +150,12 @@ void WorkerCore::ApplyLease(const Lease& lease) {
   const auto held = sessions_.find(lease.claims.lease_id());
   if (held == sessions_.end()) return;
   held->second.session->SetMemoryLimit(lease.claims.limits().memory_bytes());
+  held->second.session->SetRunDeadline(RunDeadlineOf(lease.claims));
+  {
+    MutexLock lock(&queue_mu_);
+    queue_.SetWeight(lease.claims.tenant(), WeightOf(lease.claims));
+    queue_.SetPriority(held->second.queue_key, PriorityOf(lease.claims));
+  }
   if (lease.meter->waiting() && lease.meter->HasCredit()) {
     MakeRunnable(held->second.queue_key);
   }

@@ -7,6 +7,7 @@
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 #include "gpu_worker/core/connection.h"
+#include "gpu_worker/core/lease_turn.h"
 #include "gpu_worker/core/worker_core.h"
 
 namespace djinn::worker {
@@ -208,8 +209,9 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
           [this, lease_id = claims.lease_id(), queue_key](absl::Status status) {
             EndSession(lease_id, queue_key, status);
           }});
+  session->SetRunDeadline(RunDeadlineOf(claims));
   MutexLock lock(&queue_mu_);
-  queue_.Join(queue_key);
+  queue_.Join(queue_key, claims.tenant(), WeightOf(claims), PriorityOf(claims));
   queued_.emplace(queue_key, Queued{session, lease.meter});
   return session;
 }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error.h"
 #include "common/status_macros.h"
 #include "gpu_worker/plan/admission.h"
 #include "gpu_worker/session/session.h"
@@ -100,6 +101,17 @@ absl::StatusOr<const Lifetimes*> Session::Remember(const Plan& plan,
   return &last->lifetimes;
 }
 
+absl::Status Session::CheckDeadline() const {
+  if (message_deadline_ == absl::InfiniteDuration()) return absl::OkStatus();
+  const absl::Duration late =
+      environment_.clock->Monotonic() - message_deadline_;
+  if (late <= absl::ZeroDuration()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "RUN_DEADLINE_EXCEEDED",
+      absl::StrCat("the run was not begun: its turn came ",
+                   absl::FormatDuration(late), " after its deadline"));
+}
+
 absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
   const auto found = structures_.find(run.structure_id());
   if (found == structures_.end()) {
@@ -132,17 +144,23 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
     DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
                            Remember(*plan, &structure.last));
-    const RunContext context{sequence,
-                             tenant_,
-                             &storages_,
-                             &quota_,
-                             &errors_,
-                             environment_.memory,
-                             environment_.counters,
-                             &stopped_};
-    const absl::Duration start = environment_.clock->Monotonic();
-    ExecuteRun(*plan, run_, *lifetimes, context, metadata);
-    plan->AddDeviceTime(environment_.clock->Monotonic() - start);
+    if (const absl::Status late = CheckDeadline(); !late.ok()) {
+      const RootError error = errors_.MakePoison(late, {.sequence = sequence});
+      PoisonRun(plan.get(), run_, error, &storages_);
+      *metadata->mutable_error() = *error;
+    } else {
+      const RunContext context{sequence,
+                               tenant_,
+                               &storages_,
+                               &quota_,
+                               &errors_,
+                               environment_.memory,
+                               environment_.counters,
+                               &stopped_};
+      const absl::Duration start = environment_.clock->Monotonic();
+      ExecuteRun(*plan, run_, *lifetimes, context, metadata);
+      plan->AddDeviceTime(environment_.clock->Monotonic() - start);
+    }
   }
   if (run.reply_metadata()) {
     metadata->set_sequence(sequence);

@@ -92,12 +92,18 @@ void Session::Receive(v1::ControlRequest message) {
 
 void Session::ReceiveOrdered(v1::Ordered message) {
   const bool run = message.has_run();
+  const int64_t wait = run_deadline_.load(std::memory_order_relaxed);
+  const absl::Duration deadline =
+      wait == kNever
+          ? absl::InfiniteDuration()
+          : environment_.clock->Monotonic() + absl::Nanoseconds(wait);
   absl::Status added;
   {
     MutexLock lock(&mu_);
     if (failed_ || dropped_ || cancelling_) return;
     const uint64_t before = inbox_.received();
-    added = inbox_.Add(std::move(message));
+    added = inbox_.Add(std::move(message), deadline);
+    NoteNext();
     if (run && inbox_.received() > before) ++queued_runs_;
   }
   if (added.ok()) {
@@ -144,6 +150,7 @@ void Session::AskFor(uint64_t structure_id, Inbox::Item item) {
     }
     response.set_completed_sequence(inbox_.completed());
     inbox_.PutBack(std::move(item));
+    NoteNext();
     need_ = Need{structure_id, environment_.clock->Monotonic(), std::nullopt};
   }
   outbox_.PushNews(std::move(response));

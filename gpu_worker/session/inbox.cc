@@ -9,7 +9,7 @@
 
 namespace djinn::worker {
 
-absl::Status Inbox::Add(v1::Ordered message) {
+absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline) {
   if (message.sequence() != 0 && message.sequence() <= received_) {
     return absl::OkStatus();
   }
@@ -35,7 +35,7 @@ absl::Status Inbox::Add(v1::Ordered message) {
       last.set_sequence(received_);
       last.mutable_free()->MergeFrom(message.free());
     } else {
-      items_.push_back({std::move(message), 0});
+      items_.push_back({std::move(message), 0, deadline});
     }
     return absl::OkStatus();
   }
@@ -53,7 +53,7 @@ absl::Status Inbox::Add(v1::Ordered message) {
   ++received_;
   ++received_messages_;
   received_bytes_ += bytes;
-  items_.push_back({std::move(message), bytes});
+  items_.push_back({std::move(message), bytes, deadline});
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include <deque>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/types.pb.h"
 
@@ -30,6 +31,8 @@ class Inbox {
     v1::Ordered message;
     // As the window counts it: 0 for Free.
     uint64_t bytes = 0;
+    // When it must have begun, by the worker's monotonic clock.
+    absl::Duration deadline = absl::InfiniteDuration();
   };
 
   explicit Inbox(const v1::SessionLimits& limits) : limits_(limits) {}
@@ -38,9 +41,14 @@ class Inbox {
   // (PROTOCOL_VIOLATION) for a gap in the sequence, ResourceExhausted
   // (WINDOW_EXCEEDED) beyond the window or for a message above
   // max_outstanding_bytes.
-  absl::Status Add(v1::Ordered message);
+  absl::Status Add(v1::Ordered message,
+                   absl::Duration deadline = absl::InfiniteDuration());
 
   bool empty() const { return items_.empty(); }
+  // Of the next one; infinite when there is none.
+  absl::Duration deadline() const {
+    return items_.empty() ? absl::InfiniteDuration() : items_.front().deadline;
+  }
   // The next one. Not empty.
   Item Take();
   // What was taken last waits again.

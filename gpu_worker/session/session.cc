@@ -50,6 +50,14 @@ bool Session::HasWorkLocked() const {
   return !inbox_.empty();
 }
 
+void Session::NoteNext() {
+  const absl::Duration next = inbox_.deadline();
+  deadline_.store(next == absl::InfiniteDuration()
+                      ? kNever
+                      : absl::ToInt64Nanoseconds(next),
+                  std::memory_order_relaxed);
+}
+
 void Session::Step() {
   if (!HasWork()) return;
   std::shared_ptr<Transfer> transfer;
@@ -66,6 +74,7 @@ void Session::Step() {
       pulling = std::move(pull_);
     } else {
       item = inbox_.Take();
+      NoteNext();
       if (need_.has_value()) supply = std::move(need_->supply);
       need_.reset();
     }
@@ -89,6 +98,7 @@ absl::Status Session::StepItem(Inbox::Item item,
   if (supply.has_value()) DJINN_RETURN_IF_ERROR(TakeSupply(*supply));
   message_bytes_ = item.bytes;
   message_counts_ = !item.message.has_free();
+  message_deadline_ = item.deadline;
   // What only looks at storages changes no account.
   const bool accounts = !item.message.has_offer() && !item.message.has_read();
   if (accounts && !pinned_.empty()) ForgetFetched();

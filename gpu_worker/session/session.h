@@ -23,6 +23,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -115,6 +116,14 @@ class Session {
   // Carries out one message, or what remains of one. No work: does nothing.
   void Step();
 
+  // By when what it does next should begin; infinite when nothing says so. An
+  // atomic: any thread, under any lock.
+  absl::Duration deadline() const {
+    const int64_t deadline = deadline_.load(std::memory_order_relaxed);
+    return deadline == kNever ? absl::InfiniteDuration()
+                              : absl::Nanoseconds(deadline);
+  }
+
   // --- Life.
   // Gives up a transfer, a pull, or a structure that does not come.
   void CheckDeadlines();
@@ -124,6 +133,10 @@ class Session {
   // What its storages may take from now on, whatever the Hello said. Any
   // thread.
   void SetMemoryLimit(uint64_t bytes) { quota_.SetLimit(bytes); }
+  // How long runs that come from now on may wait until they begin, or fail.
+  void SetRunDeadline(absl::Duration deadline) {
+    run_deadline_ = absl::ToInt64Nanoseconds(deadline);
+  }
 
   // --- Numbers.
   const std::string& session_id() const { return session_id_; }
@@ -206,6 +219,10 @@ class Session {
   void Cancel();
 
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Keeps deadline() true when what is next has changed.
+  void NoteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Not OK when the run being carried out comes too late.
+  absl::Status CheckDeadline() const;
   // Carries out `item`, with the structure it waited for, if any. Puts it back
   // when it has to wait.
   absl::Status StepItem(Inbox::Item item,
@@ -327,6 +344,7 @@ class Session {
   // Of the message being carried out, as the window counts.
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;
+  absl::Duration message_deadline_ = absl::InfiniteDuration();
 
   // The remaining nodes of a run are left out.
   std::atomic<bool> stopped_{false};
@@ -334,6 +352,10 @@ class Session {
   std::atomic<uint64_t> storage_count_{0};
   std::atomic<uint32_t> queued_runs_{0};
   std::atomic<uint32_t> structure_count_{0};
+  // In nanoseconds; the largest stands for infinite.
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> run_deadline_{kNever};
+  std::atomic<int64_t> deadline_{kNever};
 
   const std::shared_ptr<Traffic> traffic_;
   Outbox outbox_;

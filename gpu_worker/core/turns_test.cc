@@ -1,0 +1,196 @@
+// Who gets the device when: weights of tenants, urgency of sessions.
+#include <algorithm>
+
+#include "common/net/proto_duration.h"
+#include "gpu_worker/core/core_fixture.h"
+
+namespace djinn::worker {
+namespace {
+
+// One session each of: a third tenant, whose first run holds the device until
+// everything waits that the others sent; and sessions whose runs are told apart
+// by the letters of their operators. Every node takes a second.
+class TurnsTest : public WorkerCoreTest {
+ protected:
+  TurnsTest() {
+    device_.SetExecuteHook([this](const std::string& name) {
+      MutexLock lock(&mu_);
+      reached_ = true;
+      changed_.SignalAll();
+      while (!open_) changed_.Wait(&mu_);
+      clock_.Advance(absl::Seconds(1));
+      order_ += name == "fake::fill_" ? 'f' : 'a';
+      return absl::OkStatus();
+    });
+    plug_ = Open("plug", "plug");
+    Prepare(Fill(), plug_.get());
+    plug_->Run(1, {1}, {0});
+    MutexLock lock(&mu_);
+    while (!reached_) changed_.Wait(&mu_);
+  }
+  ~TurnsTest() override {
+    Release();
+    core_->Shutdown();
+  }
+
+  static srg::Structure Fill() {
+    FakeStructure s;
+    s.FillInPlace(s.Bound(), 2);
+    return s.get();
+  }
+
+  std::unique_ptr<TestClient> OpenWith(const v1::LeaseClaims& lease) {
+    Grant(lease, 100'000);
+    return Connect(HelloFor(lease.session_id()));
+  }
+  // Its structure 1, and storages for it.
+  static void Prepare(const srg::Structure& structure, TestClient* client) {
+    client->Create(1, 8);
+    client->Create(2, 8);
+    client->Define(1, structure);
+  }
+  static uint64_t RunFills(int count, TestClient* client) {
+    for (int i = 1; i < count; ++i) client->Run(1, {1}, {1});
+    return client->Run(1, {1}, {1});
+  }
+  static uint64_t RunAdds(int count, TestClient* client) {
+    for (int i = 1; i < count; ++i) client->Run(1, {1, 2});
+    return client->Run(1, {1, 2});
+  }
+
+  // The device goes on when so many runs are there, with the plug's.
+  void ReleaseWith(uint32_t runs) {
+    EXPECT_TRUE(
+        WaitUntil([&] { return core_->Snapshot().queued_runs() == runs; }));
+    Release();
+  }
+  void Release() {
+    MutexLock lock(&mu_);
+    open_ = true;
+    changed_.SignalAll();
+  }
+  // Behind the plug's.
+  std::string Order() {
+    MutexLock lock(&mu_);
+    return order_.substr(1);
+  }
+
+  std::unique_ptr<TestClient> plug_;
+  Mutex mu_;
+  CondVar changed_;
+  bool reached_ ABSL_GUARDED_BY(mu_) = false;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;
+  std::string order_ ABSL_GUARDED_BY(mu_);
+};
+
+int64_t Fills(const std::string& order) {
+  return std::count(order.begin(), order.end(), 'f');
+}
+
+TEST_F(TurnsTest, WeightsOfTenantsAreHonoured) {
+  v1::LeaseClaims heavy = Lease("s1", "t1");
+  heavy.set_weight(3);
+  std::unique_ptr<TestClient> a = OpenWith(heavy);
+  std::unique_ptr<TestClient> b = OpenWith(Lease("s2", "t2"));
+  Prepare(Fill(), a.get());
+  Prepare(AddTo(), b.get());
+  const uint64_t last_a = RunFills(40, a.get());
+  const uint64_t last_b = RunAdds(40, b.get());
+  ReleaseWith(81);
+  EXPECT_TRUE(a->WaitCompleted(last_a));
+  EXPECT_TRUE(b->WaitCompleted(last_b));
+  // A second over each weight.
+  EXPECT_NEAR(Fills(Order().substr(0, 40)), 30, 1);
+}
+
+TEST_F(TurnsTest, AnIssueChangesTheWeight) {
+  v1::LeaseClaims lease = Lease("s1", "t1");
+  std::unique_ptr<TestClient> a = OpenWith(lease);
+  std::unique_ptr<TestClient> b = OpenWith(Lease("s2", "t2"));
+  Prepare(Fill(), a.get());
+  Prepare(AddTo(), b.get());
+  const uint64_t last_a = RunFills(40, a.get());
+  const uint64_t last_b = RunAdds(40, b.get());
+  lease.set_weight(3);
+  Grant(lease, 100'000);
+  ReleaseWith(81);
+  EXPECT_TRUE(a->WaitCompleted(last_a));
+  EXPECT_TRUE(b->WaitCompleted(last_b));
+  EXPECT_NEAR(Fills(Order().substr(0, 40)), 30, 1);
+}
+
+TEST_F(TurnsTest, SessionsOfATenantShareWhatItGets) {
+  std::vector<std::unique_ptr<TestClient>> many;
+  std::vector<uint64_t> last;
+  for (int i = 0; i < 4; ++i) {
+    many.push_back(OpenWith(Lease("many" + std::to_string(i), "t1")));
+    Prepare(Fill(), many.back().get());
+    last.push_back(RunFills(10, many.back().get()));
+  }
+  std::unique_ptr<TestClient> one = OpenWith(Lease("one", "t2"));
+  Prepare(AddTo(), one.get());
+  const uint64_t last_one = RunAdds(40, one.get());
+  ReleaseWith(81);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(many[i]->WaitCompleted(last[i]));
+  EXPECT_TRUE(one->WaitCompleted(last_one));
+  EXPECT_NEAR(Fills(Order().substr(0, 40)), 20, 1);
+}
+
+TEST_F(TurnsTest, AHigherPriorityGoesFirstInItsTenant) {
+  v1::LeaseClaims batch = Lease("s1", "t1");
+  batch.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
+  std::unique_ptr<TestClient> a = OpenWith(batch);
+  std::unique_ptr<TestClient> b = OpenWith(Lease("s2", "t1"));
+  Prepare(Fill(), a.get());
+  Prepare(AddTo(), b.get());
+  const uint64_t last_a = RunFills(10, a.get());
+  RunAdds(10, b.get());
+  ReleaseWith(21);
+  EXPECT_TRUE(a->WaitCompleted(last_a));
+  EXPECT_EQ(Order(), std::string(10, 'a') + std::string(10, 'f'));
+}
+
+TEST_F(TurnsTest, ARunThatComesTooLateIsNotBegunAndSaysSo) {
+  v1::LeaseClaims hurried = Lease("s1", "t1");
+  *hurried.mutable_urgency()->mutable_run_deadline() =
+      ToProtoDuration(absl::Milliseconds(3500));
+  std::unique_ptr<TestClient> client = OpenWith(hurried);
+  Prepare(Fill(), client.get());
+  // The plug takes a second, as does each of these.
+  for (int i = 0; i < 6; ++i) client->Create(10 + i, 8);
+  for (int i = 0; i < 6; ++i) {
+    client->Run(1, {static_cast<uint64_t>(10 + i)}, {1});
+  }
+  ReleaseWith(7);
+  EXPECT_EQ(client->Read(10, 2), (Floats{1, 1}));
+  EXPECT_EQ(client->Read(12, 2), (Floats{1, 1}));
+  const v1::ErrorDetail error = client->ReadError(13);
+  EXPECT_EQ(error.code(),
+            static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(error.reason(), "RUN_DEADLINE_EXCEEDED");
+  EXPECT_EQ(error.message(),
+            "the run was not begun: its turn came 500ms after its deadline");
+  EXPECT_EQ(client->ReadError(15).reason(), "RUN_DEADLINE_EXCEEDED");
+  EXPECT_EQ(Order(), "fff");
+  // Later runs have time again.
+  client->Run(1, {13}, {2});
+  EXPECT_EQ(client->Read(13, 2), (Floats{2, 2}));
+}
+
+TEST_F(TurnsTest, TheEarlierDeadlineGoesFirstInItsTenant) {
+  std::unique_ptr<TestClient> a = OpenWith(Lease("s1", "t1"));
+  v1::LeaseClaims hurried = Lease("s2", "t1");
+  *hurried.mutable_urgency()->mutable_run_deadline() =
+      ToProtoDuration(absl::Seconds(100));
+  std::unique_ptr<TestClient> b = OpenWith(hurried);
+  Prepare(Fill(), a.get());
+  Prepare(AddTo(), b.get());
+  const uint64_t last_a = RunFills(10, a.get());
+  RunAdds(10, b.get());
+  ReleaseWith(21);
+  EXPECT_TRUE(a->WaitCompleted(last_a));
+  EXPECT_EQ(Order(), std::string(10, 'a') + std::string(10, 'f'));
+}
+
+}  // namespace
+}  // namespace djinn::worker
