@@ -85,6 +85,9 @@ class Cluster {
   // kMaxContentHints contents.
   absl::Status RequestLease(const StreamId& session,
                             const v1::LeaseRequest& request);
+  // What the session says of its runs from now on. InvalidArgument
+  // (PROTOCOL_VIOLATION) for a deadline that is not in the future.
+  absl::Status SetUrgency(const StreamId& session, const v1::Urgency& urgency);
   // Notes that the session defined a structure, and its work, which may be null
   // when it is not known; true when it had not before.
   bool NoteStructure(const StreamId& session, absl::string_view fingerprint,
@@ -171,6 +174,8 @@ class Cluster {
   Session* FindSession(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Worker* FindWorker(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // What counts of it for the tenant's sessions.
+  static v1::Urgency Allowed(const Tenant& tenant, v1::Urgency asked);
   // Sends to a session; kept for its next stream if it has none now.
   void Send(v1::SessionResponse response, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -184,6 +189,10 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The lease is new: the session's other workers are to hear of its worker.
   void TouchPeers(const Lease& lease, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Its leases tell their workers, if it is another one than before.
+  void TakeUrgency(const v1::Urgency& urgency, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Offers the pending request to a worker, notes why there is none for now, or
@@ -286,6 +295,9 @@ class Cluster {
   void Describe(const Tenant& tenant, v1::TenantCredits* credits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Lease& lease, v1::LeaseInfo* info)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The priority class of a session that a worker reports.
+  std::string ClassOf(const std::string& session_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CollectTenants(Exposition* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   template <typename Info, typename Map>

@@ -100,6 +100,7 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
   // A session whose tenant was just removed has none.
   if (const auto tenant = tenants_->Find(session.tenant)) {
     *info->mutable_limits() = tenant->limits;
+    *info->mutable_urgency() = Allowed(*tenant, session.urgency);
   }
   for (const Lease* lease : leases_.OfSession(session.id)) {
     info->add_lease_ids(lease->id);
@@ -128,6 +129,8 @@ void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
   }
   info->set_lease_count(leases);
   Describe(tenant, info->mutable_credits());
+  info->set_weight(tenant.weight);
+  info->set_max_priority_class(tenant.max_priority_class);
   for (const auto& [id, worker] : workers_.all()) {
     for (const auto& [lease_id, held] : worker->held) {
       if (held.tenant != tenant.name) continue;

@@ -43,6 +43,9 @@ void Cluster::Issue(Lease* lease) {
   *claims.mutable_tenant_limits() = lease->tenant_limits;
   if (const auto tenant = tenants_->Find(lease->tenant)) {
     ledger_.Describe(lease->id, tenant->credits, &claims);
+    claims.set_weight(tenant->weight);
+    *claims.mutable_urgency() =
+        Allowed(*tenant, sessions_.Find(lease->session_id)->urgency);
   }
   lease->issue = keys_.current().Sign(claims);
   lease->reissue_time = now + life / 2;

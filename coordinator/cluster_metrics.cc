@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "common/error.h"
+#include "common/lease/priority_class.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
@@ -62,6 +63,15 @@ void Cluster::Collect(Exposition* out) {
   CollectTenants(out);
 }
 
+std::string Cluster::ClassOf(const std::string& session_id) {
+  const Session* const session = sessions_.Find(session_id);
+  if (session == nullptr) return PriorityClassName({});
+  const auto tenant = tenants_->Find(session->tenant);
+  return PriorityClassName(
+      tenant == nullptr ? session->urgency.priority_class()
+                        : Allowed(*tenant, session->urgency).priority_class());
+}
+
 void Cluster::CollectTenants(Exposition* out) {
   const Tenants::Snapshot tenants = tenants_->all();
   for (const auto& [name, configured] : *tenants) {
@@ -95,7 +105,7 @@ void Cluster::CollectTenants(Exposition* out) {
       out->Gauge("djinn_pending_runs", "Runs received and not completed.",
                  held.use.queued_runs(),
                  {{"tenant", metrics_.tenants.For(held.tenant)},
-                  {"priority_class", "default"},
+                  {"priority_class", ClassOf(held.session_id)},
                   {"reason", held.out_of_credit ? "out_of_credit" : "queued"}});
     }
   }

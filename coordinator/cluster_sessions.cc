@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/lease/priority_class.h"
 #include "common/log/log.h"
+#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
@@ -49,7 +51,21 @@ PendingLease PendingFrom(const v1::LeaseRequest& request) {
   return pending;
 }
 
+absl::Status CheckUrgency(const v1::Urgency& urgency) {
+  if (urgency.has_run_deadline() &&
+      FromProtoDuration(urgency.run_deadline()) <= absl::ZeroDuration()) {
+    return Violation("a run_deadline that is not positive");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+v1::Urgency Cluster::Allowed(const Tenant& tenant, v1::Urgency asked) {
+  asked.set_priority_class(std::min(EffectiveClass(asked.priority_class()),
+                                    tenant.max_priority_class));
+  return asked;
+}
 
 Session* Cluster::FindSession(const StreamId& id) {
   Session* const session = sessions_.Find(id.owner);
@@ -67,6 +83,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
     return Violation("resume_session_id is not a session id");
   }
   DJINN_RETURN_IF_ERROR(CheckPolicy(open.placement_policy()));
+  DJINN_RETURN_IF_ERROR(CheckUrgency(open.urgency()));
   Wakes wakes;
   MutexLock lock(&mu_);
   if (stopping_) return Stopping();
@@ -103,6 +120,15 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
           {{"limit", absl::StrCat(tenant->max_sessions)},
            {"used", absl::StrCat(count)}});
     }
+    const v1::PriorityClass asked = open.urgency().priority_class();
+    if (resume.empty() && asked > tenant->max_priority_class) {
+      return MakeError(
+          absl::StatusCode::kPermissionDenied, "PRIORITY_NOT_ALLOWED",
+          absl::StrCat("sessions of tenant ", tenant->name,
+                       " may have priority ",
+                       PriorityClassName(tenant->max_priority_class),
+                       " at most, ", PriorityClassName(asked), " was asked"));
+    }
     Session added;
     // A client that outlived the coordinator keeps its id.
     added.id = resume.empty() ? random_->HexId() : resume;
@@ -115,6 +141,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   wakes.Add(std::move(session->waker));
   session->program = open.program();
   session->policy = open.placement_policy();
+  TakeUrgency(open.urgency(), session, &wakes);
   session->state = v1::SessionInfo::ATTACHED;
   session->stream = ++last_stream_;
   session->waker = std::move(waker);
@@ -163,6 +190,30 @@ absl::Status Cluster::RequestLease(const StreamId& id,
   session->pending.emplace(device, std::move(asked));
   TryPlace(device, session, &wakes);
   return absl::OkStatus();
+}
+
+absl::Status Cluster::SetUrgency(const StreamId& id,
+                                 const v1::Urgency& urgency) {
+  DJINN_RETURN_IF_ERROR(CheckUrgency(urgency));
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return Replaced();
+  if (!session->end.ok()) return session->end;
+  TakeUrgency(urgency, session, &wakes);
+  return absl::OkStatus();
+}
+
+void Cluster::TakeUrgency(const v1::Urgency& urgency, Session* session,
+                          Wakes* wakes) {
+  if (urgency.SerializeAsString() == session->urgency.SerializeAsString()) {
+    return;
+  }
+  session->urgency = urgency;
+  for (Lease* lease : leases_.OfSession(session->id)) {
+    lease->reissue_time = absl::InfinitePast();
+    Touch(workers_.Find(lease->worker_id), wakes);
+  }
 }
 
 bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
@@ -280,6 +331,9 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
     opened->set_session_id(session->id);
     opened->set_tenant(session->tenant);
     opened->set_protocol_version(session->protocol_version);
+    if (const auto tenant = tenants_->Find(session->tenant)) {
+      opened->set_max_priority_class(tenant->max_priority_class);
+    }
     return response;
   }
   if (session->outbox.empty()) return std::nullopt;

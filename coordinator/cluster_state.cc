@@ -68,6 +68,7 @@ std::map<std::string, std::string> Cluster::Save() {
     stored.set_tenant(session->tenant);
     stored.set_program(session->program);
     stored.set_session_epoch(session->epoch);
+    *stored.mutable_urgency() = session->urgency;
     *stored.mutable_open_time() = ToTimestamp(session->open_time);
     for (const uint32_t device : session->bound_devices) {
       stored.add_bound_devices(device);
@@ -164,6 +165,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
         session.tenant = stored.tenant();
         session.program = stored.program();
         session.epoch = stored.session_epoch();
+        session.urgency = stored.urgency();
         session.open_time = absl::FromUnixSeconds(stored.open_time().seconds());
         session.bound_devices = {stored.bound_devices().begin(),
                                  stored.bound_devices().end()};

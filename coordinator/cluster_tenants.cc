@@ -12,7 +12,8 @@ bool Same(const Tenant& a, const Tenant& b) {
   return a.token == b.token && a.max_sessions == b.max_sessions &&
          a.limits.SerializeAsString() == b.limits.SerializeAsString() &&
          a.totals.SerializeAsString() == b.totals.SerializeAsString() &&
-         a.credits == b.credits && a.placement == b.placement;
+         a.credits == b.credits && a.placement == b.placement &&
+         a.weight == b.weight && a.max_priority_class == b.max_priority_class;
 }
 
 }  // namespace

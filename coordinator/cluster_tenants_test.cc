@@ -42,6 +42,101 @@ TEST_F(ClusterTenantsTest, RunningLeasesGetTheNewLimits) {
   EXPECT_EQ(cluster_->GetTenant("red")->limits().memory_bytes(), 12345u);
 }
 
+v1::OpenSession OpenWith(v1::PriorityClass priority_class,
+                         const std::string& resume = "") {
+  v1::OpenSession open = TestOpen(resume);
+  open.mutable_urgency()->set_priority_class(priority_class);
+  return open;
+}
+
+TEST_F(ClusterTenantsTest, LeasesTellWeightAndUrgency) {
+  config_.tenants[0].weight = 3;
+  cluster_->SetTenants(config_.tenants);
+  const StreamId worker = Join(w0_);
+  const auto urgency = [&] {
+    return UncheckedClaims(Desired(worker)->leases(0)).urgency();
+  };
+  const StreamId session = *cluster_->Attach(*tenants_.Find("red"),
+                                             OpenWith(v1::PRIORITY_CLASS_BATCH),
+                                             std::make_shared<CountingWaker>());
+  EXPECT_EQ(Next(session)->opened().max_priority_class(),
+            v1::PRIORITY_CLASS_REALTIME);
+  Grant(session, 0, worker, &w0_);
+  const v1::LeaseClaims claims = UncheckedClaims(w0_.sessions(0).lease());
+  EXPECT_EQ(claims.weight(), 3);
+  EXPECT_EQ(claims.urgency().priority_class(), v1::PRIORITY_CLASS_BATCH);
+  // The session changes its mind.
+  v1::Urgency hurried;
+  hurried.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
+  hurried.mutable_run_deadline()->set_seconds(2);
+  EXPECT_TRUE(cluster_->SetUrgency(session, hurried).ok());
+  EXPECT_EQ(urgency().ShortDebugString(), hurried.ShortDebugString());
+  EXPECT_EQ(cluster_->Sessions().items[0].urgency().ShortDebugString(),
+            hurried.ShortDebugString());
+  // Saying the same again tells nobody anything.
+  EXPECT_TRUE(cluster_->SetUrgency(session, hurried).ok());
+  EXPECT_EQ(Desired(worker), std::nullopt);
+  // Its tenant may no longer.
+  config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_INTERACTIVE;
+  config_.tenants[0].weight = 1.5;
+  EXPECT_THAT(cluster_->SetTenants(config_.tenants).changed_tenants(),
+              ElementsAre("red"));
+  EXPECT_EQ(urgency().priority_class(), v1::PRIORITY_CLASS_INTERACTIVE);
+  EXPECT_EQ(cluster_->GetTenant("red")->weight(), 1.5);
+  // And again it may.
+  config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_REALTIME;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_EQ(urgency().priority_class(), v1::PRIORITY_CLASS_REALTIME);
+}
+
+TEST_F(ClusterTenantsTest, APriorityThatIsNotAllowedIsRefused) {
+  config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
+  cluster_->SetTenants(config_.tenants);
+  const auto attach = [&](const v1::OpenSession& open) {
+    return cluster_->Attach(*tenants_.Find("red"), open,
+                            std::make_shared<CountingWaker>());
+  };
+  const absl::Status refused =
+      attach(OpenWith(v1::PRIORITY_CLASS_INTERACTIVE)).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(ErrorReason(refused), "PRIORITY_NOT_ALLOWED");
+  EXPECT_EQ(refused.message(),
+            "sessions of tenant red may have priority batch at most, "
+            "interactive was asked");
+  // Who asks for nothing gets what there is, and nobody who comes back is
+  // turned away.
+  const absl::StatusOr<StreamId> session = attach(TestOpen());
+  ASSERT_TRUE(session.ok());
+  EXPECT_TRUE(
+      attach(OpenWith(v1::PRIORITY_CLASS_REALTIME, session->owner)).ok());
+  EXPECT_EQ(cluster_->Sessions().items[0].urgency().priority_class(),
+            v1::PRIORITY_CLASS_BATCH);
+  v1::OpenSession late = TestOpen();
+  late.mutable_urgency()->mutable_run_deadline()->set_seconds(-1);
+  EXPECT_EQ(ErrorReason(attach(late).status()), "PROTOCOL_VIOLATION");
+}
+
+TEST_F(ClusterTenantsTest, UrgencyOutlivesTheCoordinator) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = *cluster_->Attach(*tenants_.Find("red"),
+                                             OpenWith(v1::PRIORITY_CLASS_BATCH),
+                                             std::make_shared<CountingWaker>());
+  EXPECT_TRUE(Next(session)->has_opened());
+  Grant(session, 0, worker, &w0_);
+  const std::map<std::string, std::string> state = cluster_->Save();
+  const auto class_after_restart = [&] {
+    w0_.set_applied_revision(0);
+    Join(w0_);
+    return cluster_->Sessions().items[0].urgency().priority_class();
+  };
+  // From what it saved, and from what the worker has.
+  Restart();
+  EXPECT_TRUE(cluster_->Restore(state).ok());
+  EXPECT_EQ(class_after_restart(), v1::PRIORITY_CLASS_BATCH);
+  Restart();
+  EXPECT_EQ(class_after_restart(), v1::PRIORITY_CLASS_BATCH);
+}
+
 TEST_F(ClusterTenantsTest, AFewerSessionsLimitEndsNone) {
   const StreamId first = Open("red");
   Open("red");

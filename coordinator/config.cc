@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/lease/priority_class.h"
 #include "common/net/channel_options.h"
 #include "common/net/tls_config.h"
 #include "common/status_macros.h"
@@ -21,6 +22,10 @@ constexpr uint64_t kMinOutstanding = 2;
 // Room for what surrounds the largest inline value, and for structures, which
 // count as a whole.
 constexpr uint64_t kMinBytesBesidesInline = 1 << 20;
+
+// Beyond a factor of a million, shares are no more than never and always.
+constexpr double kMinWeight = 0.001;
+constexpr double kMaxWeight = 1000;
 
 constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
 
@@ -113,6 +118,16 @@ std::string ReadPolicy(ConfigMap* map, absl::string_view key,
   return name;
 }
 
+v1::PriorityClass ReadPriorityClass(ConfigMap* map, absl::string_view key,
+                                    v1::PriorityClass fallback) {
+  const std::string text = map->String(key, PriorityClassName(fallback));
+  if (const auto found = ParsePriorityClass(text)) return *found;
+  map->Error(key, absl::StrCat("expected batch, interactive or realtime, got "
+                               "\"",
+                               text, "\""));
+  return fallback;
+}
+
 Tenant ReadTenant(ConfigMap map) {
   Tenant tenant;
   tenant.name = map.RequiredString("name");
@@ -125,6 +140,10 @@ Tenant ReadTenant(ConfigMap map) {
   ConfigMap placement = map.Map("placement");
   tenant.placement.policy = ReadPolicy(&placement, "policy", "");
   tenant.placement.required = placement.Strings("required");
+  tenant.weight = map.Map("fairSharing")
+                      .Number("weight", tenant.weight, kMinWeight, kMaxWeight);
+  tenant.max_priority_class =
+      ReadPriorityClass(&map, "max_priority_class", tenant.max_priority_class);
   return tenant;
 }
 

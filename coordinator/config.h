@@ -45,6 +45,9 @@
 //       placement:
 //         policy: minimize_cost     # absent: the one above
 //         required: [cuda, bfloat16]  # of workers: device kinds, capabilities
+//       fairSharing:
+//         weight: 1                 # of each device, beside other tenants
+//       max_priority_class: realtime  # or interactive, batch
 //
 // Values above are the defaults where there is one: the token files and at
 // least one tenant are required, TLS is off.

@@ -86,6 +86,30 @@ TEST_F(ConfigTest, CreditsAreNotLimitedUnlessGiven) {
               HasSubstr("lease_key_lifetime"));
 }
 
+TEST_F(ConfigTest, WeightsAndPrioritiesHaveTheirRange) {
+  const auto with = [](const std::string& rest) {
+    return "join_token_file: join\nadmin_token_file: admin\n"
+           "tenants: [{name: red, token_file: red, " +
+           rest + "}]\n";
+  };
+  EXPECT_EQ(Read(kMinimal)->tenants[0].weight, 1);
+  EXPECT_EQ(Read(kMinimal)->tenants[0].max_priority_class,
+            v1::PRIORITY_CLASS_REALTIME);
+  const Tenant tenant =
+      Read(with("fairSharing: {weight: 2.5}, max_priority_class: batch"))
+          ->tenants[0];
+  EXPECT_EQ(tenant.weight, 2.5);
+  EXPECT_EQ(tenant.max_priority_class, v1::PRIORITY_CLASS_BATCH);
+  EXPECT_THAT(Complaint(with("fairSharing: {weight: 0}")),
+              HasSubstr("fairSharing.weight: expected 0.001 to 1000, got 0"));
+  EXPECT_THAT(Complaint(with("fairSharing: {weight: nan}")),
+              HasSubstr("fairSharing.weight: expected a number from 0 on"));
+  EXPECT_THAT(Complaint(with("fairSharing: {weight: much}")),
+              HasSubstr("from 0 on, got \"much\""));
+  EXPECT_THAT(Complaint(with("max_priority_class: now")),
+              HasSubstr("expected batch, interactive or realtime"));
+}
+
 TEST_F(ConfigTest, ReadsEverything) {
   const absl::StatusOr<Config> config = Read(R"(
 listen: unix:/run/djinn/c.sock

@@ -53,6 +53,9 @@ class AttachReactor : public StreamReactor<Request, Response>,
       case Request::kLease:
         DJINN_RETURN_IF_ERROR(cluster_->RequestLease(*id_, request->lease()));
         return Then::kReadOn;
+      case Request::kUrgency:
+        DJINN_RETURN_IF_ERROR(cluster_->SetUrgency(*id_, request->urgency()));
+        return Then::kReadOn;
       case Request::kStructure:
         TakeStructure(request->mutable_structure(), request->mutable_notes());
         return Then::kWaitForReadOn;

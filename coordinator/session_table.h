@@ -57,6 +57,8 @@ struct Session {
   // Grows when a virtual device gets another lease than before.
   uint64_t epoch = 1;
   absl::Time open_time;
+  // As it asked; its tenant may allow less.
+  v1::Urgency urgency;
   // When it times out, monotonic. Meaningful unless ATTACHED.
   absl::Duration deadline;
 

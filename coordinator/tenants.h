@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
 #include "coordinator/credit_ledger.h"
+#include "djinn/v1/lease.pb.h"
 #include "djinn/v1/types.pb.h"
 
 namespace djinn::coordinator {
@@ -38,6 +39,10 @@ struct Tenant {
   v1::TenantLimits totals;
   CreditLimits credits;
   PlacementWish placement;
+  // Its share of each device beside other tenants that have work.
+  double weight = 1;
+  // The highest that its sessions may ask for.
+  v1::PriorityClass max_priority_class = v1::PRIORITY_CLASS_REALTIME;
 };
 
 // Thread-safe. Tenants are replaced as a whole; who has one keeps it as it was.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "client_lib/capture/backend.h"
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/process_session.h"
@@ -16,8 +17,12 @@
 #include "client_lib/session/remote_session.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
+#include "client_lib/transport/session_urgency.h"
 #include "client_lib/transport/shared_memory_connector.h"
 #include "common/error.h"
+#include "common/lease/priority_class.h"
+#include "common/mutex.h"
+#include "common/net/proto_duration.h"
 #include "common/net/tls.h"
 #include "common/net/tls_config.h"
 #include "common/secret_file.h"
@@ -51,6 +56,40 @@ TlsOptions TlsFromEnvironment() {
   return {std::move(tls.ca_file), std::move(tls.certificate_file),
           std::move(tls.private_key_file), std::move(tls.server_name),
           FromEnvironment("DJINN_TLS_WORKER_SERVER_NAME")};
+}
+
+// Of the session opened last; the session's link keeps it.
+struct UrgencyOfSession {
+  Mutex mu;
+  std::weak_ptr<SessionUrgency> urgency ABSL_GUARDED_BY(mu);
+};
+UrgencyOfSession& LastUrgency() {
+  static auto* const last = new UrgencyOfSession;
+  return *last;
+}
+
+absl::StatusOr<v1::Urgency> ToProto(const Urgency& urgency) {
+  v1::Urgency proto;
+  proto.set_priority_class(static_cast<v1::PriorityClass>(urgency.priority));
+  if (urgency.run_deadline <= absl::ZeroDuration()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "BAD_URGENCY",
+                     absl::StrCat("run_deadline must be positive, got ",
+                                  absl::FormatDuration(urgency.run_deadline)));
+  }
+  if (urgency.run_deadline != absl::InfiniteDuration()) {
+    *proto.mutable_run_deadline() = ToProtoDuration(urgency.run_deadline);
+  }
+  return proto;
+}
+
+Urgency FromProto(const v1::Urgency& proto) {
+  Urgency urgency;
+  urgency.priority =
+      static_cast<Priority>(EffectiveClass(proto.priority_class()));
+  if (proto.has_run_deadline()) {
+    urgency.run_deadline = FromProtoDuration(proto.run_deadline());
+  }
+  return urgency;
 }
 
 std::string ProgramName(const ConnectOptions& options) {
@@ -95,8 +134,11 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
       ChannelSecurity::Make({tls.ca_file, tls.certificate_file,
                              tls.private_key_file, tls.server_name},
                             options.insecure));
-  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
-                         MakeGrpcCoordinatorLink(coordinator, token, security));
+  DJINN_ASSIGN_OR_RETURN(v1::Urgency asked, ToProto(options.urgency));
+  const auto urgency = std::make_shared<SessionUrgency>(std::move(asked));
+  DJINN_ASSIGN_OR_RETURN(
+      std::unique_ptr<CoordinatorLink> link,
+      MakeGrpcCoordinatorLink(coordinator, token, security, urgency));
   std::unique_ptr<WorkerConnector> connector =
       MakeGrpcWorkerConnector(security.WithServerName(tls.worker_server_name),
                               std::max(options.bulk_channels, 1));
@@ -110,6 +152,8 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   // gRPC made when they were loaded.
   static const int registered = std::atexit(&CloseAtExit);
   (void)registered;
+  MutexLock lock(&LastUrgency().mu);
+  LastUrgency().urgency = urgency;
   return std::shared_ptr<Session>(std::move(session));
 }
 
@@ -135,6 +179,23 @@ absl::Status Close(absl::Duration deadline) {
   if (IsForkedChild()) return AfterForkError();
   const std::shared_ptr<Session> session = capture::TakeSession();
   return session == nullptr ? absl::OkStatus() : session->Close(deadline);
+}
+
+absl::StatusOr<Urgency> SetUrgency(const Urgency& urgency) {
+  if (IsForkedChild()) return AfterForkError();
+  DJINN_ASSIGN_OR_RETURN(v1::Urgency asked, ToProto(urgency));
+  const std::shared_ptr<Session> session = capture::CurrentSession();
+  std::shared_ptr<SessionUrgency> said;
+  {
+    MutexLock lock(&LastUrgency().mu);
+    said = LastUrgency().urgency.lock();
+  }
+  if (session == nullptr || said == nullptr) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "NO_SESSION",
+                     "no Djinn session is open: call djinn::Connect()");
+  }
+  DJINN_ASSIGN_OR_RETURN(const v1::Urgency before, said->Set(std::move(asked)));
+  return FromProto(before);
 }
 
 bool IsConnected() { return capture::CurrentSession() != nullptr; }

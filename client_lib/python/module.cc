@@ -17,6 +17,7 @@
 #include "client_lib/python/debug.h"
 #include "client_lib/python/errors.h"
 #include "client_lib/python/transfers.h"
+#include "client_lib/python/urgency.h"
 #include "djinn/djinn.h"
 
 namespace djinn {
@@ -58,6 +59,11 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
       options.resume_timeout = Seconds(py::cast<double>(value));
     } else if (name == "bulk_channels") {
       options.bulk_channels = py::cast<int>(value);
+    } else if (name == "priority") {
+      options.urgency.priority =
+          python::PriorityNamed(py::cast<std::string>(value));
+    } else if (name == "run_deadline") {
+      options.urgency.run_deadline = Seconds(py::cast<double>(value));
     } else if (name == "strict_devices") {
       if (!py::isinstance<py::bool_>(value)) {
         options.strict_devices = py::cast<std::string>(value);
@@ -229,6 +235,7 @@ PYBIND11_MODULE(_djinn, module) {
   python::BindCompile(module);
   python::BindDebug(module);
   python::BindTransfers(module);
+  python::BindUrgency(module);
 }
 
 }  // namespace djinn

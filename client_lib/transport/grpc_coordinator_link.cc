@@ -51,11 +51,13 @@ class GrpcCoordinatorLink : public CoordinatorLink {
  public:
   GrpcCoordinatorLink(std::shared_ptr<grpc::Channel> channel,
                       std::string address, std::string token,
-                      const ChannelSecurity& security)
+                      const ChannelSecurity& security,
+                      std::shared_ptr<SessionUrgency> urgency)
       : channel_(std::move(channel)),
         address_(std::move(address)),
         token_(std::move(token)),
-        security_(security) {}
+        security_(security),
+        urgency_(std::move(urgency)) {}
 
   ~GrpcCoordinatorLink() override {
     (void)Close(absl::ZeroDuration());
@@ -107,6 +109,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   const std::string address_;
   const std::string token_;
   const ChannelSecurity security_;
+  const std::shared_ptr<SessionUrgency> urgency_;
   std::string program_;
   CoordinatorEvents* events_ = nullptr;
 
@@ -125,6 +128,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // What keeps the session from attaching, as logged last.
   absl::Status logged_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, LeaseWait*> leases_ ABSL_GUARDED_BY(mu_);
+  // The version of the session's urgency that the coordinator was told.
+  uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
   // Each with its notes.
   std::deque<v1::SessionRequest> structures_ ABSL_GUARDED_BY(mu_);
   size_t structure_bytes_ ABSL_GUARDED_BY(mu_) = 0;
@@ -144,6 +149,10 @@ absl::StatusOr<CoordinatorLink::Opened> GrpcCoordinatorLink::Open(
     CoordinatorEvents* events) {
   program_ = program;
   events_ = events;
+  urgency_->Listen([this] {
+    MutexLock lock(&mu_);
+    changed_.SignalAll();
+  });
   attacher_ = std::thread([this] { KeepAttached(); });
   writer_ = std::thread([this] { WriteRequests(); });
   absl::Status error;
@@ -221,6 +230,7 @@ void GrpcCoordinatorLink::CancelRequests() {
 
 absl::Status GrpcCoordinatorLink::Close(absl::Duration timeout) {
   if (!attacher_.joinable()) return absl::OkStatus();
+  urgency_->Listen(nullptr);
   const Deadline deadline(timeout);
   absl::Status status;
   {
@@ -335,6 +345,9 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
     if (stopped_) return absl::CancelledError("closed");
     call_ = &call;
     if (opened_.has_value()) open->set_resume_session_id(opened_->session_id);
+    SessionUrgency::Said said = urgency_->said();
+    *open->mutable_urgency() = std::move(said.urgency);
+    told_urgency_ = said.version;
   }
   absl::Status broken;
   if (call.WriteMessage(request)) broken = ServeCall(&call, attached);
@@ -390,6 +403,7 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(CheckOpened(response));
+    urgency_->SetMaxClass(response.opened().max_priority_class());
     again = opened_.has_value();
     if (again) {
       log::Info("attached to the coordinator again",
@@ -468,6 +482,12 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
     *request.mutable_lease() = wait->request;
     return request;
   }
+  SessionUrgency::Said said = urgency_->said();
+  if (said.version != told_urgency_) {
+    told_urgency_ = said.version;
+    *request.mutable_urgency() = std::move(said.urgency);
+    return request;
+  }
   if (!structures_.empty()) {
     // Stays in the queue until its write begins.
     return structures_.front();
@@ -482,11 +502,12 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
 
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
-    const ChannelSecurity& security) {
+    const ChannelSecurity& security, std::shared_ptr<SessionUrgency> urgency) {
+  if (urgency == nullptr) urgency = std::make_shared<SessionUrgency>();
   DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
                          MakeChannel(address, {security, /*connection=*/0}));
-  return std::make_unique<GrpcCoordinatorLink>(std::move(channel), address,
-                                               token, security);
+  return std::make_unique<GrpcCoordinatorLink>(
+      std::move(channel), address, token, security, std::move(urgency));
 }
 
 }  // namespace djinn

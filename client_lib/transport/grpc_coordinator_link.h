@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "client_lib/session/coordinator_link.h"
+#include "client_lib/transport/session_urgency.h"
 #include "common/net/tls.h"
 
 namespace djinn {
@@ -18,10 +19,14 @@ namespace djinn {
 // is why CoordinatorEvents hears of attaching again. Gives up where
 // session.proto says so: lease requests then fail with that error.
 //
+// What `urgency` says, now and later, is told to the coordinator; null:
+// nothing.
+//
 // MakeChannel()'s errors.
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
-    const ChannelSecurity& security = {});
+    const ChannelSecurity& security = {},
+    std::shared_ptr<SessionUrgency> urgency = nullptr);
 
 }  // namespace djinn
 

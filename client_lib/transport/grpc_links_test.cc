@@ -349,10 +349,14 @@ class TestSessions : public v1::Session::Service {
       switch (request.message_case()) {
         case v1::SessionRequest::kOpen:
           resumes_.push_back(request.open().resume_session_id());
+          urgencies_.push_back(request.open().urgency());
+          changed_.SignalAll();
           if (!refusal_.ok()) return ToGrpcStatus(refusal_);
           response.mutable_opened()->set_session_id(session_id_);
           response.mutable_opened()->set_protocol_version(version_);
           response.mutable_opened()->set_tenant("tenant");
+          response.mutable_opened()->set_max_priority_class(
+              v1::PRIORITY_CLASS_INTERACTIVE);
           stream->Write(response);
           break;
         case v1::SessionRequest::kLease:
@@ -372,6 +376,10 @@ class TestSessions : public v1::Session::Service {
           response.mutable_ended()->set_lease_id("l");
           response.mutable_ended()->set_reason("WORKER_LOST");
           stream->Write(response);
+          break;
+        case v1::SessionRequest::kUrgency:
+          urgencies_.push_back(request.urgency());
+          changed_.SignalAll();
           break;
         case v1::SessionRequest::kStructure:
           ++structures_;
@@ -408,6 +416,12 @@ class TestSessions : public v1::Session::Service {
     MutexLock lock(&mu_);
     while (structures_ < count) changed_.Wait(&mu_);
   }
+  // Of the openings and between them.
+  std::vector<v1::Urgency> WaitForUrgencies(size_t count) {
+    MutexLock lock(&mu_);
+    while (urgencies_.size() < count) changed_.Wait(&mu_);
+    return urgencies_;
+  }
   std::vector<std::string> resumes() {
     MutexLock lock(&mu_);
     return resumes_;
@@ -421,6 +435,7 @@ class TestSessions : public v1::Session::Service {
   Mutex mu_;
   CondVar changed_;
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::Urgency> urgencies_ ABSL_GUARDED_BY(mu_);
   std::string session_id_ ABSL_GUARDED_BY(mu_) = "session";
   uint32_t version_ ABSL_GUARDED_BY(mu_) = 1;
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
@@ -508,6 +523,33 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   // What was queued is told before the farewell.
   service_.WaitForStructures(1);
   EXPECT_TRUE(service_.closed());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, SaysHowUrgentTheSessionIs) {
+  v1::Urgency batch, hurried;
+  batch.set_priority_class(v1::PRIORITY_CLASS_BATCH);
+  hurried.mutable_run_deadline()->set_seconds(1);
+  const auto urgency = std::make_shared<SessionUrgency>(batch);
+  link_ = *MakeGrpcCoordinatorLink(address(), "secret", {}, urgency);
+  ASSERT_TRUE(link_->Open("program", absl::Seconds(20), &events_).ok());
+  EXPECT_EQ(service_.WaitForUrgencies(1)[0].priority_class(),
+            v1::PRIORITY_CLASS_BATCH);
+  EXPECT_EQ(urgency->Set(hurried)->priority_class(), v1::PRIORITY_CLASS_BATCH);
+  EXPECT_EQ(service_.WaitForUrgencies(2)[1].run_deadline().seconds(), 1);
+  v1::Urgency too_high;
+  too_high.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
+  const absl::Status refused = urgency->Set(too_high).status();
+  EXPECT_EQ(ErrorReason(refused), "PRIORITY_NOT_ALLOWED");
+  EXPECT_EQ(refused.message(),
+            "sessions of this tenant may have priority interactive at most, "
+            "realtime was asked");
+  // Another coordinator hears what was said last.
+  Kill();
+  Serve();
+  EXPECT_EQ(service_.WaitForUrgencies(3)[2].run_deadline().seconds(), 1);
+  // Nobody listens any more.
+  link_.reset();
+  EXPECT_TRUE(urgency->Set(batch).ok());
 }
 
 TEST_F(GrpcCoordinatorLinkTest, AWrongTokenIsNotRetried) {

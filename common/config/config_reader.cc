@@ -175,13 +175,18 @@ uint64_t ConfigMap::UInt(absl::string_view key, uint64_t fallback, uint64_t min,
   return value;
 }
 
-double ConfigMap::Number(absl::string_view key, double fallback) {
+double ConfigMap::Number(absl::string_view key, double fallback, double min,
+                         double max) {
   constexpr absl::string_view kExpected = "a number from 0 on";
   const std::string* const text = Scalar(key, kExpected);
   if (text == nullptr) return fallback;
   double value;
   if (!absl::SimpleAtod(*text, &value) || !std::isfinite(value) || value < 0) {
     Error(key, absl::StrCat("expected ", kExpected, ", got \"", *text, "\""));
+    return fallback;
+  }
+  if (value < min || value > max) {
+    Error(key, absl::StrCat("expected ", min, " to ", max, ", got ", *text));
     return fallback;
   }
   return value;

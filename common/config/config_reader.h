@@ -45,7 +45,8 @@ class ConfigMap {
   // "250ms", "30s", "1h30m". Negative ones are refused.
   absl::Duration Duration(absl::string_view key, absl::Duration fallback);
   // From 0 on.
-  double Number(absl::string_view key, double fallback);
+  double Number(absl::string_view key, double fallback, double min = 0,
+                double max = std::numeric_limits<double>::max());
   // Bytes: "64KiB", "1.5GiB", "16GB", "512".
   uint64_t Size(absl::string_view key, uint64_t fallback);
   // The file that the value names, relative to the configuration's folder.

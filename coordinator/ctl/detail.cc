@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/lease/priority_class.h"
 #include "coordinator/ctl/names.h"
 #include "coordinator/ctl/table.h"
 
@@ -205,6 +206,10 @@ std::string Detail(const v1::SessionInfo& info) {
                         absl::FromUnixSeconds(info.open_time().seconds()),
                         absl::UTCTimeZone())},
       {"epoch", absl::StrCat(info.session_epoch())},
+      {"priority", PriorityClassName(info.urgency().priority_class())},
+      {"run deadline", info.urgency().has_run_deadline()
+                           ? FormatDuration(info.urgency().run_deadline())
+                           : "-"},
       {"leases", OrDash(absl::StrJoin(info.lease_ids(), " "))},
       {"devices without worker",
        OrDash(absl::StrJoin(info.pending_virtual_devices(), " "))},
@@ -219,6 +224,8 @@ std::string Detail(const v1::SessionInfo& info) {
 std::string Detail(const v1::TenantInfo& info) {
   std::vector<Row> rows = {
       {"tenant", info.tenant()},
+      {"weight", absl::StrCat(info.weight())},
+      {"priority at most", PriorityClassName(info.max_priority_class())},
       {"sessions",
        absl::StrCat(info.session_count(), " of ", info.max_sessions())},
       {"leases", absl::StrCat(info.lease_count())},

@@ -84,11 +84,12 @@ Row Cells(const v1::SessionInfo& info) {
 }
 
 Row Header(const v1::TenantInfo&) {
-  return {"TENANT",  "SESSIONS", "LEASES",      "IN-FLIGHT",
-          "STORAGE", "CONTENT",  "MEMORY-LIMIT"};
+  return {"TENANT",    "WEIGHT",  "SESSIONS", "LEASES",
+          "IN-FLIGHT", "STORAGE", "CONTENT",  "MEMORY-LIMIT"};
 }
 Row Cells(const v1::TenantInfo& info) {
   return {info.tenant(),
+          absl::StrCat(info.weight()),
           absl::StrCat(info.session_count(), "/", info.max_sessions()),
           absl::StrCat(info.lease_count()),
           absl::StrCat(info.use().queued_runs()),

@@ -3,6 +3,7 @@
 #define GPU_WORKER_CORE_LEASE_TURN_H_
 
 #include "absl/time/time.h"
+#include "common/lease/priority_class.h"
 #include "common/net/proto_duration.h"
 #include "djinn/v1/lease.pb.h"
 #include "scheduler/fairness/fair_queue.h"
@@ -17,12 +18,7 @@ inline double WeightOf(const v1::LeaseClaims& lease) {
 inline int PriorityOf(const v1::LeaseClaims& lease) {
   static_assert(v1::PriorityClass_ARRAYSIZE ==
                 scheduler::FairQueue::kPriorities);
-  const v1::PriorityClass asked = lease.urgency().priority_class();
-  // One that a newer coordinator may know counts as the default.
-  return v1::PriorityClass_IsValid(asked) &&
-                 asked != v1::PRIORITY_CLASS_UNSPECIFIED
-             ? asked
-             : v1::PRIORITY_CLASS_INTERACTIVE;
+  return EffectiveClass(lease.urgency().priority_class());
 }
 
 // How long runs of the session may wait until they begin.

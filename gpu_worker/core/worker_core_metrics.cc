@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/lease/priority_class.h"
 #include "gpu_worker/core/connection.h"
 #include "gpu_worker/core/worker_core.h"
 
@@ -114,7 +115,9 @@ void WorkerCore::Collect(Exposition* out) const {
         "djinn_pending_runs", "Runs received and not completed.",
         held.session->queued_runs(),
         {{"tenant", tenant},
-         {"priority_class", "default"},
+         {"priority_class",
+          PriorityClassName(
+              leases_.Find(lease_id)->claims.urgency().priority_class())},
          {"reason", leases_.Find(lease_id)->meter->waiting() ? "out_of_credit"
                                                              : "queued"}});
   }

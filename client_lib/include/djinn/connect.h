@@ -24,6 +24,7 @@
 #include "absl/time/time.h"
 #include "djinn/api.h"
 #include "djinn/statistics.h"
+#include "djinn/urgency.h"
 
 namespace djinn {
 
@@ -75,11 +76,15 @@ struct ConnectOptions {
   // The text, if any, follows that message and those of operators whose
   // operands are on several devices.
   std::optional<std::string> strict_devices;
+  // Of the session's runs, until SetUrgency() says otherwise.
+  Urgency urgency;
 };
 
 // Opens the session. FailedPrecondition when no coordinator or token is given
 // or TLS cannot be agreed on, AlreadyExists when a session is open,
-// Unauthenticated for a wrong token, Unavailable when nobody answers in time.
+// PermissionDenied (PRIORITY_NOT_ALLOWED) and InvalidArgument (BAD_URGENCY) as
+// SetUrgency() says, Unauthenticated for a wrong token, Unavailable when nobody
+// answers in time.
 DJINN_API absl::Status Connect(const ConnectOptions& options = {});
 
 // Finishes outstanding work and ends the session; tensors of it raise from then

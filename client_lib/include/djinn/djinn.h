@@ -21,5 +21,6 @@
 #include "djinn/hints.h"
 #include "djinn/statistics.h"
 #include "djinn/transfers.h"
+#include "djinn/urgency.h"
 
 #endif  // CLIENT_LIB_INCLUDE_DJINN_DJINN_H_

@@ -41,6 +41,7 @@ from djinn._session import (  # noqa: E402
     where_is,
 )
 from djinn._transfers import AsyncRead, on_upload_progress, read_async  # noqa: E402
+from djinn._urgency import Urgency, set_urgency, urgency  # noqa: E402
 
 _device_module.register()
 _safetensors.teach()
@@ -51,6 +52,7 @@ __all__ = [
     "LocalCluster",
     "OutOfMemoryError",
     "Placement",
+    "Urgency",
     "capture",
     "close",
     "compile",
@@ -68,9 +70,11 @@ __all__ = [
     "set_debug_level",
     "set_execution_mode",
     "set_shape_inference_limits",
+    "set_urgency",
     "signal_phase",
     "statistics",
     "synchronize",
     "synchronous_calls",
+    "urgency",
     "where_is",
 ]

@@ -31,6 +31,8 @@ def connect(
     resume_timeout=None,
     bulk_channels=None,
     strict_devices=None,
+    priority=None,
+    run_deadline=None,
 ):
     """Opens the session; times are in seconds.
 
@@ -40,6 +42,9 @@ def connect(
 
     With `strict_devices`, copies between virtual devices raise what PyTorch says of
     operands on several devices; a text is added to that message.
+
+    `priority` ("batch", "interactive", "realtime") and `run_deadline`: see
+    djinn.set_urgency().
     """
     given = {key: value for key, value in locals().items() if value is not None}
     _djinn.connect(**given)
