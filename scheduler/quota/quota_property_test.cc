@@ -1,0 +1,144 @@
+// What quota_tree.h promises, over random trees and random asks.
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "scheduler/quota/quota_tree.h"
+
+namespace djinn::scheduler {
+namespace {
+
+constexpr int kTrees = 5000;
+constexpr int kSteps = 60;
+constexpr const char* kCohorts[] = {"", "c", "c/x", "c/x/y", "c/z", "d"};
+
+class Case {
+ public:
+  explicit Case(uint64_t seed) : random_(seed) {
+    const int count = 2 + Draw(6);
+    for (int i = 0; i < count; ++i) {
+      TenantQuota tenant;
+      tenant.tenant = absl::StrCat("t", i);
+      tenant.cohort = kCohorts[Draw(std::size(kCohorts))];
+      tenant.weight = (1 + Draw(12)) / 4.0;
+      for (Quota& quota : tenant.quotas) {
+        if (Draw(8) == 0) continue;
+        quota.nominal = Draw(100);
+        if (Draw(3) == 0) quota.borrowing_limit = Draw(60);
+        if (Draw(3) == 0) quota.lending_limit = Draw(120);
+      }
+      tenants_.push_back(tenant);
+    }
+    tree_.Configure(tenants_);
+  }
+
+  void Run() {
+    for (int i = 0; i < kSteps && !testing::Test::HasFailure(); ++i) {
+      const TenantQuota& tenant = tenants_[Draw(tenants_.size())];
+      if (Draw(3) == 0) {
+        GiveBack(tenant);
+      } else {
+        Ask(tenant);
+      }
+      CheckInvariants();
+    }
+  }
+
+ private:
+  int Draw(size_t below) { return static_cast<int>(random_() % below); }
+
+  static std::string RootOf(const TenantQuota& tenant) {
+    return tenant.cohort.substr(0, tenant.cohort.find('/'));
+  }
+  int64_t Used(const TenantQuota& tenant, size_t i) const {
+    return tree_.Used(tenant.tenant, static_cast<Resource>(i));
+  }
+
+  void GiveBack(const TenantQuota& tenant) {
+    Amounts back;
+    for (size_t i = 0; i < kResources; ++i) {
+      back[i] = Draw(static_cast<size_t>(Used(tenant, i)) + 1);
+    }
+    tree_.Give(tenant.tenant, back);
+  }
+
+  void Ask(const TenantQuota& tenant) {
+    Amounts asked;
+    bool own = true;
+    for (size_t i = 0; i < kResources; ++i) {
+      asked[i] = Draw(60);
+      own &= Used(tenant, i) + asked[i] <= tenant.quotas[i].nominal;
+    }
+    // What is a tenant's own it gets, from those who borrow.
+    for (int turns = 0; own && tree_.Check(tenant.tenant, asked); ++turns) {
+      ASSERT_LT(turns, 1000);
+      const std::optional<std::string> from =
+          tree_.Reclaim(tenant.tenant, asked);
+      ASSERT_TRUE(from.has_value());
+      Amounts some = {};
+      for (size_t i = 0; i < kResources; ++i) {
+        some[i] = std::min<int64_t>(
+            1 + Draw(5), tree_.Borrowed(*from, static_cast<Resource>(i)));
+      }
+      tree_.Give(*from, some);
+    }
+    const auto breach = tree_.Check(tenant.tenant, asked);
+    if (!breach.has_value()) return tree_.Take(tenant.tenant, asked);
+    ASSERT_GT(breach->used + breach->asked, breach->limit);
+    ASSERT_FALSE(own);
+  }
+
+  void CheckInvariants() {
+    for (size_t i = 0; i < kResources; ++i) {
+      const auto resource = static_cast<Resource>(i);
+      std::map<std::string, int64_t> debts;
+      for (const TenantQuota& tenant : tenants_) {
+        const Quota& quota = tenant.quotas[i];
+        const int64_t used = Used(tenant, i);
+        const int64_t lent = tree_.Lent(tenant.tenant, resource);
+        const int64_t borrowed = tree_.Borrowed(tenant.tenant, resource);
+        ASSERT_GE(used, 0);
+        ASSERT_EQ(borrowed, std::max<int64_t>(0, used - quota.nominal));
+        if (tenant.cohort.empty()) {
+          ASSERT_EQ(borrowed, 0);
+          ASSERT_EQ(lent, 0);
+          continue;
+        }
+        if (quota.borrowing_limit.has_value()) {
+          ASSERT_LE(borrowed, *quota.borrowing_limit);
+        }
+        // The guaranteed part is never lent, nor what is used.
+        ASSERT_GE(lent, 0);
+        ASSERT_LE(lent, std::max<int64_t>(0, quota.nominal - used));
+        if (quota.lending_limit.has_value()) {
+          ASSERT_LE(lent, *quota.lending_limit);
+        }
+        if (!quota.limited()) {
+          ASSERT_EQ(lent, 0);
+        }
+        debts[RootOf(tenant)] += borrowed - lent;
+      }
+      for (const auto& [root, debt] : debts) ASSERT_EQ(debt, 0) << root;
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::vector<TenantQuota> tenants_;
+  QuotaTree tree_;
+};
+
+TEST(QuotaPropertyTest, LentIsBorrowedAndNominalIsRestored) {
+  for (uint64_t seed = 1; seed <= kTrees; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Case(seed).Run();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace djinn::scheduler

@@ -1,0 +1,256 @@
+#include "scheduler/quota/quota_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace djinn::scheduler {
+namespace {
+
+constexpr Amounts kNothing = {};
+
+size_t Index(Resource resource) { return static_cast<size_t>(resource); }
+
+}  // namespace
+
+absl::string_view ResourceName(Resource resource) {
+  switch (resource) {
+    case Resource::kMemoryBytes:
+      return "memory_bytes";
+    case Resource::kOutstandingMessages:
+      return "outstanding_messages";
+  }
+  return "";
+}
+
+int64_t QuotaTree::Guaranteed(const Node& node, size_t resource) {
+  const Quota& quota = node.quotas[resource];
+  if (!quota.limited() || node.parent == nullptr) return quota.nominal;
+  if (!quota.lending_limit.has_value()) return 0;
+  return std::max<int64_t>(0, quota.nominal - *quota.lending_limit);
+}
+
+int64_t QuotaTree::UsedOfParent(const Node& node, size_t resource) {
+  return std::max<int64_t>(0, node.used[resource] - Guaranteed(node, resource));
+}
+
+int64_t QuotaTree::Available(const Node& node, size_t resource) {
+  const Quota& quota = node.quotas[resource];
+  if (node.parent == nullptr) return quota.nominal - node.used[resource];
+  const int64_t guaranteed = Guaranteed(node, resource);
+  int64_t others = Available(*node.parent, resource);
+  if (quota.borrowing_limit.has_value()) {
+    others =
+        std::min(others, quota.nominal - guaranteed + *quota.borrowing_limit -
+                             UsedOfParent(node, resource));
+  }
+  return std::max<int64_t>(0, guaranteed - node.used[resource]) + others;
+}
+
+int64_t QuotaTree::Potential(const Node& node, size_t resource) {
+  const Quota& quota = node.quotas[resource];
+  if (node.parent == nullptr) return quota.nominal;
+  const int64_t all =
+      Guaranteed(node, resource) + Potential(*node.parent, resource);
+  if (!quota.borrowing_limit.has_value()) return all;
+  return std::min(all, quota.nominal + *quota.borrowing_limit);
+}
+
+double QuotaTree::ShareOf(const Node& node, const Amounts& more,
+                          const Amounts& asked) {
+  if (node.parent == nullptr) return 0;
+  double share = 0;
+  for (size_t i = 0; i < kResources; ++i) {
+    const int64_t borrowed = node.used[i] + more[i] - node.quotas[i].nominal;
+    if (asked[i] == 0 || borrowed <= 0) continue;
+    share = std::max(share, static_cast<double>(borrowed) /
+                                static_cast<double>(std::max<int64_t>(
+                                    1, Potential(*node.parent, i))));
+  }
+  return share / node.weight;
+}
+
+void QuotaTree::Change(Node* node, size_t resource, int64_t amount) {
+  const int64_t before = UsedOfParent(*node, resource);
+  node->used[resource] += amount;
+  const int64_t after = UsedOfParent(*node, resource);
+  if (node->parent != nullptr && after != before) {
+    Change(node->parent, resource, after - before);
+  }
+}
+
+const QuotaTree::Node& QuotaTree::Root(const Node& node) {
+  const Node* root = &node;
+  while (root->parent != nullptr) root = root->parent;
+  return *root;
+}
+
+QuotaTree::Node* QuotaTree::Cohort(const std::string& name) {
+  if (name.empty()) return nullptr;
+  std::unique_ptr<Node>& cohort = cohorts_[name];
+  if (cohort == nullptr) {
+    cohort = std::make_unique<Node>();
+    cohort->name = name;
+    for (Quota& quota : cohort->quotas) quota.nominal = 0;
+    const size_t slash = name.rfind('/');
+    Node* const made = cohort.get();
+    made->parent =
+        Cohort(slash == std::string::npos ? "" : name.substr(0, slash));
+  }
+  return cohorts_.at(name).get();
+}
+
+const QuotaTree::Node* QuotaTree::Find(absl::string_view tenant) const {
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? nullptr : found->second.get();
+}
+
+void QuotaTree::Configure(const std::vector<TenantQuota>& tenants) {
+  const auto before = std::exchange(tenants_, {});
+  cohorts_.clear();
+  for (const TenantQuota& tenant : tenants) {
+    auto node = std::make_unique<Node>();
+    node->name = tenant.tenant;
+    node->parent = Cohort(tenant.cohort);
+    node->weight = tenant.weight;
+    node->quotas = tenant.quotas;
+    for (size_t i = 0; i < kResources; ++i) {
+      const int64_t lendable = node->quotas[i].nominal - Guaranteed(*node, i);
+      for (Node* at = node->parent; at != nullptr; at = at->parent) {
+        at->quotas[i].nominal += lendable;
+      }
+    }
+    tenants_[tenant.tenant] = std::move(node);
+  }
+  for (const auto& [name, node] : before) {
+    if (node->used != kNothing) Take(name, node->used);
+  }
+}
+
+std::optional<QuotaTree::Breach> QuotaTree::Check(absl::string_view tenant,
+                                                  const Amounts& asked) const {
+  const Node* const node = Find(tenant);
+  if (node == nullptr) return std::nullopt;
+  std::optional<Breach> breach;
+  for (size_t i = 0; i < kResources; ++i) {
+    if (asked[i] <= Available(*node, i) || asked[i] == 0) continue;
+    const int64_t used = node->used[i];
+    const int64_t ever = Potential(*node, i);
+    const bool may_wait = used + asked[i] <= ever;
+    // What waiting does not help is the better answer.
+    if (breach.has_value() && (may_wait || !breach->may_wait)) continue;
+    breach = {
+        static_cast<Resource>(i),
+        may_wait ? used + std::max<int64_t>(0, Available(*node, i)) : ever,
+        used, asked[i], may_wait};
+  }
+  return breach;
+}
+
+void QuotaTree::Take(const std::string& tenant, const Amounts& amounts) {
+  std::unique_ptr<Node>& node = tenants_[tenant];
+  if (node == nullptr) {
+    node = std::make_unique<Node>();
+    node->name = tenant;
+  }
+  for (size_t i = 0; i < kResources; ++i) Change(node.get(), i, amounts[i]);
+}
+
+void QuotaTree::Give(const std::string& tenant, const Amounts& amounts) {
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) return;
+  for (size_t i = 0; i < kResources; ++i) {
+    Change(found->second.get(), i, -amounts[i]);
+  }
+}
+
+std::optional<std::string> QuotaTree::Reclaim(absl::string_view tenant,
+                                              const Amounts& asked) const {
+  const Node* const node = Find(tenant);
+  if (node == nullptr || node->parent == nullptr) return std::nullopt;
+  Amounts short_of = {};
+  for (size_t i = 0; i < kResources; ++i) {
+    if (asked[i] == 0) continue;
+    if (node->used[i] + asked[i] > node->quotas[i].nominal) return std::nullopt;
+    if (asked[i] > Available(*node, i)) short_of[i] = asked[i];
+  }
+  const Node* from = nullptr;
+  double most = 0;
+  for (const auto& [name, other] : tenants_) {
+    if (other.get() == node || &Root(*other) != &Root(*node)) continue;
+    const double share = ShareOf(*other, kNothing, short_of);
+    if (share <= most) continue;
+    from = other.get();
+    most = share;
+  }
+  if (from == nullptr) return std::nullopt;
+  return from->name;
+}
+
+std::vector<double> QuotaTree::Precedence(absl::string_view tenant,
+                                          const Amounts& asked) const {
+  std::vector<double> shares;
+  Amounts more = asked;
+  for (const Node* at = Find(tenant); at != nullptr; at = at->parent) {
+    shares.push_back(ShareOf(*at, more, asked));
+    for (size_t i = 0; i < kResources; ++i) {
+      more[i] =
+          std::max<int64_t>(0, at->used[i] + more[i] - Guaranteed(*at, i)) -
+          UsedOfParent(*at, i);
+    }
+  }
+  std::reverse(shares.begin(), shares.end());
+  return shares;
+}
+
+double QuotaTree::Share(absl::string_view tenant) const {
+  const Node* const node = Find(tenant);
+  Amounts all;
+  all.fill(1);
+  return node == nullptr ? 0 : ShareOf(*node, kNothing, all);
+}
+
+int64_t QuotaTree::Used(absl::string_view tenant, Resource resource) const {
+  const Node* const node = Find(tenant);
+  return node == nullptr ? 0 : node->used[Index(resource)];
+}
+
+int64_t QuotaTree::Borrowed(absl::string_view tenant, Resource resource) const {
+  const Node* const node = Find(tenant);
+  if (node == nullptr) return 0;
+  const size_t i = Index(resource);
+  return std::max<int64_t>(0, node->used[i] - node->quotas[i].nominal);
+}
+
+int64_t QuotaTree::Lent(absl::string_view tenant, Resource resource) const {
+  const Node* const node = Find(tenant);
+  if (node == nullptr || node->parent == nullptr) return 0;
+  const size_t i = Index(resource);
+  // All that is borrowed under this root, and all that could be; of the latter,
+  // what those before the tenant and what it itself has.
+  int64_t borrowed = 0;
+  int64_t spare = 0;
+  int64_t spare_before = 0;
+  int64_t own_spare = 0;
+  for (const auto& [name, other] : tenants_) {
+    if (&Root(*other) != &Root(*node)) continue;
+    const Quota& quota = other->quotas[i];
+    if (!quota.limited()) continue;
+    borrowed += std::max<int64_t>(0, other->used[i] - quota.nominal);
+    const int64_t lends = std::max<int64_t>(
+        0, quota.nominal - std::max(other->used[i], Guaranteed(*other, i)));
+    if (other.get() == node) {
+      spare_before = spare;
+      own_spare = lends;
+    }
+    spare += lends;
+  }
+  if (spare == 0) return 0;
+  const int64_t lent = std::min(borrowed, spare);
+  // Parts that add up exactly.
+  const auto part = [&](int64_t of) {
+    return static_cast<int64_t>(static_cast<__int128>(of) * lent / spare);
+  };
+  return part(spare_before + own_spare) - part(spare_before);
+}
+
+}  // namespace djinn::scheduler

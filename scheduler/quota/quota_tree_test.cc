@@ -1,0 +1,159 @@
+#include "scheduler/quota/quota_tree.h"
+
+#include "gtest/gtest.h"
+
+namespace djinn::scheduler {
+namespace {
+
+// Amounts of memory, and of messages, which stand for any two resources.
+constexpr Amounts Ask(int64_t memory, int64_t messages = 0) {
+  return {memory, messages};
+}
+
+TenantQuota Tenant(const std::string& name, const std::string& cohort,
+                   Quota memory, Quota messages = {}) {
+  return {.tenant = name, .cohort = cohort, .quotas = {memory, messages}};
+}
+
+constexpr Resource kMemory = Resource::kMemoryBytes;
+
+TEST(QuotaTreeTest, AloneATenantHasItsNominalQuota) {
+  QuotaTree tree;
+  tree.Configure({Tenant("a", "", {.nominal = 10})});
+  EXPECT_FALSE(tree.Check("a", Ask(10)).has_value());
+  tree.Take("a", Ask(6));
+  const std::optional<QuotaTree::Breach> breach = tree.Check("a", Ask(5));
+  ASSERT_TRUE(breach.has_value());
+  EXPECT_EQ(breach->resource, kMemory);
+  EXPECT_EQ(breach->limit, 10);
+  EXPECT_EQ(breach->used, 6);
+  EXPECT_EQ(breach->asked, 5);
+  EXPECT_FALSE(breach->may_wait);
+  tree.Give("a", Ask(1));
+  EXPECT_FALSE(tree.Check("a", Ask(5)).has_value());
+}
+
+TEST(QuotaTreeTest, WhatHasNoQuotaIsNotLimitedAndNotLent) {
+  QuotaTree tree;
+  tree.Configure({Tenant("a", "c", {.nominal = 10}), Tenant("b", "c", {})});
+  EXPECT_FALSE(tree.Check("b", Ask(int64_t{1} << 50)).has_value());
+  EXPECT_TRUE(tree.Check("a", Ask(11)).has_value());
+  EXPECT_FALSE(tree.Check("stranger", Ask(11)).has_value());
+}
+
+TEST(QuotaTreeTest, ACohortLendsWhatItDoesNotUse) {
+  QuotaTree tree;
+  tree.Configure({Tenant("a", "c", {.nominal = 10}),
+                  Tenant("b", "c", {.nominal = 10, .lending_limit = 6}),
+                  Tenant("other", "d", {.nominal = 100})});
+  EXPECT_FALSE(tree.Check("a", Ask(16)).has_value());
+  EXPECT_EQ(tree.Check("a", Ask(17))->limit, 16);
+  tree.Take("a", Ask(15));
+  EXPECT_EQ(tree.Borrowed("a", kMemory), 5);
+  EXPECT_EQ(tree.Lent("b", kMemory), 5);
+  // 4 are guaranteed, and 1 more is left.
+  EXPECT_FALSE(tree.Check("b", Ask(5)).has_value());
+  const std::optional<QuotaTree::Breach> breach = tree.Check("b", Ask(6));
+  EXPECT_TRUE(breach->may_wait);
+  EXPECT_EQ(breach->limit, 5);
+  EXPECT_EQ(tree.Reclaim("b", Ask(6)), "a");
+  // Beyond its own it may not take back.
+  EXPECT_EQ(tree.Reclaim("b", Ask(11)), std::nullopt);
+}
+
+TEST(QuotaTreeTest, BorrowingHasItsLimit) {
+  QuotaTree tree;
+  tree.Configure({Tenant("a", "c", {.nominal = 10, .borrowing_limit = 2}),
+                  Tenant("b", "c", {.nominal = 10})});
+  EXPECT_FALSE(tree.Check("a", Ask(12)).has_value());
+  const std::optional<QuotaTree::Breach> breach = tree.Check("a", Ask(13));
+  EXPECT_EQ(breach->limit, 12);
+  EXPECT_FALSE(breach->may_wait);
+}
+
+TEST(QuotaTreeTest, ItIsTakenBackFromWhoHasMost) {
+  QuotaTree tree;
+  std::vector<TenantQuota> tenants = {Tenant("a", "c", {.nominal = 10}),
+                                      Tenant("b", "c", {.nominal = 10}),
+                                      Tenant("lender", "c", {.nominal = 20})};
+  tree.Configure(tenants);
+  tree.Take("a", Ask(18));
+  tree.Take("b", Ask(22));
+  EXPECT_EQ(tree.Reclaim("lender", Ask(20)), "b");
+  // By weight.
+  tenants[1].weight = 2;
+  tree.Configure(tenants);
+  EXPECT_EQ(tree.Reclaim("lender", Ask(20)), "a");
+  EXPECT_GT(tree.Share("a"), tree.Share("b"));
+  EXPECT_EQ(tree.Share("lender"), 0);
+}
+
+TEST(QuotaTreeTest, CohortsNest) {
+  QuotaTree tree;
+  tree.Configure({Tenant("a", "lab/vision", {.nominal = 10}),
+                  Tenant("b", "lab/vision", {.nominal = 10}),
+                  Tenant("c", "lab", {.nominal = 5})});
+  EXPECT_FALSE(tree.Check("a", Ask(25)).has_value());
+  EXPECT_TRUE(tree.Check("a", Ask(26)).has_value());
+  tree.Take("a", Ask(22));
+  EXPECT_EQ(tree.Reclaim("c", Ask(5)), "a");
+  EXPECT_EQ(tree.Lent("b", kMemory) + tree.Lent("c", kMemory), 12);
+}
+
+TEST(QuotaTreeTest, WhoBorrowsLessGoesFirst) {
+  QuotaTree tree;
+  tree.Configure({Tenant("a", "c", {.nominal = 10}),
+                  Tenant("b", "c", {.nominal = 10}),
+                  Tenant("lender", "c", {.nominal = 20})});
+  tree.Take("a", Ask(15));
+  tree.Take("b", Ask(9));
+  EXPECT_LT(tree.Precedence("b", Ask(2)), tree.Precedence("a", Ask(2)));
+  EXPECT_GT(tree.Precedence("b", Ask(8)), tree.Precedence("a", Ask(1)));
+}
+
+// The case from Volcano's HDRF: in one cohort, "memory" wants memory alone and
+// takes all there is to borrow; its sibling "messages" wants messages alone.
+// A tree that compares dominant shares would have it wait for ever behind
+// "both", because of its sibling's memory.
+TEST(QuotaTreeTest, NobodyWaitsBecauseOfWhatASiblingHasOfSomethingElse) {
+  QuotaTree tree;
+  const Quota none{.nominal = 0};
+  tree.Configure({Tenant("both", "lab", none, none),
+                  Tenant("memory", "lab/team", none, none),
+                  Tenant("messages", "lab/team", none, none),
+                  Tenant("pool", "lab", {.nominal = 100}, {.nominal = 100})});
+  tree.Take("memory", Ask(60, 0));
+  int for_messages = 0;
+  int for_both = 0;
+  while (!tree.Check("messages", Ask(0, 1)).has_value()) {
+    const bool first = tree.Precedence("messages", Ask(0, 1)) <
+                       tree.Precedence("both", Ask(1, 1));
+    const bool room = !tree.Check("both", Ask(1, 1)).has_value();
+    if (first || !room) {
+      tree.Take("messages", Ask(0, 1));
+      ++for_messages;
+    } else {
+      tree.Take("both", Ask(1, 1));
+      ++for_both;
+    }
+  }
+  EXPECT_GE(for_messages, 50);
+  EXPECT_GE(for_both, 30);
+}
+
+TEST(QuotaTreeTest, WhatIsUsedOutlivesAConfiguration) {
+  QuotaTree tree;
+  tree.Configure(
+      {Tenant("a", "c", {.nominal = 10}), Tenant("b", "c", {.nominal = 10})});
+  tree.Take("a", Ask(15));
+  tree.Configure(
+      {Tenant("a", "", {.nominal = 12}), Tenant("b", "c", {.nominal = 10})});
+  EXPECT_EQ(tree.Used("a", kMemory), 15);
+  const std::optional<QuotaTree::Breach> breach = tree.Check("a", Ask(1));
+  EXPECT_EQ(breach->limit, 12);
+  EXPECT_EQ(breach->used, 15);
+  EXPECT_FALSE(tree.Check("b", Ask(10)).has_value());
+}
+
+}  // namespace
+}  // namespace djinn::scheduler
