@@ -6,6 +6,7 @@
 #define GPU_WORKER_DEVICE_CPU_CHOICE_TABLE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,14 @@ struct Choices {
   static constexpr size_t kPacked = 2;
   MeasuredChoice<2> plain;
   MeasuredChoice<4> with_packed;
+
+  // What a way is taken to cost. All threads must gain a quarter over one: they
+  // keep the processors from sessions' threads and, on one machine, from the
+  // client's.
+  static uint64_t Cost(size_t way, uint64_t nanoseconds) {
+    return (way & kOneThread) != 0 ? nanoseconds
+                                   : nanoseconds + nanoseconds / 3;
+  }
 };
 
 // Thread-safe.

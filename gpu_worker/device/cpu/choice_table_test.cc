@@ -39,6 +39,13 @@ TEST(ChoiceTableTest, CallsThatLookAlikeShareTheirChoices) {
   EXPECT_NE(table.Find(Schema("aten::bmm"), CallOn({5, 70})), choices);
 }
 
+TEST(ChoiceTableTest, AllThreadsMustGainAQuarter) {
+  EXPECT_GT(Choices::Cost(0, 800), Choices::Cost(Choices::kOneThread, 1000));
+  EXPECT_LT(Choices::Cost(0, 740), Choices::Cost(Choices::kOneThread, 1000));
+  EXPECT_GT(Choices::Cost(Choices::kPacked, 800),
+            Choices::Cost(Choices::kPacked | Choices::kOneThread, 1000));
+}
+
 TEST(ChoiceTableTest, ForgottenOnesDoNotPileUp) {
   ChoiceTable table;
   for (int i = 0; i < 10000; ++i) {

@@ -323,11 +323,12 @@ absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
   if (!measured) return absl::OkStatus();
   const std::chrono::nanoseconds took =
       std::chrono::steady_clock::now() - start;
-  const auto nanoseconds = static_cast<uint64_t>(took.count());
+  const uint64_t cost =
+      Choices::Cost(way, static_cast<uint64_t>(took.count()));
   if (packed == nullptr) {
-    choices.plain.Took(way, nanoseconds);
+    choices.plain.Took(way, cost);
   } else {
-    choices.with_packed.Took(way, nanoseconds);
+    choices.with_packed.Took(way, cost);
   }
   return absl::OkStatus();
 }
