@@ -265,6 +265,8 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     }
     status.Update(Plan(tensor, ended.arguments, &made, &plan));
   }
+  // What a call returns is read soon, gradients are not.
+  const size_t awaited = made.size();
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
     if (!parameter.defined() || !parameter.is_leaf()) continue;
@@ -279,7 +281,7 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
     status.Update(Plan(gradient, {}, &made, &plan));
   }
   absl::StatusOr<std::shared_ptr<const Recording>> recording =
-      ended.device->FinishRecording(ended.lane, given, made);
+      ended.device->FinishRecording(ended.lane, given, made, awaited);
   if (!ended.effects->refusal().empty()) {
     return Refusal(ended.effects->refusal());
   }

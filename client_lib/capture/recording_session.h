@@ -113,7 +113,7 @@ class RecordingDevice : public VirtualDevice {
   }
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t, absl::Span<RemoteStorage* const>,
-      absl::Span<RemoteStorage* const>) override {
+      absl::Span<RemoteStorage* const>, size_t) override {
     return absl::UnimplementedError("a recorder carries nothing out again");
   }
   void DropRecording(uint32_t) override {}

@@ -57,7 +57,7 @@ void Recorder::Refuse(absl::string_view reason, absl::string_view what) {
 
 absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
     absl::Span<RemoteStorage* const> given,
-    absl::Span<RemoteStorage* const> outputs) const {
+    absl::Span<RemoteStorage* const> outputs, size_t awaited) const {
   DJINN_RETURN_IF_ERROR(refusal_);
   if (steps_.empty()) {
     return Refusal("NO_CALLS", "it calls nothing on the device");
@@ -76,7 +76,7 @@ absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
     }
   }
 
-  size_t needed = 0;  // calls that outputs need
+  size_t needed = 0;  // calls that awaited outputs need
   for (uint32_t i = 0; i < outputs.size(); ++i) {
     RemoteStorage* const storage = outputs[i];
     const auto found = roles.find(storage);
@@ -89,7 +89,7 @@ absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
       return Refusal("OUTPUT_TWICE",
                      "it returns two tensors that share memory");
     }
-    needed = std::max(needed, found->second.last_write + 1);
+    if (i < awaited) needed = std::max(needed, found->second.last_write + 1);
     recording->output_bytes.push_back(storage->size_bytes());
   }
   DJINN_RETURN_IF_ERROR(NoneStays(roles));

@@ -74,8 +74,8 @@ class Recorder {
   // Calls of a recording, and of one of its parts, which a worker takes.
   static constexpr size_t kMaxCalls = 65536;
   static constexpr size_t kMaxPartCalls = 4096;
-  // What follows the last call that outputs need is a part of its own if it has
-  // so many calls.
+  // What follows the last call that awaited outputs need is a part of its own
+  // if it has so many calls.
   static constexpr size_t kMinRest = 4;
 
   // The call before the device takes it.
@@ -90,7 +90,7 @@ class Recorder {
   // nothing had filled), TOO_LONG, NO_CALLS.
   absl::StatusOr<std::shared_ptr<const Recording>> Finish(
       absl::Span<RemoteStorage* const> given,
-      absl::Span<RemoteStorage* const> outputs) const;
+      absl::Span<RemoteStorage* const> outputs, size_t awaited) const;
 
  private:
   struct Step {

@@ -52,11 +52,11 @@ class RecordingTest : public testing::Test {
   }
   absl::StatusOr<std::shared_ptr<const Recording>> Finish(
       const std::vector<StoragePtr>& given,
-      const std::vector<StoragePtr>& outputs) {
+      const std::vector<StoragePtr>& outputs, size_t awaited = 1) {
     std::vector<RemoteStorage*> in, out;
     for (const StoragePtr& storage : given) in.push_back(storage.get());
     for (const StoragePtr& storage : outputs) out.push_back(storage.get());
-    return device_->FinishRecording(kLane, in, out);
+    return device_->FinishRecording(kLane, in, out, awaited);
   }
   std::string RefusalOf(const std::vector<StoragePtr>& given,
                         const std::vector<StoragePtr>& outputs) {
@@ -103,6 +103,23 @@ TEST_F(RecordingTest, IsCarriedOutOnOtherStorages) {
   // dropped.
   EXPECT_LE(cluster_.worker().live_storages().size(), 4u);
   EXPECT_EQ(session_->statistics().calls, 6u * 5u);
+}
+
+// Gradients are outputs that come last and that nobody waits for.
+TEST_F(RecordingTest, OutputsThatAreNotAwaitedDoNotHoldTheOthersUp) {
+  const auto record = [&](size_t awaited) {
+    const StoragePtr input = Uploaded();
+    EXPECT_TRUE(device_->StartRecording(kLane).ok());
+    const StoragePtr loss = Step(input);
+    const StoragePtr gradient = device_->NewStorage(4);
+    Call(7, {{weights_, kReads}, {gradient, kBirth}});
+    const auto recording = Finish({input}, {loss, gradient}, awaited);
+    EXPECT_TRUE(recording.ok()) << recording.status();
+    return (*recording)->parts.size();
+  };
+  EXPECT_EQ(record(/*awaited=*/0), 1u);
+  EXPECT_EQ(record(/*awaited=*/1), 2u);
+  EXPECT_EQ(record(/*awaited=*/2), 1u);
 }
 
 TEST_F(RecordingTest, OrdinaryCallsAndReplaysKeepTheirOrder) {

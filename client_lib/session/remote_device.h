@@ -80,7 +80,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::Status StartRecording(uint32_t lane) override;
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
-      absl::Span<RemoteStorage* const> outputs) override;
+      absl::Span<RemoteStorage* const> outputs, size_t awaited) override;
   void DropRecording(uint32_t lane) override;
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,

@@ -40,7 +40,7 @@ void RemoteDevice::RefuseRecording(uint32_t lane, absl::string_view reason,
 
 absl::StatusOr<std::shared_ptr<const Recording>> RemoteDevice::FinishRecording(
     uint32_t lane, absl::Span<RemoteStorage* const> given,
-    absl::Span<RemoteStorage* const> outputs) {
+    absl::Span<RemoteStorage* const> outputs, size_t awaited) {
   if (IsForkedChild()) return AfterForkError();
   std::unique_ptr<Recorder> recorder;
   {
@@ -53,7 +53,7 @@ absl::StatusOr<std::shared_ptr<const Recording>> RemoteDevice::FinishRecording(
     recorder = std::move(found->second);
     recordings_.erase(found);
   }
-  return recorder->Finish(given, outputs);
+  return recorder->Finish(given, outputs, awaited);
 }
 
 void RemoteDevice::DropRecording(uint32_t lane) {

@@ -136,10 +136,11 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::Status StartRecording(uint32_t lane) = 0;
   // Ends it. `given`: the storages, each once, in whose place others will
   // stand; `outputs`: those made since StartRecording() that it is about, each
-  // once. As Recorder::Finish(). FailedPrecondition (NOT_RECORDING).
+  // once, of which the first `awaited` may be waited for. As
+  // Recorder::Finish(). FailedPrecondition (NOT_RECORDING).
   virtual absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
-      absl::Span<RemoteStorage* const> outputs) = 0;
+      absl::Span<RemoteStorage* const> outputs, size_t awaited) = 0;
   // Ends it without a result, if there is one.
   virtual void DropRecording(uint32_t lane) = 0;
   // Carries out the recording's calls as if the lane made them now. `given` are
