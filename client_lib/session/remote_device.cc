@@ -1,5 +1,6 @@
 #include "client_lib/session/remote_device.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -12,6 +13,9 @@
 
 namespace djinn {
 namespace {
+
+// How long a thread receives before it looks around.
+constexpr absl::Duration kAttendance = absl::Milliseconds(100);
 
 // Of the device's storages and of its transfers: each device counts for itself,
 // so that its worker sees every number.
@@ -212,7 +216,12 @@ absl::Status RemoteDevice::Synchronize() {
         return MakeError(absl::StatusCode::kDeadlineExceeded,
                          "OPERATION_TIMEOUT", "the worker has not caught up");
       }
-      WaitUntil(&progress_changed_, &mu_, deadline);
+      WaitOrReceive(
+          &progress_changed_,
+          [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+            return works_done_ >= target;
+          },
+          deadline);
     }
   }
   return context_->root_errors.TakeUnreported(index_);
@@ -271,7 +280,12 @@ absl::Status RemoteDevice::EnterSlow() {
   wakeup_.Set();
   ++window_waiters_;
   while (usable_ && WindowFull() && !deadline.passed()) {
-    WaitUntil(&window_changed_, &mu_, deadline);
+    WaitOrReceive(
+        &window_changed_,
+        [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return !usable_ || !WindowFull();
+        },
+        deadline);
   }
   --window_waiters_;
   if (!usable_) return Unusable();
@@ -313,6 +327,46 @@ void RemoteDevice::QueueSegments(const SealedSegments& sealed,
     }
     Queue(std::move(work), /*needs_lease=*/true);
   }
+}
+
+void RemoteDevice::WaitOrReceive(CondVar* changed,
+                                 absl::FunctionRef<bool()> done,
+                                 const Deadline& deadline) {
+  if (connected_ && watched_.empty()) {
+    ClientStream* const stream = EnterStream();
+    ++attending_;
+    mu_.Unlock();
+    const bool received = stream->Attend(
+        [this, done] {
+          MutexLock lock(&mu_);
+          return done() || !failure_.ok();
+        },
+        std::min(deadline.left(), kAttendance));
+    mu_.Lock();
+    --attending_;
+    const bool recall =
+        received && (waiters_.size() > 1 || window_waiters_ > 0);
+    if (recall) {
+      mu_.Unlock();
+      stream->Recall();
+      mu_.Lock();
+    }
+    LeaveStream();
+    if (received || done() || !failure_.ok()) return;
+  }
+  WaitUntil(changed, &mu_, deadline);
+}
+
+void RemoteDevice::RecallReceiver() {
+  ClientStream* stream = nullptr;
+  {
+    MutexLock lock(&mu_);
+    if (!connected_) return;
+    stream = EnterStream();
+  }
+  stream->Recall();
+  MutexLock lock(&mu_);
+  LeaveStream();
 }
 
 absl::Status RemoteDevice::NoAnswer() const {

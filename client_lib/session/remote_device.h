@@ -134,6 +134,13 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return Await(waiter, std::move(done), [] { return false; });
   }
+  // Until something may have changed; nobody else signals `changed` but for
+  // what `done` says. Receives in this thread, if that can be.
+  void WaitOrReceive(CondVar* changed, absl::FunctionRef<bool()> done,
+                     const Deadline& deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has the stream's own thread receive: somebody waits who does not.
+  void RecallReceiver() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status NoAnswer() const;
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -370,6 +377,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   Callbacks due_callbacks_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<UploadWait>> uploads_
       ABSL_GUARDED_BY(mu_);  // by transfer id
+  // Threads that receive by themselves while they wait.
+  int attending_ ABSL_GUARDED_BY(mu_) = 0;
   // Threads that use the stream without being the sender.
   int streaming_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar streaming_changed_;
@@ -423,7 +432,7 @@ absl::Status RemoteDevice::Await(Waiter* waiter, Done done, Moved moved) {
       status = NoAnswer();
       break;
     }
-    WaitUntil(&waiter->changed, &mu_, deadline);
+    WaitOrReceive(&waiter->changed, done, deadline);
   }
   waiters_.erase(waiter);
   return status;

@@ -70,10 +70,12 @@ class RemoteDevice::ReadHandle final : public PendingRead {
       MutexLock lock(&device_->mu_);
       if (!IsReady()) {
         device_->watched_[wait_.get()].push_back(std::move(callback));
-        return;
+        callback = nullptr;
       }
     }
-    callback();
+    if (callback != nullptr) return callback();
+    // Nobody waits who could receive.
+    device_->RecallReceiver();
   }
 
  private:
@@ -222,8 +224,9 @@ absl::Status RemoteDevice::AwaitRead(ReadWait* wait, absl::Duration timeout) {
       if (copied == before) return NoAnswer();
       patience = Deadline(options.operation_timeout, options.clock);
     }
-    WaitUntil(&wait->changed, &mu_,
-              deadline.left() < patience.left() ? deadline : patience);
+    WaitOrReceive(
+        &wait->changed, [wait] { return wait->done; },
+        deadline.left() < patience.left() ? deadline : patience);
   }
   return absl::OkStatus();
 }
@@ -282,7 +285,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
       destination += piece.size();
     }
   }
-  bool acknowledge = false;
+  bool wake = false;
   Callbacks callbacks;
   {
     MutexLock lock(&mu_);
@@ -292,13 +295,14 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
       bulk_reads_.erase(transfer_id);
       replies_.Release(wait->reply_number, wait->bytes);
       FinishRead(wait.get());
-      callbacks.swap(due_callbacks_);
-      acknowledge = replies_.Due();
+      // As in OnMessage().
+      if (attending_ == 0) callbacks.swap(due_callbacks_);
+      wake = replies_.Due() || !due_callbacks_.empty();
     }
     if (wait->abandoned) wait->changed.SignalAll();
   }
   Notify(callbacks);
-  if (acknowledge) wakeup_.Set();
+  if (wake) wakeup_.Set();
 }
 
 }  // namespace djinn

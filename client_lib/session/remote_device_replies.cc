@@ -56,14 +56,17 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   {
     MutexLock lock(&mu_);
     violation = Take(&response);
-    callbacks.swap(due_callbacks_);
+    // They are the program's: not for a thread that waits, whose locks they may
+    // take.
+    if (attending_ == 0) callbacks.swap(due_callbacks_);
     // A refused hello, and builds that do not belong together, say more by
     // themselves.
     if (ErrorReason(violation) == kProtocolViolation ||
         (response.has_hello() && welcomed_ && !violation.ok())) {
       violation = WorkerLost(violation);
     }
-    wake = !needed_.empty() || log_.Next() != nullptr || replies_.Due();
+    wake = !needed_.empty() || log_.Next() != nullptr || replies_.Due() ||
+           !due_callbacks_.empty();
   }
   Notify(callbacks);
   if (!violation.ok()) {

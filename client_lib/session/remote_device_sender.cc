@@ -25,6 +25,12 @@ void RemoteDevice::SenderLoop() {
   Deadline look(absl::InfiniteDuration(), context_->options.clock);
   for (bool goes_on = true; goes_on;) {
     wakeup_.Wait(look);
+    Callbacks callbacks;
+    {
+      MutexLock lock(&mu_);
+      callbacks.swap(due_callbacks_);
+    }
+    Notify(callbacks);
     {
       MutexLock lock(&mu_);
       while (sending_) sending_changed_.Wait(&mu_);

@@ -24,8 +24,10 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "djinn/v1/execution.pb.h"
 
@@ -55,6 +57,27 @@ class StreamReceiver {
   virtual void OnClosed(absl::Status status) = 0;
 };
 
+// Who receives. A thread that waits for a message of one stream alone may
+// receive it by itself, which saves the change from the stream's thread to it.
+// Streams that cannot be received so say false.
+class Attendable {
+ public:
+  virtual ~Attendable() = default;
+
+  // Calls the receiver's callbacks in this thread until `done`, which is asked
+  // without locks between messages, or until about `patience` has passed.
+  // False: the caller waits as ever, for somebody else receives, or because the
+  // stream ends or was recalled.
+  //
+  // Where threads attended lately, others may hear of messages some
+  // milliseconds late, unless Recall() was called.
+  virtual bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) {
+    return false;
+  }
+  // Has the stream's own thread receive, now.
+  virtual void Recall() {}
+};
+
 using ClientStreamReceiver = StreamReceiver<v1::ControlResponse>;
 
 class WorkerStreamReceiver : public StreamReceiver<v1::ControlRequest> {
@@ -64,10 +87,8 @@ class WorkerStreamReceiver : public StreamReceiver<v1::ControlRequest> {
   virtual void OnBulkRoom() {}
 };
 
-class ClientStream {
+class ClientStream : public Attendable {
  public:
-  virtual ~ClientStream() = default;
-
   // What carries it, for people: "gRPC", "shared memory".
   virtual absl::string_view transport() const = 0;
 
@@ -88,10 +109,8 @@ class ClientStream {
   virtual void Close(absl::Status status) = 0;
 };
 
-class WorkerStream {
+class WorkerStream : public Attendable {
  public:
-  virtual ~WorkerStream() = default;
-
   // `receiver` must outlive the stream.
   virtual void Start(WorkerStreamReceiver* receiver) = 0;
 

@@ -6,6 +6,14 @@
 #include "gpu_worker/core/connection.h"
 
 namespace djinn::worker {
+namespace {
+
+// A session that had so many turns in succession is taken to be alone.
+constexpr uint64_t kTurnsToAttend = 8;
+// How long the idle executor receives what may come.
+constexpr absl::Duration kAttendance = absl::Milliseconds(50);
+
+}  // namespace
 
 absl::Status WorkerCore::Draining() {
   return MakeError(absl::StatusCode::kUnavailable, "DRAINING",
@@ -71,12 +79,50 @@ void WorkerCore::NotifyChange() {
 
 void WorkerCore::MakeRunnable(uint64_t queue_key) {
   const absl::Duration now = clock_->Monotonic();
-  MutexLock lock(&queue_mu_);
-  const auto found = queued_.find(queue_key);
-  if (found == queued_.end()) return;
-  found->second.waits_since = std::min(found->second.waits_since, now);
-  queue_.MakeRunnable(queue_key, {found->second.session->deadline()});
-  runnable_.Signal();
+  std::shared_ptr<Connection> attended;
+  {
+    MutexLock lock(&queue_mu_);
+    const auto found = queued_.find(queue_key);
+    if (found == queued_.end()) return;
+    found->second.waits_since = std::min(found->second.waits_since, now);
+    queue_.MakeRunnable(queue_key, {found->second.session->deadline()});
+    attended = attended_;
+  }
+  // Without the lock, which whoever wakes takes first.
+  if (attended == nullptr) {
+    runnable_.Signal();
+  } else if (std::this_thread::get_id() != executor_.get_id()) {
+    attended->stream()->Recall();
+  }
+}
+
+void WorkerCore::AwaitRunnable() {
+  while (!executor_stopping_ && queue_.empty()) {
+    std::shared_ptr<Connection> connection;
+    if (turns_ >= kTurnsToAttend) {
+      const auto found = queued_.find(last_turn_);
+      if (found != queued_.end()) connection = found->second.connection.lock();
+    }
+    if (connection != nullptr) {
+      attended_ = connection;
+      queue_mu_.Unlock();
+      const bool received = connection->stream()->Attend(
+          [this] {
+            MutexLock lock(&queue_mu_);
+            return executor_stopping_ || !queue_.empty();
+          },
+          kAttendance);
+      queue_mu_.Lock();
+      attended_.reset();
+      const bool idle = !executor_stopping_ && queue_.empty();
+      queue_mu_.Unlock();
+      if (received && idle) connection->stream()->Recall();
+      connection.reset();  // the last to hold it destroys the stream
+      queue_mu_.Lock();
+      if (executor_stopping_ || !queue_.empty()) continue;
+    }
+    runnable_.Wait(&queue_mu_);
+  }
 }
 
 void WorkerCore::RunExecutor() {
@@ -87,9 +133,11 @@ void WorkerCore::RunExecutor() {
     absl::Duration waits_since;
     {
       MutexLock lock(&queue_mu_);
-      while (!executor_stopping_ && queue_.empty()) runnable_.Wait(&queue_mu_);
+      AwaitRunnable();
       if (executor_stopping_) return;
       key = queue_.Take();
+      turns_ = key == last_turn_ ? turns_ + 1 : 0;
+      last_turn_ = key;
       Queued& queued = queued_.at(key);
       session = queued.session;
       meter = queued.meter;
@@ -200,6 +248,7 @@ void WorkerCore::Shutdown() {
     executor_stopping_ = true;
     runnable_.SignalAll();
   }
+  // It attends no stream: all are closed.
   executor_.join();
 }
 

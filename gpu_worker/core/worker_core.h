@@ -144,6 +144,8 @@ class WorkerCore {
   struct Queued {
     std::shared_ptr<Session> session;
     std::shared_ptr<LeaseMeter> meter;
+    // That serves it, or served it last.
+    std::weak_ptr<Connection> connection;
     // Since when it waits for its turn; infinite when it does not.
     absl::Duration waits_since = absl::InfiniteDuration();
   };
@@ -194,6 +196,9 @@ class WorkerCore {
   void CollectMemory(Exposition* out) const;
   void NotifyChange();
   void RunExecutor();
+  // Until somebody is runnable, or the executor is to stop. Where one session
+  // alone has been at work its stream is received from meanwhile.
+  void AwaitRunnable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   void RunHousekeeping();
   // One round; returns false when nothing was there to do.
   bool CloseAndReap();
@@ -244,6 +249,11 @@ class WorkerCore {
   scheduler::FairQueue queue_ ABSL_GUARDED_BY(queue_mu_);
   absl::flat_hash_map<uint64_t, Queued> queued_ ABSL_GUARDED_BY(queue_mu_);
   bool executor_stopping_ ABSL_GUARDED_BY(queue_mu_) = false;
+  // Whose stream the idle executor receives from; null while it does not.
+  std::shared_ptr<Connection> attended_ ABSL_GUARDED_BY(queue_mu_);
+  // Whose turn was last, and how many it had in succession.
+  uint64_t last_turn_ ABSL_GUARDED_BY(queue_mu_) = 0;
+  uint64_t turns_ ABSL_GUARDED_BY(queue_mu_) = 0;
 
   std::thread executor_;
   std::thread housekeeper_;

@@ -142,6 +142,10 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
     connection->lease_id = lease->claims.lease_id();
     connection->session_id = lease->claims.session_id();
     connection->Serve(session, stream_number);
+    MutexLock queue_lock(&queue_mu_);
+    const auto queued =
+        queued_.find(sessions_.at(connection->lease_id).queue_key);
+    if (queued != queued_.end()) queued->second.connection = connection;
   }
   log::Info("client attached", {{"session", log::ShortId(hello.session_id())},
                                 {"tenant", session->tenant()},

@@ -26,6 +26,8 @@ constexpr size_t kMaxFragment = 64 << 10;
 constexpr size_t kKeptCapacity = 1 << 20;
 // Messages taken before chunks and writers have their turn.
 constexpr int kBatch = 32;
+// How long the role is lent without anybody having it.
+constexpr absl::Duration kLent = absl::Milliseconds(2);
 
 // In one frame: text and payloads have `max_part` bytes each, at most.
 std::string Encode(const absl::Status& status, size_t max_part) {
@@ -62,6 +64,13 @@ absl::Status Decode(absl::string_view bytes) {
     status.SetPayload(any.type_url(), absl::Cord(any.value()));
   }
   return status;
+}
+
+// Takes the bytes that woke this side, too.
+bool HasHungUp(int socket) {
+  char bytes[64];
+  const ssize_t count = recv(socket, bytes, sizeof(bytes), MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 absl::Duration Now() { return Clock::Real()->Monotonic(); }
@@ -134,7 +143,7 @@ bool SharedMemoryEnd::SendBulk(uint64_t transfer_id, uint64_t offset,
   bulk_.stalled |= bulk_.queue.size() >= options_.bulk_queue_limit;
   if (++burst_ >= options_.bulk_burst && !bulk_.stalled) {
     bulk_.stalled = true;
-    RaiseEvent(wake_.get());
+    RecallLocked();
   }
   return !bulk_.stalled;
 }
@@ -188,6 +197,8 @@ uint64_t SharedMemoryEnd::AddLocked(Pending pending, bool owned, Lane* lane) {
   lane->queue.push_back(std::move(pending));
   const uint64_t ticket = ++lane->added;
   WriteLocked(lane);
+  // The thread writes the rest; nobody hears of room while the role is free.
+  if (!lane->queue.empty() && !receiving_) turn_.Signal();
   if (!owned && lane->gone < ticket) {
     // The caller's bytes do not outlive the call.
     SharedBytes* const payload = &lane->queue.back().payload;
@@ -248,11 +259,19 @@ void SharedMemoryEnd::WriteAllLocked() {
 void SharedMemoryEnd::WakePeerLocked() {
   if (!wrote_) return;
   wrote_ = false;
-  std::atomic<uint32_t>* const sleeping = region_->sleeping(OtherSide(side_));
-  if (sleeping->load() == 0 || sleeping->exchange(0) == 0) return;
-  // A full socket wakes it as well.
-  [[maybe_unused]] const ssize_t sent =
-      send(socket_, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  std::atomic<uint32_t>* const sleep = region_->sleep(OtherSide(side_));
+  if (sleep->load() == kAwake) return;
+  switch (sleep->exchange(kAwake)) {
+    case kAwake:
+      return;
+    case kAsleepAtWord:
+      return WakeAtWord(sleep);
+    default: {
+      // A full socket wakes it as well.
+      [[maybe_unused]] const ssize_t sent =
+          send(socket_, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+  }
 }
 
 void SharedMemoryEnd::Close(absl::Status status) {
@@ -267,7 +286,7 @@ void SharedMemoryEnd::CloseLocked(absl::Status status) {
   give_up_ = Now() + options_.close_timeout;
   WriteAllLocked();
   WakePeerLocked();
-  RaiseEvent(wake_.get());
+  RecallLocked();
 }
 
 void SharedMemoryEnd::DropQueuesLocked() {
@@ -283,19 +302,15 @@ bool SharedMemoryEnd::OverLocked() const {
 }
 
 void SharedMemoryEnd::Run() {
-  absl::Status broken = Establish();
-  for (bool over = !broken.ok(); !over;) {
-    const absl::StatusOr<bool> received = Receive();
-    broken = received.status();
-    Flush();
-    {
-      MutexLock lock(&mu_);
-      if (!broken.ok()) CloseLocked(broken);
-      // However much a peer goes on sending.
-      if (Now() >= give_up_) gone_ = true;
-      over = !broken.ok() || OverLocked();
-    }
-    if (!over && !*received) Sleep();
+  const absl::Status established = Establish();
+  {
+    MutexLock lock(&mu_);
+    broken_ = established;
+  }
+  while (!Over()) {
+    const bool any = Advance();
+    TakeTurns();
+    if (!any) SleepAtSocket();
   }
   absl::Status end = absl::UnavailableError(side_ == SharedSide::kClient
                                                 ? "the worker went away"
@@ -303,8 +318,8 @@ void SharedMemoryEnd::Run() {
   {
     MutexLock lock(&mu_);
     ended_ = true;
-    if (!broken.ok()) {
-      end = std::move(broken);
+    if (!broken_.ok()) {
+      end = broken_;
     } else if (peers_goodbye_.has_value() && !peers_goodbye_->ok()) {
       end = *peers_goodbye_;
     } else if (goodbye_.has_value() && !goodbye_->ok()) {
@@ -316,6 +331,102 @@ void SharedMemoryEnd::Run() {
     DropQueuesLocked();
   }
   handler_->OnClosed(std::move(end));
+}
+
+bool SharedMemoryEnd::ThreadNeededLocked() const {
+  // What waits for room is written on by the thread.
+  return recalled_ || !broken_.ok() || goodbye_.has_value() || OverLocked() ||
+         !control_.queue.empty() || !bulk_.queue.empty();
+}
+
+void SharedMemoryEnd::TakeTurns() {
+  MutexLock lock(&mu_);
+  if (std::exchange(wanted_, false) && !ThreadNeededLocked()) {
+    receiving_ = false;
+    for (uint64_t seen = attendances_;;) {
+      if (receiving_ && attendances_ == seen) {
+        resting_ = true;
+        turn_.Wait(&mu_);
+        resting_ = false;
+        continue;
+      }
+      if (!receiving_ && ThreadNeededLocked()) break;
+      seen = attendances_;
+      const bool late = turn_.WaitWithTimeout(&mu_, kLent);
+      if (late && !receiving_ && attendances_ == seen) break;
+    }
+    receiving_ = true;
+  }
+  recalled_ = false;
+}
+
+bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
+                             absl::Duration patience) {
+  {
+    MutexLock lock(&mu_);
+    if (receiving_ || ThreadNeededLocked()) {
+      wanted_ = true;
+      return false;
+    }
+    receiving_ = attended_ = true;
+    ++attendances_;
+  }
+  const absl::Duration until = Now() + patience;
+  bool needed = false;
+  while (!needed && !done()) {
+    const bool any = Advance();
+    {
+      MutexLock lock(&mu_);
+      needed = ThreadNeededLocked();
+    }
+    if (any || needed || done()) continue;
+    const absl::Duration now = Now();
+    if (now < until) {
+      SleepAtWord(until - now);
+      continue;
+    }
+    hung_up_ = HasHungUp(socket_);
+    needed = hung_up_;
+    break;
+  }
+  MutexLock lock(&mu_);
+  receiving_ = attended_ = false;
+  recalled_ |= hung_up_;
+  if (resting_ || ThreadNeededLocked()) turn_.Signal();
+  return !needed;
+}
+
+void SharedMemoryEnd::Recall() {
+  MutexLock lock(&mu_);
+  RecallLocked();
+}
+
+void SharedMemoryEnd::RecallLocked() {
+  recalled_ = true;
+  if (!receiving_) {
+    turn_.Signal();
+  } else if (!attended_) {
+    RaiseEvent(wake_.get());
+  } else if (region_->sleep(side_)->exchange(kAwake) == kAsleepAtWord) {
+    WakeAtWord(region_->sleep(side_));
+  }
+}
+
+bool SharedMemoryEnd::Over() {
+  MutexLock lock(&mu_);
+  // However much a peer goes on sending.
+  if (Now() >= give_up_) gone_ = true;
+  return !broken_.ok() || OverLocked();
+}
+
+bool SharedMemoryEnd::Advance() {
+  const absl::StatusOr<bool> received = Receive();
+  Flush();
+  if (received.ok()) return *received;
+  MutexLock lock(&mu_);
+  broken_ = received.status();
+  CloseLocked(broken_);
+  return true;
 }
 
 absl::Status SharedMemoryEnd::Establish() {
@@ -424,43 +535,52 @@ void SharedMemoryEnd::Flush() {
   if (bulk_room) handler_->OnBulkRoom();
 }
 
-void SharedMemoryEnd::Sleep() {
-  absl::Duration give_up;
+bool SharedMemoryEnd::GoToSleep(SharedSleep how) {
+  region_->sleep(side_)->store(how);
+  const bool came = !control_in_->empty() || !bulk_in_->empty();
+  // Room that came before the word was set.
+  MutexLock lock(&mu_);
+  WriteAllLocked();
+  const bool wrote = wrote_;
+  WakePeerLocked();
+  return !came && !wrote;
+}
+
+void SharedMemoryEnd::SleepAtSocket() {
+  absl::Duration patience;
   {
     MutexLock lock(&mu_);
-    if (hung_up_ || Now() >= give_up_) {
+    const absl::Duration now = Now();
+    if (hung_up_ || now >= give_up_) {
       gone_ = true;
       return;
     }
-    give_up = give_up_;
+    patience = give_up_ - now;
   }
-  std::atomic<uint32_t>* const sleeping = region_->sleeping(side_);
-  sleeping->store(1);
-  bool ready = !control_in_->empty() || !bulk_in_->empty();
-  {
-    // Room that came before the flag was up.
-    MutexLock lock(&mu_);
-    WriteAllLocked();
-    ready |= wrote_;
-    WakePeerLocked();
-  }
-  if (!ready) {
+  if (GoToSleep(kAsleepAtSocket)) {
     int timeout = -1;
-    if (give_up != absl::InfiniteDuration()) {
-      timeout = static_cast<int>(absl::ToInt64Milliseconds(
-                    std::max(give_up - Now(), absl::ZeroDuration()))) +
-                1;
+    if (patience != absl::InfiniteDuration()) {
+      timeout = static_cast<int>(absl::ToInt64Milliseconds(patience)) + 1;
     }
     pollfd waiting[] = {{socket_, POLLIN, 0}, {wake_.get(), POLLIN, 0}};
     poll(waiting, 2, timeout);
     if (waiting[1].revents != 0) ClearEvent(wake_.get());
-    if (waiting[0].revents != 0) {
-      char bytes[64];
-      const ssize_t count = recv(socket_, bytes, sizeof(bytes), MSG_DONTWAIT);
-      hung_up_ = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-    }
+    if (waiting[0].revents != 0) hung_up_ = HasHungUp(socket_);
   }
-  sleeping->store(0);
+  region_->sleep(side_)->store(kAwake);
+}
+
+void SharedMemoryEnd::SleepAtWord(absl::Duration patience) {
+  if (GoToSleep(kAsleepAtWord)) {
+    bool needed;
+    {
+      // One that was needed before the word was set was woken in vain.
+      MutexLock lock(&mu_);
+      needed = ThreadNeededLocked();
+    }
+    if (!needed) WaitAtWord(region_->sleep(side_), kAsleepAtWord, patience);
+  }
+  region_->sleep(side_)->store(kAwake);
 }
 
 }  // namespace djinn

@@ -8,6 +8,12 @@
 // peer says that there is room. The same thread receives, calls the handler,
 // and sleeps at the socket when there is nothing to do.
 //
+// Receiving is a role, which the thread lends to others that Attend(). One that
+// found it taken gets it the next time. While the role is lent and nobody has
+// it, the peer wakes nobody: what comes waits for the next attendant, or until
+// the thread, which looks every few milliseconds, finds that none came and
+// takes the role back.
+//
 // An end says goodbye with a status and waits for the peer's, a little while. A
 // socket that ends without one means that the peer's process is gone: what it
 // had written is still received, then the end is Unavailable.
@@ -21,6 +27,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -33,7 +40,8 @@ namespace djinn {
 
 class SharedMemoryEnd {
  public:
-  // Called by the end's thread. May call the end, but not destroy it.
+  // Called by the end's thread, and but for OnClosed() by attendants; one call
+  // at a time. May call the end, but not destroy it.
   class Handler {
    public:
     virtual ~Handler() = default;
@@ -92,6 +100,10 @@ class SharedMemoryEnd {
   // As ClientStream::Close().
   void Close(absl::Status status);
 
+  // As Attendable.
+  bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience);
+  void Recall();
+
  private:
   struct Pending {
     FrameKind kind = FrameKind::kMessage;
@@ -121,6 +133,8 @@ class SharedMemoryEnd {
   void WriteLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Somebody needs the thread.
+  void RecallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueuesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WaitUntilGone(uint64_t ticket, Lane* lane)
@@ -131,14 +145,29 @@ class SharedMemoryEnd {
   // The thread's.
   void Run();
   absl::Status Establish();
-  // Takes some of what came; true if anything did.
+  // Lends the role where it is wanted; returns when the thread has it.
+  void TakeTurns();
+  // An attendant must leave, and the thread not lend.
+  bool ThreadNeededLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Whoever has the role.
+  bool Over();
+  // Takes and writes what there is; true if anything came.
+  bool Advance();
   absl::StatusOr<bool> Receive();
   absl::Status TakeFrame(const FrameRingReader::Frame& frame);
   absl::StatusOr<bool> ReceiveChunk();
   void PopAndTell(FrameRingReader* ring);
   // Writes on; tells senders of room.
   void Flush();
-  void Sleep();
+  // Says that this side sleeps, unless there is something to do.
+  bool GoToSleep(SharedSleep how);
+  // Until something comes, or the thread is recalled. The thread's way, which
+  // sees the peer's process end.
+  void SleepAtSocket();
+  // An attendant's, which costs less, and wakes it on a processor of its own:
+  // a byte on a socket makes Linux pull who is woken to the sender's.
+  void SleepAtWord(absl::Duration patience);
 
   const SharedSide side_;
   const Options options_;
@@ -163,14 +192,28 @@ class SharedMemoryEnd {
   // The peer is gone, or was given up.
   bool gone_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  // What went wrong with the connection.
+  absl::Status broken_ ABSL_GUARDED_BY(mu_);
 
-  // The thread's own.
+  // Somebody has the role, at first the thread, and it is an attendant.
+  bool receiving_ ABSL_GUARDED_BY(mu_) = true;
+  bool attended_ ABSL_GUARDED_BY(mu_) = false;
+  // Somebody found it taken.
+  bool wanted_ ABSL_GUARDED_BY(mu_) = false;
+  bool recalled_ ABSL_GUARDED_BY(mu_) = false;
+  // The thread sleeps until the attendant leaves.
+  bool resting_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t attendances_ ABSL_GUARDED_BY(mu_) = 0;
+  CondVar turn_;  // the thread's
+
+  // Used by whoever has the role.
   std::optional<FrameRingReader> control_in_;
   std::optional<FrameRingReader> bulk_in_;
   std::string message_;
   int socket_ = -1;
   const SharedRegion* region_ = nullptr;
   bool hung_up_ = false;
+
   std::thread thread_;
 };
 

@@ -75,6 +75,11 @@ class SharedMemoryClient : public ClientStream {
     return end_.SendBulkAndWait(transfer_id, offset, std::move(payload));
   }
   void Close(absl::Status status) override { end_.Close(std::move(status)); }
+  bool Attend(absl::FunctionRef<bool()> done,
+              absl::Duration patience) override {
+    return end_.Attend(done, patience);
+  }
+  void Recall() override { end_.Recall(); }
 
  private:
   SharedMemoryEnd::OpenFunction open_;
@@ -100,6 +105,11 @@ class SharedMemoryWorker : public WorkerStream {
     return end_.SendBulk(transfer_id, offset, std::move(payload));
   }
   void Close(absl::Status status) override { end_.Close(std::move(status)); }
+  bool Attend(absl::FunctionRef<bool()> done,
+              absl::Duration patience) override {
+    return end_.Attend(done, patience);
+  }
+  void Recall() override { end_.Recall(); }
 
  private:
   std::unique_ptr<SharedMemoryEnd::Handler> handler_;

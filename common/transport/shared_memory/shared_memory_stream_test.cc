@@ -15,149 +15,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
-#include "common/mutex.h"
+#include "common/transport/shared_memory/testing.h"
 #include "gtest/gtest.h"
 
-namespace djinn {
+namespace djinn::shared_memory {
 namespace {
-
-constexpr RingSizes kSmall = {.control = 4096, .bulk = 8192};
-constexpr uint64_t kIncarnation = 7;
-
-struct Sockets {
-  Descriptor worker;
-  Descriptor client;
-};
-
-Sockets MakeSockets() {
-  int fds[2];
-  EXPECT_EQ(
-      socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
-      0);
-  return {Descriptor(fds[0]), Descriptor(fds[1])};
-}
-
-SharedMemoryEnd::OpenFunction AcceptFrom(Descriptor socket) {
-  auto shared = std::make_shared<Descriptor>(std::move(socket));
-  return [shared](int wake) {
-    return SharedConnection::Accept(std::move(*shared), kIncarnation, wake,
-                                    absl::Seconds(30));
-  };
-}
-
-struct Pair {
-  explicit Pair(SharedMemoryEnd::Options options = {},
-                const RingSizes& sizes = kSmall) {
-    Sockets sockets = MakeSockets();
-    worker = MakeSharedMemoryWorkerStream(
-        SharedConnection::Offer(std::move(sockets.worker), sizes, kIncarnation)
-            .value(),
-        options);
-    client = MakeSharedMemoryClientStream(AcceptFrom(std::move(sockets.client)),
-                                          MakeEvent().value(), options);
-  }
-  std::unique_ptr<WorkerStream> worker;
-  std::unique_ptr<ClientStream> client;
-};
-
-// Records what comes; can hold its thread up.
-template <typename Base, typename In>
-class Recorder : public Base {
- public:
-  void OnMessage(In message) override {
-    MutexLock lock(&mu_);
-    while (held_) changed_.Wait(&mu_);
-    messages_.push_back(std::move(message));
-    changed_.SignalAll();
-  }
-  void OnBulk(uint64_t transfer_id, uint64_t offset,
-              absl::Span<const absl::string_view> pieces) override {
-    MutexLock lock(&mu_);
-    std::string chunk = absl::StrCat(transfer_id, "@", offset, ":");
-    for (const absl::string_view piece : pieces) {
-      chunk.append(piece.data(), piece.size());
-    }
-    chunks_.push_back(std::move(chunk));
-    changed_.SignalAll();
-  }
-  void OnClosed(absl::Status status) override {
-    MutexLock lock(&mu_);
-    closed_ = std::move(status);
-    changed_.SignalAll();
-  }
-
-  void Hold(bool held) {
-    MutexLock lock(&mu_);
-    held_ = held;
-    changed_.SignalAll();
-  }
-  std::vector<In> WaitMessages(size_t count) {
-    MutexLock lock(&mu_);
-    while (messages_.size() < count) changed_.Wait(&mu_);
-    return messages_;
-  }
-  std::vector<std::string> WaitChunks(size_t count) {
-    MutexLock lock(&mu_);
-    while (chunks_.size() < count) changed_.Wait(&mu_);
-    return chunks_;
-  }
-  absl::Status WaitClosed() {
-    MutexLock lock(&mu_);
-    while (!closed_.has_value()) changed_.Wait(&mu_);
-    return *closed_;
-  }
-
- protected:
-  Mutex mu_;
-  CondVar changed_;
-
- private:
-  bool held_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<In> messages_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::string> chunks_ ABSL_GUARDED_BY(mu_);
-  std::optional<absl::Status> closed_ ABSL_GUARDED_BY(mu_);
-};
-
-using Client = Recorder<ClientStreamReceiver, v1::ControlResponse>;
-
-class Worker : public Recorder<WorkerStreamReceiver, v1::ControlRequest> {
- public:
-  void OnRoom() override {
-    MutexLock lock(&mu_);
-    ++room_;
-    changed_.SignalAll();
-  }
-  void OnBulkRoom() override { OnRoom(); }
-  void WaitRoom(int count) {
-    MutexLock lock(&mu_);
-    while (room_ < count) changed_.Wait(&mu_);
-  }
-
- private:
-  int room_ ABSL_GUARDED_BY(mu_) = 0;
-};
-
-std::shared_ptr<v1::ControlRequest> Request(uint64_t sequence,
-                                            size_t bytes = 0) {
-  auto request = std::make_shared<v1::ControlRequest>();
-  v1::Ordered* const ordered = request->mutable_ordered();
-  ordered->set_sequence(sequence);
-  if (bytes > 0) {
-    ordered->mutable_install()->set_inline_value(std::string(bytes, 'v'));
-  }
-  return request;
-}
-
-std::shared_ptr<v1::ControlResponse> Response(uint64_t reply) {
-  auto response = std::make_shared<v1::ControlResponse>();
-  response->set_completed_sequence(reply);
-  return response;
-}
-
-SharedBytes Bytes(std::string text) {
-  auto owner = std::make_shared<const std::string>(std::move(text));
-  return {*owner, owner};
-}
 
 TEST(SharedMemoryStreamTest, CarriesMessagesAndChunksBothWaysToACleanEnd) {
   Client client;
@@ -436,7 +298,7 @@ TEST_F(HostileClientTest, ChunksWithoutEndDoNotKeepTheWorkerFromClosing) {
   header.kind = FrameKind::kChunk;
   while (bulk_->Fits(0).value()) bulk_->Write(header, "");
   std::atomic<uint32_t>* const sleeping =
-      connection_.region.sleeping(SharedSide::kWorker);
+      connection_.region.sleep(SharedSide::kWorker);
   std::atomic<bool> ended{false};
   std::thread flood([&] {
     while (!ended) {
@@ -502,31 +364,32 @@ class GreetingTest : public testing::Test {
     return file;
   }
 
+  static constexpr uint32_t kVersion = 2;
   static constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   Sockets sockets_ = MakeSockets();
 };
 
 TEST_F(GreetingTest, ASealedFileOfTheRightSizeIsTaken) {
   const Descriptor file = File(5 * 4096, kSeals);
-  Greet(1, 4096, file.get());
+  Greet(kVersion, 4096, file.get());
   EXPECT_TRUE(Accept().ok());
 }
 
 TEST_F(GreetingTest, AFileThatCouldShrinkIsRefused) {
   const Descriptor file = File(5 * 4096, F_SEAL_GROW | F_SEAL_SEAL);
-  Greet(1, 4096, file.get());
+  Greet(kVersion, 4096, file.get());
   EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
 }
 
 TEST_F(GreetingTest, ASizeThatIsNotTheFilesIsRefused) {
   const Descriptor file = File(4 * 4096, kSeals);
-  Greet(1, 4096, file.get());
+  Greet(kVersion, 4096, file.get());
   EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
 }
 
 TEST_F(GreetingTest, ImpossibleRingsAreRefused) {
   const Descriptor file = File(4096, kSeals);
-  Greet(1, 0, file.get());
+  Greet(kVersion, 0, file.get());
   EXPECT_EQ(ErrorReason(Accept()), "SHARED_MEMORY_REFUSED");
 }
 
@@ -536,12 +399,12 @@ TEST_F(GreetingTest, AnotherVersionIsNamed) {
   const absl::Status status = Accept();
   EXPECT_EQ(ErrorReason(status), "SHARED_MEMORY_REFUSED");
   EXPECT_EQ(status.message(),
-            "shared memory: the worker's version is 9, this side's 1");
+            "shared memory: the worker's version is 9, this side's 2");
 }
 
 TEST_F(GreetingTest, AnotherWorkerIsRefused) {
   const Descriptor file = File(5 * 4096, kSeals);
-  Greet(1, 4096, file.get(), kIncarnation + 1);
+  Greet(kVersion, 4096, file.get(), kIncarnation + 1);
   EXPECT_EQ(Accept().message(),
             "shared memory: another worker is at this path");
 }
@@ -559,4 +422,4 @@ TEST_F(GreetingTest, NobodyOrSilenceIsUnavailable) {
 }
 
 }  // namespace
-}  // namespace djinn
+}  // namespace djinn::shared_memory

@@ -1,11 +1,13 @@
 #include "common/transport/shared_memory/shared_region.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -27,7 +29,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 struct Greeting {
   char magic[8] = {'d', 'j', 'i', 'n', 'n', 's', 'h', 'm'};
   // Grows when the layout of the region or of frames changes.
-  uint32_t version = 1;
+  uint32_t version = 2;
   uint32_t control_bytes = 0;
   uint32_t bulk_bytes = 0;
   uint32_t zero = 0;
@@ -139,7 +141,7 @@ struct SharedRegion::Head {
   // Control and bulk of the client, then of the worker.
   RingState rings[4];
   struct Sleeper {
-    alignas(64) std::atomic<uint32_t> sleeping;
+    alignas(64) std::atomic<uint32_t> sleep;  // a SharedSleep
   } sleepers[2];
 };
 
@@ -188,8 +190,8 @@ SharedRegion::Ring SharedRegion::bulk(SharedSide writer) const {
                 sizes_.bulk);
 }
 
-std::atomic<uint32_t>* SharedRegion::sleeping(SharedSide side) const {
-  return &head()->sleepers[static_cast<size_t>(side)].sleeping;
+std::atomic<uint32_t>* SharedRegion::sleep(SharedSide side) const {
+  return &head()->sleepers[static_cast<size_t>(side)].sleep;
 }
 
 absl::StatusOr<SharedConnection> SharedConnection::Offer(Descriptor socket,
@@ -283,6 +285,18 @@ absl::Status CheckSameUser(int socket) {
   if (peer.uid == geteuid()) return absl::OkStatus();
   return Refused(absl::StrCat("the peer runs as user ", peer.uid,
                               ", this process as ", geteuid()));
+}
+
+void WaitAtWord(std::atomic<uint32_t>* word, uint32_t value,
+                absl::Duration patience) {
+  timespec timeout = absl::ToTimespec(patience);
+  syscall(SYS_futex, word, FUTEX_WAIT, value,
+          patience == absl::InfiniteDuration() ? nullptr : &timeout, nullptr,
+          0);
+}
+
+void WakeAtWord(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
 absl::StatusOr<Descriptor> MakeEvent() {

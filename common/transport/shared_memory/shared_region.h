@@ -3,8 +3,9 @@
 //
 // The worker makes an anonymous file of fixed size, sealed so that nobody can
 // shrink it under the other's feet, and sends it with a greeting right after it
-// accepted the socket. From then on a byte on the socket wakes a sleeping peer,
-// and the socket's end says that its process is gone.
+// accepted the socket. From then on a byte on the socket, or a word in the
+// memory, wakes a sleeping peer, and the socket's end says that its process is
+// gone.
 #ifndef COMMON_TRANSPORT_SHARED_MEMORY_SHARED_REGION_H_
 #define COMMON_TRANSPORT_SHARED_MEMORY_SHARED_REGION_H_
 
@@ -42,6 +43,14 @@ class Descriptor {
 
 enum class SharedSide { kClient = 0, kWorker = 1 };
 
+enum SharedSleep : uint32_t {
+  kAwake = 0,
+  // A byte on the socket wakes it.
+  kAsleepAtSocket = 1,
+  // WakeAtWord() does.
+  kAsleepAtWord = 2,
+};
+
 // Sizes in bytes, multiples of the page size.
 struct RingSizes {
   uint32_t control = 256 << 10;
@@ -66,9 +75,9 @@ class SharedRegion {
   // What `writer` sends.
   Ring control(SharedSide writer) const;
   Ring bulk(SharedSide writer) const;
-  // Set while the side's thread sleeps at the socket; whoever has news for it
-  // clears the flag and sends a byte.
-  std::atomic<uint32_t>* sleeping(SharedSide side) const;
+  // How the side sleeps, a SharedSleep; whoever has news for it sets it to
+  // kAwake and wakes it where it is.
+  std::atomic<uint32_t>* sleep(SharedSide side) const;
 
  private:
   friend struct SharedConnection;
@@ -114,6 +123,12 @@ absl::StatusOr<Descriptor> ListenForSharedMemory(const std::string& path);
 absl::StatusOr<Descriptor> DialSharedMemory(const std::string& path);
 // OK when the process at the other end runs as this user.
 absl::Status CheckSameUser(int socket);
+
+// Waits while the word is `value`, or until `patience` has passed or it is
+// woken; the word may be shared with another process. May also wake early.
+void WaitAtWord(std::atomic<uint32_t>* word, uint32_t value,
+                absl::Duration patience);
+void WakeAtWord(std::atomic<uint32_t>* word);
 
 // For waking a thread that polls; readable after RaiseEvent().
 absl::StatusOr<Descriptor> MakeEvent();
