@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/lease/priority_class.h"
@@ -106,6 +107,21 @@ std::string Effects(const v1::GraphNode& node) {
   return OrDash(absl::StrJoin(effects, " "));
 }
 
+std::string Describe(const v1::DeviceSpeed& speed) {
+  if (speed.flops_per_second() == 0) return "not known";
+  return absl::StrCat(
+      FormatCount(static_cast<uint64_t>(speed.flops_per_second())), " flop/s, ",
+      FormatBytes(static_cast<uint64_t>(speed.bytes_per_second())), "/s, ",
+      absl::StrFormat("%.1fus", speed.seconds_per_call() * 1e6), " a call");
+}
+
+std::string Phases(const google::protobuf::RepeatedField<int>& phases) {
+  if (phases.empty()) return "all";
+  return absl::StrJoin(phases, " ", [](std::string* out, int phase) {
+    absl::StrAppend(out, Name(static_cast<v1::Phase>(phase)));
+  });
+}
+
 std::string Describe(const v1::Cost& cost) {
   return absl::StrCat(FormatCount(cost.flops()), " flop, ",
                       FormatBytes(cost.read_bytes()), " read, ",
@@ -176,7 +192,16 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"free", OfLimit(info.free_bytes(), info.memory_bytes())},
       {"leases", absl::StrCat(info.lease_count())},
       {"sessions", absl::StrCat(info.session_count())},
-      {"runs in flight", absl::StrCat(info.queued_runs())}};
+      {"runs in flight", absl::StrCat(info.queued_runs())},
+      {"new leases", info.cordoned() ? "none: cordoned" : "yes"},
+      {"speed", Describe(info.speed())},
+      {"price", absl::StrCat(info.price_per_hour(), " an hour")},
+      {"link",
+       info.link_bytes_per_second() == 0
+           ? "not known"
+           : absl::StrCat(FormatBytes(info.link_bytes_per_second()), "/s")},
+      {"capabilities", OrDash(absl::StrJoin(info.capabilities(), " "))},
+      {"phases", Phases(info.phases())}};
   if (!info.has_memory()) return FormatTable(rows);  // lost
   const v1::MemoryUse& memory = info.memory();
   rows.push_back({"storages", FormatBytes(memory.storage_bytes())});
@@ -200,6 +225,8 @@ std::string Detail(const v1::SessionInfo& info) {
       {"session", info.session_id()},
       {"tenant", info.tenant()},
       {"program", OrDash(info.program())},
+      {"placement", info.placement_policy().empty() ? "as the tenant's"
+                                                    : info.placement_policy()},
       {"state", v1::SessionInfo::State_Name(info.state())},
       {"opened",
        absl::FormatTime(absl::RFC3339_sec,
@@ -229,6 +256,8 @@ std::string Detail(const v1::TenantInfo& info) {
       {"sessions",
        absl::StrCat(info.session_count(), " of ", info.max_sessions())},
       {"leases", absl::StrCat(info.lease_count())},
+      {"placement", info.placement_policy()},
+      {"required", OrDash(absl::StrJoin(info.required_capabilities(), " "))},
       {"storages", FormatBytes(info.storage_bytes())},
       {"contents kept", FormatBytes(info.content_bytes())}};
   AddUse(info.use(), &rows);

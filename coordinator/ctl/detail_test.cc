@@ -165,6 +165,35 @@ TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
   EXPECT_THAT(Detail(worker), Not(HasSubstr("contents")));
 }
 
+TEST(DetailTest, AWorkerShowsWhatItIsChosenFor) {
+  auto worker = Parse<v1::WorkerInfo>(R"pb(
+    worker_id: "w0"
+    speed {
+      flops_per_second: 1.5e12
+      bytes_per_second: 2e11
+      seconds_per_call: 5e-6
+    }
+    price_per_hour: 2.5
+    link_bytes_per_second: 1250000000
+    capabilities: "big"
+    capabilities: "bfloat16"
+    phases: PHASE_LLM_DECODE
+    cordoned: true
+  )pb");
+  for (const char* line :
+       {"new leases      none: cordoned\n",
+        "speed           1.5T flop/s, 200.0GB/s, 5.0us a call\n",
+        "price           2.5 an hour\n", "link            1.2GB/s\n",
+        "capabilities    big bfloat16\n", "phases          llm_decode\n"}) {
+    EXPECT_THAT(Detail(worker), HasSubstr(line));
+  }
+  worker.Clear();
+  for (const char* line :
+       {"speed           not known\n", "phases          all\n"}) {
+    EXPECT_THAT(Detail(worker), HasSubstr(line));
+  }
+}
+
 TEST(DetailTest, GraphsShowWhatWasSaidAboutTheirNodes) {
   const std::string text = Detail(Parse<v1::GraphInfo>(R"pb(
     nodes { operator_name: "aten::relu" }
@@ -200,8 +229,12 @@ TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {
                 max_sessions: 64
                 use { queued_runs: 9 }
                 limits { memory_bytes: 16 }
+                placement_policy: "load_balance"
+                required_capabilities: "cuda"
               )pb")),
-              AllOf(HasSubstr("sessions           1 of 64\n"),
+              AllOf(HasSubstr("placement          load_balance\n"),
+                    HasSubstr("required           cuda\n"),
+                    HasSubstr("sessions           1 of 64\n"),
                     HasSubstr("runs in flight     9\n"),
                     HasSubstr("memory limit       16B\n")));
 }

@@ -1,5 +1,9 @@
 // djinnctl get workers|sessions|tenants|leases|graphs [NAME] [-o table|json]
 // djinnctl get graph NAME -o dot|svg
+// djinnctl explain session|tenant|placement NAME [-o table|json]
+// djinnctl cordon|uncordon worker NAME
+// djinnctl reload
+// djinnctl simulate FILE [--policy=NAME]
 //
 // Asks a coordinator's Admin service. Exit status: 0 ok, 1 refused, 2 wrong
 // command line, 3 unreachable.
@@ -13,6 +17,8 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "common/config/config_reader.h"
 #include "common/error.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
@@ -24,9 +30,12 @@
 #include "common/status_macros.h"
 #include "coordinator/ctl/detail.h"
 #include "coordinator/ctl/drawing.h"
+#include "coordinator/ctl/explanation.h"
+#include "coordinator/ctl/simulation.h"
 #include "coordinator/ctl/table.h"
 #include "djinn/v1/admin.grpc.pb.h"
 #include "google/protobuf/util/json_util.h"
+#include "scheduler/simulator/trace_file.h"
 
 ABSL_FLAG(std::string, coordinator, "",
           "The coordinator's address; DJINN_COORDINATOR otherwise, "
@@ -45,6 +54,15 @@ ABSL_FLAG(std::string, tls_server_name, "",
           "address's host; DJINN_TLS_SERVER_NAME otherwise.");
 ABSL_FLAG(bool, insecure, false,
           "Allow an address that is not local without TLS.");
+ABSL_FLAG(std::string, policy, "",
+          "Of explain placement: how to choose; the tenant's policy otherwise. "
+          "Of simulate: play this one alone.");
+ABSL_FLAG(std::string, size, "0",
+          "Of explain placement: what the session would upload, such as 16GB.");
+ABSL_FLAG(std::string, phase, "",
+          "Of explain placement: as if its work were llm_decode, say.");
+ABSL_FLAG(std::string, session, "",
+          "Of explain placement: a session whose work is to be assumed.");
 ABSL_FLAG(std::string, o, "table",
           "Output: table or json; dot or svg for one graph.");
 
@@ -53,7 +71,10 @@ namespace {
 
 constexpr char kUsage[] =
     "djinnctl get workers|sessions|tenants|leases|graphs [NAME]"
-    " [-o table|json|dot|svg], or djinnctl reload [-o table|json]";
+    " [-o table|json|dot|svg], or\n"
+    "djinnctl explain session|tenant|placement NAME [-o table|json], or\n"
+    "djinnctl cordon|uncordon worker NAME, or djinnctl reload, or\n"
+    "djinnctl simulate FILE [--policy=NAME] [-o table|json]";
 
 std::string FlagOrEnvironment(const std::string& flag, const char* variable,
                               const char* fallback) {
@@ -102,6 +123,31 @@ class Client {
     return absl::OkStatus();
   }
 
+  absl::Status ExplainSession(const std::string& id) {
+    v1::ExplainSessionRequest request;
+    request.set_session_id(id);
+    return ShowExplanation<v1::SessionExplanation>(
+        &v1::Admin::Stub::ExplainSession, request);
+  }
+  absl::Status ExplainTenant(const std::string& name) {
+    v1::ExplainTenantRequest request;
+    request.set_tenant(name);
+    return ShowExplanation<v1::TenantExplanation>(
+        &v1::Admin::Stub::ExplainTenant, request);
+  }
+  absl::Status TryPlacement(const v1::TryPlacementRequest& request) {
+    return ShowExplanation<v1::TryPlacementResponse>(
+        &v1::Admin::Stub::TryPlacement, request);
+  }
+  absl::Status Cordon(const std::string& worker, bool cordoned) {
+    v1::CordonWorkerRequest request;
+    request.set_worker_id(worker);
+    request.set_cordoned(cordoned);
+    v1::WorkerInfo info;
+    DJINN_RETURN_IF_ERROR(Call(&v1::Admin::Stub::CordonWorker, request, &info));
+    return PrintOne(info);
+  }
+
   // Shows all items, page by page, or the one that `fill` names in a Get
   // request.
   template <typename Item, typename ListRequest, typename ListResponse,
@@ -144,6 +190,15 @@ class Client {
                          std::chrono::seconds(10));
     PutBearer(token_, &context);
     return FromGrpcStatus(((*stub_).*method)(&context, request, response));
+  }
+
+  template <typename Explanation, typename Request>
+  absl::Status ShowExplanation(Method<Request, Explanation> method,
+                               const Request& request) {
+    Explanation explanation;
+    DJINN_RETURN_IF_ERROR(Call(method, request, &explanation));
+    Print(explanation, Explain(explanation));
+    return absl::OkStatus();
   }
 
   template <typename Item>
@@ -256,19 +311,84 @@ int Refuse(absl::string_view why) {
   return 2;
 }
 
+// What a command line asks for.
+struct Command {
+  std::string verb;
+  std::string kind;
+  std::string name;
+};
+
+bool IsWellFormed(const Command& command, const std::string& output) {
+  const bool named = !command.name.empty();
+  if (command.verb == "get") {
+    return IsKind(command.kind) && IsOutput(output, command.kind, named);
+  }
+  if (!IsOutput(output, "", false)) return false;
+  if (command.verb == "explain") {
+    return named && (command.kind == "session" || command.kind == "tenant" ||
+                     command.kind == "placement");
+  }
+  if (command.verb == "cordon" || command.verb == "uncordon") {
+    return named && command.kind == "worker";
+  }
+  if (command.verb == "reload") return command.kind.empty();
+  return command.verb == "simulate" && !command.kind.empty() && !named;
+}
+
+absl::StatusOr<v1::TryPlacementRequest> PlacementOfFlags(
+    const std::string& tenant) {
+  v1::TryPlacementRequest request;
+  request.set_tenant(tenant);
+  DJINN_ASSIGN_OR_RETURN(const uint64_t size,
+                         ParseSize(absl::GetFlag(FLAGS_size)));
+  request.set_asked_bytes(size);
+  request.set_policy(absl::GetFlag(FLAGS_policy));
+  request.set_session_id(absl::GetFlag(FLAGS_session));
+  const std::string name = absl::GetFlag(FLAGS_phase);
+  v1::Phase phase = v1::PHASE_UNSPECIFIED;
+  if (!name.empty() &&
+      !v1::Phase_Parse("PHASE_" + absl::AsciiStrToUpper(name), &phase)) {
+    return absl::InvalidArgumentError("there is no phase \"" + name + "\"");
+  }
+  request.set_phase(phase);
+  return request;
+}
+
+absl::Status Run(const Command& command, const v1::TryPlacementRequest& asked,
+                 Client* client) {
+  if (command.verb == "get") return Show(command.kind, command.name, client);
+  if (command.verb == "reload") return client->Reload();
+  if (command.verb == "explain") {
+    if (command.kind == "session") return client->ExplainSession(command.name);
+    if (command.kind == "tenant") return client->ExplainTenant(command.name);
+    return client->TryPlacement(asked);
+  }
+  return client->Cordon(command.name, command.verb == "cordon");
+}
+
+// Needs no coordinator. A trace that is wrong is a wrong command line.
+int Simulate(const std::string& file, const std::string& output) {
+  const absl::StatusOr<scheduler::Trace> trace =
+      scheduler::ReadTrace(ConfigReader::FromFile(file));
+  if (!trace.ok()) return Refuse(trace.status().message());
+  const absl::StatusOr<std::string> text =
+      ShowSimulation(*trace, absl::GetFlag(FLAGS_policy), output == "json");
+  if (!text.ok()) return Refuse(text.status().message());
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
 int Main(const std::vector<char*>& arguments) {
   const std::string output = absl::GetFlag(FLAGS_o);
-  const bool reload =
-      arguments.size() == 2 && std::string(arguments[1]) == "reload";
-  if (!reload && (arguments.size() < 3 || arguments.size() > 4 ||
-                  std::string(arguments[1]) != "get")) {
-    return Usage();
-  }
-  const std::string kind = reload ? "" : Plural(arguments[2]);
-  if (reload ? !IsOutput(output, kind, false)
-             : !IsKind(kind) || !IsOutput(output, kind, arguments.size() > 3)) {
-    return Usage();
-  }
+  if (arguments.size() < 2 || arguments.size() > 4) return Usage();
+  Command command{arguments[1], arguments.size() > 2 ? arguments[2] : "",
+                  arguments.size() > 3 ? arguments[3] : ""};
+  if (command.verb == "get") command.kind = Plural(command.kind);
+  if (!IsWellFormed(command, output)) return Usage();
+  if (command.verb == "simulate") return Simulate(command.kind, output);
+  const absl::StatusOr<v1::TryPlacementRequest> asked =
+      PlacementOfFlags(command.name);
+  if (!asked.ok()) return Refuse(asked.status().message());
   const std::string token_file = FlagOrEnvironment(
       absl::GetFlag(FLAGS_token_file), "DJINN_ADMIN_TOKEN_FILE", "");
   if (token_file.empty()) return Refuse("--token_file=FILE is required");
@@ -282,10 +402,8 @@ int Main(const std::vector<char*>& arguments) {
   const auto channel = MakeChannel(address, {*security, /*connection=*/0});
   if (!channel.ok()) return Refuse(channel.status().message());
   Client client(*channel, *token, output);
-  const absl::Status status = ExplainTlsFailure(
-      reload ? client.Reload()
-             : Show(kind, arguments.size() > 3 ? arguments[3] : "", &client),
-      address, *security);
+  const absl::Status status =
+      ExplainTlsFailure(Run(command, *asked, &client), address, *security);
   if (status.ok()) return 0;
   std::fprintf(stderr, "djinnctl: %s: %s\n",
                absl::StatusCodeToString(status.code()).c_str(),

@@ -43,6 +43,16 @@ void Fleet::SetHeld(absl::string_view id, absl::flat_hash_set<StateKey> held) {
   member->held = std::move(held);
 }
 
+void Fleet::Hold(absl::string_view id, StateKey key) {
+  Member* const member = members_.at(id).get();
+  if (member->held.insert(key).second) holders_[key].push_back(member);
+}
+
+void Fleet::Release(absl::string_view id, StateKey key) {
+  Member* const member = members_.at(id).get();
+  if (member->held.erase(key) > 0) DropHeld(member, key);
+}
+
 void Fleet::Remove(absl::string_view id) {
   const auto found = members_.find(id);
   if (found == members_.end()) return;

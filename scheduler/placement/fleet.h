@@ -15,6 +15,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "scheduler/semantics/meaning.h"
@@ -65,6 +66,14 @@ class Fleet {
   void Put(WorkerFacts facts);
   // Replaces what a worker of the fleet holds.
   void SetHeld(absl::string_view id, absl::flat_hash_set<StateKey> held);
+  // The same, piece by piece.
+  void Hold(absl::string_view id, StateKey key);
+  void Release(absl::string_view id, StateKey key);
+  // Changes what is known of a worker of the fleet, but id and memory.
+  void Update(absl::string_view id,
+              absl::FunctionRef<void(WorkerFacts* facts)> change) {
+    change(&members_.at(id)->facts);
+  }
   void Remove(absl::string_view id);
 
   // Null when there is none.

@@ -31,6 +31,14 @@ TEST(FleetTest, KnowsWhoHoldsWhat) {
   // What is known of a worker changes; what it holds stays.
   fleet.Put(Worker("b", 5));
   EXPECT_THAT(fleet.Holders(3), SizeIs(2));
+  fleet.Update("b", [](WorkerFacts* facts) { facts->queued_seconds = 4; });
+  EXPECT_EQ(fleet.Find("b")->facts.queued_seconds, 4);
+  fleet.Hold("b", 9);
+  fleet.Hold("b", 9);
+  EXPECT_THAT(fleet.Holders(9), SizeIs(1));
+  fleet.Release("b", 9);
+  fleet.Release("b", 9);
+  EXPECT_THAT(fleet.Holders(9), IsEmpty());
   fleet.Remove("b");
   EXPECT_THAT(fleet.Holders(3), SizeIs(1));
   EXPECT_THAT(fleet.Holders(2), IsEmpty());

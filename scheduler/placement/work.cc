@@ -13,6 +13,13 @@ constexpr semantics::DeviceSpeed kReference = {1e13, 1e12, 0};
 
 }  // namespace
 
+absl::string_view PhaseName(semantics::Phase phase) {
+  static constexpr const char* kNames[semantics::kPhaseCount] = {
+      "unknown",         "forward",         "llm_prefill",       "llm_decode",
+      "vision_encoding", "vision_decoding", "multimodal_fusion", "training"};
+  return kNames[static_cast<int>(phase)];
+}
+
 Work::Work(const srg::Structure& structure, const semantics::Meaning& meaning) {
   const semantics::Frame frame(structure);
   for (int node = 0; node < frame.node_count(); ++node) {
@@ -41,8 +48,10 @@ semantics::Phase Work::phase() const {
     seconds[static_cast<size_t>(part.phase)] +=
         RooflineSeconds(part, kReference);
   }
-  return static_cast<semantics::Phase>(
-      std::max_element(seconds.begin(), seconds.end()) - seconds.begin());
+  // What is known of some of it counts for all.
+  const auto most = std::max_element(seconds.begin() + 1, seconds.end());
+  return *most > 0 ? static_cast<semantics::Phase>(most - seconds.begin())
+                   : semantics::Phase::kUnspecified;
 }
 
 bool IsKnown(const semantics::DeviceSpeed& speed) {

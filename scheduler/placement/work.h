@@ -14,6 +14,9 @@
 
 namespace djinn::scheduler {
 
+// "llm_decode"; "unknown" for what is unspecified.
+absl::string_view PhaseName(semantics::Phase phase);
+
 class Work {
  public:
   struct Part {
@@ -33,7 +36,7 @@ class Work {
   bool empty() const { return parts_.empty(); }
   // One for each class and phase: 160 at most.
   const std::vector<Part>& parts() const { return parts_; }
-  // Of most of the work; unspecified when it is empty.
+  // Of most of the work whose phase is known; unspecified without any.
   semantics::Phase phase() const;
 
  private:

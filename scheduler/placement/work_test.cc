@@ -35,6 +35,8 @@ TEST(WorkTest, ItsPhaseIsThatOfMostOfIt) {
   both.Add(work);
   ASSERT_THAT(both.parts(), SizeIs(2));
   EXPECT_EQ(both.parts()[0].cost.flops, 200u);
+  EXPECT_EQ(PhaseName(work.phase()), "llm_decode");
+  both.Add({OpClass::kMatmul, Phase::kUnspecified, {0, 1'000'000, 0}, 1});
   // 1000 bytes take longer than 100 operations.
   EXPECT_EQ(both.phase(), Phase::kLlmDecode);
 }

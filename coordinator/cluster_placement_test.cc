@@ -1,0 +1,321 @@
+// Choice of workers, and what operators hear of it.
+#include <string>
+
+#include "common/error.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+SharedWork MakeWork(double flops,
+                    semantics::Phase phase = semantics::Phase::kLlmDecode) {
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({semantics::OpClass::kMatmul,
+             phase,
+             {static_cast<uint64_t>(flops), 0, 0},
+             1});
+  return work;
+}
+
+class ClusterPlacementTest : public ClusterTest {
+ protected:
+  static v1::WorkerState Priced(const std::string& id, double price,
+                                double flops_per_second) {
+    v1::WorkerState state = TestWorker(id);
+    state.set_price_per_hour(price);
+    state.mutable_speed()->set_flops_per_second(flops_per_second);
+    state.mutable_speed()->set_bytes_per_second(1e12);
+    return state;
+  }
+  // A session whose program says how it wants to be placed.
+  StreamId OpenWith(const std::string& policy,
+                    const std::string& tenant = "red") {
+    v1::OpenSession open = TestOpen();
+    open.set_placement_policy(policy);
+    const absl::StatusOr<StreamId> id = cluster_->Attach(
+        *tenants_.Find(tenant), open, std::make_shared<CountingWaker>());
+    EXPECT_TRUE(id.ok()) << id.status();
+    EXPECT_TRUE(Next(*id)->has_opened());
+    return *id;
+  }
+  void Ask(const StreamId& session, uint32_t device,
+           const std::string& policy = "", uint64_t size = 0) {
+    v1::LeaseRequest request = TestLeaseRequest(device, 1, size);
+    request.set_placement_policy(policy);
+    EXPECT_EQ(cluster_->RequestLease(session, request), absl::OkStatus());
+  }
+  v1::DeviceExplanation Explain(const StreamId& session, int device = 0) {
+    const auto explanation = cluster_->ExplainSession(session.owner);
+    EXPECT_TRUE(explanation.ok()) << explanation.status();
+    EXPECT_GT(explanation->devices_size(), device);
+    return explanation->devices(device);
+  }
+  void SetPlacement(const std::string& tenant, PlacementWish wish) {
+    std::vector<Tenant> tenants = config_.tenants;
+    for (Tenant& each : tenants) {
+      if (each.name == tenant) each.placement = wish;
+    }
+    cluster_->SetTenants(std::move(tenants));
+  }
+};
+
+TEST_F(ClusterPlacementTest, TheNearestWishCounts) {
+  Join(Priced("dear", 10, 1e12));
+  Join(Priced("cheap", 1, 1e11));
+  const auto decided = [&](const StreamId& session, const std::string& policy) {
+    Ask(session, 0, policy);
+    const v1::PlacementDecision decision = Explain(session).decision();
+    cluster_->Close(session);
+    return decision.policy() + " of the " + decision.policy_source();
+  };
+  EXPECT_EQ(decided(Open("red"), ""), "minimize_latency of the cluster");
+  SetPlacement("red", {.policy = "load_balance"});
+  EXPECT_EQ(decided(Open("red"), ""), "load_balance of the tenant");
+  EXPECT_EQ(decided(Open("blue"), ""), "minimize_latency of the cluster");
+  EXPECT_EQ(decided(OpenWith("minimize_cost"), ""),
+            "minimize_cost of the session");
+  EXPECT_EQ(decided(OpenWith("minimize_cost"), "maximize_throughput"),
+            "maximize_throughput of the request");
+  EXPECT_EQ(cluster_->GetTenant("red")->placement_policy(), "load_balance");
+  EXPECT_EQ(cluster_->GetTenant("blue")->placement_policy(),
+            "minimize_latency");
+}
+
+TEST_F(ClusterPlacementTest, AnUnknownPolicyIsRefusedAndChangesNothing) {
+  v1::OpenSession open = TestOpen();
+  open.set_placement_policy("best");
+  EXPECT_EQ(ErrorReason(cluster_
+                            ->Attach(*tenants_.Find("red"), open,
+                                     std::make_shared<CountingWaker>())
+                            .status()),
+            "POLICY_UNKNOWN");
+  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  const StreamId session = Open("red");
+  v1::LeaseRequest request = TestLeaseRequest(0);
+  request.set_placement_policy("best");
+  EXPECT_EQ(ErrorReason(cluster_->RequestLease(session, request)),
+            "POLICY_UNKNOWN");
+  EXPECT_THAT(cluster_->ExplainSession(session.owner)->devices(), IsEmpty());
+}
+
+TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
+  Join(Priced("dear", 10, 1e12));
+  Join(Priced("cheap", 1, 1e11));
+  const StreamId thrifty = OpenWith("minimize_cost");
+  cluster_->NoteStructure(thrifty, "fingerprint", MakeWork(1e10));
+  Ask(thrifty, 0);
+  const v1::PlacementDecision saved = Explain(thrifty).decision();
+  EXPECT_EQ(saved.worker_id(), "cheap");
+  EXPECT_EQ(saved.phase(), v1::PHASE_LLM_DECODE);
+  ASSERT_THAT(saved.candidates(), SizeIs(2));
+  EXPECT_DOUBLE_EQ(saved.candidates(0).terms().compute_seconds(), 0.1);
+  EXPECT_DOUBLE_EQ(saved.candidates(0).terms().cost(), 0.1 / 3600);
+  EXPECT_DOUBLE_EQ(saved.candidates(1).terms().cost(), 0.01 * 10 / 3600);
+  const StreamId hurried = OpenWith("minimize_latency");
+  cluster_->NoteStructure(hurried, "fingerprint", MakeWork(1e10));
+  Ask(hurried, 0);
+  EXPECT_EQ(Explain(hurried).decision().worker_id(), "dear");
+}
+
+TEST_F(ClusterPlacementTest, AProgramsNextSessionIsKnownFromTheFirst) {
+  Join(Priced("fast", 0, 1e12));
+  const StreamId first = Open("red");
+  cluster_->NoteStructure(first, "a", MakeWork(1e9));
+  cluster_->NoteStructure(first, "b", MakeWork(1e9));
+  // Defined before: adds nothing.
+  cluster_->NoteStructure(first, "b", MakeWork(1e9));
+  cluster_->Close(first);
+  const StreamId next = Open("red");
+  Ask(next, 0);
+  EXPECT_DOUBLE_EQ(
+      Explain(next).decision().candidates(0).terms().compute_seconds(), 2e-3);
+  // Another tenant's program of the same name is another one.
+  const StreamId other = Open("blue");
+  Ask(other, 0);
+  EXPECT_EQ(Explain(other).decision().candidates(0).terms().compute_seconds(),
+            0);
+}
+
+TEST_F(ClusterPlacementTest, WhatRunsTakeCorrectsTheRoofline) {
+  v1::WorkerState state = Priced("w0", 0, 1e12);
+  const StreamId worker = Join(state);
+  const StreamId session = Open("red");
+  cluster_->NoteStructure(session, "fingerprint", MakeWork(1e10));
+  v1::HeldGraph* const graph = state.add_graphs();
+  graph->set_fingerprint("fingerprint");
+  graph->set_run_count(100);
+  *graph->mutable_device_time() = ToProtoDuration(absl::Seconds(3));
+  clock_.Advance(absl::Seconds(1));
+  ASSERT_TRUE(cluster_->Report(worker, state).ok());
+  Ask(session, 0);
+  // 10 ms by the roofline, 30 ms measured.
+  const v1::PlacementTerms terms =
+      Explain(session).decision().candidates(0).terms();
+  EXPECT_NEAR(terms.compute_factor(), 3, 1e-9);
+  EXPECT_NEAR(terms.compute_seconds(), 0.03, 1e-9);
+}
+
+TEST_F(ClusterPlacementTest, LoadComesFromBusyTime) {
+  v1::WorkerState busy = TestWorker("busy");
+  const StreamId worker = Join(busy);
+  Join(TestWorker("idle"));
+  clock_.Advance(absl::Seconds(5));
+  *busy.mutable_executed()->mutable_device_time() =
+      ToProtoDuration(absl::Seconds(4));
+  busy.mutable_executed()->set_runs(8);
+  busy.set_queued_runs(2);
+  ASSERT_TRUE(cluster_->Report(worker, busy).ok());
+  const StreamId session = OpenWith("load_balance");
+  Ask(session, 0);
+  const v1::PlacementDecision decision = Explain(session).decision();
+  EXPECT_EQ(decision.worker_id(), "idle");
+  const v1::PlacementTerms& terms = decision.candidates(1).terms();
+  // 80 % of 5 of the last 60 seconds, and two runs of half a second.
+  EXPECT_NEAR(terms.load(), 0.8 * (1 - std::exp(-5.0 / 60)), 1e-9);
+  EXPECT_NEAR(terms.queue_seconds(), 1, 1e-9);
+}
+
+TEST_F(ClusterPlacementTest, CordonedWorkersGetNoNewLeases) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  ASSERT_TRUE(cluster_->CordonWorker("w0", true)->cordoned());
+  Ask(session, 1);
+  const v1::DeviceExplanation device = Explain(session, 1);
+  EXPECT_EQ(device.gate().reason(), "NO_SUITABLE_WORKER");
+  EXPECT_EQ(device.gate().unblocked_by(), "uncordoning a worker");
+  EXPECT_EQ(device.decision().candidates(0).dropped_by(), "cordon");
+  // The lease that was there goes on, a restart forgets nothing.
+  EXPECT_EQ(Explain(session, 0).state(), v1::LeaseInfo::GRANTED);
+  const auto saved = cluster_->Save();
+  EXPECT_THAT(saved, testing::Contains(testing::Key("worker/w0")));
+  EXPECT_FALSE(cluster_->CordonWorker("w0", false)->cordoned());
+  EXPECT_EQ(Explain(session, 1).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w9", true).status()),
+            "WORKER_UNKNOWN");
+  Restart();
+  ASSERT_TRUE(cluster_->Restore(saved).ok());
+  Join(TestWorker("w0"));
+  EXPECT_TRUE(cluster_->GetWorker("w0")->cordoned());
+}
+
+TEST_F(ClusterPlacementTest, RequiredCapabilitiesFollowTheTenant) {
+  v1::WorkerState big = TestWorker("big");
+  big.add_capabilities("bfloat16");
+  big.set_device("cuda:0");
+  Join(TestWorker("small"));
+  SetPlacement("red", {.required = {"cuda", "bfloat16"}});
+  const StreamId session = Open("red");
+  Ask(session, 0);
+  EXPECT_THAT(Explain(session).gate().message(), HasSubstr("lacks cuda"));
+  Join(big);
+  EXPECT_EQ(Explain(session).decision().worker_id(), "big");
+  EXPECT_THAT(cluster_->GetTenant("red")->required_capabilities(),
+              ElementsAre("cuda", "bfloat16"));
+}
+
+TEST_F(ClusterPlacementTest, WorkersKeptForAPhaseGetNoOtherWork) {
+  v1::WorkerState decoder = Priced("decoder", 0, 1e12);
+  decoder.add_phases(v1::PHASE_LLM_DECODE);
+  Join(decoder);
+  const StreamId trainer = Open("red");
+  cluster_->NoteStructure(trainer, "training",
+                          MakeWork(1e9, semantics::Phase::kTraining));
+  Ask(trainer, 0);
+  EXPECT_EQ(Explain(trainer).decision().candidates(0).dropped_by(), "phase");
+  v1::TryPlacementRequest request;
+  request.set_tenant("blue");
+  request.set_phase(v1::PHASE_LLM_DECODE);
+  EXPECT_EQ(cluster_->TryPlacement(request)->decision().worker_id(), "decoder");
+}
+
+// Between two reports, what was announced counts as taken.
+TEST_F(ClusterPlacementTest, PromisedMemoryIsNotPromisedTwice) {
+  w0_.set_free_bytes(1000);
+  const StreamId worker = Join(w0_);
+  const StreamId first = Open("red");
+  Ask(first, 0, "", 700);
+  EXPECT_EQ(Explain(first).decision().worker_id(), "w0");
+  const StreamId second = Open("red");
+  ASSERT_TRUE(cluster_->RequestLease(second, TestLeaseRequest(0, 2, 700)).ok());
+  EXPECT_EQ(Explain(second).gate().reason(), "NO_CAPACITY");
+  EXPECT_EQ(Explain(second).gate().unblocked_by(), "400 B more on w0");
+  cluster_->Close(first);
+  CarryOut(worker, &w0_);
+  EXPECT_EQ(Explain(second).decision().worker_id(), "w0");
+}
+
+TEST_F(ClusterPlacementTest, ADryRunChangesNothing) {
+  v1::TryPlacementRequest request;
+  request.set_tenant("red");
+  request.set_asked_bytes(1 << 20);
+  EXPECT_EQ(cluster_->TryPlacement(request)->gate().reason(), "NO_WORKER");
+  Join(w0_);
+  const v1::TryPlacementResponse response = *cluster_->TryPlacement(request);
+  EXPECT_FALSE(response.has_gate());
+  EXPECT_EQ(response.decision().worker_id(), "w0");
+  EXPECT_EQ(response.decision().looked_at(), 1u);
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(cluster_->Sessions().items, IsEmpty());
+  const auto refusal = [&] {
+    return ErrorReason(cluster_->TryPlacement(request).status());
+  };
+  request.set_policy("best");
+  EXPECT_EQ(refusal(), "POLICY_UNKNOWN");
+  request.clear_policy();
+  request.set_phase(static_cast<v1::Phase>(77));
+  EXPECT_EQ(refusal(), "PHASE_UNKNOWN");
+  request.clear_phase();
+  request.set_session_id(Open("blue").owner);
+  EXPECT_EQ(refusal(), "SESSION_UNKNOWN");
+  request.set_tenant("green");
+  EXPECT_EQ(refusal(), "TENANT_UNKNOWN");
+}
+
+TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  cluster_->CordonWorker("w0", true).status().IgnoreError();
+  Ask(session, 1);
+  *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
+      ToProtoDuration(absl::Seconds(5));
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  const v1::TenantExplanation explanation = *cluster_->ExplainTenant("red");
+  ASSERT_THAT(explanation.held(), SizeIs(1));
+  EXPECT_EQ(explanation.held(0).virtual_device(), 1u);
+  EXPECT_EQ(explanation.held(0).gate().reason(), "NO_SUITABLE_WORKER");
+  ASSERT_THAT(explanation.standings(), SizeIs(2));
+  EXPECT_EQ(explanation.standings(0).tenant(), "blue");
+  EXPECT_EQ(explanation.standings(0).device_time_share(), 0);
+  EXPECT_EQ(explanation.standings(1).lease_count(), 1u);
+  EXPECT_EQ(explanation.standings(1).waiting_count(), 1u);
+  EXPECT_EQ(explanation.standings(1).device_time_share(), 1);
+  EXPECT_EQ(ErrorReason(cluster_->ExplainTenant("green").status()),
+            "TENANT_UNKNOWN");
+  EXPECT_EQ(ErrorReason(cluster_->ExplainSession("nobody").status()),
+            "SESSION_UNKNOWN");
+}
+
+TEST_F(ClusterPlacementTest, RunsOutOfCreditAreExplained) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  EXPECT_FALSE(Explain(session).has_gate());
+  w0_.mutable_sessions(0)->set_out_of_credit(true);
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  EXPECT_EQ(Explain(session).gate().reason(), "OUT_OF_CREDIT");
+  EXPECT_EQ(Explain(session).gate().unblocked_by(),
+            "more credits in the configuration");
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

@@ -1,0 +1,134 @@
+#include "coordinator/ctl/explanation.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "coordinator/ctl/names.h"
+#include "coordinator/ctl/table.h"
+
+namespace djinn::ctl {
+namespace {
+
+// Three digits tell one candidate from another.
+std::string Number(double value) { return absl::StrFormat("%.3g", value); }
+
+std::string Candidates(const v1::PlacementDecision& decision) {
+  std::vector<Row> rows = {{"WORKER", "SCORE", "QUEUE", "MISSING", "TRANSFER",
+                            "COMPUTE", "FACTOR", "COST", "LOAD", "DROPPED"}};
+  for (const v1::PlacementCandidate& worker : decision.candidates()) {
+    const v1::PlacementTerms& terms = worker.terms();
+    const bool dropped = !worker.dropped_by().empty();
+    const bool chosen = worker.worker_id() == decision.worker_id();
+    rows.push_back(
+        {absl::StrCat(worker.worker_id(), chosen ? " *" : "",
+                      worker.holder() ? " (holder)" : ""),
+         dropped ? "-" : Number(worker.score()),
+         absl::StrCat(Number(terms.queue_seconds()), "s"),
+         FormatBytes(terms.missing_bytes()),
+         absl::StrCat(Number(terms.transfer_seconds()), "s"),
+         absl::StrCat(Number(terms.compute_seconds()), "s"),
+         Number(terms.compute_factor()), Number(terms.cost()),
+         Number(terms.load()),
+         dropped ? absl::StrCat(worker.dropped_by(), ": ", worker.drop_reason())
+                 : "-"});
+  }
+  return FormatTable(rows);
+}
+
+std::string Describe(const v1::PlacementDecision& decision) {
+  return absl::StrCat(
+      FormatTable({{"policy", absl::StrCat(decision.policy(), ", the ",
+                                           decision.policy_source(), "'s")},
+                   {"asked", FormatBytes(decision.asked_bytes())},
+                   {"phase", Name(decision.phase())},
+                   {"decided",
+                    absl::StrCat(
+                        FormatDuration(decision.age()), " ago, looking at ",
+                        decision.looked_at(), " of ", decision.worker_count(),
+                        decision.worker_count() == 1 ? " worker" : " workers")},
+                   {"chosen", decision.worker_id().empty()
+                                  ? "none"
+                                  : absl::StrCat(decision.worker_id(), ": ",
+                                                 decision.reason())}}),
+      decision.candidates().empty() ? "" : Candidates(decision));
+}
+
+std::string Describe(const v1::PlacementGate& gate) {
+  return FormatTable({{"held by", gate.reason()},
+                      {"because", OrDash(gate.message())},
+                      {"until", OrDash(gate.unblocked_by())}});
+}
+
+std::string Describe(const v1::DeviceExplanation& device) {
+  std::string text = absl::StrCat("\nvirtual device ", device.virtual_device());
+  if (device.lease_id().empty()) {
+    absl::StrAppend(&text, ": no lease");
+  } else {
+    absl::StrAppend(&text, ": lease ", device.lease_id(), ", ",
+                    v1::LeaseInfo::State_Name(device.state()));
+  }
+  if (device.has_waited()) {
+    absl::StrAppend(&text, "; waits for ", FormatDuration(device.waited()),
+                    ", refused in ", FormatDuration(device.refused_in()));
+  }
+  absl::StrAppend(&text, "\n");
+  if (device.has_gate()) absl::StrAppend(&text, Describe(device.gate()));
+  absl::StrAppend(&text, device.has_decision()
+                             ? Describe(device.decision())
+                             : "the decision is not known here\n");
+  return text;
+}
+
+}  // namespace
+
+std::string Explain(const v1::SessionExplanation& explanation) {
+  std::string text = FormatTable(
+      {{"session", explanation.session_id()},
+       {"tenant", explanation.tenant()},
+       {"policy", absl::StrCat(explanation.policy(), ", the ",
+                               explanation.policy_source(), "'s")}});
+  for (const v1::DeviceExplanation& device : explanation.devices()) {
+    absl::StrAppend(&text, Describe(device));
+  }
+  return text;
+}
+
+std::string Explain(const v1::TenantExplanation& explanation) {
+  std::string text =
+      FormatTable({{"tenant", explanation.tenant()},
+                   {"policy", absl::StrCat(explanation.policy(), ", the ",
+                                           explanation.policy_source(), "'s")},
+                   {"held devices", absl::StrCat(explanation.held_size())}});
+  if (explanation.held_size() > 0) {
+    std::vector<Row> rows = {{"SESSION", "DEVICE", "HELD BY", "UNTIL"}};
+    for (const v1::TenantExplanation::Held& held : explanation.held()) {
+      rows.push_back({held.session_id(), absl::StrCat(held.virtual_device()),
+                      held.gate().reason(),
+                      OrDash(held.gate().unblocked_by())});
+    }
+    absl::StrAppend(&text, "\n", FormatTable(rows));
+  }
+  std::vector<Row> rows = {{"TENANT", "SESSIONS", "LEASES", "WAITING",
+                            "DEVICE-TIME", "SHARE", "BYTES"}};
+  for (const v1::TenantStanding& standing : explanation.standings()) {
+    const bool own = standing.tenant() == explanation.tenant();
+    rows.push_back(
+        {absl::StrCat(standing.tenant(), own ? " *" : ""),
+         absl::StrCat(standing.session_count()),
+         absl::StrCat(standing.lease_count()),
+         absl::StrCat(standing.waiting_count()),
+         FormatDuration(standing.used().device_time()),
+         absl::StrFormat("%.1f%%", 100 * standing.device_time_share()),
+         FormatBytes(standing.used().bytes())});
+  }
+  return absl::StrCat(text, "\n", FormatTable(rows));
+}
+
+std::string Explain(const v1::TryPlacementResponse& response) {
+  return absl::StrCat(response.has_gate() ? Describe(response.gate()) : "",
+                      Describe(response.decision()));
+}
+
+}  // namespace djinn::ctl

@@ -1,0 +1,19 @@
+// Why things are placed as they are, for people.
+#ifndef COORDINATOR_CTL_EXPLANATION_H_
+#define COORDINATOR_CTL_EXPLANATION_H_
+
+#include <string>
+
+#include "djinn/v1/admin.pb.h"
+
+namespace djinn::ctl {
+
+// The decision's terms for every candidate, the chosen one first, and what
+// holds the device.
+std::string Explain(const v1::SessionExplanation& explanation);
+std::string Explain(const v1::TenantExplanation& explanation);
+std::string Explain(const v1::TryPlacementResponse& response);
+
+}  // namespace djinn::ctl
+
+#endif  // COORDINATOR_CTL_EXPLANATION_H_

@@ -1,0 +1,190 @@
+#include "coordinator/ctl/explanation.h"
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace djinn::ctl {
+namespace {
+
+template <typename Message>
+Message Parse(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
+  return message;
+}
+
+TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
+  const auto explanation = Parse<v1::SessionExplanation>(R"pb(
+    session_id: "1a2b3c4d"
+    tenant: "red"
+    policy: "minimize_cost"
+    policy_source: "tenant"
+    devices {
+      virtual_device: 0
+      lease_id: "beef"
+      state: IN_USE
+      decision {
+        policy: "minimize_cost"
+        policy_source: "tenant"
+        asked_bytes: 90900000
+        phase: PHASE_LLM_DECODE
+        worker_id: "w1"
+        reason: "holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease"
+        worker_count: 3
+        looked_at: 3
+        age { seconds: 12 }
+        candidates {
+          worker_id: "w1"
+          holder: true
+          score: 0.00125
+          terms {
+            queue_seconds: 0.001
+            compute_seconds: 0.0125
+            compute_factor: 1.5
+            cost: 0.00125
+            load: 0.31
+          }
+        }
+        candidates {
+          worker_id: "w0"
+          score: 0.0103
+          terms {
+            missing_bytes: 90900000
+            transfer_seconds: 0.0909
+            compute_seconds: 0.0125
+            compute_factor: 1.5
+            cost: 0.0103
+          }
+        }
+        candidates {
+          worker_id: "w2"
+          terms { missing_bytes: 90900000 transfer_seconds: 0.0909 }
+          dropped_by: "cordon"
+          drop_reason: "is cordoned"
+        }
+      }
+    }
+    devices {
+      virtual_device: 1
+      gate {
+        reason: "NO_CAPACITY"
+        message: "no worker has the memory: asked 2.0 GB, at most 1.0 GB available"
+        unblocked_by: "1.0 GB more on w1"
+      }
+      waited { seconds: 3 }
+      refused_in { seconds: 7 }
+      decision {
+        policy: "load_balance"
+        policy_source: "request"
+        asked_bytes: 2000000000
+        worker_count: 1
+        looked_at: 1
+        age { nanos: 200000000 }
+      }
+    }
+    devices { virtual_device: 4 lease_id: "cafe" state: GRANTED }
+  )pb");
+  EXPECT_EQ(
+      Explain(explanation),
+      "session  1a2b3c4d\n"
+      "tenant   red\n"
+      "policy   minimize_cost, the tenant's\n"
+      "\n"
+      "virtual device 0: lease beef, IN_USE\n"
+      "policy   minimize_cost, the tenant's\n"
+      "asked    90.9MB\n"
+      "phase    llm_decode\n"
+      "decided  12.0s ago, looking at 3 of 3 workers\n"
+      "chosen   w1: holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease\n"
+      "WORKER         SCORE    QUEUE   MISSING  TRANSFER  COMPUTE  FACTOR  "
+      "COST     LOAD  DROPPED\n"
+      "w1 * (holder)  0.00125  0.001s  0B       0s        0.0125s  1.5     "
+      "0.00125  0.31  -\n"
+      "w0             0.0103   0s      90.9MB   0.0909s   0.0125s  1.5     "
+      "0.0103   0     -\n"
+      "w2             -        0s      90.9MB   0.0909s   0s       0       0  "
+      "      0     cordon: is cordoned\n"
+      "\n"
+      "virtual device 1: no lease; waits for 3.0s, refused in 7.0s\n"
+      "held by  NO_CAPACITY\n"
+      "because  no worker has the memory: asked 2.0 GB, at most 1.0 GB "
+      "available\n"
+      "until    1.0 GB more on w1\n"
+      "policy   load_balance, the request's\n"
+      "asked    2.0GB\n"
+      "phase    -\n"
+      "decided  0.2s ago, looking at 1 of 1 worker\n"
+      "chosen   none\n"
+      "\n"
+      "virtual device 4: lease cafe, GRANTED\n"
+      "the decision is not known here\n");
+}
+
+TEST(ExplanationTest, ATenantIsShownBesideItsPeers) {
+  const auto explanation = Parse<v1::TenantExplanation>(R"pb(
+    tenant: "red"
+    policy: "minimize_latency"
+    policy_source: "cluster"
+    held {
+      session_id: "1a2b3c4d"
+      virtual_device: 2
+      gate { reason: "OUT_OF_CREDIT" unblocked_by: "more credits" }
+    }
+    standings {
+      tenant: "blue"
+      session_count: 1
+      lease_count: 1
+      used {
+        device_time { seconds: 30 }
+        bytes: 1000
+      }
+      device_time_share: 0.75
+    }
+    standings {
+      tenant: "red"
+      session_count: 2
+      lease_count: 1
+      waiting_count: 1
+      used { device_time { seconds: 10 } }
+      device_time_share: 0.25
+    }
+  )pb");
+  EXPECT_EQ(Explain(explanation),
+            "tenant        red\n"
+            "policy        minimize_latency, the cluster's\n"
+            "held devices  1\n"
+            "\n"
+            "SESSION   DEVICE  HELD BY        UNTIL\n"
+            "1a2b3c4d  2       OUT_OF_CREDIT  more credits\n"
+            "\n"
+            "TENANT  SESSIONS  LEASES  WAITING  DEVICE-TIME  SHARE  BYTES\n"
+            "blue    1         1       0        30.0s        75.0%  1.0kB\n"
+            "red *   2         1       1        10.0s        25.0%  0B\n");
+}
+
+TEST(ExplanationTest, ADryRunSaysWhatWouldUnblockIt) {
+  const auto response = Parse<v1::TryPlacementResponse>(R"pb(
+    decision {
+      policy: "minimize_latency"
+      policy_source: "cluster"
+      asked_bytes: 5
+    }
+    gate {
+      reason: "NO_WORKER"
+      message: "no worker can be reached"
+      unblocked_by: "a worker that joins"
+    }
+  )pb");
+  EXPECT_EQ(Explain(response),
+            "held by  NO_WORKER\n"
+            "because  no worker can be reached\n"
+            "until    a worker that joins\n"
+            "policy   minimize_latency, the cluster's\n"
+            "asked    5B\n"
+            "phase    -\n"
+            "decided  0.0s ago, looking at 0 of 0 workers\n"
+            "chosen   none\n");
+}
+
+}  // namespace
+}  // namespace djinn::ctl

@@ -1,0 +1,20 @@
+// Plays a trace under every policy, and shows how each did.
+#ifndef COORDINATOR_CTL_SIMULATION_H_
+#define COORDINATOR_CTL_SIMULATION_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "scheduler/simulator/trace.h"
+
+namespace djinn::ctl {
+
+// A table, or JSON. InvalidArgument (POLICY_UNKNOWN) for a policy that is not
+// there; an empty one stands for all. Other errors: as scheduler::Simulate().
+absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
+                                           const std::string& policy,
+                                           bool json);
+
+}  // namespace djinn::ctl
+
+#endif  // COORDINATOR_CTL_SIMULATION_H_

@@ -1,0 +1,145 @@
+#include "scheduler/simulator/trace_file.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "scheduler/semantics/meaning.h"
+#include "scheduler/simulator/generator.h"
+
+namespace djinn::scheduler {
+namespace {
+
+constexpr uint64_t kMaxWorkers = 1'000'000;
+constexpr uint64_t kMaxJobs = 10'000'000;
+
+semantics::Phase ReadPhase(ConfigMap* map, absl::string_view key,
+                           const std::string& name) {
+  for (int phase = 1; phase < semantics::kPhaseCount; ++phase) {
+    if (name == PhaseName(static_cast<semantics::Phase>(phase))) {
+      return static_cast<semantics::Phase>(phase);
+    }
+  }
+  map->Error(key, absl::StrCat("there is no phase \"", name, "\""));
+  return semantics::Phase::kUnspecified;
+}
+
+semantics::OpClass ReadClass(ConfigMap* map) {
+  const std::string name = map->String("class", "other");
+  for (int i = 0; i < semantics::kOpClassCount; ++i) {
+    const auto op_class = static_cast<semantics::OpClass>(i);
+    if (name == semantics::OpClassName(op_class)) return op_class;
+  }
+  map->Error("class",
+             absl::StrCat("there is no class of operators \"", name, "\""));
+  return semantics::OpClass::kOther;
+}
+
+void ReadWorkers(ConfigMap map, std::vector<WorkerFacts>* workers) {
+  WorkerFacts facts;
+  const std::string name = map.RequiredString("name");
+  facts.device = map.String("device", "");
+  facts.memory_bytes = map.Size("memory", 0);
+  facts.speed.flops_per_second = map.Number("flops_per_second", 0);
+  facts.speed.bytes_per_second = map.Number("bytes_per_second", 0);
+  facts.speed.seconds_per_call = map.Number("seconds_per_call", 0);
+  if (!IsKnown(facts.speed)) {
+    map.Error("flops_per_second", "is required, as is bytes_per_second");
+  }
+  facts.price_per_second = map.Number("price_per_hour", 0) / 3600;
+  facts.link_bytes_per_second =
+      static_cast<double>(map.Size("link_bandwidth", 1'000'000'000));
+  facts.capabilities = map.Strings("capabilities");
+  for (const std::string& phase : map.Strings("phases")) {
+    facts.phases |= 1u << static_cast<int>(ReadPhase(&map, "phases", phase));
+  }
+  const uint64_t count = map.UInt("count", 1, 1, kMaxWorkers);
+  for (uint64_t i = 0; i < count; ++i) {
+    facts.id = count == 1 ? name : absl::StrCat(name, i);
+    workers->push_back(facts);
+  }
+}
+
+SimulatedJob ReadJob(ConfigMap map, const Trace& trace) {
+  SimulatedJob job;
+  const std::string tenant = map.RequiredString("tenant");
+  const auto found = std::find_if(
+      trace.tenants.begin(), trace.tenants.end(),
+      [&](const SimulatedTenant& other) { return other.name == tenant; });
+  if (found == trace.tenants.end()) {
+    map.Error("tenant", absl::StrCat("there is no tenant \"", tenant, "\""));
+  } else {
+    job.tenant = static_cast<size_t>(found - trace.tenants.begin());
+  }
+  job.state = map.String("state", "");
+  job.state_bytes = map.Size("state_size", 0);
+  if (job.state.empty() && job.state_bytes > 0) {
+    map.Error("state_size", "there is no state beside it");
+  }
+  const std::string phase = map.String("phase", "");
+  if (!phase.empty()) job.work.phase = ReadPhase(&map, "phase", phase);
+  job.work.op_class = ReadClass(&map);
+  // Numbers such as 1e13.
+  const auto count = [&map](const char* key) {
+    return static_cast<uint64_t>(std::min(map.Number(key, 0), 1e18));
+  };
+  job.work.cost.flops = count("flops");
+  job.work.cost.read_bytes = count("bytes");
+  job.work.calls = count("calls");
+  return job;
+}
+
+Stream ReadStream(ConfigMap map, const Trace& trace) {
+  Stream stream;
+  stream.count = map.UInt("count", 1, 1, kMaxJobs);
+  stream.start_seconds = map.Number("start", 0);
+  stream.every_seconds = map.Number("every", 0);
+  stream.states = map.UInt("states", 1, 1, kMaxJobs);
+  stream.spread = map.Number("spread", 0);
+  stream.job = ReadJob(map.Map("job"), trace);
+  return stream;
+}
+
+}  // namespace
+
+absl::StatusOr<Trace> ReadTrace(ConfigReader reader) {
+  Trace trace;
+  ConfigMap root = reader.root();
+  trace.seed = root.UInt("seed", 1);
+  trace.noise = root.Number("noise", 0);
+  for (ConfigMap& map : root.Maps("workers")) {
+    ReadWorkers(map, &trace.workers);
+  }
+  for (ConfigMap& map : root.Maps("tenants")) {
+    SimulatedTenant tenant;
+    tenant.name = map.RequiredString("name");
+    tenant.weight = map.Number("weight", 1);
+    trace.tenants.push_back(std::move(tenant));
+  }
+  for (ConfigMap& map : root.Maps("jobs")) {
+    const double at = map.Number("at", 0);
+    trace.jobs.push_back(ReadJob(map, trace));
+    trace.jobs.back().arrival_seconds = at;
+  }
+  std::vector<Stream> streams;
+  for (ConfigMap& map : root.Maps("streams")) {
+    streams.push_back(ReadStream(map, trace));
+  }
+  DJINN_RETURN_IF_ERROR(reader.Finish());
+  Randomness random(trace.seed);
+  for (const Stream& stream : streams) {
+    std::vector<SimulatedJob> jobs = Generate(stream, &random);
+    trace.jobs.insert(trace.jobs.end(), std::make_move_iterator(jobs.begin()),
+                      std::make_move_iterator(jobs.end()));
+  }
+  std::stable_sort(trace.jobs.begin(), trace.jobs.end(),
+                   [](const SimulatedJob& a, const SimulatedJob& b) {
+                     return a.arrival_seconds < b.arrival_seconds;
+                   });
+  return trace;
+}
+
+}  // namespace djinn::scheduler

@@ -1,0 +1,50 @@
+// Traces as people write them: YAML, or JSON, which is YAML.
+//
+//   seed: 1
+//   noise: 0.1                 # jobs take up to 10 % more or less
+//   workers:
+//     - name: fast             # with a count: fast0, fast1, ...
+//       count: 4               # 1
+//       device: cuda
+//       memory: 80GB
+//       flops_per_second: 1e14
+//       bytes_per_second: 2e12
+//       seconds_per_call: 1e-5 # 0
+//       price_per_hour: 4      # 0
+//       link_bandwidth: 10GB   # a second; 1GB
+//       phases: [llm_decode]   # all
+//   tenants:
+//     - name: chat
+//       weight: 3              # 1
+//   jobs:                      # recorded ones, in order
+//     - at: 1.5                # seconds
+//       tenant: chat
+//       state: llama           # none
+//       state_size: 16GB
+//       phase: llm_prefill
+//       class: matmul          # of operators
+//       flops: 1e13
+//       bytes: 2e10
+//       calls: 400
+//   streams:                   # generated ones, besides
+//     - count: 1000
+//       start: 0
+//       every: 0.02            # seconds, on the average
+//       states: 8              # llama0, llama1, ...; 1: llama
+//       spread: 0.5
+//       job: {tenant: chat, ...}   # as above, without `at`
+#ifndef SCHEDULER_SIMULATOR_TRACE_FILE_H_
+#define SCHEDULER_SIMULATOR_TRACE_FILE_H_
+
+#include "absl/status/statusor.h"
+#include "common/config/config_reader.h"
+#include "scheduler/simulator/trace.h"
+
+namespace djinn::scheduler {
+
+// InvalidArgument (BAD_CONFIG) names every error, with line and path.
+absl::StatusOr<Trace> ReadTrace(ConfigReader reader);
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_SIMULATOR_TRACE_FILE_H_

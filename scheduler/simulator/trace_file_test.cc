@@ -1,0 +1,126 @@
+#include "scheduler/simulator/trace_file.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "scheduler/simulator/generator.h"
+
+namespace djinn::scheduler {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr char kTrace[] = R"(
+seed: 3
+noise: 0.5
+workers:
+  - name: gpu
+    count: 2
+    device: cuda
+    memory: 80GB
+    flops_per_second: 1e14
+    bytes_per_second: 2e12
+    seconds_per_call: 1e-5
+    price_per_hour: 3.6
+    link_bandwidth: 10GB
+    phases: [llm_decode, training]
+    capabilities: [big]
+  - {name: cpu, memory: 1GB, flops_per_second: 1e11, bytes_per_second: 1e10}
+tenants:
+  - name: red
+  - {name: blue, weight: 3}
+jobs:
+  - {at: 2.5, tenant: blue, state: llama, state_size: 16GB, phase: llm_decode,
+     class: matmul, flops: 1e13, bytes: 2e10, calls: 400}
+  - {tenant: red}
+streams:
+  - count: 50
+    start: 1
+    every: 0.1
+    states: 4
+    job: {tenant: red, state: net, flops: 5}
+)";
+
+TEST(TraceFileTest, ReadsAllThatItSays) {
+  const absl::StatusOr<Trace> trace =
+      ReadTrace(ConfigReader::FromText(kTrace, "t.yaml"));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_EQ(trace->seed, 3u);
+  EXPECT_EQ(trace->noise, 0.5);
+  ASSERT_THAT(trace->workers, SizeIs(3));
+  const WorkerFacts& gpu = trace->workers[1];
+  EXPECT_EQ(gpu.id, "gpu1");
+  EXPECT_EQ(gpu.memory_bytes, 80'000'000'000u);
+  EXPECT_EQ(gpu.speed.flops_per_second, 1e14);
+  EXPECT_DOUBLE_EQ(gpu.price_per_second, 1e-3);
+  EXPECT_EQ(gpu.link_bytes_per_second, 1e10);
+  EXPECT_EQ(gpu.phases, 1u << 3 | 1u << 7);
+  EXPECT_EQ(trace->workers[2].id, "cpu");
+  EXPECT_EQ(trace->workers[2].phases, 0u);
+  EXPECT_EQ(trace->tenants[1].weight, 3);
+  ASSERT_THAT(trace->jobs, SizeIs(52));
+  EXPECT_EQ(trace->jobs[0].arrival_seconds, 0);
+  EXPECT_EQ(trace->jobs[1].arrival_seconds, 1);
+  for (const SimulatedJob& job : trace->jobs) {
+    if (job.tenant == 0) continue;
+    EXPECT_EQ(job.arrival_seconds, 2.5);
+    EXPECT_EQ(job.state, "llama");
+    EXPECT_EQ(job.work.cost.flops, 10'000'000'000'000u);
+    EXPECT_EQ(job.work.phase, semantics::Phase::kLlmDecode);
+    EXPECT_EQ(job.work.op_class, semantics::OpClass::kMatmul);
+  }
+}
+
+TEST(TraceFileTest, SaysEverythingThatIsWrong) {
+  const absl::Status status =
+      ReadTrace(ConfigReader::FromText(
+                    "workers: [{name: a, memory: 1GB, phases: [sleeping]}]\n"
+                    "tenants: [{name: red}]\n"
+                    "jobs: [{tenant: blue, class: magic, state_size: 1GB}]\n"
+                    "streams: [{count: 0, job: {tenant: red}}]\n"
+                    "colour: red\n",
+                    "t.yaml"))
+          .status();
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("workers[0].flops_per_second: is required"),
+            HasSubstr("there is no phase \"sleeping\""),
+            HasSubstr("jobs[0].tenant: there is no tenant \"blue\""),
+            HasSubstr("there is no class of operators \"magic\""),
+            HasSubstr("jobs[0].state_size: there is no state beside it"),
+            HasSubstr("streams[0].count: expected 1 to"), HasSubstr("colour")));
+}
+
+TEST(TraceFileTest, JsonWillDo) {
+  const absl::StatusOr<Trace> trace = ReadTrace(ConfigReader::FromText(
+      R"({"workers": [{"name": "a", "flops_per_second": 1, "bytes_per_second": 1}],
+          "tenants": [{"name": "red"}], "jobs": [{"at": 1, "tenant": "red"}]})",
+      "t.json"));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  EXPECT_THAT(trace->jobs, SizeIs(1));
+}
+
+TEST(GeneratorTest, ArrivalsAreAsOftenAsAskedAndStatesAsPopular) {
+  Randomness random(5);
+  Stream stream;
+  stream.count = 20'000;
+  stream.every_seconds = 0.5;
+  stream.job.state = "m";
+  stream.states = 3;
+  stream.spread = 1;
+  stream.job.work.cost.flops = 1000;
+  const std::vector<SimulatedJob> jobs = Generate(stream, &random);
+  EXPECT_NEAR(jobs.back().arrival_seconds, 10'000, 300);
+  size_t first = 0;
+  for (const SimulatedJob& job : jobs) {
+    first += job.state == "m0";
+    EXPECT_GE(job.work.cost.flops, 500u);
+    EXPECT_LE(job.work.cost.flops, 2000u);
+  }
+  // 1 of 1 + 1/2 + 1/3.
+  EXPECT_NEAR(static_cast<double>(first) / 20'000, 6.0 / 11, 0.02);
+}
+
+}  // namespace
+}  // namespace djinn::scheduler
