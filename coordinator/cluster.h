@@ -31,6 +31,7 @@
 #include "common/metrics/exposition.h"
 #include "common/mutex.h"
 #include "common/random.h"
+#include "coordinator/cluster_demand.h"
 #include "coordinator/cluster_metrics.h"
 #include "coordinator/config.h"
 #include "coordinator/credit_ledger.h"
@@ -158,6 +159,8 @@ class Cluster {
       const v1::TryPlacementRequest& request);
   absl::StatusOr<v1::WorkerInfo> CordonWorker(const std::string& id,
                                               bool cordoned);
+  // Unavailable (DEMAND_UNKNOWN) as long as not all that should be known is.
+  absl::StatusOr<ClusterDemand> Demand();
   // Adds what the cluster knows and has counted to a scrape.
   void Collect(Exposition* out);
   // Counts a refusal that an adapter decided on or sent. `tenant` is empty when
@@ -205,6 +208,11 @@ class Cluster {
   void RefreshFleet(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The same after a report; learns from it, too.
   void AbsorbState(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the report says of work that came and waits.
+  void AbsorbDemand(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<ClusterDemand> DemandLocked()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CollectDemand(Exposition* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `tenant` may be null.
   PolicyChoice PolicyFor(const std::string& of_request,
                          const std::string& of_session,
@@ -312,6 +320,8 @@ class Cluster {
   Clock* const clock_;
   RandomSource* const random_;
   ClusterMetrics metrics_;
+  // Monotonic.
+  const absl::Duration begin_;
 
   Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -335,6 +345,7 @@ class Cluster {
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
   WorkTable works_ ABSL_GUARDED_BY(mu_);
   scheduler::Randomness draws_ ABSL_GUARDED_BY(mu_);
+  scheduler::ArrivalMeter arrivals_ ABSL_GUARDED_BY(mu_);
   // Ids of workers, also of those that are away.
   std::set<std::string> cordoned_ ABSL_GUARDED_BY(mu_);
 };

@@ -102,8 +102,8 @@ void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {
   gate->set_message(absl::StrCat("runs wait: tenant ", lease.tenant,
                                  " has no credit left for this lease"));
   const auto tenant = tenants_->Find(lease.tenant);
-  gate->set_unblocked_by(tenant != nullptr &&
-                                 tenant->credits.period != absl::ZeroDuration()
+  gate->set_unblocked_by(tenant != nullptr && tenant->credits.period !=
+                                                  absl::InfiniteDuration()
                              ? "the next period of its credits, or more of them"
                              : "more credits in the configuration");
 }

@@ -61,6 +61,7 @@ void Cluster::Collect(Exposition* out) {
     CollectWorker(*worker, now, out);
   }
   CollectTenants(out);
+  CollectDemand(out);
 }
 
 std::string Cluster::ClassOf(const std::string& session_id) {

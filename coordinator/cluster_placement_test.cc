@@ -107,7 +107,7 @@ TEST_F(ClusterPlacementTest, AnUnknownPolicyIsRefusedAndChangesNothing) {
 }
 
 TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
-  Join(Priced("dear", 10, 1e12));
+  Join(Priced("dear", 20, 1e12));
   Join(Priced("cheap", 1, 1e11));
   const StreamId thrifty = OpenWith("minimize_cost");
   cluster_->NoteStructure(thrifty, "fingerprint", MakeWork(1e10));
@@ -118,7 +118,7 @@ TEST_F(ClusterPlacementTest, MoneyAndSpeedComeFromTheWorkers) {
   ASSERT_THAT(saved.candidates(), SizeIs(2));
   EXPECT_DOUBLE_EQ(saved.candidates(0).terms().compute_seconds(), 0.1);
   EXPECT_DOUBLE_EQ(saved.candidates(0).terms().cost(), 0.1 / 3600);
-  EXPECT_DOUBLE_EQ(saved.candidates(1).terms().cost(), 0.01 * 10 / 3600);
+  EXPECT_DOUBLE_EQ(saved.candidates(1).terms().cost(), 0.01 * 20 / 3600);
   const StreamId hurried = OpenWith("minimize_latency");
   cluster_->NoteStructure(hurried, "fingerprint", MakeWork(1e10));
   Ask(hurried, 0);
@@ -315,6 +315,92 @@ TEST_F(ClusterPlacementTest, RunsOutOfCreditAreExplained) {
   EXPECT_EQ(Explain(session).gate().reason(), "OUT_OF_CREDIT");
   EXPECT_EQ(Explain(session).gate().unblocked_by(),
             "more credits in the configuration");
+}
+
+// Device-seconds that arrive in a second, by phase.
+double Of(const ClusterDemand& demand, semantics::Phase phase) {
+  return demand.devices[static_cast<size_t>(phase)];
+}
+
+class ClusterDemandTest : public ClusterPlacementTest {
+ protected:
+  absl::StatusOr<ClusterDemand> Demand() { return cluster_->Demand(); }
+  // Lets a heartbeat pass in which the worker did so much for the session.
+  void Work(const StreamId& worker, absl::Duration device_time, uint64_t runs,
+            uint32_t queued) {
+    clock_.Advance(absl::Seconds(2));
+    v1::HeldGraph* const graph =
+        w0_.graphs_size() > 0 ? w0_.mutable_graphs(0) : w0_.add_graphs();
+    graph->set_fingerprint("decode");
+    graph->set_run_count(graph->run_count() + runs);
+    *graph->mutable_device_time() =
+        ToProtoDuration(FromProtoDuration(graph->device_time()) + device_time);
+    *w0_.mutable_executed()->mutable_device_time() = graph->device_time();
+    w0_.mutable_executed()->set_runs(graph->run_count());
+    w0_.set_queued_runs(queued);
+    w0_.mutable_sessions(0)->mutable_use()->set_queued_runs(queued);
+    ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  }
+};
+
+TEST_F(ClusterDemandTest, NothingIsKnownAtFirst) {
+  EXPECT_EQ(ErrorReason(Demand().status()), "DEMAND_UNKNOWN");
+  clock_.Advance(config_.worker_timeout);
+  EXPECT_TRUE(Demand().ok());
+  const StreamId worker = Join(w0_);
+  clock_.Advance(config_.worker_timeout / 2 + absl::Seconds(1));
+  EXPECT_THAT(std::string(Demand().status().message()),
+              HasSubstr("worker w0 has not reported for 6s"));
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  EXPECT_TRUE(Demand().ok());
+}
+
+TEST_F(ClusterDemandTest, DevicesWithoutAWorkerAreDemand) {
+  clock_.Advance(config_.worker_timeout);
+  const StreamId session = Open("red");
+  cluster_->NoteStructure(session, "decode", MakeWork(1e9));
+  Ask(session, 0);
+  Ask(session, 1);
+  EXPECT_EQ(Of(*Demand(), semantics::Phase::kLlmDecode), 2);
+  Join(w0_);
+  EXPECT_EQ(Of(*Demand(), semantics::Phase::kLlmDecode), 0);
+}
+
+TEST_F(ClusterDemandTest, WhatArrivesCountsAlsoWhenItIsNotServed) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  cluster_->NoteStructure(session, "decode", MakeWork(1e9));
+  Grant(session, 0, worker, &w0_);
+  // The device does all it can: 2 s in 2 s, 0.1 s a run. 20 more runs wait.
+  for (int i = 0; i < 60; ++i) {
+    Work(worker, absl::Seconds(2), 20, 20 * (i + 1));
+  }
+  const ClusterDemand demand = *Demand();
+  // 2 devices' work comes, and 120 s of it are to be caught up within a minute.
+  EXPECT_NEAR(Of(demand, semantics::Phase::kLlmDecode), 2 + 2, 0.1);
+  EXPECT_EQ(demand.all_kept_workers, 1);
+  EXPECT_EQ(
+      demand.kept_workers[static_cast<size_t>(semantics::Phase::kLlmDecode)],
+      1);
+  EXPECT_EQ(
+      demand.kept_workers[static_cast<size_t>(semantics::Phase::kTraining)], 0);
+}
+
+TEST_F(ClusterDemandTest, MetricsSayItOrNothing) {
+  const auto scrape = [this] {
+    Exposition exposition;
+    cluster_->Collect(&exposition);
+    return exposition.Text();
+  };
+  EXPECT_THAT(scrape(), testing::Not(HasSubstr("djinn_scale")));
+  clock_.Advance(config_.worker_timeout);
+  Ask(Open("red"), 0);
+  EXPECT_THAT(
+      scrape(),
+      testing::AllOf(
+          HasSubstr("djinn_scale_demand_devices{phase=\"unknown\"} 1\n"),
+          HasSubstr("djinn_scale_demand_devices{phase=\"training\"} 0\n"),
+          HasSubstr("djinn_scale_desired_workers{phase=\"unknown\"} 2\n")));
 }
 
 }  // namespace

@@ -103,6 +103,7 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
                         });
   });
   AbsorbState(*worker);
+  AbsorbDemand(worker);
   RetryUnplaced(wakes);
 }
 

@@ -128,6 +128,19 @@ v1::PriorityClass ReadPriorityClass(ConfigMap* map, absl::string_view key,
   return fallback;
 }
 
+Config::Scaler ReadScaler(ConfigMap map, bool encrypted) {
+  Config::Scaler scaler;
+  scaler.listen = map.String("listen", "");
+  scaler.insecure = map.Bool("insecure", false);
+  scaler.target_utilisation =
+      map.Number("target_utilisation", scaler.target_utilisation, 0.01, 1);
+  if (!scaler.listen.empty()) {
+    CheckConfigAddress(&map, "listen", scaler.listen,
+                       scaler.insecure || encrypted);
+  }
+  return scaler;
+}
+
 Tenant ReadTenant(ConfigMap map) {
   Tenant tenant;
   tenant.name = map.RequiredString("name");
@@ -193,6 +206,7 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("lease_request_timeout", config.lease_request_timeout);
   config.graph_store_bytes =
       root.Size("graph_store_size", config.graph_store_bytes);
+  config.scaler = ReadScaler(root.Map("scaler"), config.tls.enabled());
   config.placement_policy =
       ReadPolicy(&root, "placement_policy", config.placement_policy);
   config.state_file = root.Path("state_file");

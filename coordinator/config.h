@@ -19,6 +19,10 @@
 //   lease_key_lifetime: 720h        # then leases are signed with another key
 //   lease_request_timeout: 10s      # longest wait for a worker to be granted
 //   graph_store_size: 256MiB        # structures kept
+//   scaler:                         # none: KEDA is not answered
+//     listen: 127.0.0.1:7071        # without a token; TLS as above
+//     insecure: false               # other hosts without TLS
+//     target_utilisation: 0.7       # of a worker's time, busy
 //   placement_policy: minimize_latency  # or maximize_throughput,
 //                                   # minimize_cost, load_balance
 //   state_file: coordinator.db      # none: nothing outlives the process
@@ -81,6 +85,13 @@ struct Config {
   absl::Duration lease_key_lifetime = absl::Hours(720);
   absl::Duration lease_request_timeout = absl::Seconds(10);
   uint64_t graph_store_bytes = uint64_t{256} << 20;
+  struct Scaler {
+    // Empty: none.
+    std::string listen;
+    bool insecure = false;
+    double target_utilisation = 0.7;
+  };
+  Scaler scaler;
   std::string placement_policy = std::string(scheduler::kDefaultPolicy);
   // Empty: none.
   std::string state_file;

@@ -48,6 +48,43 @@ TEST_F(ConfigTest, DefaultsFillAMinimalFile) {
   EXPECT_EQ(config->tenants[0].limits.max_outstanding(), 256u);
 }
 
+TEST_F(ConfigTest, PlacementIsAsTheClustersUnlessTheTenantSays) {
+  absl::StatusOr<Config> config = Read(kMinimal);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->placement_policy, "minimize_latency");
+  EXPECT_EQ(config->tenants[0].placement, PlacementWish());
+  const std::string tokens = "join_token_file: join\nadmin_token_file: admin\n";
+  config = Read(tokens +
+                "placement_policy: load_balance\n"
+                "tenants: [{name: red, token_file: red, placement: "
+                "{policy: minimize_cost, required: [cuda, big]}}]\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->placement_policy, "load_balance");
+  EXPECT_EQ(config->tenants[0].placement,
+            (PlacementWish{"minimize_cost", {"cuda", "big"}}));
+  EXPECT_THAT(
+      Complaint(tokens + "placement_policy: best\n"
+                         "tenants: [{name: red, token_file: red, placement: "
+                         "{policy: fastest}}]\n"),
+      AllOf(HasSubstr("there is no placement policy \"best\""),
+            HasSubstr("tenants[0].placement.policy"),
+            HasSubstr("expected load_balance, maximize_throughput")));
+}
+
+TEST_F(ConfigTest, TheScalerIsOffUnlessItSaysWhere) {
+  const std::string base = kMinimal;
+  EXPECT_EQ(Read(base)->scaler.listen, "");
+  const absl::StatusOr<Config> config =
+      Read(base + "scaler: {listen: '127.0.0.1:0', target_utilisation: 0.5}\n");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->scaler.listen, "127.0.0.1:0");
+  EXPECT_EQ(config->scaler.target_utilisation, 0.5);
+  EXPECT_THAT(Complaint(base + "scaler: {listen: '0.0.0.0:7071'}\n"),
+              HasSubstr("scaler.listen"));
+  EXPECT_THAT(Complaint(base + "scaler: {target_utilisation: 0}\n"),
+              HasSubstr("scaler.target_utilisation: expected 0.01 to 1"));
+}
+
 TEST_F(ConfigTest, MonitoringIsOffUnlessItSaysWhere) {
   EXPECT_EQ(Read(kMinimal)->monitoring.listen, "");
   const std::string base = kMinimal;

@@ -30,7 +30,9 @@ Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
       intake_(&graphs_),
       sessions_(&tenants_, &cluster_, &graphs_, &intake_),
       workers_(config_.join_token, &cluster_),
-      admin_(config_.admin_token, &cluster_, &graphs_, &reloader_) {}
+      admin_(config_.admin_token, &cluster_, &graphs_, &reloader_),
+      scaler_(Scaler(config_.scaler.target_utilisation,
+                     [this] { return cluster_.Demand(); })) {}
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
     Config config, Clock* clock, RandomSource* random,
@@ -49,6 +51,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
   options.admin_token = coordinator->config_.admin_token;
   options.call_metrics = &coordinator->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(coordinator->server_, Server::Start(options));
+  DJINN_RETURN_IF_ERROR(coordinator->StartScaler());
   DJINN_RETURN_IF_ERROR(coordinator->StartMonitoring());
   if (tick) {
     coordinator->ticker_ =
@@ -74,6 +77,20 @@ absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random) {
   keeper_->Start([this] { return cluster_.Save(); });
   // A key must be kept before anything is signed with it.
   return keeper_->Write();
+}
+
+absl::Status Coordinator::StartScaler() {
+  if (config_.scaler.listen.empty()) return absl::OkStatus();
+  ServerOptions options;
+  options.address = config_.scaler.listen;
+  options.tls = config_.tls;
+  options.insecure = config_.scaler.insecure;
+  options.services = {&scaler_};
+  options.health_services = {"externalscaler.ExternalScaler"};
+  options.call_metrics = &call_metrics_;
+  DJINN_ASSIGN_OR_RETURN(scaler_server_, Server::Start(options));
+  log::Info("scaler serves", {{"address", scaler_server_->address()}});
+  return absl::OkStatus();
 }
 
 absl::Status Coordinator::StartMonitoring() {
@@ -116,6 +133,10 @@ void Coordinator::Stop() {
   if (server_ == nullptr) return;
   cluster_.Stop();
   server_->Shutdown(kStopGrace);
+  // Its streams go on for ever: they get no grace.
+  if (scaler_server_ != nullptr) {
+    scaler_server_->Shutdown(absl::ZeroDuration());
+  }
   keeper_->Stop();
 }
 

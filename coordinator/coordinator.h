@@ -23,6 +23,7 @@
 #include "coordinator/grpc_admin_service.h"
 #include "coordinator/grpc_session_service.h"
 #include "coordinator/grpc_worker_registry_service.h"
+#include "coordinator/scaler/grpc_scaler_service.h"
 #include "coordinator/state_keeper.h"
 #include "coordinator/store/store.h"
 #include "coordinator/tenants.h"
@@ -51,6 +52,10 @@ class Coordinator {
   std::string monitoring_address() const {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
+  // Where KEDA reaches it; empty when no scaler is configured.
+  std::string scaler_address() const {
+    return scaler_server_ == nullptr ? "" : scaler_server_->address();
+  }
   Cluster* cluster() { return &cluster_; }
   ConfigReloader* reloader() { return &reloader_; }
 
@@ -64,6 +69,7 @@ class Coordinator {
   absl::Status OpenState(Clock* clock, RandomSource* random);
   void TickUntilStopped();
   absl::Status StartMonitoring();
+  absl::Status StartScaler();
 
   const Config config_;
   Tenants tenants_;
@@ -79,6 +85,9 @@ class Coordinator {
   CallMetrics call_metrics_;
   // After the services it serves: it ends first.
   std::unique_ptr<Server> server_;
+  GrpcScalerService scaler_;
+  // Null when none is configured.
+  std::unique_ptr<Server> scaler_server_;
 
   Mutex mu_;
   CondVar stopped_;

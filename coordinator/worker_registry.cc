@@ -72,6 +72,7 @@ void ForgetWork(Worker* worker) {
   worker->executed.Clear();
   worker->busy_share = 0;
   worker->seconds_per_run = 0;
+  worker->queued_seconds = {};
   worker->reported = false;
 }
 

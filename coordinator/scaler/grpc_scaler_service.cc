@@ -1,0 +1,135 @@
+#include "coordinator/scaler/grpc_scaler_service.h"
+
+#include <chrono>
+#include <optional>
+
+#include "common/mutex.h"
+#include "common/net/grpc_status.h"
+#include "grpcpp/alarm.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using externalscaler::IsActiveResponse;
+
+template <typename Answer>
+grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
+                                 absl::StatusOr<Answer> answer, Answer* out) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (answer.ok()) *out = *std::move(answer);
+  reactor->Finish(ToGrpcStatus(answer.status()));
+  return reactor;
+}
+
+// Looks, writes what is new, and sleeps, in turn; so at any time there is one
+// thing that it waits for. Deletes itself in the end.
+class ActivityStream : public grpc::ServerWriteReactor<IsActiveResponse> {
+ public:
+  ActivityStream(const Scaler* scaler, externalscaler::ScaledObjectRef object,
+                 absl::Duration look_interval)
+      : scaler_(scaler),
+        object_(std::move(object)),
+        look_interval_(absl::ToChronoMilliseconds(look_interval)) {
+    Look();
+  }
+
+ private:
+  void Look() {
+    const absl::StatusOr<bool> active = scaler_->IsActive(object_);
+    if (absl::IsInvalidArgument(active.status())) {
+      Finish(ToGrpcStatus(active.status()));
+    } else if (active.ok() && said_ != *active) {
+      said_ = *active;
+      response_.set_result(*active);
+      StartWrite(&response_);
+    } else {
+      Sleep();
+    }
+  }
+
+  void Sleep() {
+    bool cancelled;
+    {
+      MutexLock lock(&mu_);
+      cancelled = cancelled_;
+      if (!cancelled) {
+        alarm_.Set(std::chrono::system_clock::now() + look_interval_,
+                   [this](bool /*expired*/) { OnAlarm(); });
+      }
+    }
+    if (cancelled) Finish(grpc::Status::CANCELLED);
+  }
+
+  void OnAlarm() {
+    bool cancelled;
+    {
+      MutexLock lock(&mu_);
+      cancelled = cancelled_;
+    }
+    if (cancelled) {
+      Finish(grpc::Status::CANCELLED);
+    } else {
+      Look();
+    }
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (ok) {
+      Sleep();
+    } else {
+      Finish(grpc::Status::CANCELLED);
+    }
+  }
+
+  void OnCancel() override {
+    MutexLock lock(&mu_);
+    cancelled_ = true;
+    // Of no effect when none is set.
+    alarm_.Cancel();
+  }
+
+  void OnDone() override { delete this; }
+
+  const Scaler* const scaler_;
+  const externalscaler::ScaledObjectRef object_;
+  const std::chrono::milliseconds look_interval_;
+  std::optional<bool> said_;
+  IsActiveResponse response_;
+  Mutex mu_;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::Alarm alarm_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* GrpcScalerService::IsActive(
+    grpc::CallbackServerContext* context,
+    const externalscaler::ScaledObjectRef* object, IsActiveResponse* out) {
+  const absl::StatusOr<bool> active = scaler_.IsActive(*object);
+  if (active.ok()) out->set_result(*active);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(active.status()));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<IsActiveResponse>* GrpcScalerService::StreamIsActive(
+    grpc::CallbackServerContext* /*context*/,
+    const externalscaler::ScaledObjectRef* object) {
+  return new ActivityStream(&scaler_, *object, look_interval_);
+}
+
+grpc::ServerUnaryReactor* GrpcScalerService::GetMetricSpec(
+    grpc::CallbackServerContext* context,
+    const externalscaler::ScaledObjectRef* object,
+    externalscaler::GetMetricSpecResponse* out) {
+  return Finish(context, scaler_.Spec(*object), out);
+}
+
+grpc::ServerUnaryReactor* GrpcScalerService::GetMetrics(
+    grpc::CallbackServerContext* context,
+    const externalscaler::GetMetricsRequest* request,
+    externalscaler::GetMetricsResponse* out) {
+  return Finish(context, scaler_.Metrics(*request), out);
+}
+
+}  // namespace djinn::coordinator

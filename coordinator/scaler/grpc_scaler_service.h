@@ -1,0 +1,49 @@
+// KEDA's ExternalScaler service over gRPC.
+//
+// KEDA shows no token, so this is served on a port of its own, and says nothing
+// but how much work there is.
+#ifndef COORDINATOR_SCALER_GRPC_SCALER_SERVICE_H_
+#define COORDINATOR_SCALER_GRPC_SCALER_SERVICE_H_
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "coordinator/scaler/scaler.h"
+#include "keda/externalscaler.grpc.pb.h"
+
+namespace djinn::coordinator {
+
+// Thread-safe.
+class GrpcScalerService
+    : public externalscaler::ExternalScaler::CallbackService {
+ public:
+  // `look_interval`: how often a stream looks whether something has changed.
+  explicit GrpcScalerService(Scaler scaler,
+                             absl::Duration look_interval = absl::Seconds(1))
+      : scaler_(std::move(scaler)), look_interval_(look_interval) {}
+
+  grpc::ServerUnaryReactor* IsActive(
+      grpc::CallbackServerContext* context,
+      const externalscaler::ScaledObjectRef* object,
+      externalscaler::IsActiveResponse* out) override;
+  // Says nothing while the demand is not known.
+  grpc::ServerWriteReactor<externalscaler::IsActiveResponse>* StreamIsActive(
+      grpc::CallbackServerContext* context,
+      const externalscaler::ScaledObjectRef* object) override;
+  grpc::ServerUnaryReactor* GetMetricSpec(
+      grpc::CallbackServerContext* context,
+      const externalscaler::ScaledObjectRef* object,
+      externalscaler::GetMetricSpecResponse* out) override;
+  grpc::ServerUnaryReactor* GetMetrics(
+      grpc::CallbackServerContext* context,
+      const externalscaler::GetMetricsRequest* request,
+      externalscaler::GetMetricsResponse* out) override;
+
+ private:
+  const Scaler scaler_;
+  const absl::Duration look_interval_;
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_SCALER_GRPC_SCALER_SERVICE_H_
