@@ -71,6 +71,7 @@ void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes) {
     // The client never saw it: look for another worker.
     session->pending.at(lease->virtual_device).lease_id.clear();
     unplaced_.insert({session->id, lease->virtual_device});
+    untried_ = true;
   } else {
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(lease->id);

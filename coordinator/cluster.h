@@ -202,12 +202,13 @@ class Cluster {
   // refuses it.
   void TryPlace(uint32_t virtual_device, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Tries those again that wait for a worker, in turn.
+  // Tries some of those again that wait for a worker, in turn.
   void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker, or its leases, changed: decisions see it as it is now.
   void RefreshFleet(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The same after a report; learns from it, too.
-  void AbsorbState(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same after a report; learns from it, too. Whether the worker may now
+  // take what it could not before.
+  bool AbsorbState(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the report says of work that came and waits.
   void AbsorbDemand(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<ClusterDemand> DemandLocked()
@@ -341,6 +342,8 @@ class Cluster {
   // Pending requests without an offered lease: session id, virtual device.
   std::set<std::pair<std::string, uint32_t>> unplaced_ ABSL_GUARDED_BY(mu_);
   std::pair<std::string, uint32_t> last_retried_ ABSL_GUARDED_BY(mu_);
+  // One of these lost its worker, and has not been tried since.
+  bool untried_ ABSL_GUARDED_BY(mu_) = false;
   // What decisions are made from.
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
   WorkTable works_ ABSL_GUARDED_BY(mu_);

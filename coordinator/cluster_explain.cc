@@ -151,6 +151,7 @@ void Cluster::CompareTenants(v1::TenantExplanation* explanation) {
   for (const auto& [name, tenant] : *tenants) {
     v1::TenantStanding& standing = standings[name];
     standing.set_tenant(name);
+    standing.set_weight(tenant->weight);
     const auto used = ledger_.tenants().find(name);
     if (used == ledger_.tenants().end()) continue;
     used->second.used.AddTo(standing.mutable_used());
@@ -170,7 +171,14 @@ void Cluster::CompareTenants(v1::TenantExplanation* explanation) {
     if (standing == standings.end()) continue;
     standing->second.set_lease_count(standing->second.lease_count() + 1);
   }
+  double all_weights = 0;
+  for (const auto& [name, standing] : standings) {
+    if (standing.lease_count() > 0) all_weights += standing.weight();
+  }
   for (auto& [name, standing] : standings) {
+    if (standing.lease_count() > 0) {
+      standing.set_fair_share(standing.weight() / all_weights);
+    }
     if (all_used > absl::ZeroDuration()) {
       standing.set_device_time_share(absl::FDivDuration(
           FromProtoDuration(standing.used().device_time()), all_used));

@@ -75,7 +75,10 @@ void Cluster::RefreshFleet(const Worker& worker) {
   fleet_.Put(std::move(facts));
 }
 
-void Cluster::AbsorbState(const Worker& worker) {
+bool Cluster::AbsorbState(const Worker& worker) {
+  const scheduler::Fleet::Member* const before = fleet_.Find(worker.id);
+  const bool known = before != nullptr;
+  const uint64_t available = known ? before->facts.available_bytes : 0;
   absl::flat_hash_set<scheduler::StateKey> held;
   for (const auto& [tenant, contents] : worker.contents) {
     for (const ContentKey& key : contents) held.insert(KeyOf(tenant, key));
@@ -86,6 +89,7 @@ void Cluster::AbsorbState(const Worker& worker) {
     works_.Learn(ran.fingerprint, KindOf(worker.device), SpeedOf(worker),
                  ran.runs, ran.time);
   }
+  return !known || fleet_.Find(worker.id)->facts.available_bytes > available;
 }
 
 PolicyChoice Cluster::PolicyFor(const std::string& of_request,
@@ -204,6 +208,7 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
 }
 
 void Cluster::RetryUnplaced(Wakes* wakes) {
+  untried_ = false;
   // TryPlace changes the set; the next call goes on where this one ends.
   std::vector<std::pair<std::string, uint32_t>> turn;
   auto next = unplaced_.upper_bound(last_retried_);

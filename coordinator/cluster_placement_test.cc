@@ -253,6 +253,28 @@ TEST_F(ClusterPlacementTest, PromisedMemoryIsNotPromisedTwice) {
   EXPECT_EQ(Explain(second).decision().worker_id(), "w0");
 }
 
+// With many workers and much that waits, reports must not cost a decision each.
+TEST_F(ClusterPlacementTest, OnlyReportsThatMayHelpAreReasonToTryAgain) {
+  w0_.set_free_bytes(1000);
+  const StreamId worker = Join(w0_);
+  Ask(Open("red"), 0, "", 2000);
+  const auto attempts = [this] {
+    Exposition exposition;
+    cluster_->Collect(&exposition);
+    const std::string text = exposition.Text();
+    const size_t at = text.find("result=\"no_capacity\"} ");
+    return text.substr(at, text.find('\n', at) - at);
+  };
+  const std::string before = attempts();
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  w0_.set_free_bytes(500);
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  EXPECT_EQ(attempts(), before);
+  w0_.set_free_bytes(1500);
+  ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
+  EXPECT_NE(attempts(), before);
+}
+
 TEST_F(ClusterPlacementTest, ADryRunChangesNothing) {
   v1::TryPlacementRequest request;
   request.set_tenant("red");
@@ -296,6 +318,9 @@ TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
   ASSERT_THAT(explanation.standings(), SizeIs(2));
   EXPECT_EQ(explanation.standings(0).tenant(), "blue");
   EXPECT_EQ(explanation.standings(0).device_time_share(), 0);
+  EXPECT_EQ(explanation.standings(0).fair_share(), 0);
+  EXPECT_EQ(explanation.standings(1).weight(), 1);
+  EXPECT_EQ(explanation.standings(1).fair_share(), 1);
   EXPECT_EQ(explanation.standings(1).lease_count(), 1u);
   EXPECT_EQ(explanation.standings(1).waiting_count(), 1u);
   EXPECT_EQ(explanation.standings(1).device_time_share(), 1);

@@ -94,7 +94,7 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
     Adopt(held.lease(), worker, wakes);
   }
   AbsorbUse(report, worker, wakes);
-  std::erase_if(worker->drops, [&](const auto& drop) {
+  const size_t forgotten = std::erase_if(worker->drops, [&](const auto& drop) {
     const auto& [session_id, revision] = drop;
     return revision > 0 && revision <= applied &&
            std::none_of(worker->held.begin(), worker->held.end(),
@@ -102,9 +102,9 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
                           return held.second.session_id == session_id;
                         });
   });
-  AbsorbState(*worker);
+  const bool improved = AbsorbState(*worker);
   AbsorbDemand(worker);
-  RetryUnplaced(wakes);
+  if (improved || forgotten > 0 || untried_) RetryUnplaced(wakes);
 }
 
 void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,

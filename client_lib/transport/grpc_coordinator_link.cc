@@ -1,6 +1,7 @@
 #include "client_lib/transport/grpc_coordinator_link.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <optional>
@@ -340,6 +341,10 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
   v1::OpenSession* const open = request.mutable_open();
   *open->mutable_protocol() = OwnProtocolWindow();
   open->set_program(program_);
+  // An operator's wish more than the program's.
+  if (const char* const policy = std::getenv("DJINN_PLACEMENT_POLICY")) {
+    open->set_placement_policy(policy);
+  }
   {
     MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("closed");

@@ -349,6 +349,7 @@ class TestSessions : public v1::Session::Service {
       switch (request.message_case()) {
         case v1::SessionRequest::kOpen:
           resumes_.push_back(request.open().resume_session_id());
+          policy_ = request.open().placement_policy();
           urgencies_.push_back(request.open().urgency());
           changed_.SignalAll();
           if (!refusal_.ok()) return ToGrpcStatus(refusal_);
@@ -422,6 +423,10 @@ class TestSessions : public v1::Session::Service {
     while (urgencies_.size() < count) changed_.Wait(&mu_);
     return urgencies_;
   }
+  std::string policy() {
+    MutexLock lock(&mu_);
+    return policy_;
+  }
   std::vector<std::string> resumes() {
     MutexLock lock(&mu_);
     return resumes_;
@@ -436,6 +441,7 @@ class TestSessions : public v1::Session::Service {
   CondVar changed_;
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Urgency> urgencies_ ABSL_GUARDED_BY(mu_);
+  std::string policy_ ABSL_GUARDED_BY(mu_);
   std::string session_id_ ABSL_GUARDED_BY(mu_) = "session";
   uint32_t version_ ABSL_GUARDED_BY(mu_) = 1;
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
@@ -550,6 +556,14 @@ TEST_F(GrpcCoordinatorLinkTest, SaysHowUrgentTheSessionIs) {
   // Nobody listens any more.
   link_.reset();
   EXPECT_TRUE(urgency->Set(batch).ok());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, SaysHowTheSessionIsPlaced) {
+  ASSERT_EQ(setenv("DJINN_PLACEMENT_POLICY", "minimize_cost", 1), 0);
+  const std::string refusal = ErrorReason(Open("secret"));
+  unsetenv("DJINN_PLACEMENT_POLICY");
+  EXPECT_EQ(refusal, "");
+  EXPECT_EQ(service_.policy(), "minimize_cost");
 }
 
 TEST_F(GrpcCoordinatorLinkTest, AWrongTokenIsNotRetried) {

@@ -110,15 +110,16 @@ std::string Explain(const v1::TenantExplanation& explanation) {
     }
     absl::StrAppend(&text, "\n", FormatTable(rows));
   }
-  std::vector<Row> rows = {{"TENANT", "SESSIONS", "LEASES", "WAITING",
-                            "DEVICE-TIME", "SHARE", "BYTES"}};
+  std::vector<Row> rows = {{"TENANT", "SESSIONS", "LEASES", "WAITING", "WEIGHT",
+                            "FAIR", "DEVICE-TIME", "SHARE", "BYTES"}};
   for (const v1::TenantStanding& standing : explanation.standings()) {
     const bool own = standing.tenant() == explanation.tenant();
     rows.push_back(
         {absl::StrCat(standing.tenant(), own ? " *" : ""),
          absl::StrCat(standing.session_count()),
          absl::StrCat(standing.lease_count()),
-         absl::StrCat(standing.waiting_count()),
+         absl::StrCat(standing.waiting_count()), Number(standing.weight()),
+         absl::StrFormat("%.1f%%", 100 * standing.fair_share()),
          FormatDuration(standing.used().device_time()),
          absl::StrFormat("%.1f%%", 100 * standing.device_time_share()),
          FormatBytes(standing.used().bytes())});

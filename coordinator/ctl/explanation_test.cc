@@ -139,6 +139,8 @@ TEST(ExplanationTest, ATenantIsShownBesideItsPeers) {
         bytes: 1000
       }
       device_time_share: 0.75
+      weight: 1
+      fair_share: 0.25
     }
     standings {
       tenant: "red"
@@ -147,6 +149,8 @@ TEST(ExplanationTest, ATenantIsShownBesideItsPeers) {
       waiting_count: 1
       used { device_time { seconds: 10 } }
       device_time_share: 0.25
+      weight: 3
+      fair_share: 0.75
     }
   )pb");
   EXPECT_EQ(Explain(explanation),
@@ -157,9 +161,12 @@ TEST(ExplanationTest, ATenantIsShownBesideItsPeers) {
             "SESSION   DEVICE  HELD BY        UNTIL\n"
             "1a2b3c4d  2       OUT_OF_CREDIT  more credits\n"
             "\n"
-            "TENANT  SESSIONS  LEASES  WAITING  DEVICE-TIME  SHARE  BYTES\n"
-            "blue    1         1       0        30.0s        75.0%  1.0kB\n"
-            "red *   2         1       1        10.0s        25.0%  0B\n");
+            "TENANT  SESSIONS  LEASES  WAITING  WEIGHT  FAIR   DEVICE-TIME  "
+            "SHARE  BYTES\n"
+            "blue    1         1       0        1       25.0%  30.0s        "
+            "75.0%  1.0kB\n"
+            "red *   2         1       1        3       75.0%  10.0s        "
+            "25.0%  0B\n");
 }
 
 TEST(ExplanationTest, ADryRunSaysWhatWouldUnblockIt) {
