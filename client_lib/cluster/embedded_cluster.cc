@@ -177,7 +177,9 @@ absl::Status ClusterProcesses::Prepare() {
         "\nheartbeat_interval: ",
         absl::FormatDuration(heartbeat),
         "\ndevice:\n  kind: ", options_.device_kind,
-        "\n  memory: ", options_.worker_memory_bytes, "\n");
+        "\n  memory: ", options_.worker_memory_bytes,
+        // They are all alike, and a program waits for them.
+        "\n  calibrate: false\n");
     if (options_.worker_threads > 0) {
       absl::StrAppend(&text, "  threads: ", options_.worker_threads, "\n");
     }

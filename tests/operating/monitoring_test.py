@@ -52,6 +52,9 @@ class MonitoringTest(unittest.TestCase):
             stdout=subprocess.DEVNULL,
             env=dict(os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
                      DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token")))
+        # Not before the coordinator can know every worker.
+        eventually(lambda: "djinn_scale_demand_devices" in cls.scrape("coordinator"),
+                   "the demand is known")
         cls.texts = {name: cls.scrape(name) for name in ("coordinator", "w0")}
 
     @classmethod

@@ -13,9 +13,9 @@
 namespace djinn::worker {
 namespace {
 
-constexpr int kTries = 5;
+constexpr int kTries = 3;
 constexpr int64_t kMatrix = 384;
-constexpr int64_t kCopiedBytes = 48 << 20;
+constexpr int64_t kCopiedBytes = 32 << 20;
 constexpr int kCalls = 100;
 
 // The least time that `work` took, never 0.

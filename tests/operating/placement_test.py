@@ -1,0 +1,157 @@
+"""Operators decide where sessions go, see why, and play what would be."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+_TENANT = """
+tenants:
+  - name: dev
+    token_file: dev.token
+"""
+
+
+class PlacementTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.cluster = Cluster(folder.name, (), tenants=_TENANT)
+        cls.addClassCleanup(cls.cluster.stop)
+        for name, price, words in (("cheap", 1, "[]"), ("dear", 5, "[big]")):
+            cls.cluster.write(name + ".yaml", """
+worker_id: %s
+listen: 127.0.0.1:0
+coordinator: %s
+join_token_file: join.token
+heartbeat_interval: 100ms
+price_per_hour: %s
+capabilities: %s
+device: {memory: 1GiB, threads: 1}
+""" % (name, cls.cluster.coordinator, price, words))
+            cls.cluster.start(name)
+        cls.environment = dict(
+            os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
+            DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
+            DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"))
+        eventually(lambda: len(cls.json("get", "workers")["workers"]) == 2, "both join")
+
+    @classmethod
+    def run_ctl(cls, *arguments):
+        return subprocess.run(
+            ["coordinator/ctl/djinnctl", *arguments], env=cls.environment,
+            capture_output=True, text=True, timeout=PATIENCE)
+
+    @classmethod
+    def json(cls, *arguments):
+        done = cls.run_ctl(*arguments, "-o", "json")
+        if done.returncode:
+            raise AssertionError(done.stderr)
+        return json.loads(done.stdout)
+
+    def place(self, *flags):
+        return self.json("explain", "placement", "dev", *flags)
+
+    def configure(self, placement):
+        self.cluster.configure("127.0.0.1:0", _TENANT + "    placement: " + placement + "\n")
+        return self.run_ctl("reload")
+
+    def hold(self, **environment):
+        program = subprocess.Popen(
+            ["tests/operating/hold_session"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, env=dict(self.environment, **environment))
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.wait, PATIENCE)
+        self.addCleanup(program.stdin.close)
+        self.assertEqual(program.stdout.readline(), "ready\n")
+
+    def test_workers_say_what_they_are(self):
+        worker = self.json("get", "workers", "dear")
+        self.assertEqual(worker["price_per_hour"], 5)
+        self.assertEqual(worker["capabilities"], ["big"])
+        self.assertGreater(worker["speed"]["flops_per_second"], 1e7)
+
+    def test_tenants_policies_are_reloaded(self):
+        self.addCleanup(self.configure, "{}")
+        self.assertEqual(self.place()["decision"]["policy_source"], "cluster")
+        self.assertEqual(self.configure("{policy: minimize_cost}").returncode, 0)
+        decision = self.place()["decision"]
+        self.assertEqual((decision["policy"], decision["policy_source"]),
+                         ("minimize_cost", "tenant"))
+        self.assertEqual(decision["worker_id"], "cheap")
+        self.assertEqual(self.configure("{required: [big]}").returncode, 0)
+        decision = self.place()["decision"]
+        self.assertEqual(decision["worker_id"], "dear")
+        self.assertEqual(decision["candidates"][1]["drop_reason"], "lacks big")
+        refused = self.configure("{policy: best}")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn('there is no placement policy "best"', refused.stderr)
+        self.assertEqual(self.place()["decision"]["worker_id"], "dear")
+
+    def test_a_session_is_explained(self):
+        self.hold(DJINN_PLACEMENT_POLICY="minimize_cost")
+        session = self.json("get", "sessions")["sessions"][-1]["session_id"]
+        explanation = self.json("explain", "session", session)
+        self.assertEqual((explanation["policy"], explanation["policy_source"]),
+                         ("minimize_cost", "session"))
+        decision = explanation["devices"][0]["decision"]
+        self.assertEqual(decision["worker_id"], "cheap")
+        costs = {c["worker_id"]: c["terms"]["cost"] for c in decision["candidates"]}
+        self.assertLess(costs["cheap"], costs["dear"])
+        text = self.run_ctl("explain", "session", session).stdout
+        self.assertIn("chosen   cheap: ", text)
+        tenant = self.json("explain", "tenant", "dev")
+        self.assertEqual(tenant["standings"][0]["lease_count"], 1)
+
+    def test_an_unknown_policy_of_a_session_is_refused(self):
+        done = subprocess.run(
+            ["tests/operating/hold_session"], stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=PATIENCE,
+            env=dict(self.environment, DJINN_PLACEMENT_POLICY="best"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("expected load_balance, maximize_throughput", done.stderr)
+
+    def test_cordoned_workers_are_left_alone(self):
+        for worker in ("cheap", "dear"):
+            self.addCleanup(self.run_ctl, "uncordon", "worker", worker)
+            self.assertIn("none: cordoned", self.run_ctl("cordon", "worker", worker).stdout)
+        answer = self.place("--size=1MB")
+        self.assertEqual(answer["gate"]["reason"], "NO_SUITABLE_WORKER")
+        self.assertEqual(answer["gate"]["unblocked_by"], "uncordoning a worker")
+        self.assertEqual(self.run_ctl("uncordon", "worker", "dear").returncode, 0)
+        self.assertEqual(self.place("--size=1MB")["decision"]["worker_id"], "dear")
+        self.assertEqual(self.run_ctl("cordon", "worker", "nobody").returncode, 1)
+
+    def test_a_dry_run_says_why_not(self):
+        answer = self.place("--size=2GB", "--policy=load_balance")
+        self.assertEqual(answer["gate"]["reason"], "TOO_LARGE")
+        self.assertEqual(answer["decision"]["policy"], "load_balance")
+        for flag in ("--size=much", "--phase=decode"):
+            self.assertEqual(
+                self.run_ctl("explain", "placement", "dev", flag).returncode, 2, flag)
+        self.assertEqual(
+            self.run_ctl("explain", "placement", "dev", "--policy=best").returncode, 1)
+        self.assertEqual(self.run_ctl("explain", "placement").returncode, 2)
+
+    def test_simulations_need_no_cluster(self):
+        trace = "scheduler/simulator/mixed_trace.yaml"
+        done = subprocess.run(
+            ["coordinator/ctl/djinnctl", "simulate", trace, "-o", "json"],
+            capture_output=True, text=True, timeout=PATIENCE)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        cost = {result["policy"]: result["cost"] for result in json.loads(done.stdout)}
+        self.assertEqual(min(cost, key=cost.get), "minimize_cost")
+        one = self.run_ctl("simulate", trace, "--policy=load_balance").stdout.splitlines()
+        self.assertEqual(len(one), 2)
+        for arguments in (("simulate", "nowhere.yaml"),
+                          ("simulate", trace, "--policy=best")):
+            self.assertEqual(self.run_ctl(*arguments).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
