@@ -22,6 +22,7 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
       draws_(random->NonZero64()) {
   MutexLock lock(&mu_);
   keys_.Update(clock_->Now());
+  ConfigureQuotas();
 }
 
 void Cluster::Touch(Worker* worker, Wakes* wakes) {
@@ -143,6 +144,7 @@ void Cluster::Tick() {
   }
   keys_.Update(clock_->Now());
   if (now >= restored_until_) SettleForgotten();
+  AdvanceRates(&wakes);
   RetryUnplaced(&wakes);
   for (Session* session : sessions_.TimedOut(now)) {
     EndSession(session, "timed out", &wakes);

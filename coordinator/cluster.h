@@ -39,6 +39,7 @@
 #include "coordinator/lease_keys.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
+#include "coordinator/rate_budget.h"
 #include "coordinator/session_table.h"
 #include "coordinator/tenants.h"
 #include "coordinator/waker.h"
@@ -244,6 +245,28 @@ class Cluster {
   void Grant(Lease* lease, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Signs the lease anew, as it is now.
   void Issue(Lease* lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The lease counts against its tenant's quota.
+  Lease* AddLease(Lease lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the tenant's quota has room for a lease, or would have if others
+  // gave back what they borrow. If not, notes why, or refuses when waiting will
+  // not help.
+  bool MayFitQuota(uint32_t virtual_device, const Tenant& tenant,
+                   Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes back what the tenant needs for a lease.
+  void ReclaimQuota(const Tenant& tenant, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends the session of the tenant's that gives way first, at one worker. False
+  // when there is none.
+  bool EvictFrom(const std::string& tenant, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ConfigureQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Grants the lease more, as far as credit and rate go.
+  bool TopUp(const std::string& lease_id, const Tenant& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdvanceRates(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DescribeQuota(const Tenant& tenant, v1::TenantInfo* info)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OpenAccount(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseAccount(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Closes its account, too; nobody is told.
@@ -332,6 +355,8 @@ class Cluster {
   LeaseTable leases_ ABSL_GUARDED_BY(mu_);
   LeaseKeys keys_ ABSL_GUARDED_BY(mu_);
   CreditLedger ledger_ ABSL_GUARDED_BY(mu_);
+  scheduler::QuotaTree quotas_ ABSL_GUARDED_BY(mu_);
+  RateBudget rates_ ABSL_GUARDED_BY(mu_);
   // Nothing is known of an earlier process.
   bool first_process_ ABSL_GUARDED_BY(mu_) = true;
   // Why each lease of an earlier process is where it is, until it is adopted.

@@ -54,7 +54,7 @@ void Cluster::Issue(Lease* lease) {
 void Cluster::OpenAccount(const Lease& lease) {
   ledger_.Open(lease.id, lease.tenant, lease.worker_id);
   if (const auto tenant = tenants_->Find(lease.tenant)) {
-    ledger_.TopUp(lease.id, tenant->credits, clock_->Now());
+    TopUp(lease.id, *tenant);
   }
 }
 
@@ -73,6 +73,7 @@ void Cluster::RemoveLease(const std::string& lease_id) {
   const Lease* const lease = leases_.Find(lease_id);
   if (lease == nullptr) return;
   CloseAccount(*lease);
+  quotas_.Give(lease->tenant, lease->quota);
   const Worker* const worker = workers_.Find(lease->worker_id);
   leases_.Remove(lease_id);
   if (worker != nullptr) RefreshFleet(*worker);
@@ -95,8 +96,7 @@ void Cluster::BillHeld(const std::string& lease_id, const Worker::Held& held,
   if (lease == nullptr) return;
   lease->out_of_credit = held.out_of_credit;
   const std::shared_ptr<const Tenant> tenant = tenants_->Find(lease->tenant);
-  if (tenant != nullptr &&
-      ledger_.TopUp(lease_id, tenant->credits, clock_->Now())) {
+  if (tenant != nullptr && TopUp(lease_id, *tenant)) {
     lease->reissue_time = absl::InfinitePast();
     Touch(worker, wakes);
   }

@@ -11,6 +11,13 @@
 namespace djinn::coordinator {
 namespace {
 
+constexpr char kNominal[] = "djinn_tenant_quota_nominal";
+constexpr char kNominalHelp[] =
+    "What the configuration grants; worker_* at each worker.";
+constexpr char kUsage[] = "djinn_tenant_usage";
+constexpr char kUsageHelp[] =
+    "What the tenant has now, at all workers together.";
+
 void CollectWorker(const Worker& worker, absl::Duration now, Exposition* out) {
   for (const auto state : {v1::WorkerInfo::ACTIVE, v1::WorkerInfo::LOST}) {
     out->Gauge(
@@ -27,8 +34,7 @@ void CollectWorker(const Worker& worker, absl::Duration now, Exposition* out) {
 void CollectQuota(const Tenant& tenant, const std::string& label,
                   Exposition* out) {
   const auto nominal = [&](const char* resource, double value) {
-    out->Gauge("djinn_tenant_quota_nominal",
-               "What the configuration grants; worker_* at each worker.", value,
+    out->Gauge(kNominal, kNominalHelp, value,
                {{"tenant", label}, {"resource", resource}});
   };
   nominal("sessions", tenant.max_sessions);
@@ -37,6 +43,31 @@ void CollectQuota(const Tenant& tenant, const std::string& label,
   nominal("worker_outstanding_messages", tenant.totals.max_outstanding());
   nominal("worker_outstanding_bytes",
           static_cast<double>(tenant.totals.max_outstanding_bytes()));
+}
+
+void CollectQuotas(const v1::TenantInfo& info, const std::string& label,
+                   Exposition* out) {
+  out->Gauge("djinn_tenant_weighted_share_ratio",
+             "What it borrows of its cohort's quota, over its weight.",
+             info.weighted_share(), {{"tenant", label}});
+  for (const v1::ResourceQuota& quota : info.quotas()) {
+    const auto gauge = [&](const char* name, const char* help, double value) {
+      out->Gauge(name, help, value,
+                 {{"tenant", label}, {"resource", quota.resource()}});
+    };
+    gauge(kNominal, kNominalHelp, quota.nominal());
+    gauge(kUsage, kUsageHelp, quota.used());
+    if (quota.has_borrowing_limit()) {
+      gauge("djinn_tenant_quota_borrow_limit",
+            "What it may borrow beyond its nominal quota.",
+            quota.borrowing_limit());
+    }
+    if (quota.has_lending_limit()) {
+      gauge("djinn_tenant_quota_lend_limit",
+            "What others may borrow of its nominal quota.",
+            quota.lending_limit());
+    }
+  }
 }
 
 }  // namespace
@@ -82,8 +113,7 @@ void Cluster::CollectTenants(Exposition* out) {
     v1::TenantInfo info;
     Describe(tenant, &info);
     const auto usage = [&](const char* resource, double value) {
-      out->Gauge("djinn_tenant_usage",
-                 "What the tenant has now, at all workers together.", value,
+      out->Gauge(kUsage, kUsageHelp, value,
                  {{"tenant", label}, {"resource", resource}});
     };
     usage("sessions", info.session_count());
@@ -93,6 +123,7 @@ void Cluster::CollectTenants(Exposition* out) {
     usage("outstanding_messages", info.use().outstanding());
     usage("outstanding_bytes",
           static_cast<double>(info.use().outstanding_bytes()));
+    CollectQuotas(info, label, out);
     const auto used = ledger_.tenants().find(tenant.name);
     out->Counter("djinn_tenant_device_seconds_total",
                  "Device time that the tenant's leases have used.",

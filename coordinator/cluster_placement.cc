@@ -144,6 +144,10 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   PendingLease& pending = session->pending.at(virtual_device);
   const absl::Duration start = clock_->Monotonic();
   const std::shared_ptr<const Tenant> tenant = tenants_->Find(session->tenant);
+  if (tenant != nullptr &&
+      !MayFitQuota(virtual_device, *tenant, session, wakes)) {
+    return;
+  }
   const PolicyChoice choice =
       PolicyFor(pending.policy, session->policy, tenant.get());
   const SharedWork work = WorkOf(*session);
@@ -173,6 +177,7 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
     return;
   }
   unplaced_.erase({session->id, virtual_device});
+  if (tenant != nullptr) ReclaimQuota(*tenant, wakes);
   if (!session->bound_devices.insert(virtual_device).second) ++session->epoch;
 
   Worker* const worker = workers_.Find(decision->worker_id);
@@ -200,7 +205,7 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
                               {"worker", worker->id},
                               {"policy", decision->policy},
                               {"reason", lease.placement_reason}});
-  const Lease* const added = leases_.Add(std::move(lease));
+  const Lease* const added = AddLease(std::move(lease));
   OpenAccount(*added);
   RefreshFleet(*worker);
   Touch(worker, wakes);
@@ -216,10 +221,24 @@ void Cluster::RetryUnplaced(Wakes* wakes) {
     if (next == unplaced_.end()) next = unplaced_.begin();
     turn.push_back(*next++);
   }
+  if (!turn.empty()) last_retried_ = turn.back();
+  // Of those who compete for quota, who has the lesser share goes first.
+  std::map<std::vector<double>, std::vector<std::pair<std::string, uint32_t>>>
+      in_order;
+  for (const auto& unplaced : turn) {
+    const std::string& name = sessions_.Find(unplaced.first)->tenant;
+    const auto tenant = tenants_->Find(name);
+    const scheduler::Amounts asked =
+        tenant == nullptr ? scheduler::Amounts() : LeaseQuota(*tenant);
+    in_order[quotas_.Precedence(name, asked)].push_back(unplaced);
+  }
+  turn.clear();
+  for (const auto& [share, equals] : in_order) {
+    turn.insert(turn.end(), equals.begin(), equals.end());
+  }
   for (const auto& [session_id, virtual_device] : turn) {
     TryPlace(virtual_device, sessions_.Find(session_id), wakes);
   }
-  if (!turn.empty()) last_retried_ = turn.back();
 }
 
 absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,

@@ -13,7 +13,9 @@ bool Same(const Tenant& a, const Tenant& b) {
          a.limits.SerializeAsString() == b.limits.SerializeAsString() &&
          a.totals.SerializeAsString() == b.totals.SerializeAsString() &&
          a.credits == b.credits && a.placement == b.placement &&
-         a.weight == b.weight && a.max_priority_class == b.max_priority_class;
+         a.weight == b.weight && a.max_priority_class == b.max_priority_class &&
+         a.cohort == b.cohort && a.quotas == b.quotas &&
+         a.device_rate == b.device_rate;
 }
 
 }  // namespace
@@ -24,6 +26,7 @@ v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
   v1::ReloadConfigResponse changes;
   const Tenants::Snapshot before = tenants_->all();
   tenants_->Replace(std::move(tenants));
+  ConfigureQuotas();
   for (const auto& [name, tenant] : *tenants_->all()) {
     const auto old = before->find(name);
     if (old == before->end()) {
@@ -46,7 +49,10 @@ void Cluster::ApplyTenant(const Tenant& tenant, Wakes* wakes) {
     if (lease->tenant != tenant.name) continue;
     lease->limits = tenant.limits;
     lease->tenant_limits = tenant.totals;
-    ledger_.TopUp(id, tenant.credits, clock_->Now());
+    quotas_.Give(tenant.name, lease->quota);
+    lease->quota = LeaseQuota(tenant);
+    quotas_.Take(tenant.name, lease->quota);
+    TopUp(id, tenant);
     lease->reissue_time = absl::InfinitePast();
     Touch(workers_.Find(lease->worker_id), wakes);
   }

@@ -207,7 +207,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
                               {"session", log::ShortId(session->id)},
                               {"tenant", session->tenant},
                               {"worker", worker->id}});
-  Lease* const adopted = leases_.Add(std::move(lease));
+  Lease* const adopted = AddLease(std::move(lease));
   ledger_.Open(adopted->id, adopted->tenant, worker->id);
   ledger_.Adopt(adopted->id, record.credits());
   Issue(adopted);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/lease/priority_class.h"
 #include "common/net/channel_options.h"
 #include "common/net/tls_config.h"
@@ -26,6 +27,8 @@ constexpr uint64_t kMinBytesBesidesInline = 1 << 20;
 // Beyond a factor of a million, shares are no more than never and always.
 constexpr double kMinWeight = 0.001;
 constexpr double kMaxWeight = 1000;
+// Device-seconds per second: devices.
+constexpr double kMaxRate = 1e6;
 
 constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
 
@@ -141,6 +144,57 @@ Config::Scaler ReadScaler(ConfigMap map, bool encrypted) {
   return scaler;
 }
 
+bool IsCohort(absl::string_view name) {
+  for (const absl::string_view part : absl::StrSplit(name, '/')) {
+    if (part.empty()) return false;
+  }
+  return true;
+}
+
+// Calls `read` for each key of a quota that is there.
+template <typename Quota, typename Read>
+Quota ReadQuota(ConfigMap map, bool cohort, Read read) {
+  Quota quota;
+  if (!map.Has("nominalQuota")) {
+    map.Error("nominalQuota", "is missing");
+  }
+  quota.nominal = read(&map, "nominalQuota");
+  for (const auto& [key, limit] :
+       {std::pair("borrowingLimit", &quota.borrowing_limit),
+        std::pair("lendingLimit", &quota.lending_limit)}) {
+    if (!map.Has(key)) continue;
+    *limit = read(&map, key);
+    if (!cohort) map.Error(key, "there is no cohort to borrow from or lend to");
+  }
+  return quota;
+}
+
+void ReadQuotas(ConfigMap map, Tenant* tenant) {
+  const bool cohort = !tenant->cohort.empty();
+  const auto amount = [&](scheduler::Resource resource, auto read) {
+    const std::string key(scheduler::ResourceName(resource));
+    if (!map.Has(key)) return;
+    tenant->quotas[static_cast<size_t>(resource)] =
+        ReadQuota<scheduler::Quota>(map.Map(key), cohort, read);
+  };
+  amount(scheduler::Resource::kMemoryBytes,
+         [](ConfigMap* of, absl::string_view key) {
+           return static_cast<int64_t>(of->Size(key, 0));
+         });
+  amount(scheduler::Resource::kOutstandingMessages,
+         [](ConfigMap* of, absl::string_view key) {
+           return static_cast<int64_t>(of->UInt(key, 0, 0, kMaxCount));
+         });
+  constexpr char kRate[] = "device_seconds_per_second";
+  if (map.Has(kRate)) {
+    tenant->device_rate = ReadQuota<scheduler::RateQuota>(
+        map.Map(kRate), cohort, [](ConfigMap* of, absl::string_view key) {
+          return of->Number(key, 0, 0, kMaxRate);
+        });
+    tenant->credits.rated = true;
+  }
+}
+
 Tenant ReadTenant(ConfigMap map) {
   Tenant tenant;
   tenant.name = map.RequiredString("name");
@@ -157,6 +211,12 @@ Tenant ReadTenant(ConfigMap map) {
                       .Number("weight", tenant.weight, kMinWeight, kMaxWeight);
   tenant.max_priority_class =
       ReadPriorityClass(&map, "max_priority_class", tenant.max_priority_class);
+  tenant.cohort = map.String("cohort", "");
+  if (!tenant.cohort.empty() && !IsCohort(tenant.cohort)) {
+    map.Error("cohort", "expected names with a / between them, got \"" +
+                            tenant.cohort + "\"");
+  }
+  ReadQuotas(map.Map("quota"), &tenant);
   return tenant;
 }
 

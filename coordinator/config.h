@@ -52,6 +52,13 @@
 //       fairSharing:
 //         weight: 1                 # of each device, beside other tenants
 //       max_priority_class: realtime  # or interactive, batch
+//       cohort: lab/vision          # lends to and borrows from others in lab
+//       quota:                      # of all its leases; absent: not limited
+//         memory_bytes:             # likewise outstanding_messages
+//           nominalQuota: 64GiB
+//           borrowingLimit: 16GiB   # absent: not limited
+//           lendingLimit: 32GiB
+//         device_seconds_per_second: {nominalQuota: 2.5}
 //
 // Values above are the defaults where there is one: the token files and at
 // least one tenant are required, TLS is off.

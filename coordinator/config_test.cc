@@ -147,6 +147,37 @@ TEST_F(ConfigTest, WeightsAndPrioritiesHaveTheirRange) {
               HasSubstr("expected batch, interactive or realtime"));
 }
 
+TEST_F(ConfigTest, QuotasAreKueues) {
+  const auto with = [](const std::string& rest) {
+    return "join_token_file: join\nadmin_token_file: admin\n"
+           "tenants: [{name: red, token_file: red, " +
+           rest + "}]\n";
+  };
+  const Tenant tenant = Read(with("cohort: lab/vision, quota: {"
+                                  "memory_bytes: {nominalQuota: 1GiB, "
+                                  "borrowingLimit: 0, lendingLimit: 512MiB}, "
+                                  "device_seconds_per_second: "
+                                  "{nominalQuota: 2.5, borrowingLimit: 1}}"))
+                            ->tenants[0];
+  EXPECT_EQ(tenant.cohort, "lab/vision");
+  EXPECT_EQ(tenant.quotas[0].nominal, 1 << 30);
+  EXPECT_EQ(tenant.quotas[0].borrowing_limit, 0);
+  EXPECT_EQ(tenant.quotas[0].lending_limit, 512 << 20);
+  EXPECT_FALSE(tenant.quotas[1].limited());
+  EXPECT_EQ(tenant.device_rate->nominal, 2.5);
+  EXPECT_EQ(tenant.device_rate->borrowing_limit, 1);
+  EXPECT_TRUE(tenant.credits.rated);
+  EXPECT_FALSE(Read(kMinimal)->tenants[0].device_rate.has_value());
+  EXPECT_THAT(
+      Complaint(with("quota: {outstanding_messages: {lendingLimit: 1}}")),
+      AllOf(HasSubstr("outstanding_messages.nominalQuota: is missing"),
+            HasSubstr("there is no cohort")));
+  EXPECT_THAT(Complaint(with("quota: {memory: {nominalQuota: 1}}")),
+              HasSubstr("quota.memory: unknown key"));
+  EXPECT_THAT(Complaint(with("cohort: /lab")),
+              HasSubstr("expected names with a / between them"));
+}
+
 TEST_F(ConfigTest, ReadsEverything) {
   const absl::StatusOr<Config> config = Read(R"(
 listen: unix:/run/djinn/c.sock

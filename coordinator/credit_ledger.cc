@@ -123,27 +123,43 @@ Use CreditLedger::Reserved(const std::string& tenant) const {
 }
 
 bool CreditLedger::TopUp(const std::string& lease_id,
-                         const CreditLimits& limits, absl::Time now) {
+                         const CreditLimits& limits, absl::Time now,
+                         std::optional<Rate> rate) {
   const auto found = accounts_.find(lease_id);
-  if (found == accounts_.end() || !limits.limited()) return false;
+  if (found == accounts_.end()) return false;
   Account& account = found->second;
+  const bool was_rated = std::exchange(account.rated, rate.has_value());
+  if (!limits.limited()) return false;
   EnterPeriod(limits, now, &tenants_[account.tenant]);
   const Use used = UsedNow(account.tenant, limits, now);
   const Use reserved = Reserved(account.tenant);
   const Use before = account.granted;
   Update(&account, [&] {
+    absl::Duration slice = kMaxSlice;
+    absl::Duration available = absl::InfiniteDuration();
     if (limits.device_time.has_value()) {
-      const absl::Duration slice =
-          std::clamp(*limits.device_time / kSlices, kMinSlice, kMaxSlice);
-      const absl::Duration left =
-          Unused(account.granted.device_time, account.billed.device_time);
-      const absl::Duration available =
-          *limits.device_time - used.device_time - reserved.device_time;
-      if (left < slice / 2 && available > absl::ZeroDuration()) {
-        account.granted.device_time =
-            std::max(account.granted.device_time, account.billed.device_time) +
-            std::min(slice - left, available);
+      slice = std::clamp(*limits.device_time / kSlices, kMinSlice, kMaxSlice);
+      available = *limits.device_time - used.device_time - reserved.device_time;
+    }
+    if (rate.has_value()) {
+      const absl::Duration owed =
+          account.billed.device_time - account.granted.device_time;
+      if (owed > absl::ZeroDuration()) {
+        if (was_rated) *rate->allowance -= owed;
+        account.granted.device_time = account.billed.device_time;
       }
+      slice = std::min(slice, rate->slice);
+      available = std::min(available, *rate->allowance);
+    }
+    const absl::Duration left =
+        Unused(account.granted.device_time, account.billed.device_time);
+    if (available != absl::InfiniteDuration() && left < slice / 2 &&
+        available > absl::ZeroDuration()) {
+      const absl::Duration more = std::min(slice - left, available);
+      account.granted.device_time =
+          std::max(account.granted.device_time, account.billed.device_time) +
+          more;
+      if (rate.has_value()) *rate->allowance -= more;
     }
     if (limits.bytes.has_value()) {
       const uint64_t slice =
@@ -167,7 +183,7 @@ void CreditLedger::Describe(const std::string& lease_id,
   const Account* const account = Find(lease_id);
   if (account == nullptr || !limits.limited()) return;
   v1::LeaseCredits* const credits = claims->mutable_credits();
-  if (limits.device_time.has_value()) {
+  if (limits.device_time.has_value() || limits.rated) {
     *credits->mutable_device_time() =
         ToProtoDuration(account->granted.device_time);
   }

@@ -30,8 +30,12 @@ struct CreditLimits {
   std::optional<uint64_t> bytes;
   // Since 1970; infinite: there are no periods.
   absl::Duration period = absl::InfiniteDuration();
+  // Device time is granted as fast as a quota allows.
+  bool rated = false;
 
-  bool limited() const { return device_time.has_value() || bytes.has_value(); }
+  bool limited() const {
+    return device_time.has_value() || bytes.has_value() || rated;
+  }
   friend bool operator==(const CreditLimits&, const CreditLimits&) = default;
 };
 
@@ -61,6 +65,15 @@ class CreditLedger {
     // What of its use was billed.
     Use billed;
     bool closed = false;
+    // Granted no faster than a quota allows: what is used beyond that is owed.
+    bool rated = false;
+  };
+  // What such a quota allows now.
+  struct Rate {
+    // Shrinks by what is granted, and by what was used beyond it.
+    absl::Duration* allowance = nullptr;
+    // Of a lease.
+    absl::Duration slice;
   };
 
   // Without effect when the account is there.
@@ -71,9 +84,10 @@ class CreditLedger {
   // The worker says what the lease has used in all.
   void Bill(const std::string& lease_id, const Use& used);
   // Grants another slice when half of the last one is gone, as far as the
-  // tenant's credit goes. True when the lease may use more than before.
+  // tenant's credit, and its rate if it has one, goes. True when the lease may
+  // use more than before.
   bool TopUp(const std::string& lease_id, const CreditLimits& limits,
-             absl::Time now);
+             absl::Time now, std::optional<Rate> rate = std::nullopt);
   // Sets what the claims say of credits.
   void Describe(const std::string& lease_id, const CreditLimits& limits,
                 v1::LeaseClaims* claims) const;

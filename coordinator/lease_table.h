@@ -20,6 +20,7 @@
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
+#include "scheduler/quota/quota_tree.h"
 
 namespace djinn::coordinator {
 
@@ -40,6 +41,8 @@ struct Lease {
   uint64_t incarnation = 0;
   v1::SessionLimits limits;
   v1::TenantLimits tenant_limits;
+  // What it takes of its tenant's quota.
+  scheduler::Amounts quota = {};
   std::string placement_reason;
   // Null when it was adopted.
   KeptDecision decision;

@@ -2,10 +2,12 @@
 #ifndef COORDINATOR_TENANTS_H_
 #define COORDINATOR_TENANTS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,8 @@
 #include "coordinator/credit_ledger.h"
 #include "djinn/v1/lease.pb.h"
 #include "djinn/v1/types.pb.h"
+#include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_shares.h"
 
 namespace djinn::coordinator {
 
@@ -43,7 +47,19 @@ struct Tenant {
   double weight = 1;
   // The highest that its sessions may ask for.
   v1::PriorityClass max_priority_class = v1::PRIORITY_CLASS_REALTIME;
+  // Tenants with the same first part lend each other quota. Empty: none.
+  std::string cohort;
+  scheduler::Quotas quotas;
+  // Of device time. Unset: not limited.
+  std::optional<scheduler::RateQuota> device_rate;
 };
+
+// What a lease takes of its tenant's quota.
+inline scheduler::Amounts LeaseQuota(const Tenant& tenant) {
+  return {static_cast<int64_t>(std::min<uint64_t>(
+              tenant.limits.memory_bytes(), scheduler::Quota::kUnlimited)),
+          tenant.limits.max_outstanding()};
+}
 
 // Thread-safe. Tenants are replaced as a whole; who has one keeps it as it was.
 class Tenants {

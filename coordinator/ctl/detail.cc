@@ -263,6 +263,14 @@ std::string Detail(const v1::TenantInfo& info) {
   AddUse(info.use(), &rows);
   AddLimits(info.limits(), &rows);
   AddCredits(info.credits().used(), info.credits().granted(), &rows);
+  rows.push_back({"cohort", OrDash(info.cohort())});
+  for (const v1::ResourceQuota& quota : info.quotas()) {
+    rows.push_back(
+        {absl::StrCat("quota of ", quota.resource()),
+         absl::StrFormat("%.15g of %.15g, %.15g borrowed, %.15g lent",
+                         quota.used(), quota.nominal(), quota.borrowed(),
+                         quota.lent())});
+  }
   return FormatTable(rows);
 }
 

@@ -1,0 +1,180 @@
+// Quotas: which leases fit, who gives back what is borrowed, and how fast
+// device time is granted.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/lease/priority_class.h"
+#include "common/log/log.h"
+#include "coordinator/cluster.h"
+
+namespace djinn::coordinator {
+namespace {
+
+std::string FirstPart(const std::string& cohort) {
+  return cohort.substr(0, cohort.find('/'));
+}
+
+absl::Status Exceeded(const Tenant& tenant,
+                      const scheduler::QuotaTree::Breach& breach) {
+  const std::string resource(scheduler::ResourceName(breach.resource));
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, "QUOTA_EXCEEDED",
+      absl::StrCat("tenant ", tenant.name, " may have ", breach.limit, " ",
+                   resource, breach.may_wait ? " for now" : "", ", has ",
+                   breach.used, " and asks for ", breach.asked, " more"),
+      {{"resource", resource},
+       {"limit", absl::StrCat(breach.limit)},
+       {"used", absl::StrCat(breach.used)},
+       {"asked", absl::StrCat(breach.asked)}});
+}
+
+}  // namespace
+
+void Cluster::ConfigureQuotas() {
+  std::vector<scheduler::TenantQuota> quotas;
+  std::vector<RateBudget::Tenant> rates;
+  const Tenants::Snapshot tenants = tenants_->all();
+  for (const auto& [name, tenant] : *tenants) {
+    quotas.push_back({name, tenant->cohort, tenant->weight, tenant->quotas});
+    if (!tenant->device_rate.has_value()) continue;
+    rates.push_back({name, FirstPart(tenant->cohort), tenant->weight,
+                     *tenant->device_rate});
+  }
+  quotas_.Configure(quotas);
+  rates_.Configure(std::move(rates));
+}
+
+Lease* Cluster::AddLease(Lease lease) {
+  if (const auto tenant = tenants_->Find(lease.tenant)) {
+    lease.quota = LeaseQuota(*tenant);
+  }
+  quotas_.Take(lease.tenant, lease.quota);
+  return leases_.Add(std::move(lease));
+}
+
+bool Cluster::MayFitQuota(uint32_t virtual_device, const Tenant& tenant,
+                          Session* session, Wakes* wakes) {
+  const scheduler::Amounts asked = LeaseQuota(tenant);
+  const auto breach = quotas_.Check(tenant.name, asked);
+  if (!breach.has_value() || quotas_.Reclaim(tenant.name, asked).has_value()) {
+    return true;
+  }
+  const absl::Status why = Exceeded(tenant, *breach);
+  metrics_.attempts.Add({"quota_exceeded"});
+  if (breach->may_wait) {
+    session->pending.at(virtual_device).obstacle = why;
+    unplaced_.insert({session->id, virtual_device});
+    return false;
+  }
+  unplaced_.erase({session->id, virtual_device});
+  session->pending.erase(virtual_device);
+  Refuse(why, virtual_device, session, wakes);
+  return false;
+}
+
+void Cluster::ReclaimQuota(const Tenant& tenant, Wakes* wakes) {
+  const scheduler::Amounts asked = LeaseQuota(tenant);
+  while (quotas_.Check(tenant.name, asked).has_value()) {
+    const auto from = quotas_.Reclaim(tenant.name, asked);
+    if (!from.has_value() || !EvictFrom(*from, wakes)) return;
+    log::Warning("quota reclaimed", {{"tenant", tenant.name}, {"from", *from}});
+  }
+}
+
+bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
+  // The least urgent, and of those the one that has worked least.
+  const Lease* victim = nullptr;
+  std::pair<v1::PriorityClass, absl::Duration> least;
+  for (const auto& [id, lease] : leases_.all()) {
+    if (lease->tenant != tenant) continue;
+    const v1::Urgency& urgency = sessions_.Find(lease->session_id)->urgency;
+    const std::pair key(EffectiveClass(urgency.priority_class()),
+                        clock_->Monotonic() - lease->created);
+    if (victim != nullptr && key >= least) continue;
+    victim = lease.get();
+    least = key;
+  }
+  if (victim == nullptr) return false;
+  const std::string session_id = victim->session_id;
+  Worker* const worker = workers_.Find(victim->worker_id);
+  // A worker drops sessions, not leases.
+  for (Lease* lease : leases_.OfSession(session_id)) {
+    if (lease->worker_id == worker->id) {
+      EndLease(lease, "QUOTA_RECLAIMED", wakes);
+    }
+  }
+  Drop(session_id, worker, wakes);
+  return true;
+}
+
+bool Cluster::TopUp(const std::string& lease_id, const Tenant& tenant) {
+  std::optional<CreditLedger::Rate> rate;
+  if (absl::Duration* const allowance = rates_.Allowance(tenant.name)) {
+    rate = {allowance, rates_.Slice(tenant.name)};
+  }
+  return ledger_.TopUp(lease_id, tenant.credits, clock_->Now(), rate);
+}
+
+void Cluster::AdvanceRates(Wakes* wakes) {
+  const absl::Duration now = clock_->Monotonic();
+  if (rates_.empty() || !rates_.Due(now)) return;
+  std::map<std::string, absl::Duration> used;
+  for (const auto& [name, tenant] : ledger_.tenants()) {
+    used[name] = tenant.used.device_time;
+  }
+  std::vector<Lease*> waiting;
+  for (const auto& [id, lease] : leases_.all()) {
+    if (!lease->out_of_credit) continue;
+    rates_.NoteWaiting(lease->tenant, now);
+    waiting.push_back(lease.get());
+  }
+  rates_.Advance(now, used);
+  for (Lease* lease : waiting) {
+    const auto tenant = tenants_->Find(lease->tenant);
+    if (tenant == nullptr || !tenant->device_rate.has_value() ||
+        !TopUp(lease->id, *tenant)) {
+      continue;
+    }
+    lease->reissue_time = absl::InfinitePast();
+    Touch(workers_.Find(lease->worker_id), wakes);
+  }
+}
+
+void Cluster::DescribeQuota(const Tenant& tenant, v1::TenantInfo* info) {
+  info->set_cohort(tenant.cohort);
+  const scheduler::RateShare rate = rates_.ShareOf(tenant.name);
+  info->set_weighted_share(std::max(quotas_.Share(tenant.name),
+                                    rates_.WeightedShareOf(tenant.name)));
+  const auto add = [info](absl::string_view resource, const auto& quota) {
+    v1::ResourceQuota* const added = info->add_quotas();
+    added->set_resource(std::string(resource));
+    added->set_nominal(static_cast<double>(quota.nominal));
+    if (quota.borrowing_limit.has_value()) {
+      added->set_borrowing_limit(static_cast<double>(*quota.borrowing_limit));
+    }
+    if (quota.lending_limit.has_value()) {
+      added->set_lending_limit(static_cast<double>(*quota.lending_limit));
+    }
+    return added;
+  };
+  for (size_t i = 0; i < scheduler::kResources; ++i) {
+    if (!tenant.quotas[i].limited()) continue;
+    const auto resource = static_cast<scheduler::Resource>(i);
+    v1::ResourceQuota* const quota =
+        add(scheduler::ResourceName(resource), tenant.quotas[i]);
+    quota->set_used(static_cast<double>(quotas_.Used(tenant.name, resource)));
+    quota->set_borrowed(
+        static_cast<double>(quotas_.Borrowed(tenant.name, resource)));
+    quota->set_lent(static_cast<double>(quotas_.Lent(tenant.name, resource)));
+  }
+  if (!tenant.device_rate.has_value()) return;
+  v1::ResourceQuota* const quota =
+      add("device_seconds_per_second", *tenant.device_rate);
+  quota->set_used(rates_.RateOf(tenant.name));
+  quota->set_borrowed(rate.borrowed);
+  quota->set_lent(rate.lent);
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,210 @@
+// What quotas do to leases: breaches, borrowing, reclaiming, rates.
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// A lease of either tenant takes 1 GiB.
+class ClusterQuotaTest : public ClusterTest {
+ protected:
+  // Red's and blue's quota of memory, as they lend to each other.
+  void Lend(int64_t red, int64_t blue) {
+    config_.tenants[0].quotas[0].nominal = red * kGiB;
+    config_.tenants[1].quotas[0].nominal = blue * kGiB;
+    for (Tenant& tenant : config_.tenants) tenant.cohort = "lab";
+    cluster_->SetTenants(config_.tenants);
+  }
+  // Asks for a lease; what the session hears once the worker has carried out
+  // what it was told.
+  std::optional<v1::SessionResponse> Ask(const StreamId& session) {
+    EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+    CarryOut(worker_, &w0_);
+    return Next(session);
+  }
+  v1::ResourceQuota MemoryOf(const std::string& tenant) {
+    return cluster_->GetTenant(tenant)->quotas(0);
+  }
+
+  StreamId worker_ = Join(w0_);
+};
+
+TEST_F(ClusterQuotaTest, ABreachIsRefusedAndSaysByHowMuch) {
+  config_.tenants[0].quotas[0].nominal = 3 * kGiB / 2;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  const v1::LeaseRefused refused = Ask(Open("red"))->refused();
+  EXPECT_EQ(refused.code(),
+            static_cast<int>(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(refused.reason(), "QUOTA_EXCEEDED");
+  EXPECT_EQ(refused.message(),
+            "tenant red may have 1610612736 memory_bytes, has 1073741824 and "
+            "asks for 1073741824 more");
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  // Blue has no quota.
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+}
+
+TEST_F(ClusterQuotaTest, MessagesCountToo) {
+  config_.tenants[0]
+      .quotas[static_cast<size_t>(scheduler::Resource::kOutstandingMessages)]
+      .nominal = 300;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_THAT(Ask(Open("red"))->refused().message(),
+              testing::HasSubstr("300 outstanding_messages, has 256"));
+}
+
+TEST_F(ClusterQuotaTest, WhatEndsIsFreeAgain) {
+  config_.tenants[0].quotas[0].nominal = kGiB;
+  cluster_->SetTenants(config_.tenants);
+  const StreamId first = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  EXPECT_TRUE(Ask(Open("red"))->has_refused());
+  cluster_->Close(first);
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+}
+
+TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  const StreamId second = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Ask(second)->has_granted());
+  EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
+  EXPECT_EQ(MemoryOf("blue").lent(), kGiB);
+  EXPECT_GT(cluster_->GetTenant("red")->weighted_share(), 0);
+  EXPECT_EQ(cluster_->GetTenant("blue")->weighted_share(), 0);
+
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  // The one that worked least gave way.
+  EXPECT_EQ(Next(first), std::nullopt);
+  EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
+  EXPECT_EQ(MemoryOf("red").borrowed(), 0);
+  EXPECT_EQ(MemoryOf("blue").used(), kGiB);
+  EXPECT_THAT(w0_.sessions(), SizeIs(2));
+  // Nothing is left to borrow, and nothing to take back.
+  EXPECT_EQ(Ask(second), std::nullopt);
+}
+
+TEST_F(ClusterQuotaTest, TheLeastUrgentGivesWay) {
+  Lend(1, 1);
+  v1::OpenSession open = TestOpen();
+  open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
+  const StreamId batch = *cluster_->Attach(*tenants_.Find("red"), open,
+                                           std::make_shared<CountingWaker>());
+  EXPECT_TRUE(Next(batch)->has_opened());
+  EXPECT_TRUE(Ask(batch)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  const StreamId usual = Open("red");
+  EXPECT_TRUE(Ask(usual)->has_granted());
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  EXPECT_EQ(Next(batch)->ended().reason(), "QUOTA_RECLAIMED");
+  EXPECT_EQ(Next(usual), std::nullopt);
+}
+
+TEST_F(ClusterQuotaTest, WhoMayBorrowWaitsUntilThereIsSomething) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  const StreamId lender = Open("blue");
+  EXPECT_TRUE(Ask(lender)->has_granted());
+  // In vain, it hears why.
+  const StreamId late = Open("red");
+  EXPECT_EQ(Ask(late), std::nullopt);
+  clock_.Advance(config_.lease_request_timeout);
+  CarryOut(worker_, &w0_);
+  cluster_->Tick();
+  EXPECT_EQ(Next(late)->refused().message(),
+            "tenant red may have 1073741824 memory_bytes for now, has "
+            "1073741824 and asks for 1073741824 more");
+
+  const StreamId waiting = Open("red");
+  EXPECT_EQ(Ask(waiting), std::nullopt);
+  cluster_->Close(lender);
+  CarryOut(worker_, &w0_);
+  cluster_->Tick();
+  CarryOut(worker_, &w0_);
+  EXPECT_TRUE(Next(waiting)->has_granted());
+}
+
+TEST_F(ClusterQuotaTest, QuotasAreReloaded) {
+  Lend(1, 1);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  config_.tenants[0].cohort = "";
+  EXPECT_THAT(cluster_->SetTenants(config_.tenants).changed_tenants(),
+              ElementsAre("red"));
+  // What runs goes on.
+  EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
+  EXPECT_TRUE(Ask(Open("red"))->has_refused());
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+}
+
+TEST_F(ClusterQuotaTest, WhatAWorkerReportsCounts) {
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  Restart();
+  Lend(1, 0);
+  w0_.set_applied_revision(0);
+  worker_ = Join(w0_);
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+}
+
+TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
+  Tenant& red = config_.tenants[0];
+  red.device_rate = {.nominal = 0.5};
+  red.credits.rated = true;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  const auto granted = [&] {
+    return FromProtoDuration(
+        UncheckedClaims(w0_.sessions(0).lease()).credits().device_time());
+  };
+  EXPECT_EQ(granted(), absl::Milliseconds(500));
+  // It uses at once whatever it gets.
+  const auto pass = [&](int seconds) {
+    const absl::Duration before = granted();
+    for (int i = 0; i < 10 * seconds; ++i) {
+      v1::HeldSession* const held = w0_.mutable_sessions(0);
+      *held->mutable_lease_use()->mutable_device_time() =
+          ToProtoDuration(granted());
+      held->set_out_of_credit(true);
+      EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+      clock_.Advance(RateBudget::kInterval);
+      cluster_->Tick();
+      CarryOut(worker_, &w0_);
+    }
+    return absl::ToDoubleSeconds(granted() - before);
+  };
+  pass(60);
+  EXPECT_NEAR(pass(60), 30, 1);
+  EXPECT_NEAR(cluster_->GetTenant("red")->quotas(0).used(), 0.5, 0.05);
+  // A step that took longer than there was credit is owed.
+  *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
+      ToProtoDuration(granted() + absl::Seconds(10));
+  EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+  const absl::Duration before = granted();
+  for (int i = 0; i < 190; ++i) {
+    clock_.Advance(RateBudget::kInterval);
+    cluster_->Tick();
+    CarryOut(worker_, &w0_);
+  }
+  EXPECT_LE(granted(), before + absl::Seconds(10));
+  // Without the quota, nothing limits it.
+  red.device_rate.reset();
+  red.credits.rated = false;
+  cluster_->SetTenants(config_.tenants);
+  CarryOut(worker_, &w0_);
+  EXPECT_FALSE(UncheckedClaims(w0_.sessions(0).lease()).has_credits());
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

@@ -1,0 +1,118 @@
+#include "coordinator/rate_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace djinn::coordinator {
+namespace {
+
+// A rate counts half after so long.
+constexpr absl::Duration kHalfLife = absl::Seconds(2);
+// Who waited for credit so recently wants more.
+constexpr absl::Duration kMemory = absl::Seconds(5);
+// A lender keeps so much more than it used lately, that it may grow.
+constexpr double kHeadroom = 1.25;
+constexpr absl::Duration kMinSlice = absl::Milliseconds(20);
+constexpr absl::Duration kMaxSlice = absl::Minutes(1);
+
+}  // namespace
+
+absl::Duration RateBudget::Full(const State& state) {
+  const double rate = std::max(state.share.own + state.share.borrowed,
+                               state.tenant.quota.nominal);
+  return std::max(kBurst * rate, kMinSlice);
+}
+
+void RateBudget::Configure(std::vector<Tenant> tenants) {
+  auto before = std::exchange(states_, {});
+  for (Tenant& tenant : tenants) {
+    const std::string name = tenant.name;
+    const auto old = before.find(name);
+    State& state = states_[name];
+    if (old != before.end()) state = std::move(old->second);
+    state.tenant = std::move(tenant);
+    if (old == before.end()) state.allowance = Full(state);
+  }
+}
+
+void RateBudget::NoteWaiting(const std::string& tenant, absl::Duration now) {
+  const auto found = states_.find(tenant);
+  if (found != states_.end()) found->second.waited = now;
+}
+
+void RateBudget::Advance(absl::Duration now,
+                         const std::map<std::string, absl::Duration>& used) {
+  const absl::Duration passed =
+      last_ == -absl::InfiniteDuration() ? absl::ZeroDuration() : now - last_;
+  last_ = now;
+  std::map<std::string, std::vector<State*>> cohorts;
+  for (auto& [name, state] : states_) {
+    const auto found = used.find(name);
+    const absl::Duration total =
+        found == used.end() ? absl::ZeroDuration() : found->second;
+    if (passed > absl::ZeroDuration() && state.known) {
+      const double fade = std::exp2(-absl::FDivDuration(passed, kHalfLife));
+      state.rate = fade * state.rate +
+                   (1 - fade) * absl::FDivDuration(total - state.used, passed);
+    }
+    state.used = total;
+    state.known = true;
+    // Those without a cohort are alone in one, under a name that none can have.
+    cohorts[state.tenant.cohort.empty() ? "/" + name : state.tenant.cohort]
+        .push_back(&state);
+  }
+  for (const auto& [cohort, members] : cohorts) {
+    std::vector<scheduler::RateDemand> demands;
+    for (const State* state : members) {
+      demands.push_back(
+          {.quota = state->tenant.quota, .weight = state->tenant.weight});
+      if (now - state->waited > kMemory) {
+        demands.back().demand = kHeadroom * state->rate;
+      }
+    }
+    const std::vector<scheduler::RateShare> shares =
+        scheduler::ShareRates(demands);
+    double nominal = 0;
+    for (const State* state : members) nominal += state->tenant.quota.nominal;
+    for (size_t i = 0; i < members.size(); ++i) {
+      State& state = *members[i];
+      state.share = shares[i];
+      state.weighted_share =
+          nominal > 0 ? shares[i].borrowed / nominal / state.tenant.weight : 0;
+      // Its own that nobody borrows it has, too, should it begin.
+      const double rate =
+          state.tenant.quota.nominal - state.share.lent + state.share.borrowed;
+      state.allowance = std::min(state.allowance + passed * rate, Full(state));
+    }
+  }
+}
+
+absl::Duration* RateBudget::Allowance(const std::string& tenant) {
+  const auto found = states_.find(tenant);
+  return found == states_.end() ? nullptr : &found->second.allowance;
+}
+
+absl::Duration RateBudget::Slice(const std::string& tenant) const {
+  const auto found = states_.find(tenant);
+  if (found == states_.end()) return absl::ZeroDuration();
+  return std::clamp(Full(found->second) / 10, kMinSlice, kMaxSlice);
+}
+
+scheduler::RateShare RateBudget::ShareOf(const std::string& tenant) const {
+  const auto found = states_.find(tenant);
+  return found == states_.end() ? scheduler::RateShare() : found->second.share;
+}
+
+double RateBudget::WeightedShareOf(const std::string& tenant) const {
+  const auto found = states_.find(tenant);
+  return found == states_.end() ? 0 : found->second.weighted_share;
+}
+
+double RateBudget::RateOf(const std::string& tenant) const {
+  const auto found = states_.find(tenant);
+  return found == states_.end() ? 0 : found->second.rate;
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,86 @@
+// How much device time each tenant may be granted now, where its quota is a
+// rate: device-seconds per second.
+//
+// A tenant's allowance grows with time at the rate that its cohort leaves it
+// (scheduler/quota/rate_shares.h) and shrinks by what its leases are granted.
+// It keeps the growth of kBurst at most: over any time T a tenant is granted no
+// more than its rate times T + kBurst, and what it did not use long ago is
+// gone. Demand is what was used lately, unless a lease waits for credit: then
+// the tenant wants all it can get.
+//
+// Not thread-safe; reads no clock.
+#ifndef COORDINATOR_RATE_BUDGET_H_
+#define COORDINATOR_RATE_BUDGET_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "scheduler/quota/rate_shares.h"
+
+namespace djinn::coordinator {
+
+class RateBudget {
+ public:
+  static constexpr absl::Duration kBurst = absl::Seconds(10);
+  // Rates are shared out anew so often.
+  static constexpr absl::Duration kInterval = absl::Milliseconds(100);
+
+  struct Tenant {
+    std::string name;
+    // The first part of its cohort's name; empty: none.
+    std::string cohort;
+    double weight = 1;
+    scheduler::RateQuota quota;
+  };
+
+  // Replaces the tenants; those that stay keep their allowance, new ones begin
+  // with a full one.
+  void Configure(std::vector<Tenant> tenants);
+
+  // No tenant has such a quota.
+  bool empty() const { return states_.empty(); }
+
+  // A lease of the tenant waits for credit.
+  void NoteWaiting(const std::string& tenant, absl::Duration now);
+  // Whether it is time to Advance().
+  bool Due(absl::Duration now) const { return now - last_ >= kInterval; }
+  // Shares out what has become free since the last time. `used`: device time
+  // that each tenant has used in all.
+  void Advance(absl::Duration now,
+               const std::map<std::string, absl::Duration>& used);
+
+  // Null for a tenant without such a quota. What is granted of it is to be
+  // subtracted.
+  absl::Duration* Allowance(const std::string& tenant);
+  // What one lease is granted at a time.
+  absl::Duration Slice(const std::string& tenant) const;
+  // As shared out last; zeros for a tenant without such a quota.
+  scheduler::RateShare ShareOf(const std::string& tenant) const;
+  // What it borrows of all its cohort has, over its weight.
+  double WeightedShareOf(const std::string& tenant) const;
+  // Device-seconds per second, lately.
+  double RateOf(const std::string& tenant) const;
+
+ private:
+  struct State {
+    Tenant tenant;
+    absl::Duration allowance;
+    absl::Duration used;
+    bool known = false;
+    double rate = 0;
+    absl::Duration waited = -absl::InfiniteDuration();
+    scheduler::RateShare share;
+    double weighted_share = 0;
+  };
+  static absl::Duration Full(const State& state);
+
+  std::map<std::string, State> states_;
+  absl::Duration last_ = -absl::InfiniteDuration();
+};
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_RATE_BUDGET_H_
