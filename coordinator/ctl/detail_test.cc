@@ -237,6 +237,22 @@ TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {
                     HasSubstr("sessions           1 of 64\n"),
                     HasSubstr("runs in flight     9\n"),
                     HasSubstr("memory limit       16B\n")));
+  EXPECT_THAT(Detail(Parse<v1::TenantInfo>(R"pb(
+                weight: 1.5
+                max_priority_class: PRIORITY_CLASS_BATCH
+                cohort: "lab"
+                quotas {
+                  resource: "memory_bytes"
+                  nominal: 68719476736
+                  used: 68719476737
+                  borrowed: 1
+                }
+              )pb")),
+              AllOf(HasSubstr("weight                 1.5\n"),
+                    HasSubstr("priority at most       batch\n"),
+                    HasSubstr("cohort                 lab\n"),
+                    HasSubstr("quota of memory_bytes  68719476737 of "
+                              "68719476736, 1 borrowed, 0 lent\n")));
 }
 
 }  // namespace

@@ -157,6 +157,7 @@ void WorkerCore::RunExecutor() {
     session->Step();
     const absl::Duration end = clock_->Monotonic();
     const absl::Duration used = end - start;
+    metrics_.steps.Observe(used);
     metrics_.busy.fetch_add(
         static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)),
         std::memory_order_relaxed);

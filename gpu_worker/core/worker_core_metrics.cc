@@ -87,6 +87,9 @@ void WorkerCore::Collect(Exposition* out) const {
   out->Histogram("djinn_queue_wait_seconds",
                  "From a session's having work to its turn.",
                  metrics_.queue_wait);
+  out->Histogram("djinn_worker_step_seconds",
+                 "What one turn of a session on the device took.",
+                 metrics_.steps);
   out->Counter("djinn_worker_device_busy_seconds_total",
                "Time in which the device served sessions.",
                absl::ToDoubleSeconds(absl::Nanoseconds(metrics_.busy.load())),

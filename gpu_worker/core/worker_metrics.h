@@ -18,6 +18,8 @@ struct WorkerMetrics {
   TenantLabels tenants;
   // From having work to being carried out.
   DurationHistogram queue_wait;
+  // What one turn on the device took.
+  DurationHistogram steps{absl::Milliseconds(1)};
   // Nanoseconds in which the device served sessions.
   std::atomic<uint64_t> busy{0};
   // Of all sessions.

@@ -26,6 +26,18 @@ def _promtool():
     return path
 
 
+# With everything of a quota that metrics show.
+_TENANTS = """
+tenants:
+  - name: dev
+    token_file: dev.token
+    cohort: lab
+    quota:
+      memory_bytes: {nominalQuota: 64GiB, borrowingLimit: 1GiB, lendingLimit: 2GiB}
+      device_seconds_per_second: {nominalQuota: 8}
+"""
+
+
 class MonitoringTest(unittest.TestCase):
 
     @classmethod
@@ -33,7 +45,8 @@ class MonitoringTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.cluster = Cluster(
-            folder.name, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n")
+            folder.name, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n",
+            tenants=_TENANTS)
         cls.addClassCleanup(cls.cluster.stop)
         eventually(lambda: cls.ready("w0"), "the worker joins")
         cls.hold("join.token", expect=None)
@@ -141,6 +154,9 @@ class MonitoringTest(unittest.TestCase):
         self.assertIn('djinn_rejections_total{tenant="",reason="TOKEN_UNKNOWN"} 1\n',
                       coordinator)
         self.assertIn('djinn_worker_state{worker="w0",state="active"} 1\n', coordinator)
+        self.assertIn('djinn_tenant_usage{tenant="dev",resource="memory_bytes"} 17179869184\n',
+                      coordinator)
+        self.assertIn('djinn_tenant_weighted_share_ratio{tenant="dev"} 0\n', coordinator)
         self.assertIn('djinn_scheduling_attempts_total{result="placed"}', coordinator)
         self.assertIn("djinn_worker_runs_total 1\n", worker)
         self.assertIn('djinn_worker_sessions{tenant="dev",state="attached"} 1\n', worker)

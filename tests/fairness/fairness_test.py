@@ -1,0 +1,180 @@
+"""Two tenants share a worker: real processes, device time as the worker measured it.
+
+Whatever the machine does meanwhile, nothing here depends on it: all work waits at the
+worker before any of it begins, and times are compared by the bound that
+docs/scheduling.md gives, with the longest turn that there was.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+_TENANT = """
+  - name: %s
+    token_file: %s.token
+    limits: {max_outstanding: 1024}
+    %s
+"""
+# Everything waits for credit.
+_HELD = "credits: {device_time: 0s}"
+
+
+def _tenants(greedy, modest):
+    return ("\ntenants:" + _TENANT % ("greedy", "greedy", greedy) +
+            _TENANT % ("modest", "modest", modest))
+
+
+def _seconds(duration):
+    return float(duration.rstrip("s"))
+
+
+class FairnessTest(unittest.TestCase):
+
+    def start(self, tenants, worker_memory="1GiB"):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "%s.token")
+        for name in ("greedy", "modest"):
+            with open(path % name, "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+                file.write(name + "-0123456789abcdef")
+        self.cluster = Cluster(folder.name, ("w0",), tenants=tenants,
+                               extra="monitoring: {listen: '127.0.0.1:0'}\n")
+        self.addCleanup(self.cluster.stop)
+        self.environment = dict(
+            os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
+            DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token"))
+
+    def ctl(self, *arguments):
+        done = subprocess.run(
+            ["coordinator/ctl/djinnctl", *arguments], env=self.environment, check=True,
+            stdout=subprocess.PIPE, timeout=PATIENCE, universal_newlines=True)
+        return done.stdout
+
+    def tenants(self):
+        listed = json.loads(self.ctl("get", "tenants", "-o", "json"))["tenants"]
+        return {tenant["tenant"]: tenant for tenant in listed}
+
+    def configure(self, tenants):
+        self.cluster.configure("127.0.0.1:0", tenants)
+        self.ctl("reload")
+
+    def issue(self, tenant, rounds, *more):
+        """A program with so much work; what it said first."""
+        program = subprocess.Popen(
+            ["tests/fairness/issue_work", str(rounds), *more], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True,
+            env=dict(self.environment, OMP_NUM_THREADS="1",
+                     DJINN_TOKEN_FILE=self.cluster.path(tenant + ".token")))
+        self.addCleanup(program.stdin.close)
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.wait, PATIENCE)
+        self.addCleanup(program.kill)
+        return program
+
+    def queued(self, tenant):
+        return self.tenants()[tenant]["use"]["queued_runs"]
+
+    def used(self):
+        """Device-seconds of both, as of one report."""
+        tenants = self.tenants()
+        return {name: _seconds(tenants[name]["credits"]["used"].get("device_time", "0s"))
+                for name in ("greedy", "modest")}
+
+    def turns(self):
+        """How many turns on the device took no longer than each bound, in order."""
+        url = "http://%s/metrics" % self.cluster.monitoring["w0"]
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            return [(float(bound), int(count)) for bound, count in re.findall(
+                r'djinn_worker_step_seconds_bucket\{le="(.*)"\} (\d+)',
+                answer.read().decode())]
+
+    @staticmethod
+    def longest_turn(before, after):
+        """No turn between the two took longer."""
+        since = [(bound, count - earlier)
+                 for (bound, count), (_, earlier) in zip(after, before)]
+        return next(bound for bound, count in since if count == since[-1][1])
+
+    def compare(self, weights):
+        """Lets 16 sessions of one tenant and one of the other begin at once."""
+        self.start(_tenants(_HELD, _HELD))
+        programs = [self.issue("greedy", 40) for _ in range(16)]
+        programs.append(self.issue("modest", 300))
+        for program in programs:
+            self.assertEqual(program.stdout.readline(), "issued\n")
+        # The last round of each is still open, for want of a reason to send it.
+        eventually(lambda: self.queued("greedy") >= 16 * 39, "all that is greedy waits")
+        eventually(lambda: self.queued("modest") >= 299, "all that is modest waits")
+        self.configure(_tenants(*("fairSharing: {weight: %d}" % weight for weight in weights)))
+        eventually(lambda: min(self.used().values()) > 0, "both have begun")
+        samples = []
+
+        def sample():
+            # The turns of all the time between two samples, and some more.
+            first = self.turns()
+            samples.append((first, self.used(), self.turns()))
+            return self.queued("modest") <= 30
+
+        eventually(sample, "most of what is modest is done")
+        # Neither ran out of work.
+        self.assertGreater(self.queued("greedy"), 0)
+        self.assertGreater(self.queued("modest"), 0)
+        telling = 0
+        for i, (turns_before, before, _) in enumerate(samples):
+            for _, after, turns_after in samples[i + 1:]:
+                gained = [(after[name] - before[name]) / weight
+                          for name, weight in zip(("greedy", "modest"), weights)]
+                # A turn may end while the worker reports: one more of each.
+                longest = self.longest_turn(turns_before, turns_after)
+                bound = 2 * sum(longest / weight for weight in weights)
+                self.assertLessEqual(abs(gained[0] - gained[1]), bound)
+                telling += min(gained) > bound
+        # Long enough at a time without a turn that took very long.
+        self.assertGreater(telling, 0)
+
+    def test_sixteen_sessions_get_no_more_than_one(self):
+        self.compare((1, 1))
+
+    def test_weights_are_honoured(self):
+        self.compare((1, 3))
+
+    def test_breaches_are_refused_and_what_is_borrowed_is_reclaimed(self):
+        quota = ("{limits: {memory: 256MiB}, cohort: lab, "
+                 "quota: {memory_bytes: {nominalQuota: 256MiB}}}")
+        tenants = "\ntenants:" + "".join(
+            "\n  - {name: %s, token_file: %s.token, %s" % (name, name, quota[1:])
+            for name in ("greedy", "modest"))
+        self.start(tenants)
+        own = self.issue("greedy", 1, "read")
+        self.assertEqual(own.stdout.readline(), "issued\n")
+        borrowing = self.issue("greedy", 1, "read")
+        self.assertEqual(borrowing.stdout.readline(), "issued\n")
+        greedy = self.tenants()["greedy"]
+        self.assertEqual(greedy["quotas"][0]["borrowed"], 256 << 20)
+        self.assertGreater(greedy["weighted_share"], 0)
+        self.assertIn("tenant greedy may have 536870912 memory_bytes, has 536870912 and "
+                      "asks for 268435456 more",
+                      self.issue("greedy", 1, "read").stdout.readline())
+        lender = self.issue("modest", 1, "read")
+        self.assertEqual(lender.stdout.readline(), "issued\n")
+        # The younger of the two gave way, and says why; the other one goes on.
+        borrowing.stdin.write("\n")
+        borrowing.stdin.flush()
+        self.assertIn("QUOTA_RECLAIMED", borrowing.stdout.readline())
+        own.stdin.write("\n")
+        own.stdin.flush()
+        self.assertEqual(own.stdout.readline(), "issued\n")
+        tenants = self.tenants()
+        self.assertEqual(tenants["greedy"]["quotas"][0]["used"], 256 << 20)
+        self.assertEqual(tenants["greedy"]["quotas"][0]["borrowed"], 0)
+        self.assertEqual(tenants["modest"]["quotas"][0]["lent"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
