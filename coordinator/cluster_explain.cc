@@ -83,7 +83,7 @@ void Cluster::Explain(const PendingLease& pending,
   }
   SetGate(pending.obstacle,
           pending.decision.decision == nullptr
-              ? ""
+              ? "others of the cohort giving quota back"
               : pending.decision.decision->unblocked_by,
           gate);
 }

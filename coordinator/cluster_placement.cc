@@ -1,6 +1,8 @@
 // Which worker a virtual device gets.
 #include <algorithm>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/ascii.h"

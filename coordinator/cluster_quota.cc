@@ -64,7 +64,10 @@ bool Cluster::MayFitQuota(uint32_t virtual_device, const Tenant& tenant,
   const absl::Status why = Exceeded(tenant, *breach);
   metrics_.attempts.Add({"quota_exceeded"});
   if (breach->may_wait) {
-    session->pending.at(virtual_device).obstacle = why;
+    PendingLease& pending = session->pending.at(virtual_device);
+    pending.obstacle = why;
+    // No worker was looked for.
+    pending.decision = {};
     unplaced_.insert({session->id, virtual_device});
     return false;
   }
