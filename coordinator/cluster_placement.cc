@@ -33,12 +33,12 @@ std::string KindOf(const std::string& device) {
   return device.substr(0, device.find(':'));
 }
 
-}  // namespace
-
 semantics::DeviceSpeed SpeedOf(const Worker& worker) {
   return {worker.speed.flops_per_second(), worker.speed.bytes_per_second(),
           worker.speed.seconds_per_call()};
 }
+
+}  // namespace
 
 void Cluster::RefreshFleet(const Worker& worker) {
   if (!worker.usable()) {

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -103,6 +104,18 @@ Stream ReadStream(ConfigMap map, const Trace& trace) {
   return stream;
 }
 
+// Those that arrive together stay in their order.
+void SortByArrival(std::vector<SimulatedJob>* jobs) {
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < jobs->size(); ++i) {
+    order.emplace_back((*jobs)[i].arrival_seconds, i);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<SimulatedJob> sorted;
+  for (const auto& [arrival, i] : order) sorted.push_back((*jobs)[i]);
+  *jobs = std::move(sorted);
+}
+
 }  // namespace
 
 absl::StatusOr<Trace> ReadTrace(ConfigReader reader) {
@@ -135,10 +148,7 @@ absl::StatusOr<Trace> ReadTrace(ConfigReader reader) {
     trace.jobs.insert(trace.jobs.end(), std::make_move_iterator(jobs.begin()),
                       std::make_move_iterator(jobs.end()));
   }
-  std::stable_sort(trace.jobs.begin(), trace.jobs.end(),
-                   [](const SimulatedJob& a, const SimulatedJob& b) {
-                     return a.arrival_seconds < b.arrival_seconds;
-                   });
+  SortByArrival(&trace.jobs);
   return trace;
 }
 

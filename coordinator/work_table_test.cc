@@ -1,0 +1,75 @@
+#include "coordinator/work_table.h"
+
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using semantics::OpClass;
+using semantics::Phase;
+
+SharedWork Products(uint64_t flops) {
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({OpClass::kMatmul, Phase::kForward, {flops, 0, 0}, 1});
+  return work;
+}
+
+TEST(RecentMapTest, ForgetsWhatWasAddedFirst) {
+  RecentMap<int> map(2);
+  map.Put("a", 1);
+  map.Put("b", 2);
+  // Changed, not added.
+  map.Put("a", 3);
+  EXPECT_EQ(*map.Find("a"), 3);
+  map.Put("c", 4);
+  EXPECT_EQ(map.Find("a"), nullptr);
+  EXPECT_EQ(*map.Find("b"), 2);
+  EXPECT_EQ(*map.Find("c"), 4);
+  EXPECT_EQ(map.size(), 2u);
+}
+
+TEST(WorkTableTest, ASessionThatBeginsDoesNotHideAWholeOne) {
+  WorkTable table;
+  const SharedWork whole = Products(1000);
+  table.NoteProgram("red", "train", whole, 3);
+  table.NoteProgram("red", "train", Products(1), 1);
+  EXPECT_EQ(table.OfProgram("red", "train"), whole);
+  const SharedWork newer = Products(2000);
+  table.NoteProgram("red", "train", newer, 3);
+  EXPECT_EQ(table.OfProgram("red", "train"), newer);
+}
+
+TEST(WorkTableTest, ProgramsAreOfATenantAndHaveNames) {
+  WorkTable table;
+  table.NoteProgram("red", "", Products(1), 1);
+  table.NoteProgram("red", "train", Products(1), 1);
+  EXPECT_EQ(table.OfProgram("red", ""), nullptr);
+  EXPECT_EQ(table.OfProgram("blue", "train"), nullptr);
+  EXPECT_EQ(table.OfProgram("redt", "rain"), nullptr);
+}
+
+TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
+  WorkTable table;
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({OpClass::kMatmul, Phase::kForward, {950, 0, 0}, 1});
+  work->Add({OpClass::kLayout, Phase::kForward, {50, 0, 0}, 1});
+  table.AddStructure("s", work);
+  const semantics::DeviceSpeed speed = {1000, 1000, 0};
+  // One second by the roofline; it took three.
+  table.Learn("s", "cpu", speed, 10, absl::Seconds(30));
+  EXPECT_NEAR(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
+              3, 1e-9);
+  EXPECT_EQ(table.factors().Factor(OpClass::kLayout, Phase::kForward, "cpu"),
+            1);
+  EXPECT_EQ(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cuda"),
+            1);
+  // These say nothing.
+  table.Learn("unknown", "cpu", speed, 1, absl::Hours(1));
+  table.Learn("s", "cpu", speed, 0, absl::Hours(1));
+  table.Learn("s", "cpu", {}, 1, absl::Hours(1));
+  EXPECT_NEAR(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
+              3, 1e-9);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator
