@@ -253,6 +253,9 @@ class Cluster {
   bool MayFitQuota(uint32_t virtual_device, const Tenant& tenant,
                    Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What MayFitQuota() would note or refuse; OK when there is room.
+  absl::Status QuotaObstacle(const Tenant& tenant) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes back what the tenant needs for a lease.
   void ReclaimQuota(const Tenant& tenant, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -80,7 +80,10 @@ absl::StatusOr<ClusterDemand> Cluster::DemandLocked() {
     }
   }
   for (const auto& [session_id, device] : unplaced_) {
-    ++inputs.waiting_devices[PhaseOf(WorkOf(*sessions_.Find(session_id)))];
+    const Session& session = *sessions_.Find(session_id);
+    // What waits for quota would not get another worker.
+    if (session.pending.at(device).decision.decision == nullptr) continue;
+    ++inputs.waiting_devices[PhaseOf(WorkOf(session))];
   }
   demand.devices = scheduler::Demand(inputs);
   return demand;

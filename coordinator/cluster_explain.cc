@@ -15,6 +15,8 @@ namespace {
 
 // Of a tenant's devices that something holds.
 constexpr int kMaxHeld = 100;
+constexpr absl::string_view kQuotaUnblockedBy =
+    "sessions that end, or others of the cohort giving quota back";
 
 void Describe(const scheduler::Terms& terms, v1::PlacementTerms* out) {
   out->set_queue_seconds(terms.queue_seconds);
@@ -83,7 +85,7 @@ void Cluster::Explain(const PendingLease& pending,
   }
   SetGate(pending.obstacle,
           pending.decision.decision == nullptr
-              ? "others of the cohort giving quota back"
+              ? kQuotaUnblockedBy
               : pending.decision.decision->unblocked_by,
           gate);
 }
@@ -254,7 +256,10 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
   v1::TryPlacementResponse response;
   Describe({decision, choice.source, clock_->Monotonic()},
            response.mutable_decision());
-  if (!decision->obstacle.ok()) {
+  const absl::Status quota = QuotaObstacle(*tenant);
+  if (!quota.ok()) {
+    SetGate(quota, kQuotaUnblockedBy, response.mutable_gate());
+  } else if (!decision->obstacle.ok()) {
     SetGate(decision->obstacle, decision->unblocked_by,
             response.mutable_gate());
   }

@@ -54,6 +54,15 @@ Lease* Cluster::AddLease(Lease lease) {
   return leases_.Add(std::move(lease));
 }
 
+absl::Status Cluster::QuotaObstacle(const Tenant& tenant) const {
+  const scheduler::Amounts asked = LeaseQuota(tenant);
+  const auto breach = quotas_.Check(tenant.name, asked);
+  if (!breach.has_value() || quotas_.Reclaim(tenant.name, asked).has_value()) {
+    return absl::OkStatus();
+  }
+  return Exceeded(tenant, *breach);
+}
+
 bool Cluster::MayFitQuota(uint32_t virtual_device, const Tenant& tenant,
                           Session* session, Wakes* wakes) {
   const scheduler::Amounts asked = LeaseQuota(tenant);

@@ -51,6 +51,17 @@ TEST_F(ClusterQuotaTest, ABreachIsRefusedAndSaysByHowMuch) {
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
 }
 
+TEST_F(ClusterQuotaTest, ADryRunNamesItBeforeTheWorkers) {
+  v1::TryPlacementRequest request;
+  request.set_tenant("red");
+  EXPECT_FALSE(cluster_->TryPlacement(request)->has_gate());
+  config_.tenants[0].quotas[0].nominal = kGiB / 2;
+  cluster_->SetTenants(config_.tenants);
+  const v1::TryPlacementResponse response = *cluster_->TryPlacement(request);
+  EXPECT_EQ(response.gate().reason(), "QUOTA_EXCEEDED");
+  EXPECT_EQ(response.decision().worker_id(), "w0");
+}
+
 TEST_F(ClusterQuotaTest, MessagesCountToo) {
   config_.tenants[0]
       .quotas[static_cast<size_t>(scheduler::Resource::kOutstandingMessages)]
