@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/bench/fill.h"
+#include "tests/bench/futex_ping_pong.h"
 #include "tests/bench/ping_pong_peer.h"
 #include "tests/bench/raw_socket_peer.h"
 
@@ -43,6 +44,14 @@ TEST(PingPongPeerTest, AnswersOnEveryAddress) {
     EXPECT_EQ(seconds.size(), 22);
     EXPECT_FALSE(stream->Exchange(0, 1, 1, &seconds).ok()) << name;
   }
+}
+
+TEST(FutexPingPongTest, GoesThereAndBack) {
+  const auto peer = FutexPingPong::Start();
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  std::vector<double> seconds;
+  EXPECT_TRUE((*peer)->Exchange(50, &seconds).ok());
+  EXPECT_EQ(seconds.size(), 50);
 }
 
 TEST(RawSocketPeerTest, MovesBytesBothWays) {

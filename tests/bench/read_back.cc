@@ -18,6 +18,7 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/check.h"
+#include "tests/bench/futex_ping_pong.h"
 #include "tests/bench/ping_pong_peer.h"
 #include "tests/bench/stopwatch.h"
 
@@ -35,10 +36,11 @@ class ReadBackBenchmark : public Benchmark {
 
   absl::Status Measure(std::vector<Row>* rows) override {
     DJINN_ASSIGN_OR_RETURN(const auto peer, PingPongPeer::Start());
+    DJINN_ASSIGN_OR_RETURN(const auto futex, FutexPingPong::Start());
     for (const bool registered : {false, true}) {
       for (const int64_t elements : kResultElements) {
         DJINN_RETURN_IF_ERROR(
-            MeasureSize(elements, registered, peer.get(), rows));
+            MeasureSize(elements, registered, peer.get(), futex.get(), rows));
       }
     }
     return absl::OkStatus();
@@ -46,7 +48,8 @@ class ReadBackBenchmark : public Benchmark {
 
  private:
   absl::Status MeasureSize(int64_t elements, bool registered,
-                           PingPongPeer* peer, std::vector<Row>* rows) {
+                           PingPongPeer* peer, FutexPingPong* futex,
+                           std::vector<Row>* rows) {
     const c10::InferenceMode inference;
     const at::Tensor local = at::arange(elements, at::kFloat);
     const at::Tensor remote = local.to(Device());
@@ -95,7 +98,7 @@ class ReadBackBenchmark : public Benchmark {
     ExpectAtLeast("bytes down of a read", down, elements * sizeof(float),
                   &error);
 
-    Series djinn;
+    Series djinn, words;
     std::map<std::string, Series> floors;
     DJINN_RETURN_IF_ERROR(Interleave(
         options_.rounds,
@@ -115,6 +118,9 @@ class ReadBackBenchmark : public Benchmark {
                 stream->Exchange(up, down, kReadsPerRound, &seconds));
             floors[name].AddRound(std::move(seconds));
           }
+          std::vector<double> seconds;
+          DJINN_RETURN_IF_ERROR(futex->Exchange(kReadsPerRound, &seconds));
+          words.AddRound(std::move(seconds));
           return absl::OkStatus();
         }));
 
@@ -144,6 +150,13 @@ class ReadBackBenchmark : public Benchmark {
     agreement.ExpectWithin(0, "results", &error);
     row.checked = agreement.Describe("results");
     row.error = error;
+    rows->push_back(row);
+    if (transport != "shared memory") return absl::OkStatus();
+    row.variant += ", to a futex";
+    row.baseline_name = "futex ping-pong of two processes";
+    row.baseline = std::move(words);
+    row.notes = {"baseline: " + row.baseline_name};
+    SetRatio(&row);
     rows->push_back(std::move(row));
     return absl::OkStatus();
   }
