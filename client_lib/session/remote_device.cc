@@ -344,9 +344,7 @@ void RemoteDevice::WaitOrReceive(CondVar* changed,
         std::min(deadline.left(), kAttendance));
     mu_.Lock();
     --attending_;
-    const bool recall =
-        received && (waiters_.size() > 1 || window_waiters_ > 0);
-    if (recall) {
+    if (received && plain_waiters_ > 0) {
       mu_.Unlock();
       stream->Recall();
       mu_.Lock();
@@ -354,7 +352,9 @@ void RemoteDevice::WaitOrReceive(CondVar* changed,
     LeaveStream();
     if (received || done() || !failure_.ok()) return;
   }
+  ++plain_waiters_;
   WaitUntil(changed, &mu_, deadline);
+  --plain_waiters_;
 }
 
 void RemoteDevice::RecallReceiver() {

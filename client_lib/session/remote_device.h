@@ -377,8 +377,10 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   Callbacks due_callbacks_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<UploadWait>> uploads_
       ABSL_GUARDED_BY(mu_);  // by transfer id
-  // Threads that receive by themselves while they wait.
+  // Threads that receive by themselves while they wait, or are about to, and
+  // those that cannot.
   int attending_ ABSL_GUARDED_BY(mu_) = 0;
+  int plain_waiters_ ABSL_GUARDED_BY(mu_) = 0;
   // Threads that use the stream without being the sender.
   int streaming_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar streaming_changed_;

@@ -64,16 +64,19 @@ class Attendable {
  public:
   virtual ~Attendable() = default;
 
-  // Calls the receiver's callbacks in this thread until `done`, which is asked
-  // without locks between messages, or until about `patience` has passed.
-  // False: the caller waits as ever, for somebody else receives, or because the
-  // stream ends or was recalled.
+  // Returns true when `done`, which is asked without locks held here, may be
+  // true, or about `patience` has passed; finite. Meanwhile calls the
+  // receiver's callbacks in this thread, or waits for the thread that does.
+  // False: the caller waits as ever, for two others attend already, or the
+  // stream ends.
   //
   // Where threads attended lately, others may hear of messages some
   // milliseconds late, unless Recall() was called.
   virtual bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) {
     return false;
   }
+  // What attendants wait for may have come another way: they ask `done`.
+  virtual void Nudge() {}
   // Has the stream's own thread receive, now.
   virtual void Recall() {}
 };

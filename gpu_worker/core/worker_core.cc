@@ -92,7 +92,7 @@ void WorkerCore::MakeRunnable(uint64_t queue_key) {
   if (attended == nullptr) {
     runnable_.Signal();
   } else if (std::this_thread::get_id() != executor_.get_id()) {
-    attended->stream()->Recall();
+    attended->stream()->Nudge();
   }
 }
 

@@ -39,50 +39,59 @@ class AttendanceTest : public testing::Test {
     pair_.client->Start(&client_);
     pair_.worker->Start(&worker_);
   }
-  // The worker's next response comes in this thread.
+  // The stream's thread has lent its part, for a while.
   void Borrow() {
-    const auto is_here = [this, before = client_.count()] {
-      return client_.count() > before;
-    };
-    // Until the stream's thread has lent what it does.
-    while (!pair_.client->Attend([] { return true; }, kLong)) {
-      const size_t before = client_.count();
-      pair_.worker->Send(Response(1));
-      client_.WaitMessages(before + 1);
-    }
+    EXPECT_TRUE(pair_.client->Attend([] { return true; }, kLong));
+    const size_t before = client_.count();
     pair_.worker->Send(Response(1));
-    while (!pair_.client->Attend(is_here, kLong)) {
-    }
+    client_.WaitMessages(before + 1);
   }
 
   Reader client_;
   Worker worker_;
   Pair pair_;
+  std::atomic<bool> inside_{false};
 };
 
 TEST_F(AttendanceTest, TheStreamsThreadReceivesUntilSomebodyWants) {
   pair_.worker->Send(Response(1));
   client_.WaitMessages(1);
   EXPECT_FALSE(client_.came_here());
-  EXPECT_FALSE(pair_.client->Attend([] { return false; }, kLong));
 }
 
 TEST_F(AttendanceTest, WhoeverWaitsReceivesByItself) {
-  Borrow();
   size_t here = 0;
   for (size_t i = 0; i < 1000; ++i) {
-    const size_t before = client_.count();
+    const auto came = [&] { return client_.count() > i; };
     ASSERT_TRUE(pair_.client->Send(Request(i)).ok());
     worker_.WaitMessages(i + 1);
     pair_.worker->Send(Response(i));
-    // Where the stream's thread took over meanwhile, it receives.
-    if (pair_.client->Attend([&] { return client_.count() > before; }, kLong)) {
-      here += client_.came_here();
-    } else {
-      client_.WaitMessages(before + 1);
-    }
+    while (!came()) ASSERT_TRUE(pair_.client->Attend(came, kLong));
+    here += client_.came_here();
   }
   EXPECT_GT(here, 0);
+}
+
+// The thread hands its part over when something came, whatever it was.
+TEST_F(AttendanceTest, WhoWaitsForMoreTakesOver) {
+  const auto came = [&] { return client_.count() >= 2; };
+  std::thread sender([&] {
+    pair_.worker->Send(Response(1));
+    client_.WaitMessages(1);
+    // Until the other thread is inside, the stream's own receives.
+    while (!inside_) std::this_thread::yield();
+    pair_.worker->Send(Response(2));
+  });
+  while (!came()) {
+    ASSERT_TRUE(pair_.client->Attend(
+        [&] {
+          inside_ = true;
+          return came();
+        },
+        kLong));
+  }
+  sender.join();
+  EXPECT_EQ(client_.count(), 2);
 }
 
 TEST_F(AttendanceTest, WhatNobodyAttendsToIsReceivedAllTheSame) {
@@ -93,68 +102,110 @@ TEST_F(AttendanceTest, WhatNobodyAttendsToIsReceivedAllTheSame) {
   EXPECT_FALSE(client_.came_here());
 }
 
-TEST_F(AttendanceTest, OneAtATime) {
+TEST_F(AttendanceTest, OneReceivesAndOneWaitsForIt) {
   std::atomic<bool> over{false};
-  std::thread other;
-  const auto attends = [&] {
-    std::atomic<bool> inside{false};
-    other = std::thread([&] {
-      while (!over && !pair_.client->Attend(
-                          [&] {
-                            inside = true;
-                            return over.load();
-                          },
-                          kLong)) {
-        pair_.worker->Send(Response(1));
-      }
-    });
-    while (!inside) std::this_thread::yield();
+  std::atomic<int> inside{0};
+  const auto attend = [&] {
+    bool counted = false;
+    const auto done = [&] {
+      if (!std::exchange(counted, true)) ++inside;
+      return over.load();
+    };
+    // Refused as long as the one that was offered the part has not taken it.
+    while (!over) pair_.client->Attend(done, kLong);
   };
-  attends();
-  EXPECT_FALSE(pair_.client->Attend([] { return true; }, kLong));
+  std::thread one(attend);
+  std::thread other(attend);
+  // What comes makes one of them the receiver, and the other can wait.
+  while (inside < 2) {
+    const size_t before = client_.count();
+    pair_.worker->Send(Response(1));
+    client_.WaitMessages(before + 1);
+  }
+  EXPECT_FALSE(pair_.client->Attend([] { return false; }, kLong));
   over = true;
-  pair_.client->Recall();
+  pair_.client->Nudge();
+  // Whoever received leaves, and the other sees that it is over.
+  pair_.worker->Send(Response(1));
+  one.join();
   other.join();
 }
 
-TEST_F(AttendanceTest, PatienceEnds) {
-  Borrow();
-  while (!pair_.client->Attend([] { return false; }, absl::Milliseconds(1))) {
-    Borrow();
+TEST_F(AttendanceTest, ANudgeHasTheOthersLook) {
+  for (const bool borrowed : {false, true}) {
+    if (borrowed) Borrow();
+    std::atomic<bool> over{false};
+    std::thread nudges([&] {
+      while (!inside_) std::this_thread::yield();
+      over = true;
+      pair_.client->Nudge();
+    });
+    inside_ = false;
+    while (!over) {
+      EXPECT_TRUE(pair_.client->Attend(
+          [&] {
+            inside_ = true;
+            return over.load();
+          },
+          kLong));
+    }
+    nudges.join();
+    inside_ = false;
   }
 }
 
-TEST_F(AttendanceTest, IsEndedByRecallAndByTheEndOfTheStream) {
+TEST_F(AttendanceTest, PatienceEnds) {
+  const auto never = [] { return false; };
+  EXPECT_TRUE(pair_.client->Attend(never, absl::Milliseconds(1)));
   Borrow();
-  std::thread recalls;
-  bool received = true;
-  std::atomic<bool> asked{false};
-  const auto never = [&] {
-    asked = true;
-    return false;
-  };
-  recalls = std::thread([&] {
-    while (!asked) std::this_thread::yield();
+  EXPECT_TRUE(pair_.client->Attend(never, absl::Milliseconds(1)));
+}
+
+TEST_F(AttendanceTest, EndsWithTheStream) {
+  for (const bool borrowed : {false, true}) {
+    Reader client;
+    Worker worker;
+    Pair pair;
+    pair.client->Start(&client);
+    pair.worker->Start(&worker);
+    if (borrowed) {
+      EXPECT_TRUE(pair.client->Attend([] { return true; }, kLong));
+      pair.worker->Send(Response(1));
+      client.WaitMessages(1);
+    }
+    std::atomic<bool> inside{false};
+    std::thread closes([&] {
+      while (!inside) std::this_thread::yield();
+      pair.worker->Close(
+          MakeError(absl::StatusCode::kUnavailable, "DRAINING", "enough"));
+    });
+    const auto never = [&] {
+      inside = true;
+      return false;
+    };
+    while (pair.client->Attend(never, kLong)) {
+    }
+    closes.join();
+    EXPECT_EQ(ErrorReason(client.WaitClosed()), "DRAINING");
+    EXPECT_FALSE(pair.client->Attend(never, kLong));
+  }
+}
+
+TEST_F(AttendanceTest, RecallEndsIt) {
+  Borrow();
+  std::thread recalls([&] {
+    while (!inside_) std::this_thread::yield();
     pair_.client->Recall();
   });
-  received = pair_.client->Attend(never, kLong);
-  asked = true;
+  // True where the stream's thread had taken its part back before.
+  pair_.client->Attend(
+      [&] { return inside_.exchange(true) && client_.count() > 1; },
+      absl::Seconds(1));
   recalls.join();
-  EXPECT_FALSE(received);
-
-  Borrow();
-  asked = false;
-  std::thread closes([&] {
-    while (!asked) std::this_thread::yield();
-    pair_.worker->Close(
-        MakeError(absl::StatusCode::kUnavailable, "DRAINING", "enough"));
-  });
-  received = pair_.client->Attend(never, kLong);
-  asked = true;
-  closes.join();
-  EXPECT_FALSE(received);
-  EXPECT_EQ(ErrorReason(client_.WaitClosed()), "DRAINING");
-  EXPECT_FALSE(pair_.client->Attend(never, kLong));
+  const size_t before = client_.count();
+  pair_.worker->Send(Response(1));
+  client_.WaitMessages(before + 1);
+  EXPECT_FALSE(client_.came_here());
 }
 
 // Whatever waits for room is written by whoever receives.
@@ -172,14 +223,14 @@ TEST_F(AttendanceTest, BothEndsMayBeAttended) {
   std::thread executor([&] {
     for (uint64_t i = 1; i <= kRounds; ++i) {
       const auto came = [&] { return worker_.count() >= i; };
-      if (!pair_.worker->Attend(came, kLong)) worker_.WaitMessages(i);
+      while (!came()) EXPECT_TRUE(pair_.worker->Attend(came, kLong));
       pair_.worker->Send(Response(i));
     }
   });
   for (uint64_t i = 1; i <= kRounds; ++i) {
     ASSERT_TRUE(pair_.client->Send(Request(i)).ok());
     const auto came = [&] { return client_.count() >= i; };
-    if (!pair_.client->Attend(came, kLong)) client_.WaitMessages(i);
+    while (!came()) EXPECT_TRUE(pair_.client->Attend(came, kLong));
   }
   executor.join();
 }
@@ -195,14 +246,11 @@ TEST(AttendanceOfTheDeadTest, APeerThatIsGoneIsNoticed) {
   stream->Start(&client);
   const SharedRegion::Ring ring = peer->region.control(SharedSide::kWorker);
   FrameRingWriter writer(ring.state, ring.data, ring.bytes);
-  // Until the thread has lent its part.
-  while (!stream->Attend([] { return true; }, kLong)) {
-    const size_t before = client.count();
-    writer.Write({}, Response(1)->SerializeAsString());
-    peer->region.sleep(SharedSide::kClient)->store(kAwake);
-    send(peer->socket.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    client.WaitMessages(before + 1);
-  }
+  EXPECT_TRUE(stream->Attend([] { return true; }, kLong));
+  writer.Write({}, Response(1)->SerializeAsString());
+  peer->region.sleep(SharedSide::kClient)->store(kAwake);
+  send(peer->socket.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  client.WaitMessages(1);
   peer.reset();
   while (stream->Attend([] { return false; }, absl::Milliseconds(1))) {
   }

@@ -309,7 +309,7 @@ void SharedMemoryEnd::Run() {
   }
   while (!Over()) {
     const bool any = Advance();
-    TakeTurns();
+    TakeTurns(any);
     if (!any) SleepAtSocket();
   }
   absl::Status end = absl::UnavailableError(side_ == SharedSide::kClient
@@ -333,51 +333,90 @@ void SharedMemoryEnd::Run() {
   handler_->OnClosed(std::move(end));
 }
 
-bool SharedMemoryEnd::ThreadNeededLocked() const {
-  // What waits for room is written on by the thread.
-  return recalled_ || !broken_.ok() || goodbye_.has_value() || OverLocked() ||
-         !control_.queue.empty() || !bulk_.queue.empty();
+bool SharedMemoryEnd::EndsLocked() const {
+  return !broken_.ok() || goodbye_.has_value() || OverLocked();
 }
 
-void SharedMemoryEnd::TakeTurns() {
+bool SharedMemoryEnd::ThreadNeededLocked() const {
+  // What waits for room is written on by the thread.
+  return recalled_ || EndsLocked() || !control_.queue.empty() ||
+         !bulk_.queue.empty();
+}
+
+void SharedMemoryEnd::TakeTurns(bool any) {
   MutexLock lock(&mu_);
-  if (std::exchange(wanted_, false) && !ThreadNeededLocked()) {
+  // It may have been for whoever waits.
+  if (any && waiting_) NudgeLocked();
+  if (any && (wanted_ || waiting_) && !ThreadNeededLocked()) {
+    wanted_ = false;
     receiving_ = false;
-    for (uint64_t seen = attendances_;;) {
-      if (receiving_ && attendances_ == seen) {
-        resting_ = true;
-        turn_.Wait(&mu_);
-        resting_ = false;
-        continue;
-      }
-      if (!receiving_ && ThreadNeededLocked()) break;
-      seen = attendances_;
-      const bool late = turn_.WaitWithTimeout(&mu_, kLent);
-      if (late && !receiving_ && attendances_ == seen) break;
-    }
+    AwaitTurn();
     receiving_ = true;
   }
   recalled_ = false;
 }
 
-bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
-                             absl::Duration patience) {
+void SharedMemoryEnd::AwaitTurn() {
+  for (uint64_t seen = attendances_;;) {
+    if (receiving_ && attendances_ == seen) {
+      resting_ = true;
+      turn_.Wait(&mu_);
+      resting_ = false;
+      continue;
+    }
+    if (!receiving_ && ThreadNeededLocked()) return;
+    seen = attendances_;
+    const bool late = turn_.WaitWithTimeout(&mu_, kLent);
+    if (late && !receiving_ && attendances_ == seen) return;
+  }
+}
+
+SharedMemoryEnd::Turn SharedMemoryEnd::TakeRole(absl::FunctionRef<bool()> done,
+                                                absl::Duration until) {
+  uint64_t nudges;
   {
     MutexLock lock(&mu_);
-    if (receiving_ || ThreadNeededLocked()) {
-      wanted_ = true;
-      return false;
+    if (EndsLocked() || waiting_) return Turn::kRefused;
+    if (!receiving_ && !ThreadNeededLocked()) {
+      receiving_ = attended_ = true;
+      ++attendances_;
+      return Turn::kTaken;
     }
-    receiving_ = attended_ = true;
-    ++attendances_;
+    waiting_ = wanted_ = true;
+    nudges = nudges_;
   }
+  bool over = done();
+  MutexLock lock(&mu_);
+  while (!over && nudges_ == nudges && !EndsLocked() &&
+         (receiving_ || ThreadNeededLocked())) {
+    over = offered_.WaitWithTimeout(&mu_, until - Now());
+  }
+  waiting_ = false;
+  if (EndsLocked()) return Turn::kRefused;
+  if (over || receiving_ || ThreadNeededLocked()) return Turn::kOver;
+  receiving_ = attended_ = true;
+  ++attendances_;
+  return Turn::kTaken;
+}
+
+bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
+                             absl::Duration patience) {
   const absl::Duration until = Now() + patience;
+  switch (TakeRole(done, until)) {
+    case Turn::kRefused:
+      return false;
+    case Turn::kOver:
+      return true;
+    case Turn::kTaken:
+      break;
+  }
   bool needed = false;
   while (!needed && !done()) {
     const bool any = Advance();
     {
       MutexLock lock(&mu_);
       needed = ThreadNeededLocked();
+      if (any && waiting_) NudgeLocked();
     }
     if (any || needed || done()) continue;
     const absl::Duration now = Now();
@@ -386,14 +425,30 @@ bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
       continue;
     }
     hung_up_ = HasHungUp(socket_);
-    needed = hung_up_;
     break;
   }
   MutexLock lock(&mu_);
   receiving_ = attended_ = false;
   recalled_ |= hung_up_;
   if (resting_ || ThreadNeededLocked()) turn_.Signal();
-  return !needed;
+  if (waiting_) NudgeLocked();
+  return !ThreadNeededLocked();
+}
+
+void SharedMemoryEnd::Nudge() {
+  MutexLock lock(&mu_);
+  NudgeLocked();
+}
+
+void SharedMemoryEnd::NudgeLocked() {
+  ++nudges_;
+  if (waiting_) offered_.Signal();
+  if (attended_) WakeOwnLocked();
+}
+
+void SharedMemoryEnd::WakeOwnLocked() {
+  std::atomic<uint32_t>* const sleep = region_->sleep(side_);
+  if (sleep->exchange(kAwake) == kAsleepAtWord) WakeAtWord(sleep);
 }
 
 void SharedMemoryEnd::Recall() {
@@ -405,11 +460,12 @@ void SharedMemoryEnd::RecallLocked() {
   recalled_ = true;
   if (!receiving_) {
     turn_.Signal();
-  } else if (!attended_) {
+  } else if (attended_) {
+    WakeOwnLocked();
+  } else {
     RaiseEvent(wake_.get());
-  } else if (region_->sleep(side_)->exchange(kAwake) == kAsleepAtWord) {
-    WakeAtWord(region_->sleep(side_));
   }
+  if (waiting_ && EndsLocked()) offered_.Signal();
 }
 
 bool SharedMemoryEnd::Over() {

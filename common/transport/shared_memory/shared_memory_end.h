@@ -8,11 +8,11 @@
 // peer says that there is room. The same thread receives, calls the handler,
 // and sleeps at the socket when there is nothing to do.
 //
-// Receiving is a role, which the thread lends to others that Attend(). One that
-// found it taken gets it the next time. While the role is lent and nobody has
-// it, the peer wakes nobody: what comes waits for the next attendant, or until
-// the thread, which looks every few milliseconds, finds that none came and
-// takes the role back.
+// Receiving is a role, which the thread lends to others that Attend(), once it
+// has received something that they may have waited for. While the role is lent
+// and nobody has it, the peer wakes nobody: what comes waits for the next
+// attendant, or until the thread, which looks every few milliseconds, finds
+// that none came and takes the role back.
 //
 // An end says goodbye with a status and waits for the peer's, a little while. A
 // socket that ends without one means that the peer's process is gone: what it
@@ -103,6 +103,7 @@ class SharedMemoryEnd {
   // As Attendable.
   bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience);
   void Recall();
+  void Nudge();
 
  private:
   struct Pending {
@@ -145,10 +146,21 @@ class SharedMemoryEnd {
   // The thread's.
   void Run();
   absl::Status Establish();
-  // Lends the role where it is wanted; returns when the thread has it.
-  void TakeTurns();
+  // Lends the role where it is wanted and something came; returns when the
+  // thread has it.
+  void TakeTurns(bool any);
+  void AwaitTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EndsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // An attendant must leave, and the thread not lend.
   bool ThreadNeededLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // An attendant's: it has the role, or there is nothing to wait for any more,
+  // or it cannot have it.
+  enum class Turn { kTaken, kOver, kRefused };
+  Turn TakeRole(absl::FunctionRef<bool()> done, absl::Duration until);
+  void NudgeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Wakes the attendant.
+  void WakeOwnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Whoever has the role.
   bool Over();
@@ -198,8 +210,11 @@ class SharedMemoryEnd {
   // Somebody has the role, at first the thread, and it is an attendant.
   bool receiving_ ABSL_GUARDED_BY(mu_) = true;
   bool attended_ ABSL_GUARDED_BY(mu_) = false;
-  // Somebody found it taken.
+  // Somebody waits for it, or has lately.
+  bool waiting_ ABSL_GUARDED_BY(mu_) = false;
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t nudges_ ABSL_GUARDED_BY(mu_) = 0;
+  CondVar offered_;  // whoever waits
   bool recalled_ ABSL_GUARDED_BY(mu_) = false;
   // The thread sleeps until the attendant leaves.
   bool resting_ ABSL_GUARDED_BY(mu_) = false;

@@ -80,6 +80,7 @@ class SharedMemoryClient : public ClientStream {
     return end_.Attend(done, patience);
   }
   void Recall() override { end_.Recall(); }
+  void Nudge() override { end_.Nudge(); }
 
  private:
   SharedMemoryEnd::OpenFunction open_;
@@ -110,6 +111,7 @@ class SharedMemoryWorker : public WorkerStream {
     return end_.Attend(done, patience);
   }
   void Recall() override { end_.Recall(); }
+  void Nudge() override { end_.Nudge(); }
 
  private:
   std::unique_ptr<SharedMemoryEnd::Handler> handler_;
