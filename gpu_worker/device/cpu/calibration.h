@@ -7,11 +7,10 @@
 
 namespace djinn::worker {
 
-// With the threads that the CPU device was made with, on the thread that made
-// it; takes some 50 ms. Each rate is the best of a few short tries, since
-// others may use the machine: of products of single-precision matrices, of
-// copies between pieces of memory that no cache holds, and of the smallest
-// call.
+// With the threads that the CPU device was made with; takes some 50 ms. Each
+// rate is the best of a few short tries, since others may use the machine: of
+// products of single-precision matrices, of copies between pieces of memory
+// that no cache holds, and of the smallest call.
 v1::DeviceSpeed MeasureCpuSpeed(Clock* clock);
 
 }  // namespace djinn::worker

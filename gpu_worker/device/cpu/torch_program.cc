@@ -323,8 +323,7 @@ absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
   if (!measured) return absl::OkStatus();
   const std::chrono::nanoseconds took =
       std::chrono::steady_clock::now() - start;
-  const uint64_t cost =
-      Choices::Cost(way, static_cast<uint64_t>(took.count()));
+  const uint64_t cost = Choices::Cost(way, static_cast<uint64_t>(took.count()));
   if (packed == nullptr) {
     choices.plain.Took(way, cost);
   } else {
