@@ -300,6 +300,10 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first failure counts; every wait wakes with it.
   void Fail(absl::Status failure);
+  // The same in one of the stream's callbacks. Whoever destroys the stream
+  // waits for these to return; one that counted as using the stream would have
+  // it given up instead, and go on without its device.
+  void FailInCallback(absl::Status failure);
   // Keeps the stream, which may be null, until LeaveStream().
   ClientStream* EnterStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -303,7 +303,7 @@ void RemoteDevice::OnClosed(absl::Status status) {
       lost = WorkerLost(status);
     }
   }
-  if (!lost.ok()) Fail(std::move(lost));
+  if (!lost.ok()) FailInCallback(std::move(lost));
   wakeup_.Set();
 }
 

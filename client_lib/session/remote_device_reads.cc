@@ -272,7 +272,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     }
   }
   if (misplaced) {
-    Fail(MakeError(
+    FailInCallback(MakeError(
         absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
         absl::StrCat("the worker broke the protocol: ", size, " bytes at ",
                      offset, " of a value of ", wait->bytes)));

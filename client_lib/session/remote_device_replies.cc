@@ -70,7 +70,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   }
   Notify(callbacks);
   if (!violation.ok()) {
-    Fail(violation);
+    FailInCallback(violation);
   } else if (wake) {
     wakeup_.Set();
   }
@@ -324,6 +324,16 @@ void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
 }
 
 void RemoteDevice::Fail(absl::Status failure) {
+  {
+    MutexLock lock(&mu_);
+    EnterStream();
+  }
+  FailInCallback(std::move(failure));
+  MutexLock lock(&mu_);
+  LeaveStream();
+}
+
+void RemoteDevice::FailInCallback(absl::Status failure) {
   ClientStream* stream = nullptr;
   Callbacks callbacks;
   {
@@ -335,16 +345,12 @@ void RemoteDevice::Fail(absl::Status failure) {
                  recorder_.HasOpenSegments();
     WakeAll();
     callbacks.swap(due_callbacks_);
-    stream = EnterStream();
+    stream = stream_.get();
   }
   context_->root_errors.AddReported(index_, failure);
   Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(absl::CancelledError("the client gave the worker up"));
-  }
-  {
-    MutexLock lock(&mu_);
-    LeaveStream();
   }
   wakeup_.Set();
 }
