@@ -253,6 +253,8 @@ std::shared_ptr<Session> WorkerCore::TakeSessionLocked(
     const std::string& lease_id, const absl::Status& status) {
   const auto found = sessions_.find(lease_id);
   const Held held = std::move(found->second);
+  // Before anybody can see that it is gone.
+  held.session->Stop();
   sessions_.erase(found);
   if (held.connection != 0) RequestCloseLocked(held.connection, status);
   MutexLock lock(&queue_mu_);

@@ -129,6 +129,8 @@ class Session {
   void CheckDeadlines();
   // Frees everything, at once or when the current node is done.
   void Drop();
+  // No further node begins; Drop() is to follow.
+  void Stop() { stopped_ = true; }
 
   // What its storages may take from now on, whatever the Hello said. Any
   // thread.
