@@ -49,6 +49,8 @@ std::string Describe(const v1::Ordered& message) {
     case v1::Ordered::kOffer:
       return absl::StrCat("offer of storage ", message.offer().storage(),
                           ", version ", message.offer().version());
+    case v1::Ordered::kProfile:
+      return v1::ProfileAction_Name(message.profile().action());
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }
@@ -133,6 +135,8 @@ std::string Describe(const v1::ControlResponse& message) {
     case v1::ControlResponse::kNeed:
       return absl::StrCat("structure ", message.need().structure_id(),
                           " wanted again: its plan was evicted");
+    case v1::ControlResponse::kProfile:
+      return absl::StrCat("times of ", message.profile().runs_size(), " runs");
     case v1::ControlResponse::kCancelled:
       return "cancelled";
     case v1::ControlResponse::MESSAGE_NOT_SET:

@@ -30,7 +30,7 @@ absl::Status Violation(absl::string_view what) {
 bool IsReply(const v1::ControlResponse& response) {
   return response.has_read() || response.has_metadata() ||
          response.has_transfer() || response.has_poisoned() ||
-         response.has_admitted();
+         response.has_admitted() || response.has_profile();
 }
 
 }  // namespace
@@ -150,6 +150,8 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
         return Violation("it needs more structures than there are");
       }
       return absl::OkStatus();
+    case Message::kProfile:
+      return Violation("a profile, which nobody asked for");
     case Message::kCancelled:
       if (!cancel_sent_) return Violation("cancelled, which nobody asked for");
       cancelled_ = true;

@@ -162,6 +162,7 @@ absl::Status Session::Handle(const v1::Ordered& message) {
       return HandleFree(message.free());
     case v1::Ordered::kOffer:
       return HandleOffer(message.sequence(), message.offer());
+    case v1::Ordered::kProfile:  // not among this worker's features
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }

@@ -483,6 +483,7 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
       }
       return true;
     }
+    case v1::Ordered::kProfile:
     case v1::Ordered::ACTION_NOT_SET:
       Violation("ordered message without action");
   }
