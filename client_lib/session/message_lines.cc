@@ -68,6 +68,9 @@ std::string Describe(const v1::ControlRequest& message) {
                           " once more");
     case v1::ControlRequest::kCancel:
       return "cancel";
+    case v1::ControlRequest::kProof:
+      return absl::StrCat("proof of having the bytes of upload ",
+                          message.proof().transfer_id());
     case v1::ControlRequest::MESSAGE_NOT_SET:
       break;
   }
@@ -95,6 +98,11 @@ std::string Describe(const v1::TransferDecision& decision) {
   const std::string upload = absl::StrCat("upload ", decision.transfer_id());
   if (decision.has_refused()) {
     return absl::StrCat(upload, " refused: ", Words(decision.refused()));
+  }
+  if (decision.has_prove()) {
+    return absl::StrCat(upload,
+                        " not needed if this process proves that it "
+                        "has the bytes");
   }
   return absl::StrCat(upload, decision.already_held()
                                   ? " not needed: the worker has the bytes"

@@ -83,6 +83,8 @@ void Session::Receive(v1::ControlRequest message) {
       return Supply(std::move(*message.mutable_supply()));
     case v1::ControlRequest::kCancel:
       return Cancel();
+    case v1::ControlRequest::kProof:
+      return Fail(Violation("a proof that nobody asked for"));
     case v1::ControlRequest::kHello:
       return Fail(Violation("a hello that is not the first message"));
     case v1::ControlRequest::MESSAGE_NOT_SET:
