@@ -155,6 +155,7 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   answer.set_worker_id(options_.worker_id);
   answer.set_incarnation(incarnation_);
   *answer.mutable_limits() = session->limits();
+  answer.add_features(v1::WORKER_FEATURE_PROFILE);
   session->Attach(connection->stream(), stream_number, std::move(answer),
                   hello.resume().acknowledged_reply());
   return absl::OkStatus();

@@ -92,6 +92,10 @@ class Device {
 
   virtual OperatorLibrary* operators() = 0;
 
+  // Whether a node has been carried out when CompiledProgram::Execute()
+  // returns, so that clocks around it say how long it took.
+  virtual bool times_nodes() const { return false; }
+
   // Where spare memory comes from; null at first and in the end: from nowhere.
   // Outlives everything reserved from it.
   virtual void SetSpareMemory(SpareMemory* /*spare*/) {}

@@ -28,6 +28,15 @@ struct NodeResult {
   std::optional<uint32_t> aliased_slot;
 };
 
+// How a node was carried out, for a profile.
+enum class NodeWay : uint8_t {
+  kPlain,
+  // By a packed copy of its weight.
+  kPacked,
+  // Together with nodes that follow it.
+  kFused,
+};
+
 // The varying values of one run, as a node sees them.
 struct NodeInput {
   // Current buffer of every slot; null for slots not born yet or freed. The
@@ -40,6 +49,8 @@ struct NodeInput {
   bool fast = false;
   // Whose run it is.
   const std::string* tenant = nullptr;
+  // Where not null: told how the node was carried out, unless plainly.
+  NodeWay* way = nullptr;
 };
 
 // A structure resolved against the operator library. Immutable; Execute() may

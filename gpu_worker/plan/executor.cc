@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/error.h"
@@ -35,7 +36,11 @@ class RunExecution {
     Bind();
     for (uint32_t node = 0; node < plan_.steps().size(); ++node) {
       if (context_.cancelled->load(std::memory_order_relaxed)) break;
-      RunNode(node);
+      if (ABSL_PREDICT_TRUE(context_.timer == nullptr)) {
+        RunNode(node);
+      } else {
+        TimeNode(node);
+      }
       FreeFinalSlotsAfter(node);
     }
     if (plan_.facts().unknown_results > 0) FillMetadata(metadata);
@@ -221,21 +226,34 @@ class RunExecution {
     }
   }
 
-  void RunNode(uint32_t node) {
+  void TimeNode(uint32_t node) {
+    NodeTime time;
+    time.node = node;
+    way_ = NodeWay::kPlain;
+    time.began = context_.timer->Now();
+    time.failed = !RunNode(node);
+    time.ended = context_.timer->Now();
+    time.way = way_;
+    context_.timer->Add(time);
+  }
+
+  // False when it failed, or was skipped.
+  bool RunNode(uint32_t node) {
     if (RootError poison = PoisonRead(node)) {
       ++context_.counters->skipped_nodes;
       Poison(node, poison);
-      return;
+      return false;
     }
     if (absl::Status status = TryNode(node); !status.ok()) {
       ++context_.counters->failed_nodes;
       Poison(node, context_.errors->MakePoison(status, PlaceOf(node)));
-      return;
+      return false;
     }
     ++context_.counters->nodes;
     for (const uint32_t slot : plan_.structure().nodes[node].writes) {
       slots_[slot].storage->poison = nullptr;
     }
+    return true;
   }
 
   absl::Status TryNode(uint32_t node) {
@@ -293,7 +311,8 @@ class RunExecution {
                            static_cast<size_t>(message_.float_holes_size())},
                           ScalarTensors(),
                           message_.mode() == v1::EXECUTION_MODE_FAST,
-                          &context_.tenant};
+                          &context_.tenant,
+                          context_.timer == nullptr ? nullptr : &way_};
     try {
       return plan_.program().Execute(node, input, &results_);
     } catch (const std::exception& error) {
@@ -502,6 +521,8 @@ class RunExecution {
   std::vector<std::string> scalar_tensors_;
   std::vector<Room> rooms_;
   size_t next_end_ = 0;
+  // Of the node being carried out, if it is timed.
+  NodeWay way_ = NodeWay::kPlain;
   std::vector<std::pair<uint32_t, srg::TensorView>> unknown_views_;
 };
 

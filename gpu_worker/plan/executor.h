@@ -22,6 +22,7 @@
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/bound_run.h"
+#include "gpu_worker/plan/node_timer.h"
 #include "gpu_worker/plan/plan.h"
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/storage_table.h"
@@ -51,6 +52,8 @@ struct RunContext {
   ExecutionCounters* counters = nullptr;
   // When it turns true the remaining nodes are left out: the session is going.
   const std::atomic<bool>* cancelled = nullptr;
+  // Not null: the run is profiled.
+  NodeTimer* timer = nullptr;
 };
 
 // Whether `run` fits the plan and the storages. InvalidArgument

@@ -11,6 +11,7 @@
 #include "common/net/raw_message.h"
 #include "common/net/tls.h"
 #include "common/status_macros.h"
+#include "common/transport/arrival.h"
 #include "gpu_worker/service/bulk_reactor.h"
 
 namespace djinn::worker {
@@ -276,6 +277,7 @@ void StreamLink::OnControlRead(bool ok) {
       return;
     }
     if (close_status_.has_value()) return;
+    Arrival::Note();
     const absl::Status parsed = ParseRawMessage(control_->request(), &message);
     if (!parsed.ok()) {
       log::Warning("client sent no message",

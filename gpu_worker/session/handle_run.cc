@@ -1,6 +1,7 @@
 // DefineStructure and Run.
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -112,11 +113,41 @@ absl::Status Session::CheckDeadline() const {
                    absl::FormatDuration(late), " after its deadline"));
 }
 
+void Session::Execute(uint64_t sequence, const Plan& plan,
+                      const Lifetimes& lifetimes, v1::ExecutionMode mode,
+                      v1::RunMetadata* metadata) {
+  RunContext context{sequence,
+                     tenant_,
+                     &storages_,
+                     &quota_,
+                     &errors_,
+                     environment_.memory,
+                     environment_.counters,
+                     &stopped_};
+  const absl::Duration start = environment_.clock->Monotonic();
+  if (ABSL_PREDICT_TRUE(profile_ == nullptr)) {
+    ExecuteRun(plan, run_, lifetimes, context, metadata);
+  } else {
+    run_stages_.started = start;
+    NodeTimer timer = profile_->NewTimer();
+    context.timer = &timer;
+    profile_->Enter(SessionProfile::kExecute);
+    ExecuteRun(plan, run_, lifetimes, context, metadata);
+    run_stages_.ended = profile_->Now();
+    profile_->Enter(SessionProfile::kBind);
+    profile_->AddRun(sequence, plan, mode, run_stages_, timer);
+  }
+  plan.AddDeviceTime(environment_.clock->Monotonic() - start);
+}
+
 absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
   const auto found = structures_.find(run.structure_id());
   if (found == structures_.end()) {
     return Violation(
         absl::StrCat("structure ", run.structure_id(), " is not defined"));
+  }
+  if (ABSL_PREDICT_FALSE(profile_ != nullptr)) {
+    run_stages_.looked_up = profile_->Now();
   }
   Structure& structure = found->second;
   v1::ControlResponse response;
@@ -139,6 +170,10 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       missing_structure_ = run.structure_id();
       return absl::OkStatus();
     }
+    if (ABSL_PREDICT_FALSE(profile_ != nullptr)) {
+      run_stages_.bound = profile_->Now();
+      profile_->Enter(SessionProfile::kBind);
+    }
     DJINN_RETURN_IF_ERROR(
         BindRun(run, plan.get(), structure.last, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
@@ -149,17 +184,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       PoisonRun(plan.get(), run_, error, &storages_);
       *metadata->mutable_error() = *error;
     } else {
-      const RunContext context{sequence,
-                               tenant_,
-                               &storages_,
-                               &quota_,
-                               &errors_,
-                               environment_.memory,
-                               environment_.counters,
-                               &stopped_};
-      const absl::Duration start = environment_.clock->Monotonic();
-      ExecuteRun(*plan, run_, *lifetimes, context, metadata);
-      plan->AddDeviceTime(environment_.clock->Monotonic() - start);
+      Execute(sequence, *plan, *lifetimes, run.mode(), metadata);
     }
   }
   if (run.reply_metadata()) {

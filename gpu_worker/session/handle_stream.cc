@@ -1,6 +1,7 @@
 // Streams that come and go, and what they bring beside tensor bytes.
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
@@ -93,6 +94,11 @@ void Session::Receive(v1::ControlRequest message) {
 }
 
 void Session::ReceiveOrdered(v1::Ordered message) {
+  std::optional<SessionProfile::Mark> mark;
+  if (ABSL_PREDICT_FALSE(profiled_.load(std::memory_order_relaxed)) &&
+      message.has_read()) {
+    mark = MarkArrival();
+  }
   const bool run = message.has_run();
   const int64_t wait = run_deadline_.load(std::memory_order_relaxed);
   const absl::Duration deadline =
@@ -104,7 +110,7 @@ void Session::ReceiveOrdered(v1::Ordered message) {
     MutexLock lock(&mu_);
     if (failed_ || dropped_ || cancelling_) return;
     const uint64_t before = inbox_.received();
-    added = inbox_.Add(std::move(message), deadline);
+    added = inbox_.Add(std::move(message), deadline, mark);
     NoteNext();
     if (run && inbox_.received() > before) ++queued_runs_;
   }

@@ -9,7 +9,8 @@
 
 namespace djinn::worker {
 
-absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline) {
+absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
+                        std::optional<SessionProfile::Mark> mark) {
   if (message.sequence() != 0 && message.sequence() <= received_) {
     return absl::OkStatus();
   }
@@ -35,7 +36,7 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline) {
       last.set_sequence(received_);
       last.mutable_free()->MergeFrom(message.free());
     } else {
-      items_.push_back({std::move(message), 0, deadline});
+      items_.push_back({std::move(message), 0, deadline, std::nullopt});
     }
     return absl::OkStatus();
   }
@@ -53,7 +54,7 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline) {
   ++received_;
   ++received_messages_;
   received_bytes_ += bytes;
-  items_.push_back({std::move(message), bytes, deadline});
+  items_.push_back({std::move(message), bytes, deadline, mark});
   return absl::OkStatus();
 }
 

@@ -11,11 +11,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/types.pb.h"
+#include "gpu_worker/session/session_profile.h"
 
 namespace djinn::worker {
 
@@ -33,6 +35,8 @@ class Inbox {
     uint64_t bytes = 0;
     // When it must have begun, by the worker's monotonic clock.
     absl::Duration deadline = absl::InfiniteDuration();
+    // Of a Read, while the session is profiled.
+    std::optional<SessionProfile::Mark> mark;
   };
 
   explicit Inbox(const v1::SessionLimits& limits) : limits_(limits) {}
@@ -42,7 +46,8 @@ class Inbox {
   // (WINDOW_EXCEEDED) beyond the window or for a message above
   // max_outstanding_bytes.
   absl::Status Add(v1::Ordered message,
-                   absl::Duration deadline = absl::InfiniteDuration());
+                   absl::Duration deadline = absl::InfiniteDuration(),
+                   std::optional<SessionProfile::Mark> mark = std::nullopt);
 
   bool empty() const { return items_.empty(); }
   // Of the next one; infinite when there is none.

@@ -89,6 +89,7 @@ void Session::Step() {
   } else {
     status = StepItem(*std::move(item), std::move(supply));
   }
+  if (ABSL_PREDICT_FALSE(profile_ != nullptr)) profile_->Leave();
   EndStep();
   if (!status.ok()) Fail(std::move(status));
 }
@@ -99,6 +100,7 @@ absl::Status Session::StepItem(Inbox::Item item,
   message_bytes_ = item.bytes;
   message_counts_ = !item.message.has_free();
   message_deadline_ = item.deadline;
+  message_mark_ = item.mark;
   // What only looks at storages changes no account.
   const bool accounts = !item.message.has_offer() && !item.message.has_read();
   if (accounts && !pinned_.empty()) ForgetFetched();
@@ -149,20 +151,27 @@ absl::Status Session::Handle(const v1::Ordered& message) {
   errors_.set_lane(message.lane());
   switch (message.action_case()) {
     case v1::Ordered::kDefineStructure:
+      Enter(SessionProfile::kAdmission);
       return HandleDefine(message.sequence(), message.define_structure());
     case v1::Ordered::kRun:
+      Enter(SessionProfile::kAdmission);
       return HandleRun(message.sequence(), message.run());
     case v1::Ordered::kInstall:
+      Enter(SessionProfile::kBind);
       return HandleInstall(message.sequence(), message.install());
     case v1::Ordered::kCreateStorage:
+      Enter(SessionProfile::kBind);
       return HandleCreate(message.sequence(), message.create_storage());
     case v1::Ordered::kRead:
+      Enter(SessionProfile::kReply);
       return HandleRead(message.sequence(), message.read());
     case v1::Ordered::kFree:
+      Enter(SessionProfile::kBind);
       return HandleFree(message.free());
     case v1::Ordered::kOffer:
       return HandleOffer(message.sequence(), message.offer());
-    case v1::Ordered::kProfile:  // not among this worker's features
+    case v1::Ordered::kProfile:
+      return HandleProfile(message.sequence(), message.profile());
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }
@@ -220,6 +229,9 @@ void Session::Complete(uint64_t sequence) {
         *response.mutable_window() = window;
         reported_window_ = window;
       }
+    }
+    if (ABSL_PREDICT_FALSE(profile_ != nullptr) && response.has_read()) {
+      AddTiming(&response);
     }
     if (response.message_case() == v1::ControlResponse::MESSAGE_NOT_SET) {
       outbox_.PushNews(std::move(response));
@@ -290,6 +302,7 @@ void Session::FreeState() {
   pinned_.clear();
   storages_.Clear();
   structures_.clear();
+  SetProfile(nullptr);
   storage_count_ = 0;
   structure_count_ = 0;
 }

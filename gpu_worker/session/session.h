@@ -29,6 +29,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/optimization.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -51,6 +52,7 @@
 #include "gpu_worker/session/outbox.h"
 #include "gpu_worker/session/received_chunks.h"
 #include "gpu_worker/session/root_errors.h"
+#include "gpu_worker/session/session_profile.h"
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "gpu_worker/session/traffic.h"
@@ -249,6 +251,7 @@ class Session {
   absl::Status HandleRead(uint64_t sequence, const v1::Read& read);
   absl::Status HandleFree(const v1::Free& free);
   absl::Status HandleOffer(uint64_t sequence, const v1::Offer& offer);
+  absl::Status HandleProfile(uint64_t sequence, const v1::Profile& profile);
 
   absl::Status InstallInline(Storage* storage, const std::string& bytes);
   absl::Status InstallSeed(Storage* storage, uint64_t seed);
@@ -285,6 +288,19 @@ class Session {
   absl::StatusOr<std::shared_ptr<Buffer>> AllocateFor(
       Storage* storage, uint64_t bytes, const Buffer* prefix = nullptr);
 
+  // Profiling. Null: ends it.
+  void SetProfile(std::shared_ptr<SessionProfile> profile);
+  // In the callback that brings a message of a profiled session.
+  std::optional<SessionProfile::Mark> MarkArrival();
+  // What is being done now, if that is measured.
+  void Enter(SessionProfile::Stage stage) {
+    if (ABSL_PREDICT_FALSE(profile_ != nullptr)) profile_->Enter(stage);
+  }
+  // To the reply to a Read, when nothing but sending it is left.
+  void AddTiming(v1::ControlResponse* response) const;
+  void Execute(uint64_t sequence, const Plan& plan, const Lifetimes& lifetimes,
+               v1::ExecutionMode mode, v1::RunMetadata* metadata);
+
   // Answers when the message being carried out is done.
   void Reply(v1::ControlResponse message) {
     replies_.push_back(std::move(message));
@@ -319,6 +335,9 @@ class Session {
   bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
   bool dropped_ ABSL_GUARDED_BY(mu_) = false;
+  // profile_, for the threads that receive, and whether there is one.
+  std::shared_ptr<const SessionProfile> receiving_profile_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> profiled_{false};
 
   // Touched by the executor only.
   const std::shared_ptr<TenantAccount> account_;
@@ -347,6 +366,10 @@ class Session {
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;
   absl::Duration message_deadline_ = absl::InfiniteDuration();
+  std::optional<SessionProfile::Mark> message_mark_;
+  // Null while nobody profiles the session.
+  std::shared_ptr<SessionProfile> profile_;
+  SessionProfile::RunStages run_stages_;  // of the one being carried out
 
   // The remaining nodes of a run are left out.
   std::atomic<bool> stopped_{false};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/transport/arrival.h"
 
 namespace djinn {
 namespace {
@@ -23,6 +24,7 @@ class Handler : public SharedMemoryEnd::Handler {
   explicit Handler(StreamReceiver<In>* receiver) : receiver_(receiver) {}
 
   absl::Status OnBytes(absl::string_view bytes) override {
+    Arrival::Note();
     In message;
     if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",

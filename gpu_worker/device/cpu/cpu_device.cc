@@ -39,6 +39,7 @@ class CpuDevice final : public Device {
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
+  bool times_nodes() const override { return true; }
 
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) override {
     return MakeBuffer([&] { return ZeroedStorage(bytes); });

@@ -319,6 +319,8 @@ absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
   if ((way & Choices::kPacked) == 0 ||
       !RunPacked(*call.packed, *packed, input, results).ok()) {
     DJINN_RETURN_IF_ERROR(RunCall(call, input, results));
+  } else if (input.way != nullptr) {
+    *input.way = NodeWay::kPacked;
   }
   if (!measured) return absl::OkStatus();
   const std::chrono::nanoseconds took =

@@ -17,6 +17,7 @@
 #ifndef GPU_WORKER_DEVICE_FAKE_FAKE_DEVICE_H_
 #define GPU_WORKER_DEVICE_FAKE_FAKE_DEVICE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,9 @@ class FakeDevice : public Device {
   absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
                                        const srg::TensorView& view) override;
   OperatorLibrary* operators() override { return operators_.get(); }
+  // As Device says, once TimeNodes() was called.
+  bool times_nodes() const override { return times_nodes_; }
+  void TimeNodes() { times_nodes_ = true; }
 
   // Called before each node with the operator's name, in the executing thread;
   // an error makes the node fail. For blocking, counting and injected faults.
@@ -64,6 +68,7 @@ class FakeDevice : public Device {
   struct Usage;
 
   const uint64_t memory_bytes_;
+  std::atomic<bool> times_nodes_{false};
   const std::shared_ptr<Usage> usage_;
   std::unique_ptr<OperatorLibrary> operators_;
   Mutex mu_;
