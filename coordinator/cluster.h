@@ -191,6 +191,8 @@ class Cluster {
   // The workers that sessions of this one use besides it.
   void ListPeers(const Worker& worker, v1::DesiredState* desired)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // In order.
+  std::vector<std::string> SharingTenants() const;
   // The lease is new: the session's other workers are to hear of its worker.
   void TouchPeers(const Lease& lease, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -67,6 +67,25 @@ class ClusterPlacementTest : public ClusterTest {
   }
 };
 
+TEST_F(ClusterPlacementTest, SharedContentsDrawThoseWhoShare) {
+  v1::WorkerState warm = TestWorker("warm");
+  AddContent("red", 1, 1'000'000'000, &warm);
+  const auto missing = [&](bool red, bool blue) {
+    for (Tenant& tenant : config_.tenants) {
+      tenant.share_contents = tenant.name == "red" ? red : blue;
+    }
+    cluster_->SetTenants(config_.tenants);
+    const StreamId worker = Join(warm);
+    EXPECT_EQ(cluster_->Report(worker, warm), absl::OkStatus());
+    const StreamId session = Open("blue");
+    Ask(session, 0, "", 1'000'000'000);
+    return Explain(session).decision().candidates(0).terms().missing_bytes();
+  };
+  EXPECT_EQ(missing(true, true), 0u);
+  EXPECT_EQ(missing(true, false), 1'000'000'000u);
+  EXPECT_EQ(missing(false, true), 1'000'000'000u);
+}
+
 TEST_F(ClusterPlacementTest, TheNearestWishCounts) {
   Join(Priced("dear", 10, 1e12));
   Join(Priced("cheap", 1, 1e11));

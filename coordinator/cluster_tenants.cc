@@ -14,8 +14,8 @@ bool Same(const Tenant& a, const Tenant& b) {
          a.totals.SerializeAsString() == b.totals.SerializeAsString() &&
          a.credits == b.credits && a.placement == b.placement &&
          a.weight == b.weight && a.max_priority_class == b.max_priority_class &&
-         a.cohort == b.cohort && a.quotas == b.quotas &&
-         a.device_rate == b.device_rate;
+         a.share_contents == b.share_contents && a.cohort == b.cohort &&
+         a.quotas == b.quotas && a.device_rate == b.device_rate;
 }
 
 }  // namespace
@@ -25,6 +25,7 @@ v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
   MutexLock lock(&mu_);
   v1::ReloadConfigResponse changes;
   const Tenants::Snapshot before = tenants_->all();
+  const std::vector<std::string> sharing = SharingTenants();
   tenants_->Replace(std::move(tenants));
   ConfigureQuotas();
   for (const auto& [name, tenant] : *tenants_->all()) {
@@ -41,7 +42,19 @@ v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
     changes.add_removed_tenants(name);
     RemoveTenant(name, &wakes);
   }
+  if (SharingTenants() != sharing) {
+    // Those who have none of their leases, too: contents outlive leases.
+    for (const auto& [id, worker] : workers_.all()) Touch(worker.get(), &wakes);
+  }
   return changes;
+}
+
+std::vector<std::string> Cluster::SharingTenants() const {
+  std::vector<std::string> sharing;
+  for (const auto& [name, tenant] : *tenants_->all()) {
+    if (tenant->share_contents) sharing.push_back(name);
+  }
+  return sharing;
 }
 
 void Cluster::ApplyTenant(const Tenant& tenant, Wakes* wakes) {

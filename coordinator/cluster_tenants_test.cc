@@ -42,6 +42,21 @@ TEST_F(ClusterTenantsTest, RunningLeasesGetTheNewLimits) {
   EXPECT_EQ(cluster_->GetTenant("red")->limits().memory_bytes(), 12345u);
 }
 
+TEST_F(ClusterTenantsTest, EveryWorkerIsToldWhoSharesContents) {
+  const StreamId worker = Join(w0_);
+  EXPECT_THAT(Desired(worker)->sharing_tenants(), IsEmpty());
+  // Nobody has a lease there: contents outlive leases.
+  config_.tenants[0].share_contents = true;
+  const v1::ReloadConfigResponse changes =
+      cluster_->SetTenants(config_.tenants);
+  EXPECT_THAT(changes.changed_tenants(), ElementsAre("red"));
+  EXPECT_THAT(Desired(worker)->sharing_tenants(), ElementsAre("red"));
+  EXPECT_TRUE(cluster_->GetTenant("red")->share_contents());
+  config_.tenants[0].share_contents = false;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_THAT(Desired(worker)->sharing_tenants(), IsEmpty());
+}
+
 v1::OpenSession OpenWith(v1::PriorityClass priority_class,
                          const std::string& resume = "") {
   v1::OpenSession open = TestOpen(resume);

@@ -281,6 +281,9 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
     desired.add_settled_lease_ids(lease_id);
   }
   ListPeers(*worker, &desired);
+  for (std::string& tenant : SharingTenants()) {
+    desired.add_sharing_tenants(std::move(tenant));
+  }
   for (auto& [session_id, revision] : worker->drops) {
     if (revision == 0) revision = worker->revision;
     desired.add_drop_session_ids(session_id);

@@ -211,6 +211,7 @@ Tenant ReadTenant(ConfigMap map) {
                       .Number("weight", tenant.weight, kMinWeight, kMaxWeight);
   tenant.max_priority_class =
       ReadPriorityClass(&map, "max_priority_class", tenant.max_priority_class);
+  tenant.share_contents = map.Bool("share_contents", false);
   tenant.cohort = map.String("cohort", "");
   if (!tenant.cohort.empty() && !IsCohort(tenant.cohort)) {
     map.Error("cohort", "expected names with a / between them, got \"" +

@@ -52,6 +52,7 @@
 //       fairSharing:
 //         weight: 1                 # of each device, beside other tenants
 //       max_priority_class: realtime  # or interactive, batch
+//       share_contents: false       # uploads, with tenants that do, on proof
 //       cohort: lab/vision          # lends to and borrows from others in lab
 //       quota:                      # of all its leases; absent: not limited
 //         memory_bytes:             # likewise outstanding_messages

@@ -147,6 +147,17 @@ TEST_F(ConfigTest, WeightsAndPrioritiesHaveTheirRange) {
               HasSubstr("expected batch, interactive or realtime"));
 }
 
+TEST_F(ConfigTest, ContentsAreSharedByThoseWhoSaySo) {
+  const auto with = [](const std::string& share) {
+    return "join_token_file: join\nadmin_token_file: admin\n"
+           "tenants: [{name: red, token_file: red, share_contents: " +
+           share + "}]\n";
+  };
+  EXPECT_FALSE(Read(kMinimal)->tenants[0].share_contents);
+  EXPECT_TRUE(Read(with("true"))->tenants[0].share_contents);
+  EXPECT_THAT(Complaint(with("some")), HasSubstr("tenants[0].share_contents"));
+}
+
 TEST_F(ConfigTest, QuotasAreKueues) {
   const auto with = [](const std::string& rest) {
     return "join_token_file: join\nadmin_token_file: admin\n"

@@ -45,6 +45,8 @@ struct Tenant {
   PlacementWish placement;
   // Its share of each device beside other tenants that have work.
   double weight = 1;
+  // Contents, with other tenants that do: see DesiredState.sharing_tenants.
+  bool share_contents = false;
   // The highest that its sessions may ask for.
   v1::PriorityClass max_priority_class = v1::PRIORITY_CLASS_REALTIME;
   // Tenants with the same first part lend each other quota. Empty: none.

@@ -202,6 +202,9 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void SealEverything();
   // Waits for the decision and sends what the worker asks for.
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
+  // Proves to have the bytes, if the worker asks for that, and waits for what
+  // it says then.
+  absl::Status Prove(UploadWait* wait, absl::string_view bytes);
   absl::Status SendTransfer(UploadWait* wait, SharedBytes source,
                             UploadProgress* progress);
   void OnBulk(uint64_t transfer_id, uint64_t offset,
@@ -213,6 +216,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
     kOpen,    // a stream, or the lease first
     kSupply,  // a structure the worker asked for
     kCancel,
+    kProof,
     kMessage,  // the next of the log
     kAcknowledge,
     kWork,
@@ -236,6 +240,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void SendMessage();
   void SendAcknowledgement();
   void SendSupply();
+  void SendProof();
   void SendCancel();
   void Send(std::shared_ptr<const v1::ControlRequest> message);
   // Gives up a worker that stands still. When to look again.
@@ -330,6 +335,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   ReplyLog replies_ ABSL_GUARDED_BY(mu_);
   // Structures that the worker asked for on this stream.
   std::deque<uint64_t> needed_ ABSL_GUARDED_BY(mu_);
+  // Transfers whose proofs are to be sent.
+  std::deque<uint64_t> proofs_ ABSL_GUARDED_BY(mu_);
   // Counts messages completed and chunks moved.
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_queued_ ABSL_GUARDED_BY(mu_) = 0;

@@ -273,7 +273,9 @@ absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
   }
   // It asks again for what it still needs.
   needed_.clear();
+  proofs_.clear();
   for (const auto& [id, upload] : uploads_) {
+    if (upload->state == UploadWait::State::kProving) proofs_.push_back(id);
     if (upload->state != UploadWait::State::kSend) continue;
     // Chunks have fixed places; a part of one is sent again.
     upload->resume_at = id == hello.transfer().transfer_id()

@@ -152,6 +152,7 @@ void RemoteDevice::Encode(const Work& work, InstallWork& install,
     transfer->set_size_bytes(size);
     transfer->set_hash_high(install.hash.high);
     transfer->set_hash_low(install.hash.low);
+    transfer->set_provable(true);
   }
   // The uploading thread holds what is still to be sent.
   install.source = {};

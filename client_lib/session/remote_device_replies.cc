@@ -6,6 +6,7 @@
 #include "client_lib/session/debug_flags.h"
 #include "client_lib/session/message_lines.h"
 #include "client_lib/session/remote_device.h"
+#include "common/content_proof.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/srg/proto_codec.h"
@@ -274,13 +275,20 @@ absl::Status RemoteDevice::ApplyRead(uint64_t number, v1::ReadReply* reply) {
 
 absl::Status RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
   if (!decision.send() && !decision.already_held() &&
+      decision.prove().key().size() != kContentKeyBytes &&
       !HasCode(decision.refused())) {
     return Violation("a transfer was answered with no decision");
   }
   const auto found = uploads_.find(decision.transfer_id());
   if (found == uploads_.end()) return absl::OkStatus();  // nobody waits
   UploadWait& wait = *found->second;
-  if (decision.has_refused()) {
+  if (decision.has_prove()) {
+    if (wait.state != UploadWait::State::kPending) {
+      return Violation("a proof was asked for where it does not belong");
+    }
+    wait.state = UploadWait::State::kProve;
+    wait.key = decision.prove().key();
+  } else if (decision.has_refused()) {
     wait.state = UploadWait::State::kRefused;
     wait.refusal = StatusFromDetail(decision.refused());
   } else if (decision.already_held()) {

@@ -74,6 +74,9 @@ bool RemoteDevice::Advance(bool own_thread) {
       case Next::kCancel:
         SendCancel();
         break;
+      case Next::kProof:
+        SendProof();
+        break;
       case Next::kMessage:
         SendMessage();
         break;
@@ -114,6 +117,7 @@ RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
   }
   if (!needed_.empty()) return Next::kSupply;
   if (cancelling_) return cancel_sent_ ? Next::kNothing : Next::kCancel;
+  if (!proofs_.empty()) return Next::kProof;
   const MessageLog::Entry* const next = log_.Next();
   if (next != nullptr && log_.HasRoom(*next)) return Next::kMessage;
   if (next == nullptr && !queue_.empty()) {
@@ -203,6 +207,24 @@ void RemoteDevice::SendSupply() {
     MutexLock lock(&mu_);
     ++statistics_.needs_answered;
     statistics_.bytes_up += definition->size();
+  }
+  Send(std::move(message));
+}
+
+void RemoteDevice::SendProof() {
+  auto message = std::make_shared<v1::ControlRequest>();
+  {
+    MutexLock lock(&mu_);
+    if (proofs_.empty()) return;
+    const auto found = uploads_.find(proofs_.front());
+    proofs_.pop_front();
+    // Nobody waits for it any more, or it was answered.
+    if (found == uploads_.end() ||
+        found->second->state != UploadWait::State::kProving) {
+      return;
+    }
+    message->mutable_proof()->set_transfer_id(found->first);
+    message->mutable_proof()->set_mac(found->second->proof);
   }
   Send(std::move(message));
 }

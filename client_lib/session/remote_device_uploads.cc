@@ -5,6 +5,7 @@
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_device.h"
 #include "client_lib/session/wait.h"
+#include "common/content_proof.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 
@@ -147,6 +148,10 @@ absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Await(
         wait, [wait] { return wait->state != UploadWait::State::kPending; }));
+  }
+  DJINN_RETURN_IF_ERROR(Prove(wait, source.bytes));
+  {
+    MutexLock lock(&mu_);
     if (wait->state == UploadWait::State::kRefused) return wait->refusal;
     if (wait->state == UploadWait::State::kInlined) return absl::OkStatus();
     send = wait->state == UploadWait::State::kSend;
@@ -157,6 +162,28 @@ absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
   }
   progress.Finish();
   return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::Prove(UploadWait* wait, absl::string_view bytes) {
+  std::string key;
+  {
+    MutexLock lock(&mu_);
+    if (wait->state != UploadWait::State::kProve) return absl::OkStatus();
+    key = wait->key;
+  }
+  std::string proof = ProveContent(key, bytes);
+  // What OpenSSL cannot prove is sent.
+  proof.resize(kContentMacBytes);
+  {
+    MutexLock lock(&mu_);
+    wait->proof = std::move(proof);
+    wait->state = UploadWait::State::kProving;
+    proofs_.push_back(wait->transfer_id);
+  }
+  SendNow();
+  MutexLock lock(&mu_);
+  return Await(wait,
+               [wait] { return wait->state != UploadWait::State::kProving; });
 }
 
 absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,

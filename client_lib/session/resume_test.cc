@@ -84,6 +84,7 @@ Outcome RunCutAt(Cut where, int n) {
   view->add_strides(1);
   metadata.add_storage_bytes(24);
   worker.AnswerMetadata(metadata);
+  worker.AskForProofs();
   if (n > 0) worker.CutAt(where, n);
   {
     const auto session = cluster.Open();

@@ -113,6 +113,32 @@ TEST_F(TransferTest, HeldContentMovesNoBytes) {
   EXPECT_LT(session_->statistics().bytes_up, 1000u);
 }
 
+TEST_F(TransferTest, ProvenContentMovesNoBytes) {
+  cluster_.worker().AskForProofs();
+  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kHeld);
+  const StoragePtr storage = device_->NewStorage(1 << 20);
+  ASSERT_TRUE(Upload(storage, Pattern(1 << 20)).ok());
+  EXPECT_EQ(session_->statistics().uploads_already_held, 1u);
+  EXPECT_LT(session_->statistics().bytes_up, 1000u);
+}
+
+TEST_F(TransferTest, ContentProvenInVainIsSent) {
+  // The worker compares the proof with the bytes.
+  cluster_.worker().AskForProofs();
+  const size_t size = kBulkChunkBytes + 77;
+  const StoragePtr storage = device_->NewStorage(size);
+  ASSERT_TRUE(Upload(storage, Pattern(size)).ok());
+  EXPECT_EQ(*Read(storage), Pattern(size));
+  EXPECT_EQ(session_->statistics().uploads_sent, 1u);
+}
+
+TEST_F(TransferTest, ContentProvenMayBeRefused) {
+  cluster_.worker().AskForProofs();
+  cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  const StoragePtr storage = device_->NewStorage(1 << 20);
+  EXPECT_EQ(ErrorReason(Upload(storage, Pattern(1 << 20))), "MEMORY_LIMIT");
+}
+
 TEST_F(TransferTest, ARefusedUploadSaysWhy) {
   cluster_.worker().AnswerTransfers(FakeWorker::Transfers::kRefuse);
   const StoragePtr storage = device_->NewStorage(1 << 20);

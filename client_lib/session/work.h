@@ -44,6 +44,8 @@ struct UploadWait : Waiter {
   enum class State {
     kPending,
     kInlined,  // small enough after all: its bytes are in a message
+    kProve,    // the worker asks for a proof of having the bytes
+    kProving,  // the proof is there, to be sent
     kSend,     // the worker has room and waits for the bytes
     kHeld,     // the worker has the bytes already
     kRefused,
@@ -53,6 +55,8 @@ struct UploadWait : Waiter {
   uint64_t transfer_id = 0;
   // Where to go on, on a new stream.
   uint64_t resume_at = 0;
+  std::string key;    // under which to prove
+  std::string proof;  // kept for another stream
   absl::Status refusal;
 };
 

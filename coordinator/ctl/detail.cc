@@ -253,6 +253,8 @@ std::string Detail(const v1::TenantInfo& info) {
       {"tenant", info.tenant()},
       {"weight", absl::StrCat(info.weight())},
       {"priority at most", PriorityClassName(info.max_priority_class())},
+      {"contents", info.share_contents() ? "shared with other tenants that do"
+                                         : "its own"},
       {"sessions",
        absl::StrCat(info.session_count(), " of ", info.max_sessions())},
       {"leases", absl::StrCat(info.lease_count())},

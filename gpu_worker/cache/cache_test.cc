@@ -1,8 +1,12 @@
 #include <memory>
 #include <string>
 
+#include "common/content_proof.h"
+#include "common/random.h"
 #include "common/srg/canonical.h"
+#include "gmock/gmock.h"
 #include "gpu_worker/cache/content_cache.h"
+#include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_structure.h"
@@ -10,6 +14,9 @@
 
 namespace djinn::worker {
 namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
 
 std::shared_ptr<const Plan> MakePlan(FakeDevice* device, int64_t size) {
   FakeStructure s;
@@ -50,48 +57,209 @@ TEST(GraphCacheTest, LimitsBytesToo) {
   EXPECT_EQ(cache.stats().plans, 1u);
 }
 
-TEST(ContentCacheTest, FindsWithinATenantOnly) {
-  FakeDevice device(1000);
-  ContentCache cache(10);
-  const ContentHash hash{1, 2};
-  std::shared_ptr<Buffer> buffer = *device.Allocate(8);
-  EXPECT_EQ(cache.Insert("a", hash, buffer), buffer);
-  EXPECT_EQ(cache.Find("a", hash, 8), buffer);
-  EXPECT_EQ(cache.Find("a", hash, 9), nullptr);
-  EXPECT_EQ(cache.Find("b", hash, 8), nullptr);
+class ContentCacheTest : public testing::Test {
+ protected:
+  std::shared_ptr<Buffer> Insert(const std::string& tenant, uint64_t hash,
+                                 uint64_t bytes,
+                                 absl::Duration cost = absl::Seconds(1)) {
+    return cache_.Insert(tenant, {hash, 0}, *device_.Allocate(bytes), cost);
+  }
+  bool Has(const std::string& tenant, uint64_t hash, uint64_t bytes) {
+    for (const ContentCache::Content& content : cache_.List()) {
+      if (content.tenant == tenant && content.hash == ContentHash{hash, 0} &&
+          content.size_bytes == bytes) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  FakeDevice device_{100000};
+  ContentCache cache_{10};
+};
+
+TEST_F(ContentCacheTest, FindsWithinATenantOnly) {
+  const std::shared_ptr<Buffer> buffer = Insert("a", 1, 8);
+  EXPECT_EQ(cache_.Find("a", {1, 0}, 8), buffer);
+  EXPECT_EQ(cache_.Find("a", {1, 0}, 9), nullptr);
+  EXPECT_EQ(cache_.Find("b", {1, 0}, 8), nullptr);
   // An equal content keeps the first buffer.
-  EXPECT_EQ(cache.Insert("a", hash, *device.Allocate(8)), buffer);
-  EXPECT_EQ(cache.List().size(), 1u);
+  EXPECT_EQ(Insert("a", 1, 8), buffer);
+  EXPECT_EQ(cache_.List().size(), 1u);
+  // Another tenant's is its own.
+  EXPECT_NE(Insert("b", 1, 8), buffer);
+  EXPECT_EQ(cache_.List().size(), 2u);
 }
 
-TEST(ContentCacheTest, EvictsIdleContentsOldestFirst) {
-  FakeDevice device(1000);
-  ContentCache cache(10);
-  std::shared_ptr<Buffer> used =
-      cache.Insert("a", {1, 0}, *device.Allocate(100));
-  cache.Insert("a", {2, 0}, *device.Allocate(100));
-  cache.Insert("a", {3, 0}, *device.Allocate(100));
-  cache.Find("a", {2, 0}, 100);
-  EXPECT_EQ(cache.stats().idle_bytes, 200u);
-  cache.EvictIdle(50);
-  EXPECT_EQ(cache.Find("a", {3, 0}, 100), nullptr);
-  EXPECT_NE(cache.Find("a", {2, 0}, 100), nullptr);
-  cache.EvictIdle(1000);
-  EXPECT_EQ(cache.List().size(), 1u);
-  EXPECT_EQ(device.live_bytes(), 100u);
+TEST_F(ContentCacheTest, OffersToOthersWhatTenantsShare) {
+  const std::shared_ptr<Buffer> a = Insert("a", 1, 8);
+  const std::shared_ptr<Buffer> b = Insert("b", 1, 8);
+  Insert("c", 1, 8);
+  cache_.SetSharing({"a", "b", "d"});
+  EXPECT_THAT(cache_.FindShared("d", {1, 0}, 8), ElementsAre(a, b));
+  EXPECT_THAT(cache_.FindShared("d", {1, 0}, 9), IsEmpty());
+  EXPECT_THAT(cache_.FindShared("c", {1, 0}, 8), IsEmpty());
+  cache_.Find("d", {1, 0}, 8);
+  cache_.Adopt("d", {1, 0}, b);
+  EXPECT_EQ(cache_.Find("d", {1, 0}, 8), b);
+  const ContentCache::Stats stats = cache_.stats();
+  EXPECT_EQ(stats.adoptions, 1u);
+  EXPECT_EQ(stats.hits, 2u);
+  EXPECT_EQ(stats.misses, 0u);
 }
 
-TEST(ContentCacheTest, IsBounded) {
-  FakeDevice device(1000);
+TEST_F(ContentCacheTest, AnAdoptedContentIsEvictedOnce) {
+  cache_.SetSharing({"a", "b"});
+  cache_.Adopt("b", {1, 0}, Insert("a", 1, 100));
+  EXPECT_EQ(cache_.List().size(), 2u);
+  EXPECT_EQ(cache_.stats().idle_bytes, 100u);
+  cache_.EvictIdle(1);
+  EXPECT_TRUE(cache_.List().empty());
+  EXPECT_EQ(device_.live_bytes(), 0u);
+}
+
+TEST_F(ContentCacheTest, EvictsIdleContentsOldestFirst) {
+  const std::shared_ptr<Buffer> used = Insert("a", 1, 100);
+  Insert("a", 2, 100);
+  Insert("a", 3, 100);
+  cache_.Find("a", {2, 0}, 100);
+  EXPECT_EQ(cache_.stats().idle_bytes, 200u);
+  cache_.EvictIdle(50);
+  EXPECT_FALSE(Has("a", 3, 100));
+  EXPECT_TRUE(Has("a", 2, 100));
+  cache_.EvictIdle(1000);
+  EXPECT_EQ(cache_.List().size(), 1u);
+  EXPECT_EQ(device_.live_bytes(), 100u);
+}
+
+TEST_F(ContentCacheTest, EvictsFirstWhatIsSoonBackPerByte) {
+  Insert("a", 1, 100, absl::Seconds(10));
+  Insert("a", 2, 1000, absl::Seconds(20));  // dear, but large
+  Insert("a", 3, 100, absl::Seconds(5));
+  cache_.EvictIdle(1);
+  EXPECT_FALSE(Has("a", 2, 1000));
+  cache_.EvictIdle(1);
+  EXPECT_FALSE(Has("a", 3, 100));
+  EXPECT_TRUE(Has("a", 1, 100));
+}
+
+TEST_F(ContentCacheTest, KeepsWhatIsUsedOften) {
+  Insert("a", 1, 100);
+  for (int i = 0; i < 3; ++i) cache_.Find("a", {1, 0}, 100);
+  for (uint64_t hash = 2; hash < 5; ++hash) Insert("a", hash, 100);
+  cache_.EvictIdle(250);
+  EXPECT_TRUE(Has("a", 1, 100));
+  EXPECT_EQ(cache_.List().size(), 1u);
+}
+
+TEST_F(ContentCacheTest, ForgetsInTheEndWhatWasUsedOften) {
+  Insert("a", 1, 100);
+  for (int i = 0; i < 3; ++i) cache_.Find("a", {1, 0}, 100);
+  // Each one that goes raises what newcomers are worth.
+  for (uint64_t hash = 2; hash < 12 && Has("a", 1, 100); ++hash) {
+    Insert("a", hash, 100);
+    cache_.EvictIdle(1);
+  }
+  EXPECT_FALSE(Has("a", 1, 100));
+}
+
+TEST_F(ContentCacheTest, IsBounded) {
   ContentCache cache(2);
-  std::shared_ptr<Buffer> a = cache.Insert("a", {1, 0}, *device.Allocate(1));
-  cache.Insert("a", {2, 0}, *device.Allocate(1));
-  std::shared_ptr<Buffer> c = cache.Insert("a", {3, 0}, *device.Allocate(1));
+  const auto insert = [&](uint64_t hash) {
+    return cache.Insert("a", {hash, 0}, *device_.Allocate(1), absl::Seconds(1));
+  };
+  const std::shared_ptr<Buffer> a = insert(1);
+  insert(2);
+  const std::shared_ptr<Buffer> c = insert(3);
   EXPECT_EQ(cache.Find("a", {2, 0}, 1), nullptr);
   EXPECT_EQ(cache.List().size(), 2u);
   // All in use: the newcomer is not kept, but still works.
-  EXPECT_NE(cache.Insert("a", {4, 0}, *device.Allocate(1)), nullptr);
+  EXPECT_NE(insert(4), nullptr);
   EXPECT_EQ(cache.List().size(), 2u);
+}
+
+class ContentProofsTest : public testing::Test {
+ protected:
+  std::shared_ptr<Buffer> Allocate(const std::string& bytes) {
+    std::shared_ptr<Buffer> buffer = *device_.Allocate(bytes.size());
+    EXPECT_TRUE(device_.Write(buffer.get(), 0, bytes).ok());
+    return buffer;
+  }
+  std::shared_ptr<ContentChallenge> Issue(
+      uint64_t bytes, std::vector<std::shared_ptr<Buffer>> candidates) {
+    return proofs_.Issue(
+        bytes, std::move(candidates), [this] { ++settled_; },
+        [this](absl::Duration time) { charged_ += time; });
+  }
+
+  FakeDevice device_{1 << 30};
+  FakeRandomSource random_;
+  ContentProofs proofs_{&device_, &random_, 2};
+  int settled_ = 0;
+  absl::Duration charged_;
+};
+
+TEST_F(ContentProofsTest, TheClientsBytesDecide) {
+  const std::string wanted(1000, 'w');
+  const std::shared_ptr<Buffer> other = Allocate(std::string(1000, 'o')),
+                                right = Allocate(wanted);
+  const auto challenge = Issue(1000, {other, right});
+  challenge->Answer(ProveContent(challenge->key(), wanted));
+  EXPECT_FALSE(challenge->settled());
+  while (proofs_.Work()) {
+  }
+  EXPECT_TRUE(challenge->settled());
+  EXPECT_EQ(settled_, 1);
+  EXPECT_GT(charged_, absl::ZeroDuration());
+  EXPECT_EQ(challenge->Take(), right);
+}
+
+TEST_F(ContentProofsTest, WorkWithoutCandidatesProvesNothing) {
+  const std::string bytes(1000, '\0');
+  const auto challenge = Issue(1000, {});
+  while (proofs_.Work()) {
+  }
+  EXPECT_GT(charged_, absl::ZeroDuration());
+  // Not even what the work was done on.
+  challenge->Answer(ProveContent(challenge->key(), bytes));
+  EXPECT_TRUE(challenge->settled());
+  EXPECT_EQ(challenge->Take(), nullptr);
+}
+
+TEST_F(ContentProofsTest, TheFirstAnswerCounts) {
+  const std::string bytes(1000, 'x');
+  const auto challenge = Issue(1000, {Allocate(bytes)});
+  challenge->Answer(std::string(kContentMacBytes, '?'));
+  challenge->Answer(ProveContent(challenge->key(), bytes));
+  while (proofs_.Work()) {
+  }
+  EXPECT_EQ(challenge->Take(), nullptr);
+}
+
+TEST_F(ContentProofsTest, AnExpiredChallengeTakesNoAnswer) {
+  const std::string bytes(1000, 'x');
+  const auto challenge = Issue(1000, {Allocate(bytes)});
+  while (proofs_.Work()) {
+  }
+  challenge->Expire();
+  EXPECT_TRUE(challenge->settled());
+  challenge->Answer(ProveContent(challenge->key(), bytes));
+  EXPECT_EQ(challenge->Take(), nullptr);
+  EXPECT_EQ(settled_, 1);
+}
+
+TEST_F(ContentProofsTest, LongWorkTakesTurnsAndEndsWhenNobodyWaits) {
+  const uint64_t large = uint64_t{200} << 20;
+  auto endless = Issue(large, {});
+  const auto quick = Issue(1000, {});
+  EXPECT_EQ(Issue(1000, {}), nullptr);  // two at most
+  quick->Answer(std::string(kContentMacBytes, '?'));
+  proofs_.Work();
+  proofs_.Work();
+  EXPECT_TRUE(quick->settled());
+  endless = nullptr;
+  EXPECT_FALSE(proofs_.Work());
+  EXPECT_NE(Issue(1000, {}), nullptr);
 }
 
 }  // namespace

@@ -1,65 +1,144 @@
 #include "gpu_worker/cache/content_cache.h"
 
-#include <utility>
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
 
 namespace djinn::worker {
+
+ContentCache::Entry* ContentCache::Of(const std::string& tenant,
+                                      const Key& key) const {
+  const auto found = contents_.find(key);
+  if (found == contents_.end()) return nullptr;
+  for (const std::unique_ptr<Entry>& entry : found->second) {
+    if (absl::c_linear_search(entry->tenants, tenant)) return entry.get();
+  }
+  return nullptr;
+}
+
+void ContentCache::Use(Entry* entry) {
+  order_.erase({entry->place, entry});
+  ++entry->uses;
+  entry->place = {
+      floor_ + static_cast<double>(entry->uses) * entry->cost_per_byte,
+      ++last_use_};
+  order_.insert({entry->place, entry});
+}
 
 std::shared_ptr<Buffer> ContentCache::Find(const std::string& tenant,
                                            const ContentHash& hash,
                                            uint64_t size_bytes) {
   MutexLock lock(&mu_);
-  const auto found = contents_.find(Key(tenant, hash, size_bytes));
-  if (found == contents_.end()) {
+  Entry* const entry = Of(tenant, {hash, size_bytes});
+  if (entry == nullptr) {
     ++stats_.misses;
     return nullptr;
   }
   ++stats_.hits;
-  order_.splice(order_.begin(), order_, found->second);
-  return found->second->buffer;
+  Use(entry);
+  return entry->buffer;
 }
 
 std::shared_ptr<Buffer> ContentCache::Insert(const std::string& tenant,
                                              const ContentHash& hash,
-                                             std::shared_ptr<Buffer> buffer) {
-  Order evicted;  // Destroyed after the lock is released.
+                                             std::shared_ptr<Buffer> buffer,
+                                             absl::Duration cost) {
+  Evicted evicted;  // Destroyed after the lock is released.
   MutexLock lock(&mu_);
-  Key key(tenant, hash, buffer->size_bytes());
-  const auto found = contents_.find(key);
-  if (found != contents_.end()) {
-    order_.splice(order_.begin(), order_, found->second);
-    return found->second->buffer;
+  const uint64_t size_bytes = buffer->size_bytes();
+  if (Entry* const entry = Of(tenant, {hash, size_bytes})) {
+    Use(entry);
+    return entry->buffer;
   }
   if (order_.size() >= max_contents_) Evict(0, 1, &evicted);
   if (order_.size() >= max_contents_) return buffer;
-  order_.push_front({{tenant, hash, buffer->size_bytes()}, buffer});
-  contents_.emplace(std::move(key), order_.begin());
+  auto entry = std::make_unique<Entry>();
+  entry->hash = hash;
+  entry->buffer = buffer;
+  entry->tenants = {tenant};
+  entry->cost_per_byte = absl::ToDoubleSeconds(cost) /
+                         static_cast<double>(std::max<uint64_t>(size_bytes, 1));
+  Use(entry.get());
+  contents_[{hash, size_bytes}].push_back(std::move(entry));
   ++revision_;
   return buffer;
 }
 
+void ContentCache::SetSharing(absl::flat_hash_set<std::string> tenants) {
+  MutexLock lock(&mu_);
+  sharing_.swap(tenants);
+}
+
+bool ContentCache::Shares(const std::string& tenant) const {
+  MutexLock lock(&mu_);
+  return sharing_.contains(tenant);
+}
+
+std::vector<std::shared_ptr<Buffer>> ContentCache::FindShared(
+    const std::string& tenant, const ContentHash& hash,
+    uint64_t size_bytes) const {
+  std::vector<std::shared_ptr<Buffer>> shared;
+  MutexLock lock(&mu_);
+  if (!sharing_.contains(tenant)) return shared;
+  const auto found = contents_.find({hash, size_bytes});
+  if (found == contents_.end()) return shared;
+  for (const std::unique_ptr<Entry>& entry : found->second) {
+    if (shared.size() == kMaxCandidates) break;
+    const bool open =
+        absl::c_any_of(entry->tenants, [&](const std::string& owner)
+                                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                                             return sharing_.contains(owner);
+                                           });
+    if (open) shared.push_back(entry->buffer);
+  }
+  return shared;
+}
+
+void ContentCache::Adopt(const std::string& tenant, const ContentHash& hash,
+                         const std::shared_ptr<Buffer>& buffer) {
+  MutexLock lock(&mu_);
+  --stats_.misses;
+  ++stats_.hits;
+  ++stats_.adoptions;
+  const Key key(hash, buffer->size_bytes());
+  if (Of(tenant, key) != nullptr) return;
+  const auto found = contents_.find(key);
+  if (found == contents_.end()) return;
+  for (const std::unique_ptr<Entry>& entry : found->second) {
+    if (entry->buffer != buffer) continue;
+    entry->tenants.push_back(tenant);
+    Use(entry.get());
+    ++revision_;
+  }
+}
+
 void ContentCache::EvictIdle(uint64_t bytes) {
-  Order evicted;
+  Evicted evicted;
   MutexLock lock(&mu_);
   Evict(bytes, 0, &evicted);
 }
 
-void ContentCache::Evict(uint64_t bytes, size_t count, Order* evicted) {
+void ContentCache::Evict(uint64_t bytes, size_t count, Evicted* evicted) {
   uint64_t freed = 0;
-  size_t forgotten = 0;
-  for (auto entry = order_.end(); entry != order_.begin();) {
-    if (freed >= bytes && forgotten >= count) break;
-    --entry;
+  for (auto next = order_.begin(); next != order_.end();) {
+    if (freed >= bytes && evicted->size() >= count) break;
+    const auto at = next++;
+    Entry* const entry = at->second;
     // Only the cache hands out references, under this lock: a count of one
     // cannot rise meanwhile.
     if (!IsSoleOwner(entry->buffer)) continue;
-    const Content& content = entry->content;
-    freed += content.size_bytes;
-    ++forgotten;
+    const uint64_t size_bytes = entry->buffer->size_bytes();
+    freed += size_bytes;
+    floor_ = std::max(floor_, entry->place.first);
     ++stats_.evictions;
     ++revision_;
-    contents_.erase(Key(content.tenant, content.hash, content.size_bytes));
-    const auto going = entry++;
-    evicted->splice(evicted->begin(), order_, going);
+    order_.erase(at);
+    const auto found = contents_.find({entry->hash, size_bytes});
+    const auto owned = absl::c_find_if(
+        found->second, [entry](const auto& e) { return e.get() == entry; });
+    evicted->push_back(std::move(*owned));
+    found->second.erase(owned);
+    if (found->second.empty()) contents_.erase(found);
   }
 }
 
@@ -67,16 +146,20 @@ std::vector<ContentCache::Content> ContentCache::List() const {
   MutexLock lock(&mu_);
   std::vector<Content> contents;
   contents.reserve(order_.size());
-  for (const Entry& entry : order_) contents.push_back(entry.content);
+  for (const auto& [place, entry] : order_) {
+    for (const std::string& tenant : entry->tenants) {
+      contents.push_back({tenant, entry->hash, entry->buffer->size_bytes()});
+    }
+  }
   return contents;
 }
 
 ContentCache::Stats ContentCache::stats() const {
   MutexLock lock(&mu_);
   Stats stats = stats_;
-  for (const Entry& entry : order_) {
-    if (IsSoleOwner(entry.buffer)) {
-      stats.idle_bytes += entry.content.size_bytes;
+  for (const auto& [place, entry] : order_) {
+    if (IsSoleOwner(entry->buffer)) {
+      stats.idle_bytes += entry->buffer->size_bytes();
     }
   }
   return stats;

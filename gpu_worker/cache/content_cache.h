@@ -1,23 +1,33 @@
-// Immutable bytes that a tenant uploaded, found again by what they are:
-// XXH3-128 and length, computed by this worker from what it received.
+// Immutable bytes that tenants uploaded, found again by what they are: XXH3-128
+// and length, computed by this worker from what it received.
 //
-// Contents are shared by holding the same buffer; a writer clones first. A
-// content that no storage shares is kept until the ledger needs its room, least
-// recently used first. Nothing is ever replaced, and nothing crosses tenants:
-// within a tenant, hash and length decide, so each key has one buffer.
+// Contents are shared by holding the same buffer; a writer clones first. Within
+// a tenant, hash and length decide. Across tenants they are a hint only: a
+// content becomes another tenant's by Adopt(), once that one has proved that it
+// has the bytes, and both tenants share contents (SetSharing()). Nothing is
+// ever replaced, so contents of several tenants may have one hash and length
+// and different bytes.
+//
+// A content that no storage shares is kept until its room is needed. What is
+// worth the least goes first: what took the least time per byte to come here,
+// was used least often and not for the longest time (GreedyDual-Size-
+// Frequency: each use sets a content's value to a floor, plus uses times cost
+// per byte; the floor rises to the value of what is evicted).
 //
 // Thread-safe.
 #ifndef GPU_WORKER_CACHE_CONTENT_CACHE_H_
 #define GPU_WORKER_CACHE_CONTENT_CACHE_H_
 
 #include <cstdint>
-#include <list>
 #include <memory>
+#include <set>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/time/time.h"
 #include "common/hash.h"
 #include "common/mutex.h"
 #include "gpu_worker/device/device.h"
@@ -26,6 +36,7 @@ namespace djinn::worker {
 
 class ContentCache {
  public:
+  // A tenant's right to a content.
   struct Content {
     std::string tenant;
     ContentHash hash;
@@ -35,9 +46,13 @@ class ContentCache {
     uint64_t hits = 0;
     uint64_t misses = 0;
     uint64_t evictions = 0;
+    // Another tenant's content, after a proof. Part of the hits.
+    uint64_t adoptions = 0;
     // Bytes that no storage shares.
     uint64_t idle_bytes = 0;
   };
+  // Contents of one hash and length that are looked at for another tenant.
+  static constexpr size_t kMaxCandidates = 4;
 
   // At most `max_contents` are remembered; more are not kept when none is idle.
   explicit ContentCache(size_t max_contents) : max_contents_(max_contents) {}
@@ -46,11 +61,27 @@ class ContentCache {
   std::shared_ptr<Buffer> Find(const std::string& tenant,
                                const ContentHash& hash, uint64_t size_bytes);
 
-  // Keeps `buffer`, whose bytes have this hash and must not change any more.
-  // Returns the buffer to use: an equal one that is already here, if any.
+  // Keeps `buffer`, whose bytes have this hash and must not change any more;
+  // it took `cost` to get them. Returns the buffer to use: an equal one that
+  // the tenant has already, if any.
   std::shared_ptr<Buffer> Insert(const std::string& tenant,
                                  const ContentHash& hash,
-                                 std::shared_ptr<Buffer> buffer);
+                                 std::shared_ptr<Buffer> buffer,
+                                 absl::Duration cost);
+
+  // Which tenants share contents with one another, from now on.
+  void SetSharing(absl::flat_hash_set<std::string> tenants);
+  bool Shares(const std::string& tenant) const;
+  // What may be the bytes that the tenant means, of others that share, as it
+  // does. Whoever holds one of them keeps it from being evicted. Counts
+  // nothing.
+  std::vector<std::shared_ptr<Buffer>> FindShared(const std::string& tenant,
+                                                  const ContentHash& hash,
+                                                  uint64_t size_bytes) const;
+  // The tenant has proved that it has the bytes of `buffer`, which came from
+  // FindShared(). Its miss becomes a hit.
+  void Adopt(const std::string& tenant, const ContentHash& hash,
+             const std::shared_ptr<Buffer>& buffer);
 
   // Forgets idle contents until `bytes` are free or none is left.
   void EvictIdle(uint64_t bytes);
@@ -62,20 +93,34 @@ class ContentCache {
 
  private:
   struct Entry {
-    Content content;
+    ContentHash hash;
     std::shared_ptr<Buffer> buffer;
+    std::vector<std::string> tenants;
+    // Seconds.
+    double cost_per_byte = 0;
+    uint64_t uses = 0;
+    // In order_: its value, and when it was used last.
+    std::pair<double, uint64_t> place;
   };
-  using Order = std::list<Entry>;
-  using Key = std::tuple<std::string, ContentHash, uint64_t>;
+  using Key = std::pair<ContentHash, uint64_t>;
+  using Entries = std::vector<std::unique_ptr<Entry>>;
+  using Evicted = std::vector<std::unique_ptr<Entry>>;
 
-  void Evict(uint64_t bytes, size_t count, Order* evicted)
+  Entry* Of(const std::string& tenant, const Key& key) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Use(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Evict(uint64_t bytes, size_t count, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_contents_;
   mutable Mutex mu_;
-  // Most recently used first.
-  Order order_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<Key, Order::iterator> contents_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<Key, Entries> contents_ ABSL_GUARDED_BY(mu_);
+  // What goes first comes first.
+  std::set<std::pair<std::pair<double, uint64_t>, Entry*>> order_
+      ABSL_GUARDED_BY(mu_);
+  double floor_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_use_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_set<std::string> sharing_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -52,8 +52,17 @@ class WorkerCoreTest : public testing::Test {
         authority_.Issue(lease, worker_id, core->incarnation(), valid_for);
     v1::DesiredState desired;
     authority_.List(issue, &desired);
+    desired.mutable_sharing_tenants()->Assign(sharing_.begin(), sharing_.end());
     core->Apply(desired);
     tokens_[lease.session_id()] = issue.SerializeAsString();
+  }
+
+  // These tenants share contents from now on, and no others.
+  void Share(std::vector<std::string> tenants) {
+    sharing_ = std::move(tenants);
+    v1::DesiredState desired;
+    desired.mutable_sharing_tenants()->Assign(sharing_.begin(), sharing_.end());
+    core_->Apply(desired);
   }
 
   v1::ClientHello HelloFor(const std::string& session) {
@@ -125,6 +134,7 @@ class WorkerCoreTest : public testing::Test {
   LeaseAuthority authority_;
   // Of each session, the last one granted.
   std::map<std::string, std::string> tokens_;
+  std::vector<std::string> sharing_;
   std::unique_ptr<WorkerCore> core_;
 };
 

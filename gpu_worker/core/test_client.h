@@ -235,7 +235,14 @@ class TestClient : public ClientStreamReceiver {
     install->mutable_transfer()->set_size_bytes(bytes.size());
     install->mutable_transfer()->set_hash_high(hash->high);
     install->mutable_transfer()->set_hash_low(hash->low);
+    install->mutable_transfer()->set_provable(true);
     return Send(std::move(message));
+  }
+  void SendProof(uint64_t transfer_id, const std::string& mac) {
+    v1::ControlRequest request;
+    request.mutable_proof()->set_transfer_id(transfer_id);
+    request.mutable_proof()->set_mac(mac);
+    SendAny(std::move(request));
   }
   uint64_t InstallPull(uint64_t storage, const v1::Pull& pull) {
     v1::Ordered message;
@@ -330,6 +337,15 @@ class TestClient : public ClientStreamReceiver {
     return WaitFor([&](const v1::ControlResponse& r) {
              return r.has_transfer() &&
                     r.transfer().transfer_id() == transfer_id;
+           })
+        .transfer();
+  }
+  // What follows a challenge.
+  v1::TransferDecision WaitOutcome(uint64_t transfer_id) {
+    return WaitFor([&](const v1::ControlResponse& r) {
+             return r.has_transfer() &&
+                    r.transfer().transfer_id() == transfer_id &&
+                    !r.transfer().has_prove();
            })
         .transfer();
   }

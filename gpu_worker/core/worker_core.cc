@@ -32,6 +32,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
       spare_memory_(&ledger_),
       graphs_(options_.graph_cache),
       contents_(options_.max_contents),
+      proofs_(device, random, options_.max_challenges),
       offers_({.offer_timeout = options_.offer_timeout,
                .claim_timeout = options_.transfer_idle_timeout},
               clock),
@@ -48,12 +49,14 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.random = random_;
   environment_.memory = &memory_;
   environment_.contents = &contents_;
+  environment_.proofs = &proofs_;
   environment_.graphs = &graphs_;
   environment_.offers = &offers_;
   environment_.pulls = &pulls_;
   environment_.counters = &counters_;
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
   environment_.contents_changed = [this] { NotifyChange(); };
+  proofs_.Start();
   executor_ = std::thread([this] { RunExecutor(); });
   housekeeper_ = std::thread([this] { RunHousekeeping(); });
 }

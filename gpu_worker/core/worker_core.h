@@ -36,6 +36,7 @@
 #include "common/transport/stream.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/cache/content_cache.h"
+#include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/core/lease_table.h"
 #include "gpu_worker/core/worker_metrics.h"
@@ -54,6 +55,8 @@ struct WorkerCoreOptions {
   std::string worker_id;
   GraphCache::Options graph_cache;
   size_t max_contents = 16384;
+  // Of tenants that share contents, not settled.
+  size_t max_challenges = 256;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   // How long what one worker offers to another waits to be fetched.
   absl::Duration offer_timeout = absl::Minutes(10);
@@ -215,6 +218,7 @@ class WorkerCore {
   LedgerSpareMemory spare_memory_;
   GraphCache graphs_;
   ContentCache contents_;
+  ContentProofs proofs_;
   ExecutionCounters counters_;
   mutable WorkerMetrics metrics_;
   OfferTable offers_;

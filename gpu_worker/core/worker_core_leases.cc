@@ -174,6 +174,8 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
   bool changed = false;
   pulls_.Learn(desired);
   Learn(desired);
+  contents_.SetSharing(
+      {desired.sharing_tenants().begin(), desired.sharing_tenants().end()});
   std::vector<absl::StatusOr<v1::LeaseClaims>> claims;
   for (const v1::SignedLease& issue : desired.leases()) {
     claims.push_back(ClaimsOf(issue));

@@ -49,6 +49,15 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   const GraphCache::Stats plans = graphs_.stats();
   CollectCache("content", contents, out);
   CollectCache("plan", plans, out);
+  const ContentProofs::Stats proofs = proofs_.stats();
+  const auto challenges = [&](const char* result, uint64_t count) {
+    out->Counter("djinn_content_challenges_total",
+                 "Proofs of having another tenant's bytes, asked for.",
+                 static_cast<double>(count), {{"result", result}});
+  };
+  challenges("proven", proofs.proven);
+  challenges("unproven", proofs.issued - proofs.proven);
+  challenges("not_asked", proofs.refused);
   const Ledger::Usage usage = ledger_.usage();
   const auto bytes = [&](MemoryClass memory_class) {
     return static_cast<double>(

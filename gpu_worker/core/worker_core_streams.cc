@@ -213,6 +213,9 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
           [this, queue_key] { MakeRunnable(queue_key); },
           [this, lease_id = claims.lease_id(), queue_key](absl::Status status) {
             EndSession(lease_id, queue_key, status);
+          },
+          [this, meter = lease.meter](absl::Duration used) {
+            if (meter->Add(used)) NotifyChange();
           }});
   session->SetRunDeadline(RunDeadlineOf(claims));
   MutexLock lock(&queue_mu_);

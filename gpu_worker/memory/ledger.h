@@ -164,6 +164,7 @@ class SessionQuota {
   // From any thread. What is taken already stays.
   void SetLimit(uint64_t limit) { limit_ = limit; }
 
+  uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
   ClassUse used(StorageClass storage_class) const;
 

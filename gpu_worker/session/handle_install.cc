@@ -113,13 +113,25 @@ absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
 void Session::InstallTransfer(uint64_t sequence, uint64_t storage_id,
                               Storage* storage, bool birth,
                               const v1::Transfer& transfer) {
+  const ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
+  std::shared_ptr<Buffer> held =
+      environment_.contents->Find(tenant_, claimed, transfer.size_bytes());
+  if (held == nullptr &&
+      AskForProof(sequence, storage_id, *storage, birth, transfer)) {
+    return;
+  }
+  DecideTransfer(sequence, storage_id, storage, birth, transfer,
+                 std::move(held));
+}
+
+void Session::DecideTransfer(uint64_t sequence, uint64_t storage_id,
+                             Storage* storage, bool birth,
+                             const v1::Transfer& transfer,
+                             std::shared_ptr<Buffer> held) {
   const uint64_t bytes = transfer.size_bytes();
   v1::ControlResponse response;
   v1::TransferDecision* decision = response.mutable_transfer();
   decision->set_transfer_id(transfer.transfer_id());
-  const ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
-  std::shared_ptr<Buffer> held =
-      environment_.contents->Find(tenant_, claimed, bytes);
   absl::Status room;
   std::shared_ptr<Transfer> started;
   if (storage->generator) {
@@ -196,7 +208,7 @@ absl::StatusOr<std::shared_ptr<Session::Transfer>> Session::StartTransfer(
   started->buffer =
       DeviceMemory::Track(*std::move(buffer), started->reservation);
   started->chunks.emplace(bytes);
-  started->last_chunk = environment_.clock->Monotonic();
+  started->started = started->last_chunk = environment_.clock->Monotonic();
   return started;
 }
 
@@ -294,11 +306,16 @@ void Session::CheckDeadlines() {
   const absl::Duration timeout = environment_.transfer_idle_timeout;
   absl::Status failure;
   bool pull_stands_still;
+  std::shared_ptr<ContentChallenge> unproven;
   {
     MutexLock lock(&mu_);
     pull_stands_still = PullStandsStill(now);
+    if (proving_ != nullptr && now >= proving_->deadline) {
+      unproven = proving_->challenge;
+    }
   }
   if (pull_stands_still) return GiveUpPull();
+  if (unproven != nullptr) return unproven->Expire();
   {
     MutexLock lock(&mu_);
     // Nothing can come without a stream.
@@ -351,8 +368,9 @@ absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
                                   " do not have the hash they were sent with"));
   }
   transfer->reservation->MoveTo(MemoryClass::kContents);
-  storage->buffer =
-      environment_.contents->Insert(tenant_, hash, std::move(transfer->buffer));
+  storage->buffer = environment_.contents->Insert(
+      tenant_, hash, std::move(transfer->buffer),
+      environment_.clock->Monotonic() - transfer->started);
   // A full cache keeps nothing more.
   storage->quota.MoveTo(IsSoleOwner(storage->buffer) ? StorageClass::kOwn
                                                      : StorageClass::kContent);

@@ -85,7 +85,7 @@ void Session::Receive(v1::ControlRequest message) {
     case v1::ControlRequest::kCancel:
       return Cancel();
     case v1::ControlRequest::kProof:
-      return Fail(Violation("a proof that nobody asked for"));
+      return ReceiveProof(std::move(*message.mutable_proof()));
     case v1::ControlRequest::kHello:
       return Fail(Violation("a hello that is not the first message"));
     case v1::ControlRequest::MESSAGE_NOT_SET:

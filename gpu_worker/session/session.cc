@@ -45,6 +45,7 @@ bool Session::HasWorkLocked() const {
     return transfer_->state != Transfer::State::kReceiving &&
            transfer_->writers == 0;
   }
+  if (proving_ != nullptr) return proving_->challenge->settled();
   if (pull_ != nullptr) return pull_->incoming->settled();
   if (need_.has_value()) return need_->supply.has_value();
   return !inbox_.empty();
@@ -61,6 +62,7 @@ void Session::NoteNext() {
 void Session::Step() {
   if (!HasWork()) return;
   std::shared_ptr<Transfer> transfer;
+  std::unique_ptr<Proving> proving;
   std::unique_ptr<Pulling> pulling;
   std::optional<Inbox::Item> item;
   std::optional<v1::DefineStructure> supply;
@@ -70,6 +72,8 @@ void Session::Step() {
     running_ = true;
     if (transfer_ != nullptr) {
       transfer = std::exchange(transfer_, nullptr);
+    } else if (proving_ != nullptr) {
+      proving = std::move(proving_);
     } else if (pull_ != nullptr) {
       pulling = std::move(pull_);
     } else {
@@ -83,6 +87,9 @@ void Session::Step() {
   if (transfer != nullptr) {
     FinishTransfer(transfer.get());
     Complete(transfer->sequence);
+  } else if (proving != nullptr) {
+    FinishProof(proving.get());
+    CompleteUnlessParked(proving->sequence);
   } else if (pulling != nullptr) {
     FinishPull(pulling.get());
     Complete(pulling->sequence);
@@ -115,13 +122,19 @@ absl::Status Session::StepItem(Inbox::Item item,
   DJINN_RETURN_IF_ERROR(status);
   {
     MutexLock lock(&mu_);
-    // Parked until its bytes came.
-    if (transfer_ != nullptr || pull_ != nullptr) return absl::OkStatus();
     // A run may have been stopped in its middle.
     if (cancelling_ && item.message.has_run()) return absl::OkStatus();
   }
-  Complete(item.message.sequence());
+  CompleteUnlessParked(item.message.sequence());
   return absl::OkStatus();
+}
+
+void Session::CompleteUnlessParked(uint64_t sequence) {
+  {
+    MutexLock lock(&mu_);
+    if (transfer_ != nullptr || proving_ != nullptr || pull_ != nullptr) return;
+  }
+  Complete(sequence);
 }
 
 void Session::EndStep() {
@@ -270,6 +283,7 @@ void Session::Cancel() {
     cancelled_ = stopped_ = true;
     queued_runs_ -= inbox_.Clear();
     transfer_ = nullptr;
+    proving_ = nullptr;
     pulling = std::move(pull_);
     need_.reset();
     running = std::exchange(running_, true);
@@ -288,6 +302,7 @@ void Session::Drop() {
     dropped_ = true;
     queued_runs_ -= inbox_.Clear();
     transfer_ = nullptr;
+    proving_ = nullptr;
     pulling = std::move(pull_);
     need_.reset();
     if (std::exchange(attached_, false)) account_->Leave();

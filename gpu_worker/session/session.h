@@ -5,10 +5,10 @@
 //
 // Messages wait in a bounded queue until the executor calls Step(), which
 // carries out one. An Install that needs its bytes parks the session, whether
-// the client sends them or another worker has them, as does a
-// run whose plan was evicted: it has no work until they came, or until they did
-// not come for too long. Each kind of message has its handler in a file of its
-// own.
+// the client sends them, proves that it could, or another worker has them, as
+// does a run whose plan was evicted: it has no work until they came, or until
+// they did not come for too long. Each kind of message has its handler in a
+// file of its own.
 //
 // Threading: what a stream brings may come at any time and from several
 // threads; Step() is called by one executor thread, Drop() and CheckDeadlines()
@@ -41,6 +41,7 @@
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/usage.pb.h"
 #include "gpu_worker/cache/content_cache.h"
+#include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/bound_run.h"
@@ -66,6 +67,7 @@ struct SessionEnvironment {
   RandomSource* random = nullptr;
   DeviceMemory* memory = nullptr;
   ContentCache* contents = nullptr;
+  ContentProofs* proofs = nullptr;
   GraphCache* graphs = nullptr;
   OfferTable* offers = nullptr;
   PullSource* pulls = nullptr;
@@ -84,6 +86,8 @@ class Session {
     std::function<void()> runnable;
     // The client broke the protocol: close its stream with this status.
     std::function<void(absl::Status)> fail;
+    // Work was done for the session outside its steps.
+    std::function<void(absl::Duration)> charge;
   };
 
   // `environment` outlives the session. What moves is counted in `traffic`.
@@ -197,9 +201,20 @@ class Session {
     bool hashing = false;
     // Chunks may come twice: the stream was resumed meanwhile.
     bool resumed = false;
+    absl::Duration started;
     absl::Duration last_chunk;
   };
 
+  // An upload that the client may not have to send, if it proves that it could;
+  // the session is parked.
+  struct Proving {
+    uint64_t sequence = 0;
+    uint64_t storage = 0;
+    bool birth = false;
+    v1::Transfer transfer;
+    std::shared_ptr<ContentChallenge> challenge;
+    absl::Duration deadline;
+  };
   // What another worker sends for an Install; the session is parked.
   struct Pulling {
     uint64_t sequence = 0;
@@ -220,6 +235,7 @@ class Session {
 
   void ReceiveOrdered(v1::Ordered message);
   void Supply(v1::DefineStructure supply);
+  void ReceiveProof(v1::TransferProof proof);
   void Cancel();
 
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -257,6 +273,16 @@ class Session {
   absl::Status InstallSeed(Storage* storage, uint64_t seed);
   void InstallTransfer(uint64_t sequence, uint64_t storage_id, Storage* storage,
                        bool birth, const v1::Transfer& transfer);
+  // Asks the client to prove that it has the bytes, if that may help. True: the
+  // session is parked.
+  bool AskForProof(uint64_t sequence, uint64_t storage_id,
+                   const Storage& storage, bool birth,
+                   const v1::Transfer& transfer);
+  void FinishProof(Proving* proving);
+  // Shares `held`, or has the client send the bytes where it is null.
+  void DecideTransfer(uint64_t sequence, uint64_t storage_id, Storage* storage,
+                      bool birth, const v1::Transfer& transfer,
+                      std::shared_ptr<Buffer> held);
   absl::StatusOr<std::shared_ptr<Transfer>> StartTransfer(
       uint64_t sequence, uint64_t storage_id, Storage* storage,
       const v1::Transfer& transfer);
@@ -305,6 +331,7 @@ class Session {
   void Reply(v1::ControlResponse message) {
     replies_.push_back(std::move(message));
   }
+  void CompleteUnlessParked(uint64_t sequence);
   // Sends new root errors and replies; `sequence` is carried out.
   void Complete(uint64_t sequence);
   void FreeState();
@@ -328,9 +355,12 @@ class Session {
   // stream repeats the Need.
   uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<Transfer> transfer_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Proving> proving_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Pulling> pull_ ABSL_GUARDED_BY(mu_);
   // Transfers given up, or resumed, whose last chunks may still come.
   UsedIds settled_ ABSL_GUARDED_BY(mu_){1024};
+  // Transfers whose proofs were asked for; an answer may come too late.
+  UsedIds challenged_ ABSL_GUARDED_BY(mu_){1024};
   bool running_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;

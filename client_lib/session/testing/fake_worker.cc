@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/content_proof.h"
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/srg/canonical.h"
@@ -12,6 +13,8 @@
 
 namespace djinn {
 namespace {
+
+constexpr char kProofKey[] = "0123456789abcdef";
 
 // The view's elements in order, from its first dimension on.
 void Gather(const std::string& bytes, const srg::TensorView& view,
@@ -79,6 +82,11 @@ void FakeWorker::Resume() {
 void FakeWorker::BeSilent() {
   MutexLock lock(&mu_);
   silent_ = true;
+}
+
+void FakeWorker::AskForProofs() {
+  MutexLock lock(&mu_);
+  ask_for_proofs_ = true;
 }
 
 void FakeWorker::AnswerTransfers(Transfers answer) {
@@ -321,6 +329,13 @@ void FakeWorker::Handle(v1::ControlRequest message) {
   Acknowledge(message.acknowledged_reply());
   if (message.has_supply()) {
     HandleSupply(message.supply());
+  } else if (message.has_proof()) {
+    // A stream that was cut may bring it again.
+    if (message.proof().transfer_id() != proving_ ||
+        message.proof().mac().size() != kContentMacBytes) {
+      Violation(absl::StrCat("proof of ", message.proof().transfer_id()));
+    }
+    proof_ = message.proof().mac();
   } else if (message.has_cancel()) {
     ++cancels_;
     changed_.SignalAll();
@@ -686,6 +701,15 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   if (receiving_ == 0) {
     v1::ControlResponse response;
     response.mutable_transfer()->set_transfer_id(transfer.transfer_id());
+    if (ask_for_proofs_ && proving_ != transfer.transfer_id()) {
+      if (!transfer.provable()) Violation("a transfer that cannot be proved");
+      proving_ = transfer.transfer_id();
+      proof_.clear();
+      response.mutable_transfer()->mutable_prove()->set_key(kProofKey);
+      Respond(std::move(response));
+      return false;
+    }
+    if (ask_for_proofs_ && proof_.empty()) return false;
     uint64_t used = 0;
     for (const auto& [id, storage] : storages_) used += storage.bytes.size();
     const bool refuse = transfers_ == Transfers::kRefuse ||
@@ -720,6 +744,9 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
       HashContent(received_bulk_.data(), received_bulk_.size());
   if (hash.high != transfer.hash_high() || hash.low != transfer.hash_low()) {
     Violation("wrong content hash");
+  }
+  if (ask_for_proofs_ && proof_ != ProveContent(kProofKey, received_bulk_)) {
+    Violation("wrong proof");
   }
   Storage& storage = Written(install.storage(), install.base_version());
   storage.poison = 0;

@@ -54,6 +54,8 @@ class FakeWorker {
   // What to answer to the transfers to come.
   enum class Transfers { kSend, kHeld, kRefuse };
   void AnswerTransfers(Transfers answer);
+  // Asks for a proof before it answers, and checks it if the bytes come.
+  void AskForProofs();
   // The next run poisons what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
   void AnswerMetadata(v1::RunMetadata metadata);
@@ -230,6 +232,10 @@ class FakeWorker {
   // The transfer at the head of waiting_, once decided.
   uint64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;
   std::string received_bulk_ ABSL_GUARDED_BY(mu_);
+  bool ask_for_proofs_ ABSL_GUARDED_BY(mu_) = false;
+  // The transfer that a proof was asked for, and the proof once it is here.
+  uint64_t proving_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string proof_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> received_chunks_ ABSL_GUARDED_BY(mu_);  // offsets
   std::map<uint64_t, Storage> storages_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> ever_born_ ABSL_GUARDED_BY(mu_);

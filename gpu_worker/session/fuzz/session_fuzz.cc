@@ -264,6 +264,7 @@ class Harness {
         memory_(&device_, &ledger_),
         graphs_({}),
         contents_(64),
+        proofs_(&device_, &random_, /*max_outstanding=*/1),
         offers_({}, &clock_),
         pulls_(&offers_) {
     memory_.SetReclaimer(
@@ -273,6 +274,8 @@ class Harness {
     environment_.random = &random_;
     environment_.memory = &memory_;
     environment_.contents = &contents_;
+    environment_.proofs = &proofs_;
+    contents_.SetSharing({"tenant"});
     environment_.graphs = &graphs_;
     environment_.offers = &offers_;
     environment_.pulls = &pulls_;
@@ -295,7 +298,8 @@ class Harness {
                        [&failures](absl::Status status) {
                          Require(!status.ok(), "failures say why");
                          ++failures;
-                       }});
+                       },
+                       [](absl::Duration) {}});
       Attach(&session, 0);
       for (const fuzz::Step& step : input.steps()) {
         Carry(step, &session);
@@ -351,19 +355,22 @@ class Harness {
       offers_.CheckDeadlines(
           [](const std::string&) { return OfferTable::Activity::kIdle; });
     }
-    while (session->HasWork()) session->Step();
+    do {
+      while (session->HasWork()) session->Step();
+    } while (proofs_.Work());
   }
 
   PermissiveDevice device_;
   Ledger ledger_;
   DeviceMemory memory_;
   GraphCache graphs_;
+  FakeClock clock_;
+  FakeRandomSource random_;
   ContentCache contents_;
+  ContentProofs proofs_;
   OfferTable offers_;
   LocalPulls pulls_;
   ExecutionCounters counters_;
-  FakeClock clock_;
-  FakeRandomSource random_;
   SessionEnvironment environment_;
   Client client_;
   std::unique_ptr<WatchedStream> stream_;

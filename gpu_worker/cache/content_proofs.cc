@@ -1,0 +1,192 @@
+#include "gpu_worker/cache/content_proofs.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/constant_time.h"
+
+namespace djinn::worker {
+namespace {
+
+// Some ten milliseconds.
+constexpr uint64_t kPieceBytes = 64 << 20;
+
+// What is computed where there is no candidate.
+absl::string_view NobodysBytes() {
+  static const std::string* const bytes = new std::string(8 << 20, '\0');
+  return *bytes;
+}
+
+absl::Duration ThreadTime() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return absl::DurationFromTimespec(now);
+}
+
+}  // namespace
+
+ContentChallenge::~ContentChallenge() {
+  if (outstanding_ != nullptr) --*outstanding_;
+}
+
+void ContentChallenge::Answer(std::string mac) {
+  {
+    MutexLock lock(&mu_);
+    if (answer_.has_value() || expired_) return;
+    answer_ = std::move(mac);
+    if (!SettledLocked()) return;
+  }
+  settled_();
+}
+
+void ContentChallenge::Expire() {
+  {
+    MutexLock lock(&mu_);
+    if (SettledLocked()) return;
+    expired_ = true;
+  }
+  settled_();
+}
+
+bool ContentChallenge::answered() const {
+  MutexLock lock(&mu_);
+  return answer_.has_value();
+}
+
+bool ContentChallenge::settled() const {
+  MutexLock lock(&mu_);
+  return SettledLocked();
+}
+
+std::shared_ptr<Buffer> ContentChallenge::Take() {
+  MutexLock lock(&mu_);
+  std::shared_ptr<Buffer> proven;
+  if (expired_) return proven;
+  for (auto& [buffer, mac] : expected_) {
+    // One that OpenSSL could not compute is empty, and equals no answer.
+    if (buffer == nullptr || mac.empty()) continue;
+    if (TokensEqual(*answer_, mac)) proven = buffer;
+  }
+  expected_.clear();
+  return proven;
+}
+
+ContentProofs::ContentProofs(Device* device, RandomSource* random,
+                             size_t max_outstanding)
+    : device_(device), random_(random), max_outstanding_(max_outstanding) {}
+
+ContentProofs::~ContentProofs() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void ContentProofs::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+std::shared_ptr<ContentChallenge> ContentProofs::Issue(
+    uint64_t size_bytes, std::vector<std::shared_ptr<Buffer>> candidates,
+    std::function<void()> settled, std::function<void(absl::Duration)> charge) {
+  if (outstanding_->fetch_add(1) >= max_outstanding_) {
+    --*outstanding_;
+    ++refused_;
+    return nullptr;
+  }
+  std::shared_ptr<ContentChallenge> challenge(new ContentChallenge);
+  challenge->outstanding_ = outstanding_;
+  challenge->key_ = random_->Bytes(kContentKeyBytes);
+  challenge->settled_ = std::move(settled);
+  challenge->charge_ = std::move(charge);
+  challenge->size_bytes_ = size_bytes;
+  const auto add = [&](std::shared_ptr<Buffer> buffer, SharedBytes bytes) {
+    challenge->works_.push_back(
+        {std::move(buffer), std::move(bytes), ContentMac(challenge->key_)});
+  };
+  for (std::shared_ptr<Buffer>& candidate : candidates) {
+    absl::StatusOr<SharedBytes> bytes = device_->HostBytes(candidate);
+    if (bytes.ok()) add(std::move(candidate), *std::move(bytes));
+  }
+  if (challenge->works_.empty()) add(nullptr, {});
+  ++issued_;
+  MutexLock lock(&mu_);
+  queue_.push_back(challenge);
+  changed_.Signal();
+  return challenge;
+}
+
+std::shared_ptr<ContentChallenge> ContentProofs::Next() {
+  MutexLock lock(&mu_);
+  while (!queue_.empty()) {
+    std::shared_ptr<ContentChallenge> challenge = queue_.front().lock();
+    queue_.pop_front();
+    if (challenge != nullptr) return challenge;
+  }
+  return nullptr;
+}
+
+bool ContentProofs::Work() {
+  const std::shared_ptr<ContentChallenge> challenge = Next();
+  if (challenge == nullptr) return false;
+  const absl::Duration start = ThreadTime();
+  const bool last = Compute(challenge.get());
+  challenge->charge_(ThreadTime() - start);
+  if (!last) {
+    MutexLock lock(&mu_);
+    queue_.push_back(challenge);
+    return true;
+  }
+  bool settled;
+  {
+    MutexLock lock(&challenge->mu_);
+    for (ContentChallenge::Work& work : challenge->works_) {
+      challenge->expected_.emplace_back(std::move(work.buffer),
+                                        work.mac.Finish());
+    }
+    challenge->works_.clear();
+    settled = challenge->answer_.has_value() && !challenge->expired_;
+    challenge->computed_ = true;
+  }
+  if (settled) challenge->settled_();
+  return true;
+}
+
+bool ContentProofs::Compute(ContentChallenge* challenge) {
+  const uint64_t from = challenge->done_bytes_;
+  const uint64_t count = std::min(challenge->size_bytes_ - from, kPieceBytes);
+  for (ContentChallenge::Work& work : challenge->works_) {
+    if (work.buffer != nullptr) {
+      work.mac.Add(work.bytes.bytes.substr(from, count));
+      continue;
+    }
+    const absl::string_view nobodys = NobodysBytes();
+    for (uint64_t done = 0; done < count; done += nobodys.size()) {
+      work.mac.Add(nobodys.substr(0, count - done));
+    }
+  }
+  challenge->done_bytes_ += count;
+  return challenge->done_bytes_ == challenge->size_bytes_;
+}
+
+void ContentProofs::Run() {
+  for (;;) {
+    while (Work()) {
+      MutexLock lock(&mu_);
+      if (stopping_) return;
+    }
+    MutexLock lock(&mu_);
+    while (queue_.empty() && !stopping_) changed_.Wait(&mu_);
+    if (stopping_) return;
+  }
+}
+
+ContentProofs::Stats ContentProofs::stats() const {
+  return {issued_, proven_, refused_};
+}
+
+}  // namespace djinn::worker
