@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "gpu_worker/core/connection.h"
+#include "gpu_worker/core/processor_watch.h"
 
 namespace djinn::worker {
 namespace {
@@ -129,6 +130,8 @@ void WorkerCore::AwaitRunnable() {
 }
 
 void WorkerCore::RunExecutor() {
+  const std::unique_ptr<ProcessorThread> thread = OwnProcessorThread();
+  ProcessorWatch watch(thread.get());
   for (;;) {
     uint64_t key;
     std::shared_ptr<Session> session;
@@ -165,6 +168,7 @@ void WorkerCore::RunExecutor() {
         static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)),
         std::memory_order_relaxed);
     if (meter->Add(used)) NotifyChange();
+    watch.NoteTurn(end);
     const bool more = session->HasWork();
     MutexLock lock(&queue_mu_);
     std::optional<scheduler::FairQueue::Work> next;

@@ -411,6 +411,7 @@ bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
       break;
   }
   bool needed = false;
+  spin_.Begin();
   while (!needed && !done()) {
     const bool any = Advance();
     {
@@ -418,8 +419,13 @@ bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
       needed = ThreadNeededLocked();
       if (any && waiting_) NudgeLocked();
     }
+    if (any) spin_.Something(Now());
     if (any || needed || done()) continue;
     const absl::Duration now = Now();
+    if (spin_.Nothing(now)) {
+      SpinWait::Relax();
+      continue;
+    }
     if (now < until) {
       SleepAtWord(until - now);
       continue;

@@ -34,6 +34,7 @@
 #include "common/mutex.h"
 #include "common/transport/shared_memory/frame_ring.h"
 #include "common/transport/shared_memory/shared_region.h"
+#include "common/transport/shared_memory/spin_wait.h"
 #include "common/transport/stream.h"
 
 namespace djinn {
@@ -228,6 +229,7 @@ class SharedMemoryEnd {
   int socket_ = -1;
   const SharedRegion* region_ = nullptr;
   bool hung_up_ = false;
+  SpinWait spin_;  // attendants'
 
   std::thread thread_;
 };
