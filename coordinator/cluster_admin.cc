@@ -1,4 +1,5 @@
 // What operators see.
+#include <algorithm>
 #include <set>
 
 #include "absl/strings/escaping.h"
@@ -74,6 +75,7 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
   *info->mutable_memory() = *worker.memory;
   *info->mutable_plan_cache() = worker.plan_cache;
   *info->mutable_content_cache() = worker.content_cache;
+  if (worker.disk.has_value()) *info->mutable_disk() = *worker.disk;
   *info->mutable_executed() = worker.executed;
 }
 
@@ -280,6 +282,8 @@ void Cluster::DescribePlans(absl::Span<v1::GraphInfo> graphs) {
       if (found == worker->graphs.end()) continue;
       graph.set_run_count(graph.run_count() + found->second.count);
       graph.add_worker_ids(id);
+      graph.set_content_bytes(
+          std::max(graph.content_bytes(), found->second.content_bytes));
     }
   }
 }

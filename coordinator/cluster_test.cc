@@ -569,6 +569,7 @@ TEST_F(ClusterTest, HeartbeatsWhenNothingChanges) {
 TEST_F(ClusterTest, OperatorsSeeNumbersButNoSecrets) {
   AddContent("red", 1, 1000, &w0_);
   v1::HeldGraph* const graph = w0_.add_graphs();
+  graph->set_content_bytes(4000);
   graph->set_fingerprint("f");
   graph->set_run_count(5);
   const StreamId worker = Join(w0_);
@@ -589,6 +590,7 @@ TEST_F(ClusterTest, OperatorsSeeNumbersButNoSecrets) {
   graphs[1].set_fingerprint("67");
   cluster_->DescribePlans(absl::MakeSpan(graphs));
   EXPECT_EQ(graphs[0].run_count(), 5u);
+  EXPECT_EQ(graphs[0].content_bytes(), 4000u);
   EXPECT_THAT(graphs[0].worker_ids(), ElementsAre("w0"));
   EXPECT_EQ(graphs[1].run_count(), 0u);
   EXPECT_THAT(graphs[1].worker_ids(), IsEmpty());

@@ -52,7 +52,8 @@ void ApplyWork(const v1::WorkerState& report, absl::Duration now,
   worker->ran.clear();
   for (const v1::HeldGraph& graph : report.graphs()) {
     const Worker::Runs runs = {graph.run_count(),
-                               FromProtoDuration(graph.device_time())};
+                               FromProtoDuration(graph.device_time()),
+                               graph.content_bytes()};
     worker->graphs[graph.fingerprint()] = runs;
     if (!worker->reported) continue;
     const auto found = before.find(graph.fingerprint());
@@ -163,6 +164,8 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->memory = report.memory();
   worker->plan_cache = report.plan_cache();
   worker->content_cache = report.content_cache();
+  worker->disk.reset();
+  if (report.has_disk()) worker->disk = report.disk();
   worker->executed = report.executed();
 }
 

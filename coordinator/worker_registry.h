@@ -63,6 +63,7 @@ struct Worker {
   struct Runs {
     uint64_t count = 0;
     absl::Duration device_time;
+    uint64_t content_bytes = 0;
   };
   // By fingerprint.
   absl::flat_hash_map<std::string, Runs> graphs;
@@ -80,6 +81,8 @@ struct Worker {
   std::optional<v1::MemoryUse> memory;
   v1::CacheUse plan_cache;
   v1::CacheUse content_cache;
+  // Unset: none is used.
+  std::optional<v1::DiskUse> disk;
   v1::ExecutionUse executed;
   v1::DeviceSpeed speed;
   double price_per_hour = 0;

@@ -114,6 +114,15 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.max_connections =
       root.UInt("max_connections", config.max_connections, 1);
   config.graph_cache_entries = root.UInt("graph_cache_entries", 4096, 1);
+  ConfigMap disk = root.Map("content_disk");
+  const std::string directory = disk.Path("directory");
+  if (!directory.empty()) {
+    config.content_disk_directory = std::filesystem::absolute(directory);
+  }
+  config.content_disk_limit = disk.Size("limit", 0);
+  if (directory.empty() != (config.content_disk_limit == 0)) {
+    root.Error("content_disk", "needs a directory and a limit above 0");
+  }
   DJINN_RETURN_IF_ERROR(reader.Finish());
   return config;
 }

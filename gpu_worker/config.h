@@ -46,6 +46,9 @@
 //   resume_timeout: 15s               # how long a broken stream is waited for
 //   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
+//   content_disk:                     # none: a restarted worker has nothing
+//     directory: contents             # made with mode 0700; relative to this
+//     limit: 100GiB                   # required
 #ifndef GPU_WORKER_CONFIG_H_
 #define GPU_WORKER_CONFIG_H_
 
@@ -99,6 +102,9 @@ struct WorkerConfig {
   absl::Duration resume_timeout = absl::Seconds(15);
   size_t max_connections = 16384;
   size_t graph_cache_entries = 0;
+  // Empty: none.
+  std::string content_disk_directory;
+  uint64_t content_disk_limit = 0;
 };
 
 // InvalidArgument (BAD_CONFIG) names every error, with line and path.

@@ -31,6 +31,19 @@ class ConfigTest : public testing::Test {
   }
 };
 
+TEST_F(ConfigTest, ContentsAreKeptOnDiskWhereItSaysSo) {
+  EXPECT_EQ(Read("{}")->content_disk_directory, "");
+  const absl::StatusOr<WorkerConfig> config =
+      Read("{}\ncontent_disk: {directory: kept, limit: 2GiB}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->content_disk_directory.front(), '/');
+  EXPECT_EQ(config->content_disk_limit, uint64_t{2} << 30);
+  EXPECT_THAT(Complaint("{}\ncontent_disk: {directory: kept}"),
+              HasSubstr("a limit above 0"));
+  EXPECT_THAT(Complaint("{}\ncontent_disk: {limit: 2GiB}"),
+              HasSubstr("needs a directory"));
+}
+
 TEST_F(ConfigTest, WeightsArePackedUnlessItSaysNot) {
   absl::StatusOr<WorkerConfig> config = Read("{}");
   ASSERT_TRUE(config.ok()) << config.status();

@@ -6,6 +6,7 @@
 #include "common/metrics/process_metrics.h"
 #include "common/net/tls.h"
 #include "common/status_macros.h"
+#include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/pull/grpc_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
 
@@ -52,6 +53,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   options.max_connections = config.max_connections;
   options.graph_cache.max_plans = config.graph_cache_entries;
   options.offer_timeout = config.offer_timeout;
+  if (!config.content_disk_directory.empty()) {
+    DJINN_ASSIGN_OR_RETURN(
+        options.store,
+        ContentStore::Open({.directory = config.content_disk_directory,
+                            .limit_bytes = config.content_disk_limit},
+                           clock));
+  }
   DJINN_ASSIGN_OR_RETURN(
       ChannelSecurity peer_security,
       ChannelSecurity::Make(config.peer_tls, config.insecure));

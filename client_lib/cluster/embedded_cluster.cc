@@ -187,6 +187,10 @@ absl::Status ClusterProcesses::Prepare() {
     for (const std::string& path : options_.operator_libraries) {
       absl::StrAppend(&text, "  - path: \"", absl::CEscape(path), "\"\n");
     }
+    if (options_.worker_disk_bytes > 0) {
+      absl::StrAppend(&text, "content_disk:\n  directory: ", WorkerId(i),
+                      ".contents\n  limit: ", options_.worker_disk_bytes, "\n");
+    }
     if (i < options_.advertise.size()) {
       absl::StrAppend(&text, "advertise: ", options_.advertise[i], "\n");
     } else {

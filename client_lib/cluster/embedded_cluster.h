@@ -32,6 +32,9 @@ struct ClusterOptions {
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
   // Compute threads of each worker; 0: its own choice.
   int worker_threads = 0;
+  // Contents that each worker keeps on disk, to have them when it is restarted;
+  // 0: none.
+  uint64_t worker_disk_bytes = 0;
   // What each worker loads besides PyTorch's operators: absolute paths.
   std::vector<std::string> operator_libraries;
   // What clients dial instead of each worker's own address; none: its own.

@@ -79,6 +79,19 @@ std::string Describe(const v1::CacheUse& cache, absl::string_view what) {
                       cache.evictions(), " evicted");
 }
 
+std::string Describe(const v1::DiskUse& disk) {
+  std::string text = absl::StrCat(Describe(disk.cache(), "content"), ", limit ",
+                                  FormatBytes(disk.limit_bytes()));
+  if (disk.failed_writes() > 0) {
+    absl::StrAppend(&text, ", ", disk.failed_writes(), " not written");
+  }
+  if (disk.corrupt_files() > 0) {
+    absl::StrAppend(&text, ", ", disk.corrupt_files(), " broken");
+  }
+  if (!disk.failure().empty()) absl::StrAppend(&text, ": ", disk.failure());
+  return text;
+}
+
 std::string Describe(const v1::GraphTensor& tensor) {
   const std::string slot = absl::StrCat("#", tensor.slot(), " ");
   if (tensor.data_type() == v1::DATA_TYPE_UNSPECIFIED) {
@@ -212,6 +225,7 @@ std::string Detail(const v1::WorkerInfo& info) {
   rows.push_back({"transfers", FormatBytes(memory.transfer_bytes())});
   rows.push_back({"plan cache", Describe(info.plan_cache(), "plan")});
   rows.push_back({"content cache", Describe(info.content_cache(), "content")});
+  if (info.has_disk()) rows.push_back({"on disk", Describe(info.disk())});
   const v1::ExecutionUse& executed = info.executed();
   rows.push_back({"executed",
                   absl::StrCat(executed.runs(), " runs, ", executed.nodes(),
@@ -253,8 +267,8 @@ std::string Detail(const v1::TenantInfo& info) {
       {"tenant", info.tenant()},
       {"weight", absl::StrCat(info.weight())},
       {"priority at most", PriorityClassName(info.max_priority_class())},
-      {"contents", info.share_contents() ? "shared with other tenants that do"
-                                         : "its own"},
+      {"contents",
+       info.share_contents() ? "shared with other tenants that do" : "its own"},
       {"sessions",
        absl::StrCat(info.session_count(), " of ", info.max_sessions())},
       {"leases", absl::StrCat(info.lease_count())},
@@ -303,6 +317,7 @@ std::string Detail(const v1::GraphInfo& info) {
                              " slots, ", FormatBytes(info.size_bytes()))},
        {"definitions", absl::StrCat(info.definition_count())},
        {"runs", absl::StrCat(info.run_count())},
+       {"contents", FormatBytes(info.content_bytes())},
        {"workers", OrDash(absl::StrJoin(info.worker_ids(), " "))},
        {"workload", Name(meaning.workload_class())},
        {"task", Name(meaning.task_type())},

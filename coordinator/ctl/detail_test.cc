@@ -24,6 +24,7 @@ TEST(DetailTest, AGraphShowsItsNodes) {
     slot_count: 4
     definition_count: 1
     run_count: 12
+    content_bytes: 90900000
     worker_ids: "w0"
     worker_ids: "w1"
     size_bytes: 1500
@@ -64,6 +65,7 @@ TEST(DetailTest, AGraphShowsItsNodes) {
       "size         2 nodes, 4 slots, 1.5kB\n"
       "definitions  1\n"
       "runs         12\n"
+      "contents     90.9MB\n"
       "workers      w0 w1\n"
       "workload     transformer\n"
       "task         -\n"
@@ -253,6 +255,22 @@ TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {
                     HasSubstr("cohort                 lab\n"),
                     HasSubstr("quota of memory_bytes  68719476737 of "
                               "68719476736, 1 borrowed, 0 lent\n")));
+}
+
+TEST(DetailTest, AWorkersDiskSaysWhatFailed) {
+  v1::WorkerInfo info;
+  info.mutable_memory();
+  EXPECT_THAT(Detail(info), Not(HasSubstr("on disk")));
+  v1::DiskUse* const disk = info.mutable_disk();
+  disk->mutable_cache()->set_entries(3);
+  disk->mutable_cache()->set_size_bytes(3000);
+  disk->set_limit_bytes(5000);
+  EXPECT_THAT(Detail(info), HasSubstr("3.0kB, 0 hits, 0 misses, 0 evicted, "
+                                      "limit 5.0kB\n"));
+  disk->set_failed_writes(2);
+  disk->set_corrupt_files(1);
+  disk->set_failure("no room");
+  EXPECT_THAT(Detail(info), HasSubstr(", 2 not written, 1 broken: no room\n"));
 }
 
 }  // namespace

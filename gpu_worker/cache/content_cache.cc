@@ -16,13 +16,50 @@ ContentCache::Entry* ContentCache::Of(const std::string& tenant,
   return nullptr;
 }
 
+ContentCache::Entry* ContentCache::Of(
+    const ContentHash& hash, const std::shared_ptr<Buffer>& buffer) const {
+  const auto found = contents_.find({hash, buffer->size_bytes()});
+  if (found == contents_.end()) return nullptr;
+  for (const std::unique_ptr<Entry>& entry : found->second) {
+    if (entry->buffer == buffer) return entry.get();
+  }
+  return nullptr;
+}
+
 void ContentCache::Use(Entry* entry) {
-  order_.erase({entry->place, entry});
   ++entry->uses;
+  Place(entry);
+}
+
+void ContentCache::Place(Entry* entry) {
+  order_.erase({entry->place, entry});
   entry->place = {
       floor_ + static_cast<double>(entry->uses) * entry->cost_per_byte,
       ++last_use_};
   order_.insert({entry->place, entry});
+}
+
+double ContentCache::PerByte(absl::Duration cost, const Buffer& buffer) {
+  return absl::ToDoubleSeconds(cost) /
+         static_cast<double>(std::max<uint64_t>(buffer.size_bytes(), 1));
+}
+
+std::shared_ptr<Buffer> ContentCache::Peek(const std::string& tenant,
+                                           const ContentHash& hash,
+                                           uint64_t size_bytes) const {
+  MutexLock lock(&mu_);
+  const Entry* const entry = Of(tenant, {hash, size_bytes});
+  return entry == nullptr ? nullptr : entry->buffer;
+}
+
+void ContentCache::SetCost(const ContentHash& hash,
+                           const std::shared_ptr<Buffer>& buffer,
+                           absl::Duration cost) {
+  MutexLock lock(&mu_);
+  Entry* const entry = Of(hash, buffer);
+  if (entry == nullptr) return;
+  entry->cost_per_byte = PerByte(cost, *buffer);
+  Place(entry);
 }
 
 std::shared_ptr<Buffer> ContentCache::Find(const std::string& tenant,
@@ -56,8 +93,7 @@ std::shared_ptr<Buffer> ContentCache::Insert(const std::string& tenant,
   entry->hash = hash;
   entry->buffer = buffer;
   entry->tenants = {tenant};
-  entry->cost_per_byte = absl::ToDoubleSeconds(cost) /
-                         static_cast<double>(std::max<uint64_t>(size_bytes, 1));
+  entry->cost_per_byte = PerByte(cost, *buffer);
   Use(entry.get());
   contents_[{hash, size_bytes}].push_back(std::move(entry));
   ++revision_;
@@ -100,16 +136,12 @@ void ContentCache::Adopt(const std::string& tenant, const ContentHash& hash,
   --stats_.misses;
   ++stats_.hits;
   ++stats_.adoptions;
-  const Key key(hash, buffer->size_bytes());
-  if (Of(tenant, key) != nullptr) return;
-  const auto found = contents_.find(key);
-  if (found == contents_.end()) return;
-  for (const std::unique_ptr<Entry>& entry : found->second) {
-    if (entry->buffer != buffer) continue;
-    entry->tenants.push_back(tenant);
-    Use(entry.get());
-    ++revision_;
-  }
+  if (Of(tenant, {hash, buffer->size_bytes()}) != nullptr) return;
+  Entry* const entry = Of(hash, buffer);
+  if (entry == nullptr) return;
+  entry->tenants.push_back(tenant);
+  Use(entry);
+  ++revision_;
 }
 
 void ContentCache::EvictIdle(uint64_t bytes) {
@@ -157,7 +189,9 @@ std::vector<ContentCache::Content> ContentCache::List() const {
 ContentCache::Stats ContentCache::stats() const {
   MutexLock lock(&mu_);
   Stats stats = stats_;
+  stats.entries = order_.size();
   for (const auto& [place, entry] : order_) {
+    stats.bytes += entry->buffer->size_bytes();
     if (IsSoleOwner(entry->buffer)) {
       stats.idle_bytes += entry->buffer->size_bytes();
     }

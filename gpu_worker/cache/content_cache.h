@@ -48,6 +48,9 @@ class ContentCache {
     uint64_t evictions = 0;
     // Another tenant's content, after a proof. Part of the hits.
     uint64_t adoptions = 0;
+    // Now here; what tenants share counts once.
+    uint64_t entries = 0;
+    uint64_t bytes = 0;
     // Bytes that no storage shares.
     uint64_t idle_bytes = 0;
   };
@@ -83,6 +86,14 @@ class ContentCache {
   void Adopt(const std::string& tenant, const ContentHash& hash,
              const std::shared_ptr<Buffer>& buffer);
 
+  // What the tenant has, for whoever keeps it elsewhere; counts nothing.
+  std::shared_ptr<Buffer> Peek(const std::string& tenant,
+                               const ContentHash& hash,
+                               uint64_t size_bytes) const;
+  // From now on it takes `cost` to get the content of `buffer` again.
+  void SetCost(const ContentHash& hash, const std::shared_ptr<Buffer>& buffer,
+               absl::Duration cost);
+
   // Forgets idle contents until `bytes` are free or none is left.
   void EvictIdle(uint64_t bytes);
 
@@ -106,9 +117,15 @@ class ContentCache {
   using Entries = std::vector<std::unique_ptr<Entry>>;
   using Evicted = std::vector<std::unique_ptr<Entry>>;
 
+  static double PerByte(absl::Duration cost, const Buffer& buffer);
   Entry* Of(const std::string& tenant, const Key& key) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Entry* Of(const ContentHash& hash,
+            const std::shared_ptr<Buffer>& buffer) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Use(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives the entry the place that it deserves now.
+  void Place(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Evict(uint64_t bytes, size_t count, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

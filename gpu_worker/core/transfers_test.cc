@@ -1,4 +1,6 @@
 // Uploads, contents and values read.
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -132,6 +134,148 @@ TEST_F(WorkerCoreTest, AReadThatCopiesIsAccountedFor) {
   EXPECT_EQ(client->WaitBulk(2, bytes),
             FloatBytes(Floats(bytes / sizeof(float), 7)));
   EXPECT_TRUE(WaitMemory(before));
+}
+
+class DiskTest : public WorkerCoreTest {
+ protected:
+  DiskTest() {
+    std::filesystem::remove_all(folder_);
+    Restart();
+  }
+
+  // Another worker process.
+  void Restart() {
+    core_.reset();
+    absl::StatusOr<std::unique_ptr<ContentStore>> store = ContentStore::Open(
+        {.directory = folder_, .limit_bytes = 64 << 20}, &clock_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    WorkerCoreOptions options;
+    options.store = *std::move(store);
+    Start(options);
+  }
+  void Upload(TestClient* client, uint64_t id) {
+    client->InstallTransfer(id, id, bytes_);
+    EXPECT_TRUE(client->WaitDecision(id).send());
+    client->SendBytes(id, bytes_);
+    EXPECT_TRUE(client->WaitCompleted(id));
+  }
+  // Has it written, once a storage used it for long enough.
+  void WaitWritten() {
+    EXPECT_TRUE(WaitUntil([&] {
+      clock_.Advance(absl::Seconds(1));
+      return core_->Snapshot().disk().cache().entries() == 1;
+    }));
+  }
+
+  const std::string folder_ = testing::TempDir() + "/disk";
+  const std::string bytes_ = FloatBytes(Floats(300'000, 7));
+};
+
+TEST_F(DiskTest, ARestartedWorkerHasWhatItHad) {
+  {
+    std::unique_ptr<TestClient> client = Open();
+    Upload(client.get(), 1);
+    WaitWritten();
+  }
+  Restart();
+  EXPECT_EQ(core_->ledger().usage().used, 0u);
+  // The coordinator hears of what need not be sent.
+  ASSERT_EQ(core_->Snapshot().contents_size(), 1);
+  EXPECT_EQ(core_->Snapshot().contents(0).tenant(), "t1");
+  std::unique_ptr<TestClient> client = Open();
+  client->InstallTransfer(1, 1, bytes_);
+  EXPECT_TRUE(client->WaitDecision(1).already_held());
+  EXPECT_EQ(client->Read(1, 2), (Floats{7, 7}));
+  // From memory from now on, and once in it.
+  client->InstallTransfer(2, 2, bytes_);
+  EXPECT_TRUE(client->WaitDecision(2).already_held());
+  EXPECT_EQ(core_->Snapshot().disk().cache().hits(), 1u);
+  EXPECT_EQ(core_->Snapshot().contents_size(), 1);
+  EXPECT_EQ(core_->ledger().usage().used, bytes_.size());
+  // Another tenant's it is not.
+  std::unique_ptr<TestClient> stranger = Open("s2", "t2");
+  stranger->InstallTransfer(1, 1, bytes_);
+  EXPECT_TRUE(stranger->WaitDecision(1).send());
+}
+
+TEST_F(DiskTest, ABrokenFileIsSentAgain) {
+  {
+    std::unique_ptr<TestClient> client = Open();
+    Upload(client.get(), 1);
+    WaitWritten();
+  }
+  core_.reset();
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(folder_)) {
+    if (!entry.is_regular_file() || entry.file_size() == 0) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out);
+    file.seekp(100'000);
+    file.put('x');
+  }
+  Restart();
+  std::unique_ptr<TestClient> client = Open();
+  Upload(client.get(), 1);
+  EXPECT_EQ(client->Read(1, 2), (Floats{7, 7}));
+  EXPECT_EQ(core_->Snapshot().disk().corrupt_files(), 1u);
+  EXPECT_EQ(core_->ledger().usage().used, bytes_.size());
+}
+
+TEST_F(DiskTest, WithoutRoomInMemoryItIsRefusedAsEver) {
+  {
+    std::unique_ptr<TestClient> client = Open();
+    Upload(client.get(), 1);
+    WaitWritten();
+  }
+  Restart();
+  std::unique_ptr<TestClient> a = Open("s2");
+  std::unique_ptr<TestClient> b = Open("s3");
+  EXPECT_TRUE(a->WaitCompleted(a->Create(1, 8 << 20)));
+  EXPECT_TRUE(b->WaitCompleted(b->Create(1, (8 << 20) - 1000)));
+  std::unique_ptr<TestClient> client = Open();
+  client->InstallTransfer(1, 1, bytes_);
+  EXPECT_EQ(client->WaitDecision(1).refused().reason(), "DEVICE_MEMORY");
+}
+
+TEST_F(WorkerCoreTest, UnderPressureIdleContentsGoBeforeTheyMust) {
+  // Seven MiB of contents, one of them in use.
+  std::unique_ptr<TestClient> client = Open("s1");
+  for (uint64_t id = 1; id <= 7; ++id) {
+    const std::string bytes(1 << 20, static_cast<char>('a' + id));
+    client->InstallTransfer(id, id, bytes);
+    client->WaitDecision(id);
+    client->SendBytes(id, bytes);
+    EXPECT_TRUE(client->WaitCompleted(id));
+  }
+  EXPECT_TRUE(client->WaitCompleted(client->Free({2, 3, 4, 5, 6, 7})));
+  EXPECT_EQ(core_->contents().stats().entries, 7u);
+  EXPECT_EQ(core_->ledger().usage().pressure(), MemoryPressure::kNone);
+  // Another seven: 14 of 16.
+  std::unique_ptr<TestClient> other = Open("s2");
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, 7 << 20)));
+  EXPECT_TRUE(WaitUntil([&] {
+    return core_->ledger().usage().pressure() == MemoryPressure::kNone;
+  }));
+  // No more than that, and nothing in use.
+  EXPECT_EQ(core_->contents().stats().entries, 5u);
+  EXPECT_EQ(client->Read(1, 1), FloatsOf("bbbb"));
+}
+
+TEST_F(WorkerCoreTest, AModelWeighsTheContentsThatItsRunsRead) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Bound();
+  s.Add(x, y, 600);
+  std::unique_ptr<TestClient> client = Open();
+  const std::string bytes = FloatBytes(Floats(600, 1));
+  client->InstallTransfer(1, 1, bytes);
+  client->WaitDecision(1);
+  client->SendBytes(1, bytes);
+  EXPECT_TRUE(client->WaitCompleted(client->Create(2, bytes.size())));
+  client->Define(1, s.get());
+  EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1, 2, 3})));
+  const v1::WorkerState state = core_->Snapshot();
+  ASSERT_EQ(state.graphs_size(), 1);
+  EXPECT_EQ(state.graphs(0).content_bytes(), bytes.size());
 }
 
 TEST_F(WorkerCoreTest, IdleContentsMakeRoom) {

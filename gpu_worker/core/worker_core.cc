@@ -58,12 +58,18 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
   environment_.contents_changed = [this] { NotifyChange(); };
   proofs_.Start();
+  if (options_.store != nullptr) {
+    options_.store->Bind(device_, &contents_);
+    options_.store->Start();
+    environment_.store = options_.store.get();
+  }
   executor_ = std::thread([this] { RunExecutor(); });
   housekeeper_ = std::thread([this] { RunHousekeeping(); });
 }
 
 WorkerCore::~WorkerCore() {
   Shutdown();
+  if (options_.store != nullptr) options_.store->Stop();
   device_->SetSpareMemory(nullptr);
 }
 

@@ -37,6 +37,7 @@
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
+#include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/core/lease_table.h"
 #include "gpu_worker/core/worker_metrics.h"
@@ -55,6 +56,8 @@ struct WorkerCoreOptions {
   std::string worker_id;
   GraphCache::Options graph_cache;
   size_t max_contents = 16384;
+  // Where contents are kept on disk; null: nowhere. Not started.
+  std::shared_ptr<ContentStore> store;
   // Of tenants that share contents, not settled.
   size_t max_challenges = 256;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
@@ -197,6 +200,7 @@ class WorkerCore {
   void NoteWaiting(const Session& session, bool waits);
   OfferTable::Activity ActivityOf(const std::string& session_id) const;
   void CollectMemory(Exposition* out) const;
+  void CollectDisk(Exposition* out) const;
   void NotifyChange();
   void RunExecutor();
   // Until somebody is runnable, or the executor is to stop. Where one session

@@ -35,6 +35,17 @@ void ReportCache(const Stats& stats, v1::CacheUse* cache) {
   cache->set_evictions(stats.evictions);
 }
 
+void ReportDisk(const ContentStore::Stats& stats, v1::DiskUse* disk) {
+  v1::CacheUse* const cache = disk->mutable_cache();
+  ReportCache(stats, cache);
+  cache->set_entries(stats.entries);
+  cache->set_size_bytes(stats.bytes);
+  disk->set_limit_bytes(stats.limit_bytes);
+  disk->set_failed_writes(stats.failed_writes);
+  disk->set_corrupt_files(stats.corrupt_files);
+  disk->set_failure(stats.failure);
+}
+
 void ReportExecuted(const ExecutionCounters& counters,
                     v1::ExecutionUse* executed) {
   executed->set_runs(counters.runs);
@@ -97,10 +108,14 @@ void WorkerCore::ExpireAndCheck() {
   // run would fill it.
   const uint64_t idle = contents_.stats().idle_bytes;
   const uint64_t most = device_->memory_bytes() / 2;
-  if (idle > most) {
-    contents_.EvictIdle(idle - most);
+  const uint64_t excess = std::max(idle > most ? idle - most : 0,
+                                   ledger_.usage().Above(kHighPressure));
+  if (excess > 0 && idle > 0) {
+    contents_.EvictIdle(excess);
     changed = true;
   }
+  const uint64_t spare = ledger_.usage().Above(kCriticalPressure);
+  if (spare > 0) device_->ReleaseSpareMemory(spare);
   if (changed) NotifyChange();
 }
 
@@ -266,15 +281,25 @@ v1::WorkerState WorkerCore::Snapshot() const {
   ReportMemory(usage, contents.idle_bytes, state.mutable_memory());
   v1::CacheUse* const content_cache = state.mutable_content_cache();
   ReportCache(contents, content_cache);
-  for (ContentCache::Content& content : contents_.List()) {
-    v1::HeldContent* held = state.add_contents();
-    held->set_tenant(std::move(content.tenant));
-    held->set_hash_high(content.hash.high);
-    held->set_hash_low(content.hash.low);
-    held->set_size_bytes(content.size_bytes);
-    content_cache->set_entries(content_cache->entries() + 1);
-    content_cache->set_size_bytes(content_cache->size_bytes() +
-                                  content.size_bytes);
+  content_cache->set_entries(contents.entries);
+  content_cache->set_size_bytes(contents.bytes);
+  std::vector<ContentCache::Content> held = contents_.List();
+  if (options_.store != nullptr) {
+    ReportDisk(options_.store->stats(), state.mutable_disk());
+    // Nobody needs to send what is on disk, either.
+    for (ContentCache::Content& content : options_.store->List()) {
+      if (contents_.Peek(content.tenant, content.hash, content.size_bytes) ==
+          nullptr) {
+        held.push_back(std::move(content));
+      }
+    }
+  }
+  for (ContentCache::Content& content : held) {
+    v1::HeldContent* const added = state.add_contents();
+    added->set_tenant(std::move(content.tenant));
+    added->set_hash_high(content.hash.high);
+    added->set_hash_low(content.hash.low);
+    added->set_size_bytes(content.size_bytes);
   }
   const GraphCache::Stats plans = graphs_.stats();
   ReportCache(plans, state.mutable_plan_cache());
@@ -287,6 +312,7 @@ v1::WorkerState WorkerCore::Snapshot() const {
     v1::HeldGraph* held = state.add_graphs();
     held->set_fingerprint(plan->fingerprint());
     held->set_run_count(plan->runs());
+    held->set_content_bytes(plan->content_bytes());
     *held->mutable_device_time() = ToProtoDuration(plan->device_time());
   }
   MutexLock lock(&mu_);

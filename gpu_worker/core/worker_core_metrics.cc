@@ -43,12 +43,33 @@ void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
 
 }  // namespace
 
+void WorkerCore::CollectDisk(Exposition* out) const {
+  const ContentStore::Stats disk = options_.store->stats();
+  CollectCache("content_disk", disk, out);
+  out->Gauge("djinn_cache_bytes", "What a cache holds; plans are estimated.",
+             static_cast<double>(disk.bytes),
+             {{"worker", options_.worker_id},
+              {"cache", "content_disk"},
+              {"residency", "disk"}});
+  const auto failures = [&](const char* kind, uint64_t count) {
+    out->Counter("djinn_content_disk_failures_total",
+                 "Contents not kept on disk, and files found broken.",
+                 static_cast<double>(count), {{"kind", kind}});
+  };
+  failures("write", disk.failed_writes);
+  failures("corrupt", disk.corrupt_files);
+  out->Gauge("djinn_content_disk_writable",
+             "Whether the last content was kept on disk.",
+             disk.failure.empty() ? 1 : 0);
+}
+
 void WorkerCore::CollectMemory(Exposition* out) const {
   const std::string& worker = options_.worker_id;
   const ContentCache::Stats contents = contents_.stats();
   const GraphCache::Stats plans = graphs_.stats();
   CollectCache("content", contents, out);
   CollectCache("plan", plans, out);
+  if (options_.store != nullptr) CollectDisk(out);
   const ContentProofs::Stats proofs = proofs_.stats();
   const auto challenges = [&](const char* result, uint64_t count) {
     out->Counter("djinn_content_challenges_total",
@@ -86,6 +107,9 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   memory("transfer", bytes(MemoryClass::kTransfers));
   memory("spare", bytes(MemoryClass::kSpare));
   memory("free", static_cast<double>(usage.limit - usage.used));
+  out->Gauge("djinn_worker_memory_pressure",
+             "How full the device is: 1 from 80 % on, 2 from 95 %.",
+             static_cast<double>(usage.pressure()), {{"worker", worker}});
 }
 
 void WorkerCore::Collect(Exposition* out) const {

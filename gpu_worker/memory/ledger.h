@@ -35,6 +35,18 @@ enum class MemoryClass {
 };
 inline constexpr size_t kMemoryClasses = 4;
 
+// How full a device is, as operators see it and housekeeping acts upon.
+enum class MemoryPressure {
+  kNone = 0,
+  // Contents that nobody uses give way before anybody asks for their room.
+  kHigh = 1,
+  // So does what makes the device faster.
+  kCritical = 2,
+};
+// From this share of the memory on.
+inline constexpr double kHighPressure = 0.8;
+inline constexpr double kCriticalPressure = 0.95;
+
 class Ledger;
 
 // Bytes set aside; returned by the destructor. Movable.
@@ -68,6 +80,18 @@ class Ledger {
     uint64_t limit = 0;
     uint64_t used = 0;
     std::array<uint64_t, kMemoryClasses> by_class{};
+
+    // Bytes used beyond the share.
+    uint64_t Above(double share) const {
+      const auto most =
+          static_cast<uint64_t>(share * static_cast<double>(limit));
+      return used > most ? used - most : 0;
+    }
+    MemoryPressure pressure() const {
+      return Above(kCriticalPressure) > 0 ? MemoryPressure::kCritical
+             : Above(kHighPressure) > 0   ? MemoryPressure::kHigh
+                                          : MemoryPressure::kNone;
+    }
   };
 
   // Must outlive its reservations.
@@ -132,6 +156,7 @@ class QuotaShare {
   // The storage is of class kOwn again.
   void Release();
   uint64_t bytes() const { return bytes_; }
+  StorageClass storage_class() const { return class_; }
   void MoveTo(StorageClass storage_class);
   // A part of the bytes, at most all, as a share of its own.
   QuotaShare Split(uint64_t bytes);

@@ -159,5 +159,22 @@ TEST(SpareMemoryTest, ComesFromTheLedgerAndTakesFromNobody) {
   EXPECT_EQ(ledger.usage().used, 0u);
 }
 
+TEST(LedgerTest, PressureHasTwoLevels) {
+  Ledger ledger(1000);
+  const auto pressure = [&](uint64_t used) {
+    const Reservation reserved =
+        *ledger.Reserve(MemoryClass::kStorages, "t", used);
+    return ledger.usage().pressure();
+  };
+  EXPECT_EQ(pressure(800), MemoryPressure::kNone);
+  EXPECT_EQ(pressure(801), MemoryPressure::kHigh);
+  EXPECT_EQ(pressure(950), MemoryPressure::kHigh);
+  EXPECT_EQ(pressure(951), MemoryPressure::kCritical);
+  const Reservation reserved =
+      *ledger.Reserve(MemoryClass::kStorages, "t", 900);
+  EXPECT_EQ(ledger.usage().Above(kHighPressure), 100u);
+  EXPECT_EQ(ledger.usage().Above(kCriticalPressure), 0u);
+}
+
 }  // namespace
 }  // namespace djinn::worker

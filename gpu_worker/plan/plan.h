@@ -49,6 +49,13 @@ class Plan {
   // Roughly what the plan takes in host memory; not less than its message says.
   uint64_t estimated_bytes() const { return estimated_bytes_; }
 
+  // Of the contents bound in the last run that said all of its bindings.
+  void SetContentBytes(uint64_t bytes) const {
+    content_bytes_.store(bytes, std::memory_order_relaxed);
+  }
+  uint64_t content_bytes() const {
+    return content_bytes_.load(std::memory_order_relaxed);
+  }
   void CountRun() const { runs_.fetch_add(1, std::memory_order_relaxed); }
   uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
   // How long the device was busy with these runs.
@@ -70,6 +77,7 @@ class Plan {
   std::vector<uint64_t> birth_bytes_;
   uint64_t estimated_bytes_ = 0;
   mutable std::atomic<uint64_t> runs_{0};
+  mutable std::atomic<uint64_t> content_bytes_{0};
   mutable std::atomic<int64_t> device_nanoseconds_{0};
 };
 

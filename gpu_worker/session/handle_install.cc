@@ -116,9 +116,16 @@ void Session::InstallTransfer(uint64_t sequence, uint64_t storage_id,
   const ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
   std::shared_ptr<Buffer> held =
       environment_.contents->Find(tenant_, claimed, transfer.size_bytes());
-  if (held == nullptr &&
-      AskForProof(sequence, storage_id, *storage, birth, transfer)) {
-    return;
+  if (held != nullptr) {
+    KeepOnDisk(claimed, transfer.size_bytes(), /*found=*/true);
+  } else if (!storage->generator && transfer.size_bytes() <= quota_.limit()) {
+    // Nobody has work done for what the session may not have.
+    Searching search;
+    search.sequence = sequence;
+    search.storage = storage_id;
+    search.birth = birth;
+    search.transfer = transfer;
+    if (StartLoad(search) || AskForProof(search)) return;
   }
   DecideTransfer(sequence, storage_id, storage, birth, transfer,
                  std::move(held));
@@ -163,8 +170,12 @@ void Session::DecideTransfer(uint64_t sequence, uint64_t storage_id,
   storage->size_bytes = bytes;
   storage->size_known = true;
   if (held != nullptr) {
-    storage->buffer = std::move(held);
-    storage->quota.MoveTo(StorageClass::kContent);
+    held.swap(storage->buffer);
+    held = nullptr;
+    // A full cache keeps nothing more.
+    storage->quota.MoveTo(IsSoleOwner(storage->buffer)
+                              ? StorageClass::kOwn
+                              : StorageClass::kContent);
     storage->poison = nullptr;
     decision->set_already_held(true);
     Reply(std::move(response));
@@ -307,15 +318,18 @@ void Session::CheckDeadlines() {
   absl::Status failure;
   bool pull_stands_still;
   std::shared_ptr<ContentChallenge> unproven;
+  std::shared_ptr<ContentLoad> unread;
   {
     MutexLock lock(&mu_);
     pull_stands_still = PullStandsStill(now);
-    if (proving_ != nullptr && now >= proving_->deadline) {
-      unproven = proving_->challenge;
+    if (searching_ != nullptr && now >= searching_->deadline) {
+      unproven = searching_->challenge;
+      unread = searching_->load;
     }
   }
   if (pull_stands_still) return GiveUpPull();
   if (unproven != nullptr) return unproven->Expire();
+  if (unread != nullptr) return unread->GiveUp();
   {
     MutexLock lock(&mu_);
     // Nothing can come without a stream.
@@ -372,8 +386,9 @@ absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
       tenant_, hash, std::move(transfer->buffer),
       environment_.clock->Monotonic() - transfer->started);
   // A full cache keeps nothing more.
-  storage->quota.MoveTo(IsSoleOwner(storage->buffer) ? StorageClass::kOwn
-                                                     : StorageClass::kContent);
+  const bool kept = !IsSoleOwner(storage->buffer);
+  storage->quota.MoveTo(kept ? StorageClass::kContent : StorageClass::kOwn);
+  if (kept) KeepOnDisk(hash, transfer->size_bytes, /*found=*/false);
   storage->poison = nullptr;
   environment_.contents_changed();
   return absl::OkStatus();

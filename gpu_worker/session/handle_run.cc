@@ -102,6 +102,18 @@ absl::StatusOr<const Lifetimes*> Session::Remember(const Plan& plan,
   return &last->lifetimes;
 }
 
+uint64_t Session::BoundContentBytes() const {
+  uint64_t bytes = 0;
+  for (const BoundRun::Binding& binding : run_.bindings) {
+    const Storage* const storage = storages_.Find(binding.storage);
+    if (storage != nullptr &&
+        storage->quota.storage_class() == StorageClass::kContent) {
+      bytes += storage->size_bytes;
+    }
+  }
+  return bytes;
+}
+
 absl::Status Session::CheckDeadline() const {
   if (message_deadline_ == absl::InfiniteDuration()) return absl::OkStatus();
   const absl::Duration late =
@@ -179,6 +191,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
     DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
                            Remember(*plan, &structure.last));
+    if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes());
     if (const absl::Status late = CheckDeadline(); !late.ok()) {
       const RootError error = errors_.MakePoison(late, {.sequence = sequence});
       PoisonRun(plan.get(), run_, error, &storages_);

@@ -45,7 +45,7 @@ bool Session::HasWorkLocked() const {
     return transfer_->state != Transfer::State::kReceiving &&
            transfer_->writers == 0;
   }
-  if (proving_ != nullptr) return proving_->challenge->settled();
+  if (searching_ != nullptr) return searching_->settled();
   if (pull_ != nullptr) return pull_->incoming->settled();
   if (need_.has_value()) return need_->supply.has_value();
   return !inbox_.empty();
@@ -62,7 +62,7 @@ void Session::NoteNext() {
 void Session::Step() {
   if (!HasWork()) return;
   std::shared_ptr<Transfer> transfer;
-  std::unique_ptr<Proving> proving;
+  std::unique_ptr<Searching> searching;
   std::unique_ptr<Pulling> pulling;
   std::optional<Inbox::Item> item;
   std::optional<v1::DefineStructure> supply;
@@ -72,8 +72,8 @@ void Session::Step() {
     running_ = true;
     if (transfer_ != nullptr) {
       transfer = std::exchange(transfer_, nullptr);
-    } else if (proving_ != nullptr) {
-      proving = std::move(proving_);
+    } else if (searching_ != nullptr) {
+      searching = std::move(searching_);
     } else if (pull_ != nullptr) {
       pulling = std::move(pull_);
     } else {
@@ -87,9 +87,9 @@ void Session::Step() {
   if (transfer != nullptr) {
     FinishTransfer(transfer.get());
     Complete(transfer->sequence);
-  } else if (proving != nullptr) {
-    FinishProof(proving.get());
-    CompleteUnlessParked(proving->sequence);
+  } else if (searching != nullptr) {
+    FinishSearch(searching.get());
+    CompleteUnlessParked(searching->sequence);
   } else if (pulling != nullptr) {
     FinishPull(pulling.get());
     Complete(pulling->sequence);
@@ -132,7 +132,8 @@ absl::Status Session::StepItem(Inbox::Item item,
 void Session::CompleteUnlessParked(uint64_t sequence) {
   {
     MutexLock lock(&mu_);
-    if (transfer_ != nullptr || proving_ != nullptr || pull_ != nullptr) return;
+    if (transfer_ != nullptr || searching_ != nullptr || pull_ != nullptr)
+      return;
   }
   Complete(sequence);
 }
@@ -283,7 +284,7 @@ void Session::Cancel() {
     cancelled_ = stopped_ = true;
     queued_runs_ -= inbox_.Clear();
     transfer_ = nullptr;
-    proving_ = nullptr;
+    searching_ = nullptr;
     pulling = std::move(pull_);
     need_.reset();
     running = std::exchange(running_, true);
@@ -302,7 +303,7 @@ void Session::Drop() {
     dropped_ = true;
     queued_runs_ -= inbox_.Clear();
     transfer_ = nullptr;
-    proving_ = nullptr;
+    searching_ = nullptr;
     pulling = std::move(pull_);
     need_.reset();
     if (std::exchange(attached_, false)) account_->Leave();

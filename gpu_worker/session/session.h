@@ -42,6 +42,7 @@
 #include "djinn/v1/usage.pb.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
+#include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/bound_run.h"
@@ -68,6 +69,8 @@ struct SessionEnvironment {
   DeviceMemory* memory = nullptr;
   ContentCache* contents = nullptr;
   ContentProofs* proofs = nullptr;
+  // Null: no contents are kept on disk.
+  ContentStore* store = nullptr;
   GraphCache* graphs = nullptr;
   OfferTable* offers = nullptr;
   PullSource* pulls = nullptr;
@@ -205,15 +208,25 @@ class Session {
     absl::Duration last_chunk;
   };
 
-  // An upload that the client may not have to send, if it proves that it could;
-  // the session is parked.
-  struct Proving {
+  // An upload that the client may not have to send: its bytes are read from
+  // disk, or it proves that it has another tenant's; the session is parked.
+  struct Searching {
     uint64_t sequence = 0;
     uint64_t storage = 0;
     bool birth = false;
     v1::Transfer transfer;
-    std::shared_ptr<ContentChallenge> challenge;
     absl::Duration deadline;
+    // One of the two.
+    std::shared_ptr<ContentChallenge> challenge;
+    std::shared_ptr<ContentLoad> load;
+    // Of the load.
+    std::shared_ptr<Buffer> buffer;
+    std::shared_ptr<Reservation> reservation;
+    absl::Duration started;
+
+    bool settled() const {
+      return load != nullptr ? load->settled() : challenge->settled();
+    }
   };
   // What another worker sends for an Install; the session is parked.
   struct Pulling {
@@ -241,6 +254,8 @@ class Session {
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Keeps deadline() true when what is next has changed.
   void NoteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the contents that the run being carried out is bound to.
+  uint64_t BoundContentBytes() const;
   // Not OK when the run being carried out comes too late.
   absl::Status CheckDeadline() const;
   // Carries out `item`, with the structure it waited for, if any. Puts it back
@@ -273,12 +288,18 @@ class Session {
   absl::Status InstallSeed(Storage* storage, uint64_t seed);
   void InstallTransfer(uint64_t sequence, uint64_t storage_id, Storage* storage,
                        bool birth, const v1::Transfer& transfer);
-  // Asks the client to prove that it has the bytes, if that may help. True: the
-  // session is parked.
-  bool AskForProof(uint64_t sequence, uint64_t storage_id,
-                   const Storage& storage, bool birth,
-                   const v1::Transfer& transfer);
-  void FinishProof(Proving* proving);
+  // Reads the bytes from disk, or asks the client to prove that it has them, if
+  // that may help. True: the session is parked.
+  bool StartLoad(const Searching& search);
+  bool AskForProof(const Searching& search);
+  // False when nobody waits any more.
+  bool Park(std::unique_ptr<Searching> searching);
+  void FinishSearch(Searching* searching);
+  // What was read; null when it was not.
+  std::shared_ptr<Buffer> FinishLoad(Searching* searching);
+  std::shared_ptr<Buffer> FinishProof(Searching* searching);
+  // The tenant has the content: it may be worth keeping on disk.
+  void KeepOnDisk(const ContentHash& hash, uint64_t size_bytes, bool found);
   // Shares `held`, or has the client send the bytes where it is null.
   void DecideTransfer(uint64_t sequence, uint64_t storage_id, Storage* storage,
                       bool birth, const v1::Transfer& transfer,
@@ -355,7 +376,7 @@ class Session {
   // stream repeats the Need.
   uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<Transfer> transfer_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<Proving> proving_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<Searching> searching_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Pulling> pull_ ABSL_GUARDED_BY(mu_);
   // Transfers given up, or resumed, whose last chunks may still come.
   UsedIds settled_ ABSL_GUARDED_BY(mu_){1024};

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/cluster/embedded_cluster.h"
 #include "client_lib/session/remote_session.h"
@@ -33,6 +35,7 @@ ClusterOptions TwoFakeWorkers() {
   options.workers = 2;
   options.device_kind = "fake";
   options.worker_memory_bytes = 256 << 20;
+  options.worker_disk_bytes = 64 << 20;
   return options;
 }
 
@@ -214,6 +217,47 @@ TEST_F(SessionProcessesTest, ASecondSessionFindsTheContentWhereItIs) {
     EXPECT_LT(session->statistics().bytes_up, kLargeBytes / 50);
     EXPECT_EQ(*Read(*device, x), values);
   }
+}
+
+// Of the worker, complete; drafts have names of their own.
+size_t FilesOnDisk(const ClusterProcesses& cluster, size_t worker) {
+  const std::filesystem::path folder =
+      std::filesystem::path(cluster.worker_socket(worker)).parent_path() /
+      absl::StrCat("worker-", worker, ".contents");
+  size_t files = 0;
+  std::error_code error;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    files += entry.is_regular_file() && name != "lock" &&
+             !absl::EndsWith(name, ".part");
+  }
+  return files;
+}
+
+TEST_F(SessionProcessesTest, ARestartedWorkerReadsContentsFromItsDisk) {
+  const std::vector<float> values(kLargeBytes / sizeof(float), 0.25f);
+  size_t worker = 0;
+  {
+    const auto session = Open();
+    const auto device = *session->Device(0);
+    const StoragePtr x = Upload(*device, values);
+    EXPECT_EQ(session->statistics().uploads_sent, 1u);
+    worker = device->Placement()->worker_id.back() - '0';
+    ASSERT_TRUE(Eventually([&] { return FilesOnDisk(*cluster_, worker) > 0; }));
+    EXPECT_TRUE(session->Close(kPatience).ok());
+  }
+  // Killed, not asked to stop.
+  const absl::Status restarted = cluster_->RestartWorker(worker);
+  ASSERT_TRUE(restarted.ok()) << restarted;
+  const auto session = Open();
+  const auto device = *session->Device(0);
+  const StoragePtr x = Upload(*device, values);
+  // Placement knows where the bytes are.
+  EXPECT_EQ(device->Placement()->worker_id, absl::StrCat("worker-", worker));
+  EXPECT_EQ(session->statistics().uploads_already_held, 1u);
+  EXPECT_LT(session->statistics().bytes_up, kLargeBytes / 100);
+  EXPECT_EQ(*Read(*device, x), values);
 }
 
 TEST_F(SessionProcessesTest, TwoDevicesUseTwoWorkers) {

@@ -1,0 +1,555 @@
+#include "gpu_worker/cache/content_store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+
+namespace djinn::worker {
+namespace {
+
+// What stands before the bytes, so that a file says by itself what it is.
+struct Header {
+  char magic[16];
+  uint64_t size_bytes;
+  uint64_t hash_high;
+  uint64_t hash_low;
+  uint64_t tenant_size;
+  char tenant[4040];
+  // XXH3 of what is before.
+  uint64_t check;
+};
+constexpr char kMagic[16] = "djinn content 1";
+static_assert(sizeof(Header) == 4096);
+
+constexpr char kDraft[] = ".part";
+constexpr size_t kPieceBytes = 4 << 20;
+constexpr size_t kMaxWaiting = 16384;
+// How long nothing is written after it failed.
+constexpr absl::Duration kPause = absl::Seconds(5);
+
+absl::Status DiskError(absl::string_view what, absl::string_view path) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, "CONTENT_DISK",
+                   absl::StrCat(what, " ", path, ": ", std::strerror(errno)));
+}
+
+absl::Status Corrupt(absl::string_view what) {
+  return absl::DataLossError(what);
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+bool WriteAll(int fd, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        write(fd, bytes.data(), std::min(bytes.size(), kPieceBytes));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+// False when the file ends before; errno is 0 then.
+bool ReadAll(int fd, char* to, size_t size) {
+  while (size > 0) {
+    const ssize_t got = read(fd, to, size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) errno = 0;
+    if (got <= 0) return false;
+    to += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+uint64_t CheckOf(const Header& header) {
+  return HashContent(&header, offsetof(Header, check)).low;
+}
+
+Header MakeHeader(const std::string& tenant, const ContentHash& hash,
+                  uint64_t size_bytes) {
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.size_bytes = size_bytes;
+  header.hash_high = hash.high;
+  header.hash_low = hash.low;
+  header.tenant_size = tenant.size();
+  std::memcpy(header.tenant, tenant.data(), tenant.size());
+  header.check = CheckOf(header);
+  return header;
+}
+
+// Tenants' names need not be names of folders.
+std::string FolderOf(const std::string& tenant) {
+  return absl::BytesToHexString(Sha256(tenant).substr(0, 16));
+}
+
+std::vector<std::string> NamesIn(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* const directory = opendir(folder.c_str());
+  if (directory == nullptr) return names;
+  while (const dirent* entry = readdir(directory)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  closedir(directory);
+  return names;
+}
+
+}  // namespace
+
+bool ContentLoad::settled() const {
+  MutexLock lock(&mu_);
+  return outcome_.has_value();
+}
+
+bool ContentLoad::ok() const {
+  MutexLock lock(&mu_);
+  return outcome_.value_or(false);
+}
+
+void ContentLoad::Settle(bool ok) {
+  {
+    MutexLock lock(&mu_);
+    if (outcome_.has_value()) return;
+    outcome_ = ok;
+  }
+  settled_();
+}
+
+void ContentLoad::GiveUp() { Settle(false); }
+
+absl::StatusOr<std::unique_ptr<ContentStore>> ContentStore::Open(
+    Options options, Clock* clock) {
+  std::unique_ptr<ContentStore> store(
+      new ContentStore(std::move(options), clock));
+  DJINN_RETURN_IF_ERROR(store->Prepare());
+  return store;
+}
+
+ContentStore::~ContentStore() {
+  Stop();
+  if (lock_ >= 0) close(lock_);
+}
+
+absl::Status ContentStore::Prepare() {
+  const std::string& directory = options_.directory;
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return DiskError("cannot make", directory);
+  }
+  struct stat status;
+  if (lstat(directory.c_str(), &status) != 0) {
+    return DiskError("cannot look at", directory);
+  }
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
+      (status.st_mode & 077) != 0) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "CONTENT_DISK",
+                     absl::StrCat(directory,
+                                  " must be a folder of this user, closed to "
+                                  "others (mode 0700)"));
+  }
+  const std::string lock = absl::StrCat(directory, "/lock");
+  lock_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock_ < 0) return DiskError("cannot write", lock);
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    return DiskError("another process uses", directory);
+  }
+  MutexLock hold(&mu_);
+  stats_.limit_bytes = options_.limit_bytes;
+  std::vector<std::pair<timespec, std::pair<Key, uint64_t>>> found;
+  for (const std::string& name : NamesIn(directory)) {
+    if (name == "lock") continue;
+    const std::string folder = absl::StrCat(directory, "/", name);
+    for (const std::string& file : NamesIn(folder)) {
+      const std::string path = absl::StrCat(folder, "/", file);
+      if (absl::EndsWith(file, kDraft)) {
+        unlink(path.c_str());
+        continue;
+      }
+      const Descriptor fd(
+          open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      Header header;
+      const bool whole =
+          fd.get() >= 0 &&
+          ReadAll(fd.get(), reinterpret_cast<char*>(&header), sizeof(header)) &&
+          header.check == CheckOf(header) &&
+          std::memcmp(header.magic, kMagic, sizeof(kMagic)) == 0 &&
+          header.tenant_size <= sizeof(header.tenant) &&
+          fstat(fd.get(), &status) == 0 &&
+          static_cast<uint64_t>(status.st_size) ==
+              sizeof(header) + header.size_bytes;
+      const Key key =
+          whole ? Key(std::string(header.tenant, header.tenant_size),
+                      {header.hash_high, header.hash_low}, header.size_bytes)
+                : Key();
+      if (!whole || PathOf(key) != path) {
+        ++stats_.corrupt_files;
+        log::Warning("content file removed: it is not whole", {{"file", path}});
+        unlink(path.c_str());
+        continue;
+      }
+      found.push_back({status.st_mtim, {key, status.st_size}});
+    }
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first.tv_sec, a.first.tv_nsec) <
+           std::pair(b.first.tv_sec, b.first.tv_nsec);
+  });
+  for (const auto& [time, file] : found) Add(file.first, file.second);
+  MakeRoom(0);
+  return absl::OkStatus();
+}
+
+void ContentStore::Bind(Device* device, ContentCache* contents) {
+  device_ = device;
+  contents_ = contents;
+}
+
+void ContentStore::Start() {
+  writer_ = std::thread([this] { RunWriter(); });
+  reader_ = std::thread([this] { RunReader(); });
+}
+
+void ContentStore::Stop() {
+  std::deque<Reading> to_read;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    to_read.swap(to_read_);
+    write_changed_.SignalAll();
+    read_changed_.SignalAll();
+  }
+  for (const Reading& reading : to_read) reading.load->Settle(false);
+  if (writer_.joinable()) writer_.join();
+  if (reader_.joinable()) reader_.join();
+}
+
+std::string ContentStore::PathOf(const Key& key) const {
+  const auto& [tenant, hash, size_bytes] = key;
+  return absl::StrFormat("%s/%s/%016x%016x-%d", options_.directory,
+                         FolderOf(tenant), hash.high, hash.low, size_bytes);
+}
+
+void ContentStore::Add(const Key& key, uint64_t bytes) {
+  std::unique_ptr<File>& file = files_[key];
+  if (file != nullptr) return;
+  file = std::make_unique<File>();
+  file->key = key;
+  file->bytes = bytes;
+  stats_.bytes += bytes;
+  stats_.entries = files_.size();
+  Use(file.get());
+}
+
+void ContentStore::Use(File* file) {
+  order_.erase({file->place, file});
+  file->place = {floor_ + ++file->uses, ++last_use_};
+  order_.insert({file->place, file});
+}
+
+void ContentStore::Remove(const Key& key) {
+  const auto found = files_.find(key);
+  if (found == files_.end()) return;
+  unlink(PathOf(key).c_str());
+  stats_.bytes -= found->second->bytes;
+  order_.erase({found->second->place, found->second.get()});
+  files_.erase(found);
+  stats_.entries = files_.size();
+}
+
+void ContentStore::MakeRoom(uint64_t bytes) {
+  while (!order_.empty() && stats_.bytes + bytes > options_.limit_bytes) {
+    const File& first = *order_.begin()->second;
+    floor_ = first.place.first;
+    ++stats_.evictions;
+    const Key key = first.key;
+    Remove(key);
+  }
+}
+
+void ContentStore::Keep(const std::string& tenant, const ContentHash& hash,
+                        uint64_t size_bytes, bool found) {
+  MutexLock lock(&mu_);
+  Key key(tenant, hash, size_bytes);
+  const auto file = files_.find(key);
+  if (file != files_.end()) {
+    if (found) Use(file->second.get());
+    return;
+  }
+  if (stopping_ || size_bytes + sizeof(Header) > options_.limit_bytes ||
+      tenant.size() > sizeof(Header::tenant)) {
+    return;
+  }
+  if (to_write_.size() >= kMaxWaiting) {
+    ++stats_.failed_writes;
+    stats_.failure = "too many contents wait for the disk";
+    return;
+  }
+  if (!waiting_.insert(key).second) {
+    if (!found) return;
+    for (Pending& pending : to_write_) {
+      if (pending.key == key) pending.found = true;
+    }
+    return;
+  }
+  to_write_.push_back(
+      {std::move(key), clock_->Monotonic() + options_.write_after, found});
+  write_changed_.Signal();
+}
+
+bool ContentStore::Has(const std::string& tenant, const ContentHash& hash,
+                       uint64_t size_bytes) const {
+  MutexLock lock(&mu_);
+  return files_.contains(Key(tenant, hash, size_bytes));
+}
+
+std::shared_ptr<ContentLoad> ContentStore::Load(const std::string& tenant,
+                                                const ContentHash& hash,
+                                                std::shared_ptr<Buffer> buffer,
+                                                std::function<void()> settled) {
+  Key key(tenant, hash, buffer->size_bytes());
+  MutexLock lock(&mu_);
+  const auto file = files_.find(key);
+  if (stopping_ || file == files_.end()) {
+    ++stats_.misses;
+    return nullptr;
+  }
+  Use(file->second.get());
+  auto load = std::make_shared<ContentLoad>();
+  load->settled_ = std::move(settled);
+  load->buffer_ = std::move(buffer);
+  to_read_.push_back({std::move(key), load});
+  read_changed_.Signal();
+  return load;
+}
+
+bool ContentStore::ReadOne() {
+  Reading reading;
+  {
+    MutexLock lock(&mu_);
+    if (to_read_.empty()) return false;
+    reading = std::move(to_read_.front());
+    to_read_.pop_front();
+  }
+  absl::Status status;
+  if (!reading.load->settled()) {
+    status = Read(reading.key, reading.load->buffer_.get());
+  }
+  {
+    MutexLock lock(&mu_);
+    ++(status.ok() ? stats_.hits : stats_.misses);
+    if (absl::IsDataLoss(status)) {
+      ++stats_.corrupt_files;
+      Remove(reading.key);
+    }
+  }
+  if (!status.ok()) {
+    log::Warning("content not read from disk",
+                 {{"file", PathOf(reading.key)}, {"status", status}});
+  }
+  reading.load->buffer_ = nullptr;
+  reading.load->Settle(status.ok());
+  return true;
+}
+
+absl::Status ContentStore::Read(const Key& key, Buffer* buffer) {
+  const auto& [tenant, hash, size_bytes] = key;
+  const std::string path = PathOf(key);
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (fd.get() < 0) {
+    return errno == ENOENT ? Corrupt("the file is gone")
+                           : DiskError("cannot open", path);
+  }
+  const auto read = [&](char* to, size_t size) {
+    if (ReadAll(fd.get(), to, size)) return absl::OkStatus();
+    return errno == 0 ? Corrupt("the file ends too soon")
+                      : DiskError("cannot read", path);
+  };
+  const Header expected = MakeHeader(tenant, hash, size_bytes);
+  Header header;
+  DJINN_RETURN_IF_ERROR(read(reinterpret_cast<char*>(&header), sizeof(header)));
+  if (std::memcmp(&header, &expected, sizeof(header)) != 0) {
+    return Corrupt("the file is another content's");
+  }
+  std::string piece(std::min<uint64_t>(size_bytes, kPieceBytes), '\0');
+  ContentHasher hasher;
+  for (uint64_t at = 0; at < size_bytes; at += piece.size()) {
+    if (stopping_) return absl::CancelledError("the worker stops");
+    piece.resize(std::min<uint64_t>(size_bytes - at, kPieceBytes));
+    DJINN_RETURN_IF_ERROR(read(piece.data(), piece.size()));
+    hasher.Add(piece);
+    DJINN_RETURN_IF_ERROR(device_->Write(buffer, at, piece));
+  }
+  if (!(hasher.Hash() == hash)) {
+    return Corrupt("the file's bytes are not those that were written");
+  }
+  // When it was used last, for whoever takes the folder up.
+  futimens(fd.get(), nullptr);
+  return absl::OkStatus();
+}
+
+bool ContentStore::WriteOne() {
+  Pending pending;
+  {
+    MutexLock lock(&mu_);
+    const absl::Duration now = clock_->Monotonic();
+    if (to_write_.empty() || now < to_write_.front().due || now < not_before_) {
+      return false;
+    }
+    pending = std::move(to_write_.front());
+    to_write_.pop_front();
+    waiting_.erase(pending.key);
+  }
+  const auto& [tenant, hash, size_bytes] = pending.key;
+  const std::shared_ptr<Buffer> buffer =
+      contents_->Peek(tenant, hash, size_bytes);
+  // One for the cache and one here: no storage has it any more.
+  if (buffer == nullptr || (!pending.found && buffer.use_count() <= 2)) {
+    return true;
+  }
+  const absl::Duration start = clock_->Monotonic();
+  const absl::Status written = Write(pending.key, buffer);
+  if (stopping_) return true;
+  const absl::Duration end = clock_->Monotonic();
+  if (written.ok()) contents_->SetCost(hash, buffer, end - start);
+  bool news;
+  {
+    MutexLock lock(&mu_);
+    const std::string failure(written.message());
+    news = !written.ok() && stats_.failure != failure;
+    stats_.failure = failure;
+    if (!written.ok()) {
+      ++stats_.failed_writes;
+      not_before_ = end + kPause;
+    }
+  }
+  if (news) log::Error("contents are not kept on disk", {{"status", written}});
+  return true;
+}
+
+absl::Status ContentStore::Write(const Key& key,
+                                 const std::shared_ptr<Buffer>& buffer) {
+  DJINN_ASSIGN_OR_RETURN(const SharedBytes bytes, device_->HostBytes(buffer));
+  const uint64_t file_bytes = sizeof(Header) + bytes.bytes.size();
+  {
+    MutexLock lock(&mu_);
+    MakeRoom(file_bytes);
+  }
+  const std::string path = PathOf(key);
+  const std::string folder = path.substr(0, path.rfind('/'));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return DiskError("cannot make", folder);
+  }
+  const Descriptor directory(
+      open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+  if (directory.get() < 0) return DiskError("cannot open", folder);
+  const std::string draft = absl::StrCat(path, kDraft);
+  absl::Status status = WriteFile(key, bytes.bytes, directory.get());
+  if (!status.ok()) {
+    unlink(draft.c_str());
+    return status;
+  }
+  MutexLock lock(&mu_);
+  Add(key, file_bytes);
+  return absl::OkStatus();
+}
+
+absl::Status ContentStore::WriteFile(const Key& key, absl::string_view bytes,
+                                     int folder) {
+  const auto& [tenant, hash, size_bytes] = key;
+  const std::string path = PathOf(key);
+  const std::string draft = absl::StrCat(path, kDraft);
+  const Descriptor fd(
+      open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+           0600));
+  if (fd.get() < 0) return DiskError("cannot write", draft);
+  const Header header = MakeHeader(tenant, hash, size_bytes);
+  // A full disk is known before anything is written, where the file system can
+  // say.
+  const int reserved = posix_fallocate(
+      fd.get(), 0, static_cast<off_t>(sizeof(header) + bytes.size()));
+  if (reserved != 0 && reserved != EOPNOTSUPP && reserved != EINVAL) {
+    errno = reserved;
+    return DiskError("no room for", draft);
+  }
+  bool written = WriteAll(
+      fd.get(), {reinterpret_cast<const char*>(&header), sizeof(header)});
+  while (written && !bytes.empty() && !stopping_) {
+    const absl::string_view piece = bytes.substr(0, kPieceBytes);
+    written = WriteAll(fd.get(), piece);
+    bytes.remove_prefix(piece.size());
+  }
+  if (stopping_) return absl::CancelledError("the worker stops");
+  if (!written || fsync(fd.get()) != 0) return DiskError("cannot write", draft);
+  if (rename(draft.c_str(), path.c_str()) != 0 || fsync(folder) != 0) {
+    return DiskError("cannot name", path);
+  }
+  return absl::OkStatus();
+}
+
+void ContentStore::RunWriter() {
+  for (;;) {
+    while (!stopping_ && WriteOne()) {
+    }
+    MutexLock lock(&mu_);
+    if (stopping_) return;
+    const absl::Duration now = clock_->Monotonic();
+    const absl::Duration due =
+        to_write_.empty() ? absl::InfiniteDuration()
+                          : std::max(to_write_.front().due, not_before_);
+    if (due > now) clock_->Wait(&write_changed_, &mu_, due - now);
+  }
+}
+
+void ContentStore::RunReader() {
+  for (;;) {
+    while (ReadOne()) {
+    }
+    MutexLock lock(&mu_);
+    while (to_read_.empty() && !stopping_) read_changed_.Wait(&mu_);
+    if (stopping_) return;
+  }
+}
+
+std::vector<ContentCache::Content> ContentStore::List() const {
+  MutexLock lock(&mu_);
+  std::vector<ContentCache::Content> contents;
+  contents.reserve(files_.size());
+  for (const auto& [key, file] : files_) {
+    contents.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key)});
+  }
+  return contents;
+}
+
+ContentStore::Stats ContentStore::stats() const {
+  MutexLock lock(&mu_);
+  return stats_;
+}
+
+}  // namespace djinn::worker

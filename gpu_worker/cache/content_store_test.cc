@@ -1,0 +1,317 @@
+#include "gpu_worker/cache/content_store.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "gpu_worker/device/fake/fake_device.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ContentStoreTest : public testing::Test {
+ protected:
+  ContentStoreTest() { Open(); }
+  ~ContentStoreTest() override {
+    store_.reset();
+    fs::permissions(folder_, fs::perms::owner_all);
+    fs::remove_all(folder_);
+  }
+
+  // Another process, with nothing in memory.
+  void Open(uint64_t limit = 1 << 20) {
+    store_.reset();
+    cache_ = std::make_unique<ContentCache>(100);
+    absl::StatusOr<std::unique_ptr<ContentStore>> store = ContentStore::Open(
+        {.directory = folder_, .limit_bytes = limit}, &clock_);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    store_->Bind(&device_, cache_.get());
+  }
+
+  std::shared_ptr<Buffer> BufferOf(const std::string& bytes) {
+    std::shared_ptr<Buffer> buffer = *device_.Allocate(bytes.size());
+    EXPECT_TRUE(device_.Write(buffer.get(), 0, bytes).ok());
+    return buffer;
+  }
+  static ContentHash HashOf(const std::string& bytes) {
+    return HashContent(bytes.data(), bytes.size());
+  }
+  std::shared_ptr<Buffer> Insert(const std::string& tenant,
+                                 const std::string& bytes) {
+    return cache_->Insert(tenant, HashOf(bytes), BufferOf(bytes),
+                          absl::Seconds(1));
+  }
+  // Uploaded, in use, and written.
+  void Write(const std::string& tenant, const std::string& bytes) {
+    const std::shared_ptr<Buffer> used = Insert(tenant, bytes);
+    store_->Keep(tenant, HashOf(bytes), bytes.size(), /*found=*/false);
+    clock_.Advance(absl::Seconds(10));
+    EXPECT_TRUE(store_->WriteOne());
+  }
+  // What a look-up brings; empty for a miss.
+  std::string Load(const std::string& tenant, const std::string& bytes) {
+    std::shared_ptr<Buffer> buffer = *device_.AllocateUnset(bytes.size());
+    int settled = 0;
+    const auto load =
+        store_->Load(tenant, HashOf(bytes), buffer, [&settled] { ++settled; });
+    if (load == nullptr) return "";
+    EXPECT_FALSE(load->settled());
+    EXPECT_TRUE(store_->ReadOne());
+    EXPECT_TRUE(load->settled());
+    EXPECT_EQ(settled, 1);
+    if (!load->ok()) return "";
+    return std::string(device_.HostBytes(buffer)->bytes);
+  }
+  std::vector<fs::path> Files() {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+      if (entry.is_regular_file() && entry.path().filename() != "lock") {
+        files.push_back(entry.path());
+      }
+    }
+    return files;
+  }
+
+  const std::string folder_ = testing::TempDir() + "/contents";
+  const std::string bytes_ = std::string(5'000'000, 'a') + "end";
+  FakeClock clock_;
+  FakeDevice device_{1 << 30};
+  std::unique_ptr<ContentCache> cache_;
+  std::unique_ptr<ContentStore> store_;
+};
+
+TEST_F(ContentStoreTest, AnotherProcessHasWhatWasWritten) {
+  Open(10 << 20);
+  Write("a", bytes_);
+  ASSERT_EQ(Files().size(), 1u);
+  Open(10 << 20);
+  EXPECT_EQ(store_->stats().entries, 1u);
+  EXPECT_EQ(store_->stats().bytes, fs::file_size(Files()[0]));
+  ASSERT_EQ(store_->List().size(), 1u);
+  EXPECT_EQ(store_->List()[0].tenant, "a");
+  EXPECT_TRUE(store_->Has("a", HashOf(bytes_), bytes_.size()));
+  EXPECT_EQ(Load("a", bytes_), bytes_);
+  EXPECT_EQ(store_->stats().hits, 1u);
+  // Another tenant's, another length, another hash.
+  EXPECT_FALSE(store_->Has("b", HashOf(bytes_), bytes_.size()));
+  EXPECT_FALSE(store_->Has("a", HashOf(bytes_), bytes_.size() - 1));
+  EXPECT_EQ(Load("b", bytes_), "");
+  EXPECT_EQ(Load("a", bytes_ + "x"), "");
+}
+
+TEST_F(ContentStoreTest, OnlyTheOwnerCanRead) {
+  Write("a", "bytes");
+  for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+    EXPECT_EQ(entry.status().permissions() & fs::perms(077), fs::perms::none)
+        << entry.path();
+  }
+}
+
+TEST_F(ContentStoreTest, WritesWhatIsUsedAfterAWhileOrFoundAgain) {
+  const std::shared_ptr<Buffer> used = Insert("a", "used");
+  Insert("a", "gone");
+  Insert("a", "found");
+  for (const std::string bytes : {"used", "gone", "found"}) {
+    store_->Keep("a", HashOf(bytes), bytes.size(), /*found=*/false);
+  }
+  store_->Keep("a", HashOf("found"), 5, /*found=*/true);
+  EXPECT_FALSE(store_->WriteOne());  // not yet
+  clock_.Advance(absl::Seconds(1));
+  while (store_->WriteOne()) {
+  }
+  EXPECT_TRUE(store_->Has("a", HashOf("used"), 4));
+  EXPECT_FALSE(store_->Has("a", HashOf("gone"), 4));
+  EXPECT_TRUE(store_->Has("a", HashOf("found"), 5));
+}
+
+TEST_F(ContentStoreTest, BrokenFilesAreMissesAndRemoved) {
+  const auto damage = [&](const std::string& name, auto change) {
+    SCOPED_TRACE(name);
+    Open(10 << 20);
+    Write("a", bytes_);
+    ASSERT_EQ(Files().size(), 1u);
+    change(Files()[0]);
+    EXPECT_EQ(Load("a", bytes_), "");
+    EXPECT_EQ(store_->stats().corrupt_files, 1u);
+    EXPECT_EQ(store_->stats().bytes, 0u);
+    EXPECT_TRUE(Files().empty());
+    EXPECT_FALSE(store_->Has("a", HashOf(bytes_), bytes_.size()));
+  };
+  damage("truncated", [](const fs::path& path) {
+    fs::resize_file(path, fs::file_size(path) - 1);
+  });
+  damage("empty", [](const fs::path& path) { fs::resize_file(path, 0); });
+  damage("gone", [](const fs::path& path) { fs::remove(path); });
+  const auto flip = [](uint64_t at) {
+    return [at](const fs::path& path) {
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put('\x7f');
+    };
+  };
+  damage("first byte", flip(4096));
+  damage("last byte", flip(4096 + bytes_.size() - 1));
+  damage("header", flip(20));
+}
+
+TEST_F(ContentStoreTest, WhatAKilledProcessLeftIsRemoved) {
+  Write("a", "first");
+  Write("a", "second");
+  Write("a", "third");
+  ASSERT_EQ(Files().size(), 3u);
+  const std::vector<fs::path> files = Files();
+  fs::rename(files[0], files[0].string() + ".part");
+  fs::resize_file(files[1], 4097);
+  Open();
+  EXPECT_EQ(store_->stats().entries, 1u);
+  EXPECT_EQ(store_->stats().corrupt_files, 1u);  // a draft is none
+  EXPECT_EQ(Files().size(), 1u);
+}
+
+TEST_F(ContentStoreTest, AFileUnderAnotherNameIsNotBelieved) {
+  Write("a", "bytes");
+  const fs::path path = Files()[0];
+  fs::rename(path, path.parent_path() / "00000000000000010000000000000002-5");
+  Open();
+  EXPECT_EQ(store_->stats().entries, 0u);
+  EXPECT_EQ(store_->stats().corrupt_files, 1u);
+}
+
+TEST_F(ContentStoreTest, TheLimitHolds) {
+  const uint64_t file = 4096 + 10'000;
+  Open(3 * file);
+  const auto content = [](char c) { return std::string(10'000, c); };
+  Write("a", content('1'));
+  Write("a", content('2'));
+  Write("a", content('3'));
+  EXPECT_EQ(Load("a", content('1')), content('1'));
+  Write("a", content('4'));
+  EXPECT_EQ(store_->stats().evictions, 1u);
+  EXPECT_LE(store_->stats().bytes, 3 * file);
+  EXPECT_EQ(Files().size(), 3u);
+  EXPECT_EQ(Load("a", content('2')), "");
+  EXPECT_EQ(Load("a", content('1')), content('1'));
+  // Too large for all of it: nothing gives way.
+  const std::string large(4 * file, 'x');
+  const std::shared_ptr<Buffer> used = Insert("a", large);
+  store_->Keep("a", HashOf(large), large.size(), true);
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_FALSE(store_->WriteOne());
+  EXPECT_EQ(Files().size(), 3u);
+  // A lower one holds from the start.
+  Open(file);
+  EXPECT_EQ(Files().size(), 1u);
+}
+
+TEST_F(ContentStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {
+  // A file stands where the tenant's folder should be, whoever runs the test.
+  Write("a", "bytes");
+  const fs::path folder = Files()[0].parent_path();
+  fs::remove_all(folder);
+  std::ofstream(folder.string()) << "in the way";
+  Write("a", "more");
+  EXPECT_EQ(store_->stats().failed_writes, 1u);
+  EXPECT_NE(store_->stats().failure, "");
+  EXPECT_FALSE(store_->Has("a", HashOf("more"), 4));
+  // Nothing is tried for a while; then it is.
+  fs::remove(folder);
+  const std::shared_ptr<Buffer> used = Insert("a", "later");
+  store_->Keep("a", HashOf("later"), 5, true);
+  clock_.Advance(absl::Seconds(3));
+  EXPECT_FALSE(store_->WriteOne());
+  clock_.Advance(absl::Seconds(3));
+  EXPECT_TRUE(store_->WriteOne());
+  EXPECT_EQ(store_->stats().failure, "");
+  EXPECT_TRUE(store_->Has("a", HashOf("later"), 5));
+}
+
+TEST_F(ContentStoreTest, AFullDiskIsSeenBeforeItIsFull) {
+  // No file system has as much: reserving fails, and leaves nothing behind.
+  struct rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto ignored = signal(SIGXFSZ, SIG_IGN);
+  rlimit low = before;
+  low.rlim_cur = 8192;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  Write("a", std::string(20'000, 'x'));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, ignored);
+  EXPECT_EQ(store_->stats().failed_writes, 1u);
+  EXPECT_TRUE(Files().empty());
+}
+
+TEST_F(ContentStoreTest, AnUnusableFolderIsRefused) {
+  const auto refusal = [&](const std::string& folder) {
+    return ErrorReason(
+        ContentStore::Open({.directory = folder, .limit_bytes = 1}, &clock_)
+            .status());
+  };
+  // Somebody uses it.
+  EXPECT_EQ(refusal(folder_), "CONTENT_DISK");
+  store_.reset();
+  fs::permissions(folder_, fs::perms::owner_all | fs::perms::group_read);
+  EXPECT_EQ(refusal(folder_), "CONTENT_DISK");
+  EXPECT_EQ(refusal(folder_ + "/no/such/parent"), "CONTENT_DISK");
+  const std::string file = testing::TempDir() + "/file";
+  std::ofstream(file) << "x";
+  EXPECT_EQ(refusal(file), "CONTENT_DISK");
+}
+
+TEST_F(ContentStoreTest, WhoGivesUpHearsOnce) {
+  Write("a", "bytes");
+  int settled = 0;
+  const auto load = store_->Load("a", HashOf("bytes"), *device_.Allocate(5),
+                                 [&settled] { ++settled; });
+  load->GiveUp();
+  EXPECT_TRUE(load->settled());
+  EXPECT_FALSE(load->ok());
+  store_->ReadOne();
+  EXPECT_EQ(settled, 1);
+  // What still waits when the store stops fails.
+  const auto late = store_->Load("a", HashOf("bytes"), *device_.Allocate(5),
+                                 [&settled] { ++settled; });
+  store_->Stop();
+  EXPECT_FALSE(late->ok());
+  EXPECT_EQ(settled, 2);
+  EXPECT_EQ(Load("a", "bytes"), "");
+}
+
+TEST_F(ContentStoreTest, ThreadsWriteAndRead) {
+  store_->Start();
+  const std::shared_ptr<Buffer> used = Insert("a", "bytes");
+  store_->Keep("a", HashOf("bytes"), 5, false);
+  clock_.Advance(absl::Seconds(2));
+  for (int i = 0; i < 1000 && store_->stats().entries == 0; ++i) usleep(5000);
+  ASSERT_EQ(store_->stats().entries, 1u);
+  Mutex mu;
+  CondVar changed;
+  const std::shared_ptr<Buffer> buffer = *device_.Allocate(5);
+  const auto load = store_->Load("a", HashOf("bytes"), buffer, [&] {
+    MutexLock lock(&mu);
+    changed.Signal();
+  });
+  {
+    MutexLock lock(&mu);
+    for (int i = 0; i < 200 && !load->settled(); ++i) {
+      changed.WaitWithTimeout(&mu, absl::Milliseconds(50));
+    }
+  }
+  ASSERT_TRUE(load->ok());
+  EXPECT_EQ(device_.HostBytes(buffer)->bytes, "bytes");
+  store_->Stop();
+}
+
+}  // namespace
+}  // namespace djinn::worker
