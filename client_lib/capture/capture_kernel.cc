@@ -30,6 +30,7 @@
 #include "client_lib/capture/shape_only.h"
 #include "client_lib/capture/throw_status.h"
 #include "client_lib/session/debug_flags.h"
+#include "client_lib/session/profile_recorder.h"
 #include "client_lib/shape/stride_inference.h"
 #include "common/mutex.h"
 #include "common/torch/data_type.h"
@@ -720,13 +721,21 @@ bool LeavesDevice(const OperatorInfo& info, Arguments arguments) {
   return device != arguments[0].toTensor().device();
 }
 
+// What is asked to see every call sees this one.
+void ObserveCall(const OperatorInfo& info, torch::jit::Stack* stack) {
+  NoteWork();
+  if (!debug::Has(debug::kInterception)) return;
+  const size_t count = info.arguments.size();
+  LogCall(info, Arguments(stack->data() + (stack->size() - count), count));
+}
+
 }  // namespace
 
 void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
-  if (ABSL_PREDICT_FALSE(debug::Has(debug::kInterception)) &&
+  if (ABSL_PREDICT_FALSE(
+          (debug::Flags() & (debug::kInterception | debug::kProfile)) != 0) &&
       !ShapeOnlyScope::Active()) {
-    const size_t count = info.arguments.size();
-    LogCall(info, Arguments(stack->data() + (stack->size() - count), count));
+    ObserveCall(info, stack);
   }
   TORCH_CHECK_NOT_IMPLEMENTED(info.refusal.empty(), info.refusal);
   if (info.filling.has_value()) {

@@ -14,6 +14,7 @@
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/throw_status.h"
 #include "client_lib/session/debug_flags.h"
+#include "client_lib/session/profile_recorder.h"
 
 namespace djinn::capture {
 namespace {
@@ -165,6 +166,7 @@ at::Tensor Expand(const at::Tensor& source, c10::IntArrayRef sizes) {
 }  // namespace
 
 void CopyAny(const at::Tensor& source, const at::Tensor& destination) {
+  NoteWork();
   const at::Tensor expanded = Expand(source, destination.sizes());
   if (!IsRemote(destination)) {
     CopyToCpu(expanded, destination);

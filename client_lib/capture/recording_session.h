@@ -187,6 +187,7 @@ class RecordingSession : public Session {
   std::string tenant() const override { return "test"; }
   Statistics statistics() const override { return {}; }
   std::vector<absl::Status> RootErrors() const override { return {}; }
+  absl::Status FinishProfile() override { return absl::OkStatus(); }
   absl::Status Close(absl::Duration) override { return absl::OkStatus(); }
 
  private:

@@ -13,6 +13,7 @@
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/throw_status.h"
 #include "client_lib/session/debug_flags.h"
+#include "client_lib/session/profile_recorder.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "djinn/compile.h"
@@ -40,6 +41,7 @@ class RegisteredCallable::Impl {
  public:
   std::optional<Result> Replay(const std::string& key, const Tensors& arguments,
                                const Tensors& parameters) {
+    NoteWork();
     // Every operator is to be seen then.
     if (debug::Has(debug::kEager) || IsTraced()) return std::nullopt;
     if (capturing != nullptr) return std::nullopt;

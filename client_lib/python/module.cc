@@ -16,6 +16,7 @@
 #include "client_lib/python/compile.h"
 #include "client_lib/python/debug.h"
 #include "client_lib/python/errors.h"
+#include "client_lib/python/profile.h"
 #include "client_lib/python/transfers.h"
 #include "client_lib/python/urgency.h"
 #include "djinn/djinn.h"
@@ -234,6 +235,7 @@ PYBIND11_MODULE(_djinn, module) {
   BindDevice(module);
   python::BindCompile(module);
   python::BindDebug(module);
+  python::BindProfile(module);
   python::BindTransfers(module);
   python::BindUrgency(module);
 }

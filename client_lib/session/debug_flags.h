@@ -21,6 +21,8 @@ enum Flag : uint32_t {
   kExecution = 16,
   // Somebody named the phase of his calls.
   kPhases = 32,
+  // A profile runs.
+  kProfile = 64,
 };
 inline constexpr uint32_t kLevels =
     kInterception | kShapeInference | kExecution;

@@ -4,7 +4,7 @@
 // are carried out again), _close.cc (its end), _uploads.cc, _reads.cc and
 // _copies.cc (values), _sender.cc (what is sent when), _encode.cc (messages),
 // _connection.cc (lease, streams, resume), _replies.cc (what the worker says,
-// and its loss).
+// and its loss), _profile.cc (what is measured).
 //
 // Threads: recording threads and callbacks share mu_. One thread at a time is
 // the sender: it encodes and sends without mu_. Only the device's own thread,
@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/call_sites.h"
 #include "client_lib/session/dead_list.h"
+#include "client_lib/session/device_profile.h"
 #include "client_lib/session/message_log.h"
 #include "client_lib/session/read_predictor.h"
 #include "client_lib/session/recording.h"
@@ -88,6 +89,9 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
 
+  // Ends what a profile began here, if it did: the worker's part is with the
+  // recorder then. Unimplemented (PROFILE_UNSUPPORTED).
+  absl::Status FinishProfile();
   void AddStatistics(Statistics* sum) const;
   void OnLeaseEnded(const std::string& lease_id, const std::string& reason);
 
@@ -249,6 +253,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
 
   // Encoding.
   void Process(Work work);
+  void ProcessNow(Work work);
   void Encode(const Work& work, RunWork& run, v1::ControlRequest* request);
   void Encode(const Work& work, ReplayWork& replay,
               v1::ControlRequest* request);
@@ -268,6 +273,28 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void Append(uint32_t lane, std::shared_ptr<v1::ControlRequest> request,
               bool ends_work);
   void AppendFrees();
+
+  // Profiles. Null while there is none.
+  DeviceProfile* Profiled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Duration Now() const;
+  // A read on its way: asked for, handed to the transport, answered, and here.
+  void MarkAsked(ReadWait* wait, absl::Duration began, absl::Duration asked)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MarkHanded(uint64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status MarkAnswered(const v1::ControlResponse& response,
+                            absl::Duration arrived)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishRequest(ReadWait* wait) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status ApplyProfile(const v1::ProfileReport& report)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // By the sender: begins the profile on the worker, counts what it will have
+  // to report, and asks for that before it is too much.
+  void ProfileSender();
+  void CountProfiled(size_t nodes);
+  void AskForReport();
+  void AppendProfile(v1::ProfileAction action);
+  void Encode(const Work& work, ProfileWork& profile,
+              v1::ControlRequest* request);
 
   // Connection. By the device's own thread.
   void Open();
@@ -409,8 +436,16 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   // root_errors counts apart.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);
 
+  std::shared_ptr<DeviceProfile> profile_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<ProfileWait> last_report_ ABSL_GUARDED_BY(mu_);
+  bool takes_profiles_ ABSL_GUARDED_BY(mu_) = false;  // the worker
+  // When the message being taken came, if it says what it met.
+  absl::Duration arrived_ ABSL_GUARDED_BY(mu_);
+
   // The sender's own.
   uint64_t next_transfer_id_;
+  // profile_, once the worker takes part.
+  std::shared_ptr<DeviceProfile> sender_profile_;
   v1::SessionLimits sender_limits_;
   std::unique_ptr<StructureTable> structures_;
   std::unique_ptr<RunEncoder> encoder_;

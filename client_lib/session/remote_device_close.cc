@@ -63,7 +63,8 @@ struct Loss {
       return;
     }
     if (std::holds_alternative<ReadWork>(work.action) ||
-        std::holds_alternative<OfferWork>(work.action)) {
+        std::holds_alternative<OfferWork>(work.action) ||
+        std::holds_alternative<ProfileWork>(work.action)) {
       return;
     }
     if (std::holds_alternative<InstallWork>(work.action)) ++uploads;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/backoff.h"
 #include "client_lib/session/remote_device.h"
@@ -255,6 +256,8 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
     log_.SetWindow(response.window());
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
   }
+  takes_profiles_ =
+      absl::c_linear_search(hello.features(), v1::WORKER_FEATURE_PROFILE);
   welcomed_ = connected_ = true;
   ++connection_;
   connection_changed_.SignalAll();

@@ -30,11 +30,26 @@ std::vector<uint32_t> SitesOf(const Segment& segment) {
 }  // namespace
 
 void RemoteDevice::Process(Work work) {
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) ProfileSender();
+  if (ABSL_PREDICT_FALSE(sender_profile_ != nullptr)) {
+    AskForReport();
+    // Stays where it is while the work ends the profile.
+    const std::shared_ptr<DeviceProfile> profile = sender_profile_;
+    profile->encoding.Enter(0, Now());
+    ProcessNow(std::move(work));
+    profile->encoding.Leave(Now());
+    return;
+  }
+  ProcessNow(std::move(work));
+}
+
+void RemoteDevice::ProcessNow(Work work) {
   dead_.Collect(&pending_free_);
   // Room first where the work may need it.
   if (!std::holds_alternative<RunWork>(work.action) &&
       !std::holds_alternative<ReplayWork>(work.action) &&
-      !std::holds_alternative<ReadWork>(work.action)) {
+      !std::holds_alternative<ReadWork>(work.action) &&
+      !std::holds_alternative<ProfileWork>(work.action)) {
     AppendFrees();
   }
   auto request = std::make_shared<v1::ControlRequest>();
@@ -67,6 +82,9 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
     GraphRecorder::Global().Add(encoder_->Describe(*run.segment),
                                 NotesOf(sites));
   }
+  if (ABSL_PREDICT_FALSE(sender_profile_ != nullptr)) {
+    CountProfiled(run.segment->calls().size());
+  }
   // Drops the references to storages here, not under the lock.
   run.segment->Clear();
   if (run.metadata != nullptr) {
@@ -96,6 +114,9 @@ void RemoteDevice::Encode(const Work& work, ReplayWork& replay,
   if (ABSL_PREDICT_FALSE(GraphRecorder::Global().records(index_))) {
     GraphRecorder::Global().Add(srg::ToProto(part.structure),
                                 NotesOf(part.sites));
+  }
+  if (ABSL_PREDICT_FALSE(sender_profile_ != nullptr)) {
+    CountProfiled(part.structure.nodes.size());
   }
   FinishRun(work, std::move(encoded), part.sites, nullptr, request);
 }

@@ -2,8 +2,11 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/debug_flags.h"
 #include "client_lib/session/fork_guard.h"
+#include "client_lib/session/profile_recorder.h"
 #include "client_lib/session/remote_device.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -59,7 +62,12 @@ class RemoteDevice::ReadHandle final : public PendingRead {
         std::memcpy(destination_, wait_->value->data(), wait_->bytes);
         wait_->value.reset();
       }
-      if (wait_->error.ok()) return absl::OkStatus();
+    }
+    if (wait_->error.ok()) {
+      if (ABSL_PREDICT_FALSE(wait_->marks != nullptr)) {
+        device_->FinishRequest(wait_.get());
+      }
+      return absl::OkStatus();
     }
     device_->context_->root_errors.AddReported(device_->index_, wait_->error);
     return wait_->error;
@@ -111,6 +119,7 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
   if (wait->value.has_value()) {
     std::memcpy(destination, wait->value->data(), bytes);
   }
+  if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) FinishRequest(wait.get());
   return absl::OkStatus();
 }
 
@@ -131,6 +140,12 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
                                      std::shared_ptr<ReadWait>* wait) {
   if (IsForkedChild()) return AfterForkError();
   DJINN_RETURN_IF_ERROR(CheckViewBytes(view, (*wait)->bytes));
+  absl::Duration began;
+  absl::Duration asked;
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
+    asked = Now();
+    began = ProfileRecorder::Global().TakeBeginning(asked);
+  }
   MutexLock lock(&mu_);
   DJINN_RETURN_IF_ERROR(Enter());
   ++statistics_.reads;
@@ -143,6 +158,9 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
     recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
     QueueSegments(writers);
     QueueRead(lane, storage, view, *wait);
+  }
+  if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
+    MarkAsked(wait->get(), began, asked);
   }
   // What the value does not depend on comes after it: a loss is back before
   // the step that followed it was made.
@@ -160,6 +178,9 @@ void RemoteDevice::QueueRead(uint32_t lane, RemoteStorage* storage,
     Queue({lane, StoragePtr(storage), 0,
            CreateWork{recorder_.StampWrite(storage), size}},
           /*needs_lease=*/true);
+  }
+  if (ABSL_PREDICT_FALSE(Profiled() != nullptr)) {
+    wait->marks = std::make_unique<ReadMarks>();
   }
   storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
   Queue({lane, StoragePtr(storage), 0, ReadWork{storage->version_, view, wait}},
@@ -238,6 +259,9 @@ void RemoteDevice::Abandon(ReadWait* wait) {
 
 void RemoteDevice::FinishRead(ReadWait* wait) {
   wait->done = true;
+  if (ABSL_PREDICT_FALSE(wait->marks != nullptr) && wait->transfer_id != 0) {
+    wait->marks->arrived = Now();  // its last byte
+  }
   wait->changed.SignalAll();
   const auto watched = watched_.extract(wait);
   if (watched.empty()) return;

@@ -1,6 +1,7 @@
 // What the worker says, and the loss of the worker.
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/debug_flags.h"
@@ -40,6 +41,10 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     LogReceived(index_, response);
   }
+  absl::Duration arrived;
+  if (ABSL_PREDICT_FALSE(response.has_timing())) {
+    arrived = Arrival::Take(context_->options.clock).value_or(Now());
+  }
   absl::Status violation;
   absl::Status root_error;
   if (response.has_poisoned()) {
@@ -56,6 +61,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   Callbacks callbacks;
   {
     MutexLock lock(&mu_);
+    arrived_ = arrived;
     violation = Take(&response);
     // They are the program's: not for a thread that waits, whose locks they may
     // take.
@@ -133,6 +139,10 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       hello_received_ = true;
       return ApplyHello(*response);
     case Message::kRead:
+      if (ABSL_PREDICT_FALSE(response->has_timing())) {
+        const absl::Status bad = MarkAnswered(*response, arrived_);
+        if (!bad.ok()) return Violation(bad.message());
+      }
       return ApplyRead(response->reply_number(), response->mutable_read());
     case Message::kMetadata:
       return ApplyMetadata(response->metadata());
@@ -152,7 +162,11 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       }
       return absl::OkStatus();
     case Message::kProfile:
-      return Violation("a profile, which nobody asked for");
+      if (const absl::Status bad = ApplyProfile(response->profile());
+          !bad.ok()) {
+        return Violation(bad.message());
+      }
+      return absl::OkStatus();
     case Message::kCancelled:
       if (!cancel_sent_) return Violation("cancelled, which nobody asked for");
       cancelled_ = true;

@@ -2,6 +2,7 @@
 // the outcome anyway.
 #include <utility>
 
+#include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/debug_flags.h"
 #include "client_lib/session/message_lines.h"
@@ -166,6 +167,7 @@ void RemoteDevice::SendMessage() {
     if (next == nullptr) return;  // carried out, after a resume
     if (next->sequence <= log_.sent()) statistics_.bytes_resent += next->bytes;
     message = next->message;
+    if (ABSL_PREDICT_FALSE(profile_ != nullptr)) MarkHanded(next->sequence);
     log_.MarkSent();
     replies_.Acknowledged(message->acknowledged_reply());
   }

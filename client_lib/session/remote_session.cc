@@ -88,6 +88,13 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     return context_->root_errors.Kept();
   }
 
+  absl::Status FinishProfile() override {
+    if (IsForkedChild()) return AfterForkError();
+    absl::Status result;
+    for (const auto& device : Devices()) result.Update(device->FinishProfile());
+    return result;
+  }
+
   absl::Status Close(absl::Duration timeout) override {
     if (IsForkedChild()) return AfterForkError();
     Clock* const clock = context_->options.clock;

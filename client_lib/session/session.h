@@ -58,6 +58,11 @@ class Session {
   // Root errors of the session so far, oldest first, at most 100.
   virtual std::vector<absl::Status> RootErrors() const = 0;
 
+  // Ends what a profile began on the devices, so that the recorder has it
+  // (profile_recorder.h). Unimplemented (PROFILE_UNSUPPORTED) names a worker
+  // that cannot be profiled; a device's failure.
+  virtual absl::Status FinishProfile() = 0;
+
   // Flushes every device and ends the session. Work still unfinished at the
   // deadline is cancelled: DeadlineExceeded (UNFINISHED_WORK) says how much of
   // what was lost on which device. The session is closed in every case, at most

@@ -14,6 +14,7 @@
 #include "client_lib/session/chunk_map.h"
 #include "client_lib/session/recording.h"
 #include "client_lib/session/remote_storage.h"
+#include "client_lib/session/request_stages.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment.h"
 #include "client_lib/session/virtual_device.h"
@@ -75,7 +76,14 @@ struct ReadWait : Waiter {
   bool announced = false;
   std::optional<ChunkMap> chunks;
   std::optional<std::string> value;  // came in the reply
+  std::unique_ptr<ReadMarks> marks;  // null while nobody profiles
   absl::Status error;
+};
+
+// Until the worker has reported, for the last time, what it measured.
+struct ProfileWait : Waiter {
+  uint64_t sequence = 0;  // of the message that asks for it
+  bool done = false;
 };
 
 struct RunWork {
@@ -124,13 +132,18 @@ struct PullWork {
   uint64_t size_bytes;
 };
 
+// Ends the profile on the worker.
+struct ProfileWork {
+  std::shared_ptr<ProfileWait> wait;
+};
+
 struct Work {
   uint32_t lane = 0;
-  StoragePtr storage;  // not set for runs
+  StoragePtr storage;  // not set for runs and profiles
   // What it holds here until it is sent.
   size_t footprint_bytes = 0;
   std::variant<RunWork, ReplayWork, InstallWork, SeedWork, CreateWork, ReadWork,
-               OfferWork, PullWork>
+               OfferWork, PullWork, ProfileWork>
       action;
 };
 

@@ -154,6 +154,48 @@ TEST_F(ProfileTest, OthersInTheQueueAreWaitingAndNotExecuting) {
   EXPECT_EQ(timing.sent() - timing.received(), 9'000'000u);
 }
 
+TEST_F(ProfileTest, AReadThatComesBeforeItsProfileHasStartedIsPartOfIt) {
+  std::unique_ptr<TestClient> client = OpenWithProgram();
+  uint64_t read = 0;
+  {
+    NodeGate gate(&device_, 1);
+    client->Run(1, {1, 2});
+    gate.WaitReached(1);
+    Say(client.get(), v1::PROFILE_ACTION_START);
+    read = client->SendRead(1, FakeStructure::View(0, 2));
+    ASSERT_TRUE(WaitUntil([&] {
+      return core_->Snapshot().sessions(0).use().outstanding() == 3;
+    }));
+    clock_.Advance(absl::Milliseconds(4));
+  }
+  const v1::ReplyTiming timing = Timing(client.get(), read);
+  EXPECT_EQ(timing.sent() - timing.received(), 4'000'000u);
+  EXPECT_EQ(timing.execute(), 0u);  // not measured yet
+}
+
+TEST_F(ProfileTest, OneAfterAnotherStartsAnew) {
+  device_.TimeNodes();
+  std::unique_ptr<TestClient> client = OpenWithProgram();
+  for (int i = 0; i < 3; ++i) {
+    Say(client.get(), v1::PROFILE_ACTION_START);
+    client->Run(1, {1, 2});
+    const uint64_t read = client->SendRead(1, FakeStructure::View(0, 2));
+    const uint64_t stop = Say(client.get(), v1::PROFILE_ACTION_STOP);
+    EXPECT_TRUE(client
+                    ->WaitFor([&](const v1::ControlResponse& r) {
+                      return r.has_read() && r.read().sequence() == read;
+                    })
+                    .has_timing());
+    EXPECT_EQ(client
+                  ->WaitFor([&](const v1::ControlResponse& r) {
+                    return r.has_profile() && r.profile().sequence() == stop;
+                  })
+                  .profile()
+                  .runs_size(),
+              1);
+  }
+}
+
 TEST_F(ProfileTest, ActionsOutOfPlaceEndTheStream) {
   for (const v1::ProfileAction action :
        {v1::PROFILE_ACTION_REPORT, v1::PROFILE_ACTION_STOP,

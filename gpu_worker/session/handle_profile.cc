@@ -19,27 +19,38 @@ absl::Status Session::HandleProfile(uint64_t sequence,
     return Violation(starts ? "starts a profile that is running"
                             : "asks about a profile that is not running");
   }
-  if (starts) {
-    const Device& device = *environment_.memory->device();
-    SetProfile(std::make_shared<SessionProfile>(
-        environment_.clock,
-        device.times_nodes()
-            ? ""
-            : absl::StrCat("device ", device.name(),
-                           " does not say when a node was carried out")));
-  }
+  if (starts) StartProfile();
   v1::ControlResponse response;
   *response.mutable_profile() = profile_->TakeReport(sequence);
   Reply(std::move(response));
-  if (stops) SetProfile(nullptr);
+  if (stops) EndProfile();
   return absl::OkStatus();
 }
 
-void Session::SetProfile(std::shared_ptr<SessionProfile> profile) {
+void Session::ExpectProfile() {
+  const Device& device = *environment_.memory->device();
+  receiving_profile_ = std::make_shared<SessionProfile>(
+      environment_.clock,
+      device.times_nodes()
+          ? ""
+          : absl::StrCat("device ", device.name(),
+                         " does not say when a node was carried out"));
+  profiled_.store(true, std::memory_order_relaxed);
+}
+
+void Session::StartProfile() {
   MutexLock lock(&mu_);
-  profile_ = profile;
-  receiving_profile_ = std::move(profile);
-  profiled_.store(profile_ != nullptr, std::memory_order_relaxed);
+  profile_ = receiving_profile_;
+}
+
+void Session::EndProfile() {
+  MutexLock lock(&mu_);
+  // Unless the next one is on its way.
+  if (receiving_profile_ == profile_) {
+    receiving_profile_ = nullptr;
+    profiled_.store(false, std::memory_order_relaxed);
+  }
+  profile_ = nullptr;
 }
 
 std::optional<SessionProfile::Mark> Session::MarkArrival() {

@@ -99,6 +99,7 @@ void Session::ReceiveOrdered(v1::Ordered message) {
       message.has_read()) {
     mark = MarkArrival();
   }
+  const bool profiles = message.profile().action() == v1::PROFILE_ACTION_START;
   const bool run = message.has_run();
   const int64_t wait = run_deadline_.load(std::memory_order_relaxed);
   const absl::Duration deadline =
@@ -113,6 +114,9 @@ void Session::ReceiveOrdered(v1::Ordered message) {
     added = inbox_.Add(std::move(message), deadline, mark);
     NoteNext();
     if (run && inbox_.received() > before) ++queued_runs_;
+    if (ABSL_PREDICT_FALSE(profiles) && inbox_.received() > before) {
+      ExpectProfile();
+    }
   }
   if (added.ok()) {
     callbacks_.runnable();

@@ -318,7 +318,7 @@ void Session::FreeState() {
   pinned_.clear();
   storages_.Clear();
   structures_.clear();
-  SetProfile(nullptr);
+  EndProfile();
   storage_count_ = 0;
   structure_count_ = 0;
 }

@@ -335,8 +335,11 @@ class Session {
   absl::StatusOr<std::shared_ptr<Buffer>> AllocateFor(
       Storage* storage, uint64_t bytes, const Buffer* prefix = nullptr);
 
-  // Profiling. Null: ends it.
-  void SetProfile(std::shared_ptr<SessionProfile> profile);
+  // A profile will start: Reads that come from here on are part of it.
+  void ExpectProfile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It does, when its turn has come; ends.
+  void StartProfile();
+  void EndProfile();
   // In the callback that brings a message of a profiled session.
   std::optional<SessionProfile::Mark> MarkArrival();
   // What is being done now, if that is measured.
@@ -386,8 +389,9 @@ class Session {
   bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
   bool dropped_ ABSL_GUARDED_BY(mu_) = false;
-  // profile_, for the threads that receive, and whether there is one.
-  std::shared_ptr<const SessionProfile> receiving_profile_ ABSL_GUARDED_BY(mu_);
+  // The profile that will start next, or the one that has, for the threads that
+  // receive; and whether there is one.
+  std::shared_ptr<SessionProfile> receiving_profile_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> profiled_{false};
 
   // Touched by the executor only.

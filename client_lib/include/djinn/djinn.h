@@ -19,6 +19,7 @@
 #include "djinn/execution_mode.h"
 #include "djinn/graph.h"
 #include "djinn/hints.h"
+#include "djinn/profile.h"
 #include "djinn/statistics.h"
 #include "djinn/transfers.h"
 #include "djinn/urgency.h"

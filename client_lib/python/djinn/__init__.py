@@ -26,6 +26,7 @@ from djinn._errors import Error, OutOfMemoryError  # noqa: E402
 from djinn._execution import execution_mode, set_execution_mode  # noqa: E402
 from djinn._graph import export_graph  # noqa: E402
 from djinn._hints import phase, signal_phase  # noqa: E402
+from djinn._profile import get_profiler, profile  # noqa: E402
 from djinn._session import (  # noqa: E402
     LocalCluster,
     Placement,
@@ -60,10 +61,12 @@ __all__ = [
     "device",
     "execution_mode",
     "export_graph",
+    "get_profiler",
     "is_connected",
     "local",
     "on_upload_progress",
     "phase",
+    "profile",
     "read_async",
     "root_errors",
     "set_call_sites",

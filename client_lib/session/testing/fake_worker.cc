@@ -104,6 +104,14 @@ void FakeWorker::AnswerMetadata(v1::RunMetadata metadata) {
   metadata_ = std::move(metadata);
 }
 
+void FakeWorker::TakeProfiles(v1::ReplyTiming timing,
+                              v1::ProfileReport report) {
+  MutexLock lock(&mu_);
+  takes_profiles_ = true;
+  timing_ = std::move(timing);
+  report_ = std::move(report);
+}
+
 void FakeWorker::SayWrongId() {
   MutexLock lock(&mu_);
   wrong_id_ = true;
@@ -201,6 +209,11 @@ void FakeWorker::WaitReceived(size_t count) {
 void FakeWorker::WaitWaiting(size_t count) {
   MutexLock lock(&mu_);
   while (waiting_.size() < count) changed_.Wait(&mu_);
+}
+
+void FakeWorker::WaitForRead() {
+  MutexLock lock(&mu_);
+  while (waiting_.empty() || !waiting_.back().has_read()) changed_.Wait(&mu_);
 }
 
 void FakeWorker::WaitCancelled() {
@@ -391,6 +404,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   welcome->set_worker_id(wrong_id_ ? "other" : id_);
   welcome->set_incarnation(incarnation_);
   *welcome->mutable_limits() = limits_;
+  if (takes_profiles_) welcome->add_features(v1::WORKER_FEATURE_PROFILE);
   if (hello.has_resume()) {
     ++resumes_;
     if (hello.resume().sent_sequence() < last_sequence_) {
@@ -499,6 +513,8 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
       return true;
     }
     case v1::Ordered::kProfile:
+      CarryProfile(message);
+      return true;
     case v1::Ordered::ACTION_NOT_SET:
       Violation("ordered message without action");
   }
@@ -755,9 +771,21 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   return true;
 }
 
+void FakeWorker::CarryProfile(const v1::Ordered& message) {
+  const v1::ProfileAction action = message.profile().action();
+  const bool starts = action == v1::PROFILE_ACTION_START;
+  if (!takes_profiles_ || starts == profiling_) Violation("profile");
+  profiling_ = action != v1::PROFILE_ACTION_STOP;
+  v1::ControlResponse response;
+  if (!starts) *response.mutable_profile() = report_;
+  response.mutable_profile()->set_sequence(message.sequence());
+  Respond(std::move(response));
+}
+
 void FakeWorker::CarryRead(const v1::Ordered& message) {
   const v1::Read& read = message.read();
   v1::ControlResponse response;
+  if (profiling_) *response.mutable_timing() = timing_;
   v1::ReadReply* const reply = response.mutable_read();
   reply->set_sequence(message.sequence());
   const auto found = storages_.find(read.storage());
@@ -813,7 +841,7 @@ void FakeWorker::Respond(v1::ControlResponse response, uint64_t transfer_id,
   Reply reply{std::move(response), transfer_id, std::move(value)};
   if (reply.response.has_read() || reply.response.has_metadata() ||
       reply.response.has_transfer() || reply.response.has_poisoned() ||
-      reply.response.has_admitted()) {
+      reply.response.has_admitted() || reply.response.has_profile()) {
     reply.response.set_reply_number(++last_reply_);
     replies_.push_back(reply);
   }

@@ -59,6 +59,9 @@ class FakeWorker {
   // The next run poisons what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
   void AnswerMetadata(v1::RunMetadata metadata);
+  // Can be profiled from the next Hello on, and says this then: of each read,
+  // and when it is asked for a report.
+  void TakeProfiles(v1::ReplyTiming timing, v1::ProfileReport report);
 
   // Hello under another name; structures admitted under another name.
   void SayWrongId();
@@ -95,6 +98,8 @@ class FakeWorker {
   void WaitReceived(size_t count);
   // Waits until so many ordered messages wait to be carried out.
   void WaitWaiting(size_t count);
+  // Waits until a read waits to be carried out.
+  void WaitForRead();
   void WaitCancelled();
   std::vector<v1::Run> runs() const;
   // Structures by their canonical fingerprint, in the order of the runs.
@@ -178,6 +183,8 @@ class FakeWorker {
   bool CarryInstall(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryRead(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CarryProfile(const v1::Ordered& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The storage, born if base_version is 0; notes a wrong version.
   Storage& Written(uint64_t id, uint64_t base_version)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -203,6 +210,10 @@ class FakeWorker {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status close_status_ ABSL_GUARDED_BY(mu_);
   Transfers transfers_ ABSL_GUARDED_BY(mu_) = Transfers::kSend;
+  bool takes_profiles_ ABSL_GUARDED_BY(mu_) = false;
+  bool profiling_ ABSL_GUARDED_BY(mu_) = false;
+  v1::ReplyTiming timing_ ABSL_GUARDED_BY(mu_);
+  v1::ProfileReport report_ ABSL_GUARDED_BY(mu_);
   uint64_t fail_next_run_ ABSL_GUARDED_BY(mu_) = 0;
   v1::RunMetadata metadata_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::Ordered> waiting_ ABSL_GUARDED_BY(mu_);

@@ -1,0 +1,174 @@
+// Profiles: what is measured here, and asked from the worker.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/profile_recorder.h"
+#include "client_lib/session/remote_device.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+int64_t ThreadNumber() {
+  thread_local const int64_t number = syscall(SYS_gettid);
+  return number;
+}
+
+}  // namespace
+
+DeviceProfile* RemoteDevice::Profiled() {
+  if (ABSL_PREDICT_TRUE(!debug::Has(debug::kProfile))) return profile_.get();
+  if (profile_ == nullptr) profile_ = std::make_shared<DeviceProfile>();
+  return profile_.get();
+}
+
+absl::Duration RemoteDevice::Now() const {
+  return context_->options.clock->Monotonic();
+}
+
+void RemoteDevice::MarkAsked(ReadWait* wait, absl::Duration began,
+                             absl::Duration asked) {
+  // One that was foreseen before the profile began has no marks.
+  if (wait->marks == nullptr || profile_ == nullptr) return;
+  wait->marks->began = began;
+  wait->marks->asked = asked;
+  wait->marks->encoding_before = profile_->encoding.At(asked)[0];
+}
+
+void RemoteDevice::MarkHanded(uint64_t sequence) {
+  const auto read = reads_.find(sequence);
+  if (read == reads_.end() || read->second->marks == nullptr) return;
+  ReadMarks& marks = *read->second->marks;
+  marks.handed = Now();
+  marks.encoding_after = profile_->encoding.At(*marks.handed)[0];
+}
+
+absl::Status RemoteDevice::MarkAnswered(const v1::ControlResponse& response,
+                                        absl::Duration arrived) {
+  const auto read = reads_.find(response.read().sequence());
+  if (read == reads_.end()) return absl::OkStatus();  // said elsewhere
+  DJINN_RETURN_IF_ERROR(CheckTiming(response.timing()));
+  if (read->second->marks == nullptr) return absl::OkStatus();
+  ReadMarks& marks = *read->second->marks;
+  if (!marks.handed.has_value()) return absl::OkStatus();
+  marks.timing = response.timing();
+  marks.arrived = arrived;
+  if (profile_ == nullptr) return absl::OkStatus();
+  profile_->clocks.Add(
+      *marks.handed,
+      absl::Nanoseconds(static_cast<int64_t>(marks.timing->received())),
+      absl::Nanoseconds(static_cast<int64_t>(marks.timing->sent())), arrived);
+  return absl::OkStatus();
+}
+
+void RemoteDevice::FinishRequest(ReadWait* wait) {
+  std::unique_ptr<ReadMarks> marks;
+  ClockRelation clocks;
+  {
+    MutexLock lock(&mu_);
+    marks = std::move(wait->marks);
+    if (profile_ != nullptr) clocks = profile_->clocks;
+  }
+  if (marks == nullptr || !marks->complete()) return;
+  RequestProfile request;
+  request.device = index_;
+  request.thread = ThreadNumber();
+  request.began = marks->began;
+  request.ended = Now();
+  request.stages = StagesOf(*marks, clocks, request.ended);
+  ProfileRecorder::Global().AddRequest(request);
+}
+
+void RemoteDevice::ProfileSender() {
+  {
+    MutexLock lock(&mu_);
+    // Noted where the worker cannot take part, too: FinishProfile() says so.
+    if (Profiled() == nullptr || !takes_profiles_) return;
+    if (sender_profile_ != nullptr) return;
+    sender_profile_ = profile_;
+  }
+  AppendProfile(v1::PROFILE_ACTION_START);
+}
+
+void RemoteDevice::CountProfiled(size_t nodes) {
+  sender_profile_->nodes += nodes;
+  ++sender_profile_->runs;
+}
+
+void RemoteDevice::AskForReport() {
+  if (sender_profile_->nodes < DeviceProfile::kReportAfterNodes &&
+      sender_profile_->runs < DeviceProfile::kReportAfterRuns) {
+    return;
+  }
+  sender_profile_->nodes = sender_profile_->runs = 0;
+  AppendProfile(v1::PROFILE_ACTION_REPORT);
+}
+
+void RemoteDevice::AppendProfile(v1::ProfileAction action) {
+  auto request = std::make_shared<v1::ControlRequest>();
+  request->mutable_ordered()->mutable_profile()->set_action(action);
+  Append(0, std::move(request), /*ends_work=*/false);
+}
+
+void RemoteDevice::Encode(const Work& work, ProfileWork& profile,
+                          v1::ControlRequest* request) {
+  // Where nothing was sent since it began here.
+  if (sender_profile_ == nullptr) AppendProfile(v1::PROFILE_ACTION_START);
+  sender_profile_ = nullptr;
+  request->mutable_ordered()->mutable_profile()->set_action(
+      v1::PROFILE_ACTION_STOP);
+  MutexLock lock(&mu_);
+  profile.wait->sequence = log_.next_sequence();
+  last_report_ = profile.wait;
+}
+
+absl::Status RemoteDevice::ApplyProfile(const v1::ProfileReport& report) {
+  DJINN_RETURN_IF_ERROR(ProfileRecorder::Check(report));
+  if (profile_ == nullptr) return absl::OkStatus();  // nobody wants it any more
+  ProfileRecorder::Global().AddReport(index_, lease_.worker_id(), report,
+                                      profile_->clocks, Now());
+  if (last_report_ == nullptr || report.sequence() != last_report_->sequence) {
+    return absl::OkStatus();
+  }
+  last_report_->done = true;
+  last_report_->changed.SignalAll();
+  last_report_.reset();
+  return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::FinishProfile() {
+  if (IsForkedChild()) return AfterForkError();
+  {
+    MutexLock lock(&mu_);
+    if (profile_ == nullptr) return absl::OkStatus();
+  }
+  // What was asked for may still begin the profile there.
+  DJINN_RETURN_IF_ERROR(Synchronize());
+  const auto wait = std::make_shared<ProfileWait>();
+  {
+    MutexLock lock(&mu_);
+    if (!usable_) return Unusable();
+    if (!takes_profiles_) {
+      profile_.reset();
+      return MakeError(absl::StatusCode::kUnimplemented, "PROFILE_UNSUPPORTED",
+                       absl::StrCat("worker ", lease_.worker_id(), " at ",
+                                    lease_.worker_address(),
+                                    " cannot be profiled: it is of a build "
+                                    "that does not measure"),
+                       {{"worker", lease_.worker_id()}});
+    }
+    Queue({0, StoragePtr(), 0, ProfileWork{wait}}, /*needs_lease=*/true);
+  }
+  SendNow();
+  MutexLock lock(&mu_);
+  const absl::Status status = Await(wait.get(), [&] { return wait->done; });
+  profile_.reset();
+  return status;
+}
+
+}  // namespace djinn
