@@ -29,6 +29,7 @@
 #include "tests/bench/child_process.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/report.h"
+#include "tests/bench/second_start.h"
 
 ABSL_FLAG(std::string, json, "",
           "file to write; empty for a new one among the temporary files");
@@ -56,6 +57,7 @@ constexpr Entry kBenchmarks[] = {
     {"decode", MakeDecode},
     {"mlp_step", MakeMlpStep},
     {"transfer", MakeTransfer},
+    {"second_start", MakeSecondStart},
 };
 
 // Runs `work`; what it throws becomes its status.
@@ -221,6 +223,9 @@ int Main(const std::vector<std::string>& names) {
 int main(int argc, char** argv) {
   // How the startup benchmark times the loading of a program like this one.
   if (argc == 2 && std::strcmp(argv[1], "--load_only") == 0) return 0;
+  if (argc > 2 && std::strcmp(argv[1], djinn::bench::kLoadModel) == 0) {
+    return djinn::bench::LoadModel(argc - 2, argv + 2);
+  }
   absl::SetProgramUsageMessage(
       "measures Djinn beside what it replaces\n"
       "usage: runner [--json=FILE] [--rounds=N] [NAME...]");

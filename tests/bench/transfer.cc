@@ -1,6 +1,8 @@
 // Moving tensors to the device and back, beside a raw TCP socket.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +24,12 @@ namespace djinn::bench {
 namespace {
 
 constexpr size_t kMebibyte = size_t{1} << 20;
-constexpr size_t kSizes[] = {1 * kMebibyte, 16 * kMebibyte, 128 * kMebibyte};
+constexpr size_t kSizes[] = {1 * kMebibyte, 16 * kMebibyte, 128 * kMebibyte,
+                             1024 * kMebibyte};
+// From here on the allocator gives memory back to the system at once.
+constexpr size_t kAlwaysFresh = 64 * kMebibyte;
+// Of the largest.
+constexpr int kMaxLongRounds = 5;
 
 struct Transfers {
   Series upload, download;
@@ -52,7 +59,8 @@ class TransferBenchmark : public Benchmark {
     // again would not be fresh.
     std::vector<at::Tensor> kept;
     const auto move_remote = [&](int round, Transfers* transfers) {
-      kept.push_back(MoveOnce(Seed(size, round), size, transfers, &error));
+      at::Tensor moved = MoveOnce(Seed(size, round), size, transfers, &error);
+      if (size < kAlwaysFresh) kept.push_back(std::move(moved));
       return absl::OkStatus();
     };
     const auto move_raw = [&](int round, Transfers* transfers) {
@@ -65,8 +73,11 @@ class TransferBenchmark : public Benchmark {
     };
     DJINN_RETURN_IF_ERROR(move_remote(-1, &ignored));
     DJINN_RETURN_IF_ERROR(move_raw(-1, &ignored));
+    const int rounds = size == kSizes[std::size(kSizes) - 1]
+                           ? std::min(options_.rounds, kMaxLongRounds)
+                           : options_.rounds;
     DJINN_RETURN_IF_ERROR(Interleave(
-        options_.rounds, [&](int round) { return move_remote(round, &djinn); },
+        rounds, [&](int round) { return move_remote(round, &djinn); },
         [&](int round) { return move_raw(round, &floor); }));
 
     AddRow("upload", size, std::move(djinn.upload), std::move(floor.upload),

@@ -1,0 +1,362 @@
+// Starting a program with a model that the worker has: a second process, a
+// second tenant that shares contents, and a worker that was killed and started
+// again with its disk, each beside the first start of the same model.
+#include "tests/bench/second_start.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "ATen/ops/empty.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/status_macros.h"
+#include "djinn/djinn.h"
+#include "tests/bench/benchmark.h"
+#include "tests/bench/check.h"
+#include "tests/bench/child_process.h"
+#include "tests/bench/fill.h"
+#include "tests/bench/format.h"
+#include "tests/bench/stopwatch.h"
+
+namespace djinn::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxRounds = 5;
+constexpr int kModelMebibytes = 256;
+// A weight and a bias that just does not fit into a message.
+constexpr size_t kWeightBytes = size_t{16} << 20;
+constexpr size_t kBiasBytes = 96 << 10;
+constexpr char kMemory[] = "shared memory";
+
+struct Start {
+  double seconds = 0;
+  uint64_t bytes_up = 0;
+  uint64_t sent = 0;
+  uint64_t held = 0;
+  int64_t result = 0;
+};
+
+std::string Program(const char* package, const char* name) {
+  if (const char* const folder = std::getenv("DJINN_BIN_DIR")) {
+    return absl::StrCat(folder, "/", name);
+  }
+  return SiblingProgram(absl::StrCat("../../", package, "/", name));
+}
+
+void Write(const fs::path& file, const std::string& text) {
+  std::ofstream(file) << text;
+  fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write);
+}
+
+// A coordinator with two tenants that share contents, and a worker with a disk,
+// which can be killed.
+class TwoTenants {
+ public:
+  static absl::StatusOr<std::unique_ptr<TwoTenants>> Start(
+      const Options& options) {
+    std::string folder =
+        (fs::temp_directory_path() / "djinn-bench-XXXXXX").string();
+    if (mkdtemp(folder.data()) == nullptr) {
+      return absl::InternalError("cannot make a folder");
+    }
+    std::unique_ptr<TwoTenants> cluster(new TwoTenants(folder));
+    for (const char* name : {"join", "admin", "a", "b"}) {
+      Write(cluster->folder_ / name, absl::StrCat("token-of-", name, "\n"));
+    }
+    const std::string tenant = "share_contents: true, limits: {memory: 4GiB}";
+    Write(cluster->folder_ / "coordinator.yaml",
+          absl::StrCat("listen: ", cluster->coordinator(),
+                       "\njoin_token_file: join\nadmin_token_file: admin"
+                       "\ntenants:\n  - {name: a, token_file: a, ",
+                       tenant, "}\n  - {name: b, token_file: b, ", tenant,
+                       "}\n"));
+    Write(cluster->folder_ / "worker.yaml",
+          absl::StrCat("worker_id: w0\nlisten: 127.0.0.1:0\ncoordinator: ",
+                       cluster->coordinator(),
+                       "\njoin_token_file: join\nshared_memory_socket: w0.shm"
+                       "\ndevice: {kind: cpu, memory: 8GiB, calibrate: false,"
+                       " threads: ",
+                       options.threads,
+                       "}\ncontent_disk: {directory: contents, limit: 8GiB}"
+                       "\n"));
+    DJINN_ASSIGN_OR_RETURN(
+        cluster->coordinator_process_,
+        cluster->Run("coordinator", "djinn-coordinator", "coordinator.yaml"));
+    DJINN_RETURN_IF_ERROR(cluster->StartWorker());
+    return cluster;
+  }
+  ~TwoTenants() {
+    worker_.reset();
+    coordinator_process_.reset();
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+  }
+
+  // Once more after it was killed.
+  absl::Status StartWorker() {
+    if (worker_ != nullptr) kill(worker_->pid(), SIGKILL);
+    worker_.reset();
+    DJINN_ASSIGN_OR_RETURN(worker_,
+                           Run("gpu_worker", "djinn-worker", "worker.yaml"));
+    // Until somebody was served, the cluster is not ready.
+    absl::Status last;
+    for (int i = 0; i < 30; ++i) {
+      last = Load("a", kMemory, 0, 0).status();
+      if (last.ok()) return absl::OkStatus();
+      absl::SleepFor(absl::Milliseconds(200));
+    }
+    return last;
+  }
+
+  absl::StatusOr<bench::Start> Load(const std::string& tenant,
+                                    const std::string& transport, uint64_t seed,
+                                    int mebibytes) const {
+    DJINN_ASSIGN_OR_RETURN(
+        const auto process,
+        ChildProcess::Start(
+            OwnProgram(),
+            {kLoadModel, coordinator(), (folder_ / tenant).string(), transport,
+             absl::StrCat(seed), absl::StrCat(mebibytes)}));
+    DJINN_ASSIGN_OR_RETURN(const std::string line, process->ReadLine());
+    bench::Start start;
+    std::istringstream words(line);
+    if (!(words >> start.seconds >> start.bytes_up >> start.sent >>
+          start.held >> start.result)) {
+      return absl::InternalError(line);
+    }
+    DJINN_RETURN_IF_ERROR(process->Wait());
+    return start;
+  }
+
+  // Contents on disk, whole.
+  size_t Kept() const {
+    size_t files = 0;
+    std::error_code ignored;
+    for (const auto& entry :
+         fs::recursive_directory_iterator(folder_ / "contents", ignored)) {
+      const fs::path name = entry.path().filename();
+      files += entry.is_regular_file(ignored) && name != "lock" &&
+               name.extension() != ".part";
+    }
+    return files;
+  }
+  void ForgetKept() const {
+    std::error_code ignored;
+    for (const auto& entry :
+         fs::directory_iterator(folder_ / "contents", ignored)) {
+      if (entry.is_directory()) fs::remove_all(entry.path(), ignored);
+    }
+  }
+
+ private:
+  explicit TwoTenants(fs::path folder) : folder_(std::move(folder)) {}
+
+  std::string coordinator() const {
+    return absl::StrCat("unix:", (folder_ / "coordinator.sock").string());
+  }
+  // Its log goes to a file; it ends with its standard input.
+  absl::StatusOr<std::unique_ptr<ChildProcess>> Run(const char* package,
+                                                    const char* name,
+                                                    const char* config) const {
+    return ChildProcess::Start(
+        "/bin/sh", {"-c", "exec \"$0\" \"$1\" --lifeline_fd=0 2>>\"$2\"",
+                    Program(package, name),
+                    absl::StrCat("--config=", (folder_ / config).string()),
+                    (folder_ / (std::string(name) + ".log")).string()});
+  }
+
+  const fs::path folder_;
+  std::unique_ptr<ChildProcess> coordinator_process_;
+  std::unique_ptr<ChildProcess> worker_;
+};
+
+class SecondStartBenchmark : public Benchmark {
+ public:
+  explicit SecondStartBenchmark(const Options& options)
+      : options_(options), rounds_(std::min(options.rounds, kMaxRounds)) {}
+
+  absl::string_view name() const override { return "second_start"; }
+  bool needs_session() const override { return false; }
+
+  absl::Status Measure(std::vector<Row>* rows) override {
+    DJINN_ASSIGN_OR_RETURN(cluster_, TwoTenants::Start(options_));
+    for (const char* transport : {kMemory, "gRPC"}) {
+      measured_.clear();
+      error_.clear();
+      DJINN_RETURN_IF_ERROR(MeasureRounds(
+          rounds_, [&](int round) { return MeasureRound(transport, round); }));
+      for (const char* which :
+           {"second process", "second tenant", "restarted worker"}) {
+        AddRow(which, transport, rows);
+      }
+    }
+    cluster_.reset();
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Measured {
+    Series seconds;
+    double bytes_up = 0;
+  };
+
+  absl::Status MeasureRound(const std::string& transport, int round) {
+    // A model that nobody has seen.
+    const uint64_t seed = ++models_ * 1000;
+    DJINN_ASSIGN_OR_RETURN(const Start first,
+                           Take("first", "a", transport, seed));
+    ExpectAtLeast("bytes up of the first start", first.bytes_up,
+                  uint64_t{kModelMebibytes} << 20, &error_);
+    const auto again = [&](const char* which,
+                           const char* tenant) -> absl::Status {
+      DJINN_ASSIGN_OR_RETURN(const Start start,
+                             Take(which, tenant, transport, seed));
+      ExpectAtMost(absl::StrCat("bytes up of ", which), start.bytes_up,
+                   first.bytes_up / 100, &error_);
+      ExpectAtMost(absl::StrCat("uploads sent of ", which), start.sent, 0,
+                   &error_);
+      if (start.result != first.result) {
+        error_ = absl::StrCat(which, " computed something else");
+      }
+      return absl::OkStatus();
+    };
+    DJINN_RETURN_IF_ERROR(again("second process", "a"));
+    DJINN_RETURN_IF_ERROR(again("second tenant", "b"));
+    for (int i = 0; i < 600 && cluster_->Kept() < 2 * first.sent; ++i) {
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+    DJINN_RETURN_IF_ERROR(cluster_->StartWorker());
+    DJINN_RETURN_IF_ERROR(again("restarted worker", "a"));
+    // The next round's are others.
+    cluster_->ForgetKept();
+    return cluster_->StartWorker();
+  }
+
+  absl::StatusOr<Start> Take(const std::string& which,
+                             const std::string& tenant,
+                             const std::string& transport, uint64_t seed) {
+    Settle();
+    DJINN_ASSIGN_OR_RETURN(
+        const Start start,
+        cluster_->Load(tenant, transport, seed, kModelMebibytes));
+    measured_[which].seconds.AddRound({start.seconds});
+    measured_[which].bytes_up = static_cast<double>(start.bytes_up);
+    return start;
+  }
+
+  void AddRow(const std::string& which, const std::string& transport,
+              std::vector<Row>* rows) {
+    Row row;
+    row.benchmark = std::string(name());
+    row.variant =
+        absl::StrFormat("%s, %d MiB, %s", which, kModelMebibytes, transport);
+    row.djinn = measured_[which].seconds;
+    row.baseline_name = "the first start of the model";
+    row.baseline = measured_["first"].seconds;
+    SetRatio(&row);
+    row.numbers["bytes_up"] = measured_[which].bytes_up;
+    row.numbers["bytes_up_first"] = measured_["first"].bytes_up;
+    row.notes.push_back(absl::StrFormat(
+        "%s up, %s at first", FormatBytes(measured_[which].bytes_up),
+        FormatBytes(measured_["first"].bytes_up)));
+    row.checked = absl::StrCat(rounds_, " models, equal results");
+    row.error = error_;
+    rows->push_back(std::move(row));
+  }
+
+  const Options options_;
+  const int rounds_;
+  std::unique_ptr<TwoTenants> cluster_;
+  uint64_t models_ = 0;
+  std::map<std::string, Measured> measured_;
+  std::string error_;
+};
+
+absl::StatusOr<Start> LoadModel(const std::string& coordinator,
+                                const std::string& token_file,
+                                const std::string& transport, uint64_t seed,
+                                int mebibytes) {
+  std::vector<at::Tensor> model;
+  const auto add = [&](size_t bytes) {
+    model.push_back(at::empty({static_cast<int64_t>(bytes)}, at::kByte));
+    Fill(seed + model.size(), model.back().mutable_data_ptr(), bytes);
+  };
+  const size_t layers = (static_cast<size_t>(mebibytes) << 20) / kWeightBytes;
+  for (size_t layer = 0; layer < layers; ++layer) {
+    add(kWeightBytes);
+    add(kBiasBytes);
+  }
+  add(64);
+  ConnectOptions options;
+  options.coordinator = coordinator;
+  options.token_file = token_file;
+  options.shared_memory = transport == kMemory;
+  Start start;
+  const double begin = WallNow();
+  DJINN_RETURN_IF_ERROR(Connect(options));
+  std::vector<at::Tensor> remote;
+  for (const at::Tensor& tensor : model) {
+    remote.push_back(tensor.to(Device()));
+  }
+  start.result = remote.back().sum().item<int64_t>();
+  start.seconds = WallNow() - begin;
+  const Statistics statistics = GetStatistics();
+  start.bytes_up = statistics.bytes_up;
+  start.sent = statistics.uploads_sent;
+  start.held = statistics.uploads_already_held;
+  // All of it, besides.
+  for (size_t i = 0; i < model.size(); ++i) {
+    start.result += remote[i].sum().item<int64_t>();
+    const at::Tensor back = remote[i].to(at::kCPU);
+    if (!IsFilled(seed + i + 1, back.const_data_ptr(), back.nbytes())) {
+      return absl::DataLossError("other bytes came back");
+    }
+  }
+  // What a program that runs on keeps in use.
+  if (start.sent > 0) absl::SleepFor(absl::Seconds(2));
+  remote.clear();
+  DJINN_RETURN_IF_ERROR(Close());
+  return start;
+}
+
+}  // namespace
+
+int LoadModel(int argc, char** argv) {
+  uint64_t seed = 0;
+  int mebibytes = 0;
+  if (argc != 5 || !absl::SimpleAtoi(argv[3], &seed) ||
+      !absl::SimpleAtoi(argv[4], &mebibytes)) {
+    return 2;
+  }
+  const absl::StatusOr<Start> start =
+      LoadModel(argv[0], argv[1], argv[2], seed, mebibytes);
+  if (!start.ok()) {
+    std::cout << start.status() << std::endl;
+    return 1;
+  }
+  std::cout << start->seconds << " " << start->bytes_up << " " << start->sent
+            << " " << start->held << " " << start->result << std::endl;
+  return 0;
+}
+
+std::unique_ptr<Benchmark> MakeSecondStart(const Options& options) {
+  return std::make_unique<SecondStartBenchmark>(options);
+}
+
+}  // namespace djinn::bench
