@@ -396,5 +396,53 @@ TEST_F(ExecutionTest, AWindowOutsideItsStorageIsRefused) {
   EXPECT_EQ(ErrorReason(outcome.status), "INVALID_VIEW");
 }
 
+// Through runs that carry it out both ways, and those after.
+TEST_F(ExecutionTest, StrictRunsGiveTheBitsOfAllThreadsHoweverOften) {
+  const c10::InferenceMode inference;
+  const at::Tensor weight = Random({784, 128});
+  const at::Tensor bias = Random({128});
+  const auto linear =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "");
+  const EncodedCall call =
+      tester_.Encode("aten::addmm", "", {bias, Random({8, 784}), weight, 1, 1},
+                     {Random({8, 128})});
+  const auto program = tester_.library()->Compile(call.structure).value();
+  constexpr size_t kRowsSlot = 1;
+  for (int i = 0; i < 60; ++i) {
+    SCOPED_TRACE(i);
+    const at::Tensor rows = Random({8, 784});
+    ASSERT_TRUE(tester_.device()
+                    ->Write(call.slots[kRowsSlot].get(), 0,
+                            {static_cast<const char*>(rows.const_data_ptr()),
+                             rows.nbytes()})
+                    .ok());
+    torch::jit::Stack stack = {bias, rows, weight, 1, 1};
+    linear.callBoxed(&stack);
+    std::vector<NodeResult> results;
+    ASSERT_TRUE(program->Execute(0, call.input(), &results).ok());
+    EXPECT_TRUE(
+        SameBits(ProgramTester::TensorOf(results[0]), stack[0].toTensor()));
+  }
+}
+
+// A parameter that is trained: what is written both ways is written once.
+TEST_F(ExecutionTest, StrictRunsWriteOnceHoweverOften) {
+  const c10::InferenceMode inference;
+  at::Tensor expected = at::ones({256, 256});
+  const at::Tensor step = Random({256, 256});
+  const EncodedCall call =
+      tester_.Encode("aten::add_", "Tensor", {expected, step, -0.05}, {});
+  const auto program = tester_.library()->Compile(call.structure).value();
+  for (int i = 0; i < 60; ++i) {
+    expected.add_(step, -0.05);
+    std::vector<NodeResult> results;
+    ASSERT_TRUE(program->Execute(0, call.input(), &results).ok());
+    EXPECT_EQ(ProgramTester::BytesOf(*call.slots[0]),
+              std::string(static_cast<const char*>(expected.const_data_ptr()),
+                          expected.nbytes()))
+        << i;
+  }
+}
+
 }  // namespace
 }  // namespace djinn::worker

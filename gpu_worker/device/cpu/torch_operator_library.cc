@@ -194,6 +194,37 @@ class NodeCompiler {
   Slots read_;
 };
 
+// PyTorch's own operators have no effect but what they return and write.
+bool MayBeCarriedOutTwice(const TorchCall& call) {
+  if (call.uninitialised || call.implicit_generator_slot.has_value()) {
+    return false;
+  }
+  for (const Place& place : call.call.places) {
+    if (std::holds_alternative<srg::GeneratorSlot>(place.source)) return false;
+  }
+  return absl::StartsWith(call.op.schema().name(), "aten::");
+}
+
+Slots WrittenSlots(const CallTemplate& call) {
+  Slots slots;
+  const auto add = [&slots](const TensorSource& source) {
+    if (const auto* const operand = std::get_if<Operand>(&source)) {
+      slots.push_back(operand->view.slot);
+    }
+  };
+  for (const Place& place : call.places) {
+    if (!place.written) continue;
+    if (const auto* const source = std::get_if<TensorSource>(&place.source)) {
+      add(*source);
+    } else if (const auto* const list =
+                   std::get_if<TensorListSource>(&place.source)) {
+      for (const TensorSource& entry : list->entries) add(entry);
+    }
+  }
+  SortUnique(&slots);
+  return slots;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
@@ -224,6 +255,10 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
   }
   for (TorchCall& call : calls) {
     call.choices = choices_.Find(call.op.schema(), call.call);
+    if (MayBeCarriedOutTwice(call)) {
+      call.alone = std::make_unique<AloneTrial>();
+      call.written_slots = WrittenSlots(call.call);
+    }
     if (weights_->enabled()) {
       call.packed = PackedCall::Match(call.op.schema(), call.call);
     }

@@ -13,6 +13,7 @@
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "gpu_worker/device/cpu/both_ways.h"
 #include "gpu_worker/device/cpu/generator_state.h"
 #include "gpu_worker/device/cpu/node_result.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
@@ -288,8 +289,30 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   // would use every core, whatever the worker was told.
   thread_local const bool counted = (at::init_num_threads(), true);
   (void)counted;
-  if (!input.fast) return RunCall(calls_[node], input, results);
-  return ExecuteFast(node, input, results);
+  return input.fast ? ExecuteFast(node, input, results)
+                    : ExecuteStrict(calls_[node], input, results);
+}
+
+absl::Status TorchProgram::ExecuteStrict(
+    const TorchCall& call, const NodeInput& input,
+    std::vector<NodeResult>* results) const {
+  if (call.alone == nullptr) return RunCall(call, input, results);
+  switch (call.alone->Next()) {
+    case AloneTrial::Way::kTogether:
+      return RunCall(call, input, results);
+    case AloneTrial::Way::kAlone: {
+      const ThreadScope threads(/*one_thread=*/true);
+      return RunCall(call, input, results);
+    }
+    case AloneTrial::Way::kBoth:
+      break;
+  }
+  return CarryOutBothWays(
+      call.written_slots, input,
+      [&call](const NodeInput& input, std::vector<NodeResult>* results) {
+        return RunCall(call, input, results);
+      },
+      call.alone.get(), results);
 }
 
 absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,

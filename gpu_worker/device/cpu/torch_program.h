@@ -10,6 +10,7 @@
 
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "absl/status/status.h"
+#include "gpu_worker/device/cpu/alone_trial.h"
 #include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/packed_call.h"
@@ -40,6 +41,11 @@ struct TorchCall {
   std::optional<PackedCall> packed;
   // How it is best carried out, shared with calls like it.
   std::shared_ptr<Choices> choices;
+  // Where one thread may do where every bit counts; null where nothing is to be
+  // tried: the call draws, or does what nobody here knows.
+  std::unique_ptr<AloneTrial> alone;
+  // Slots that it writes, each once.
+  std::vector<uint32_t> written_slots;
 };
 
 // Immutable but for its measurements. Errors of Execute(): OPERATOR_FAILED with
@@ -56,6 +62,8 @@ class TorchProgram final : public CompiledProgram {
                        std::vector<NodeResult>* results) const override;
 
  private:
+  absl::Status ExecuteStrict(const TorchCall& call, const NodeInput& input,
+                             std::vector<NodeResult>* results) const;
   absl::Status ExecuteFast(uint32_t node, const NodeInput& input,
                            std::vector<NodeResult>* results) const;
 

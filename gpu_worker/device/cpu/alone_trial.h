@@ -1,0 +1,82 @@
+// Whether a call may be carried out by one thread where every bit counts.
+//
+// A small call is done sooner by one thread than by all, whom it takes time to
+// wake; but where the work is divided sums may end in other bits, and strict
+// mode promises those of all threads, which are local PyTorch's with as many.
+// How a kernel divides its work depends on sizes, not on values, so some runs
+// carry the call out both ways and compare every bit. One whose results were
+// equal in kComparisons runs that could tell, and that one thread does sooner,
+// is left to one thread from then on.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_DEVICE_CPU_ALONE_TRIAL_H_
+#define GPU_WORKER_DEVICE_CPU_ALONE_TRIAL_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/mutex.h"
+
+namespace djinn::worker {
+
+class AloneTrial {
+ public:
+  enum class Way { kTogether, kAlone, kBoth };
+
+  // Runs before the first comparison: what runs a few times only is not worth
+  // it.
+  static constexpr uint32_t kRuns = 16;
+  // Runs that could tell, all equal; and runs compared at most.
+  static constexpr int kComparisons = 16;
+  static constexpr int kMaxComparisons = 64;
+  // Bytes that a call compared makes and writes, at most: larger ones gain from
+  // all threads.
+  static constexpr size_t kMaxBytes = size_t{1} << 20;
+
+  // For a run that begins.
+  Way Next() {
+    const Way way = way_.load(std::memory_order_relaxed);
+    if (way != Way::kBoth) return way;
+    return runs_.fetch_add(1, std::memory_order_relaxed) < kRuns
+               ? Way::kTogether
+               : Way::kBoth;
+  }
+
+  // Whether one thread goes first this time.
+  bool OneGoesFirst() const {
+    return runs_.load(std::memory_order_relaxed) % 2 == 0;
+  }
+
+  struct Comparison {
+    bool equal = false;
+    // Of the elements compared, how many could have differed: not those that
+    // are zero or what the one before them is.
+    uint64_t elements = 0;
+    uint64_t telling = 0;
+    uint64_t together_nanoseconds = 0;
+    uint64_t alone_nanoseconds = 0;
+  };
+  void Compared(const Comparison& comparison);
+
+  // The call cannot be compared: all threads carry it out for good.
+  void GiveUp() { way_.store(Way::kTogether, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<Way> way_{Way::kBoth};
+  std::atomic<uint32_t> runs_{0};
+  Mutex mu_;
+  int comparisons_ ABSL_GUARDED_BY(mu_) = 0;
+  int could_tell_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t together_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // shortest
+  uint64_t alone_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;
+};
+
+// Adds to `comparison` how many elements of `size` bytes there are, and how
+// many of them are telling. Bytes that make no whole element do not count.
+void CountTelling(const char* data, size_t bytes, size_t element_size,
+                  AloneTrial::Comparison* comparison);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_CPU_ALONE_TRIAL_H_

@@ -1,0 +1,109 @@
+#include "gpu_worker/device/cpu/alone_trial.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+using Way = AloneTrial::Way;
+
+constexpr AloneTrial::Comparison kSoonerAlone = {.equal = true,
+                                                 .elements = 100,
+                                                 .telling = 100,
+                                                 .together_nanoseconds = 200,
+                                                 .alone_nanoseconds = 100};
+
+void Warm(AloneTrial* trial) {
+  for (uint32_t i = 0; i < AloneTrial::kRuns; ++i) {
+    ASSERT_EQ(trial->Next(), Way::kTogether);
+  }
+  ASSERT_EQ(trial->Next(), Way::kBoth);
+}
+
+TEST(AloneTrial, ComparesWhatRunsOftenAndLeavesItToOneThread) {
+  AloneTrial trial;
+  Warm(&trial);
+  for (int i = 0; i < AloneTrial::kComparisons; ++i) {
+    EXPECT_EQ(trial.Next(), Way::kBoth);
+    trial.Compared(kSoonerAlone);
+  }
+  EXPECT_EQ(trial.Next(), Way::kAlone);
+}
+
+TEST(AloneTrial, OneBitIsTooMany) {
+  AloneTrial trial;
+  Warm(&trial);
+  for (int i = 0; i + 1 < AloneTrial::kComparisons; ++i) {
+    trial.Compared(kSoonerAlone);
+  }
+  AloneTrial::Comparison different = kSoonerAlone;
+  different.equal = false;
+  trial.Compared(different);
+  EXPECT_EQ(trial.Next(), Way::kTogether);
+  for (int i = 0; i < 2 * AloneTrial::kMaxComparisons; ++i) {
+    trial.Compared(kSoonerAlone);
+  }
+  EXPECT_EQ(trial.Next(), Way::kTogether);
+}
+
+TEST(AloneTrial, ZerosDoNotTell) {
+  AloneTrial trial;
+  Warm(&trial);
+  AloneTrial::Comparison zeros = kSoonerAlone;
+  zeros.telling = 24;
+  for (int i = 0; i < AloneTrial::kComparisons; ++i) trial.Compared(zeros);
+  EXPECT_EQ(trial.Next(), Way::kBoth);
+  for (int i = 0; i < AloneTrial::kMaxComparisons; ++i) trial.Compared(zeros);
+  EXPECT_EQ(trial.Next(), Way::kTogether);
+}
+
+TEST(AloneTrial, NothingComparedDoesNotTell) {
+  AloneTrial trial;
+  Warm(&trial);
+  AloneTrial::Comparison nothing = kSoonerAlone;
+  nothing.elements = nothing.telling = 0;
+  for (int i = 0; i < AloneTrial::kMaxComparisons; ++i) trial.Compared(nothing);
+  EXPECT_EQ(trial.Next(), Way::kTogether);
+}
+
+TEST(AloneTrial, AllThreadsMustGainAQuarter) {
+  for (const uint64_t alone : {133u, 134u}) {
+    AloneTrial trial;
+    Warm(&trial);
+    AloneTrial::Comparison comparison = kSoonerAlone;
+    comparison.together_nanoseconds = 100;
+    comparison.alone_nanoseconds = alone;
+    for (int i = 0; i < AloneTrial::kComparisons; ++i) {
+      trial.Compared(comparison);
+    }
+    EXPECT_EQ(trial.Next(), alone == 133 ? Way::kAlone : Way::kTogether);
+  }
+}
+
+TEST(AloneTrial, GivesUp) {
+  AloneTrial trial;
+  Warm(&trial);
+  trial.GiveUp();
+  trial.Compared(kSoonerAlone);
+  EXPECT_EQ(trial.Next(), Way::kTogether);
+}
+
+TEST(CountTelling, CountsElementsThatAreNeitherZeroNorRepeated) {
+  const std::vector<float> values = {0, 1, 1, 2, 0, 0, 3, 1};
+  AloneTrial::Comparison comparison;
+  const char* const data = reinterpret_cast<const char*>(values.data());
+  CountTelling(data, values.size() * 4, 4, &comparison);
+  EXPECT_EQ(comparison.elements, 8u);
+  EXPECT_EQ(comparison.telling, 4u);
+  CountTelling(data, 7, 4, &comparison);
+  EXPECT_EQ(comparison.elements, 9u);
+  EXPECT_EQ(comparison.telling, 4u);
+  CountTelling(data, 0, 4, &comparison);
+  CountTelling(data, 8, 0, &comparison);
+  EXPECT_EQ(comparison.elements, 9u);
+}
+
+}  // namespace
+}  // namespace djinn::worker
