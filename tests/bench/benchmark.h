@@ -53,6 +53,11 @@ class Benchmark {
 std::unique_ptr<Benchmark> MakePingPong(const Options& options);
 std::unique_ptr<Benchmark> MakeStartup(const Options& options);
 std::unique_ptr<Benchmark> MakeIdleSessions(const Options& options);
+std::unique_ptr<Benchmark> MakeThroughput(const Options& options);
+std::unique_ptr<Benchmark> MakePlanLookup(const Options& options);
+std::unique_ptr<Benchmark> MakeAdmission(const Options& options);
+std::unique_ptr<Benchmark> MakeHitRate(const Options& options);
+std::unique_ptr<Benchmark> MakeStages(const Options& options);
 std::unique_ptr<Benchmark> MakeCaptureAndShip(const Options& options);
 std::unique_ptr<Benchmark> MakeReadBack(const Options& options);
 std::unique_ptr<Benchmark> MakeEncoder(const Options& options);

@@ -69,6 +69,16 @@ ChildProcess::~ChildProcess() {
   close(output_);
 }
 
+absl::Status ChildProcess::WriteLine(const std::string& line) {
+  const std::string bytes = line + "\n";
+  // Shorter than a pipe takes at once.
+  if (input_ < 0 || write(input_, bytes.data(), bytes.size()) !=
+                        static_cast<ssize_t>(bytes.size())) {
+    return absl::UnavailableError("a helper program takes no more input");
+  }
+  return absl::OkStatus();
+}
+
 void ChildProcess::EndInput() {
   if (input_ >= 0) close(std::exchange(input_, -1));
 }

@@ -36,6 +36,9 @@ class ChildProcess {
   // seconds.
   absl::StatusOr<std::string> ReadLine();
 
+  // Writes a line to its input. Unavailable when it reads no more.
+  absl::Status WriteLine(const std::string& line);
+
   // Ends its input.
   void EndInput();
 
