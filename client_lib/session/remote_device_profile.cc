@@ -143,25 +143,29 @@ absl::Status RemoteDevice::ApplyProfile(const v1::ProfileReport& report) {
 
 absl::Status RemoteDevice::FinishProfile() {
   if (IsForkedChild()) return AfterForkError();
-  {
-    MutexLock lock(&mu_);
-    if (profile_ == nullptr) return absl::OkStatus();
-  }
-  // What was asked for may still begin the profile there.
-  DJINN_RETURN_IF_ERROR(Synchronize());
   const auto wait = std::make_shared<ProfileWait>();
   {
     MutexLock lock(&mu_);
-    if (!usable_) return Unusable();
-    if (!takes_profiles_) {
-      profile_.reset();
-      return MakeError(absl::StatusCode::kUnimplemented, "PROFILE_UNSUPPORTED",
-                       absl::StrCat("worker ", lease_.worker_id(), " at ",
-                                    lease_.worker_address(),
-                                    " cannot be profiled: it is of a build "
-                                    "that does not measure"),
-                       {{"worker", lease_.worker_id()}});
+    if (profile_ == nullptr) return absl::OkStatus();
+    absl::Status status = AwaitWelcome();
+    if (status.ok() && !takes_profiles_) {
+      status = MakeError(
+          absl::StatusCode::kUnimplemented, "PROFILE_UNSUPPORTED",
+          absl::StrCat("worker ", lease_.worker_id(), " at ",
+                       lease_.worker_address(),
+                       " cannot be profiled: it is of a build that does not "
+                       "measure"),
+          {{"worker", lease_.worker_id()}});
     }
+    if (status.ok() && !usable_) status = Unusable();
+    if (!status.ok()) {
+      profile_.reset();
+      return status;
+    }
+    // Behind everything that was called.
+    SealedSegments sealed;
+    recorder_.SealAll(&sealed);
+    QueueSegments(sealed);
     Queue({0, StoragePtr(), 0, ProfileWork{wait}}, /*needs_lease=*/true);
   }
   SendNow();

@@ -221,6 +221,24 @@ TEST_F(RequestProfileTest, TimesThatCannotBeEndTheStream) {
   EXPECT_FALSE(Finish().ok());
 }
 
+TEST_F(RequestProfileTest, AProgramWhoseOperatorFailedIsProfiledAllTheSame) {
+  Open();
+  Begin();
+  cluster_.worker().FailNextRun(7);
+  Write();
+  EXPECT_FALSE(ReadByte(*device_, kLane, value_).ok());
+  Write();
+  const absl::StatusOr<Profile> profile = Finish();
+  ASSERT_TRUE(profile.ok()) << profile.status();
+  EXPECT_TRUE(profile->requests.empty());
+  EXPECT_EQ(profile->runs.size(), 1u);
+  EXPECT_EQ(Actions().back(), Ordered::kProfile);
+  // And the next profile begins anew.
+  Begin();
+  Write();
+  EXPECT_TRUE(Finish().ok());
+}
+
 TEST_F(RequestProfileTest, ALostWorkerEndsTheProfileWithItsFailure) {
   Open();
   Begin();
