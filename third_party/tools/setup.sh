@@ -2,7 +2,7 @@
 # Brings a Debian 12 machine to where this checkout builds: packages by apt,
 # everything else unpacked from wheels below .deps. Called by `./djinn`.
 #
-# usage: setup.sh [LIST|grpcurl|keda_client|promtool|python...]
+# usage: setup.sh [LIST|grpcurl|keda_client|promtool|python|peers...]
 #   LIST      a further list of packages, in third_party
 #   grpcurl   builds grpcurl into .deps/grpcurl, which takes a minute or two
 #   keda_client  builds a program around KEDA's own client into .deps/keda_client,
@@ -10,6 +10,8 @@
 #   promtool  unpacks promtool from Debian's package into .deps/promtool
 #   python    installs PyTorch for Python and what tests in Python use into a virtual
 #             environment, .deps/python, which takes minutes and 6 GB
+#   peers     installs what the benchmarks set beside Djinn into environments of their
+#             own, .deps/peers, on top of .deps/python: another GB
 #
 # Each unpacked tree has a stamp that says what it was made from, so a second call
 # neither needs a network nor takes time. The packages are looked up on every call: a
@@ -23,12 +25,14 @@ want_grpcurl=
 want_keda_client=
 want_promtool=
 want_python=
+want_peers=
 for extra in "$@"; do
   case $extra in
     grpcurl) want_grpcurl=yes ;;
     keda_client) want_keda_client=yes ;;
     promtool) want_promtool=yes ;;
     python) want_python=yes ;;
+    peers) want_python=yes want_peers=yes ;;
     *) packages+=("$root/third_party/$extra") ;;
   esac
 done
@@ -176,6 +180,25 @@ make_python() {
   "${pip[@]}" --require-hashes -r "$root/third_party/python_packages.txt"
 }
 
+# An environment for each peer, with what .deps/python has besides. One that does not
+# install says why in a file beside it: a result, too.
+make_peers() {
+  local list peer
+  for list in "$root"/third_party/peers/*.txt; do
+    peer=$(basename "$list" .txt)
+    /usr/bin/python3 -m venv --without-pip "$1/$peer"
+    echo ../../../../../python/lib/python3.11/site-packages \
+      >"$1/$peer/lib/python3.11/site-packages/base.pth"
+    # One of them is built here, against the torch that is there.
+    if ! "$1/$peer/bin/python" -m pip install --quiet --disable-pip-version-check \
+      --no-deps --no-cache-dir --no-build-isolation --require-hashes -r "$list" \
+      2>"$1/$peer.log"; then
+      grep -m 1 -i error "$1/$peer.log" >"$1/$peer.failed" || echo "pip failed" >"$1/$peer.failed"
+      say "$peer is not installed: $(cat "$1/$peer.failed")"
+    fi
+  done
+}
+
 # tree FOLDER FUNCTION SOURCE...: has .deps/FOLDER made by the function, unless its
 # stamp says that the same function made it from the same sources: names of wheels, or
 # files in third_party. Until the tree is whole it has another name, so an interrupted
@@ -213,6 +236,8 @@ main() {
       keda_client/main.go
   [[ -z $want_promtool ]] || tree promtool make_promtool promtool.txt
   [[ -z $want_python ]] || tree python make_python torch python_packages.txt
+  [[ -z $want_peers ]] ||
+    tree peers make_peers peers/mycelya-torch.txt peers/nvidia-pytriton.txt peers/ray.txt
   # The tests that need these say so when they are missing.
   [[ ! -d $deps/grpcurl ]] || rc+=$'\n'"build --repo_env=DJINN_GRPCURL=$deps/grpcurl"
   [[ ! -d $deps/keda_client ]] ||
