@@ -9,6 +9,7 @@
 #include "client_lib/session/profile_recorder.h"
 #include "client_lib/session/remote_device.h"
 #include "common/error.h"
+#include "common/fresh_memory.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -304,6 +305,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
   }
   if (copies) {
     char* destination = wait->destination + offset;
+    PopulateForWrite(destination, size);
     for (const absl::string_view piece : pieces) {
       std::memcpy(destination, piece.data(), piece.size());
       destination += piece.size();

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
+#include "common/fresh_memory.h"
 #include "common/status_macros.h"
 #include "gpu_worker/device/cpu/custom_operators.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
@@ -70,7 +71,9 @@ class CpuDevice final : public Device {
     }
     if (!bytes.empty()) {
       Torch(*buffer).WillBeWritten();
-      std::memcpy(Torch(*buffer).data() + offset, bytes.data(), bytes.size());
+      char* const to = Torch(*buffer).data() + offset;
+      PopulateForWrite(to, bytes.size());
+      std::memcpy(to, bytes.data(), bytes.size());
     }
     return absl::OkStatus();
   }
