@@ -2,6 +2,11 @@
 
 #include <openssl/sha.h>
 #include <xxhash.h>
+#if defined(__x86_64__)
+// The same functions for the processor that is there: twice as fast as the ones
+// for any, with AVX2 or AVX-512.
+#include <xxh_x86dispatch.h>
+#endif
 
 namespace djinn {
 
