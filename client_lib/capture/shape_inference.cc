@@ -1,5 +1,6 @@
 #include "client_lib/capture/shape_inference.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -79,6 +80,17 @@ void ConvertAsCpu(const OperatorInfo& info, torch::jit::Stack* arguments) {
   }
 }
 
+// What a product is added to. PyTorch's meta function leaves it to the kernels
+// whether that can be as large as the product.
+void CheckAddend(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
+                 const ResultMeta& product) {
+  if (info.name != "aten::addmm" && info.name != "aten::_addmm_activation") {
+    return;
+  }
+  const at::Tensor& addend = arguments[0].toTensor();
+  at::inferExpandGeometry(addend.sizes(), addend.strides(), product.sizes);
+}
+
 InferredResults FromReentry(const OperatorInfo& info,
                             c10::ArrayRef<c10::IValue> arguments) {
   absl::flat_hash_set<const c10::StorageImpl*> operands;
@@ -118,6 +130,9 @@ InferredResults FromReentry(const OperatorInfo& info,
   }
   if (aliases == 0) {
     if (offset) return {};
+    if (!inferred.results.empty()) {
+      CheckAddend(info, arguments, inferred.results[0]);
+    }
     inferred.outcome = InferredResults::Outcome::kKnown;
   } else if (aliases == inferred.results.size()) {
     inferred.outcome = InferredResults::Outcome::kViews;

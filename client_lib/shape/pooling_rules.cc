@@ -49,8 +49,39 @@ Results GradientInSelfFormat(const CallArguments& args) {
       InFormat(self.scalar_type(), self.sizes(), self.suggest_memory_format())};
 }
 
+// The kernels trust that the gradient has as many images and channels as the
+// input, and read and write beside them where it has not.
+void CheckPooledGradient(const CallArguments& args, int64_t rank) {
+  const at::Tensor& grad = args.Tensor(0);
+  const at::Tensor& self = args.Tensor(1);
+  for (int64_t i = 1; i < grad.dim(); ++i) {
+    TORCH_CHECK(grad.size(i) > 0, "adaptive_avg_pool", rank,
+                "d_backward(): Expected grad_output to have non-zero size for "
+                "non-batch dimensions, but grad_output has sizes ",
+                grad.sizes(), " with dimension ", i, " being empty");
+  }
+  TORCH_CHECK(grad.dim() == self.dim(), "adaptive_avg_pool", rank,
+              "d_backward_out_cpu_template: Expected dimensions ", self.dim(),
+              rank == 2 ? " for `grad_output`" : " for `gradOutput_`",
+              " but got dimensions ", grad.dim());
+  TORCH_CHECK(self.dim() > rank && grad.sizes().slice(0, grad.dim() - rank) ==
+                                       self.sizes().slice(0, self.dim() - rank),
+              "adaptive_avg_pool", rank, "d_backward(): a gradient of sizes ",
+              grad.sizes(), " is none of an input of sizes ", self.sizes());
+}
+
+Results AdaptiveAveragePool2dBackward(const CallArguments& args) {
+  CheckPooledGradient(args, 2);
+  return GradientInSelfFormat(args);
+}
+
 Results ContiguousGradient(const CallArguments& args) {
   return {Contiguous(args.Tensor(1).scalar_type(), args.Tensor(1).sizes())};
+}
+
+Results AdaptiveAveragePool3dBackward(const CallArguments& args) {
+  CheckPooledGradient(args, 3);
+  return ContiguousGradient(args);
 }
 
 // A parameter given once for all dimensions, or one for each; `absent` if not
@@ -243,15 +274,16 @@ Results ChannelShuffle(const CallArguments& args) {
 void AddPoolingRules(RuleTable* table) {
   table->Add({"aten::_adaptive_avg_pool2d"}, AdaptiveAveragePool2d);
   table->Add({"aten::_adaptive_avg_pool3d"}, AdaptiveAveragePool3d);
+  table->Add({"aten::_adaptive_avg_pool2d_backward"},
+             AdaptiveAveragePool2dBackward);
+  table->Add({"aten::_adaptive_avg_pool3d_backward"},
+             AdaptiveAveragePool3dBackward);
   table->Add(
-      {"aten::_adaptive_avg_pool2d_backward",
-       "aten::max_pool3d_with_indices_backward",
+      {"aten::max_pool3d_with_indices_backward",
        "aten::reflection_pad2d_backward", "aten::replication_pad2d_backward",
        "aten::replication_pad3d_backward"},
       GradientInSelfFormat);
-  table->Add({"aten::_adaptive_avg_pool3d_backward",
-              "aten::fractional_max_pool3d_backward"},
-             ContiguousGradient);
+  table->Add({"aten::fractional_max_pool3d_backward"}, ContiguousGradient);
   table->Add({"aten::max_pool3d_with_indices"}, MaxPool3d);
   table->Add({"aten::max_unpool2d"},
              [](const CallArguments& args) { return MaxUnpool(args, 2); });

@@ -1,3 +1,5 @@
+#include <string>
+
 #include "client_lib/shape/rule_check.h"
 #include "gtest/gtest.h"
 
@@ -141,6 +143,20 @@ TEST(PoolingRulesTest, RejectWhatTheKernelsReject) {
                 {Make({2, 3, 0, 4}), Ints({1, 1})});
   CheckRejected("aten::_adaptive_avg_pool3d",
                 {Make({3, 4, 5}), Ints({1, 1, 1})});
+  CheckRejected("aten::_adaptive_avg_pool2d_backward",
+                {Make({1, 0, 2, 2}), Make({1, 0, 3, 3})});
+  CheckRejected("aten::_adaptive_avg_pool2d_backward",
+                {Make({2, 2, 2}), Make({1, 2, 3, 3})});
+  CheckRejected("aten::_adaptive_avg_pool3d_backward",
+                {Make({1, 2, 0, 2, 2}), Make({1, 2, 3, 3, 3})});
+}
+
+TEST(PoolingRulesTest, RefusesGradientsOfOtherImagesAndChannels) {
+  const std::string backward = "aten::_adaptive_avg_pool2d_backward";
+  CheckRefused(backward, {Make({1, 1, 2, 2}), Make({1, 2, 3, 3})});
+  CheckRefused(backward, {Make({1, 2, 2, 2}), Make({2, 2, 3, 3})});
+  CheckRefused("aten::_adaptive_avg_pool3d_backward",
+               {Make({1, 2, 2, 2}), Make({2, 3, 3, 3})});
 }
 
 }  // namespace

@@ -16,10 +16,10 @@ using c10::ScalarType;
 // Which dimensions `dims` names, checked; all of them if it is empty.
 std::vector<bool> DimensionMask(int64_t rank, const DimVector& dims) {
   if (dims.empty()) return std::vector<bool>(rank, true);
-  std::vector<bool> mask(rank, false);
+  // A tensor without dimensions counts as one with a dimension here.
+  std::vector<bool> mask(std::max<int64_t>(rank, 1), false);
   for (int64_t dim : dims) {
     const int64_t wrapped = c10::maybe_wrap_dim(dim, rank);
-    if (rank == 0) continue;
     TORCH_CHECK(!mask[wrapped], "dim ", wrapped,
                 " appears multiple times in the list of dims");
     mask[wrapped] = true;

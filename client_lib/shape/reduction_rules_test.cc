@@ -133,6 +133,8 @@ TEST(ReductionRulesTest, RejectWhatTheKernelsReject) {
   CheckRejected("aten::std.correction", {Make({3}, at::kLong)});
   CheckRejected("aten::std.correction", {Make({3}), Ints({1})});
   CheckRejected("aten::std.correction", {Make({3}), Ints({0, 0})});
+  CheckRejected("aten::std.correction", {Make({}), Ints({0, -1})});
+  CheckRule("aten::std.correction", {Make({}), Ints({-1})});
   CheckRejected("aten::median.dim", {Make({0}), 0});
   CheckRejected("aten::median", {Make({3}, at::kBool)});
   CheckRule("aten::median", {Make({0}, at::kBool)});

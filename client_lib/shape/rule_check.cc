@@ -215,6 +215,11 @@ void CheckRejected(const std::string& name, std::vector<IValue> arguments) {
   EXPECT_NE(Run(op, std::move(arguments)).error, "") << call;
 }
 
+void CheckRefused(const std::string& name, std::vector<IValue> arguments) {
+  AddDefaults(FindOperator(name), &arguments);
+  EXPECT_NE(Apply(name, arguments).error, "") << DescribeCall(name, arguments);
+}
+
 at::Tensor Make(at::IntArrayRef sizes, at::ScalarType dtype) {
   return dtype == at::kBool || c10::isIntegralType(dtype, false)
              ? at::ones(sizes, dtype)

@@ -24,6 +24,10 @@ void CheckRuleForAnyThreads(const std::string& name,
 // A test failure unless both the operator and its rule throw.
 void CheckRejected(const std::string& name, std::vector<c10::IValue> arguments);
 
+// A test failure unless the rule throws, where the CPU must not be asked: its
+// kernel would read or write beside the operands.
+void CheckRefused(const std::string& name, std::vector<c10::IValue> arguments);
+
 // A contiguous CPU tensor of small positive values.
 at::Tensor Make(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
 

@@ -21,6 +21,10 @@ class ErrorsTest(RemoteCase):
 
     def test_mistakes_raise_at_the_call(self):
         ones = torch.ones
+        # A kernel that took operands of these types is not tried again.
+        torch.nn.functional.linear(
+            ones(2, 5, device=self.device), ones(4, 5, device=self.device),
+            ones(4, device=self.device))
         for call in (
             lambda d: ones(2, 3, device=d) @ ones(2, 3, device=d),
             lambda d: ones(2, 3, device=d) + ones(2, 4, device=d),
@@ -31,6 +35,11 @@ class ErrorsTest(RemoteCase):
             lambda d: torch.cat([ones(2, 2, device=d), ones(3, 3, device=d)]),
             lambda d: ones(2, device=d).expand(3, 4),
             lambda d: torch.nn.functional.linear(ones(2, 3, device=d), ones(4, 5, device=d)),
+            lambda d: torch.nn.functional.linear(
+                ones(2, 5, device=d), ones(4, 5, device=d), ones(3, device=d)
+            ),
+            lambda d: torch.addmm(ones(3, device=d), ones(2, 5, device=d), ones(5, 4, device=d)),
+            lambda d: ones((), device=d).std([0, -1]),
             lambda d: torch.nn.functional.conv2d(
                 ones(1, 3, 8, 8, device=d), ones(4, 5, 3, 3, device=d)
             ),

@@ -154,6 +154,20 @@ TEST_F(AdmissionTest, StatisticsOfANormalisationFitItsInput) {
                   "argument weight is float32[5], the input has 6 channels");
 }
 
+TEST_F(AdmissionTest, GradientsOfAPoolingFitItsInput) {
+  const auto encode = [&](at::IntArrayRef grad, at::IntArrayRef input) {
+    return tester_.Encode("aten::_adaptive_avg_pool2d_backward", "",
+                          {at::ones(grad), at::ones(input)}, {at::ones(input)});
+  };
+  EXPECT_TRUE(Compile(encode({1, 2, 2, 2}, {1, 2, 3, 3})).ok());
+  for (const auto& grad : std::vector<std::vector<int64_t>>{
+           {1, 1, 2, 2}, {2, 2, 2, 2}, {2, 2, 2}, {2, 2}}) {
+    ExpectMalformed(encode(grad, {1, 2, 3, 3}),
+                    "argument self float32[1,2,3,3]");
+  }
+  ExpectMalformed(encode({2, 2}, {3, 3}), "argument self float32[3,3]");
+}
+
 // The CPU's own composite lets the rows of keys and values differ.
 TEST_F(AdmissionTest, OperandsOfAttentionFitEachOther) {
   const at::Tensor query = at::randn({2, 4, 5, 8}),

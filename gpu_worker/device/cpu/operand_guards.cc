@@ -1,5 +1,6 @@
 #include "gpu_worker/device/cpu/operand_guards.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -160,6 +161,24 @@ absl::Status CheckFusedAttention(const NamedArguments& arguments,
   return absl::OkStatus();
 }
 
+// The kernel walks both by the input's images and channels.
+absl::Status CheckAdaptivePooling(const NamedArguments& arguments,
+                                  size_t rank) {
+  const srg::TensorView* const grad = arguments.View("grad_output");
+  const srg::TensorView* const self = arguments.View("self");
+  if (grad == nullptr || self == nullptr) return absl::OkStatus();
+  const auto& given = grad->sizes;
+  const auto& input = self->sizes;
+  if (given.size() == input.size() && input.size() > rank &&
+      std::equal(input.begin(), input.end() - static_cast<int64_t>(rank),
+                 given.begin())) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("argument grad_output is ", srg::DescribeView(*grad),
+                   ", argument self ", srg::DescribeView(*self)));
+}
+
 }  // namespace
 
 absl::Status CheckOperands(const c10::FunctionSchema& schema,
@@ -181,6 +200,12 @@ absl::Status CheckOperands(const c10::FunctionSchema& schema,
   if (absl::StartsWith(name,
                        "aten::_scaled_dot_product_flash_attention_for_cpu")) {
     return CheckFusedAttention(arguments, absl::EndsWith(name, "_backward"));
+  }
+  if (absl::StartsWith(name, "aten::_adaptive_avg_pool2d_backward")) {
+    return CheckAdaptivePooling(arguments, 2);
+  }
+  if (absl::StartsWith(name, "aten::_adaptive_avg_pool3d_backward")) {
+    return CheckAdaptivePooling(arguments, 3);
   }
   return absl::OkStatus();
 }
