@@ -11,15 +11,20 @@ namespace {
 
 class FakeThread : public ProcessorThread {
  public:
+  int Processor() override { return processor; }
   std::optional<absl::Duration> Waited() override { return waited; }
   void Leave() override { ++left; }
 
   std::optional<absl::Duration> waited = absl::ZeroDuration();
+  int processor = 0;
   int left = 0;
 };
 
 class ProcessorWatchTest : public testing::Test {
  protected:
+  // The first turn tells where the thread is.
+  ProcessorWatchTest() { watch_.NoteTurn(now_); }
+
   // As many turns as between two looks, `waiting` spent waiting in each.
   void Turns(absl::Duration waiting,
              absl::Duration length = absl::Microseconds(100)) {
@@ -77,6 +82,20 @@ TEST_F(ProcessorWatchTest, IsPatientNoLongerOnceItHelped) {
   now_ += ProcessorWatch::kMinPause;
   Turns(many_);
   EXPECT_EQ(thread_.left, 22);
+}
+
+// Where it waited before it was moved by others.
+TEST_F(ProcessorWatchTest, CountsOneProcessorOnly) {
+  Turns(few_);
+  for (int i = 0; i < 100; ++i) {
+    *thread_.waited += absl::Seconds(1);
+    thread_.processor = 1 - thread_.processor;
+    Turns(few_);
+  }
+  EXPECT_EQ(thread_.left, 0);
+  Turns(many_);
+  Turns(many_);
+  EXPECT_GE(thread_.left, 1);
 }
 
 TEST_F(ProcessorWatchTest, StaysWhereNobodyTellsHowLongItWaited) {

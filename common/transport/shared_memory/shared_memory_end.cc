@@ -419,7 +419,6 @@ bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
       needed = ThreadNeededLocked();
       if (any && waiting_) NudgeLocked();
     }
-    if (any) spin_.Something(Now());
     if (any || needed || done()) continue;
     const absl::Duration now = Now();
     if (spin_.Nothing(now)) {
@@ -433,6 +432,7 @@ bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
     hung_up_ = HasHungUp(socket_);
     break;
   }
+  spin_.End(Now());
   MutexLock lock(&mu_);
   receiving_ = attended_ = false;
   recalled_ |= hung_up_;

@@ -23,19 +23,17 @@ class SpinWait {
   // A wait that is longer is slept through.
   static constexpr absl::Duration kLongest = absl::Microseconds(400);
 
-  // A wait begins.
+  // A wait begins; ends.
   void Begin() { since_.reset(); }
+  void End(absl::Duration now) {
+    if (since_.has_value()) worth_it_ = now - *since_ <= kLongest;
+  }
 
-  // Nothing is there yet. True: Relax(), and look again; false: sleep.
+  // Nothing is there yet, or not all that is waited for. True: Relax(), and
+  // look again; false: sleep.
   bool Nothing(absl::Duration now) {
     if (!since_.has_value()) since_ = now;
     return worth_it_ && now - *since_ < kLongest;
-  }
-
-  // Something is.
-  void Something(absl::Duration now) {
-    if (since_.has_value()) worth_it_ = now - *since_ <= kLongest;
-    since_.reset();
   }
 
   // Lets others run: the sibling of this processor, and threads that wait for

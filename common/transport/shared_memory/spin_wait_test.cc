@@ -16,12 +16,12 @@ class SpinWaitTest : public testing::Test {
       if (!spin_.Nothing(now_)) {
         const absl::Duration looked = now_ - start;
         now_ = start + wait;
-        spin_.Something(now_);
+        spin_.End(now_);
         return looked;
       }
       now_ += absl::Microseconds(1);
     }
-    spin_.Something(now_);
+    spin_.End(now_);
     return wait;
   }
 
@@ -52,11 +52,11 @@ TEST_F(SpinWaitTest, LooksOnceInVainWhereWaitsBecomeLong) {
 TEST_F(SpinWaitTest, LearnsNothingFromWhatWasThereAtOnce) {
   Wait(short_);
   spin_.Begin();
-  spin_.Something(now_);
+  spin_.End(now_);
   EXPECT_EQ(Wait(short_), short_);
   Wait(long_);
   spin_.Begin();
-  spin_.Something(now_);
+  spin_.End(now_);
   EXPECT_EQ(Wait(short_), absl::ZeroDuration());
 }
 
