@@ -46,6 +46,7 @@ class MonitoringTest(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         cls.cluster = Cluster(
             folder.name, ("w0",), extra="monitoring: {listen: '127.0.0.1:0'}\n",
+            worker_extra="content_disk: {directory: %s/contents, limit: 64MiB}\n" % folder.name,
             tenants=_TENANTS)
         cls.addClassCleanup(cls.cluster.stop)
         eventually(lambda: cls.ready("w0"), "the worker joins")
