@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gpu_worker/device/cpu/choice_table.h"
-
 namespace djinn::worker {
 
 void AloneTrial::Compared(const Comparison& comparison) {
@@ -22,9 +20,8 @@ void AloneTrial::Compared(const Comparison& comparison) {
     if (comparisons_ >= kMaxComparisons) GiveUp();
     return;
   }
-  const bool sooner =
-      Choices::Cost(Choices::kOneThread, alone_) <= Choices::Cost(0, together_);
-  way_.store(sooner ? Way::kAlone : Way::kTogether, std::memory_order_relaxed);
+  way_.store(alone_ <= together_ ? Way::kAlone : Way::kTogether,
+             std::memory_order_relaxed);
 }
 
 void CountTelling(const char* data, size_t bytes, size_t element_size,

@@ -68,8 +68,8 @@ TEST(AloneTrial, NothingComparedDoesNotTell) {
   EXPECT_EQ(trial.Next(), Way::kTogether);
 }
 
-TEST(AloneTrial, AllThreadsMustGainAQuarter) {
-  for (const uint64_t alone : {133u, 134u}) {
+TEST(AloneTrial, OneThreadIsNotToBeSlower) {
+  for (const uint64_t alone : {100u, 101u}) {
     AloneTrial trial;
     Warm(&trial);
     AloneTrial::Comparison comparison = kSoonerAlone;
@@ -78,7 +78,7 @@ TEST(AloneTrial, AllThreadsMustGainAQuarter) {
     for (int i = 0; i < AloneTrial::kComparisons; ++i) {
       trial.Compared(comparison);
     }
-    EXPECT_EQ(trial.Next(), alone == 133 ? Way::kAlone : Way::kTogether);
+    EXPECT_EQ(trial.Next(), alone == 100 ? Way::kAlone : Way::kTogether);
   }
 }
 
