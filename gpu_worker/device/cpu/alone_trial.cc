@@ -16,6 +16,9 @@ void AloneTrial::Compared(const Comparison& comparison) {
     ++could_tell_;
   }
   ++comparisons_;
+  if (comparisons_ >= kFirstComparisons && alone_ > together_ + together_ / 2) {
+    return GiveUp();
+  }
   if (could_tell_ < kComparisons) {
     if (comparisons_ >= kMaxComparisons) GiveUp();
     return;

@@ -30,6 +30,8 @@ class AloneTrial {
   // Runs that could tell, all equal; and runs compared at most.
   static constexpr int kComparisons = 16;
   static constexpr int kMaxComparisons = 64;
+  // After as many, one thread that takes half as long again is tried no more.
+  static constexpr int kFirstComparisons = 3;
   // Bytes that a call compared makes and writes, at most: larger ones gain from
   // all threads.
   static constexpr size_t kMaxBytes = size_t{1} << 20;

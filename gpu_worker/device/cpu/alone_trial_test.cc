@@ -82,6 +82,19 @@ TEST(AloneTrial, OneThreadIsNotToBeSlower) {
   }
 }
 
+TEST(AloneTrial, IsShortWhereOneThreadIsMuchSlower) {
+  AloneTrial trial;
+  Warm(&trial);
+  AloneTrial::Comparison slower = kSoonerAlone;
+  slower.together_nanoseconds = 100;
+  slower.alone_nanoseconds = 151;
+  for (int i = 0; i < AloneTrial::kFirstComparisons; ++i) {
+    EXPECT_EQ(trial.Next(), Way::kBoth);
+    trial.Compared(slower);
+  }
+  EXPECT_EQ(trial.Next(), Way::kTogether);
+}
+
 TEST(AloneTrial, GivesUp) {
   AloneTrial trial;
   Warm(&trial);

@@ -50,12 +50,11 @@ def measure(device, rounds):
 
 def _measure(local, remote, device, sentences, tokens, mode, rounds):
     row = Row("python_minilm", f"batch {sentences}, sequence {tokens}, {mode}")
-    warm_ups = SETTLING_ROUNDS if mode == "fast" else 1
     largest = 0.0
     with torch.inference_mode():
-        for number in range(-warm_ups, rounds):
+        for number in range(-SETTLING_ROUNDS, rounds):
             djinn_seconds, actual = _run(remote, device, sentences, tokens, number)
-            if -warm_ups < number < 0:
+            if -SETTLING_ROUNDS < number < 0:
                 continue
             local_seconds, expected = _run(local, "cpu", sentences, tokens, number)
             for one, other in zip(actual, expected):
