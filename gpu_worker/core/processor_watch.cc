@@ -6,13 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "common/log/log.h"
 
 namespace djinn::worker {
 namespace {
@@ -61,7 +63,11 @@ class LinuxProcessorThread final : public ProcessorThread {
         sched_setaffinity(0, sizeof(others), &others) != 0) {
       return;
     }
-    sched_setaffinity(0, sizeof(allowed), &allowed);
+    if (sched_setaffinity(0, sizeof(allowed), &allowed) != 0) {
+      log::Warning("the executor may not use one of its processors any more",
+                   {{"processor", absl::StrCat(processor)},
+                    {"error", std::strerror(errno)}});
+    }
   }
 
  private:
