@@ -192,7 +192,13 @@ class Cluster {
   void ListPeers(const Worker& worker, v1::DesiredState* desired)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // In order.
-  std::vector<std::string> SharingTenants() const;
+  std::vector<std::string> TenantsThat(bool Tenant::* agree) const;
+  std::vector<std::string> SharingTenants() const {
+    return TenantsThat(&Tenant::share_contents);
+  }
+  std::vector<std::string> BatchingTenants() const {
+    return TenantsThat(&Tenant::batch_with_others);
+  }
   // The lease is new: the session's other workers are to hear of its worker.
   void TouchPeers(const Lease& lease, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

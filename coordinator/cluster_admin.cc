@@ -134,6 +134,7 @@ void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
   info->set_weight(tenant.weight);
   info->set_max_priority_class(tenant.max_priority_class);
   info->set_share_contents(tenant.share_contents);
+  info->set_batch_with_others(tenant.batch_with_others);
   DescribeQuota(tenant, info);
   for (const auto& [id, worker] : workers_.all()) {
     for (const auto& [lease_id, held] : worker->held) {

@@ -14,7 +14,8 @@ bool Same(const Tenant& a, const Tenant& b) {
          a.totals.SerializeAsString() == b.totals.SerializeAsString() &&
          a.credits == b.credits && a.placement == b.placement &&
          a.weight == b.weight && a.max_priority_class == b.max_priority_class &&
-         a.share_contents == b.share_contents && a.cohort == b.cohort &&
+         a.share_contents == b.share_contents &&
+         a.batch_with_others == b.batch_with_others && a.cohort == b.cohort &&
          a.quotas == b.quotas && a.device_rate == b.device_rate;
 }
 
@@ -26,6 +27,7 @@ v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
   v1::ReloadConfigResponse changes;
   const Tenants::Snapshot before = tenants_->all();
   const std::vector<std::string> sharing = SharingTenants();
+  const std::vector<std::string> batching = BatchingTenants();
   tenants_->Replace(std::move(tenants));
   ConfigureQuotas();
   for (const auto& [name, tenant] : *tenants_->all()) {
@@ -42,19 +44,19 @@ v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
     changes.add_removed_tenants(name);
     RemoveTenant(name, &wakes);
   }
-  if (SharingTenants() != sharing) {
+  if (SharingTenants() != sharing || BatchingTenants() != batching) {
     // Those who have none of their leases, too: contents outlive leases.
     for (const auto& [id, worker] : workers_.all()) Touch(worker.get(), &wakes);
   }
   return changes;
 }
 
-std::vector<std::string> Cluster::SharingTenants() const {
-  std::vector<std::string> sharing;
+std::vector<std::string> Cluster::TenantsThat(bool Tenant::* agree) const {
+  std::vector<std::string> names;
   for (const auto& [name, tenant] : *tenants_->all()) {
-    if (tenant->share_contents) sharing.push_back(name);
+    if (tenant.get()->*agree) names.push_back(name);
   }
-  return sharing;
+  return names;
 }
 
 void Cluster::ApplyTenant(const Tenant& tenant, Wakes* wakes) {

@@ -57,6 +57,20 @@ TEST_F(ClusterTenantsTest, EveryWorkerIsToldWhoSharesContents) {
   EXPECT_THAT(Desired(worker)->sharing_tenants(), IsEmpty());
 }
 
+TEST_F(ClusterTenantsTest, EveryWorkerIsToldWhoBatchesWithOthers) {
+  const StreamId worker = Join(w0_);
+  EXPECT_THAT(Desired(worker)->batching_tenants(), IsEmpty());
+  config_.tenants[0].batch_with_others = true;
+  const v1::ReloadConfigResponse changes =
+      cluster_->SetTenants(config_.tenants);
+  EXPECT_THAT(changes.changed_tenants(), ElementsAre("red"));
+  EXPECT_THAT(Desired(worker)->batching_tenants(), ElementsAre("red"));
+  EXPECT_TRUE(cluster_->GetTenant("red")->batch_with_others());
+  config_.tenants[0].batch_with_others = false;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_THAT(Desired(worker)->batching_tenants(), IsEmpty());
+}
+
 v1::OpenSession OpenWith(v1::PriorityClass priority_class,
                          const std::string& resume = "") {
   v1::OpenSession open = TestOpen(resume);

@@ -284,6 +284,9 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
   for (std::string& tenant : SharingTenants()) {
     desired.add_sharing_tenants(std::move(tenant));
   }
+  for (std::string& tenant : BatchingTenants()) {
+    desired.add_batching_tenants(std::move(tenant));
+  }
   for (auto& [session_id, revision] : worker->drops) {
     if (revision == 0) revision = worker->revision;
     desired.add_drop_session_ids(session_id);

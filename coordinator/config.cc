@@ -212,6 +212,7 @@ Tenant ReadTenant(ConfigMap map) {
   tenant.max_priority_class =
       ReadPriorityClass(&map, "max_priority_class", tenant.max_priority_class);
   tenant.share_contents = map.Bool("share_contents", false);
+  tenant.batch_with_others = map.Bool("batch_with_others", false);
   tenant.cohort = map.String("cohort", "");
   if (!tenant.cohort.empty() && !IsCohort(tenant.cohort)) {
     map.Error("cohort", "expected names with a / between them, got \"" +

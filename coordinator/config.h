@@ -53,6 +53,7 @@
 //         weight: 1                 # of each device, beside other tenants
 //       max_priority_class: realtime  # or interactive, batch
 //       share_contents: false       # uploads, with tenants that do, on proof
+//       batch_with_others: false    # products, with tenants that do
 //       cohort: lab/vision          # lends to and borrows from others in lab
 //       quota:                      # of all its leases; absent: not limited
 //         memory_bytes:             # likewise outstanding_messages

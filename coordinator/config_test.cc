@@ -147,15 +147,21 @@ TEST_F(ConfigTest, WeightsAndPrioritiesHaveTheirRange) {
               HasSubstr("expected batch, interactive or realtime"));
 }
 
-TEST_F(ConfigTest, ContentsAreSharedByThoseWhoSaySo) {
-  const auto with = [](const std::string& share) {
+TEST_F(ConfigTest, ContentsAndProductsAreSharedByThoseWhoSaySo) {
+  const auto with = [](const std::string& key, const std::string& value) {
     return "join_token_file: join\nadmin_token_file: admin\n"
-           "tenants: [{name: red, token_file: red, share_contents: " +
-           share + "}]\n";
+           "tenants: [{name: red, token_file: red, " +
+           key + ": " + value + "}]\n";
   };
   EXPECT_FALSE(Read(kMinimal)->tenants[0].share_contents);
-  EXPECT_TRUE(Read(with("true"))->tenants[0].share_contents);
-  EXPECT_THAT(Complaint(with("some")), HasSubstr("tenants[0].share_contents"));
+  EXPECT_FALSE(Read(kMinimal)->tenants[0].batch_with_others);
+  EXPECT_TRUE(Read(with("share_contents", "true"))->tenants[0].share_contents);
+  EXPECT_TRUE(
+      Read(with("batch_with_others", "true"))->tenants[0].batch_with_others);
+  EXPECT_THAT(Complaint(with("share_contents", "some")),
+              HasSubstr("tenants[0].share_contents"));
+  EXPECT_THAT(Complaint(with("batch_with_others", "some")),
+              HasSubstr("tenants[0].batch_with_others"));
 }
 
 TEST_F(ConfigTest, QuotasAreKueues) {

@@ -47,6 +47,8 @@ struct Tenant {
   double weight = 1;
   // Contents, with other tenants that do: see DesiredState.sharing_tenants.
   bool share_contents = false;
+  // Products, with other tenants that do: see DesiredState.batching_tenants.
+  bool batch_with_others = false;
   // The highest that its sessions may ask for.
   v1::PriorityClass max_priority_class = v1::PRIORITY_CLASS_REALTIME;
   // Tenants with the same first part lend each other quota. Empty: none.

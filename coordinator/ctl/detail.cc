@@ -269,6 +269,8 @@ std::string Detail(const v1::TenantInfo& info) {
       {"priority at most", PriorityClassName(info.max_priority_class())},
       {"contents",
        info.share_contents() ? "shared with other tenants that do" : "its own"},
+      {"batches", info.batch_with_others() ? "with other tenants that do"
+                                           : "of its own sessions"},
       {"sessions",
        absl::StrCat(info.session_count(), " of ", info.max_sessions())},
       {"leases", absl::StrCat(info.lease_count())},
