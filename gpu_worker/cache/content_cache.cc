@@ -52,6 +52,19 @@ std::shared_ptr<Buffer> ContentCache::Peek(const std::string& tenant,
   return entry == nullptr ? nullptr : entry->buffer;
 }
 
+absl::flat_hash_map<const Buffer*, ContentHash> ContentCache::Names(
+    const std::string& tenant) const {
+  absl::flat_hash_map<const Buffer*, ContentHash> names;
+  MutexLock lock(&mu_);
+  for (const auto& [key, entries] : contents_) {
+    for (const std::unique_ptr<Entry>& entry : entries) {
+      if (!absl::c_linear_search(entry->tenants, tenant)) continue;
+      names.emplace(entry->buffer.get(), key.first);
+    }
+  }
+  return names;
+}
+
 void ContentCache::SetCost(const ContentHash& hash,
                            const std::shared_ptr<Buffer>& buffer,
                            absl::Duration cost) {

@@ -90,6 +90,10 @@ class ContentCache {
   std::shared_ptr<Buffer> Peek(const std::string& tenant,
                                const ContentHash& hash,
                                uint64_t size_bytes) const;
+  // The tenant's contents, by their buffers, which stay while somebody holds
+  // them.
+  absl::flat_hash_map<const Buffer*, ContentHash> Names(
+      const std::string& tenant) const;
   // From now on it takes `cost` to get the content of `buffer` again.
   void SetCost(const ContentHash& hash, const std::shared_ptr<Buffer>& buffer,
                absl::Duration cost);

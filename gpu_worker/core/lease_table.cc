@@ -139,7 +139,10 @@ absl::StatusOr<const Lease*> LeaseTable::Present(const v1::SignedLease& issue,
   }
   uint64_t newest_epoch = claims.session_epoch();
   for (const auto& [id, lease] : leases_) {
-    if (lease.claims.session_id() != session_id) continue;
+    if (lease.claims.session_id() != session_id ||
+        lease.claims.virtual_device() != claims.virtual_device()) {
+      continue;
+    }
     newest_epoch = std::max(newest_epoch, lease.claims.session_epoch());
   }
   if (epoch != claims.session_epoch() || epoch < newest_epoch) {

@@ -75,8 +75,9 @@ class LeaseTable {
   // here will do. Errors: Unauthenticated (LEASE_UNKNOWN) when it is another
   // session's or worker's, or has ended; (LEASE_EXPIRED);
   // FailedPrecondition (WRONG_INCARNATION); (STALE_EPOCH) when the session has
-  // moved on, or presents an epoch that its lease is not for; and Renew()'s
-  // MALFORMED_LEASE. The pointer is valid until the table changes.
+  // a newer lease here for the same virtual device, or presents an epoch that
+  // its lease is not for; and Renew()'s MALFORMED_LEASE. The pointer is valid
+  // until the table changes.
   absl::StatusOr<const Lease*> Present(const v1::SignedLease& issue,
                                        const v1::LeaseClaims& claims,
                                        const std::string& session_id,

@@ -1,155 +1,17 @@
 // Copies from worker to worker: two cores in one process, with a peer
 // connector between them.
-#include <atomic>
-#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "common/crc32c.h"
 #include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/core/core_peers.h"
 
 namespace djinn::worker {
 namespace {
 
-// A call to a core, as a transport would make it.
-class CoreCall : public PeerCall, public OfferClaimant {
- public:
-  // `waits` counts what is said of offers whose turn has not come.
-  CoreCall(WorkerCore* core, std::atomic<int>* waits)
-      : core_(core), waits_(*waits) {}
-
-  void StillWaiting() override {
-    MutexLock lock(&mu_);
-    responses_.emplace_back().mutable_waiting();
-    changed_.SignalAll();
-  }
-  void Give(std::shared_ptr<const OfferedBytes> offered) override {
-    MutexLock lock(&mu_);
-    v1::PullResponse& response = responses_.emplace_back();
-    if (offered->poison != nullptr) {
-      *response.mutable_poisoned() = *offered->poison;
-    } else {
-      const absl::string_view bytes =
-          core_->device()->HostBytes(offered->buffer)->bytes;
-      response.mutable_chunk()->set_payload(bytes.data(), bytes.size());
-      response.mutable_chunk()->set_crc32c(Crc32c(bytes));
-    }
-    over_ = true;
-    changed_.SignalAll();
-  }
-  void Refuse(absl::Status why) override {
-    MutexLock lock(&mu_);
-    end_ = std::move(why);
-    over_ = true;
-    changed_.SignalAll();
-  }
-
-  bool Read(v1::PullResponse* response) override {
-    MutexLock lock(&mu_);
-    while (responses_.empty() && !over_) changed_.Wait(&mu_);
-    if (responses_.empty()) return false;
-    *response = std::move(responses_.front());
-    responses_.pop_front();
-    waits_ += response->has_waiting();
-    return true;
-  }
-  absl::Status Finish() override {
-    MutexLock lock(&mu_);
-    return end_;
-  }
-  void Cancel() override {
-    core_->AbandonPull(this);
-    Refuse(absl::CancelledError("cancelled"));
-  }
-  bool encrypted() const override { return false; }
-
- private:
-  WorkerCore* const core_;
-  std::atomic<int>& waits_;
-  Mutex mu_;
-  CondVar changed_;
-  std::deque<v1::PullResponse> responses_ ABSL_GUARDED_BY(mu_);
-  bool over_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Status end_ ABSL_GUARDED_BY(mu_);
-};
-
-class CorePeers : public PeerConnector {
- public:
-  explicit CorePeers(WorkerCore* core) : core_(core) {}
-  absl::StatusOr<std::unique_ptr<PeerCall>> Open(
-      const v1::Peer&, const v1::PullRequest& request) override {
-    auto call = std::make_shared<CoreCall>(core_, &waits_);
-    core_->Pull(request, call);
-    ++asked_;
-    return std::make_unique<Shared>(std::move(call));
-  }
-  int asked() const { return asked_; }
-  int waits() const { return waits_; }
-
- private:
-  // The core may hold the claimant longer.
-  class Shared : public PeerCall {
-   public:
-    explicit Shared(std::shared_ptr<CoreCall> call) : call_(std::move(call)) {}
-    ~Shared() override { call_->Cancel(); }
-    bool Read(v1::PullResponse* response) override {
-      return call_->Read(response);
-    }
-    absl::Status Finish() override { return call_->Finish(); }
-    void Cancel() override { call_->Cancel(); }
-    bool encrypted() const override { return call_->encrypted(); }
-
-   private:
-    const std::shared_ptr<CoreCall> call_;
-  };
-
-  WorkerCore* const core_;
-  std::atomic<int> asked_{0};
-  std::atomic<int> waits_{0};
-};
-
-std::string Ticket(char c) { return std::string(OfferTable::kTicketBytes, c); }
-
-// w0 is the fixture's core; w1 fetches from it.
-class PullsTest : public WorkerCoreTest {
+class PullsTest : public TwoCoresTest {
  protected:
-  PullsTest() { StartOther(); }
-  ~PullsTest() override { other_->Shutdown(); }
-
-  void StartOther() {
-    WorkerCoreOptions options;
-    options.worker_id = "w1";
-    options.housekeeping_interval = absl::Milliseconds(2);
-    other_ = std::make_unique<WorkerCore>(options, &other_device_, &clock_,
-                                          &random_);
-    peers_ = std::make_unique<CorePeers>(core_.get());
-    other_->SetPeers(peers_.get());
-    v1::DesiredState desired;
-    v1::Peer* const peer = desired.add_peers();
-    peer->set_worker_id("w0");
-    peer->set_incarnation(core_->incarnation());
-    other_->Apply(desired);
-  }
-  // The session's part on w1.
-  std::unique_ptr<TestClient> OpenThere(const std::string& session = "s1",
-                                        const std::string& tenant = "t1") {
-    Grant(Lease(session, tenant), "w1", absl::Seconds(1000000), other_.get());
-    InProcessPair pair = MakeInProcessPair();
-    other_->Attach(std::move(pair.worker));
-    auto client = std::make_unique<TestClient>(std::move(pair.client));
-    v1::ClientHello hello = HelloFor(session);
-    hello.set_worker_incarnation(other_->incarnation());
-    client->Hello(hello);
-    EXPECT_EQ(client
-                  ->WaitFor([](const v1::ControlResponse& r) {
-                    return r.has_hello();
-                  })
-                  .hello()
-                  .worker_id(),
-              "w1");
-    return client;
-  }
   uint64_t SendPull(TestClient* client, uint64_t storage, char ticket,
                     uint64_t bytes, const std::string& worker = "w0") {
     v1::Pull pull;
@@ -169,10 +31,6 @@ class PullsTest : public WorkerCoreTest {
       return client->completed() >= sequence;
     }));
   }
-
-  FakeDevice other_device_{16 << 20};
-  std::unique_ptr<CorePeers> peers_;
-  std::unique_ptr<WorkerCore> other_;
 };
 
 TEST_F(PullsTest, AValueGoesFromWorkerToWorker) {

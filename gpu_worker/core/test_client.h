@@ -259,6 +259,23 @@ class TestClient : public ClientStreamReceiver {
     message.mutable_offer()->set_ticket(ticket);
     return Send(std::move(message));
   }
+  uint64_t Leave(const std::string& ticket) {
+    v1::Ordered message;
+    message.mutable_migrate()->mutable_leave()->set_ticket(ticket);
+    return Send(std::move(message));
+  }
+  uint64_t Stay() {
+    v1::Ordered message;
+    message.mutable_migrate()->mutable_stay();
+    return Send(std::move(message));
+  }
+  // As `other`, which left, would go on.
+  uint64_t Enter(const TestClient& other, const v1::Pull& state) {
+    versions_ = other.versions_;
+    v1::Ordered message;
+    *message.mutable_migrate()->mutable_enter()->mutable_state() = state;
+    return Send(std::move(message));
+  }
   void SendBytes(uint64_t transfer_id, const std::string& bytes,
                  size_t from = 0, size_t count = std::string::npos) {
     auto owner = std::make_shared<std::string>(bytes.substr(from, count));

@@ -137,6 +137,7 @@ void WorkerCore::Collect(Exposition* out) const {
   transfer("client_to_worker", "bulk", Traffic::kBulkIn);
   transfer("worker_to_client", "message", Traffic::kMessagesOut);
   transfer("worker_to_client", "bulk", Traffic::kBulkOut);
+  transfer("worker_to_worker", "migration", Traffic::kMigratedIn);
   out->Gauge("djinn_worker_offers", "Values that wait for another worker.",
              static_cast<double>(offers_.offers()));
   MutexLock lock(&mu_);

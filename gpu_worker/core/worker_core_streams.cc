@@ -156,6 +156,7 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   answer.set_incarnation(incarnation_);
   *answer.mutable_limits() = session->limits();
   answer.add_features(v1::WORKER_FEATURE_PROFILE);
+  answer.add_features(v1::WORKER_FEATURE_MIGRATE);
   session->Attach(connection->stream(), stream_number, std::move(answer),
                   hello.resume().acknowledged_reply());
   return absl::OkStatus();

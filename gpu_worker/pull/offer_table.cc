@@ -73,6 +73,17 @@ bool OfferTable::Withdraw(const std::string& session_id,
   return true;
 }
 
+bool OfferTable::Pending(const std::string& session_id,
+                         const void* owner) const {
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(session_id);
+  if (found == sessions_.end()) return false;
+  for (const auto& [ticket, offer] : found->second.open) {
+    if (offer.owner == owner && offer.refusal.ok()) return true;
+  }
+  return false;
+}
+
 void OfferTable::Leave(const std::string& session_id, const void* owner) {
   std::vector<Offer> gone;  // Released without the lock.
   MutexLock lock(&mu_);

@@ -88,6 +88,8 @@ class OfferTable {
   // learns why. False when it is not there.
   bool Withdraw(const std::string& session_id, const std::string& ticket,
                 const absl::Status& why);
+  // Whether `owner` offers something that nobody has taken.
+  bool Pending(const std::string& session_id, const void* owner) const;
   // Forgets what `owner` offered.
   void Leave(const std::string& session_id, const void* owner);
 

@@ -10,18 +10,16 @@
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
-namespace {
 
-absl::Status PullFailed(const std::string& source, const std::string& here,
-                        const absl::Status& cause) {
+absl::Status Session::PullFailed(const std::string& source,
+                                 const absl::Status& cause) const {
+  const std::string& here = environment_.worker_id;
   return MakeError(
       cause.code(), "PULL_FAILED",
       absl::StrCat("worker ", here, " could not fetch the value from worker ",
                    source, ": ", cause.message()),
       {{"source", source}, {"worker", here}, {"cause", ErrorReason(cause)}});
 }
-
-}  // namespace
 
 absl::Status Session::HandleOffer(uint64_t sequence, const v1::Offer& offer) {
   Storage* const storage = storages_.Find(offer.storage());
@@ -84,41 +82,33 @@ void Session::AccountForOffers() {
   }
 }
 
-absl::Status Session::InstallPull(uint64_t sequence, const v1::Install& install,
-                                  Storage* storage) {
-  const v1::Pull& pull = install.pull();
-  auto started = std::make_unique<Pulling>();
-  started->sequence = sequence;
-  started->storage = install.storage();
-  started->worker_id = pull.worker_id();
-  const bool here = pull.worker_id() == environment_.worker_id;
-  const uint64_t quota_before = storage->quota.bytes();
-  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, pull.size_bytes()));
+absl::StatusOr<std::unique_ptr<Session::Pulling>> Session::PreparePull(
+    uint64_t sequence, const v1::Pull& pull) {
+  auto pulling = std::make_unique<Pulling>();
+  pulling->sequence = sequence;
+  pulling->worker_id = pull.worker_id();
   std::shared_ptr<Buffer> buffer;
-  if (!here) {
-    // What is here already is shared.
+  // What is here already is shared.
+  if (pull.worker_id() != environment_.worker_id) {
     DeviceMemory* const memory = environment_.memory;
-    absl::StatusOr<Reservation> reservation =
-        memory->Reserve(MemoryClass::kTransfers, tenant_, pull.size_bytes());
-    absl::StatusOr<std::shared_ptr<Buffer>> unset =
-        reservation.ok() ? memory->device()->AllocateUnset(pull.size_bytes())
-                         : reservation.status();
-    if (!unset.ok()) {
-      quota_.Resize(&storage->quota, quota_before).IgnoreError();
-      return unset.status();
-    }
-    started->reservation =
-        std::make_shared<Reservation>(*std::move(reservation));
-    buffer = DeviceMemory::Track(*std::move(unset), started->reservation);
+    DJINN_ASSIGN_OR_RETURN(
+        Reservation reservation,
+        memory->Reserve(MemoryClass::kTransfers, tenant_, pull.size_bytes()));
+    DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> unset,
+                           memory->device()->AllocateUnset(pull.size_bytes()));
+    pulling->reservation =
+        std::make_shared<Reservation>(std::move(reservation));
+    buffer = DeviceMemory::Track(std::move(unset), pulling->reservation);
   }
-  storage->size_bytes = pull.size_bytes();
-  storage->size_known = true;
-  // What it had is gone in any case: the bytes come, or poison does.
-  storage->buffer.reset();
-  const auto incoming = std::make_shared<IncomingPull>(
+  pulling->incoming = std::make_shared<IncomingPull>(
       environment_.memory->device(), environment_.clock, std::move(buffer),
       callbacks_.runnable);
-  started->incoming = incoming;
+  return pulling;
+}
+
+void Session::StartPull(const v1::Pull& pull,
+                        std::unique_ptr<Pulling> pulling) {
+  const std::shared_ptr<IncomingPull> incoming = pulling->incoming;
   v1::PullRequest request;
   request.set_session_id(session_id_);
   request.set_ticket(pull.ticket());
@@ -126,8 +116,8 @@ absl::Status Session::InstallPull(uint64_t sequence, const v1::Install& install,
   request.set_worker_incarnation(pull.worker_incarnation());
   {
     MutexLock lock(&mu_);
-    if (dropped_ || cancelling_) return absl::OkStatus();
-    pull_ = std::move(started);
+    if (dropped_ || cancelling_) return;
+    pull_ = std::move(pulling);
   }
   environment_.pulls->Start(pull.worker_id(), request, incoming);
   bool wanted;
@@ -136,6 +126,25 @@ absl::Status Session::InstallPull(uint64_t sequence, const v1::Install& install,
     wanted = pull_ != nullptr;
   }
   if (!wanted) environment_.pulls->Cancel(incoming.get());
+}
+
+absl::Status Session::InstallPull(uint64_t sequence, const v1::Install& install,
+                                  Storage* storage) {
+  const v1::Pull& pull = install.pull();
+  const uint64_t quota_before = storage->quota.bytes();
+  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, pull.size_bytes()));
+  absl::StatusOr<std::unique_ptr<Pulling>> pulling =
+      PreparePull(sequence, pull);
+  if (!pulling.ok()) {
+    quota_.Resize(&storage->quota, quota_before).IgnoreError();
+    return pulling.status();
+  }
+  (*pulling)->storage = install.storage();
+  storage->size_bytes = pull.size_bytes();
+  storage->size_known = true;
+  // What it had is gone in any case: the bytes come, or poison does.
+  storage->buffer.reset();
+  StartPull(pull, *std::move(pulling));
   return absl::OkStatus();
 }
 
@@ -162,9 +171,9 @@ void Session::FinishPull(Pulling* pulling) {
         std::make_shared<const v1::ErrorDetail>(*std::move(outcome.poison));
     return;
   }
-  storage->poison = errors_.MakePoison(
-      PullFailed(pulling->worker_id, environment_.worker_id, outcome.failure),
-      {.sequence = pulling->sequence});
+  storage->poison =
+      errors_.MakePoison(PullFailed(pulling->worker_id, outcome.failure),
+                         {.sequence = pulling->sequence});
 }
 
 bool Session::PullStandsStill(absl::Duration now) const {

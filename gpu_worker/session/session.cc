@@ -91,8 +91,12 @@ void Session::Step() {
     FinishSearch(searching.get());
     CompleteUnlessParked(searching->sequence);
   } else if (pulling != nullptr) {
-    FinishPull(pulling.get());
-    Complete(pulling->sequence);
+    if (entering_ != nullptr) {
+      GoOnEntering(pulling.get());
+    } else {
+      FinishPull(pulling.get());
+    }
+    CompleteUnlessParked(pulling->sequence);
   } else {
     status = StepItem(*std::move(item), std::move(supply));
   }
@@ -163,6 +167,10 @@ void Session::EndStep() {
 absl::Status Session::Handle(const v1::Ordered& message) {
   // Stays for the rest of an Install that waits for its bytes.
   errors_.set_lane(message.lane());
+  if (leaving_ && !message.migrate().has_stay()) {
+    return Violation(absl::StrCat("message ", message.sequence(),
+                                  " of a session that left"));
+  }
   switch (message.action_case()) {
     case v1::Ordered::kDefineStructure:
       Enter(SessionProfile::kAdmission);
@@ -186,6 +194,8 @@ absl::Status Session::Handle(const v1::Ordered& message) {
       return HandleOffer(message.sequence(), message.offer());
     case v1::Ordered::kProfile:
       return HandleProfile(message.sequence(), message.profile());
+    case v1::Ordered::kMigrate:
+      return HandleMigrate(message.sequence(), message.migrate());
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }
@@ -316,6 +326,7 @@ void Session::Drop() {
 void Session::FreeState() {
   environment_.offers->Leave(session_id_, this);
   pinned_.clear();
+  entering_ = nullptr;
   storages_.Clear();
   structures_.clear();
   EndProfile();

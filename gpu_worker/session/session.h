@@ -10,6 +10,10 @@
 // they did not come for too long. Each kind of message has its handler in a
 // file of its own.
 //
+// A session that leaves for another worker offers all that it holds, and stands
+// still until it stays after all, or ends. One that enters is parked until all
+// of that came, and holds nothing if it does not.
+//
 // Threading: what a stream brings may come at any time and from several
 // threads; Step() is called by one executor thread, Drop() and CheckDeadlines()
 // by anybody. Storages and structures belong to whoever set running_: Step(),
@@ -39,6 +43,7 @@
 #include "common/random.h"
 #include "common/srg/validate.h"
 #include "djinn/v1/execution.pb.h"
+#include "djinn/v1/session_state.pb.h"
 #include "djinn/v1/usage.pb.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
@@ -237,6 +242,21 @@ class Session {
     // Of the buffer that fills; null when a shared one comes.
     std::shared_ptr<Reservation> reservation;
   };
+  // What the session holds on another worker, on its way here.
+  struct Entering {
+    uint64_t sequence = 0;
+    // What does not change from one fetch to the next.
+    v1::Pull source;
+    // Unset while it is fetched itself.
+    std::optional<v1::SessionState> state;
+    // The storage that is fetched, or placed next.
+    int next = 0;
+    std::vector<RootError> errors;
+    // When the fetch began.
+    absl::Duration started;
+    uint64_t moved_bytes = 0;
+    uint64_t held_bytes = 0;
+  };
   // An offer of this session, until nobody holds its bytes.
   struct Pinned {
     uint64_t storage = 0;
@@ -283,6 +303,28 @@ class Session {
   absl::Status HandleFree(const v1::Free& free);
   absl::Status HandleOffer(uint64_t sequence, const v1::Offer& offer);
   absl::Status HandleProfile(uint64_t sequence, const v1::Profile& profile);
+  absl::Status HandleMigrate(uint64_t sequence, const v1::Migrate& migrate);
+  absl::Status HandleLeave(uint64_t sequence, const v1::Leave& leave);
+  absl::Status HandleStay();
+  absl::Status HandleEnter(uint64_t sequence, const v1::Enter& enter);
+
+  // Offers every value, and under `ticket` the list of them, whose size it
+  // returns. What was offered before an error stays so.
+  absl::StatusOr<uint64_t> OfferState(const std::string& ticket);
+  absl::StatusOr<v1::SessionState> DescribeStorages();
+  // Takes what was fetched, and places what follows, up to the next fetch or to
+  // the end.
+  void GoOnEntering(Pulling* pulling);
+  // Answers; what has come is dropped when not all did.
+  void EndEntering(const absl::Status& status);
+  absl::Status TakeFetched(Pulling* pulling);
+  absl::Status PlaceFetched(std::shared_ptr<Buffer> buffer,
+                            Reservation* reservation);
+  // Places what need not be fetched; true when something is fetched now.
+  absl::StatusOr<bool> PlaceStorages();
+  absl::StatusOr<bool> PlaceStorage(const v1::StorageState& state);
+  absl::StatusOr<bool> PlaceOffered(const v1::StorageState& state,
+                                    Storage* storage);
 
   absl::Status InstallInline(Storage* storage, const std::string& bytes);
   absl::Status InstallSeed(Storage* storage, uint64_t seed);
@@ -311,10 +353,17 @@ class Session {
   absl::Status HashWhatIsHere(Transfer* transfer);
   void FinishTransfer(Transfer* transfer);
   absl::Status KeepContent(Transfer* transfer, Storage* storage);
+  // Room for what comes from another worker; RESOURCE_EXHAUSTED.
+  absl::StatusOr<std::unique_ptr<Pulling>> PreparePull(uint64_t sequence,
+                                                       const v1::Pull& pull);
+  // Parks the session until it came.
+  void StartPull(const v1::Pull& pull, std::unique_ptr<Pulling> pulling);
   // Not OK when there is no room.
   absl::Status InstallPull(uint64_t sequence, const v1::Install& install,
                            Storage* storage);
   void FinishPull(Pulling* pulling);
+  absl::Status PullFailed(const std::string& source,
+                          const absl::Status& cause) const;
   bool PullStandsStill(absl::Duration now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpPull();
@@ -399,6 +448,10 @@ class Session {
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;
   std::vector<Pinned> pinned_;
+  // All is offered to another worker: nothing may change.
+  bool leaving_ = false;
+  // Null unless something is on its way from another worker.
+  std::unique_ptr<Entering> entering_;
   // Looks for those that were fetched when there are so many.
   static constexpr size_t kMinPinned = 64;
   size_t prune_pinned_at_ = kMinPinned;

@@ -50,4 +50,12 @@ Storage* StorageTable::Create(uint64_t id) {
   return storage.get();
 }
 
+std::vector<uint64_t> StorageTable::ids() const {
+  std::vector<uint64_t> ids;
+  ids.reserve(storages_.size());
+  for (const auto& [id, storage] : storages_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
 }  // namespace djinn::worker

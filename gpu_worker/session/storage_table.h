@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "djinn/v1/types.pb.h"
@@ -62,6 +63,8 @@ class StorageTable {
   // False when there is no such storage.
   bool Remove(uint64_t id) { return storages_.erase(id) > 0; }
   size_t size() const { return storages_.size(); }
+  // In order.
+  std::vector<uint64_t> ids() const;
   void Clear() { storages_.clear(); }
 
  private:

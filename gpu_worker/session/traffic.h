@@ -1,6 +1,7 @@
-// Bytes that moved between a session and its client: ordered messages when they
-// are carried out, replies when they are made, and values on Bulk. What is sent
-// again after a resume counts once, except bulk bytes that were under way.
+// Bytes that moved between a session and its client, or another worker: ordered
+// messages when they are carried out, replies when they are made, and values on
+// Bulk. What is sent again after a resume counts once, except bulk bytes that
+// were under way.
 //
 // Thread-safe, without locks.
 #ifndef GPU_WORKER_SESSION_TRAFFIC_H_
@@ -15,8 +16,15 @@ namespace djinn::worker {
 
 class Traffic {
  public:
-  enum Kind { kMessagesIn, kBulkIn, kMessagesOut, kBulkOut };
-  static constexpr size_t kKinds = 4;
+  enum Kind {
+    kMessagesIn,
+    kBulkIn,
+    kMessagesOut,
+    kBulkOut,
+    // From another worker, of a session that moved here.
+    kMigratedIn
+  };
+  static constexpr size_t kKinds = 5;
 
   // What is added here is added to `total`, too, which outlives this.
   explicit Traffic(Traffic* total = nullptr) : total_(total) {}
@@ -29,11 +37,10 @@ class Traffic {
   uint64_t bytes(Kind kind) const {
     return bytes_[kind].load(std::memory_order_relaxed);
   }
-  // Of all kinds.
+  // Of what the client sent or asked for: it did not ask to move.
   uint64_t bytes() const {
-    uint64_t sum = 0;
-    for (const std::atomic<uint64_t>& part : bytes_) sum += part;
-    return sum;
+    return bytes(kMessagesIn) + bytes(kBulkIn) + bytes(kMessagesOut) +
+           bytes(kBulkOut);
   }
 
  private:

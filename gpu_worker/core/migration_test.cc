@@ -1,0 +1,295 @@
+// Sessions that leave one worker for another: two cores in one process.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/core/core_peers.h"
+
+namespace djinn::worker {
+namespace {
+
+class MigrationTest : public TwoCoresTest {
+ protected:
+  // The client's session leaves w0; what it is told.
+  static v1::Left LeaveFrom(TestClient* client, char ticket = 'm') {
+    const uint64_t sequence = client->Leave(Ticket(ticket));
+    return client
+        ->WaitFor([&](const v1::ControlResponse& r) {
+          return r.has_left() && r.left().sequence() == sequence;
+        })
+        .left();
+  }
+  v1::Pull StateOf(const v1::Left& left, char ticket = 'm') {
+    v1::Pull pull;
+    pull.set_worker_id("w0");
+    pull.set_worker_incarnation(core_->incarnation());
+    pull.set_ticket(Ticket(ticket));
+    pull.set_size_bytes(left.state_bytes());
+    return pull;
+  }
+  static v1::Entered EnterAs(TestClient* client, const TestClient& other,
+                             const v1::Pull& state) {
+    client->Enter(other, state);
+    return client
+        ->WaitFor([](const v1::ControlResponse& r) { return r.has_entered(); })
+        .entered();
+  }
+  // Leaves w0, and is on w1 afterwards.
+  std::unique_ptr<TestClient> Move(std::unique_ptr<TestClient> client,
+                                   v1::Entered* entered) {
+    const v1::Left left = LeaveFrom(client.get());
+    EXPECT_FALSE(left.has_refused()) << left.refused().message();
+    std::unique_ptr<TestClient> there = OpenThere();
+    *entered = EnterAs(there.get(), *client, StateOf(left));
+    EXPECT_FALSE(entered->has_refused()) << entered->refused().message();
+    return there;
+  }
+
+  static std::string Bytes(size_t count, float value) {
+    return FloatBytes(Floats(count, value));
+  }
+};
+
+TEST_F(MigrationTest, ValuesVersionsAndGeneratorsGoAlong) {
+  std::unique_ptr<TestClient> here = Open();
+  here->Define(1, AddTo());
+  FakeStructure draws;
+  draws.Draw(draws.Generator(), 2);
+  here->Define(2, draws.get());
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->InstallInline(2, FloatBytes({10, 20}));
+  here->Run(1, {1, 2});
+  // Too large for the list of storages.
+  here->Create(3, 1 << 20);
+  here->InstallSeed(4, 100);
+  here->Run(2, {4, 5});
+  v1::Entered entered;
+  const std::unique_ptr<TestClient> there = Move(std::move(here), &entered);
+  EXPECT_EQ(entered.storage_count(), 5u);
+  EXPECT_GE(entered.moved_bytes(), 1u << 20);
+  EXPECT_EQ(entered.held_bytes(), 0u);
+  // TestClient names the versions that the storages had there.
+  EXPECT_EQ(there->Read(1, 2), (Floats{11, 22}));
+  EXPECT_EQ(there->Read(3, 2), (Floats{0, 0}));
+  there->Define(1, AddTo());
+  there->Run(1, {1, 2});
+  EXPECT_EQ(there->Read(1, 2), (Floats{21, 42}));
+  there->Define(2, draws.get());
+  there->Run(2, {4, 6});
+  EXPECT_EQ(there->Read(5, 2), (Floats{100, 101}));
+  EXPECT_EQ(there->Read(6, 2), (Floats{102, 103}));
+  // What it left is gone with the client's stream.
+  EXPECT_TRUE(WaitMemory(0));
+  EXPECT_EQ(core_->offers().offers(), 0u);
+  EXPECT_EQ(other_->Snapshot().sessions(0).use().generators().count(), 1u);
+}
+
+TEST_F(MigrationTest, ContentsThatAreThereDoNotMove) {
+  const std::string shared = Bytes(1 << 16, 3), own = Bytes(1 << 16, 4);
+  {
+    std::unique_ptr<TestClient> before = OpenThere("s2");
+    before->InstallTransfer(1, 1, shared);
+    EXPECT_TRUE(before->WaitDecision(1).send());
+    before->SendBytes(1, shared);
+    EXPECT_EQ(before->Read(1, 1), (Floats{3}));
+  }
+  std::unique_ptr<TestClient> here = Open();
+  uint64_t transfer = 0;
+  for (const std::string& bytes : {shared, own}) {
+    ++transfer;
+    here->InstallTransfer(transfer, transfer, bytes);
+    EXPECT_TRUE(here->WaitDecision(transfer).send());
+    here->SendBytes(transfer, bytes);
+  }
+  // Shares the second one's bytes.
+  here->InstallTransfer(3, 3, own);
+  EXPECT_TRUE(here->WaitDecision(3).already_held());
+  v1::Entered entered;
+  std::unique_ptr<TestClient> there = Move(std::move(here), &entered);
+  EXPECT_EQ(entered.held_bytes(), shared.size());
+  EXPECT_GE(entered.moved_bytes(), own.size());
+  EXPECT_LT(entered.moved_bytes(), own.size() + 1000);
+  EXPECT_EQ(other_->ledger().usage().used, shared.size() + own.size());
+  EXPECT_EQ(other_->Snapshot().sessions(0).use().contents().count(), 3u);
+  // What moved is a content there, too; a writer has bytes of its own.
+  EXPECT_EQ(other_->contents().stats().entries, 2u);
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  there->Define(1, s.get());
+  there->Run(1, {3}, {9});
+  EXPECT_EQ(there->Read(3, 3), (Floats{9, 9, 4}));
+  EXPECT_EQ(there->Read(2, 3), (Floats{4, 4, 4}));
+}
+
+TEST_F(MigrationTest, PoisonKeepsItsRootError) {
+  std::unique_ptr<TestClient> here = Open();
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  here->Define(1, s.get());
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->InstallInline(2, FloatBytes({1, 2}));
+  device_.SetExecuteHook([](const std::string&) {
+    return absl::InternalError("the kernel threw");
+  });
+  here->Run(1, {1}, {9});
+  const v1::ErrorDetail root = here->ReadError(1);
+  v1::Entered entered;
+  std::unique_ptr<TestClient> there = Move(std::move(here), &entered);
+  const v1::ErrorDetail moved = there->ReadError(1);
+  EXPECT_EQ(moved.error_id(), root.error_id());
+  EXPECT_EQ(moved.worker_id(), "w0");
+  EXPECT_EQ(there->Read(2, 2), (Floats{1, 2}));
+  // As ever, overwriting it wholly clears it.
+  there->InstallInline(1, FloatBytes({5}));
+  EXPECT_EQ(there->Read(1, 1), (Floats{5}));
+}
+
+TEST_F(MigrationTest, ASessionThatStaysGoesOnAsBefore) {
+  std::unique_ptr<TestClient> here = Open();
+  here->Define(1, AddTo());
+  here->InstallInline(1, FloatBytes({1}));
+  here->Create(2, 1 << 20);
+  EXPECT_FALSE(LeaveFrom(here.get()).has_refused());
+  EXPECT_EQ(core_->offers().offers(), 2u);
+  here->Stay();
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 1);
+  here->Define(2, s.get());
+  here->Run(2, {2}, {7});
+  EXPECT_EQ(here->Read(2, 2), (Floats{7, 0}));
+  EXPECT_EQ(core_->offers().offers(), 0u);
+  // Nobody holds the former bytes.
+  EXPECT_EQ(core_->ledger().usage().used, (1u << 20) + 4);
+  // Another time it goes.
+  v1::Entered entered;
+  std::unique_ptr<TestClient> there = Move(std::move(here), &entered);
+  EXPECT_EQ(there->Read(2, 2), (Floats{7, 0}));
+}
+
+TEST_F(MigrationTest, WithoutRoomNothingIsThereAndAllIsHere) {
+  std::unique_ptr<TestClient> here = Open();
+  here->InstallInline(1, FloatBytes({1}));
+  here->Create(2, 5 << 20);
+  here->Create(3, 3 << 19);
+  const v1::Left left = LeaveFrom(here.get());
+  v1::LeaseClaims lease = Lease("s1", "t1");
+  lease.mutable_limits()->set_memory_bytes(6 << 20);
+  lease.set_lease_id("small");
+  Grant(lease, "w1", absl::Seconds(1000000), other_.get());
+  InProcessPair pair = MakeInProcessPair();
+  other_->Attach(std::move(pair.worker));
+  const auto there = std::make_unique<TestClient>(std::move(pair.client));
+  v1::ClientHello hello = HelloFor("s1");
+  hello.set_worker_incarnation(other_->incarnation());
+  there->Hello(hello);
+  const v1::Entered entered = EnterAs(there.get(), *here, StateOf(left));
+  EXPECT_EQ(entered.refused().reason(), "SESSION_MEMORY");
+  EXPECT_TRUE(WaitUntil([&] { return other_->ledger().usage().used == 0; }));
+  here->Stay();
+  EXPECT_EQ(here->Read(1, 1), (Floats{1}));
+  EXPECT_EQ(here->Read(2, 1), (Floats{0}));
+}
+
+TEST_F(MigrationTest, AWorkerThatEndsInTheMiddleRefusesTheSession) {
+  std::unique_ptr<TestClient> here = Open();
+  here->Create(1, 1 << 20);
+  here->Create(2, 1 << 20);
+  const v1::Left left = LeaveFrom(here.get());
+  // The list and one value are there when it stops.
+  peers_->SetHook([&](int asked) {
+    if (asked == 3) core_->Shutdown();
+  });
+  std::unique_ptr<TestClient> there = OpenThere();
+  const v1::Entered entered = EnterAs(there.get(), *here, StateOf(left));
+  EXPECT_EQ(entered.refused().reason(), "PULL_FAILED");
+  EXPECT_TRUE(WaitUntil([&] { return other_->ledger().usage().used == 0; }));
+}
+
+TEST_F(MigrationTest, OffersToOthersAreFetchedFirst) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> other = OpenThere();
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->Offer(1, Ticket('a'));
+  EXPECT_EQ(LeaveFrom(here.get(), 'm').refused().reason(), "OFFERS_PENDING");
+  v1::Pull pull = StateOf({}, 'a');
+  pull.set_size_bytes(8);
+  other->InstallPull(5, pull);
+  EXPECT_EQ(other->Read(5, 2), (Floats{1, 2}));
+  // It has not left, so it may do as it likes, and try again.
+  EXPECT_EQ(here->Read(1, 2), (Floats{1, 2}));
+  EXPECT_FALSE(LeaveFrom(here.get(), 'n').has_refused());
+}
+
+TEST_F(MigrationTest, AnEmptySessionMovesToo) {
+  std::unique_ptr<TestClient> here = Open();
+  v1::Entered entered;
+  std::unique_ptr<TestClient> there = Move(std::move(here), &entered);
+  EXPECT_EQ(entered.storage_count(), 0u);
+  EXPECT_EQ(entered.moved_bytes(), 0u);
+  there->InstallInline(1, FloatBytes({1}));
+  EXPECT_EQ(there->Read(1, 1), (Floats{1}));
+}
+
+TEST_F(MigrationTest, AClientThatGoesLeavesNothingBehind) {
+  std::unique_ptr<TestClient> here = Open();
+  here->Create(1, 1 << 20);
+  const v1::Left left = LeaveFrom(here.get());
+  {
+    std::unique_ptr<TestClient> there = OpenThere();
+    EXPECT_FALSE(EnterAs(there.get(), *here, StateOf(left)).has_refused());
+  }
+  here.reset();
+  EXPECT_TRUE(WaitMemory(0));
+  EXPECT_EQ(core_->offers().offers(), 0u);
+  EXPECT_TRUE(WaitUntil([&] { return other_->ledger().usage().used == 0; }));
+}
+
+TEST_F(MigrationTest, ATicketOfAnotherSessionOpensNothing) {
+  std::unique_ptr<TestClient> here = Open();
+  here->InstallInline(1, FloatBytes({1}));
+  const v1::Left left = LeaveFrom(here.get());
+  std::unique_ptr<TestClient> thief = OpenThere("s2", "t2");
+  thief->Enter(*here, StateOf(left));
+  v1::Entered entered;
+  EXPECT_TRUE(WaitUntil([&] {
+    clock_.Advance(absl::Seconds(10));
+    return thief->completed() >= 1;
+  }));
+  entered = thief
+                ->WaitFor([](const v1::ControlResponse& r) {
+                  return r.has_entered();
+                })
+                .entered();
+  EXPECT_EQ(entered.refused().reason(), "PULL_FAILED");
+  EXPECT_EQ(entered.storage_count(), 0u);
+}
+
+TEST_F(MigrationTest, StepsOutOfPlaceEndTheStream) {
+  const auto reason = [](TestClient* client) {
+    return ErrorReason(client->WaitClosed());
+  };
+  std::unique_ptr<TestClient> a = Open("s1");
+  a->Leave("short");
+  EXPECT_EQ(reason(a.get()), "PROTOCOL_VIOLATION");
+  std::unique_ptr<TestClient> b = Open("s2");
+  b->Stay();
+  EXPECT_EQ(reason(b.get()), "PROTOCOL_VIOLATION");
+  std::unique_ptr<TestClient> c = Open("s3");
+  c->InstallInline(1, FloatBytes({1}));
+  c->Enter(*b, StateOf({}));
+  EXPECT_EQ(reason(c.get()), "PROTOCOL_VIOLATION");
+  // What left stands still.
+  std::unique_ptr<TestClient> d = Open("s4");
+  EXPECT_FALSE(LeaveFrom(d.get()).has_refused());
+  d->InstallInline(1, FloatBytes({1}));
+  EXPECT_EQ(reason(d.get()), "PROTOCOL_VIOLATION");
+  std::unique_ptr<TestClient> e = Open("s5");
+  v1::Ordered empty;
+  empty.mutable_migrate();
+  e->Send(std::move(empty));
+  EXPECT_EQ(reason(e.get()), "PROTOCOL_VIOLATION");
+}
+
+}  // namespace
+}  // namespace djinn::worker
