@@ -31,7 +31,8 @@ struct NodeResult {
 // How a node was carried out, for a profile.
 enum class NodeWay : uint8_t {
   kPlain,
-  // By a packed copy of its weight.
+  // By a kernel of the device's own, with a packed copy of its weight or
+  // without.
   kPacked,
   // Together with nodes that follow it.
   kFused,

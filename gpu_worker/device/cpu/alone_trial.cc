@@ -31,12 +31,14 @@ void CountTelling(const char* data, size_t bytes, size_t element_size,
                   AloneTrial::Comparison* comparison) {
   static constexpr char kZeros[16] = {};
   if (element_size == 0 || element_size > sizeof(kZeros)) return;
+  const bool has_low_byte = element_size == 4 || element_size == 8;
   const char* before = kZeros;
   for (size_t at = 0; at + element_size <= bytes; at += element_size) {
     const char* const element = data + at;
     ++comparison->elements;
     if (std::memcmp(element, kZeros, element_size) != 0 &&
-        std::memcmp(element, before, element_size) != 0) {
+        std::memcmp(element, before, element_size) != 0 &&
+        !(has_low_byte && *element == 0)) {
       ++comparison->telling;
     }
     before = element;

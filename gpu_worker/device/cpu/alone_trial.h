@@ -53,7 +53,8 @@ class AloneTrial {
   struct Comparison {
     bool equal = false;
     // Of the elements compared, how many could have differed: not those that
-    // are zero or what the one before them is.
+    // are zero, what the one before them is or, as sums of whole numbers are,
+    // so round that any order may give them.
     uint64_t elements = 0;
     uint64_t telling = 0;
     uint64_t together_nanoseconds = 0;
@@ -75,7 +76,8 @@ class AloneTrial {
 };
 
 // Adds to `comparison` how many elements of `size` bytes there are, and how
-// many of them are telling. Bytes that make no whole element do not count.
+// many of them are telling; one of 4 or 8 bytes is round if its lowest byte is
+// zero. Bytes that make no whole element do not count.
 void CountTelling(const char* data, size_t bytes, size_t element_size,
                   AloneTrial::Comparison* comparison);
 

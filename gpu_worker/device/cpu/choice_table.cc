@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <string>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -48,24 +49,8 @@ std::string LooksOf(const c10::FunctionSchema& schema,
 
 std::shared_ptr<Choices> ChoiceTable::Find(const c10::FunctionSchema& schema,
                                            const CallTemplate& call) {
-  std::string looks = LooksOf(schema, call);
-  MutexLock lock(&mu_);
-  std::weak_ptr<Choices>& known = choices_[std::move(looks)];
-  std::shared_ptr<Choices> choices = known.lock();
-  if (choices != nullptr) return choices;
-  choices = std::make_shared<Choices>();
-  known = choices;
-  if (choices_.size() >= clear_at_) {
-    absl::erase_if(choices_,
-                   [](const auto& entry) { return entry.second.expired(); });
-    clear_at_ = 2 * choices_.size() + 1024;
-  }
-  return choices;
-}
-
-size_t ChoiceTable::size() const {
-  MutexLock lock(&mu_);
-  return choices_.size();
+  return choices_.Find(LooksOf(schema, call),
+                       [] { return std::make_shared<Choices>(); });
 }
 
 }  // namespace djinn::worker

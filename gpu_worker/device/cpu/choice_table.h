@@ -8,13 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "ATen/core/function_schema.h"
-#include "absl/container/flat_hash_map.h"
-#include "common/mutex.h"
 #include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/measured_choice.h"
+#include "gpu_worker/device/cpu/weak_table.h"
 
 namespace djinn::worker {
 
@@ -42,15 +40,11 @@ class ChoiceTable {
   std::shared_ptr<Choices> Find(const c10::FunctionSchema& schema,
                                 const CallTemplate& call);
 
-  // How many are known, forgotten ones included that were not cleared yet.
-  size_t size() const;
+  // As WeakTable::size().
+  size_t size() const { return choices_.size(); }
 
  private:
-  mutable Mutex mu_;
-  absl::flat_hash_map<std::string, std::weak_ptr<Choices>> choices_
-      ABSL_GUARDED_BY(mu_);
-  // Size at which the forgotten ones are cleared.
-  size_t clear_at_ ABSL_GUARDED_BY(mu_) = 1024;
+  WeakTable<Choices> choices_;
 };
 
 }  // namespace djinn::worker

@@ -33,10 +33,10 @@ const TorchBuffer& Torch(const Buffer& buffer) {
 class CpuDevice final : public Device {
  public:
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
-            std::shared_ptr<PackedWeights> weights)
+            std::shared_ptr<PackedWeights> weights, Clock* clock)
       : memory_bytes_(memory_bytes),
         weights_(std::move(weights)),
-        operators_(std::move(custom), weights_) {}
+        operators_(std::move(custom), weights_, clock) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -173,7 +173,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
   return std::make_unique<CpuDevice>(
       memory_bytes, std::move(custom),
       std::make_shared<PackedWeights>(
-          options.packed_weights ? BestPackedKernel() : nullptr, packed_bytes));
+          options.packed_weights ? BestPackedKernel() : nullptr, packed_bytes),
+      options.clock);
 }
 
 }  // namespace djinn::worker

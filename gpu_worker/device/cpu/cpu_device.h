@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {
@@ -24,6 +25,8 @@ struct CpuDeviceOptions {
   uint64_t packed_weight_bytes = 0;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
+  // Times ways to carry out an operator; outlives the device.
+  Clock* clock = Clock::Real();
 };
 
 // Sets process-wide state of PyTorch (thread count, allocator): a process makes

@@ -15,6 +15,11 @@
 
 namespace djinn::worker {
 
+struct MeasuredTurn {
+  size_t way = 0;
+  bool measured = false;
+};
+
 template <size_t kWays>
 class MeasuredChoice {
  public:
@@ -22,15 +27,10 @@ class MeasuredChoice {
   static constexpr uint32_t kPeriod = 2048;
   static constexpr uint32_t kAllTrials = kTrials * kWays;
 
-  struct Turn {
-    size_t way = 0;
-    bool measured = false;
-  };
-
   MeasuredChoice() { Forget(); }
 
   // For a run that begins.
-  Turn Next() {
+  MeasuredTurn Next() {
     const uint32_t turn =
         runs_.fetch_add(1, std::memory_order_relaxed) % kPeriod;
     if (turn >= kAllTrials) return {Best(), /*measured=*/false};

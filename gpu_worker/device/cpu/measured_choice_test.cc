@@ -14,7 +14,7 @@ using Choice = MeasuredChoice<3>;
 // Takes the turns of a period's trials; says what each took.
 void Measure(Choice* choice, const std::array<uint64_t, 3>& nanoseconds) {
   for (uint32_t i = 0; i < Choice::kAllTrials; ++i) {
-    const Choice::Turn turn = choice->Next();
+    const MeasuredTurn turn = choice->Next();
     ASSERT_TRUE(turn.measured);
     ASSERT_EQ(turn.way, i / Choice::kTrials);
     // The best counts: others may have been disturbed.
@@ -26,7 +26,7 @@ TEST(MeasuredChoiceTest, TakesWhatWasFastestAndMeasuresAgain) {
   Choice choice;
   Measure(&choice, {500, 450, 400});
   for (uint32_t i = Choice::kAllTrials; i < Choice::kPeriod; ++i) {
-    const Choice::Turn turn = choice.Next();
+    const MeasuredTurn turn = choice.Next();
     ASSERT_EQ(turn.way, 2u);
     ASSERT_FALSE(turn.measured);
   }
@@ -38,7 +38,7 @@ TEST(MeasuredChoiceTest, TakesWhatWasFastestAndMeasuresAgain) {
 TEST(MeasuredChoiceTest, PassesOverWhatWasNeverTimed) {
   Choice choice;
   for (uint32_t i = 0; i < Choice::kAllTrials; ++i) {
-    const Choice::Turn turn = choice.Next();
+    const MeasuredTurn turn = choice.Next();
     if (turn.way == 1) choice.Took(turn.way, 1000000);
   }
   EXPECT_EQ(choice.Next().way, 1u);

@@ -66,10 +66,10 @@ void BM_Packed(benchmark::State& state) {
   size_t i = 0;
   for (auto _ : state) {
     const at::Tensor result = at::empty({state.range(0), width});
-    packed[i++ % kWeights]->Multiply(operands.rows.const_data_ptr<float>(),
-                                     depth, state.range(0),
-                                     operands.bias.const_data_ptr<float>(),
-                                     result.mutable_data_ptr<float>());
+    packed[i++ % kWeights]->Multiply(
+        operands.rows.const_data_ptr<float>(), depth, state.range(0),
+        operands.bias.const_data_ptr<float>(), SumOrder(),
+        result.mutable_data_ptr<float>());
   }
   CountFlops(&state);
 }

@@ -1,5 +1,7 @@
 #include "gpu_worker/device/cpu/packed_call.h"
 
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -72,6 +74,20 @@ bool IsOne(const CallTemplate& call, size_t argument) {
     if (place.argument == argument) return false;
   }
   return value.isInt() && value.toInt() == 1;
+}
+
+// As ColumnsProduct::lanes.
+std::unique_ptr<float[]> PackRows(const float* rows, int64_t row_stride,
+                                  int64_t row_count, int64_t depth) {
+  std::unique_ptr<float[]> lanes(
+      new float[static_cast<size_t>(depth * kLanes)]);
+  for (int64_t d = 0; d < depth; ++d) {
+    float* const to = lanes.get() + d * kLanes;
+    int64_t row = 0;
+    for (; row < row_count; ++row) to[row] = rows[row * row_stride + d];
+    for (; row < kLanes; ++row) to[row] = 0;
+  }
+  return lanes;
 }
 
 struct Product {
@@ -178,7 +194,27 @@ const TorchBuffer* PackedCall::FindWeight(
   return BufferAt(weight_, slots);
 }
 
-absl::Status PackedCall::Run(const PackedMatrix& packed,
+std::vector<PackedCall::SlotExtent> PackedCall::SlotExtents() const {
+  std::vector<SlotExtent> extents;
+  const auto add = [&extents](const Place& place) {
+    for (SlotExtent& extent : extents) {
+      if (extent.slot != place.slot) continue;
+      extent.bytes = std::max(extent.bytes, place.extent_bytes);
+      return;
+    }
+    extents.push_back({place.slot, place.extent_bytes});
+  };
+  add(rows_);
+  add(weight_);
+  if (bias_.has_value()) add(*bias_);
+  return extents;
+}
+
+bool PackedCall::has_few_rows() const {
+  return row_count_ <= kLanes && weight_layout_.depth_stride == 1;
+}
+
+absl::Status PackedCall::Run(const PackedMatrix* packed, const SumOrder& order,
                              absl::Span<const std::shared_ptr<Buffer>> slots,
                              std::vector<NodeResult>* results) const {
   const TorchBuffer* const rows = BufferAt(rows_, slots);
@@ -194,8 +230,30 @@ absl::Status PackedCall::Run(const PackedMatrix& packed,
   }
   c10::Storage storage = UninitialisedStorage(
       static_cast<uint64_t>(row_count_ * weight_layout_.width) * sizeof(float));
-  packed.Multiply(floats(*rows, rows_), row_stride_, row_count_, bias,
-                  static_cast<float*>(storage.mutable_data()));
+  auto* const result_data = static_cast<float*>(storage.mutable_data());
+  if (packed != nullptr) {
+    packed->Multiply(floats(*rows, rows_), row_stride_, row_count_, bias, order,
+                     result_data);
+  } else {
+    const TorchBuffer* const weight = FindWeight(slots);
+    const PackedKernel* const kernel = BestPackedKernel();
+    if (weight == nullptr || kernel == nullptr || !has_few_rows()) {
+      return absl::InternalError("no weight");
+    }
+    const int64_t depth = weight_layout_.depth;
+    const std::unique_ptr<float[]> lanes =
+        PackRows(floats(*rows, rows_), row_stride_, row_count_, depth);
+    kernel->multiply_columns({.lanes = lanes.get(),
+                              .row_count = row_count_,
+                              .depth = depth,
+                              .columns = floats(*weight, weight_),
+                              .column_stride = weight_layout_.width_stride,
+                              .width = weight_layout_.width,
+                              .order = order,
+                              .bias = bias,
+                              .result = result_data,
+                              .result_stride = weight_layout_.width});
+  }
   NodeResult result;
   result.view = result_;
   result.buffer = std::make_shared<TorchBuffer>(std::move(storage));

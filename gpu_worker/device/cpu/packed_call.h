@@ -1,5 +1,6 @@
-// A node that multiplies by a matrix, made ready to be carried out with a
-// packed form of that matrix instead of by PyTorch.
+// A node that multiplies by a matrix, made ready to be carried out by kernels
+// of our own instead of by PyTorch: with a packed form of that matrix or, for
+// few rows, with the matrix as it is.
 #ifndef GPU_WORKER_DEVICE_CPU_PACKED_CALL_H_
 #define GPU_WORKER_DEVICE_CPU_PACKED_CALL_H_
 
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/srg/structure.h"
 #include "gpu_worker/device/cpu/call_template.h"
+#include "gpu_worker/device/cpu/packed_kernel.h"
 #include "gpu_worker/device/cpu/packed_matrix.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/operator_library.h"
@@ -28,6 +30,14 @@ class PackedCall {
   static std::optional<PackedCall> Match(const c10::FunctionSchema& schema,
                                          const CallTemplate& call);
 
+  // What the call reads of a slot: at least so many bytes, floats. Each slot
+  // once.
+  struct SlotExtent {
+    uint32_t slot = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<SlotExtent> SlotExtents() const;
+
   const MatrixLayout& weight() const { return weight_layout_; }
   int64_t row_count() const { return row_count_; }
 
@@ -36,9 +46,13 @@ class PackedCall {
   const TorchBuffer* FindWeight(
       absl::Span<const std::shared_ptr<Buffer>> slots) const;
 
+  // Whether it can do without a packed form.
+  bool has_few_rows() const;
+
   // Appends the call's one result. An error (nothing was appended) says nothing
-  // to a client: PyTorch's kernel says it better. May throw.
-  absl::Status Run(const PackedMatrix& packed,
+  // to a client: PyTorch's kernel says it better. Without a packed form
+  // (has_few_rows()) one thread does the work. May throw.
+  absl::Status Run(const PackedMatrix* packed, const SumOrder& order,
                    absl::Span<const std::shared_ptr<Buffer>> slots,
                    std::vector<NodeResult>* results) const;
 

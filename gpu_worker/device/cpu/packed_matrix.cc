@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -37,10 +38,13 @@ struct Product {
   // The last panel's bias and result, where it is not as wide as the others.
   const float* last_bias = nullptr;
   float* last_result = nullptr;
+  // Each thread's share of the room for parts, if any.
+  std::unique_ptr<float[]> scratch;
+  int64_t scratch_elements = 0;
   int threads = 1;
   Stretch stretches[kMaxThreads];
 
-  void Multiply(int64_t piece) const {
+  void Multiply(int64_t piece, int thread) const {
     const int64_t width = kernel->panel_width;
     const int64_t row = piece / panels * rows_at_once;
     const int64_t panel = piece % panels;
@@ -48,6 +52,8 @@ struct Product {
     part.rows += row * whole.row_stride;
     part.row_count = std::min(rows_at_once, whole.row_count - row);
     part.panel += panel * panel_elements;
+    if (scratch != nullptr)
+      part.scratch = scratch.get() + thread * scratch_elements;
     if (panel == panels - 1 && last_result != nullptr) {
       part.bias = last_bias;
       part.result = last_result + row * width;
@@ -66,7 +72,7 @@ struct Product {
         const int64_t piece =
             stretch.next.fetch_add(1, std::memory_order_relaxed);
         if (piece >= stretch.end) break;
-        Multiply(piece);
+        Multiply(piece, thread);
       }
     }
   }
@@ -125,7 +131,7 @@ bool PackedMatrix::Pack(const float* source, uint64_t bytes) {
 
 void PackedMatrix::Multiply(const float* rows, int64_t row_stride,
                             int64_t row_count, const float* bias,
-                            float* result) const {
+                            const SumOrder& order, float* result) const {
   used_.store(true, std::memory_order_relaxed);
   const int64_t width = kernel_.panel_width;
   Product product;
@@ -138,6 +144,7 @@ void PackedMatrix::Multiply(const float* rows, int64_t row_stride,
                    .row_count = row_count,
                    .depth = layout_.depth,
                    .panel = panel(0),
+                   .order = order,
                    .bias = bias,
                    .result = result,
                    .result_stride = layout_.width};
@@ -160,6 +167,12 @@ void PackedMatrix::Multiply(const float* rows, int64_t row_stride,
   if (GOMP_parallel != nullptr) {
     product.threads = static_cast<int>(
         std::min<int64_t>({at::get_num_threads(), kMaxThreads, pieces}));
+  }
+  if (order.parts > 1) {
+    product.scratch_elements =
+        std::min(row_count, product.rows_at_once) * width;
+    product.scratch.reset(new float[static_cast<size_t>(
+        product.threads * product.scratch_elements)]);
   }
   for (int i = 0; i < product.threads; ++i) {
     product.stretches[i].next = pieces * i / product.threads;

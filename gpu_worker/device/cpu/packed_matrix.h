@@ -44,10 +44,10 @@ class PackedMatrix {
   bool Pack(const float* source, uint64_t bytes);
 
   // Writes rows times this, plus the bias, if it is not null, to `result`,
-  // which is dense. With as many threads as this thread's kernels have. May
-  // throw std::bad_alloc.
+  // which is dense. With as many threads as this thread's kernels have: which
+  // does not change a bit. May throw std::bad_alloc.
   void Multiply(const float* rows, int64_t row_stride, int64_t row_count,
-                const float* bias, float* result) const;
+                const float* bias, const SumOrder& order, float* result) const;
 
   // Whether somebody multiplied since the last time this was asked.
   bool TestAndClearUsed() const {

@@ -1,5 +1,6 @@
 #include "gpu_worker/device/cpu/packed_matrix.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -35,11 +36,13 @@ struct Case {
   int64_t row_stride = 0;  // depth, unless given
   int64_t offset = 0;
   int threads = 1;
+  SumOrder order;
 };
 
 // The product and what it should be.
 struct Products {
   at::Tensor actual, expected;
+  at::Tensor rows, weight, bias;
 };
 
 Products Multiply(const PackedKernel& kernel, const Case& c) {
@@ -62,14 +65,14 @@ Products Multiply(const PackedKernel& kernel, const Case& c) {
   const int before = at::get_num_threads();
   at::set_num_threads(c.threads);
   packed.Multiply(rows.const_data_ptr<float>(), row_stride, c.rows,
-                  c.bias ? bias.const_data_ptr<float>() : nullptr,
+                  c.bias ? bias.const_data_ptr<float>() : nullptr, c.order,
                   result.mutable_data_ptr<float>());
   at::set_num_threads(before);
   EXPECT_TRUE(result[c.rows].eq(7.0f).all().item<bool>());
   at::Tensor expected =
       at::matmul(rows.to(at::kDouble), weight.to(at::kDouble));
   if (c.bias) expected = expected + bias.to(at::kDouble);
-  return {result.narrow(0, 0, c.rows), expected};
+  return {result.narrow(0, 0, c.rows), expected, rows, weight, bias};
 }
 
 void ExpectClose(const PackedKernel& kernel, const Case& c) {
@@ -127,6 +130,105 @@ TEST(PackedMatrixTest, ThreadsShareTheWork) {
   }
 }
 
+// By the definition of SumOrder, one element at a time.
+float SumOf(const float* row, const float* weight, int64_t weight_stride,
+            int64_t depth, const SumOrder& order, float bias) {
+  float total = 0;
+  const int64_t part = order.PartOf(depth);
+  for (int64_t begin = 0; begin < depth; begin += part) {
+    const int64_t end = std::min(begin + part, depth);
+    float sum = begin == 0 ? bias : 0;
+    for (int64_t from = begin; from < end; from += order.block) {
+      float block = 0;
+      for (int64_t d = from; d < std::min(from + order.block, end); ++d) {
+        block = std::fma(row[d], weight[d * weight_stride], block);
+      }
+      sum += block;
+    }
+    total = begin == 0 ? sum : total + sum;
+  }
+  return total;
+}
+
+constexpr SumOrder kOrders[] = {{1, 384}, {1, 7}, {1, 2000}, {2, 384},
+                                {2, 13},  {3, 9}, {4, 1}};
+
+TEST(PackedMatrixTest, SumsInTheOrderAskedFor) {
+  for (const PackedKernel* kernel : Kernels()) {
+    for (const SumOrder& order : kOrders) {
+      for (const int threads : {1, 2}) {
+        // Panels that are cut short, and more rows than are taken at once.
+        for (const int64_t rows : {1, 13, 1700}) {
+          const Case c{.rows = rows,
+                       .depth = 333,
+                       .width = 50,
+                       .threads = threads,
+                       .order = order};
+          const Products products = Multiply(*kernel, c);
+          const float* const actual = products.actual.const_data_ptr<float>();
+          for (const int64_t r : {int64_t{0}, rows / 2, rows - 1}) {
+            for (int64_t w = 0; w < c.width; ++w) {
+              ASSERT_EQ(actual[r * c.width + w],
+                        SumOf(products.rows.const_data_ptr<float>() +
+                                  r * products.rows.stride(0),
+                              products.weight.const_data_ptr<float>() +
+                                  w * products.weight.stride(1),
+                              products.weight.stride(0), c.depth, order,
+                              products.bias.const_data_ptr<float>()[w]))
+                  << kernel->name << " " << order.parts << " " << order.block;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedKernelTest, MultipliesFewRowsWithColumnsAsTheyAre) {
+  constexpr int64_t kDepth = 333, kStride = 340;
+  for (const PackedKernel* kernel : Kernels()) {
+    for (const SumOrder& order : kOrders) {
+      for (const int64_t rows : {1, 8, 9, 16}) {
+        for (const int64_t width : {1, 6, 12, 13, 50}) {
+          for (const bool with_bias : {false, true}) {
+            const at::Tensor lanes = at::full({kDepth, kLanes}, 0.0f);
+            lanes.narrow(1, 0, rows).copy_(at::randn({kDepth, rows}));
+            const at::Tensor row_major = lanes.t().contiguous();
+            const at::Tensor columns = at::randn({width, kStride});
+            const at::Tensor bias = at::randn({width});
+            // A column and a row more, that must stay.
+            const at::Tensor result = at::full({rows + 1, width + 1}, 7.0f);
+            kernel->multiply_columns(
+                {.lanes = lanes.const_data_ptr<float>(),
+                 .row_count = rows,
+                 .depth = kDepth,
+                 .columns = columns.const_data_ptr<float>(),
+                 .column_stride = kStride,
+                 .width = width,
+                 .order = order,
+                 .bias = with_bias ? bias.const_data_ptr<float>() : nullptr,
+                 .result = result.mutable_data_ptr<float>(),
+                 .result_stride = width + 1});
+            EXPECT_TRUE(result[rows].eq(7.0f).all().item<bool>());
+            EXPECT_TRUE(result.select(1, width).eq(7.0f).all().item<bool>());
+            for (int64_t r = 0; r < rows; ++r) {
+              for (int64_t w = 0; w < width; ++w) {
+                ASSERT_EQ(
+                    result.const_data_ptr<float>()[r * (width + 1) + w],
+                    SumOf(row_major.const_data_ptr<float>() + r * kDepth,
+                          columns.const_data_ptr<float>() + w * kStride, 1,
+                          kDepth, order,
+                          with_bias ? bias.const_data_ptr<float>()[w] : 0.0f))
+                    << kernel->name << " " << rows << " x " << width;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(PackedMatrixTest, NothingIsLostOfWhatIsNotFinite) {
   for (const PackedKernel* kernel : Kernels()) {
     const MatrixLayout layout{0, 4, 5, 5, 1};
@@ -139,7 +241,7 @@ TEST(PackedMatrixTest, NothingIsLostOfWhatIsNotFinite) {
     ASSERT_TRUE(packed.Pack(weight.const_data_ptr<float>(), UINT64_MAX));
     const at::Tensor rows = at::full({1, 4}, 2.0f);
     const at::Tensor result = at::full({1, 5}, 0.0f);
-    packed.Multiply(rows.const_data_ptr<float>(), 4, 1, nullptr,
+    packed.Multiply(rows.const_data_ptr<float>(), 4, 1, nullptr, SumOrder(),
                     result.mutable_data_ptr<float>());
     const float* const r = result.const_data_ptr<float>();
     EXPECT_EQ(r[0], 8.0f);

@@ -68,7 +68,7 @@ class PackedWeightsTest : public testing::Test {
   static void Use(const PackedMatrix& packed) {
     const std::vector<float> row(kSide);
     std::vector<float> result(kSide);
-    packed.Multiply(row.data(), kSide, 1, nullptr, result.data());
+    packed.Multiply(row.data(), kSide, 1, nullptr, SumOrder(), result.data());
   }
 
   PackedWeights weights_{BestPackedKernel(), 10 * kBytes};

@@ -330,10 +330,11 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-ProgramTester::ProgramTester() {
+ProgramTester::ProgramTester(Clock* clock) {
   CpuDeviceOptions options;
   options.memory_bytes = uint64_t{1} << 30;
   options.threads = 2;
+  options.clock = clock;
   device_ = MakeCpuDevice(options).value();
 }
 

@@ -16,6 +16,7 @@
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/core/stack.h"
 #include "absl/status/status.h"
+#include "common/clock.h"
 #include "common/srg/structure.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
@@ -43,7 +44,8 @@ struct CallOutcome {
 
 class ProgramTester {
  public:
-  ProgramTester();
+  // `clock`, which outlives the tester, times ways to carry out an operator.
+  explicit ProgramTester(Clock* clock = Clock::Real());
 
   Device* device() { return device_.get(); }
   OperatorLibrary* library() { return device_->operators(); }

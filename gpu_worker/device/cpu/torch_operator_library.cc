@@ -255,15 +255,17 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
   }
   for (TorchCall& call : calls) {
     call.choices = choices_.Find(call.op.schema(), call.call);
-    if (MayBeCarriedOutTwice(call)) {
-      call.alone = std::make_unique<AloneTrial>();
-      call.written_slots = WrittenSlots(call.call);
-    }
     if (weights_->enabled()) {
       call.packed = PackedCall::Match(call.op.schema(), call.call);
     }
+    if (call.packed.has_value()) {
+      call.strict_product = products_.Find(call.op.schema(), call.call);
+    } else if (MayBeCarriedOutTwice(call)) {
+      call.alone = std::make_unique<AloneTrial>();
+      call.written_slots = WrittenSlots(call.call);
+    }
   }
-  return std::make_unique<TorchProgram>(std::move(calls), weights_);
+  return std::make_unique<TorchProgram>(std::move(calls), weights_, &clock_);
 }
 
 absl::StatusOr<uint64_t> TorchOperatorLibrary::GeneratorBytes() {

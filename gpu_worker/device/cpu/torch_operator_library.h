@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/custom_operators.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
+#include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/operator_library.h"
 
 namespace djinn::worker {
@@ -16,10 +18,13 @@ namespace djinn::worker {
 // Thread-safe.
 class TorchOperatorLibrary final : public OperatorLibrary {
  public:
-  // `custom` run next to PyTorch's own. `weights` packs for runs that let it.
+  // `custom` run next to PyTorch's own. `weights` packs for programs. `clock`
+  // outlives this and all programs.
   TorchOperatorLibrary(CustomOperators custom,
-                       std::shared_ptr<PackedWeights> weights)
-      : custom_(std::move(custom)), weights_(std::move(weights)) {}
+                       std::shared_ptr<PackedWeights> weights, Clock* clock)
+      : custom_(std::move(custom)),
+        weights_(std::move(weights)),
+        clock_(*clock) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) override;
@@ -30,7 +35,9 @@ class TorchOperatorLibrary final : public OperatorLibrary {
  private:
   const CustomOperators custom_;
   const std::shared_ptr<PackedWeights> weights_;
+  Clock& clock_;
   ChoiceTable choices_;
+  ProductTable products_;
 };
 
 }  // namespace djinn::worker

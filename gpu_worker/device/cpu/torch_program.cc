@@ -1,6 +1,5 @@
 #include "gpu_worker/device/cpu/torch_program.h"
 
-#include <chrono>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -10,6 +9,7 @@
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -272,11 +272,27 @@ std::shared_ptr<const PackedMatrix> OfferPacked(const PackedCall& call,
   }
 }
 
-absl::Status RunPacked(const PackedCall& call, const PackedMatrix& packed,
-                       const NodeInput& input,
-                       std::vector<NodeResult>* results) {
-  return CatchTorch(kFailed,
-                    [&] { return call.Run(packed, input.slots, results); });
+// Looks at the clock only if somebody wants to know.
+class Stopwatch {
+ public:
+  Stopwatch(Clock* clock, bool runs) : clock_(*clock) {
+    if (runs) start_ = clock_.Monotonic();
+  }
+  uint64_t Nanoseconds() const {
+    return static_cast<uint64_t>(
+        absl::ToInt64Nanoseconds(clock_.Monotonic() - start_));
+  }
+
+ private:
+  Clock& clock_;
+  absl::Duration start_;
+};
+
+absl::Status RunOwn(const PackedCall& call, const PackedMatrix* packed,
+                    const SumOrder& order, const NodeInput& input,
+                    std::vector<NodeResult>* results) {
+  return CatchTorch(
+      kFailed, [&] { return call.Run(packed, order, input.slots, results); });
 }
 
 }  // namespace
@@ -296,6 +312,9 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
 absl::Status TorchProgram::ExecuteStrict(
     const TorchCall& call, const NodeInput& input,
     std::vector<NodeResult>* results) const {
+  if (call.strict_product != nullptr) {
+    return ExecuteStrictProduct(call, input, results);
+  }
   if (call.alone == nullptr) return RunCall(call, input, results);
   switch (call.alone->Next()) {
     case AloneTrial::Way::kTogether:
@@ -315,6 +334,56 @@ absl::Status TorchProgram::ExecuteStrict(
       call.alone.get(), results);
 }
 
+absl::Status TorchProgram::ExecuteStrictProduct(
+    const TorchCall& call, const NodeInput& input,
+    std::vector<NodeResult>* results) const {
+  StrictProduct& product = *call.strict_product;
+  if (product.IsTrialDue()) {
+    product.Learn(TryProduct(
+        *call.packed,
+        [&call](const NodeInput& input, std::vector<NodeResult>* results) {
+          return RunCall(call, input, results);
+        }));
+  }
+  const ProductFacts* const facts = product.facts();
+  if (facts == nullptr) return RunCall(call, input, results);
+  const std::shared_ptr<const PackedMatrix> packed =
+      facts->order.has_value()
+          ? OfferPacked(*call.packed, input, weights_.get())
+          : nullptr;
+  const MeasuredTurn turn =
+      packed != nullptr ? product.with_packed.Next() : product.unpacked.Next();
+  // A way that is not open is measured as what is done instead.
+  size_t way = turn.way;
+  if (way == StrictProduct::kAlone && !facts->alone_is_equal) {
+    way = StrictProduct::kTogether;
+  } else if (way == StrictProduct::kOwn && packed == nullptr &&
+             !(facts->order.has_value() && call.packed->has_few_rows())) {
+    way = StrictProduct::kTogether;
+  }
+  const bool one_thread =
+      way == StrictProduct::kAlone || way == StrictProduct::kOwn;
+  const bool own =
+      way == StrictProduct::kOwn || way == StrictProduct::kOwnTogether;
+  const ThreadScope threads(one_thread);
+  const Stopwatch stopwatch(&clock_, turn.measured);
+  if (!own ||
+      !RunOwn(*call.packed, packed.get(), *facts->order, input, results).ok()) {
+    DJINN_RETURN_IF_ERROR(RunCall(call, input, results));
+  } else if (input.way != nullptr) {
+    *input.way = NodeWay::kPacked;
+  }
+  if (!turn.measured) return absl::OkStatus();
+  const uint64_t cost = Choices::Cost(one_thread ? Choices::kOneThread : 0,
+                                      stopwatch.Nanoseconds());
+  if (packed == nullptr) {
+    product.unpacked.Took(turn.way, cost);
+  } else {
+    product.with_packed.Took(turn.way, cost);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
                                        std::vector<NodeResult>* results) const {
   const TorchCall& call = calls_[node];
@@ -323,32 +392,21 @@ absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
     packed = OfferPacked(*call.packed, input, weights_.get());
   }
   Choices& choices = *call.choices;
-  size_t way;
-  bool measured;
-  if (packed == nullptr) {
-    const auto turn = choices.plain.Next();
-    way = turn.way;
-    measured = turn.measured;
-  } else {
-    const auto turn = choices.with_packed.Next();
-    way = turn.way;
-    measured = turn.measured;
-  }
+  const MeasuredTurn turn =
+      packed == nullptr ? choices.plain.Next() : choices.with_packed.Next();
+  const size_t way = turn.way;
   const ThreadScope threads((way & Choices::kOneThread) != 0);
-  const auto start = measured ? std::chrono::steady_clock::now()
-                              : std::chrono::steady_clock::time_point();
+  const Stopwatch stopwatch(&clock_, turn.measured);
   // Whatever keeps the packed form from being used, the plain call does
   // without, and fails as it always did.
   if ((way & Choices::kPacked) == 0 ||
-      !RunPacked(*call.packed, *packed, input, results).ok()) {
+      !RunOwn(*call.packed, packed.get(), SumOrder(), input, results).ok()) {
     DJINN_RETURN_IF_ERROR(RunCall(call, input, results));
   } else if (input.way != nullptr) {
     *input.way = NodeWay::kPacked;
   }
-  if (!measured) return absl::OkStatus();
-  const std::chrono::nanoseconds took =
-      std::chrono::steady_clock::now() - start;
-  const uint64_t cost = Choices::Cost(way, static_cast<uint64_t>(took.count()));
+  if (!turn.measured) return absl::OkStatus();
+  const uint64_t cost = Choices::Cost(way, stopwatch.Nanoseconds());
   if (packed == nullptr) {
     choices.plain.Took(way, cost);
   } else {

@@ -10,11 +10,13 @@
 
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "absl/status/status.h"
+#include "common/clock.h"
 #include "gpu_worker/device/cpu/alone_trial.h"
 #include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/packed_call.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
+#include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/operator_library.h"
 
 namespace djinn::worker {
@@ -37,12 +39,14 @@ struct TorchCall {
   std::optional<uint32_t> draws_unless_zero;
   // Returns memory that it has not written.
   bool uninitialised = false;
-  // Where the call can do with a packed weight.
+  // Where kernels of our own can carry it out.
   std::optional<PackedCall> packed;
+  // Where every bit counts; set where the former is.
+  std::shared_ptr<StrictProduct> strict_product;
   // How it is best carried out, shared with calls like it.
   std::shared_ptr<Choices> choices;
   // Where one thread may do where every bit counts; null where nothing is to be
-  // tried: the call draws, or does what nobody here knows.
+  // tried: the call is such a product, draws, or does what nobody here knows.
   std::unique_ptr<AloneTrial> alone;
   // Slots that it writes, each once.
   std::vector<uint32_t> written_slots;
@@ -53,10 +57,13 @@ struct TorchCall {
 // UNSUPPORTED_RESULT.
 class TorchProgram final : public CompiledProgram {
  public:
-  // `weights` is asked for packed forms where calls can do with them.
+  // `weights` is asked for packed forms where calls can do with them. `clock`
+  // outlives this.
   TorchProgram(std::vector<TorchCall> calls,
-               std::shared_ptr<PackedWeights> weights)
-      : calls_(std::move(calls)), weights_(std::move(weights)) {}
+               std::shared_ptr<PackedWeights> weights, Clock* clock)
+      : calls_(std::move(calls)),
+        weights_(std::move(weights)),
+        clock_(*clock) {}
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
                        std::vector<NodeResult>* results) const override;
@@ -64,11 +71,15 @@ class TorchProgram final : public CompiledProgram {
  private:
   absl::Status ExecuteStrict(const TorchCall& call, const NodeInput& input,
                              std::vector<NodeResult>* results) const;
+  absl::Status ExecuteStrictProduct(const TorchCall& call,
+                                    const NodeInput& input,
+                                    std::vector<NodeResult>* results) const;
   absl::Status ExecuteFast(uint32_t node, const NodeInput& input,
                            std::vector<NodeResult>* results) const;
 
   const std::vector<TorchCall> calls_;
   const std::shared_ptr<PackedWeights> weights_;
+  Clock& clock_;
 };
 
 }  // namespace djinn::worker

@@ -1,0 +1,173 @@
+#include "gpu_worker/device/cpu/product_trial.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/Parallel.h"
+#include "ATen/core/Tensor.h"
+#include "ATen/ops/randn.h"
+#include "absl/status/status.h"
+#include "gpu_worker/device/cpu/call_template.h"
+#include "gpu_worker/device/cpu/packed_kernel.h"
+#include "gpu_worker/device/cpu/program_tester.h"
+#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr int64_t kWidth = 40;
+constexpr uint32_t kBias = 0, kRows = 1, kWeight = 2;
+
+const float* FloatsOf(const NodeInput& input, uint32_t slot) {
+  return reinterpret_cast<const float*>(
+      static_cast<const TorchBuffer&>(*input.slots[slot]).data());
+}
+
+// addmm of dense rows with a transposed weight, summed up in an order of the
+// test's.
+class ProductTrialTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (BestPackedKernel() == nullptr) GTEST_SKIP() << "no kernel here";
+  }
+
+  ProductFacts Try(int64_t rows, int64_t depth, const SumOrder& together,
+                   const SumOrder& alone) {
+    const EncodedCall call =
+        tester_.Encode("aten::addmm", "",
+                       {at::randn({kWidth}), at::randn({rows, depth}),
+                        at::randn({kWidth, depth}).t()},
+                       {at::randn({rows, kWidth})});
+    const c10::OperatorHandle op =
+        c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "");
+    const std::optional<PackedCall> product = PackedCall::Match(
+        op.schema(),
+        BuildCallTemplate(op.schema(), call.node().arguments).value());
+    if (!product.has_value()) {
+      ADD_FAILURE() << "no product";
+      return {};
+    }
+    operands_ = call.slots;
+    return TryProduct(*product, [&](const NodeInput& input,
+                                    std::vector<NodeResult>* results) {
+      ++calls_;
+      if (!status_.ok()) return status_;
+      const SumOrder& order = at::get_num_threads() == 1 ? alone : together;
+      Sum(rows, depth, order, input, results);
+      return absl::OkStatus();
+    });
+  }
+
+  static void Sum(int64_t rows, int64_t depth, const SumOrder& order,
+                  const NodeInput& input, std::vector<NodeResult>* results) {
+    c10::Storage storage =
+        UninitialisedStorage(static_cast<uint64_t>(rows * kWidth) * 4);
+    auto* const to = static_cast<float*>(storage.mutable_data());
+    const int64_t part = order.PartOf(depth);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t w = 0; w < kWidth; ++w) {
+        const float* const a = FloatsOf(input, kRows) + r * depth;
+        const float* const b = FloatsOf(input, kWeight) + w * depth;
+        float total = 0;
+        for (int64_t begin = 0; begin < depth; begin += part) {
+          const int64_t end = std::min(begin + part, depth);
+          float sum = begin == 0 ? FloatsOf(input, kBias)[w] : 0;
+          for (int64_t from = begin; from < end; from += order.block) {
+            float block = 0;
+            for (int64_t d = from; d < std::min(from + order.block, end); ++d) {
+              block = std::fma(a[d], b[d], block);
+            }
+            sum += block;
+          }
+          total = begin == 0 ? sum : total + sum;
+        }
+        to[r * kWidth + w] = total;
+      }
+    }
+    NodeResult result;
+    result.view.data_type = srg::DataType::kFloat32;
+    result.view.sizes = {rows, kWidth};
+    result.view.strides = {kWidth, 1};
+    result.buffer = std::make_shared<TorchBuffer>(std::move(storage));
+    results->push_back(std::move(result));
+  }
+
+  // On other operands than those that were made up.
+  std::string BytesOfSum(int64_t rows, int64_t depth, const SumOrder& order) {
+    NodeInput input;
+    input.slots = operands_;
+    std::vector<NodeResult> results;
+    Sum(rows, depth, order, input, &results);
+    return ProgramTester::BytesOf(*results[0].buffer);
+  }
+
+  ProgramTester tester_;
+  std::vector<std::shared_ptr<Buffer>> operands_;
+  absl::Status status_;
+  int calls_ = 0;
+};
+
+TEST_F(ProductTrialTest, FindsEveryOrderThatItTries) {
+  for (const int64_t rows : {8, 20}) {
+    for (const int64_t depth : {100, 513, 784, 1000}) {
+      for (const SumOrder& order : OrdersToTry(depth, 2)) {
+        const ProductFacts facts = Try(rows, depth, order, order);
+        EXPECT_TRUE(facts.alone_is_equal);
+        ASSERT_TRUE(facts.order.has_value());
+        // Another one may mean the same.
+        EXPECT_EQ(BytesOfSum(rows, depth, *facts.order),
+                  BytesOfSum(rows, depth, order))
+            << depth << ": " << order.parts << " " << order.block;
+      }
+    }
+  }
+}
+
+TEST_F(ProductTrialTest, SeesThatOneThreadDiffers) {
+  const ProductFacts facts = Try(20, 784, {2, 196}, {1, 384});
+  EXPECT_FALSE(facts.alone_is_equal);
+  EXPECT_EQ(facts.order, (SumOrder{2, 196}));
+}
+
+TEST_F(ProductTrialTest, AnUnknownOrderIsNone) {
+  const ProductFacts facts = Try(20, 784, {1, 100}, {1, 100});
+  EXPECT_TRUE(facts.alone_is_equal);
+  EXPECT_FALSE(facts.order.has_value());
+}
+
+TEST_F(ProductTrialTest, NothingIsEqualWhereSomethingFails) {
+  status_ = absl::InternalError("no");
+  const ProductFacts facts = Try(20, 784, {1, 384}, {1, 384});
+  EXPECT_EQ(calls_, 1);
+  EXPECT_FALSE(facts.alone_is_equal);
+  EXPECT_FALSE(facts.order.has_value());
+}
+
+TEST_F(ProductTrialTest, LargeOnesAreNotTried) {
+  const int64_t depth = kMaxTrialBytes / (kWidth * sizeof(float));
+  const ProductFacts facts = Try(1, depth, {1, 384}, {1, 384});
+  EXPECT_EQ(calls_, 0);
+  EXPECT_FALSE(facts.order.has_value());
+}
+
+TEST(OrdersToTryTest, NamesEachOnce) {
+  for (const int64_t depth : {1, 2, 384, 385, 784, 5000}) {
+    const std::vector<SumOrder> orders = OrdersToTry(depth, 4);
+    ASSERT_FALSE(orders.empty());
+    for (size_t i = 0; i < orders.size(); ++i) {
+      EXPECT_GE(orders[i].block, 1);
+      EXPECT_LE(orders[i].parts, depth);
+      EXPECT_EQ(std::count(orders.begin(), orders.end(), orders[i]), 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace djinn::worker
