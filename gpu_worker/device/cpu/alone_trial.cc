@@ -23,7 +23,7 @@ void AloneTrial::Compared(const Comparison& comparison) {
     if (comparisons_ >= kMaxComparisons) GiveUp();
     return;
   }
-  way_.store(alone_ <= together_ ? Way::kAlone : Way::kTogether,
+  way_.store(alone_ <= CostTogether(together_) ? Way::kAlone : Way::kTogether,
              std::memory_order_relaxed);
 }
 

@@ -5,8 +5,8 @@
 // mode promises those of all threads, which are local PyTorch's with as many.
 // How a kernel divides its work depends on sizes, not on values, so some runs
 // carry the call out both ways and compare every bit. One whose results were
-// equal in kComparisons runs that could tell, and that one thread does sooner,
-// is left to one thread from then on.
+// equal in kComparisons runs that could tell is left to one thread from then
+// on, unless all threads gain a good deal.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CPU_ALONE_TRIAL_H_
@@ -23,6 +23,12 @@ namespace djinn::worker {
 class AloneTrial {
  public:
   enum class Way { kTogether, kAlone, kBoth };
+
+  // What all threads are taken to cost: they keep the processors from sessions'
+  // threads and, on one machine, from the client's.
+  static uint64_t CostTogether(uint64_t nanoseconds) {
+    return nanoseconds + nanoseconds / 3;
+  }
 
   // Runs before the first comparison: what runs a few times only is not worth
   // it.
@@ -62,6 +68,8 @@ class AloneTrial {
   };
   void Compared(const Comparison& comparison);
 
+  // It is known to give the same: one thread carries it out for good.
+  void LeaveToOne() { way_.store(Way::kAlone, std::memory_order_relaxed); }
   // The call cannot be compared: all threads carry it out for good.
   void GiveUp() { way_.store(Way::kTogether, std::memory_order_relaxed); }
 

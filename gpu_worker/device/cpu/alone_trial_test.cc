@@ -68,17 +68,17 @@ TEST(AloneTrial, NothingComparedDoesNotTell) {
   EXPECT_EQ(trial.Next(), Way::kTogether);
 }
 
-TEST(AloneTrial, OneThreadIsNotToBeSlower) {
-  for (const uint64_t alone : {100u, 101u}) {
+TEST(AloneTrial, AllThreadsMustGainAQuarter) {
+  for (const uint64_t alone : {400u, 401u}) {
     AloneTrial trial;
     Warm(&trial);
     AloneTrial::Comparison comparison = kSoonerAlone;
-    comparison.together_nanoseconds = 100;
+    comparison.together_nanoseconds = 300;
     comparison.alone_nanoseconds = alone;
     for (int i = 0; i < AloneTrial::kComparisons; ++i) {
       trial.Compared(comparison);
     }
-    EXPECT_EQ(trial.Next(), alone == 100 ? Way::kAlone : Way::kTogether);
+    EXPECT_EQ(trial.Next(), alone == 400 ? Way::kAlone : Way::kTogether);
   }
 }
 
@@ -93,6 +93,12 @@ TEST(AloneTrial, IsShortWhereOneThreadIsMuchSlower) {
     trial.Compared(slower);
   }
   EXPECT_EQ(trial.Next(), Way::kTogether);
+}
+
+TEST(AloneTrial, WhatIsKnownNeedsNoTrial) {
+  AloneTrial trial;
+  trial.LeaveToOne();
+  EXPECT_EQ(trial.Next(), Way::kAlone);
 }
 
 TEST(AloneTrial, GivesUp) {

@@ -16,7 +16,8 @@ constexpr size_t kFloats = 64;
 std::shared_ptr<Buffer> MakeBuffer(float first, size_t floats = kFloats) {
   c10::Storage storage = UninitialisedStorage(floats * sizeof(float));
   auto* const data = static_cast<float*>(storage.mutable_data());
-  for (size_t i = 0; i < floats; ++i) data[i] = first + 0.1f * static_cast<float>(i);
+  for (size_t i = 0; i < floats; ++i)
+    data[i] = first + 0.1f * static_cast<float>(i);
   return std::make_shared<TorchBuffer>(std::move(storage));
 }
 

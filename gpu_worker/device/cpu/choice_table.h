@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "ATen/core/function_schema.h"
+#include "gpu_worker/device/cpu/alone_trial.h"
 #include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/measured_choice.h"
 #include "gpu_worker/device/cpu/weak_table.h"
@@ -24,12 +25,10 @@ struct Choices {
   MeasuredChoice<2> plain;
   MeasuredChoice<4> with_packed;
 
-  // What a way is taken to cost. All threads must gain a quarter over one: they
-  // keep the processors from sessions' threads and, on one machine, from the
-  // client's.
+  // What a way is taken to cost.
   static uint64_t Cost(size_t way, uint64_t nanoseconds) {
     return (way & kOneThread) != 0 ? nanoseconds
-                                   : nanoseconds + nanoseconds / 3;
+                                   : AloneTrial::CostTogether(nanoseconds);
   }
 };
 

@@ -205,6 +205,15 @@ bool MayBeCarriedOutTwice(const TorchCall& call) {
   return absl::StartsWith(call.op.schema().name(), "aten::");
 }
 
+// Operators that PyTorch divides among threads however little there is to do,
+// whose results are products of single elements or zero: nothing depends on who
+// makes them, and such results would tell a trial nothing.
+bool HasNoSums(const c10::FunctionSchema& schema) {
+  return schema.overload_name().empty() &&
+         (schema.name() == "aten::nll_loss_backward" ||
+          schema.name() == "aten::nll_loss2d_backward");
+}
+
 Slots WrittenSlots(const CallTemplate& call) {
   Slots slots;
   const auto add = [&slots](const TensorSource& source) {
@@ -262,6 +271,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
       call.strict_product = products_.Find(call.op.schema(), call.call);
     } else if (MayBeCarriedOutTwice(call)) {
       call.alone = std::make_unique<AloneTrial>();
+      if (HasNoSums(call.op.schema())) call.alone->LeaveToOne();
       call.written_slots = WrittenSlots(call.call);
     }
   }
