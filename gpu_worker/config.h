@@ -31,7 +31,7 @@
 //     kind: cpu                       # or fake
 //     memory: 8GiB                    # 0: half of the machine's
 //     threads: 0                      # inside one operator; 0: one per core
-//     packed_weights: true            # for runs in fast mode
+//     packed_weights: true            # and kernels of the worker's own
 //     packed_weight_memory: 0         # for all; 0: a quarter of the memory
 //     calibrate: true                 # measure its speed at start
 //   price_per_hour: 2.5               # of the device; the unit is yours

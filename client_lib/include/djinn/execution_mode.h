@@ -8,12 +8,11 @@
 namespace djinn {
 
 enum class ExecutionMode {
-  // Every operator as PyTorch carries it out on a device like the worker's,
-  // with the worker's number of threads: the same bits.
+  // Every operator gives the bits that PyTorch gives on a device like the
+  // worker's, with the worker's number of threads.
   kStrict,
-  // Sums may be taken in another order: the worker chooses by measurement with
-  // how many threads each operator of a repeated structure runs, and whether it
-  // multiplies by a packed copy of a weight that is not being written.
+  // Sums may be taken in another order where the worker measures that to be
+  // faster.
   kFast,
 };
 

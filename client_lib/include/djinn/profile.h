@@ -73,7 +73,8 @@ struct RequestProfile {
 // How a node was carried out.
 enum class NodeWay {
   kPlain,
-  // By a packed copy of its weight.
+  // By a kernel of the worker's own, with a packed copy of its weight or, of
+  // few rows, without.
   kPacked,
   // Together with nodes that follow it, whose time is in its own.
   kFused,
