@@ -63,11 +63,10 @@ uint32_t CallSiteLog::Find(const v1::ErrorDetail& detail) {
   const auto run = std::lower_bound(
       runs_.begin(), runs_.end(), detail.sequence(),
       [](const Run& r, uint64_t sequence) { return r.sequence < sequence; });
-  if (run == runs_.end() || run->sequence != detail.sequence() ||
-      detail.node() >= run->sites.size()) {
-    return 0;
-  }
-  const uint32_t site = run->sites[detail.node()];
+  const bool found = run != runs_.end() && run->sequence == detail.sequence() &&
+                     detail.node() < run->sites.size();
+  // One without a site has none later, either.
+  const uint32_t site = found ? run->sites[detail.node()] : 0;
   if (errors_.size() < kMaxErrors) errors_.emplace(detail.error_id(), site);
   return site;
 }

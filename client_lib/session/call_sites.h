@@ -72,6 +72,12 @@ class CallSiteLog {
   // The sites of the run's calls, by node; of growing sequences.
   void Add(uint64_t sequence, std::vector<uint32_t> sites);
 
+  // Sequences begin anew, on another worker. Errors stay known.
+  void BeginAnew() {
+    runs_.clear();
+    calls_ = 0;
+  }
+
   // StatusFromDetail(), with the place of the call that failed when it is
   // known.
   absl::Status StatusOf(const v1::ErrorDetail& detail);

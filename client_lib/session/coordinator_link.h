@@ -22,6 +22,9 @@ class CoordinatorEvents {
   // A lease ended without the client's doing; `reason` as in LeaseEnded.
   virtual void OnLeaseEnded(const std::string& lease_id,
                             const std::string& reason) = 0;
+  // The virtual device that uses the lease should go on at another worker.
+  // However that ends, ReportMigration() is called once.
+  virtual void OnMigrationRequested(const v1::MigrationRequest& request) = 0;
   // The coordinator may be another, which knows no structures.
   virtual void OnAttachedAgain() = 0;
 };
@@ -53,6 +56,11 @@ class CoordinatorLink {
   // full the structure is dropped and counted. Never blocks.
   virtual void SendStructure(v1::Structure structure,
                              v1::StructureNotes notes) = 0;
+
+  // How a migration of the virtual device ended: told soon, and again whenever
+  // the link attaches, until the next one of it. Never blocks.
+  virtual void ReportMigration(uint32_t virtual_device,
+                               v1::MigrationOutcome outcome) = 0;
 
   // Lease requests, waiting and to come, fail with Cancelled.
   virtual void CancelRequests() = 0;

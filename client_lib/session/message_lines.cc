@@ -51,6 +51,10 @@ std::string Describe(const v1::Ordered& message) {
                           ", version ", message.offer().version());
     case v1::Ordered::kProfile:
       return v1::ProfileAction_Name(message.profile().action());
+    case v1::Ordered::kMigrate:
+      return message.migrate().has_leave()  ? "leave"
+             : message.migrate().has_stay() ? "stay"
+                                            : "enter";
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }
@@ -147,6 +151,18 @@ std::string Describe(const v1::ControlResponse& message) {
       return absl::StrCat("times of ", message.profile().runs_size(), " runs");
     case v1::ControlResponse::kCancelled:
       return "cancelled";
+    case v1::ControlResponse::kLeft:
+      return message.left().has_refused()
+                 ? absl::StrCat("cannot leave: ",
+                                Words(message.left().refused()))
+                 : absl::StrCat("left, with a state of ",
+                                message.left().state_bytes(), " bytes");
+    case v1::ControlResponse::kEntered:
+      return message.entered().has_refused()
+                 ? absl::StrCat("cannot enter: ",
+                                Words(message.entered().refused()))
+                 : absl::StrCat("entered, with ",
+                                message.entered().storage_count(), " storages");
     case v1::ControlResponse::MESSAGE_NOT_SET:
       break;
   }

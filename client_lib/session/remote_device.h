@@ -3,8 +3,9 @@
 // Sources by flow: remote_device.cc (recording), _replay.cc (recordings that
 // are carried out again), _close.cc (its end), _uploads.cc, _reads.cc and
 // _copies.cc (values), _sender.cc (what is sent when), _encode.cc (messages),
-// _connection.cc (lease, streams, resume), _replies.cc (what the worker says,
-// and its loss), _profile.cc (what is measured).
+// _connection.cc (lease, streams, resume), _migration.cc (to another worker),
+// _replies.cc (what the worker says, and its loss), _profile.cc (what is
+// measured).
 //
 // Threads: recording threads and callbacks share mu_. One thread at a time is
 // the sender: it encodes and sends without mu_. Only the device's own thread,
@@ -35,6 +36,7 @@
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
 #include "client_lib/session/session_context.h"
+#include "client_lib/session/session_entry.h"
 #include "client_lib/session/structure_history.h"
 #include "client_lib/session/structure_table.h"
 #include "client_lib/session/upload_progress.h"
@@ -94,6 +96,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::Status FinishProfile();
   void AddStatistics(Statistics* sum) const;
   void OnLeaseEnded(const std::string& lease_id, const std::string& reason);
+  // False when it is about another device's lease.
+  bool OnMigrationRequested(const v1::MigrationRequest& request);
 
   // The session closes a device in these steps. BeginClose() stops intake and
   // seals everything.
@@ -197,6 +201,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   // worker gets it.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
   absl::Status AwaitWelcome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Until it is known which worker will have what is recorded now.
+  absl::Status AwaitMigration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
@@ -224,6 +230,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
     kMessage,  // the next of the log
     kAcknowledge,
     kWork,
+    kMigrate,
     kDrop,
     kStop,
   };
@@ -299,13 +306,53 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   // Connection. By the device's own thread.
   void Open();
   absl::Status RequestLease();
+  v1::ClientHello HelloFor(const v1::Lease& lease) const;
+  // What a lease's worker must say of itself.
+  static absl::Status CheckHello(const v1::WorkerHello& hello,
+                                 const v1::Lease& lease);
   // Until the worker has answered on a new stream, or is given up.
   void Reach(absl::Duration timeout);
   absl::Status TryOpen(absl::Duration timeout);
   // False when the stream cannot be destroyed.
-  bool DropStream();
+  bool DropStream(
+      const absl::Status& why = absl::CancelledError("another takes over"));
   // Nobody gave up meanwhile.
   bool Wanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // The way to another worker. What was queued before goes to the one that
+  // there is; then the session leaves it, enters the other one, and goes on
+  // there, or here.
+  struct Migration {
+    enum class State {
+      kFinishing,  // what was queued before
+      kLeaving,    // Leave is on its way
+      kLeft,
+    };
+    v1::MigrationRequest request;
+    State state = State::kFinishing;
+    uint64_t works_before = 0;  // works_queued_ when it was asked for
+    std::string ticket;
+    uint64_t leave_sequence = 0;
+    v1::Left left;
+    // Of trying again to leave.
+    std::optional<Deadline> patience;
+    // Since when work waits for it.
+    std::optional<absl::Duration> waits_since;
+  };
+  // What was queued before it was asked to go was handed to the worker.
+  bool HoldsWorkBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The next step is due: nothing is on its way.
+  bool MigrationDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Migrate();
+  // Not OK: it is not to leave.
+  absl::Status Leave() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status ApplyLeft(v1::Left* left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Opens the session on the other worker, and waits until all is there.
+  absl::Status EnterOther(std::unique_ptr<SessionEntry>* entry);
+  // Goes on at the other worker.
+  void GoOver(const SessionEntry::Entered& entered);
+  void Stay();
+  void EndMigration(absl::Status status, const v1::Entered& entered);
 
   // Replies.
   void OnMessage(v1::ControlResponse response) override;
@@ -435,6 +482,14 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   CallSiteLog call_sites_ ABSL_GUARDED_BY(mu_);
   // root_errors counts apart.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);
+
+  // Null: nobody asked it to go.
+  std::unique_ptr<Migration> migration_ ABSL_GUARDED_BY(mu_);
+  bool takes_migrations_ ABSL_GUARDED_BY(mu_) = false;  // the worker
+  // It ends the stream of the worker that it left: what still comes is ignored.
+  bool going_over_ ABSL_GUARDED_BY(mu_) = false;
+  // No stream has taken up yet what it did on the one where it entered.
+  bool gone_over_ ABSL_GUARDED_BY(mu_) = false;
 
   std::shared_ptr<DeviceProfile> profile_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<ProfileWait> last_report_ ABSL_GUARDED_BY(mu_);

@@ -104,6 +104,7 @@ void RemoteDevice::BeginClose() {
     recorder_.SealAll(&sealed);
     QueueSegments(sealed);
     window_changed_.SignalAll();
+    connection_changed_.SignalAll();
   }
   wakeup_.Set();
 }

@@ -40,7 +40,10 @@ bool MayPass(const absl::Status& status) {
   }
 }
 
-absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
+}  // namespace
+
+absl::Status RemoteDevice::CheckHello(const v1::WorkerHello& hello,
+                                      const v1::Lease& lease) {
   if (hello.incarnation() != lease.worker_incarnation()) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
                      "the worker has restarted");
@@ -62,7 +65,7 @@ absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
   const v1::SessionLimits& limits = hello.limits();
   if (limits.max_outstanding() == 0 || limits.max_outstanding_bytes() == 0 ||
       limits.max_structures() == 0 ||
-      limits.inline_bytes() < RemoteDevice::kAlwaysInlineBytes) {
+      limits.inline_bytes() < kAlwaysInlineBytes) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "LIMITS_TOO_LOW",
         absl::StrCat("the session's limits cannot be worked with: ",
@@ -70,8 +73,6 @@ absl::Status CheckHello(const v1::WorkerHello& hello, const v1::Lease& lease) {
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 void RemoteDevice::Open() {
   bool leased;
@@ -159,6 +160,16 @@ void RemoteDevice::Reach(absl::Duration timeout) {
   Fail(std::move(lost));
 }
 
+v1::ClientHello RemoteDevice::HelloFor(const v1::Lease& lease) const {
+  v1::ClientHello hello;
+  *hello.mutable_protocol() = OwnProtocolWindow();
+  hello.set_session_id(context_->session_id);
+  hello.set_session_epoch(lease.session_epoch());
+  hello.set_lease_token(lease.token());
+  hello.set_worker_incarnation(lease.worker_incarnation());
+  return hello;
+}
+
 absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
   v1::Lease lease;
   {
@@ -171,11 +182,7 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
       context_->connector->Connect(lease, context_->session_id));
   auto request = std::make_shared<v1::ControlRequest>();
   v1::ClientHello* const hello = request->mutable_hello();
-  *hello->mutable_protocol() = OwnProtocolWindow();
-  hello->set_session_id(context_->session_id);
-  hello->set_session_epoch(lease.session_epoch());
-  hello->set_lease_token(lease.token());
-  hello->set_worker_incarnation(lease.worker_incarnation());
+  *hello = HelloFor(lease);
   ClientStream* const stream = owned.get();
   {
     MutexLock lock(&mu_);
@@ -212,7 +219,7 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-bool RemoteDevice::DropStream() {
+bool RemoteDevice::DropStream(const absl::Status& why) {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
@@ -220,7 +227,7 @@ bool RemoteDevice::DropStream() {
     stream = stream_.get();
   }
   if (stream == nullptr) return true;
-  stream->Close(absl::CancelledError("another stream takes over"));
+  stream->Close(why);
   std::unique_ptr<ClientStream> old;
   absl::Status stuck;
   {
@@ -258,6 +265,8 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   }
   takes_profiles_ =
       absl::c_linear_search(hello.features(), v1::WORKER_FEATURE_PROFILE);
+  takes_migrations_ =
+      absl::c_linear_search(hello.features(), v1::WORKER_FEATURE_MIGRATE);
   welcomed_ = connected_ = true;
   ++connection_;
   connection_changed_.SignalAll();
@@ -286,6 +295,7 @@ absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
                                   kBulkChunkBytes * kBulkChunkBytes
                             : UINT64_MAX;
   }
+  if (std::exchange(gone_over_, false)) return absl::OkStatus();
   ++statistics_.resumes;
   log::Info("took the connection to a worker up again",
             {{"device", index_}, {"worker", lease_.worker_id()}});
@@ -300,7 +310,7 @@ void RemoteDevice::OnClosed(absl::Status status) {
     connected_ = false;
     connection_changed_.SignalAll();
     progress_changed_.SignalAll();
-    if (cancelled_) return;  // its last word
+    if (cancelled_ || going_over_) return;  // its last word
     if (failure_.ok() && !stopped_ && MayPass(status)) {
       if (!broken_) break_cause_ = status;
       broken_ = true;

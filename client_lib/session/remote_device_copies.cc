@@ -57,6 +57,8 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(AwaitWelcome());
     DJINN_RETURN_IF_ERROR(Enter());
+    // The last wait: it is this worker that the value is fetched from.
+    DJINN_RETURN_IF_ERROR(AwaitMigration());
     RefuseRecording(lane, "COPIES", "it copies to another virtual device");
     pull.worker_id = lease_.worker_id();
     pull.worker_incarnation = lease_.worker_incarnation();

@@ -323,7 +323,7 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
       FinishRead(wait.get());
       // As in OnMessage().
       if (attending_ == 0) callbacks.swap(due_callbacks_);
-      wake = replies_.Due() || !due_callbacks_.empty();
+      wake = replies_.Due() || MigrationDue() || !due_callbacks_.empty();
     }
     if (wait->abandoned) wait->changed.SignalAll();
   }

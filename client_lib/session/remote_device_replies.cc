@@ -32,7 +32,8 @@ absl::Status Violation(absl::string_view what) {
 bool IsReply(const v1::ControlResponse& response) {
   return response.has_read() || response.has_metadata() ||
          response.has_transfer() || response.has_poisoned() ||
-         response.has_admitted() || response.has_profile();
+         response.has_admitted() || response.has_profile() ||
+         response.has_left();
 }
 
 }  // namespace
@@ -61,6 +62,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   Callbacks callbacks;
   {
     MutexLock lock(&mu_);
+    if (ABSL_PREDICT_FALSE(going_over_)) return;
     arrived_ = arrived;
     violation = Take(&response);
     // They are the program's: not for a thread that waits, whose locks they may
@@ -72,8 +74,8 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
         (response.has_hello() && welcomed_ && !violation.ok())) {
       violation = WorkerLost(violation);
     }
-    wake = !needed_.empty() || log_.Next() != nullptr || replies_.Due() ||
-           !due_callbacks_.empty();
+    wake = MigrationDue() || !needed_.empty() || log_.Next() != nullptr ||
+           replies_.Due() || !due_callbacks_.empty();
   }
   Notify(callbacks);
   if (!violation.ok()) {
@@ -167,6 +169,10 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
         return Violation(bad.message());
       }
       return absl::OkStatus();
+    case Message::kLeft:
+      return ApplyLeft(response->mutable_left());
+    case Message::kEntered:
+      return Violation("entered, where nobody was to");
     case Message::kCancelled:
       if (!cancel_sent_) return Violation("cancelled, which nobody asked for");
       cancelled_ = true;
@@ -341,6 +347,7 @@ void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
   {
     MutexLock lock(&mu_);
     if (lease_.lease_id().empty() || lease_.lease_id() != lease_id) return;
+    if (going_over_) return;  // another one takes its place
     lost = WorkerLost(absl::AbortedError(
         absl::StrCat("the coordinator ended the lease: ", reason)));
   }

@@ -87,6 +87,13 @@ bool RemoteDevice::Advance(bool own_thread) {
       case Next::kWork:
         Process(std::move(work));
         break;
+      case Next::kMigrate:
+        if (!own_thread) {
+          wakeup_.Set();
+          return true;
+        }
+        Migrate();
+        break;
       case Next::kDrop:
         DropEverything();
         break;
@@ -121,7 +128,8 @@ RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
   if (!proofs_.empty()) return Next::kProof;
   const MessageLog::Entry* const next = log_.Next();
   if (next != nullptr && log_.HasRoom(*next)) return Next::kMessage;
-  if (next == nullptr && !queue_.empty()) {
+  if (MigrationDue()) return Next::kMigrate;
+  if (next == nullptr && !queue_.empty() && !HoldsWorkBack()) {
     *work = std::move(queue_.front());
     queue_.pop_front();
     queued_bytes_ -= work->footprint_bytes;
@@ -288,6 +296,12 @@ Deadline RemoteDevice::CheckProgress() {
 }
 
 void RemoteDevice::DropEverything() {
+  absl::Status failure;
+  {
+    MutexLock lock(&mu_);
+    failure = failure_;
+  }
+  EndMigration(std::move(failure), {});
   std::deque<Work> works;
   SealedSegments segments;
   MessageLog log;

@@ -176,6 +176,20 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     }
   }
 
+  void OnMigrationRequested(const v1::MigrationRequest& request) override {
+    for (const auto& device : Devices()) {
+      if (device->OnMigrationRequested(request)) return;
+    }
+    v1::MigrationOutcome outcome;
+    outcome.set_from_lease_id(request.from_lease_id());
+    outcome.set_to_lease_id(request.to().lease().lease_id());
+    FillDetail(MakeError(absl::StatusCode::kFailedPrecondition, "LEASE_UNUSED",
+                         "no virtual device of the session uses the lease"),
+               outcome.mutable_failure());
+    context_->link->ReportMigration(request.to().virtual_device(),
+                                    std::move(outcome));
+  }
+
   void OnAttachedAgain() override { context_->TellAgain(); }
 
   const std::shared_ptr<SessionContext> context_;

@@ -27,6 +27,8 @@ namespace djinn {
 class RunEncoder {
  public:
   explicit RunEncoder(StructureTable* table) : table_(table) {}
+  // Goes on at another worker, which knows other structures.
+  void UseTable(StructureTable* table) { table_ = table; }
 
   // A structure to be defined before the run.
   struct Definition {
@@ -90,7 +92,7 @@ class RunEncoder {
   // Counts the run's uses as sent, and finds what dies in it.
   void FindFinalSlots(absl::Span<const Binding> bindings);
 
-  StructureTable* const table_;
+  StructureTable* table_;
   uint64_t run_ = 0;
   // Reused between runs.
   std::vector<srg::Slot> kinds_;

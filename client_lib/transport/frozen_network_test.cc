@@ -141,6 +141,9 @@ class NoEvents : public CoordinatorEvents {
   void OnLeaseEnded(const std::string&, const std::string&) override {
     ADD_FAILURE();
   }
+  void OnMigrationRequested(const v1::MigrationRequest&) override {
+    ADD_FAILURE();
+  }
   void OnAttachedAgain() override { ADD_FAILURE(); }
 };
 

@@ -76,10 +76,16 @@ class GrpcCoordinatorLink : public CoordinatorLink {
       v1::LeaseRequest request, absl::Duration timeout) override;
   void SendStructure(v1::Structure structure,
                      v1::StructureNotes notes) override;
+  void ReportMigration(uint32_t virtual_device,
+                       v1::MigrationOutcome outcome) override;
   void CancelRequests() override;
   absl::Status Close(absl::Duration timeout) override;
 
  private:
+  struct Migrated {
+    v1::MigrationOutcome outcome;
+    bool sent = false;  // on the present stream
+  };
   struct LeaseWait {
     v1::LeaseRequest request;
     bool sent = false;  // on the present stream
@@ -129,6 +135,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // What keeps the session from attaching, as logged last.
   absl::Status logged_ ABSL_GUARDED_BY(mu_);
   std::map<uint32_t, LeaseWait*> leases_ ABSL_GUARDED_BY(mu_);
+  // By virtual device: how its last migration ended.
+  std::map<uint32_t, Migrated> migrated_ ABSL_GUARDED_BY(mu_);
   // The version of the session's urgency that the coordinator was told.
   uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
   // Each with its notes.
@@ -220,6 +228,13 @@ void GrpcCoordinatorLink::SendStructure(v1::Structure structure,
   }
   structure_bytes_ += bytes;
   structures_.push_back(std::move(request));
+  changed_.SignalAll();
+}
+
+void GrpcCoordinatorLink::ReportMigration(uint32_t virtual_device,
+                                          v1::MigrationOutcome outcome) {
+  MutexLock lock(&mu_);
+  migrated_[virtual_device] = {std::move(outcome)};
   changed_.SignalAll();
 }
 
@@ -425,6 +440,7 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
     logged_ = absl::OkStatus();
     attached_ = true;
     for (auto& [device, wait] : leases_) wait->sent = false;
+    for (auto& [device, migrated] : migrated_) migrated.sent = false;
     changed_.SignalAll();
   }
   while (call->ReadMessage(&response, &broken)) OnResponse(std::move(response));
@@ -436,6 +452,9 @@ void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
     events_->OnLeaseEnded(response.ended().lease_id(),
                           response.ended().reason());
     return;
+  }
+  if (response.has_migrate()) {
+    return events_->OnMigrationRequested(response.migrate());
   }
   if (!response.has_granted() && !response.has_refused()) return;
   MutexLock lock(&mu_);
@@ -481,6 +500,13 @@ void GrpcCoordinatorLink::WriteRequests() {
 std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
   if (!attached_ || farewell_said_) return std::nullopt;
   v1::SessionRequest request;
+  // First: what follows may be about the lease that it uses now.
+  for (auto& [device, migrated] : migrated_) {
+    if (migrated.sent) continue;
+    migrated.sent = true;
+    *request.mutable_migrated() = migrated.outcome;
+    return request;
+  }
   for (auto& [device, wait] : leases_) {
     if (wait->sent) continue;
     wait->sent = true;

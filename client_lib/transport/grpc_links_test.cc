@@ -459,6 +459,11 @@ class Events : public CoordinatorEvents {
     ended_ = lease_id + " " + reason;
     changed_.SignalAll();
   }
+  void OnMigrationRequested(const v1::MigrationRequest& request) override {
+    MutexLock lock(&mu_);
+    ended_ = "migrate from " + request.from_lease_id();
+    changed_.SignalAll();
+  }
   void OnAttachedAgain() override { ++attached_again; }
   std::atomic<int> attached_again{0};
 

@@ -54,6 +54,7 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
   }
 
   void SendStructure(v1::Structure, v1::StructureNotes) override {}
+  void ReportMigration(uint32_t, v1::MigrationOutcome) override {}
   void CancelRequests() override {}
 
   absl::Status Close(absl::Duration) override {

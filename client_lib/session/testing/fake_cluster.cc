@@ -52,6 +52,12 @@ class FakeCoordinatorLink : public CoordinatorLink {
     coordinator_->structures_.push_back(std::move(structure));
   }
 
+  void ReportMigration(uint32_t, v1::MigrationOutcome outcome) override {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->outcomes_.push_back(std::move(outcome));
+    coordinator_->changed_.SignalAll();
+  }
+
   void CancelRequests() override {
     MutexLock lock(&coordinator_->mu_);
     coordinator_->cancelled_ = true;
@@ -135,6 +141,40 @@ void FakeCoordinator::EndLease(const std::string& lease_id,
   events->OnLeaseEnded(lease_id, reason);
 }
 
+void FakeCoordinator::AskToMigrate(const std::string& from_lease_id, int worker,
+                                   int number) {
+  v1::MigrationRequest request;
+  request.set_from_lease_id(from_lease_id);
+  request.mutable_to()->set_placement_reason("told to");
+  v1::Lease* const lease = request.mutable_to()->mutable_lease();
+  lease->set_lease_id(absl::StrCat("lease-", number));
+  lease->set_token("token");
+  lease->set_session_epoch(2);
+  lease->set_worker_id(absl::StrCat("w", worker));
+  lease->set_worker_incarnation(FakeWorker::kIncarnation);
+  lease->set_worker_address("in-process");
+  CoordinatorEvents* events;
+  {
+    MutexLock lock(&mu_);
+    events = events_;
+  }
+  events->OnMigrationRequested(request);
+}
+
+v1::MigrationOutcome FakeCoordinator::WaitOutcome() {
+  MutexLock lock(&mu_);
+  while (outcomes_.empty()) changed_.Wait(&mu_);
+  v1::MigrationOutcome outcome = std::move(outcomes_.front());
+  outcomes_.pop_front();
+  return outcome;
+}
+
+v1::MigrationOutcome FakeCoordinator::Migrate(const std::string& from_lease_id,
+                                              int worker, int number) {
+  AskToMigrate(from_lease_id, worker, number);
+  return WaitOutcome();
+}
+
 void FakeCoordinator::AttachAgain() {
   CoordinatorEvents* events;
   {
@@ -156,6 +196,8 @@ FakeCluster::FakeCluster(v1::SessionLimits limits)
     workers_->push_back(
         std::make_unique<FakeWorker>(limits, absl::StrCat("w", i)));
   }
+  worker(0).EnterFrom(&worker(1));
+  worker(1).EnterFrom(&worker(0));
 }
 
 std::unique_ptr<Session> FakeCluster::Open(SessionOptions options) {

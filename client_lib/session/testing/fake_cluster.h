@@ -3,6 +3,7 @@
 #ifndef CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
 #define CLIENT_LIB_SESSION_TESTING_FAKE_CLUSTER_H_
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,6 +30,13 @@ class FakeCoordinator {
   void HoldLeases();
   // As if the coordinator had said so.
   void EndLease(const std::string& lease_id, const std::string& reason);
+  // Asks device 0 to go from the worker that it has to `worker`, under the
+  // lease "lease-NUMBER"; waits for what became of it.
+  v1::MigrationOutcome Migrate(const std::string& from_lease_id, int worker,
+                               int number);
+  // The same without waiting.
+  void AskToMigrate(const std::string& from_lease_id, int worker, int number);
+  v1::MigrationOutcome WaitOutcome();
   // As if the link had attached to another coordinator.
   void AttachAgain();
   void WaitForLeaseRequest();
@@ -46,6 +54,7 @@ class FakeCoordinator {
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<v1::MigrationOutcome> outcomes_ ABSL_GUARDED_BY(mu_);
   CoordinatorEvents* events_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 

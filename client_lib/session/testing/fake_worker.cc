@@ -164,15 +164,47 @@ void FakeWorker::BreakStreams(int count) {
   break_streams_ = count;
 }
 
-void FakeWorker::Restart(bool other_incarnation) {
+void FakeWorker::EnterFrom(FakeWorker* other) {
   MutexLock lock(&mu_);
-  if (other_incarnation) ++incarnation_;
-  lost_ = true;
+  other_ = other;
+}
+
+void FakeWorker::RefuseToLet(int times) {
+  MutexLock lock(&mu_);
+  refuse_to_let_ = times;
+}
+
+void FakeWorker::AnswerEntries(Entries answer) {
+  MutexLock lock(&mu_);
+  entries_ = answer;
+}
+
+void FakeWorker::WaitLeft() {
+  MutexLock lock(&mu_);
+  while (!left_) changed_.Wait(&mu_);
+}
+
+void FakeWorker::WaitEntering() {
+  MutexLock lock(&mu_);
+  while (!entering_) changed_.Wait(&mu_);
+}
+
+void FakeWorker::Reset() {
   last_sequence_ = completed_ = last_reply_ = acknowledged_ = 0;
+  counted_ = counted_bytes_ = done_ = done_bytes_ = last_structure_ = 0;
   waiting_.clear();
   replies_.clear();
   storages_.clear();
   defined_.clear();
+  evicted_.clear();
+  left_ = entering_ = false;
+}
+
+void FakeWorker::Restart(bool other_incarnation) {
+  MutexLock lock(&mu_);
+  if (other_incarnation) ++incarnation_;
+  lost_ = true;
+  Reset();
   EndLink(absl::UnavailableError("restarted"));
 }
 
@@ -301,6 +333,7 @@ void FakeWorker::OnClosed(Link* link, absl::Status status) {
   if (link != link_) return;
   closed_ = true;
   close_status_ = std::move(status);
+  if (left_ && close_status_.ok()) Reset();
   changed_.SignalAll();
 }
 
@@ -405,6 +438,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   welcome->set_incarnation(incarnation_);
   *welcome->mutable_limits() = limits_;
   if (takes_profiles_) welcome->add_features(v1::WORKER_FEATURE_PROFILE);
+  welcome->add_features(v1::WORKER_FEATURE_MIGRATE);
   if (hello.has_resume()) {
     ++resumes_;
     if (hello.resume().sent_sequence() < last_sequence_) {
@@ -476,7 +510,63 @@ void FakeWorker::Work() {
   }
 }
 
+bool FakeWorker::CarryMigrate(const v1::Ordered& message) {
+  const v1::Migrate& migrate = message.migrate();
+  v1::ControlResponse response;
+  if (migrate.has_leave()) {
+    response.mutable_left()->set_sequence(message.sequence());
+    if (migrate.leave().ticket().size() != 16) Violation("a short ticket");
+    if (refuse_to_let_ > 0) {
+      --refuse_to_let_;
+      FillDetail(MakeError(absl::StatusCode::kUnavailable, "OFFERS_PENDING",
+                           "others come first"),
+                 response.mutable_left()->mutable_refused());
+    } else {
+      left_ = true;
+      ticket_ = migrate.leave().ticket();
+      response.mutable_left()->set_state_bytes(100);
+    }
+    Respond(std::move(response));
+    return true;
+  }
+  if (migrate.has_stay()) {
+    if (!std::exchange(left_, false)) Violation("stays, and did not leave");
+    return true;
+  }
+  if (message.sequence() != 1 || other_ == nullptr) {
+    Violation("enters in the middle");
+    return true;
+  }
+  entering_ = true;
+  changed_.SignalAll();
+  if (entries_ == Entries::kIgnore) return false;
+  v1::Entered* const entered = response.mutable_entered();
+  entered->set_sequence(1);
+  if (entries_ == Entries::kRefuse) {
+    FillDetail(MakeError(absl::StatusCode::kResourceExhausted, "DEVICE_MEMORY",
+                         "no room"),
+               entered->mutable_refused());
+  } else {
+    // Never the other way round at the same time.
+    MutexLock lock(&other_->mu_);
+    if (!other_->left_ || migrate.enter().state().ticket() != other_->ticket_ ||
+        migrate.enter().state().worker_id() != other_->id_ ||
+        migrate.enter().state().size_bytes() != 100) {
+      Violation("enters from where nobody left");
+    }
+    storages_ = other_->storages_;
+    ever_born_ = other_->ever_born_;
+    entered->set_storage_count(storages_.size());
+    entered->set_moved_bytes(100);
+  }
+  Respond(std::move(response));
+  return true;
+}
+
 bool FakeWorker::Carry(const v1::Ordered& message) {
+  if (left_ && !message.migrate().has_stay()) {
+    Violation("a message of a session that left");
+  }
   switch (message.action_case()) {
     case v1::Ordered::kDefineStructure:
       CarryDefine(message.define_structure());
@@ -515,6 +605,8 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
     case v1::Ordered::kProfile:
       CarryProfile(message);
       return true;
+    case v1::Ordered::kMigrate:
+      return CarryMigrate(message);
     case v1::Ordered::ACTION_NOT_SET:
       Violation("ordered message without action");
   }
@@ -841,7 +933,8 @@ void FakeWorker::Respond(v1::ControlResponse response, uint64_t transfer_id,
   Reply reply{std::move(response), transfer_id, std::move(value)};
   if (reply.response.has_read() || reply.response.has_metadata() ||
       reply.response.has_transfer() || reply.response.has_poisoned() ||
-      reply.response.has_admitted() || reply.response.has_profile()) {
+      reply.response.has_admitted() || reply.response.has_profile() ||
+      reply.response.has_left() || reply.response.has_entered()) {
     reply.response.set_reply_number(++last_reply_);
     replies_.push_back(reply);
   }

@@ -63,6 +63,17 @@ class FakeWorker {
   // and when it is asked for a report.
   void TakeProfiles(v1::ReplyTiming timing, v1::ProfileReport report);
 
+  // Whose storages a session that enters here has.
+  void EnterFrom(FakeWorker* other);
+  // So many times, whoever wants to leave has offers pending.
+  void RefuseToLet(int times);
+  // Who enters is refused, or gets no answer.
+  enum class Entries { kLet, kRefuse, kIgnore };
+  void AnswerEntries(Entries answer);
+  // A session has left, or entered.
+  void WaitLeft();
+  void WaitEntering();
+
   // Hello under another name; structures admitted under another name.
   void SayWrongId();
   void SayWrongFingerprints();
@@ -180,6 +191,10 @@ class FakeWorker {
   bool Expand(v1::Run* run, Defined* defined)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryRun(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool CarryMigrate(const v1::Ordered& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The session has ended; there may be another.
+  void Reset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryInstall(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryRead(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -225,6 +240,12 @@ class FakeWorker {
   uint64_t incarnation_ ABSL_GUARDED_BY(mu_) = kIncarnation;
   bool lost_ ABSL_GUARDED_BY(mu_) = false;
   int break_streams_ ABSL_GUARDED_BY(mu_) = 0;
+  FakeWorker* other_ ABSL_GUARDED_BY(mu_) = nullptr;
+  int refuse_to_let_ ABSL_GUARDED_BY(mu_) = 0;
+  Entries entries_ ABSL_GUARDED_BY(mu_) = Entries::kLet;
+  bool left_ ABSL_GUARDED_BY(mu_) = false;
+  bool entering_ ABSL_GUARDED_BY(mu_) = false;
+  std::string ticket_ ABSL_GUARDED_BY(mu_);
   bool ignore_cancel_ ABSL_GUARDED_BY(mu_) = false;
   int cancels_ ABSL_GUARDED_BY(mu_) = 0;
   int resumes_ ABSL_GUARDED_BY(mu_) = 0;
