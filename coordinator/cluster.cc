@@ -1,7 +1,8 @@
 // What sessions and workers share: leases from request to end, and time. The
 // two stream flows are in cluster_sessions.cc and cluster_workers.cc, the
-// choice of workers in cluster_placement.cc, the views for operators in
-// cluster_admin.cc and cluster_explain.cc.
+// choice of workers in cluster_placement.cc, ways to other workers in
+// cluster_migration.cc, the views for operators in cluster_admin.cc and
+// cluster_explain.cc.
 #include "coordinator/cluster.h"
 
 #include "common/error.h"
@@ -67,6 +68,13 @@ void Cluster::Drop(const std::string& session_id, Worker* worker,
 }
 
 void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes) {
+  if (lease->migrating()) {
+    return DropMigration(
+        lease,
+        MakeError(absl::StatusCode::kUnavailable, reason,
+                  "the lease at worker " + lease->worker_id + " has ended"),
+        wakes);
+  }
   Session* const session = sessions_.Find(lease->session_id);
   if (lease->state == Lease::State::kOffered) {
     // The client never saw it: look for another worker.
@@ -146,6 +154,7 @@ void Cluster::Tick() {
   if (now >= restored_until_) SettleForgotten();
   AdvanceRates(&wakes);
   RetryUnplaced(&wakes);
+  AdvanceMigrations(now, &wakes);
   for (Session* session : sessions_.TimedOut(now)) {
     EndSession(session, "timed out", &wakes);
   }

@@ -50,6 +50,7 @@
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "scheduler/placement/fleet.h"
+#include "scheduler/placement/migration.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/policy.h"
 #include "scheduler/placement/request.h"
@@ -90,6 +91,10 @@ class Cluster {
   // What the session says of its runs from now on. InvalidArgument
   // (PROTOCOL_VIOLATION) for a deadline that is not in the future.
   absl::Status SetUrgency(const StreamId& session, const v1::Urgency& urgency);
+  // How the session carried out a MigrationRequest. Leases that are not its
+  // own, and outcomes that are known, change nothing.
+  absl::Status NoteMigration(const StreamId& session,
+                             const v1::MigrationOutcome& outcome);
   // Notes that the session defined a structure, and its work, which may be null
   // when it is not known; true when it had not before.
   bool NoteStructure(const StreamId& session, absl::string_view fingerprint,
@@ -159,7 +164,9 @@ class Cluster {
   absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
       const v1::TryPlacementRequest& request);
   absl::StatusOr<v1::WorkerInfo> CordonWorker(const std::string& id,
-                                              bool cordoned);
+                                              bool cordoned, bool drain);
+  absl::StatusOr<v1::MigrateSessionResponse> MigrateSession(
+      const v1::MigrateSessionRequest& request);
   // Unavailable (DEMAND_UNKNOWN) as long as not all that should be known is.
   absl::StatusOr<ClusterDemand> Demand();
   // Adds what the cluster knows and has counted to a scrape.
@@ -210,6 +217,54 @@ class Cluster {
   // Offers the pending request to a worker, notes why there is none for now, or
   // refuses it.
   void TryPlace(uint32_t virtual_device, Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A lease there for the session's virtual device, not added yet.
+  Lease NewLease(const Worker& worker, uint32_t virtual_device,
+                 const Tenant* tenant, Session* session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Offers a lease at another worker, or at this very one if it is named, to
+  // the virtual device that uses `from`. `reason` lives for ever. Errors as
+  // Admin.MigrateSession's.
+  absl::StatusOr<Migration*> StartMigration(Lease* from,
+                                            const std::string& to_worker,
+                                            const char* reason, Wakes* wakes,
+                                            bool if_it_pays = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the virtual device holds, as far as its worker says.
+  PendingLease StateOf(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Where it would go; a decision with a worker, and whether that pays.
+  absl::StatusOr<KeptDecision> PlaceMigration(const Lease& from,
+                                              const std::string& to_worker,
+                                              const Session& session,
+                                              const Tenant* tenant,
+                                              scheduler::MigrationTerms* terms)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The session defined a structure with this work: it may be another phase,
+  // which another worker is better for.
+  void NotePhase(const SharedWork& work, Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Looks for better places, for some leases in turn.
+  void Rebalance(absl::Duration now, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker knows the lease: asks the client.
+  void AskToMigrate(Lease* to, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The virtual device uses the lease now.
+  void SettleMigration(Lease* to, Lease* from, Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It does not; the lease ends.
+  void DropMigration(Lease* to, const absl::Status& why, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndMigrationRecord(const std::string& lease_id,
+                          v1::MigrationOutcome outcome, absl::Status failure,
+                          Session* session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nobody of the session is at the worker any more: it forgets the session.
+  void LeaveWorker(const std::string& session_id, const std::string& worker_id,
+                   Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Time-outs, and what drains.
+  void AdvanceMigrations(absl::Duration now, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Describe(const Migration& migration, v1::MigrationInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Tries some of those again that wait for a worker, in turn.
   void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -387,6 +442,11 @@ class Cluster {
   scheduler::ArrivalMeter arrivals_ ABSL_GUARDED_BY(mu_);
   // Ids of workers, also of those that are away.
   std::set<std::string> cordoned_ ABSL_GUARDED_BY(mu_);
+  // Of these, those whose sessions are to go on elsewhere.
+  std::set<std::string> draining_ ABSL_GUARDED_BY(mu_);
+  // When better places are looked for next, and the last lease looked at.
+  absl::Duration next_rebalance_ ABSL_GUARDED_BY(mu_);
+  std::string last_rebalanced_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::coordinator

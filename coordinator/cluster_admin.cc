@@ -71,6 +71,7 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
     }
   }
   info->set_cordoned(cordoned_.contains(worker.id));
+  info->set_draining(draining_.contains(worker.id));
   if (!worker.memory.has_value()) return;
   *info->mutable_memory() = *worker.memory;
   *info->mutable_plan_cache() = worker.plan_cache;
@@ -103,6 +104,9 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
   if (const auto tenant = tenants_->Find(session.tenant)) {
     *info->mutable_limits() = tenant->limits;
     *info->mutable_urgency() = Allowed(*tenant, session.urgency);
+  }
+  for (const Migration& migration : session.migrations) {
+    Describe(migration, info->add_migrations());
   }
   for (const Lease* lease : leases_.OfSession(session.id)) {
     info->add_lease_ids(lease->id);

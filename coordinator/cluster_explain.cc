@@ -117,8 +117,16 @@ std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
     Explain(pending, &devices[index]);
   }
   for (const Lease* lease : leases_.OfSession(session.id)) {
-    if (session.pending.contains(lease->virtual_device)) continue;
+    if (session.pending.contains(lease->virtual_device) || lease->migrating()) {
+      continue;
+    }
     Explain(*lease, &devices[lease->virtual_device]);
+  }
+  for (const Migration& migration : session.migrations) {
+    const auto device = devices.find(migration.virtual_device);
+    if (device == devices.end()) continue;
+    device->second.clear_migration();
+    Describe(migration, device->second.mutable_migration());
   }
   std::vector<v1::DeviceExplanation> in_order;
   for (auto& [index, device] : devices) {

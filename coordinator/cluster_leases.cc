@@ -41,6 +41,7 @@ void Cluster::Issue(Lease* lease) {
   *claims.mutable_grace() = ToProtoDuration(config_.lease_grace_period);
   *claims.mutable_limits() = lease->limits;
   *claims.mutable_tenant_limits() = lease->tenant_limits;
+  claims.set_migrates_from(lease->migrates_from);
   if (const auto tenant = tenants_->Find(lease->tenant)) {
     ledger_.Describe(lease->id, tenant->credits, &claims);
     claims.set_weight(tenant->weight);

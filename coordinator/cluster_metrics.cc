@@ -83,6 +83,11 @@ void Cluster::Collect(Exposition* out) {
   metrics_.attempts.Collect(out);
   metrics_.rejections.Collect(out);
   metrics_.recoveries.Collect(out);
+  metrics_.migrations.Collect(out);
+  out->Histogram("djinn_migration_pause_seconds",
+                 "How long a program's calls waited for its virtual device to "
+                 "be at another worker.",
+                 metrics_.migration_pauses);
   out->Histogram("djinn_scheduling_decision_seconds",
                  "Time to choose a worker, or to find none.",
                  metrics_.decisions);

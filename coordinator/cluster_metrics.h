@@ -19,6 +19,10 @@ struct ClusterMetrics {
   LabelledCounter rejections{"djinn_rejections_total",
                              "Requests refused, by error reason.",
                              {"tenant", "reason"}};
+  LabelledCounter migrations{"djinn_migrations_total",
+                             "Ways of virtual devices to other workers.",
+                             {"reason", "result"}};
+  DurationHistogram migration_pauses{absl::Milliseconds(1)};
   LabelledCounter recoveries{"djinn_recoveries_total",
                              "Peers lost, and what was taken up again.",
                              {"kind"}};

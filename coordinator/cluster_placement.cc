@@ -146,7 +146,9 @@ scheduler::Request Cluster::RequestFor(const Session& session,
   // While it still has to forget the session, it cannot serve it anew.
   request.barred = [workers = &workers_,
                     &session](const std::string& worker_id) {
-    return workers->Find(worker_id)->drops.contains(session.id);
+    return workers->Find(worker_id)->drops.contains(session.id)
+               ? "has to forget the session first"
+               : "";
   };
   return request;
 }
@@ -190,25 +192,11 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   }
   unplaced_.erase({session->id, virtual_device});
   if (tenant != nullptr) ReclaimQuota(*tenant, wakes);
-  if (!session->bound_devices.insert(virtual_device).second) ++session->epoch;
-
   Worker* const worker = workers_.Find(decision->worker_id);
-  Lease lease;
-  lease.id = absl::BytesToHexString(random_->Bytes(8));
-  lease.session_id = session->id;
-  lease.tenant = session->tenant;
-  lease.epoch = session->epoch;
-  lease.virtual_device = virtual_device;
-  lease.worker_id = worker->id;
-  lease.incarnation = worker->incarnation;
-  if (tenant != nullptr) {
-    lease.limits = tenant->limits;
-    lease.tenant_limits = tenant->totals;
-  }
+  Lease lease = NewLease(*worker, virtual_device, tenant.get(), session);
   lease.placement_reason = decision->reason;
   lease.decision = pending.decision;
   lease.promised_bytes = decision->considered.front().terms.missing_bytes;
-  lease.created = clock_->Monotonic();
   pending.lease_id = lease.id;
   log::Info("lease offered", {{"lease", lease.id},
                               {"session", log::ShortId(session->id)},
@@ -222,6 +210,25 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   RefreshFleet(*worker);
   Touch(worker, wakes);
   TouchPeers(*added, wakes);
+}
+
+Lease Cluster::NewLease(const Worker& worker, uint32_t virtual_device,
+                        const Tenant* tenant, Session* session) {
+  if (!session->bound_devices.insert(virtual_device).second) ++session->epoch;
+  Lease lease;
+  lease.id = absl::BytesToHexString(random_->Bytes(8));
+  lease.session_id = session->id;
+  lease.tenant = session->tenant;
+  lease.epoch = session->epoch;
+  lease.virtual_device = virtual_device;
+  lease.worker_id = worker.id;
+  lease.incarnation = worker.incarnation;
+  if (tenant != nullptr) {
+    lease.limits = tenant->limits;
+    lease.tenant_limits = tenant->totals;
+  }
+  lease.created = clock_->Monotonic();
+  return lease;
 }
 
 void Cluster::RetryUnplaced(Wakes* wakes) {
@@ -254,7 +261,12 @@ void Cluster::RetryUnplaced(Wakes* wakes) {
 }
 
 absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
-                                                     bool cordoned) {
+                                                     bool cordoned,
+                                                     bool drain) {
+  if (drain && !cordoned) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "DRAIN_NEEDS_CORDON",
+                     "a worker that gets new leases is not drained");
+  }
   Wakes wakes;
   MutexLock lock(&mu_);
   const Worker* const worker = workers_.Find(id);
@@ -267,10 +279,18 @@ absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
   } else {
     cordoned_.erase(id);
   }
-  log::Info(cordoned ? "worker cordoned" : "worker uncordoned",
+  if (drain) {
+    draining_.insert(id);
+  } else {
+    draining_.erase(id);
+  }
+  log::Info(drain      ? "worker drained"
+            : cordoned ? "worker cordoned"
+                       : "worker uncordoned",
             {{"worker", id}});
   RefreshFleet(*worker);
   RetryUnplaced(&wakes);
+  AdvanceMigrations(clock_->Monotonic(), &wakes);
   v1::WorkerInfo info;
   Describe(*worker, &info);
   return info;

@@ -206,7 +206,7 @@ TEST_F(ClusterPlacementTest, CordonedWorkersGetNoNewLeases) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  ASSERT_TRUE(cluster_->CordonWorker("w0", true)->cordoned());
+  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false)->cordoned());
   Ask(session, 1);
   const v1::DeviceExplanation device = Explain(session, 1);
   EXPECT_EQ(device.gate().reason(), "NO_SUITABLE_WORKER");
@@ -216,9 +216,9 @@ TEST_F(ClusterPlacementTest, CordonedWorkersGetNoNewLeases) {
   EXPECT_EQ(Explain(session, 0).state(), v1::LeaseInfo::GRANTED);
   const auto saved = cluster_->Save();
   EXPECT_THAT(saved, testing::Contains(testing::Key("worker/w0")));
-  EXPECT_FALSE(cluster_->CordonWorker("w0", false)->cordoned());
+  EXPECT_FALSE(cluster_->CordonWorker("w0", false, false)->cordoned());
   EXPECT_EQ(Explain(session, 1).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
-  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w9", true).status()),
+  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w9", true, false).status()),
             "WORKER_UNKNOWN");
   Restart();
   ASSERT_TRUE(cluster_->Restore(saved).ok());
@@ -325,7 +325,7 @@ TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
-  cluster_->CordonWorker("w0", true).status().IgnoreError();
+  cluster_->CordonWorker("w0", true, false).status().IgnoreError();
   Ask(session, 1);
   *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
       ToProtoDuration(absl::Seconds(5));

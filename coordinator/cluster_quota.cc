@@ -47,7 +47,9 @@ void Cluster::ConfigureQuotas() {
 }
 
 Lease* Cluster::AddLease(Lease lease) {
-  if (const auto tenant = tenants_->Find(lease.tenant)) {
+  // One of two of a virtual device, of which one will go, counts.
+  const auto tenant = tenants_->Find(lease.tenant);
+  if (tenant != nullptr && !lease.migrating()) {
     lease.quota = LeaseQuota(*tenant);
   }
   quotas_.Take(lease.tenant, lease.quota);

@@ -218,10 +218,12 @@ void Cluster::TakeUrgency(const v1::Urgency& urgency, Session* session,
 
 bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
                             SharedWork work) {
+  Wakes wakes;
   MutexLock lock(&mu_);
   if (work != nullptr) works_.AddStructure(std::string(fingerprint), work);
   Session* const session = FindSession(id);
   if (session == nullptr) return false;
+  if (work != nullptr) NotePhase(work, session, &wakes);
   uint64_t key = 0;
   for (const unsigned char byte : fingerprint.substr(0, 8)) {
     key = key << 8 | byte;

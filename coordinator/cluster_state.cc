@@ -94,6 +94,7 @@ std::map<std::string, std::string> Cluster::Save() {
   for (const std::string& id : cordoned_) {
     v1::StoredWorker stored;
     stored.set_cordoned(true);
+    stored.set_draining(draining_.contains(id));
     put(kWorker, id, stored);
   }
   for (const LeaseKeys::Key& key : keys_.keys()) {
@@ -148,6 +149,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
       state, kWorker,
       [&](const std::string& id, const v1::StoredWorker& stored) {
         if (stored.cordoned()) cordoned_.insert(id);
+        if (stored.draining()) draining_.insert(id);
         return absl::OkStatus();
       }));
   DJINN_RETURN_IF_ERROR(ReadEach<v1::StoredLease>(

@@ -87,7 +87,11 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
   for (Lease* lease : leases_.OfWorker(worker->id)) {
     if (lease->state == Lease::State::kOffered && lease->listed_revision > 0 &&
         lease->listed_revision <= applied) {
-      Grant(lease, wakes);
+      if (lease->migrating()) {
+        AskToMigrate(lease, wakes);
+      } else {
+        Grant(lease, wakes);
+      }
     }
   }
   for (const v1::HeldSession& held : report.sessions()) {
@@ -171,8 +175,9 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
                   {"worker", worker->id},
                   {"tenant", record.tenant()}});
     return;
-  } else if (leases_.FindDevice(session->id, record.virtual_device()) !=
-             nullptr) {
+  } else if (record.migrates_from().empty() &&
+             leases_.FindDevice(session->id, record.virtual_device()) !=
+                 nullptr) {
     // The client moved on: this one is of the past.
     for (const Lease* lease : leases_.OfSession(session->id)) {
       if (lease->worker_id == worker->id) return;
@@ -202,6 +207,8 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   }
   lease.created = clock_->Monotonic();
   lease.state = Lease::State::kGranted;
+  // The client says which of the two it uses, when it attaches again.
+  lease.migrates_from = record.migrates_from();
   metrics_.recoveries.Add({"lease_adopted"});
   log::Info("lease adopted", {{"lease", lease.id},
                               {"session", log::ShortId(session->id)},
@@ -214,7 +221,8 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   Touch(worker, wakes);
   TouchPeers(*adopted, wakes);
   // The client may have asked for it while nobody knew of it.
-  if (session->pending.contains(record.virtual_device())) {
+  if (session->pending.contains(record.virtual_device()) &&
+      !adopted->migrating()) {
     unplaced_.erase({session->id, record.virtual_device()});
     Grant(adopted, wakes);
   }

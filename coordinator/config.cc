@@ -269,6 +269,8 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   config.graph_store_bytes =
       root.Size("graph_store_size", config.graph_store_bytes);
   config.scaler = ReadScaler(root.Map("scaler"), config.tls.enabled());
+  config.automatic_migration =
+      root.Bool("automatic_migration", config.automatic_migration);
   config.placement_policy =
       ReadPolicy(&root, "placement_policy", config.placement_policy);
   config.state_file = root.Path("state_file");

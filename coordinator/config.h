@@ -25,6 +25,7 @@
 //     target_utilisation: 0.7       # of a worker's time, busy
 //   placement_policy: minimize_latency  # or maximize_throughput,
 //                                   # minimize_cost, load_balance
+//   automatic_migration: false      # move work where that pays
 //   state_file: coordinator.db      # none: nothing outlives the process
 //   join_token_file: join.token     # files relative to this one
 //   admin_token_file: admin.token
@@ -101,6 +102,8 @@ struct Config {
     double target_utilisation = 0.7;
   };
   Scaler scaler;
+  // Whether virtual devices go on at other workers where that pays.
+  bool automatic_migration = false;
   std::string placement_policy = std::string(scheduler::kDefaultPolicy);
   // Empty: none.
   std::string state_file;

@@ -191,7 +191,17 @@ Reactor* GrpcAdminService::CordonWorker(Context* context,
                                         v1::WorkerInfo* out) {
   return Answer(context, [&] {
     return AnswerOne(
-        cluster_->CordonWorker(request->worker_id(), request->cordoned()), out);
+        cluster_->CordonWorker(request->worker_id(), request->cordoned(),
+                               request->drain()),
+        out);
+  });
+}
+
+Reactor* GrpcAdminService::MigrateSession(
+    Context* context, const v1::MigrateSessionRequest* request,
+    v1::MigrateSessionResponse* out) {
+  return Answer(context, [&] {
+    return AnswerOne(cluster_->MigrateSession(*request), out);
   });
 }
 

@@ -74,6 +74,10 @@ class GrpcAdminService : public v1::Admin::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::TryPlacementRequest* request,
       v1::TryPlacementResponse* out) override;
+  grpc::ServerUnaryReactor* MigrateSession(
+      grpc::CallbackServerContext* context,
+      const v1::MigrateSessionRequest* request,
+      v1::MigrateSessionResponse* out) override;
   grpc::ServerUnaryReactor* CordonWorker(grpc::CallbackServerContext* context,
                                          const v1::CordonWorkerRequest* request,
                                          v1::WorkerInfo* out) override;

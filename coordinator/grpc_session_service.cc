@@ -59,6 +59,10 @@ class AttachReactor : public StreamReactor<Request, Response>,
       case Request::kStructure:
         TakeStructure(request->mutable_structure(), request->mutable_notes());
         return Then::kWaitForReadOn;
+      case Request::kMigrated:
+        DJINN_RETURN_IF_ERROR(
+            cluster_->NoteMigration(*id_, request->migrated()));
+        return Then::kReadOn;
       case Request::kClose: {
         {
           MutexLock lock(&mu_);

@@ -42,7 +42,16 @@ Lease* LeaseTable::Find(const std::string& id) {
 Lease* LeaseTable::FindDevice(const std::string& session_id,
                               uint32_t virtual_device) {
   for (Lease* lease : OfSession(session_id)) {
-    if (lease->virtual_device == virtual_device) return lease;
+    if (lease->virtual_device == virtual_device && !lease->migrating()) {
+      return lease;
+    }
+  }
+  return nullptr;
+}
+
+Lease* LeaseTable::FindMigration(const Lease& from) {
+  for (Lease* lease : OfSession(from.session_id)) {
+    if (lease->migrates_from == from.id) return lease;
   }
   return nullptr;
 }

@@ -55,6 +55,13 @@ struct Lease {
   uint64_t listed_revision = 0;
   // Its runs wait for credit, by the worker's last report.
   bool out_of_credit = false;
+  // The lease whose virtual device is asked to use this one instead; empty once
+  // it does, and for all others.
+  std::string migrates_from;
+  // Monotonic: not asked to go before.
+  absl::Duration stays_until;
+
+  bool migrating() const { return !migrates_from.empty(); }
 };
 
 class LeaseTable {
@@ -65,7 +72,10 @@ class LeaseTable {
 
   // Null when there is none. Pointers stay valid until Remove().
   Lease* Find(const std::string& id);
+  // The one that the virtual device uses, or is to use first.
   Lease* FindDevice(const std::string& session_id, uint32_t virtual_device);
+  // The one that its virtual device is asked to use instead.
+  Lease* FindMigration(const Lease& from);
 
   // In order of ids.
   std::vector<Lease*> OfSession(const std::string& session_id) const;

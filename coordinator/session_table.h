@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/session.pb.h"
+#include "scheduler/placement/migration.h"
 
 namespace djinn::coordinator {
 
@@ -45,6 +47,24 @@ struct PendingLease {
   KeptDecision decision;
   // Monotonic.
   absl::Duration asked;
+};
+
+// A virtual device's way to another worker.
+struct Migration {
+  uint32_t virtual_device = 0;
+  std::string from_worker_id;
+  std::string to_worker_id;
+  // Of the lease there.
+  std::string lease_id;
+  // As MigrationInfo.reason; lives for ever.
+  const char* reason = "";
+  v1::MigrationInfo::State state = v1::MigrationInfo::OFFERED;
+  absl::Status failure;
+  v1::MigrationOutcome outcome;
+  // Where the coordinator wanted it by itself.
+  std::optional<scheduler::MigrationTerms> terms;
+  // Monotonic.
+  absl::Duration decided;
 };
 
 struct Session {
@@ -77,6 +97,8 @@ struct Session {
 
   // By virtual device.
   std::map<uint32_t, PendingLease> pending;
+  // The newest last, a few of them.
+  std::deque<Migration> migrations;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound_devices;
   // As OpenSession.placement_policy.
@@ -85,6 +107,9 @@ struct Session {
   // first, and how many they are.
   SharedWork work;
   size_t work_structures = 0;
+  // Of the last structure that had one, and its work; null before.
+  semantics::Phase phase = semantics::Phase::kUnspecified;
+  SharedWork phase_work;
   // First 8 bytes of the fingerprints it defined; as many as are counted.
   absl::flat_hash_set<uint64_t> structures;
 };

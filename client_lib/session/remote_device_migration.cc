@@ -262,6 +262,8 @@ void RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
   structures_ =
       std::make_unique<StructureTable>(sender_limits_.max_structures());
   encoder_->UseTable(structures_.get());
+  // What the program does where it is now.
+  context_->TellAgain();
   history_ = StructureHistory();
 }
 

@@ -19,6 +19,12 @@ std::string Counted(uint64_t count, absl::string_view what, uint64_t bytes) {
                       FormatBytes(bytes));
 }
 
+// Short ones, too.
+std::string Seconds(const google::protobuf::Duration& duration) {
+  return absl::StrFormat("%.3gs", static_cast<double>(duration.seconds()) +
+                                      1e-9 * duration.nanos());
+}
+
 std::string OfLimit(uint64_t used, uint64_t limit) {
   return absl::StrCat(FormatBytes(used), " of ", FormatBytes(limit));
 }
@@ -206,7 +212,9 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"leases", absl::StrCat(info.lease_count())},
       {"sessions", absl::StrCat(info.session_count())},
       {"runs in flight", absl::StrCat(info.queued_runs())},
-      {"new leases", info.cordoned() ? "none: cordoned" : "yes"},
+      {"new leases", info.draining()   ? "none: drained"
+                     : info.cordoned() ? "none: cordoned"
+                                       : "yes"},
       {"speed", Describe(info.speed())},
       {"price", absl::StrCat(info.price_per_hour(), " an hour")},
       {"link",
@@ -234,6 +242,38 @@ std::string Detail(const v1::WorkerInfo& info) {
   return FormatTable(rows);
 }
 
+std::string DescribeMigration(const v1::MigrationInfo& migration) {
+  std::string text = absl::StrCat(
+      FormatDuration(migration.age()), " ago by ", migration.reason(),
+      ", from ", migration.from_worker_id(), " to ", migration.to_worker_id());
+  switch (migration.state()) {
+    case v1::MigrationInfo::DONE:
+      absl::StrAppend(&text, ": ",
+                      Counted(migration.storage_count(), "storage",
+                              migration.moved_bytes()),
+                      " moved, ", FormatBytes(migration.held_bytes()),
+                      " were there; calls waited for ",
+                      Seconds(migration.paused()));
+      break;
+    case v1::MigrationInfo::FAILED:
+      absl::StrAppend(&text, ": it stays; ", migration.failure_reason(), ": ",
+                      migration.failure());
+      break;
+    default:
+      absl::StrAppend(&text, ": under way");
+  }
+  if (migration.has_terms()) {
+    const v1::MigrationTerms& terms = migration.terms();
+    absl::StrAppend(&text,
+                    absl::StrFormat("; to stay was put at %.3gs, to go at "
+                                    "%.3gs with %s in %.3gs",
+                                    terms.stay_seconds(), terms.go_seconds(),
+                                    FormatBytes(terms.state_bytes()),
+                                    terms.transfer_seconds()));
+  }
+  return text;
+}
+
 std::string Detail(const v1::SessionInfo& info) {
   std::vector<Row> rows = {
       {"session", info.session_id()},
@@ -257,6 +297,11 @@ std::string Detail(const v1::SessionInfo& info) {
       {"structures defined", absl::StrCat(info.structure_count())},
       {"storages",
        Counted(info.storage_count(), "storage", info.storage_bytes())}};
+  for (const v1::MigrationInfo& migration : info.migrations()) {
+    rows.push_back(
+        {absl::StrCat("device ", migration.virtual_device(), " moved"),
+         DescribeMigration(migration)});
+  }
   AddUse(info.use(), &rows);
   AddLimits(info.limits(), &rows);
   return FormatTable(rows);

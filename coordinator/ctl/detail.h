@@ -16,6 +16,9 @@ std::string Detail(const v1::LeaseInfo& info);
 // numbers them.
 std::string Detail(const v1::GraphInfo& info);
 
+// A virtual device's way to another worker, in a line.
+std::string DescribeMigration(const v1::MigrationInfo& migration);
+
 }  // namespace djinn::ctl
 
 #endif  // COORDINATOR_CTL_DETAIL_H_

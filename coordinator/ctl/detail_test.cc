@@ -87,6 +87,42 @@ TEST(DetailTest, AGraphShowsItsNodes) {
       "(draws)  -           -       0\n");
 }
 
+TEST(DetailTest, AMigrationIsALine) {
+  const auto done = Parse<v1::MigrationInfo>(R"pb(
+    from_worker_id: "w0"
+    to_worker_id: "w1"
+    reason: "drain"
+    state: DONE
+    storage_count: 7
+    moved_bytes: 3000
+    held_bytes: 2000000
+    paused { nanos: 40000000 }
+    age { seconds: 3 }
+    terms {
+      stay_seconds: 60
+      go_seconds: 30.5
+      state_bytes: 3000
+      transfer_seconds: 3e-6
+    }
+  )pb");
+  EXPECT_EQ(DescribeMigration(done),
+            "3.0s ago by drain, from w0 to w1: 7 storages, 3.0kB moved, 2.0MB "
+            "were there; calls waited for 0.04s; to stay was put at 60s, to go "
+            "at 30.5s with 3.0kB in 3e-06s");
+  const auto failed = Parse<v1::MigrationInfo>(R"pb(
+    from_worker_id: "w0"
+    to_worker_id: "w1"
+    reason: "operator"
+    state: FAILED
+    failure_reason: "SESSION_MEMORY"
+    failure: "no room"
+    age { seconds: 3 }
+  )pb");
+  EXPECT_EQ(DescribeMigration(failed),
+            "3.0s ago by operator, from w0 to w1: it stays; SESSION_MEMORY: no "
+            "room");
+}
+
 TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
   const auto lease = Parse<v1::LeaseInfo>(R"pb(
     lease_id: "lease"

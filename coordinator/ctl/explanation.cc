@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "coordinator/ctl/detail.h"
 #include "coordinator/ctl/names.h"
 #include "coordinator/ctl/table.h"
 
@@ -75,6 +76,10 @@ std::string Describe(const v1::DeviceExplanation& device) {
   }
   absl::StrAppend(&text, "\n");
   if (device.has_gate()) absl::StrAppend(&text, Describe(device.gate()));
+  if (device.has_migration()) {
+    absl::StrAppend(
+        &text, FormatTable({{"moved", DescribeMigration(device.migration())}}));
+  }
   absl::StrAppend(&text, device.has_decision()
                              ? Describe(device.decision())
                              : "the decision is not known here\n");

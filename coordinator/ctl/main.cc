@@ -1,7 +1,8 @@
 // djinnctl get workers|sessions|tenants|leases|graphs [NAME] [-o table|json]
 // djinnctl get graph NAME -o dot|svg
 // djinnctl explain session|tenant|placement NAME [-o table|json]
-// djinnctl cordon|uncordon worker NAME
+// djinnctl cordon|uncordon|drain worker NAME
+// djinnctl migrate session NAME [--to=WORKER] [--device=N]
 // djinnctl reload
 // djinnctl simulate FILE [--policy=NAME]
 //
@@ -63,6 +64,10 @@ ABSL_FLAG(std::string, phase, "",
           "Of explain placement: as if its work were llm_decode, say.");
 ABSL_FLAG(std::string, session, "",
           "Of explain placement: a session whose work is to be assumed.");
+ABSL_FLAG(std::string, to, "",
+          "Of migrate: the worker to go to; placement chooses otherwise.");
+ABSL_FLAG(int, device, -1,
+          "Of migrate: the one virtual device that is to go; all otherwise.");
 ABSL_FLAG(std::string, o, "table",
           "Output: table or json; dot or svg for one graph.");
 
@@ -73,7 +78,9 @@ constexpr char kUsage[] =
     "djinnctl get workers|sessions|tenants|leases|graphs [NAME]"
     " [-o table|json|dot|svg], or\n"
     "djinnctl explain session|tenant|placement NAME [-o table|json], or\n"
-    "djinnctl cordon|uncordon worker NAME, or djinnctl reload, or\n"
+    "djinnctl cordon|uncordon|drain worker NAME, or\n"
+    "djinnctl migrate session NAME [--to=WORKER] [--device=N], or\n"
+    "djinnctl reload, or\n"
     "djinnctl simulate FILE [--policy=NAME] [-o table|json]";
 
 std::string FlagOrEnvironment(const std::string& flag, const char* variable,
@@ -139,13 +146,27 @@ class Client {
     return ShowExplanation<v1::TryPlacementResponse>(
         &v1::Admin::Stub::TryPlacement, request);
   }
-  absl::Status Cordon(const std::string& worker, bool cordoned) {
+  absl::Status Cordon(const std::string& worker, bool cordoned, bool drain) {
     v1::CordonWorkerRequest request;
     request.set_worker_id(worker);
     request.set_cordoned(cordoned);
+    request.set_drain(drain);
     v1::WorkerInfo info;
     DJINN_RETURN_IF_ERROR(Call(&v1::Admin::Stub::CordonWorker, request, &info));
     return PrintOne(info);
+  }
+
+  absl::Status Migrate(const v1::MigrateSessionRequest& request) {
+    v1::MigrateSessionResponse response;
+    DJINN_RETURN_IF_ERROR(
+        Call(&v1::Admin::Stub::MigrateSession, request, &response));
+    std::vector<Row> rows = {{"DEVICE", "FROM", "TO"}};
+    for (const v1::MigrationInfo& migration : response.migrations()) {
+      rows.push_back({absl::StrCat(migration.virtual_device()),
+                      migration.from_worker_id(), migration.to_worker_id()});
+    }
+    Print(response, FormatTable(rows));
+    return absl::OkStatus();
   }
 
   // Shows all items, page by page, or the one that `fill` names in a Get
@@ -328,9 +349,11 @@ bool IsWellFormed(const Command& command, const std::string& output) {
     return named && (command.kind == "session" || command.kind == "tenant" ||
                      command.kind == "placement");
   }
-  if (command.verb == "cordon" || command.verb == "uncordon") {
+  if (command.verb == "cordon" || command.verb == "uncordon" ||
+      command.verb == "drain") {
     return named && command.kind == "worker";
   }
+  if (command.verb == "migrate") return named && command.kind == "session";
   if (command.verb == "reload") return command.kind.empty();
   return command.verb == "simulate" && !command.kind.empty() && !named;
 }
@@ -363,7 +386,16 @@ absl::Status Run(const Command& command, const v1::TryPlacementRequest& asked,
     if (command.kind == "tenant") return client->ExplainTenant(command.name);
     return client->TryPlacement(asked);
   }
-  return client->Cordon(command.name, command.verb == "cordon");
+  if (command.verb == "migrate") {
+    v1::MigrateSessionRequest request;
+    request.set_session_id(command.name);
+    request.set_to_worker_id(absl::GetFlag(FLAGS_to));
+    const int device = absl::GetFlag(FLAGS_device);
+    if (device >= 0) request.set_virtual_device(device);
+    return client->Migrate(request);
+  }
+  return client->Cordon(command.name, command.verb != "uncordon",
+                        command.verb == "drain");
 }
 
 // Needs no coordinator. A trace that is wrong is a wrong command line.

@@ -13,8 +13,10 @@ using Reason = std::optional<std::string>;
 
 Reason Session(const Request& request, const WorkerFacts& worker,
                const Terms& /*terms*/) {
-  if (!request.barred || !request.barred(worker.id)) return std::nullopt;
-  return "has to forget the session first";
+  if (!request.barred) return std::nullopt;
+  std::string why = request.barred(worker.id);
+  if (why.empty()) return std::nullopt;
+  return why;
 }
 
 Reason Cordon(const Request& /*request*/, const WorkerFacts& worker,

@@ -156,7 +156,9 @@ TEST_F(PlacementTest, EachFilterSaysWhatIsWrong) {
   Request request;
   request.required = {"cpu", "bfloat16"};
   request.phase = semantics::Phase::kLlmPrefill;
-  request.barred = [](const std::string& id) { return id == "barred"; };
+  request.barred = [](const std::string& id) {
+    return id == "barred" ? "has to forget the session first" : "";
+  };
   const Decision none = Decide(request);
   EXPECT_EQ(Of(none, "cordoned").dropped_by, "cordon");
   EXPECT_EQ(Of(none, "decoder").dropped_by, "phase");

@@ -30,9 +30,9 @@ struct Request {
   std::vector<std::string> required;
   // Leases that the session has, by worker.
   absl::flat_hash_map<std::string, uint32_t> session_leases;
-  // Workers that cannot take this session now, whatever they have; may be
-  // empty.
-  std::function<bool(const std::string& worker_id)> barred;
+  // Why a worker cannot take this session now, whatever it has: "has to forget
+  // the session first"; empty when it can. May be unset.
+  std::function<std::string(const std::string& worker_id)> barred;
 };
 
 }  // namespace djinn::scheduler

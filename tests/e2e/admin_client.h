@@ -75,6 +75,16 @@ class AdminClient {
     return {};
   }
 
+  // False when it was refused, or nobody answered.
+  template <typename Request, typename Response>
+  bool Call(grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*,
+                                                    const Request&, Response*),
+            const Request& request, Response* response) const {
+    grpc::ClientContext context;
+    Prepare(&context);
+    return ((*stub_).*method)(&context, request, response).ok();
+  }
+
  private:
   void Prepare(grpc::ClientContext* context) const {
     PutBearer(token_, context);

@@ -1,0 +1,405 @@
+// Virtual devices that go on at other workers, with the streams played by hand.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/metrics/exposition.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using testing::ElementsAre;
+
+SharedWork WorkOf(semantics::Phase phase) {
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({semantics::OpClass::kMatmul, phase,
+             semantics::Cost{.flops = uint64_t{10'000'000'000}}, 1});
+  return work;
+}
+
+class ClusterMigrationTest : public ClusterTest {
+ protected:
+  ClusterMigrationTest() { Begin(); }
+
+  // A session with device 0 at w0, and an empty w1.
+  void Begin() {
+    here_ = Join(w0_);
+    session_ = Open("red");
+    lease_ = Grant(session_, 0, here_, &w0_);
+    there_ = Join(w1_);
+  }
+  absl::StatusOr<v1::MigrateSessionResponse> Migrate(
+      const std::string& to = "") {
+    v1::MigrateSessionRequest request;
+    request.set_session_id(session_.owner);
+    request.set_to_worker_id(to);
+    return cluster_->MigrateSession(request);
+  }
+  // Asked for and acknowledged: what the client is told.
+  v1::MigrationRequest AskedToMigrate(const std::string& to = "") {
+    const auto started = Migrate(to);
+    EXPECT_TRUE(started.ok()) << started.status();
+    CarryOut(there_, &w1_);
+    return TakeRequest();
+  }
+  v1::MigrationRequest TakeRequest() {
+    const std::optional<v1::SessionResponse> next = Next(session_);
+    EXPECT_TRUE(next.has_value() && next->has_migrate());
+    return next.has_value() ? next->migrate() : v1::MigrationRequest();
+  }
+  static v1::MigrationOutcome OutcomeOf(const v1::MigrationRequest& request) {
+    v1::MigrationOutcome outcome;
+    outcome.set_from_lease_id(request.from_lease_id());
+    outcome.set_to_lease_id(request.to().lease().lease_id());
+    outcome.set_storage_count(3);
+    outcome.set_moved_bytes(1000);
+    outcome.set_held_bytes(24);
+    *outcome.mutable_paused() = ToProtoDuration(absl::Milliseconds(40));
+    return outcome;
+  }
+  static v1::MigrationOutcome FailureOf(const v1::MigrationRequest& request) {
+    v1::MigrationOutcome outcome = OutcomeOf(request);
+    outcome.mutable_failure()->set_code(8);
+    outcome.mutable_failure()->set_reason("SESSION_MEMORY");
+    outcome.mutable_failure()->set_message("no room");
+    return outcome;
+  }
+  void Note(const v1::MigrationOutcome& outcome) {
+    EXPECT_EQ(cluster_->NoteMigration(session_, outcome), absl::OkStatus());
+  }
+  // Where the leases are, in order.
+  std::vector<std::string> Workers() {
+    std::vector<std::string> workers;
+    for (const v1::LeaseInfo& lease : cluster_->Leases().items) {
+      workers.push_back(lease.worker_id());
+    }
+    return workers;
+  }
+  v1::MigrationInfo Last() {
+    const auto info = cluster_->GetSession(session_.owner);
+    return info->migrations(info->migrations_size() - 1);
+  }
+  std::string Metrics() {
+    Exposition out;
+    cluster_->Collect(&out);
+    return out.Text();
+  }
+
+  StreamId here_, there_, session_;
+  v1::Lease lease_;
+  v1::WorkerState w1_ = TestWorker("w1");
+};
+
+TEST_F(ClusterMigrationTest, TheLeaseThatIsUsedStays) {
+  const v1::MigrationRequest request = AskedToMigrate();
+  EXPECT_EQ(request.from_lease_id(), lease_.lease_id());
+  EXPECT_EQ(request.to().virtual_device(), 0u);
+  EXPECT_EQ(request.to().lease().worker_id(), "w1");
+  EXPECT_EQ(request.to().lease().session_epoch(), 2u);
+  EXPECT_EQ(Last().state(), v1::MigrationInfo::UNDER_WAY);
+  // Each worker may fetch from the other.
+  CarryOut(here_, &w0_);
+  EXPECT_EQ(Workers().size(), 2u);
+  Note(OutcomeOf(request));
+  EXPECT_THAT(Workers(), ElementsAre("w1"));
+  EXPECT_THAT(Desired(here_)->drop_session_ids(), ElementsAre(session_.owner));
+  const v1::MigrationInfo done = Last();
+  EXPECT_EQ(done.state(), v1::MigrationInfo::DONE);
+  EXPECT_EQ(done.from_worker_id(), "w0");
+  EXPECT_EQ(done.to_worker_id(), "w1");
+  EXPECT_EQ(done.reason(), "operator");
+  EXPECT_EQ(done.moved_bytes(), 1000u);
+  EXPECT_EQ(done.held_bytes(), 24u);
+  EXPECT_EQ(FromProtoDuration(done.paused()), absl::Milliseconds(40));
+  EXPECT_THAT(
+      Metrics(),
+      testing::HasSubstr(
+          R"(djinn_migrations_total{reason="operator",result="done"} 1)"));
+  // The next issue says no more that it may come to nothing.
+  const std::optional<v1::DesiredState> desired = Desired(there_);
+  EXPECT_EQ(UncheckedClaims(desired->leases(0)).migrates_from(), "");
+  // Asked again by a client that attached again, the device is where it is.
+  ASSERT_TRUE(cluster_->RequestLease(session_, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Next(session_)->granted().lease().worker_id(), "w1");
+  // Said twice, it is the same.
+  Note(OutcomeOf(request));
+  EXPECT_THAT(Workers(), ElementsAre("w1"));
+}
+
+TEST_F(ClusterMigrationTest, BothWorkersKnowEachOther) {
+  ASSERT_TRUE(Migrate().ok());
+  EXPECT_EQ(Desired(there_)->peers(0).worker_id(), "w0");
+  EXPECT_EQ(Desired(here_)->peers(0).worker_id(), "w1");
+}
+
+TEST_F(ClusterMigrationTest, AFailureLeavesItWhereItIs) {
+  const v1::MigrationRequest request = AskedToMigrate();
+  Note(FailureOf(request));
+  EXPECT_THAT(Workers(), ElementsAre("w0"));
+  EXPECT_EQ(Last().state(), v1::MigrationInfo::FAILED);
+  EXPECT_EQ(Last().failure_reason(), "SESSION_MEMORY");
+  EXPECT_FALSE(Next(session_).has_value());
+  // What the other worker took in goes.
+  EXPECT_THAT(Desired(there_)->drop_session_ids(), ElementsAre(session_.owner));
+  EXPECT_THAT(Metrics(), testing::HasSubstr(R"(result="failed"} 1)"));
+}
+
+TEST_F(ClusterMigrationTest, WhatCannotBeIsRefused) {
+  EXPECT_EQ(ErrorReason(Migrate("w0").status()), "ALREADY_THERE");
+  EXPECT_EQ(ErrorReason(Migrate("w9").status()), "WORKER_UNKNOWN");
+  v1::MigrateSessionRequest request;
+  request.set_session_id(session_.owner);
+  request.set_virtual_device(5);
+  EXPECT_EQ(ErrorReason(cluster_->MigrateSession(request).status()),
+            "NO_LEASE");
+  request.set_session_id("0123");
+  EXPECT_EQ(ErrorReason(cluster_->MigrateSession(request).status()),
+            "SESSION_UNKNOWN");
+  ASSERT_TRUE(Migrate().ok());
+  EXPECT_EQ(ErrorReason(Migrate().status()), "ALREADY_MIGRATING");
+}
+
+TEST_F(ClusterMigrationTest, ACordonedWorkerIsNoPlaceToGo) {
+  ASSERT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
+  EXPECT_EQ(ErrorReason(Migrate().status()), "NO_SUITABLE_WORKER");
+  EXPECT_THAT(Workers(), ElementsAre("w0"));
+}
+
+TEST_F(ClusterMigrationTest, AWorkerThatIsLostOnTheWayEndsIt) {
+  const v1::MigrationRequest request = AskedToMigrate();
+  clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+  CarryOut(here_, &w0_);
+  cluster_->Tick();
+  EXPECT_THAT(Workers(), ElementsAre("w0"));
+  EXPECT_EQ(Last().failure_reason(), "WORKER_LOST");
+  // The client may have gone there: it is told.
+  EXPECT_EQ(Next(session_)->ended().lease_id(),
+            request.to().lease().lease_id());
+  Note(FailureOf(request));
+  EXPECT_THAT(Workers(), ElementsAre("w0"));
+}
+
+TEST_F(ClusterMigrationTest, AClientThatWentWhereNobodyIsHasNothing) {
+  const v1::MigrationRequest request = AskedToMigrate();
+  clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+  CarryOut(here_, &w0_);
+  cluster_->Tick();
+  EXPECT_TRUE(Next(session_)->has_ended());
+  Note(OutcomeOf(request));
+  EXPECT_TRUE(Workers().empty());
+  EXPECT_EQ(Next(session_)->ended().lease_id(),
+            request.to().lease().lease_id());
+}
+
+TEST_F(ClusterMigrationTest, AWorkerThatIsLostWhenAllIsElsewhereIsNotMissed) {
+  const v1::MigrationRequest request = AskedToMigrate();
+  clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+  CarryOut(there_, &w1_);
+  cluster_->Tick();
+  EXPECT_EQ(Next(session_)->ended().lease_id(), lease_.lease_id());
+  Note(OutcomeOf(request));
+  EXPECT_THAT(Workers(), ElementsAre("w1"));
+}
+
+TEST_F(ClusterMigrationTest, AWorkerThatDoesNotAnswerEndsIt) {
+  ASSERT_TRUE(Migrate().ok());
+  clock_.Advance(config_.lease_request_timeout);
+  CarryOut(here_, &w0_);
+  cluster_->Tick();
+  EXPECT_THAT(Workers(), ElementsAre("w0"));
+  EXPECT_EQ(Last().state(), v1::MigrationInfo::FAILED);
+  EXPECT_FALSE(Next(session_).has_value());
+}
+
+TEST_F(ClusterMigrationTest, AClientThatIsAwayIsNotAsked) {
+  cluster_->Detach(session_);
+  EXPECT_EQ(ErrorReason(Migrate().status()), "SESSION_DETACHED");
+  session_ = Open("red", session_.owner);
+  ASSERT_TRUE(Migrate().ok());
+  cluster_->Detach(session_);
+  CarryOut(there_, &w1_);
+  EXPECT_THAT(Workers(), ElementsAre("w0"));
+  EXPECT_EQ(Last().failure_reason(), "SESSION_DETACHED");
+}
+
+TEST_F(ClusterMigrationTest, OneThatRestartsHearsFromTheClientHowItEnded) {
+  for (const bool went : {false, true}) {
+    SCOPED_TRACE(went);
+    const v1::MigrationRequest request = AskedToMigrate();
+    CarryOut(here_, &w0_);
+    const auto saved = cluster_->Save();
+    Restart();
+    ASSERT_TRUE(cluster_->Restore(saved).ok());
+    here_ = Join(w0_);
+    there_ = Join(w1_);
+    EXPECT_EQ(Workers().size(), 2u);
+    EXPECT_EQ(Desired(here_)->drop_session_ids_size(), 0);
+    EXPECT_EQ(Desired(there_)->drop_session_ids_size(), 0);
+    session_ = Open("red", session_.owner);
+    Note(went ? OutcomeOf(request) : FailureOf(request));
+    EXPECT_THAT(Workers(), ElementsAre(went ? "w1" : "w0"));
+    CarryOut(here_, &w0_);
+    CarryOut(there_, &w1_);
+    EXPECT_THAT(Workers(), ElementsAre(went ? "w1" : "w0"));
+  }
+}
+
+TEST_F(ClusterMigrationTest, ADrainedWorkerIsLeftByAll) {
+  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w0", false, true).status()),
+            "DRAIN_NEEDS_CORDON");
+  const auto info = cluster_->CordonWorker("w0", true, true);
+  EXPECT_TRUE(info->cordoned());
+  EXPECT_TRUE(info->draining());
+  CarryOut(there_, &w1_);
+  const v1::MigrationRequest first = TakeRequest();
+  EXPECT_EQ(Last().reason(), "drain");
+  // It says no, and is asked again later.
+  Note(FailureOf(first));
+  CarryOut(there_, &w1_);
+  cluster_->Tick();
+  EXPECT_EQ(Workers().size(), 1u);
+  clock_.Advance(absl::Seconds(2));
+  CarryOut(here_, &w0_);
+  CarryOut(there_, &w1_);
+  cluster_->Tick();
+  CarryOut(there_, &w1_);
+  Note(OutcomeOf(TakeRequest()));
+  EXPECT_THAT(Workers(), ElementsAre("w1"));
+  const auto saved = cluster_->Save();
+  EXPECT_FALSE(cluster_->CordonWorker("w0", false, false)->draining());
+  Restart();
+  ASSERT_TRUE(cluster_->Restore(saved).ok());
+  Join(TestWorker("w0"));
+  EXPECT_TRUE(cluster_->GetWorker("w0")->draining());
+}
+
+TEST_F(ClusterMigrationTest, OnlyTheLeaseThatStaysCountsForTheQuota) {
+  std::vector<Tenant> tenants = {TestTenant("red")};
+  // Of one lease.
+  const auto memory = static_cast<double>(tenants[0].limits.memory_bytes());
+  tenants[0].quotas[0].nominal = memory;
+  cluster_->SetTenants(tenants);
+  const v1::MigrationRequest request = AskedToMigrate();
+  EXPECT_EQ(cluster_->GetTenant("red")->quotas(0).used(), memory);
+  Note(OutcomeOf(request));
+  EXPECT_EQ(cluster_->GetTenant("red")->quotas(0).used(), memory);
+}
+
+// Workers with a speed, each kept for a phase, if any.
+class AutomaticMigrationTest : public ClusterMigrationTest {
+ protected:
+  void Begin(double here_flops, double there_flops, v1::Phase here = {},
+             v1::Phase there = {}) {
+    config_.automatic_migration = true;
+    Restart();
+    w0_ = Fast("w0", here_flops, here);
+    w1_ = Fast("w1", there_flops, there);
+    ClusterMigrationTest::Begin();
+  }
+  static v1::WorkerState Fast(const std::string& id, double flops,
+                              v1::Phase phase) {
+    v1::WorkerState state = TestWorker(id);
+    state.mutable_speed()->set_flops_per_second(flops);
+    state.mutable_speed()->set_bytes_per_second(1e12);
+    if (phase != v1::PHASE_UNSPECIFIED) state.add_phases(phase);
+    return state;
+  }
+  bool IsAsked() {
+    CarryOut(there_, &w1_);
+    return Next(session_).has_value();
+  }
+};
+
+TEST_F(AutomaticMigrationTest, APhaseGoesToTheWorkerThatIsKeptForIt) {
+  Begin(1e12, 1e12, v1::PHASE_LLM_PREFILL, v1::PHASE_LLM_DECODE);
+  cluster_->NoteStructure(session_, "weights",
+                          WorkOf(semantics::Phase::kForward));
+  cluster_->NoteStructure(session_, "prompt",
+                          WorkOf(semantics::Phase::kLlmPrefill));
+  EXPECT_FALSE(IsAsked());
+  cluster_->NoteStructure(session_, "token",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  CarryOut(there_, &w1_);
+  const v1::MigrationRequest request = TakeRequest();
+  EXPECT_EQ(Last().reason(), "phase");
+  EXPECT_TRUE(Last().has_terms());
+  EXPECT_EQ(Last().terms().state_bytes(), 100u);
+  Note(OutcomeOf(request));
+  // More of the same phase is no news.
+  cluster_->NoteStructure(session_, "token 2",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  EXPECT_FALSE(IsAsked());
+  EXPECT_THAT(Workers(), ElementsAre("w1"));
+  // The next prompt, told again, goes back.
+  CarryOut(here_, &w0_);
+  cluster_->NoteStructure(session_, "prompt",
+                          WorkOf(semantics::Phase::kLlmPrefill));
+  CarryOut(here_, &w0_);
+  EXPECT_EQ(TakeRequest().to().lease().worker_id(), "w0");
+}
+
+TEST_F(AutomaticMigrationTest, APhaseStaysWhereItIsDoneAsSoon) {
+  Begin(1e12, 1e12);
+  cluster_->NoteStructure(session_, "prompt",
+                          WorkOf(semantics::Phase::kLlmPrefill));
+  cluster_->NoteStructure(session_, "token",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  EXPECT_FALSE(IsAsked());
+}
+
+TEST_F(AutomaticMigrationTest, APhaseGoesWhereItIsDoneSooner) {
+  Begin(1e11, 1e12);
+  cluster_->NoteStructure(session_, "token",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  CarryOut(there_, &w1_);
+  TakeRequest();
+  // A tenth of the time, and next to nothing to move.
+  EXPECT_DOUBLE_EQ(Last().terms().stay_seconds(), 60);
+  EXPECT_LT(Last().terms().go_seconds(), 10);
+}
+
+TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
+  Begin(1e11, 1e11);
+  cluster_->NoteStructure(session_, "token",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  EXPECT_FALSE(IsAsked());
+  // It joins; nothing goes before it has stayed for a minute.
+  v1::WorkerState better = Fast("w2", 1e12, {});
+  const StreamId third = Join(better);
+  const auto pass = [&](absl::Duration time) {
+    clock_.Advance(time);
+    CarryOut(here_, &w0_);
+    CarryOut(there_, &w1_);
+    CarryOut(third, &better);
+    cluster_->Tick();
+    CarryOut(third, &better);
+  };
+  pass(absl::Seconds(6));
+  EXPECT_FALSE(Next(session_).has_value());
+  for (int i = 0; i < 10; ++i) pass(absl::Seconds(6));
+  EXPECT_EQ(TakeRequest().to().lease().worker_id(), "w2");
+  EXPECT_EQ(Last().reason(), "policy");
+}
+
+TEST_F(AutomaticMigrationTest, NothingGoesUnlessItIsWanted) {
+  Begin(1e11, 1e12);
+  config_.automatic_migration = false;
+  cluster_->NoteStructure(session_, "token",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  EXPECT_FALSE(IsAsked());
+}
+
+TEST_F(ClusterMigrationTest, AnotherSessionsLeasesAreNotItsOwn) {
+  const v1::MigrationRequest request = AskedToMigrate();
+  const StreamId other = Open("red");
+  EXPECT_EQ(cluster_->NoteMigration(other, OutcomeOf(request)),
+            absl::OkStatus());
+  EXPECT_EQ(Workers().size(), 2u);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator
