@@ -425,6 +425,8 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
                       "WRONG_INCARNATION", "restarted"));
     return;
   }
+  // Another one, before the end of that which left was noticed.
+  if (!hello.has_resume() && left_) Reset();
   if (!hello.has_resume() && last_sequence_ > 0) Violation("no resume");
   if (hello.has_resume() && lost_) {
     EndLink(MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_LOST",
