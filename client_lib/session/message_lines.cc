@@ -33,7 +33,10 @@ std::string Describe(const v1::Ordered& message) {
           message.define_structure().structure().nodes_size(), " nodes");
     case v1::Ordered::kRun:
       return absl::StrCat("run of structure ", message.run().structure_id(),
-                          " on ", message.run().bindings_size(), " storages");
+                          " on ",
+                          message.run().bindings_size() +
+                              message.run().repeat().storages_size(),
+                          " storages");
     case v1::Ordered::kInstall:
       return Describe(message.install());
     case v1::Ordered::kCreateStorage:

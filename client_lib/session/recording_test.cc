@@ -98,7 +98,7 @@ TEST_F(RecordingTest, IsCarriedOutOnOtherStorages) {
   const std::vector<v1::Run> runs = cluster_.worker().runs();
   const v1::Run& last = runs.back();
   EXPECT_TRUE(last.has_repeat());
-  EXPECT_LT(last.repeat().slots_size(), 2);
+  EXPECT_LT(last.repeat().slot_gaps_size(), 2);
   // Weights, the input of the step that was recorded, and what was just
   // dropped.
   EXPECT_LE(cluster_.worker().live_storages().size(), 4u);

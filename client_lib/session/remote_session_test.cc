@@ -2,6 +2,9 @@
 #include "client_lib/session/remote_session.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -50,6 +53,37 @@ TEST(RemoteSessionTest, RunsCarryVersionsHolesAndFinalSlots) {
   EXPECT_TRUE(session->Close(absl::Seconds(10)).ok());
   EXPECT_TRUE(cluster.worker().WaitClosed().ok());
   EXPECT_TRUE(cluster.coordinator().closed());
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(RemoteSessionTest, ARepeatSaysTheFloatsThatChanged) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(device->Upload(0, value.get(), {"anything", nullptr}).ok());
+  const double changing[] = {2.5, 2.5, 2.5, 3.5, -0.0, 0.0};
+  for (const double second : changing) {
+    ASSERT_TRUE(
+        Record(*device, 0, MakeCall(1, {{value, kWrites}}, {0.5, second, 1.5}))
+            .ok());
+    ASSERT_TRUE(device->Synchronize().ok());
+  }
+  const std::vector<v1::Run> runs = cluster.worker().runs();
+  ASSERT_EQ(runs.size(), std::size(changing));
+  int repeats = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    ASSERT_EQ(runs[i].float_holes_size(), 3);
+    EXPECT_EQ(runs[i].float_holes(0), 0.5);
+    EXPECT_EQ(std::signbit(runs[i].float_holes(1)), std::signbit(changing[i]));
+    EXPECT_EQ(runs[i].float_holes(1), changing[i]);
+    EXPECT_EQ(runs[i].float_holes(2), 1.5);
+    if (!runs[i].has_repeat()) continue;
+    ++repeats;
+    EXPECT_EQ(runs[i].repeat().float_gaps_size(),
+              std::memcmp(&changing[i], &changing[i - 1], 8) == 0 ? 0 : 1);
+  }
+  EXPECT_GE(repeats, 3);
   ExpectNoViolations(cluster.worker());
 }
 

@@ -1,5 +1,6 @@
 #include "client_lib/session/run_encoder.h"
 
+#include <cstring>
 #include <utility>
 
 #include "client_lib/session/execution_flag.h"
@@ -16,11 +17,16 @@ v1::ExecutionMode CurrentMode() {
              : v1::EXECUTION_MODE_STRICT;
 }
 
-void FillHoles(absl::Span<const double> floats,
-               absl::Span<const ScalarValue> scalar_tensors, v1::Run* run) {
-  run->mutable_float_holes()->Add(floats.begin(), floats.end());
-  for (const ScalarValue& value : scalar_tensors) {
-    run->add_scalar_tensors(value.bytes, value.size);
+// The float holes that have other bits than before.
+void FillChangedFloats(absl::Span<const double> floats,
+                       absl::Span<const double> before, v1::Run* run) {
+  uint32_t next = 0;
+  for (uint32_t hole = 0; hole < floats.size(); ++hole) {
+    if (std::memcmp(&floats[hole], &before[hole], sizeof(double)) == 0)
+      continue;
+    run->mutable_repeat()->add_float_gaps(hole - next);
+    run->add_float_holes(floats[hole]);
+    next = hole + 1;
   }
 }
 
@@ -35,9 +41,9 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
       key_, telling,
       [&] { return BuildStructure(segment, slot_of_touch_, kinds_); },
       &encoded);
-  FillHoles(segment.floats(), segment.scalar_tensors(), &encoded.run);
   encoded.run.set_reply_metadata(segment.wants_metadata);
-  FillBindings(bindings_, structure, &encoded);
+  FillRun(bindings_, segment.floats(), segment.scalar_tensors(), structure,
+          &encoded);
   return encoded;
 }
 
@@ -48,8 +54,7 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
   const StructureTable::Entry structure = FindStructure(
       part.key, telling,
       [&]() -> const srg::Structure& { return part.structure; }, &encoded);
-  FillHoles(part.floats, part.scalar_tensors, &encoded.run);
-  FillBindings(bindings, structure, &encoded);
+  FillRun(bindings, part.floats, part.scalar_tensors, structure, &encoded);
   return encoded;
 }
 
@@ -127,10 +132,15 @@ void RunEncoder::AssignSlots(const Segment& segment) {
   }
 }
 
-void RunEncoder::FillBindings(absl::Span<const Binding> bindings,
-                              const StructureTable::Entry& structure,
-                              Encoded* encoded) {
+void RunEncoder::FillRun(absl::Span<const Binding> bindings,
+                         absl::Span<const double> floats,
+                         absl::Span<const ScalarValue> scalar_tensors,
+                         const StructureTable::Entry& structure,
+                         Encoded* encoded) {
   v1::Run* const run = &encoded->run;
+  for (const ScalarValue& value : scalar_tensors) {
+    run->add_scalar_tensors(value.bytes, value.size);
+  }
   FindFinalSlots(bindings);
   StructureTable::LastRun& last = *structure.last;
   const bool repeats = last.remembered;
@@ -138,6 +148,7 @@ void RunEncoder::FillBindings(absl::Span<const Binding> bindings,
     FillRepeat(bindings, last, encoded);
     run->mutable_repeat()->set_same_final_slots(final_slots_ ==
                                                 last.final_slots);
+    FillChangedFloats(floats, last.floats, run);
   } else {
     for (const Binding& binding : bindings) {
       v1::Binding* const message = run->add_bindings();
@@ -146,7 +157,9 @@ void RunEncoder::FillBindings(absl::Span<const Binding> bindings,
       message->set_reads(binding.reads);
       message->set_base_version(binding.base_version);
     }
-    run->set_remember(table_->Remember(structure.id, bindings.size()));
+    run->mutable_float_holes()->Add(floats.begin(), floats.end());
+    run->set_remember(
+        table_->Remember(structure.id, bindings.size() + floats.size()));
   }
   if (!repeats || final_slots_ != last.final_slots) {
     run->mutable_final_slots()->Add(final_slots_.begin(), final_slots_.end());
@@ -155,6 +168,7 @@ void RunEncoder::FillBindings(absl::Span<const Binding> bindings,
   last.storages.clear();
   for (const Binding& binding : bindings) last.storages.push_back(binding.id);
   last.final_slots = final_slots_;
+  last.floats.assign(floats.begin(), floats.end());
 }
 
 void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
@@ -164,6 +178,9 @@ void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
   v1::Repeat* const repeat = run->mutable_repeat();
   uint64_t next_new = 0;
   uint64_t versions = 0;
+  uint32_t next_slot = 0;
+  uint64_t storage_before = 0;
+  bool all_first_versions = true;
   for (uint32_t slot = 0; slot < bindings.size(); ++slot) {
     const Binding& binding = bindings[slot];
     if (binding.writes > 0) encoded->written.push_back(binding.id);
@@ -180,11 +197,14 @@ void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
       versions += binding.base_version;
       continue;
     }
-    repeat->add_slots(slot);
-    v1::Binding* const message = run->add_bindings();
-    message->set_storage(binding.id);
-    message->set_base_version(binding.base_version);
+    repeat->add_slot_gaps(slot - next_slot);
+    next_slot = slot + 1;
+    repeat->add_storages(static_cast<int64_t>(binding.id - storage_before));
+    storage_before = binding.id;
+    repeat->add_base_versions(binding.base_version);
+    all_first_versions = all_first_versions && binding.base_version == 1;
   }
+  if (all_first_versions) repeat->clear_base_versions();
   repeat->set_version_sum(versions);
 }
 

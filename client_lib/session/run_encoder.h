@@ -84,8 +84,10 @@ class RunEncoder {
   template <typename Build>
   StructureTable::Entry FindStructure(absl::string_view key, uint64_t telling,
                                       Build build, Encoded* encoded);
-  void FillBindings(absl::Span<const Binding> bindings,
-                    const StructureTable::Entry& structure, Encoded* encoded);
+  void FillRun(absl::Span<const Binding> bindings,
+               absl::Span<const double> floats,
+               absl::Span<const ScalarValue> scalar_tensors,
+               const StructureTable::Entry& structure, Encoded* encoded);
   // What is not as in the run before.
   static void FillRepeat(absl::Span<const Binding> bindings,
                          const StructureTable::LastRun& last, Encoded* encoded);

@@ -31,14 +31,14 @@ void StructureTable::Admitted(uint64_t id) {
   if (found != by_id_.end()) found->second->admitted = true;
 }
 
-bool StructureTable::Remember(uint64_t id, size_t slots) {
+bool StructureTable::Remember(uint64_t id, size_t slots_and_floats) {
   Stored& stored = *by_id_.at(id);
   if (!stored.admitted ||
-      remembered_slots_ + slots > srg::kMaxRememberedSlots) {
+      remembered_slots_ + slots_and_floats > srg::kMaxRememberedSlots) {
     return false;
   }
-  remembered_slots_ += slots;
-  stored.remembered_slots = slots;
+  remembered_slots_ += slots_and_floats;
+  stored.remembered_slots = slots_and_floats;
   stored.last.remembered = true;
   return true;
 }

@@ -34,6 +34,7 @@ class StructureTable {
     bool remembered = false;
     std::vector<uint64_t> storages;  // by slot
     std::vector<uint32_t> final_slots;
+    std::vector<double> floats;  // by hole
   };
   struct Entry {
     uint64_t id = 0;
@@ -49,8 +50,8 @@ class StructureTable {
   // The worker took the definition; it is in use still, or was dropped.
   void Admitted(uint64_t id);
   // Whether the worker is to remember the next run of the structure, which has
-  // `slots` slots: it was admitted and there is room.
-  bool Remember(uint64_t id, size_t slots);
+  // so many slots and float holes: it was admitted and there is room.
+  bool Remember(uint64_t id, size_t slots_and_floats);
 
   // Keeps the definition of the id that FindOrAdd() added last.
   void Keep(std::string definition);

@@ -22,8 +22,8 @@ struct StructureCaps {
   size_t max_text_bytes = 4096;
 };
 
-// Slots of a session's structures whose last bindings a worker keeps, at most:
-// see Run.remember in execution.proto.
+// Slots and float holes of a session's structures whose last bindings and
+// values a worker keeps, at most: see Run.remember in execution.proto.
 inline constexpr size_t kMaxRememberedSlots = size_t{1} << 20;
 
 // Derived facts about one slot.

@@ -21,22 +21,73 @@ bool IsBorn(const srg::Slot& slot) {
          slot.kind == srg::Slot::Kind::kResult;
 }
 
-// Checks that the listed slots are those of a structure with `slots` slots.
-absl::Status CheckSlots(const v1::Run& message, size_t slots) {
+// Numbers below `end`, ascending, that are said by the gaps between them.
+class Gaps {
+ public:
+  Gaps(const google::protobuf::RepeatedField<uint32_t>& gaps, size_t end)
+      : gaps_(gaps), end_(end) {
+    Advance();
+  }
+
+  // `end` when there are no more.
+  size_t next() const { return next_; }
+  // Of next(), from 0.
+  int index() const { return index_; }
+  void Advance() {
+    const size_t from = index_ < 0 ? 0 : next_ + 1;
+    ++index_;
+    if (index_ >= gaps_.size()) {
+      next_ = end_;
+    } else if (from >= end_ || gaps_[index_] >= end_ - from) {
+      beyond_ = true;
+      next_ = end_;
+    } else {
+      next_ = from + gaps_[index_];
+    }
+  }
+  // One was not below `end`.
+  bool beyond() const { return beyond_; }
+
+ private:
+  const google::protobuf::RepeatedField<uint32_t>& gaps_;
+  const size_t end_;
+  size_t next_ = 0;
+  int index_ = -1;
+  bool beyond_ = false;
+};
+
+// Checks that the message's lists belong together.
+absl::Status CheckLists(const v1::Run& message) {
   const v1::Repeat& repeat = message.repeat();
-  if (repeat.slots_size() != message.bindings_size()) {
-    return Violation(absl::StrCat(message.bindings_size(), " bindings for ",
-                                  repeat.slots_size(), " slots of a repeat"));
+  const int slots = repeat.slot_gaps_size();
+  if (message.bindings_size() > 0) {
+    return Violation("a repeat says its bindings otherwise");
   }
-  for (int i = 0; i < repeat.slots_size(); ++i) {
-    if (repeat.slots(i) >= slots ||
-        (i > 0 && repeat.slots(i) <= repeat.slots(i - 1))) {
-      return Violation("slots of a repeat are out of range or not ascending");
-    }
-    if (message.bindings(i).writes() != 0 || message.bindings(i).reads()) {
-      return Violation("a repeat says what the structure says");
-    }
+  if (repeat.storages_size() != slots) {
+    return Violation(absl::StrCat(repeat.storages_size(), " storages for ",
+                                  slots, " slots of a repeat"));
   }
+  if (repeat.base_versions_size() != slots && repeat.base_versions_size() > 0) {
+    return Violation(absl::StrCat(repeat.base_versions_size(), " versions for ",
+                                  slots, " slots of a repeat"));
+  }
+  if (message.float_holes_size() != repeat.float_gaps_size()) {
+    return Violation(absl::StrCat(message.float_holes_size(), " floats for ",
+                                  repeat.float_gaps_size(),
+                                  " holes of a repeat"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillFloats(const v1::Run& message, const LastRun& last,
+                        std::vector<double>* floats) {
+  *floats = last.floats;
+  Gaps holes(message.repeat().float_gaps(), floats->size());
+  for (; holes.next() < floats->size(); holes.Advance()) {
+    (*floats)[holes.next()] = message.float_holes(holes.index());
+  }
+  if (holes.beyond())
+    return Violation("a repeat names a float hole there is not");
   return absl::OkStatus();
 }
 
@@ -94,23 +145,31 @@ absl::Status BindRepeat(const v1::Run& message, const Plan& plan,
                         BoundRun* run) {
   const std::vector<srg::Slot>& slots = plan.structure().slots;
   const v1::Repeat& repeat = message.repeat();
-  DJINN_RETURN_IF_ERROR(CheckSlots(message, slots.size()));
+  DJINN_RETURN_IF_ERROR(CheckLists(message));
   Inherited inherited(repeat, last, storages);
-  int listed = 0;
+  Gaps listed(repeat.slot_gaps(), slots.size());
+  uint64_t storage = 0;
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     BoundRun::Binding& binding = run->bindings.emplace_back();
     binding.writes = plan.facts().slots[slot].writes;
     binding.reads = plan.facts().slots[slot].reads;
-    if (listed == repeat.slots_size() || repeat.slots(listed) != slot) {
+    if (slot != listed.next()) {
       DJINN_RETURN_IF_ERROR(inherited.Bind(slot, slots[slot], &binding));
       continue;
     }
-    const v1::Binding& said = message.bindings(listed++);
-    binding.storage = said.storage();
-    binding.base_version = said.base_version();
-    binding.existing = storages.Find(said.storage());
+    storage += static_cast<uint64_t>(repeat.storages(listed.index()));
+    binding.storage = storage;
+    binding.base_version = repeat.base_versions_size() > 0
+                               ? repeat.base_versions(listed.index())
+                               : 1;
+    binding.existing = storages.Find(storage);
+    listed.Advance();
+  }
+  if (listed.beyond()) {
+    return Violation("a repeat names a slot there is not");
   }
   DJINN_RETURN_IF_ERROR(inherited.Check());
+  DJINN_RETURN_IF_ERROR(FillFloats(message, last, &run->floats));
   if (!repeat.same_final_slots()) {
     run->final_slots.assign(message.final_slots().begin(),
                             message.final_slots().end());
@@ -131,6 +190,7 @@ absl::Status BindRun(const v1::Run& message, const Plan* plan,
   run->message = &message;
   run->bindings.clear();
   run->final_slots.clear();
+  run->floats.clear();
   run->same_final_slots = false;
   if (message.has_repeat()) {
     if (plan == nullptr || !last.remembered) {
@@ -144,6 +204,8 @@ absl::Status BindRun(const v1::Run& message, const Plan* plan,
   }
   run->final_slots.assign(message.final_slots().begin(),
                           message.final_slots().end());
+  run->floats.assign(message.float_holes().begin(),
+                     message.float_holes().end());
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #ifndef GPU_WORKER_PLAN_BOUND_RUN_H_
 #define GPU_WORKER_PLAN_BOUND_RUN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -35,8 +36,10 @@ struct BoundRun {
     Storage* existing = nullptr;
   };
 
-  // Hole values and mode. Outlives this.
+  // Scalar tensors and mode. Outlives this.
   const v1::Run* message = nullptr;
+  // By hole.
+  std::vector<double> floats;
   std::vector<Binding> bindings;
   std::vector<uint32_t> final_slots;
   // The run before had the same.
@@ -48,7 +51,11 @@ struct LastRun {
   bool remembered = false;
   std::vector<uint64_t> storages;  // by slot
   std::vector<uint32_t> final_slots;
+  std::vector<double> floats;  // by hole
   Lifetimes lifetimes;
+
+  // Slots and float holes.
+  size_t remembered_size() const { return storages.size() + floats.size(); }
 };
 
 // Fills `run`. `plan` may be null for a structure that was refused. What the

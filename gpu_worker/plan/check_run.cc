@@ -102,8 +102,7 @@ absl::Status CheckRun(const Plan& plan, const BoundRun& run,
     }
   }
   const v1::Run& message = *run.message;
-  if (static_cast<uint32_t>(message.float_holes_size()) !=
-          structure.float_hole_count ||
+  if (run.floats.size() != structure.float_hole_count ||
       static_cast<uint32_t>(message.scalar_tensors_size()) !=
           structure.scalar_tensor_hole_count) {
     return Violation("number of hole values");

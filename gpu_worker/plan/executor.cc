@@ -306,13 +306,10 @@ class RunExecution {
   }
 
   absl::Status CallOperator(uint32_t node) {
-    const NodeInput input{buffers_,
-                          {message_.float_holes().data(),
-                           static_cast<size_t>(message_.float_holes_size())},
-                          ScalarTensors(),
-                          message_.mode() == v1::EXECUTION_MODE_FAST,
-                          &context_.tenant,
-                          context_.timer == nullptr ? nullptr : &way_};
+    const NodeInput input{
+        buffers_,         run_.floats,
+        ScalarTensors(),  message_.mode() == v1::EXECUTION_MODE_FAST,
+        &context_.tenant, context_.timer == nullptr ? nullptr : &way_};
     try {
       return plan_.program().Execute(node, input, &results_);
     } catch (const std::exception& error) {

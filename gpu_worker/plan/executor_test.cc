@@ -467,16 +467,18 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
   const uint64_t b = Tensor({3, 4});
   const v1::Run first = MakeRun(*plan, {a, b});
   Execute(*plan, first);
-  const LastRun last{true, {a, b, first.bindings(2).storage()}, {}};
+  LastRun last;
+  last.remembered = true;
+  last.storages = {a, b, first.bindings(2).storage()};
 
   // Another first operand; the second as before, which has changed since.
   const uint64_t other = Tensor({10, 20});
   v1::Run repeat;
-  repeat.mutable_repeat()->add_slots(x);
+  repeat.mutable_repeat()->add_slot_gaps(x);
   repeat.mutable_repeat()->set_first_new_storage(next_id_++);
   repeat.mutable_repeat()->set_version_sum(storages_.Find(b)->version);
-  repeat.add_bindings()->set_storage(other);
-  repeat.mutable_bindings(0)->set_base_version(storages_.Find(other)->version);
+  repeat.mutable_repeat()->add_storages(static_cast<int64_t>(other));
+  ASSERT_EQ(storages_.Find(other)->version, 1u);
   const auto refused = [&](auto change) {
     v1::Run run = repeat;
     change(&run);
@@ -489,14 +491,17 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
   EXPECT_TRUE(
       refused([](v1::Run* r) { r->mutable_repeat()->set_version_sum(1); }));
   EXPECT_TRUE(
-      refused([](v1::Run* r) { r->mutable_repeat()->set_slots(0, 3); }));
-  EXPECT_TRUE(refused([](v1::Run* r) { r->mutable_repeat()->add_slots(1); }));
+      refused([](v1::Run* r) { r->mutable_repeat()->set_slot_gaps(0, 3); }));
   EXPECT_TRUE(
-      refused([&](v1::Run* r) { r->mutable_bindings(0)->set_storage(b); }));
+      refused([](v1::Run* r) { r->mutable_repeat()->add_slot_gaps(0); }));
+  EXPECT_TRUE(refused([&](v1::Run* r) {
+    r->mutable_repeat()->set_storages(0, static_cast<int64_t>(b));
+  }));
   EXPECT_TRUE(
-      refused([](v1::Run* r) { r->mutable_bindings(0)->set_base_version(9); }));
+      refused([](v1::Run* r) { r->mutable_repeat()->add_base_versions(9); }));
+  EXPECT_TRUE(refused([](v1::Run* r) { r->add_float_holes(1); }));
   EXPECT_TRUE(
-      refused([](v1::Run* r) { r->mutable_bindings(0)->set_reads(true); }));
+      refused([](v1::Run* r) { r->mutable_repeat()->add_float_gaps(0); }));
   EXPECT_TRUE(refused([](v1::Run* r) {
     r->mutable_repeat()->set_same_final_slots(true);
     r->add_final_slots(0);
@@ -513,6 +518,33 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
   EXPECT_EQ(Values(repeat.repeat().first_new_storage()), (Floats{14, 26}));
   EXPECT_EQ(Values(b), (Floats{14, 26}));
   EXPECT_EQ(Values(a), (Floats{1, 2}));
+}
+
+TEST_F(ExecutorTest, RepeatKeepsTheFloatsThatItLeavesOut) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  s.FillInPlace(x, 1, 0);
+  s.FillInPlace(x, 1, 1);
+  s.FillInPlace(x, 1, 2);
+  const auto plan = Admit(s);
+  const uint64_t id = Tensor({0, 0, 0});
+  LastRun last;
+  last.remembered = true;
+  last.storages = {id};
+  last.floats = {1, 2, 3};
+  v1::Run repeat;
+  repeat.mutable_repeat()->set_version_sum(1);
+  repeat.mutable_repeat()->add_float_gaps(0);
+  repeat.mutable_repeat()->add_float_gaps(1);
+  repeat.add_float_holes(7);
+  repeat.add_float_holes(9);
+  ASSERT_TRUE(Check(*plan, repeat, last).ok());
+  EXPECT_EQ(bound_.floats, (std::vector<double>{7, 2, 9}));
+
+  repeat.mutable_repeat()->set_float_gaps(1, 2);
+  EXPECT_EQ(ErrorReason(Check(*plan, repeat, last)), "PROTOCOL_VIOLATION");
+  repeat.mutable_repeat()->set_float_gaps(1, UINT32_MAX);
+  EXPECT_EQ(ErrorReason(Check(*plan, repeat, last)), "PROTOCOL_VIOLATION");
 }
 
 TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {

@@ -18,7 +18,7 @@ absl::Status Session::ForgetStructures(const v1::DefineStructure& define) {
       return Violation(
           absl::StrCat("forgets structure ", id, ", which is not defined"));
     }
-    remembered_slots_ -= found->second.last.storages.size();
+    remembered_slots_ -= found->second.last.remembered_size();
     structures_.erase(found);
   }
   return absl::OkStatus();
@@ -78,23 +78,24 @@ absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
 
 absl::StatusOr<const Lifetimes*> Session::Remember(const Plan& plan,
                                                    LastRun* last) {
-  remembered_slots_ -= last->storages.size();
+  remembered_slots_ -= last->remembered_size();
   if (!run_.message->remember() && !run_.message->has_repeat()) {
     // Nothing is kept: what is forgotten is not counted.
     *last = LastRun();
     lifetimes_ = LifetimesOf(plan, run_.final_slots);
     return &lifetimes_;
   }
-  remembered_slots_ += run_.bindings.size();
+  remembered_slots_ += run_.bindings.size() + run_.floats.size();
   if (remembered_slots_ > srg::kMaxRememberedSlots) {
     return Violation(absl::StrCat("more than ", srg::kMaxRememberedSlots,
-                                  " slots to remember"));
+                                  " slots and float holes to remember"));
   }
   last->remembered = true;
   last->storages.clear();
   for (const BoundRun::Binding& binding : run_.bindings) {
     last->storages.push_back(binding.storage);
   }
+  last->floats = run_.floats;
   if (!run_.same_final_slots) {
     last->final_slots = run_.final_slots;
     last->lifetimes = LifetimesOf(plan, run_.final_slots);

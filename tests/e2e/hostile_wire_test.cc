@@ -239,26 +239,64 @@ const std::vector<Violation>& Violations() {
            r->mutable_repeat()->set_first_new_storage(1);
          });
        }},
-      {"a repeat that says how often it writes",
+      {"a repeat with bindings",
        [](Client* c) {
          SendRepeat(c, [](v1::Run* r) {
-           r->mutable_repeat()->add_slots(0);
            r->add_bindings()->set_storage(1);
            r->mutable_bindings(0)->set_base_version(1);
-           r->mutable_bindings(0)->set_writes(1);
            r->mutable_repeat()->set_version_sum(0);
          });
        }},
       {"a repeat of a slot there is not",
        [](Client* c) {
          SendRepeat(c, [](v1::Run* r) {
-           r->mutable_repeat()->add_slots(2);
-           r->add_bindings()->set_storage(1);
+           r->mutable_repeat()->add_slot_gaps(2);
+           r->mutable_repeat()->add_storages(1);
          });
        }},
-      {"a repeat with more bindings than slots",
+      {"a repeat of a slot far beyond",
        [](Client* c) {
-         SendRepeat(c, [](v1::Run* r) { r->add_bindings()->set_storage(1); });
+         SendRepeat(c, [](v1::Run* r) {
+           r->mutable_repeat()->set_version_sum(0);
+           r->mutable_repeat()->add_slot_gaps(0);
+           r->mutable_repeat()->add_slot_gaps(UINT32_MAX);
+           r->mutable_repeat()->add_storages(1);
+           r->mutable_repeat()->add_storages(1);
+         });
+       }},
+      {"a repeat with more storages than slots",
+       [](Client* c) {
+         SendRepeat(c,
+                    [](v1::Run* r) { r->mutable_repeat()->add_storages(1); });
+       }},
+      {"a repeat with more versions than slots",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) {
+           r->mutable_repeat()->set_version_sum(0);
+           r->mutable_repeat()->add_slot_gaps(0);
+           r->mutable_repeat()->add_storages(1);
+           r->mutable_repeat()->add_base_versions(1);
+           r->mutable_repeat()->add_base_versions(1);
+         });
+       }},
+      {"a repeat of a storage below 0",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) {
+           r->mutable_repeat()->set_version_sum(0);
+           r->mutable_repeat()->add_slot_gaps(0);
+           r->mutable_repeat()->add_storages(-1);
+         });
+       }},
+      {"a repeat with a float too many",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) { r->add_float_holes(1); });
+       }},
+      {"a repeat of a float hole there is not",
+       [](Client* c) {
+         SendRepeat(c, [](v1::Run* r) {
+           r->add_float_holes(1);
+           r->mutable_repeat()->add_float_gaps(0);
+         });
        }},
       {"a repeat with final slots and those of before",
        [](Client* c) {

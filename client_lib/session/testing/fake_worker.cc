@@ -657,16 +657,25 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
       return false;
     }
     v1::Run whole = *run;
-    whole.clear_bindings();
     const v1::Repeat& repeat = run->repeat();
+    if (run->bindings_size() > 0) Violation("bindings of a repeat");
     uint64_t next = repeat.first_new_storage();
     uint64_t versions = 0;
     int listed = 0;
+    uint64_t listed_storage = 0;
+    // Slots and holes until the next that is listed.
+    uint32_t gap = 0;
     for (uint32_t i = 0; i < structure.slots.size(); ++i) {
       v1::Binding& binding = *whole.add_bindings();
       const srg::Slot::Kind kind = structure.slots[i].kind;
-      if (listed < repeat.slots_size() && repeat.slots(listed) == i) {
-        binding = run->bindings(listed++);
+      if (listed < repeat.slot_gaps_size() &&
+          repeat.slot_gaps(listed) == gap++) {
+        listed_storage += static_cast<uint64_t>(repeat.storages(listed));
+        binding.set_storage(listed_storage);
+        binding.set_base_version(
+            repeat.base_versions_size() > 0 ? repeat.base_versions(listed) : 1);
+        ++listed;
+        gap = 0;
       } else if (kind == srg::Slot::Kind::kCreated ||
                  kind == srg::Slot::Kind::kResult) {
         binding.set_storage(next++);
@@ -678,11 +687,24 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
       binding.set_writes(defined->facts.slots[i].writes);
       binding.set_reads(defined->facts.slots[i].reads);
     }
-    if (listed != run->bindings_size()) Violation("slots of a repeat");
+    if (listed != repeat.storages_size()) Violation("slots of a repeat");
     if (versions != repeat.version_sum()) Violation("versions of a repeat");
     if (repeat.same_final_slots()) {
       whole.mutable_final_slots()->Add(defined->last_final_slots.begin(),
                                        defined->last_final_slots.end());
+    }
+    whole.mutable_float_holes()->Assign(defined->last_floats.begin(),
+                                        defined->last_floats.end());
+    int changed = 0;
+    uint32_t hole = 0;
+    for (const uint32_t holes_between : repeat.float_gaps()) {
+      hole += holes_between;
+      if (hole >= defined->last_floats.size()) {
+        Violation("float holes of a repeat");
+        return false;
+      }
+      whole.set_float_holes(static_cast<int>(hole++),
+                            run->float_holes(changed++));
     }
     *run = std::move(whole);
   }
@@ -691,6 +713,8 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
   for (const v1::Binding& binding : run->bindings()) {
     defined->last_storages.push_back(binding.storage());
   }
+  defined->last_floats.assign(run->float_holes().begin(),
+                              run->float_holes().end());
   defined->last_final_slots.assign(run->final_slots().begin(),
                                    run->final_slots().end());
   return true;

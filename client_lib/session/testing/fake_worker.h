@@ -136,6 +136,7 @@ class FakeWorker {
     // Of the last run that was to be remembered.
     std::vector<uint64_t> last_storages;
     std::vector<uint32_t> last_final_slots;
+    std::vector<double> last_floats;
   };
 
   // One stream and its callbacks.

@@ -155,11 +155,15 @@ class Client {
       const Defined& defined = found->second;
       uint64_t next = run.repeat().first_new_storage();
       int listed = 0;
+      uint32_t gap = 0;
+      uint64_t storage = 0;
       for (size_t i = 0; i < defined.last.size(); ++i) {
-        if (listed < run.bindings_size() &&
-            listed < run.repeat().slots_size() &&
-            run.repeat().slots(listed) == i) {
-          bound.push_back(run.bindings(listed++).storage());
+        if (listed < run.repeat().slot_gaps_size() &&
+            listed < run.repeat().storages_size() &&
+            run.repeat().slot_gaps(listed) == gap++) {
+          storage += static_cast<uint64_t>(run.repeat().storages(listed++));
+          bound.push_back(storage);
+          gap = 0;
         } else {
           bound.push_back(IsBorn(defined.structure.slots[i]) ? next++
                                                              : defined.last[i]);
@@ -177,21 +181,23 @@ class Client {
   void RepairRepeat(const Defined& defined, v1::Run* run) {
     v1::Repeat* const repeat = run->mutable_repeat();
     std::set<uint32_t> slots;
-    for (const uint32_t slot : repeat->slots()) {
-      if (slot < defined.last.size()) slots.insert(slot);
+    uint64_t slot = 0;
+    for (const uint32_t gap : repeat->slot_gaps()) {
+      slot += gap;
+      if (slot >= defined.last.size()) break;
+      slots.insert(static_cast<uint32_t>(slot++));
     }
-    repeat->mutable_slots()->Assign(slots.begin(), slots.end());
-    while (run->bindings_size() > repeat->slots_size()) {
-      run->mutable_bindings()->RemoveLast();
+    const int count = static_cast<int>(slots.size());
+    repeat->mutable_slot_gaps()->Truncate(count);
+    while (repeat->storages_size() < count) repeat->add_storages(1);
+    repeat->mutable_storages()->Truncate(count);
+    repeat->clear_base_versions();
+    uint64_t storage = 0;
+    for (const int64_t step : repeat->storages()) {
+      storage += static_cast<uint64_t>(step);
+      repeat->add_base_versions(versions_[storage]);
     }
-    while (run->bindings_size() < repeat->slots_size()) {
-      run->add_bindings()->set_storage(2000 + run->bindings_size());
-    }
-    for (v1::Binding& binding : *run->mutable_bindings()) {
-      binding.set_base_version(versions_[binding.storage()]);
-      binding.clear_writes();
-      binding.clear_reads();
-    }
+    run->clear_bindings();
     bool born = false;
     uint64_t versions = 0;
     for (uint32_t i = 0; i < defined.last.size(); ++i) {
@@ -226,6 +232,7 @@ class Client {
     if (run->has_repeat() && !defined.last.empty()) {
       RepairRepeat(defined, run);
       RepairHoles(defined, run);
+      RepairFloatGaps(defined, run);
       return;
     }
     const size_t bound = run->bindings_size();
@@ -250,6 +257,19 @@ class Client {
       run->add_scalar_tensors(std::string(srg::ElementSize(type), '\x3f'));
     }
     run->set_reply_metadata(defined.facts.unknown_results > 0);
+  }
+
+  static void RepairFloatGaps(const Defined& defined, v1::Run* run) {
+    v1::Repeat* const repeat = run->mutable_repeat();
+    uint64_t hole = 0;
+    int count = 0;
+    for (const uint32_t gap : repeat->float_gaps()) {
+      hole += uint64_t{gap} + 1;
+      if (hole > defined.structure.float_hole_count) break;
+      ++count;
+    }
+    repeat->mutable_float_gaps()->Truncate(count);
+    run->mutable_float_holes()->Truncate(count);
   }
 
   std::map<uint64_t, uint64_t> versions_;
