@@ -201,6 +201,35 @@ absl::Status Cluster::NoteMigration(const StreamId& id,
   Lease* const to = own(outcome.to_lease_id());
   const bool expected =
       to != nullptr && to->migrates_from == outcome.from_lease_id();
+  const bool known =
+      std::any_of(session->migrations.begin(), session->migrations.end(),
+                  [&](const Migration& migration) {
+                    return migration.lease_id == outcome.to_lease_id();
+                  });
+  if (to == nullptr && !known) {
+    // Decided by an earlier process: its worker has yet to tell of the lease,
+    // and is to find here what became of it.
+    if (session->migrations.size() >= kMaxMigrations) {
+      session->migrations.pop_front();
+    }
+    Migration& early = session->migrations.emplace_back();
+    early.from_worker_id = from == nullptr ? "-" : from->worker_id;
+    early.to_worker_id = "-";
+    early.lease_id = outcome.to_lease_id();
+    early.reason = "unknown";
+    early.state = outcome.has_failure() ? v1::MigrationInfo::FAILED
+                                        : v1::MigrationInfo::DONE;
+    if (outcome.has_failure()) {
+      early.failure = StatusFromDetail(outcome.failure());
+    }
+    early.outcome = outcome;
+    early.decided = clock_->Monotonic();
+    if (outcome.has_failure() || from == nullptr) return absl::OkStatus();
+    const std::string worker_id = from->worker_id;
+    RemoveLease(from->id);
+    LeaveWorker(session->id, worker_id, &wakes);
+    return absl::OkStatus();
+  }
   if (outcome.has_failure()) {
     if (!expected) return absl::OkStatus();
     if (from != nullptr) {

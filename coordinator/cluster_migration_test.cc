@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
@@ -245,6 +246,37 @@ TEST_F(ClusterMigrationTest, OneThatRestartsHearsFromTheClientHowItEnded) {
     CarryOut(here_, &w0_);
     CarryOut(there_, &w1_);
     EXPECT_THAT(Workers(), ElementsAre(went ? "w1" : "w0"));
+  }
+}
+
+TEST_F(ClusterMigrationTest, OneThatRestartsMayHearFromTheClientFirst) {
+  for (const bool went : {false, true}) {
+    for (const bool here_first : {false, true}) {
+      SCOPED_TRACE(absl::StrCat(went, here_first));
+      const v1::MigrationRequest request = AskedToMigrate();
+      CarryOut(here_, &w0_);
+      Restart();
+      session_ = Open("red", session_.owner);
+      if (here_first) here_ = Join(w0_);
+      Note(went ? OutcomeOf(request) : FailureOf(request));
+      there_ = Join(w1_);
+      if (!here_first) here_ = Join(w0_);
+      EXPECT_THAT(Workers(), ElementsAre(went ? "w1" : "w0"));
+      EXPECT_FALSE(Next(session_).has_value());
+      EXPECT_EQ(Last().state(),
+                went ? v1::MigrationInfo::DONE : v1::MigrationInfo::FAILED);
+      const auto of_here = Desired(here_), of_there = Desired(there_);
+      const auto& left = went ? of_here : of_there;
+      const auto& stays = went ? of_there : of_here;
+      EXPECT_THAT(left->drop_session_ids(), ElementsAre(session_.owner));
+      EXPECT_EQ(stays->drop_session_ids_size(), 0);
+      EXPECT_EQ(UncheckedClaims(stays->leases(0)).migrates_from(), "");
+      // From the beginning, for the next one.
+      w0_ = TestWorker("w0");
+      w1_ = TestWorker("w1");
+      Restart();
+      Begin();
+    }
   }
 }
 

@@ -185,6 +185,28 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     Drop(session->id, worker, wakes);
     return;
   }
+  if (!record.migrates_from().empty()) {
+    for (Migration& migration : session->migrations) {
+      if (migration.lease_id != record.lease_id()) continue;
+      // The client has said so before its worker did.
+      if (migration.state == v1::MigrationInfo::FAILED) {
+        LeaveWorker(session->id, worker->id, wakes);
+        return;
+      }
+      if (migration.state == v1::MigrationInfo::DONE) {
+        record.clear_migrates_from();
+        migration.virtual_device = record.virtual_device();
+        migration.to_worker_id = worker->id;
+        // The other one's worker was here first.
+        if (const Lease* const other =
+                leases_.FindDevice(session->id, record.virtual_device())) {
+          const std::string other_worker = other->worker_id;
+          RemoveLease(other->id);
+          LeaveWorker(session->id, other_worker, wakes);
+        }
+      }
+    }
+  }
   session->epoch = std::max(session->epoch, record.session_epoch());
   session->bound_devices.insert(record.virtual_device());
   Lease lease;
