@@ -7,7 +7,7 @@
 namespace djinn::scheduler {
 namespace {
 
-double Charge(absl::Duration time) {
+double ToCharge(absl::Duration time) {
   return absl::ToDoubleNanoseconds(std::max(time, FairQueue::kLeastCharge));
 }
 
@@ -100,28 +100,92 @@ void FairQueue::Withdraw(Session* session) {
   if (tenant->waiting.empty()) waiting_.Remove(tenant);
 }
 
-void FairQueue::MakeRunnable(uint64_t key, const Work& work) {
+bool FairQueue::MakeRunnable(uint64_t key, const Work& work) {
   const auto found = sessions_.find(key);
-  if (found == sessions_.end()) return;
+  if (found == sessions_.end()) return false;
   Session* const session = found->second.get();
-  if (session->place != kNowhere) return;
-  if (!session->in_service) return Wait(session, work);
-  if (session->waits_again) return;
+  if (session->place != kNowhere) return false;
+  if (!session->in_service) {
+    Wait(session, work);
+    return true;
+  }
+  if (session->waits_again) return false;
   session->waits_again = true;
-  session->work = work;
+  session->next = work;
+  return false;
 }
 
 uint64_t FairQueue::Take() {
   Tenant* const tenant = waiting_.top();
   Session* const session = tenant->waiting.top();
   start_ = std::max(start_, tenant->charged);
+  session->uncontested = false;
+  Serve(session);
+  return session->key;
+}
+
+FairQueue::Company FairQueue::FindCompany(
+    uint64_t key, absl::FunctionRef<bool(uint64_t)> suits, size_t most) const {
+  Company company;
+  const auto found = sessions_.find(key);
+  if (found == sessions_.end()) return company;
+  const Session& beside = *found->second;
+  std::vector<const Session*> all;
+  size_t looks = 0;
+  for (const Tenant* const tenant : waiting_.items()) {
+    for (const Session* const session : tenant->waiting.items()) {
+      if (++looks <= kLooks && session->priority >= beside.priority &&
+          suits(session->key)) {
+        all.push_back(session);
+      } else {
+        company.contested = true;
+      }
+      if (looks > kLooks) break;
+    }
+  }
+  if (company.contested) {
+    std::erase_if(all, [&](const Session* session) {
+      const Tenant& tenant = *session->tenant;
+      return &tenant != beside.tenant &&
+             tenant.charged > start_ + tenant.turn_charge / tenant.weight;
+    });
+  }
+  std::sort(all.begin(), all.end(), [](const Session* a, const Session* b) {
+    return a->tenant != b->tenant ? TenantBefore()(*a->tenant, *b->tenant)
+                                  : SessionBefore()(*a, *b);
+  });
+  if (all.size() > most) {
+    all.resize(most);
+    company.contested = true;
+  }
+  for (const Session* const session : all) company.keys.push_back(session->key);
+  return company;
+}
+
+bool FairQueue::TakeBeside(uint64_t key, bool contested) {
+  const auto found = sessions_.find(key);
+  if (found == sessions_.end()) return false;
+  Session* const session = found->second.get();
+  if (session->place == kNowhere) return false;
+  session->uncontested = !contested;
+  Serve(session);
+  return true;
+}
+
+void FairQueue::Serve(Session* session) {
+  Tenant* const tenant = session->tenant;
+  if (tenant->in_service++ == 0) {
+    tenant->turn_charge = 0;
+    tenant->charged_before = tenant->charged;
+  }
   double& start = tenant->start[session->priority];
   start = std::max(start, session->used);
   session->in_service = true;
   ++in_service_;
-  session->charged = Charge(session->work.expected);
+  session->charged = ToCharge(session->work.expected);
   session->used += session->charged;
   tenant->charged += session->charged / tenant->weight;
+  tenant->turn_charge += session->charged;
   tenant->waiting.Remove(session);
   if (tenant->waiting.empty()) {
     waiting_.Remove(tenant);
@@ -129,7 +193,6 @@ uint64_t FairQueue::Take() {
     tenant->turn = next_turn_++;
     waiting_.Moved(tenant);
   }
-  return session->key;
 }
 
 void FairQueue::Done(uint64_t key, absl::Duration used,
@@ -138,9 +201,13 @@ void FairQueue::Done(uint64_t key, absl::Duration used,
   if (found == sessions_.end()) return;
   Session* const session = found->second.get();
   Tenant* const tenant = session->tenant;
-  const double rest = Charge(used) - session->charged;
-  session->used += rest;
-  tenant->charged += rest / tenant->weight;
+  ChargeStep(session, used);
+  --tenant->in_service;
+  if (session->uncontested) {
+    const double ahead = start_ + tenant->turn_charge / tenant->weight;
+    tenant->charged =
+        std::max(tenant->charged_before, std::min(tenant->charged, ahead));
+  }
   if (tenant->place != kNowhere) waiting_.Moved(tenant);
   session->in_service = false;
   if (--in_service_ == 0 && waiting_.empty()) {
@@ -151,8 +218,47 @@ void FairQueue::Done(uint64_t key, absl::Duration used,
   if (more.has_value()) {
     Wait(session, *more);
   } else if (waits_again) {
-    Wait(session, session->work);
+    Wait(session, session->next);
   }
+}
+
+void FairQueue::Charge(uint64_t key, absl::Duration used) {
+  const auto found = sessions_.find(key);
+  if (found != sessions_.end()) ChargeStep(found->second.get(), used);
+}
+
+void FairQueue::ChargeStep(Session* session, absl::Duration used) {
+  Tenant* const tenant = session->tenant;
+  const double rest = ToCharge(used) - session->charged;
+  session->charged += rest;
+  session->used += rest;
+  tenant->charged += rest / tenant->weight;
+  tenant->turn_charge += rest;
+  if (tenant->place != kNowhere) waiting_.Moved(tenant);
+}
+
+FairQueue::Preemption FairQueue::MayPreempt(uint64_t key,
+                                            absl::Duration end) const {
+  const auto found = sessions_.find(key);
+  if (found == sessions_.end() || waiting_.empty()) return Preemption::kNone;
+  const Session& step = *found->second;
+  const auto hurried = [&](const Session& session) {
+    return session.tenant == step.tenant && session.priority == step.priority &&
+           session.work.deadline < step.work.deadline;
+  };
+  const Tenant* const tenant = waiting_.top();
+  const Session& next = *tenant->waiting.top();
+  if (tenant == step.tenant || tenant->charged <= step.tenant->charged) {
+    if (next.priority > step.priority) return Preemption::kHigherPriority;
+    if (hurried(next) && next.work.deadline < end) return Preemption::kDeadline;
+  }
+  for (const Tenant* const other : waiting_.items()) {
+    const Session& first = *other->waiting.top();
+    if (first.priority > step.priority || hurried(first)) {
+      return Preemption::kLater;
+    }
+  }
+  return Preemption::kNone;
 }
 
 }  // namespace djinn::scheduler

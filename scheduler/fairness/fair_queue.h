@@ -29,8 +29,17 @@
 // beyond V, or get back D - 1 that were expected: if both wait all the while,
 // the bound is 2D - 1 times as large, and L counts expected times, too.
 //
-// Every operation takes O(log n) of tenants and of one tenant's sessions. Pure
-// logic: reads no clock, not thread-safe.
+// Company. A session in service may be joined by others that wait, out of their
+// turn (FindCompany): they share one step, of which each is charged its part.
+// V does not move for them. While somebody waits who is not of the company, a
+// tenant joins only if c(T) <= V + l(T)/w(T), with l(T) what all its sessions
+// were charged for their last turn: then (2) becomes c(T) <= V + 2 L(T)/w(T),
+// L being of a tenant's part of a turn, and the bound is twice as large at most
+// for whoever joins. While nobody else waits all may join, and what puts a
+// tenant further ahead than a turn is forgotten: nobody waited for it.
+//
+// Every operation but FindCompany() takes O(log n) of tenants and of one
+// tenant's sessions. Pure logic: reads no clock, not thread-safe.
 #ifndef SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
 #define SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
 
@@ -40,8 +49,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "scheduler/fairness/indexed_heap.h"
@@ -73,12 +84,51 @@ class FairQueue {
   void SetPriority(uint64_t key, int priority);
 
   // The session has work. Without effect when it waits already; when it is in
-  // service, it will wait again after Done(). Unknown keys are ignored.
-  void MakeRunnable(uint64_t key, const Work& work);
+  // service, it will wait again after Done(). Unknown keys are ignored. True
+  // when it has begun to wait.
+  bool MakeRunnable(uint64_t key, const Work& work);
 
   bool empty() const { return waiting_.empty(); }
+  bool in_service() const { return in_service_ > 0; }
   // Takes the next session into service. Not empty.
   uint64_t Take();
+  // The session's step goes on, and has taken `used` so far: from now on that
+  // counts.
+  void Charge(uint64_t key, absl::Duration used);
+  // Whether a step gives way to who is next: Take(), and Done() of that one,
+  // before it goes on. Never against the shares of tenants, and only where it
+  // helps.
+  enum class Preemption {
+    // Nobody waits who is more urgent.
+    kNone,
+    // Somebody does, whose tenant has had more, or whom the end of the step is
+    // soon enough for.
+    kLater,
+    // The next one has a higher priority.
+    kHigherPriority,
+    // It is the same tenant's, of the same priority, and has a deadline, before
+    // the step's own, that will have passed when the step ends.
+    kDeadline,
+  };
+  // Of the session's step, which is charged what it took so far, and expected
+  // to end at `end` by the clock of deadlines.
+  Preemption MayPreempt(uint64_t key, absl::Duration end) const;
+
+  // Who may be taken into service beside a session.
+  struct Company {
+    std::vector<uint64_t> keys;
+    // Somebody waits who is not of it.
+    bool contested = false;
+  };
+  // Sessions that wait for which `suits` holds, `most` at most, and none of a
+  // lower priority: those whose tenants have had least first. Looks at kLooks
+  // sessions. `key` is in service.
+  static constexpr size_t kLooks = 256;
+  Company FindCompany(uint64_t key, absl::FunctionRef<bool(uint64_t)> suits,
+                      size_t most) const;
+  // Takes one of them; false when it does not wait any more.
+  bool TakeBeside(uint64_t key, bool contested);
+
   // The session's step took `used`; it has more work, or none.
   void Done(uint64_t key, absl::Duration used, const std::optional<Work>& more);
 
@@ -92,6 +142,8 @@ class FairQueue {
     Tenant* tenant = nullptr;
     int priority = 0;
     Work work;
+    // Of what waits behind the step in service.
+    Work next;
     // What it used, in nanoseconds, and the start it got for idling.
     double used = 0;
     uint64_t turn = 0;
@@ -99,6 +151,8 @@ class FairQueue {
     bool in_service = false;
     bool waits_again = false;
     bool left = false;
+    // Taken as company, while nobody else waited.
+    bool uncontested = false;
     double charged = 0;
   };
   struct SessionBefore {
@@ -111,6 +165,11 @@ class FairQueue {
     uint64_t turn = 0;
     size_t place = kNowhere;
     size_t sessions = 0;
+    // Those in service; what they were charged since there were none before,
+    // and c(T) then.
+    size_t in_service = 0;
+    double turn_charge = 0;
+    double charged_before = 0;
     // By priority: `used` of the session taken last, at which one starts that
     // begins to wait.
     std::array<double, kPriorities> start = {};
@@ -122,6 +181,10 @@ class FairQueue {
   static constexpr size_t kNowhere = static_cast<size_t>(-1);
   static constexpr size_t kMinForget = 64;
 
+  // Takes a session that waits into service.
+  void Serve(Session* session);
+  // Of its step, in service, all that it took.
+  void ChargeStep(Session* session, absl::Duration used);
   void Wait(Session* session, const Work& work);
   // Takes it out of the line.
   void Withdraw(Session* session);

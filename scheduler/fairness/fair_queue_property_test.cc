@@ -213,5 +213,69 @@ TEST(FairQueuePropertyTest, TheBoundHoldsAndNoDeviceIdlesWhileAnybodyWaits) {
   }
 }
 
+// Tenants 0 and 1 keep each other company; tenant 2 never does. All wait all
+// the while.
+void CheckCompany(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto draw = [&](int below) {
+    return static_cast<int>(random() % static_cast<uint64_t>(below));
+  };
+  constexpr int kTenants = 3;
+  FairQueue queue;
+  std::vector<int> tenant_of;
+  double weight[kTenants], share[kTenants] = {}, longest[kTenants] = {};
+  for (int tenant = 0; tenant < kTenants; ++tenant) {
+    weight[tenant] = (1 + draw(16)) / 4.0;
+    // One more than a turn takes.
+    for (int i = 2 + draw(4); i > 0; --i) {
+      const uint64_t key = tenant_of.size();
+      tenant_of.push_back(tenant);
+      queue.Join(key, absl::StrCat("tenant", tenant), weight[tenant], 1);
+      queue.MakeRunnable(key, {});
+    }
+  }
+  const int longest_ms[kTenants] = {1 + draw(50), 1 + draw(50), 1 + draw(50)};
+  double least[2] = {}, most[2] = {};
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<uint64_t> keys = {queue.Take()};
+    if (tenant_of[keys[0]] != 2) {
+      const FairQueue::Company company = queue.FindCompany(
+          keys[0], [&](uint64_t key) { return tenant_of[key] != 2; },
+          static_cast<size_t>(draw(8)));
+      ASSERT_TRUE(company.contested);
+      for (const uint64_t key : company.keys) {
+        ASSERT_TRUE(queue.TakeBeside(key, company.contested));
+        keys.push_back(key);
+      }
+    }
+    double turn[kTenants] = {};
+    for (const uint64_t key : keys) {
+      const int tenant = tenant_of[key];
+      const absl::Duration used =
+          absl::Microseconds(1 + draw(1000 * longest_ms[tenant]));
+      turn[tenant] += Seconds(used) / weight[tenant];
+      queue.Done(key, used, FairQueue::Work());
+    }
+    for (int tenant = 0; tenant < kTenants; ++tenant) {
+      share[tenant] += turn[tenant];
+      longest[tenant] = std::max(longest[tenant], turn[tenant]);
+    }
+    for (int a = 0; a < 2; ++a) {
+      const double apart = share[a] - share[2];
+      least[a] = std::min(least[a], apart);
+      most[a] = std::max(most[a], apart);
+      ASSERT_LE(most[a] - least[a], 2 * longest[a] + longest[2] + 1e-9);
+    }
+  }
+}
+
+TEST(FairQueuePropertyTest, CompanyIsNotAtTheExpenseOfWhoWaits) {
+  for (uint64_t seed = 1; seed <= kTraces / 4; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    CheckCompany(seed);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace djinn::scheduler

@@ -199,5 +199,172 @@ TEST(FairQueueTest, TenantsThatCameAndWentAreForgotten) {
   EXPECT_LE(queue.tenant_count(), 200u);
 }
 
+// Three sessions each of tenants a (1 to 3), b (4 to 6) and c (7 to 9), all of
+// which wait.
+class CompanyTest : public testing::Test {
+ protected:
+  CompanyTest() {
+    for (uint64_t key = 1; key <= 9; ++key) {
+      JoinAndWait(key, std::string(1, static_cast<char>('a' + (key - 1) / 3)),
+                  1, &queue_);
+    }
+  }
+  FairQueue::Company Find(uint64_t key, uint64_t first, uint64_t last,
+                          size_t most = 16) {
+    return queue_.FindCompany(
+        key, [=](uint64_t k) { return k >= first && k <= last; }, most);
+  }
+
+  FairQueue queue_;
+};
+
+TEST_F(CompanyTest, IsOfThoseThatSuit) {
+  ASSERT_EQ(queue_.Take(), 1u);
+  const FairQueue::Company company = Find(1, 2, 4);
+  EXPECT_EQ(company.keys, (std::vector<uint64_t>{4, 2, 3}));
+  EXPECT_TRUE(company.contested);
+  EXPECT_FALSE(Find(1, 2, 9).contested);
+}
+
+TEST_F(CompanyTest, IsNoLargerThanItMayBe) {
+  ASSERT_EQ(queue_.Take(), 1u);
+  const FairQueue::Company company = Find(1, 2, 9, 2);
+  EXPECT_EQ(company.keys.size(), 2u);
+  // The others of it wait.
+  EXPECT_TRUE(company.contested);
+}
+
+TEST_F(CompanyTest, HasNobodyOfALowerPriority) {
+  queue_.SetPriority(2, kUsual - 1);
+  queue_.SetPriority(3, kUsual + 1);
+  ASSERT_EQ(queue_.Take(), 3u);
+  EXPECT_TRUE(Find(3, 1, 9).keys.empty());
+  queue_.Done(3, absl::Milliseconds(1), std::nullopt);
+  ASSERT_EQ(queue_.Take(), 4u);
+  EXPECT_EQ(Find(4, 1, 3).keys, (std::vector<uint64_t>{1}));
+}
+
+TEST_F(CompanyTest, EachIsChargedItsPart) {
+  ASSERT_EQ(queue_.Take(), 1u);
+  EXPECT_TRUE(queue_.TakeBeside(4, /*contested=*/true));
+  EXPECT_FALSE(queue_.TakeBeside(4, true));
+  queue_.Done(1, absl::Milliseconds(1), std::nullopt);
+  queue_.Done(4, absl::Milliseconds(3), std::nullopt);
+  // c has had nothing, a less than b.
+  EXPECT_EQ(queue_.Take(), 7u);
+  queue_.Done(7, absl::Milliseconds(2), std::nullopt);
+  EXPECT_EQ(queue_.Take(), 2u);
+  queue_.Done(2, absl::Milliseconds(5), std::nullopt);
+  EXPECT_EQ(queue_.Take(), 8u);
+}
+
+TEST_F(CompanyTest, LeavesOutATenantThatIsAheadOfWhoWaits) {
+  for (int turn = 0; turn < 2; ++turn) {
+    const uint64_t key = queue_.Take();
+    EXPECT_EQ(key, turn == 0 ? 1u : 7u);
+    const FairQueue::Company company = Find(key, 4, 4);
+    // Ahead by one turn of its own after the first.
+    ASSERT_EQ(company.keys.size(), 1u) << turn;
+    EXPECT_TRUE(queue_.TakeBeside(4, company.contested));
+    queue_.Done(key, absl::Milliseconds(1), kWork);
+    queue_.Done(4, absl::Milliseconds(10), kWork);
+  }
+  const uint64_t key = queue_.Take();
+  EXPECT_TRUE(Find(key, 4, 4).keys.empty());
+}
+
+TEST_F(CompanyTest, WhereNobodyElseWaitsNothingIsOwedForIt) {
+  for (uint64_t key = 7; key <= 9; ++key) queue_.Leave(key);
+  for (int turn = 0; turn < 5; ++turn) {
+    const uint64_t key = queue_.Take();
+    ASSERT_LE(key, 3u);
+    const FairQueue::Company company = Find(key, 1, 9);
+    EXPECT_FALSE(company.contested);
+    for (const uint64_t other : company.keys) {
+      EXPECT_TRUE(queue_.TakeBeside(other, false));
+    }
+    queue_.Done(key, absl::Milliseconds(1), kWork);
+    for (const uint64_t other : company.keys) {
+      queue_.Done(other, absl::Milliseconds(other > 3 ? 10 : 1), kWork);
+    }
+  }
+  // b has had ten times as much, and is a turn behind all the same.
+  JoinAndWait(10, "d", 1, &queue_);
+  std::map<uint64_t, int> turns = Serve(&queue_, 90, absl::Milliseconds(10));
+  EXPECT_NEAR(turns[4] + turns[5] + turns[6], 30, 5);
+}
+
+// Session 1 of tenant a, of low priority, is in service; b's waits.
+class PreemptionTest : public testing::Test {
+ protected:
+  using Preemption = FairQueue::Preemption;
+  static constexpr int kLow = kUsual - 1;
+
+  PreemptionTest() {
+    queue_.Join(1, "a", 1, kLow);
+    queue_.MakeRunnable(1, kWork);
+    EXPECT_EQ(queue_.Take(), 1u);
+  }
+  Preemption After(absl::Duration used,
+                   absl::Duration end = absl::InfiniteDuration()) {
+    queue_.Charge(1, used);
+    return queue_.MayPreempt(1, end);
+  }
+
+  FairQueue queue_;
+};
+
+TEST_F(PreemptionTest, AHigherPriorityGoesFirst) {
+  EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kNone);
+  JoinAndWait(2, "b", 1, &queue_);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kHigherPriority);
+  EXPECT_EQ(queue_.Take(), 2u);
+  queue_.Done(2, absl::Milliseconds(1), std::nullopt);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
+}
+
+TEST_F(PreemptionTest, TheSamePriorityWaits) {
+  queue_.Join(2, "b", 1, kLow);
+  queue_.MakeRunnable(2, kWork);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
+}
+
+TEST_F(PreemptionTest, AHigherPriorityOfTheSameTenantGoesFirst) {
+  JoinAndWait(2, "a", 1, &queue_);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kHigherPriority);
+}
+
+TEST_F(PreemptionTest, SharesOfTenantsStay) {
+  JoinAndWait(2, "b", 1, &queue_);
+  EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kHigherPriority);
+  EXPECT_EQ(queue_.Take(), 2u);
+  queue_.Done(2, absl::Milliseconds(5), kWork);
+  // It has had more than a, by now.
+  EXPECT_EQ(After(absl::Milliseconds(4)), Preemption::kLater);
+  EXPECT_EQ(After(absl::Milliseconds(6)), Preemption::kHigherPriority);
+}
+
+TEST_F(PreemptionTest, WhatAStepHasTakenSoFarIsChargedOnce) {
+  JoinAndWait(2, "b", 1, &queue_);
+  EXPECT_EQ(After(absl::Milliseconds(9)), Preemption::kHigherPriority);
+  queue_.Done(1, absl::Milliseconds(10), kWork);
+  const std::map<uint64_t, int> turns = Serve(&queue_, 30);
+  EXPECT_EQ(turns.at(2), 20);
+}
+
+TEST_F(PreemptionTest, ADeadlineThatWouldPassGoesFirstInItsTenant) {
+  queue_.Join(2, "a", 1, kLow);
+  queue_.MakeRunnable(2, {.deadline = absl::Milliseconds(100)});
+  EXPECT_EQ(After(absl::Milliseconds(1), absl::Milliseconds(90)),
+            Preemption::kLater);
+  EXPECT_EQ(After(absl::Milliseconds(2), absl::Milliseconds(110)),
+            Preemption::kDeadline);
+  queue_.Leave(2);
+  queue_.Join(3, "b", 1, kLow);
+  queue_.MakeRunnable(3, {.deadline = absl::Milliseconds(100)});
+  EXPECT_EQ(After(absl::Milliseconds(3), absl::Milliseconds(110)),
+            Preemption::kNone);
+}
+
 }  // namespace
 }  // namespace djinn::scheduler

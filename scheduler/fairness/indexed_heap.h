@@ -22,6 +22,9 @@ class IndexedHeap {
   // The first one. Not empty.
   T* top() const { return items_.front(); }
 
+  // All, in no order.
+  const std::vector<T*>& items() const { return items_; }
+
   static bool Contains(const T& item) { return item.*Index != kOutside; }
 
   void Push(T* item) {
