@@ -54,6 +54,22 @@ void Exposition::Histogram(const std::string& name, absl::string_view help,
   out.sample_sum += absl::ToDoubleSeconds(histogram.sum());
 }
 
+void Exposition::Histogram(const std::string& name, absl::string_view help,
+                           const CountHistogram& histogram,
+                           const Labels& labels) {
+  auto& out =
+      Find(name, help, prometheus::MetricType::Histogram, labels)->histogram;
+  out.bucket.resize(CountHistogram::kBounds);
+  uint64_t cumulative = 0;
+  for (size_t i = 0; i < CountHistogram::kBounds; ++i) {
+    cumulative += histogram.count(i);
+    out.bucket[i].cumulative_count += cumulative;
+    out.bucket[i].upper_bound = static_cast<double>(CountHistogram::Bound(i));
+  }
+  out.sample_count += cumulative + histogram.count(CountHistogram::kBounds);
+  out.sample_sum += static_cast<double>(histogram.sum());
+}
+
 std::string Exposition::Text() const {
   std::vector<prometheus::MetricFamily> families;
   families.reserve(families_.size());

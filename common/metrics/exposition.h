@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/metrics/count_histogram.h"
 #include "common/metrics/duration_histogram.h"
 #include "prometheus/metric_family.h"
 
@@ -31,6 +32,8 @@ class Exposition {
   // One that only grows while the process lives; the name ends in _total.
   void Counter(const std::string& name, absl::string_view help, double value,
                const Labels& labels = {});
+  void Histogram(const std::string& name, absl::string_view help,
+                 const CountHistogram& histogram, const Labels& labels = {});
   // In seconds.
   void Histogram(const std::string& name, absl::string_view help,
                  const DurationHistogram& histogram, const Labels& labels = {});

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/metrics/count_histogram.h"
 #include "common/metrics/duration_histogram.h"
 #include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"
@@ -77,6 +78,20 @@ TEST(ExpositionTest, HistogramsAreCumulative) {
   EXPECT_THAT(text, HasSubstr("djinn_wait_seconds_bucket{le=\"0.02\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("djinn_wait_seconds_bucket{le=\"+Inf\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("djinn_wait_seconds_count 3\n"));
+}
+
+TEST(ExpositionTest, CountsHaveBoundsOfWholeNumbers) {
+  CountHistogram histogram;
+  for (const uint64_t value : {1, 2, 3, 256, 257}) histogram.Observe(value);
+  Exposition exposition;
+  exposition.Histogram("djinn_rows", "Rows.", histogram);
+  const std::string text = exposition.Text();
+  EXPECT_THAT(text, HasSubstr("djinn_rows_bucket{le=\"1\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("djinn_rows_bucket{le=\"2\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr("djinn_rows_bucket{le=\"4\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("djinn_rows_bucket{le=\"256\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr("djinn_rows_bucket{le=\"+Inf\"} 5\n"));
+  EXPECT_THAT(text, HasSubstr("djinn_rows_sum 519\n"));
 }
 
 TEST(LabelledCounterTest, CountsByLabels) {
