@@ -12,6 +12,8 @@ namespace djinn::worker {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+// Their rows are multiplied at once, and they hold their memory at once.
+constexpr uint64_t kMaxBatchRuns = 64;
 
 // Others live on this machine too.
 uint64_t HalfOfMachineMemory() {
@@ -114,6 +116,8 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.max_connections =
       root.UInt("max_connections", config.max_connections, 1);
   config.graph_cache_entries = root.UInt("graph_cache_entries", 4096, 1);
+  config.max_batch_runs =
+      root.UInt("max_batch_runs", config.max_batch_runs, 1, kMaxBatchRuns);
   ConfigMap disk = root.Map("content_disk");
   const std::string directory = disk.Path("directory");
   if (!directory.empty()) {

@@ -46,6 +46,7 @@
 //   resume_timeout: 15s               # how long a broken stream is waited for
 //   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
+//   max_batch_runs: 16                # that share products; 1: none do
 //   content_disk:                     # none: a restarted worker has nothing
 //     directory: contents             # made with mode 0700; relative to this
 //     limit: 100GiB                   # required
@@ -102,6 +103,7 @@ struct WorkerConfig {
   absl::Duration resume_timeout = absl::Seconds(15);
   size_t max_connections = 16384;
   size_t graph_cache_entries = 0;
+  size_t max_batch_runs = 16;
   // Empty: none.
   std::string content_disk_directory;
   uint64_t content_disk_limit = 0;

@@ -54,6 +54,13 @@ TEST_F(ConfigTest, WeightsArePackedUnlessItSaysNot) {
   EXPECT_FALSE(config->packed_weights);
 }
 
+TEST_F(ConfigTest, RunsShareProductsUnlessItSaysNot) {
+  EXPECT_EQ(Read("{}")->max_batch_runs, 16u);
+  EXPECT_EQ(Read("{}\nmax_batch_runs: 1")->max_batch_runs, 1u);
+  EXPECT_THAT(Complaint("{}\nmax_batch_runs: 0"), HasSubstr("max_batch_runs"));
+  EXPECT_THAT(Complaint("{}\nmax_batch_runs: 65"), HasSubstr("max_batch_runs"));
+}
+
 TEST_F(ConfigTest, PackedWeightsLieWithinTheMemory) {
   const absl::StatusOr<WorkerConfig> config =
       Read("{memory: 1GiB, packed_weight_memory: 1GiB}");

@@ -52,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   options.resume_timeout = config.resume_timeout;
   options.max_connections = config.max_connections;
   options.graph_cache.max_plans = config.graph_cache_entries;
+  options.max_batch_runs = config.max_batch_runs;
   options.offer_timeout = config.offer_timeout;
   if (!config.content_disk_directory.empty()) {
     DJINN_ASSIGN_OR_RETURN(

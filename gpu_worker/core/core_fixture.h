@@ -50,9 +50,8 @@ class WorkerCoreTest : public testing::Test {
              absl::Duration valid_for, WorkerCore* core) {
     const v1::SignedLease issue =
         authority_.Issue(lease, worker_id, core->incarnation(), valid_for);
-    v1::DesiredState desired;
+    v1::DesiredState desired = Agreed();
     authority_.List(issue, &desired);
-    desired.mutable_sharing_tenants()->Assign(sharing_.begin(), sharing_.end());
     core->Apply(desired);
     tokens_[lease.session_id()] = issue.SerializeAsString();
   }
@@ -60,9 +59,19 @@ class WorkerCoreTest : public testing::Test {
   // These tenants share contents from now on, and no others.
   void Share(std::vector<std::string> tenants) {
     sharing_ = std::move(tenants);
+    core_->Apply(Agreed());
+  }
+  // The same for products.
+  void Batch(std::vector<std::string> tenants) {
+    batching_ = std::move(tenants);
+    core_->Apply(Agreed());
+  }
+  v1::DesiredState Agreed() const {
     v1::DesiredState desired;
     desired.mutable_sharing_tenants()->Assign(sharing_.begin(), sharing_.end());
-    core_->Apply(desired);
+    desired.mutable_batching_tenants()->Assign(batching_.begin(),
+                                               batching_.end());
+    return desired;
   }
 
   v1::ClientHello HelloFor(const std::string& session) {
@@ -135,6 +144,7 @@ class WorkerCoreTest : public testing::Test {
   // Of each session, the last one granted.
   std::map<std::string, std::string> tokens_;
   std::vector<std::string> sharing_;
+  std::vector<std::string> batching_;
   std::unique_ptr<WorkerCore> core_;
 };
 

@@ -204,6 +204,7 @@ class TestClient : public ClientStreamReceiver {
     for (const double value : floats) run->add_float_holes(value);
     for (const uint32_t slot : final_slots) run->add_final_slots(slot);
     run->set_reply_metadata(facts.unknown_results > 0);
+    run->set_mode(mode_);
     return Send(std::move(message));
   }
 
@@ -421,6 +422,7 @@ class TestClient : public ClientStreamReceiver {
   void KeepSilent() { acknowledges_ = false; }
   // Of the messages that follow.
   void set_lane(uint32_t lane) { lane_ = lane; }
+  void set_mode(v1::ExecutionMode mode) { mode_ = mode; }
 
  private:
   template <typename Condition>
@@ -449,6 +451,7 @@ class TestClient : public ClientStreamReceiver {
   uint64_t sequence_ = 0;
   std::vector<std::shared_ptr<const v1::ControlRequest>> sent_;
   uint32_t lane_ = 0;
+  v1::ExecutionMode mode_ = v1::EXECUTION_MODE_UNSPECIFIED;
   std::map<uint64_t, uint64_t> versions_;
   std::map<uint64_t, srg::Structure> structures_;
   std::unique_ptr<ClientStream> former_;

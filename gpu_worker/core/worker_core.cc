@@ -4,17 +4,8 @@
 
 #include "common/error.h"
 #include "gpu_worker/core/connection.h"
-#include "gpu_worker/core/processor_watch.h"
 
 namespace djinn::worker {
-namespace {
-
-// A session that had so many turns in succession is taken to be alone.
-constexpr uint64_t kTurnsToAttend = 8;
-// How long the idle executor receives what may come.
-constexpr absl::Duration kAttendance = absl::Milliseconds(50);
-
-}  // namespace
 
 absl::Status WorkerCore::Draining() {
   return MakeError(absl::StatusCode::kUnavailable, "DRAINING",
@@ -38,7 +29,14 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
                .claim_timeout = options_.transfer_idle_timeout},
               clock),
       pulls_(options_.worker_id, incarnation_, &offers_),
-      leases_(options_.worker_id, incarnation_, &metrics_.traffic) {
+      leases_(options_.worker_id, incarnation_, &metrics_.traffic),
+      preemption_(clock, &metrics_.tenants,
+                  {.take =
+                       [this](const Preemption::Step& step, absl::Duration used,
+                              absl::Duration end) {
+                         return TakePreempting(step, used, end);
+                       },
+                   .serve = [this] { return ServePreempting(); }}) {
   device_->SetSpareMemory(&spare_memory_);
   memory_.SetReclaimer([this](uint64_t bytes) {
     const uint64_t spare = device_->ReleaseSpareMemory(bytes);
@@ -55,6 +53,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.offers = &offers_;
   environment_.pulls = &pulls_;
   environment_.counters = &counters_;
+  environment_.edge = &preemption_;
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
   environment_.contents_changed = [this] { NotifyChange(); };
   proofs_.Start();
@@ -95,7 +94,9 @@ void WorkerCore::MakeRunnable(uint64_t queue_key) {
     const auto found = queued_.find(queue_key);
     if (found == queued_.end()) return;
     found->second.waits_since = std::min(found->second.waits_since, now);
-    queue_.MakeRunnable(queue_key, {found->second.session->deadline()});
+    const bool waits =
+        queue_.MakeRunnable(queue_key, {found->second.session->deadline()});
+    if (waits && queue_.in_service()) preemption_.Look();
     attended = attended_;
   }
   // Without the lock, which whoever wakes takes first.
@@ -103,87 +104,6 @@ void WorkerCore::MakeRunnable(uint64_t queue_key) {
     runnable_.Signal();
   } else if (std::this_thread::get_id() != executor_.get_id()) {
     attended->stream()->Nudge();
-  }
-}
-
-void WorkerCore::AwaitRunnable() {
-  while (!executor_stopping_ && queue_.empty()) {
-    std::shared_ptr<Connection> connection;
-    if (turns_ >= kTurnsToAttend) {
-      const auto found = queued_.find(last_turn_);
-      if (found != queued_.end()) connection = found->second.connection.lock();
-    }
-    if (connection != nullptr) {
-      attended_ = connection;
-      queue_mu_.Unlock();
-      const bool received = connection->stream()->Attend(
-          [this] {
-            MutexLock lock(&queue_mu_);
-            return executor_stopping_ || !queue_.empty();
-          },
-          kAttendance);
-      queue_mu_.Lock();
-      attended_.reset();
-      const bool idle = !executor_stopping_ && queue_.empty();
-      queue_mu_.Unlock();
-      if (received && idle) connection->stream()->Recall();
-      connection.reset();  // the last to hold it destroys the stream
-      queue_mu_.Lock();
-      if (executor_stopping_ || !queue_.empty()) continue;
-    }
-    runnable_.Wait(&queue_mu_);
-  }
-}
-
-void WorkerCore::RunExecutor() {
-  const std::unique_ptr<ProcessorThread> thread = OwnProcessorThread();
-  ProcessorWatch watch(thread.get());
-  for (;;) {
-    uint64_t key;
-    std::shared_ptr<Session> session;
-    std::shared_ptr<LeaseMeter> meter;
-    absl::Duration waits_since;
-    {
-      MutexLock lock(&queue_mu_);
-      AwaitRunnable();
-      if (executor_stopping_) return;
-      key = queue_.Take();
-      turns_ = key == last_turn_ ? turns_ + 1 : 0;
-      last_turn_ = key;
-      Queued& queued = queued_.at(key);
-      session = queued.session;
-      meter = queued.meter;
-      waits_since = std::exchange(queued.waits_since, absl::InfiniteDuration());
-    }
-    // One that is given up ends without credit, too.
-    const bool waits = !meter->HasCredit() && !session->cancelled();
-    if (meter->SetWaiting(waits)) NoteWaiting(*session, waits);
-    if (waits) {
-      // Runnable again when a message comes, and when there is credit.
-      MutexLock lock(&queue_mu_);
-      queue_.Done(key, absl::ZeroDuration(), std::nullopt);
-      continue;
-    }
-    const absl::Duration start = clock_->Monotonic();
-    metrics_.queue_wait.Observe(start - waits_since);
-    session->Step();
-    const absl::Duration end = clock_->Monotonic();
-    const absl::Duration used = end - start;
-    metrics_.steps.Observe(used);
-    metrics_.busy.fetch_add(
-        static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)),
-        std::memory_order_relaxed);
-    if (meter->Add(used)) NotifyChange();
-    watch.NoteTurn(end);
-    const bool more = session->HasWork();
-    MutexLock lock(&queue_mu_);
-    std::optional<scheduler::FairQueue::Work> next;
-    if (more) next.emplace(session->deadline());
-    const auto found = queued_.find(key);
-    if (more && found != queued_.end()) {
-      found->second.waits_since = std::min(found->second.waits_since, end);
-    }
-    queue_.Done(key, used, next);
   }
 }
 

@@ -28,6 +28,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/types/span.h"
 #include "common/clock.h"
 #include "common/lease/lease_verifier.h"
 #include "common/metrics/exposition.h"
@@ -40,10 +42,12 @@
 #include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/core/lease_table.h"
+#include "gpu_worker/core/preemption.h"
 #include "gpu_worker/core/worker_metrics.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/memory/spare_memory.h"
+#include "gpu_worker/plan/lockstep.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/session.h"
@@ -58,6 +62,8 @@ struct WorkerCoreOptions {
   size_t max_contents = 16384;
   // Where contents are kept on disk; null: nowhere. Not started.
   std::shared_ptr<ContentStore> store;
+  // Runs carried out side by side; 1: none.
+  size_t max_batch_runs = 16;
   // Of tenants that share contents, not settled.
   size_t max_challenges = 256;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
@@ -202,7 +208,36 @@ class WorkerCore {
   void CollectMemory(Exposition* out) const;
   void CollectDisk(Exposition* out) const;
   void NotifyChange();
+  // A session's turn on the device.
+  struct Turn {
+    uint64_t key = 0;
+    std::shared_ptr<Session> session;
+    std::shared_ptr<LeaseMeter> meter;
+    // Since when it waited for it.
+    absl::Duration waits_since;
+  };
+
   void RunExecutor();
+  // Of a session that was just taken.
+  Turn TurnOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  void Serve(Turn turn);
+  // As FairQueue::MayPreempt(), and takes whoever goes first. Then serves that
+  // turn; returns its tenant.
+  scheduler::FairQueue::Preemption TakePreempting(const Preemption::Step& step,
+                                                  absl::Duration used,
+                                                  absl::Duration end);
+  std::string ServePreempting();
+  // The session used so much of the device in its turn, which is over.
+  void EndTurn(const Turn& turn, absl::Duration used);
+  // Sessions that wait with runs that may go on beside the leader's.
+  // `contested` as FairQueue::Company says.
+  std::vector<Turn> FindCompany(const Turn& leader, bool* contested);
+  // Carries the leader's run out beside others'. False, and nothing happened,
+  // when there are none.
+  bool ServeTogether(const Turn& leader, absl::Duration start);
+  // Runs that have begun, one of each turn.
+  void CarryOut(absl::Span<const Turn> turns,
+                absl::Span<LockstepMember> members);
   // Until somebody is runnable, or the executor is to stop. Where one session
   // alone has been at work its stream is received from meanwhile.
   void AwaitRunnable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
@@ -262,6 +297,12 @@ class WorkerCore {
   // Whose turn was last, and how many it had in succession.
   uint64_t last_turn_ ABSL_GUARDED_BY(queue_mu_) = 0;
   uint64_t turns_ ABSL_GUARDED_BY(queue_mu_) = 0;
+  // Those whose runs may share products with one another's.
+  absl::flat_hash_set<std::string> batching_tenants_ ABSL_GUARDED_BY(queue_mu_);
+
+  Preemption preemption_;
+  // The executor's.
+  Turn preempting_;
 
   std::thread executor_;
   std::thread housekeeper_;

@@ -191,6 +191,11 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
   Learn(desired);
   contents_.SetSharing(
       {desired.sharing_tenants().begin(), desired.sharing_tenants().end()});
+  {
+    MutexLock lock(&queue_mu_);
+    batching_tenants_ = {desired.batching_tenants().begin(),
+                         desired.batching_tenants().end()};
+  }
   std::vector<absl::StatusOr<v1::LeaseClaims>> claims;
   for (const v1::SignedLease& issue : desired.leases()) {
     claims.push_back(ClaimsOf(issue));

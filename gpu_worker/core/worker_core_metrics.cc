@@ -117,12 +117,19 @@ void WorkerCore::Collect(Exposition* out) const {
   CollectExecution(counters_, out);
   metrics_.rejections.Collect(out);
   metrics_.recoveries.Collect(out);
+  preemption_.Collect(out);
   out->Histogram("djinn_queue_wait_seconds",
                  "From a session's having work to its turn.",
                  metrics_.queue_wait);
   out->Histogram("djinn_worker_step_seconds",
                  "What one turn of a session on the device took.",
                  metrics_.steps);
+  out->Histogram("djinn_batch_runs",
+                 "Runs whose rows were multiplied by a weight together.",
+                 metrics_.batch_runs);
+  out->Histogram("djinn_batch_rows", "Their rows.", metrics_.batch_rows);
+  out->Histogram("djinn_batch_tenants", "Their tenants.",
+                 metrics_.batch_tenants);
   out->Counter("djinn_worker_device_busy_seconds_total",
                "Time in which the device served sessions.",
                absl::ToDoubleSeconds(absl::Nanoseconds(metrics_.busy.load())),

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "common/metrics/count_histogram.h"
 #include "common/metrics/duration_histogram.h"
 #include "common/metrics/labelled_counter.h"
 #include "common/metrics/tenant_labels.h"
@@ -20,6 +21,10 @@ struct WorkerMetrics {
   DurationHistogram queue_wait;
   // What one turn on the device took.
   DurationHistogram steps{absl::Milliseconds(1)};
+  // Of each product that runs shared.
+  CountHistogram batch_runs;
+  CountHistogram batch_rows;
+  CountHistogram batch_tenants;
   // Nanoseconds in which the device served sessions.
   std::atomic<uint64_t> busy{0};
   // Of all sessions.

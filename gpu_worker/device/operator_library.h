@@ -54,6 +54,18 @@ struct NodeInput {
   NodeWay* way = nullptr;
 };
 
+// A node that multiplies rows with a matrix: each row of its result follows
+// from one of its rows, the matrix, and a bias for all rows, if there is one.
+struct RowProduct {
+  uint32_t node = 0;
+  // Of the matrix.
+  uint32_t weight_slot = 0;
+  int64_t rows = 0;
+  // Products with one buffer's matrix are alike but for rows and bias when
+  // theirs is the same.
+  uint64_t kind = 0;
+};
+
 // A structure resolved against the operator library. Immutable; Execute() may
 // run in several threads for different runs.
 class CompiledProgram {
@@ -66,6 +78,21 @@ class CompiledProgram {
   // node writes have unspecified contents.
   virtual absl::Status Execute(uint32_t node, const NodeInput& input,
                                std::vector<NodeResult>* results) const = 0;
+
+  // Nodes that gain by being carried out together with others of the same
+  // matrix, ascending.
+  virtual absl::Span<const RowProduct> products() const { return {}; }
+};
+
+// A product of one of several runs.
+struct JoinedCall {
+  const CompiledProgram* program = nullptr;
+  uint32_t node = 0;
+  // In fast mode.
+  const NodeInput* input = nullptr;
+  // As of Execute().
+  std::vector<NodeResult>* results = nullptr;
+  bool done = false;
 };
 
 // Thread-safe.
@@ -81,6 +108,11 @@ class OperatorLibrary {
   // MALFORMED_STRUCTURE). The structure passed srg::Validate().
   virtual absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) = 0;
+
+  // Carries products out as one: all name the same matrix in the same buffer,
+  // and are alike. Sets `done` of those that were, and appends their results;
+  // nothing happened to the others.
+  virtual void ExecuteJoined(absl::Span<JoinedCall> /*calls*/) {}
 
   // The size of a generator's state.
   virtual absl::StatusOr<uint64_t> GeneratorBytes() = 0;

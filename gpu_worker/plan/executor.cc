@@ -16,7 +16,7 @@
 namespace djinn::worker {
 namespace {
 
-class RunExecution {
+class RunExecution final : public OngoingRun {
  public:
   RunExecution(const Plan& plan, const BoundRun& run,
                const Lifetimes& lifetimes, const RunContext& context)
@@ -27,21 +27,70 @@ class RunExecution {
         context_(context) {}
 
   void Execute(v1::RunMetadata* metadata) {
-    if (RootError error = CheckExtents()) {
-      PoisonRun(&plan_, run_, error, context_.storages);
-      if (plan_.facts().unknown_results > 0)
-        *metadata->mutable_error() = *error;
-      return;
-    }
+    Begin();
+    while (next_ < end_ && !Cancelled()) CarryOut();
+    Finish(metadata);
+  }
+
+  const std::vector<Product>& products() const override { return products_; }
+
+  // Before Begin(), which takes the buffers.
+  void ListProducts() { products_ = ProductsOf(plan_, run_); }
+
+  void Begin() override {
+    ++context_.counters->runs;
+    plan_.CountRun();
+    if ((refused_ = CheckExtents())) return;
     Bind();
-    for (uint32_t node = 0; node < plan_.steps().size(); ++node) {
-      if (context_.cancelled->load(std::memory_order_relaxed)) break;
-      if (ABSL_PREDICT_TRUE(context_.timer == nullptr)) {
-        RunNode(node);
-      } else {
-        TimeNode(node);
+    end_ = static_cast<uint32_t>(plan_.steps().size());
+  }
+
+  bool cramped() const override {
+    return lifetimes_.peak_bytes > 0 && !paid_ && refused_ == nullptr;
+  }
+
+  const Product* Advance() override {
+    for (; next_ < end_ && !Cancelled(); CarryOut()) {
+      while (next_product_ < products_.size() &&
+             products_[next_product_].node < next_) {
+        ++next_product_;
       }
-      FreeFinalSlotsAfter(node);
+      if (next_product_ == products_.size()) continue;
+      const Product& product = products_[next_product_];
+      // Another buffer, once the run has written it.
+      if (product.node == next_ &&
+          product.weight == buffers_[product.weight_slot].get()) {
+        return &product;
+      }
+    }
+    return nullptr;
+  }
+
+  void RunProduct() override { CarryOut(); }
+
+  bool StageProduct(JoinedCall* call) override {
+    if (!BeginNode(next_)) {
+      Leave();
+      return false;
+    }
+    staged_.emplace(Input());
+    *call = {&plan_.program(), next_, &*staged_, &results_};
+    return true;
+  }
+
+  void SettleProduct(const JoinedCall& call) override {
+    EndNode(next_, call.done ? absl::OkStatus() : CallOperator(next_));
+    staged_.reset();
+    Leave();
+  }
+
+  void Finish(v1::RunMetadata* metadata) override {
+    if (refused_ != nullptr) {
+      PoisonRun(&plan_, run_, refused_, context_.storages);
+      if (plan_.facts().unknown_results > 0) {
+        *metadata->mutable_error() = *refused_;
+      }
+      return;
     }
     if (plan_.facts().unknown_results > 0) FillMetadata(metadata);
     Unbind();
@@ -63,6 +112,26 @@ class RunExecution {
     QuotaShare quota;
     std::optional<Reservation> memory;
   };
+
+  bool Cancelled() const {
+    return context_.cancelled->load(std::memory_order_relaxed);
+  }
+
+  // The next node.
+  void CarryOut() {
+    if (ABSL_PREDICT_FALSE(context_.edge != nullptr &&
+                           context_.edge->wanted()) &&
+        next_ > 0) {
+      context_.edge->GiveWay(plan_.mean_device_time());
+    }
+    if (ABSL_PREDICT_TRUE(context_.timer == nullptr)) {
+      RunNode(next_);
+    } else {
+      TimeNode(next_);
+    }
+    Leave();
+  }
+  void Leave() { FreeFinalSlotsAfter(next_++); }
 
   RootErrors::Place PlaceOf(uint32_t node) const {
     const srg::Node& call = plan_.structure().nodes[node];
@@ -239,14 +308,24 @@ class RunExecution {
 
   // False when it failed, or was skipped.
   bool RunNode(uint32_t node) {
+    return BeginNode(node) && EndNode(node, CallOperator(node));
+  }
+
+  // The same in parts: up to the call of the operator, and from there on.
+  bool BeginNode(uint32_t node) {
     if (RootError poison = PoisonRead(node)) {
       ++context_.counters->skipped_nodes;
       Poison(node, poison);
       return false;
     }
-    if (absl::Status status = TryNode(node); !status.ok()) {
-      ++context_.counters->failed_nodes;
-      Poison(node, context_.errors->MakePoison(status, PlaceOf(node)));
+    const absl::Status prepared = PrepareNode(node);
+    if (!prepared.ok()) Fail(node, prepared);
+    return prepared.ok();
+  }
+  bool EndNode(uint32_t node, absl::Status status) {
+    if (status.ok()) status = AdoptResults(node);
+    if (!status.ok()) {
+      Fail(node, status);
       return false;
     }
     ++context_.counters->nodes;
@@ -256,7 +335,12 @@ class RunExecution {
     return true;
   }
 
-  absl::Status TryNode(uint32_t node) {
+  void Fail(uint32_t node, const absl::Status& status) {
+    ++context_.counters->failed_nodes;
+    Poison(node, context_.errors->MakePoison(status, PlaceOf(node)));
+  }
+
+  absl::Status PrepareNode(uint32_t node) {
     const srg::Node& call = plan_.structure().nodes[node];
     for (const srg::TensorView* view : plan_.steps()[node].operands) {
       DJINN_RETURN_IF_ERROR(Materialize(view->slot));
@@ -266,9 +350,12 @@ class RunExecution {
     for (const uint32_t slot : plan_.steps()[node].generators) {
       DJINN_RETURN_IF_ERROR(Unshare(slot));
     }
-    DJINN_RETURN_IF_ERROR(ReserveResults(call));
     results_.clear();
-    DJINN_RETURN_IF_ERROR(CallOperator(node));
+    return ReserveResults(call);
+  }
+
+  absl::Status AdoptResults(uint32_t node) {
+    const srg::Node& call = plan_.structure().nodes[node];
     if (results_.size() != call.results.size()) {
       return MakeError(absl::StatusCode::kInternal, "METADATA_MISMATCH",
                        absl::StrCat("the operator returned ", results_.size(),
@@ -305,13 +392,15 @@ class RunExecution {
     }
   }
 
+  NodeInput Input() {
+    return {buffers_,         run_.floats,
+            ScalarTensors(),  message_.mode() == v1::EXECUTION_MODE_FAST,
+            &context_.tenant, context_.timer == nullptr ? nullptr : &way_};
+  }
+
   absl::Status CallOperator(uint32_t node) {
-    const NodeInput input{
-        buffers_,         run_.floats,
-        ScalarTensors(),  message_.mode() == v1::EXECUTION_MODE_FAST,
-        &context_.tenant, context_.timer == nullptr ? nullptr : &way_};
     try {
-      return plan_.program().Execute(node, input, &results_);
+      return plan_.program().Execute(node, Input(), &results_);
     } catch (const std::exception& error) {
       return MakeError(absl::StatusCode::kInternal, "OPERATOR_FAILED",
                        error.what());
@@ -517,7 +606,16 @@ class RunExecution {
   std::vector<NodeResult> results_;
   std::vector<std::string> scalar_tensors_;
   std::vector<Room> rooms_;
+  // The node to be carried out next, and the end of those that are.
+  uint32_t next_ = 0;
+  uint32_t end_ = 0;
   size_t next_end_ = 0;
+  // Why none is.
+  RootError refused_;
+  // Of a run that goes on beside others; the first from next_ on.
+  std::vector<Product> products_;
+  size_t next_product_ = 0;
+  std::optional<NodeInput> staged_;
   // Of the node being carried out, if it is timed.
   NodeWay way_ = NodeWay::kPlain;
   std::vector<std::pair<uint32_t, srg::TensorView>> unknown_views_;
@@ -528,9 +626,28 @@ class RunExecution {
 void ExecuteRun(const Plan& plan, const BoundRun& run,
                 const Lifetimes& lifetimes, const RunContext& context,
                 v1::RunMetadata* metadata) {
-  ++context.counters->runs;
-  plan.CountRun();
   RunExecution(plan, run, lifetimes, context).Execute(metadata);
+}
+
+std::vector<OngoingRun::Product> ProductsOf(const Plan& plan,
+                                            const BoundRun& run) {
+  std::vector<OngoingRun::Product> products;
+  for (const RowProduct& product : plan.program().products()) {
+    const Storage* const weight = run.bindings[product.weight_slot].existing;
+    if (weight == nullptr || weight->buffer == nullptr) continue;
+    products.push_back({product.node, product.rows, product.weight_slot,
+                        weight->buffer.get(), product.kind});
+  }
+  return products;
+}
+
+std::unique_ptr<OngoingRun> MakeOngoingRun(const Plan& plan,
+                                           const BoundRun& run,
+                                           const Lifetimes& lifetimes,
+                                           const RunContext& context) {
+  auto ongoing = std::make_unique<RunExecution>(plan, run, lifetimes, context);
+  ongoing->ListProducts();
+  return ongoing;
 }
 
 }  // namespace djinn::worker

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,9 @@
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/bound_run.h"
+#include "gpu_worker/plan/node_edge.h"
 #include "gpu_worker/plan/node_timer.h"
+#include "gpu_worker/plan/ongoing_run.h"
 #include "gpu_worker/plan/plan.h"
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/storage_table.h"
@@ -52,6 +55,8 @@ struct RunContext {
   ExecutionCounters* counters = nullptr;
   // When it turns true the remaining nodes are left out: the session is going.
   const std::atomic<bool>* cancelled = nullptr;
+  // Null: the run never gives way.
+  NodeEdge* edge = nullptr;
   // Not null: the run is profiled.
   NodeTimer* timer = nullptr;
 };
@@ -69,6 +74,17 @@ absl::Status CheckRefusedRun(const BoundRun& run, const StorageTable& storages);
 void ExecuteRun(const Plan& plan, const BoundRun& run,
                 const Lifetimes& lifetimes, const RunContext& context,
                 v1::RunMetadata* metadata);
+
+// Those of the run's products whose weights exist before it, in order. The run
+// passed CheckRun().
+std::vector<OngoingRun::Product> ProductsOf(const Plan& plan,
+                                            const BoundRun& run);
+
+// The same node by node. All arguments outlive the result.
+std::unique_ptr<OngoingRun> MakeOngoingRun(const Plan& plan,
+                                           const BoundRun& run,
+                                           const Lifetimes& lifetimes,
+                                           const RunContext& context);
 
 // Poisons everything that a run would have written, advances versions and frees
 // final slots. `plan` may be null (refused structure).

@@ -6,6 +6,7 @@
 #ifndef GPU_WORKER_PLAN_PLAN_H_
 #define GPU_WORKER_PLAN_PLAN_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -62,6 +63,11 @@ class Plan {
   void AddDeviceTime(absl::Duration time) const {
     device_nanoseconds_.fetch_add(absl::ToInt64Nanoseconds(time),
                                   std::memory_order_relaxed);
+  }
+  // Of the runs before the one that goes on; 0 in the first.
+  absl::Duration mean_device_time() const {
+    return device_time() /
+           static_cast<int64_t>(std::max<uint64_t>(2, runs()) - 1);
   }
   absl::Duration device_time() const {
     return absl::Nanoseconds(

@@ -126,18 +126,28 @@ absl::Status Session::CheckDeadline() const {
                    absl::FormatDuration(late), " after its deadline"));
 }
 
+RunContext Session::ContextOf(uint64_t sequence) {
+  return {.sequence = sequence,
+          .tenant = tenant_,
+          .storages = &storages_,
+          .quota = &quota_,
+          .errors = &errors_,
+          .memory = environment_.memory,
+          .counters = environment_.counters,
+          .cancelled = &stopped_,
+          // A profile shows a run as it is alone.
+          .edge = profile_ == nullptr ? environment_.edge : nullptr};
+}
+
 void Session::Execute(uint64_t sequence, const Plan& plan,
                       const Lifetimes& lifetimes, v1::ExecutionMode mode,
                       v1::RunMetadata* metadata) {
-  RunContext context{sequence,
-                     tenant_,
-                     &storages_,
-                     &quota_,
-                     &errors_,
-                     environment_.memory,
-                     environment_.counters,
-                     &stopped_};
-  const absl::Duration start = environment_.clock->Monotonic();
+  RunContext context = ContextOf(sequence);
+  const auto now = [&] {
+    return context.edge != nullptr ? context.edge->OwnTime()
+                                   : environment_.clock->Monotonic();
+  };
+  const absl::Duration start = now();
   if (ABSL_PREDICT_TRUE(profile_ == nullptr)) {
     ExecuteRun(plan, run_, lifetimes, context, metadata);
   } else {
@@ -150,7 +160,7 @@ void Session::Execute(uint64_t sequence, const Plan& plan,
     profile_->Enter(SessionProfile::kBind);
     profile_->AddRun(sequence, plan, mode, run_stages_, timer);
   }
-  plan.AddDeviceTime(environment_.clock->Monotonic() - start);
+  plan.AddDeviceTime(now() - start);
 }
 
 absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {

@@ -54,6 +54,14 @@ class Inbox {
   absl::Duration deadline() const {
     return items_.empty() ? absl::InfiniteDuration() : items_.front().deadline;
   }
+  // Whether the next one is a run in fast mode, or a read.
+  bool fast_run_next() const {
+    return !items_.empty() &&
+           items_.front().message.run().mode() == v1::EXECUTION_MODE_FAST;
+  }
+  bool read_next() const {
+    return !items_.empty() && items_.front().message.has_read();
+  }
   // The next one. Not empty.
   Item Take();
   // What was taken last waits again.

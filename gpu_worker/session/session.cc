@@ -57,6 +57,7 @@ void Session::NoteNext() {
                       ? kNever
                       : absl::ToInt64Nanoseconds(next),
                   std::memory_order_relaxed);
+  fast_run_next_.store(inbox_.fast_run_next(), std::memory_order_relaxed);
 }
 
 void Session::Step() {

@@ -36,6 +36,7 @@
 #include "absl/base/optimization.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/hash.h"
@@ -52,6 +53,7 @@
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/executor.h"
+#include "gpu_worker/plan/ongoing_run.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/inbox.h"
@@ -80,6 +82,8 @@ struct SessionEnvironment {
   OfferTable* offers = nullptr;
   PullSource* pulls = nullptr;
   ExecutionCounters* counters = nullptr;
+  // Null: runs do not give way.
+  NodeEdge* edge = nullptr;
   srg::StructureCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   uint64_t outbox_bytes = uint64_t{8} << 20;
@@ -129,6 +133,22 @@ class Session {
   bool HasWork() const;
   // Carries out one message, or what remains of one. No work: does nothing.
   void Step();
+
+  // Carries out Reads as long as nothing else is next, `most` at most.
+  void StepReads(int most);
+
+  // Whether what is next is a run in fast mode. An atomic: any thread.
+  bool fast_run_next() const {
+    return fast_run_next_.load(std::memory_order_relaxed);
+  }
+  // Begins that run for the caller to carry out, if `suits` says so of its
+  // products; EndRun() is to follow when it is done. Null, and nothing
+  // happened, when it does not suit, or something other than carrying it out
+  // is to be done first.
+  OngoingRun* BeginRun(
+      absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits);
+  // The device was busy with it for so long.
+  void EndRun(absl::Duration used);
 
   // By when what it does next should begin; infinite when nothing says so. An
   // atomic: any thread, under any lock.
@@ -233,6 +253,13 @@ class Session {
       return load != nullptr ? load->settled() : challenge->settled();
     }
   };
+  // A run that the executor's caller carries out.
+  struct Begun {
+    Inbox::Item item;
+    std::shared_ptr<const Plan> plan;
+    RunContext context;
+    std::unique_ptr<OngoingRun> run;
+  };
   // What another worker sends for an Install; the session is parked.
   struct Pulling {
     uint64_t sequence = 0;
@@ -284,6 +311,14 @@ class Session {
                         std::optional<v1::DefineStructure> supply);
   // Parks the session until the structure was supplied.
   void AskFor(uint64_t structure_id, Inbox::Item item);
+  // Binds and checks the run in `begun` without any effect. False when it is
+  // not to be begun.
+  bool Suits(
+      absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
+      Begun* begun);
+  // The message waits again, as if it had not been taken.
+  void PutBack(Inbox::Item item);
+  RunContext ContextOf(uint64_t sequence);
   // Ends what began with running_ = true.
   void EndStep();
 
@@ -461,6 +496,8 @@ class Session {
   Lifetimes lifetimes_;          // its own, if it is not remembered
   UsedIds structure_ids_;
   UsedIds transfer_ids_;
+  // Null unless one is being carried out so.
+  std::unique_ptr<Begun> begun_;
   // What the run being carried out waited for; null for any other message.
   std::shared_ptr<const Plan> supplied_plan_;
   // The structure that the run being carried out has to wait for, or 0.
@@ -489,6 +526,7 @@ class Session {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   std::atomic<int64_t> run_deadline_{kNever};
   std::atomic<int64_t> deadline_{kNever};
+  std::atomic<bool> fast_run_next_{false};
 
   const std::shared_ptr<Traffic> traffic_;
   Outbox outbox_;

@@ -214,26 +214,46 @@ bool PackedCall::has_few_rows() const {
   return row_count_ <= kLanes && weight_layout_.depth_stride == 1;
 }
 
+const float* PackedCall::FloatsAt(const TorchBuffer& buffer,
+                                  const Place& place) {
+  return reinterpret_cast<const float*>(buffer.data()) + place.offset;
+}
+
+std::optional<PackedCall::Operands> PackedCall::FindOperands(
+    absl::Span<const std::shared_ptr<Buffer>> slots) const {
+  const TorchBuffer* const rows = BufferAt(rows_, slots);
+  if (rows == nullptr) return std::nullopt;
+  Operands operands{FloatsAt(*rows, rows_), row_stride_};
+  if (bias_.has_value()) {
+    const TorchBuffer* const bias = BufferAt(*bias_, slots);
+    if (bias == nullptr) return std::nullopt;
+    operands.bias = FloatsAt(*bias, *bias_);
+  }
+  return operands;
+}
+
+uint64_t PackedCall::result_bytes() const {
+  return static_cast<uint64_t>(row_count_ * weight_layout_.width) *
+         sizeof(float);
+}
+
+NodeResult PackedCall::ResultIn(c10::Storage storage) const {
+  NodeResult result;
+  result.view = result_;
+  result.buffer = std::make_shared<TorchBuffer>(std::move(storage));
+  return result;
+}
+
 absl::Status PackedCall::Run(const PackedMatrix* packed, const SumOrder& order,
                              absl::Span<const std::shared_ptr<Buffer>> slots,
                              std::vector<NodeResult>* results) const {
-  const TorchBuffer* const rows = BufferAt(rows_, slots);
-  if (rows == nullptr) return absl::InternalError("no rows");
-  const auto floats = [](const TorchBuffer& buffer, const Place& place) {
-    return reinterpret_cast<const float*>(buffer.data()) + place.offset;
-  };
-  const float* bias = nullptr;
-  if (bias_.has_value()) {
-    const TorchBuffer* const buffer = BufferAt(*bias_, slots);
-    if (buffer == nullptr) return absl::InternalError("no bias");
-    bias = floats(*buffer, *bias_);
-  }
-  c10::Storage storage = UninitialisedStorage(
-      static_cast<uint64_t>(row_count_ * weight_layout_.width) * sizeof(float));
+  const std::optional<Operands> operands = FindOperands(slots);
+  if (!operands.has_value()) return absl::InternalError("no operands");
+  c10::Storage storage = UninitialisedStorage(result_bytes());
   auto* const result_data = static_cast<float*>(storage.mutable_data());
   if (packed != nullptr) {
-    packed->Multiply(floats(*rows, rows_), row_stride_, row_count_, bias, order,
-                     result_data);
+    packed->Multiply(operands->rows, row_stride_, row_count_, operands->bias,
+                     order, result_data);
   } else {
     const TorchBuffer* const weight = FindWeight(slots);
     const PackedKernel* const kernel = BestPackedKernel();
@@ -242,22 +262,19 @@ absl::Status PackedCall::Run(const PackedMatrix* packed, const SumOrder& order,
     }
     const int64_t depth = weight_layout_.depth;
     const std::unique_ptr<float[]> lanes =
-        PackRows(floats(*rows, rows_), row_stride_, row_count_, depth);
+        PackRows(operands->rows, row_stride_, row_count_, depth);
     kernel->multiply_columns({.lanes = lanes.get(),
                               .row_count = row_count_,
                               .depth = depth,
-                              .columns = floats(*weight, weight_),
+                              .columns = FloatsAt(*weight, weight_),
                               .column_stride = weight_layout_.width_stride,
                               .width = weight_layout_.width,
                               .order = order,
-                              .bias = bias,
+                              .bias = operands->bias,
                               .result = result_data,
                               .result_stride = weight_layout_.width});
   }
-  NodeResult result;
-  result.view = result_;
-  result.buffer = std::make_shared<TorchBuffer>(std::move(storage));
-  results->push_back(std::move(result));
+  results->push_back(ResultIn(std::move(storage)));
   return absl::OkStatus();
 }
 

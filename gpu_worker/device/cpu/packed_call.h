@@ -39,7 +39,9 @@ class PackedCall {
   std::vector<SlotExtent> SlotExtents() const;
 
   const MatrixLayout& weight() const { return weight_layout_; }
+  uint32_t weight_slot() const { return weight_.slot; }
   int64_t row_count() const { return row_count_; }
+  bool has_bias() const { return bias_.has_value(); }
 
   // The buffer with the weight, which contains it; null when the slots do not
   // hold what the call was made for.
@@ -48,6 +50,19 @@ class PackedCall {
 
   // Whether it can do without a packed form.
   bool has_few_rows() const;
+
+  // What it multiplies and adds. Nothing when the slots do not hold it.
+  struct Operands {
+    const float* rows = nullptr;
+    int64_t row_stride = 0;
+    const float* bias = nullptr;  // null when there is none
+  };
+  std::optional<Operands> FindOperands(
+      absl::Span<const std::shared_ptr<Buffer>> slots) const;
+
+  // Of the result, and that as one; `storage` has these bytes.
+  uint64_t result_bytes() const;
+  NodeResult ResultIn(c10::Storage storage) const;
 
   // Appends the call's one result. An error (nothing was appended) says nothing
   // to a client: PyTorch's kernel says it better. Without a packed form
@@ -65,6 +80,7 @@ class PackedCall {
   };
 
   static Place PlaceOf(const Operand& operand);
+  static const float* FloatsAt(const TorchBuffer& buffer, const Place& place);
   // Null when the slot does not contain the place.
   static const TorchBuffer* BufferAt(
       const Place& place, absl::Span<const std::shared_ptr<Buffer>> slots);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -225,6 +226,35 @@ TEST(PackedKernelTest, MultipliesFewRowsWithColumnsAsTheyAre) {
           }
         }
       }
+    }
+  }
+}
+
+TEST(PackedMatrixTest, ARowIsTheSameWhateverTheOthersAre) {
+  constexpr int64_t kRows = 26, kDepth = 1000, kWidth = 70;
+  const at::Tensor rows = at::randn({kRows, kDepth});
+  rows[3][5] = std::numeric_limits<float>::quiet_NaN();
+  const at::Tensor weight = at::randn({kDepth, kWidth});
+  const at::Tensor bias = at::randn({kWidth});
+  const MatrixLayout layout{0, kDepth, kWidth, kWidth, 1};
+  for (const PackedKernel* kernel : Kernels()) {
+    PackedMatrix packed(
+        *kernel, layout,
+        UninitialisedStorage(PackedMatrix::Bytes(*kernel, layout)), nullptr);
+    ASSERT_TRUE(packed.Pack(weight.const_data_ptr<float>(), UINT64_MAX));
+    const at::Tensor together = at::full({kRows, kWidth}, 0.0f);
+    packed.Multiply(rows.const_data_ptr<float>(), kDepth, kRows,
+                    bias.const_data_ptr<float>(), SumOrder(),
+                    together.mutable_data_ptr<float>());
+    for (int64_t row = 0; row < kRows; ++row) {
+      const at::Tensor alone = at::full({kWidth}, 0.0f);
+      packed.Multiply(rows[row].const_data_ptr<float>(), kDepth, 1,
+                      bias.const_data_ptr<float>(), SumOrder(),
+                      alone.mutable_data_ptr<float>());
+      EXPECT_EQ(std::memcmp(alone.const_data_ptr(),
+                            together[row].const_data_ptr(), alone.nbytes()),
+                0)
+          << kernel->name << " row " << row;
     }
   }
 }

@@ -264,9 +264,12 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
   }
   for (TorchCall& call : calls) {
     call.choices = choices_.Find(call.op.schema(), call.call);
-    if (weights_->enabled()) {
-      call.packed = PackedCall::Match(call.op.schema(), call.call);
+    std::optional<PackedCall> product =
+        PackedCall::Match(call.op.schema(), call.call);
+    if (product.has_value() && JoinedProducts::Gains(*product)) {
+      call.joinable = product;
     }
+    if (weights_->enabled()) call.packed = std::move(product);
     if (call.packed.has_value()) {
       call.strict_product = products_.Find(call.op.schema(), call.call);
     } else if (MayBeCarriedOutTwice(call)) {
@@ -276,6 +279,16 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
     }
   }
   return std::make_unique<TorchProgram>(std::move(calls), weights_, &clock_);
+}
+
+void TorchOperatorLibrary::ExecuteJoined(absl::Span<JoinedCall> calls) {
+  std::vector<JoinedProducts::Part> parts;
+  parts.reserve(calls.size());
+  for (JoinedCall& call : calls) {
+    const auto& program = static_cast<const TorchProgram&>(*call.program);
+    parts.push_back({&*program.call(call.node).joinable, &call});
+  }
+  joined_.Execute(parts);
 }
 
 absl::StatusOr<uint64_t> TorchOperatorLibrary::GeneratorBytes() {

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/custom_operators.h"
+#include "gpu_worker/device/cpu/joined_products.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/operator_library.h"
@@ -24,10 +25,12 @@ class TorchOperatorLibrary final : public OperatorLibrary {
                        std::shared_ptr<PackedWeights> weights, Clock* clock)
       : custom_(std::move(custom)),
         weights_(std::move(weights)),
-        clock_(*clock) {}
+        clock_(*clock),
+        joined_(weights_, clock) {}
 
   absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
       const srg::Structure& structure) override;
+  void ExecuteJoined(absl::Span<JoinedCall> calls) override;
   absl::StatusOr<uint64_t> GeneratorBytes() override;
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(uint64_t seed) override;
   absl::Status CheckGenerator(absl::string_view state) override;
@@ -38,6 +41,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
   Clock& clock_;
   ChoiceTable choices_;
   ProductTable products_;
+  JoinedProducts joined_;
 };
 
 }  // namespace djinn::worker

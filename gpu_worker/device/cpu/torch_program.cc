@@ -15,6 +15,7 @@
 #include "common/status_macros.h"
 #include "gpu_worker/device/cpu/both_ways.h"
 #include "gpu_worker/device/cpu/generator_state.h"
+#include "gpu_worker/device/cpu/joined_products.h"
 #include "gpu_worker/device/cpu/node_result.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
@@ -296,6 +297,16 @@ absl::Status RunOwn(const PackedCall& call, const PackedMatrix* packed,
 }
 
 }  // namespace
+
+TorchProgram::TorchProgram(std::vector<TorchCall> calls,
+                           std::shared_ptr<PackedWeights> weights, Clock* clock)
+    : calls_(std::move(calls)), weights_(std::move(weights)), clock_(*clock) {
+  for (uint32_t i = 0; i < calls_.size(); ++i) {
+    if (calls_[i].joinable.has_value()) {
+      products_.push_back(JoinedProducts::ProductOf(i, *calls_[i].joinable));
+    }
+  }
+}
 
 absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
                                    std::vector<NodeResult>* results) const {

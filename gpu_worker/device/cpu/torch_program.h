@@ -41,7 +41,9 @@ struct TorchCall {
   bool uninitialised = false;
   // Where kernels of our own can carry it out.
   std::optional<PackedCall> packed;
-  // Where every bit counts; set where the former is.
+  // Where the call is a product that gains by being joined with others'.
+  std::optional<PackedCall> joinable;
+  // Where every bit counts; set where `packed` is.
   std::shared_ptr<StrictProduct> strict_product;
   // How it is best carried out, shared with calls like it.
   std::shared_ptr<Choices> choices;
@@ -60,13 +62,13 @@ class TorchProgram final : public CompiledProgram {
   // `weights` is asked for packed forms where calls can do with them. `clock`
   // outlives this.
   TorchProgram(std::vector<TorchCall> calls,
-               std::shared_ptr<PackedWeights> weights, Clock* clock)
-      : calls_(std::move(calls)),
-        weights_(std::move(weights)),
-        clock_(*clock) {}
+               std::shared_ptr<PackedWeights> weights, Clock* clock);
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
                        std::vector<NodeResult>* results) const override;
+
+  absl::Span<const RowProduct> products() const override { return products_; }
+  const TorchCall& call(uint32_t node) const { return calls_[node]; }
 
  private:
   absl::Status ExecuteStrict(const TorchCall& call, const NodeInput& input,
@@ -80,6 +82,7 @@ class TorchProgram final : public CompiledProgram {
   const std::vector<TorchCall> calls_;
   const std::shared_ptr<PackedWeights> weights_;
   Clock& clock_;
+  std::vector<RowProduct> products_;
 };
 
 }  // namespace djinn::worker

@@ -3,6 +3,7 @@
 //
 //   fake::add(x, y|float) -> r      fake::add_(x!, y|float)
 //   fake::fill_(x!, float)          overwrites x
+//   fake::scale(x, w) -> r          x times the first element of w, a product
 //   fake::draw(n) -> r              n numbers from the implicit generator
 //   fake::fail(x) -> r              fails, fake::fail_(x!) after writing
 //   fake::throw(x) -> r             throws an exception

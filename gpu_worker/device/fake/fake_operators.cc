@@ -24,17 +24,12 @@ struct Signature {
 const absl::flat_hash_map<std::string, Signature>& Signatures() {
   static const auto* const signatures =
       new absl::flat_hash_map<std::string, Signature>{
-          {"fake::add", {2, 1}},
-          {"fake::add_", {2, 0, true}},
-          {"fake::fill_", {2, 0, true, true}},
-          {"fake::draw", {1, 1}},
-          {"fake::fail", {1, 1}},
-          {"fake::fail_", {1, 0, true}},
-          {"fake::throw", {1, 1}},
-          {"fake::wrong_shape", {1, 1}},
-          {"fake::alias", {1, 1}},
-          {"fake::nonzero", {1, 1}},
-          {"fake::refused", {1, 1}},
+          {"fake::add", {2, 1}},         {"fake::add_", {2, 0, true}},
+          {"fake::scale", {2, 1}},       {"fake::fill_", {2, 0, true, true}},
+          {"fake::draw", {1, 1}},        {"fake::fail", {1, 1}},
+          {"fake::fail_", {1, 0, true}}, {"fake::throw", {1, 1}},
+          {"fake::wrong_shape", {1, 1}}, {"fake::alias", {1, 1}},
+          {"fake::nonzero", {1, 1}},     {"fake::refused", {1, 1}},
       };
   return *signatures;
 }
@@ -61,6 +56,7 @@ bool ArgumentsFit(const std::string& name, const srg::Node& node) {
   const int64_t elements = PlainFloats(node.arguments[0]);
   // One that writes before it fails needs something to write.
   if (elements < 0 || (name == "fake::fail_" && elements == 0)) return false;
+  if (name == "fake::scale") return PlainFloats(node.arguments[1]) == 1;
   return node.arguments.size() == 1 ||
          std::holds_alternative<srg::FloatHole>(node.arguments[1]) ||
          PlainFloats(node.arguments[1]) >= elements;
@@ -103,13 +99,31 @@ absl::Status CheckNode(const srg::Structure& structure, const srg::Node& node) {
 class FakeProgram : public CompiledProgram {
  public:
   FakeProgram(FakeDevice* device, srg::Structure structure)
-      : device_(device), structure_(std::move(structure)) {}
+      : device_(device), structure_(std::move(structure)) {
+    for (uint32_t i = 0; i < structure_.nodes.size(); ++i) {
+      const srg::Node& node = structure_.nodes[i];
+      if (NameOf(node) != "fake::scale") continue;
+      const auto& rows = std::get<srg::TensorView>(node.arguments[0]);
+      const auto& weight = std::get<srg::TensorView>(node.arguments[1]);
+      products_.push_back({i, weight.slot, srg::ElementCount(rows).value(),
+                           static_cast<uint64_t>(weight.storage_offset)});
+    }
+  }
+
+  absl::Span<const RowProduct> products() const override { return products_; }
 
   absl::Status Execute(uint32_t index, const NodeInput& input,
                        std::vector<NodeResult>* results) const override {
+    DJINN_RETURN_IF_ERROR(
+        device_->RunExecuteHook(NameOf(structure_.nodes[index])));
+    return Compute(index, input, results);
+  }
+
+  // As Execute(), but for the hook.
+  absl::Status Compute(uint32_t index, const NodeInput& input,
+                       std::vector<NodeResult>* results) const {
     const srg::Node& node = structure_.nodes[index];
-    const std::string& name = structure_.operators[node.operator_index].name;
-    DJINN_RETURN_IF_ERROR(device_->RunExecuteHook(name));
+    const std::string& name = NameOf(node);
     if (name == "fake::draw") return Draw(node, input, results);
     const auto& x = std::get<srg::TensorView>(node.arguments[0]);
     float* const data = Data(x, input);
@@ -138,6 +152,10 @@ class FakeProgram : public CompiledProgram {
       for (int64_t i = 0; i < count; ++i) {
         out.push_back(data[i] + Other(node, input, i));
       }
+    } else if (name == "fake::scale") {
+      for (int64_t i = 0; i < count; ++i) {
+        out.push_back(data[i] * Other(node, input, 0));
+      }
     } else if (name == "fake::wrong_shape") {
       out.resize(count + 1);
     } else {
@@ -149,6 +167,10 @@ class FakeProgram : public CompiledProgram {
   }
 
  private:
+  const std::string& NameOf(const srg::Node& node) const {
+    return structure_.operators[node.operator_index].name;
+  }
+
   static float* Data(const srg::TensorView& view, const NodeInput& input) {
     auto* buffer = static_cast<FakeBuffer*>(input.slots[view.slot].get());
     return reinterpret_cast<float*>(buffer->data()) + view.storage_offset;
@@ -193,6 +215,7 @@ class FakeProgram : public CompiledProgram {
 
   FakeDevice* const device_;
   const srg::Structure structure_;
+  std::vector<RowProduct> products_;
 };
 
 class FakeOperatorLibrary : public OperatorLibrary {
@@ -205,6 +228,16 @@ class FakeOperatorLibrary : public OperatorLibrary {
       DJINN_RETURN_IF_ERROR(CheckNode(structure, node));
     }
     return std::make_unique<FakeProgram>(device_, structure);
+  }
+
+  // One node for the hook.
+  void ExecuteJoined(absl::Span<JoinedCall> calls) override {
+    if (!device_->RunExecuteHook("fake::joined").ok()) return;
+    for (JoinedCall& call : calls) {
+      call.done = static_cast<const FakeProgram*>(call.program)
+                      ->Compute(call.node, *call.input, call.results)
+                      .ok();
+    }
   }
 
   absl::StatusOr<uint64_t> GeneratorBytes() override {

@@ -65,6 +65,12 @@ class FakeStructure {
     Call("fake::add", {View(x, count), View(y, count)}, {View(r, count)});
     return r;
   }
+  // x times the first element of w, row by row: each element is one.
+  uint32_t Scale(uint32_t x, uint32_t w, int64_t count) {
+    const uint32_t r = Slot(srg::Slot::Kind::kResult);
+    Call("fake::scale", {View(x, count), View(w, 1)}, {View(r, count)});
+    return r;
+  }
   void AddInPlace(uint32_t x, uint32_t y, int64_t count) {
     Call("fake::add_", {View(x, count), View(y, count)}).writes = {x};
   }

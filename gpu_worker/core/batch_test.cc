@@ -1,0 +1,484 @@
+// Runs of several sessions that share products: who takes part, what each sees
+// and what each is charged.
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/content_proof.h"
+#include "common/lease/lease_verifier.h"
+#include "common/net/proto_duration.h"
+#include "gpu_worker/core/core_fixture.h"
+
+namespace djinn::worker {
+namespace {
+
+// Storages of every client.
+constexpr uint64_t kWeight = 1;
+constexpr uint64_t kRows = 2;
+constexpr uint64_t kOther = 3;
+constexpr uint64_t kFirstResult = 100;
+
+// While the plug's run holds the device, everything that the others send
+// waits. Behind it every node takes a second, a joined product four; what is
+// carried out is told by letters: s(cale), a(dd), J(oined), f(ill).
+class BatchTest : public WorkerCoreTest {
+ protected:
+  BatchTest() {
+    device_.SetExecuteHook([this](const std::string& name) {
+      MutexLock lock(&mu_);
+      reached_ = true;
+      changed_.SignalAll();
+      while (!open_) changed_.Wait(&mu_);
+      const bool joined = name == "fake::joined";
+      clock_.Advance(absl::Seconds(joined ? 4 : 1));
+      order_ += joined ? 'J' : name[6];
+      if (joined) {
+        if (at_joined_) at_joined_();
+        if (join_fails_) return absl::InternalError("no joining now");
+      }
+      return absl::OkStatus();
+    });
+  }
+  ~BatchTest() override {
+    Release();
+    core_->Shutdown();
+  }
+
+  // Before all clients.
+  void Plug() {
+    plug_ = Open("plug", "plug");
+    FakeStructure s;
+    s.FillInPlace(s.Bound(), 2);
+    plug_->Create(1, 8);
+    plug_->Define(1, s.get());
+    plug_->Run(1, {1}, {0});
+    MutexLock lock(&mu_);
+    while (!reached_) changed_.Wait(&mu_);
+  }
+
+  // With the weight, which is content of its tenant, and rows that begin with
+  // `first`.
+  TestClient* Add(const std::string& session, const std::string& tenant,
+                  float first) {
+    v1::LeaseClaims lease = Lease(session, tenant);
+    if (batch_class_.contains(session)) {
+      lease.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
+    }
+    Grant(lease, 100'000);
+    clients_.push_back(Connect(HelloFor(session)));
+    TestClient* const client = clients_.back().get();
+    client->set_mode(v1::EXECUTION_MODE_FAST);
+    client->InstallInline(kRows, BytesOf({first, first + 1}));
+    client->InstallInline(kOther, BytesOf({first, 0}));
+    return client;
+  }
+  static std::string BytesOf(const Floats& values) {
+    return {reinterpret_cast<const char*>(values.data()),
+            values.size() * sizeof(float)};
+  }
+  // Uploaded by the first of a tenant, found by the others.
+  static void UploadWeight(TestClient* client, float weight = 3) {
+    const std::string bytes = BytesOf({weight, 0});
+    client->InstallTransfer(kWeight, 7, bytes);
+    v1::TransferDecision decision = client->WaitDecision(7);
+    if (decision.has_prove()) {
+      client->SendProof(7, ProveContent(decision.prove().key(), bytes));
+      decision = client->WaitOutcome(7);
+    }
+    if (!decision.has_send()) return;
+    client->SendBytes(7, bytes);
+    client->Read(kWeight, 2);
+  }
+
+  // y = rows * weight; z = y + other, with `extra` nodes in front that another
+  // position of a decoder would have.
+  static srg::Structure Step(int extra = 0) {
+    FakeStructure s;
+    const uint32_t weight = s.Bound();
+    const uint32_t rows = s.Bound();
+    const uint32_t other = s.Bound();
+    for (int i = 0; i < extra; ++i) s.AddInPlace(other, other, 1);
+    const uint32_t y = s.Scale(rows, weight, 2);
+    s.Add(y, other, 2);
+    return s.get();
+  }
+  // Runs it; its results are two storages from `result` on.
+  static uint64_t Run(TestClient* client, int extra = 0,
+                      uint64_t result = kFirstResult) {
+    client->Define(1 + static_cast<uint64_t>(result), Step(extra));
+    return client->Run(1 + static_cast<uint64_t>(result),
+                       {kWeight, kRows, kOther, result, result + 1});
+  }
+  static Floats Result(TestClient* client, uint64_t result = kFirstResult) {
+    return client->Read(result + 1, 2);
+  }
+
+  // The device goes on when so many runs are there, with the plug's.
+  void ReleaseWith(uint32_t runs) {
+    EXPECT_TRUE(
+        WaitUntil([&] { return core_->Snapshot().queued_runs() == runs; }));
+    Release();
+  }
+  void Release() {
+    MutexLock lock(&mu_);
+    open_ = true;
+    changed_.SignalAll();
+  }
+  // Behind the plug's.
+  std::string Order() {
+    MutexLock lock(&mu_);
+    return order_.substr(1);
+  }
+  absl::Duration Used(const std::string& session) {
+    const v1::WorkerState state = core_->Snapshot();
+    for (const v1::HeldSession& held : state.sessions()) {
+      if (UncheckedClaims(held.lease()).session_id() == session) {
+        return FromProtoDuration(held.lease_use().device_time());
+      }
+    }
+    ADD_FAILURE() << "no session " << session;
+    return absl::ZeroDuration();
+  }
+  absl::Duration Busy() {
+    return FromProtoDuration(core_->Snapshot().executed().device_time());
+  }
+
+  std::unique_ptr<TestClient> plug_;
+  std::vector<std::unique_ptr<TestClient>> clients_;
+  std::set<std::string> batch_class_;
+  std::function<void()> at_joined_;
+  Mutex mu_;
+  CondVar changed_;
+  bool join_fails_ ABSL_GUARDED_BY(mu_) = false;
+  bool reached_ ABSL_GUARDED_BY(mu_) = false;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;
+  std::string order_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_F(BatchTest, RunsOfATenantShareTheirProducts) {
+  for (int i = 0; i < 3; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+  }
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(4);
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  EXPECT_EQ(Result(clients_[1].get()), (Floats{4, 6}));
+  EXPECT_EQ(Result(clients_[2].get()), (Floats{8, 9}));
+  EXPECT_EQ(Order(), "Jaaa");
+  const std::string metrics = [this] {
+    Exposition exposition;
+    core_->Collect(&exposition);
+    return exposition.Text();
+  }();
+  EXPECT_NE(metrics.find("djinn_batch_runs_sum 3\n"), std::string::npos);
+  EXPECT_NE(metrics.find("djinn_batch_rows_sum 6\n"), std::string::npos);
+  EXPECT_NE(metrics.find("djinn_batch_tenants_sum 1\n"), std::string::npos);
+}
+
+TEST_F(BatchTest, EachIsChargedItsPartAndThePartsAddUp) {
+  UploadWeight(Add("s0", "t1", 0));
+  UploadWeight(Add("s1", "t1", 1));
+  const absl::Duration before0 = Used("s0");
+  const absl::Duration before1 = Used("s1");
+  Plug();
+  Run(clients_[0].get(), /*extra=*/0);
+  Run(clients_[1].get(), /*extra=*/2);
+  ReleaseWith(3);
+  Result(clients_[0].get());
+  Result(clients_[1].get());
+  EXPECT_EQ(Order(), "aaJaa");
+  // Half of the product's four seconds, and a second for each other node.
+  EXPECT_EQ(Used("s0") - before0, absl::Seconds(3));
+  EXPECT_EQ(Used("s1") - before1, absl::Seconds(5));
+  EXPECT_EQ(Used("s0") + Used("s1") + Used("plug"), Busy());
+}
+
+TEST_F(BatchTest, TenantsShareProductsWhereBothSaySo) {
+  Share({"t1", "t2"});
+  Batch({"t1", "t2"});
+  UploadWeight(Add("s0", "t1", 0));
+  UploadWeight(Add("s1", "t2", 1));
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(3);
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  EXPECT_EQ(Result(clients_[1].get()), (Floats{4, 6}));
+  EXPECT_EQ(Order(), "Jaa");
+}
+
+TEST_F(BatchTest, NoTenantSharesProductsUnasked) {
+  Share({"t1", "t2"});
+  for (const std::vector<std::string>& batching :
+       std::vector<std::vector<std::string>>{{}, {"t1"}, {"t2"}}) {
+    Batch(batching);
+    const std::string suffix = std::to_string(clients_.size());
+    TestClient* const a = Add("a" + suffix, "t1", 0);
+    TestClient* const b = Add("b" + suffix, "t2", 1);
+    UploadWeight(a);
+    UploadWeight(b);
+    {
+      MutexLock lock(&mu_);
+      order_.clear();
+      open_ = reached_ = false;
+    }
+    if (plug_ == nullptr) {
+      Plug();
+    } else {
+      plug_->Run(1, {1}, {0});
+      MutexLock lock(&mu_);
+      while (!reached_) changed_.Wait(&mu_);
+    }
+    Run(a);
+    Run(b);
+    ReleaseWith(3);
+    EXPECT_EQ(Result(a), (Floats{0, 3}));
+    EXPECT_EQ(Result(b), (Floats{4, 6}));
+    EXPECT_EQ(Order(), "sasa");
+  }
+}
+
+TEST_F(BatchTest, StrictRunsShareNothing) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", 0));
+  }
+  clients_[1]->set_mode(v1::EXECUTION_MODE_STRICT);
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(3);
+  for (const auto& client : clients_) Result(client.get());
+  EXPECT_EQ(Order(), "sasa");
+}
+
+TEST_F(BatchTest, OtherWeightsShareNothing) {
+  UploadWeight(Add("s0", "t1", 0), 3);
+  UploadWeight(Add("s1", "t1", 1), 5);
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(3);
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  EXPECT_EQ(Result(clients_[1].get()), (Floats{6, 10}));
+  EXPECT_EQ(Order(), "sasa");
+}
+
+TEST_F(BatchTest, AWeightThatARunHasWrittenIsItsOwn) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", 0));
+  }
+  FakeStructure s;
+  const uint32_t weight = s.Bound();
+  const uint32_t rows = s.Bound();
+  s.Scale(rows, weight, 2);
+  s.AddInPlace(weight, rows, 1);
+  s.Scale(rows, weight, 2);
+  Plug();
+  clients_[0]->Define(9, s.get());
+  clients_[0]->InstallInline(50, BytesOf({2, 1}));
+  clients_[0]->Run(9, {kWeight, 50, 60, 61});
+  clients_[1]->Define(9, s.get());
+  clients_[1]->InstallInline(50, BytesOf({4, 1}));
+  clients_[1]->Run(9, {kWeight, 50, 60, 61});
+  ReleaseWith(3);
+  EXPECT_EQ(clients_[0]->Read(60, 2), (Floats{6, 3}));
+  EXPECT_EQ(clients_[0]->Read(61, 2), (Floats{10, 5}));
+  EXPECT_EQ(clients_[1]->Read(60, 2), (Floats{12, 3}));
+  EXPECT_EQ(clients_[1]->Read(61, 2), (Floats{28, 7}));
+  EXPECT_EQ(Order(), "Jasas");
+}
+
+TEST_F(BatchTest, AFailureStaysInItsRun) {
+  for (int i = 0; i < 3; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+  }
+  FakeStructure s;
+  const uint32_t weight = s.Bound();
+  const uint32_t rows = s.Bound();
+  const uint32_t bad = s.Unary("fake::fail", rows, 2);
+  const uint32_t y = s.Scale(bad, weight, 2);
+  s.Add(y, rows, 2);
+  s.Scale(rows, weight, 2);
+  Plug();
+  Run(clients_[0].get());
+  clients_[1]->Define(9, s.get());
+  clients_[1]->Run(9, {kWeight, kRows, 60, 61, 62, 63});
+  Run(clients_[2].get());
+  ReleaseWith(4);
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  EXPECT_EQ(Result(clients_[2].get()), (Floats{8, 9}));
+  EXPECT_EQ(clients_[1]->ReadError(62).operator_name(), "fake::fail");
+  // What does not derive from the failure is there.
+  EXPECT_EQ(clients_[1]->Read(63, 2), (Floats{3, 6}));
+}
+
+TEST_F(BatchTest, AProductThatCannotBeJoinedIsCarriedOutForEach) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+  }
+  {
+    MutexLock lock(&mu_);
+    join_fails_ = true;
+  }
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(3);
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  EXPECT_EQ(Result(clients_[1].get()), (Floats{4, 6}));
+  EXPECT_EQ(Order(), "Jssaa");
+}
+
+TEST_F(BatchTest, WhoIsCancelledInTheMiddleLeavesTheOthersAsTheyAre) {
+  for (int i = 0; i < 3; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+  }
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  // What waits behind the run is forgotten as soon as the session knows.
+  Run(clients_[1].get(), 0, kFirstResult + 10);
+  at_joined_ = [this] {
+    clients_[1]->SendCancel();
+    EXPECT_TRUE(
+        WaitUntil([this] { return core_->Snapshot().queued_runs() == 3; }));
+  };
+  ReleaseWith(5);
+  EXPECT_TRUE(clients_[1]
+                  ->WaitFor([](const v1::ControlResponse& response) {
+                    return response.has_cancelled();
+                  })
+                  .has_cancelled());
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  EXPECT_EQ(Result(clients_[2].get()), (Floats{8, 9}));
+  EXPECT_EQ(Order(), "Jaa");
+}
+
+TEST_F(BatchTest, ASessionThatEndsInTheMiddleLeavesTheOthersAsTheyAre) {
+  for (int i = 0; i < 3; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+  }
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  at_joined_ = [this] {
+    v1::DesiredState desired;
+    desired.add_drop_session_ids("s1");
+    core_->Apply(desired);
+  };
+  ReleaseWith(4);
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  EXPECT_EQ(Result(clients_[2].get()), (Floats{8, 9}));
+  EXPECT_EQ(ErrorReason(clients_[1]->WaitClosed()), "SESSION_DROPPED");
+  EXPECT_EQ(Order(), "Jaa");
+}
+
+TEST_F(BatchTest, WhoIsOutOfCreditTakesNoPart) {
+  UploadWeight(Add("s0", "t1", 0));
+  UploadWeight(Add("s1", "t1", 1));
+  Plug();
+  v1::LeaseClaims poor = Lease("s1", "t1");
+  *poor.mutable_credits()->mutable_device_time() =
+      ToProtoDuration(absl::ZeroDuration());
+  Grant(poor, 100'000);
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(3);
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  EXPECT_EQ(Order(), "sa");
+}
+
+TEST_F(BatchTest, LessUrgentRunsTakeNoPart) {
+  batch_class_ = {"s1"};
+  UploadWeight(Add("s0", "t1", 0));
+  UploadWeight(Add("s1", "t1", 1));
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(3);
+  for (const auto& client : clients_) Result(client.get());
+  EXPECT_EQ(Order(), "sasa");
+}
+
+TEST_F(BatchTest, NoMoreRunsTakePartThanTheWorkerLets) {
+  WorkerCoreOptions options;
+  options.max_batch_runs = 2;
+  Start(options);
+  for (int i = 0; i < 4; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+  }
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(5);
+  for (const auto& client : clients_) Result(client.get());
+  EXPECT_EQ(Order(), "JaaJaa");
+}
+
+TEST_F(BatchTest, OneAtMostMeansNone) {
+  WorkerCoreOptions options;
+  options.max_batch_runs = 1;
+  Start(options);
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", 0));
+  }
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  ReleaseWith(3);
+  for (const auto& client : clients_) Result(client.get());
+  EXPECT_EQ(Order(), "sasa");
+}
+
+TEST_F(BatchTest, EachDrawsFromItsOwnGenerator) {
+  FakeStructure s;
+  const uint32_t weight = s.Bound();
+  const uint32_t generator = s.Generator();
+  s.Scale(s.Draw(generator, 2), weight, 2);
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", 0));
+    clients_[i]->InstallSeed(40, 10 * static_cast<uint64_t>(i));
+    clients_[i]->Define(9, s.get());
+  }
+  Plug();
+  for (const auto& client : clients_) {
+    client->Run(9, {kWeight, 40, 60, 61});
+    client->Run(9, {kWeight, 40, 70, 71});
+  }
+  ReleaseWith(5);
+  EXPECT_EQ(clients_[0]->Read(61, 2), (Floats{0, 3}));
+  EXPECT_EQ(clients_[0]->Read(71, 2), (Floats{6, 9}));
+  EXPECT_EQ(clients_[1]->Read(61, 2), (Floats{30, 33}));
+  EXPECT_EQ(clients_[1]->Read(71, 2), (Floats{36, 39}));
+}
+
+TEST_F(BatchTest, AReadBehindTheRunIsAnsweredInTheSameTurn) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+  }
+  Plug();
+  srg::TensorView view;
+  view.data_type = srg::DataType::kFloat32;
+  std::vector<uint64_t> reads;
+  for (const auto& client : clients_) {
+    Run(client.get());
+    reads.push_back(client->SendRead(kFirstResult + 1, view));
+  }
+  // Behind the reads, a run that would get the next turn.
+  Run(clients_[0].get(), 0, kFirstResult + 10);
+  ReleaseWith(4);
+  for (size_t i = 0; i < 2; ++i) clients_[i]->WaitRead(reads[i]);
+  EXPECT_EQ(Result(clients_[0].get(), kFirstResult + 10), (Floats{0, 3}));
+  EXPECT_EQ(Order(), "Jaasa");
+}
+
+TEST_F(BatchTest, AStreamThatBreaksMeanwhileIsTakenUpAgain) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+  }
+  Plug();
+  for (const auto& client : clients_) Run(client.get());
+  EXPECT_TRUE(WaitUntil([&] { return core_->Snapshot().queued_runs() == 3; }));
+  Break(clients_[1].get());
+  Release();
+  EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
+  Resume(clients_[1].get(), "s1");
+  EXPECT_EQ(Result(clients_[1].get()), (Floats{4, 6}));
+  EXPECT_EQ(Order(), "Jaa");
+}
+
+}  // namespace
+}  // namespace djinn::worker

@@ -1,0 +1,66 @@
+#include "gpu_worker/core/preemption.h"
+
+namespace djinn::worker {
+
+using Reason = scheduler::FairQueue::Preemption;
+
+void Preemption::Begin(Step* step) {
+  step->start = OwnTime();
+  step->outer = step_;
+  step_ = step;
+  next_look_ = absl::ZeroDuration();
+}
+
+void Preemption::End(Step* step) {
+  step_ = step->outer;
+  // Who waits now may be more urgent than the outer one.
+  if (step_ != nullptr) Look();
+}
+
+void Preemption::GiveWay(absl::Duration expected) {
+  Step* const step = step_;
+  if (step == nullptr) return;
+  const absl::Duration began = clock_->Monotonic();
+  // Who was not to go first may be, now that the run has had more.
+  if (!fresh_.exchange(false) && began < next_look_) return;
+  const absl::Duration away_before = away_;
+  std::string first;
+  Reason reason = Reason::kNone;
+  for (absl::Duration now = began;;) {
+    // Looked at again behind the next node.
+    if (now - began >= kLongest) break;
+    wanted_ = false;
+    if (step->given_way >= kMost) break;
+    const Reason asked =
+        calls_.take(*step, OwnTime() - step->start,
+                    step->start + (now - OwnTime()) + expected);
+    if (asked == Reason::kNone) break;
+    if (asked == Reason::kLater) {
+      wanted_ = true;
+      next_look_ = now + kLookEvery;
+      break;
+    }
+    const std::string tenant = calls_.serve();
+    if (first.empty()) {
+      first = tenant;
+      reason = asked;
+    }
+    now = clock_->Monotonic();
+    // Inner turns gave way, too: all of it lies between the two.
+    away_ = away_before + (now - began);
+  }
+  if (first.empty()) return;
+  Look();
+  ++step->given_way;
+  durations_.Observe(away_ - away_before);
+  count_.Add({labels_->For(first), labels_->For(*step->tenant),
+              reason == Reason::kDeadline ? "deadline" : "higher_priority"});
+}
+
+void Preemption::Collect(Exposition* out) const {
+  count_.Collect(out);
+  out->Histogram("djinn_preemption_duration_seconds",
+                 "How long turns that gave way did so.", durations_);
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,93 @@
+// Lets runs give way to more urgent ones between two nodes.
+//
+// Turns nest: the run that gives way stays where it is on the executor's stack,
+// with its storages and temporaries, until the turns that go first are over.
+// What it is charged is its own time alone. It gives way kMost times and for
+// about kLongest at a time, and then goes on to its end: so every run ends.
+//
+// One executor thread, but for Look().
+#ifndef GPU_WORKER_CORE_PREEMPTION_H_
+#define GPU_WORKER_CORE_PREEMPTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/metrics/duration_histogram.h"
+#include "common/metrics/exposition.h"
+#include "common/metrics/labelled_counter.h"
+#include "common/metrics/tenant_labels.h"
+#include "gpu_worker/plan/node_edge.h"
+#include "scheduler/fairness/fair_queue.h"
+
+namespace djinn::worker {
+
+class Preemption final : public NodeEdge {
+ public:
+  static constexpr int kMost = 64;
+  static constexpr absl::Duration kLongest = absl::Seconds(1);
+  // How often it is looked whether a run has had enough by now.
+  static constexpr absl::Duration kLookEvery = absl::Milliseconds(1);
+
+  // A turn that may give way.
+  struct Step {
+    uint64_t key = 0;
+    const std::string* tenant = nullptr;
+    // By OwnTime().
+    absl::Duration start;
+    int given_way = 0;
+    Step* outer = nullptr;
+  };
+
+  struct Calls {
+    // As FairQueue::MayPreempt(); whoever goes first is taken into service.
+    std::function<scheduler::FairQueue::Preemption(
+        const Step& step, absl::Duration used, absl::Duration end)>
+        take;
+    // Carries out the turn of whoever was taken; returns the tenant.
+    std::function<std::string()> serve;
+  };
+
+  // `clock` and `labels` outlive it.
+  Preemption(Clock* clock, TenantLabels* labels, Calls calls)
+      : clock_(clock), labels_(labels), calls_(std::move(calls)) {}
+
+  // Somebody has begun to wait. Any thread.
+  void Look() {
+    fresh_.store(true, std::memory_order_relaxed);
+    wanted_.store(true, std::memory_order_relaxed);
+  }
+
+  // A turn begins, inside the one before if there is one, and ends.
+  void Begin(Step* step);
+  void End(Step* step);
+
+  void GiveWay(absl::Duration expected) override;
+  absl::Duration OwnTime() const override {
+    return clock_->Monotonic() - away_;
+  }
+
+  void Collect(Exposition* out) const;
+
+ private:
+  Clock* const clock_;
+  TenantLabels* const labels_;
+  const Calls calls_;
+  std::atomic<bool> fresh_{false};
+  Step* step_ = nullptr;
+  // In turns that went before others, all together.
+  absl::Duration away_;
+  absl::Duration next_look_;
+  LabelledCounter count_{"djinn_preemptions_total",
+                         "Turns that gave way between two nodes.",
+                         {"preemptor_tenant", "victim_tenant", "reason"}};
+  DurationHistogram durations_{absl::Milliseconds(1)};
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_CORE_PREEMPTION_H_

@@ -1,0 +1,264 @@
+// Runs that give way between two of their nodes: to whom, how often, and what
+// each is charged.
+#include "gpu_worker/core/preemption.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/lease/lease_verifier.h"
+#include "common/net/proto_duration.h"
+#include "gpu_worker/core/core_fixture.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr uint64_t kSum = 1;
+constexpr uint64_t kOne = 2;
+
+// Every node takes a second; a long run is told by the letter a, others by f.
+// Before a node something may be made to happen, in the executor's thread.
+class PreemptionTest : public WorkerCoreTest {
+ protected:
+  PreemptionTest() {
+    device_.SetExecuteHook([this](const std::string& name) {
+      std::function<void()> happens;
+      {
+        MutexLock lock(&mu_);
+        const auto found = before_.find(order_.size());
+        if (found != before_.end()) {
+          happens = std::move(found->second);
+          before_.erase(found);
+        }
+      }
+      if (happens) happens();
+      clock_.Advance(absl::Seconds(1));
+      MutexLock lock(&mu_);
+      order_ += name == "fake::fill_" ? 'f' : 'a';
+      return absl::OkStatus();
+    });
+  }
+  ~PreemptionTest() override { core_->Shutdown(); }
+
+  void Before(size_t node, std::function<void()> happens) {
+    MutexLock lock(&mu_);
+    before_[node] = std::move(happens);
+  }
+  std::string Order() {
+    MutexLock lock(&mu_);
+    return order_;
+  }
+
+  std::unique_ptr<TestClient> OpenAs(const std::string& session,
+                                     const std::string& tenant,
+                                     v1::PriorityClass priority,
+                                     absl::Duration run_deadline = {}) {
+    v1::LeaseClaims lease = Lease(session, tenant);
+    lease.mutable_urgency()->set_priority_class(priority);
+    lease.mutable_limits()->set_max_outstanding(256);
+    if (run_deadline > absl::ZeroDuration()) {
+      *lease.mutable_urgency()->mutable_run_deadline() =
+          ToProtoDuration(run_deadline);
+    }
+    Grant(lease, 1'000'000);
+    std::unique_ptr<TestClient> client = Connect(HelloFor(session));
+    client->Create(kSum, 4);
+    client->InstallInline(kOne, std::string("\0\0\x80\x3f", 4));
+    FakeStructure fill;
+    fill.FillInPlace(fill.Bound(), 1);
+    client->Define(1, fill.get());
+    // The session is there.
+    EXPECT_EQ(client->Read(kOne, 1), Floats{1});
+    return client;
+  }
+  // A run that adds one so many times.
+  static void RunLong(TestClient* client, int nodes) {
+    FakeStructure s;
+    const uint32_t sum = s.Bound();
+    const uint32_t one = s.Bound();
+    for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
+    client->Define(2, s.get());
+    client->Run(2, {kSum, kOne});
+  }
+  // A run of one node, received when this returns.
+  void RunShort(TestClient* client) {
+    const uint32_t before = core_->Snapshot().queued_runs();
+    client->Run(1, {kSum}, {7});
+    EXPECT_TRUE(WaitUntil(
+        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+  }
+
+  absl::Duration Used(const std::string& session) {
+    const v1::WorkerState state = core_->Snapshot();
+    for (const v1::HeldSession& held : state.sessions()) {
+      if (UncheckedClaims(held.lease()).session_id() == session) {
+        return FromProtoDuration(held.lease_use().device_time());
+      }
+    }
+    ADD_FAILURE() << "no session " << session;
+    return absl::ZeroDuration();
+  }
+  bool MetricsSay(const std::string& line) {
+    Exposition exposition;
+    core_->Collect(&exposition);
+    return exposition.Text().find(line) != std::string::npos;
+  }
+
+  Mutex mu_;
+  std::map<size_t, std::function<void()>> before_ ABSL_GUARDED_BY(mu_);
+  std::string order_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_F(PreemptionTest, AnInteractiveRunGoesFirstAndTheOtherGoesOn) {
+  const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
+  const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_INTERACTIVE);
+  Before(2, [&] { RunShort(quick.get()); });
+  RunLong(batch.get(), 6);
+  EXPECT_EQ(batch->Read(kSum, 1), Floats{6});
+  EXPECT_EQ(quick->Read(kSum, 1), Floats{7});
+  EXPECT_EQ(Order(), "aaafaaa");
+  EXPECT_TRUE(MetricsSay(
+      "djinn_preemptions_total{preemptor_tenant=\"t2\",victim_tenant=\"t1\","
+      "reason=\"higher_priority\"} 1\n"));
+  EXPECT_TRUE(MetricsSay("djinn_preemption_duration_seconds_sum 1\n"));
+}
+
+TEST_F(PreemptionTest, EachIsChargedItsOwnTime) {
+  const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
+  const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_INTERACTIVE);
+  Before(2, [&] {
+    for (int i = 0; i < 2; ++i) RunShort(quick.get());
+  });
+  RunLong(batch.get(), 6);
+  EXPECT_EQ(batch->Read(kSum, 1), Floats{6});
+  EXPECT_EQ(Used("batch"), absl::Seconds(6));
+  EXPECT_EQ(Used("quick"), absl::Seconds(2));
+  const v1::WorkerState state = core_->Snapshot();
+  EXPECT_EQ(FromProtoDuration(state.executed().device_time()),
+            absl::Seconds(8));
+  absl::Duration of_plans;
+  for (const v1::HeldGraph& graph : state.graphs()) {
+    of_plans += FromProtoDuration(graph.device_time());
+  }
+  EXPECT_EQ(of_plans, absl::Seconds(8));
+}
+
+TEST_F(PreemptionTest, NobodyGivesWayToHisLike) {
+  for (const auto priority :
+       {v1::PRIORITY_CLASS_BATCH, v1::PRIORITY_CLASS_INTERACTIVE}) {
+    const std::string name = std::to_string(priority);
+    const auto first = OpenAs("first" + name, "t1", priority);
+    const auto second = OpenAs("second" + name, "t2", priority);
+    const size_t from = Order().size();
+    Before(from + 1, [&] { RunShort(second.get()); });
+    RunLong(first.get(), 4);
+    EXPECT_EQ(first->Read(kSum, 1), Floats{4});
+    EXPECT_EQ(second->Read(kSum, 1), Floats{7});
+    EXPECT_EQ(Order().substr(from), "aaaaf");
+  }
+}
+
+TEST_F(PreemptionTest, ATenantThatHasHadMoreWaits) {
+  const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
+  const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_INTERACTIVE);
+  Before(0, [&] {
+    for (int i = 0; i < 3; ++i) RunShort(quick.get());
+  });
+  RunLong(batch.get(), 6);
+  EXPECT_EQ(batch->Read(kSum, 1), Floats{6});
+  // A second of one for a second of the other, and whoever is even goes first.
+  EXPECT_EQ(Order(), "afafafaaa");
+}
+
+TEST_F(PreemptionTest, ARunGivesWaySoOftenAndNoMore) {
+  const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
+  const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+  constexpr int kRuns = Preemption::kMost + 10;
+  Before(0, [&] {
+    for (int i = 0; i < kRuns; ++i) RunShort(quick.get());
+  });
+  RunLong(batch.get(), 100);
+  EXPECT_EQ(batch->Read(kSum, 1), Floats{100});
+  std::string expected;
+  for (int i = 0; i < Preemption::kMost; ++i) expected += "af";
+  expected.append(100 - Preemption::kMost, 'a');
+  expected.append(10, 'f');
+  quick->Read(kSum, 1);
+  EXPECT_EQ(Order(), expected);
+}
+
+TEST_F(PreemptionTest, ARunThatEndsMeanwhileIsNotGoneOnWith) {
+  const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
+  const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+  Before(1, [&] { RunShort(quick.get()); });
+  Before(2, [&] {
+    v1::DesiredState desired;
+    desired.add_drop_session_ids("batch");
+    core_->Apply(desired);
+  });
+  RunLong(batch.get(), 6);
+  EXPECT_EQ(ErrorReason(batch->WaitClosed()), "SESSION_DROPPED");
+  EXPECT_EQ(quick->Read(kSum, 1), Floats{7});
+  core_->Shutdown();
+  // The node that it was about to begin, at most.
+  EXPECT_EQ(Order().substr(0, 3), "aaf");
+  EXPECT_LE(Order().size(), 4u);
+}
+
+TEST_F(PreemptionTest, WhoWentFirstGivesWayItself) {
+  const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
+  const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+  const auto now = OpenAs("now", "t1", v1::PRIORITY_CLASS_REALTIME);
+  Before(1, [&] {
+    const uint32_t before = core_->Snapshot().queued_runs();
+    RunLong(quick.get(), 3);
+    EXPECT_TRUE(WaitUntil(
+        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+  });
+  Before(3, [&] { RunShort(now.get()); });
+  RunLong(batch.get(), 3);
+  EXPECT_EQ(batch->Read(kSum, 1), Floats{3});
+  EXPECT_EQ(quick->Read(kSum, 1), Floats{3});
+  EXPECT_EQ(now->Read(kSum, 1), Floats{7});
+  // Two of the long run, then two of the quick one, and the last of each.
+  EXPECT_EQ(Order(), "aaaafaa");
+  EXPECT_EQ(Used("batch"), absl::Seconds(3));
+  EXPECT_EQ(Used("quick"), absl::Seconds(3));
+  EXPECT_EQ(Used("now"), absl::Seconds(1));
+}
+
+TEST_F(PreemptionTest, ADeadlineThatWouldPassGoesFirst) {
+  const auto slow = OpenAs("slow", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+  const auto hurried =
+      OpenAs("hurried", "t1", v1::PRIORITY_CLASS_INTERACTIVE, absl::Seconds(3));
+  // How long it takes is known from the run before.
+  RunLong(slow.get(), 10);
+  EXPECT_EQ(slow->Read(kSum, 1), Floats{10});
+  const size_t from = Order().size();
+  Before(from + 4, [&] { RunShort(hurried.get()); });
+  slow->Run(2, {kSum, kOne});
+  EXPECT_EQ(slow->Read(kSum, 1), Floats{20});
+  EXPECT_EQ(hurried->Read(kSum, 1), Floats{7});
+  EXPECT_EQ(Order().substr(from), "aaaaafaaaaa");
+  EXPECT_TRUE(MetricsSay("reason=\"deadline\"} 1\n"));
+}
+
+TEST_F(PreemptionTest, ADeadlineThatWillBeMetWaits) {
+  const auto slow = OpenAs("slow", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+  const auto hurried = OpenAs("hurried", "t1", v1::PRIORITY_CLASS_INTERACTIVE,
+                              absl::Seconds(30));
+  RunLong(slow.get(), 10);
+  EXPECT_EQ(slow->Read(kSum, 1), Floats{10});
+  const size_t from = Order().size();
+  Before(from + 4, [&] { RunShort(hurried.get()); });
+  slow->Run(2, {kSum, kOne});
+  EXPECT_EQ(slow->Read(kSum, 1), Floats{20});
+  EXPECT_EQ(hurried->Read(kSum, 1), Floats{7});
+  EXPECT_EQ(Order().substr(from), "aaaaaaaaaaf");
+}
+
+}  // namespace
+}  // namespace djinn::worker

@@ -1,0 +1,255 @@
+// Turns on the device: whose it is, alone or together with others, and what
+// each is charged.
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "gpu_worker/core/connection.h"
+#include "gpu_worker/core/processor_watch.h"
+#include "gpu_worker/core/worker_core.h"
+#include "gpu_worker/plan/lockstep.h"
+
+namespace djinn::worker {
+namespace {
+
+// A session that had so many turns in succession is taken to be alone.
+constexpr uint64_t kTurnsToAttend = 8;
+// How long the idle executor receives what may come.
+constexpr absl::Duration kAttendance = absl::Milliseconds(50);
+
+// Reads carried out in a turn that others share, behind the run that they want
+// the values of: they should not wait for another such turn.
+constexpr int kReadsBehindRun = 16;
+
+bool JoinAnywhere(absl::Span<const OngoingRun::Product> a,
+                  absl::Span<const OngoingRun::Product> b) {
+  return std::any_of(a.begin(), a.end(), [&](const auto& one) {
+    return std::any_of(b.begin(), b.end(),
+                       [&](const auto& other) { return one.Joins(other); });
+  });
+}
+
+}  // namespace
+
+void WorkerCore::AwaitRunnable() {
+  while (!executor_stopping_ && queue_.empty()) {
+    std::shared_ptr<Connection> connection;
+    if (turns_ >= kTurnsToAttend) {
+      const auto found = queued_.find(last_turn_);
+      if (found != queued_.end()) connection = found->second.connection.lock();
+    }
+    if (connection != nullptr) {
+      attended_ = connection;
+      queue_mu_.Unlock();
+      const bool received = connection->stream()->Attend(
+          [this] {
+            MutexLock lock(&queue_mu_);
+            return executor_stopping_ || !queue_.empty();
+          },
+          kAttendance);
+      queue_mu_.Lock();
+      attended_.reset();
+      const bool idle = !executor_stopping_ && queue_.empty();
+      queue_mu_.Unlock();
+      if (received && idle) connection->stream()->Recall();
+      connection.reset();  // the last to hold it destroys the stream
+      queue_mu_.Lock();
+      if (executor_stopping_ || !queue_.empty()) continue;
+    }
+    runnable_.Wait(&queue_mu_);
+  }
+}
+
+WorkerCore::Turn WorkerCore::TurnOf(uint64_t key) {
+  Queued& queued = queued_.at(key);
+  return {key, queued.session, queued.meter,
+          std::exchange(queued.waits_since, absl::InfiniteDuration())};
+}
+
+void WorkerCore::RunExecutor() {
+  const std::unique_ptr<ProcessorThread> thread = OwnProcessorThread();
+  ProcessorWatch watch(thread.get());
+  for (;;) {
+    Turn turn;
+    {
+      MutexLock lock(&queue_mu_);
+      AwaitRunnable();
+      if (executor_stopping_) return;
+      const uint64_t key = queue_.Take();
+      turns_ = key == last_turn_ ? turns_ + 1 : 0;
+      last_turn_ = key;
+      turn = TurnOf(key);
+    }
+    Serve(std::move(turn));
+    watch.NoteTurn(clock_->Monotonic());
+  }
+}
+
+void WorkerCore::Serve(Turn turn) {
+  // One that is given up ends without credit, too.
+  const bool waits = !turn.meter->HasCredit() && !turn.session->cancelled();
+  if (turn.meter->SetWaiting(waits)) NoteWaiting(*turn.session, waits);
+  if (waits) {
+    // Runnable again when a message comes, and when there is credit.
+    MutexLock lock(&queue_mu_);
+    queue_.Done(turn.key, absl::ZeroDuration(), std::nullopt);
+    return;
+  }
+  Preemption::Step step{.key = turn.key, .tenant = &turn.session->tenant()};
+  preemption_.Begin(&step);
+  const bool together = options_.max_batch_runs > 1 &&
+                        turn.session->fast_run_next() &&
+                        ServeTogether(turn, step.start);
+  if (!together) {
+    metrics_.queue_wait.Observe(clock_->Monotonic() - turn.waits_since);
+    turn.session->Step();
+    EndTurn(turn, preemption_.OwnTime() - step.start);
+  }
+  preemption_.End(&step);
+}
+
+scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
+    const Preemption::Step& step, absl::Duration used, absl::Duration end) {
+  using scheduler::FairQueue;
+  // What goes first would lack the memory that the step goes on holding.
+  if (ledger_.usage().pressure() == MemoryPressure::kCritical) {
+    return FairQueue::Preemption::kLater;
+  }
+  MutexLock lock(&queue_mu_);
+  queue_.Charge(step.key, used);
+  const FairQueue::Preemption asked = queue_.MayPreempt(step.key, end);
+  if (asked == FairQueue::Preemption::kHigherPriority ||
+      asked == FairQueue::Preemption::kDeadline) {
+    preempting_ = TurnOf(queue_.Take());
+    turns_ = 0;
+  }
+  return asked;
+}
+
+std::string WorkerCore::ServePreempting() {
+  Turn turn = std::exchange(preempting_, {});
+  std::string tenant = turn.session->tenant();
+  Serve(std::move(turn));
+  return tenant;
+}
+
+void WorkerCore::EndTurn(const Turn& turn, absl::Duration used) {
+  metrics_.steps.Observe(used);
+  metrics_.busy.fetch_add(static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)),
+                          std::memory_order_relaxed);
+  if (turn.meter->Add(used)) NotifyChange();
+  const absl::Duration now = clock_->Monotonic();
+  const bool more = turn.session->HasWork();
+  MutexLock lock(&queue_mu_);
+  std::optional<scheduler::FairQueue::Work> next;
+  if (more) next.emplace(turn.session->deadline());
+  const auto found = queued_.find(turn.key);
+  if (more && found != queued_.end()) {
+    found->second.waits_since = std::min(found->second.waits_since, now);
+  }
+  queue_.Done(turn.key, used, next);
+}
+
+std::vector<WorkerCore::Turn> WorkerCore::FindCompany(const Turn& leader,
+                                                      bool* contested) {
+  std::vector<Turn> company;
+  MutexLock lock(&queue_mu_);
+  if (queue_.empty()) return company;
+  const std::string& tenant = leader.session->tenant();
+  const bool others = batching_tenants_.contains(tenant);
+  const scheduler::FairQueue::Company found = queue_.FindCompany(
+      leader.key,
+      [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        const Session& session = *queued_.at(key).session;
+        return session.fast_run_next() &&
+               (session.tenant() == tenant ||
+                (others && batching_tenants_.contains(session.tenant())));
+      },
+      options_.max_batch_runs - 1);
+  *contested = found.contested;
+  for (const uint64_t key : found.keys) {
+    const Queued& queued = queued_.at(key);
+    company.push_back({key, queued.session, queued.meter});
+  }
+  return company;
+}
+
+bool WorkerCore::ServeTogether(const Turn& leader, absl::Duration start) {
+  bool contested = false;
+  std::vector<Turn> company = FindCompany(leader, &contested);
+  if (company.empty()) return false;
+  std::vector<Turn> turns;
+  std::vector<LockstepMember> members;
+  absl::Duration charged_until = start;
+  const auto charge = [&](size_t member) {
+    const absl::Duration now = preemption_.OwnTime();
+    members[member].used += now - charged_until;
+    charged_until = now;
+  };
+  const auto begin =
+      [&](const Turn& turn,
+          absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)>
+              suits) {
+        OngoingRun* const run = turn.session->BeginRun(suits);
+        if (run == nullptr) return false;
+        turns.push_back(turn);
+        members.push_back({run});
+        charge(members.size() - 1);
+        return true;
+      };
+  if (!begin(leader, [](auto products) { return !products.empty(); })) {
+    return false;
+  }
+  for (const Turn& turn : company) {
+    // What runs side by side is in memory at the same time.
+    if (ledger_.usage().pressure() == MemoryPressure::kCritical) break;
+    if (turn.meter->HasCredit()) {
+      begin(turn, [&](auto products) {
+        return JoinAnywhere(products, members.front().run->products());
+      });
+    }
+  }
+  {
+    MutexLock lock(&queue_mu_);
+    for (size_t i = 1; i < turns.size(); ++i) {
+      // Its session may be gone; then so is its key.
+      if (queue_.TakeBeside(turns[i].key, contested)) {
+        turns[i].waits_since = TurnOf(turns[i].key).waits_since;
+      }
+    }
+  }
+  const absl::Duration now = clock_->Monotonic();
+  for (const Turn& turn : turns) {
+    metrics_.queue_wait.Observe(now - turn.waits_since);
+  }
+  charge(0);  // and what did not suit
+  CarryOut(turns, absl::MakeSpan(members));
+  for (size_t i = 0; i < turns.size(); ++i) EndTurn(turns[i], members[i].used);
+  return true;
+}
+
+void WorkerCore::CarryOut(absl::Span<const Turn> turns,
+                          absl::Span<LockstepMember> members) {
+  CarryOutInLockstep(
+      members, device_->operators(),
+      {.now = [this] { return preemption_.OwnTime(); },
+       .done =
+           [&](size_t member) {
+             Session& session = *turns[member].session;
+             session.EndRun(members[member].used);
+             session.StepReads(kReadsBehindRun);
+           },
+       .joined =
+           [&](absl::Span<const size_t> joined, int64_t rows) {
+             std::set<absl::string_view> tenants;
+             for (const size_t member : joined) {
+               tenants.insert(turns[member].session->tenant());
+             }
+             metrics_.batch_runs.Observe(joined.size());
+             metrics_.batch_rows.Observe(static_cast<uint64_t>(rows));
+             metrics_.batch_tenants.Observe(tenants.size());
+           }});
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,205 @@
+// Products of several runs with one weight, through the operator library.
+#include "gpu_worker/device/cpu/joined_products.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "ATen/ops/addmm.h"
+#include "ATen/ops/allclose.h"
+#include "ATen/ops/linear.h"
+#include "ATen/ops/matmul.h"
+#include "ATen/ops/randn.h"
+#include "c10/core/InferenceMode.h"
+#include "gpu_worker/device/cpu/cpu_device.h"
+#include "gpu_worker/device/cpu/program_tester.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr int64_t kIn = 192, kOut = 160;
+
+class JoinedProductsTest : public testing::Test {
+ protected:
+  // A run of one product whose weight, the call's argument `weight`, lies in
+  // the same buffer as the others'.
+  void Add(const std::string& name, torch::jit::Stack arguments, size_t weight,
+           const at::Tensor& expected) {
+    const c10::InferenceMode inference;
+    auto run = std::make_unique<Run>();
+    run->expected = expected;
+    run->call = tester_.Encode(name, "", std::move(arguments), {expected});
+    const auto& view =
+        std::get<srg::TensorView>(run->call.node().arguments[weight]);
+    if (weight_ == nullptr) weight_ = run->call.slots[view.slot];
+    run->call.slots[view.slot] = weight_;
+    run->program = tester_.library()->Compile(run->call.structure).value();
+    run->input.emplace(run->call.input());
+    run->input->fast = true;
+    run->input->tenant = &tenant_;
+    runs_.push_back(std::move(run));
+  }
+  void AddLinear(const at::Tensor& rows) {
+    Add("aten::linear", {rows, matrix_, bias_}, 1,
+        at::linear(rows, matrix_, bias_));
+  }
+
+  // Which were joined.
+  std::vector<bool> Execute() {
+    std::vector<JoinedCall> calls;
+    for (const auto& run : runs_) {
+      run->results.clear();
+      calls.push_back({run->program.get(), 0, &*run->input, &run->results});
+    }
+    tester_.library()->ExecuteJoined(absl::MakeSpan(calls));
+    std::vector<bool> done;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      done.push_back(calls[i].done);
+      EXPECT_EQ(runs_[i]->results.size(), calls[i].done ? 1u : 0u);
+    }
+    return done;
+  }
+  at::Tensor Result(size_t run) {
+    return ProgramTester::TensorOf(runs_[run]->results.at(0));
+  }
+  void ExpectAllRight() {
+    for (size_t i = 0; i < runs_.size(); ++i) {
+      const at::Tensor result = Result(i);
+      EXPECT_EQ(result.sizes(), runs_[i]->expected.sizes());
+      EXPECT_EQ(result.strides(), runs_[i]->expected.strides());
+      EXPECT_TRUE(at::allclose(result, runs_[i]->expected, 1e-4, 1e-4)) << i;
+    }
+  }
+
+  struct Run {
+    EncodedCall call;
+    std::unique_ptr<CompiledProgram> program;
+    at::Tensor expected;
+    std::optional<NodeInput> input;
+    std::vector<NodeResult> results;
+  };
+
+  ProgramTester tester_;
+  const std::string tenant_ = "t";
+  const at::Tensor matrix_ = at::randn({kOut, kIn});
+  const at::Tensor bias_ = at::randn({kOut});
+  std::shared_ptr<Buffer> weight_;
+  std::vector<std::unique_ptr<Run>> runs_;
+};
+
+TEST_F(JoinedProductsTest, EachGetsItsRowsOfTheProduct) {
+  AddLinear(at::randn({1, 1, kIn}));
+  AddLinear(at::randn({3, kIn}));
+  // Rows that lie apart.
+  AddLinear(at::randn({2, 2 * kIn}).narrow(1, 5, kIn));
+  // However the product is carried out by now: plainly or by a packed weight,
+  // with one thread or more.
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_EQ(Execute(), std::vector<bool>(3, true));
+    ExpectAllRight();
+  }
+}
+
+TEST_F(JoinedProductsTest, TakesEveryKindOfProduct) {
+  const at::Tensor weight = at::randn({kIn, kOut});
+  const auto rows = [] { return at::randn({2, kIn}); };
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor a = rows(), b = at::randn({1, 2, kIn});
+    Add("aten::mm", {a, weight}, 1, at::matmul(a, weight));
+    Add("aten::matmul", {b, weight}, 1, at::matmul(b, weight));
+  }
+  EXPECT_EQ(Execute(), std::vector<bool>(4, true));
+  ExpectAllRight();
+  runs_.clear();
+  weight_ = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    const at::Tensor a = rows();
+    Add("aten::addmm", {bias_, a, weight}, 2, at::addmm(bias_, a, weight));
+  }
+  EXPECT_EQ(Execute(), std::vector<bool>(2, true));
+  ExpectAllRight();
+}
+
+TEST_F(JoinedProductsTest, ResultsAreInMemoryOfTheirOwn) {
+  for (int i = 0; i < 2; ++i) AddLinear(at::randn({1, kIn}));
+  Execute();
+  const at::Tensor first = Result(0).clone();
+  const at::Tensor second = Result(1).clone();
+  Execute();
+  EXPECT_EQ(runs_[0]->results[0].buffer->size_bytes(), kOut * sizeof(float));
+  EXPECT_NE(runs_[0]->results[0].buffer, runs_[1]->results[0].buffer);
+  Result(0).fill_(7);
+  EXPECT_TRUE(at::allclose(Result(1), second, 1e-4, 1e-4));
+}
+
+TEST_F(JoinedProductsTest, WhatIsNotFiniteStaysInItsRun) {
+  for (int i = 0; i < 3; ++i) AddLinear(at::randn({2, kIn}));
+  at::Tensor broken = at::randn({2, kIn});
+  broken[0][0] = std::numeric_limits<float>::quiet_NaN();
+  broken[1][7] = std::numeric_limits<float>::infinity();
+  AddLinear(broken);
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_EQ(Execute(), std::vector<bool>(4, true));
+    for (size_t run = 0; run < 3; ++run) {
+      ASSERT_TRUE(at::allclose(Result(run), runs_[run]->expected, 1e-4, 1e-4));
+    }
+    ASSERT_TRUE(std::isnan(Result(3)[0][0].item<float>()));
+  }
+}
+
+TEST_F(JoinedProductsTest, AnEqualBiasElsewhereIsTheSame) {
+  AddLinear(at::randn({1, kIn}));
+  const at::Tensor rows = at::randn({1, kIn});
+  Add("aten::linear", {rows, matrix_, bias_.clone()}, 1,
+      at::linear(rows, matrix_, bias_));
+  EXPECT_EQ(Execute(), std::vector<bool>(2, true));
+  ExpectAllRight();
+}
+
+TEST_F(JoinedProductsTest, WhoHasAnotherBiasIsLeftAlone) {
+  AddLinear(at::randn({1, kIn}));
+  const at::Tensor rows = at::randn({1, kIn});
+  const at::Tensor other = bias_.clone();
+  other[kOut - 1] = 3.0f;
+  Add("aten::linear", {rows, matrix_, other}, 1,
+      at::linear(rows, matrix_, other));
+  AddLinear(at::randn({1, kIn}));
+  EXPECT_EQ(Execute(), (std::vector<bool>{true, false, true}));
+}
+
+TEST_F(JoinedProductsTest, OneAloneIsLeftAlone) {
+  AddLinear(at::randn({1, kIn}));
+  EXPECT_EQ(Execute(), std::vector<bool>{false});
+}
+
+TEST_F(JoinedProductsTest, ListsWhatGains) {
+  AddLinear(at::randn({JoinedProducts::kMaxRows, kIn}));
+  ASSERT_EQ(runs_[0]->program->products().size(), 1u);
+  EXPECT_EQ(runs_[0]->program->products()[0].rows, JoinedProducts::kMaxRows);
+  AddLinear(at::randn({JoinedProducts::kMaxRows + 1, kIn}));
+  EXPECT_TRUE(runs_[1]->program->products().empty());
+  weight_ = nullptr;
+  const at::Tensor rows = at::randn({1, 64}), small = at::randn({64, 64});
+  Add("aten::mm", {rows, small}, 1, at::matmul(rows, small));
+  EXPECT_TRUE(runs_[2]->program->products().empty());
+}
+
+TEST_F(JoinedProductsTest, OnlyEqualViewsOfAWeightAreAlike) {
+  AddLinear(at::randn({1, kIn}));
+  AddLinear(at::randn({2, kIn}));
+  const at::Tensor rows = at::randn({1, kIn}), half = matrix_.narrow(0, 0, 100);
+  Add("aten::linear", {rows, half, c10::IValue()}, 1, at::linear(rows, half));
+  const auto kind = [&](size_t run) {
+    return runs_[run]->program->products()[0].kind;
+  };
+  EXPECT_EQ(kind(0), kind(1));
+  EXPECT_NE(kind(0), kind(2));
+}
+
+}  // namespace
+}  // namespace djinn::worker

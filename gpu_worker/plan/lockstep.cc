@@ -1,0 +1,185 @@
+#include "gpu_worker/plan/lockstep.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace djinn::worker {
+namespace {
+
+class Lockstep {
+ public:
+  Lockstep(absl::Span<LockstepMember> members, OperatorLibrary* library,
+           const LockstepCalls& calls)
+      : members_(members),
+        library_(library),
+        calls_(calls),
+        heads_(members.size()),
+        charged_until_(calls.now()) {
+    for (size_t i = 0; i < members.size(); ++i) {
+      // What one has no room for waits until the others have given up theirs.
+      (members[i].run->cramped() ? cramped_ : going_).push_back(i);
+    }
+  }
+
+  void CarryOut() {
+    for (size_t at = 0; at < going_.size();) at = Advance(at) ? at + 1 : at;
+    while (!going_.empty()) {
+      CarryOutProduct(ChooseProduct());
+      for (size_t at = 0; at < going_.size();) {
+        const bool waits = heads_[going_[at]] != nullptr;
+        at = waits || Advance(at) ? at + 1 : at;
+      }
+    }
+    for (const size_t member : cramped_) {
+      OngoingRun* const run = members_[member].run;
+      while (run->Advance() != nullptr) run->RunProduct();
+      End(member);
+    }
+  }
+
+ private:
+  using Product = OngoingRun::Product;
+  // What a member has in the product being carried out.
+  struct Part {
+    size_t member;
+    int64_t rows;
+  };
+
+  // To the member's next product; false when there is none.
+  bool Advance(size_t at) {
+    const size_t member = going_[at];
+    heads_[member] = members_[member].run->Advance();
+    if (heads_[member] != nullptr) {
+      Charge(member);
+      return true;
+    }
+    going_.erase(going_.begin() + static_cast<ptrdiff_t>(at));
+    End(member);
+    return false;
+  }
+
+  void End(size_t member) {
+    Charge(member);
+    calls_.done(member);
+    Charge(member);
+  }
+
+  // What the time since the last charge was for.
+  void Charge(size_t member) {
+    const absl::Duration now = calls_.now();
+    members_[member].used += now - charged_until_;
+    charged_until_ = now;
+  }
+
+  // Whether the member waits at another product, and will come to this one.
+  bool WillCome(size_t member, const Product& product) const {
+    const Product* const head = heads_[member];
+    if (head->Joins(product)) return false;
+    const std::vector<Product>& all = members_[member].run->products();
+    return std::any_of(
+        head + 1, all.data() + all.size(),
+        [&](const Product& later) { return later.Joins(product); });
+  }
+
+  // One that nobody else will come to. Where everybody waits for somebody, the
+  // first.
+  const Product& ChooseProduct() const {
+    for (const size_t candidate : going_) {
+      const Product& product = *heads_[candidate];
+      if (std::none_of(going_.begin(), going_.end(), [&](size_t member) {
+            return WillCome(member, product);
+          })) {
+        return product;
+      }
+    }
+    return *heads_[going_.front()];
+  }
+
+  // For all who wait at it.
+  void CarryOutProduct(const Product product) {
+    at_product_.clear();
+    for (const size_t member : going_) {
+      if (!heads_[member]->Joins(product)) continue;
+      at_product_.push_back({member, heads_[member]->rows});
+      heads_[member] = nullptr;
+    }
+    if (at_product_.size() == 1) {
+      const size_t member = at_product_.front().member;
+      members_[member].run->RunProduct();
+      return Charge(member);
+    }
+    Join();
+  }
+
+  void Join() {
+    staged_.clear();
+    joined_calls_.clear();
+    for (const Part& part : at_product_) {
+      JoinedCall call;
+      if (members_[part.member].run->StageProduct(&call)) {
+        staged_.push_back(part);
+        joined_calls_.push_back(call);
+      }
+      Charge(part.member);
+    }
+    if (joined_calls_.size() > 1) {
+      library_->ExecuteJoined(absl::MakeSpan(joined_calls_));
+      Share();
+    }
+    for (size_t i = 0; i < staged_.size(); ++i) {
+      members_[staged_[i].member].run->SettleProduct(joined_calls_[i]);
+      Charge(staged_[i].member);
+    }
+  }
+
+  // The joined call's time, by rows.
+  void Share() {
+    joined_.clear();
+    int64_t rows = 0;
+    for (size_t i = 0; i < staged_.size(); ++i) {
+      if (!joined_calls_[i].done) continue;
+      joined_.push_back(staged_[i].member);
+      rows += staged_[i].rows;
+    }
+    // Who was left out has only been looked at.
+    if (joined_.empty()) return Charge(staged_.front().member);
+    const absl::Duration now = calls_.now();
+    int64_t left = absl::ToInt64Nanoseconds(now - charged_until_);
+    charged_until_ = now;
+    int64_t rows_left = rows;
+    for (size_t i = 0; i < staged_.size(); ++i) {
+      if (!joined_calls_[i].done) continue;
+      // The last one takes what is left, so that nothing is.
+      const int64_t part = left / rows_left * staged_[i].rows +
+                           left % rows_left * staged_[i].rows / rows_left;
+      members_[staged_[i].member].used += absl::Nanoseconds(part);
+      left -= part;
+      rows_left -= staged_[i].rows;
+    }
+    calls_.joined(joined_, rows);
+  }
+
+  const absl::Span<LockstepMember> members_;
+  OperatorLibrary* const library_;
+  const LockstepCalls& calls_;
+  // Where each waits; null while it does not.
+  std::vector<const Product*> heads_;
+  // Members with nodes left: those that go on, and those that will afterwards.
+  std::vector<size_t> going_;
+  std::vector<size_t> cramped_;
+  absl::Duration charged_until_;
+  // Of the product being carried out; kept for their memory.
+  std::vector<Part> at_product_;
+  std::vector<Part> staged_;
+  std::vector<JoinedCall> joined_calls_;
+  std::vector<size_t> joined_;
+};
+
+}  // namespace
+
+void CarryOutInLockstep(absl::Span<LockstepMember> members,
+                        OperatorLibrary* library, const LockstepCalls& calls) {
+  Lockstep(members, library, calls).CarryOut();
+}
+
+}  // namespace djinn::worker

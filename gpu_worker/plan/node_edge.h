@@ -1,0 +1,31 @@
+// What a run asks between two of its nodes: whether something more urgent goes
+// first. The run stays as it is meanwhile; nothing of it is lost or done again.
+#ifndef GPU_WORKER_PLAN_NODE_EDGE_H_
+#define GPU_WORKER_PLAN_NODE_EDGE_H_
+
+#include <atomic>
+
+#include "absl/time/time.h"
+
+namespace djinn::worker {
+
+class NodeEdge {
+ public:
+  virtual ~NodeEdge() = default;
+
+  // Whether GiveWay() may be of any use. Any thread.
+  bool wanted() const { return wanted_.load(std::memory_order_relaxed); }
+
+  // In the executing thread: returns when what goes first has been carried out.
+  // `expected` is what the run takes as a rule.
+  virtual void GiveWay(absl::Duration expected) = 0;
+  // The worker's time without what it spent in GiveWay(): only grows.
+  virtual absl::Duration OwnTime() const = 0;
+
+ protected:
+  std::atomic<bool> wanted_{false};
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_PLAN_NODE_EDGE_H_

@@ -1,0 +1,114 @@
+// Runs that are carried out beside those of other sessions.
+#include <utility>
+
+#include "gpu_worker/session/session.h"
+
+namespace djinn::worker {
+
+void Session::StepReads(int most) {
+  for (int i = 0; i < most; ++i) {
+    {
+      MutexLock lock(&mu_);
+      if (!inbox_.read_next()) return;
+    }
+    if (!HasWork()) return;
+    Step();
+  }
+}
+
+void Session::PutBack(Inbox::Item item) {
+  MutexLock lock(&mu_);
+  if (dropped_ || cancelling_) {
+    --queued_runs_;
+    return;
+  }
+  inbox_.PutBack(std::move(item));
+  NoteNext();
+}
+
+bool Session::Suits(
+    absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
+    Begun* begun) {
+  const v1::Run& run = begun->item.message.run();
+  const auto found = structures_.find(run.structure_id());
+  // What is refused, missing or wrong is for Step() to deal with.
+  if (found == structures_.end() || found->second.refused != nullptr) {
+    return false;
+  }
+  const Structure& structure = found->second;
+  begun->plan = environment_.graphs->Use(structure.fingerprint);
+  message_deadline_ = begun->item.deadline;
+  return begun->plan != nullptr && !begun->plan->program().products().empty() &&
+         CheckDeadline().ok() &&
+         BindRun(run, begun->plan.get(), structure.last, storages_, &run_)
+             .ok() &&
+         CheckRun(*begun->plan, run_, storages_).ok() &&
+         suits(ProductsOf(*begun->plan, run_));
+}
+
+OngoingRun* Session::BeginRun(
+    absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits) {
+  // Profiles and offers need a look around every message.
+  if (outbox_.Full() || leaving_ || profile_ != nullptr || !pinned_.empty()) {
+    return nullptr;
+  }
+  auto begun = std::make_unique<Begun>();
+  {
+    MutexLock lock(&mu_);
+    if (!HasWorkLocked() || !inbox_.fast_run_next() || transfer_ != nullptr ||
+        searching_ != nullptr || pull_ != nullptr || need_.has_value()) {
+      return nullptr;
+    }
+    running_ = true;
+    begun->item = inbox_.Take();
+    NoteNext();
+  }
+  if (!Suits(suits, begun.get())) {
+    PutBack(std::move(begun->item));
+    EndStep();
+    return nullptr;
+  }
+  const v1::Ordered& message = begun->item.message;
+  message_bytes_ = begun->item.bytes;
+  message_counts_ = true;
+  errors_.set_lane(message.lane());
+  const absl::StatusOr<const Lifetimes*> lifetimes = Remember(
+      *begun->plan, &structures_.at(message.run().structure_id()).last);
+  if (!lifetimes.ok()) {
+    --queued_runs_;
+    EndStep();
+    Fail(lifetimes.status());
+    return nullptr;
+  }
+  if (!message.run().has_repeat()) {
+    begun->plan->SetContentBytes(BoundContentBytes());
+  }
+  begun->context = ContextOf(message.sequence());
+  begun->run = MakeOngoingRun(*begun->plan, run_, **lifetimes, begun->context);
+  begun->run->Begin();
+  begun_ = std::move(begun);
+  return begun_->run.get();
+}
+
+void Session::EndRun(absl::Duration used) {
+  const v1::Ordered& message = begun_->item.message;
+  v1::ControlResponse response;
+  begun_->run->Finish(response.mutable_metadata());
+  begun_->plan->AddDeviceTime(used);
+  if (message.run().reply_metadata()) {
+    response.mutable_metadata()->set_sequence(message.sequence());
+    Reply(std::move(response));
+  }
+  --queued_runs_;
+  bool cancelled;
+  {
+    MutexLock lock(&mu_);
+    cancelled = cancelling_;
+  }
+  // It may have been stopped in its middle.
+  if (!cancelled) Complete(message.sequence());
+  begun_.reset();
+  EndStep();
+}
+
+}  // namespace djinn::worker

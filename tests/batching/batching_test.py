@@ -1,0 +1,149 @@
+"""Programs of two tenants whose runs share products: real processes.
+
+All work waits at the worker for credit before any of it begins, so that runs meet,
+whatever the machine does.
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+import time
+import unittest
+import urllib.request
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+_NAMES = ("red", "blue")
+_TENANT = """
+  - name: %s
+    token_file: %s.token
+    limits: {max_outstanding: 1024}
+    share_contents: true
+    batch_with_others: %s
+    %s
+"""
+# Everything waits for credit.
+_HELD = "credits: {device_time: 0s}"
+_ROUNDS = 60
+
+
+def _tenants(others, more=""):
+    return "\ntenants:" + "".join(_TENANT % (name, name, others, more) for name in _NAMES)
+
+
+class BatchingTest(unittest.TestCase):
+
+    def start(self, others):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "%s.token")
+        for name in _NAMES:
+            with open(path % name, "w", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+                file.write(name + "-0123456789abcdef")
+        self.cluster = Cluster(folder.name, ("w0",), tenants=_tenants(others),
+                               extra="monitoring: {listen: '127.0.0.1:0'}\n")
+        self.addCleanup(self.cluster.stop)
+        self.environment = dict(
+            os.environ, DJINN_COORDINATOR=self.cluster.coordinator,
+            DJINN_ADMIN_TOKEN_FILE=self.cluster.path("admin.token"))
+
+    def configure(self, tenants):
+        self.cluster.configure("127.0.0.1:0", tenants)
+        subprocess.run(["coordinator/ctl/djinnctl", "reload"], env=self.environment,
+                       check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+
+    def program(self, tenant, number):
+        program = subprocess.Popen(
+            ["tests/batching/multiply_rows", str(number)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            universal_newlines=True,
+            env=dict(self.environment, OMP_NUM_THREADS="1",
+                     DJINN_TOKEN_FILE=self.cluster.path(tenant + ".token")))
+        self.addCleanup(program.stdin.close)
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.wait, PATIENCE)
+        self.addCleanup(program.kill)
+        return program
+
+    def tell(self, program, what, answer):
+        program.stdin.write(what + "\n")
+        program.stdin.flush()
+        self.assertEqual(program.stdout.readline(), answer + "\n")
+
+    def metric(self, process, name, labels=""):
+        """What a metric's lines with these labels add up to."""
+        url = "http://%s/metrics" % self.cluster.monitoring[process]
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            lines = re.findall(r"^%s(?:\{.*%s.*\})? (\S+)$" % (name, labels),
+                               answer.read().decode(), re.MULTILINE)
+        return sum(float(line) for line in lines)
+
+    def times(self):
+        """How long the device was busy, and what tenants are billed."""
+        return (self.metric("w0", "djinn_worker_device_busy_seconds_total"),
+                self.metric("coordinator", "djinn_tenant_device_seconds_total"))
+
+    def settled_times(self):
+        """The same once neither grows, over several heartbeats."""
+        before = self.times()
+        time.sleep(0.5)
+        return before if self.times() == before else None
+
+    def held(self):
+        return self.metric("w0", "djinn_pending_runs", 'reason="out_of_credit"')
+
+    def hold(self, program):
+        """Has it issue until its runs wait for credit."""
+        before = self.held()
+
+        def holds():
+            self.tell(program, "issue", "issued")
+            return self.held() > before
+
+        eventually(holds, "a session is out of credit")
+
+    def carry_out(self):
+        """Has two programs of each tenant issue their work, which then begins at once."""
+        programs = []
+        for number in range(4):
+            programs.append(self.program(_NAMES[number % 2], number))
+            self.assertEqual(programs[-1].stdout.readline(), "loaded\n")
+        self.configure(_tenants(self.others, _HELD))
+        for program in programs:
+            self.hold(program)
+        for program in programs:
+            for _ in range(_ROUNDS):
+                self.tell(program, "issue", "issued")
+        eventually(lambda: self.held() >= 4 * (_ROUNDS - 1), "all that was issued waits")
+        # Proofs of contents were billed before, which are no time of the device.
+        held = eventually(self.settled_times, "what was used is told")
+        self.configure(_tenants(self.others))
+        for program in programs:
+            self.tell(program, "read", "right")
+
+        def adds_up():
+            busy, billed = (now - before for now, before in zip(self.times(), held))
+            return busy > 0 and abs(billed / busy - 1) < 1e-3
+
+        eventually(adds_up, "what tenants are billed is what the device was busy")
+
+    def test_products_of_both_tenants_are_shared(self):
+        self.others = "true"
+        self.start(self.others)
+        self.carry_out()
+        shared = self.metric("w0", "djinn_batch_tenants_count")
+        self.assertGreater(shared, 0)
+        self.assertGreater(self.metric("w0", "djinn_batch_tenants_sum"), shared)
+
+    def test_no_tenant_shares_with_others_unasked(self):
+        self.others = "false"
+        self.start(self.others)
+        self.carry_out()
+        shared = self.metric("w0", "djinn_batch_tenants_count")
+        self.assertGreater(shared, 0)
+        self.assertEqual(self.metric("w0", "djinn_batch_tenants_sum"), shared)
+
+
+if __name__ == "__main__":
+    unittest.main()

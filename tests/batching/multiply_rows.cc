@@ -1,0 +1,63 @@
+// A program whose runs may share products: brings a weight to the device, the
+// same as every other such program, and says "loaded". For a line "issue" of
+// its standard input it issues 64 layers more, on rows of its own, without
+// waiting for any, and says "issued"; for "read" it reads the last one, and
+// says "right" if it is what it should be. It finds its cluster in the
+// environment. An error is its last line.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "djinn/djinn.h"
+
+namespace {
+
+constexpr int64_t kWidth = 512;
+
+// A contraction: what differs in the last bits stays so.
+void Issue(const at::Tensor& weight, const at::Tensor& first, at::Tensor* row) {
+  for (int i = 0; i < 64; ++i) *row = at::mm(*row, weight).tanh() + first;
+}
+
+void Run(int number) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(1);
+  const at::Tensor weight =
+      at::randn({kWidth, kWidth}, generator, at::kFloat).mul_(0.02);
+  const at::Tensor first =
+      at::arange(kWidth, at::kFloat).mul(0.1 * number).sin().unsqueeze(0);
+  at::Tensor row = first;
+  djinn::SetExecutionMode(djinn::ExecutionMode::kFast);
+  const at::Tensor remote_weight = weight.to(djinn::Device());
+  const at::Tensor remote_first = first.to(djinn::Device());
+  at::Tensor remote_row = remote_first;
+  std::cout << "loaded" << std::endl;
+  int rounds = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line == "issue") {
+      Issue(remote_weight, remote_first, &remote_row);
+      ++rounds;
+      std::cout << "issued" << std::endl;
+    } else {
+      for (; rounds > 0; --rounds) Issue(weight, first, &row);
+      const bool right = at::allclose(remote_row.cpu(), row, 1e-3, 1e-4);
+      std::cout << (right ? "right" : "wrong") << std::endl;
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  try {
+    Run(std::atoi(argv[1]));
+  } catch (const std::exception& error) {
+    std::cout << error.what() << std::endl;
+    return 1;
+  }
+  return djinn::Close().ok() ? 0 : 1;
+}
