@@ -27,6 +27,8 @@
 #include "djinn/djinn.h"
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"
+#include "tests/bench/decode_batch.h"
+#include "tests/bench/interactive.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/report.h"
 #include "tests/bench/second_start.h"
@@ -63,6 +65,8 @@ constexpr Entry kBenchmarks[] = {
     {"mlp_step", MakeMlpStep},
     {"transfer", MakeTransfer},
     {"second_start", MakeSecondStart},
+    {"decode_batch", MakeDecodeBatch},
+    {"interactive", MakeInteractive},
 };
 
 // Runs `work`; what it throws becomes its status.
@@ -230,6 +234,12 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--load_only") == 0) return 0;
   if (argc > 2 && std::strcmp(argv[1], djinn::bench::kLoadModel) == 0) {
     return djinn::bench::LoadModel(argc - 2, argv + 2);
+  }
+  if (argc > 2 && std::strcmp(argv[1], djinn::bench::kDecode) == 0) {
+    return djinn::bench::DecodeSession(argc - 2, argv + 2);
+  }
+  if (argc > 2 && std::strcmp(argv[1], djinn::bench::kTrain) == 0) {
+    return djinn::bench::Train(argc - 2, argv + 2);
   }
   absl::SetProgramUsageMessage(
       "measures Djinn beside what it replaces\n"

@@ -1,0 +1,260 @@
+// Small requests of one tenant while another one trains on the same worker:
+// with runs that give way to them, and without, where both are of one class.
+#include "tests/bench/interactive.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ATen/CPUGeneratorImpl.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "c10/core/InferenceMode.h"
+#include "common/status_macros.h"
+#include "djinn/djinn.h"
+#include "tests/bench/benchmark.h"
+#include "tests/bench/child_process.h"
+#include "tests/bench/stopwatch.h"
+#include "tests/bench/tenant_cluster.h"
+#include "torch/torch.h"
+
+namespace djinn::bench {
+namespace {
+
+// A training step is one product of these sizes per layer, forward, and two
+// backward: many nodes, each some milliseconds long.
+constexpr int64_t kWidth = 512;
+constexpr int64_t kExamples = 512;
+constexpr int kLayers = 12;
+constexpr int kRequests = 100;
+constexpr int kMaxRounds = 7;
+// Between requests, so that they meet the training anywhere.
+constexpr absl::Duration kPause = absl::Milliseconds(7);
+// Until a change of class has come to the worker.
+constexpr absl::Duration kClassChange = absl::Milliseconds(500);
+
+at::Tensor Random(int64_t rows, int64_t columns, double deviation,
+                  uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn({rows, columns}, generator, at::kFloat).mul_(deviation);
+}
+
+// The requests, all alike: two small layers and a read.
+class Requests {
+ public:
+  Requests()
+      : weight_(Random(256, 256, 0.1, 1).to(Device())),
+        row_(Random(1, 256, 1, 2).to(Device())) {
+    const at::Tensor weight = Random(256, 256, 0.1, 1);
+    expected_ = at::mm(at::relu(at::mm(Random(1, 256, 1, 2), weight)), weight);
+  }
+
+  // Seconds of each.
+  std::vector<double> Make() {
+    const c10::InferenceMode inference;
+    std::vector<double> seconds;
+    for (int i = 0; i < kRequests; ++i) {
+      const double start = WallNow();
+      const at::Tensor result =
+          at::mm(at::relu(at::mm(row_, weight_)), weight_).to(at::kCPU);
+      seconds.push_back(WallNow() - start);
+      different_ += !result.equal(expected_);
+      absl::SleepFor(kPause);
+    }
+    return seconds;
+  }
+  int different() const { return different_; }
+
+ private:
+  const at::Tensor weight_, row_;
+  at::Tensor expected_;
+  int different_ = 0;
+};
+
+class InteractiveBenchmark : public Benchmark {
+ public:
+  explicit InteractiveBenchmark(const Options& options)
+      : options_(options), rounds_(std::min(options.rounds, kMaxRounds)) {}
+
+  absl::string_view name() const override { return "interactive"; }
+  bool needs_session() const override { return false; }
+
+  absl::Status Measure(std::vector<Row>* rows) override {
+    DJINN_ASSIGN_OR_RETURN(
+        const auto cluster,
+        TenantCluster::Start(
+            {.tenants = {"trains", "asks"},
+             .of_tenants = "limits: {memory: 2GiB}",
+             .of_worker = absl::StrCat("device: {kind: cpu, memory: 6GiB, "
+                                       "calibrate: false, threads: ",
+                                       options_.threads, "}\n")}));
+    DJINN_ASSIGN_OR_RETURN(
+        const auto training,
+        ChildProcess::Start(OwnProgram(), {kTrain, cluster->coordinator(),
+                                           cluster->token_file("trains")}));
+    DJINN_ASSIGN_OR_RETURN(const std::string line,
+                           ReadLinePatiently(training.get()));
+    if (line != "training") return absl::InternalError(line);
+    ConnectOptions connect;
+    connect.coordinator = cluster->coordinator();
+    connect.token_file = cluster->token_file("asks");
+    DJINN_RETURN_IF_ERROR(Connect(connect));
+    const absl::Status measured = MeasureBeside(*cluster, rows);
+    const absl::Status closed = Close();
+    training->EndInput();
+    DJINN_ASSIGN_OR_RETURN(const std::string end,
+                           ReadLinePatiently(training.get()));
+    rows->back().notes.push_back(end);
+    if (!absl::StartsWith(end, "trained")) rows->back().error = end;
+    return measured.ok() ? closed : measured;
+  }
+
+ private:
+  absl::Status MeasureBeside(const TenantCluster& cluster,
+                             std::vector<Row>* rows) {
+    Requests requests;
+    Row row;
+    row.benchmark = std::string(name());
+    row.variant = "request beside another tenant's training, p99";
+    row.baseline_name = "the same of one class, which does not give way";
+    row.djinn.emplace();
+    row.baseline.emplace();
+    std::vector<double> medians[2];
+    const auto measure = [&](Priority priority, int which,
+                             Series* series) -> absl::Status {
+      DJINN_RETURN_IF_ERROR(SetUrgency({.priority = priority}).status());
+      absl::SleepFor(kClassChange);
+      const std::vector<double> seconds = requests.Make();
+      series->AddRound({Percentile(seconds, 99)});
+      medians[which].push_back(Median(seconds));
+      return absl::OkStatus();
+    };
+    requests.Make();
+    DJINN_RETURN_IF_ERROR(Interleave(
+        rounds_,
+        [&](int) { return measure(Priority::kInteractive, 0, &*row.djinn); },
+        [&](int) { return measure(Priority::kBatch, 1, &*row.baseline); }));
+    SetRatio(&row);
+    DJINN_ASSIGN_OR_RETURN(const double preemptions,
+                           cluster.Metric("worker", "djinn_preemptions_total"));
+    row.numbers["preemptions"] = preemptions;
+    row.notes.push_back(absl::StrFormat(
+        "medians %.1f and %.1f ms; training gave way %.0f times",
+        1e3 * Median(medians[0]), 1e3 * Median(medians[1]), preemptions));
+    row.checked = absl::StrCat(kRequests * (2 * rounds_ + 1),
+                               " results, equal bits; the training's loss");
+    if (requests.different() > 0) {
+      row.error = absl::StrCat(requests.different(), " results differ");
+    }
+    rows->push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  const Options options_;
+  const int rounds_;
+};
+
+// Plain SGD, the same wherever it runs.
+class Training {
+ public:
+  explicit Training(at::Device device)
+      : inputs_(Random(kExamples, kWidth, 1, 3).to(device)) {
+    for (int i = 0; i < kLayers; ++i) {
+      weights_.push_back(
+          Random(kWidth, kWidth, 0.0625, 4 + static_cast<uint64_t>(i))
+              .to(device)
+              .requires_grad_());
+    }
+  }
+
+  float Step() {
+    at::Tensor x = inputs_;
+    for (const at::Tensor& weight : weights_) x = at::relu(at::mm(x, weight));
+    const at::Tensor loss = x.square().mean();
+    loss.backward();
+    {
+      const c10::NoGradGuard no_gradient;
+      for (at::Tensor& weight : weights_) {
+        weight.sub_(weight.grad(), 0.01);
+        weight.mutable_grad().reset();
+      }
+    }
+    return loss.item<float>();
+  }
+
+ private:
+  const at::Tensor inputs_;
+  std::vector<at::Tensor> weights_;
+};
+
+absl::Status RunTraining(const ConnectOptions& options) {
+  absl::Status connected;
+  for (int i = 0; i < 30; ++i) {
+    connected = Connect(options);
+    if (connected.ok()) break;
+    // The cluster is not ready yet.
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+  DJINN_RETURN_IF_ERROR(connected);
+  std::vector<float> losses;
+  {
+    Training training(Device());
+    losses.push_back(training.Step());
+    std::cout << "training" << std::endl;
+    std::atomic<bool> ended{false};
+    std::thread input([&] {
+      std::string line;
+      while (std::getline(std::cin, line)) {
+      }
+      ended = true;
+    });
+    while (!ended) losses.push_back(training.Step());
+    input.join();
+  }
+  DJINN_RETURN_IF_ERROR(Close());
+  // Whatever went first, and how often, it has computed the same.
+  constexpr size_t kCompared = 40;
+  Training local(at::kCPU);
+  for (size_t i = 0; i < std::min(losses.size(), kCompared); ++i) {
+    const float expected = local.Step();
+    if (!(std::abs(losses[i] - expected) <= 1e-3f * expected)) {
+      return absl::InternalError(
+          absl::StrCat("loss ", i, " is ", losses[i], ", not ", expected));
+    }
+  }
+  std::cout << "trained " << losses.size() << " steps" << std::endl;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int Train(int argc, char** argv) {
+  if (argc != 2) return 2;
+  ConnectOptions options;
+  options.coordinator = argv[0];
+  options.token_file = argv[1];
+  options.urgency.priority = Priority::kBatch;
+  absl::Status status;
+  try {
+    status = RunTraining(options);
+  } catch (const std::exception& error) {
+    status = absl::InternalError(error.what());
+  }
+  if (!status.ok()) std::cout << status << std::endl;
+  return status.ok() ? 0 : 1;
+}
+
+std::unique_ptr<Benchmark> MakeInteractive(const Options& options) {
+  return std::make_unique<InteractiveBenchmark>(options);
+}
+
+}  // namespace djinn::bench

@@ -1,0 +1,66 @@
+// A coordinator and a worker on this machine, with several tenants and whatever
+// settings a benchmark wants: what EmbeddedCluster does not offer. Its programs
+// are looked for in $DJINN_BIN_DIR, then where Bazel puts them.
+#ifndef TESTS_BENCH_TENANT_CLUSTER_H_
+#define TESTS_BENCH_TENANT_CLUSTER_H_
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tests/bench/child_process.h"
+
+namespace djinn::bench {
+
+// The next line of a program that takes its time: two minutes at most.
+absl::StatusOr<std::string> ReadLinePatiently(ChildProcess* process);
+
+class TenantCluster {
+ public:
+  struct Settings {
+    std::vector<std::string> tenants;
+    // Of every tenant: "share_contents: true".
+    std::string of_tenants;
+    // Lines of the worker's file besides its own.
+    std::string of_worker;
+  };
+
+  // Does not wait until anybody can be served. Not thread-safe.
+  static absl::StatusOr<std::unique_ptr<TenantCluster>> Start(
+      const Settings& settings);
+  ~TenantCluster();
+
+  // Once more after it was killed.
+  absl::Status StartWorker();
+
+  const std::filesystem::path& folder() const { return folder_; }
+  // What clients connect with.
+  std::string coordinator() const;
+  std::string token_file(const std::string& tenant) const {
+    return (folder_ / tenant).string();
+  }
+
+  // Values of a metric's lines, added up, as "coordinator" or "worker" tells
+  // them now.
+  absl::StatusOr<double> Metric(const std::string& process,
+                                const std::string& name) const;
+
+ private:
+  explicit TenantCluster(std::filesystem::path folder)
+      : folder_(std::move(folder)) {}
+
+  absl::StatusOr<std::unique_ptr<ChildProcess>> Run(
+      const std::string& package, const std::string& name,
+      const std::string& role) const;
+
+  const std::filesystem::path folder_;
+  std::unique_ptr<ChildProcess> coordinator_process_;
+  std::unique_ptr<ChildProcess> worker_;
+};
+
+}  // namespace djinn::bench
+
+#endif  // TESTS_BENCH_TENANT_CLUSTER_H_
