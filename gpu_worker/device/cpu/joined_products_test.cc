@@ -133,6 +133,7 @@ TEST_F(JoinedProductsTest, ResultsAreInMemoryOfTheirOwn) {
   Execute();
   EXPECT_EQ(runs_[0]->results[0].buffer->size_bytes(), kOut * sizeof(float));
   EXPECT_NE(runs_[0]->results[0].buffer, runs_[1]->results[0].buffer);
+  const c10::InferenceMode inference;
   Result(0).fill_(7);
   EXPECT_TRUE(at::allclose(Result(1), second, 1e-4, 1e-4));
 }
