@@ -115,8 +115,10 @@ TEST_F(WorkerCoreTest, AClientThatDoesNotReadBlocksNobodyElse) {
   for (int i = 1; i < 50; ++i) {
     EXPECT_TRUE(other->WaitCompleted(other->Create(i, 8)));
   }
-  pair.client.reset();
+  // The feeder holds on to it.
+  pair.client->Close(absl::OkStatus());
   for (std::thread& feeder : feeders) feeder.join();
+  pair.client.reset();
   EXPECT_TRUE(WaitMemory(49 * 8));
 }
 
