@@ -1,5 +1,6 @@
-// How urgent the session's runs are. It decides among the sessions of a tenant,
-// never between tenants, and changes no result.
+// How urgent the session's runs are. It decides who goes first, also before a
+// run of another tenant's that is under way, but gives no tenant a larger
+// share; and it changes no result.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_URGENCY_H_
 #define CLIENT_LIB_INCLUDE_DJINN_URGENCY_H_
 
