@@ -135,6 +135,7 @@ class MonitoringTest(unittest.TestCase):
                 found.setdefault(metric, (kind, set()))[1].add(role)
         listed = {name: (kind, roles) for name, (_, kind, roles) in self.documented().items()}
         self.maxDiff = None
+        self.assertLessEqual(_NOT_CAUSED, set(listed))
         self.assertEqual({name: kind for name, (kind, _) in found.items()},
                          {name: kind for name, (kind, _) in listed.items()
                           if name in found or name not in _NOT_CAUSED})
