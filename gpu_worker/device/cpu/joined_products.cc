@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "ATen/Parallel.h"
 #include "ATen/ops/addmm.h"
 #include "ATen/ops/from_blob.h"
 #include "ATen/ops/mm.h"
@@ -100,8 +99,7 @@ std::shared_ptr<Choices> JoinedProducts::ChoicesFor(const MatrixLayout& layout,
 }
 
 void JoinedProducts::Execute(absl::Span<const Part> parts) {
-  thread_local const bool counted = (at::init_num_threads(), true);
-  (void)counted;
+  CountThreads();
   thread_local Product product;
   const PackedCall& first = *parts.front().call;
   product.layout = first.weight();

@@ -9,6 +9,12 @@ __attribute__((weak)) int MKL_Set_Num_Threads_Local(int count);
 }
 
 namespace djinn::worker {
+
+void CountThreads() {
+  thread_local const bool counted = (at::init_num_threads(), true);
+  (void)counted;
+}
+
 ThreadScope::ThreadScope(bool one_thread) {
   if (!one_thread) return;
   const int count = at::get_num_threads();

@@ -4,6 +4,12 @@
 
 namespace djinn::worker {
 
+// For a thread that is about to call kernels; cheap from the second time on.
+// OpenMP counts threads per calling thread, and PyTorch hands its own count
+// on only where it parallelises itself: a matrix product in a new thread
+// would use every core, whatever the worker was told.
+void CountThreads();
+
 // All that the worker has, or one. All again at the end.
 class ThreadScope {
  public:

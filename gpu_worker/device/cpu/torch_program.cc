@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "ATen/Parallel.h"
 #include "ATen/core/List.h"
 #include "ATen/core/Tensor.h"
 #include "absl/strings/str_cat.h"
@@ -311,11 +310,7 @@ TorchProgram::TorchProgram(std::vector<TorchCall> calls,
 absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
                                    std::vector<NodeResult>* results) const {
   if (node >= calls_.size()) return absl::InternalError("no such node");
-  // OpenMP counts threads per calling thread, and PyTorch hands its own count
-  // on only where it parallelises itself: a matrix product in a new thread
-  // would use every core, whatever the worker was told.
-  thread_local const bool counted = (at::init_num_threads(), true);
-  (void)counted;
+  CountThreads();
   return input.fast ? ExecuteFast(node, input, results)
                     : ExecuteStrict(calls_[node], input, results);
 }
