@@ -32,9 +32,14 @@ enum Tag : uint8_t {
 
 class Reader {
  public:
-  explicit Reader(absl::string_view bytes) : bytes_(bytes) {}
+  explicit Reader(absl::string_view bytes)
+      : begin_(bytes.data()), bytes_(bytes) {}
 
   bool AtEnd() const { return bytes_.empty(); }
+  uint32_t position() const {
+    return static_cast<uint32_t>(bytes_.data() - begin_);
+  }
+  void Skip(size_t bytes) { bytes_.remove_prefix(bytes); }
   Tag Next() { return static_cast<Tag>(Get<uint8_t>()); }
   template <typename T>
   T Get() {
@@ -52,7 +57,92 @@ class Reader {
   }
 
  private:
+  const char* const begin_;
   absl::string_view bytes_;
+};
+
+class IntegerFinder {
+ public:
+  IntegerFinder(absl::string_view bytes, std::vector<uint32_t>* positions)
+      : reader_(bytes), positions_(positions) {}
+
+  void Run() {
+    while (!reader_.AtEnd()) Visit(reader_.Next());
+  }
+
+ private:
+  void Visit(Tag tag) {
+    switch (tag) {
+      case kTensor:
+      case kResult:
+        return View();
+      case kTensorList:
+        for (uint32_t count = reader_.Get<uint32_t>(); count > 0; --count) {
+          Visit(reader_.Next());
+        }
+        return;
+      case kInteger:
+        return Integers(1);
+      case kIntegers:
+        return Integers(reader_.Get<uint32_t>());
+      case kScalars:
+        for (uint32_t count = reader_.Get<uint32_t>(); count > 0; --count) {
+          Scalar();
+        }
+        return;
+      case kBoolean:
+        return reader_.Skip(1);
+      case kBooleans:
+        return reader_.Skip(reader_.Get<uint32_t>());
+      case kText:
+        return reader_.Skip(reader_.Get<uint32_t>());
+      case kReals:
+        return reader_.Skip(reader_.Get<uint32_t>() * sizeof(double));
+      case kComplex:
+        return reader_.Skip(2 * sizeof(double));
+      case kScalarTensor:
+        return reader_.Skip(2);
+      case kGenerator:
+      case kImplicitGenerator:
+      case kUnknownResult:
+        return reader_.Skip(sizeof(uint32_t));
+      case kNone:
+      case kFloatHole:
+      case kDevice:
+      case kUndefinedResult:
+        return;
+    }
+  }
+
+  void View() {
+    // Touch, data type and flags.
+    reader_.Skip(sizeof(uint32_t) + 2);
+    const size_t dimensions = reader_.Get<uint8_t>();
+    Integers(1 + 2 * dimensions);
+  }
+
+  void Scalar() {
+    switch (reader_.Get<uint8_t>()) {
+      case 0:
+        return Integers(1);
+      case 1:
+        return reader_.Skip(1);
+      case 2:
+        return reader_.Skip(sizeof(double));
+      default:
+        return reader_.Skip(2 * sizeof(double));
+    }
+  }
+
+  void Integers(size_t count) {
+    for (; count > 0; --count) {
+      positions_->push_back(reader_.position());
+      reader_.Skip(sizeof(int64_t));
+    }
+  }
+
+  Reader reader_;
+  std::vector<uint32_t>* const positions_;
 };
 
 class Decoder {
@@ -368,6 +458,10 @@ srg::Node DecodeCall(absl::string_view bytes, absl::Span<const uint32_t> slots,
   std::sort(node.writes.begin(), node.writes.end());
   std::sort(node.overwrites.begin(), node.overwrites.end());
   return node;
+}
+
+void FindIntegers(absl::string_view bytes, std::vector<uint32_t>* positions) {
+  IntegerFinder(bytes, positions).Run();
 }
 
 }  // namespace djinn

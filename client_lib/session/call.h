@@ -157,6 +157,10 @@ srg::Node DecodeCall(absl::string_view bytes, absl::Span<const uint32_t> slots,
                      absl::Span<const uint8_t> accesses,
                      HoleCounters* counters);
 
+// Appends where in `bytes` the 64-bit integers lie that a size hole may name,
+// in the order of srg::ForEachInteger() over the node that DecodeCall() makes.
+void FindIntegers(absl::string_view bytes, std::vector<uint32_t>* positions);
+
 }  // namespace djinn
 
 #endif  // CLIENT_LIB_SESSION_CALL_H_

@@ -36,7 +36,10 @@ std::string Describe(const v1::Ordered& message) {
                           " on ",
                           message.run().bindings_size() +
                               message.run().repeat().storages_size(),
-                          " storages");
+                          " storages",
+                          message.run().size() == 0
+                              ? ""
+                              : absl::StrCat(", size ", message.run().size()));
     case v1::Ordered::kInstall:
       return Describe(message.install());
     case v1::Ordered::kCreateStorage:

@@ -7,6 +7,7 @@
 #include "client_lib/session/structure_builder.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
+#include "common/srg/size_hole.h"
 
 namespace djinn {
 namespace {
@@ -30,6 +31,16 @@ void FillChangedFloats(absl::Span<const double> floats,
   }
 }
 
+// The structure of a family, of which `structure` is a member.
+srg::Structure AtSizeZero(srg::Structure structure,
+                          const SizeFamilies::Member& member) {
+  structure.size_hole = *member.hole;
+  // The way there was checked when the member was found.
+  srg::Structure base = *srg::AtSize(std::move(structure), -member.size);
+  base.size_hole = *member.hole;
+  return base;
+}
+
 }  // namespace
 
 RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
@@ -37,12 +48,25 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
   AssignSlots(segment);
   BuildStructureKey(segment, slot_of_touch_, kinds_, &key_);
   Encoded encoded;
-  const StructureTable::Entry structure = FindStructure(
-      key_, telling,
-      [&] { return BuildStructure(segment, slot_of_touch_, kinds_); },
-      &encoded);
+  const auto build = [&] {
+    return BuildStructure(segment, slot_of_touch_, kinds_);
+  };
+  std::optional<StructureTable::Entry> entry = table_->Find(key_);
+  const std::optional<SizeFamilies::Member> member =
+      entry.has_value() ? std::nullopt : families_.Find(key_);
+  if (member.has_value()) {
+    entry = table_->Find(member->family);
+    if (!entry.has_value()) entry = table_->Add(member->family);
+    encoded.run.set_size(member->size);
+    FillStructure(
+        member->family, *entry, telling,
+        [&] { return AtSizeZero(build(), *member); }, &encoded);
+  } else {
+    if (!entry.has_value()) entry = table_->Add(key_);
+    FillStructure(key_, *entry, telling, build, &encoded);
+  }
   encoded.run.set_reply_metadata(segment.wants_metadata);
-  FillRun(bindings_, segment.floats(), segment.scalar_tensors(), structure,
+  FillRun(bindings_, segment.floats(), segment.scalar_tensors(), *entry,
           &encoded);
   return encoded;
 }
@@ -51,29 +75,31 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
-  const StructureTable::Entry structure = FindStructure(
-      part.key, telling,
+  std::optional<StructureTable::Entry> entry = table_->Find(part.key);
+  if (!entry.has_value()) entry = table_->Add(part.key);
+  FillStructure(
+      part.key, *entry, telling,
       [&]() -> const srg::Structure& { return part.structure; }, &encoded);
-  FillRun(bindings, part.floats, part.scalar_tensors, structure, &encoded);
+  FillRun(bindings, part.floats, part.scalar_tensors, *entry, &encoded);
   return encoded;
 }
 
 template <typename Build>
-StructureTable::Entry RunEncoder::FindStructure(absl::string_view key,
-                                                uint64_t telling, Build build,
-                                                Encoded* encoded) {
-  const StructureTable::Entry entry = table_->FindOrAdd(key);
+void RunEncoder::FillStructure(absl::string_view key,
+                               const StructureTable::Entry& entry,
+                               uint64_t telling, Build build,
+                               Encoded* encoded) {
   encoded->run.set_structure_id(entry.id);
   encoded->run.set_mode(CurrentMode());
   const bool tell = *entry.told != telling;
-  if (!entry.is_new && !tell) return entry;
+  if (!entry.is_new && !tell) return;
   const srg::Structure& structure = build();
   v1::Structure message = srg::ToProto(structure);
   if (tell) {
     *entry.told = telling;
     encoded->telling = {HashContent(key.data(), key.size()), message};
   }
-  if (!entry.is_new) return entry;
+  if (!entry.is_new) return;
   Definition& definition = encoded->definition.emplace();
   definition.message.set_structure_id(entry.id);
   *definition.message.mutable_structure() = std::move(message);
@@ -82,7 +108,6 @@ StructureTable::Entry RunEncoder::FindStructure(absl::string_view key,
     definition.message.add_forget_ids(id);
   }
   definition.fingerprint = srg::Fingerprint(structure);
-  return entry;
 }
 
 v1::Structure RunEncoder::Describe(const Segment& segment) {

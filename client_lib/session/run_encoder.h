@@ -3,8 +3,9 @@
 // which is defined first when the stream does not have it yet.
 //
 // A run says only what differs from the run of the same structure before, once
-// the worker has admitted the structure (Run.repeat in execution.proto). Used
-// by the sender thread only.
+// the worker has admitted the structure (Run.repeat in execution.proto), and
+// structures that grow are one (size_families.h). Used by the sender thread
+// only.
 #ifndef CLIENT_LIB_SESSION_RUN_ENCODER_H_
 #define CLIENT_LIB_SESSION_RUN_ENCODER_H_
 
@@ -17,6 +18,7 @@
 #include "client_lib/session/recording.h"
 #include "client_lib/session/remote_storage.h"
 #include "client_lib/session/segment.h"
+#include "client_lib/session/size_families.h"
 #include "client_lib/session/structure_table.h"
 #include "common/hash.h"
 #include "common/srg/structure.h"
@@ -81,9 +83,11 @@ class RunEncoder {
  private:
   // Fills kinds_, bindings_ and slot_of_touch_.
   void AssignSlots(const Segment& segment);
+  // Names the structure of the run in `encoded`; `build` makes it when somebody
+  // has to be told.
   template <typename Build>
-  StructureTable::Entry FindStructure(absl::string_view key, uint64_t telling,
-                                      Build build, Encoded* encoded);
+  void FillStructure(absl::string_view key, const StructureTable::Entry& entry,
+                     uint64_t telling, Build build, Encoded* encoded);
   void FillRun(absl::Span<const Binding> bindings,
                absl::Span<const double> floats,
                absl::Span<const ScalarValue> scalar_tensors,
@@ -95,6 +99,7 @@ class RunEncoder {
   void FindFinalSlots(absl::Span<const Binding> bindings);
 
   StructureTable* table_;
+  SizeFamilies families_;
   uint64_t run_ = 0;
   // Reused between runs.
   std::vector<srg::Slot> kinds_;

@@ -1,5 +1,6 @@
 #include "client_lib/session/structure_builder.h"
 
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,19 @@ template <typename T>
 void Put(T value, std::string* out) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
+
+template <typename T>
+T Get(absl::string_view key, size_t position) {
+  T value;
+  std::memcpy(&value, key.data() + position, sizeof(value));
+  return value;
+}
+
+// Of a key: a number of calls, then for each its operator and the ends of its
+// template bytes and its touches.
+constexpr size_t kCallBytes = 3 * sizeof(uint32_t);
+// A slot and an access.
+constexpr size_t kTouchBytes = sizeof(uint32_t) + sizeof(uint8_t);
 
 }  // namespace
 
@@ -35,6 +49,36 @@ void BuildStructureKey(const Segment& segment,
     Put(kind.kind, key);
     if (kind.kind == srg::Slot::Kind::kCreated) Put(kind.created_bytes, key);
   }
+}
+
+absl::string_view KeyHeader(absl::string_view key) {
+  const size_t calls = Get<uint32_t>(key, 0);
+  return key.substr(0, sizeof(uint32_t) + calls * kCallBytes);
+}
+
+std::vector<uint32_t> FindKeyIntegers(absl::string_view key) {
+  std::vector<uint32_t> positions;
+  const absl::string_view header = KeyHeader(key);
+  uint32_t begin = 0;
+  uint32_t touches = 0;
+  for (size_t at = sizeof(uint32_t); at < header.size(); at += kCallBytes) {
+    const auto end = Get<uint32_t>(header, at + sizeof(uint32_t));
+    touches = Get<uint32_t>(header, at + 2 * sizeof(uint32_t));
+    const size_t first = positions.size();
+    FindIntegers(key.substr(header.size() + begin, end - begin), &positions);
+    for (size_t i = first; i < positions.size(); ++i) {
+      positions[i] += header.size() + begin;
+    }
+    begin = end;
+  }
+  size_t at = header.size() + begin + touches * kTouchBytes;
+  while (at < key.size()) {
+    const auto kind = static_cast<srg::Slot::Kind>(Get<uint8_t>(key, at++));
+    if (kind != srg::Slot::Kind::kCreated) continue;
+    positions.push_back(static_cast<uint32_t>(at));
+    at += sizeof(uint64_t);
+  }
+  return positions;
 }
 
 srg::Structure BuildStructure(const Segment& segment,

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client_lib/session/segment.h"
 #include "common/srg/structure.h"
@@ -20,6 +22,13 @@ void BuildStructureKey(const Segment& segment,
 srg::Structure BuildStructure(const Segment& segment,
                               absl::Span<const uint32_t> slot_of_touch,
                               absl::Span<const srg::Slot> kinds);
+
+// The start of a key that keys of the same operators, with as many operands and
+// dimensions each, have in common.
+absl::string_view KeyHeader(absl::string_view key);
+// Where in the key the 64-bit integers lie that a size hole may name, in the
+// order of srg::ForEachInteger() over its structure.
+std::vector<uint32_t> FindKeyIntegers(absl::string_view key);
 
 // How a slot begins whose first use is this touch. `created_bytes` is what the
 // segment says of the touch: null where it creates nothing.

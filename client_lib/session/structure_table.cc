@@ -6,13 +6,16 @@
 
 namespace djinn {
 
-StructureTable::Entry StructureTable::FindOrAdd(absl::string_view key) {
+std::optional<StructureTable::Entry> StructureTable::Find(
+    absl::string_view key) {
   const auto found = by_key_.find(key);
-  if (found != by_key_.end()) {
-    by_use_.splice(by_use_.begin(), by_use_, found->second);
-    Stored& stored = *found->second;
-    return {stored.id, false, &stored.told, &stored.last};
-  }
+  if (found == by_key_.end()) return std::nullopt;
+  by_use_.splice(by_use_.begin(), by_use_, found->second);
+  Stored& stored = *found->second;
+  return Entry{stored.id, false, &stored.told, &stored.last};
+}
+
+StructureTable::Entry StructureTable::Add(absl::string_view key) {
   while (!by_use_.empty() && (by_use_.size() >= max_structures_ ||
                               bytes_ + key.size() > max_bytes_)) {
     DropLeastRecentlyUsed();

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,10 @@ class StructureTable {
     uint64_t* told = nullptr;
     LastRun* last = nullptr;
   };
-  // The key's id, from 1. Valid until the next call.
-  Entry FindOrAdd(absl::string_view key);
+  // Of a key that was added, and is in use still. Valid until the next call.
+  std::optional<Entry> Find(absl::string_view key);
+  // Of one that is not: its id is new, from 1.
+  Entry Add(absl::string_view key);
 
   // The worker took the definition; it is in use still, or was dropped.
   void Admitted(uint64_t id);
@@ -53,7 +56,7 @@ class StructureTable {
   // so many slots and float holes: it was admitted and there is room.
   bool Remember(uint64_t id, size_t slots_and_floats);
 
-  // Keeps the definition of the id that FindOrAdd() added last.
+  // Keeps the definition of the id that was added last.
   void Keep(std::string definition);
   // Ids dropped and not said to the worker yet.
   std::vector<uint64_t> Unsaid() const;

@@ -82,9 +82,9 @@ class Encoder {
     for (const auto& value : values) (*this)(value);
   }
 
-  void Slots(const std::vector<uint32_t>& slots) {
-    Unsigned(slots.size());
-    for (const uint32_t slot : slots) Unsigned(slot);
+  void Indices(const std::vector<uint32_t>& indices) {
+    Unsigned(indices.size());
+    for (const uint32_t index : indices) Unsigned(index);
   }
 
  private:
@@ -118,8 +118,8 @@ std::string CanonicalEncoding(const Structure& structure) {
     encoder.Unsigned(node.operator_index);
     encoder(node.arguments);
     encoder(node.results);
-    encoder.Slots(node.writes);
-    encoder.Slots(node.overwrites);
+    encoder.Indices(node.writes);
+    encoder.Indices(node.overwrites);
     // 0 is absent, so that slot 0 stays distinct.
     encoder.Unsigned(node.implicit_generator_slot.has_value()
                          ? uint64_t{1} + *node.implicit_generator_slot
@@ -127,6 +127,10 @@ std::string CanonicalEncoding(const Structure& structure) {
   }
   encoder.Unsigned(structure.float_hole_count);
   encoder.Unsigned(structure.scalar_tensor_hole_count);
+  if (!structure.size_hole.empty()) {
+    encoder.Indices(structure.size_hole.integers);
+    encoder(structure.size_hole.slopes);
+  }
   return std::move(encoder).Take();
 }
 

@@ -4,7 +4,8 @@
 //
 // Layout: the format version, then every field in declaration order; integers
 // as LEB128 (signed ones zigzag), floats as 8 little-endian bytes, strings and
-// lists preceded by their length, variants by the index of the alternative.
+// lists preceded by their length, variants by the index of the alternative. A
+// size hole comes last, and only where there is one.
 // Any change of meaning raises the version.
 #ifndef COMMON_SRG_CANONICAL_H_
 #define COMMON_SRG_CANONICAL_H_

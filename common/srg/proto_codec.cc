@@ -1,5 +1,6 @@
 #include "common/srg/proto_codec.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -297,6 +298,17 @@ absl::StatusOr<Structure> FromProto(const v1::Structure& message) {
   }
   structure.float_hole_count = message.float_hole_count();
   structure.scalar_tensor_hole_count = message.scalar_tensor_hole_count();
+  uint64_t position = 0;
+  for (const uint32_t gap : message.size_hole().integer_gaps()) {
+    position += gap;
+    if (position > std::numeric_limits<uint32_t>::max()) {
+      return Malformed("a size hole names an integer there is not");
+    }
+    structure.size_hole.integers.push_back(static_cast<uint32_t>(position));
+    ++position;
+  }
+  structure.size_hole.slopes.assign(message.size_hole().slopes().begin(),
+                                    message.size_hole().slopes().end());
   return structure;
 }
 
@@ -341,6 +353,15 @@ v1::Structure ToProto(const Structure& structure) {
     if (node.implicit_generator_slot.has_value()) {
       added->set_implicit_generator_slot(*node.implicit_generator_slot);
     }
+  }
+  uint32_t next_integer = 0;
+  for (const uint32_t position : structure.size_hole.integers) {
+    message.mutable_size_hole()->add_integer_gaps(position - next_integer);
+    next_integer = position + 1;
+  }
+  if (!structure.size_hole.empty()) {
+    message.mutable_size_hole()->mutable_slopes()->Add(
+        structure.size_hole.slopes.begin(), structure.size_hole.slopes.end());
   }
   message.set_float_hole_count(structure.float_hole_count);
   message.set_scalar_tensor_hole_count(structure.scalar_tensor_hole_count);

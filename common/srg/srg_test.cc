@@ -2,6 +2,7 @@
 #include "common/error.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
+#include "common/srg/size_hole.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
 #include "gtest/gtest.h"
@@ -66,6 +67,24 @@ Structure Everything() {
   return s;
 }
 
+// Everything() at another size, in every integer that there is.
+Structure EverythingGrown(int64_t by) {
+  Structure s = Everything();
+  int64_t slope = 1;
+  ForEachInteger(s, [&](auto& value) { value += slope++ * by; });
+  return s;
+}
+
+// Of that: every integer varies, each by another slope.
+SizeHole HoleOfEverything() {
+  SizeHole hole;
+  ForEachInteger(Everything(), [&](const auto&) {
+    hole.integers.push_back(hole.integers.size());
+    hole.slopes.push_back(hole.integers.size());
+  });
+  return hole;
+}
+
 std::string ReasonOf(const Structure& s) {
   return ErrorReason(Validate(s, StructureCaps()).status());
 }
@@ -78,6 +97,71 @@ TEST(ProtoCodecTest, RoundTripsEveryAlternative) {
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_TRUE(before == *after);
   EXPECT_EQ(CanonicalEncoding(before), CanonicalEncoding(*after));
+}
+
+TEST(ProtoCodecTest, RoundTripsASizeHole) {
+  Structure before = Everything();
+  before.size_hole = {{0, 3, 4, 17}, {1, -64, 8, 1}};
+  const v1::Structure message = ToProto(before);
+  EXPECT_EQ(message.size_hole().integer_gaps(1), 2u);
+  EXPECT_EQ(message.size_hole().integer_gaps(2), 0u);
+  EXPECT_EQ(FromProto(message)->size_hole, before.size_hole);
+}
+
+TEST(ProtoCodecTest, RefusesPositionsWithoutEnd) {
+  v1::Structure message = ToProto(Sample());
+  message.mutable_size_hole()->add_integer_gaps(~uint32_t{0});
+  message.mutable_size_hole()->add_integer_gaps(0);
+  EXPECT_FALSE(FromProto(message).ok());
+}
+
+TEST(SizeHoleTest, EveryIntegerGrows) {
+  Structure s = Everything();
+  s.size_hole = HoleOfEverything();
+  // Offset, sizes and strides of five views, two integers beside each other,
+  // one alone, one among scalars, one created slot.
+  EXPECT_EQ(s.size_hole.integers.size(), 26u);
+  for (const int64_t size : {0, 1, 1000}) {
+    const absl::StatusOr<Structure> grown = AtSize(s, size);
+    ASSERT_TRUE(grown.ok()) << grown.status();
+    EXPECT_EQ(*grown, EverythingGrown(size)) << size;
+  }
+}
+
+TEST(SizeHoleTest, OthersStay) {
+  Structure s = Sample();
+  s.size_hole = {{1}, {5}};
+  Structure expected = Sample();
+  std::get<TensorView>(expected.nodes[0].arguments[0]).sizes[0] += 5 * 3;
+  EXPECT_EQ(*AtSize(s, 3), expected);
+}
+
+TEST(SizeHoleTest, RefusesWhatLeavesTheRange) {
+  Structure s = Everything();
+  s.size_hole = {{1}, {int64_t{1} << 40}};
+  EXPECT_TRUE(AtSize(s, 1 << 20).ok());
+  for (const int64_t size : {int64_t{1} << 23, int64_t{1} << 40}) {
+    EXPECT_EQ(ErrorReason(AtSize(s, size).status()), "MALFORMED_STRUCTURE");
+  }
+  // A created slot has no negative size.
+  s.size_hole = {{25}, {-1}};
+  EXPECT_TRUE(AtSize(s, 24).ok());
+  EXPECT_EQ(ErrorReason(AtSize(s, 25).status()), "MALFORMED_STRUCTURE");
+}
+
+TEST(SizeHoleTest, RefusesWhatNamesNoInteger) {
+  const auto reason = [](SizeHole hole) {
+    Structure s = Everything();
+    s.size_hole = std::move(hole);
+    return ReasonOf(s);
+  };
+  EXPECT_EQ(reason({{25}, {1}}), "");
+  EXPECT_EQ(reason({{26}, {1}}), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(reason({{3, 3}, {1, 1}}), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(reason({{3, 2}, {1, 1}}), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(reason({{3}, {0}}), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(reason({{3}, {}}), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(reason({{}, {1}}), "MALFORMED_STRUCTURE");
 }
 
 TEST(ProtoCodecTest, RefusesUnsetValues) {
@@ -116,6 +200,14 @@ TEST(CanonicalTest, EveryFieldMatters) {
   s = Sample();
   s.nodes[0].implicit_generator_slot = 0;
   EXPECT_NE(Fingerprint(s), base);
+  s = Sample();
+  s.size_hole = {{1}, {1}};
+  const std::string with_hole = Fingerprint(s);
+  EXPECT_NE(with_hole, base);
+  s.size_hole = {{1}, {2}};
+  EXPECT_NE(Fingerprint(s), with_hole);
+  s.size_hole = {{2}, {1}};
+  EXPECT_NE(Fingerprint(s), with_hole);
 }
 
 TEST(ValidateTest, DerivesFacts) {

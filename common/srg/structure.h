@@ -145,12 +145,23 @@ struct Node {
   friend bool operator==(const Node&, const Node&) = default;
 };
 
+// The integers that vary with one number of a run, by their position in the
+// order of ForEachInteger(), and how much they do.
+struct SizeHole {
+  std::vector<uint32_t> integers;  // ascending
+  std::vector<int64_t> slopes;
+
+  bool empty() const { return integers.empty(); }
+  friend bool operator==(const SizeHole&, const SizeHole&) = default;
+};
+
 struct Structure {
   std::vector<Operator> operators;
   std::vector<Slot> slots;
   std::vector<Node> nodes;
   uint32_t float_hole_count = 0;
   uint32_t scalar_tensor_hole_count = 0;
+  SizeHole size_hole;
   friend bool operator==(const Structure&, const Structure&) = default;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/srg/size_hole.h"
 #include "common/status_macros.h"
 
 namespace djinn::srg {
@@ -43,6 +44,7 @@ class Validator {
             structure_.scalar_tensor_hole_count) {
       return Malformed("hole counts differ from the holes in use");
     }
+    DJINN_RETURN_IF_ERROR(CheckSizeHole(structure_));
     return std::move(facts_);
   }
 

@@ -1,6 +1,7 @@
 // What can be known about a structure without PyTorch, checked once and then
 // relied upon: slots exist and are born before use, views have sane extents,
-// holes are in range, counts are capped.
+// holes are in range, counts are capped. A structure with a size hole is
+// checked as it is at size 0.
 #ifndef COMMON_SRG_VALIDATE_H_
 #define COMMON_SRG_VALIDATE_H_
 

@@ -205,6 +205,8 @@ class TestClient : public ClientStreamReceiver {
     for (const uint32_t slot : final_slots) run->add_final_slots(slot);
     run->set_reply_metadata(facts.unknown_results > 0);
     run->set_mode(mode_);
+    run->set_size(run_size_);
+    run->set_remember(remember_);
     return Send(std::move(message));
   }
 
@@ -423,6 +425,12 @@ class TestClient : public ClientStreamReceiver {
   // Of the messages that follow.
   void set_lane(uint32_t lane) { lane_ = lane; }
   void set_mode(v1::ExecutionMode mode) { mode_ = mode; }
+  void set_run_size(int64_t size) { run_size_ = size; }
+  void set_remember(bool remember) { remember_ = remember; }
+  // Of a storage that a run made which Send() sent.
+  void set_version(uint64_t storage, uint64_t version) {
+    versions_[storage] = version;
+  }
 
  private:
   template <typename Condition>
@@ -452,6 +460,8 @@ class TestClient : public ClientStreamReceiver {
   std::vector<std::shared_ptr<const v1::ControlRequest>> sent_;
   uint32_t lane_ = 0;
   v1::ExecutionMode mode_ = v1::EXECUTION_MODE_UNSPECIFIED;
+  int64_t run_size_ = 0;
+  bool remember_ = false;
   std::map<uint64_t, uint64_t> versions_;
   std::map<uint64_t, srg::Structure> structures_;
   std::unique_ptr<ClientStream> former_;

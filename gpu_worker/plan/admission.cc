@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
+#include "common/srg/size_hole.h"
 #include "common/status_macros.h"
 
 namespace djinn::worker {
@@ -41,6 +42,19 @@ absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                                      std::move(program), encoded_bytes);
   DJINN_RETURN_IF_ERROR(CheckFits(plan->estimated_bytes(), *cache));
   return AdmittedPlan{cache->Insert(std::move(plan)), false};
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> AdmitAtSize(
+    const Plan& base, int64_t size, const srg::StructureCaps& caps,
+    GraphCache* cache, OperatorLibrary* library) {
+  DJINN_ASSIGN_OR_RETURN(srg::Structure structure,
+                         srg::AtSize(base.structure(), size));
+  DJINN_ASSIGN_OR_RETURN(srg::StructureFacts facts,
+                         srg::Validate(structure, caps));
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CompiledProgram> program,
+                         library->Compile(structure));
+  return cache->Insert(std::make_shared<Plan>(
+      base, size, std::move(structure), std::move(facts), std::move(program)));
 }
 
 }  // namespace djinn::worker

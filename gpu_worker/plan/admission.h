@@ -1,4 +1,4 @@
-// Turns a structure from a client into a plan, once per fingerprint.
+// Turns a structure from a client into a plan, once per fingerprint and size.
 #ifndef GPU_WORKER_PLAN_ADMISSION_H_
 #define GPU_WORKER_PLAN_ADMISSION_H_
 
@@ -25,6 +25,13 @@ struct AdmittedPlan {
 absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                                    const srg::StructureCaps& caps,
                                    GraphCache* cache, OperatorLibrary* library);
+
+// The plan of `base`, which has a size hole, at a size other than 0; kept in
+// the cache. The errors of Admit(): what comes out of the structure is checked
+// as if it had been defined so.
+absl::StatusOr<std::shared_ptr<const Plan>> AdmitAtSize(
+    const Plan& base, int64_t size, const srg::StructureCaps& caps,
+    GraphCache* cache, OperatorLibrary* library);
 
 }  // namespace djinn::worker
 

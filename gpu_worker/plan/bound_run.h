@@ -52,6 +52,7 @@ struct LastRun {
   std::vector<uint64_t> storages;  // by slot
   std::vector<uint32_t> final_slots;
   std::vector<double> floats;  // by hole
+  int64_t size = 0;
   Lifetimes lifetimes;
 
   // Slots and float holes.

@@ -12,8 +12,28 @@ Plan::Plan(std::string fingerprint, srg::Structure structure,
       structure_(std::move(structure)),
       facts_(std::move(facts)),
       program_(std::move(program)),
-      steps_(structure_.nodes.size()),
-      birth_bytes_(structure_.slots.size(), 0) {
+      counters_(std::make_shared<Counters>()) {
+  FillSteps();
+  // Lists and strings inside arguments.
+  estimated_bytes_ =
+      std::max(estimated_bytes_, kBytesPerEncodedByte * encoded_bytes);
+}
+
+Plan::Plan(const Plan& base, int64_t size, srg::Structure structure,
+           srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program)
+    : fingerprint_(base.fingerprint_),
+      size_(size),
+      structure_(std::move(structure)),
+      facts_(std::move(facts)),
+      program_(std::move(program)),
+      counters_(base.counters_) {
+  FillSteps();
+  estimated_bytes_ = base.estimated_bytes_;
+}
+
+void Plan::FillSteps() {
+  steps_.resize(structure_.nodes.size());
+  birth_bytes_.resize(structure_.slots.size());
   for (size_t i = 0; i < structure_.slots.size(); ++i) {
     birth_bytes_[i] = structure_.slots[i].created_bytes;
   }
@@ -44,9 +64,6 @@ Plan::Plan(std::string fingerprint, srg::Structure structure,
         2 * (sizeof(srg::Node) + node.arguments.size() * sizeof(srg::Argument) +
              node.results.size() * sizeof(srg::Result));
   }
-  // Lists and strings inside arguments.
-  estimated_bytes_ =
-      std::max(estimated_bytes_, kBytesPerEncodedByte * encoded_bytes);
 }
 
 }  // namespace djinn::worker

@@ -1,5 +1,6 @@
 // An admitted structure: checked, compiled, and shared by every session that
-// defines it.
+// defines it. One with a size hole has a plan for each size that runs had of
+// late, all under the structure's name, with counters in common.
 //
 // Immutable but for its counters; owned by the graph cache, and kept alive by
 // shared_ptr while a session runs it.
@@ -38,8 +39,15 @@ class Plan {
   Plan(std::string fingerprint, srg::Structure structure,
        srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program,
        uint64_t encoded_bytes);
+  // The plan of `base` at another size than 0, with the structure as it is
+  // there.
+  Plan(const Plan& base, int64_t size, srg::Structure structure,
+       srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program);
 
+  // Of the structure as it was defined, whatever the size.
   const std::string& fingerprint() const { return fingerprint_; }
+  int64_t size() const { return size_; }
+  // At this size.
   const srg::Structure& structure() const { return structure_; }
   const srg::StructureFacts& facts() const { return facts_; }
   const CompiledProgram& program() const { return *program_; }
@@ -52,17 +60,21 @@ class Plan {
 
   // Of the contents bound in the last run that said all of its bindings.
   void SetContentBytes(uint64_t bytes) const {
-    content_bytes_.store(bytes, std::memory_order_relaxed);
+    counters_->content_bytes.store(bytes, std::memory_order_relaxed);
   }
   uint64_t content_bytes() const {
-    return content_bytes_.load(std::memory_order_relaxed);
+    return counters_->content_bytes.load(std::memory_order_relaxed);
   }
-  void CountRun() const { runs_.fetch_add(1, std::memory_order_relaxed); }
-  uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
+  void CountRun() const {
+    counters_->runs.fetch_add(1, std::memory_order_relaxed);
+  }
+  uint64_t runs() const {
+    return counters_->runs.load(std::memory_order_relaxed);
+  }
   // How long the device was busy with these runs.
   void AddDeviceTime(absl::Duration time) const {
-    device_nanoseconds_.fetch_add(absl::ToInt64Nanoseconds(time),
-                                  std::memory_order_relaxed);
+    counters_->device_nanoseconds.fetch_add(absl::ToInt64Nanoseconds(time),
+                                            std::memory_order_relaxed);
   }
   // Of the runs before the one that goes on; 0 in the first.
   absl::Duration mean_device_time() const {
@@ -71,20 +83,29 @@ class Plan {
   }
   absl::Duration device_time() const {
     return absl::Nanoseconds(
-        device_nanoseconds_.load(std::memory_order_relaxed));
+        counters_->device_nanoseconds.load(std::memory_order_relaxed));
   }
 
  private:
+  struct Counters {
+    std::atomic<uint64_t> runs{0};
+    std::atomic<uint64_t> content_bytes{0};
+    std::atomic<int64_t> device_nanoseconds{0};
+  };
+
+  // What follows from the structure.
+  void FillSteps();
+
   const std::string fingerprint_;
+  const int64_t size_ = 0;
   const srg::Structure structure_;
   const srg::StructureFacts facts_;
   const std::unique_ptr<CompiledProgram> program_;
   std::vector<Step> steps_;
   std::vector<uint64_t> birth_bytes_;
   uint64_t estimated_bytes_ = 0;
-  mutable std::atomic<uint64_t> runs_{0};
-  mutable std::atomic<uint64_t> content_bytes_{0};
-  mutable std::atomic<int64_t> device_nanoseconds_{0};
+  // Of all sizes.
+  const std::shared_ptr<Counters> counters_;
 };
 
 }  // namespace djinn::worker

@@ -76,6 +76,33 @@ absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<const Plan>> Session::PlanOf(
+    const Structure& structure, const v1::Run& run) {
+  GraphCache& graphs = *environment_.graphs;
+  std::shared_ptr<const Plan> plan = supplied_plan_;
+  if (run.size() == 0) {
+    if (plan == nullptr) plan = graphs.Use(structure.fingerprint);
+    return plan;
+  }
+  std::shared_ptr<const Plan> sized =
+      graphs.Use(structure.fingerprint, run.size());
+  if (sized != nullptr) return sized;
+  if (plan == nullptr) plan = graphs.Use(structure.fingerprint);
+  if (plan == nullptr) return nullptr;
+  if (plan->structure().size_hole.empty()) {
+    return Violation(absl::StrCat("run: structure ", run.structure_id(),
+                                  " has no size, but the run says ",
+                                  run.size()));
+  }
+  absl::StatusOr<std::shared_ptr<const Plan>> admitted =
+      AdmitAtSize(*plan, run.size(), environment_.caps, &graphs,
+                  environment_.memory->device()->operators());
+  if (admitted.ok()) return admitted;
+  return Violation(absl::StrCat("run: structure ", run.structure_id(),
+                                " is none at size ", run.size(), ": ",
+                                admitted.status().message()));
+}
+
 absl::StatusOr<const Lifetimes*> Session::Remember(const Plan& plan,
                                                    LastRun* last) {
   remembered_slots_ -= last->remembered_size();
@@ -96,8 +123,9 @@ absl::StatusOr<const Lifetimes*> Session::Remember(const Plan& plan,
     last->storages.push_back(binding.storage);
   }
   last->floats = run_.floats;
-  if (!run_.same_final_slots) {
+  if (!run_.same_final_slots || last->size != plan.size()) {
     last->final_slots = run_.final_slots;
+    last->size = plan.size();
     last->lifetimes = LifetimesOf(plan, run_.final_slots);
   }
   return &last->lifetimes;
@@ -185,10 +213,8 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     PoisonRun(nullptr, run_, structure.refused, &storages_);
     *metadata->mutable_error() = *structure.refused;
   } else {
-    const std::shared_ptr<const Plan> plan =
-        supplied_plan_ != nullptr
-            ? supplied_plan_
-            : environment_.graphs->Use(structure.fingerprint);
+    DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
+                           PlanOf(structure, run));
     if (plan == nullptr) {
       missing_structure_ = run.structure_id();
       return absl::OkStatus();

@@ -36,7 +36,9 @@ bool Session::Suits(
     return false;
   }
   const Structure& structure = found->second;
-  begun->plan = environment_.graphs->Use(structure.fingerprint);
+  absl::StatusOr<std::shared_ptr<const Plan>> plan = PlanOf(structure, run);
+  if (!plan.ok()) return false;
+  begun->plan = *std::move(plan);
   message_deadline_ = begun->item.deadline;
   return begun->plan != nullptr && !begun->plan->program().products().empty() &&
          CheckDeadline().ok() &&

@@ -327,6 +327,9 @@ class Session {
   absl::Status HandleDefine(uint64_t sequence,
                             const v1::DefineStructure& define);
   absl::Status HandleRun(uint64_t sequence, const v1::Run& run);
+  // At the run's size; null when the worker has to ask for the structure.
+  absl::StatusOr<std::shared_ptr<const Plan>> PlanOf(const Structure& structure,
+                                                     const v1::Run& run);
   // Keeps what run_ says for a repeat, if it is to be kept. When what it makes
   // ceases to be, until the next run.
   absl::StatusOr<const Lifetimes*> Remember(const Plan& plan, LastRun* last);

@@ -48,12 +48,14 @@ struct Generated {
   int64_t cache_bytes = 0;
 };
 
-// Another prompt in every round.
+// Another prompt in every round, so much longer that each token is the first at
+// its position.
 Generated Generate(const Decoder& decoder, DecoderCache cache, int round,
                    at::Device device) {
   const c10::InferenceMode inference;
   std::vector<int64_t> prompt;
-  for (int64_t i = 0; i < kPromptTokens; ++i) {
+  const int64_t prompt_tokens = kPromptTokens + kTokens * (round + 1);
+  for (int64_t i = 0; i < prompt_tokens; ++i) {
     prompt.push_back((7919 * i + 104729 * (round + 2)) %
                      decoder.shape().vocabulary);
   }

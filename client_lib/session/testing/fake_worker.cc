@@ -10,6 +10,7 @@
 #include "common/hash.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
+#include "common/srg/size_hole.h"
 
 namespace djinn {
 namespace {
@@ -737,19 +738,27 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
   }
   Defined& defined = found->second;
   if (!Expand(&run, &defined)) return true;
+  const absl::StatusOr<srg::Structure> structure =
+      srg::AtSize(defined.structure, run.size());
+  const absl::StatusOr<srg::StructureFacts> facts =
+      structure.ok() ? srg::Validate(*structure, {}) : structure.status();
+  if (!facts.ok() || (run.size() != 0 && defined.structure.size_hole.empty())) {
+    Violation(absl::StrCat("no structure at size ", run.size()));
+    return true;
+  }
   carried_runs_.push_back(run);
   run_fingerprints_.push_back(defined.fingerprint);
   run_node_counts_.push_back(defined.structure.nodes.size());
-  const size_t slots = defined.structure.slots.size();
+  const size_t slots = structure->slots.size();
   if (static_cast<size_t>(run.bindings_size()) != slots) {
     Violation("wrong number of bindings");
     return true;
   }
   if (static_cast<uint32_t>(run.float_holes_size()) !=
-          defined.structure.float_hole_count ||
+          structure->float_hole_count ||
       static_cast<uint32_t>(run.scalar_tensors_size()) !=
-          defined.structure.scalar_tensor_hole_count ||
-      run.reply_metadata() != (defined.facts.unknown_results > 0)) {
+          structure->scalar_tensor_hole_count ||
+      run.reply_metadata() != (facts->unknown_results > 0)) {
     Violation("wrong holes");
   }
   uint64_t poison = std::exchange(fail_next_run_, 0);
@@ -763,15 +772,16 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
   std::set<uint64_t> bound;
   for (size_t i = 0; i < slots; ++i) {
     const v1::Binding& binding = run.bindings(static_cast<int>(i));
-    const srg::Slot& slot = defined.structure.slots[i];
-    const srg::SlotFacts& facts = defined.facts.slots[i];
+    const srg::Slot& slot = structure->slots[i];
+    const srg::SlotFacts& slot_facts = facts->slots[i];
     const bool born_here = slot.kind == srg::Slot::Kind::kCreated ||
                            slot.kind == srg::Slot::Kind::kResult;
     if (!bound.insert(binding.storage()).second) Violation("bound twice");
-    if (binding.writes() != facts.writes || binding.reads() != facts.reads) {
+    if (binding.writes() != slot_facts.writes ||
+        binding.reads() != slot_facts.reads) {
       Violation(absl::StrCat("slot ", i, ": writes ", binding.writes(),
                              " reads ", binding.reads(), " instead of ",
-                             facts.writes, ", ", facts.reads));
+                             slot_facts.writes, ", ", slot_facts.reads));
     }
     if (born_here != (binding.base_version() == 0)) {
       Violation(absl::StrCat("slot ", i, ": wrong birth"));
@@ -781,13 +791,13 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
     if (born_here) {
       storage.bytes.assign(slot.kind == srg::Slot::Kind::kCreated
                                ? slot.created_bytes
-                               : facts.required_bytes,
+                               : slot_facts.required_bytes,
                            '\0');
     } else if (slot.kind == srg::Slot::Kind::kBound &&
-               storage.bytes.size() < facts.required_bytes) {
+               storage.bytes.size() < slot_facts.required_bytes) {
       Violation(absl::StrCat("slot ", i, ": storage too small"));
     }
-    if (facts.reads && storage.poison != 0) poison = storage.poison;
+    if (slot_facts.reads && storage.poison != 0) poison = storage.poison;
   }
   for (int i = 0; i < run.bindings_size(); ++i) {
     const v1::Binding& binding = run.bindings(i);
