@@ -14,12 +14,13 @@ void AloneTrial::Compared(const Comparison& comparison) {
   if (comparison.elements > 0 &&
       comparison.telling >= (comparison.elements + 3) / 4) {
     ++could_tell_;
+    telling_ += comparison.telling;
   }
   ++comparisons_;
   if (comparisons_ >= kFirstComparisons && alone_ > together_ + together_ / 2) {
     return GiveUp();
   }
-  if (could_tell_ < kComparisons) {
+  if (could_tell_ < kComparisons || telling_ < kTellingElements) {
     if (comparisons_ >= kMaxComparisons) GiveUp();
     return;
   }

@@ -3,10 +3,11 @@
 // A small call is done sooner by one thread than by all, whom it takes time to
 // wake; but where the work is divided sums may end in other bits, and strict
 // mode promises those of all threads, which are local PyTorch's with as many.
-// How a kernel divides its work depends on sizes, not on values, so some runs
-// carry the call out both ways and compare every bit. One whose results were
-// equal in kComparisons runs that could tell is left to one thread from then
-// on, unless all threads gain a good deal.
+// How a kernel divides its work depends on sizes, not on values, so in some
+// runs it is carried out both ways besides, on operands made up for it, and
+// every bit compared. One whose results were equal in kComparisons runs that
+// could tell is left to one thread from then on, unless all threads gain a good
+// deal.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CPU_ALONE_TRIAL_H_
@@ -33,14 +34,17 @@ class AloneTrial {
   // Runs before the first comparison: what runs a few times only is not worth
   // it.
   static constexpr uint32_t kRuns = 16;
-  // Runs that could tell, all equal; and runs compared at most.
+  // Runs that could tell, all equal, and elements in which they could; and runs
+  // compared at most.
   static constexpr int kComparisons = 16;
+  static constexpr uint64_t kTellingElements = 64;
   static constexpr int kMaxComparisons = 64;
   // After as many, one thread that takes half as long again is tried no more.
   static constexpr int kFirstComparisons = 3;
-  // Bytes that a call compared makes and writes, at most: larger ones gain from
-  // all threads.
+  // Bytes that a call compared makes, and of its operands, at most: larger ones
+  // gain from all threads.
   static constexpr size_t kMaxBytes = size_t{1} << 20;
+  static constexpr size_t kMaxOperandBytes = size_t{4} << 20;
 
   // For a run that begins.
   Way Next() {
@@ -52,9 +56,8 @@ class AloneTrial {
   }
 
   // Whether one thread goes first this time.
-  bool OneGoesFirst() const {
-    return runs_.load(std::memory_order_relaxed) % 2 == 0;
-  }
+  bool OneGoesFirst() const { return runs() % 2 == 0; }
+  uint32_t runs() const { return runs_.load(std::memory_order_relaxed); }
 
   struct Comparison {
     bool equal = false;
@@ -79,6 +82,7 @@ class AloneTrial {
   Mutex mu_;
   int comparisons_ ABSL_GUARDED_BY(mu_) = 0;
   int could_tell_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t telling_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t together_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // shortest
   uint64_t alone_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;
 };

@@ -59,6 +59,18 @@ TEST(AloneTrial, ZerosDoNotTell) {
   EXPECT_EQ(trial.Next(), Way::kTogether);
 }
 
+TEST(AloneTrial, FewElementsTellLittle) {
+  AloneTrial trial;
+  Warm(&trial);
+  AloneTrial::Comparison one = kSoonerAlone;
+  one.elements = one.telling = 1;
+  for (uint64_t i = 0; i < AloneTrial::kTellingElements; ++i) {
+    EXPECT_EQ(trial.Next(), Way::kBoth);
+    trial.Compared(one);
+  }
+  EXPECT_EQ(trial.Next(), Way::kAlone);
+}
+
 TEST(AloneTrial, NothingComparedDoesNotTell) {
   AloneTrial trial;
   Warm(&trial);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "common/srg/structure.h"
+#include "gpu_worker/device/cpu/made_up.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/cpu/torch_error.h"
@@ -19,30 +20,29 @@ const TorchBuffer& AsTorch(const Buffer& buffer) {
   return static_cast<const TorchBuffer&>(buffer);
 }
 
-// All slots, those that are written as copies; nothing if those are too large,
-// or there is no memory for them.
-std::optional<Slots> CopyWritten(
-    absl::Span<const uint32_t> written,
-    absl::Span<const std::shared_ptr<Buffer>> all) {
+// What a trial works on; nothing if that is too large, or there is no memory
+// for it.
+std::optional<Slots> MakeUpSlots(absl::Span<const TypedSlot> operands,
+                                 absl::Span<const std::shared_ptr<Buffer>> all,
+                                 uint64_t seed) {
   size_t bytes = 0;
-  for (const uint32_t slot : written) {
-    if (slot >= all.size() || all[slot] == nullptr) return std::nullopt;
-    bytes += all[slot]->size_bytes();
+  for (const TypedSlot& operand : operands) {
+    if (operand.slot >= all.size() || all[operand.slot] == nullptr) {
+      return std::nullopt;
+    }
+    bytes += all[operand.slot]->size_bytes();
   }
-  if (bytes > AloneTrial::kMaxBytes) return std::nullopt;
-  Slots slots(all.begin(), all.end());
-  const absl::Status copied = CatchTorch("OPERATOR_FAILED", [&] {
-    for (const uint32_t slot : written) {
-      const TorchBuffer& from = AsTorch(*all[slot]);
-      c10::Storage storage = UninitialisedStorage(from.size_bytes());
-      if (from.size_bytes() > 0) {
-        std::memcpy(storage.mutable_data(), from.data(), from.size_bytes());
-      }
-      slots[slot] = std::make_shared<TorchBuffer>(std::move(storage));
+  if (bytes > AloneTrial::kMaxOperandBytes) return std::nullopt;
+  Slots slots(all.size());
+  const absl::Status made = CatchTorch("OPERATOR_FAILED", [&] {
+    for (const TypedSlot& operand : operands) {
+      slots[operand.slot] =
+          MakeUp(operand.type, all[operand.slot]->size_bytes(),
+                 (seed << 32) + operand.slot, MadeUpRange::kPositive);
     }
     return absl::OkStatus();
   });
-  if (!copied.ok()) return std::nullopt;
+  if (!made.ok()) return std::nullopt;
   return slots;
 }
 
@@ -76,28 +76,37 @@ bool CompareBytes(const Buffer& together, const Buffer& alone,
 
 }  // namespace
 
-absl::Status CarryOutBothWays(absl::Span<const uint32_t> written,
+absl::Status CarryOutBothWays(absl::Span<const TypedSlot> operands,
+                              absl::Span<const uint32_t> written,
                               const NodeInput& input, RunFunction run,
                               AloneTrial* trial,
                               std::vector<NodeResult>* results) {
-  const std::optional<Slots> copies = CopyWritten(written, input.slots);
-  if (!copies.has_value()) {
+  const uint64_t seed = trial->runs();
+  const std::optional<Slots> together_slots =
+      MakeUpSlots(operands, input.slots, seed);
+  const std::optional<Slots> alone_slots =
+      MakeUpSlots(operands, input.slots, seed);
+  const absl::Status status = run(input, results);
+  if (!status.ok() || !together_slots.has_value() || !alone_slots.has_value()) {
     trial->GiveUp();
-    return run(input, results);
+    return status;
   }
-  NodeInput copied = input;
-  copied.slots = *copies;
-  std::vector<NodeResult> made;
-  const size_t before = results->size();
+  NodeInput together_input = input, alone_input = input;
+  together_input.slots = *together_slots;
+  alone_input.slots = *alone_slots;
+  std::vector<NodeResult> together_made, alone_made;
   Outcome alone, together;
   const bool one_first = trial->OneGoesFirst();
-  if (one_first) alone = Time(run, /*one_thread=*/true, copied, &made);
-  together = Time(run, /*one_thread=*/false, input, results);
-  if (!one_first) alone = Time(run, /*one_thread=*/true, copied, &made);
+  const auto run_alone = [&] {
+    alone = Time(run, /*one_thread=*/true, alone_input, &alone_made);
+  };
+  if (one_first) run_alone();
+  together = Time(run, /*one_thread=*/false, together_input, &together_made);
+  if (!one_first) run_alone();
   if (!together.status.ok() || !alone.status.ok() ||
-      results->size() - before != made.size()) {
+      together_made.size() != alone_made.size()) {
     trial->GiveUp();
-    return together.status;
+    return absl::OkStatus();
   }
 
   AloneTrial::Comparison comparison;
@@ -105,23 +114,25 @@ absl::Status CarryOutBothWays(absl::Span<const uint32_t> written,
   comparison.together_nanoseconds = together.nanoseconds;
   comparison.alone_nanoseconds = alone.nanoseconds;
   size_t bytes = 0;
-  for (size_t i = 0; i < made.size() && comparison.equal; ++i) {
-    const NodeResult& result = (*results)[before + i];
+  for (size_t i = 0; i < together_made.size() && comparison.equal; ++i) {
+    const NodeResult& result = together_made[i];
+    const NodeResult& other = alone_made[i];
     // A view of an operand is no work for threads.
     if (result.buffer == nullptr || result.aliased_slot.has_value()) continue;
     bytes += result.buffer->size_bytes();
     comparison.equal =
-        made[i].buffer != nullptr && made[i].view == result.view &&
+        other.buffer != nullptr && other.view == result.view &&
         CompareBytes(
-            *result.buffer, *made[i].buffer,
+            *result.buffer, *other.buffer,
             static_cast<size_t>(srg::ElementSize(result.view.data_type)),
             &comparison);
   }
   for (const uint32_t slot : written) {
     // Of what type is not asked: most tensors that are written are float32.
     comparison.equal =
-        comparison.equal && CompareBytes(*input.slots[slot], *(*copies)[slot],
-                                         sizeof(float), &comparison);
+        comparison.equal &&
+        CompareBytes(*(*together_slots)[slot], *(*alone_slots)[slot],
+                     sizeof(float), &comparison);
   }
   if (bytes > AloneTrial::kMaxBytes) {
     trial->GiveUp();

@@ -1,5 +1,5 @@
-// Carries a call out with all threads, whose results count, and with one, and
-// compares what they made, for an AloneTrial.
+// Carries a call out, and then, for an AloneTrial, twice more on operands made
+// up for it, with all threads and with one, and compares what these made.
 #ifndef GPU_WORKER_DEVICE_CPU_BOTH_WAYS_H_
 #define GPU_WORKER_DEVICE_CPU_BOTH_WAYS_H_
 
@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/srg/structure.h"
 #include "gpu_worker/device/cpu/alone_trial.h"
 #include "gpu_worker/device/operator_library.h"
 
@@ -17,11 +18,18 @@ namespace djinn::worker {
 using RunFunction = absl::FunctionRef<absl::Status(
     const NodeInput& input, std::vector<NodeResult>* results)>;
 
-// Returns what `run` returned with all threads, which appended to `results` and
-// wrote the slots `written`. With one thread it gets copies of those slots, and
-// what it makes is dropped. They take turns at going first: whoever comes
-// second finds the operands in the cache. `run` throws nothing.
-absl::Status CarryOutBothWays(absl::Span<const uint32_t> written,
+// An operand's slot and the type of its elements.
+struct TypedSlot {
+  uint32_t slot;
+  srg::DataType type;
+};
+
+// Returns what `run` returned for `input`, which appended to `results`. For the
+// trial it gets other numbers in the `operands`, which can be made up; of these
+// it writes those that are `written`. The two take turns at going first:
+// whoever comes second finds the operands in the cache. `run` throws nothing.
+absl::Status CarryOutBothWays(absl::Span<const TypedSlot> operands,
+                              absl::Span<const uint32_t> written,
                               const NodeInput& input, RunFunction run,
                               AloneTrial* trial,
                               std::vector<NodeResult>* results);

@@ -31,17 +31,18 @@ class BothWaysTest : public testing::Test {
   BothWaysTest() { at::set_num_threads(2); }
 
   // A run that is to compare adds one to slot 0, in place, and returns as much.
-  // With one thread it adds `off` besides.
+  // In the trial's second part, with one thread, it adds `off` besides.
   absl::Status Run(float off = 0) {
     NodeInput input;
     input.slots = slots_;
     results_.clear();
     return CarryOutBothWays(
-        {0}, input,
+        {{0, srg::DataType::kFloat32}}, {0}, input,
         [&](const NodeInput& given, std::vector<NodeResult>* results) {
           const bool alone = at::get_num_threads() == 1;
           ++(alone ? alone_ : together_);
           const auto& buffer = static_cast<const TorchBuffer&>(*given.slots[0]);
+          if (given.slots[0] != slots_[0]) given_.push_back(FirstOf(buffer));
           *reinterpret_cast<float*>(buffer.data()) += 1 + (alone ? off : 0);
           if (!(alone ? alone_fails_ : together_fails_).ok()) {
             return alone ? alone_fails_ : together_fails_;
@@ -69,14 +70,15 @@ class BothWaysTest : public testing::Test {
   size_t result_floats_ = kFloats;
   absl::Status alone_fails_, together_fails_;
   int alone_ = 0, together_ = 0;
+  std::vector<float> given_;  // in trials
   AloneTrial trial_;
   std::vector<NodeResult> results_;
 };
 
-TEST_F(BothWaysTest, OnlyWhatAllThreadsMadeIsSeen) {
+TEST_F(BothWaysTest, NothingOfTheTrialIsSeen) {
   EXPECT_TRUE(Run(/*off=*/100).ok());
   EXPECT_EQ(alone_, 1);
-  EXPECT_EQ(together_, 1);
+  EXPECT_EQ(together_, 2);
   EXPECT_EQ(FirstOf(*slots_[0]), 2);
   ASSERT_EQ(results_.size(), 1u);
   EXPECT_EQ(FirstOf(*results_[0].buffer), 2);
@@ -87,8 +89,23 @@ TEST_F(BothWaysTest, DecidesOnceAllWereEqual) {
   // How soon, and how, is up to the clock.
   EXPECT_GE(alone_, AloneTrial::kFirstComparisons);
   EXPECT_LE(alone_, AloneTrial::kComparisons);
-  EXPECT_EQ(together_, alone_);
-  EXPECT_EQ(FirstOf(*slots_[0]), 1 + together_);
+  EXPECT_EQ(together_, 2 * alone_);
+  EXPECT_EQ(FirstOf(*slots_[0]), 1 + alone_);
+}
+
+TEST_F(BothWaysTest, TrialsHaveNumbersOfTheirOwn) {
+  for (int i = 0; i < 3; ++i) {
+    trial_.Next();
+    EXPECT_TRUE(Run().ok());
+  }
+  // The same for both ways, others in every run, and none of the program's.
+  ASSERT_EQ(given_.size(), 6u);
+  for (size_t i = 0; i < given_.size(); i += 2) {
+    EXPECT_EQ(given_[i], given_[i + 1]);
+    EXPECT_GT(given_[i], 0);
+    EXPECT_LT(given_[i], 1);
+    for (size_t j = 0; j < i; ++j) EXPECT_NE(given_[i], given_[j]);
+  }
 }
 
 TEST_F(BothWaysTest, ADifferenceLeavesTheCallToAllThreads) {
@@ -109,8 +126,8 @@ TEST_F(BothWaysTest, AFailureOfAllThreadsIsTheCalls) {
   EXPECT_TRUE(results_.empty());
 }
 
-TEST_F(BothWaysTest, LargeOnesAreNotCopied) {
-  slots_[0] = MakeBuffer(1, AloneTrial::kMaxBytes / sizeof(float) + 1);
+TEST_F(BothWaysTest, LargeOnesAreNotMadeUp) {
+  slots_[0] = MakeBuffer(1, AloneTrial::kMaxOperandBytes / sizeof(float) + 1);
   EXPECT_EQ(Decide(), AloneTrial::Way::kTogether);
   EXPECT_EQ(alone_, 0);
   EXPECT_EQ(together_, 1);

@@ -7,6 +7,7 @@
 
 #include "ATen/Parallel.h"
 #include "common/status_macros.h"
+#include "gpu_worker/device/cpu/made_up.h"
 #include "gpu_worker/device/cpu/packed_matrix.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
 #include "gpu_worker/device/cpu/torch_buffer.h"
@@ -18,27 +19,26 @@ namespace {
 // Depths of MKL's blocks, the usual one first.
 constexpr int64_t kBlocks[] = {384, 256, 192};
 
-// Numbers between -1 and 1 with all their bits.
-void MakeUp(uint64_t seed, float* values, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    // SplitMix64 (Steele, Lea and Flood, 2014).
-    uint64_t bits = (seed += 0x9e3779b97f4a7c15);
-    bits = (bits ^ (bits >> 30)) * 0xbf58476d1ce4e5b9;
-    bits = (bits ^ (bits >> 27)) * 0x94d049bb133111eb;
-    values[i] = static_cast<float>(static_cast<int32_t>(bits >> 32)) * 0x1p-31f;
-  }
-}
+// A product carried out by PyTorch.
+struct Sample {
+  std::vector<std::shared_ptr<Buffer>> slots;
+  std::vector<NodeResult> results;
+};
 
-std::vector<std::shared_ptr<Buffer>> MakeUpSlots(const PackedCall& call) {
+std::vector<std::shared_ptr<Buffer>> MakeUpSlots(const PackedCall& call,
+                                                 uint64_t seed) {
   std::vector<std::shared_ptr<Buffer>> slots;
   for (const PackedCall::SlotExtent& extent : call.SlotExtents()) {
     if (extent.slot >= slots.size()) slots.resize(extent.slot + 1);
-    c10::Storage storage = UninitialisedStorage(extent.bytes);
-    MakeUp(extent.slot, static_cast<float*>(storage.mutable_data()),
-           extent.bytes / sizeof(float));
-    slots[extent.slot] = std::make_shared<TorchBuffer>(std::move(storage));
+    slots[extent.slot] = MakeUp(srg::DataType::kFloat32, extent.bytes,
+                                seed + extent.slot, MadeUpRange::kSigned);
   }
   return slots;
+}
+
+uint64_t ElementsOf(const std::vector<NodeResult>& results) {
+  if (results.size() != 1 || results[0].buffer == nullptr) return 0;
+  return results[0].buffer->size_bytes() / sizeof(float);
 }
 
 bool SameBits(const std::vector<NodeResult>& first,
@@ -101,30 +101,59 @@ ProductFacts TryProduct(
   for (const PackedCall::SlotExtent& extent : call.SlotExtents()) {
     bytes += extent.bytes;
   }
-  if (kernel == nullptr || bytes > kMaxTrialBytes) return facts;
+  if (kernel == nullptr) return facts;
   const absl::Status status = CatchTorch("OPERATOR_FAILED", [&] {
-    const std::vector<std::shared_ptr<Buffer>> slots = MakeUpSlots(call);
-    NodeInput input;
-    input.slots = slots;
-    std::vector<NodeResult> together, other;
-    DJINN_RETURN_IF_ERROR(plain(input, &together));
-    {
-      const ThreadScope threads(/*one_thread=*/true);
-      DJINN_RETURN_IF_ERROR(plain(input, &other));
+    // A few sums end in the same bits by chance.
+    std::vector<Sample> samples;
+    for (uint64_t elements = 0; elements < kMinTrialElements;) {
+      if ((samples.size() + 1) * bytes > kMaxTrialBytes) {
+        return absl::OkStatus();
+      }
+      Sample& sample = samples.emplace_back();
+      sample.slots = MakeUpSlots(call, samples.size() << 32);
+      NodeInput input;
+      input.slots = sample.slots;
+      DJINN_RETURN_IF_ERROR(plain(input, &sample.results));
+      if (ElementsOf(sample.results) == 0) return absl::OkStatus();
+      elements += ElementsOf(sample.results);
     }
-    facts.alone_is_equal = SameBits(together, other);
-    const std::unique_ptr<PackedMatrix> packed =
-        call.has_few_rows()
-            ? nullptr
-            : Pack(*kernel, call.weight(), *call.FindWeight(slots));
+    const auto all_same =
+        [&](absl::FunctionRef<absl::Status(const Sample& sample,
+                                           std::vector<NodeResult>* results)>
+                carry_out) -> absl::StatusOr<bool> {
+      for (const Sample& sample : samples) {
+        std::vector<NodeResult> other;
+        DJINN_RETURN_IF_ERROR(carry_out(sample, &other));
+        if (!SameBits(sample.results, other)) return false;
+      }
+      return true;
+    };
+    DJINN_ASSIGN_OR_RETURN(
+        facts.alone_is_equal,
+        all_same([&](const Sample& sample, std::vector<NodeResult>* results) {
+          const ThreadScope threads(/*one_thread=*/true);
+          NodeInput input;
+          input.slots = sample.slots;
+          return plain(input, results);
+        }));
+    std::vector<std::unique_ptr<PackedMatrix>> packed(samples.size());
+    if (!call.has_few_rows()) {
+      for (size_t i = 0; i < samples.size(); ++i) {
+        packed[i] =
+            Pack(*kernel, call.weight(), *call.FindWeight(samples[i].slots));
+      }
+    }
     for (const SumOrder& order :
          OrdersToTry(call.weight().depth, at::get_num_threads())) {
-      other.clear();
-      DJINN_RETURN_IF_ERROR(call.Run(packed.get(), order, slots, &other));
-      if (SameBits(together, other)) {
-        facts.order = order;
-        break;
-      }
+      DJINN_ASSIGN_OR_RETURN(
+          const bool same,
+          all_same([&](const Sample& sample, std::vector<NodeResult>* results) {
+            return call.Run(packed[&sample - samples.data()].get(), order,
+                            sample.slots, results);
+          }));
+      if (!same) continue;
+      facts.order = order;
+      break;
     }
     return absl::OkStatus();
   });

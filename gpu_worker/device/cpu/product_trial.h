@@ -4,10 +4,9 @@
 // product's shape and the number of threads, not from values: it cuts the depth
 // into blocks of what fits the caches, and into parts where the threads have
 // too few rows and columns to share out. So a product of such a shape is
-// carried out once, on operands made up for it, which tell one order from
-// another as a program's own (zeros, whole numbers) need not: by PyTorch with
-// all threads and with one, and by our own kernels in the orders that MKL is
-// known to use.
+// carried out once, or, if it has few elements, some times, on operands made up
+// for it: by PyTorch with all threads and with one, and by our own kernels in
+// the orders that MKL is known to use.
 #ifndef GPU_WORKER_DEVICE_CPU_PRODUCT_TRIAL_H_
 #define GPU_WORKER_DEVICE_CPU_PRODUCT_TRIAL_H_
 
@@ -30,9 +29,12 @@ struct ProductFacts {
   std::optional<SumOrder> order;
 };
 
-// Larger operands, their storages' fronts included, are not made up: such
+// More operands, their storages' fronts included, are not made up: such
 // products stay PyTorch's.
 inline constexpr uint64_t kMaxTrialBytes = uint64_t{128} << 20;
+// Elements of results that are compared. Two orders of a long sum give the same
+// bits once in two or three times.
+inline constexpr uint64_t kMinTrialElements = 64;
 
 // `call` says what the product is, `plain` has PyTorch carry it out. Takes a
 // few times as long as the product. Nothing is equal when something fails.

@@ -22,7 +22,6 @@
 namespace djinn::worker {
 namespace {
 
-constexpr int64_t kWidth = 40;
 constexpr uint32_t kBias = 0, kRows = 1, kWeight = 2;
 
 const float* FloatsOf(const NodeInput& input, uint32_t slot) {
@@ -42,9 +41,9 @@ class ProductTrialTest : public testing::Test {
                    const SumOrder& alone) {
     const EncodedCall call =
         tester_.Encode("aten::addmm", "",
-                       {at::randn({kWidth}), at::randn({rows, depth}),
-                        at::randn({kWidth, depth}).t()},
-                       {at::randn({rows, kWidth})});
+                       {at::randn({width_}), at::randn({rows, depth}),
+                        at::randn({width_, depth}).t()},
+                       {at::randn({rows, width_})});
     const c10::OperatorHandle op =
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "");
     const std::optional<PackedCall> product = PackedCall::Match(
@@ -65,14 +64,14 @@ class ProductTrialTest : public testing::Test {
     });
   }
 
-  static void Sum(int64_t rows, int64_t depth, const SumOrder& order,
-                  const NodeInput& input, std::vector<NodeResult>* results) {
+  void Sum(int64_t rows, int64_t depth, const SumOrder& order,
+           const NodeInput& input, std::vector<NodeResult>* results) {
     c10::Storage storage =
-        UninitialisedStorage(static_cast<uint64_t>(rows * kWidth) * 4);
+        UninitialisedStorage(static_cast<uint64_t>(rows * width_) * 4);
     auto* const to = static_cast<float*>(storage.mutable_data());
     const int64_t part = order.PartOf(depth);
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t w = 0; w < kWidth; ++w) {
+      for (int64_t w = 0; w < width_; ++w) {
         const float* const a = FloatsOf(input, kRows) + r * depth;
         const float* const b = FloatsOf(input, kWeight) + w * depth;
         float total = 0;
@@ -88,13 +87,13 @@ class ProductTrialTest : public testing::Test {
           }
           total = begin == 0 ? sum : total + sum;
         }
-        to[r * kWidth + w] = total;
+        to[r * width_ + w] = total;
       }
     }
     NodeResult result;
     result.view.data_type = srg::DataType::kFloat32;
-    result.view.sizes = {rows, kWidth};
-    result.view.strides = {kWidth, 1};
+    result.view.sizes = {rows, width_};
+    result.view.strides = {width_, 1};
     result.buffer = std::make_shared<TorchBuffer>(std::move(storage));
     results->push_back(std::move(result));
   }
@@ -108,6 +107,7 @@ class ProductTrialTest : public testing::Test {
     return ProgramTester::BytesOf(*results[0].buffer);
   }
 
+  int64_t width_ = 40;
   ProgramTester tester_;
   std::vector<std::shared_ptr<Buffer>> operands_;
   absl::Status status_;
@@ -142,6 +142,16 @@ TEST_F(ProductTrialTest, AnUnknownOrderIsNone) {
   EXPECT_FALSE(facts.order.has_value());
 }
 
+TEST_F(ProductTrialTest, FewElementsMatchNoOrderByChance) {
+  for (width_ = 1; width_ <= 2; ++width_) {
+    for (const int64_t depth : {1024, 1536, 2048, 3072, 4096}) {
+      EXPECT_FALSE(Try(1, depth, {1, 100}, {1, 100}).order.has_value())
+          << depth;
+      EXPECT_FALSE(Try(1, depth, {1, 384}, {1, 100}).alone_is_equal) << depth;
+    }
+  }
+}
+
 TEST_F(ProductTrialTest, NothingIsEqualWhereSomethingFails) {
   status_ = absl::InternalError("no");
   const ProductFacts facts = Try(20, 784, {1, 384}, {1, 384});
@@ -151,7 +161,7 @@ TEST_F(ProductTrialTest, NothingIsEqualWhereSomethingFails) {
 }
 
 TEST_F(ProductTrialTest, LargeOnesAreNotTried) {
-  const int64_t depth = kMaxTrialBytes / (kWidth * sizeof(float));
+  const int64_t depth = kMaxTrialBytes / (width_ * sizeof(float));
   const ProductFacts facts = Try(1, depth, {1, 384}, {1, 384});
   EXPECT_EQ(calls_, 0);
   EXPECT_FALSE(facts.order.has_value());

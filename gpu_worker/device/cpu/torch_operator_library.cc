@@ -18,6 +18,7 @@
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/generator_state.h"
+#include "gpu_worker/device/cpu/made_up.h"
 #include "gpu_worker/device/cpu/operand_guards.h"
 #include "gpu_worker/device/cpu/torch_error.h"
 #include "gpu_worker/device/cpu/torch_program.h"
@@ -214,24 +215,51 @@ bool HasNoSums(const c10::FunctionSchema& schema) {
           schema.name() == "aten::nll_loss2d_backward");
 }
 
-Slots WrittenSlots(const CallTemplate& call) {
-  Slots slots;
-  const auto add = [&slots](const TensorSource& source) {
-    if (const auto* const operand = std::get_if<Operand>(&source)) {
-      slots.push_back(operand->view.slot);
-    }
-  };
+// Calls `visit(const srg::TensorView&, bool written)` for each tensor operand.
+template <typename Visitor>
+void ForEachOperand(const CallTemplate& call, Visitor visit) {
   for (const Place& place : call.places) {
-    if (!place.written) continue;
+    const auto visit_source = [&](const TensorSource& source) {
+      if (const auto* const operand = std::get_if<Operand>(&source)) {
+        visit(operand->view, place.written);
+      }
+    };
     if (const auto* const source = std::get_if<TensorSource>(&place.source)) {
-      add(*source);
+      visit_source(*source);
     } else if (const auto* const list =
                    std::get_if<TensorListSource>(&place.source)) {
-      for (const TensorSource& entry : list->entries) add(entry);
+      for (const TensorSource& entry : list->entries) visit_source(entry);
     }
   }
+}
+
+Slots WrittenSlots(const CallTemplate& call) {
+  Slots slots;
+  ForEachOperand(call, [&](const srg::TensorView& view, bool written) {
+    if (written) slots.push_back(view.slot);
+  });
   SortUnique(&slots);
   return slots;
+}
+
+// Of a call whose operands can all be made up; nothing otherwise.
+std::optional<std::vector<TypedSlot>> OperandsToMakeUp(
+    const CallTemplate& call) {
+  std::vector<TypedSlot> operands;
+  bool can = true;
+  ForEachOperand(call, [&](const srg::TensorView& view, bool) {
+    can = can && CanMakeUp(view.data_type);
+    const auto same = std::find_if(
+        operands.begin(), operands.end(),
+        [&](const TypedSlot& other) { return other.slot == view.slot; });
+    if (same == operands.end()) {
+      operands.push_back({view.slot, view.data_type});
+    } else {
+      can = can && same->type == view.data_type;
+    }
+  });
+  if (!can) return std::nullopt;
+  return operands;
 }
 
 }  // namespace
@@ -272,9 +300,15 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
     if (weights_->enabled()) call.packed = std::move(product);
     if (call.packed.has_value()) {
       call.strict_product = products_.Find(call.op.schema(), call.call);
-    } else if (MayBeCarriedOutTwice(call)) {
+    } else if (HasNoSums(call.op.schema())) {
       call.alone = std::make_unique<AloneTrial>();
-      if (HasNoSums(call.op.schema())) call.alone->LeaveToOne();
+      call.alone->LeaveToOne();
+    } else if (MayBeCarriedOutTwice(call)) {
+      std::optional<std::vector<TypedSlot>> operands =
+          OperandsToMakeUp(call.call);
+      if (!operands.has_value()) continue;
+      call.alone = std::make_unique<AloneTrial>();
+      call.operands = *std::move(operands);
       call.written_slots = WrittenSlots(call.call);
     }
   }

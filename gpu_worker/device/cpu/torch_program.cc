@@ -12,7 +12,6 @@
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
 #include "common/status_macros.h"
-#include "gpu_worker/device/cpu/both_ways.h"
 #include "gpu_worker/device/cpu/generator_state.h"
 #include "gpu_worker/device/cpu/joined_products.h"
 #include "gpu_worker/device/cpu/node_result.h"
@@ -333,7 +332,7 @@ absl::Status TorchProgram::ExecuteStrict(
       break;
   }
   return CarryOutBothWays(
-      call.written_slots, input,
+      call.operands, call.written_slots, input,
       [&call](const NodeInput& input, std::vector<NodeResult>* results) {
         return RunCall(call, input, results);
       },

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "gpu_worker/device/cpu/alone_trial.h"
+#include "gpu_worker/device/cpu/both_ways.h"
 #include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/packed_call.h"
@@ -48,9 +49,12 @@ struct TorchCall {
   // How it is best carried out, shared with calls like it.
   std::shared_ptr<Choices> choices;
   // Where one thread may do where every bit counts; null where nothing is to be
-  // tried: the call is such a product, draws, or does what nobody here knows.
+  // tried: the call is such a product, draws, does what nobody here knows, or
+  // has operands that cannot be made up, such as indices.
   std::unique_ptr<AloneTrial> alone;
-  // Slots that it writes, each once.
+  // Of such a call: its tensor operands, and the slots that it writes, each
+  // once.
+  std::vector<TypedSlot> operands;
   std::vector<uint32_t> written_slots;
 };
 
