@@ -14,7 +14,8 @@ from djinn import _load
 
 _djinn = _load.load()
 
-from djinn import _device_module, _safetensors  # noqa: E402  (needs the library)
+from djinn import _automatic, _device_module, _safetensors  # noqa: E402  (needs the library)
+from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
 from djinn._compile import compile  # noqa: E402
 from djinn._debug import (  # noqa: E402
@@ -46,6 +47,7 @@ from djinn._urgency import Urgency, set_urgency, urgency  # noqa: E402
 
 _device_module.register()
 _safetensors.teach()
+_automatic.begin()
 
 __all__ = [
     "AsyncRead",
@@ -68,7 +70,9 @@ __all__ = [
     "phase",
     "profile",
     "read_async",
+    "registered_modules",
     "root_errors",
+    "set_automatic_registration",
     "set_call_sites",
     "set_debug_level",
     "set_execution_mode",

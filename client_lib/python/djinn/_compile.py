@@ -16,6 +16,8 @@ from djinn._environment import Environment, is_value
 class CompiledCallable:
     """What djinn.compile() returns; called as the function is."""
 
+    environment_type = Environment
+
     def __init__(self, function):
         functools.update_wrapper(self, function, updated=())
         self._function = function
@@ -132,7 +134,7 @@ class CompiledCallable:
         return environment, values
 
     def _look_around(self):
-        environment = Environment(self._function)
+        environment = self.environment_type(self._function)
         if self._environment is None or not environment.is_like(self._environment):
             self._environments += 1
         self._environment = environment

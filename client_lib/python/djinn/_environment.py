@@ -35,7 +35,7 @@ _VALUES = (
     enum.Enum,
 )
 # Whose code is not looked through: what it refers to does not change.
-_STABLE_PACKAGES = frozenset(("torch", "djinn", "numpy", "transformers")) | frozenset(
+STABLE_PACKAGES = frozenset(("torch", "djinn", "numpy", "transformers")) | frozenset(
     sys.stdlib_module_names
 )
 # What calls of operators cannot depend on, or only by being another one.
@@ -207,9 +207,9 @@ class Environment:
         elif type(thing) in (set, frozenset):
             self._look_at_set(thing)
         elif isinstance(thing, types.ModuleType):
-            if _package_of_module(thing) not in _STABLE_PACKAGES:
+            if package_of_module(thing) not in STABLE_PACKAGES:
                 raise Unwatchable(f"it refers to the module {thing.__name__} as a whole")
-        elif _package(type(thing)) in ("torch", "djinn") and not hasattr(thing, "__dict__"):
+        elif package_of(type(thing)) in ("torch", "djinn") and not hasattr(thing, "__dict__"):
             pass
         elif isinstance(getattr(thing, "__dict__", None), dict) and not _has_slots(thing):
             self._look_at_attributes(thing)
@@ -227,7 +227,7 @@ class Environment:
         self._look_at_items(vars(tensor))
 
     def _look_at_function(self, function):
-        if _package(function) in _STABLE_PACKAGES:
+        if package_of(function) in STABLE_PACKAGES:
             return
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._attributes.append((function, name, getattr(function, name)))
@@ -244,20 +244,20 @@ class Environment:
             else:
                 self._cells.append((cell, contents))
                 self._pending.append(contents)
-        global_names, attribute_names = _names(function.__code__)
+        global_names, attribute_names = names_in(function.__code__)
         for name in global_names & function.__globals__.keys():
             thing = function.__globals__[name]
             if not isinstance(thing, types.ModuleType):
                 self._look_at_item(function.__globals__, name)
                 continue
             self._items.append((function.__globals__, name, thing))
-            if _package_of_module(thing) not in _STABLE_PACKAGES:
+            if package_of_module(thing) not in STABLE_PACKAGES:
                 for attribute in attribute_names & thing.__dict__.keys():
                     if not isinstance(thing.__dict__[attribute], types.ModuleType):
                         self._look_at_item(thing.__dict__, attribute)
 
     def _look_at_class(self, kind):
-        if _package(kind) in _STABLE_PACKAGES:
+        if package_of(kind) in STABLE_PACKAGES:
             return
         self._attributes.append((kind, "__bases__", kind.__bases__))
         self._pending += list(kind.__bases__)
@@ -268,7 +268,7 @@ class Environment:
 
     def _look_at_attributes(self, thing):
         kind = type(thing)
-        if _package(kind) not in _STABLE_PACKAGES:
+        if package_of(kind) not in STABLE_PACKAGES:
             self._attributes.append((thing, "__class__", kind))
             self._pending.append(kind)
         if isinstance(getattr(thing, "__dict__", None), dict):
@@ -322,17 +322,17 @@ def _has_slots(thing):
     return any("__slots__" in kind.__dict__ and kind.__slots__ for kind in type(thing).__mro__)
 
 
-def _package(code):
+def package_of(code):
     """Of a function or class."""
     return (getattr(code, "__module__", None) or "").partition(".")[0]
 
 
-def _package_of_module(module):
+def package_of_module(module):
     return module.__name__.partition(".")[0]
 
 
 @functools.lru_cache(maxsize=4096)
-def _names(code):
+def names_in(code):
     """The globals and the attributes that the code, or code in it, names."""
     global_names, attribute_names = set(), set()
     for instruction in dis.get_instructions(code):
@@ -342,7 +342,7 @@ def _names(code):
             attribute_names.add(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            inner_globals, inner_attributes = _names(constant)
+            inner_globals, inner_attributes = names_in(constant)
             global_names |= inner_globals
             attribute_names |= inner_attributes
     return frozenset(global_names), frozenset(attribute_names)

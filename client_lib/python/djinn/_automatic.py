@@ -1,0 +1,183 @@
+"""Modules whose calls repeat, registered by themselves where nothing is lost by it."""
+
+import io
+import logging
+import os
+import threading
+import types
+import weakref
+
+import torch
+
+from djinn import _session
+from djinn._compile import CompiledCallable
+from djinn._environment import (
+    STABLE_PACKAGES,
+    Environment,
+    Unwatchable,
+    names_in,
+    package_of,
+)
+
+# Calls of a module before it is looked at, and refusals in succession after which it is
+# left alone.
+_CALLS_BEFORE = 2
+_MAX_REFUSALS = 4
+
+# Of the standard library: what does nothing that would be missed.
+_HARMLESS_PACKAGES = frozenset(
+    "abc builtins collections copy dataclasses enum functools inspect itertools math operator "
+    "re types typing warnings weakref _thread".split()
+)
+_EFFECTS = frozenset(
+    "__import__ breakpoint compile delattr eval exec exit globals help id input iter locals "
+    "memoryview next open print quit setattr vars".split()
+)
+
+_DEVICE_TYPE = _session.device().type
+_call_as_ever = torch.nn.Module.__call__
+_thread = threading.local()
+
+
+class _Forward:
+    """Calls a module, and does not keep it alive."""
+
+    def __init__(self, module):
+        self._module = weakref.ref(module)
+        self.__name__ = type(module).__name__
+
+    @property
+    def module(self):
+        return self._module()
+
+    def __call__(self, *args, **kwargs):
+        return _call_as_ever(self._module(), *args, **kwargs)
+
+
+Environment.transparent[_Forward] = "module"
+
+
+class _SilentEnvironment(Environment):
+    """What a module refers to; unwatchable if its code may do more than call operators."""
+
+    def __init__(self, forward):
+        self._root = weakref.ref(forward.module)
+        super().__init__(forward)
+
+    def _look_at(self, thing):
+        if isinstance(thing, (logging.Logger, logging.Handler, io.IOBase)):
+            raise Unwatchable(f"it refers to a {type(thing).__name__}, whose work would be missed")
+        if isinstance(thing, types.BuiltinFunctionType):
+            owner = thing.__module__ or type(thing.__self__).__module__
+            _check_package(thing.__name__, owner)
+        elif isinstance(thing, types.FunctionType):
+            _check_package(thing.__qualname__, thing.__module__)
+        elif not isinstance(thing, (type, types.ModuleType)):
+            _check_package(f"a {type(thing).__name__}", type(thing).__module__)
+        super()._look_at(thing)
+
+    def _look_at_function(self, function):
+        if package_of(function) not in STABLE_PACKAGES:
+            for name in sorted(names_in(function.__code__)[0]):
+                thing = function.__globals__.get(name)
+                if name not in function.__globals__ and name in _EFFECTS:
+                    raise Unwatchable(f"it uses {name}, which would not happen again")
+                if isinstance(thing, types.ModuleType):
+                    _check_package(name, thing.__name__)
+        super()._look_at_function(function)
+
+    def _look_at_attributes(self, thing):
+        if thing is not self._root():
+            super()._look_at_attributes(thing)
+            return
+        # It must be free to go.
+        if package_of(type(thing)) not in STABLE_PACKAGES:
+            self._pending.append(type(thing))
+        self._look_at_items(thing.__dict__)
+
+
+def _check_package(what, module):
+    """Refuses what comes with Python or NumPy and may have an effect, or a state."""
+    package = (module or "").partition(".")[0]
+    if package in STABLE_PACKAGES - _HARMLESS_PACKAGES - {"torch", "transformers", "djinn"}:
+        raise Unwatchable(f"it refers to {what} of {package}, whose work would be missed")
+
+
+class _AutomaticCallable(CompiledCallable):
+    environment_type = _SilentEnvironment
+
+
+class _Repeating:
+    """A module, once it was called on a device."""
+
+    def __init__(self):
+        self.calls = 0
+        self.refusals = 0
+        self.callable = None
+
+    def __call__(self, module, args, kwargs):
+        self.calls += 1
+        if self.calls <= _CALLS_BEFORE or self.refusals >= _MAX_REFUSALS:
+            return _call_as_ever(module, *args, **kwargs)
+        if self.callable is None:
+            self.callable = _AutomaticCallable(_Forward(module))
+        result = self.callable(*args, **kwargs)
+        self.refusals = self.refusals + 1 if self.callable.statistics()["refusal"] else 0
+        return result
+
+
+_modules = weakref.WeakKeyDictionary()  # to _Repeating
+
+
+def _call(self, *args, **kwargs):
+    # Under another module's call, this one is part of it.
+    if (
+        torch.is_grad_enabled()
+        or getattr(_thread, "inside", False)
+        or torch.compiler.is_compiling()
+        or not _is_remote(args, kwargs)
+    ):
+        return _call_as_ever(self, *args, **kwargs)
+    repeating = _modules.get(self)
+    if repeating is None:
+        repeating = _modules[self] = _Repeating()
+    _thread.inside = True
+    try:
+        return repeating(self, args, kwargs)
+    finally:
+        _thread.inside = False
+
+
+def _is_remote(args, kwargs):
+    for thing in (*args, *kwargs.values()):
+        if isinstance(thing, torch.Tensor):
+            return thing.device.type == _DEVICE_TYPE
+    return False
+
+
+def set_automatic_registration(on):
+    """Whether modules whose calls repeat are registered as djinn.compile() does.
+
+    That is for the outermost module called, with a tensor on the device, while gradients
+    are off. It is left as it is where djinn.compile() would be refused, and where its
+    code may do what would not happen again: it prints, logs, uses files, clocks or random
+    numbers of Python's. DJINN_AUTOMATIC_REGISTRATION=1 begins with it.
+    """
+    torch.nn.Module.__call__ = _call if on else _call_as_ever
+
+
+def begin():
+    """As the environment says."""
+    value = os.environ.get("DJINN_AUTOMATIC_REGISTRATION", "0")
+    if value not in ("0", "1"):
+        raise ImportError(f"DJINN_AUTOMATIC_REGISTRATION is {value!r}, must be 0 or 1")
+    set_automatic_registration(value == "1")
+
+
+def registered_modules():
+    """The modules that were looked at, with the statistics of each; see djinn.compile()."""
+    return [
+        (module, repeating.callable.statistics())
+        for module, repeating in list(_modules.items())
+        if repeating.callable is not None
+    ]

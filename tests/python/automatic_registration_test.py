@@ -1,0 +1,174 @@
+"""Modules that are registered by themselves: which ones, and that nothing is lost by it."""
+
+import gc
+import logging
+import random
+import weakref
+
+import torch
+
+import djinn
+from tests.python.remote_case import RemoteCase, run_program
+
+log = logging.getLogger("test")
+calls = []
+
+
+class Silent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(3)])
+        self.scale = 2.0
+
+    def forward(self, x, *, negative=False):
+        for layer in self.layers:
+            x = torch.relu(layer(x)) * self.scale
+        return -x if negative else x
+
+
+class Prints(Silent):
+    def forward(self, x):
+        print("called")
+        return super().forward(x)
+
+
+class Logs(Silent):
+    def forward(self, x):
+        log.info("called")
+        return super().forward(x)
+
+
+class Draws(Silent):
+    def forward(self, x):
+        return super().forward(x) * random.random()
+
+
+class Counts(Silent):
+    count = 0
+
+    def forward(self, x):
+        self.count += 1
+        return super().forward(x)
+
+
+class Appends(Silent):
+    def forward(self, x):
+        calls.append(1)
+        return super().forward(x)
+
+
+class AutomaticRegistrationTest(RemoteCase):
+    def setUp(self):
+        torch.manual_seed(3)
+        djinn.set_automatic_registration(True)
+        self.addCleanup(djinn.set_automatic_registration, False)
+
+    def statistics(self, module):
+        for other, statistics in djinn.registered_modules():
+            if other is module:
+                return statistics
+        return None
+
+    def check_calls(self, module, times, **kwargs):
+        """Calls it with other inputs each time; results are those of a local copy."""
+        local = Silent()
+        local.load_state_dict({name: x.cpu() for name, x in module.state_dict().items()})
+        for _ in range(times):
+            x = torch.randn(4, 8)
+            self.assert_same(module(x.to(self.device), **kwargs), local(x, **kwargs))
+
+    @torch.no_grad()
+    def test_a_module_that_repeats(self):
+        module = Silent().to(self.device)
+        self.check_calls(module, 10)
+        self.assertGreaterEqual(self.statistics(module)["replays"], 4)
+        self.assertEqual(self.statistics(module)["refusal"], "")
+        # Its parts are none by themselves.
+        self.assertIsNone(self.statistics(module.layers[0]))
+        # Another argument is another call.
+        self.check_calls(module, 10, negative=True)
+
+    @torch.no_grad()
+    def test_what_changes_is_seen(self):
+        module = Silent().to(self.device)
+        x = torch.randn(4, 8).to(self.device)
+        for _ in range(8):
+            module(x)
+        module.scale = 0.0
+        self.assertEqual(module(x).cpu().tolist(), torch.zeros(4, 8).tolist())
+        module.scale = 3.0
+        for _ in range(8):
+            module(x)
+        module.layers[0].weight.zero_()
+        module.layers[0].bias.zero_()
+        module.layers[1].bias.zero_()
+        module.layers[2].bias.fill_(1)
+        self.assertEqual(module(x).cpu().tolist(), torch.full((4, 8), 3.0).tolist())
+        module.layers[2] = torch.nn.Identity()
+        self.assertEqual(module(x).cpu().tolist(), torch.zeros(4, 8).tolist())
+
+    @torch.no_grad()
+    def test_what_would_be_missed(self):
+        for kind, why in [
+            (Prints, "print"),
+            (Logs, "Logger"),
+            (Draws, "random"),
+            (Counts, "changes what it refers to"),
+            (Appends, "changes what it refers to"),
+        ]:
+            module = kind().to(self.device)
+            for _ in range(10):
+                module(torch.randn(4, 8).to(self.device))
+            statistics = self.statistics(module)
+            self.assertEqual(statistics["replays"], 0, kind)
+            self.assertIn(why, statistics["refusal"], kind)
+            if kind is Counts:
+                self.assertEqual(module.count, 10)
+        self.assertEqual(len(calls), 10)
+
+    def test_with_gradients_nothing_is(self):
+        module = Silent().to(self.device)
+        for _ in range(6):
+            module(torch.randn(4, 8).to(self.device)).sum().backward()
+        self.assertIsNone(self.statistics(module))
+
+    @torch.no_grad()
+    def test_a_local_module_is_left_alone(self):
+        module = Silent()
+        self.check_calls_locally(module)
+        self.assertIsNone(self.statistics(module))
+
+    def check_calls_locally(self, module):
+        for _ in range(6):
+            self.assertEqual(module(torch.randn(4, 8)).device.type, "cpu")
+
+    @torch.no_grad()
+    def test_modules_are_free_to_go(self):
+        module = Silent().to(self.device)
+        for _ in range(8):
+            module(torch.randn(4, 8).to(self.device))
+        self.assertGreater(self.statistics(module)["replays"], 0)
+        weight = weakref.ref(module.layers[0].weight)
+        gc.disable()
+        self.addCleanup(gc.enable)
+        del module
+        self.assertIsNone(weight())
+
+    @torch.no_grad()
+    def test_an_error_is_the_modules(self):
+        module = Silent().to(self.device)
+        self.check_calls(module, 6)
+        with self.assertRaises(RuntimeError):
+            module(torch.randn(4, 9).to(self.device))
+        self.check_calls(module, 2)
+
+    def test_the_environment_says_so(self):
+        source = """
+            import torch, djinn
+            print(torch.nn.Module.__call__.__module__)
+        """
+        self.assertEqual(run_program(source).stdout.strip(), "torch.nn.modules.module")
+        on = run_program(source, DJINN_AUTOMATIC_REGISTRATION="1")
+        self.assertEqual(on.stdout.strip(), "djinn._automatic")
+        wrong = run_program(source, check=False, DJINN_AUTOMATIC_REGISTRATION="yes")
+        self.assertIn("DJINN_AUTOMATIC_REGISTRATION is 'yes'", wrong.stderr)
