@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "common/crc32c.h"
+#include "djinn/v1/session_state.pb.h"
 #include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/core/core_peers.h"
 
@@ -11,6 +13,8 @@ namespace {
 
 class MigrationTest : public TwoCoresTest {
  protected:
+  ~MigrationTest() override { other_->Shutdown(); }
+
   // The client's session leaves w0; what it is told.
   static v1::Left LeaveFrom(TestClient* client, char ticket = 'm') {
     const uint64_t sequence = client->Leave(Ticket(ticket));
@@ -46,9 +50,60 @@ class MigrationTest : public TwoCoresTest {
     return there;
   }
 
+  // Enters w1, where w0 gives it this list; the client knows storages 1 and 2.
+  v1::Entered EnterForged(TestClient* there, const v1::SessionState& state) {
+    const std::unique_ptr<TestClient> here = Open("s0");
+    here->Create(1, 1);
+    here->Create(2, 1);
+    forged_peers_ = std::make_unique<ForgedPeers>(state.SerializeAsString());
+    other_->SetPeers(forged_peers_.get());
+    v1::Left left;
+    left.set_state_bytes(state.ByteSizeLong());
+    return EnterAs(there, *here, StateOf(left));
+  }
+  static v1::StorageState* AddStorage(v1::SessionState* state, uint64_t id) {
+    v1::StorageState* const storage = state->add_storages();
+    storage->set_storage(id);
+    storage->set_version(1);
+    return storage;
+  }
+
   static std::string Bytes(size_t count, float value) {
     return FloatBytes(Floats(count, value));
   }
+
+ private:
+  // A worker that says what it likes.
+  class ForgedPeers : public PeerConnector {
+   public:
+    explicit ForgedPeers(std::string bytes) : bytes_(std::move(bytes)) {}
+    absl::StatusOr<std::unique_ptr<PeerCall>> Open(
+        const v1::Peer&, const v1::PullRequest&) override {
+      return std::make_unique<Call>(bytes_);
+    }
+
+   private:
+    class Call : public PeerCall {
+     public:
+      explicit Call(std::string bytes) : bytes_(std::move(bytes)) {}
+      bool Read(v1::PullResponse* response) override {
+        if (bytes_.empty()) return false;
+        response->mutable_chunk()->set_crc32c(Crc32c(bytes_));
+        response->mutable_chunk()->set_payload(std::exchange(bytes_, {}));
+        return true;
+      }
+      absl::Status Finish() override { return absl::OkStatus(); }
+      void Cancel() override {}
+      bool encrypted() const override { return false; }
+
+     private:
+      std::string bytes_;
+    };
+
+    const std::string bytes_;
+  };
+
+  std::unique_ptr<ForgedPeers> forged_peers_;
 };
 
 TEST_F(MigrationTest, ValuesVersionsAndGeneratorsGoAlong) {
@@ -263,6 +318,112 @@ TEST_F(MigrationTest, ATicketOfAnotherSessionOpensNothing) {
                 .entered();
   EXPECT_EQ(entered.refused().reason(), "PULL_FAILED");
   EXPECT_EQ(entered.storage_count(), 0u);
+}
+
+TEST_F(MigrationTest, AClientsOwnBytesAreNoState) {
+  v1::SessionState state;
+  AddStorage(&state, 5)->set_size_bytes(4);
+  std::unique_ptr<TestClient> here = Open();
+  const std::string bytes = state.SerializeAsString();
+  here->InstallInline(1, bytes);
+  here->Offer(1, Ticket('m'));
+  std::unique_ptr<TestClient> there = OpenThere();
+  v1::Left left;
+  left.set_state_bytes(bytes.size());
+  there->Enter(*here, StateOf(left));
+  // What it asks for, nobody offers.
+  EXPECT_TRUE(WaitUntil([&] {
+    clock_.Advance(absl::Seconds(10));
+    return there->completed() >= 1;
+  }));
+  const v1::ErrorDetail refused =
+      there
+          ->WaitFor(
+              [](const v1::ControlResponse& r) { return r.has_entered(); })
+          .entered()
+          .refused();
+  EXPECT_EQ(refused.reason(), "PULL_FAILED");
+  EXPECT_NE(refused.message().find("nothing is offered under this ticket"),
+            std::string::npos);
+}
+
+TEST_F(MigrationTest, AStateIsNoValue) {
+  std::unique_ptr<TestClient> here = Open();
+  here->InstallInline(1, FloatBytes({1}));
+  const v1::Left left = LeaveFrom(here.get());
+  std::unique_ptr<TestClient> there = OpenThere();
+  v1::Pull pull = StateOf(left);
+  pull.mutable_ticket()->push_back('s');
+  there->InstallPull(1, pull);
+  EXPECT_EQ(ErrorReason(there->WaitClosed()), "PROTOCOL_VIOLATION");
+}
+
+TEST_F(MigrationTest, WhatIsOnItsWayCountsForTheSession) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  v1::Left left;
+  left.set_state_bytes(9 << 20);
+  const v1::Entered entered = EnterAs(there.get(), *here, StateOf(left));
+  EXPECT_EQ(entered.refused().reason(), "SESSION_MEMORY");
+  EXPECT_EQ(other_->ledger().usage().used, 0u);
+}
+
+TEST_F(MigrationTest, AListIsPaidForOnlyWhileItIsThere) {
+  std::unique_ptr<TestClient> here = Open();
+  // All that the session may have, a part of it in the list.
+  for (uint64_t id = 1; id <= 20; ++id) {
+    EXPECT_TRUE(here->WaitCompleted(here->InstallInline(id, Bytes(256, 1))));
+  }
+  here->Create(21, (8 << 20) - 20 * 1024);
+  v1::Entered entered;
+  const std::unique_ptr<TestClient> there = Move(std::move(here), &entered);
+  EXPECT_EQ(there->Read(20, 1), (Floats{1}));
+  EXPECT_EQ(other_->ledger().usage().used, 8u << 20);
+}
+
+TEST_F(MigrationTest, AStorageWithoutBytesIsZeroFilled) {
+  v1::SessionState state;
+  AddStorage(&state, 1)->set_size_bytes(8);
+  std::unique_ptr<TestClient> there = OpenThere();
+  EXPECT_FALSE(EnterForged(there.get(), state).has_refused());
+  EXPECT_EQ(there->Read(1, 2), (Floats{0, 0}));
+  EXPECT_EQ(other_->Snapshot().sessions(0).use().storages().size_bytes(), 8u);
+}
+
+TEST_F(MigrationTest, AGeneratorsStateIsCheckedHoweverItComes) {
+  for (const bool shared : {false, true}) {
+    v1::SessionState state;
+    AddStorage(&state, 1)->set_inline_value("not a state");
+    v1::StorageState* const generator = AddStorage(&state, 2);
+    generator->set_generator(true);
+    generator->set_size_bytes(11);
+    if (shared) {
+      generator->set_same_as(1);
+    } else {
+      generator->set_ticket(Ticket('g'));
+    }
+    std::unique_ptr<TestClient> there = OpenThere(shared ? "s1" : "s2");
+    EXPECT_EQ(EnterForged(there.get(), state).refused().reason(),
+              "PROTOCOL_VIOLATION");
+  }
+  EXPECT_TRUE(WaitUntil([&] { return other_->ledger().usage().used == 0; }));
+}
+
+TEST_F(MigrationTest, AStorageIsAsLargeAsTheBytesItShares) {
+  v1::SessionState state;
+  AddStorage(&state, 1)->set_inline_value(FloatBytes({1}));
+  v1::StorageState* const sharer = AddStorage(&state, 2);
+  sharer->set_same_as(1);
+  sharer->set_size_bytes(1 << 20);
+  std::unique_ptr<TestClient> there = OpenThere();
+  EXPECT_FALSE(EnterForged(there.get(), state).has_refused());
+  EXPECT_EQ(there->Read(2, 1), (Floats{1}));
+  srg::TensorView beyond;
+  beyond.data_type = srg::DataType::kFloat32;
+  beyond.sizes = {1000};
+  beyond.strides = {1};
+  EXPECT_EQ(there->WaitRead(there->SendRead(2, beyond)).error().reason(),
+            "INVALID_VIEW");
 }
 
 TEST_F(MigrationTest, StepsOutOfPlaceEndTheStream) {

@@ -67,7 +67,7 @@ void WorkerCore::Pull(const v1::PullRequest& request,
       refused =
           MakeError(absl::StatusCode::kFailedPrecondition, "WRONG_INCARNATION",
                     "the worker restarted since the bytes were offered");
-    } else if (request.ticket().size() != OfferTable::kTicketBytes ||
+    } else if (!OfferTable::IsTicket(request.ticket()) ||
                !leases_.HasSession(request.session_id())) {
       refused = OfferTable::Unknown();
     }

@@ -60,6 +60,15 @@ class OfferTable {
  public:
   // 128 random bits.
   static constexpr size_t kTicketBytes = 16;
+  // Under which the state of a session that leaves is offered: its client's
+  // ticket and a mark. Whoever takes a state trusts it, and under the ticket of
+  // a value there is never one.
+  static std::string StateTicket(const std::string& ticket) {
+    return ticket + 's';
+  }
+  static bool IsTicket(const std::string& ticket) {
+    return ticket.size() == kTicketBytes || ticket.size() == kTicketBytes + 1;
+  }
 
   struct Options {
     absl::Duration offer_timeout = absl::Minutes(10);

@@ -41,11 +41,7 @@ absl::Status Session::HandleMigrate(uint64_t sequence,
 }
 
 absl::Status Session::HandleLeave(uint64_t sequence, const v1::Leave& leave) {
-  if (leave.ticket().size() != OfferTable::kTicketBytes) {
-    return Violation(absl::StrCat("leaves under a ticket of ",
-                                  leave.ticket().size(), " bytes, not ",
-                                  OfferTable::kTicketBytes));
-  }
+  DJINN_RETURN_IF_ERROR(CheckTicket("leaves", leave.ticket()));
   v1::ControlResponse response;
   v1::Left* const left = response.mutable_left();
   left->set_sequence(sequence);
@@ -53,7 +49,7 @@ absl::Status Session::HandleLeave(uint64_t sequence, const v1::Leave& leave) {
       absl::StatusCode::kUnavailable, "OFFERS_PENDING",
       "other virtual devices have yet to fetch what this one offered them");
   if (!environment_.offers->Pending(session_id_, this)) {
-    bytes = OfferState(leave.ticket());
+    bytes = OfferState(OfferTable::StateTicket(leave.ticket()));
     leaving_ = bytes.ok();
     // What was offered before the error.
     if (!leaving_) environment_.offers->Leave(session_id_, this);
@@ -153,21 +149,29 @@ absl::StatusOr<v1::SessionState> Session::DescribeStorages() {
 
 absl::Status Session::HandleEnter(uint64_t sequence, const v1::Enter& enter) {
   if (sequence != 1) return Violation("enters in the middle of a session");
+  const bool empty = enter.state().size_bytes() == 0;
+  if (!empty)
+    DJINN_RETURN_IF_ERROR(CheckTicket("enters", enter.state().ticket()));
   entering_ = std::make_unique<Entering>();
   entering_->sequence = sequence;
   entering_->source = enter.state();
-  if (enter.state().size_bytes() == 0) {
+  if (empty) {
     entering_->state.emplace();
     GoOnEntering(nullptr);
-    return absl::OkStatus();
+  } else if (const absl::Status status = FetchState(); !status.ok()) {
+    EndEntering(status);
   }
-  absl::StatusOr<std::unique_ptr<Pulling>> pulling =
-      PreparePull(sequence, enter.state());
-  if (pulling.ok()) {
-    StartPull(enter.state(), *std::move(pulling));
-  } else {
-    EndEntering(pulling.status());
-  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::FetchState() {
+  v1::Pull pull = entering_->source;
+  pull.set_ticket(OfferTable::StateTicket(pull.ticket()));
+  // Its size is what the client says.
+  DJINN_ASSIGN_OR_RETURN(entering_->list, quota_.Reserve(pull.size_bytes()));
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Pulling> pulling,
+                         PreparePull(entering_->sequence, pull));
+  StartPull(pull, std::move(pulling));
   return absl::OkStatus();
 }
 
@@ -221,6 +225,7 @@ absl::Status Session::TakeFetched(Pulling* pulling) {
           list.bytes.data(), static_cast<int>(list.bytes.size()))) {
     return Broken("a list of storages that is none");
   }
+  entering_->list.Release();
   for (const v1::ErrorDetail& error : entering_->state->errors()) {
     entering_->errors.push_back(std::make_shared<v1::ErrorDetail>(error));
   }
@@ -279,6 +284,11 @@ absl::StatusOr<bool> Session::PlaceStorage(const v1::StorageState& state) {
   storage->size_bytes = state.size_bytes();
   storage->size_known = !state.size_unknown();
   storage->generator = state.generator();
+  // Where its bytes are checked.
+  if (storage->generator && !state.has_inline_value() && !state.has_error()) {
+    return Broken(absl::StrCat("a generator, storage ", state.storage(),
+                               ", whose state is not in the list"));
+  }
   switch (state.value_case()) {
     case v1::StorageState::kError:
       if (state.error() >= entering_->errors.size()) {
@@ -301,6 +311,7 @@ absl::StatusOr<bool> Session::PlaceStorage(const v1::StorageState& state) {
           quota_.Resize(&storage->quota, other->buffer->size_bytes()));
       storage->quota.MoveTo(other->quota.storage_class());
       storage->buffer = other->buffer;
+      storage->size_bytes = other->buffer->size_bytes();
       return false;
     }
     case v1::StorageState::VALUE_NOT_SET:

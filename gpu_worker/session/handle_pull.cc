@@ -21,6 +21,13 @@ absl::Status Session::PullFailed(const std::string& source,
       {{"source", source}, {"worker", here}, {"cause", ErrorReason(cause)}});
 }
 
+absl::Status Session::CheckTicket(absl::string_view what,
+                                  const std::string& ticket) {
+  if (ticket.size() == OfferTable::kTicketBytes) return absl::OkStatus();
+  return Violation(absl::StrCat(what, " under a ticket of ", ticket.size(),
+                                " bytes, not ", OfferTable::kTicketBytes));
+}
+
 absl::Status Session::HandleOffer(uint64_t sequence, const v1::Offer& offer) {
   Storage* const storage = storages_.Find(offer.storage());
   if (storage == nullptr || storage->version != offer.version() ||
@@ -29,11 +36,7 @@ absl::Status Session::HandleOffer(uint64_t sequence, const v1::Offer& offer) {
                                   " at version ", offer.version(),
                                   ", which is not here"));
   }
-  if (offer.ticket().size() != OfferTable::kTicketBytes) {
-    return Violation(absl::StrCat("offers storage ", offer.storage(),
-                                  " under a ticket of ", offer.ticket().size(),
-                                  " bytes, not ", OfferTable::kTicketBytes));
-  }
+  DJINN_RETURN_IF_ERROR(CheckTicket("offers a storage", offer.ticket()));
   auto bytes = std::make_shared<OfferedBytes>();
   bytes->size_bytes = storage->size_bytes;
   bytes->poison = storage->poison;

@@ -37,13 +37,14 @@ absl::Status Session::HandleCreate(uint64_t sequence,
 }
 
 absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
-                                               const Storage& storage) {
+                                               Storage* storage) {
   DJINN_ASSIGN_OR_RETURN(srg::TensorView view, srg::FromProto(read.view()));
   DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
-  if (extent > storage.size_bytes) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
-                     absl::StrCat("a view of ", extent, " bytes, but storage ",
-                                  read.storage(), " has ", storage.size_bytes));
+  if (extent > storage->size_bytes) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+        absl::StrCat("a view of ", extent, " bytes, but storage ",
+                     read.storage(), " has ", storage->size_bytes));
   }
   // An expanded view has many more elements than its storage.
   DJINN_ASSIGN_OR_RETURN(const int64_t count, srg::ElementCount(view));
@@ -55,9 +56,13 @@ absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
                          limits_.memory_bytes(), 0, bytes);
   }
   if (bytes == 0) return SharedBytes{};
+  if (storage->buffer == nullptr) {
+    DJINN_ASSIGN_OR_RETURN(storage->buffer,
+                           AllocateFor(storage, storage->size_bytes));
+  }
   DeviceMemory* const memory = environment_.memory;
   if (IsPlainContiguous(view)) {
-    return memory->device()->ReadView(storage.buffer, view);
+    return memory->device()->ReadView(storage->buffer, view);
   }
   // A copy, accounted for until the last piece of it is sent.
   struct Gathered {
@@ -69,13 +74,13 @@ absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
       gathered->reservation,
       memory->Reserve(MemoryClass::kTransfers, tenant_, bytes));
   DJINN_ASSIGN_OR_RETURN(SharedBytes value,
-                         memory->device()->ReadView(storage.buffer, view));
+                         memory->device()->ReadView(storage->buffer, view));
   gathered->owner = std::move(value.owner);
   return SharedBytes{value.bytes, std::move(gathered)};
 }
 
 absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
-  const Storage* const storage = storages_.Find(read.storage());
+  Storage* const storage = storages_.Find(read.storage());
   if (storage == nullptr || storage->version != read.version()) {
     return Violation(absl::StrCat(
         "reads storage ", read.storage(), " at version ", read.version(),
@@ -97,7 +102,7 @@ absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
     Reply(std::move(response));
     return absl::OkStatus();
   }
-  absl::StatusOr<SharedBytes> value = ReadValue(read, *storage);
+  absl::StatusOr<SharedBytes> value = ReadValue(read, storage);
   if (!value.ok()) {
     *reply->mutable_error() =
         *errors_.Make(value.status(), {.sequence = sequence});

@@ -274,6 +274,8 @@ class Session {
     uint64_t sequence = 0;
     // What does not change from one fetch to the next.
     v1::Pull source;
+    // Of the list while it is fetched.
+    QuotaShare list;
     // Unset while it is fetched itself.
     std::optional<v1::SessionState> state;
     // The storage that is fetched, or placed next.
@@ -346,6 +348,8 @@ class Session {
   absl::Status HandleStay();
   absl::Status HandleEnter(uint64_t sequence, const v1::Enter& enter);
 
+  // Fetches the list of all that entering brings.
+  absl::Status FetchState();
   // Offers every value, and under `ticket` the list of them, whose size it
   // returns. What was offered before an error stays so.
   absl::StatusOr<uint64_t> OfferState(const std::string& ticket);
@@ -400,6 +404,9 @@ class Session {
   absl::Status InstallPull(uint64_t sequence, const v1::Install& install,
                            Storage* storage);
   void FinishPull(Pulling* pulling);
+  // A violation unless the ticket is one that clients choose.
+  static absl::Status CheckTicket(absl::string_view what,
+                                  const std::string& ticket);
   absl::Status PullFailed(const std::string& source,
                           const absl::Status& cause) const;
   bool PullStandsStill(absl::Duration now) const
@@ -410,8 +417,7 @@ class Session {
   void AccountForOffers();
   // Counts those no longer that were fetched.
   void ForgetFetched();
-  absl::StatusOr<SharedBytes> ReadValue(const v1::Read& read,
-                                        const Storage& storage);
+  absl::StatusOr<SharedBytes> ReadValue(const v1::Read& read, Storage* storage);
 
   // Finds the storage that a message with this base version acts on, or gives
   // birth to it; moves its version on by one.
