@@ -1,10 +1,12 @@
 // Devices that go on at another worker: what both workers are told, and what
 // the program sees when something breaks on the way.
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "client_lib/session/dead_list.h"
 #include "client_lib/session/testing/program.h"
 #include "common/error.h"
 
@@ -183,6 +185,78 @@ TEST_F(MigrationTest, AClosingSessionStays) {
   EXPECT_EQ(here().runs().size(), before + 1);
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
   ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, WhatDiesWhileItLeavesIsFreedWhereItIsThen) {
+  std::vector<StoragePtr> many;
+  for (uint64_t i = 0; i <= DeadList::kManyStorages; ++i) {
+    many.push_back(device_->NewStorage(8));
+    EXPECT_TRUE(
+        Record(*device_, 0, MakeCall(1, {{many.back(), kWrites}})).ok());
+  }
+  Begin();
+  here().Pause();
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  here().WaitWaiting(1);  // Leave
+  for (const StoragePtr& storage : many) Drop(storage);
+  std::string bytes(8, '?');
+  const auto read = *device_->StartRead(
+      0, value_.get(), WholeView(*value_.get()), bytes.data(), 8);
+  here().Resume();
+  EXPECT_FALSE(cluster_.coordinator().WaitOutcome().has_failure());
+  EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
+  EXPECT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  EXPECT_EQ(there().live_storages(), std::set<uint64_t>{value_->id()});
+  ExpectGood();
+}
+
+TEST_F(MigrationTest, WhatDiesWhileAClosingSessionLeavesIsFreedWhenItStays) {
+  const StoragePtr other = device_->NewStorage(8);
+  EXPECT_TRUE(Record(*device_, 0, MakeCall(1, {{other, kWrites}})).ok());
+  Begin();
+  here().Pause();
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  here().WaitWaiting(1);
+  Drop(other);
+  std::thread closes(
+      [&] { EXPECT_TRUE(session_->Close(absl::Seconds(20)).ok()); });
+  while (device_->StartRecording(7).ok()) device_->DropRecording(7);
+  here().Resume();
+  closes.join();
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");
+  EXPECT_EQ(here().live_storages(), std::set<uint64_t>{value_->id()});
+  ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, AWorkerWithoutALeaseAnyMoreIsGivenUp) {
+  Begin();
+  there().AnswerEntries(FakeWorker::Entries::kIgnore);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  there().WaitEntering();
+  cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "LEASE_ENDED");
+  Write();
+  EXPECT_TRUE(ReadByte(*device_, 0, value_).ok());
+  EXPECT_EQ(WorkerOf(*device_), "w0");
+  ExpectNoViolations(here());
+}
+
+TEST_F(MigrationTest, ItDoesNotLeaveForAWorkerWithoutALeaseAnyMore) {
+  Begin();
+  here().Pause();
+  Write();
+  std::string bytes(8, '?');
+  const auto read = *device_->StartRead(
+      0, value_.get(), WholeView(*value_.get()), bytes.data(), 8);
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  cluster_.coordinator().EndLease("lease-10", "worker w1 is lost");
+  // Although its own worker has yet to carry out what it was sent.
+  EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "LEASE_ENDED");
+  here().Resume();
+  EXPECT_TRUE(read->Wait(absl::Seconds(10)).ok());
+  for (const v1::Ordered& message : here().received()) {
+    EXPECT_FALSE(message.has_migrate());
+  }
 }
 
 TEST_F(MigrationTest, WhatCannotBeIsDeclined) {

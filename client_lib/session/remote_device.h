@@ -338,6 +338,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
     std::optional<Deadline> patience;
     // Since when work waits for it.
     std::optional<absl::Duration> waits_since;
+    // Not OK: the other worker is not to be had any more.
+    absl::Status given_up;
   };
   // What was queued before it was asked to go was handed to the worker.
   bool HoldsWorkBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -349,8 +351,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::Status ApplyLeft(v1::Left* left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Opens the session on the other worker, and waits until all is there.
   absl::Status EnterOther(std::unique_ptr<SessionEntry>* entry);
-  // Goes on at the other worker.
-  void GoOver(const SessionEntry::Entered& entered);
+  // Goes on at the other worker. Not OK: the device has failed.
+  absl::Status GoOver(const SessionEntry::Entered& entered);
   void Stay();
   void EndMigration(absl::Status status, const v1::Entered& entered);
 

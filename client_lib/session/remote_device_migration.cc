@@ -75,34 +75,34 @@ bool RemoteDevice::HoldsWorkBack() const {
 bool RemoteDevice::MigrationDue() const {
   if (migration_ == nullptr) return false;
   if (migration_->state == Migration::State::kLeft) return true;
-  return migration_->state == Migration::State::kFinishing && HoldsWorkBack() &&
-         !processing_ && log_.empty() && reads_.empty() &&
-         bulk_reads_.empty() && metadata_.empty();
+  if (migration_->state != Migration::State::kFinishing) return false;
+  return !migration_->given_up.ok() ||
+         (HoldsWorkBack() && !processing_ && log_.empty() && reads_.empty() &&
+          bulk_reads_.empty() && metadata_.empty());
 }
 
 void RemoteDevice::Migrate() {
   bool left = false;
-  bool ending = false;
+  absl::Status status;
   {
     MutexLock lock(&mu_);
     if (!migration_->waits_since.has_value()) migration_->waits_since = Now();
     left = migration_->state == Migration::State::kLeft;
-    ending = closing_ || profile_ != nullptr;
+    status = migration_->given_up;
+    if (closing_ || profile_ != nullptr) {
+      status = Declined("SESSION_BUSY", "it ends, or is being profiled");
+    }
   }
-  absl::Status status;
-  if (ending) {
-    status = Declined("SESSION_BUSY", "it ends, or is being profiled");
-  } else if (!left) {
+  if (status.ok() && !left) {
     status = Leave();
     if (status.ok()) return;
-  } else {
+  } else if (status.ok()) {
     std::unique_ptr<SessionEntry> entry;
     status = EnterOther(&entry);
     if (status.ok()) {
       const SessionEntry::Entered entered = *entry->outcome();
       entry = nullptr;
-      GoOver(entered);
-      return EndMigration(absl::OkStatus(), entered.reply);
+      return EndMigration(GoOver(entered), entered.reply);
     }
   }
   if (left) Stay();
@@ -192,6 +192,7 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
         return Declined("SESSION_BUSY",
                         "it ends, or its worker is not reached");
       }
+      DJINN_RETURN_IF_ERROR(migration_->given_up);
       if (deadline.passed()) {
         return MakeError(absl::StatusCode::kDeadlineExceeded,
                          "OPERATION_TIMEOUT",
@@ -201,7 +202,7 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
       }
       WaitUntil(&connection_changed_, &mu_, deadline);
     }
-    return absl::OkStatus();
+    return migration_->given_up;
   };
   other.Start(HelloFor(lease));
   DJINN_RETURN_IF_ERROR(await([&] { return other.greeting().has_value(); },
@@ -222,13 +223,17 @@ absl::Status RemoteDevice::EnterOther(std::unique_ptr<SessionEntry>* entry) {
   return other.outcome().status();
 }
 
-void RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
+absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
   {
     MutexLock lock(&mu_);
     going_over_ = true;
   }
   // An end that is clean: the worker frees what it has.
-  if (!DropStream(absl::OkStatus())) return;
+  if (!DropStream(absl::OkStatus())) {
+    MutexLock lock(&mu_);
+    going_over_ = false;
+    return failure_;
+  }
   {
     MutexLock lock(&mu_);
     going_over_ = false;
@@ -265,6 +270,7 @@ void RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
   // What the program does where it is now.
   context_->TellAgain();
   history_ = StructureHistory();
+  return absl::OkStatus();
 }
 
 void RemoteDevice::Stay() {

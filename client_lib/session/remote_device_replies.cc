@@ -346,6 +346,17 @@ void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
   absl::Status lost;
   {
     MutexLock lock(&mu_);
+    if (migration_ != nullptr &&
+        migration_->request.to().lease().lease_id() == lease_id) {
+      migration_->given_up =
+          MakeError(absl::StatusCode::kAborted, "LEASE_ENDED",
+                    absl::StrCat("the coordinator ended the lease of worker ",
+                                 migration_->request.to().lease().worker_id(),
+                                 ": ", reason));
+      connection_changed_.SignalAll();
+      wakeup_.Set();
+      return;
+    }
     if (lease_.lease_id().empty() || lease_.lease_id() != lease_id) return;
     if (going_over_) return;  // another one takes its place
     lost = WorkerLost(absl::AbortedError(

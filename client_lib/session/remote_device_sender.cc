@@ -88,11 +88,11 @@ bool RemoteDevice::Advance(bool own_thread) {
         Process(std::move(work));
         break;
       case Next::kMigrate:
-        if (!own_thread) {
-          wakeup_.Set();
-          return true;
+        if (own_thread) {
+          Migrate();
+        } else {
+          step = kBorrowedSteps;  // The rest is for the device's own.
         }
-        Migrate();
         break;
       case Next::kDrop:
         DropEverything();
@@ -150,6 +150,12 @@ bool RemoteDevice::FinishRound(bool free_now) {
   {
     MutexLock lock(&mu_);
     if (!failure_.ok() || cancelling_) return false;
+    if (migration_ != nullptr &&
+        migration_->state != Migration::State::kFinishing) {
+      // A session that has left may say nothing else.
+      if (free_now) free_due_.store(true, std::memory_order_relaxed);
+      return false;
+    }
     // Work sealed by BeginClose() after TakeNext() looked is not drained: its
     // wake-up is still to come. Once empty the queue stays so.
     closing = closing_ && NothingDue() && log_.Next() == nullptr;
