@@ -21,6 +21,9 @@ namespace {
 
 using Operands = PackedCall::Operands;
 
+// What a thread keeps of each copy from one call to the next, in elements.
+constexpr size_t kKeptElements = 1 << 20;
+
 bool SameBias(const float* a, const float* b, int64_t width) {
   if (a == nullptr || b == nullptr) return a == b;
   // Small tensors are each session's own, whatever they hold.
@@ -44,6 +47,12 @@ struct Product {
                   operands.rows + row * operands.row_stride, bytes);
     }
     row_count += count;
+  }
+
+  void Trim() {
+    for (std::vector<float>* const copy : {&rows, &result}) {
+      if (copy->capacity() > kKeptElements) *copy = {};
+    }
   }
 
   void Multiply(const PackedMatrix& packed) {
@@ -71,12 +80,58 @@ struct Product {
   }
 };
 
+using Part = JoinedProducts::Part;
+
+// Puts the rows together of those whose bias is the first one's.
+std::vector<const Part*> Gather(absl::Span<const Part> parts,
+                                Product* product) {
+  std::vector<const Part*> joined;
+  int64_t rows = 0;
+  for (const Part& part : parts) rows += part.call->row_count();
+  product->row_count = 0;
+  product->rows.resize(static_cast<size_t>(rows * product->layout.depth));
+  for (const Part& part : parts) {
+    const std::optional<Operands> operands =
+        part.call->FindOperands(part.joined->input->slots);
+    if (!operands.has_value() || part.call->weight() != product->layout) {
+      continue;
+    }
+    if (joined.empty()) product->bias = operands->bias;
+    if (!SameBias(product->bias, operands->bias, product->layout.width)) {
+      continue;
+    }
+    product->Add(*operands, part.call->row_count());
+    joined.push_back(&part);
+  }
+  product->result.resize(
+      static_cast<size_t>(product->row_count * product->layout.width));
+  return joined;
+}
+
+// Each one's part of the result, with room for it where it goes.
+std::vector<NodeResult> ResultsOf(absl::Span<const Part* const> joined,
+                                  const Product& product) {
+  std::vector<NodeResult> results;
+  results.reserve(joined.size());
+  const float* next = product.result.data();
+  for (const Part* const part : joined) {
+    const PackedCall& call = *part->call;
+    c10::Storage storage = UninitialisedStorage(call.result_bytes());
+    std::memcpy(storage.mutable_data(), next, call.result_bytes());
+    next += call.row_count() * product.layout.width;
+    results.push_back(call.ResultIn(std::move(storage)));
+    part->joined->results->reserve(part->joined->results->size() + 1);
+  }
+  return results;
+}
+
 }  // namespace
 
 bool JoinedProducts::Gains(const PackedCall& call) {
   const MatrixLayout& layout = call.weight();
   return call.row_count() <= kMaxRows &&
-         layout.depth * layout.width >= kMinElements;
+         layout.depth * layout.width >= kMinElements &&
+         layout.depth + layout.width <= kMaxCopied / call.row_count();
 }
 
 RowProduct JoinedProducts::ProductOf(uint32_t node, const PackedCall& call) {
@@ -105,27 +160,10 @@ void JoinedProducts::Execute(absl::Span<const Part> parts) {
   product.layout = first.weight();
   product.weight = first.FindWeight(parts.front().joined->input->slots);
   if (product.weight == nullptr) return;
-  product.row_count = 0;
   std::vector<const Part*> joined;
-  int64_t rows = 0;
-  for (const Part& part : parts) rows += part.call->row_count();
-  product.rows.resize(static_cast<size_t>(rows * product.layout.depth));
-  for (const Part& part : parts) {
-    const std::optional<Operands> operands =
-        part.call->FindOperands(part.joined->input->slots);
-    if (!operands.has_value() || part.call->weight() != product.layout) {
-      continue;
-    }
-    if (joined.empty()) product.bias = operands->bias;
-    if (!SameBias(product.bias, operands->bias, product.layout.width)) continue;
-    product.Add(*operands, part.call->row_count());
-    joined.push_back(&part);
-  }
-  if (joined.size() < 2) return;
-  product.result.resize(
-      static_cast<size_t>(product.row_count * product.layout.width));
-
   const absl::Status status = CatchTorch("OPERATOR_FAILED", [&] {
+    joined = Gather(parts, &product);
+    if (joined.size() < 2) return absl::OkStatus();
     const c10::InferenceMode inference;
     std::shared_ptr<const PackedMatrix> packed;
     if (weights_->enabled()) {
@@ -155,22 +193,16 @@ void JoinedProducts::Execute(absl::Span<const Part> parts) {
     } else {
       multiply(&choices->plain);
     }
-    std::vector<c10::Storage> storages;
-    for (const Part* part : joined) {
-      storages.push_back(UninitialisedStorage(part->call->result_bytes()));
-    }
-    const float* next = product.result.data();
+    std::vector<NodeResult> results = ResultsOf(joined, product);
+    // Nothing throws from here on: all have their results, or nobody has.
     for (size_t i = 0; i < joined.size(); ++i) {
-      const PackedCall& call = *joined[i]->call;
-      std::memcpy(storages[i].mutable_data(), next, call.result_bytes());
-      next += call.row_count() * product.layout.width;
-      joined[i]->joined->results->push_back(
-          call.ResultIn(std::move(storages[i])));
+      joined[i]->joined->results->push_back(std::move(results[i]));
     }
     return absl::OkStatus();
   });
+  product.Trim();
   // Otherwise each is carried out by itself, and says what is wrong.
-  if (!status.ok()) return;
+  if (!status.ok() || joined.size() < 2) return;
   for (const Part* part : joined) part->joined->done = true;
 }
 

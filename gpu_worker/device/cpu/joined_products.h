@@ -28,6 +28,8 @@ class JoinedProducts {
   static constexpr int64_t kMaxRows = 16;
   // Smaller weights stay in a cache.
   static constexpr int64_t kMinElements = 16384;
+  // Of one call's rows and result, which are copied, in memory of no account.
+  static constexpr int64_t kMaxCopied = 1 << 20;
 
   struct Part {
     const PackedCall* call = nullptr;

@@ -190,6 +190,21 @@ TEST_F(JoinedProductsTest, ListsWhatGains) {
   EXPECT_TRUE(runs_[2]->program->products().empty());
 }
 
+TEST_F(JoinedProductsTest, CopiesOnlyWhatIsSmall) {
+  constexpr int64_t kMost = JoinedProducts::kMaxCopied;
+  const auto add = [this](int64_t rows, int64_t depth, int64_t width) {
+    weight_ = nullptr;
+    const at::Tensor a = at::randn({rows, depth}),
+                     b = at::randn({depth, width});
+    Add("aten::mm", {a, b}, 1, at::matmul(a, b));
+    return !runs_.back()->program->products().empty();
+  };
+  EXPECT_TRUE(add(16, kMost / 16 - 1, 1));
+  EXPECT_FALSE(add(16, kMost / 16, 1));
+  EXPECT_TRUE(add(2, 1, kMost / 2 - 1));
+  EXPECT_FALSE(add(2, 1, kMost / 2));
+}
+
 TEST_F(JoinedProductsTest, OnlyEqualViewsOfAWeightAreAlike) {
   AddLinear(at::randn({1, kIn}));
   AddLinear(at::randn({2, kIn}));

@@ -10,6 +10,8 @@ namespace {
 
 // Smaller ones cost no more than looking for their packed form.
 constexpr int64_t kMinElements = 1024;
+// Rows are laid out anew in memory of no account: of no more than this.
+constexpr int64_t kMaxLaneElements = 1 << 20;
 
 // Null unless the argument is a tensor of plain floats with at least one.
 const Operand* FloatsAt(const CallTemplate& call, uint32_t argument) {
@@ -211,7 +213,8 @@ std::vector<PackedCall::SlotExtent> PackedCall::SlotExtents() const {
 }
 
 bool PackedCall::has_few_rows() const {
-  return row_count_ <= kLanes && weight_layout_.depth_stride == 1;
+  return row_count_ <= kLanes && weight_layout_.depth_stride == 1 &&
+         weight_layout_.depth <= kMaxLaneElements / kLanes;
 }
 
 const float* PackedCall::FloatsAt(const TorchBuffer& buffer,

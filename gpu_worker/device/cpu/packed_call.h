@@ -48,7 +48,7 @@ class PackedCall {
   const TorchBuffer* FindWeight(
       absl::Span<const std::shared_ptr<Buffer>> slots) const;
 
-  // Whether it can do without a packed form.
+  // Whether it can do without a packed form: few rows, and not too deep ones.
   bool has_few_rows() const;
 
   // What it multiplies and adds. Nothing when the slots do not hold it.

@@ -21,7 +21,7 @@ namespace djinn::worker {
 // summed from front to back, with fused multiply-adds from zero on. A part's
 // blocks are added up one after another, those of the first part to the bias,
 // and then the parts. So does MKL, with parts and blocks that depend on the
-// shape (order_trial.h).
+// shape (product_trial.h).
 struct SumOrder {
   int64_t parts = 1;
   int64_t block = 384;

@@ -37,8 +37,7 @@ class ProductTrialTest : public testing::Test {
     if (BestPackedKernel() == nullptr) GTEST_SKIP() << "no kernel here";
   }
 
-  ProductFacts Try(int64_t rows, int64_t depth, const SumOrder& together,
-                   const SumOrder& alone) {
+  std::optional<PackedCall> Product(int64_t rows, int64_t depth) {
     const EncodedCall call =
         tester_.Encode("aten::addmm", "",
                        {at::randn({width_}), at::randn({rows, depth}),
@@ -46,14 +45,18 @@ class ProductTrialTest : public testing::Test {
                        {at::randn({rows, width_})});
     const c10::OperatorHandle op =
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "");
-    const std::optional<PackedCall> product = PackedCall::Match(
+    operands_ = call.slots;
+    return PackedCall::Match(
         op.schema(),
         BuildCallTemplate(op.schema(), call.node().arguments).value());
+  }
+  ProductFacts Try(int64_t rows, int64_t depth, const SumOrder& together,
+                   const SumOrder& alone) {
+    const std::optional<PackedCall> product = Product(rows, depth);
     if (!product.has_value()) {
       ADD_FAILURE() << "no product";
       return {};
     }
-    operands_ = call.slots;
     return TryProduct(*product, [&](const NodeInput& input,
                                     std::vector<NodeResult>* results) {
       ++calls_;
@@ -113,6 +116,13 @@ class ProductTrialTest : public testing::Test {
   absl::Status status_;
   int calls_ = 0;
 };
+
+TEST_F(ProductTrialTest, NobodyLaysDeepRowsOutAnew) {
+  constexpr int64_t kMost = (1 << 20) / kLanes;
+  EXPECT_TRUE(Product(kLanes, kMost)->has_few_rows());
+  EXPECT_FALSE(Product(kLanes + 1, kMost)->has_few_rows());
+  EXPECT_FALSE(Product(1, kMost + 1)->has_few_rows());
+}
 
 TEST_F(ProductTrialTest, FindsEveryOrderThatItTries) {
   for (const int64_t rows : {8, 20}) {
