@@ -102,7 +102,8 @@ bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
   const Lease* victim = nullptr;
   std::pair<v1::PriorityClass, absl::Duration> least;
   for (const auto& [id, lease] : leases_.all()) {
-    if (lease->tenant != tenant) continue;
+    // One that a virtual device goes to holds nothing that could be reclaimed.
+    if (lease->tenant != tenant || lease->migrating()) continue;
     const v1::Urgency& urgency = sessions_.Find(lease->session_id)->urgency;
     const std::pair key(EffectiveClass(urgency.priority_class()),
                         clock_->Monotonic() - lease->created);

@@ -106,6 +106,31 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_EQ(Ask(second), std::nullopt);
 }
 
+TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  const StreamId second = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Ask(second)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId there = Join(w1);
+  v1::MigrateSessionRequest migrate;
+  migrate.set_session_id(first.owner);
+  EXPECT_TRUE(cluster_->MigrateSession(migrate).ok());
+  CarryOut(there, &w1);
+  EXPECT_TRUE(Next(first)->has_migrate());
+
+  const StreamId blue = Open("blue");
+  EXPECT_TRUE(cluster_->RequestLease(blue, TestLeaseRequest(0)).ok());
+  CarryOut(worker_, &w0_);
+  CarryOut(there, &w1);
+  EXPECT_TRUE(Next(blue)->has_granted());
+  EXPECT_EQ(Next(first), std::nullopt);
+  EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
+}
+
 TEST_F(ClusterQuotaTest, TheLeastUrgentGivesWay) {
   Lend(1, 1);
   v1::OpenSession open = TestOpen();
