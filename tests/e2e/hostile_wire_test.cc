@@ -177,6 +177,15 @@ void SendRepeat(Client* client, const std::function<void(v1::Run*)>& spoil) {
   client->Send(message);
 }
 
+v1::Pull PullOf(const Client& client) {
+  v1::Pull pull;
+  pull.set_worker_id(client.session().lease().worker_id());
+  pull.set_worker_incarnation(client.session().lease().worker_incarnation());
+  pull.set_ticket(std::string(16, 'm'));
+  pull.set_size_bytes(16);
+  return pull;
+}
+
 const std::vector<Violation>& Violations() {
   static const auto* const cases = new std::vector<Violation>{
       {"a gap in the sequence",
@@ -426,6 +435,45 @@ const std::vector<Violation>& Violations() {
          c->Send(Free({2}));
        }},
       {"a free twice in one message", [](Client* c) { c->Send(Free({2, 2})); }},
+
+      {"an offer under the ticket of a state",
+       [](Client* c) {
+         v1::Ordered message;
+         message.mutable_offer()->set_storage(1);
+         message.mutable_offer()->set_version(1);
+         message.mutable_offer()->set_ticket(std::string(16, 'm') + 's');
+         c->Send(message);
+       }},
+      {"a pull of a state",
+       [](Client* c) {
+         v1::Ordered message;
+         v1::Install* const install = message.mutable_install();
+         install->set_storage(9);
+         *install->mutable_pull() = PullOf(*c);
+         install->mutable_pull()->mutable_ticket()->push_back('s');
+         c->Send(message);
+       }},
+      {"entering in the middle",
+       [](Client* c) {
+         v1::Ordered message;
+         *message.mutable_migrate()->mutable_enter()->mutable_state() =
+             PullOf(*c);
+         c->Send(message);
+       }},
+      {"leaving under a short ticket",
+       [](Client* c) {
+         v1::Ordered message;
+         message.mutable_migrate()->mutable_leave()->set_ticket("m");
+         c->Send(message);
+       }},
+      {"a message behind leaving",
+       [](Client* c) {
+         v1::Ordered message;
+         message.mutable_migrate()->mutable_leave()->set_ticket(
+             std::string(16, 'm'));
+         c->Send(message);
+         c->Send(Free({2}));
+       }},
 
       {"bytes nobody asked for",
        [](Client* c) { c->bulk().Send(Chunk(5, 0, "abc")); }},
