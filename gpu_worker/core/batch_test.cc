@@ -1,6 +1,8 @@
 // Runs of several sessions that share products: who takes part, what each sees
 // and what each is charged.
+#include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -66,6 +68,7 @@ class BatchTest : public WorkerCoreTest {
     if (batch_class_.contains(session)) {
       lease.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
     }
+    if (weights_.contains(session)) lease.set_weight(weights_.at(session));
     Grant(lease, 100'000);
     clients_.push_back(Connect(HelloFor(session)));
     TestClient* const client = clients_.back().get();
@@ -148,6 +151,7 @@ class BatchTest : public WorkerCoreTest {
   std::unique_ptr<TestClient> plug_;
   std::vector<std::unique_ptr<TestClient>> clients_;
   std::set<std::string> batch_class_;
+  std::map<std::string, double> weights_;
   std::function<void()> at_joined_;
   Mutex mu_;
   CondVar changed_;
@@ -261,6 +265,29 @@ TEST_F(BatchTest, OtherWeightsShareNothing) {
   EXPECT_EQ(Result(clients_[0].get()), (Floats{0, 3}));
   EXPECT_EQ(Result(clients_[1].get()), (Floats{6, 10}));
   EXPECT_EQ(Order(), "sasa");
+}
+
+TEST_F(BatchTest, RunsWithLittleInCommonShareNothing) {
+  FakeStructure s;
+  const uint32_t weight = s.Bound();
+  const uint32_t rows = s.Bound();
+  const uint32_t own = s.Bound();
+  s.Scale(rows, own, 2);
+  s.Scale(rows, own, 2);
+  s.Scale(rows, weight, 2);
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", 0));
+    clients_[i]->Define(9, s.get());
+  }
+  Plug();
+  for (const auto& client : clients_) {
+    client->Run(9, {kWeight, kRows, kOther, 60, 61, 62});
+  }
+  ReleaseWith(3);
+  for (const auto& client : clients_) {
+    EXPECT_EQ(client->Read(62, 2), (Floats{0, 3}));
+  }
+  EXPECT_EQ(Order(), "ssssss");
 }
 
 TEST_F(BatchTest, AWeightThatARunHasWrittenIsItsOwn) {
@@ -393,6 +420,53 @@ TEST_F(BatchTest, LessUrgentRunsTakeNoPart) {
   ReleaseWith(3);
   for (const auto& client : clients_) Result(client.get());
   EXPECT_EQ(Order(), "sasa");
+}
+
+TEST_F(BatchTest, ATenantTakesNoPartBeyondItsShareWhileAnotherWaits) {
+  Share({"t1", "t2", "t3"});
+  Batch({"t1", "t2", "t3"});
+  weights_["s1"] = 0.1;
+  UploadWeight(Add("s0", "t1", 0));
+  UploadWeight(Add("s1", "t2", 1));
+  // Would take part, had it the same weight.
+  UploadWeight(Add("s2", "t3", 2), 5);
+  Plug();
+  for (size_t i = 0; i < 3; ++i) {
+    clients_[i]->Define(1, Step());
+    const uint64_t end = kFirstResult + 2 * (i == 2 ? 12 : 5);
+    for (uint64_t result = kFirstResult; result < end; result += 2) {
+      clients_[i]->Run(1, {kWeight, kRows, kOther, result, result + 1});
+    }
+  }
+  ReleaseWith(1 + 5 + 5 + 12);
+  Result(clients_[0].get(), kFirstResult + 2 * 4);
+  // Twice the second is ahead by no more than a turn, and not once more.
+  const std::string order = Order();
+  EXPECT_EQ(std::count(order.begin(), order.end(), 'J'), 2);
+}
+
+TEST_F(BatchTest, ASharedTurnIsAsUrgentAsWhoeverHasPartInIt) {
+  Share({"t1", "t2"});
+  Batch({"t1", "t2"});
+  batch_class_ = {"s0"};
+  UploadWeight(Add("s0", "t1", 0));
+  UploadWeight(Add("s1", "t2", 1));
+  TestClient* const late = Add("s2", "t3", 2);
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 2);
+  late->Define(9, s.get());
+  late->Read(kRows, 2);
+  Plug();
+  Run(clients_[0].get());
+  Run(clients_[1].get());
+  at_joined_ = [this, late] {
+    late->Run(9, {kRows}, {1});
+    EXPECT_TRUE(
+        WaitUntil([this] { return core_->Snapshot().queued_runs() == 3; }));
+  };
+  ReleaseWith(3);
+  EXPECT_EQ(late->Read(kRows, 2), (Floats{1, 1}));
+  EXPECT_EQ(Order(), "Jaaf");
 }
 
 TEST_F(BatchTest, NoMoreRunsTakePartThanTheWorkerLets) {

@@ -14,6 +14,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/clock.h"
@@ -33,10 +34,17 @@ class Preemption final : public NodeEdge {
   // How often it is looked whether a run has had enough by now.
   static constexpr absl::Duration kLookEvery = absl::Milliseconds(1);
 
+  // What a session has used of a turn.
+  struct Part {
+    uint64_t key = 0;
+    absl::Duration used;
+  };
   // A turn that may give way.
   struct Step {
     uint64_t key = 0;
     const std::string* tenant = nullptr;
+    // Of all who share it; null while one session has it alone.
+    std::function<std::vector<Part>()> parts;
     // By OwnTime().
     absl::Duration start;
     int given_way = 0;

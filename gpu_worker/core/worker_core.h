@@ -213,8 +213,14 @@ class WorkerCore {
     uint64_t key = 0;
     std::shared_ptr<Session> session;
     std::shared_ptr<LeaseMeter> meter;
-    // Since when it waited for it.
-    absl::Duration waits_since;
+    // Since when it waited for it; infinite when that is not known any more.
+    absl::Duration waits_since = absl::InfiniteDuration();
+  };
+  // One that may become part of another session's, as
+  // FairQueue::Company::Member.
+  struct Candidate {
+    Turn turn;
+    bool ahead = false;
   };
 
   void RunExecutor();
@@ -231,10 +237,10 @@ class WorkerCore {
   void EndTurn(const Turn& turn, absl::Duration used);
   // Sessions that wait with runs that may go on beside the leader's.
   // `contested` as FairQueue::Company says.
-  std::vector<Turn> FindCompany(const Turn& leader, bool* contested);
+  std::vector<Candidate> FindCompany(const Turn& leader, bool* contested);
   // Carries the leader's run out beside others'. False, and nothing happened,
   // when there are none.
-  bool ServeTogether(const Turn& leader, absl::Duration start);
+  bool ServeTogether(const Turn& leader, Preemption::Step* step);
   // Runs that have begun, one of each turn.
   void CarryOut(absl::Span<const Turn> turns,
                 absl::Span<LockstepMember> members);

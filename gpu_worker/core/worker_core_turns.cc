@@ -9,6 +9,7 @@
 #include "gpu_worker/core/processor_watch.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/plan/lockstep.h"
+#include "gpu_worker/plan/shared_products.h"
 
 namespace djinn::worker {
 namespace {
@@ -21,14 +22,6 @@ constexpr absl::Duration kAttendance = absl::Milliseconds(50);
 // Reads carried out in a turn that others share, behind the run that they want
 // the values of: they should not wait for another such turn.
 constexpr int kReadsBehindRun = 16;
-
-bool JoinAnywhere(absl::Span<const OngoingRun::Product> a,
-                  absl::Span<const OngoingRun::Product> b) {
-  return std::any_of(a.begin(), a.end(), [&](const auto& one) {
-    return std::any_of(b.begin(), b.end(),
-                       [&](const auto& other) { return one.Joins(other); });
-  });
-}
 
 }  // namespace
 
@@ -100,7 +93,7 @@ void WorkerCore::Serve(Turn turn) {
   preemption_.Begin(&step);
   const bool together = options_.max_batch_runs > 1 &&
                         turn.session->fast_run_next() &&
-                        ServeTogether(turn, step.start);
+                        ServeTogether(turn, &step);
   if (!together) {
     metrics_.queue_wait.Observe(clock_->Monotonic() - turn.waits_since);
     turn.session->Step();
@@ -116,9 +109,15 @@ scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
   if (ledger_.usage().pressure() == MemoryPressure::kCritical) {
     return FairQueue::Preemption::kLater;
   }
+  std::vector<Preemption::Part> parts = {{step.key, used}};
+  if (step.parts != nullptr) parts = step.parts();
+  std::vector<uint64_t> keys;
   MutexLock lock(&queue_mu_);
-  queue_.Charge(step.key, used);
-  const FairQueue::Preemption asked = queue_.MayPreempt(step.key, end);
+  for (const Preemption::Part& part : parts) {
+    queue_.Charge(part.key, part.used);
+    keys.push_back(part.key);
+  }
+  const FairQueue::Preemption asked = queue_.MayPreempt(keys, end);
   if (asked == FairQueue::Preemption::kHigherPriority ||
       asked == FairQueue::Preemption::kDeadline) {
     preempting_ = TurnOf(queue_.Take());
@@ -151,9 +150,9 @@ void WorkerCore::EndTurn(const Turn& turn, absl::Duration used) {
   queue_.Done(turn.key, used, next);
 }
 
-std::vector<WorkerCore::Turn> WorkerCore::FindCompany(const Turn& leader,
-                                                      bool* contested) {
-  std::vector<Turn> company;
+std::vector<WorkerCore::Candidate> WorkerCore::FindCompany(const Turn& leader,
+                                                           bool* contested) {
+  std::vector<Candidate> company;
   MutexLock lock(&queue_mu_);
   if (queue_.empty()) return company;
   const std::string& tenant = leader.session->tenant();
@@ -168,20 +167,21 @@ std::vector<WorkerCore::Turn> WorkerCore::FindCompany(const Turn& leader,
       },
       options_.max_batch_runs - 1);
   *contested = found.contested;
-  for (const uint64_t key : found.keys) {
-    const Queued& queued = queued_.at(key);
-    company.push_back({key, queued.session, queued.meter});
+  for (const auto& member : found.members) {
+    const Queued& queued = queued_.at(member.key);
+    company.push_back(
+        {{member.key, queued.session, queued.meter}, member.ahead});
   }
   return company;
 }
 
-bool WorkerCore::ServeTogether(const Turn& leader, absl::Duration start) {
+bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
   bool contested = false;
-  std::vector<Turn> company = FindCompany(leader, &contested);
+  const std::vector<Candidate> company = FindCompany(leader, &contested);
   if (company.empty()) return false;
   std::vector<Turn> turns;
   std::vector<LockstepMember> members;
-  absl::Duration charged_until = start;
+  absl::Duration charged_until = step->start;
   const auto charge = [&](size_t member) {
     const absl::Duration now = preemption_.OwnTime();
     members[member].used += now - charged_until;
@@ -201,14 +201,16 @@ bool WorkerCore::ServeTogether(const Turn& leader, absl::Duration start) {
   if (!begin(leader, [](auto products) { return !products.empty(); })) {
     return false;
   }
-  for (const Turn& turn : company) {
-    // What runs side by side is in memory at the same time.
-    if (ledger_.usage().pressure() == MemoryPressure::kCritical) break;
-    if (turn.meter->HasCredit()) {
-      begin(turn, [&](auto products) {
-        return JoinAnywhere(products, members.front().run->products());
-      });
-    }
+  const SharedProducts shared(members.front().run->products());
+  for (const Candidate& candidate : company) {
+    const bool may_join =
+        !(candidate.ahead && contested) && candidate.turn.meter->HasCredit() &&
+        // What runs side by side is in memory at the same time.
+        ledger_.usage().pressure() != MemoryPressure::kCritical;
+    const bool joins = may_join && begin(candidate.turn, [&](auto products) {
+                         return shared.Suit(products);
+                       });
+    if (!joins) contested = true;
   }
   {
     MutexLock lock(&queue_mu_);
@@ -221,10 +223,19 @@ bool WorkerCore::ServeTogether(const Turn& leader, absl::Duration start) {
   }
   const absl::Duration now = clock_->Monotonic();
   for (const Turn& turn : turns) {
+    if (turn.waits_since == absl::InfiniteDuration()) continue;
     metrics_.queue_wait.Observe(now - turn.waits_since);
   }
   charge(0);  // and what did not suit
+  step->parts = [&] {
+    std::vector<Preemption::Part> parts;
+    for (size_t i = 0; i < turns.size(); ++i) {
+      parts.push_back({turns[i].key, members[i].used});
+    }
+    return parts;
+  };
   CarryOut(turns, absl::MakeSpan(members));
+  step->parts = nullptr;
   for (size_t i = 0; i < turns.size(); ++i) EndTurn(turns[i], members[i].used);
   return true;
 }

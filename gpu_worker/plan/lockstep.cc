@@ -1,7 +1,11 @@
 #include "gpu_worker/plan/lockstep.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 #include <vector>
+
+#include "absl/container/flat_hash_map.h"
 
 namespace djinn::worker {
 namespace {
@@ -14,6 +18,7 @@ class Lockstep {
         library_(library),
         calls_(calls),
         heads_(members.size()),
+        last_(members.size()),
         charged_until_(calls.now()) {
     for (size_t i = 0; i < members.size(); ++i) {
       // What one has no room for waits until the others have given up theirs.
@@ -39,6 +44,9 @@ class Lockstep {
 
  private:
   using Product = OngoingRun::Product;
+  // The last node at which a run comes to a weight, by that and the kind.
+  using LastPlaces =
+      absl::flat_hash_map<std::pair<const Buffer*, uint64_t>, uint32_t>;
   // What a member has in the product being carried out.
   struct Part {
     size_t member;
@@ -72,18 +80,22 @@ class Lockstep {
   }
 
   // Whether the member waits at another product, and will come to this one.
-  bool WillCome(size_t member, const Product& product) const {
+  bool WillCome(size_t member, const Product& product) {
     const Product* const head = heads_[member];
     if (head->Joins(product)) return false;
-    const std::vector<Product>& all = members_[member].run->products();
-    return std::any_of(
-        head + 1, all.data() + all.size(),
-        [&](const Product& later) { return later.Joins(product); });
+    LastPlaces& last = last_[member];
+    if (last.empty()) {
+      for (const Product& one : members_[member].run->products()) {
+        last[{one.weight, one.kind}] = one.node;
+      }
+    }
+    const auto found = last.find({product.weight, product.kind});
+    return found != last.end() && found->second > head->node;
   }
 
   // One that nobody else will come to. Where everybody waits for somebody, the
   // first.
-  const Product& ChooseProduct() const {
+  const Product& ChooseProduct() {
     for (const size_t candidate : going_) {
       const Product& product = *heads_[candidate];
       if (std::none_of(going_.begin(), going_.end(), [&](size_t member) {
@@ -164,6 +176,8 @@ class Lockstep {
   const LockstepCalls& calls_;
   // Where each waits; null while it does not.
   std::vector<const Product*> heads_;
+  // Made when somebody asks.
+  std::vector<LastPlaces> last_;
   // Members with nodes left: those that go on, and those that will afterwards.
   std::vector<size_t> going_;
   std::vector<size_t> cramped_;

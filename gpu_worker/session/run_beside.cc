@@ -30,6 +30,10 @@ bool Session::Suits(
     absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
     Begun* begun) {
   const v1::Run& run = begun->item.message.run();
+  const uint64_t sequence = begun->item.message.sequence();
+  if (looked_at_.sequence == sequence && !suits(looked_at_.products)) {
+    return false;
+  }
   const auto found = structures_.find(run.structure_id());
   // What is refused, missing or wrong is for Step() to deal with.
   if (found == structures_.end() || found->second.refused != nullptr) {
@@ -40,20 +44,22 @@ bool Session::Suits(
   if (!plan.ok()) return false;
   begun->plan = *std::move(plan);
   message_deadline_ = begun->item.deadline;
-  return begun->plan != nullptr && !begun->plan->program().products().empty() &&
-         CheckDeadline().ok() &&
-         BindRun(run, begun->plan.get(), structure.last, storages_, &run_)
-             .ok() &&
-         CheckRun(*begun->plan, run_, storages_).ok() &&
-         suits(ProductsOf(*begun->plan, run_));
+  if (begun->plan == nullptr || !CheckDeadline().ok()) return false;
+  if (begun->plan->program().products().empty()) {
+    looked_at_ = {sequence, {}};
+    return false;
+  }
+  if (!BindRun(run, begun->plan.get(), structure.last, storages_, &run_).ok() ||
+      !CheckRun(*begun->plan, run_, storages_).ok()) {
+    return false;
+  }
+  looked_at_ = {sequence, ProductsOf(*begun->plan, run_)};
+  return suits(looked_at_.products);
 }
 
 OngoingRun* Session::BeginRun(
     absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits) {
-  // Profiles and offers need a look around every message.
-  if (outbox_.Full() || leaving_ || profile_ != nullptr || !pinned_.empty()) {
-    return nullptr;
-  }
+  if (outbox_.Full()) return nullptr;
   auto begun = std::make_unique<Begun>();
   {
     MutexLock lock(&mu_);
@@ -65,7 +71,9 @@ OngoingRun* Session::BeginRun(
     begun->item = inbox_.Take();
     NoteNext();
   }
-  if (!Suits(suits, begun.get())) {
+  // Profiles and offers need a look around every message.
+  const bool alone = leaving_ || profile_ != nullptr || !pinned_.empty();
+  if (alone || !Suits(suits, begun.get())) {
     PutBack(std::move(begun->item));
     EndStep();
     return nullptr;

@@ -511,6 +511,13 @@ class Session {
   std::shared_ptr<const Plan> supplied_plan_;
   // The structure that the run being carried out has to wait for, or 0.
   uint64_t missing_structure_ = 0;
+  // Of the last run that was to be begun beside others. While it is next, they
+  // are the same.
+  struct LookedAt {
+    uint64_t sequence = 0;
+    std::vector<OngoingRun::Product> products;
+  };
+  LookedAt looked_at_;
   RootErrors errors_;
   std::vector<v1::ControlResponse> replies_;
   // What the client was told: completed sequence and window.

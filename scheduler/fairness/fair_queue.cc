@@ -1,8 +1,12 @@
 #include "scheduler/fairness/fair_queue.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 #include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/inlined_vector.h"
 
 namespace djinn::scheduler {
 namespace {
@@ -143,22 +147,25 @@ FairQueue::Company FairQueue::FindCompany(
       if (looks > kLooks) break;
     }
   }
-  if (company.contested) {
-    std::erase_if(all, [&](const Session* session) {
-      const Tenant& tenant = *session->tenant;
-      return &tenant != beside.tenant &&
-             tenant.charged > start_ + tenant.turn_charge / tenant.weight;
-    });
-  }
-  std::sort(all.begin(), all.end(), [](const Session* a, const Session* b) {
+  const auto is_ahead = [&](const Session* session) {
+    const Tenant& tenant = *session->tenant;
+    return &tenant != beside.tenant &&
+           tenant.charged > start_ + tenant.turn_charge / tenant.weight;
+  };
+  const auto ahead =
+      std::stable_partition(all.begin(), all.end(), std::not_fn(is_ahead));
+  const auto before = [](const Session* a, const Session* b) {
     return a->tenant != b->tenant ? TenantBefore()(*a->tenant, *b->tenant)
                                   : SessionBefore()(*a, *b);
-  });
-  if (all.size() > most) {
-    all.resize(most);
-    company.contested = true;
+  };
+  std::sort(all.begin(), ahead, before);
+  std::sort(ahead, all.end(), before);
+  const auto keeping_pace = static_cast<size_t>(ahead - all.begin());
+  if (all.size() > most) company.contested = true;
+  if (company.contested) all.resize(std::min(most, keeping_pace));
+  for (size_t i = 0; i < all.size(); ++i) {
+    company.members.push_back({all[i]->key, i >= keeping_pace});
   }
-  for (const Session* const session : all) company.keys.push_back(session->key);
   return company;
 }
 
@@ -237,28 +244,41 @@ void FairQueue::ChargeStep(Session* session, absl::Duration used) {
   if (tenant->place != kNowhere) waiting_.Moved(tenant);
 }
 
-FairQueue::Preemption FairQueue::MayPreempt(uint64_t key,
+FairQueue::Preemption FairQueue::MayPreempt(absl::Span<const uint64_t> keys,
                                             absl::Duration end) const {
-  const auto found = sessions_.find(key);
-  if (found == sessions_.end() || waiting_.empty()) return Preemption::kNone;
-  const Session& step = *found->second;
-  const auto hurried = [&](const Session& session) {
+  absl::InlinedVector<const Session*, 8> steps;
+  for (const uint64_t key : keys) {
+    const auto found = sessions_.find(key);
+    if (found != sessions_.end()) steps.push_back(found->second.get());
+  }
+  if (steps.empty() || waiting_.empty()) return Preemption::kNone;
+  const auto is_higher = [](const Session& session, const Session& step) {
+    return session.priority > step.priority;
+  };
+  const auto is_hurried = [](const Session& session, const Session& step) {
     return session.tenant == step.tenant && session.priority == step.priority &&
            session.work.deadline < step.work.deadline;
   };
+  const auto is_more_urgent = [&](const Session& session) {
+    return absl::c_all_of(steps, [&](const Session* step) {
+      return is_higher(session, *step) || is_hurried(session, *step);
+    });
+  };
   const Tenant* const tenant = waiting_.top();
   const Session& next = *tenant->waiting.top();
-  if (tenant == step.tenant || tenant->charged <= step.tenant->charged) {
-    if (next.priority > step.priority) return Preemption::kHigherPriority;
-    if (hurried(next) && next.work.deadline < end) return Preemption::kDeadline;
+  const bool is_fair = absl::c_all_of(steps, [&](const Session* step) {
+    return tenant == step->tenant || tenant->charged <= step->tenant->charged;
+  });
+  if (is_fair && is_more_urgent(next)) {
+    const bool higher = absl::c_all_of(
+        steps, [&](const Session* step) { return is_higher(next, *step); });
+    if (higher) return Preemption::kHigherPriority;
+    if (next.work.deadline < end) return Preemption::kDeadline;
   }
-  for (const Tenant* const other : waiting_.items()) {
-    const Session& first = *other->waiting.top();
-    if (first.priority > step.priority || hurried(first)) {
-      return Preemption::kLater;
-    }
-  }
-  return Preemption::kNone;
+  const bool later = absl::c_any_of(waiting_.items(), [&](const Tenant* other) {
+    return is_more_urgent(*other->waiting.top());
+  });
+  return later ? Preemption::kLater : Preemption::kNone;
 }
 
 }  // namespace djinn::scheduler

@@ -35,8 +35,9 @@
 // tenant joins only if c(T) <= V + l(T)/w(T), with l(T) what all its sessions
 // were charged for their last turn: then (2) becomes c(T) <= V + 2 L(T)/w(T),
 // L being of a tenant's part of a turn, and the bound is twice as large at most
-// for whoever joins. While nobody else waits all may join, and what puts a
-// tenant further ahead than a turn is forgotten: nobody waited for it.
+// for whoever joins. A tenant further ahead joins where all do who have had
+// less. While nobody else waits all may join, and what puts a tenant further
+// ahead than a turn is forgotten: nobody waited for it.
 //
 // Every operation but FindCompany() takes O(log n) of tenants and of one
 // tenant's sessions. Pure logic: reads no clock, not thread-safe.
@@ -55,6 +56,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "scheduler/fairness/indexed_heap.h"
 
 namespace djinn::scheduler {
@@ -110,23 +112,33 @@ class FairQueue {
     // the step's own, that will have passed when the step ends.
     kDeadline,
   };
-  // Of the session's step, which is charged what it took so far, and expected
-  // to end at `end` by the clock of deadlines.
-  Preemption MayPreempt(uint64_t key, absl::Duration end) const;
+  // Of the step of one session, or of several that share one, each of which is
+  // charged what it took so far; it is expected to end at `end` by the clock of
+  // deadlines. Who goes first is more urgent than all of them.
+  Preemption MayPreempt(absl::Span<const uint64_t> keys,
+                        absl::Duration end) const;
 
   // Who may be taken into service beside a session.
   struct Company {
-    std::vector<uint64_t> keys;
+    struct Member {
+      uint64_t key = 0;
+      // Its tenant is further ahead than a turn. Such ones come last, and may
+      // be taken as long as all before them are.
+      bool ahead = false;
+    };
+    std::vector<Member> members;
     // Somebody waits who is not of it.
     bool contested = false;
   };
   // Sessions that wait for which `suits` holds, `most` at most, and none of a
-  // lower priority: those whose tenants have had least first. Looks at kLooks
-  // sessions. `key` is in service.
+  // lower priority: those whose tenants have had least first; while it is
+  // contested, nobody who is ahead. Looks at kLooks sessions. `key` is in
+  // service.
   static constexpr size_t kLooks = 256;
   Company FindCompany(uint64_t key, absl::FunctionRef<bool(uint64_t)> suits,
                       size_t most) const;
-  // Takes one of them; false when it does not wait any more.
+  // Takes one of them; false when it does not wait any more. `contested` is
+  // said when all have been chosen: also where a member was left out.
   bool TakeBeside(uint64_t key, bool contested);
 
   // The session's step took `used`; it has more work, or none.

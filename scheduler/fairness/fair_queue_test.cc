@@ -214,6 +214,20 @@ class CompanyTest : public testing::Test {
     return queue_.FindCompany(
         key, [=](uint64_t k) { return k >= first && k <= last; }, most);
   }
+  static std::vector<uint64_t> KeysOf(const FairQueue::Company& company) {
+    std::vector<uint64_t> keys;
+    for (const auto& member : company.members) keys.push_back(member.key);
+    return keys;
+  }
+  // b is ahead of the others by more than a turn.
+  void PutAhead() {
+    for (int turn = 0; turn < 2; ++turn) {
+      const uint64_t key = queue_.Take();
+      EXPECT_TRUE(queue_.TakeBeside(4, /*contested=*/true));
+      queue_.Done(key, absl::Milliseconds(1), kWork);
+      queue_.Done(4, absl::Milliseconds(10), kWork);
+    }
+  }
 
   FairQueue queue_;
 };
@@ -221,7 +235,7 @@ class CompanyTest : public testing::Test {
 TEST_F(CompanyTest, IsOfThoseThatSuit) {
   ASSERT_EQ(queue_.Take(), 1u);
   const FairQueue::Company company = Find(1, 2, 4);
-  EXPECT_EQ(company.keys, (std::vector<uint64_t>{4, 2, 3}));
+  EXPECT_EQ(KeysOf(company), (std::vector<uint64_t>{4, 2, 3}));
   EXPECT_TRUE(company.contested);
   EXPECT_FALSE(Find(1, 2, 9).contested);
 }
@@ -229,7 +243,7 @@ TEST_F(CompanyTest, IsOfThoseThatSuit) {
 TEST_F(CompanyTest, IsNoLargerThanItMayBe) {
   ASSERT_EQ(queue_.Take(), 1u);
   const FairQueue::Company company = Find(1, 2, 9, 2);
-  EXPECT_EQ(company.keys.size(), 2u);
+  EXPECT_EQ(company.members.size(), 2u);
   // The others of it wait.
   EXPECT_TRUE(company.contested);
 }
@@ -238,10 +252,10 @@ TEST_F(CompanyTest, HasNobodyOfALowerPriority) {
   queue_.SetPriority(2, kUsual - 1);
   queue_.SetPriority(3, kUsual + 1);
   ASSERT_EQ(queue_.Take(), 3u);
-  EXPECT_TRUE(Find(3, 1, 9).keys.empty());
+  EXPECT_TRUE(Find(3, 1, 9).members.empty());
   queue_.Done(3, absl::Milliseconds(1), std::nullopt);
   ASSERT_EQ(queue_.Take(), 4u);
-  EXPECT_EQ(Find(4, 1, 3).keys, (std::vector<uint64_t>{1}));
+  EXPECT_EQ(KeysOf(Find(4, 1, 3)), (std::vector<uint64_t>{1}));
 }
 
 TEST_F(CompanyTest, EachIsChargedItsPart) {
@@ -264,13 +278,34 @@ TEST_F(CompanyTest, LeavesOutATenantThatIsAheadOfWhoWaits) {
     EXPECT_EQ(key, turn == 0 ? 1u : 7u);
     const FairQueue::Company company = Find(key, 4, 4);
     // Ahead by one turn of its own after the first.
-    ASSERT_EQ(company.keys.size(), 1u) << turn;
+    ASSERT_EQ(company.members.size(), 1u) << turn;
     EXPECT_TRUE(queue_.TakeBeside(4, company.contested));
     queue_.Done(key, absl::Milliseconds(1), kWork);
     queue_.Done(4, absl::Milliseconds(10), kWork);
   }
   const uint64_t key = queue_.Take();
-  EXPECT_TRUE(Find(key, 4, 4).keys.empty());
+  EXPECT_TRUE(Find(key, 4, 4).members.empty());
+}
+
+TEST_F(CompanyTest, WhoIsAheadComesLast) {
+  PutAhead();
+  const uint64_t key = queue_.Take();
+  const FairQueue::Company company = Find(key, 1, 9);
+  ASSERT_EQ(company.members.size(), 8u);
+  EXPECT_FALSE(company.contested);
+  for (size_t i = 0; i < 8; ++i) {
+    const uint64_t member = company.members[i].key;
+    EXPECT_EQ(company.members[i].ahead, i >= 5) << i;
+    EXPECT_EQ(member >= 4 && member <= 6, i >= 5) << i;
+  }
+}
+
+TEST_F(CompanyTest, WhoIsAheadLeavesThePlacesToOthers) {
+  PutAhead();
+  const uint64_t key = queue_.Take();
+  const FairQueue::Company company = Find(key, 1, 9, /*most=*/6);
+  EXPECT_EQ(company.members.size(), 5u);
+  EXPECT_TRUE(company.contested);
 }
 
 TEST_F(CompanyTest, WhereNobodyElseWaitsNothingIsOwedForIt) {
@@ -280,11 +315,11 @@ TEST_F(CompanyTest, WhereNobodyElseWaitsNothingIsOwedForIt) {
     ASSERT_LE(key, 3u);
     const FairQueue::Company company = Find(key, 1, 9);
     EXPECT_FALSE(company.contested);
-    for (const uint64_t other : company.keys) {
+    for (const uint64_t other : KeysOf(company)) {
       EXPECT_TRUE(queue_.TakeBeside(other, false));
     }
     queue_.Done(key, absl::Milliseconds(1), kWork);
-    for (const uint64_t other : company.keys) {
+    for (const uint64_t other : KeysOf(company)) {
       queue_.Done(other, absl::Milliseconds(other > 3 ? 10 : 1), kWork);
     }
   }
@@ -308,7 +343,7 @@ class PreemptionTest : public testing::Test {
   Preemption After(absl::Duration used,
                    absl::Duration end = absl::InfiniteDuration()) {
     queue_.Charge(1, used);
-    return queue_.MayPreempt(1, end);
+    return queue_.MayPreempt({1}, end);
   }
 
   FairQueue queue_;
@@ -363,6 +398,52 @@ TEST_F(PreemptionTest, ADeadlineThatWouldPassGoesFirstInItsTenant) {
   queue_.Join(3, "b", 1, kLow);
   queue_.MakeRunnable(3, {.deadline = absl::Milliseconds(100)});
   EXPECT_EQ(After(absl::Milliseconds(3), absl::Milliseconds(110)),
+            Preemption::kNone);
+}
+
+TEST_F(PreemptionTest, ASharedStepIsAsUrgentAsTheMostUrgentOfIt) {
+  JoinAndWait(2, "b", 1, &queue_);
+  JoinAndWait(3, "c", 1, &queue_);
+  ASSERT_TRUE(queue_.TakeBeside(2, /*contested=*/true));
+  queue_.Charge(1, absl::Milliseconds(1));
+  queue_.Charge(2, absl::Milliseconds(1));
+  EXPECT_EQ(queue_.MayPreempt({1}, absl::InfiniteDuration()),
+            Preemption::kHigherPriority);
+  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
+            Preemption::kNone);
+  queue_.SetPriority(3, kUsual + 1);
+  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
+            Preemption::kHigherPriority);
+}
+
+TEST_F(PreemptionTest, NobodyInASharedStepIsPassedWhoHasHadLess) {
+  JoinAndWait(2, "b", 1, &queue_);
+  queue_.SetPriority(2, kLow);
+  queue_.Join(3, "c", 1, kUsual);
+  ASSERT_TRUE(queue_.TakeBeside(2, /*contested=*/true));
+  queue_.MakeRunnable(3, kWork);
+  queue_.Charge(1, absl::Milliseconds(9));
+  queue_.Charge(2, absl::Milliseconds(1));
+  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
+            Preemption::kHigherPriority);
+  ASSERT_EQ(queue_.Take(), 3u);
+  queue_.Done(3, absl::Milliseconds(5), kWork);
+  EXPECT_EQ(queue_.MayPreempt({1}, absl::InfiniteDuration()),
+            Preemption::kHigherPriority);
+  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
+            Preemption::kLater);
+}
+
+TEST_F(PreemptionTest, ASharedStepIsAsHurriedAsTheMostHurriedOfIt) {
+  const FairQueue::Work hurried{.deadline = absl::Milliseconds(50)};
+  queue_.Join(2, "a", 1, kLow);
+  queue_.MakeRunnable(2, hurried);
+  ASSERT_TRUE(queue_.TakeBeside(2, /*contested=*/true));
+  queue_.Join(3, "a", 1, kLow);
+  queue_.MakeRunnable(3, {.deadline = absl::Milliseconds(100)});
+  EXPECT_EQ(queue_.MayPreempt({1}, absl::Milliseconds(200)),
+            Preemption::kDeadline);
+  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::Milliseconds(200)),
             Preemption::kNone);
 }
 
