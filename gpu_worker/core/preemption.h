@@ -48,6 +48,8 @@ class Preemption final : public NodeEdge {
     // By OwnTime().
     absl::Duration start;
     int given_way = 0;
+    // Who went first lacked memory.
+    bool cramped = false;
     Step* outer = nullptr;
   };
 
@@ -78,6 +80,10 @@ class Preemption final : public NodeEdge {
   absl::Duration OwnTime() const override {
     return clock_->Monotonic() - away_;
   }
+  bool GoesFirst() const override {
+    return step_ != nullptr && step_->outer != nullptr;
+  }
+  void PutOff() override { step_->outer->cramped = true; }
 
   void Collect(Exposition* out) const;
 

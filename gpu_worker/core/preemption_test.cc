@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kSum = 1;
 constexpr uint64_t kOne = 2;
 
-// Every node takes a second; a long run is told by the letter a, others by f.
+// Every node takes a second, and is told by a letter: a(dd), f(ill), d(raw).
 // Before a node something may be made to happen, in the executor's thread.
 class PreemptionTest : public WorkerCoreTest {
  protected:
@@ -37,7 +37,7 @@ class PreemptionTest : public WorkerCoreTest {
       if (happens) happens();
       clock_.Advance(absl::Seconds(1));
       MutexLock lock(&mu_);
-      order_ += name == "fake::fill_" ? 'f' : 'a';
+      order_ += name[6];
       return absl::OkStatus();
     });
   }
@@ -59,6 +59,7 @@ class PreemptionTest : public WorkerCoreTest {
     v1::LeaseClaims lease = Lease(session, tenant);
     lease.mutable_urgency()->set_priority_class(priority);
     lease.mutable_limits()->set_max_outstanding(256);
+    lease.mutable_limits()->set_memory_bytes(12 << 20);
     if (run_deadline > absl::ZeroDuration()) {
       *lease.mutable_urgency()->mutable_run_deadline() =
           ToProtoDuration(run_deadline);
@@ -228,6 +229,44 @@ TEST_F(PreemptionTest, WhoWentFirstGivesWayItself) {
   EXPECT_EQ(Used("batch"), absl::Seconds(3));
   EXPECT_EQ(Used("quick"), absl::Seconds(3));
   EXPECT_EQ(Used("now"), absl::Seconds(1));
+}
+
+// Either run draws 8 of 16 MiB, and holds them up to its last node.
+TEST_F(PreemptionTest, WhatHasNoRoomWaitsForWhoHoldsIt) {
+  const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
+  const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+  const auto small = OpenAs("small", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+  constexpr uint64_t kGenerator = 10, kDrawn = 11;
+  constexpr int64_t kCount = 1 << 20;
+  FakeStructure s;
+  const uint32_t sum = s.Bound();
+  const uint32_t generator = s.Generator();
+  const uint32_t first = s.Draw(generator, kCount);
+  const uint32_t second = s.Draw(generator, kCount);
+  s.AddInPlace(sum, first, 1);
+  s.AddInPlace(sum, second, 1);
+  s.AddInPlace(sum, first, 1);
+  for (TestClient* const client : {batch.get(), quick.get()}) {
+    client->InstallSeed(kGenerator, 3);
+    client->Define(3, s.get());
+    client->Read(kOne, 1);
+  }
+  const auto run = [&](TestClient* client) {
+    client->Run(3, {kSum, kGenerator, kDrawn, kDrawn + 1}, {}, {2, 3});
+  };
+  Before(2, [&] {
+    const uint32_t before = core_->Snapshot().queued_runs();
+    run(quick.get());
+    EXPECT_TRUE(WaitUntil(
+        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+  });
+  // Nobody goes first any more.
+  Before(3, [&] { RunShort(small.get()); });
+  run(batch.get());
+  EXPECT_EQ(batch->Read(kSum, 1), Floats{9 + kCount});
+  EXPECT_EQ(quick->Read(kSum, 1), Floats{9 + kCount});
+  EXPECT_EQ(small->Read(kSum, 1), Floats{7});
+  EXPECT_EQ(Order().substr(0, 5), "ddaaa");
 }
 
 TEST_F(PreemptionTest, ADeadlineThatWouldPassGoesFirst) {

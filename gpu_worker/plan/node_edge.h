@@ -22,6 +22,13 @@ class NodeEdge {
   // The worker's time without what it spent in GiveWay(): only grows.
   virtual absl::Duration OwnTime() const = 0;
 
+  // Whether what is done now goes first of a run that gave way, and goes on
+  // holding its memory.
+  virtual bool GoesFirst() const = 0;
+  // For lack of that memory it waits after all. Nobody goes first of that run
+  // any more.
+  virtual void PutOff() = 0;
+
  protected:
   std::atomic<bool> wanted_{false};
 };

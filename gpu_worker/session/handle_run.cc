@@ -154,6 +154,17 @@ absl::Status Session::CheckDeadline() const {
                    absl::FormatDuration(late), " after its deadline"));
 }
 
+bool Session::HasRoom(const Plan& plan) {
+  if (environment_.edge == nullptr || !environment_.edge->GoesFirst()) {
+    return true;
+  }
+  const uint64_t bytes = LifetimesOf(plan, run_.final_slots).peak_bytes;
+  return bytes == 0 ||
+         (quota_.Reserve(bytes).ok() &&
+          environment_.memory->Reserve(MemoryClass::kStorages, tenant_, bytes)
+              .ok());
+}
+
 RunContext Session::ContextOf(uint64_t sequence) {
   return {.sequence = sequence,
           .tenant = tenant_,
@@ -226,6 +237,11 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_RETURN_IF_ERROR(
         BindRun(run, plan.get(), structure.last, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
+    if (supplied_plan_ == nullptr && !HasRoom(*plan)) {
+      environment_.edge->PutOff();
+      put_off_ = true;
+      return absl::OkStatus();
+    }
     DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
                            Remember(*plan, &structure.last));
     if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes());

@@ -54,7 +54,7 @@ bool Session::Suits(
     return false;
   }
   looked_at_ = {sequence, ProductsOf(*begun->plan, run_)};
-  return suits(looked_at_.products);
+  return suits(looked_at_.products) && HasRoom(*begun->plan);
 }
 
 OngoingRun* Session::BeginRun(

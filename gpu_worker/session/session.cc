@@ -119,6 +119,10 @@ absl::Status Session::StepItem(Inbox::Item item,
   absl::Status status = Handle(item.message);
   if (accounts && !pinned_.empty()) AccountForOffers();
   supplied_plan_ = nullptr;
+  if (std::exchange(put_off_, false)) {
+    PutBack(std::move(item));
+    return absl::OkStatus();
+  }
   if (const uint64_t id = std::exchange(missing_structure_, 0); id != 0) {
     AskFor(id, std::move(item));
     return absl::OkStatus();

@@ -318,6 +318,9 @@ class Session {
   bool Suits(
       absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
       Begun* begun);
+  // Whether there is room now for the run, which is bound, or none holds any
+  // back that goes on afterwards: then it begins in any case.
+  bool HasRoom(const Plan& plan);
   // The message waits again, as if it had not been taken.
   void PutBack(Inbox::Item item);
   RunContext ContextOf(uint64_t sequence);
@@ -511,6 +514,8 @@ class Session {
   std::shared_ptr<const Plan> supplied_plan_;
   // The structure that the run being carried out has to wait for, or 0.
   uint64_t missing_structure_ = 0;
+  // It waits for room.
+  bool put_off_ = false;
   // Of the last run that was to be begun beside others. While it is next, they
   // are the same.
   struct LookedAt {
