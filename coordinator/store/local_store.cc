@@ -3,7 +3,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -37,19 +36,6 @@ bool Decode(absl::string_view text, StoredLease* lease) {
 
 }  // namespace
 
-class LocalStore::LocalWatch : public Store::Watch {
- public:
-  LocalWatch(LocalStore* store, uint64_t key) : store_(store), key_(key) {}
-  ~LocalWatch() override {
-    MutexLock lock(&store_->mu_);
-    store_->watches_.erase(key_);
-  }
-
- private:
-  LocalStore* const store_;
-  const uint64_t key_;
-};
-
 absl::Status LocalStore::CheckVersion(const Write& write, uint64_t version) {
   if (!write.expected.has_value() || *write.expected == version) {
     return absl::OkStatus();
@@ -79,23 +65,7 @@ absl::StatusOr<uint64_t> LocalStore::PutLocked(absl::Span<const Write> writes) {
           absl::StrCat("\"", write.key, "\" is empty or written twice"));
     }
   }
-  DJINN_ASSIGN_OR_RETURN(const uint64_t revision, Commit(writes));
-  for (const Write& write : writes) {
-    for (const auto& [key, watch] : watches_) {
-      if (absl::StartsWith(write.key, watch.prefix)) {
-        watch.watcher(write, revision);
-      }
-    }
-  }
-  return revision;
-}
-
-std::unique_ptr<Store::Watch> LocalStore::WatchPrefix(absl::string_view prefix,
-                                                      Watcher watcher) {
-  MutexLock lock(&mu_);
-  const uint64_t key = ++last_watch_;
-  watches_[key] = {std::string(prefix), std::move(watcher)};
-  return std::make_unique<LocalWatch>(this, key);
+  return Commit(writes);
 }
 
 absl::Status LocalStore::EndLeases() {

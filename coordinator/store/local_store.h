@@ -1,10 +1,8 @@
-// What stores of one process have in common: watches, and leases as entries.
+// What stores of one process have in common: leases as entries.
 #ifndef COORDINATOR_STORE_LOCAL_STORE_H_
 #define COORDINATOR_STORE_LOCAL_STORE_H_
 
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,8 +15,6 @@ class LocalStore : public Store {
  public:
   absl::StatusOr<std::vector<Entry>> Get(absl::string_view prefix) override;
   absl::StatusOr<uint64_t> PutIf(absl::Span<const Write> writes) override;
-  std::unique_ptr<Watch> WatchPrefix(absl::string_view prefix,
-                                     Watcher watcher) override;
   absl::StatusOr<Lease> Acquire(absl::string_view name, absl::string_view owner,
                                 absl::Time now, absl::Duration ttl) override;
 
@@ -34,17 +30,11 @@ class LocalStore : public Store {
   static absl::Status CheckVersion(const Write& write, uint64_t version);
 
  private:
-  class LocalWatch;
-  struct Watching {
-    std::string prefix;
-    Watcher watcher;
-  };
   absl::StatusOr<uint64_t> PutLocked(absl::Span<const Write> writes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // One call at a time.
   Mutex mu_;
-  std::map<uint64_t, Watching> watches_ ABSL_GUARDED_BY(mu_);
-  uint64_t last_watch_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace djinn::coordinator

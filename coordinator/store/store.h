@@ -1,6 +1,6 @@
 // Where a coordinator keeps what must outlive its process.
 //
-// Four verbs: get, put-if, watch, lease. Keys are text, ordered bytewise, with
+// Three verbs: get, put-if, lease. Keys are text, ordered bytewise, with
 // parts divided by "/"; values are bytes. Every change makes a new revision of
 // the whole store, and a key's version is the revision that changed it last.
 //
@@ -15,8 +15,6 @@
 #define COORDINATOR_STORE_STORE_H_
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,18 +50,6 @@ class Store {
     absl::Time expiry;
   };
 
-  // Told of changes, in order, by the thread that made them, after they were
-  // made and before PutIf() returns. A removed key has no value. Must not call
-  // the store.
-  using Watcher = std::function<void(const Write& change, uint64_t revision)>;
-
-  // Ends the watch when it is destroyed: the watcher is not called any more
-  // when its destructor returns.
-  class Watch {
-   public:
-    virtual ~Watch() = default;
-  };
-
   virtual ~Store() = default;
 
   // What a process that is killed leaves behind is still there.
@@ -77,10 +63,6 @@ class Store {
   // expected. InvalidArgument (STORE_BAD_KEY) for an empty key or one that is
   // written twice.
   virtual absl::StatusOr<uint64_t> PutIf(absl::Span<const Write> writes) = 0;
-
-  // Changes of keys that begin so, from now on.
-  virtual std::unique_ptr<Watch> WatchPrefix(absl::string_view prefix,
-                                             Watcher watcher) = 0;
 
   // Makes `owner` the holder of the lease until `now + ttl`, or keeps it so.
   // Aborted (STORE_LEASE_HELD) names the holder and its expiry.

@@ -119,26 +119,6 @@ TEST_P(StoreTest, RefusesKeysThatAreNone) {
   EXPECT_THAT(Keys(store_.get()), IsEmpty());
 }
 
-TEST_P(StoreTest, WatchersHearOfChangesInOrder) {
-  std::vector<std::string> heard;
-  {
-    const auto watch = store_->WatchPrefix(
-        "b/", [&](const Store::Write& change, uint64_t revision) {
-          heard.push_back(absl::StrCat(
-              change.key, "=", change.value.value_or("(gone)"), "@", revision));
-        });
-    const uint64_t base = Put(store_.get(), "a", "0").value();
-    ASSERT_TRUE(Put(store_.get(), "b/1", "x").ok());
-    ASSERT_FALSE(Put(store_.get(), "b/1", "y", 0).ok());
-    const Store::Write gone = {"b/1", std::nullopt, {}};
-    ASSERT_TRUE(store_->PutIf({&gone, 1}).ok());
-    EXPECT_THAT(heard, ElementsAre(absl::StrCat("b/1=x@", base + 1),
-                                   absl::StrCat("b/1=(gone)@", base + 2)));
-  }
-  ASSERT_TRUE(Put(store_.get(), "b/2", "z").ok());
-  EXPECT_THAT(heard, SizeIs(2));
-}
-
 TEST_P(StoreTest, ALeaseHasOneHolderAndTermsGrow) {
   const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
   const absl::Duration ttl = absl::Seconds(10);
