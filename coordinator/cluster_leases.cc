@@ -146,13 +146,15 @@ void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
   }
   if (report.applied_revision() < worker->revision) return;
   // It has carried out all we said, and knows nothing of these.
-  std::erase_if(worker->closing, [&](const std::string& lease_id) {
-    if (worker->held.contains(lease_id) || measuring.contains(lease_id)) {
-      return false;
-    }
-    ledger_.Settle(lease_id);
-    return true;
-  });
+  std::erase_if(
+      worker->closing,
+      [&](const std::string& lease_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+        if (worker->held.contains(lease_id) || measuring.contains(lease_id)) {
+          return false;
+        }
+        ledger_.Settle(lease_id);
+        return true;
+      });
 }
 
 }  // namespace djinn::coordinator

@@ -1,6 +1,7 @@
 // What outlives the process.
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -32,19 +33,22 @@ absl::Status Corrupt(absl::string_view key) {
                    absl::StrCat("\"", key, "\" cannot be read"));
 }
 
-// Calls `take` with each entry's name and message under the prefix.
-template <typename Message, typename Take>
-absl::Status ReadEach(const std::map<std::string, std::string>& state,
-                      absl::string_view prefix, Take take) {
+template <typename Message>
+using Named = std::vector<std::pair<std::string, Message>>;
+
+// Each entry's name and message under the prefix.
+template <typename Message>
+absl::StatusOr<Named<Message>> ReadEach(
+    const std::map<std::string, std::string>& state, absl::string_view prefix) {
+  Named<Message> entries;
   for (auto entry = state.lower_bound(std::string(prefix));
        entry != state.end() && absl::StartsWith(entry->first, prefix);
        ++entry) {
-    Message message;
+    auto& [name, message] = entries.emplace_back();
     if (!message.ParseFromString(entry->second)) return Corrupt(entry->first);
-    DJINN_RETURN_IF_ERROR(
-        take(std::string(absl::StripPrefix(entry->first, prefix)), message));
+    name = std::string(absl::StripPrefix(entry->first, prefix));
   }
-  return absl::OkStatus();
+  return entries;
 }
 
 }  // namespace
@@ -111,72 +115,67 @@ std::map<std::string, std::string> Cluster::Save() {
 }
 
 absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
+  // All of it is read before anything of it counts.
   std::deque<LeaseKeys::Key> keys;
-  DJINN_RETURN_IF_ERROR(ReadEach<v1::StoredKey>(
-      state, kKey, [&](const std::string& name, const v1::StoredKey& stored) {
-        absl::StatusOr<LeaseSigner> signer =
-            LeaseSigner::FromSeed(stored.seed());
-        if (!signer.ok()) return Corrupt(kKey + name);
-        keys.push_back({*std::move(signer),
-                        absl::FromUnixSeconds(stored.since_time().seconds())});
-        return absl::OkStatus();
-      }));
+  DJINN_ASSIGN_OR_RETURN(const auto stored_keys,
+                         ReadEach<v1::StoredKey>(state, kKey));
+  for (const auto& [name, stored] : stored_keys) {
+    absl::StatusOr<LeaseSigner> signer = LeaseSigner::FromSeed(stored.seed());
+    if (!signer.ok()) return Corrupt(kKey + name);
+    keys.push_back({*std::move(signer),
+                    absl::FromUnixSeconds(stored.since_time().seconds())});
+  }
+  DJINN_ASSIGN_OR_RETURN(const auto tenants,
+                         ReadEach<v1::StoredTenant>(state, kTenant));
+  DJINN_ASSIGN_OR_RETURN(const auto accounts,
+                         ReadEach<v1::StoredAccount>(state, kAccount));
+  DJINN_ASSIGN_OR_RETURN(const auto workers,
+                         ReadEach<v1::StoredWorker>(state, kWorker));
+  DJINN_ASSIGN_OR_RETURN(const auto leases,
+                         ReadEach<v1::StoredLease>(state, kLease));
+  DJINN_ASSIGN_OR_RETURN(const auto sessions,
+                         ReadEach<v1::StoredSession>(state, kSession));
   MutexLock lock(&mu_);
   first_process_ = false;
   const absl::Duration now = clock_->Monotonic();
   restored_until_ = now + config_.lease_valid_for + config_.lease_grace_period;
   if (!keys.empty()) keys_.Restore(std::move(keys));
   keys_.Update(clock_->Now());
-  DJINN_RETURN_IF_ERROR(ReadEach<v1::StoredTenant>(
-      state, kTenant,
-      [&](const std::string& name, const v1::StoredTenant& stored) {
-        ledger_.Restore(
-            name, CreditLedger::Tenant{Use::From(stored.used()),
-                                       Use::From(stored.used_before_period()),
-                                       stored.period()});
-        return absl::OkStatus();
-      }));
-  DJINN_RETURN_IF_ERROR(ReadEach<v1::StoredAccount>(
-      state, kAccount,
-      [&](const std::string& id, const v1::StoredAccount& stored) {
-        ledger_.Restore(id, CreditLedger::Account{
-                                stored.tenant(), stored.worker_id(),
-                                Use::From(stored.granted()),
-                                Use::From(stored.billed()), stored.closed()});
-        return absl::OkStatus();
-      }));
-  DJINN_RETURN_IF_ERROR(ReadEach<v1::StoredWorker>(
-      state, kWorker,
-      [&](const std::string& id, const v1::StoredWorker& stored) {
-        if (stored.cordoned()) cordoned_.insert(id);
-        if (stored.draining()) draining_.insert(id);
-        return absl::OkStatus();
-      }));
-  DJINN_RETURN_IF_ERROR(ReadEach<v1::StoredLease>(
-      state, kLease, [&](const std::string& id, const v1::StoredLease& stored) {
-        restored_[id] = stored;
-        return absl::OkStatus();
-      }));
-  return ReadEach<v1::StoredSession>(
-      state, kSession,
-      [&](const std::string& id, const v1::StoredSession& stored) {
-        // Its workers are told when they report it.
-        if (tenants_->Find(stored.tenant()) == nullptr) return absl::OkStatus();
-        Session session;
-        session.id = id;
-        session.tenant = stored.tenant();
-        session.program = stored.program();
-        session.epoch = stored.session_epoch();
-        session.urgency = stored.urgency();
-        session.open_time = absl::FromUnixSeconds(stored.open_time().seconds());
-        session.bound_devices = {stored.bound_devices().begin(),
-                                 stored.bound_devices().end()};
-        // Its client has as long as after any break.
-        session.state = v1::SessionInfo::DETACHED;
-        session.deadline = now + config_.session_timeout;
-        sessions_.Add(std::move(session));
-        return absl::OkStatus();
-      });
+  for (const auto& [name, stored] : tenants) {
+    ledger_.Restore(name,
+                    CreditLedger::Tenant{Use::From(stored.used()),
+                                         Use::From(stored.used_before_period()),
+                                         stored.period()});
+  }
+  for (const auto& [id, stored] : accounts) {
+    ledger_.Restore(
+        id, CreditLedger::Account{stored.tenant(), stored.worker_id(),
+                                  Use::From(stored.granted()),
+                                  Use::From(stored.billed()), stored.closed()});
+  }
+  for (const auto& [id, stored] : workers) {
+    if (stored.cordoned()) cordoned_.insert(id);
+    if (stored.draining()) draining_.insert(id);
+  }
+  for (const auto& [id, stored] : leases) restored_[id] = stored;
+  for (const auto& [id, stored] : sessions) {
+    // Its workers are told when they report it.
+    if (tenants_->Find(stored.tenant()) == nullptr) continue;
+    Session session;
+    session.id = id;
+    session.tenant = stored.tenant();
+    session.program = stored.program();
+    session.epoch = stored.session_epoch();
+    session.urgency = stored.urgency();
+    session.open_time = absl::FromUnixSeconds(stored.open_time().seconds());
+    session.bound_devices = {stored.bound_devices().begin(),
+                             stored.bound_devices().end()};
+    // Its client has as long as after any break.
+    session.state = v1::SessionInfo::DETACHED;
+    session.deadline = now + config_.session_timeout;
+    sessions_.Add(std::move(session));
+  }
+  return absl::OkStatus();
 }
 
 void Cluster::SettleForgotten() {
