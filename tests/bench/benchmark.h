@@ -54,6 +54,7 @@ std::unique_ptr<Benchmark> MakePingPong(const Options& options);
 std::unique_ptr<Benchmark> MakeStartup(const Options& options);
 std::unique_ptr<Benchmark> MakeIdleSessions(const Options& options);
 std::unique_ptr<Benchmark> MakeThroughput(const Options& options);
+std::unique_ptr<Benchmark> MakeDecisions(const Options& options);
 std::unique_ptr<Benchmark> MakePlanLookup(const Options& options);
 std::unique_ptr<Benchmark> MakeAdmission(const Options& options);
 std::unique_ptr<Benchmark> MakeHitRate(const Options& options);

@@ -54,6 +54,7 @@ constexpr Entry kBenchmarks[] = {
     {"startup", MakeStartup},
     {"idle_sessions", MakeIdleSessions},
     {"throughput", MakeThroughput},
+    {"decisions", MakeDecisions},
     {"plan_lookup", MakePlanLookup},
     {"admission", MakeAdmission},
     {"hit_rate", MakeHitRate},

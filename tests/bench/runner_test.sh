@@ -31,7 +31,7 @@ results = report["results"]
 assert all(row["correct"] for row in results)
 measured = {row["benchmark"] for row in results}
 wanted = set(sys.argv[2:]) or {
-    "ping_pong", "startup", "idle_sessions", "throughput", "plan_lookup",
+    "ping_pong", "startup", "idle_sessions", "throughput", "decisions", "plan_lookup",
     "admission", "hit_rate", "stages", "second_start", "capture_and_ship", "read_back",
     "encoder", "decode", "decode_batch", "interactive", "mlp_step", "transfer"}
 assert measured == wanted, measured
