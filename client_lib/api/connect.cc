@@ -128,6 +128,13 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   session_options.device_count = capture::DeviceCount();
   session_options.program = ProgramName(options);
   session_options.strict_devices = options.strict_devices;
+  // An operator's wish more than the program's.
+  std::string policy = FromEnvironment("DJINN_PLACEMENT_POLICY");
+  if (policy.empty()) {
+    policy = options.placement_policy;
+    session_options.device_placement_policies =
+        options.device_placement_policies;
+  }
   const TlsOptions tls = options.tls.value_or(TlsFromEnvironment());
   DJINN_ASSIGN_OR_RETURN(
       const ChannelSecurity security,
@@ -136,9 +143,9 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
                             options.insecure));
   DJINN_ASSIGN_OR_RETURN(v1::Urgency asked, ToProto(options.urgency));
   const auto urgency = std::make_shared<SessionUrgency>(std::move(asked));
-  DJINN_ASSIGN_OR_RETURN(
-      std::unique_ptr<CoordinatorLink> link,
-      MakeGrpcCoordinatorLink(coordinator, token, security, urgency));
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorLink> link,
+                         MakeGrpcCoordinatorLink(coordinator, token, security,
+                                                 urgency, std::move(policy)));
   std::unique_ptr<WorkerConnector> connector =
       MakeGrpcWorkerConnector(security.WithServerName(tls.worker_server_name),
                               std::max(options.bulk_channels, 1));

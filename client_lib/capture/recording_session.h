@@ -188,6 +188,9 @@ class RecordingSession : public Session {
   Statistics statistics() const override { return {}; }
   std::vector<absl::Status> RootErrors() const override { return {}; }
   absl::Status FinishProfile() override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(uint32_t) override {
+    return absl::UnimplementedError("a recorder measures nothing");
+  }
   absl::Status Close(absl::Duration) override { return absl::OkStatus(); }
 
  private:

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "client_lib/python/compile.h"
+#include "client_lib/python/cost.h"
 #include "client_lib/python/debug.h"
 #include "client_lib/python/errors.h"
 #include "client_lib/python/profile.h"
@@ -65,6 +66,11 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
           python::PriorityNamed(py::cast<std::string>(value));
     } else if (name == "run_deadline") {
       options.urgency.run_deadline = Seconds(py::cast<double>(value));
+    } else if (name == "placement_policy") {
+      options.placement_policy = py::cast<std::string>(value);
+    } else if (name == "device_placement_policies") {
+      options.device_placement_policies =
+          py::cast<std::map<int, std::string>>(value);
     } else if (name == "strict_devices") {
       if (!py::isinstance<py::bool_>(value)) {
         options.strict_devices = py::cast<std::string>(value);
@@ -234,6 +240,7 @@ PYBIND11_MODULE(_djinn, module) {
   BindCluster(module);
   BindDevice(module);
   python::BindCompile(module);
+  python::BindCost(module);
   python::BindDebug(module);
   python::BindProfile(module);
   python::BindTransfers(module);

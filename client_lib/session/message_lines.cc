@@ -61,6 +61,8 @@ std::string Describe(const v1::Ordered& message) {
       return message.migrate().has_leave()  ? "leave"
              : message.migrate().has_stay() ? "stay"
                                             : "enter";
+    case v1::Ordered::kMeter:
+      return "question for what was used";
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }
@@ -169,6 +171,10 @@ std::string Describe(const v1::ControlResponse& message) {
                                 Words(message.entered().refused()))
                  : absl::StrCat("entered, with ",
                                 message.entered().storage_count(), " storages");
+    case v1::ControlResponse::kMetered:
+      return absl::StrCat(
+          "used so far: ", message.metered().use().device_nanoseconds(),
+          " ns of the device");
     case v1::ControlResponse::MESSAGE_NOT_SET:
       break;
   }

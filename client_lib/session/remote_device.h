@@ -5,7 +5,7 @@
 // _copies.cc (values), _sender.cc (what is sent when), _encode.cc (messages),
 // _connection.cc (lease, streams, resume), _migration.cc (to another worker),
 // _replies.cc (what the worker says, and its loss), _profile.cc (what is
-// measured).
+// measured), _meter.cc (what was used).
 //
 // Threads: recording threads and callbacks share mu_. One thread at a time is
 // the sender: it encodes and sends without mu_. Only the device's own thread,
@@ -94,6 +94,9 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   // Ends what a profile began here, if it did: the worker's part is with the
   // recorder then. Unimplemented (PROFILE_UNSUPPORTED).
   absl::Status FinishProfile();
+  // As Session::AskCost(), and what comes of it.
+  absl::StatusOr<std::shared_ptr<MeterWait>> AskMeter(uint32_t lane);
+  absl::StatusOr<v1::MeteredUse> AwaitMeter(MeterWait* wait);
   void AddStatistics(Statistics* sum) const;
   void OnLeaseEnded(const std::string& lease_id, const std::string& reason);
   // False when it is about another device's lease.
@@ -302,6 +305,10 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void AppendProfile(v1::ProfileAction action);
   void Encode(const Work& work, ProfileWork& profile,
               v1::ControlRequest* request);
+  void Encode(const Work& work, MeterWork& meter, v1::ControlRequest* request);
+  // False when nobody asked.
+  bool ApplyMetered(const v1::Metered& metered)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Connection. By the device's own thread.
   void Open();
@@ -366,6 +373,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::Status Apply(v1::ControlResponse* response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyHello(const v1::ControlResponse& response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ApplyFeatures(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -496,6 +505,11 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   std::shared_ptr<DeviceProfile> profile_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<ProfileWait> last_report_ ABSL_GUARDED_BY(mu_);
   bool takes_profiles_ ABSL_GUARDED_BY(mu_) = false;  // the worker
+  absl::flat_hash_map<uint64_t, std::shared_ptr<MeterWait>> meters_
+      ABSL_GUARDED_BY(mu_);                         // by sequence
+  bool takes_meters_ ABSL_GUARDED_BY(mu_) = false;  // the worker
+  // On workers that it left.
+  v1::MeteredUse used_elsewhere_ ABSL_GUARDED_BY(mu_);
   // When the message being taken came, if it says what it met.
   absl::Duration arrived_ ABSL_GUARDED_BY(mu_);
 
@@ -517,6 +531,8 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   std::unique_ptr<ClientStream> stream_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<std::thread> sender_;
 };
+
+void AddUse(const v1::MeteredUse& use, v1::MeteredUse* sum);
 
 template <typename Done, typename Moved>
 absl::Status RemoteDevice::Await(Waiter* waiter, Done done, Moved moved) {

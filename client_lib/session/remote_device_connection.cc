@@ -96,6 +96,10 @@ void RemoteDevice::Open() {
 absl::Status RemoteDevice::RequestLease() {
   v1::LeaseRequest request;
   request.set_virtual_device(static_cast<uint32_t>(index_));
+  const auto& policies = context_->options.device_placement_policies;
+  if (const auto found = policies.find(index_); found != policies.end()) {
+    request.set_placement_policy(found->second);
+  }
   {
     MutexLock lock(&mu_);
     for (const Work& work : queue_) {
@@ -263,16 +267,22 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
     log_.SetWindow(response.window());
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
   }
-  takes_profiles_ =
-      absl::c_linear_search(hello.features(), v1::WORKER_FEATURE_PROFILE);
-  takes_migrations_ =
-      absl::c_linear_search(hello.features(), v1::WORKER_FEATURE_MIGRATE);
+  ApplyFeatures(hello);
   welcomed_ = connected_ = true;
   ++connection_;
   connection_changed_.SignalAll();
   window_changed_.SignalAll();
   for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
   return absl::OkStatus();
+}
+
+void RemoteDevice::ApplyFeatures(const v1::WorkerHello& hello) {
+  const auto has = [&](v1::WorkerFeature feature) {
+    return absl::c_linear_search(hello.features(), feature);
+  };
+  takes_profiles_ = has(v1::WORKER_FEATURE_PROFILE);
+  takes_migrations_ = has(v1::WORKER_FEATURE_MIGRATE);
+  takes_meters_ = has(v1::WORKER_FEATURE_METER);
 }
 
 absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {

@@ -49,7 +49,8 @@ void RemoteDevice::ProcessNow(Work work) {
   if (!std::holds_alternative<RunWork>(work.action) &&
       !std::holds_alternative<ReplayWork>(work.action) &&
       !std::holds_alternative<ReadWork>(work.action) &&
-      !std::holds_alternative<ProfileWork>(work.action)) {
+      !std::holds_alternative<ProfileWork>(work.action) &&
+      !std::holds_alternative<MeterWork>(work.action)) {
     AppendFrees();
   }
   auto request = std::make_shared<v1::ControlRequest>();

@@ -246,6 +246,8 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     lease_ = to.lease();
     placement_.worker_id = lease_.worker_id();
     placement_.reason = to.placement_reason();
+    ApplyFeatures(entered.hello);
+    AddUse(migration_->left.use(), &used_elsewhere_);
     sender_limits_ = limits_ = entered.hello.limits();
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
     // The order begins anew there, with what entered.

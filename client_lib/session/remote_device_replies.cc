@@ -33,7 +33,7 @@ bool IsReply(const v1::ControlResponse& response) {
   return response.has_read() || response.has_metadata() ||
          response.has_transfer() || response.has_poisoned() ||
          response.has_admitted() || response.has_profile() ||
-         response.has_left();
+         response.has_left() || response.has_metered();
 }
 
 }  // namespace
@@ -173,6 +173,11 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
       return ApplyLeft(response->mutable_left());
     case Message::kEntered:
       return Violation("entered, where nobody was to");
+    case Message::kMetered:
+      if (!ApplyMetered(response->metered())) {
+        return Violation("said what was used, which nobody asked");
+      }
+      return absl::OkStatus();
     case Message::kCancelled:
       if (!cancel_sent_) return Violation("cancelled, which nobody asked for");
       cancelled_ = true;

@@ -28,6 +28,30 @@ constexpr absl::Duration kCancelTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kStreamEndTimeout = absl::Milliseconds(400);
 constexpr absl::Duration kMinFarewell = absl::Milliseconds(800);
 
+class CostOfDevices final : public PendingCost {
+ public:
+  void Add(std::shared_ptr<RemoteDevice> device,
+           std::shared_ptr<MeterWait> wait) {
+    parts_.emplace_back(std::move(device), std::move(wait));
+  }
+  absl::StatusOr<Cost> Wait() override {
+    v1::MeteredUse sum;
+    for (const auto& [device, wait] : parts_) {
+      DJINN_ASSIGN_OR_RETURN(const v1::MeteredUse use,
+                             device->AwaitMeter(wait.get()));
+      AddUse(use, &sum);
+    }
+    return Cost{
+        absl::Nanoseconds(static_cast<int64_t>(sum.device_nanoseconds())),
+        sum.received_bytes(), sum.sent_bytes(), sum.runs()};
+  }
+
+ private:
+  std::vector<
+      std::pair<std::shared_ptr<RemoteDevice>, std::shared_ptr<MeterWait>>>
+      parts_;
+};
+
 class RemoteSession final : public Session, private CoordinatorEvents {
  public:
   explicit RemoteSession(std::shared_ptr<SessionContext> context)
@@ -82,6 +106,16 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     for (const auto& device : Devices()) device->AddStatistics(&sum);
     sum.root_errors = context_->root_errors.count();
     return sum;
+  }
+
+  absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(uint32_t lane) override {
+    if (IsForkedChild()) return AfterForkError();
+    auto cost = std::make_unique<CostOfDevices>();
+    for (const auto& device : Devices()) {
+      DJINN_ASSIGN_OR_RETURN(auto wait, device->AskMeter(lane));
+      cost->Add(device, std::move(wait));
+    }
+    return cost;
   }
 
   std::vector<absl::Status> RootErrors() const override {

@@ -362,5 +362,18 @@ TEST(RemoteSessionTest, PlacementSaysWhereAndWhy) {
   EXPECT_EQ(ErrorReason(session->Device(16).status()), "NO_SUCH_DEVICE");
 }
 
+TEST(RemoteSessionTest, ADeviceMayBePlacedByAPolicyOfItsOwn) {
+  FakeCluster cluster;
+  SessionOptions options;
+  options.device_placement_policies = {{1, "minimize_cost"}};
+  const auto session = cluster.Open(options);
+  ASSERT_TRUE((*session->Device(0))->Placement().ok());
+  ASSERT_TRUE((*session->Device(1))->Placement().ok());
+  const auto requests = cluster.coordinator().lease_requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].placement_policy(), "");
+  EXPECT_EQ(requests[1].placement_policy(), "minimize_cost");
+}
+
 }  // namespace
 }  // namespace djinn

@@ -9,6 +9,7 @@
 #ifndef CLIENT_LIB_SESSION_SESSION_H_
 #define CLIENT_LIB_SESSION_SESSION_H_
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@
 #include "client_lib/session/virtual_device.h"
 #include "common/clock.h"
 #include "common/random.h"
+#include "djinn/cost.h"
 #include "djinn/statistics.h"
 
 namespace djinn {
@@ -35,12 +37,23 @@ struct SessionOptions {
   int device_count = 16;
   // Name of the program, for operators.
   std::string program;
+  // How single virtual devices are placed, by index: names of policies. Others
+  // are as the session is.
+  std::map<int, std::string> device_placement_policies;
   // Present: copies between virtual devices are errors, too. Added to what is
   // said of operands on several devices.
   std::optional<std::string> strict_devices;
   // Outlive the session.
   Clock* clock = Clock::Real();
   RandomSource* random = RandomSource::Real();
+};
+
+// An answer on its way. Thread-safe.
+class PendingCost {
+ public:
+  virtual ~PendingCost() = default;
+  // A device's failure.
+  virtual absl::StatusOr<Cost> Wait() = 0;
 };
 
 class Session {
@@ -54,6 +67,13 @@ class Session {
   virtual std::string session_id() const = 0;
   virtual std::string tenant() const = 0;
   virtual Statistics statistics() const = 0;
+
+  // Asks the workers what the session has used in all, by what was called until
+  // now. Waits only where a device has no worker yet, or is on its way to
+  // another. Unimplemented (METER_UNSUPPORTED) names a worker that does not
+  // say; a device's failure.
+  virtual absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(
+      uint32_t lane) = 0;
 
   // Root errors of the session so far, oldest first, at most 100.
   virtual std::vector<absl::Status> RootErrors() const = 0;

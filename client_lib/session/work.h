@@ -86,6 +86,12 @@ struct ProfileWait : Waiter {
   bool done = false;
 };
 
+// Until the worker has said what the session has used.
+struct MeterWait : Waiter {
+  bool done = false;
+  v1::MeteredUse use;  // by its virtual device, on all of its workers
+};
+
 struct RunWork {
   Segment* segment;
   std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
@@ -137,13 +143,17 @@ struct ProfileWork {
   std::shared_ptr<ProfileWait> wait;
 };
 
+struct MeterWork {
+  std::shared_ptr<MeterWait> wait;
+};
+
 struct Work {
   uint32_t lane = 0;
-  StoragePtr storage;  // not set for runs and profiles
+  StoragePtr storage;  // not set for runs, profiles and meters
   // What it holds here until it is sent.
   size_t footprint_bytes = 0;
   std::variant<RunWork, ReplayWork, InstallWork, SeedWork, CreateWork, ReadWork,
-               OfferWork, PullWork, ProfileWork>
+               OfferWork, PullWork, ProfileWork, MeterWork>
       action;
 };
 

@@ -42,7 +42,7 @@ TEST(WorkerLossTest, MetadataThatDoesNotFitTheCallLosesTheWorker) {
 }
 
 TEST(WorkerLossTest, AnswersToWhatWasNotAskedLoseTheWorker) {
-  std::vector<v1::ControlResponse> malformed(7);
+  std::vector<v1::ControlResponse> malformed(8);
   malformed[0].mutable_admitted()->set_structure_id(7);
   malformed[1].mutable_read()->set_sequence(1000);
   malformed[2].mutable_read()->set_sequence(2);  // answered before
@@ -50,6 +50,7 @@ TEST(WorkerLossTest, AnswersToWhatWasNotAskedLoseTheWorker) {
   malformed[4].mutable_transfer()->set_transfer_id(1);
   malformed[5].mutable_transfer()->set_send(false);
   malformed[6].mutable_poisoned()->set_message("without a code");
+  malformed[7].mutable_metered()->set_sequence(2);
   for (v1::ControlResponse& response : malformed) {
     FakeCluster cluster;
     const auto session = cluster.Open();

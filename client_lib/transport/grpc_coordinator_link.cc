@@ -1,7 +1,6 @@
 #include "client_lib/transport/grpc_coordinator_link.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <optional>
@@ -53,12 +52,14 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   GrpcCoordinatorLink(std::shared_ptr<grpc::Channel> channel,
                       std::string address, std::string token,
                       const ChannelSecurity& security,
-                      std::shared_ptr<SessionUrgency> urgency)
+                      std::shared_ptr<SessionUrgency> urgency,
+                      std::string placement_policy)
       : channel_(std::move(channel)),
         address_(std::move(address)),
         token_(std::move(token)),
         security_(security),
-        urgency_(std::move(urgency)) {}
+        urgency_(std::move(urgency)),
+        placement_policy_(std::move(placement_policy)) {}
 
   ~GrpcCoordinatorLink() override {
     (void)Close(absl::ZeroDuration());
@@ -117,6 +118,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   const std::string token_;
   const ChannelSecurity security_;
   const std::shared_ptr<SessionUrgency> urgency_;
+  const std::string placement_policy_;
   std::string program_;
   CoordinatorEvents* events_ = nullptr;
 
@@ -356,10 +358,7 @@ absl::Status GrpcCoordinatorLink::AttachOnce(bool* attached) {
   v1::OpenSession* const open = request.mutable_open();
   *open->mutable_protocol() = OwnProtocolWindow();
   open->set_program(program_);
-  // An operator's wish more than the program's.
-  if (const char* const policy = std::getenv("DJINN_PLACEMENT_POLICY")) {
-    open->set_placement_policy(policy);
-  }
+  open->set_placement_policy(placement_policy_);
   {
     MutexLock lock(&mu_);
     if (stopped_) return absl::CancelledError("closed");
@@ -533,12 +532,14 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
 
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
-    const ChannelSecurity& security, std::shared_ptr<SessionUrgency> urgency) {
+    const ChannelSecurity& security, std::shared_ptr<SessionUrgency> urgency,
+    std::string placement_policy) {
   if (urgency == nullptr) urgency = std::make_shared<SessionUrgency>();
   DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
                          MakeChannel(address, {security, /*connection=*/0}));
   return std::make_unique<GrpcCoordinatorLink>(
-      std::move(channel), address, token, security, std::move(urgency));
+      std::move(channel), address, token, security, std::move(urgency),
+      std::move(placement_policy));
 }
 
 }  // namespace djinn

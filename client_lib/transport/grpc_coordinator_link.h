@@ -20,13 +20,14 @@ namespace djinn {
 // session.proto says so: lease requests then fail with that error.
 //
 // What `urgency` says, now and later, is told to the coordinator; null:
-// nothing.
+// nothing. So is `placement_policy`; empty: the tenant's.
 //
 // MakeChannel()'s errors.
 absl::StatusOr<std::unique_ptr<CoordinatorLink>> MakeGrpcCoordinatorLink(
     const std::string& address, const std::string& token,
     const ChannelSecurity& security = {},
-    std::shared_ptr<SessionUrgency> urgency = nullptr);
+    std::shared_ptr<SessionUrgency> urgency = nullptr,
+    std::string placement_policy = "");
 
 }  // namespace djinn
 

@@ -504,8 +504,10 @@ class GrpcCoordinatorLinkTest : public testing::Test {
     server_.reset();
   }
   absl::Status Open(const std::string& token = "secret",
-                    absl::Duration timeout = absl::Seconds(20)) {
-    link_ = *MakeGrpcCoordinatorLink(address(), token);
+                    absl::Duration timeout = absl::Seconds(20),
+                    std::string policy = "") {
+    link_ = *MakeGrpcCoordinatorLink(address(), token, {}, nullptr,
+                                     std::move(policy));
     return link_->Open("program", timeout, &events_).status();
   }
   absl::StatusOr<v1::LeaseGranted> Request(
@@ -564,10 +566,8 @@ TEST_F(GrpcCoordinatorLinkTest, SaysHowUrgentTheSessionIs) {
 }
 
 TEST_F(GrpcCoordinatorLinkTest, SaysHowTheSessionIsPlaced) {
-  ASSERT_EQ(setenv("DJINN_PLACEMENT_POLICY", "minimize_cost", 1), 0);
-  const std::string refusal = ErrorReason(Open("secret"));
-  unsetenv("DJINN_PLACEMENT_POLICY");
-  EXPECT_EQ(refusal, "");
+  EXPECT_EQ(ErrorReason(Open("secret", absl::Seconds(20), "minimize_cost")),
+            "");
   EXPECT_EQ(service_.policy(), "minimize_cost");
 }
 

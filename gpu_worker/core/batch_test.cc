@@ -193,6 +193,8 @@ TEST_F(BatchTest, EachIsChargedItsPartAndThePartsAddUp) {
   ReleaseWith(3);
   Result(clients_[0].get());
   Result(clients_[1].get());
+  // Answers overtake the account; the next turn does not.
+  clients_[0]->Meter();
   EXPECT_EQ(Order(), "aaJaa");
   // Half of the product's four seconds, and a second for each other node.
   EXPECT_EQ(Used("s0") - before0, absl::Seconds(3));

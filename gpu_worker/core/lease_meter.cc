@@ -53,8 +53,7 @@ bool LeaseMeter::Add(absl::Duration used) {
 
 v1::LeaseUse LeaseMeter::use() const {
   v1::LeaseUse use;
-  *use.mutable_device_time() =
-      ToProtoDuration(absl::Nanoseconds(nanoseconds_.load()));
+  *use.mutable_device_time() = ToProtoDuration(device_time());
   use.set_bytes(traffic_.bytes());
   return use;
 }

@@ -1,8 +1,8 @@
 // What the sessions of one lease have used here, and what they may.
 //
 // The executor asks before each step and adds what the step took; credits come
-// with the issues of the lease. Everything is an atomic: no lock, no
-// allocation. A step that began with credit may end beyond it.
+// with the issues of the lease. What every step touches is an atomic: no lock,
+// no allocation. A step that began with credit may end beyond it.
 #ifndef GPU_WORKER_CORE_LEASE_METER_H_
 #define GPU_WORKER_CORE_LEASE_METER_H_
 
@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "djinn/v1/lease.pb.h"
+#include "gpu_worker/core/given_way.h"
 #include "gpu_worker/session/traffic.h"
 
 namespace djinn::worker {
@@ -40,7 +41,13 @@ class LeaseMeter {
   bool SetWaiting(bool waits) { return waiting_.exchange(waits) != waits; }
   bool waiting() const { return waiting_; }
 
+  absl::Duration device_time() const {
+    return absl::Nanoseconds(nanoseconds_.load(std::memory_order_relaxed));
+  }
   v1::LeaseUse use() const;
+
+  // Of its runs.
+  GivenWay* given_way() { return &given_way_; }
 
  private:
   static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
@@ -53,6 +60,7 @@ class LeaseMeter {
   std::atomic<uint64_t> low_nanoseconds_{kUnlimited};
   std::atomic<uint64_t> low_bytes_{kUnlimited};
   std::atomic<bool> waiting_{false};
+  GivenWay given_way_;
 };
 
 }  // namespace djinn::worker

@@ -1,5 +1,8 @@
 #include "gpu_worker/core/preemption.h"
 
+#include <optional>
+#include <utility>
+
 namespace djinn::worker {
 
 using Reason = scheduler::FairQueue::Preemption;
@@ -24,13 +27,13 @@ void Preemption::GiveWay(absl::Duration expected) {
   // Who was not to go first may be, now that the run has had more.
   if (!fresh_.exchange(false) && began < next_look_) return;
   const absl::Duration away_before = away_;
-  std::string first;
+  std::optional<Preemptor> first;
   Reason reason = Reason::kNone;
   for (absl::Duration now = began;;) {
     // Looked at again behind the next node.
     if (now - began >= kLongest) break;
     wanted_ = false;
-    if (step->given_way >= kMost) break;
+    if (step->times >= kMost) break;
     const Reason asked =
         calls_.take(*step, OwnTime() - step->start,
                     step->start + (now - OwnTime()) + expected);
@@ -40,21 +43,24 @@ void Preemption::GiveWay(absl::Duration expected) {
       next_look_ = now + kLookEvery;
       break;
     }
-    const std::string tenant = calls_.serve();
-    if (first.empty()) {
-      first = tenant;
+    Preemptor preemptor = calls_.serve();
+    if (!first.has_value()) {
+      first = std::move(preemptor);
       reason = asked;
     }
     now = clock_->Monotonic();
     // Inner turns gave way, too: all of it lies between the two.
     away_ = away_before + (now - began);
   }
-  if (first.empty()) return;
+  if (!first.has_value()) return;
   Look();
-  ++step->given_way;
-  durations_.Observe(away_ - away_before);
-  count_.Add({labels_->For(first), labels_->For(*step->tenant),
-              reason == Reason::kDeadline ? "deadline" : "higher_priority"});
+  ++step->times;
+  const absl::Duration away = away_ - away_before;
+  const char* const why =
+      reason == Reason::kDeadline ? "deadline" : "higher_priority";
+  durations_.Observe(away);
+  count_.Add({labels_->For(first->tenant), labels_->For(*step->tenant), why});
+  step->given_way->Add(*std::move(first), why, away, clock_->Monotonic());
 }
 
 void Preemption::Collect(Exposition* out) const {

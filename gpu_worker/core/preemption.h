@@ -22,6 +22,7 @@
 #include "common/metrics/exposition.h"
 #include "common/metrics/labelled_counter.h"
 #include "common/metrics/tenant_labels.h"
+#include "gpu_worker/core/given_way.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "scheduler/fairness/fair_queue.h"
 
@@ -45,9 +46,11 @@ class Preemption final : public NodeEdge {
     const std::string* tenant = nullptr;
     // Of all who share it; null while one session has it alone.
     std::function<std::vector<Part>()> parts;
+    // Where it is noted that it gave way.
+    GivenWay* given_way = nullptr;
     // By OwnTime().
     absl::Duration start;
-    int given_way = 0;
+    int times = 0;  // that it gave way
     // Who went first lacked memory.
     bool cramped = false;
     Step* outer = nullptr;
@@ -58,8 +61,8 @@ class Preemption final : public NodeEdge {
     std::function<scheduler::FairQueue::Preemption(
         const Step& step, absl::Duration used, absl::Duration end)>
         take;
-    // Carries out the turn of whoever was taken; returns the tenant.
-    std::function<std::string()> serve;
+    // Carries out the turn of whoever was taken; returns who that was.
+    std::function<Preemptor()> serve;
   };
 
   // `clock` and `labels` outlive it.

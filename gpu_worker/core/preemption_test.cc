@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/lease/lease_verifier.h"
+#include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "gpu_worker/core/core_fixture.h"
 
@@ -125,6 +126,29 @@ TEST_F(PreemptionTest, AnInteractiveRunGoesFirstAndTheOtherGoesOn) {
       "djinn_preemptions_total{preemptor_tenant=\"t2\",victim_tenant=\"t1\","
       "reason=\"higher_priority\"} 1\n"));
   EXPECT_TRUE(MetricsSay("djinn_preemption_duration_seconds_sum 1\n"));
+}
+
+TEST_F(PreemptionTest, TheReportSaysWhoWentFirst) {
+  const auto batch = OpenAs("batch-session", "t1", v1::PRIORITY_CLASS_BATCH);
+  const auto quick =
+      OpenAs("quick-session", "t2", v1::PRIORITY_CLASS_INTERACTIVE);
+  Before(2, [&] { RunShort(quick.get()); });
+  Before(5, [&] { RunShort(quick.get()); });
+  RunLong(batch.get(), 6);
+  EXPECT_EQ(batch->Read(kSum, 1), Floats{6});
+  EXPECT_EQ(Order(), "aaafaafa");
+  clock_.Advance(absl::Seconds(30));
+  const v1::WorkerState state = core_->Snapshot();
+  ASSERT_EQ(state.sessions_size(), 2);
+  const v1::GivenWay& given_way = state.sessions(0).given_way();
+  EXPECT_EQ(given_way.count(), 2u);
+  EXPECT_EQ(given_way.time().seconds(), 2);
+  EXPECT_EQ(given_way.last_tenant(), "t2");
+  EXPECT_EQ(given_way.last_session_id(), log::ShortId("quick-session"));
+  EXPECT_EQ(given_way.last_reason(), "higher_priority");
+  // And a node of its own since then.
+  EXPECT_EQ(given_way.last_age().seconds(), 31);
+  EXPECT_FALSE(state.sessions(1).has_given_way());
 }
 
 TEST_F(PreemptionTest, EachIsChargedItsOwnTime) {

@@ -262,6 +262,17 @@ class TestClient : public ClientStreamReceiver {
     message.mutable_offer()->set_ticket(ticket);
     return Send(std::move(message));
   }
+  // What the lease has used, once everything before is carried out.
+  v1::MeteredUse Meter() {
+    v1::Ordered message;
+    message.mutable_meter();
+    const uint64_t sequence = Send(std::move(message));
+    return WaitFor([&](const v1::ControlResponse& r) {
+             return r.has_metered() && r.metered().sequence() == sequence;
+           })
+        .metered()
+        .use();
+  }
   uint64_t Leave(const std::string& ticket) {
     v1::Ordered message;
     message.mutable_migrate()->mutable_leave()->set_ticket(ticket);

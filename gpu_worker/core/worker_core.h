@@ -228,11 +228,11 @@ class WorkerCore {
   Turn TurnOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   void Serve(Turn turn);
   // As FairQueue::MayPreempt(), and takes whoever goes first. Then serves that
-  // turn; returns its tenant.
+  // turn; returns whose it was.
   scheduler::FairQueue::Preemption TakePreempting(const Preemption::Step& step,
                                                   absl::Duration used,
                                                   absl::Duration end);
-  std::string ServePreempting();
+  Preemptor ServePreempting();
   // The session used so much of the device in its turn, which is over.
   void EndTurn(const Turn& turn, absl::Duration used);
   // Sessions that wait with runs that may go on beside the leader's.

@@ -245,11 +245,16 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
 
 void WorkerCore::ReportLeases(v1::WorkerState* state) const {
   uint32_t queued_runs = 0;
+  const absl::Duration now = clock_->Monotonic();
   for (const auto& [lease_id, lease] : leases_.all()) {
     v1::HeldSession* const held = state->add_sessions();
     *held->mutable_lease() = lease.issue;
     *held->mutable_lease_use() = lease.meter->use();
     held->set_out_of_credit(lease.meter->waiting());
+    v1::GivenWay given_way;
+    if (lease.meter->given_way()->Describe(now, &given_way)) {
+      *held->mutable_given_way() = std::move(given_way);
+    }
     const auto found = sessions_.find(lease_id);
     if (found == sessions_.end()) continue;
     const std::shared_ptr<Session>& session = found->second.session;

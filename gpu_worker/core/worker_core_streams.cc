@@ -157,6 +157,7 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   *answer.mutable_limits() = session->limits();
   answer.add_features(v1::WORKER_FEATURE_PROFILE);
   answer.add_features(v1::WORKER_FEATURE_MIGRATE);
+  answer.add_features(v1::WORKER_FEATURE_METER);
   session->Attach(connection->stream(), stream_number, std::move(answer),
                   hello.resume().acknowledged_reply());
   return absl::OkStatus();
@@ -217,7 +218,8 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
           },
           [this, meter = lease.meter](absl::Duration used) {
             if (meter->Add(used)) NotifyChange();
-          }});
+          },
+          [meter = lease.meter] { return meter->device_time(); }});
   session->SetRunDeadline(RunDeadlineOf(claims));
   MutexLock lock(&queue_mu_);
   queue_.Join(queue_key, claims.tenant(), WeightOf(claims), PriorityOf(claims));

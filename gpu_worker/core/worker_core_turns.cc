@@ -89,7 +89,9 @@ void WorkerCore::Serve(Turn turn) {
     queue_.Done(turn.key, absl::ZeroDuration(), std::nullopt);
     return;
   }
-  Preemption::Step step{.key = turn.key, .tenant = &turn.session->tenant()};
+  Preemption::Step step{.key = turn.key,
+                        .tenant = &turn.session->tenant(),
+                        .given_way = turn.meter->given_way()};
   preemption_.Begin(&step);
   const bool together = options_.max_batch_runs > 1 &&
                         turn.session->fast_run_next() &&
@@ -127,11 +129,11 @@ scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
   return asked;
 }
 
-std::string WorkerCore::ServePreempting() {
+Preemptor WorkerCore::ServePreempting() {
   Turn turn = std::exchange(preempting_, {});
-  std::string tenant = turn.session->tenant();
+  Preemptor preemptor{turn.session->tenant(), turn.session->session_id()};
   Serve(std::move(turn));
-  return tenant;
+  return preemptor;
 }
 
 void WorkerCore::EndTurn(const Turn& turn, absl::Duration used) {

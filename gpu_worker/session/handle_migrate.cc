@@ -56,6 +56,7 @@ absl::Status Session::HandleLeave(uint64_t sequence, const v1::Leave& leave) {
   }
   if (bytes.ok()) {
     left->set_state_bytes(*bytes);
+    *left->mutable_use() = UseSoFar();
   } else {
     *left->mutable_refused() =
         *errors_.Make(bytes.status(), {.sequence = sequence});

@@ -110,6 +110,7 @@ void Session::EndRun(absl::Duration used) {
     Reply(std::move(response));
   }
   --queued_runs_;
+  ++runs_done_;
   bool cancelled;
   {
     MutexLock lock(&mu_);

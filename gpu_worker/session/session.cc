@@ -127,7 +127,10 @@ absl::Status Session::StepItem(Inbox::Item item,
     AskFor(id, std::move(item));
     return absl::OkStatus();
   }
-  if (item.message.has_run()) --queued_runs_;
+  if (item.message.has_run()) {
+    --queued_runs_;
+    ++runs_done_;
+  }
   DJINN_RETURN_IF_ERROR(status);
   {
     MutexLock lock(&mu_);
@@ -201,6 +204,9 @@ absl::Status Session::Handle(const v1::Ordered& message) {
       return HandleProfile(message.sequence(), message.profile());
     case v1::Ordered::kMigrate:
       return HandleMigrate(message.sequence(), message.migrate());
+    case v1::Ordered::kMeter:
+      HandleMeter(message.sequence());
+      return absl::OkStatus();
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }

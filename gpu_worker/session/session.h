@@ -100,6 +100,8 @@ class Session {
     std::function<void(absl::Status)> fail;
     // Work was done for the session outside its steps.
     std::function<void(absl::Duration)> charge;
+    // What the device has done for its lease so far.
+    std::function<absl::Duration()> device_time;
   };
 
   // `environment` outlives the session. What moves is counted in `traffic`.
@@ -346,9 +348,11 @@ class Session {
   absl::Status HandleFree(const v1::Free& free);
   absl::Status HandleOffer(uint64_t sequence, const v1::Offer& offer);
   absl::Status HandleProfile(uint64_t sequence, const v1::Profile& profile);
+  void HandleMeter(uint64_t sequence);
   absl::Status HandleMigrate(uint64_t sequence, const v1::Migrate& migrate);
   absl::Status HandleLeave(uint64_t sequence, const v1::Leave& leave);
   absl::Status HandleStay();
+  v1::MeteredUse UseSoFar() const;
   absl::Status HandleEnter(uint64_t sequence, const v1::Enter& enter);
 
   // Fetches the list of all that entering brings.
@@ -531,6 +535,7 @@ class Session {
   // Of the message being carried out, as the window counts.
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;
+  uint64_t runs_done_ = 0;
   absl::Duration message_deadline_ = absl::InfiniteDuration();
   std::optional<SessionProfile::Mark> message_mark_;
   // Null while nobody profiles the session.

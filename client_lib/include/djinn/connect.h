@@ -76,6 +76,15 @@ struct ConnectOptions {
   // The text, if any, follows that message and those of operators whose
   // operands are on several devices.
   std::optional<std::string> strict_devices;
+  // How the session's virtual devices are placed: "minimize_latency",
+  // "maximize_throughput", "minimize_cost", "load_balance", or another policy
+  // that the coordinator has. Empty: as the tenant's configuration says.
+  // DJINN_PLACEMENT_POLICY, an operator's wish, counts more than this and the
+  // next.
+  std::string placement_policy;
+  // Of single virtual devices, by index. One that the coordinator does not have
+  // is InvalidArgument (POLICY_UNKNOWN), the device's failure.
+  std::map<int, std::string> device_placement_policies;
   // Of the session's runs, until SetUrgency() says otherwise.
   Urgency urgency;
 };
@@ -83,8 +92,9 @@ struct ConnectOptions {
 // Opens the session. FailedPrecondition when no coordinator or token is given
 // or TLS cannot be agreed on, AlreadyExists when a session is open,
 // PermissionDenied (PRIORITY_NOT_ALLOWED) and InvalidArgument (BAD_URGENCY) as
-// SetUrgency() says, Unauthenticated for a wrong token, Unavailable when nobody
-// answers in time.
+// SetUrgency() says, InvalidArgument (POLICY_UNKNOWN) for a policy that the
+// coordinator does not have, Unauthenticated for a wrong token, Unavailable
+// when nobody answers in time.
 DJINN_API absl::Status Connect(const ConnectOptions& options = {});
 
 // Finishes outstanding work and ends the session; tensors of it raise from then

@@ -13,6 +13,7 @@
 #include "djinn/capture_scope.h"
 #include "djinn/compile.h"
 #include "djinn/connect.h"
+#include "djinn/cost.h"
 #include "djinn/debug.h"
 #include "djinn/embedded_cluster.h"
 #include "djinn/error.h"

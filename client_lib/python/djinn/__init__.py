@@ -18,6 +18,7 @@ from djinn import _automatic, _device_module, _safetensors  # noqa: E402  (needs
 from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
 from djinn._compile import compile  # noqa: E402
+from djinn._cost import cost  # noqa: E402
 from djinn._debug import (  # noqa: E402
     set_call_sites,
     set_debug_level,
@@ -60,6 +61,7 @@ __all__ = [
     "close",
     "compile",
     "connect",
+    "cost",
     "device",
     "execution_mode",
     "export_graph",

@@ -33,6 +33,8 @@ def connect(
     strict_devices=None,
     priority=None,
     run_deadline=None,
+    placement_policy=None,
+    device_placement_policies=None,
 ):
     """Opens the session; times are in seconds.
 
@@ -45,6 +47,11 @@ def connect(
 
     `priority` ("batch", "interactive", "realtime") and `run_deadline`: see
     djinn.set_urgency().
+
+    `placement_policy` names how the session's virtual devices are placed
+    ("minimize_latency", "maximize_throughput", "minimize_cost", "load_balance", or one
+    that the coordinator has besides), `device_placement_policies` that of some, by
+    index. DJINN_PLACEMENT_POLICY in the environment overrules both.
     """
     given = {key: value for key, value in locals().items() if value is not None}
     _djinn.connect(**given)

@@ -105,6 +105,11 @@ void FakeWorker::AnswerMetadata(v1::RunMetadata metadata) {
   metadata_ = std::move(metadata);
 }
 
+void FakeWorker::TakeNoMeters() {
+  MutexLock lock(&mu_);
+  takes_meters_ = false;
+}
+
 void FakeWorker::TakeProfiles(v1::ReplyTiming timing,
                               v1::ProfileReport report) {
   MutexLock lock(&mu_);
@@ -199,6 +204,7 @@ void FakeWorker::Reset() {
   defined_.clear();
   evicted_.clear();
   left_ = entering_ = false;
+  session_runs_ = 0;
 }
 
 void FakeWorker::Restart(bool other_incarnation) {
@@ -442,6 +448,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   *welcome->mutable_limits() = limits_;
   if (takes_profiles_) welcome->add_features(v1::WORKER_FEATURE_PROFILE);
   welcome->add_features(v1::WORKER_FEATURE_MIGRATE);
+  if (takes_meters_) welcome->add_features(v1::WORKER_FEATURE_METER);
   if (hello.has_resume()) {
     ++resumes_;
     if (hello.resume().sent_sequence() < last_sequence_) {
@@ -528,6 +535,7 @@ bool FakeWorker::CarryMigrate(const v1::Ordered& message) {
       left_ = true;
       ticket_ = migrate.leave().ticket();
       response.mutable_left()->set_state_bytes(100);
+      *response.mutable_left()->mutable_use() = UseSoFar();
     }
     Respond(std::move(response));
     return true;
@@ -610,6 +618,14 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
       return true;
     case v1::Ordered::kMigrate:
       return CarryMigrate(message);
+    case v1::Ordered::kMeter: {
+      if (!takes_meters_) Violation("meter");
+      v1::ControlResponse response;
+      response.mutable_metered()->set_sequence(message.sequence());
+      *response.mutable_metered()->mutable_use() = UseSoFar();
+      Respond(std::move(response));
+      return true;
+    }
     case v1::Ordered::ACTION_NOT_SET:
       Violation("ordered message without action");
   }
@@ -747,6 +763,7 @@ bool FakeWorker::CarryRun(const v1::Ordered& message) {
     return true;
   }
   carried_runs_.push_back(run);
+  ++session_runs_;
   run_fingerprints_.push_back(defined.fingerprint);
   run_node_counts_.push_back(defined.structure.nodes.size());
   const size_t slots = structure->slots.size();
@@ -899,6 +916,15 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   return true;
 }
 
+v1::MeteredUse FakeWorker::UseSoFar() const {
+  v1::MeteredUse use;
+  use.set_device_nanoseconds(session_runs_ * 1'000'000);
+  use.set_received_bytes(session_runs_ * 100);
+  use.set_sent_bytes(session_runs_ * 10);
+  use.set_runs(session_runs_);
+  return use;
+}
+
 void FakeWorker::CarryProfile(const v1::Ordered& message) {
   const v1::ProfileAction action = message.profile().action();
   const bool starts = action == v1::PROFILE_ACTION_START;
@@ -970,7 +996,8 @@ void FakeWorker::Respond(v1::ControlResponse response, uint64_t transfer_id,
   if (reply.response.has_read() || reply.response.has_metadata() ||
       reply.response.has_transfer() || reply.response.has_poisoned() ||
       reply.response.has_admitted() || reply.response.has_profile() ||
-      reply.response.has_left() || reply.response.has_entered()) {
+      reply.response.has_left() || reply.response.has_entered() ||
+      reply.response.has_metered()) {
     reply.response.set_reply_number(++last_reply_);
     replies_.push_back(reply);
   }

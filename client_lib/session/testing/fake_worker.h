@@ -63,6 +63,10 @@ class FakeWorker {
   // and when it is asked for a report.
   void TakeProfiles(v1::ReplyTiming timing, v1::ProfileReport report);
 
+  // Is of a build that does not say what was used, from the next Hello on.
+  // Otherwise every run takes a millisecond, 100 bytes up and 10 down.
+  void TakeNoMeters();
+
   // Whose storages a session that enters here has.
   void EnterFrom(FakeWorker* other);
   // So many times, whoever wants to leave has offers pending.
@@ -199,6 +203,7 @@ class FakeWorker {
   bool CarryInstall(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryRead(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::MeteredUse UseSoFar() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CarryProfile(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The storage, born if base_version is 0; notes a wrong version.
@@ -247,6 +252,8 @@ class FakeWorker {
   bool left_ ABSL_GUARDED_BY(mu_) = false;
   bool entering_ ABSL_GUARDED_BY(mu_) = false;
   std::string ticket_ ABSL_GUARDED_BY(mu_);
+  bool takes_meters_ ABSL_GUARDED_BY(mu_) = true;
+  uint64_t session_runs_ ABSL_GUARDED_BY(mu_) = 0;
   bool ignore_cancel_ ABSL_GUARDED_BY(mu_) = false;
   int cancels_ ABSL_GUARDED_BY(mu_) = 0;
   int resumes_ ABSL_GUARDED_BY(mu_) = 0;

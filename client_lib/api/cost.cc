@@ -1,0 +1,77 @@
+#include "djinn/cost.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "client_lib/capture/lane.h"
+#include "client_lib/capture/process_session.h"
+#include "common/error.h"
+#include "common/mutex.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// What the session that was open then, if one was, had used.
+struct Moment {
+  std::shared_ptr<Session> session;
+  // Null without a session.
+  absl::StatusOr<std::unique_ptr<PendingCost>> used =
+      std::unique_ptr<PendingCost>();
+};
+
+Moment Now() {
+  Moment now;
+  now.session = capture::CurrentSession();
+  if (now.session != nullptr) {
+    now.used = now.session->AskCost(capture::CurrentLane());
+  }
+  return now;
+}
+
+absl::StatusOr<Cost> Await(const Moment& moment) {
+  DJINN_RETURN_IF_ERROR(moment.used.status());
+  return *moment.used == nullptr ? Cost() : (*moment.used)->Wait();
+}
+
+}  // namespace
+
+struct CostScope::State {
+  const Moment begin = Now();
+  Mutex mu;
+  std::optional<Moment> end ABSL_GUARDED_BY(mu);
+};
+
+CostScope::CostScope() : state_(std::make_unique<State>()) {}
+
+CostScope::~CostScope() = default;
+
+void CostScope::Close() {
+  MutexLock lock(&state_->mu);
+  if (!state_->end.has_value()) state_->end = Now();
+}
+
+absl::StatusOr<Cost> CostScope::Get() {
+  Close();
+  const Moment* end = nullptr;
+  {
+    MutexLock lock(&state_->mu);
+    end = &*state_->end;  // does not change any more
+  }
+  const Moment& begin = state_->begin;
+  // A session that was opened meanwhile counts from nothing.
+  if (begin.session != nullptr && end->session != begin.session) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_CLOSED",
+                     "the session whose cost was asked for is closed");
+  }
+  DJINN_ASSIGN_OR_RETURN(const Cost before, Await(begin));
+  DJINN_ASSIGN_OR_RETURN(Cost cost, Await(*end));
+  cost.device_time -= before.device_time;
+  cost.bytes_up -= before.bytes_up;
+  cost.bytes_down -= before.bytes_down;
+  cost.runs -= before.runs;
+  return cost;
+}
+
+}  // namespace djinn

@@ -1,0 +1,137 @@
+// What a session used: the question's place among the calls, devices that move,
+// break or cannot say.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "client_lib/session/testing/program.h"
+#include "common/error.h"
+
+namespace djinn {
+namespace {
+
+constexpr uint32_t kLane = 3;
+
+class CostTest : public testing::Test {
+ protected:
+  ~CostTest() override {
+    for (FakeWorker* const worker :
+         {&cluster_.worker(0), &cluster_.worker(1)}) {
+      ExpectNoViolations(*worker);
+    }
+  }
+  void Open() {
+    session_ = cluster_.Open();
+    device_ = *session_->Device(0);
+    value_ = device_->NewStorage(4);
+  }
+  // One run of its own.
+  void Request() {
+    EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
+    EXPECT_TRUE(ReadByte(*device_, kLane, value_).ok());
+  }
+  std::unique_ptr<PendingCost> Ask() {
+    auto asked = session_->AskCost(kLane);
+    EXPECT_TRUE(asked.ok()) << asked.status();
+    return asked.ok() ? *std::move(asked) : nullptr;
+  }
+  Cost Used() { return Ask()->Wait().value(); }
+
+  FakeCluster cluster_;
+  std::unique_ptr<Session> session_;
+  std::shared_ptr<VirtualDevice> device_;
+  StoragePtr value_;
+};
+
+TEST_F(CostTest, CountsWhatWasCalledBeforeAndNothingLater) {
+  Open();
+  Request();
+  EXPECT_TRUE(Record(*device_, kLane, MakeCall(2, {{value_, kWrites}})).ok());
+  cluster_.worker().Pause();
+  const std::unique_ptr<PendingCost> asked = Ask();
+  EXPECT_TRUE(Record(*device_, kLane, MakeCall(3, {{value_, kWrites}})).ok());
+  cluster_.worker().Resume();
+  EXPECT_TRUE(ReadByte(*device_, kLane, value_).ok());
+  const absl::StatusOr<Cost> cost = asked->Wait();
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  EXPECT_EQ(cost->runs, 2u);
+  EXPECT_EQ(cost->device_time, absl::Milliseconds(2));
+  EXPECT_EQ(cost->bytes_up, 200u);
+  EXPECT_EQ(cost->bytes_down, 20u);
+  // As often as one likes.
+  EXPECT_EQ(asked->Wait()->runs, 2u);
+  EXPECT_EQ(Used().runs, 3u);
+}
+
+TEST_F(CostTest, AsksNoWorkerWhereNothingWasCalled) {
+  Open();
+  EXPECT_EQ(Used().runs, 0u);
+  EXPECT_TRUE(cluster_.coordinator().lease_requests().empty());
+}
+
+TEST_F(CostTest, AddsUpTheDevices) {
+  Open();
+  Request();
+  const auto other = *session_->Device(1);
+  const StoragePtr there = other->NewStorage(4);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(Record(*other, kLane, MakeCall(1, {{there, kWrites}})).ok());
+    EXPECT_TRUE(ReadByte(*other, kLane, there).ok());
+  }
+  EXPECT_EQ(Used().runs, 3u);
+}
+
+TEST_F(CostTest, WhatAnotherWorkerDidCountsOn) {
+  Open();
+  Request();
+  EXPECT_EQ(Used().runs, 1u);
+  EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 10).has_failure());
+  Request();
+  const Cost cost = Used();
+  EXPECT_EQ(cost.runs, 2u);
+  EXPECT_EQ(cost.device_time, absl::Milliseconds(2));
+  EXPECT_EQ(cluster_.worker(1).runs().size(), 1u);
+}
+
+TEST_F(CostTest, AnAnswerThatWasCutOffComesWithTheNextStream) {
+  Open();
+  Request();
+  cluster_.worker().CutAt(FakeWorker::Cut::kBeforeOut,
+                          cluster_.worker().outgoing() + 1);
+  EXPECT_EQ(Used().runs, 1u);
+  EXPECT_EQ(cluster_.worker().resumes(), 1);
+}
+
+TEST_F(CostTest, AWorkerThatDoesNotSayIsNamed) {
+  cluster_.worker().TakeNoMeters();
+  Open();
+  Request();
+  const absl::Status refused = session_->AskCost(kLane).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ErrorReason(refused), "METER_UNSUPPORTED");
+  // And is none the worse for it.
+  Request();
+}
+
+TEST_F(CostTest, ALostWorkerIsTheAnswer) {
+  Open();
+  Request();
+  cluster_.worker().Pause();
+  const std::unique_ptr<PendingCost> asked = Ask();
+  cluster_.coordinator().EndLease("lease-0", "WORKER_LOST");
+  EXPECT_EQ(ErrorReason(asked->Wait().status()), "WORKER_LOST");
+  EXPECT_EQ(ErrorReason(session_->AskCost(kLane).status()), "WORKER_LOST");
+}
+
+TEST_F(CostTest, WhatIsRecordedToBeRepeatedCannotAsk) {
+  Open();
+  Request();
+  EXPECT_TRUE(device_->StartRecording(kLane).ok());
+  EXPECT_TRUE(Record(*device_, kLane, MakeCall(1, {{value_, kWrites}})).ok());
+  (void)Used();
+  EXPECT_EQ(ErrorReason(device_->FinishRecording(kLane, {}, {}, 0).status()),
+            "METERS");
+}
+
+}  // namespace
+}  // namespace djinn

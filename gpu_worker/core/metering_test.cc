@@ -1,0 +1,125 @@
+// What a client that asks is told of its lease's use: it must be what the
+// coordinator bills.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/net/proto_duration.h"
+#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/core/core_peers.h"
+
+namespace djinn::worker {
+namespace {
+
+// Carrying out a node takes a second of the fake clock.
+class MeteringTest : public TwoCoresTest {
+ protected:
+  MeteringTest() {
+    device_.SetExecuteHook([this](const std::string&) {
+      clock_.Advance(absl::Seconds(1));
+      return absl::OkStatus();
+    });
+  }
+  static srg::Structure Fill() {
+    FakeStructure s;
+    s.FillInPlace(s.Bound(), 2);
+    return s.get();
+  }
+  v1::LeaseUse Billed() { return core_->Snapshot().sessions(0).lease_use(); }
+  static absl::Duration DeviceTime(const v1::MeteredUse& use) {
+    return absl::Nanoseconds(static_cast<int64_t>(use.device_nanoseconds()));
+  }
+};
+
+TEST_F(MeteringTest, SaysWhatEverythingBeforeItTook) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  EXPECT_EQ(client->Meter().runs(), 0u);
+  client->Run(1, {1}, {1});
+  client->Run(1, {1}, {2});
+  const v1::MeteredUse use = client->Meter();
+  // Not behind it.
+  client->Run(1, {1}, {3});
+  EXPECT_EQ(DeviceTime(use), absl::Seconds(2));
+  EXPECT_EQ(use.runs(), 2u);
+  EXPECT_EQ(DeviceTime(client->Meter()), absl::Seconds(3));
+}
+
+TEST_F(MeteringTest, WhatRequestsCostAddsUpToWhatIsBilled) {
+  Grant(Lease("s1", "t1"), 1'000'000);
+  const std::unique_ptr<TestClient> client = Connect(HelloFor("s1"));
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  absl::Duration time;
+  uint64_t bytes = 0;
+  uint64_t runs = 0;
+  v1::MeteredUse before;
+  for (int request = 0; request < 50; ++request) {
+    for (int run = 0; run <= request % 3; ++run) client->Run(1, {1}, {1});
+    client->Read(1, 2);
+    if (request % 10 == 0) {
+      const std::string value(3000 + request, 'x');
+      client->InstallTransfer(100 + request, 1 + request, value);
+      client->WaitDecision(1 + request);
+      client->SendBytes(1 + request, value);
+    }
+    const v1::MeteredUse now = client->Meter();
+    time += DeviceTime(now) - DeviceTime(before);
+    bytes += now.received_bytes() + now.sent_bytes() - before.received_bytes() -
+             before.sent_bytes();
+    runs += now.runs() - before.runs();
+    before = now;
+  }
+  EXPECT_EQ(runs, 17u * 1 + 17 * 2 + 16 * 3);
+  // The last answer may overtake the account of its own step.
+  EXPECT_TRUE(WaitUntil([&] { return !core_->Snapshot().queued_runs(); }));
+  const v1::LeaseUse billed = Billed();
+  EXPECT_EQ(FromProtoDuration(billed.device_time()), time);
+  // The last question and its answer are billed and not in it.
+  EXPECT_GE(billed.bytes(), bytes);
+  EXPECT_LE(billed.bytes(), bytes + bytes / 1000 + 64);
+}
+
+TEST_F(MeteringTest, AnAnswerIsSmall) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  client->Run(1, {1}, {1});
+  const v1::MeteredUse before = client->Meter();
+  const v1::MeteredUse after = client->Meter();
+  // A question and its answer.
+  EXPECT_LE(after.received_bytes() - before.received_bytes(), 10u);
+  EXPECT_LE(after.sent_bytes() - before.sent_bytes(), 40u);
+}
+
+TEST_F(MeteringTest, AnAnswerThatWasLostComesAgain) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1}, {1})));
+  Break(client.get());
+  Resume(client.get());
+  EXPECT_EQ(DeviceTime(client->Meter()), absl::Seconds(1));
+  EXPECT_EQ(client->last_hello().features_size(), 3);
+}
+
+TEST_F(MeteringTest, WhoLeavesIsToldWhatItUsedHere) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  client->Run(1, {1}, {1});
+  const uint64_t sequence = client->Leave(std::string(16, 'm'));
+  const v1::Left left =
+      client
+          ->WaitFor([&](const v1::ControlResponse& r) {
+            return r.has_left() && r.left().sequence() == sequence;
+          })
+          .left();
+  EXPECT_FALSE(left.has_refused());
+  EXPECT_EQ(DeviceTime(left.use()), absl::Seconds(1));
+  EXPECT_GT(left.use().received_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace djinn::worker
