@@ -20,7 +20,8 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
       workers_(config->worker_timeout),
       keys_(random, config->lease_key_lifetime,
             2 * (config->lease_valid_for + config->lease_grace_period)),
-      draws_(random->NonZero64()) {
+      draws_(random->NonZero64()),
+      jobs_(config->recorded_jobs) {
   MutexLock lock(&mu_);
   keys_.Update(clock_->Now());
   ConfigureQuotas();

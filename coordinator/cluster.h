@@ -35,6 +35,7 @@
 #include "coordinator/cluster_metrics.h"
 #include "coordinator/config.h"
 #include "coordinator/credit_ledger.h"
+#include "coordinator/job_recorder.h"
 #include "coordinator/kept_decision.h"
 #include "coordinator/lease_keys.h"
 #include "coordinator/lease_table.h"
@@ -167,6 +168,8 @@ class Cluster {
                                               bool cordoned, bool drain);
   absl::StatusOr<v1::MigrateSessionResponse> MigrateSession(
       const v1::MigrateSessionRequest& request);
+  // FailedPrecondition (NOT_RECORDING).
+  absl::StatusOr<Page<v1::RecordedJob>> RecordedJobs(const PageRange& range);
   // Unavailable (DEMAND_UNKNOWN) as long as not all that should be known is.
   absl::StatusOr<ClusterDemand> Demand();
   // Adds what the cluster knows and has counted to a scrape.
@@ -273,6 +276,12 @@ class Cluster {
   // The same after a report; learns from it, too. Whether the worker may now
   // take what it could not before.
   bool AbsorbState(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Keeps what the report says of runs, if that is kept.
+  void RecordJobs(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whose runs of the structure the worker's last report tells of: of several
+  // sessions that defined it, the one whose use grew most. Null when none did.
+  const Session* RunnerOf(const Worker& worker, const std::string& fingerprint)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the report says of work that came and waits.
   void AbsorbDemand(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<ClusterDemand> DemandLocked()
@@ -299,6 +308,9 @@ class Cluster {
   void Explain(const PendingLease& pending, v1::DeviceExplanation* device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Explain(const Lease& lease, v1::DeviceExplanation* device)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The lease is out of credit.
+  std::string CreditUnblockedBy(const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Those that have a lease or ask for one, in order.
   std::vector<v1::DeviceExplanation> ExplainDevices(const Session& session)
@@ -422,7 +434,9 @@ class Cluster {
   LeaseKeys keys_ ABSL_GUARDED_BY(mu_);
   CreditLedger ledger_ ABSL_GUARDED_BY(mu_);
   scheduler::QuotaTree quotas_ ABSL_GUARDED_BY(mu_);
-  RateBudget rates_ ABSL_GUARDED_BY(mu_);
+  // In seconds, and in bytes.
+  RateBudget device_rates_ ABSL_GUARDED_BY(mu_){0.02, 60};
+  RateBudget byte_rates_ ABSL_GUARDED_BY(mu_){64 << 10, 1 << 30};
   // Nothing is known of an earlier process.
   bool first_process_ ABSL_GUARDED_BY(mu_) = true;
   // Why each lease of an earlier process is where it is, until it is adopted.
@@ -440,6 +454,7 @@ class Cluster {
   WorkTable works_ ABSL_GUARDED_BY(mu_);
   scheduler::Randomness draws_ ABSL_GUARDED_BY(mu_);
   scheduler::ArrivalMeter arrivals_ ABSL_GUARDED_BY(mu_);
+  JobRecorder jobs_ ABSL_GUARDED_BY(mu_);
   // Ids of workers, also of those that are away.
   std::set<std::string> cordoned_ ABSL_GUARDED_BY(mu_);
   // Of these, those whose sessions are to go on elsewhere.

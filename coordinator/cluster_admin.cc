@@ -196,6 +196,9 @@ void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
     info->set_state(v1::LeaseInfo::GRANTED);
   }
   if (held != nullptr && held->attached) *info->mutable_use() = held->use;
+  if (held != nullptr && held->given_way.has_value()) {
+    *info->mutable_given_way() = *held->given_way;
+  }
 }
 
 template <typename Info, typename Map>

@@ -95,6 +95,7 @@ void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {
   Describe(lease, &info);
   device->set_lease_id(lease.id);
   device->set_state(info.state());
+  if (info.has_given_way()) *device->mutable_given_way() = info.given_way();
   if (lease.decision.decision != nullptr) {
     Describe(lease.decision, device->mutable_decision());
   }
@@ -103,11 +104,30 @@ void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {
   gate->set_reason("OUT_OF_CREDIT");
   gate->set_message(absl::StrCat("runs wait: tenant ", lease.tenant,
                                  " has no credit left for this lease"));
+  gate->set_unblocked_by(CreditUnblockedBy(lease));
+}
+
+std::string Cluster::CreditUnblockedBy(const Lease& lease) {
   const auto tenant = tenants_->Find(lease.tenant);
-  gate->set_unblocked_by(tenant != nullptr && tenant->credits.period !=
-                                                  absl::InfiniteDuration()
-                             ? "the next period of its credits, or more of them"
-                             : "more credits in the configuration");
+  if (tenant == nullptr) return "its tenant in the configuration";
+  const CreditLimits& credits = tenant->credits;
+  if (const CreditLedger::Account* const account = ledger_.Find(lease.id)) {
+    const Use used = ledger_.UsedNow(lease.tenant, credits, clock_->Now());
+    if (credits.device_time_rated &&
+        account->billed.device_time >= account->granted.device_time &&
+        used.device_time <
+            credits.device_time.value_or(absl::InfiniteDuration())) {
+      return "time: its quota of device_seconds_per_second grants more";
+    }
+    if (credits.bytes_rated &&
+        account->billed.bytes >= account->granted.bytes &&
+        used.bytes < credits.bytes.value_or(UINT64_MAX)) {
+      return "time: its quota of bytes_per_second grants more";
+    }
+  }
+  return credits.period != absl::InfiniteDuration()
+             ? "the next period of its credits, or more of them"
+             : "more credits in the configuration";
 }
 
 std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(

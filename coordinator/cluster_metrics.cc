@@ -130,6 +130,12 @@ void Cluster::CollectTenants(Exposition* out) {
           static_cast<double>(info.use().outstanding_bytes()));
     CollectQuotas(info, label, out);
     const auto used = ledger_.tenants().find(tenant.name);
+    out->Counter("djinn_tenant_bytes_total",
+                 "Bytes that the tenant's leases have moved, both ways.",
+                 used == ledger_.tenants().end()
+                     ? 0
+                     : static_cast<double>(used->second.used.bytes),
+                 {{"tenant", label}});
     out->Counter("djinn_tenant_device_seconds_total",
                  "Device time that the tenant's leases have used.",
                  used == ledger_.tenants().end()

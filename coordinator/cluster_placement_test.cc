@@ -120,8 +120,11 @@ TEST_F(ClusterPlacementTest, AnUnknownPolicyIsRefusedAndChangesNothing) {
   const StreamId session = Open("red");
   v1::LeaseRequest request = TestLeaseRequest(0);
   request.set_placement_policy("best");
-  EXPECT_EQ(ErrorReason(cluster_->RequestLease(session, request)),
-            "POLICY_UNKNOWN");
+  // The session goes on.
+  EXPECT_TRUE(cluster_->RequestLease(session, request).ok());
+  const auto refusal = Next(session);
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->refused().reason(), "POLICY_UNKNOWN");
   EXPECT_THAT(cluster_->ExplainSession(session.owner)->devices(), IsEmpty());
 }
 
@@ -347,6 +350,20 @@ TEST_F(ClusterPlacementTest, ATenantIsExplainedBesideItsPeers) {
             "TENANT_UNKNOWN");
   EXPECT_EQ(ErrorReason(cluster_->ExplainSession("nobody").status()),
             "SESSION_UNKNOWN");
+}
+
+TEST_F(ClusterPlacementTest, WhoWentFirstIsExplained) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  EXPECT_FALSE(Explain(session).has_given_way());
+  v1::GivenWay* const given_way = w0_.mutable_sessions(0)->mutable_given_way();
+  given_way->set_count(2);
+  given_way->set_last_tenant("blue");
+  EXPECT_TRUE(cluster_->Report(worker, w0_).ok());
+  EXPECT_EQ(Explain(session).given_way().count(), 2u);
+  EXPECT_EQ(cluster_->GetLease(LeaseId(w0_))->given_way().last_tenant(),
+            "blue");
 }
 
 TEST_F(ClusterPlacementTest, RunsOutOfCreditAreExplained) {

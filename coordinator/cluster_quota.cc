@@ -1,5 +1,5 @@
 // Quotas: which leases fit, who gives back what is borrowed, and how fast
-// device time is granted.
+// device time and bytes are granted.
 #include <algorithm>
 #include <utility>
 
@@ -34,16 +34,22 @@ absl::Status Exceeded(const Tenant& tenant,
 
 void Cluster::ConfigureQuotas() {
   std::vector<scheduler::TenantQuota> quotas;
-  std::vector<RateBudget::Tenant> rates;
+  std::vector<RateBudget::Tenant> device_rates, byte_rates;
   const Tenants::Snapshot tenants = tenants_->all();
   for (const auto& [name, tenant] : *tenants) {
     quotas.push_back({name, tenant->cohort, tenant->weight, tenant->quotas});
-    if (!tenant->device_rate.has_value()) continue;
-    rates.push_back({name, FirstPart(tenant->cohort), tenant->weight,
-                     *tenant->device_rate});
+    const auto add = [&](const std::optional<scheduler::RateQuota>& quota,
+                         std::vector<RateBudget::Tenant>* rates) {
+      if (!quota.has_value()) return;
+      rates->push_back(
+          {name, FirstPart(tenant->cohort), tenant->weight, *quota});
+    };
+    add(tenant->device_rate, &device_rates);
+    add(tenant->byte_rate, &byte_rates);
   }
   quotas_.Configure(quotas);
-  rates_.Configure(std::move(rates));
+  device_rates_.Configure(std::move(device_rates));
+  byte_rates_.Configure(std::move(byte_rates));
 }
 
 Lease* Cluster::AddLease(Lease lease) {
@@ -125,30 +131,46 @@ bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
 }
 
 bool Cluster::TopUp(const std::string& lease_id, const Tenant& tenant) {
-  std::optional<CreditLedger::Rate> rate;
-  if (absl::Duration* const allowance = rates_.Allowance(tenant.name)) {
-    rate = {allowance, rates_.Slice(tenant.name)};
-  }
-  return ledger_.TopUp(lease_id, tenant.credits, clock_->Now(), rate);
+  const auto rate_of =
+      [&](RateBudget* budget) -> std::optional<CreditLedger::Rate> {
+    double* const allowance = budget->Allowance(tenant.name);
+    if (allowance == nullptr) return std::nullopt;
+    return CreditLedger::Rate{allowance, budget->Slice(tenant.name)};
+  };
+  return ledger_.TopUp(
+      lease_id, tenant.credits, clock_->Now(),
+      {.device_time = rate_of(&device_rates_), .bytes = rate_of(&byte_rates_)});
 }
 
 void Cluster::AdvanceRates(Wakes* wakes) {
   const absl::Duration now = clock_->Monotonic();
-  if (rates_.empty() || !rates_.Due(now)) return;
-  std::map<std::string, absl::Duration> used;
+  if (device_rates_.empty() && byte_rates_.empty()) return;
+  if (!device_rates_.Due(now) && !byte_rates_.Due(now)) return;
+  std::map<std::string, double> seconds, bytes;
   for (const auto& [name, tenant] : ledger_.tenants()) {
-    used[name] = tenant.used.device_time;
+    seconds[name] = absl::ToDoubleSeconds(tenant.used.device_time);
+    bytes[name] = static_cast<double>(tenant.used.bytes);
   }
   std::vector<Lease*> waiting;
   for (const auto& [id, lease] : leases_.all()) {
     if (!lease->out_of_credit) continue;
-    rates_.NoteWaiting(lease->tenant, now);
     waiting.push_back(lease.get());
+    const CreditLedger::Account* const account = ledger_.Find(id);
+    if (account == nullptr) continue;
+    // Of which of the two.
+    if (account->billed.device_time >= account->granted.device_time) {
+      device_rates_.NoteWaiting(lease->tenant, now);
+    }
+    if (account->billed.bytes >= account->granted.bytes) {
+      byte_rates_.NoteWaiting(lease->tenant, now);
+    }
   }
-  rates_.Advance(now, used);
+  device_rates_.Advance(now, seconds);
+  byte_rates_.Advance(now, bytes);
   for (Lease* lease : waiting) {
     const auto tenant = tenants_->Find(lease->tenant);
-    if (tenant == nullptr || !tenant->device_rate.has_value() ||
+    if (tenant == nullptr ||
+        !(tenant->credits.device_time_rated || tenant->credits.bytes_rated) ||
         !TopUp(lease->id, *tenant)) {
       continue;
     }
@@ -159,9 +181,9 @@ void Cluster::AdvanceRates(Wakes* wakes) {
 
 void Cluster::DescribeQuota(const Tenant& tenant, v1::TenantInfo* info) {
   info->set_cohort(tenant.cohort);
-  const scheduler::RateShare rate = rates_.ShareOf(tenant.name);
-  info->set_weighted_share(std::max(quotas_.Share(tenant.name),
-                                    rates_.WeightedShareOf(tenant.name)));
+  info->set_weighted_share(std::max(
+      {quotas_.Share(tenant.name), device_rates_.WeightedShareOf(tenant.name),
+       byte_rates_.WeightedShareOf(tenant.name)}));
   const auto add = [info](absl::string_view resource, const auto& quota) {
     v1::ResourceQuota* const added = info->add_quotas();
     added->set_resource(std::string(resource));
@@ -184,12 +206,18 @@ void Cluster::DescribeQuota(const Tenant& tenant, v1::TenantInfo* info) {
         static_cast<double>(quotas_.Borrowed(tenant.name, resource)));
     quota->set_lent(static_cast<double>(quotas_.Lent(tenant.name, resource)));
   }
-  if (!tenant.device_rate.has_value()) return;
-  v1::ResourceQuota* const quota =
-      add("device_seconds_per_second", *tenant.device_rate);
-  quota->set_used(rates_.RateOf(tenant.name));
-  quota->set_borrowed(rate.borrowed);
-  quota->set_lent(rate.lent);
+  const auto add_rate = [&](const char* resource,
+                            const std::optional<scheduler::RateQuota>& rate,
+                            const RateBudget& budget) {
+    if (!rate.has_value()) return;
+    v1::ResourceQuota* const quota = add(resource, *rate);
+    const scheduler::RateShare share = budget.ShareOf(tenant.name);
+    quota->set_used(budget.RateOf(tenant.name));
+    quota->set_borrowed(share.borrowed);
+    quota->set_lent(share.lent);
+  };
+  add_rate("device_seconds_per_second", tenant.device_rate, device_rates_);
+  add_rate("bytes_per_second", tenant.byte_rate, byte_rates_);
 }
 
 }  // namespace djinn::coordinator

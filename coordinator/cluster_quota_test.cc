@@ -197,7 +197,7 @@ TEST_F(ClusterQuotaTest, WhatAWorkerReportsCounts) {
 TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
   Tenant& red = config_.tenants[0];
   red.device_rate = {.nominal = 0.5};
-  red.credits.rated = true;
+  red.credits.device_time_rated = true;
   cluster_->SetTenants(config_.tenants);
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
   const auto granted = [&] {
@@ -236,10 +236,83 @@ TEST_F(ClusterQuotaTest, DeviceTimeIsGrantedAsFastAsTheQuotaAllows) {
   EXPECT_LE(granted(), before + absl::Seconds(10));
   // Without the quota, nothing limits it.
   red.device_rate.reset();
-  red.credits.rated = false;
+  red.credits.device_time_rated = false;
   cluster_->SetTenants(config_.tenants);
   CarryOut(worker_, &w0_);
   EXPECT_FALSE(UncheckedClaims(w0_.sessions(0).lease()).has_credits());
+}
+
+TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
+  Tenant& red = config_.tenants[0];
+  red.byte_rate = {.nominal = 1e6};
+  red.credits.bytes_rated = true;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  const auto granted = [&] {
+    return UncheckedClaims(w0_.sessions(0).lease()).credits().bytes();
+  };
+  EXPECT_EQ(granted(), 1000000u);
+  EXPECT_FALSE(
+      UncheckedClaims(w0_.sessions(0).lease()).credits().has_device_time());
+  const auto pass = [&](double seconds) {
+    for (int i = 0; i < 10 * seconds; ++i) {
+      clock_.Advance(RateBudget::kInterval);
+      cluster_->Tick();
+      CarryOut(worker_, &w0_);
+    }
+  };
+  // An upload is carried to its end, and paid before anything else moves.
+  w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(60'000'000);
+  w0_.mutable_sessions(0)->set_out_of_credit(true);
+  EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+  EXPECT_EQ(cluster_->ExplainTenant("red")->held(0).gate().unblocked_by(),
+            "time: its quota of bytes_per_second grants more");
+  EXPECT_EQ(cluster_->GetLease(LeaseId(w0_))->credits().bytes(), 60'000'000u);
+  pass(45);
+  EXPECT_EQ(granted(), 60'000'000u);
+  pass(10);
+  EXPECT_GT(granted(), 60'000'000u);
+  // It uses at once whatever it gets.
+  const auto use = [&] {
+    const uint64_t before = granted();
+    for (int i = 0; i < 600; ++i) {
+      w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(granted());
+      EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+      pass(0.1);
+    }
+    return static_cast<double>(granted() - before);
+  };
+  use();  // and what it had not taken before
+  EXPECT_NEAR(use(), 60e6, 2e6);
+  const v1::ResourceQuota quota = cluster_->GetTenant("red")->quotas(0);
+  EXPECT_EQ(quota.resource(), "bytes_per_second");
+  EXPECT_NEAR(quota.used(), 1e6, 1e5);
+}
+
+TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
+  for (Tenant& tenant : config_.tenants) {
+    tenant.cohort = "lab";
+    tenant.device_rate = {.nominal = 0.5};
+    tenant.byte_rate = {.nominal = 1e6};
+    tenant.credits.device_time_rated = tenant.credits.bytes_rated = true;
+  }
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  for (int i = 0; i < 50; ++i) {
+    v1::HeldSession* const held = w0_.mutable_sessions(0);
+    *held->mutable_lease_use()->mutable_device_time() =
+        UncheckedClaims(held->lease()).credits().device_time();
+    held->set_out_of_credit(true);
+    EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+    clock_.Advance(RateBudget::kInterval);
+    cluster_->Tick();
+    CarryOut(worker_, &w0_);
+  }
+  const v1::TenantInfo red = *cluster_->GetTenant("red");
+  ASSERT_THAT(red.quotas(), SizeIs(2));
+  EXPECT_EQ(red.quotas(0).resource(), "device_seconds_per_second");
+  EXPECT_NEAR(red.quotas(0).borrowed(), 0.5, 0.01);
+  EXPECT_EQ(red.quotas(1).borrowed(), 0);
 }
 
 }  // namespace

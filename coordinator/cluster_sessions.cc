@@ -167,7 +167,6 @@ absl::Status Cluster::RequestLease(const StreamId& id,
         absl::StrCat("a lease request with ", request.contents_size(),
                      " contents: at most ", kMaxContentHints, " are allowed"));
   }
-  DJINN_RETURN_IF_ERROR(CheckPolicy(request.placement_policy()));
   PendingLease asked = PendingFrom(request);
   Wakes wakes;
   MutexLock lock(&mu_);
@@ -176,6 +175,11 @@ absl::Status Cluster::RequestLease(const StreamId& id,
   if (!session->end.ok()) return session->end;
   if (session->outbox.size() >= kMaxOutbox) {
     return Violation("asks for leases without reading the answers");
+  }
+  if (const absl::Status policy = CheckPolicy(request.placement_policy());
+      !policy.ok()) {
+    Refuse(policy, device, session, &wakes);
+    return absl::OkStatus();
   }
   const Lease* const lease = leases_.FindDevice(session->id, device);
   if (lease != nullptr && lease->state == Lease::State::kGranted) {
@@ -224,10 +228,7 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
   Session* const session = FindSession(id);
   if (session == nullptr) return false;
   if (work != nullptr) NotePhase(work, session, &wakes);
-  uint64_t key = 0;
-  for (const unsigned char byte : fingerprint.substr(0, 8)) {
-    key = key << 8 | byte;
-  }
+  const uint64_t key = StructureKey(fingerprint);
   if (session->structures.size() >= kMaxCountedStructures) {
     return !session->structures.contains(key);
   }

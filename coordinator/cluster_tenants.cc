@@ -16,7 +16,8 @@ bool Same(const Tenant& a, const Tenant& b) {
          a.weight == b.weight && a.max_priority_class == b.max_priority_class &&
          a.share_contents == b.share_contents &&
          a.batch_with_others == b.batch_with_others && a.cohort == b.cohort &&
-         a.quotas == b.quotas && a.device_rate == b.device_rate;
+         a.quotas == b.quotas && a.device_rate == b.device_rate &&
+         a.byte_rate == b.byte_rate;
 }
 
 }  // namespace

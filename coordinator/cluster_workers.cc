@@ -108,6 +108,7 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
   });
   const bool improved = AbsorbState(*worker);
   AbsorbDemand(worker);
+  RecordJobs(*worker);
   if (improved || forgotten > 0 || untried_) RetryUnplaced(wakes);
 }
 

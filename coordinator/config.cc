@@ -15,6 +15,8 @@ namespace djinn::coordinator {
 namespace {
 
 constexpr uint64_t kMaxCount = std::numeric_limits<uint32_t>::max();
+// A few hundred bytes each.
+constexpr uint64_t kMaxRecordedJobs = 100'000;
 // Clients send values up to this inside messages, whatever the limit, and give
 // up on a worker whose limit is lower.
 constexpr uint64_t kMinInlineBytes = 8 << 10;
@@ -185,14 +187,24 @@ void ReadQuotas(ConfigMap map, Tenant* tenant) {
          [](ConfigMap* of, absl::string_view key) {
            return static_cast<int64_t>(of->UInt(key, 0, 0, kMaxCount));
          });
-  constexpr char kRate[] = "device_seconds_per_second";
-  if (map.Has(kRate)) {
-    tenant->device_rate = ReadQuota<scheduler::RateQuota>(
-        map.Map(kRate), cohort, [](ConfigMap* of, absl::string_view key) {
-          return of->Number(key, 0, 0, kMaxRate);
-        });
-    tenant->credits.rated = true;
-  }
+  const auto rate = [&](absl::string_view key, auto read,
+                        std::optional<scheduler::RateQuota>* quota) {
+    if (!map.Has(key)) return false;
+    *quota = ReadQuota<scheduler::RateQuota>(map.Map(key), cohort, read);
+    return true;
+  };
+  tenant->credits.device_time_rated = rate(
+      "device_seconds_per_second",
+      [](ConfigMap* of, absl::string_view key) {
+        return of->Number(key, 0, 0, kMaxRate);
+      },
+      &tenant->device_rate);
+  tenant->credits.bytes_rated = rate(
+      "bytes_per_second",
+      [](ConfigMap* of, absl::string_view key) {
+        return static_cast<double>(of->Size(key, 0));
+      },
+      &tenant->byte_rate);
 }
 
 Tenant ReadTenant(ConfigMap map) {
@@ -273,6 +285,8 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Bool("automatic_migration", config.automatic_migration);
   config.placement_policy =
       ReadPolicy(&root, "placement_policy", config.placement_policy);
+  config.recorded_jobs =
+      root.UInt("recorded_jobs", config.recorded_jobs, 0, kMaxRecordedJobs);
   config.state_file = root.Path("state_file");
   config.join_token = root.RequiredSecret("join_token_file");
   config.admin_token = root.RequiredSecret("admin_token_file");

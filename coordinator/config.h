@@ -23,6 +23,7 @@
 //     listen: 127.0.0.1:7071        # without a token; TLS as above
 //     insecure: false               # other hosts without TLS
 //     target_utilisation: 0.7       # of a worker's time, busy
+//   recorded_jobs: 0            # of the past, for `djinnctl record`
 //   placement_policy: minimize_latency  # or maximize_throughput,
 //                                   # minimize_cost, load_balance
 //   automatic_migration: false      # move work where that pays
@@ -62,6 +63,7 @@
 //           borrowingLimit: 16GiB   # absent: not limited
 //           lendingLimit: 32GiB
 //         device_seconds_per_second: {nominalQuota: 2.5}
+//         bytes_per_second: {nominalQuota: 100MB}
 //
 // Values above are the defaults where there is one: the token files and at
 // least one tenant are required, TLS is off.
@@ -105,6 +107,8 @@ struct Config {
   // Whether virtual devices go on at other workers where that pays.
   bool automatic_migration = false;
   std::string placement_policy = std::string(scheduler::kDefaultPolicy);
+  // Of the past, kept for traces; 0: none.
+  size_t recorded_jobs = 0;
   // Empty: none.
   std::string state_file;
   // Secrets.

@@ -1,15 +1,21 @@
 #include "coordinator/config_reloader.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_join.h"
 #include "common/error.h"
 #include "common/log/log.h"
+#include "coordinator/pending_settings.h"
 
 namespace djinn::coordinator {
 
-ConfigReloader::ConfigReloader(std::function<absl::StatusOr<Config>()> read,
+ConfigReloader::ConfigReloader(const Config* running,
+                               std::function<absl::StatusOr<Config>()> read,
                                Cluster* cluster, Clock* clock)
-    : read_(std::move(read)),
+    : running_(*running),
+      read_(std::move(read)),
       cluster_(cluster),
       clock_(clock),
       success_time_(clock->Now()) {}
@@ -28,12 +34,18 @@ absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
     return MakeError(absl::StatusCode::kFailedPrecondition, "BAD_CONFIG",
                      config.status().message());
   }
+  const std::vector<std::string> pending = PendingSettings(running_, *config);
   v1::ReloadConfigResponse changes =
       cluster_->SetTenants(std::move(config->tenants));
+  changes.mutable_pending_settings()->Assign(pending.begin(), pending.end());
   log::Info("configuration reloaded",
             {{"added", changes.added_tenants_size()},
              {"changed", changes.changed_tenants_size()},
              {"removed", changes.removed_tenants_size()}});
+  if (!pending.empty()) {
+    log::Warning("settings count when the coordinator starts again",
+                 {{"settings", absl::StrJoin(pending, " ")}});
+  }
   return changes;
 }
 

@@ -24,17 +24,20 @@ namespace djinn::coordinator {
 
 class ConfigReloader {
  public:
-  // `read` reads the configuration anew. `cluster` and `clock` outlive this.
-  ConfigReloader(std::function<absl::StatusOr<Config>()> read, Cluster* cluster,
+  // `read` reads the configuration anew; `running` is what the coordinator goes
+  // by. All pointers outlive this.
+  ConfigReloader(const Config* running,
+                 std::function<absl::StatusOr<Config>()> read, Cluster* cluster,
                  Clock* clock);
 
-  // What changed. FailedPrecondition (BAD_CONFIG) says everything that is
-  // wrong.
+  // What changed, and what did not although the file says so.
+  // FailedPrecondition (BAD_CONFIG) says everything that is wrong.
   absl::StatusOr<v1::ReloadConfigResponse> Reload();
 
   void Collect(Exposition* out) const;
 
  private:
+  const Config& running_;
   const std::function<absl::StatusOr<Config>()> read_;
   Cluster* const cluster_;
   Clock* const clock_;

@@ -173,6 +173,7 @@ TEST_F(ConfigTest, QuotasAreKueues) {
   const Tenant tenant = Read(with("cohort: lab/vision, quota: {"
                                   "memory_bytes: {nominalQuota: 1GiB, "
                                   "borrowingLimit: 0, lendingLimit: 512MiB}, "
+                                  "bytes_per_second: {nominalQuota: 10MB}, "
                                   "device_seconds_per_second: "
                                   "{nominalQuota: 2.5, borrowingLimit: 1}}"))
                             ->tenants[0];
@@ -183,7 +184,9 @@ TEST_F(ConfigTest, QuotasAreKueues) {
   EXPECT_FALSE(tenant.quotas[1].limited());
   EXPECT_EQ(tenant.device_rate->nominal, 2.5);
   EXPECT_EQ(tenant.device_rate->borrowing_limit, 1);
-  EXPECT_TRUE(tenant.credits.rated);
+  EXPECT_TRUE(tenant.credits.device_time_rated);
+  EXPECT_EQ(tenant.byte_rate->nominal, 1e7);
+  EXPECT_TRUE(tenant.credits.bytes_rated);
   EXPECT_FALSE(Read(kMinimal)->tenants[0].device_rate.has_value());
   EXPECT_THAT(
       Complaint(with("quota: {outstanding_messages: {lendingLimit: 1}}")),

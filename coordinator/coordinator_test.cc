@@ -401,6 +401,7 @@ TEST_F(CoordinatorTest, TenantsComeAndGoWhileItRuns) {
   Config next = TestConfig();
   next.tenants = {TestTenant("blue"), TestTenant("green")};
   next.tenants[0].max_sessions = 1;
+  next.session_timeout += absl::Seconds(1);
   next_config_ = next;
   const absl::StatusOr<v1::ReloadConfigResponse> changes =
       Ask<v1::ReloadConfigResponse>(&v1::Admin::Stub::ReloadConfig,
@@ -409,6 +410,7 @@ TEST_F(CoordinatorTest, TenantsComeAndGoWhileItRuns) {
   EXPECT_THAT(changes->added_tenants(), ElementsAre("green"));
   EXPECT_THAT(changes->changed_tenants(), ElementsAre("blue"));
   EXPECT_THAT(changes->removed_tenants(), ElementsAre("red"));
+  EXPECT_THAT(changes->pending_settings(), ElementsAre("session_timeout"));
   EXPECT_EQ(ErrorReason(stream->Finish()), "TOKEN_UNKNOWN");
   EXPECT_EQ(ErrorReason(Attach("red-token")->Finish()), "TOKEN_UNKNOWN");
   std::string green;

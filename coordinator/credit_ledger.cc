@@ -1,6 +1,7 @@
 #include "coordinator/credit_ledger.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/net/proto_duration.h"
@@ -13,8 +14,8 @@ namespace {
 // every few seconds suffice.
 constexpr absl::Duration kMinSlice = absl::Seconds(1);
 constexpr absl::Duration kMaxSlice = absl::Minutes(1);
-constexpr uint64_t kMinSliceBytes = 1 << 20;
-constexpr uint64_t kMaxSliceBytes = 1 << 30;
+constexpr int64_t kMinSliceBytes = 1 << 20;
+constexpr int64_t kMaxSliceBytes = 1 << 30;
 constexpr int kSlices = 16;
 
 absl::Duration Unused(absl::Duration granted, absl::Duration billed) {
@@ -23,6 +24,70 @@ absl::Duration Unused(absl::Duration granted, absl::Duration billed) {
 
 uint64_t Unused(uint64_t granted, uint64_t billed) {
   return granted > billed ? granted - billed : 0;
+}
+
+double Units(absl::Duration time) { return absl::ToDoubleSeconds(time); }
+double Units(int64_t bytes) { return static_cast<double>(bytes); }
+template <typename Amount>
+Amount FromUnits(double units);
+template <>
+absl::Duration FromUnits(double units) {
+  return absl::Seconds(units);
+}
+template <>
+int64_t FromUnits(double units) {
+  return static_cast<int64_t>(units);
+}
+
+int64_t Signed(uint64_t bytes) {
+  return static_cast<int64_t>(
+      std::min<uint64_t>(bytes, std::numeric_limits<int64_t>::max()));
+}
+
+// What there is of one resource for a lease.
+template <typename Amount>
+struct Purse {
+  // Of the tenant. Unset: the rate alone limits it, if there is one.
+  std::optional<Amount> limit;
+  // Of that, what its leases have used or were granted.
+  Amount spoken_for{};
+  // What the lease has used.
+  Amount billed{};
+  Amount min_slice{};
+  Amount max_slice{};
+  std::optional<CreditLedger::Rate> rate;
+  bool was_rated = false;
+};
+
+// What the lease is granted in all from now on.
+template <typename Amount>
+Amount GrantMore(Amount granted, const Purse<Amount>& purse) {
+  if (!purse.limit.has_value() && !purse.rate.has_value()) return granted;
+  Amount slice = purse.max_slice;
+  if (purse.limit.has_value()) {
+    slice =
+        std::clamp(*purse.limit / kSlices, purse.min_slice, purse.max_slice);
+  }
+  if (purse.rate.has_value()) {
+    const Amount owed = purse.billed - granted;
+    if (owed > Amount()) {
+      if (purse.was_rated) *purse.rate->allowance -= Units(owed);
+      granted = purse.billed;
+    }
+    slice = std::min(slice, FromUnits<Amount>(purse.rate->slice));
+  }
+  const Amount left = std::max(Amount(), granted - purse.billed);
+  if (left >= slice / 2) return granted;
+  Amount more = slice - left;
+  if (purse.limit.has_value()) {
+    more = std::min(more, *purse.limit - purse.spoken_for);
+  }
+  if (purse.rate.has_value()) {
+    more = std::min(more, FromUnits<Amount>(*purse.rate->allowance));
+  }
+  if (more <= Amount()) return granted;
+  if (purse.rate.has_value()) *purse.rate->allowance -= Units(more);
+  return std::max(granted, purse.billed) + more;
 }
 
 Use ReservedBy(const CreditLedger::Account& account) {
@@ -124,55 +189,41 @@ Use CreditLedger::Reserved(const std::string& tenant) const {
 
 bool CreditLedger::TopUp(const std::string& lease_id,
                          const CreditLimits& limits, absl::Time now,
-                         std::optional<Rate> rate) {
+                         const Rates& rates) {
   const auto found = accounts_.find(lease_id);
   if (found == accounts_.end()) return false;
   Account& account = found->second;
-  const bool was_rated = std::exchange(account.rated, rate.has_value());
+  const bool time_was_rated =
+      std::exchange(account.device_time_rated, rates.device_time.has_value());
+  const bool bytes_were_rated =
+      std::exchange(account.bytes_rated, rates.bytes.has_value());
   if (!limits.limited()) return false;
   EnterPeriod(limits, now, &tenants_[account.tenant]);
   const Use used = UsedNow(account.tenant, limits, now);
   const Use reserved = Reserved(account.tenant);
   const Use before = account.granted;
   Update(&account, [&] {
-    absl::Duration slice = kMaxSlice;
-    absl::Duration available = absl::InfiniteDuration();
-    if (limits.device_time.has_value()) {
-      slice = std::clamp(*limits.device_time / kSlices, kMinSlice, kMaxSlice);
-      available = *limits.device_time - used.device_time - reserved.device_time;
-    }
-    if (rate.has_value()) {
-      const absl::Duration owed =
-          account.billed.device_time - account.granted.device_time;
-      if (owed > absl::ZeroDuration()) {
-        if (was_rated) *rate->allowance -= owed;
-        account.granted.device_time = account.billed.device_time;
-      }
-      slice = std::min(slice, rate->slice);
-      available = std::min(available, *rate->allowance);
-    }
-    const absl::Duration left =
-        Unused(account.granted.device_time, account.billed.device_time);
-    if (available != absl::InfiniteDuration() && left < slice / 2 &&
-        available > absl::ZeroDuration()) {
-      const absl::Duration more = std::min(slice - left, available);
-      account.granted.device_time =
-          std::max(account.granted.device_time, account.billed.device_time) +
-          more;
-      if (rate.has_value()) *rate->allowance -= more;
-    }
-    if (limits.bytes.has_value()) {
-      const uint64_t slice =
-          std::clamp(*limits.bytes / kSlices, kMinSliceBytes, kMaxSliceBytes);
-      const uint64_t left = Unused(account.granted.bytes, account.billed.bytes);
-      const uint64_t available =
-          Unused(*limits.bytes, used.bytes + reserved.bytes);
-      if (left < slice / 2 && available > 0) {
-        account.granted.bytes =
-            std::max(account.granted.bytes, account.billed.bytes) +
-            std::min(slice - left, available);
-      }
-    }
+    account.granted.device_time =
+        GrantMore(account.granted.device_time,
+                  Purse<absl::Duration>{
+                      .limit = limits.device_time,
+                      .spoken_for = used.device_time + reserved.device_time,
+                      .billed = account.billed.device_time,
+                      .min_slice = kMinSlice,
+                      .max_slice = kMaxSlice,
+                      .rate = rates.device_time,
+                      .was_rated = time_was_rated});
+    account.granted.bytes = static_cast<uint64_t>(GrantMore(
+        Signed(account.granted.bytes),
+        Purse<int64_t>{.limit = limits.bytes.has_value()
+                                    ? std::optional(Signed(*limits.bytes))
+                                    : std::nullopt,
+                       .spoken_for = Signed(used.bytes + reserved.bytes),
+                       .billed = Signed(account.billed.bytes),
+                       .min_slice = kMinSliceBytes,
+                       .max_slice = kMaxSliceBytes,
+                       .rate = rates.bytes,
+                       .was_rated = bytes_were_rated}));
   });
   return account.granted != before;
 }
@@ -183,11 +234,11 @@ void CreditLedger::Describe(const std::string& lease_id,
   const Account* const account = Find(lease_id);
   if (account == nullptr || !limits.limited()) return;
   v1::LeaseCredits* const credits = claims->mutable_credits();
-  if (limits.device_time.has_value() || limits.rated) {
+  if (limits.limits_device_time()) {
     *credits->mutable_device_time() =
         ToProtoDuration(account->granted.device_time);
   }
-  if (limits.bytes.has_value()) credits->set_bytes(account->granted.bytes);
+  if (limits.limits_bytes()) credits->set_bytes(account->granted.bytes);
 }
 
 void CreditLedger::Close(const std::string& lease_id) {

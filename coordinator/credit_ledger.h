@@ -30,12 +30,15 @@ struct CreditLimits {
   std::optional<uint64_t> bytes;
   // Since 1970; infinite: there are no periods.
   absl::Duration period = absl::InfiniteDuration();
-  // Device time is granted as fast as a quota allows.
-  bool rated = false;
+  // Granted as fast as quotas allow.
+  bool device_time_rated = false;
+  bool bytes_rated = false;
 
-  bool limited() const {
-    return device_time.has_value() || bytes.has_value() || rated;
+  bool limits_device_time() const {
+    return device_time.has_value() || device_time_rated;
   }
+  bool limits_bytes() const { return bytes.has_value() || bytes_rated; }
+  bool limited() const { return limits_device_time() || limits_bytes(); }
   friend bool operator==(const CreditLimits&, const CreditLimits&) = default;
 };
 
@@ -65,15 +68,20 @@ class CreditLedger {
     // What of its use was billed.
     Use billed;
     bool closed = false;
-    // Granted no faster than a quota allows: what is used beyond that is owed.
-    bool rated = false;
+    // Granted no faster than quotas allow: what is used beyond that is owed.
+    bool device_time_rated = false;
+    bool bytes_rated = false;
   };
-  // What such a quota allows now.
+  // What such a quota allows now, in seconds or bytes.
   struct Rate {
     // Shrinks by what is granted, and by what was used beyond it.
-    absl::Duration* allowance = nullptr;
+    double* allowance = nullptr;
     // Of a lease.
-    absl::Duration slice;
+    double slice = 0;
+  };
+  struct Rates {
+    std::optional<Rate> device_time;
+    std::optional<Rate> bytes;
   };
 
   // Without effect when the account is there.
@@ -84,10 +92,10 @@ class CreditLedger {
   // The worker says what the lease has used in all.
   void Bill(const std::string& lease_id, const Use& used);
   // Grants another slice when half of the last one is gone, as far as the
-  // tenant's credit, and its rate if it has one, goes. True when the lease may
+  // tenant's credit, and its rates if it has any, go. True when the lease may
   // use more than before.
   bool TopUp(const std::string& lease_id, const CreditLimits& limits,
-             absl::Time now, std::optional<Rate> rate = std::nullopt);
+             absl::Time now, const Rates& rates);
   // Sets what the claims say of credits.
   void Describe(const std::string& lease_id, const CreditLimits& limits,
                 v1::LeaseClaims* claims) const;

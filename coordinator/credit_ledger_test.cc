@@ -17,7 +17,7 @@ class CreditLedgerTest : public testing::Test {
     ledger_.Open("b", "red", "w0");
   }
   bool TopUp(const std::string& lease) {
-    return ledger_.TopUp(lease, limits_, now_);
+    return ledger_.TopUp(lease, limits_, now_, {});
   }
   absl::Duration Granted(const std::string& lease) {
     return ledger_.Find(lease)->granted.device_time;

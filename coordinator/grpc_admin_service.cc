@@ -25,7 +25,8 @@ absl::Status AnswerPage(absl::string_view name, const Request& request,
   DJINN_ASSIGN_OR_RETURN(
       const PageRange range,
       ParsePageRange(name, request.page_size(), request.page_token()));
-  Page<Item> page = list(range);
+  DJINN_ASSIGN_OR_RETURN(Page<Item> page,
+                         absl::StatusOr<Page<Item>>(list(range)));
   items->Assign(std::make_move_iterator(page.items.begin()),
                 std::make_move_iterator(page.items.end()));
   out->set_next_page_token(MakePageToken(name, page.last_key));
@@ -202,6 +203,17 @@ Reactor* GrpcAdminService::MigrateSession(
     v1::MigrateSessionResponse* out) {
   return Answer(context, [&] {
     return AnswerOne(cluster_->MigrateSession(*request), out);
+  });
+}
+
+Reactor* GrpcAdminService::ListRecordedJobs(
+    Context* context, const v1::ListRecordedJobsRequest* request,
+    v1::ListRecordedJobsResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "recorded jobs", *request,
+        [&](const PageRange& range) { return cluster_->RecordedJobs(range); },
+        out->mutable_jobs(), out);
   });
 }
 

@@ -74,6 +74,10 @@ class GrpcAdminService : public v1::Admin::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::TryPlacementRequest* request,
       v1::TryPlacementResponse* out) override;
+  grpc::ServerUnaryReactor* ListRecordedJobs(
+      grpc::CallbackServerContext* context,
+      const v1::ListRecordedJobsRequest* request,
+      v1::ListRecordedJobsResponse* out) override;
   grpc::ServerUnaryReactor* MigrateSession(
       grpc::CallbackServerContext* context,
       const v1::MigrateSessionRequest* request,

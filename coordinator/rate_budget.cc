@@ -14,15 +14,13 @@ constexpr absl::Duration kHalfLife = absl::Seconds(2);
 constexpr absl::Duration kMemory = absl::Seconds(5);
 // A lender keeps so much more than it used lately, that it may grow.
 constexpr double kHeadroom = 1.25;
-constexpr absl::Duration kMinSlice = absl::Milliseconds(20);
-constexpr absl::Duration kMaxSlice = absl::Minutes(1);
 
 }  // namespace
 
-absl::Duration RateBudget::Full(const State& state) {
+double RateBudget::Full(const State& state) const {
   const double rate = std::max(state.share.own + state.share.borrowed,
                                state.tenant.quota.nominal);
-  return std::max(kBurst * rate, kMinSlice);
+  return std::max(absl::ToDoubleSeconds(kBurst) * rate, min_slice_);
 }
 
 void RateBudget::Configure(std::vector<Tenant> tenants) {
@@ -43,19 +41,18 @@ void RateBudget::NoteWaiting(const std::string& tenant, absl::Duration now) {
 }
 
 void RateBudget::Advance(absl::Duration now,
-                         const std::map<std::string, absl::Duration>& used) {
+                         const std::map<std::string, double>& used) {
   const absl::Duration passed =
       last_ == -absl::InfiniteDuration() ? absl::ZeroDuration() : now - last_;
   last_ = now;
   std::map<std::string, std::vector<State*>> cohorts;
   for (auto& [name, state] : states_) {
     const auto found = used.find(name);
-    const absl::Duration total =
-        found == used.end() ? absl::ZeroDuration() : found->second;
+    const double total = found == used.end() ? 0 : found->second;
     if (passed > absl::ZeroDuration() && state.known) {
       const double fade = std::exp2(-absl::FDivDuration(passed, kHalfLife));
-      state.rate = fade * state.rate +
-                   (1 - fade) * absl::FDivDuration(total - state.used, passed);
+      state.rate = fade * state.rate + (1 - fade) * (total - state.used) /
+                                           absl::ToDoubleSeconds(passed);
     }
     state.used = total;
     state.known = true;
@@ -84,20 +81,21 @@ void RateBudget::Advance(absl::Duration now,
       // Its own that nobody borrows it has, too, should it begin.
       const double rate =
           state.tenant.quota.nominal - state.share.lent + state.share.borrowed;
-      state.allowance = std::min(state.allowance + passed * rate, Full(state));
+      state.allowance = std::min(
+          state.allowance + absl::ToDoubleSeconds(passed) * rate, Full(state));
     }
   }
 }
 
-absl::Duration* RateBudget::Allowance(const std::string& tenant) {
+double* RateBudget::Allowance(const std::string& tenant) {
   const auto found = states_.find(tenant);
   return found == states_.end() ? nullptr : &found->second.allowance;
 }
 
-absl::Duration RateBudget::Slice(const std::string& tenant) const {
+double RateBudget::Slice(const std::string& tenant) const {
   const auto found = states_.find(tenant);
-  if (found == states_.end()) return absl::ZeroDuration();
-  return std::clamp(Full(found->second) / 10, kMinSlice, kMaxSlice);
+  if (found == states_.end()) return 0;
+  return std::clamp(Full(found->second) / 10, min_slice_, max_slice_);
 }
 
 scheduler::RateShare RateBudget::ShareOf(const std::string& tenant) const {

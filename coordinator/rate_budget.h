@@ -1,5 +1,5 @@
-// How much device time each tenant may be granted now, where its quota is a
-// rate: device-seconds per second.
+// How much of a resource each tenant may be granted now, where its quota is a
+// rate: device-seconds, or bytes, per second.
 //
 // A tenant's allowance grows with time at the rate that its cohort leaves it
 // (scheduler/quota/rate_shares.h) and shrinks by what its leases are granted.
@@ -28,6 +28,10 @@ class RateBudget {
   // Rates are shared out anew so often.
   static constexpr absl::Duration kInterval = absl::Milliseconds(100);
 
+  // What one lease is granted at a time: the least, and the most, of the unit.
+  RateBudget(double min_slice, double max_slice)
+      : min_slice_(min_slice), max_slice_(max_slice) {}
+
   struct Tenant {
     std::string name;
     // The first part of its cohort's name; empty: none.
@@ -47,36 +51,37 @@ class RateBudget {
   void NoteWaiting(const std::string& tenant, absl::Duration now);
   // Whether it is time to Advance().
   bool Due(absl::Duration now) const { return now - last_ >= kInterval; }
-  // Shares out what has become free since the last time. `used`: device time
-  // that each tenant has used in all.
-  void Advance(absl::Duration now,
-               const std::map<std::string, absl::Duration>& used);
+  // Shares out what has become free since the last time. `used`: what each
+  // tenant has used in all.
+  void Advance(absl::Duration now, const std::map<std::string, double>& used);
 
   // Null for a tenant without such a quota. What is granted of it is to be
   // subtracted.
-  absl::Duration* Allowance(const std::string& tenant);
+  double* Allowance(const std::string& tenant);
   // What one lease is granted at a time.
-  absl::Duration Slice(const std::string& tenant) const;
+  double Slice(const std::string& tenant) const;
   // As shared out last; zeros for a tenant without such a quota.
   scheduler::RateShare ShareOf(const std::string& tenant) const;
   // What it borrows of all its cohort has, over its weight.
   double WeightedShareOf(const std::string& tenant) const;
-  // Device-seconds per second, lately.
+  // A second, lately.
   double RateOf(const std::string& tenant) const;
 
  private:
   struct State {
     Tenant tenant;
-    absl::Duration allowance;
-    absl::Duration used;
+    double allowance = 0;
+    double used = 0;
     bool known = false;
     double rate = 0;
     absl::Duration waited = -absl::InfiniteDuration();
     scheduler::RateShare share;
     double weighted_share = 0;
   };
-  static absl::Duration Full(const State& state);
+  double Full(const State& state) const;
 
+  const double min_slice_;
+  const double max_slice_;
   std::map<std::string, State> states_;
   absl::Duration last_ = -absl::InfiniteDuration();
 };

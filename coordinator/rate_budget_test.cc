@@ -14,8 +14,8 @@ class RateBudgetTest : public testing::Test {
  protected:
   // So much time passes, in which the tenants use what they are granted, as
   // far as they want to. Returns what was granted to "a".
-  absl::Duration Pass(int seconds, bool a_wants, bool b_wants) {
-    const absl::Duration before = used_["a"];
+  double Pass(int seconds, bool a_wants, bool b_wants) {
+    const double before = used_["a"];
     for (int i = 0; i < 10 * seconds; ++i) {
       now_ += absl::Milliseconds(100);
       EXPECT_TRUE(budget_.Due(now_));
@@ -26,49 +26,49 @@ class RateBudgetTest : public testing::Test {
     return used_["a"] - before;
   }
   void Use(const std::string& tenant) {
-    absl::Duration* const allowance = budget_.Allowance(tenant);
+    double* const allowance = budget_.Allowance(tenant);
     used_[tenant] += *allowance;
-    *allowance = absl::ZeroDuration();
+    *allowance = 0;
     budget_.NoteWaiting(tenant, now_);
   }
 
-  RateBudget budget_;
+  RateBudget budget_{0.02, 60};
   absl::Duration now_;
-  std::map<std::string, absl::Duration> used_;
+  std::map<std::string, double> used_;
 };
 
 TEST_F(RateBudgetTest, ATenantGetsItsRateAndOneBurst) {
   budget_.Configure({Tenant("a", 0.5)});
   EXPECT_EQ(budget_.Allowance("stranger"), nullptr);
-  EXPECT_EQ(*budget_.Allowance("a"), absl::Seconds(5));
+  EXPECT_EQ(*budget_.Allowance("a"), 5);
   budget_.Advance(now_, used_);
-  const double first = absl::ToDoubleSeconds(Pass(100, true, false));
+  const double first = Pass(100, true, false);
   EXPECT_NEAR(first, 5 + 50, 0.2);
-  EXPECT_NEAR(absl::ToDoubleSeconds(Pass(100, true, false)), 50, 0.2);
+  EXPECT_NEAR(Pass(100, true, false), 50, 0.2);
   EXPECT_NEAR(budget_.RateOf("a"), 0.5, 0.01);
   // Idling fills one burst, and no more.
   Pass(1000, false, false);
-  EXPECT_EQ(*budget_.Allowance("a"), absl::Seconds(5));
+  EXPECT_EQ(*budget_.Allowance("a"), 5);
 }
 
 TEST_F(RateBudgetTest, WhatOthersDoNotUseIsBorrowedAndGivenBack) {
   budget_.Configure({Tenant("a", 0.5, "c"), Tenant("b", 0.5, "c")});
   budget_.Advance(now_, used_);
   Pass(30, true, false);
-  EXPECT_NEAR(absl::ToDoubleSeconds(Pass(30, true, false)), 30, 0.5);
+  EXPECT_NEAR(Pass(30, true, false), 30, 0.5);
   EXPECT_NEAR(budget_.ShareOf("a").borrowed, 0.5, 0.01);
   EXPECT_NEAR(budget_.ShareOf("b").lent, 0.5, 0.01);
   Pass(1, true, true);
   EXPECT_EQ(budget_.ShareOf("a").borrowed, 0);
-  EXPECT_NEAR(absl::ToDoubleSeconds(Pass(30, true, true)), 15, 0.2);
+  EXPECT_NEAR(Pass(30, true, true), 15, 0.2);
 }
 
 TEST_F(RateBudgetTest, AChangeKeepsWhatIsLeft) {
   budget_.Configure({Tenant("a", 1)});
-  *budget_.Allowance("a") = absl::Seconds(1);
+  *budget_.Allowance("a") = 1;
   budget_.Configure({Tenant("a", 2), Tenant("b", 1)});
-  EXPECT_EQ(*budget_.Allowance("a"), absl::Seconds(1));
-  EXPECT_EQ(*budget_.Allowance("b"), absl::Seconds(10));
+  EXPECT_EQ(*budget_.Allowance("a"), 1);
+  EXPECT_EQ(*budget_.Allowance("b"), 10);
   budget_.Configure({Tenant("b", 1)});
   EXPECT_EQ(budget_.Allowance("a"), nullptr);
 }

@@ -76,4 +76,12 @@ bool IsSessionId(absl::string_view text) {
          });
 }
 
+uint64_t StructureKey(absl::string_view fingerprint) {
+  uint64_t key = 0;
+  for (const unsigned char byte : fingerprint.substr(0, 8)) {
+    key = key << 8 | byte;
+  }
+  return key;
+}
+
 }  // namespace djinn::coordinator

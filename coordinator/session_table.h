@@ -110,7 +110,7 @@ struct Session {
   // Of the last structure that had one, and its work; null before.
   semantics::Phase phase = semantics::Phase::kUnspecified;
   SharedWork phase_work;
-  // First 8 bytes of the fingerprints it defined; as many as are counted.
+  // Of the structures it defined, by StructureKey(); as many as are counted.
   absl::flat_hash_set<uint64_t> structures;
 };
 
@@ -152,6 +152,9 @@ class SessionTable {
   std::map<std::string, size_t> count_of_tenant_;
   std::map<std::string, EndedIds> ended_of_tenant_;
 };
+
+// The first 8 bytes.
+uint64_t StructureKey(absl::string_view fingerprint);
 
 // 128 bits in lower-case hex.
 bool IsSessionId(absl::string_view text);

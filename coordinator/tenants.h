@@ -54,8 +54,10 @@ struct Tenant {
   // Tenants with the same first part lend each other quota. Empty: none.
   std::string cohort;
   scheduler::Quotas quotas;
-  // Of device time. Unset: not limited.
+  // Of device time, in seconds per second, and of what its sessions move, in
+  // bytes per second. Unset: not limited.
   std::optional<scheduler::RateQuota> device_rate;
+  std::optional<scheduler::RateQuota> byte_rate;
 };
 
 // What a lease takes of its tenant's quota.

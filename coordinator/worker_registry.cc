@@ -152,14 +152,24 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   for (const int phase : report.phases()) {
     if (v1::Phase_IsValid(phase)) worker->phases |= 1u << phase;
   }
-  worker->held.clear();
+  const auto held_before = std::exchange(worker->held, {});
   for (const v1::HeldSession& session : report.sessions()) {
     const v1::LeaseClaims lease = UncheckedClaims(session.lease());
-    worker->held[lease.lease_id()] = {
-        lease.session_id(),      lease.tenant(),
-        session.storage_count(), session.storage_bytes(),
-        session.attached(),      session.use(),
-        session.lease_use(),     session.out_of_credit()};
+    Worker::Held& held = worker->held[lease.lease_id()];
+    held.session_id = lease.session_id();
+    held.tenant = lease.tenant();
+    held.storage_count = session.storage_count();
+    held.storage_bytes = session.storage_bytes();
+    held.attached = session.attached();
+    held.use = session.use();
+    held.lease_use = session.lease_use();
+    held.out_of_credit = session.out_of_credit();
+    held.grown = FromProtoDuration(session.lease_use().device_time());
+    const auto before = held_before.find(lease.lease_id());
+    if (before != held_before.end()) {
+      held.grown -= FromProtoDuration(before->second.lease_use.device_time());
+    }
+    if (session.has_given_way()) held.given_way = session.given_way();
   }
   worker->memory = report.memory();
   worker->plan_cache = report.plan_cache();

@@ -44,7 +44,11 @@ struct Worker {
     bool attached = false;
     v1::SessionUse use;
     v1::LeaseUse lease_use;
+    // Device time, since the report before.
+    absl::Duration grown;
     bool out_of_credit = false;
+    // Unset: its runs never gave way.
+    std::optional<v1::GivenWay> given_way;
   };
 
   std::string id;

@@ -274,6 +274,15 @@ std::string DescribeMigration(const v1::MigrationInfo& migration) {
   return text;
 }
 
+std::string DescribeGivenWay(const v1::GivenWay& given_way) {
+  return absl::StrCat(
+      given_way.count(), given_way.count() == 1 ? " time" : " times", ", for ",
+      FormatDuration(given_way.time()), " in all; last ",
+      FormatDuration(given_way.last_age()), " ago to session ",
+      given_way.last_session_id(), " of tenant ", given_way.last_tenant(),
+      ", by ", given_way.last_reason());
+}
+
 std::string Detail(const v1::SessionInfo& info) {
   std::vector<Row> rows = {
       {"session", info.session_id()},
@@ -353,6 +362,9 @@ std::string Detail(const v1::LeaseInfo& info) {
   AddUseOfLimits(info.use(), info.limits(), &rows);
   AddCredits(info.lease_use(), info.credits(), &rows);
   if (info.out_of_credit()) rows.push_back({"runs wait for", "credit"});
+  if (info.has_given_way()) {
+    rows.push_back({"runs gave way", DescribeGivenWay(info.given_way())});
+  }
   return FormatTable(rows);
 }
 

@@ -19,6 +19,9 @@ std::string Detail(const v1::GraphInfo& info);
 // A virtual device's way to another worker, in a line.
 std::string DescribeMigration(const v1::MigrationInfo& migration);
 
+// How often runs gave way and to whom last, in a line.
+std::string DescribeGivenWay(const v1::GivenWay& given_way);
+
 }  // namespace djinn::ctl
 
 #endif  // COORDINATOR_CTL_DETAIL_H_

@@ -80,6 +80,11 @@ std::string Describe(const v1::DeviceExplanation& device) {
     absl::StrAppend(
         &text, FormatTable({{"moved", DescribeMigration(device.migration())}}));
   }
+  if (device.has_given_way()) {
+    absl::StrAppend(
+        &text,
+        FormatTable({{"runs gave way", DescribeGivenWay(device.given_way())}}));
+  }
   absl::StrAppend(&text, device.has_decision()
                              ? Describe(device.decision())
                              : "the decision is not known here\n");

@@ -82,7 +82,19 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
         age { nanos: 200000000 }
       }
     }
-    devices { virtual_device: 4 lease_id: "cafe" state: GRANTED }
+    devices {
+      virtual_device: 4
+      lease_id: "cafe"
+      state: GRANTED
+      given_way {
+        count: 3
+        time { seconds: 2 nanos: 500000000 }
+        last_tenant: "blue"
+        last_session_id: "5e6f7a8b"
+        last_reason: "higher_priority"
+        last_age { seconds: 40 }
+      }
+    }
   )pb");
   EXPECT_EQ(
       Explain(explanation),
@@ -117,6 +129,8 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
       "chosen   none\n"
       "\n"
       "virtual device 4: lease cafe, GRANTED\n"
+      "runs gave way  3 times, for 2.5s in all; last 40.0s ago to session "
+      "5e6f7a8b of tenant blue, by higher_priority\n"
       "the decision is not known here\n");
 }
 

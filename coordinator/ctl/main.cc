@@ -4,6 +4,7 @@
 // djinnctl cordon|uncordon|drain worker NAME
 // djinnctl migrate session NAME [--to=WORKER] [--device=N]
 // djinnctl reload
+// djinnctl record
 // djinnctl simulate FILE [--policy=NAME]
 //
 // Asks a coordinator's Admin service. Exit status: 0 ok, 1 refused, 2 wrong
@@ -19,6 +20,8 @@
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/config/config_reader.h"
 #include "common/error.h"
 #include "common/net/bearer.h"
@@ -27,11 +30,13 @@
 #include "common/net/tls.h"
 #include "common/net/tls_config.h"
 #include "common/net/tls_probe.h"
+#include "common/read_file.h"
 #include "common/secret_file.h"
 #include "common/status_macros.h"
 #include "coordinator/ctl/detail.h"
 #include "coordinator/ctl/drawing.h"
 #include "coordinator/ctl/explanation.h"
+#include "coordinator/ctl/recording.h"
 #include "coordinator/ctl/simulation.h"
 #include "coordinator/ctl/table.h"
 #include "djinn/v1/admin.grpc.pb.h"
@@ -74,6 +79,9 @@ ABSL_FLAG(std::string, o, "table",
 namespace djinn::ctl {
 namespace {
 
+// A recorded one may have 100,000 jobs.
+constexpr size_t kMaxTraceBytes = size_t{128} << 20;
+
 constexpr char kUsage[] =
     "djinnctl get workers|sessions|tenants|leases|graphs [NAME]"
     " [-o table|json|dot|svg], or\n"
@@ -81,6 +89,7 @@ constexpr char kUsage[] =
     "djinnctl cordon|uncordon|drain worker NAME, or\n"
     "djinnctl migrate session NAME [--to=WORKER] [--device=N], or\n"
     "djinnctl reload, or\n"
+    "djinnctl record, or\n"
     "djinnctl simulate FILE [--policy=NAME] [-o table|json]";
 
 std::string FlagOrEnvironment(const std::string& flag, const char* variable,
@@ -126,7 +135,33 @@ class Client {
     add(changes.added_tenants(), "added");
     add(changes.changed_tenants(), "changed");
     add(changes.removed_tenants(), "removed");
-    Print(changes, FormatTable(rows));
+    std::string text = FormatTable(rows);
+    if (changes.pending_settings_size() > 0) {
+      absl::StrAppend(&text,
+                      "\nnot reloaded, counts when the coordinator starts "
+                      "again: ",
+                      absl::StrJoin(changes.pending_settings(), " "), "\n");
+    }
+    Print(changes, text);
+    return absl::OkStatus();
+  }
+
+  // Writes what ran, as a trace.
+  absl::Status Record() {
+    DJINN_ASSIGN_OR_RETURN(
+        const auto workers,
+        (ListAll<v1::ListWorkersRequest>(&v1::Admin::Stub::ListWorkers)));
+    DJINN_ASSIGN_OR_RETURN(
+        const auto tenants,
+        (ListAll<v1::ListTenantsRequest>(&v1::Admin::Stub::ListTenants)));
+    DJINN_ASSIGN_OR_RETURN(const auto jobs,
+                           (ListAll<v1::ListRecordedJobsRequest>(
+                               &v1::Admin::Stub::ListRecordedJobs)));
+    const std::string text =
+        TraceOf({workers.workers().begin(), workers.workers().end()},
+                {tenants.tenants().begin(), tenants.tenants().end()},
+                {jobs.jobs().begin(), jobs.jobs().end()});
+    std::fputs(text.c_str(), stdout);
     return absl::OkStatus();
   }
 
@@ -186,16 +221,7 @@ class Client {
       DJINN_RETURN_IF_ERROR(Call(get, request, &item));
       return PrintOne(item);
     }
-    ListRequest request;
-    request.set_page_size(1000);
-    ListResponse all;
-    do {
-      ListResponse page;
-      DJINN_RETURN_IF_ERROR(Call(list, request, &page));
-      request.set_page_token(page.next_page_token());
-      all.MergeFrom(page);
-    } while (!request.page_token().empty());
-    all.clear_next_page_token();
+    DJINN_ASSIGN_OR_RETURN(const ListResponse all, ListAll<ListRequest>(list));
     std::vector<Row> rows = {Header(Item())};
     for (const Item& item : (all.*items)()) rows.push_back(Cells(item));
     Print(all, FormatTable(rows));
@@ -203,6 +229,22 @@ class Client {
   }
 
  private:
+  // All pages as one.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> ListAll(Method<Request, Response> list) {
+    Request request;
+    request.set_page_size(1000);
+    Response all;
+    do {
+      Response page;
+      DJINN_RETURN_IF_ERROR(Call(list, request, &page));
+      request.set_page_token(page.next_page_token());
+      all.MergeFrom(page);
+    } while (!request.page_token().empty());
+    all.clear_next_page_token();
+    return all;
+  }
+
   template <typename Request, typename Response>
   absl::Status Call(Method<Request, Response> method, const Request& request,
                     Response* response) {
@@ -355,6 +397,8 @@ bool IsWellFormed(const Command& command, const std::string& output) {
   }
   if (command.verb == "migrate") return named && command.kind == "session";
   if (command.verb == "reload") return command.kind.empty();
+  if (command.verb == "record")
+    return command.kind.empty() && output == "table";
   return command.verb == "simulate" && !command.kind.empty() && !named;
 }
 
@@ -381,6 +425,7 @@ absl::Status Run(const Command& command, const v1::TryPlacementRequest& asked,
                  Client* client) {
   if (command.verb == "get") return Show(command.kind, command.name, client);
   if (command.verb == "reload") return client->Reload();
+  if (command.verb == "record") return client->Record();
   if (command.verb == "explain") {
     if (command.kind == "session") return client->ExplainSession(command.name);
     if (command.kind == "tenant") return client->ExplainTenant(command.name);
@@ -400,8 +445,14 @@ absl::Status Run(const Command& command, const v1::TryPlacementRequest& asked,
 
 // Needs no coordinator. A trace that is wrong is a wrong command line.
 int Simulate(const std::string& file, const std::string& output) {
+  const absl::StatusOr<std::string> text_of_trace =
+      ReadFile(file, kMaxTraceBytes);
+  if (!text_of_trace.ok()) {
+    return Refuse("cannot read " + file + ": " +
+                  std::string(text_of_trace.status().message()));
+  }
   const absl::StatusOr<scheduler::Trace> trace =
-      scheduler::ReadTrace(ConfigReader::FromFile(file));
+      scheduler::ReadTrace(ConfigReader::FromText(*text_of_trace, file));
   if (!trace.ok()) return Refuse(trace.status().message());
   const absl::StatusOr<std::string> text =
       ShowSimulation(*trace, absl::GetFlag(FLAGS_policy), output == "json");

@@ -1,5 +1,5 @@
-// How fast tenants of a cohort may use devices: device-seconds per second, lent
-// and borrowed as quota_tree.h says of amounts, but shared out anew whenever
+// How fast tenants of a cohort may use a resource, such as device-seconds or
+// bytes per second, lent and borrowed as quota_tree.h says of amounts, but shared out anew whenever
 // demand changes.
 //
 // Everybody gets what it wants of its nominal rate. What is left of the nominal
@@ -19,7 +19,7 @@
 
 namespace djinn::scheduler {
 
-// Device-seconds per second.
+// Of the resource, per second.
 struct RateQuota {
   double nominal = 0;
   std::optional<double> borrowing_limit;

@@ -37,6 +37,7 @@ tenants:
     quota:
       memory_bytes: {nominalQuota: 64GiB, borrowingLimit: 1GiB, lendingLimit: 2GiB}
       device_seconds_per_second: {nominalQuota: 8}
+      bytes_per_second: {nominalQuota: 1GB}
 """
 
 

@@ -81,6 +81,15 @@ class ReloadTest(unittest.TestCase):
         self.assertEqual(self.metric("djinn_config_last_reload_successful"), 1)
         self.assertEqual(self.get("tenants")[0]["max_sessions"], 7)
 
+    def test_what_needs_a_restart_is_said(self):
+        self.cluster.configure("127.0.0.1:0", "session_timeout: 77s\n" + _DEV)
+        status, out, _ = self.ctl("reload")
+        self.assertEqual((status, out), (
+            0, "TENANT  CHANGE\n\nnot reloaded, counts when the coordinator starts again: "
+               "session_timeout\n"))
+        # As often as it is asked for.
+        self.assertIn("session_timeout", self.ctl("reload")[1])
+
     def test_sighup_reloads_and_running_sessions_have_the_new_quota(self):
         _, said = self.hold("dev.token")
         self.assertEqual(said, "ready\n")

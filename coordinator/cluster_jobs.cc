@@ -1,0 +1,88 @@
+// What ran, by what workers report.
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "common/error.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster.h"
+#include "scheduler/placement/work.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// Of a structure that ran so often: all of it, under the class and the phase
+// that most of it has.
+void FillWork(const scheduler::Work& work, uint64_t runs,
+              v1::RecordedJob* job) {
+  const scheduler::Work::Part* most = nullptr;
+  double flops = 0, bytes = 0;
+  uint64_t calls = 0;
+  for (const scheduler::Work::Part& part : work.parts()) {
+    flops += static_cast<double>(part.cost.flops);
+    bytes += static_cast<double>(part.cost.bytes());
+    calls += part.calls;
+    if (most == nullptr || part.cost.flops > most->cost.flops) most = &part;
+  }
+  job->set_phase(static_cast<v1::Phase>(work.phase()));
+  if (most != nullptr) {
+    job->set_op_class(std::string(semantics::OpClassName(most->op_class)));
+  }
+  const auto times = static_cast<double>(runs);
+  job->set_flops(times * flops);
+  job->set_bytes(times * bytes);
+  job->set_calls(runs * calls);
+}
+
+}  // namespace
+
+const Session* Cluster::RunnerOf(const Worker& worker,
+                                 const std::string& fingerprint) {
+  const Session* runner = nullptr;
+  absl::Duration most = -absl::InfiniteDuration();
+  for (const auto& [lease_id, held] : worker.held) {
+    const Session* const session = sessions_.Find(held.session_id);
+    if (session == nullptr || held.grown <= most ||
+        !session->structures.contains(StructureKey(fingerprint))) {
+      continue;
+    }
+    runner = session;
+    most = held.grown;
+  }
+  return runner;
+}
+
+void Cluster::RecordJobs(const Worker& worker) {
+  if (!jobs_.records()) return;
+  const absl::Duration at = clock_->Monotonic() - begin_;
+  for (const Worker::Ran& ran : worker.ran) {
+    const Session* const runner = RunnerOf(worker, ran.fingerprint);
+    // Of a session that has ended meanwhile, or of an earlier coordinator's.
+    if (runner == nullptr) continue;
+    v1::RecordedJob job;
+    *job.mutable_at() = ToProtoDuration(at);
+    job.set_tenant(runner->tenant);
+    job.set_program(runner->program);
+    job.set_fingerprint(absl::BytesToHexString(ran.fingerprint));
+    job.set_worker_id(worker.id);
+    job.set_runs(ran.runs);
+    *job.mutable_device_time() = ToProtoDuration(ran.time);
+    job.set_content_bytes(worker.graphs.at(ran.fingerprint).content_bytes);
+    if (const SharedWork work = works_.OfStructure(ran.fingerprint)) {
+      FillWork(*work, ran.runs, &job);
+    }
+    jobs_.Add(std::move(job));
+  }
+}
+
+absl::StatusOr<Page<v1::RecordedJob>> Cluster::RecordedJobs(
+    const PageRange& range) {
+  MutexLock lock(&mu_);
+  if (!jobs_.records()) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_RECORDING",
+                     "the configuration's recorded_jobs is 0: nothing that ran "
+                     "is kept");
+  }
+  return jobs_.List(range);
+}
+
+}  // namespace djinn::coordinator
