@@ -34,7 +34,8 @@ void Cluster::Touch(Worker* worker, Wakes* wakes) {
 
 v1::LeaseGranted Cluster::GrantOf(const Lease& lease) {
   v1::LeaseGranted granted;
-  granted.set_virtual_device(lease.virtual_device);
+  granted.set_virtual_device(lease.device.virtual_device);
+  granted.set_member(lease.device.member);
   granted.set_placement_reason(lease.placement_reason);
   v1::Lease* const out = granted.mutable_lease();
   out->set_lease_id(lease.id);
@@ -53,7 +54,7 @@ void Cluster::Grant(Lease* lease, Wakes* wakes) {
   // An adopted one was not listed yet.
   if (lease->issue_number == 0) Issue(lease);
   Session* const session = sessions_.Find(lease->session_id);
-  session->pending.erase(lease->virtual_device);
+  session->pending.erase(lease->device);
   v1::SessionResponse response;
   *response.mutable_granted() = GrantOf(*lease);
   Send(std::move(response), session, wakes);
@@ -79,8 +80,8 @@ void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes) {
   Session* const session = sessions_.Find(lease->session_id);
   if (lease->state == Lease::State::kOffered) {
     // The client never saw it: look for another worker.
-    session->pending.at(lease->virtual_device).lease_id.clear();
-    unplaced_.insert({session->id, lease->virtual_device});
+    session->pending.at(lease->device).lease_id.clear();
+    unplaced_.insert({session->id, lease->device});
     untried_ = true;
   } else {
     v1::SessionResponse response;
@@ -105,7 +106,7 @@ void Cluster::EndLeasesOf(Worker* worker, absl::string_view reason,
 void Cluster::ExpirePending(Session* session, absl::Duration now,
                             Wakes* wakes) {
   for (auto it = session->pending.begin(); it != session->pending.end();) {
-    const auto& [virtual_device, pending] = *it;
+    const auto& [device, pending] = *it;
     if (pending.deadline > now) {
       ++it;
       continue;
@@ -125,8 +126,8 @@ void Cluster::ExpirePending(Session* session, absl::Duration now,
       }
       if (!others) Drop(session->id, worker, wakes);
     }
-    unplaced_.erase({session->id, virtual_device});
-    Refuse(why, virtual_device, session, wakes);
+    unplaced_.erase({session->id, device});
+    Refuse(why, device, session, wakes);
     it = session->pending.erase(it);
   }
 }

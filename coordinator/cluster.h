@@ -85,8 +85,8 @@ class Cluster {
                                   const v1::OpenSession& open,
                                   std::shared_ptr<Waker> waker);
   // The answer comes through NextResponse(). InvalidArgument
-  // (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices or more than
-  // kMaxContentHints contents.
+  // (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices, a member
+  // beyond kMaxMembers, or more than kMaxContentHints contents.
   absl::Status RequestLease(const StreamId& session,
                             const v1::LeaseRequest& request);
   // What the session says of its runs from now on. InvalidArgument
@@ -181,6 +181,8 @@ class Cluster {
   void DescribePlans(absl::Span<v1::GraphInfo> graphs);
 
   static constexpr uint32_t kMaxVirtualDevices = 64;
+  // Workers that one of them spans.
+  static constexpr uint32_t kMaxMembers = 16;
   // As LeaseRequest.contents in session.proto says.
   static constexpr int kMaxContentHints = 64;
 
@@ -193,9 +195,8 @@ class Cluster {
   // Sends to a session; kept for its next stream if it has none now.
   void Send(v1::SessionResponse response, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Refuse(const absl::Status& why, uint32_t virtual_device,
-              Session* session, Wakes* wakes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Refuse(const absl::Status& why, MemberId device, Session* session,
+              Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Has the worker told soon.
   void Touch(Worker* worker, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The workers that sessions of this one use besides it.
@@ -219,12 +220,18 @@ class Cluster {
 
   // Offers the pending request to a worker, notes why there is none for now, or
   // refuses it.
-  void TryPlace(uint32_t virtual_device, Session* session, Wakes* wakes)
+  void TryPlace(MemberId device, Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The request has no worker for now: it waits for one, or is refused.
+  void LeaveUnplaced(MemberId device, const absl::Status& obstacle,
+                     Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The virtual device has several workers, or is about to.
+  bool Spans(const Session& session, uint32_t virtual_device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A lease there for the session's virtual device, not added yet.
-  Lease NewLease(const Worker& worker, uint32_t virtual_device,
-                 const Tenant* tenant, Session* session)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Lease NewLease(const Worker& worker, MemberId device, const Tenant* tenant,
+                 Session* session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Offers a lease at another worker, or at this very one if it is named, to
   // the virtual device that uses `from`. `reason` lives for ever. Errors as
@@ -325,9 +332,8 @@ class Cluster {
   // Whether the tenant's quota has room for a lease, or would have if others
   // gave back what they borrow. If not, notes why, or refuses when waiting will
   // not help.
-  bool MayFitQuota(uint32_t virtual_device, const Tenant& tenant,
-                   Session* session, Wakes* wakes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayFitQuota(MemberId device, const Tenant& tenant, Session* session,
+                   Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What MayFitQuota() would note or refuse; OK when there is room.
   absl::Status QuotaObstacle(const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -444,9 +450,9 @@ class Cluster {
   // When nobody will tell of those any more; infinite once they are forgotten.
   absl::Duration restored_until_ ABSL_GUARDED_BY(mu_) =
       absl::InfiniteDuration();
-  // Pending requests without an offered lease: session id, virtual device.
-  std::set<std::pair<std::string, uint32_t>> unplaced_ ABSL_GUARDED_BY(mu_);
-  std::pair<std::string, uint32_t> last_retried_ ABSL_GUARDED_BY(mu_);
+  // Pending requests without an offered lease, by session id.
+  std::set<std::pair<std::string, MemberId>> unplaced_ ABSL_GUARDED_BY(mu_);
+  std::pair<std::string, MemberId> last_retried_ ABSL_GUARDED_BY(mu_);
   // One of these lost its worker, and has not been tried since.
   bool untried_ ABSL_GUARDED_BY(mu_) = false;
   // What decisions are made from.

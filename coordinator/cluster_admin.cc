@@ -98,7 +98,10 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
   info->mutable_open_time()->set_seconds(
       absl::ToUnixSeconds(session.open_time));
   for (const auto& [device, pending] : session.pending) {
-    info->add_pending_virtual_devices(device);
+    // A further member never waits.
+    if (device.member == 0) {
+      info->add_pending_virtual_devices(device.virtual_device);
+    }
   }
   // A session whose tenant was just removed has none.
   if (const auto tenant = tenants_->Find(session.tenant)) {
@@ -174,7 +177,8 @@ void Cluster::Describe(const Lease& lease, v1::LeaseInfo* info) {
   info->set_tenant(lease.tenant);
   info->set_worker_id(lease.worker_id);
   info->set_incarnation(lease.incarnation);
-  info->set_virtual_device(lease.virtual_device);
+  info->set_virtual_device(lease.device.virtual_device);
+  info->set_member(lease.device.member);
   info->set_session_epoch(lease.epoch);
   *info->mutable_age() = ToProtoDuration(clock_->Monotonic() - lease.created);
   info->set_placement_reason(lease.placement_reason);

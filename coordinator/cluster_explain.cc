@@ -132,25 +132,26 @@ std::string Cluster::CreditUnblockedBy(const Lease& lease) {
 
 std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
     const Session& session) {
-  std::map<uint32_t, v1::DeviceExplanation> devices;
-  for (const auto& [index, pending] : session.pending) {
-    Explain(pending, &devices[index]);
+  std::map<MemberId, v1::DeviceExplanation> devices;
+  for (const auto& [device, pending] : session.pending) {
+    Explain(pending, &devices[device]);
   }
   for (const Lease* lease : leases_.OfSession(session.id)) {
-    if (session.pending.contains(lease->virtual_device) || lease->migrating()) {
+    if (session.pending.contains(lease->device) || lease->migrating()) {
       continue;
     }
-    Explain(*lease, &devices[lease->virtual_device]);
+    Explain(*lease, &devices[lease->device]);
   }
   for (const Migration& migration : session.migrations) {
-    const auto device = devices.find(migration.virtual_device);
+    const auto device = devices.find({migration.virtual_device, 0});
     if (device == devices.end()) continue;
     device->second.clear_migration();
     Describe(migration, device->second.mutable_migration());
   }
   std::vector<v1::DeviceExplanation> in_order;
-  for (auto& [index, device] : devices) {
-    device.set_virtual_device(index);
+  for (auto& [id, device] : devices) {
+    device.set_virtual_device(id.virtual_device);
+    device.set_member(id.member);
     in_order.push_back(std::move(device));
   }
   return in_order;

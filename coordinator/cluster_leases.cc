@@ -31,7 +31,8 @@ void Cluster::Issue(Lease* lease) {
   claims.set_tenant(lease->tenant);
   claims.set_session_id(lease->session_id);
   claims.set_session_epoch(lease->epoch);
-  claims.set_virtual_device(lease->virtual_device);
+  claims.set_virtual_device(lease->device.virtual_device);
+  claims.set_member(lease->device.member);
   claims.set_worker_id(lease->worker_id);
   claims.set_worker_incarnation(lease->incarnation);
   claims.set_issue(++lease->issue_number);

@@ -115,6 +115,9 @@ absl::StatusOr<Migration*> Cluster::StartMigration(Lease* from,
   if (from->state != Lease::State::kGranted) {
     return Precondition("NO_LEASE", "the virtual device has no worker yet");
   }
+  if (Spans(*session, from->device.virtual_device)) {
+    return Precondition("SPANS_WORKERS", "the virtual device spans workers");
+  }
   if (leases_.FindMigration(*from) != nullptr) {
     return Precondition("ALREADY_MIGRATING",
                         "the virtual device is on its way to another worker");
@@ -133,13 +136,13 @@ absl::StatusOr<Migration*> Cluster::StartMigration(Lease* from,
   }
   const scheduler::Decision& decision = *placed.decision;
   Worker* const worker = workers_.Find(decision.worker_id);
-  Lease lease = NewLease(*worker, from->virtual_device, tenant.get(), session);
+  Lease lease = NewLease(*worker, from->device, tenant.get(), session);
   lease.migrates_from = from->id;
   lease.placement_reason = decision.reason;
   lease.promised_bytes = decision.considered.front().terms.missing_bytes;
   lease.decision = std::move(placed);
   log::Info("migration decided", {{"session", log::ShortId(session->id)},
-                                  {"device", from->virtual_device},
+                                  {"device", from->device.virtual_device},
                                   {"from", from->worker_id},
                                   {"to", worker->id},
                                   {"lease", lease.id},
@@ -153,7 +156,7 @@ absl::StatusOr<Migration*> Cluster::StartMigration(Lease* from,
     session->migrations.pop_front();
   }
   Migration& migration = session->migrations.emplace_back();
-  migration.virtual_device = from->virtual_device;
+  migration.virtual_device = from->device.virtual_device;
   migration.from_worker_id = from->worker_id;
   migration.to_worker_id = to->worker_id;
   migration.lease_id = to->id;
@@ -260,7 +263,7 @@ void Cluster::SettleMigration(Lease* to, Lease* from, Session* session,
   to->reissue_time = absl::InfinitePast();
   Touch(workers_.Find(to->worker_id), wakes);
   log::Info("migration done", {{"session", log::ShortId(session->id)},
-                               {"device", to->virtual_device},
+                               {"device", to->device.virtual_device},
                                {"to", to->worker_id},
                                {"lease", to->id}});
   if (from == nullptr) {
@@ -280,7 +283,7 @@ void Cluster::SettleMigration(Lease* to, Lease* from, Session* session,
 void Cluster::DropMigration(Lease* to, const absl::Status& why, Wakes* wakes) {
   Session* const session = sessions_.Find(to->session_id);
   log::Warning("migration failed", {{"session", log::ShortId(session->id)},
-                                    {"device", to->virtual_device},
+                                    {"device", to->device.virtual_device},
                                     {"to", to->worker_id},
                                     {"lease", to->id},
                                     {"error", why}});
@@ -427,7 +430,7 @@ absl::StatusOr<v1::MigrateSessionResponse> Cluster::MigrateSession(
   for (Lease* lease : leases_.OfSession(found->id)) {
     if (lease->migrating() ||
         (request.has_virtual_device() &&
-         lease->virtual_device != request.virtual_device())) {
+         lease->device.virtual_device != request.virtual_device())) {
       continue;
     }
     leases.push_back(lease);
@@ -436,7 +439,7 @@ absl::StatusOr<v1::MigrateSessionResponse> Cluster::MigrateSession(
     return Precondition("NO_LEASE", "no such virtual device has a worker");
   }
   std::sort(leases.begin(), leases.end(), [](const Lease* a, const Lease* b) {
-    return a->virtual_device < b->virtual_device;
+    return a->device < b->device;
   });
   v1::MigrateSessionResponse response;
   for (Lease* lease : leases) {

@@ -153,21 +153,55 @@ scheduler::Request Cluster::RequestFor(const Session& session,
   return request;
 }
 
-void Cluster::TryPlace(uint32_t virtual_device, Session* session,
-                       Wakes* wakes) {
-  PendingLease& pending = session->pending.at(virtual_device);
+bool Cluster::Spans(const Session& session, uint32_t virtual_device) {
+  for (const Lease* lease : leases_.OfSession(session.id)) {
+    if (lease->device.virtual_device == virtual_device &&
+        lease->device.member > 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Cluster::LeaveUnplaced(MemberId device, const absl::Status& obstacle,
+                            Session* session, Wakes* wakes) {
+  if (device.member == 0) {
+    session->pending.at(device).obstacle = obstacle;
+    unplaced_.insert({session->id, device});
+    return;
+  }
+  unplaced_.erase({session->id, device});
+  session->pending.erase(device);
+  Refuse(obstacle, device, session, wakes);
+}
+
+void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
+  PendingLease& pending = session->pending.at(device);
   const absl::Duration start = clock_->Monotonic();
   const std::shared_ptr<const Tenant> tenant = tenants_->Find(session->tenant);
-  if (tenant != nullptr &&
-      !MayFitQuota(virtual_device, *tenant, session, wakes)) {
+  if (tenant != nullptr && !MayFitQuota(device, *tenant, session, wakes)) {
     return;
   }
   const PolicyChoice choice =
       PolicyFor(pending.policy, session->policy, tenant.get());
   const SharedWork work = WorkOf(*session);
-  auto decision = std::make_shared<scheduler::Decision>(
-      scheduler::Place(RequestFor(*session, pending, tenant.get(), work),
-                       fleet_, *choice.policy, works_.factors(), &draws_));
+  scheduler::Request request =
+      RequestFor(*session, pending, tenant.get(), work);
+  if (device.member > 0) {
+    // Its room is what is wanted, and that of its other workers has been used.
+    request.barred = [this, device, session, busy = std::move(request.barred)](
+                         const std::string& worker_id) -> std::string {
+      for (const Lease* lease : leases_.OfSession(session->id)) {
+        if (lease->worker_id == worker_id &&
+            lease->device.virtual_device == device.virtual_device) {
+          return "has a part of the virtual device";
+        }
+      }
+      return busy(worker_id);
+    };
+  }
+  auto decision = std::make_shared<scheduler::Decision>(scheduler::Place(
+      request, fleet_, *choice.policy, works_.factors(), &draws_));
   metrics_.decisions.Observe(clock_->Monotonic() - start);
   const bool placed = !decision->worker_id.empty();
   metrics_.attempts.Add(
@@ -179,21 +213,19 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   pending.decision = {decision, choice.source, start};
   if (absl::IsFailedPrecondition(decision->obstacle)) {
     // Waiting will not help.
-    unplaced_.erase({session->id, virtual_device});
+    unplaced_.erase({session->id, device});
     const absl::Status why = decision->obstacle;
-    session->pending.erase(virtual_device);
-    Refuse(why, virtual_device, session, wakes);
+    session->pending.erase(device);
+    Refuse(why, device, session, wakes);
     return;
   }
   if (!placed) {
-    pending.obstacle = decision->obstacle;
-    unplaced_.insert({session->id, virtual_device});
-    return;
+    return LeaveUnplaced(device, decision->obstacle, session, wakes);
   }
-  unplaced_.erase({session->id, virtual_device});
+  unplaced_.erase({session->id, device});
   if (tenant != nullptr) ReclaimQuota(*tenant, wakes);
   Worker* const worker = workers_.Find(decision->worker_id);
-  Lease lease = NewLease(*worker, virtual_device, tenant.get(), session);
+  Lease lease = NewLease(*worker, device, tenant.get(), session);
   lease.placement_reason = decision->reason;
   lease.decision = pending.decision;
   lease.promised_bytes = decision->considered.front().terms.missing_bytes;
@@ -201,7 +233,8 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   log::Info("lease offered", {{"lease", lease.id},
                               {"session", log::ShortId(session->id)},
                               {"tenant", session->tenant},
-                              {"device", virtual_device},
+                              {"device", device.virtual_device},
+                              {"member", device.member},
                               {"worker", worker->id},
                               {"policy", decision->policy},
                               {"reason", lease.placement_reason}});
@@ -212,15 +245,18 @@ void Cluster::TryPlace(uint32_t virtual_device, Session* session,
   TouchPeers(*added, wakes);
 }
 
-Lease Cluster::NewLease(const Worker& worker, uint32_t virtual_device,
+Lease Cluster::NewLease(const Worker& worker, MemberId device,
                         const Tenant* tenant, Session* session) {
-  if (!session->bound_devices.insert(virtual_device).second) ++session->epoch;
+  if (device.member > 0 ||
+      !session->bound_devices.insert(device.virtual_device).second) {
+    ++session->epoch;
+  }
   Lease lease;
   lease.id = absl::BytesToHexString(random_->Bytes(8));
   lease.session_id = session->id;
   lease.tenant = session->tenant;
   lease.epoch = session->epoch;
-  lease.virtual_device = virtual_device;
+  lease.device = device;
   lease.worker_id = worker.id;
   lease.incarnation = worker.incarnation;
   if (tenant != nullptr) {
@@ -234,7 +270,7 @@ Lease Cluster::NewLease(const Worker& worker, uint32_t virtual_device,
 void Cluster::RetryUnplaced(Wakes* wakes) {
   untried_ = false;
   // TryPlace changes the set; the next call goes on where this one ends.
-  std::vector<std::pair<std::string, uint32_t>> turn;
+  std::vector<std::pair<std::string, MemberId>> turn;
   auto next = unplaced_.upper_bound(last_retried_);
   while (turn.size() < std::min(unplaced_.size(), kMaxRetries)) {
     if (next == unplaced_.end()) next = unplaced_.begin();
@@ -242,7 +278,7 @@ void Cluster::RetryUnplaced(Wakes* wakes) {
   }
   if (!turn.empty()) last_retried_ = turn.back();
   // Of those who compete for quota, who has the lesser share goes first.
-  std::map<std::vector<double>, std::vector<std::pair<std::string, uint32_t>>>
+  std::map<std::vector<double>, std::vector<std::pair<std::string, MemberId>>>
       in_order;
   for (const auto& unplaced : turn) {
     const std::string& name = sessions_.Find(unplaced.first)->tenant;
@@ -255,8 +291,8 @@ void Cluster::RetryUnplaced(Wakes* wakes) {
   for (const auto& [share, equals] : in_order) {
     turn.insert(turn.end(), equals.begin(), equals.end());
   }
-  for (const auto& [session_id, virtual_device] : turn) {
-    TryPlace(virtual_device, sessions_.Find(session_id), wakes);
+  for (const auto& [session_id, device] : turn) {
+    TryPlace(device, sessions_.Find(session_id), wakes);
   }
 }
 

@@ -71,7 +71,7 @@ absl::Status Cluster::QuotaObstacle(const Tenant& tenant) const {
   return Exceeded(tenant, *breach);
 }
 
-bool Cluster::MayFitQuota(uint32_t virtual_device, const Tenant& tenant,
+bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
                           Session* session, Wakes* wakes) {
   const scheduler::Amounts asked = LeaseQuota(tenant);
   const auto breach = quotas_.Check(tenant.name, asked);
@@ -81,16 +81,14 @@ bool Cluster::MayFitQuota(uint32_t virtual_device, const Tenant& tenant,
   const absl::Status why = Exceeded(tenant, *breach);
   metrics_.attempts.Add({"quota_exceeded"});
   if (breach->may_wait) {
-    PendingLease& pending = session->pending.at(virtual_device);
-    pending.obstacle = why;
     // No worker was looked for.
-    pending.decision = {};
-    unplaced_.insert({session->id, virtual_device});
+    session->pending.at(device).decision = {};
+    LeaveUnplaced(device, why, session, wakes);
     return false;
   }
-  unplaced_.erase({session->id, virtual_device});
-  session->pending.erase(virtual_device);
-  Refuse(why, virtual_device, session, wakes);
+  unplaced_.erase({session->id, device});
+  session->pending.erase(device);
+  Refuse(why, device, session, wakes);
   return false;
 }
 

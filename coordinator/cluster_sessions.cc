@@ -39,15 +39,18 @@ absl::Status CheckPolicy(const std::string& name) {
 PendingLease PendingFrom(const v1::LeaseRequest& request) {
   PendingLease pending;
   pending.policy = request.placement_policy();
+  const auto add = [&pending](uint64_t bytes) {
+    pending.content_bytes += std::min(
+        bytes, std::numeric_limits<uint64_t>::max() - pending.content_bytes);
+  };
   for (const v1::ContentHint& hint : request.contents()) {
     const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
                          hint.size_bytes()};
     // A tensor asked for twice is uploaded once.
     if (!pending.contents.insert(key).second) continue;
-    pending.content_bytes +=
-        std::min(hint.size_bytes(),
-                 std::numeric_limits<uint64_t>::max() - pending.content_bytes);
+    add(hint.size_bytes());
   }
+  add(request.needed_bytes());
   return pending;
 }
 
@@ -157,10 +160,15 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
 
 absl::Status Cluster::RequestLease(const StreamId& id,
                                    const v1::LeaseRequest& request) {
-  const uint32_t device = request.virtual_device();
-  if (device >= kMaxVirtualDevices) {
-    return Violation(absl::StrCat("virtual device ", device, ": there are at ",
-                                  "most ", kMaxVirtualDevices));
+  const MemberId device{request.virtual_device(), request.member()};
+  if (device.virtual_device >= kMaxVirtualDevices) {
+    return Violation(absl::StrCat("virtual device ", device.virtual_device,
+                                  ": there are at most ", kMaxVirtualDevices));
+  }
+  if (device.member >= kMaxMembers) {
+    return Violation(absl::StrCat("member ", device.member,
+                                  " of a virtual device: there are at most ",
+                                  kMaxMembers));
   }
   if (request.contents_size() > kMaxContentHints) {
     return Violation(
@@ -300,11 +308,12 @@ void Cluster::Send(v1::SessionResponse response, Session* session,
   wakes->Add(session->waker);
 }
 
-void Cluster::Refuse(const absl::Status& why, uint32_t virtual_device,
-                     Session* session, Wakes* wakes) {
+void Cluster::Refuse(const absl::Status& why, MemberId device, Session* session,
+                     Wakes* wakes) {
   v1::SessionResponse response;
   v1::LeaseRefused* const refused = response.mutable_refused();
-  refused->set_virtual_device(virtual_device);
+  refused->set_virtual_device(device.virtual_device);
+  refused->set_member(device.member);
   refused->set_code(static_cast<int>(why.code()));
   refused->set_reason(ErrorReason(why));
   refused->set_message(std::string(why.message()));
@@ -312,7 +321,8 @@ void Cluster::Refuse(const absl::Status& why, uint32_t virtual_device,
   CountRejection(session->tenant, why);
   log::Warning("lease refused", {{"session", log::ShortId(session->id)},
                                  {"tenant", session->tenant},
-                                 {"device", virtual_device},
+                                 {"device", device.virtual_device},
+                                 {"member", device.member},
                                  {"error", why}});
 }
 

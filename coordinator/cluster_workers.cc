@@ -129,10 +129,12 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     return;
   }
   if (record.lease_id().empty() || !IsSessionId(record.session_id()) ||
-      record.virtual_device() >= kMaxVirtualDevices) {
+      record.virtual_device() >= kMaxVirtualDevices ||
+      record.member() >= kMaxMembers) {
     log::Warning("lease not adopted: malformed", {{"worker", worker->id}});
     return;
   }
+  const MemberId device{record.virtual_device(), record.member()};
   Session* session = sessions_.Find(record.session_id());
   const std::shared_ptr<const Tenant> tenant =
       tenants_->Find(session == nullptr ? record.tenant() : session->tenant);
@@ -177,8 +179,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
                   {"tenant", record.tenant()}});
     return;
   } else if (record.migrates_from().empty() &&
-             leases_.FindDevice(session->id, record.virtual_device()) !=
-                 nullptr) {
+             leases_.FindDevice(session->id, device) != nullptr) {
     // The client moved on: this one is of the past.
     for (const Lease* lease : leases_.OfSession(session->id)) {
       if (lease->worker_id == worker->id) return;
@@ -200,7 +201,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
         migration.to_worker_id = worker->id;
         // The other one's worker was here first.
         if (const Lease* const other =
-                leases_.FindDevice(session->id, record.virtual_device())) {
+                leases_.FindDevice(session->id, device)) {
           const std::string other_worker = other->worker_id;
           RemoveLease(other->id);
           LeaveWorker(session->id, other_worker, wakes);
@@ -209,14 +210,14 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     }
   }
   session->epoch = std::max(session->epoch, record.session_epoch());
-  session->bound_devices.insert(record.virtual_device());
+  if (device.member == 0) session->bound_devices.insert(device.virtual_device);
   Lease lease;
   lease.id = record.lease_id();
   lease.issue_number = record.issue();
   lease.session_id = session->id;
   lease.tenant = record.tenant();
   lease.epoch = record.session_epoch();
-  lease.virtual_device = record.virtual_device();
+  lease.device = device;
   lease.worker_id = worker->id;
   lease.incarnation = worker->incarnation;
   // The worker's word for them counts for nothing.
@@ -244,9 +245,8 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   Touch(worker, wakes);
   TouchPeers(*adopted, wakes);
   // The client may have asked for it while nobody knew of it.
-  if (session->pending.contains(record.virtual_device()) &&
-      !adopted->migrating()) {
-    unplaced_.erase({session->id, record.virtual_device()});
+  if (session->pending.contains(device) && !adopted->migrating()) {
+    unplaced_.erase({session->id, device});
     Grant(adopted, wakes);
   }
 }

@@ -39,10 +39,9 @@ Lease* LeaseTable::Find(const std::string& id) {
   return found == leases_.end() ? nullptr : found->second.get();
 }
 
-Lease* LeaseTable::FindDevice(const std::string& session_id,
-                              uint32_t virtual_device) {
+Lease* LeaseTable::FindDevice(const std::string& session_id, MemberId device) {
   for (Lease* lease : OfSession(session_id)) {
-    if (lease->virtual_device == virtual_device && !lease->migrating()) {
+    if (lease->device == device && !lease->migrating()) {
       return lease;
     }
   }

@@ -8,6 +8,7 @@
 #ifndef COORDINATOR_LEASE_TABLE_H_
 #define COORDINATOR_LEASE_TABLE_H_
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,6 +25,15 @@
 
 namespace djinn::coordinator {
 
+// One worker of a virtual device: the first or only one, or another that the
+// device spans.
+struct MemberId {
+  uint32_t virtual_device = 0;
+  uint32_t member = 0;
+
+  friend auto operator<=>(const MemberId&, const MemberId&) = default;
+};
+
 struct Lease {
   enum class State { kOffered, kGranted };
 
@@ -36,7 +46,7 @@ struct Lease {
   std::string session_id;
   std::string tenant;
   uint64_t epoch = 0;
-  uint32_t virtual_device = 0;
+  MemberId device;
   std::string worker_id;
   uint64_t incarnation = 0;
   v1::SessionLimits limits;
@@ -72,8 +82,8 @@ class LeaseTable {
 
   // Null when there is none. Pointers stay valid until Remove().
   Lease* Find(const std::string& id);
-  // The one that the virtual device uses, or is to use first.
-  Lease* FindDevice(const std::string& session_id, uint32_t virtual_device);
+  // The one that the member of its virtual device uses, or is to use first.
+  Lease* FindDevice(const std::string& session_id, MemberId device);
   // The one that its virtual device is asked to use instead.
   Lease* FindMigration(const Lease& from);
 

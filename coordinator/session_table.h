@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "coordinator/kept_decision.h"
+#include "coordinator/lease_table.h"
 #include "coordinator/waker.h"
 #include "coordinator/work_table.h"
 #include "coordinator/worker_registry.h"
@@ -32,7 +33,8 @@ namespace djinn::coordinator {
 
 // A lease asked for and not granted yet.
 struct PendingLease {
-  // What will be uploaded, each content once, and its size together.
+  // What will be uploaded, each content once, and its size together, with what
+  // is needed besides.
   absl::flat_hash_set<ContentKey> contents;
   uint64_t content_bytes = 0;
   // Monotonic.
@@ -95,8 +97,7 @@ struct Session {
   // Not OK: it has ended, and this is what its stream is still to be told.
   absl::Status end;
 
-  // By virtual device.
-  std::map<uint32_t, PendingLease> pending;
+  std::map<MemberId, PendingLease> pending;
   // The newest last, a few of them.
   std::deque<Migration> migrations;
   // Virtual devices that ever had a lease.

@@ -17,9 +17,10 @@ namespace {
 // How long a thread receives before it looks around.
 constexpr absl::Duration kAttendance = absl::Milliseconds(100);
 
-// Of the device's storages and of its transfers: each device counts for itself,
-// so that its worker sees every number.
-uint64_t FirstId(int device) {
+// Of the member's storages and of its transfers: each counts for itself, so
+// that its worker sees every number.
+uint64_t FirstId(const RemoteDevice::Role& role) {
+  const int device = role.member << 8 | role.index;
   return (static_cast<uint64_t>(device) << 48) + 1;
 }
 
@@ -50,20 +51,16 @@ std::vector<StoragePtr> UnknownResults(Call* call) {
 
 }  // namespace
 
-RemoteDevice::RemoteDevice(int index, std::shared_ptr<SessionContext> context)
-    : index_(index),
+RemoteDevice::RemoteDevice(Role role, std::shared_ptr<SessionContext> context)
+    : role_(std::move(role)),
+      index_(role_.index),
       context_(std::move(context)),
-      next_transfer_id_(FirstId(index)) {
+      next_transfer_id_(FirstId(role_)) {
   {
     MutexLock lock(&mu_);
-    recorder_.NumberStoragesFrom(FirstId(index));
+    recorder_.NumberStoragesFrom(FirstId(role_));
   }
   sender_ = std::make_unique<std::thread>([this] { SenderLoop(); });
-}
-
-StoragePtr RemoteDevice::NewStorage(uint64_t size_bytes) {
-  return StoragePtr(
-      new RemoteStorage(/*id=*/0, shared_from_this(), size_bytes));
 }
 
 void RemoteDevice::MarkDead(RemoteStorage* storage) {
@@ -83,7 +80,7 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
-    DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
+    DJINN_RETURN_IF_ERROR(recorder_.Check(call, role_.owner));
     if (ABSL_PREDICT_FALSE(!recordings_.empty())) {
       const auto recording = recordings_.find(lane);
       if (recording != recordings_.end()) recording->second->Add(*call);
@@ -123,7 +120,7 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
-    DJINN_RETURN_IF_ERROR(recorder_.Check(call, this));
+    DJINN_RETURN_IF_ERROR(recorder_.Check(call, role_.owner));
     RefuseRecording(
         lane, "DEPENDS_ON_DATA",
         absl::StrCat(
@@ -225,6 +222,19 @@ absl::Status RemoteDevice::Synchronize() {
     }
   }
   return context_->root_errors.TakeUnreported(index_);
+}
+
+bool RemoteDevice::IsBorn(const RemoteStorage& storage) const {
+  MutexLock lock(&mu_);
+  return storage.born_;
+}
+
+void RemoteDevice::BeginToSpan() {
+  MutexLock lock(&mu_);
+  spans_ = true;
+  for (const auto& [lane, recorder] : recordings_) {
+    recorder->Refuse(kSpansWorkers, "it uses a device that spans workers");
+  }
 }
 
 absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {

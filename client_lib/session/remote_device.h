@@ -1,4 +1,5 @@
-// The virtual device of a session: see virtual_device.h for what it promises.
+// What a virtual device has on one worker: a member of it, mostly the only one
+// (spanning_device.h). See virtual_device.h for what its methods promise.
 //
 // Sources by flow: remote_device.cc (recording), _replay.cc (recordings that
 // are carried out again), _close.cc (its end), _uploads.cc, _reads.cc and
@@ -50,46 +51,80 @@
 
 namespace djinn {
 
-class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
+// Why a device does not do what one with a single worker would.
+inline constexpr char kSpansWorkers[] = "SPANS_WORKERS";
+
+class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
+                           private ClientStreamReceiver {
  public:
   // Sources up to here are copied before the worker's limits are known; a
   // worker that takes less inline is refused. A generator's state is smaller.
   static constexpr uint64_t kAlwaysInlineBytes = 8192;
 
+  struct Role {
+    // Of the virtual device, and among its members.
+    int index = 0;
+    int member = 0;
+    // Whose storages calls name. Lives as long as calls are made.
+    VirtualDevice* owner = nullptr;
+    // Room to ask for on the worker.
+    uint64_t needed_bytes = 0;
+    // Called without locks when it fails by itself, before anybody sees that.
+    std::function<void(const absl::Status& failure)> on_failure;
+  };
+
   // Starts the sender thread.
-  RemoteDevice(int index, std::shared_ptr<SessionContext> context);
+  RemoteDevice(Role role, std::shared_ptr<SessionContext> context);
   ~RemoteDevice() override;
 
-  int index() const override { return index_; }
-  StoragePtr NewStorage(uint64_t size_bytes) override;
-  void MarkDead(RemoteStorage* storage) override;
-  absl::Status Record(uint32_t lane, Call* call) override;
-  absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(
-      uint32_t lane, Call* call) override;
+  int index() const { return index_; }
+  void MarkDead(RemoteStorage* storage);
+  absl::Status Record(uint32_t lane, Call* call);
+  absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(uint32_t lane,
+                                                            Call* call);
   absl::Status Upload(uint32_t lane, RemoteStorage* storage,
-                      SharedBytes source) override;
-  absl::Status CopyFrom(uint32_t lane, RemoteStorage* storage,
-                        RemoteStorage* source) override;
-  absl::Status Seed(uint32_t lane, RemoteStorage* generator,
-                    uint64_t seed) override;
+                      SharedBytes source);
+  absl::Status Seed(uint32_t lane, RemoteStorage* generator, uint64_t seed);
   absl::Status Resize(uint32_t lane, RemoteStorage* storage,
-                      uint64_t size_bytes) override;
+                      uint64_t size_bytes);
   absl::Status Read(uint32_t lane, RemoteStorage* storage,
                     const srg::TensorView& view, void* destination,
-                    uint64_t bytes) override;
+                    uint64_t bytes);
   absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
-      void* destination, uint64_t bytes) override;
-  absl::Status StartRecording(uint32_t lane) override;
+      void* destination, uint64_t bytes);
+  absl::Status StartRecording(uint32_t lane);
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
-      absl::Span<RemoteStorage* const> outputs, size_t awaited) override;
-  void DropRecording(uint32_t lane) override;
+      absl::Span<RemoteStorage* const> outputs, size_t awaited);
+  void DropRecording(uint32_t lane);
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
-      absl::Span<RemoteStorage* const> given) override;
-  absl::Status Synchronize() override;
-  absl::StatusOr<DevicePlacement> Placement() override;
+      absl::Span<RemoteStorage* const> given);
+  absl::Status Synchronize();
+  absl::StatusOr<DevicePlacement> Placement();
+
+  // A copy from another worker, whose halves are of two members. Offer() keeps
+  // what the storage holds here, and says how another worker gets it; waits for
+  // this one, if there is none yet, and for nothing else. Pull() replaces the
+  // storage's contents by it.
+  absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
+  absl::Status Pull(uint32_t lane, RemoteStorage* storage, PullWork pull);
+  // The storage holds nothing here from now on; it may again.
+  absl::Status Discard(uint32_t lane, RemoteStorage* storage);
+  // Something was called that names it.
+  bool IsBorn(const RemoteStorage& storage) const;
+  // What the worker lets the session hold; no limit as long as it is not known.
+  uint64_t memory_bytes() const {
+    return memory_bytes_.load(std::memory_order_relaxed);
+  }
+  // Others take part in what the lanes do from now on: no recording that is
+  // being made will do, and it does not go to another worker.
+  void BeginToSpan();
+  // Another member has failed, and the virtual device with it.
+  void FailWith(const absl::Status& failure);
+  // Why no call is taken any more; OK if they are.
+  absl::Status failure() const;
 
   // Ends what a profile began here, if it did: the worker's part is with the
   // recorder then. Unimplemented (PROFILE_UNSUPPORTED).
@@ -200,9 +235,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   void Abandon(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishRead(ReadWait* wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Copies. Keeps what the storage holds on its worker, and says how another
-  // worker gets it.
-  absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
+  // Copies.
   absl::Status AwaitWelcome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Until it is known which worker will have what is recorded now.
   absl::Status AwaitMigration() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -389,15 +422,16 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   absl::Status WorkerLost(const absl::Status& cause)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first failure counts; every wait wakes with it.
-  void Fail(absl::Status failure);
+  void Fail(absl::Status failure, bool by_itself = true);
   // The same in one of the stream's callbacks. Whoever destroys the stream
   // waits for these to return; one that counted as using the stream would have
   // it given up instead, and go on without its device.
-  void FailInCallback(absl::Status failure);
+  void FailInCallback(absl::Status failure, bool by_itself = true);
   // Keeps the stream, which may be null, until LeaveStream().
   ClientStream* EnterStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveStream() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  const Role role_;
   const int index_;
   const std::shared_ptr<SessionContext> context_;
   DeadList dead_;
@@ -405,6 +439,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   std::atomic<bool> free_due_{false};  // many dead storages wait
   // What a message may carry, as far as known.
   std::atomic<uint64_t> inline_bytes_{kAlwaysInlineBytes};
+  std::atomic<uint64_t> memory_bytes_{UINT64_MAX};
 
   mutable Mutex mu_;
   SegmentRecorder recorder_ ABSL_GUARDED_BY(mu_);
@@ -430,6 +465,7 @@ class RemoteDevice final : public VirtualDevice, private ClientStreamReceiver {
   CondVar window_changed_;    // room for recording threads
   CondVar progress_changed_;  // works_done_, drained_, cancelled_, processing_
 
+  bool spans_ ABSL_GUARDED_BY(mu_) = false;  // with other members
   // Whether calls are taken: no failure, not closing.
   bool usable_ ABSL_GUARDED_BY(mu_) = true;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);

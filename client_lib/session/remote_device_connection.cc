@@ -100,6 +100,8 @@ absl::Status RemoteDevice::RequestLease() {
   if (const auto found = policies.find(index_); found != policies.end()) {
     request.set_placement_policy(found->second);
   }
+  request.set_member(static_cast<uint32_t>(role_.member));
+  request.set_needed_bytes(role_.needed_bytes);
   {
     MutexLock lock(&mu_);
     for (const Work& work : queue_) {
@@ -259,6 +261,7 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   const v1::WorkerHello& hello = response.hello();
   DJINN_RETURN_IF_ERROR(CheckHello(hello, lease_));
   limits_ = hello.limits();
+  memory_bytes_.store(limits_.memory_bytes(), std::memory_order_relaxed);
   if (welcomed_) {
     DJINN_RETURN_IF_ERROR(ResumeFrom(hello));
     // What the broken stream swallowed.

@@ -17,21 +17,9 @@ constexpr size_t kTicketBytes = 16;
 
 }  // namespace
 
-absl::Status RemoteDevice::CopyFrom(uint32_t lane, RemoteStorage* storage,
-                                    RemoteStorage* source) {
+absl::Status RemoteDevice::Pull(uint32_t lane, RemoteStorage* storage,
+                                PullWork pull) {
   if (IsForkedChild()) return AfterForkError();
-  auto* const from = dynamic_cast<RemoteDevice*>(source->device().get());
-  if (from == nullptr || from->context_ != context_) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "OTHER_SESSION",
-                     "a copy from a device of another session");
-  }
-  const uint64_t size = storage->size_bytes();
-  if (size == 0 || size != source->size_bytes()) {
-    return MakeError(absl::StatusCode::kInvalidArgument, "SIZE_MISMATCH",
-                     absl::StrCat("a copy of ", source->size_bytes(),
-                                  " bytes to a storage of ", size));
-  }
-  DJINN_ASSIGN_OR_RETURN(PullWork pull, from->Offer(lane, source));
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter());
@@ -50,6 +38,7 @@ absl::Status RemoteDevice::CopyFrom(uint32_t lane, RemoteStorage* storage,
 
 absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
                                              RemoteStorage* storage) {
+  if (IsForkedChild()) return AfterForkError();
   PullWork pull;
   pull.ticket = context_->options.random->Bytes(kTicketBytes);
   pull.size_bytes = storage->size_bytes();
@@ -77,6 +66,22 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
   }
   wakeup_.Set();
   return pull;
+}
+
+absl::Status RemoteDevice::Discard(uint32_t lane, RemoteStorage* storage) {
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter());
+    if (!storage->born_) return absl::OkStatus();
+    SealedSegments sealed;
+    recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
+    QueueSegments(sealed);
+    Queue({lane, StoragePtr(storage), 0,
+           CreateWork{recorder_.StampWrite(storage), 0}},
+          /*needs_lease=*/false);
+  }
+  wakeup_.Set();
+  return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::AwaitWelcome() {

@@ -47,6 +47,8 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
       declined = Unusable();
     } else if (!takes_migrations_) {
       declined = Declined("UNSUPPORTED", "its worker lets no session go");
+    } else if (spans_) {
+      declined = Declined(kSpansWorkers, "its virtual device spans workers");
     } else if (profile_ != nullptr) {
       declined = Declined("PROFILED", "it is being profiled");
     } else {

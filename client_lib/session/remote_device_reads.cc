@@ -129,9 +129,8 @@ absl::StatusOr<std::unique_ptr<PendingRead>> RemoteDevice::StartRead(
     void* destination, uint64_t bytes) {
   auto wait = std::make_shared<ReadWait>(destination, bytes);
   DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait));
-  auto handle = std::make_unique<ReadHandle>(
-      std::static_pointer_cast<RemoteDevice>(shared_from_this()), wait,
-      destination);
+  auto handle =
+      std::make_unique<ReadHandle>(shared_from_this(), wait, destination);
   wakeup_.Set();
   return handle;
 }

@@ -29,6 +29,9 @@ absl::Status RemoteDevice::StartRecording(uint32_t lane) {
                      "the thread's calls are being recorded already");
   }
   recorder = std::make_unique<Recorder>();
+  if (spans_) {
+    recorder->Refuse(kSpansWorkers, "it uses a device that spans workers");
+  }
   return absl::OkStatus();
 }
 
@@ -73,7 +76,7 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
   DJINN_RETURN_IF_ERROR(CheckReplay(*recording, given));
   std::vector<StoragePtr> outputs;
   for (const uint64_t bytes : recording->output_bytes) {
-    outputs.push_back(NewStorage(bytes));
+    outputs.push_back(role_.owner->NewStorage(bytes));
   }
   std::vector<uint64_t> made(recording->made, 0);
   {
@@ -113,14 +116,14 @@ absl::Status RemoteDevice::CheckReplay(
                      "a recording is given another number of storages");
   }
   for (const RemoteStorage* const storage : given) {
-    if (storage->device().get() != this) {
+    if (storage->device().get() != role_.owner) {
       return Stale(
           "an argument is on another virtual device, or of a session "
           "that was closed");
     }
   }
   for (const StoragePtr& storage : recording.kept) {
-    if (storage->device().get() != this) {
+    if (storage->device().get() != role_.owner) {
       return Stale(
           "it was recorded on another virtual device, or in a session "
           "that was closed");

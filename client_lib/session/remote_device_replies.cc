@@ -370,19 +370,36 @@ void RemoteDevice::OnLeaseEnded(const std::string& lease_id,
   Fail(lost);
 }
 
-void RemoteDevice::Fail(absl::Status failure) {
+void RemoteDevice::FailWith(const absl::Status& failure) {
+  Fail(failure, /*by_itself=*/false);
+}
+
+absl::Status RemoteDevice::failure() const {
+  MutexLock lock(&mu_);
+  return usable_ ? absl::OkStatus() : Unusable();
+}
+
+void RemoteDevice::Fail(absl::Status failure, bool by_itself) {
   {
     MutexLock lock(&mu_);
     EnterStream();
   }
-  FailInCallback(std::move(failure));
+  FailInCallback(std::move(failure), by_itself);
   MutexLock lock(&mu_);
   LeaveStream();
 }
 
-void RemoteDevice::FailInCallback(absl::Status failure) {
+void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   ClientStream* stream = nullptr;
   Callbacks callbacks;
+  if (by_itself) {
+    {
+      MutexLock lock(&mu_);
+      if (stopped_ || !failure_.ok()) return;
+    }
+    // Whoever finds this one failed finds the others so.
+    role_.on_failure(failure);
+  }
   {
     MutexLock lock(&mu_);
     if (stopped_ || !failure_.ok()) return;
@@ -394,7 +411,7 @@ void RemoteDevice::FailInCallback(absl::Status failure) {
     callbacks.swap(due_callbacks_);
     stream = stream_.get();
   }
-  context_->root_errors.AddReported(index_, failure);
+  if (by_itself) context_->root_errors.AddReported(index_, failure);
   Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(absl::CancelledError("the client gave the worker up"));

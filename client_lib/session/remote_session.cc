@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/session/fork_guard.h"
-#include "client_lib/session/remote_device.h"
 #include "client_lib/session/session_context.h"
+#include "client_lib/session/spanning_device.h"
 #include "client_lib/session/wait.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -93,8 +93,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
     for (const auto& device : devices_) {
       if (device->index() == index) return device;
     }
-    return devices_.emplace_back(
-        std::make_shared<RemoteDevice>(index, context_));
+    return devices_.emplace_back(SpanningDevice::Make(index, context_));
   }
 
   const SessionOptions& options() const override { return context_->options; }
@@ -103,7 +102,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
 
   Statistics statistics() const override {
     Statistics sum;
-    for (const auto& device : Devices()) device->AddStatistics(&sum);
+    for (const auto& device : Members()) device->AddStatistics(&sum);
     sum.root_errors = context_->root_errors.count();
     return sum;
   }
@@ -125,7 +124,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   absl::Status FinishProfile() override {
     if (IsForkedChild()) return AfterForkError();
     absl::Status result;
-    for (const auto& device : Devices()) result.Update(device->FinishProfile());
+    for (const auto& device : Members()) result.Update(device->FinishProfile());
     return result;
   }
 
@@ -138,7 +137,8 @@ class RemoteSession final : public Session, private CoordinatorEvents {
       if (!open_) return absl::OkStatus();
       open_ = false;
     }
-    const auto devices = Devices();
+    BeginClose();
+    const auto devices = Members();
     absl::Status result = Finish(devices, deadline);
     for (const auto& device : devices) device->Stop();
     context_->link->CancelRequests();
@@ -161,10 +161,9 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   }
 
  private:
-  // Flushes the devices and gives up what is not carried out by then.
+  // Flushes the members and gives up what is not carried out by then.
   absl::Status Finish(const std::vector<std::shared_ptr<RemoteDevice>>& devices,
                       const Deadline& deadline) {
-    for (const auto& device : devices) device->BeginClose();
     std::vector<std::shared_ptr<RemoteDevice>> unfinished;
     absl::Status result;
     for (const auto& device : devices) {
@@ -195,23 +194,40 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   // what they waited for cannot be destroyed: that would wait for them.
   void LeakEverything() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     new std::shared_ptr<SessionContext>(context_);
-    new std::vector<std::shared_ptr<RemoteDevice>>(std::move(devices_));
+    new std::vector<std::shared_ptr<SpanningDevice>>(std::move(devices_));
   }
 
-  std::vector<std::shared_ptr<RemoteDevice>> Devices() const {
+  // Intake stops; what was called is sealed.
+  void BeginClose() {
+    std::vector<std::shared_ptr<SpanningDevice>> devices;
+    {
+      MutexLock lock(&mu_);
+      devices = devices_;
+    }
+    for (const auto& device : devices) device->BeginClose();
+  }
+
+  // Of all devices.
+  std::vector<std::shared_ptr<RemoteDevice>> Members() const {
+    std::vector<std::shared_ptr<RemoteDevice>> members;
     MutexLock lock(&mu_);
-    return devices_;
+    for (const auto& device : devices_) {
+      for (auto& member : device->Members()) {
+        members.push_back(std::move(member));
+      }
+    }
+    return members;
   }
 
   void OnLeaseEnded(const std::string& lease_id,
                     const std::string& reason) override {
-    for (const auto& device : Devices()) {
+    for (const auto& device : Members()) {
       device->OnLeaseEnded(lease_id, reason);
     }
   }
 
   void OnMigrationRequested(const v1::MigrationRequest& request) override {
-    for (const auto& device : Devices()) {
+    for (const auto& device : Members()) {
       if (device->OnMigrationRequested(request)) return;
     }
     v1::MigrationOutcome outcome;
@@ -229,7 +245,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   const std::shared_ptr<SessionContext> context_;
   mutable Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::shared_ptr<RemoteDevice>> devices_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<SpanningDevice>> devices_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #ifndef CLIENT_LIB_SESSION_REMOTE_STORAGE_H_
 #define CLIENT_LIB_SESSION_REMOTE_STORAGE_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,7 @@
 namespace djinn {
 
 class Segment;
+struct StorageCopies;
 class VirtualDevice;
 
 // Reference-counted by hand: a touch per operand and call must cost one atomic
@@ -28,6 +30,7 @@ class RemoteStorage {
   RemoteStorage(uint64_t id, std::shared_ptr<VirtualDevice> device,
                 uint64_t size_bytes)
       : id_(id), device_(std::move(device)), size_bytes_(size_bytes) {}
+  ~RemoteStorage();
   RemoteStorage(const RemoteStorage&) = delete;
   RemoteStorage& operator=(const RemoteStorage&) = delete;
 
@@ -56,6 +59,7 @@ class RemoteStorage {
   friend class RemoteDevice;
   friend class RunEncoder;
   friend class SegmentRecorder;
+  friend class SpanningDevice;
 
   // An open segment that names the storage.
   struct OpenUse {
@@ -85,6 +89,10 @@ class RemoteStorage {
 
   // The next entry of the device's dead list.
   RemoteStorage* next_dead_ = nullptr;
+
+  // Owned. Null while the device has one worker. Guarded by the device's lock;
+  // a storage that is dead has nobody else.
+  StorageCopies* copies_ = nullptr;
 };
 
 // Owning pointer.
@@ -114,6 +122,31 @@ class StoragePtr {
  private:
   RemoteStorage* storage_ = nullptr;
 };
+
+// What a storage of a device that spans workers is on each of them: there it
+// has a storage of its own, that of the program only stands for them all.
+struct StorageCopies {
+  static constexpr int kMaxMembers = 16;
+
+  bool Holds(int member) const { return (holders >> member & 1) != 0; }
+  bool Counts(int member) const { return (counted >> member & 1) != 0; }
+
+  // By member, a bit each: which have the newest version (none as long as
+  // nothing wrote it), and against whose room it counts.
+  uint32_t holders = 0;
+  uint32_t counted = 0;
+  // The holder that had it first.
+  int owner = 0;
+  // A draw has named it, or a seed.
+  bool generator = false;
+  // The first member's is the program's: nothing has written it since the
+  // device began to span.
+  bool at_home = false;
+  // By member; null where it has not been.
+  std::array<StoragePtr, kMaxMembers> at;
+};
+
+inline RemoteStorage::~RemoteStorage() { delete copies_; }
 
 }  // namespace djinn
 

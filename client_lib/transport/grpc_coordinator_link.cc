@@ -136,7 +136,9 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   bool refused_ ABSL_GUARDED_BY(mu_) = false;
   // What keeps the session from attaching, as logged last.
   absl::Status logged_ ABSL_GUARDED_BY(mu_);
-  std::map<uint32_t, LeaseWait*> leases_ ABSL_GUARDED_BY(mu_);
+  // By virtual device and member.
+  std::map<std::pair<uint32_t, uint32_t>, LeaseWait*> leases_
+      ABSL_GUARDED_BY(mu_);
   // By virtual device: how its last migration ended.
   std::map<uint32_t, Migrated> migrated_ ABSL_GUARDED_BY(mu_);
   // The version of the session's urgency that the coordinator was told.
@@ -192,7 +194,7 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
   const Deadline deadline(timeout);
   LeaseWait wait;
   wait.request = std::move(request);
-  const uint32_t device = wait.request.virtual_device();
+  const std::pair device(wait.request.virtual_device(), wait.request.member());
   MutexLock lock(&mu_);
   leases_[device] = &wait;
   changed_.SignalAll();
@@ -457,9 +459,11 @@ void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
   }
   if (!response.has_granted() && !response.has_refused()) return;
   MutexLock lock(&mu_);
-  const auto found = leases_.find(response.has_granted()
-                                      ? response.granted().virtual_device()
-                                      : response.refused().virtual_device());
+  const auto found = leases_.find(
+      response.has_granted() ? std::pair(response.granted().virtual_device(),
+                                         response.granted().member())
+                             : std::pair(response.refused().virtual_device(),
+                                         response.refused().member()));
   if (found == leases_.end()) return;  // nobody waits any more
   if (response.has_granted()) {
     found->second->result = std::move(*response.mutable_granted());

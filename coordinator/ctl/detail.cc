@@ -353,7 +353,7 @@ std::string Detail(const v1::LeaseInfo& info) {
       {"session",
        absl::StrCat(info.session_id(), ", epoch ", info.session_epoch())},
       {"tenant", info.tenant()},
-      {"virtual device", absl::StrCat(info.virtual_device())},
+      {"virtual device", DeviceText(info.virtual_device(), info.member())},
       {"worker", absl::StrCat(info.worker_id(), ", incarnation ",
                               absl::Hex(info.incarnation()))},
       {"age", FormatDuration(info.age())},

@@ -63,7 +63,9 @@ std::string Describe(const v1::PlacementGate& gate) {
 }
 
 std::string Describe(const v1::DeviceExplanation& device) {
-  std::string text = absl::StrCat("\nvirtual device ", device.virtual_device());
+  std::string text =
+      absl::StrCat("\nvirtual device ",
+                   DeviceText(device.virtual_device(), device.member()));
   if (device.lease_id().empty()) {
     absl::StrAppend(&text, ": no lease");
   } else {

@@ -14,6 +14,11 @@ std::string FormatDuration(const google::protobuf::Duration& duration) {
                                       duration.nanos() * 1e-9);
 }
 
+std::string DeviceText(uint32_t virtual_device, uint32_t member) {
+  return member == 0 ? absl::StrCat(virtual_device)
+                     : absl::StrCat(virtual_device, ".", member);
+}
+
 std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
 
 std::string FormatTable(const std::vector<Row>& rows) {
@@ -106,7 +111,7 @@ Row Cells(const v1::LeaseInfo& info) {
   return {info.lease_id(),
           info.session_id(),
           info.tenant(),
-          absl::StrCat(info.virtual_device()),
+          DeviceText(info.virtual_device(), info.member()),
           info.worker_id(),
           v1::LeaseInfo::State_Name(info.state()),
           absl::StrCat(info.session_epoch()),

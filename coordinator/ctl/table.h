@@ -21,6 +21,8 @@ std::string FormatTable(const std::vector<Row>& rows);
 std::string FormatBytes(uint64_t bytes);
 // "1.5s".
 std::string FormatDuration(const google::protobuf::Duration& duration);
+// "2", or "2.1" for the member 1 of it.
+std::string DeviceText(uint32_t virtual_device, uint32_t member);
 // What is empty shows as a dash.
 std::string OrDash(std::string text);
 

@@ -1,4 +1,5 @@
 // Client streams: Hellos, the sessions they lead to, and their ends.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -155,6 +156,9 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   answer.set_worker_id(options_.worker_id);
   answer.set_incarnation(incarnation_);
   *answer.mutable_limits() = session->limits();
+  // More than there is at all is no room.
+  answer.mutable_limits()->set_memory_bytes(
+      std::min(session->limits().memory_bytes(), device_->memory_bytes()));
   answer.add_features(v1::WORKER_FEATURE_PROFILE);
   answer.add_features(v1::WORKER_FEATURE_MIGRATE);
   answer.add_features(v1::WORKER_FEATURE_METER);

@@ -91,7 +91,8 @@ v1::Lease Cluster::Grant(const std::string& session_id,
                          LinkEnd* link) {
   v1::LeaseClaims record =
       LeaseAuthority::Claims(absl::StrCat(device), session_id, tenant_name);
-  record.set_virtual_device(device);
+  record.set_virtual_device(device % 100);
+  record.set_member(device / 100);
   v1::SessionLimits* const limits = record.mutable_limits();
   limits->set_memory_bytes(setup_.memory_bytes);
   limits->set_max_outstanding(setup_.max_outstanding);

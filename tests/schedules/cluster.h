@@ -53,6 +53,7 @@ class Cluster : public Grantor {
   // Of sessions and their links.
   v1::Lease Grant(const std::string& session_id, const std::string& tenant,
                   int device, LinkEnd* link) override;
+  bool LetsSpan() const override { return setup_.spans; }
   void DropSession(const std::string& session_id) override;
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(int device);
 

@@ -12,8 +12,8 @@ constexpr int64_t kInlineFloats = 2048;
 
 class Drawer {
  public:
-  Drawer(uint64_t seed, Faults faults)
-      : faults_(faults == Faults::kSome), random_(seed) {
+  Drawer(uint64_t seed, Faults faults, bool spans)
+      : faults_(faults == Faults::kSome), spans_(spans), random_(seed) {
     schedule_.seed = seed;
   }
 
@@ -69,6 +69,8 @@ class Drawer {
     setup().memory = memory == 0   ? Memory::kScarce
                      : memory == 1 ? Memory::kTight
                                    : Memory::kAmple;
+    if (spans_) setup().memory = Memory::kScarce;
+    setup().spans = spans_;
     setup().max_outstanding = Pick<uint32_t>({1, 2, 3, 8, 64});
     setup().max_outstanding_bytes = Pick<uint64_t>({10000, 20000, 1 << 20});
     setup().tenant_outstanding = Pick<uint32_t>({1, 2, 3, 64});
@@ -211,7 +213,13 @@ class Drawer {
       case 7:
       case 8:
         step->action = Action::kFill;
-        SetRange(step, storage.count);
+        // The operator says that it overwrites, whatever it fills: to a device
+        // that spans, that is the whole storage.
+        if (spans_) {
+          step->count = storage.count;
+        } else {
+          SetRange(step, storage.count);
+        }
         step->value = Between(0, 9);
         return true;
       case 9:
@@ -306,6 +314,8 @@ class Drawer {
                    : kind < 8 ? Action::kWrongShape
                    : kind < 9 ? Action::kRefused
                               : Action::kFailInPlace;
+    // A read seals the lane on one worker, not where the next call goes.
+    if (spans_ && step->action == Action::kRefused) return false;
     if (step->action == Action::kFailInPlace) {
       std::swap(step->operand, step->storage);
       return true;
@@ -347,6 +357,7 @@ class Drawer {
   }
 
   const bool faults_;
+  const bool spans_;
   std::mt19937_64 random_;
   Schedule schedule_;
   std::vector<Storage> storages_;
@@ -360,8 +371,8 @@ class Drawer {
 
 }  // namespace
 
-Schedule DrawSchedule(uint64_t seed, Faults faults) {
-  return Drawer(seed, faults).Draw();
+Schedule DrawSchedule(uint64_t seed, Faults faults, bool spans) {
+  return Drawer(seed, faults, spans).Draw();
 }
 
 }  // namespace djinn::schedules

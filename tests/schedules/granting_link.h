@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client_lib/session/coordinator_link.h"
+#include "common/error.h"
 #include "common/mutex.h"
 
 namespace djinn::schedules {
@@ -22,9 +23,12 @@ class LinkEnd {
 class Grantor {
  public:
   virtual ~Grantor() = default;
+  // `device`: the virtual device's index, and its member times a hundred.
   virtual v1::Lease Grant(const std::string& session_id,
                           const std::string& tenant, int device,
                           LinkEnd* link) = 0;
+  // Whether a virtual device may have more members than one.
+  virtual bool LetsSpan() const = 0;
   // The session is closed.
   virtual void DropSession(const std::string& session_id) = 0;
 };
@@ -45,11 +49,18 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
 
   absl::StatusOr<v1::LeaseGranted> RequestLease(v1::LeaseRequest request,
                                                 absl::Duration) override {
+    if (request.member() > 0 && !grantor_->LetsSpan()) {
+      return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
+                       "no other worker");
+    }
     v1::LeaseGranted granted;
     granted.set_virtual_device(request.virtual_device());
+    granted.set_member(request.member());
     granted.set_placement_reason("the only one");
     *granted.mutable_lease() = grantor_->Grant(
-        session_id_, tenant_, static_cast<int>(request.virtual_device()), this);
+        session_id_, tenant_,
+        static_cast<int>(request.virtual_device() + 100 * request.member()),
+        this);
     return granted;
   }
 

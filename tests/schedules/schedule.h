@@ -92,6 +92,8 @@ struct Setup {
   bool two_tenants = false;
   Memory memory = Memory::kAmple;
   uint64_t memory_bytes = uint64_t{1} << 30;
+  // Devices may use the memory several times over, as they may several workers.
+  bool spans = false;
   uint32_t max_outstanding = 64;
   uint64_t max_outstanding_bytes = uint64_t{1} << 20;
   // Of all sessions of a tenant together.
@@ -120,7 +122,8 @@ struct Schedule {
 };
 
 enum class Faults { kNone, kSome };
-Schedule DrawSchedule(uint64_t seed, Faults faults);
+// `spans`: so little memory that devices begin to span.
+Schedule DrawSchedule(uint64_t seed, Faults faults, bool spans = false);
 
 // The step ends a device or more; nothing after it is certain.
 bool EndsDevices(Action action);

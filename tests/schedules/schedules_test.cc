@@ -1,7 +1,7 @@
 // Plays random schedules; see schedule.h. A failure prints its seed, by which
 // it is found again, and the shortest schedule that still fails.
 //
-//   schedules_test --seed=1234 --schedules=1
+//   schedules_test --seed=1234 --schedules=1 [--faults] [--spans]
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -20,6 +20,7 @@
 ABSL_FLAG(uint64_t, seed, 0, "of the first schedule; 0: a random one");
 ABSL_FLAG(bool, faults, false,
           "whether connections break and workers, leases and sessions end");
+ABSL_FLAG(bool, spans, false, "whether devices span workers");
 ABSL_FLAG(int, schedules, 1000, "how many to play, with consecutive seeds");
 
 namespace djinn::schedules {
@@ -69,7 +70,8 @@ int Main() {
   Watchdog watchdog(kPatience);
   uint64_t resumes = 0;
   for (int i = 0; i < count; ++i) {
-    const Schedule schedule = DrawSchedule(seed + i, faults);
+    const Schedule schedule =
+        DrawSchedule(seed + i, faults, absl::GetFlag(FLAGS_spans));
     const std::vector<std::string> complaints =
         Play(schedule, &watchdog, &resumes);
     if (complaints.empty()) continue;

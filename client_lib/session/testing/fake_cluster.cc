@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/error.h"
 #include "common/transport/in_process.h"
 
 namespace djinn {
@@ -25,6 +26,10 @@ class FakeCoordinatorLink : public CoordinatorLink {
     coordinator_->requests_.push_back(request);
     coordinator_->changed_.SignalAll();
     if (!coordinator_->refusal_.ok()) return coordinator_->refusal_;
+    if (request.member() >= coordinator_->members_) {
+      return MakeError(absl::StatusCode::kResourceExhausted, "NO_CAPACITY",
+                       "no worker has room");
+    }
     if (request.contents_size() > 0 && !coordinator_->contents_refusal_.ok()) {
       return coordinator_->contents_refusal_;
     }
@@ -34,12 +39,17 @@ class FakeCoordinatorLink : public CoordinatorLink {
     if (coordinator_->cancelled_) return absl::CancelledError("cancelled");
     v1::LeaseGranted granted;
     granted.set_virtual_device(request.virtual_device());
+    granted.set_member(request.member());
     granted.set_placement_reason("the only one");
     v1::Lease* const lease = granted.mutable_lease();
-    lease->set_lease_id(absl::StrCat("lease-", request.virtual_device()));
+    lease->set_lease_id(request.member() == 0
+                            ? absl::StrCat("lease-", request.virtual_device())
+                            : absl::StrCat("lease-", request.virtual_device(),
+                                           ".", request.member()));
     lease->set_token("token");
     lease->set_session_epoch(1);
-    lease->set_worker_id(absl::StrCat("w", request.virtual_device()));
+    lease->set_worker_id(
+        absl::StrCat("w", request.virtual_device() + request.member()));
     lease->set_worker_incarnation(FakeWorker::kIncarnation);
     lease->set_worker_address("in-process");
     return granted;
@@ -124,6 +134,11 @@ void FakeCoordinator::RefuseLeases(absl::Status refusal) {
 void FakeCoordinator::RefuseContents(absl::Status refusal) {
   MutexLock lock(&mu_);
   contents_refusal_ = std::move(refusal);
+}
+
+void FakeCoordinator::LetSpan(int members) {
+  MutexLock lock(&mu_);
+  members_ = static_cast<uint32_t>(members);
 }
 
 void FakeCoordinator::HoldLeases() {

@@ -26,6 +26,9 @@ class FakeCoordinator {
   void RefuseLeases(absl::Status refusal);
   // Likewise, but only requests that name contents.
   void RefuseContents(absl::Status refusal);
+  // A virtual device may have so many members; 1 at first. Each has the worker
+  // of the device of that number, and "lease-DEVICE.MEMBER".
+  void LetSpan(int members);
   // Lease requests wait until they are cancelled.
   void HoldLeases();
   // As if the coordinator had said so.
@@ -51,6 +54,7 @@ class FakeCoordinator {
   std::vector<v1::StructureNotes> notes_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::Status contents_refusal_ ABSL_GUARDED_BY(mu_);
+  uint32_t members_ ABSL_GUARDED_BY(mu_) = 1;
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
@@ -72,7 +76,7 @@ class FakeCluster {
   FakeWorker& worker(int device = 0) { return *workers_->at(device); }
 
  private:
-  static constexpr int kWorkers = 2;
+  static constexpr int kWorkers = 3;
 
   std::shared_ptr<FakeCoordinator> coordinator_;
   std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;

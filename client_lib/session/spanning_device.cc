@@ -1,0 +1,370 @@
+#include "client_lib/session/spanning_device.h"
+
+#include <utility>
+
+#include "absl/base/optimization.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/fork_guard.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// Of what a worker carried out.
+bool IsRootError(const absl::Status& status) {
+  return !ErrorMetadataValue(status, "error_id").empty();
+}
+
+// Whether a worker refused an upload for lack of room, of all that may be wrong
+// with one: refusals are root errors.
+bool LacksRoom(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && IsRootError(status);
+}
+
+}  // namespace
+
+StoragePtr SpanningDevice::NewStorage(uint64_t size_bytes) {
+  StoragePtr storage(
+      new RemoteStorage(/*id=*/0, shared_from_this(), size_bytes));
+  if (ABSL_PREDICT_FALSE(spans())) {
+    storage->copies_ = new StorageCopies;
+    return storage;
+  }
+  const int64_t size = static_cast<int64_t>(size_bytes);
+  const int64_t used =
+      used_[0].fetch_add(size, std::memory_order_relaxed) + size;
+  if (ABSL_PREDICT_FALSE(used > 0 && static_cast<uint64_t>(used) >
+                                         first_->memory_bytes())) {
+    looks_.store(true, std::memory_order_release);
+  }
+  return storage;
+}
+
+void SpanningDevice::MarkDead(RemoteStorage* storage) {
+  if (ABSL_PREDICT_FALSE(storage->copies_ != nullptr)) {
+    if (IsForkedChild()) return;
+    const StorageCopies& copies = *storage->copies_;
+    const auto size = static_cast<int64_t>(storage->size_bytes());
+    for (int member = 0; member < count(); ++member) {
+      if (copies.Counts(member)) {
+        used_[member].fetch_sub(size, std::memory_order_relaxed);
+      }
+      if (copies.at[member]) {
+        members_[member]->MarkDead(copies.at[member].get());
+      }
+    }
+  } else {
+    used_[0].fetch_sub(static_cast<int64_t>(storage->size_bytes()),
+                       std::memory_order_relaxed);
+  }
+  first_->MarkDead(storage);
+}
+
+absl::Status SpanningDevice::Record(uint32_t lane, Call* call) {
+  if (ABSL_PREDICT_TRUE(!looks_.load(std::memory_order_acquire))) {
+    return first_->Record(lane, call);
+  }
+  return RecordSlow(lane, call);
+}
+
+absl::Status SpanningDevice::RecordSlow(uint32_t lane, Call* call) {
+  if (IsForkedChild()) return AfterForkError();
+  MutexLock lock(&mu_);
+  if (!SpansNow()) return first_->Record(lane, call);
+  Named named;
+  DJINN_ASSIGN_OR_RETURN(const int member, Route(lane, call, &named));
+  DJINN_RETURN_IF_ERROR(members_[member]->Record(lane, call));
+  return Settle(lane, named, member);
+}
+
+absl::StatusOr<std::vector<ResultMetadata>> SpanningDevice::RecordAndWait(
+    uint32_t lane, Call* call) {
+  if (ABSL_PREDICT_FALSE(IsForkedChild())) return AfterForkError();
+  if (!spans()) {
+    // What it turns out to be is counted by then.
+    std::vector<std::pair<StoragePtr, uint64_t>> births;
+    for (const Touch& touch : call->touches()) {
+      if ((touch.access & kBirth) == 0) continue;
+      births.emplace_back(touch.storage, touch.storage->size_bytes());
+    }
+    auto results = first_->RecordAndWait(lane, call);
+    for (const auto& [storage, before] : births) {
+      used_[0].fetch_add(static_cast<int64_t>(storage->size_bytes()) -
+                             static_cast<int64_t>(before),
+                         std::memory_order_relaxed);
+    }
+    return results;
+  }
+  MutexLock lock(&mu_);
+  Named named;
+  DJINN_ASSIGN_OR_RETURN(const int member, Route(lane, call, &named));
+  std::vector<const RemoteStorage*> copies;
+  for (const Touch& touch : call->touches()) {
+    copies.push_back(touch.storage.get());
+  }
+  auto results = members_[member]->RecordAndWait(lane, call);
+  // What a call that failed has spoilt is there, too; one that was not taken
+  // has changed nothing.
+  if (!results.ok() && !IsRootError(results.status())) return results;
+  for (size_t i = 0; i < named.size(); ++i) {
+    if ((named[i].access & kBirth) == 0) continue;
+    named[i].storage->size_bytes_.store(copies[i]->size_bytes(),
+                                        std::memory_order_relaxed);
+  }
+  DJINN_RETURN_IF_ERROR(Settle(lane, named, member));
+  return results;
+}
+
+absl::Status SpanningDevice::Upload(uint32_t lane, RemoteStorage* storage,
+                                    SharedBytes source) {
+  if (IsForkedChild()) return AfterForkError();
+  absl::Status refusal;
+  if (!spans()) {
+    refusal = first_->Upload(lane, storage, source);
+    if (!LacksRoom(refusal)) return refusal;
+  }
+  if (source.bytes.size() != storage->size_bytes()) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "SIZE_MISMATCH",
+        absl::StrCat("an upload of ", source.bytes.size(),
+                     " bytes to a storage of ", storage->size_bytes()));
+  }
+  MutexLock lock(&mu_);
+  if (!spans()) {
+    LearnRoom(0, RoomLeft(0));
+    if (!AddMember(source.bytes.size())) return refusal;
+  }
+  return UploadAnywhere(lane, storage, source, std::move(refusal));
+}
+
+absl::Status SpanningDevice::UploadAnywhere(uint32_t lane,
+                                            RemoteStorage* storage,
+                                            const SharedBytes& source,
+                                            absl::Status refusal) {
+  const auto size = static_cast<int64_t>(source.bytes.size());
+  // The first one may have refused it.
+  const bool refused = !refusal.ok();
+  const bool tied = CopiesOf(storage).holders != 0 && !refused;
+  // Where it is, or where the others went; then wherever there may be room.
+  const int first = tied ? HomeOf(storage) : filling_;
+  std::vector<int> order;
+  if (tied || RoomLeft(first) >= size) order.push_back(first);
+  for (int next = 1; next <= count(); ++next) {
+    const int member = (filling_ + next) % count();
+    if (member == first || (member == 0 && refused)) continue;
+    if (RoomLeft(member) >= size) order.push_back(member);
+  }
+  bool asked = false;
+  for (size_t i = 0;; ++i) {
+    if (i == order.size()) {
+      const int next = count();
+      if (!std::exchange(asked, true) && AddMember(source.bytes.size())) {
+        order.push_back(next);
+      } else if (order.empty()) {
+        // It is a worker that says what is missing.
+        order.push_back(first);
+      } else {
+        return refusal;
+      }
+    }
+    const int member = order[i];
+    RemoteStorage* const copy = CopyAt(storage, member);
+    const absl::Status status = members_[member]->Upload(lane, copy, source);
+    if (status.ok()) {
+      if (!tied) filling_ = last_ = member;
+      return Wrote(lane, storage, member);
+    }
+    if (!LacksRoom(status)) return status;
+    // Whoever reads it is told so.
+    DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
+    LearnRoom(member, RoomLeft(member));
+    refusal = status;
+  }
+}
+
+absl::Status SpanningDevice::CopyFrom(uint32_t lane, RemoteStorage* storage,
+                                      RemoteStorage* source) {
+  if (IsForkedChild()) return AfterForkError();
+  auto* const from = dynamic_cast<SpanningDevice*>(source->device().get());
+  if (from == nullptr || from->context_ != context_) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "OTHER_SESSION",
+                     "a copy from a device of another session");
+  }
+  const uint64_t size = storage->size_bytes();
+  if (size == 0 || size != source->size_bytes()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "SIZE_MISMATCH",
+                     absl::StrCat("a copy of ", source->size_bytes(),
+                                  " bytes to a storage of ", size));
+  }
+  DJINN_ASSIGN_OR_RETURN(PullWork pull, from->Offer(lane, source));
+  if (!looks_.load(std::memory_order_acquire)) {
+    return first_->Pull(lane, storage, std::move(pull));
+  }
+  MutexLock lock(&mu_);
+  if (!SpansNow()) return first_->Pull(lane, storage, std::move(pull));
+  const int member =
+      CopiesOf(storage).holders != 0 ? HomeOf(storage) : ChooseForBytes(size);
+  DJINN_RETURN_IF_ERROR(
+      members_[member]->Pull(lane, CopyAt(storage, member), std::move(pull)));
+  return Wrote(lane, storage, member);
+}
+
+absl::StatusOr<PullWork> SpanningDevice::Offer(uint32_t lane,
+                                               RemoteStorage* storage) {
+  if (!spans()) return first_->Offer(lane, storage);
+  MutexLock lock(&mu_);
+  const int member = HomeOf(storage);
+  DJINN_ASSIGN_OR_RETURN(
+      PullWork pull, members_[member]->Offer(lane, CopyAt(storage, member)));
+  Count(storage, member);
+  return pull;
+}
+
+absl::Status SpanningDevice::Seed(uint32_t lane, RemoteStorage* generator,
+                                  uint64_t seed) {
+  if (IsForkedChild()) return AfterForkError();
+  if (!spans()) return first_->Seed(lane, generator, seed);
+  MutexLock lock(&mu_);
+  const int member = HomeOf(generator);
+  DJINN_RETURN_IF_ERROR(
+      members_[member]->Seed(lane, CopyAt(generator, member), seed));
+  CopiesOf(generator).generator = true;
+  return Wrote(lane, generator, member);
+}
+
+absl::Status SpanningDevice::Resize(uint32_t lane, RemoteStorage* storage,
+                                    uint64_t size_bytes) {
+  if (IsForkedChild()) return AfterForkError();
+  const uint64_t before = storage->size_bytes();
+  if (!spans()) {
+    DJINN_RETURN_IF_ERROR(first_->Resize(lane, storage, size_bytes));
+    used_[0].fetch_add(
+        static_cast<int64_t>(size_bytes) - static_cast<int64_t>(before),
+        std::memory_order_relaxed);
+    return absl::OkStatus();
+  }
+  MutexLock lock(&mu_);
+  const StorageCopies& copies = CopiesOf(storage);
+  if (copies.holders == 0) {
+    DJINN_RETURN_IF_ERROR(first_->failure());
+    storage->size_bytes_.store(size_bytes, std::memory_order_relaxed);
+    return absl::OkStatus();
+  }
+  const int member = HomeOf(storage);
+  DJINN_RETURN_IF_ERROR(
+      members_[member]->Resize(lane, CopyAt(storage, member), size_bytes));
+  // Who counts it has counted its old size.
+  DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
+  for (int each = 0; each < count(); ++each) {
+    if (!copies.Counts(each)) continue;
+    used_[each].fetch_add(
+        static_cast<int64_t>(size_bytes) - static_cast<int64_t>(before),
+        std::memory_order_relaxed);
+  }
+  storage->size_bytes_.store(size_bytes, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+absl::Status SpanningDevice::Read(uint32_t lane, RemoteStorage* storage,
+                                  const srg::TensorView& view,
+                                  void* destination, uint64_t bytes) {
+  if (ABSL_PREDICT_TRUE(!spans())) {
+    return first_->Read(lane, storage, view, destination, bytes);
+  }
+  // Others go on while this thread waits.
+  DJINN_ASSIGN_OR_RETURN(const std::unique_ptr<PendingRead> read,
+                         StartRead(lane, storage, view, destination, bytes));
+  return read->Wait(absl::InfiniteDuration());
+}
+
+absl::StatusOr<std::unique_ptr<PendingRead>> SpanningDevice::StartRead(
+    uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
+    void* destination, uint64_t bytes) {
+  if (!spans()) {
+    return first_->StartRead(lane, storage, view, destination, bytes);
+  }
+  if (IsForkedChild()) return AfterForkError();
+  MutexLock lock(&mu_);
+  const int member = HomeOf(storage);
+  auto read = members_[member]->StartRead(lane, CopyAt(storage, member), view,
+                                          destination, bytes);
+  if (read.ok()) Count(storage, member);
+  return read;
+}
+
+absl::Status SpanningDevice::StartRecording(uint32_t lane) {
+  return first_->StartRecording(lane);
+}
+
+absl::StatusOr<std::shared_ptr<const Recording>>
+SpanningDevice::FinishRecording(uint32_t lane,
+                                absl::Span<RemoteStorage* const> given,
+                                absl::Span<RemoteStorage* const> outputs,
+                                size_t awaited) {
+  return first_->FinishRecording(lane, given, outputs, awaited);
+}
+
+void SpanningDevice::DropRecording(uint32_t lane) {
+  first_->DropRecording(lane);
+}
+
+absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::Replay(
+    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    absl::Span<RemoteStorage* const> given) {
+  if (!spans()) return first_->Replay(lane, recording, given);
+  return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
+                   "the device has begun to span workers since then");
+}
+
+absl::Status SpanningDevice::Synchronize() {
+  absl::Status status;
+  for (int member = 0; member < count(); ++member) {
+    status.Update(members_[member]->Synchronize());
+  }
+  return status;
+}
+
+absl::Status SpanningDevice::CheckOwn(const Call& call) const {
+  for (const Touch& touch : call.touches()) {
+    if (touch.storage->device().get() == this) continue;
+    return MakeError(absl::StatusCode::kInvalidArgument, "MIXED_DEVICES",
+                     "the call names storages of two virtual devices");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> SpanningDevice::Route(uint32_t lane, Call* call,
+                                          Named* named) {
+  DJINN_RETURN_IF_ERROR(CheckOwn(*call));
+  DJINN_ASSIGN_OR_RETURN(const Choice choice, Choose(*call));
+  for (const Touch& touch : call->touches()) {
+    const StorageCopies& copies = CopiesOf(touch.storage.get());
+    if (IgnoresContents(touch.access) && ChangesVersion(touch.access)) continue;
+    if (copies.holders == 0 || copies.Holds(choice.member)) continue;
+    DJINN_RETURN_IF_ERROR(Bring(lane, touch.storage.get(), choice.member,
+                                /*moves=*/choice.displaced));
+  }
+  for (Touch& touch : call->touches()) {
+    RemoteStorage* const copy = CopyAt(touch.storage.get(), choice.member);
+    named->push_back({touch.storage, touch.access});
+    touch.storage = StoragePtr(copy);
+  }
+  return choice.member;
+}
+
+absl::Status SpanningDevice::Settle(uint32_t lane, const Named& named,
+                                    int member) {
+  last_ = member;
+  for (const Use& use : named) {
+    if (ChangesVersion(use.access)) {
+      DJINN_RETURN_IF_ERROR(Wrote(lane, use.storage.get(), member));
+    } else {
+      // One that nothing had written is zero-filled there.
+      Count(use.storage.get(), member);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace djinn

@@ -1,0 +1,191 @@
+// A virtual device of an open session, on one worker or on several.
+//
+// It has *members*, one for each worker that it uses: each has a lease, a
+// stream and an order of its own (remote_device.h). There is one as long as one
+// will do, and then this class only hands every call to it. When that worker
+// has no room for more, another one is asked for, and the device *spans*: each
+// storage has a copy on some of its members (StorageCopies), a call is recorded
+// on that member which lacks the fewest bytes of its operands and has room for
+// its results, and what it lacks comes from worker to worker first. A write
+// leaves the other copies stale; they are given back.
+//
+// What a spanning device does not do: it goes to no other worker, and
+// recordings are refused (SPANS_WORKERS). It fails as a whole when one member
+// does.
+//
+// Sources: spanning_device.cc (what a program calls), _copies.cc (what is
+// where), _members.cc (the members themselves).
+//
+// Threads: mu_ puts what the lanes do in one order once the device spans, and
+// is held while a member takes a call, which may wait for that member's window.
+// Members never call back into what takes it.
+#ifndef CLIENT_LIB_SESSION_SPANNING_DEVICE_H_
+#define CLIENT_LIB_SESSION_SPANNING_DEVICE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "client_lib/session/remote_device.h"
+#include "client_lib/session/session_context.h"
+#include "client_lib/session/virtual_device.h"
+#include "client_lib/session/wait.h"
+#include "common/mutex.h"
+
+namespace djinn {
+
+class SpanningDevice final : public VirtualDevice {
+ public:
+  static constexpr int kMaxMembers = StorageCopies::kMaxMembers;
+
+  // With one member.
+  static std::shared_ptr<SpanningDevice> Make(
+      int index, std::shared_ptr<SessionContext> context);
+
+  int index() const override { return index_; }
+  StoragePtr NewStorage(uint64_t size_bytes) override;
+  void MarkDead(RemoteStorage* storage) override;
+  absl::Status Record(uint32_t lane, Call* call) override;
+  absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(
+      uint32_t lane, Call* call) override;
+  absl::Status Upload(uint32_t lane, RemoteStorage* storage,
+                      SharedBytes source) override;
+  absl::Status CopyFrom(uint32_t lane, RemoteStorage* storage,
+                        RemoteStorage* source) override;
+  absl::Status Seed(uint32_t lane, RemoteStorage* generator,
+                    uint64_t seed) override;
+  absl::Status Resize(uint32_t lane, RemoteStorage* storage,
+                      uint64_t size_bytes) override;
+  absl::Status Read(uint32_t lane, RemoteStorage* storage,
+                    const srg::TensorView& view, void* destination,
+                    uint64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
+      uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
+      void* destination, uint64_t bytes) override;
+  absl::Status StartRecording(uint32_t lane) override;
+  absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
+      uint32_t lane, absl::Span<RemoteStorage* const> given,
+      absl::Span<RemoteStorage* const> outputs, size_t awaited) override;
+  void DropRecording(uint32_t lane) override;
+  absl::StatusOr<std::vector<StoragePtr>> Replay(
+      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      absl::Span<RemoteStorage* const> given) override;
+  absl::Status Synchronize() override;
+  absl::StatusOr<DevicePlacement> Placement() override;
+
+  // Those there are; after BeginClose() none is added.
+  std::vector<std::shared_ptr<RemoteDevice>> Members() const;
+  void BeginClose();
+
+ private:
+  SpanningDevice(int index, std::shared_ptr<SessionContext> context);
+
+  // The storages that a call names, while its touches name their copies.
+  struct Use {
+    StoragePtr storage;
+    uint8_t access;
+  };
+  using Named = absl::InlinedVector<Use, 8>;
+  // Where a call goes. `displaced`: not where most of its operands are.
+  struct Choice {
+    int member = 0;
+    bool displaced = false;
+  };
+
+  // --- What is where ---
+
+  bool spans() const { return spans_.load(std::memory_order_acquire); }
+  StorageCopies& CopiesOf(RemoteStorage* storage)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The member's, made if there is none; of the storage's present size.
+  RemoteStorage* CopyAt(RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The member that has the newest version first; where the last call went if
+  // nothing wrote it.
+  int HomeOf(RemoteStorage* storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<Choice> Choose(const Call& call)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // For so many bytes that nothing ties to a member.
+  int ChooseForBytes(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has the newest version come to the member; `moves`: and go where it was.
+  absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member,
+                     bool moves) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status BringGenerator(uint32_t lane, RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The member has the only newest version now.
+  absl::Status Wrote(uint32_t lane, RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The member has it, too, or first.
+  void Count(RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives the copies back that others than the owner have.
+  absl::Status GiveBack(uint32_t lane, RemoteStorage* storage)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // --- Calls once it spans ---
+
+  absl::Status CheckOwn(const Call& call) const;
+  // Chooses a member, brings what it lacks, and has the call name its copies;
+  // `named` says whose.
+  absl::StatusOr<int> Route(uint32_t lane, Call* call, Named* named)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // After a call there.
+  absl::Status Settle(uint32_t lane, const Named& named, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status RecordSlow(uint32_t lane, Call* call);
+  // `refusal`: the first member's, if it was asked and has no room.
+  absl::Status UploadAnywhere(uint32_t lane, RemoteStorage* storage,
+                              const SharedBytes& source, absl::Status refusal)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // For a copy to another device.
+  absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
+
+  // --- Members ---
+
+  std::shared_ptr<RemoteDevice> NewMember(int member, uint64_t needed_bytes);
+  // False when there is no worker for it; nothing has changed then.
+  bool AddMember(uint64_t needed_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same for room that is only expected to be missing: not too often.
+  bool AddMemberPatiently(uint64_t needed_bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether it spans, once it has looked for room that the first one lacks.
+  bool SpansNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnFailure(int member, const absl::Status& failure);
+  int count() const { return count_.load(std::memory_order_acquire); }
+  int64_t RoomLeft(int member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker has refused what would have left so much.
+  void LearnRoom(int member, int64_t left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const int index_;
+  const std::shared_ptr<SessionContext> context_;
+  // members_[0], for calls that nothing keeps from it.
+  RemoteDevice* first_ = nullptr;
+  // Written before count_ says so, never changed then.
+  std::array<std::shared_ptr<RemoteDevice>, kMaxMembers> members_;
+  std::atomic<int> count_{0};
+  // Calls have to look: it spans, or is about to need room.
+  std::atomic<bool> looks_{false};
+  std::atomic<bool> spans_{false};
+  // Bytes of the live storages, by member.
+  std::array<std::atomic<int64_t>, kMaxMembers> used_{};
+
+  mutable Mutex members_mu_;
+  bool closing_ ABSL_GUARDED_BY(members_mu_) = false;
+
+  Mutex mu_;
+  // Where the last call went, and the last upload that nothing tied to a
+  // member.
+  int last_ ABSL_GUARDED_BY(mu_) = 0;
+  int filling_ ABSL_GUARDED_BY(mu_) = 0;
+  // What members may hold by their workers' refusals.
+  std::array<int64_t, kMaxMembers> learnt_room_ ABSL_GUARDED_BY(mu_);
+  // Until when none more is asked for.
+  Deadline patience_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_SPANNING_DEVICE_H_

@@ -1,0 +1,186 @@
+// Which member has what, and where a call goes.
+#include <string>
+#include <utility>
+
+#include "client_lib/session/spanning_device.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// What it costs to have a generator somewhere else, in bytes: its state goes
+// through this process, which waits for it.
+constexpr int64_t kGeneratorCost = 1 << 20;
+// What it is worth a message of its own to give back early.
+constexpr uint64_t kWorthAMessage = 64 << 10;
+
+}  // namespace
+
+StorageCopies& SpanningDevice::CopiesOf(RemoteStorage* storage) {
+  if (storage->copies_ != nullptr) return *storage->copies_;
+  // Made before the device began to span.
+  auto copies = std::make_unique<StorageCopies>();
+  if (first_->IsBorn(*storage)) {
+    copies->at_home = true;
+    copies->holders = copies->counted = 1;
+  } else {
+    used_[0].fetch_sub(static_cast<int64_t>(storage->size_bytes()),
+                       std::memory_order_relaxed);
+  }
+  storage->copies_ = copies.release();
+  return *storage->copies_;
+}
+
+RemoteStorage* SpanningDevice::CopyAt(RemoteStorage* storage, int member) {
+  StorageCopies& copies = CopiesOf(storage);
+  if (member == 0 && copies.at_home) return storage;
+  StoragePtr& copy = copies.at[member];
+  if (!copy) {
+    copy = StoragePtr(
+        new RemoteStorage(/*id=*/0, shared_from_this(), storage->size_bytes()));
+  }
+  if (!copies.Holds(member)) {
+    copy->size_bytes_.store(storage->size_bytes(), std::memory_order_relaxed);
+  }
+  return copy.get();
+}
+
+int SpanningDevice::HomeOf(RemoteStorage* storage) {
+  const StorageCopies& copies = CopiesOf(storage);
+  return copies.holders != 0 ? copies.owner : last_;
+}
+
+absl::StatusOr<SpanningDevice::Choice> SpanningDevice::Choose(
+    const Call& call) {
+  std::array<int64_t, kMaxMembers> lacks{};  // what would have to come
+  std::array<int64_t, kMaxMembers> takes{};  // what it would hold besides
+  int64_t all = 0;
+  for (const Touch& touch : call.touches()) {
+    StorageCopies& copies = CopiesOf(touch.storage.get());
+    const auto size = static_cast<int64_t>(touch.storage->size_bytes());
+    if ((touch.access & kDraws) != 0) {
+      copies.generator = true;
+      // A state whose size is not known here cannot be read.
+      if (size == 0) return Choice{copies.owner, false};
+    }
+    const bool needed =
+        copies.holders != 0 &&
+        !(IgnoresContents(touch.access) && ChangesVersion(touch.access));
+    all += size;
+    for (int member = 0; member < count(); ++member) {
+      if (needed && !copies.Holds(member)) {
+        lacks[member] += copies.generator ? kGeneratorCost : size;
+      }
+      if (!copies.Counts(member)) takes[member] += size;
+    }
+  }
+  const auto best = [&](auto fits) {
+    int found = -1;
+    for (int next = 0; next < count(); ++next) {
+      const int member = (last_ + next) % count();
+      if (!fits(member)) continue;
+      if (found < 0 || lacks[member] < lacks[found]) found = member;
+    }
+    return found;
+  };
+  const auto has_room = [&](int member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return takes[member] == 0 || RoomLeft(member) >= takes[member];
+  };
+  const int wanted = best([](int) { return true; });
+  if (has_room(wanted)) return Choice{wanted, false};
+  const int elsewhere = best(has_room);
+  if (elsewhere >= 0) return Choice{elsewhere, true};
+  const int next = count();
+  if (AddMemberPatiently(static_cast<uint64_t>(all))) return Choice{next, true};
+  return Choice{wanted, false};
+}
+
+int SpanningDevice::ChooseForBytes(uint64_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  for (int next = 0; next < count(); ++next) {
+    const int member = (last_ + next) % count();
+    if (RoomLeft(member) >= size) return member;
+  }
+  const int next = count();
+  return AddMemberPatiently(bytes) ? next : last_;
+}
+
+absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
+                                   int member, bool moves) {
+  StorageCopies& copies = CopiesOf(storage);
+  if (copies.generator) return BringGenerator(lane, storage, member);
+  // What has no bytes is the same everywhere.
+  if (storage->size_bytes() > 0) {
+    DJINN_ASSIGN_OR_RETURN(
+        PullWork pull,
+        members_[copies.owner]->Offer(lane, CopyAt(storage, copies.owner)));
+    DJINN_RETURN_IF_ERROR(
+        members_[member]->Pull(lane, CopyAt(storage, member), std::move(pull)));
+  }
+  Count(storage, member);
+  return moves ? Wrote(lane, storage, member) : absl::OkStatus();
+}
+
+absl::Status SpanningDevice::BringGenerator(uint32_t lane,
+                                            RemoteStorage* storage,
+                                            int member) {
+  const StorageCopies& copies = CopiesOf(storage);
+  const auto state = std::make_shared<std::string>(storage->size_bytes(), '\0');
+  srg::TensorView view;
+  view.data_type = srg::DataType::kUint8;
+  view.sizes = {static_cast<int64_t>(state->size())};
+  view.strides = {1};
+  DJINN_RETURN_IF_ERROR(members_[copies.owner]->Read(
+      lane, CopyAt(storage, copies.owner), view, state->data(), state->size()));
+  // It is a seed that makes a storage a generator.
+  RemoteStorage* const copy = CopyAt(storage, member);
+  DJINN_RETURN_IF_ERROR(members_[member]->Seed(lane, copy, 0));
+  DJINN_RETURN_IF_ERROR(members_[member]->Upload(lane, copy, {*state, state}));
+  Count(storage, member);
+  return absl::OkStatus();
+}
+
+void SpanningDevice::Count(RemoteStorage* storage, int member) {
+  StorageCopies& copies = CopiesOf(storage);
+  if (copies.holders == 0) copies.owner = member;
+  copies.holders |= 1u << member;
+  if (copies.Counts(member)) return;
+  copies.counted |= 1u << member;
+  used_[member].fetch_add(static_cast<int64_t>(storage->size_bytes()),
+                          std::memory_order_relaxed);
+}
+
+absl::Status SpanningDevice::Wrote(uint32_t lane, RemoteStorage* storage,
+                                   int member) {
+  StorageCopies& copies = CopiesOf(storage);
+  copies.holders = 1u << member;
+  copies.owner = member;
+  Count(storage, member);
+  return copies.counted == copies.holders ? absl::OkStatus()
+                                          : GiveBack(lane, storage);
+}
+
+absl::Status SpanningDevice::GiveBack(uint32_t lane, RemoteStorage* storage) {
+  StorageCopies& copies = CopiesOf(storage);
+  // A generator comes back.
+  if (copies.generator) return absl::OkStatus();
+  for (int member = 0; member < count(); ++member) {
+    if (member == copies.owner || !copies.Counts(member)) continue;
+    if (member == 0 && copies.at_home) {
+      // It is the program's until that one dies, and has gone stale.
+      if (storage->size_bytes() >= kWorthAMessage) {
+        DJINN_RETURN_IF_ERROR(first_->Discard(lane, storage));
+      }
+      copies.at_home = false;
+    } else {
+      members_[member]->MarkDead(copies.at[member].get());
+      copies.at[member] = StoragePtr();
+    }
+    copies.counted &= ~(1u << member);
+    used_[member].fetch_sub(static_cast<int64_t>(storage->size_bytes()),
+                            std::memory_order_relaxed);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace djinn

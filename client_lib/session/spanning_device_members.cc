@@ -1,0 +1,157 @@
+// The members of a virtual device: how they come, what room they have, and
+// their end.
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/spanning_device.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// How often a device that is short of room asks for more of it.
+constexpr absl::Duration kPatience = absl::Seconds(1);
+// How long the stream of a member that was not to be may take to end.
+constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
+
+}  // namespace
+
+std::shared_ptr<SpanningDevice> SpanningDevice::Make(
+    int index, std::shared_ptr<SessionContext> context) {
+  std::shared_ptr<SpanningDevice> device(
+      new SpanningDevice(index, std::move(context)));
+  device->members_[0] = device->NewMember(0, 0);
+  device->first_ = device->members_[0].get();
+  device->count_.store(1, std::memory_order_release);
+  return device;
+}
+
+SpanningDevice::SpanningDevice(int index,
+                               std::shared_ptr<SessionContext> context)
+    : index_(index),
+      context_(std::move(context)),
+      patience_(absl::ZeroDuration(), context_->options.clock) {
+  MutexLock lock(&mu_);
+  learnt_room_.fill(std::numeric_limits<int64_t>::max());
+}
+
+std::shared_ptr<RemoteDevice> SpanningDevice::NewMember(int member,
+                                                        uint64_t needed_bytes) {
+  RemoteDevice::Role role;
+  role.index = index_;
+  role.member = member;
+  role.owner = this;
+  role.needed_bytes = needed_bytes;
+  role.on_failure = [weak = weak_from_this(),
+                     member](const absl::Status& failure) {
+    const auto device = std::static_pointer_cast<SpanningDevice>(weak.lock());
+    if (device != nullptr) device->OnFailure(member, failure);
+  };
+  return std::make_shared<RemoteDevice>(std::move(role), context_);
+}
+
+bool SpanningDevice::AddMember(uint64_t needed_bytes) {
+  const int number = count();
+  if (number == kMaxMembers || !first_->failure().ok()) return false;
+  std::shared_ptr<RemoteDevice> member = NewMember(number, needed_bytes);
+  const absl::StatusOr<DevicePlacement> placement = member->Placement();
+  bool joins = false;
+  if (placement.ok()) {
+    MutexLock lock(&members_mu_);
+    joins = !closing_;
+    if (joins) {
+      members_[number] = member;
+      count_.store(number + 1, std::memory_order_release);
+    }
+  }
+  if (!joins) {
+    log::Info("a device finds no worker with more room",
+              {{"device", index_}, {"why", placement.status()}});
+    member->Stop();
+    member->Join(Deadline(kStreamEndTimeout, context_->options.clock));
+    member->Disconnect();
+    patience_ = Deadline(kPatience, context_->options.clock);
+    return false;
+  }
+  log::Info("a device spans another worker", {{"device", index_},
+                                              {"member", number},
+                                              {"worker", placement->worker_id},
+                                              {"reason", placement->reason}});
+  for (int each = 0; each <= number; ++each) members_[each]->BeginToSpan();
+  spans_.store(true, std::memory_order_release);
+  looks_.store(true, std::memory_order_release);
+  filling_ = number;
+  // One that failed before it was known here has told nobody.
+  for (int each = 0; each <= number; ++each) {
+    const absl::Status failure = members_[each]->failure();
+    if (!failure.ok()) OnFailure(each, failure);
+  }
+  return true;
+}
+
+bool SpanningDevice::AddMemberPatiently(uint64_t needed_bytes) {
+  return patience_.passed() && AddMember(needed_bytes);
+}
+
+bool SpanningDevice::SpansNow() {
+  if (spans()) return true;
+  if (RoomLeft(0) < 0) return AddMemberPatiently(0);
+  looks_.store(false, std::memory_order_release);
+  return false;
+}
+
+void SpanningDevice::OnFailure(int member, const absl::Status& failure) {
+  if (member >= count()) return;  // one that was not to be
+  for (int other = 0; other < count(); ++other) {
+    if (other != member) members_[other]->FailWith(failure);
+  }
+}
+
+int64_t SpanningDevice::RoomLeft(int member) const {
+  constexpr auto kMost =
+      static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  const auto limit =
+      static_cast<int64_t>(std::min(members_[member]->memory_bytes(), kMost));
+  return std::min(limit, learnt_room_[member]) -
+         used_[member].load(std::memory_order_relaxed);
+}
+
+void SpanningDevice::LearnRoom(int member, int64_t left) {
+  // Its own limit explains the rest. Others share the worker's memory, and how
+  // much they leave may be less already.
+  if (left < 0) return;
+  learnt_room_[member] =
+      std::max<int64_t>(used_[member].load(std::memory_order_relaxed), 0);
+}
+
+std::vector<std::shared_ptr<RemoteDevice>> SpanningDevice::Members() const {
+  return {members_.begin(), members_.begin() + count()};
+}
+
+void SpanningDevice::BeginClose() {
+  {
+    MutexLock lock(&members_mu_);
+    closing_ = true;
+  }
+  for (const auto& member : Members()) member->BeginClose();
+}
+
+absl::StatusOr<DevicePlacement> SpanningDevice::Placement() {
+  if (IsForkedChild()) return AfterForkError();
+  DJINN_ASSIGN_OR_RETURN(DevicePlacement all, first_->Placement());
+  for (int member = 1; member < count(); ++member) {
+    DJINN_ASSIGN_OR_RETURN(const DevicePlacement one,
+                           members_[member]->Placement());
+    absl::StrAppend(&all.worker_id, "+", one.worker_id);
+    absl::StrAppend(&all.reason, "; ", one.worker_id, ": ", one.reason);
+    all.memory_bytes += one.memory_bytes;
+  }
+  return all;
+}
+
+}  // namespace djinn

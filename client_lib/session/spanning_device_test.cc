@@ -1,0 +1,297 @@
+// Devices that need more room than one worker has.
+#include <string>
+#include <vector>
+
+#include "client_lib/session/testing/program.h"
+#include "common/error.h"
+
+namespace djinn {
+namespace {
+
+// Of the storages here; two fit into a worker. Larger than what goes inline.
+constexpr uint64_t kSize = 100'000;
+
+v1::SessionLimits SmallLimits() {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_memory_bytes(kSize * 5 / 2);
+  return limits;
+}
+
+class SpanningDeviceTest : public testing::Test {
+ protected:
+  SpanningDeviceTest() : session_(cluster_.Open()) {
+    device_ = *session_->Device(0);
+  }
+  ~SpanningDeviceTest() override {
+    session_ = nullptr;
+    for (int worker = 0; worker < 3; ++worker) {
+      ExpectNoViolations(cluster_.worker(worker));
+    }
+  }
+
+  absl::Status Upload(const StoragePtr& storage) {
+    const auto bytes =
+        std::make_shared<std::string>(Pattern(storage->size_bytes()));
+    return device_->Upload(0, storage.get(), {*bytes, bytes});
+  }
+  StoragePtr Uploaded() {
+    StoragePtr storage = device_->NewStorage(kSize);
+    EXPECT_EQ(Upload(storage), absl::OkStatus());
+    return storage;
+  }
+  // Three, of which the last is on the second worker.
+  std::vector<StoragePtr> Span() {
+    cluster_.coordinator().LetSpan(2);
+    std::vector<StoragePtr> storages;
+    for (int i = 0; i < 3; ++i) storages.push_back(Uploaded());
+    return storages;
+  }
+  // What the worker was told, after everything was carried out.
+  int Count(int worker, v1::Ordered::ActionCase action) {
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    int count = 0;
+    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+      count += message.action_case() == action;
+    }
+    return count;
+  }
+
+  FakeCluster cluster_{SmallLimits()};
+  std::unique_ptr<Session> session_;
+  std::shared_ptr<VirtualDevice> device_;
+};
+
+TEST_F(SpanningDeviceTest, AnUploadThatDoesNotFitGoesToAnotherWorker) {
+  const std::vector<StoragePtr> storages = Span();
+  const auto requests = cluster_.coordinator().lease_requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].member(), 0u);
+  EXPECT_EQ(requests[1].virtual_device(), 0u);
+  EXPECT_EQ(requests[1].member(), 1u);
+  EXPECT_EQ(requests[1].needed_bytes(), kSize);
+  EXPECT_EQ(Count(1, v1::Ordered::kInstall), 1);
+  EXPECT_EQ(
+      cluster_.worker(1).contents(*cluster_.worker(1).live_storages().begin()),
+      Pattern(kSize));
+  EXPECT_EQ(device_->Placement()->worker_id, "w0+w1");
+  for (const StoragePtr& storage : storages) {
+    EXPECT_EQ(ReadByte(*device_, 0, storage), absl::OkStatus());
+  }
+  EXPECT_TRUE(session_->RootErrors().empty());
+}
+
+TEST_F(SpanningDeviceTest, WithoutAnotherWorkerTheRefusalStands) {
+  const StoragePtr first = Uploaded(), second = Uploaded(),
+                   third = device_->NewStorage(kSize);
+  const absl::Status refused = Upload(third);
+  EXPECT_EQ(ErrorReason(refused), "MEMORY_LIMIT");
+  EXPECT_EQ(cluster_.coordinator().lease_requests().size(), 2u);
+  // What there is goes on.
+  EXPECT_EQ(ReadByte(*device_, 0, first), absl::OkStatus());
+  Drop(first);
+  EXPECT_EQ(Upload(third), absl::OkStatus());
+}
+
+TEST_F(SpanningDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
+  const std::vector<StoragePtr> storages = Span();
+  const StoragePtr input = device_->NewStorage(8);
+  ASSERT_EQ(Upload(input), absl::OkStatus());
+  const StoragePtr first = device_->NewStorage(8),
+                   second = device_->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device_, 0,
+             MakeCall(
+                 1, {{storages[0], kReads}, {input, kReads}, {first, kBirth}}))
+          .ok());
+  ASSERT_TRUE(
+      Record(*device_, 0,
+             MakeCall(
+                 2, {{storages[2], kReads}, {first, kReads}, {second, kBirth}}))
+          .ok());
+  EXPECT_EQ(ReadByte(*device_, 0, second), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 1);
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
+  // The input followed the last upload; it and the first result crossed once.
+  EXPECT_EQ(Count(1, v1::Ordered::kOffer), 1);
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
+  // What is there already does not cross again.
+  ASSERT_TRUE(Record(*device_, 0,
+                     MakeCall(2, {{storages[2], kReads},
+                                  {first, kReads},
+                                  {second, kOverwrites}}))
+                  .ok());
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
+}
+
+TEST_F(SpanningDeviceTest, AWriteLeavesOneCopy) {
+  const std::vector<StoragePtr> storages = Span();
+  StoragePtr value = device_->NewStorage(8);
+  ASSERT_EQ(Upload(value), absl::OkStatus());
+  // From the second worker to the first, changed there, and back.
+  for (const int index : {0, 2, 0}) {
+    ASSERT_TRUE(
+        Record(*device_, 0,
+               MakeCall(1, {{storages[index], kReads}, {value, kWrites}}))
+            .ok());
+  }
+  EXPECT_EQ(ReadByte(*device_, 0, value), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
+  EXPECT_EQ(Count(1, v1::Ordered::kOffer), 2);
+  Drop(std::move(value));
+  for (StoragePtr storage : storages) Drop(std::move(storage));
+  ASSERT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  EXPECT_TRUE(cluster_.worker(0).live_storages().empty());
+  EXPECT_TRUE(cluster_.worker(1).live_storages().empty());
+}
+
+TEST_F(SpanningDeviceTest, ResultsThatWouldNotFitGoToAnotherWorker) {
+  cluster_.coordinator().LetSpan(2);
+  const StoragePtr small = device_->NewStorage(8);
+  ASSERT_EQ(Upload(small), absl::OkStatus());
+  ASSERT_TRUE(device_->Placement().ok());
+  std::vector<StoragePtr> results;
+  for (int i = 0; i < 4; ++i) {
+    results.push_back(device_->NewStorage(kSize));
+    ASSERT_TRUE(Record(*device_, 0,
+                       MakeCall(1, {{small, kReads}, {results.back(), kBirth}}))
+                    .ok());
+  }
+  EXPECT_GT(Count(0, v1::Ordered::kRun), 0);
+  EXPECT_GT(Count(1, v1::Ordered::kRun), 0);
+  EXPECT_EQ(cluster_.worker(0).live_storages().size(), 3u);
+  EXPECT_EQ(cluster_.worker(1).live_storages().size(), 3u);
+}
+
+TEST_F(SpanningDeviceTest, WhereResultsDoNotFitTheirOperandsMoveAway) {
+  const std::vector<StoragePtr> storages = Span();
+  const StoragePtr first = device_->NewStorage(kSize),
+                   second = device_->NewStorage(kSize);
+  const auto call = [&](const StoragePtr& operand, const StoragePtr& result) {
+    return Record(*device_, 0,
+                  MakeCall(1, {{operand, kReads}, {result, kBirth}}));
+  };
+  // There is room for the result on the second worker, but not for both.
+  cluster_.coordinator().LetSpan(3);
+  ASSERT_TRUE(call(storages[0], first).ok());
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 1);
+  // What moved left room for the next.
+  ASSERT_TRUE(call(storages[1], second).ok());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 1);
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 1);
+  for (const StoragePtr& storage : {storages[0], storages[1], first, second}) {
+    EXPECT_EQ(ReadByte(*device_, 0, storage), absl::OkStatus());
+  }
+}
+
+TEST_F(SpanningDeviceTest, TheLossOfOneWorkerIsTheLossOfTheDevice) {
+  const std::vector<StoragePtr> storages = Span();
+  cluster_.worker(0).Pause();
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
+  cluster_.coordinator().EndLease("lease-0.1", "WORKER_LOST");
+  // Also what waits for the other one.
+  EXPECT_EQ(ErrorReason(ReadByte(*device_, 0, storages[0])), "WORKER_LOST");
+  EXPECT_EQ(ErrorReason(ReadByte(*device_, 0, storages[2])), "WORKER_LOST");
+  EXPECT_EQ(
+      ErrorReason(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}}))),
+      "WORKER_LOST");
+  EXPECT_EQ(session_->RootErrors().size(), 1u);
+  cluster_.worker(0).Resume();
+}
+
+TEST_F(SpanningDeviceTest, ItIsNotRecorded) {
+  ASSERT_TRUE(device_->StartRecording(0).ok());
+  const std::vector<StoragePtr> storages = Span();
+  auto recording = device_->FinishRecording(0, {}, {}, 0);
+  EXPECT_EQ(ErrorReason(recording.status()), "UPLOADS");
+  ASSERT_TRUE(device_->StartRecording(0).ok());
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
+  recording = device_->FinishRecording(0, {}, {}, 0);
+  EXPECT_EQ(ErrorReason(recording.status()), "SPANS_WORKERS");
+}
+
+TEST_F(SpanningDeviceTest, WhatWasRecordedBeforeIsStale) {
+  const StoragePtr weight = Uploaded();
+  ASSERT_TRUE(device_->StartRecording(0).ok());
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{weight, kWrites}})).ok());
+  const auto recording = device_->FinishRecording(0, {}, {}, 0);
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  EXPECT_TRUE(device_->Replay(0, *recording, {}).ok());
+  const std::vector<StoragePtr> storages = Span();
+  EXPECT_EQ(ErrorReason(device_->Replay(0, *recording, {}).status()),
+            "STALE_RECORDING");
+}
+
+TEST_F(SpanningDeviceTest, ItStaysWhereItIs) {
+  const std::vector<StoragePtr> storages = Span();
+  const v1::MigrationOutcome outcome =
+      cluster_.coordinator().Migrate("lease-0.1", 2, 7);
+  EXPECT_EQ(outcome.failure().reason(), "SPANS_WORKERS");
+  EXPECT_EQ(ReadByte(*device_, 0, storages[2]), absl::OkStatus());
+}
+
+TEST_F(SpanningDeviceTest, ItCopiesFromAndToOtherDevices) {
+  const std::vector<StoragePtr> storages = Span();
+  const auto other = *session_->Device(2);
+  const StoragePtr there = other->NewStorage(kSize);
+  ASSERT_TRUE(other->CopyFrom(0, there.get(), storages[2].get()).ok());
+  EXPECT_EQ(Count(1, v1::Ordered::kOffer), 1);
+  ASSERT_TRUE(device_->CopyFrom(0, storages[0].get(), there.get()).ok());
+  ASSERT_EQ(other->Synchronize(), absl::OkStatus());
+  // Two uploads, one that was refused twice, and the copy.
+  EXPECT_EQ(Count(0, v1::Ordered::kInstall), 5);
+  FakeCluster elsewhere;
+  const auto session = elsewhere.Open();
+  const StoragePtr foreign = (*session->Device(0))->NewStorage(kSize);
+  EXPECT_EQ(ErrorReason(device_->CopyFrom(0, storages[0].get(), foreign.get())),
+            "OTHER_SESSION");
+}
+
+TEST_F(SpanningDeviceTest, WhatHasAnotherSizeIsBroughtWhole) {
+  const std::vector<StoragePtr> storages = Span();
+  const StoragePtr value = device_->NewStorage(8);
+  ASSERT_EQ(Upload(value), absl::OkStatus());
+  const auto use = [&](int index, uint8_t access) {
+    return Record(*device_, 0,
+                  MakeCall(1, {{storages[index], kReads}, {value, access}}));
+  };
+  ASSERT_TRUE(use(0, kReads).ok());
+  ASSERT_TRUE(device_->Resize(0, value.get(), 16).ok());
+  EXPECT_EQ(value->size_bytes(), 16u);
+  ASSERT_TRUE(use(0, kReads).ok());
+  EXPECT_EQ(ReadByte(*device_, 0, value), absl::OkStatus());
+  ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
+  uint64_t pulled = 0;
+  for (const v1::Ordered& message : cluster_.worker(0).received()) {
+    if (message.install().has_pull()) {
+      pulled = message.install().pull().size_bytes();
+    }
+  }
+  EXPECT_EQ(pulled, 16u);
+}
+
+TEST_F(SpanningDeviceTest, CallsOfOtherDevicesAreRefused) {
+  const std::vector<StoragePtr> storages = Span();
+  const StoragePtr foreign = (*session_->Device(2))->NewStorage(8);
+  EXPECT_EQ(ErrorReason(Record(
+                *device_, 0,
+                MakeCall(1, {{storages[0], kReads}, {foreign, kReads}}))),
+            "MIXED_DEVICES");
+}
+
+TEST_F(SpanningDeviceTest, ClosingWaitsForAllWorkers) {
+  const std::vector<StoragePtr> storages = Span();
+  for (const StoragePtr& storage : storages) {
+    ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storage, kWrites}})).ok());
+  }
+  ASSERT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  EXPECT_EQ(cluster_.worker(0).runs().size(), 1u);
+  EXPECT_EQ(cluster_.worker(1).runs().size(), 1u);
+  EXPECT_EQ(
+      ErrorReason(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}}))),
+      "SESSION_CLOSED");
+}
+
+}  // namespace
+}  // namespace djinn
