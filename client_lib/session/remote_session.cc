@@ -110,7 +110,7 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(uint32_t lane) override {
     if (IsForkedChild()) return AfterForkError();
     auto cost = std::make_unique<CostOfDevices>();
-    for (const auto& device : Devices()) {
+    for (const auto& device : Members()) {
       DJINN_ASSIGN_OR_RETURN(auto wait, device->AskMeter(lane));
       cost->Add(device, std::move(wait));
     }

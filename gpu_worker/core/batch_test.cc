@@ -37,7 +37,7 @@ class BatchTest : public WorkerCoreTest {
       clock_.Advance(absl::Seconds(joined ? 4 : 1));
       order_ += joined ? 'J' : name[6];
       if (joined) {
-        if (at_joined_) at_joined_();
+        if (at_joined_) std::function<void()>(at_joined_)();
         if (join_fails_) return absl::InternalError("no joining now");
       }
       return absl::OkStatus();
@@ -459,16 +459,25 @@ TEST_F(BatchTest, ASharedTurnIsAsUrgentAsWhoeverHasPartInIt) {
   late->Define(9, s.get());
   late->Read(kRows, 2);
   Plug();
-  Run(clients_[0].get());
-  Run(clients_[1].get());
+  for (int i = 0; i < 2; ++i) {
+    clients_[i]->Define(1, Step());
+    for (uint64_t result = kFirstResult; result < kFirstResult + 4;
+         result += 2) {
+      clients_[i]->Run(1, {kWeight, kRows, kOther, result, result + 1});
+    }
+  }
   at_joined_ = [this, late] {
+    const uint32_t before = core_->Snapshot().queued_runs();
     late->Run(9, {kRows}, {1});
-    EXPECT_TRUE(
-        WaitUntil([this] { return core_->Snapshot().queued_runs() == 3; }));
+    EXPECT_TRUE(WaitUntil(
+        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    at_joined_ = nullptr;
   };
-  ReleaseWith(3);
+  ReleaseWith(5);
   EXPECT_EQ(late->Read(kRows, 2), (Floats{1, 1}));
-  EXPECT_EQ(Order(), "Jaaf");
+  // Whoever has the first turn, one is shared in which t1 leads.
+  const std::string order = Order();
+  EXPECT_EQ(order.substr(order.find('J'), 3), "Jaa") << order;
 }
 
 TEST_F(BatchTest, NoMoreRunsTakePartThanTheWorkerLets) {
