@@ -192,6 +192,11 @@ absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
 
 absl::Status RemoteDevice::Synchronize() {
   if (IsForkedChild()) return AfterForkError();
+  DJINN_RETURN_IF_ERROR(CatchUp());
+  return context_->root_errors.TakeUnreported(index_);
+}
+
+absl::Status RemoteDevice::CatchUp() {
   uint64_t target = 0;
   {
     MutexLock lock(&mu_);
@@ -221,7 +226,7 @@ absl::Status RemoteDevice::Synchronize() {
           deadline);
     }
   }
-  return context_->root_errors.TakeUnreported(index_);
+  return absl::OkStatus();
 }
 
 bool RemoteDevice::IsBorn(const RemoteStorage& storage) const {

@@ -112,6 +112,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status Pull(uint32_t lane, RemoteStorage* storage, PullWork pull);
   // The storage holds nothing here from now on; it may again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
+  // Waits until all that was recorded is carried out, whatever came of it.
+  absl::Status CatchUp();
   // Something was called that names it.
   bool IsBorn(const RemoteStorage& storage) const;
   // What the worker lets the session hold; no limit as long as it is not known.

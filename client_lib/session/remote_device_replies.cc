@@ -392,6 +392,8 @@ void RemoteDevice::Fail(absl::Status failure, bool by_itself) {
 void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   ClientStream* stream = nullptr;
   Callbacks callbacks;
+  // A further member that was not to be is no failure of the program's.
+  bool counts = by_itself;
   if (by_itself) {
     {
       MutexLock lock(&mu_);
@@ -405,13 +407,14 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
     if (stopped_ || !failure_.ok()) return;
     failure_ = failure;
     usable_ = false;
+    if (role_.member > 0 && !welcomed_) counts = false;
     lost_work_ = !queue_.empty() || processing_ || !log_.empty() ||
                  recorder_.HasOpenSegments();
     WakeAll();
     callbacks.swap(due_callbacks_);
     stream = stream_.get();
   }
-  if (by_itself) context_->root_errors.AddReported(index_, failure);
+  if (counts) context_->root_errors.AddReported(index_, failure);
   Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(absl::CancelledError("the client gave the worker up"));

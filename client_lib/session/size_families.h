@@ -1,8 +1,8 @@
 // Structures that are one but for integers that grow together, found by their
 // keys (structure_builder.h): a loop over tensors that get longer has another
-// key each time around. Three keys on a line make a family: in them each integer
-// that varies is a + b·n. From then on the loop's structures are this one, with
-// a size hole (common/srg/size_hole.h), at n = 3, 4, 5, ...
+// key each time around. Three keys on a line make a family: in them each
+// integer that varies is a + b·n. From then on the loop's structures are this
+// one, with a size hole (common/srg/size_hole.h), at n = 3, 4, 5, ...
 //
 // A key belongs to a family only if it is equal to the family's at some n, byte
 // for byte, so that this decides what is sent, never what is computed.
@@ -30,8 +30,7 @@ class SizeFamilies {
   // Of families and of keys that are in none.
   static constexpr size_t kMaxBytes = 16 << 20;
 
-  explicit SizeFamilies(size_t max_bytes = kMaxBytes)
-      : max_bytes_(max_bytes) {}
+  explicit SizeFamilies(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
 
   struct Member {
     // Names the family among keys: no structure has it. Valid until the next
@@ -79,8 +78,7 @@ class SizeFamilies {
   const size_t max_bytes_;
   size_t bytes_ = 0;
   std::list<Group> by_use_;  // most recently used first
-  absl::flat_hash_map<absl::string_view, std::list<Group>::iterator>
-      by_header_;
+  absl::flat_hash_map<absl::string_view, std::list<Group>::iterator> by_header_;
 };
 
 }  // namespace djinn

@@ -338,12 +338,20 @@ absl::StatusOr<int> SpanningDevice::Route(uint32_t lane, Call* call,
                                           Named* named) {
   DJINN_RETURN_IF_ERROR(CheckOwn(*call));
   DJINN_ASSIGN_OR_RETURN(const Choice choice, Choose(*call));
+  absl::InlinedVector<RemoteStorage*, 8> brought;
   for (const Touch& touch : call->touches()) {
     const StorageCopies& copies = CopiesOf(touch.storage.get());
     if (IgnoresContents(touch.access) && ChangesVersion(touch.access)) continue;
     if (copies.holders == 0 || copies.Holds(choice.member)) continue;
-    DJINN_RETURN_IF_ERROR(Bring(lane, touch.storage.get(), choice.member,
-                                /*moves=*/choice.displaced));
+    DJINN_RETURN_IF_ERROR(Bring(lane, touch.storage.get(), choice.member));
+    brought.push_back(touch.storage.get());
+  }
+  if (choice.displaced && !brought.empty()) {
+    // What was offered takes room where it was until it is fetched.
+    DJINN_RETURN_IF_ERROR(members_[choice.member]->CatchUp());
+    for (RemoteStorage* const storage : brought) {
+      DJINN_RETURN_IF_ERROR(Wrote(lane, storage, choice.member));
+    }
   }
   for (Touch& touch : call->touches()) {
     RemoteStorage* const copy = CopyAt(touch.storage.get(), choice.member);

@@ -110,9 +110,9 @@ class SpanningDevice final : public VirtualDevice {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // For so many bytes that nothing ties to a member.
   int ChooseForBytes(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Has the newest version come to the member; `moves`: and go where it was.
-  absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member,
-                     bool moves) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has the newest version come to the member.
+  absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BringGenerator(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The member has the only newest version now.

@@ -106,7 +106,7 @@ int SpanningDevice::ChooseForBytes(uint64_t bytes) {
 }
 
 absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
-                                   int member, bool moves) {
+                                   int member) {
   StorageCopies& copies = CopiesOf(storage);
   if (copies.generator) return BringGenerator(lane, storage, member);
   // What has no bytes is the same everywhere.
@@ -118,7 +118,7 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
         members_[member]->Pull(lane, CopyAt(storage, member), std::move(pull)));
   }
   Count(storage, member);
-  return moves ? Wrote(lane, storage, member) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::Status SpanningDevice::BringGenerator(uint32_t lane,
@@ -166,11 +166,13 @@ absl::Status SpanningDevice::GiveBack(uint32_t lane, RemoteStorage* storage) {
   if (copies.generator) return absl::OkStatus();
   for (int member = 0; member < count(); ++member) {
     if (member == copies.owner || !copies.Counts(member)) continue;
+    // What is freed goes behind the next run, which may need its room.
+    if (storage->size_bytes() >= kWorthAMessage) {
+      DJINN_RETURN_IF_ERROR(
+          members_[member]->Discard(lane, CopyAt(storage, member)));
+    }
     if (member == 0 && copies.at_home) {
       // It is the program's until that one dies, and has gone stale.
-      if (storage->size_bytes() >= kWorthAMessage) {
-        DJINN_RETURN_IF_ERROR(first_->Discard(lane, storage));
-      }
       copies.at_home = false;
     } else {
       members_[member]->MarkDead(copies.at[member].get());

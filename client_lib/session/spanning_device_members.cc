@@ -100,7 +100,9 @@ bool SpanningDevice::AddMemberPatiently(uint64_t needed_bytes) {
 
 bool SpanningDevice::SpansNow() {
   if (spans()) return true;
-  if (RoomLeft(0) < 0) return AddMemberPatiently(0);
+  if (const int64_t left = RoomLeft(0); left < 0) {
+    return AddMemberPatiently(static_cast<uint64_t>(-left));
+  }
   looks_.store(false, std::memory_order_release);
   return false;
 }

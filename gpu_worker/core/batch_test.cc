@@ -37,7 +37,9 @@ class BatchTest : public WorkerCoreTest {
       clock_.Advance(absl::Seconds(joined ? 4 : 1));
       order_ += joined ? 'J' : name[6];
       if (joined) {
-        if (at_joined_) std::function<void()>(at_joined_)();
+        // It may take itself away.
+        const std::function<void()> call = at_joined_;
+        if (call) call();
         if (join_fails_) return absl::InternalError("no joining now");
       }
       return absl::OkStatus();
