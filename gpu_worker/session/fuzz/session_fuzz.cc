@@ -319,7 +319,8 @@ class Harness {
                          Require(!status.ok(), "failures say why");
                          ++failures;
                        },
-                       [](absl::Duration) {}});
+                       [](absl::Duration) {},
+                       [] { return absl::Milliseconds(1); }});
       Attach(&session, 0);
       for (const fuzz::Step& step : input.steps()) {
         Carry(step, &session);
