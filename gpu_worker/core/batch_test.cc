@@ -476,6 +476,11 @@ TEST_F(BatchTest, ASharedTurnIsAsUrgentAsWhoeverHasPartInIt) {
     at_joined_ = nullptr;
   };
   ReleaseWith(5);
+  // The run is sent from there.
+  EXPECT_TRUE(WaitUntil([this] {
+    MutexLock lock(&mu_);
+    return at_joined_ == nullptr;
+  }));
   EXPECT_EQ(late->Read(kRows, 2), (Floats{1, 1}));
   // Whoever has the first turn, one is shared in which t1 leads.
   const std::string order = Order();
