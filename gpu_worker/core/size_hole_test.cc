@@ -17,6 +17,17 @@ srg::Structure GrowingAddTo() {
   return structure;
 }
 
+// A temporary, and what is left of it: x + x, and that + x, of 1 + n elements.
+srg::Structure GrowingSums() {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  s.Add(s.Add(x, x, 1), x, 1);
+  srg::Structure structure = s.get();
+  structure.size_hole = {{1, 4, 7, 10, 13, 16}, {1, 1, 1, 1, 1, 1}};
+  return structure;
+}
+constexpr uint32_t kTemporary = 1;  // its slot
+
 class SizeHoleTest : public WorkerCoreTest {
  protected:
   void Begin(size_t max_plans) {
@@ -57,13 +68,7 @@ TEST_F(SizeHoleTest, EachRunHasItsOwn) {
 
 TEST_F(SizeHoleTest, ResultsGrowToo) {
   Begin(100);
-  FakeStructure s;
-  const uint32_t x = s.Bound();
-  const uint32_t sum = s.Add(x, x, 1);
-  s.Add(sum, x, 1);
-  srg::Structure structure = s.get();
-  structure.size_hole = {{1, 4, 7, 10, 13, 16}, {1, 1, 1, 1, 1, 1}};
-  client_->Define(1, structure);
+  client_->Define(1, GrowingSums());
   const auto run = [&](int64_t size, std::vector<uint64_t> storages) {
     client_->set_run_size(size);
     client_->Run(1, storages);
@@ -79,18 +84,12 @@ TEST_F(SizeHoleTest, ResultsGrowToo) {
 
 TEST_F(SizeHoleTest, ARepeatMayHaveAnother) {
   Begin(100);
-  // A temporary and what is left of it, which a run pays for at once.
-  FakeStructure s;
-  const uint32_t x = s.Bound();
-  const uint32_t sum = s.Add(x, x, 1);
-  s.Add(sum, x, 1);
-  srg::Structure structure = s.get();
-  structure.size_hole = {{1, 4, 7, 10, 13, 16}, {1, 1, 1, 1, 1, 1}};
-  client_->Define(1, structure);
+  client_->Define(1, GrowingSums());
   client_->WaitFor(
       [](const v1::ControlResponse& r) { return r.has_admitted(); });
   client_->set_remember(true);
-  client_->Run(1, {1, 10, 11}, {}, {sum});
+  // What it makes is paid for at once.
+  client_->Run(1, {1, 10, 11}, {}, {kTemporary});
   client_->set_remember(false);
   for (const int64_t size : {1, 3, 2}) {
     v1::Ordered message;

@@ -1,6 +1,6 @@
 // How fast tenants of a cohort may use a resource, such as device-seconds or
-// bytes per second, lent and borrowed as quota_tree.h says of amounts, but shared out anew whenever
-// demand changes.
+// bytes per second, lent and borrowed as quota_tree.h says of amounts, but
+// shared out anew whenever demand changes.
 //
 // Everybody gets what it wants of its nominal rate. What is left of the nominal
 // rates, as far as it may be lent, goes to those that want more, by weight, and

@@ -312,15 +312,15 @@ class Harness {
     int failures = 0;
     const auto account = std::make_shared<TenantAccount>();
     {
-      Session session(&environment_, "session", "tenant", account,
-                      std::make_shared<Traffic>(), limits,
-                      {[] {},
-                       [&failures](absl::Status status) {
-                         Require(!status.ok(), "failures say why");
-                         ++failures;
-                       },
-                       [](absl::Duration) {},
-                       [] { return absl::Milliseconds(1); }});
+      Session session(
+          &environment_, "session", "tenant", account,
+          std::make_shared<Traffic>(), limits,
+          {[] {},
+           [&failures](absl::Status status) {
+             Require(!status.ok(), "failures say why");
+             ++failures;
+           },
+           [](absl::Duration) {}, [] { return absl::Milliseconds(1); }});
       Attach(&session, 0);
       for (const fuzz::Step& step : input.steps()) {
         Carry(step, &session);
