@@ -20,7 +20,7 @@ class Silent(torch.nn.Module):
         self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(3)])
         self.scale = 2.0
 
-    def forward(self, x, *, negative=False):
+    def forward(self, x, *, negative=False, unused=None):
         for layer in self.layers:
             x = torch.relu(layer(x)) * self.scale
         return -x if negative else x
@@ -125,6 +125,16 @@ class AutomaticRegistrationTest(RemoteCase):
             if kind is Counts:
                 self.assertEqual(module.count, 10)
         self.assertEqual(len(calls), 10)
+
+    @torch.no_grad()
+    def test_a_refusal_that_is_past_counts_no_more(self):
+        module = Silent().to(self.device)
+        self.check_calls(module, 6)
+        module(torch.randn(4, 8).to(self.device), unused=object())
+        before = self.statistics(module)
+        self.assertIn("object", before["refusal"])
+        self.check_calls(module, 10)
+        self.assertEqual(self.statistics(module)["replays"], before["replays"] + 10)
 
     def test_with_gradients_nothing_is(self):
         module = Silent().to(self.device)

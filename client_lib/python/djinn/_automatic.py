@@ -112,6 +112,7 @@ class _Repeating:
 
     def __init__(self):
         self.calls = 0
+        self.replays = 0
         self.refusals = 0
         self.callable = None
 
@@ -122,7 +123,12 @@ class _Repeating:
         if self.callable is None:
             self.callable = _AutomaticCallable(_Forward(module))
         result = self.callable(*args, **kwargs)
-        self.refusals = self.refusals + 1 if self.callable.statistics()["refusal"] else 0
+        statistics = self.callable.statistics()
+        if statistics["replays"] > self.replays:
+            self.replays = statistics["replays"]
+            self.refusals = 0
+        elif statistics["refusal"]:
+            self.refusals += 1
         return result
 
 
