@@ -222,7 +222,7 @@ class Cluster {
   // refuses it.
   void TryPlace(MemberId device, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The request has no worker for now: it waits for one, or is refused.
+  // Nothing places the request yet: it waits for a worker, or is refused.
   void LeaveUnplaced(MemberId device, const absl::Status& obstacle,
                      Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

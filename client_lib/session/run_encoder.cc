@@ -55,8 +55,7 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
   const std::optional<SizeFamilies::Member> member =
       entry.has_value() ? std::nullopt : families_.Find(key_);
   if (member.has_value()) {
-    entry = table_->Find(member->family);
-    if (!entry.has_value()) entry = table_->Add(member->family);
+    entry = table_->FindOrAdd(member->family);
     encoded.run.set_size(member->size);
     FillStructure(
         member->family, *entry, telling,
@@ -75,12 +74,11 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
-  std::optional<StructureTable::Entry> entry = table_->Find(part.key);
-  if (!entry.has_value()) entry = table_->Add(part.key);
+  const StructureTable::Entry entry = table_->FindOrAdd(part.key);
   FillStructure(
-      part.key, *entry, telling,
+      part.key, entry, telling,
       [&]() -> const srg::Structure& { return part.structure; }, &encoded);
-  FillRun(bindings, part.floats, part.scalar_tensors, *entry, &encoded);
+  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
   return encoded;
 }
 

@@ -275,33 +275,28 @@ TEST_F(RepeatCutTest, TheAliasPartitionIsPartOfTheStructure) {
   EXPECT_EQ(ids_, (std::vector<uint64_t>{1, 1, 2}));
 }
 
-StructureTable::Entry FindOrAdd(StructureTable* table, absl::string_view key) {
-  const std::optional<StructureTable::Entry> found = table->Find(key);
-  return found.has_value() ? *found : table->Add(key);
-}
-
 TEST(StructureTableTest, ForgetsTheLeastRecentlyUsed) {
   StructureTable table(2);
-  EXPECT_EQ(FindOrAdd(&table, "a").id, 1u);
-  EXPECT_EQ(FindOrAdd(&table, "b").id, 2u);
+  EXPECT_EQ(table.FindOrAdd("a").id, 1u);
+  EXPECT_EQ(table.FindOrAdd("b").id, 2u);
   table.Keep("definition of b");
-  EXPECT_FALSE(FindOrAdd(&table, "a").is_new);
+  EXPECT_FALSE(table.FindOrAdd("a").is_new);
   EXPECT_TRUE(table.Unsaid().empty());
-  const StructureTable::Entry c = FindOrAdd(&table, "c");
+  const StructureTable::Entry c = table.FindOrAdd("c");
   EXPECT_TRUE(c.is_new);
   EXPECT_EQ(c.id, 3u);
   EXPECT_EQ(table.Unsaid(), std::vector<uint64_t>{2});
-  EXPECT_FALSE(FindOrAdd(&table, "a").is_new);
+  EXPECT_FALSE(table.FindOrAdd("a").is_new);
   // An id is never used again.
-  EXPECT_EQ(FindOrAdd(&table, "b").id, 4u);
+  EXPECT_EQ(table.FindOrAdd("b").id, 4u);
 }
 
 TEST(StructureTableTest, KeepsDefinitionsUntilTheWorkerForgotThem) {
   StructureTable table(1);
-  FindOrAdd(&table, "a");
+  table.FindOrAdd("a");
   table.Keep("definition of a");
   EXPECT_EQ(*table.Definition(1), "definition of a");
-  FindOrAdd(&table, "b");
+  table.FindOrAdd("b");
   table.Completed(100);
   EXPECT_EQ(*table.Definition(1), "definition of a");
   table.SaidIn(101);
@@ -314,12 +309,12 @@ TEST(StructureTableTest, KeepsDefinitionsUntilTheWorkerForgotThem) {
 
 TEST(StructureTableTest, KeepsItsBytesBounded) {
   StructureTable table(100, 30);
-  EXPECT_EQ(FindOrAdd(&table, "aaaaaa").id, 1u);
+  EXPECT_EQ(table.FindOrAdd("aaaaaa").id, 1u);
   table.Keep("0123456789");
-  EXPECT_EQ(FindOrAdd(&table, "bbbbbb").id, 2u);
+  EXPECT_EQ(table.FindOrAdd("bbbbbb").id, 2u);
   table.Keep("0123456789");
   EXPECT_TRUE(table.Unsaid().empty());
-  EXPECT_EQ(FindOrAdd(&table, "cccccc").id, 3u);
+  EXPECT_EQ(table.FindOrAdd("cccccc").id, 3u);
   EXPECT_EQ(table.Unsaid(), std::vector<uint64_t>{1});
 }
 

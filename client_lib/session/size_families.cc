@@ -45,6 +45,11 @@ bool EqualBetween(absl::string_view a, absl::string_view b, size_t begin,
 
 }  // namespace
 
+size_t SizeFamilies::Family::bytes() const {
+  // The hole says of each integer as much again.
+  return name.size() + varying.size() * 2 * sizeof(Varying);
+}
+
 absl::string_view SizeFamilies::Family::base() const {
   return absl::string_view(name).substr(kMark.size(), key_bytes);
 }
@@ -159,28 +164,28 @@ SizeFamilies::Group& SizeFamilies::GroupOf(absl::string_view key) {
 }
 
 void SizeFamilies::Keep(Group* group, std::unique_ptr<Family> family) {
-  int64_t change = static_cast<int64_t>(
-      family->name.size() + family->varying.size() * 2 * sizeof(Varying));
+  size_t removed = 0;
   if (group->families.size() == kMaxFamilies) {
-    const Family& oldest = *group->families.front();
-    change -= static_cast<int64_t>(oldest.name.size() +
-                                   oldest.varying.size() * 2 * sizeof(Varying));
+    removed = group->families.front()->bytes();
     group->families.erase(group->families.begin());
   }
+  Grow(group, family->bytes(), removed);
   group->families.push_back(std::move(family));
-  group->bytes += change;
-  bytes_ += change;
 }
 
 void SizeFamilies::Keep(Group* group, absl::string_view key) {
-  int64_t change = static_cast<int64_t>(key.size());
+  size_t removed = 0;
   if (group->alone.size() == kMaxAlone) {
-    change -= static_cast<int64_t>(group->alone.front().size());
+    removed = group->alone.front().size();
     group->alone.erase(group->alone.begin());
   }
+  Grow(group, key.size(), removed);
   group->alone.emplace_back(key);
-  group->bytes += change;
-  bytes_ += change;
+}
+
+void SizeFamilies::Grow(Group* group, size_t added, size_t removed) {
+  group->bytes += added - removed;
+  bytes_ += added - removed;
 }
 
 void SizeFamilies::Shrink() {

@@ -54,6 +54,7 @@ class SizeFamilies {
     std::vector<Varying> varying;
     srg::SizeHole hole;
 
+    size_t bytes() const;
     absl::string_view base() const;
     std::optional<int64_t> SizeOf(absl::string_view key) const;
   };
@@ -73,6 +74,7 @@ class SizeFamilies {
   Group& GroupOf(absl::string_view key);
   void Keep(Group* group, std::unique_ptr<Family> family);
   void Keep(Group* group, absl::string_view key);
+  void Grow(Group* group, size_t added, size_t removed);
   void Shrink();
 
   const size_t max_bytes_;

@@ -29,6 +29,11 @@ StructureTable::Entry StructureTable::Add(absl::string_view key) {
   return {stored.id, true, &stored.told, &stored.last};
 }
 
+StructureTable::Entry StructureTable::FindOrAdd(absl::string_view key) {
+  const std::optional<Entry> found = Find(key);
+  return found.has_value() ? *found : Add(key);
+}
+
 void StructureTable::Admitted(uint64_t id) {
   const auto found = by_id_.find(id);
   if (found != by_id_.end()) found->second->admitted = true;

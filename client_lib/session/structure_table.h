@@ -49,6 +49,8 @@ class StructureTable {
   std::optional<Entry> Find(absl::string_view key);
   // Of one that is not: its id is new, from 1.
   Entry Add(absl::string_view key);
+  // Of one that may be.
+  Entry FindOrAdd(absl::string_view key);
 
   // The worker took the definition; it is in use still, or was dropped.
   void Admitted(uint64_t id);
