@@ -42,6 +42,7 @@
 #include "coordinator/page.h"
 #include "coordinator/rate_budget.h"
 #include "coordinator/session_table.h"
+#include "coordinator/stage_planner.h"
 #include "coordinator/tenants.h"
 #include "coordinator/waker.h"
 #include "coordinator/work_table.h"
@@ -100,6 +101,14 @@ class Cluster {
   // when it is not known; true when it had not before.
   bool NoteStructure(const StreamId& session, absl::string_view fingerprint,
                      SharedWork work = nullptr);
+  // The members of its virtual device that have their leases, and what was
+  // learnt of devices; none when the session is gone. InvalidArgument
+  // (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices.
+  absl::StatusOr<StageMembers> MembersForStages(const StreamId& session,
+                                                uint32_t virtual_device);
+  // Keeps the plan for operators. Not sent while the session leaves too many
+  // unread.
+  void AnswerStages(const StreamId& session, v1::StageAnswer answer);
   // Ends the session.
   void Close(const StreamId& session);
   // The stream broke; the session waits for its time-out.

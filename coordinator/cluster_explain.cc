@@ -148,6 +148,10 @@ std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
     device->second.clear_migration();
     Describe(migration, device->second.mutable_migration());
   }
+  for (const auto& [number, plan] : session.stage_plans) {
+    const auto device = devices.find({number, 0});
+    if (device != devices.end()) *device->second.mutable_stages() = plan;
+  }
   std::vector<v1::DeviceExplanation> in_order;
   for (auto& [id, device] : devices) {
     device.set_virtual_device(id.virtual_device);

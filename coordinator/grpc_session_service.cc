@@ -1,5 +1,6 @@
 #include "coordinator/grpc_session_service.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/net/bearer.h"
 #include "common/status_macros.h"
+#include "coordinator/stage_planner.h"
 #include "coordinator/stream_reactor.h"
 #include "coordinator/violation.h"
 
@@ -57,8 +59,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
         DJINN_RETURN_IF_ERROR(cluster_->SetUrgency(*id_, request->urgency()));
         return Then::kReadOn;
       case Request::kStructure:
-        TakeStructure(request->mutable_structure(), request->mutable_notes());
-        return Then::kWaitForReadOn;
+        return TakeStructure(request);
       case Request::kMigrated:
         DJINN_RETURN_IF_ERROR(
             cluster_->NoteMigration(*id_, request->migrated()));
@@ -77,10 +78,27 @@ class AttachReactor : public StreamReactor<Request, Response>,
     }
   }
 
-  void TakeStructure(v1::Structure* structure, v1::StructureNotes* notes) {
-    auto done = [this, self = shared_from_this()](
+  absl::StatusOr<Then> TakeStructure(Request* request) {
+    // On the intake's thread: a plan takes time.
+    std::function<void(const std::string&)> answer = [](const std::string&) {};
+    if (request->has_stages()) {
+      DJINN_RETURN_IF_ERROR(
+          cluster_->MembersForStages(*id_, request->stages().virtual_device())
+              .status());
+      answer = [this, stages = request->stages(),
+                structure =
+                    request->structure()](const std::string& fingerprint) {
+        const absl::StatusOr<StageMembers> members =
+            cluster_->MembersForStages(*id_, stages.virtual_device());
+        if (!members.ok()) return;
+        cluster_->AnswerStages(
+            *id_, AnswerStageRequest(stages, structure, fingerprint, *members));
+      };
+    }
+    auto done = [this, self = shared_from_this(), answer = std::move(answer)](
                     const absl::StatusOr<std::string>& fingerprint) {
       if (fingerprint.ok()) {
+        answer(*fingerprint);
         if (cluster_->NoteStructure(*id_, *fingerprint,
                                     graphs_->WorkOf(*fingerprint))) {
           graphs_->CountDefinition(*fingerprint);
@@ -94,8 +112,10 @@ class AttachReactor : public StreamReactor<Request, Response>,
         End(fingerprint.status());
       }
     };
-    intake_->Submit(std::move(*structure), std::move(*notes), program_,
+    intake_->Submit(std::move(*request->mutable_structure()),
+                    std::move(*request->mutable_notes()), program_,
                     std::move(done));
+    return Then::kWaitForReadOn;
   }
 
   absl::StatusOr<std::optional<Response>> Next() override

@@ -26,6 +26,7 @@
 #include "coordinator/work_table.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/placement.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "scheduler/placement/migration.h"
 
@@ -100,6 +101,8 @@ struct Session {
   std::map<MemberId, PendingLease> pending;
   // The newest last, a few of them.
   std::deque<Migration> migrations;
+  // How the work of virtual devices was cut into stages last.
+  std::map<uint32_t, v1::StagePlan> stage_plans;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound_devices;
   // As OpenSession.placement_policy.

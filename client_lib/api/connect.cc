@@ -31,6 +31,9 @@
 namespace djinn {
 namespace {
 
+// As the coordinator has it.
+constexpr int kMaxDeviceWorkers = 16;
+
 constexpr absl::Duration kExitDeadline = absl::Seconds(10);
 
 std::string FromEnvironment(const char* name) {
@@ -128,6 +131,18 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   session_options.device_count = capture::DeviceCount();
   session_options.program = ProgramName(options);
   session_options.strict_devices = options.strict_devices;
+  for (const auto& [index, workers] : options.device_workers) {
+    if (index >= 0 && index < session_options.device_count && workers >= 1 &&
+        workers <= kMaxDeviceWorkers) {
+      continue;
+    }
+    return MakeError(absl::StatusCode::kInvalidArgument, "BAD_DEVICE_WORKERS",
+                     absl::StrCat(workers, " workers for device ", index,
+                                  ": there are devices 0 to ",
+                                  session_options.device_count - 1,
+                                  ", of 1 to ", kMaxDeviceWorkers, " workers"));
+  }
+  session_options.device_workers = options.device_workers;
   // An operator's wish more than the program's.
   std::string policy = FromEnvironment("DJINN_PLACEMENT_POLICY");
   if (policy.empty()) {

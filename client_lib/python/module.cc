@@ -71,6 +71,8 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
     } else if (name == "device_placement_policies") {
       options.device_placement_policies =
           py::cast<std::map<int, std::string>>(value);
+    } else if (name == "device_workers") {
+      options.device_workers = py::cast<std::map<int, int>>(value);
     } else if (name == "strict_devices") {
       if (!py::isinstance<py::bool_>(value)) {
         options.strict_devices = py::cast<std::string>(value);
@@ -123,8 +125,11 @@ void BindCluster(py::module_& module) {
              std::unique_ptr<EmbeddedCluster, ReleaseAndDelete>>(
       module, "EmbeddedCluster")
       .def("connect",
-           [](const EmbeddedCluster& cluster) {
-             OpenSession(cluster.connect_options());
+           [](const EmbeddedCluster& cluster,
+              std::map<int, int> device_workers) {
+             ConnectOptions options = cluster.connect_options();
+             options.device_workers = std::move(device_workers);
+             OpenSession(options);
            })
       .def_property_readonly("coordinator",
                              [](const EmbeddedCluster& cluster) {

@@ -4,6 +4,7 @@
 #define CLIENT_LIB_SESSION_COORDINATOR_LINK_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class CoordinatorEvents {
   // The virtual device that uses the lease should go on at another worker.
   // However that ends, ReportMigration() is called once.
   virtual void OnMigrationRequested(const v1::MigrationRequest& request) = 0;
+  // How a structure that was sent with a StageRequest should be cut.
+  virtual void OnStages(const v1::StageAnswer& answer) = 0;
   // The coordinator may be another, which knows no structures.
   virtual void OnAttachedAgain() = 0;
 };
@@ -52,10 +55,10 @@ class CoordinatorLink {
       v1::LeaseRequest request, absl::Duration timeout) = 0;
 
   // Queues a structure for the coordinator to understand, with what the program
-  // said about it; when the queue is
+  // said about it, and what is asked about it, if anything. When the queue is
   // full the structure is dropped and counted. Never blocks.
-  virtual void SendStructure(v1::Structure structure,
-                             v1::StructureNotes notes) = 0;
+  virtual void SendStructure(v1::Structure structure, v1::StructureNotes notes,
+                             std::optional<v1::StageRequest> stages) = 0;
 
   // How a migration of the virtual device ended: told soon, and again whenever
   // the link attaches, until the next one of it. Never blocks.

@@ -69,7 +69,7 @@ void RemoteDevice::MarkDead(RemoteStorage* storage) {
   wakeup_.Set();
 }
 
-absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
+absl::Status RemoteDevice::Record(uint32_t lane, Call* call, Caller caller) {
   if (ABSL_PREDICT_FALSE(IsForkedChild())) return AfterForkError();
   if (ABSL_PREDICT_FALSE(call->unknown_results() != 0)) {
     return MakeError(absl::StatusCode::kInternal, "UNKNOWN_RESULT",
@@ -79,7 +79,7 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
   bool foresees = false;
   {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(caller));
     DJINN_RETURN_IF_ERROR(recorder_.Check(call, role_.owner));
     if (ABSL_PREDICT_FALSE(!recordings_.empty())) {
       const auto recording = recordings_.find(lane);
@@ -107,7 +107,7 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call) {
 }
 
 absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
-    uint32_t lane, Call* call) {
+    uint32_t lane, Call* call, Caller caller) {
   if (IsForkedChild()) return AfterForkError();
   if (call->unknown_results() == 0) {
     return MakeError(absl::StatusCode::kInternal, "UNKNOWN_RESULT",
@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
   SealedSegments sealed;
   {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(caller));
     DJINN_RETURN_IF_ERROR(recorder_.Check(call, role_.owner));
     RefuseRecording(
         lane, "DEPENDS_ON_DATA",
@@ -151,11 +151,11 @@ absl::StatusOr<std::vector<ResultMetadata>> RemoteDevice::RecordAndWait(
 }
 
 absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,
-                                uint64_t seed) {
+                                uint64_t seed, Caller caller) {
   if (IsForkedChild()) return AfterForkError();
   {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(caller));
     RefuseRecording(lane, "SEEDS",
                     "it seeds a generator, or is the first to draw from it");
     SealedSegments sealed;
@@ -170,11 +170,11 @@ absl::Status RemoteDevice::Seed(uint32_t lane, RemoteStorage* generator,
 }
 
 absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
-                                  uint64_t size_bytes) {
+                                  uint64_t size_bytes, Caller caller) {
   if (IsForkedChild()) return AfterForkError();
   {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(caller));
     storage->size_bytes_.store(size_bytes, std::memory_order_relaxed);
     // Not born: it comes into being with its new size.
     if (!storage->born_) return absl::OkStatus();
@@ -282,12 +282,15 @@ void RemoteDevice::AddStatistics(Statistics* sum) const {
   sum->needs_answered += statistics_.needs_answered;
 }
 
-absl::Status RemoteDevice::Enter() {
-  if (ABSL_PREDICT_TRUE(usable_ && !WindowFull())) return absl::OkStatus();
-  return EnterSlow();
+absl::Status RemoteDevice::Enter(Caller caller) {
+  if (ABSL_PREDICT_TRUE(usable_ && !WindowFull() &&
+                        (!spans_ || caller == Caller::kOrdered))) {
+    return absl::OkStatus();
+  }
+  return EnterSlow(caller);
 }
 
-absl::Status RemoteDevice::EnterSlow() {
+absl::Status RemoteDevice::EnterSlow(Caller caller) {
   if (!usable_) return Unusable();
   const Deadline deadline(context_->options.operation_timeout,
                           context_->options.clock);
@@ -304,6 +307,7 @@ absl::Status RemoteDevice::EnterSlow() {
   }
   --window_waiters_;
   if (!usable_) return Unusable();
+  if (spans_ && caller == Caller::kDirect) return BeganToSpan();
   if (!WindowFull()) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kDeadlineExceeded, "WINDOW_FULL",
@@ -314,6 +318,16 @@ absl::Status RemoteDevice::EnterSlow() {
                    " bytes) are unfinished; the worker allows ",
                    log_.window_messages(), " (", log_.window_bytes(),
                    ") in all so far"));
+}
+
+absl::Status RemoteDevice::BeganToSpan() {
+  return MakeError(absl::StatusCode::kAborted, kBeganToSpan,
+                   "the virtual device has another worker now");
+}
+
+bool RemoteDevice::IsBeganToSpan(const absl::Status& status) {
+  return ABSL_PREDICT_FALSE(!status.ok()) && absl::IsAborted(status) &&
+         ErrorReason(status) == kBeganToSpan;
 }
 
 absl::Status RemoteDevice::Unusable() const {

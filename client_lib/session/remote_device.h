@@ -61,6 +61,22 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // worker that takes less inline is refused. A generator's state is smaller.
   static constexpr uint64_t kAlwaysInlineBytes = 8192;
 
+  // Who calls: a thread that found the virtual device on one worker, or the
+  // virtual device, which has put the call in order with those on its other
+  // members. Once there are such, only the latter is heard: the others get
+  // BeganToSpan(), without an effect.
+  enum class Caller : uint8_t { kDirect, kOrdered };
+  static constexpr char kBeganToSpan[] = "BEGAN_TO_SPAN";
+  static absl::Status BeganToSpan();
+  static bool IsBeganToSpan(const absl::Status& status);
+
+  struct RepeatedStructure {
+    v1::Structure structure;
+    v1::StructureNotes notes;
+    // What its slots are bound to in this run.
+    std::vector<uint64_t> storages;
+  };
+
   struct Role {
     // Of the virtual device, and among its members.
     int index = 0;
@@ -71,6 +87,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     uint64_t needed_bytes = 0;
     // Called without locks when it fails by itself, before anybody sees that.
     std::function<void(const absl::Status& failure)> on_failure;
+    // If set, called on the sender thread with a structure that is used again:
+    // the second time, and less and less often afterwards.
+    std::function<void(RepeatedStructure repeated)> on_repeat;
   };
 
   // Starts the sender thread.
@@ -79,20 +98,22 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
 
   int index() const { return index_; }
   void MarkDead(RemoteStorage* storage);
-  absl::Status Record(uint32_t lane, Call* call);
-  absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(uint32_t lane,
-                                                            Call* call);
-  absl::Status Upload(uint32_t lane, RemoteStorage* storage,
-                      SharedBytes source);
-  absl::Status Seed(uint32_t lane, RemoteStorage* generator, uint64_t seed);
+  absl::Status Record(uint32_t lane, Call* call,
+                      Caller caller = Caller::kDirect);
+  absl::StatusOr<std::vector<ResultMetadata>> RecordAndWait(
+      uint32_t lane, Call* call, Caller caller = Caller::kDirect);
+  absl::Status Upload(uint32_t lane, RemoteStorage* storage, SharedBytes source,
+                      Caller caller = Caller::kDirect);
+  absl::Status Seed(uint32_t lane, RemoteStorage* generator, uint64_t seed,
+                    Caller caller = Caller::kDirect);
   absl::Status Resize(uint32_t lane, RemoteStorage* storage,
-                      uint64_t size_bytes);
+                      uint64_t size_bytes, Caller caller = Caller::kDirect);
   absl::Status Read(uint32_t lane, RemoteStorage* storage,
                     const srg::TensorView& view, void* destination,
-                    uint64_t bytes);
+                    uint64_t bytes, Caller caller = Caller::kDirect);
   absl::StatusOr<std::unique_ptr<PendingRead>> StartRead(
       uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
-      void* destination, uint64_t bytes);
+      void* destination, uint64_t bytes, Caller caller = Caller::kDirect);
   absl::Status StartRecording(uint32_t lane);
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
@@ -108,8 +129,10 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // what the storage holds here, and says how another worker gets it; waits for
   // this one, if there is none yet, and for nothing else. Pull() replaces the
   // storage's contents by it.
-  absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
-  absl::Status Pull(uint32_t lane, RemoteStorage* storage, PullWork pull);
+  absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage,
+                                 Caller caller = Caller::kDirect);
+  absl::Status Pull(uint32_t lane, RemoteStorage* storage, PullWork pull,
+                    Caller caller = Caller::kDirect);
   // The storage holds nothing here from now on; it may again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
   // Waits until all that was recorded is carried out, whatever came of it.
@@ -162,8 +185,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
 
  private:
   // Recording.
-  absl::Status Enter() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status EnterSlow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Enter(Caller caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status EnterSlow(Caller caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Unusable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status SessionClosed();
   bool WindowFull() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -213,7 +236,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Replaces `wait` by that of a foreseen read.
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
-                         std::shared_ptr<ReadWait>* wait);
+                         std::shared_ptr<ReadWait>* wait, Caller caller);
   void QueueRead(uint32_t lane, RemoteStorage* storage,
                  const srg::TensorView& view,
                  const std::shared_ptr<ReadWait>& wait)
@@ -244,9 +267,10 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
 
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
-                            InstallWork install);
+                            InstallWork install, Caller caller);
   absl::Status UploadLarge(uint32_t lane, RemoteStorage* storage,
-                           SharedBytes source, const ContentHash& hash);
+                           SharedBytes source, const ContentHash& hash,
+                           Caller caller);
   void SealEverything();
   // Waits for the decision and sends what the worker asks for.
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);

@@ -18,11 +18,11 @@ constexpr size_t kTicketBytes = 16;
 }  // namespace
 
 absl::Status RemoteDevice::Pull(uint32_t lane, RemoteStorage* storage,
-                                PullWork pull) {
+                                PullWork pull, Caller caller) {
   if (IsForkedChild()) return AfterForkError();
   {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(caller));
     RefuseRecording(lane, "COPIES", "it copies from another virtual device");
     SealedSegments sealed;
     recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
@@ -37,7 +37,8 @@ absl::Status RemoteDevice::Pull(uint32_t lane, RemoteStorage* storage,
 }
 
 absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
-                                             RemoteStorage* storage) {
+                                             RemoteStorage* storage,
+                                             Caller caller) {
   if (IsForkedChild()) return AfterForkError();
   PullWork pull;
   pull.ticket = context_->options.random->Bytes(kTicketBytes);
@@ -45,7 +46,7 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(AwaitWelcome());
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(caller));
     // The last wait: it is this worker that the value is fetched from.
     DJINN_RETURN_IF_ERROR(AwaitMigration());
     RefuseRecording(lane, "COPIES", "it copies to another virtual device");
@@ -71,7 +72,7 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
 absl::Status RemoteDevice::Discard(uint32_t lane, RemoteStorage* storage) {
   {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(Caller::kOrdered));
     if (!storage->born_) return absl::OkStatus();
     SealedSegments sealed;
     recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);

@@ -1,5 +1,6 @@
 // Turns work into messages.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -16,6 +17,12 @@ namespace {
 
 // Storages in a Free message, at most.
 constexpr size_t kMaxFreesPerMessage = 4096;
+
+// The second use, the 16th, the 128th...
+bool TellsOfRepeat(uint64_t uses) {
+  while (uses > 2 && uses % 8 == 0) uses /= 8;
+  return uses == 2;
+}
 
 // Empty when no call has a site.
 std::vector<uint32_t> SitesOf(const Segment& segment) {
@@ -86,6 +93,13 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
   if (ABSL_PREDICT_FALSE(sender_profile_ != nullptr)) {
     CountProfiled(run.segment->calls().size());
   }
+  if (ABSL_PREDICT_FALSE(role_.on_repeat != nullptr) &&
+      TellsOfRepeat(encoded.uses)) {
+    RepeatedStructure repeated;
+    repeated.structure = encoder_->Describe(*run.segment, &repeated.storages);
+    repeated.notes = NotesOf(sites);
+    role_.on_repeat(std::move(repeated));
+  }
   // Drops the references to storages here, not under the lock.
   run.segment->Clear();
   if (run.metadata != nullptr) {
@@ -147,7 +161,7 @@ void RemoteDevice::FinishRun(const Work& work, RunEncoder::Encoded encoded,
   if (encoded.telling.has_value() &&
       context_->TellsFirst(encoded.telling->key_hash)) {
     context_->link->SendStructure(std::move(encoded.telling->structure),
-                                  NotesOf(sites));
+                                  NotesOf(sites), std::nullopt);
   }
   if (define != nullptr) {
     Append(work.lane, std::move(define), /*ends_work=*/false);

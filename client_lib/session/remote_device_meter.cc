@@ -21,7 +21,7 @@ absl::StatusOr<std::shared_ptr<MeterWait>> RemoteDevice::AskMeter(
       return wait;
     }
     DJINN_RETURN_IF_ERROR(AwaitWelcome());
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(Caller::kOrdered));
     // It is this worker that is asked.
     DJINN_RETURN_IF_ERROR(AwaitMigration());
     if (!takes_meters_) {

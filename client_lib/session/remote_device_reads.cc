@@ -99,9 +99,9 @@ class RemoteDevice::ReadHandle final : public PendingRead {
 
 absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
                                 const srg::TensorView& view, void* destination,
-                                uint64_t bytes) {
+                                uint64_t bytes, Caller caller) {
   auto wait = std::make_shared<ReadWait>(destination, bytes);
-  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait));
+  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait, caller));
   SendNow();
   {
     MutexLock lock(&mu_);
@@ -126,9 +126,9 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
 
 absl::StatusOr<std::unique_ptr<PendingRead>> RemoteDevice::StartRead(
     uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
-    void* destination, uint64_t bytes) {
+    void* destination, uint64_t bytes, Caller caller) {
   auto wait = std::make_shared<ReadWait>(destination, bytes);
-  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait));
+  DJINN_RETURN_IF_ERROR(IssueRead(lane, storage, view, &wait, caller));
   auto handle =
       std::make_unique<ReadHandle>(shared_from_this(), wait, destination);
   wakeup_.Set();
@@ -137,7 +137,8 @@ absl::StatusOr<std::unique_ptr<PendingRead>> RemoteDevice::StartRead(
 
 absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
                                      const srg::TensorView& view,
-                                     std::shared_ptr<ReadWait>* wait) {
+                                     std::shared_ptr<ReadWait>* wait,
+                                     Caller caller) {
   if (IsForkedChild()) return AfterForkError();
   DJINN_RETURN_IF_ERROR(CheckViewBytes(view, (*wait)->bytes));
   absl::Duration began;
@@ -147,7 +148,7 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
     began = ProfileRecorder::Global().TakeBeginning(asked);
   }
   MutexLock lock(&mu_);
-  DJINN_RETURN_IF_ERROR(Enter());
+  DJINN_RETURN_IF_ERROR(Enter(caller));
   ++statistics_.reads;
   RefuseRecording(lane, "READS_VALUE", "it reads a value from the device");
   predictor_.OnRead(lane, storage->id(), view, (*wait)->bytes);

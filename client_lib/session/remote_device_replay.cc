@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
   std::vector<uint64_t> made(recording->made, 0);
   {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(Caller::kDirect));
     RefuseRecording(lane, "NESTED", "it carries out another recording");
     SealedSegments sealed;
     recorder_.SealLane(lane, &sealed);

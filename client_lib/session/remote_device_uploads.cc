@@ -74,7 +74,7 @@ bool AwaitRelease(Release* release, absl::Duration patience, Clock* clock) {
 }  // namespace
 
 absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
-                                  SharedBytes source) {
+                                  SharedBytes source, Caller caller) {
   if (IsForkedChild()) return AfterForkError();
   const uint64_t size = source.bytes.size();
   if (size != storage->size_bytes()) {
@@ -85,25 +85,25 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   }
   if (size <= inline_bytes_.load(std::memory_order_relaxed)) {
     auto copy = std::make_shared<std::string>(source.bytes);
-    return QueueInstall(lane, storage, {0, {*copy, copy}, {}, nullptr});
+    return QueueInstall(lane, storage, {0, {*copy, copy}, {}, nullptr}, caller);
   }
   const ContentHash hash = HashContent(source.bytes.data(), size);
-  absl::Status status = UploadLarge(lane, storage, source, hash);
+  absl::Status status = UploadLarge(lane, storage, source, hash, caller);
   if (!absl::IsResourceExhausted(status)) return status;
   // Calls not sent yet may give memory back, and so may storages that died
   // since: every install takes their frees along.
   SealEverything();
-  return UploadLarge(lane, storage, std::move(source), hash);
+  return UploadLarge(lane, storage, std::move(source), hash, caller);
 }
 
 absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
-                                        InstallWork install) {
+                                        InstallWork install, Caller caller) {
   const bool small = install.wait == nullptr;
   const size_t footprint = small ? install.source.bytes.size() : 0;
   bool wakes = true;
   {
     MutexLock lock(&mu_);
-    DJINN_RETURN_IF_ERROR(Enter());
+    DJINN_RETURN_IF_ERROR(Enter(caller));
     RefuseRecording(lane, "UPLOADS", "it sends a tensor of this process");
     SealedSegments sealed;
     recorder_.SealUsers(storage, /*writers_only=*/false, &sealed);
@@ -126,9 +126,10 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
 
 absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
                                        SharedBytes source,
-                                       const ContentHash& hash) {
+                                       const ContentHash& hash, Caller caller) {
   const auto wait = std::make_shared<UploadWait>();
-  DJINN_RETURN_IF_ERROR(QueueInstall(lane, storage, {0, source, hash, wait}));
+  DJINN_RETURN_IF_ERROR(
+      QueueInstall(lane, storage, {0, source, hash, wait}, caller));
   const absl::Status status = FinishUpload(wait.get(), std::move(source));
   MutexLock lock(&mu_);
   uploads_.erase(wait->transfer_id);

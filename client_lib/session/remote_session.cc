@@ -240,6 +240,19 @@ class RemoteSession final : public Session, private CoordinatorEvents {
                                     std::move(outcome));
   }
 
+  void OnStages(const v1::StageAnswer& answer) override {
+    std::shared_ptr<SpanningDevice> device;
+    {
+      MutexLock lock(&mu_);
+      for (const auto& each : devices_) {
+        if (each->index() == static_cast<int>(answer.virtual_device())) {
+          device = each;
+        }
+      }
+    }
+    if (device != nullptr) device->OnStages(answer);
+  }
+
   void OnAttachedAgain() override { context_->TellAgain(); }
 
   const std::shared_ptr<SessionContext> context_;

@@ -129,12 +129,17 @@ struct StorageCopies {
   static constexpr int kMaxMembers = 16;
 
   bool Holds(int member) const { return (holders >> member & 1) != 0; }
+  bool IsUnsure(int member) const { return (unsure >> member & 1) != 0; }
   bool Counts(int member) const { return (counted >> member & 1) != 0; }
 
   // By member, a bit each: which have the newest version (none as long as
   // nothing wrote it), and against whose room it counts.
   uint32_t holders = 0;
   uint32_t counted = 0;
+  // Of the holders, those that were sent for it and have not said that it came;
+  // and the session's root errors until then.
+  uint32_t unsure = 0;
+  uint64_t errors_before = 0;
   // The holder that had it first.
   int owner = 0;
   // A draw has named it, or a seed.
@@ -142,6 +147,10 @@ struct StorageCopies {
   // The first member's is the program's: nothing has written it since the
   // device began to span.
   bool at_home = false;
+  // The member that a plan of stages has keep it; -1: none has. Of so many
+  // plans.
+  int8_t kept_by = -1;
+  uint32_t plans = 0;
   // By member; null where it has not been.
   std::array<StoragePtr, kMaxMembers> at;
 };

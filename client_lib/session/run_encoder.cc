@@ -88,6 +88,7 @@ void RunEncoder::FillStructure(absl::string_view key,
                                uint64_t telling, Build build,
                                Encoded* encoded) {
   encoded->run.set_structure_id(entry.id);
+  encoded->uses = entry.uses;
   encoded->run.set_mode(CurrentMode());
   const bool tell = *entry.told != telling;
   if (!entry.is_new && !tell) return;
@@ -108,8 +109,13 @@ void RunEncoder::FillStructure(absl::string_view key,
   definition.fingerprint = srg::Fingerprint(structure);
 }
 
-v1::Structure RunEncoder::Describe(const Segment& segment) {
+v1::Structure RunEncoder::Describe(const Segment& segment,
+                                   std::vector<uint64_t>* storages) {
   AssignSlots(segment);
+  if (storages != nullptr) {
+    storages->clear();
+    for (const Binding& binding : bindings_) storages->push_back(binding.id);
+  }
   return srg::ToProto(BuildStructure(segment, slot_of_touch_, kinds_));
 }
 

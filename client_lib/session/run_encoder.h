@@ -47,6 +47,8 @@ class RunEncoder {
     // Set when the structure was not used under `telling` yet.
     std::optional<Telling> telling;
     v1::Run run;
+    // Runs of the structure up to this one, while it is remembered.
+    uint64_t uses = 0;
     // Storages written, if the run is a repeat, which does not name them all.
     std::vector<uint64_t> written;
   };
@@ -73,8 +75,10 @@ class RunEncoder {
   Encoded Encode(const RecordingPart& part, absl::Span<const Binding> bindings,
                  uint64_t telling = 1);
 
-  // The segment's structure; counts nothing.
-  v1::Structure Describe(const Segment& segment);
+  // The segment's structure; counts nothing. `storages`: set to the ids that
+  // its slots are bound to, if not null.
+  v1::Structure Describe(const Segment& segment,
+                         std::vector<uint64_t>* storages = nullptr);
 
   // Counts one use by a message other than a run as sent. True if the storage
   // is now dead and unnamed: the caller frees it.

@@ -40,6 +40,8 @@ struct SessionOptions {
   // How single virtual devices are placed, by index: names of policies. Others
   // are as the session is.
   std::map<int, std::string> device_placement_policies;
+  // On how many workers virtual devices begin, by index; others on one.
+  std::map<int, int> device_workers;
   // Present: copies between virtual devices are errors, too. Added to what is
   // said of operands on several devices.
   std::optional<std::string> strict_devices;

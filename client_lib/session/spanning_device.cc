@@ -22,6 +22,8 @@ bool LacksRoom(const absl::Status& status) {
   return absl::IsResourceExhausted(status) && IsRootError(status);
 }
 
+constexpr auto kOrdered = RemoteDevice::Caller::kOrdered;
+
 }  // namespace
 
 StoragePtr SpanningDevice::NewStorage(uint64_t size_bytes) {
@@ -63,7 +65,8 @@ void SpanningDevice::MarkDead(RemoteStorage* storage) {
 
 absl::Status SpanningDevice::Record(uint32_t lane, Call* call) {
   if (ABSL_PREDICT_TRUE(!looks_.load(std::memory_order_acquire))) {
-    return first_->Record(lane, call);
+    absl::Status status = first_->Record(lane, call);
+    if (!RemoteDevice::IsBeganToSpan(status)) return status;
   }
   return RecordSlow(lane, call);
 }
@@ -74,7 +77,7 @@ absl::Status SpanningDevice::RecordSlow(uint32_t lane, Call* call) {
   if (!SpansNow()) return first_->Record(lane, call);
   Named named;
   DJINN_ASSIGN_OR_RETURN(const int member, Route(lane, call, &named));
-  DJINN_RETURN_IF_ERROR(members_[member]->Record(lane, call));
+  DJINN_RETURN_IF_ERROR(members_[member]->Record(lane, call, kOrdered));
   return Settle(lane, named, member);
 }
 
@@ -89,12 +92,14 @@ absl::StatusOr<std::vector<ResultMetadata>> SpanningDevice::RecordAndWait(
       births.emplace_back(touch.storage, touch.storage->size_bytes());
     }
     auto results = first_->RecordAndWait(lane, call);
-    for (const auto& [storage, before] : births) {
-      used_[0].fetch_add(static_cast<int64_t>(storage->size_bytes()) -
-                             static_cast<int64_t>(before),
-                         std::memory_order_relaxed);
+    if (!RemoteDevice::IsBeganToSpan(results.status())) {
+      for (const auto& [storage, before] : births) {
+        used_[0].fetch_add(static_cast<int64_t>(storage->size_bytes()) -
+                               static_cast<int64_t>(before),
+                           std::memory_order_relaxed);
+      }
+      return results;
     }
-    return results;
   }
   MutexLock lock(&mu_);
   Named named;
@@ -103,7 +108,7 @@ absl::StatusOr<std::vector<ResultMetadata>> SpanningDevice::RecordAndWait(
   for (const Touch& touch : call->touches()) {
     copies.push_back(touch.storage.get());
   }
-  auto results = members_[member]->RecordAndWait(lane, call);
+  auto results = members_[member]->RecordAndWait(lane, call, kOrdered);
   // What a call that failed has spoilt is there, too; one that was not taken
   // has changed nothing.
   if (!results.ok() && !IsRootError(results.status())) return results;
@@ -122,7 +127,11 @@ absl::Status SpanningDevice::Upload(uint32_t lane, RemoteStorage* storage,
   absl::Status refusal;
   if (!spans()) {
     refusal = first_->Upload(lane, storage, source);
-    if (!LacksRoom(refusal)) return refusal;
+    if (RemoteDevice::IsBeganToSpan(refusal)) {
+      refusal = absl::OkStatus();
+    } else if (!LacksRoom(refusal)) {
+      return refusal;
+    }
   }
   if (source.bytes.size() != storage->size_bytes()) {
     return MakeError(
@@ -131,7 +140,7 @@ absl::Status SpanningDevice::Upload(uint32_t lane, RemoteStorage* storage,
                      " bytes to a storage of ", storage->size_bytes()));
   }
   MutexLock lock(&mu_);
-  if (!spans()) {
+  if (!refusal.ok() && !spans()) {
     LearnRoom(0, RoomLeft(0));
     if (!AddMember(source.bytes.size())) return refusal;
   }
@@ -145,7 +154,8 @@ absl::Status SpanningDevice::UploadAnywhere(uint32_t lane,
   const auto size = static_cast<int64_t>(source.bytes.size());
   // The first one may have refused it.
   const bool refused = !refusal.ok();
-  const bool tied = CopiesOf(storage).holders != 0 && !refused;
+  StorageCopies& copies = CopiesOf(storage);
+  const bool tied = copies.holders != 0 && !refused;
   // Where it is, or where the others went; then wherever there may be room.
   const int first = tied ? HomeOf(storage) : filling_;
   std::vector<int> order;
@@ -170,14 +180,20 @@ absl::Status SpanningDevice::UploadAnywhere(uint32_t lane,
     }
     const int member = order[i];
     RemoteStorage* const copy = CopyAt(storage, member);
-    const absl::Status status = members_[member]->Upload(lane, copy, source);
+    const absl::Status status =
+        members_[member]->Upload(lane, copy, source, kOrdered);
     if (status.ok()) {
       if (!tied) filling_ = last_ = member;
       return Wrote(lane, storage, member);
     }
     if (!LacksRoom(status)) return status;
-    // Whoever reads it is told so.
-    DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
+    if (copies.holders == 0) {
+      // Whoever reads it is told so.
+      DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
+    } else if (!copies.Holds(member)) {
+      // It keeps what it had, where it had it.
+      DropCopy(storage, member);
+    }
     LearnRoom(member, RoomLeft(member));
     refusal = status;
   }
@@ -199,24 +215,29 @@ absl::Status SpanningDevice::CopyFrom(uint32_t lane, RemoteStorage* storage,
   }
   DJINN_ASSIGN_OR_RETURN(PullWork pull, from->Offer(lane, source));
   if (!looks_.load(std::memory_order_acquire)) {
-    return first_->Pull(lane, storage, std::move(pull));
+    absl::Status status = first_->Pull(lane, storage, pull);
+    if (!RemoteDevice::IsBeganToSpan(status)) return status;
   }
   MutexLock lock(&mu_);
   if (!SpansNow()) return first_->Pull(lane, storage, std::move(pull));
   const int member =
       CopiesOf(storage).holders != 0 ? HomeOf(storage) : ChooseForBytes(size);
-  DJINN_RETURN_IF_ERROR(
-      members_[member]->Pull(lane, CopyAt(storage, member), std::move(pull)));
+  DJINN_RETURN_IF_ERROR(members_[member]->Pull(lane, CopyAt(storage, member),
+                                               std::move(pull), kOrdered));
   return Wrote(lane, storage, member);
 }
 
 absl::StatusOr<PullWork> SpanningDevice::Offer(uint32_t lane,
                                                RemoteStorage* storage) {
-  if (!spans()) return first_->Offer(lane, storage);
+  if (!spans()) {
+    absl::StatusOr<PullWork> offer = first_->Offer(lane, storage);
+    if (!RemoteDevice::IsBeganToSpan(offer.status())) return offer;
+  }
   MutexLock lock(&mu_);
   const int member = HomeOf(storage);
   DJINN_ASSIGN_OR_RETURN(
-      PullWork pull, members_[member]->Offer(lane, CopyAt(storage, member)));
+      PullWork pull,
+      members_[member]->Offer(lane, CopyAt(storage, member), kOrdered));
   Count(storage, member);
   return pull;
 }
@@ -224,11 +245,14 @@ absl::StatusOr<PullWork> SpanningDevice::Offer(uint32_t lane,
 absl::Status SpanningDevice::Seed(uint32_t lane, RemoteStorage* generator,
                                   uint64_t seed) {
   if (IsForkedChild()) return AfterForkError();
-  if (!spans()) return first_->Seed(lane, generator, seed);
+  if (!spans()) {
+    absl::Status status = first_->Seed(lane, generator, seed);
+    if (!RemoteDevice::IsBeganToSpan(status)) return status;
+  }
   MutexLock lock(&mu_);
   const int member = HomeOf(generator);
   DJINN_RETURN_IF_ERROR(
-      members_[member]->Seed(lane, CopyAt(generator, member), seed));
+      members_[member]->Seed(lane, CopyAt(generator, member), seed, kOrdered));
   CopiesOf(generator).generator = true;
   return Wrote(lane, generator, member);
 }
@@ -238,11 +262,15 @@ absl::Status SpanningDevice::Resize(uint32_t lane, RemoteStorage* storage,
   if (IsForkedChild()) return AfterForkError();
   const uint64_t before = storage->size_bytes();
   if (!spans()) {
-    DJINN_RETURN_IF_ERROR(first_->Resize(lane, storage, size_bytes));
-    used_[0].fetch_add(
-        static_cast<int64_t>(size_bytes) - static_cast<int64_t>(before),
-        std::memory_order_relaxed);
-    return absl::OkStatus();
+    absl::Status status = first_->Resize(lane, storage, size_bytes);
+    if (!RemoteDevice::IsBeganToSpan(status)) {
+      if (status.ok()) {
+        used_[0].fetch_add(
+            static_cast<int64_t>(size_bytes) - static_cast<int64_t>(before),
+            std::memory_order_relaxed);
+      }
+      return status;
+    }
   }
   MutexLock lock(&mu_);
   const StorageCopies& copies = CopiesOf(storage);
@@ -252,10 +280,10 @@ absl::Status SpanningDevice::Resize(uint32_t lane, RemoteStorage* storage,
     return absl::OkStatus();
   }
   const int member = HomeOf(storage);
-  DJINN_RETURN_IF_ERROR(
-      members_[member]->Resize(lane, CopyAt(storage, member), size_bytes));
-  // Who counts it has counted its old size.
+  // First: who counts it has counted its old size.
   DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
+  DJINN_RETURN_IF_ERROR(members_[member]->Resize(lane, CopyAt(storage, member),
+                                                 size_bytes, kOrdered));
   for (int each = 0; each < count(); ++each) {
     if (!copies.Counts(each)) continue;
     used_[each].fetch_add(
@@ -270,7 +298,8 @@ absl::Status SpanningDevice::Read(uint32_t lane, RemoteStorage* storage,
                                   const srg::TensorView& view,
                                   void* destination, uint64_t bytes) {
   if (ABSL_PREDICT_TRUE(!spans())) {
-    return first_->Read(lane, storage, view, destination, bytes);
+    absl::Status status = first_->Read(lane, storage, view, destination, bytes);
+    if (!RemoteDevice::IsBeganToSpan(status)) return status;
   }
   // Others go on while this thread waits.
   DJINN_ASSIGN_OR_RETURN(const std::unique_ptr<PendingRead> read,
@@ -282,13 +311,14 @@ absl::StatusOr<std::unique_ptr<PendingRead>> SpanningDevice::StartRead(
     uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
     void* destination, uint64_t bytes) {
   if (!spans()) {
-    return first_->StartRead(lane, storage, view, destination, bytes);
+    auto read = first_->StartRead(lane, storage, view, destination, bytes);
+    if (!RemoteDevice::IsBeganToSpan(read.status())) return read;
   }
   if (IsForkedChild()) return AfterForkError();
   MutexLock lock(&mu_);
   const int member = HomeOf(storage);
   auto read = members_[member]->StartRead(lane, CopyAt(storage, member), view,
-                                          destination, bytes);
+                                          destination, bytes, kOrdered);
   if (read.ok()) Count(storage, member);
   return read;
 }
@@ -312,7 +342,10 @@ void SpanningDevice::DropRecording(uint32_t lane) {
 absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::Replay(
     uint32_t lane, const std::shared_ptr<const Recording>& recording,
     absl::Span<RemoteStorage* const> given) {
-  if (!spans()) return first_->Replay(lane, recording, given);
+  if (!spans()) {
+    auto outputs = first_->Replay(lane, recording, given);
+    if (!RemoteDevice::IsBeganToSpan(outputs.status())) return outputs;
+  }
   return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
                    "the device has begun to span workers since then");
 }
@@ -340,18 +373,19 @@ absl::StatusOr<int> SpanningDevice::Route(uint32_t lane, Call* call,
   DJINN_ASSIGN_OR_RETURN(const Choice choice, Choose(*call));
   absl::InlinedVector<RemoteStorage*, 8> brought;
   for (const Touch& touch : call->touches()) {
-    const StorageCopies& copies = CopiesOf(touch.storage.get());
+    StorageCopies& copies = CopiesOf(touch.storage.get());
     if (IgnoresContents(touch.access) && ChangesVersion(touch.access)) continue;
+    if (copies.IsUnsure(choice.member)) {
+      DJINN_RETURN_IF_ERROR(MakeSure(lane, touch.storage.get(), choice.member));
+    }
     if (copies.holders == 0 || copies.Holds(choice.member)) continue;
     DJINN_RETURN_IF_ERROR(Bring(lane, touch.storage.get(), choice.member));
-    brought.push_back(touch.storage.get());
-  }
-  if (choice.displaced && !brought.empty()) {
-    // What was offered takes room where it was until it is fetched.
-    DJINN_RETURN_IF_ERROR(members_[choice.member]->CatchUp());
-    for (RemoteStorage* const storage : brought) {
-      DJINN_RETURN_IF_ERROR(Wrote(lane, storage, choice.member));
+    if (choice.displaced || copies.kept_by == choice.member) {
+      brought.push_back(touch.storage.get());
     }
+  }
+  if (!brought.empty()) {
+    DJINN_RETURN_IF_ERROR(Move(lane, brought, choice.member));
   }
   for (Touch& touch : call->touches()) {
     RemoteStorage* const copy = CopyAt(touch.storage.get(), choice.member);

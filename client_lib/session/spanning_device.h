@@ -13,8 +13,12 @@
 // recordings are refused (SPANS_WORKERS). It fails as a whole when one member
 // does.
 //
+// A program may ask for several workers from the first. Then the coordinator is
+// asked how what the device repeats should be cut into stages; its answer says
+// which member keeps which storage, and calls go where what they use is kept.
+//
 // Sources: spanning_device.cc (what a program calls), _copies.cc (what is
-// where), _members.cc (the members themselves).
+// where), _stages.cc (plans of stages), _members.cc (the members themselves).
 //
 // Threads: mu_ puts what the lanes do in one order once the device spans, and
 // is held while a member takes a call, which may wait for that member's window.
@@ -25,10 +29,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
 #include "client_lib/session/remote_device.h"
 #include "client_lib/session/session_context.h"
 #include "client_lib/session/virtual_device.h"
@@ -76,6 +83,9 @@ class SpanningDevice final : public VirtualDevice {
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
 
+  // How the coordinator would have a structure cut; called by its link.
+  void OnStages(const v1::StageAnswer& answer);
+
   // Those there are; after BeginClose() none is added.
   std::vector<std::shared_ptr<RemoteDevice>> Members() const;
   void BeginClose();
@@ -121,6 +131,20 @@ class SpanningDevice final : public VirtualDevice {
   // The member has it, too, or first.
   void Count(RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // After fetches: what comes of these the member alone keeps from now on. The
+  // first error of those that did not come, which stay where they were.
+  absl::Status Move(uint32_t lane, absl::Span<RemoteStorage* const> storages,
+                    int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits for what was fetched; a copy that did not come is dropped.
+  absl::Status CheckFetched(uint32_t lane, RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same where something has failed since it was sent for; OK when another
+  // copy can be brought.
+  absl::Status MakeSure(uint32_t lane, RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the member has, which is not the program's own storage, is no good.
+  void DropCopy(RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the copies back that others than the owner have.
   absl::Status GiveBack(uint32_t lane, RemoteStorage* storage)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -142,6 +166,16 @@ class SpanningDevice final : public VirtualDevice {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // For a copy to another device.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage);
+
+  // --- Stages ---
+
+  // Asks for the workers that the program wants from the first.
+  void Spread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A member's sender saw a structure again: asks how to cut it, unless it is
+  // a stage of one.
+  void OnRepeat(RemoteDevice::RepeatedStructure repeated);
+  // The member that a plan has keep it; -1: none has.
+  int KeeperOf(RemoteStorage* storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // --- Members ---
 
@@ -172,6 +206,16 @@ class SpanningDevice final : public VirtualDevice {
   // Bytes of the live storages, by member.
   std::array<std::atomic<int64_t>, kMaxMembers> used_{};
 
+  // Plans of stages so far.
+  std::atomic<uint32_t> plans_{0};
+  Mutex stages_mu_;  // a leaf
+  uint64_t last_question_ ABSL_GUARDED_BY(stages_mu_) = 0;
+  // What the slots of a structure were bound to, by the question's number.
+  std::map<uint64_t, std::vector<uint64_t>> questions_
+      ABSL_GUARDED_BY(stages_mu_);
+  // Members' storages by id: the member that is to keep what they hold.
+  absl::flat_hash_map<uint64_t, int8_t> kept_ ABSL_GUARDED_BY(stages_mu_);
+
   mutable Mutex members_mu_;
   bool closing_ ABSL_GUARDED_BY(members_mu_) = false;
 
@@ -182,6 +226,8 @@ class SpanningDevice final : public VirtualDevice {
   int filling_ ABSL_GUARDED_BY(mu_) = 0;
   // What members may hold by their workers' refusals.
   std::array<int64_t, kMaxMembers> learnt_room_ ABSL_GUARDED_BY(mu_);
+  // How many workers are to be asked for.
+  int workers_wanted_ ABSL_GUARDED_BY(mu_) = 1;
   // Until when none more is asked for.
   Deadline patience_ ABSL_GUARDED_BY(mu_);
 };

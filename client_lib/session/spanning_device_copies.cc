@@ -1,4 +1,5 @@
 // Which member has what, and where a call goes.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace {
 constexpr int64_t kGeneratorCost = 1 << 20;
 // What it is worth a message of its own to give back early.
 constexpr uint64_t kWorthAMessage = 64 << 10;
+constexpr auto kOrdered = RemoteDevice::Caller::kOrdered;
 
 }  // namespace
 
@@ -54,6 +56,7 @@ absl::StatusOr<SpanningDevice::Choice> SpanningDevice::Choose(
     const Call& call) {
   std::array<int64_t, kMaxMembers> lacks{};  // what would have to come
   std::array<int64_t, kMaxMembers> takes{};  // what it would hold besides
+  std::array<int64_t, kMaxMembers> keeps{};  // what a plan has it keep
   int64_t all = 0;
   for (const Touch& touch : call.touches()) {
     StorageCopies& copies = CopiesOf(touch.storage.get());
@@ -67,6 +70,9 @@ absl::StatusOr<SpanningDevice::Choice> SpanningDevice::Choose(
         copies.holders != 0 &&
         !(IgnoresContents(touch.access) && ChangesVersion(touch.access));
     all += size;
+    if (const int keeper = KeeperOf(touch.storage.get()); keeper >= 0) {
+      keeps[keeper] += std::max<int64_t>(size, 1);
+    }
     for (int member = 0; member < count(); ++member) {
       if (needed && !copies.Holds(member)) {
         lacks[member] += copies.generator ? kGeneratorCost : size;
@@ -86,7 +92,9 @@ absl::StatusOr<SpanningDevice::Choice> SpanningDevice::Choose(
   const auto has_room = [&](int member) ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return takes[member] == 0 || RoomLeft(member) >= takes[member];
   };
-  const int wanted = best([](int) { return true; });
+  const auto keeper = std::max_element(keeps.begin(), keeps.end());
+  const int wanted = *keeper > 0 ? static_cast<int>(keeper - keeps.begin())
+                                 : best([](int) { return true; });
   if (has_room(wanted)) return Choice{wanted, false};
   const int elsewhere = best(has_room);
   if (elsewhere >= 0) return Choice{elsewhere, true};
@@ -111,14 +119,77 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
   if (copies.generator) return BringGenerator(lane, storage, member);
   // What has no bytes is the same everywhere.
   if (storage->size_bytes() > 0) {
-    DJINN_ASSIGN_OR_RETURN(
-        PullWork pull,
-        members_[copies.owner]->Offer(lane, CopyAt(storage, copies.owner)));
-    DJINN_RETURN_IF_ERROR(
-        members_[member]->Pull(lane, CopyAt(storage, member), std::move(pull)));
+    const uint64_t errors = context_->root_errors.count();
+    DJINN_ASSIGN_OR_RETURN(PullWork pull,
+                           members_[copies.owner]->Offer(
+                               lane, CopyAt(storage, copies.owner), kOrdered));
+    DJINN_RETURN_IF_ERROR(members_[member]->Pull(lane, CopyAt(storage, member),
+                                                 std::move(pull), kOrdered));
+    copies.unsure |= 1u << member;
+    copies.errors_before = errors;
   }
   Count(storage, member);
   return absl::OkStatus();
+}
+
+absl::Status SpanningDevice::CheckFetched(uint32_t lane, RemoteStorage* storage,
+                                          int member) {
+  StorageCopies& copies = CopiesOf(storage);
+  copies.unsure &= ~(1u << member);
+  // A value without elements is the worker's word that the storage is sound.
+  srg::TensorView nothing;
+  nothing.data_type = srg::DataType::kUint8;
+  nothing.sizes = {0};
+  nothing.strides = {1};
+  absl::Status status = members_[member]->Read(lane, CopyAt(storage, member),
+                                               nothing, nullptr, 0, kOrdered);
+  if (!status.ok()) DropCopy(storage, member);
+  return status;
+}
+
+absl::Status SpanningDevice::MakeSure(uint32_t lane, RemoteStorage* storage,
+                                      int member) {
+  StorageCopies& copies = CopiesOf(storage);
+  if (copies.errors_before == context_->root_errors.count()) {
+    return absl::OkStatus();
+  }
+  const absl::Status status = CheckFetched(lane, storage, member);
+  // The device's own failure, or that of this copy: then it is brought again.
+  return members_[member]->failure().ok() ? absl::OkStatus() : status;
+}
+
+absl::Status SpanningDevice::Move(uint32_t lane,
+                                  absl::Span<RemoteStorage* const> storages,
+                                  int member) {
+  // What was offered takes room where it was until it is fetched, and is
+  // given up only when it has arrived.
+  DJINN_RETURN_IF_ERROR(members_[member]->CatchUp());
+  absl::Status status;
+  for (RemoteStorage* const storage : storages) {
+    if (CopiesOf(storage).IsUnsure(member)) {
+      status.Update(CheckFetched(lane, storage, member));
+      if (!CopiesOf(storage).Holds(member)) continue;
+    }
+    DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
+    if (CopiesOf(storage).kept_by != member) continue;
+    MutexLock lock(&stages_mu_);
+    kept_[CopyAt(storage, member)->id()] = static_cast<int8_t>(member);
+  }
+  return status;
+}
+
+void SpanningDevice::DropCopy(RemoteStorage* storage, int member) {
+  StorageCopies& copies = CopiesOf(storage);
+  const uint32_t bit = 1u << member;
+  if (copies.Counts(member)) {
+    used_[member].fetch_sub(static_cast<int64_t>(storage->size_bytes()),
+                            std::memory_order_relaxed);
+  }
+  copies.holders &= ~bit;
+  copies.counted &= ~bit;
+  copies.unsure &= ~bit;
+  members_[member]->MarkDead(copies.at[member].get());
+  copies.at[member] = StoragePtr();
 }
 
 absl::Status SpanningDevice::BringGenerator(uint32_t lane,
@@ -130,12 +201,14 @@ absl::Status SpanningDevice::BringGenerator(uint32_t lane,
   view.data_type = srg::DataType::kUint8;
   view.sizes = {static_cast<int64_t>(state->size())};
   view.strides = {1};
-  DJINN_RETURN_IF_ERROR(members_[copies.owner]->Read(
-      lane, CopyAt(storage, copies.owner), view, state->data(), state->size()));
+  DJINN_RETURN_IF_ERROR(
+      members_[copies.owner]->Read(lane, CopyAt(storage, copies.owner), view,
+                                   state->data(), state->size(), kOrdered));
   // It is a seed that makes a storage a generator.
   RemoteStorage* const copy = CopyAt(storage, member);
-  DJINN_RETURN_IF_ERROR(members_[member]->Seed(lane, copy, 0));
-  DJINN_RETURN_IF_ERROR(members_[member]->Upload(lane, copy, {*state, state}));
+  DJINN_RETURN_IF_ERROR(members_[member]->Seed(lane, copy, 0, kOrdered));
+  DJINN_RETURN_IF_ERROR(
+      members_[member]->Upload(lane, copy, {*state, state}, kOrdered));
   Count(storage, member);
   return absl::OkStatus();
 }
@@ -154,6 +227,7 @@ absl::Status SpanningDevice::Wrote(uint32_t lane, RemoteStorage* storage,
                                    int member) {
   StorageCopies& copies = CopiesOf(storage);
   copies.holders = 1u << member;
+  copies.unsure = 0;
   copies.owner = member;
   Count(storage, member);
   return copies.counted == copies.holders ? absl::OkStatus()

@@ -38,6 +38,11 @@ SpanningDevice::SpanningDevice(int index,
       patience_(absl::ZeroDuration(), context_->options.clock) {
   MutexLock lock(&mu_);
   learnt_room_.fill(std::numeric_limits<int64_t>::max());
+  const auto& workers = context_->options.device_workers;
+  if (const auto found = workers.find(index_); found != workers.end()) {
+    workers_wanted_ = std::min(found->second, kMaxMembers);
+    looks_.store(workers_wanted_ > 1, std::memory_order_relaxed);
+  }
 }
 
 std::shared_ptr<RemoteDevice> SpanningDevice::NewMember(int member,
@@ -52,6 +57,13 @@ std::shared_ptr<RemoteDevice> SpanningDevice::NewMember(int member,
     const auto device = std::static_pointer_cast<SpanningDevice>(weak.lock());
     if (device != nullptr) device->OnFailure(member, failure);
   };
+  if (context_->options.device_workers.contains(index_)) {
+    role.on_repeat = [weak = weak_from_this()](
+                         RemoteDevice::RepeatedStructure repeated) {
+      const auto device = std::static_pointer_cast<SpanningDevice>(weak.lock());
+      if (device != nullptr) device->OnRepeat(std::move(repeated));
+    };
+  }
   return std::make_shared<RemoteDevice>(std::move(role), context_);
 }
 
@@ -99,6 +111,7 @@ bool SpanningDevice::AddMemberPatiently(uint64_t needed_bytes) {
 }
 
 bool SpanningDevice::SpansNow() {
+  if (workers_wanted_ > 1) Spread();
   if (spans()) return true;
   if (const int64_t left = RoomLeft(0); left < 0) {
     return AddMemberPatiently(static_cast<uint64_t>(-left));

@@ -4,12 +4,16 @@
 
 #include "client_lib/session/testing/program.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 
 namespace djinn {
 namespace {
 
 // Of the storages here; two fit into a worker. Larger than what goes inline.
 constexpr uint64_t kSize = 100'000;
+// Ids of errors are told in hex.
+constexpr uint64_t kErrorId = 0x63;
+constexpr char kErrorText[] = "63";
 
 v1::SessionLimits SmallLimits() {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
@@ -19,7 +23,8 @@ v1::SessionLimits SmallLimits() {
 
 class SpanningDeviceTest : public testing::Test {
  protected:
-  SpanningDeviceTest() : session_(cluster_.Open()) {
+  explicit SpanningDeviceTest(SessionOptions options = {})
+      : session_(cluster_.Open(std::move(options))) {
     device_ = *session_->Device(0);
   }
   ~SpanningDeviceTest() override {
@@ -60,6 +65,182 @@ class SpanningDeviceTest : public testing::Test {
   std::unique_ptr<Session> session_;
   std::shared_ptr<VirtualDevice> device_;
 };
+
+// Two layers of a network, on a device that is to have three workers.
+class StagesTest : public SpanningDeviceTest {
+ protected:
+  StagesTest() : SpanningDeviceTest(OnThreeWorkers()) {
+    cluster_.coordinator().LetSpan(3);
+    first_ = Uploaded();
+    second_ = Uploaded();
+    input_ = device_->NewStorage(8);
+    EXPECT_EQ(Upload(input_), absl::OkStatus());
+  }
+
+  static SessionOptions OnThreeWorkers() {
+    SessionOptions options;
+    options.device_workers[0] = 3;
+    return options;
+  }
+
+  // A run of both, whose result is read.
+  absl::Status Step() {
+    StoragePtr between = device_->NewStorage(8);
+    StoragePtr result = device_->NewStorage(8);
+    DJINN_RETURN_IF_ERROR(Record(
+        *device_, 0,
+        MakeCall(1, {{first_, kReads}, {input_, kReads}, {between, kBirth}})));
+    DJINN_RETURN_IF_ERROR(Record(
+        *device_, 0,
+        MakeCall(2, {{second_, kReads}, {between, kReads}, {result, kBirth}})));
+    const absl::Status status = ReadByte(*device_, 0, result);
+    Drop(std::move(between));
+    Drop(std::move(result));
+    return status;
+  }
+
+  // By slot: the first layer's weight, its input, its result, the second's
+  // weight, the result.
+  void Answer(const FakeCoordinator::StagesAsked& asked,
+              std::vector<uint32_t> member_of_slot) {
+    v1::StageAnswer answer;
+    answer.set_virtual_device(asked.request.virtual_device());
+    answer.set_number(asked.request.number());
+    answer.mutable_member_of_slot()->Add(member_of_slot.begin(),
+                                         member_of_slot.end());
+    cluster_.coordinator().AnswerStages(answer);
+  }
+
+  StoragePtr first_, second_, input_;
+};
+
+TEST_F(StagesTest, WhatIsRepeatedGoesWhereThePlanHasItsWeights) {
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(device_->Placement()->worker_id, "w0+w1+w2");
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  const auto asked = cluster_.coordinator().WaitStagesAsked();
+  EXPECT_EQ(asked.request.virtual_device(), 0u);
+  ASSERT_EQ(asked.structure.nodes_size(), 2);
+  ASSERT_EQ(asked.structure.slots_size(), 5);
+  Answer(asked, {1, 0, 0, 3, 0});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  // The second weight and the first layer's result crossed.
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 2);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 1);
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 22);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 21);
+  // The weight has gone from where it was.
+  EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
+  // A stage is not cut again.
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
+}
+
+TEST_F(StagesTest, ItStaysTogetherUntilThereIsAPlanAndAsksAgain) {
+  for (int i = 0; i < 15; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 15);
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 1u);
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 16);
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 2u);
+}
+
+TEST_F(StagesTest, AnAnswerThatMakesNoSenseChangesNothing) {
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  auto asked = cluster_.coordinator().WaitStagesAsked();
+  const uint64_t number = asked.request.number();
+  asked.request.set_number(number + 1);
+  Answer(asked, {2, 2, 2, 2, 2});
+  asked.request.set_number(number);
+  Answer(asked, {2});
+  // The question was answered.
+  Answer(asked, {2, 2, 2, 2, 2});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 3);
+  // A member that is not there.
+  for (int i = 0; i < 13; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 16);
+  Answer(cluster_.coordinator().WaitStagesAsked(), {4, 0, 0, 4, 0});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 17);
+}
+
+TEST_F(StagesTest, AWeightThatDoesNotArriveStaysWhereItIs) {
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  cluster_.worker(1).FailNextPull(kErrorId);
+  Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
+  EXPECT_EQ(ErrorMetadataValue(Step(), "error_id"), kErrorText);
+  // Nothing is lost.
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
+}
+
+TEST_F(SpanningDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
+  const std::vector<StoragePtr> storages = Span();
+  const StoragePtr input = device_->NewStorage(8),
+                   result = device_->NewStorage(8);
+  ASSERT_EQ(Upload(input), absl::OkStatus());
+  const auto call = [&](uint8_t access) {
+    return Record(
+        *device_, 0,
+        MakeCall(1,
+                 {{storages[0], kReads}, {input, kReads}, {result, access}}));
+  };
+  cluster_.worker(0).FailNextPull(kErrorId);
+  ASSERT_TRUE(call(kBirth).ok());
+  EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, 0, result), "error_id"),
+            kErrorText);
+  EXPECT_EQ(ReadByte(*device_, 0, input), absl::OkStatus());
+  ASSERT_TRUE(call(kOverwrites).ok());
+  EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kOffer), 2);
+}
+
+TEST_F(SpanningDeviceTest, WhatCannotMoveAwayIsStillThere) {
+  const std::vector<StoragePtr> storages = Span();
+  const StoragePtr result = device_->NewStorage(kSize);
+  cluster_.coordinator().LetSpan(3);
+  cluster_.worker(2).FailNextPull(kErrorId);
+  const auto call = [&] {
+    return Record(*device_, 0,
+                  MakeCall(1, {{storages[0], kReads}, {result, kBirth}}));
+  };
+  EXPECT_EQ(ErrorMetadataValue(call(), "error_id"), kErrorText);
+  EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
+  ASSERT_TRUE(call().ok());
+  EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 1);
+}
+
+TEST_F(SpanningDeviceTest, ARefusedUploadLeavesWhatWasThere) {
+  const std::vector<StoragePtr> storages = Span();
+  // Its worker has no room for a second copy of it, and the others take none.
+  cluster_.worker(1).AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  EXPECT_EQ(ErrorReason(Upload(storages[0])), "MEMORY_LIMIT");
+  EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
+}
+
+TEST_F(SpanningDeviceTest, RoomIsCountedRightWhenASizeChanges) {
+  const StoragePtr value = device_->NewStorage(8);
+  ASSERT_EQ(Upload(value), absl::OkStatus());
+  const std::vector<StoragePtr> storages = Span();
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCall(1, {{storages[2], kReads}, {value, kReads}}))
+          .ok());
+  ASSERT_TRUE(device_->Resize(0, value.get(), kSize / 2).ok());
+  Uploaded();
+  const int before = Count(1, v1::Ordered::kInstall);
+  // The second worker is known to be full.
+  cluster_.coordinator().LetSpan(3);
+  Uploaded();
+  EXPECT_EQ(Count(1, v1::Ordered::kInstall), before);
+}
 
 TEST_F(SpanningDeviceTest, AnUploadThatDoesNotFitGoesToAnotherWorker) {
   const std::vector<StoragePtr> storages = Span();

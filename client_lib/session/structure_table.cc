@@ -12,7 +12,7 @@ std::optional<StructureTable::Entry> StructureTable::Find(
   if (found == by_key_.end()) return std::nullopt;
   by_use_.splice(by_use_.begin(), by_use_, found->second);
   Stored& stored = *found->second;
-  return Entry{stored.id, false, &stored.told, &stored.last};
+  return Entry{stored.id, false, ++stored.uses, &stored.told, &stored.last};
 }
 
 StructureTable::Entry StructureTable::Add(absl::string_view key) {
@@ -26,7 +26,7 @@ StructureTable::Entry StructureTable::Add(absl::string_view key) {
   by_key_.emplace(stored.key, by_use_.begin());
   by_id_.emplace(stored.id, by_use_.begin());
   bytes_ += key.size();
-  return {stored.id, true, &stored.told, &stored.last};
+  return {stored.id, true, ++stored.uses, &stored.told, &stored.last};
 }
 
 StructureTable::Entry StructureTable::FindOrAdd(absl::string_view key) {

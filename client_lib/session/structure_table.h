@@ -41,6 +41,8 @@ class StructureTable {
     uint64_t id = 0;
     // The id must be defined before it is used, and given to Keep().
     bool is_new = false;
+    // Times that it was found or added, this one included.
+    uint64_t uses = 0;
     // The caller's note about the key; 0 when new.
     uint64_t* told = nullptr;
     LastRun* last = nullptr;
@@ -73,6 +75,7 @@ class StructureTable {
   struct Stored {
     std::string key;
     uint64_t id;
+    uint64_t uses = 0;
     uint64_t told = 0;
     std::string definition;
     bool admitted = false;

@@ -141,6 +141,7 @@ class NoEvents : public CoordinatorEvents {
   void OnLeaseEnded(const std::string&, const std::string&) override {
     ADD_FAILURE();
   }
+  void OnStages(const v1::StageAnswer&) override {}
   void OnMigrationRequested(const v1::MigrationRequest&) override {
     ADD_FAILURE();
   }
@@ -156,8 +157,8 @@ class FrozenCoordinatorTest : public testing::TestWithParam<bool> {
     // One stays half written, one waits.
     v1::Structure structure;
     structure.add_operators()->set_name(std::string(kMuch / 2, 'x'));
-    link_->SendStructure(structure, {});
-    link_->SendStructure(structure, {});
+    link_->SendStructure(structure, {}, std::nullopt);
+    link_->SendStructure(structure, {}, std::nullopt);
     peer_.WaitForBytes(64 << 10);
   }
 

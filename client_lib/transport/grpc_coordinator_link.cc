@@ -75,8 +75,8 @@ class GrpcCoordinatorLink : public CoordinatorLink {
                               CoordinatorEvents* events) override;
   absl::StatusOr<v1::LeaseGranted> RequestLease(
       v1::LeaseRequest request, absl::Duration timeout) override;
-  void SendStructure(v1::Structure structure,
-                     v1::StructureNotes notes) override;
+  void SendStructure(v1::Structure structure, v1::StructureNotes notes,
+                     std::optional<v1::StageRequest> stages) override;
   void ReportMigration(uint32_t virtual_device,
                        v1::MigrationOutcome outcome) override;
   void CancelRequests() override;
@@ -215,13 +215,15 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
                                    " is away: ", last_error_.message())));
 }
 
-void GrpcCoordinatorLink::SendStructure(v1::Structure structure,
-                                        v1::StructureNotes notes) {
+void GrpcCoordinatorLink::SendStructure(
+    v1::Structure structure, v1::StructureNotes notes,
+    std::optional<v1::StageRequest> stages) {
   v1::SessionRequest request;
   *request.mutable_structure() = std::move(structure);
   if (notes.note_of_node_size() > 0) {
     *request.mutable_notes() = std::move(notes);
   }
+  if (stages.has_value()) *request.mutable_stages() = *std::move(stages);
   const size_t bytes = request.ByteSizeLong();
   MutexLock lock(&mu_);
   if (refused_) return;
@@ -457,6 +459,7 @@ void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
   if (response.has_migrate()) {
     return events_->OnMigrationRequested(response.migrate());
   }
+  if (response.has_stages()) return events_->OnStages(response.stages());
   if (!response.has_granted() && !response.has_refused()) return;
   MutexLock lock(&mu_);
   const auto found = leases_.find(

@@ -459,6 +459,11 @@ class Events : public CoordinatorEvents {
     ended_ = lease_id + " " + reason;
     changed_.SignalAll();
   }
+  void OnStages(const v1::StageAnswer& answer) override {
+    MutexLock lock(&mu_);
+    stages_.push_back(answer);
+    changed_.SignalAll();
+  }
   void OnMigrationRequested(const v1::MigrationRequest& request) override {
     MutexLock lock(&mu_);
     ended_ = "migrate from " + request.from_lease_id();
@@ -531,7 +536,7 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   const absl::Status refused = Request(1).status();
   EXPECT_EQ(ErrorReason(refused), "NO_WORKER");
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  link_->SendStructure({}, {});
+  link_->SendStructure({}, {}, std::nullopt);
   EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
   // What was queued is told before the farewell.
   service_.WaitForStructures(1);

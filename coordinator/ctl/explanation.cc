@@ -62,6 +62,26 @@ std::string Describe(const v1::PlacementGate& gate) {
                       {"until", OrDash(gate.unblocked_by())}});
 }
 
+std::string Describe(const v1::StagePlan& plan) {
+  const std::string of =
+      absl::StrCat("stages of structure ", plan.fingerprint().substr(0, 12));
+  if (plan.stages().empty()) {
+    return FormatTable({{of, absl::StrCat("none: ", plan.problem())}});
+  }
+  std::vector<Row> rows = {
+      {"STAGE", "WORKER", "NODES", "KEEPS", "TAKES", "COMPUTE", "TRANSFER"}};
+  for (int i = 0; i < plan.stages_size(); ++i) {
+    const v1::StagePlan::Stage& stage = plan.stages(i);
+    rows.push_back(
+        {absl::StrCat(i), stage.worker_id(), absl::StrCat(stage.node_count()),
+         FormatBytes(stage.weight_bytes()), FormatBytes(stage.input_bytes()),
+         absl::StrCat(Number(stage.compute_seconds()), "s"),
+         absl::StrCat(Number(stage.transfer_seconds()), "s")});
+  }
+  return absl::StrCat(of, ", ", absl::StrCat(Number(plan.alone_seconds()), "s"),
+                      " on its first worker alone\n", FormatTable(rows));
+}
+
 std::string Describe(const v1::DeviceExplanation& device) {
   std::string text =
       absl::StrCat("\nvirtual device ",
@@ -87,6 +107,7 @@ std::string Describe(const v1::DeviceExplanation& device) {
         &text,
         FormatTable({{"runs gave way", DescribeGivenWay(device.given_way())}}));
   }
+  if (device.has_stages()) absl::StrAppend(&text, Describe(device.stages()));
   absl::StrAppend(&text, device.has_decision()
                              ? Describe(device.decision())
                              : "the decision is not known here\n");

@@ -45,7 +45,7 @@ class CostFactors {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  const double weight_;
+  double weight_;
   // Logarithms: twice and half as long weigh the same.
   absl::btree_map<Key, double> logarithms_;
 };

@@ -68,6 +68,7 @@ constexpr Entry kBenchmarks[] = {
     {"second_start", MakeSecondStart},
     {"decode_batch", MakeDecodeBatch},
     {"interactive", MakeInteractive},
+    {"pipeline", MakePipeline},
 };
 
 // Runs `work`; what it throws becomes its status.

@@ -46,11 +46,11 @@ class Cluster:
 
     With `tls`, the folder holds the certificates that the document makes. `extra` goes
     into the configurations of all of them, `coordinator_extra` into the coordinator's,
-    `worker_extra` into the workers'.
+    `worker_extra` into the workers', `extra_of` into those of single workers, by name.
     """
 
     def __init__(self, folder, worker_ids, tls=False, extra="", coordinator_extra="",
-                 worker_extra="", tenants=_TENANTS):
+                 worker_extra="", extra_of=None, tenants=_TENANTS):
         self._folder = folder
         self._processes = {}
         self.monitoring = {}
@@ -73,7 +73,7 @@ join_token_file: join.token
 admin_token_file: admin.token
 heartbeat_interval: 100ms
 device: {memory: 1GiB, threads: 1}
-""" % (name, self.coordinator) + worker_extra + extra + (_TLS["worker"] if tls else ""))
+""" % (name, self.coordinator) + worker_extra + (extra_of or {}).get(name, "") + extra + (_TLS["worker"] if tls else ""))
             self.workers.append(self.start(name))
 
     def path(self, name):

@@ -64,7 +64,8 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
     return granted;
   }
 
-  void SendStructure(v1::Structure, v1::StructureNotes) override {}
+  void SendStructure(v1::Structure, v1::StructureNotes,
+                     std::optional<v1::StageRequest>) override {}
   void ReportMigration(uint32_t, v1::MigrationOutcome) override {}
   void CancelRequests() override {}
 

@@ -85,6 +85,12 @@ struct ConnectOptions {
   // Of single virtual devices, by index. One that the coordinator does not have
   // is InvalidArgument (POLICY_UNKNOWN), the device's failure.
   std::map<int, std::string> device_placement_policies;
+  // On how many workers single virtual devices are to be, by index: 2 to 16.
+  // What such a device repeats is cut into stages, one for each worker, if that
+  // pays, and consecutive runs go through them side by side
+  // (docs/scheduling.md). Where the cluster has fewer workers to give, it has
+  // those. Other devices have one worker, as long as it has room.
+  std::map<int, int> device_workers;
   // Of the session's runs, until SetUrgency() says otherwise.
   Urgency urgency;
 };
@@ -92,9 +98,9 @@ struct ConnectOptions {
 // Opens the session. FailedPrecondition when no coordinator or token is given
 // or TLS cannot be agreed on, AlreadyExists when a session is open,
 // PermissionDenied (PRIORITY_NOT_ALLOWED) and InvalidArgument (BAD_URGENCY) as
-// SetUrgency() says, InvalidArgument (POLICY_UNKNOWN) for a policy that the
-// coordinator does not have, Unauthenticated for a wrong token, Unavailable
-// when nobody answers in time.
+// SetUrgency() says, InvalidArgument (BAD_DEVICE_WORKERS), InvalidArgument
+// (POLICY_UNKNOWN) for a policy that the coordinator does not have,
+// Unauthenticated for a wrong token, Unavailable when nobody answers in time.
 DJINN_API absl::Status Connect(const ConnectOptions& options = {});
 
 // Finishes outstanding work and ends the session; tensors of it raise from then

@@ -35,6 +35,7 @@ def connect(
     run_deadline=None,
     placement_policy=None,
     device_placement_policies=None,
+    device_workers=None,
 ):
     """Opens the session; times are in seconds.
 
@@ -52,6 +53,10 @@ def connect(
     ("minimize_latency", "maximize_throughput", "minimize_cost", "load_balance", or one
     that the coordinator has besides), `device_placement_policies` that of some, by
     index. DJINN_PLACEMENT_POLICY in the environment overrules both.
+
+    `device_workers` says on how many workers some virtual devices are to be, by index:
+    {0: 3}. What such a device repeats is cut into stages, one for each worker, and
+    consecutive calls go through them side by side.
     """
     given = {key: value for key, value in locals().items() if value is not None}
     _djinn.connect(**given)
@@ -169,12 +174,13 @@ def local(
     worker_memory_bytes=8 << 30,
     worker_threads=0,
     operator_libraries=(),
+    device_workers=None,
     start_timeout=60.0,
 ):
     """Starts a cluster for this program alone, and connects to it.
 
     `operator_libraries`: paths of shared libraries with operators besides PyTorch's,
-    which the workers load.
+    which the workers load. `device_workers`: see djinn.connect().
     """
     global _embedded
     cluster = _djinn.start_cluster(
@@ -184,7 +190,7 @@ def local(
         [os.path.abspath(path) for path in operator_libraries],
         start_timeout,
     )
-    cluster.connect()
+    cluster.connect(device_workers or {})
     _embedded = cluster
     return LocalCluster(cluster)
 

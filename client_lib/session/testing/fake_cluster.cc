@@ -55,9 +55,15 @@ class FakeCoordinatorLink : public CoordinatorLink {
     return granted;
   }
 
-  void SendStructure(v1::Structure structure,
-                     v1::StructureNotes notes) override {
+  void SendStructure(v1::Structure structure, v1::StructureNotes notes,
+                     std::optional<v1::StageRequest> stages) override {
     MutexLock lock(&coordinator_->mu_);
+    if (stages.has_value()) {
+      coordinator_->stage_requests_.push_back(
+          {*std::move(stages), std::move(structure)});
+      coordinator_->changed_.SignalAll();
+      return;
+    }
     coordinator_->notes_.push_back(std::move(notes));
     coordinator_->structures_.push_back(std::move(structure));
   }
@@ -188,6 +194,28 @@ v1::MigrationOutcome FakeCoordinator::Migrate(const std::string& from_lease_id,
                                               int worker, int number) {
   AskToMigrate(from_lease_id, worker, number);
   return WaitOutcome();
+}
+
+FakeCoordinator::StagesAsked FakeCoordinator::WaitStagesAsked() {
+  MutexLock lock(&mu_);
+  while (stage_requests_.empty()) changed_.Wait(&mu_);
+  StagesAsked asked = std::move(stage_requests_.front());
+  stage_requests_.pop_front();
+  return asked;
+}
+
+size_t FakeCoordinator::stages_asked() const {
+  MutexLock lock(&mu_);
+  return stage_requests_.size();
+}
+
+void FakeCoordinator::AnswerStages(const v1::StageAnswer& answer) {
+  CoordinatorEvents* events;
+  {
+    MutexLock lock(&mu_);
+    events = events_;
+  }
+  events->OnStages(answer);
 }
 
 void FakeCoordinator::AttachAgain() {

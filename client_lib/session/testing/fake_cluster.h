@@ -40,6 +40,16 @@ class FakeCoordinator {
   // The same without waiting.
   void AskToMigrate(const std::string& from_lease_id, int worker, int number);
   v1::MigrationOutcome WaitOutcome();
+  // A structure that came with the question how to cut it; it is not among
+  // structures().
+  struct StagesAsked {
+    v1::StageRequest request;
+    v1::Structure structure;
+  };
+  StagesAsked WaitStagesAsked();
+  // Those not waited for.
+  size_t stages_asked() const;
+  void AnswerStages(const v1::StageAnswer& answer);
   // As if the link had attached to another coordinator.
   void AttachAgain();
   void WaitForLeaseRequest();
@@ -58,6 +68,7 @@ class FakeCoordinator {
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::deque<StagesAsked> stage_requests_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::MigrationOutcome> outcomes_ ABSL_GUARDED_BY(mu_);
   CoordinatorEvents* events_ ABSL_GUARDED_BY(mu_) = nullptr;
 };

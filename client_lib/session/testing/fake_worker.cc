@@ -100,6 +100,11 @@ void FakeWorker::FailNextRun(uint64_t error_id) {
   fail_next_run_ = error_id;
 }
 
+void FakeWorker::FailNextPull(uint64_t error_id) {
+  MutexLock lock(&mu_);
+  fail_next_pull_ = error_id;
+}
+
 void FakeWorker::AnswerMetadata(v1::RunMetadata metadata) {
   MutexLock lock(&mu_);
   metadata_ = std::move(metadata);
@@ -852,6 +857,13 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
     // Nobody fetches anything here.
     if (install.has_pull()) {
       storage.bytes.assign(install.pull().size_bytes(), 'p');
+      storage.poison = std::exchange(fail_next_pull_, 0);
+      if (storage.poison != 0) {
+        v1::ControlResponse response;
+        *response.mutable_poisoned() = Detail(storage.poison);
+        response.mutable_poisoned()->set_sequence(message.sequence());
+        Respond(std::move(response));
+      }
     }
     if (install.inline_value().size() > limits_.inline_bytes()) {
       Violation("inline value too large");

@@ -58,6 +58,8 @@ class FakeWorker {
   void AskForProofs();
   // The next run poisons what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
+  // What is fetched from another worker next does not come.
+  void FailNextPull(uint64_t error_id);
   void AnswerMetadata(v1::RunMetadata metadata);
   // Can be profiled from the next Hello on, and says this then: of each read,
   // and when it is asked for a report.
@@ -236,6 +238,7 @@ class FakeWorker {
   v1::ReplyTiming timing_ ABSL_GUARDED_BY(mu_);
   v1::ProfileReport report_ ABSL_GUARDED_BY(mu_);
   uint64_t fail_next_run_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t fail_next_pull_ ABSL_GUARDED_BY(mu_) = 0;
   v1::RunMetadata metadata_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::Ordered> waiting_ ABSL_GUARDED_BY(mu_);
   // Of every message that counts for the window: received, carried out.

@@ -1,0 +1,64 @@
+// Virtual devices whose work is cut into stages for their members.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/cluster.h"
+#include "coordinator/violation.h"
+
+namespace djinn::coordinator {
+namespace {
+
+// Answers that a session has not fetched yet; it asks again.
+constexpr size_t kMaxAnswers = 8;
+
+}  // namespace
+
+absl::StatusOr<StageMembers> Cluster::MembersForStages(
+    const StreamId& id, uint32_t virtual_device) {
+  if (virtual_device >= kMaxVirtualDevices) {
+    return Violation(absl::StrCat("virtual device ", virtual_device));
+  }
+  StageMembers members;
+  MutexLock lock(&mu_);
+  const Session* const session = FindSession(id);
+  if (session == nullptr) return members;
+  for (uint32_t member = 0; member < kMaxMembers; ++member) {
+    const Lease* const lease =
+        leases_.FindDevice(session->id, {virtual_device, member});
+    if (lease == nullptr || lease->state != Lease::State::kGranted) continue;
+    const scheduler::Fleet::Member* const worker =
+        fleet_.Find(lease->worker_id);
+    if (worker == nullptr) continue;
+    scheduler::StageWorker stage_worker;
+    stage_worker.device = worker->facts.device;
+    stage_worker.speed = worker->facts.speed;
+    stage_worker.link_bytes_per_second = worker->facts.link_bytes_per_second;
+    // The first member has all of it already.
+    if (member > 0) {
+      stage_worker.available_bytes = worker->facts.available_bytes;
+    }
+    members.workers.push_back(std::move(stage_worker));
+    members.numbers.push_back(member);
+    members.worker_ids.push_back(lease->worker_id);
+  }
+  members.factors = works_.factors();
+  return members;
+}
+
+void Cluster::AnswerStages(const StreamId& id, v1::StageAnswer answer) {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return;
+  size_t waiting = 0;
+  for (const v1::SessionResponse& response : session->outbox) {
+    waiting += response.has_stages() ? 1 : 0;
+  }
+  if (waiting >= kMaxAnswers) return;
+  session->stage_plans[answer.virtual_device()] = answer.plan();
+  v1::SessionResponse response;
+  *response.mutable_stages() = std::move(answer);
+  Send(std::move(response), session, &wakes);
+}
+
+}  // namespace djinn::coordinator

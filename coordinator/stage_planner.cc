@@ -1,0 +1,58 @@
+#include "coordinator/stage_planner.h"
+
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "common/error.h"
+#include "common/srg/proto_codec.h"
+#include "common/status_macros.h"
+#include "scheduler/semantics/analysis.h"
+
+namespace djinn::coordinator {
+namespace {
+
+absl::StatusOr<scheduler::StagePlan> Plan(const v1::Structure& message,
+                                          const StageMembers& members) {
+  if (members.workers.size() < 2) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_DIVISIBLE",
+                     "the virtual device has no second worker");
+  }
+  DJINN_ASSIGN_OR_RETURN(const srg::Structure structure,
+                         srg::FromProto(message));
+  return scheduler::PlanStages(structure, semantics::Analyze(structure),
+                               members.workers, members.factors);
+}
+
+}  // namespace
+
+v1::StageAnswer AnswerStageRequest(const v1::StageRequest& request,
+                                   const v1::Structure& structure,
+                                   absl::string_view fingerprint,
+                                   const StageMembers& members) {
+  v1::StageAnswer answer;
+  answer.set_virtual_device(request.virtual_device());
+  answer.set_number(request.number());
+  v1::StagePlan* const plan = answer.mutable_plan();
+  plan->set_fingerprint(absl::BytesToHexString(fingerprint));
+  const absl::StatusOr<scheduler::StagePlan> found = Plan(structure, members);
+  if (!found.ok()) {
+    plan->set_problem(std::string(found.status().message()));
+    return answer;
+  }
+  plan->set_alone_seconds(found->alone_seconds);
+  for (const scheduler::StagePlan::Stage& stage : found->stages) {
+    v1::StagePlan::Stage* const out = plan->add_stages();
+    out->set_member(members.numbers[stage.worker]);
+    out->set_worker_id(members.worker_ids[stage.worker]);
+    out->set_node_count(stage.node_count);
+    out->set_weight_bytes(stage.weight_bytes);
+    out->set_input_bytes(stage.input_bytes);
+    out->set_transfer_seconds(stage.transfer_seconds);
+    out->set_compute_seconds(stage.compute_seconds);
+  }
+  for (const int worker : found->worker_of_slot) {
+    answer.add_member_of_slot(worker < 0 ? 0 : members.numbers[worker] + 1);
+  }
+  return answer;
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,64 @@
+#include "coordinator/stage_planner.h"
+
+#include "common/srg/proto_codec.h"
+#include "gtest/gtest.h"
+#include "scheduler/semantics/testing.h"
+
+namespace djinn::coordinator {
+namespace {
+
+StageMembers Members(std::vector<uint32_t> numbers) {
+  StageMembers members;
+  for (const uint32_t number : numbers) {
+    members.worker_ids.push_back("worker-" + std::to_string(number));
+    members.workers.push_back({"cpu", {1e9, 1e15, 0}, 1e12});
+  }
+  members.numbers = std::move(numbers);
+  return members;
+}
+
+v1::StageRequest Request() {
+  v1::StageRequest request;
+  request.set_virtual_device(3);
+  request.set_number(17);
+  return request;
+}
+
+TEST(StagePlannerTest, SaysWhichMemberKeepsWhat) {
+  semantics::Builder builder;
+  srg::TensorView x = builder.Bound({256, 64});
+  for (int i = 0; i < 2; ++i) x = builder.Linear(x, 64);
+  const v1::Structure structure = srg::ToProto(builder.structure());
+  // A member between them has no lease at the moment.
+  const v1::StageAnswer answer =
+      AnswerStageRequest(Request(), structure, "\x01\xff", Members({0, 2}));
+  EXPECT_EQ(answer.virtual_device(), 3u);
+  EXPECT_EQ(answer.number(), 17u);
+  EXPECT_EQ(answer.plan().fingerprint(), "01ff");
+  EXPECT_EQ(answer.plan().problem(), "");
+  ASSERT_EQ(answer.plan().stages_size(), 2);
+  EXPECT_EQ(answer.plan().stages(1).member(), 2u);
+  EXPECT_EQ(answer.plan().stages(1).worker_id(), "worker-2");
+  EXPECT_EQ(answer.plan().stages(1).weight_bytes(), 64u * 64 * 4);
+  EXPECT_EQ(answer.plan().stages(1).input_bytes(), 256u * 64 * 4);
+  EXPECT_GT(answer.plan().alone_seconds(),
+            1.9 * answer.plan().stages(0).compute_seconds());
+  // The input, two weights and two results.
+  const std::vector<uint32_t> kept(answer.member_of_slot().begin(),
+                                   answer.member_of_slot().end());
+  EXPECT_EQ(kept, (std::vector<uint32_t>{0, 1, 0, 3, 0}));
+}
+
+TEST(StagePlannerTest, SaysWhyThereIsNoPlan) {
+  semantics::Builder builder;
+  builder.Linear(builder.Bound({4, 4}), 4);
+  const v1::Structure structure = srg::ToProto(builder.structure());
+  const v1::StageAnswer alone =
+      AnswerStageRequest(Request(), structure, "f", Members({0}));
+  EXPECT_EQ(alone.plan().stages_size(), 0);
+  EXPECT_EQ(alone.plan().problem(), "the virtual device has no second worker");
+  EXPECT_EQ(alone.member_of_slot_size(), 0);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

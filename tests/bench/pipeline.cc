@@ -1,0 +1,162 @@
+// A convolutional network on a device of three workers, a stage on each, fed
+// with the parts of a batch; beside the same on a device of one worker.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "ATen/CPUGeneratorImpl.h"
+#include "ATen/Parallel.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "c10/core/InferenceMode.h"
+#include "common/status_macros.h"
+#include "djinn/djinn.h"
+#include "tests/bench/benchmark.h"
+#include "tests/bench/stopwatch.h"
+#include "torch/torch.h"
+
+namespace djinn::bench {
+namespace {
+
+constexpr int kWorkers = 3;
+constexpr int64_t kChannels = 64;
+constexpr int64_t kImageSize = 56;
+constexpr int kLayers = 12;
+constexpr int kParts = 12;
+constexpr int64_t kImagesPerPart = 2;
+constexpr int kMaxRounds = 7;
+// Until a structure that is used again has been cut.
+constexpr int kMaxWarmUps = 200;
+
+at::Tensor Random(at::IntArrayRef sizes, double deviation, uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(sizes, generator, at::kFloat).mul_(deviation);
+}
+
+class Network {
+ public:
+  explicit Network(at::Device device) : device_(device) {
+    for (int i = 0; i < kLayers; ++i) {
+      const int64_t in = i == 0 ? 3 : kChannels;
+      weights_.push_back(
+          Random({kChannels, in, 3, 3}, 0.06, 100 + static_cast<uint64_t>(i))
+              .to(device));
+      biases_.push_back(
+          Random({kChannels}, 0.1, 200 + static_cast<uint64_t>(i)).to(device));
+    }
+    head_ = Random({10, kChannels}, 0.1, 300).to(device);
+  }
+
+  // Of the batch's parts, one after the other, read together.
+  at::Tensor Run(const std::vector<at::Tensor>& parts) const {
+    const c10::InferenceMode inference;
+    std::vector<at::Tensor> results;
+    for (const at::Tensor& part : parts) {
+      at::Tensor x = part.to(device_);
+      for (int i = 0; i < kLayers; ++i) {
+        x = at::relu(at::conv2d(x, weights_[i], biases_[i], 1, 1));
+      }
+      results.push_back(at::linear(x.mean(at::IntArrayRef({2, 3})), head_));
+    }
+    return at::cat(results).cpu();
+  }
+
+ private:
+  const at::Device device_;
+  std::vector<at::Tensor> weights_, biases_;
+  at::Tensor head_;
+};
+
+std::vector<at::Tensor> Batch(uint64_t seed) {
+  return Random({kParts * kImagesPerPart, 3, kImageSize, kImageSize}, 1, seed)
+      .split(kImagesPerPart);
+}
+
+class PipelineBenchmark : public Benchmark {
+ public:
+  explicit PipelineBenchmark(const Options& options)
+      : rounds_(std::min(options.rounds, kMaxRounds)) {}
+
+  absl::string_view name() const override { return "pipeline"; }
+  bool needs_session() const override { return false; }
+
+  absl::Status Measure(std::vector<Row>* rows) override {
+    EmbeddedClusterOptions cluster_options;
+    cluster_options.workers = kWorkers;
+    cluster_options.worker_threads = 1;
+    cluster_options.worker_memory_bytes = uint64_t{2} << 30;
+    DJINN_ASSIGN_OR_RETURN(const auto cluster,
+                           EmbeddedCluster::Start(cluster_options));
+    ConnectOptions connect = cluster->connect_options();
+    connect.device_workers[0] = kWorkers;
+    DJINN_RETURN_IF_ERROR(Connect(connect));
+    const int threads = at::get_num_threads();
+    at::set_num_threads(1);
+    const absl::Status measured = MeasureBoth(rows);
+    at::set_num_threads(threads);
+    const absl::Status closed = Close();
+    return measured.ok() ? closed : measured;
+  }
+
+ private:
+  absl::Status MeasureBoth(std::vector<Row>* rows) {
+    const Network local(at::kCPU), staged(Device(0)), alone(Device(1));
+    Row row;
+    row.benchmark = std::string(name());
+    row.variant = absl::StrFormat("CNN of %d layers, %d parts, %d workers",
+                                  kLayers, kParts, kWorkers);
+    row.baseline_name = "the same on a device of one of these workers";
+    row.djinn.emplace();
+    row.baseline.emplace();
+    uint64_t seed = 1;
+    int different = 0;
+    int checked = 0;
+    const auto check = [&](const Network& network) {
+      const std::vector<at::Tensor> batch = Batch(++seed);
+      different += !network.Run(batch).equal(local.Run(batch));
+      ++checked;
+    };
+    const uint64_t before = GetStatistics().device_copies;
+    for (int i = 0; GetStatistics().device_copies == before; ++i) {
+      if (i == kMaxWarmUps) {
+        return absl::InternalError("the network was not cut into stages");
+      }
+      check(staged);
+    }
+    for (int i = 0; i < 2; ++i) {
+      check(staged);
+      check(alone);
+    }
+    const auto measure = [&](const Network& network, Series* series) {
+      const std::vector<at::Tensor> batch = Batch(++seed);
+      const double start = WallNow();
+      const at::Tensor result = network.Run(batch);
+      series->AddRound({WallNow() - start});
+      different += !result.equal(local.Run(batch));
+      ++checked;
+      return absl::OkStatus();
+    };
+    const uint64_t copies = GetStatistics().device_copies;
+    DJINN_RETURN_IF_ERROR(Interleave(
+        rounds_, [&](int) { return measure(staged, &*row.djinn); },
+        [&](int) { return measure(alone, &*row.baseline); }));
+    SetRatio(&row);
+    row.numbers["crossings_per_part"] =
+        static_cast<double>(GetStatistics().device_copies - copies) /
+        (rounds_ * kParts);
+    row.checked = absl::StrCat(checked, " batches, equal bits");
+    if (different > 0) row.error = absl::StrCat(different, " batches differ");
+    rows->push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  const int rounds_;
+};
+
+}  // namespace
+
+std::unique_ptr<Benchmark> MakePipeline(const Options& options) {
+  return std::make_unique<PipelineBenchmark>(options);
+}
+
+}  // namespace djinn::bench

@@ -1,0 +1,94 @@
+"""A prompt is read on one worker and its answer decoded on another, by itself."""
+
+import json
+import subprocess
+import tempfile
+import time
+import unittest
+
+import torch
+import transformers
+
+import djinn
+from tests.operating.cluster import PATIENCE, Cluster
+
+DJINNCTL = "coordinator/ctl/djinnctl"
+TOKENS = 40
+# By then the coordinator has seen a step of decoding; the rest is done elsewhere.
+MOVED_BY = 12
+
+
+class PhasesTest(unittest.TestCase):
+    def setUp(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.cluster = Cluster(
+            folder, ("reads", "decodes"), coordinator_extra="automatic_migration: true\n",
+            extra_of={"reads": "phases: [llm_prefill]\n",
+                      "decodes": "phases: [llm_decode]\n"})
+        self.addCleanup(self.cluster.stop)
+        djinn.connect(self.cluster.coordinator, token_file=self.cluster.path("dev.token"),
+                      insecure=True)
+        self.addCleanup(djinn.close)
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)
+
+    def control(self, *words):
+        done = subprocess.run(
+            [DJINNCTL, f"--coordinator={self.cluster.coordinator}",
+             f"--token_file={self.cluster.path('admin.token')}", *words],
+            check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def until_it_decodes_there(self):
+        end = time.monotonic() + PATIENCE
+        while djinn.where_is().worker_id != "decodes":
+            self.assertLess(time.monotonic(), end, "it does not go")
+            time.sleep(0.01)
+
+    def test_the_cache_moves_once(self):
+        torch.manual_seed(0)
+        config = transformers.LlamaConfig(
+            vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=3,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256)
+        model = transformers.LlamaForCausalLM(config).eval()
+        prompt = torch.randint(0, 512, (1, 96))
+        expected = self.generate(model, prompt, lambda count: None)
+
+        sent = {}
+
+        def hook(count):
+            if count == MOVED_BY:
+                self.until_it_decodes_there()
+            sent[count] = djinn.statistics()["bytes_up"]
+
+        remote = model.to(djinn.device())
+        tokens = self.generate(remote, prompt.to(djinn.device()), hook)
+        self.assertEqual(tokens, expected)
+        session = json.loads(self.control("get", "sessions", "-o", "json"))["sessions"][0]
+        text = self.control("explain", "session", session["id"])
+        self.assertIn("by phase, from reads to decodes", text)
+        # Neither weights nor the cache come through the client: some kilobytes a token,
+        # while structures are new there, of a cache of a hundred.
+        cache_bytes = 3 * 2 * 2 * 32 * 4 * prompt.shape[1]
+        after = (sent[TOKENS] - sent[MOVED_BY]) / (TOKENS - MOVED_BY)
+        self.assertLess(after, cache_bytes / 4)
+        self.assertEqual(djinn.root_errors(), [])
+
+    @staticmethod
+    def generate(model, prompt, hook):
+        tokens = []
+
+        def note(input_ids, scores):
+            tokens.append(int(scores.argmax()))
+            hook(len(tokens))
+            return scores
+
+        with torch.no_grad():
+            model.generate(
+                prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=TOKENS,
+                min_new_tokens=TOKENS, do_sample=False, logits_processor=[note])
+        return tokens
+
+
+if __name__ == "__main__":
+    unittest.main()
