@@ -38,6 +38,17 @@ std::optional<int64_t> Growth(int64_t from, int64_t to) {
   return growth;
 }
 
+// How far an integer is from where it is at size 0; none where it could not be
+// brought back.
+std::optional<int64_t> DistanceAt(int64_t size, int64_t slope) {
+  int64_t distance;
+  if (__builtin_mul_overflow(slope, size, &distance) ||
+      distance == std::numeric_limits<int64_t>::min()) {
+    return std::nullopt;
+  }
+  return distance;
+}
+
 bool EqualBetween(absl::string_view a, absl::string_view b, size_t begin,
                   size_t end) {
   return std::memcmp(a.data() + begin, b.data() + begin, end - begin) == 0;
@@ -65,11 +76,11 @@ std::optional<int64_t> SizeFamilies::Family::SizeOf(
   const int64_t size = *growth / first.slope;
   size_t begin = 0;
   for (const Varying& integer : varying) {
-    int64_t more;
+    const std::optional<int64_t> distance = DistanceAt(size, integer.slope);
     int64_t expected;
     if (!EqualBetween(key, at_zero, begin, integer.position) ||
-        __builtin_mul_overflow(integer.slope, size, &more) ||
-        __builtin_add_overflow(IntegerAt(at_zero, integer.position), more,
+        !distance.has_value() ||
+        __builtin_add_overflow(IntegerAt(at_zero, integer.position), *distance,
                                &expected) ||
         IntegerAt(key, integer.position) != expected) {
       return std::nullopt;

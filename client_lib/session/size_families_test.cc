@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client_lib/session/run_encoder.h"
@@ -164,21 +165,38 @@ TEST_F(SizeFamiliesTest, BetweenTheStepsThereAreNoMembers) {
 TEST_F(SizeFamiliesTest, IntegersAtTheEndsOfTheirRangeAreNoLine) {
   constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  for (const int64_t a : {kMin, int64_t{-1}, int64_t{0}, kMax}) {
-    for (const int64_t b : {kMin, int64_t{-1}, int64_t{0}, kMax}) {
-      for (const int64_t c : {kMin, int64_t{1}, kMax}) {
+  const int64_t ends[] = {kMin, kMin / 2, -1, 0, 1, 2, kMax / 2, kMax};
+  for (const int64_t a : ends) {
+    for (const int64_t b : ends) {
+      for (const int64_t c : ends) {
         SizeFamilies families;
-        families.Find(Make({a, 0, 0, 0, 0, 0}).key);
-        families.Find(Make({b, 0, 0, 0, 0, 0}).key);
-        const Named third = Make({c, 0, 0, 0, 0, 0});
+        const Named first = Make({0, 0, 0, 0, a, 0});
+        families.Find(first.key);
+        families.Find(Make({0, 0, 1, 0, b, 0}).key);
+        const Named third = Make({0, 0, 2, 0, c, 0});
         const auto member = families.Find(third.key);
         if (!member.has_value()) continue;
-        srg::Structure base = Make({a, 0, 0, 0, 0, 0}).structure;
-        base.size_hole = *member->hole;
-        EXPECT_EQ(*srg::AtSize(base, member->size), third.structure);
+        // There and back.
+        const auto move = [&](srg::Structure from, int64_t size) {
+          from.size_hole = *member->hole;
+          return srg::AtSize(std::move(from), size);
+        };
+        const auto there = move(first.structure, member->size);
+        const auto back = move(third.structure, -member->size);
+        ASSERT_TRUE(there.ok() && back.ok()) << a << ", " << b << ", " << c;
+        EXPECT_EQ(*there, third.structure);
+        EXPECT_EQ(*back, first.structure);
       }
     }
   }
+}
+
+// It goes a step of -2^62 twice, and would have to come back by 2^63.
+TEST_F(SizeFamiliesTest, WhatHasNoWayBackIsNoMember) {
+  constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+  families_.Find(Make({0, 0, 0, 0, 0, 0}).key);
+  families_.Find(Make({0, 0, 1, 0, kMin / 2, 0}).key);
+  EXPECT_FALSE(families_.Find(Make({0, 0, 2, 0, kMin, 0}).key).has_value());
 }
 
 TEST_F(SizeFamiliesTest, IsBounded) {
