@@ -17,23 +17,32 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
-std::shared_ptr<const Plan> MakePlan(FakeDevice* device, int64_t size) {
+std::shared_ptr<Plan> MakePlan(FakeDevice* device, int64_t elements) {
   FakeStructure s;
   const uint32_t x = s.Bound();
-  s.Add(x, x, size);
+  s.Add(x, x, elements);
   return std::make_shared<Plan>(
       srg::Fingerprint(s.get()), s.get(),
       srg::Validate(s.get(), srg::StructureCaps()).value(),
       device->operators()->Compile(s.get()).value(), /*encoded_bytes=*/0);
 }
 
+// Of another size than 0.
+std::shared_ptr<Plan> MakeSized(FakeDevice* device, const Plan& base,
+                                int64_t size) {
+  return std::make_shared<Plan>(
+      base, size, base.structure(), base.facts(),
+      device->operators()->Compile(base.structure()).value());
+}
+
 TEST(GraphCacheTest, EvictsTheLeastRecentlyUsed) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 2});
-  std::shared_ptr<const Plan> a = MakePlan(&device, 1);
-  std::shared_ptr<const Plan> b = MakePlan(&device, 2);
-  std::shared_ptr<const Plan> c = MakePlan(&device, 3);
+  std::shared_ptr<Plan> a = MakePlan(&device, 1);
+  std::shared_ptr<Plan> b = MakePlan(&device, 2);
+  std::shared_ptr<Plan> c = MakePlan(&device, 3);
   EXPECT_EQ(cache.Find(a->fingerprint()), nullptr);
   cache.Insert(a);
   cache.Insert(b);
@@ -55,6 +64,82 @@ TEST(GraphCacheTest, LimitsBytesToo) {
   cache.Insert(MakePlan(&device, 1));
   cache.Insert(MakePlan(&device, 2));
   EXPECT_EQ(cache.stats().plans, 1u);
+}
+
+TEST(GraphCacheTest, ARunOfAnySizeIsAUseOfTheStructure) {
+  FakeDevice device(1000);
+  GraphCache cache({.max_plans = 3});
+  const std::shared_ptr<const Plan> a = cache.Insert(MakePlan(&device, 1));
+  cache.Insert(MakeSized(&device, *a, 5));
+  const std::shared_ptr<const Plan> b = cache.Insert(MakePlan(&device, 2));
+  EXPECT_NE(cache.Use(a->fingerprint(), 5), nullptr);
+  cache.Insert(MakePlan(&device, 3));
+  EXPECT_EQ(cache.Use(b->fingerprint()), nullptr);
+  EXPECT_EQ(cache.Use(a->fingerprint()), a);
+}
+
+TEST(GraphCacheTest, ManySizesLeaveOtherStructuresTheirHalf) {
+  FakeDevice device(1000);
+  GraphCache cache({.max_plans = 6});
+  const std::shared_ptr<const Plan> a = cache.Insert(MakePlan(&device, 1));
+  const std::shared_ptr<const Plan> b = cache.Insert(MakePlan(&device, 2));
+  const std::shared_ptr<const Plan> c = cache.Insert(MakePlan(&device, 3));
+  for (int64_t size = 1; size <= 20; ++size) {
+    cache.Insert(MakeSized(&device, *a, size));
+  }
+  for (const auto& base : {a, b, c}) {
+    EXPECT_EQ(cache.Use(base->fingerprint()), base);
+  }
+  EXPECT_EQ(cache.Use(a->fingerprint(), 17), nullptr);
+  // And the other way round.
+  for (int64_t elements = 4; elements < 20; ++elements) {
+    cache.Insert(MakePlan(&device, elements));
+    EXPECT_NE(cache.Use(a->fingerprint(), 18), nullptr);
+    EXPECT_NE(cache.Use(a->fingerprint(), 20), nullptr);
+  }
+  EXPECT_EQ(cache.stats().plans, 6u);
+}
+
+TEST(GraphCacheTest, BytesHaveHalvesToo) {
+  FakeDevice device(1000);
+  const uint64_t each = MakePlan(&device, 1)->estimated_bytes();
+  GraphCache cache({.max_plans = 100, .max_bytes = 4 * each});
+  const std::shared_ptr<const Plan> a = cache.Insert(MakePlan(&device, 1));
+  const std::shared_ptr<const Plan> b = cache.Insert(MakePlan(&device, 2));
+  for (int64_t size = 1; size <= 20; ++size) {
+    cache.Insert(MakeSized(&device, *a, size));
+  }
+  EXPECT_EQ(cache.Use(b->fingerprint()), b);
+  EXPECT_EQ(cache.stats().bytes, 4 * each);
+}
+
+TEST(GraphCacheTest, AStructureThatComesBackGoesOnCounting) {
+  FakeDevice device(1000);
+  GraphCache cache({.max_plans = 1});
+  const std::shared_ptr<const Plan> first = cache.Insert(MakePlan(&device, 1));
+  for (int i = 0; i < 1000; ++i) first->CountRun();
+  // Without the one it was made from.
+  cache.Insert(MakeSized(&device, *first, 5));
+  EXPECT_EQ(cache.Use(first->fingerprint()), nullptr);
+  const auto again = cache.Insert(MakePlan(&device, 1));
+  ASSERT_NE(again, first);
+  EXPECT_EQ(again->runs(), 1000u);
+  // So does one whose base was evicted while it was made.
+  const std::shared_ptr<Plan> stray =
+      MakeSized(&device, *MakePlan(&device, 1), 6);
+  cache.Insert(stray);
+  stray->CountRun();
+  EXPECT_EQ(again->runs(), 1001u);
+}
+
+TEST(GraphCacheTest, ListsAStructureOnce) {
+  FakeDevice device(1000);
+  GraphCache cache({.max_plans = 10});
+  const std::shared_ptr<const Plan> a = cache.Insert(MakePlan(&device, 1));
+  const std::shared_ptr<const Plan> b = cache.Insert(MakePlan(&device, 2));
+  cache.Insert(MakeSized(&device, *a, 5));
+  cache.Insert(MakeSized(&device, *a, 6));
+  EXPECT_THAT(cache.List(), UnorderedElementsAre(a, b));
 }
 
 class ContentCacheTest : public testing::Test {

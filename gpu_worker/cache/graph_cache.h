@@ -3,15 +3,18 @@
 //
 // The cache owns the plans: least recently used ones go first when a limit is
 // reached, whoever defined them, and one that is running lives until its run
-// ends. Thread-safe.
+// ends. Plans at size 0, which a client is asked for when they are missed, and
+// those at other sizes, which are made from them and are many in a long loop,
+// each keep half of the limits whatever there is of the other kind. A run at
+// any size is a use of the plan at size 0. Thread-safe.
 #ifndef GPU_WORKER_CACHE_GRAPH_CACHE_H_
 #define GPU_WORKER_CACHE_GRAPH_CACHE_H_
 
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -46,26 +49,44 @@ class GraphCache {
   std::shared_ptr<const Plan> Use(absl::string_view fingerprint,
                                   int64_t size = 0);
   // Keeps the plan; returns the one already here if another thread was faster.
-  std::shared_ptr<const Plan> Insert(std::shared_ptr<const Plan> plan);
+  // It counts with those of its structure that are here.
+  std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan);
 
   // One of each structure, whatever its sizes.
   std::vector<std::shared_ptr<const Plan>> List() const;
   Stats stats() const;
 
  private:
+  // Most recently used first.
   using Order = std::list<std::shared_ptr<const Plan>>;
-  // The fingerprint is the plan's.
-  using Key = std::pair<absl::string_view, int64_t>;
+  struct Kind {
+    Order order;
+    uint64_t bytes = 0;
+  };
+  // What is here of a structure; at least one plan.
+  struct Entry {
+    std::optional<Order::iterator> base;
+    absl::flat_hash_map<int64_t, Order::iterator> sized;
 
-  static Key KeyOf(const Plan& plan) {
-    return {plan.fingerprint(), plan.size()};
-  }
+    const std::shared_ptr<const Plan>& any() const {
+      return base.has_value() ? **base : *sized.begin()->second;
+    }
+  };
+
+  std::shared_ptr<const Plan> UseLocked(absl::string_view fingerprint,
+                                        int64_t size)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Full() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes room for the newest plan, which is of this kind.
+  void Shrink(const Kind* newest, Order* evicted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   mutable Mutex mu_;
-  // Most recently used first.
-  Order order_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<Key, Order::iterator> plans_ ABSL_GUARDED_BY(mu_);
+  // At size 0, and at others.
+  Kind bases_ ABSL_GUARDED_BY(mu_);
+  Kind sized_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, Entry> structures_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -156,6 +156,10 @@ TEST_F(SizeHoleTest, AnEvictedStructureIsAskedForOnlyForANewSize) {
   EXPECT_TRUE(WaitUntil([&] { return needs() == 1; }));
   client_->Supply(1, GrowingAddTo());
   EXPECT_EQ(client_->Read(1, 4), (Floats{31, 62, 93, 44}));
+  // It was the same structure all the time.
+  const v1::WorkerState state = core_->Snapshot();
+  ASSERT_EQ(state.graphs_size(), 1);
+  EXPECT_EQ(state.graphs(0).run_count(), 3u);
 }
 
 }  // namespace

@@ -58,6 +58,9 @@ class Plan {
   // Roughly what the plan takes in host memory; not less than its message says.
   uint64_t estimated_bytes() const { return estimated_bytes_; }
 
+  // From now on it shares the counters of another plan of its structure. Before
+  // anybody runs it.
+  void CountWith(const Plan& other) { counters_ = other.counters_; }
   // Of the contents bound in the last run that said all of its bindings.
   void SetContentBytes(uint64_t bytes) const {
     counters_->content_bytes.store(bytes, std::memory_order_relaxed);
@@ -105,7 +108,7 @@ class Plan {
   std::vector<uint64_t> birth_bytes_;
   uint64_t estimated_bytes_ = 0;
   // Of all sizes.
-  const std::shared_ptr<Counters> counters_;
+  std::shared_ptr<Counters> counters_;
 };
 
 }  // namespace djinn::worker

@@ -43,7 +43,7 @@ class NoProgram : public worker::CompiledProgram {
   }
 };
 
-std::shared_ptr<const Plan> EmptyPlan(uint32_t number) {
+std::shared_ptr<worker::Plan> EmptyPlan(uint32_t number) {
   std::string fingerprint = absl::StrCat("structure ", number);
   fingerprint.resize(32);
   return std::make_shared<Plan>(std::move(fingerprint), srg::Structure(),
@@ -128,7 +128,7 @@ double Admission(int nodes) {
 
 std::string HitRate(size_t places) {
   const std::vector<uint32_t> trace = MakeGraphTrace(kSeed, kRuns);
-  std::vector<std::shared_ptr<const Plan>> plans;
+  std::vector<std::shared_ptr<worker::Plan>> plans;
   GraphCache cache({.max_plans = places});
   size_t hits = 0;
   for (const uint32_t structure : trace) {
