@@ -3,6 +3,8 @@
 import gc
 import logging
 import random
+import sys
+import types
 import weakref
 
 import torch
@@ -55,6 +57,54 @@ class Appends(Silent):
     def forward(self, x):
         calls.append(1)
         return super().forward(x)
+
+
+class Imports(Silent):
+    def forward(self, x):
+        from djinn_test_app import metrics
+
+        metrics.count()
+        return super().forward(x)
+
+
+class ImportsInside(Silent):
+    def forward(self, x):
+        def inner():
+            import djinn_test_app.config as config
+
+            return config.SCALE
+
+        return super().forward(x) * inner()
+
+
+class Assigns(Silent):
+    def forward(self, x):
+        global last
+        last = super().forward(x)
+        return last
+
+
+class AssignsToModules(Silent):
+    def forward(self, x):
+        app.last = super().forward(x)
+        return app.last
+
+
+class CallsModulesOfModules(Silent):
+    def forward(self, x):
+        app.metrics.count()
+        return super().forward(x)
+
+
+# A program's package, with a state of its own.
+app = types.ModuleType("djinn_test_app")
+app.metrics = types.ModuleType("djinn_test_app.metrics")
+app.config = types.ModuleType("djinn_test_app.config")
+app.config.SCALE = 1.0
+app.metrics.counted = []
+app.metrics.count = lambda: app.metrics.counted.append(1)
+for one in (app, app.metrics, app.config):
+    sys.modules[one.__name__] = one
 
 
 class AutomaticRegistrationTest(RemoteCase):
@@ -125,6 +175,29 @@ class AutomaticRegistrationTest(RemoteCase):
             if kind is Counts:
                 self.assertEqual(module.count, 10)
         self.assertEqual(len(calls), 10)
+
+    @torch.no_grad()
+    def test_what_is_brought_in_or_assigned_by_the_code(self):
+        for kind, why in [
+            (Imports, "imports djinn_test_app"),
+            (ImportsInside, "imports djinn_test_app.config"),
+            (Assigns, "assigns the global last"),
+            (AssignsToModules, "changes what it refers to"),
+            (CallsModulesOfModules, "changes what it refers to"),
+        ]:
+            module = kind().to(self.device)
+            app.metrics.counted.clear()
+            for _ in range(10):
+                result = module(torch.randn(4, 8).to(self.device))
+            statistics = self.statistics(module)
+            self.assertEqual(statistics["replays"], 0, kind)
+            self.assertIn(why, statistics["refusal"], kind)
+            if kind is Assigns:
+                self.assertIs(last, result)
+            if kind is AssignsToModules:
+                self.assertIs(app.last, result)
+            if kind in (Imports, CallsModulesOfModules):
+                self.assertEqual(len(app.metrics.counted), 10)
 
     @torch.no_grad()
     def test_a_refusal_that_is_past_counts_no_more(self):

@@ -1,8 +1,11 @@
 """djinn.compile(): what is carried out again, what is refused, and that no answer is stale."""
 
+import builtins
 import collections
 import random
+import sys
 import threading
+import types
 
 import torch
 import torch.nn.functional as F
@@ -448,6 +451,87 @@ class RegisteredCallablesTest(RemoteCase):
         for _ in range(6):
             loss = compiled(x).sum().item()
         self.assertGreater(compiled.statistics()["replays"], 2, compiled.statistics())
+
+    def test_modules_that_the_code_brings_in(self):
+        names = ("djinn_app", "djinn_app.config", "djinn_app.late")
+        self.addCleanup(lambda: [sys.modules.pop(name, None) for name in names])
+        global djinn_app
+        djinn_app, config, late = map(types.ModuleType, names)
+        djinn_app.config = config
+        sys.modules.update(zip(names[:2], (djinn_app, config)))
+
+        def whole(x):
+            import djinn_app.config as config
+
+            return x * config.SCALE
+
+        def member(x):
+            from djinn_app.config import SCALE
+
+            return x * SCALE
+
+        def relative(x):
+            from .config import SCALE
+
+            return x * SCALE
+
+        def nested(x):
+            return x * djinn_app.config.SCALE
+
+        def inside(x):
+            def scale():
+                from djinn_app import config
+
+                return config.SCALE
+
+            return x * scale()
+
+        inside_the_package = {"__builtins__": builtins, "__name__": "djinn_app.x", "__package__": "djinn_app"}
+        relative = types.FunctionType(relative.__code__, inside_the_package)
+        x = self.on(4)
+        for function in (whole, member, relative, nested, inside):
+            config.SCALE = 2.0
+            compiled = djinn.compile(function)
+            self.warm(compiled, x)
+            self.assert_same(self.assert_replays(compiled, x), x.cpu() * 2)
+            config.SCALE = 3.0
+            self.assert_same(compiled(x), x.cpu() * 3)
+            self.warm(compiled, x)
+            config.SCALE = self.on(4)
+            self.assert_same(compiled(x), x.cpu() * config.SCALE.cpu())
+
+        def absent(x):
+            try:
+                import djinn_app.late
+            except ImportError:
+                return x + 1
+            return x + djinn_app.late.more
+
+        compiled = djinn.compile(absent)
+        self.warm(compiled, x)
+        self.assert_same(self.assert_replays(compiled, x), x.cpu() + 1)
+        late.more = 5
+        djinn_app.late = sys.modules[names[2]] = late
+        self.assert_same(compiled(x), x.cpu() + 5)
+
+    def test_globals_that_the_code_assigns(self):
+        global assigned, module_assigned_to
+        module_assigned_to = types.ModuleType("module_assigned_to")
+
+        def to_global(x):
+            global assigned
+            assigned = x + 1
+            return assigned
+
+        def to_module(x):
+            module_assigned_to.value = x + 1
+            return module_assigned_to.value
+
+        x = self.on(4)
+        for function in (to_global, to_module):
+            # The first time there is none yet.
+            self.assertIn("changes what it refers to", self.refusal(function, x))
+            self.assertIn("changes what it refers to", self.refusal(function, x))
 
     def test_a_gradient_of_an_argument(self):
         compiled = djinn.compile(lambda x: (x * 2).sum().backward())

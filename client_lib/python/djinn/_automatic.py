@@ -78,13 +78,23 @@ class _SilentEnvironment(Environment):
 
     def _look_at_function(self, function):
         if package_of(function) not in STABLE_PACKAGES:
-            for name in sorted(names_in(function.__code__)[0]):
-                thing = function.__globals__.get(name)
+            names = names_in(function.__code__)
+            for name in sorted(names.globals):
                 if name not in function.__globals__ and name in _EFFECTS:
                     raise Unwatchable(f"it uses {name}, which would not happen again")
-                if isinstance(thing, types.ModuleType):
-                    _check_package(name, thing.__name__)
+            if names.assigned_globals:
+                name = min(names.assigned_globals)
+                raise Unwatchable(f"it assigns the global {name}, which would not happen again")
         super()._look_at_function(function)
+
+    def _look_at_module(self, module, names, seen):
+        _check_package(module.__name__, module.__name__)
+        super()._look_at_module(module, names, seen)
+
+    def _look_at_import(self, statement, names, seen):
+        _check_package(statement.name, statement.name)
+        if statement.package not in STABLE_PACKAGES:
+            raise Unwatchable(f"it imports {statement.name}, whose work would be missed")
 
     def _look_at_attributes(self, thing):
         if thing is not self._root():

@@ -13,6 +13,7 @@ import re
 import sys
 import threading
 import types
+import typing
 import weakref
 
 import torch
@@ -244,17 +245,48 @@ class Environment:
             else:
                 self._cells.append((cell, contents))
                 self._pending.append(contents)
-        global_names, attribute_names = names_in(function.__code__)
-        for name in global_names & function.__globals__.keys():
+        names = names_in(function.__code__)
+        # Modules are not looked through, but for the attributes that may be meant.
+        seen = set()
+        for name in names.globals & function.__globals__.keys():
             thing = function.__globals__[name]
-            if not isinstance(thing, types.ModuleType):
+            if isinstance(thing, types.ModuleType):
+                self._items.append((function.__globals__, name, thing))
+                self._look_at_module(thing, names, seen)
+            else:
                 self._look_at_item(function.__globals__, name)
-                continue
-            self._items.append((function.__globals__, name, thing))
-            if package_of_module(thing) not in STABLE_PACKAGES:
-                for attribute in attribute_names & thing.__dict__.keys():
-                    if not isinstance(thing.__dict__[attribute], types.ModuleType):
-                        self._look_at_item(thing.__dict__, attribute)
+        # What is not there yet would be None, and is another value then.
+        for name in names.assigned_globals - function.__globals__.keys():
+            self._value_items.append((function.__globals__, name))
+        for statement in names.imports:
+            self._look_at_import(statement.resolve(function.__globals__), names, seen)
+
+    def _look_at_module(self, module, names, seen):
+        if id(module) in seen or package_of_module(module) in STABLE_PACKAGES:
+            return
+        seen.add(id(module))
+        contents = module.__dict__
+        for name in names.attributes & contents.keys():
+            thing = contents[name]
+            if isinstance(thing, types.ModuleType):
+                self._items.append((contents, name, thing))
+                self._look_at_module(thing, names, seen)
+            else:
+                self._look_at_item(contents, name)
+        for name in names.assigned_attributes - contents.keys():
+            self._value_items.append((contents, name))
+
+    def _look_at_import(self, statement, names, seen):
+        if statement.package in STABLE_PACKAGES:
+            return
+        for name in statement.modules():
+            # Importing one that is not there yet changes that.
+            module = sys.modules.get(name)
+            self._items.append((sys.modules, name, module))
+            if isinstance(module, types.ModuleType):
+                self._look_at_module(module, names, seen)
+            elif module is not None:
+                self._pending.append(module)
 
     def _look_at_class(self, kind):
         if package_of(kind) in STABLE_PACKAGES:
@@ -331,18 +363,73 @@ def package_of_module(module):
     return module.__name__.partition(".")[0]
 
 
+class Import(typing.NamedTuple):
+    """An import statement: from .name import members."""
+
+    level: int
+    name: str
+    members: tuple
+
+    @property
+    def package(self):
+        return self.name.partition(".")[0]
+
+    def resolve(self, variables):
+        """The same with an absolute name, among the globals `variables`."""
+        if not self.level:
+            return self
+        package = variables.get("__package__")
+        if package is None:
+            package = variables.get("__name__", "")
+            if "__path__" not in variables:
+                package = package.rpartition(".")[0]
+        parts = package.split(".")
+        parts = parts[: len(parts) + 1 - self.level] + [self.name] * bool(self.name)
+        return Import(0, ".".join(parts), self.members)
+
+    def modules(self):
+        """The names of the modules that it may bring in, or pass."""
+        parts = self.name.split(".")
+        names = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        return names + [f"{self.name}.{member}" for member in self.members]
+
+
+class Names(typing.NamedTuple):
+    """What code, or code in it, names."""
+
+    globals: frozenset
+    assigned_globals: frozenset
+    attributes: frozenset
+    assigned_attributes: frozenset
+    imports: frozenset
+
+
 @functools.lru_cache(maxsize=4096)
 def names_in(code):
-    """The globals and the attributes that the code, or code in it, names."""
-    global_names, attribute_names = set(), set()
+    """Its Names."""
+    names = Names(set(), set(), set(), set(), set())
+    before = []
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            global_names.add(instruction.argval)
-        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM"):
-            attribute_names.add(instruction.argval)
+        name = instruction.argval
+        match instruction.opname:
+            case "LOAD_GLOBAL" | "LOAD_NAME":
+                names.globals.add(name)
+            case "STORE_GLOBAL" | "DELETE_GLOBAL":
+                names.globals.add(name)
+                names.assigned_globals.add(name)
+            case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM":
+                names.attributes.add(name)
+            case "STORE_ATTR" | "DELETE_ATTR":
+                names.attributes.add(name)
+                names.assigned_attributes.add(name)
+            case "IMPORT_NAME":
+                level, members = before[-2:]
+                names.imports.add(Import(level, name, members or ()))
+            case "EXTENDED_ARG":
+                continue
+        before.append(name)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            inner_globals, inner_attributes = names_in(constant)
-            global_names |= inner_globals
-            attribute_names |= inner_attributes
-    return frozenset(global_names), frozenset(attribute_names)
+            for ours, inner in zip(names, names_in(constant)):
+                ours |= inner
+    return Names(*map(frozenset, names))
