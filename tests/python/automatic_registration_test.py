@@ -1,5 +1,6 @@
 """Modules that are registered by themselves: which ones, and that nothing is lost by it."""
 
+import functools
 import gc
 import logging
 import random
@@ -94,6 +95,18 @@ class CallsModulesOfModules(Silent):
     def forward(self, x):
         app.metrics.count()
         return super().forward(x)
+
+
+class HoldsItself(Silent):
+    def __init__(self, hold):
+        super().__init__()
+        self.act = hold(self)
+
+    def double(self, x):
+        return x * 2
+
+    def forward(self, x):
+        return super().forward(x) * self.scale
 
 
 # A program's package, with a state of its own.
@@ -235,6 +248,38 @@ class AutomaticRegistrationTest(RemoteCase):
         gc.disable()
         self.addCleanup(gc.enable)
         del module
+        self.assertIsNone(weight())
+
+    @torch.no_grad()
+    def test_modules_that_hold_themselves_are_free_to_go(self):
+        for hold in (
+            lambda module: module.double,
+            lambda module: functools.partial(HoldsItself.double, module),
+            lambda module: lambda x: module.double(x),
+            lambda module: [module],
+        ):
+            module = HoldsItself(hold).to(self.device)
+            for _ in range(8):
+                module(torch.randn(4, 8).to(self.device))
+            refusal = self.statistics(module)["refusal"]
+            weight = weakref.ref(module.layers[0].weight)
+            del module
+            gc.collect()
+            self.assertIsNone(weight())
+            self.assertIn("refers to itself", refusal)
+
+    @torch.no_grad()
+    def test_modules_that_hold_themselves_later_are_free_to_go(self):
+        module = HoldsItself(lambda module: None).to(self.device)
+        x = torch.randn(4, 8).to(self.device)
+        for _ in range(8):
+            module(x)
+        self.assertGreater(self.statistics(module)["replays"], 0)
+        module.act = module.double
+        module(x)
+        weight = weakref.ref(module.layers[0].weight)
+        del module
+        gc.collect()
         self.assertIsNone(weight())
 
     @torch.no_grad()

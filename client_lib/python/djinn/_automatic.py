@@ -76,6 +76,11 @@ class _SilentEnvironment(Environment):
             _check_package(f"a {type(thing).__name__}", type(thing).__module__)
         super()._look_at(thing)
 
+    def _meet_again(self, thing):
+        # What holds it would be held here: it could never go.
+        if thing is self._root():
+            raise Unwatchable("it refers to itself, and would be kept alive")
+
     def _look_at_function(self, function):
         if package_of(function) not in STABLE_PACKAGES:
             names = names_in(function.__code__)
@@ -115,6 +120,14 @@ def _check_package(what, module):
 
 class _AutomaticCallable(CompiledCallable):
     environment_type = _SilentEnvironment
+
+    def _look_around(self):
+        try:
+            return super()._look_around()
+        except BaseException:
+            # What the last one holds may hold the module by now.
+            self._environment = None
+            raise
 
 
 class _Repeating:

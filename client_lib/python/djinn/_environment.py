@@ -174,12 +174,16 @@ class Environment:
         while self._pending:
             thing = self._pending.pop()
             if id(thing) in seen:
+                self._meet_again(thing)
                 continue
             seen[id(thing)] = thing
             if len(seen) > _MAX_THINGS:
                 raise Unwatchable("it refers to more things than can be watched")
             self._look_at(thing)
         del self._pending
+
+    def _meet_again(self, thing):
+        """It was looked at, and is referred to by something else, too."""
 
     def _look_at(self, thing):
         if isinstance(thing, torch.Tensor):
