@@ -572,5 +572,57 @@ TEST_F(BatchTest, AStreamThatBreaksMeanwhileIsTakenUpAgain) {
   EXPECT_EQ(Order(), "Jaa");
 }
 
+// y = rows * weight; z = y + other, behind an addition that has a size.
+srg::Structure GrowingStep() {
+  FakeStructure s;
+  const uint32_t weight = s.Bound();
+  const uint32_t rows = s.Bound();
+  const uint32_t other = s.Bound();
+  s.AddInPlace(other, other, 1);
+  s.Add(s.Scale(rows, weight, 2), other, 2);
+  srg::Structure structure = s.get();
+  // The sizes of the addition's operands.
+  structure.size_hole = {{1, 4}, {1, 1}};
+  return structure;
+}
+
+TEST_F(BatchTest, WhoLacksAPlanIsNotWaitedFor) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+    clients_[i]->Define(9, GrowingStep());
+  }
+  Plug();
+  const auto run = [](TestClient* client, int64_t size, uint64_t result) {
+    client->set_run_size(size);
+    client->Run(9, {kWeight, kRows, kOther, result, result + 1});
+    client->set_run_size(0);
+  };
+  // There is none of size 1 yet: it is made in a turn of its session, in which
+  // the other's second run takes part.
+  run(clients_[0].get(), 0, 60);
+  run(clients_[1].get(), 1, 60);
+  run(clients_[0].get(), 0, 70);
+  ReleaseWith(4);
+  EXPECT_EQ(clients_[0]->Read(71, 2), (Floats{0, 3}));
+  EXPECT_EQ(clients_[1]->Read(61, 2), (Floats{5, 6}));
+  EXPECT_EQ(Order(), "asaaaJaa");
+}
+
+TEST_F(BatchTest, WhoseTurnItIsHasAPlanMade) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+    clients_[i]->Define(9, GrowingStep());
+    clients_[i]->set_run_size(1);
+  }
+  Plug();
+  for (const auto& client : clients_) {
+    client->Run(9, {kWeight, kRows, kOther, 60, 61});
+  }
+  ReleaseWith(3);
+  EXPECT_EQ(clients_[0]->Read(61, 2), (Floats{0, 3}));
+  EXPECT_EQ(clients_[1]->Read(61, 2), (Floats{5, 6}));
+  EXPECT_EQ(Order(), "aaJaa");
+}
+
 }  // namespace
 }  // namespace djinn::worker

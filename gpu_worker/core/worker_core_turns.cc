@@ -194,7 +194,8 @@ bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
       [&](const Turn& turn,
           absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)>
               suits) {
-        OngoingRun* const run = turn.session->BeginRun(suits);
+        const bool own_turn = turn.key == leader.key;
+        OngoingRun* const run = turn.session->BeginRun(suits, own_turn);
         if (run == nullptr) return false;
         turns.push_back(turn);
         members.push_back({run});

@@ -28,7 +28,7 @@ void Session::PutBack(Inbox::Item item) {
 
 bool Session::Suits(
     absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
-    Begun* begun) {
+    bool own_turn, Begun* begun) {
   const v1::Run& run = begun->item.message.run();
   const uint64_t sequence = begun->item.message.sequence();
   if (looked_at_.sequence == sequence && !suits(looked_at_.products)) {
@@ -40,9 +40,13 @@ bool Session::Suits(
     return false;
   }
   const Structure& structure = found->second;
-  absl::StatusOr<std::shared_ptr<const Plan>> plan = PlanOf(structure, run);
-  if (!plan.ok()) return false;
-  begun->plan = *std::move(plan);
+  if (own_turn) {
+    absl::StatusOr<std::shared_ptr<const Plan>> plan = PlanOf(structure, run);
+    if (!plan.ok()) return false;
+    begun->plan = *std::move(plan);
+  } else {
+    begun->plan = environment_.graphs->Use(structure.fingerprint, run.size());
+  }
   message_deadline_ = begun->item.deadline;
   if (begun->plan == nullptr || !CheckDeadline().ok()) return false;
   if (begun->plan->program().products().empty()) {
@@ -58,7 +62,8 @@ bool Session::Suits(
 }
 
 OngoingRun* Session::BeginRun(
-    absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits) {
+    absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
+    bool own_turn) {
   if (outbox_.Full()) return nullptr;
   auto begun = std::make_unique<Begun>();
   {
@@ -73,7 +78,7 @@ OngoingRun* Session::BeginRun(
   }
   // Profiles and offers need a look around every message.
   const bool alone = leaving_ || profile_ != nullptr || !pinned_.empty();
-  if (alone || !Suits(suits, begun.get())) {
+  if (alone || !Suits(suits, own_turn, begun.get())) {
     PutBack(std::move(begun->item));
     EndStep();
     return nullptr;

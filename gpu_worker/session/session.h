@@ -146,9 +146,11 @@ class Session {
   // Begins that run for the caller to carry out, if `suits` says so of its
   // products; EndRun() is to follow when it is done. Null, and nothing
   // happened, when it does not suit, or something other than carrying it out
-  // is to be done first.
+  // is to be done first: in another session's turn, which would pay for it,
+  // also having a plan made.
   OngoingRun* BeginRun(
-      absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits);
+      absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
+      bool own_turn);
   // The device was busy with it for so long.
   void EndRun(absl::Duration used);
 
@@ -319,7 +321,7 @@ class Session {
   // not to be begun.
   bool Suits(
       absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
-      Begun* begun);
+      bool own_turn, Begun* begun);
   // Whether there is room now for the run, which is bound, or none holds any
   // back that goes on afterwards: then it begins in any case.
   bool HasRoom(const Plan& plan);
