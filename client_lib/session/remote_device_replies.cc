@@ -392,7 +392,6 @@ void RemoteDevice::Fail(absl::Status failure, bool by_itself) {
 void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   ClientStream* stream = nullptr;
   Callbacks callbacks;
-  // A further member that was not to be is no failure of the program's.
   bool counts = by_itself;
   if (by_itself) {
     {
@@ -404,15 +403,23 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   }
   {
     MutexLock lock(&mu_);
-    if (stopped_ || !failure_.ok()) return;
-    failure_ = failure;
-    usable_ = false;
+    if (stopped_) return;
+    // A further member that was not to be is no failure of the program's.
     if (role_.member > 0 && !welcomed_) counts = false;
-    lost_work_ = !queue_.empty() || processing_ || !log_.empty() ||
-                 recorder_.HasOpenSegments();
-    WakeAll();
-    callbacks.swap(due_callbacks_);
-    stream = stream_.get();
+    if (failure_.ok()) {
+      failure_ = failure;
+      usable_ = false;
+      lost_work_ = !queue_.empty() || processing_ || !log_.empty() ||
+                   recorder_.HasOpenSegments();
+      WakeAll();
+      callbacks.swap(due_callbacks_);
+      stream = stream_.get();
+    } else if (ErrorMetadataValue(failure_, "worker") == lease_.worker_id()) {
+      // It failed in two ways at once, of which the other was said. A member
+      // that failed at the same time is another matter: this one's failure may
+      // have reached it first, too, and each has to say its own.
+      counts = false;
+    }
   }
   if (counts) context_->root_errors.AddReported(index_, failure);
   Notify(callbacks);

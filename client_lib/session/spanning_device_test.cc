@@ -1,10 +1,16 @@
 // Devices that need more room than one worker has.
+#include <chrono>
+#include <future>
+#include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "client_lib/session/testing/program.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "gmock/gmock.h"
 
 namespace djinn {
 namespace {
@@ -379,6 +385,50 @@ TEST_F(SpanningDeviceTest, TheLossOfOneWorkerIsTheLossOfTheDevice) {
       "WORKER_LOST");
   EXPECT_EQ(session_->RootErrors().size(), 1u);
   cluster_.worker(0).Resume();
+}
+
+// Each is told of the other's end before it has come to its own.
+TEST_F(SpanningDeviceTest, WorkersThatAreLostAtOnceAreBothSaid) {
+  cluster_.coordinator().LetSpan(3);
+  std::vector<StoragePtr> storages;
+  for (int i = 0; i < 5; ++i) storages.push_back(Uploaded());
+  ASSERT_EQ(device_->Placement()->worker_id, "w0+w1+w2");
+  for (int worker = 0; worker < 3; ++worker) cluster_.worker(worker).Pause();
+  std::string value(kSize, '?');
+  std::vector<std::unique_ptr<PendingRead>> reads;
+  for (const int on : {0, 2, 4}) {
+    auto read = device_->StartRead(0, storages[on].get(),
+                                   WholeView(*storages[on].get()), value.data(),
+                                   value.size());
+    ASSERT_TRUE(read.ok()) << read.status();
+    reads.push_back(*std::move(read));
+  }
+  std::promise<void> first_fails, third_fails, third_told;
+  const auto await = [](std::promise<void>& event) {
+    EXPECT_EQ(event.get_future().wait_for(std::chrono::seconds(30)),
+              std::future_status::ready);
+  };
+  // The first tells the second, then the third; the third tells the first.
+  reads[1]->OnReady([&] {
+    first_fails.set_value();
+    await(third_fails);
+  });
+  reads[0]->OnReady([&] {
+    third_fails.set_value();
+    await(third_told);
+  });
+  reads[2]->OnReady([&] { third_told.set_value(); });
+  std::thread first(
+      [&] { cluster_.coordinator().EndLease("lease-0", "WORKER_LOST"); });
+  await(first_fails);
+  cluster_.coordinator().EndLease("lease-0.2", "WORKER_LOST");
+  first.join();
+  std::vector<std::string> lost;
+  for (const absl::Status& error : session_->RootErrors()) {
+    lost.push_back(ErrorMetadataValue(error, "worker"));
+  }
+  EXPECT_THAT(lost, testing::UnorderedElementsAre("w0", "w2"));
+  for (int worker = 0; worker < 3; ++worker) cluster_.worker(worker).Resume();
 }
 
 TEST_F(SpanningDeviceTest, ItIsNotRecorded) {
