@@ -385,6 +385,10 @@ class TestSessions : public v1::Session::Service {
         case v1::SessionRequest::kStructure:
           ++structures_;
           changed_.SignalAll();
+          if (request.has_stages()) {
+            response.mutable_stages()->set_number(request.stages().number());
+            stream->Write(response);
+          }
           break;
         case v1::SessionRequest::kClose:
           closed_ = true;
@@ -464,6 +468,11 @@ class Events : public CoordinatorEvents {
     stages_.push_back(answer);
     changed_.SignalAll();
   }
+  uint64_t WaitStages() {
+    MutexLock lock(&mu_);
+    while (stages_.empty()) changed_.Wait(&mu_);
+    return stages_.back().number();
+  }
   void OnMigrationRequested(const v1::MigrationRequest& request) override {
     MutexLock lock(&mu_);
     ended_ = "migrate from " + request.from_lease_id();
@@ -481,6 +490,7 @@ class Events : public CoordinatorEvents {
  private:
   Mutex mu_;
   CondVar changed_;
+  std::vector<v1::StageAnswer> stages_ ABSL_GUARDED_BY(mu_);
   std::string ended_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -541,6 +551,14 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   // What was queued is told before the farewell.
   service_.WaitForStructures(1);
   EXPECT_TRUE(service_.closed());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, AStructureMayCarryAQuestion) {
+  ASSERT_TRUE(Open().ok());
+  v1::StageRequest request;
+  request.set_number(17);
+  link_->SendStructure({}, {}, request);
+  EXPECT_EQ(events_.WaitStages(), 17u);
 }
 
 TEST_F(GrpcCoordinatorLinkTest, SaysHowUrgentTheSessionIs) {

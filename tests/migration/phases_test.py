@@ -1,6 +1,5 @@
 """A prompt is read on one worker and its answer decoded on another, by itself."""
 
-import json
 import subprocess
 import tempfile
 import time
@@ -64,8 +63,8 @@ class PhasesTest(unittest.TestCase):
         remote = model.to(djinn.device())
         tokens = self.generate(remote, prompt.to(djinn.device()), hook)
         self.assertEqual(tokens, expected)
-        session = json.loads(self.control("get", "sessions", "-o", "json"))["sessions"][0]
-        text = self.control("explain", "session", session["id"])
+        session = self.control("get", "sessions").splitlines()[1].split()[0]
+        text = self.control("explain", "session", session)
         self.assertIn("by phase, from reads to decodes", text)
         # Neither weights nor the cache come through the client: some kilobytes a token,
         # while structures are new there, of a cache of a hundred.

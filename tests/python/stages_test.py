@@ -68,10 +68,10 @@ class StagesTest(unittest.TestCase):
         before = self.copies()
         for _ in range(5):
             self.check(torch.randn(8, 3, 16, 16))
-        # Four parts cross from the first stage to the second and to the third,
-        # and their results may meet elsewhere.
+        # Four parts cross from the first stage to the second and to the third, with
+        # what goes around a block besides, and their results may meet elsewhere.
         self.assertGreaterEqual(self.copies() - before, 5 * 4 * (_WORKERS - 1))
-        self.assertLessEqual(self.copies() - before, 5 * 4 * _WORKERS)
+        self.assertLessEqual(self.copies() - before, 5 * 4 * (2 * (_WORKERS - 1) + 1))
         self.assertEqual(djinn.root_errors(), [])
 
     def test_weights_may_change(self):
