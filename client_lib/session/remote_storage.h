@@ -18,6 +18,7 @@
 
 namespace djinn {
 
+struct Recipe;
 class Segment;
 struct StorageCopies;
 class VirtualDevice;
@@ -151,6 +152,8 @@ struct StorageCopies {
   // plans.
   int8_t kept_by = -1;
   uint32_t plans = 0;
+  // How the newest version was made, if it is cheaply made again.
+  std::shared_ptr<const Recipe> recipe;
   // By member; null where it has not been.
   std::array<StoragePtr, kMaxMembers> at;
 };

@@ -77,8 +77,9 @@ absl::Status SpanningDevice::RecordSlow(uint32_t lane, Call* call) {
   if (!SpansNow()) return first_->Record(lane, call);
   Named named;
   DJINN_ASSIGN_OR_RETURN(const int member, Route(lane, call, &named));
+  std::shared_ptr<const Recipe> recipe = RecipeFor(*call, named);
   DJINN_RETURN_IF_ERROR(members_[member]->Record(lane, call, kOrdered));
-  return Settle(lane, named, member);
+  return Settle(lane, named, member, std::move(recipe));
 }
 
 absl::StatusOr<std::vector<ResultMetadata>> SpanningDevice::RecordAndWait(
@@ -395,12 +396,24 @@ absl::StatusOr<int> SpanningDevice::Route(uint32_t lane, Call* call,
   return choice.member;
 }
 
+std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
+                                                        const Named& named) {
+  if (!IsCheap(call.operator_id())) return nullptr;
+  std::vector<std::shared_ptr<const Recipe>> before;
+  for (const Use& use : named) {
+    before.push_back(CopiesOf(use.storage.get()).recipe);
+  }
+  return RecipeOf(call, std::move(before));
+}
+
 absl::Status SpanningDevice::Settle(uint32_t lane, const Named& named,
-                                    int member) {
+                                    int member,
+                                    std::shared_ptr<const Recipe> recipe) {
   last_ = member;
   for (const Use& use : named) {
     if (ChangesVersion(use.access)) {
       DJINN_RETURN_IF_ERROR(Wrote(lane, use.storage.get(), member));
+      CopiesOf(use.storage.get()).recipe = recipe;
     } else {
       // One that nothing had written is zero-filled there.
       Count(use.storage.get(), member);

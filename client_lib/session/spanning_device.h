@@ -36,6 +36,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "client_lib/session/recipe.h"
 #include "client_lib/session/remote_device.h"
 #include "client_lib/session/session_context.h"
 #include "client_lib/session/virtual_device.h"
@@ -123,6 +124,14 @@ class SpanningDevice final : public VirtualDevice {
   // Has the newest version come to the member.
   absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // By carrying out there what made it. False, without an effect, where that
+  // is not known to be cheap.
+  absl::StatusOr<bool> MakeAgain(uint32_t lane, RemoteStorage* storage,
+                                 int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has `target`, which is the member's and not born, hold what the recipe
+  // makes.
+  absl::Status Make(uint32_t lane, const Recipe& recipe, RemoteStorage* target,
+                    int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BringGenerator(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The member has the only newest version now.
@@ -156,8 +165,12 @@ class SpanningDevice final : public VirtualDevice {
   // `named` says whose.
   absl::StatusOr<int> Route(uint32_t lane, Call* call, Named* named)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // After a call there.
-  absl::Status Settle(uint32_t lane, const Named& named, int member)
+  // After a call there. `recipe`: of what it made; may be null.
+  absl::Status Settle(uint32_t lane, const Named& named, int member,
+                      std::shared_ptr<const Recipe> recipe = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of what the routed call will make; null where it is not known.
+  std::shared_ptr<const Recipe> RecipeFor(const Call& call, const Named& named)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecordSlow(uint32_t lane, Call* call);
   // `refusal`: the first member's, if it was asked and has no room.

@@ -117,6 +117,8 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
                                    int member) {
   StorageCopies& copies = CopiesOf(storage);
   if (copies.generator) return BringGenerator(lane, storage, member);
+  DJINN_ASSIGN_OR_RETURN(const bool made, MakeAgain(lane, storage, member));
+  if (made) return absl::OkStatus();
   // What has no bytes is the same everywhere.
   if (storage->size_bytes() > 0) {
     const uint64_t errors = context_->root_errors.count();
@@ -129,6 +131,46 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
     copies.errors_before = errors;
   }
   Count(storage, member);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SpanningDevice::MakeAgain(uint32_t lane,
+                                               RemoteStorage* storage,
+                                               int member) {
+  StorageCopies& copies = CopiesOf(storage);
+  const std::shared_ptr<const Recipe> recipe = copies.recipe;
+  if (recipe == nullptr || recipe->size_bytes != storage->size_bytes()) {
+    return false;
+  }
+  // It is born there: not in what is left of an older version.
+  if (copies.at[member]) DropCopy(storage, member);
+  DJINN_RETURN_IF_ERROR(Make(lane, *recipe, CopyAt(storage, member), member));
+  Count(storage, member);
+  return true;
+}
+
+absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
+                                  RemoteStorage* target, int member) {
+  Call call = recipe.call;
+  std::vector<StoragePtr> operands;
+  for (uint32_t i = 0; i < call.touches().size(); ++i) {
+    RemoteStorage* storage = target;
+    const Recipe* const before = recipe.before[i].get();
+    if (i != recipe.made) {
+      storage = operands
+                    .emplace_back(new RemoteStorage(
+                        /*id=*/0, shared_from_this(), before->size_bytes))
+                    .get();
+    }
+    if (before != nullptr) {
+      DJINN_RETURN_IF_ERROR(Make(lane, *before, storage, member));
+    }
+    call.touches()[i].storage = StoragePtr(storage);
+  }
+  DJINN_RETURN_IF_ERROR(members_[member]->Record(lane, &call, kOrdered));
+  for (const StoragePtr& operand : operands) {
+    members_[member]->MarkDead(operand.get());
+  }
   return absl::OkStatus();
 }
 
@@ -228,6 +270,7 @@ absl::Status SpanningDevice::Wrote(uint32_t lane, RemoteStorage* storage,
   StorageCopies& copies = CopiesOf(storage);
   copies.holders = 1u << member;
   copies.unsure = 0;
+  copies.recipe = nullptr;
   copies.owner = member;
   Count(storage, member);
   return copies.counted == copies.holders ? absl::OkStatus()

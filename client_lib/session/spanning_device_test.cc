@@ -1,12 +1,15 @@
 // Devices that need more room than one worker has.
 #include <chrono>
 #include <future>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "client_lib/session/operator_table.h"
+#include "client_lib/session/recipe.h"
 #include "client_lib/session/testing/program.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -222,6 +225,139 @@ TEST_F(SpanningDeviceTest, WhatCannotMoveAwayIsStillThere) {
   ASSERT_TRUE(call().ok());
   EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
   EXPECT_EQ(Count(2, v1::Ordered::kRun), 1);
+}
+
+// What a few cheap calls make from nothing.
+class RecipesTest : public SpanningDeviceTest {
+ protected:
+  RecipesTest() : storages_(Span()) {}
+
+  static uint32_t Op(const char* name) {
+    return OperatorTable::Global().Add({name, "", 1});
+  }
+  // Uses the value on a worker.
+  absl::Status Use(int index, const StoragePtr& value) {
+    StoragePtr result = device_->NewStorage(8);
+    DJINN_RETURN_IF_ERROR(Record(*device_, 0,
+                                 MakeCall(1, {{storages_[index], kReads},
+                                              {value, kReads},
+                                              {result, kBirth}})));
+    const absl::Status status = ReadByte(*device_, 0, result);
+    Drop(std::move(result));
+    return status;
+  }
+  // The operators of the worker's runs, by name.
+  std::vector<std::string> Ran(int worker) {
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    std::map<uint64_t, v1::Structure> structures;
+    std::vector<std::string> names;
+    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+      if (message.has_define_structure()) {
+        structures[message.define_structure().structure_id()] =
+            message.define_structure().structure();
+      }
+      if (!message.has_run()) continue;
+      const v1::Structure& structure =
+          structures.at(message.run().structure_id());
+      for (const v1::Node& node : structure.nodes()) {
+        names.push_back(
+            structure.operators(static_cast<int>(node.operator_index()))
+                .name());
+      }
+    }
+    return names;
+  }
+  int Fetched() {
+    return Count(0, v1::Ordered::kOffer) + Count(1, v1::Ordered::kOffer);
+  }
+
+  std::vector<StoragePtr> storages_;
+};
+
+TEST_F(RecipesTest, AMaskIsMadeAgainAndNotFetched) {
+  const StoragePtr row = device_->NewStorage(kSize / 10),
+                   mask = device_->NewStorage(kSize / 10);
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCallOf(Op("aten::arange"), {{row, kBirth}}))
+          .ok());
+  ASSERT_TRUE(
+      Record(*device_, 0,
+             MakeCallOf(Op("aten::ge"), {{row, kReads}, {mask, kBirth}}))
+          .ok());
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCallOf(Op("aten::mul_"), {{mask, kWrites}}))
+          .ok());
+  ASSERT_EQ(Use(0, mask), absl::OkStatus());
+  ASSERT_EQ(Use(2, mask), absl::OkStatus());
+  EXPECT_EQ(Fetched(), 0);
+  const std::vector<std::string> made = {"aten::arange", "aten::ge",
+                                         "aten::mul_", "test::op1"};
+  EXPECT_EQ(Ran(0), made);
+  EXPECT_EQ(Ran(1), made);
+  // It is there now.
+  ASSERT_EQ(Use(0, mask), absl::OkStatus());
+  ASSERT_EQ(Use(2, mask), absl::OkStatus());
+  EXPECT_EQ(Ran(0).size(), 5u);
+  EXPECT_EQ(Ran(1).size(), 5u);
+  // Nothing of what it was made from stays.
+  Drop(row);
+  Drop(mask);
+  for (const StoragePtr& storage : storages_) Drop(storage);
+  ASSERT_TRUE(session_->Close(absl::Seconds(10)).ok());
+  EXPECT_TRUE(cluster_.worker(0).live_storages().empty());
+  EXPECT_TRUE(cluster_.worker(1).live_storages().empty());
+}
+
+TEST_F(RecipesTest, ANewVersionIsMadeAnew) {
+  const StoragePtr value = device_->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{value, kBirth}}))
+          .ok());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(Use(0, value), absl::OkStatus());
+    ASSERT_EQ(Use(2, value), absl::OkStatus());
+    ASSERT_TRUE(
+        Record(*device_, 0, MakeCallOf(Op("aten::add_"), {{value, kWrites}}))
+            .ok());
+  }
+  EXPECT_EQ(Fetched(), 0);
+}
+
+TEST_F(RecipesTest, WhatIsNotCheapOrNotMadeFromNothingIsFetched) {
+  const auto expect_fetched = [&](const StoragePtr& value) {
+    const int before = Fetched();
+    EXPECT_EQ(Use(0, value), absl::OkStatus());
+    EXPECT_EQ(Use(2, value), absl::OkStatus());
+    EXPECT_EQ(Fetched(), before + 1);
+  };
+  const StoragePtr product = device_->NewStorage(8),
+                   sum = device_->NewStorage(8),
+                   overwritten = device_->NewStorage(8),
+                   much = device_->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCallOf(Op("aten::mm"), {{product, kBirth}}))
+          .ok());
+  expect_fetched(product);
+  ASSERT_TRUE(Record(*device_, 0,
+                     MakeCallOf(Op("aten::add"),
+                                {{storages_[0], kReads}, {sum, kBirth}}))
+                  .ok());
+  expect_fetched(sum);
+  ASSERT_TRUE(Record(*device_, 0,
+                     MakeCallOf(Op("aten::zeros"), {{overwritten, kBirth}}))
+                  .ok());
+  ASSERT_EQ(Upload(overwritten), absl::OkStatus());
+  expect_fetched(overwritten);
+  // More calls than it is worth.
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{much, kBirth}}))
+          .ok());
+  for (uint32_t i = 0; i < Recipe::kMaxCalls; ++i) {
+    ASSERT_TRUE(
+        Record(*device_, 0, MakeCallOf(Op("aten::add_"), {{much, kWrites}}))
+            .ok());
+  }
+  expect_fetched(much);
 }
 
 TEST_F(SpanningDeviceTest, ARefusedUploadLeavesWhatWasThere) {

@@ -29,6 +29,33 @@ def _network():
     return torch.nn.Sequential(*layers)
 
 
+class _Layer(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = torch.nn.Linear(width, 3 * width)
+        self.out = torch.nn.Linear(width, width)
+
+    def forward(self, x, mask):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        weights = torch.softmax(q @ k.transpose(-1, -2) + mask, dim=-1)
+        return torch.relu(x + self.out(weights @ v))
+
+
+class _Decoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.layers = torch.nn.ModuleList([_Layer(64) for _ in range(6)])
+
+    def forward(self, x, mask=None):
+        if mask is None:
+            length = x.shape[1]
+            mask = torch.full((length, length), float("-inf"), device=x.device).triu(1)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x
+
+
 class StagesTest(unittest.TestCase):
     def setUp(self):
         self.enterContext(
@@ -73,6 +100,31 @@ class StagesTest(unittest.TestCase):
         self.assertGreaterEqual(self.copies() - before, 5 * 4 * (_WORKERS - 1))
         self.assertLessEqual(self.copies() - before, 5 * 4 * (2 * (_WORKERS - 1) + 1))
         self.assertEqual(djinn.root_errors(), [])
+
+    @torch.inference_mode()
+    def test_a_mask_is_made_on_each_worker(self):
+        local = _Decoder().eval()
+        remote = copy.deepcopy(local).to(djinn.device())
+        mask = torch.full((48, 48), float("-inf")).triu(1)
+
+        def copies_of_a_run(given):
+            before = self.copies()
+            x = torch.randn(2, 48, 64)
+            arguments = [mask.to(djinn.device())] if given else []
+            actual = remote(x.to(djinn.device()), *arguments).cpu()
+            self.assertTrue(torch.equal(actual, local(x)))
+            return self.copies() - before
+
+        for given in (False, True):
+            for _ in range(100):
+                if copies_of_a_run(given) > 0:
+                    break
+            # The rest of the weights.
+            copies_of_a_run(given)
+        made = [copies_of_a_run(False) for _ in range(3)]
+        fetched = [copies_of_a_run(True) for _ in range(3)]
+        self.assertGreater(min(made), 0)
+        self.assertEqual([count - (_WORKERS - 1) for count in fetched], made)
 
     def test_weights_may_change(self):
         self.until_it_is_cut()

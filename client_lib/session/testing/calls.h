@@ -42,10 +42,10 @@ inline srg::TensorView WholeView(const RemoteStorage& storage) {
 }
 
 // Operands first, then draws, then results. Each of `floats` is a scalar.
-inline Call MakeCall(int op, const std::vector<Use>& uses,
-                     const std::vector<double>& floats = {}) {
+inline Call MakeCallOf(uint32_t operator_id, const std::vector<Use>& uses,
+                       const std::vector<double>& floats = {}) {
   Call call;
-  call.Begin(TestOperator(op));
+  call.Begin(operator_id);
   const auto operand = [](const Use& use, auto add) {
     const int64_t size = static_cast<int64_t>(use.storage->size_bytes());
     const int64_t stride = 1;
@@ -70,6 +70,12 @@ inline Call MakeCall(int op, const std::vector<Use>& uses,
     operand(use, [&](const Operand& o) { call.AddResult(o); });
   }
   return call;
+}
+
+// Of TestOperator(op).
+inline Call MakeCall(int op, const std::vector<Use>& uses,
+                     const std::vector<double>& floats = {}) {
+  return MakeCallOf(TestOperator(op), uses, floats);
 }
 
 }  // namespace djinn
