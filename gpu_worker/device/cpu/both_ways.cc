@@ -8,8 +8,8 @@
 #include "common/srg/structure.h"
 #include "gpu_worker/device/cpu/made_up.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
-#include "gpu_worker/device/cpu/torch_error.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
 namespace {

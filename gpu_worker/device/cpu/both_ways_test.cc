@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ATen/Parallel.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

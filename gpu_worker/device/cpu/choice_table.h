@@ -11,9 +11,9 @@
 
 #include "ATen/core/function_schema.h"
 #include "gpu_worker/device/cpu/alone_trial.h"
-#include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/measured_choice.h"
 #include "gpu_worker/device/cpu/weak_table.h"
+#include "gpu_worker/device/torch/call_template.h"
 
 namespace djinn::worker {
 

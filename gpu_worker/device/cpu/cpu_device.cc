@@ -15,13 +15,13 @@
 #include "common/error.h"
 #include "common/fresh_memory.h"
 #include "common/status_macros.h"
-#include "gpu_worker/device/cpu/custom_operators.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
 #include "gpu_worker/device/cpu/packed_kernel.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
-#include "gpu_worker/device/cpu/torch_error.h"
 #include "gpu_worker/device/cpu/torch_operator_library.h"
+#include "gpu_worker/device/torch/custom_operators.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
 namespace {

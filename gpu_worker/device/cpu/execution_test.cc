@@ -22,8 +22,9 @@
 #include "ATen/ops/zeros.h"
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
-#include "gpu_worker/device/cpu/node_result.h"
+#include "gpu_worker/device/cpu/cpu_target.h"
 #include "gpu_worker/device/cpu/program_tester.h"
+#include "gpu_worker/device/torch/node_result.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -288,7 +289,8 @@ TEST_F(ExecutionTest, ResultsOnOneFreshStorageAreParted) {
       whole, whole.slice(0, 4, 8), whole.slice(0, 1, 24, 3),
       whole.slice(0, 2, 3).expand({2, 5}), at::zeros({1}).expand({7})};
   std::vector<NodeResult> results;
-  ResultCollector collector({}, {}, /*uninitialised=*/false, &results);
+  ResultCollector collector({}, {}, /*uninitialised=*/false, CpuTarget(),
+                            &results);
   for (const at::Tensor& tensor : tensors) {
     ASSERT_TRUE(collector.Add(tensor).ok());
   }
@@ -310,7 +312,8 @@ TEST_F(ExecutionTest, WindowsOntoAFreshStorageHideTheRest) {
   tester_.ExpectLikeEager("aten::trapezoid", "dx", {Random({3, 8}), 1});
   c10::InferenceMode inference;
   std::vector<NodeResult> results;
-  ResultCollector collector({}, {}, /*uninitialised=*/false, &results);
+  ResultCollector collector({}, {}, /*uninitialised=*/false, CpuTarget(),
+                            &results);
   ASSERT_TRUE(collector.Add(Random({4, 6}).slice(1, 1, 3)).ok());
   const std::string bytes = ProgramTester::BytesOf(*results[0].buffer);
   ASSERT_EQ(bytes.size(), 96u);

@@ -13,8 +13,8 @@
 #include "absl/hash/hash.h"
 #include "c10/core/InferenceMode.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
-#include "gpu_worker/device/cpu/torch_error.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
 namespace {

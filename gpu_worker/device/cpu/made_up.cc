@@ -5,7 +5,7 @@
 
 #include "c10/util/BFloat16.h"
 #include "c10/util/Half.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {
 namespace {

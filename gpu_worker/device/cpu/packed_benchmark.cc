@@ -11,7 +11,7 @@
 #include "c10/core/InferenceMode.h"
 #include "gpu_worker/device/cpu/packed_kernel.h"
 #include "gpu_worker/device/cpu/packed_matrix.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {
 namespace {

@@ -13,11 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/srg/structure.h"
-#include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/packed_kernel.h"
 #include "gpu_worker/device/cpu/packed_matrix.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/operator_library.h"
+#include "gpu_worker/device/torch/call_template.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {
 

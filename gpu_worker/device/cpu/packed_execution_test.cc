@@ -23,7 +23,7 @@
 #include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/cpu/packed_kernel.h"
 #include "gpu_worker/device/cpu/program_tester.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

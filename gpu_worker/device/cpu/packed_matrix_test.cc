@@ -15,7 +15,7 @@
 #include "ATen/ops/matmul.h"
 #include "ATen/ops/randn.h"
 #include "absl/strings/str_cat.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

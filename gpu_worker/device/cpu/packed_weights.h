@@ -18,8 +18,8 @@
 
 #include "gpu_worker/device/cpu/packed_kernel.h"
 #include "gpu_worker/device/cpu/packed_matrix.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
 #include "gpu_worker/device/device.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {
 

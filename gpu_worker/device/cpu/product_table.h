@@ -10,10 +10,10 @@
 #include <memory>
 
 #include "ATen/core/function_schema.h"
-#include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/measured_choice.h"
 #include "gpu_worker/device/cpu/product_trial.h"
 #include "gpu_worker/device/cpu/weak_table.h"
+#include "gpu_worker/device/torch/call_template.h"
 
 namespace djinn::worker {
 

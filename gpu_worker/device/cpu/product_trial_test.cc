@@ -13,10 +13,10 @@
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/randn.h"
 #include "absl/status/status.h"
-#include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/packed_kernel.h"
 #include "gpu_worker/device/cpu/program_tester.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/call_template.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -47,8 +47,9 @@ class ProductTrialTest : public testing::Test {
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "");
     operands_ = call.slots;
     return PackedCall::Match(
-        op.schema(),
-        BuildCallTemplate(op.schema(), call.node().arguments).value());
+        op.schema(), BuildCallTemplate(op.schema(), call.node().arguments,
+                                       c10::Device(c10::kCPU))
+                         .value());
   }
   ProductFacts Try(int64_t rows, int64_t depth, const SumOrder& together,
                    const SumOrder& alone) {

@@ -15,7 +15,7 @@
 #include "common/torch/schema_hash.h"
 #include "common/torch/unmarked_writes.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {

@@ -8,11 +8,11 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "gpu_worker/device/cpu/choice_table.h"
-#include "gpu_worker/device/cpu/custom_operators.h"
 #include "gpu_worker/device/cpu/joined_products.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/operator_library.h"
+#include "gpu_worker/device/torch/custom_operators.h"
 
 namespace djinn::worker {
 

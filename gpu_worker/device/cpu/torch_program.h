@@ -8,38 +8,24 @@
 #include <utility>
 #include <vector>
 
-#include "ATen/core/dispatch/Dispatcher.h"
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "gpu_worker/device/cpu/alone_trial.h"
 #include "gpu_worker/device/cpu/both_ways.h"
-#include "gpu_worker/device/cpu/call_template.h"
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/packed_call.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/operator_library.h"
+#include "gpu_worker/device/torch/torch_call.h"
+#include "gpu_worker/device/torch/torch_target.h"
 
 namespace djinn::worker {
 
-// One node, checked: what Execute() relies upon.
-struct TorchCall {
-  explicit TorchCall(c10::OperatorHandle handle) : op(handle) {}
+// One node, with the ways in which the CPU may carry it out.
+struct CpuCall : TorchCall {
+  explicit CpuCall(TorchCall plain) : TorchCall(std::move(plain)) {}
 
-  c10::OperatorHandle op;
-  CallTemplate call;
-  // Slots that tensor operands name, ascending, each once.
-  std::vector<uint32_t> operand_slots;
-  // Positions of the schema's returns that are results: not aliases of written
-  // arguments.
-  std::vector<uint32_t> returns;
-  size_t result_count = 0;
-  std::optional<uint32_t> implicit_generator_slot;
-  // Hole that holds a dropout probability whose being 0 means that the default
-  // generator is left alone.
-  std::optional<uint32_t> draws_unless_zero;
-  // Returns memory that it has not written.
-  bool uninitialised = false;
   // Where kernels of our own can carry it out.
   std::optional<PackedCall> packed;
   // Where the call is a product that gains by being joined with others'.
@@ -63,27 +49,27 @@ struct TorchCall {
 // UNSUPPORTED_RESULT.
 class TorchProgram final : public CompiledProgram {
  public:
-  // `weights` is asked for packed forms where calls can do with them. `clock`
-  // outlives this.
-  TorchProgram(std::vector<TorchCall> calls,
+  // `weights` is asked for packed forms where calls can do with them. `target`
+  // and `clock` outlive this.
+  TorchProgram(std::vector<CpuCall> calls, const TorchTarget& target,
                std::shared_ptr<PackedWeights> weights, Clock* clock);
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
                        std::vector<NodeResult>* results) const override;
 
   absl::Span<const RowProduct> products() const override { return products_; }
-  const TorchCall& call(uint32_t node) const { return calls_[node]; }
+  const CpuCall& call(uint32_t node) const { return calls_[node]; }
 
  private:
-  absl::Status ExecuteStrict(const TorchCall& call, const NodeInput& input,
+  absl::Status ExecuteStrict(const CpuCall& call, const NodeInput& input,
                              std::vector<NodeResult>* results) const;
-  absl::Status ExecuteStrictProduct(const TorchCall& call,
-                                    const NodeInput& input,
+  absl::Status ExecuteStrictProduct(const CpuCall& call, const NodeInput& input,
                                     std::vector<NodeResult>* results) const;
   absl::Status ExecuteFast(uint32_t node, const NodeInput& input,
                            std::vector<NodeResult>* results) const;
 
-  const std::vector<TorchCall> calls_;
+  const std::vector<CpuCall> calls_;
+  const TorchTarget& target_;
   const std::shared_ptr<PackedWeights> weights_;
   Clock& clock_;
   std::vector<RowProduct> products_;

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/cpu/custom_operators.h"
+#include "gpu_worker/device/torch/custom_operators.h"
 
 #include <dlfcn.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/error.h"
 #include "common/status_macros.h"
-#include "gpu_worker/device/cpu/torch_error.h"
+#include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
 namespace {

@@ -1,7 +1,7 @@
 // A node's arguments as PyTorch takes them: everything that no run changes is
 // built once, the rest are places to fill in.
-#ifndef GPU_WORKER_DEVICE_CPU_CALL_TEMPLATE_H_
-#define GPU_WORKER_DEVICE_CPU_CALL_TEMPLATE_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_CALL_TEMPLATE_H_
+#define GPU_WORKER_DEVICE_TORCH_CALL_TEMPLATE_H_
 
 #include <cstdint>
 #include <variant>
@@ -12,6 +12,7 @@
 #include "ATen/core/stack.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "c10/core/Device.h"
 #include "common/srg/structure.h"
 
 namespace djinn::worker {
@@ -56,11 +57,11 @@ struct CallTemplate {
 // than FunctionSchema::checkArg(), which takes any integer for a data type, and
 // refuses booleans for Scalars. The node passed srg::Validate().
 // InvalidArgument with a plain text that names the argument; may throw
-// c10::Error.
+// c10::Error. `device` is the worker's, which a client does not name.
 absl::StatusOr<CallTemplate> BuildCallTemplate(
     const c10::FunctionSchema& schema,
-    const std::vector<srg::Argument>& arguments);
+    const std::vector<srg::Argument>& arguments, c10::Device device);
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_CPU_CALL_TEMPLATE_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_CALL_TEMPLATE_H_

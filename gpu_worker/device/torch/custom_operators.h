@@ -3,8 +3,8 @@
 //
 // Their kernels run in the worker's process on operands that a client chose:
 // whoever lists a library trusts it to check them.
-#ifndef GPU_WORKER_DEVICE_CPU_CUSTOM_OPERATORS_H_
-#define GPU_WORKER_DEVICE_CPU_CUSTOM_OPERATORS_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_
+#define GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_
 
 #include <set>
 #include <string>
@@ -29,4 +29,4 @@ absl::StatusOr<CustomOperators> LoadOperatorLibraries(
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_CPU_CUSTOM_OPERATORS_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_CUSTOM_OPERATORS_H_

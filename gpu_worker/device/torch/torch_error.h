@@ -1,6 +1,6 @@
 // PyTorch's exceptions as statuses.
-#ifndef GPU_WORKER_DEVICE_CPU_TORCH_ERROR_H_
-#define GPU_WORKER_DEVICE_CPU_TORCH_ERROR_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_TORCH_ERROR_H_
+#define GPU_WORKER_DEVICE_TORCH_TORCH_ERROR_H_
 
 #include <utility>
 
@@ -27,4 +27,4 @@ absl::Status CatchTorch(absl::string_view reason, Body&& body) {
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_CPU_TORCH_ERROR_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_TORCH_ERROR_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/cpu/call_template.h"
+#include "gpu_worker/device/torch/call_template.h"
 
 #include <complex>
 #include <optional>
@@ -10,7 +10,6 @@
 #include "ATen/core/Tensor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "c10/core/Device.h"
 #include "c10/core/Layout.h"
 #include "c10/core/MemoryFormat.h"
 #include "c10/core/Scalar.h"
@@ -18,7 +17,7 @@
 #include "common/status_macros.h"
 #include "common/torch/data_type.h"
 #include "common/torch/unmarked_writes.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {
 namespace {
@@ -49,8 +48,8 @@ static_assert(std::size(kAlternativeNames) ==
 class ArgumentBuilder {
  public:
   ArgumentBuilder(const c10::FunctionSchema& schema, uint32_t index,
-                  bool written)
-      : schema_(schema), argument_(schema.arguments()[index]) {
+                  bool written, c10::Device device)
+      : schema_(schema), argument_(schema.arguments()[index]), device_(device) {
     place_.argument = index;
     place_.written = written;
   }
@@ -126,7 +125,7 @@ class ArgumentBuilder {
         return Mismatch(value);
       case c10::TypeKind::DeviceObjType:
         if (std::holds_alternative<srg::WorkerDevice>(value)) {
-          return c10::IValue(c10::Device(c10::DeviceType::CPU));
+          return c10::IValue(device_);
         }
         return Mismatch(value);
       case c10::TypeKind::GeneratorType:
@@ -321,6 +320,7 @@ class ArgumentBuilder {
 
   const c10::FunctionSchema& schema_;
   const c10::Argument& argument_;
+  const c10::Device device_;
   Place place_;
   bool varies_ = false;
   absl::Status unusable_;
@@ -342,7 +342,7 @@ bool IsWritten(const c10::FunctionSchema& schema, size_t index,
 
 absl::StatusOr<CallTemplate> BuildCallTemplate(
     const c10::FunctionSchema& schema,
-    const std::vector<srg::Argument>& arguments) {
+    const std::vector<srg::Argument>& arguments, c10::Device device) {
   if (arguments.size() != schema.arguments().size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(arguments.size(), " arguments, the schema has ",
@@ -352,7 +352,7 @@ absl::StatusOr<CallTemplate> BuildCallTemplate(
   call.values.reserve(arguments.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
     ArgumentBuilder builder(schema, static_cast<uint32_t>(i),
-                            IsWritten(schema, i, arguments));
+                            IsWritten(schema, i, arguments), device);
     DJINN_ASSIGN_OR_RETURN(c10::IValue value, builder.Build(arguments[i]));
     call.values.push_back(std::move(value));
     call.unusable.Update(builder.unusable());

@@ -1,21 +1,20 @@
-#include "gpu_worker/device/cpu/node_result.h"
+#include "gpu_worker/device/torch/node_result.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 
 namespace djinn::worker {
 namespace {
 
 bool IsPlain(const at::Tensor& tensor) {
-  return tensor.layout() == c10::kStrided && tensor.device().is_cpu() &&
-         !tensor.is_quantized() && !tensor.is_nested() &&
-         !tensor._is_zerotensor() && tensor.has_storage();
+  return tensor.layout() == c10::kStrided && !tensor.is_quantized() &&
+         !tensor.is_nested() && !tensor._is_zerotensor() &&
+         tensor.has_storage();
 }
 
 // The view without its repeated elements: a stride of 0 says the same one
@@ -47,6 +46,13 @@ absl::Status ResultCollector::Add(const at::Tensor& tensor) {
         absl::StrCat("the operator returned a tensor of type ",
                      tensor.toString(), ", not a plain dense one"));
   }
+  if (tensor.device() != target_.device()) {
+    return MakeError(
+        absl::StatusCode::kUnimplemented, "UNSUPPORTED_RESULT",
+        absl::StrCat("the operator returned a tensor on ",
+                     tensor.device().str(), ", not on the worker's device, ",
+                     target_.device().str()));
+  }
   const c10::Storage& storage = tensor.storage();
   c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
   for (const uint32_t slot : operand_slots_) {
@@ -65,13 +71,13 @@ absl::Status ResultCollector::Add(const at::Tensor& tensor) {
       tensor.is_non_overlapping_and_dense() && tensor.nbytes() == bytes;
   if (!shared && (dense || srg::CoversStorage(Distinct(result.view), bytes))) {
     if (uninitialised_ && bytes > 0) {
-      std::memset(storage.unsafeGetStorageImpl()->mutable_data(), 0, bytes);
+      target_.FillWithZeros(storage);
     }
     fresh_.push_back(impl);
     result.buffer = std::make_shared<TorchBuffer>(storage);
   } else {
     // Bytes that the result does not name may be another tenant's.
-    c10::Storage own = ZeroedStorage(bytes);
+    c10::Storage own = target_.Zeroed(bytes);
     if (!uninitialised_ && tensor.numel() > 0) {
       const srg::TensorView distinct = Distinct(result.view);
       MakeTensor(distinct, own).copy_(MakeTensor(distinct, storage));

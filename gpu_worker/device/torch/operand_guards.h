@@ -3,12 +3,12 @@
 // which in a shared process is other tenants' memory. Found by calling every
 // allowed operator at random; not complete, since a kernel may also trust its
 // operands' values.
-#ifndef GPU_WORKER_DEVICE_CPU_OPERAND_GUARDS_H_
-#define GPU_WORKER_DEVICE_CPU_OPERAND_GUARDS_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
+#define GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
 
 #include "ATen/core/function_schema.h"
 #include "absl/status/status.h"
-#include "gpu_worker/device/cpu/call_template.h"
+#include "gpu_worker/device/torch/call_template.h"
 
 namespace djinn::worker {
 
@@ -18,4 +18,4 @@ absl::Status CheckOperands(const c10::FunctionSchema& schema,
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_CPU_OPERAND_GUARDS_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/cpu/torch_error.h"
+#include "gpu_worker/device/torch/torch_error.h"
 
 #include <exception>
 #include <new>

@@ -1,7 +1,7 @@
 // Buffers that are PyTorch storages, so that operators' results become buffers
 // without a copy, and windows onto them as tensors.
-#ifndef GPU_WORKER_DEVICE_CPU_TORCH_BUFFER_H_
-#define GPU_WORKER_DEVICE_CPU_TORCH_BUFFER_H_
+#ifndef GPU_WORKER_DEVICE_TORCH_TORCH_BUFFER_H_
+#define GPU_WORKER_DEVICE_TORCH_TORCH_BUFFER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -61,9 +61,9 @@ class TorchBuffer final : public Buffer {
   mutable std::atomic<DerivedFromBytes*> derived_{nullptr};
 };
 
-// Zero-filled memory; throws c10::Error when there is none.
+// Zero-filled memory of this machine; throws c10::Error when there is none.
 c10::Storage ZeroedStorage(uint64_t bytes);
-// Memory with whatever it held before: the caller writes all of it.
+// The same with whatever it held before: the caller writes all of it.
 c10::Storage UninitialisedStorage(uint64_t bytes);
 
 // What cannot be known about a view without PyTorch's rules: its element type
@@ -71,8 +71,8 @@ c10::Storage UninitialisedStorage(uint64_t bytes);
 // negated. InvalidArgument (INVALID_VIEW).
 absl::Status CheckViewOfTorch(const srg::TensorView& view);
 
-// A plain tensor over the storage. The view passed CheckViewOfTorch() and lies
-// inside the storage. Under c10::InferenceMode.
+// A plain tensor over the storage, which is on a CPU or a GPU. The view passed
+// CheckViewOfTorch() and lies inside the storage. Under c10::InferenceMode.
 at::Tensor MakeTensor(const srg::TensorView& view, const c10::Storage& storage);
 
 // The tensor's metadata; slot is 0. False if its element type is not known.
@@ -80,4 +80,4 @@ bool DescribeTensor(const at::Tensor& tensor, srg::TensorView* view);
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_DEVICE_CPU_TORCH_BUFFER_H_
+#endif  // GPU_WORKER_DEVICE_TORCH_TORCH_BUFFER_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/cpu/operand_guards.h"
+#include "gpu_worker/device/torch/operand_guards.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "gpu_worker/device/cpu/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
 
 #include <cstring>
 #include <optional>
@@ -63,8 +63,11 @@ absl::Status CheckViewOfTorch(const srg::TensorView& view) {
 
 at::Tensor MakeTensor(const srg::TensorView& view,
                       const c10::Storage& storage) {
+  const c10::DispatchKey key = storage.device_type() == c10::kCPU
+                                   ? c10::DispatchKey::CPU
+                                   : c10::DispatchKey::CUDA;
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::Storage(storage), c10::DispatchKeySet(key),
       c10::scalarTypeToTypeMeta(*DataTypeToTorch(view.data_type)));
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(

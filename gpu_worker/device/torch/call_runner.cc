@@ -1,0 +1,267 @@
+#include "gpu_worker/device/torch/call_runner.h"
+
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "ATen/core/List.h"
+#include "ATen/core/Tensor.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/InferenceMode.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "gpu_worker/device/torch/generator_scope.h"
+#include "gpu_worker/device/torch/node_result.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_error.h"
+
+namespace djinn::worker {
+namespace {
+
+absl::Status Failed(absl::string_view message) {
+  return MakeError(absl::StatusCode::kInvalidArgument, kOperatorFailed,
+                   message);
+}
+
+// A thread's vectors, kept for their capacity. Empty between calls, so that
+// they hold no storage.
+struct Scratch {
+  torch::jit::Stack stack;
+  std::vector<std::pair<at::Tensor, const Operand*>> written;
+
+  void Clear() {
+    stack.clear();
+    written.clear();
+  }
+};
+
+class ScratchScope {
+ public:
+  ScratchScope() : scratch_(&ThreadScratch()) {}
+  ~ScratchScope() { scratch_->Clear(); }
+  ScratchScope(const ScratchScope&) = delete;
+  ScratchScope& operator=(const ScratchScope&) = delete;
+
+  Scratch* operator->() const { return scratch_; }
+
+ private:
+  static Scratch& ThreadScratch() {
+    thread_local Scratch scratch;
+    return scratch;
+  }
+  Scratch* const scratch_;
+};
+
+// One run of one call.
+class CallRunner {
+ public:
+  CallRunner(const TorchCall& call, const TorchTarget& target,
+             const NodeInput& input, ArgumentCheck* check)
+      : call_(call),
+        target_(target),
+        input_(input),
+        check_(check),
+        generator_(target) {}
+
+  absl::Status Run(std::vector<NodeResult>* results) {
+    if (!call_.call.unusable.ok()) {
+      return Failed(call_.call.unusable.message());
+    }
+    scratch_->stack = call_.call.values;
+    for (const Place& place : call_.call.places) {
+      DJINN_RETURN_IF_ERROR(Fill(place));
+    }
+    if (DrawsImplicitly()) {
+      DJINN_ASSIGN_OR_RETURN(generator_buffer_,
+                             SlotBuffer(*call_.implicit_generator_slot));
+      DJINN_RETURN_IF_ERROR(generator_.LoadAsDefault(*generator_buffer_));
+    }
+    if (check_ != nullptr) {
+      DJINN_RETURN_IF_ERROR(check_->Check(&scratch_->stack));
+    }
+    call_.op.callBoxed(&scratch_->stack);
+    DJINN_RETURN_IF_ERROR(SettleWritten());
+    DJINN_RETURN_IF_ERROR(Collect(results));
+    if (generator_buffer_ != nullptr) generator_.Store(*generator_buffer_);
+    return absl::OkStatus();
+  }
+
+ private:
+  bool DrawsImplicitly() const {
+    return call_.implicit_generator_slot.has_value() &&
+           !(call_.draws_unless_zero.has_value() &&
+             input_.floats[*call_.draws_unless_zero] == 0);
+  }
+
+  absl::StatusOr<const TorchBuffer*> SlotBuffer(uint32_t slot) const {
+    if (slot >= input_.slots.size() || input_.slots[slot] == nullptr) {
+      return absl::InternalError(absl::StrCat("slot ", slot, " is empty"));
+    }
+    return static_cast<const TorchBuffer*>(input_.slots[slot].get());
+  }
+
+  absl::StatusOr<at::Tensor> Fill(const TensorSource& source, bool written) {
+    if (const auto* operand = std::get_if<Operand>(&source)) {
+      DJINN_ASSIGN_OR_RETURN(const TorchBuffer* const buffer,
+                             SlotBuffer(operand->view.slot));
+      // The last line of defence: beyond it lies other tenants' memory.
+      if (operand->extent_bytes > buffer->size_bytes()) {
+        return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+                         absl::StrCat("view ", srg::DescribeView(operand->view),
+                                      " ends at byte ", operand->extent_bytes,
+                                      " of ", buffer->size_bytes()));
+      }
+      at::Tensor tensor = MakeTensor(operand->view, buffer->storage());
+      if (written) {
+        buffer->WillBeWritten();
+        scratch_->written.emplace_back(tensor, operand);
+      }
+      return tensor;
+    }
+    if (const auto* scalar = std::get_if<srg::ScalarTensor>(&source)) {
+      return MakeScalarTensor(*scalar);
+    }
+    return at::Tensor();
+  }
+
+  absl::StatusOr<at::Tensor> MakeScalarTensor(
+      const srg::ScalarTensor& scalar) const {
+    const std::string& bytes = input_.scalar_tensors[scalar.hole];
+    srg::TensorView view;
+    view.data_type = scalar.data_type;
+    const auto size = static_cast<uint64_t>(srg::ElementSize(scalar.data_type));
+    if (bytes.size() != size) {
+      return absl::InternalError(absl::StrCat("scalar tensor of ", bytes.size(),
+                                              " bytes, expected ", size));
+    }
+    c10::Storage storage = UninitialisedStorage(size);
+    std::memcpy(storage.mutable_data(), bytes.data(), size);
+    at::Tensor tensor = MakeTensor(view, storage);
+    if (scalar.wrapped_number) {
+      tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    return tensor;
+  }
+
+  template <typename Element>
+  absl::StatusOr<c10::IValue> FillList(const TensorListSource& list,
+                                       bool written) {
+    c10::List<Element> tensors;
+    tensors.reserve(list.entries.size());
+    for (const TensorSource& entry : list.entries) {
+      if (std::holds_alternative<std::monostate>(entry)) {
+        tensors.push_back(Element());
+        continue;
+      }
+      DJINN_ASSIGN_OR_RETURN(at::Tensor tensor, Fill(entry, written));
+      tensors.push_back(Element(std::move(tensor)));
+    }
+    return c10::IValue(std::move(tensors));
+  }
+
+  absl::Status Fill(const Place& place) {
+    c10::IValue& value = scratch_->stack[place.argument];
+    if (const auto* source = std::get_if<TensorSource>(&place.source)) {
+      DJINN_ASSIGN_OR_RETURN(at::Tensor tensor, Fill(*source, place.written));
+      value = c10::IValue(std::move(tensor));
+    } else if (const auto* list =
+                   std::get_if<TensorListSource>(&place.source)) {
+      if (list->optional) {
+        DJINN_ASSIGN_OR_RETURN(
+            value, FillList<std::optional<at::Tensor>>(*list, place.written));
+      } else {
+        DJINN_ASSIGN_OR_RETURN(value,
+                               FillList<at::Tensor>(*list, place.written));
+      }
+    } else if (const auto* hole = std::get_if<srg::FloatHole>(&place.source)) {
+      value = c10::IValue(input_.floats[hole->index]);
+    } else {
+      const uint32_t slot = std::get<srg::GeneratorSlot>(place.source).slot;
+      DJINN_ASSIGN_OR_RETURN(generator_buffer_, SlotBuffer(slot));
+      DJINN_RETURN_IF_ERROR(generator_.Load(*generator_buffer_));
+      value = c10::IValue(generator_.generator());
+    }
+    return absl::OkStatus();
+  }
+
+  // The client resizes an output before the call, if at all. One that the
+  // operator resized is not what the structure says it is. One that it marked
+  // as still to be conjugated or negated is: the mark would be lost.
+  absl::Status SettleWritten() const {
+    for (auto& [tensor, operand] : scratch_->written) {
+      const srg::TensorView& view = operand->view;
+      if (tensor.sizes() !=
+              c10::IntArrayRef(view.sizes.data(), view.sizes.size()) ||
+          tensor.strides() !=
+              c10::IntArrayRef(view.strides.data(), view.strides.size()) ||
+          tensor.storage_offset() != view.storage_offset) {
+        return Failed(absl::StrCat("the operator resized a written operand, ",
+                                   srg::DescribeView(view)));
+      }
+      if (tensor.is_conj() != view.conjugate) {
+        tensor._set_conj(view.conjugate);
+        tensor.conj_physical_();
+      }
+      if (tensor.is_neg() != view.negative) {
+        tensor._set_neg(view.negative);
+        tensor.neg_();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Collect(std::vector<NodeResult>* results) const {
+    const torch::jit::Stack& stack = scratch_->stack;
+    if (stack.size() != call_.op.schema().returns().size()) {
+      return absl::InternalError("the operator broke its schema");
+    }
+    const size_t before = results->size();
+    ResultCollector collector(call_.operand_slots, input_.slots,
+                              call_.uninitialised, target_, results);
+    for (const uint32_t position : call_.returns) {
+      const c10::IValue& value = stack[position];
+      if (value.isTensor()) {
+        DJINN_RETURN_IF_ERROR(collector.Add(value.toTensor()));
+      } else if (value.isTensorList()) {
+        const c10::List<at::Tensor> list = value.toTensorList();
+        for (size_t i = 0; i < list.size(); ++i) {
+          DJINN_RETURN_IF_ERROR(collector.Add(list.get(i)));
+        }
+      } else {
+        return absl::InternalError("the operator broke its schema");
+      }
+    }
+    const size_t count = results->size() - before;
+    if (count != call_.result_count) {
+      return Failed(absl::StrCat("the operator returned ", count,
+                                 " tensors, the structure names ",
+                                 call_.result_count));
+    }
+    return absl::OkStatus();
+  }
+
+  const TorchCall& call_;
+  const TorchTarget& target_;
+  const NodeInput& input_;
+  ArgumentCheck* const check_;
+  ScratchScope scratch_;
+  GeneratorScope generator_;
+  // Where the generator's state goes back to; null when none is in use.
+  const TorchBuffer* generator_buffer_ = nullptr;
+};
+
+}  // namespace
+
+absl::Status RunCall(const TorchCall& call, const TorchTarget& target,
+                     const NodeInput& input, std::vector<NodeResult>* results,
+                     ArgumentCheck* check) {
+  const size_t before = results->size();
+  const absl::Status status = CatchTorch(kOperatorFailed, [&] {
+    c10::InferenceMode inference;
+    return CallRunner(call, target, input, check).Run(results);
+  });
+  if (!status.ok()) results->resize(before);
+  return status;
+}
+
+}  // namespace djinn::worker

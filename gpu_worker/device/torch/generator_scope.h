@@ -1,0 +1,51 @@
+// A generator in a given state for the length of one call.
+#ifndef GPU_WORKER_DEVICE_TORCH_GENERATOR_SCOPE_H_
+#define GPU_WORKER_DEVICE_TORCH_GENERATOR_SCOPE_H_
+
+#include "ATen/core/Generator.h"
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_target.h"
+
+namespace djinn::worker {
+
+// Load one way or the other, call, Store. A state that is not stored stays as
+// it was. One thread; under c10::InferenceMode.
+class GeneratorScope {
+ public:
+  // `target` outlives the scope.
+  explicit GeneratorScope(const TorchTarget& target) : target_(target) {}
+  // Takes the state out of the default generator again.
+  ~GeneratorScope();
+  GeneratorScope(const GeneratorScope&) = delete;
+  GeneratorScope& operator=(const GeneratorScope&) = delete;
+
+  // For a generator passed as an argument. InvalidArgument (INVALID_GENERATOR)
+  // when the buffer holds no state.
+  absl::Status Load(const TorchBuffer& state);
+
+  // Puts the state into the process's default generator, for operators that
+  // draw from it unasked. Waits while another scope has done so. Errors as
+  // Load().
+  absl::Status LoadAsDefault(const TorchBuffer& state);
+
+  const at::Generator& generator() const { return generator_; }
+
+  // Writes the generator's state to the buffer it came from or a copy of that.
+  // Throws c10::Error without a change.
+  void Store(const TorchBuffer& state);
+
+ private:
+  absl::Status SetFrom(const TorchBuffer& state);
+
+  const TorchTarget& target_;
+  at::Generator generator_;
+  // Of the default generator, before the scope; undefined for an own one.
+  at::Tensor outer_state_;
+  bool holds_default_ = false;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_TORCH_GENERATOR_SCOPE_H_

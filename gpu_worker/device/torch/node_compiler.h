@@ -1,0 +1,23 @@
+// Resolves a structure's nodes against PyTorch's dispatcher.
+#ifndef GPU_WORKER_DEVICE_TORCH_NODE_COMPILER_H_
+#define GPU_WORKER_DEVICE_TORCH_NODE_COMPILER_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "c10/core/Device.h"
+#include "common/srg/structure.h"
+#include "gpu_worker/device/torch/custom_operators.h"
+#include "gpu_worker/device/torch/torch_call.h"
+
+namespace djinn::worker {
+
+// One call per node; those that make tensors make them on `device`. Errors as
+// OperatorLibrary::Compile().
+absl::StatusOr<std::vector<TorchCall>> CompileNodes(
+    const srg::Structure& structure, const CustomOperators& custom,
+    c10::Device device);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_TORCH_NODE_COMPILER_H_
