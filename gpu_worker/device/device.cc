@@ -1,5 +1,9 @@
 #include "gpu_worker/device/device.h"
 
+#include <utility>
+
+#include "common/status_macros.h"
+
 namespace djinn::worker {
 
 bool IsPlainContiguous(const srg::TensorView& view) {
@@ -14,6 +18,12 @@ bool IsPlainContiguous(const srg::TensorView& view) {
     expected *= view.sizes[i];
   }
   return true;
+}
+
+absl::StatusOr<SharedBytes> Device::HostRange(std::shared_ptr<Buffer> buffer,
+                                              uint64_t offset, uint64_t bytes) {
+  DJINN_ASSIGN_OR_RETURN(SharedBytes all, HostBytes(std::move(buffer)));
+  return SharedBytes{all.bytes.substr(offset, bytes), std::move(all.owner)};
 }
 
 }  // namespace djinn::worker

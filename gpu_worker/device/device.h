@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -83,6 +85,12 @@ class Device {
   virtual absl::StatusOr<SharedBytes> HostBytes(
       std::shared_ptr<Buffer> buffer) = 0;
 
+  // The same of a part, which lies inside the buffer. Where a device is far
+  // from the host, no more than the part is fetched.
+  virtual absl::StatusOr<SharedBytes> HostRange(std::shared_ptr<Buffer> buffer,
+                                                uint64_t offset,
+                                                uint64_t bytes);
+
   // The view's elements, contiguous in the view's order, conjugation and
   // negation applied. The extent was checked against the buffer. Keeps a
   // reference to the buffer in place of a copy where IsPlainContiguous(view);
@@ -95,6 +103,16 @@ class Device {
   // Whether a node has been carried out when CompiledProgram::Execute()
   // returns, so that clocks around it say how long it took.
   virtual bool times_nodes() const { return false; }
+
+  // Not OK once the device can serve nobody any more in this process, whatever
+  // is asked of it: every call then fails with this. Cheap.
+  virtual absl::Status Health() const { return absl::OkStatus(); }
+
+  // What it counts by itself, for operators of a cluster to see: names are
+  // lower_snake_case and stay the same.
+  virtual std::vector<std::pair<std::string, uint64_t>> Counts() const {
+    return {};
+  }
 
   // Where spare memory comes from; null at first and in the end: from nowhere.
   // Outlives everything reserved from it.

@@ -38,6 +38,8 @@ enum class NodeWay : uint8_t {
   kFused,
 };
 
+class DeviceRun;
+
 // The varying values of one run, as a node sees them.
 struct NodeInput {
   // Current buffer of every slot; null for slots not born yet or freed. The
@@ -52,6 +54,49 @@ struct NodeInput {
   const std::string* tenant = nullptr;
   // Where not null: told how the node was carried out, unless plainly.
   NodeWay* way = nullptr;
+  // Of the run, where its program has such; null: Execute() waits.
+  DeviceRun* run = nullptr;
+};
+
+// A node that failed when its call had returned.
+struct LateFailure {
+  uint32_t node = 0;
+  absl::Status status;
+};
+
+// A result that stays when its run is over, and its size.
+struct KeptResult {
+  uint32_t slot = 0;
+  uint64_t bytes = 0;
+};
+
+// One run on a device that goes on working when calls have returned. One
+// thread's; nothing of it is asked for after the end but Settle().
+class DeviceRun {
+ public:
+  virtual ~DeviceRun() = default;
+
+  // Whether ExecuteWhole() may be of any use, before the first node.
+  virtual bool MayBeWhole() const { return false; }
+  // Carries the whole run out at once, if the device has it ready as it is
+  // bound: true, and `results` are the buffers of `kept`. False, and nothing
+  // happened, else: its nodes are to be executed. In `input` no slot is null
+  // that existed before the run, and those of them that it writes are unshared.
+  virtual bool ExecuteWhole(const NodeInput& /*input*/,
+                            absl::Span<const KeptResult> /*kept*/,
+                            std::vector<std::shared_ptr<Buffer>>* /*results*/) {
+    return false;
+  }
+
+  // Waits for everything executed so far. Appends nodes that failed after their
+  // calls had returned, ascending; what they returned and wrote is worthless.
+  // An error: nobody knows what was done since the last Settle(). May be called
+  // again after more nodes.
+  virtual absl::Status Settle(std::vector<LateFailure>* failures) = 0;
+
+  // It is over, and settled. `plain`: every node was carried out, none failed,
+  // and every result was its own memory, as the structure says it is.
+  virtual void End(bool /*plain*/) {}
 };
 
 // A node that multiplies rows with a matrix: each row of its result follows
@@ -78,6 +123,10 @@ class CompiledProgram {
   // node writes have unspecified contents.
   virtual absl::Status Execute(uint32_t node, const NodeInput& input,
                                std::vector<NodeResult>* results) const = 0;
+
+  // For a run that begins; null where every node has been carried out when
+  // Execute() returns.
+  virtual std::unique_ptr<DeviceRun> BeginRun() const { return nullptr; }
 
   // Nodes that gain by being carried out together with others of the same
   // matrix, ascending.

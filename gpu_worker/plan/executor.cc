@@ -11,6 +11,7 @@
 #include "common/error.h"
 #include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
+#include "gpu_worker/plan/late_failures.h"
 #include "gpu_worker/plan/result_check.h"
 
 namespace djinn::worker {
@@ -43,6 +44,8 @@ class RunExecution final : public OngoingRun {
     if ((refused_ = CheckExtents())) return;
     Bind();
     end_ = static_cast<uint32_t>(plan_.steps().size());
+    device_run_ = plan_.program().BeginRun();
+    if (device_run_ != nullptr && device_run_->MayBeWhole()) TryWhole();
   }
 
   bool cramped() const override {
@@ -92,6 +95,10 @@ class RunExecution final : public OngoingRun {
       }
       return;
     }
+    if (device_run_ != nullptr) {
+      SettleNodes();
+      device_run_->End(plain_ && next_ == end_);
+    }
     if (plan_.facts().unknown_results > 0) FillMetadata(metadata);
     Unbind();
   }
@@ -122,6 +129,8 @@ class RunExecution final : public OngoingRun {
     if (ABSL_PREDICT_FALSE(context_.edge != nullptr &&
                            context_.edge->wanted()) &&
         next_ > 0) {
+      // What goes first is not to pay for what was asked before it.
+      if (device_run_ != nullptr) SettleNodes();
       context_.edge->GiveWay(plan_.mean_device_time());
     }
     if (ABSL_PREDICT_TRUE(context_.timer == nullptr)) {
@@ -315,6 +324,7 @@ class RunExecution final : public OngoingRun {
   bool BeginNode(uint32_t node) {
     if (RootError poison = PoisonRead(node)) {
       ++context_.counters->skipped_nodes;
+      NoteNotDone(node);
       Poison(node, poison);
       return false;
     }
@@ -337,7 +347,82 @@ class RunExecution final : public OngoingRun {
 
   void Fail(uint32_t node, const absl::Status& status) {
     ++context_.counters->failed_nodes;
+    NoteNotDone(node);
     Poison(node, context_.errors->MakePoison(status, PlaceOf(node)));
+  }
+
+  void NoteNotDone(uint32_t node) {
+    if (device_run_ == nullptr) return;
+    plain_ = false;
+    not_done_.push_back(node);
+  }
+
+  // Hands all nodes over at once, if the device has them ready. Otherwise
+  // nothing has happened that they would not do in their turn.
+  void TryWhole() {
+    if (context_.timer != nullptr || plan_.facts().unknown_results > 0 ||
+        end_ == 0 || Cancelled()) {
+      return;
+    }
+    std::vector<KeptResult> kept;
+    for (uint32_t i = 0; i < slots_.size(); ++i) {
+      const Slot& slot = slots_[i];
+      const uint64_t bytes = plan_.birth_bytes()[i];
+      if (slot.storage->poison != nullptr || !slot.extents_fit ||
+          (bytes > 0 && !paid_)) {
+        return;
+      }
+      if (run_.bindings[i].existing == nullptr && !slot.temporary) {
+        kept.push_back({i, bytes});
+      }
+    }
+    for (uint32_t i = 0; i < slots_.size(); ++i) {
+      if (run_.bindings[i].existing == nullptr) continue;
+      if (!Materialize(i).ok()) return;
+    }
+    for (const srg::Node& node : plan_.structure().nodes) {
+      for (const uint32_t slot : node.writes) {
+        if (!Unshare(slot).ok()) return;
+      }
+    }
+    std::vector<std::shared_ptr<Buffer>> results;
+    if (!device_run_->ExecuteWhole(Input(), kept, &results)) return;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      Own(kept[i].slot, std::move(results[i]), kept[i].bytes);
+      if (kept[i].bytes == 0) slots_[kept[i].slot].in_room = false;
+    }
+    context_.counters->nodes += end_;
+    next_ = end_;
+    FreeFinalSlotsAfter(end_);
+  }
+
+  // Waits for the nodes so far, and poisons what those that failed meanwhile
+  // should have made.
+  void SettleNodes() {
+    std::vector<LateFailure> failures;
+    const absl::Status status = device_run_->Settle(&failures);
+    std::vector<std::pair<uint32_t, RootError>> late;
+    if (!status.ok()) {
+      const RootError error =
+          context_.errors->MakePoison(status, {.sequence = context_.sequence});
+      for (uint32_t i = 0; i < next_; ++i) late.emplace_back(i, error);
+    }
+    for (const LateFailure& failure : failures) {
+      if (!status.ok() || failure.node >= next_) continue;
+      late.emplace_back(
+          failure.node,
+          context_.errors->MakePoison(failure.status, PlaceOf(failure.node)));
+    }
+    if (late.empty()) return;
+    plain_ = false;
+    context_.counters->failed_nodes += late.size();
+    for (const auto& [slot, error] : SpreadLateFailures(
+             plan_, late, not_done_, next_,
+             [this](const srg::Node& node, const srg::TensorView& view) {
+               return Heals(node, view);
+             })) {
+      slots_[slot].storage->poison = error;
+    }
   }
 
   absl::Status PrepareNode(uint32_t node) {
@@ -395,7 +480,8 @@ class RunExecution final : public OngoingRun {
   NodeInput Input() {
     return {buffers_,         run_.floats,
             ScalarTensors(),  message_.mode() == v1::EXECUTION_MODE_FAST,
-            &context_.tenant, context_.timer == nullptr ? nullptr : &way_};
+            &context_.tenant, context_.timer == nullptr ? nullptr : &way_,
+            device_run_.get()};
   }
 
   absl::Status CallOperator(uint32_t node) {
@@ -530,6 +616,7 @@ class RunExecution final : public OngoingRun {
     }
     std::shared_ptr<Buffer> buffer = std::move(result->buffer);
     if (copy) {
+      plain_ = false;
       ++context_.counters->alias_copies;
       DJINN_ASSIGN_OR_RETURN(
           buffer, CopyResult(context_.memory->device(), view, std::move(buffer),
@@ -619,6 +706,12 @@ class RunExecution final : public OngoingRun {
   // Of the node being carried out, if it is timed.
   NodeWay way_ = NodeWay::kPlain;
   std::vector<std::pair<uint32_t, srg::TensorView>> unknown_views_;
+  // Where nodes go on when their calls have returned; null elsewhere.
+  std::unique_ptr<DeviceRun> device_run_;
+  // Of such a run: whether nothing but what the structure says happened, and
+  // the nodes that failed at once or were left out.
+  bool plain_ = true;
+  std::vector<uint32_t> not_done_;
 };
 
 }  // namespace

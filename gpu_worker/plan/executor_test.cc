@@ -559,5 +559,88 @@ TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {
   EXPECT_FALSE(ids.Contains(21));
 }
 
+// y = late(x); z = y + y; w = x + x: y's failure is known when all is done.
+struct LateStructure {
+  FakeStructure s;
+  uint32_t x = s.Bound();
+  uint32_t y = s.Unary("fake::late", x, 2);
+  uint32_t z = s.Add(y, y, 2);
+  uint32_t w = s.Add(x, x, 2);
+};
+
+TEST_F(ExecutorTest, ALateFailurePoisonsWhatWasMadeOfItAndNothingElse) {
+  LateStructure late;
+  const auto plan = Admit(late.s);
+  const uint64_t id = Tensor({-1, 2});
+  const v1::Run run = MakeRun(*plan, {id});
+  Execute(*plan, run);
+  const RootError error = Poison(run.bindings(1).storage());
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->message(), "failed late");
+  EXPECT_EQ(error->operator_name(), "fake::late");
+  EXPECT_EQ(error->node(), 0u);
+  EXPECT_EQ(Poison(run.bindings(2).storage()), error);
+  EXPECT_EQ(Poison(run.bindings(3).storage()), nullptr);
+  EXPECT_EQ(Values(run.bindings(3).storage()), (Floats{-2, 4}));
+  EXPECT_EQ(Poison(id), nullptr);
+  EXPECT_EQ(counters_.failed_nodes, 1u);
+  EXPECT_EQ(device_.settled(), 1u);
+}
+
+TEST_F(ExecutorTest, ARunThatSettlesWellIsAsEver) {
+  LateStructure late;
+  const auto plan = Admit(late.s);
+  const v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
+  Execute(*plan, run);
+  EXPECT_EQ(Values(run.bindings(2).storage()), (Floats{2, 4}));
+  EXPECT_EQ(device_.settled(), 1u);
+  EXPECT_EQ(errors_.count(), 0u);
+}
+
+TEST_F(ExecutorTest, WhatIsWrittenOverAfterALateFailureIsGood) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Unary("fake::late", x, 2);
+  const uint32_t z = s.Add(y, y, 2);
+  s.FillInPlace(y, 2);
+  const uint32_t w = s.Add(y, y, 2);
+  const auto plan = Admit(s);
+  v1::Run run = MakeRun(*plan, {Tensor({-1, 2})});
+  run.add_float_holes(3);
+  Execute(*plan, run);
+  EXPECT_EQ(Poison(run.bindings(y).storage()), nullptr);
+  EXPECT_NE(Poison(run.bindings(z).storage()), nullptr);
+  EXPECT_EQ(Values(run.bindings(w).storage()), (Floats{6, 6}));
+}
+
+TEST_F(ExecutorTest, LateFailuresKeepThoseThatWereKnown) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Unary("fake::late", x, 2);
+  const uint32_t f = s.Unary("fake::fail", y, 2);
+  const uint32_t g = s.Add(f, f, 2);
+  const auto plan = Admit(s);
+  const v1::Run run = MakeRun(*plan, {Tensor({-1, 2})});
+  Execute(*plan, run);
+  EXPECT_EQ(Poison(run.bindings(y).storage())->message(), "failed late");
+  EXPECT_EQ(Poison(run.bindings(f).storage())->message(), "told to fail");
+  EXPECT_EQ(Poison(run.bindings(g).storage())->message(), "told to fail");
+}
+
+TEST_F(ExecutorTest, WhereNobodyKnowsWhatWasDoneAllIsPoisoned) {
+  LateStructure late;
+  const auto plan = Admit(late.s);
+  const uint64_t id = Tensor({1, 2});
+  const v1::Run run = MakeRun(*plan, {id});
+  device_.SetSettleStatus(absl::UnavailableError("the device is gone"));
+  Execute(*plan, run);
+  for (int slot = 1; slot <= 3; ++slot) {
+    const RootError error = Poison(run.bindings(slot).storage());
+    ASSERT_NE(error, nullptr) << slot;
+    EXPECT_EQ(error->message(), "the device is gone");
+  }
+  EXPECT_EQ(Poison(id), nullptr);
+}
+
 }  // namespace
 }  // namespace djinn::worker

@@ -293,10 +293,8 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
 }
 
 absl::Status Session::HashWhatIsHere(Transfer* transfer) {
-  DJINN_ASSIGN_OR_RETURN(
-      const SharedBytes bytes,
-      environment_.memory->device()->HostBytes(transfer->buffer));
-  for (;;) {
+  absl::Status read;
+  while (read.ok()) {
     uint64_t here = 0;
     {
       MutexLock lock(&mu_);
@@ -305,13 +303,16 @@ absl::Status Session::HashWhatIsHere(Transfer* transfer) {
       if (transfer->hashing || here == transfer->hashed) break;
       transfer->hashing = true;
     }
-    transfer->hasher.Add(
-        bytes.bytes.substr(transfer->hashed, here - transfer->hashed));
+    const absl::StatusOr<SharedBytes> bytes =
+        environment_.memory->device()->HostRange(
+            transfer->buffer, transfer->hashed, here - transfer->hashed);
+    read = bytes.status();
+    if (read.ok()) transfer->hasher.Add(bytes->bytes);
     MutexLock lock(&mu_);
-    transfer->hashed = here;
+    if (read.ok()) transfer->hashed = here;
     transfer->hashing = false;
   }
-  return absl::OkStatus();
+  return read;
 }
 
 void Session::CheckDeadlines() {

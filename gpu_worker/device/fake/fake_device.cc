@@ -106,6 +106,16 @@ absl::Status FakeDevice::RunExecuteHook(const std::string& name) {
   return hook ? hook(name) : absl::OkStatus();
 }
 
+void FakeDevice::SetSettleStatus(absl::Status status) {
+  MutexLock lock(&mu_);
+  settle_status_ = std::move(status);
+}
+
+absl::Status FakeDevice::settle_status() {
+  MutexLock lock(&mu_);
+  return settle_status_;
+}
+
 uint64_t FakeDevice::live_bytes() const { return usage_->live_bytes; }
 
 }  // namespace djinn::worker

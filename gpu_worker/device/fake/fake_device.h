@@ -11,6 +11,9 @@
 //   fake::alias(x) -> r             returns x itself
 //   fake::nonzero(x) -> r           data-dependent shape
 //   fake::refused(x) -> r           not on the allow-list
+//   fake::late(x) -> r              as fake::add(x, 0); fails when the run
+//                                   settles where x begins with a number
+//                                   below 0
 //
 // A generator's state is one uint64, the next number it draws.
 //
@@ -62,6 +65,13 @@ class FakeDevice : public Device {
   void SetExecuteHook(std::function<absl::Status(const std::string&)> hook);
   absl::Status RunExecuteHook(const std::string& name);
 
+  // Makes every run settle with this.
+  void SetSettleStatus(absl::Status status);
+  absl::Status settle_status();
+  // How often runs settled.
+  uint64_t settled() const { return settled_; }
+  void CountSettled() { ++settled_; }
+
   // Bytes in buffers that live.
   uint64_t live_bytes() const;
 
@@ -72,7 +82,9 @@ class FakeDevice : public Device {
   std::atomic<bool> times_nodes_{false};
   const std::shared_ptr<Usage> usage_;
   std::unique_ptr<OperatorLibrary> operators_;
+  std::atomic<uint64_t> settled_{0};
   Mutex mu_;
+  absl::Status settle_status_ ABSL_GUARDED_BY(mu_);
   std::function<absl::Status(const std::string&)> hook_ ABSL_GUARDED_BY(mu_);
 };
 

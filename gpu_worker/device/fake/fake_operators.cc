@@ -30,6 +30,7 @@ const absl::flat_hash_map<std::string, Signature>& Signatures() {
           {"fake::fail_", {1, 0, true}}, {"fake::throw", {1, 1}},
           {"fake::wrong_shape", {1, 1}}, {"fake::alias", {1, 1}},
           {"fake::nonzero", {1, 1}},     {"fake::refused", {1, 1}},
+          {"fake::late", {1, 1}},
       };
   return *signatures;
 }
@@ -96,6 +97,27 @@ absl::Status CheckNode(const srg::Structure& structure, const srg::Node& node) {
   return absl::OkStatus();
 }
 
+// Of a structure with fake::late.
+class FakeRun : public DeviceRun {
+ public:
+  explicit FakeRun(FakeDevice* device) : device_(device) {}
+
+  void FailLate(uint32_t node) {
+    late_.push_back({node, absl::InvalidArgumentError("failed late")});
+  }
+
+  absl::Status Settle(std::vector<LateFailure>* failures) override {
+    device_->CountSettled();
+    for (LateFailure& failure : late_) failures->push_back(std::move(failure));
+    late_.clear();
+    return device_->settle_status();
+  }
+
+ private:
+  FakeDevice* const device_;
+  std::vector<LateFailure> late_;
+};
+
 class FakeProgram : public CompiledProgram {
  public:
   FakeProgram(FakeDevice* device, srg::Structure structure)
@@ -108,6 +130,13 @@ class FakeProgram : public CompiledProgram {
       products_.push_back({i, weight.slot, srg::ElementCount(rows).value(),
                            static_cast<uint64_t>(weight.storage_offset)});
     }
+  }
+
+  std::unique_ptr<DeviceRun> BeginRun() const override {
+    for (const srg::Operator& op : structure_.operators) {
+      if (op.name == "fake::late") return std::make_unique<FakeRun>(device_);
+    }
+    return nullptr;
   }
 
   absl::Span<const RowProduct> products() const override { return products_; }
@@ -155,6 +184,11 @@ class FakeProgram : public CompiledProgram {
     } else if (name == "fake::scale") {
       for (int64_t i = 0; i < count; ++i) {
         out.push_back(data[i] * Other(node, input, 0));
+      }
+    } else if (name == "fake::late") {
+      out.assign(data, data + count);
+      if (count > 0 && data[0] < 0) {
+        static_cast<FakeRun*>(input.run)->FailLate(index);
       }
     } else if (name == "fake::wrong_shape") {
       out.resize(count + 1);
