@@ -20,19 +20,6 @@ google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
 
 }  // namespace
 
-absl::Status MakeError(absl::StatusCode code, absl::string_view reason,
-                       absl::string_view message, ErrorMetadata metadata) {
-  google::rpc::ErrorInfo info;
-  info.set_reason(std::string(reason));
-  info.set_domain(std::string(kDomain));
-  for (auto& [key, value] : metadata) {
-    (*info.mutable_metadata())[key] = std::move(value);
-  }
-  absl::Status status(code, message);
-  status.SetPayload(kPayloadUrl, absl::Cord(info.SerializeAsString()));
-  return status;
-}
-
 std::string ErrorReason(const absl::Status& status) {
   return InfoOf(status).reason();
 }
@@ -42,16 +29,6 @@ std::string ErrorMetadataValue(const absl::Status& status,
   const google::rpc::ErrorInfo info = InfoOf(status);
   const auto found = info.metadata().find(std::string(key));
   return found == info.metadata().end() ? std::string() : found->second;
-}
-
-absl::Status LimitExceeded(absl::string_view reason, absl::string_view what,
-                           uint64_t limit, uint64_t used, uint64_t asked) {
-  return MakeError(absl::StatusCode::kResourceExhausted, reason,
-                   absl::StrCat(what, ": limit ", limit, " bytes, used ", used,
-                                ", asked ", asked),
-                   {{"limit", absl::StrCat(limit)},
-                    {"used", absl::StrCat(used)},
-                    {"asked", absl::StrCat(asked)}});
 }
 
 absl::Status StatusFromDetail(const v1::ErrorDetail& detail) {
