@@ -1,0 +1,76 @@
+// Which arguments of PyTorch's operators hold indices, or other values that its
+// CUDA kernels assert, and what bounds them. There such an assertion ends the
+// process's use of the GPU, for every tenant.
+//
+// Not covered, since what they assert follows from more than one value or is
+// not asserted by a rule as simple: multinomial (weights), masked_scatter (how
+// many are masked), repeat_interleave (negative counts).
+#ifndef GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
+#define GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ATen/core/function_schema.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace djinn::worker {
+
+// What the values are less than, said of the argument `of`.
+enum class IndexBound : uint8_t {
+  kAlong,       // the size along the argument "dim"; without one, all elements
+  kAlongSizes,  // the same of a list of sizes
+  kRows,        // the first size
+  kAll,         // the number of elements
+  kUpToAll,     // the same; that number itself is allowed
+  kClasses,     // the second size, or the only one
+  kLast,        // the last size
+  kPlane,       // the product of the last two sizes
+  kSpace,       // of the last three
+  kSizes,       // the product of a list of sizes
+  kNumber,      // an integer; one below 0 says that the operator looks itself
+  kPositions,   // a list of indices and masks: each its own dimension's size
+  kUnit,        // no indices: numbers from 0 to 1
+  kNonzero      // no indices: whatever is not 0
+};
+
+// What the values are not less than.
+enum class IndexLowest : uint8_t {
+  kZero,
+  kFromEnd,  // negative ones count from the end
+  kAny       // negative ones end a list
+};
+
+struct IndexRule {
+  // Without namespace, overload and the underscore of an in-place form.
+  absl::string_view op;
+  absl::string_view argument;
+  IndexBound bound;
+  absl::string_view of = "";
+  IndexLowest lowest = IndexLowest::kZero;
+  // An integer argument whose value is no index but allowed.
+  absl::string_view ignored = "";
+  // Not where the operator has this argument.
+  absl::string_view unless = "";
+};
+
+absl::Span<const IndexRule> IndexRules();
+
+// A rule in the places of a schema.
+struct IndexArgument {
+  IndexRule rule;
+  size_t argument = 0;
+  size_t of = 0;
+  std::optional<size_t> dim;
+  std::optional<size_t> ignored;
+};
+
+// What is to be looked at in calls of the operator; empty for most.
+std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
