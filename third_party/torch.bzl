@@ -59,8 +59,9 @@ cc_library(
     deps = [":headers"],
 )
 
-# For the CUDA plug-in only, a shared object that is opened at run time. It links
-# on machines without the rest of the CUDA libraries, hence the unresolved symbols.
+# For the CUDA plug-in only, a shared object that is opened at run time, by a process
+# that has these libraries: hence no paths. It links on machines without the rest of
+# the CUDA libraries, hence the unresolved symbols.
 cc_library(
     name = "torch_cuda",
     linkopts = [
@@ -72,7 +73,7 @@ cc_library(
         "-L{cuda_lib}",
         "-l:libcudart.so.13",
     ],
-    deps = [":cuda_headers", ":torch"],
+    deps = [":cuda_headers", ":torch_without_rpath"],
 )
 """
 

@@ -1,0 +1,214 @@
+#include "gpu_worker/device/cuda/cuda_accelerator.h"
+
+#include <string>
+#include <utility>
+
+#include "ATen/Context.h"
+#include "ATen/cuda/CUDAGeneratorImpl.h"
+#include "absl/strings/str_cat.h"
+#include "c10/cuda/CUDACachingAllocator.h"
+#include "c10/cuda/CUDAEvent.h"
+#include "c10/cuda/CUDAException.h"
+#include "c10/cuda/CUDAGuard.h"
+#include "c10/cuda/CUDAStream.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "gpu_worker/device/cuda/compute_gate.h"
+#include "gpu_worker/device/cuda/cuda_graph_recorder.h"
+#include "gpu_worker/device/cuda/cuda_status.h"
+#include "gpu_worker/device/cuda/philox_state.h"
+#include "gpu_worker/device/torch/torch_error.h"
+
+namespace djinn::worker {
+namespace {
+
+namespace allocator = c10::cuda::CUDACachingAllocator;
+
+// Of what was free at the start: the rest is for operators' temporaries,
+// libraries' workspaces and what CUDA itself needs.
+constexpr double kUsedMemory = 0.85;
+
+struct Event final : AcceleratorEvent {
+  c10::cuda::CUDAEvent event;
+};
+
+c10::cuda::CUDAEvent& EventOf(const EventPtr& event) {
+  return static_cast<Event&>(*event).event;
+}
+
+struct Scope final : Accelerator::ComputeScope {
+  explicit Scope(c10::cuda::CUDAStream stream) : guard(stream) {}
+  c10::cuda::CUDAStreamGuard guard;
+};
+
+class CudaAccelerator final : public Accelerator {
+ public:
+  CudaAccelerator(c10::DeviceIndex ordinal, uint64_t memory_bytes)
+      : device_(c10::kCUDA, ordinal),
+        name_(absl::StrCat("cuda:", ordinal)),
+        memory_bytes_(memory_bytes),
+        compute_(NewStream(ordinal)),
+        copy_in_(NewStream(ordinal)),
+        copy_out_(NewStream(ordinal)),
+        recorder_(compute_, &gate_) {}
+
+  std::string name() const override { return name_; }
+  c10::Device device() const override { return device_; }
+  uint64_t memory_bytes() const override { return memory_bytes_; }
+
+  c10::Storage Allocate(uint64_t bytes, StreamId stream) override {
+    TORCH_CHECK_WITH(OutOfMemoryError, bytes <= INT64_MAX,
+                     "out of memory: asked ", bytes);
+    const c10::cuda::CUDAStreamGuard guard(StreamOf(stream));
+    return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+        allocator::get()->allocate(bytes), allocator::get(),
+        /*resizable=*/false));
+  }
+
+  void UsedBy(const c10::Storage& storage, StreamId stream) override {
+    if (storage.nbytes() == 0) return;
+    allocator::recordStream(storage.data_ptr(), StreamOf(stream));
+  }
+
+  std::shared_ptr<char> AllocatePinned(uint64_t bytes) override {
+    const c10::cuda::CUDAGuard guard(device_.index());
+    void* memory = nullptr;
+    C10_CUDA_CHECK(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault));
+    return std::shared_ptr<char>(static_cast<char*>(memory), [](char* gone) {
+      // At the process's end CUDA may be gone before it.
+      (void)cudaFreeHost(gone);
+    });
+  }
+
+  void Copy(void* to, const void* from, uint64_t bytes,
+            StreamId stream) override {
+    if (bytes == 0) return;
+    InStream(stream, [&](cudaStream_t raw) {
+      C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, raw));
+    });
+  }
+
+  void Zero(void* to, uint64_t bytes, StreamId stream) override {
+    if (bytes == 0) return;
+    InStream(stream, [&](cudaStream_t raw) {
+      C10_CUDA_CHECK(cudaMemsetAsync(to, 0, bytes, raw));
+    });
+  }
+
+  EventPtr Record(StreamId stream) override {
+    auto event = std::make_shared<Event>();
+    InStream(stream,
+             [&](cudaStream_t) { event->event.record(StreamOf(stream)); });
+    return event;
+  }
+
+  void Wait(StreamId stream, const EventPtr& event) override {
+    InStream(stream,
+             [&](cudaStream_t) { EventOf(event).block(StreamOf(stream)); });
+  }
+
+  absl::Status Await(const EventPtr& event) override {
+    return StatusOfCuda(cudaEventSynchronize(EventOf(event).event()), name_);
+  }
+
+  absl::Status Health() override {
+    // What is fatal every call says again; this one asks nothing else. Not of
+    // the compute stream, which may be being recorded.
+    const cudaError_t error = cudaStreamQuery(copy_out_.stream());
+    return IsFatal(error) ? StatusOfCuda(error, name_) : absl::OkStatus();
+  }
+
+  std::unique_ptr<ComputeScope> EnterCompute() override {
+    return std::make_unique<Scope>(compute_);
+  }
+
+  const at::Generator& ThreadGenerator() override {
+    // A process has one such device.
+    thread_local const at::Generator own =
+        at::cuda::detail::createCUDAGenerator(device_.index());
+    return own;
+  }
+  at::Generator DefaultGenerator() override {
+    return at::cuda::detail::getDefaultCUDAGenerator(device_.index());
+  }
+  absl::Status CheckGenerator(absl::string_view state) override {
+    return CheckPhiloxState(state);
+  }
+
+  GraphRecorder* recorder() override { return &recorder_; }
+
+ private:
+  static c10::cuda::CUDAStream NewStream(c10::DeviceIndex ordinal) {
+    return c10::cuda::getStreamFromPool(/*isHighPriority=*/false, ordinal);
+  }
+
+  c10::cuda::CUDAStream StreamOf(StreamId stream) const {
+    switch (stream) {
+      case StreamId::kCompute:
+        return compute_;
+      case StreamId::kCopyIn:
+        return copy_in_;
+      case StreamId::kCopyOut:
+        break;
+    }
+    return copy_out_;
+  }
+
+  template <typename Call>
+  void InStream(StreamId stream, Call call) {
+    const c10::cuda::CUDAGuard guard(device_.index());
+    if (stream == StreamId::kCompute) {
+      const ComputeGate::Pass pass(&gate_);
+      call(compute_.stream());
+    } else {
+      call(StreamOf(stream).stream());
+    }
+  }
+
+  const c10::Device device_;
+  const std::string name_;
+  const uint64_t memory_bytes_;
+  const c10::cuda::CUDAStream compute_;
+  const c10::cuda::CUDAStream copy_in_;
+  const c10::cuda::CUDAStream copy_out_;
+  ComputeGate gate_;
+  CudaGraphRecorder recorder_;
+};
+
+absl::Status Unavailable(int ordinal, absl::string_view why) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, "DEVICE_UNAVAILABLE",
+                   absl::StrCat("cuda:", ordinal, " cannot be used: ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(int ordinal) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess) {
+    return Unavailable(ordinal, absl::StrCat("no driver, or none for CUDA ",
+                                             CUDART_VERSION / 1000, ".",
+                                             CUDART_VERSION % 1000 / 10, ": ",
+                                             cudaGetErrorString(counted)));
+  }
+  if (ordinal < 0 || ordinal >= count) {
+    return Unavailable(ordinal,
+                       absl::StrCat("this process sees ", count,
+                                    count == 1 ? " device" : " devices"));
+  }
+  std::unique_ptr<Accelerator> accelerator;
+  DJINN_RETURN_IF_ERROR(CatchTorch("DEVICE_UNAVAILABLE", [&]() -> absl::Status {
+    at::globalContext().lazyInitDevice(c10::kCUDA);
+    const auto index = static_cast<c10::DeviceIndex>(ordinal);
+    const c10::cuda::CUDAGuard guard(index);
+    size_t free = 0, total = 0;
+    C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    accelerator = std::make_unique<CudaAccelerator>(
+        index, static_cast<uint64_t>(static_cast<double>(free) * kUsedMemory));
+    return absl::OkStatus();
+  }));
+  return accelerator;
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,18 @@
+// CUDA as an accelerator, by PyTorch's allocator, streams and graphs.
+#ifndef GPU_WORKER_DEVICE_CUDA_CUDA_ACCELERATOR_H_
+#define GPU_WORKER_DEVICE_CUDA_CUDA_ACCELERATOR_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "gpu_worker/device/cuda/accelerator.h"
+
+namespace djinn::worker {
+
+// FailedPrecondition (DEVICE_UNAVAILABLE) says what is missing: a driver that
+// this CUDA can use, or the device.
+absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(int ordinal);
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_CUDA_CUDA_ACCELERATOR_H_

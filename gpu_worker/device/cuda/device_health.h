@@ -1,0 +1,51 @@
+// Whether a device can serve anybody any more. Some errors, such as an
+// assertion in a kernel, leave a GPU useless to the whole process: from then on
+// every call fails with the same status, and the worker is to be started again.
+#ifndef GPU_WORKER_DEVICE_CUDA_DEVICE_HEALTH_H_
+#define GPU_WORKER_DEVICE_CUDA_DEVICE_HEALTH_H_
+
+#include <atomic>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "gpu_worker/device/cuda/accelerator.h"
+
+namespace djinn::worker {
+
+// Thread-safe.
+class DeviceHealth {
+ public:
+  // `accelerator` outlives this.
+  explicit DeviceHealth(Accelerator* accelerator)
+      : accelerator_(*accelerator) {}
+
+  // Cheap while all is well. The first that was wrong, for ever.
+  absl::Status status() const {
+    if (!broken_.load(std::memory_order_acquire)) return absl::OkStatus();
+    MutexLock lock(&mu_);
+    return why_;
+  }
+
+  // For what a call returned: asks the accelerator after an error, whose status
+  // says more than the call's where nothing can be asked any more.
+  absl::Status Note(absl::Status status) {
+    if (status.ok()) return status;
+    absl::Status health = accelerator_.Health();
+    if (health.ok()) return status;
+    MutexLock lock(&mu_);
+    if (why_.ok()) why_ = std::move(health);
+    broken_.store(true, std::memory_order_release);
+    return why_;
+  }
+
+ private:
+  Accelerator& accelerator_;
+  std::atomic<bool> broken_{false};
+  mutable Mutex mu_;
+  absl::Status why_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_CUDA_DEVICE_HEALTH_H_

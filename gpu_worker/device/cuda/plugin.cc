@@ -1,0 +1,47 @@
+// libdjinn_cuda.so: the two symbols of plugin_abi.h.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "common/status_macros.h"
+#include "gpu_worker/device/cuda/cuda_accelerator.h"
+#include "gpu_worker/device/cuda/plugin_abi.h"
+#include "gpu_worker/device/cuda/stream_device.h"
+#include "gpu_worker/device/torch/custom_operators.h"
+
+namespace djinn::worker {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Device>> Make(
+    const DevicePluginOptions& options) {
+  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Accelerator> accelerator,
+                         MakeCudaAccelerator(options.ordinal));
+  DJINN_ASSIGN_OR_RETURN(CustomOperators custom,
+                         LoadOperatorLibraries(options.operator_libraries));
+  StreamDeviceOptions device;
+  device.memory_bytes =
+      options.memory_bytes > 0
+          ? std::min(options.memory_bytes, accelerator->memory_bytes())
+          : accelerator->memory_bytes();
+  device.graphs.max_bytes =
+      options.graph_bytes > 0 ? options.graph_bytes : device.memory_bytes / 16;
+  return MakeStreamDevice(std::move(accelerator), std::move(custom), device);
+}
+
+}  // namespace
+}  // namespace djinn::worker
+
+extern "C" {
+
+__attribute__((visibility("default"))) const char* djinn_device_plugin_abi() {
+  return DJINN_DEVICE_PLUGIN_ABI;
+}
+
+__attribute__((visibility("default"))) void djinn_make_device(
+    const djinn::worker::DevicePluginOptions& options,
+    absl::StatusOr<std::unique_ptr<djinn::worker::Device>>* device) {
+  *device = djinn::worker::Make(options);
+}
+
+}  // extern "C"

@@ -1,0 +1,47 @@
+// What a device's plug-in exports, and the worker looks up. Both are built from
+// the same sources with the same libraries; a version says so, and is compared
+// before anything else is called.
+#ifndef GPU_WORKER_DEVICE_CUDA_PLUGIN_ABI_H_
+#define GPU_WORKER_DEVICE_CUDA_PLUGIN_ABI_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gpu_worker/device/device.h"
+
+namespace djinn::worker {
+
+struct DevicePluginOptions {
+  int ordinal = 0;
+  // 0: most of what is free.
+  uint64_t memory_bytes = 0;
+  // For recorded runs; 0: a sixteenth of the memory.
+  uint64_t graph_bytes = 0;
+  // Absolute paths, as CpuDeviceOptions::operator_libraries.
+  std::vector<std::string> operator_libraries;
+};
+
+// Changes with everything that crosses the boundary: what is in this header,
+// Device and OperatorLibrary. The rest names what both must have been built
+// with.
+#define DJINN_DEVICE_PLUGIN_ABI \
+  "djinn-device-1 gcc-abi-" DJINN_QUOTED(__GXX_ABI_VERSION) " torch-2.11.0"
+#define DJINN_QUOTED(macro) DJINN_QUOTED_TEXT(macro)
+#define DJINN_QUOTED_TEXT(text) #text
+
+// extern "C" const char* djinn_device_plugin_abi();
+using DevicePluginAbi = const char*();
+inline constexpr char kDevicePluginAbi[] = "djinn_device_plugin_abi";
+
+// extern "C" void djinn_make_device(const DevicePluginOptions&,
+//                                   absl::StatusOr<std::unique_ptr<Device>>*);
+using DevicePluginMake = void(const DevicePluginOptions& options,
+                              absl::StatusOr<std::unique_ptr<Device>>* device);
+inline constexpr char kDevicePluginMake[] = "djinn_make_device";
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_CUDA_PLUGIN_ABI_H_

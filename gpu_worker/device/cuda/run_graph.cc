@@ -1,0 +1,446 @@
+#include "gpu_worker/device/cuda/run_graph.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/InferenceMode.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_error.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr absl::string_view kFailed = "GRAPH_FAILED";
+
+// They look at values on the host. Others that do, too, fail to be recorded.
+constexpr absl::string_view kWaiting[] = {
+    "aten::nonzero",      "aten::nonzero_numpy",
+    "aten::argwhere",     "aten::masked_select",
+    "aten::unique_dim",   "aten::unique_consecutive",
+    "aten::_unique",      "aten::_unique2",
+    "aten::item",         "aten::_local_scalar_dense",
+    "aten::is_nonzero",   "aten::equal",
+    "aten::allclose",     "aten::repeat_interleave",
+    "aten::bincount",     "aten::multinomial",
+    "aten::ctc_loss",     "aten::_ctc_loss",
+    "aten::histc",        "aten::tensor_split",
+    "aten::combinations", "aten::isin"};
+
+bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() &&
+         (a.empty() ||
+          std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0);
+}
+
+// A window onto memory that belongs to others.
+c10::Storage Window(const void* address, uint64_t bytes, c10::Device device) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+      c10::DataPtr(const_cast<void*>(address), device), /*allocator=*/nullptr,
+      /*resizable=*/false));
+}
+
+const TorchBuffer& Torch(const std::shared_ptr<Buffer>& buffer) {
+  return static_cast<const TorchBuffer&>(*buffer);
+}
+
+// Calls `visit(view)` for each tensor of an argument.
+template <typename Visitor>
+void ForEachView(const srg::Argument& argument, Visitor visit) {
+  if (const auto* view = std::get_if<srg::TensorView>(&argument)) {
+    visit(*view);
+  } else if (const auto* list =
+                 std::get_if<std::vector<srg::TensorListEntry>>(&argument)) {
+    for (const srg::TensorListEntry& entry : *list) {
+      if (const auto* view = std::get_if<srg::TensorView>(&entry)) visit(*view);
+    }
+  }
+}
+
+std::optional<uint32_t> SlotOf(const srg::Result& result) {
+  const auto* view = std::get_if<srg::TensorView>(&result);
+  if (view == nullptr) return std::nullopt;
+  return view->slot;
+}
+
+// A list of indices with a mask among them, whose elements are counted.
+bool IndexesByMask(const srg::Node& node, absl::string_view name) {
+  if (!absl::StrContains(name, "index")) return false;
+  for (const srg::Argument& argument : node.arguments) {
+    if (!std::holds_alternative<std::vector<srg::TensorListEntry>>(argument)) {
+      continue;
+    }
+    bool masked = false;
+    ForEachView(argument, [&](const srg::TensorView& view) {
+      masked = masked || view.data_type == srg::DataType::kBool ||
+               view.data_type == srg::DataType::kUint8;
+    });
+    if (masked) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::string_view WhyNeverRecorded(const srg::Structure& structure,
+                                   absl::Span<const TorchCall> calls) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const TorchCall& call = calls[i];
+    const srg::Node& node = structure.nodes[i];
+    if (!call.call.unusable.ok()) return "unusable";
+    if (call.implicit_generator_slot.has_value()) return "random";
+    for (const Place& place : call.call.places) {
+      if (std::holds_alternative<srg::GeneratorSlot>(place.source)) {
+        return "random";
+      }
+    }
+    const std::string& name = call.op.schema().name();
+    if (!absl::StartsWith(name, "aten::")) return "custom";
+    if (std::find(std::begin(kWaiting), std::end(kWaiting), name) !=
+            std::end(kWaiting) ||
+        IndexesByMask(node, name)) {
+      return "waits";
+    }
+    for (const srg::Result& result : node.results) {
+      if (std::holds_alternative<srg::UnknownResult>(result)) return "waits";
+    }
+  }
+  return "";
+}
+
+RunGraph::RunGraph(Environment environment, srg::Structure structure,
+                   size_t flag_count, RunNode run_node)
+    : environment_(environment),
+      structure_(std::move(structure)),
+      flag_count_(flag_count),
+      run_node_(std::move(run_node)),
+      last_uses_(structure_.nodes.size()),
+      written_(structure_.slots.size(), false) {
+  std::vector<bool> seen(structure_.slots.size(), false);
+  for (size_t i = structure_.nodes.size(); i-- > 0;) {
+    const srg::Node& node = structure_.nodes[i];
+    const auto use = [&](uint32_t slot) {
+      if (!seen[slot]) last_uses_[i].push_back(slot);
+      seen[slot] = true;
+    };
+    for (const srg::Argument& argument : node.arguments) {
+      ForEachView(argument,
+                  [&](const srg::TensorView& view) { use(view.slot); });
+    }
+    for (const srg::Result& result : node.results) {
+      if (const auto slot = SlotOf(result)) use(*slot);
+    }
+    for (const uint32_t slot : node.writes) written_[slot] = true;
+  }
+}
+
+RunGraph::~RunGraph() {
+  MutexLock lock(&mu_);
+  if (const std::shared_ptr<HeldGraph> graph = graph_.lock()) {
+    environment_.store->Drop(graph.get());
+  }
+}
+
+RunGraph::Shape RunGraph::ShapeOf(const NodeInput& input,
+                                  absl::Span<const KeptResult> kept) {
+  Shape shape;
+  shape.floats.assign(input.floats.begin(), input.floats.end());
+  shape.scalar_tensors.assign(input.scalar_tensors.begin(),
+                              input.scalar_tensors.end());
+  shape.fast = input.fast;
+  for (const std::shared_ptr<Buffer>& buffer : input.slots) {
+    shape.bytes.push_back(buffer == nullptr ? 0 : buffer->size_bytes());
+  }
+  shape.kept.assign(kept.begin(), kept.end());
+  return shape;
+}
+
+bool RunGraph::Same(const Shape& a, const Shape& b) {
+  return SameBits(a.floats, b.floats) && a.scalar_tensors == b.scalar_tensors &&
+         a.fast == b.fast && a.bytes == b.bytes &&
+         std::equal(a.kept.begin(), a.kept.end(), b.kept.begin(), b.kept.end(),
+                    [](const KeptResult& one, const KeptResult& other) {
+                      return one.slot == other.slot && one.bytes == other.bytes;
+                    });
+}
+
+bool RunGraph::Fits(const HeldGraph& graph, const Shape& shape,
+                    const NodeInput& input) const {
+  Shape recorded;
+  recorded.floats = graph.floats;
+  recorded.scalar_tensors = graph.scalar_tensors;
+  recorded.fast = graph.fast;
+  recorded.bytes.assign(shape.bytes.size(), 0);
+  for (const HeldGraph::Operand& operand : graph.operands) {
+    recorded.bytes[operand.slot] = operand.bytes;
+  }
+  recorded.kept = graph.kept;
+  if (!Same(recorded, shape)) return false;
+  return std::all_of(
+      graph.operands.begin(), graph.operands.end(),
+      [&](const HeldGraph::Operand& operand) {
+        const auto& buffer = input.slots[operand.slot];
+        return buffer != nullptr &&
+               (operand.copy || Torch(buffer).data() == operand.address);
+      });
+}
+
+void RunGraph::Look(Shape shape, const NodeInput& input) {
+  std::vector<const void*> addresses;
+  for (const std::shared_ptr<Buffer>& buffer : input.slots) {
+    addresses.push_back(buffer == nullptr ? nullptr : Torch(buffer).data());
+  }
+  moves_.resize(addresses.size(), false);
+  if (last_.has_value() && Same(*last_, shape)) {
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      if (addresses[i] != addresses_[i]) moves_[i] = true;
+    }
+  } else {
+    alike_ = 0;
+  }
+  last_ = std::move(shape);
+  addresses_ = std::move(addresses);
+  looked_ = true;
+}
+
+void RunGraph::Observe(bool plain) {
+  MutexLock lock(&mu_);
+  if (!looked_) return;
+  looked_ = false;
+  alike_ = plain ? alike_ + 1 : 0;
+}
+
+void RunGraph::Refuse(absl::string_view why) {
+  environment_.store->Count(absl::StrCat("graphs_refused_", why));
+  refused_.store(true, std::memory_order_relaxed);
+}
+
+std::shared_ptr<HeldGraph> RunGraph::Execute(
+    const NodeInput& input, absl::Span<const KeptResult> kept,
+    std::vector<std::shared_ptr<Buffer>>* results, absl::Status* status) {
+  Shape shape = ShapeOf(input, kept);
+  std::shared_ptr<HeldGraph> graph;
+  std::vector<bool> moves;
+  bool record = false;
+  {
+    MutexLock lock(&mu_);
+    if (busy_) return nullptr;
+    graph = graph_.lock();
+    if (graph != nullptr && !Fits(*graph, shape, input)) {
+      environment_.store->Count("graphs_missed");
+      if (++misses_ >= environment_.store->options().max_misses) {
+        environment_.store->Drop(graph.get());
+        alike_ = 0;
+      }
+      graph = nullptr;
+    } else if (graph == nullptr) {
+      Look(shape, input);
+      record = alike_ >= environment_.store->options().runs_before;
+    }
+    if (graph == nullptr && !record) {
+      if (!looked_) Look(std::move(shape), input);
+      return nullptr;
+    }
+    moves = moves_;
+    busy_ = true;
+  }
+  if (record) graph = Record(shape, input, moves);
+  std::vector<std::shared_ptr<TorchBuffer>> made;
+  if (graph != nullptr) {
+    const absl::Status room = CatchTorch(kFailed, [&] {
+      for (const KeptResult& result : kept) {
+        made.push_back(environment_.transfers->MakeForOperators(result.bytes));
+      }
+      return absl::OkStatus();
+    });
+    if (!room.ok()) graph = nullptr;
+  }
+  if (graph != nullptr) {
+    environment_.store->Touch(graph.get());
+    environment_.store->Count("graphs_replayed");
+    *status = CatchTorch(kFailed, [&] { return Replay(*graph, input, made); });
+    results->assign(made.begin(), made.end());
+  }
+  MutexLock lock(&mu_);
+  busy_ = false;
+  if (graph != nullptr) {
+    misses_ = 0;
+    looked_ = false;
+    graph_ = graph;
+  }
+  return graph;
+}
+
+GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
+  // Everything by value: it may be called as long as the graph lives.
+  return [this, operands = graph.operands, floats = graph.floats,
+          scalar_tensors = graph.scalar_tensors, fast = graph.fast,
+          kept = graph.kept, flags = graph.flags](
+             std::vector<c10::Storage>* made) -> absl::Status {
+    const c10::InferenceMode inference;
+    const c10::Device device = environment_.accelerator->device();
+    std::vector<std::shared_ptr<Buffer>> slots(structure_.slots.size());
+    std::vector<bool> stays(slots.size(), false);
+    for (const HeldGraph::Operand& operand : operands) {
+      const void* const address =
+          operand.copy ? operand.copy.data() : operand.address;
+      slots[operand.slot] =
+          std::make_shared<TorchBuffer>(Window(address, operand.bytes, device));
+      stays[operand.slot] = true;
+    }
+    for (const KeptResult& result : kept) stays[result.slot] = true;
+    const auto zeroed = [&](uint64_t bytes) {
+      c10::Storage storage =
+          environment_.accelerator->Allocate(bytes, StreamId::kCompute);
+      if (bytes > 0) {
+        environment_.accelerator->Zero(storage.mutable_data(), bytes,
+                                       StreamId::kCompute);
+      }
+      // What follows in this thread is behind it.
+      const auto scope = environment_.accelerator->EnterCompute();
+      return std::make_shared<TorchBuffer>(std::move(storage));
+    };
+    if (flags.defined()) flags.zero_();
+    std::vector<NodeResult> results;
+    for (uint32_t i = 0; i < structure_.nodes.size(); ++i) {
+      const srg::Node& node = structure_.nodes[i];
+      for (const srg::Argument& argument : node.arguments) {
+        ForEachView(argument, [&](const srg::TensorView& view) {
+          if (slots[view.slot] == nullptr) {
+            slots[view.slot] =
+                zeroed(structure_.slots[view.slot].created_bytes);
+          }
+        });
+      }
+      results.clear();
+      NodeInput input{slots, floats, scalar_tensors, fast};
+      DJINN_RETURN_IF_ERROR(run_node_(i, input, flags, &results));
+      for (size_t r = 0; r < results.size(); ++r) {
+        const std::optional<uint32_t> slot = SlotOf(node.results[r]);
+        if (!slot.has_value()) continue;
+        if (results[r].aliased_slot.has_value() ||
+            results[r].buffer == nullptr) {
+          return absl::UnimplementedError("a result is an operand's memory");
+        }
+        slots[*slot] = std::move(results[r].buffer);
+      }
+      for (const uint32_t slot : last_uses_[i]) {
+        if (!stays[slot]) slots[slot] = nullptr;
+      }
+    }
+    for (const KeptResult& result : kept) {
+      if (slots[result.slot] == nullptr) {
+        slots[result.slot] = zeroed(result.bytes);
+      }
+      if (slots[result.slot]->size_bytes() != result.bytes) {
+        return absl::UnimplementedError("a result of another size");
+      }
+      made->push_back(Torch(slots[result.slot]).storage());
+    }
+    return absl::OkStatus();
+  };
+}
+
+std::shared_ptr<HeldGraph> RunGraph::Record(const Shape& shape,
+                                            const NodeInput& input,
+                                            const std::vector<bool>& moves) {
+  static const std::string& kNobody = *new std::string;
+  auto graph = std::make_shared<HeldGraph>();
+  graph->floats = shape.floats;
+  graph->scalar_tensors = shape.scalar_tensors;
+  graph->fast = shape.fast;
+  graph->kept = shape.kept;
+  uint64_t bytes = flag_count_;
+  const absl::Status status = CatchTorch(kFailed, [&]() -> absl::Status {
+    const c10::InferenceMode inference;
+    const c10::Device device = environment_.accelerator->device();
+    std::vector<c10::Storage> written;
+    for (uint32_t i = 0; i < input.slots.size(); ++i) {
+      if (input.slots[i] == nullptr) continue;
+      HeldGraph::Operand operand;
+      operand.slot = i;
+      operand.bytes = input.slots[i]->size_bytes();
+      operand.address = Torch(input.slots[i]).data();
+      operand.written = written_[i];
+      if (moves[i] && operand.bytes > 0) {
+        operand.copy = environment_.accelerator->Allocate(operand.bytes,
+                                                          StreamId::kCompute);
+        bytes += operand.bytes;
+      }
+      if (operand.written) {
+        written.push_back(
+            Window(operand.copy ? operand.copy.data() : operand.address,
+                   operand.bytes, device));
+      }
+      environment_.transfers->Use(Torch(input.slots[i]));
+      graph->operands.push_back(std::move(operand));
+    }
+    const auto scope = environment_.accelerator->EnterCompute();
+    if (flag_count_ > 0) {
+      c10::Storage flags =
+          environment_.accelerator->Allocate(flag_count_, StreamId::kCompute);
+      srg::TensorView view;
+      view.data_type = srg::DataType::kBool;
+      view.sizes = {static_cast<int64_t>(flag_count_)};
+      view.strides = {1};
+      graph->flags = MakeTensor(view, flags);
+    }
+    DJINN_ASSIGN_OR_RETURN(graph->recording,
+                           environment_.accelerator->recorder()->Record(
+                               MakeBody(*graph), written));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) {
+    Refuse("failed");
+    return nullptr;
+  }
+  bytes += graph->recording.graph->bytes();
+  graph = environment_.store->Add(
+      std::move(graph), input.tenant != nullptr ? *input.tenant : kNobody,
+      bytes);
+  if (graph == nullptr) {
+    Refuse("memory");
+  } else {
+    environment_.store->Count("graphs_recorded");
+  }
+  return graph;
+}
+
+absl::Status RunGraph::Replay(
+    const HeldGraph& graph, const NodeInput& input,
+    absl::Span<const std::shared_ptr<TorchBuffer>> results) {
+  Accelerator& accelerator = *environment_.accelerator;
+  for (const HeldGraph::Operand& operand : graph.operands) {
+    const TorchBuffer& buffer = Torch(input.slots[operand.slot]);
+    environment_.transfers->Use(buffer);
+    if (operand.written) buffer.WillBeWritten();
+    if (operand.copy) {
+      accelerator.Copy(operand.copy.mutable_data(), buffer.data(),
+                       operand.bytes, StreamId::kCompute);
+    }
+  }
+  {
+    const auto scope = accelerator.EnterCompute();
+    graph.recording.graph->Replay();
+  }
+  for (const HeldGraph::Operand& operand : graph.operands) {
+    if (!operand.written || !operand.copy) continue;
+    accelerator.Copy(Torch(input.slots[operand.slot]).data(),
+                     operand.copy.data(), operand.bytes, StreamId::kCompute);
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (graph.kept[i].bytes == 0) continue;
+    accelerator.Copy(results[i]->data(), graph.recording.made[i].data(),
+                     graph.kept[i].bytes, StreamId::kCompute);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace djinn::worker

@@ -1,0 +1,322 @@
+// Recorded runs against the same runs node by node: every value is compared.
+#include "gpu_worker/device/cuda/run_graph.h"
+
+#include <string>
+#include <vector>
+
+#include "gpu_worker/device/cuda/testing/run_tester.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+// t = x + w; kv += t; out = t * kv: an input, a weight and a cache.
+struct Step {
+  AtenStructure s;
+  uint32_t x = s.Bound();
+  uint32_t w = s.Bound();
+  uint32_t kv = s.Bound();
+  uint32_t t = s.Add(x, w, 3);
+  uint32_t out = (s.AddInPlace(kv, t, 3), s.Multiply(t, kv, 3));
+};
+
+// Carries the same out on two devices, of which one records.
+class RunGraphTest : public testing::Test {
+ protected:
+  struct Twin {
+    RunTester& tester;
+    std::shared_ptr<const Plan> plan;
+    uint64_t w = 0;
+    uint64_t kv = 0;
+    std::vector<uint64_t> outs;
+  };
+
+  RunGraphTest() {
+    for (Twin& twin : twins_) {
+      twin.plan = twin.tester.Admit(step_.s);
+      twin.w = twin.tester.Upload({10, 20, 30});
+      twin.kv = twin.tester.Upload({0, 0, 0});
+    }
+  }
+
+  // A new input for each run; results are compared.
+  void Run() {
+    ++runs_;
+    const float f = static_cast<float>(runs_);
+    for (Twin& twin : twins_) {
+      // An earlier one's memory may be used again.
+      const uint64_t x = twin.tester.Upload({f, f * f, -f});
+      const auto ids =
+          twin.tester.Run(*twin.plan, {x, twin.w, twin.kv}, {}, {step_.t});
+      twin.outs.push_back(ids[step_.out]);
+      inputs_.push_back(x);
+    }
+    ExpectAlike();
+  }
+  void RunTimes(int times) {
+    for (int i = 0; i < times; ++i) Run();
+  }
+  // Caches, and results of all runs.
+  void ExpectAlike() {
+    EXPECT_EQ(twins_[0].tester.Values(twins_[0].kv),
+              twins_[1].tester.Values(twins_[1].kv))
+        << "run " << runs_;
+    for (size_t i = 0; i < twins_[0].outs.size(); ++i) {
+      EXPECT_EQ(twins_[0].tester.Values(twins_[0].outs[i]),
+                twins_[1].tester.Values(twins_[1].outs[i]))
+          << "result of run " << i << " after run " << runs_;
+    }
+  }
+
+  Step step_;
+  RunTester recording_{true};
+  RunTester plain_{false};
+  Twin twins_[2] = {{recording_, nullptr}, {plain_, nullptr}};
+  int runs_ = 0;
+  std::vector<uint64_t> inputs_;
+};
+
+TEST_F(RunGraphTest, AFewPlainRunsAndThenTheGraph) {
+  RunTimes(3);
+  EXPECT_EQ(recording_.recorder().recorded(), 0u);
+  Run();
+  EXPECT_EQ(recording_.recorder().recorded(), 1u);
+  EXPECT_EQ(recording_.recorder().replayed(), 1u);
+  RunTimes(4);
+  EXPECT_EQ(recording_.recorder().recorded(), 1u);
+  EXPECT_EQ(recording_.recorder().replayed(), 5u);
+  EXPECT_EQ(recording_.Count("graphs_replayed"), 5u);
+  EXPECT_EQ(recording_.counters().nodes, plain_.counters().nodes);
+}
+
+TEST_F(RunGraphTest, OperandsAreNotHeldByTheGraph) {
+  RunTimes(6);
+  // Copies on write would show that somebody shares the cache.
+  EXPECT_EQ(recording_.counters().write_copies, 0u);
+}
+
+TEST_F(RunGraphTest, WhatIsWrittenInPlaceBetweenRunsIsSeen) {
+  RunTimes(5);
+  for (Twin& twin : twins_) twin.tester.WriteInPlace(twin.w, {1, 2, 3});
+  for (Twin& twin : twins_) twin.tester.WriteInPlace(twin.kv, {7, 8, 9});
+  RunTimes(2);
+  EXPECT_EQ(recording_.recorder().replayed(), 4u);
+}
+
+TEST_F(RunGraphTest, AWeightThatLiesElsewhereIsNotMissed) {
+  RunTimes(5);
+  const uint64_t replayed = recording_.recorder().replayed();
+  for (Twin& twin : twins_) {
+    // The old memory stays, so the new is elsewhere.
+    twin.w = twin.tester.Upload({-1, -2, -3});
+  }
+  RunTimes(2);
+  EXPECT_EQ(recording_.recorder().replayed(), replayed);
+  EXPECT_EQ(recording_.Count("graphs_missed"), 2u);
+}
+
+TEST_F(RunGraphTest, AGraphThatFitsNoMoreIsMadeAnew) {
+  RunTimes(5);
+  for (Twin& twin : twins_) twin.w = twin.tester.Upload({-1, -2, -3});
+  RunTimes(8);
+  EXPECT_EQ(recording_.recorder().recorded(), 2u);
+  EXPECT_EQ(recording_.recorder().alive(), 1u);
+  // This one copies the weight, wherever it is.
+  const uint64_t replayed = recording_.recorder().replayed();
+  for (Twin& twin : twins_) twin.w = twin.tester.Upload({5, 6, 7});
+  RunTimes(2);
+  EXPECT_EQ(recording_.recorder().replayed(), replayed + 2);
+}
+
+TEST_F(RunGraphTest, FreedMemoryThatIsUsedAgainIsReadAsItIsNow) {
+  recording_.accelerator().ReuseMemory();
+  RunTimes(5);
+  const void* const before = recording_.Address(twins_[0].w);
+  for (Twin& twin : twins_) {
+    twin.tester.Free(twin.w);
+    twin.w = twin.tester.Upload({4, 5, 6});
+  }
+  // Another storage, at the same address: what the graph reads is its.
+  ASSERT_EQ(recording_.Address(twins_[0].w), before);
+  RunTimes(2);
+  EXPECT_EQ(recording_.recorder().replayed(), 4u);
+}
+
+TEST_F(RunGraphTest, FreedMemoryThatAnotherUsesIsNotWritten) {
+  recording_.accelerator().ReuseMemory();
+  RunTimes(5);
+  uint64_t others[2];
+  for (int i = 0; i < 2; ++i) {
+    Twin& twin = twins_[i];
+    twin.tester.Free(twin.kv);
+    others[i] = twin.tester.Upload({100, 200, 300});
+    twin.kv = twin.tester.Upload({1, 1, 1});
+  }
+  RunTimes(6);
+  EXPECT_EQ(recording_.Values(others[0]), (Floats{100, 200, 300}));
+}
+
+TEST_F(RunGraphTest, ACacheThatMovesEveryTimeIsCopiedInAndOut) {
+  for (int i = 0; i < 8; ++i) {
+    for (Twin& twin : twins_) {
+      twin.kv = twin.tester.Upload({float(i), 2, 3});
+    }
+    Run();
+  }
+  EXPECT_EQ(recording_.recorder().recorded(), 1u);
+  EXPECT_EQ(recording_.recorder().replayed(), 5u);
+}
+
+TEST_F(RunGraphTest, ResultsOfEarlierRunsStay) {
+  // ExpectAlike() compares all of them after every run.
+  RunTimes(12);
+  EXPECT_EQ(recording_.recorder().replayed(), 9u);
+}
+
+TEST_F(RunGraphTest, MemoryIsGivenBack) {
+  RunTimes(5);
+  EXPECT_GT(recording_.device().ReleaseSpareMemory(1), 0u);
+  EXPECT_EQ(recording_.recorder().alive(), 0u);
+  RunTimes(5);
+  EXPECT_EQ(recording_.recorder().recorded(), 2u);
+}
+
+TEST_F(RunGraphTest, WhatCannotBeRecordedIsNotTriedAgain) {
+  recording_.recorder().Refuse(absl::InternalError("no graphs today"));
+  RunTimes(8);
+  recording_.recorder().Refuse(absl::OkStatus());
+  RunTimes(8);
+  EXPECT_EQ(recording_.recorder().recorded(), 0u);
+  EXPECT_EQ(recording_.Count("graphs_refused_failed"), 1u);
+}
+
+TEST_F(RunGraphTest, APlanThatGoesTakesItsGraphAlong) {
+  RunTimes(5);
+  EXPECT_EQ(recording_.recorder().alive(), 1u);
+  AtenStructure other;
+  const uint32_t x = other.Bound();
+  other.Add(x, x, 3);
+  {
+    RunTester tester;
+    const auto plan = tester.Admit(other);
+    for (int i = 0; i < 5; ++i) tester.Run(*plan, {tester.Upload({1, 2, 3})});
+    EXPECT_EQ(tester.recorder().alive(), 1u);
+  }
+}
+
+TEST(RunGraphsTest, NumbersThatVaryAreNotRecorded) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Result();
+  s.Call("add", "Scalar", {AtenStructure::View(x, {2}), s.Hole(), int64_t{1}},
+         {AtenStructure::View(y, {2})});
+  RunTester tester;
+  const auto plan = tester.Admit(s);
+  const uint64_t id = tester.Upload({1, 2});
+  for (int i = 0; i < 8; ++i) {
+    const float f = static_cast<float>(i);
+    EXPECT_EQ(tester.Values(tester.Run(*plan, {id}, {f})[y]),
+              (Floats{1 + f, 2 + f}));
+  }
+  EXPECT_EQ(tester.recorder().recorded(), 0u);
+  // The same ones are; another one is not what was recorded.
+  for (int i = 0; i < 5; ++i) tester.Run(*plan, {id}, {0.5});
+  EXPECT_EQ(tester.recorder().recorded(), 1u);
+  EXPECT_EQ(tester.Values(tester.Run(*plan, {id}, {2})[y]), (Floats{3, 4}));
+}
+
+TEST(RunGraphsTest, IndicesAreLookedAtInEveryReplay) {
+  AtenStructure s;
+  const uint32_t table = s.Bound(), indices = s.Bound();
+  const uint32_t rows = s.Embedding(table, indices, 3, 2, 2);
+  RunTester tester;
+  const auto plan = tester.Admit(s);
+  const uint64_t table_id = tester.Upload({0, 1, 2, 3, 4, 5});
+  const auto run = [&](std::vector<int64_t> values) {
+    return tester.Run(*plan, {table_id, tester.UploadIndices(values)})[rows];
+  };
+  for (int i = 0; i < 5; ++i) run({1, 0});
+  EXPECT_EQ(tester.recorder().replayed(), 2u);
+  EXPECT_EQ(tester.Values(run({2, 1})), (Floats{4, 5, 2, 3}));
+  const uint64_t bad = run({2, 3});
+  ASSERT_NE(tester.Poison(bad), nullptr);
+  EXPECT_EQ(tester.Poison(bad)->operator_name(), "aten::embedding");
+  EXPECT_EQ(tester.Values(run({0, 2})), (Floats{0, 1, 4, 5}));
+  EXPECT_EQ(tester.recorder().replayed(), 5u);
+}
+
+TEST(RunGraphsTest, CreatedStoragesAreZeroInEveryReplay) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t made = s.Created(12);
+  s.AddInPlace(made, x, 3);
+  s.AddInPlace(made, x, 3);
+  RunTester tester;
+  const auto plan = tester.Admit(s);
+  for (int i = 0; i < 7; ++i) {
+    const auto ids = tester.Run(*plan, {tester.Upload({1, 2, float(i)})});
+    EXPECT_EQ(tester.Values(ids[made]), (Floats{2, 4, 2 * float(i)})) << i;
+  }
+  EXPECT_EQ(tester.recorder().replayed(), 4u);
+}
+
+TEST(RunGraphsTest, RunsThatDrawOrWaitAreNotRecorded) {
+  AtenStructure waits;
+  const uint32_t x = waits.Bound();
+  const uint32_t places = waits.Result();
+  waits.Call("nonzero", "", {AtenStructure::View(x, {3})},
+             {srg::UnknownResult{places}});
+  RunTester tester;
+  const auto plan = tester.Admit(waits);
+  const uint64_t id = tester.Upload({1, 0, 2});
+  for (int i = 0; i < 6; ++i) tester.Run(*plan, {id});
+  EXPECT_EQ(tester.Count("graphs_refused_waits"), 1u);
+
+  AtenStructure draws;
+  const uint32_t generator = draws.Generator();
+  const srg::Argument none = std::monostate();
+  draws.Call("rand", "generator",
+             {std::vector<int64_t>{4}, srg::GeneratorSlot{generator}, none,
+              none, srg::WorkerDevice{}, none},
+             {AtenStructure::View(draws.Result(), {4})});
+  const auto random = tester.Admit(draws);
+  const uint64_t state = tester.SeededGenerator(1);
+  for (int i = 0; i < 6; ++i) tester.Run(*random, {state});
+  EXPECT_EQ(tester.Count("graphs_refused_random"), 1u);
+  EXPECT_EQ(tester.recorder().recorded(), 0u);
+}
+
+TEST(RunGraphsTest, NoMoreGraphsThanAllowed) {
+  RunTester tester(true, {.max_graphs = 1});
+  AtenStructure one, other;
+  const uint32_t x = one.Bound(), y = other.Bound();
+  const uint32_t sum = one.Add(x, x, 2);
+  const uint32_t product = other.Multiply(y, y, 2);
+  const auto add = tester.Admit(one), multiply = tester.Admit(other);
+  const uint64_t id = tester.Upload({3, 5});
+  for (int i = 0; i < 5; ++i) tester.Run(*add, {id});
+  EXPECT_EQ(tester.recorder().alive(), 1u);
+  for (int i = 0; i < 5; ++i) tester.Run(*multiply, {id});
+  EXPECT_EQ(tester.recorder().alive(), 1u);
+  EXPECT_EQ(tester.Count("graphs_dropped"), 1u);
+  EXPECT_EQ(tester.Values(tester.Run(*add, {id})[sum]), (Floats{6, 10}));
+  EXPECT_EQ(tester.Values(tester.Run(*multiply, {id})[product]),
+            (Floats{9, 25}));
+}
+
+TEST(RunGraphsTest, NoMoreBytesThanAllowed) {
+  RunTester tester(true, {.max_bytes = 7});
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t sum = s.Add(x, x, 2);
+  const auto plan = tester.Admit(s);
+  const uint64_t id = tester.Upload({3, 5});
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(tester.Values(tester.Run(*plan, {id})[sum]), (Floats{6, 10}));
+  }
+  EXPECT_EQ(tester.recorder().alive(), 0u);
+  EXPECT_EQ(tester.Count("graphs_refused_memory"), 1u);
+}
+
+}  // namespace
+}  // namespace djinn::worker

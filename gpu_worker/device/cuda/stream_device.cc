@@ -1,0 +1,248 @@
+#include "gpu_worker/device/cuda/stream_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/core/Tensor.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/InferenceMode.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "gpu_worker/device/cuda/device_health.h"
+#include "gpu_worker/device/cuda/stream_program.h"
+#include "gpu_worker/device/cuda/stream_target.h"
+#include "gpu_worker/device/cuda/transfers.h"
+#include "gpu_worker/device/torch/node_compiler.h"
+#include "gpu_worker/device/torch/torch_buffer.h"
+#include "gpu_worker/device/torch/torch_error.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr absl::string_view kNoMemory = "OUT_OF_MEMORY";
+
+const TorchBuffer& Torch(const Buffer& buffer) {
+  return static_cast<const TorchBuffer&>(buffer);
+}
+
+// Bytes of the host's, on their way to a reader.
+SharedBytes Own(std::shared_ptr<std::string> bytes) {
+  const absl::string_view view = *bytes;
+  return {view, std::move(bytes)};
+}
+
+class StreamLibrary final : public OperatorLibrary {
+ public:
+  StreamLibrary(StreamEnvironment environment, CustomOperators custom)
+      : environment_(environment), custom_(std::move(custom)) {}
+
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> Compile(
+      const srg::Structure& structure) override {
+    DJINN_ASSIGN_OR_RETURN(
+        std::vector<TorchCall> calls,
+        CompileNodes(structure, custom_, environment_.target->device()));
+    return std::make_unique<StreamProgram>(environment_, structure,
+                                           std::move(calls));
+  }
+
+  absl::StatusOr<uint64_t> GeneratorBytes() override {
+    DJINN_ASSIGN_OR_RETURN(const std::string state, Seeded(0));
+    return state.size();
+  }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
+      uint64_t seed) override {
+    DJINN_ASSIGN_OR_RETURN(const std::string state, Seeded(seed));
+    std::shared_ptr<TorchBuffer> buffer;
+    DJINN_RETURN_IF_ERROR(CatchTorch(kNoMemory, [&] {
+      buffer = environment_.transfers->MakeForOperators(state.size());
+      return absl::OkStatus();
+    }));
+    DJINN_RETURN_IF_ERROR(environment_.health->Note(
+        environment_.transfers->Write(*buffer, 0, state)));
+    Transfers::KeepOnHost(*buffer, state);
+    return buffer;
+  }
+
+  absl::Status CheckGenerator(absl::string_view state) override {
+    return environment_.accelerator->CheckGenerator(state);
+  }
+
+ private:
+  absl::StatusOr<std::string> Seeded(uint64_t seed) {
+    std::string bytes;
+    DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_GENERATOR", [&] {
+      at::Generator generator = environment_.accelerator->ThreadGenerator();
+      generator.set_current_seed(seed);
+      const at::Tensor state = generator.get_state();
+      bytes.assign(static_cast<const char*>(state.const_data_ptr()),
+                   state.nbytes());
+      return absl::OkStatus();
+    }));
+    return bytes;
+  }
+
+  const StreamEnvironment environment_;
+  const CustomOperators custom_;
+};
+
+class StreamDevice final : public Device {
+ public:
+  StreamDevice(std::unique_ptr<Accelerator> accelerator, CustomOperators custom,
+               const StreamDeviceOptions& options)
+      : accelerator_(std::move(accelerator)),
+        memory_bytes_(options.memory_bytes > 0 ? options.memory_bytes
+                                               : accelerator_->memory_bytes()),
+        health_(accelerator_.get()),
+        transfers_(accelerator_.get(), options.staging),
+        target_(accelerator_.get(), &transfers_),
+        graphs_(options.graphs),
+        library_(
+            {accelerator_.get(), &target_, &transfers_, &health_, &graphs_},
+            std::move(custom)) {}
+
+  std::string name() const override { return accelerator_->name(); }
+  uint64_t memory_bytes() const override { return memory_bytes_; }
+  absl::Status Health() const override { return health_.status(); }
+  std::vector<std::pair<std::string, uint64_t>> Counts() const override {
+    return graphs_.counts();
+  }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(uint64_t bytes) override {
+    return Make([&] {
+      std::shared_ptr<TorchBuffer> buffer = transfers_.MakeForOperators(bytes);
+      if (bytes > 0) target_.FillWithZeros(buffer->storage());
+      return buffer;
+    });
+  }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> AllocateUnset(
+      uint64_t bytes) override {
+    return Make([&] { return transfers_.MakeForUpload(bytes); });
+  }
+
+  absl::StatusOr<std::shared_ptr<Buffer>> Clone(const Buffer& source,
+                                                uint64_t bytes) override {
+    return Make([&] {
+      std::shared_ptr<TorchBuffer> copy = transfers_.MakeForOperators(bytes);
+      transfers_.Use(Torch(source));
+      const uint64_t kept = std::min(bytes, source.size_bytes());
+      if (kept > 0) {
+        accelerator_->Copy(copy->data(), Torch(source).data(), kept,
+                           StreamId::kCompute);
+      }
+      if (bytes > kept) {
+        accelerator_->Zero(copy->data() + kept, bytes - kept,
+                           StreamId::kCompute);
+      }
+      const auto known = Transfers::OnHost(Torch(source));
+      if (known != nullptr && bytes == known->size()) {
+        Transfers::KeepOnHost(*copy, *known);
+      }
+      return copy;
+    });
+  }
+
+  absl::Status Write(Buffer* buffer, uint64_t offset,
+                     absl::string_view bytes) override {
+    if (offset > buffer->size_bytes() ||
+        bytes.size() > buffer->size_bytes() - offset) {
+      return absl::InternalError("write outside the buffer");
+    }
+    DJINN_RETURN_IF_ERROR(health_.status());
+    if (bytes.empty()) return absl::OkStatus();
+    return health_.Note(transfers_.Write(Torch(*buffer), offset, bytes));
+  }
+
+  absl::StatusOr<SharedBytes> HostBytes(
+      std::shared_ptr<Buffer> buffer) override {
+    const uint64_t bytes = buffer->size_bytes();
+    return HostRange(std::move(buffer), 0, bytes);
+  }
+
+  absl::StatusOr<SharedBytes> HostRange(std::shared_ptr<Buffer> buffer,
+                                        uint64_t offset,
+                                        uint64_t bytes) override {
+    DJINN_RETURN_IF_ERROR(health_.status());
+    auto copy = std::make_shared<std::string>(bytes, '\0');
+    DJINN_RETURN_IF_ERROR(health_.Note(
+        transfers_.Read(Torch(*buffer), offset, copy->data(), bytes)));
+    return Own(std::move(copy));
+  }
+
+  absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
+                                       const srg::TensorView& view) override {
+    DJINN_RETURN_IF_ERROR(CheckViewOfTorch(view));
+    DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
+    if (extent > buffer->size_bytes()) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+          absl::StrCat("view ", srg::DescribeView(view), " ends at byte ",
+                       extent, " of ", buffer->size_bytes()));
+    }
+    if (extent == 0) return SharedBytes{absl::string_view(), buffer};
+    if (IsPlainContiguous(view)) {
+      const uint64_t start = static_cast<uint64_t>(
+          view.storage_offset * srg::ElementSize(view.data_type));
+      return HostRange(std::move(buffer), start, extent - start);
+    }
+    DJINN_RETURN_IF_ERROR(health_.status());
+    at::Tensor gathered;
+    DJINN_RETURN_IF_ERROR(health_.Note(CatchTorch("INVALID_VIEW", [&] {
+      const c10::InferenceMode inference;
+      transfers_.Use(Torch(*buffer));
+      const auto scope = accelerator_->EnterCompute();
+      gathered = MakeTensor(view, Torch(*buffer).storage())
+                     .resolve_conj()
+                     .resolve_neg()
+                     .contiguous();
+      return absl::OkStatus();
+    })));
+    auto copy = std::make_shared<std::string>(gathered.nbytes(), '\0');
+    DJINN_RETURN_IF_ERROR(health_.Note(transfers_.ReadMade(
+        gathered.const_data_ptr(), copy->data(), copy->size())));
+    return Own(std::move(copy));
+  }
+
+  OperatorLibrary* operators() override { return &library_; }
+
+  void SetSpareMemory(SpareMemory* spare) override {
+    // What was reserved goes before it.
+    if (spare == nullptr) graphs_.Release(UINT64_MAX);
+    graphs_.SetSpareMemory(spare);
+  }
+  uint64_t ReleaseSpareMemory(uint64_t bytes) override {
+    return graphs_.Release(bytes);
+  }
+
+ private:
+  template <typename MakeOne>
+  absl::StatusOr<std::shared_ptr<Buffer>> Make(MakeOne make) {
+    DJINN_RETURN_IF_ERROR(health_.status());
+    std::shared_ptr<Buffer> buffer;
+    DJINN_RETURN_IF_ERROR(health_.Note(CatchTorch(kNoMemory, [&] {
+      buffer = make();
+      return absl::OkStatus();
+    })));
+    return buffer;
+  }
+
+  const std::unique_ptr<Accelerator> accelerator_;
+  const uint64_t memory_bytes_;
+  DeviceHealth health_;
+  Transfers transfers_;
+  StreamTarget target_;
+  GraphStore graphs_;
+  StreamLibrary library_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeStreamDevice(
+    std::unique_ptr<Accelerator> accelerator, CustomOperators custom,
+    const StreamDeviceOptions& options) {
+  return std::make_unique<StreamDevice>(std::move(accelerator),
+                                        std::move(custom), options);
+}
+
+}  // namespace djinn::worker

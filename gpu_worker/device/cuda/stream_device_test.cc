@@ -1,0 +1,212 @@
+#include "gpu_worker/device/cuda/stream_device.h"
+
+#include <string>
+#include <vector>
+
+#include "ATen/CPUGeneratorImpl.h"
+#include "ATen/ops/rand.h"
+#include "common/error.h"
+#include "gpu_worker/device/cuda/testing/run_tester.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+// No graphs here.
+class StreamDeviceTest : public testing::Test {
+ protected:
+  RunTester tester_{/*records=*/false};
+};
+
+TEST_F(StreamDeviceTest, OperatorsSeeWhatWasUploaded) {
+  AtenStructure s;
+  const uint32_t x = s.Bound(), y = s.Bound();
+  const uint32_t sum = s.Add(x, y, 10);
+  const auto plan = tester_.Admit(s);
+  const Floats ten = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto ids =
+      tester_.Run(*plan, {tester_.Upload(ten), tester_.Upload(ten)});
+  EXPECT_EQ(tester_.Values(ids[sum]),
+            (Floats{0, 2, 4, 6, 8, 10, 12, 14, 16, 18}));
+}
+
+TEST_F(StreamDeviceTest, ARunDoesNotWaitForUploadsOfOthers) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  s.Add(x, x, 2);
+  const auto plan = tester_.Admit(s);
+  const uint64_t mine = tester_.Upload({1, 2});
+  tester_.Upload({3, 4});
+  tester_.Run(*plan, {mine});
+  EXPECT_EQ(tester_.accelerator().pending(StreamId::kCopyIn), 1u);
+}
+
+TEST_F(StreamDeviceTest, BuffersAreReadBehindWhatMakesThem) {
+  Device& device = tester_.device();
+  const auto zeros = device.Allocate(40).value();
+  EXPECT_EQ(device.HostBytes(zeros).value().bytes, std::string(40, '\0'));
+  const auto upload = device.AllocateUnset(40).value();
+  const std::string bytes = "0123456789abcdefghijklmnopqrstuvwxyz....";
+  ASSERT_TRUE(device.Write(upload.get(), 0, bytes.substr(0, 20)).ok());
+  ASSERT_TRUE(device.Write(upload.get(), 20, bytes.substr(20)).ok());
+  EXPECT_EQ(device.HostRange(upload, 8, 30).value().bytes, bytes.substr(8, 30));
+  const auto copy = device.Clone(*upload, 44).value();
+  EXPECT_EQ(device.HostBytes(copy).value().bytes, bytes + std::string(4, '\0'));
+  // From here on operators write it, and so do we, in one order.
+  ASSERT_TRUE(device.Write(upload.get(), 1, "XY").ok());
+  EXPECT_EQ(device.HostRange(upload, 0, 4).value().bytes, "0XY3");
+  EXPECT_FALSE(device.Write(upload.get(), 39, "XY").ok());
+}
+
+TEST_F(StreamDeviceTest, ViewsAreGatheredWhereTheyAre) {
+  Device& device = tester_.device();
+  const auto buffer = device.AllocateUnset(24).value();
+  const Floats six = {0, 1, 2, 3, 4, 5};
+  ASSERT_TRUE(device
+                  .Write(buffer.get(), 0,
+                         {reinterpret_cast<const char*>(six.data()), 24})
+                  .ok());
+  srg::TensorView turned = AtenStructure::View(0, {3, 2});
+  turned.strides = {1, 3};
+  const SharedBytes bytes = device.ReadView(buffer, turned).value();
+  EXPECT_EQ(Floats(reinterpret_cast<const float*>(bytes.bytes.data()),
+                   reinterpret_cast<const float*>(bytes.bytes.data()) + 6),
+            (Floats{0, 3, 1, 4, 2, 5}));
+  srg::TensorView part = AtenStructure::View(0, {2});
+  part.storage_offset = 3;
+  EXPECT_EQ(*reinterpret_cast<const float*>(
+                device.ReadView(buffer, part).value().bytes.data()),
+            3);
+  part.storage_offset = 5;
+  EXPECT_EQ(ErrorReason(device.ReadView(buffer, part).status()),
+            "INVALID_VIEW");
+}
+
+TEST_F(StreamDeviceTest, AnIndexOutOfRangeIsTheRunsError) {
+  AtenStructure s;
+  const uint32_t table = s.Bound(), indices = s.Bound(), x = s.Bound();
+  const uint32_t rows = s.Embedding(table, indices, 3, 2, 2);
+  const uint32_t from_rows = s.Result();
+  s.Call("neg", "", {AtenStructure::View(rows, {2, 2})},
+         {AtenStructure::View(from_rows, {2, 2})});
+  const uint32_t apart = s.Add(x, x, 2);
+  const auto plan = tester_.Admit(s);
+  const uint64_t table_id = tester_.Upload({0, 1, 2, 3, 4, 5});
+  const uint64_t x_id = tester_.Upload({1, 2});
+  auto ids =
+      tester_.Run(*plan, {table_id, tester_.UploadIndices({2, 3}), x_id});
+  const RootError error = tester_.Poison(ids[rows]);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->message(),
+            "index out of range in aten::embedding, argument indices");
+  EXPECT_EQ(error->operator_name(), "aten::embedding");
+  EXPECT_EQ(error->node(), 0u);
+  EXPECT_EQ(error->reason(), "OPERATOR_FAILED");
+  EXPECT_EQ(tester_.Poison(ids[from_rows]), error);
+  EXPECT_EQ(tester_.Values(ids[apart]), (Floats{2, 4}));
+  // The device goes on.
+  ids = tester_.Run(*plan, {table_id, tester_.UploadIndices({2, 0}), x_id});
+  EXPECT_EQ(tester_.Values(ids[rows]), (Floats{4, 5, 0, 1}));
+}
+
+TEST_F(StreamDeviceTest, TwoNodesThatFailLateAreTwoErrors) {
+  AtenStructure s;
+  const uint32_t table = s.Bound(), one = s.Bound(), other = s.Bound();
+  const uint32_t first = s.Embedding(table, one, 3, 2, 1);
+  const uint32_t good = s.Embedding(table, one, 3, 2, 1);
+  const uint32_t second = s.Embedding(table, other, 3, 2, 1);
+  const auto plan = tester_.Admit(s);
+  const auto ids = tester_.Run(
+      *plan, {tester_.Upload({0, 1, 2, 3, 4, 5}), tester_.UploadIndices({1}),
+              tester_.UploadIndices({7})});
+  EXPECT_EQ(tester_.Poison(ids[first]), nullptr);
+  EXPECT_EQ(tester_.Poison(ids[good]), nullptr);
+  EXPECT_EQ(tester_.Poison(ids[second])->node(), 2u);
+}
+
+TEST_F(StreamDeviceTest, WithoutARunANodeIsWaitedFor) {
+  AtenStructure s;
+  const uint32_t table = s.Bound(), indices = s.Bound();
+  s.Embedding(table, indices, 3, 2, 2);
+  Device& device = tester_.device();
+  const auto program = device.operators()->Compile(s.get()).value();
+  std::vector<std::shared_ptr<Buffer>> slots = {
+      device.Allocate(24).value(), device.AllocateUnset(16).value(), nullptr};
+  const int64_t bad[] = {0, 3};
+  ASSERT_TRUE(
+      device.Write(slots[1].get(), 0, {reinterpret_cast<const char*>(bad), 16})
+          .ok());
+  std::vector<NodeResult> results;
+  const absl::Status status =
+      program->Execute(0, NodeInput{slots, {}, {}}, &results);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_TRUE(results.empty());
+}
+
+TEST_F(StreamDeviceTest, DrawsFollowTheSessionsGenerator) {
+  AtenStructure s;
+  const uint32_t generator = s.Generator();
+  const uint32_t drawn = s.Result();
+  srg::Argument none = std::monostate();
+  s.Call("rand", "generator",
+         {std::vector<int64_t>{4}, srg::GeneratorSlot{generator}, none, none,
+          srg::WorkerDevice{}, none},
+         {AtenStructure::View(drawn, {4})});
+  const auto plan = tester_.Admit(s);
+  const uint64_t state = tester_.SeededGenerator(7);
+  at::Generator expected = at::detail::createCPUGenerator(7);
+  for (int i = 0; i < 3; ++i) {
+    const auto ids = tester_.Run(*plan, {state});
+    const at::Tensor direct = at::rand({4}, expected);
+    EXPECT_EQ(tester_.Values(ids[drawn]),
+              Floats(direct.const_data_ptr<float>(),
+                     direct.const_data_ptr<float>() + 4));
+  }
+  // What a client reads of it is what the next draw starts from.
+  const at::Tensor after = expected.get_state();
+  EXPECT_EQ(tester_.Bytes(state),
+            std::string(static_cast<const char*>(after.const_data_ptr()),
+                        after.nbytes()));
+}
+
+TEST_F(StreamDeviceTest, ABrokenDeviceSaysSoToEverybody) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Add(x, x, 2);
+  const auto plan = tester_.Admit(s);
+  const uint64_t id = tester_.Upload({1, 2});
+  EXPECT_TRUE(tester_.device().Health().ok());
+  tester_.accelerator().Break(absl::UnavailableError("it asserted"));
+  auto ids = tester_.Run(*plan, {id});
+  EXPECT_EQ(tester_.Poison(ids[y])->message(), "it asserted");
+  EXPECT_EQ(tester_.device().Health().message(), "it asserted");
+  EXPECT_EQ(tester_.device().Allocate(8).status().message(), "it asserted");
+  EXPECT_EQ(tester_.device().AllocateUnset(8).status().message(),
+            "it asserted");
+  ids = tester_.Run(*plan, {id});
+  EXPECT_EQ(tester_.Poison(ids[y])->message(), "it asserted");
+  // For good, whatever it says later.
+  tester_.accelerator().Break(absl::OkStatus());
+  EXPECT_FALSE(tester_.device().Health().ok());
+}
+
+TEST_F(StreamDeviceTest, AnErrorOfAnOperatorIsNoErrorOfTheDevices) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Result();
+  s.Call("view", "", {AtenStructure::View(x, {2}), std::vector<int64_t>{3}},
+         {AtenStructure::View(y, {3})});
+  absl::Status status;
+  const auto program = tester_.device().operators()->Compile(s.get());
+  if (program.ok()) {
+    std::vector<std::shared_ptr<Buffer>> slots = {
+        tester_.device().Allocate(8).value(), nullptr};
+    std::vector<NodeResult> results;
+    status = (*program)->Execute(0, NodeInput{slots, {}, {}}, &results);
+    EXPECT_FALSE(status.ok());
+  }
+  EXPECT_TRUE(tester_.device().Health().ok());
+}
+
+}  // namespace
+}  // namespace djinn::worker

@@ -1,0 +1,265 @@
+#include "gpu_worker/device/cuda/testing/fake_accelerator.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "ATen/CPUGeneratorImpl.h"
+#include "c10/util/Exception.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr size_t kStreams = 3;
+size_t Index(StreamId stream) { return static_cast<size_t>(stream); }
+
+struct Event final : AcceleratorEvent {
+  Event(size_t stream, uint64_t position)
+      : stream(stream), position(position) {}
+  const size_t stream;
+  // What the stream had been asked by then.
+  const uint64_t position;
+};
+
+}  // namespace
+
+// Outlived by no memory: that holds it.
+struct FakeAccelerator::State {
+  struct Task {
+    std::function<void()> work;
+    // Device memory that it touches.
+    std::vector<const void*> touched;
+    // Instead of work.
+    std::shared_ptr<Event> behind;
+  };
+  struct Memory {
+    uint64_t bytes = 0;
+    size_t owner = 0;
+    std::set<size_t> used_by;
+  };
+
+  // Everything that the stream was asked before `position`.
+  void RunUntil(size_t stream, uint64_t position)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    while (done[stream] < position) {
+      Task task = std::move(tasks[stream].front());
+      tasks[stream].pop_front();
+      ++done[stream];
+      if (task.behind != nullptr) {
+        RunUntil(task.behind->stream, task.behind->position);
+      } else {
+        task.work();
+      }
+    }
+  }
+  uint64_t Asked(size_t stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return done[stream] + tasks[stream].size();
+  }
+  bool Touches(const Task& task, const char* start, uint64_t bytes) const {
+    return std::any_of(task.touched.begin(), task.touched.end(),
+                       [&](const void* at) {
+                         const auto* place = static_cast<const char*>(at);
+                         return place >= start && place < start + bytes;
+                       });
+  }
+
+  // Free memory of that size; null if there is none, or none is to be used.
+  char* TakeFree(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (!reuses) return nullptr;
+    for (size_t i = graveyard.size(); i-- > 0;) {
+      const auto [start, size] = graveyard[i];
+      bool touched = size != bytes;
+      for (const auto& stream : tasks) {
+        for (const Task& task : stream) {
+          touched = touched || Touches(task, start, size);
+        }
+      }
+      if (touched) continue;
+      graveyard.erase(graveyard.begin() + static_cast<ptrdiff_t>(i));
+      return start;
+    }
+    return nullptr;
+  }
+
+  void Freed(char* start) {
+    MutexLock lock(&mu);
+    const Memory& freed = memory.at(start);
+    for (size_t stream = 0; stream < kStreams; ++stream) {
+      if (stream == freed.owner || freed.used_by.count(stream) > 0) continue;
+      for (const Task& task : tasks[stream]) {
+        if (Touches(task, start, freed.bytes)) {
+          ++freed_too_early;
+          break;
+        }
+      }
+    }
+    // Tasks may still touch it.
+    graveyard.push_back({start, freed.bytes});
+    memory.erase(start);
+  }
+
+  ~State() {
+    for (const auto& [start, bytes] : graveyard) std::free(start);
+  }
+
+  mutable Mutex mu;
+  std::array<std::deque<Task>, kStreams> tasks ABSL_GUARDED_BY(mu);
+  std::array<uint64_t, kStreams> done ABSL_GUARDED_BY(mu) = {};
+  std::map<char*, Memory> memory ABSL_GUARDED_BY(mu);
+  std::vector<std::pair<char*, uint64_t>> graveyard ABSL_GUARDED_BY(mu);
+  bool reuses ABSL_GUARDED_BY(mu) = false;
+  uint64_t freed_too_early ABSL_GUARDED_BY(mu) = 0;
+  uint64_t waits ABSL_GUARDED_BY(mu) = 0;
+  uint64_t pinned ABSL_GUARDED_BY(mu) = 0;
+  absl::Status broken ABSL_GUARDED_BY(mu);
+};
+
+namespace {
+
+// What the memory's deleter needs.
+struct Lease {
+  std::function<void()> freed;
+};
+
+void EndLease(void* context) {
+  auto* const lease = static_cast<Lease*>(context);
+  lease->freed();
+  delete lease;
+}
+
+struct FakeScope final : Accelerator::ComputeScope {};
+
+}  // namespace
+
+FakeAccelerator::FakeAccelerator() : state_(std::make_shared<State>()) {}
+FakeAccelerator::~FakeAccelerator() = default;
+
+c10::Storage FakeAccelerator::Allocate(uint64_t bytes, StreamId stream) {
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= memory_bytes(),
+                   "out of memory: asked ", bytes);
+  char* start;
+  {
+    MutexLock lock(&state_->mu);
+    start = state_->TakeFree(bytes);
+    if (start == nullptr) {
+      start = static_cast<char*>(std::malloc(std::max<uint64_t>(bytes, 1)));
+    }
+    state_->memory[start] = {bytes, Index(stream), {}};
+  }
+  // Whatever was in it.
+  std::memset(start, 0xa5, bytes);
+  auto* const lease =
+      new Lease{[state = state_, start] { state->Freed(start); }};
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
+      c10::DataPtr(start, lease, &EndLease, device()), /*allocator=*/nullptr,
+      /*resizable=*/false));
+}
+
+void FakeAccelerator::UsedBy(const c10::Storage& storage, StreamId stream) {
+  MutexLock lock(&state_->mu);
+  auto* const start = static_cast<char*>(storage.mutable_data());
+  const auto found = state_->memory.find(start);
+  if (found != state_->memory.end()) {
+    found->second.used_by.insert(Index(stream));
+  }
+}
+
+std::shared_ptr<char> FakeAccelerator::AllocatePinned(uint64_t bytes) {
+  MutexLock lock(&state_->mu);
+  ++state_->pinned;
+  return std::shared_ptr<char>(static_cast<char*>(std::malloc(bytes)),
+                               &std::free);
+}
+
+void FakeAccelerator::Copy(void* to, const void* from, uint64_t bytes,
+                           StreamId stream) {
+  MutexLock lock(&state_->mu);
+  state_->tasks[Index(stream)].push_back(
+      {[=] { std::memcpy(to, from, bytes); }, {to, from}, nullptr});
+}
+
+void FakeAccelerator::Zero(void* to, uint64_t bytes, StreamId stream) {
+  MutexLock lock(&state_->mu);
+  state_->tasks[Index(stream)].push_back(
+      {[=] { std::memset(to, 0, bytes); }, {to}, nullptr});
+}
+
+EventPtr FakeAccelerator::Record(StreamId stream) {
+  MutexLock lock(&state_->mu);
+  return std::make_shared<Event>(Index(stream), state_->Asked(Index(stream)));
+}
+
+void FakeAccelerator::Wait(StreamId stream, const EventPtr& event) {
+  MutexLock lock(&state_->mu);
+  ++state_->waits;
+  state_->tasks[Index(stream)].push_back(
+      {nullptr, {}, std::static_pointer_cast<Event>(event)});
+}
+
+absl::Status FakeAccelerator::Await(const EventPtr& event) {
+  MutexLock lock(&state_->mu);
+  if (!state_->broken.ok()) return state_->broken;
+  const auto& point = static_cast<const Event&>(*event);
+  state_->RunUntil(point.stream, point.position);
+  return absl::OkStatus();
+}
+
+absl::Status FakeAccelerator::Health() {
+  MutexLock lock(&state_->mu);
+  return state_->broken;
+}
+
+std::unique_ptr<Accelerator::ComputeScope> FakeAccelerator::EnterCompute() {
+  MutexLock lock(&state_->mu);
+  const size_t compute = Index(StreamId::kCompute);
+  state_->RunUntil(compute, state_->Asked(compute));
+  return std::make_unique<FakeScope>();
+}
+
+const at::Generator& FakeAccelerator::ThreadGenerator() {
+  thread_local const at::Generator own = at::detail::createCPUGenerator();
+  return own;
+}
+
+at::Generator FakeAccelerator::DefaultGenerator() {
+  return at::detail::getDefaultCPUGenerator();
+}
+
+absl::Status FakeAccelerator::CheckGenerator(absl::string_view state) {
+  return state.empty() ? absl::InvalidArgumentError("no state")
+                       : absl::OkStatus();
+}
+
+void FakeAccelerator::ReuseMemory() {
+  MutexLock lock(&state_->mu);
+  state_->reuses = true;
+}
+
+void FakeAccelerator::Break(absl::Status status) {
+  MutexLock lock(&state_->mu);
+  state_->broken = std::move(status);
+}
+
+size_t FakeAccelerator::pending(StreamId stream) const {
+  MutexLock lock(&state_->mu);
+  return state_->tasks[Index(stream)].size();
+}
+
+uint64_t FakeAccelerator::waits() const {
+  MutexLock lock(&state_->mu);
+  return state_->waits;
+}
+
+uint64_t FakeAccelerator::pinned_blocks() const {
+  MutexLock lock(&state_->mu);
+  return state_->pinned;
+}
+
+uint64_t FakeAccelerator::freed_too_early() const {
+  MutexLock lock(&state_->mu);
+  return state_->freed_too_early;
+}
+
+}  // namespace djinn::worker
