@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
 #include "common/net/tls_config.h"
 #include "common/status_macros.h"
 
@@ -12,6 +14,7 @@ namespace djinn::worker {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxOrdinal = 127;
 // Their rows are multiplied at once, and they hold their memory at once.
 constexpr uint64_t kMaxBatchRuns = 64;
 
@@ -73,16 +76,33 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   }
   ConfigMap device = root.Map("device");
   config.device_kind = device.String("kind", "cpu");
-  if (config.device_kind != "cpu" && config.device_kind != "fake") {
-    device.Error("kind", "cpu or fake");
+  absl::string_view ordinal = config.device_kind;
+  if (absl::ConsumePrefix(&ordinal, "cuda:") &&
+      absl::SimpleAtoi(ordinal, &config.device_ordinal) &&
+      config.device_ordinal >= 0 && config.device_ordinal <= kMaxOrdinal) {
+    config.device_kind = "cuda";
+  } else if (config.device_kind != "cpu" && config.device_kind != "fake") {
+    device.Error("kind", "cpu, cuda:N with the device's number, or fake");
+  }
+  const bool cuda = config.device_kind == "cuda";
+  const std::string plugin = device.Path("plugin");
+  if (!plugin.empty()) {
+    config.device_plugin = std::filesystem::absolute(plugin);
+    if (!cuda) device.Error("plugin", "of cuda devices alone");
+  }
+  config.graph_memory = device.Size("graph_memory", 0);
+  if (config.graph_memory > 0 && !cuda) {
+    device.Error("graph_memory", "of cuda devices alone");
   }
   config.device_memory = device.Size("memory", 0);
-  if (config.device_memory == 0) config.device_memory = HalfOfMachineMemory();
+  if (config.device_memory == 0 && !cuda) {
+    config.device_memory = HalfOfMachineMemory();
+  }
   config.device_threads =
       static_cast<int>(device.UInt("threads", 0, 0, kMaxThreads));
   config.packed_weights = device.Bool("packed_weights", true);
   config.packed_weight_memory = device.Size("packed_weight_memory", 0);
-  if (config.packed_weight_memory > config.device_memory) {
+  if (!cuda && config.packed_weight_memory > config.device_memory) {
     device.Error("packed_weight_memory", "at most memory");
   }
   config.calibrate = device.Bool("calibrate", true);

@@ -28,12 +28,16 @@
 //   join_token_file: join.token       # required, relative to this file
 //   admin_token_file: admin.token     # who has it may ask for channelz
 //   device:
-//     kind: cpu                       # or fake
-//     memory: 8GiB                    # 0: half of the machine's
+//     kind: cpu                       # or cuda:0, or fake
+//     memory: 8GiB                    # 0: half of the machine's, or most of
+//                                     # what the GPU has free
 //     threads: 0                      # inside one operator; 0: one per core
 //     packed_weights: true            # and kernels of the worker's own
 //     packed_weight_memory: 0         # for all; 0: a quarter of the memory
 //     calibrate: true                 # measure its speed at start
+//     plugin: /opt/libdjinn_cuda.so   # of cuda; beside the program
+//     graph_memory: 0                 # of cuda, for recorded runs; 0: a
+//                                     # sixteenth of the memory
 //   price_per_hour: 2.5               # of the device; the unit is yours
 //   link_bandwidth: 1.25GB            # a second, of the way to it; 0: unknown
 //   capabilities: [bfloat16]          # what tenants may demand
@@ -82,7 +86,14 @@ struct WorkerConfig {
   std::string join_token;
   // Empty when there is none.
   std::string admin_token;
+  // "cpu", "cuda" or "fake".
   std::string device_kind;
+  // Of a kind with several devices.
+  int device_ordinal = 0;
+  // Empty: where FindCudaPlugin() finds it.
+  std::string device_plugin;
+  uint64_t graph_memory = 0;
+  // 0: as the device finds it.
   uint64_t device_memory = 0;
   int device_threads = 0;
   bool packed_weights = true;

@@ -90,5 +90,29 @@ TEST_F(ConfigTest, SaysWhatThePlacementWeighs) {
   EXPECT_THAT(Complaint("{}\nprice_per_hour: -1"), HasSubstr("price_per_hour"));
 }
 
+TEST_F(ConfigTest, ACudaDeviceHasANumberAndAPlugIn) {
+  absl::StatusOr<WorkerConfig> config = Read("{kind: \"cuda:3\"}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->device_kind, "cuda");
+  EXPECT_EQ(config->device_ordinal, 3);
+  // The device's own.
+  EXPECT_EQ(config->device_memory, 0u);
+  EXPECT_EQ(config->device_plugin, "");
+  config = Read(
+      "{kind: cuda:0, memory: 70GiB, plugin: some.so, "
+      "graph_memory: 2GiB}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->device_ordinal, 0);
+  EXPECT_EQ(config->device_memory, uint64_t{70} << 30);
+  EXPECT_EQ(config->device_plugin.front(), '/');
+  EXPECT_EQ(config->graph_memory, uint64_t{2} << 30);
+  for (const char* kind : {"cuda", "cuda:", "cuda:x", "cuda:-1", "tpu"}) {
+    EXPECT_THAT(Complaint(std::string("{kind: \"") + kind + "\"}"),
+                HasSubstr("cpu, cuda:N"))
+        << kind;
+  }
+  EXPECT_THAT(Complaint("{graph_memory: 1GiB}"), HasSubstr("cuda devices"));
+}
+
 }  // namespace
 }  // namespace djinn::worker

@@ -4,7 +4,9 @@
 // common/daemon for flags and exit status.
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -19,6 +21,7 @@
 #include "gpu_worker/config.h"
 #include "gpu_worker/device/cpu/calibration.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
+#include "gpu_worker/device/cuda/load_plugin.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/worker.h"
 
@@ -28,6 +31,14 @@ namespace {
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
   if (config.device_kind == "fake") {
     return std::make_unique<FakeDevice>(config.device_memory);
+  }
+  if (config.device_kind == "cuda") {
+    return LoadCudaDevice(
+        config.device_plugin.empty() ? FindCudaPlugin() : config.device_plugin,
+        {.ordinal = config.device_ordinal,
+         .memory_bytes = config.device_memory,
+         .graph_bytes = config.graph_memory,
+         .operator_libraries = config.operator_libraries});
   }
   return MakeCpuDevice({.memory_bytes = config.device_memory,
                         .threads = config.device_threads,
@@ -58,7 +69,23 @@ void RestartWithDrowsyThreads(char** argv) {
   std::perror("djinn-worker: cannot restart with OMP_WAIT_POLICY=passive");
 }
 
+// A device that nobody can use any more is somebody else's to start anew: the
+// process ends as by a signal, and says that it failed.
+class EndWhenBroken {
+ public:
+  void operator()(const absl::Status& why) {
+    log::Error("the device is broken, ending", {{"error", why}});
+    broken_ = true;
+    kill(getpid(), SIGTERM);
+  }
+  bool broken() const { return broken_; }
+
+ private:
+  std::atomic<bool> broken_{false};
+};
+
 int Main(int argc, char** argv) {
+  EndWhenBroken end;
   WorkerConfig config;
   std::unique_ptr<Worker> worker;
   Daemon daemon;
@@ -74,17 +101,19 @@ int Main(int argc, char** argv) {
     }
     log::Info("device ready",
               {{"worker", config.worker_id},
-               {"device", config.device_kind},
+               {"device", device->name()},
                {"flops_per_second", config.speed.flops_per_second()},
                {"bytes_per_second", config.speed.bytes_per_second()}});
     DJINN_ASSIGN_OR_RETURN(
         worker, Worker::Start(config, std::move(device), Clock::Real(),
-                              RandomSource::Real()));
+                              RandomSource::Real(),
+                              [&end](const absl::Status& why) { end(why); }));
     return worker->address();
   };
   daemon.monitoring_address = [&] { return worker->monitoring_address(); };
   daemon.stop = [&] { worker->Stop(); };
-  return RunDaemon(daemon, argc, argv);
+  const int status = RunDaemon(daemon, argc, argv);
+  return end.broken() ? 1 : status;
 }
 
 }  // namespace

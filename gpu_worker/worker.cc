@@ -36,7 +36,8 @@ v1::WorkerState StateOf(const WorkerConfig& config,
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
     const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
-    RandomSource* random) {
+    RandomSource* random,
+    std::function<void(const absl::Status&)> device_broken) {
   auto worker = absl::WrapUnique(new Worker);
   worker->device_ = std::move(device);
   DJINN_ASSIGN_OR_RETURN(
@@ -54,6 +55,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   options.graph_cache.max_plans = config.graph_cache_entries;
   options.max_batch_runs = config.max_batch_runs;
   options.offer_timeout = config.offer_timeout;
+  options.device_broken = std::move(device_broken);
   if (!config.content_disk_directory.empty()) {
     DJINN_ASSIGN_OR_RETURN(
         options.store,
@@ -115,7 +117,8 @@ absl::Status Worker::StartMonitoring(const MonitoringConfig& config) {
   options.readiness = [this] {
     return std::vector<ReadinessCheck>{
         {"coordinator",
-         synchronizer_->joined() ? "" : "it does not answer, or not yet"}};
+         synchronizer_->joined() ? "" : "it does not answer, or not yet"},
+        {"device", std::string(device_->Health().message())}};
   };
   DJINN_ASSIGN_OR_RETURN(monitoring_,
                          MonitoringServer::Start(std::move(options)));

@@ -3,6 +3,7 @@
 #ifndef GPU_WORKER_WORKER_H_
 #define GPU_WORKER_WORKER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,9 +28,12 @@ class Worker {
  public:
   // The errors of Server::Start() and MakeGrpcRegistry(). A coordinator that is
   // not there yet is no error. `clock` and `random` outlive the worker.
+  // `device_broken`, which may be null, is called once, in a thread of the
+  // worker's, when the device can serve nobody any more.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(
       const WorkerConfig& config, std::unique_ptr<Device> device, Clock* clock,
-      RandomSource* random);
+      RandomSource* random,
+      std::function<void(const absl::Status&)> device_broken = nullptr);
 
   // As Stop().
   ~Worker();

@@ -112,12 +112,21 @@ void WorkerCore::RunHousekeeping() {
     while (CloseAndReap()) {
     }
     ExpireAndCheck();
+    CheckDevice();
     MutexLock lock(&mu_);
     if (stopping_ && connections_.empty()) return;
     if (to_close_.empty()) {
       housekeeping_.WaitWithTimeout(&mu_, options_.housekeeping_interval);
     }
   }
+}
+
+void WorkerCore::CheckDevice() {
+  if (told_broken_) return;
+  const absl::Status health = device_->Health();
+  if (health.ok()) return;
+  told_broken_ = true;
+  if (options_.device_broken) options_.device_broken(health);
 }
 
 bool WorkerCore::CloseAndReap() {

@@ -76,6 +76,8 @@ struct WorkerCoreOptions {
   absl::Duration resume_timeout = absl::Seconds(15);
   // How often deadlines are looked at.
   absl::Duration housekeeping_interval = absl::Milliseconds(100);
+  // Called once, by housekeeping, when the device can serve nobody any more.
+  std::function<void(const absl::Status&)> device_broken;
 };
 
 class WorkerCore {
@@ -251,6 +253,7 @@ class WorkerCore {
   // One round; returns false when nothing was there to do.
   bool CloseAndReap();
   void ExpireAndCheck();
+  void CheckDevice();
 
   const WorkerCoreOptions options_;
   Device* const device_;
@@ -309,6 +312,8 @@ class WorkerCore {
   Preemption preemption_;
   // The executor's.
   Turn preempting_;
+  // Housekeeping's: it was said that the device is broken.
+  bool told_broken_ = false;
 
   std::thread executor_;
   std::thread housekeeper_;

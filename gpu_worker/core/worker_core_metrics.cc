@@ -118,6 +118,11 @@ void WorkerCore::Collect(Exposition* out) const {
   metrics_.rejections.Collect(out);
   metrics_.recoveries.Collect(out);
   preemption_.Collect(out);
+  for (const auto& [event, count] : device_->Counts()) {
+    out->Counter("djinn_worker_device_events_total",
+                 "What the device counts by itself.",
+                 static_cast<double>(count), {{"event", event}});
+  }
   out->Histogram("djinn_queue_wait_seconds",
                  "From a session's having work to its turn.",
                  metrics_.queue_wait);

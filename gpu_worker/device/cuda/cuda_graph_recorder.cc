@@ -40,17 +40,15 @@ uint64_t PoolBytes(c10::MempoolId_t pool) {
 }
 
 // PyTorch leaves its allocator in the graph's pool when CUDA ends a recording
-// with an error.
+// with an error, or does not begin it.
 void LeavePool(c10::DeviceIndex device, c10::MempoolId_t pool) {
-  const auto ignore = [](auto call) {
-    try {
-      call();
-    } catch (const std::exception&) {
-      // It was left, or let go of, already.
-    }
-  };
-  ignore([&] { allocator::endAllocateToPool(device, pool); });
-  ignore([&] { allocator::releasePool(device, pool); });
+  try {
+    allocator::endAllocateToPool(device, pool);
+    // Not if that throws: the graph lets go of the pool by itself.
+    allocator::releasePool(device, pool);
+  } catch (const std::exception&) {
+    // It was left already.
+  }
 }
 
 }  // namespace
@@ -62,10 +60,14 @@ absl::StatusOr<Recording> CudaGraphRecorder::Record(
   const ComputeGate::Hold hold(&gate_);
   const c10::cuda::CUDAStreamGuard stream(compute_);
   // Other threads go on uploading meanwhile: only this one must not wait.
-  DJINN_RETURN_IF_ERROR(CatchTorch(kFailed, [&] {
+  const absl::Status begun = CatchTorch(kFailed, [&] {
     graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     return absl::OkStatus();
-  }));
+  });
+  if (!begun.ok()) {
+    LeavePool(compute_.device_index(), graph->pool());
+    return begun;
+  }
   const absl::Status asked =
       CatchTorch(kFailed, [&] { return body(&recording.made); });
   // Whatever the body did, or the stream would go on recording.
@@ -80,14 +82,12 @@ absl::StatusOr<Recording> CudaGraphRecorder::Record(
   }
   DJINN_RETURN_IF_ERROR(asked);
   DJINN_RETURN_IF_ERROR(ended);
-  return [&]() -> absl::StatusOr<Recording> {
-    DJINN_RETURN_IF_ERROR(CatchTorch(kFailed, [&] {
-      const uint64_t bytes = PoolBytes(graph->pool());
-      recording.graph = std::make_unique<CudaGraph>(std::move(graph), bytes);
-      return absl::OkStatus();
-    }));
-    return std::move(recording);
-  }();
+  DJINN_RETURN_IF_ERROR(CatchTorch(kFailed, [&] {
+    const uint64_t bytes = PoolBytes(graph->pool());
+    recording.graph = std::make_unique<CudaGraph>(std::move(graph), bytes);
+    return absl::OkStatus();
+  }));
+  return recording;
 }
 
 }  // namespace djinn::worker

@@ -107,7 +107,14 @@ RunTester::RunTester(bool records, GraphStore::Options graphs) {
   memory_ = std::make_unique<DeviceMemory>(device_.get(), &ledger_);
 }
 
-RunTester::~RunTester() { EXPECT_EQ(accelerator_->freed_too_early(), 0u); }
+RunTester::RunTester(std::unique_ptr<Device> device)
+    : device_(std::move(device)),
+      memory_(std::make_unique<DeviceMemory>(device_.get(), &ledger_)) {}
+
+RunTester::~RunTester() {
+  if (accelerator_ == nullptr) return;
+  EXPECT_EQ(accelerator_->freed_too_early(), 0u);
+}
 
 std::shared_ptr<const Plan> RunTester::Admit(const AtenStructure& structure) {
   absl::StatusOr<AdmittedPlan> admitted =

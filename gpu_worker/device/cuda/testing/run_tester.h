@@ -1,5 +1,6 @@
-// Carries out runs of PyTorch's operators on a device behind a fake
-// accelerator, by the worker's executor, as a session would.
+// Carries out runs of PyTorch's operators on a device, one behind a fake
+// accelerator if no other is given, by the worker's executor, as a session
+// would.
 #ifndef GPU_WORKER_DEVICE_CUDA_TESTING_RUN_TESTER_H_
 #define GPU_WORKER_DEVICE_CUDA_TESTING_RUN_TESTER_H_
 
@@ -60,8 +61,10 @@ class AtenStructure {
 class RunTester {
  public:
   explicit RunTester(bool records = true, GraphStore::Options graphs = {});
+  explicit RunTester(std::unique_ptr<Device> device);
   ~RunTester();
 
+  // Of a fake one.
   FakeAccelerator& accelerator() { return *accelerator_; }
   EagerRecorder& recorder() { return recorder_; }
   Device& device() { return *device_; }
@@ -95,8 +98,8 @@ class RunTester {
   uint64_t Install(const std::string& bytes);
 
   EagerRecorder recorder_;
-  // The device's.
-  FakeAccelerator* accelerator_;
+  // The device's; null where another one was given.
+  FakeAccelerator* accelerator_ = nullptr;
   std::unique_ptr<Device> device_;
   Ledger ledger_{uint64_t{1} << 28};
   std::unique_ptr<DeviceMemory> memory_;

@@ -1,0 +1,220 @@
+// The CUDA plug-in on a real GPU, against the CPU. Skips itself, and says why,
+// where there is none. DJINN_CUDA_PLUGIN names the plug-in; otherwise it is
+// looked for beside this program.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/error.h"
+#include "gpu_worker/device/cuda/load_plugin.h"
+#include "gpu_worker/device/cuda/testing/run_tester.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+// One for all tests: a process makes one such device.
+RunTester* SharedTester() {
+  static RunTester* const tester = []() -> RunTester* {
+    const char* const named = std::getenv("DJINN_CUDA_PLUGIN");
+    absl::StatusOr<std::unique_ptr<Device>> device =
+        LoadCudaDevice(named != nullptr ? named : FindCudaPlugin(),
+                       {.memory_bytes = uint64_t{1} << 30});
+    if (!device.ok()) {
+      std::cout << "skipped: " << device.status().message() << std::endl;
+      return nullptr;
+    }
+    return new RunTester(*std::move(device));
+  }();
+  return tester;
+}
+
+class CudaDeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (SharedTester() == nullptr) {
+      GTEST_SKIP() << "no CUDA device that this process can use";
+    }
+  }
+  RunTester& tester() { return *SharedTester(); }
+
+  // (2, 3) times (3, 2), added to `bias`.
+  AtenStructure Linear() {
+    AtenStructure s;
+    const uint32_t x = s.Bound(), w = s.Bound(), b = s.Bound();
+    const uint32_t product = s.Result(), sum = s.Result();
+    s.Call("mm", "",
+           {AtenStructure::View(x, {2, 3}), AtenStructure::View(w, {3, 2})},
+           {AtenStructure::View(product, {2, 2})});
+    s.Call("add", "Tensor",
+           {AtenStructure::View(product, {2, 2}),
+            AtenStructure::View(b, {2, 2}), int64_t{1}},
+           {AtenStructure::View(sum, {2, 2})});
+    return s;
+  }
+};
+
+TEST_F(CudaDeviceTest, SaysWhatItIs) {
+  EXPECT_EQ(tester().device().name(), "cuda:0");
+  EXPECT_EQ(tester().device().memory_bytes(), uint64_t{1} << 30);
+  EXPECT_EQ(tester().device().operators()->GeneratorBytes().value(), 16u);
+  EXPECT_TRUE(tester().device().Health().ok());
+}
+
+TEST_F(CudaDeviceTest, BytesGoThereAndBack) {
+  // More than all staging blocks hold.
+  Floats values(48 << 20);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = float(i % 8191);
+  const uint64_t id = tester().Upload(values);
+  EXPECT_EQ(tester().Values(id), values);
+  tester().Free(id);
+}
+
+TEST_F(CudaDeviceTest, ComputesWhatTheCpuComputes) {
+  const auto plan = tester().Admit(Linear());
+  const auto ids = tester().Run(*plan, {tester().Upload({1, 2, 3, 4, 5, 6}),
+                                        tester().Upload({1, 0, 0, 1, 1, 1}),
+                                        tester().Upload({1, 1, 1, 1})});
+  EXPECT_EQ(tester().Values(ids[4]), (Floats{5, 6, 11, 12}));
+}
+
+TEST_F(CudaDeviceTest, AnUploadDoesNotWaitForKernels) {
+  // Long kernels, and an upload while they are asked.
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  constexpr int64_t kSize = 8192;
+  uint32_t from = x;
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t next = s.Result();
+    s.Call("mm", "",
+           {AtenStructure::View(from, {kSize, kSize}),
+            AtenStructure::View(x, {kSize, kSize})},
+           {AtenStructure::View(next, {kSize, kSize})});
+    from = next;
+  }
+  Device& device = tester().device();
+  const auto program = device.operators()->Compile(s.get()).value();
+  std::vector<std::shared_ptr<Buffer>> slots(s.get().slots.size());
+  slots[x] = device.Allocate(kSize * kSize * 4).value();
+  const auto run = program->BeginRun();
+  const auto seconds = [&](auto work) {
+    const absl::Duration start = Clock::Real()->Monotonic();
+    work();
+    return absl::ToDoubleSeconds(Clock::Real()->Monotonic() - start);
+  };
+  const auto ask = [&] {
+    for (uint32_t i = 0; i < s.get().nodes.size(); ++i) {
+      std::vector<NodeResult> results;
+      NodeInput input{slots, {}, {}};
+      input.run = run.get();
+      ASSERT_TRUE(program->Execute(i, input, &results).ok());
+      slots[i + 1] = results[0].buffer;
+    }
+  };
+  std::vector<LateFailure> late;
+  ask();
+  ASSERT_TRUE(run->Settle(&late).ok());
+  const double asking = seconds(ask);
+  const std::string bytes(8 << 20, 'x');
+  std::shared_ptr<Buffer> uploaded;
+  const double uploading = seconds([&] {
+    uploaded = device.AllocateUnset(bytes.size()).value();
+    ASSERT_TRUE(device.Write(uploaded.get(), 0, bytes).ok());
+    // And is there before they are done.
+    EXPECT_EQ(device.HostBytes(uploaded).value().bytes, bytes);
+  });
+  const double settling =
+      seconds([&] { ASSERT_TRUE(run->Settle(&late).ok()); });
+  std::cout << "asking " << asking << " s, uploading and reading back "
+            << uploading << " s, settling " << settling << " s" << std::endl;
+  // The bytes were back long before the kernels were done.
+  EXPECT_LT(uploading, settling);
+}
+
+TEST_F(CudaDeviceTest, DrawsFollowThePhiloxState) {
+  AtenStructure s;
+  const uint32_t generator = s.Generator();
+  const uint32_t drawn = s.Result();
+  const srg::Argument none = std::monostate();
+  s.Call("rand", "generator",
+         {std::vector<int64_t>{4}, srg::GeneratorSlot{generator}, none, none,
+          srg::WorkerDevice{}, none},
+         {AtenStructure::View(drawn, {4})});
+  const auto plan = tester().Admit(s);
+  const uint64_t one = tester().SeededGenerator(7);
+  const uint64_t other = tester().SeededGenerator(7);
+  const Floats first = tester().Values(tester().Run(*plan, {one})[drawn]);
+  const Floats second = tester().Values(tester().Run(*plan, {one})[drawn]);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(tester().Values(tester().Run(*plan, {other})[drawn]), first);
+  const std::string state = tester().Bytes(one);
+  ASSERT_EQ(state.size(), 16u);
+  EXPECT_EQ(state[0], 7);
+  EXPECT_TRUE(tester().device().operators()->CheckGenerator(state).ok());
+}
+
+TEST_F(CudaDeviceTest, IndicesOutOfRangeLeaveTheDeviceAlone) {
+  AtenStructure s;
+  const uint32_t table = s.Bound(), indices = s.Bound();
+  const uint32_t rows = s.Embedding(table, indices, 3, 2, 2);
+  const auto plan = tester().Admit(s);
+  const uint64_t table_id = tester().Upload({0, 1, 2, 3, 4, 5});
+  const auto bad =
+      tester().Run(*plan, {table_id, tester().UploadIndices({2, 1 << 30})});
+  ASSERT_NE(tester().Poison(bad[rows]), nullptr);
+  EXPECT_EQ(tester().Poison(bad[rows])->operator_name(), "aten::embedding");
+  EXPECT_TRUE(tester().device().Health().ok());
+  const auto good =
+      tester().Run(*plan, {table_id, tester().UploadIndices({2, 0})});
+  EXPECT_EQ(tester().Values(good[rows]), (Floats{4, 5, 0, 1}));
+}
+
+TEST_F(CudaDeviceTest, GraphsGiveTheSameBits) {
+  AtenStructure s;
+  const uint32_t x = s.Bound(), w = s.Bound(), kv = s.Bound();
+  const uint32_t t = s.Add(x, w, 3);
+  s.AddInPlace(kv, t, 3);
+  const uint32_t out = s.Multiply(t, kv, 3);
+  const auto plan = tester().Admit(s);
+  const uint64_t weight = tester().Upload({10, 20, 30});
+  const uint64_t cache = tester().Upload({0, 0, 0});
+  Floats expected_cache = {0, 0, 0};
+  const uint64_t before = tester().Count("graphs_replayed");
+  std::vector<std::pair<uint64_t, Floats>> outs;
+  for (int run = 0; run < 20; ++run) {
+    const float f = static_cast<float>(run);
+    const Floats input = {f, f / 3, -f};
+    const auto ids =
+        tester().Run(*plan, {tester().Upload(input), weight, cache});
+    Floats expected(3);
+    for (size_t i = 0; i < 3; ++i) {
+      const float sum = input[i] + Floats{10, 20, 30}[i];
+      expected_cache[i] += sum;
+      expected[i] = sum * expected_cache[i];
+    }
+    outs.emplace_back(ids[out], expected);
+    EXPECT_EQ(tester().Values(cache), expected_cache) << "run " << run;
+    for (const auto& [id, values] : outs) {
+      EXPECT_EQ(tester().Values(id), values) << "after run " << run;
+    }
+  }
+  EXPECT_GT(tester().Count("graphs_replayed"), before);
+  std::cout << "replayed " << tester().Count("graphs_replayed") << ", missed "
+            << tester().Count("graphs_missed") << std::endl;
+}
+
+TEST_F(CudaDeviceTest, WhatDoesNotFitIsRefusedAndTheDeviceGoesOn) {
+  const absl::Status status =
+      tester().device().Allocate(uint64_t{1} << 42).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(tester().device().Health().ok());
+  EXPECT_TRUE(tester().device().Allocate(1 << 20).ok());
+}
+
+}  // namespace
+}  // namespace djinn::worker
