@@ -1,5 +1,6 @@
 // Hellos, runs and the order of messages.
 #include <atomic>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -308,6 +309,21 @@ TEST_F(WorkerCoreTest, UnknownShapesComeBack) {
           .metadata();
   EXPECT_EQ(metadata.results(0).sizes(0), 2);
   EXPECT_EQ(client->Read(2, 2), (Floats{1, 2}));
+}
+
+TEST_F(WorkerCoreTest, SaysOnceThatTheDeviceIsBroken) {
+  std::atomic<int> told{0};
+  std::promise<absl::Status> why;
+  WorkerCoreOptions options;
+  options.device_broken = [&](const absl::Status& status) {
+    if (++told == 1) why.set_value(status);
+  };
+  Start(options);
+  EXPECT_EQ(told, 0);
+  device_.Break(absl::UnavailableError("it asserted"));
+  EXPECT_EQ(why.get_future().get().message(), "it asserted");
+  core_->Shutdown();
+  EXPECT_EQ(told, 1);
 }
 
 }  // namespace

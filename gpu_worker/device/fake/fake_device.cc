@@ -106,6 +106,16 @@ absl::Status FakeDevice::RunExecuteHook(const std::string& name) {
   return hook ? hook(name) : absl::OkStatus();
 }
 
+void FakeDevice::Break(absl::Status why) {
+  MutexLock lock(&mu_);
+  health_ = std::move(why);
+}
+
+absl::Status FakeDevice::Health() const {
+  MutexLock lock(&mu_);
+  return health_;
+}
+
 void FakeDevice::SetSettleStatus(absl::Status status) {
   MutexLock lock(&mu_);
   settle_status_ = std::move(status);

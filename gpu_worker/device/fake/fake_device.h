@@ -65,6 +65,10 @@ class FakeDevice : public Device {
   void SetExecuteHook(std::function<absl::Status(const std::string&)> hook);
   absl::Status RunExecuteHook(const std::string& name);
 
+  // As a device that nobody can use any more.
+  void Break(absl::Status why);
+  absl::Status Health() const override;
+
   // Makes every run settle with this.
   void SetSettleStatus(absl::Status status);
   absl::Status settle_status();
@@ -83,7 +87,8 @@ class FakeDevice : public Device {
   const std::shared_ptr<Usage> usage_;
   std::unique_ptr<OperatorLibrary> operators_;
   std::atomic<uint64_t> settled_{0};
-  Mutex mu_;
+  mutable Mutex mu_;
+  absl::Status health_ ABSL_GUARDED_BY(mu_);
   absl::Status settle_status_ ABSL_GUARDED_BY(mu_);
   std::function<absl::Status(const std::string&)> hook_ ABSL_GUARDED_BY(mu_);
 };
