@@ -210,6 +210,7 @@ std::vector<uint64_t> RunTester::Run(const Plan& plan,
 }
 
 std::string RunTester::Bytes(uint64_t id) {
+  EXPECT_EQ(Poison(id), nullptr) << Poison(id)->message();
   const absl::StatusOr<SharedBytes> bytes =
       device_->HostBytes(storages_.Find(id)->buffer);
   EXPECT_TRUE(bytes.ok()) << bytes.status();

@@ -89,6 +89,7 @@ class RunTester {
                             std::vector<double> floats = {},
                             std::vector<uint32_t> final_slots = {});
 
+  // Of one that is not poisoned.
   std::string Bytes(uint64_t storage);
   Floats Values(uint64_t storage);
   RootError Poison(uint64_t storage) { return storages_.Find(storage)->poison; }
