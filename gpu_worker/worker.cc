@@ -28,6 +28,8 @@ v1::WorkerState StateOf(const WorkerConfig& config,
   state.set_link_bytes_per_second(config.link_bandwidth);
   state.mutable_capabilities()->Assign(config.capabilities.begin(),
                                        config.capabilities.end());
+  // Tenants may demand a GPU without its owner saying that it is one.
+  if (config.device_kind == "cuda") state.add_capabilities("cuda");
   state.mutable_phases()->Assign(config.phases.begin(), config.phases.end());
   return state;
 }

@@ -41,6 +41,9 @@ _RULES = [
     ("a front end needs the protos alone", ("//tests/front_end:layer",), (),
      _TORCH + ("//client_lib", "//common", "//scheduler", "//coordinator", "//gpu_worker")),
     ("the middles know neither gRPC nor torch", _MIDDLES, (), _TORCH + _GRPC),
+    ("a worker opens CUDA at run time",
+     ("//gpu_worker:djinn-worker", "//gpu_worker/device/cpu", "//gpu_worker/device/torch"), (),
+     ("@torch//:cuda_headers", "@torch//:torch_cuda")),
 ]
 
 
