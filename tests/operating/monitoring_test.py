@@ -178,7 +178,7 @@ class MonitoringTest(unittest.TestCase):
             self.assertEqual(self.get(name, "/livez"), (200, "ok\n"))
             self.assertEqual(self.get(name, "/readyz")[0], 200)
         self.assertEqual(self.get("w0", "/readyz?verbose"),
-                         (200, "[+]coordinator ok\nok\n"))
+                         (200, "[+]coordinator ok\n[+]device ok\nok\n"))
 
 
 class LonelyWorkerTest(unittest.TestCase):
