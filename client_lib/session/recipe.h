@@ -17,7 +17,8 @@ struct Recipe {
   // Calls in all, at most: what more made is fetched.
   static constexpr uint32_t kMaxCalls = 8;
 
-  // The last call; its touches name no storages.
+  // The last call; its touches name no storages. Meaningless without calls: of
+  // zeros that nothing has touched.
   Call call;
   // By touch, what made what the storage held before the call. Null for what is
   // born by it.

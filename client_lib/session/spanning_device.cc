@@ -401,7 +401,15 @@ std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
   if (!IsCheap(call.operator_id())) return nullptr;
   std::vector<std::shared_ptr<const Recipe>> before;
   for (const Use& use : named) {
-    before.push_back(CopiesOf(use.storage.get()).recipe);
+    const StorageCopies& copies = CopiesOf(use.storage.get());
+    if (copies.holders != 0) {
+      before.push_back(copies.recipe);
+      continue;
+    }
+    // Comes into being now, anywhere alike.
+    auto zeros = std::make_shared<Recipe>();
+    zeros->size_bytes = use.storage->size_bytes();
+    before.push_back(std::move(zeros));
   }
   return RecipeOf(call, std::move(before));
 }

@@ -151,6 +151,7 @@ absl::StatusOr<bool> SpanningDevice::MakeAgain(uint32_t lane,
 
 absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
                                   RemoteStorage* target, int member) {
+  if (recipe.calls == 0) return absl::OkStatus();  // zeros, when it is born
   Call call = recipe.call;
   std::vector<StoragePtr> operands;
   for (uint32_t i = 0; i < call.touches().size(); ++i) {

@@ -323,6 +323,18 @@ TEST_F(RecipesTest, ANewVersionIsMadeAnew) {
   EXPECT_EQ(Fetched(), 0);
 }
 
+TEST_F(RecipesTest, WhatNothingHadTouchedIsZerosEverywhere) {
+  const StoragePtr zeros = device_->NewStorage(8),
+                   value = device_->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device_, 0,
+             MakeCallOf(Op("aten::add_"), {{value, kWrites}, {zeros, kReads}}))
+          .ok());
+  ASSERT_EQ(Use(0, value), absl::OkStatus());
+  ASSERT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(Fetched(), 0);
+}
+
 TEST_F(RecipesTest, WhatIsNotCheapOrNotMadeFromNothingIsFetched) {
   const auto expect_fetched = [&](const StoragePtr& value) {
     const int before = Fetched();

@@ -163,17 +163,18 @@ BoundedCall::~BoundedCall() {
   }).detach();
 }
 
-bool BoundedCall::Write(absl::Span<const grpc::Slice> message) {
+bool BoundedCall::Write(absl::Span<const grpc::Slice> message, bool ahead) {
   MutexLock lock(&write_mu_);
   if (!Settle(/*wait=*/true) || writes_over_ || cancelled_) return false;
-  BeginWrite(message);
+  BeginWrite(message, ahead);
   return true;
 }
 
-bool BoundedCall::WriteMessage(const google::protobuf::Message& message) {
+bool BoundedCall::WriteMessage(const google::protobuf::Message& message,
+                               bool ahead) {
   const grpc::Slice slice(message.ByteSizeLong());
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
-  return Write({&slice, 1});
+  return Write({&slice, 1}, ahead);
 }
 
 bool BoundedCall::EndWrites() {
@@ -202,7 +203,8 @@ bool BoundedCall::Settle(bool wait) {
   return true;
 }
 
-void BoundedCall::BeginWrite(absl::Span<const grpc::Slice> message) {
+void BoundedCall::BeginWrite(absl::Span<const grpc::Slice> message,
+                             bool ahead) {
   absl::InlinedVector<grpc_op, 2> operations;
   if (!begun_) {
     begun_ = true;
@@ -218,6 +220,7 @@ void BoundedCall::BeginWrite(absl::Span<const grpc::Slice> message) {
   } else {
     state_->sending = MakeBuffer(message);
     operation.op = GRPC_OP_SEND_MESSAGE;
+    operation.flags = ahead ? GRPC_WRITE_BUFFER_HINT : 0;
     operation.data.send_message.send_message = state_->sending;
   }
   state_->writing = true;
