@@ -102,10 +102,10 @@ class Cluster {
   bool NoteStructure(const StreamId& session, absl::string_view fingerprint,
                      SharedWork work = nullptr);
   // The members of its virtual device that have their leases, and what was
-  // learnt of devices; none when the session is gone. InvalidArgument
-  // (PROTOCOL_VIOLATION) for a device beyond kMaxVirtualDevices.
-  absl::StatusOr<StageMembers> MembersForStages(const StreamId& session,
-                                                uint32_t virtual_device);
+  // learnt of devices. Nothing when the session is gone, or asks too often: it
+  // will ask again.
+  std::optional<StageMembers> MembersForStages(const StreamId& session,
+                                               uint32_t virtual_device);
   // Keeps the plan for operators. Not sent while the session leaves too many
   // unread.
   void AnswerStages(const StreamId& session, v1::StageAnswer answer);

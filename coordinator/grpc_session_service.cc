@@ -79,18 +79,19 @@ class AttachReactor : public StreamReactor<Request, Response>,
   }
 
   absl::StatusOr<Then> TakeStructure(Request* request) {
-    // On the intake's thread: a plan takes time.
+    // On the intake's thread, once the stream goes on: a plan takes time.
     std::function<void(const std::string&)> answer = [](const std::string&) {};
     if (request->has_stages()) {
-      DJINN_RETURN_IF_ERROR(
-          cluster_->MembersForStages(*id_, request->stages().virtual_device())
-              .status());
+      if (request->stages().virtual_device() >= Cluster::kMaxVirtualDevices) {
+        return Violation(absl::StrCat("stages of virtual device ",
+                                      request->stages().virtual_device()));
+      }
       answer = [this, stages = request->stages(),
                 structure =
                     request->structure()](const std::string& fingerprint) {
-        const absl::StatusOr<StageMembers> members =
+        const std::optional<StageMembers> members =
             cluster_->MembersForStages(*id_, stages.virtual_device());
-        if (!members.ok()) return;
+        if (!members.has_value()) return;
         cluster_->AnswerStages(
             *id_, AnswerStageRequest(stages, structure, fingerprint, *members));
       };
@@ -98,12 +99,12 @@ class AttachReactor : public StreamReactor<Request, Response>,
     auto done = [this, self = shared_from_this(), answer = std::move(answer)](
                     const absl::StatusOr<std::string>& fingerprint) {
       if (fingerprint.ok()) {
-        answer(*fingerprint);
         if (cluster_->NoteStructure(*id_, *fingerprint,
                                     graphs_->WorkOf(*fingerprint))) {
           graphs_->CountDefinition(*fingerprint);
         }
         ReadOn();
+        answer(*fingerprint);
       } else {
         log::Warning("structure refused",
                      {{"session", log::ShortId(id_->owner)},

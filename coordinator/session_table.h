@@ -101,6 +101,10 @@ struct Session {
   std::map<MemberId, PendingLease> pending;
   // The newest last, a few of them.
   std::deque<Migration> migrations;
+  // Plans of stages that it may ask for, and since when it has had so many,
+  // monotonic.
+  double stage_questions = 8;
+  absl::Duration stage_questions_at;
   // How the work of virtual devices was cut into stages last.
   std::map<uint32_t, v1::StagePlan> stage_plans;
   // Virtual devices that ever had a lease.

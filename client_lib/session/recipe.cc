@@ -1,65 +1,91 @@
 #include "client_lib/session/recipe.h"
 
-#include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/session/operator_table.h"
+#include "common/srg/structure.h"
 
 namespace djinn {
 namespace {
 
+// Memory that making may take, beside what fetching takes.
+constexpr uint64_t kMaxExcess = 4;
+constexpr uint64_t kFreeBytes = 64 << 10;
+
 // Whatever their overloads.
 const absl::flat_hash_set<absl::string_view>& CheapNames() {
   static const auto* const names = new absl::flat_hash_set<absl::string_view>{
-      "aten::_to_copy",
-      "aten::add",
-      "aten::add_",
-      "aten::arange",
-      "aten::bitwise_and",
-      "aten::bitwise_not",
-      "aten::bitwise_or",
-      "aten::clone",
-      "aten::copy_",
-      "aten::empty",
-      "aten::eq",
-      "aten::eye",
-      "aten::fill",
-      "aten::fill_",
-      "aten::full",
-      "aten::full_like",
-      "aten::ge",
-      "aten::gt",
-      "aten::le",
-      "aten::logical_and",
-      "aten::logical_not",
-      "aten::logical_or",
-      "aten::lt",
-      "aten::masked_fill",
-      "aten::masked_fill_",
-      "aten::mul",
-      "aten::mul_",
-      "aten::ne",
-      "aten::new_empty",
-      "aten::new_full",
-      "aten::new_ones",
-      "aten::new_zeros",
-      "aten::ones",
-      "aten::ones_like",
-      "aten::scalar_tensor",
-      "aten::sub",
-      "aten::sub_",
-      "aten::tril",
-      "aten::tril_",
-      "aten::triu",
-      "aten::triu_",
-      "aten::where",
-      "aten::zero_",
-      "aten::zeros",
-      "aten::zeros_like",
+      "aten::add",          "aten::add_",
+      "aten::arange",       "aten::bitwise_and",
+      "aten::bitwise_not",  "aten::bitwise_or",
+      "aten::clone",        "aten::copy_",
+      "aten::eq",           "aten::eye",
+      "aten::fill",         "aten::fill_",
+      "aten::full",         "aten::full_like",
+      "aten::ge",           "aten::gt",
+      "aten::le",           "aten::logical_and",
+      "aten::logical_not",  "aten::logical_or",
+      "aten::lt",           "aten::masked_fill",
+      "aten::masked_fill_", "aten::mul",
+      "aten::mul_",         "aten::ne",
+      "aten::new_full",     "aten::new_ones",
+      "aten::new_zeros",    "aten::ones",
+      "aten::ones_like",    "aten::scalar_tensor",
+      "aten::sub",          "aten::sub_",
+      "aten::tril",         "aten::tril_",
+      "aten::triu",         "aten::triu_",
+      "aten::where",        "aten::zero_",
+      "aten::zeros",        "aten::zeros_like",
   };
   return *names;
+}
+
+bool IsOfWholeNumbersOnly(absl::string_view name) {
+  for (const absl::string_view real :
+       {"aten::add", "aten::add_", "aten::arange", "aten::sub", "aten::sub_"}) {
+    if (name == real) return true;
+  }
+  return false;
+}
+
+bool IsReal(const srg::TensorView& view) {
+  switch (view.data_type) {
+    case srg::DataType::kBool:
+    case srg::DataType::kUint8:
+    case srg::DataType::kInt8:
+    case srg::DataType::kInt16:
+    case srg::DataType::kInt32:
+    case srg::DataType::kInt64:
+    case srg::DataType::kUint16:
+    case srg::DataType::kUint32:
+    case srg::DataType::kUint64:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// Whether a tensor of the call has real elements.
+bool UsesRealNumbers(const Call& call) {
+  std::vector<uint32_t> slots;
+  std::vector<uint8_t> accesses;
+  for (const Touch& touch : call.touches()) {
+    slots.push_back(static_cast<uint32_t>(slots.size()));
+    accesses.push_back(touch.access);
+  }
+  HoleCounters counters;
+  const srg::Node node = DecodeCall(call.bytes(), slots, accesses, &counters);
+  bool real = false;
+  srg::ForEachOperand(
+      node, [&](const srg::TensorView& view) { real |= IsReal(view); });
+  for (const srg::Result& result : node.results) {
+    const auto* const view = std::get_if<srg::TensorView>(&result);
+    real |= view == nullptr || IsReal(*view);
+  }
+  return real;
 }
 
 }  // namespace
@@ -99,8 +125,18 @@ std::shared_ptr<const Recipe> RecipeOf(
     }
     if (before[i] == nullptr) return nullptr;
     recipe->calls += before[i]->calls;
+    recipe->bytes += before[i]->bytes;
   }
-  if (made != 1 || recipe->calls > Recipe::kMaxCalls) return nullptr;
+  recipe->bytes += recipe->size_bytes;
+  if (made != 1 || recipe->calls > Recipe::kMaxCalls ||
+      recipe->bytes > kMaxExcess * recipe->size_bytes + kFreeBytes) {
+    return nullptr;
+  }
+  if (IsOfWholeNumbersOnly(
+          OperatorTable::Global().Get(call.operator_id()).name) &&
+      UsesRealNumbers(call)) {
+    return nullptr;
+  }
   recipe->before = std::move(before);
   recipe->call = call;
   for (Touch& touch : recipe->call.touches()) touch.storage = StoragePtr();

@@ -28,16 +28,20 @@ struct Recipe {
   // Of the value's storage.
   uint64_t size_bytes = 0;
   uint32_t calls = 0;
+  // Of all that is made on the way, the value included.
+  uint64_t bytes = 0;
 };
 
-// Whether the operator is as good as free and gives the same bits wherever it
-// is carried out: it makes, compares, masks or copies elements one by one.
-// Thread-safe.
+// Whether the operator is as good as free and, at least of whole numbers, gives
+// the same bits wherever it is carried out: it makes, compares, masks or copies
+// elements one by one. Thread-safe.
 bool IsCheap(uint32_t operator_id);
 
 // Of what `call`, which was not recorded yet, makes; `before` as above. Null
 // where it is not cheap, draws, makes nothing or several values, does not know
-// its results, or what it reads was made otherwise.
+// its results, what it reads was made otherwise, much more is made on the way,
+// or it computes with real numbers, whose last bits are a processor's own
+// (arange, and sums, which may be fused with a product).
 std::shared_ptr<const Recipe> RecipeOf(
     const Call& call, std::vector<std::shared_ptr<const Recipe>> before);
 

@@ -135,6 +135,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
                     Caller caller = Caller::kDirect);
   // The storage holds nothing here from now on; it may again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
+  // Waits for the storage's contents: the root error if they are poisoned.
+  // Nothing counts it as a read.
+  absl::Status CheckSound(uint32_t lane, RemoteStorage* storage);
   // Waits until all that was recorded is carried out, whatever came of it.
   absl::Status CatchUp();
   // Something was called that names it.

@@ -124,6 +124,31 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
   return absl::OkStatus();
 }
 
+absl::Status RemoteDevice::CheckSound(uint32_t lane, RemoteStorage* storage) {
+  // A worker's answer to a read of no elements is whether there are any.
+  srg::TensorView nothing;
+  nothing.data_type = srg::DataType::kUint8;
+  nothing.sizes = {0};
+  nothing.strides = {1};
+  const auto wait = std::make_shared<ReadWait>(nullptr, 0);
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter(Caller::kOrdered));
+    SealedSegments writers;
+    recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
+    QueueSegments(writers);
+    QueueRead(lane, storage, nothing, wait);
+  }
+  SendNow();
+  MutexLock lock(&mu_);
+  waiters_.insert(wait.get());
+  const absl::Status status = AwaitRead(wait.get(), absl::InfiniteDuration());
+  waiters_.erase(wait.get());
+  if (status.ok()) return wait->error;
+  Abandon(wait.get());
+  return status;
+}
+
 absl::StatusOr<std::unique_ptr<PendingRead>> RemoteDevice::StartRead(
     uint32_t lane, RemoteStorage* storage, const srg::TensorView& view,
     void* destination, uint64_t bytes, Caller caller) {

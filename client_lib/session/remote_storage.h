@@ -131,14 +131,20 @@ struct StorageCopies {
 
   bool Holds(int member) const { return (holders >> member & 1) != 0; }
   bool IsUnsure(int member) const { return (unsure >> member & 1) != 0; }
+  void BecomeUnsure(int member, uint64_t errors) {
+    // The oldest doubt counts.
+    if (unsure == 0) errors_before = errors;
+    unsure |= 1u << member;
+  }
+  void BecomeSure(int member) { unsure &= ~(1u << member); }
   bool Counts(int member) const { return (counted >> member & 1) != 0; }
 
   // By member, a bit each: which have the newest version (none as long as
   // nothing wrote it), and against whose room it counts.
   uint32_t holders = 0;
   uint32_t counted = 0;
-  // Of the holders, those that were sent for it and have not said that it came;
-  // and the session's root errors until then.
+  // Of the holders, those that were sent for it, or make it, and have not said
+  // that it came; and the session's root errors before the first of these.
   uint32_t unsure = 0;
   uint64_t errors_before = 0;
   // The holder that had it first.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/fork_guard.h"
 #include "common/error.h"
+#include "common/log/log.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -75,11 +76,11 @@ absl::Status SpanningDevice::RecordSlow(uint32_t lane, Call* call) {
   if (IsForkedChild()) return AfterForkError();
   MutexLock lock(&mu_);
   if (!SpansNow()) return first_->Record(lane, call);
-  Named named;
-  DJINN_ASSIGN_OR_RETURN(const int member, Route(lane, call, &named));
-  std::shared_ptr<const Recipe> recipe = RecipeFor(*call, named);
-  DJINN_RETURN_IF_ERROR(members_[member]->Record(lane, call, kOrdered));
-  return Settle(lane, named, member, std::move(recipe));
+  Routed routed;
+  DJINN_RETURN_IF_ERROR(Route(lane, call, &routed));
+  std::shared_ptr<const Recipe> recipe = RecipeFor(*call, routed.named);
+  DJINN_RETURN_IF_ERROR(members_[routed.member]->Record(lane, call, kOrdered));
+  return Settle(lane, routed, std::move(recipe));
 }
 
 absl::StatusOr<std::vector<ResultMetadata>> SpanningDevice::RecordAndWait(
@@ -103,22 +104,23 @@ absl::StatusOr<std::vector<ResultMetadata>> SpanningDevice::RecordAndWait(
     }
   }
   MutexLock lock(&mu_);
-  Named named;
-  DJINN_ASSIGN_OR_RETURN(const int member, Route(lane, call, &named));
+  Routed routed;
+  DJINN_RETURN_IF_ERROR(Route(lane, call, &routed));
   std::vector<const RemoteStorage*> copies;
   for (const Touch& touch : call->touches()) {
     copies.push_back(touch.storage.get());
   }
-  auto results = members_[member]->RecordAndWait(lane, call, kOrdered);
+  auto results = members_[routed.member]->RecordAndWait(lane, call, kOrdered);
   // What a call that failed has spoilt is there, too; one that was not taken
   // has changed nothing.
   if (!results.ok() && !IsRootError(results.status())) return results;
-  for (size_t i = 0; i < named.size(); ++i) {
-    if ((named[i].access & kBirth) == 0) continue;
-    named[i].storage->size_bytes_.store(copies[i]->size_bytes(),
-                                        std::memory_order_relaxed);
+  for (size_t i = 0; i < routed.named.size(); ++i) {
+    const Use& use = routed.named[i];
+    if ((use.access & kBirth) == 0) continue;
+    use.storage->size_bytes_.store(copies[i]->size_bytes(),
+                                   std::memory_order_relaxed);
   }
-  DJINN_RETURN_IF_ERROR(Settle(lane, named, member));
+  DJINN_RETURN_IF_ERROR(Settle(lane, routed));
   return results;
 }
 
@@ -368,32 +370,55 @@ absl::Status SpanningDevice::CheckOwn(const Call& call) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> SpanningDevice::Route(uint32_t lane, Call* call,
-                                          Named* named) {
+absl::Status SpanningDevice::Route(uint32_t lane, Call* call, Routed* routed) {
   DJINN_RETURN_IF_ERROR(CheckOwn(*call));
-  DJINN_ASSIGN_OR_RETURN(const Choice choice, Choose(*call));
-  absl::InlinedVector<RemoteStorage*, 8> brought;
-  for (const Touch& touch : call->touches()) {
-    StorageCopies& copies = CopiesOf(touch.storage.get());
-    if (IgnoresContents(touch.access) && ChangesVersion(touch.access)) continue;
-    if (copies.IsUnsure(choice.member)) {
-      DJINN_RETURN_IF_ERROR(MakeSure(lane, touch.storage.get(), choice.member));
-    }
-    if (copies.holders == 0 || copies.Holds(choice.member)) continue;
-    DJINN_RETURN_IF_ERROR(Bring(lane, touch.storage.get(), choice.member));
-    if (choice.displaced || copies.kept_by == choice.member) {
-      brought.push_back(touch.storage.get());
-    }
-  }
-  if (!brought.empty()) {
-    DJINN_RETURN_IF_ERROR(Move(lane, brought, choice.member));
+  for (bool all_there = false; !all_there;) {
+    DJINN_ASSIGN_OR_RETURN(const Choice choice, Choose(*call));
+    routed->member = choice.member;
+    // Ends: every further round has one plan less to follow.
+    DJINN_ASSIGN_OR_RETURN(all_there, BringAll(lane, *call, choice, routed));
   }
   for (Touch& touch : call->touches()) {
-    RemoteStorage* const copy = CopyAt(touch.storage.get(), choice.member);
-    named->push_back({touch.storage, touch.access});
+    RemoteStorage* const copy = CopyAt(touch.storage.get(), routed->member);
+    routed->named.push_back({touch.storage, touch.access});
     touch.storage = StoragePtr(copy);
   }
-  return choice.member;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> SpanningDevice::BringAll(uint32_t lane, const Call& call,
+                                              const Choice& choice,
+                                              Routed* routed) {
+  const int member = choice.member;
+  absl::InlinedVector<RemoteStorage*, 8> brought;
+  for (const Touch& touch : call.touches()) {
+    RemoteStorage* const storage = touch.storage.get();
+    StorageCopies& copies = CopiesOf(storage);
+    if (IgnoresContents(touch.access) && ChangesVersion(touch.access)) continue;
+    if (copies.IsUnsure(member)) {
+      DJINN_RETURN_IF_ERROR(MakeSure(lane, storage, member));
+    }
+    if (copies.holders == 0 || copies.Holds(member)) continue;
+    DJINN_RETURN_IF_ERROR(Bring(lane, storage, member));
+    if (choice.displaced || (choice.kept && copies.kept_by == member)) {
+      brought.push_back(storage);
+    }
+  }
+  if (brought.empty()) return true;
+  DJINN_ASSIGN_OR_RETURN(routed->unsound, Move(lane, brought, member,
+                                               /*told=*/!choice.displaced));
+  if (routed->unsound.empty() || choice.displaced) return true;
+  // Nobody asked for the plan: it goes on without.
+  for (RemoteStorage* const storage : routed->unsound) {
+    DropCopy(storage, member);
+    ForgetKeeper(storage);
+  }
+  log::Warning("a worker does not take what it should keep",
+               {{"device", index_},
+                {"member", member},
+                {"storages", routed->unsound.size()}});
+  routed->unsound.clear();
+  return false;
 }
 
 std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
@@ -414,20 +439,25 @@ std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
   return RecipeOf(call, std::move(before));
 }
 
-absl::Status SpanningDevice::Settle(uint32_t lane, const Named& named,
-                                    int member,
+absl::Status SpanningDevice::Settle(uint32_t lane, const Routed& routed,
                                     std::shared_ptr<const Recipe> recipe) {
-  last_ = member;
-  for (const Use& use : named) {
+  last_ = routed.member;
+  absl::Status status;
+  for (const Use& use : routed.named) {
     if (ChangesVersion(use.access)) {
-      DJINN_RETURN_IF_ERROR(Wrote(lane, use.storage.get(), member));
+      status.Update(Wrote(lane, use.storage.get(), routed.member));
       CopiesOf(use.storage.get()).recipe = recipe;
     } else {
       // One that nothing had written is zero-filled there.
-      Count(use.storage.get(), member);
+      Count(use.storage.get(), routed.member);
     }
   }
-  return absl::OkStatus();
+  for (RemoteStorage* const storage : routed.unsound) {
+    const StorageCopies& copies = CopiesOf(storage);
+    // Not if the call has written it: that is the newest version now.
+    if (copies.owner != routed.member) DropCopy(storage, routed.member);
+  }
+  return status;
 }
 
 }  // namespace djinn

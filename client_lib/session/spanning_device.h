@@ -104,6 +104,15 @@ class SpanningDevice final : public VirtualDevice {
   struct Choice {
     int member = 0;
     bool displaced = false;
+    // A plan would have it there.
+    bool kept = false;
+  };
+  // A call on its way to a member.
+  struct Routed {
+    int member = 0;
+    Named named;
+    // Of these its copies are no good: what it makes is poisoned, they go.
+    absl::InlinedVector<RemoteStorage*, 2> unsound;
   };
 
   // --- What is where ---
@@ -140,15 +149,14 @@ class SpanningDevice final : public VirtualDevice {
   // The member has it, too, or first.
   void Count(RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // After fetches: what comes of these the member alone keeps from now on. The
-  // first error of those that did not come, which stay where they were.
-  absl::Status Move(uint32_t lane, absl::Span<RemoteStorage* const> storages,
-                    int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Waits for what was fetched; a copy that did not come is dropped.
-  absl::Status CheckFetched(uint32_t lane, RemoteStorage* storage, int member)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The same where something has failed since it was sent for; OK when another
-  // copy can be brought.
+  // Waits for what was brought. What has come the member alone keeps from now
+  // on; the others stay where they were, and are returned. `told`: the program
+  // will not hear of their errors otherwise, and need not.
+  absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> Move(
+      uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
+      bool told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Where something has failed since it was brought, looks whether that was it;
+  // then the copy goes, for another one to be brought.
   absl::Status MakeSure(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the member has, which is not the program's own storage, is no good.
@@ -161,12 +169,16 @@ class SpanningDevice final : public VirtualDevice {
   // --- Calls once it spans ---
 
   absl::Status CheckOwn(const Call& call) const;
-  // Chooses a member, brings what it lacks, and has the call name its copies;
-  // `named` says whose.
-  absl::StatusOr<int> Route(uint32_t lane, Call* call, Named* named)
+  // Chooses a member, brings what it lacks, and has the call name its copies.
+  absl::Status Route(uint32_t lane, Call* call, Routed* routed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Brings what the member lacks. False: a plan would have had the call there,
+  // and the worker does not take what it should keep; that is forgotten.
+  absl::StatusOr<bool> BringAll(uint32_t lane, const Call& call,
+                                const Choice& choice, Routed* routed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After a call there. `recipe`: of what it made; may be null.
-  absl::Status Settle(uint32_t lane, const Named& named, int member,
+  absl::Status Settle(uint32_t lane, const Routed& routed,
                       std::shared_ptr<const Recipe> recipe = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of what the routed call will make; null where it is not known.
@@ -189,6 +201,8 @@ class SpanningDevice final : public VirtualDevice {
   void OnRepeat(RemoteDevice::RepeatedStructure repeated);
   // The member that a plan has keep it; -1: none has.
   int KeeperOf(RemoteStorage* storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // None has from now on.
+  void ForgetKeeper(RemoteStorage* storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // --- Members ---
 

@@ -93,9 +93,10 @@ absl::StatusOr<SpanningDevice::Choice> SpanningDevice::Choose(
     return takes[member] == 0 || RoomLeft(member) >= takes[member];
   };
   const auto keeper = std::max_element(keeps.begin(), keeps.end());
-  const int wanted = *keeper > 0 ? static_cast<int>(keeper - keeps.begin())
-                                 : best([](int) { return true; });
-  if (has_room(wanted)) return Choice{wanted, false};
+  const bool kept = *keeper > 0;
+  const int wanted = kept ? static_cast<int>(keeper - keeps.begin())
+                          : best([](int) { return true; });
+  if (has_room(wanted)) return Choice{wanted, false, kept};
   const int elsewhere = best(has_room);
   if (elsewhere >= 0) return Choice{elsewhere, true};
   const int next = count();
@@ -127,8 +128,7 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
                                lane, CopyAt(storage, copies.owner), kOrdered));
     DJINN_RETURN_IF_ERROR(members_[member]->Pull(lane, CopyAt(storage, member),
                                                  std::move(pull), kOrdered));
-    copies.unsure |= 1u << member;
-    copies.errors_before = errors;
+    copies.BecomeUnsure(member, errors);
   }
   Count(storage, member);
   return absl::OkStatus();
@@ -144,7 +144,9 @@ absl::StatusOr<bool> SpanningDevice::MakeAgain(uint32_t lane,
   }
   // It is born there: not in what is left of an older version.
   if (copies.at[member]) DropCopy(storage, member);
+  const uint64_t errors = context_->root_errors.count();
   DJINN_RETURN_IF_ERROR(Make(lane, *recipe, CopyAt(storage, member), member));
+  copies.BecomeUnsure(member, errors);
   Count(storage, member);
   return true;
 }
@@ -154,7 +156,8 @@ absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
   if (recipe.calls == 0) return absl::OkStatus();  // zeros, when it is born
   Call call = recipe.call;
   std::vector<StoragePtr> operands;
-  for (uint32_t i = 0; i < call.touches().size(); ++i) {
+  absl::Status status;
+  for (uint32_t i = 0; i < call.touches().size() && status.ok(); ++i) {
     RemoteStorage* storage = target;
     const Recipe* const before = recipe.before[i].get();
     if (i != recipe.made) {
@@ -163,30 +166,13 @@ absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
                         /*id=*/0, shared_from_this(), before->size_bytes))
                     .get();
     }
-    if (before != nullptr) {
-      DJINN_RETURN_IF_ERROR(Make(lane, *before, storage, member));
-    }
+    if (before != nullptr) status = Make(lane, *before, storage, member);
     call.touches()[i].storage = StoragePtr(storage);
   }
-  DJINN_RETURN_IF_ERROR(members_[member]->Record(lane, &call, kOrdered));
+  if (status.ok()) status = members_[member]->Record(lane, &call, kOrdered);
   for (const StoragePtr& operand : operands) {
     members_[member]->MarkDead(operand.get());
   }
-  return absl::OkStatus();
-}
-
-absl::Status SpanningDevice::CheckFetched(uint32_t lane, RemoteStorage* storage,
-                                          int member) {
-  StorageCopies& copies = CopiesOf(storage);
-  copies.unsure &= ~(1u << member);
-  // A value without elements is the worker's word that the storage is sound.
-  srg::TensorView nothing;
-  nothing.data_type = srg::DataType::kUint8;
-  nothing.sizes = {0};
-  nothing.strides = {1};
-  absl::Status status = members_[member]->Read(lane, CopyAt(storage, member),
-                                               nothing, nullptr, 0, kOrdered);
-  if (!status.ok()) DropCopy(storage, member);
   return status;
 }
 
@@ -196,29 +182,47 @@ absl::Status SpanningDevice::MakeSure(uint32_t lane, RemoteStorage* storage,
   if (copies.errors_before == context_->root_errors.count()) {
     return absl::OkStatus();
   }
-  const absl::Status status = CheckFetched(lane, storage, member);
-  // The device's own failure, or that of this copy: then it is brought again.
-  return members_[member]->failure().ok() ? absl::OkStatus() : status;
+  const absl::Status sound =
+      members_[member]->CheckSound(lane, CopyAt(storage, member));
+  copies.BecomeSure(member);
+  if (sound.ok()) return absl::OkStatus();
+  // If the device itself has not failed, it is brought again: by a fetch, for
+  // there may be no room to make it.
+  DJINN_RETURN_IF_ERROR(members_[member]->failure());
+  DropCopy(storage, member);
+  copies.recipe = nullptr;
+  return absl::OkStatus();
 }
 
-absl::Status SpanningDevice::Move(uint32_t lane,
-                                  absl::Span<RemoteStorage* const> storages,
-                                  int member) {
+absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> SpanningDevice::Move(
+    uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
+    bool told) {
+  absl::InlinedVector<RemoteStorage*, 2> unsound;
   // What was offered takes room where it was until it is fetched, and is
   // given up only when it has arrived.
   DJINN_RETURN_IF_ERROR(members_[member]->CatchUp());
-  absl::Status status;
   for (RemoteStorage* const storage : storages) {
-    if (CopiesOf(storage).IsUnsure(member)) {
-      status.Update(CheckFetched(lane, storage, member));
-      if (!CopiesOf(storage).Holds(member)) continue;
+    StorageCopies& copies = CopiesOf(storage);
+    if (copies.IsUnsure(member)) {
+      const absl::Status sound =
+          members_[member]->CheckSound(lane, CopyAt(storage, member));
+      copies.BecomeSure(member);
+      if (!sound.ok()) {
+        DJINN_RETURN_IF_ERROR(members_[member]->failure());
+        if (told) context_->root_errors.AddReported(index_, sound);
+        copies.recipe = nullptr;
+        unsound.push_back(storage);
+        continue;
+      }
     }
+    const std::shared_ptr<const Recipe> recipe = copies.recipe;
     DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
-    if (CopiesOf(storage).kept_by != member) continue;
+    copies.recipe = recipe;  // the version is the same
+    if (copies.kept_by != member) continue;
     MutexLock lock(&stages_mu_);
     kept_[CopyAt(storage, member)->id()] = static_cast<int8_t>(member);
   }
-  return status;
+  return unsound;
 }
 
 void SpanningDevice::DropCopy(RemoteStorage* storage, int member) {
@@ -230,7 +234,7 @@ void SpanningDevice::DropCopy(RemoteStorage* storage, int member) {
   }
   copies.holders &= ~bit;
   copies.counted &= ~bit;
-  copies.unsure &= ~bit;
+  copies.BecomeSure(member);
   members_[member]->MarkDead(copies.at[member].get());
   copies.at[member] = StoragePtr();
 }

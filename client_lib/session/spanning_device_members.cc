@@ -57,7 +57,8 @@ std::shared_ptr<RemoteDevice> SpanningDevice::NewMember(int member,
     const auto device = std::static_pointer_cast<SpanningDevice>(weak.lock());
     if (device != nullptr) device->OnFailure(member, failure);
   };
-  if (context_->options.device_workers.contains(index_)) {
+  // What is elsewhere has overflowed there: the plan would be for what is left.
+  if (member == 0 && context_->options.device_workers.contains(index_)) {
     role.on_repeat = [weak = weak_from_this()](
                          RemoteDevice::RepeatedStructure repeated) {
       const auto device = std::static_pointer_cast<SpanningDevice>(weak.lock());

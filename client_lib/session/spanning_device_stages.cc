@@ -80,6 +80,16 @@ void SpanningDevice::OnStages(const v1::StageAnswer& answer) {
                                         : Describe(plan)}});
 }
 
+void SpanningDevice::ForgetKeeper(RemoteStorage* storage) {
+  StorageCopies& copies = CopiesOf(storage);
+  copies.kept_by = -1;
+  MutexLock lock(&stages_mu_);
+  if (copies.at_home) kept_.erase(storage->id());
+  for (const StoragePtr& copy : copies.at) {
+    if (copy) kept_.erase(copy->id());
+  }
+}
+
 int SpanningDevice::KeeperOf(RemoteStorage* storage) {
   const uint32_t plans = plans_.load(std::memory_order_acquire);
   StorageCopies& copies = CopiesOf(storage);

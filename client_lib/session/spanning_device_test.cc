@@ -184,10 +184,11 @@ TEST_F(StagesTest, AWeightThatDoesNotArriveStaysWhereItIs) {
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
   cluster_.worker(1).FailNextPull(kErrorId);
   Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
-  EXPECT_EQ(ErrorMetadataValue(Step(), "error_id"), kErrorText);
-  // Nothing is lost.
-  ASSERT_EQ(Step(), absl::OkStatus());
-  EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
+  // Nothing is lost, and the program does not hear of it: the plan is dropped.
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
+  // What was to move cut one of the steps in two.
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 6);
 }
 
 TEST_F(SpanningDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
@@ -216,15 +217,39 @@ TEST_F(SpanningDeviceTest, WhatCannotMoveAwayIsStillThere) {
   const StoragePtr result = device_->NewStorage(kSize);
   cluster_.coordinator().LetSpan(3);
   cluster_.worker(2).FailNextPull(kErrorId);
-  const auto call = [&] {
+  const auto call = [&](uint8_t access) {
     return Record(*device_, 0,
-                  MakeCall(1, {{storages[0], kReads}, {result, kBirth}}));
+                  MakeCall(1, {{storages[0], kReads}, {result, access}}));
   };
-  EXPECT_EQ(ErrorMetadataValue(call(), "error_id"), kErrorText);
+  // What was to come of it is poisoned, as after any failure.
+  ASSERT_TRUE(call(kBirth).ok());
+  EXPECT_EQ(ErrorMetadataValue(ReadByte(*device_, 0, result), "error_id"),
+            kErrorText);
   EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
-  ASSERT_TRUE(call().ok());
+  ASSERT_TRUE(call(kOverwrites).ok());
   EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
-  EXPECT_EQ(Count(2, v1::Ordered::kRun), 1);
+}
+
+TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
+  const std::vector<StoragePtr> storages = Span();
+  cluster_.coordinator().LetSpan(3);
+  const StoragePtr third = Uploaded(), fourth = Uploaded();  // the last there
+  const StoragePtr input = device_->NewStorage(8);
+  ASSERT_EQ(Upload(input), absl::OkStatus());
+  const auto use = [&](const StoragePtr& place) {
+    const StoragePtr result = device_->NewStorage(8);
+    EXPECT_EQ(
+        Record(
+            *device_, 0,
+            MakeCall(1, {{place, kReads}, {input, kReads}, {result, kBirth}})),
+        absl::OkStatus());
+    return ReadByte(*device_, 0, result);
+  };
+  cluster_.worker(0).FailNextPull(kErrorId);
+  EXPECT_FALSE(use(storages[0]).ok());
+  EXPECT_EQ(use(storages[2]), absl::OkStatus());
+  EXPECT_EQ(use(fourth), absl::OkStatus());
+  EXPECT_EQ(use(storages[0]), absl::OkStatus());
 }
 
 // What a few cheap calls make from nothing.
@@ -321,6 +346,22 @@ TEST_F(RecipesTest, ANewVersionIsMadeAnew) {
             .ok());
   }
   EXPECT_EQ(Fetched(), 0);
+}
+
+TEST_F(RecipesTest, WhatCannotBeMadeIsFetched) {
+  // The next call is where this one is.
+  ASSERT_EQ(Use(0, storages_[1]), absl::OkStatus());
+  const StoragePtr value = device_->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCallOf(Op("aten::zeros"), {{value, kBirth}}))
+          .ok());
+  ASSERT_EQ(ReadByte(*device_, 0, value), absl::OkStatus());
+  // Making it.
+  cluster_.worker(1).FailNextRun(kErrorId);
+  EXPECT_FALSE(Use(2, value).ok());
+  EXPECT_EQ(Fetched(), 0);
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(Fetched(), 1);
 }
 
 TEST_F(RecipesTest, WhatNothingHadTouchedIsZerosEverywhere) {

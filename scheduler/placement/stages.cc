@@ -14,8 +14,10 @@ namespace {
 
 using semantics::Residency;
 
-// The search takes time and memory with their square.
-constexpr int kMaxUnits = 1024;
+// The search takes time and memory with the square of one, and with the product
+// of both: some ten milliseconds at most.
+constexpr int kMaxUnits = 512;
+constexpr size_t kMaxUses = 20'000;
 // Of workers that say nothing.
 constexpr semantics::DeviceSpeed kReference = {1e11, 1e10, 1e-5};
 constexpr double kLinkBytesPerSecond = 1e9;
@@ -352,6 +354,14 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
   if (units.count() > kMaxUnits) {
     return NotDivisible(absl::StrCat(units.count(), " layers, at most ",
                                      kMaxUnits, " are looked at"));
+  }
+  size_t uses = 0;
+  for (const Crossing& crossing : units.crossings()) {
+    uses += crossing.consumers.size();
+  }
+  if (uses > kMaxUses) {
+    return NotDivisible(absl::StrCat(uses, " values between its layers, ",
+                                     kMaxUses, " are looked at"));
   }
   const Search search(units, meaning, workers, factors);
   std::vector<Search::Placed> placed = search.Cut();

@@ -50,7 +50,9 @@ class _Decoder(torch.nn.Module):
     def forward(self, x, mask=None):
         if mask is None:
             length = x.shape[1]
-            mask = torch.full((length, length), float("-inf"), device=x.device).triu(1)
+            later = torch.ones((length, length), dtype=torch.bool, device=x.device).triu(1)
+            mask = torch.zeros((length, length), device=x.device).to(torch.float64)
+            mask = mask.masked_fill(later, float("-inf")).to(x.dtype)
         for layer in self.layers:
             x = layer(x, mask)
         return x
