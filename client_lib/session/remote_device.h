@@ -135,6 +135,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
                     Caller caller = Caller::kDirect);
   // The storage holds nothing here from now on; it may again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
+  // Has what the lane has recorded carried out: nothing follows for now.
+  void Ship(uint32_t lane);
   // Waits for the storage's contents: the root error if they are poisoned.
   // Nothing counts it as a read.
   absl::Status CheckSound(uint32_t lane, RemoteStorage* storage);

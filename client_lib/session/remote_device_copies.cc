@@ -69,6 +69,17 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
   return pull;
 }
 
+void RemoteDevice::Ship(uint32_t lane) {
+  {
+    MutexLock lock(&mu_);
+    SealedSegments sealed;
+    recorder_.SealLane(lane, &sealed);
+    if (sealed.empty()) return;
+    QueueSegments(sealed);
+  }
+  wakeup_.Set();
+}
+
 absl::Status RemoteDevice::Discard(uint32_t lane, RemoteStorage* storage) {
   {
     MutexLock lock(&mu_);

@@ -383,6 +383,9 @@ absl::Status SpanningDevice::Route(uint32_t lane, Call* call, Routed* routed) {
     routed->named.push_back({touch.storage, touch.access});
     touch.storage = StoragePtr(copy);
   }
+  // The program goes on elsewhere: what it leaves need not wait for its return,
+  // or the last stage of a pipeline would wait for the end of all.
+  if (routed->member != last_) members_[last_]->Ship(lane);
   return absl::OkStatus();
 }
 

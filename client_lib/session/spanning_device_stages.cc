@@ -62,6 +62,11 @@ void SpanningDevice::OnStages(const v1::StageAnswer& answer) {
     const std::vector<uint64_t> storages = std::move(question->second);
     questions_.erase(question);
     const auto& kept = answer.member_of_slot();
+    // Asked before the answer about another structure with these came: one plan
+    // is enough.
+    for (const uint64_t storage : storages) {
+      if (kept_.contains(storage)) return;
+    }
     if (static_cast<size_t>(kept.size()) == storages.size()) {
       for (int slot = 0; slot < kept.size(); ++slot) {
         if (kept[slot] == 0 || kept[slot] > members) continue;

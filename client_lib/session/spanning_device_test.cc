@@ -178,6 +178,18 @@ TEST_F(StagesTest, AnAnswerThatMakesNoSenseChangesNothing) {
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 17);
 }
 
+TEST_F(StagesTest, TheFirstPlanForAWeightCounts) {
+  for (int i = 0; i < 16; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 16);
+  const auto first = cluster_.coordinator().WaitStagesAsked();
+  const auto second = cluster_.coordinator().WaitStagesAsked();
+  Answer(first, {1, 0, 0, 2, 0});
+  Answer(second, {3, 0, 0, 3, 0});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 0);
+}
+
 TEST_F(StagesTest, AWeightThatDoesNotArriveStaysWhereItIs) {
   ASSERT_EQ(Step(), absl::OkStatus());
   ASSERT_EQ(Step(), absl::OkStatus());
