@@ -320,13 +320,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void SendSupply();
   void SendProof();
   void SendCancel();
-  // `ahead`: as ClientStream::SendAhead().
-  void Send(std::shared_ptr<const v1::ControlRequest> message,
-            bool ahead = false);
-  // Whether the sender's next step sends something, as things stand.
-  bool FollowsAtOnce() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What was sent ahead of something that does not come after all leaves now.
-  void FlushUnless(Next next);
+  void Send(std::shared_ptr<const v1::ControlRequest> message);
   // Gives up a worker that stands still. When to look again.
   Deadline CheckProgress();
   void DropEverything();
@@ -588,8 +582,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
 
   // The sender's own.
   uint64_t next_transfer_id_;
-  // The last message may still wait for the next one to leave with it.
-  bool sent_ahead_ = false;
   // profile_, once the worker takes part.
   std::shared_ptr<DeviceProfile> sender_profile_;
   v1::SessionLimits sender_limits_;

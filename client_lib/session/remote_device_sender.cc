@@ -64,9 +64,7 @@ bool RemoteDevice::Advance(bool own_thread) {
   bool free_now = free_due_.exchange(false, std::memory_order_relaxed);
   for (int step = 0; own_thread || step < kBorrowedSteps; ++step) {
     Work work;
-    const Next next = TakeNext(&work);
-    FlushUnless(next);
-    switch (next) {
+    switch (TakeNext(&work)) {
       case Next::kOpen:
         if (!own_thread) return true;
         Open();
@@ -107,36 +105,9 @@ bool RemoteDevice::Advance(bool own_thread) {
         break;
     }
   }
-  if (std::exchange(sent_ahead_, false)) SendAcknowledgement();
   if (free_now) free_due_.store(true, std::memory_order_relaxed);
   wakeup_.Set();
   return true;
-}
-
-void RemoteDevice::FlushUnless(Next next) {
-  switch (next) {
-    case Next::kWork:
-    case Next::kMessage:
-      return;
-    case Next::kOpen:
-    case Next::kDrop:
-    case Next::kStop:
-      sent_ahead_ = false;  // its stream is over
-      return;
-    default:
-      if (std::exchange(sent_ahead_, false)) SendAcknowledgement();
-  }
-}
-
-bool RemoteDevice::FollowsAtOnce() const {
-  if (!connected_ || !failure_.ok() || stopped_ || cancelling_ ||
-      !needed_.empty() || !proofs_.empty() || MigrationDue() ||
-      HoldsWorkBack()) {
-    return false;
-  }
-  const MessageLog::Entry* const next = log_.Next();
-  return next != nullptr ? log_.HasRoom(*next)
-                         : !queue_.empty() && log_.HasRoomAfter(0, 0);
 }
 
 RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
@@ -204,7 +175,6 @@ bool RemoteDevice::FinishRound(bool free_now) {
 
 void RemoteDevice::SendMessage() {
   std::shared_ptr<const v1::ControlRequest> message;
-  bool ahead = false;
   {
     MutexLock lock(&mu_);
     const MessageLog::Entry* const next = log_.Next();
@@ -214,9 +184,8 @@ void RemoteDevice::SendMessage() {
     if (ABSL_PREDICT_FALSE(profile_ != nullptr)) MarkHanded(next->sequence);
     log_.MarkSent();
     replies_.Acknowledged(message->acknowledged_reply());
-    ahead = FollowsAtOnce();
   }
-  Send(std::move(message), ahead);
+  Send(std::move(message));
 }
 
 void RemoteDevice::SendAcknowledgement() {
@@ -286,8 +255,7 @@ void RemoteDevice::SendCancel() {
   Send(std::move(message));
 }
 
-void RemoteDevice::Send(std::shared_ptr<const v1::ControlRequest> message,
-                        bool ahead) {
+void RemoteDevice::Send(std::shared_ptr<const v1::ControlRequest> message) {
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
@@ -296,9 +264,7 @@ void RemoteDevice::Send(std::shared_ptr<const v1::ControlRequest> message,
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     LogSent(index_, *message);
   }
-  sent_ahead_ = ahead;
-  const absl::Status sent = ahead ? stream->SendAhead(std::move(message))
-                                  : stream->Send(std::move(message));
+  const absl::Status sent = stream->Send(std::move(message));
   if (sent.ok()) return;
   // The log keeps the message. How the stream ended, OnClosed() will say.
   MutexLock lock(&mu_);

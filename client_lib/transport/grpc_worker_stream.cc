@@ -79,17 +79,6 @@ absl::Status GrpcWorkerStream::Send(
                                                          : StreamClosed();
 }
 
-absl::Status GrpcWorkerStream::SendAhead(
-    std::shared_ptr<const v1::ControlRequest> message) {
-  // What opens or needs something else first goes as ever.
-  if (!message->has_ordered() || message->ordered().has_read()) {
-    return Send(std::move(message));
-  }
-  return !end_writes_ && control_.WriteMessage(*message, /*ahead=*/true)
-             ? absl::OkStatus()
-             : StreamClosed();
-}
-
 absl::Status GrpcWorkerStream::SendBulk(uint64_t transfer_id, uint64_t offset,
                                         SharedBytes payload) {
   if (!EnsureBulk()) return StreamClosed();

@@ -60,8 +60,6 @@ class GrpcWorkerStream : public ClientStream {
   absl::string_view transport() const override { return "gRPC"; }
   void Start(ClientStreamReceiver* receiver) override;
   absl::Status Send(std::shared_ptr<const v1::ControlRequest> message) override;
-  absl::Status SendAhead(
-      std::shared_ptr<const v1::ControlRequest> message) override;
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override;
   void Close(absl::Status status) override;

@@ -163,18 +163,17 @@ BoundedCall::~BoundedCall() {
   }).detach();
 }
 
-bool BoundedCall::Write(absl::Span<const grpc::Slice> message, bool ahead) {
+bool BoundedCall::Write(absl::Span<const grpc::Slice> message) {
   MutexLock lock(&write_mu_);
   if (!Settle(/*wait=*/true) || writes_over_ || cancelled_) return false;
-  BeginWrite(message, ahead);
+  BeginWrite(message);
   return true;
 }
 
-bool BoundedCall::WriteMessage(const google::protobuf::Message& message,
-                               bool ahead) {
+bool BoundedCall::WriteMessage(const google::protobuf::Message& message) {
   const grpc::Slice slice(message.ByteSizeLong());
   message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
-  return Write({&slice, 1}, ahead);
+  return Write({&slice, 1});
 }
 
 bool BoundedCall::EndWrites() {
@@ -203,8 +202,7 @@ bool BoundedCall::Settle(bool wait) {
   return true;
 }
 
-void BoundedCall::BeginWrite(absl::Span<const grpc::Slice> message,
-                             bool ahead) {
+void BoundedCall::BeginWrite(absl::Span<const grpc::Slice> message) {
   absl::InlinedVector<grpc_op, 2> operations;
   if (!begun_) {
     begun_ = true;
@@ -220,7 +218,6 @@ void BoundedCall::BeginWrite(absl::Span<const grpc::Slice> message,
   } else {
     state_->sending = MakeBuffer(message);
     operation.op = GRPC_OP_SEND_MESSAGE;
-    operation.flags = ahead ? GRPC_WRITE_BUFFER_HINT : 0;
     operation.data.send_message.send_message = state_->sending;
   }
   state_->writing = true;

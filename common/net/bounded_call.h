@@ -48,10 +48,8 @@ class BoundedCall {
 
   // Begins to send a message once the one before it has left; until then it
   // waits. False when the call takes no more.
-  // `ahead`: another follows at once, and may leave with it.
-  bool Write(absl::Span<const grpc::Slice> message, bool ahead = false);
-  bool WriteMessage(const google::protobuf::Message& message,
-                    bool ahead = false);
+  bool Write(absl::Span<const grpc::Slice> message);
+  bool WriteMessage(const google::protobuf::Message& message);
   // Tells the peer that nothing follows. False, without an effect, while
   // something is being written.
   bool EndWrites();
@@ -75,7 +73,7 @@ class BoundedCall {
   // is cancelled. False: still under way.
   bool Settle(bool wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
   // Begins a batch with a message, or with the end if there is none.
-  void BeginWrite(absl::Span<const grpc::Slice> message, bool ahead = false)
+  void BeginWrite(absl::Span<const grpc::Slice> message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
 
   std::unique_ptr<State> state_;

@@ -103,13 +103,6 @@ class ClientStream : public Attendable {
   virtual absl::Status Send(
       std::shared_ptr<const v1::ControlRequest> message) = 0;
 
-  // The same for a message that another one follows at once, so that both may
-  // leave together. Without that one it may stay here.
-  virtual absl::Status SendAhead(
-      std::shared_ptr<const v1::ControlRequest> message) {
-    return Send(std::move(message));
-  }
-
   // Queues one chunk, likewise. The bytes are not copied before they are sent.
   virtual absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                                 SharedBytes payload) = 0;
