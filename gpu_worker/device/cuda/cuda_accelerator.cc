@@ -113,6 +113,7 @@ class CudaAccelerator final : public Accelerator {
   }
 
   absl::Status Health() override {
+    DJINN_RETURN_IF_ERROR(recorder_.Health());
     // What is fatal every call says again; this one asks nothing else. Not of
     // the compute stream, which may be being recorded.
     const cudaError_t error = cudaStreamQuery(copy_out_.stream());

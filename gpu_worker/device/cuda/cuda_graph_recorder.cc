@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "ATen/cuda/CUDAGraph.h"
+#include "absl/strings/str_cat.h"
 #include "c10/cuda/CUDACachingAllocator.h"
 #include "c10/cuda/CUDAGuard.h"
+#include "common/error.h"
 #include "common/status_macros.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
@@ -39,33 +41,88 @@ uint64_t PoolBytes(c10::MempoolId_t pool) {
   return bytes;
 }
 
-// PyTorch leaves its allocator in the graph's pool when CUDA ends a recording
-// with an error, or does not begin it.
-void LeavePool(c10::DeviceIndex device, c10::MempoolId_t pool) {
+// graph->pool() throws unless its recording ended well; and then the graph, and
+// nobody else, lets go of the pool.
+bool LeavesPoolItself(at::cuda::CUDAGraph& graph) {
   try {
-    allocator::endAllocateToPool(device, pool);
-    // Not if that throws: the graph lets go of the pool by itself.
-    allocator::releasePool(device, pool);
+    graph.pool();
+    return true;
   } catch (const std::exception&) {
-    // It was left already.
+    return false;
   }
 }
 
+// PyTorch leaves its allocator in the graph's pool when CUDA ends a recording
+// with an error, or does not begin it. It must not stay there: the allocator
+// would go on asking the graph, which is gone, whose memory is whose.
+void LeavePool(c10::DeviceIndex device, c10::MempoolId_t pool) {
+  try {
+    allocator::endAllocateToPool(device, pool);
+  } catch (const std::exception&) {
+    // It was left already, or never entered.
+  }
+  try {
+    allocator::releasePool(device, pool);
+  } catch (const std::exception&) {
+    // There is none.
+  }
+}
+
+// After an error of recording, which is said once more by the next call.
+void Abandon(at::cuda::CUDAGraph& graph, c10::DeviceIndex device,
+             c10::MempoolId_t pool) {
+  (void)cudaGetLastError();
+  if (!LeavesPoolItself(graph)) LeavePool(device, pool);
+}
+
 }  // namespace
+
+absl::Status CudaGraphRecorder::RecordNothing() {
+  const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
+  at::cuda::CUDAGraph graph;
+  const absl::Status status = CatchTorch(kFailed, [&] {
+    graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    graph.capture_end();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) Abandon(graph, compute_.device_index(), pool);
+  return status;
+}
+
+void CudaGraphRecorder::Recover() {
+  // The default generator believes that it is being recorded, and would refuse
+  // every draw and replay to come, until a recording ends well.
+  const absl::Status status = RecordNothing();
+  if (status.ok()) return;
+  MutexLock lock(&mu_);
+  broken_ = MakeError(
+      absl::StatusCode::kUnavailable, "DEVICE_BROKEN",
+      absl::StrCat("the device cannot be used any more by this worker: a "
+                   "recording failed and could not be ended: ",
+                   status.message()));
+}
+
+absl::Status CudaGraphRecorder::Health() {
+  MutexLock lock(&mu_);
+  return broken_;
+}
 
 absl::StatusOr<Recording> CudaGraphRecorder::Record(
     GraphBody body, absl::Span<const c10::Storage> /*written*/) {
   Recording recording;
   auto graph = std::make_unique<at::cuda::CUDAGraph>();
+  const c10::MempoolId_t pool = at::cuda::graph_pool_handle();
   const ComputeGate::Hold hold(&gate_);
   const c10::cuda::CUDAStreamGuard stream(compute_);
   // Other threads go on uploading meanwhile: only this one must not wait.
   const absl::Status begun = CatchTorch(kFailed, [&] {
-    graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    graph->capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     return absl::OkStatus();
   });
   if (!begun.ok()) {
-    LeavePool(compute_.device_index(), graph->pool());
+    Abandon(*graph, compute_.device_index(), pool);
+    graph = nullptr;
+    Recover();
     return begun;
   }
   const absl::Status asked =
@@ -76,14 +133,16 @@ absl::StatusOr<Recording> CudaGraphRecorder::Record(
     return absl::OkStatus();
   });
   if (!ended.ok()) {
-    LeavePool(compute_.device_index(), graph->pool());
-    // An error of recording is said once more by the next call.
-    (void)cudaGetLastError();
+    // What the body made lies in the pool.
+    recording.made.clear();
+    Abandon(*graph, compute_.device_index(), pool);
+    graph = nullptr;
+    Recover();
   }
   DJINN_RETURN_IF_ERROR(asked);
   DJINN_RETURN_IF_ERROR(ended);
   DJINN_RETURN_IF_ERROR(CatchTorch(kFailed, [&] {
-    const uint64_t bytes = PoolBytes(graph->pool());
+    const uint64_t bytes = PoolBytes(pool);
     recording.graph = std::make_unique<CudaGraph>(std::move(graph), bytes);
     return absl::OkStatus();
   }));

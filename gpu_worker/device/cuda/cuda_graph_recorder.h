@@ -2,7 +2,9 @@
 #ifndef GPU_WORKER_DEVICE_CUDA_CUDA_GRAPH_RECORDER_H_
 #define GPU_WORKER_DEVICE_CUDA_CUDA_GRAPH_RECORDER_H_
 
+#include "absl/status/status.h"
 #include "c10/cuda/CUDAStream.h"
+#include "common/mutex.h"
 #include "gpu_worker/device/cuda/compute_gate.h"
 #include "gpu_worker/device/cuda/graph_recorder.h"
 
@@ -19,9 +21,18 @@ class CudaGraphRecorder final : public GraphRecorder {
   absl::StatusOr<Recording> Record(
       GraphBody body, absl::Span<const c10::Storage> written) override;
 
+  // Not OK once a recording that failed could not be ended. Thread-safe.
+  absl::Status Health();
+
  private:
+  absl::Status RecordNothing();
+  // Gives PyTorch's generator and allocator back to whoever records nothing.
+  void Recover();
+
   const c10::cuda::CUDAStream compute_;
   ComputeGate& gate_;
+  Mutex mu_;
+  absl::Status broken_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::worker

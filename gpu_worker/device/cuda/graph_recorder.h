@@ -41,7 +41,8 @@ class GraphRecorder {
   virtual ~GraphRecorder() = default;
   // Nothing that the body asks is done. `written` are the storages that it
   // writes besides what it makes. An error, the body's or one of recording,
-  // leaves things as they were.
+  // leaves things as they were; where it cannot, the accelerator's Health()
+  // says so from then on.
   virtual absl::StatusOr<Recording> Record(
       GraphBody body, absl::Span<const c10::Storage> written) = 0;
 };

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -32,6 +33,37 @@ constexpr absl::string_view kWaiting[] = {
     "aten::ctc_loss",     "aten::_ctc_loss",
     "aten::histc",        "aten::tensor_split",
     "aten::combinations", "aten::isin"};
+
+// They take a number of the host's as a number. Others may copy it to the
+// device, and a graph would copy from where it lay when it was recorded.
+constexpr absl::string_view kTakeNumbers[] = {
+    "add", "sub",     "subtract",    "rsub",         "mul",       "multiply",
+    "div", "divide",  "true_divide", "floor_divide", "remainder", "fmod",
+    "pow", "maximum", "minimum",     "eq",           "ne",        "lt",
+    "le",  "gt",      "ge",          "masked_fill"};
+
+bool TakesNumbers(absl::string_view name) {
+  absl::ConsumePrefix(&name, "aten::");
+  absl::ConsumeSuffix(&name, "_");
+  return std::find(std::begin(kTakeNumbers), std::end(kTakeNumbers), name) !=
+         std::end(kTakeNumbers);
+}
+
+bool HasNumberOfTheHost(const TorchCall& call) {
+  const auto is_one = [](const TensorSource& source) {
+    return std::holds_alternative<srg::ScalarTensor>(source);
+  };
+  return std::any_of(
+      call.call.places.begin(), call.call.places.end(),
+      [&](const Place& place) {
+        if (const auto* source = std::get_if<TensorSource>(&place.source)) {
+          return is_one(*source);
+        }
+        const auto* list = std::get_if<TensorListSource>(&place.source);
+        return list != nullptr &&
+               std::any_of(list->entries.begin(), list->entries.end(), is_one);
+      });
+}
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() &&
@@ -103,6 +135,7 @@ absl::string_view WhyNeverRecorded(const srg::Structure& structure,
     }
     const std::string& name = call.op.schema().name();
     if (!absl::StartsWith(name, "aten::")) return "custom";
+    if (HasNumberOfTheHost(call) && !TakesNumbers(name)) return "host";
     if (std::find(std::begin(kWaiting), std::end(kWaiting), name) !=
             std::end(kWaiting) ||
         IndexesByMask(node, name)) {
@@ -251,7 +284,7 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
     moves = moves_;
     busy_ = true;
   }
-  if (record) graph = Record(shape, input, moves);
+  if (record) graph = Record(shape, input, moves, status);
   std::vector<std::shared_ptr<TorchBuffer>> made;
   if (graph != nullptr) {
     const absl::Status room = CatchTorch(kFailed, [&] {
@@ -350,7 +383,8 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
 
 std::shared_ptr<HeldGraph> RunGraph::Record(const Shape& shape,
                                             const NodeInput& input,
-                                            const std::vector<bool>& moves) {
+                                            const std::vector<bool>& moves,
+                                            absl::Status* error) {
   static const std::string& kNobody = *new std::string;
   auto graph = std::make_shared<HeldGraph>();
   graph->floats = shape.floats;
@@ -398,6 +432,7 @@ std::shared_ptr<HeldGraph> RunGraph::Record(const Shape& shape,
     return absl::OkStatus();
   });
   if (!status.ok()) {
+    *error = status;
     Refuse("failed");
     return nullptr;
   }

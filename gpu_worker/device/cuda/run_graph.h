@@ -11,8 +11,9 @@
 // handing the graph's over would keep it from being replayed meanwhile.
 //
 // Never recorded: runs that draw (a session's generator is not one that a graph
-// could be told of), that wait for the device within (nonzero, item), whose
-// results are operands' memory, of operators that are not PyTorch's own. What
+// could be told of), that wait for the device within (nonzero, item), that may
+// copy a number of the host's to it, whose results are operands' memory, of
+// operators that are not PyTorch's own. What
 // cannot be recorded once is not tried again; why is counted.
 //
 // Thread-safe: where one run is in here, others go on without.
@@ -68,7 +69,8 @@ class RunGraph {
   bool possible() const { return !refused_.load(std::memory_order_relaxed); }
 
   // As DeviceRun::ExecuteWhole(). The graph when it was replayed, or was begun
-  // to be: `status` then says whether it went well. Null otherwise.
+  // to be: `status` then says whether it went well. Null otherwise, and
+  // `status` is not OK if recording failed.
   std::shared_ptr<HeldGraph> Execute(
       const NodeInput& input, absl::Span<const KeptResult> kept,
       std::vector<std::shared_ptr<Buffer>>* results, absl::Status* status);
@@ -98,7 +100,8 @@ class RunGraph {
   // Counts, and never tries again.
   void Refuse(absl::string_view why);
   std::shared_ptr<HeldGraph> Record(const Shape& shape, const NodeInput& input,
-                                    const std::vector<bool>& moves);
+                                    const std::vector<bool>& moves,
+                                    absl::Status* status);
   GraphBody MakeBody(const HeldGraph& graph) const;
   absl::Status Replay(const HeldGraph& graph, const NodeInput& input,
                       absl::Span<const std::shared_ptr<TorchBuffer>> results);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gpu_worker/device/cuda/testing/run_tester.h"
+#include "gpu_worker/device/torch/node_compiler.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -190,6 +191,24 @@ TEST_F(RunGraphTest, WhatCannotBeRecordedIsNotTriedAgain) {
   EXPECT_EQ(recording_.Count("graphs_refused_failed"), 1u);
 }
 
+TEST_F(RunGraphTest, ARecordingThatFailsAtItsEndLeavesNothing) {
+  recording_.recorder().FailAtTheEnd(absl::InternalError("half a graph"));
+  // Values are those of plain runs, written caches too.
+  RunTimes(8);
+  EXPECT_EQ(recording_.recorder().alive(), 0u);
+  EXPECT_EQ(recording_.Count("graphs_refused_failed"), 1u);
+  EXPECT_TRUE(recording_.device().Health().ok());
+}
+
+TEST_F(RunGraphTest, ARecordingThatCannotBeEndedBreaksTheDevice) {
+  RunTimes(3);
+  recording_.recorder().FailAtTheEnd(absl::InternalError("half a graph"));
+  recording_.accelerator().Break(absl::UnavailableError("still recording"));
+  const Twin& twin = twins_[0];
+  recording_.Run(*twin.plan, {inputs_.back(), twin.w, twin.kv}, {}, {step_.t});
+  EXPECT_EQ(recording_.device().Health().message(), "still recording");
+}
+
 TEST_F(RunGraphTest, APlanThatGoesTakesItsGraphAlong) {
   RunTimes(5);
   EXPECT_EQ(recording_.recorder().alive(), 1u);
@@ -284,6 +303,28 @@ TEST(RunGraphsTest, RunsThatDrawOrWaitAreNotRecorded) {
   for (int i = 0; i < 6; ++i) tester.Run(*random, {state});
   EXPECT_EQ(tester.Count("graphs_refused_random"), 1u);
   EXPECT_EQ(tester.recorder().recorded(), 0u);
+}
+
+TEST(RunGraphsTest, NumbersOfTheHostThatMayBeCopiedAreNotRecorded) {
+  // A number that `add` takes as it is, and one that `copy_` copies.
+  for (const bool copies : {false, true}) {
+    AtenStructure s;
+    const uint32_t x = s.Bound();
+    srg::ScalarTensor number;
+    number.data_type = srg::DataType::kFloat32;
+    number.hole = s.NumberOfTheHost();
+    if (copies) {
+      s.Call("copy_", "", {AtenStructure::View(x, {2}), number, false})
+          .writes = {x};
+    } else {
+      s.Call("add_", "Tensor",
+             {AtenStructure::View(x, {2}), number, int64_t{1}})
+          .writes = {x};
+    }
+    const std::vector<TorchCall> calls =
+        CompileNodes(s.get(), {}, c10::Device(c10::kCPU)).value();
+    EXPECT_EQ(WhyNeverRecorded(s.get(), calls), copies ? "host" : "");
+  }
 }
 
 TEST(RunGraphsTest, NoMoreGraphsThanAllowed) {

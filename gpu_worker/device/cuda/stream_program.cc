@@ -120,7 +120,11 @@ bool StreamRun::ExecuteWhole(const NodeInput& input,
   if (!program_.environment().health->status().ok()) return false;
   absl::Status status;
   replayed_ = program_.graph()->Execute(input, kept, results, &status);
-  if (replayed_ == nullptr) return false;
+  if (replayed_ == nullptr) {
+    // The device may not have come out of a recording.
+    (void)program_.environment().health->Note(std::move(status));
+    return false;
+  }
   flags_ = replayed_->flags;
   failed_ = program_.environment().health->Note(std::move(status));
   return true;

@@ -58,6 +58,7 @@ absl::StatusOr<Recording> EagerRecorder::Record(
     std::memcpy(written[i].mutable_data(), before[i].data(), before[i].size());
   }
   DJINN_RETURN_IF_ERROR(status);
+  DJINN_RETURN_IF_ERROR(fails_);
   ++recorded_;
   // A graph's results are garbage before its first replay.
   for (const c10::Storage& storage : made) {

@@ -14,8 +14,9 @@ class EagerRecorder final : public GraphRecorder {
   absl::StatusOr<Recording> Record(
       GraphBody body, absl::Span<const c10::Storage> written) override;
 
-  // The next recordings fail.
+  // The next recordings fail: at once, or when the body was called.
   void Refuse(absl::Status status) { refused_ = std::move(status); }
+  void FailAtTheEnd(absl::Status status) { fails_ = std::move(status); }
   uint64_t recorded() const { return recorded_; }
   uint64_t replayed() const { return replayed_; }
   uint64_t alive() const { return alive_; }
@@ -24,6 +25,7 @@ class EagerRecorder final : public GraphRecorder {
   friend class EagerGraph;
 
   absl::Status refused_;
+  absl::Status fails_;
   uint64_t recorded_ = 0;
   uint64_t replayed_ = 0;
   uint64_t alive_ = 0;

@@ -35,6 +35,7 @@ class AtenStructure {
     return Slot(srg::Slot::Kind::kCreated, bytes);
   }
   uint32_t Result() { return Slot(srg::Slot::Kind::kResult); }
+  uint32_t NumberOfTheHost() { return structure_.scalar_tensor_hole_count++; }
   srg::Argument Hole() { return srg::FloatHole{structure_.float_hole_count++}; }
 
   // "add", "Tensor".
