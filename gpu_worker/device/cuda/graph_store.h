@@ -59,6 +59,10 @@ class GraphStore {
     int runs_before = 3;
     // Runs in succession that a graph did not fit, until it is given up.
     int max_misses = 3;
+    // Of operands that one replay copies, and sets of operands of one program.
+    uint64_t max_copied_bytes = uint64_t{8} << 20;
+    size_t max_copied_operands = 64;
+    size_t max_variants = 8;
   };
 
   explicit GraphStore(Options options) : options_(options) {}

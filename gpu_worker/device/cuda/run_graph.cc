@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -127,7 +128,10 @@ absl::string_view WhyNeverRecorded(const srg::Structure& structure,
     const TorchCall& call = calls[i];
     const srg::Node& node = structure.nodes[i];
     if (!call.call.unusable.ok()) return "unusable";
-    if (call.implicit_generator_slot.has_value()) return "random";
+    if (call.implicit_generator_slot.has_value() &&
+        !call.draws_unless_zero.has_value()) {
+      return "random";
+    }
     for (const Place& place : call.call.places) {
       if (std::holds_alternative<srg::GeneratorSlot>(place.source)) {
         return "random";
@@ -148,11 +152,24 @@ absl::string_view WhyNeverRecorded(const srg::Structure& structure,
   return "";
 }
 
+std::vector<uint32_t> HolesThatDraw(absl::Span<const TorchCall> calls) {
+  std::vector<uint32_t> holes;
+  for (const TorchCall& call : calls) {
+    if (call.implicit_generator_slot.has_value() &&
+        call.draws_unless_zero.has_value()) {
+      holes.push_back(*call.draws_unless_zero);
+    }
+  }
+  return holes;
+}
+
 RunGraph::RunGraph(Environment environment, srg::Structure structure,
-                   size_t flag_count, RunNode run_node)
+                   size_t flag_count, std::vector<uint32_t> draws,
+                   RunNode run_node)
     : environment_(environment),
       structure_(std::move(structure)),
       flag_count_(flag_count),
+      draws_(std::move(draws)),
       run_node_(std::move(run_node)),
       last_uses_(structure_.nodes.size()),
       written_(structure_.slots.size(), false) {
@@ -176,20 +193,38 @@ RunGraph::RunGraph(Environment environment, srg::Structure structure,
 
 RunGraph::~RunGraph() {
   MutexLock lock(&mu_);
-  if (const std::shared_ptr<HeldGraph> graph = graph_.lock()) {
-    environment_.store->Drop(graph.get());
+  for (const Variant& variant : variants_) {
+    if (const std::shared_ptr<HeldGraph> graph = variant.graph.lock()) {
+      environment_.store->Drop(graph.get());
+    }
   }
 }
 
+bool RunGraph::IsOperand(const NodeInput& input, size_t slot) const {
+  // A generator that is here is drawn from by nobody.
+  return input.slots[slot] != nullptr &&
+         structure_.slots[slot].kind != srg::Slot::Kind::kGenerator;
+}
+
+RunGraph::Addresses RunGraph::AddressesOf(const NodeInput& input) const {
+  Addresses addresses;
+  for (size_t i = 0; i < input.slots.size(); ++i) {
+    addresses.push_back(IsOperand(input, i) ? Torch(input.slots[i]).data()
+                                            : nullptr);
+  }
+  return addresses;
+}
+
 RunGraph::Shape RunGraph::ShapeOf(const NodeInput& input,
-                                  absl::Span<const KeptResult> kept) {
+                                  absl::Span<const KeptResult> kept) const {
   Shape shape;
   shape.floats.assign(input.floats.begin(), input.floats.end());
   shape.scalar_tensors.assign(input.scalar_tensors.begin(),
                               input.scalar_tensors.end());
   shape.fast = input.fast;
-  for (const std::shared_ptr<Buffer>& buffer : input.slots) {
-    shape.bytes.push_back(buffer == nullptr ? 0 : buffer->size_bytes());
+  for (size_t i = 0; i < input.slots.size(); ++i) {
+    shape.bytes.push_back(IsOperand(input, i) ? input.slots[i]->size_bytes()
+                                              : 0);
   }
   shape.kept.assign(kept.begin(), kept.end());
   return shape;
@@ -225,39 +260,114 @@ bool RunGraph::Fits(const HeldGraph& graph, const Shape& shape,
       });
 }
 
-void RunGraph::Look(Shape shape, const NodeInput& input) {
-  std::vector<const void*> addresses;
-  for (const std::shared_ptr<Buffer>& buffer : input.slots) {
-    addresses.push_back(buffer == nullptr ? nullptr : Torch(buffer).data());
+std::shared_ptr<HeldGraph> RunGraph::FindFitting(const Shape& shape,
+                                                 const NodeInput& input) {
+  for (auto variant = variants_.begin(); variant != variants_.end();
+       ++variant) {
+    std::shared_ptr<HeldGraph> graph = variant->graph.lock();
+    if (graph == nullptr || !Fits(*graph, shape, input)) continue;
+    variants_.splice(variants_.begin(), variants_, variant);
+    return graph;
   }
-  moves_.resize(addresses.size(), false);
-  if (last_.has_value() && Same(*last_, shape)) {
+  return nullptr;
+}
+
+std::optional<uint64_t> RunGraph::CopiedBytes(
+    const Variant& variant, const Shape& shape,
+    const Addresses& addresses) const {
+  const GraphStore::Options& options = environment_.store->options();
+  uint64_t bytes = 0;
+  size_t operands = 0;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (!variant.moves[i] && addresses[i] == variant.addresses[i]) continue;
+    if (shape.bytes[i] > options.max_copied_bytes - bytes) return std::nullopt;
+    bytes += shape.bytes[i];
+    if (++operands > options.max_copied_operands) return std::nullopt;
+  }
+  return bytes;
+}
+
+RunGraph::Variant& RunGraph::VariantOf(const Shape& shape,
+                                       const Addresses& addresses) {
+  auto best = variants_.end();
+  uint64_t least = 0;
+  for (auto variant = variants_.begin(); variant != variants_.end();
+       ++variant) {
+    const std::optional<uint64_t> bytes =
+        CopiedBytes(*variant, shape, addresses);
+    if (!bytes.has_value()) continue;
+    if (best == variants_.end() || *bytes < least) {
+      best = variant;
+      least = *bytes;
+    }
+  }
+  if (best != variants_.end()) {
+    variants_.splice(variants_.begin(), variants_, best);
+    return variants_.front();
+  }
+  if (variants_.size() >= environment_.store->options().max_variants) {
+    // Sets that are new every time do not displace those that have graphs.
+    auto gone = std::prev(variants_.end());
+    for (auto variant = variants_.begin(); variant != variants_.end();
+         ++variant) {
+      if (variant->graph.expired()) gone = variant;
+    }
+    if (const std::shared_ptr<HeldGraph> graph = gone->graph.lock()) {
+      environment_.store->Drop(graph.get());
+    }
+    variants_.erase(gone);
+  }
+  Variant variant;
+  variant.id = next_id_++;
+  variant.last = shape;
+  variant.addresses = addresses;
+  variant.moves.resize(addresses.size(), false);
+  variants_.push_front(std::move(variant));
+  return variants_.front();
+}
+
+void RunGraph::Look(Variant* variant, Shape shape, Addresses addresses) {
+  if (Same(variant->last, shape)) {
     for (size_t i = 0; i < addresses.size(); ++i) {
-      if (addresses[i] != addresses_[i]) moves_[i] = true;
+      if (addresses[i] != variant->addresses[i]) variant->moves[i] = true;
     }
   } else {
-    alike_ = 0;
+    variant->alike = std::min(variant->alike, 0);
   }
-  last_ = std::move(shape);
-  addresses_ = std::move(addresses);
-  looked_ = true;
+  variant->last = std::move(shape);
+  variant->addresses = std::move(addresses);
+  looked_ = variant->id;
 }
 
 void RunGraph::Observe(bool plain) {
   MutexLock lock(&mu_);
-  if (!looked_) return;
-  looked_ = false;
-  alike_ = plain ? alike_ + 1 : 0;
+  for (Variant& variant : variants_) {
+    if (variant.id != looked_) continue;
+    variant.alike = plain ? variant.alike + 1 : std::min(variant.alike, 0);
+  }
+  looked_ = 0;
 }
 
-void RunGraph::Refuse(absl::string_view why) {
-  environment_.store->Count(absl::StrCat("graphs_refused_", why));
-  refused_.store(true, std::memory_order_relaxed);
+void RunGraph::NoteRefusal(Variant* variant, const absl::Status& why) {
+  if (!absl::IsResourceExhausted(why)) {
+    environment_.store->Count("graphs_refused_failed");
+    refused_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  environment_.store->Count("graphs_refused_memory");
+  // Twice as many runs later, and then twice as many.
+  constexpr int kMaxDoublings = 8;
+  variant->refusals = std::min(variant->refusals + 1, kMaxDoublings);
+  variant->alike =
+      -(environment_.store->options().runs_before << variant->refusals);
 }
 
 std::shared_ptr<HeldGraph> RunGraph::Execute(
     const NodeInput& input, absl::Span<const KeptResult> kept,
     std::vector<std::shared_ptr<Buffer>>* results, absl::Status* status) {
+  for (const uint32_t hole : draws_) {
+    if (input.floats[hole] != 0) return nullptr;
+  }
   Shape shape = ShapeOf(input, kept);
   std::shared_ptr<HeldGraph> graph;
   std::vector<bool> moves;
@@ -265,26 +375,36 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
   {
     MutexLock lock(&mu_);
     if (busy_) return nullptr;
-    graph = graph_.lock();
-    if (graph != nullptr && !Fits(*graph, shape, input)) {
-      environment_.store->Count("graphs_missed");
-      if (++misses_ >= environment_.store->options().max_misses) {
-        environment_.store->Drop(graph.get());
-        alike_ = 0;
+    graph = FindFitting(shape, input);
+    if (graph == nullptr) {
+      Addresses addresses = AddressesOf(input);
+      Variant& variant = VariantOf(shape, addresses);
+      const std::shared_ptr<HeldGraph> other = variant.graph.lock();
+      if (other != nullptr) {
+        environment_.store->Count("graphs_missed");
+        if (++variant.misses >= environment_.store->options().max_misses) {
+          environment_.store->Drop(other.get());
+          variant.graph.reset();
+          variant.misses = 0;
+          variant.alike = 0;
+        }
       }
-      graph = nullptr;
-    } else if (graph == nullptr) {
-      Look(shape, input);
-      record = alike_ >= environment_.store->options().runs_before;
+      Look(&variant, shape, std::move(addresses));
+      record = other == nullptr &&
+               variant.alike >= environment_.store->options().runs_before;
+      if (!record) return nullptr;
+      moves = variant.moves;
     }
-    if (graph == nullptr && !record) {
-      if (!looked_) Look(std::move(shape), input);
-      return nullptr;
-    }
-    moves = moves_;
     busy_ = true;
   }
-  if (record) graph = Record(shape, input, moves, status);
+  absl::Status recorded;
+  if (record) {
+    absl::StatusOr<std::shared_ptr<HeldGraph>> made =
+        Record(shape, input, moves);
+    recorded = made.status();
+    if (made.ok()) graph = *std::move(made);
+  }
+  const std::shared_ptr<HeldGraph> kept_graph = graph;
   std::vector<std::shared_ptr<TorchBuffer>> made;
   if (graph != nullptr) {
     const absl::Status room = CatchTorch(kFailed, [&] {
@@ -300,14 +420,20 @@ std::shared_ptr<HeldGraph> RunGraph::Execute(
     environment_.store->Count("graphs_replayed");
     *status = CatchTorch(kFailed, [&] { return Replay(*graph, input, made); });
     results->assign(made.begin(), made.end());
+  } else {
+    *status = recorded;
   }
   MutexLock lock(&mu_);
   busy_ = false;
-  if (graph != nullptr) {
-    misses_ = 0;
-    looked_ = false;
-    graph_ = graph;
+  // In front still: nobody else was let in.
+  Variant& variant = variants_.front();
+  if (!recorded.ok()) NoteRefusal(&variant, recorded);
+  if (kept_graph != nullptr) {
+    variant.graph = kept_graph;
+    variant.misses = 0;
+    variant.refusals = 0;
   }
+  if (graph != nullptr) looked_ = 0;
   return graph;
 }
 
@@ -381,10 +507,9 @@ GraphBody RunGraph::MakeBody(const HeldGraph& graph) const {
   };
 }
 
-std::shared_ptr<HeldGraph> RunGraph::Record(const Shape& shape,
-                                            const NodeInput& input,
-                                            const std::vector<bool>& moves,
-                                            absl::Status* error) {
+absl::StatusOr<std::shared_ptr<HeldGraph>> RunGraph::Record(
+    const Shape& shape, const NodeInput& input,
+    const std::vector<bool>& moves) {
   static const std::string& kNobody = *new std::string;
   auto graph = std::make_shared<HeldGraph>();
   graph->floats = shape.floats;
@@ -392,12 +517,21 @@ std::shared_ptr<HeldGraph> RunGraph::Record(const Shape& shape,
   graph->fast = shape.fast;
   graph->kept = shape.kept;
   uint64_t bytes = flag_count_;
+  // Before anything is allocated: what is sure to be needed.
+  uint64_t needed = bytes;
+  for (const KeptResult& result : shape.kept) needed += result.bytes;
+  for (size_t i = 0; i < moves.size(); ++i) {
+    if (moves[i]) needed += shape.bytes[i];
+  }
+  if (needed > environment_.store->options().max_bytes) {
+    return absl::ResourceExhaustedError("more than graphs may have");
+  }
   const absl::Status status = CatchTorch(kFailed, [&]() -> absl::Status {
     const c10::InferenceMode inference;
     const c10::Device device = environment_.accelerator->device();
     std::vector<c10::Storage> written;
     for (uint32_t i = 0; i < input.slots.size(); ++i) {
-      if (input.slots[i] == nullptr) continue;
+      if (!IsOperand(input, i)) continue;
       HeldGraph::Operand operand;
       operand.slot = i;
       operand.bytes = input.slots[i]->size_bytes();
@@ -416,7 +550,6 @@ std::shared_ptr<HeldGraph> RunGraph::Record(const Shape& shape,
       environment_.transfers->Use(Torch(input.slots[i]));
       graph->operands.push_back(std::move(operand));
     }
-    const auto scope = environment_.accelerator->EnterCompute();
     if (flag_count_ > 0) {
       c10::Storage flags =
           environment_.accelerator->Allocate(flag_count_, StreamId::kCompute);
@@ -426,25 +559,23 @@ std::shared_ptr<HeldGraph> RunGraph::Record(const Shape& shape,
       view.strides = {1};
       graph->flags = MakeTensor(view, flags);
     }
+    // What was asked so far is not recorded. Nothing is asked of it, so that
+    // the recorder may have the stream to itself.
+    environment_.accelerator->EnterCompute().reset();
     DJINN_ASSIGN_OR_RETURN(graph->recording,
                            environment_.accelerator->recorder()->Record(
                                MakeBody(*graph), written));
     return absl::OkStatus();
   });
-  if (!status.ok()) {
-    *error = status;
-    Refuse("failed");
-    return nullptr;
-  }
+  DJINN_RETURN_IF_ERROR(status);
   bytes += graph->recording.graph->bytes();
   graph = environment_.store->Add(
       std::move(graph), input.tenant != nullptr ? *input.tenant : kNobody,
       bytes);
   if (graph == nullptr) {
-    Refuse("memory");
-  } else {
-    environment_.store->Count("graphs_recorded");
+    return absl::ResourceExhaustedError("no memory to spare for a graph");
   }
+  environment_.store->Count("graphs_recorded");
   return graph;
 }
 

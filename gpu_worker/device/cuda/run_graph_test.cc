@@ -327,6 +327,119 @@ TEST(RunGraphsTest, NumbersOfTheHostThatMayBeCopiedAreNotRecorded) {
   }
 }
 
+TEST(RunGraphsTest, AttentionWithoutDropoutIsRecorded) {
+  AtenStructure s;
+  const uint32_t q = s.Bound(), k = s.Bound(), v = s.Bound();
+  const uint32_t generator = s.Generator();
+  const uint32_t out = s.Result();
+  const srg::Argument none = std::monostate();
+  s.Call("scaled_dot_product_attention", "",
+         {AtenStructure::View(q, {1, 1, 1, 2}),
+          AtenStructure::View(k, {1, 1, 2, 2}),
+          AtenStructure::View(v, {1, 1, 2, 2}), none, s.Hole(), false, none,
+          false},
+         {AtenStructure::View(out, {1, 1, 1, 2})})
+      .implicit_generator_slot = generator;
+  RunTester tester, plain(false);
+  const auto plan = tester.Admit(s), plain_plan = plain.Admit(s);
+  const auto run = [&](RunTester& t, const Plan& p, float f, double dropout) {
+    const uint64_t state = t.SeededGenerator(1);
+    return t.Run(p,
+                 {t.Upload({f, 1}), t.Upload({1, 2, 3, 4}),
+                  t.Upload({5, 6, 7, f}), state},
+                 {dropout})[out];
+  };
+  for (int i = 0; i < 6; ++i) {
+    const float f = static_cast<float>(i);
+    EXPECT_EQ(tester.Values(run(tester, *plan, f, 0)),
+              plain.Values(run(plain, *plain_plan, f, 0)));
+  }
+  EXPECT_EQ(tester.recorder().recorded(), 1u);
+  EXPECT_EQ(tester.recorder().replayed(), 3u);
+  // With it, it draws.
+  EXPECT_EQ(tester.Values(run(tester, *plan, 1, 0.5)),
+            plain.Values(run(plain, *plain_plan, 1, 0.5)));
+  EXPECT_EQ(tester.recorder().replayed(), 3u);
+  run(tester, *plan, 1, 0);
+  EXPECT_EQ(tester.recorder().replayed(), 4u);
+}
+
+TEST(RunGraphsTest, EachSetOfLargeOperandsHasAGraphOfItsOwn) {
+  Step step;
+  // The input may be copied, and nothing besides.
+  RunTester tester(true, {.max_copied_bytes = 12});
+  RunTester plain(false);
+  const auto plan = tester.Admit(step.s), plain_plan = plain.Admit(step.s);
+  // Two tenants' copies of one model.
+  uint64_t w[2], kv[2], plain_w[2], plain_kv[2];
+  for (int i = 0; i < 2; ++i) {
+    const float f = static_cast<float>(10 * i);
+    w[i] = tester.Upload({f, 2, 3});
+    kv[i] = tester.Upload({0, f, 0});
+    plain_w[i] = plain.Upload({f, 2, 3});
+    plain_kv[i] = plain.Upload({0, f, 0});
+  }
+  for (int i = 0; i < 12; ++i) {
+    const float f = static_cast<float>(i);
+    const int who = i % 2;
+    const auto ids =
+        tester.Run(*plan, {tester.Upload({f, f, 1}), w[who], kv[who]});
+    const auto expected = plain.Run(
+        *plain_plan, {plain.Upload({f, f, 1}), plain_w[who], plain_kv[who]});
+    EXPECT_EQ(tester.Values(ids[step.out]), plain.Values(expected[step.out]));
+    EXPECT_EQ(tester.Values(kv[who]), plain.Values(plain_kv[who]));
+  }
+  EXPECT_EQ(tester.recorder().recorded(), 2u);
+  EXPECT_EQ(tester.recorder().alive(), 2u);
+  EXPECT_EQ(tester.recorder().replayed(), 6u);
+  EXPECT_EQ(tester.Count("graphs_missed"), 0u);
+}
+
+TEST(RunGraphsTest, LargeOperandsThatMoveEveryTimeAreNotCopied) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t sum = s.Add(x, x, 2);
+  RunTester tester(true, {.max_copied_bytes = 7});
+  const auto plan = tester.Admit(s);
+  for (int i = 0; i < 20; ++i) {
+    const float f = static_cast<float>(i);
+    EXPECT_EQ(tester.Values(tester.Run(*plan, {tester.Upload({f, 1})})[sum]),
+              (Floats{2 * f, 2}));
+  }
+  EXPECT_EQ(tester.recorder().recorded(), 0u);
+  // Where they lie still, they are used in place.
+  const uint64_t id = tester.Upload({1, 2});
+  for (int i = 0; i < 5; ++i) tester.Run(*plan, {id});
+  EXPECT_EQ(tester.recorder().recorded(), 1u);
+}
+
+TEST(RunGraphsTest, WhereMemoryLacksItIsTriedAgainLater) {
+  class Spare final : public SpareMemory {
+   public:
+    std::shared_ptr<void> Reserve(const std::string&, uint64_t) override {
+      ++asked;
+      return lacks ? nullptr : std::make_shared<int>();
+    }
+    bool lacks = true;
+    int asked = 0;
+  };
+  Spare spare;
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  s.Add(x, x, 2);
+  RunTester tester;
+  const auto plan = tester.Admit(s);
+  tester.device().SetSpareMemory(&spare);
+  const uint64_t id = tester.Upload({3, 5});
+  for (int i = 0; i < 8; ++i) tester.Run(*plan, {id});
+  EXPECT_EQ(tester.Count("graphs_refused_memory"), 1u);
+  spare.lacks = false;
+  for (int i = 0; i < 8; ++i) tester.Run(*plan, {id});
+  EXPECT_EQ(spare.asked, 2);
+  EXPECT_GT(tester.Count("graphs_replayed"), 0u);
+  tester.device().SetSpareMemory(nullptr);
+}
+
 TEST(RunGraphsTest, NoMoreGraphsThanAllowed) {
   RunTester tester(true, {.max_graphs = 1});
   AtenStructure one, other;

@@ -22,6 +22,7 @@ StreamProgram::StreamProgram(StreamEnvironment environment,
   const bool recorded = environment_.accelerator->recorder() != nullptr;
   const absl::string_view never =
       recorded ? WhyNeverRecorded(structure, calls) : "";
+  std::vector<uint32_t> draws = HolesThatDraw(calls);
   calls_.reserve(calls.size());
   for (TorchCall& call : calls) {
     calls_.emplace_back(std::move(call));
@@ -37,7 +38,7 @@ StreamProgram::StreamProgram(StreamEnvironment environment,
   graph_ = std::make_unique<RunGraph>(
       RunGraph::Environment{environment_.accelerator, environment_.transfers,
                             environment_.graphs},
-      structure, checked_nodes_.size(),
+      structure, checked_nodes_.size(), std::move(draws),
       [this](uint32_t node, const NodeInput& input, const at::Tensor& flags,
              std::vector<NodeResult>* results) {
         return RunNode(node, input, flags, results);
