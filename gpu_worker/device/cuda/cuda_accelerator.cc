@@ -77,7 +77,7 @@ class CudaAccelerator final : public Accelerator {
     C10_CUDA_CHECK(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault));
     return std::shared_ptr<char>(static_cast<char*>(memory), [](char* gone) {
       // At the process's end CUDA may be gone before it.
-      (void)cudaFreeHost(gone);
+      if (cudaFreeHost(gone) != cudaSuccess) (void)cudaGetLastError();
     });
   }
 
@@ -109,15 +109,15 @@ class CudaAccelerator final : public Accelerator {
   }
 
   absl::Status Await(const EventPtr& event) override {
-    return StatusOfCuda(cudaEventSynchronize(EventOf(event).event()), name_);
+    return Cleared(cudaEventSynchronize(EventOf(event).event()));
   }
 
   absl::Status Health() override {
     DJINN_RETURN_IF_ERROR(recorder_.Health());
     // What is fatal every call says again; this one asks nothing else. Not of
     // the compute stream, which may be being recorded.
-    const cudaError_t error = cudaStreamQuery(copy_out_.stream());
-    return IsFatal(error) ? StatusOfCuda(error, name_) : absl::OkStatus();
+    const absl::Status status = Cleared(cudaStreamQuery(copy_out_.stream()));
+    return ErrorReason(status) == kDeviceBroken ? status : absl::OkStatus();
   }
 
   std::unique_ptr<ComputeScope> EnterCompute() override {
@@ -140,6 +140,13 @@ class CudaAccelerator final : public Accelerator {
   GraphRecorder* recorder() override { return &recorder_; }
 
  private:
+  // CUDA keeps a thread's last error, "not ready" among them, until somebody
+  // takes it; PyTorch would find it after the next launch, whosever that is.
+  absl::Status Cleared(cudaError_t error) const {
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return StatusOfCuda(error, name_);
+  }
+
   static c10::cuda::CUDAStream NewStream(c10::DeviceIndex ordinal) {
     return c10::cuda::getStreamFromPool(/*isHighPriority=*/false, ordinal);
   }
@@ -188,6 +195,7 @@ absl::StatusOr<std::unique_ptr<Accelerator>> MakeCudaAccelerator(int ordinal) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
   if (counted != cudaSuccess) {
+    (void)cudaGetLastError();
     return Unavailable(ordinal, absl::StrCat("no driver, or none for CUDA ",
                                              CUDART_VERSION / 1000, ".",
                                              CUDART_VERSION % 1000 / 10, ": ",

@@ -32,7 +32,7 @@ absl::Status StatusOfCuda(cudaError_t error, absl::string_view device) {
   const char* const text = cudaGetErrorString(error);
   if (IsFatal(error)) {
     return MakeError(
-        absl::StatusCode::kUnavailable, "DEVICE_BROKEN",
+        absl::StatusCode::kUnavailable, kDeviceBroken,
         absl::StrCat(device,
                      " cannot be used any more by this worker: ", text));
   }

@@ -8,6 +8,9 @@
 
 namespace djinn::worker {
 
+// The reason of statuses after which the process can do nothing with the GPU.
+inline constexpr absl::string_view kDeviceBroken = "DEVICE_BROKEN";
+
 // Whether the process can never use the GPU again after it: a kernel left its
 // memory, asserted, or the device itself failed.
 bool IsFatal(cudaError_t error);
