@@ -1,30 +1,29 @@
 // Keeps threads from asking the compute stream anything while another one
-// records it: what they asked would become part of the graph.
+// records it: what they asked would become part of the graph, and what they
+// allocated would be the graph's memory.
 #ifndef GPU_WORKER_DEVICE_CUDA_COMPUTE_GATE_H_
 #define GPU_WORKER_DEVICE_CUDA_COMPUTE_GATE_H_
 
-#include <atomic>
+#include <cstddef>
 #include <thread>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/mutex.h"
 
 namespace djinn::worker {
 
 class ComputeGate {
  public:
-  // For the length of one call to the stream. Of the recording thread, whose
-  // calls are what is recorded, nothing is asked.
+  // For a call to the stream, or several. Threads hold passes beside one
+  // another, and one thread several, one in another; the recording thread,
+  // whose calls are what is recorded, needs none. Null: no gate.
   class Pass {
    public:
-    explicit Pass(ComputeGate* gate) ABSL_NO_THREAD_SAFETY_ANALYSIS
-        : gate_(gate->recorder_.load(std::memory_order_acquire) ==
-                        std::this_thread::get_id()
-                    ? nullptr
-                    : gate) {
-      if (gate_ != nullptr) gate_->mu_.Lock();
+    explicit Pass(ComputeGate* gate) : gate_(gate) {
+      if (gate_ != nullptr) gate_->Enter();
     }
-    ~Pass() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      if (gate_ != nullptr) gate_->mu_.Unlock();
+    ~Pass() {
+      if (gate_ != nullptr) gate_->Leave();
     }
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
@@ -33,19 +32,11 @@ class ComputeGate {
     ComputeGate* const gate_;
   };
 
-  // While this thread records.
+  // While this thread, which holds no pass, records.
   class Hold {
    public:
-    explicit Hold(ComputeGate* gate) ABSL_NO_THREAD_SAFETY_ANALYSIS
-        : gate_(*gate) {
-      gate_.mu_.Lock();
-      gate_.recorder_.store(std::this_thread::get_id(),
-                            std::memory_order_release);
-    }
-    ~Hold() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      gate_.recorder_.store(std::thread::id(), std::memory_order_release);
-      gate_.mu_.Unlock();
-    }
+    explicit Hold(ComputeGate* gate) : gate_(*gate) { gate_.Close(); }
+    ~Hold() { gate_.Open(); }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
@@ -54,8 +45,43 @@ class ComputeGate {
   };
 
  private:
+  void Enter() {
+    const std::thread::id self = std::this_thread::get_id();
+    MutexLock lock(&mu_);
+    // Who is within need not wait for who waits for it.
+    while (closed_ && recorder_ != self && passes_.count(self) == 0) {
+      changed_.Wait(&mu_);
+    }
+    ++passes_[self];
+  }
+  void Leave() {
+    MutexLock lock(&mu_);
+    const auto found = passes_.find(std::this_thread::get_id());
+    if (--found->second > 0) return;
+    passes_.erase(found);
+    if (closed_) changed_.SignalAll();
+  }
+  void Close() {
+    MutexLock lock(&mu_);
+    while (closed_) changed_.Wait(&mu_);
+    closed_ = true;
+    while (!passes_.empty()) changed_.Wait(&mu_);
+    recorder_ = std::this_thread::get_id();
+  }
+  void Open() {
+    MutexLock lock(&mu_);
+    closed_ = false;
+    recorder_ = std::thread::id();
+    changed_.SignalAll();
+  }
+
   Mutex mu_;
-  std::atomic<std::thread::id> recorder_;
+  CondVar changed_;
+  // Nobody else may enter; `recorder_` is set once nobody is within.
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread::id recorder_ ABSL_GUARDED_BY(mu_);
+  // Passes by thread.
+  absl::flat_hash_map<std::thread::id, size_t> passes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::worker

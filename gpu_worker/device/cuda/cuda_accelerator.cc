@@ -37,8 +37,10 @@ c10::cuda::CUDAEvent& EventOf(const EventPtr& event) {
 }
 
 struct Scope final : Accelerator::ComputeScope {
-  explicit Scope(c10::cuda::CUDAStream stream) : guard(stream) {}
-  c10::cuda::CUDAStreamGuard guard;
+  Scope(c10::cuda::CUDAStream stream, ComputeGate* gate)
+      : pass(gate), guard(stream) {}
+  const ComputeGate::Pass pass;
+  const c10::cuda::CUDAStreamGuard guard;
 };
 
 class CudaAccelerator final : public Accelerator {
@@ -121,7 +123,7 @@ class CudaAccelerator final : public Accelerator {
   }
 
   std::unique_ptr<ComputeScope> EnterCompute() override {
-    return std::make_unique<Scope>(compute_);
+    return std::make_unique<Scope>(compute_, &gate_);
   }
 
   const at::Generator& ThreadGenerator() override {

@@ -1,0 +1,60 @@
+#include "gpu_worker/device/cuda/compute_gate.h"
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+TEST(ComputeGateTest, OthersWaitWhileOneRecords) {
+  ComputeGate gate;
+  std::atomic<bool> entered{false};
+  std::thread other;
+  {
+    const ComputeGate::Hold hold(&gate);
+    // Its own calls do not wait.
+    const ComputeGate::Pass mine(&gate);
+    const ComputeGate::Pass again(&gate);
+    other = std::thread([&] {
+      const ComputeGate::Pass pass(&gate);
+      entered = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(entered);
+  }
+  other.join();
+  EXPECT_TRUE(entered);
+}
+
+TEST(ComputeGateTest, RecordingWaitsForThoseWithin) {
+  ComputeGate gate;
+  std::atomic<bool> recording{false};
+  std::optional<ComputeGate::Pass> pass(&gate);
+  std::thread recorder([&] {
+    const ComputeGate::Hold hold(&gate);
+    recording = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(recording);
+  {
+    // Who is within may enter again, though somebody waits to record.
+    const ComputeGate::Pass inner(&gate);
+    EXPECT_FALSE(recording);
+  }
+  pass.reset();
+  recorder.join();
+  EXPECT_TRUE(recording);
+}
+
+TEST(ComputeGateTest, ThreadsPassBesideOneAnother) {
+  ComputeGate gate;
+  const ComputeGate::Pass mine(&gate);
+  std::thread([&] { const ComputeGate::Pass theirs(&gate); }).join();
+}
+
+}  // namespace
+}  // namespace djinn::worker
