@@ -36,6 +36,17 @@ c10::cuda::CUDAEvent& EventOf(const EventPtr& event) {
   return static_cast<Event&>(*event).event;
 }
 
+// To free memory that several streams used PyTorch records events, which throws
+// on a device that is broken; in a storage's destructor that would end the
+// process before it has told anybody. Its memory is nobody's any more.
+void Free(void* memory) {
+  try {
+    allocator::raw_delete(memory);
+  } catch (const std::exception&) {
+    (void)cudaGetLastError();
+  }
+}
+
 struct Scope final : Accelerator::ComputeScope {
   Scope(c10::cuda::CUDAStream stream, ComputeGate* gate)
       : pass(gate), guard(stream) {}
@@ -61,16 +72,35 @@ class CudaAccelerator final : public Accelerator {
   c10::Storage Allocate(uint64_t bytes, StreamId stream) override {
     TORCH_CHECK_WITH(OutOfMemoryError, bytes <= INT64_MAX,
                      "out of memory: asked ", bytes);
-    const c10::cuda::CUDAStreamGuard guard(StreamOf(stream));
+    c10::DataPtr memory(nullptr, device_);
+    if (bytes > 0) {
+      const ComputeGate::Pass pass(stream == StreamId::kCompute ? &gate_
+                                                                : nullptr);
+      const c10::cuda::CUDAStreamGuard guard(StreamOf(stream));
+      void* const raw = allocator::get()->allocate(bytes).release_context();
+      memory = c10::DataPtr(raw, raw, &Free, device_);
+    }
     return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(bytes),
-        allocator::get()->allocate(bytes), allocator::get(),
-        /*resizable=*/false));
+        std::move(memory), allocator::get(), /*resizable=*/false));
   }
 
   void UsedBy(const c10::Storage& storage, StreamId stream) override {
     if (storage.nbytes() == 0) return;
-    allocator::recordStream(storage.data_ptr(), StreamOf(stream));
+    // The allocator knows its own memory by its own deleter.
+    void* const raw = storage.mutable_data();
+    if (storage.data_ptr().get_deleter() != &Free) {
+      allocator::recordStream(storage.data_ptr(), StreamOf(stream));
+      return;
+    }
+    c10::DataPtr lent(raw, raw, allocator::get()->raw_deleter(), device_);
+    try {
+      allocator::recordStream(lent, StreamOf(stream));
+    } catch (...) {
+      lent.release_context();
+      throw;
+    }
+    lent.release_context();
   }
 
   std::shared_ptr<char> AllocatePinned(uint64_t bytes) override {
