@@ -12,6 +12,7 @@
 #include "gpu_worker/device/cuda/stream_program.h"
 #include "gpu_worker/device/cuda/stream_target.h"
 #include "gpu_worker/device/cuda/transfers.h"
+#include "gpu_worker/device/torch/gpu_allow_list.h"
 #include "gpu_worker/device/torch/node_compiler.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
@@ -41,6 +42,9 @@ class StreamLibrary final : public OperatorLibrary {
     DJINN_ASSIGN_OR_RETURN(
         std::vector<TorchCall> calls,
         CompileNodes(structure, custom_, environment_.target->device()));
+    for (const TorchCall& call : calls) {
+      DJINN_RETURN_IF_ERROR(CheckAllowedOnGpu(call.op.schema()));
+    }
     return std::make_unique<StreamProgram>(environment_, structure,
                                            std::move(calls));
   }

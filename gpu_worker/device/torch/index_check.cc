@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
+#include "ATen/ExpandUtils.h"
 #include "ATen/core/List.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -73,9 +75,12 @@ std::optional<int64_t> BoundOf(const IndexArgument& argument,
   const c10::IValue& of = stack[argument.of];
   switch (argument.rule.bound) {
     case IndexBound::kNumber: {
+      // Without a bound they are not below 0 still.
       const int64_t number = of.toInt();
-      return number < 0 ? std::nullopt : std::optional<int64_t>(number);
+      return number < 0 ? std::numeric_limits<int64_t>::max() : number;
     }
+    case IndexBound::kCount:
+      return int64_t{1} << 31;
     case IndexBound::kSizes:
       return Product(of.toIntVector());
     case IndexBound::kAlongSizes: {
@@ -122,11 +127,27 @@ absl::Status IndexOutOfRange(absl::string_view op,
                        absl::StrCat("all elements of ", argument.rule.argument,
                                     " should be between 0 and 1, in ", op));
     }
+    if (argument.rule.bound == IndexBound::kWeights) {
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, kOperatorFailed,
+          absl::StrCat("probability tensor contains either `inf`, `nan` or "
+                       "element < 0, or sums to 0, in ",
+                       op));
+    }
+    if (argument.rule.bound == IndexBound::kMaskCount) {
+      return MakeError(absl::StatusCode::kInvalidArgument, kOperatorFailed,
+                       absl::StrCat("more elements are masked than the source "
+                                    "has, in ",
+                                    op));
+    }
+    if (argument.rule.bound == IndexBound::kUnknown) continue;
     if (argument.rule.bound == IndexBound::kNonzero) {
       return MakeError(absl::StatusCode::kInvalidArgument, kOperatorFailed,
                        absl::StrCat("an assertion failed, in ", op));
     }
-    indices.push_back(argument.rule.argument);
+    if (indices.empty() || indices.back() != argument.rule.argument) {
+      indices.push_back(argument.rule.argument);
+    }
   }
   return MakeError(absl::StatusCode::kInvalidArgument, kOperatorFailed,
                    absl::StrCat("index out of range in ", op, ", argument ",
@@ -145,11 +166,23 @@ absl::Status IndexCheck::Check(torch::jit::Stack* arguments) {
 absl::Status IndexCheck::CheckArgument(const IndexArgument& argument,
                                        torch::jit::Stack* stack) {
   c10::IValue& value = (*stack)[argument.argument];
+  if (argument.rule.bound == IndexBound::kUnknown) {
+    value = c10::IValue();
+    return absl::OkStatus();
+  }
   if (!value.isTensor() || !value.toTensor().defined()) return absl::OkStatus();
   at::Tensor tensor = value.toTensor();
   if (argument.rule.bound == IndexBound::kUnit ||
       argument.rule.bound == IndexBound::kNonzero) {
     DJINN_RETURN_IF_ERROR(CheckValues(argument, &tensor));
+  } else if (argument.rule.bound == IndexBound::kWeights) {
+    DJINN_RETURN_IF_ERROR(CheckWeights(&tensor));
+  } else if (argument.rule.bound == IndexBound::kAscending) {
+    DJINN_RETURN_IF_ERROR(CheckAscending(&tensor));
+  } else if (argument.rule.bound == IndexBound::kMaskCount) {
+    const c10::IValue& of = (*stack)[argument.of];
+    DJINN_RETURN_IF_ERROR(
+        CheckMask((*stack)[0].toTensor(), of.toTensor(), &tensor));
   } else {
     // Probabilities of classes, say.
     if (!IsIndex(tensor)) return absl::OkStatus();
@@ -252,15 +285,60 @@ absl::Status IndexCheck::CheckValues(const IndexArgument& argument,
   return Replace(good.logical_not(), 0, distinct, values);
 }
 
-absl::Status IndexCheck::Replace(const at::Tensor& bad, int64_t harmless,
-                                 const at::Tensor& distinct,
-                                 at::Tensor* tensor) {
-  const at::Tensor any = bad.any();
+absl::Status IndexCheck::CheckAscending(at::Tensor* values) {
+  if (values->dim() != 1 || values->numel() < 2 || !IsIndex(*values)) {
+    return absl::OkStatus();
+  }
+  const int64_t last = values->numel() - 1;
+  DJINN_RETURN_IF_ERROR(
+      Flag(values->narrow(0, 1, last).lt(values->narrow(0, 0, last)).any()));
+  // Itself where it ascends.
+  *values = std::get<0>(values->cummax(0));
+  return absl::OkStatus();
+}
+
+absl::Status IndexCheck::CheckWeights(at::Tensor* rows) {
+  if (rows->numel() == 0 || rows->dim() == 0 || rows->dim() > 2 ||
+      !rows->is_floating_point()) {
+    return absl::OkStatus();
+  }
+  const at::Tensor wide = rows->to(at::kDouble);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const at::Tensor sums = wide.sum(-1, /*keepdim=*/true);
+  // Numbers that are none compare with nothing.
+  const at::Tensor good = wide.ge(0)
+                              .logical_and_(wide.lt(infinity))
+                              .all(-1, /*keepdim=*/true)
+                              .logical_and_(sums.gt(0));
+  return Replace(good.logical_not().expand(rows->sizes()), 1, *rows, rows);
+}
+
+absl::Status IndexCheck::CheckMask(const at::Tensor& self,
+                                   const at::Tensor& source, at::Tensor* mask) {
+  if (!IsMask(*mask)) return absl::OkStatus();
+  const at::Tensor count =
+      mask->expand(at::infer_size(self.sizes(), mask->sizes()))
+          .to(at::kBool)
+          .sum();
+  const at::Tensor bad = count.gt(source.numel());
+  DJINN_RETURN_IF_ERROR(Flag(bad));
+  *mask = mask->logical_and(bad.logical_not()).to(mask->scalar_type());
+  return absl::OkStatus();
+}
+
+absl::Status IndexCheck::Flag(const at::Tensor& any) {
   if (any.device() != flag_.device()) {
     if (!any.item<bool>()) return absl::OkStatus();
     return IndexOutOfRange("a tensor of the host", arguments_);
   }
   flag_.logical_or_(any);
+  return absl::OkStatus();
+}
+
+absl::Status IndexCheck::Replace(const at::Tensor& bad, int64_t harmless,
+                                 const at::Tensor& distinct,
+                                 at::Tensor* tensor) {
+  DJINN_RETURN_IF_ERROR(Flag(bad.any()));
   // A clone has the order of elements in memory, from which operators take that
   // of what they return.
   *tensor =

@@ -44,6 +44,12 @@ class IndexCheck final : public ArgumentCheck {
                             std::optional<int64_t> ignored,
                             at::Tensor* indices);
   absl::Status CheckValues(const IndexArgument& argument, at::Tensor* values);
+  absl::Status CheckAscending(at::Tensor* values);
+  absl::Status CheckWeights(at::Tensor* rows);
+  absl::Status CheckMask(const at::Tensor& self, const at::Tensor& source,
+                         at::Tensor* mask);
+  // Sets the flag if `any`, a boolean, is true; an error if it is the host's.
+  absl::Status Flag(const at::Tensor& any);
   // Makes bad values harmless in a copy of the distinct ones.
   absl::Status Replace(const at::Tensor& bad, int64_t harmless,
                        const at::Tensor& distinct, at::Tensor* tensor);

@@ -204,8 +204,75 @@ TEST_F(IndexCheckTest, ANumberBounds) {
   const auto one_hot = Find("one_hot");
   EXPECT_FALSE(Check(one_hot, {Longs({0, 4}), 5}).flag);
   EXPECT_TRUE(Check(one_hot, {Longs({0, 5}), 5}).flag);
-  // The operator finds the number itself.
+  // The operator finds the number itself, but not what is below 0.
   EXPECT_FALSE(Check(one_hot, {Longs({0, 5}), -1}).flag);
+  EXPECT_TRUE(Check(one_hot, {Longs({0, -2}), -1}).flag);
+  EXPECT_TRUE(Check(one_hot, {Longs({0, -2}), -1})
+                  .stack[0]
+                  .toTensor()
+                  .equal(Longs({0, 0})));
+}
+
+TEST_F(IndexCheckTest, OffsetsOfBagsAscend) {
+  const auto bag = Find("embedding_bag");
+  const auto stack = [](const at::Tensor& offsets) {
+    return Stack{at::randn({5, 3}),
+                 Longs({0, 4, 2, 1}),
+                 offsets,
+                 false,
+                 0,
+                 false,
+                 IValue(),
+                 false};
+  };
+  ExpectGood(bag, stack(Longs({0, 2, 2, 4})));
+  const Outcome outcome = Check(bag, stack(Longs({0, 3, 1, 4})));
+  EXPECT_TRUE(outcome.flag);
+  EXPECT_TRUE(outcome.stack[2].toTensor().equal(Longs({0, 3, 3, 4})));
+}
+
+TEST_F(IndexCheckTest, Repeats) {
+  const auto op = Find("repeat_interleave", "self_Tensor");
+  const at::Tensor x = at::randn({2, 3});
+  ExpectGood(op, {x, Longs({0, 2}), 0, IValue()});
+  EXPECT_TRUE(Check(op, {x, Longs({0, -1}), 0, IValue()}).flag);
+  // A sum of these would be none.
+  EXPECT_TRUE(
+      Check(op, {x, Longs({int64_t{1} << 62, int64_t{1} << 62}), 0, IValue()})
+          .flag);
+  // What a client says of the result's size is not believed.
+  const Outcome outcome = Check(op, {x, Longs({0, 2}), 0, int64_t{1}});
+  EXPECT_FALSE(outcome.flag);
+  EXPECT_TRUE(outcome.stack[3].isNone());
+}
+
+TEST_F(IndexCheckTest, NoMoreIsMaskedThanTheSourceHas) {
+  const auto op = Find("masked_scatter");
+  const at::Tensor x = at::randn({2, 3});
+  const at::Tensor mask = at::ones({3}, at::kBool);
+  ExpectGood(op, {x, mask, at::randn({6})});
+  ExpectBad(op, {x, mask, at::randn({5})});
+}
+
+TEST_F(IndexCheckTest, Weights) {
+  const auto op = Find("multinomial");
+  const at::Tensor good =
+      at::tensor(std::vector<float>{1, 0, 2, 0.5F, 0, 0}).view({2, 3});
+  ExpectGood(op, {good, 1, true, IValue()});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const float bad : {nan, inf, -1.0F}) {
+    at::Tensor rows = good.clone();
+    rows[1][2].fill_(bad);
+    ExpectBad(op, {rows, 1, true, IValue()});
+  }
+  at::Tensor zero = good.clone();
+  zero[1][0].fill_(0);
+  const Outcome outcome = Check(op, {zero, 1, true, IValue()});
+  EXPECT_TRUE(outcome.flag);
+  // The other rows are as they were.
+  EXPECT_TRUE(outcome.stack[0].toTensor()[0].equal(good[0]));
+  EXPECT_TRUE(outcome.stack[0].toTensor()[1].equal(at::ones({3})));
 }
 
 TEST_F(IndexCheckTest, ListsThatANegativeOneEnds) {
@@ -228,6 +295,8 @@ TEST_F(IndexCheckTest, Probabilities) {
   const at::Tensor half = at::zeros({2}) + 0.5;
   ExpectGood(entropy, {half, half, IValue(), 1});
   ExpectBad(entropy, {half + 1, half, IValue(), 1});
+  // The target too, which a CPU's kernel does not look at.
+  EXPECT_TRUE(Check(entropy, {half, half + 1, IValue(), 1}).flag);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_TRUE(Check(entropy, {half * nan, half, IValue(), 1}).flag);
   const auto assertion = Find("_assert_async");

@@ -45,10 +45,9 @@ constexpr IndexRule kRules[] = {
     {"_embedding_bag", "offsets", Bound::kUpToAll, "indices"},
     {"_embedding_bag_forward_only", "indices", Bound::kRows, "weight"},
     {"_embedding_bag_forward_only", "offsets", Bound::kUpToAll, "indices"},
-    {"_embedding_bag_backward", "indices", Bound::kNumber, "num_weights"},
-    {"_embedding_bag_dense_backward", "indices", Bound::kNumber, "num_weights"},
-    {"_embedding_bag_per_sample_weights_backward", "indices", Bound::kRows,
-     "weight"},
+    {"embedding_bag", "offsets", Bound::kAscending},
+    {"_embedding_bag", "offsets", Bound::kAscending},
+    {"_embedding_bag_forward_only", "offsets", Bound::kAscending},
 
     {"nll_loss", "target", Bound::kClasses, "self", Lowest::kZero,
      "ignore_index"},
@@ -75,6 +74,10 @@ constexpr IndexRule kRules[] = {
      Lowest::kAny},
     {"ctc_loss", "targets", Bound::kLast, "log_probs"},
     {"_ctc_loss", "targets", Bound::kLast, "log_probs"},
+    {"ctc_loss", "input_lengths", Bound::kCount},
+    {"ctc_loss", "target_lengths", Bound::kCount},
+    {"_ctc_loss", "input_lengths", Bound::kCount},
+    {"_ctc_loss", "target_lengths", Bound::kCount},
     {"one_hot", "self", Bound::kNumber, "num_classes"},
 
     {"max_unpool2d", "indices", Bound::kSizes, "output_size"},
@@ -86,7 +89,13 @@ constexpr IndexRule kRules[] = {
     {"fractional_max_pool2d_backward", "indices", Bound::kPlane, "self"},
     {"fractional_max_pool3d_backward", "indices", Bound::kSpace, "self"},
 
+    {"repeat_interleave", "repeats", Bound::kCount},
+    {"repeat_interleave", "output_size", Bound::kUnknown},
+    {"masked_scatter", "mask", Bound::kMaskCount, "source"},
+    {"multinomial", "self", Bound::kWeights},
+
     {"binary_cross_entropy", "self", Bound::kUnit},
+    {"binary_cross_entropy", "target", Bound::kUnit},
     {"bernoulli", "p", Bound::kUnit},
     {"bernoulli", "self", Bound::kUnit, "", Lowest::kZero, "", "p"},
     {"_assert_async", "self", Bound::kNonzero},

@@ -2,9 +2,8 @@
 // CUDA kernels assert, and what bounds them. There such an assertion ends the
 // process's use of the GPU, for every tenant.
 //
-// Not covered, since what they assert follows from more than one value or is
-// not asserted by a rule as simple: multinomial (weights), masked_scatter (how
-// many are masked), repeat_interleave (negative counts).
+// Operators whose kernels trust values that no rule here looks at are refused
+// instead (gpu_allow_list.h).
 #ifndef GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
 #define GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
 
@@ -31,10 +30,15 @@ enum class IndexBound : uint8_t {
   kPlane,       // the product of the last two sizes
   kSpace,       // of the last three
   kSizes,       // the product of a list of sizes
-  kNumber,      // an integer; one below 0 says that the operator looks itself
+  kNumber,      // an integer; one below 0 bounds nothing
+  kCount,       // 2^31, so that no sum of them overflows
+  kAscending,   // none is less than the one before it
   kPositions,   // a list of indices and masks: each its own dimension's size
   kUnit,        // no indices: numbers from 0 to 1
-  kNonzero      // no indices: whatever is not 0
+  kNonzero,     // no indices: whatever is not 0
+  kWeights,     // no indices: rows of numbers from 0, finite, not all of them 0
+  kMaskCount,   // a mask of "self": no more are set than `of` has elements
+  kUnknown      // no values: a number that the operator is to find by itself
 };
 
 // What the values are not less than.
