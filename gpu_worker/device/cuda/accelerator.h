@@ -59,6 +59,8 @@ class Accelerator {
   // What the stream is asked from now on comes behind the event.
   virtual void Wait(StreamId stream, const EventPtr& event) = 0;
 
+  // Whether it has; does not wait.
+  virtual bool HasCome(const EventPtr& event) = 0;
   // Returns when the event has come, or what was asked before it failed.
   virtual absl::Status Await(const EventPtr& event) = 0;
   // Not OK once nothing can be asked any more in this process.

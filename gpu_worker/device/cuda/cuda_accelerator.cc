@@ -140,6 +140,10 @@ class CudaAccelerator final : public Accelerator {
              [&](cudaStream_t) { EventOf(event).block(StreamOf(stream)); });
   }
 
+  bool HasCome(const EventPtr& event) override {
+    return EventOf(event).query();
+  }
+
   absl::Status Await(const EventPtr& event) override {
     return Cleared(cudaEventSynchronize(EventOf(event).event()));
   }

@@ -19,7 +19,7 @@ constexpr absl::string_view kFailed = "DEVICE_COPY_FAILED";
 }  // namespace
 
 absl::StatusOr<Staging::Block> Staging::Take(bool holds_one) {
-  InFlight oldest;
+  InFlight next;
   {
     MutexLock lock(&mu_);
     while (free_.empty() && in_flight_.empty() && made_ == options_.blocks) {
@@ -35,14 +35,13 @@ absl::StatusOr<Staging::Block> Staging::Take(bool holds_one) {
     if (made_ < options_.blocks) {
       ++made_;
     } else {
-      oldest = std::move(in_flight_.front());
-      in_flight_.pop_front();
+      next = TakeInFlight();
     }
   }
-  if (oldest.block != nullptr) {
-    const absl::Status done = accelerator_.Await(oldest.done);
-    if (done.ok()) return std::move(oldest.block);
-    PutBackBehind(std::move(oldest.block), std::move(oldest.done));
+  if (next.block != nullptr) {
+    const absl::Status done = accelerator_.Await(next.done);
+    if (done.ok()) return std::move(next.block);
+    PutBackBehind(std::move(next.block), std::move(next.done), next.stream);
     return done;
   }
   Block block;
@@ -63,9 +62,32 @@ void Staging::PutBack(Block block) {
   returned_.Signal();
 }
 
-void Staging::PutBackBehind(Block block, EventPtr done) {
+Staging::InFlight Staging::TakeInFlight() {
+  auto chosen = in_flight_.end();
+  for (auto it = in_flight_.begin(); it != in_flight_.end(); ++it) {
+    bool come = false;
+    // What went wrong the caller is told when it waits.
+    (void)CatchTorch(kFailed, [&] {
+      come = accelerator_.HasCome(it->done);
+      return absl::OkStatus();
+    });
+    if (come) {
+      chosen = it;
+      break;
+    }
+    if (chosen == in_flight_.end() && it->stream != StreamId::kCompute) {
+      chosen = it;
+    }
+  }
+  if (chosen == in_flight_.end()) chosen = in_flight_.begin();
+  InFlight taken = std::move(*chosen);
+  in_flight_.erase(chosen);
+  return taken;
+}
+
+void Staging::PutBackBehind(Block block, EventPtr done, StreamId stream) {
   MutexLock lock(&mu_);
-  in_flight_.push_back({std::move(block), std::move(done)});
+  in_flight_.push_back({std::move(block), std::move(done), stream});
   returned_.Signal();
 }
 
@@ -87,7 +109,7 @@ absl::Status Staging::Upload(void* to, absl::string_view bytes,
       PutBack(std::move(block));
       return asked;
     }
-    PutBackBehind(std::move(block), std::move(done));
+    PutBackBehind(std::move(block), std::move(done), stream);
     target += piece.size();
   }
   return absl::OkStatus();
@@ -136,7 +158,8 @@ absl::Status Staging::Download(char* to, const void* from, uint64_t bytes) {
       std::memcpy(piece.to, piece.block.get(), piece.bytes);
       PutBack(std::move(piece.block));
     } else {
-      PutBackBehind(std::move(piece.block), std::move(piece.done));
+      PutBackBehind(std::move(piece.block), std::move(piece.done),
+                    StreamId::kCopyOut);
       bytes = 0;
     }
     status.Update(done);

@@ -47,6 +47,7 @@ class Staging {
   struct InFlight {
     Block block;
     EventPtr done;
+    StreamId stream;
   };
 
   // Null if all are held and the caller, who holds one itself, must not wait
@@ -54,8 +55,12 @@ class Staging {
   absl::StatusOr<Block> Take(bool holds_one) ABSL_LOCKS_EXCLUDED(mu_);
   // When it is done with.
   void PutBack(Block block) ABSL_LOCKS_EXCLUDED(mu_);
-  // When `done` has come.
-  void PutBackBehind(Block block, EventPtr done) ABSL_LOCKS_EXCLUDED(mu_);
+  // When `done`, of the stream, has come.
+  void PutBackBehind(Block block, EventPtr done, StreamId stream)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // One whose event has come, if there is one; else that which is likely to be
+  // the first: the oldest that does not wait for operators.
+  InFlight TakeInFlight() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Accelerator& accelerator_;
   const Options options_;

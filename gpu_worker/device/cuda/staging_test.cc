@@ -40,6 +40,23 @@ TEST_F(StagingTest, AnUploadDoesNotWait) {
             "\xa5\xa5\xa5\xa5");
 }
 
+TEST_F(StagingTest, ABlockBehindOperatorsIsNotWaitedForIfAnotherIsFree) {
+  const c10::Storage written = accelerator_.Allocate(4, StreamId::kCompute);
+  const c10::Storage one = Memory(4), other = Memory(4);
+  ASSERT_TRUE(
+      staging_.Upload(written.mutable_data(), "oper", StreamId::kCompute).ok());
+  ASSERT_TRUE(
+      staging_.Upload(one.mutable_data(), "abcd", StreamId::kCopyIn).ok());
+  // Both blocks are on their way, and the first is behind the operators.
+  ASSERT_TRUE(
+      staging_.Upload(other.mutable_data(), "efgh", StreamId::kCopyIn).ok());
+  EXPECT_EQ(accelerator_.pending(StreamId::kCompute), 1u);
+  EXPECT_EQ(accelerator_.pending(StreamId::kCopyIn), 1u);
+  FollowUploads();
+  EXPECT_EQ(Download(one), "abcd");
+  EXPECT_EQ(Download(other), "efgh");
+}
+
 TEST_F(StagingTest, TheSourceMayChangeAtOnce) {
   const c10::Storage to = Memory(4);
   std::string bytes = "abcd";

@@ -62,9 +62,7 @@ class StreamLibrary final : public OperatorLibrary {
       buffer = environment_.transfers->MakeForOperators(state.size());
       return absl::OkStatus();
     }));
-    DJINN_RETURN_IF_ERROR(environment_.health->Note(
-        environment_.transfers->Write(*buffer, 0, state)));
-    Transfers::KeepOnHost(*buffer, state);
+    Transfers::WriteOnHost(*buffer, state);
     return buffer;
   }
 
@@ -129,6 +127,11 @@ class StreamDevice final : public Device {
                                                 uint64_t bytes) override {
     return Make([&] {
       std::shared_ptr<TorchBuffer> copy = transfers_.MakeForOperators(bytes);
+      const auto known = Transfers::OnHost(Torch(source));
+      if (known != nullptr && bytes == known->size()) {
+        Transfers::WriteOnHost(*copy, *known);
+        return copy;
+      }
       transfers_.Use(Torch(source));
       const uint64_t kept = std::min(bytes, source.size_bytes());
       if (kept > 0) {
@@ -138,10 +141,6 @@ class StreamDevice final : public Device {
       if (bytes > kept) {
         accelerator_->Zero(copy->data() + kept, bytes - kept,
                            StreamId::kCompute);
-      }
-      const auto known = Transfers::OnHost(Torch(source));
-      if (known != nullptr && bytes == known->size()) {
-        Transfers::KeepOnHost(*copy, *known);
       }
       return copy;
     });

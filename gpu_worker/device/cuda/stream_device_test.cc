@@ -169,6 +169,35 @@ TEST_F(StreamDeviceTest, DrawsFollowTheSessionsGenerator) {
                         after.nbytes()));
 }
 
+TEST_F(StreamDeviceTest, StatesOfGeneratorsStayOnTheHostUntilTheyAreRead) {
+  AtenStructure s;
+  const uint32_t generator = s.Generator();
+  srg::Argument none = std::monostate();
+  s.Call("rand", "generator",
+         {std::vector<int64_t>{4}, srg::GeneratorSlot{generator}, none, none,
+          srg::WorkerDevice{}, none},
+         {AtenStructure::View(s.Result(), {4})});
+  const auto plan = tester_.Admit(s);
+  const uint64_t state = tester_.SeededGenerator(7);
+  for (int i = 0; i < 20; ++i) tester_.Run(*plan, {state});
+  EXPECT_EQ(tester_.accelerator().pinned_blocks(), 0u);
+
+  Device& device = tester_.device();
+  const auto buffer = device.operators()->SeedGenerator(9).value();
+  const std::string bytes(device.HostBytes(buffer).value().bytes);
+  const auto copy = device.Clone(*buffer, bytes.size()).value();
+  EXPECT_EQ(device.HostBytes(copy).value().bytes, bytes);
+  EXPECT_EQ(tester_.accelerator().pinned_blocks(), 0u);
+  // From here on the device has them.
+  const auto longer = device.Clone(*buffer, bytes.size() + 2).value();
+  EXPECT_EQ(device.HostBytes(longer).value().bytes,
+            bytes + std::string(2, '\0'));
+  ASSERT_TRUE(device.Write(copy.get(), 1, "xy").ok());
+  std::string changed = bytes;
+  changed.replace(1, 2, "xy");
+  EXPECT_EQ(device.HostBytes(copy).value().bytes, changed);
+}
+
 TEST_F(StreamDeviceTest, ABrokenDeviceSaysSoToEverybody) {
   AtenStructure s;
   const uint32_t x = s.Bound();

@@ -8,9 +8,10 @@
 
 namespace djinn::worker {
 
-// Generators' states lie in the device's memory, as all that a session has, and
-// on the host besides, where PyTorch's generators are: a draw waits for nothing
-// but the first time after the state came from elsewhere.
+// Generators' states have room in the device's memory, as all that a session
+// has, but are kept on the host, where PyTorch's generators are: a draw waits
+// for nothing but the first time after the state came from elsewhere, and the
+// device gets the state when something there reads it.
 class StreamTarget final : public TorchTarget {
  public:
   // Both outlive this.

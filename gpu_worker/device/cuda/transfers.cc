@@ -1,7 +1,9 @@
 #include "gpu_worker/device/cuda/transfers.h"
 
+#include <cstring>
 #include <utility>
 
+#include "c10/util/Exception.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "gpu_worker/device/torch/torch_error.h"
@@ -14,11 +16,19 @@ constexpr absl::string_view kFailed = "DEVICE_COPY_FAILED";
 // The only thing that is derived from buffers' bytes on these devices.
 class HostCopy final : public DerivedFromBytes {
  public:
-  void Invalidate() override { Set(nullptr); }
+  void Invalidate() override { Set(nullptr, /*ahead=*/false); }
 
-  void Set(std::shared_ptr<const std::string> bytes) {
+  void Set(std::shared_ptr<const std::string> bytes, bool ahead) {
     MutexLock lock(&mu_);
     bytes_ = std::move(bytes);
+    ahead_ = ahead;
+  }
+  // What the device does not have; null if it has it. It is said once.
+  std::shared_ptr<const std::string> TakeAhead() {
+    MutexLock lock(&mu_);
+    if (!ahead_) return nullptr;
+    ahead_ = false;
+    return bytes_;
   }
   std::shared_ptr<const std::string> bytes() {
     MutexLock lock(&mu_);
@@ -28,7 +38,18 @@ class HostCopy final : public DerivedFromBytes {
  private:
   Mutex mu_;
   std::shared_ptr<const std::string> bytes_ ABSL_GUARDED_BY(mu_);
+  // The device has others.
+  bool ahead_ ABSL_GUARDED_BY(mu_) = false;
 };
+
+void SetOnHost(const TorchBuffer& buffer, absl::string_view bytes, bool ahead) {
+  DerivedFromBytes* derived = buffer.derived();
+  if (derived == nullptr) {
+    derived = buffer.SetDerived(std::make_unique<HostCopy>());
+  }
+  static_cast<HostCopy*>(derived)->Set(
+      std::make_shared<const std::string>(bytes), ahead);
+}
 
 }  // namespace
 
@@ -50,6 +71,12 @@ std::shared_ptr<TorchBuffer> Transfers::MakeForOperators(uint64_t bytes) {
 
 absl::Status Transfers::Write(const TorchBuffer& buffer, uint64_t offset,
                               absl::string_view bytes) {
+  if (buffer.derived() != nullptr && bytes.size() < buffer.size_bytes()) {
+    DJINN_RETURN_IF_ERROR(CatchTorch(kFailed, [&] {
+      CatchUp(buffer);
+      return absl::OkStatus();
+    }));
+  }
   buffer.WillBeWritten();
   const bool uploads = order_.EventOf(buffer) != nullptr;
   DJINN_RETURN_IF_ERROR(
@@ -64,6 +91,10 @@ absl::Status Transfers::Write(const TorchBuffer& buffer, uint64_t offset,
 
 absl::Status Transfers::Read(const TorchBuffer& buffer, uint64_t offset,
                              char* to, uint64_t bytes) {
+  if (const std::shared_ptr<const std::string> kept = OnHost(buffer)) {
+    std::memcpy(to, kept->data() + offset, bytes);
+    return absl::OkStatus();
+  }
   DJINN_RETURN_IF_ERROR(CatchTorch(kFailed, [&] {
     EventPtr behind = order_.EventOf(buffer);
     if (behind == nullptr) behind = accelerator_.Record(StreamId::kCompute);
@@ -92,12 +123,23 @@ absl::Status Transfers::ReadMade(const void* from, char* to, uint64_t bytes) {
 }
 
 void Transfers::KeepOnHost(const TorchBuffer& buffer, absl::string_view bytes) {
-  DerivedFromBytes* derived = buffer.derived();
-  if (derived == nullptr) {
-    derived = buffer.SetDerived(std::make_unique<HostCopy>());
-  }
-  static_cast<HostCopy*>(derived)->Set(
-      std::make_shared<const std::string>(bytes));
+  SetOnHost(buffer, bytes, /*ahead=*/false);
+}
+
+void Transfers::WriteOnHost(const TorchBuffer& buffer,
+                            absl::string_view bytes) {
+  SetOnHost(buffer, bytes, /*ahead=*/true);
+}
+
+void Transfers::CatchUp(const TorchBuffer& buffer) {
+  const std::shared_ptr<const std::string> bytes =
+      static_cast<HostCopy*>(buffer.derived())->TakeAhead();
+  if (bytes == nullptr) return;
+  const bool uploads = order_.EventOf(buffer) != nullptr;
+  const absl::Status written = staging_.Upload(
+      buffer.data(), *bytes, uploads ? StreamId::kCopyIn : StreamId::kCompute);
+  TORCH_CHECK(written.ok(), std::string(written.message()));
+  if (uploads) order_.Wrote(buffer);
 }
 
 std::shared_ptr<const std::string> Transfers::OnHost(

@@ -47,17 +47,26 @@ class Transfers {
   absl::Status ReadMade(const void* from, char* to, uint64_t bytes);
 
   // An operator is about to use it. May throw c10::Error.
-  void Use(const TorchBuffer& buffer) { order_.Join(buffer); }
+  void Use(const TorchBuffer& buffer) {
+    order_.Join(buffer);
+    if (buffer.derived() != nullptr) CatchUp(buffer);
+  }
 
   // A small value that the host looks at again and again, such as a
   // generator's state, is kept there, too, until the buffer is written.
   static void KeepOnHost(const TorchBuffer& buffer, absl::string_view bytes);
+  // The same of new bytes for all of the buffer, which the device gets when
+  // something there is to read them.
+  static void WriteOnHost(const TorchBuffer& buffer, absl::string_view bytes);
   // Null where it is not.
   static std::shared_ptr<const std::string> OnHost(const TorchBuffer& buffer);
 
   const UploadOrder& order() const { return order_; }
 
  private:
+  // Gives the device what only the host has.
+  void CatchUp(const TorchBuffer& buffer);
+
   Accelerator& accelerator_;
   Staging staging_;
   UploadOrder order_;

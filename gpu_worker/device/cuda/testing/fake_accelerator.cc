@@ -198,6 +198,12 @@ void FakeAccelerator::Wait(StreamId stream, const EventPtr& event) {
       {nullptr, {}, std::static_pointer_cast<Event>(event)});
 }
 
+bool FakeAccelerator::HasCome(const EventPtr& event) {
+  MutexLock lock(&state_->mu);
+  const auto& point = static_cast<const Event&>(*event);
+  return state_->done[point.stream] >= point.position;
+}
+
 absl::Status FakeAccelerator::Await(const EventPtr& event) {
   MutexLock lock(&state_->mu);
   if (!state_->broken.ok()) return state_->broken;

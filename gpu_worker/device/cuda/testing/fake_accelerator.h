@@ -41,6 +41,7 @@ class FakeAccelerator final : public Accelerator {
   void Zero(void* to, uint64_t bytes, StreamId stream) override;
   EventPtr Record(StreamId stream) override;
   void Wait(StreamId stream, const EventPtr& event) override;
+  bool HasCome(const EventPtr& event) override;
   absl::Status Await(const EventPtr& event) override;
   absl::Status Health() override;
   std::unique_ptr<ComputeScope> EnterCompute() override;
