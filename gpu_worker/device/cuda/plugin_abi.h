@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "gpu_worker/device/cuda/plugin_sources.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {
@@ -24,11 +25,12 @@ struct DevicePluginOptions {
   std::vector<std::string> operator_libraries;
 };
 
-// Changes with everything that crosses the boundary: what is in this header,
-// Device and OperatorLibrary. The rest names what both must have been built
-// with.
-#define DJINN_DEVICE_PLUGIN_ABI \
-  "djinn-device-1 gcc-abi-" DJINN_QUOTED(__GXX_ABI_VERSION) " torch-2.11.0"
+// Changes with everything that crosses the boundary: the build hashes this
+// header and those of Device and OperatorLibrary. The rest names what both must
+// have been built with.
+#define DJINN_DEVICE_PLUGIN_ABI               \
+  "djinn-device-" DJINN_DEVICE_PLUGIN_SOURCES \
+  " gcc-abi-" DJINN_QUOTED(__GXX_ABI_VERSION) " torch-2.11.0"
 #define DJINN_QUOTED(macro) DJINN_QUOTED_TEXT(macro)
 #define DJINN_QUOTED_TEXT(text) #text
 
