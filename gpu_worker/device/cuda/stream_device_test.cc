@@ -41,6 +41,41 @@ TEST_F(StreamDeviceTest, ARunDoesNotWaitForUploadsOfOthers) {
   EXPECT_EQ(tester_.accelerator().pending(StreamId::kCopyIn), 1u);
 }
 
+TEST_F(StreamDeviceTest, ARunIsOverWhenAllOfItIsDone) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  s.Add(x, x, 2);
+  const auto plan = tester_.Admit(s);
+  tester_.Run(*plan, {tester_.Upload({1, 2})});
+  // Nothing was read of it, and still it was waited for.
+  EXPECT_EQ(tester_.accelerator().pending(StreamId::kCompute), 0u);
+}
+
+TEST_F(StreamDeviceTest, FlagsAreReadBehindTheOperatorsThatSetThem) {
+  AtenStructure s;
+  const uint32_t table = s.Bound(), indices = s.Bound();
+  s.Embedding(table, indices, 3, 2, 1);
+  const auto plan = tester_.Admit(s);
+  tester_.Run(*plan,
+              {tester_.Upload({0, 1, 2, 3, 4, 5}), tester_.UploadIndices({1})});
+  EXPECT_EQ(tester_.accelerator().read_too_early(), 0u);
+  EXPECT_EQ(tester_.accelerator().pending(StreamId::kCompute), 0u);
+}
+
+TEST_F(StreamDeviceTest, WhatAGpuDoesNotCheckIsRefused) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  s.Call("_masked_softmax", "",
+         {AtenStructure::View(x, {1, 2}),
+          AtenStructure::View(x, {1, 2}, srg::DataType::kBool), int64_t{1},
+          int64_t{1}},
+         {AtenStructure::View(s.Result(), {1, 2})});
+  const absl::Status status =
+      tester_.device().operators()->Compile(s.get()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(ErrorReason(status), "OPERATOR_REFUSED");
+}
+
 TEST_F(StreamDeviceTest, BuffersAreReadBehindWhatMakesThem) {
   Device& device = tester_.device();
   const auto zeros = device.Allocate(40).value();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "ATen/CPUGeneratorImpl.h"
@@ -12,6 +13,7 @@ namespace djinn::worker {
 namespace {
 
 constexpr size_t kStreams = 3;
+static_assert(StreamId::kCompute == StreamId{0});
 size_t Index(StreamId stream) { return static_cast<size_t>(stream); }
 
 struct Event final : AcceleratorEvent {
@@ -32,6 +34,8 @@ struct FakeAccelerator::State {
     std::vector<const void*> touched;
     // Instead of work.
     std::shared_ptr<Event> behind;
+    // What the compute stream must have done before.
+    uint64_t computed = 0;
   };
   struct Memory {
     uint64_t bytes = 0;
@@ -49,12 +53,23 @@ struct FakeAccelerator::State {
       if (task.behind != nullptr) {
         RunUntil(task.behind->stream, task.behind->position);
       } else {
+        if (done[0] < task.computed) ++read_too_early;
         task.work();
       }
     }
   }
   uint64_t Asked(size_t stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return done[stream] + tasks[stream].size();
+  }
+  // Whether the compute stream may write the memory.
+  bool IsComputed(const void* at) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    auto* const place = static_cast<char*>(const_cast<void*>(at));
+    auto next = memory.upper_bound(place);
+    // What PyTorch's operators made by themselves.
+    if (next == memory.begin()) return true;
+    const auto& [start, held] = *std::prev(next);
+    if (place >= start + held.bytes) return true;
+    return held.owner == 0 || held.used_by.count(0) > 0;
   }
   bool Touches(const Task& task, const char* start, uint64_t bytes) const {
     return std::any_of(task.touched.begin(), task.touched.end(),
@@ -110,6 +125,7 @@ struct FakeAccelerator::State {
   std::vector<std::pair<char*, uint64_t>> graveyard ABSL_GUARDED_BY(mu);
   bool reuses ABSL_GUARDED_BY(mu) = false;
   uint64_t freed_too_early ABSL_GUARDED_BY(mu) = 0;
+  uint64_t read_too_early ABSL_GUARDED_BY(mu) = 0;
   uint64_t waits ABSL_GUARDED_BY(mu) = 0;
   uint64_t pinned ABSL_GUARDED_BY(mu) = 0;
   absl::Status broken ABSL_GUARDED_BY(mu);
@@ -128,7 +144,12 @@ void EndLease(void* context) {
   delete lease;
 }
 
-struct FakeScope final : Accelerator::ComputeScope {};
+// Its operators were called, but are done when the stream comes to its end.
+struct FakeScope final : Accelerator::ComputeScope {
+  explicit FakeScope(std::function<void()> ended) : ended(std::move(ended)) {}
+  ~FakeScope() override { ended(); }
+  const std::function<void()> ended;
+};
 
 }  // namespace
 
@@ -176,8 +197,11 @@ std::shared_ptr<char> FakeAccelerator::AllocatePinned(uint64_t bytes) {
 void FakeAccelerator::Copy(void* to, const void* from, uint64_t bytes,
                            StreamId stream) {
   MutexLock lock(&state_->mu);
-  state_->tasks[Index(stream)].push_back(
-      {[=] { std::memcpy(to, from, bytes); }, {to, from}, nullptr});
+  State::Task task{[=] { std::memcpy(to, from, bytes); }, {to, from}, nullptr};
+  if (stream == StreamId::kCopyOut && state_->IsComputed(from)) {
+    task.computed = state_->Asked(Index(StreamId::kCompute));
+  }
+  state_->tasks[Index(stream)].push_back(std::move(task));
 }
 
 void FakeAccelerator::Zero(void* to, uint64_t bytes, StreamId stream) {
@@ -221,7 +245,10 @@ std::unique_ptr<Accelerator::ComputeScope> FakeAccelerator::EnterCompute() {
   MutexLock lock(&state_->mu);
   const size_t compute = Index(StreamId::kCompute);
   state_->RunUntil(compute, state_->Asked(compute));
-  return std::make_unique<FakeScope>();
+  return std::make_unique<FakeScope>([state = state_] {
+    MutexLock ended(&state->mu);
+    state->tasks[Index(StreamId::kCompute)].push_back({[] {}, {}, nullptr});
+  });
 }
 
 const at::Generator& FakeAccelerator::ThreadGenerator() {
@@ -261,6 +288,11 @@ uint64_t FakeAccelerator::waits() const {
 uint64_t FakeAccelerator::pinned_blocks() const {
   MutexLock lock(&state_->mu);
   return state_->pinned;
+}
+
+uint64_t FakeAccelerator::read_too_early() const {
+  MutexLock lock(&state_->mu);
+  return state_->read_too_early;
 }
 
 uint64_t FakeAccelerator::freed_too_early() const {

@@ -2,8 +2,13 @@
 // late as it may: when somebody waits for it. So what should have waited, and
 // did not, finds what was there before, every time.
 //
-// Operators that a thread calls are done at once, as the last thing that the
-// compute stream was asked: entering it does what comes before.
+// Operators that a thread calls are carried out at once, as the last thing that
+// the compute stream was asked: entering it does what comes before. The stream
+// counts them as done only when it is waited for: what is read of memory that
+// they may write, and not behind them, is counted (read_too_early()).
+//
+// What it cannot show is a copy to memory that operators called earlier still
+// read.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CUDA_TESTING_FAKE_ACCELERATOR_H_
@@ -61,6 +66,9 @@ class FakeAccelerator final : public Accelerator {
   size_t pending(StreamId stream) const;
   uint64_t waits() const;
   uint64_t pinned_blocks() const;
+  // Copies for the host that were carried out before operators that had been
+  // called earlier, and might write what they read, were done.
+  uint64_t read_too_early() const;
   // Memory that came free while a stream, which it was not said to be used by,
   // still had something to do with it.
   uint64_t freed_too_early() const;

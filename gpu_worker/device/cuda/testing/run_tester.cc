@@ -114,6 +114,7 @@ RunTester::RunTester(std::unique_ptr<Device> device)
 RunTester::~RunTester() {
   if (accelerator_ == nullptr) return;
   EXPECT_EQ(accelerator_->freed_too_early(), 0u);
+  EXPECT_EQ(accelerator_->read_too_early(), 0u);
 }
 
 std::shared_ptr<const Plan> RunTester::Admit(const AtenStructure& structure) {
