@@ -383,9 +383,12 @@ absl::Status SpanningDevice::Route(uint32_t lane, Call* call, Routed* routed) {
     routed->named.push_back({touch.storage, touch.access});
     touch.storage = StoragePtr(copy);
   }
-  // The program goes on elsewhere: what it leaves need not wait for its return,
-  // or the last stage of a pipeline would wait for the end of all.
-  if (routed->member != last_) members_[last_]->Ship(lane);
+  // The program goes on at the next stage: what it leaves need not wait for its
+  // return, or the last stage would wait for the end of all. Where workers are
+  // short of room instead, what it leaves may free some of it by then.
+  if (routed->member != last_ && plans_.load(std::memory_order_relaxed) > 0) {
+    members_[last_]->Ship(lane);
+  }
   return absl::OkStatus();
 }
 
