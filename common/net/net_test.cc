@@ -1,4 +1,5 @@
 #include "common/error.h"
+#include "common/message_scan.h"
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
@@ -7,6 +8,7 @@
 #include "common/net/raw_message.h"
 #include "common/net/server.h"
 #include "common/net/server_address.h"
+#include "djinn/v1/execution.pb.h"
 #include "djinn/v1/types.pb.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -45,6 +47,63 @@ TEST(RawMessageTest, ThereAndBackAndWhatIsNone) {
   // No bytes at all are a message without news.
   buffer = grpc::ByteBuffer(&noise, 0);
   EXPECT_TRUE(ParseRawMessage(&buffer, &again).ok());
+}
+
+TEST(RawMessageTest, WhatWouldTakeTooMuchIsNotParsed) {
+  v1::ControlRequest request;
+  // An empty node takes two bytes on the wire.
+  std::string nodes;
+  for (int i = 0; i < 2 << 20; ++i) nodes += std::string("\x1a\0", 2);
+  ASSERT_TRUE(request.mutable_ordered()
+                  ->mutable_define_structure()
+                  ->mutable_structure()
+                  ->ParseFromString(nodes.substr(0, 200)));
+  ASSERT_EQ(request.ordered().define_structure().structure().nodes_size(), 100);
+  const auto wrap = [](char field, const std::string& body) {
+    std::string out(1, field);
+    for (size_t rest = body.size();; rest >>= 7) {
+      out.push_back(static_cast<char>((rest & 127) | (rest > 127 ? 128 : 0)));
+      if (rest <= 127) break;
+    }
+    return out + body;
+  };
+  const grpc::Slice slice(wrap('\x12', wrap('\x1a', wrap('\x12', nodes))));
+  grpc::ByteBuffer buffer(&slice, 1);
+  const absl::Status status = ParseRawMessage(&buffer, &request);
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("too much memory"));
+}
+
+TEST(RawMessageTest, UnknownFieldsOfALongMessageAreNotKept) {
+  v1::ControlRequest request;
+  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(
+      1000, std::string(kMinScannedBytes, 'x'));
+  grpc::ByteBuffer buffer = ToRawMessage(request);
+  v1::ControlRequest parsed;
+  ASSERT_TRUE(ParseRawMessage(&buffer, &parsed).ok());
+  EXPECT_EQ(parsed.ByteSizeLong(), 0u);
+}
+
+TEST(RawMessageTest, SeveralTogether) {
+  v1::ControlRequest first, empty, long_one;
+  first.set_acknowledged_reply(7);
+  first.mutable_ordered()->set_sequence(1);
+  long_one.mutable_ordered()->mutable_install()->set_inline_value(
+      std::string(300, 'x'));
+  const google::protobuf::MessageLite* const together[] = {&first, &empty,
+                                                           &long_one};
+  const grpc::Slice slice =
+      EncodeTogether(together, v1::ControlRequest::kFollowingFieldNumber);
+  v1::ControlRequest expected = first;
+  *expected.add_following() = empty;
+  *expected.add_following() = long_one;
+  v1::ControlRequest parsed;
+  ASSERT_TRUE(
+      parsed.ParseFromArray(slice.begin(), static_cast<int>(slice.size())));
+  EXPECT_EQ(parsed.SerializeAsString(), expected.SerializeAsString());
+  const grpc::Slice alone =
+      EncodeTogether({together, 1}, v1::ControlRequest::kFollowingFieldNumber);
+  EXPECT_EQ(std::string(alone.begin(), alone.end()), first.SerializeAsString());
 }
 
 TEST(GrpcStatusTest, PlainAndOkStatuses) {

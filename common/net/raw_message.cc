@@ -4,6 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/message_scan.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 
 namespace djinn {
@@ -11,14 +14,27 @@ namespace djinn {
 absl::Status ParseRawMessage(grpc::ByteBuffer* buffer,
                              google::protobuf::Message* message) {
   const size_t bytes = buffer->Length();
-  grpc::ProtoBufferReader reader(buffer);
-  const bool parsed =
-      reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
+  MessageScan scan;
+  if (bytes >= kMinScannedBytes) {
+    grpc::ProtoBufferReader reader(buffer);
+    google::protobuf::io::CodedInputStream input(&reader);
+    scan = ScanMessage(*message->GetDescriptor(), kMaxParsedBytes, &input);
+  }
+  const bool fits = scan.parsed_bytes <= kMaxParsedBytes;
+  bool parsed = false;
+  if (fits) {
+    grpc::ProtoBufferReader reader(buffer);
+    parsed = reader.status().ok() && message->ParseFromZeroCopyStream(&reader);
+  }
   buffer->Clear();
-  if (parsed) return absl::OkStatus();
+  if (parsed) {
+    if (scan.has_unknown_fields) message->DiscardUnknownFields();
+    return absl::OkStatus();
+  }
   return MakeError(
       absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
-      absl::StrCat("a message of ", bytes, " bytes is not a ",
+      absl::StrCat("a message of ", bytes, " bytes ",
+                   fits ? "is not a " : "would take too much memory as a ",
                    std::string(message->GetDescriptor()->full_name())));
 }
 
@@ -29,6 +45,30 @@ grpc::ByteBuffer ToRawMessage(const google::protobuf::Message& message) {
   (void)grpc::SerializationTraits<google::protobuf::Message>::Serialize(
       message, &buffer, &own_buffer);
   return buffer;
+}
+
+grpc::Slice EncodeTogether(
+    absl::Span<const google::protobuf::MessageLite* const> messages,
+    int following_field) {
+  using google::protobuf::internal::WireFormatLite;
+  using google::protobuf::io::CodedOutputStream;
+  size_t size = messages.front()->ByteSizeLong();
+  for (const auto* message : messages.subspan(1)) {
+    const size_t bytes = message->ByteSizeLong();
+    size += 1 + CodedOutputStream::VarintSize32(static_cast<uint32_t>(bytes)) +
+            bytes;
+  }
+  const grpc::Slice slice(size);
+  auto* end = messages.front()->SerializeWithCachedSizesToArray(
+      const_cast<uint8_t*>(slice.begin()));
+  for (const auto* message : messages.subspan(1)) {
+    end = WireFormatLite::WriteTagToArray(
+        following_field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED, end);
+    end = CodedOutputStream::WriteVarint32ToArray(
+        static_cast<uint32_t>(message->GetCachedSize()), end);
+    end = message->SerializeWithCachedSizesToArray(end);
+  }
+  return slice;
 }
 
 }  // namespace djinn

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/error.h"
+#include "common/message_scan.h"
 #include "common/transport/arrival.h"
 
 namespace djinn {
@@ -26,10 +27,19 @@ class Handler : public SharedMemoryEnd::Handler {
   absl::Status OnBytes(absl::string_view bytes) override {
     Arrival::Note();
     In message;
-    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    MessageScan scan;
+    if (bytes.size() >= kMinScannedBytes) {
+      google::protobuf::io::CodedInputStream input(
+          reinterpret_cast<const uint8_t*>(bytes.data()),
+          static_cast<int>(bytes.size()));
+      scan = ScanMessage(*In::descriptor(), kMaxParsedBytes, &input);
+    }
+    if (scan.parsed_bytes > kMaxParsedBytes ||
+        !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
                        "bytes that are no message");
     }
+    if (scan.has_unknown_fields) message.DiscardUnknownFields();
     receiver_->OnMessage(std::move(message));
     return absl::OkStatus();
   }
