@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -111,7 +112,15 @@ class StubStream : public ClientStream {
     });
     control_reader_ = std::thread([this, receiver] {
       v1::ControlResponse response;
-      while (control_->Read(&response)) receiver->OnMessage(response);
+      while (control_->Read(&response)) {
+        ++messages;
+        auto following = std::move(*response.mutable_following());
+        response.clear_following();
+        receiver->OnMessage(response);
+        for (const v1::ControlResponse& next : following) {
+          receiver->OnMessage(next);
+        }
+      }
       receiver->OnClosed(FromGrpcStatus(control_->Finish()));
     });
   }
@@ -141,6 +150,7 @@ class StubStream : public ClientStream {
 
   bool corrupt = false;
   absl::Status bulk_status;
+  std::atomic<int> messages{0};  // of Control
 
  private:
   const std::unique_ptr<v1::Execution::Stub> stub_;
@@ -223,7 +233,9 @@ class WorkerTest : public testing::TestWithParam<bool> {
     auto stream = std::make_unique<StubStream>(worker_->address(), bulk);
     if (raw != nullptr) *raw = stream.get();
     auto client = std::make_unique<TestClient>(std::move(stream));
-    client->Hello(Hello());
+    v1::ClientHello hello = Hello();
+    if (takes_following_) hello.add_features(v1::CLIENT_FEATURE_FOLLOWING);
+    client->Hello(hello);
     EXPECT_EQ(client
                   ->WaitFor([](const v1::ControlResponse& r) {
                     return r.has_hello();
@@ -238,6 +250,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
   std::unique_ptr<Server> server_;
   std::unique_ptr<Worker> worker_;
   uint64_t incarnation_ = 0;
+  bool takes_following_ = false;
 };
 
 INSTANTIATE_TEST_SUITE_P(Addresses, WorkerTest, testing::Bool(),
@@ -273,6 +286,30 @@ TEST_P(WorkerTest, RunsAProgramAndMovesBulkBothWays) {
   coordinator_.Wait([](const v1::WorkerState& state) {
     return state.contents_size() == 1 && state.sessions(0).storage_count() == 0;
   });
+}
+
+TEST_P(WorkerTest, ManyRepliesLeaveInFewerMessagesWhereTheClientTakesThem) {
+  constexpr int kReads = 50;
+  for (const bool takes : {false, true}) {
+    SCOPED_TRACE(takes);
+    takes_following_ = takes;
+    StubStream* stream;
+    std::unique_ptr<TestClient> client = Connect("", &stream);
+    EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
+    const int before = stream->messages;
+    client->Hold();
+    uint64_t last = 0;
+    for (int i = 0; i < kReads; ++i) {
+      last = client->SendRead(1, FakeStructure::View(0, 2));
+    }
+    client->Release();
+    client->WaitRead(last);
+    if (takes) {
+      EXPECT_LT(stream->messages - before, kReads);
+    } else {
+      EXPECT_GE(stream->messages - before, kReads);
+    }
+  }
 }
 
 TEST_P(WorkerTest, TypedErrorsReachTheClient) {

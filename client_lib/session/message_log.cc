@@ -21,6 +21,14 @@ const MessageLog::Entry* MessageLog::Next() const {
   return &entries_[next_ - entries_.front().sequence];
 }
 
+uint64_t MessageLog::unsent_bytes() const {
+  uint64_t bytes = 0;
+  for (uint64_t i = 0; i < unsent(); ++i) {
+    bytes += entries_[entries_.size() - 1 - i].bytes;
+  }
+  return bytes;
+}
+
 void MessageLog::MarkSent() {
   sent_ = std::max(sent_, next_);
   ++next_;

@@ -66,6 +66,10 @@ class MessageLog {
 
   // The worker's first window takes the provisional one's place.
   void SetWindow(const v1::Window& window);
+  // Not sent, or to be sent again; and the size of their Ordered.
+  uint64_t unsent() const { return appended_ + 1 - next_; }
+  uint64_t unsent_bytes() const;
+
   // Never shrinks.
   void GrowWindow(const v1::Window& window);
 

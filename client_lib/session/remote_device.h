@@ -315,12 +315,17 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   bool FinishRound(bool free_now);
   // No queued work, or only such as asks for no lease.
   bool NothingDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SendMessage();
+  // Whether queued work is worth encoding first, so that its messages leave
+  // with those that wait.
+  bool Gathers() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SendMessages();
   void SendAcknowledgement();
   void SendSupply();
   void SendProof();
   void SendCancel();
-  void Send(std::shared_ptr<const v1::ControlRequest> message);
+  using Message = std::shared_ptr<const v1::ControlRequest>;
+  void Send(Message message) { SendAll({&message, 1}); }
+  void SendAll(absl::Span<const Message> messages);
   // Gives up a worker that stands still. When to look again.
   Deadline CheckProgress();
   void DropEverything();

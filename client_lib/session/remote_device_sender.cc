@@ -1,8 +1,10 @@
 // What is sent, and when: by the device's own thread, or by one that waits for
 // the outcome anyway.
 #include <utility>
+#include <variant>
 
 #include "absl/base/optimization.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/debug_flags.h"
 #include "client_lib/session/message_lines.h"
@@ -19,6 +21,11 @@ constexpr absl::Duration kEndTimeout = absl::Seconds(5);
 // How much a thread of the program does as the sender: a few pieces of work of
 // a few messages each.
 constexpr int kBorrowedSteps = 32;
+
+// What leaves at once: enough that a message costs little more than its bytes,
+// little enough that the worker need not wait.
+constexpr uint64_t kMaxTogether = 16;
+constexpr uint64_t kMaxTogetherBytes = 4 << 10;
 
 }  // namespace
 
@@ -79,7 +86,7 @@ bool RemoteDevice::Advance(bool own_thread) {
         SendProof();
         break;
       case Next::kMessage:
-        SendMessage();
+        SendMessages();
         break;
       case Next::kAcknowledge:
         SendAcknowledgement();
@@ -127,9 +134,11 @@ RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
   if (cancelling_) return cancel_sent_ ? Next::kNothing : Next::kCancel;
   if (!proofs_.empty()) return Next::kProof;
   const MessageLog::Entry* const next = log_.Next();
-  if (next != nullptr && log_.HasRoom(*next)) return Next::kMessage;
+  const bool ready = next != nullptr && log_.HasRoom(*next);
+  const bool gathers = ready && Gathers();
+  if (ready && !gathers) return Next::kMessage;
   if (MigrationDue()) return Next::kMigrate;
-  if (next == nullptr && !queue_.empty() && !HoldsWorkBack()) {
+  if ((next == nullptr || gathers) && !queue_.empty() && !HoldsWorkBack()) {
     *work = std::move(queue_.front());
     queue_.pop_front();
     queued_bytes_ -= work->footprint_bytes;
@@ -173,19 +182,41 @@ bool RemoteDevice::FinishRound(bool free_now) {
   return false;
 }
 
-void RemoteDevice::SendMessage() {
-  std::shared_ptr<const v1::ControlRequest> message;
+bool RemoteDevice::Gathers() const {
+  if (!stream_->SendsTogether() || queue_.empty() || HoldsWorkBack() ||
+      MigrationDue()) {
+    return false;
+  }
+  // Others may wait for the worker.
+  const auto& action = queue_.front().action;
+  const bool simple = std::holds_alternative<RunWork>(action) ||
+                      std::holds_alternative<ReplayWork>(action) ||
+                      std::holds_alternative<ReadWork>(action);
+  return simple && log_.unsent() < kMaxTogether &&
+         log_.unsent_bytes() < kMaxTogetherBytes;
+}
+
+void RemoteDevice::SendMessages() {
+  absl::InlinedVector<Message, kMaxTogether> messages;
   {
     MutexLock lock(&mu_);
-    const MessageLog::Entry* const next = log_.Next();
-    if (next == nullptr) return;  // carried out, after a resume
-    if (next->sequence <= log_.sent()) statistics_.bytes_resent += next->bytes;
-    message = next->message;
-    if (ABSL_PREDICT_FALSE(profile_ != nullptr)) MarkHanded(next->sequence);
-    log_.MarkSent();
-    replies_.Acknowledged(message->acknowledged_reply());
+    uint64_t bytes = 0;
+    const MessageLog::Entry* next = log_.Next();
+    // None: carried out, after a resume.
+    while (next != nullptr && log_.HasRoom(*next) &&
+           messages.size() < kMaxTogether && bytes < kMaxTogetherBytes) {
+      if (next->sequence <= log_.sent()) {
+        statistics_.bytes_resent += next->bytes;
+      }
+      bytes += next->bytes;
+      if (ABSL_PREDICT_FALSE(profile_ != nullptr)) MarkHanded(next->sequence);
+      replies_.Acknowledged(next->message->acknowledged_reply());
+      messages.push_back(next->message);
+      log_.MarkSent();
+      next = log_.Next();
+    }
   }
-  Send(std::move(message));
+  SendAll(messages);
 }
 
 void RemoteDevice::SendAcknowledgement() {
@@ -255,18 +286,19 @@ void RemoteDevice::SendCancel() {
   Send(std::move(message));
 }
 
-void RemoteDevice::Send(std::shared_ptr<const v1::ControlRequest> message) {
+void RemoteDevice::SendAll(absl::Span<const Message> messages) {
+  if (messages.empty()) return;
   ClientStream* stream = nullptr;
   {
     MutexLock lock(&mu_);
     stream = stream_.get();
   }
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
-    LogSent(index_, *message);
+    for (const Message& message : messages) LogSent(index_, *message);
   }
-  const absl::Status sent = stream->Send(std::move(message));
+  const absl::Status sent = stream->SendAll(messages);
   if (sent.ok()) return;
-  // The log keeps the message. How the stream ended, OnClosed() will say.
+  // The log keeps the messages. How the stream ended, OnClosed() will say.
   MutexLock lock(&mu_);
   const Deadline deadline(kEndTimeout, context_->options.clock);
   while (!closed_ && failure_.ok() && !deadline.passed()) {

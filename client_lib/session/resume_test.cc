@@ -3,6 +3,7 @@
 #include <climits>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -73,9 +74,10 @@ struct Outcome {
   Statistics statistics;
 };
 
-Outcome RunCutAt(Cut where, int n) {
+Outcome RunCutAt(Cut where, bool together, int n) {
   Outcome outcome;
   FakeCluster cluster;
+  if (together) cluster.SendTogether();
   FakeWorker& worker = cluster.worker();
   v1::RunMetadata metadata;
   v1::TensorView* const view = metadata.add_results();
@@ -113,19 +115,21 @@ Outcome RunCutAt(Cut where, int n) {
   return outcome;
 }
 
-class CutTest : public testing::TestWithParam<Cut> {};
+// Whether messages leave together, too.
+class CutTest : public testing::TestWithParam<std::tuple<Cut, bool>> {};
 
 TEST_P(CutTest, ACutAnywhereChangesNothing) {
-  const Outcome whole = RunCutAt(GetParam(), 0);
+  const auto [where, together] = GetParam();
+  const Outcome whole = RunCutAt(where, together, 0);
   ASSERT_EQ(whole.violations, std::vector<std::string>());
   ASSERT_EQ(whole.resumes, 0);
-  const bool in = GetParam() == Cut::kBeforeIn || GetParam() == Cut::kAfterIn;
+  const bool in = where == Cut::kBeforeIn || where == Cut::kAfterIn;
   const int things = in ? whole.incoming : whole.outgoing;
   ASSERT_GT(things, 20);
   int resumed = 0;
   for (int n = 1; n <= things; ++n) {
     SCOPED_TRACE(absl::StrCat("cut at ", n, " of ", things));
-    const Outcome cut = RunCutAt(GetParam(), n);
+    const Outcome cut = RunCutAt(where, together, n);
     EXPECT_EQ(cut.violations, std::vector<std::string>());
     ASSERT_TRUE(cut.seen == whole.seen);
     ASSERT_TRUE(cut.carried == whole.carried);
@@ -139,9 +143,11 @@ TEST_P(CutTest, ACutAnywhereChangesNothing) {
   EXPECT_GE(resumed, things - 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Everywhere, CutTest,
-                         testing::Values(Cut::kBeforeIn, Cut::kAfterIn,
-                                         Cut::kBeforeOut, Cut::kAfterOut));
+INSTANTIATE_TEST_SUITE_P(
+    Everywhere, CutTest,
+    testing::Combine(testing::Values(Cut::kBeforeIn, Cut::kAfterIn,
+                                     Cut::kBeforeOut, Cut::kAfterOut),
+                     testing::Bool()));
 
 class ResumeTest : public testing::Test {
  protected:

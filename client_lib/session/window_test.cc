@@ -47,6 +47,47 @@ TEST(WindowTest, AFullWindowTimesOutWithoutEffect) {
   ExpectNoViolations(cluster.worker());
 }
 
+TEST(WindowTest, ARunLeavesWithTheReadBehindIt) {
+  FakeCluster cluster;
+  cluster.SendTogether();
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());  // and defines the structure
+  const size_t before = cluster.groups().size();
+  ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  ASSERT_GT(cluster.groups().size(), before);
+  EXPECT_EQ(cluster.groups()[before], 2u);
+  ExpectNoViolations(cluster.worker());
+}
+
+TEST(WindowTest, WhatLeavesTogetherKeepsToTheWindow) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(3);
+  FakeCluster cluster(limits);
+  cluster.SendTogether();
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  uint64_t recorded = 0;
+  for (; recorded < 200; ++recorded) {
+    // Two lanes that take turns seal at every call.
+    ASSERT_TRUE(Record(*device, static_cast<uint32_t>(recorded % 2),
+                       MakeCall(1, {{value, kWrites}}))
+                    .ok());
+  }
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  uint64_t writes = 0;
+  for (const v1::Run& run : cluster.worker().runs()) {
+    writes += run.bindings(0).writes();
+  }
+  EXPECT_EQ(writes, recorded);
+  for (const size_t messages : cluster.groups()) EXPECT_LE(messages, 3u);
+  ExpectNoViolations(cluster.worker());
+}
+
 TEST(WindowTest, AWorkerThatStandsStillIsGivenUp) {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
   limits.set_max_outstanding(1);

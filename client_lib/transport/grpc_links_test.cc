@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "client_lib/transport/grpc_worker_stream.h"
@@ -42,26 +43,44 @@ class TestExecution : public v1::Execution::Service {
           return ToGrpcStatus(MakeError(absl::StatusCode::kUnauthenticated,
                                         "LEASE_UNKNOWN", "no such lease"));
         }
+        takes_following = absl::c_linear_search(request.hello().features(),
+                                                v1::CLIENT_FEATURE_FOLLOWING);
         v1::ControlResponse response;
         response.mutable_hello()->set_worker_id("w0");
+        if (offers_following) {
+          response.mutable_hello()->add_features(v1::WORKER_FEATURE_FOLLOWING);
+        }
         stream->Write(response);
         continue;
       }
       if (request.ordered().has_free()) {
         return ToGrpcStatus(absl::AbortedError("asked to end"));
       }
-      v1::ControlResponse response;
-      v1::ReadReply* const reply = response.mutable_read();
-      reply->set_sequence(request.ordered().sequence());
-      if (const uint64_t id = request.ordered().read().transfer_id(); id != 0) {
-        reply->set_bulk_bytes(6);
-        SendBulk(id);
-      } else {
-        reply->set_value("value");
+      ++messages;
+      v1::ControlResponse response = Answer(request.ordered());
+      for (const v1::ControlRequest& next : request.following()) {
+        *response.add_following() = Answer(next.ordered());
+        if (nests) {
+          *response.mutable_following(0)->add_following() =
+              Answer(next.ordered());
+        }
       }
       stream->Write(response);
     }
     return grpc::Status::OK;
+  }
+
+  v1::ControlResponse Answer(const v1::Ordered& message) {
+    v1::ControlResponse response;
+    v1::ReadReply* const reply = response.mutable_read();
+    reply->set_sequence(message.sequence());
+    if (const uint64_t id = message.read().transfer_id(); id != 0) {
+      reply->set_bulk_bytes(6);
+      SendBulk(id);
+    } else {
+      reply->set_value("value");
+    }
+    return response;
   }
 
   grpc::Status Bulk(grpc::ServerContext*, BulkStream* stream) override {
@@ -100,6 +119,10 @@ class TestExecution : public v1::Execution::Service {
   }
 
   std::atomic<bool> corrupt{false};
+  std::atomic<bool> offers_following{true};
+  std::atomic<bool> takes_following{false};  // the client
+  std::atomic<bool> nests{false};
+  std::atomic<int> messages{0};  // that are no hello
 
  private:
   void SendBulk(uint64_t id) {
@@ -199,6 +222,18 @@ class GrpcWorkerStreamTest : public testing::Test {
     return stream_->Send(std::make_shared<v1::ControlRequest>(request));
   }
 
+  static std::vector<std::shared_ptr<const v1::ControlRequest>> Reads(
+      uint64_t count) {
+    std::vector<std::shared_ptr<const v1::ControlRequest>> reads;
+    for (uint64_t i = 1; i <= count; ++i) {
+      v1::ControlRequest request;
+      request.mutable_ordered()->set_sequence(i);
+      request.mutable_ordered()->mutable_read();
+      reads.push_back(std::make_shared<v1::ControlRequest>(request));
+    }
+    return reads;
+  }
+
   TestExecution service_;
   std::unique_ptr<Server> server_;
   Recorder recorder_;
@@ -213,6 +248,41 @@ TEST_F(GrpcWorkerStreamTest, CarriesMessagesBothWaysAndEndsCleanly) {
   stream_->Close(absl::OkStatus());
   EXPECT_TRUE(recorder_.WaitClosed().ok());
   EXPECT_FALSE(SendRead(0).ok());
+}
+
+TEST_F(GrpcWorkerStreamTest, SeveralMessagesAreOneWhereTheWorkerTakesThem) {
+  for (const bool offers : {true, false}) {
+    SCOPED_TRACE(offers);
+    TestExecution service;
+    service.offers_following = offers;
+    const auto server = *Server::Start({"127.0.0.1:0", false, {&service}, {}});
+    Recorder recorder;
+    v1::Lease lease;
+    lease.set_worker_address(server->address());
+    auto stream = *MakeGrpcWorkerConnector()->Connect(lease, "session");
+    stream->Start(&recorder);
+    auto hello = std::make_shared<v1::ControlRequest>();
+    hello->mutable_hello()->set_lease_token("token");
+    ASSERT_TRUE(stream->Send(hello).ok());
+    recorder.WaitForMessage(0);
+    EXPECT_TRUE(service.takes_following);
+    EXPECT_EQ(stream->SendsTogether(), offers);
+    ASSERT_TRUE(stream->SendAll(Reads(5)).ok());
+    for (uint64_t i = 1; i <= 5; ++i) {
+      EXPECT_EQ(recorder.WaitForMessage(i).read().sequence(), i);
+    }
+    EXPECT_EQ(service.messages, offers ? 1 : 5);
+    stream.reset();
+    server->Shutdown(absl::ZeroDuration());
+  }
+}
+
+TEST_F(GrpcWorkerStreamTest, AnAnswerThatNestsBreaksTheStream) {
+  service_.nests = true;
+  Connect();
+  recorder_.WaitForMessage(0);
+  ASSERT_TRUE(stream_->SendAll(Reads(2)).ok());
+  EXPECT_EQ(ErrorReason(recorder_.WaitClosed()), "PROTOCOL_VIOLATION");
 }
 
 TEST_F(GrpcWorkerStreamTest, SendsBulkAsFramesAndDropsTheSource) {

@@ -4,10 +4,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/net/grpc_status.h"
+#include "common/net/raw_message.h"
 #include "common/status_macros.h"
 #include "common/transport/bulk_frame.h"
 
@@ -72,11 +74,31 @@ void GrpcWorkerStream::Start(ClientStreamReceiver* receiver) {
 
 absl::Status GrpcWorkerStream::Send(
     std::shared_ptr<const v1::ControlRequest> message) {
-  if (message->has_hello()) resuming_ = message->hello().has_resume();
-  // The value will come on Bulk: the worker must know where that is.
-  if (message->ordered().read().transfer_id() != 0) EnsureBulk();
-  return !end_writes_ && control_.WriteMessage(*message) ? absl::OkStatus()
-                                                         : StreamClosed();
+  if (!message->has_hello()) return SendAll({&message, 1});
+  resuming_ = message->hello().has_resume();
+  v1::ControlRequest hello = *message;
+  hello.mutable_hello()->add_features(v1::CLIENT_FEATURE_FOLLOWING);
+  return !end_writes_ && control_.WriteMessage(hello) ? absl::OkStatus()
+                                                      : StreamClosed();
+}
+
+absl::Status GrpcWorkerStream::SendAll(
+    absl::Span<const std::shared_ptr<const v1::ControlRequest>> messages) {
+  absl::InlinedVector<const google::protobuf::MessageLite*, 16> together;
+  for (const auto& message : messages) {
+    // The value will come on Bulk: the worker must know where that is.
+    if (message->ordered().read().transfer_id() != 0) EnsureBulk();
+    together.push_back(message.get());
+  }
+  for (absl::Span<const google::protobuf::MessageLite* const> left = together;
+       !left.empty();) {
+    const auto now = together_ ? left : left.subspan(0, 1);
+    left.remove_prefix(now.size());
+    const grpc::Slice slice =
+        EncodeTogether(now, v1::ControlRequest::kFollowingFieldNumber);
+    if (end_writes_ || !control_.Write({&slice, 1})) return StreamClosed();
+  }
+  return absl::OkStatus();
 }
 
 absl::Status GrpcWorkerStream::SendBulk(uint64_t transfer_id, uint64_t offset,
@@ -130,9 +152,25 @@ void GrpcWorkerStream::ReadControl() {
   bool answered = false;
   while (control_.ReadMessage(&response, &invalid)) {
     answered = true;
-    // Values of an earlier stream may be on their way.
-    if (response.has_hello() && resuming_) EnsureBulk();
+    if (response.has_hello()) {
+      together_ = absl::c_linear_search(response.hello().features(),
+                                        v1::WORKER_FEATURE_FOLLOWING);
+      // Values of an earlier stream may be on their way.
+      if (resuming_) EnsureBulk();
+    }
+    google::protobuf::RepeatedPtrField<v1::ControlResponse> following;
+    following.Swap(response.mutable_following());
     receiver_->OnMessage(std::move(response));
+    for (v1::ControlResponse& next : following) {
+      if (next.following_size() > 0) {
+        invalid = MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
+                            "what follows a message of the worker's has "
+                            "something that follows it");
+        break;
+      }
+      receiver_->OnMessage(std::move(next));
+    }
+    if (!invalid.ok()) break;
   }
   if (!invalid.ok()) Break(std::move(invalid));
   {

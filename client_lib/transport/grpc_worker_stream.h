@@ -60,6 +60,10 @@ class GrpcWorkerStream : public ClientStream {
   absl::string_view transport() const override { return "gRPC"; }
   void Start(ClientStreamReceiver* receiver) override;
   absl::Status Send(std::shared_ptr<const v1::ControlRequest> message) override;
+  absl::Status SendAll(
+      absl::Span<const std::shared_ptr<const v1::ControlRequest>> messages)
+      override;
+  bool SendsTogether() const override { return together_; }
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override;
   void Close(absl::Status status) override;
@@ -89,6 +93,7 @@ class GrpcWorkerStream : public ClientStream {
   ClientStreamReceiver* receiver_ = nullptr;
   BoundedCall control_;
   std::atomic<bool> resuming_{false};    // the hello said so
+  std::atomic<bool> together_{false};    // the worker's hello said that it may
   std::atomic<bool> end_writes_{false};  // closing cleanly
 
   std::atomic<size_t> next_lane_{0};

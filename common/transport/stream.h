@@ -103,6 +103,19 @@ class ClientStream : public Attendable {
   virtual absl::Status Send(
       std::shared_ptr<const v1::ControlRequest> message) = 0;
 
+  // The same with several, in their order, of a few kilobytes in all.
+  virtual absl::Status SendAll(
+      absl::Span<const std::shared_ptr<const v1::ControlRequest>> messages) {
+    for (const auto& message : messages) {
+      absl::Status sent = Send(message);
+      if (!sent.ok()) return sent;
+    }
+    return absl::OkStatus();
+  }
+  // Whether several leave for less than one by one: worth waiting for what is
+  // about to follow.
+  virtual bool SendsTogether() const { return false; }
+
   // Queues one chunk, likewise. The bytes are not copied before they are sent.
   virtual absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                                 SharedBytes payload) = 0;

@@ -1,5 +1,6 @@
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/content_proof.h"
 #include "common/random.h"
@@ -248,8 +249,26 @@ TEST_F(ContentCacheTest, ForgetsInTheEndWhatWasUsedOften) {
   EXPECT_FALSE(Has("a", 1, 100));
 }
 
+TEST_F(ContentCacheTest, OneTenantLeavesOthersHalfOfThePlaces) {
+  std::vector<std::shared_ptr<Buffer>> in_use;
+  for (uint64_t hash = 1; hash <= 10; ++hash) {
+    in_use.push_back(Insert("a", hash, 8));
+  }
+  EXPECT_EQ(cache_.List().size(), 5u);
+  for (uint64_t hash = 1; hash <= 5; ++hash) Insert("b", hash, 8);
+  EXPECT_EQ(cache_.List().size(), 10u);
+  // From now on each takes the place of one of its own.
+  Insert("b", 6, 8);
+  EXPECT_FALSE(Has("b", 1, 8));
+  EXPECT_TRUE(Has("b", 6, 8));
+  in_use.clear();
+  Insert("a", 11, 8);
+  EXPECT_TRUE(Has("a", 11, 8));
+  EXPECT_EQ(cache_.List().size(), 10u);
+}
+
 TEST_F(ContentCacheTest, IsBounded) {
-  ContentCache cache(2);
+  ContentCache cache(4);
   const auto insert = [&](uint64_t hash) {
     return cache.Insert("a", {hash, 0}, *device_.Allocate(1), absl::Seconds(1));
   };

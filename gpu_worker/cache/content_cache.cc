@@ -100,8 +100,8 @@ std::shared_ptr<Buffer> ContentCache::Insert(const std::string& tenant,
     Use(entry);
     return entry->buffer;
   }
-  if (order_.size() >= max_contents_) Evict(0, 1, &evicted);
-  if (order_.size() >= max_contents_) return buffer;
+  if (!MakePlace(tenant, &evicted)) return buffer;
+  ++sent_[tenant];
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
   entry->buffer = buffer;
@@ -160,10 +160,22 @@ void ContentCache::Adopt(const std::string& tenant, const ContentHash& hash,
 void ContentCache::EvictIdle(uint64_t bytes) {
   Evicted evicted;
   MutexLock lock(&mu_);
-  Evict(bytes, 0, &evicted);
+  Evict(bytes, 0, nullptr, &evicted);
 }
 
-void ContentCache::Evict(uint64_t bytes, size_t count, Evicted* evicted) {
+bool ContentCache::MakePlace(const std::string& tenant, Evicted* evicted) {
+  const size_t share = std::max<size_t>(max_contents_ / 2, 1);
+  const auto sent = sent_.find(tenant);
+  if (sent != sent_.end() && sent->second >= share) {
+    Evict(0, 1, &tenant, evicted);
+    return !evicted->empty();
+  }
+  if (order_.size() >= max_contents_) Evict(0, 1, nullptr, evicted);
+  return order_.size() < max_contents_;
+}
+
+void ContentCache::Evict(uint64_t bytes, size_t count,
+                         const std::string* sender, Evicted* evicted) {
   uint64_t freed = 0;
   for (auto next = order_.begin(); next != order_.end();) {
     if (freed >= bytes && evicted->size() >= count) break;
@@ -172,12 +184,15 @@ void ContentCache::Evict(uint64_t bytes, size_t count, Evicted* evicted) {
     // Only the cache hands out references, under this lock: a count of one
     // cannot rise meanwhile.
     if (!IsSoleOwner(entry->buffer)) continue;
+    if (sender != nullptr && entry->tenants.front() != *sender) continue;
     const uint64_t size_bytes = entry->buffer->size_bytes();
     freed += size_bytes;
     floor_ = std::max(floor_, entry->place.first);
     ++stats_.evictions;
     ++revision_;
     order_.erase(at);
+    const auto sent = sent_.find(entry->tenants.front());
+    if (--sent->second == 0) sent_.erase(sent);
     const auto found = contents_.find({entry->hash, size_bytes});
     const auto owned = absl::c_find_if(
         found->second, [entry](const auto& e) { return e.get() == entry; });

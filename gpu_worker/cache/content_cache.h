@@ -57,7 +57,8 @@ class ContentCache {
   // Contents of one hash and length that are looked at for another tenant.
   static constexpr size_t kMaxCandidates = 4;
 
-  // At most `max_contents` are remembered; more are not kept when none is idle.
+  // At most `max_contents` are remembered, and of those that one tenant sent
+  // half of that; more are not kept when none is idle.
   explicit ContentCache(size_t max_contents) : max_contents_(max_contents) {}
 
   // Null when the tenant has no such content. Counts a hit or a miss.
@@ -130,7 +131,12 @@ class ContentCache {
   void Use(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the entry the place that it deserves now.
   void Place(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Evict(uint64_t bytes, size_t count, Evicted* evicted)
+  // Idle ones until so many bytes and contents are gone; of one tenant, unless
+  // that is null.
+  void Evict(uint64_t bytes, size_t count, const std::string* sender,
+             Evicted* evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes a place for another content of the tenant's; false: there is none.
+  bool MakePlace(const std::string& tenant, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_contents_;
@@ -144,6 +150,8 @@ class ContentCache {
   absl::flat_hash_set<std::string> sharing_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
+  // By the tenant that sent them.
+  absl::flat_hash_map<std::string, size_t> sent_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::worker

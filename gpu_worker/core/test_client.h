@@ -139,6 +139,7 @@ class TestClient : public ClientStreamReceiver {
     SendAny(std::move(request));
   }
   void SendAny(v1::ControlRequest request) {
+    if (held_.has_value()) return held_->push_back(std::move(request));
     stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
         .IgnoreError();
   }
@@ -147,6 +148,16 @@ class TestClient : public ClientStreamReceiver {
     request.mutable_supply()->set_structure_id(id);
     *request.mutable_supply()->mutable_structure() = srg::ToProto(structure);
     SendAny(std::move(request));
+  }
+  // What is sent between these two leaves as one message.
+  void Hold() { held_.emplace(); }
+  void Release() {
+    v1::ControlRequest together = held_->front();
+    for (size_t i = 1; i < held_->size(); ++i) {
+      *together.add_following() = held_->at(i);
+    }
+    held_.reset();
+    SendAny(std::move(together));
   }
   void SendCancel() {
     v1::ControlRequest request;
@@ -166,8 +177,7 @@ class TestClient : public ClientStreamReceiver {
     }
     *request.mutable_ordered() = std::move(message);
     sent_.push_back(std::make_shared<const v1::ControlRequest>(request));
-    stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
-        .IgnoreError();
+    SendAny(std::move(request));
     return sequence_;
   }
 
@@ -469,6 +479,7 @@ class TestClient : public ClientStreamReceiver {
   bool acknowledges_ = true;
   uint64_t sequence_ = 0;
   std::vector<std::shared_ptr<const v1::ControlRequest>> sent_;
+  std::optional<std::vector<v1::ControlRequest>> held_;
   uint32_t lane_ = 0;
   v1::ExecutionMode mode_ = v1::EXECUTION_MODE_UNSPECIFIED;
   int64_t run_size_ = 0;

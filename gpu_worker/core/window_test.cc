@@ -17,6 +17,36 @@ TEST_F(WorkerCoreTest, AWindowThatIsExceededEndsTheStream) {
   EXPECT_EQ(ErrorReason(client->WaitClosed()), "WINDOW_EXCEEDED");
 }
 
+TEST_F(WorkerCoreTest, FreesThatSayMoreThanWhatTheyFreeEndTheStream) {
+  std::unique_ptr<TestClient> client = Open();
+  EXPECT_TRUE(client->WaitCompleted(client->Create(1, 8)));
+  v1::Ordered message;
+  message.mutable_free()->add_storages(1);
+  message.GetReflection()->MutableUnknownFields(&message)->AddLengthDelimited(
+      1000, std::string(100, 'x'));
+  client->Send(std::move(message));
+  EXPECT_EQ(ErrorReason(client->WaitClosed()), "WINDOW_EXCEEDED");
+}
+
+TEST_F(WorkerCoreTest, ARunOfARefusedStructureHasNoMoreBindingsThanAnyOther) {
+  std::unique_ptr<TestClient> client = Open();
+  srg::Structure refused = AddTo();
+  refused.nodes[0].arguments.clear();
+  client->Define(1, refused);
+  v1::Ordered message;
+  message.mutable_run()->set_structure_id(1);
+  for (uint64_t id = 1; id <= 65537; ++id) {
+    v1::Binding* const binding = message.mutable_run()->add_bindings();
+    binding->set_storage(id);
+    binding->set_writes(1);
+  }
+  client->Send(std::move(message));
+  const absl::Status status = client->WaitClosed();
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
+  EXPECT_NE(status.message().find("65537 bindings"), std::string::npos)
+      << status;
+}
+
 TEST_F(WorkerCoreTest, TheWindowGrowsWithWhatIsCompleted) {
   std::unique_ptr<TestClient> client = Open();
   EXPECT_EQ(client->window().messages(), 64u);

@@ -16,6 +16,8 @@ namespace {
 
 // Ended leases that wait to be settled.
 constexpr size_t kMaxEndedLeases = 65536;
+// So many that a report stays a small part of what a message may have.
+constexpr size_t kMaxReportedContents = 64 << 10;
 
 void ReportMemory(const Ledger::Usage& usage, uint64_t idle_content_bytes,
                   v1::MemoryUse* memory) {
@@ -298,6 +300,7 @@ v1::WorkerState WorkerCore::Snapshot() const {
     ReportDisk(options_.store->stats(), state.mutable_disk());
     // Nobody needs to send what is on disk, either.
     for (ContentCache::Content& content : options_.store->List()) {
+      if (held.size() >= kMaxReportedContents) break;
       if (contents_.Peek(content.tenant, content.hash, content.size_bytes) ==
           nullptr) {
         held.push_back(std::move(content));

@@ -97,10 +97,10 @@ void WorkerCore::OnHello(uint64_t key, v1::ControlRequest message) {
     found->second->hello_seen = true;
   }
   absl::Status admitted =
-      message.has_hello()
+      message.has_hello() && message.following_size() == 0
           ? Admit(key, message.hello())
           : MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
-                      "the first message must be a hello");
+                      "the first message must be a hello by itself");
   if (admitted.ok()) {
     if (message.hello().has_resume()) {
       metrics_.recoveries.Add({"stream_resumed"});
@@ -162,6 +162,7 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   answer.add_features(v1::WORKER_FEATURE_PROFILE);
   answer.add_features(v1::WORKER_FEATURE_MIGRATE);
   answer.add_features(v1::WORKER_FEATURE_METER);
+  answer.add_features(v1::WORKER_FEATURE_FOLLOWING);
   session->Attach(connection->stream(), stream_number, std::move(answer),
                   hello.resume().acknowledged_reply());
   return absl::OkStatus();

@@ -65,6 +65,12 @@ absl::Status CheckBindings(const BoundRun& run, const StorageTable& storages) {
 
 absl::Status CheckRefusedRun(const BoundRun& run,
                              const StorageTable& storages) {
+  if (const size_t most = srg::StructureCaps().max_slots;
+      run.bindings.size() > most) {
+    return Violation(absl::StrCat(run.bindings.size(),
+                                  " bindings; no structure has more than ",
+                                  most, " slots"));
+  }
   return CheckBindings(run, storages);
 }
 

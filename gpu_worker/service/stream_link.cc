@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -19,6 +21,10 @@ namespace {
 
 // Waiting to be written, besides the one being written.
 constexpr size_t kControlQueue = 256;
+// Many times what a hello has.
+constexpr size_t kMaxHelloBytes = 64 << 10;
+// Of messages that leave together, but for the last.
+constexpr size_t kTogetherBytes = 16 << 10;
 constexpr size_t kBulkQueue = 4;
 // Time a peer has to take the closing status, or to open Bulk when bytes wait.
 constexpr std::chrono::seconds kCloseTimeout{5};
@@ -175,8 +181,19 @@ void StreamLink::WriteControlLocked() {
       control_ == nullptr) {
     return;
   }
-  control_current_ = ToRawMessage(*control_queue_.front());
-  control_queue_.pop_front();
+  absl::InlinedVector<std::shared_ptr<const v1::ControlResponse>, 8> messages;
+  absl::InlinedVector<const google::protobuf::MessageLite*, 8> together;
+  for (size_t bytes = 0;
+       !control_queue_.empty() &&
+       (messages.empty() || (together_ && bytes < kTogetherBytes));) {
+    bytes += control_queue_.front()->ByteSizeLong();
+    messages.push_back(std::move(control_queue_.front()));
+    control_queue_.pop_front();
+    together.push_back(messages.back().get());
+  }
+  const grpc::Slice slice =
+      EncodeTogether(together, v1::ControlResponse::kFollowingFieldNumber);
+  control_current_ = grpc::ByteBuffer(&slice, 1);
   control_writing_ = true;
   control_->StartWrite(&control_current_);
 }
@@ -278,7 +295,17 @@ void StreamLink::OnControlRead(bool ok) {
     }
     if (close_status_.has_value()) return;
     Arrival::Note();
-    const absl::Status parsed = ParseRawMessage(control_->request(), &message);
+    // Whoever has not said who it is makes nobody parse much.
+    absl::Status parsed;
+    if (const size_t bytes = control_->request()->Length();
+        identity_.session_id.empty() && bytes > kMaxHelloBytes) {
+      parsed = MakeError(
+          absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+          absl::StrCat("a first message of ", bytes, " bytes, at most ",
+                       kMaxHelloBytes, " are allowed"));
+    } else {
+      parsed = ParseRawMessage(control_->request(), &message);
+    }
     if (!parsed.ok()) {
       log::Warning("client sent no message",
                    {{"session", log::ShortId(identity_.session_id)},
@@ -289,6 +316,8 @@ void StreamLink::OnControlRead(bool ok) {
     receiver = BeginCallLocked();
     if (message.has_hello() && identity_.session_id.empty()) {
       identity_ = {message.hello().session_id(), message.hello().lease_token()};
+      together_ = absl::c_linear_search(message.hello().features(),
+                                        v1::CLIENT_FEATURE_FOLLOWING);
     }
   }
   if (receiver != nullptr) {

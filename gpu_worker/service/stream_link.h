@@ -1,9 +1,11 @@
 // The worker's end of one client's connections over gRPC: the Control call and
 // the Bulk calls of the same lease, as they come, presented as a WorkerStream.
 //
-// Chunks to the client wait in one queue; each Bulk call that is not writing
-// takes the next, so that a slow connection holds up nobody. What the calls
-// bring is handed on as it comes, by several threads at once.
+// Control messages that wait while one is written leave together, where the
+// client takes them so. Chunks to the client wait in one queue; each Bulk call
+// that is not writing takes the next, so that a slow connection holds up
+// nobody. What the calls bring is handed on as it comes, by several threads at
+// once.
 //
 // A link is shared by the stream object that the core owns and by the reactors
 // of the calls, which live until gRPC is done with them. OnClosed() comes when
@@ -138,6 +140,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   // Null after OnDone().
   Control* control_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool control_writing_ ABSL_GUARDED_BY(mu_) = false;
+  // The client's hello said that it may.
+  bool together_ ABSL_GUARDED_BY(mu_) = false;
   bool control_finished_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool control_stalled_ ABSL_GUARDED_BY(mu_) = false;

@@ -384,6 +384,15 @@ absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
                                   " bytes of transfer ", transfer->id,
                                   " do not have the hash they were sent with"));
   }
+  // A cache has room for so many, whatever their size; clients send less than
+  // that inline.
+  if (transfer->size_bytes <= limits_.inline_bytes()) {
+    transfer->reservation->MoveTo(MemoryClass::kStorages);
+    storage->buffer = std::move(transfer->buffer);
+    storage->quota.MoveTo(StorageClass::kOwn);
+    storage->poison = nullptr;
+    return absl::OkStatus();
+  }
   transfer->reservation->MoveTo(MemoryClass::kContents);
   storage->buffer = environment_.contents->Insert(
       tenant_, hash, std::move(transfer->buffer),

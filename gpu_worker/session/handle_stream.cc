@@ -71,29 +71,49 @@ bool Session::received_any() const {
 }
 
 void Session::Receive(v1::ControlRequest message) {
+  google::protobuf::RepeatedPtrField<v1::ControlRequest> following;
+  following.Swap(message.mutable_following());
+  bool runnable = ReceiveOne(std::move(message));
+  for (v1::ControlRequest& next : following) {
+    if (next.following_size() > 0) {
+      Fail(Violation("what follows a message has something that follows it"));
+      return;
+    }
+    if (ReceiveOne(std::move(next))) runnable = true;
+  }
+  // Once for all: the executor finds them together.
+  if (runnable) callbacks_.runnable();
+}
+
+bool Session::ReceiveOne(v1::ControlRequest message) {
   const uint64_t acknowledged = message.acknowledged_reply();
   if (acknowledged != 0 && !outbox_.Acknowledge(acknowledged)) {
-    return Fail(
-        Violation(absl::StrCat("acknowledges reply ", acknowledged,
-                               ", the last one was ", outbox_.last_number())));
+    Fail(Violation(absl::StrCat("acknowledges reply ", acknowledged,
+                                ", the last one was ", outbox_.last_number())));
+    return false;
   }
   switch (message.message_case()) {
     case v1::ControlRequest::kOrdered:
       return ReceiveOrdered(std::move(*message.mutable_ordered()));
     case v1::ControlRequest::kSupply:
-      return Supply(std::move(*message.mutable_supply()));
+      Supply(std::move(*message.mutable_supply()));
+      break;
     case v1::ControlRequest::kCancel:
-      return Cancel();
+      Cancel();
+      break;
     case v1::ControlRequest::kProof:
-      return ReceiveProof(std::move(*message.mutable_proof()));
+      ReceiveProof(std::move(*message.mutable_proof()));
+      break;
     case v1::ControlRequest::kHello:
-      return Fail(Violation("a hello that is not the first message"));
+      Fail(Violation("a hello that is not the first message"));
+      break;
     case v1::ControlRequest::MESSAGE_NOT_SET:
       if (acknowledged == 0) Fail(Violation("a message that says nothing"));
   }
+  return false;
 }
 
-void Session::ReceiveOrdered(v1::Ordered message) {
+bool Session::ReceiveOrdered(v1::Ordered message) {
   std::optional<SessionProfile::Mark> mark;
   if (ABSL_PREDICT_FALSE(profiled_.load(std::memory_order_relaxed)) &&
       message.has_read()) {
@@ -109,7 +129,7 @@ void Session::ReceiveOrdered(v1::Ordered message) {
   absl::Status added;
   {
     MutexLock lock(&mu_);
-    if (failed_ || dropped_ || cancelling_) return;
+    if (failed_ || dropped_ || cancelling_) return false;
     const uint64_t before = inbox_.received();
     added = inbox_.Add(std::move(message), deadline, mark);
     NoteNext();
@@ -118,11 +138,8 @@ void Session::ReceiveOrdered(v1::Ordered message) {
       ExpectProfile();
     }
   }
-  if (added.ok()) {
-    callbacks_.runnable();
-  } else {
-    Fail(std::move(added));
-  }
+  if (!added.ok()) Fail(added);
+  return added.ok();
 }
 
 void Session::Supply(v1::DefineStructure supply) {

@@ -9,6 +9,13 @@
 
 namespace djinn::worker {
 
+namespace {
+
+// Of a Free's bytes: what is more than this is nothing that it should have.
+constexpr uint64_t kMaxBesidesIds = 64;
+
+}  // namespace
+
 absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
                         std::optional<SessionProfile::Mark> mark) {
   if (message.sequence() != 0 && message.sequence() <= received_) {
@@ -22,7 +29,8 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
   if (message.has_free()) {
     const uint64_t most = limits_.max_outstanding_bytes() / sizeof(uint64_t);
     const auto ids = static_cast<uint64_t>(message.free().storages_size());
-    if (freed_ids_ + ids > most) {
+    // An id takes ten bytes at most, and the rest of it few.
+    if (freed_ids_ + ids > most || bytes > 10 * ids + kMaxBesidesIds) {
       return MakeError(
           absl::StatusCode::kResourceExhausted, "WINDOW_EXCEEDED",
           absl::StrCat(freed_ids_ + ids, " storages wait to be freed, at most ",

@@ -216,7 +216,7 @@ absl::Status Session::Handle(const v1::Ordered& message) {
 
 void Session::Complete(uint64_t sequence) {
   traffic_->Add(Traffic::kMessagesIn, message_bytes_);
-  storage_count_ = storages_.size();
+  CountStorages();
   structure_count_ = static_cast<uint32_t>(structures_.size());
   std::vector<v1::ControlResponse> responses;
   for (const RootError& error : errors_.TakeNew()) {
@@ -341,8 +341,23 @@ void Session::FreeState() {
   storages_.Clear();
   structures_.clear();
   EndProfile();
-  storage_count_ = 0;
+  CountStorages();
   structure_count_ = 0;
+}
+
+void Session::CountStorages() {
+  const uint64_t now = storages_.size();
+  const auto more = static_cast<int64_t>(now - storage_count_);
+  storage_count_ = now;
+  if (more == 0) return;
+  const uint64_t all = account_->AddStorages(more);
+  if (more < 0 || all <= TenantAccount::kMaxStorages) return;
+  Fail(MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_STORAGES",
+                 absl::StrCat("tenant ", tenant_, " has ", all,
+                              " storages on this worker, at most ",
+                              TenantAccount::kMaxStorages, " are allowed"),
+                 {{"limit", absl::StrCat(TenantAccount::kMaxStorages)},
+                  {"used", absl::StrCat(all)}}));
 }
 
 bool Session::busy() const {

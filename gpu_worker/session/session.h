@@ -299,7 +299,9 @@ class Session {
     QuotaShare share;
   };
 
-  void ReceiveOrdered(v1::Ordered message);
+  // One that nothing follows. True: there is something new to carry out.
+  bool ReceiveOne(v1::ControlRequest message);
+  bool ReceiveOrdered(v1::Ordered message);
   void Supply(v1::DefineStructure supply);
   void ReceiveProof(v1::TransferProof proof);
   void Cancel();
@@ -461,6 +463,8 @@ class Session {
   // Sends new root errors and replies; `sequence` is carried out.
   void Complete(uint64_t sequence);
   void FreeState();
+  // Tells the account; ends the session when the tenant has too many.
+  void CountStorages();
   void Fail(absl::Status status);
 
   const SessionEnvironment& environment_;

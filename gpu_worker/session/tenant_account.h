@@ -5,6 +5,7 @@
 #ifndef GPU_WORKER_SESSION_TENANT_ACCOUNT_H_
 #define GPU_WORKER_SESSION_TENANT_ACCOUNT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 
@@ -22,6 +23,16 @@ class TenantAccount {
 
   TenantQuota* memory() { return &memory_; }
 
+  // Storages that the tenant may have on this worker, whatever their size: each
+  // takes some hundred bytes that no quota counts.
+  static constexpr uint64_t kMaxStorages = 1 << 20;
+  // A session has so many more, or fewer. How many all have now.
+  uint64_t AddStorages(int64_t more) {
+    return storages_.fetch_add(static_cast<uint64_t>(more),
+                               std::memory_order_relaxed) +
+           static_cast<uint64_t>(more);
+  }
+
   // A session has a stream, or has none any more.
   void Join();
   void Leave();
@@ -33,6 +44,7 @@ class TenantAccount {
 
  private:
   TenantQuota memory_;
+  std::atomic<uint64_t> storages_{0};
   mutable Mutex mu_;
   uint64_t max_messages_ ABSL_GUARDED_BY(mu_) =
       std::numeric_limits<uint64_t>::max();

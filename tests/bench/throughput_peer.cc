@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "client_lib/transport/shared_memory_connector.h"
 #include "common/mutex.h"
@@ -123,11 +124,10 @@ class Reactor : public grpc::ClientBidiReactor<Out, In> {
     this->StartRead(&in_);
     this->StartCall();
   }
-  // `followed`: by another at once, so that both may go together.
-  void Write(Out message, bool followed = false) {
+  void Write(Out message) {
     {
       MutexLock lock(&mu_);
-      waiting_.emplace_back(std::move(message), followed);
+      waiting_.push_back(std::move(message));
       if (writing_) return;
       writing_ = true;
     }
@@ -136,6 +136,12 @@ class Reactor : public grpc::ClientBidiReactor<Out, In> {
 
  protected:
   virtual void OnMessage(const In& message) = 0;
+  // What to write next of what waits.
+  virtual Out Take(std::deque<Out>* waiting) {
+    Out next = std::move(waiting->front());
+    waiting->pop_front();
+    return next;
+  }
 
  private:
   void OnWriteDone(bool ok) override {
@@ -148,14 +154,11 @@ class Reactor : public grpc::ClientBidiReactor<Out, In> {
     WriteNext();
   }
   void WriteNext() {
-    grpc::WriteOptions options;
     {
       MutexLock lock(&mu_);
-      out_ = std::move(waiting_.front().first);
-      if (waiting_.front().second) options.set_buffer_hint();
-      waiting_.pop_front();
+      out_ = Take(&waiting_);
     }
-    this->StartWrite(&out_, options);
+    this->StartWrite(&out_);
   }
   void OnReadDone(bool ok) override {
     if (!ok) Die("a stream ended");
@@ -164,7 +167,7 @@ class Reactor : public grpc::ClientBidiReactor<Out, In> {
   }
 
   Mutex mu_;
-  std::deque<std::pair<Out, bool>> waiting_ ABSL_GUARDED_BY(mu_);
+  std::deque<Out> waiting_ ABSL_GUARDED_BY(mu_);
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   Out out_;
   In in_;
@@ -230,7 +233,7 @@ class WorkerClient : public Client {
 
   // Waits until the worker has what it needs.
   void Prepare() {
-    Say(HelloOf(session_));
+    Say({HelloOf(session_)});
     v1::Ordered install;
     install.mutable_install()->set_storage(1);
     const float zero = 0;
@@ -242,16 +245,15 @@ class WorkerClient : public Client {
     ready.Expect(1);
     {
       MutexLock lock(&sending_);
-      Say(Numbered(std::move(install)));
-      Say(Numbered(std::move(define)));
+      Say({Numbered(std::move(install)), Numbered(std::move(define))});
     }
     Run(1, 1, &ready);
     ready.Wait();
   }
 
  protected:
-  // `followed`: by another at once.
-  virtual void Say(v1::ControlRequest request, bool followed = false) = 0;
+  // In this order.
+  virtual void Say(std::vector<v1::ControlRequest> requests) = 0;
 
   void OnResponse(const v1::ControlResponse& response) {
     if (response.admitted().has_refused()) {
@@ -286,7 +288,6 @@ class WorkerClient : public Client {
     binding->set_base_version(version_++);
     binding->set_writes(1);
     binding->set_reads(true);
-    Say(Numbered(std::move(run)), /*followed=*/true);
     v1::Ordered read;
     read.mutable_read()->set_storage(1);
     read.mutable_read()->set_version(version_);
@@ -294,7 +295,8 @@ class WorkerClient : public Client {
     view->set_data_type(v1::DATA_TYPE_FLOAT32);
     view->add_sizes(1);
     view->add_strides(1);
-    Say(Numbered(std::move(read)));
+    v1::ControlRequest first = Numbered(std::move(run));
+    Say({std::move(first), Numbered(std::move(read))});
   }
   v1::ControlRequest Numbered(v1::Ordered message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(sending_) {
@@ -324,11 +326,35 @@ class GrpcClient final
   }
 
  private:
-  void Say(v1::ControlRequest request, bool followed) override {
-    Write(std::move(request), followed);
+  void Say(std::vector<v1::ControlRequest> requests) override {
+    for (size_t i = 1; i < requests.size(); ++i) {
+      *requests[0].add_following() = std::move(requests[i]);
+    }
+    if (requests[0].has_hello()) {
+      requests[0].mutable_hello()->add_features(v1::CLIENT_FEATURE_FOLLOWING);
+    }
+    Write(std::move(requests[0]));
+  }
+  // All that waits, as the client library does; but a hello by itself.
+  v1::ControlRequest Take(std::deque<v1::ControlRequest>* waiting) override {
+    v1::ControlRequest together = Reactor::Take(waiting);
+    if (together.has_hello()) return together;
+    for (v1::ControlRequest& next : *waiting) {
+      google::protobuf::RepeatedPtrField<v1::ControlRequest> following;
+      following.Swap(next.mutable_following());
+      *together.add_following() = std::move(next);
+      for (v1::ControlRequest& last : following) {
+        *together.add_following() = std::move(last);
+      }
+    }
+    waiting->clear();
+    return together;
   }
   void OnMessage(const v1::ControlResponse& response) override {
     OnResponse(response);
+    for (const v1::ControlResponse& next : response.following()) {
+      OnResponse(next);
+    }
   }
 
   std::unique_ptr<v1::Execution::Stub> stub_;
@@ -349,10 +375,12 @@ class StreamClient final : public WorkerClient, private ClientStreamReceiver {
   }
 
  private:
-  void Say(v1::ControlRequest request, bool) override {
-    const absl::Status sent = stream_->Send(
-        std::make_shared<const v1::ControlRequest>(std::move(request)));
-    if (!sent.ok()) Die(sent.message());
+  void Say(std::vector<v1::ControlRequest> requests) override {
+    for (v1::ControlRequest& request : requests) {
+      const absl::Status sent = stream_->Send(
+          std::make_shared<const v1::ControlRequest>(std::move(request)));
+      if (!sent.ok()) Die(sent.message());
+    }
   }
   void OnMessage(v1::ControlResponse response) override {
     OnResponse(response);
@@ -403,6 +431,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Client>>> OpenWorkers(
 }
 
 int Main(const std::vector<std::string>& arguments) {
+  // Both kinds of clients, as Djinn's daemons.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const bool echo = arguments[0] == "echo";
   int count = 0;
   if (!absl::SimpleAtoi(arguments.back(), &count) || count < 1) return 2;

@@ -93,21 +93,58 @@ class FakeCoordinatorLink : public CoordinatorLink {
 
 namespace {
 
+class GroupingStream : public ClientStream {
+ public:
+  GroupingStream(std::unique_ptr<ClientStream> stream,
+                 std::shared_ptr<MessageGroups> groups)
+      : stream_(std::move(stream)), groups_(std::move(groups)) {}
+
+  absl::string_view transport() const override { return stream_->transport(); }
+  void Start(ClientStreamReceiver* receiver) override {
+    stream_->Start(receiver);
+  }
+  absl::Status Send(
+      std::shared_ptr<const v1::ControlRequest> message) override {
+    return stream_->Send(std::move(message));
+  }
+  absl::Status SendAll(
+      absl::Span<const std::shared_ptr<const v1::ControlRequest>> messages)
+      override {
+    groups_->Add(messages.size());
+    return stream_->SendAll(messages);
+  }
+  bool SendsTogether() const override { return true; }
+  absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
+                        SharedBytes payload) override {
+    return stream_->SendBulk(transfer_id, offset, std::move(payload));
+  }
+  void Close(absl::Status status) override {
+    stream_->Close(std::move(status));
+  }
+
+ private:
+  const std::unique_ptr<ClientStream> stream_;
+  const std::shared_ptr<MessageGroups> groups_;
+};
+
 class InProcessConnector : public WorkerConnector {
  public:
-  explicit InProcessConnector(
-      std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers)
-      : workers_(std::move(workers)) {}
+  InProcessConnector(
+      std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers,
+      std::shared_ptr<MessageGroups> groups)
+      : workers_(std::move(workers)), groups_(std::move(groups)) {}
 
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string&) override {
     InProcessPair pair = MakeInProcessPair();
     workers_->at(lease.worker_id()[1] - '0')->Serve(std::move(pair.worker));
-    return std::move(pair.client);
+    if (!groups_->begun()) return std::move(pair.client);
+    return std::make_unique<GroupingStream>(std::move(pair.client), groups_);
   }
 
  private:
   const std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;
+  const std::shared_ptr<MessageGroups> groups_;
 };
 
 }  // namespace
@@ -246,7 +283,29 @@ FakeCluster::FakeCluster(v1::SessionLimits limits)
 std::unique_ptr<Session> FakeCluster::Open(SessionOptions options) {
   return *OpenSession(std::move(options),
                       std::make_unique<FakeCoordinatorLink>(coordinator_),
-                      std::make_unique<InProcessConnector>(workers_));
+                      std::make_unique<InProcessConnector>(workers_, groups_));
+}
+
+void FakeCluster::SendTogether() { groups_->Begin(); }
+
+void MessageGroups::Begin() {
+  MutexLock lock(&mu_);
+  begun_ = true;
+}
+
+bool MessageGroups::begun() const {
+  MutexLock lock(&mu_);
+  return begun_;
+}
+
+void MessageGroups::Add(size_t messages) {
+  MutexLock lock(&mu_);
+  sizes_.push_back(messages);
+}
+
+std::vector<size_t> MessageGroups::sizes() const {
+  MutexLock lock(&mu_);
+  return sizes_;
 }
 
 }  // namespace djinn

@@ -73,6 +73,20 @@ class FakeCoordinator {
   CoordinatorEvents* events_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
+// Of SendTogether(). Thread-safe.
+class MessageGroups {
+ public:
+  void Begin();
+  bool begun() const;
+  void Add(size_t messages);
+  std::vector<size_t> sizes() const;
+
+ private:
+  mutable Mutex mu_;
+  bool begun_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<size_t> sizes_ ABSL_GUARDED_BY(mu_);
+};
+
 // Leases are called "lease-N" for device N and lead to the worker of that
 // device.
 class FakeCluster {
@@ -81,6 +95,11 @@ class FakeCluster {
 
   // Opens a session; once.
   std::unique_ptr<Session> Open(SessionOptions options = {});
+
+  // Streams opened from now on prefer several messages at once, as gRPC's do.
+  void SendTogether();
+  // What was sent at once since then: how many messages each time.
+  std::vector<size_t> groups() const { return groups_->sizes(); }
 
   FakeCoordinator& coordinator() { return *coordinator_; }
   // Exists before the lease does. The first kWorkers devices have one.
@@ -91,6 +110,8 @@ class FakeCluster {
 
   std::shared_ptr<FakeCoordinator> coordinator_;
   std::shared_ptr<std::vector<std::unique_ptr<FakeWorker>>> workers_;
+  const std::shared_ptr<MessageGroups> groups_ =
+      std::make_shared<MessageGroups>();
 };
 
 }  // namespace djinn
