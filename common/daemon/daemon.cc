@@ -15,6 +15,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/log/log.h"
@@ -99,6 +100,8 @@ std::string WaitForEnd(int signal_fd, int lifeline_fd,
 std::string ConfigPath() { return absl::GetFlag(FLAGS_config); }
 
 int RunDaemon(const Daemon& daemon, int argc, char** argv) {
+  // Debian builds Abseil to look for cycles at every lock, of gRPC's too.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const auto refuse = [](absl::string_view why) {
     std::fprintf(stderr, "%s\n", std::string(why).c_str());
     return 2;

@@ -19,6 +19,12 @@ constexpr uint64_t kTurnsToAttend = 8;
 // How long the idle executor receives what may come.
 constexpr absl::Duration kAttendance = absl::Milliseconds(50);
 
+// A turn goes on with the session's next message until it has lasted so long:
+// to change sessions, and to wake each one's client for every message, takes
+// longer than many a message does.
+constexpr absl::Duration kShortTurn = absl::Microseconds(50);
+constexpr int kMaxSteps = 64;
+
 // Reads carried out in a turn that others share, behind the run that they want
 // the values of: they should not wait for another such turn.
 constexpr int kReadsBehindRun = 16;
@@ -84,9 +90,13 @@ void WorkerCore::Serve(Turn turn) {
   const bool waits = !turn.meter->HasCredit() && !turn.session->cancelled();
   if (turn.meter->SetWaiting(waits)) NoteWaiting(*turn.session, waits);
   if (waits) {
-    // Runnable again when a message comes, and when there is credit.
-    MutexLock lock(&queue_mu_);
-    queue_.Done(turn.key, absl::ZeroDuration(), std::nullopt);
+    {
+      // Runnable again when a message comes, and when there is credit.
+      MutexLock lock(&queue_mu_);
+      queue_.Done(turn.key, absl::ZeroDuration(), std::nullopt);
+    }
+    // What came before it was known to wait woke nobody.
+    if (turn.meter->HasCredit()) MakeRunnable(turn.key);
     return;
   }
   Preemption::Step step{.key = turn.key,
@@ -98,7 +108,13 @@ void WorkerCore::Serve(Turn turn) {
                         ServeTogether(turn, &step);
   if (!together) {
     metrics_.queue_wait.Observe(clock_->Monotonic() - turn.waits_since);
-    turn.session->Step();
+    int steps = 0;
+    do {
+      turn.session->Step();
+    } while (++steps < kMaxSteps &&
+             preemption_.OwnTime() - step.start < kShortTurn &&
+             turn.session->HasWork() &&
+             !(options_.max_batch_runs > 1 && turn.session->fast_run_next()));
     EndTurn(turn, preemption_.OwnTime() - step.start);
   }
   preemption_.End(&step);
