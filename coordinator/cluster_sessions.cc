@@ -18,6 +18,11 @@ namespace {
 
 // Beyond these a session's definitions are no longer told apart.
 constexpr size_t kMaxCountedStructures = 1 << 16;
+// Of OpenSession.program, as session.proto says: it is kept with the session,
+// in the store, and with what was learnt of its work.
+constexpr size_t kMaxProgram = 256;
+// More than any policy's name has.
+constexpr size_t kMaxPolicyName = 64;
 // Several messages for each virtual device.
 constexpr size_t kMaxOutbox = 4 * Cluster::kMaxVirtualDevices;
 
@@ -33,6 +38,11 @@ absl::Status Stopping() {
 
 // An empty name leaves the choice to others.
 absl::Status CheckPolicy(const std::string& name) {
+  if (name.size() > kMaxPolicyName) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "POLICY_UNKNOWN",
+        absl::StrCat("a placement policy's name of ", name.size(), " bytes"));
+  }
   return name.empty() ? absl::OkStatus() : scheduler::FindPolicy(name).status();
 }
 
@@ -95,6 +105,11 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   if (tenant == nullptr) {
     return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
                      "the tenant is not configured any more");
+  }
+  if (open.program().size() > kMaxProgram) {
+    return Violation(absl::StrCat("a program's name of ", open.program().size(),
+                                  " bytes: at most ", kMaxProgram,
+                                  " are allowed"));
   }
   Session* session = resume.empty() ? nullptr : sessions_.Find(resume);
   if (session != nullptr && !session->end.ok()) {

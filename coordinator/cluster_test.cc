@@ -41,6 +41,47 @@ TEST_F(ClusterTest, RefusesAWrongWindow) {
   EXPECT_THAT(cluster_->Workers().items, IsEmpty());
 }
 
+TEST_F(ClusterTest, RefusesNamesThatAreTooLong) {
+  v1::OpenSession open = TestOpen();
+  const auto attach = [&] {
+    return cluster_
+        ->Attach(*tenants_.Find("red"), open, std::make_shared<CountingWaker>())
+        .status();
+  };
+  open.set_program(std::string(257, 'p'));
+  EXPECT_EQ(attach().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ErrorReason(attach()), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(attach().message(),
+            "a program's name of 257 bytes: at most 256 are allowed");
+  open.set_program(std::string(256, 'p'));
+  EXPECT_EQ(attach(), absl::OkStatus());
+  open.set_placement_policy(std::string(60'000, 'q'));
+  EXPECT_EQ(ErrorReason(attach()), "POLICY_UNKNOWN");
+  EXPECT_LT(attach().message().size(), 100u);
+}
+
+TEST_F(ClusterTest, RefusesWhatAWorkerSaysAtTooGreatLength) {
+  const std::string much(10'000, 'x');
+  const auto join = [&](const v1::WorkerState& state) {
+    const absl::Status status =
+        cluster_->Join(state, std::make_shared<CountingWaker>()).status();
+    EXPECT_LT(status.message().size(), 1000u);
+    return ErrorReason(status);
+  };
+  EXPECT_EQ(join(TestWorker(much)), "PROTOCOL_VIOLATION");
+  v1::WorkerState state = w0_;
+  state.set_device(much);
+  EXPECT_EQ(join(state), "PROTOCOL_VIOLATION");
+  state = w0_;
+  state.add_capabilities(much);
+  EXPECT_EQ(join(state), "PROTOCOL_VIOLATION");
+  EXPECT_THAT(cluster_->Workers().items, IsEmpty());
+  // It could say so later.
+  const StreamId worker = Join(w0_);
+  w0_.set_address(much + ":1");
+  EXPECT_EQ(ErrorReason(cluster_->Report(worker, w0_)), "PROTOCOL_VIOLATION");
+}
+
 TEST_F(ClusterTest, LimitsSessionsPerTenant) {
   for (int i = 0; i < 4; ++i) Open("red");
   EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");

@@ -69,6 +69,7 @@ absl::Status Cluster::Report(const StreamId& id,
   Worker* const worker = FindWorker(id);
   if (worker == nullptr) return DialAgain("this stream was replaced");
   if (report.worker_id() != worker->id ||
+  DJINN_RETURN_IF_ERROR(WorkerRegistry::Check(report));
       report.incarnation() != worker->incarnation ||
       report.applied_revision() > worker->revision) {
     return Violation(

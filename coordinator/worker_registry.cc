@@ -8,6 +8,7 @@
 #include "common/lease/lease_verifier.h"
 #include "common/net/proto_duration.h"
 #include "common/net/server_address.h"
+#include "common/status_macros.h"
 #include "coordinator/violation.h"
 
 namespace djinn::coordinator {
@@ -15,8 +16,10 @@ namespace {
 
 // Long enough for an operator to see that it was there.
 constexpr absl::Duration kForgetAfter = absl::Hours(1);
-// Of a Unix socket, with room to spare.
-constexpr size_t kMaxPath = 256;
+// Of a Unix socket, a host with its port, an id: with room to spare. They are
+// listed to other workers, logged, and told to clients.
+constexpr size_t kMaxText = 512;
+constexpr int kMaxCapabilities = 256;
 // Over which what devices do is averaged, and how much a report counts for the
 // time of a run.
 constexpr absl::Duration kWindow = absl::Minutes(1);
@@ -77,21 +80,42 @@ void ForgetWork(Worker* worker) {
   worker->reported = false;
 }
 
+absl::Status CheckText(absl::string_view what, absl::string_view text) {
+  if (text.size() <= kMaxText) return absl::OkStatus();
+  return Violation(absl::StrCat(what, " of ", text.size(), " bytes: at most ",
+                                kMaxText, " are allowed"));
+}
+
 }  // namespace
 
-absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
-    const v1::WorkerState& report, uint64_t stream,
-    std::shared_ptr<Waker> waker, absl::Duration now) {
+absl::Status WorkerRegistry::Check(const v1::WorkerState& report) {
   if (report.worker_id().empty()) return Violation("no worker id");
   if (report.incarnation() == 0) return Violation("no incarnation");
+  DJINN_RETURN_IF_ERROR(CheckText("a worker id", report.worker_id()));
+  DJINN_RETURN_IF_ERROR(CheckText("an address", report.address()));
+  DJINN_RETURN_IF_ERROR(CheckText("a device", report.device()));
+  if (report.capabilities_size() > kMaxCapabilities) {
+    return Violation(absl::StrCat(report.capabilities_size(),
+                                  " capabilities: at most ", kMaxCapabilities,
+                                  " are allowed"));
+  }
+  for (const std::string& capability : report.capabilities()) {
+    DJINN_RETURN_IF_ERROR(CheckText("a capability", capability));
+  }
   // Whether clients may use an address that is not local is their decision.
   const absl::Status address = CheckAddress(report.address(), true);
   if (!address.ok()) return Violation(address.message());
   const std::string& socket = report.shared_memory_socket();
-  if (!socket.empty() && (socket[0] != '/' || socket.size() > kMaxPath)) {
+  if (!socket.empty() && (socket[0] != '/' || socket.size() > kMaxText)) {
     return Violation("the shared-memory socket is no absolute path");
   }
+  return absl::OkStatus();
+}
 
+absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
+    const v1::WorkerState& report, uint64_t stream,
+    std::shared_ptr<Waker> waker, absl::Duration now) {
+  DJINN_RETURN_IF_ERROR(Check(report));
   std::unique_ptr<Worker>& slot = workers_[report.worker_id()];
   Joined joined;
   if (slot == nullptr) {

@@ -142,16 +142,20 @@ class WorkerRegistry {
   // `timeout`: silence after which a worker is lost.
   explicit WorkerRegistry(absl::Duration timeout) : timeout_(timeout) {}
 
-  // Binds a new stream to the worker and applies its first report.
   // InvalidArgument (PROTOCOL_VIOLATION) for a report without identity or
-  // address; AlreadyExists (WORKER_ID_IN_USE) when another process with this id
-  // is connected and has reported in time.
+  // address, or with texts that are too long to be kept.
+  static absl::Status Check(const v1::WorkerState& report);
+
+  // Binds a new stream to the worker and applies its first report. Errors: as
+  // Check()'s; AlreadyExists (WORKER_ID_IN_USE) when another process with this
+  // id is connected and has reported in time.
   absl::StatusOr<Joined> Join(const v1::WorkerState& report, uint64_t stream,
                               std::shared_ptr<Waker> waker, absl::Duration now);
 
   // Takes over what the report says, except sessions' leases and revisions.
   void Apply(const v1::WorkerState& report, absl::Duration now, Worker* worker);
 
+  // Check() accepted it.
   // Ends the stream; the worker stays.
   void Disconnect(Worker* worker);
 
