@@ -162,6 +162,7 @@ void Cluster::Tick() {
   }
   for (const auto& [id, session] : sessions_.all()) {
     ExpirePending(session.get(), now, &wakes);
+    TellUrgency(session.get(), &wakes);
   }
   for (const auto& [id, worker] : workers_.all()) {
     if (now - worker->last_sent >= config_.heartbeat_interval) {

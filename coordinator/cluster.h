@@ -223,8 +223,11 @@ class Cluster {
   void TouchPeers(const Lease& lease, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Its leases tell their workers, if it is another one than before.
-  void TakeUrgency(const v1::Urgency& urgency, Session* session, Wakes* wakes)
+  // Its leases tell their workers, if it is another one than before: at once,
+  // or, where it changes all the time, soon.
+  void TakeUrgency(const v1::Urgency& said, Session* session, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellUrgency(Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Offers the pending request to a worker, notes why there is none for now, or

@@ -92,6 +92,28 @@ TEST_F(ClusterLeasesTest, IsIssuedAgainLongBeforeItExpires) {
 }
 
 TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
+TEST_F(ClusterLeasesTest, AnUrgencyThatChangesAllTheTimeIsSignedNowAndThen) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  v1::Urgency urgency;
+  size_t told = 0;
+  for (int i = 1; i <= 100; ++i) {
+    urgency.mutable_run_deadline()->set_seconds(i);
+    ASSERT_TRUE(cluster_->SetUrgency(session, urgency).ok());
+    told += Desired(worker).has_value() ? 1 : 0;
+  }
+  EXPECT_GT(told, 1u);
+  EXPECT_LE(told, 8u);
+  // The last one comes, too.
+  clock_.Advance(absl::Milliseconds(250));
+  cluster_->Tick();
+  EXPECT_EQ(Listed(worker)->urgency().run_deadline().seconds(), 100);
+  clock_.Advance(absl::Milliseconds(250));
+  cluster_->Tick();
+  EXPECT_EQ(Desired(worker), std::nullopt);
+}
+
   const StreamId worker = Join(w0_);
   const std::string first = Desired(worker)->lease_keys(0).key_id();
   clock_.Advance(config_.lease_key_lifetime);

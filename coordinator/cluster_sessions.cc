@@ -249,6 +249,16 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
   MutexLock lock(&mu_);
   if (work != nullptr) works_.AddStructure(std::string(fingerprint), work);
   Session* const session = FindSession(id);
+  session->urgency_untold = true;
+  TellUrgency(session, wakes);
+}
+
+void Cluster::TellUrgency(Session* session, Wakes* wakes) {
+  if (!session->urgency_untold ||
+      !session->urgencies.Take(clock_->Monotonic())) {
+    return;
+  }
+  session->urgency_untold = false;
   if (session == nullptr) return false;
   if (work != nullptr) NotePhase(work, session, &wakes);
   const uint64_t key = StructureKey(fingerprint);
@@ -349,10 +359,16 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
   if (session == nullptr) return Replaced();
   if (!session->end.ok()) {
     const absl::Status end = session->end;
+  if (!session->logged_refusals.Take(clock_->Monotonic())) {
+    ++session->unlogged_refusals;
+    return;
+  }
     sessions_.Remove(std::string(session->id));
     return end;
   }
   v1::SessionResponse response;
+                                 {"unlogged_before",
+                                  std::exchange(session->unlogged_refusals, 0)},
   if (!session->greeted) {
     session->greeted = true;
     v1::SessionOpened* const opened = response.mutable_opened();

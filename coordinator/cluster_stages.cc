@@ -1,5 +1,4 @@
 // Virtual devices whose work is cut into stages for their members.
-#include <algorithm>
 #include <utility>
 
 #include "coordinator/cluster.h"
@@ -9,10 +8,6 @@ namespace {
 
 // Answers that a session has not fetched yet; it asks again.
 constexpr size_t kMaxAnswers = 8;
-// Questions of a session, all at once and a second: a plan takes up to some ten
-// milliseconds of the thread that everybody's structures go through.
-constexpr double kMaxQuestions = 8;
-constexpr double kQuestionsPerSecond = 4;
 
 }  // namespace
 
@@ -22,15 +17,7 @@ std::optional<StageMembers> Cluster::MembersForStages(const StreamId& id,
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
   if (session == nullptr) return std::nullopt;
-  const absl::Duration now = clock_->Monotonic();
-  session->stage_questions = std::min(
-      kMaxQuestions,
-      session->stage_questions +
-          kQuestionsPerSecond *
-              absl::ToDoubleSeconds(now - session->stage_questions_at));
-  session->stage_questions_at = now;
-  if (session->stage_questions < 1) return std::nullopt;
-  session->stage_questions -= 1;
+  if (!session->stage_questions.Take(clock_->Monotonic())) return std::nullopt;
   for (uint32_t member = 0; member < kMaxMembers; ++member) {
     const Lease* const lease =
         leases_.FindDevice(session->id, {virtual_device, member});

@@ -82,6 +82,31 @@ TEST_F(ClusterTest, RefusesWhatAWorkerSaysAtTooGreatLength) {
   EXPECT_EQ(ErrorReason(cluster_->Report(worker, w0_)), "PROTOCOL_VIOLATION");
 }
 
+TEST_F(ClusterTest, LogsRefusalsNowAndThen) {
+  const StreamId session = Open("red");
+  const auto lines = [&](int asks) {
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < asks; ++i) {
+      v1::LeaseRequest request = TestLeaseRequest(0);
+      request.set_placement_policy("none");
+      EXPECT_TRUE(cluster_->RequestLease(session, request).ok());
+      EXPECT_TRUE(Next(session)->has_refused());
+    }
+    const std::string log = testing::internal::GetCapturedStderr();
+    int count = 0;
+    for (size_t at = log.find("lease refused"); at != std::string::npos;
+         at = log.find("lease refused", at + 1)) {
+      ++count;
+    }
+    return std::pair(count, log);
+  };
+  EXPECT_EQ(lines(100).first, 8);
+  clock_.Advance(absl::Seconds(1));
+  const auto [count, log] = lines(1);
+  EXPECT_EQ(count, 1);
+  EXPECT_THAT(log, HasSubstr("unlogged_before=92"));
+}
+
 TEST_F(ClusterTest, LimitsSessionsPerTenant) {
   for (int i = 0; i < 4; ++i) Open("red");
   EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");

@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "coordinator/kept_decision.h"
 #include "coordinator/lease_table.h"
+#include "coordinator/token_bucket.h"
 #include "coordinator/waker.h"
 #include "coordinator/work_table.h"
 #include "coordinator/worker_registry.h"
@@ -101,10 +102,18 @@ struct Session {
   std::map<MemberId, PendingLease> pending;
   // The newest last, a few of them.
   std::deque<Migration> migrations;
-  // Plans of stages that it may ask for, and since when it has had so many,
-  // monotonic.
-  double stage_questions = 8;
-  absl::Duration stage_questions_at;
+  // Plans of stages that it may ask for: one takes up to some ten milliseconds
+  // of the thread that everybody's structures go through.
+  TokenBucket stage_questions{8, 4};
+  // How often its leases are signed anew, and all of their workers' listed
+  // again, because it has become another urgency.
+  TokenBucket urgencies{8, 4};
+  // Its workers have yet to be told of the last one.
+  bool urgency_untold = false;
+  // Refusals of leases that are logged, and how many were not since the last
+  // one that was.
+  TokenBucket logged_refusals{8, 1};
+  uint64_t unlogged_refusals = 0;
   // How the work of virtual devices was cut into stages last.
   std::map<uint32_t, v1::StagePlan> stage_plans;
   // Virtual devices that ever had a lease.
