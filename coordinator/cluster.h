@@ -200,7 +200,7 @@ class Cluster {
   Worker* FindWorker(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // What counts of it for the tenant's sessions.
-  static v1::Urgency Allowed(const Tenant& tenant, v1::Urgency asked);
+  static v1::Urgency Allowed(const Tenant& tenant, const v1::Urgency& asked);
   // Sends to a session; kept for its next stream if it has none now.
   void Send(v1::SessionResponse response, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -214,6 +214,9 @@ class Cluster {
   // In order.
   std::vector<std::string> TenantsThat(bool Tenant::* agree) const;
   std::vector<std::string> SharingTenants() const {
+  // Nothing but what this program knows: what is signed and sent on must not
+  // carry what a peer put there besides.
+  static v1::Urgency Known(const v1::Urgency& said);
     return TenantsThat(&Tenant::share_contents);
   }
   std::vector<std::string> BatchingTenants() const {

@@ -4,6 +4,7 @@
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
 
 namespace djinn::coordinator {
@@ -91,7 +92,35 @@ TEST_F(ClusterLeasesTest, IsIssuedAgainLongBeforeItExpires) {
             absl::ToInt64Seconds(2 * life));
 }
 
-TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
+TEST_F(ClusterLeasesTest, WhatAClientAddsToItsUrgencyIsNotSigned) {
+  const auto add = [](google::protobuf::Message* message) {
+    message->GetReflection()->MutableUnknownFields(message)->AddLengthDelimited(
+        99, std::string(1 << 20, 'x'));
+  };
+  const StreamId worker = Join(w0_);
+  v1::OpenSession open = TestOpen();
+  open.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
+  add(open.mutable_urgency());
+  const StreamId session = *cluster_->Attach(*tenants_.Find("red"), open,
+                                             std::make_shared<CountingWaker>());
+  EXPECT_TRUE(Next(session)->has_opened());
+  Grant(session, 0, worker, &w0_);
+  EXPECT_LT(w0_.sessions(0).lease().ByteSizeLong(), 1000u);
+  v1::Urgency urgency = open.urgency();
+  urgency.mutable_run_deadline()->set_seconds(3);
+  add(urgency.mutable_run_deadline());
+  ASSERT_TRUE(cluster_->SetUrgency(session, urgency).ok());
+  const v1::DesiredState desired = *Desired(worker);
+  EXPECT_LT(desired.ByteSizeLong(), 2000u);
+  const v1::Urgency signed_urgency =
+      UncheckedClaims(desired.leases(0)).urgency();
+  EXPECT_EQ(signed_urgency.priority_class(), v1::PRIORITY_CLASS_BATCH);
+  EXPECT_EQ(signed_urgency.run_deadline().seconds(), 3);
+  for (const auto& [key, value] : cluster_->Save()) {
+    EXPECT_LT(value.size(), 1000u) << key;
+  }
+}
+
 TEST_F(ClusterLeasesTest, AnUrgencyThatChangesAllTheTimeIsSignedNowAndThen) {
   const StreamId worker = Join(w0_);
   const StreamId session = Open("red");
@@ -114,6 +143,7 @@ TEST_F(ClusterLeasesTest, AnUrgencyThatChangesAllTheTimeIsSignedNowAndThen) {
   EXPECT_EQ(Desired(worker), std::nullopt);
 }
 
+TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
   const StreamId worker = Join(w0_);
   const std::string first = Desired(worker)->lease_keys(0).key_id();
   clock_.Advance(config_.lease_key_lifetime);

@@ -74,10 +74,21 @@ absl::Status CheckUrgency(const v1::Urgency& urgency) {
 
 }  // namespace
 
-v1::Urgency Cluster::Allowed(const Tenant& tenant, v1::Urgency asked) {
-  asked.set_priority_class(std::min(EffectiveClass(asked.priority_class()),
-                                    tenant.max_priority_class));
-  return asked;
+v1::Urgency Cluster::Known(const v1::Urgency& said) {
+  v1::Urgency known;
+  known.set_priority_class(said.priority_class());
+  if (said.has_run_deadline()) {
+    *known.mutable_run_deadline() =
+        ToProtoDuration(FromProtoDuration(said.run_deadline()));
+  }
+  return known;
+}
+
+v1::Urgency Cluster::Allowed(const Tenant& tenant, const v1::Urgency& asked) {
+  v1::Urgency allowed = Known(asked);
+  allowed.set_priority_class(std::min(EffectiveClass(asked.priority_class()),
+                                      tenant.max_priority_class));
+  return allowed;
 }
 
 Session* Cluster::FindSession(const StreamId& id) {
@@ -95,6 +106,11 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   if (!resume.empty() && !IsSessionId(resume)) {
     return Violation("resume_session_id is not a session id");
   }
+  if (open.program().size() > kMaxProgram) {
+    return Violation(absl::StrCat("a program's name of ", open.program().size(),
+                                  " bytes: at most ", kMaxProgram,
+                                  " are allowed"));
+  }
   DJINN_RETURN_IF_ERROR(CheckPolicy(open.placement_policy()));
   DJINN_RETURN_IF_ERROR(CheckUrgency(open.urgency()));
   Wakes wakes;
@@ -105,11 +121,6 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   if (tenant == nullptr) {
     return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
                      "the tenant is not configured any more");
-  }
-  if (open.program().size() > kMaxProgram) {
-    return Violation(absl::StrCat("a program's name of ", open.program().size(),
-                                  " bytes: at most ", kMaxProgram,
-                                  " are allowed"));
   }
   Session* session = resume.empty() ? nullptr : sessions_.Find(resume);
   if (session != nullptr && !session->end.ok()) {
@@ -231,12 +242,23 @@ absl::Status Cluster::SetUrgency(const StreamId& id,
   return absl::OkStatus();
 }
 
-void Cluster::TakeUrgency(const v1::Urgency& urgency, Session* session,
+void Cluster::TakeUrgency(const v1::Urgency& said, Session* session,
                           Wakes* wakes) {
+  const v1::Urgency urgency = Known(said);
   if (urgency.SerializeAsString() == session->urgency.SerializeAsString()) {
     return;
   }
   session->urgency = urgency;
+  session->urgency_untold = true;
+  TellUrgency(session, wakes);
+}
+
+void Cluster::TellUrgency(Session* session, Wakes* wakes) {
+  if (!session->urgency_untold ||
+      !session->urgencies.Take(clock_->Monotonic())) {
+    return;
+  }
+  session->urgency_untold = false;
   for (Lease* lease : leases_.OfSession(session->id)) {
     lease->reissue_time = absl::InfinitePast();
     Touch(workers_.Find(lease->worker_id), wakes);
@@ -249,16 +271,6 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
   MutexLock lock(&mu_);
   if (work != nullptr) works_.AddStructure(std::string(fingerprint), work);
   Session* const session = FindSession(id);
-  session->urgency_untold = true;
-  TellUrgency(session, wakes);
-}
-
-void Cluster::TellUrgency(Session* session, Wakes* wakes) {
-  if (!session->urgency_untold ||
-      !session->urgencies.Take(clock_->Monotonic())) {
-    return;
-  }
-  session->urgency_untold = false;
   if (session == nullptr) return false;
   if (work != nullptr) NotePhase(work, session, &wakes);
   const uint64_t key = StructureKey(fingerprint);
@@ -347,10 +359,16 @@ void Cluster::Refuse(const absl::Status& why, MemberId device, Session* session,
   log::Warning("lease refused", {{"session", log::ShortId(session->id)},
                                  {"tenant", session->tenant},
                                  {"device", device.virtual_device},
+  if (!session->logged_refusals.Take(clock_->Monotonic())) {
+    ++session->unlogged_refusals;
+    return;
+  }
                                  {"member", device.member},
                                  {"error", why}});
 }
 
+                                 {"unlogged_before",
+                                  std::exchange(session->unlogged_refusals, 0)},
 absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
     const StreamId& id) {
   MutexLock lock(&mu_);
@@ -359,16 +377,10 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
   if (session == nullptr) return Replaced();
   if (!session->end.ok()) {
     const absl::Status end = session->end;
-  if (!session->logged_refusals.Take(clock_->Monotonic())) {
-    ++session->unlogged_refusals;
-    return;
-  }
     sessions_.Remove(std::string(session->id));
     return end;
   }
   v1::SessionResponse response;
-                                 {"unlogged_before",
-                                  std::exchange(session->unlogged_refusals, 0)},
   if (!session->greeted) {
     session->greeted = true;
     v1::SessionOpened* const opened = response.mutable_opened();

@@ -166,7 +166,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     session.tenant = stored.tenant();
     session.program = stored.program();
     session.epoch = stored.session_epoch();
-    session.urgency = stored.urgency();
+    session.urgency = Known(stored.urgency());
     session.open_time = absl::FromUnixSeconds(stored.open_time().seconds());
     session.bound_devices = {stored.bound_devices().begin(),
                              stored.bound_devices().end()};

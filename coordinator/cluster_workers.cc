@@ -170,7 +170,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     added.tenant = record.tenant();
     added.state = v1::SessionInfo::ADOPTED;
     added.open_time = clock_->Now();
-    added.urgency = record.urgency();
+    added.urgency = Known(record.urgency());
     added.deadline = clock_->Monotonic() + config_.session_timeout;
     session = sessions_.Add(std::move(added));
   } else if (session->tenant != record.tenant()) {

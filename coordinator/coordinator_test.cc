@@ -11,12 +11,14 @@
 #include "common/net/grpc_status.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
 
 namespace djinn::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // A stream under test; every call ends by the context's deadline.
@@ -236,6 +238,49 @@ TEST_F(CoordinatorTest, StructuresAreStoredAndCountedPerSession) {
                 ->structure()
                 .nodes_size(),
             1);
+}
+
+TEST_F(CoordinatorTest, AMessageThatIsTooLargeEndsItsStream) {
+  for (const size_t size : {size_t{65} << 10, size_t{5} << 20}) {
+    std::string id;
+    auto stream = Open("red-token", &id);
+    v1::SessionRequest close;
+    close.mutable_close();
+    close.GetReflection()->MutableUnknownFields(&close)->AddLengthDelimited(
+        99, std::string(size, 'x'));
+    stream->Send(close);
+    const absl::Status status = stream->Finish();
+    EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION") << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("at most 65536 are allowed"));
+  }
+}
+
+TEST_F(CoordinatorTest, AStructureThatIsTooLargeIsLeftOut) {
+  std::string id;
+  auto stream = Open("red-token", &id);
+  v1::SessionRequest request;
+  *request.mutable_structure() = TestStructure(3);
+  request.mutable_notes()->add_notes()->set_location(std::string(4 << 20, 'x'));
+  request.mutable_notes()->add_note_of_node(1);
+  stream->Send(request);
+  // A program that has such structures runs on, and others of it are taken.
+  request.mutable_notes()->mutable_notes(0)->set_location(
+      std::string(1 << 20, 'x'));
+  *request.mutable_structure() = TestStructure(4);
+  stream->Send(request);
+  v1::SessionRequest close;
+  close.mutable_close();
+  stream->Send(close);
+  EXPECT_EQ(stream->Finish(), absl::OkStatus());
+  const auto graphs = Ask<v1::ListGraphsResponse>(&v1::Admin::Stub::ListGraphs,
+                                                  v1::ListGraphsRequest());
+  ASSERT_TRUE(graphs.ok()) << graphs.status();
+  EXPECT_THAT(graphs->graphs(), SizeIs(1));
+  Exposition out;
+  coordinator_->cluster()->Collect(&out);
+  EXPECT_THAT(out.Text(), HasSubstr("djinn_rejections_total{tenant=\"red\","
+                                    "reason=\"STRUCTURE_TOO_LARGE\"} 1\n"));
 }
 
 TEST_F(CoordinatorTest, MalformedStructureEndsOnlyItsStream) {

@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+
 namespace djinn::coordinator {
 
-GraphIntake::GraphIntake(GraphStore* store)
-    : store_(store), thread_([this] { Work(); }) {}
+GraphIntake::GraphIntake(GraphStore* store, uint64_t max_bytes)
+    : store_(store), max_bytes_(max_bytes), thread_([this] { Work(); }) {}
 
 GraphIntake::~GraphIntake() {
   {
@@ -16,13 +19,22 @@ GraphIntake::~GraphIntake() {
   thread_.join();
 }
 
-void GraphIntake::Submit(v1::Structure structure, v1::StructureNotes notes,
-                         std::shared_ptr<semantics::Program> program,
-                         Done done) {
+absl::Status GraphIntake::Submit(v1::Structure structure,
+                                 v1::StructureNotes notes,
+                                 std::shared_ptr<semantics::Program> program,
+                                 Done done) {
+  const uint64_t bytes = structure.SpaceUsedLong() + notes.SpaceUsedLong();
   MutexLock lock(&mu_);
+  if (bytes > max_bytes_ - bytes_) {
+    return MakeError(absl::StatusCode::kResourceExhausted, "STRUCTURES_QUEUED",
+                     absl::StrCat("a structure that takes ", bytes, " bytes: ",
+                                  bytes_, " of ", max_bytes_, " are queued"));
+  }
+  bytes_ += bytes;
   queue_.push_back({std::move(structure), std::move(notes), std::move(program),
-                    std::move(done)});
+                    std::move(done), bytes});
   changed_.Signal();
+  return absl::OkStatus();
 }
 
 void GraphIntake::Work() {
@@ -35,7 +47,13 @@ void GraphIntake::Work() {
       item = std::move(queue_.front());
       queue_.pop_front();
     }
-    item.done(store_->Add(item.structure, item.notes, item.program.get()));
+    const absl::StatusOr<std::string> added =
+        store_->Add(item.structure, item.notes, item.program.get());
+    {
+      MutexLock lock(&mu_);
+      bytes_ -= item.bytes;
+    }
+    item.done(added);
   }
 }
 

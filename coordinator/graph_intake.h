@@ -3,6 +3,7 @@
 #ifndef COORDINATOR_GRAPH_INTAKE_H_
 #define COORDINATOR_GRAPH_INTAKE_H_
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -23,18 +24,21 @@ class GraphIntake {
   // Called on the intake's thread with the fingerprint or what was wrong.
   using Done = std::function<void(const absl::StatusOr<std::string>&)>;
 
-  // `store` must outlive the intake.
-  explicit GraphIntake(GraphStore* store);
+  // `store` must outlive the intake. `max_bytes` bounds what is queued, as it
+  // is in memory: parsed, a message may have many times its bytes.
+  explicit GraphIntake(GraphStore* store,
+                       uint64_t max_bytes = uint64_t{256} << 20);
   // Drops what was not begun, without calling its `done`.
   ~GraphIntake();
   GraphIntake(const GraphIntake&) = delete;
   GraphIntake& operator=(const GraphIntake&) = delete;
 
-  // Never blocks. The queue is bounded by its callers: each stream submits one
-  // structure and reads its next message only after `done`.
+  // Never blocks. Each stream submits one structure and reads its next message
+  // only after `done`. ResourceExhausted (STRUCTURES_QUEUED) when the queue has
+  // no room for it; then `done` is not called.
   // `program` is what the stream defined before; only the intake uses it.
-  void Submit(v1::Structure structure, v1::StructureNotes notes,
-              std::shared_ptr<semantics::Program> program, Done done);
+  absl::Status Submit(v1::Structure structure, v1::StructureNotes notes,
+                      std::shared_ptr<semantics::Program> program, Done done);
 
  private:
   struct Item {
@@ -42,14 +46,18 @@ class GraphIntake {
     v1::StructureNotes notes;
     std::shared_ptr<semantics::Program> program;
     Done done;
+    uint64_t bytes = 0;
   };
 
   void Work();
 
   GraphStore* const store_;
+  const uint64_t max_bytes_;
   Mutex mu_;
   CondVar changed_;
   std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
+  // Of these, and of the one that is dealt with.
+  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -5,10 +5,13 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/bearer.h"
+#include "common/net/raw_message.h"
 #include "common/status_macros.h"
 #include "coordinator/stage_planner.h"
 #include "coordinator/stream_reactor.h"
@@ -19,6 +22,26 @@ namespace {
 
 using Request = v1::SessionRequest;
 using Response = v1::SessionResponse;
+
+// Of a message without a structure: the largest, a lease request with all its
+// hints, or an outcome with its error, have a few thousand.
+constexpr size_t kMaxMessageBytes = 64 << 10;
+// Of one with a structure and its notes. The caps on structures bound counts
+// and not bytes: by them alone one might have gigabytes. A kilobyte for each of
+// the most nodes there may be is several times what nodes have.
+constexpr size_t kMaxStructureBytes = 4 << 20;
+
+// Whether the message begins with a structure, as one written in the order of
+// its fields does.
+bool BeginsWithStructure(const grpc::ByteBuffer& bytes) {
+  constexpr uint8_t kTag = Request::kStructureFieldNumber << 3 | 2;
+  std::vector<grpc::Slice> slices;
+  if (!bytes.Dump(&slices).ok()) return false;
+  for (const grpc::Slice& slice : slices) {
+    if (slice.size() > 0) return *slice.begin() == kTag;
+  }
+  return false;
+}
 
 class AttachReactor : public StreamReactor<Request, Response>,
                       public std::enable_shared_from_this<AttachReactor> {
@@ -33,6 +56,29 @@ class AttachReactor : public StreamReactor<Request, Response>,
         intake_(intake) {}
 
  private:
+  absl::StatusOr<Then> OnBytes(grpc::ByteBuffer* bytes) override {
+    const size_t size = bytes->Length();
+    if (open_ && size > kMaxStructureBytes && BeginsWithStructure(*bytes)) {
+      bytes->Clear();
+      LeaveOut(MakeError(absl::StatusCode::kResourceExhausted,
+                         "STRUCTURE_TOO_LARGE",
+                         absl::StrCat("a structure of ", size,
+                                      " bytes: at most ", kMaxStructureBytes)));
+      return Then::kReadOn;
+    }
+    Request request;
+    if (size <= kMaxStructureBytes) {
+      DJINN_RETURN_IF_ERROR(ParseRawMessage(bytes, &request));
+    }
+    if (size > kMaxMessageBytes && !request.has_structure()) {
+      bytes->Clear();
+      return Violation(absl::StrCat("a message of ", size,
+                                    " bytes that is no structure: at most ",
+                                    kMaxMessageBytes, " are allowed"));
+    }
+    return OnRequest(&request);
+  }
+
   absl::StatusOr<Then> OnRequest(Request* request) override {
     if (request->has_open()) {
       if (open_) return Violation("a second open message");
@@ -78,6 +124,16 @@ class AttachReactor : public StreamReactor<Request, Response>,
     }
   }
 
+  // The structure is not taken in: what is lost is what it would have taught.
+  void LeaveOut(const absl::Status& why) {
+    cluster_->CountRejection(tenant_->name, why);
+    if (std::exchange(left_out_, true)) return;
+    log::Warning("structures are left out",
+                 {{"session", log::ShortId(id_->owner)},
+                  {"tenant", tenant_->name},
+                  {"error", why}});
+  }
+
   absl::StatusOr<Then> TakeStructure(Request* request) {
     // On the intake's thread, once the stream goes on: a plan takes time.
     std::function<void(const std::string&)> answer = [](const std::string&) {};
@@ -113,10 +169,12 @@ class AttachReactor : public StreamReactor<Request, Response>,
         End(fingerprint.status());
       }
     };
-    intake_->Submit(std::move(*request->mutable_structure()),
-                    std::move(*request->mutable_notes()), program_,
-                    std::move(done));
-    return Then::kWaitForReadOn;
+    const absl::Status taken = intake_->Submit(
+        std::move(*request->mutable_structure()),
+        std::move(*request->mutable_notes()), program_, std::move(done));
+    if (taken.ok()) return Then::kWaitForReadOn;
+    LeaveOut(taken);
+    return Then::kReadOn;
   }
 
   absl::StatusOr<std::optional<Response>> Next() override
@@ -146,6 +204,8 @@ class AttachReactor : public StreamReactor<Request, Response>,
   // those it leads to, may read it without.
   std::optional<StreamId> id_;
   bool open_ = false;
+  // LeaveOut() was called. Only the thread that reads uses it.
+  bool left_out_ = false;
   // What the cluster says of a session it no longer knows is not for a client
   // that closed it.
   bool closing_ ABSL_GUARDED_BY(mu_) = false;

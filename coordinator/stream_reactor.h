@@ -21,6 +21,7 @@
 #include "common/mutex.h"
 #include "common/net/grpc_status.h"
 #include "common/net/raw_message.h"
+#include "common/status_macros.h"
 #include "coordinator/violation.h"
 #include "coordinator/waker.h"
 #include "grpcpp/alarm.h"
@@ -64,7 +65,13 @@ class StreamReactor : public RawStream, public Waker {
   // What to do after a message.
   enum class Then { kReadOn, kWaitForReadOn };
 
-  // A message came. Calls do not overlap. A status ends the stream.
+  // A message came, and is parsed, unless who overrides this thinks otherwise.
+  // Calls do not overlap. A status ends the stream.
+  virtual absl::StatusOr<Then> OnBytes(grpc::ByteBuffer* bytes) {
+    Request request;
+    DJINN_RETURN_IF_ERROR(ParseRawMessage(bytes, &request));
+    return OnRequest(&request);
+  }
   virtual absl::StatusOr<Then> OnRequest(Request* request) = 0;
   // The next message to send, if any; a status ends the stream.
   virtual absl::StatusOr<std::optional<Response>> Next()
@@ -114,10 +121,7 @@ class StreamReactor : public RawStream, public Waker {
       MutexLock lock(&mu_);
       heard_ = true;
     }
-    Request request;
-    const absl::Status parsed = ParseRawMessage(&request_, &request);
-    const absl::StatusOr<Then> then =
-        parsed.ok() ? OnRequest(&request) : absl::StatusOr<Then>(parsed);
+    const absl::StatusOr<Then> then = OnBytes(&request_);
     if (!then.ok()) {
       log::Warning("stream ended for its peer's message",
                    {{"name", PeerName()},
