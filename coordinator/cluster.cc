@@ -23,7 +23,7 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
       draws_(random->NonZero64()),
       jobs_(config->recorded_jobs) {
   MutexLock lock(&mu_);
-  keys_.Update(clock_->Now());
+  keys_.Update(clock_->Now(), saves_ + 1);
   ConfigureQuotas();
 }
 
@@ -152,7 +152,7 @@ void Cluster::Tick() {
   for (const std::string& worker_id : workers_.Forget(now)) {
     ledger_.SettleWorker(worker_id);
   }
-  keys_.Update(clock_->Now());
+  keys_.Update(clock_->Now(), saves_ + 1);
   if (now >= restored_until_) SettleForgotten();
   AdvanceRates(&wakes);
   RetryUnplaced(&wakes);

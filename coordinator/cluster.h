@@ -151,6 +151,10 @@ class Cluster {
   // coordinator_state.proto.
   std::map<std::string, std::string> Save();
   // Takes up what an earlier process saved; before the first stream. From then
+  // What Save() returned last is where another process will find it. Workers
+  // are told only then that it knows what they reported, and new keys begin to
+  // sign.
+  void NoteKept();
   // on only leases that its keys signed are believed. DataLoss (STORE_CORRUPT)
   // names an entry that cannot be read.
   absl::Status Restore(const std::map<std::string, std::string>& state);
@@ -210,13 +214,13 @@ class Cluster {
   void Touch(Worker* worker, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The workers that sessions of this one use besides it.
   void ListPeers(const Worker& worker, v1::DesiredState* desired)
+  // Nothing but what this program knows: what is signed and sent on must not
+  // carry what a peer put there besides.
+  static v1::Urgency Known(const v1::Urgency& said);
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // In order.
   std::vector<std::string> TenantsThat(bool Tenant::* agree) const;
   std::vector<std::string> SharingTenants() const {
-  // Nothing but what this program knows: what is signed and sent on must not
-  // carry what a peer put there besides.
-  static v1::Urgency Known(const v1::Urgency& said);
     return TenantsThat(&Tenant::share_contents);
   }
   std::vector<std::string> BatchingTenants() const {
@@ -473,6 +477,9 @@ class Cluster {
   // What decisions are made from.
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
   WorkTable works_ ABSL_GUARDED_BY(mu_);
+  // How often the state was saved, and the last of these that is kept.
+  uint64_t saves_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t kept_saves_ ABSL_GUARDED_BY(mu_) = 0;
   scheduler::Randomness draws_ ABSL_GUARDED_BY(mu_);
   scheduler::ArrivalMeter arrivals_ ABSL_GUARDED_BY(mu_);
   JobRecorder jobs_ ABSL_GUARDED_BY(mu_);

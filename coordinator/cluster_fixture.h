@@ -32,6 +32,12 @@ class ClusterTest : public testing::Test {
         std::make_unique<Cluster>(&config_, &tenants_, &clock_, &random_);
   }
 
+  // What it knows is where another process would find it.
+  void Keep() {
+    cluster_->Save();
+    cluster_->NoteKept();
+  }
+
   absl::StatusOr<StreamId> Attach(const std::string& tenant,
                                   const std::string& resume = "") {
     return cluster_->Attach(*tenants_.Find(tenant), TestOpen(resume),

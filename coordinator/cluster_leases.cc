@@ -63,7 +63,7 @@ void Cluster::OpenAccount(const Lease& lease) {
 void Cluster::CloseAccount(const Lease& lease) {
   ledger_.Close(lease.id);
   Worker* const worker = workers_.Find(lease.worker_id);
-  if (lease.listed_revision == 0 || worker == nullptr) {
+  if (lease.issue_number == 0 || worker == nullptr) {
     // The worker never heard of it.
     ledger_.Settle(lease.id);
   } else {
@@ -107,7 +107,8 @@ void Cluster::BillHeld(const std::string& lease_id, const Worker::Held& held,
 void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
                           Wakes* wakes) {
   const absl::StatusOr<v1::LeaseClaims> claims = ReportedClaims(ended.lease());
-  if (!claims.ok()) {
+  if (!claims.ok() || claims->worker_id() != worker->id ||
+      claims->worker_incarnation() != worker->incarnation) {
     log::Warning("the use of a lease is not believed",
                  {{"worker", worker->id}, {"status", claims.status()}});
     return;
@@ -119,17 +120,21 @@ void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
     // The worker gave it up while we were away for too long.
     EndLease(lease, "LEASE_EXPIRED", wakes);
   }
-  // An earlier process that kept its accounts has settled what it does not
-  // list.
-  if (first_process_ && ledger_.Find(lease_id) == nullptr) {
+  // An account stays until its worker reports the lease no more. So one that an
+  // earlier process did not keep is of a lease that came after its last save;
+  // unless this process gave up waiting for it.
+  const bool waits = restored_until_ != absl::InfiniteDuration();
+  if ((first_process_ || waits) && ledger_.Find(lease_id) == nullptr) {
     ledger_.Open(lease_id, claims->tenant(), worker->id);
   }
   ledger_.Bill(lease_id, Use::From(ended.use()));
-  if (ended.measuring()) return;
-  ledger_.Settle(lease_id);
+  if (ended.measuring()) {
+    worker->closing.insert(lease_id);
+    return;
+  }
+  ledger_.Close(lease_id);
   worker->closing.erase(lease_id);
-  worker->settled.push_back(lease_id);
-  Touch(worker, wakes);
+  worker->settling.try_emplace(lease_id, saves_ + 1);
 }
 
 void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
@@ -137,18 +142,23 @@ void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
   for (const auto& [lease_id, held] : worker->held) {
     BillHeld(lease_id, held, worker, wakes);
   }
-  worker->settled.clear();
-  absl::flat_hash_set<std::string> measuring;
+  absl::flat_hash_set<std::string> reported, measuring;
   for (const v1::EndedLease& ended : report.ended_leases()) {
-    if (ended.measuring()) {
-      measuring.insert(UncheckedClaims(ended.lease()).lease_id());
-    }
+    const std::string lease_id = UncheckedClaims(ended.lease()).lease_id();
+    reported.insert(lease_id);
+    if (ended.measuring()) measuring.insert(lease_id);
     EndReported(ended, worker, wakes);
   }
   if (report.applied_revision() < worker->revision) return;
   // It has carried out all we said, and knows nothing of these.
   std::erase_if(
       worker->closing,
+  std::erase_if(worker->settling,
+                [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                  if (reported.contains(entry.first)) return false;
+                  ledger_.Settle(entry.first);
+                  return true;
+                });
       [&](const std::string& lease_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         if (worker->held.contains(lease_id) || measuring.contains(lease_id)) {
           return false;

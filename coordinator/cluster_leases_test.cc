@@ -144,6 +144,7 @@ TEST_F(ClusterLeasesTest, AnUrgencyThatChangesAllTheTimeIsSignedNowAndThen) {
 }
 
 TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
+  Keep();
   const StreamId worker = Join(w0_);
   const std::string first = Desired(worker)->lease_keys(0).key_id();
   clock_.Advance(config_.lease_key_lifetime);
@@ -154,6 +155,7 @@ TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
   EXPECT_EQ(desired.lease_keys(0).key_id(), first);
   EXPECT_THAT(desired.retired_lease_key_ids(), IsEmpty());
   const std::string second = desired.lease_keys(1).key_id();
+  Keep();
   const StreamId session = Open("red");
   ASSERT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
   EXPECT_EQ(Desired(worker)->leases(0).key_id(), second);
@@ -164,6 +166,41 @@ TEST_F(ClusterLeasesTest, RotatesKeysWithAnOverlap) {
   ASSERT_THAT(desired.lease_keys(), SizeIs(1));
   EXPECT_EQ(desired.lease_keys(0).key_id(), second);
   EXPECT_THAT(desired.retired_lease_key_ids(), ElementsAre(first));
+}
+
+TEST_F(ClusterLeasesTest, ANewKeySignsOnceItIsKept) {
+  Keep();
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  const std::string first = Desired(worker)->lease_keys(0).key_id();
+  clock_.Advance(config_.lease_key_lifetime);
+  Report(worker);
+  cluster_->Tick();
+  // It is not known whether this one reaches the disk.
+  cluster_->Save();
+  Grant(session, 0, worker, &w0_);
+  EXPECT_EQ(w0_.sessions(0).lease().key_id(), first);
+  // However long that takes, the first one stays.
+  const absl::Duration overlap =
+      2 * (config_.lease_valid_for + config_.lease_grace_period);
+  clock_.Advance(overlap);
+  Report(worker);
+  cluster_->Tick();
+  v1::DesiredState desired = *Desired(worker);
+  EXPECT_EQ(desired.leases(0).key_id(), first);
+  ASSERT_THAT(desired.lease_keys(), SizeIs(2));
+  const std::string second = desired.lease_keys(1).key_id();
+  cluster_->NoteKept();
+  clock_.Advance(overlap / 2);
+  Report(worker);
+  cluster_->Tick();
+  desired = *Desired(worker);
+  EXPECT_EQ(desired.leases(0).key_id(), second);
+  EXPECT_THAT(desired.retired_lease_key_ids(), IsEmpty());
+  clock_.Advance(overlap / 2);
+  Report(worker);
+  cluster_->Tick();
+  EXPECT_THAT(Desired(worker)->retired_lease_key_ids(), ElementsAre(first));
 }
 
 TEST_F(ClusterLeasesTest, CreditIsGrantedInSlicesAndReserved) {
@@ -225,6 +262,12 @@ TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
   EndThere(absl::Milliseconds(500), /*measuring=*/false);
   Report(worker);
   EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+  // It is told when that is kept, and reports it until then.
+  clock_.Advance(config_.heartbeat_interval);
+  EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+  Keep();
   EXPECT_THAT(Desired(worker)->settled_lease_ids(),
               ElementsAre(UncheckedClaims(lease_).lease_id()));
   // The worker forgets it.
@@ -357,7 +400,71 @@ TEST_F(RestoredClusterTest, DoesNotBillTwiceWhatWasSettled) {
   RestartWithState();
   const StreamId back = Join(w0_);
   EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  Keep();
   EXPECT_THAT(Desired(back)->settled_lease_ids(), SizeIs(1));
+}
+
+TEST_F(RestoredClusterTest, BillsWhatAKillTookBack) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  const std::map<std::string, std::string> state = cluster_->Save();
+  cluster_->NoteKept();
+  cluster_->Close(session);
+  EndThere(absl::Seconds(3), false);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  // Killed before the next write; the worker was told nothing yet.
+  EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
+  Restart();
+  ASSERT_TRUE(cluster_->Restore(state).ok());
+  w0_.set_applied_revision(0);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+}
+
+TEST_F(RestoredClusterTest, BillsALeaseThatCameAndWentAfterTheLastSave) {
+  const std::map<std::string, std::string> state = cluster_->Save();
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  cluster_->Close(session);
+  EndThere(absl::Seconds(3), false);
+  Restart();
+  ASSERT_TRUE(cluster_->Restore(state).ok());
+  w0_.set_applied_revision(0);
+  StreamId back = Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  // Once, however often it is reported, and whoever comes next.
+  Report(back);
+  RestartWithState();
+  back = Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(3));
+  Keep();
+  EXPECT_THAT(Desired(back)->settled_lease_ids(), SizeIs(1));
+  w0_.clear_ended_leases();
+  Report(back);
+  EXPECT_EQ(
+      cluster_->Save().count("account/" + UncheckedClaims(lease_).lease_id()),
+      0u);
+}
+
+TEST_F(RestoredClusterTest, BillsNothingUnknownOnceItHasGivenUpWaiting) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  lease_ = w0_.sessions(0).lease();
+  Use(absl::Seconds(2), 0);
+  Report(worker);
+  RestartWithState();
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  cluster_->Tick();
+  // Its account is gone: what of its use was billed is not known any more.
+  EndThere(absl::Seconds(3), false);
+  Join(w0_);
+  EXPECT_EQ(UsedBy("red"), absl::Seconds(2));
 }
 
 TEST_F(RestoredClusterTest, BelievesNoWorkerWithoutASignature) {

@@ -60,6 +60,7 @@ std::map<std::string, std::string> Cluster::Save() {
     state[absl::StrCat(prefix, name)] = message.SerializeAsString();
   };
   MutexLock lock(&mu_);
+  ++saves_;
   for (const auto& [name, tenant] : ledger_.tenants()) {
     v1::StoredTenant stored;
     tenant.used.AddTo(stored.mutable_used());
@@ -114,6 +115,18 @@ std::map<std::string, std::string> Cluster::Save() {
   return state;
 }
 
+void Cluster::NoteKept() {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  keys_.NoteKept(saves_);
+  for (const auto& [id, worker] : workers_.all()) {
+    for (const auto& [lease_id, save] : worker->settling) {
+      if (save > kept_saves_ && save <= saves_) Touch(worker.get(), &wakes);
+    }
+  }
+  kept_saves_ = saves_;
+}
+
 absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
   // All of it is read before anything of it counts.
   std::deque<LeaseKeys::Key> keys;
@@ -123,7 +136,8 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     absl::StatusOr<LeaseSigner> signer = LeaseSigner::FromSeed(stored.seed());
     if (!signer.ok()) return Corrupt(kKey + name);
     keys.push_back({*std::move(signer),
-                    absl::FromUnixSeconds(stored.since_time().seconds())});
+                    absl::FromUnixSeconds(stored.since_time().seconds()),
+                    /*save=*/0});
   }
   DJINN_ASSIGN_OR_RETURN(const auto tenants,
                          ReadEach<v1::StoredTenant>(state, kTenant));
@@ -140,7 +154,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
   const absl::Duration now = clock_->Monotonic();
   restored_until_ = now + config_.lease_valid_for + config_.lease_grace_period;
   if (!keys.empty()) keys_.Restore(std::move(keys));
-  keys_.Update(clock_->Now());
+  keys_.Update(clock_->Now(), saves_ + 1);
   for (const auto& [name, stored] : tenants) {
     ledger_.Restore(name,
                     CreditLedger::Tenant{Use::From(stored.used()),
@@ -185,7 +199,8 @@ void Cluster::SettleForgotten() {
   for (const auto& [lease_id, account] : ledger_.accounts()) {
     const Worker* const worker = workers_.Find(account.worker_id);
     if (leases_.Find(lease_id) == nullptr &&
-        (worker == nullptr || !worker->closing.contains(lease_id))) {
+        (worker == nullptr || !(worker->closing.contains(lease_id) ||
+                                worker->settling.contains(lease_id)))) {
       forgotten.push_back(lease_id);
     }
   }

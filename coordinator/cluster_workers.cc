@@ -55,6 +55,7 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
     EndLeasesOf(worker, "WORKER_RESTARTED", &wakes);
     // What its former process measured last is lost with it.
     worker->closing.clear();
+    worker->settling.clear();
     ledger_.SettleWorker(worker->id);
   }
   for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
@@ -68,8 +69,8 @@ absl::Status Cluster::Report(const StreamId& id,
   MutexLock lock(&mu_);
   Worker* const worker = FindWorker(id);
   if (worker == nullptr) return DialAgain("this stream was replaced");
-  if (report.worker_id() != worker->id ||
   DJINN_RETURN_IF_ERROR(WorkerRegistry::Check(report));
+  if (report.worker_id() != worker->id ||
       report.incarnation() != worker->incarnation ||
       report.applied_revision() > worker->revision) {
     return Violation(
@@ -309,8 +310,8 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
     if (lease->reissue_time <= wall) Issue(lease);
     *desired.add_leases() = lease->issue;
   }
-  for (const std::string& lease_id : worker->settled) {
-    desired.add_settled_lease_ids(lease_id);
+  for (const auto& [lease_id, save] : worker->settling) {
+    if (save <= kept_saves_) desired.add_settled_lease_ids(lease_id);
   }
   ListPeers(*worker, &desired);
   for (std::string& tenant : SharingTenants()) {

@@ -74,7 +74,8 @@ absl::Status Coordinator::OpenState(Clock* clock, RandomSource* random) {
     log::Info("state restored",
               {{"entries", state.size()}, {"term", keeper_->term()}});
   }
-  keeper_->Start([this] { return cluster_.Save(); });
+  keeper_->Start([this] { return cluster_.Save(); },
+                 [this] { cluster_.NoteKept(); });
   // A key must be kept before anything is signed with it.
   return keeper_->Write();
 }

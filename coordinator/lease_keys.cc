@@ -21,18 +21,19 @@ void LeaseKeys::Restore(std::deque<Key> keys) {
   for (const Key& key : keys_) Learn(key);
 }
 
-bool LeaseKeys::Update(absl::Time now) {
+bool LeaseKeys::Update(absl::Time now, uint64_t next_save) {
   bool changed = false;
+  if (!keys_.empty() && !IsKept(keys_.back())) keys_.back().since = now;
   if (keys_.empty() || now - keys_.back().since >= lifetime_) {
     Key key = {
         LeaseSigner::FromSeed(random_->Bytes(LeaseSigner::kSeedBytes)).value(),
-        now};
+        now, next_save};
     log::Info("leases are signed with a new key", {{"key", key.signer.id()}});
     Learn(key);
     keys_.push_back(std::move(key));
     changed = true;
   }
-  while (keys_.size() > 1 &&
+  while (keys_.size() > 1 && IsKept(keys_.back()) &&
          (keys_.size() > 2 || now - keys_.back().since >= overlap_)) {
     log::Info("lease key retired", {{"key", keys_.front().signer.id()}});
     retired_.push_back(keys_.front().signer.id());
@@ -41,6 +42,13 @@ bool LeaseKeys::Update(absl::Time now) {
     changed = true;
   }
   return changed;
+}
+
+const LeaseSigner& LeaseKeys::current() const {
+  for (auto key = keys_.rbegin(); key != keys_.rend(); ++key) {
+    if (IsKept(*key)) return key->signer;
+  }
+  return keys_.front().signer;
 }
 
 void LeaseKeys::List(v1::DesiredState* desired) const {

@@ -52,8 +52,10 @@ absl::StatusOr<StateKeeper::State> StateKeeper::Read() {
   return written_;
 }
 
-void StateKeeper::Start(std::function<State()> state) {
+void StateKeeper::Start(std::function<State()> state,
+                        std::function<void()> kept) {
   state_ = std::move(state);
+  kept_ = std::move(kept);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -108,12 +110,14 @@ absl::Status StateKeeper::Write() {
   for (const auto& [key, value] : written_) {
     if (!state.contains(key)) writes.push_back({key, std::nullopt, {}});
   }
-  if (writes.empty()) return absl::OkStatus();
-  const absl::Duration start = clock_->Monotonic();
-  DJINN_RETURN_IF_ERROR(store_->PutIf(writes).status());
-  durations_.Observe(clock_->Monotonic() - start);
-  writes_.Add({"ok"});
-  written_ = std::move(state);
+  if (!writes.empty()) {
+    const absl::Duration start = clock_->Monotonic();
+    DJINN_RETURN_IF_ERROR(store_->PutIf(writes).status());
+    durations_.Observe(clock_->Monotonic() - start);
+    writes_.Add({"ok"});
+    written_ = std::move(state);
+  }
+  if (kept_ != nullptr) kept_();
   return absl::OkStatus();
 }
 

@@ -43,8 +43,9 @@ class StateKeeper {
   absl::StatusOr<State> Read();
 
   // Starts to write what `state` returns, which is called by the keeper's
-  // thread until Stop().
-  void Start(std::function<State()> state);
+  // thread until Stop(). `kept`, if there is one, is called each time that the
+  // store has what `state` returned last.
+  void Start(std::function<State()> state, std::function<void()> kept = {});
   // Writes a last time.
   void Stop();
 
@@ -68,6 +69,7 @@ class StateKeeper {
   const std::string owner_;
   uint64_t term_ = 0;
   std::function<State()> state_;
+  std::function<void()> kept_;
 
   // Held for a whole write.
   Mutex writing_mu_;

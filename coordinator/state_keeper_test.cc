@@ -103,6 +103,35 @@ TEST_F(StateKeeperTest, CatchesUpAfterAFailure) {
   EXPECT_EQ(store_.Get("a")->at(0).value, "1");
 }
 
+TEST_F(StateKeeperTest, SaysWhatIsKeptAndNothingElse) {
+  // What was asked for last, and what of that was said to be kept.
+  std::string asked, kept;
+  keeper_->Start(
+      [&] {
+        MutexLock lock(&mu_);
+        if (state_.contains("a")) asked = state_["a"];
+        return state_;
+      },
+      [&] {
+        MutexLock lock(&mu_);
+        kept = asked;
+      });
+  const auto is_kept = [&] {
+    MutexLock lock(&mu_);
+    return kept;
+  };
+  Set("a", "1");
+  ASSERT_TRUE(keeper_->Write().ok());
+  EXPECT_EQ(is_kept(), "1");
+  store_.full = true;
+  Set("a", "2");
+  EXPECT_FALSE(keeper_->Write().ok());
+  EXPECT_EQ(is_kept(), "1");
+  store_.full = false;
+  keeper_->Stop();
+  EXPECT_EQ(is_kept(), "2");
+}
+
 TEST_F(StateKeeperTest, TheNextProcessHasAnotherTerm) {
   EXPECT_EQ(keeper_->term(), 1u);
   EXPECT_EQ(ErrorReason(StateKeeper::Open(&store_, &clock_, "b").status()),

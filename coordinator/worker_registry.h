@@ -122,8 +122,10 @@ struct Worker {
   std::map<std::string, uint64_t> drops;
   // Leases that ended here and were granted to it: their final use is awaited.
   std::set<std::string> closing;
-  // Leases whose end it reports, and which are settled.
-  std::vector<std::string> settled;
+  // Leases whose final use it reports, each with the first save that has it
+  // billed. Once that is kept, the worker is told and forgets them; their
+  // accounts go when it has.
+  std::map<std::string, uint64_t> settling;
 
   bool connected() const { return stream != 0; }
   bool usable() const { return connected() && state == v1::WorkerInfo::ACTIVE; }
@@ -153,9 +155,9 @@ class WorkerRegistry {
                               std::shared_ptr<Waker> waker, absl::Duration now);
 
   // Takes over what the report says, except sessions' leases and revisions.
+  // Check() accepted it.
   void Apply(const v1::WorkerState& report, absl::Duration now, Worker* worker);
 
-  // Check() accepted it.
   // Ends the stream; the worker stays.
   void Disconnect(Worker* worker);
 
