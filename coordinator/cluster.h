@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -150,11 +151,11 @@ class Cluster {
   // Everything that another process needs to go on, by the keys of
   // coordinator_state.proto.
   std::map<std::string, std::string> Save();
-  // Takes up what an earlier process saved; before the first stream. From then
   // What Save() returned last is where another process will find it. Workers
   // are told only then that it knows what they reported, and new keys begin to
   // sign.
   void NoteKept();
+  // Takes up what an earlier process saved; before the first stream. From then
   // on only leases that its keys signed are believed. DataLoss (STORE_CORRUPT)
   // names an entry that cannot be read.
   absl::Status Restore(const std::map<std::string, std::string>& state);
@@ -200,9 +201,22 @@ class Cluster {
   static constexpr int kMaxContentHints = 64;
 
  private:
+  // A lease of which nobody has told since the process began.
+  struct RestoredLease {
+    v1::StoredLease lease;
+    // Empty: not known.
+    std::string worker_id;
+    // What it holds of whose quota.
+    std::string tenant;
+    scheduler::Amounts quota = {};
+  };
+
   Session* FindSession(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Worker* FindWorker(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Nothing but what this program knows: what is signed and sent on must not
+  // carry what a peer put there besides.
+  static v1::Urgency Known(const v1::Urgency& said);
   // What counts of it for the tenant's sessions.
   static v1::Urgency Allowed(const Tenant& tenant, const v1::Urgency& asked);
   // Sends to a session; kept for its next stream if it has none now.
@@ -214,9 +228,6 @@ class Cluster {
   void Touch(Worker* worker, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The workers that sessions of this one use besides it.
   void ListPeers(const Worker& worker, v1::DesiredState* desired)
-  // Nothing but what this program knows: what is signed and sent on must not
-  // carry what a peer put there besides.
-  static v1::Urgency Known(const v1::Urgency& said);
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // In order.
   std::vector<std::string> TenantsThat(bool Tenant::* agree) const;
@@ -356,8 +367,9 @@ class Cluster {
   // What MayFitQuota() would note or refuse; OK when there is room.
   absl::Status QuotaObstacle(const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes back what the tenant needs for a lease.
-  void ReclaimQuota(const Tenant& tenant, Wakes* wakes)
+  // Takes back what the tenant needs for a lease. ResourceExhausted
+  // (QUOTA_EXCEEDED) when who has it cannot give it back now.
+  absl::Status ReclaimQuota(const Tenant& tenant, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the session of the tenant's that gives way first, at one worker. False
   // when there is none.
@@ -415,6 +427,9 @@ class Cluster {
                 Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SettleForgotten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives back what these hold of quotas.
+  void ForgetRestored(absl::FunctionRef<bool(const RestoredLease&)> which)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndReported(const v1::EndedLease& ended, Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -462,10 +477,14 @@ class Cluster {
   // In seconds, and in bytes.
   RateBudget device_rates_ ABSL_GUARDED_BY(mu_){0.02, 60};
   RateBudget byte_rates_ ABSL_GUARDED_BY(mu_){64 << 10, 1 << 30};
+  // How often the state was saved, and the last of these that is kept.
+  uint64_t saves_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t kept_saves_ ABSL_GUARDED_BY(mu_) = 0;
   // Nothing is known of an earlier process.
   bool first_process_ ABSL_GUARDED_BY(mu_) = true;
-  // Why each lease of an earlier process is where it is, until it is adopted.
-  std::map<std::string, v1::StoredLease> restored_ ABSL_GUARDED_BY(mu_);
+  // Leases of an earlier process, by id, until they are adopted, or their
+  // workers or sessions have come or gone without them.
+  std::map<std::string, RestoredLease> restored_ ABSL_GUARDED_BY(mu_);
   // When nobody will tell of those any more; infinite once they are forgotten.
   absl::Duration restored_until_ ABSL_GUARDED_BY(mu_) =
       absl::InfiniteDuration();
@@ -477,9 +496,6 @@ class Cluster {
   // What decisions are made from.
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
   WorkTable works_ ABSL_GUARDED_BY(mu_);
-  // How often the state was saved, and the last of these that is kept.
-  uint64_t saves_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t kept_saves_ ABSL_GUARDED_BY(mu_) = 0;
   scheduler::Randomness draws_ ABSL_GUARDED_BY(mu_);
   scheduler::ArrivalMeter arrivals_ ABSL_GUARDED_BY(mu_);
   JobRecorder jobs_ ABSL_GUARDED_BY(mu_);

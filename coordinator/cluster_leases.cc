@@ -72,9 +72,13 @@ void Cluster::CloseAccount(const Lease& lease) {
 }
 
 void Cluster::RemoveLease(const std::string& lease_id) {
-  const Lease* const lease = leases_.Find(lease_id);
+  Lease* const lease = leases_.Find(lease_id);
   if (lease == nullptr) return;
   CloseAccount(*lease);
+  if (Lease* const to = leases_.FindMigration(*lease)) {
+    // Of the two of its virtual device the other one counts now.
+    std::swap(to->quota, lease->quota);
+  }
   quotas_.Give(lease->tenant, lease->quota);
   const Worker* const worker = workers_.Find(lease->worker_id);
   leases_.Remove(lease_id);
@@ -149,16 +153,16 @@ void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
     if (ended.measuring()) measuring.insert(lease_id);
     EndReported(ended, worker, wakes);
   }
-  if (report.applied_revision() < worker->revision) return;
-  // It has carried out all we said, and knows nothing of these.
-  std::erase_if(
-      worker->closing,
   std::erase_if(worker->settling,
                 [&](const auto& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
                   if (reported.contains(entry.first)) return false;
                   ledger_.Settle(entry.first);
                   return true;
                 });
+  if (report.applied_revision() < worker->revision) return;
+  // It has carried out all we said, and knows nothing of these.
+  std::erase_if(
+      worker->closing,
       [&](const std::string& lease_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
         if (worker->held.contains(lease_id) || measuring.contains(lease_id)) {
           return false;

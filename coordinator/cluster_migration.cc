@@ -267,7 +267,9 @@ void Cluster::SettleMigration(Lease* to, Lease* from, Session* session,
                                {"to", to->worker_id},
                                {"lease", to->id}});
   if (from == nullptr) {
-    if (const auto tenant = tenants_->Find(to->tenant)) {
+    const auto tenant = tenants_->Find(to->tenant);
+    if (tenant != nullptr && to->quota == scheduler::Amounts()) {
+      // The other one was never adopted.
       to->quota = LeaseQuota(*tenant);
       quotas_.Take(to->tenant, to->quota);
     }

@@ -222,8 +222,12 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   if (!placed) {
     return LeaveUnplaced(device, decision->obstacle, session, wakes);
   }
+  if (tenant != nullptr) {
+    // It may be a lease's of which nobody has told since a restart.
+    const absl::Status free = ReclaimQuota(*tenant, wakes);
+    if (!free.ok()) return LeaveUnplaced(device, free, session, wakes);
+  }
   unplaced_.erase({session->id, device});
-  if (tenant != nullptr) ReclaimQuota(*tenant, wakes);
   Worker* const worker = workers_.Find(decision->worker_id);
   Lease lease = NewLease(*worker, device, tenant.get(), session);
   lease.placement_reason = decision->reason;

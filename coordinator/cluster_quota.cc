@@ -92,13 +92,16 @@ bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
   return false;
 }
 
-void Cluster::ReclaimQuota(const Tenant& tenant, Wakes* wakes) {
+absl::Status Cluster::ReclaimQuota(const Tenant& tenant, Wakes* wakes) {
   const scheduler::Amounts asked = LeaseQuota(tenant);
-  while (quotas_.Check(tenant.name, asked).has_value()) {
+  while (const auto breach = quotas_.Check(tenant.name, asked)) {
     const auto from = quotas_.Reclaim(tenant.name, asked);
-    if (!from.has_value() || !EvictFrom(*from, wakes)) return;
+    if (!from.has_value() || !EvictFrom(*from, wakes)) {
+      return Exceeded(tenant, *breach);
+    }
     log::Warning("quota reclaimed", {{"tenant", tenant.name}, {"from", *from}});
   }
+  return absl::OkStatus();
 }
 
 bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
@@ -106,8 +109,12 @@ bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
   const Lease* victim = nullptr;
   std::pair<v1::PriorityClass, absl::Duration> least;
   for (const auto& [id, lease] : leases_.all()) {
-    // One that a virtual device goes to holds nothing that could be reclaimed.
-    if (lease->tenant != tenant || lease->migrating()) continue;
+    // One that a virtual device goes to holds nothing that could be reclaimed,
+    // as long as it can stay where it is.
+    if (lease->tenant != tenant ||
+        (lease->migrating() && leases_.Find(lease->migrates_from) != nullptr)) {
+      continue;
+    }
     const v1::Urgency& urgency = sessions_.Find(lease->session_id)->urgency;
     const std::pair key(EffectiveClass(urgency.priority_class()),
                         clock_->Monotonic() - lease->created);
@@ -119,10 +126,22 @@ bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
   const std::string session_id = victim->session_id;
   Worker* const worker = workers_.Find(victim->worker_id);
   // A worker drops sessions, not leases.
-  for (Lease* lease : leases_.OfSession(session_id)) {
-    if (lease->worker_id == worker->id) {
-      EndLease(lease, "QUOTA_RECLAIMED", wakes);
+  std::vector<std::string> ends;
+  for (const Lease* lease : leases_.OfSession(session_id)) {
+    if (lease->worker_id == worker->id) ends.push_back(lease->id);
+  }
+  for (const std::string& lease_id : ends) {
+    Lease* const lease = leases_.Find(lease_id);
+    if (lease == nullptr) continue;
+    // Its way elsewhere ends with it: what it held there would be borrowed on.
+    if (Lease* const to = leases_.FindMigration(*lease)) {
+      DropMigration(
+          to,
+          MakeError(absl::StatusCode::kResourceExhausted, "QUOTA_RECLAIMED",
+                    "tenant " + tenant + " gives back what it borrowed"),
+          wakes);
     }
+    EndLease(lease, "QUOTA_RECLAIMED", wakes);
   }
   Drop(session_id, worker, wakes);
   return true;

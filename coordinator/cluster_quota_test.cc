@@ -131,6 +131,147 @@ TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
 }
 
+TEST_F(ClusterQuotaTest, TheWayOfWhoGivesWayEndsWithIt) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  const StreamId second = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Ask(second)->has_granted());
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId there = Join(w1);
+  v1::MigrateSessionRequest migrate;
+  migrate.set_session_id(second.owner);
+  EXPECT_TRUE(cluster_->MigrateSession(migrate).ok());
+  CarryOut(there, &w1);
+  const v1::MigrationRequest request = Next(second)->migrate();
+
+  const StreamId blue = Open("blue");
+  EXPECT_TRUE(cluster_->RequestLease(blue, TestLeaseRequest(0)).ok());
+  CarryOut(worker_, &w0_);
+  CarryOut(there, &w1);
+  EXPECT_TRUE(Next(blue)->has_granted());
+  const v1::LeaseEnded ended = Next(second)->ended();
+  EXPECT_EQ(ended.lease_id(), request.to().lease().lease_id());
+  EXPECT_EQ(ended.reason(), "QUOTA_RECLAIMED");
+  EXPECT_EQ(Next(second)->ended().lease_id(), request.from_lease_id());
+  // The client was there before it heard.
+  v1::MigrationOutcome done;
+  done.set_from_lease_id(request.from_lease_id());
+  done.set_to_lease_id(request.to().lease().lease_id());
+  EXPECT_TRUE(cluster_->NoteMigration(second, done).ok());
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  EXPECT_EQ(MemoryOf("blue").used(), kGiB);
+}
+
+TEST_F(ClusterQuotaTest, OneOfTwoLeasesOfADeviceCountsAtEveryMoment) {
+  Lend(1, 1);
+  const StreamId session = Open("red");
+  EXPECT_TRUE(Ask(session)->has_granted());
+  v1::WorkerState w1 = TestWorker("w1");
+  const StreamId there = Join(w1);
+  v1::MigrateSessionRequest migrate;
+  migrate.set_session_id(session.owner);
+  EXPECT_TRUE(cluster_->MigrateSession(migrate).ok());
+  CarryOut(there, &w1);
+  const v1::MigrationRequest request = Next(session)->migrate();
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  // The worker that it comes from is gone first.
+  cluster_->Leave(worker_);
+  Join(TestWorker("w0", 2));
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  v1::MigrationOutcome done;
+  done.set_from_lease_id(request.from_lease_id());
+  done.set_to_lease_id(request.to().lease().lease_id());
+  EXPECT_TRUE(cluster_->NoteMigration(session, done).ok());
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  cluster_->Close(session);
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+}
+
+// Another process has the state of the first one, and its workers come back one
+// by one.
+class RestoredQuotaTest : public ClusterQuotaTest {
+ protected:
+  void RestartWithState() {
+    const std::map<std::string, std::string> state = cluster_->Save();
+    Restart();
+    ASSERT_TRUE(cluster_->Restore(state).ok());
+    w0_.set_applied_revision(0);
+    there_ = Join(w1_);
+  }
+  std::optional<v1::SessionResponse> AskThere(const StreamId& session) {
+    EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+    CarryOut(there_, &w1_);
+    return Next(session);
+  }
+
+  v1::WorkerState w1_ = TestWorker("w1");
+  StreamId there_;
+};
+
+TEST_F(RestoredQuotaTest, WhatNobodyToldOfYetCounts) {
+  config_.tenants[0].quotas[0].nominal = kGiB;
+  cluster_->SetTenants(config_.tenants);
+  const StreamId session = Open("red");
+  EXPECT_TRUE(Ask(session)->has_granted());
+  RestartWithState();
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  EXPECT_EQ(AskThere(Open("red"))->refused().reason(), "QUOTA_EXCEEDED");
+  // Nor twice, when its worker tells.
+  worker_ = Join(w0_);
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  cluster_->Close(Open("red", session.owner));
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+}
+
+TEST_F(RestoredQuotaTest, WhatIsGivenUpDoesNot) {
+  config_.tenants[0].quotas[0].nominal = 2 * kGiB;
+  cluster_->SetTenants(config_.tenants);
+  const StreamId session = Open("red");
+  EXPECT_TRUE(Ask(session)->has_granted());
+  // Its worker comes back without it.
+  w0_.clear_sessions();
+  RestartWithState();
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  Join(w0_);
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+  ASSERT_TRUE(cluster_->CordonWorker("w0", true, false).ok());
+  // Its session ends.
+  EXPECT_TRUE(AskThere(Open("red"))->has_granted());
+  const StreamId last = Open("red");
+  EXPECT_TRUE(AskThere(last)->has_granted());
+  w1_.clear_sessions();
+  const std::map<std::string, std::string> state = cluster_->Save();
+  Restart();
+  ASSERT_TRUE(cluster_->Restore(state).ok());
+  EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
+  cluster_->Close(Open("red", last.owner));
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+  // Nobody comes.
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  cluster_->Tick();
+  EXPECT_EQ(MemoryOf("red").used(), 0);
+}
+
+TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
+  Lend(1, 1);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  RestartWithState();
+  const StreamId blue = Open("blue");
+  EXPECT_EQ(AskThere(blue), std::nullopt);
+  EXPECT_EQ(MemoryOf("blue").used(), 0);
+  worker_ = Join(w0_);
+  cluster_->Tick();
+  CarryOut(worker_, &w0_);
+  CarryOut(there_, &w1_);
+  EXPECT_TRUE(Next(blue)->has_granted());
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+}
+
 TEST_F(ClusterQuotaTest, TheLeastUrgentGivesWay) {
   Lend(1, 1);
   v1::OpenSession open = TestOpen();

@@ -337,6 +337,9 @@ void Cluster::ReleaseSession(Session* session, absl::string_view why,
     unplaced_.erase({session->id, device});
   }
   session->pending.clear();
+  ForgetRestored([&](const RestoredLease& restored) {
+    return restored.lease.session_id() == session->id;
+  });
 }
 
 void Cluster::Send(v1::SessionResponse response, Session* session,
@@ -356,19 +359,19 @@ void Cluster::Refuse(const absl::Status& why, MemberId device, Session* session,
   refused->set_message(std::string(why.message()));
   Send(std::move(response), session, wakes);
   CountRejection(session->tenant, why);
-  log::Warning("lease refused", {{"session", log::ShortId(session->id)},
-                                 {"tenant", session->tenant},
-                                 {"device", device.virtual_device},
   if (!session->logged_refusals.Take(clock_->Monotonic())) {
     ++session->unlogged_refusals;
     return;
   }
+  log::Warning("lease refused", {{"session", log::ShortId(session->id)},
+                                 {"tenant", session->tenant},
+                                 {"device", device.virtual_device},
                                  {"member", device.member},
+                                 {"unlogged_before",
+                                  std::exchange(session->unlogged_refusals, 0)},
                                  {"error", why}});
 }
 
-                                 {"unlogged_before",
-                                  std::exchange(session->unlogged_refusals, 0)},
 absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
     const StreamId& id) {
   MutexLock lock(&mu_);

@@ -80,7 +80,7 @@ std::map<std::string, std::string> Cluster::Save() {
     }
     put(kSession, id, stored);
   }
-  for (const auto& [id, stored] : restored_) put(kLease, id, stored);
+  for (const auto& [id, restored] : restored_) put(kLease, id, restored.lease);
   for (const auto& [id, lease] : leases_.all()) {
     v1::StoredLease stored;
     stored.set_session_id(lease->session_id);
@@ -171,7 +171,6 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     if (stored.cordoned()) cordoned_.insert(id);
     if (stored.draining()) draining_.insert(id);
   }
-  for (const auto& [id, stored] : leases) restored_[id] = stored;
   for (const auto& [id, stored] : sessions) {
     // Its workers are told when they report it.
     if (tenants_->Find(stored.tenant()) == nullptr) continue;
@@ -189,12 +188,40 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     session.deadline = now + config_.session_timeout;
     sessions_.Add(std::move(session));
   }
+  for (const auto& [id, stored] : leases) {
+    RestoredLease& restored = restored_[id];
+    restored.lease = stored;
+    const Session* const session = sessions_.Find(stored.session_id());
+    const auto tenant =
+        session == nullptr ? nullptr : tenants_->Find(session->tenant);
+    if (tenant == nullptr) continue;
+    if (const CreditLedger::Account* const account = ledger_.Find(id)) {
+      restored.worker_id = account->worker_id;
+    }
+    // Two of one virtual device that was on its way count both, for once: what
+    // says so is at their workers.
+    restored.tenant = tenant->name;
+    restored.quota = LeaseQuota(*tenant);
+    quotas_.Take(restored.tenant, restored.quota);
+  }
   return absl::OkStatus();
+}
+
+void Cluster::ForgetRestored(
+    absl::FunctionRef<bool(const RestoredLease&)> which) {
+  for (auto it = restored_.begin(); it != restored_.end();) {
+    if (!which(it->second)) {
+      ++it;
+      continue;
+    }
+    quotas_.Give(it->second.tenant, it->second.quota);
+    it = restored_.erase(it);
+  }
 }
 
 void Cluster::SettleForgotten() {
   restored_until_ = absl::InfiniteDuration();
-  restored_.clear();
+  ForgetRestored([](const RestoredLease&) { return true; });
   std::vector<std::string> forgotten;
   for (const auto& [lease_id, account] : ledger_.accounts()) {
     const Worker* const worker = workers_.Find(account.worker_id);

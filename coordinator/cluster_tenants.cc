@@ -65,9 +65,12 @@ void Cluster::ApplyTenant(const Tenant& tenant, Wakes* wakes) {
     if (lease->tenant != tenant.name) continue;
     lease->limits = tenant.limits;
     lease->tenant_limits = tenant.totals;
-    quotas_.Give(tenant.name, lease->quota);
-    lease->quota = LeaseQuota(tenant);
-    quotas_.Take(tenant.name, lease->quota);
+    // One that it may go to counts no more than before.
+    if (!lease->migrating() || lease->quota != scheduler::Amounts()) {
+      quotas_.Give(tenant.name, lease->quota);
+      lease->quota = LeaseQuota(tenant);
+      quotas_.Take(tenant.name, lease->quota);
+    }
     TopUp(id, tenant);
     lease->reissue_time = absl::InfinitePast();
     Touch(workers_.Find(lease->worker_id), wakes);

@@ -60,16 +60,20 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
   }
   for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
   Absorb(report, worker, &wakes);
+  // The first report tells of all that there is.
+  ForgetRestored([&](const RestoredLease& restored) {
+    return restored.worker_id == worker->id;
+  });
   return StreamId{worker->id, stream};
 }
 
 absl::Status Cluster::Report(const StreamId& id,
                              const v1::WorkerState& report) {
+  DJINN_RETURN_IF_ERROR(WorkerRegistry::Check(report));
   Wakes wakes;
   MutexLock lock(&mu_);
   Worker* const worker = FindWorker(id);
   if (worker == nullptr) return DialAgain("this stream was replaced");
-  DJINN_RETURN_IF_ERROR(WorkerRegistry::Check(report));
   if (report.worker_id() != worker->id ||
       report.incarnation() != worker->incarnation ||
       report.applied_revision() > worker->revision) {
@@ -228,7 +232,8 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   lease.placement_reason = "adopted from the worker";
   if (const auto restored = restored_.find(lease.id);
       restored != restored_.end()) {
-    lease.placement_reason = restored->second.placement_reason();
+    lease.placement_reason = restored->second.lease.placement_reason();
+    quotas_.Give(restored->second.tenant, restored->second.quota);
     restored_.erase(restored);
   }
   lease.created = clock_->Monotonic();
