@@ -78,8 +78,8 @@ std::string Describe(const v1::StagePlan& plan) {
          absl::StrCat(Number(stage.compute_seconds()), "s"),
          absl::StrCat(Number(stage.transfer_seconds()), "s")});
   }
-  return absl::StrCat(of, ", ", absl::StrCat(Number(plan.alone_seconds()), "s"),
-                      " on its first worker alone\n", FormatTable(rows));
+  return absl::StrCat(of, ", ", Number(plan.alone_seconds()),
+                      "s on its first worker alone\n", FormatTable(rows));
 }
 
 std::string Describe(const v1::DeviceExplanation& device) {

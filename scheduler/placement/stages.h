@@ -42,7 +42,7 @@ struct StagePlan {
     uint32_t worker = 0;  // index
     uint32_t node_count = 0;
     uint64_t weight_bytes = 0;
-    // What comes from other stages in every run, and goes to them.
+    // What comes from other stages in every run.
     uint64_t input_bytes = 0;
     double compute_seconds = 0;
     double transfer_seconds = 0;
