@@ -17,6 +17,7 @@ log = logging.getLogger("test")
 calls = []
 
 
+
 class Silent(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -107,6 +108,20 @@ class HoldsItself(Silent):
 
     def forward(self, x):
         return super().forward(x) * self.scale
+
+
+class Configured(Silent):
+    """Those of one configuration are equal."""
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.scale == other.scale
+
+    def __hash__(self):
+        return hash(self.scale)
+
+
+class Unhashable(Configured):
+    __hash__ = None
 
 
 # A program's package, with a state of its own.
@@ -222,6 +237,16 @@ class AutomaticRegistrationTest(RemoteCase):
         self.check_calls(module, 10)
         self.assertEqual(self.statistics(module)["replays"], before["replays"] + 10)
 
+    @torch.no_grad()
+    def test_modules_that_are_equal_are_not_the_same(self):
+        for kind in (Configured, Unhashable):
+            one, other = kind().to(self.device), kind().to(self.device)
+            for _ in range(6):
+                self.check_calls(one, 1)
+                self.check_calls(other, 1)
+            for module in (one, other):
+                self.assertGreater(self.statistics(module)["replays"], 0)
+
     def test_with_gradients_nothing_is(self):
         module = Silent().to(self.device)
         for _ in range(6):
@@ -247,8 +272,10 @@ class AutomaticRegistrationTest(RemoteCase):
         weight = weakref.ref(module.layers[0].weight)
         gc.disable()
         self.addCleanup(gc.enable)
+        number = len(djinn.registered_modules())
         del module
         self.assertIsNone(weight())
+        self.assertEqual(len(djinn.registered_modules()), number - 1)
 
     @torch.no_grad()
     def test_modules_that_hold_themselves_are_free_to_go(self):

@@ -133,7 +133,8 @@ class _AutomaticCallable(CompiledCallable):
 class _Repeating:
     """A module, once it was called on a device."""
 
-    def __init__(self):
+    def __init__(self, module):
+        self.module = weakref.ref(module)
         self.calls = 0
         self.replays = 0
         self.refusals = 0
@@ -155,7 +156,16 @@ class _Repeating:
         return result
 
 
-_modules = weakref.WeakKeyDictionary()  # to _Repeating
+# By id, of those that live: modules may be equal, or not hashable.
+_modules = {}
+
+
+def _repeating_of(module):
+    repeating = _modules.get(id(module))
+    if repeating is None:
+        repeating = _modules[id(module)] = _Repeating(module)
+        weakref.finalize(module, _modules.pop, id(module), None).atexit = False
+    return repeating
 
 
 def _call(self, *args, **kwargs):
@@ -167,9 +177,7 @@ def _call(self, *args, **kwargs):
         or not _is_remote(args, kwargs)
     ):
         return _call_as_ever(self, *args, **kwargs)
-    repeating = _modules.get(self)
-    if repeating is None:
-        repeating = _modules[self] = _Repeating()
+    repeating = _repeating_of(self)
     _thread.inside = True
     try:
         return repeating(self, args, kwargs)
@@ -207,6 +215,6 @@ def registered_modules():
     """The modules that were looked at, with the statistics of each; see djinn.compile()."""
     return [
         (module, repeating.callable.statistics())
-        for module, repeating in list(_modules.items())
-        if repeating.callable is not None
+        for repeating in list(_modules.values())
+        if repeating.callable is not None and (module := repeating.module()) is not None
     ]
