@@ -5,6 +5,7 @@ import gc
 import logging
 import random
 import sys
+import threading
 import types
 import weakref
 
@@ -15,7 +16,7 @@ from tests.python.remote_case import RemoteCase, run_program
 
 log = logging.getLogger("test")
 calls = []
-
+interruptions = []
 
 
 class Silent(torch.nn.Module):
@@ -122,6 +123,24 @@ class Configured(Silent):
 
 class Unhashable(Configured):
     __hash__ = None
+
+
+def interrupt():
+    """What other threads do meanwhile."""
+    while interruptions:
+        thread = threading.Thread(target=interruptions.pop())
+        thread.start()
+        thread.join()
+
+
+# Of a library whose code is trusted.
+interrupt.__module__ = "transformers.test"
+
+
+class Interrupted(HoldsItself):
+    def forward(self, x):
+        interrupt()
+        return super().forward(x)
 
 
 # A program's package, with a state of its own.
@@ -246,6 +265,27 @@ class AutomaticRegistrationTest(RemoteCase):
                 self.check_calls(other, 1)
             for module in (one, other):
                 self.assertGreater(self.statistics(module)["replays"], 0)
+
+    @torch.no_grad()
+    def test_another_thread_may_look_around_in_vain_meanwhile(self):
+        module = Interrupted(lambda module: None).to(self.device)
+        x = torch.randn(4, 8).to(self.device)
+
+        def meddle():
+            with torch.no_grad():
+                module.act = module.double  # cannot be watched
+                module(x)
+                module.act = None
+
+        expected = module(x).cpu().tolist()
+        module(x)
+        interruptions.append(meddle)
+        # Captured.
+        self.assertEqual(module(x).cpu().tolist(), expected)
+        self.assertEqual(interruptions, [])
+        for _ in range(4):
+            self.assertEqual(module(x).cpu().tolist(), expected)
+        self.assertGreater(self.statistics(module)["replays"], 0)
 
     def test_with_gradients_nothing_is(self):
         module = Silent().to(self.device)

@@ -23,7 +23,8 @@ class CompiledCallable:
         self._function = function
         self._callable = _djinn.RegisteredCallable()
         self._environment = None
-        # Counts the environments that were not like the one before.
+        # Counts the environments that were not like the one before, which each has as
+        # its number.
         self._environments = 0
         # A short key for every combination of values that was met.
         self._keys = {}
@@ -34,9 +35,11 @@ class CompiledCallable:
         self._refusal = ""
 
     def __call__(self, *args, **kwargs):
-        call = self._prepare(args, kwargs)
-        if call is None:
+        prepared = self._prepare(args, kwargs)
+        if prepared is None:
             return self._function(*args, **kwargs)
+        # Another thread may find another one meanwhile, or none.
+        environment, call = prepared
         found = self._callable.replay(*call)
         if found is not None:
             recording, outputs = found
@@ -47,7 +50,7 @@ class CompiledCallable:
             return form(outputs)
         if len(self._forms) >= _MAX_FORMS or not self._callable.begin(*call):
             return self._function(*args, **kwargs)
-        return self._capture(args, kwargs)
+        return self._capture(environment, args, kwargs)
 
     def statistics(self):
         """Calls carried out again, calls captured, and why the last was refused."""
@@ -58,17 +61,17 @@ class CompiledCallable:
             "refusal": self._refusal or refusal,
         }
 
-    def _capture(self, args, kwargs):
+    def _capture(self, environment, args, kwargs):
         try:
-            before = self._world(self._environment, args, kwargs)
+            before = self._world(environment, args, kwargs)
             result = self._function(*args, **kwargs)
             outputs, form = _take_apart(result)
             # What the call left behind, as an optimizer's state, is around the next.
-            changed = self._environment.changed()
+            changed = environment.changed()
             self._refusal = ""
             if form is None:
                 self._refusal = "it returns something other than tensors and plain values"
-            elif changed or before != self._world(self._environment, args, kwargs):
+            elif changed or before != self._world(environment, args, kwargs):
                 self._refusal = "it changes what it refers to, or its arguments"
         except BaseException:
             self._callable.abandon()
@@ -96,7 +99,10 @@ class CompiledCallable:
         )
 
     def _prepare(self, args, kwargs):
-        """Key, tensors given, tensors used besides; None if it cannot be registered."""
+        """The environment, and the call: its key, tensors given, tensors used besides.
+
+        None if it cannot be registered.
+        """
         modes = _modes()
         if modes is None:
             self._refusal = "a mode or a trace sees every call"
@@ -115,13 +121,13 @@ class CompiledCallable:
         if any(map(vars, tensors)):
             self._refusal = "an argument has attributes of its own"
             return None
-        combination = (form, self._environments, values, modes)
+        combination = (form, environment.number, values, modes)
         key = self._keys.get(combination)
         if key is None:
             if len(self._keys) >= _MAX_KEYS:
                 self._keys.clear()
             key = self._keys[combination] = str(next(_numbers))
-        return key, tensors, environment.tensors
+        return environment, (key, tensors, environment.tensors)
 
     def _surroundings(self):
         environment = self._environment
@@ -135,9 +141,12 @@ class CompiledCallable:
 
     def _look_around(self):
         environment = self.environment_type(self._function)
-        if self._environment is None or not environment.is_like(self._environment):
-            self._environments += 1
-        self._environment = environment
+        with self._lock:
+            before = self._environment
+            if before is None or not environment.is_like(before):
+                self._environments += 1
+            environment.number = self._environments
+            self._environment = environment
         return environment
 
     def _flatten(self, args, kwargs):
