@@ -111,6 +111,14 @@ class HoldsItself(Silent):
         return super().forward(x) * self.scale
 
 
+class Reads(Silent):
+    def forward(self, x, *, read=False):
+        x = super().forward(x)
+        if read:
+            x.sum().item()
+        return x
+
+
 class Configured(Silent):
     """Those of one configuration are equal."""
 
@@ -255,6 +263,25 @@ class AutomaticRegistrationTest(RemoteCase):
         self.assertIn("object", before["refusal"])
         self.check_calls(module, 10)
         self.assertEqual(self.statistics(module)["replays"], before["replays"] + 10)
+
+    @torch.no_grad()
+    def test_what_is_captured_for_the_first_time_is_not_refused(self):
+        module = Reads().to(self.device)
+        self.check_calls(module, 6)
+        module(torch.randn(4, 8).to(self.device), read=True)
+        self.assertIn("reads a value", self.statistics(module)["refusal"])
+        for rows in range(5, 9):
+            module(torch.randn(rows, 8).to(self.device))
+        before = self.statistics(module)["replays"]
+        self.check_calls(module, 4)
+        self.assertEqual(self.statistics(module)["replays"], before + 4)
+
+    @torch.no_grad()
+    def test_what_is_refused_again_and_again_is_left_alone(self):
+        module = Reads().to(self.device)
+        for rows in range(1, 11):
+            module(torch.randn(rows, 8).to(self.device), read=True)
+        self.assertEqual(self.statistics(module)["captures"], 4)
 
     @torch.no_grad()
     def test_modules_that_are_equal_are_not_the_same(self):

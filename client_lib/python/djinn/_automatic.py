@@ -19,8 +19,8 @@ from djinn._environment import (
     package_of,
 )
 
-# Calls of a module before it is looked at, and refusals in succession after which it is
-# left alone.
+# Calls of a module before it is looked at, and refusals without a call carried out again
+# in between after which it is left alone.
 _CALLS_BEFORE = 2
 _MAX_REFUSALS = 4
 
@@ -129,6 +129,10 @@ class _AutomaticCallable(CompiledCallable):
             self._environment = None
             raise
 
+    def recordings(self):
+        """Calls captured that can be carried out again."""
+        return len(self._forms)
+
 
 class _Repeating:
     """A module, once it was called on a device."""
@@ -137,6 +141,7 @@ class _Repeating:
         self.module = weakref.ref(module)
         self.calls = 0
         self.replays = 0
+        self.recordings = 0
         self.refusals = 0
         self.callable = None
 
@@ -148,10 +153,12 @@ class _Repeating:
             self.callable = _AutomaticCallable(_Forward(module))
         result = self.callable(*args, **kwargs)
         statistics = self.callable.statistics()
+        recorded = self.callable.recordings() > self.recordings
+        self.recordings = self.callable.recordings()
         if statistics["replays"] > self.replays:
             self.replays = statistics["replays"]
             self.refusals = 0
-        elif statistics["refusal"]:
+        elif statistics["refusal"] and not recorded:
             self.refusals += 1
         return result
 
