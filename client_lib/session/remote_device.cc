@@ -190,12 +190,6 @@ absl::Status RemoteDevice::Resize(uint32_t lane, RemoteStorage* storage,
   return absl::OkStatus();
 }
 
-absl::Status RemoteDevice::Synchronize() {
-  if (IsForkedChild()) return AfterForkError();
-  DJINN_RETURN_IF_ERROR(CatchUp());
-  return context_->root_errors.TakeUnreported(index_);
-}
-
 absl::Status RemoteDevice::CatchUp() {
   uint64_t target = 0;
   {

@@ -122,7 +122,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       absl::Span<RemoteStorage* const> given);
-  absl::Status Synchronize();
   absl::StatusOr<DevicePlacement> Placement();
 
   // A copy from another worker, whose halves are of two members. Offer() keeps

@@ -354,11 +354,13 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::Replay(
 }
 
 absl::Status SpanningDevice::Synchronize() {
+  if (IsForkedChild()) return AfterForkError();
   absl::Status status;
   for (int member = 0; member < count(); ++member) {
-    status.Update(members_[member]->Synchronize());
+    status.Update(members_[member]->CatchUp());
   }
-  return status;
+  DJINN_RETURN_IF_ERROR(status);
+  return context_->root_errors.TakeUnreported(index_);
 }
 
 absl::Status SpanningDevice::CheckOwn(const Call& call) const {

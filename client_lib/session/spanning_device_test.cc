@@ -203,6 +203,20 @@ TEST_F(StagesTest, AWeightThatDoesNotArriveStaysWhereItIs) {
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 6);
 }
 
+TEST_F(SpanningDeviceTest, EveryErrorIsSaid) {
+  const std::vector<StoragePtr> storages = Span();
+  cluster_.worker(0).FailNextRun(kErrorId);
+  cluster_.worker(1).FailNextRun(kErrorId + 1);
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[0], kWrites}})).ok());
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(1, {{storages[2], kWrites}})).ok());
+  const auto said = [&] {
+    return ErrorMetadataValue(device_->Synchronize(), "error_id");
+  };
+  const std::vector<std::string> errors = {said(), said()};
+  EXPECT_THAT(errors, testing::UnorderedElementsAre("63", "64"));
+  EXPECT_EQ(said(), "");
+}
+
 TEST_F(SpanningDeviceTest, AnOperandThatDoesNotArriveIsStillThere) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr input = device_->NewStorage(8),
