@@ -12,20 +12,23 @@
 namespace djinn {
 namespace {
 
-// Of what a worker carried out.
-bool IsRootError(const absl::Status& status) {
-  return !ErrorMetadataValue(status, "error_id").empty();
+std::string ErrorIdOf(const absl::Status& status) {
+  return ErrorMetadataValue(status, "error_id");
 }
 
 // Whether a worker refused an upload for lack of room, of all that may be wrong
 // with one: refusals are root errors.
 bool LacksRoom(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) && IsRootError(status);
+  return absl::IsResourceExhausted(status) && !ErrorIdOf(status).empty();
 }
 
 constexpr auto kOrdered = RemoteDevice::Caller::kOrdered;
 
 }  // namespace
+
+bool SpanningDevice::IsRootError(const absl::Status& status) {
+  return !ErrorIdOf(status).empty();
+}
 
 StoragePtr SpanningDevice::NewStorage(uint64_t size_bytes) {
   StoragePtr storage(

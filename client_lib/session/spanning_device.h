@@ -94,6 +94,9 @@ class SpanningDevice final : public VirtualDevice {
  private:
   SpanningDevice(int index, std::shared_ptr<SessionContext> context);
 
+  // Of what a worker carried out.
+  static bool IsRootError(const absl::Status& status);
+
   // The storages that a call names, while its touches name their copies.
   struct Use {
     StoragePtr storage;
@@ -112,6 +115,7 @@ class SpanningDevice final : public VirtualDevice {
     int member = 0;
     Named named;
     // Of these its copies are no good: what it makes is poisoned, they go.
+    // Until it is recorded they stay in doubt, for the next call to look at.
     absl::InlinedVector<RemoteStorage*, 2> unsound;
   };
 
@@ -155,6 +159,12 @@ class SpanningDevice final : public VirtualDevice {
   absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> Move(
       uint32_t lane, absl::Span<RemoteStorage* const> storages, int member,
       bool told) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Waits for what was brought to the member: whether it is as good there as
+  // where it came from. If not, `why` is the root error; other errors: it is
+  // not known.
+  absl::StatusOr<bool> HasCome(uint32_t lane, RemoteStorage* storage,
+                               int member, absl::Status* why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Where something has failed since it was brought, looks whether that was it;
   // then the copy goes, for another one to be brought.
   absl::Status MakeSure(uint32_t lane, RemoteStorage* storage, int member)

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client_lib/session/spanning_device.h"
+#include "common/error.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -176,19 +177,35 @@ absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
   return status;
 }
 
+absl::StatusOr<bool> SpanningDevice::HasCome(uint32_t lane,
+                                             RemoteStorage* storage, int member,
+                                             absl::Status* why) {
+  *why = members_[member]->CheckSound(lane, CopyAt(storage, member));
+  if (why->ok()) return true;
+  if (!IsRootError(*why)) return *why;
+  // What is poisoned comes with its error.
+  const int owner = CopiesOf(storage).owner;
+  const absl::Status there =
+      members_[owner]->CheckSound(lane, CopyAt(storage, owner));
+  if (there.ok()) return false;
+  if (!IsRootError(there)) return there;
+  return ErrorMetadataValue(there, "error_id") ==
+         ErrorMetadataValue(*why, "error_id");
+}
+
 absl::Status SpanningDevice::MakeSure(uint32_t lane, RemoteStorage* storage,
                                       int member) {
   StorageCopies& copies = CopiesOf(storage);
   if (copies.errors_before == context_->root_errors.count()) {
     return absl::OkStatus();
   }
-  const absl::Status sound =
-      members_[member]->CheckSound(lane, CopyAt(storage, member));
-  copies.BecomeSure(member);
-  if (sound.ok()) return absl::OkStatus();
-  // If the device itself has not failed, it is brought again: by a fetch, for
-  // there may be no room to make it.
-  DJINN_RETURN_IF_ERROR(members_[member]->failure());
+  absl::Status why;
+  DJINN_ASSIGN_OR_RETURN(const bool come, HasCome(lane, storage, member, &why));
+  if (come) {
+    copies.BecomeSure(member);
+    return absl::OkStatus();
+  }
+  // It is brought again: by a fetch, for there may be no room to make it.
   DropCopy(storage, member);
   copies.recipe = nullptr;
   return absl::OkStatus();
@@ -204,12 +221,11 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> SpanningDevice::Move(
   for (RemoteStorage* const storage : storages) {
     StorageCopies& copies = CopiesOf(storage);
     if (copies.IsUnsure(member)) {
-      const absl::Status sound =
-          members_[member]->CheckSound(lane, CopyAt(storage, member));
-      copies.BecomeSure(member);
-      if (!sound.ok()) {
-        DJINN_RETURN_IF_ERROR(members_[member]->failure());
-        if (told) context_->root_errors.AddReported(index_, sound);
+      absl::Status why;
+      DJINN_ASSIGN_OR_RETURN(const bool come,
+                             HasCome(lane, storage, member, &why));
+      if (!come) {
+        if (told) context_->root_errors.AddReported(index_, why);
         copies.recipe = nullptr;
         unsound.push_back(storage);
         continue;

@@ -203,6 +203,26 @@ TEST_F(StagesTest, AWeightThatDoesNotArriveStaysWhereItIs) {
   EXPECT_EQ(Count(0, v1::Ordered::kRun), 6);
 }
 
+TEST_F(StagesTest, AWeightThatIsPoisonedMovesWithItsError) {
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  const auto asked = cluster_.coordinator().WaitStagesAsked();
+  cluster_.worker(0).FailNextRun(kErrorId);
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{second_, kWrites}})).ok());
+  // As a worker fetches what is poisoned.
+  cluster_.worker(1).FailNextPull(kErrorId);
+  Answer(asked, {1, 0, 0, 2, 0});
+  const StoragePtr result = device_->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCall(2, {{second_, kReads}, {result, kBirth}}))
+          .ok());
+  // Nobody has said it yet.
+  EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), kErrorText);
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
+  EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
+}
+
 TEST_F(SpanningDeviceTest, EveryErrorIsSaid) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.worker(0).FailNextRun(kErrorId);
@@ -254,6 +274,21 @@ TEST_F(SpanningDeviceTest, WhatCannotMoveAwayIsStillThere) {
   EXPECT_EQ(ReadByte(*device_, 0, storages[0]), absl::OkStatus());
   ASSERT_TRUE(call(kOverwrites).ok());
   EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
+}
+
+TEST_F(SpanningDeviceTest, WhatDidNotMoveIsKnownAfterACallThatIsNotTaken) {
+  const std::vector<StoragePtr> storages = Span();
+  const StoragePtr result = device_->NewStorage(kSize);
+  cluster_.coordinator().LetSpan(3);
+  cluster_.worker(2).FailNextPull(kErrorId);
+  Call call = MakeCall(1, {{storages[0], kReads}, {result, kBirth}});
+  EXPECT_EQ(ErrorReason(device_->RecordAndWait(0, &call).status()),
+            "UNKNOWN_RESULT");
+  ASSERT_TRUE(Record(*device_, 0,
+                     MakeCall(1, {{storages[0], kReads}, {result, kBirth}}))
+                  .ok());
+  EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
+  EXPECT_EQ(cluster_.worker(2).runs().size(), 1u);
 }
 
 TEST_F(SpanningDeviceTest, WhatDidNotArriveOnOneWorkerIsKnownAfterAnother) {
