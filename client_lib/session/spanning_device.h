@@ -169,8 +169,12 @@ class SpanningDevice final : public VirtualDevice {
   // then the copy goes, for another one to be brought.
   absl::Status MakeSure(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What the member has, which is not the program's own storage, is no good.
+  // What the member has is no good.
   void DropCopy(RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The member's copy, which is there and does not count any more, makes room
+  // for another one.
+  void LetGo(RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the copies back that others than the owner have.
   absl::Status GiveBack(uint32_t lane, RemoteStorage* storage)

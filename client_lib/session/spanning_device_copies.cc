@@ -121,14 +121,15 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
   if (copies.generator) return BringGenerator(lane, storage, member);
   DJINN_ASSIGN_OR_RETURN(const bool made, MakeAgain(lane, storage, member));
   if (made) return absl::OkStatus();
+  RemoteStorage* const copy = CopyAt(storage, member);
   // What has no bytes is the same everywhere.
   if (storage->size_bytes() > 0) {
     const uint64_t errors = context_->root_errors.count();
     DJINN_ASSIGN_OR_RETURN(PullWork pull,
                            members_[copies.owner]->Offer(
                                lane, CopyAt(storage, copies.owner), kOrdered));
-    DJINN_RETURN_IF_ERROR(members_[member]->Pull(lane, CopyAt(storage, member),
-                                                 std::move(pull), kOrdered));
+    DJINN_RETURN_IF_ERROR(
+        members_[member]->Pull(lane, copy, std::move(pull), kOrdered));
     copies.BecomeUnsure(member, errors);
   }
   Count(storage, member);
@@ -144,7 +145,8 @@ absl::StatusOr<bool> SpanningDevice::MakeAgain(uint32_t lane,
     return false;
   }
   // It is born there: not in what is left of an older version.
-  if (copies.at[member]) DropCopy(storage, member);
+  const bool home = member == 0 && copies.at_home;
+  if (home || copies.at[member]) DropCopy(storage, member);
   const uint64_t errors = context_->root_errors.count();
   DJINN_RETURN_IF_ERROR(Make(lane, *recipe, CopyAt(storage, member), member));
   copies.BecomeUnsure(member, errors);
@@ -235,8 +237,11 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> SpanningDevice::Move(
     DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
     copies.recipe = recipe;  // the version is the same
     if (copies.kept_by != member) continue;
+    // What has no bytes has nothing there that a run could name as yet.
+    const uint64_t id = CopyAt(storage, member)->id();
+    if (id == 0) continue;
     MutexLock lock(&stages_mu_);
-    kept_[CopyAt(storage, member)->id()] = static_cast<int8_t>(member);
+    kept_[id] = static_cast<int8_t>(member);
   }
   return unsound;
 }
@@ -251,6 +256,21 @@ void SpanningDevice::DropCopy(RemoteStorage* storage, int member) {
   copies.holders &= ~bit;
   copies.counted &= ~bit;
   copies.BecomeSure(member);
+  LetGo(storage, member);
+}
+
+void SpanningDevice::LetGo(RemoteStorage* storage, int member) {
+  StorageCopies& copies = CopiesOf(storage);
+  const bool home = member == 0 && copies.at_home;
+  if (plans_.load(std::memory_order_relaxed) > 0) {
+    MutexLock lock(&stages_mu_);
+    kept_.erase(home ? storage->id() : copies.at[member]->id());
+  }
+  if (home) {
+    // It is the program's until that one dies, and has gone stale.
+    copies.at_home = false;
+    return;
+  }
   members_[member]->MarkDead(copies.at[member].get());
   copies.at[member] = StoragePtr();
 }
@@ -309,13 +329,7 @@ absl::Status SpanningDevice::GiveBack(uint32_t lane, RemoteStorage* storage) {
       DJINN_RETURN_IF_ERROR(
           members_[member]->Discard(lane, CopyAt(storage, member)));
     }
-    if (member == 0 && copies.at_home) {
-      // It is the program's until that one dies, and has gone stale.
-      copies.at_home = false;
-    } else {
-      members_[member]->MarkDead(copies.at[member].get());
-      copies.at[member] = StoragePtr();
-    }
+    LetGo(storage, member);
     copies.counted &= ~(1u << member);
     used_[member].fetch_sub(static_cast<int64_t>(storage->size_bytes()),
                             std::memory_order_relaxed);

@@ -223,6 +223,24 @@ TEST_F(StagesTest, AWeightThatIsPoisonedMovesWithItsError) {
   EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
 }
 
+TEST_F(StagesTest, WhatHasNoBytesIsThereAlthoughAPlanIsDropped) {
+  const StoragePtr nothing = device_->NewStorage(0),
+                   result = device_->NewStorage(8);
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{nothing, kBirth}})).ok());
+  cluster_.worker(1).FailNextPull(kErrorId);
+  Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
+  ASSERT_TRUE(
+      Record(*device_, 0,
+             MakeCall(
+                 4, {{second_, kReads}, {nothing, kWrites}, {result, kBirth}}))
+          .ok());
+  EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
+}
+
 TEST_F(SpanningDeviceTest, EveryErrorIsSaid) {
   const std::vector<StoragePtr> storages = Span();
   cluster_.worker(0).FailNextRun(kErrorId);
