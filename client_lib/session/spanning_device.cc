@@ -51,6 +51,10 @@ void SpanningDevice::MarkDead(RemoteStorage* storage) {
   if (ABSL_PREDICT_FALSE(storage->copies_ != nullptr)) {
     if (IsForkedChild()) return;
     const StorageCopies& copies = *storage->copies_;
+    if (copies.kept_by >= 0 ||
+        copies.plans != plans_.load(std::memory_order_acquire)) {
+      ForgetPlanned(*storage, copies);
+    }
     const auto size = static_cast<int64_t>(storage->size_bytes());
     for (int member = 0; member < count(); ++member) {
       if (copies.Counts(member)) {

@@ -217,6 +217,8 @@ class SpanningDevice final : public VirtualDevice {
   int KeeperOf(RemoteStorage* storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // None has from now on.
   void ForgetKeeper(RemoteStorage* storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Plans that name one of the copies name nothing.
+  void ForgetPlanned(const RemoteStorage& storage, const StorageCopies& copies);
 
   // --- Members ---
 

@@ -88,8 +88,13 @@ void SpanningDevice::OnStages(const v1::StageAnswer& answer) {
 void SpanningDevice::ForgetKeeper(RemoteStorage* storage) {
   StorageCopies& copies = CopiesOf(storage);
   copies.kept_by = -1;
+  ForgetPlanned(*storage, copies);
+}
+
+void SpanningDevice::ForgetPlanned(const RemoteStorage& storage,
+                                   const StorageCopies& copies) {
   MutexLock lock(&stages_mu_);
-  if (copies.at_home) kept_.erase(storage->id());
+  if (copies.at_home) kept_.erase(storage.id());
   for (const StoragePtr& copy : copies.at) {
     if (copy) kept_.erase(copy->id());
   }
