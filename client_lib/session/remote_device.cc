@@ -223,6 +223,11 @@ absl::Status RemoteDevice::CatchUp() {
   return absl::OkStatus();
 }
 
+bool RemoteDevice::HasLease() const {
+  MutexLock lock(&mu_);
+  return !lease_.lease_id().empty();
+}
+
 bool RemoteDevice::IsBorn(const RemoteStorage& storage) const {
   MutexLock lock(&mu_);
   return storage.born_;

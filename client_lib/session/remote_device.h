@@ -141,6 +141,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status CheckSound(uint32_t lane, RemoteStorage* storage);
   // Waits until all that was recorded is carried out, whatever came of it.
   absl::Status CatchUp();
+  // The coordinator has given it a worker, reached or not.
+  bool HasLease() const;
   // Something was called that names it.
   bool IsBorn(const RemoteStorage& storage) const;
   // What the worker lets the session hold; no limit as long as it is not known.

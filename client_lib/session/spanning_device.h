@@ -223,7 +223,8 @@ class SpanningDevice final : public VirtualDevice {
   // --- Members ---
 
   std::shared_ptr<RemoteDevice> NewMember(int member, uint64_t needed_bytes);
-  // False when there is no worker for it; nothing has changed then.
+  // False when there is no worker for it, or one was given and not reached a
+  // short while ago; nothing has changed then.
   bool AddMember(uint64_t needed_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The same for room that is only expected to be missing: not too often.
   bool AddMemberPatiently(uint64_t needed_bytes)
@@ -271,8 +272,12 @@ class SpanningDevice final : public VirtualDevice {
   std::array<int64_t, kMaxMembers> learnt_room_ ABSL_GUARDED_BY(mu_);
   // How many workers are to be asked for.
   int workers_wanted_ ABSL_GUARDED_BY(mu_) = 1;
-  // Until when none more is asked for.
+  // Until when none more is asked for: where room is only expected to be
+  // missing, and at all, after a worker that was given and not reached.
   Deadline patience_ ABSL_GUARDED_BY(mu_);
+  Deadline long_patience_ ABSL_GUARDED_BY(mu_);
+  // How long the last of these was.
+  absl::Duration pause_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn

@@ -16,6 +16,11 @@ namespace {
 
 // How often a device that is short of room asks for more of it.
 constexpr absl::Duration kPatience = absl::Seconds(1);
+// Twice as long after every worker that was given and not reached, up to this:
+// all calls wait while it is tried, and the coordinator gives the same again.
+constexpr absl::Duration kLongestPatience = absl::Minutes(5);
+// How long a worker's refusal keeps uploads away from it.
+constexpr absl::Duration kRoomMemory = absl::Minutes(1);
 // How long the stream of a member that was not to be may take to end.
 constexpr absl::Duration kStreamEndTimeout = absl::Seconds(5);
 
@@ -35,7 +40,9 @@ SpanningDevice::SpanningDevice(int index,
                                std::shared_ptr<SessionContext> context)
     : index_(index),
       context_(std::move(context)),
-      patience_(absl::ZeroDuration(), context_->options.clock) {
+      patience_(absl::ZeroDuration(), context_->options.clock),
+      long_patience_(patience_),
+      pause_(kPatience) {
   MutexLock lock(&mu_);
   learnt_room_.fill(std::numeric_limits<int64_t>::max());
   const auto& workers = context_->options.device_workers;
@@ -70,7 +77,10 @@ std::shared_ptr<RemoteDevice> SpanningDevice::NewMember(int member,
 
 bool SpanningDevice::AddMember(uint64_t needed_bytes) {
   const int number = count();
-  if (number == kMaxMembers || !first_->failure().ok()) return false;
+  if (number == kMaxMembers || !long_patience_.passed() ||
+      !first_->failure().ok()) {
+    return false;
+  }
   std::shared_ptr<RemoteDevice> member = NewMember(number, needed_bytes);
   const absl::StatusOr<DevicePlacement> placement = member->Placement();
   bool joins = false;
@@ -88,9 +98,17 @@ bool SpanningDevice::AddMember(uint64_t needed_bytes) {
     member->Stop();
     member->Join(Deadline(kStreamEndTimeout, context_->options.clock));
     member->Disconnect();
-    patience_ = Deadline(kPatience, context_->options.clock);
+    Clock* const clock = context_->options.clock;
+    patience_ = Deadline(kPatience, clock);
+    if (member->HasLease()) {
+      pause_ = std::min(2 * pause_, kLongestPatience);
+      long_patience_ = Deadline(pause_, clock);
+    } else {
+      pause_ = kPatience;
+    }
     return false;
   }
+  pause_ = kPatience;
   log::Info("a device spans another worker", {{"device", index_},
                                               {"member", number},
                                               {"worker", placement->worker_id},

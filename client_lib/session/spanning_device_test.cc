@@ -75,6 +75,17 @@ class SpanningDeviceTest : public testing::Test {
   std::shared_ptr<VirtualDevice> device_;
 };
 
+struct WithClock {
+  FakeClock clock_;
+};
+
+// What is tried again after a while.
+class PatienceTest : private WithClock, public SpanningDeviceTest {
+ protected:
+  PatienceTest() : SpanningDeviceTest(OptionsWith(&clock_)) {}
+  using WithClock::clock_;
+};
+
 // Two layers of a network, on a device that is to have three workers.
 class StagesTest : public SpanningDeviceTest {
  protected:
@@ -545,6 +556,25 @@ TEST_F(SpanningDeviceTest, WithoutAnotherWorkerTheRefusalStands) {
   EXPECT_EQ(ReadByte(*device_, 0, first), absl::OkStatus());
   Drop(first);
   EXPECT_EQ(Upload(third), absl::OkStatus());
+}
+
+TEST_F(PatienceTest, AWorkerThatIsNotReachedIsAskedForLessAndLess) {
+  cluster_.coordinator().LetSpan(2);
+  cluster_.worker(1).SayWrongId();
+  const StoragePtr first = Uploaded(), second = Uploaded(),
+                   third = device_->NewStorage(kSize);
+  const auto asked = [&](absl::Duration after) {
+    clock_.Advance(after);
+    EXPECT_EQ(ErrorReason(Upload(third)), "MEMORY_LIMIT");
+    return cluster_.coordinator().lease_requests().size();
+  };
+  EXPECT_EQ(asked(absl::ZeroDuration()), 2u);
+  EXPECT_EQ(asked(absl::Seconds(1)), 2u);
+  EXPECT_EQ(asked(absl::Seconds(1)), 3u);
+  EXPECT_EQ(asked(absl::Seconds(3)), 3u);
+  EXPECT_EQ(asked(absl::Seconds(1)), 4u);
+  for (size_t i = 5; i < 20; ++i) EXPECT_EQ(asked(absl::Minutes(5)), i);
+  EXPECT_EQ(asked(absl::Minutes(4)), 19u);
 }
 
 TEST_F(SpanningDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
