@@ -151,8 +151,9 @@ absl::Status SpanningDevice::Upload(uint32_t lane, RemoteStorage* storage,
   }
   MutexLock lock(&mu_);
   if (!refusal.ok() && !spans()) {
-    LearnRoom(0, RoomLeft(0));
     if (!AddMember(source.bytes.size())) return refusal;
+    // It counts there already.
+    LearnRoom(0, 0);
   }
   return UploadAnywhere(lane, storage, source, std::move(refusal));
 }
@@ -169,11 +170,11 @@ absl::Status SpanningDevice::UploadAnywhere(uint32_t lane,
   // Where it is, or where the others went; then wherever there may be room.
   const int first = tied ? HomeOf(storage) : filling_;
   std::vector<int> order;
-  if (tied || RoomLeft(first) >= size) order.push_back(first);
+  if (tied || RoomToTry(first) >= size) order.push_back(first);
   for (int next = 1; next <= count(); ++next) {
     const int member = (filling_ + next) % count();
     if (member == first || (member == 0 && refused)) continue;
-    if (RoomLeft(member) >= size) order.push_back(member);
+    if (RoomToTry(member) >= size) order.push_back(member);
   }
   bool asked = false;
   for (size_t i = 0;; ++i) {
@@ -194,9 +195,12 @@ absl::Status SpanningDevice::UploadAnywhere(uint32_t lane,
         members_[member]->Upload(lane, copy, source, kOrdered);
     if (status.ok()) {
       if (!tied) filling_ = last_ = member;
-      return Wrote(lane, storage, member);
+      const absl::Status written = Wrote(lane, storage, member);
+      UnlearnRoom(member);
+      return written;
     }
     if (!LacksRoom(status)) return status;
+    LearnRoom(member, size);
     if (copies.holders == 0) {
       // Whoever reads it is told so.
       DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
@@ -204,7 +208,6 @@ absl::Status SpanningDevice::UploadAnywhere(uint32_t lane,
       // It keeps what it had, where it had it.
       DropCopy(storage, member);
     }
-    LearnRoom(member, RoomLeft(member));
     refusal = status;
   }
 }

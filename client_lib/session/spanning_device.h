@@ -29,12 +29,14 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client_lib/session/recipe.h"
 #include "client_lib/session/remote_device.h"
@@ -234,8 +236,15 @@ class SpanningDevice final : public VirtualDevice {
   void OnFailure(int member, const absl::Status& failure);
   int count() const { return count_.load(std::memory_order_acquire); }
   int64_t RoomLeft(int member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The worker has refused what would have left so much.
-  void LearnRoom(int member, int64_t left) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // As far as an upload may try: it can be refused without harm, and what was
+  // learnt some time ago may be otherwise now.
+  int64_t RoomToTry(int member) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // If it may hold so much in all.
+  int64_t RoomBelow(int64_t limit, int member) const;
+  // The worker has refused to hold so much more than what counts there.
+  void LearnRoom(int member, int64_t more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It has taken an upload: forgets what says that it would not.
+  void UnlearnRoom(int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int index_;
   const std::shared_ptr<SessionContext> context_;
@@ -268,8 +277,12 @@ class SpanningDevice final : public VirtualDevice {
   // member.
   int last_ ABSL_GUARDED_BY(mu_) = 0;
   int filling_ ABSL_GUARDED_BY(mu_) = 0;
-  // What members may hold by their workers' refusals.
-  std::array<int64_t, kMaxMembers> learnt_room_ ABSL_GUARDED_BY(mu_);
+  // What a member may hold by its worker's last refusal, and when that was.
+  struct LearntRoom {
+    int64_t bytes = std::numeric_limits<int64_t>::max();
+    absl::Duration at;
+  };
+  std::array<LearntRoom, kMaxMembers> learnt_room_ ABSL_GUARDED_BY(mu_);
   // How many workers are to be asked for.
   int workers_wanted_ ABSL_GUARDED_BY(mu_) = 1;
   // Until when none more is asked for: where room is only expected to be

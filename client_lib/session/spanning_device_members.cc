@@ -44,7 +44,6 @@ SpanningDevice::SpanningDevice(int index,
       long_patience_(patience_),
       pause_(kPatience) {
   MutexLock lock(&mu_);
-  learnt_room_.fill(std::numeric_limits<int64_t>::max());
   const auto& workers = context_->options.device_workers;
   if (const auto found = workers.find(index_); found != workers.end()) {
     workers_wanted_ = std::min(found->second, kMaxMembers);
@@ -146,21 +145,34 @@ void SpanningDevice::OnFailure(int member, const absl::Status& failure) {
   }
 }
 
-int64_t SpanningDevice::RoomLeft(int member) const {
-  constexpr auto kMost =
-      static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-  const auto limit =
-      static_cast<int64_t>(std::min(members_[member]->memory_bytes(), kMost));
-  return std::min(limit, learnt_room_[member]) -
-         used_[member].load(std::memory_order_relaxed);
+int64_t SpanningDevice::RoomBelow(int64_t limit, int member) const {
+  const auto own = static_cast<int64_t>(std::min<uint64_t>(
+      members_[member]->memory_bytes(), std::numeric_limits<int64_t>::max()));
+  return std::min(own, limit) - used_[member].load(std::memory_order_relaxed);
 }
 
-void SpanningDevice::LearnRoom(int member, int64_t left) {
+int64_t SpanningDevice::RoomLeft(int member) const {
+  return RoomBelow(learnt_room_[member].bytes, member);
+}
+
+int64_t SpanningDevice::RoomToTry(int member) const {
+  const LearntRoom& learnt = learnt_room_[member];
+  const absl::Duration now = context_->options.clock->Monotonic();
+  if (now - learnt.at < kRoomMemory) return RoomLeft(member);
+  return RoomBelow(LearntRoom().bytes, member);
+}
+
+void SpanningDevice::LearnRoom(int member, int64_t more) {
   // Its own limit explains the rest. Others share the worker's memory, and how
   // much they leave may be less already.
-  if (left < 0) return;
-  learnt_room_[member] =
-      std::max<int64_t>(used_[member].load(std::memory_order_relaxed), 0);
+  if (RoomBelow(LearntRoom().bytes, member) < more) return;
+  const int64_t used = used_[member].load(std::memory_order_relaxed);
+  learnt_room_[member] = {std::max<int64_t>(used, 0) + more - 1,
+                          context_->options.clock->Monotonic()};
+}
+
+void SpanningDevice::UnlearnRoom(int member) {
+  if (RoomLeft(member) < 0) learnt_room_[member] = LearntRoom();
 }
 
 std::vector<std::shared_ptr<RemoteDevice>> SpanningDevice::Members() const {

@@ -577,6 +577,20 @@ TEST_F(PatienceTest, AWorkerThatIsNotReachedIsAskedForLessAndLess) {
   EXPECT_EQ(asked(absl::Minutes(4)), 19u);
 }
 
+TEST_F(PatienceTest, AWorkerThatHadNoRoomIsTriedAgain) {
+  const std::vector<StoragePtr> storages = Span();
+  cluster_.coordinator().LetSpan(3);
+  cluster_.worker(1).AnswerTransfers(FakeWorker::Transfers::kRefuse);
+  const StoragePtr third = Uploaded(), fourth = Uploaded();
+  EXPECT_EQ(device_->Placement()->worker_id, "w0+w1+w2");
+  cluster_.worker(1).AnswerTransfers(FakeWorker::Transfers::kSend);
+  const StoragePtr fifth = device_->NewStorage(kSize);
+  EXPECT_EQ(ErrorReason(Upload(fifth)), "MEMORY_LIMIT");
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_EQ(Upload(fifth), absl::OkStatus());
+  EXPECT_EQ(cluster_.worker(1).live_storages().size(), 2u);
+}
+
 TEST_F(SpanningDeviceTest, ACallGoesWhereMostOfItsOperandsAre) {
   const std::vector<StoragePtr> storages = Span();
   const StoragePtr input = device_->NewStorage(8);
