@@ -75,13 +75,14 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
   if (IsForkedChild()) return AfterForkError();
   DJINN_RETURN_IF_ERROR(CheckReplay(*recording, given));
   std::vector<StoragePtr> outputs;
-  for (const uint64_t bytes : recording->output_bytes) {
-    outputs.push_back(role_.owner->NewStorage(bytes));
-  }
   std::vector<uint64_t> made(recording->made, 0);
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter(Caller::kDirect));
+    // They count as soon as they are made: not for what is not taken.
+    for (const uint64_t bytes : recording->output_bytes) {
+      outputs.push_back(role_.owner->NewStorage(bytes));
+    }
     RefuseRecording(lane, "NESTED", "it carries out another recording");
     SealedSegments sealed;
     recorder_.SealLane(lane, &sealed);
