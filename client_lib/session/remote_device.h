@@ -85,7 +85,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     VirtualDevice* owner = nullptr;
     // Room to ask for on the worker.
     uint64_t needed_bytes = 0;
-    // Called without locks when it fails by itself, before anybody sees that.
+    // Called without locks when it fails by itself: before anybody sees that,
+    // and once more then, for members that came in between.
     std::function<void(const absl::Status& failure)> on_failure;
     // If set, called on the sender thread with a structure that is used again:
     // the second time, and less and less often afterwards.

@@ -422,6 +422,8 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
     }
   }
   if (counts) context_->root_errors.AddReported(index_, failure);
+  // A member that came since then was not told, and may have seen no failure.
+  if (by_itself) role_.on_failure(failure);
   Notify(callbacks);
   if (stream != nullptr) {
     stream->Close(absl::CancelledError("the client gave the worker up"));
