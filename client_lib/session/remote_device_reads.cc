@@ -26,6 +26,11 @@ absl::Status CheckViewBytes(const srg::TensorView& view, uint64_t bytes) {
                                 expected, " bytes, the destination ", bytes));
 }
 
+// What came with the reply. For no bytes there may be no destination.
+void Deliver(const ReadWait& wait, void* destination) {
+  if (wait.bytes > 0) std::memcpy(destination, wait.value->data(), wait.bytes);
+}
+
 }  // namespace
 
 // A read that somebody may wait for later.
@@ -60,7 +65,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
       MutexLock lock(&device_->mu_);
       DJINN_RETURN_IF_ERROR(device_->AwaitRead(wait_.get(), timeout));
       if (wait_->value.has_value()) {
-        std::memcpy(destination_, wait_->value->data(), wait_->bytes);
+        Deliver(*wait_, destination_);
         wait_->value.reset();
       }
     }
@@ -117,9 +122,7 @@ absl::Status RemoteDevice::Read(uint32_t lane, RemoteStorage* storage,
     context_->root_errors.AddReported(index_, wait->error);
     return wait->error;
   }
-  if (wait->value.has_value()) {
-    std::memcpy(destination, wait->value->data(), bytes);
-  }
+  if (wait->value.has_value()) Deliver(*wait, destination);
   if (ABSL_PREDICT_FALSE(wait->marks != nullptr)) FinishRequest(wait.get());
   return absl::OkStatus();
 }
