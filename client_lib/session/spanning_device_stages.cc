@@ -54,6 +54,8 @@ void SpanningDevice::OnRepeat(RemoteDevice::RepeatedStructure repeated) {
 }
 
 void SpanningDevice::OnStages(const v1::StageAnswer& answer) {
+  const v1::StagePlan& plan = answer.plan();
+  const std::string structure = plan.fingerprint().substr(0, 12);
   const auto members = static_cast<uint32_t>(count());
   {
     MutexLock lock(&stages_mu_);
@@ -62,27 +64,34 @@ void SpanningDevice::OnStages(const v1::StageAnswer& answer) {
     const std::vector<uint64_t> storages = std::move(question->second);
     questions_.erase(question);
     const auto& kept = answer.member_of_slot();
+    if (kept.empty()) {
+      log::Info("a device's work stays on one worker",
+                {{"device", index_},
+                 {"structure", structure},
+                 {"why", plan.problem()}});
+      return;
+    }
+    if (static_cast<size_t>(kept.size()) != storages.size()) {
+      log::Warning("a plan of stages is not of what it was asked about",
+                   {{"device", index_}, {"structure", structure}});
+      return;
+    }
     // Asked before the answer about another structure with these came: one plan
     // is enough.
     for (const uint64_t storage : storages) {
       if (kept_.contains(storage)) return;
     }
-    if (static_cast<size_t>(kept.size()) == storages.size()) {
-      for (int slot = 0; slot < kept.size(); ++slot) {
-        if (kept[slot] == 0 || kept[slot] > members) continue;
-        kept_[storages[static_cast<size_t>(slot)]] =
-            static_cast<int8_t>(kept[slot] - 1);
-      }
-      plans_.fetch_add(1, std::memory_order_release);
+    for (int slot = 0; slot < kept.size(); ++slot) {
+      if (kept[slot] == 0 || kept[slot] > members) continue;
+      kept_[storages[static_cast<size_t>(slot)]] =
+          static_cast<int8_t>(kept[slot] - 1);
     }
+    plans_.fetch_add(1, std::memory_order_release);
   }
-  const v1::StagePlan& plan = answer.plan();
-  log::Info(
-      "a device's work was cut into stages",
-      {{"device", index_},
-       {"structure", plan.fingerprint().substr(0, 12)},
-       {"stages", plan.stages().empty() ? absl::StrCat("none: ", plan.problem())
-                                        : Describe(plan)}});
+  log::Info("a device's work was cut into stages",
+            {{"device", index_},
+             {"structure", structure},
+             {"stages", Describe(plan)}});
 }
 
 void SpanningDevice::ForgetKeeper(RemoteStorage* storage) {
