@@ -44,9 +44,9 @@ const absl::flat_hash_set<absl::string_view>& CheapNames() {
 }
 
 bool IsOfWholeNumbersOnly(absl::string_view name) {
-  for (const absl::string_view real :
+  for (const absl::string_view one :
        {"aten::add", "aten::add_", "aten::arange", "aten::sub", "aten::sub_"}) {
-    if (name == real) return true;
+    if (name == one) return true;
   }
   return false;
 }

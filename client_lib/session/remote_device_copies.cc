@@ -1,5 +1,6 @@
-// Copies between two devices of the session: an offer on the source's worker,
-// and an install for which the destination's worker fetches it.
+// Copies from worker to worker, between two virtual devices or two members of
+// one: an offer on the source's worker, and an install for which the
+// destination's worker fetches it.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -22,8 +22,6 @@ bool LacksRoom(const absl::Status& status) {
   return absl::IsResourceExhausted(status) && !ErrorIdOf(status).empty();
 }
 
-constexpr auto kOrdered = RemoteDevice::Caller::kOrdered;
-
 }  // namespace
 
 bool SpanningDevice::IsRootError(const absl::Status& status) {

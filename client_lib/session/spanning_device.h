@@ -94,6 +94,8 @@ class SpanningDevice final : public VirtualDevice {
   void BeginClose();
 
  private:
+  static constexpr auto kOrdered = RemoteDevice::Caller::kOrdered;
+
   SpanningDevice(int index, std::shared_ptr<SessionContext> context);
 
   // Of what a worker carried out.

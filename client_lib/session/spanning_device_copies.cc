@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kGeneratorCost = 1 << 20;
 // What it is worth a message of its own to give back early.
 constexpr uint64_t kWorthAMessage = 64 << 10;
-constexpr auto kOrdered = RemoteDevice::Caller::kOrdered;
 
 }  // namespace
 
