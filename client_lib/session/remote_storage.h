@@ -8,7 +8,6 @@
 #ifndef CLIENT_LIB_SESSION_REMOTE_STORAGE_H_
 #define CLIENT_LIB_SESSION_REMOTE_STORAGE_H_
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -18,7 +17,6 @@
 
 namespace djinn {
 
-struct Recipe;
 class Segment;
 struct StorageCopies;
 class VirtualDevice;
@@ -91,8 +89,8 @@ class RemoteStorage {
   // The next entry of the device's dead list.
   RemoteStorage* next_dead_ = nullptr;
 
-  // Owned. Null while the device has one worker. Guarded by the device's lock;
-  // a storage that is dead has nobody else.
+  // Owned (storage_copies.h). Null while the device has one worker. Guarded by
+  // the device's lock; a storage that is dead has nobody else.
   StorageCopies* copies_ = nullptr;
 };
 
@@ -123,48 +121,6 @@ class StoragePtr {
  private:
   RemoteStorage* storage_ = nullptr;
 };
-
-// What a storage of a device that spans workers is on each of them: there it
-// has a storage of its own, that of the program only stands for them all.
-struct StorageCopies {
-  static constexpr int kMaxMembers = 16;
-
-  bool Holds(int member) const { return (holders >> member & 1) != 0; }
-  bool IsUnsure(int member) const { return (unsure >> member & 1) != 0; }
-  void BecomeUnsure(int member, uint64_t errors) {
-    // The oldest doubt counts.
-    if (unsure == 0) errors_before = errors;
-    unsure |= 1u << member;
-  }
-  void BecomeSure(int member) { unsure &= ~(1u << member); }
-  bool Counts(int member) const { return (counted >> member & 1) != 0; }
-
-  // By member, a bit each: which have the newest version (none as long as
-  // nothing wrote it), and against whose room it counts.
-  uint32_t holders = 0;
-  uint32_t counted = 0;
-  // Of the holders, those that were sent for it, or make it, and have not said
-  // that it came; and the session's root errors before the first of these.
-  uint32_t unsure = 0;
-  uint64_t errors_before = 0;
-  // The holder that had it first.
-  int owner = 0;
-  // A draw has named it, or a seed.
-  bool generator = false;
-  // The first member's is the program's: nothing has written it since the
-  // device began to span.
-  bool at_home = false;
-  // The member that a plan of stages has keep it; -1: none has. Of so many
-  // plans.
-  int8_t kept_by = -1;
-  uint32_t plans = 0;
-  // How the newest version was made, if it is cheaply made again.
-  std::shared_ptr<const Recipe> recipe;
-  // By member; null where it has not been.
-  std::array<StoragePtr, kMaxMembers> at;
-};
-
-inline RemoteStorage::~RemoteStorage() { delete copies_; }
 
 }  // namespace djinn
 

@@ -41,6 +41,7 @@
 #include "client_lib/session/recipe.h"
 #include "client_lib/session/remote_device.h"
 #include "client_lib/session/session_context.h"
+#include "client_lib/session/storage_copies.h"
 #include "client_lib/session/virtual_device.h"
 #include "client_lib/session/wait.h"
 #include "common/mutex.h"
