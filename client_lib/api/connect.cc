@@ -15,6 +15,7 @@
 #include "client_lib/capture/process_session.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_session.h"
+#include "client_lib/session/storage_copies.h"
 #include "client_lib/transport/grpc_coordinator_link.h"
 #include "client_lib/transport/grpc_worker_connector.h"
 #include "client_lib/transport/session_urgency.h"
@@ -30,9 +31,6 @@
 
 namespace djinn {
 namespace {
-
-// As the coordinator has it.
-constexpr int kMaxDeviceWorkers = 16;
 
 constexpr absl::Duration kExitDeadline = absl::Seconds(10);
 
@@ -133,14 +131,15 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   session_options.strict_devices = options.strict_devices;
   for (const auto& [index, workers] : options.device_workers) {
     if (index >= 0 && index < session_options.device_count && workers >= 1 &&
-        workers <= kMaxDeviceWorkers) {
+        workers <= StorageCopies::kMaxMembers) {
       continue;
     }
-    return MakeError(absl::StatusCode::kInvalidArgument, "BAD_DEVICE_WORKERS",
-                     absl::StrCat(workers, " workers for device ", index,
-                                  ": there are devices 0 to ",
-                                  session_options.device_count - 1,
-                                  ", of 1 to ", kMaxDeviceWorkers, " workers"));
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "BAD_DEVICE_WORKERS",
+        absl::StrCat(workers, " workers for device ", index,
+                     ": there are devices 0 to ",
+                     session_options.device_count - 1, ", of 1 to ",
+                     StorageCopies::kMaxMembers, " workers"));
   }
   session_options.device_workers = options.device_workers;
   // An operator's wish more than the program's.

@@ -85,7 +85,7 @@ struct ConnectOptions {
   // Of single virtual devices, by index. One that the coordinator does not have
   // is InvalidArgument (POLICY_UNKNOWN), the device's failure.
   std::map<int, std::string> device_placement_policies;
-  // On how many workers single virtual devices are to be, by index: 2 to 16.
+  // On how many workers single virtual devices are to be, by index: 1 to 16.
   // What such a device repeats is cut into stages, one for each worker, if that
   // pays, and consecutive runs go through them side by side
   // (docs/scheduling.md). Where the cluster has fewer workers to give, it has
