@@ -8,9 +8,9 @@
 #include "common/status_macros.h"
 #include "gpu_worker/device/cpu/joined_products.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
-#include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
+#include "gpu_worker/device/torch/value_guards.h"
 
 namespace djinn::worker {
 namespace {
@@ -56,6 +56,9 @@ absl::Status RunOwn(const PackedCall& call, const PackedMatrix* packed,
 
 }  // namespace
 
+CpuCall::CpuCall(TorchCall plain)
+    : TorchCall(std::move(plain)), guard(MakeValueGuard(op.schema())) {}
+
 TorchProgram::TorchProgram(std::vector<CpuCall> calls,
                            const TorchTarget& target,
                            std::shared_ptr<PackedWeights> weights, Clock* clock)
@@ -78,19 +81,25 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
                     : ExecuteStrict(calls_[node], input, results);
 }
 
+absl::Status TorchProgram::ExecutePlain(
+    const CpuCall& call, const NodeInput& input,
+    std::vector<NodeResult>* results) const {
+  return RunCall(call, target_, input, results, call.guard.get());
+}
+
 absl::Status TorchProgram::ExecuteStrict(
     const CpuCall& call, const NodeInput& input,
     std::vector<NodeResult>* results) const {
   if (call.strict_product != nullptr) {
     return ExecuteStrictProduct(call, input, results);
   }
-  if (call.alone == nullptr) return RunCall(call, target_, input, results);
+  if (call.alone == nullptr) return ExecutePlain(call, input, results);
   switch (call.alone->Next()) {
     case AloneTrial::Way::kTogether:
-      return RunCall(call, target_, input, results);
+      return ExecutePlain(call, input, results);
     case AloneTrial::Way::kAlone: {
       const ThreadScope threads(/*one_thread=*/true);
-      return RunCall(call, target_, input, results);
+      return ExecutePlain(call, input, results);
     }
     case AloneTrial::Way::kBoth:
       break;
@@ -98,7 +107,7 @@ absl::Status TorchProgram::ExecuteStrict(
   return CarryOutBothWays(
       call.operands, call.written_slots, input,
       [&](const NodeInput& input, std::vector<NodeResult>* results) {
-        return RunCall(call, target_, input, results);
+        return ExecutePlain(call, input, results);
       },
       call.alone.get(), results);
 }
@@ -111,11 +120,11 @@ absl::Status TorchProgram::ExecuteStrictProduct(
     product.Learn(TryProduct(
         *call.packed,
         [&](const NodeInput& input, std::vector<NodeResult>* results) {
-          return RunCall(call, target_, input, results);
+          return ExecutePlain(call, input, results);
         }));
   }
   const ProductFacts* const facts = product.facts();
-  if (facts == nullptr) return RunCall(call, target_, input, results);
+  if (facts == nullptr) return ExecutePlain(call, input, results);
   const std::shared_ptr<const PackedMatrix> packed =
       facts->order.has_value()
           ? OfferPacked(*call.packed, input, weights_.get())
@@ -138,7 +147,7 @@ absl::Status TorchProgram::ExecuteStrictProduct(
   const Stopwatch stopwatch(&clock_, turn.measured);
   if (!own ||
       !RunOwn(*call.packed, packed.get(), *facts->order, input, results).ok()) {
-    DJINN_RETURN_IF_ERROR(RunCall(call, target_, input, results));
+    DJINN_RETURN_IF_ERROR(ExecutePlain(call, input, results));
   } else if (input.way != nullptr) {
     *input.way = NodeWay::kPacked;
   }
@@ -170,7 +179,7 @@ absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
   // without, and fails as it always did.
   if ((way & Choices::kPacked) == 0 ||
       !RunOwn(*call.packed, packed.get(), SumOrder(), input, results).ok()) {
-    DJINN_RETURN_IF_ERROR(RunCall(call, target_, input, results));
+    DJINN_RETURN_IF_ERROR(ExecutePlain(call, input, results));
   } else if (input.way != nullptr) {
     *input.way = NodeWay::kPacked;
   }

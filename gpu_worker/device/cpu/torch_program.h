@@ -17,6 +17,7 @@
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/operator_library.h"
+#include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/torch_call.h"
 #include "gpu_worker/device/torch/torch_target.h"
 
@@ -24,8 +25,10 @@ namespace djinn::worker {
 
 // One node, with the ways in which the CPU may carry it out.
 struct CpuCall : TorchCall {
-  explicit CpuCall(TorchCall plain) : TorchCall(std::move(plain)) {}
+  explicit CpuCall(TorchCall plain);
 
+  // Looks at what the kernel trusts; null for most.
+  std::unique_ptr<ArgumentCheck> guard;
   // Where kernels of our own can carry it out.
   std::optional<PackedCall> packed;
   // Where the call is a product that gains by being joined with others'.
@@ -61,6 +64,9 @@ class TorchProgram final : public CompiledProgram {
   const CpuCall& call(uint32_t node) const { return calls_[node]; }
 
  private:
+  // As PyTorch does.
+  absl::Status ExecutePlain(const CpuCall& call, const NodeInput& input,
+                            std::vector<NodeResult>* results) const;
   absl::Status ExecuteStrict(const CpuCall& call, const NodeInput& input,
                              std::vector<NodeResult>* results) const;
   absl::Status ExecuteStrictProduct(const CpuCall& call, const NodeInput& input,

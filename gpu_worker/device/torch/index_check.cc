@@ -40,6 +40,26 @@ at::Tensor Distinct(const at::Tensor& tensor) {
                  : tensor;
 }
 
+// What the values must not be less than.
+int64_t LowestOf(IndexLowest lowest, int64_t bound) {
+  switch (lowest) {
+    case IndexLowest::kZero:
+      return 0;
+    case IndexLowest::kFromEnd:
+      return -bound;
+    case IndexLowest::kAny:
+      break;
+  }
+  return std::numeric_limits<int64_t>::min();
+}
+
+// For tensors of the host, in one pass.
+bool AreWithin(const at::Tensor& indices, IndexLowest lowest, int64_t bound) {
+  const auto [least, most] = indices.aminmax();
+  return least.item<int64_t>() >= LowestOf(lowest, bound) &&
+         most.item<int64_t>() < bound;
+}
+
 int64_t Product(at::IntArrayRef sizes) {
   int64_t product = 1;
   for (const int64_t size : sizes) product *= size;
@@ -250,14 +270,16 @@ absl::Status IndexCheck::CheckIndices(const IndexArgument& argument,
                                       std::optional<int64_t> ignored,
                                       at::Tensor* indices) {
   if (indices->numel() == 0) return absl::OkStatus();
+  if (!flag_.defined() && AreWithin(*indices, argument.rule.lowest, bound)) {
+    return absl::OkStatus();
+  }
   // Every index of a narrow type may be less; and a number that the type cannot
   // hold must not be compared with.
   const at::Tensor distinct = Distinct(*indices);
   const at::Tensor wide = distinct.to(at::kLong);
   at::Tensor bad = wide.ge(bound);
   if (argument.rule.lowest != IndexLowest::kAny) {
-    bad.logical_or_(wide.lt(
-        argument.rule.lowest == IndexLowest::kFromEnd ? -bound : int64_t{0}));
+    bad.logical_or_(wide.lt(LowestOf(argument.rule.lowest, bound)));
   }
   if (ignored.has_value()) bad.logical_and_(wide.ne(*ignored));
   int64_t harmless = 0;
@@ -327,9 +349,9 @@ absl::Status IndexCheck::CheckMask(const at::Tensor& self,
 }
 
 absl::Status IndexCheck::Flag(const at::Tensor& any) {
-  if (any.device() != flag_.device()) {
+  if (!flag_.defined() || any.device() != flag_.device()) {
     if (!any.item<bool>()) return absl::OkStatus();
-    return IndexOutOfRange("a tensor of the host", arguments_);
+    return IndexOutOfRange(op_, arguments_);
   }
   flag_.logical_or_(any);
   return absl::OkStatus();

@@ -1,12 +1,14 @@
-// Looks at the indices of a call before its operator does, on the device and
-// without waiting for it: those that are out of range are replaced by 0, so
-// that nothing is read or written beside the operands and no kernel asserts,
-// and a flag says that there were some. Whoever waits for the run reads it.
+// Looks at the indices of a call before its operator does. On a GPU without
+// waiting for it: those that are out of range are replaced by 0, so that
+// nothing is read or written beside the operands and no kernel asserts, and a
+// flag says that there were some. Whoever waits for the run reads it. On the
+// host the call fails at once.
 #ifndef GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
 #define GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,9 +31,12 @@ class IndexCheck final : public ArgumentCheck {
   // is a boolean of the operands' device, which is set and never cleared.
   IndexCheck(absl::Span<const IndexArgument> arguments, at::Tensor flag)
       : arguments_(arguments), flag_(std::move(flag)) {}
+  // Of calls of `op` on the host. Stateless.
+  IndexCheck(absl::Span<const IndexArgument> arguments, std::string op)
+      : arguments_(arguments), op_(std::move(op)) {}
 
-  // Fails (OPERATOR_FAILED) where it can be told without the device: indices
-  // into nothing, and in tensors of the host.
+  // Fails (OPERATOR_FAILED) where it can be told without waiting: indices into
+  // nothing, and in tensors of the host.
   absl::Status Check(torch::jit::Stack* arguments) override;
 
  private:
@@ -55,7 +60,8 @@ class IndexCheck final : public ArgumentCheck {
                        const at::Tensor& distinct, at::Tensor* tensor);
 
   const absl::Span<const IndexArgument> arguments_;
-  const at::Tensor flag_;
+  const at::Tensor flag_;  // undefined on the host
+  const std::string op_ = "a tensor of the host";
 };
 
 }  // namespace djinn::worker

@@ -1,5 +1,8 @@
 #include "gpu_worker/device/torch/index_table.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "ATen/core/jit_type.h"
 #include "absl/strings/strip.h"
 
@@ -45,6 +48,10 @@ constexpr IndexRule kRules[] = {
     {"_embedding_bag", "offsets", Bound::kUpToAll, "indices"},
     {"_embedding_bag_forward_only", "indices", Bound::kRows, "weight"},
     {"_embedding_bag_forward_only", "offsets", Bound::kUpToAll, "indices"},
+    {"_embedding_bag_backward", "indices", Bound::kNumber, "num_weights"},
+    {"_embedding_bag_dense_backward", "indices", Bound::kNumber, "num_weights"},
+    {"_embedding_bag_per_sample_weights_backward", "indices", Bound::kRows,
+     "weight"},
     {"embedding_bag", "offsets", Bound::kAscending},
     {"_embedding_bag", "offsets", Bound::kAscending},
     {"_embedding_bag_forward_only", "offsets", Bound::kAscending},
@@ -102,6 +109,28 @@ constexpr IndexRule kRules[] = {
     {"_functional_assert_async", "self", Bound::kNonzero},
 };
 
+// Found by calling all operators with values out of range, on operands that
+// lie between pages that nobody may touch.
+constexpr absl::string_view kTrustOnCpu[] = {
+    "_embedding_bag_backward",
+    "_embedding_bag_dense_backward",
+    "_embedding_bag_per_sample_weights_backward",
+    "nll_loss_backward",
+    "nll_loss2d_backward",
+    "max_pool2d_with_indices_backward",
+    "max_pool3d_with_indices_backward",
+    "adaptive_max_pool2d_backward",
+    "adaptive_max_pool3d_backward"};
+
+// Without namespace and the underscore of an in-place form; empty for operators
+// of other namespaces.
+absl::string_view RuleName(const c10::FunctionSchema& schema) {
+  absl::string_view name = schema.name();
+  if (!absl::ConsumePrefix(&name, "aten::")) return "";
+  absl::ConsumeSuffix(&name, "_");
+  return name;
+}
+
 std::optional<size_t> Position(const c10::FunctionSchema& schema,
                                absl::string_view name) {
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
@@ -116,9 +145,7 @@ absl::Span<const IndexRule> IndexRules() { return kRules; }
 
 std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema) {
   std::vector<IndexArgument> arguments;
-  absl::string_view name = schema.name();
-  if (!absl::ConsumePrefix(&name, "aten::")) return arguments;
-  absl::ConsumeSuffix(&name, "_");
+  const absl::string_view name = RuleName(schema);
   for (const IndexRule& rule : kRules) {
     if (rule.op != name) continue;
     const std::optional<size_t> argument = Position(schema, rule.argument);
@@ -141,6 +168,20 @@ std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema) {
     arguments.push_back(found);
   }
   return arguments;
+}
+
+std::vector<IndexArgument> IndexArgumentsOnCpu(
+    const c10::FunctionSchema& schema) {
+  const absl::string_view name = RuleName(schema);
+  if (std::find(std::begin(kTrustOnCpu), std::end(kTrustOnCpu), name) ==
+      std::end(kTrustOnCpu)) {
+    return {};
+  }
+  return IndexArgumentsOf(schema);
+}
+
+absl::Span<const absl::string_view> OperatorsThatTrustOnCpu() {
+  return kTrustOnCpu;
 }
 
 }  // namespace djinn::worker

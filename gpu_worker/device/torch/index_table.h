@@ -1,9 +1,11 @@
 // Which arguments of PyTorch's operators hold indices, or other values that its
 // CUDA kernels assert, and what bounds them. There such an assertion ends the
-// process's use of the GPU, for every tenant.
+// process's use of the GPU, for every tenant. Most of the CPU's kernels refuse
+// the same values by themselves; those of a few operators trust them.
 //
-// Operators whose kernels trust values that no rule here looks at are refused
-// instead (gpu_allow_list.h).
+// Operators whose CUDA kernels trust values that no rule here looks at are
+// refused instead (gpu_allow_list.h); what those of the CPU trust besides is
+// looked at operator by operator (value_guards.h).
 #ifndef GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
 #define GPU_WORKER_DEVICE_TORCH_INDEX_TABLE_H_
 
@@ -74,6 +76,14 @@ struct IndexArgument {
 
 // What is to be looked at in calls of the operator; empty for most.
 std::vector<IndexArgument> IndexArgumentsOf(const c10::FunctionSchema& schema);
+
+// The same on a CPU: empty for operators whose kernels there look by
+// themselves.
+std::vector<IndexArgument> IndexArgumentsOnCpu(
+    const c10::FunctionSchema& schema);
+
+// The operators of which it is not. Named as in IndexRule.
+absl::Span<const absl::string_view> OperatorsThatTrustOnCpu();
 
 }  // namespace djinn::worker
 

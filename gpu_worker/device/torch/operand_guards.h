@@ -1,8 +1,8 @@
 // Rules of single operators that PyTorch checks in the composites above their
 // kernels, or nowhere: broken, a kernel reads and writes beside its operands,
 // which in a shared process is other tenants' memory. Found by calling every
-// allowed operator at random; not complete, since a kernel may also trust its
-// operands' values.
+// allowed operator at random; not complete. Kernels that trust their operands'
+// values are another matter (value_guards.h, index_table.h).
 #ifndef GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
 #define GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
 

@@ -1,0 +1,334 @@
+// Operators whose kernels on the CPU trust the values of their operands: with
+// those of a program they return what PyTorch does, with others a clear error.
+// Without the guards (value_guards.h) each of these tests ends the process.
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "ATen/TensorOperators.h"
+#include "ATen/core/List.h"
+#include "ATen/core/Tensor.h"
+#include "ATen/core/dispatch/Dispatcher.h"
+#include "ATen/ops/_ctc_loss.h"
+#include "ATen/ops/_embedding_bag.h"
+#include "ATen/ops/linalg_ldl_factor.h"
+#include "ATen/ops/max_pool2d_with_indices.h"
+#include "ATen/ops/max_pool3d_with_indices.h"
+#include "ATen/ops/ones.h"
+#include "ATen/ops/rand.h"
+#include "ATen/ops/randn.h"
+#include "ATen/ops/tensor.h"
+#include "ATen/ops/zeros.h"
+#include "common/error.h"
+#include "gpu_worker/device/cpu/program_tester.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+using Ints = std::vector<int64_t>;
+using c10::IValue;
+using torch::jit::Stack;
+
+constexpr int64_t kFar = int64_t{1} << 40;
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+at::Tensor Longs(const Ints& values) { return at::tensor(values, at::kLong); }
+
+class TrustedValuesTest : public testing::Test {
+ protected:
+  void ExpectGood(const std::string& op, const Stack& arguments,
+                  const std::string& overload = "") {
+    const CallOutcome outcome =
+        tester_.ExpectLikeEager("aten::" + op, overload, arguments);
+    EXPECT_TRUE(outcome.status.ok()) << op << ": " << outcome.status;
+  }
+
+  // The call with `value` at `place`, of which the error says `text`.
+  void ExpectBad(const std::string& op, Stack arguments, size_t place,
+                 IValue value, const std::string& text,
+                 const std::string& overload = "") {
+    arguments[place] = std::move(value);
+    const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
+        ("aten::" + op).c_str(), overload.c_str());
+    const std::vector<at::Tensor> results(handle.schema().returns().size(),
+                                          at::zeros({1}));
+    for (const bool fast : {false, true}) {
+      EncodedCall call =
+          tester_.Encode("aten::" + op, overload, arguments, results);
+      const auto program = tester_.library()->Compile(call.structure);
+      ASSERT_TRUE(program.ok()) << op << ": " << program.status();
+      NodeInput input = call.input();
+      input.fast = fast;
+      std::vector<NodeResult> made;
+      const absl::Status status = (*program)->Execute(0, input, &made);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+      EXPECT_EQ(ErrorReason(status), "OPERATOR_FAILED") << op;
+      EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+      EXPECT_NE(status.message().find("aten::" + op), absl::string_view::npos)
+          << status;
+      EXPECT_TRUE(made.empty());
+    }
+  }
+
+  // An index far away instead of each of the argument's.
+  void ExpectBounded(const std::string& op, const Stack& arguments,
+                     size_t place, const std::string& overload = "") {
+    const at::Tensor good = arguments[place].toTensor();
+    const std::string name =
+        c10::Dispatcher::singleton()
+            .findSchemaOrThrow(("aten::" + op).c_str(), overload.c_str())
+            .schema()
+            .arguments()[place]
+            .name();
+    for (const int64_t bad : {kFar, -kFar, int64_t{100000}, int64_t{-2}}) {
+      const int64_t value =
+          good.scalar_type() == at::kInt && (bad == kFar || bad == -kFar)
+              ? bad >> 10
+              : bad;
+      at::Tensor last = good.clone();
+      last.view({-1})[-1].fill_(value);
+      ExpectBad(op, arguments, place, last, "argument " + name, overload);
+    }
+  }
+
+  ProgramTester tester_;
+};
+
+TEST_F(TrustedValuesTest, WeightsThatAreCounted) {
+  const Stack good = {at::randn({4, 3}), Longs({0, 2, 3, 3}), 5, -1, true};
+  ExpectGood("embedding_dense_backward", good);
+  ExpectBounded("embedding_dense_backward", good, 1);
+  Stack composite = good;
+  composite.emplace_back(false);
+  ExpectGood("embedding_backward", composite);
+  ExpectBounded("embedding_backward", composite, 1);
+}
+
+TEST_F(TrustedValuesTest, OffsetsOfBags) {
+  for (const char* const op :
+       {"_embedding_bag", "_embedding_bag_forward_only", "embedding_bag"}) {
+    const Stack good = {at::randn({5, 3}),
+                        Longs({0, 4, 2, 1}),
+                        Longs({0, 1, 3}),
+                        false,
+                        0,
+                        false,
+                        IValue(),
+                        false};
+    ExpectGood(op, good);
+    ExpectBad(op, good, 2, Longs({0, 1, -kFar}), "argument offsets");
+    ExpectBad(op, good, 2, Longs({0, kFar, 3}), "argument offsets");
+    ExpectBad(op, good, 2, Longs({}), "argument offsets");
+    ExpectBad(op, good, 4, 7, "argument mode");
+    ExpectBad(op, good, 0, at::randn({15}), "argument weight");
+  }
+  ExpectBad("_embedding_bag",
+            {at::randn({5, 3}), Longs({0, 4, 2, 1}), Longs({0, 1, 3})}, 1,
+            Longs({2}).expand({4}), "argument indices");
+}
+
+TEST_F(TrustedValuesTest, GradientsOfBags) {
+  const at::Tensor weight = at::randn({5, 3});
+  const at::Tensor indices = Longs({0, 4, 2, 1});
+  const at::Tensor offsets = Longs({0, 1, 3});
+  for (const int64_t mode : {0, 1, 2}) {
+    const auto [out, bags, sizes, most] =
+        at::_embedding_bag(weight, indices, offsets, false, mode);
+    const at::Tensor grad = at::randn({3, 3});
+    const Stack whole = {grad, indices, offsets, bags,  sizes,    most,
+                         5,    true,    mode,    false, IValue(), -1};
+    ExpectGood("_embedding_bag_backward", whole);
+    ExpectBounded("_embedding_bag_backward", whole, 1);
+    const at::Tensor each = Longs({0, 1, 1, 2});
+    const Stack dense = {grad, indices, each, sizes,    most,
+                         5,    true,    mode, IValue(), -1};
+    ExpectGood("_embedding_bag_dense_backward", dense);
+    ExpectBounded("_embedding_bag_dense_backward", dense, 1);
+    ExpectBounded("_embedding_bag_dense_backward", dense, 2);
+    ExpectBad("_embedding_bag_dense_backward", dense, 0, at::randn({2, 3}),
+              "argument offset2bag");
+    if (mode == 1) {
+      ExpectBad("_embedding_bag_dense_backward", dense, 3, Longs({1}),
+                "argument bag_size");
+    }
+  }
+  // The kernel makes bags of the offsets.
+  for (const at::Tensor& bags : {Longs({}), Longs({0, 1, 1, 2})}) {
+    const Stack good = {at::randn({3, 3}), weight, indices, offsets, bags, 0};
+    const std::string op = "_embedding_bag_per_sample_weights_backward";
+    ExpectGood(op, good);
+    ExpectBounded(op, good, 2);
+    if (bags.numel() > 0) {
+      ExpectBounded(op, good, 4);
+      ExpectBad(op, good, 4, Longs({0, 1}), "argument offset2bag");
+      continue;
+    }
+    ExpectBad(op, good, 3, Longs({1, 1, 3}), "argument offsets");
+    ExpectBad(op, good, 3, Longs({0, 1, -kFar}), "argument offsets");
+    ExpectBad(op, good, 3, Longs({0, 1, 2, 3}), "argument offsets");
+    ExpectBad(op, good, 3, Longs({}), "argument offsets");
+  }
+}
+
+// Of each element by itself; for their mean the kernel looks.
+TEST_F(TrustedValuesTest, ClassesOfALossBackward) {
+  const Stack row = {
+      at::randn({3}), at::randn({3, 5}), Longs({0, -100, 4}), IValue(), 0,
+      -100,           at::ones({})};
+  ExpectGood("nll_loss_backward", row);
+  ExpectBounded("nll_loss_backward", row, 2);
+  const Stack plane = {at::randn({1, 1, 3}),
+                       at::randn({1, 5, 1, 3}),
+                       Longs({0, -100, 4}).view({1, 1, 3}),
+                       IValue(),
+                       0,
+                       -100,
+                       at::ones({})};
+  ExpectGood("nll_loss2d_backward", plane);
+  ExpectBounded("nll_loss2d_backward", plane, 2);
+}
+
+TEST_F(TrustedValuesTest, PlacesOfMaxima) {
+  const at::Tensor plane = at::randn({1, 2, 4, 4});
+  const auto [out, places] = at::max_pool2d_with_indices(plane, {2, 2});
+  Stack good = {at::randn({1, 2, 2, 2}),
+                plane,
+                Ints{2, 2},
+                Ints{2, 2},
+                Ints{0, 0},
+                Ints{1, 1},
+                false,
+                places};
+  ExpectGood("max_pool2d_with_indices_backward", good);
+  ExpectBounded("max_pool2d_with_indices_backward", good, 7);
+  good = {at::randn({1, 2, 2, 2}), plane, places};
+  ExpectGood("adaptive_max_pool2d_backward", good);
+  ExpectBounded("adaptive_max_pool2d_backward", good, 2);
+
+  const at::Tensor space = at::randn({1, 2, 4, 4, 4});
+  const at::Tensor grad = at::randn({1, 2, 2, 2, 2});
+  const at::Tensor deep =
+      std::get<1>(at::max_pool3d_with_indices(space, {2, 2, 2}));
+  good = {grad,          space,         Ints{2, 2, 2}, Ints{2, 2, 2},
+          Ints{0, 0, 0}, Ints{1, 1, 1}, false,         deep};
+  ExpectGood("max_pool3d_with_indices_backward", good);
+  ExpectBounded("max_pool3d_with_indices_backward", good, 7);
+  good = {grad, space, deep};
+  ExpectGood("adaptive_max_pool3d_backward", good);
+  ExpectBounded("adaptive_max_pool3d_backward", good, 2);
+}
+
+TEST_F(TrustedValuesTest, LabelsOfAnAlignment) {
+  const at::Tensor scores = at::randn({6, 2, 5}).log_softmax(2);
+  // What is behind a row's length is padding.
+  ExpectGood("ctc_loss",
+             {scores, Longs({1, 2, -1, 3, -1, kFar}).view({2, 3}), Ints{6, 5},
+              Ints{2, 1}},
+             "IntList");
+  const at::Tensor row = Longs({1, 2, 3, 4});
+  for (const at::Tensor& targets : {row.view({2, 2}), row}) {
+    const Stack good = {scores, targets, Ints{6, 6}, Ints{2, 2}};
+    ExpectGood("_ctc_loss", good);
+    ExpectBounded("_ctc_loss", good, 1);
+    ExpectGood("ctc_loss", good, "IntList");
+    ExpectBounded("ctc_loss", good, 1, "IntList");
+    const Stack tensors = {scores, targets, Longs({6, 6}), Longs({2, 2})};
+    ExpectGood("_ctc_loss", tensors, "Tensor");
+    ExpectBounded("_ctc_loss", tensors, 1, "Tensor");
+
+    const auto [loss, alpha] =
+        at::_ctc_loss(scores, targets, Ints{6, 6}, Ints{2, 2});
+    const at::Tensor grad = at::randn({2});
+    const Stack back = {grad,       scores, targets, Ints{6, 6},
+                        Ints{2, 2}, loss,   alpha,   0};
+    const std::string op = "_ctc_loss_backward";
+    ExpectGood(op, back);
+    ExpectBounded(op, back, 2);
+    ExpectBad(op, back, 3, Ints{kFar, 5}, "argument input_lengths");
+    ExpectBad(op, back, 3, Ints{6}, "argument input_lengths");
+    ExpectBad(op, back, 4, Ints{2, kFar}, "argument target_lengths");
+    ExpectBad(op, back, 5, at::ones({1}), "argument neg_log_likelihood");
+    ExpectBad(op, back, 6, alpha.slice(2, 0, 4), "argument log_alpha");
+    ExpectBad(op, back, 6, alpha.slice(0, 0, 1), "argument log_alpha");
+    ExpectBad(op, back, 7, kFar, "argument blank");
+    const Stack both = {grad,          scores, targets, Longs({6, 6}),
+                        Longs({2, 2}), loss,   alpha,   0};
+    ExpectGood(op, both, "Tensor");
+    ExpectBounded(op, both, 2, "Tensor");
+    ExpectBounded(op, both, 3, "Tensor");
+    ExpectBounded(op, both, 4, "Tensor");
+  }
+}
+
+TEST_F(TrustedValuesTest, SizesOfPackedBatches) {
+  const std::string op = "_pad_packed_sequence";
+  const Stack good = {at::randn({6, 2}), Longs({3, 2, 1}), false, 0.0, 3};
+  ExpectGood(op, good);
+  ExpectBad(op, good, 1, Longs({3, 2, -kFar}), "argument batch_sizes");
+  ExpectBad(op, good, 1, Longs({1, 3, 2}), "argument batch_sizes");
+  ExpectBad(op, good, 1, Longs({}), "argument batch_sizes");
+}
+
+TEST_F(TrustedValuesTest, SegmentsOfData) {
+  const at::Tensor data = at::randn({6, 2});
+  const std::string sum = "sum";
+  const IValue none;
+  const Stack offsets = {data, sum, none, none, Longs({0, 2, 6})};
+  const Stack lengths = {data, sum, Longs({2, 4}), none, none, 0, true};
+  ExpectGood("segment_reduce", offsets);
+  ExpectGood("segment_reduce", lengths);
+  ExpectBounded("segment_reduce", offsets, 4);
+  ExpectBounded("segment_reduce", lengths, 2);
+  const at::Tensor grad = at::randn({2, 2});
+  const at::Tensor output = at::randn({2, 2});
+  const Stack by_offset = {grad, output, data, sum, none, Longs({0, 2, 6})};
+  const Stack by_length = {grad, output, data, sum, Longs({2, 4}), none};
+  const std::string op = "_segment_reduce_backward";
+  ExpectGood(op, by_offset);
+  ExpectGood(op, by_length);
+  ExpectBounded(op, by_offset, 5);
+  ExpectBounded(op, by_length, 4);
+  ExpectBad(op, by_length, 0, at::randn({1, 2}), "argument grad");
+  ExpectBad(op, by_length, 4, Longs({2, 4, 0}), "argument grad");
+}
+
+TEST_F(TrustedValuesTest, Pivots) {
+  const at::Tensor a = at::randn({4, 4});
+  const auto [factors, pivots] = at::linalg_ldl_factor(a + a.t());
+  const Stack good = {factors, pivots, at::randn({4, 2})};
+  const std::string op = "linalg_ldl_solve";
+  ExpectGood(op, good);
+  for (const Ints& bad :
+       {Ints{1, 2, 3, 5}, Ints{1, 0, 3, 4}, Ints{1, 2, 3, 1 << 30},
+        Ints{1, 2, 3, -(1 << 30)}, Ints{1, 2, 3, -4}, Ints{-1, 2, -3, 4}}) {
+    ExpectBad(op, good, 1, Longs(bad).to(at::kInt), "argument pivots");
+  }
+  ExpectGood(op,
+             {factors, Longs({1, -3, -3, 4}).to(at::kInt), at::randn({4, 2})});
+}
+
+TEST_F(TrustedValuesTest, NumbersThatAreNone) {
+  const at::Tensor a = at::randn({4, 4});
+  ExpectGood("linalg_eigvals", {a});
+  ExpectBad("linalg_eigvals", {a}, 0, a * kNone, "NaN");
+
+  const at::Tensor image = at::randn({1, 2, 4, 4});
+  const at::Tensor grid = at::rand({1, 3, 3, 2});
+  for (const int64_t padding : {0, 1, 2}) {
+    const Stack good = {
+        at::randn({1, 2, 3, 3}),      image, grid, 0, padding, false,
+        c10::List<bool>({true, true})};
+    const std::string op = "grid_sampler_2d_backward";
+    ExpectGood(op, good);
+    if (padding == 0) continue;
+    ExpectBad(op, good, 2, grid * kNone, "argument grid");
+    if (padding == 2) ExpectBad(op, good, 2, grid / 0, "argument grid");
+  }
+}
+
+}  // namespace
+}  // namespace djinn::worker

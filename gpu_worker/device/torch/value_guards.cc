@@ -1,0 +1,418 @@
+#include "gpu_worker/device/torch/value_guards.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/core/Tensor.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "gpu_worker/device/torch/index_check.h"
+#include "gpu_worker/device/torch/index_table.h"
+
+namespace djinn::worker {
+namespace {
+
+using Integers = std::vector<int64_t>;
+
+// A call's arguments by name. Those that are missing, or of another kind, are
+// the operator's to complain of.
+class NamedValues {
+ public:
+  NamedValues(const c10::FunctionSchema& schema, const torch::jit::Stack& stack)
+      : schema_(schema), stack_(stack) {}
+
+  // Undefined where there is none.
+  at::Tensor Tensor(absl::string_view name) const {
+    const c10::IValue* const value = Find(name);
+    return value != nullptr && value->isTensor() ? value->toTensor()
+                                                 : at::Tensor();
+  }
+
+  std::optional<int64_t> Integer(absl::string_view name) const {
+    const c10::IValue* const value = Find(name);
+    if (value == nullptr || !value->isInt()) return std::nullopt;
+    return value->toInt();
+  }
+
+  bool Boolean(absl::string_view name) const {
+    const c10::IValue* const value = Find(name);
+    return value != nullptr && value->isBool() && value->toBool();
+  }
+
+  // Of a list, or of a tensor's elements; nothing where there is neither.
+  std::optional<Integers> List(absl::string_view name) const {
+    const c10::IValue* const value = Find(name);
+    if (value == nullptr) return std::nullopt;
+    if (value->isIntList()) return value->toIntVector();
+    if (!value->isTensor() || !value->toTensor().defined()) return std::nullopt;
+    const at::Tensor wide = value->toTensor().to(at::kLong).contiguous();
+    const int64_t* const first = wide.const_data_ptr<int64_t>();
+    return Integers(first, first + wide.numel());
+  }
+
+  // Not of an operator above it, which lays operands out as the kernel expects.
+  bool of_kernel() const { return absl::StartsWith(schema_.name(), "aten::_"); }
+
+ private:
+  const c10::IValue* Find(absl::string_view name) const {
+    for (size_t i = 0; i < schema_.arguments().size(); ++i) {
+      if (schema_.arguments()[i].name() == name) return &stack_[i];
+    }
+    return nullptr;
+  }
+
+  const c10::FunctionSchema& schema_;
+  const torch::jit::Stack& stack_;
+};
+
+absl::Status OutOfRange(absl::string_view argument) {
+  return absl::OutOfRangeError(absl::StrCat("argument ", argument));
+}
+
+absl::Status DoesNotFit(absl::string_view argument) {
+  return absl::InvalidArgumentError(absl::StrCat("argument ", argument));
+}
+
+bool AreBelow(absl::Span<const int64_t> values, int64_t bound) {
+  return std::all_of(values.begin(), values.end(), [bound](int64_t value) {
+    return value >= 0 && value < bound;
+  });
+}
+
+// From 0 or more up to `last` or less.
+bool Ascend(absl::Span<const int64_t> values, int64_t last) {
+  return std::is_sorted(values.begin(), values.end()) &&
+         (values.empty() || (values.front() >= 0 && values.back() <= last));
+}
+
+// How often each weight is used is counted without looking.
+absl::Status CheckEmbeddingBackward(const NamedValues& values) {
+  if (!values.Boolean("scale_grad_by_freq")) return absl::OkStatus();
+  if (!AreBelow(values.List("indices").value_or(Integers()),
+                values.Integer("num_weights").value_or(0))) {
+    return OutOfRange("indices");
+  }
+  return absl::OkStatus();
+}
+
+// Each index is in a bag. The kernel itself looks at the indices, at the first
+// offset, and whether the last is too large.
+absl::Status CheckBags(const NamedValues& values) {
+  constexpr int64_t kModes = 3;
+  const int64_t mode = values.Integer("mode").value_or(0);
+  if (mode < 0 || mode >= kModes) return OutOfRange("mode");
+  const at::Tensor weight = values.Tensor("weight");
+  if (!weight.defined() || weight.dim() != 2) return DoesNotFit("weight");
+  const at::Tensor indices = values.Tensor("indices");
+  for (const absl::string_view name : {"indices", "offsets"}) {
+    const at::Tensor row = values.Tensor(name);
+    if (!row.defined() || row.dim() != 1) return DoesNotFit(name);
+    if (values.of_kernel() && !row.is_contiguous()) return DoesNotFit(name);
+  }
+  if (indices.numel() == 0) return absl::OkStatus();
+  const Integers offsets = values.List("offsets").value_or(Integers());
+  const size_t ends = values.Boolean("include_last_offset") ? 1 : 0;
+  if (offsets.size() <= ends) return DoesNotFit("offsets");
+  if (!Ascend(offsets, std::numeric_limits<int64_t>::max())) {
+    return OutOfRange("offsets");
+  }
+  return absl::OkStatus();
+}
+
+// Each index is in a bag, and each bag has a row of the gradient.
+absl::Status CheckBagsBackward(const NamedValues& values) {
+  const at::Tensor grad = values.Tensor("grad");
+  const at::Tensor indices = values.Tensor("indices");
+  if (!grad.defined() || !indices.defined()) return absl::OkStatus();
+  if (grad.dim() != 2) return DoesNotFit("grad");
+  const int64_t rows = grad.size(0);
+  const int64_t count = indices.numel();
+  const Integers bags = values.List("offset2bag").value_or(Integers());
+  const std::optional<Integers> offsets = values.List("offsets");
+  if (count > 0 && bags.empty() && offsets.has_value()) {
+    // The kernel makes them of the offsets.
+    const auto end = std::lower_bound(offsets->begin(), offsets->end(), count);
+    if (offsets->empty() || !Ascend(*offsets, count) || offsets->front() != 0 ||
+        end - offsets->begin() > rows) {
+      return OutOfRange("offsets");
+    }
+  } else {
+    if (static_cast<int64_t>(bags.size()) < count) {
+      return DoesNotFit("offset2bag");
+    }
+    if (!AreBelow(bags, rows)) return OutOfRange("offset2bag");
+  }
+  constexpr int64_t kMean = 1;
+  const at::Tensor sizes = values.Tensor("bag_size");
+  if (values.Integer("mode") == kMean && sizes.defined() &&
+      (sizes.numel() < rows || !sizes.is_contiguous())) {
+    return DoesNotFit("bag_size");
+  }
+  return absl::OkStatus();
+}
+
+// The labels that lengths reach are classes; what lies behind them is padding.
+absl::Status CheckAlignment(const NamedValues& values) {
+  const at::Tensor scores = values.Tensor("log_probs");
+  const at::Tensor targets = values.Tensor("targets");
+  if (!scores.defined() || scores.dim() < 2 || !targets.defined() ||
+      targets.dim() < 1) {
+    return absl::OkStatus();
+  }
+  const Integers lengths = values.List("target_lengths").value_or(Integers());
+  const int64_t batch = scores.dim() == 3 ? scores.size(1) : 1;
+  if (static_cast<int64_t>(lengths.size()) != batch) {
+    return DoesNotFit("target_lengths");
+  }
+  const bool joined = targets.dim() == 1;
+  const int64_t row = targets.size(-1);
+  if (!joined && (targets.dim() != 2 || targets.size(0) != batch)) {
+    return DoesNotFit("targets");
+  }
+  const Integers labels = *values.List("targets");
+  int64_t joined_length = 0;
+  for (int64_t i = 0; i < batch; ++i) {
+    const int64_t begin = joined ? joined_length : i * row;
+    const int64_t room = joined ? row - joined_length : row;
+    if (lengths[i] < 0 || lengths[i] > room) {
+      return OutOfRange("target_lengths");
+    }
+    if (!AreBelow(absl::MakeConstSpan(labels).subspan(begin, lengths[i]),
+                  scores.size(-1))) {
+      return OutOfRange("targets");
+    }
+    joined_length += lengths[i];
+  }
+  return absl::OkStatus();
+}
+
+// The kernel checks nothing that it got from the one before.
+absl::Status CheckAlignmentBackward(const NamedValues& values) {
+  const at::Tensor scores = values.Tensor("log_probs");
+  if (!scores.defined() || scores.dim() != 3) return DoesNotFit("log_probs");
+  if (!values.Tensor("targets").defined() ||
+      values.Tensor("targets").dim() < 1) {
+    return DoesNotFit("targets");
+  }
+  DJINN_RETURN_IF_ERROR(CheckAlignment(values));
+  const int64_t steps = scores.size(0);
+  const int64_t batch = scores.size(1);
+  const Integers inputs = values.List("input_lengths").value_or(Integers());
+  if (static_cast<int64_t>(inputs.size()) != batch) {
+    return DoesNotFit("input_lengths");
+  }
+  if (!AreBelow(inputs, steps + 1)) return OutOfRange("input_lengths");
+  for (const absl::string_view name : {"grad", "neg_log_likelihood"}) {
+    const at::Tensor each = values.Tensor(name);
+    if (!each.defined() || each.dim() != 1 || each.size(0) != batch) {
+      return DoesNotFit(name);
+    }
+  }
+  int64_t longest = 0;
+  const Integers lengths = *values.List("target_lengths");
+  for (const int64_t length : lengths) longest = std::max(longest, length);
+  const at::Tensor alpha = values.Tensor("log_alpha");
+  if (!alpha.defined() || alpha.dim() != 3 || alpha.size(0) != batch ||
+      alpha.size(1) < steps || alpha.size(2) < 2 * longest + 1) {
+    return DoesNotFit("log_alpha");
+  }
+  const int64_t blank = values.Integer("blank").value_or(0);
+  if (blank < 0 || blank >= scores.size(2)) return OutOfRange("blank");
+  return absl::OkStatus();
+}
+
+// Sequences end one after another.
+absl::Status CheckPackedSequence(const NamedValues& values) {
+  const Integers sizes = values.List("batch_sizes").value_or(Integers());
+  if (sizes.empty() || sizes.back() < 0 ||
+      !std::is_sorted(sizes.rbegin(), sizes.rend())) {
+    return OutOfRange("batch_sizes");
+  }
+  return absl::OkStatus();
+}
+
+// Segments are parts of the data, one behind the other: so many dimensions of
+// them as there are up to the one that is reduced.
+absl::Status CheckSegments(const NamedValues& values, absl::string_view name,
+                           const at::Tensor& data, int64_t* count) {
+  const at::Tensor segments = values.Tensor(name);
+  if (!segments.defined()) return absl::OkStatus();
+  const int64_t axis = segments.dim() - 1;
+  const int64_t given = values.Integer("axis").value_or(0);
+  if (given != axis && given + data.dim() != axis) return DoesNotFit("axis");
+  if (axis < 0 || axis >= data.dim() ||
+      segments.sizes().slice(0, axis) != data.sizes().slice(0, axis)) {
+    return DoesNotFit(name);
+  }
+  const Integers all = *values.List(name);
+  const int64_t row = segments.size(axis);
+  const int64_t room = data.size(axis);
+  const bool offsets = name == "offsets";
+  if (offsets && row == 0) return DoesNotFit(name);
+  for (size_t begin = 0; begin < all.size(); begin += row) {
+    const auto part = absl::MakeConstSpan(all).subspan(begin, row);
+    if (offsets) {
+      if (!Ascend(part, room)) return OutOfRange(name);
+      continue;
+    }
+    int64_t left = room;
+    for (const int64_t length : part) {
+      if (length < 0 || length > left) return OutOfRange(name);
+      left -= length;
+    }
+  }
+  *count = offsets ? row - 1 : row;
+  return absl::OkStatus();
+}
+
+absl::Status CheckSegmentReduce(const NamedValues& values) {
+  const at::Tensor data = values.Tensor("data");
+  if (!data.defined()) return absl::OkStatus();
+  for (const absl::string_view name : {"lengths", "offsets"}) {
+    const at::Tensor segments = values.Tensor(name);
+    if (!segments.defined()) continue;
+    int64_t count = 0;
+    DJINN_RETURN_IF_ERROR(CheckSegments(values, name, data, &count));
+    // Of the backward pass: what the one before returned, and its gradient.
+    std::vector<int64_t> sizes = data.sizes().vec();
+    sizes[segments.dim() - 1] = count;
+    for (const absl::string_view given : {"grad", "output"}) {
+      const at::Tensor reduced = values.Tensor(given);
+      if (reduced.defined() && reduced.sizes() != at::IntArrayRef(sizes)) {
+        return DoesNotFit(given);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Rows to exchange, counted from 1; negative ones come in pairs, for blocks of
+// two.
+absl::Status CheckPivots(const NamedValues& values) {
+  const at::Tensor pivots = values.Tensor("pivots");
+  if (!pivots.defined() || pivots.dim() == 0) return absl::OkStatus();
+  const int64_t rows = pivots.size(-1);
+  const Integers all = *values.List("pivots");
+  bool paired = true;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (rows > 0 && i % rows == 0 && !paired) break;
+    if (all[i] == 0 || all[i] > rows || all[i] < -rows) {
+      return OutOfRange("pivots");
+    }
+    if (all[i] < 0) {
+      paired = !paired;
+    } else if (!paired) {
+      break;
+    }
+  }
+  return paired ? absl::OkStatus() : OutOfRange("pivots");
+}
+
+// LAPACK gives up in its middle, on what it has not written.
+absl::Status CheckEigenvalues(const NamedValues& values) {
+  const at::Tensor self = values.Tensor("self");
+  if (self.defined() && self.isnan().any().item<bool>()) {
+    return absl::InvalidArgumentError("the input must not contain NaNs");
+  }
+  return absl::OkStatus();
+}
+
+// A place that is no number stays none when it is clipped or reflected, and is
+// in nobody's image. So does what overflows on its way there.
+absl::Status CheckSamples(const NamedValues& values) {
+  constexpr int64_t kBilinear = 0;
+  constexpr int64_t kBorder = 1;
+  constexpr int64_t kReflection = 2;
+  constexpr double kFar = 1e18;
+  const at::Tensor grid = values.Tensor("grid");
+  if (!grid.defined() || values.Integer("interpolation_mode") != kBilinear) {
+    return absl::OkStatus();
+  }
+  const std::optional<int64_t> padding = values.Integer("padding_mode");
+  if ((padding == kBorder && grid.isnan().any().item<bool>()) ||
+      (padding == kReflection && !grid.abs().lt(kFar).all().item<bool>())) {
+    return absl::InvalidArgumentError("argument grid has no such places");
+  }
+  return absl::OkStatus();
+}
+
+// Statuses are plain texts, for the caller to say where.
+using Guard = absl::Status (*)(const NamedValues& values);
+
+struct NamedGuard {
+  absl::string_view op;
+  Guard guard;
+};
+
+constexpr NamedGuard kGuards[] = {
+    {"aten::embedding_dense_backward", CheckEmbeddingBackward},
+    {"aten::embedding_backward", CheckEmbeddingBackward},
+    {"aten::embedding_bag", CheckBags},
+    {"aten::_embedding_bag", CheckBags},
+    {"aten::_embedding_bag_forward_only", CheckBags},
+    {"aten::_embedding_bag_backward", CheckBagsBackward},
+    {"aten::_embedding_bag_dense_backward", CheckBagsBackward},
+    {"aten::_embedding_bag_per_sample_weights_backward", CheckBagsBackward},
+    {"aten::ctc_loss", CheckAlignment},
+    {"aten::_ctc_loss", CheckAlignment},
+    {"aten::_ctc_loss_backward", CheckAlignmentBackward},
+    {"aten::_pad_packed_sequence", CheckPackedSequence},
+    {"aten::segment_reduce", CheckSegmentReduce},
+    {"aten::_segment_reduce_backward", CheckSegmentReduce},
+    {"aten::linalg_ldl_solve", CheckPivots},
+    {"aten::linalg_eigvals", CheckEigenvalues},
+    {"aten::grid_sampler_2d_backward", CheckSamples},
+};
+
+class ValueGuard final : public ArgumentCheck {
+ public:
+  ValueGuard(const c10::FunctionSchema& schema,
+             std::vector<IndexArgument> indices, Guard guard)
+      : schema_(schema),
+        indices_(std::move(indices)),
+        check_(indices_, schema.name()),
+        guard_(guard) {}
+
+  absl::Status Check(torch::jit::Stack* arguments) override {
+    DJINN_RETURN_IF_ERROR(check_.Check(arguments));
+    if (guard_ == nullptr) return absl::OkStatus();
+    const absl::Status status = guard_(NamedValues(schema_, *arguments));
+    if (status.ok()) return status;
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, kOperatorFailed,
+        absl::StrCat(absl::IsOutOfRange(status) ? "index out of range"
+                                                : "operands do not fit",
+                     " in ", schema_.name(), ", ", status.message()));
+  }
+
+ private:
+  const c10::FunctionSchema& schema_;
+  const std::vector<IndexArgument> indices_;
+  IndexCheck check_;
+  const Guard guard_;
+};
+
+}  // namespace
+
+std::unique_ptr<ArgumentCheck> MakeValueGuard(
+    const c10::FunctionSchema& schema) {
+  std::vector<IndexArgument> indices = IndexArgumentsOnCpu(schema);
+  Guard guard = nullptr;
+  for (const NamedGuard& named : kGuards) {
+    if (named.op == schema.name()) guard = named.guard;
+  }
+  if (indices.empty() && guard == nullptr) return nullptr;
+  return std::make_unique<ValueGuard>(schema, std::move(indices), guard);
+}
+
+}  // namespace djinn::worker
