@@ -56,6 +56,7 @@ const NameSet& RefusedNames() {
       "_thnn_differentiable_lstm_cell_backward",
       "_thnn_differentiable_gru_cell_backward", "_transform_bias_rescale_qkv",
       "choose_qparams_optimized", "_linalg_eigvals",
+      "_grid_sampler_2d_cpu_fallback", "_grid_sampler_2d_cpu_fallback_backward",
       // Autograd and functorch.
       "_backward", "_add_batch_dim", "_remove_batch_dim", "get_gradients",
       "_make_dep_token",
