@@ -62,11 +62,16 @@ class BatchTest : public WorkerCoreTest {
     while (!reached_) changed_.Wait(&mu_);
   }
 
+  // Contents are what has more than the bytes that go inline.
+  static void LetKeepWeights(v1::LeaseClaims* lease) {
+    lease->mutable_limits()->set_inline_bytes(2 * sizeof(float));
+  }
   // With the weight, which is content of its tenant, and rows that begin with
   // `first`.
   TestClient* Add(const std::string& session, const std::string& tenant,
                   float first) {
     v1::LeaseClaims lease = Lease(session, tenant);
+    LetKeepWeights(&lease);
     if (batch_class_.contains(session)) {
       lease.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
     }
@@ -85,7 +90,7 @@ class BatchTest : public WorkerCoreTest {
   }
   // Uploaded by the first of a tenant, found by the others.
   static void UploadWeight(TestClient* client, float weight = 3) {
-    const std::string bytes = BytesOf({weight, 0});
+    const std::string bytes = BytesOf({weight, 0, 0});
     client->InstallTransfer(kWeight, 7, bytes);
     v1::TransferDecision decision = client->WaitDecision(7);
     if (decision.has_prove()) {
