@@ -311,6 +311,26 @@ TEST_F(TrustedValuesTest, Pivots) {
              {factors, Longs({1, -3, -3, 4}).to(at::kInt), at::randn({4, 2})});
 }
 
+TEST_F(TrustedValuesTest, ScalesOfFilters) {
+  const at::Tensor image = at::randn({1, 2, 10, 20});
+  for (const std::string op :
+       {"_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}) {
+    const Stack good = {image, Ints{17, 18}, false, 1.7, 0.9};
+    ExpectGood(op, good);
+    ExpectGood(op, {image, Ints{17, 18}, false});
+    ExpectBad(op, good, 0, image.slice(3, 0, 1), "argument scales_w");
+    ExpectBad(op, good, 3, 1e-9, "argument scales_h");
+    const Stack back = {at::randn({1, 2, 17, 18}),
+                        Ints{17, 18},
+                        Ints{1, 2, 10, 20},
+                        false,
+                        1.7,
+                        0.9};
+    ExpectGood(op + "_backward", back);
+    ExpectBad(op + "_backward", back, 5, 0.1, "argument scales_w");
+  }
+}
+
 TEST_F(TrustedValuesTest, NumbersThatAreNone) {
   const at::Tensor a = at::randn({4, 4});
   ExpectGood("linalg_eigvals", {a});

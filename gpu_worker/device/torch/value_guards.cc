@@ -49,6 +49,12 @@ class NamedValues {
     return value != nullptr && value->isBool() && value->toBool();
   }
 
+  std::optional<double> Number(absl::string_view name) const {
+    const c10::IValue* const value = Find(name);
+    if (value == nullptr || !value->isDouble()) return std::nullopt;
+    return value->toDouble();
+  }
+
   // Of a list, or of a tensor's elements; nothing where there is neither.
   std::optional<Integers> List(absl::string_view name) const {
     const c10::IValue* const value = Find(name);
@@ -346,6 +352,31 @@ absl::Status CheckSamples(const NamedValues& values) {
   return absl::OkStatus();
 }
 
+// Where the filter of a pixel begins follows from the scale alone: it must
+// begin in the image.
+absl::Status CheckFilters(const NamedValues& values) {
+  constexpr double kSlack = 0.25;  // of half a pixel that the filter is wide
+  const std::optional<Integers> output = values.List("output_size");
+  const at::Tensor self = values.Tensor("self");
+  const Integers input = self.defined()
+                             ? self.sizes().vec()
+                             : values.List("input_size").value_or(Integers());
+  if (values.Boolean("align_corners") || !output.has_value() ||
+      output->size() != 2 || input.size() != 4) {
+    return absl::OkStatus();
+  }
+  for (const size_t i : {0, 1}) {
+    const absl::string_view name = i == 0 ? "scales_h" : "scales_w";
+    const double scale = values.Number(name).value_or(0);
+    if (!(scale > 0)) continue;  // it is computed of the sizes
+    const double last = (static_cast<double>((*output)[i]) - 0.5) / scale;
+    if (!(last < static_cast<double>(input[i + 2]) + kSlack)) {
+      return DoesNotFit(name);
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Statuses are plain texts, for the caller to say where.
 using Guard = absl::Status (*)(const NamedValues& values);
 
@@ -372,6 +403,10 @@ constexpr NamedGuard kGuards[] = {
     {"aten::linalg_ldl_solve", CheckPivots},
     {"aten::linalg_eigvals", CheckEigenvalues},
     {"aten::grid_sampler_2d_backward", CheckSamples},
+    {"aten::_upsample_bilinear2d_aa", CheckFilters},
+    {"aten::_upsample_bilinear2d_aa_backward", CheckFilters},
+    {"aten::_upsample_bicubic2d_aa", CheckFilters},
+    {"aten::_upsample_bicubic2d_aa_backward", CheckFilters},
 };
 
 class ValueGuard final : public ArgumentCheck {
