@@ -53,8 +53,10 @@ TEST(WindowTest, ARunLeavesWithTheReadBehindIt) {
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
   const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  // Defines the structure, too.
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
-  ASSERT_TRUE(ReadByte(*device, 0, value).ok());  // and defines the structure
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   const size_t before = cluster.groups().size();
   ASSERT_TRUE(Record(*device, 0, MakeCall(1, {{value, kWrites}})).ok());
   ASSERT_TRUE(ReadByte(*device, 0, value).ok());
@@ -71,6 +73,7 @@ TEST(WindowTest, WhatLeavesTogetherKeepsToTheWindow) {
   const auto session = cluster.Open();
   const auto device = *session->Device(0);
   const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
   uint64_t recorded = 0;
   for (; recorded < 200; ++recorded) {
     // Two lanes that take turns seal at every call.
