@@ -161,11 +161,13 @@ class NodeGate {
  public:
   // The `stop_at`th node from now on waits.
   NodeGate(FakeDevice* device, int stop_at) : device_(device) {
-    device->SetExecuteHook([this, stop_at](const std::string&) {
-      MutexLock lock(&mu_);
-      ++nodes_;
-      changed_.SignalAll();
-      while (nodes_ == stop_at && !open_) changed_.Wait(&mu_);
+    device->SetExecuteHook([state = state_, stop_at](const std::string&) {
+      MutexLock lock(&state->mu);
+      ++state->nodes;
+      state->changed.SignalAll();
+      while (state->nodes == stop_at && !state->open) {
+        state->changed.Wait(&state->mu);
+      }
       return absl::OkStatus();
     });
   }
@@ -175,25 +177,29 @@ class NodeGate {
         [](const std::string&) { return absl::OkStatus(); });
   }
   void WaitReached(int nodes) {
-    MutexLock lock(&mu_);
-    while (nodes_ < nodes) changed_.Wait(&mu_);
+    MutexLock lock(&state_->mu);
+    while (state_->nodes < nodes) state_->changed.Wait(&state_->mu);
   }
   void Open() {
-    MutexLock lock(&mu_);
-    open_ = true;
-    changed_.SignalAll();
+    MutexLock lock(&state_->mu);
+    state_->open = true;
+    state_->changed.SignalAll();
   }
   int nodes() {
-    MutexLock lock(&mu_);
-    return nodes_;
+    MutexLock lock(&state_->mu);
+    return state_->nodes;
   }
 
  private:
+  // The executor may still be in the hook when the gate is gone.
+  struct State {
+    Mutex mu;
+    CondVar changed;
+    int nodes ABSL_GUARDED_BY(mu) = 0;
+    bool open ABSL_GUARDED_BY(mu) = false;
+  };
   FakeDevice* const device_;
-  Mutex mu_;
-  CondVar changed_;
-  int nodes_ ABSL_GUARDED_BY(mu_) = 0;
-  bool open_ ABSL_GUARDED_BY(mu_) = false;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace djinn::worker
