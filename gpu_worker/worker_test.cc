@@ -312,6 +312,21 @@ TEST_P(WorkerTest, ManyRepliesLeaveInFewerMessagesWhereTheClientTakesThem) {
   }
 }
 
+TEST_P(WorkerTest, WhoHasNotSaidWhoItIsSaysLittle) {
+  v1::BulkHello bulk;
+  bulk.set_session_id("s1");
+  bulk.set_lease_token(Token());
+  TestClient client(
+      std::make_unique<StubStream>(worker_->address(), std::move(bulk)));
+  v1::ClientHello hello = Hello();
+  hello.set_session_id(std::string(64 << 10, 'x'));
+  client.Hello(hello);
+  const absl::Status status = client.WaitClosed();
+  EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
+  EXPECT_NE(status.message().find("a first message of"), std::string::npos)
+      << status;
+}
+
 TEST_P(WorkerTest, TypedErrorsReachTheClient) {
   std::unique_ptr<TestClient> client = Connect();
   client->Free({4});

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/session/tenant_account.h"
 
 namespace djinn::worker {
 namespace {
@@ -45,6 +46,32 @@ TEST_F(WorkerCoreTest, ARunOfARefusedStructureHasNoMoreBindingsThanAnyOther) {
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_VIOLATION");
   EXPECT_NE(status.message().find("65537 bindings"), std::string::npos)
       << status;
+}
+
+TEST_F(WorkerCoreTest, StoragesOfNoBytesAreCountedToo) {
+  std::unique_ptr<TestClient> client = Open();
+  srg::Structure refused = AddTo();
+  refused.nodes[0].arguments.clear();
+  client->Define(1, refused);
+  constexpr uint64_t kEach = 65536;
+  uint64_t born = 0;
+  for (; born <= TenantAccount::kMaxStorages; born += kEach) {
+    v1::Ordered message;
+    message.mutable_run()->set_structure_id(1);
+    for (uint64_t id = born + 1; id <= born + kEach; ++id) {
+      v1::Binding* const binding = message.mutable_run()->add_bindings();
+      binding->set_storage(id);
+      binding->set_writes(1);
+    }
+    const uint64_t sequence = client->Send(std::move(message));
+    if (born + kEach <= TenantAccount::kMaxStorages) {
+      ASSERT_TRUE(client->WaitCompleted(sequence));
+    }
+  }
+  EXPECT_EQ(ErrorReason(client->WaitClosed()), "TOO_MANY_STORAGES");
+  // All of them are gone: another session begins from nothing.
+  std::unique_ptr<TestClient> other = Open("s2");
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, 8)));
 }
 
 TEST_F(WorkerCoreTest, TheWindowGrowsWithWhatIsCompleted) {
