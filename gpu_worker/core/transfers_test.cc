@@ -295,5 +295,23 @@ TEST_F(WorkerCoreTest, IdleContentsMakeRoom) {
   EXPECT_TRUE(core_->contents().List().empty());
 }
 
+TEST_F(WorkerCoreTest, WhatWouldGoInlineTakesNoPlaceAmongContents) {
+  std::unique_ptr<TestClient> client = Open();
+  // Leases of these tests let 1024 bytes go inline.
+  uint64_t id = 0;
+  for (const size_t size : {1024, 1025}) {
+    const std::string bytes(size, 'x');
+    for (const bool again : {false, true}) {
+      ++id;
+      client->InstallTransfer(id, id, bytes);
+      const v1::TransferDecision decision = client->WaitDecision(id);
+      EXPECT_EQ(decision.already_held(), again && size > 1024) << size;
+      if (decision.send()) client->SendBytes(id, bytes);
+      EXPECT_EQ(client->Read(id, 1).size(), 1u);
+    }
+  }
+  EXPECT_EQ(core_->Snapshot().contents_size(), 1);
+}
+
 }  // namespace
 }  // namespace djinn::worker
