@@ -30,7 +30,12 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
     const uint64_t most = limits_.max_outstanding_bytes() / sizeof(uint64_t);
     const auto ids = static_cast<uint64_t>(message.free().storages_size());
     // An id takes ten bytes at most, and the rest of it few.
-    if (freed_ids_ + ids > most || bytes > 10 * ids + kMaxBesidesIds) {
+    if (bytes > 10 * ids + kMaxBesidesIds) {
+      return MakeError(absl::StatusCode::kResourceExhausted, "WINDOW_EXCEEDED",
+                       absl::StrCat("a message of ", bytes, " bytes frees ",
+                                    ids, " storages"));
+    }
+    if (freed_ids_ + ids > most) {
       return MakeError(
           absl::StatusCode::kResourceExhausted, "WINDOW_EXCEEDED",
           absl::StrCat(freed_ids_ + ids, " storages wait to be freed, at most ",

@@ -34,8 +34,11 @@ class Handler : public SharedMemoryEnd::Handler {
           static_cast<int>(bytes.size()));
       scan = ScanMessage(*In::descriptor(), kMaxParsedBytes, &input);
     }
-    if (scan.parsed_bytes > kMaxParsedBytes ||
-        !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    if (scan.parsed_bytes > kMaxParsedBytes) {
+      return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                       "a message that would take too much memory");
+    }
+    if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
       return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
                        "bytes that are no message");
     }
