@@ -100,6 +100,13 @@ v1::GraphMeaning ToProto(const Meaning& meaning) {
   out.set_peak_bytes(meaning.peak_bytes);
   out.set_weight_bytes(meaning.weight_bytes);
   out.set_kv_cache_bytes(meaning.kv_cache_bytes);
+  v1::BatchIndependence* const batch = out.mutable_batch();
+  batch->set_rows(static_cast<uint64_t>(meaning.batch.rows));
+  batch->mutable_input_slots()->Assign(meaning.batch.input_slots.begin(),
+                                       meaning.batch.input_slots.end());
+  batch->mutable_output_slots()->Assign(meaning.batch.output_slots.begin(),
+                                        meaning.batch.output_slots.end());
+  batch->set_problem(meaning.batch.problem);
   return out;
 }
 
@@ -110,6 +117,7 @@ v1::GraphMeaning Summary(const v1::GraphMeaning& meaning) {
   out.clear_edges();
   out.clear_regions();
   out.clear_stages();
+  out.clear_batch();
   return out;
 }
 

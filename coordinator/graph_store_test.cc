@@ -45,6 +45,7 @@ TEST(GraphStoreTest, KnowsWhatStructuresMean) {
             v1::RESIDENCY_EPHEMERAL_ACTIVATION);
   EXPECT_EQ(graph.meaning().stages_size(), 1);
   EXPECT_EQ(graph.meaning().peak_bytes(), 800u);
+  EXPECT_EQ(graph.meaning().batch().rows(), 100u);
   EXPECT_EQ(graph.ordinal(), 1u);
   // A list has the totals alone.
   const v1::GraphMeaning listed = store.List().items.at(0).meaning();
@@ -219,7 +220,7 @@ TEST(GraphStoreTest, NotesCountForTheBound) {
 }
 
 TEST(GraphStoreTest, ForgetsTheLeastRecentlyDefined) {
-  const v1::Structure first = TestStructure(1);
+  const v1::Structure first = TestStructure(4);
   GraphStore store(2 * KeptBytes(TestStructure(3)));
   const std::string one = store.Add(first).value();
   const std::string two = store.Add(TestStructure(2)).value();

@@ -368,6 +368,18 @@ std::string Detail(const v1::LeaseInfo& info) {
   return FormatTable(rows);
 }
 
+std::string Describe(const v1::BatchIndependence& batch) {
+  if (batch.rows() == 0) return OrDash(batch.problem());
+  const auto list = [](const auto& slots) {
+    return absl::StrCat("#", absl::StrJoin(slots, " #"));
+  };
+  return absl::StrCat(batch.rows(), " rows, each by itself, of ",
+                      list(batch.input_slots()),
+                      batch.output_slots().empty()
+                          ? ""
+                          : absl::StrCat(" to ", list(batch.output_slots())));
+}
+
 std::string Detail(const v1::GraphInfo& info) {
   const v1::GraphMeaning& meaning = info.meaning();
   const std::string head = FormatTable(
@@ -386,7 +398,8 @@ std::string Detail(const v1::GraphInfo& info) {
        {"memory",
         absl::StrCat("peak ", FormatBytes(meaning.peak_bytes()), ", weights ",
                      FormatBytes(meaning.weight_bytes()), ", kv caches ",
-                     FormatBytes(meaning.kv_cache_bytes()))}});
+                     FormatBytes(meaning.kv_cache_bytes()))},
+       {"batch", Describe(meaning.batch())}});
   return absl::StrCat(head, "\n", FormatTable(StageRows(meaning)), "\n",
                       FormatTable(NodeRows(info)));
 }

@@ -57,6 +57,7 @@ TEST(DetailTest, AGraphShowsItsNodes) {
       modality: MODALITY_TEXT
       cost { flops: 1500000 read_bytes: 24 }
       peak_bytes: 4000
+      batch { rows: 6 input_slots: 0 input_slots: 1 output_slots: 2 }
     }
   )pb");
   EXPECT_EQ(
@@ -73,6 +74,7 @@ TEST(DetailTest, AGraphShowsItsNodes) {
       "modality     text\n"
       "cost         1.5M flop, 24B read, 0B written\n"
       "memory       peak 4.0kB, weights 0B, kv caches 0B\n"
+      "batch        6 rows, each by itself, of #0 #1 to #2\n"
       "\n"
       "STAGE  NODES  PHASE       MODALITY  FLOP  READ  WRITTEN  WEIGHTS  "
       "KV CACHES  FROM\n"
@@ -85,6 +87,12 @@ TEST(DetailTest, AGraphShowsItsNodes) {
       "      llm_decode  mlp.up  6\n"
       "1     aten::bernoulli    -                           #2 by data  #3 "
       "(draws)  -           -       0\n");
+}
+
+TEST(DetailTest, AGraphSaysWhatMixesItsRows) {
+  v1::GraphInfo graph;
+  graph.mutable_meaning()->mutable_batch()->set_problem("node 3 (aten::sum)");
+  EXPECT_THAT(Detail(graph), HasSubstr("\nbatch        node 3 (aten::sum)\n"));
 }
 
 TEST(DetailTest, AMigrationIsALine) {

@@ -2,7 +2,9 @@
 
 #include <array>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "scheduler/semantics/batch_cut.h"
 #include "scheduler/semantics/cost.h"
 #include "scheduler/semantics/flow.h"
 #include "scheduler/semantics/patterns.h"
@@ -169,6 +171,41 @@ void Learn(const Frame& frame, const Meaning& meaning,
   }
 }
 
+BatchMeaning DescribeBatch(const Frame& frame,
+                           const std::vector<SlotMeaning>& slots) {
+  const srg::Structure& structure = frame.structure();
+  std::vector<uint32_t> candidates;
+  std::vector<uint32_t> outputs;
+  for (uint32_t slot = 0; slot < slots.size(); ++slot) {
+    if (structure.slots[slot].kind == srg::Slot::Kind::kBound &&
+        slots[slot].residency == Residency::kEphemeralActivation) {
+      candidates.push_back(slot);
+    }
+  }
+  // What nobody reads leaves it, most likely.
+  for (int value = 0; value < frame.value_count(); ++value) {
+    const Frame::Value& made = frame.value(value);
+    if (made.producer >= 0 && made.readers.empty() &&
+        structure.slots[made.slot].kind == srg::Slot::Kind::kResult &&
+        !absl::c_linear_search(outputs, made.slot)) {
+      outputs.push_back(made.slot);
+    }
+  }
+  BatchMeaning found;
+  const absl::StatusOr<BatchCut> cut =
+      FindBatch(structure, candidates, outputs);
+  if (!cut.ok()) {
+    found.problem = std::string(cut.status().message());
+    return found;
+  }
+  found.rows = cut->rows;
+  for (const uint32_t slot : candidates) {
+    if (cut->row_bytes[slot] > 0) found.input_slots.push_back(slot);
+  }
+  found.output_slots = std::move(outputs);
+  return found;
+}
+
 }  // namespace
 
 Meaning Analyze(const srg::Structure& structure, Context* context,
@@ -220,6 +257,7 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
       Dominant<Modality, 5>(meaning.nodes, &NodeMeaning::modality);
   meaning.workload_class = FindWorkload(frame, meaning);
   meaning.task_type = FindTask(frame, meaning);
+  meaning.batch = DescribeBatch(frame, meaning.slots);
   if (context != nullptr) Learn(frame, meaning, known, context);
   return meaning;
 }

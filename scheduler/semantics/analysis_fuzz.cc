@@ -30,6 +30,8 @@ void Check(const srg::Structure& structure, const Meaning& meaning) {
       Require(member.role.find('.') != std::string::npos, "and a role");
     }
   }
+  Require((meaning.batch.rows == 0) != meaning.batch.problem.empty(),
+          "it has rows, or there is a reason");
   for (const Edge& edge : meaning.edges) {
     Require(edge.producer < edge.consumer && edge.consumer < nodes,
             "edges lead forward");

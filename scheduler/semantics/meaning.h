@@ -110,6 +110,15 @@ struct Stage {
   uint64_t input_bytes = 0;
 };
 
+// Whether it can be cut along the batch, of what comes that is no weight and no
+// cache (batch_cut.h).
+struct BatchMeaning {
+  int64_t rows = 0;  // 0: `problem` says why not
+  std::vector<uint32_t> input_slots;
+  std::vector<uint32_t> output_slots;
+  std::string problem;
+};
+
 // Points into the structure that it is about.
 struct Meaning {
   std::vector<NodeMeaning> nodes;
@@ -125,6 +134,7 @@ struct Meaning {
   uint64_t peak_bytes = 0;
   uint64_t weight_bytes = 0;
   uint64_t kv_cache_bytes = 0;
+  BatchMeaning batch;
 };
 
 }  // namespace djinn::semantics

@@ -32,11 +32,28 @@ class Builder {
   // A call that returns one new tensor.
   srg::TensorView Call(const std::string& op,
                        std::vector<srg::Argument> arguments, Shape sizes,
-                       srg::DataType type = srg::DataType::kFloat32) {
-    srg::Node& node = AddNode(op, std::move(arguments));
+                       srg::DataType type = srg::DataType::kFloat32,
+                       const std::string& overload = "") {
+    srg::Node& node = AddNode(op, std::move(arguments), overload);
     structure_.slots.push_back({srg::Slot::Kind::kResult});
     node.results.push_back(View(LastSlot(), std::move(sizes), type));
     return std::get<srg::TensorView>(node.results[0]);
+  }
+  // Likewise, with numbers of a generator of its own.
+  srg::TensorView Draw(const std::string& op,
+                       std::vector<srg::Argument> arguments, Shape sizes) {
+    const srg::TensorView drawn =
+        Call(op, std::move(arguments), std::move(sizes));
+    structure_.slots.push_back({srg::Slot::Kind::kGenerator});
+    structure_.nodes.back().implicit_generator_slot = LastSlot();
+    return drawn;
+  }
+  // A tensor of zeros that comes into being when it is used first.
+  srg::TensorView Created(Shape sizes) {
+    uint64_t bytes = srg::ElementSize(srg::DataType::kFloat32);
+    for (const int64_t size : sizes) bytes *= static_cast<uint64_t>(size);
+    structure_.slots.push_back({srg::Slot::Kind::kCreated, bytes});
+    return View(LastSlot(), std::move(sizes), srg::DataType::kFloat32);
   }
   // A call that writes its first argument and returns it.
   srg::TensorView Write(const std::string& op,
@@ -87,16 +104,17 @@ class Builder {
   }
 
   srg::Node& AddNode(const std::string& op,
-                     std::vector<srg::Argument> arguments) {
-    const auto found =
-        std::find_if(structure_.operators.begin(), structure_.operators.end(),
-                     [&](const srg::Operator& known) {
-                       return known.name == "aten::" + op;
-                     });
+                     std::vector<srg::Argument> arguments,
+                     const std::string& overload = "") {
+    const auto found = std::find_if(
+        structure_.operators.begin(), structure_.operators.end(),
+        [&](const srg::Operator& known) {
+          return known.name == "aten::" + op && known.overload == overload;
+        });
     const auto index =
         static_cast<uint32_t>(found - structure_.operators.begin());
     if (found == structure_.operators.end()) {
-      structure_.operators.push_back({"aten::" + op, "", 0});
+      structure_.operators.push_back({"aten::" + op, overload, 0});
     }
     structure_.nodes.push_back({index, std::move(arguments)});
     return structure_.nodes.back();
