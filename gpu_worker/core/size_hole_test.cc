@@ -130,6 +130,63 @@ TEST_F(SizeHoleTest, NoStructureAtThatSizeIsAViolation) {
   EXPECT_TRUE(WaitMemory(0));
 }
 
+TEST_F(SizeHoleTest, WhatAnOperatorRefusesPoisonsTheRun) {
+  Begin(100);
+  // x[:2 + n] += y[:2], of which the operator takes no n above 0.
+  srg::Structure structure = AddTo();
+  structure.size_hole = {{1}, {1}};
+  client_->Define(1, structure);
+  for (int i = 0; i < 2; ++i) {
+    RunAt(1);
+    EXPECT_EQ(client_->ReadError(1).reason(), "MALFORMED_STRUCTURE");
+    EXPECT_EQ(client_->Read(2, 4), (Floats{10, 20, 30, 40}));
+  }
+  client_->InstallInline(1, FloatBytes({1, 2, 3, 4}));
+  RunAt(0);
+  EXPECT_EQ(client_->Read(1, 4), (Floats{11, 22, 3, 4}));
+  client_->Free({1, 2});
+  EXPECT_TRUE(WaitMemory(0));
+}
+
+TEST_F(SizeHoleTest, ARepeatOfWhatIsRefusedCountsAsTheRunBefore) {
+  Begin(100);
+  // x[:1 + n] + y[:2]
+  FakeStructure s;
+  const uint32_t x = s.Bound(), y = s.Bound(),
+                 sum = s.Slot(srg::Slot::Kind::kResult);
+  s.Call("fake::add", {FakeStructure::View(x, 1), FakeStructure::View(y, 2)},
+         {FakeStructure::View(sum, 1)});
+  srg::Structure structure = s.get();
+  structure.size_hole = {{1, 7}, {1, 1}};
+  client_->Define(1, structure);
+  client_->WaitFor(
+      [](const v1::ControlResponse& r) { return r.has_admitted(); });
+  client_->set_remember(true);
+  client_->Run(1, {1, 2, 10});
+  client_->set_remember(false);
+  for (const int64_t size : {2, 1, 3, 0}) {
+    const uint64_t made = 20 + static_cast<uint64_t>(size);
+    v1::Ordered message;
+    v1::Run* const run = message.mutable_run();
+    run->set_structure_id(1);
+    run->set_size(size);
+    run->mutable_repeat()->set_version_sum(2);
+    run->mutable_repeat()->set_first_new_storage(made);
+    run->mutable_repeat()->set_same_final_slots(true);
+    client_->Send(std::move(message));
+    client_->set_version(made, 1);
+    if (size > 1) {
+      EXPECT_EQ(client_->ReadError(made).reason(), "MALFORMED_STRUCTURE");
+      continue;
+    }
+    Floats expected = {11, 22};
+    expected.resize(1 + size);
+    EXPECT_EQ(client_->Read(made, 1 + size), expected);
+  }
+  client_->Free({1, 2, 10, 20, 21, 22, 23});
+  EXPECT_TRUE(WaitMemory(0));
+}
+
 TEST_F(SizeHoleTest, NoHoleIsAViolation) {
   Begin(100);
   client_->Define(1, AddTo());

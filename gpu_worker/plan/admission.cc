@@ -51,8 +51,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> AdmitAtSize(
                          srg::AtSize(base.structure(), size));
   DJINN_ASSIGN_OR_RETURN(srg::StructureFacts facts,
                          srg::Validate(structure, caps));
-  DJINN_ASSIGN_OR_RETURN(std::unique_ptr<CompiledProgram> program,
-                         library->Compile(structure));
+  absl::StatusOr<std::unique_ptr<CompiledProgram>> program =
+      library->Compile(structure);
   return cache->Insert(std::make_shared<Plan>(
       base, size, std::move(structure), std::move(facts), std::move(program)));
 }

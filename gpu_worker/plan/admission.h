@@ -27,8 +27,9 @@ absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                                    GraphCache* cache, OperatorLibrary* library);
 
 // The plan of `base`, which has a size hole, at a size other than 0; kept in
-// the cache. The errors of Admit(): what comes out of the structure is checked
-// as if it had been defined so.
+// the cache. The errors of srg::AtSize and srg::Validate: what comes out of the
+// structure is checked as if it had been defined so. What an operator refuses
+// is the plan's refusal(): a program may have a size at which it is wrong.
 absl::StatusOr<std::shared_ptr<const Plan>> AdmitAtSize(
     const Plan& base, int64_t size, const srg::StructureCaps& caps,
     GraphCache* cache, OperatorLibrary* library);

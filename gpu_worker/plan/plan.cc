@@ -20,12 +20,14 @@ Plan::Plan(std::string fingerprint, srg::Structure structure,
 }
 
 Plan::Plan(const Plan& base, int64_t size, srg::Structure structure,
-           srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program)
+           srg::StructureFacts facts,
+           absl::StatusOr<std::unique_ptr<CompiledProgram>> program)
     : fingerprint_(base.fingerprint_),
       size_(size),
       structure_(std::move(structure)),
       facts_(std::move(facts)),
-      program_(std::move(program)),
+      refusal_(program.status()),
+      program_(program.ok() ? *std::move(program) : nullptr),
       counters_(base.counters_) {
   FillSteps();
   estimated_bytes_ = base.estimated_bytes_;

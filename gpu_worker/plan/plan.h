@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
@@ -40,9 +42,10 @@ class Plan {
        srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program,
        uint64_t encoded_bytes);
   // The plan of `base` at another size than 0, with the structure as it is
-  // there.
+  // there; without a program where that was refused.
   Plan(const Plan& base, int64_t size, srg::Structure structure,
-       srg::StructureFacts facts, std::unique_ptr<CompiledProgram> program);
+       srg::StructureFacts facts,
+       absl::StatusOr<std::unique_ptr<CompiledProgram>> program);
 
   // Of the structure as it was defined, whatever the size.
   const std::string& fingerprint() const { return fingerprint_; }
@@ -50,6 +53,9 @@ class Plan {
   // At this size.
   const srg::Structure& structure() const { return structure_; }
   const srg::StructureFacts& facts() const { return facts_; }
+  // Not OK: an operator takes no operands of this size. There is no program,
+  // and a run fails as a whole.
+  const absl::Status& refusal() const { return refusal_; }
   const CompiledProgram& program() const { return *program_; }
   const std::vector<Step>& steps() const { return steps_; }
   // Size of each result or created slot at its birth, by slot; 0 where it is
@@ -103,6 +109,7 @@ class Plan {
   const int64_t size_ = 0;
   const srg::Structure structure_;
   const srg::StructureFacts facts_;
+  const absl::Status refusal_;
   const std::unique_ptr<CompiledProgram> program_;
   std::vector<Step> steps_;
   std::vector<uint64_t> birth_bytes_;

@@ -237,7 +237,8 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_RETURN_IF_ERROR(
         BindRun(run, plan.get(), structure.last, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
-    if (supplied_plan_ == nullptr && !HasRoom(*plan)) {
+    absl::Status refused = plan->refusal();
+    if (refused.ok() && supplied_plan_ == nullptr && !HasRoom(*plan)) {
       environment_.edge->PutOff();
       put_off_ = true;
       return absl::OkStatus();
@@ -245,8 +246,10 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
                            Remember(*plan, &structure.last));
     if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes());
-    if (const absl::Status late = CheckDeadline(); !late.ok()) {
-      const RootError error = errors_.MakePoison(late, {.sequence = sequence});
+    if (refused.ok()) refused = CheckDeadline();
+    if (!refused.ok()) {
+      const RootError error =
+          errors_.MakePoison(refused, {.sequence = sequence});
       PoisonRun(plan.get(), run_, error, &storages_);
       *metadata->mutable_error() = *error;
     } else {

@@ -48,7 +48,10 @@ bool Session::Suits(
     begun->plan = environment_.graphs->Use(structure.fingerprint, run.size());
   }
   message_deadline_ = begun->item.deadline;
-  if (begun->plan == nullptr || !CheckDeadline().ok()) return false;
+  if (begun->plan == nullptr || !begun->plan->refusal().ok() ||
+      !CheckDeadline().ok()) {
+    return false;
+  }
   if (begun->plan->program().products().empty()) {
     looked_at_ = {sequence, {}};
     return false;
