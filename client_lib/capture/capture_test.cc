@@ -288,6 +288,25 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
           [&] { at::gather_out(next, next, 0, counts); });
   refused("single memory location",
           [&] { at::cat_out(base, {x, row.view({1, 3})}); });
+  const at::Tensor sides = Remote({3, 2, 4, 4}), side = sides.narrow(1, 0, 1);
+  at::Tensor swapped = Remote({2, 3, 4, 4}).transpose(0, 1);
+  // Not for want of a trial: dtypes and ranks that have passed.
+  at::Tensor fresh = sides.clone();
+  fresh.tril_();
+  at::tril_out(fresh, sides);
+  at::addr_out(row = Remote({3, 3}), x, x[0], x[1]);
+  recorder_->TakeNames();
+  at::Tensor spread = side.expand({3, 2, 4, 4});
+  refused("single memory location", [&] { spread.tril_(); });
+  refused("single memory location", [&] { spread.triu_(1); });
+  refused("single memory location", [&] { at::triu_out(spread, sides); });
+  refused("one behind the other", [&] { at::tril_out(swapped, sides); });
+  refused("single memory location", [&] { many.addr_(x[0], x[1]); });
+  refused("single memory location", [&] { at::addr_out(next, x, x[0], x[1]); });
+  refused("single memory location", [&] { at::softmax_out(many, x, 1); });
+  refused("single memory location", [&] { at::cross_out(many, x, x, 1); });
+  refused("single memory location", [&] { at::addmm_out(next, x, x, x); });
+  row = Remote({3});
   refused("take from an empty", [&] { at::take(Remote({0}), counts); });
   refused("Found dtype", [&] { at::silu_out(counts, x); });
   refused("doesn't match the broadcast", [&] { at::sub_out(row, row, base); });
@@ -301,6 +320,10 @@ TEST_F(CaptureTest, RaisesErrorsAboutOutputsAtTheCall) {
   refused("without overflow", [&] { bytes.fill_(300); });
   EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
   // What PyTorch allows.
+  many.tril_();
+  sides.narrow(0, 0, 1).expand({3, 2, 4, 4}).triu_();
+  swapped.tril_();
+  at::addmm_out(next, next, x, x);
   at::sub_out(base, base, row);
   next.index_fill_(0, places, next.select(0, 0).select(0, 0));
   many.index_put_({places}, one);

@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
@@ -320,6 +321,21 @@ void TryToDraw(const OperatorInfo& info, const InferredResults& inferred) {
   }
 }
 
+// Whether the kernel may write beside an output that repeats elements, or whose
+// matrices do not lie one behind the other: here, too.
+bool MayWriteBeside(const OperatorInfo& info, Arguments arguments) {
+  const bool triangle = absl::StartsWith(info.name, "aten::tri");
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!info.arguments[i].is_out || !arguments[i].isTensor()) continue;
+    const at::Tensor& out = arguments[i].toTensor();
+    if (at::has_internal_overlap(out) == at::MemOverlap::Yes ||
+        (triangle && out.dim() > 3)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 void TryOnCpu(const OperatorInfo& info, Arguments arguments,
@@ -350,8 +366,9 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
 
 void ThrowAsCpu(const OperatorInfo& info, Arguments arguments) {
   // Of other sizes the error might be another.
-  if (!IsTried(info) || SizeOfStandIns(info, arguments,
-                                       /*result_elements=*/0) != Size::kExact) {
+  if (MayWriteBeside(info, arguments) || !IsTried(info) ||
+      SizeOfStandIns(info, arguments,
+                     /*result_elements=*/0) != Size::kExact) {
     return;
   }
   torch::jit::Stack stack = MakeStack(info, arguments, Size::kExact);

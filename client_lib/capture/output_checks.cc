@@ -4,7 +4,10 @@
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/Scalar.h>
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 
 namespace djinn::capture {
 
@@ -26,12 +29,61 @@ bool IsReadFirst(const OperatorInfo& info, const at::Tensor& tensor) {
   return absl::StartsWith(info.name, "aten::index_put") && tensor.numel() == 1;
 }
 
+// Whether tril_() and triu_() write a batch where it is, not to a copy.
+bool IsWrittenInPlace(const at::Tensor& tensor) {
+  if (tensor.dim() <= 3 || tensor.is_contiguous()) return true;
+  int64_t stride = tensor.size(-1) * tensor.size(-2);
+  for (int64_t i = tensor.dim() - 3; i >= 0; --i) {
+    const bool skipped =
+        i == 0 && (tensor.stride(i) == 0 || tensor.size(i) == 1);
+    if (!skipped && tensor.stride(i) != stride) return false;
+    stride *= tensor.size(i);
+  }
+  return true;
+}
+
+// Whether steps of one length lead from each matrix of a batch to the next.
+bool HasEvenSteps(const at::Tensor& tensor) {
+  if (tensor.dim() <= 3) return true;
+  int64_t stride = std::max<int64_t>(tensor.stride(-3), 1);
+  for (int64_t i = tensor.dim() - 3; i >= 0; --i) {
+    if (tensor.size(i) > 1 && tensor.stride(i) != stride) return false;
+    stride *= tensor.size(i);
+  }
+  return true;
+}
+
+bool IsTriangle(const OperatorInfo& info) {
+  const absl::string_view name = info.handle.schema().name();
+  return name == "aten::tril" || name == "aten::tril_" ||
+         name == "aten::triu" || name == "aten::triu_";
+}
+
+void CheckTriangle(const at::Tensor& self, const at::Tensor& written) {
+  if (written.numel() == 0) return;
+  if (written.is_same(self)) {
+    if (!IsWrittenInPlace(self)) at::assert_no_internal_overlap(self);
+    return;
+  }
+  at::assert_no_internal_overlap(written);
+  // PyTorch would write beside it.
+  TORCH_CHECK(HasEvenSteps(written),
+              "unsupported operation: the matrices of the written-to tensor do "
+              "not lie one behind the other. Please clone() the tensor before "
+              "performing the operation.");
+}
+
 }  // namespace
 
 void CheckOverlap(const OperatorInfo& info,
                   c10::ArrayRef<c10::IValue> arguments) {
   const OutputRules& rules = info.output_rules;
   if (rules.sharing.empty()) return;
+  if (IsTriangle(info)) {
+    CheckTriangle(arguments[0].toTensor(),
+                  arguments[info.is_out ? 2 : 0].toTensor());
+    return;
+  }
   if (rules.leaves_integers || rules.leaves_reals) {
     const c10::ScalarType type = arguments[0].toTensor().scalar_type();
     if (rules.leaves_reals ? !c10::isComplexType(type)

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 
@@ -108,10 +109,25 @@ bool IsWrittenOutOfOrder(const std::string& base) {
   return names->contains(base);
 }
 
+// Of others, which look at what they begin with.
+Sharing SharingOfOther(const std::string& base, const c10::Argument& argument) {
+  const std::string& name = argument.name();
+  if (base == "cross" || base == "linalg_cross") return Sharing::kNothing;
+  // The output begins as a copy of it, or takes its place.
+  const bool copied =
+      (name == "self" && (base == "addbmm" || base == "addmv" ||
+                          base == "baddbmm" || base == "msort")) ||
+      (name == "bias" && base == "linear");
+  return copied || base == "addr" ? Sharing::kAllOrNothing : Sharing::kAny;
+}
+
 Sharing SharingOf(const std::string& base, const c10::Argument& argument) {
   // Read before anything is written, or at their places.
-  if (argument.name() == "value" || base == "mm" || base == "addmm" ||
-      base == "_addmm_activation") {
+  const bool product =
+      base == "mm" || base == "addmm" || base == "_addmm_activation";
+  if (argument.name() == "value" || base == "mvlgamma" ||
+      (product && argument.name() != "self") || base == "mm" ||
+      (base == "ldexp" && argument.name() == "other")) {
     return Sharing::kAny;
   }
   if (!IsWrittenOutOfOrder(base)) return Sharing::kAllOrNothing;
@@ -122,7 +138,7 @@ Sharing SharingOf(const std::string& base, const c10::Argument& argument) {
   const bool copied = argument.name() == "self" && base != "gather" &&
                       base != "index" && base != "index_select" &&
                       base != "take";
-  return copied ? Sharing::kAny : Sharing::kNothing;
+  return copied ? Sharing::kAllOrNothing : Sharing::kNothing;
 }
 
 // Operators of one tensor that do not convert to an output's type.
@@ -143,6 +159,8 @@ bool KeepsType(const c10::FunctionSchema& schema, const std::string& base) {
 OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   const std::string base = BaseName(schema);
+  const bool is_out = absl::c_any_of(
+      schema.arguments(), [](const c10::Argument& a) { return a.is_out(); });
   OutputRules rules;
   // The one tagged operator that fills its output when the base is 1.
   if (base == "pow" && schema.overload_name() == "Scalar_out") return rules;
@@ -155,6 +173,12 @@ OutputRules OutputRulesOf(const c10::OperatorHandle& op) {
                               base != "index_put" && base != "_index_put_impl";
     for (const c10::Argument& argument : schema.arguments()) {
       rules.sharing.push_back(SharingOf(base, argument));
+    }
+  } else {
+    // PyTorch lets some write to expanded outputs, and others write beside.
+    rules.distinct_elements = is_out || base == "addbmm" || base == "addr";
+    for (const c10::Argument& argument : schema.arguments()) {
+      rules.sharing.push_back(SharingOfOther(base, argument));
     }
   }
   rules.exact_type = KeepsType(schema, base);

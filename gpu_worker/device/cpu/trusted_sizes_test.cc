@@ -552,6 +552,32 @@ TEST_F(TrustedSizesTest, NoiseAndMedians) {
   }
 }
 
+TEST_F(TrustedSizesTest, TrianglesOfMatrices) {
+  const at::Tensor matrices = at::randn({3, 2, 4, 4});
+  for (const std::string op : {"tril", "triu"}) {
+    for (const at::Tensor& out :
+         {at::zeros({3, 2, 4, 4}), at::zeros({3, 2, 4, 8}).slice(3, 0, 8, 2),
+          at::zeros({3, 2, 4, 4}).transpose(2, 3)}) {
+      ExpectGood(op, {matrices, 1, out}, "out");
+    }
+    ExpectBad(op, {matrices, 1, IValue()}, 2,
+              at::zeros({2, 3, 4, 4}).transpose(0, 1),
+              "have its matrices one behind the other", "out");
+  }
+}
+
+TEST_F(TrustedSizesTest, ExpandedOutputs) {
+  const at::Tensor one = at::zeros({1});
+  ExpectBad("mv", {at::randn({5, 3}), at::randn({3}), IValue()}, 2,
+            one.expand({5}), "argument out", "out");
+  ExpectBad("narrow_copy", {at::randn({5}), 0, 0, 4, IValue()}, 4,
+            one.expand({4}), "must not repeat elements", "out");
+  ExpectBad("avg_pool3d",
+            {at::randn({1, 2, 4, 4, 4}), Ints{2, 2, 2}, Ints{}, Ints{0, 0, 0},
+             false, true, IValue(), IValue()},
+            7, one.expand({1, 2, 2, 2, 2}), "must not repeat elements", "out");
+}
+
 TEST_F(TrustedSizesTest, TermsOfACombination) {
   const Stack good = {at::randn({5, 3, 3}), at::randn({2, 5})};
   ExpectGood("_compute_linear_combination", good);

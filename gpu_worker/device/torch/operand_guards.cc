@@ -9,6 +9,7 @@
 #include "ATen/ExpandUtils.h"
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/empty.h"
+#include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -465,6 +466,42 @@ absl::Status CheckMedian(const NamedArguments& arguments) {
                 absl::StrCat("not be expanded along dimension ", dim));
 }
 
+// Kernels write outputs as if they were dense, or by vendors' routines that
+// take a step of 0 for 1.
+absl::Status CheckOutputs(const c10::FunctionSchema& schema,
+                          const NamedArguments& arguments) {
+  for (const c10::Argument& argument : schema.arguments()) {
+    if (!argument.is_out()) continue;
+    if (const View view = arguments.View(argument.name())) {
+      DJINN_RETURN_IF_ERROR(CheckDense(argument.name(), *view));
+    }
+    for (const srg::TensorView& view : arguments.Views(argument.name())) {
+      DJINN_RETURN_IF_ERROR(CheckDense(argument.name(), view));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The kernel walks all matrices of an output by the stride of the dimension
+// before theirs.
+absl::Status CheckTriangle(const NamedArguments& arguments) {
+  const View out = arguments.View("out");
+  if (!out.has_value() || out->sizes.size() < 4 || IsEmpty(out->sizes)) {
+    return absl::OkStatus();
+  }
+  const size_t batch = out->sizes.size() - 2;
+  // Wide: sizes and strides may be anything that a storage has room for.
+  absl::int128 matrices = 1;
+  absl::int128 room = 0;
+  for (size_t i = 0; i < batch; ++i) {
+    if (out->strides[i] != 0) matrices *= out->sizes[i];
+    room += absl::int128(out->sizes[i] - 1) * out->strides[i];
+  }
+  const int64_t step = std::max<int64_t>(out->strides[batch - 1], 1);
+  if ((matrices - 1) * step <= room) return absl::OkStatus();
+  return Misfit("out", *out, "have its matrices one behind the other");
+}
+
 absl::Status CheckBatchNormForward(const NamedArguments& arguments) {
   return CheckBatchNorm(arguments, false);
 }
@@ -537,6 +574,8 @@ constexpr NamedGuard kGuards[] = {
     {"_fused_adagrad_", CheckFusedOptimizer},
     {"median", CheckMedian},
     {"nanmedian", CheckMedian},
+    {"tril", CheckTriangle},
+    {"triu", CheckTriangle},
     {"lstm", CheckLstm},
     {"gru", CheckRecurrence},
     {"rnn_tanh", CheckRecurrence},
@@ -550,6 +589,7 @@ absl::Status CheckOperands(const c10::FunctionSchema& schema,
   absl::string_view name = schema.name();
   if (!absl::ConsumePrefix(&name, "aten::")) return absl::OkStatus();
   const NamedArguments arguments(schema, call);
+  DJINN_RETURN_IF_ERROR(CheckOutputs(schema, arguments));
   for (const NamedGuard& named : kGuards) {
     if (named.op == name) DJINN_RETURN_IF_ERROR(named.guard(arguments));
   }
