@@ -290,10 +290,12 @@ class ContentProofsTest : public testing::Test {
     return buffer;
   }
   std::shared_ptr<ContentChallenge> Issue(
-      uint64_t bytes, std::vector<std::shared_ptr<Buffer>> candidates) {
-    return proofs_.Issue(
-        bytes, std::move(candidates), [this] { ++settled_; },
-        [this](absl::Duration time) { charged_ += time; });
+      uint64_t bytes, std::vector<std::shared_ptr<Buffer>> candidates,
+      const std::string& tenant = "red", ContentProofs* proofs = nullptr) {
+    return (proofs == nullptr ? proofs_ : *proofs)
+        .Issue(
+            tenant, bytes, std::move(candidates), [this] { ++settled_; },
+            [this](absl::Duration time) { charged_ += time; });
   }
 
   FakeDevice device_{1 << 30};
@@ -364,6 +366,27 @@ TEST_F(ContentProofsTest, LongWorkTakesTurnsAndEndsWhenNobodyWaits) {
   endless = nullptr;
   EXPECT_FALSE(proofs_.Work());
   EXPECT_NE(Issue(1000, {}), nullptr);
+}
+
+TEST_F(ContentProofsTest, ATenantsManyDoNotHoldUpAnothersOne) {
+  ContentProofs proofs(&device_, &random_, 100);
+  std::vector<std::shared_ptr<ContentChallenge>> reds;
+  for (int i = 0; i < 20; ++i) reds.push_back(Issue(1000, {}, "red", &proofs));
+  const auto blue = Issue(1000, {}, "blue", &proofs);
+  blue->Answer(std::string(kContentMacBytes, '?'));
+  for (const auto& red : reds) red->Answer(std::string(kContentMacBytes, '?'));
+  EXPECT_TRUE(proofs.Work());
+  EXPECT_TRUE(reds[0]->settled());
+  EXPECT_TRUE(proofs.Work());
+  EXPECT_TRUE(blue->settled());
+  // Those that nobody waits for any more cost their tenant no turn.
+  reds[1] = reds[2] = nullptr;
+  const auto green = Issue(1000, {}, "green", &proofs);
+  EXPECT_TRUE(proofs.Work());
+  EXPECT_TRUE(reds[3]->settled());
+  while (proofs.Work()) {
+  }
+  EXPECT_TRUE(reds[19]->settled());
 }
 
 }  // namespace

@@ -91,7 +91,8 @@ void ContentProofs::Start() {
 }
 
 std::shared_ptr<ContentChallenge> ContentProofs::Issue(
-    uint64_t size_bytes, std::vector<std::shared_ptr<Buffer>> candidates,
+    std::string tenant, uint64_t size_bytes,
+    std::vector<std::shared_ptr<Buffer>> candidates,
     std::function<void()> settled, std::function<void(absl::Duration)> charge) {
   if (outstanding_->fetch_add(1) >= max_outstanding_) {
     --*outstanding_;
@@ -100,6 +101,7 @@ std::shared_ptr<ContentChallenge> ContentProofs::Issue(
   }
   std::shared_ptr<ContentChallenge> challenge(new ContentChallenge);
   challenge->outstanding_ = outstanding_;
+  challenge->tenant_ = std::move(tenant);
   challenge->key_ = random_->Bytes(kContentKeyBytes);
   challenge->settled_ = std::move(settled);
   challenge->charge_ = std::move(charge);
@@ -114,17 +116,33 @@ std::shared_ptr<ContentChallenge> ContentProofs::Issue(
   }
   if (challenge->works_.empty()) add(nullptr, {});
   ++issued_;
-  MutexLock lock(&mu_);
-  queue_.push_back(challenge);
-  changed_.Signal();
+  Put(challenge);
   return challenge;
+}
+
+void ContentProofs::Put(const std::shared_ptr<ContentChallenge>& challenge) {
+  MutexLock lock(&mu_);
+  auto& queue = queues_[challenge->tenant_];
+  if (queue.empty()) turns_.push_back(challenge->tenant_);
+  queue.push_back(challenge);
+  changed_.Signal();
 }
 
 std::shared_ptr<ContentChallenge> ContentProofs::Next() {
   MutexLock lock(&mu_);
-  while (!queue_.empty()) {
-    std::shared_ptr<ContentChallenge> challenge = queue_.front().lock();
-    queue_.pop_front();
+  while (!turns_.empty()) {
+    const auto queue = queues_.find(turns_.front());
+    turns_.pop_front();
+    std::shared_ptr<ContentChallenge> challenge = queue->second.front().lock();
+    queue->second.pop_front();
+    if (queue->second.empty()) {
+      queues_.erase(queue);
+    } else if (challenge != nullptr) {
+      turns_.push_back(queue->first);
+    } else {
+      // It had no turn.
+      turns_.push_front(queue->first);
+    }
     if (challenge != nullptr) return challenge;
   }
   return nullptr;
@@ -137,8 +155,7 @@ bool ContentProofs::Work() {
   const bool last = Compute(challenge.get());
   challenge->charge_(ThreadTime() - start);
   if (!last) {
-    MutexLock lock(&mu_);
-    queue_.push_back(challenge);
+    Put(challenge);
     return true;
   }
   bool settled;
@@ -180,7 +197,7 @@ void ContentProofs::Run() {
       if (stopping_) return;
     }
     MutexLock lock(&mu_);
-    while (queue_.empty() && !stopping_) changed_.Wait(&mu_);
+    while (turns_.empty() && !stopping_) changed_.Wait(&mu_);
     if (stopping_) return;
   }
 }

@@ -12,8 +12,9 @@
 // neither the answer nor, as far as work makes it, its time tells who cannot
 // prove anything whether the bytes are here. The work is charged to who asks.
 //
-// Long contents take turns, so that no challenge waits for another's last byte.
-// Thread-safe.
+// Tenants take turns, a piece of a content at a time, and so do the challenges
+// of each: none waits for another's last byte, nor for how many another tenant
+// has. Thread-safe.
 #ifndef GPU_WORKER_CACHE_CONTENT_PROOFS_H_
 #define GPU_WORKER_CACHE_CONTENT_PROOFS_H_
 
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -62,6 +64,7 @@ class ContentChallenge {
     return expired_ || (answer_.has_value() && computed_);
   }
 
+  std::string tenant_;
   std::string key_;
   std::function<void()> settled_;
   std::function<void(absl::Duration)> charge_;
@@ -102,11 +105,12 @@ class ContentProofs {
   // Starts the thread; without it, somebody calls Work().
   void Start();
 
-  // Null when there are too many. `settled` is called, from any thread and
-  // without locks, when the outcome is there; `charge` with the processor time
-  // of the work, as it is done.
+  // Asked of a tenant. Null when there are too many. `settled` is called, from
+  // any thread and without locks, when the outcome is there; `charge` with the
+  // processor time of the work, as it is done.
   std::shared_ptr<ContentChallenge> Issue(
-      uint64_t size_bytes, std::vector<std::shared_ptr<Buffer>> candidates,
+      std::string tenant, uint64_t size_bytes,
+      std::vector<std::shared_ptr<Buffer>> candidates,
       std::function<void()> settled,
       std::function<void(absl::Duration)> charge);
 
@@ -118,7 +122,8 @@ class ContentProofs {
 
  private:
   void Run();
-  // The first of the queue that still lives, taken out.
+  void Put(const std::shared_ptr<ContentChallenge>& challenge);
+  // The next that still lives, taken out.
   std::shared_ptr<ContentChallenge> Next();
   // A piece of the challenge's work; true when it was the last.
   bool Compute(ContentChallenge* challenge);
@@ -134,7 +139,10 @@ class ContentProofs {
 
   Mutex mu_;
   CondVar changed_;
-  std::deque<std::weak_ptr<ContentChallenge>> queue_ ABSL_GUARDED_BY(mu_);
+  // By tenant, none of them empty; and whose turn it is.
+  std::map<std::string, std::deque<std::weak_ptr<ContentChallenge>>> queues_
+      ABSL_GUARDED_BY(mu_);
+  std::deque<std::string> turns_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -94,7 +94,7 @@ bool Session::AskForProof(const Searching& search) {
   if (!transfer.provable() || !contents->Shares(tenant_)) return false;
   auto searching = std::make_unique<Searching>(search);
   searching->challenge = environment_.proofs->Issue(
-      transfer.size_bytes(),
+      tenant_, transfer.size_bytes(),
       contents->FindShared(tenant_, HashOf(transfer), transfer.size_bytes()),
       callbacks_.runnable, callbacks_.charge);
   if (searching->challenge == nullptr) return false;
