@@ -6,6 +6,12 @@
 #include "gpu_worker/core/connection.h"
 
 namespace djinn::worker {
+namespace {
+
+// For so long at least the device keeps memory that nobody needs.
+constexpr absl::Duration kTidyingInterval = absl::Seconds(10);
+
+}  // namespace
 
 absl::Status WorkerCore::Draining() {
   return MakeError(absl::StatusCode::kUnavailable, "DRAINING",
@@ -113,12 +119,20 @@ void WorkerCore::RunHousekeeping() {
     }
     ExpireAndCheck();
     CheckDevice();
+    TidyDevice();
     MutexLock lock(&mu_);
     if (stopping_ && connections_.empty()) return;
     if (to_close_.empty()) {
       housekeeping_.WaitWithTimeout(&mu_, options_.housekeeping_interval);
     }
   }
+}
+
+void WorkerCore::TidyDevice() {
+  const absl::Duration now = clock_->Monotonic();
+  if (now < next_tidying_) return;
+  next_tidying_ = now + kTidyingInterval;
+  device_->ReleaseUnusedMemory();
 }
 
 void WorkerCore::CheckDevice() {

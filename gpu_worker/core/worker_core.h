@@ -254,6 +254,7 @@ class WorkerCore {
   bool CloseAndReap();
   void ExpireAndCheck();
   void CheckDevice();
+  void TidyDevice();
 
   const WorkerCoreOptions options_;
   Device* const device_;
@@ -314,6 +315,8 @@ class WorkerCore {
   Turn preempting_;
   // Housekeeping's: it was said that the device is broken.
   bool told_broken_ = false;
+  // When it tidies the device next.
+  absl::Duration next_tidying_;
 
   std::thread executor_;
   std::thread housekeeper_;

@@ -29,6 +29,12 @@ TEST_F(WorkerCoreTest, RunsAProgramAndAnswersReads) {
   EXPECT_FALSE(admitted.cache_hit());
 }
 
+TEST_F(WorkerCoreTest, TheDeviceGivesBackUnusedMemoryNowAndThen) {
+  EXPECT_TRUE(WaitUntil([this] { return device_.tidied() == 1; }));
+  clock_.Advance(absl::Seconds(10));
+  EXPECT_TRUE(WaitUntil([this] { return device_.tidied() == 2; }));
+}
+
 TEST_F(WorkerCoreTest, TellsWhatASessionUsesByClass) {
   const std::string bytes(2048, 'x');
   std::unique_ptr<TestClient> client = Open();

@@ -120,6 +120,10 @@ class Device {
   // Gives back up to `bytes` or a little more of it, what was not used for the
   // longest time first. Returns how many came free.
   virtual uint64_t ReleaseSpareMemory(uint64_t /*bytes*/) { return 0; }
+
+  // Gives back to the system what it kept for the next buffer, and nobody
+  // needed since the last call.
+  virtual void ReleaseUnusedMemory() {}
 };
 
 }  // namespace djinn::worker

@@ -82,8 +82,8 @@ class Side {
              .of_tenants = "share_contents: true, batch_with_others: true, "
                            "limits: {memory: 1GiB}",
              .of_worker = absl::StrCat("device: {kind: cpu, memory: 8GiB, "
-                                       "calibrate: false, threads: ",
-                                       options.threads, "}\nmax_batch_runs: ",
+                                       "calibrate: false, threads: 1}\n"
+                                       "max_batch_runs: ",
                                        max_batch_runs, "\n")}));
     // One brings the model, the others find it.
     for (int i = 0; i < kSessions; ++i) {

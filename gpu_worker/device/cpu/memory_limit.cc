@@ -2,13 +2,16 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "c10/core/Allocator.h"
 #include "c10/core/CPUAllocator.h"
 #include "c10/core/impl/alloc_cpu.h"
 #include "c10/util/Exception.h"
+#include "gpu_worker/device/cpu/block_cache.h"
 
 namespace djinn::worker {
 namespace {
@@ -16,9 +19,50 @@ namespace {
 std::atomic<uint64_t> limit_bytes{UINT64_MAX};
 std::atomic<uint64_t> used_bytes{0};
 
+// With red zones around every tensor instead.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kKeepsBlocks = false;
+#else
+constexpr bool kKeepsBlocks = true;
+#endif
+
+BlockCache* Blocks() {
+  static BlockCache* const blocks = new BlockCache;
+  return blocks;
+}
+
+// What may wait beside what is in use.
+uint64_t MostIdle() {
+  const uint64_t limit = limit_bytes.load(std::memory_order_relaxed);
+  const uint64_t used = used_bytes.load(std::memory_order_relaxed);
+  return std::min(limit / 4, limit - std::min(limit, used));
+}
+
+// Null where there is none.
+void* Allocate(size_t size) {
+  if (!kKeepsBlocks || size < BlockCache::kLeastBytes) {
+    void* const data = c10::alloc_cpu(size);
+    // What malloc really gave, since that is what Free() can ask for.
+    if (data != nullptr) used_bytes += malloc_usable_size(data);
+    return data;
+  }
+  void* const data = Blocks()->Take(size);
+  if (data == nullptr) return nullptr;
+  used_bytes += BlockCache::BlockBytes(size);
+  Blocks()->Shrink(MostIdle());
+  return data;
+}
+
 void Free(void* data) {
   if (data == nullptr) return;
-  used_bytes.fetch_sub(malloc_usable_size(data), std::memory_order_relaxed);
+  // Blocks begin a page.
+  if (kKeepsBlocks && reinterpret_cast<uintptr_t>(data) % 4096 == 0) {
+    if (const size_t size = Blocks()->Return(data, MostIdle()); size > 0) {
+      used_bytes -= size;
+      return;
+    }
+  }
+  used_bytes -= malloc_usable_size(data);
   c10::free_cpu(data);
 }
 
@@ -32,11 +76,10 @@ class LimitedAllocator final : public c10::Allocator {
     TORCH_CHECK_WITH(OutOfMemoryError, size <= limit && used <= limit - size,
                      "out of memory: limit ", limit, " bytes, used ", used,
                      ", asked ", size);
-    void* const data = c10::alloc_cpu(size);
-    // What malloc really gave, since that is what Free() can ask for.
-    if (data != nullptr) {
-      used_bytes.fetch_add(malloc_usable_size(data), std::memory_order_relaxed);
-    }
+    void* const data = Allocate(size);
+    TORCH_CHECK_WITH(OutOfMemoryError, data != nullptr || size == 0,
+                     "out of memory: the system has no ", size,
+                     " bytes, though the limit is ", limit);
     return c10::DataPtr(data, data, &Free, c10::Device(c10::DeviceType::CPU));
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
@@ -55,6 +98,8 @@ void SetTensorMemoryLimit(uint64_t bytes) {
   }();
   (void)kInstalled;
 }
+
+void ReleaseUnusedTensorMemory() { Blocks()->ReleaseUnused(); }
 
 uint64_t TensorMemoryInUse() {
   return used_bytes.load(std::memory_order_relaxed);

@@ -16,6 +16,11 @@ void SetTensorMemoryLimit(uint64_t bytes);
 // What those tensors hold now.
 uint64_t TensorMemoryInUse();
 
+// Large blocks of it wait for the next tensor when they are free
+// (block_cache.h): within the limit, together with what is in use, and up to a
+// quarter of it. This gives back what nobody needed since the last call.
+void ReleaseUnusedTensorMemory();
+
 }  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_CPU_MEMORY_LIMIT_H_

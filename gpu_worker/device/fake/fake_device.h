@@ -76,6 +76,10 @@ class FakeDevice : public Device {
   uint64_t settled() const { return settled_; }
   void CountSettled() { ++settled_; }
 
+  void ReleaseUnusedMemory() override { ++tidied_; }
+  // How often that was asked for.
+  uint64_t tidied() const { return tidied_; }
+
   // Bytes in buffers that live.
   uint64_t live_bytes() const;
 
@@ -84,6 +88,7 @@ class FakeDevice : public Device {
 
   const uint64_t memory_bytes_;
   std::atomic<bool> times_nodes_{false};
+  std::atomic<uint64_t> tidied_{0};
   const std::shared_ptr<Usage> usage_;
   std::unique_ptr<OperatorLibrary> operators_;
   std::atomic<uint64_t> settled_{0};

@@ -1,0 +1,135 @@
+#include "gpu_worker/device/cpu/block_cache.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace djinn::worker {
+namespace {
+
+constexpr size_t kClassesPerDoubling = 8;
+// From here on the kernel may use its large pages, which a block then begins
+// with.
+constexpr size_t kHugePage = size_t{2} << 20;
+
+void* Map(size_t bytes) {
+  const size_t spare = bytes >= kHugePage ? kHugePage : 0;
+  void* const mapped = mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (spare == 0) return mapped;
+  char* const from = static_cast<char*>(mapped);
+  const size_t before =
+      (kHugePage - reinterpret_cast<uintptr_t>(from) % kHugePage) % kHugePage;
+  if (before > 0) munmap(from, before);
+  if (before < spare) munmap(from + before + bytes, spare - before);
+  // Where it has none to give, ordinary ones do.
+  (void)madvise(from + before, bytes, MADV_HUGEPAGE);
+  return from + before;
+}
+
+void Unmap(const std::vector<std::pair<void*, size_t>>& blocks) {
+  for (const auto& [block, bytes] : blocks) munmap(block, bytes);
+}
+
+}  // namespace
+
+BlockCache::~BlockCache() { Shrink(0); }
+
+size_t BlockCache::BlockBytes(size_t bytes) {
+  // Of the power of two that is not larger.
+  const size_t step = std::bit_floor(bytes) / kClassesPerDoubling;
+  return (bytes + step - 1) / step * step;
+}
+
+void* BlockCache::Take(size_t bytes) {
+  const size_t block_bytes = BlockBytes(bytes);
+  {
+    MutexLock lock(&mu_);
+    const auto found = classes_.find(block_bytes);
+    if (found != classes_.end() && !found->second.idle.empty()) {
+      Class& of = found->second;
+      void* const block = of.idle.back();
+      of.idle.pop_back();
+      of.unused = std::min(of.unused, of.idle.size());
+      idle_bytes_ -= block_bytes;
+      taken_.emplace(block, block_bytes);
+      return block;
+    }
+  }
+  void* block = Map(block_bytes);
+  if (block == nullptr) {
+    Shrink(0);
+    block = Map(block_bytes);
+    if (block == nullptr) return nullptr;
+  }
+  MutexLock lock(&mu_);
+  taken_.emplace(block, block_bytes);
+  return block;
+}
+
+size_t BlockCache::Return(void* block, uint64_t most_idle) {
+  size_t bytes;
+  {
+    MutexLock lock(&mu_);
+    const auto found = taken_.find(block);
+    if (found == taken_.end()) return 0;
+    bytes = found->second;
+    taken_.erase(found);
+    if (idle_bytes_ + bytes <= most_idle) {
+      classes_[bytes].idle.push_back(block);
+      idle_bytes_ += bytes;
+      return bytes;
+    }
+  }
+  munmap(block, bytes);
+  return bytes;
+}
+
+void BlockCache::Remove(size_t bytes, size_t count, Class* of,
+                        std::vector<std::pair<void*, size_t>>* removed) {
+  const auto end = of->idle.begin() + static_cast<ptrdiff_t>(count);
+  for (auto block = of->idle.begin(); block != end; ++block) {
+    removed->emplace_back(*block, bytes);
+  }
+  of->idle.erase(of->idle.begin(), end);
+  of->unused = std::min(of->unused, of->idle.size());
+  idle_bytes_ -= count * bytes;
+}
+
+void BlockCache::Shrink(uint64_t most_idle) {
+  std::vector<std::pair<void*, size_t>> removed;
+  {
+    MutexLock lock(&mu_);
+    for (auto at = classes_.rbegin();
+         at != classes_.rend() && idle_bytes_ > most_idle; ++at) {
+      auto& [bytes, of] = *at;
+      const uint64_t surplus = (idle_bytes_ - most_idle + bytes - 1) / bytes;
+      Remove(bytes, std::min<uint64_t>(surplus, of.idle.size()), &of, &removed);
+    }
+  }
+  Unmap(removed);
+}
+
+void BlockCache::ReleaseUnused() {
+  std::vector<std::pair<void*, size_t>> removed;
+  {
+    MutexLock lock(&mu_);
+    for (auto& [bytes, of] : classes_) {
+      Remove(bytes, of.unused, &of, &removed);
+      of.unused = of.idle.size();
+    }
+    std::erase_if(classes_,
+                  [](const auto& entry) { return entry.second.idle.empty(); });
+  }
+  Unmap(removed);
+}
+
+uint64_t BlockCache::idle_bytes() const {
+  MutexLock lock(&mu_);
+  return idle_bytes_;
+}
+
+}  // namespace djinn::worker
