@@ -7,7 +7,7 @@
 // runs it is carried out both ways besides, on operands made up for it, and
 // every bit compared. One whose results were equal in kComparisons runs that
 // could tell is left to one thread from then on, unless all threads gain a good
-// deal.
+// deal: as a rule, and where the others are asleep when the call begins.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_DEVICE_CPU_ALONE_TRIAL_H_
@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "common/mutex.h"
 
@@ -24,6 +25,10 @@ namespace djinn::worker {
 class AloneTrial {
  public:
   enum class Way { kTogether, kAlone, kBoth };
+
+  // There are so many ways for one thread to carry the call out; each is tried
+  // until one bit is another.
+  explicit AloneTrial(uint32_t alone_ways = 1) : alone_ways_(alone_ways) {}
 
   // What all threads are taken to cost: they keep the processors from sessions'
   // threads and, on one machine, from the client's.
@@ -48,16 +53,18 @@ class AloneTrial {
 
   // For a run that begins.
   Way Next() {
-    const Way way = way_.load(std::memory_order_relaxed);
+    const Way way = way_.load(std::memory_order_acquire);
     if (way != Way::kBoth) return way;
     return runs_.fetch_add(1, std::memory_order_relaxed) < kRuns
                ? Way::kTogether
                : Way::kBoth;
   }
 
-  // Whether one thread goes first this time.
-  bool OneGoesFirst() const { return runs() % 2 == 0; }
   uint32_t runs() const { return runs_.load(std::memory_order_relaxed); }
+  // Which of one thread's ways is tried, or was found.
+  uint32_t alone_way() const {
+    return alone_way_.load(std::memory_order_acquire);
+  }
 
   struct Comparison {
     bool equal = false;
@@ -66,10 +73,13 @@ class AloneTrial {
     // so round that any order may give them.
     uint64_t elements = 0;
     uint64_t telling = 0;
+    // What the run itself took, and what one thread did.
     uint64_t together_nanoseconds = 0;
     uint64_t alone_nanoseconds = 0;
   };
   void Compared(const Comparison& comparison);
+  // The way that is tried makes something else: the next one is, if any.
+  void Refuse();
 
   // It is known to give the same: one thread carries it out for good.
   void LeaveToOne() { way_.store(Way::kAlone, std::memory_order_relaxed); }
@@ -77,14 +87,19 @@ class AloneTrial {
   void GiveUp() { way_.store(Way::kTogether, std::memory_order_relaxed); }
 
  private:
+  void RefuseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const uint32_t alone_ways_;
+  std::atomic<uint32_t> alone_way_{0};
   std::atomic<Way> way_{Way::kBoth};
   std::atomic<uint32_t> runs_{0};
   Mutex mu_;
   int comparisons_ ABSL_GUARDED_BY(mu_) = 0;
   int could_tell_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t telling_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t together_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;  // shortest
-  uint64_t alone_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;
+  // In nanoseconds, of each comparison.
+  std::vector<uint64_t> together_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint64_t> alone_ ABSL_GUARDED_BY(mu_);
 };
 
 // Adds to `comparison` how many elements of `size` bytes there are, and how

@@ -48,6 +48,36 @@ TEST(AloneTrial, OneBitIsTooMany) {
   EXPECT_EQ(trial.Next(), Way::kTogether);
 }
 
+TEST(AloneTrial, TriesOneWayOfOneThreadAfterTheOther) {
+  AloneTrial trial(/*alone_ways=*/3);
+  Warm(&trial);
+  AloneTrial::Comparison different = kSoonerAlone;
+  different.equal = false;
+  trial.Compared(different);
+  EXPECT_EQ(trial.alone_way(), 1u);
+  // Not the first time.
+  trial.Compared(kSoonerAlone);
+  trial.Compared(different);
+  EXPECT_EQ(trial.alone_way(), 2u);
+  for (int i = 0; i < AloneTrial::kComparisons; ++i) {
+    EXPECT_EQ(trial.Next(), Way::kBoth);
+    trial.Compared(kSoonerAlone);
+  }
+  EXPECT_EQ(trial.Next(), Way::kAlone);
+  trial.Refuse();
+  EXPECT_EQ(trial.Next(), Way::kAlone);
+  EXPECT_EQ(trial.alone_way(), 2u);
+}
+
+TEST(AloneTrial, WaysMayBeRefusedUntilThereIsNone) {
+  AloneTrial trial(/*alone_ways=*/2);
+  Warm(&trial);
+  trial.Refuse();
+  EXPECT_EQ(trial.Next(), Way::kBoth);
+  trial.Refuse();
+  EXPECT_EQ(trial.Next(), Way::kTogether);
+}
+
 TEST(AloneTrial, ZerosDoNotTell) {
   AloneTrial trial;
   Warm(&trial);
@@ -92,6 +122,18 @@ TEST(AloneTrial, AllThreadsMustGainAQuarter) {
     }
     EXPECT_EQ(trial.Next(), alone == 400 ? Way::kAlone : Way::kTogether);
   }
+}
+
+TEST(AloneTrial, WhatAllThreadsTakeAsARuleCounts) {
+  AloneTrial trial;
+  Warm(&trial);
+  for (int i = 0; i < AloneTrial::kComparisons; ++i) {
+    AloneTrial::Comparison comparison = kSoonerAlone;
+    // Once in a while the others happen to be awake.
+    comparison.together_nanoseconds = i % 3 == 0 ? 20 : 200;
+    trial.Compared(comparison);
+  }
+  EXPECT_EQ(trial.Next(), Way::kAlone);
 }
 
 TEST(AloneTrial, IsShortWhereOneThreadIsMuchSlower) {

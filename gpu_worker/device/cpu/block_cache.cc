@@ -10,24 +10,12 @@ namespace djinn::worker {
 namespace {
 
 constexpr size_t kClassesPerDoubling = 8;
-// From here on the kernel may use its large pages, which a block then begins
-// with.
-constexpr size_t kHugePage = size_t{2} << 20;
-
+// Of ordinary pages: for large ones the kernel may have to move others first,
+// while the caller waits.
 void* Map(size_t bytes) {
-  const size_t spare = bytes >= kHugePage ? kHugePage : 0;
-  void* const mapped = mmap(nullptr, bytes + spare, PROT_READ | PROT_WRITE,
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  if (spare == 0) return mapped;
-  char* const from = static_cast<char*>(mapped);
-  const size_t before =
-      (kHugePage - reinterpret_cast<uintptr_t>(from) % kHugePage) % kHugePage;
-  if (before > 0) munmap(from, before);
-  if (before < spare) munmap(from + before + bytes, spare - before);
-  // Where it has none to give, ordinary ones do.
-  (void)madvise(from + before, bytes, MADV_HUGEPAGE);
-  return from + before;
+  return mapped == MAP_FAILED ? nullptr : mapped;
 }
 
 void Unmap(const std::vector<std::pair<void*, size_t>>& blocks) {

@@ -26,12 +26,12 @@ struct TypedSlot {
 
 // Returns what `run` returned for `input`, which appended to `results`. For the
 // trial it gets other numbers in the `operands`, which can be made up; of these
-// it writes those that are `written`. The two take turns at going first:
-// whoever comes second finds the operands in the cache. `run` throws nothing.
+// it writes those that are `written`. `run_alone` does so in the trial's
+// way for one thread. Neither throws.
 absl::Status CarryOutBothWays(absl::Span<const TypedSlot> operands,
                               absl::Span<const uint32_t> written,
                               const NodeInput& input, RunFunction run,
-                              AloneTrial* trial,
+                              RunFunction run_alone, AloneTrial* trial,
                               std::vector<NodeResult>* results);
 
 }  // namespace djinn::worker

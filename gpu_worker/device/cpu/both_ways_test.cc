@@ -36,22 +36,29 @@ class BothWaysTest : public testing::Test {
     NodeInput input;
     input.slots = slots_;
     results_.clear();
+    const auto run = [&](bool alone, const NodeInput& given,
+                         std::vector<NodeResult>* results) {
+      EXPECT_EQ(at::get_num_threads() == 1, alone);
+      ++(alone ? alone_ : together_);
+      const auto& buffer = static_cast<const TorchBuffer&>(*given.slots[0]);
+      if (given.slots[0] != slots_[0]) given_.push_back(FirstOf(buffer));
+      *reinterpret_cast<float*>(buffer.data()) += 1 + (alone ? off : 0);
+      if (!(alone ? alone_fails_ : together_fails_).ok()) {
+        return alone ? alone_fails_ : together_fails_;
+      }
+      NodeResult result;
+      result.buffer = MakeBuffer(FirstOf(buffer), result_floats_);
+      result.view.data_type = srg::DataType::kFloat32;
+      results->push_back(std::move(result));
+      return absl::OkStatus();
+    };
     return CarryOutBothWays(
         {{0, srg::DataType::kFloat32}}, {0}, input,
         [&](const NodeInput& given, std::vector<NodeResult>* results) {
-          const bool alone = at::get_num_threads() == 1;
-          ++(alone ? alone_ : together_);
-          const auto& buffer = static_cast<const TorchBuffer&>(*given.slots[0]);
-          if (given.slots[0] != slots_[0]) given_.push_back(FirstOf(buffer));
-          *reinterpret_cast<float*>(buffer.data()) += 1 + (alone ? off : 0);
-          if (!(alone ? alone_fails_ : together_fails_).ok()) {
-            return alone ? alone_fails_ : together_fails_;
-          }
-          NodeResult result;
-          result.buffer = MakeBuffer(FirstOf(buffer), result_floats_);
-          result.view.data_type = srg::DataType::kFloat32;
-          results->push_back(std::move(result));
-          return absl::OkStatus();
+          return run(/*alone=*/false, given, results);
+        },
+        [&](const NodeInput& given, std::vector<NodeResult>* results) {
+          return run(/*alone=*/true, given, results);
         },
         &trial_, &results_);
   }

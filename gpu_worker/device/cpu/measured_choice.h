@@ -1,7 +1,8 @@
 // Which of several ways to carry out a node is taken, where the client lets the
 // worker choose. What is faster depends on operator, shape and machine, so it
 // is measured: of every kPeriod runs each way is tried a few times, and the
-// rest take the one whose best time was shortest.
+// rest take the one that took least on the average, the longest time left out:
+// threads that happen to be awake make a way fast that as a rule wakes them.
 //
 // Thread-safe: runs of the same plan in several threads count together, and may
 // mix up their measurements, which costs time only.
@@ -27,8 +28,6 @@ class MeasuredChoice {
   static constexpr uint32_t kPeriod = 2048;
   static constexpr uint32_t kAllTrials = kTrials * kWays;
 
-  MeasuredChoice() { Forget(); }
-
   // For a run that begins.
   MeasuredTurn Next() {
     const uint32_t turn =
@@ -40,32 +39,48 @@ class MeasuredChoice {
 
   // What a measured turn took.
   void Took(size_t way, uint64_t nanoseconds) {
-    std::atomic<uint64_t>& best = best_[way];
-    if (nanoseconds < best.load(std::memory_order_relaxed)) {
-      best.store(nanoseconds, std::memory_order_relaxed);
+    Times& times = times_[way];
+    times.sum.fetch_add(nanoseconds, std::memory_order_relaxed);
+    if (nanoseconds > times.longest.load(std::memory_order_relaxed)) {
+      times.longest.store(nanoseconds, std::memory_order_relaxed);
     }
+    times.count.fetch_add(1, std::memory_order_relaxed);
   }
 
  private:
+  struct Times {
+    std::atomic<uint64_t> sum{0};
+    std::atomic<uint64_t> longest{0};
+    std::atomic<uint32_t> count{0};
+
+    // The largest number where there are none.
+    uint64_t Average() const {
+      const uint64_t all = sum.load(std::memory_order_relaxed);
+      const uint32_t number = count.load(std::memory_order_relaxed);
+      if (number == 0) return UINT64_MAX;
+      if (number == 1) return all;
+      return (all - longest.load(std::memory_order_relaxed)) / (number - 1);
+    }
+  };
+
   void Forget() {
-    for (std::atomic<uint64_t>& best : best_) {
-      best.store(UINT64_MAX, std::memory_order_relaxed);
+    for (Times& times : times_) {
+      times.sum.store(0, std::memory_order_relaxed);
+      times.longest.store(0, std::memory_order_relaxed);
+      times.count.store(0, std::memory_order_relaxed);
     }
   }
 
   size_t Best() const {
     size_t way = 0;
     for (size_t i = 1; i < kWays; ++i) {
-      if (best_[i].load(std::memory_order_relaxed) <
-          best_[way].load(std::memory_order_relaxed)) {
-        way = i;
-      }
+      if (times_[i].Average() < times_[way].Average()) way = i;
     }
     return way;
   }
 
   std::atomic<uint32_t> runs_{0};
-  std::array<std::atomic<uint64_t>, kWays> best_;
+  std::array<Times, kWays> times_;
 };
 
 }  // namespace djinn::worker

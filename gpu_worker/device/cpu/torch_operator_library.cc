@@ -6,11 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/Parallel.h"
 #include "absl/strings/match.h"
 #include "common/status_macros.h"
 #include "gpu_worker/device/cpu/cpu_target.h"
 #include "gpu_worker/device/cpu/generator_state.h"
 #include "gpu_worker/device/cpu/made_up.h"
+#include "gpu_worker/device/cpu/thread_scope.h"
 #include "gpu_worker/device/cpu/torch_program.h"
 #include "gpu_worker/device/torch/call_template.h"
 #include "gpu_worker/device/torch/node_compiler.h"
@@ -100,6 +102,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
   DJINN_ASSIGN_OR_RETURN(
       std::vector<TorchCall> plain,
       CompileNodes(structure, custom_, CpuTarget().device()));
+  CountThreads();
   std::vector<CpuCall> calls;
   calls.reserve(plain.size());
   for (TorchCall& call : plain) calls.emplace_back(std::move(call));
@@ -120,7 +123,12 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
       std::optional<std::vector<TypedSlot>> operands =
           OperandsToMakeUp(call.call);
       if (!operands.has_value()) continue;
-      call.alone = std::make_unique<AloneTrial>();
+      call.parted = PartedProduct::Match(call.op.schema(), call.call,
+                                         at::get_num_threads());
+      const size_t parted_ways =
+          call.parted.has_value() ? call.parted->ways() : 0;
+      call.alone =
+          std::make_unique<AloneTrial>(static_cast<uint32_t>(1 + parted_ways));
       call.operands = *std::move(operands);
       call.written_slots = WrittenSlots(call.call);
     }

@@ -99,7 +99,7 @@ absl::Status TorchProgram::ExecuteStrict(
       return ExecutePlain(call, input, results);
     case AloneTrial::Way::kAlone: {
       const ThreadScope threads(/*one_thread=*/true);
-      return ExecutePlain(call, input, results);
+      return ExecuteAlone(call, input, results);
     }
     case AloneTrial::Way::kBoth:
       break;
@@ -109,7 +109,22 @@ absl::Status TorchProgram::ExecuteStrict(
       [&](const NodeInput& input, std::vector<NodeResult>* results) {
         return ExecutePlain(call, input, results);
       },
+      [&](const NodeInput& input, std::vector<NodeResult>* results) {
+        return ExecuteAlone(call, input, results);
+      },
       call.alone.get(), results);
+}
+
+absl::Status TorchProgram::ExecuteAlone(
+    const CpuCall& call, const NodeInput& input,
+    std::vector<NodeResult>* results) const {
+  const uint32_t way = call.alone->alone_way();
+  // Whatever keeps the parts from being multiplied, the plain call fails as it
+  // always did.
+  if (way > 0 && call.parted->Run(way - 1, input, results).ok()) {
+    return absl::OkStatus();
+  }
+  return ExecutePlain(call, input, results);
 }
 
 absl::Status TorchProgram::ExecuteStrictProduct(

@@ -15,6 +15,7 @@
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/packed_call.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
+#include "gpu_worker/device/cpu/parted_product.h"
 #include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/call_runner.h"
@@ -41,6 +42,9 @@ struct CpuCall : TorchCall {
   // tried: the call is such a product, draws, does what nobody here knows, or
   // has operands that cannot be made up, such as indices.
   std::unique_ptr<AloneTrial> alone;
+  // Where it is a product that one thread may carry out in parts: the trial's
+  // ways after the first, which is the call as it is.
+  std::optional<PartedProduct> parted;
   // Of such a call: its tensor operands, and the slots that it writes, each
   // once.
   std::vector<TypedSlot> operands;
@@ -69,6 +73,9 @@ class TorchProgram final : public CompiledProgram {
                             std::vector<NodeResult>* results) const;
   absl::Status ExecuteStrict(const CpuCall& call, const NodeInput& input,
                              std::vector<NodeResult>* results) const;
+  // By one thread, in the way that the call's trial tries or found.
+  absl::Status ExecuteAlone(const CpuCall& call, const NodeInput& input,
+                            std::vector<NodeResult>* results) const;
   absl::Status ExecuteStrictProduct(const CpuCall& call, const NodeInput& input,
                                     std::vector<NodeResult>* results) const;
   absl::Status ExecuteFast(uint32_t node, const NodeInput& input,
