@@ -98,9 +98,11 @@ struct WorkerConfig {
   int device_threads = 0;
   bool packed_weights = true;
   uint64_t packed_weight_memory = 0;
-  // Whether the caller of ReadWorkerConfig() is to measure `speed`.
+  // Whether the caller of ReadWorkerConfig() is to measure `speed`. It says
+  // what `numerics` are, too, as in WorkerHello.
   bool calibrate = true;
   v1::DeviceSpeed speed;
+  std::string numerics;
   double price_per_hour = 0;
   uint64_t link_bandwidth = 0;
   std::vector<std::string> capabilities;

@@ -21,6 +21,7 @@
 #include "gpu_worker/config.h"
 #include "gpu_worker/device/cpu/calibration.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
+#include "gpu_worker/device/cpu/numerics.h"
 #include "gpu_worker/device/cuda/load_plugin.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/worker.h"
@@ -96,8 +97,9 @@ int Main(int argc, char** argv) {
   };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
     DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(config));
-    if (config.calibrate && config.device_kind == "cpu") {
-      config.speed = MeasureCpuSpeed(Clock::Real());
+    if (config.device_kind == "cpu") {
+      config.numerics = CpuNumerics();
+      if (config.calibrate) config.speed = MeasureCpuSpeed(Clock::Real());
     }
     log::Info("device ready",
               {{"worker", config.worker_id},

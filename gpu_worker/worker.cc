@@ -57,6 +57,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   options.graph_cache.max_plans = config.graph_cache_entries;
   options.max_batch_runs = config.max_batch_runs;
   options.offer_timeout = config.offer_timeout;
+  options.speed = config.speed;
+  options.numerics = config.numerics;
   options.device_broken = std::move(device_broken);
   if (!config.content_disk_directory.empty()) {
     DJINN_ASSIGN_OR_RETURN(

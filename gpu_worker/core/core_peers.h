@@ -29,9 +29,14 @@ inline std::string Ticket(char c) {
 // A call to a core, as a transport would make it.
 class CoreCall : public PeerCall, public OfferClaimant {
  public:
-  // `waits` counts what is said of offers whose turn has not come.
-  CoreCall(WorkerCore* core, std::atomic<int>* waits)
-      : core_(core), waits_(*waits) {}
+  // What comes at once.
+  static constexpr size_t kChunkBytes = 64 << 10;
+
+  // `waits` counts what is said of offers whose turn has not come; `pace` is
+  // called before each chunk that follows another one.
+  CoreCall(WorkerCore* core, std::atomic<int>* waits,
+           std::function<void()> pace)
+      : core_(core), waits_(*waits), pace_(std::move(pace)) {}
 
   void StillWaiting() override {
     MutexLock lock(&mu_);
@@ -40,14 +45,18 @@ class CoreCall : public PeerCall, public OfferClaimant {
   }
   void Give(std::shared_ptr<const OfferedBytes> offered) override {
     MutexLock lock(&mu_);
-    v1::PullResponse& response = responses_.emplace_back();
     if (offered->poison != nullptr) {
-      *response.mutable_poisoned() = *offered->poison;
+      *responses_.emplace_back().mutable_poisoned() = *offered->poison;
     } else {
-      const absl::string_view bytes =
+      const absl::string_view all =
           core_->device()->HostBytes(offered->buffer)->bytes;
-      response.mutable_chunk()->set_payload(bytes.data(), bytes.size());
-      response.mutable_chunk()->set_crc32c(Crc32c(bytes));
+      for (size_t at = 0; at < all.size(); at += kChunkBytes) {
+        const absl::string_view bytes = all.substr(at, kChunkBytes);
+        v1::PullChunk* const chunk = responses_.emplace_back().mutable_chunk();
+        chunk->set_offset(at);
+        chunk->set_payload(bytes.data(), bytes.size());
+        chunk->set_crc32c(Crc32c(bytes));
+      }
     }
     over_ = true;
     changed_.SignalAll();
@@ -66,6 +75,7 @@ class CoreCall : public PeerCall, public OfferClaimant {
     *response = std::move(responses_.front());
     responses_.pop_front();
     waits_ += response->has_waiting();
+    if (pace_ != nullptr && response->chunk().offset() > 0) pace_();
     return true;
   }
   absl::Status Finish() override {
@@ -81,6 +91,7 @@ class CoreCall : public PeerCall, public OfferClaimant {
  private:
   WorkerCore* const core_;
   std::atomic<int>& waits_;
+  const std::function<void()> pace_;
   Mutex mu_;
   CondVar changed_;
   std::deque<v1::PullResponse> responses_ ABSL_GUARDED_BY(mu_);
@@ -95,7 +106,7 @@ class CorePeers : public PeerConnector {
       const v1::Peer&, const v1::PullRequest& request) override {
     ++asked_;
     if (hook_ != nullptr) hook_(asked_);
-    auto call = std::make_shared<CoreCall>(core_, &waits_);
+    auto call = std::make_shared<CoreCall>(core_, &waits_, pace_);
     core_->Pull(request, call);
     return std::make_unique<Shared>(std::move(call));
   }
@@ -103,6 +114,8 @@ class CorePeers : public PeerConnector {
   // Called before each call with how many there were, it among them. Set before
   // the first.
   void SetHook(std::function<void(int)> hook) { hook_ = std::move(hook); }
+  // As CoreCall's. Set before the first.
+  void SetPace(std::function<void()> pace) { pace_ = std::move(pace); }
   int waits() const { return waits_; }
 
  private:
@@ -124,6 +137,7 @@ class CorePeers : public PeerConnector {
 
   WorkerCore* const core_;
   std::function<void(int)> hook_;
+  std::function<void()> pace_;
   std::atomic<int> asked_{0};
   std::atomic<int> waits_{0};
 };

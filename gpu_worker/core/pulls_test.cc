@@ -50,6 +50,41 @@ TEST_F(PullsTest, AValueGoesFromWorkerToWorker) {
   EXPECT_EQ(core_->offers().offers(), 0u);
 }
 
+TEST_F(PullsTest, HowFastAValueCameIsTold) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  peers_->SetPace([this] { clock_.Advance(absl::Milliseconds(100)); });
+  constexpr uint64_t kBytes = 3 * CoreCall::kChunkBytes;
+  here->Create(1, kBytes);
+  here->Offer(1, Ticket('a'));
+  // What it waited for is not the link's.
+  clock_.Advance(absl::Seconds(1));
+  SendPull(there.get(), 5, 'a', kBytes);
+  const v1::PeerLink link =
+      there->WaitFor([](const v1::ControlResponse& r) { return r.has_link(); })
+          .link();
+  EXPECT_EQ(link.worker_id(), "w0");
+  EXPECT_EQ(link.bytes_per_second(), CoreCall::kChunkBytes * 10);
+  const v1::WorkerState state = other_->Snapshot();
+  ASSERT_EQ(state.links_size(), 1);
+  EXPECT_EQ(state.links(0).worker_id(), "w0");
+  EXPECT_EQ(state.links(0).bytes_per_second(), link.bytes_per_second());
+}
+
+TEST_F(PullsTest, WhatComesTogetherSaysNothingOfTheLink) {
+  std::unique_ptr<TestClient> here = Open();
+  std::unique_ptr<TestClient> there = OpenThere();
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->Offer(1, Ticket('a'));
+  SendPull(there.get(), 5, 'a', 8);
+  // In no time.
+  here->Create(2, 3 * CoreCall::kChunkBytes);
+  here->Offer(2, Ticket('b'));
+  SendPull(there.get(), 6, 'b', 3 * CoreCall::kChunkBytes);
+  EXPECT_EQ(there->Read(6, 1), (Floats{0}));
+  EXPECT_EQ(other_->Snapshot().links_size(), 0);
+}
+
 TEST_F(PullsTest, TheValueIsThatOfTheOffersTurn) {
   std::unique_ptr<TestClient> here = Open();
   std::unique_ptr<TestClient> there = OpenThere();

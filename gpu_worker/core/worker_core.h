@@ -36,6 +36,7 @@
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/transport/stream.h"
+#include "djinn/v1/placement.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
@@ -48,6 +49,7 @@
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/memory/spare_memory.h"
 #include "gpu_worker/plan/lockstep.h"
+#include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/session.h"
@@ -76,6 +78,9 @@ struct WorkerCoreOptions {
   absl::Duration resume_timeout = absl::Seconds(15);
   // How often deadlines are looked at.
   absl::Duration housekeeping_interval = absl::Milliseconds(100);
+  // As in WorkerHello.
+  v1::DeviceSpeed speed;
+  std::string numerics;
   // Called once, by housekeeping, when the device can serve nobody any more.
   std::function<void(const absl::Status&)> device_broken;
 };
@@ -272,6 +277,7 @@ class WorkerCore {
   mutable WorkerMetrics metrics_;
   OfferTable offers_;
   PeerPulls pulls_;
+  LinkRates links_;
   SessionEnvironment environment_;
   Mutex listener_mu_;
   std::function<void()> change_listener_ ABSL_GUARDED_BY(listener_mu_);

@@ -314,6 +314,9 @@ v1::WorkerState WorkerCore::Snapshot() const {
     added->set_hash_low(content.hash.low);
     added->set_size_bytes(content.size_bytes);
   }
+  for (v1::PeerLink& link : links_.Known()) {
+    *state.add_links() = std::move(link);
+  }
   const GraphCache::Stats plans = graphs_.stats();
   ReportCache(plans, state.mutable_plan_cache());
   state.mutable_plan_cache()->set_entries(plans.plans);

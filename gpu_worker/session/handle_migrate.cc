@@ -211,6 +211,7 @@ absl::Status Session::TakeFetched(Pulling* pulling) {
                ? Broken("an error in the place of a value")
                : PullFailed(pulling->worker_id, outcome.failure);
   }
+  TellPace(*pulling);
   const uint64_t bytes = outcome.buffer->size_bytes();
   if (pulling->reservation != nullptr) {
     entering_->moved_bytes += bytes;

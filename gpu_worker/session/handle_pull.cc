@@ -10,6 +10,12 @@
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
+namespace {
+
+// What came together says nothing of the link.
+constexpr uint64_t kMinPaceBytes = 64 << 10;
+
+}  // namespace
 
 absl::Status Session::PullFailed(const std::string& source,
                                  const absl::Status& cause) const {
@@ -157,6 +163,7 @@ void Session::FinishPull(Pulling* pulling) {
   IncomingPull::Outcome outcome = pulling->incoming->Take();
   Storage* const storage = storages_.Find(pulling->storage);
   if (outcome.buffer != nullptr) {
+    TellPace(*pulling);
     if (pulling->reservation != nullptr) {
       pulling->reservation->MoveTo(MemoryClass::kStorages);
     }
@@ -177,6 +184,15 @@ void Session::FinishPull(Pulling* pulling) {
   storage->poison =
       errors_.MakePoison(PullFailed(pulling->worker_id, outcome.failure),
                          {.sequence = pulling->sequence});
+}
+
+void Session::TellPace(const Pulling& pulling) {
+  const IncomingPull::Pace pace = pulling.incoming->pace();
+  if (pace.bytes < kMinPaceBytes || pace.took <= absl::ZeroDuration()) return;
+  v1::ControlResponse news;
+  *news.mutable_link() =
+      environment_.links->Add(pulling.worker_id, pace.bytes, pace.took);
+  outbox_.PushNews(std::move(news));
 }
 
 bool Session::PullStandsStill(absl::Duration now) const {

@@ -27,6 +27,12 @@ class IncomingPull : public PullReceiver {
     std::optional<v1::ErrorDetail> poison;
     absl::Status failure;
   };
+  // What came behind the first bytes, and how long after them: the time in
+  // which the offer was waited for is not the link's.
+  struct Pace {
+    uint64_t bytes = 0;
+    absl::Duration took;
+  };
 
   // `buffer` is as large as what comes; null when a shared one will come.
   // `settled` is called once, without locks, and outlives this.
@@ -49,6 +55,12 @@ class IncomingPull : public PullReceiver {
       if (outcome_.has_value()) return absl::CancelledError("given up");
       buffer = buffer_;
       last_news_ = clock_->Monotonic();
+      if (offset == 0) {
+        first_bytes_ = last_news_;
+      } else {
+        pace_.bytes += bytes.size();
+        pace_.took = last_news_ - first_bytes_;
+      }
     }
     return device_->Write(buffer.get(), offset, bytes);
   }
@@ -85,6 +97,10 @@ class IncomingPull : public PullReceiver {
     MutexLock lock(&mu_);
     return last_news_;
   }
+  Pace pace() const {
+    MutexLock lock(&mu_);
+    return pace_;
+  }
   // Once, when it is settled.
   Outcome Take() {
     MutexLock lock(&mu_);
@@ -110,6 +126,8 @@ class IncomingPull : public PullReceiver {
   std::shared_ptr<Buffer> buffer_ ABSL_GUARDED_BY(mu_);
   std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mu_);
   absl::Duration last_news_ ABSL_GUARDED_BY(mu_);
+  absl::Duration first_bytes_ ABSL_GUARDED_BY(mu_);
+  Pace pace_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::worker

@@ -54,6 +54,7 @@
 #include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/executor.h"
 #include "gpu_worker/plan/ongoing_run.h"
+#include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/inbox.h"
@@ -81,6 +82,7 @@ struct SessionEnvironment {
   GraphCache* graphs = nullptr;
   OfferTable* offers = nullptr;
   PullSource* pulls = nullptr;
+  LinkRates* links = nullptr;
   ExecutionCounters* counters = nullptr;
   // Null: runs do not give way.
   NodeEdge* edge = nullptr;
@@ -415,6 +417,8 @@ class Session {
   absl::Status InstallPull(uint64_t sequence, const v1::Install& install,
                            Storage* storage);
   void FinishPull(Pulling* pulling);
+  // Tells the client how fast it came, if that could be measured.
+  void TellPace(const Pulling& pulling);
   // A violation unless the ticket is one that clients choose.
   static absl::Status CheckTicket(absl::string_view what,
                                   const std::string& ticket);

@@ -299,6 +299,7 @@ class Harness {
     environment_.graphs = &graphs_;
     environment_.offers = &offers_;
     environment_.pulls = &pulls_;
+    environment_.links = &links_;
     environment_.counters = &counters_;
   }
 
@@ -391,6 +392,7 @@ class Harness {
   ContentProofs proofs_;
   OfferTable offers_;
   LocalPulls pulls_;
+  LinkRates links_{&clock_};
   ExecutionCounters counters_;
   SessionEnvironment environment_;
   Client client_;

@@ -1,0 +1,52 @@
+#include "gpu_worker/device/cpu/numerics.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr char kFirst[] =
+    "processor\t: 0\nvendor_id\t: X\nmodel name\t: Fast: 3\ncpu MHz\t: 2000\n"
+    "flags\t\t: avx2 fma\n";
+
+TEST(NumericsTest, WhatTheProcessorIsAndNotWhatItDoes) {
+  const auto one = DescribeProcessors(kFirst);
+  ASSERT_TRUE(one.has_value());
+  EXPECT_EQ(*one, "vendor_id:X\nmodel name:Fast: 3\nflags:avx2 fma\n");
+  // The same at another speed, and two of them.
+  const std::string second =
+      "processor\t: 1\nvendor_id\t: X\nmodel name\t: Fast: 3\n"
+      "cpu MHz\t: 900\nflags\t\t: avx2 fma\n";
+  EXPECT_EQ(DescribeProcessors(second), one);
+  EXPECT_EQ(DescribeProcessors(absl::StrCat(kFirst, "\n", second, "\n")), one);
+}
+
+TEST(NumericsTest, ProcessorsOfSeveralKindsPromiseNothing) {
+  const std::string slow =
+      "processor\t: 1\nvendor_id\t: X\nmodel name\t: Slow\nflags\t: avx2\n";
+  EXPECT_EQ(DescribeProcessors(absl::StrCat(kFirst, "\n", slow)), std::nullopt);
+  EXPECT_EQ(DescribeProcessors(""), std::nullopt);
+  EXPECT_EQ(DescribeProcessors("Hardware\t: a board\n"), std::nullopt);
+}
+
+TEST(NumericsTest, TheEnvironmentOfWhatComputesInAnyOrder) {
+  const char* const entries[] = {"PATH=/bin", "OMP_NUM_THREADS=2",
+                                 "ATEN_CPU_CAPABILITY=avx2", nullptr};
+  const char* const others[] = {"ATEN_CPU_CAPABILITY=avx2", "OMP_NUM_THREADS=2",
+                                "HOME=/", nullptr};
+  EXPECT_EQ(DescribeEnvironment(entries),
+            "ATEN_CPU_CAPABILITY=avx2\nOMP_NUM_THREADS=2");
+  EXPECT_EQ(DescribeEnvironment(entries), DescribeEnvironment(others));
+}
+
+TEST(NumericsTest, AProcessSaysTheSameEachTime) {
+  EXPECT_EQ(CpuNumerics(), CpuNumerics());
+  if (!CpuNumerics().empty()) {
+    EXPECT_TRUE(absl::StartsWith(CpuNumerics(), "cpu-"));
+  }
+}
+
+}  // namespace
+}  // namespace djinn::worker

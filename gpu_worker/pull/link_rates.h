@@ -1,0 +1,55 @@
+// How fast values have come from other workers lately.
+//
+// Of each worker the newest measurements count most; one that was not fetched
+// from for a while is not known any more. Thread-safe.
+#ifndef GPU_WORKER_PULL_LINK_RATES_H_
+#define GPU_WORKER_PULL_LINK_RATES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "djinn/v1/placement.pb.h"
+
+namespace djinn::worker {
+
+class LinkRates {
+ public:
+  // Workers; beyond that the one that was measured longest ago is forgotten.
+  static constexpr size_t kMaxLinks = 256;
+  // How long a measurement counts beside a newer one, and is told of.
+  static constexpr absl::Duration kFresh = absl::Seconds(10);
+  static constexpr absl::Duration kKept = absl::Minutes(5);
+
+  // Outlived by the clock.
+  explicit LinkRates(Clock* clock) : clock_(clock) {}
+
+  // So many bytes came from the worker in that time; both are more than 0.
+  // Returns what is known of it now.
+  v1::PeerLink Add(const std::string& worker_id, uint64_t bytes,
+                   absl::Duration took);
+
+  // By id.
+  std::vector<v1::PeerLink> Known() const;
+
+ private:
+  struct Link {
+    double seconds_per_byte = 0;
+    absl::Duration measured;
+  };
+
+  static v1::PeerLink Describe(const std::string& worker_id, const Link& link);
+
+  Clock* const clock_;
+  mutable Mutex mu_;
+  absl::btree_map<std::string, Link> links_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_PULL_LINK_RATES_H_
