@@ -63,6 +63,11 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
   }
   info->set_price_per_hour(worker.price_per_hour);
   info->set_link_bytes_per_second(worker.link_bytes_per_second);
+  for (const auto& [worker_id, bytes_per_second] : worker.links) {
+    v1::PeerLink* const link = info->add_links();
+    link->set_worker_id(worker_id);
+    link->set_bytes_per_second(bytes_per_second);
+  }
   info->mutable_capabilities()->Assign(worker.capabilities.begin(),
                                        worker.capabilities.end());
   for (int phase = 0; phase < v1::Phase_ARRAYSIZE; ++phase) {

@@ -52,6 +52,33 @@ TEST_F(ClusterMembersTest, EachMemberHasAWorkerOfItsOwn) {
   EXPECT_EQ(explained.devices(1).member(), 1u);
 }
 
+TEST_F(ClusterMembersTest, StagesGoByTheLinksThatWereMeasured) {
+  ASSERT_TRUE(Ask(0, 1).has_granted());
+  w0_.set_link_bytes_per_second(1000);
+  w1_.set_link_bytes_per_second(2000);
+  const auto add = [](const char* from, uint64_t rate, v1::WorkerState* state) {
+    state->add_links()->set_worker_id(from);
+    state->mutable_links()->rbegin()->set_bytes_per_second(rate);
+  };
+  add("w0", 300, &w1_);
+  // Not one of the device's.
+  add("w7", 5, &w1_);
+  ASSERT_EQ(cluster_->Report(one_, w0_), absl::OkStatus());
+  ASSERT_EQ(cluster_->Report(two_, w1_), absl::OkStatus());
+  const auto members = cluster_->MembersForStages(session_, 0);
+  ASSERT_TRUE(members.has_value());
+  ASSERT_EQ(members->worker_ids.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(members->workers[i].link_bytes_per_second,
+              members->worker_ids[i] == "w0" ? 1000 : 300);
+  }
+  const v1::WorkerInfo info = *cluster_->GetWorker("w1");
+  ASSERT_EQ(info.links_size(), 2);
+  EXPECT_EQ(info.links(0).worker_id(), "w0");
+  EXPECT_EQ(info.links(0).bytes_per_second(), 300u);
+  EXPECT_EQ(info.links(1).worker_id(), "w7");
+}
+
 TEST_F(ClusterMembersTest, WithoutAWorkerItIsRefusedAtOnce) {
   ASSERT_TRUE(Ask(0, 1).has_granted());
   const v1::SessionResponse third = Ask(0, 2);

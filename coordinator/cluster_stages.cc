@@ -1,4 +1,8 @@
 // Virtual devices whose work is cut into stages for their members.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "coordinator/cluster.h"
@@ -36,6 +40,19 @@ std::optional<StageMembers> Cluster::MembersForStages(const StreamId& id,
     members.workers.push_back(std::move(stage_worker));
     members.numbers.push_back(member);
     members.worker_ids.push_back(lease->worker_id);
+  }
+  // What was measured between them says more than what a worker was told.
+  for (size_t i = 0; i < members.workers.size(); ++i) {
+    const Worker* const worker = workers_.Find(members.worker_ids[i]);
+    if (worker == nullptr) continue;
+    std::optional<uint64_t> slowest;
+    for (const std::string& other : members.worker_ids) {
+      const auto link = worker->links.find(other);
+      if (link == worker->links.end()) continue;
+      slowest = std::min(slowest.value_or(link->second), link->second);
+    }
+    if (!slowest.has_value()) continue;
+    members.workers[i].link_bytes_per_second = static_cast<double>(*slowest);
   }
   members.factors = works_.factors();
   return members;

@@ -170,6 +170,10 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->speed = report.speed();
   worker->price_per_hour = report.price_per_hour();
   worker->link_bytes_per_second = report.link_bytes_per_second();
+  worker->links.clear();
+  for (const v1::PeerLink& link : report.links()) {
+    worker->links[link.worker_id()] = link.bytes_per_second();
+  }
   worker->capabilities.assign(report.capabilities().begin(),
                               report.capabilities().end());
   worker->phases = 0;

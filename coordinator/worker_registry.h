@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
@@ -91,6 +92,8 @@ struct Worker {
   v1::DeviceSpeed speed;
   double price_per_hour = 0;
   uint64_t link_bytes_per_second = 0;
+  // Measured, by the worker at the other end.
+  absl::btree_map<std::string, uint64_t> links;
   std::vector<std::string> capabilities;
   // Bit N stands for phase N; 0 for all.
   uint32_t phases = 0;

@@ -126,6 +126,16 @@ std::string Effects(const v1::GraphNode& node) {
   return OrDash(absl::StrJoin(effects, " "));
 }
 
+// Of the workers that values came from.
+std::string Describe(
+    const google::protobuf::RepeatedPtrField<v1::PeerLink>& links) {
+  return OrDash(absl::StrJoin(
+      links, ", ", [](std::string* out, const v1::PeerLink& link) {
+        absl::StrAppend(out, link.worker_id(), ": ",
+                        FormatBytes(link.bytes_per_second()), "/s");
+      }));
+}
+
 std::string Describe(const v1::DeviceSpeed& speed) {
   if (speed.flops_per_second() == 0) return "not known";
   return absl::StrCat(
@@ -221,6 +231,7 @@ std::string Detail(const v1::WorkerInfo& info) {
        info.link_bytes_per_second() == 0
            ? "not known"
            : absl::StrCat(FormatBytes(info.link_bytes_per_second()), "/s")},
+      {"measured from", Describe(info.links())},
       {"capabilities", OrDash(absl::StrJoin(info.capabilities(), " "))},
       {"phases", Phases(info.phases())}};
   if (!info.has_memory()) return FormatTable(rows);  // lost

@@ -221,6 +221,8 @@ TEST(DetailTest, AWorkerShowsWhatItIsChosenFor) {
     }
     price_per_hour: 2.5
     link_bytes_per_second: 1250000000
+    links { worker_id: "w1" bytes_per_second: 64000 }
+    links { worker_id: "w2" bytes_per_second: 2000000 }
     capabilities: "big"
     capabilities: "bfloat16"
     phases: PHASE_LLM_DECODE
@@ -230,6 +232,7 @@ TEST(DetailTest, AWorkerShowsWhatItIsChosenFor) {
        {"new leases      none: cordoned\n",
         "speed           1.5T flop/s, 200.0GB/s, 5.0us a call\n",
         "price           2.5 an hour\n", "link            1.2GB/s\n",
+        "measured from   w1: 64.0kB/s, w2: 2.0MB/s\n",
         "capabilities    big bfloat16\n", "phases          llm_decode\n"}) {
     EXPECT_THAT(Detail(worker), HasSubstr(line));
   }
