@@ -5,13 +5,11 @@
 namespace djinn {
 
 void SetExecutionMode(ExecutionMode mode) {
-  fast_execution.store(mode == ExecutionMode::kFast, std::memory_order_relaxed);
+  SetFastExecution(mode == ExecutionMode::kFast);
 }
 
 ExecutionMode CurrentExecutionMode() {
-  return fast_execution.load(std::memory_order_relaxed)
-             ? ExecutionMode::kFast
-             : ExecutionMode::kStrict;
+  return FastExecution() ? ExecutionMode::kFast : ExecutionMode::kStrict;
 }
 
 }  // namespace djinn

@@ -1,5 +1,6 @@
 #include "client_lib/session/execution_flag.h"
 
+#include <atomic>
 #include <cstdlib>
 
 #include "absl/strings/string_view.h"
@@ -18,8 +19,22 @@ bool FromEnvironment() {
   return false;
 }
 
+std::atomic<bool> fast_execution{FromEnvironment()};
+std::atomic<bool> fast_execution_was_used{
+    fast_execution.load(std::memory_order_relaxed)};
+
 }  // namespace
 
-std::atomic<bool> fast_execution{FromEnvironment()};
+bool FastExecution() { return fast_execution.load(std::memory_order_acquire); }
+
+void SetFastExecution(bool fast) {
+  // Whoever sees the mode sees that it was used.
+  if (fast) fast_execution_was_used.store(true, std::memory_order_relaxed);
+  fast_execution.store(fast, std::memory_order_release);
+}
+
+bool FastExecutionWasUsed() {
+  return fast_execution_was_used.load(std::memory_order_acquire);
+}
 
 }  // namespace djinn

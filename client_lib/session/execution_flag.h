@@ -3,12 +3,15 @@
 #ifndef CLIENT_LIB_SESSION_EXECUTION_FLAG_H_
 #define CLIENT_LIB_SESSION_EXECUTION_FLAG_H_
 
-#include <atomic>
-
 namespace djinn {
 
 // From the environment, when the library is loaded.
-extern std::atomic<bool> fast_execution;
+bool FastExecution();
+void SetFastExecution(bool fast);
+
+// Whether it has ever been so. False after a call was recorded: it is carried
+// out strictly.
+bool FastExecutionWasUsed();
 
 }  // namespace djinn
 

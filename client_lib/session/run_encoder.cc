@@ -12,10 +12,8 @@
 namespace djinn {
 namespace {
 
-v1::ExecutionMode CurrentMode() {
-  return fast_execution.load(std::memory_order_relaxed)
-             ? v1::EXECUTION_MODE_FAST
-             : v1::EXECUTION_MODE_STRICT;
+v1::ExecutionMode ModeOf(bool fast) {
+  return fast ? v1::EXECUTION_MODE_FAST : v1::EXECUTION_MODE_STRICT;
 }
 
 // The float holes that have other bits than before.
@@ -64,6 +62,7 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
     if (!entry.has_value()) entry = table_->Add(key_);
     FillStructure(key_, *entry, telling, build, &encoded);
   }
+  encoded.run.set_mode(ModeOf(segment.fast));
   encoded.run.set_reply_metadata(segment.wants_metadata);
   FillRun(bindings_, segment.floats(), segment.scalar_tensors(), *entry,
           &encoded);
@@ -74,6 +73,7 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
+  encoded.run.set_mode(ModeOf(FastExecution()));
   const StructureTable::Entry entry = table_->FindOrAdd(part.key);
   FillStructure(
       part.key, entry, telling,
@@ -89,7 +89,6 @@ void RunEncoder::FillStructure(absl::string_view key,
                                Encoded* encoded) {
   encoded->run.set_structure_id(entry.id);
   encoded->uses = entry.uses;
-  encoded->run.set_mode(CurrentMode());
   const bool tell = *entry.told != telling;
   if (!entry.is_new && !tell) return;
   const srg::Structure& structure = build();

@@ -91,6 +91,9 @@ class Segment {
 
   // The run must ask for metadata: its last call has unknown results.
   bool wants_metadata = false;
+  // How it may be carried out: as execution_flag.h said when its calls were
+  // recorded.
+  bool fast = false;
   // Whose calls these are, for the recorder.
   uint64_t thread = 0;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/base/optimization.h"
+#include "client_lib/session/execution_flag.h"
 #include "common/error.h"
 
 namespace djinn {
@@ -32,13 +33,15 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
                                        SealedSegments* sealed,
                                        uint64_t thread) {
   Segment* own = OpenSegment(lane, sealed);
-  if (ABSL_PREDICT_FALSE(own->thread != thread)) {
+  const bool fast = FastExecution();
+  if (ABSL_PREDICT_FALSE(own->thread != thread || own->fast != fast)) {
     if (!own->calls().empty()) {
       Seal(own, sealed);
       Continue(lane);
       own = OpenSegment(lane, sealed);
     }
     own->thread = thread;
+    own->fast = fast;
   }
   const absl::Span<Touch> touches = call->touches();
   for (size_t i = 0; i < touches.size(); ++i) {
@@ -65,6 +68,7 @@ const Segment* SegmentRecorder::Record(uint32_t lane, Call* call,
     Continue(lane);
     Segment* tail = OpenSegment(lane, sealed);
     tail->thread = thread;
+    tail->fast = fast;
     head->MoveTail(Segment::kRepeatCalls, tail);
     // Nothing is sealed here: conflicts were settled when the calls came.
     for (const Touch& touch : tail->touches()) {

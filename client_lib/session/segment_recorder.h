@@ -11,7 +11,8 @@
 // starts while the program still issues, and a program that reads in every
 // iteration is cut alike in every one. A segment also ends where another thread
 // goes on in the lane, as an autograd thread can: the forward pass is carried
-// out while the backward pass is recorded.
+// out while the backward pass is recorded. And where the execution mode
+// changes.
 //
 // Not thread-safe: the device's lock guards it and the fields of its storages.
 // Nothing here waits or calls out.

@@ -1,5 +1,5 @@
 // What workers may do to be fast. Process-wide; may be changed at any time,
-// from any thread, and goes with the calls that are sent from then on.
+// from any thread, and goes with the calls that are made from then on.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_EXECUTION_MODE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_EXECUTION_MODE_H_
 
