@@ -179,7 +179,7 @@ absl::Status ClusterProcesses::Prepare() {
         "\ndevice:\n  kind: ", options_.device_kind,
         "\n  memory: ", options_.worker_memory_bytes,
         // They are all alike, and a program waits for them.
-        "\n  calibrate: false\n");
+        "\n  calibrate: ", options_.calibrate ? "true" : "false", "\n");
     if (options_.worker_threads > 0) {
       absl::StrAppend(&text, "  threads: ", options_.worker_threads, "\n");
     }

@@ -32,6 +32,8 @@ struct ClusterOptions {
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
   // Compute threads of each worker; 0: its own choice.
   int worker_threads = 0;
+  // Each worker measures how fast its device is before it joins.
+  bool calibrate = false;
   // Contents that each worker keeps on disk, to have them when it is restarted;
   // 0: none.
   uint64_t worker_disk_bytes = 0;

@@ -167,6 +167,12 @@ py::dict StatisticsAsDict() {
   all["uploads_sent"] = statistics.uploads_sent;
   all["uploads_already_held"] = statistics.uploads_already_held;
   all["device_copies"] = statistics.device_copies;
+  all["values_made_again"] = statistics.values_made_again;
+  all["bytes_not_fetched"] = statistics.bytes_not_fetched;
+  all["fetched_not_repeatable"] = statistics.fetched_not_repeatable;
+  all["fetched_other_bits"] = statistics.fetched_other_bits;
+  all["fetched_not_measured"] = statistics.fetched_not_measured;
+  all["fetched_not_worth_it"] = statistics.fetched_not_worth_it;
   all["bytes_up"] = statistics.bytes_up;
   all["bytes_down"] = statistics.bytes_down;
   all["resumes"] = statistics.resumes;

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/session/operator_table.h"
+#include "client_lib/session/repeatable.h"
 #include "common/srg/structure.h"
 
 namespace djinn {
@@ -88,6 +89,40 @@ bool UsesRealNumbers(const Call& call) {
   return real;
 }
 
+// What both kinds have in common. Null where the call draws, makes nothing or
+// several values, does not know its results, or much is made on the way.
+std::shared_ptr<Recipe> Compose(
+    const Call& call, std::vector<std::shared_ptr<const Recipe>> before) {
+  if (call.unknown_results() != 0) return nullptr;
+  auto recipe = std::make_shared<Recipe>();
+  recipe->calls = 1;
+  int made = 0;
+  for (uint32_t i = 0; i < call.touches().size(); ++i) {
+    const Touch& touch = call.touches()[i];
+    if ((touch.access & kDraws) != 0) return nullptr;
+    if (ChangesVersion(touch.access)) {
+      ++made;
+      recipe->made = i;
+      recipe->size_bytes = touch.storage->size_bytes();
+    }
+    if ((touch.access & kBirth) != 0) {
+      before[i] = nullptr;
+    } else if (before[i] != nullptr) {
+      recipe->calls += before[i]->calls;
+      recipe->bytes += before[i]->bytes;
+    }
+  }
+  recipe->bytes += recipe->size_bytes;
+  if (made != 1 || recipe->calls > Recipe::kMaxCalls ||
+      recipe->bytes > kMaxExcess * recipe->size_bytes + kFreeBytes) {
+    return nullptr;
+  }
+  recipe->before = std::move(before);
+  recipe->call = call;
+  for (Touch& touch : recipe->call.touches()) touch.storage = StoragePtr();
+  return recipe;
+}
+
 }  // namespace
 
 bool IsCheap(uint32_t operator_id) {
@@ -103,43 +138,56 @@ bool IsCheap(uint32_t operator_id) {
   return cheap == 'y';
 }
 
+Recipe::~Recipe() {
+  if (footprints != nullptr) {
+    footprints->fetch_sub(footprint, std::memory_order_relaxed);
+  }
+}
+
 std::shared_ptr<const Recipe> RecipeOf(
     const Call& call, std::vector<std::shared_ptr<const Recipe>> before) {
-  if (!IsCheap(call.operator_id()) || call.unknown_results() != 0) {
-    return nullptr;
+  if (!IsCheap(call.operator_id())) return nullptr;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if ((call.touches()[i].access & kBirth) != 0) continue;
+    if (before[i] == nullptr || !before[i]->cheap()) return nullptr;
   }
-  auto recipe = std::make_shared<Recipe>();
-  recipe->calls = 1;
-  int made = 0;
-  for (uint32_t i = 0; i < call.touches().size(); ++i) {
-    const Touch& touch = call.touches()[i];
-    if ((touch.access & kDraws) != 0) return nullptr;
-    if (ChangesVersion(touch.access)) {
-      ++made;
-      recipe->made = i;
-      recipe->size_bytes = touch.storage->size_bytes();
-    }
-    if ((touch.access & kBirth) != 0) {
-      before[i] = nullptr;
-      continue;
-    }
-    if (before[i] == nullptr) return nullptr;
-    recipe->calls += before[i]->calls;
-    recipe->bytes += before[i]->bytes;
-  }
-  recipe->bytes += recipe->size_bytes;
-  if (made != 1 || recipe->calls > Recipe::kMaxCalls ||
-      recipe->bytes > kMaxExcess * recipe->size_bytes + kFreeBytes) {
-    return nullptr;
-  }
+  std::shared_ptr<Recipe> recipe = Compose(call, std::move(before));
+  if (recipe == nullptr) return nullptr;
   if (IsOfWholeNumbersOnly(
           OperatorTable::Global().Get(call.operator_id()).name) &&
       UsesRealNumbers(call)) {
     return nullptr;
   }
-  recipe->before = std::move(before);
-  recipe->call = call;
-  for (Touch& touch : recipe->call.touches()) touch.storage = StoragePtr();
+  return recipe;
+}
+
+std::shared_ptr<Recipe> WeighedRecipeOf(
+    const Call& call, std::vector<std::shared_ptr<const Recipe>> before,
+    std::vector<std::shared_ptr<HeldValue>> held) {
+  if (!IsRepeatable(call.operator_id())) return nullptr;
+  uint32_t calls = 1;
+  for (const auto& recipe : before) calls += recipe ? recipe->calls : 0;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const uint8_t access = call.touches()[i].access;
+    if ((access & kBirth) != 0) {
+      held[i] = nullptr;
+      continue;
+    }
+    // Nobody holds any more what it overwrites.
+    if (ChangesVersion(access)) held[i] = nullptr;
+    if (calls > Recipe::kMaxCalls && held[i] != nullptr) before[i] = nullptr;
+    if (before[i] == nullptr && held[i] == nullptr) return nullptr;
+  }
+  std::shared_ptr<Recipe> recipe = Compose(call, std::move(before));
+  if (recipe == nullptr) return nullptr;
+  recipe->held = std::move(held);
+  recipe->footprint = static_cast<int64_t>(
+      sizeof(Recipe) + call.bytes().size() +
+      call.floats().size() * sizeof(double) +
+      call.scalar_tensors().size() * sizeof(ScalarValue) +
+      call.touches().size() *
+          (sizeof(Touch) + sizeof(HeldValue) + sizeof(std::shared_ptr<Recipe>) +
+           sizeof(std::shared_ptr<HeldValue>)));
   return recipe;
 }
 

@@ -135,6 +135,16 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
                     Caller caller = Caller::kDirect);
   // The storage holds nothing here from now on; it may again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
+  // What its worker says of itself; empty before it was reached.
+  struct WorkerFacts {
+    std::string worker_id;
+    std::string numerics;
+    v1::DeviceSpeed speed;
+  };
+  WorkerFacts Facts() const;
+  // How fast values came here from the other worker lately, in bytes a second;
+  // 0: not known, or not any more.
+  double LinkFrom(const std::string& worker_id) const;
   // Has what the lane has recorded carried out: nothing follows for now.
   void Ship(uint32_t lane);
   // Waits for the storage's contents: the root error if they are poisoned.
@@ -445,6 +455,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyHello(const v1::ControlResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteLink(const v1::PeerLink& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ApplyFeatures(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
@@ -519,6 +530,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   v1::Lease lease_ ABSL_GUARDED_BY(mu_);
   DevicePlacement placement_ ABSL_GUARDED_BY(mu_);
   v1::SessionLimits limits_ ABSL_GUARDED_BY(mu_);
+  WorkerFacts facts_ ABSL_GUARDED_BY(mu_);
+  struct Link {
+    double bytes_per_second = 0;
+    absl::Duration told;
+  };
+  absl::flat_hash_map<std::string, Link> links_ ABSL_GUARDED_BY(mu_);
   // The worker has answered once.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
   // It has on this stream, which has not ended.

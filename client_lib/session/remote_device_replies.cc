@@ -100,6 +100,7 @@ absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
     log_.GrowWindow(response->window());
     if (window_waiters_ > 0) window_changed_.SignalAll();
   }
+  if (ABSL_PREDICT_FALSE(response->has_link())) NoteLink(response->link());
   switch (replies_.Take(response->reply_number(), bytes)) {
     case ReplyLog::Arrival::kNew:
       return Apply(response);

@@ -103,6 +103,10 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   Statistics statistics() const override {
     Statistics sum;
     for (const auto& device : Members()) device->AddStatistics(&sum);
+    {
+      MutexLock lock(&mu_);
+      for (const auto& device : devices_) device->AddStatistics(&sum);
+    }
     sum.root_errors = context_->root_errors.count();
     return sum;
   }

@@ -4,6 +4,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/execution_flag.h"
 #include "client_lib/session/fork_guard.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -48,23 +49,30 @@ StoragePtr SpanningDevice::NewStorage(uint64_t size_bytes) {
 void SpanningDevice::MarkDead(RemoteStorage* storage) {
   if (ABSL_PREDICT_FALSE(storage->copies_ != nullptr)) {
     if (IsForkedChild()) return;
-    const StorageCopies& copies = *storage->copies_;
-    if (copies.kept_by >= 0 ||
-        copies.plans != plans_.load(std::memory_order_acquire)) {
-      ForgetPlanned(*storage, copies);
+    // Who makes something of it right now goes on.
+    HeldValue* const value = storage->copies_->value.get();
+    if (value == nullptr || value->Die()) Bury(storage);
+    return;
+  }
+  used_[0].fetch_sub(static_cast<int64_t>(storage->size_bytes()),
+                     std::memory_order_relaxed);
+  first_->MarkDead(storage);
+}
+
+void SpanningDevice::Bury(RemoteStorage* storage) {
+  const StorageCopies& copies = *storage->copies_;
+  if (copies.kept_by >= 0 ||
+      copies.plans != plans_.load(std::memory_order_acquire)) {
+    ForgetPlanned(*storage, copies);
+  }
+  const auto size = static_cast<int64_t>(storage->size_bytes());
+  for (int member = 0; member < count(); ++member) {
+    if (copies.Counts(member)) {
+      used_[member].fetch_sub(size, std::memory_order_relaxed);
     }
-    const auto size = static_cast<int64_t>(storage->size_bytes());
-    for (int member = 0; member < count(); ++member) {
-      if (copies.Counts(member)) {
-        used_[member].fetch_sub(size, std::memory_order_relaxed);
-      }
-      if (copies.at[member]) {
-        members_[member]->MarkDead(copies.at[member].get());
-      }
+    if (copies.at[member]) {
+      members_[member]->MarkDead(copies.at[member].get());
     }
-  } else {
-    used_[0].fetch_sub(static_cast<int64_t>(storage->size_bytes()),
-                       std::memory_order_relaxed);
   }
   first_->MarkDead(storage);
 }
@@ -83,8 +91,12 @@ absl::Status SpanningDevice::RecordSlow(uint32_t lane, Call* call) {
   if (!SpansNow()) return first_->Record(lane, call);
   Routed routed;
   DJINN_RETURN_IF_ERROR(Route(lane, call, &routed));
-  std::shared_ptr<const Recipe> recipe = RecipeFor(*call, routed.named);
+  std::shared_ptr<const Recipe> recipe = RecipeFor(*call, routed);
   DJINN_RETURN_IF_ERROR(members_[routed.member]->Record(lane, call, kOrdered));
+  // It may have been recorded to be carried out fast.
+  if (recipe != nullptr && !recipe->cheap() && FastExecutionWasUsed()) {
+    recipe = nullptr;
+  }
   return Settle(lane, routed, std::move(recipe));
 }
 
@@ -435,24 +447,6 @@ absl::StatusOr<bool> SpanningDevice::BringAll(uint32_t lane, const Call& call,
                 {"storages", routed->unsound.size()}});
   routed->unsound.clear();
   return false;
-}
-
-std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
-                                                        const Named& named) {
-  if (!IsCheap(call.operator_id())) return nullptr;
-  std::vector<std::shared_ptr<const Recipe>> before;
-  for (const Use& use : named) {
-    const StorageCopies& copies = CopiesOf(use.storage.get());
-    if (copies.holders != 0) {
-      before.push_back(copies.recipe);
-      continue;
-    }
-    // Comes into being now, anywhere alike.
-    auto zeros = std::make_shared<Recipe>();
-    zeros->size_bytes = use.storage->size_bytes();
-    before.push_back(std::move(zeros));
-  }
-  return RecipeOf(call, std::move(before));
 }
 
 absl::Status SpanningDevice::Settle(uint32_t lane, const Routed& routed,

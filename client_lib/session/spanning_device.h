@@ -17,8 +17,12 @@
 // asked how what the device repeats should be cut into stages; its answer says
 // which member keeps which storage, and calls go where what they use is kept.
 //
+// What a member needs and another one has is fetched, or made again from what
+// the member has: whichever is sooner, by what the workers measured.
+//
 // Sources: spanning_device.cc (what a program calls), _copies.cc (what is
-// where), _stages.cc (plans of stages), _members.cc (the members themselves).
+// where), _recipes.cc (what is made again), _stages.cc (plans of stages),
+// _members.cc (the members themselves).
 //
 // Threads: mu_ puts what the lanes do in one order once the device spans, and
 // is held while a member takes a call, which may wait for that member's window.
@@ -38,6 +42,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client_lib/session/held_value.h"
 #include "client_lib/session/recipe.h"
 #include "client_lib/session/remote_device.h"
 #include "client_lib/session/session_context.h"
@@ -86,6 +91,9 @@ class SpanningDevice final : public VirtualDevice {
       absl::Span<RemoteStorage* const> given) override;
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
+
+  // What the members cannot know.
+  void AddStatistics(Statistics* sum) const;
 
   // How the coordinator would have a structure cut; called by its link.
   void OnStages(const v1::StageAnswer& answer);
@@ -139,17 +147,11 @@ class SpanningDevice final : public VirtualDevice {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // For so many bytes that nothing ties to a member.
   int ChooseForBytes(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The program has dropped it, and nobody is about to use it.
+  void Bury(RemoteStorage* storage);
   // Has the newest version come to the member.
   absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // By carrying out there what made it. False, without an effect, where that
-  // is not known to be cheap.
-  absl::StatusOr<bool> MakeAgain(uint32_t lane, RemoteStorage* storage,
-                                 int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Has `target`, which is the member's and not born, hold what the recipe
-  // makes.
-  absl::Status Make(uint32_t lane, const Recipe& recipe, RemoteStorage* target,
-                    int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BringGenerator(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The member has the only newest version now.
@@ -185,6 +187,52 @@ class SpanningDevice final : public VirtualDevice {
   absl::Status GiveBack(uint32_t lane, RemoteStorage* storage)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // --- What is made again ---
+
+  // Why a value was fetched.
+  enum class Fetched { kNotRepeatable, kOtherBits, kNotMeasured, kNotWorthIt };
+  // What making a value on a member would take.
+  struct Making {
+    int member = 0;
+    RemoteDevice::WorkerFacts facts;
+    double seconds = 0;
+    uint32_t calls = 0;
+    // What it is made of and the program has; pinned.
+    absl::flat_hash_map<HeldValue*, StoragePtr> operands;
+    // Meaningful when it cannot be made.
+    Fetched why = Fetched::kNotRepeatable;
+  };
+
+  // Of what the routed call will make; null where nobody could make it again.
+  std::shared_ptr<const Recipe> RecipeFor(const Call& call,
+                                          const Routed& routed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // By carrying out there what made it, if that is cheap or worth it. False,
+  // with no copy there, otherwise.
+  absl::StatusOr<bool> MakeAgain(uint32_t lane, RemoteStorage* storage,
+                                 int member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<bool> MakeIfWorthIt(uint32_t lane, RemoteStorage* storage,
+                                     Making* making)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether to make it, and not to fetch it; pins the operands.
+  bool IsWorthMaking(RemoteStorage* storage, const Recipe& recipe,
+                     Making* making) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Adds what it takes. False: it cannot be made there, or would not be the
+  // same.
+  bool Weigh(const Recipe& recipe, Making* making)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool WeighOperand(const Recipe& recipe, uint32_t touch, Making* making)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Unpin(Making* making) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has `target`, which is the member's and not born, hold what the recipe
+  // makes.
+  absl::Status Make(uint32_t lane, const Recipe& recipe, RemoteStorage* target,
+                    const Making& making) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Says in the log what was weighed, when it comes out otherwise than before.
+  void Explain(const RemoteStorage& storage, const Making& making,
+               double fetching_seconds, bool make)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // --- Calls once it spans ---
 
   absl::Status CheckOwn(const Call& call) const;
@@ -199,9 +247,6 @@ class SpanningDevice final : public VirtualDevice {
   // After a call there. `recipe`: of what it made; may be null.
   absl::Status Settle(uint32_t lane, const Routed& routed,
                       std::shared_ptr<const Recipe> recipe = nullptr)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of what the routed call will make; null where it is not known.
-  std::shared_ptr<const Recipe> RecipeFor(const Call& call, const Named& named)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecordSlow(uint32_t lane, Call* call);
   // `refusal`: the first member's, if it was asked and has no room.
@@ -262,6 +307,14 @@ class SpanningDevice final : public VirtualDevice {
   // Bytes of the live storages, by member.
   std::array<std::atomic<int64_t>, kMaxMembers> used_{};
 
+  // As in Statistics.
+  std::atomic<uint64_t> made_again_{0};
+  std::atomic<uint64_t> bytes_not_fetched_{0};
+  std::array<std::atomic<uint64_t>, 4> fetched_{};  // by Fetched
+  // What recipes take that are not cheap.
+  const std::shared_ptr<std::atomic<int64_t>> recipe_bytes_ =
+      std::make_shared<std::atomic<int64_t>>(0);
+
   // Plans of stages so far.
   std::atomic<uint32_t> plans_{0};
   Mutex stages_mu_;  // a leaf
@@ -286,6 +339,8 @@ class SpanningDevice final : public VirtualDevice {
     absl::Duration at;
   };
   std::array<LearntRoom, kMaxMembers> learnt_room_ ABSL_GUARDED_BY(mu_);
+  // By member, a bit each: the last value that was weighed for it was made.
+  uint32_t makes_ ABSL_GUARDED_BY(mu_) = 0;
   // How many workers are to be asked for.
   int workers_wanted_ ABSL_GUARDED_BY(mu_) = 1;
   // Until when none more is asked for: where room is only expected to be

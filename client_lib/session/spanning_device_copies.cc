@@ -135,49 +135,6 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> SpanningDevice::MakeAgain(uint32_t lane,
-                                               RemoteStorage* storage,
-                                               int member) {
-  StorageCopies& copies = CopiesOf(storage);
-  const std::shared_ptr<const Recipe> recipe = copies.recipe;
-  if (recipe == nullptr || recipe->size_bytes != storage->size_bytes()) {
-    return false;
-  }
-  // It is born there: not in what is left of an older version.
-  const bool home = member == 0 && copies.at_home;
-  if (home || copies.at[member]) DropCopy(storage, member);
-  const uint64_t errors = context_->root_errors.count();
-  DJINN_RETURN_IF_ERROR(Make(lane, *recipe, CopyAt(storage, member), member));
-  copies.BecomeUnsure(member, errors);
-  Count(storage, member);
-  return true;
-}
-
-absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
-                                  RemoteStorage* target, int member) {
-  if (recipe.calls == 0) return absl::OkStatus();  // zeros, when it is born
-  Call call = recipe.call;
-  std::vector<StoragePtr> operands;
-  absl::Status status;
-  for (uint32_t i = 0; i < call.touches().size() && status.ok(); ++i) {
-    RemoteStorage* storage = target;
-    const Recipe* const before = recipe.before[i].get();
-    if (i != recipe.made) {
-      storage = operands
-                    .emplace_back(new RemoteStorage(
-                        /*id=*/0, shared_from_this(), before->size_bytes))
-                    .get();
-    }
-    if (before != nullptr) status = Make(lane, *before, storage, member);
-    call.touches()[i].storage = StoragePtr(storage);
-  }
-  if (status.ok()) status = members_[member]->Record(lane, &call, kOrdered);
-  for (const StoragePtr& operand : operands) {
-    members_[member]->MarkDead(operand.get());
-  }
-  return status;
-}
-
 absl::StatusOr<bool> SpanningDevice::HasCome(uint32_t lane,
                                              RemoteStorage* storage, int member,
                                              absl::Status* why) {
@@ -232,9 +189,13 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> SpanningDevice::Move(
         continue;
       }
     }
-    const std::shared_ptr<const Recipe> recipe = copies.recipe;
-    DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
-    copies.recipe = recipe;  // the version is the same
+    // The version is the same.
+    std::shared_ptr<const Recipe> recipe = std::move(copies.recipe);
+    std::shared_ptr<HeldValue> value = std::move(copies.value);
+    const absl::Status moved = Wrote(lane, storage, member);
+    copies.recipe = std::move(recipe);
+    copies.value = std::move(value);
+    DJINN_RETURN_IF_ERROR(moved);
     if (copies.kept_by != member) continue;
     // What has no bytes has nothing there that a run could name as yet.
     const uint64_t id = CopyAt(storage, member)->id();
@@ -311,6 +272,7 @@ absl::Status SpanningDevice::Wrote(uint32_t lane, RemoteStorage* storage,
   copies.holders = 1u << member;
   copies.unsure = 0;
   copies.recipe = nullptr;
+  copies.ForgetValue();
   copies.owner = member;
   Count(storage, member);
   return copies.counted == copies.holders ? absl::OkStatus()

@@ -8,12 +8,15 @@
 #include <cstdint>
 #include <memory>
 
+#include "client_lib/session/held_value.h"
 #include "client_lib/session/recipe.h"
 #include "client_lib/session/remote_storage.h"
 
 namespace djinn {
 
 struct StorageCopies {
+  ~StorageCopies() { ForgetValue(); }
+
   // Workers that a virtual device may have; as the coordinator has it.
   static constexpr int kMaxMembers = 16;
 
@@ -25,6 +28,15 @@ struct StorageCopies {
     unsure |= 1u << member;
   }
   void BecomeSure(int member) { unsure &= ~(1u << member); }
+  // What it holds now, for recipes; `storage` is the program's.
+  const std::shared_ptr<HeldValue>& Value(RemoteStorage* storage) {
+    if (value == nullptr) value = std::make_shared<HeldValue>(storage);
+    return value;
+  }
+  void ForgetValue() {
+    if (value != nullptr) value->Leave();
+    value = nullptr;
+  }
   bool Counts(int member) const { return (counted >> member & 1) != 0; }
 
   // By member, a bit each: which have the newest version (none as long as
@@ -46,8 +58,10 @@ struct StorageCopies {
   // plans.
   int8_t kept_by = -1;
   uint32_t plans = 0;
-  // How the newest version was made, if it is cheaply made again.
+  // How the newest version was made, if it can be made again.
   std::shared_ptr<const Recipe> recipe;
+  // The newest version, where recipes name it; null: none does.
+  std::shared_ptr<HeldValue> value;
   // By member; null where it has not been.
   std::array<StoragePtr, kMaxMembers> at;
 };

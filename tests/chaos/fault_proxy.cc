@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <utility>
 
 #include "common/clock.h"
@@ -22,6 +23,8 @@ namespace {
 // Held per direction before the sender is made to wait.
 constexpr size_t kMaxHeld = 1 << 20;
 constexpr size_t kReadBytes = 64 << 10;
+// What a throttled network lets pass at once after a silence.
+constexpr absl::Duration kLongestBurst = absl::Milliseconds(20);
 
 [[noreturn]] void Die(const char* what) {
   std::perror(what);
@@ -142,9 +145,31 @@ void FaultProxy::Delay(absl::Duration delay) {
   delay_ = delay;
 }
 
+void FaultProxy::Throttle(uint64_t bytes_per_second) {
+  {
+    MutexLock lock(&mu_);
+    throttle_ = bytes_per_second;
+    allowance_ = 0;
+    allowed_at_ = Now();
+  }
+  Poke();
+}
+
+uint64_t FaultProxy::Allowance() {
+  if (throttle_ == 0) return std::numeric_limits<uint64_t>::max();
+  const absl::Duration now = Now();
+  const double rate = static_cast<double>(throttle_);
+  allowance_ =
+      std::min(allowance_ + rate * absl::ToDoubleSeconds(now - allowed_at_),
+               rate * absl::ToDoubleSeconds(kLongestBurst));
+  allowed_at_ = now;
+  return static_cast<uint64_t>(allowance_);
+}
+
 void FaultProxy::Heal() {
   {
     MutexLock lock(&mu_);
+    throttle_ = 0;
     refuse_ = false;
     frozen_ = false;
     limited_ = false;
@@ -219,6 +244,7 @@ bool FaultProxy::Forward(Connection* connection) {
       {
         MutexLock lock(&mu_);
         if (limited_) allowed = std::min<uint64_t>(allowed, left_);
+        allowed = std::min<uint64_t>(allowed, Allowance());
       }
       const ssize_t put =
           allowed == 0 ? 0 : send(way->to, bytes.data(), allowed, MSG_NOSIGNAL);
@@ -229,7 +255,10 @@ bool FaultProxy::Forward(Connection* connection) {
       }
       {
         MutexLock lock(&mu_);
-        if (put > 0) forwarded_ += static_cast<uint64_t>(put);
+        if (put > 0) {
+          forwarded_ += static_cast<uint64_t>(put);
+          allowance_ -= static_cast<double>(put);
+        }
         if (limited_) {
           left_ -=
               std::min(left_, static_cast<uint64_t>(std::max<ssize_t>(put, 0)));

@@ -37,6 +37,9 @@ class FaultProxy {
   void Freeze(bool freeze);
   // What arrives is handed on so much later.
   void Delay(absl::Duration delay);
+  // No more than so many bytes a second pass, over all connections and both
+  // directions; 0: as many as there are.
+  void Throttle(uint64_t bytes_per_second);
   // Serves well again.
   void Heal();
 
@@ -51,6 +54,8 @@ class FaultProxy {
   // Takes what has arrived and hands on what is due. False: over.
   bool Forward(Connection* connection);
   void CloseAll();
+  // How many bytes may pass now.
+  uint64_t Allowance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes the thread.
   void Poke();
 
@@ -67,6 +72,9 @@ class FaultProxy {
   uint64_t left_ ABSL_GUARDED_BY(mu_) = 0;  // bytes, if limited
   bool cut_one_ ABSL_GUARDED_BY(mu_) = false;
   absl::Duration delay_ ABSL_GUARDED_BY(mu_);
+  uint64_t throttle_ ABSL_GUARDED_BY(mu_) = 0;
+  double allowance_ ABSL_GUARDED_BY(mu_) = 0;  // at that time
+  absl::Duration allowed_at_ ABSL_GUARDED_BY(mu_);
   uint64_t accepted_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t forwarded_ ABSL_GUARDED_BY(mu_) = 0;
 

@@ -24,6 +24,18 @@ struct Statistics {
   uint64_t uploads_already_held = 0;
   // Values copied from one virtual device to another, from worker to worker.
   uint64_t device_copies = 0;
+  // On devices that span workers: values that a worker made again in place of
+  // fetching them, and the bytes that this saved the way between workers.
+  uint64_t values_made_again = 0;
+  uint64_t bytes_not_fetched = 0;
+  // Values of more than a few bytes that were fetched instead: nobody knows how
+  // to make them, or what they were made of is gone; the workers do not promise
+  // the same bits; the way or the device has not been measured lately; or
+  // making them would take about as long, or more memory than there is.
+  uint64_t fetched_not_repeatable = 0;
+  uint64_t fetched_other_bits = 0;
+  uint64_t fetched_not_measured = 0;
+  uint64_t fetched_not_worth_it = 0;
   // Message and bulk payload bytes, client to worker and back.
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;

@@ -110,6 +110,12 @@ void FakeWorker::AnswerMetadata(v1::RunMetadata metadata) {
   metadata_ = std::move(metadata);
 }
 
+void FakeWorker::SayFacts(v1::DeviceSpeed speed, std::string numerics) {
+  MutexLock lock(&mu_);
+  speed_ = speed;
+  numerics_ = std::move(numerics);
+}
+
 void FakeWorker::TakeNoMeters() {
   MutexLock lock(&mu_);
   takes_meters_ = false;
@@ -451,6 +457,8 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   welcome->set_worker_id(wrong_id_ ? "other" : id_);
   welcome->set_incarnation(incarnation_);
   *welcome->mutable_limits() = limits_;
+  *welcome->mutable_speed() = speed_;
+  welcome->set_numerics(numerics_);
   if (takes_profiles_) welcome->add_features(v1::WORKER_FEATURE_PROFILE);
   welcome->add_features(v1::WORKER_FEATURE_MIGRATE);
   if (takes_meters_) welcome->add_features(v1::WORKER_FEATURE_METER);

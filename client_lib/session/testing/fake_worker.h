@@ -65,6 +65,9 @@ class FakeWorker {
   // and when it is asked for a report.
   void TakeProfiles(v1::ReplyTiming timing, v1::ProfileReport report);
 
+  // Of itself, from the next Hello on.
+  void SayFacts(v1::DeviceSpeed speed, std::string numerics);
+
   // Is of a build that does not say what was used, from the next Hello on.
   // Otherwise every run takes a millisecond, 100 bytes up and 10 down.
   void TakeNoMeters();
@@ -256,6 +259,8 @@ class FakeWorker {
   bool entering_ ABSL_GUARDED_BY(mu_) = false;
   std::string ticket_ ABSL_GUARDED_BY(mu_);
   bool takes_meters_ ABSL_GUARDED_BY(mu_) = true;
+  v1::DeviceSpeed speed_ ABSL_GUARDED_BY(mu_);
+  std::string numerics_ ABSL_GUARDED_BY(mu_);
   uint64_t session_runs_ ABSL_GUARDED_BY(mu_) = 0;
   bool ignore_cancel_ ABSL_GUARDED_BY(mu_) = false;
   int cancels_ ABSL_GUARDED_BY(mu_) = 0;
