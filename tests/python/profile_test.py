@@ -63,10 +63,10 @@ class ProfileTest(RemoteCase):
         self.assertIn("20 requests", profile.stage_table())
 
     def test_packed_nodes_are_shown_as_such(self):
-        layer = torch.nn.Linear(384, 384).to(self.device).requires_grad_(False)
-        rows = torch.randn(32, 384, device=self.device)
         djinn.set_execution_mode("fast")
         self.addCleanup(djinn.set_execution_mode, "strict")
+        layer = torch.nn.Linear(384, 384).to(self.device).requires_grad_(False)
+        rows = torch.randn(32, 384, device=self.device)
 
         def work():
             for _ in range(200):
