@@ -75,6 +75,8 @@ class Attendable {
   virtual bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) {
     return false;
   }
+  // Whether who attends hears of chunks, too.
+  virtual bool AttendsBulk() const { return true; }
   // What attendants wait for may have come another way: they ask `done`.
   virtual void Nudge() {}
   // Has the stream's own thread receive, now.

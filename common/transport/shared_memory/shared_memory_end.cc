@@ -26,8 +26,6 @@ constexpr size_t kMaxFragment = 64 << 10;
 constexpr size_t kKeptCapacity = 1 << 20;
 // Messages taken before chunks and writers have their turn.
 constexpr int kBatch = 32;
-// How long the role is lent without anybody having it.
-constexpr absl::Duration kLent = absl::Milliseconds(2);
 
 // In one frame: text and payloads have `max_part` bytes each, at most.
 std::string Encode(const absl::Status& status, size_t max_part) {
@@ -143,7 +141,7 @@ bool SharedMemoryEnd::SendBulk(uint64_t transfer_id, uint64_t offset,
   bulk_.stalled |= bulk_.queue.size() >= options_.bulk_queue_limit;
   if (++burst_ >= options_.bulk_burst && !bulk_.stalled) {
     bulk_.stalled = true;
-    RecallLocked();
+    Recall();
   }
   return !bulk_.stalled;
 }
@@ -198,7 +196,8 @@ uint64_t SharedMemoryEnd::AddLocked(Pending pending, bool owned, Lane* lane) {
   const uint64_t ticket = ++lane->added;
   WriteLocked(lane);
   // The thread writes the rest; nobody hears of room while the role is free.
-  if (!lane->queue.empty() && !receiving_) turn_.Signal();
+  // Whoever has it looks when there is room.
+  if (!lane->queue.empty()) role_.Recall();
   if (!owned && lane->gone < ticket) {
     // The caller's bytes do not outlive the call.
     SharedBytes* const payload = &lane->queue.back().payload;
@@ -286,7 +285,8 @@ void SharedMemoryEnd::CloseLocked(absl::Status status) {
   give_up_ = Now() + options_.close_timeout;
   WriteAllLocked();
   WakePeerLocked();
-  RecallLocked();
+  role_.End();
+  Recall();
 }
 
 void SharedMemoryEnd::DropQueuesLocked() {
@@ -307,11 +307,13 @@ void SharedMemoryEnd::Run() {
     MutexLock lock(&mu_);
     broken_ = established;
   }
+  if (!established.ok()) role_.End();
   while (!Over()) {
     const bool any = Advance();
     TakeTurns(any);
     if (!any) SleepAtSocket();
   }
+  role_.End();
   absl::Status end = absl::UnavailableError(side_ == SharedSide::kClient
                                                 ? "the worker went away"
                                                 : "the client went away");
@@ -337,141 +339,77 @@ bool SharedMemoryEnd::EndsLocked() const {
   return !broken_.ok() || goodbye_.has_value() || OverLocked();
 }
 
-bool SharedMemoryEnd::ThreadNeededLocked() const {
+bool SharedMemoryEnd::ThreadNeeded() {
+  if (role_.recalled()) return true;
   // What waits for room is written on by the thread.
-  return recalled_ || EndsLocked() || !control_.queue.empty() ||
-         !bulk_.queue.empty();
+  MutexLock lock(&mu_);
+  return EndsLocked() || !control_.queue.empty() || !bulk_.queue.empty();
 }
 
 void SharedMemoryEnd::TakeTurns(bool any) {
-  MutexLock lock(&mu_);
-  // It may have been for whoever waits.
-  if (any && waiting_) NudgeLocked();
-  if (any && (wanted_ || waiting_) && !ThreadNeededLocked()) {
-    wanted_ = false;
-    receiving_ = false;
-    AwaitTurn();
-    receiving_ = true;
-  }
-  recalled_ = false;
-}
-
-void SharedMemoryEnd::AwaitTurn() {
-  for (uint64_t seen = attendances_;;) {
-    if (receiving_ && attendances_ == seen) {
-      resting_ = true;
-      turn_.Wait(&mu_);
-      resting_ = false;
-      continue;
-    }
-    if (!receiving_ && ThreadNeededLocked()) return;
-    seen = attendances_;
-    const bool late = turn_.WaitWithTimeout(&mu_, kLent);
-    if (late && !receiving_ && attendances_ == seen) return;
-  }
-}
-
-SharedMemoryEnd::Turn SharedMemoryEnd::TakeRole(absl::FunctionRef<bool()> done,
-                                                absl::Duration until) {
-  uint64_t nudges;
-  {
-    MutexLock lock(&mu_);
-    if (EndsLocked() || waiting_) return Turn::kRefused;
-    if (!receiving_ && !ThreadNeededLocked()) {
-      receiving_ = attended_ = true;
-      ++attendances_;
-      return Turn::kTaken;
-    }
-    waiting_ = wanted_ = true;
-    nudges = nudges_;
-  }
-  bool over = done();
-  MutexLock lock(&mu_);
-  while (!over && nudges_ == nudges && !EndsLocked() &&
-         (receiving_ || ThreadNeededLocked())) {
-    over = offered_.WaitWithTimeout(&mu_, until - Now());
-  }
-  waiting_ = false;
-  if (EndsLocked()) return Turn::kRefused;
-  if (over || receiving_ || ThreadNeededLocked()) return Turn::kOver;
-  receiving_ = attended_ = true;
-  ++attendances_;
-  return Turn::kTaken;
+  if (any && !ThreadNeeded()) return role_.Lend();
+  if (any) role_.Nudge();
+  role_.Keep();
 }
 
 bool SharedMemoryEnd::Attend(absl::FunctionRef<bool()> done,
                              absl::Duration patience) {
   const absl::Duration until = Now() + patience;
-  switch (TakeRole(done, until)) {
-    case Turn::kRefused:
+  switch (role_.Take(done, patience)) {
+    case ReceiverRole::Turn::kRefused:
       return false;
-    case Turn::kOver:
+    case ReceiverRole::Turn::kOver:
       return true;
-    case Turn::kTaken:
+    case ReceiverRole::Turn::kTaken:
       break;
   }
   bool needed = false;
   spin_.Begin();
-  while (!needed && !done()) {
+  for (uint64_t nudges = role_.nudges(); !needed && !done();
+       nudges = role_.nudges()) {
     const bool any = Advance();
-    {
-      MutexLock lock(&mu_);
-      needed = ThreadNeededLocked();
-      if (any && waiting_) NudgeLocked();
-    }
-    if (any || needed || done()) continue;
+    needed = ThreadNeeded();
+    if (any) role_.Nudge();
+    if (any || needed) continue;
     const absl::Duration now = Now();
     if (spin_.Nothing(now)) {
       SpinWait::Relax();
       continue;
     }
     if (now < until) {
-      SleepAtWord(until - now);
+      SleepAtWord(nudges, until - now);
       continue;
     }
     hung_up_ = HasHungUp(socket_);
     break;
   }
   spin_.End(Now());
-  MutexLock lock(&mu_);
-  receiving_ = attended_ = false;
-  recalled_ |= hung_up_;
-  if (resting_ || ThreadNeededLocked()) turn_.Signal();
-  if (waiting_) NudgeLocked();
-  return !ThreadNeededLocked();
+  needed = ThreadNeeded() || hung_up_;
+  if (needed) role_.Recall();
+  role_.Leave();
+  return !needed;
 }
 
 void SharedMemoryEnd::Nudge() {
-  MutexLock lock(&mu_);
-  NudgeLocked();
+  if (role_.Nudge() == ReceiverRole::Holder::kAttendant) WakeOwn();
 }
 
-void SharedMemoryEnd::NudgeLocked() {
-  ++nudges_;
-  if (waiting_) offered_.Signal();
-  if (attended_) WakeOwnLocked();
-}
-
-void SharedMemoryEnd::WakeOwnLocked() {
+void SharedMemoryEnd::WakeOwn() {
+  // Only attendants sleep there: one that has left meanwhile is not mistaken.
   std::atomic<uint32_t>* const sleep = region_->sleep(side_);
-  if (sleep->exchange(kAwake) == kAsleepAtWord) WakeAtWord(sleep);
+  uint32_t asleep = kAsleepAtWord;
+  if (sleep->compare_exchange_strong(asleep, kAwake)) WakeAtWord(sleep);
 }
 
 void SharedMemoryEnd::Recall() {
-  MutexLock lock(&mu_);
-  RecallLocked();
-}
-
-void SharedMemoryEnd::RecallLocked() {
-  recalled_ = true;
-  if (!receiving_) {
-    turn_.Signal();
-  } else if (attended_) {
-    WakeOwnLocked();
-  } else {
-    RaiseEvent(wake_.get());
+  switch (role_.Recall()) {
+    case ReceiverRole::Holder::kThread:
+      return RaiseEvent(wake_.get());
+    case ReceiverRole::Holder::kAttendant:
+      return WakeOwn();
+    case ReceiverRole::Holder::kNobody:
+      return;
   }
-  if (waiting_ && EndsLocked()) offered_.Signal();
 }
 
 bool SharedMemoryEnd::Over() {
@@ -632,15 +570,10 @@ void SharedMemoryEnd::SleepAtSocket() {
   region_->sleep(side_)->store(kAwake);
 }
 
-void SharedMemoryEnd::SleepAtWord(absl::Duration patience) {
-  if (GoToSleep(kAsleepAtWord)) {
-    bool needed;
-    {
-      // One that was needed before the word was set was woken in vain.
-      MutexLock lock(&mu_);
-      needed = ThreadNeededLocked();
-    }
-    if (!needed) WaitAtWord(region_->sleep(side_), kAsleepAtWord, patience);
+void SharedMemoryEnd::SleepAtWord(uint64_t nudges, absl::Duration patience) {
+  // Who woke it before the word was set did so in vain.
+  if (GoToSleep(kAsleepAtWord) && role_.nudges() == nudges && !ThreadNeeded()) {
+    WaitAtWord(region_->sleep(side_), kAsleepAtWord, patience);
   }
   region_->sleep(side_)->store(kAwake);
 }

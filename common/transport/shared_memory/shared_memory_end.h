@@ -8,11 +8,8 @@
 // peer says that there is room. The same thread receives, calls the handler,
 // and sleeps at the socket when there is nothing to do.
 //
-// Receiving is a role, which the thread lends to others that Attend(), once it
-// has received something that they may have waited for. While the role is lent
-// and nobody has it, the peer wakes nobody: what comes waits for the next
-// attendant, or until the thread, which looks every few milliseconds, finds
-// that none came and takes the role back.
+// Receiving is a role (receiver_role.h), which the thread lends to others that
+// Attend(). While nobody has it the peer wakes nobody.
 //
 // An end says goodbye with a status and waits for the peer's, a little while. A
 // socket that ends without one means that the peer's process is gone: what it
@@ -32,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/transport/receiver_role.h"
 #include "common/transport/shared_memory/frame_ring.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "common/transport/shared_memory/spin_wait.h"
@@ -135,8 +133,6 @@ class SharedMemoryEnd {
   void WriteLocked(Lane* lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Somebody needs the thread.
-  void RecallLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DropQueuesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WaitUntilGone(uint64_t ticket, Lane* lane)
@@ -147,21 +143,15 @@ class SharedMemoryEnd {
   // The thread's.
   void Run();
   absl::Status Establish();
-  // Lends the role where it is wanted and something came; returns when the
-  // thread has it.
+  // Lends the role where something came and the thread is not needed; returns
+  // when the thread has it.
   void TakeTurns(bool any);
-  void AwaitTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool EndsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // An attendant must leave, and the thread not lend.
-  bool ThreadNeededLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool ThreadNeeded();
 
-  // An attendant's: it has the role, or there is nothing to wait for any more,
-  // or it cannot have it.
-  enum class Turn { kTaken, kOver, kRefused };
-  Turn TakeRole(absl::FunctionRef<bool()> done, absl::Duration until);
-  void NudgeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Wakes the attendant.
-  void WakeOwnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WakeOwn();
 
   // Whoever has the role.
   bool Over();
@@ -178,9 +168,10 @@ class SharedMemoryEnd {
   // Until something comes, or the thread is recalled. The thread's way, which
   // sees the peer's process end.
   void SleepAtSocket();
-  // An attendant's, which costs less, and wakes it on a processor of its own:
-  // a byte on a socket makes Linux pull who is woken to the sender's.
-  void SleepAtWord(absl::Duration patience);
+  // An attendant's, if nobody nudged it since, which costs less, and wakes it
+  // on a processor of its own: a byte on a socket makes Linux pull who is woken
+  // to the sender's.
+  void SleepAtWord(uint64_t nudges, absl::Duration patience);
 
   const SharedSide side_;
   const Options options_;
@@ -208,20 +199,7 @@ class SharedMemoryEnd {
   // What went wrong with the connection.
   absl::Status broken_ ABSL_GUARDED_BY(mu_);
 
-  // Somebody has the role, at first the thread, and it is an attendant.
-  bool receiving_ ABSL_GUARDED_BY(mu_) = true;
-  bool attended_ ABSL_GUARDED_BY(mu_) = false;
-  // Somebody waits for it, or has lately.
-  bool waiting_ ABSL_GUARDED_BY(mu_) = false;
-  bool wanted_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t nudges_ ABSL_GUARDED_BY(mu_) = 0;
-  CondVar offered_;  // whoever waits
-  bool recalled_ ABSL_GUARDED_BY(mu_) = false;
-  // The thread sleeps until the attendant leaves.
-  bool resting_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t attendances_ ABSL_GUARDED_BY(mu_) = 0;
-  CondVar turn_;  // the thread's
-
+  ReceiverRole role_;
   // Used by whoever has the role.
   std::optional<FrameRingReader> control_in_;
   std::optional<FrameRingReader> bulk_in_;

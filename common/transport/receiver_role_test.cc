@@ -1,0 +1,158 @@
+#include "common/transport/receiver_role.h"
+
+#include <atomic>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+using Holder = ReceiverRole::Holder;
+using Turn = ReceiverRole::Turn;
+
+constexpr absl::Duration kLong = absl::Seconds(60);
+
+bool Never() { return false; }
+
+class ReceiverRoleTest : public testing::Test {
+ protected:
+  // As the connection's thread does: whatever it is told to receive, it lends.
+  void StartThread() {
+    thread_ = std::thread([this] {
+      while (!over_) {
+        while (!over_ && pending_ == 0) std::this_thread::yield();
+        if (over_) return;
+        --pending_;
+        ++received_;
+        role_.Lend();
+      }
+    });
+  }
+  ~ReceiverRoleTest() override {
+    over_ = true;
+    role_.End();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Until the thread has lent the role to this one.
+  void TakeRole() {
+    Turn turn = Turn::kOver;
+    while (turn != Turn::kTaken) {
+      turn = role_.Take(
+          [this] {
+            ++pending_;  // the thread receives something, and lends
+            return false;
+          },
+          kLong);
+      ASSERT_NE(turn, Turn::kRefused);
+    }
+  }
+
+  ReceiverRole role_;
+  std::atomic<int> pending_{0};
+  std::atomic<int> received_{0};
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+TEST_F(ReceiverRoleTest, TheThreadHasItUntilItReceivedSomething) {
+  EXPECT_EQ(role_.Nudge(), Holder::kThread);
+  EXPECT_EQ(role_.Take(Never, absl::ZeroDuration()), Turn::kOver);
+  EXPECT_EQ(role_.Nudge(), Holder::kThread);
+}
+
+TEST_F(ReceiverRoleTest, WhatIsDoneTakesNothing) {
+  EXPECT_EQ(role_.Take([] { return true; }, kLong), Turn::kOver);
+}
+
+TEST_F(ReceiverRoleTest, WhoWaitsTakesOverWhenSomethingCame) {
+  StartThread();
+  TakeRole();
+  EXPECT_EQ(role_.Nudge(), Holder::kAttendant);
+  const int received = received_;
+  ++pending_;  // the thread does not look
+  role_.Leave();
+  // It takes the role back when nobody attends.
+  while (received_ == received) std::this_thread::yield();
+}
+
+TEST_F(ReceiverRoleTest, ARecallBringsItBackAtOnce) {
+  StartThread();
+  TakeRole();
+  EXPECT_FALSE(role_.recalled());
+  EXPECT_EQ(role_.Recall(), Holder::kAttendant);
+  EXPECT_TRUE(role_.recalled());
+  role_.Leave();
+  while (role_.Nudge() != Holder::kThread) std::this_thread::yield();
+  EXPECT_FALSE(role_.recalled());
+}
+
+TEST_F(ReceiverRoleTest, ARecallWhileTheThreadHasItForbidsToLendOnce) {
+  EXPECT_EQ(role_.Take(Never, absl::ZeroDuration()), Turn::kOver);  // wanted
+  EXPECT_EQ(role_.Recall(), Holder::kThread);
+  role_.Lend();  // returns
+  EXPECT_FALSE(role_.recalled());
+  EXPECT_EQ(role_.Nudge(), Holder::kThread);
+}
+
+TEST_F(ReceiverRoleTest, ANudgeEndsTheWait) {
+  std::thread other;
+  const Turn turn = role_.Take(
+      [&] {
+        // Whoever else comes is refused while this one waits.
+        EXPECT_EQ(role_.Take(Never, kLong), Turn::kRefused);
+        other = std::thread([this] { role_.Nudge(); });
+        return false;
+      },
+      kLong);
+  EXPECT_EQ(turn, Turn::kOver);
+  other.join();
+}
+
+TEST_F(ReceiverRoleTest, NudgesAreCountedForAttendants) {
+  const uint64_t before = role_.nudges();
+  role_.Nudge();
+  EXPECT_NE(role_.nudges(), before);
+}
+
+TEST_F(ReceiverRoleTest, TheEndRefusesWhoWaitsAndWhoComes) {
+  std::thread other;
+  const Turn turn = role_.Take(
+      [&] {
+        other = std::thread([this] { role_.End(); });
+        return false;
+      },
+      kLong);
+  EXPECT_EQ(turn, Turn::kRefused);
+  other.join();
+  EXPECT_EQ(role_.Take(Never, kLong), Turn::kRefused);
+}
+
+// One receives at a time, whoever it is: the counter needs no lock.
+TEST_F(ReceiverRoleTest, OneAtATime) {
+  constexpr int kEach = 2000;
+  int unguarded = 0;
+  std::atomic<bool> over{false};
+  std::thread thread([&] {
+    while (!over) {
+      ++unguarded;
+      role_.Lend();
+    }
+    ++unguarded;
+  });
+  int here = 0;
+  while (here < kEach) {
+    if (role_.Take(Never, absl::Milliseconds(1)) != Turn::kTaken) continue;
+    ++unguarded;
+    if (++here % 7 == 0) role_.Recall();
+    role_.Leave();
+  }
+  over = true;
+  role_.End();
+  thread.join();
+  EXPECT_GT(unguarded, kEach);
+}
+
+}  // namespace
+}  // namespace djinn
