@@ -360,7 +360,8 @@ void RemoteDevice::QueueSegments(const SealedSegments& sealed,
 void RemoteDevice::WaitOrReceive(CondVar* changed,
                                  absl::FunctionRef<bool()> done,
                                  const Deadline& deadline) {
-  if (connected_ && watched_.empty()) {
+  if (connected_ && watched_.empty() &&
+      (bulk_reads_.empty() || stream_->AttendsBulk())) {
     ClientStream* const stream = EnterStream();
     ++attending_;
     mu_.Unlock();

@@ -19,6 +19,9 @@ namespace {
 // How long a worker may take to end a stream that was closed cleanly.
 constexpr absl::Duration kCleanEndTimeout = absl::Seconds(2);
 
+// How long who attends keeps the reading of Control if nothing comes.
+constexpr absl::Duration kAttendance = absl::Milliseconds(2);
+
 // How long a lane that ended without a reason waits for Control's.
 constexpr absl::Duration kControlsWord = absl::Milliseconds(200);
 
@@ -146,33 +149,68 @@ void GrpcWorkerStream::CancelLanes() {
   for (const auto& lane : lanes_) lane->call.Cancel();
 }
 
-void GrpcWorkerStream::ReadControl() {
+bool GrpcWorkerStream::Receive(absl::Duration patience) {
   v1::ControlResponse response;
-  absl::Status invalid;
-  bool answered = false;
-  while (control_.ReadMessage(&response, &invalid)) {
-    answered = true;
-    if (response.has_hello()) {
-      together_ = absl::c_linear_search(response.hello().features(),
-                                        v1::WORKER_FEATURE_FOLLOWING);
-      // Values of an earlier stream may be on their way.
-      if (resuming_) EnsureBulk();
-    }
-    google::protobuf::RepeatedPtrField<v1::ControlResponse> following;
-    following.Swap(response.mutable_following());
-    receiver_->OnMessage(std::move(response));
-    for (v1::ControlResponse& next : following) {
-      if (next.following_size() > 0) {
-        invalid = MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
-                            "what follows a message of the worker's has "
-                            "something that follows it");
-        break;
-      }
-      receiver_->OnMessage(std::move(next));
-    }
-    if (!invalid.ok()) break;
+  switch (control_.TryReadMessage(patience, &response, &invalid_)) {
+    case BoundedCall::Received::kNothing:
+      return false;
+    case BoundedCall::Received::kEnd:
+      over_ = true;
+      return true;
+    case BoundedCall::Received::kMessage:
+      break;
   }
-  if (!invalid.ok()) Break(std::move(invalid));
+  answered_ = true;
+  if (response.has_hello()) {
+    together_ = absl::c_linear_search(response.hello().features(),
+                                      v1::WORKER_FEATURE_FOLLOWING);
+    // Values of an earlier stream may be on their way.
+    if (resuming_) EnsureBulk();
+  }
+  google::protobuf::RepeatedPtrField<v1::ControlResponse> following;
+  following.Swap(response.mutable_following());
+  receiver_->OnMessage(std::move(response));
+  for (v1::ControlResponse& next : following) {
+    if (next.following_size() > 0) {
+      invalid_ = MakeError(absl::StatusCode::kInternal, "PROTOCOL_VIOLATION",
+                           "what follows a message of the worker's has "
+                           "something that follows it");
+      over_ = true;
+      break;
+    }
+    receiver_->OnMessage(std::move(next));
+  }
+  return true;
+}
+
+bool GrpcWorkerStream::Attend(absl::FunctionRef<bool()> done,
+                              absl::Duration patience) {
+  switch (role_.Take(done, patience)) {
+    case ReceiverRole::Turn::kRefused:
+      return false;
+    case ReceiverRole::Turn::kOver:
+      return true;
+    case ReceiverRole::Turn::kTaken:
+      break;
+  }
+  // gRPC cannot be told to stop waiting, so nobody waits in it for long.
+  const absl::Duration at_most = std::min(patience, kAttendance);
+  bool came = true;
+  while (came && !over_ && !role_.recalled() && !done()) {
+    came = Receive(at_most);
+  }
+  if (!came || over_) role_.Recall();
+  role_.Leave();
+  return true;
+}
+
+void GrpcWorkerStream::ReadControl() {
+  while (!over_) {
+    Receive(absl::InfiniteDuration());
+    if (!over_) role_.Lend();
+  }
+  role_.End();
+  if (!invalid_.ok()) Break(invalid_);
   {
     MutexLock lock(&mu_);
     closing_ = true;
@@ -189,7 +227,7 @@ void GrpcWorkerStream::ReadControl() {
   }
   if (status.ok()) {
     status = FromGrpcStatus(end);
-    if (!answered) status = options_.explain(std::move(status));
+    if (!answered_) status = options_.explain(std::move(status));
   }
   receiver_->OnClosed(std::move(status));
   MutexLock lock(&mu_);

@@ -11,8 +11,8 @@
 // A peer that takes nothing ends the stream after a while: whoever sends, the
 // destructor and the process' end never wait for it (bounded_call.h).
 //
-// Threads: one reads Control and closes; one reads each lane; one watches that
-// no write is stuck.
+// Threads: one reads Control and closes, and lends the reading to who attends,
+// for a short wait; one reads each lane; one watches that no write is stuck.
 #ifndef CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 #define CLIENT_LIB_TRANSPORT_GRPC_WORKER_STREAM_H_
 
@@ -23,10 +23,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/mutex.h"
 #include "common/net/bounded_call.h"
+#include "common/transport/receiver_role.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
 #include "grpcpp/channel.h"
@@ -67,6 +69,11 @@ class GrpcWorkerStream : public ClientStream {
   absl::Status SendBulk(uint64_t transfer_id, uint64_t offset,
                         SharedBytes payload) override;
   void Close(absl::Status status) override;
+  // Control alone: what comes on Bulk ends no attendance.
+  bool Attend(absl::FunctionRef<bool()> done, absl::Duration patience) override;
+  bool AttendsBulk() const override { return false; }
+  void Nudge() override { role_.Nudge(); }
+  void Recall() override { role_.Recall(); }
 
  private:
   struct Lane {
@@ -76,6 +83,8 @@ class GrpcWorkerStream : public ClientStream {
   };
 
   void ReadControl();
+  // Whoever has the role. False: nothing came in time.
+  bool Receive(absl::Duration patience);
   void RunLane(Lane* lane);
   absl::Status TakeFrame(absl::Span<const grpc::Slice> frame);
   // Opens the lanes if they are not; false when the stream is over.
@@ -92,6 +101,12 @@ class GrpcWorkerStream : public ClientStream {
   const Options options_;
   ClientStreamReceiver* receiver_ = nullptr;
   BoundedCall control_;
+  ReceiverRole role_;
+  // Of whoever has the role: the worker has said something; nothing follows,
+  // and what was wrong with what came.
+  bool answered_ = false;
+  bool over_ = false;
+  absl::Status invalid_;
   std::atomic<bool> resuming_{false};    // the hello said so
   std::atomic<bool> together_{false};    // the worker's hello said that it may
   std::atomic<bool> end_writes_{false};  // closing cleanly

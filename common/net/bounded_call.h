@@ -13,7 +13,7 @@
 // before: what gRPC still uses of it is then left to a thread of its own, which
 // frees it when the connection ends.
 //
-// Thread-safe, but one thread reads and finishes.
+// Thread-safe, but one thread at a time reads, and one finishes.
 #ifndef COMMON_NET_BOUNDED_CALL_H_
 #define COMMON_NET_BOUNDED_CALL_H_
 
@@ -29,6 +29,7 @@
 #include "absl/types/span.h"
 #include "common/mutex.h"
 #include "google/protobuf/message.h"
+#include "grpc/support/time.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/support/slice.h"
 #include "grpcpp/support/status.h"
@@ -58,6 +59,11 @@ class BoundedCall {
   // False, too, when what came is no such message: then `invalid` holds
   // ParseRawMessage()'s error.
   bool ReadMessage(google::protobuf::Message* message, absl::Status* invalid);
+  // The same, unless nothing comes within `patience`: kNothing.
+  enum class Received { kMessage, kNothing, kEnd };
+  Received TryReadMessage(absl::Duration patience,
+                          google::protobuf::Message* message,
+                          absl::Status* invalid);
   // How the call ended, once Read() returned false.
   grpc::Status Finish();
   // Wakes whoever waits. The call takes no more.
@@ -68,6 +74,8 @@ class BoundedCall {
 
  private:
   struct State;
+
+  Received ReadUntil(gpr_timespec deadline, std::vector<grpc::Slice>* message);
 
   // Notes the end of the write that is under way; waits for it unless the call
   // is cancelled. False: still under way.

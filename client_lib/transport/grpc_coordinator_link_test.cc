@@ -1,0 +1,380 @@
+// The link to the coordinator against a small server of its own.
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "client_lib/transport/grpc_coordinator_link.h"
+#include "common/error.h"
+#include "common/mutex.h"
+#include "common/net/bearer.h"
+#include "common/net/grpc_status.h"
+#include "common/net/server.h"
+#include "djinn/v1/session.grpc.pb.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+namespace {
+
+// A coordinator that grants device 0, refuses others, and hears structures.
+class TestSessions : public v1::Session::Service {
+ public:
+  grpc::Status Attach(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* stream)
+      override {
+    if (*ExtractBearer(*context) != "secret") {
+      return ToGrpcStatus(MakeError(absl::StatusCode::kUnauthenticated,
+                                    "TOKEN_UNKNOWN", "unknown token"));
+    }
+    v1::SessionRequest request;
+    while (stream->Read(&request)) {
+      v1::SessionResponse response;
+      MutexLock lock(&mu_);
+      switch (request.message_case()) {
+        case v1::SessionRequest::kOpen:
+          resumes_.push_back(request.open().resume_session_id());
+          policy_ = request.open().placement_policy();
+          urgencies_.push_back(request.open().urgency());
+          changed_.SignalAll();
+          if (!refusal_.ok()) return ToGrpcStatus(refusal_);
+          response.mutable_opened()->set_session_id(session_id_);
+          response.mutable_opened()->set_protocol_version(version_);
+          response.mutable_opened()->set_tenant("tenant");
+          response.mutable_opened()->set_max_priority_class(
+              v1::PRIORITY_CLASS_INTERACTIVE);
+          stream->Write(response);
+          break;
+        case v1::SessionRequest::kLease:
+          ++lease_requests_;
+          changed_.SignalAll();
+          if (silent_) break;
+          if (request.lease().virtual_device() == 0) {
+            response.mutable_granted()->mutable_lease()->set_lease_id("l");
+          } else {
+            v1::LeaseRefused* const refused = response.mutable_refused();
+            refused->set_virtual_device(request.lease().virtual_device());
+            refused->set_code(14);
+            refused->set_reason("NO_WORKER");
+            refused->set_message("none");
+          }
+          stream->Write(response);
+          response.mutable_ended()->set_lease_id("l");
+          response.mutable_ended()->set_reason("WORKER_LOST");
+          stream->Write(response);
+          break;
+        case v1::SessionRequest::kUrgency:
+          urgencies_.push_back(request.urgency());
+          changed_.SignalAll();
+          break;
+        case v1::SessionRequest::kStructure:
+          ++structures_;
+          changed_.SignalAll();
+          if (request.has_stages()) {
+            response.mutable_stages()->set_number(request.stages().number());
+            stream->Write(response);
+          }
+          break;
+        case v1::SessionRequest::kClose:
+          closed_ = true;
+          return grpc::Status::OK;
+        default:
+          break;
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+  void BeSilent(bool silent) {
+    MutexLock lock(&mu_);
+    silent_ = silent;
+  }
+  void RefuseToOpen(absl::Status refusal) {
+    MutexLock lock(&mu_);
+    refusal_ = std::move(refusal);
+  }
+  void OpenAs(const std::string& session_id, uint32_t version) {
+    MutexLock lock(&mu_);
+    session_id_ = session_id;
+    version_ = version;
+  }
+  void WaitForLeaseRequests(int count) {
+    MutexLock lock(&mu_);
+    while (lease_requests_ < count) changed_.Wait(&mu_);
+  }
+  void WaitForStructures(int count) {
+    MutexLock lock(&mu_);
+    while (structures_ < count) changed_.Wait(&mu_);
+  }
+  // Of the openings and between them.
+  std::vector<v1::Urgency> WaitForUrgencies(size_t count) {
+    MutexLock lock(&mu_);
+    while (urgencies_.size() < count) changed_.Wait(&mu_);
+    return urgencies_;
+  }
+  std::string policy() {
+    MutexLock lock(&mu_);
+    return policy_;
+  }
+  std::vector<std::string> resumes() {
+    MutexLock lock(&mu_);
+    return resumes_;
+  }
+  bool closed() {
+    MutexLock lock(&mu_);
+    return closed_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::Urgency> urgencies_ ABSL_GUARDED_BY(mu_);
+  std::string policy_ ABSL_GUARDED_BY(mu_);
+  std::string session_id_ ABSL_GUARDED_BY(mu_) = "session";
+  uint32_t version_ ABSL_GUARDED_BY(mu_) = 1;
+  bool silent_ ABSL_GUARDED_BY(mu_) = false;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  int lease_requests_ ABSL_GUARDED_BY(mu_) = 0;
+  int structures_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::string> resumes_ ABSL_GUARDED_BY(mu_);
+};
+
+class Events : public CoordinatorEvents {
+ public:
+  void OnLeaseEnded(const std::string& lease_id,
+                    const std::string& reason) override {
+    MutexLock lock(&mu_);
+    ended_ = lease_id + " " + reason;
+    changed_.SignalAll();
+  }
+  void OnStages(const v1::StageAnswer& answer) override {
+    MutexLock lock(&mu_);
+    stages_.push_back(answer);
+    changed_.SignalAll();
+  }
+  uint64_t WaitStages() {
+    MutexLock lock(&mu_);
+    while (stages_.empty()) changed_.Wait(&mu_);
+    return stages_.back().number();
+  }
+  void OnMigrationRequested(const v1::MigrationRequest& request) override {
+    MutexLock lock(&mu_);
+    ended_ = "migrate from " + request.from_lease_id();
+    changed_.SignalAll();
+  }
+  void OnAttachedAgain() override { ++attached_again; }
+  std::atomic<int> attached_again{0};
+
+  std::string WaitEnded() {
+    MutexLock lock(&mu_);
+    while (ended_.empty()) changed_.Wait(&mu_);
+    return ended_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  std::vector<v1::StageAnswer> stages_ ABSL_GUARDED_BY(mu_);
+  std::string ended_ ABSL_GUARDED_BY(mu_);
+};
+
+class GrpcCoordinatorLinkTest : public testing::Test {
+ protected:
+  GrpcCoordinatorLinkTest() {
+    // Not the test's own folder: a socket's path must be short.
+    char folder[] = "/tmp/djinn-links-XXXXXX";
+    folder_ = mkdtemp(folder);
+    Serve();
+  }
+  ~GrpcCoordinatorLinkTest() override {
+    link_.reset();
+    if (server_ != nullptr) server_->Shutdown(absl::ZeroDuration());
+    std::filesystem::remove_all(folder_);
+  }
+
+  std::string address() const {
+    return "unix:" + folder_ + "/coordinator.sock";
+  }
+  void Serve() {
+    server_ = *Server::Start({address(), false, {&service_}, {}});
+  }
+  void Kill() {
+    server_->Shutdown(absl::ZeroDuration());
+    server_.reset();
+  }
+  absl::Status Open(const std::string& token = "secret",
+                    absl::Duration timeout = absl::Seconds(20),
+                    std::string policy = "") {
+    link_ = *MakeGrpcCoordinatorLink(address(), token, {}, nullptr,
+                                     std::move(policy));
+    return link_->Open("program", timeout, &events_).status();
+  }
+  absl::StatusOr<v1::LeaseGranted> Request(
+      int device, absl::Duration timeout = absl::Seconds(20)) {
+    v1::LeaseRequest request;
+    request.set_virtual_device(device);
+    return link_->RequestLease(request, timeout);
+  }
+
+  std::string folder_;
+  TestSessions service_;
+  std::unique_ptr<Server> server_;
+  Events events_;
+  std::unique_ptr<CoordinatorLink> link_;
+};
+
+TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
+  ASSERT_TRUE(Open().ok());
+  EXPECT_EQ(Request(0)->lease().lease_id(), "l");
+  EXPECT_EQ(events_.WaitEnded(), "l WORKER_LOST");
+  const absl::Status refused = Request(1).status();
+  EXPECT_EQ(ErrorReason(refused), "NO_WORKER");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  link_->SendStructure({}, {}, std::nullopt);
+  EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
+  // What was queued is told before the farewell.
+  service_.WaitForStructures(1);
+  EXPECT_TRUE(service_.closed());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, AStructureMayCarryAQuestion) {
+  ASSERT_TRUE(Open().ok());
+  v1::StageRequest request;
+  request.set_number(17);
+  link_->SendStructure({}, {}, request);
+  EXPECT_EQ(events_.WaitStages(), 17u);
+}
+
+TEST_F(GrpcCoordinatorLinkTest, SaysHowUrgentTheSessionIs) {
+  v1::Urgency batch, hurried;
+  batch.set_priority_class(v1::PRIORITY_CLASS_BATCH);
+  hurried.mutable_run_deadline()->set_seconds(1);
+  const auto urgency = std::make_shared<SessionUrgency>(batch);
+  link_ = *MakeGrpcCoordinatorLink(address(), "secret", {}, urgency);
+  ASSERT_TRUE(link_->Open("program", absl::Seconds(20), &events_).ok());
+  EXPECT_EQ(service_.WaitForUrgencies(1)[0].priority_class(),
+            v1::PRIORITY_CLASS_BATCH);
+  EXPECT_EQ(urgency->Set(hurried)->priority_class(), v1::PRIORITY_CLASS_BATCH);
+  EXPECT_EQ(service_.WaitForUrgencies(2)[1].run_deadline().seconds(), 1);
+  v1::Urgency too_high;
+  too_high.set_priority_class(v1::PRIORITY_CLASS_REALTIME);
+  const absl::Status refused = urgency->Set(too_high).status();
+  EXPECT_EQ(ErrorReason(refused), "PRIORITY_NOT_ALLOWED");
+  EXPECT_EQ(refused.message(),
+            "sessions of this tenant may have priority interactive at most, "
+            "realtime was asked");
+  // Another coordinator hears what was said last.
+  Kill();
+  Serve();
+  EXPECT_EQ(service_.WaitForUrgencies(3)[2].run_deadline().seconds(), 1);
+  // Nobody listens any more.
+  link_.reset();
+  EXPECT_TRUE(urgency->Set(batch).ok());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, SaysHowTheSessionIsPlaced) {
+  EXPECT_EQ(ErrorReason(Open("secret", absl::Seconds(20), "minimize_cost")),
+            "");
+  EXPECT_EQ(service_.policy(), "minimize_cost");
+}
+
+TEST_F(GrpcCoordinatorLinkTest, AWrongTokenIsNotRetried) {
+  EXPECT_EQ(ErrorReason(Open("wrong")), "TOKEN_UNKNOWN");
+}
+
+TEST_F(GrpcCoordinatorLinkTest, NobodyThereIsSaidInTime) {
+  Kill();
+  const absl::Status status = Open("secret", absl::Milliseconds(100));
+  EXPECT_EQ(ErrorReason(status), "COORDINATOR_UNREACHABLE");
+  EXPECT_NE(status.message().find(address()), std::string::npos);
+}
+
+TEST_F(GrpcCoordinatorLinkTest, AttachesAgainToARestartedCoordinator) {
+  ASSERT_TRUE(Open().ok());
+  service_.BeSilent(true);
+  absl::StatusOr<v1::LeaseGranted> granted = absl::UnknownError("");
+  std::thread asker([&] { granted = Request(0); });
+  service_.WaitForLeaseRequests(1);
+  Kill();
+  service_.BeSilent(false);
+  Serve();
+  // The request is made again on the new stream.
+  asker.join();
+  EXPECT_TRUE(granted.ok()) << granted.status();
+  EXPECT_EQ(service_.resumes(), (std::vector<std::string>{"", "session"}));
+  EXPECT_EQ(events_.attached_again, 1);
+  EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, GivesUpWhereAnotherAttemptChangesNothing) {
+  for (const absl::Status& refusal :
+       {MakeError(absl::StatusCode::kAborted, "SESSION_ATTACHED_ELSEWHERE",
+                  "a newer stream"),
+        MakeError(absl::StatusCode::kFailedPrecondition, "SESSION_EXPIRED",
+                  "too late"),
+        MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN", "who"),
+        MakeError(absl::StatusCode::kPermissionDenied,
+                  "SESSION_OF_OTHER_TENANT", "not yours")}) {
+    service_.RefuseToOpen(absl::OkStatus());
+    ASSERT_TRUE(Open().ok());
+    Kill();
+    service_.RefuseToOpen(refusal);
+    Serve();
+    EXPECT_EQ(ErrorReason(Request(0).status()), ErrorReason(refusal));
+    const size_t attempts = service_.resumes().size();
+    EXPECT_EQ(ErrorReason(Request(1).status()), ErrorReason(refusal));
+    EXPECT_EQ(ErrorReason(link_->Close(absl::Seconds(20))),
+              ErrorReason(refusal));
+    EXPECT_EQ(service_.resumes().size(), attempts);
+    link_.reset();
+  }
+}
+
+TEST_F(GrpcCoordinatorLinkTest, AnotherSessionThanAskedForIsABreach) {
+  ASSERT_TRUE(Open().ok());
+  Kill();
+  service_.OpenAs("other session", 1);
+  Serve();
+  EXPECT_EQ(ErrorReason(Request(0).status()), "PROTOCOL_VIOLATION");
+}
+
+TEST_F(GrpcCoordinatorLinkTest, AVersionOutsideTheWindowIsRefused) {
+  service_.OpenAs("session", 99);
+  EXPECT_EQ(ErrorReason(Open()), "PROTOCOL_WINDOW");
+}
+
+TEST_F(GrpcCoordinatorLinkTest, ALeaseRequestEndsAtItsDeadline) {
+  ASSERT_TRUE(Open().ok());
+  Kill();
+  EXPECT_EQ(ErrorReason(Request(0, absl::Milliseconds(50)).status()),
+            "LEASE_TIMEOUT");
+}
+
+TEST_F(GrpcCoordinatorLinkTest, CancelledRequestsReturn) {
+  ASSERT_TRUE(Open().ok());
+  service_.BeSilent(true);
+  absl::StatusOr<v1::LeaseGranted> granted = absl::UnknownError("");
+  std::thread asker([&] { granted = Request(0); });
+  service_.WaitForLeaseRequests(1);
+  link_->CancelRequests();
+  asker.join();
+  EXPECT_TRUE(absl::IsCancelled(granted.status()));
+}
+
+TEST_F(GrpcCoordinatorLinkTest, ClosingWithoutACoordinatorSaysSo) {
+  ASSERT_TRUE(Open().ok());
+  Kill();
+  // Nobody answers: by now the link has noticed that its stream broke. A
+  // farewell written before that would count as said.
+  EXPECT_FALSE(Request(0, absl::Milliseconds(200)).ok());
+  EXPECT_EQ(ErrorReason(link_->Close(absl::Milliseconds(50))),
+            "COORDINATOR_UNREACHABLE");
+}
+
+}  // namespace
+}  // namespace djinn
