@@ -165,11 +165,14 @@ class TwoCoresTest : public WorkerCoreTest {
   // The session's part on w1.
   std::unique_ptr<TestClient> OpenThere(const std::string& session = "s1",
                                         const std::string& tenant = "t1") {
-    Grant(Lease(session, tenant), "w1", absl::Seconds(1000000), other_.get());
+    return OpenThere(Lease(session, tenant));
+  }
+  std::unique_ptr<TestClient> OpenThere(const v1::LeaseClaims& lease) {
+    Grant(lease, "w1", absl::Seconds(1000000), other_.get());
     InProcessPair pair = MakeInProcessPair();
     other_->Attach(std::move(pair.worker));
     auto client = std::make_unique<TestClient>(std::move(pair.client));
-    v1::ClientHello hello = HelloFor(session);
+    v1::ClientHello hello = HelloFor(lease.session_id());
     hello.set_worker_incarnation(other_->incarnation());
     client->Hello(hello);
     EXPECT_EQ(client

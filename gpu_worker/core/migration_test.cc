@@ -140,6 +140,61 @@ TEST_F(MigrationTest, ValuesVersionsAndGeneratorsGoAlong) {
   EXPECT_EQ(other_->Snapshot().sessions(0).use().generators().count(), 1u);
 }
 
+TEST_F(MigrationTest, ModelsGoAlongWhateverTheOtherWorkersBudget) {
+  std::unique_ptr<TestClient> here = Open();
+  here->InstallInline(1, FloatBytes({1, 2}));
+  here->Create(2, 1000);
+  here->RegisterModel(3, {1, 2}, "net");
+  here->RegisterModel(4, {1}, "head");
+  v1::LeaseClaims lease = Lease("s1", "t1");
+  lease.mutable_tenant_limits()->set_memory_bytes(8 << 20);
+  lease.mutable_tenant_limits()->set_max_outstanding(64);
+  lease.mutable_tenant_limits()->set_max_outstanding_bytes(1 << 20);
+  lease.mutable_tenant_limits()->set_max_models(1);
+  lease.mutable_tenant_limits()->set_model_bytes(100);
+  const v1::Left left = LeaveFrom(here.get());
+  std::unique_ptr<TestClient> there = OpenThere(lease);
+  EXPECT_FALSE(EnterAs(there.get(), *here, StateOf(left)).has_refused());
+  const v1::SessionUse use = other_->Snapshot().sessions(0).use();
+  EXPECT_EQ(use.model_count(), 2u);
+  EXPECT_EQ(use.model_bytes(), 1016u);
+  EXPECT_EQ(use.models(0).name(), "net");
+  EXPECT_EQ(use.models(0).size_bytes(), 1008u);
+  // What is registered from here on is another matter.
+  EXPECT_EQ(there->RegisterModel(3, {1, 2}).refused().reason(), "MODEL_BYTES");
+  EXPECT_FALSE(there->RegisterModel(4, {1}).has_refused());
+  EXPECT_EQ(there->RegisterModel(5, {1}).refused().reason(), "MAX_MODELS");
+}
+
+TEST_F(MigrationTest, ModelsThatNoneCanBeAreNotTaken) {
+  std::vector<std::unique_ptr<TestClient>> there;
+  const auto enter = [&](const std::string& session, uint64_t first,
+                         uint64_t second) {
+    there.push_back(OpenThere(session));
+    v1::SessionState state;
+    AddStorage(&state, 1)->set_inline_value("12345678");
+    state.add_models()->set_model_id(first);
+    state.add_models()->set_model_id(second);
+    return EnterForged(there.back().get(), state).refused().message();
+  };
+  EXPECT_EQ(enter("s1", 0, 1),
+            "the other worker broke the protocol: model 0 of 2");
+  EXPECT_EQ(enter("s2", 1, 1),
+            "the other worker broke the protocol: model 1 of 2");
+  const auto models = [this] {
+    uint32_t count = 0;
+    const v1::WorkerState state = other_->Snapshot();
+    for (const v1::HeldSession& held : state.sessions()) {
+      count += held.use().model_count();
+    }
+    return count;
+  };
+  // What came before the one that cannot be is gone, too.
+  EXPECT_EQ(models(), 0u);
+  EXPECT_EQ(enter("s3", 1, 2), "");
+  EXPECT_EQ(models(), 2u);
+}
+
 TEST_F(MigrationTest, ContentsThatAreThereDoNotMove) {
   const std::string shared = Bytes(1 << 16, 3), own = Bytes(1 << 16, 4);
   {

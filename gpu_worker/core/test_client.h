@@ -283,6 +283,26 @@ class TestClient : public ClientStreamReceiver {
         .metered()
         .use();
   }
+  // No storages: it is gone.
+  uint64_t SendModel(uint64_t id, const std::vector<uint64_t>& storages,
+                     const std::string& name = "") {
+    v1::Ordered message;
+    v1::RegisterModel* const model = message.mutable_register_model();
+    model->set_model_id(id);
+    model->set_name(name);
+    for (const uint64_t storage : storages) model->add_storages(storage);
+    return Send(std::move(message));
+  }
+  v1::ModelRegistered RegisterModel(uint64_t id,
+                                    const std::vector<uint64_t>& storages,
+                                    const std::string& name = "") {
+    const uint64_t sequence = SendModel(id, storages, name);
+    return WaitFor([&](const v1::ControlResponse& r) {
+             return r.has_model_registered() &&
+                    r.model_registered().sequence() == sequence;
+           })
+        .model_registered();
+  }
   uint64_t Leave(const std::string& ticket) {
     v1::Ordered message;
     message.mutable_migrate()->mutable_leave()->set_ticket(ticket);

@@ -64,6 +64,10 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.edge = &preemption_;
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
   environment_.contents_changed = [this] { NotifyChange(); };
+  environment_.refused = [this](const std::string& tenant,
+                                const absl::Status& why) {
+    metrics_.rejections.Add({metrics_.tenants.For(tenant), ErrorReason(why)});
+  };
   proofs_.Start();
   if (options_.store != nullptr) {
     options_.store->Bind(device_, &contents_);

@@ -160,6 +160,12 @@ void WorkerCore::Collect(Exposition* out) const {
     out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,
                {{"tenant", tenant},
                 {"state", held.connection != 0 ? "attached" : "detached"}});
+    const v1::SessionUse use = held.session->use();
+    out->Gauge("djinn_worker_models", "Models that are registered.",
+               use.model_count(), {{"tenant", tenant}});
+    out->Gauge("djinn_worker_model_bytes",
+               "What they had when they were registered.",
+               static_cast<double>(use.model_bytes()), {{"tenant", tenant}});
     out->Gauge(
         "djinn_pending_runs", "Runs received and not completed.",
         held.session->queued_runs(),

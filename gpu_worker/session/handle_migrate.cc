@@ -73,7 +73,8 @@ absl::Status Session::HandleStay() {
 }
 
 absl::StatusOr<uint64_t> Session::OfferState(const std::string& ticket) {
-  DJINN_ASSIGN_OR_RETURN(const v1::SessionState state, DescribeStorages());
+  DJINN_ASSIGN_OR_RETURN(v1::SessionState state, DescribeStorages());
+  models_.Describe(&state);
   const std::string bytes = state.SerializeAsString();
   // Nothing to fetch.
   if (bytes.empty()) return 0;
@@ -182,7 +183,8 @@ void Session::GoOnEntering(Pulling* pulling) {
     if (!taken.ok()) return EndEntering(taken);
   }
   const absl::StatusOr<bool> fetching = PlaceStorages();
-  if (!fetching.ok() || !*fetching) EndEntering(fetching.status());
+  if (!fetching.ok()) return EndEntering(fetching.status());
+  if (!*fetching) EndEntering(PlaceModels());
 }
 
 void Session::EndEntering(const absl::Status& status) {
@@ -195,6 +197,7 @@ void Session::EndEntering(const absl::Status& status) {
     entered->set_held_bytes(entering_->held_bytes);
   } else {
     storages_.Clear();
+    models_.Clear();
     *entered->mutable_refused() =
         *errors_.Make(status, {.sequence = entering_->sequence});
   }
@@ -273,6 +276,16 @@ absl::StatusOr<bool> Session::PlaceStorages() {
     ++entering_->next;
   }
   return false;
+}
+
+absl::Status Session::PlaceModels() {
+  for (const v1::ModelState& model : entering_->state->models()) {
+    if (!models_.Adopt(model)) {
+      return Broken(absl::StrCat("model ", model.model_id(), " of ",
+                                 entering_->state->models_size()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Session::PlaceStorage(const v1::StorageState& state) {

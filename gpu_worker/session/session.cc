@@ -27,6 +27,7 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       inbox_(limits_),
       account_(std::move(account)),
       quota_(limits_.memory_bytes(), account_->memory()),
+      models_(account_.get()),
       errors_(environment_.worker_id, tenant_, environment_.random),
       traffic_(std::move(traffic)),
       outbox_(environment_.outbox_bytes, traffic_.get(), callbacks_.runnable) {}
@@ -207,6 +208,8 @@ absl::Status Session::Handle(const v1::Ordered& message) {
     case v1::Ordered::kMeter:
       HandleMeter(message.sequence());
       return absl::OkStatus();
+    case v1::Ordered::kRegisterModel:
+      return HandleModel(message.sequence(), message.register_model());
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }
@@ -339,6 +342,7 @@ void Session::FreeState() {
   pinned_.clear();
   entering_ = nullptr;
   storages_.Clear();
+  models_.Clear();
   structures_.clear();
   EndProfile();
   CountStorages();
@@ -377,6 +381,7 @@ v1::SessionUse Session::use() const {
   fill(StorageClass::kGenerator, use.mutable_generators());
   use.set_queued_runs(queued_runs_);
   use.set_structure_count(structure_count_);
+  models_.Report(&use);
   MutexLock lock(&mu_);
   use.set_outstanding(static_cast<uint32_t>(inbox_.outstanding()));
   use.set_outstanding_bytes(inbox_.outstanding_bytes());

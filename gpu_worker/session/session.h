@@ -59,6 +59,7 @@
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/inbox.h"
 #include "gpu_worker/session/incoming_pull.h"
+#include "gpu_worker/session/models.h"
 #include "gpu_worker/session/outbox.h"
 #include "gpu_worker/session/received_chunks.h"
 #include "gpu_worker/session/root_errors.h"
@@ -91,6 +92,9 @@ struct SessionEnvironment {
   uint64_t outbox_bytes = uint64_t{8} << 20;
   // Called when the tenant's contents changed, without locks.
   std::function<void()> contents_changed = [] {};
+  // Called when a tenant's budget refused something, without locks.
+  std::function<void(const std::string& tenant, const absl::Status& why)>
+      refused = [](const std::string&, const absl::Status&) {};
 };
 
 class Session {
@@ -355,6 +359,7 @@ class Session {
   absl::Status HandleOffer(uint64_t sequence, const v1::Offer& offer);
   absl::Status HandleProfile(uint64_t sequence, const v1::Profile& profile);
   void HandleMeter(uint64_t sequence);
+  absl::Status HandleModel(uint64_t sequence, const v1::RegisterModel& model);
   absl::Status HandleMigrate(uint64_t sequence, const v1::Migrate& migrate);
   absl::Status HandleLeave(uint64_t sequence, const v1::Leave& leave);
   absl::Status HandleStay();
@@ -377,6 +382,7 @@ class Session {
                             Reservation* reservation);
   // Places what need not be fetched; true when something is fetched now.
   absl::StatusOr<bool> PlaceStorages();
+  absl::Status PlaceModels();
   absl::StatusOr<bool> PlaceStorage(const v1::StorageState& state);
   absl::StatusOr<bool> PlaceOffered(const v1::StorageState& state,
                                     Storage* storage);
@@ -508,6 +514,7 @@ class Session {
   const std::shared_ptr<TenantAccount> account_;
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;
+  Models models_;
   std::vector<Pinned> pinned_;
   // All is offered to another worker: nothing may change.
   bool leaving_ = false;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+
 namespace djinn::worker {
 
 void TenantAccount::SetLimits(const v1::TenantLimits& limits) {
@@ -9,6 +12,40 @@ void TenantAccount::SetLimits(const v1::TenantLimits& limits) {
   MutexLock lock(&mu_);
   max_messages_ = limits.max_outstanding();
   max_bytes_ = limits.max_outstanding_bytes();
+  constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+  max_models_ = limits.has_max_models() ? limits.max_models() : kUnlimited;
+  max_model_bytes_ =
+      limits.has_model_bytes() ? limits.model_bytes() : kUnlimited;
+}
+
+absl::Status TenantAccount::AddModel() {
+  MutexLock lock(&mu_);
+  if (models_ >= max_models_) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "MAX_MODELS",
+        absl::StrCat("models of the tenant's sessions on this worker: limit ",
+                     max_models_, ", used ", models_, ", asked 1"),
+        {{"limit", absl::StrCat(max_models_)},
+         {"used", absl::StrCat(models_)},
+         {"asked", "1"}});
+  }
+  ++models_;
+  return absl::OkStatus();
+}
+
+void TenantAccount::AdoptModel() {
+  MutexLock lock(&mu_);
+  ++models_;
+}
+
+void TenantAccount::RemoveModels(uint64_t count) {
+  MutexLock lock(&mu_);
+  models_ -= count;
+}
+
+uint64_t TenantAccount::max_model_bytes() const {
+  MutexLock lock(&mu_);
+  return max_model_bytes_;
 }
 
 void TenantAccount::Join() {

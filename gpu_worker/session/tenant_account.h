@@ -1,5 +1,6 @@
-// What one tenant's sessions on this worker share: device memory, and the room
-// for messages, which is shared out equally among those that are attached.
+// What one tenant's sessions on this worker share: device memory, the budget of
+// models, and the room for messages, which is shared out equally among those
+// that are attached.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_TENANT_ACCOUNT_H_
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/status/status.h"
 #include "common/mutex.h"
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/memory/ledger.h"
@@ -33,6 +35,15 @@ class TenantAccount {
            static_cast<uint64_t>(more);
   }
 
+  // A session registers one more model. ResourceExhausted (MAX_MODELS) names
+  // limit, used and asked.
+  absl::Status AddModel();
+  // Likewise, whatever the limit says: another worker let it have the model.
+  void AdoptModel();
+  void RemoveModels(uint64_t count);
+  // What one model may keep using.
+  uint64_t max_model_bytes() const;
+
   // A session has a stream, or has none any more.
   void Join();
   void Leave();
@@ -51,6 +62,11 @@ class TenantAccount {
   uint64_t max_bytes_ ABSL_GUARDED_BY(mu_) =
       std::numeric_limits<uint64_t>::max();
   uint64_t attached_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t max_models_ ABSL_GUARDED_BY(mu_) =
+      std::numeric_limits<uint64_t>::max();
+  uint64_t max_model_bytes_ ABSL_GUARDED_BY(mu_) =
+      std::numeric_limits<uint64_t>::max();
+  uint64_t models_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace djinn::worker

@@ -1,0 +1,53 @@
+// RegisterModel: what a registered callable keeps using.
+#include <limits>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "gpu_worker/session/session.h"
+#include "gpu_worker/session/violation.h"
+
+namespace djinn::worker {
+
+absl::Status Session::HandleModel(uint64_t sequence,
+                                  const v1::RegisterModel& model) {
+  if (model.model_id() == 0) return Violation("model 0");
+  if (model.name().size() > Models::kMaxNameBytes) {
+    return Violation(absl::StrCat("a model's name of ", model.name().size(),
+                                  " bytes, at most ", Models::kMaxNameBytes,
+                                  " are allowed"));
+  }
+  absl::flat_hash_set<uint64_t> ids;
+  uint64_t bytes = 0;
+  for (const uint64_t id : model.storages()) {
+    const Storage* const storage = storages_.Find(id);
+    if (storage == nullptr || !ids.insert(id).second) {
+      return Violation(absl::StrCat(
+          "model ", model.model_id(), " uses storage ", id,
+          storage == nullptr ? ", which does not exist" : " twice"));
+    }
+    // A birth that failed says a size that nothing has checked.
+    if (__builtin_add_overflow(bytes, storage->size_bytes, &bytes)) {
+      bytes = std::numeric_limits<uint64_t>::max();
+    }
+  }
+  if (model.storages().empty()) {
+    models_.Remove(model.model_id());
+    return absl::OkStatus();
+  }
+  v1::ControlResponse response;
+  v1::ModelRegistered* const registered = response.mutable_model_registered();
+  registered->set_sequence(sequence);
+  registered->set_size_bytes(bytes);
+  const absl::Status status =
+      models_.Register(model.model_id(), model.name(), bytes);
+  if (!status.ok()) {
+    environment_.refused(tenant_, status);
+    *registered->mutable_refused() =
+        *errors_.Make(status, {.sequence = sequence});
+  }
+  Reply(std::move(response));
+  return absl::OkStatus();
+}
+
+}  // namespace djinn::worker

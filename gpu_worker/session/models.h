@@ -1,0 +1,69 @@
+// What the registered callables of one session keep using on this worker, by
+// the ids that the client chose: how much each has, for the tenant's budget of
+// models. Nothing is held here but numbers and names: the storages are the
+// session's as ever.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_SESSION_MODELS_H_
+#define GPU_WORKER_SESSION_MODELS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/mutex.h"
+#include "djinn/v1/session_state.pb.h"
+#include "djinn/v1/usage.pb.h"
+#include "gpu_worker/session/tenant_account.h"
+
+namespace djinn::worker {
+
+class Models {
+ public:
+  // In one session, whatever its tenant may have: each takes some hundred bytes
+  // that no quota counts.
+  static constexpr size_t kMaxModels = 1024;
+  static constexpr size_t kMaxNameBytes = 256;
+  // Of those that Report() names.
+  static constexpr int kMaxReported = 16;
+
+  // `account` outlives it.
+  explicit Models(TenantAccount* account) : account_(account) {}
+  ~Models() { Clear(); }
+  Models(const Models&) = delete;
+  Models& operator=(const Models&) = delete;
+
+  // Registers the model, or registers it anew. ResourceExhausted (MODEL_BYTES,
+  // MAX_MODELS) names limit, used and asked; what was registered under the id
+  // stays then, and the refusal is counted.
+  absl::Status Register(uint64_t id, absl::string_view name,
+                        uint64_t size_bytes);
+  // One that was registered on another worker, whatever the budget says. False
+  // when it cannot be one.
+  bool Adopt(const v1::ModelState& model);
+  // Does nothing when there is none: it may have been refused.
+  void Remove(uint64_t id);
+  void Clear();
+
+  // For operators, and for another worker.
+  void Report(v1::SessionUse* use) const;
+  void Describe(v1::SessionState* state) const;
+
+ private:
+  struct Model {
+    std::string name;
+    uint64_t size_bytes = 0;
+  };
+
+  TenantAccount* const account_;
+  mutable Mutex mu_;
+  std::map<uint64_t, Model> models_ ABSL_GUARDED_BY(mu_);
+  uint64_t refused_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SESSION_MODELS_H_
