@@ -1,5 +1,6 @@
 // What operators see.
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "absl/strings/escaping.h"
@@ -31,6 +32,13 @@ void Add(const v1::SessionUse& use, v1::SessionUse* sum) {
   sum->set_outstanding_bytes(sum->outstanding_bytes() +
                              use.outstanding_bytes());
   sum->set_structure_count(sum->structure_count() + use.structure_count());
+  sum->set_model_count(sum->model_count() + use.model_count());
+  // A worker says the most there is of what no sum can hold.
+  const uint64_t room =
+      std::numeric_limits<uint64_t>::max() - sum->model_bytes();
+  sum->set_model_bytes(sum->model_bytes() + std::min(use.model_bytes(), room));
+  sum->set_refused_models(sum->refused_models() + use.refused_models());
+  sum->mutable_models()->MergeFrom(use.models());
 }
 
 }  // namespace
@@ -130,6 +138,12 @@ void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
   info->set_tenant(tenant.name);
   *info->mutable_limits() = tenant.limits;
   info->set_max_sessions(tenant.max_sessions);
+  if (tenant.totals.has_max_models()) {
+    info->set_max_models(tenant.totals.max_models());
+  }
+  if (tenant.totals.has_model_bytes()) {
+    info->set_model_bytes(tenant.totals.model_bytes());
+  }
   info->set_placement_policy(tenant.placement.policy.empty()
                                  ? config_.placement_policy
                                  : tenant.placement.policy);

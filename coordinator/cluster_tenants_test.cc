@@ -42,6 +42,21 @@ TEST_F(ClusterTenantsTest, RunningLeasesGetTheNewLimits) {
   EXPECT_EQ(cluster_->GetTenant("red")->limits().memory_bytes(), 12345u);
 }
 
+TEST_F(ClusterTenantsTest, ABudgetOfModelsTravelsWithTheLease) {
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  EXPECT_FALSE(cluster_->GetTenant("red")->has_max_models());
+  config_.tenants[0].totals.set_max_models(2);
+  config_.tenants[0].totals.set_model_bytes(0);
+  EXPECT_THAT(cluster_->SetTenants(config_.tenants).changed_tenants(),
+              ElementsAre("red"));
+  const v1::LeaseClaims claims = UncheckedClaims(Desired(worker)->leases(0));
+  EXPECT_EQ(claims.tenant_limits().max_models(), 2u);
+  EXPECT_TRUE(claims.tenant_limits().has_model_bytes());
+  EXPECT_EQ(cluster_->GetTenant("red")->max_models(), 2u);
+  EXPECT_TRUE(cluster_->GetTenant("red")->has_model_bytes());
+}
+
 TEST_F(ClusterTenantsTest, EveryWorkerIsToldWhoSharesContents) {
   const StreamId worker = Join(w0_);
   EXPECT_THAT(Desired(worker)->sharing_tenants(), IsEmpty());

@@ -1,5 +1,7 @@
 #include "coordinator/cluster.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
@@ -690,6 +692,10 @@ TEST_F(ClusterTest, OperatorsSeeWhatWorkersReport) {
     held->mutable_use()->set_outstanding(2);
     held->mutable_use()->set_outstanding_bytes(50);
     held->mutable_use()->set_structure_count(4);
+    held->mutable_use()->set_model_count(1);
+    held->mutable_use()->set_model_bytes(uint64_t{3} << 62);
+    held->mutable_use()->set_refused_models(2);
+    held->mutable_use()->add_models()->set_name(state->worker_id());
   }
   w1.mutable_sessions(0)->set_attached(false);
   ASSERT_TRUE(cluster_->Report(first, w0_).ok());
@@ -713,6 +719,11 @@ TEST_F(ClusterTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(info.use().outstanding(), 4u);
   EXPECT_EQ(info.use().outstanding_bytes(), 100u);
   EXPECT_EQ(info.use().structure_count(), 8u);
+  EXPECT_EQ(info.use().model_count(), 2u);
+  // As much as there is.
+  EXPECT_EQ(info.use().model_bytes(), std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(info.use().refused_models(), 4u);
+  EXPECT_EQ(info.use().models_size(), 2);
   EXPECT_EQ(info.limits().memory_bytes(), uint64_t{1} << 30);
   EXPECT_EQ(info.session_epoch(), 1u);
   EXPECT_EQ(cluster_->GetTenant("red")->use().contents().size_bytes(), 2000u);

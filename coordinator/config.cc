@@ -87,6 +87,13 @@ v1::TenantLimits ReadTotals(ConfigMap map, const Tenant& tenant) {
   totals.set_max_outstanding_bytes(
       map.Size("max_outstanding_bytes",
                Times(sessions, each.max_outstanding_bytes(), kMaxSize)));
+  if (map.Has("max_models")) {
+    totals.set_max_models(
+        static_cast<uint32_t>(map.UInt("max_models", 0, 0, kMaxCount)));
+  }
+  if (map.Has("model_bytes")) {
+    totals.set_model_bytes(map.Size("model_bytes", 0));
+  }
   if (totals.memory_bytes() == 0) {
     map.Error("memory", "expected at least 1, got 0");
   }

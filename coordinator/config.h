@@ -44,6 +44,8 @@
 //         memory: 1TiB              # these three: max_sessions times the
 //         max_outstanding: 16384    # limit, unless given
 //         max_outstanding_bytes: 4GiB
+//         max_models: 20            # registered; absent: not limited
+//         model_bytes: 8GiB         # that each keeps using; likewise
 //       credits:                    # of all its leases together; absent: not
 //         device_time: 100h         # limited
 //         bytes: 1TB

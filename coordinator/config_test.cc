@@ -275,6 +275,31 @@ TEST_F(ConfigTest, RefusesLimitsThatNoClientCanUse) {
   EXPECT_EQ(complaint("max_outstanding_bytes: 1114112"), "");
 }
 
+TEST_F(ConfigTest, ModelsAreNotLimitedUnlessTheTenantsAre) {
+  absl::StatusOr<Config> config = Read(kMinimal);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->tenants[0].totals.has_max_models());
+  EXPECT_FALSE(config->tenants[0].totals.has_model_bytes());
+  const auto with = [](const std::string& totals) {
+    return "join_token_file: join\nadmin_token_file: admin\n"
+           "tenants: [{name: red, token_file: red, totals: {" +
+           totals + "}}]\n";
+  };
+  config = Read(with("max_models: 3, model_bytes: 2GiB"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tenants[0].totals.max_models(), 3u);
+  EXPECT_EQ(config->tenants[0].totals.model_bytes(), uint64_t{2} << 30);
+  // None at all is a limit, too.
+  config = Read(with("max_models: 0"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->tenants[0].totals.has_max_models());
+  EXPECT_EQ(config->tenants[0].totals.max_models(), 0u);
+  EXPECT_THAT(Complaint(with("max_models: 5000000000")),
+              HasSubstr("tenants[0].totals.max_models: expected 0 to "));
+  EXPECT_THAT(Complaint(with("model_bytes: many")),
+              HasSubstr("tenants[0].totals.model_bytes: "));
+}
+
 TEST_F(ConfigTest, OneCredentialOnePrincipal) {
   EXPECT_THAT(Complaint("join_token_file: join\n"
                         "admin_token_file: admin\n"

@@ -14,6 +14,9 @@
 namespace djinn::ctl {
 namespace {
 
+// In a line, the largest first.
+constexpr size_t kNamedModels = 4;
+
 std::string Counted(uint64_t count, absl::string_view what, uint64_t bytes) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s", ", ",
                       FormatBytes(bytes));
@@ -37,6 +40,7 @@ void AddUse(const v1::SessionUse& use, std::vector<Row>* rows) {
   add("contents", use.contents());
   add("own storages", use.storages());
   add("generators", use.generators());
+  rows->push_back({"models", DescribeModels(use)});
   rows->push_back({"runs in flight", absl::StrCat(use.queued_runs())});
 }
 
@@ -285,6 +289,32 @@ std::string DescribeMigration(const v1::MigrationInfo& migration) {
   return text;
 }
 
+std::string DescribeModels(const v1::SessionUse& use) {
+  std::string text = Counted(use.model_count(), "model", use.model_bytes());
+  if (use.models_size() > 0) {
+    std::vector<v1::ModelUse> models(use.models().begin(), use.models().end());
+    std::stable_sort(models.begin(), models.end(),
+                     [](const v1::ModelUse& a, const v1::ModelUse& b) {
+                       return a.size_bytes() > b.size_bytes();
+                     });
+    const bool all = models.size() <= kNamedModels;
+    if (!all) models.resize(kNamedModels);
+    absl::StrAppend(
+        &text, ": ",
+        absl::StrJoin(models, ", ",
+                      [](std::string* out, const v1::ModelUse& model) {
+                        absl::StrAppend(out, OrDash(model.name()), " ",
+                                        FormatBytes(model.size_bytes()));
+                      }),
+        all ? "" : ", ...");
+  }
+  if (use.refused_models() > 0) {
+    absl::StrAppend(&text, "; refused ", use.refused_models(),
+                    use.refused_models() == 1 ? " time" : " times");
+  }
+  return text;
+}
+
 std::string DescribeGivenWay(const v1::GivenWay& given_way) {
   return absl::StrCat(
       given_way.count(), given_way.count() == 1 ? " time" : " times", ", for ",
@@ -345,6 +375,12 @@ std::string Detail(const v1::TenantInfo& info) {
       {"contents kept", FormatBytes(info.content_bytes())}};
   AddUse(info.use(), &rows);
   AddLimits(info.limits(), &rows);
+  rows.push_back({"models limit", info.has_max_models()
+                                      ? absl::StrCat(info.max_models())
+                                      : "none"});
+  rows.push_back({"model bytes limit", info.has_model_bytes()
+                                           ? FormatBytes(info.model_bytes())
+                                           : "none"});
   AddCredits(info.credits().used(), info.credits().granted(), &rows);
   rows.push_back({"cohort", OrDash(info.cohort())});
   for (const v1::ResourceQuota& quota : info.quotas()) {

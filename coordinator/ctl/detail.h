@@ -19,6 +19,10 @@ std::string Detail(const v1::GraphInfo& info);
 // A virtual device's way to another worker, in a line.
 std::string DescribeMigration(const v1::MigrationInfo& migration);
 
+// How many models are registered, with how much, which are the largest, and
+// how many were refused, in a line.
+std::string DescribeModels(const v1::SessionUse& use);
+
 // How often runs gave way and to whom last, in a line.
 std::string DescribeGivenWay(const v1::GivenWay& given_way);
 

@@ -304,6 +304,42 @@ TEST(DetailTest, SessionsAndTenantsShowUseAndLimits) {
                               "68719476736, 1 borrowed, 0 lent\n")));
 }
 
+TEST(DetailTest, ModelsAreNamedTheLargestFirst) {
+  EXPECT_EQ(DescribeModels(v1::SessionUse()), "0 models, 0B");
+  EXPECT_EQ(DescribeModels(Parse<v1::SessionUse>(R"pb(
+              model_count: 5
+              model_bytes: 15000
+              refused_models: 1
+              models { name: "a" size_bytes: 1000 }
+              models { name: "b" size_bytes: 5000 }
+              models { size_bytes: 4000 }
+              models { name: "d" size_bytes: 3000 }
+              models { name: "e" size_bytes: 2000 }
+            )pb")),
+            "5 models, 15.0kB: b 5.0kB, - 4.0kB, d 3.0kB, e 2.0kB, ...; "
+            "refused 1 time");
+}
+
+TEST(DetailTest, ATenantShowsItsBudgetOfModels) {
+  auto tenant = Parse<v1::TenantInfo>(R"pb(
+    use {
+      model_count: 1
+      model_bytes: 500
+      models { name: "Net" size_bytes: 500 }
+    }
+    max_models: 2
+    model_bytes: 3000
+  )pb");
+  EXPECT_THAT(Detail(tenant),
+              AllOf(HasSubstr("models             1 model, 500B: Net 500B\n"),
+                    HasSubstr("models limit       2\n"),
+                    HasSubstr("model bytes limit  3.0kB\n")));
+  tenant.clear_max_models();
+  tenant.set_model_bytes(0);
+  EXPECT_THAT(Detail(tenant), AllOf(HasSubstr("models limit       none\n"),
+                                    HasSubstr("model bytes limit  0B\n")));
+}
+
 TEST(DetailTest, AWorkersDiskSaysWhatFailed) {
   v1::WorkerInfo info;
   info.mutable_memory();

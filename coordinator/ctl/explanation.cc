@@ -116,12 +116,18 @@ std::string Describe(const v1::DeviceExplanation& device) {
 
 }  // namespace
 
-std::string Explain(const v1::SessionExplanation& explanation) {
-  std::string text = FormatTable(
-      {{"session", explanation.session_id()},
-       {"tenant", explanation.tenant()},
-       {"policy", absl::StrCat(explanation.policy(), ", the ",
-                               explanation.policy_source(), "'s")}});
+std::string Explain(const v1::SessionExplanation& explanation,
+                    const v1::SessionInfo& session) {
+  std::vector<Row> rows = {
+      {"session", explanation.session_id()},
+      {"tenant", explanation.tenant()},
+      {"policy", absl::StrCat(explanation.policy(), ", the ",
+                              explanation.policy_source(), "'s")}};
+  const v1::SessionUse& use = session.use();
+  if (use.model_count() > 0 || use.refused_models() > 0) {
+    rows.push_back({"models", DescribeModels(use)});
+  }
+  std::string text = FormatTable(rows);
   for (const v1::DeviceExplanation& device : explanation.devices()) {
     absl::StrAppend(&text, Describe(device));
   }

@@ -10,7 +10,9 @@ namespace djinn::ctl {
 
 // The decision's terms for every candidate, the chosen one first, and what
 // holds the device.
-std::string Explain(const v1::SessionExplanation& explanation);
+// `session`: as it is now.
+std::string Explain(const v1::SessionExplanation& explanation,
+                    const v1::SessionInfo& session);
 std::string Explain(const v1::TenantExplanation& explanation);
 std::string Explain(const v1::TryPlacementResponse& response);
 

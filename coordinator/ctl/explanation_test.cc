@@ -97,7 +97,7 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
     }
   )pb");
   EXPECT_EQ(
-      Explain(explanation),
+      Explain(explanation, v1::SessionInfo()),
       "session  1a2b3c4d\n"
       "tenant   red\n"
       "policy   minimize_cost, the tenant's\n"
@@ -181,6 +181,28 @@ TEST(ExplanationTest, ATenantIsShownBesideItsPeers) {
             "75.0%  1.0kB\n"
             "red *   2         1       1        3       75.0%  10.0s        "
             "25.0%  0B\n");
+}
+
+TEST(ExplanationTest, ASessionSaysWhatItsModelsHave) {
+  const auto explanation = Parse<v1::SessionExplanation>(R"pb(
+    session_id: "1a2b3c4d"
+    tenant: "red"
+    policy: "load_balance"
+    policy_source: "session"
+  )pb");
+  const auto session = Parse<v1::SessionInfo>(R"pb(
+    use {
+      model_count: 1
+      model_bytes: 3000
+      refused_models: 2
+      models { name: "Net" size_bytes: 3000 }
+    }
+  )pb");
+  EXPECT_EQ(Explain(explanation, session),
+            "session  1a2b3c4d\n"
+            "tenant   red\n"
+            "policy   load_balance, the session's\n"
+            "models   1 model, 3.0kB: Net 3.0kB; refused 2 times\n");
 }
 
 TEST(ExplanationTest, ADryRunSaysWhatWouldUnblockIt) {

@@ -168,8 +168,15 @@ class Client {
   absl::Status ExplainSession(const std::string& id) {
     v1::ExplainSessionRequest request;
     request.set_session_id(id);
-    return ShowExplanation<v1::SessionExplanation>(
-        &v1::Admin::Stub::ExplainSession, request);
+    v1::SessionExplanation explanation;
+    DJINN_RETURN_IF_ERROR(
+        Call(&v1::Admin::Stub::ExplainSession, request, &explanation));
+    v1::GetSessionRequest get;
+    get.set_session_id(id);
+    v1::SessionInfo session;
+    DJINN_RETURN_IF_ERROR(Call(&v1::Admin::Stub::GetSession, get, &session));
+    Print(explanation, Explain(explanation, session));
+    return absl::OkStatus();
   }
   absl::Status ExplainTenant(const std::string& name) {
     v1::ExplainTenantRequest request;

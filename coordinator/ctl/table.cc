@@ -89,8 +89,8 @@ Row Cells(const v1::SessionInfo& info) {
 }
 
 Row Header(const v1::TenantInfo&) {
-  return {"TENANT",    "WEIGHT",  "SESSIONS", "LEASES",
-          "IN-FLIGHT", "STORAGE", "CONTENT",  "MEMORY-LIMIT"};
+  return {"TENANT",  "WEIGHT",  "SESSIONS",     "LEASES", "IN-FLIGHT",
+          "STORAGE", "CONTENT", "MEMORY-LIMIT", "MODELS", "MODEL-BYTES"};
 }
 Row Cells(const v1::TenantInfo& info) {
   return {info.tenant(),
@@ -100,7 +100,9 @@ Row Cells(const v1::TenantInfo& info) {
           absl::StrCat(info.use().queued_runs()),
           FormatBytes(info.storage_bytes()),
           FormatBytes(info.content_bytes()),
-          FormatBytes(info.limits().memory_bytes())};
+          FormatBytes(info.limits().memory_bytes()),
+          absl::StrCat(info.use().model_count()),
+          FormatBytes(info.use().model_bytes())};
 }
 
 Row Header(const v1::LeaseInfo&) {
