@@ -122,6 +122,11 @@ class RecordingDevice : public VirtualDevice {
       absl::Span<RemoteStorage* const>) override {
     return absl::UnimplementedError("a recorder carries nothing out again");
   }
+  absl::Status RegisterModel(uint32_t, uint64_t, absl::string_view,
+                             std::vector<StoragePtr>) override {
+    return absl::UnimplementedError("a recorder carries nothing out again");
+  }
+  void ForgetModel(uint64_t) override {}
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::StatusOr<DevicePlacement> Placement() override {
     return DevicePlacement{"recorder", "for tests", kMemoryBytes};

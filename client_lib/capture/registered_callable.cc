@@ -2,12 +2,15 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "client_lib/capture/call_guard.h"
+#include "client_lib/capture/callable_models.h"
 #include "client_lib/capture/callable_registration.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/remote_tensor.h"
@@ -35,10 +38,27 @@ constexpr int kRarely = 256;
 // This thread's.
 thread_local CapturedCall* capturing = nullptr;
 
+// What the recording keeps using, but for generators, which are no callable's
+// own. Storages that are gone are left out.
+std::vector<StoragePtr> KeptOf(const CallableRegistration& registration) {
+  std::vector<StoragePtr> kept;
+  for (size_t i = 0; i < registration.kept.size(); ++i) {
+    const StoragePtr& storage = registration.recording->kept[i];
+    if (registration.kept[i].source !=
+            CallableRegistration::Kept::Source::kGenerator &&
+        !storage->dead()) {
+      kept.push_back(storage);
+    }
+  }
+  return kept;
+}
+
 }  // namespace
 
 class RegisteredCallable::Impl {
  public:
+  explicit Impl(std::string name) : models_(std::move(name)) {}
+
   std::optional<Result> Replay(const std::string& key, const Tensors& arguments,
                                const Tensors& parameters) {
     NoteWork();
@@ -49,16 +69,19 @@ class RegisteredCallable::Impl {
     if (guard.empty()) return std::nullopt;
     guard += capture::GradientGuard(parameters);
     std::shared_ptr<const CallableRegistration> registration;
+    bool counted = false;
     {
       MutexLock lock(&mu_);
       const auto found = entries_.find(guard);
       if (found == entries_.end()) return std::nullopt;
       found->second.last_use = ++uses_;
       registration = found->second.registration;
+      counted = found->second.budget == Budget::kCounted;
     }
     if (registration == nullptr || !registration->confirmed) {
       return std::nullopt;
     }
+    if (!counted && !Count(guard, registration)) return std::nullopt;
     absl::StatusOr<Tensors> outputs =
         capture::CarryOut(*registration, arguments, parameters);
     if (ErrorReason(outputs.status()) == "STALE_RECORDING") return std::nullopt;
@@ -88,6 +111,12 @@ class RegisteredCallable::Impl {
       MutexLock lock(&mu_);
       const auto found = entries_.find(guard);
       if (found != entries_.end() && found->second.failures >= kMaxFailures) {
+        return false;
+      }
+      // Another capture would say nothing new.
+      if (found != entries_.end() &&
+          found->second.budget == Budget::kHeldBack) {
+        statistics_.refusal = models_.refusal();
         return false;
       }
       // A function whose calls are never alike is not captured every time.
@@ -147,11 +176,101 @@ class RegisteredCallable::Impl {
     }
     const std::shared_ptr<CallableRegistration> registration = *std::move(made);
     const uint64_t number = registration->recording->number;
+    Keep(ended->guard, registration);
+    models_.Retain(DevicesInUse());
+    return number;
+  }
+
+  void Abandon() {
+    if (capturing == nullptr) return;
+    const std::unique_ptr<CapturedCall> ended = Stop();
+    ended->device->DropRecording(ended->lane);
+  }
+
+  CompileStatistics statistics() const {
     MutexLock lock(&mu_);
-    if (entries_.size() >= kMaxRecordings && !entries_.contains(ended->guard)) {
+    return statistics_;
+  }
+
+ private:
+  // Whether the worker counts what the entry's calls keep using.
+  enum class Budget {
+    kUnknown,
+    kCounted,
+    kHeldBack,  // it has no room for it, or another thread asks
+  };
+  struct Entry {
+    std::shared_ptr<const CallableRegistration> registration;
+    Budget budget = Budget::kUnknown;
+    int failures = 0;
+    uint64_t last_use = 0;
+  };
+
+  static bool IsTraced() {
+    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer);
+  }
+
+  // Has the worker count what the callable keeps using, before its first call
+  // is carried out as a whole. False: this one is not to be.
+  bool Count(const std::string& guard,
+             const std::shared_ptr<const CallableRegistration>& registration) {
+    // Carrying it out will say that it is stale.
+    if (absl::c_any_of(
+            registration->recording->kept,
+            [](const StoragePtr& storage) { return storage->dead(); })) {
+      return true;
+    }
+    std::vector<StoragePtr> all;
+    {
+      MutexLock lock(&mu_);
+      for (const auto& [other, entry] : entries_) {
+        if (entry.registration == nullptr || !entry.registration->confirmed ||
+            entry.registration->device != registration->device) {
+          continue;
+        }
+        absl::c_move(KeptOf(*entry.registration), std::back_inserter(all));
+      }
+    }
+    const auto before = [](const StoragePtr& a, const StoragePtr& b) {
+      return a->id() < b->id();
+    };
+    const auto same = [](const StoragePtr& a, const StoragePtr& b) {
+      return a.get() == b.get();
+    };
+    std::sort(all.begin(), all.end(), before);
+    all.erase(std::unique(all.begin(), all.end(), same), all.end());
+    const bool admitted =
+        models_.Admit(capture::CurrentLane(), registration->device,
+                      KeptOf(*registration), std::move(all));
+    MutexLock lock(&mu_);
+    const auto found = entries_.find(guard);
+    // Another thread may have captured it anew.
+    if (found != entries_.end() && found->second.registration == registration) {
+      Budget& budget = found->second.budget;
+      if (admitted && budget == Budget::kHeldBack) statistics_.refusal.clear();
+      budget = admitted ? Budget::kCounted : Budget::kHeldBack;
+    }
+    return admitted;
+  }
+
+  absl::flat_hash_set<const VirtualDevice*> DevicesInUse() const {
+    absl::flat_hash_set<const VirtualDevice*> devices;
+    MutexLock lock(&mu_);
+    for (const auto& [guard, entry] : entries_) {
+      if (entry.registration != nullptr) {
+        devices.insert(entry.registration->device.get());
+      }
+    }
+    return devices;
+  }
+
+  void Keep(const std::string& guard,
+            const std::shared_ptr<CallableRegistration>& registration) {
+    MutexLock lock(&mu_);
+    if (entries_.size() >= kMaxRecordings && !entries_.contains(guard)) {
       ForgetOldest();
     }
-    Entry& entry = entries_[ended->guard];
+    Entry& entry = entries_[guard];
     entry.last_use = ++uses_;
     const CallableRegistration* const before = entry.registration.get();
     if (before != nullptr && capture::SameCalls(*before, *registration)) {
@@ -168,29 +287,7 @@ class RegisteredCallable::Impl {
       statistics_.refusal = "calls that should be alike are not";
     }
     entry.registration = registration;
-    return number;
-  }
-
-  void Abandon() {
-    if (capturing == nullptr) return;
-    const std::unique_ptr<CapturedCall> ended = Stop();
-    ended->device->DropRecording(ended->lane);
-  }
-
-  CompileStatistics statistics() const {
-    MutexLock lock(&mu_);
-    return statistics_;
-  }
-
- private:
-  struct Entry {
-    std::shared_ptr<const CallableRegistration> registration;
-    int failures = 0;
-    uint64_t last_use = 0;
-  };
-
-  static bool IsTraced() {
-    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer);
+    entry.budget = Budget::kUnknown;
   }
 
   // Whether what is done with the arguments may belong to a graph around it.
@@ -214,15 +311,19 @@ class RegisteredCallable::Impl {
   }
 
   void Fail(const std::string& guard, std::string why) {
-    MutexLock lock(&mu_);
-    statistics_.refusal = std::move(why);
-    if (entries_.size() >= kMaxRecordings && !entries_.contains(guard)) {
-      ForgetOldest();
+    {
+      MutexLock lock(&mu_);
+      statistics_.refusal = std::move(why);
+      if (entries_.size() >= kMaxRecordings && !entries_.contains(guard)) {
+        ForgetOldest();
+      }
+      Entry& entry = entries_[guard];
+      entry.registration = nullptr;
+      entry.budget = Budget::kUnknown;
+      entry.last_use = ++uses_;
+      ++entry.failures;
     }
-    Entry& entry = entries_[guard];
-    entry.registration = nullptr;
-    entry.last_use = ++uses_;
-    ++entry.failures;
+    models_.Retain(DevicesInUse());
   }
 
   void ForgetOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -232,6 +333,8 @@ class RegisteredCallable::Impl {
         }));
   }
 
+  // Has a lock of its own.
+  capture::CallableModels models_;
   mutable Mutex mu_;
   absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
   uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
@@ -239,7 +342,8 @@ class RegisteredCallable::Impl {
   CompileStatistics statistics_ ABSL_GUARDED_BY(mu_);
 };
 
-RegisteredCallable::RegisteredCallable() : impl_(std::make_unique<Impl>()) {}
+RegisteredCallable::RegisteredCallable(std::string name)
+    : impl_(std::make_unique<Impl>(std::move(name))) {}
 
 RegisteredCallable::~RegisteredCallable() = default;
 
@@ -265,7 +369,9 @@ CompileStatistics RegisteredCallable::statistics() const {
 }
 
 CompiledFunction::CompiledFunction(Function function, CompileOptions options)
-    : function_(std::move(function)), options_(std::move(options)) {}
+    : function_(std::move(function)),
+      options_(std::move(options)),
+      callable_(options_.name) {}
 
 Tensors CompiledFunction::operator()(const Tensors& arguments) {
   const std::string key = options_.key ? options_.key() : "";

@@ -48,7 +48,7 @@ py::object Replay(RegisteredCallable& callable, const std::string& key,
 
 void BindCompile(py::module_& module) {
   py::class_<RegisteredCallable>(module, "RegisteredCallable")
-      .def(py::init<>())
+      .def(py::init<std::string>())
       .def("replay", &Replay)
       .def("begin",
            [](RegisteredCallable& callable, const std::string& key,

@@ -63,6 +63,10 @@ std::string Describe(const v1::Ordered& message) {
                                             : "enter";
     case v1::Ordered::kMeter:
       return "question for what was used";
+    case v1::Ordered::kRegisterModel:
+      return absl::StrCat("model ", message.register_model().model_id(), " of ",
+                          message.register_model().storages_size(),
+                          " storages");
     case v1::Ordered::ACTION_NOT_SET:
       break;
   }
@@ -175,6 +179,13 @@ std::string Describe(const v1::ControlResponse& message) {
       return absl::StrCat(
           "used so far: ", message.metered().use().device_nanoseconds(),
           " ns of the device");
+    case v1::ControlResponse::kModelRegistered:
+      return message.model_registered().has_refused()
+                 ? absl::StrCat("model refused: ",
+                                Words(message.model_registered().refused()))
+                 : absl::StrCat("model of ",
+                                message.model_registered().size_bytes(),
+                                " bytes");
     case v1::ControlResponse::MESSAGE_NOT_SET:
       break;
   }

@@ -6,7 +6,7 @@
 // _copies.cc (values), _sender.cc (what is sent when), _encode.cc (messages),
 // _connection.cc (lease, streams, resume), _migration.cc (to another worker),
 // _replies.cc (what the worker says, and its loss), _profile.cc (what is
-// measured), _meter.cc (what was used).
+// measured), _meter.cc (what was used), _models.cc (what callables keep using).
 //
 // Threads: recording threads and callbacks share mu_. One thread at a time is
 // the sender: it encodes and sends without mu_. Only the device's own thread,
@@ -123,6 +123,10 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       absl::Span<RemoteStorage* const> given);
+  absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
+                             absl::string_view name,
+                             std::vector<StoragePtr> storages);
+  void ForgetModel(uint64_t model_id);
   absl::StatusOr<DevicePlacement> Placement();
 
   // A copy from another worker, whose halves are of two members. Offer() keeps
@@ -364,6 +368,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void Append(uint32_t lane, std::shared_ptr<v1::ControlRequest> request,
               bool ends_work);
   void AppendFrees();
+  void AppendForgottenModels();
 
   // Profiles. Null while there is none.
   DeviceProfile* Profiled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -387,8 +392,11 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void Encode(const Work& work, ProfileWork& profile,
               v1::ControlRequest* request);
   void Encode(const Work& work, MeterWork& meter, v1::ControlRequest* request);
+  void Encode(const Work& work, ModelWork& model, v1::ControlRequest* request);
   // False when nobody asked.
   bool ApplyMetered(const v1::Metered& metered)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool ApplyModel(const v1::ModelRegistered& registered)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Connection. By the device's own thread.
@@ -485,7 +493,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   const std::shared_ptr<SessionContext> context_;
   DeadList dead_;
   Wakeup wakeup_;                      // of the sender
-  std::atomic<bool> free_due_{false};  // many dead storages wait
+  std::atomic<bool> free_due_{false};  // many dead storages wait, or models
   // What a message may carry, as far as known.
   std::atomic<uint64_t> inline_bytes_{kAlwaysInlineBytes};
   std::atomic<uint64_t> memory_bytes_{UINT64_MAX};
@@ -601,6 +609,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   bool takes_meters_ ABSL_GUARDED_BY(mu_) = false;  // the worker
   // On workers that it left.
   v1::MeteredUse used_elsewhere_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, std::shared_ptr<ModelWait>> models_
+      ABSL_GUARDED_BY(mu_);                         // by sequence
+  bool takes_models_ ABSL_GUARDED_BY(mu_) = false;  // the worker
+  // To be told; none that is not registered.
+  std::vector<uint64_t> forgotten_models_ ABSL_GUARDED_BY(mu_);
+  std::atomic<bool> forgets_models_{false};  // there are such
   // When the message being taken came, if it says what it met.
   absl::Duration arrived_ ABSL_GUARDED_BY(mu_);
 

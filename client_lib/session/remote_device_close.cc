@@ -65,7 +65,8 @@ struct Loss {
     if (std::holds_alternative<ReadWork>(work.action) ||
         std::holds_alternative<OfferWork>(work.action) ||
         std::holds_alternative<ProfileWork>(work.action) ||
-        std::holds_alternative<MeterWork>(work.action)) {
+        std::holds_alternative<MeterWork>(work.action) ||
+        std::holds_alternative<ModelWork>(work.action)) {
       return;
     }
     if (std::holds_alternative<InstallWork>(work.action)) ++uploads;

@@ -287,6 +287,7 @@ void RemoteDevice::ApplyFeatures(const v1::WorkerHello& hello) {
   takes_profiles_ = has(v1::WORKER_FEATURE_PROFILE);
   takes_migrations_ = has(v1::WORKER_FEATURE_MIGRATE);
   takes_meters_ = has(v1::WORKER_FEATURE_METER);
+  takes_models_ = has(v1::WORKER_FEATURE_MODELS);
 }
 
 absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {

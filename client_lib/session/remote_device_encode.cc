@@ -57,7 +57,8 @@ void RemoteDevice::ProcessNow(Work work) {
       !std::holds_alternative<ReplayWork>(work.action) &&
       !std::holds_alternative<ReadWork>(work.action) &&
       !std::holds_alternative<ProfileWork>(work.action) &&
-      !std::holds_alternative<MeterWork>(work.action)) {
+      !std::holds_alternative<MeterWork>(work.action) &&
+      !std::holds_alternative<ModelWork>(work.action)) {
     AppendFrees();
   }
   auto request = std::make_shared<v1::ControlRequest>();
@@ -281,6 +282,7 @@ void RemoteDevice::AppendFrees() {
     pending_free_.resize(pending_free_.size() - count);
     Append(0, std::move(request), /*ends_work=*/false);
   }
+  AppendForgottenModels();
 }
 
 }  // namespace djinn

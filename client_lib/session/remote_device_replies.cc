@@ -33,7 +33,8 @@ bool IsReply(const v1::ControlResponse& response) {
   return response.has_read() || response.has_metadata() ||
          response.has_transfer() || response.has_poisoned() ||
          response.has_admitted() || response.has_profile() ||
-         response.has_left() || response.has_metered();
+         response.has_left() || response.has_metered() ||
+         response.has_model_registered();
 }
 
 }  // namespace
@@ -177,6 +178,15 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
     case Message::kMetered:
       if (!ApplyMetered(response->metered())) {
         return Violation("said what was used, which nobody asked");
+      }
+      return absl::OkStatus();
+    case Message::kModelRegistered:
+      if (response->model_registered().has_refused() &&
+          !HasCode(response->model_registered().refused())) {
+        return Violation("a refused model without a code");
+      }
+      if (!ApplyModel(response->model_registered())) {
+        return Violation("answered for a model, which nobody registers");
       }
       return absl::OkStatus();
     case Message::kCancelled:

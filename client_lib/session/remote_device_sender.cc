@@ -170,7 +170,9 @@ bool RemoteDevice::FinishRound(bool free_now) {
     closing = closing_ && NothingDue() && log_.Next() == nullptr;
     connected = connected_;
   }
-  if (connected && (free_now || closing) && !pending_free_.empty()) {
+  if (connected && (free_now || closing) &&
+      (!pending_free_.empty() ||
+       forgets_models_.load(std::memory_order_relaxed))) {
     AppendFrees();
     return true;
   }
@@ -355,6 +357,9 @@ void RemoteDevice::DropEverything() {
     reads_.clear();
     bulk_reads_.clear();
     uploads_.clear();
+    models_.clear();
+    forgotten_models_.clear();
+    forgets_models_.store(false, std::memory_order_relaxed);
   }
   for (const Work& work : works) {
     if (const auto* run = std::get_if<RunWork>(&work.action)) {

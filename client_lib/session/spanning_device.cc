@@ -373,6 +373,21 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::Replay(
                    "the device has begun to span workers since then");
 }
 
+absl::Status SpanningDevice::RegisterModel(uint32_t lane, uint64_t model_id,
+                                           absl::string_view name,
+                                           std::vector<StoragePtr> storages) {
+  // One that spans workers carries nothing out as a whole.
+  if (spans()) return absl::OkStatus();
+  const absl::Status registered =
+      first_->RegisterModel(lane, model_id, name, std::move(storages));
+  return RemoteDevice::IsBeganToSpan(registered) ? absl::OkStatus()
+                                                 : registered;
+}
+
+void SpanningDevice::ForgetModel(uint64_t model_id) {
+  first_->ForgetModel(model_id);
+}
+
 absl::Status SpanningDevice::Synchronize() {
   if (IsForkedChild()) return AfterForkError();
   absl::Status status;

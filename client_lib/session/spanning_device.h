@@ -89,6 +89,10 @@ class SpanningDevice final : public VirtualDevice {
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       absl::Span<RemoteStorage* const> given) override;
+  absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
+                             absl::string_view name,
+                             std::vector<StoragePtr> storages) override;
+  void ForgetModel(uint64_t model_id) override;
   absl::Status Synchronize() override;
   absl::StatusOr<DevicePlacement> Placement() override;
 

@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client_lib/session/call.h"
@@ -151,6 +152,18 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       absl::Span<RemoteStorage* const> given) = 0;
+
+  // Makes known to the worker what a registered callable keeps using, under an
+  // id that no other callable of the process has, or makes it known anew; those
+  // of `storages` that are gone are left out. Waits for the answer:
+  // ResourceExhausted (MODEL_BYTES, MAX_MODELS) when the tenant's budget has no
+  // room for it, and it stays what it was. OK where nobody counts: a worker of
+  // an older build, a device that spans workers.
+  virtual absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
+                                     absl::string_view name,
+                                     std::vector<StoragePtr> storages) = 0;
+  // It is gone. Callable as MarkDead() is; without effect when it was refused.
+  virtual void ForgetModel(uint64_t model_id) = 0;
 
   // Seals every lane and waits until the worker has carried everything out.
   // The first root error not yet reported by any call, if there is one.

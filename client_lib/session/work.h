@@ -92,6 +92,12 @@ struct MeterWait : Waiter {
   v1::MeteredUse use;  // by its virtual device, on all of its workers
 };
 
+// Until the worker has said whether it takes a model.
+struct ModelWait : Waiter {
+  bool done = false;
+  absl::Status refusal;
+};
+
 struct RunWork {
   Segment* segment;
   std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
@@ -147,13 +153,20 @@ struct MeterWork {
   std::shared_ptr<MeterWait> wait;
 };
 
+struct ModelWork {
+  uint64_t model_id;
+  std::string name;
+  std::vector<StoragePtr> storages;
+  std::shared_ptr<ModelWait> wait;
+};
+
 struct Work {
   uint32_t lane = 0;
-  StoragePtr storage;  // not set for runs, profiles and meters
+  StoragePtr storage;  // not set for runs, profiles, meters and models
   // What it holds here until it is sent.
   size_t footprint_bytes = 0;
   std::variant<RunWork, ReplayWork, InstallWork, SeedWork, CreateWork, ReadWork,
-               OfferWork, PullWork, ProfileWork, MeterWork>
+               OfferWork, PullWork, ProfileWork, MeterWork, ModelWork>
       action;
 };
 

@@ -25,6 +25,11 @@
 // have gradients, gradient and inference mode, autocast, default dtype. Numbers
 // that the function takes from elsewhere, as a learning rate, cannot be seen:
 // CompileOptions::key tells of them.
+//
+// What the function keeps using counts on the worker as a model, before the
+// first call that is carried out without being called. Where the tenant's
+// budget of models has no room for it, the function is called as ever, and the
+// refusal says so.
 #ifndef CLIENT_LIB_INCLUDE_DJINN_COMPILE_H_
 #define CLIENT_LIB_INCLUDE_DJINN_COMPILE_H_
 
@@ -58,7 +63,8 @@ class DJINN_API RegisteredCallable {
   // Beyond so many different calls those used least recently are forgotten.
   static constexpr size_t kMaxRecordings = 64;
 
-  RegisteredCallable();
+  // `name` is for operators, who see what the callable keeps using under it.
+  explicit RegisteredCallable(std::string name = "");
   ~RegisteredCallable();
   RegisteredCallable(const RegisteredCallable&) = delete;
   RegisteredCallable& operator=(const RegisteredCallable&) = delete;
@@ -97,6 +103,8 @@ struct CompileOptions {
   std::vector<at::Tensor> parameters;
   // Calls of one key are alike. Called before every call.
   std::function<std::string()> key;
+  // For operators, who see under it what the function keeps using on a worker.
+  std::string name;
 };
 
 class DJINN_API CompiledFunction {

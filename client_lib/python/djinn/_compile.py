@@ -21,7 +21,7 @@ class CompiledCallable:
     def __init__(self, function):
         functools.update_wrapper(self, function, updated=())
         self._function = function
-        self._callable = _djinn.RegisteredCallable()
+        self._callable = _djinn.RegisteredCallable(_name_of(function))
         self._environment = None
         # Counts the environments that were not like the one before, which each has as
         # its number.
@@ -164,6 +164,13 @@ class CompiledCallable:
                 self._refusal = f"an argument is a {type(leaf).__name__}"
                 return None, None
         return tensors, (spec, tuple(values))
+
+
+def _name_of(function):
+    """What operators see: a function's name, or a module's class."""
+    return getattr(function, "__qualname__", None) or getattr(
+        function, "__name__", type(function).__name__
+    )
 
 
 Environment.transparent[CompiledCallable] = "_function"

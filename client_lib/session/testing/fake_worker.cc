@@ -121,6 +121,21 @@ void FakeWorker::TakeNoMeters() {
   takes_meters_ = false;
 }
 
+void FakeWorker::TakeNoModels() {
+  MutexLock lock(&mu_);
+  takes_models_ = false;
+}
+
+void FakeWorker::LimitModels(uint64_t model_bytes) {
+  MutexLock lock(&mu_);
+  model_bytes_ = model_bytes;
+}
+
+std::map<uint64_t, v1::RegisterModel> FakeWorker::models() const {
+  MutexLock lock(&mu_);
+  return models_;
+}
+
 void FakeWorker::TakeProfiles(v1::ReplyTiming timing,
                               v1::ProfileReport report) {
   MutexLock lock(&mu_);
@@ -212,6 +227,7 @@ void FakeWorker::Reset() {
   waiting_.clear();
   replies_.clear();
   storages_.clear();
+  models_.clear();
   defined_.clear();
   evicted_.clear();
   left_ = entering_ = false;
@@ -462,6 +478,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   if (takes_profiles_) welcome->add_features(v1::WORKER_FEATURE_PROFILE);
   welcome->add_features(v1::WORKER_FEATURE_MIGRATE);
   if (takes_meters_) welcome->add_features(v1::WORKER_FEATURE_METER);
+  if (takes_models_) welcome->add_features(v1::WORKER_FEATURE_MODELS);
   if (hello.has_resume()) {
     ++resumes_;
     if (hello.resume().sent_sequence() < last_sequence_) {
@@ -580,6 +597,7 @@ bool FakeWorker::CarryMigrate(const v1::Ordered& message) {
     }
     storages_ = other_->storages_;
     ever_born_ = other_->ever_born_;
+    models_ = other_->models_;
     entered->set_storage_count(storages_.size());
     entered->set_moved_bytes(100);
   }
@@ -639,6 +657,9 @@ bool FakeWorker::Carry(const v1::Ordered& message) {
       Respond(std::move(response));
       return true;
     }
+    case v1::Ordered::kRegisterModel:
+      CarryModel(message);
+      return true;
     case v1::Ordered::ACTION_NOT_SET:
       Violation("ordered message without action");
   }
@@ -945,6 +966,37 @@ v1::MeteredUse FakeWorker::UseSoFar() const {
   return use;
 }
 
+void FakeWorker::CarryModel(const v1::Ordered& message) {
+  const v1::RegisterModel& model = message.register_model();
+  if (!takes_models_ || model.model_id() == 0 || model.name().size() > 256) {
+    Violation("model");
+  }
+  if (model.storages().empty()) {
+    models_.erase(model.model_id());
+    return;
+  }
+  v1::ControlResponse response;
+  v1::ModelRegistered* const registered = response.mutable_model_registered();
+  registered->set_sequence(message.sequence());
+  std::set<uint64_t> ids;
+  uint64_t bytes = 0;
+  for (const uint64_t id : model.storages()) {
+    if (storages_.count(id) == 0 || !ids.insert(id).second) {
+      Violation(absl::StrCat("model with storage ", id));
+      continue;
+    }
+    bytes += storages_.at(id).bytes.size();
+  }
+  registered->set_size_bytes(bytes);
+  if (bytes > model_bytes_) {
+    FillDetail(LimitExceeded("MODEL_BYTES", "a model", model_bytes_, 0, bytes),
+               registered->mutable_refused());
+  } else {
+    models_[model.model_id()] = model;
+  }
+  Respond(std::move(response));
+}
+
 void FakeWorker::CarryProfile(const v1::Ordered& message) {
   const v1::ProfileAction action = message.profile().action();
   const bool starts = action == v1::PROFILE_ACTION_START;
@@ -1017,7 +1069,7 @@ void FakeWorker::Respond(v1::ControlResponse response, uint64_t transfer_id,
       reply.response.has_transfer() || reply.response.has_poisoned() ||
       reply.response.has_admitted() || reply.response.has_profile() ||
       reply.response.has_left() || reply.response.has_entered() ||
-      reply.response.has_metered()) {
+      reply.response.has_metered() || reply.response.has_model_registered()) {
     reply.response.set_reply_number(++last_reply_);
     replies_.push_back(reply);
   }

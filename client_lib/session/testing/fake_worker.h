@@ -72,6 +72,13 @@ class FakeWorker {
   // Otherwise every run takes a millisecond, 100 bytes up and 10 down.
   void TakeNoMeters();
 
+  // Is of a build that counts no models, from the next Hello on.
+  void TakeNoModels();
+  // Refuses a model of more bytes.
+  void LimitModels(uint64_t model_bytes);
+  // Those registered, by their ids.
+  std::map<uint64_t, v1::RegisterModel> models() const;
+
   // Whose storages a session that enters here has.
   void EnterFrom(FakeWorker* other);
   // So many times, whoever wants to leave has offers pending.
@@ -203,6 +210,8 @@ class FakeWorker {
   bool CarryRun(const v1::Ordered& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryMigrate(const v1::Ordered& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CarryModel(const v1::Ordered& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The session has ended; there may be another.
   void Reset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool CarryInstall(const v1::Ordered& message)
@@ -259,6 +268,9 @@ class FakeWorker {
   bool entering_ ABSL_GUARDED_BY(mu_) = false;
   std::string ticket_ ABSL_GUARDED_BY(mu_);
   bool takes_meters_ ABSL_GUARDED_BY(mu_) = true;
+  bool takes_models_ ABSL_GUARDED_BY(mu_) = true;
+  uint64_t model_bytes_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;
+  std::map<uint64_t, v1::RegisterModel> models_ ABSL_GUARDED_BY(mu_);
   v1::DeviceSpeed speed_ ABSL_GUARDED_BY(mu_);
   std::string numerics_ ABSL_GUARDED_BY(mu_);
   uint64_t session_runs_ ABSL_GUARDED_BY(mu_) = 0;

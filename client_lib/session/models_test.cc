@@ -1,0 +1,229 @@
+// What registered callables keep using: what the worker is told of it, and
+// when.
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/session/testing/program.h"
+#include "common/error.h"
+
+namespace djinn {
+namespace {
+
+constexpr uint32_t kLane = 3;
+
+class ModelsTest : public testing::Test {
+ protected:
+  ~ModelsTest() override {
+    for (FakeWorker* const worker :
+         {&cluster_.worker(0), &cluster_.worker(1)}) {
+      ExpectNoViolations(*worker);
+    }
+  }
+  void Open() {
+    session_ = cluster_.Open();
+    device_ = *session_->Device(0);
+  }
+  StoragePtr Uploaded() {
+    StoragePtr storage = device_->NewStorage(8);
+    EXPECT_TRUE(
+        device_->Upload(kLane, storage.get(), {"12345678", nullptr}).ok());
+    return storage;
+  }
+  absl::Status Register(uint64_t id, std::vector<StoragePtr> storages,
+                        const std::string& name = "net") {
+    return device_->RegisterModel(kLane, id, name, std::move(storages));
+  }
+  // After everything was carried out.
+  std::map<uint64_t, v1::RegisterModel> Models(int worker = 0) {
+    EXPECT_TRUE(device_->Synchronize().ok());
+    return cluster_.worker(worker).models();
+  }
+  // Other calls, with which what is dead or forgotten is told.
+  void GoOn() { EXPECT_TRUE(ReadByte(*device_, kLane, Uploaded()).ok()); }
+  int MessagesOf(v1::Ordered::ActionCase action) {
+    int count = 0;
+    for (const v1::Ordered& message : cluster_.worker().received()) {
+      count += message.action_case() == action;
+    }
+    return count;
+  }
+
+  FakeCluster cluster_;
+  std::unique_ptr<Session> session_;
+  std::shared_ptr<VirtualDevice> device_;
+};
+
+TEST_F(ModelsTest, TheWorkerIsToldBeforeTheCallReturns) {
+  Open();
+  const StoragePtr a = Uploaded(), b = Uploaded();
+  EXPECT_TRUE(Register(5, {a, b}).ok());
+  const auto models = cluster_.worker().models();
+  ASSERT_EQ(models.size(), 1u);
+  const v1::RegisterModel& model = models.at(5);
+  EXPECT_EQ(model.name(), "net");
+  ASSERT_EQ(model.storages_size(), 2);
+  EXPECT_EQ(model.storages(0), a->id());
+  EXPECT_EQ(model.storages(1), b->id());
+}
+
+// Of another lane's open segment.
+TEST_F(ModelsTest, WhatIsNotSentYetIsSentFirst) {
+  Open();
+  const StoragePtr made = device_->NewStorage(4);
+  EXPECT_TRUE(Record(*device_, 9, MakeCall(1, {{made, kBirth}})).ok());
+  EXPECT_TRUE(Register(1, {made}).ok());
+  EXPECT_EQ(cluster_.worker().models().at(1).storages(0), made->id());
+}
+
+TEST_F(ModelsTest, ARefusalNamesItsReason) {
+  cluster_.worker().LimitModels(10);
+  Open();
+  const StoragePtr a = Uploaded(), b = Uploaded();
+  const absl::Status refused = Register(1, {a, b});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorReason(refused), "MODEL_BYTES");
+  // It is nobody's failure.
+  EXPECT_TRUE(session_->RootErrors().empty());
+  EXPECT_TRUE(Register(1, {a}).ok());
+  EXPECT_EQ(session_->statistics().root_errors, 0u);
+}
+
+TEST_F(ModelsTest, AForgottenOneIsGoneWithTheNextCalls) {
+  Open();
+  const StoragePtr a = Uploaded();
+  EXPECT_TRUE(Register(1, {a}).ok());
+  EXPECT_TRUE(Register(2, {a}).ok());
+  device_->ForgetModel(1);
+  GoOn();
+  const auto models = Models();
+  EXPECT_EQ(models.size(), 1u);
+  EXPECT_EQ(models.count(2), 1u);
+}
+
+TEST_F(ModelsTest, AWorkerThatCountsNoneIsNotTold) {
+  cluster_.worker().TakeNoModels();
+  Open();
+  const StoragePtr a = Uploaded();
+  EXPECT_TRUE(Register(1, {a}).ok());
+  device_->ForgetModel(1);
+  GoOn();
+  EXPECT_EQ(MessagesOf(v1::Ordered::kRegisterModel), 0);
+}
+
+// The program drops it between the question and its turn.
+TEST_F(ModelsTest, AStorageThatIsGoneMeanwhileIsLeftOut) {
+  Open();
+  const StoragePtr a = Uploaded();
+  {
+    const StoragePtr b = Uploaded();
+    GoOn();
+    Drop(b);
+    GoOn();
+    EXPECT_EQ(MessagesOf(v1::Ordered::kFree), 1);
+    EXPECT_TRUE(Register(1, {a, b}).ok());
+  }
+  ASSERT_EQ(Models().at(1).storages_size(), 1);
+  EXPECT_EQ(Models().at(1).storages(0), a->id());
+}
+
+TEST_F(ModelsTest, OfNothingThatIsLeftThereIsNone) {
+  Open();
+  const StoragePtr a = Uploaded();
+  EXPECT_TRUE(Register(1, {a}).ok());
+  Drop(a);
+  GoOn();
+  EXPECT_TRUE(Register(1, {a}).ok());
+  EXPECT_TRUE(Models().empty());
+}
+
+TEST_F(ModelsTest, NamesAreShortAndPlain) {
+  Open();
+  const StoragePtr a = Uploaded();
+  EXPECT_TRUE(Register(1, {a}, std::string(300, 'x')).ok());
+  EXPECT_TRUE(Register(2, {a}, "n\xff\nt").ok());
+  EXPECT_EQ(Models().at(1).name(), std::string(256, 'x'));
+  EXPECT_EQ(Models().at(2).name(), "n??t");
+}
+
+TEST_F(ModelsTest, AnAnswerThatWasCutOffComesWithTheNextStream) {
+  Open();
+  const StoragePtr a = Uploaded();
+  GoOn();
+  EXPECT_TRUE(device_->Synchronize().ok());
+  cluster_.worker().CutAt(FakeWorker::Cut::kBeforeOut,
+                          cluster_.worker().outgoing() + 1);
+  EXPECT_TRUE(Register(1, {a}).ok());
+  EXPECT_EQ(cluster_.worker().resumes(), 1);
+  EXPECT_EQ(Models().size(), 1u);
+}
+
+TEST_F(ModelsTest, AnotherWorkerKnowsThemAndForgetsThem) {
+  Open();
+  const StoragePtr a = Uploaded();
+  EXPECT_TRUE(Register(1, {a}).ok());
+  EXPECT_FALSE(cluster_.coordinator().Migrate("lease-0", 1, 10).has_failure());
+  EXPECT_EQ(Models(1).size(), 1u);
+  device_->ForgetModel(1);
+  GoOn();
+  EXPECT_TRUE(Models(1).empty());
+}
+
+TEST_F(ModelsTest, OneThatCountsNoneIsNotToldWhatIsForgotten) {
+  cluster_.worker(1).TakeNoModels();
+  Open();
+  const StoragePtr a = Uploaded();
+  EXPECT_TRUE(Register(1, {a}).ok());
+  cluster_.worker().Pause();
+  cluster_.coordinator().AskToMigrate("lease-0", 1, 10);
+  device_->ForgetModel(1);
+  cluster_.worker().Resume();
+  EXPECT_FALSE(cluster_.coordinator().WaitOutcome().has_failure());
+  device_->ForgetModel(1);
+  GoOn();
+  for (const v1::Ordered& message : cluster_.worker(1).received()) {
+    EXPECT_FALSE(message.has_register_model());
+  }
+}
+
+TEST_F(ModelsTest, ALostWorkerIsTheAnswer) {
+  Open();
+  const StoragePtr a = Uploaded();
+  GoOn();
+  cluster_.worker().Pause();
+  cluster_.coordinator().EndLease("lease-0", "WORKER_LOST");
+  EXPECT_EQ(ErrorReason(Register(1, {a})), "WORKER_LOST");
+  device_->ForgetModel(1);
+}
+
+TEST_F(ModelsTest, ADeviceThatSpansWorkersTellsNobody) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_memory_bytes(250'000);
+  FakeCluster small(limits);
+  small.coordinator().LetSpan(2);
+  const std::unique_ptr<Session> session = small.Open();
+  device_ = *session->Device(0);
+  const auto upload = [this] {
+    StoragePtr storage = device_->NewStorage(100'000);
+    const auto bytes = std::make_shared<std::string>(Pattern(100'000));
+    EXPECT_TRUE(device_->Upload(kLane, storage.get(), {*bytes, bytes}).ok());
+    return storage;
+  };
+  const StoragePtr a = upload(), b = upload();
+  EXPECT_TRUE(Register(1, {a, b}).ok());
+  // Has no room on the first.
+  const StoragePtr c = upload();
+  ASSERT_EQ(small.worker(1).live_storages().size(), 1u);
+  EXPECT_TRUE(Register(2, {a, b, c}).ok());
+  device_->ForgetModel(1);
+  GoOn();
+  EXPECT_TRUE(device_->Synchronize().ok());
+  ExpectNoViolations(small.worker(0));
+  EXPECT_TRUE(small.worker(0).models().empty());
+  EXPECT_TRUE(small.worker(1).models().empty());
+}
+
+}  // namespace
+}  // namespace djinn

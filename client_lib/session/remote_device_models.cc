@@ -1,0 +1,130 @@
+// What registered callables keep using, as the worker counts it.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "client_lib/session/fork_guard.h"
+#include "client_lib/session/remote_device.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+// As the worker takes it.
+constexpr size_t kMaxNameBytes = 256;
+// Of an id in a message, and of all else in it.
+constexpr uint64_t kIdBytes = 10;
+constexpr uint64_t kMaxBesidesIds = 1024;
+
+// Names come from anywhere, and are for people: any text will do as long as it
+// is one.
+std::string NameForPeople(absl::string_view name) {
+  std::string text(name.substr(0, kMaxNameBytes));
+  std::replace_if(
+      text.begin(), text.end(),
+      [](unsigned char c) { return !absl::ascii_isprint(c); }, '?');
+  return text;
+}
+
+}  // namespace
+
+absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
+                                         absl::string_view name,
+                                         std::vector<StoragePtr> storages) {
+  if (IsForkedChild()) return AfterForkError();
+  const auto wait = std::make_shared<ModelWait>();
+  {
+    MutexLock lock(&mu_);
+    if (!usable_) return Unusable();
+    DJINN_RETURN_IF_ERROR(AwaitWelcome());
+    DJINN_RETURN_IF_ERROR(Enter(Caller::kDirect));
+    // It is this worker that is asked.
+    DJINN_RETURN_IF_ERROR(AwaitMigration());
+    if (!takes_models_) return absl::OkStatus();
+    const uint64_t bytes = storages.size() * kIdBytes + kMaxBesidesIds;
+    if (bytes > limits_.max_outstanding_bytes()) {
+      return LimitExceeded("MESSAGE_TOO_LARGE", "the storages of a model",
+                           limits_.max_outstanding_bytes(), 0, bytes);
+    }
+    SealedSegments sealed;
+    for (const StoragePtr& storage : storages) {
+      // Where they are born.
+      recorder_.SealUsers(storage.get(), /*writers_only=*/true, &sealed);
+    }
+    QueueSegments(sealed);
+    Queue({lane, StoragePtr(), bytes,
+           ModelWork{model_id, NameForPeople(name), std::move(storages), wait}},
+          /*needs_lease=*/true);
+  }
+  SendNow();
+  MutexLock lock(&mu_);
+  DJINN_RETURN_IF_ERROR(Await(wait.get(), [&] { return wait->done; }));
+  return wait->refusal;
+}
+
+void RemoteDevice::ForgetModel(uint64_t model_id) {
+  if (IsForkedChild()) return;
+  {
+    MutexLock lock(&mu_);
+    // A session that ends has none.
+    if (!usable_ || !takes_models_) return;
+    forgotten_models_.push_back(model_id);
+    forgets_models_.store(true, std::memory_order_relaxed);
+  }
+  free_due_.store(true, std::memory_order_relaxed);
+  wakeup_.Set();
+}
+
+void RemoteDevice::Encode(const Work&, ModelWork& model,
+                          v1::ControlRequest* request) {
+  v1::RegisterModel* const message =
+      request->mutable_ordered()->mutable_register_model();
+  message->set_model_id(model.model_id);
+  message->set_name(std::move(model.name));
+  for (const StoragePtr& storage : model.storages) {
+    // The program may have dropped it meanwhile, and the worker freed it.
+    if (storage->known_to_worker_) message->add_storages(storage->id());
+  }
+  model.storages.clear();
+  MutexLock lock(&mu_);
+  if (!message->storages().empty()) {
+    models_[log_.next_sequence()] = std::move(model.wait);
+    return;
+  }
+  // Nothing is left of it: no answer comes.
+  model.wait->done = true;
+  model.wait->changed.SignalAll();
+}
+
+void RemoteDevice::AppendForgottenModels() {
+  if (!forgets_models_.load(std::memory_order_relaxed)) return;
+  std::vector<uint64_t> ids;
+  {
+    MutexLock lock(&mu_);
+    forgets_models_.store(false, std::memory_order_relaxed);
+    ids.swap(forgotten_models_);
+    // It may have gone to another worker since then.
+    if (!takes_models_) return;
+  }
+  for (const uint64_t id : ids) {
+    auto request = std::make_shared<v1::ControlRequest>();
+    request->mutable_ordered()->mutable_register_model()->set_model_id(id);
+    Append(0, std::move(request), /*ends_work=*/false);
+  }
+}
+
+bool RemoteDevice::ApplyModel(const v1::ModelRegistered& registered) {
+  const auto found = models_.extract(registered.sequence());
+  if (found.empty()) return false;
+  ModelWait& wait = *found.mapped();
+  if (registered.has_refused()) {
+    wait.refusal = StatusFromDetail(registered.refused());
+  }
+  wait.done = true;
+  wait.changed.SignalAll();
+  return true;
+}
+
+}  // namespace djinn
