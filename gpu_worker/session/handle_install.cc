@@ -330,6 +330,9 @@ void Session::CheckDeadlines() {
       unread = searching_->load;
     }
   }
+  if (const absl::Status silent = CheckAcknowledged(now); !silent.ok()) {
+    return Fail(silent);
+  }
   if (pull_stands_still) return GiveUpPull();
   if (unproven != nullptr) return unproven->Expire();
   if (unread != nullptr) return unread->GiveUp();

@@ -1,8 +1,10 @@
 // Streams that come and go, and what they bring beside tensor bytes.
+#include <optional>
 #include <utility>
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
+#include "common/error.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 
@@ -63,6 +65,20 @@ void Session::Detach(const WorkerStream* stream, uint64_t number) {
     }
   }
   outbox_.Detach(stream);
+}
+
+absl::Status Session::CheckAcknowledged(absl::Duration now) const {
+  const std::optional<Outbox::Standstill> still = outbox_.standstill();
+  // Chunks that the network holds arrive, and are acknowledged, meanwhile.
+  const absl::Duration timeout = 2 * environment_.transfer_idle_timeout;
+  if (!still.has_value() || now - still->since < timeout) {
+    return absl::OkStatus();
+  }
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded, "ACKNOWLEDGE_TIMEOUT",
+      absl::StrCat(still->bytes, " bytes of replies are kept for the client, ",
+                   "which took and acknowledged nothing of them for ",
+                   absl::FormatDuration(timeout)));
 }
 
 bool Session::received_any() const {

@@ -30,6 +30,7 @@ void Outbox::Attach(WorkerStream* stream, uint64_t number,
     if (number < stream_number_) return;
     stream_ = stream;
     stalled_ = bulk_stalled_ = false;
+    moved_ = clock_->Monotonic();
     for (v1::ControlResponse& message : news) {
       AddWaiting(
           std::make_shared<const v1::ControlResponse>(std::move(message)));
@@ -103,6 +104,7 @@ void Outbox::Push(v1::ControlResponse reply, uint64_t transfer_id,
     auto message =
         std::make_shared<const v1::ControlResponse>(std::move(reply));
     bytes_ += bytes;
+    if (FullLocked()) moved_ = clock_->Monotonic();
     if (stream_ != nullptr) {
       waiting_.push_back(message);
       if (!value.bytes.empty()) values_.push_back({transfer_id, value, 0});
@@ -138,6 +140,10 @@ bool Outbox::Acknowledge(uint64_t number) {
     MutexLock lock(&mu_);
     if (number > last_number_) return false;
     const bool was_full = FullLocked();
+    if (was_full && !kept_.empty() &&
+        kept_.front().message->reply_number() <= number) {
+      moved_ = clock_->Monotonic();
+    }
     while (!kept_.empty() && kept_.front().message->reply_number() <= number) {
       bytes_ -= kept_.front().bytes;
       handled.push_back(std::move(kept_.front()));
@@ -157,6 +163,12 @@ uint64_t Outbox::last_number() const {
 bool Outbox::Full() const {
   MutexLock lock(&mu_);
   return FullLocked();
+}
+
+std::optional<Outbox::Standstill> Outbox::standstill() const {
+  MutexLock lock(&mu_);
+  if (stream_ == nullptr || !FullLocked()) return std::nullopt;
+  return Standstill{moved_, bytes_};
 }
 
 void Outbox::OnRoom() {
@@ -200,6 +212,7 @@ bool Outbox::SendOne() {
       return false;
     }
     inside_ = stream = stream_;
+    if (FullLocked()) moved_ = clock_->Monotonic();
     // Until the stream says otherwise, or OnRoom() does meanwhile.
     (says ? stalled_ : bulk_stalled_) = true;
     if (says) {

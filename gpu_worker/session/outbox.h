@@ -8,7 +8,7 @@
 //
 // Nobody waits here: what the stream has no room for stays, and is sent when
 // the stream reports room. Whoever adds something or hears of room sends, one
-// at a time.
+// at a time. How long a full one has stood still is for others to look at.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_OUTBOX_H_
@@ -18,8 +18,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
@@ -30,10 +33,12 @@ namespace djinn::worker {
 class Outbox {
  public:
   // `on_room` is called, without locks, whenever a full outbox has room again.
-  // `traffic` outlives the outbox.
-  Outbox(uint64_t limit_bytes, Traffic* traffic, std::function<void()> on_room)
+  // `traffic` and `clock` outlive the outbox.
+  Outbox(uint64_t limit_bytes, Traffic* traffic, Clock* clock,
+         std::function<void()> on_room)
       : limit_bytes_(limit_bytes),
         traffic_(traffic),
+        clock_(clock),
         on_room_(std::move(on_room)) {}
 
   // Sends to `stream` from now on: first `news`, then what is kept. Streams are
@@ -63,6 +68,13 @@ class Outbox {
   // Whether what is kept or waits has reached the limit: nothing more that
   // leads to replies should be carried out.
   bool Full() const;
+  // Full, with a stream that could empty it.
+  struct Standstill {
+    // Since when nothing was sent, or acknowledged.
+    absl::Duration since;
+    uint64_t bytes = 0;
+  };
+  std::optional<Standstill> standstill() const;
 
   // The stream has room again.
   void OnRoom();
@@ -96,6 +108,7 @@ class Outbox {
 
   const uint64_t limit_bytes_;
   Traffic* const traffic_;
+  Clock* const clock_;
   const std::function<void()> on_room_;
   mutable Mutex mu_;
   WorkerStream* stream_ ABSL_GUARDED_BY(mu_) = nullptr;
@@ -109,6 +122,8 @@ class Outbox {
   std::deque<Value> values_ ABSL_GUARDED_BY(mu_);
   // Of kept replies, and of news that wait.
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // When something was last added, sent or acknowledged.
+  absl::Duration moved_ ABSL_GUARDED_BY(mu_);
   // The stream said that it is full.
   bool stalled_ ABSL_GUARDED_BY(mu_) = false;
   bool bulk_stalled_ ABSL_GUARDED_BY(mu_) = false;

@@ -30,7 +30,8 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       models_(account_.get()),
       errors_(environment_.worker_id, tenant_, environment_.random),
       traffic_(std::move(traffic)),
-      outbox_(environment_.outbox_bytes, traffic_.get(), callbacks_.runnable) {}
+      outbox_(environment_.outbox_bytes, traffic_.get(), environment_.clock,
+              callbacks_.runnable) {}
 
 Session::~Session() { Drop(); }
 

@@ -169,7 +169,8 @@ class Session {
   }
 
   // --- Life.
-  // Gives up a transfer, a pull, or a structure that does not come.
+  // Gives up a transfer, a pull, or a structure that does not come; and a client
+  // that lets all stand still that is kept for it.
   void CheckDeadlines();
   // Frees everything, at once or when the current node is done.
   void Drop();
@@ -430,6 +431,8 @@ class Session {
                                   const std::string& ticket);
   absl::Status PullFailed(const std::string& source,
                           const absl::Status& cause) const;
+  // DEADLINE_EXCEEDED (ACKNOWLEDGE_TIMEOUT).
+  absl::Status CheckAcknowledged(absl::Duration now) const;
   bool PullStandsStill(absl::Duration now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GiveUpPull();
