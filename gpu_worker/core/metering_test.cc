@@ -104,6 +104,58 @@ TEST_F(MeteringTest, AnAnswerThatWasLostComesAgain) {
   EXPECT_EQ(client->last_hello().features_size(), 5);
 }
 
+TEST_F(MeteringTest, WhatTheWindowDoesNotCountIsBilled) {
+  const std::unique_ptr<TestClient> client = Open();
+  constexpr uint64_t kStorages = 40;
+  for (uint64_t id = 1; id <= kStorages; ++id) client->Create(id, 8);
+  const v1::MeteredUse before = client->Meter();
+  for (uint64_t id = 1; id <= kStorages; ++id) client->Free({id});
+  const v1::MeteredUse after = client->Meter();
+  // Each has its sequence and an id, with their tags.
+  EXPECT_GE(after.received_bytes() - before.received_bytes(), 6 * kStorages);
+}
+
+TEST_F(MeteringTest, WhatIsSuppliedAgainIsBilled) {
+  WorkerCoreOptions options;
+  options.graph_cache.max_plans = 1;
+  Start(options);
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  client->Define(2, AddTo());
+  const v1::MeteredUse before = client->Meter();
+  client->Run(1, {1}, {1});
+  client->WaitFor([](const v1::ControlResponse& r) { return r.has_need(); });
+  client->Supply(1, Fill());
+  const v1::MeteredUse after = client->Meter();
+  EXPECT_GE(after.received_bytes() - before.received_bytes(),
+            srg::ToProto(Fill()).ByteSizeLong());
+}
+
+TEST_F(MeteringTest, WhatIsCancelledIsBilled) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  const v1::MeteredUse before = client->Meter();
+  constexpr uint64_t kBytes = 50'000;
+  NodeGate gate(&device_, 1);
+  client->Run(1, {1}, {1});
+  gate.WaitReached(1);
+  client->InstallInline(2, std::string(kBytes, 'x'));
+  client->SendCancel();
+  client->InstallInline(3, std::string(kBytes, 'x'));
+  // Both came before the run, which is billed itself, has ended.
+  EXPECT_TRUE(WaitUntil([&] {
+    return Billed().bytes() >=
+           before.received_bytes() + before.sent_bytes() + 2 * kBytes;
+  }));
+  const uint64_t waiting = Billed().bytes();
+  gate.Open();
+  client->WaitFor(
+      [](const v1::ControlResponse& r) { return r.has_cancelled(); });
+  EXPECT_GT(Billed().bytes(), waiting);
+}
+
 TEST_F(MeteringTest, WhoLeavesIsToldWhatItUsedHere) {
   const std::unique_ptr<TestClient> client = Open();
   client->Create(1, 8);

@@ -145,6 +145,9 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
   absl::Status added;
   {
     MutexLock lock(&mu_);
+    if (cancelling_) {
+      traffic_->Add(Traffic::kMessagesIn, message.ByteSizeLong());
+    }
     if (failed_ || dropped_ || cancelling_) return false;
     const uint64_t before = inbox_.received();
     added = inbox_.Add(std::move(message), deadline, mark);
@@ -177,6 +180,7 @@ void Session::Supply(v1::DefineStructure supply) {
           " bytes, at most ", limits_.max_outstanding_bytes(), " are allowed"));
     } else {
       supplied_ = id;
+      traffic_->Add(Traffic::kMessagesIn, supply.ByteSizeLong());
       need_->supply = std::move(supply);
     }
   }
@@ -195,6 +199,7 @@ void Session::AskFor(uint64_t structure_id, Inbox::Item item) {
     }
     response.set_completed_sequence(inbox_.completed());
     inbox_.PutBack(std::move(item));
+    message_bytes_ = 0;
     NoteNext();
     need_ = Need{structure_id, environment_.clock->Monotonic(), std::nullopt};
   }

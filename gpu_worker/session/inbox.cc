@@ -48,8 +48,9 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
       v1::Ordered& last = items_.back().message;
       last.set_sequence(received_);
       last.mutable_free()->MergeFrom(message.free());
+      items_.back().bytes += bytes;
     } else {
-      items_.push_back({std::move(message), 0, deadline, std::nullopt});
+      items_.push_back({std::move(message), bytes, deadline, std::nullopt});
     }
     return absl::OkStatus();
   }
@@ -80,18 +81,22 @@ Inbox::Item Inbox::Take() {
 
 void Inbox::PutBack(Item item) { items_.push_front(std::move(item)); }
 
-uint32_t Inbox::Clear() {
-  uint32_t runs = 0;
-  for (const Item& item : items_) runs += item.message.has_run();
+Inbox::Forgotten Inbox::Clear() {
+  Forgotten forgotten;
+  for (const Item& item : items_) {
+    forgotten.runs += item.message.has_run();
+    forgotten.bytes += item.bytes;
+  }
   items_.clear();
   freed_ids_ = 0;
-  return runs;
+  return forgotten;
 }
 
 void Inbox::Complete(uint64_t sequence, uint64_t bytes, bool counts) {
   completed_ = sequence;
+  if (!counts) return;
   completed_bytes_ += bytes;
-  if (counts) ++completed_messages_;
+  ++completed_messages_;
 }
 
 void Inbox::Grant(WindowWidth width) {

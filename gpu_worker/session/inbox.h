@@ -31,7 +31,7 @@ class Inbox {
  public:
   struct Item {
     v1::Ordered message;
-    // As the window counts it: 0 for Free.
+    // What came. The window counts it, but for Free.
     uint64_t bytes = 0;
     // When it must have begun, by the worker's monotonic clock.
     absl::Duration deadline = absl::InfiniteDuration();
@@ -66,10 +66,15 @@ class Inbox {
   Item Take();
   // What was taken last waits again.
   void PutBack(Item item);
-  // Forgets what waits; returns how many runs that were.
-  uint32_t Clear();
+  // What waited when it was forgotten.
+  struct Forgotten {
+    uint32_t runs = 0;
+    uint64_t bytes = 0;
+  };
+  Forgotten Clear();
 
-  // Messages are completed in order; `sequence` is the last one's.
+  // Messages are completed in order; `sequence` is the last one's. The window
+  // counts its bytes if it `counts`.
   void Complete(uint64_t sequence, uint64_t bytes, bool counts);
 
   // Widens the window to `width` beyond what is completed; it never narrows.

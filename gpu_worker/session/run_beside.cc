@@ -23,6 +23,7 @@ void Session::PutBack(Inbox::Item item) {
     return;
   }
   inbox_.PutBack(std::move(item));
+  message_bytes_ = 0;
   NoteNext();
 }
 
@@ -79,6 +80,7 @@ OngoingRun* Session::BeginRun(
     begun->item = inbox_.Take();
     NoteNext();
   }
+  message_bytes_ = begun->item.bytes;
   // Profiles and offers need a look around every message.
   const bool alone = leaving_ || profile_ != nullptr || !pinned_.empty();
   if (alone || !Suits(suits, own_turn, begun.get())) {
@@ -87,7 +89,6 @@ OngoingRun* Session::BeginRun(
     return nullptr;
   }
   const v1::Ordered& message = begun->item.message;
-  message_bytes_ = begun->item.bytes;
   message_counts_ = true;
   errors_.set_lane(message.lane());
   const absl::StatusOr<const Lifetimes*> lifetimes = Remember(

@@ -245,7 +245,8 @@ void Session::Complete(uint64_t sequence) {
   {
     MutexLock lock(&mu_);
     stream_number = stream_number_;
-    inbox_.Complete(sequence, message_bytes_, message_counts_);
+    inbox_.Complete(sequence, std::exchange(message_bytes_, 0),
+                    message_counts_);
     inbox_.Grant(width);
     window = inbox_.window();
     dry = inbox_.empty();
@@ -307,7 +308,7 @@ void Session::Cancel() {
     if (failed_ || dropped_ || cancelling_) return;
     cancelling_ = true;
     cancelled_ = stopped_ = true;
-    queued_runs_ -= inbox_.Clear();
+    ForgetInbox();
     transfer_ = nullptr;
     searching_ = nullptr;
     pulling = std::move(pull_);
@@ -326,7 +327,7 @@ void Session::Drop() {
     MutexLock lock(&mu_);
     if (dropped_) return;
     dropped_ = true;
-    queued_runs_ -= inbox_.Clear();
+    ForgetInbox();
     transfer_ = nullptr;
     searching_ = nullptr;
     pulling = std::move(pull_);
@@ -338,7 +339,15 @@ void Session::Drop() {
   if (!running) EndStep();  // Otherwise Step() frees the state.
 }
 
+void Session::ForgetInbox() {
+  const Inbox::Forgotten forgotten = inbox_.Clear();
+  queued_runs_ -= forgotten.runs;
+  traffic_->Add(Traffic::kMessagesIn, forgotten.bytes);
+}
+
 void Session::FreeState() {
+  // Of a message that was begun and is not completed.
+  traffic_->Add(Traffic::kMessagesIn, std::exchange(message_bytes_, 0));
   environment_.offers->Leave(session_id_, this);
   pinned_.clear();
   entering_ = nullptr;

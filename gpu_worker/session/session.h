@@ -169,8 +169,8 @@ class Session {
   }
 
   // --- Life.
-  // Gives up a transfer, a pull, or a structure that does not come; and a client
-  // that lets all stand still that is kept for it.
+  // Gives up a transfer, a pull, or a structure that does not come; and a
+  // client that lets all stand still that is kept for it.
   void CheckDeadlines();
   // Frees everything, at once or when the current node is done.
   void Drop();
@@ -314,6 +314,8 @@ class Session {
   void Cancel();
 
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // They came, so they are paid for.
+  void ForgetInbox() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Keeps deadline() true when what is next has changed.
   void NoteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of the contents that the run being carried out is bound to.
@@ -552,7 +554,7 @@ class Session {
   // What the client was told: completed sequence and window.
   uint64_t reported_ = 0;
   v1::Window reported_window_;
-  // Of the message being carried out, as the window counts.
+  // Of the message being carried out: 0 when they are paid for, or wait again.
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;
   uint64_t runs_done_ = 0;

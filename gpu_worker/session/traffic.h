@@ -1,7 +1,7 @@
 // Bytes that moved between a session and its client, or another worker: ordered
-// messages when they are carried out, replies when they are made, and values on
-// Bulk. What is sent again after a resume counts once, except bulk bytes that
-// were under way.
+// messages when they are carried out or forgotten, structures supplied again
+// when they come, replies when they are made, and values on Bulk. What is sent
+// again after a resume counts once, except bulk bytes that were under way.
 //
 // Thread-safe, without locks.
 #ifndef GPU_WORKER_SESSION_TRAFFIC_H_
