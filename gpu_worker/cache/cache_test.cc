@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/content_proof.h"
 #include "common/random.h"
 #include "common/srg/canonical.h"
@@ -57,6 +58,27 @@ TEST(GraphCacheTest, EvictsTheLeastRecentlyUsed) {
   EXPECT_EQ(stats.misses, 2u);
   EXPECT_EQ(stats.evictions, 1u);
   EXPECT_EQ(stats.plans, 2u);
+}
+
+TEST(GraphCacheTest, WhoDefinedAStructureIsKnownWhileItIsHere) {
+  FakeDevice device(1000);
+  GraphCache cache({.max_plans = 1});
+  std::shared_ptr<Plan> a = MakePlan(&device, 1);
+  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t1"));
+  cache.Insert(a);
+  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t1"));
+  EXPECT_TRUE(cache.NoteDefined(a->fingerprint(), "t1"));
+  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t2"));
+  cache.Insert(MakePlan(&device, 2));
+  cache.Insert(MakePlan(&device, 1));
+  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t1"));
+  // Of so many tenants, and no more.
+  for (size_t i = 1; i < GraphCache::kMaxTenants; ++i) {
+    cache.NoteDefined(a->fingerprint(), absl::StrCat("other ", i));
+  }
+  EXPECT_TRUE(cache.NoteDefined(a->fingerprint(), "t1"));
+  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t2"));
+  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t2"));
 }
 
 TEST(GraphCacheTest, LimitsBytesToo) {

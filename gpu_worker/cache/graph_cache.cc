@@ -88,6 +88,17 @@ void GraphCache::Shrink(const Kind* newest, Order* evicted) {
   }
 }
 
+bool GraphCache::NoteDefined(absl::string_view fingerprint,
+                             absl::string_view tenant) {
+  MutexLock lock(&mu_);
+  const auto found = structures_.find(fingerprint);
+  if (found == structures_.end()) return false;
+  absl::flat_hash_set<std::string>& tenants = found->second.tenants;
+  if (tenants.contains(tenant)) return true;
+  if (tenants.size() < kMaxTenants) tenants.emplace(tenant);
+  return false;
+}
+
 std::vector<std::shared_ptr<const Plan>> GraphCache::List() const {
   std::vector<std::shared_ptr<const Plan>> plans;
   MutexLock lock(&mu_);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
 #include "gpu_worker/plan/plan.h"
@@ -52,9 +53,16 @@ class GraphCache {
   // It counts with those of its structure that are here.
   std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan);
 
+  // The tenant defined the structure. Whether it had before, while plans of it
+  // were here without a break: all that a tenant is told of what is here. Also
+  // false beyond kMaxTenants of a structure.
+  bool NoteDefined(absl::string_view fingerprint, absl::string_view tenant);
+
   // One of each structure, whatever its sizes.
   std::vector<std::shared_ptr<const Plan>> List() const;
   Stats stats() const;
+
+  static constexpr size_t kMaxTenants = 256;
 
  private:
   // Most recently used first.
@@ -67,6 +75,7 @@ class GraphCache {
   struct Entry {
     std::optional<Order::iterator> base;
     absl::flat_hash_map<int64_t, Order::iterator> sized;
+    absl::flat_hash_set<std::string> tenants;
 
     const std::shared_ptr<const Plan>& any() const {
       return base.has_value() ? **base : *sized.begin()->second;

@@ -11,6 +11,15 @@
 namespace djinn::worker {
 namespace {
 
+// Whether the session is told so of a structure that it defines.
+bool DefinedBefore(TestClient* client) {
+  client->Define(1, AddTo());
+  return client
+      ->WaitFor([](const v1::ControlResponse& r) { return r.has_admitted(); })
+      .admitted()
+      .cache_hit();
+}
+
 TEST_F(WorkerCoreTest, RunsAProgramAndAnswersReads) {
   std::unique_ptr<TestClient> client = Open();
   client->Define(1, AddTo());
@@ -90,13 +99,20 @@ TEST_F(WorkerCoreTest, TellsWhatASessionUsesByClass) {
 
 TEST_F(WorkerCoreTest, TheSecondSessionHitsTheGraphCache) {
   std::unique_ptr<TestClient> a = Open("s1");
-  a->WaitCompleted(a->Define(1, AddTo()));
+  EXPECT_FALSE(DefinedBefore(a.get()));
+  std::unique_ptr<TestClient> b = Open("s2");
+  EXPECT_TRUE(DefinedBefore(b.get()));
+}
+
+TEST_F(WorkerCoreTest, NobodyIsToldWhatOtherTenantsDefined) {
+  std::unique_ptr<TestClient> a = Open("s1");
+  EXPECT_FALSE(DefinedBefore(a.get()));
+  // The plan is used all the same.
   std::unique_ptr<TestClient> b = Open("s2", "t2");
-  b->Define(7, AddTo());
-  EXPECT_TRUE(
-      b->WaitFor([](const v1::ControlResponse& r) { return r.has_admitted(); })
-          .admitted()
-          .cache_hit());
+  EXPECT_FALSE(DefinedBefore(b.get()));
+  EXPECT_EQ(core_->graphs().stats().hits, 1u);
+  std::unique_ptr<TestClient> c = Open("s3", "t2");
+  EXPECT_TRUE(DefinedBefore(c.get()));
 }
 
 TEST_F(WorkerCoreTest, CompletionIsReportedWithoutAReadToo) {

@@ -46,7 +46,9 @@ absl::Status Session::HandleDefine(uint64_t sequence,
             environment_.memory->device()->operators());
   if (plan.ok()) {
     admitted->set_fingerprint(plan->plan->fingerprint());
-    admitted->set_cache_hit(plan->cache_hit);
+    // Not the plan's: another tenant may have had it made.
+    admitted->set_cache_hit(
+        environment_.graphs->NoteDefined(plan->plan->fingerprint(), tenant_));
     structure.fingerprint = plan->plan->fingerprint();
   } else {
     structure.refused = errors_.Make(plan.status(), {.sequence = sequence});
