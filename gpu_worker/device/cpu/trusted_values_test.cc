@@ -14,6 +14,7 @@
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/ops/_ctc_loss.h"
 #include "ATen/ops/_embedding_bag.h"
+#include "ATen/ops/full.h"
 #include "ATen/ops/linalg_ldl_factor.h"
 #include "ATen/ops/max_pool2d_with_indices.h"
 #include "ATen/ops/max_pool3d_with_indices.h"
@@ -331,10 +332,51 @@ TEST_F(TrustedValuesTest, ScalesOfFilters) {
   }
 }
 
+// Of these the kernels' loops do not end in anybody's time.
+TEST_F(TrustedValuesTest, HowOftenALoopGoesRound) {
+  const at::Tensor counts = at::full({3}, 5.0);
+  ExpectBad("binomial", {counts, at::full({3}, 0.5), IValue()}, 0,
+            counts * kNone, "argument count");
+
+  const at::Tensor x = at::tensor({0.25, 3.0, 0.5, -1.0});
+  const at::Tensor n = at::tensor({0.0, 1.0, 7.0, 30.0});
+  for (const std::string name :
+       {"chebyshev_polynomial_t", "chebyshev_polynomial_u",
+        "chebyshev_polynomial_v", "chebyshev_polynomial_w",
+        "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u",
+        "shifted_chebyshev_polynomial_v", "shifted_chebyshev_polynomial_w",
+        "laguerre_polynomial_l", "legendre_polynomial_p"}) {
+    const std::string op = "special_" + name;
+    ExpectGood(op, {x, n});
+    ExpectBad(op, {x, n}, 1, n + 1e11, "argument n");
+    ExpectBad(op, {x, n}, 1, at::full({4}, 1e30), "argument n");
+    ExpectBad(op, {x, 3}, 1, int64_t{1} << 62, "argument n", "n_scalar");
+    // They add up.
+    ExpectBad(op, {at::ones({1 << 16}), n}, 1, at::full({1}, 20'000.0),
+              "argument n");
+    ExpectGood(op, {x, n * kNone});
+  }
+  // No loop.
+  ExpectGood("special_chebyshev_polynomial_t", {at::full({4}, 0.3), n + 1e11});
+
+  const at::Tensor q = at::tensor({-2.5, 0.5, 3.0, -4.0});
+  ExpectGood("special_zeta", {n, q});
+  ExpectBad("special_zeta", {n, q.to(at::kDouble)}, 1, q.to(at::kDouble) - 1e11,
+            "argument other");
+  for (const std::string op : {"polygamma", "special_polygamma"}) {
+    ExpectGood(op, {2, q});
+    ExpectGood(op, {int64_t{100'000'000'000}, q});
+    ExpectBad(op, {2, q.to(at::kDouble)}, 1, q.to(at::kDouble) - 1e11,
+              "argument self");
+  }
+}
+
 TEST_F(TrustedValuesTest, NumbersThatAreNone) {
   const at::Tensor a = at::randn({4, 4});
   ExpectGood("linalg_eigvals", {a});
-  ExpectBad("linalg_eigvals", {a}, 0, a * kNone, "NaN");
+  for (const double none : {0.0, 1.0, -1.0}) {
+    ExpectBad("linalg_eigvals", {a}, 0, a * (none / 0.0), "argument self");
+  }
 
   const at::Tensor image = at::randn({1, 2, 4, 4});
   const at::Tensor grid = at::rand({1, 3, 3, 2});

@@ -8,7 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "ATen/TensorOperators.h"
 #include "ATen/core/Tensor.h"
+#include "ATen/ops/nan_to_num.h"
+#include "ATen/ops/ones_like.h"
+#include "ATen/ops/scalar_tensor.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -55,6 +59,13 @@ class NamedValues {
     return value->toDouble();
   }
 
+  // A number as a tensor without dimensions.
+  at::Tensor NumberOrTensor(absl::string_view name) const {
+    const c10::IValue* const value = Find(name);
+    if (value == nullptr || !value->isScalar()) return Tensor(name);
+    return at::scalar_tensor(value->toScalar(), at::kDouble);
+  }
+
   // Of a list, or of a tensor's elements; nothing where there is neither.
   std::optional<Integers> List(absl::string_view name) const {
     const c10::IValue* const value = Find(name);
@@ -65,6 +76,8 @@ class NamedValues {
     const int64_t* const first = wide.const_data_ptr<int64_t>();
     return Integers(first, first + wide.numel());
   }
+
+  absl::string_view op() const { return schema_.name(); }
 
   // Not of an operator above it, which lays operands out as the kernel expects.
   bool of_kernel() const { return absl::StartsWith(schema_.name(), "aten::_"); }
@@ -324,13 +337,79 @@ absl::Status CheckPivots(const NamedValues& values) {
   return paired ? absl::OkStatus() : OutOfRange("pivots");
 }
 
-// LAPACK gives up in its middle, on what it has not written.
+// LAPACK gives up in its middle, on what it has not written, or never does.
 absl::Status CheckEigenvalues(const NamedValues& values) {
   const at::Tensor self = values.Tensor("self");
-  if (self.defined() && self.isnan().any().item<bool>()) {
-    return absl::InvalidArgumentError("the input must not contain NaNs");
+  if (self.defined() && !self.isfinite().all().item<bool>()) {
+    return absl::InvalidArgumentError(
+        "argument self must not contain infs or NaNs");
   }
   return absl::OkStatus();
+}
+
+// Draws until their sum exceeds the count, which none does.
+absl::Status CheckTrials(const NamedValues& values) {
+  const at::Tensor count = values.Tensor("count");
+  if (count.defined() && count.isnan().any().item<bool>()) {
+    return absl::InvalidArgumentError("argument count must not contain NaNs");
+  }
+  return absl::OkStatus();
+}
+
+// What a kernel does for each element is a loop as long as a value says. So
+// many rounds in all take a core some seconds.
+constexpr double kMaxRounds = 1 << 30;
+
+absl::Status CheckRounds(absl::string_view argument, const at::Tensor& rounds) {
+  // As doubles, of which no sum overflows.
+  const double sum = rounds.sum(at::kDouble).item<double>();
+  if (!(sum > kMaxRounds)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("argument ", argument, " asks for ", sum,
+                   " rounds of a loop, at most ", kMaxRounds, " are allowed"));
+}
+
+// Terms of the sequence, up to the one that is asked for. Others make no loop.
+at::Tensor RoundsOfOrders(const at::Tensor& orders) {
+  return at::nan_to_num(orders.to(at::kDouble), 0, 1e300, 0).clamp_min(0);
+}
+
+// Polynomials of Chebyshev's between their ends are cosines.
+absl::Status CheckOrders(const NamedValues& values) {
+  const at::Tensor n = values.NumberOrTensor("n");
+  const at::Tensor x = values.NumberOrTensor("x");
+  if (!n.defined() || !x.defined()) return absl::OkStatus();
+  at::Tensor rounds = RoundsOfOrders(n);
+  if (absl::StrContains(values.op(), "chebyshev")) {
+    const bool shifted = absl::StrContains(values.op(), "shifted");
+    const at::Tensor place = shifted ? x * 2 - 1 : x;
+    rounds = rounds * place.abs().ge(1).to(at::kDouble);
+  } else {
+    rounds = rounds * at::ones_like(x, at::kDouble);
+  }
+  return CheckRounds("n", rounds);
+}
+
+// Arguments below 0 are raised to above it one by one; whole ones are poles.
+at::Tensor RoundsOfZeta(const at::Tensor& q) {
+  const at::Tensor wide = q.to(at::kDouble);
+  return RoundsOfOrders(-wide) * wide.ne(wide.floor()).to(at::kDouble);
+}
+
+absl::Status CheckZeta(const NamedValues& values) {
+  const at::Tensor x = values.NumberOrTensor("self");
+  const at::Tensor q = values.NumberOrTensor("other");
+  if (!x.defined() || !q.defined()) return absl::OkStatus();
+  return CheckRounds("other", RoundsOfZeta(q) * at::ones_like(x, at::kDouble));
+}
+
+absl::Status CheckPolygamma(const NamedValues& values) {
+  const at::Tensor self = values.Tensor("self");
+  // Those below are computed otherwise.
+  if (!self.defined() || values.Integer("n").value_or(0) < 2) {
+    return absl::OkStatus();
+  }
+  return CheckRounds("self", RoundsOfZeta(self));
 }
 
 // A place that is no number stays none when it is clipped or reflected, and is
@@ -402,6 +481,21 @@ constexpr NamedGuard kGuards[] = {
     {"aten::_segment_reduce_backward", CheckSegmentReduce},
     {"aten::linalg_ldl_solve", CheckPivots},
     {"aten::linalg_eigvals", CheckEigenvalues},
+    {"aten::binomial", CheckTrials},
+    {"aten::special_chebyshev_polynomial_t", CheckOrders},
+    {"aten::special_chebyshev_polynomial_u", CheckOrders},
+    {"aten::special_chebyshev_polynomial_v", CheckOrders},
+    {"aten::special_chebyshev_polynomial_w", CheckOrders},
+    {"aten::special_shifted_chebyshev_polynomial_t", CheckOrders},
+    {"aten::special_shifted_chebyshev_polynomial_u", CheckOrders},
+    {"aten::special_shifted_chebyshev_polynomial_v", CheckOrders},
+    {"aten::special_shifted_chebyshev_polynomial_w", CheckOrders},
+    {"aten::special_laguerre_polynomial_l", CheckOrders},
+    {"aten::special_legendre_polynomial_p", CheckOrders},
+    {"aten::special_zeta", CheckZeta},
+    {"aten::polygamma", CheckPolygamma},
+    {"aten::polygamma_", CheckPolygamma},
+    {"aten::special_polygamma", CheckPolygamma},
     {"aten::grid_sampler_2d_backward", CheckSamples},
     {"aten::_upsample_bilinear2d_aa", CheckFilters},
     {"aten::_upsample_bilinear2d_aa_backward", CheckFilters},

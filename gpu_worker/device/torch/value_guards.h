@@ -4,6 +4,9 @@
 // values, and they read and write memory of somebody else's. Found by calling
 // the operators with values out of range, on operands between pages that nobody
 // may touch.
+//
+// So are values that make a call last without end: nobody else has the device
+// until it is over.
 #ifndef GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
 #define GPU_WORKER_DEVICE_TORCH_VALUE_GUARDS_H_
 
