@@ -397,7 +397,7 @@ class RunExecution final : public OngoingRun {
   }
 
   // Waits for the nodes so far, and poisons what those that failed meanwhile
-  // should have made.
+  // should have made: of what was waited for before, nothing fails any more.
   void SettleNodes() {
     std::vector<LateFailure> failures;
     const absl::Status status = device_run_->Settle(&failures);
@@ -405,7 +405,7 @@ class RunExecution final : public OngoingRun {
     if (!status.ok()) {
       const RootError error =
           context_.errors->MakePoison(status, {.sequence = context_.sequence});
-      for (uint32_t i = 0; i < next_; ++i) late.emplace_back(i, error);
+      for (uint32_t i = settled_; i < next_; ++i) late.emplace_back(i, error);
     }
     for (const LateFailure& failure : failures) {
       if (!status.ok() || failure.node >= next_) continue;
@@ -413,6 +413,7 @@ class RunExecution final : public OngoingRun {
           failure.node,
           context_.errors->MakePoison(failure.status, PlaceOf(failure.node)));
     }
+    settled_ = next_;
     if (late.empty()) return;
     plain_ = false;
     context_.counters->failed_nodes += late.size();
@@ -712,6 +713,8 @@ class RunExecution final : public OngoingRun {
   // the nodes that failed at once or were left out.
   bool plain_ = true;
   std::vector<uint32_t> not_done_;
+  // The end of the nodes that were waited for.
+  uint32_t settled_ = 0;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_structure.h"
 #include "gpu_worker/plan/admission.h"
+#include "gpu_worker/plan/node_edge.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -82,8 +83,9 @@ class ExecutorTest : public testing::Test {
   v1::RunMetadata Execute(const Plan& plan, const v1::Run& run) {
     const absl::Status check = Check(plan, run);
     EXPECT_TRUE(check.ok()) << check;
-    const RunContext context{++sequence_, "t",      &storages_, &quota_,
-                             &errors_,    &memory_, &counters_, &cancelled_};
+    RunContext context{++sequence_, "t",      &storages_, &quota_,
+                       &errors_,    &memory_, &counters_, &cancelled_};
+    context.edge = edge_;
     v1::RunMetadata metadata;
     ExecuteRun(plan, bound_, LifetimesOf(plan, bound_.final_slots), context,
                &metadata);
@@ -113,6 +115,7 @@ class ExecutorTest : public testing::Test {
   uint64_t next_id_ = 1;
   uint64_t sequence_ = 0;
   BoundRun bound_;
+  NodeEdge* edge_ = nullptr;
 };
 
 using Floats = std::vector<float>;
@@ -640,6 +643,39 @@ TEST_F(ExecutorTest, WhereNobodyKnowsWhatWasDoneAllIsPoisoned) {
     EXPECT_EQ(error->message(), "the device is gone");
   }
   EXPECT_EQ(Poison(id), nullptr);
+}
+
+// Something goes first behind each node; the device breaks behind the second.
+class BreakingEdge final : public NodeEdge {
+ public:
+  explicit BreakingEdge(FakeDevice* device) : device_(device) {
+    wanted_ = true;
+  }
+  void GiveWay(absl::Duration) override {
+    if (++times_ < 2) return;
+    device_->SetSettleStatus(absl::UnavailableError("the device is gone"));
+  }
+  absl::Duration OwnTime() const override { return absl::ZeroDuration(); }
+  bool GoesFirst() const override { return false; }
+  void PutOff() override {}
+
+ private:
+  FakeDevice* const device_;
+  int times_ = 0;
+};
+
+TEST_F(ExecutorTest, WhatWasDoneBeforeTheDeviceFailedIsGood) {
+  LateStructure late;
+  const auto plan = Admit(late.s);
+  const v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
+  BreakingEdge edge(&device_);
+  edge_ = &edge;
+  Execute(*plan, run);
+  EXPECT_EQ(Values(run.bindings(late.y).storage()), (Floats{1, 2}));
+  EXPECT_EQ(Poison(run.bindings(late.y).storage()), nullptr);
+  EXPECT_EQ(Poison(run.bindings(late.z).storage()), nullptr);
+  ASSERT_NE(Poison(run.bindings(late.w).storage()), nullptr);
+  EXPECT_EQ(counters_.failed_nodes, 1u);
 }
 
 }  // namespace
