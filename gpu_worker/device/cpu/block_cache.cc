@@ -10,6 +10,7 @@ namespace djinn::worker {
 namespace {
 
 constexpr size_t kClassesPerDoubling = 8;
+
 // Of ordinary pages: for large ones the kernel may have to move others first,
 // while the caller waits.
 void* Map(size_t bytes) {
