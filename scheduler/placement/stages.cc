@@ -18,11 +18,6 @@ using semantics::Residency;
 // of both: some ten milliseconds at most.
 constexpr int kMaxUnits = 512;
 constexpr size_t kMaxUses = 20'000;
-// Of workers that say nothing.
-constexpr semantics::DeviceSpeed kReference = {1e11, 1e10, 1e-5};
-constexpr double kLinkBytesPerSecond = 1e9;
-// What a cut must gain.
-constexpr double kMargin = 0.1;
 
 absl::Status NotDivisible(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_DIVISIBLE",
@@ -232,7 +227,8 @@ class Search {
         [](const StageWorker& worker) { return IsKnown(worker.speed); });
     const semantics::Frame& frame = units.frame();
     for (const StageWorker& worker : workers) {
-      const semantics::DeviceSpeed& speed = known ? worker.speed : kReference;
+      const semantics::DeviceSpeed& speed =
+          known ? worker.speed : kReferenceSpeed;
       std::vector<double> seconds(units.count() + 1, 0);
       for (int node = 0; node < frame.node_count(); ++node) {
         const semantics::NodeMeaning& found = meaning.nodes[node];
@@ -272,7 +268,7 @@ class Search {
         seconds_[worker][last + 1] - seconds_[worker][first];
     const double link = workers_[worker].link_bytes_per_second;
     stage.transfer_seconds = static_cast<double>(stage.input_bytes) /
-                             (link > 0 ? link : kLinkBytesPerSecond);
+                             (link > 0 ? link : kReferenceLink);
     return {stage, first, last};
   }
 
@@ -320,7 +316,7 @@ class Search {
       const Placed all = Place(worker, 0, units_.count() - 1);
       if (all.stage.weight_bytes > workers_[worker].available_bytes) continue;
       if (!found.has_value() ||
-          all.stage.seconds() < (1 - kMargin) * found->stage.seconds()) {
+          all.stage.seconds() < (1 - kCutMargin) * found->stage.seconds()) {
         found = all;
       }
     }
@@ -376,7 +372,7 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
   for (const Search::Placed& each : placed) plan.stages.push_back(each.stage);
   const std::optional<Search::Placed> alone = search.Alone();
   if (alone.has_value() &&
-      plan.bottleneck_seconds() > (1 - kMargin) * alone->stage.seconds()) {
+      plan.bottleneck_seconds() > (1 - kCutMargin) * alone->stage.seconds()) {
     placed = {*alone};
     plan.stages = {alone->stage};
   }

@@ -29,6 +29,12 @@
 
 namespace djinn::scheduler {
 
+// Of workers that say nothing of their speed, or of their link.
+inline constexpr semantics::DeviceSpeed kReferenceSpeed = {1e11, 1e10, 1e-5};
+inline constexpr double kReferenceLink = 1e9;
+// What a cut must gain.
+inline constexpr double kCutMargin = 0.1;
+
 struct StageWorker {
   // As in WorkerFacts.
   std::string device;

@@ -1,0 +1,230 @@
+#include "scheduler/placement/batch_split.h"
+
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/placement/work.h"
+#include "scheduler/semantics/frame.h"
+
+namespace djinn::scheduler {
+namespace {
+
+// Of the search for the least time: as exact as numbers are.
+constexpr int kHalvings = 100;
+
+std::string Seconds(double seconds) {
+  return absl::StrFormat("%.3gs", seconds);
+}
+
+// What time and bytes are, as `fixed` and as much again for every row.
+struct Line {
+  double fixed = 0;
+  double row = 0;
+
+  double At(int64_t rows) const {
+    return fixed + row * static_cast<double>(rows);
+  }
+  Line operator+(const Line& other) const {
+    return {fixed + other.fixed, row + other.row};
+  }
+};
+
+// Bytes of a call's operands that every part reads whole.
+uint64_t WholeBytes(const semantics::Frame& frame, int node,
+                    const semantics::BatchCut& cut) {
+  uint64_t bytes = 0;
+  std::vector<uint32_t> seen;
+  for (const semantics::Frame::Operand& operand : frame.operands(node)) {
+    const uint32_t slot = operand.view->slot;
+    if (cut.row_bytes[slot] > 0 || absl::c_linear_search(seen, slot)) continue;
+    seen.push_back(slot);
+    bytes += static_cast<uint64_t>(semantics::Bytes(operand.view));
+  }
+  return bytes;
+}
+
+Line ComputeLine(const semantics::Frame& frame,
+                 const semantics::Meaning& meaning,
+                 const semantics::BatchCut& cut, const StageWorker& worker,
+                 bool known, const semantics::CostFactors& factors) {
+  const semantics::DeviceSpeed& speed = known ? worker.speed : kReferenceSpeed;
+  Line line;
+  for (int node = 0; node < frame.node_count(); ++node) {
+    const semantics::NodeMeaning& found = meaning.nodes[node];
+    Work::Part all{frame.op_class(node), found.phase, found.cost, 1};
+    const double factor =
+        known ? factors.Factor(all.op_class, all.phase, worker.device) : 1;
+    const double seconds = RooflineSeconds(all, speed) * factor;
+    if (!cut.of_rows[node]) {
+      line.fixed += seconds;
+      continue;
+    }
+    Work::Part none = all;
+    none.cost = {};
+    none.cost.read_bytes =
+        std::min(all.cost.read_bytes, WholeBytes(frame, node, cut));
+    const double least = RooflineSeconds(none, speed) * factor;
+    line.fixed += least;
+    line.row += (seconds - least) / static_cast<double>(cut.rows);
+  }
+  return line;
+}
+
+// The workers' times by rows.
+struct Times {
+  Line compute;
+  Line transfer;
+  bool has_room = true;
+
+  Line all() const { return compute + transfer; }
+};
+
+// The most rows that the worker does in so much time.
+int64_t RowsWithin(const Times& times, double seconds, int64_t rows) {
+  const Line line = times.all();
+  if (!times.has_room || line.fixed > seconds) return 0;
+  if (line.At(rows) <= seconds) return rows;
+  return static_cast<int64_t>((seconds - line.fixed) / line.row);
+}
+
+// How many rows each does, so that the slowest is done as early as can be.
+std::vector<int64_t> Share(const std::vector<Times>& workers, int64_t rows,
+                           double at_most) {
+  double least = 0;
+  double most = at_most;
+  const auto rows_within = [&](double seconds) {
+    int64_t sum = 0;
+    for (const Times& times : workers) {
+      sum = std::min(rows, sum + RowsWithin(times, seconds, rows));
+    }
+    return sum;
+  };
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (least + most) / 2;
+    (rows_within(middle) == rows ? most : least) = middle;
+  }
+  std::vector<int64_t> shares;
+  int64_t surplus = -rows;
+  for (const Times& times : workers) {
+    shares.push_back(RowsWithin(times, most, rows));
+    surplus += shares.back();
+  }
+  while (surplus > 0) {
+    size_t slowest = 0;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      if (shares[slowest] == 0 ||
+          (shares[i] > 0 && workers[i].all().At(shares[i]) >
+                                workers[slowest].all().At(shares[slowest]))) {
+        slowest = i;
+      }
+    }
+    const int64_t taken = std::min(surplus, shares[slowest]);
+    shares[slowest] -= taken;
+    surplus -= taken;
+  }
+  return shares;
+}
+
+}  // namespace
+
+double BatchSplit::slowest_seconds() const {
+  double most = 0;
+  for (const Part& part : parts) most = std::max(most, part.seconds());
+  return most;
+}
+
+BatchSplit SplitBatch(const srg::Structure& structure,
+                      const semantics::Meaning& meaning,
+                      const semantics::BatchCut& cut,
+                      absl::Span<const uint32_t> given,
+                      absl::Span<const uint32_t> outputs,
+                      absl::Span<const StageWorker> workers,
+                      const semantics::CostFactors& factors) {
+  const semantics::Frame frame(structure);
+  BatchSplit split;
+  for (uint32_t slot = 0; slot < structure.slots.size(); ++slot) {
+    if (structure.slots[slot].kind == srg::Slot::Kind::kBound &&
+        !absl::c_linear_search(given, slot)) {
+      split.weight_bytes += meaning.slots[slot].size_bytes;
+    }
+  }
+  Line input;
+  Line output;
+  for (const uint32_t slot : given) {
+    if (cut.row_bytes[slot] > 0) {
+      input.row += static_cast<double>(cut.row_bytes[slot]);
+    } else {
+      input.fixed += static_cast<double>(meaning.slots[slot].size_bytes);
+    }
+  }
+  for (const uint32_t slot : outputs) {
+    output.row += static_cast<double>(cut.row_bytes[slot]);
+  }
+
+  const bool known = absl::c_all_of(
+      workers, [](const StageWorker& worker) { return IsKnown(worker.speed); });
+  const auto link = [&](size_t worker) {
+    const double told = workers[worker].link_bytes_per_second;
+    return told > 0 ? told : kReferenceLink;
+  };
+  std::vector<Times> times;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    Times& worker = times.emplace_back();
+    worker.compute =
+        ComputeLine(frame, meaning, cut, workers[i], known, factors);
+    if (i == 0) continue;
+    worker.transfer = {input.fixed / link(i),
+                       input.row / link(i) + output.row / link(0)};
+    worker.has_room = split.weight_bytes <= workers[i].available_bytes;
+  }
+  split.alone_seconds = times[0].all().At(cut.rows);
+  double best_alone = split.alone_seconds;
+  for (const Times& worker : times) {
+    if (worker.has_room) {
+      best_alone = std::min(best_alone, worker.all().At(cut.rows));
+    }
+  }
+  const absl::StatusOr<StagePlan> stages =
+      PlanStages(structure, meaning, workers, factors);
+  if (stages.ok() && stages->stages.size() > 1) {
+    split.stage_seconds = stages->bottleneck_seconds();
+  }
+
+  const std::vector<int64_t> shares = Share(times, cut.rows, best_alone);
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (shares[i] == 0) continue;
+    BatchSplit::Part& part = split.parts.emplace_back();
+    part.worker = static_cast<uint32_t>(i);
+    part.rows = shares[i];
+    part.compute_seconds = times[i].compute.At(part.rows);
+    part.transfer_seconds = times[i].transfer.At(part.rows);
+    if (i == 0) continue;
+    part.input_bytes = static_cast<uint64_t>(input.At(part.rows));
+    part.output_bytes = static_cast<uint64_t>(output.At(part.rows));
+  }
+  const double slowest = split.slowest_seconds();
+  if (split.parts.size() < 2) {
+    split.problem = absl::StrCat("a part of it is not done sooner than ",
+                                 Seconds(best_alone), " on one worker alone");
+    if (absl::c_count_if(
+            times, [](const Times& worker) { return worker.has_room; }) < 2) {
+      split.problem = absl::StrCat("no other worker has room for its ",
+                                   split.weight_bytes, " bytes of weights");
+    }
+  } else if (slowest > (1 - kCutMargin) * best_alone) {
+    split.problem =
+        absl::StrCat(Seconds(slowest), " in parts gains too little over ",
+                     Seconds(best_alone), " on one worker alone");
+  } else if (split.stage_seconds > 0 &&
+             slowest > (1 - kCutMargin) * split.stage_seconds) {
+    split.problem =
+        absl::StrCat(Seconds(slowest), " in parts gains too little over ",
+                     Seconds(split.stage_seconds), " a run in stages");
+  }
+  if (!split.problem.empty()) split.parts.clear();
+  return split;
+}
+
+}  // namespace djinn::scheduler

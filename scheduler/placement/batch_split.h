@@ -1,0 +1,68 @@
+// Shares the rows of a structure out between several workers, so that one run
+// of it is carried out by all of them side by side, each on some of the rows.
+//
+// The rows are known to be independent (scheduler/semantics/batch_cut.h).
+// Every worker has a copy of what stays from run to run. What a run is given is
+// on the first worker, and what leaves it is put together there: the others
+// take and give over their links.
+//
+// What is minimised is the time of the slowest part. A part's time is taken to
+// grow evenly with its rows, from what it takes however few they are (reading
+// weights, calls that work on no rows) to what it takes for all: a chord of the
+// roofline, which is never below it.
+#ifndef SCHEDULER_PLACEMENT_BATCH_SPLIT_H_
+#define SCHEDULER_PLACEMENT_BATCH_SPLIT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/srg/structure.h"
+#include "scheduler/placement/stages.h"
+#include "scheduler/semantics/batch_cut.h"
+#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/roofline.h"
+
+namespace djinn::scheduler {
+
+struct BatchSplit {
+  struct Part {
+    uint32_t worker = 0;  // index
+    int64_t rows = 0;
+    // What it takes and gives over its link in every run.
+    uint64_t input_bytes = 0;
+    uint64_t output_bytes = 0;
+    double compute_seconds = 0;
+    double transfer_seconds = 0;
+
+    double seconds() const { return compute_seconds + transfer_seconds; }
+  };
+  // In the order of the workers, which is that of the rows. At least two, or
+  // none: it does not pay, and `problem` says why.
+  std::vector<Part> parts;
+  // What stays on every worker.
+  uint64_t weight_bytes = 0;
+  // A run on the first worker alone, and the slowest stage of the best cut into
+  // stages; 0 without such a cut.
+  double alone_seconds = 0;
+  double stage_seconds = 0;
+  std::string problem;
+
+  double slowest_seconds() const;
+};
+
+// `meaning` and `cut` are about `structure`. `given`: the slots that come anew
+// in every run; other bound ones stay. `outputs`: those that leave it. Workers
+// are at least one. Where one says nothing of its speed, all count as equal.
+BatchSplit SplitBatch(const srg::Structure& structure,
+                      const semantics::Meaning& meaning,
+                      const semantics::BatchCut& cut,
+                      absl::Span<const uint32_t> given,
+                      absl::Span<const uint32_t> outputs,
+                      absl::Span<const StageWorker> workers,
+                      const semantics::CostFactors& factors);
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_PLACEMENT_BATCH_SPLIT_H_
