@@ -152,6 +152,10 @@ std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
     const auto device = devices.find({number, 0});
     if (device != devices.end()) *device->second.mutable_stages() = plan;
   }
+  for (const auto& [number, plan] : session.batch_plans) {
+    const auto device = devices.find({number, 0});
+    if (device != devices.end()) *device->second.mutable_batch() = plan;
+  }
   std::vector<v1::DeviceExplanation> in_order;
   for (auto& [id, device] : devices) {
     device.set_virtual_device(id.virtual_device);

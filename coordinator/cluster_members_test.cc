@@ -79,6 +79,24 @@ TEST_F(ClusterMembersTest, StagesGoByTheLinksThatWereMeasured) {
   EXPECT_EQ(info.links(1).worker_id(), "w7");
 }
 
+TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
+  ASSERT_TRUE(Ask(0, 1).has_granted());
+  v1::StageAnswer stages;
+  stages.mutable_plan()->set_problem("no stages");
+  v1::StageAnswer batch;
+  batch.mutable_batch()->set_problem("no parts");
+  for (const v1::StageAnswer& answer : {stages, batch}) {
+    cluster_->AnswerStages(session_, answer);
+    EXPECT_TRUE(Next(session_).value_or(v1::SessionResponse()).has_stages());
+  }
+  const v1::SessionExplanation explained =
+      *cluster_->ExplainSession(session_.owner);
+  ASSERT_EQ(explained.devices_size(), 2);
+  EXPECT_EQ(explained.devices(0).stages().problem(), "no stages");
+  EXPECT_EQ(explained.devices(0).batch().problem(), "no parts");
+  EXPECT_FALSE(explained.devices(1).has_batch());
+}
+
 TEST_F(ClusterMembersTest, WithoutAWorkerItIsRefusedAtOnce) {
   ASSERT_TRUE(Ask(0, 1).has_granted());
   const v1::SessionResponse third = Ask(0, 2);

@@ -1,4 +1,5 @@
-// Virtual devices whose work is cut into stages for their members.
+// Virtual devices whose work is cut for their members: into stages, or along
+// the batch.
 #include <algorithm>
 #include <cstdint>
 #include <optional>
@@ -68,7 +69,11 @@ void Cluster::AnswerStages(const StreamId& id, v1::StageAnswer answer) {
     waiting += response.has_stages() ? 1 : 0;
   }
   if (waiting >= kMaxAnswers) return;
-  session->stage_plans[answer.virtual_device()] = answer.plan();
+  if (answer.has_batch()) {
+    session->batch_plans[answer.virtual_device()] = answer.batch();
+  } else {
+    session->stage_plans[answer.virtual_device()] = answer.plan();
+  }
   v1::SessionResponse response;
   *response.mutable_stages() = std::move(answer);
   Send(std::move(response), session, &wakes);

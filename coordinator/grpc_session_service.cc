@@ -13,6 +13,7 @@
 #include "common/net/bearer.h"
 #include "common/net/raw_message.h"
 #include "common/status_macros.h"
+#include "coordinator/batch_planner.h"
 #include "coordinator/stage_planner.h"
 #include "coordinator/stream_reactor.h"
 #include "coordinator/violation.h"
@@ -148,8 +149,10 @@ class AttachReactor : public StreamReactor<Request, Response>,
         const std::optional<StageMembers> members =
             cluster_->MembersForStages(*id_, stages.virtual_device());
         if (!members.has_value()) return;
-        cluster_->AnswerStages(
-            *id_, AnswerStageRequest(stages, structure, fingerprint, *members));
+        const auto plan =
+            stages.has_recording() ? AnswerBatchRequest : AnswerStageRequest;
+        cluster_->AnswerStages(*id_,
+                               plan(stages, structure, fingerprint, *members));
       };
     }
     auto done = [this, self = shared_from_this(), answer = std::move(answer)](

@@ -27,6 +27,7 @@
 #include "coordinator/work_table.h"
 #include "coordinator/worker_registry.h"
 #include "djinn/v1/admin.pb.h"
+#include "djinn/v1/batch.pb.h"
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "scheduler/placement/migration.h"
@@ -114,8 +115,10 @@ struct Session {
   // one that was.
   TokenBucket logged_refusals{8, 1};
   uint64_t unlogged_refusals = 0;
-  // How the work of virtual devices was cut into stages last.
+  // How the work of virtual devices was cut into stages last, and into parts of
+  // a batch.
   std::map<uint32_t, v1::StagePlan> stage_plans;
+  std::map<uint32_t, v1::BatchPlan> batch_plans;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound_devices;
   // As OpenSession.placement_policy.

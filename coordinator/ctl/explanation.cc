@@ -82,6 +82,32 @@ std::string Describe(const v1::StagePlan& plan) {
                       "s on its first worker alone\n", FormatTable(rows));
 }
 
+std::string Describe(const v1::BatchPlan& plan) {
+  const std::string of =
+      absl::StrCat("batch of structure ", plan.fingerprint().substr(0, 12));
+  if (plan.parts().empty()) {
+    return FormatTable({{of, absl::StrCat("whole: ", plan.problem())}});
+  }
+  std::vector<Row> rows = {
+      {"PART", "WORKER", "ROWS", "TAKES", "GIVES", "COMPUTE", "TRANSFER"}};
+  for (int i = 0; i < plan.parts_size(); ++i) {
+    const v1::BatchPlan::Part& part = plan.parts(i);
+    rows.push_back({absl::StrCat(i), part.worker_id(),
+                    absl::StrCat(part.rows()), FormatBytes(part.input_bytes()),
+                    FormatBytes(part.output_bytes()),
+                    absl::StrCat(Number(part.compute_seconds()), "s"),
+                    absl::StrCat(Number(part.transfer_seconds()), "s")});
+  }
+  return absl::StrCat(
+      of, ", ", plan.rows(), " rows, ", FormatBytes(plan.weight_bytes()),
+      " of weights on each; ", Number(plan.alone_seconds()),
+      "s on its first worker alone",
+      plan.stage_seconds() > 0
+          ? absl::StrCat(", ", Number(plan.stage_seconds()), "s in stages")
+          : "",
+      "\n", FormatTable(rows));
+}
+
 std::string Describe(const v1::DeviceExplanation& device) {
   std::string text =
       absl::StrCat("\nvirtual device ",
@@ -108,6 +134,7 @@ std::string Describe(const v1::DeviceExplanation& device) {
         FormatTable({{"runs gave way", DescribeGivenWay(device.given_way())}}));
   }
   if (device.has_stages()) absl::StrAppend(&text, Describe(device.stages()));
+  if (device.has_batch()) absl::StrAppend(&text, Describe(device.batch()));
   absl::StrAppend(&text, device.has_decision()
                              ? Describe(device.decision())
                              : "the decision is not known here\n");

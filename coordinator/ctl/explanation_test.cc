@@ -229,5 +229,42 @@ TEST(ExplanationTest, ADryRunSaysWhatWouldUnblockIt) {
             "chosen   none\n");
 }
 
+TEST(ExplanationTest, ADeviceShowsHowABatchIsShared) {
+  const auto explanation = Parse<v1::SessionExplanation>(R"pb(
+    devices {
+      batch {
+        fingerprint: "0dd594340efa0000"
+        rows: 64
+        weight_bytes: 4096
+        alone_seconds: 0.002
+        stage_seconds: 0.0015
+        parts { worker_id: "w0" rows: 40 compute_seconds: 0.00125 }
+        parts {
+          worker_id: "w1"
+          rows: 24
+          input_bytes: 2400
+          output_bytes: 240
+          compute_seconds: 0.00075
+          transfer_seconds: 0.0005
+        }
+      }
+    }
+    devices {
+      virtual_device: 1
+      batch { fingerprint: "0dd594340efa0000" problem: "it draws" }
+    }
+  )pb");
+  const std::string text = Explain(explanation);
+  EXPECT_NE(text.find("batch of structure 0dd594340efa, 64 rows, 4.1kB of "
+                      "weights on each; 0.002s on its first worker alone, "
+                      "0.0015s in stages\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1     w1      24    2.4kB  240B   0.00075s  0.0005s"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("whole: it draws"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace djinn::ctl
