@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/capture/backend.h"
 #include "client_lib/capture/capture_kernel.h"
+#include "client_lib/capture/copy.h"
 #include "client_lib/capture/process_session.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_session.h"
@@ -142,6 +143,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
                      StorageCopies::kMaxMembers, " workers"));
   }
   session_options.device_workers = options.device_workers;
+  session_options.copy_operator = capture::CopyOperatorId();
   // An operator's wish more than the program's.
   std::string policy = FromEnvironment("DJINN_PLACEMENT_POLICY");
   if (policy.empty()) {

@@ -49,6 +49,8 @@ void UploadWhole(const at::Tensor& bytes, RemoteStorage* storage) {
 
 }  // namespace
 
+uint32_t CopyOperatorId() { return CopyOperator().operator_id; }
+
 void CopyToRemote(const at::Tensor& source, const at::Tensor& destination) {
   if (destination.numel() == 0) return;
   if (source.dim() == 0) {

@@ -4,7 +4,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace djinn::capture {
+
+// aten::copy_ among the process' operators.
+uint32_t CopyOperatorId();
 
 // CPU to remote, with conversion of dtype and broadcasting as copy_ does.
 // Whole storages move as one upload; parts go through a temporary.

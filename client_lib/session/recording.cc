@@ -31,7 +31,8 @@ bool IsMadeBy(const Touch& touch, size_t index,
 
 }  // namespace
 
-void Recorder::Add(const Call& call) {
+void Recorder::Add(const Call& call,
+                   absl::FunctionRef<bool(RemoteStorage*)> is_born) {
   if (!refusal_.ok()) return;
   if (steps_.size() >= kMaxCalls) {
     Refuse("TOO_LONG", absl::StrCat("it makes more than ", kMaxCalls,
@@ -42,9 +43,9 @@ void Recorder::Add(const Call& call) {
   step.call = call;
   const absl::Span<Touch> touches = step.call.touches();
   for (size_t i = 0; i < touches.size(); ++i) {
-    RemoteStorage& storage = *touches[i].storage.get();
-    if (!storage.born_ && (touches[i].access & kBirth) == 0) {
-      step.creations.emplace_back(i, storage.size_bytes());
+    RemoteStorage* const storage = touches[i].storage.get();
+    if ((touches[i].access & kBirth) == 0 && !is_born(storage)) {
+      step.creations.emplace_back(i, storage->size_bytes());
     }
   }
 }
@@ -55,7 +56,7 @@ void Recorder::Refuse(absl::string_view reason, absl::string_view what) {
   steps_.clear();
 }
 
-absl::StatusOr<std::shared_ptr<const Recording>> Recorder::Finish(
+absl::StatusOr<std::shared_ptr<Recording>> Recorder::Finish(
     absl::Span<RemoteStorage* const> given,
     absl::Span<RemoteStorage* const> outputs, size_t awaited) const {
   DJINN_RETURN_IF_ERROR(refusal_);

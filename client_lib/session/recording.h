@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -27,6 +28,8 @@
 #include "common/srg/structure.h"
 
 namespace djinn {
+
+class RowSharing;
 
 // One run of it.
 struct RecordingPart {
@@ -66,6 +69,8 @@ struct Recording {
   uint32_t made = 0;
   // The sizes of the outputs' storages.
   std::vector<uint64_t> output_bytes;
+  // On a device that spans workers: how its rows are shared out (row_shares.h).
+  std::shared_ptr<RowSharing> sharing;
 };
 
 // Records. Not thread-safe: the device's lock guards it.
@@ -78,8 +83,9 @@ class Recorder {
   // if it has so many calls.
   static constexpr size_t kMinRest = 4;
 
-  // The call before the device takes it.
-  void Add(const Call& call);
+  // The call before the device takes it. `is_born`: whether something was
+  // written to, or named, a storage before.
+  void Add(const Call& call, absl::FunctionRef<bool(RemoteStorage*)> is_born);
   // Something happened that cannot be carried out again; the first counts.
   void Refuse(absl::string_view reason, absl::string_view what);
 
@@ -88,7 +94,7 @@ class Recorder {
   // KEEPS_TENSOR (a storage that was made stays and is no output), NOT_MADE (an
   // output that existed before), OUTPUT_TWICE, NOT_BORN (a given storage that
   // nothing had filled), TOO_LONG, NO_CALLS.
-  absl::StatusOr<std::shared_ptr<const Recording>> Finish(
+  absl::StatusOr<std::shared_ptr<Recording>> Finish(
       absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) const;
 

@@ -83,7 +83,10 @@ absl::Status RemoteDevice::Record(uint32_t lane, Call* call, Caller caller) {
     DJINN_RETURN_IF_ERROR(recorder_.Check(call, role_.owner));
     if (ABSL_PREDICT_FALSE(!recordings_.empty())) {
       const auto recording = recordings_.find(lane);
-      if (recording != recordings_.end()) recording->second->Add(*call);
+      if (recording != recordings_.end()) {
+        recording->second->Add(
+            *call, [](const RemoteStorage* storage) { return storage->born_; });
+      }
     }
     const Segment* const segment =
         recorder_.Record(lane, call, &sealed, ThisThread());

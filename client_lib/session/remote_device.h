@@ -34,6 +34,7 @@
 #include "client_lib/session/read_predictor.h"
 #include "client_lib/session/recording.h"
 #include "client_lib/session/reply_log.h"
+#include "client_lib/session/row_shares.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
 #include "client_lib/session/session_context.h"
@@ -123,6 +124,20 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       absl::Span<RemoteStorage* const> given);
+  // What some of the rows of a recording are carried out on, here: what it is
+  // given and keeps, and fresh storages for its outputs.
+  struct RowsBinding {
+    absl::Span<RemoteStorage* const> given;
+    absl::Span<RemoteStorage* const> kept;
+    absl::Span<const StoragePtr> outputs;
+  };
+  // Like Replay(), of a recording of one run; for the virtual device, which has
+  // checked that the storages are such.
+  absl::Status ReplayRows(uint32_t lane,
+                          const std::shared_ptr<const Recording>& recording,
+                          const std::shared_ptr<const RowShares>& shares,
+                          const RowShares::Part& rows,
+                          const RowsBinding& binding);
   absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
                              absl::string_view name,
                              std::vector<StoragePtr> storages);
@@ -245,6 +260,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Stamps a part; `made` has a version for each storage that was made so far.
   ReplayWork StampReplay(const std::shared_ptr<const Recording>& recording,
                          size_t part, absl::Span<RemoteStorage* const> given,
+                         absl::Span<RemoteStorage* const> kept,
                          uint64_t first_made,
                          absl::Span<const StoragePtr> outputs,
                          std::vector<uint64_t>* made)

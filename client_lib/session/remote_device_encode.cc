@@ -116,8 +116,12 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
 void RemoteDevice::Encode(const Work& work, ReplayWork& replay,
                           v1::ControlRequest* request) {
   const RecordingPart& part = replay.recording->parts[replay.part];
-  RunEncoder::Encoded encoded = encoder_->Encode(
-      part, replay.bindings, context_->telling.load(std::memory_order_relaxed));
+  const uint64_t telling = context_->telling.load(std::memory_order_relaxed);
+  RunEncoder::Encoded encoded =
+      replay.shares == nullptr
+          ? encoder_->Encode(part, replay.bindings, telling)
+          : encoder_->Encode(part, replay.shares->structure, replay.size,
+                             replay.bindings, telling);
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     log::Info("recording",
               {{"device", index_},

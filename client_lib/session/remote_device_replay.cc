@@ -12,6 +12,14 @@ namespace {
 
 using Source = RecordingPart::Slot::Source;
 
+std::vector<RemoteStorage*> Kept(const Recording& recording) {
+  std::vector<RemoteStorage*> kept;
+  for (const StoragePtr& storage : recording.kept) {
+    kept.push_back(storage.get());
+  }
+  return kept;
+}
+
 absl::Status Stale(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
                    why);
@@ -89,8 +97,8 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
     QueueSegments(sealed);
     const uint64_t first_made = recorder_.TakeStorageIds(recording->made);
     for (size_t part = 0; part < recording->parts.size(); ++part) {
-      ReplayWork work =
-          StampReplay(recording, part, given, first_made, outputs, &made);
+      ReplayWork work = StampReplay(recording, part, given, Kept(*recording),
+                                    first_made, outputs, &made);
       statistics_.calls += recording->parts[part].structure.nodes.size();
       const size_t footprint =
           work.bindings.size() * sizeof(RunEncoder::Binding);
@@ -108,6 +116,34 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
   }
   SendNow();
   return outputs;
+}
+
+absl::Status RemoteDevice::ReplayRows(
+    uint32_t lane, const std::shared_ptr<const Recording>& recording,
+    const std::shared_ptr<const RowShares>& shares, const RowShares::Part& rows,
+    const RowsBinding& binding) {
+  {
+    MutexLock lock(&mu_);
+    DJINN_RETURN_IF_ERROR(Enter(Caller::kOrdered));
+    SealedSegments sealed;
+    recorder_.SealLane(lane, &sealed);
+    QueueSegments(sealed);
+    std::vector<uint64_t> made(recording->made, 0);
+    ReplayWork work = StampReplay(recording, 0, binding.given, binding.kept,
+                                  recorder_.TakeStorageIds(recording->made),
+                                  binding.outputs, &made);
+    work.shares = shares;
+    work.size = shares->SizeOf(rows);
+    // The calls are the program's once, however many carry them out.
+    if (rows.first == 0) {
+      statistics_.calls += recording->parts[0].structure.nodes.size();
+    }
+    const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);
+    Queue({lane, StoragePtr(), footprint, std::move(work)},
+          /*needs_lease=*/true);
+  }
+  wakeup_.Set();
+  return absl::OkStatus();
 }
 
 absl::Status RemoteDevice::CheckReplay(
@@ -138,9 +174,10 @@ absl::Status RemoteDevice::CheckReplay(
 
 ReplayWork RemoteDevice::StampReplay(
     const std::shared_ptr<const Recording>& recording, size_t part,
-    absl::Span<RemoteStorage* const> given, uint64_t first_made,
+    absl::Span<RemoteStorage* const> given,
+    absl::Span<RemoteStorage* const> kept, uint64_t first_made,
     absl::Span<const StoragePtr> outputs, std::vector<uint64_t>* made) {
-  ReplayWork work{recording, part, {}, {}};
+  ReplayWork work{recording, part, nullptr, 0, {}, {}};
   const std::vector<RecordingPart::Slot>& slots = recording->parts[part].slots;
   work.bindings.reserve(slots.size());
   for (const RecordingPart::Slot& slot : slots) {
@@ -162,9 +199,8 @@ ReplayWork RemoteDevice::StampReplay(
         storage->version_ = version;
       }
     } else {
-      RemoteStorage* const storage = slot.source == Source::kGiven
-                                         ? given[slot.index]
-                                         : recording->kept[slot.index].get();
+      RemoteStorage* const storage =
+          slot.source == Source::kGiven ? given[slot.index] : kept[slot.index];
       SealedSegments sealed;
       recorder_.SealUsers(storage, /*writers_only=*/slot.writes == 0, &sealed);
       QueueSegments(sealed);

@@ -114,6 +114,12 @@ class RemoteSession final : public Session, private CoordinatorEvents {
   absl::StatusOr<std::unique_ptr<PendingCost>> AskCost(uint32_t lane) override {
     if (IsForkedChild()) return AfterForkError();
     auto cost = std::make_unique<CostOfDevices>();
+    std::vector<std::shared_ptr<SpanningDevice>> devices;
+    {
+      MutexLock lock(&mu_);
+      devices = devices_;
+    }
+    for (const auto& device : devices) device->OnMeter(lane);
     for (const auto& device : Members()) {
       DJINN_ASSIGN_OR_RETURN(auto wait, device->AskMeter(lane));
       cost->Add(device, std::move(wait));

@@ -72,12 +72,31 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
 RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
+  return EncodePart(part, part.key, part.structure, bindings, telling);
+}
+
+RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
+                                       const SizedStructure& sized,
+                                       int64_t size,
+                                       absl::Span<const Binding> bindings,
+                                       uint64_t telling) {
+  Encoded encoded =
+      EncodePart(part, sized.key, sized.structure, bindings, telling);
+  encoded.run.set_size(size);
+  return encoded;
+}
+
+RunEncoder::Encoded RunEncoder::EncodePart(const RecordingPart& part,
+                                           absl::string_view key,
+                                           const srg::Structure& structure,
+                                           absl::Span<const Binding> bindings,
+                                           uint64_t telling) {
   Encoded encoded;
   encoded.run.set_mode(ModeOf(FastExecution()));
-  const StructureTable::Entry entry = table_->FindOrAdd(part.key);
+  const StructureTable::Entry entry = table_->FindOrAdd(key);
   FillStructure(
-      part.key, entry, telling,
-      [&]() -> const srg::Structure& { return part.structure; }, &encoded);
+      key, entry, telling, [&]() -> const srg::Structure& { return structure; },
+      &encoded);
   FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
   return encoded;
 }

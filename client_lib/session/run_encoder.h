@@ -26,6 +26,12 @@
 
 namespace djinn {
 
+// A structure with a size hole, and its name among keys.
+struct SizedStructure {
+  std::string key;
+  srg::Structure structure;
+};
+
 class RunEncoder {
  public:
   explicit RunEncoder(StructureTable* table) : table_(table) {}
@@ -74,6 +80,10 @@ class RunEncoder {
   // One binding per slot of the part.
   Encoded Encode(const RecordingPart& part, absl::Span<const Binding> bindings,
                  uint64_t telling = 1);
+  // Likewise of a structure that stands in the part's place, at this size.
+  Encoded Encode(const RecordingPart& part, const SizedStructure& sized,
+                 int64_t size, absl::Span<const Binding> bindings,
+                 uint64_t telling = 1);
 
   // The segment's structure; counts nothing. `storages`: set to the ids that
   // its slots are bound to, if not null.
@@ -85,6 +95,9 @@ class RunEncoder {
   static bool ReleaseUse(RemoteStorage* storage);
 
  private:
+  Encoded EncodePart(const RecordingPart& part, absl::string_view key,
+                     const srg::Structure& structure,
+                     absl::Span<const Binding> bindings, uint64_t telling);
   // Fills kinds_, bindings_ and slot_of_touch_.
   void AssignSlots(const Segment& segment);
   // Names the structure of the run in `encoded`; `build` makes it when somebody

@@ -42,6 +42,9 @@ struct SessionOptions {
   std::map<int, std::string> device_placement_policies;
   // On how many workers virtual devices begin, by index; others on one.
   std::map<int, int> device_workers;
+  // aten::copy_ among the process' operators (operator_table.h). Absent: a
+  // device that spans workers shares no rows out between them.
+  std::optional<uint32_t> copy_operator;
   // Present: copies between virtual devices are errors, too. Added to what is
   // said of operands on several devices.
   std::optional<std::string> strict_devices;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/execution_flag.h"
 #include "client_lib/session/fork_guard.h"
+#include "client_lib/session/operator_table.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
@@ -89,6 +90,7 @@ absl::Status SpanningDevice::RecordSlow(uint32_t lane, Call* call) {
   if (IsForkedChild()) return AfterForkError();
   MutexLock lock(&mu_);
   if (!SpansNow()) return first_->Record(lane, call);
+  NoteCall(lane, *call);
   Routed routed;
   DJINN_RETURN_IF_ERROR(Route(lane, call, &routed));
   std::shared_ptr<const Recipe> recipe = RecipeFor(*call, routed);
@@ -121,6 +123,11 @@ absl::StatusOr<std::vector<ResultMetadata>> SpanningDevice::RecordAndWait(
     }
   }
   MutexLock lock(&mu_);
+  RefuseRecording(
+      lane, "DEPENDS_ON_DATA",
+      absl::StrCat(
+          "the shape of a result depends on data: ",
+          OperatorTable::Global().Get(call->operator_id()).FullName()));
   Routed routed;
   DJINN_RETURN_IF_ERROR(Route(lane, call, &routed));
   std::vector<const RemoteStorage*> copies;
@@ -165,6 +172,7 @@ absl::Status SpanningDevice::Upload(uint32_t lane, RemoteStorage* storage,
     // It counts there already.
     LearnRoom(0, 0);
   }
+  RefuseRecording(lane, "UPLOADS", "it sends a tensor of this process");
   return UploadAnywhere(lane, storage, source, std::move(refusal));
 }
 
@@ -243,6 +251,7 @@ absl::Status SpanningDevice::CopyFrom(uint32_t lane, RemoteStorage* storage,
   }
   MutexLock lock(&mu_);
   if (!SpansNow()) return first_->Pull(lane, storage, std::move(pull));
+  RefuseRecording(lane, "COPIES", "it copies from another virtual device");
   const int member =
       CopiesOf(storage).holders != 0 ? HomeOf(storage) : ChooseForBytes(size);
   DJINN_RETURN_IF_ERROR(members_[member]->Pull(lane, CopyAt(storage, member),
@@ -257,6 +266,7 @@ absl::StatusOr<PullWork> SpanningDevice::Offer(uint32_t lane,
     if (!RemoteDevice::IsBeganToSpan(offer.status())) return offer;
   }
   MutexLock lock(&mu_);
+  RefuseRecording(lane, "COPIES", "it copies to another virtual device");
   const int member = HomeOf(storage);
   DJINN_ASSIGN_OR_RETURN(
       PullWork pull,
@@ -273,6 +283,8 @@ absl::Status SpanningDevice::Seed(uint32_t lane, RemoteStorage* generator,
     if (!RemoteDevice::IsBeganToSpan(status)) return status;
   }
   MutexLock lock(&mu_);
+  RefuseRecording(lane, "SEEDS",
+                  "it seeds a generator, or is the first to draw from it");
   const int member = HomeOf(generator);
   DJINN_RETURN_IF_ERROR(
       members_[member]->Seed(lane, CopyAt(generator, member), seed, kOrdered));
@@ -302,6 +314,7 @@ absl::Status SpanningDevice::Resize(uint32_t lane, RemoteStorage* storage,
     storage->size_bytes_.store(size_bytes, std::memory_order_relaxed);
     return absl::OkStatus();
   }
+  RefuseRecording(lane, "RESIZES", "it resizes a tensor");
   const int member = HomeOf(storage);
   // First: who counts it has counted its old size.
   DJINN_RETURN_IF_ERROR(Wrote(lane, storage, member));
@@ -339,27 +352,12 @@ absl::StatusOr<std::unique_ptr<PendingRead>> SpanningDevice::StartRead(
   }
   if (IsForkedChild()) return AfterForkError();
   MutexLock lock(&mu_);
+  RefuseRecording(lane, "READS_VALUE", "it reads a value from the device");
   const int member = HomeOf(storage);
   auto read = members_[member]->StartRead(lane, CopyAt(storage, member), view,
                                           destination, bytes, kOrdered);
   if (read.ok()) Count(storage, member);
   return read;
-}
-
-absl::Status SpanningDevice::StartRecording(uint32_t lane) {
-  return first_->StartRecording(lane);
-}
-
-absl::StatusOr<std::shared_ptr<const Recording>>
-SpanningDevice::FinishRecording(uint32_t lane,
-                                absl::Span<RemoteStorage* const> given,
-                                absl::Span<RemoteStorage* const> outputs,
-                                size_t awaited) {
-  return first_->FinishRecording(lane, given, outputs, awaited);
-}
-
-void SpanningDevice::DropRecording(uint32_t lane) {
-  first_->DropRecording(lane);
 }
 
 absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::Replay(
@@ -369,14 +367,13 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::Replay(
     auto outputs = first_->Replay(lane, recording, given);
     if (!RemoteDevice::IsBeganToSpan(outputs.status())) return outputs;
   }
-  return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
-                   "the device has begun to span workers since then");
+  return ReplayShared(lane, recording, given);
 }
 
 absl::Status SpanningDevice::RegisterModel(uint32_t lane, uint64_t model_id,
                                            absl::string_view name,
                                            std::vector<StoragePtr> storages) {
-  // One that spans workers carries nothing out as a whole.
+  // Where several have copies of them, nobody counts models.
   if (spans()) return absl::OkStatus();
   const absl::Status registered =
       first_->RegisterModel(lane, model_id, name, std::move(storages));

@@ -9,20 +9,23 @@
 // its results, and what it lacks comes from worker to worker first. A write
 // leaves the other copies stale; they are given back.
 //
-// What a spanning device does not do: it goes to no other worker, and
-// recordings are refused (SPANS_WORKERS). It fails as a whole when one member
-// does.
+// What a spanning device does not do: it goes to no other worker. It fails as a
+// whole when one member does.
 //
 // A program may ask for several workers from the first. Then the coordinator is
 // asked how what the device repeats should be cut into stages; its answer says
 // which member keeps which storage, and calls go where what they use is kept.
+//
+// A recording is carried out as a whole where the coordinator has a plan how
+// its rows are shared out between the members: each has some of them. Others
+// are refused (SPANS_WORKERS), and captured each time.
 //
 // What a member needs and another one has is fetched, or made again from what
 // the member has: whichever is sooner, by what the workers measured.
 //
 // Sources: spanning_device.cc (what a program calls), _copies.cc (what is
 // where), _recipes.cc (what is made again), _stages.cc (plans of stages),
-// _members.cc (the members themselves).
+// _batch.cc (recordings), _members.cc (the members themselves).
 //
 // Threads: mu_ puts what the lanes do in one order once the device spans, and
 // is held while a member takes a call, which may wait for that member's window.
@@ -36,6 +39,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -44,7 +48,9 @@
 #include "absl/types/span.h"
 #include "client_lib/session/held_value.h"
 #include "client_lib/session/recipe.h"
+#include "client_lib/session/recording.h"
 #include "client_lib/session/remote_device.h"
+#include "client_lib/session/row_shares.h"
 #include "client_lib/session/session_context.h"
 #include "client_lib/session/storage_copies.h"
 #include "client_lib/session/virtual_device.h"
@@ -99,8 +105,11 @@ class SpanningDevice final : public VirtualDevice {
   // What the members cannot know.
   void AddStatistics(Statistics* sum) const;
 
-  // How the coordinator would have a structure cut; called by its link.
+  // How the coordinator would have a structure cut, or a recording's rows
+  // shared out; called by its link.
   void OnStages(const v1::StageAnswer& answer);
+  // Somebody asks for what the members have used.
+  void OnMeter(uint32_t lane);
 
   // Those there are; after BeginClose() none is added.
   std::vector<std::shared_ptr<RemoteDevice>> Members() const;
@@ -274,6 +283,57 @@ class SpanningDevice final : public VirtualDevice {
   // Plans that name one of the copies name nothing.
   void ForgetPlanned(const RemoteStorage& storage, const StorageCopies& copies);
 
+  // --- Recordings ---
+
+  // One that is carried out, on some of its rows at each member.
+  struct SharedReplay;
+  struct BytesAt {
+    RemoteStorage* storage;
+    uint64_t offset;
+  };
+
+  std::unique_ptr<Recorder> TakeRecorder(uint32_t lane);
+  // A call of the program, before a member takes it.
+  void NoteCall(uint32_t lane, const Call& call)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RefuseRecording(uint32_t lane, absl::string_view reason,
+                       absl::string_view what)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Fills recording->sharing, and asks if nobody knows yet. FailedPrecondition
+  // when its rows are not to be shared out.
+  absl::Status FindSharing(Recording* recording);
+  void AskForShares(const Recording& recording);
+  void OnShares(const v1::StageAnswer& answer);
+  absl::StatusOr<std::vector<StoragePtr>> ReplayShared(
+      uint32_t lane, const std::shared_ptr<const Recording>& recording,
+      absl::Span<RemoteStorage* const> given);
+  // STALE_RECORDING where it is to be captured instead.
+  absl::Status CheckShared(const SharedReplay& replay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::vector<StoragePtr>> CarryOutShared(SharedReplay* replay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the part is given, at its member, and there what it keeps.
+  absl::StatusOr<std::vector<RemoteStorage*>> BringGiven(
+      SharedReplay* replay, const RowShares::Part& part)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status BringWhole(uint32_t lane, RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<RemoteStorage*> BringRows(SharedReplay* replay,
+                                           RemoteStorage* storage,
+                                           const RowShares::Part& part,
+                                           uint64_t row_bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of a member's own storage: what has come of it at the other one.
+  absl::StatusOr<RemoteStorage*> Send(SharedReplay* replay,
+                                      RemoteStorage* storage, int from, int to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // By a call on the member, of its own storages.
+  absl::Status CopyBytes(uint32_t lane, int member, const BytesAt& from,
+                         const BytesAt& to, uint64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A member's own storage.
+  StoragePtr NewPart(uint64_t bytes);
+
   // --- Members ---
 
   std::shared_ptr<RemoteDevice> NewMember(int member, uint64_t needed_bytes);
@@ -328,11 +388,19 @@ class SpanningDevice final : public VirtualDevice {
       ABSL_GUARDED_BY(stages_mu_);
   // Members' storages by id: the member that is to keep what they hold.
   absl::flat_hash_map<uint64_t, int8_t> kept_ ABSL_GUARDED_BY(stages_mu_);
+  // By SharingKey(), and recordings by the number of the question about them.
+  absl::flat_hash_map<std::string, std::shared_ptr<RowSharing>> sharings_
+      ABSL_GUARDED_BY(stages_mu_);
+  std::map<uint64_t, std::shared_ptr<const Recording>> share_questions_
+      ABSL_GUARDED_BY(stages_mu_);
 
   mutable Mutex members_mu_;
   bool closing_ ABSL_GUARDED_BY(members_mu_) = false;
 
   Mutex mu_;
+  // Of the recordings that are being made, by lane.
+  absl::flat_hash_map<uint32_t, std::unique_ptr<Recorder>> recorders_
+      ABSL_GUARDED_BY(mu_);
   // Where the last call went, and the last upload that nothing tied to a
   // member.
   int last_ ABSL_GUARDED_BY(mu_) = 0;

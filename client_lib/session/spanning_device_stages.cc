@@ -36,6 +36,11 @@ void SpanningDevice::Spread() {
 }
 
 void SpanningDevice::OnRepeat(RemoteDevice::RepeatedStructure repeated) {
+  // Only moves bytes: the device's own, as for rows of a recording.
+  if (repeated.structure.operators_size() == 1 &&
+      repeated.structure.operators(0).name() == "aten::copy_") {
+    return;
+  }
   v1::StageRequest request;
   request.set_virtual_device(static_cast<uint32_t>(index_));
   {
@@ -54,6 +59,7 @@ void SpanningDevice::OnRepeat(RemoteDevice::RepeatedStructure repeated) {
 }
 
 void SpanningDevice::OnStages(const v1::StageAnswer& answer) {
+  if (answer.has_batch()) return OnShares(answer);
   const v1::StagePlan& plan = answer.plan();
   const std::string structure = plan.fingerprint().substr(0, 12);
   const auto members = static_cast<uint32_t>(count());

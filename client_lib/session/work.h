@@ -15,6 +15,7 @@
 #include "client_lib/session/recording.h"
 #include "client_lib/session/remote_storage.h"
 #include "client_lib/session/request_stages.h"
+#include "client_lib/session/row_shares.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment.h"
 #include "client_lib/session/virtual_device.h"
@@ -102,10 +103,12 @@ struct RunWork {
   Segment* segment;
   std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
 };
-// A part of a recording.
+// A part of a recording, or, with `shares`, some of the rows of one.
 struct ReplayWork {
   std::shared_ptr<const Recording> recording;
   size_t part;
+  std::shared_ptr<const RowShares> shares;
+  int64_t size;  // of these rows
   // One per slot; `held` owns their storages.
   std::vector<RunEncoder::Binding> bindings;
   std::vector<StoragePtr> held;

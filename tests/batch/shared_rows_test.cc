@@ -1,0 +1,148 @@
+// The rows of a registered callable's batch are shared out between the workers
+// of a virtual device: answers, what crosses, and what is not shared.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/cluster/embedded_cluster.h"
+#include "djinn/djinn.h"
+#include "gtest/gtest.h"
+#include "tests/e2e/admin_client.h"
+#include "tests/e2e/eventually.h"
+
+namespace djinn {
+namespace {
+
+// Three layers, of which two workers cannot have half each.
+constexpr int64_t kRows = 384, kWidth = 1024, kLayers = 3;
+using Tensors = std::vector<at::Tensor>;
+using Function = std::function<Tensors(const Tensors&)>;
+
+class SharedRowsTest : public testing::Test {
+ protected:
+  SharedRowsTest() {
+    ClusterOptions options;
+    options.workers = 2;
+    options.worker_threads = 1;
+    auto started = ClusterProcesses::Start(options);
+    EXPECT_TRUE(started.ok()) << started.status();
+    cluster_ = *std::move(started);
+    at::set_num_threads(1);
+    ConnectOptions connect;
+    connect.coordinator = cluster_->coordinator_address();
+    connect.token_file = cluster_->token_file();
+    connect.program = "shared_rows";
+    connect.device_workers[0] = 2;
+    const absl::Status connected = Connect(connect);
+    EXPECT_TRUE(connected.ok()) << connected;
+    SetExecutionMode(ExecutionMode::kFast);
+    at::manual_seed(5);
+    for (int64_t i = 0; i < kLayers; ++i) {
+      weights_.push_back(at::randn({kWidth, kWidth}) / 32);
+      remote_weights_.push_back(weights_.back().to(Device()));
+    }
+  }
+  ~SharedRowsTest() override {
+    SetExecutionMode(ExecutionMode::kStrict);
+    const absl::Status closed = Close();
+    EXPECT_TRUE(closed.ok()) << closed;
+  }
+
+  static at::Tensor Layers(at::Tensor x, const Tensors& weights) {
+    for (const at::Tensor& weight : weights) {
+      x = at::relu(at::linear(x, weight));
+    }
+    return x;
+  }
+
+  CompiledFunction Compiled(Function function) {
+    CompileOptions options;
+    options.parameters = remote_weights_;
+    return CompiledFunction(std::move(function), options);
+  }
+
+  // Calls it on fresh rows and compares.
+  void Check(CompiledFunction& compiled, const Function& local) {
+    const at::Tensor x = at::randn({kRows, kWidth});
+    const at::Tensor actual = compiled({x.to(Device())})[0].cpu();
+    const at::Tensor expected = local({x})[0];
+    EXPECT_TRUE(at::allclose(actual, expected, 1e-4, 1e-4))
+        << (actual - expected).abs().max();
+  }
+
+  v1::BatchPlan ExplainedBatch() {
+    const AdminClient admin(cluster_->coordinator_address(),
+                            cluster_->admin_token_file());
+    v1::ExplainSessionRequest request;
+    request.set_session_id(admin.SessionOf("shared_rows").session_id());
+    v1::SessionExplanation explanation;
+    EXPECT_TRUE(
+        admin.Call(&v1::Admin::Stub::ExplainSession, request, &explanation));
+    for (const v1::DeviceExplanation& device : explanation.devices()) {
+      if (device.has_batch()) return device.batch();
+    }
+    return {};
+  }
+
+  const c10::InferenceMode no_gradients_;
+  std::unique_ptr<ClusterProcesses> cluster_;
+  Tensors weights_, remote_weights_;
+};
+
+TEST_F(SharedRowsTest, BothWorkersCarryOutTheirPart) {
+  CompiledFunction compiled = Compiled([this](const Tensors& x) {
+    return Tensors{Layers(x[0], remote_weights_)};
+  });
+  const Function local = [this](const Tensors& x) {
+    return Tensors{Layers(x[0], weights_)};
+  };
+  ASSERT_TRUE(Eventually([&] {
+    Check(compiled, local);
+    return compiled.statistics().replays > 0;
+  })) << compiled.statistics().refusal;
+  const v1::BatchPlan plan = ExplainedBatch();
+  EXPECT_EQ(plan.problem(), "");
+  EXPECT_EQ(plan.rows(), static_cast<uint64_t>(kRows));
+  ASSERT_EQ(plan.parts_size(), 2);
+  EXPECT_NE(plan.parts(0).worker_id(), plan.parts(1).worker_id());
+  EXPECT_GT(plan.stage_seconds(), 0);
+  // In every call rows go to the other worker, and those of the result come
+  // back; the weights have gone before.
+  const uint64_t copies = GetStatistics().device_copies;
+  const uint64_t replays = compiled.statistics().replays;
+  for (int i = 0; i < 4; ++i) Check(compiled, local);
+  EXPECT_EQ(compiled.statistics().replays, replays + 4);
+  EXPECT_EQ(GetStatistics().device_copies, copies + 8);
+  // Weights that change are other weights on both.
+  weights_[1].mul_(0.5);
+  remote_weights_[1].mul_(0.5);
+  Check(compiled, local);
+  EXPECT_EQ(compiled.statistics().replays, replays + 5);
+  // Strict mode promises bits: it goes on without.
+  SetExecutionMode(ExecutionMode::kStrict);
+  Check(compiled, local);
+  EXPECT_EQ(compiled.statistics().replays, replays + 5);
+}
+
+TEST_F(SharedRowsTest, WhatMixesRowsIsNotSharedAndSaysWhy) {
+  CompiledFunction compiled = Compiled([this](const Tensors& x) {
+    return Tensors{at::softmax(Layers(x[0], remote_weights_), 0)};
+  });
+  const Function local = [this](const Tensors& x) {
+    return Tensors{at::softmax(Layers(x[0], weights_), 0)};
+  };
+  ASSERT_TRUE(Eventually([&] {
+    Check(compiled, local);
+    return compiled.statistics().refusal.find("softmax") != std::string::npos;
+  })) << compiled.statistics().refusal;
+  EXPECT_EQ(compiled.statistics().replays, 0u);
+  EXPECT_NE(ExplainedBatch().problem().find("softmax"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace djinn
