@@ -254,7 +254,7 @@ TEST(ExplanationTest, ADeviceShowsHowABatchIsShared) {
       batch { fingerprint: "0dd594340efa0000" problem: "it draws" }
     }
   )pb");
-  const std::string text = Explain(explanation);
+  const std::string text = Explain(explanation, v1::SessionInfo());
   EXPECT_NE(text.find("batch of structure 0dd594340efa, 64 rows, 4.1kB of "
                       "weights on each; 0.002s on its first worker alone, "
                       "0.0015s in stages\n"),
