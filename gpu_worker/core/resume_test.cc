@@ -208,5 +208,29 @@ TEST_F(WorkerCoreTest, ACancelStopsAtTheNextNodeAndFreesEverything) {
   EXPECT_EQ(core_->detached_sessions(), 0u);
 }
 
+// An error would look like the operator's, and hide what ended the session.
+TEST_F(WorkerCoreTest, ARunThatIsLeftOutSaysNothingOfShapes) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  s.AddInPlace(x, x, 2);
+  s.Nonzero(x, 2);
+  std::unique_ptr<TestClient> client = Open();
+  client->Define(1, s.get());
+  client->InstallInline(1, FloatBytes({1, 2}));
+  device_.SetExecuteHook([this](const std::string&) {
+    v1::DesiredState desired;
+    desired.add_drop_session_ids("s1");
+    core_->Apply(desired);
+    return absl::OkStatus();
+  });
+  client->Run(1, {1, 2});
+  EXPECT_EQ(ErrorReason(client->WaitClosed()), "SESSION_DROPPED");
+  EXPECT_FALSE(client
+                   ->WaitFor([](const v1::ControlResponse& r) {
+                     return r.has_metadata();
+                   })
+                   .has_metadata());
+}
+
 }  // namespace
 }  // namespace djinn::worker

@@ -258,7 +258,9 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       Execute(sequence, *plan, *lifetimes, run.mode(), metadata);
     }
   }
-  if (run.reply_metadata()) {
+  // Of a run that was left out there is nothing to say: the session goes, and
+  // its end says why.
+  if (run.reply_metadata() && !stopped_) {
     metadata->set_sequence(sequence);
     Reply(std::move(response));
   }

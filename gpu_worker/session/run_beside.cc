@@ -114,7 +114,8 @@ void Session::EndRun(absl::Duration used) {
   v1::ControlResponse response;
   begun_->run->Finish(response.mutable_metadata());
   begun_->plan->AddDeviceTime(used);
-  if (message.run().reply_metadata()) {
+  // As in HandleRun().
+  if (message.run().reply_metadata() && !stopped_) {
     response.mutable_metadata()->set_sequence(message.sequence());
     Reply(std::move(response));
   }
