@@ -1,4 +1,6 @@
 // The link to the coordinator against a small server of its own.
+#include "client_lib/transport/grpc_coordinator_link.h"
+
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -8,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "client_lib/transport/grpc_coordinator_link.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/bearer.h"

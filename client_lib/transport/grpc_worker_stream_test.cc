@@ -1,4 +1,6 @@
 // The stream to a worker against a small server of its own.
+#include "client_lib/transport/grpc_worker_stream.h"
+
 #include <atomic>
 #include <map>
 #include <memory>
@@ -10,7 +12,6 @@
 
 #include "absl/algorithm/container.h"
 #include "client_lib/transport/grpc_worker_connector.h"
-#include "client_lib/transport/grpc_worker_stream.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/channel_options.h"
