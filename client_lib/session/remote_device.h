@@ -260,7 +260,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Stamps a part; `made` has a version for each storage that was made so far.
   ReplayWork StampReplay(const std::shared_ptr<const Recording>& recording,
                          size_t part, absl::Span<RemoteStorage* const> given,
-                         absl::Span<RemoteStorage* const> kept,
+                         absl::FunctionRef<RemoteStorage*(uint32_t)> kept,
                          uint64_t first_made,
                          absl::Span<const StoragePtr> outputs,
                          std::vector<uint64_t>* made)

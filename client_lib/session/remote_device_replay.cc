@@ -12,14 +12,6 @@ namespace {
 
 using Source = RecordingPart::Slot::Source;
 
-std::vector<RemoteStorage*> Kept(const Recording& recording) {
-  std::vector<RemoteStorage*> kept;
-  for (const StoragePtr& storage : recording.kept) {
-    kept.push_back(storage.get());
-  }
-  return kept;
-}
-
 absl::Status Stale(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
                    why);
@@ -97,8 +89,10 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
     QueueSegments(sealed);
     const uint64_t first_made = recorder_.TakeStorageIds(recording->made);
     for (size_t part = 0; part < recording->parts.size(); ++part) {
-      ReplayWork work = StampReplay(recording, part, given, Kept(*recording),
-                                    first_made, outputs, &made);
+      ReplayWork work = StampReplay(
+          recording, part, given,
+          [&](uint32_t index) { return recording->kept[index].get(); },
+          first_made, outputs, &made);
       statistics_.calls += recording->parts[part].structure.nodes.size();
       const size_t footprint =
           work.bindings.size() * sizeof(RunEncoder::Binding);
@@ -129,9 +123,10 @@ absl::Status RemoteDevice::ReplayRows(
     recorder_.SealLane(lane, &sealed);
     QueueSegments(sealed);
     std::vector<uint64_t> made(recording->made, 0);
-    ReplayWork work = StampReplay(recording, 0, binding.given, binding.kept,
-                                  recorder_.TakeStorageIds(recording->made),
-                                  binding.outputs, &made);
+    ReplayWork work = StampReplay(
+        recording, 0, binding.given,
+        [&](uint32_t index) { return binding.kept[index]; },
+        recorder_.TakeStorageIds(recording->made), binding.outputs, &made);
     work.shares = shares;
     work.size = shares->SizeOf(rows);
     // The calls are the program's once, however many carry them out.
@@ -175,7 +170,7 @@ absl::Status RemoteDevice::CheckReplay(
 ReplayWork RemoteDevice::StampReplay(
     const std::shared_ptr<const Recording>& recording, size_t part,
     absl::Span<RemoteStorage* const> given,
-    absl::Span<RemoteStorage* const> kept, uint64_t first_made,
+    absl::FunctionRef<RemoteStorage*(uint32_t)> kept, uint64_t first_made,
     absl::Span<const StoragePtr> outputs, std::vector<uint64_t>* made) {
   ReplayWork work{recording, part, nullptr, 0, {}, {}};
   const std::vector<RecordingPart::Slot>& slots = recording->parts[part].slots;
@@ -200,7 +195,7 @@ ReplayWork RemoteDevice::StampReplay(
       }
     } else {
       RemoteStorage* const storage =
-          slot.source == Source::kGiven ? given[slot.index] : kept[slot.index];
+          slot.source == Source::kGiven ? given[slot.index] : kept(slot.index);
       SealedSegments sealed;
       recorder_.SealUsers(storage, /*writers_only=*/slot.writes == 0, &sealed);
       QueueSegments(sealed);

@@ -20,10 +20,9 @@ absl::Status CheckFits(uint64_t bytes, const GraphCache& cache) {
 
 }  // namespace
 
-absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
-                                   const srg::StructureCaps& caps,
-                                   GraphCache* cache,
-                                   OperatorLibrary* library) {
+absl::StatusOr<std::shared_ptr<const Plan>> Admit(
+    const v1::Structure& message, const srg::StructureCaps& caps,
+    GraphCache* cache, OperatorLibrary* library) {
   const uint64_t encoded_bytes = message.ByteSizeLong();
   // Before anything is made of it.
   DJINN_RETURN_IF_ERROR(
@@ -31,7 +30,7 @@ absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
   DJINN_ASSIGN_OR_RETURN(srg::Structure structure, srg::FromProto(message));
   std::string fingerprint = srg::Fingerprint(structure);
   if (std::shared_ptr<const Plan> plan = cache->Find(fingerprint)) {
-    return AdmittedPlan{std::move(plan), true};
+    return plan;
   }
   DJINN_ASSIGN_OR_RETURN(srg::StructureFacts facts,
                          srg::Validate(structure, caps));
@@ -41,7 +40,7 @@ absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
                                      std::move(structure), std::move(facts),
                                      std::move(program), encoded_bytes);
   DJINN_RETURN_IF_ERROR(CheckFits(plan->estimated_bytes(), *cache));
-  return AdmittedPlan{cache->Insert(std::move(plan)), false};
+  return cache->Insert(std::move(plan));
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> AdmitAtSize(

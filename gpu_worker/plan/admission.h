@@ -13,18 +13,12 @@
 
 namespace djinn::worker {
 
-struct AdmittedPlan {
-  std::shared_ptr<const Plan> plan;
-  // The plan was already here.
-  bool cache_hit = false;
-};
-
 // The errors of srg::FromProto, srg::Validate and OperatorLibrary::Compile;
 // ResourceExhausted (STRUCTURE_TOO_LARGE) for a plan that alone exceeds the
 // cache. A structure whose fingerprint is in the cache passed all three before.
-absl::StatusOr<AdmittedPlan> Admit(const v1::Structure& message,
-                                   const srg::StructureCaps& caps,
-                                   GraphCache* cache, OperatorLibrary* library);
+absl::StatusOr<std::shared_ptr<const Plan>> Admit(
+    const v1::Structure& message, const srg::StructureCaps& caps,
+    GraphCache* cache, OperatorLibrary* library);
 
 // The plan of `base`, which has a size hole, at a size other than 0; kept in
 // the cache. The errors of srg::AtSize and srg::Validate: what comes out of the

@@ -45,11 +45,11 @@ class ExecutorTest : public testing::Test {
   }
 
   std::shared_ptr<const Plan> Admit(const FakeStructure& s) {
-    absl::StatusOr<AdmittedPlan> admitted =
+    absl::StatusOr<std::shared_ptr<const Plan>> admitted =
         worker::Admit(srg::ToProto(s.get()), srg::StructureCaps(), &cache_,
                       device_.operators());
     EXPECT_TRUE(admitted.ok()) << admitted.status();
-    return admitted->plan;
+    return *admitted;
   }
 
   // Bindings as a right client stamps them; `bound` names the slots that exist,

@@ -41,15 +41,15 @@ absl::Status Session::HandleDefine(uint64_t sequence,
   v1::Admitted* admitted = response.mutable_admitted();
   admitted->set_structure_id(id);
   Structure& structure = structures_[id];
-  absl::StatusOr<AdmittedPlan> plan =
+  absl::StatusOr<std::shared_ptr<const Plan>> plan =
       Admit(define.structure(), environment_.caps, environment_.graphs,
             environment_.memory->device()->operators());
   if (plan.ok()) {
-    admitted->set_fingerprint(plan->plan->fingerprint());
+    admitted->set_fingerprint((*plan)->fingerprint());
     // Not the plan's: another tenant may have had it made.
     admitted->set_cache_hit(
-        environment_.graphs->NoteDefined(plan->plan->fingerprint(), tenant_));
-    structure.fingerprint = plan->plan->fingerprint();
+        environment_.graphs->NoteDefined((*plan)->fingerprint(), tenant_));
+    structure.fingerprint = (*plan)->fingerprint();
   } else {
     structure.refused = errors_.Make(plan.status(), {.sequence = sequence});
     *admitted->mutable_refused() = *structure.refused;
@@ -60,7 +60,7 @@ absl::Status Session::HandleDefine(uint64_t sequence,
 
 absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
   const Structure& structure = structures_.at(supply.structure_id());
-  absl::StatusOr<AdmittedPlan> plan =
+  absl::StatusOr<std::shared_ptr<const Plan>> plan =
       Admit(supply.structure(), environment_.caps, environment_.graphs,
             environment_.memory->device()->operators());
   if (!plan.ok()) {
@@ -68,13 +68,13 @@ absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
         absl::StrCat("supplies structure ", supply.structure_id(),
                      " as one that is refused: ", plan.status().message()));
   }
-  if (plan->plan->fingerprint() != structure.fingerprint) {
+  if ((*plan)->fingerprint() != structure.fingerprint) {
     return Violation(absl::StrCat("supplies another structure than ",
                                   supply.structure_id(), " was"));
   }
   // Held for the run that waits, so that no other session's structure can take
   // its place before.
-  supplied_plan_ = std::move(plan->plan);
+  supplied_plan_ = *std::move(plan);
   return absl::OkStatus();
 }
 

@@ -23,7 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string Program(const std::string& package, const std::string& name) {
-  if (const char* const folder = std::getenv("DJINN_BIN_DIR")) {
+  const char* const folder = std::getenv("DJINN_BIN_DIR");
+  if (folder != nullptr && *folder != '\0') {
     return absl::StrCat(folder, "/", name);
   }
   return SiblingProgram(absl::StrCat("../../", package, "/", name));
