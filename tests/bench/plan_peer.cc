@@ -120,7 +120,7 @@ double Admission(int nodes) {
                                       device->operators());
   const double seconds = WallNow() - start;
   if (!admitted.ok()) Die(admitted.status().ToString());
-  if (admitted->plan->steps().size() != static_cast<size_t>(nodes)) {
+  if ((*admitted)->steps().size() != static_cast<size_t>(nodes)) {
     Die("a plan of another length");
   }
   return seconds;
