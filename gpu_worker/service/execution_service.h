@@ -13,10 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/service/bulk_reactor.h"
+#include "gpu_worker/service/read_pacer.h"
 #include "gpu_worker/service/stream_link.h"
 
 namespace djinn::worker {
@@ -28,8 +30,9 @@ class ExecutionService
  public:
   static constexpr char kHealthName[] = "djinn.v1.Execution";
 
-  // `core` outlives the service.
-  explicit ExecutionService(WorkerCore* core) : core_(core) {}
+  // `core` and `clock` outlive the service.
+  explicit ExecutionService(WorkerCore* core, Clock* clock = Clock::Real())
+      : core_(core), pacer_(clock) {}
 
   StreamLink::ControlReactor* Control(
       grpc::CallbackServerContext* context) override;
@@ -50,6 +53,7 @@ class ExecutionService
   void OnBulkHello(BulkReactor* bulk, const v1::BulkHello& hello);
 
   WorkerCore* const core_;
+  ReadPacer pacer_;
   Mutex mu_;
   // Accepted links; those that ended are dropped when the next one comes.
   std::vector<std::weak_ptr<StreamLink>> links_ ABSL_GUARDED_BY(mu_);

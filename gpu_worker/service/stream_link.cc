@@ -21,6 +21,9 @@ namespace {
 
 // Waiting to be written, besides the one being written.
 constexpr size_t kControlQueue = 256;
+// A client that waited for so many values in succession, and said nothing
+// meanwhile, is taken to wait for the next, too.
+constexpr int kWaits = 8;
 // Many times what a hello has.
 constexpr size_t kMaxHelloBytes = 64 << 10;
 // Of messages that leave together, but for the last.
@@ -31,6 +34,26 @@ constexpr std::chrono::seconds kCloseTimeout{5};
 // Time gRPC has to end the calls of a peer that was cut off.
 constexpr std::chrono::seconds kCutOffTimeout{1};
 constexpr std::chrono::seconds kBulkTimeout{30};
+
+// The sequence of the last read in a message; 0 when there is none.
+uint64_t LastRead(const v1::ControlRequest& message) {
+  uint64_t last =
+      message.ordered().has_read() ? message.ordered().sequence() : 0;
+  for (const v1::ControlRequest& next : message.following()) {
+    if (next.ordered().has_read()) last = next.ordered().sequence();
+  }
+  return last;
+}
+
+// Whether it is the only one, and nothing follows it.
+bool EndsWithItsOnlyRead(const v1::ControlRequest& message) {
+  if (message.following().empty()) return message.ordered().has_read();
+  int reads = message.ordered().has_read() ? 1 : 0;
+  for (const v1::ControlRequest& next : message.following()) {
+    if (next.ordered().has_read()) ++reads;
+  }
+  return reads == 1 && message.following().rbegin()->ordered().has_read();
+}
 
 // A frame whose payload is the tensor's own memory.
 grpc::ByteBuffer MakeFrame(uint64_t transfer_id, uint64_t offset,
@@ -105,8 +128,10 @@ class StreamLink::LinkStream : public WorkerStream {
 };
 
 std::shared_ptr<StreamLink> StreamLink::Make(
-    grpc::CallbackServerContext* context, AcceptedFunction accepted) {
-  std::shared_ptr<StreamLink> link(new StreamLink(IsEncrypted(*context)));
+    grpc::CallbackServerContext* context, ReadPacer* pacer,
+    AcceptedFunction accepted) {
+  std::shared_ptr<StreamLink> link(
+      new StreamLink(IsEncrypted(*context), pacer));
   link->accepted_ = std::move(accepted);
   MutexLock lock(&link->mu_);
   link->control_ = new Control(context, link);
@@ -130,9 +155,20 @@ StreamLink::Identity StreamLink::identity() const {
 void StreamLink::Start(WorkerStreamReceiver* receiver) {
   MutexLock lock(&mu_);
   receiver_ = receiver;
-  if (control_ != nullptr && !control_finished_) {
-    control_->StartRead(control_->request());
-  }
+  ReadControlLocked();
+}
+
+void StreamLink::ReadControlLocked() {
+  put_off_.reset();
+  if (control_ == nullptr || control_finished_) return;
+  control_->StartRead(control_->request());
+}
+
+bool StreamLink::ReadOnIfDue(absl::Duration limit) {
+  MutexLock lock(&mu_);
+  if (put_off_.has_value() && *put_off_ <= limit) ReadControlLocked();
+  paced_ = put_off_.has_value();
+  return paced_;
 }
 
 bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
@@ -141,6 +177,7 @@ bool StreamLink::Send(std::shared_ptr<const v1::ControlResponse> message) {
   if (message->has_hello()) accepted_(shared_from_this());
   MutexLock lock(&mu_);
   if (close_status_.has_value()) return true;
+  if (message->has_read()) answered_read_ = message->read().sequence();
   control_queue_.push_back(std::move(message));
   WriteControlLocked();
   const bool room = control_queue_.size() < kControlQueue;
@@ -195,6 +232,7 @@ void StreamLink::WriteControlLocked() {
       EncodeTogether(together, v1::ControlResponse::kFollowingFieldNumber);
   control_current_ = grpc::ByteBuffer(&slice, 1);
   control_writing_ = true;
+  ++control_writes_;
   control_->StartWrite(&control_current_);
 }
 
@@ -285,8 +323,10 @@ void StreamLink::GiveUp() {
 void StreamLink::OnControlRead(bool ok) {
   WorkerStreamReceiver* receiver = nullptr;
   v1::ControlRequest message;
+  uint64_t writes;
   {
     MutexLock lock(&mu_);
+    writes = control_writes_;
     if (!ok) {
       // The client sends no more: a clean end, unless it vanished.
       CloseLocked(cancelled_ ? absl::UnavailableError("the client went away")
@@ -320,13 +360,27 @@ void StreamLink::OnControlRead(bool ok) {
                                         v1::CLIENT_FEATURE_FOLLOWING);
     }
   }
+  const uint64_t read = LastRead(message);
+  const bool ends_with_read = EndsWithItsOnlyRead(message);
   if (receiver != nullptr) {
     receiver->OnMessage(std::move(message));
     EndCall();
   }
-  MutexLock lock(&mu_);
-  if (control_finished_) return;
-  control_->StartRead(control_->request());
+  {
+    MutexLock lock(&mu_);
+    // Who asks for several values at once goes on before all are there.
+    const bool waits = ends_with_read && answered_read_ >= awaited_read_;
+    if (read != 0) {
+      waits_ = waits ? waits_ + 1 : 0;
+      awaited_read_ = read;
+    }
+    if (!waits || waits_ < kWaits || control_writes_ != writes) {
+      return ReadControlLocked();
+    }
+    put_off_ = pacer_->Now();
+    if (std::exchange(paced_, true)) return;
+  }
+  pacer_->Watch(weak_from_this());
 }
 
 void StreamLink::OnControlWritten(bool ok) {
@@ -339,6 +393,7 @@ void StreamLink::OnControlWritten(bool ok) {
       CloseLocked(absl::UnavailableError("the client went away"));
       control_queue_.clear();
     }
+    if (put_off_.has_value()) ReadControlLocked();
     WriteControlLocked();
     if (control_stalled_ && control_queue_.size() <= kControlQueue / 2) {
       control_stalled_ = false;

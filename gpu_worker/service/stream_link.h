@@ -5,7 +5,8 @@
 // client takes them so. Chunks to the client wait in one queue; each Bulk call
 // that is not writing takes the next, so that a slow connection holds up
 // nobody. What the calls bring is handed on as it comes, by several threads at
-// once.
+// once. After a message whose sender waits for an answer the next is read when
+// one leaves, or soon (read_pacer.h).
 //
 // A link is shared by the stream object that the core owns and by the reactors
 // of the calls, which live until gRPC is done with them. OnClosed() comes when
@@ -31,6 +32,7 @@
 #include "common/transport/bulk_frame.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/execution.pb.h"
+#include "gpu_worker/service/read_pacer.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -40,7 +42,8 @@ namespace djinn::worker {
 
 class BulkReactor;
 
-class StreamLink : public std::enable_shared_from_this<StreamLink> {
+class StreamLink : public std::enable_shared_from_this<StreamLink>,
+                   public ReadPacer::Reader {
  public:
   using ControlReactor =
       grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
@@ -54,7 +57,9 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   using AcceptedFunction =
       std::function<void(const std::shared_ptr<StreamLink>&)>;
 
+  // `pacer` outlives the calls.
   static std::shared_ptr<StreamLink> Make(grpc::CallbackServerContext* context,
+                                          ReadPacer* pacer,
                                           AcceptedFunction accepted);
 
   // What the Control RPC's handler returns.
@@ -85,7 +90,8 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
     bool finished = false;
   };
 
-  explicit StreamLink(bool encrypted) : encrypted_(encrypted) {}
+  StreamLink(bool encrypted, ReadPacer* pacer)
+      : encrypted_(encrypted), pacer_(pacer) {}
 
   // The stream's methods.
   void Start(WorkerStreamReceiver* receiver);
@@ -106,6 +112,10 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   void OnBulkWritten(BulkReactor* bulk, bool ok);
   void OnBulkDone(BulkReactor* bulk);
 
+  bool ReadOnIfDue(absl::Duration limit) override;
+
+  // Reads the next message, unless Control is ending.
+  void ReadControlLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteControlLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteBulkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -126,6 +136,7 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
 
   // Control's connection; Bulk calls come to the same server.
   const bool encrypted_;
+  ReadPacer* const pacer_;
   AcceptedFunction accepted_;
 
   mutable Mutex mu_;
@@ -140,6 +151,16 @@ class StreamLink : public std::enable_shared_from_this<StreamLink> {
   // Null after OnDone().
   Control* control_ ABSL_GUARDED_BY(mu_) = nullptr;
   bool control_writing_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t control_writes_ ABSL_GUARDED_BY(mu_) = 0;  // begun
+  // Sequences of the last read that came, and of the last that was answered.
+  uint64_t awaited_read_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t answered_read_ ABSL_GUARDED_BY(mu_) = 0;
+  // How many values in succession the client asked for when it had those
+  // before.
+  int waits_ ABSL_GUARDED_BY(mu_) = 0;
+  // The next message is not being read, since then.
+  std::optional<absl::Duration> put_off_ ABSL_GUARDED_BY(mu_);
+  bool paced_ ABSL_GUARDED_BY(mu_) = false;  // the pacer watches this link
   // The client's hello said that it may.
   bool together_ ABSL_GUARDED_BY(mu_) = false;
   bool control_finished_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,0 +1,135 @@
+// A client that waits for one value after the other, and then does not wait any
+// longer: its next message is heard while the value is still being made.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/net/bounded_call.h"
+#include "common/net/channel_options.h"
+#include "common/net/grpc_status.h"
+#include "common/net/server.h"
+#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/service/execution_service.h"
+
+namespace djinn::worker {
+namespace {
+
+// A relative path: test directories' names are too long for a socket.
+constexpr char kAddress[] = "unix:waiting_client_test.sock";
+// More than after which a worker believes that the client waits.
+constexpr int kRequests = 20;
+
+class WaitingClientTest : public WorkerCoreTest {
+ protected:
+  WaitingClientTest()
+      : service_(core_.get(), &pacer_clock_),
+        server_(*Server::Start({kAddress, false, {&service_}, {}})),
+        call_(*MakeChannel(kAddress, {}), "/djinn.v1.Execution/Control") {
+    Grant(Lease("s1", "t1"));
+    v1::ControlRequest hello;
+    *hello.mutable_hello() = HelloFor("s1");
+    EXPECT_TRUE(call_.WriteMessage(hello));
+    v1::Ordered create;
+    create.mutable_create_storage()->set_storage(1);
+    create.mutable_create_storage()->set_size_bytes(2 * sizeof(float));
+    Say(create);
+    FakeStructure fill;
+    fill.FillInPlace(fill.Bound(), 2);
+    v1::Ordered define;
+    define.mutable_define_structure()->set_structure_id(1);
+    *define.mutable_define_structure()->mutable_structure() =
+        srg::ToProto(fill.get());
+    Say(define);
+  }
+  ~WaitingClientTest() override {
+    call_.Cancel();
+    core_->Shutdown();
+    server_->Shutdown(absl::ZeroDuration());
+  }
+
+  void Say(v1::Ordered message) {
+    v1::ControlRequest request;
+    message.set_sequence(++sequence_);
+    *request.mutable_ordered() = std::move(message);
+    request.set_acknowledged_reply(handled_);
+    EXPECT_TRUE(call_.WriteMessage(request));
+  }
+  // Fills the storage, and asks for its bytes.
+  void Ask(float value) {
+    v1::Ordered run;
+    run.mutable_run()->set_structure_id(1);
+    run.mutable_run()->add_float_holes(value);
+    run.mutable_run()->set_mode(v1::EXECUTION_MODE_STRICT);
+    v1::Binding* const binding = run.mutable_run()->add_bindings();
+    binding->set_storage(1);
+    binding->set_base_version(version_++);
+    binding->set_writes(1);
+    Say(run);
+    v1::Ordered read;
+    read.mutable_read()->set_storage(1);
+    read.mutable_read()->set_version(version_);
+    *read.mutable_read()->mutable_view() =
+        srg::ToProto(FakeStructure::View(0, 2));
+    Say(read);
+  }
+  Floats Answer() {
+    v1::ControlResponse response;
+    absl::Status invalid;
+    while (!response.has_read()) {
+      if (!call_.ReadMessage(&response, &invalid)) return {};
+      if (response.reply_number() != 0) handled_ = response.reply_number();
+    }
+    return FloatsOf(response.read().value());
+  }
+
+  FakeClock pacer_clock_;
+  ExecutionService service_;
+  std::unique_ptr<Server> server_;
+  BoundedCall call_;
+  uint64_t sequence_ = 0;
+  uint64_t version_ = 1;
+  uint64_t handled_ = 0;
+};
+
+TEST_F(WaitingClientTest, IsHeardBeforeItsAnswer) {
+  for (int i = 1; i <= kRequests; ++i) {
+    Ask(i);
+    ASSERT_EQ(Answer(), Floats(2, i));
+  }
+  NodeGate gate(&device_, 1);
+  Ask(0);
+  gate.WaitReached(1);
+  // What the worker refuses once it has read it.
+  const grpc::Slice nonsense("\xff\xff");
+  ASSERT_TRUE(call_.Write({&nonsense, 1}));
+  std::atomic<bool> over{false};
+  std::thread time([&] {
+    while (!over) {
+      pacer_clock_.Advance(ReadPacer::kPatience);
+      std::this_thread::yield();
+    }
+  });
+  EXPECT_EQ(Answer(), Floats());
+  EXPECT_EQ(ErrorReason(FromGrpcStatus(call_.Finish())), "PROTOCOL_VIOLATION");
+  over = true;
+  time.join();
+}
+
+TEST_F(WaitingClientTest, GetsItsAnswersWhileTimeStandsStill) {
+  for (int i = 1; i <= kRequests; ++i) {
+    Ask(i);
+    EXPECT_EQ(Answer(), Floats(2, i));
+  }
+  // Several at once, which are heard before the first is answered.
+  for (int i = 1; i <= kRequests; ++i) {
+    for (const float value : {1, 2, 3, 4}) Ask(value);
+    for (const float value : {1, 2, 3, 4}) {
+      EXPECT_EQ(Answer(), Floats(2, value));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace djinn::worker
