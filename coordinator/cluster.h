@@ -98,6 +98,11 @@ class Cluster {
   // own, and outcomes that are known, change nothing.
   absl::Status NoteMigration(const StreamId& session,
                              const v1::MigrationOutcome& outcome);
+  // The session has no use for the lease. Leases that are not its own, or have
+  // ended, change nothing. InvalidArgument (PROTOCOL_VIOLATION) for an id that
+  // cannot be one.
+  absl::Status ReturnLease(const StreamId& session,
+                           const v1::LeaseReturn& returned);
   // Notes that the session defined a structure, and its work, which may be null
   // when it is not known; true when it had not before.
   bool NoteStructure(const StreamId& session, absl::string_view fingerprint,

@@ -1,9 +1,14 @@
 // Virtual devices that span workers.
 #include "common/error.h"
+#include "common/metrics/exposition.h"
 #include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
 
 namespace djinn::coordinator {
 namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 class ClusterMembersTest : public ClusterTest {
  protected:
@@ -23,6 +28,13 @@ class ClusterMembersTest : public ClusterTest {
     CarryOut(one_, &w0_);
     CarryOut(two_, &w1_);
     return Next(session_).value_or(v1::SessionResponse());
+  }
+
+  void Return(const std::string& lease_id, bool unreachable = false) {
+    v1::LeaseReturn returned;
+    returned.set_lease_id(lease_id);
+    returned.set_unreachable(unreachable);
+    EXPECT_EQ(cluster_->ReturnLease(session_, returned), absl::OkStatus());
   }
 
   v1::WorkerState w1_ = TestWorker("w1");
@@ -143,6 +155,112 @@ TEST_F(ClusterMembersTest, ARestartedCoordinatorAdoptsTheMembers) {
             second.granted().lease().lease_id());
   EXPECT_EQ(Ask(0, 0).granted().lease().lease_id(),
             first_.granted().lease().lease_id());
+}
+
+TEST_F(ClusterMembersTest, WhatIsGivenBackMakesRoom) {
+  Tenant tenant = TestTenant("red");
+  tenant.quotas[static_cast<size_t>(scheduler::Resource::kMemoryBytes)]
+      .nominal = uint64_t{2} << 30;  // what two leases take
+  cluster_->SetTenants({tenant, TestTenant("blue")});
+  const v1::SessionResponse second = Ask(0, 1);
+  ASSERT_TRUE(second.has_granted());
+  EXPECT_EQ(Ask(0, 2).refused().reason(), "QUOTA_EXCEEDED");
+  Return(second.granted().lease().lease_id());
+  EXPECT_EQ(
+      ErrorReason(
+          cluster_->GetLease(second.granted().lease().lease_id()).status()),
+      "LEASE_UNKNOWN");
+  // Its worker has to forget the session first.
+  EXPECT_EQ(Ask(0, 1).refused().reason(), "NO_SUITABLE_WORKER");
+  const v1::SessionResponse again = Ask(0, 1);
+  ASSERT_TRUE(again.has_granted());
+  EXPECT_EQ(again.granted().lease().worker_id(), "w1");
+  EXPECT_NE(again.granted().lease().lease_id(),
+            second.granted().lease().lease_id());
+  EXPECT_GT(again.granted().lease().session_epoch(),
+            second.granted().lease().session_epoch());
+  EXPECT_TRUE(cluster_->GetLease(first_.granted().lease().lease_id()).ok());
+  Exposition metrics;
+  cluster_->Collect(&metrics);
+  EXPECT_THAT(metrics.Text(),
+              HasSubstr("djinn_returned_leases_total{why=\"unused\"} 1\n"));
+}
+
+TEST_F(ClusterMembersTest, AnotherWorkerComesBeforeTheOneThatWasNotReached) {
+  v1::WorkerState w2 = TestWorker("w2");
+  const std::string w1 = Ask(0, 1).granted().lease().worker_id();
+  ASSERT_EQ(w1, "w1");
+  const StreamId three = Join(w2);
+  const auto ask = [&] {
+    v1::LeaseRequest request = TestLeaseRequest(0);
+    request.set_member(1);
+    EXPECT_EQ(cluster_->RequestLease(session_, request), absl::OkStatus());
+    CarryOut(one_, &w0_);
+    CarryOut(two_, &w1_);
+    CarryOut(three, &w2);
+    return Next(session_)->granted().lease();
+  };
+  Return(ask().lease_id(), /*unreachable=*/true);
+  CarryOut(two_, &w1_);
+  const v1::Lease other = ask();
+  EXPECT_EQ(other.worker_id(), "w2");
+  Return(other.lease_id());
+  CarryOut(three, &w2);
+  clock_.Advance(absl::Minutes(5));
+  EXPECT_EQ(ask().worker_id(), "w1");
+}
+
+TEST_F(ClusterMembersTest, OnlyItsOwnLeasesASessionGivesBack) {
+  const std::string own = first_.granted().lease().lease_id();
+  const StreamId blue = Open("blue"), red = Open("red");
+  for (const StreamId& other : {blue, red}) {
+    v1::LeaseReturn returned;
+    returned.set_lease_id(own);
+    EXPECT_EQ(cluster_->ReturnLease(other, returned), absl::OkStatus());
+    EXPECT_FALSE(Next(other).has_value());
+  }
+  EXPECT_TRUE(cluster_->GetLease(own).ok());
+  CarryOut(one_, &w0_);
+  EXPECT_EQ(w0_.sessions_size(), 1);
+  // One that never was; and the same again.
+  Return("0123456789abcdef");
+  Return(own);
+  Return(own);
+  CarryOut(one_, &w0_);
+  EXPECT_EQ(w0_.sessions_size(), 0);
+  for (const std::string& id : {std::string(), std::string(65, 'x')}) {
+    v1::LeaseReturn returned;
+    returned.set_lease_id(id);
+    EXPECT_EQ(ErrorReason(cluster_->ReturnLease(session_, returned)),
+              "PROTOCOL_VIOLATION");
+  }
+}
+
+TEST_F(ClusterMembersTest, ALeaseThatAnotherDeviceLeavesAtItsWorkerStaysGone) {
+  const v1::Lease second = Ask(1, 0).granted().lease();
+  const v1::Lease third = Ask(2, 0).granted().lease();
+  const bool at_w0 = third.worker_id() == "w0";
+  v1::WorkerState& state = at_w0 ? w0_ : w1_;
+  ASSERT_EQ(state.sessions_size(), 2);
+  Return(third.lease_id());
+  // The worker keeps the session, and tells of the lease until its time is up.
+  CarryOut(at_w0 ? one_ : two_, &state);
+  EXPECT_EQ(state.sessions_size(), 2);
+  EXPECT_FALSE(cluster_->GetLease(third.lease_id()).ok());
+  EXPECT_TRUE(cluster_->GetLease(second.lease_id()).ok());
+}
+
+TEST_F(ClusterMembersTest, ARestartedCoordinatorDoesNotKeepWhatIsGivenBack) {
+  const v1::Lease second = Ask(0, 1).granted().lease();
+  for (const bool worker_first : {true, false}) {
+    Restart();
+    if (worker_first) two_ = Join(w1_);
+    session_ = Open("red", session_.owner);
+    Return(second.lease_id());
+    if (!worker_first) two_ = Join(w1_);
+    EXPECT_FALSE(cluster_->GetLease(second.lease_id()).ok());
+    EXPECT_THAT(Desired(two_)->drop_session_ids(), ElementsAre(session_.owner));
+  }
 }
 
 TEST_F(ClusterMembersTest, AMemberBeyondTheLastIsAViolation) {

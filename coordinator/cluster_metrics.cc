@@ -84,6 +84,7 @@ void Cluster::Collect(Exposition* out) {
   metrics_.rejections.Collect(out);
   metrics_.recoveries.Collect(out);
   metrics_.migrations.Collect(out);
+  metrics_.returned_leases.Collect(out);
   out->Histogram("djinn_migration_pause_seconds",
                  "How long a program's calls waited for its virtual device to "
                  "be at another worker.",

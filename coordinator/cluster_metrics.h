@@ -22,6 +22,8 @@ struct ClusterMetrics {
   LabelledCounter migrations{"djinn_migrations_total",
                              "Ways of virtual devices to other workers.",
                              {"reason", "result"}};
+  LabelledCounter returned_leases{
+      "djinn_returned_leases_total", "Leases that clients gave back.", {"why"}};
   DurationHistogram migration_pauses{absl::Milliseconds(1)};
   LabelledCounter recoveries{"djinn_recoveries_total",
                              "Peers lost, and what was taken up again.",

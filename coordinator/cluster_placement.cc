@@ -143,6 +143,10 @@ scheduler::Request Cluster::RequestFor(const Session& session,
   for (const Lease* lease : leases_.OfSession(session.id)) {
     ++request.session_leases[lease->worker_id];
   }
+  const absl::Duration now = clock_->Monotonic();
+  for (const auto& [worker_id, until] : session.unreached) {
+    if (now < until) request.unreached.insert(worker_id);
+  }
   // While it still has to forget the session, it cannot serve it anew.
   request.barred = [workers = &workers_,
                     &session](const std::string& worker_id) {

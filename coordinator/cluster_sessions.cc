@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/lease/priority_class.h"
@@ -25,6 +26,14 @@ constexpr size_t kMaxProgram = 256;
 constexpr size_t kMaxPolicyName = 64;
 // Several messages for each virtual device.
 constexpr size_t kMaxOutbox = 4 * Cluster::kMaxVirtualDevices;
+
+// More than any lease's id has.
+constexpr size_t kMaxLeaseId = 64;
+// Kept of each session; several for each of its virtual devices.
+constexpr size_t kMaxReturnedLeases = 4 * Cluster::kMaxVirtualDevices;
+// How long a worker that was not reached comes last: a client that asks again
+// and again waits as long in the end.
+constexpr absl::Duration kUnreachedTime = absl::Minutes(5);
 
 absl::Status Replaced() {
   return MakeError(absl::StatusCode::kAborted, "SESSION_ATTACHED_ELSEWHERE",
@@ -230,6 +239,64 @@ absl::Status Cluster::RequestLease(const StreamId& id,
   return absl::OkStatus();
 }
 
+absl::Status Cluster::ReturnLease(const StreamId& id,
+                                  const v1::LeaseReturn& returned) {
+  const std::string& lease_id = returned.lease_id();
+  if (lease_id.empty() || lease_id.size() > kMaxLeaseId) {
+    return Violation(
+        absl::StrCat("a lease's id of ", lease_id.size(), " bytes"));
+  }
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return Replaced();
+  if (!session->end.ok()) return session->end;
+  if (!absl::c_linear_search(session->returned_leases, lease_id)) {
+    session->returned_leases.push_back(lease_id);
+  }
+  if (session->returned_leases.size() > kMaxReturnedLeases) {
+    session->returned_leases.pop_front();
+  }
+  if (const auto found = restored_.find(lease_id);
+      found != restored_.end() &&
+      found->second.lease.session_id() == session->id) {
+    quotas_.Give(found->second.tenant, found->second.quota);
+    restored_.erase(found);
+  }
+  Lease* const lease = leases_.Find(lease_id);
+  // One that was not granted yet the client cannot know.
+  if (lease == nullptr || lease->session_id != session->id ||
+      lease->state != Lease::State::kGranted) {
+    return absl::OkStatus();
+  }
+  if (returned.unreachable()) {
+    const absl::Duration now = clock_->Monotonic();
+    std::erase_if(session->unreached,
+                  [&](const auto& entry) { return entry.second <= now; });
+    session->unreached[lease->worker_id] = now + kUnreachedTime;
+  }
+  metrics_.returned_leases.Add(
+      {returned.unreachable() ? "unreachable" : "unused"});
+  log::Info("lease returned", {{"lease", lease->id},
+                               {"session", log::ShortId(session->id)},
+                               {"worker", lease->worker_id},
+                               {"unreachable", returned.unreachable()}});
+  const absl::Status why =
+      MakeError(absl::StatusCode::kAborted, "LEASE_RETURNED",
+                "the client gave the virtual device's lease back");
+  if (Lease* const to = leases_.FindMigration(*lease)) {
+    DropMigration(to, why, &wakes);
+  }
+  if (lease->migrating()) {
+    DropMigration(lease, why, &wakes);
+    return absl::OkStatus();
+  }
+  const std::string worker_id = lease->worker_id;
+  RemoveLease(lease_id);
+  LeaveWorker(session->id, worker_id, &wakes);
+  return absl::OkStatus();
+}
+
 absl::Status Cluster::SetUrgency(const StreamId& id,
                                  const v1::Urgency& urgency) {
   DJINN_RETURN_IF_ERROR(CheckUrgency(urgency));
@@ -390,6 +457,7 @@ absl::StatusOr<std::optional<v1::SessionResponse>> Cluster::NextResponse(
     opened->set_session_id(session->id);
     opened->set_tenant(session->tenant);
     opened->set_protocol_version(session->protocol_version);
+    opened->set_takes_lease_returns(true);
     if (const auto tenant = tenants_->Find(session->tenant)) {
       opened->set_max_priority_class(tenant->max_priority_class);
     }

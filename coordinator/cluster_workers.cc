@@ -1,6 +1,7 @@
 // Worker streams.
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -183,6 +184,10 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
                  {{"lease", record.lease_id()},
                   {"worker", worker->id},
                   {"tenant", record.tenant()}});
+    return;
+  } else if (absl::c_linear_search(session->returned_leases,
+                                   record.lease_id())) {
+    LeaveWorker(session->id, worker->id, wakes);
     return;
   } else if (record.migrates_from().empty() &&
              leases_.FindDevice(session->id, device) != nullptr) {

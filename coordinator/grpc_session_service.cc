@@ -111,6 +111,9 @@ class AttachReactor : public StreamReactor<Request, Response>,
         DJINN_RETURN_IF_ERROR(
             cluster_->NoteMigration(*id_, request->migrated()));
         return Then::kReadOn;
+      case Request::kReturned:
+        DJINN_RETURN_IF_ERROR(cluster_->ReturnLease(*id_, request->returned()));
+        return Then::kReadOn;
       case Request::kClose: {
         {
           MutexLock lock(&mu_);

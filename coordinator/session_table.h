@@ -121,6 +121,12 @@ struct Session {
   std::map<uint32_t, v1::BatchPlan> batch_plans;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound_devices;
+  // Leases that the client gave back, the newest last, a few of them: a worker
+  // may tell of them for as long as it has not heard of it.
+  std::deque<std::string> returned_leases;
+  // Workers that the client could not reach, and until when, monotonic, others
+  // are preferred.
+  std::map<std::string, absl::Duration> unreached;
   // As OpenSession.placement_policy.
   std::string policy;
   // Of the structures it defined, those that are understood; null before the

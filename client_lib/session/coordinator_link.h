@@ -54,6 +54,12 @@ class CoordinatorLink {
   virtual absl::StatusOr<v1::LeaseGranted> RequestLease(
       v1::LeaseRequest request, absl::Duration timeout) = 0;
 
+  // The session has no use for a lease that it was given: told soon, and again
+  // whenever the link attaches. `unreachable`: its worker was not reached. What
+  // is granted when nobody waits for it any more the link gives back by itself.
+  // Never blocks.
+  virtual void ReturnLease(const std::string& lease_id, bool unreachable) = 0;
+
   // Queues a structure for the coordinator to understand, with what the program
   // said about it, and what is asked about it, if anything. When the queue is
   // full the structure is dropped and counted. Never blocks.

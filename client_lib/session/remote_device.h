@@ -173,6 +173,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status CatchUp();
   // The coordinator has given it a worker, reached or not.
   bool HasLease() const;
+  // Nothing will be called here any more. Does nothing without a lease, and the
+  // second time.
+  void GiveLeaseBack(bool unreachable);
   // Something was called that names it.
   bool IsBorn(const RemoteStorage& storage) const;
   // What the worker lets the session hold; no limit as long as it is not known.
@@ -562,6 +565,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::flat_hash_map<std::string, Link> links_ ABSL_GUARDED_BY(mu_);
   // The worker has answered once.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
+  // Trying to reach the worker was given up.
+  bool unreached_ ABSL_GUARDED_BY(mu_) = false;
+  bool lease_given_back_ ABSL_GUARDED_BY(mu_) = false;
   // It has on this stream, which has not ended.
   bool connected_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t connection_ ABSL_GUARDED_BY(mu_) = 0;  // counts these

@@ -88,6 +88,13 @@ void RemoteDevice::Open() {
       Fail(std::move(status));
       return;
     }
+    bool failed;
+    {
+      MutexLock lock(&mu_);
+      failed = !failure_.ok();
+    }
+    // Meanwhile, when there was nothing to give back.
+    if (failed) return GiveLeaseBack(/*unreachable=*/false);
   }
   Reach(again ? context_->options.resume_timeout
               : context_->options.connect_timeout);
@@ -135,6 +142,18 @@ absl::Status RemoteDevice::RequestLease() {
   return absl::OkStatus();
 }
 
+void RemoteDevice::GiveLeaseBack(bool unreachable) {
+  std::string lease_id;
+  {
+    MutexLock lock(&mu_);
+    if (lease_.lease_id().empty() || std::exchange(lease_given_back_, true)) {
+      return;
+    }
+    lease_id = lease_.lease_id();
+  }
+  context_->link->ReturnLease(lease_id, unreachable);
+}
+
 bool RemoteDevice::Wanted() const {
   return failure_.ok() && !stopped_ && !cancelling_;
 }
@@ -162,6 +181,10 @@ void RemoteDevice::Reach(absl::Duration timeout) {
         status.code(), absl::StrCat(status.message(), " (tried again for ",
                                     absl::FormatDuration(timeout), ")")));
     break;
+  }
+  {
+    MutexLock lock(&mu_);
+    unreached_ = true;
   }
   Fail(std::move(lost));
 }

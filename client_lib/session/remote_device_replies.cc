@@ -404,6 +404,8 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   ClientStream* stream = nullptr;
   Callbacks callbacks;
   bool counts = by_itself;
+  bool failed = false;
+  bool unreachable = false;
   if (by_itself) {
     {
       MutexLock lock(&mu_);
@@ -420,6 +422,8 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
     if (failure_.ok()) {
       failure_ = failure;
       usable_ = false;
+      failed = true;
+      unreachable = by_itself && (unreached_ || !welcomed_);
       lost_work_ = !queue_.empty() || processing_ || !log_.empty() ||
                    recorder_.HasOpenSegments();
       WakeAll();
@@ -439,6 +443,7 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   if (stream != nullptr) {
     stream->Close(absl::CancelledError("the client gave the worker up"));
   }
+  if (failed) GiveLeaseBack(unreachable);
   wakeup_.Set();
 }
 

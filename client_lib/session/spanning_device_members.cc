@@ -17,7 +17,7 @@ namespace {
 // How often a device that is short of room asks for more of it.
 constexpr absl::Duration kPatience = absl::Seconds(1);
 // Twice as long after every worker that was given and not reached, up to this:
-// all calls wait while it is tried, and the coordinator gives the same again.
+// all calls wait while it is tried, and the coordinator may have no other.
 constexpr absl::Duration kLongestPatience = absl::Minutes(5);
 // How long a worker's refusal keeps uploads away from it.
 constexpr absl::Duration kRoomMemory = absl::Minutes(1);
@@ -97,6 +97,7 @@ bool SpanningDevice::AddMember(uint64_t needed_bytes) {
     member->Stop();
     member->Join(Deadline(kStreamEndTimeout, context_->options.clock));
     member->Disconnect();
+    if (!placement.ok()) member->GiveLeaseBack(/*unreachable=*/true);
     Clock* const clock = context_->options.clock;
     patience_ = Deadline(kPatience, clock);
     if (member->HasLease()) {

@@ -573,6 +573,10 @@ TEST_F(PatienceTest, AWorkerThatIsNotReachedIsAskedForLessAndLess) {
   EXPECT_EQ(asked(absl::Seconds(1)), 3u);
   EXPECT_EQ(asked(absl::Seconds(3)), 3u);
   EXPECT_EQ(asked(absl::Seconds(1)), 4u);
+  EXPECT_THAT(
+      cluster_.coordinator().returned_leases(),
+      testing::ElementsAre("lease-0.1 unreachable", "lease-0.1 unreachable",
+                           "lease-0.1 unreachable"));
   for (size_t i = 5; i < 20; ++i) EXPECT_EQ(asked(absl::Minutes(5)), i);
   EXPECT_EQ(asked(absl::Minutes(4)), 19u);
 }

@@ -8,7 +8,7 @@
 #include "client_lib/session/testing/fake_cluster.h"
 #include "client_lib/session/testing/program.h"
 #include "common/error.h"
-#include "gtest/gtest.h"
+#include "gmock/gmock.h"
 
 namespace djinn {
 namespace {
@@ -65,6 +65,37 @@ TEST(WorkerLossTest, AnswersToWhatWasNotAskedLoseTheWorker) {
     EXPECT_EQ(ErrorMetadataValue(status, "cause"), "PROTOCOL_VIOLATION")
         << status << " after " << response.ShortDebugString();
   }
+}
+
+TEST(WorkerLossTest, ADeviceThatFailedGivesItsLeaseBack) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0), other = *session->Device(1);
+  const StoragePtr value = device->NewStorage(8), sound = other->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  ASSERT_TRUE(ReadByte(*other, 0, sound).ok());
+  EXPECT_TRUE(cluster.coordinator().returned_leases().empty());
+  v1::ControlResponse response;
+  response.mutable_metered()->set_sequence(1000);
+  cluster.worker(0).Say(response);
+  EXPECT_FALSE(cluster.worker(0).WaitClosed().ok());
+  EXPECT_EQ(ErrorReason(ReadByte(*device, 0, value)), "WORKER_LOST");
+  ASSERT_TRUE(session->Close(absl::Seconds(5)).ok());
+  // The other one's ends with the session.
+  EXPECT_THAT(cluster.coordinator().returned_leases(),
+              testing::ElementsAre("lease-0"));
+}
+
+TEST(WorkerLossTest, AWorkerThatCannotBeWorkedWithIsGivenBackAsSuch) {
+  FakeCluster cluster;
+  cluster.worker().SayWrongId();
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  EXPECT_EQ(ErrorReason(ReadByte(*device, 0, device->NewStorage(8))),
+            "WRONG_WORKER");
+  (void)session->Close(absl::Seconds(5));
+  EXPECT_THAT(cluster.coordinator().returned_leases(),
+              testing::ElementsAre("lease-0 unreachable"));
 }
 
 TEST(WorkerLossTest, AnAnswerNobodyWaitsForAnyMoreIsNoBreach) {

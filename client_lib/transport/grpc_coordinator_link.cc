@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -33,6 +35,10 @@ constexpr char kMethod[] = "/djinn.v1.Session/Attach";
 // Structures waiting for the coordinator, at most.
 constexpr size_t kMaxQueuedStructures = 1024;
 constexpr size_t kMaxQueuedBytes = 64 << 20;
+
+// Leases given back that the coordinator is reminded of: several for each
+// virtual device.
+constexpr size_t kMaxReturnedLeases = 256;
 
 constexpr absl::Duration kMinBackoff = absl::Milliseconds(50);
 constexpr absl::Duration kMaxBackoff = absl::Seconds(2);
@@ -75,6 +81,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
                               CoordinatorEvents* events) override;
   absl::StatusOr<v1::LeaseGranted> RequestLease(
       v1::LeaseRequest request, absl::Duration timeout) override;
+  void ReturnLease(const std::string& lease_id, bool unreachable) override;
   void SendStructure(v1::Structure structure, v1::StructureNotes notes,
                      std::optional<v1::StageRequest> stages) override;
   void ReportMigration(uint32_t virtual_device,
@@ -85,6 +92,10 @@ class GrpcCoordinatorLink : public CoordinatorLink {
  private:
   struct Migrated {
     v1::MigrationOutcome outcome;
+    bool sent = false;  // on the present stream
+  };
+  struct Returned {
+    v1::LeaseReturn lease;
     bool sent = false;  // on the present stream
   };
   struct LeaseWait {
@@ -102,6 +113,10 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   absl::Status CheckOpened(const v1::SessionResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnResponse(v1::SessionResponse response);
+  // A grant, or a refusal.
+  void OnLeaseAnswer(v1::SessionResponse response);
+  void GiveBack(const std::string& lease_id, bool unreachable)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // True when the link is to end.
   bool OnDetached(const absl::Status& status);
   // Likewise, after a pause.
@@ -139,6 +154,11 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // By virtual device and member.
   std::map<std::pair<uint32_t, uint32_t>, LeaseWait*> leases_
       ABSL_GUARDED_BY(mu_);
+  // Ids of those that the session was given and that have not ended.
+  absl::flat_hash_set<std::string> held_leases_ ABSL_GUARDED_BY(mu_);
+  // The newest last.
+  std::deque<Returned> returned_ ABSL_GUARDED_BY(mu_);
+  bool takes_returns_ ABSL_GUARDED_BY(mu_) = false;
   // By virtual device: how its last migration ended.
   std::map<uint32_t, Migrated> migrated_ ABSL_GUARDED_BY(mu_);
   // The version of the session's urgency that the coordinator was told.
@@ -215,6 +235,22 @@ absl::StatusOr<v1::LeaseGranted> GrpcCoordinatorLink::RequestLease(
                                    " is away: ", last_error_.message())));
 }
 
+void GrpcCoordinatorLink::ReturnLease(const std::string& lease_id,
+                                      bool unreachable) {
+  MutexLock lock(&mu_);
+  // The coordinator may have ended it.
+  if (held_leases_.erase(lease_id) > 0) GiveBack(lease_id, unreachable);
+}
+
+void GrpcCoordinatorLink::GiveBack(const std::string& lease_id,
+                                   bool unreachable) {
+  if (returned_.size() == kMaxReturnedLeases) returned_.pop_front();
+  v1::LeaseReturn& lease = returned_.emplace_back().lease;
+  lease.set_lease_id(lease_id);
+  lease.set_unreachable(unreachable);
+  changed_.SignalAll();
+}
+
 void GrpcCoordinatorLink::SendStructure(
     v1::Structure structure, v1::StructureNotes notes,
     std::optional<v1::StageRequest> stages) {
@@ -240,6 +276,8 @@ void GrpcCoordinatorLink::SendStructure(
 void GrpcCoordinatorLink::ReportMigration(uint32_t virtual_device,
                                           v1::MigrationOutcome outcome) {
   MutexLock lock(&mu_);
+  held_leases_.erase(outcome.has_failure() ? outcome.to_lease_id()
+                                           : outcome.from_lease_id());
   migrated_[virtual_device] = {std::move(outcome)};
   changed_.SignalAll();
 }
@@ -427,6 +465,7 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(CheckOpened(response));
     urgency_->SetMaxClass(response.opened().max_priority_class());
+    takes_returns_ = response.opened().takes_lease_returns();
     again = opened_.has_value();
     if (again) {
       log::Info("attached to the coordinator again",
@@ -444,6 +483,7 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
     attached_ = true;
     for (auto& [device, wait] : leases_) wait->sent = false;
     for (auto& [device, migrated] : migrated_) migrated.sent = false;
+    for (Returned& returned : returned_) returned.sent = false;
     changed_.SignalAll();
   }
   while (call->ReadMessage(&response, &broken)) OnResponse(std::move(response));
@@ -452,23 +492,50 @@ absl::Status GrpcCoordinatorLink::ServeCall(BoundedCall* call, bool* attached) {
 
 void GrpcCoordinatorLink::OnResponse(v1::SessionResponse response) {
   if (response.has_ended()) {
+    {
+      MutexLock lock(&mu_);
+      held_leases_.erase(response.ended().lease_id());
+    }
     events_->OnLeaseEnded(response.ended().lease_id(),
                           response.ended().reason());
     return;
   }
   if (response.has_migrate()) {
+    {
+      MutexLock lock(&mu_);
+      held_leases_.insert(response.migrate().to().lease().lease_id());
+    }
     return events_->OnMigrationRequested(response.migrate());
   }
   if (response.has_stages()) return events_->OnStages(response.stages());
-  if (!response.has_granted() && !response.has_refused()) return;
+  if (response.has_granted() || response.has_refused()) {
+    OnLeaseAnswer(std::move(response));
+  }
+}
+
+void GrpcCoordinatorLink::OnLeaseAnswer(v1::SessionResponse response) {
   MutexLock lock(&mu_);
+  const std::string& lease_id = response.granted().lease().lease_id();
+  if (response.has_granted() &&
+      absl::c_any_of(returned_, [&](const Returned& returned) {
+        return returned.lease.lease_id() == lease_id;
+      })) {
+    return;  // asked for twice, on two streams; answered twice
+  }
   const auto found = leases_.find(
       response.has_granted() ? std::pair(response.granted().virtual_device(),
                                          response.granted().member())
                              : std::pair(response.refused().virtual_device(),
                                          response.refused().member()));
-  if (found == leases_.end()) return;  // nobody waits any more
+  if (found == leases_.end()) {
+    // Nobody waits any more.
+    if (response.has_granted() && !held_leases_.contains(lease_id)) {
+      GiveBack(lease_id, /*unreachable=*/false);
+    }
+    return;
+  }
   if (response.has_granted()) {
+    held_leases_.insert(lease_id);
     found->second->result = std::move(*response.mutable_granted());
   } else {
     const v1::LeaseRefused& refused = response.refused();
@@ -511,6 +578,13 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
     if (migrated.sent) continue;
     migrated.sent = true;
     *request.mutable_migrated() = migrated.outcome;
+    return request;
+  }
+  // Before requests, which may be for what they free.
+  for (Returned& returned : returned_) {
+    if (returned.sent || !takes_returns_) continue;
+    returned.sent = true;
+    *request.mutable_returned() = returned.lease;
     return request;
   }
   for (auto& [device, wait] : leases_) {

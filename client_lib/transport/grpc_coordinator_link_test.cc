@@ -16,10 +16,12 @@
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
 #include "djinn/v1/session.grpc.pb.h"
-#include "gtest/gtest.h"
+#include "gmock/gmock.h"
 
 namespace djinn {
 namespace {
+
+using testing::ElementsAre;
 
 // A coordinator that grants device 0, refuses others, and hears structures.
 class TestSessions : public v1::Session::Service {
@@ -48,6 +50,7 @@ class TestSessions : public v1::Session::Service {
           response.mutable_opened()->set_tenant("tenant");
           response.mutable_opened()->set_max_priority_class(
               v1::PRIORITY_CLASS_INTERACTIVE);
+          response.mutable_opened()->set_takes_lease_returns(takes_returns_);
           stream->Write(response);
           break;
         case v1::SessionRequest::kLease:
@@ -56,6 +59,10 @@ class TestSessions : public v1::Session::Service {
           if (silent_) break;
           if (request.lease().virtual_device() == 0) {
             response.mutable_granted()->mutable_lease()->set_lease_id("l");
+          } else if (request.lease().virtual_device() >= kLasting) {
+            if (before_ != 0) Grant(std::exchange(before_, 0), stream);
+            Grant(request.lease().virtual_device(), stream);
+            break;
           } else {
             v1::LeaseRefused* const refused = response.mutable_refused();
             refused->set_virtual_device(request.lease().virtual_device());
@@ -67,6 +74,12 @@ class TestSessions : public v1::Session::Service {
           response.mutable_ended()->set_lease_id("l");
           response.mutable_ended()->set_reason("WORKER_LOST");
           stream->Write(response);
+          break;
+        case v1::SessionRequest::kReturned:
+          returned_.push_back(
+              request.returned().lease_id() +
+              (request.returned().unreachable() ? " unreachable" : ""));
+          changed_.SignalAll();
           break;
         case v1::SessionRequest::kUrgency:
           urgencies_.push_back(request.urgency());
@@ -90,6 +103,30 @@ class TestSessions : public v1::Session::Service {
     return grpc::Status::OK;
   }
 
+  // Leases of devices from here on do not end; each is granted as often.
+  static constexpr uint32_t kLasting = 10;
+  void GrantTimes(int times) {
+    MutexLock lock(&mu_);
+    grants_ = times;
+  }
+  // The device's lease, with the next one.
+  void GrantBefore(uint32_t device) {
+    MutexLock lock(&mu_);
+    before_ = device;
+  }
+  void TakeNoReturns() {
+    MutexLock lock(&mu_);
+    takes_returns_ = false;
+  }
+  std::vector<std::string> WaitForReturned(size_t count) {
+    MutexLock lock(&mu_);
+    while (returned_.size() < count) changed_.Wait(&mu_);
+    return returned_;
+  }
+  std::vector<std::string> returned() {
+    MutexLock lock(&mu_);
+    return returned_;
+  }
   void BeSilent(bool silent) {
     MutexLock lock(&mu_);
     silent_ = silent;
@@ -131,8 +168,24 @@ class TestSessions : public v1::Session::Service {
   }
 
  private:
+  using Stream =
+      grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>;
+
+  void Grant(uint32_t device, Stream* stream)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    v1::SessionResponse response;
+    v1::LeaseGranted* const granted = response.mutable_granted();
+    granted->set_virtual_device(device);
+    granted->mutable_lease()->set_lease_id("l" + std::to_string(device));
+    for (int i = 0; i < grants_; ++i) stream->Write(response);
+  }
+
   Mutex mu_;
   CondVar changed_;
+  int grants_ ABSL_GUARDED_BY(mu_) = 1;
+  uint32_t before_ ABSL_GUARDED_BY(mu_) = 0;
+  bool takes_returns_ ABSL_GUARDED_BY(mu_) = true;
+  std::vector<std::string> returned_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Urgency> urgencies_ ABSL_GUARDED_BY(mu_);
   std::string policy_ ABSL_GUARDED_BY(mu_);
@@ -240,6 +293,58 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
   // What was queued is told before the farewell.
   service_.WaitForStructures(1);
+  EXPECT_TRUE(service_.closed());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, GivesLeasesBackOnEveryStream) {
+  ASSERT_TRUE(Open().ok());
+  ASSERT_EQ(Request(10)->lease().lease_id(), "l10");
+  ASSERT_EQ(Request(11)->lease().lease_id(), "l11");
+  link_->ReturnLease("l10", /*unreachable=*/true);
+  link_->ReturnLease("l10", /*unreachable=*/true);
+  link_->ReturnLease("another's", /*unreachable=*/false);
+  EXPECT_THAT(service_.WaitForReturned(1), ElementsAre("l10 unreachable"));
+  // Another coordinator, perhaps.
+  Kill();
+  Serve();
+  link_->ReturnLease("l11", /*unreachable=*/false);
+  EXPECT_THAT(service_.WaitForReturned(3),
+              ElementsAre("l10 unreachable", "l10 unreachable", "l11"));
+}
+
+TEST_F(GrpcCoordinatorLinkTest, WhatEndedIsNotGivenBack) {
+  ASSERT_TRUE(Open().ok());
+  ASSERT_EQ(Request(0)->lease().lease_id(), "l");
+  EXPECT_EQ(events_.WaitEnded(), "l WORKER_LOST");
+  link_->ReturnLease("l", /*unreachable=*/false);
+  EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
+  EXPECT_TRUE(service_.returned().empty());
+}
+
+TEST_F(GrpcCoordinatorLinkTest, GivesBackWhatNobodyWaitsForAnyMore) {
+  ASSERT_TRUE(Open().ok());
+  // The second answer is about a lease that is in use: that is nobody's.
+  service_.GrantTimes(2);
+  ASSERT_EQ(Request(10)->lease().lease_id(), "l10");
+  service_.BeSilent(true);
+  EXPECT_EQ(ErrorReason(Request(11, absl::Milliseconds(50)).status()),
+            "LEASE_TIMEOUT");
+  service_.WaitForLeaseRequests(2);
+  service_.BeSilent(false);
+  service_.GrantBefore(11);
+  ASSERT_EQ(Request(12)->lease().lease_id(), "l12");
+  EXPECT_THAT(service_.WaitForReturned(1), ElementsAre("l11"));
+  EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
+  EXPECT_THAT(service_.returned(), ElementsAre("l11"));
+}
+
+TEST_F(GrpcCoordinatorLinkTest, GivesNothingBackToACoordinatorThatTakesNone) {
+  service_.TakeNoReturns();
+  ASSERT_TRUE(Open().ok());
+  ASSERT_EQ(Request(10)->lease().lease_id(), "l10");
+  link_->ReturnLease("l10", /*unreachable=*/false);
+  EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());
+  EXPECT_TRUE(service_.returned().empty());
   EXPECT_TRUE(service_.closed());
 }
 

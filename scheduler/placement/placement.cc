@@ -43,22 +43,24 @@ Considered Consider(const Request& request,
   return out;
 }
 
-// Two virtual devices of a session get different workers when there are two.
-void Spread(const Request& request, std::vector<Considered>* considered) {
-  if (request.session_leases.empty()) return;
-  const auto shared = [&](const Considered& worker) {
-    return request.session_leases.contains(worker.worker_id);
-  };
+// Drops the workers that are in `which`, as long as others are left.
+template <typename Workers>
+void Avoid(const Workers& which, absl::string_view filter,
+           absl::string_view reason, std::vector<Considered>* considered) {
+  if (which.empty()) return;
   if (std::none_of(considered->begin(), considered->end(),
                    [&](const Considered& worker) {
-                     return worker.dropped_by.empty() && !shared(worker);
+                     return worker.dropped_by.empty() &&
+                            !which.contains(worker.worker_id);
                    })) {
     return;
   }
   for (Considered& worker : *considered) {
-    if (!worker.dropped_by.empty() || !shared(worker)) continue;
-    worker.dropped_by = "spread";
-    worker.drop_reason = "has another device of this session";
+    if (!worker.dropped_by.empty() || !which.contains(worker.worker_id)) {
+      continue;
+    }
+    worker.dropped_by = filter;
+    worker.drop_reason = std::string(reason);
   }
 }
 
@@ -186,7 +188,11 @@ Decision Place(const Request& request, const Fleet& fleet, const Policy& policy,
     passed += decision.considered.back().dropped_by.empty();
   }
   decision.looked_at = decision.considered.size();
-  Spread(request, &decision.considered);
+  Avoid(request.unreached, "reach", "was not reached by this session's client",
+        &decision.considered);
+  // Two virtual devices of a session get different workers when there are two.
+  Avoid(request.session_leases, "spread", "has another device of this session",
+        &decision.considered);
   std::sort(decision.considered.begin(), decision.considered.end(), Better);
   if (passed == 0) {
     ExplainFailure(request, fleet, &decision);

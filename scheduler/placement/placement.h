@@ -41,7 +41,8 @@ struct Considered {
   uint64_t available_bytes = 0;
   Terms terms;
   double score = 0;
-  // Empty when it passed all filters; otherwise as Drop, or "spread".
+  // Empty when it passed all filters; otherwise as Drop, or "reach" or
+  // "spread".
   absl::string_view dropped_by;
   std::string drop_reason;
 };

@@ -110,6 +110,22 @@ TEST_F(PlacementTest, DevicesOfOneSessionGoToDifferentWorkersWhenPossible) {
   EXPECT_EQ(Of(decision, "w0").dropped_by, "spread");
 }
 
+TEST_F(PlacementTest, AWorkerThatWasNotReachedComesLast) {
+  Add(Idle("w0"));
+  Request request;
+  request.unreached = {"w0"};
+  EXPECT_EQ(Decide(request).worker_id, "w0");
+  WorkerFacts other = Idle("w1");
+  other.queued_seconds = 5;
+  Add(other);
+  const Decision decision = Decide(request);
+  EXPECT_EQ(decision.worker_id, "w1");
+  EXPECT_EQ(Of(decision, "w0").dropped_by, "reach");
+  // Rather with another device of the session than out of reach.
+  request.session_leases = {{"w1", 1}};
+  EXPECT_EQ(Decide(request).worker_id, "w1");
+}
+
 TEST_F(PlacementTest, TiesGoToFreeMemoryThenToTheSmallerId) {
   WorkerFacts fuller = Idle("w0");
   fuller.available_bytes -= 1;

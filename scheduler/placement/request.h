@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/work.h"
 
@@ -30,6 +31,8 @@ struct Request {
   std::vector<std::string> required;
   // Leases that the session has, by worker.
   absl::flat_hash_map<std::string, uint32_t> session_leases;
+  // Workers that the session's client could not reach lately.
+  absl::flat_hash_set<std::string> unreached;
   // Why a worker cannot take this session now, whatever it has: "has to forget
   // the session first"; empty when it can. May be unset.
   std::function<std::string(const std::string& worker_id)> barred;

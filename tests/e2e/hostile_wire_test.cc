@@ -977,6 +977,16 @@ TEST_F(HostileWireTest, AttachingWrongly) {
          request.mutable_lease()->set_virtual_device(~0u);
          s->Send(request);
        }},
+      {"a lease given back that has no name",
+       StatusCode::kInvalidArgument,
+       "PROTOCOL_VIOLATION",
+       {},
+       [](AttachStream* s) {
+         s->Send(OpenRequest());
+         v1::SessionRequest request;
+         request.mutable_returned();
+         s->Send(request);
+       }},
       {"a structure that is none",
        StatusCode::kInvalidArgument,
        "MALFORMED_STRUCTURE",

@@ -64,6 +64,7 @@ class GrantingLink : public CoordinatorLink, public LinkEnd {
     return granted;
   }
 
+  void ReturnLease(const std::string&, bool) override {}
   void SendStructure(v1::Structure, v1::StructureNotes,
                      std::optional<v1::StageRequest>) override {}
   void ReportMigration(uint32_t, v1::MigrationOutcome) override {}

@@ -55,6 +55,12 @@ class FakeCoordinatorLink : public CoordinatorLink {
     return granted;
   }
 
+  void ReturnLease(const std::string& lease_id, bool unreachable) override {
+    MutexLock lock(&coordinator_->mu_);
+    coordinator_->returned_.push_back(
+        absl::StrCat(lease_id, unreachable ? " unreachable" : ""));
+  }
+
   void SendStructure(v1::Structure structure, v1::StructureNotes notes,
                      std::optional<v1::StageRequest> stages) override {
     MutexLock lock(&coordinator_->mu_);
@@ -152,6 +158,11 @@ class InProcessConnector : public WorkerConnector {
 std::vector<v1::LeaseRequest> FakeCoordinator::lease_requests() const {
   MutexLock lock(&mu_);
   return requests_;
+}
+
+std::vector<std::string> FakeCoordinator::returned_leases() const {
+  MutexLock lock(&mu_);
+  return returned_;
 }
 
 std::vector<v1::Structure> FakeCoordinator::structures() const {

@@ -19,6 +19,8 @@ namespace djinn {
 class FakeCoordinator {
  public:
   std::vector<v1::LeaseRequest> lease_requests() const;
+  // Each followed by " unreachable" if the client said so.
+  std::vector<std::string> returned_leases() const;
   std::vector<v1::Structure> structures() const;
   std::vector<v1::StructureNotes> notes() const;  // one per structure
   bool closed() const;
@@ -60,6 +62,7 @@ class FakeCoordinator {
   mutable Mutex mu_;
   CondVar changed_;
   std::vector<v1::LeaseRequest> requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> returned_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Structure> structures_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::StructureNotes> notes_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
