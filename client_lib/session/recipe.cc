@@ -144,7 +144,7 @@ Recipe::~Recipe() {
   }
 }
 
-std::shared_ptr<const Recipe> RecipeOf(
+std::shared_ptr<Recipe> RecipeOf(
     const Call& call, std::vector<std::shared_ptr<const Recipe>> before) {
   if (!IsCheap(call.operator_id())) return nullptr;
   for (size_t i = 0; i < before.size(); ++i) {

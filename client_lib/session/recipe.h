@@ -44,10 +44,11 @@ struct Recipe {
   uint32_t calls = 0;
   // Of all that is made on the way, the value included.
   uint64_t bytes = 0;
-  // Unless it is cheap: the member that made it, and the session's root errors
-  // when the call was recorded.
-  int member = 0;
+  // The session's root errors when the call was recorded, or the first one that
+  // is carried out on the way.
   uint64_t errors_before = 0;
+  // Unless it is cheap: the member that made it.
+  int member = 0;
 
   bool cheap() const { return held.empty(); }
 
@@ -66,7 +67,7 @@ bool IsCheap(uint32_t operator_id);
 // its results, what it reads was made otherwise, much more is made on the way,
 // or it computes with real numbers, whose last bits are a processor's own
 // (arange, and sums, which may be fused with a product).
-std::shared_ptr<const Recipe> RecipeOf(
+std::shared_ptr<Recipe> RecipeOf(
     const Call& call, std::vector<std::shared_ptr<const Recipe>> before);
 
 // Of what is not cheap; `before` and `held` as above, by touch. Null where the

@@ -138,13 +138,22 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
 absl::StatusOr<bool> SpanningDevice::HasCome(uint32_t lane,
                                              RemoteStorage* storage, int member,
                                              absl::Status* why) {
+  const StorageCopies& copies = CopiesOf(storage);
   *why = members_[member]->CheckSound(lane, CopyAt(storage, member));
-  if (why->ok()) return true;
-  if (!IsRootError(*why)) return *why;
-  // What is poisoned comes with its error.
-  const int owner = CopiesOf(storage).owner;
+  if (why->ok() && !copies.Makes(member)) return true;
+  if (!why->ok() && !IsRootError(*why)) return *why;
+  const int owner = copies.owner;
   const absl::Status there =
       members_[owner]->CheckSound(lane, CopyAt(storage, owner));
+  if (why->ok()) {
+    // What failed where it was made first is missing, wherever it was made
+    // again.
+    if (there.ok()) return true;
+    if (!IsRootError(there)) return there;
+    *why = there;
+    return false;
+  }
+  // What is poisoned comes with its error.
   if (there.ok()) return false;
   if (!IsRootError(there)) return there;
   return ErrorMetadataValue(there, "error_id") ==
@@ -185,6 +194,11 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> SpanningDevice::Move(
       if (!come) {
         if (told) context_->root_errors.AddReported(index_, why);
         copies.recipe = nullptr;
+        if (copies.Makes(member)) {
+          // The failure comes along when it is fetched.
+          DropCopy(storage, member);
+          DJINN_RETURN_IF_ERROR(Bring(lane, storage, member));
+        }
         unsound.push_back(storage);
         continue;
       }
@@ -270,7 +284,7 @@ absl::Status SpanningDevice::Wrote(uint32_t lane, RemoteStorage* storage,
                                    int member) {
   StorageCopies& copies = CopiesOf(storage);
   copies.holders = 1u << member;
-  copies.unsure = 0;
+  copies.unsure = copies.makes = 0;
   copies.recipe = nullptr;
   copies.ForgetValue();
   copies.owner = member;

@@ -1,5 +1,6 @@
 // What is made again on a member in place of fetching it. docs/scheduling.md
 // has the formula.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,9 +43,17 @@ std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
     zeros->size_bytes = use.storage->size_bytes();
     before.push_back(std::move(zeros));
   }
+  const uint64_t errors = context_->root_errors.count();
   if (cheap) {
-    std::shared_ptr<const Recipe> recipe = RecipeOf(call, before);
-    if (recipe != nullptr) return recipe;
+    if (std::shared_ptr<Recipe> recipe = RecipeOf(call, before)) {
+      recipe->errors_before = errors;
+      for (const auto& made : recipe->before) {
+        if (made == nullptr || made->calls == 0) continue;
+        recipe->errors_before =
+            std::min(recipe->errors_before, made->errors_before);
+      }
+      return recipe;
+    }
   }
   if (!repeatable ||
       recipe_bytes_->load(std::memory_order_relaxed) >= kMaxRecipeBytes) {
@@ -60,7 +69,7 @@ std::shared_ptr<const Recipe> SpanningDevice::RecipeFor(const Call& call,
       WeighedRecipeOf(call, std::move(before), std::move(held));
   if (recipe == nullptr) return nullptr;
   recipe->member = routed.member;
-  recipe->errors_before = context_->root_errors.count();
+  recipe->errors_before = errors;
   recipe_bytes_->fetch_add(recipe->footprint, std::memory_order_relaxed);
   recipe->footprints = recipe_bytes_;
   return recipe;
@@ -82,7 +91,11 @@ absl::StatusOr<bool> SpanningDevice::MakeIfWorthIt(uint32_t lane,
   StorageCopies& copies = CopiesOf(storage);
   const int member = making->member;
   std::shared_ptr<const Recipe> recipe = copies.recipe;
-  if (recipe != nullptr && recipe->size_bytes != storage->size_bytes()) {
+  const uint64_t errors = context_->root_errors.count();
+  // What failed where it was made may not fail here, and is to be missing all
+  // the same.
+  if (recipe != nullptr && (recipe->size_bytes != storage->size_bytes() ||
+                            recipe->errors_before != errors)) {
     recipe = nullptr;
   }
   if (recipe == nullptr || !recipe->cheap()) {
@@ -96,9 +109,9 @@ absl::StatusOr<bool> SpanningDevice::MakeIfWorthIt(uint32_t lane,
   // It is born there: not in what is left of an older version.
   const bool home = member == 0 && copies.at_home;
   if (home || copies.at[member]) DropCopy(storage, member);
-  const uint64_t errors = context_->root_errors.count();
   DJINN_RETURN_IF_ERROR(Make(lane, *recipe, CopyAt(storage, member), *making));
   copies.BecomeUnsure(member, errors);
+  copies.makes |= 1u << member;
   Count(storage, member);
   if (recipe->cheap()) return true;
   if (FastExecutionWasUsed()) {
@@ -134,14 +147,13 @@ bool SpanningDevice::IsWorthMaking(RemoteStorage* storage, const Recipe& recipe,
 
 bool SpanningDevice::Weigh(const Recipe& recipe, Making* making) {
   if (recipe.calls == 0) return true;  // zeros, when it is born
+  if (recipe.errors_before != context_->root_errors.count()) return false;
   if (!recipe.cheap()) {
     const std::string there = members_[recipe.member]->Facts().numerics;
     if (there.empty() || there != making->facts.numerics) {
       making->why = Fetched::kOtherBits;
       return false;
     }
-    // What failed there may not fail here, and is to be missing all the same.
-    if (recipe.errors_before != context_->root_errors.count()) return false;
   }
   making->seconds += SecondsOf(recipe.call, making->facts.speed);
   ++making->calls;

@@ -22,12 +22,16 @@ struct StorageCopies {
 
   bool Holds(int member) const { return (holders >> member & 1) != 0; }
   bool IsUnsure(int member) const { return (unsure >> member & 1) != 0; }
+  bool Makes(int member) const { return (makes >> member & 1) != 0; }
   void BecomeUnsure(int member, uint64_t errors) {
     // The oldest doubt counts.
     if (unsure == 0) errors_before = errors;
     unsure |= 1u << member;
   }
-  void BecomeSure(int member) { unsure &= ~(1u << member); }
+  void BecomeSure(int member) {
+    unsure &= ~(1u << member);
+    makes &= ~(1u << member);
+  }
   // What it holds now, for recipes; `storage` is the program's.
   const std::shared_ptr<HeldValue>& Value(RemoteStorage* storage) {
     if (value == nullptr) value = std::make_shared<HeldValue>(storage);
@@ -46,6 +50,8 @@ struct StorageCopies {
   // Of the holders, those that were sent for it, or make it, and have not said
   // that it came; and the session's root errors before the first of these.
   uint32_t unsure = 0;
+  // Of these, those that make it.
+  uint32_t makes = 0;
   uint64_t errors_before = 0;
   // The holder that had it first.
   int owner = 0;

@@ -27,6 +27,8 @@ constexpr double kFlops = 8e9;
 // Over these, fetching the value takes 0.4 s and 0.6 s.
 constexpr uint64_t kFastLink = 150'000;
 constexpr uint64_t kSlowLink = 100'000;
+constexpr uint64_t kErrorId = 0x63;
+constexpr char kErrorText[] = "63";
 
 v1::SessionLimits Limits() {
   v1::SessionLimits limits = FakeWorker::DefaultLimits();
@@ -132,11 +134,17 @@ class WeighedRecipesTest : private WithClock, public testing::Test {
   // Values that the second worker fetched by now.
   int Fetched() {
     EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    return Pulls();
+  }
+  int Pulls() {
     int count = 0;
     for (const v1::Ordered& message : cluster_.worker(1).received()) {
       count += message.install().has_pull();
     }
     return count;
+  }
+  static std::string ErrorId(const absl::Status& status) {
+    return ErrorMetadataValue(status, "error_id");
   }
   Statistics statistics() { return session_->statistics(); }
 
@@ -269,11 +277,65 @@ TEST_F(WeighedRecipesTest, AfterAFailureNothingIsMadeAgain) {
   MeasureLink(kSlowLink);
   const StoragePtr value = Product();
   ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
-  cluster_.worker(0).FailNextRun(0x63);
+  cluster_.worker(0).FailNextRun(kErrorId);
   EXPECT_FALSE(Use(0, operand_).ok());
   EXPECT_EQ(Use(2, value), absl::OkStatus());
   EXPECT_EQ(statistics().values_made_again, 0u);
   EXPECT_EQ(statistics().fetched_not_repeatable, 1u);
+}
+
+TEST_F(WeighedRecipesTest, WhatFailsWhereItWasMadeIsMissingEverywhere) {
+  MeasureLink(kSlowLink);
+  ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
+  cluster_.worker(0).FailNextRun(kErrorId);
+  const StoragePtr value = Product();
+  // Nobody knows of it yet.
+  EXPECT_EQ(Use(2, value), absl::OkStatus());
+  EXPECT_EQ(statistics().values_made_again, 1u);
+  EXPECT_EQ(ErrorId(device_->Synchronize()), kErrorText);
+  const int before = Pulls();
+  cluster_.worker(1).FailNextPull(kErrorId);
+  EXPECT_EQ(ErrorId(Use(2, value)), kErrorText);
+  EXPECT_EQ(Pulls(), before + 1);
+  EXPECT_EQ(ErrorId(ReadByte(*device_, 0, value)), kErrorText);
+}
+
+TEST_F(WeighedRecipesTest, SoItIsWhereItGoesForWantOfRoom) {
+  MeasureLink(kSlowLink);
+  ASSERT_EQ(device_->Synchronize(), absl::OkStatus());
+  cluster_.worker(0).FailNextRun(kErrorId);
+  const int before = Pulls();
+  const StoragePtr value = Product();
+  cluster_.worker(1).FailNextPull(kErrorId);
+  // More than the first worker has left.
+  const StoragePtr result = device_->NewStorage(kLarge / 2);
+  ASSERT_EQ(
+      Record(*device_, 0, MakeCall(2, {{value, kReads}, {result, kBirth}})),
+      absl::OkStatus());
+  EXPECT_EQ(statistics().values_made_again, 1u);
+  EXPECT_EQ(ErrorId(ReadByte(*device_, 0, result)), kErrorText);
+  EXPECT_EQ(Pulls(), before + 1);
+  EXPECT_EQ(ErrorId(ReadByte(*device_, 0, value)), kErrorText);
+}
+
+TEST_F(WeighedRecipesTest, SoIsWhatIsCheap) {
+  ASSERT_EQ(Use(0, operand_), absl::OkStatus());
+  cluster_.worker(0).FailNextRun(kErrorId);
+  const StoragePtr ones = device_->NewStorage(64),
+                   more = device_->NewStorage(64);
+  ASSERT_EQ(Record(*device_, 0, MakeCallOf(Op("aten::ones"), {{ones, kBirth}})),
+            absl::OkStatus());
+  EXPECT_EQ(ErrorId(device_->Synchronize()), kErrorText);
+  ASSERT_EQ(Record(*device_, 0,
+                   MakeCallOf(Op("aten::ones_like"),
+                              {{ones, kReads}, {more, kBirth}})),
+            absl::OkStatus());
+  for (const StoragePtr& value : {ones, more}) {
+    const int before = Pulls();
+    cluster_.worker(1).FailNextPull(kErrorId);
+    EXPECT_EQ(ErrorId(Use(2, value)), kErrorText);
+    EXPECT_EQ(Pulls(), before + 1);
+  }
 }
 
 TEST_F(WeighedRecipesTest, WhereThereIsNoRoomItIsFetched) {
