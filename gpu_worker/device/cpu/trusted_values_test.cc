@@ -51,12 +51,13 @@ class TrustedValuesTest : public testing::Test {
   // The call with `value` at `place`, of which the error says `text`.
   void ExpectBad(const std::string& op, Stack arguments, size_t place,
                  IValue value, const std::string& text,
-                 const std::string& overload = "") {
+                 const std::string& overload = "",
+                 const at::Tensor& result = at::zeros({1})) {
     arguments[place] = std::move(value);
     const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow(
         ("aten::" + op).c_str(), overload.c_str());
     const std::vector<at::Tensor> results(handle.schema().returns().size(),
-                                          at::zeros({1}));
+                                          result);
     for (const bool fast : {false, true}) {
       EncodedCall call =
           tester_.Encode("aten::" + op, overload, arguments, results);
@@ -369,6 +370,30 @@ TEST_F(TrustedValuesTest, HowOftenALoopGoesRound) {
     ExpectBad(op, {2, q.to(at::kDouble)}, 1, q.to(at::kDouble) - 1e11,
               "argument self");
   }
+}
+
+// Nor do those of the largest tensors that are a number, or a few.
+TEST_F(TrustedValuesTest, ElementsThatAreRepeated) {
+  const at::Tensor one = at::ones({1});
+  const int64_t many = 1'000'000'000'000;
+  const std::string text = "at most 17179869184 are allowed";
+  ExpectGood("sum", {one.expand({1 << 20}), IValue()});
+  ExpectBad("sum", {one, IValue()}, 0, one.expand({many}), text);
+  ExpectBad("sum", {one, IValue()}, 0, one.expand({1 << 20, 1 << 20}), text);
+  ExpectBad("any", {one}, 0, one.expand({many}), text);
+  ExpectBad("dist", {one, one}, 1, one.expand({many}), text);
+  // Windows that overlap, behind an offset.
+  const at::Tensor row = at::ones({1 << 13});
+  ExpectGood("sum", {row.as_strided({64, 64}, {1, 1}, 7), IValue()});
+  ExpectBad("sum", {row, IValue()}, 0,
+            row.as_strided({2048, 2048, 1 << 14}, {1, 1, 0}, 7), text);
+
+  // A product of factors that are small enough, one by one.
+  const at::Tensor square = one.expand({32, 32});
+  ExpectGood("mm", {square, square});
+  ExpectBad("mm", {square, one.expand({1 << 23, 1 << 10})}, 0,
+            one.expand({1 << 11, 1 << 23}), "are to be multiplied", "",
+            at::zeros({1 << 11, 1 << 10}));
 }
 
 TEST_F(TrustedValuesTest, NumbersThatAreNone) {

@@ -43,9 +43,10 @@ struct Place {
 };
 
 struct CallTemplate {
-  // Not OK when an integer is beyond what kernels can compute with: every run
-  // of the call then fails, after room was found for its results. The rest of
-  // the structure is as good as ever.
+  // Not OK when an integer is beyond what kernels can compute with, or the call
+  // would hardly end (work_limit.h): every run of the call then fails, after
+  // room was found for its results. The rest of the structure is as good as
+  // ever.
   absl::Status unusable;
   // One value per schema argument; those of places have the place's type only.
   torch::jit::Stack values;

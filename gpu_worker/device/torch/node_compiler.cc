@@ -17,6 +17,7 @@
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/torch/operand_guards.h"
 #include "gpu_worker/device/torch/torch_error.h"
+#include "gpu_worker/device/torch/work_limit.h"
 
 namespace djinn::worker {
 namespace {
@@ -80,6 +81,7 @@ class NodeCompiler {
         call_.call, BuildCallTemplate(schema_, node_.arguments, device_));
     if (call_.call.unusable.ok()) {
       DJINN_RETURN_IF_ERROR(CheckOperands(schema_, call_.call));
+      call_.call.unusable = CheckWork(schema_, node_, device_);
     }
     SortOperands();
     DJINN_RETURN_IF_ERROR(CheckWrites());
