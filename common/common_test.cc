@@ -1,14 +1,26 @@
+#include <limits>
+
 #include "absl/strings/escaping.h"
 #include "common/clock.h"
 #include "common/constant_time.h"
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/random.h"
+#include "common/saturating.h"
 #include "common/status_macros.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
 namespace {
+
+TEST(SaturatingSumTest, IsTheMostThereIsInPlaceOfAnOverflow) {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  EXPECT_EQ(SaturatingSum(2, 3), 5u);
+  EXPECT_EQ(SaturatingSum(kMost - 1, 1), kMost);
+  EXPECT_EQ(SaturatingSum(kMost, 1), kMost);
+  EXPECT_EQ(SaturatingSum(1, kMost), kMost);
+  EXPECT_EQ(SaturatingSum(kMost, kMost), kMost);
+}
 
 TEST(FakeClockTest, MovesOnlyWhenTold) {
   FakeClock clock;

@@ -1,6 +1,5 @@
 // What operators see.
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "absl/strings/escaping.h"
@@ -8,6 +7,7 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
+#include "common/saturating.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
@@ -34,9 +34,7 @@ void Add(const v1::SessionUse& use, v1::SessionUse* sum) {
   sum->set_structure_count(sum->structure_count() + use.structure_count());
   sum->set_model_count(sum->model_count() + use.model_count());
   // A worker says the most there is of what no sum can hold.
-  const uint64_t room =
-      std::numeric_limits<uint64_t>::max() - sum->model_bytes();
-  sum->set_model_bytes(sum->model_bytes() + std::min(use.model_bytes(), room));
+  sum->set_model_bytes(SaturatingSum(sum->model_bytes(), use.model_bytes()));
   sum->set_refused_models(sum->refused_models() + use.refused_models());
   sum->mutable_models()->MergeFrom(use.models());
 }

@@ -10,6 +10,7 @@
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
+#include "common/saturating.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
 #include "coordinator/violation.h"
@@ -59,8 +60,7 @@ PendingLease PendingFrom(const v1::LeaseRequest& request) {
   PendingLease pending;
   pending.policy = request.placement_policy();
   const auto add = [&pending](uint64_t bytes) {
-    pending.content_bytes += std::min(
-        bytes, std::numeric_limits<uint64_t>::max() - pending.content_bytes);
+    pending.content_bytes = SaturatingSum(pending.content_bytes, bytes);
   };
   for (const v1::ContentHint& hint : request.contents()) {
     const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
