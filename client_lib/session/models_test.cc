@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -186,6 +187,40 @@ TEST_F(ModelsTest, OneThatCountsNoneIsNotToldWhatIsForgotten) {
   for (const v1::Ordered& message : cluster_.worker(1).received()) {
     EXPECT_FALSE(message.has_register_model());
   }
+}
+
+// Who asked has given up, and nothing is to be left of it when it is told at
+// last.
+TEST(QueuedModelTest, OneThatWaitsToBeToldIsForgotten) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_max_outstanding(2);
+  FakeCluster cluster(limits);
+  FakeWorker& worker = cluster.worker();
+  const std::unique_ptr<Session> session = cluster.Open();
+  const std::shared_ptr<VirtualDevice> device = *session->Device(0);
+  ASSERT_TRUE(ReadByte(*device, kLane, device->NewStorage(4)).ok());
+  ASSERT_TRUE(device->Synchronize().ok());
+  worker.Pause();
+  std::vector<StoragePtr> storages;
+  for (uint32_t lane = 0; lane < 8; ++lane) {
+    storages.push_back(device->NewStorage(4));
+    ASSERT_TRUE(
+        Record(*device, lane, MakeCall(lane + 1, {{storages.back(), kBirth}}))
+            .ok());
+  }
+  std::thread registering([&] {
+    EXPECT_TRUE(device->RegisterModel(kLane, 1, "net", storages).ok());
+  });
+  // The first of the calls, which are sent with what waits behind them.
+  worker.WaitWaiting(2);
+  device->ForgetModel(1);
+  worker.Resume();
+  registering.join();
+  ASSERT_TRUE(device->Synchronize().ok());
+  EXPECT_TRUE(worker.models().empty());
+  storages.clear();
+  EXPECT_TRUE(session->Close(absl::Seconds(5)).ok());
+  ExpectNoViolations(worker);
 }
 
 TEST_F(ModelsTest, ALostWorkerIsTheAnswer) {

@@ -1,7 +1,10 @@
 // What registered callables keep using, as the worker counts it.
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "client_lib/session/fork_guard.h"
@@ -66,10 +69,20 @@ absl::Status RemoteDevice::RegisterModel(uint32_t lane, uint64_t model_id,
 
 void RemoteDevice::ForgetModel(uint64_t model_id) {
   if (IsForkedChild()) return;
+  std::vector<StoragePtr> unnamed;  // dropped without the lock
   {
     MutexLock lock(&mu_);
     // A session that ends has none.
     if (!usable_ || !takes_models_) return;
+    // Who asked may have given up; what is behind other work still would be
+    // told after this.
+    for (Work& work : queue_) {
+      auto* const model = std::get_if<ModelWork>(&work.action);
+      if (model == nullptr || model->model_id != model_id) continue;
+      std::move(model->storages.begin(), model->storages.end(),
+                std::back_inserter(unnamed));
+      model->storages.clear();
+    }
     forgotten_models_.push_back(model_id);
     forgets_models_.store(true, std::memory_order_relaxed);
   }

@@ -52,6 +52,25 @@ TEST_F(ModelBudgetTest, HasWhatItsStoragesHaveTogether) {
   EXPECT_EQ(use.models(0).size_bytes(), 1024u);
 }
 
+TEST_F(ModelBudgetTest, WhatIsFreedCountsNoMore) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 1000);
+  client->Create(2, 24);
+  client->Create(3, 4);
+  client->RegisterModel(1, {1, 2}, "net");
+  client->RegisterModel(2, {2, 3}, "head");
+  EXPECT_EQ(Use().model_bytes(), 1052u);
+  client->Free({2});
+  client->Read(3, 1);
+  EXPECT_EQ(Use().model_bytes(), 1004u);
+  // Anew with something else: what it had before is nothing of it.
+  client->RegisterModel(1, {3}, "net");
+  client->Free({1});
+  client->Read(3, 1);
+  EXPECT_EQ(Use().model_bytes(), 8u);
+  EXPECT_EQ(Use().model_count(), 2u);
+}
+
 TEST_F(ModelBudgetTest, StoragesThatShareBytesCountInFull) {
   const std::unique_ptr<TestClient> client = Open();
   const std::string bytes(2000, 'x');

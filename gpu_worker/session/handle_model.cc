@@ -1,9 +1,11 @@
 // RegisterModel: what a registered callable keeps using.
-#include <limits>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/saturating.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 
@@ -19,17 +21,18 @@ absl::Status Session::HandleModel(uint64_t sequence,
   }
   absl::flat_hash_set<uint64_t> ids;
   uint64_t bytes = 0;
+  std::vector<std::pair<Storage*, uint64_t>> shares;
   for (const uint64_t id : model.storages()) {
-    const Storage* const storage = storages_.Find(id);
+    Storage* const storage = storages_.Find(id);
     if (storage == nullptr || !ids.insert(id).second) {
       return Violation(absl::StrCat(
           "model ", model.model_id(), " uses storage ", id,
           storage == nullptr ? ", which does not exist" : " twice"));
     }
     // A birth that failed says a size that nothing has checked.
-    if (__builtin_add_overflow(bytes, storage->size_bytes, &bytes)) {
-      bytes = std::numeric_limits<uint64_t>::max();
-    }
+    const uint64_t sum = SaturatingSum(bytes, storage->size_bytes);
+    shares.emplace_back(storage, sum - bytes);
+    bytes = sum;
   }
   if (model.storages().empty()) {
     models_.Remove(model.model_id());
@@ -45,6 +48,11 @@ absl::Status Session::HandleModel(uint64_t sequence,
     environment_.refused(tenant_, status);
     *registered->mutable_refused() =
         *errors_.Make(status, {.sequence = sequence});
+  } else {
+    const std::weak_ptr<ModelBytes> whole = models_.BytesOf(model.model_id());
+    for (const auto& [storage, share] : shares) {
+      storage->Count(ModelShare(whole, share));
+    }
   }
   Reply(std::move(response));
   return absl::OkStatus();

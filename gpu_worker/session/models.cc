@@ -1,23 +1,16 @@
 #include "gpu_worker/session/models.h"
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/saturating.h"
 #include "common/status_macros.h"
 
 namespace djinn::worker {
 namespace {
-
-// No storage vouches for the size that it says it would have.
-uint64_t Sum(uint64_t a, uint64_t b) {
-  uint64_t sum;
-  return __builtin_add_overflow(a, b, &sum)
-             ? std::numeric_limits<uint64_t>::max()
-             : sum;
-}
 
 absl::Status TooManyModels() {
   return MakeError(
@@ -40,7 +33,7 @@ absl::Status Models::Register(uint64_t id, absl::string_view name,
     if (size_bytes > most) {
       return LimitExceeded(
           "MODEL_BYTES", absl::StrCat("what the model ", name, " keeps using"),
-          most, known == models_.end() ? 0 : known->second.size_bytes,
+          most, known == models_.end() ? 0 : known->second.bytes->load(),
           size_bytes);
     }
     if (known != models_.end()) return absl::OkStatus();
@@ -51,7 +44,7 @@ absl::Status Models::Register(uint64_t id, absl::string_view name,
     ++refused_;
     return status;
   }
-  models_[id] = {std::string(name), size_bytes};
+  models_.insert_or_assign(id, Model(name, size_bytes));
   return absl::OkStatus();
 }
 
@@ -61,10 +54,17 @@ bool Models::Adopt(const v1::ModelState& model) {
       models_.size() >= kMaxModels) {
     return false;
   }
-  const Model entry = {model.name(), model.size_bytes()};
+  const Model entry(model.name(), model.size_bytes());
   if (!models_.emplace(model.model_id(), entry).second) return false;
   account_->AdoptModel();
   return true;
+}
+
+std::weak_ptr<ModelBytes> Models::BytesOf(uint64_t id) const {
+  MutexLock lock(&mu_);
+  const auto found = models_.find(id);
+  return found == models_.end() ? std::weak_ptr<ModelBytes>()
+                                : found->second.bytes;
 }
 
 void Models::Remove(uint64_t id) {
@@ -81,23 +81,23 @@ void Models::Clear() {
 void Models::Report(v1::SessionUse* use) const {
   MutexLock lock(&mu_);
   uint64_t bytes = 0;
-  std::vector<const Model*> largest;
+  // They may shrink meanwhile.
+  std::vector<std::pair<uint64_t, const Model*>> largest;
   for (const auto& [id, model] : models_) {
-    bytes = Sum(bytes, model.size_bytes);
-    largest.push_back(&model);
+    largest.emplace_back(model.bytes->load(), &model);
+    bytes = SaturatingSum(bytes, largest.back().first);
   }
   use->set_model_count(static_cast<uint32_t>(models_.size()));
   use->set_model_bytes(bytes);
   use->set_refused_models(refused_);
-  std::stable_sort(largest.begin(), largest.end(),
-                   [](const Model* a, const Model* b) {
-                     return a->size_bytes > b->size_bytes;
-                   });
-  for (const Model* model : largest) {
+  std::stable_sort(
+      largest.begin(), largest.end(),
+      [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [size_bytes, model] : largest) {
     if (use->models_size() >= kMaxReported) break;
     v1::ModelUse* const reported = use->add_models();
     reported->set_name(model->name);
-    reported->set_size_bytes(model->size_bytes);
+    reported->set_size_bytes(size_bytes);
   }
 }
 
@@ -107,7 +107,7 @@ void Models::Describe(v1::SessionState* state) const {
     v1::ModelState* const described = state->add_models();
     described->set_model_id(id);
     described->set_name(model.name);
-    described->set_size_bytes(model.size_bytes);
+    described->set_size_bytes(model.bytes->load());
   }
 }
 

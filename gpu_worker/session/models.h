@@ -1,7 +1,7 @@
 // What the registered callables of one session keep using on this worker, by
 // the ids that the client chose: how much each has, for the tenant's budget of
 // models. Nothing is held here but numbers and names: the storages are the
-// session's as ever.
+// session's as ever, and take their shares along when they go.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_SESSION_MODELS_H_
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +18,7 @@
 #include "common/mutex.h"
 #include "djinn/v1/session_state.pb.h"
 #include "djinn/v1/usage.pb.h"
+#include "gpu_worker/session/model_share.h"
 #include "gpu_worker/session/tenant_account.h"
 
 namespace djinn::worker {
@@ -44,6 +46,9 @@ class Models {
   // One that was registered on another worker, whatever the budget says. False
   // when it cannot be one.
   bool Adopt(const v1::ModelState& model);
+  // For its storages' shares, which together have what it was registered with;
+  // empty when there is none.
+  std::weak_ptr<ModelBytes> BytesOf(uint64_t id) const;
   // Does nothing when there is none: it may have been refused.
   void Remove(uint64_t id);
   void Clear();
@@ -54,8 +59,11 @@ class Models {
 
  private:
   struct Model {
+    Model(absl::string_view name, uint64_t size_bytes)
+        : name(name), bytes(std::make_shared<ModelBytes>(size_bytes)) {}
+
     std::string name;
-    uint64_t size_bytes = 0;
+    std::shared_ptr<ModelBytes> bytes;
   };
 
   TenantAccount* const account_;

@@ -5,6 +5,13 @@
 
 namespace djinn::worker {
 
+void Storage::Count(ModelShare share) {
+  if (models == nullptr) models = std::make_unique<std::vector<ModelShare>>();
+  // A model that registers again and again would leave one each time.
+  std::erase_if(*models, [](const ModelShare& each) { return each.gone(); });
+  models->push_back(std::move(share));
+}
+
 bool UsedIds::Contains(uint64_t id) const {
   if (ranges_.empty() || id > ranges_.rbegin()->second) return false;
   auto after = ranges_.upper_bound(id);

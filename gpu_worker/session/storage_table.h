@@ -13,6 +13,7 @@
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/ledger.h"
+#include "gpu_worker/session/model_share.h"
 
 namespace djinn::worker {
 
@@ -32,6 +33,10 @@ struct Storage {
   bool generator = false;
   // Null when the contents are good.
   RootError poison;
+  // Of models that name it; null where none ever did.
+  std::unique_ptr<std::vector<ModelShare>> models;
+
+  void Count(ModelShare share);
 };
 
 // Remembers ids that must not come again, as ranges: ids are dense in practice.
