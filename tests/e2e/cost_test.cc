@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "client_lib/cluster/embedded_cluster.h"
 #include "common/error.h"
@@ -128,6 +129,32 @@ TEST_F(CostTest, AWishForAPolicyIsHeard) {
   EXPECT_EQ(explanation.devices(0).decision().policy_source(), "session");
   EXPECT_EQ(explanation.devices(1).decision().policy(), "minimize_cost");
   EXPECT_EQ(explanation.devices(1).decision().policy_source(), "request");
+}
+
+TEST_F(CostTest, OperatorsSeeACallableUnderItsName) {
+  const at::Tensor weight = at::randn({kWidth, kWidth}).to(Device());
+  CompiledFunction product(
+      [&](const std::vector<at::Tensor>& x) {
+        return std::vector<at::Tensor>{at::mm(x[0], weight)};
+      },
+      {.parameters = {weight}, .name = "product"});
+  for (int call = 0; call < 6; ++call) {
+    product({at::randn({1, kWidth}).to(Device())})[0].cpu();
+  }
+  ASSERT_GT(product.statistics().replays, 0u);
+  v1::ModelUse model;
+  EXPECT_TRUE(Eventually([&] {
+    v1::ListSessionsResponse sessions;
+    if (admin_->Call(&v1::Admin::Stub::ListSessions, v1::ListSessionsRequest(),
+                     &sessions) &&
+        sessions.sessions_size() == 1 &&
+        sessions.sessions(0).use().models_size() == 1) {
+      model = sessions.sessions(0).use().models(0);
+    }
+    return model.size_bytes() > 0;
+  }));
+  EXPECT_EQ(model.name(), "product");
+  EXPECT_EQ(model.size_bytes(), weight.nbytes());
 }
 
 }  // namespace
