@@ -3,17 +3,43 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
 #include "common/metrics/process_metrics.h"
 #include "common/net/tls.h"
 #include "common/status_macros.h"
+#include "common/transport/shared_memory/shared_memory_stream.h"
+#include "common/transport/stream.h"
 #include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/pull/grpc_peers.h"
+#include "gpu_worker/pull/shared_memory_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
 
 namespace djinn::worker {
 namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+constexpr RingSizes kClientRingSizes = {.control = 256 << 10,
+                                        .bulk = 4 * kBulkChunkBytes};
+
+// Where other workers on this machine fetch values; empty: nowhere.
+std::string PullSocket(const WorkerConfig& config) {
+  const std::string& socket = config.shared_memory_socket;
+  return socket.empty() ? "" : absl::StrCat(socket, ".pull");
+}
+
+// Over shared memory only where this worker itself is found there.
+std::unique_ptr<PeerConnector> MakePeers(ChannelSecurity security,
+                                         bool shared_memory) {
+  if (!shared_memory) return MakeGrpcPeers(std::move(security));
+  auto peers = std::make_unique<SharedMemoryPeers>();
+  peers->SetOther(MakeGrpcPeers(
+      std::move(security),
+      [peers = peers.get()](const v1::Peer& peer, const std::string& socket) {
+        peers->Learn(peer, socket);
+      }));
+  return peers;
+}
 
 // What stays the same while the worker serves at `address`.
 v1::WorkerState StateOf(const WorkerConfig& config,
@@ -70,11 +96,13 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   DJINN_ASSIGN_OR_RETURN(
       ChannelSecurity peer_security,
       ChannelSecurity::Make(config.peer_tls, config.insecure));
-  worker->peers_ = MakeGrpcPeers(std::move(peer_security));
+  const std::string pull_socket = PullSocket(config);
+  worker->peers_ = MakePeers(std::move(peer_security), !pull_socket.empty());
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);
   worker->core_->SetPeers(worker->peers_.get());
-  worker->service_ = std::make_unique<ExecutionService>(worker->core_.get());
+  worker->service_ =
+      std::make_unique<ExecutionService>(worker->core_.get(), pull_socket);
   ServerOptions server_options;
   server_options.address = config.listen;
   server_options.tls = config.tls;
@@ -84,12 +112,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   server_options.admin_token = config.admin_token;
   server_options.call_metrics = &worker->call_metrics_;
   DJINN_ASSIGN_OR_RETURN(worker->server_, Server::Start(server_options));
-  if (!config.shared_memory_socket.empty()) {
-    DJINN_ASSIGN_OR_RETURN(
-        worker->shared_memory_,
-        SharedMemoryServer::Start(config.shared_memory_socket,
-                                  worker->core_.get()));
-  }
+  DJINN_RETURN_IF_ERROR(worker->StartSharedMemory(config));
   SynchronizerOptions synchronizer_options;
   synchronizer_options.heartbeat_interval = config.heartbeat_interval;
   const std::string address =
@@ -108,6 +131,38 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   });
   DJINN_RETURN_IF_ERROR(worker->StartMonitoring(config.monitoring));
   return worker;
+}
+
+absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
+  if (config.shared_memory_socket.empty()) return absl::OkStatus();
+  WorkerCore* const core = core_.get();
+  SharedMemoryServer::Options options;
+  options.path = config.shared_memory_socket;
+  options.ring_sizes = kClientRingSizes;
+  options.incarnation = core->incarnation();
+  options.serve = [core](SharedConnection connection) {
+    core->Attach(MakeSharedMemoryWorkerStream(std::move(connection)));
+  };
+  DJINN_ASSIGN_OR_RETURN(shared_memory_, SharedMemoryServer::Start(options));
+  pull_lanes_ = std::make_unique<PullLanes>(core);
+  PullLanes* const lanes = pull_lanes_.get();
+  options.path = PullSocket(config);
+  options.ring_sizes = PullLanes::kRingSizes;
+  options.serve = [lanes](SharedConnection connection) {
+    lanes->Add(std::move(connection));
+  };
+  options.tick = [lanes] { lanes->Tick(); };
+  options.tick_interval = config.transfer_idle_timeout;
+  absl::StatusOr<std::unique_ptr<SharedMemoryServer>> server =
+      SharedMemoryServer::Start(options);
+  if (server.ok()) {
+    pull_server_ = *std::move(server);
+  } else {
+    // Others go on over the network.
+    log::Warning("other workers do not find this one over shared memory",
+                 {{"error", server.status()}});
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Worker::StartMonitoring(const MonitoringConfig& config) {
@@ -135,6 +190,8 @@ void Worker::Stop() {
   if (server_ == nullptr) return;
   monitoring_.reset();
   shared_memory_.reset();
+  pull_server_.reset();
+  pull_lanes_.reset();
   // Clients are told first; the coordinator sees the stream end last.
   core_->Shutdown();
   server_->Shutdown(kShutdownGrace);

@@ -16,9 +16,10 @@
 #include "gpu_worker/config.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/device.h"
-#include "gpu_worker/pull/peer_pulls.h"
+#include "gpu_worker/pull/peer_call.h"
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/service/execution_service.h"
+#include "gpu_worker/service/pull_lanes.h"
 #include "gpu_worker/service/shared_memory_server.h"
 
 namespace djinn::worker {
@@ -50,6 +51,7 @@ class Worker {
 
  private:
   Worker() = default;
+  absl::Status StartSharedMemory(const WorkerConfig& config);
   absl::Status StartMonitoring(const MonitoringConfig& config);
 
   // In order of construction; each uses those before it.
@@ -59,8 +61,10 @@ class Worker {
   std::unique_ptr<ExecutionService> service_;
   CallMetrics call_metrics_;
   std::unique_ptr<Server> server_;
-  // Null when it is not configured.
+  // Null when it is not configured: for clients, and for other workers.
   std::unique_ptr<SharedMemoryServer> shared_memory_;
+  std::unique_ptr<PullLanes> pull_lanes_;
+  std::unique_ptr<SharedMemoryServer> pull_server_;
   std::unique_ptr<RegistryConnector> registry_;
   std::unique_ptr<Synchronizer> synchronizer_;
   // Null when it is not configured.

@@ -281,6 +281,10 @@ bool BoundedCall::ReadMessage(google::protobuf::Message* message,
          Received::kMessage;
 }
 
+std::string BoundedCall::PeerHeader(absl::string_view key) const {
+  return state_->headers.Find(key);
+}
+
 grpc::Status BoundedCall::Finish() {
   Metadata trailers;
   grpc_status_code code = GRPC_STATUS_UNKNOWN;

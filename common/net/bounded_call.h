@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/mutex.h"
@@ -64,6 +65,9 @@ class BoundedCall {
   Received TryReadMessage(absl::Duration patience,
                           google::protobuf::Message* message,
                           absl::Status* invalid);
+  // What the peer sent ahead of its first message, once that was read; empty
+  // where there is no such header.
+  std::string PeerHeader(absl::string_view key) const;
   // How the call ended, once Read() returned false.
   grpc::Status Finish();
   // Wakes whoever waits. The call takes no more.

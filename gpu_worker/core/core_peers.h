@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,7 +19,7 @@
 #include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/pull/offer_table.h"
-#include "gpu_worker/pull/peer_pulls.h"
+#include "gpu_worker/pull/peer_call.h"
 
 namespace djinn::worker {
 
@@ -27,7 +28,7 @@ inline std::string Ticket(char c) {
 }
 
 // A call to a core, as a transport would make it.
-class CoreCall : public PeerCall, public OfferClaimant {
+class CoreCall : public MessageCall, public OfferClaimant {
  public:
   // What comes at once.
   static constexpr size_t kChunkBytes = 64 << 10;
@@ -124,12 +125,11 @@ class CorePeers : public PeerConnector {
    public:
     explicit Shared(std::shared_ptr<CoreCall> call) : call_(std::move(call)) {}
     ~Shared() override { call_->Cancel(); }
-    bool Read(v1::PullResponse* response) override {
-      return call_->Read(response);
+    absl::StatusOr<std::optional<v1::ErrorDetail>> Receive(
+        uint64_t size, PullReceiver* receiver) override {
+      return call_->Receive(size, receiver);
     }
-    absl::Status Finish() override { return call_->Finish(); }
     void Cancel() override { call_->Cancel(); }
-    bool encrypted() const override { return call_->encrypted(); }
 
    private:
     const std::shared_ptr<CoreCall> call_;

@@ -83,7 +83,7 @@ class MigrationTest : public TwoCoresTest {
     }
 
    private:
-    class Call : public PeerCall {
+    class Call : public MessageCall {
      public:
       explicit Call(std::string bytes) : bytes_(std::move(bytes)) {}
       bool Read(v1::PullResponse* response) override {

@@ -20,13 +20,16 @@ constexpr size_t kMaxChannels = 256;
 // Calls that wait for their offers must not keep others from a connection.
 constexpr int kMaxCallsPerChannel = kMaxConcurrentStreams / 2;
 
-class GrpcPeerCall : public PeerCall {
+class GrpcPeerCall : public MessageCall {
  public:
-  // `security` outlives the call.
-  GrpcPeerCall(std::shared_ptr<grpc::Channel> channel, std::string address,
-               const ChannelSecurity& security, const v1::PullRequest& request)
-      : address_(std::move(address)),
+  // `security` and `listener` outlive the call.
+  GrpcPeerCall(std::shared_ptr<grpc::Channel> channel, v1::Peer peer,
+               const ChannelSecurity& security,
+               const PullSocketListener& listener,
+               const v1::PullRequest& request)
+      : peer_(std::move(peer)),
         security_(security),
+        listener_(listener),
         call_(std::move(channel), kMethod) {
     // What goes wrong with it shows at the first read.
     (void)call_.WriteMessage(request);
@@ -34,6 +37,10 @@ class GrpcPeerCall : public PeerCall {
 
   bool Read(v1::PullResponse* response) override {
     const bool read = call_.ReadMessage(response, &invalid_);
+    if (read && !answered_ && listener_ != nullptr) {
+      const std::string socket = call_.PeerHeader(kPullSocketHeader);
+      if (!socket.empty()) listener_(peer_, socket);
+    }
     answered_ |= read;
     // Nobody reads on, so that it would never end by itself.
     if (!invalid_.ok()) call_.Cancel();
@@ -42,16 +49,17 @@ class GrpcPeerCall : public PeerCall {
   absl::Status Finish() override {
     absl::Status status = FromGrpcStatus(call_.Finish());
     if (!invalid_.ok()) return invalid_;
-    return answered_
-               ? status
-               : ExplainTlsFailure(std::move(status), address_, security_);
+    return answered_ ? status
+                     : ExplainTlsFailure(std::move(status), peer_.address(),
+                                         security_);
   }
   void Cancel() override { call_.Cancel(); }
   bool encrypted() const override { return security_.encrypted(); }
 
  private:
-  const std::string address_;
+  const v1::Peer peer_;
   const ChannelSecurity& security_;
+  const PullSocketListener& listener_;
   bool answered_ = false;
   absl::Status invalid_;  // what came was no message
   BoundedCall call_;
@@ -59,15 +67,15 @@ class GrpcPeerCall : public PeerCall {
 
 class GrpcPeers : public PeerConnector {
  public:
-  explicit GrpcPeers(ChannelSecurity security)
-      : security_(std::move(security)) {}
+  GrpcPeers(ChannelSecurity security, PullSocketListener listener)
+      : security_(std::move(security)), listener_(std::move(listener)) {}
 
   absl::StatusOr<std::unique_ptr<PeerCall>> Open(
       const v1::Peer& peer, const v1::PullRequest& request) override {
     DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
                            ChannelTo(peer.address()));
-    return std::make_unique<GrpcPeerCall>(std::move(channel), peer.address(),
-                                          security_, request);
+    return std::make_unique<GrpcPeerCall>(std::move(channel), peer, security_,
+                                          listener_, request);
   }
 
  private:
@@ -97,14 +105,16 @@ class GrpcPeers : public PeerConnector {
   }
 
   const ChannelSecurity security_;
+  const PullSocketListener listener_;
   Mutex mu_;
   Channels channels_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
 
-std::unique_ptr<PeerConnector> MakeGrpcPeers(ChannelSecurity security) {
-  return std::make_unique<GrpcPeers>(std::move(security));
+std::unique_ptr<PeerConnector> MakeGrpcPeers(ChannelSecurity security,
+                                             PullSocketListener listener) {
+  return std::make_unique<GrpcPeers>(std::move(security), std::move(listener));
 }
 
 }  // namespace djinn::worker

@@ -4,37 +4,10 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
 #include "common/error.h"
 #include "common/status_macros.h"
 
 namespace djinn::worker {
-namespace {
-
-absl::Status Broken(absl::string_view what) {
-  return MakeError(absl::StatusCode::kDataLoss, "PROTOCOL_VIOLATION",
-                   absl::StrCat("the other worker broke the protocol: ", what));
-}
-
-absl::Status CheckChunk(const v1::PullChunk& chunk, uint64_t expected_offset,
-                        uint64_t size, bool encrypted) {
-  const uint64_t bytes = chunk.payload().size();
-  if (bytes == 0 || chunk.offset() != expected_offset ||
-      bytes > size - expected_offset) {
-    return Broken(absl::StrCat(bytes, " bytes at ", chunk.offset(), " after ",
-                               expected_offset, " of ", size));
-  }
-  if (!chunk.has_crc32c()) {
-    return encrypted ? absl::OkStatus() : Broken("bytes without a checksum");
-  }
-  if (chunk.crc32c() == Crc32c(chunk.payload())) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kDataLoss, "CHUNK_CORRUPT",
-                   absl::StrCat("the ", bytes, " bytes at ", chunk.offset(),
-                                " do not have the checksum they were sent "
-                                "with"));
-}
-
-}  // namespace
 
 // A claim on an offer of this worker.
 class PeerPulls::LocalClaim : public OfferClaimant {
@@ -175,44 +148,15 @@ absl::Status PeerPulls::Receive(Fetch* fetch) {
     fetch->call = call.get();
   }
   PullReceiver& receiver = *fetch->receiver;
-  const uint64_t size = fetch->request.size_bytes();
-  uint64_t received = 0;
-  std::optional<v1::ErrorDetail> poison;
-  absl::Status status;
-  v1::PullResponse response;
-  while (status.ok() && received < size && !poison.has_value() &&
-         call->Read(&response)) {
-    switch (response.message_case()) {
-      case v1::PullResponse::kWaiting:
-        receiver.OnWaiting();
-        break;
-      case v1::PullResponse::kPoisoned:
-        poison = std::move(*response.mutable_poisoned());
-        break;
-      case v1::PullResponse::kChunk:
-        status =
-            CheckChunk(response.chunk(), received, size, call->encrypted());
-        if (!status.ok()) break;
-        status = receiver.OnBytes(received, response.chunk().payload());
-        received += response.chunk().payload().size();
-        break;
-      case v1::PullResponse::MESSAGE_NOT_SET:
-        status = Broken("a message that says nothing");
-    }
-  }
-  if (status.ok() && !poison.has_value() && received < size) {
-    status = call->Finish();
-    if (status.ok()) {
-      status = Broken(absl::StrCat("only ", received, " of ", size, " bytes"));
-    }
-  }
+  absl::StatusOr<std::optional<v1::ErrorDetail>> poison =
+      call->Receive(fetch->request.size_bytes(), &receiver);
   {
     MutexLock lock(&mu_);
     fetch->call = nullptr;
   }
-  if (!status.ok()) return status;
-  if (poison.has_value()) {
-    receiver.OnPoisoned(*std::move(poison));
+  if (!poison.ok()) return poison.status();
+  if (poison->has_value()) {
+    receiver.OnPoisoned(**std::move(poison));
   } else {
     receiver.OnComplete();
   }

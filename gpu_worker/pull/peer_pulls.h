@@ -7,7 +7,8 @@
 // has a thread of its own, of which a session has one at most; one from this
 // worker copies nothing.
 //
-// Knows no gRPC: PeerConnector is implemented in grpc_peers.h and by tests.
+// Knows no transport: PeerConnector is implemented in grpc_peers.h,
+// shared_memory_peers.h and by tests.
 #ifndef GPU_WORKER_PULL_PEER_PULLS_H_
 #define GPU_WORKER_PULL_PEER_PULLS_H_
 
@@ -26,47 +27,9 @@
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/pull/offer_table.h"
+#include "gpu_worker/pull/peer_call.h"
 
 namespace djinn::worker {
-
-// One open Pull call. One thread reads and finishes; Cancel() comes from any.
-class PeerCall {
- public:
-  virtual ~PeerCall() = default;
-  // False: nothing follows.
-  virtual bool Read(v1::PullResponse* response) = 0;
-  // How the call ended, once Read() returned false.
-  virtual absl::Status Finish() = 0;
-  // Makes Read() return false soon.
-  virtual void Cancel() = 0;
-  // Whether nobody could change the bytes on their way.
-  virtual bool encrypted() const = 0;
-};
-
-class PeerConnector {
- public:
-  virtual ~PeerConnector() = default;
-  // Does not wait for the connection: a call to nowhere fails at its reads.
-  virtual absl::StatusOr<std::unique_ptr<PeerCall>> Open(
-      const v1::Peer& peer, const v1::PullRequest& request) = 0;
-};
-
-// Where a fetch ends up. Called by one thread at a time.
-class PullReceiver {
- public:
-  virtual ~PullReceiver() = default;
-  // The other worker is there, and the offer is not yet.
-  virtual void OnWaiting() = 0;
-  // The bytes at `offset`. Not OK: no more of them, please.
-  virtual absl::Status OnBytes(uint64_t offset, absl::string_view bytes) = 0;
-  // The last call, unless it was cancelled: all bytes came, or a buffer with
-  // them that others hold as well, or the root error in their place, or an
-  // error.
-  virtual void OnComplete() = 0;
-  virtual void OnShared(std::shared_ptr<Buffer> buffer) = 0;
-  virtual void OnPoisoned(v1::ErrorDetail error) = 0;
-  virtual void OnFailed(absl::Status why) = 0;
-};
 
 class PullSource {
  public:

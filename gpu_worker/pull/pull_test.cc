@@ -227,7 +227,7 @@ class ScriptedPeers : public PeerConnector {
   }
 
  private:
-  class Call : public PeerCall {
+  class Call : public MessageCall {
    public:
     explicit Call(ScriptedPeers* peers) : peers_(*peers) {}
     bool Read(v1::PullResponse* response) override {

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/clock.h"
@@ -30,9 +31,11 @@ class ExecutionService
  public:
   static constexpr char kHealthName[] = "djinn.v1.Execution";
 
-  // `core` and `clock` outlive the service.
-  explicit ExecutionService(WorkerCore* core, Clock* clock = Clock::Real())
-      : core_(core), pacer_(clock) {}
+  // `core` and `clock` outlive the service. `pull_socket`: where workers on this
+  // machine fetch values, too; empty: nowhere.
+  explicit ExecutionService(WorkerCore* core, std::string pull_socket = "",
+                            Clock* clock = Clock::Real())
+      : core_(core), pull_socket_(std::move(pull_socket)), pacer_(clock) {}
 
   StreamLink::ControlReactor* Control(
       grpc::CallbackServerContext* context) override;
@@ -53,6 +56,7 @@ class ExecutionService
   void OnBulkHello(BulkReactor* bulk, const v1::BulkHello& hello);
 
   WorkerCore* const core_;
+  const std::string pull_socket_;
   ReadPacer pacer_;
   Mutex mu_;
   // Accepted links; those that ended are dropped when the next one comes.

@@ -9,6 +9,7 @@
 #include "common/log/log.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls.h"
+#include "gpu_worker/pull/peer_call.h"
 
 namespace djinn::worker {
 namespace {
@@ -29,7 +30,8 @@ PullReactor::PullReactor(grpc::CallbackServerContext* context, WorkerCore* core)
 
 PullReactor* PullReactor::Begin(grpc::CallbackServerContext* context,
                                 const v1::PullRequest& request,
-                                WorkerCore* core) {
+                                WorkerCore* core, const std::string& socket) {
+  if (!socket.empty()) context->AddInitialMetadata(kPullSocketHeader, socket);
   std::shared_ptr<PullReactor> reactor(new PullReactor(context, core));
   reactor->self_ = reactor;
   {

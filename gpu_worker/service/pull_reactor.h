@@ -8,6 +8,7 @@
 #define GPU_WORKER_SERVICE_PULL_REACTOR_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "common/mutex.h"
@@ -24,9 +25,11 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
                     public std::enable_shared_from_this<PullReactor> {
  public:
   // The reactor keeps itself alive until gRPC is done with it. `core` outlives
-  // it.
+  // it. `socket`: where workers on this machine find the core, too; may be
+  // empty.
   static PullReactor* Begin(grpc::CallbackServerContext* context,
-                            const v1::PullRequest& request, WorkerCore* core);
+                            const v1::PullRequest& request, WorkerCore* core,
+                            const std::string& socket);
 
   // OfferClaimant.
   void StillWaiting() override;

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -11,24 +12,22 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
-#include "common/transport/shared_memory/shared_memory_stream.h"
 
 namespace djinn::worker {
 namespace {
 
-constexpr RingSizes kRingSizes = {.control = 256 << 10,
-                                  .bulk = 4 * kBulkChunkBytes};
 // After accept() failed: descriptors may have run out.
 constexpr int kPauseMilliseconds = 100;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedMemoryServer>> SharedMemoryServer::Start(
-    const std::string& path, WorkerCore* core) {
-  DJINN_ASSIGN_OR_RETURN(Descriptor listener, ListenForSharedMemory(path));
+    Options options) {
+  DJINN_ASSIGN_OR_RETURN(Descriptor listener,
+                         ListenForSharedMemory(options.path));
   DJINN_ASSIGN_OR_RETURN(Descriptor stop, MakeEvent());
-  auto server = absl::WrapUnique(
-      new SharedMemoryServer(std::move(listener), std::move(stop), core));
+  auto server = absl::WrapUnique(new SharedMemoryServer(
+      std::move(options), std::move(listener), std::move(stop)));
   server->thread_ = std::thread([raw = server.get()] { raw->Run(); });
   return server;
 }
@@ -40,10 +39,14 @@ SharedMemoryServer::~SharedMemoryServer() {
 }
 
 void SharedMemoryServer::Run() {
+  const auto interval = static_cast<int>(
+      std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.tick_interval)));
   for (;;) {
     pollfd waiting[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
-    poll(waiting, 2, -1);
+    const int ready =
+        poll(waiting, 2, options_.tick == nullptr ? -1 : interval);
     if (waiting[1].revents != 0) return;
+    if (ready == 0) options_.tick();
     if (waiting[0].revents == 0) continue;
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -54,7 +57,7 @@ void SharedMemoryServer::Run() {
     }
     const absl::Status served = Serve(std::move(socket));
     if (!served.ok()) {
-      log::Warning("shared-memory client refused", {{"error", served}});
+      log::Warning("shared-memory peer refused", {{"error", served}});
     }
   }
 }
@@ -66,11 +69,12 @@ absl::Status SharedMemoryServer::Serve(Descriptor socket) {
         absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
         absl::StrCat("at most ", kMaxConnections, " over shared memory"));
   }
-  DJINN_ASSIGN_OR_RETURN(SharedConnection connection,
-                         SharedConnection::Offer(std::move(socket), kRingSizes,
-                                                 core_->incarnation()));
+  DJINN_ASSIGN_OR_RETURN(
+      SharedConnection connection,
+      SharedConnection::Offer(std::move(socket), options_.ring_sizes,
+                              options_.incarnation));
   connection.permit = permits_;
-  core_->Attach(MakeSharedMemoryWorkerStream(std::move(connection)));
+  options_.serve(std::move(connection));
   return absl::OkStatus();
 }
 

@@ -1,17 +1,19 @@
-// Takes clients of this machine and user over shared memory: accepts on a Unix
-// socket, offers each a region, and hands the stream to the core. Beyond
-// kMaxConnections a client is turned away, and comes over gRPC.
+// Takes clients, or other workers, of this machine and user over shared memory:
+// accepts on a Unix socket, offers each a region, and hands the connection on.
+// Beyond kMaxConnections a peer is turned away, and comes over gRPC.
 #ifndef GPU_WORKER_SERVICE_SHARED_MEMORY_SERVER_H_
 #define GPU_WORKER_SERVICE_SHARED_MEMORY_SERVER_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/transport/shared_memory/shared_region.h"
-#include "gpu_worker/core/worker_core.h"
 
 namespace djinn::worker {
 
@@ -20,23 +22,38 @@ class SharedMemoryServer {
   // Each may take the size of its region in memory.
   static constexpr int kMaxConnections = 64;
 
-  // Unavailable when nobody can listen at `path`. The core outlives the server.
-  static absl::StatusOr<std::unique_ptr<SharedMemoryServer>> Start(
-      const std::string& path, WorkerCore* core);
+  struct Options {
+    std::string path;
+    // Of each connection.
+    RingSizes ring_sizes;
+    // The worker's, for its peers to know that it is the one they look for.
+    uint64_t incarnation = 0;
+    // Gets each connection, in the server's thread.
+    std::function<void(SharedConnection)> serve;
+    // Called there about as often; may be null.
+    std::function<void()> tick;
+    absl::Duration tick_interval = absl::Seconds(30);
+  };
 
-  // Accepts no more; streams go on until the core ends them.
+  // Unavailable when nobody can listen at the path.
+  static absl::StatusOr<std::unique_ptr<SharedMemoryServer>> Start(
+      Options options);
+
+  // Accepts no more; connections go on.
   ~SharedMemoryServer();
 
  private:
-  SharedMemoryServer(Descriptor listener, Descriptor stop, WorkerCore* core)
-      : listener_(std::move(listener)), stop_(std::move(stop)), core_(core) {}
+  SharedMemoryServer(Options options, Descriptor listener, Descriptor stop)
+      : options_(std::move(options)),
+        listener_(std::move(listener)),
+        stop_(std::move(stop)) {}
 
   void Run();
   absl::Status Serve(Descriptor socket);
 
+  const Options options_;
   const Descriptor listener_;
   const Descriptor stop_;
-  WorkerCore* const core_;
   // As many references as there are connections, and this one.
   const std::shared_ptr<const int> permits_ = std::make_shared<const int>();
   std::thread thread_;

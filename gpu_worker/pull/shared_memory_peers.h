@@ -1,0 +1,68 @@
+// Pull calls over shared memory to workers on this machine, and over another
+// transport to all others.
+//
+// A worker says in its answers at which socket it is found (kPullSocketHeader);
+// what it has said is tried from the next call on. Where nobody is found there,
+// or somebody else, the other transport goes on as it did, and that worker is
+// not tried again: its machine is another one, or only its sockets are. A call
+// has a connection to itself, which then waits for the next one.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_PULL_SHARED_MEMORY_PEERS_H_
+#define GPU_WORKER_PULL_SHARED_MEMORY_PEERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "common/mutex.h"
+#include "gpu_worker/pull/peer_call.h"
+
+namespace djinn::worker {
+
+class SharedMemoryPeers : public PeerConnector {
+ public:
+  // Peers remembered; beyond that all are learnt anew.
+  static constexpr size_t kMaxPeers = 256;
+  // Connections to one peer that wait for a call.
+  static constexpr size_t kMaxIdle = 4;
+
+  SharedMemoryPeers();
+  // No call is open any more.
+  ~SharedMemoryPeers() override;
+
+  // Once, before the first call.
+  void SetOther(std::unique_ptr<PeerConnector> other);
+  // The peer says that it is found there.
+  void Learn(const v1::Peer& peer, const std::string& socket);
+
+  absl::StatusOr<std::unique_ptr<PeerCall>> Open(
+      const v1::Peer& peer, const v1::PullRequest& request) override;
+
+ private:
+  class Connection;
+  class Call;
+  struct Known {
+    uint64_t incarnation = 0;
+    std::string socket;
+    bool refused = false;
+    std::vector<std::unique_ptr<Connection>> idle;
+  };
+
+  // Null where there is none to be had.
+  std::unique_ptr<Connection> ConnectTo(const v1::Peer& peer);
+  void GiveBack(const v1::Peer& peer, std::unique_ptr<Connection> connection);
+  void Refuse(const v1::Peer& peer, const absl::Status& why);
+
+  std::unique_ptr<PeerConnector> other_;
+  Mutex mu_;
+  // By worker.
+  absl::flat_hash_map<std::string, Known> known_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_PULL_SHARED_MEMORY_PEERS_H_

@@ -1,0 +1,222 @@
+#include "gpu_worker/service/pull_lanes.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/transport/shared_memory/shared_memory_end.h"
+#include "common/transport/stream.h"
+
+namespace djinn::worker {
+namespace {
+
+// Of a request: a session, a ticket and numbers.
+constexpr size_t kMaxRequestBytes = 4096;
+
+absl::Status Violation(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, "PROTOCOL_VIOLATION",
+                   what);
+}
+
+// Bytes on their way, and what keeps them.
+struct Sending {
+  std::shared_ptr<const OfferedBytes> offered;
+  SharedBytes host;
+};
+
+}  // namespace
+
+class PullLanes::Lane : public SharedMemoryEnd::Handler,
+                        public OfferClaimant,
+                        public std::enable_shared_from_this<Lane> {
+ public:
+  Lane(SharedConnection connection, WorkerCore* core)
+      : core_(*core),
+        end_(SharedSide::kWorker, {.max_message_bytes = kMaxRequestBytes},
+             std::move(connection)) {}
+
+  void Start() { end_.Start(/*open=*/nullptr, this); }
+  // Returns when nothing comes any more.
+  void Stop() {
+    end_.Close(MakeError(absl::StatusCode::kUnavailable, "DRAINING",
+                         "the worker stops"));
+    core_.AbandonPull(this);
+    MutexLock lock(&mu_);
+    while (!closed_) changed_.Wait(&mu_);
+  }
+  bool closed() const {
+    MutexLock lock(&mu_);
+    return closed_;
+  }
+  void Tick() {
+    bool stuck = false;
+    {
+      MutexLock lock(&mu_);
+      const std::shared_ptr<const Sending> sending = sending_.lock();
+      if (sending == nullptr) {
+        seen_call_ = 0;
+        return;
+      }
+      stuck =
+          sending->offered->recalled || (seen_call_ == call_ && seen_ == sent_);
+      seen_call_ = call_;
+      seen_ = sent_;
+    }
+    if (!stuck) return;
+    log::Warning("pull over shared memory given up", {});
+    end_.Close(absl::UnavailableError("nothing was taken"));
+  }
+
+  // SharedMemoryEnd::Handler.
+  absl::Status OnBytes(absl::string_view message) override {
+    v1::PullRequest request;
+    if (!request.ParseFromArray(message.data(),
+                                static_cast<int>(message.size()))) {
+      return Violation("bytes that are no message");
+    }
+    {
+      MutexLock lock(&mu_);
+      if (std::exchange(asked_, true)) return Violation("two calls at a time");
+      ++call_;
+      sent_ = 0;
+    }
+    core_.Pull(request, shared_from_this());
+    return absl::OkStatus();
+  }
+  void OnBulk(uint64_t, uint64_t,
+              absl::Span<const absl::string_view>) override {
+    end_.Close(Violation("bytes of a worker that asks for some"));
+  }
+  void OnBulkRoom() override { Pump(); }
+  void OnClosed(absl::Status) override {
+    core_.AbandonPull(this);
+    std::shared_ptr<const Sending> gone;  // Released without the lock.
+    MutexLock lock(&mu_);
+    gone = std::move(unsent_);
+    closed_ = true;
+    changed_.SignalAll();
+  }
+
+  // OfferClaimant.
+  void StillWaiting() override {
+    v1::PullResponse response;
+    response.mutable_waiting();
+    end_.Send(response.SerializeAsString());
+  }
+  void Give(std::shared_ptr<const OfferedBytes> bytes) override {
+    if (bytes->poison != nullptr) {
+      v1::PullResponse response;
+      *response.mutable_poisoned() = *bytes->poison;
+      {
+        MutexLock lock(&mu_);
+        asked_ = false;
+      }
+      end_.Send(response.SerializeAsString());
+      return;
+    }
+    absl::StatusOr<SharedBytes> host = core_.device()->HostBytes(bytes->buffer);
+    if (!host.ok()) return Refuse(host.status());
+    {
+      MutexLock lock(&mu_);
+      if (closed_) return;
+      unsent_ = std::make_shared<const Sending>(
+          Sending{std::move(bytes), *std::move(host)});
+      sending_ = unsent_;
+    }
+    Pump();
+  }
+  void Refuse(absl::Status why) override { end_.Close(std::move(why)); }
+
+ private:
+  // Sends as much as there is room for. The end calls nobody back meanwhile, so
+  // that the lock may keep two threads from sending at the same time.
+  void Pump() {
+    std::shared_ptr<const Sending> done;  // Released without the lock.
+    MutexLock lock(&mu_);
+    while (unsent_ != nullptr) {
+      if (unsent_->offered->recalled) {
+        done = std::move(unsent_);
+        return end_.Close(MakeError(
+            absl::StatusCode::kResourceExhausted, "SESSION_MEMORY",
+            "the storage was written or freed, and the session's limit had no "
+            "room to keep what was offered"));
+      }
+      const uint64_t offset = sent_;
+      const absl::string_view bytes =
+          unsent_->host.bytes.substr(offset, kBulkChunkBytes);
+      const std::shared_ptr<const Sending> owner = unsent_;
+      sent_ += bytes.size();
+      if (sent_ == unsent_->offered->size_bytes) {
+        done = std::move(unsent_);
+        asked_ = false;
+      }
+      if (!end_.SendBulk(call_, offset, {bytes, owner})) return;
+    }
+  }
+
+  WorkerCore& core_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  // From a request to the last that is sent for it.
+  bool asked_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t call_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;
+  // Null once all of it was handed to the end, which holds it until it is in
+  // the ring.
+  std::shared_ptr<const Sending> unsent_ ABSL_GUARDED_BY(mu_);
+  std::weak_ptr<const Sending> sending_ ABSL_GUARDED_BY(mu_);
+  // As of the last tick; 0: nothing was on its way.
+  uint64_t seen_call_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t seen_ ABSL_GUARDED_BY(mu_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  // Ends first.
+  SharedMemoryEnd end_;
+};
+
+PullLanes::~PullLanes() {
+  std::vector<std::shared_ptr<Lane>> lanes;
+  {
+    MutexLock lock(&mu_);
+    lanes.swap(lanes_);
+  }
+  for (const std::shared_ptr<Lane>& lane : lanes) lane->Stop();
+}
+
+void PullLanes::Add(SharedConnection connection) {
+  const auto lane = std::make_shared<Lane>(std::move(connection), core_);
+  lane->Start();
+  // Let go of without the lock.
+  const std::vector<std::shared_ptr<Lane>> ended = TakeEnded();
+  MutexLock lock(&mu_);
+  lanes_.push_back(lane);
+}
+
+void PullLanes::Tick() {
+  const std::vector<std::shared_ptr<Lane>> ended = TakeEnded();
+  std::vector<std::shared_ptr<Lane>> lanes;
+  {
+    MutexLock lock(&mu_);
+    lanes = lanes_;
+  }
+  for (const std::shared_ptr<Lane>& lane : lanes) lane->Tick();
+}
+
+std::vector<std::shared_ptr<PullLanes::Lane>> PullLanes::TakeEnded() {
+  MutexLock lock(&mu_);
+  const auto ended = std::stable_partition(
+      lanes_.begin(), lanes_.end(),
+      [](const std::shared_ptr<Lane>& lane) { return !lane->closed(); });
+  std::vector<std::shared_ptr<Lane>> taken(
+      std::make_move_iterator(ended), std::make_move_iterator(lanes_.end()));
+  lanes_.erase(ended, lanes_.end());
+  return taken;
+}
+
+size_t PullLanes::count() const {
+  MutexLock lock(&mu_);
+  return lanes_.size();
+}
+
+}  // namespace djinn::worker

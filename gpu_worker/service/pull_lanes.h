@@ -1,0 +1,54 @@
+// Pull calls of other workers on this machine, over shared memory: the
+// connections that they opened, each of which carries one call after the other.
+//
+// A call is a PullRequest; it is answered with PullResponses that say something
+// and with bulk chunks, numbered like the calls of the connection, that hold
+// the bytes. What is refused ends the connection with the reason. A caller that
+// takes nothing from one Tick() to the next is cut off: what was offered is its
+// session's memory until then.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_SERVICE_PULL_LANES_H_
+#define GPU_WORKER_SERVICE_PULL_LANES_H_
+
+#include <memory>
+#include <vector>
+
+#include "common/mutex.h"
+#include "common/transport/shared_memory/shared_region.h"
+#include "gpu_worker/core/worker_core.h"
+
+namespace djinn::worker {
+
+class PullLanes {
+ public:
+  // Where the value fits, whoever offers it need not wait for whoever takes it.
+  static constexpr RingSizes kRingSizes = {.control = 64 << 10,
+                                           .bulk = 4 << 20};
+
+  // The core outlives this.
+  explicit PullLanes(WorkerCore* core) : core_(core) {}
+  // Ends all, and waits for their threads.
+  ~PullLanes();
+
+  void Add(SharedConnection connection);
+  // Forgets those that ended, and cuts off who takes nothing. To be called now
+  // and then.
+  void Tick();
+
+  size_t count() const;
+
+ private:
+  class Lane;
+
+  // Of those that are left; the others are let go of by the caller.
+  std::vector<std::shared_ptr<Lane>> TakeEnded();
+
+  WorkerCore* const core_;
+  mutable Mutex mu_;
+  std::vector<std::shared_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SERVICE_PULL_LANES_H_

@@ -1,0 +1,303 @@
+// Values that one worker fetches from another one over shared memory: both ends
+// in one process, between them a real socket.
+#include "gpu_worker/service/pull_lanes.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+#include "common/mutex.h"
+#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/core/core_peers.h"
+#include "gpu_worker/pull/shared_memory_peers.h"
+#include "gpu_worker/service/shared_memory_server.h"
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+// More than a ring holds, and no multiple of a chunk.
+constexpr int64_t kElements = (6 << 20) / sizeof(float) + 5;
+
+// Collects what comes; can keep the first bytes waiting.
+class Receiver : public PullReceiver {
+ public:
+  void OnWaiting() override {
+    MutexLock lock(&mu_);
+    ++waits_;
+    changed_.SignalAll();
+  }
+  absl::Status OnBytes(uint64_t offset, absl::string_view bytes) override {
+    MutexLock lock(&mu_);
+    EXPECT_EQ(offset, bytes_.size());
+    bytes_.append(bytes.data(), bytes.size());
+    changed_.SignalAll();
+    while (held_) changed_.Wait(&mu_);
+    return refusal_;
+  }
+  void OnComplete() override {}
+  void OnShared(std::shared_ptr<Buffer>) override {}
+  void OnPoisoned(v1::ErrorDetail) override {}
+  void OnFailed(absl::Status) override {}
+
+  void Hold(bool held) {
+    MutexLock lock(&mu_);
+    held_ = held;
+    changed_.SignalAll();
+  }
+  void RefuseWith(absl::Status refusal) {
+    MutexLock lock(&mu_);
+    refusal_ = std::move(refusal);
+  }
+  void AwaitBytes() {
+    MutexLock lock(&mu_);
+    while (bytes_.empty()) changed_.Wait(&mu_);
+  }
+  std::string bytes() {
+    MutexLock lock(&mu_);
+    return bytes_;
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  int waits_ ABSL_GUARDED_BY(mu_) = 0;
+  bool held_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  std::string bytes_ ABSL_GUARDED_BY(mu_);
+};
+
+class PullLanesTest : public WorkerCoreTest {
+ protected:
+  using Received = absl::StatusOr<std::optional<v1::ErrorDetail>>;
+
+  PullLanesTest() {
+    char folder[] = "/tmp/pull-lanes-XXXXXX";
+    EXPECT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    path_ = absl::StrCat(folder_, "/socket");
+    lanes_ = std::make_unique<PullLanes>(core_.get());
+    SharedMemoryServer::Options options;
+    options.path = path_;
+    options.ring_sizes = PullLanes::kRingSizes;
+    options.incarnation = core_->incarnation();
+    options.serve = [this](SharedConnection connection) {
+      lanes_->Add(std::move(connection));
+    };
+    server_ = SharedMemoryServer::Start(std::move(options)).value();
+    auto other = std::make_unique<CorePeers>(core_.get());
+    other_ = other.get();
+    peers_->SetOther(std::move(other));
+  }
+  ~PullLanesTest() override {
+    peers_.reset();
+    server_.reset();
+    lanes_.reset();
+    unlink(path_.c_str());
+    rmdir(folder_.c_str());
+  }
+
+  v1::Peer Peer() {
+    v1::Peer peer;
+    peer.set_worker_id("w0");
+    peer.set_incarnation(core_->incarnation());
+    return peer;
+  }
+  std::unique_ptr<PeerCall> Ask(char ticket, uint64_t bytes) {
+    v1::PullRequest request;
+    request.set_session_id("s1");
+    request.set_ticket(Ticket(ticket));
+    request.set_size_bytes(bytes);
+    request.set_worker_incarnation(core_->incarnation());
+    return peers_->Open(Peer(), request).value();
+  }
+  Received Fetch(char ticket, uint64_t bytes, Receiver* receiver) {
+    return Ask(ticket, bytes)->Receive(bytes, receiver);
+  }
+  // A session whose storage 1 is filled with sevens.
+  std::unique_ptr<TestClient> OpenWithSevens() {
+    std::unique_ptr<TestClient> client = Open();
+    FakeStructure s;
+    s.FillInPlace(s.Bound(), kElements);
+    client->Define(1, s.get());
+    client->Create(1, kBytes);
+    client->Run(1, {1}, {7});
+    return client;
+  }
+  static std::string Sevens() { return FloatBytes(Floats(kElements, 7)); }
+
+  static constexpr uint64_t kBytes = kElements * sizeof(float);
+
+  std::string folder_, path_;
+  std::unique_ptr<PullLanes> lanes_;
+  std::unique_ptr<SharedMemoryServer> server_;
+  std::unique_ptr<SharedMemoryPeers> peers_ =
+      std::make_unique<SharedMemoryPeers>();
+  CorePeers* other_ = nullptr;
+};
+
+TEST_F(PullLanesTest, WhoHasSaidNothingIsAskedTheOtherWay) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  client->Offer(1, Ticket('a'));
+  Receiver receiver;
+  ASSERT_TRUE(Fetch('a', kBytes, &receiver).ok());
+  EXPECT_EQ(receiver.bytes(), Sevens());
+  EXPECT_EQ(other_->asked(), 1);
+  EXPECT_EQ(lanes_->count(), 0u);
+}
+
+TEST_F(PullLanesTest, ValuesComeOverOneConnectionOneAfterTheOther) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  for (const char ticket : {'a', 'b', 'c'}) {
+    client->Offer(1, Ticket(ticket));
+    Receiver receiver;
+    const Received received = Fetch(ticket, kBytes, &receiver);
+    ASSERT_TRUE(received.ok()) << received.status();
+    EXPECT_FALSE(received->has_value());
+    EXPECT_EQ(receiver.bytes(), Sevens());
+  }
+  EXPECT_EQ(other_->asked(), 0);
+  EXPECT_EQ(lanes_->count(), 1u);
+  EXPECT_EQ(core_->offers().offers(), 0u);
+}
+
+TEST_F(PullLanesTest, TwoAtATimeHaveAConnectionEach) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  client->Offer(1, Ticket('a'));
+  Receiver slow;
+  slow.Hold(true);
+  std::thread first([&] { EXPECT_TRUE(Fetch('a', kBytes, &slow).ok()); });
+  slow.AwaitBytes();
+  client->Offer(1, Ticket('b'));
+  Receiver receiver;
+  EXPECT_TRUE(Fetch('b', kBytes, &receiver).ok());
+  EXPECT_EQ(receiver.bytes(), Sevens());
+  slow.Hold(false);
+  first.join();
+  EXPECT_EQ(slow.bytes(), Sevens());
+  EXPECT_EQ(lanes_->count(), 2u);
+}
+
+TEST_F(PullLanesTest, ACallWaitsForItsOffer) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  Receiver receiver;
+  std::thread waits([&] { EXPECT_TRUE(Fetch('a', kBytes, &receiver).ok()); });
+  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 1; }));
+  client->Offer(1, Ticket('a'));
+  waits.join();
+  EXPECT_EQ(receiver.bytes(), Sevens());
+}
+
+TEST_F(PullLanesTest, ARefusalSaysWhyAndOthersGoOn) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  client->Offer(1, Ticket('a'));
+  Receiver receiver;
+  EXPECT_EQ(ErrorReason(Fetch('a', 4, &receiver).status()), "SIZE_MISMATCH");
+  EXPECT_EQ(receiver.bytes(), "");
+  client->Offer(1, Ticket('b'));
+  EXPECT_TRUE(Fetch('b', kBytes, &receiver).ok());
+  EXPECT_EQ(receiver.bytes(), Sevens());
+  EXPECT_EQ(other_->asked(), 0);
+}
+
+TEST_F(PullLanesTest, ARootErrorComesInTheBytesPlace) {
+  const std::unique_ptr<TestClient> client = Open();
+  peers_->Learn(Peer(), path_);
+  FakeStructure s;
+  s.FailInPlace(s.Bound(), 2);
+  client->Define(1, s.get());
+  client->Create(1, 8);
+  client->Run(1, {1});
+  client->Offer(1, Ticket('a'));
+  Receiver receiver;
+  const Received received = Fetch('a', 8, &receiver);
+  ASSERT_TRUE(received.ok()) << received.status();
+  ASSERT_TRUE(received->has_value());
+  EXPECT_NE((*received)->error_id(), 0u);
+}
+
+TEST_F(PullLanesTest, WhatTheReceiverDoesNotTakeEndsTheCall) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  client->Offer(1, Ticket('a'));
+  Receiver receiver;
+  receiver.RefuseWith(absl::CancelledError("enough"));
+  EXPECT_TRUE(absl::IsCancelled(Fetch('a', kBytes, &receiver).status()));
+  EXPECT_LT(receiver.bytes().size(), kBytes);
+}
+
+TEST_F(PullLanesTest, ACancelledCallReturns) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  Receiver receiver;
+  const std::unique_ptr<PeerCall> call = Ask('a', kBytes);
+  std::thread waits(
+      [&] { EXPECT_FALSE(call->Receive(kBytes, &receiver).ok()); });
+  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 1; }));
+  call->Cancel();
+  waits.join();
+  EXPECT_EQ(receiver.bytes(), "");
+}
+
+TEST_F(PullLanesTest, WhoTakesNothingIsCutOff) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  client->Offer(1, Ticket('a'));
+  Receiver frozen;
+  frozen.Hold(true);
+  absl::Status end;
+  std::thread fetches([&] { end = Fetch('a', kBytes, &frozen).status(); });
+  frozen.AwaitBytes();
+  // Nothing is taken from one tick to the next.
+  EXPECT_TRUE(WaitUntil([&] {
+    lanes_->Tick();
+    return lanes_->count() == 0;
+  }));
+  frozen.Hold(false);
+  fetches.join();
+  EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+}
+
+TEST_F(PullLanesTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  v1::Peer peer = Peer();
+  peers_->Learn(peer, absl::StrCat(folder_, "/nobody"));
+  for (const char ticket : {'a', 'b'}) {
+    client->Offer(1, Ticket(ticket));
+    Receiver receiver;
+    EXPECT_TRUE(Fetch(ticket, kBytes, &receiver).ok());
+    EXPECT_EQ(receiver.bytes(), Sevens());
+    // What it says of itself has been tried.
+    peers_->Learn(peer, path_);
+  }
+  EXPECT_EQ(other_->asked(), 2);
+  EXPECT_EQ(lanes_->count(), 0u);
+}
+
+TEST_F(PullLanesTest, AWorkerThatStopsEndsItsCalls) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  Receiver receiver;
+  absl::Status end;
+  std::thread waits([&] { end = Fetch('a', kBytes, &receiver).status(); });
+  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 1; }));
+  server_.reset();
+  lanes_ = std::make_unique<PullLanes>(core_.get());
+  waits.join();
+  EXPECT_FALSE(end.ok());
+}
+
+}  // namespace
+}  // namespace djinn::worker
