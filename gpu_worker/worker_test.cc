@@ -14,10 +14,14 @@
 #include "common/lease/testing/lease_authority.h"
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
+#include "common/net/tls.h"
 #include "djinn/v1/worker_registry.grpc.pb.h"
 #include "gpu_worker/core/test_client.h"
 #include "gpu_worker/device/fake/fake_device.h"
 #include "gpu_worker/device/fake/fake_structure.h"
+#include "gpu_worker/pull/grpc_peers.h"
+#include "gpu_worker/pull/offer_table.h"
+#include "gpu_worker/pull/shared_memory_peers.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 
@@ -189,6 +193,7 @@ class WorkerTest : public testing::TestWithParam<bool> {
     config.worker_id = "w0";
     // A relative path: test directories' names are too long for a socket.
     config.listen = GetParam() ? "unix:worker_test.sock" : "127.0.0.1:0";
+    config.shared_memory_socket = "worker_test.shm";
     config.coordinator = server_->address();
     config.join_token = "join";
     config.heartbeat_interval = absl::Milliseconds(50);
@@ -448,6 +453,64 @@ TEST_P(WorkerTest, AnotherWorkerFetchesWhatWasOffered) {
   EXPECT_EQ(refusal(), used);
   request.set_worker_incarnation(incarnation_ + 1);
   EXPECT_EQ(ErrorReason(refusal()), "WRONG_INCARNATION");
+}
+
+// Keeps the bytes.
+class BytesReceiver : public PullReceiver {
+ public:
+  void OnWaiting() override {}
+  absl::Status OnBytes(uint64_t offset, absl::string_view received) override {
+    EXPECT_EQ(offset, bytes.size());
+    bytes.append(received.data(), received.size());
+    return absl::OkStatus();
+  }
+  void OnComplete() override {}
+  void OnShared(std::shared_ptr<Buffer>) override {}
+  void OnPoisoned(v1::ErrorDetail) override {}
+  void OnFailed(absl::Status) override {}
+
+  std::string bytes;
+};
+
+class Unreachable : public PeerConnector {
+ public:
+  absl::StatusOr<std::unique_ptr<PeerCall>> Open(
+      const v1::Peer&, const v1::PullRequest&) override {
+    return absl::UnavailableError("not this way");
+  }
+};
+
+TEST_P(WorkerTest, AnAnswerSaysWhereOthersOnTheMachineFetch) {
+  std::unique_ptr<TestClient> client = Connect();
+  const std::string bytes = FloatBytes(std::vector<float>(25, 1.5f));
+  client->InstallInline(1, bytes);
+  v1::Peer peer;
+  peer.set_worker_id("w0");
+  peer.set_incarnation(incarnation_);
+  peer.set_address(worker_->address());
+  v1::PullRequest request;
+  request.set_session_id("s1");
+  request.set_size_bytes(bytes.size());
+  request.set_worker_incarnation(incarnation_);
+  const auto fetch = [&](PeerConnector* peers, char ticket) {
+    request.set_ticket(std::string(OfferTable::kTicketBytes, ticket));
+    client->Offer(1, request.ticket());
+    BytesReceiver receiver;
+    const auto received =
+        peers->Open(peer, request).value()->Receive(bytes.size(), &receiver);
+    EXPECT_TRUE(received.ok()) << received.status();
+    return receiver.bytes;
+  };
+  SharedMemoryPeers shared_memory;
+  shared_memory.SetOther(std::make_unique<Unreachable>());
+  const std::unique_ptr<PeerConnector> grpc =
+      MakeGrpcPeers(ChannelSecurity::Make({}, /*insecure=*/true).value(),
+                    [&](const v1::Peer& told, const std::string& socket) {
+                      EXPECT_EQ(told.worker_id(), "w0");
+                      shared_memory.Learn(told, socket);
+                    });
+  EXPECT_EQ(fetch(grpc.get(), 'a'), bytes);
+  EXPECT_EQ(fetch(&shared_memory, 'b'), bytes);
 }
 
 TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
