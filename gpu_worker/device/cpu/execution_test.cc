@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,12 +19,14 @@
 #include "ATen/ops/randn.h"
 #include "ATen/ops/real.h"
 #include "ATen/ops/scalar_tensor.h"
+#include "ATen/ops/softmax.h"
 #include "ATen/ops/tensor.h"
 #include "ATen/ops/zeros.h"
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
 #include "gpu_worker/device/cpu/cpu_target.h"
 #include "gpu_worker/device/cpu/program_tester.h"
+#include "gpu_worker/device/cpu/torch_program.h"
 #include "gpu_worker/device/torch/node_result.h"
 #include "gtest/gtest.h"
 
@@ -445,6 +448,21 @@ TEST_F(ExecutionTest, StrictRunsWriteOnceHoweverOften) {
                           expected.nbytes()))
         << i;
   }
+}
+
+TEST_F(ExecutionTest, OneThreadHasNothingToTry) {
+  const at::Tensor x = Random({64, 64});
+  const EncodedCall call = tester_.Encode("aten::softmax", "int",
+                                          {x, int64_t{1}}, {at::softmax(x, 1)});
+  const int before = at::get_num_threads();
+  for (const int threads : {1, 2}) {
+    at::set_num_threads(threads);
+    const std::unique_ptr<CompiledProgram> program =
+        tester_.library()->Compile(call.structure).value();
+    const auto& compiled = dynamic_cast<const TorchProgram&>(*program);
+    EXPECT_EQ(compiled.call(0).alone != nullptr, threads > 1);
+  }
+  at::set_num_threads(before);
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
     } else if (HasNoSums(call.op.schema())) {
       call.alone = std::make_unique<AloneTrial>();
       call.alone->LeaveToOne();
-    } else if (MayBeCarriedOutTwice(call)) {
+    } else if (at::get_num_threads() > 1 && MayBeCarriedOutTwice(call)) {
       std::optional<std::vector<TypedSlot>> operands =
           OperandsToMakeUp(call.call);
       if (!operands.has_value()) continue;
