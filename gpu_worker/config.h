@@ -3,8 +3,9 @@
 //   worker_id: w0                     # stable name, required
 //   listen: 127.0.0.1:0               # or unix:PATH
 //   advertise: 10.0.0.5:7080          # what clients dial; the bound address
-//   shared_memory_socket: w0.shm      # for clients of this machine and user;
-//                                     # none: they come over gRPC, too
+//   shared_memory_socket: w0.shm      # for clients of this machine and user,
+//                                     # and w0.shm.pull for workers; none:
+//                                     # they come over gRPC, too
 //   tls:                              # none: clients' bytes are not encrypted
 //     certificate_file: worker.crt    # PEM, with its chain
 //     private_key_file: worker.key
