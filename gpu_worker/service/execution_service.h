@@ -31,8 +31,8 @@ class ExecutionService
  public:
   static constexpr char kHealthName[] = "djinn.v1.Execution";
 
-  // `core` and `clock` outlive the service. `pull_socket`: where workers on this
-  // machine fetch values, too; empty: nowhere.
+  // `core` and `clock` outlive the service. `pull_socket`: where workers on
+  // this machine fetch values, too; empty: nowhere.
   explicit ExecutionService(WorkerCore* core, std::string pull_socket = "",
                             Clock* clock = Clock::Real())
       : core_(core), pull_socket_(std::move(pull_socket)), pacer_(clock) {}
