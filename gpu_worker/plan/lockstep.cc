@@ -26,10 +26,12 @@ class Lockstep {
     }
   }
 
-  void CarryOut() {
+  absl::Duration CarryOut() {
     for (size_t at = 0; at < going_.size();) at = Advance(at) ? at + 1 : at;
     while (!going_.empty()) {
+      const absl::Duration start = charged_until_;
       CarryOutProduct(ChooseProduct());
+      products_ += charged_until_ - start;
       for (size_t at = 0; at < going_.size();) {
         const bool waits = heads_[going_[at]] != nullptr;
         at = waits || Advance(at) ? at + 1 : at;
@@ -40,6 +42,7 @@ class Lockstep {
       while (run->Advance() != nullptr) run->RunProduct();
       End(member);
     }
+    return products_;
   }
 
  private:
@@ -182,6 +185,7 @@ class Lockstep {
   std::vector<size_t> going_;
   std::vector<size_t> cramped_;
   absl::Duration charged_until_;
+  absl::Duration products_;
   // Of the product being carried out; kept for their memory.
   std::vector<Part> at_product_;
   std::vector<Part> staged_;
@@ -191,9 +195,10 @@ class Lockstep {
 
 }  // namespace
 
-void CarryOutInLockstep(absl::Span<LockstepMember> members,
-                        OperatorLibrary* library, const LockstepCalls& calls) {
-  Lockstep(members, library, calls).CarryOut();
+absl::Duration CarryOutInLockstep(absl::Span<LockstepMember> members,
+                                  OperatorLibrary* library,
+                                  const LockstepCalls& calls) {
+  return Lockstep(members, library, calls).CarryOut();
 }
 
 }  // namespace djinn::worker

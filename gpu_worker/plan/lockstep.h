@@ -39,9 +39,11 @@ struct LockstepCalls {
       joined;
 };
 
-// Carries all out to their ends. One thread.
-void CarryOutInLockstep(absl::Span<LockstepMember> members,
-                        OperatorLibrary* library, const LockstepCalls& calls);
+// Carries all out to their ends. Returns what the products took, which one more
+// run would have shared. One thread.
+absl::Duration CarryOutInLockstep(absl::Span<LockstepMember> members,
+                                  OperatorLibrary* library,
+                                  const LockstepCalls& calls);
 
 }  // namespace djinn::worker
 

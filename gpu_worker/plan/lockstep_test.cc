@@ -130,7 +130,7 @@ class LockstepTest : public testing::Test {
 
   // The story in a line.
   std::string CarryOut() {
-    CarryOutInLockstep(
+    products_ = CarryOutInLockstep(
         absl::MakeSpan(members_), &library_,
         {.now = [this] { return story_.now; },
          .done =
@@ -152,6 +152,7 @@ class LockstepTest : public testing::Test {
   }
 
   Story story_;
+  absl::Duration products_;
   FakeLibrary library_{&story_};
   std::vector<Weight> weights_{4};
   std::vector<std::unique_ptr<FakeRun>> runs_;
@@ -173,6 +174,13 @@ TEST_F(LockstepTest, EachIsChargedItsOwnNodesAndItsRows) {
   EXPECT_EQ(members_[1].used, absl::Seconds(6));
   // The nanosecond that cannot be divided is the last one's.
   EXPECT_EQ(members_[2].used, absl::Seconds(1) + absl::Nanoseconds(1));
+}
+
+TEST_F(LockstepTest, TellsWhatTheProductsTook) {
+  Add("A", "..ab.");
+  Add("B", "a.");
+  EXPECT_EQ(CarryOut(), "A. A. joined2x2 B. end1 Ab A. end0");
+  EXPECT_EQ(products_, absl::Seconds(7) + absl::Nanoseconds(1));
 }
 
 TEST_F(LockstepTest, RunsOfOtherStructuresMeetAtTheirWeights) {

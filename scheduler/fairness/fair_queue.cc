@@ -85,6 +85,11 @@ void FairQueue::SetPriority(uint64_t key, int priority) {
   if (session->place != kNowhere) session->tenant->waiting.Moved(session);
 }
 
+size_t FairQueue::session_count(absl::string_view tenant) const {
+  const auto found = tenants_.find(tenant);
+  return found == tenants_.end() ? 0 : found->second->sessions;
+}
+
 void FairQueue::Wait(Session* session, const Work& work) {
   Tenant* const tenant = session->tenant;
   session->work = work;

@@ -92,7 +92,9 @@ class FairQueue {
 
   bool empty() const { return waiting_.empty(); }
   bool in_service() const { return in_service_ > 0; }
-  // Takes the next session into service. Not empty.
+  // The session whose turn is next. Not empty.
+  uint64_t Next() const { return waiting_.top()->waiting.top()->key; }
+  // Takes it into service. Not empty.
   uint64_t Take();
   // The session's step goes on, and has taken `used` so far: from now on that
   // counts.
@@ -133,7 +135,7 @@ class FairQueue {
   // Sessions that wait for which `suits` holds, `most` at most, and none of a
   // lower priority: those whose tenants have had least first; while it is
   // contested, nobody who is ahead. Looks at kLooks sessions. `key` is in
-  // service.
+  // service, or next and then one of them.
   static constexpr size_t kLooks = 256;
   Company FindCompany(uint64_t key, absl::FunctionRef<bool(uint64_t)> suits,
                       size_t most) const;
@@ -144,6 +146,10 @@ class FairQueue {
   // The session's step took `used`; it has more work, or none.
   void Done(uint64_t key, absl::Duration used, const std::optional<Work>& more);
 
+  // Of a session that has joined.
+  int priority(uint64_t key) const { return sessions_.at(key)->priority; }
+  // Of the tenant; 0 for one that is not known.
+  size_t session_count(absl::string_view tenant) const;
   // Tenants that are remembered.
   size_t tenant_count() const { return tenants_.size(); }
 

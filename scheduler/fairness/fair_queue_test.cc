@@ -199,6 +199,33 @@ TEST(FairQueueTest, TenantsThatCameAndWentAreForgotten) {
   EXPECT_LE(queue.tenant_count(), 200u);
 }
 
+TEST(FairQueueTest, TellsWhoIsNextWithoutTakingIt) {
+  FairQueue queue;
+  JoinAndWait(1, "a", 1, &queue);
+  JoinAndWait(2, "a", 1, &queue);
+  JoinAndWait(3, "b", 1, &queue);
+  queue.SetPriority(2, kUsual + 1);
+  EXPECT_EQ(queue.priority(1), kUsual);
+  EXPECT_EQ(queue.priority(2), kUsual + 1);
+  for (int turn = 0; turn < 6; ++turn) {
+    const uint64_t next = queue.Next();
+    EXPECT_EQ(queue.Next(), next);
+    EXPECT_EQ(queue.Take(), next);
+    queue.Done(next, absl::Milliseconds(1), kWork);
+  }
+}
+
+TEST(FairQueueTest, CountsTheSessionsOfATenant) {
+  FairQueue queue;
+  EXPECT_EQ(queue.session_count("a"), 0u);
+  JoinAndWait(1, "a", 1, &queue);
+  JoinAndWait(2, "a", 1, &queue);
+  JoinAndWait(3, "b", 1, &queue);
+  EXPECT_EQ(queue.session_count("a"), 2u);
+  queue.Leave(1);
+  EXPECT_EQ(queue.session_count("a"), 1u);
+}
+
 // Three sessions each of tenants a (1 to 3), b (4 to 6) and c (7 to 9), all of
 // which wait.
 class CompanyTest : public testing::Test {

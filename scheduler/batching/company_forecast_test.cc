@@ -1,0 +1,199 @@
+#include "scheduler/batching/company_forecast.h"
+
+#include "gtest/gtest.h"
+
+namespace djinn::scheduler {
+namespace {
+
+constexpr CompanyForecast::Place kFirst = 1;
+constexpr CompanyForecast::Place kSecond = 2;
+
+bool MayCome(uint64_t) { return true; }
+
+absl::Duration Ms(int64_t milliseconds) {
+  return absl::Milliseconds(milliseconds);
+}
+
+class CompanyForecastTest : public testing::Test {
+ protected:
+  CompanyForecastTest() {
+    forecast_.NoteWorth(kFirst, Ms(50));
+    forecast_.NoteWorth(kSecond, Ms(50));
+  }
+
+  // Rounds of a session: a run at the first place, at once one at the second,
+  // each of which takes 10 ms, and a pause.
+  void GoRound(uint64_t key, int rounds, absl::Duration pause = Ms(4)) {
+    for (int i = 0; i < rounds; ++i) {
+      Run(key, kFirst);
+      Run(key, kSecond);
+      now_ += pause;
+    }
+  }
+  void Run(uint64_t key, CompanyForecast::Place place) {
+    forecast_.Came(key, place, now_);
+    now_ += Ms(10);
+    forecast_.Ended(key, now_);
+  }
+  // Behind the pause of the last round, as if it had not been made.
+  void TakePauseBack(absl::Duration pause = Ms(4)) { now_ -= pause; }
+
+  absl::Duration Until(CompanyForecast::Place place) {
+    return forecast_.WaitUntil(place, now_, now_, MayCome);
+  }
+
+  CompanyForecast forecast_;
+  absl::Duration now_ = absl::Seconds(1);
+};
+
+TEST_F(CompanyForecastTest, NobodyIsExpectedAtFirst) {
+  EXPECT_LE(Until(kFirst), now_);
+  EXPECT_FALSE(forecast_.NextOf(7).has_value());
+}
+
+TEST_F(CompanyForecastTest, WhoGoesRoundIsExpectedALittleLaterThanItCame) {
+  GoRound(7, 3);
+  TakePauseBack();
+  EXPECT_EQ(forecast_.NextOf(7), kFirst);
+  EXPECT_EQ(Until(kFirst),
+            now_ + Ms(5) + CompanyForecast::kSlack);  // 1.25 times 4 ms
+  EXPECT_LE(Until(kSecond), now_);
+}
+
+TEST_F(CompanyForecastTest, OnceIsNoRule) {
+  GoRound(7, 2);
+  TakePauseBack();
+  EXPECT_FALSE(forecast_.NextOf(7).has_value());
+  EXPECT_LE(Until(kFirst), now_);
+}
+
+TEST_F(CompanyForecastTest, EachPlaceHasItsOwnPause) {
+  GoRound(7, 3);
+  forecast_.Came(7, kFirst, now_);
+  now_ += Ms(10);
+  forecast_.Ended(7, now_);
+  EXPECT_EQ(forecast_.NextOf(7), kSecond);
+  EXPECT_EQ(Until(kSecond), now_ + CompanyForecast::kSlack);
+  EXPECT_LE(Until(kFirst), now_);
+}
+
+TEST_F(CompanyForecastTest, WhoRunsIsNotExpected) {
+  GoRound(7, 3);
+  forecast_.Came(7, kFirst, now_);
+  EXPECT_LE(Until(kFirst), now_);
+  EXPECT_LE(Until(kSecond), now_);
+}
+
+TEST_F(CompanyForecastTest, TheLongestOfTheLastPausesCounts) {
+  GoRound(7, 3);
+  GoRound(7, 1, Ms(8));
+  GoRound(7, 2);
+  TakePauseBack();
+  EXPECT_EQ(Until(kFirst), now_ + Ms(10) + CompanyForecast::kSlack);
+  now_ += Ms(4);
+  GoRound(7, 4);
+  TakePauseBack();
+  EXPECT_EQ(Until(kFirst), now_ + Ms(5) + CompanyForecast::kSlack);
+}
+
+TEST_F(CompanyForecastTest, WhoStopsIsForgottenWhenItWasDue) {
+  GoRound(7, 3);
+  TakePauseBack();
+  const absl::Duration since = now_;
+  const absl::Duration due = Until(kFirst);
+  const auto until = [&](absl::Duration now) {
+    return forecast_.WaitUntil(kFirst, since, now, MayCome);
+  };
+  EXPECT_EQ(until(due - absl::Nanoseconds(1)), due);
+  EXPECT_LE(until(due), due);
+  // Also by who looks for the first time, and by a clock of before.
+  EXPECT_LE(Until(kFirst), now_);
+  // It comes again: the pause was too long, for what it is worth.
+  now_ += absl::Minutes(1);
+  GoRound(7, 1);
+  TakePauseBack();
+  EXPECT_LE(Until(kFirst), now_);
+}
+
+TEST_F(CompanyForecastTest, WhoGoesElsewhereIsIrregular) {
+  GoRound(7, 3);
+  forecast_.Came(7, kSecond, now_);
+  forecast_.Ended(7, now_);
+  EXPECT_FALSE(forecast_.NextOf(7).has_value());
+  EXPECT_LE(Until(kFirst), now_);
+}
+
+TEST_F(CompanyForecastTest, WhatIsNoRunOfAPlacePutsThePauseOff) {
+  GoRound(7, 3);
+  TakePauseBack();
+  now_ += Ms(1);
+  forecast_.Ended(7, now_);
+  EXPECT_EQ(Until(kFirst), now_ + Ms(5) + CompanyForecast::kSlack);
+}
+
+TEST_F(CompanyForecastTest, NobodyWaitsLongerThanThePlaceIsWorth) {
+  GoRound(7, 3);
+  TakePauseBack();
+  const absl::Duration pause = Ms(5) + CompanyForecast::kSlack;
+  forecast_.NoteWorth(kFirst, pause);
+  EXPECT_EQ(Until(kFirst), now_ + pause);
+  forecast_.NoteWorth(kFirst, pause - absl::Nanoseconds(1));
+  EXPECT_LE(Until(kFirst), now_);
+  // What it waited counts.
+  forecast_.NoteWorth(kFirst, pause);
+  EXPECT_LE(forecast_.WaitUntil(kFirst, now_ - Ms(1), now_, MayCome), now_);
+}
+
+TEST_F(CompanyForecastTest, APlaceOfUnknownWorthIsNotWaitedAt) {
+  forecast_ = CompanyForecast();
+  GoRound(7, 3);
+  TakePauseBack();
+  EXPECT_LE(Until(kFirst), now_);
+}
+
+TEST_F(CompanyForecastTest, TheLastOfThoseWhoMayComeCounts) {
+  const absl::Duration begin = now_;
+  for (const uint64_t key : {5, 6, 7}) {
+    now_ = begin;
+    GoRound(key, 3, Ms(static_cast<int64_t>(key)));
+    TakePauseBack(Ms(static_cast<int64_t>(key)));
+    // All end at one time.
+    now_ = absl::Seconds(2);
+    forecast_.Ended(key, now_);
+  }
+  const auto until = [&](uint64_t last) {
+    return forecast_.WaitUntil(kFirst, now_, now_,
+                               [=](uint64_t key) { return key <= last; });
+  };
+  EXPECT_EQ(until(7), now_ + 1.25 * Ms(7) + CompanyForecast::kSlack);
+  EXPECT_EQ(until(6), now_ + 1.25 * Ms(6) + CompanyForecast::kSlack);
+  EXPECT_LE(until(4), now_);
+}
+
+TEST_F(CompanyForecastTest, WhoIsGoneIsNotExpected) {
+  GoRound(7, 3);
+  TakePauseBack();
+  forecast_.Forget(7);
+  EXPECT_LE(Until(kFirst), now_);
+  EXPECT_FALSE(forecast_.NextOf(7).has_value());
+  forecast_.Forget(7);
+}
+
+TEST_F(CompanyForecastTest, SomePlacesOfASessionAreRemembered) {
+  const auto most =
+      static_cast<CompanyForecast::Place>(CompanyForecast::kPlacesOfSession);
+  const auto go_round = [&](CompanyForecast::Place places) {
+    for (int i = 0; i < 4; ++i) {
+      for (CompanyForecast::Place place = 0; place < places; ++place) {
+        Run(7, place);
+      }
+    }
+  };
+  go_round(most);
+  EXPECT_EQ(forecast_.NextOf(7), 0u);
+  go_round(most + 1);
+  EXPECT_FALSE(forecast_.NextOf(7).has_value());
+}
+
+}  // namespace
+}  // namespace djinn::scheduler
