@@ -1,172 +1,14 @@
 // Runs of several sessions that share products: who takes part, what each sees
 // and what each is charged.
 #include <algorithm>
-#include <functional>
-#include <map>
-#include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "common/content_proof.h"
-#include "common/lease/lease_verifier.h"
 #include "common/net/proto_duration.h"
-#include "gpu_worker/core/core_fixture.h"
+#include "gpu_worker/core/batch_fixture.h"
 
 namespace djinn::worker {
 namespace {
-
-// Storages of every client.
-constexpr uint64_t kWeight = 1;
-constexpr uint64_t kRows = 2;
-constexpr uint64_t kOther = 3;
-constexpr uint64_t kFirstResult = 100;
-
-// While the plug's run holds the device, everything that the others send
-// waits. Behind it every node takes a second, a joined product four; what is
-// carried out is told by letters: s(cale), a(dd), J(oined), f(ill).
-class BatchTest : public WorkerCoreTest {
- protected:
-  BatchTest() {
-    device_.SetExecuteHook([this](const std::string& name) {
-      MutexLock lock(&mu_);
-      reached_ = true;
-      changed_.SignalAll();
-      while (!open_) changed_.Wait(&mu_);
-      const bool joined = name == "fake::joined";
-      clock_.Advance(absl::Seconds(joined ? 4 : 1));
-      order_ += joined ? 'J' : name[6];
-      if (joined) {
-        // It may take itself away.
-        const std::function<void()> call = at_joined_;
-        if (call) call();
-        if (join_fails_) return absl::InternalError("no joining now");
-      }
-      return absl::OkStatus();
-    });
-  }
-  ~BatchTest() override {
-    Release();
-    core_->Shutdown();
-  }
-
-  // Before all clients.
-  void Plug() {
-    plug_ = Open("plug", "plug");
-    FakeStructure s;
-    s.FillInPlace(s.Bound(), 2);
-    plug_->Create(1, 8);
-    plug_->Define(1, s.get());
-    plug_->Run(1, {1}, {0});
-    MutexLock lock(&mu_);
-    while (!reached_) changed_.Wait(&mu_);
-  }
-
-  // Contents are what has more than the bytes that go inline.
-  static void LetKeepWeights(v1::LeaseClaims* lease) {
-    lease->mutable_limits()->set_inline_bytes(2 * sizeof(float));
-  }
-  // With the weight, which is content of its tenant, and rows that begin with
-  // `first`.
-  TestClient* Add(const std::string& session, const std::string& tenant,
-                  float first) {
-    v1::LeaseClaims lease = Lease(session, tenant);
-    LetKeepWeights(&lease);
-    if (batch_class_.contains(session)) {
-      lease.mutable_urgency()->set_priority_class(v1::PRIORITY_CLASS_BATCH);
-    }
-    if (weights_.contains(session)) lease.set_weight(weights_.at(session));
-    Grant(lease, 100'000);
-    clients_.push_back(Connect(HelloFor(session)));
-    TestClient* const client = clients_.back().get();
-    client->set_mode(v1::EXECUTION_MODE_FAST);
-    client->InstallInline(kRows, BytesOf({first, first + 1}));
-    client->InstallInline(kOther, BytesOf({first, 0}));
-    return client;
-  }
-  static std::string BytesOf(const Floats& values) {
-    return {reinterpret_cast<const char*>(values.data()),
-            values.size() * sizeof(float)};
-  }
-  // Uploaded by the first of a tenant, found by the others.
-  static void UploadWeight(TestClient* client, float weight = 3) {
-    const std::string bytes = BytesOf({weight, 0, 0});
-    client->InstallTransfer(kWeight, 7, bytes);
-    v1::TransferDecision decision = client->WaitDecision(7);
-    if (decision.has_prove()) {
-      client->SendProof(7, ProveContent(decision.prove().key(), bytes));
-      decision = client->WaitOutcome(7);
-    }
-    if (!decision.has_send()) return;
-    client->SendBytes(7, bytes);
-    client->Read(kWeight, 2);
-  }
-
-  // y = rows * weight; z = y + other, with `extra` nodes in front that another
-  // position of a decoder would have.
-  static srg::Structure Step(int extra = 0) {
-    FakeStructure s;
-    const uint32_t weight = s.Bound();
-    const uint32_t rows = s.Bound();
-    const uint32_t other = s.Bound();
-    for (int i = 0; i < extra; ++i) s.AddInPlace(other, other, 1);
-    const uint32_t y = s.Scale(rows, weight, 2);
-    s.Add(y, other, 2);
-    return s.get();
-  }
-  // Runs it; its results are two storages from `result` on.
-  static uint64_t Run(TestClient* client, int extra = 0,
-                      uint64_t result = kFirstResult) {
-    client->Define(1 + static_cast<uint64_t>(result), Step(extra));
-    return client->Run(1 + static_cast<uint64_t>(result),
-                       {kWeight, kRows, kOther, result, result + 1});
-  }
-  static Floats Result(TestClient* client, uint64_t result = kFirstResult) {
-    return client->Read(result + 1, 2);
-  }
-
-  // The device goes on when so many runs are there, with the plug's.
-  void ReleaseWith(uint32_t runs) {
-    EXPECT_TRUE(
-        WaitUntil([&] { return core_->Snapshot().queued_runs() == runs; }));
-    Release();
-  }
-  void Release() {
-    MutexLock lock(&mu_);
-    open_ = true;
-    changed_.SignalAll();
-  }
-  // Behind the plug's.
-  std::string Order() {
-    MutexLock lock(&mu_);
-    return order_.substr(1);
-  }
-  absl::Duration Used(const std::string& session) {
-    const v1::WorkerState state = core_->Snapshot();
-    for (const v1::HeldSession& held : state.sessions()) {
-      if (UncheckedClaims(held.lease()).session_id() == session) {
-        return FromProtoDuration(held.lease_use().device_time());
-      }
-    }
-    ADD_FAILURE() << "no session " << session;
-    return absl::ZeroDuration();
-  }
-  absl::Duration Busy() {
-    return FromProtoDuration(core_->Snapshot().executed().device_time());
-  }
-
-  std::unique_ptr<TestClient> plug_;
-  std::vector<std::unique_ptr<TestClient>> clients_;
-  std::set<std::string> batch_class_;
-  std::map<std::string, double> weights_;
-  std::function<void()> at_joined_;
-  Mutex mu_;
-  CondVar changed_;
-  bool join_fails_ ABSL_GUARDED_BY(mu_) = false;
-  bool reached_ ABSL_GUARDED_BY(mu_) = false;
-  bool open_ ABSL_GUARDED_BY(mu_) = false;
-  std::string order_ ABSL_GUARDED_BY(mu_);
-};
 
 TEST_F(BatchTest, RunsOfATenantShareTheirProducts) {
   for (int i = 0; i < 3; ++i) {
@@ -232,18 +74,7 @@ TEST_F(BatchTest, NoTenantSharesProductsUnasked) {
     TestClient* const b = Add("b" + suffix, "t2", 1);
     UploadWeight(a);
     UploadWeight(b);
-    {
-      MutexLock lock(&mu_);
-      order_.clear();
-      open_ = reached_ = false;
-    }
-    if (plug_ == nullptr) {
-      Plug();
-    } else {
-      plug_->Run(1, {1}, {0});
-      MutexLock lock(&mu_);
-      while (!reached_) changed_.Wait(&mu_);
-    }
+    PlugAgain();
     Run(a);
     Run(b);
     ReleaseWith(3);
@@ -560,6 +391,52 @@ TEST_F(BatchTest, AReadBehindTheRunIsAnsweredInTheSameTurn) {
   for (size_t i = 0; i < 2; ++i) clients_[i]->WaitRead(reads[i]);
   EXPECT_EQ(Result(clients_[0].get(), kFirstResult + 10), (Floats{0, 3}));
   EXPECT_EQ(Order(), "Jaasa");
+}
+
+TEST_F(BatchTest, WhatIsFreedBeforeARunKeepsItFromNothing) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+    clients_[i]->Create(40, 8);
+    // The second one uses more in its first turn, and does not lead the next.
+    clients_[i]->Define(1, Step(/*extra=*/2 * i));
+    clients_[i]->Define(2, Step());
+  }
+  Plug();
+  for (const auto& client : clients_) {
+    client->Run(1, {kWeight, kRows, kOther, 60, 61});
+    client->Free({40});
+    client->Run(2, {kWeight, kRows, kOther, 70, 71});
+  }
+  ReleaseWith(5);
+  EXPECT_EQ(clients_[0]->Read(71, 2), (Floats{0, 3}));
+  EXPECT_EQ(clients_[1]->Read(71, 2), (Floats{7, 6}));
+  EXPECT_EQ(Order(), "aaJaaJaa");
+}
+
+TEST_F(BatchTest, AReadBehindWhatIsFreedIsAnsweredInTheSameTurn) {
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+    clients_[i]->Create(40, 8);
+  }
+  Plug();
+  // It has used less behind the shared turn than the other one, and a run that
+  // gets the next turn.
+  Run(clients_[0].get());
+  Run(clients_[0].get(), 0, kFirstResult + 10);
+  Run(clients_[1].get(), /*extra=*/2);
+  clients_[1]->Free({40});
+  srg::TensorView view;
+  view.data_type = srg::DataType::kFloat32;
+  const uint64_t read = clients_[1]->SendRead(kFirstResult + 1, view);
+  bool answered = false;
+  at_plain_ = [&] {
+    clients_[1]->WaitRead(read);
+    answered = true;
+  };
+  ReleaseWith(4);
+  EXPECT_EQ(Result(clients_[0].get(), kFirstResult + 10), (Floats{0, 3}));
+  EXPECT_EQ(Order(), "aaJaasa");
+  EXPECT_TRUE(answered);
 }
 
 TEST_F(BatchTest, AStreamThatBreaksMeanwhileIsTakenUpAgain) {

@@ -2,12 +2,14 @@
 #ifndef GPU_WORKER_CORE_CORE_FIXTURE_H_
 #define GPU_WORKER_CORE_CORE_FIXTURE_H_
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/lease/testing/lease_authority.h"
 #include "common/mutex.h"
@@ -21,6 +23,21 @@
 namespace djinn::worker {
 
 using Floats = std::vector<float>;
+
+// Knows how many wait for it.
+class WatchedClock : public FakeClock {
+ public:
+  void Wait(CondVar* signal, Mutex* mu, absl::Duration timeout) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    ++waiting_;
+    FakeClock::Wait(signal, mu, timeout);
+    --waiting_;
+  }
+  int waiting() const { return waiting_; }
+
+ private:
+  std::atomic<int> waiting_{0};
+};
 
 class WorkerCoreTest : public testing::Test {
  protected:
@@ -138,7 +155,7 @@ class WorkerCoreTest : public testing::Test {
   }
 
   FakeDevice device_{16 << 20};
-  FakeClock clock_;
+  WatchedClock clock_;
   FakeRandomSource random_;
   LeaseAuthority authority_;
   // Of each session, the last one granted.

@@ -22,6 +22,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -54,6 +55,7 @@
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/tenant_account.h"
+#include "scheduler/batching/company_forecast.h"
 #include "scheduler/fairness/fair_queue.h"
 
 namespace djinn::worker {
@@ -231,6 +233,21 @@ class WorkerCore {
   };
 
   void RunExecutor();
+  // Takes whoever is next, perhaps not before others have come who share the
+  // turn. Nothing when the executor is to stop.
+  std::optional<Turn> TakeTurn();
+  // While all who wait may share a turn with others that are about to come, and
+  // that is worth it.
+  void AwaitCompany() ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  // By when those will have come; `now` or earlier: nobody is waited for. The
+  // device might have gone on at `since`.
+  absl::Duration CompanyUntil(absl::Duration since, absl::Duration now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  // Whether sessions of the two tenants may share products; and whether one of
+  // this tenant may find anybody.
+  bool MayShare(const std::string& a, const std::string& b) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  bool MayHaveCompany(const std::string& tenant) ABSL_LOCKS_EXCLUDED(queue_mu_);
   // Of a session that was just taken.
   Turn TurnOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   void Serve(Turn turn);
@@ -245,12 +262,13 @@ class WorkerCore {
   // Sessions that wait with runs that may go on beside the leader's.
   // `contested` as FairQueue::Company says.
   std::vector<Candidate> FindCompany(const Turn& leader, bool* contested);
-  // Carries the leader's run out beside others'. False, and nothing happened,
-  // when there are none.
+  // Carries the leader's run out beside others', if there are any. False, and
+  // nothing happened but Frees, when it could not have company.
   bool ServeTogether(const Turn& leader, Preemption::Step* step);
-  // Runs that have begun, one of each turn.
+  // Runs that have begun, one of each turn, the first one's at `place`.
   void CarryOut(absl::Span<const Turn> turns,
-                absl::Span<LockstepMember> members);
+                absl::Span<LockstepMember> members,
+                scheduler::CompanyForecast::Place place);
   // Until somebody is runnable, or the executor is to stop. Where one session
   // alone has been at work its stream is received from meanwhile.
   void AwaitRunnable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
@@ -313,6 +331,8 @@ class WorkerCore {
   // Whose turn was last, and how many it had in succession.
   uint64_t last_turn_ ABSL_GUARDED_BY(queue_mu_) = 0;
   uint64_t turns_ ABSL_GUARDED_BY(queue_mu_) = 0;
+  // By the same keys.
+  scheduler::CompanyForecast forecast_ ABSL_GUARDED_BY(queue_mu_);
   // Those whose runs may share products with one another's.
   absl::flat_hash_set<std::string> batching_tenants_ ABSL_GUARDED_BY(queue_mu_);
 

@@ -135,6 +135,9 @@ void WorkerCore::Collect(Exposition* out) const {
   out->Histogram("djinn_batch_rows", "Their rows.", metrics_.batch_rows);
   out->Histogram("djinn_batch_tenants", "Their tenants.",
                  metrics_.batch_tenants);
+  out->Histogram("djinn_batch_wait_seconds",
+                 "How long a turn was put off for others to share it.",
+                 metrics_.batch_waits);
   out->Counter("djinn_worker_device_busy_seconds_total",
                "Time in which the device served sessions.",
                absl::ToDoubleSeconds(absl::Nanoseconds(metrics_.busy.load())),

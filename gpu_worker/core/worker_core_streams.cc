@@ -276,7 +276,10 @@ std::shared_ptr<Session> WorkerCore::TakeSessionLocked(
   if (held.connection != 0) RequestCloseLocked(held.connection, status);
   MutexLock lock(&queue_mu_);
   queue_.Leave(held.queue_key);
+  forecast_.Forget(held.queue_key);
   queued_.erase(held.queue_key);
+  // A turn may be waiting for it.
+  runnable_.Signal();
   return held.session;
 }
 

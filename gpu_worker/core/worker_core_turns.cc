@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "gpu_worker/core/connection.h"
 #include "gpu_worker/core/processor_watch.h"
 #include "gpu_worker/core/worker_core.h"
@@ -13,6 +14,8 @@
 
 namespace djinn::worker {
 namespace {
+
+using scheduler::CompanyForecast;
 
 // A session that had so many turns in succession is taken to be alone.
 constexpr uint64_t kTurnsToAttend = 8;
@@ -25,9 +28,16 @@ constexpr absl::Duration kAttendance = absl::Milliseconds(50);
 constexpr absl::Duration kShortTurn = absl::Microseconds(50);
 constexpr int kMaxSteps = 64;
 
-// Reads carried out in a turn that others share, behind the run that they want
-// the values of: they should not wait for another such turn.
-constexpr int kReadsBehindRun = 16;
+// Reads, and Frees among them, carried out in a turn that others share, behind
+// the run that they want the values of: they should not wait for another such
+// turn.
+constexpr int kMessagesBehindRun = 16;
+
+// Runs meet where their first shared product is the same.
+CompanyForecast::Place PlaceOf(const OngoingRun& run) {
+  const OngoingRun::Product& first = run.products().front();
+  return absl::HashOf(first.weight, first.kind);
+}
 
 }  // namespace
 
@@ -69,20 +79,78 @@ WorkerCore::Turn WorkerCore::TurnOf(uint64_t key) {
 void WorkerCore::RunExecutor() {
   const std::unique_ptr<ProcessorThread> thread = OwnProcessorThread();
   ProcessorWatch watch(thread.get());
-  for (;;) {
-    Turn turn;
-    {
-      MutexLock lock(&queue_mu_);
-      AwaitRunnable();
-      if (executor_stopping_) return;
-      const uint64_t key = queue_.Take();
-      turns_ = key == last_turn_ ? turns_ + 1 : 0;
-      last_turn_ = key;
-      turn = TurnOf(key);
-    }
-    Serve(std::move(turn));
+  while (std::optional<Turn> turn = TakeTurn()) {
+    Serve(*std::move(turn));
     watch.NoteTurn(clock_->Monotonic());
   }
+}
+
+std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
+  MutexLock lock(&queue_mu_);
+  do {
+    AwaitRunnable();
+    AwaitCompany();
+    if (executor_stopping_) return std::nullopt;
+    // A session may have left meanwhile.
+  } while (queue_.empty());
+  const uint64_t key = queue_.Take();
+  turns_ = key == last_turn_ ? turns_ + 1 : 0;
+  last_turn_ = key;
+  return TurnOf(key);
+}
+
+void WorkerCore::AwaitCompany() {
+  if (options_.max_batch_runs <= 1) return;
+  const absl::Duration since = clock_->Monotonic();
+  absl::Duration now = since;
+  bool waited = false;
+  while (!executor_stopping_ && !queue_.empty()) {
+    const absl::Duration until = CompanyUntil(since, now);
+    if (until <= now) break;
+    waited = true;
+    clock_->Wait(&runnable_, &queue_mu_, until - now);
+    now = clock_->Monotonic();
+  }
+  if (waited) metrics_.batch_waits.Observe(now - since);
+}
+
+absl::Duration WorkerCore::CompanyUntil(absl::Duration since,
+                                        absl::Duration now) {
+  const uint64_t next = queue_.Next();
+  const std::optional<CompanyForecast::Place> place = forecast_.NextOf(next);
+  if (!place.has_value()) return since;
+  const std::string& tenant = queued_.at(next).session->tenant();
+  // Who is in a hurry waits for nobody.
+  const auto may_wait = [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    const Session& session = *queued_.at(key).session;
+    return session.fast_run_next() && forecast_.NextOf(key) == place &&
+           session.deadline() == absl::InfiniteDuration() &&
+           MayShare(tenant, session.tenant());
+  };
+  const scheduler::FairQueue::Company waiting =
+      queue_.FindCompany(next, may_wait, options_.max_batch_runs);
+  if (waiting.contested || waiting.members.size() == options_.max_batch_runs) {
+    return since;
+  }
+  const int priority = queue_.priority(next);
+  return forecast_.WaitUntil(
+      *place, since, now, [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        const Queued& queued = queued_.at(key);
+        return queued.waits_since == absl::InfiniteDuration() &&
+               queue_.priority(key) >= priority && queued.meter->HasCredit() &&
+               MayShare(tenant, queued.session->tenant());
+      });
+}
+
+bool WorkerCore::MayShare(const std::string& a, const std::string& b) const {
+  return a == b ||
+         (batching_tenants_.contains(a) && batching_tenants_.contains(b));
+}
+
+bool WorkerCore::MayHaveCompany(const std::string& tenant) {
+  MutexLock lock(&queue_mu_);
+  return queue_.session_count(tenant) > 1 ||
+         (batching_tenants_.size() > 1 && batching_tenants_.contains(tenant));
 }
 
 void WorkerCore::Serve(Turn turn) {
@@ -167,6 +235,7 @@ void WorkerCore::EndTurn(const Turn& turn, absl::Duration used) {
     found->second.waits_since = std::min(found->second.waits_since, now);
   }
   queue_.Done(turn.key, used, next);
+  forecast_.Ended(turn.key, now);
 }
 
 std::vector<WorkerCore::Candidate> WorkerCore::FindCompany(const Turn& leader,
@@ -175,14 +244,11 @@ std::vector<WorkerCore::Candidate> WorkerCore::FindCompany(const Turn& leader,
   MutexLock lock(&queue_mu_);
   if (queue_.empty()) return company;
   const std::string& tenant = leader.session->tenant();
-  const bool others = batching_tenants_.contains(tenant);
   const scheduler::FairQueue::Company found = queue_.FindCompany(
       leader.key,
       [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         const Session& session = *queued_.at(key).session;
-        return session.fast_run_next() &&
-               (session.tenant() == tenant ||
-                (others && batching_tenants_.contains(session.tenant())));
+        return session.fast_run_next() && MayShare(tenant, session.tenant());
       },
       options_.max_batch_runs - 1);
   *contested = found.contested;
@@ -197,7 +263,11 @@ std::vector<WorkerCore::Candidate> WorkerCore::FindCompany(const Turn& leader,
 bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
   bool contested = false;
   const std::vector<Candidate> company = FindCompany(leader, &contested);
-  if (company.empty()) return false;
+  // Who is alone goes the same way, so that others may be known to come to the
+  // same products.
+  if (company.empty() && !MayHaveCompany(leader.session->tenant())) {
+    return false;
+  }
   std::vector<Turn> turns;
   std::vector<LockstepMember> members;
   absl::Duration charged_until = step->start;
@@ -232,16 +302,19 @@ bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
                        });
     if (!joins) contested = true;
   }
+  const absl::Duration now = clock_->Monotonic();
   {
     MutexLock lock(&queue_mu_);
-    for (size_t i = 1; i < turns.size(); ++i) {
+    for (size_t i = 0; i < turns.size(); ++i) {
       // Its session may be gone; then so is its key.
-      if (queue_.TakeBeside(turns[i].key, contested)) {
+      if (i > 0 && queue_.TakeBeside(turns[i].key, contested)) {
         turns[i].waits_since = TurnOf(turns[i].key).waits_since;
       }
+      if (!queued_.contains(turns[i].key)) continue;
+      forecast_.Came(turns[i].key, PlaceOf(*members[i].run),
+                     std::min(turns[i].waits_since, now));
     }
   }
-  const absl::Duration now = clock_->Monotonic();
   for (const Turn& turn : turns) {
     if (turn.waits_since == absl::InfiniteDuration()) continue;
     metrics_.queue_wait.Observe(now - turn.waits_since);
@@ -254,22 +327,23 @@ bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
     }
     return parts;
   };
-  CarryOut(turns, absl::MakeSpan(members));
+  CarryOut(turns, absl::MakeSpan(members), PlaceOf(*members.front().run));
   step->parts = nullptr;
   for (size_t i = 0; i < turns.size(); ++i) EndTurn(turns[i], members[i].used);
   return true;
 }
 
 void WorkerCore::CarryOut(absl::Span<const Turn> turns,
-                          absl::Span<LockstepMember> members) {
-  CarryOutInLockstep(
+                          absl::Span<LockstepMember> members,
+                          CompanyForecast::Place place) {
+  const absl::Duration products = CarryOutInLockstep(
       members, device_->operators(),
       {.now = [this] { return preemption_.OwnTime(); },
        .done =
            [&](size_t member) {
              Session& session = *turns[member].session;
              session.EndRun(members[member].used);
-             session.StepReads(kReadsBehindRun);
+             session.StepReadsAndFrees(kMessagesBehindRun);
            },
        .joined =
            [&](absl::Span<const size_t> joined, int64_t rows) {
@@ -281,6 +355,8 @@ void WorkerCore::CarryOut(absl::Span<const Turn> turns,
              metrics_.batch_rows.Observe(static_cast<uint64_t>(rows));
              metrics_.batch_tenants.Observe(tenants.size());
            }});
+  MutexLock lock(&queue_mu_);
+  forecast_.NoteWorth(place, products);
 }
 
 }  // namespace djinn::worker

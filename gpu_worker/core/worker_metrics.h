@@ -25,6 +25,8 @@ struct WorkerMetrics {
   CountHistogram batch_runs;
   CountHistogram batch_rows;
   CountHistogram batch_tenants;
+  // Of turns for others to share them.
+  DurationHistogram batch_waits{absl::Microseconds(250)};
   // Nanoseconds in which the device served sessions.
   std::atomic<uint64_t> busy{0};
   // Of all sessions.

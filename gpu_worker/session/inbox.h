@@ -9,6 +9,7 @@
 #ifndef GPU_WORKER_SESSION_INBOX_H_
 #define GPU_WORKER_SESSION_INBOX_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -50,14 +51,20 @@ class Inbox {
                    std::optional<SessionProfile::Mark> mark = std::nullopt);
 
   bool empty() const { return items_.empty(); }
-  // Of the next one; infinite when there is none.
+  // Of the next one that is more than a Free; infinite when there is none.
   absl::Duration deadline() const {
-    return items_.empty() ? absl::InfiniteDuration() : items_.front().deadline;
+    const Item* const next = NextButFree();
+    return next == nullptr ? absl::InfiniteDuration() : next->deadline;
   }
-  // Whether the next one is a run in fast mode, or a read.
+  // Whether that is a run in fast mode.
   bool fast_run_next() const {
-    return !items_.empty() &&
-           items_.front().message.run().mode() == v1::EXECUTION_MODE_FAST;
+    const Item* const next = NextButFree();
+    return next != nullptr &&
+           next->message.run().mode() == v1::EXECUTION_MODE_FAST;
+  }
+  // Whether the next one is a Free, or a Read.
+  bool free_next() const {
+    return !items_.empty() && items_.front().message.has_free();
   }
   bool read_next() const {
     return !items_.empty() && items_.front().message.has_read();
@@ -91,6 +98,12 @@ class Inbox {
   }
 
  private:
+  // Frees in a row are one item.
+  const Item* NextButFree() const {
+    const size_t at = free_next() ? 1 : 0;
+    return items_.size() > at ? &items_[at] : nullptr;
+  }
+
   const v1::SessionLimits limits_;
   std::deque<Item> items_;
   uint64_t received_ = 0;

@@ -5,11 +5,11 @@
 
 namespace djinn::worker {
 
-void Session::StepReads(int most) {
+void Session::StepReadsAndFrees(int most) {
   for (int i = 0; i < most; ++i) {
     {
       MutexLock lock(&mu_);
-      if (!inbox_.read_next()) return;
+      if (!inbox_.read_next() && !inbox_.free_next()) return;
     }
     if (!HasWork()) return;
     Step();
@@ -65,17 +65,26 @@ bool Session::Suits(
   return suits(looked_at_.products) && HasRoom(*begun->plan);
 }
 
+bool Session::MayBeginRunLocked() const {
+  return HasWorkLocked() && inbox_.fast_run_next() && transfer_ == nullptr &&
+         searching_ == nullptr && pull_ == nullptr && !need_.has_value();
+}
+
 OngoingRun* Session::BeginRun(
     absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
     bool own_turn) {
   if (outbox_.Full()) return nullptr;
+  bool frees;
+  {
+    MutexLock lock(&mu_);
+    if (!MayBeginRunLocked()) return nullptr;
+    frees = inbox_.free_next();
+  }
+  if (frees) Step();
   auto begun = std::make_unique<Begun>();
   {
     MutexLock lock(&mu_);
-    if (!HasWorkLocked() || !inbox_.fast_run_next() || transfer_ != nullptr ||
-        searching_ != nullptr || pull_ != nullptr || need_.has_value()) {
-      return nullptr;
-    }
+    if (!MayBeginRunLocked() || inbox_.free_next()) return nullptr;
     running_ = true;
     begun->item = inbox_.Take();
     NoteNext();

@@ -142,16 +142,19 @@ class Session {
   // Carries out one message, or what remains of one. No work: does nothing.
   void Step();
 
-  // Carries out Reads as long as nothing else is next, `most` at most.
-  void StepReads(int most);
+  // Carries out Reads and Frees as long as nothing else is next, `most` at
+  // most.
+  void StepReadsAndFrees(int most);
 
-  // Whether what is next is a run in fast mode. An atomic: any thread.
+  // Whether what is next, but for Frees, is a run in fast mode. An atomic: any
+  // thread.
   bool fast_run_next() const {
     return fast_run_next_.load(std::memory_order_relaxed);
   }
   // Begins that run for the caller to carry out, if `suits` says so of its
-  // products; EndRun() is to follow when it is done. Null, and nothing
-  // happened, when it does not suit, or something other than carrying it out
+  // products; EndRun() is to follow when it is done. Null, and nothing happened
+  // but Frees before it, when it does not suit, or something other than
+  // carrying it out
   // is to be done first: in another session's turn, which would pay for it,
   // also having a plan made.
   OngoingRun* BeginRun(
@@ -328,6 +331,7 @@ class Session {
                         std::optional<v1::DefineStructure> supply);
   // Parks the session until the structure was supplied.
   void AskFor(uint64_t structure_id, Inbox::Item item);
+  bool MayBeginRunLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Binds and checks the run in `begun` without any effect. False when it is
   // not to be begun.
   bool Suits(
