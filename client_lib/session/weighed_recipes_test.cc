@@ -1,18 +1,14 @@
 // Values that are made again where they are needed if that is sooner than to
 // fetch them.
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "client_lib/session/execution_flag.h"
-#include "client_lib/session/operator_table.h"
 #include "client_lib/session/recipe.h"
-#include "client_lib/session/testing/program.h"
-#include "common/clock.h"
+#include "client_lib/session/testing/spanning_fixture.h"
 #include "common/error.h"
-#include "common/status_macros.h"
 #include "gmock/gmock.h"
 
 namespace djinn {
@@ -27,39 +23,21 @@ constexpr double kFlops = 8e9;
 // Over these, fetching the value takes 0.4 s and 0.6 s.
 constexpr uint64_t kFastLink = 150'000;
 constexpr uint64_t kSlowLink = 100'000;
-constexpr uint64_t kErrorId = 0x63;
-constexpr char kErrorText[] = "63";
-
-v1::SessionLimits Limits() {
-  v1::SessionLimits limits = FakeWorker::DefaultLimits();
-  limits.set_memory_bytes(kLarge * 5 / 2);
-  return limits;
-}
-
-struct WithClock {
-  FakeClock clock_;
-};
 
 // The device has two workers. What is here is on both but for the large ones,
 // the last of which is on the second.
-class WeighedRecipesTest : private WithClock, public testing::Test {
+class WeighedRecipesTest : private WithClock, public SpanningDeviceTest {
  protected:
   explicit WeighedRecipesTest(const char* first_numerics = "n",
                               const char* second_numerics = "n")
-      : session_((SayFacts(0, first_numerics), SayFacts(1, second_numerics),
-                  cluster_.Open(OptionsWith(&clock_)))) {
-    device_ = *session_->Device(0);
+      : SpanningDeviceTest(OptionsWith(&clock_), kLarge) {
+    SayFacts(0, first_numerics);
+    SayFacts(1, second_numerics);
     cluster_.coordinator().LetSpan(2);
     for (StoragePtr& storage : large_) storage = Uploaded(kLarge);
     operand_ = Uploaded(kOperand);
     EXPECT_EQ(Use(2, operand_), absl::OkStatus());
     EXPECT_EQ(Use(0, operand_), absl::OkStatus());
-  }
-  ~WeighedRecipesTest() override {
-    session_ = nullptr;
-    for (int worker = 0; worker < 2; ++worker) {
-      ExpectNoViolations(cluster_.worker(worker));
-    }
   }
 
   using WithClock::clock_;
@@ -69,16 +47,6 @@ class WeighedRecipesTest : private WithClock, public testing::Test {
     speed.set_flops_per_second(kFlops);
     speed.set_bytes_per_second(1e12);
     cluster_.worker(worker).SayFacts(speed, numerics);
-  }
-  static uint32_t Op(const char* name) {
-    return OperatorTable::Global().Add({name, "", 1});
-  }
-  StoragePtr Uploaded(uint64_t size) {
-    StoragePtr storage = device_->NewStorage(size);
-    const auto bytes = std::make_shared<std::string>(Pattern(size));
-    EXPECT_EQ(device_->Upload(0, storage.get(), {*bytes, bytes}),
-              absl::OkStatus());
-    return storage;
   }
   // The second worker has measured the way from the first.
   void MeasureLink(uint64_t bytes_per_second) {
@@ -92,14 +60,7 @@ class WeighedRecipesTest : private WithClock, public testing::Test {
   }
   // Uses the value where the large one is.
   absl::Status Use(int large, const StoragePtr& value) {
-    StoragePtr result = device_->NewStorage(8);
-    DJINN_RETURN_IF_ERROR(Record(
-        *device_, 0,
-        MakeCall(
-            1, {{large_[large], kReads}, {value, kReads}, {result, kBirth}})));
-    const absl::Status status = ReadByte(*device_, 0, result);
-    Drop(std::move(result));
-    return status;
+    return UseWith(large_[large], value);
   }
   // Of the operand, on the first worker, where the last call was.
   StoragePtr Made(const char* name, const StoragePtr& from) {
@@ -111,24 +72,9 @@ class WeighedRecipesTest : private WithClock, public testing::Test {
   }
   StoragePtr Product() { return Made("aten::mm", operand_); }
   // What the second worker ran but the uses.
-  std::vector<std::string> Ran() {
-    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
-    std::map<uint64_t, v1::Structure> structures;
-    std::vector<std::string> names;
-    for (const v1::Ordered& message : cluster_.worker(1).received()) {
-      if (message.has_define_structure()) {
-        structures[message.define_structure().structure_id()] =
-            message.define_structure().structure();
-      }
-      if (!message.has_run()) continue;
-      const v1::Structure& structure =
-          structures.at(message.run().structure_id());
-      for (const v1::Node& node : structure.nodes()) {
-        const std::string& name =
-            structure.operators(static_cast<int>(node.operator_index())).name();
-        if (name != "test::op1") names.push_back(name);
-      }
-    }
+  std::vector<std::string> MadeAgain() {
+    std::vector<std::string> names = Ran(1);
+    std::erase(names, "test::op1");
     return names;
   }
   // Values that the second worker fetched by now.
@@ -148,9 +94,6 @@ class WeighedRecipesTest : private WithClock, public testing::Test {
   }
   Statistics statistics() { return session_->statistics(); }
 
-  FakeCluster cluster_{Limits()};
-  std::unique_ptr<Session> session_;
-  std::shared_ptr<VirtualDevice> device_;
   StoragePtr large_[3], operand_;
 };
 
@@ -169,7 +112,7 @@ TEST_F(WeighedRecipesTest, OverASlowLinkAValueIsMadeAgain) {
   EXPECT_EQ(Fetched(), before + 1);
   EXPECT_EQ(statistics().values_made_again, 1u);
   EXPECT_EQ(statistics().bytes_not_fetched, kValue);
-  EXPECT_THAT(Ran(), testing::ElementsAre("aten::mm"));
+  EXPECT_THAT(MadeAgain(), testing::ElementsAre("aten::mm"));
   // It is there now.
   EXPECT_EQ(Use(2, other), absl::OkStatus());
   EXPECT_EQ(statistics().values_made_again, 1u);
@@ -231,7 +174,7 @@ TEST_F(WeighedRecipesTest, AnOperandThatIsGoneIsMadeAgainToo) {
   Drop(std::move(between));
   EXPECT_EQ(Use(2, value), absl::OkStatus());
   EXPECT_EQ(statistics().values_made_again, 1u);
-  EXPECT_THAT(Ran(), testing::ElementsAre("aten::exp", "aten::mm"));
+  EXPECT_THAT(MadeAgain(), testing::ElementsAre("aten::exp", "aten::mm"));
 }
 
 TEST_F(WeighedRecipesTest, InPlaceFromWhatWasThereBefore) {
@@ -242,7 +185,7 @@ TEST_F(WeighedRecipesTest, InPlaceFromWhatWasThereBefore) {
       absl::OkStatus());
   EXPECT_EQ(Use(2, value), absl::OkStatus());
   EXPECT_EQ(statistics().values_made_again, 1u);
-  EXPECT_THAT(Ran(), testing::ElementsAre("aten::mm", "aten::relu_"));
+  EXPECT_THAT(MadeAgain(), testing::ElementsAre("aten::mm", "aten::relu_"));
 }
 
 TEST_F(WeighedRecipesTest, AnOperandThatHoldsSomethingElseNowIsNoOperand) {

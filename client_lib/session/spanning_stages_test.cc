@@ -1,0 +1,182 @@
+// Work that is cut into stages for the workers of a device.
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client_lib/session/testing/spanning_fixture.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+#include "gmock/gmock.h"
+
+namespace djinn {
+namespace {
+
+// Two layers of a network, on a device that is to have three workers.
+class StagesTest : public SpanningDeviceTest {
+ protected:
+  StagesTest() : SpanningDeviceTest(OnThreeWorkers()) {
+    cluster_.coordinator().LetSpan(3);
+    first_ = Uploaded();
+    second_ = Uploaded();
+    input_ = device_->NewStorage(8);
+    EXPECT_EQ(Upload(input_), absl::OkStatus());
+  }
+
+  static SessionOptions OnThreeWorkers() {
+    SessionOptions options;
+    options.device_workers[0] = 3;
+    return options;
+  }
+
+  // A run of both, whose result is read.
+  absl::Status Step() {
+    StoragePtr between = device_->NewStorage(8);
+    StoragePtr result = device_->NewStorage(8);
+    DJINN_RETURN_IF_ERROR(Record(
+        *device_, 0,
+        MakeCall(1, {{first_, kReads}, {input_, kReads}, {between, kBirth}})));
+    DJINN_RETURN_IF_ERROR(Record(
+        *device_, 0,
+        MakeCall(2, {{second_, kReads}, {between, kReads}, {result, kBirth}})));
+    const absl::Status status = ReadByte(*device_, 0, result);
+    Drop(std::move(between));
+    Drop(std::move(result));
+    return status;
+  }
+
+  // By slot: the first layer's weight, its input, its result, the second's
+  // weight, the result.
+  void Answer(const FakeCoordinator::StagesAsked& asked,
+              std::vector<uint32_t> member_of_slot) {
+    v1::StageAnswer answer;
+    answer.set_virtual_device(asked.request.virtual_device());
+    answer.set_number(asked.request.number());
+    answer.mutable_member_of_slot()->Add(member_of_slot.begin(),
+                                         member_of_slot.end());
+    cluster_.coordinator().AnswerStages(answer);
+  }
+
+  StoragePtr first_, second_, input_;
+};
+
+TEST_F(StagesTest, WhatIsRepeatedGoesWhereThePlanHasItsWeights) {
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(device_->Placement()->worker_id, "w0+w1+w2");
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  const auto asked = cluster_.coordinator().WaitStagesAsked();
+  EXPECT_EQ(asked.request.virtual_device(), 0u);
+  ASSERT_EQ(asked.structure.nodes_size(), 2);
+  ASSERT_EQ(asked.structure.slots_size(), 5);
+  Answer(asked, {1, 0, 0, 3, 0});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  // The second weight and the first layer's result crossed.
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 2);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 1);
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 22);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 21);
+  // The weight has gone from where it was.
+  EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
+  // A stage is not cut again.
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
+}
+
+TEST_F(StagesTest, ItStaysTogetherUntilThereIsAPlanAndAsksAgain) {
+  for (int i = 0; i < 15; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 15);
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 1u);
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 16);
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 2u);
+}
+
+TEST_F(StagesTest, AnAnswerThatMakesNoSenseChangesNothing) {
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  auto asked = cluster_.coordinator().WaitStagesAsked();
+  const uint64_t number = asked.request.number();
+  asked.request.set_number(number + 1);
+  Answer(asked, {2, 2, 2, 2, 2});
+  asked.request.set_number(number);
+  Answer(asked, {2});
+  // The question was answered.
+  Answer(asked, {2, 2, 2, 2, 2});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 3);
+  // A member that is not there.
+  for (int i = 0; i < 13; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 16);
+  Answer(cluster_.coordinator().WaitStagesAsked(), {4, 0, 0, 4, 0});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 17);
+}
+
+TEST_F(StagesTest, TheFirstPlanForAWeightCounts) {
+  for (int i = 0; i < 16; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 16);
+  const auto first = cluster_.coordinator().WaitStagesAsked();
+  const auto second = cluster_.coordinator().WaitStagesAsked();
+  Answer(first, {1, 0, 0, 2, 0});
+  Answer(second, {3, 0, 0, 3, 0});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 0);
+}
+
+TEST_F(StagesTest, AWeightThatDoesNotArriveStaysWhereItIs) {
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  cluster_.worker(1).FailNextPull(kErrorId);
+  Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
+  // Nothing is lost, and the program does not hear of it: the plan is dropped.
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
+  // What was to move cut one of the steps in two.
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 6);
+}
+
+TEST_F(StagesTest, AWeightThatIsPoisonedMovesWithItsError) {
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  const auto asked = cluster_.coordinator().WaitStagesAsked();
+  cluster_.worker(0).FailNextRun(kErrorId);
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{second_, kWrites}})).ok());
+  // As a worker fetches what is poisoned.
+  cluster_.worker(1).FailNextPull(kErrorId);
+  Answer(asked, {1, 0, 0, 2, 0});
+  const StoragePtr result = device_->NewStorage(8);
+  ASSERT_TRUE(
+      Record(*device_, 0, MakeCall(2, {{second_, kReads}, {result, kBirth}}))
+          .ok());
+  // Nobody has said it yet.
+  EXPECT_EQ(ErrorMetadataValue(device_->Synchronize(), "error_id"), kErrorText);
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 1);
+  EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
+}
+
+TEST_F(StagesTest, WhatHasNoBytesIsThereAlthoughAPlanIsDropped) {
+  const StoragePtr nothing = device_->NewStorage(0),
+                   result = device_->NewStorage(8);
+  ASSERT_EQ(Step(), absl::OkStatus());
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 2);
+  ASSERT_TRUE(Record(*device_, 0, MakeCall(3, {{nothing, kBirth}})).ok());
+  cluster_.worker(1).FailNextPull(kErrorId);
+  Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 2, 0});
+  ASSERT_TRUE(
+      Record(*device_, 0,
+             MakeCall(
+                 4, {{second_, kReads}, {nothing, kWrites}, {result, kBirth}}))
+          .ok());
+  EXPECT_EQ(ReadByte(*device_, 0, result), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
+}
+
+}  // namespace
+}  // namespace djinn

@@ -1,0 +1,242 @@
+// Structures and runs, which have no operators: they move versions and poison.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/session/testing/fake_worker.h"
+#include "common/srg/canonical.h"
+#include "common/srg/proto_codec.h"
+#include "common/srg/size_hole.h"
+
+namespace djinn {
+
+void FakeWorker::HandleSupply(const v1::DefineStructure& supply) {
+  const auto found = defined_.find(supply.structure_id());
+  if (supply.structure_id() != needed_ || found == defined_.end()) {
+    Violation(absl::StrCat("supply of ", supply.structure_id()));
+    return;
+  }
+  const absl::StatusOr<srg::Structure> structure =
+      srg::FromProto(supply.structure());
+  if (!structure.ok() ||
+      srg::Fingerprint(*structure) != found->second.fingerprint) {
+    Violation("supply of another structure");
+  }
+  evicted_.erase(needed_);
+  needed_ = 0;
+}
+
+void FakeWorker::CarryDefine(const v1::DefineStructure& define) {
+  for (const uint64_t id : define.forget_ids()) {
+    if (defined_.erase(id) == 0) {
+      Violation(absl::StrCat("forgets structure ", id));
+    }
+    evicted_.erase(id);
+  }
+  if (define.structure_id() <= last_structure_) Violation("structure id again");
+  last_structure_ = define.structure_id();
+  absl::StatusOr<srg::Structure> structure = srg::FromProto(define.structure());
+  if (!structure.ok()) {
+    Violation(structure.status().ToString());
+    return;
+  }
+  absl::StatusOr<srg::StructureFacts> facts = srg::Validate(*structure, {});
+  if (!facts.ok()) {
+    Violation(facts.status().ToString());
+    return;
+  }
+  std::string fingerprint = srg::Fingerprint(*structure);
+  defined_[define.structure_id()] = {*std::move(structure), *std::move(facts),
+                                     std::move(fingerprint)};
+  if (defined_.size() > limits_.max_structures()) {
+    Violation("too many structures");
+  }
+  v1::ControlResponse response;
+  response.mutable_admitted()->set_structure_id(define.structure_id());
+  response.mutable_admitted()->set_cache_hit(true);
+  response.mutable_admitted()->set_fingerprint(
+      wrong_fingerprints_ ? std::string(32, 'x')
+                          : defined_[define.structure_id()].fingerprint);
+  Respond(std::move(response));
+}
+
+bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
+  const srg::Structure& structure = defined->structure;
+  if (run->has_repeat()) {
+    if (defined->last_storages.size() != structure.slots.size()) {
+      Violation("a repeat of nothing remembered");
+      return false;
+    }
+    v1::Run whole = *run;
+    const v1::Repeat& repeat = run->repeat();
+    if (run->bindings_size() > 0) Violation("bindings of a repeat");
+    uint64_t next = repeat.first_new_storage();
+    uint64_t versions = 0;
+    int listed = 0;
+    uint64_t listed_storage = 0;
+    // Slots and holes until the next that is listed.
+    uint32_t gap = 0;
+    for (uint32_t i = 0; i < structure.slots.size(); ++i) {
+      v1::Binding& binding = *whole.add_bindings();
+      const srg::Slot::Kind kind = structure.slots[i].kind;
+      if (listed < repeat.slot_gaps_size() &&
+          repeat.slot_gaps(listed) == gap++) {
+        listed_storage += static_cast<uint64_t>(repeat.storages(listed));
+        binding.set_storage(listed_storage);
+        binding.set_base_version(
+            repeat.base_versions_size() > 0 ? repeat.base_versions(listed) : 1);
+        ++listed;
+        gap = 0;
+      } else if (kind == srg::Slot::Kind::kCreated ||
+                 kind == srg::Slot::Kind::kResult) {
+        binding.set_storage(next++);
+      } else {
+        binding.set_storage(defined->last_storages[i]);
+        binding.set_base_version(storages_[binding.storage()].version);
+        versions += binding.base_version();
+      }
+      binding.set_writes(defined->facts.slots[i].writes);
+      binding.set_reads(defined->facts.slots[i].reads);
+    }
+    if (listed != repeat.storages_size()) Violation("slots of a repeat");
+    if (versions != repeat.version_sum()) Violation("versions of a repeat");
+    if (repeat.same_final_slots()) {
+      whole.mutable_final_slots()->Add(defined->last_final_slots.begin(),
+                                       defined->last_final_slots.end());
+    }
+    whole.mutable_float_holes()->Assign(defined->last_floats.begin(),
+                                        defined->last_floats.end());
+    int changed = 0;
+    uint32_t hole = 0;
+    for (const uint32_t holes_between : repeat.float_gaps()) {
+      hole += holes_between;
+      if (hole >= defined->last_floats.size()) {
+        Violation("float holes of a repeat");
+        return false;
+      }
+      whole.set_float_holes(static_cast<int>(hole++),
+                            run->float_holes(changed++));
+    }
+    *run = std::move(whole);
+  }
+  defined->last_storages.clear();
+  if (!run->remember() && !run->has_repeat()) return true;
+  for (const v1::Binding& binding : run->bindings()) {
+    defined->last_storages.push_back(binding.storage());
+  }
+  defined->last_floats.assign(run->float_holes().begin(),
+                              run->float_holes().end());
+  defined->last_final_slots.assign(run->final_slots().begin(),
+                                   run->final_slots().end());
+  return true;
+}
+
+bool FakeWorker::CarryRun(const v1::Ordered& message) {
+  v1::Run run = message.run();
+  const auto found = defined_.find(run.structure_id());
+  if (found == defined_.end()) {
+    Violation(absl::StrCat("run of undefined structure ", run.structure_id()));
+    return true;
+  }
+  if (evicted_.count(run.structure_id()) > 0) {
+    if (needed_ == run.structure_id()) return false;
+    needed_ = run.structure_id();
+    v1::ControlResponse response;
+    response.mutable_need()->set_structure_id(needed_);
+    Respond(std::move(response));
+    return false;
+  }
+  Defined& defined = found->second;
+  if (!Expand(&run, &defined)) return true;
+  const absl::StatusOr<srg::Structure> structure =
+      srg::AtSize(defined.structure, run.size());
+  const absl::StatusOr<srg::StructureFacts> facts =
+      structure.ok() ? srg::Validate(*structure, {}) : structure.status();
+  if (!facts.ok() || (run.size() != 0 && defined.structure.size_hole.empty())) {
+    Violation(absl::StrCat("no structure at size ", run.size()));
+    return true;
+  }
+  carried_runs_.push_back(run);
+  ++session_runs_;
+  run_fingerprints_.push_back(defined.fingerprint);
+  run_node_counts_.push_back(defined.structure.nodes.size());
+  const size_t slots = structure->slots.size();
+  if (static_cast<size_t>(run.bindings_size()) != slots) {
+    Violation("wrong number of bindings");
+    return true;
+  }
+  if (static_cast<uint32_t>(run.float_holes_size()) !=
+          structure->float_hole_count ||
+      static_cast<uint32_t>(run.scalar_tensors_size()) !=
+          structure->scalar_tensor_hole_count ||
+      run.reply_metadata() != (facts->unknown_results > 0)) {
+    Violation("wrong holes");
+  }
+  uint64_t poison = std::exchange(fail_next_run_, 0);
+  if (poison != 0) {
+    v1::ControlResponse response;
+    *response.mutable_poisoned() = Detail(poison);
+    response.mutable_poisoned()->set_sequence(message.sequence());
+    response.mutable_poisoned()->set_node(0);
+    Respond(std::move(response));
+  }
+  std::set<uint64_t> bound;
+  for (size_t i = 0; i < slots; ++i) {
+    const v1::Binding& binding = run.bindings(static_cast<int>(i));
+    const srg::Slot& slot = structure->slots[i];
+    const srg::SlotFacts& slot_facts = facts->slots[i];
+    const bool born_here = slot.kind == srg::Slot::Kind::kCreated ||
+                           slot.kind == srg::Slot::Kind::kResult;
+    if (!bound.insert(binding.storage()).second) Violation("bound twice");
+    if (binding.writes() != slot_facts.writes ||
+        binding.reads() != slot_facts.reads) {
+      Violation(absl::StrCat("slot ", i, ": writes ", binding.writes(),
+                             " reads ", binding.reads(), " instead of ",
+                             slot_facts.writes, ", ", slot_facts.reads));
+    }
+    if (born_here != (binding.base_version() == 0)) {
+      Violation(absl::StrCat("slot ", i, ": wrong birth"));
+    }
+    Storage& storage = Written(binding.storage(), binding.base_version());
+    storage.version = binding.base_version() + binding.writes();
+    if (born_here) {
+      storage.bytes.assign(slot.kind == srg::Slot::Kind::kCreated
+                               ? slot.created_bytes
+                               : slot_facts.required_bytes,
+                           '\0');
+    } else if (slot.kind == srg::Slot::Kind::kBound &&
+               storage.bytes.size() < slot_facts.required_bytes) {
+      Violation(absl::StrCat("slot ", i, ": storage too small"));
+    }
+    if (slot_facts.reads && storage.poison != 0) poison = storage.poison;
+  }
+  for (int i = 0; i < run.bindings_size(); ++i) {
+    const v1::Binding& binding = run.bindings(i);
+    if (binding.writes() == 0) continue;
+    Storage& storage = storages_[binding.storage()];
+    storage.poison = poison;
+    // Something to see: which message wrote last.
+    std::fill(storage.bytes.begin(), storage.bytes.end(),
+              static_cast<char>(message.sequence()));
+  }
+  for (int i = 1; i < run.final_slots_size(); ++i) {
+    if (run.final_slots(i) <= run.final_slots(i - 1)) Violation("final order");
+  }
+  for (const uint32_t slot : run.final_slots()) {
+    storages_.erase(run.bindings(static_cast<int>(slot)).storage());
+  }
+  if (run.reply_metadata()) {
+    v1::ControlResponse response;
+    *response.mutable_metadata() = metadata_;
+    response.mutable_metadata()->set_sequence(message.sequence());
+    if (poison != 0) {
+      *response.mutable_metadata()->mutable_error() = Detail(poison);
+    }
+    Respond(std::move(response));
+  }
+  return true;
+}
+
+}  // namespace djinn

@@ -1,0 +1,177 @@
+// Bytes that come to a fake worker and leave it.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client_lib/session/testing/fake_worker.h"
+#include "common/content_proof.h"
+#include "common/error.h"
+#include "common/hash.h"
+#include "common/srg/proto_codec.h"
+
+namespace djinn {
+namespace {
+
+constexpr char kProofKey[] = "0123456789abcdef";
+
+// The view's elements in order, from its first dimension on.
+void Gather(const std::string& bytes, const srg::TensorView& view,
+            size_t dimension, int64_t element, std::string* out) {
+  if (dimension == view.sizes.size()) {
+    const int64_t size = srg::ElementSize(view.data_type);
+    out->append(bytes, element * size, size);
+    return;
+  }
+  if (dimension + 1 == view.sizes.size() && view.strides[dimension] == 1) {
+    const int64_t size = srg::ElementSize(view.data_type);
+    out->append(bytes, element * size, view.sizes[dimension] * size);
+    return;
+  }
+  for (int64_t i = 0; i < view.sizes[dimension]; ++i) {
+    Gather(bytes, view, dimension + 1, element + i * view.strides[dimension],
+           out);
+  }
+}
+
+}  // namespace
+
+void FakeWorker::OnBulk(Link* link, uint64_t transfer_id, uint64_t offset,
+                        absl::Span<const absl::string_view> pieces) {
+  MutexLock lock(&mu_);
+  while (hold_bulk_) changed_.Wait(&mu_);
+  if (bulk_delay_ > absl::ZeroDuration()) absl::SleepFor(bulk_delay_);
+  if (link->over || !PassesIn()) return;
+  size_t size = 0;
+  for (const absl::string_view piece : pieces) size += piece.size();
+  if (transfer_id != receiving_ || offset % kBulkChunkBytes != 0 ||
+      offset >= received_bulk_.size() ||
+      size != std::min(kBulkChunkBytes, received_bulk_.size() - offset) ||
+      !received_chunks_.insert(offset).second) {
+    Violation(absl::StrCat("bulk for ", transfer_id, " at ", offset));
+    return;
+  }
+  for (const absl::string_view piece : pieces) {
+    received_bulk_.replace(offset, piece.size(), piece.data(), piece.size());
+    offset += piece.size();
+  }
+  Work();
+  PassedIn();
+}
+
+bool FakeWorker::CarryInstall(const v1::Ordered& message) {
+  const v1::Install& install = message.install();
+  if (!install.has_transfer()) {
+    Storage& storage = Written(install.storage(), install.base_version());
+    storage.poison = 0;
+    if (install.has_inline_value()) storage.bytes = install.inline_value();
+    // Nobody fetches anything here.
+    if (install.has_pull()) {
+      storage.bytes.assign(install.pull().size_bytes(), 'p');
+      storage.poison = std::exchange(fail_next_pull_, 0);
+      if (storage.poison != 0) {
+        v1::ControlResponse response;
+        *response.mutable_poisoned() = Detail(storage.poison);
+        response.mutable_poisoned()->set_sequence(message.sequence());
+        Respond(std::move(response));
+      }
+    }
+    if (install.inline_value().size() > limits_.inline_bytes()) {
+      Violation("inline value too large");
+    }
+    return true;
+  }
+  const v1::Transfer& transfer = install.transfer();
+  if (receiving_ == 0) {
+    v1::ControlResponse response;
+    response.mutable_transfer()->set_transfer_id(transfer.transfer_id());
+    if (ask_for_proofs_ && proving_ != transfer.transfer_id()) {
+      if (!transfer.provable()) Violation("a transfer that cannot be proved");
+      proving_ = transfer.transfer_id();
+      proof_.clear();
+      response.mutable_transfer()->mutable_prove()->set_key(kProofKey);
+      Respond(std::move(response));
+      return false;
+    }
+    if (ask_for_proofs_ && proof_.empty()) return false;
+    uint64_t used = 0;
+    for (const auto& [id, storage] : storages_) used += storage.bytes.size();
+    const bool refuse = transfers_ == Transfers::kRefuse ||
+                        used + transfer.size_bytes() > limits_.memory_bytes();
+    if (refuse) {
+      FillDetail(
+          LimitExceeded("MEMORY_LIMIT", "session memory",
+                        limits_.memory_bytes(), used, transfer.size_bytes()),
+          response.mutable_transfer()->mutable_refused());
+      response.mutable_transfer()->mutable_refused()->set_error_id(4711);
+    } else if (transfers_ == Transfers::kHeld) {
+      response.mutable_transfer()->set_already_held(true);
+    } else {
+      response.mutable_transfer()->set_send(true);
+    }
+    const bool wait = response.transfer().has_send();
+    if (wait) {
+      receiving_ = transfer.transfer_id();
+      received_bulk_.assign(transfer.size_bytes(), '\0');
+      received_chunks_.clear();
+    } else {
+      Storage& storage = Written(install.storage(), install.base_version());
+      if (!refuse) storage.bytes.resize(transfer.size_bytes());
+    }
+    Respond(std::move(response));
+    return !wait;
+  }
+  if (received_chunks_.size() * kBulkChunkBytes < transfer.size_bytes()) {
+    return false;
+  }
+  const ContentHash hash =
+      HashContent(received_bulk_.data(), received_bulk_.size());
+  if (hash.high != transfer.hash_high() || hash.low != transfer.hash_low()) {
+    Violation("wrong content hash");
+  }
+  if (ask_for_proofs_ && proof_ != ProveContent(kProofKey, received_bulk_)) {
+    Violation("wrong proof");
+  }
+  Storage& storage = Written(install.storage(), install.base_version());
+  storage.poison = 0;
+  storage.bytes = std::move(received_bulk_);
+  receiving_ = 0;
+  return true;
+}
+
+void FakeWorker::CarryRead(const v1::Ordered& message) {
+  const v1::Read& read = message.read();
+  v1::ControlResponse response;
+  if (profiling_) *response.mutable_timing() = timing_;
+  v1::ReadReply* const reply = response.mutable_read();
+  reply->set_sequence(message.sequence());
+  const auto found = storages_.find(read.storage());
+  absl::StatusOr<srg::TensorView> view = srg::FromProto(read.view());
+  if (found == storages_.end() || found->second.version != read.version() ||
+      !view.ok()) {
+    Violation(absl::StrCat("read of storage ", read.storage(), " version ",
+                           read.version()));
+    *reply->mutable_error() = Detail(1);
+  } else if (found->second.poison != 0) {
+    *reply->mutable_error() = Detail(found->second.poison);
+  } else {
+    std::string value;
+    Gather(found->second.bytes, *view, 0, view->storage_offset, &value);
+    if ((read.transfer_id() != 0) != (value.size() > limits_.inline_bytes())) {
+      Violation("wrong way for a read");
+    }
+    if (read.transfer_id() != 0) {
+      reply->set_bulk_bytes(value.size());
+      Respond(std::move(response), read.transfer_id(),
+              std::make_shared<std::string>(std::move(value)));
+      return;
+    } else {
+      reply->set_value(std::move(value));
+    }
+  }
+  Respond(std::move(response));
+}
+
+}  // namespace djinn

@@ -1,0 +1,123 @@
+// What tests of devices on several workers have in common.
+#ifndef CLIENT_LIB_SESSION_TESTING_SPANNING_FIXTURE_H_
+#define CLIENT_LIB_SESSION_TESTING_SPANNING_FIXTURE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/session/operator_table.h"
+#include "client_lib/session/testing/program.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+#include "gtest/gtest.h"
+
+namespace djinn {
+
+// Of the storages here; two fit into a worker. Larger than what goes inline.
+inline constexpr uint64_t kSize = 100'000;
+// Ids of errors are told in hex.
+inline constexpr uint64_t kErrorId = 0x63;
+inline constexpr char kErrorText[] = "63";
+
+inline v1::SessionLimits SmallLimits(uint64_t size = kSize) {
+  v1::SessionLimits limits = FakeWorker::DefaultLimits();
+  limits.set_memory_bytes(size * 5 / 2);
+  return limits;
+}
+
+// A device that may have three workers, in a session that a test may want to
+// open in its own way.
+class SpanningDeviceTest : public testing::Test {
+ protected:
+  explicit SpanningDeviceTest(SessionOptions options = {},
+                              uint64_t size = kSize)
+      : cluster_(SmallLimits(size)),
+        session_(cluster_.Open(std::move(options))) {
+    device_ = *session_->Device(0);
+  }
+  ~SpanningDeviceTest() override {
+    session_ = nullptr;
+    for (int worker = 0; worker < 3; ++worker) {
+      ExpectNoViolations(cluster_.worker(worker));
+    }
+  }
+
+  absl::Status Upload(const StoragePtr& storage) {
+    const auto bytes =
+        std::make_shared<std::string>(Pattern(storage->size_bytes()));
+    return device_->Upload(0, storage.get(), {*bytes, bytes});
+  }
+  StoragePtr Uploaded(uint64_t size = kSize) {
+    StoragePtr storage = device_->NewStorage(size);
+    EXPECT_EQ(Upload(storage), absl::OkStatus());
+    return storage;
+  }
+  // Three, of which the last is on the second worker.
+  std::vector<StoragePtr> Span() {
+    cluster_.coordinator().LetSpan(2);
+    std::vector<StoragePtr> storages;
+    for (int i = 0; i < 3; ++i) storages.push_back(Uploaded());
+    return storages;
+  }
+  // What the worker was told, after everything was carried out.
+  int Count(int worker, v1::Ordered::ActionCase action) {
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    int count = 0;
+    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+      count += message.action_case() == action;
+    }
+    return count;
+  }
+
+  static uint32_t Op(const char* name) {
+    return OperatorTable::Global().Add({name, "", 1});
+  }
+  // Uses the value where the storage is.
+  absl::Status UseWith(const StoragePtr& storage, const StoragePtr& value) {
+    StoragePtr result = device_->NewStorage(8);
+    DJINN_RETURN_IF_ERROR(Record(
+        *device_, 0,
+        MakeCall(1, {{storage, kReads}, {value, kReads}, {result, kBirth}})));
+    const absl::Status status = ReadByte(*device_, 0, result);
+    Drop(std::move(result));
+    return status;
+  }
+  // The operators of the worker's runs, by name.
+  std::vector<std::string> Ran(int worker) {
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    std::map<uint64_t, v1::Structure> structures;
+    std::vector<std::string> names;
+    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+      if (message.has_define_structure()) {
+        structures[message.define_structure().structure_id()] =
+            message.define_structure().structure();
+      }
+      if (!message.has_run()) continue;
+      const v1::Structure& structure =
+          structures.at(message.run().structure_id());
+      for (const v1::Node& node : structure.nodes()) {
+        names.push_back(
+            structure.operators(static_cast<int>(node.operator_index()))
+                .name());
+      }
+    }
+    return names;
+  }
+
+  FakeCluster cluster_;
+  std::unique_ptr<Session> session_;
+  std::shared_ptr<VirtualDevice> device_;
+};
+
+// To be had before the session is open.
+struct WithClock {
+  FakeClock clock_;
+};
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_SESSION_TESTING_SPANNING_FIXTURE_H_
