@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/session/call_node.h"
 #include "client_lib/session/operator_table.h"
 #include "client_lib/session/repeatable.h"
 #include "common/srg/structure.h"
@@ -44,6 +45,8 @@ const absl::flat_hash_set<absl::string_view>& CheapNames() {
   return *names;
 }
 
+bool IsCheapName(absl::string_view name) { return CheapNames().contains(name); }
+
 bool IsOfWholeNumbersOnly(absl::string_view name) {
   for (const absl::string_view one :
        {"aten::add", "aten::add_", "aten::arange", "aten::sub", "aten::sub_"}) {
@@ -71,14 +74,7 @@ bool IsReal(const srg::TensorView& view) {
 
 // Whether a tensor of the call has real elements.
 bool UsesRealNumbers(const Call& call) {
-  std::vector<uint32_t> slots;
-  std::vector<uint8_t> accesses;
-  for (const Touch& touch : call.touches()) {
-    slots.push_back(static_cast<uint32_t>(slots.size()));
-    accesses.push_back(touch.access);
-  }
-  HoleCounters counters;
-  const srg::Node node = DecodeCall(call.bytes(), slots, accesses, &counters);
+  const srg::Node node = NodeOf(call);
   bool real = false;
   srg::ForEachOperand(
       node, [&](const srg::TensorView& view) { real |= IsReal(view); });
@@ -126,16 +122,7 @@ std::shared_ptr<Recipe> Compose(
 }  // namespace
 
 bool IsCheap(uint32_t operator_id) {
-  // A look by name costs more than most calls: each thread keeps what it found.
-  thread_local std::vector<char> known;
-  if (operator_id >= known.size()) known.resize(operator_id + 1, '?');
-  char& cheap = known[operator_id];
-  if (cheap == '?') {
-    cheap = CheapNames().contains(OperatorTable::Global().Get(operator_id).name)
-                ? 'y'
-                : 'n';
-  }
-  return cheap == 'y';
+  return HoldsFor<IsCheapName>(operator_id);
 }
 
 Recipe::~Recipe() {

@@ -5,6 +5,7 @@
 
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/call_node.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/operator_table.h"
 #include "common/error.h"
@@ -32,14 +33,7 @@ uint64_t ThisThread() {
 
 // The storages of the call's unknown results, in order.
 std::vector<StoragePtr> UnknownResults(Call* call) {
-  std::vector<uint32_t> slots;
-  std::vector<uint8_t> accesses;
-  for (const Touch& touch : call->touches()) {
-    slots.push_back(static_cast<uint32_t>(slots.size()));
-    accesses.push_back(touch.access);
-  }
-  HoleCounters counters;
-  const srg::Node node = DecodeCall(call->bytes(), slots, accesses, &counters);
+  const srg::Node node = NodeOf(*call);
   std::vector<StoragePtr> storages;
   for (const srg::Result& result : node.results) {
     if (const auto* unknown = std::get_if<srg::UnknownResult>(&result)) {

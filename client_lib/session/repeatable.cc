@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/session/call_node.h"
 #include "client_lib/session/operator_table.h"
 #include "common/srg/structure.h"
 
@@ -88,30 +89,12 @@ double DistinctBytes(const srg::TensorView& view) {
   return count * static_cast<double>(srg::ElementSize(view.data_type));
 }
 
-srg::Node Decode(const Call& call) {
-  std::vector<uint32_t> slots;
-  std::vector<uint8_t> accesses;
-  for (const Touch& touch : call.touches()) {
-    slots.push_back(static_cast<uint32_t>(slots.size()));
-    accesses.push_back(touch.access);
-  }
-  HoleCounters counters;
-  return DecodeCall(call.bytes(), slots, accesses, &counters);
-}
+bool IsInTable(absl::string_view name) { return Table().contains(name); }
 
 }  // namespace
 
 bool IsRepeatable(uint32_t operator_id) {
-  // A look by name costs more than most calls: each thread keeps what it found.
-  thread_local std::vector<char> known;
-  if (operator_id >= known.size()) known.resize(operator_id + 1, '?');
-  char& repeatable = known[operator_id];
-  if (repeatable == '?') {
-    repeatable = Table().contains(OperatorTable::Global().Get(operator_id).name)
-                     ? 'y'
-                     : 'n';
-  }
-  return repeatable == 'y';
+  return HoldsFor<IsInTable>(operator_id);
 }
 
 double SecondsOf(const Call& call, const v1::DeviceSpeed& speed) {
@@ -119,7 +102,7 @@ double SecondsOf(const Call& call, const v1::DeviceSpeed& speed) {
       Table().find(OperatorTable::Global().Get(call.operator_id()).name);
   // A cheap one makes or compares elements one by one.
   const Work work = found == Table().end() ? Work::kOne : found->second;
-  const srg::Node node = Decode(call);
+  const srg::Node node = NodeOf(call);
   double bytes = 0, largest = 0;
   std::vector<const srg::TensorView*> operands;
   srg::ForEachOperand(node, [&](const srg::TensorView& view) {
