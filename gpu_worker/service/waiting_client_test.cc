@@ -24,7 +24,7 @@ constexpr int kRequests = 20;
 class WaitingClientTest : public WorkerCoreTest {
  protected:
   WaitingClientTest()
-      : service_(core_.get(), &pacer_clock_),
+      : service_(core_.get(), "", &pacer_clock_),
         server_(*Server::Start({kAddress, false, {&service_}, {}})),
         call_(*MakeChannel(kAddress, {}), "/djinn.v1.Execution/Control") {
     Grant(Lease("s1", "t1"));
