@@ -27,15 +27,14 @@ class FakeReader : public ReadPacer::Reader,
     }
     pacer_->Watch(weak_from_this());
   }
-  void Answer() {
+  // Until the pacer has started so many reads, or looked so often.
+  void AwaitReads(int count) {
     MutexLock lock(&mu_);
-    put_off_.reset();
+    while (reads_ < count) looked_.Wait(&mu_);
   }
-  // Until the pacer has looked once more.
-  void AwaitLook() {
+  void AwaitLooks(int count) {
     MutexLock lock(&mu_);
-    const int before = looks_;
-    while (looks_ == before) looked_.Wait(&mu_);
+    while (looks_ < count) looked_.Wait(&mu_);
   }
   int reads() {
     MutexLock lock(&mu_);
@@ -68,41 +67,37 @@ class FakeReader : public ReadPacer::Reader,
   int looks_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
+// Time passes. The pacer looks at times that no test chooses.
 class ReadPacerTest : public testing::Test {
  protected:
-  // The pacer looks at times that the test does not choose: at each step one
-  // more at the latest.
-  void AdvanceUntilLook(FakeReader* reader) {
-    std::thread mover([this, reader] {
-      while (!done_) {
-        clock_.Advance(ReadPacer::kPatience);
-        std::this_thread::yield();
-      }
-    });
-    reader->AwaitLook();
-    done_ = true;
-    mover.join();
-    done_ = false;
+  ~ReadPacerTest() override {
+    over_ = true;
+    time_.join();
   }
 
   FakeClock clock_;
   ReadPacer pacer_{&clock_};
-  std::atomic<bool> done_{false};
+  std::atomic<bool> over_{false};
+  std::thread time_{[this] {
+    while (!over_) {
+      clock_.Advance(ReadPacer::kPatience);
+      std::this_thread::yield();
+    }
+  }};
 };
 
 TEST_F(ReadPacerTest, StartsAReadThatNobodyAnswered) {
   const auto reader = std::make_shared<FakeReader>(&pacer_);
   reader->PutOff();
-  while (reader->reads() == 0) AdvanceUntilLook(reader.get());
-  EXPECT_EQ(reader->reads(), 1);
+  reader->AwaitReads(1);
   EXPECT_FALSE(reader->watched());
 }
 
 TEST_F(ReadPacerTest, LeavesAnsweredReadsAlone) {
   const auto reader = std::make_shared<FakeReader>(&pacer_);
-  reader->PutOff();
-  reader->Answer();
-  AdvanceUntilLook(reader.get());
+  // It had its answer before the pacer heard of it.
+  pacer_.Watch(reader);
+  reader->AwaitLooks(1);
   EXPECT_EQ(reader->reads(), 0);
   EXPECT_FALSE(reader->watched());
 }
@@ -111,7 +106,7 @@ TEST_F(ReadPacerTest, WatchesAgain) {
   const auto reader = std::make_shared<FakeReader>(&pacer_);
   for (int i = 1; i <= 3; ++i) {
     reader->PutOff();
-    while (reader->reads() < i) AdvanceUntilLook(reader.get());
+    reader->AwaitReads(i);
   }
   EXPECT_EQ(reader->reads(), 3);
 }
@@ -122,7 +117,7 @@ TEST_F(ReadPacerTest, ForgetsReadersThatAreGone) {
   gone.reset();
   const auto reader = std::make_shared<FakeReader>(&pacer_);
   reader->PutOff();
-  while (reader->reads() == 0) AdvanceUntilLook(reader.get());
+  reader->AwaitReads(1);
 }
 
 TEST_F(ReadPacerTest, EndsWithReadsPutOff) {

@@ -394,6 +394,23 @@ TEST_F(TrustedValuesTest, ElementsThatAreRepeated) {
   ExpectBad("mm", {square, one.expand({1 << 23, 1 << 10})}, 0,
             one.expand({1 << 11, 1 << 23}), "are to be multiplied", "",
             at::zeros({1 << 11, 1 << 10}));
+  const at::Tensor points = one.expand({1 << 12, 1 << 20});
+  ExpectBad("_cdist_forward", {points, points, 2.0, IValue()}, 1, points,
+            "are to be multiplied", "", at::zeros({1 << 12, 1 << 12}));
+  const at::Tensor vector = at::ones({64});
+  const at::Tensor queries = vector.expand({1, 1, 1 << 14, 64});
+  const at::Tensor keys = vector.expand({1, 1, 1 << 24, 64});
+  ExpectBad("_scaled_dot_product_flash_attention_for_cpu",
+            {queries, keys, keys, 0.0, false, IValue(), IValue()}, 1, keys,
+            "are to be multiplied", "", at::zeros({1, 1, 1 << 14, 64}));
+  const at::Tensor image = one.expand({1, 1 << 12, 128, 128});
+  const c10::List<int64_t> ones({1, 1});
+  const c10::List<int64_t> zeros({0, 0});
+  ExpectBad("convolution",
+            {image, one.expand({1 << 8, 1 << 12, 64, 64}), IValue(), ones,
+             zeros, ones, false, zeros, 1},
+            0, image, "are to be multiplied", "",
+            at::zeros({1, 1 << 8, 65, 65}));
 }
 
 TEST_F(TrustedValuesTest, NumbersThatAreNone) {

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
-#include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace djinn::worker {
 namespace {
@@ -34,41 +34,104 @@ bool Repeats(const srg::TensorView& view, int64_t elements) {
          static_cast<double>(end - std::min(begin, end));
 }
 
-// The first operand of a product, whose last dimension is summed over.
-std::optional<absl::string_view> LeftFactor(absl::string_view op) {
-  constexpr std::pair<absl::string_view, absl::string_view> kProducts[] = {
-      {"aten::addbmm", "batch1"}, {"aten::addmm", "mat1"},
-      {"aten::addmv", "mat"},     {"aten::baddbmm", "batch1"},
-      {"aten::bmm", "self"},      {"aten::linalg_matmul", "self"},
-      {"aten::linear", "input"},  {"aten::matmul", "self"},
-      {"aten::mm", "self"},       {"aten::mv", "self"},
-  };
-  for (const auto& [product, left] : kProducts) {
-    if (op == product || op == absl::StrCat(product, "_")) return left;
+// What an operator multiplies: each element of `outer`, or of its results, as
+// often as `inner` says of one of its operands.
+struct Product {
+  absl::string_view op;
+  absl::string_view operand;
+  enum class Inner {
+    kLast,      // its last dimension
+    kRows,      // the one before
+    kButFirst,  // all others than the first
+  } inner;
+  absl::string_view outer = "";
+};
+
+constexpr Product kProducts[] = {
+    {"aten::_cdist_backward", "x1", Product::Inner::kLast, "grad"},
+    {"aten::_cdist_forward", "x1", Product::Inner::kLast},
+    {"aten::addbmm", "batch1", Product::Inner::kLast},
+    {"aten::addmm", "mat1", Product::Inner::kLast},
+    {"aten::addmv", "mat", Product::Inner::kLast},
+    {"aten::baddbmm", "batch1", Product::Inner::kLast},
+    {"aten::bmm", "self", Product::Inner::kLast},
+    {"aten::convolution", "weight", Product::Inner::kButFirst},
+    {"aten::convolution_backward", "weight", Product::Inner::kButFirst,
+     "grad_output"},
+    {"aten::linalg_matmul", "self", Product::Inner::kLast},
+    {"aten::linear", "input", Product::Inner::kLast},
+    {"aten::matmul", "self", Product::Inner::kLast},
+    {"aten::mm", "self", Product::Inner::kLast},
+    {"aten::mv", "self", Product::Inner::kLast},
+};
+// Of every form of it.
+constexpr absl::string_view kAttention = "scaled_dot_product";
+constexpr Product kAttentionProduct = {"", "key", Product::Inner::kRows,
+                                       "query"};
+
+const Product* FindProduct(absl::string_view op) {
+  for (const Product& product : kProducts) {
+    if (op == product.op || op == absl::StrCat(product.op, "_")) {
+      return &product;
+    }
   }
-  return std::nullopt;
+  return absl::StrContains(op, kAttention) ? &kAttentionProduct : nullptr;
+}
+
+const srg::TensorView* FindOperand(const c10::FunctionSchema& schema,
+                                   const srg::Node& node,
+                                   absl::string_view name) {
+  for (size_t i = 0; i < node.arguments.size(); ++i) {
+    if (schema.arguments()[i].name() != name) continue;
+    return std::get_if<srg::TensorView>(&node.arguments[i]);
+  }
+  return nullptr;
+}
+
+double Inner(const srg::TensorView& view, Product::Inner inner) {
+  const absl::Span<const int64_t> sizes = view.sizes;
+  const auto at = [&](size_t from_end) {
+    return sizes.size() < from_end
+               ? 1.0
+               : static_cast<double>(sizes[sizes.size() - from_end]);
+  };
+  switch (inner) {
+    case Product::Inner::kLast:
+      return at(1);
+    case Product::Inner::kRows:
+      return at(2);
+    case Product::Inner::kButFirst:
+      break;
+  }
+  double all = 1;
+  for (size_t i = 1; i < sizes.size(); ++i)
+    all *= static_cast<double>(sizes[i]);
+  return all;
 }
 
 double ProductsOf(const c10::FunctionSchema& schema, const srg::Node& node) {
-  const std::optional<absl::string_view> left = LeftFactor(schema.name());
-  if (!left.has_value()) return 0;
-  double summed = 0;
-  for (size_t i = 0; i < node.arguments.size(); ++i) {
-    const auto* view = std::get_if<srg::TensorView>(&node.arguments[i]);
-    if (view == nullptr || schema.arguments()[i].name() != *left) continue;
-    summed = view->sizes.empty() ? 1 : static_cast<double>(view->sizes.back());
-    // All batches are summed up, too.
-    if (schema.name() == "aten::addbmm") {
-      summed *= static_cast<double>(view->sizes.front());
-    }
+  const Product* const product = FindProduct(schema.name());
+  if (product == nullptr) return 0;
+  const srg::TensorView* const operand =
+      FindOperand(schema, node, product->operand);
+  if (operand == nullptr) return 0;
+  double inner = Inner(*operand, product->inner);
+  // All batches are summed up, too.
+  if (product->op == "aten::addbmm" && !operand->sizes.empty()) {
+    inner *= static_cast<double>(operand->sizes.front());
   }
-  double results = 0;
-  for (const srg::Result& result : node.results) {
-    if (const auto* view = std::get_if<srg::TensorView>(&result)) {
-      results = static_cast<double>(srg::ElementCount(*view).value_or(0));
+  double outer = 0;
+  if (product->outer.empty()) {
+    for (const srg::Result& result : node.results) {
+      if (const auto* view = std::get_if<srg::TensorView>(&result)) {
+        outer = static_cast<double>(srg::ElementCount(*view).value_or(0));
+      }
     }
+  } else if (const srg::TensorView* const each =
+                 FindOperand(schema, node, product->outer)) {
+    outer = static_cast<double>(srg::ElementCount(*each).value_or(0));
   }
-  return results * summed;
+  return outer * inner;
 }
 
 }  // namespace
