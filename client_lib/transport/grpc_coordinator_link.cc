@@ -244,7 +244,12 @@ void GrpcCoordinatorLink::ReturnLease(const std::string& lease_id,
 
 void GrpcCoordinatorLink::GiveBack(const std::string& lease_id,
                                    bool unreachable) {
-  if (returned_.size() == kMaxReturnedLeases) returned_.pop_front();
+  if (returned_.size() == kMaxReturnedLeases) {
+    // Rather one that the coordinator was told of.
+    const auto told = absl::c_find_if(
+        returned_, [](const Returned& returned) { return returned.sent; });
+    returned_.erase(told == returned_.end() ? returned_.begin() : told);
+  }
   v1::LeaseReturn& lease = returned_.emplace_back().lease;
   lease.set_lease_id(lease_id);
   lease.set_unreachable(unreachable);
