@@ -122,7 +122,7 @@ TEST_F(WaitingClientTest, GetsItsAnswersWhileTimeStandsStill) {
     Ask(i);
     EXPECT_EQ(Answer(), Floats(2, i));
   }
-  // Several at once, which are heard before the first is answered.
+  // Several at once.
   for (int i = 1; i <= kRequests; ++i) {
     for (const float value : {1, 2, 3, 4}) Ask(value);
     for (const float value : {1, 2, 3, 4}) {
