@@ -71,11 +71,19 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
     DJINN_RETURN_IF_ERROR(failure_);
     return std::exchange(poison_, std::nullopt);
   }
-  void Cancel() { end_.Close(absl::CancelledError("given up")); }
+  void Cancel() {
+    {
+      // It may come between the call's last byte and its end, and the handler
+      // hears of it once the peer has said goodbye, too.
+      MutexLock lock(&mu_);
+      cancelled_ = true;
+    }
+    end_.Close(absl::CancelledError("given up"));
+  }
   // Whether another call may follow.
   bool usable() const {
     MutexLock lock(&mu_);
-    return !closed_ && failure_.ok();
+    return !closed_ && !cancelled_ && failure_.ok();
   }
 
   absl::Status OnBytes(absl::string_view message) override {
@@ -154,6 +162,7 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
   bool over_ ABSL_GUARDED_BY(mu_) = true;
   std::optional<v1::ErrorDetail> poison_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   // Ends first.
   SharedMemoryEnd end_;
@@ -177,6 +186,7 @@ class SharedMemoryPeers::Call : public PeerCall {
     absl::StatusOr<std::optional<v1::ErrorDetail>> received =
         connection->Fetch(request_, receiver);
     {
+      // From here on nobody cancels it.
       MutexLock lock(&mu_);
       connection_ = nullptr;
     }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/mutex.h"
+#include "common/transport/shared_memory/shared_memory_end.h"
 #include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/core/core_peers.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
@@ -26,8 +28,9 @@ namespace {
 
 // More than a ring holds, and no multiple of a chunk.
 constexpr int64_t kElements = (6 << 20) / sizeof(float) + 5;
+constexpr uint64_t kAll = ~uint64_t{0};
 
-// Collects what comes; can keep the first bytes waiting.
+// Collects what comes; can keep bytes waiting.
 class Receiver : public PullReceiver {
  public:
   void OnWaiting() override {
@@ -40,7 +43,8 @@ class Receiver : public PullReceiver {
     EXPECT_EQ(offset, bytes_.size());
     bytes_.append(bytes.data(), bytes.size());
     changed_.SignalAll();
-    while (held_) changed_.Wait(&mu_);
+    while (bytes_.size() >= takes_) changed_.Wait(&mu_);
+    if (then_ != nullptr) then_();
     return refusal_;
   }
   void OnComplete() override {}
@@ -48,18 +52,24 @@ class Receiver : public PullReceiver {
   void OnPoisoned(v1::ErrorDetail) override {}
   void OnFailed(absl::Status) override {}
 
-  void Hold(bool held) {
+  // No more than that, and what comes with its last byte.
+  void Take(uint64_t bytes) {
     MutexLock lock(&mu_);
-    held_ = held;
+    takes_ = bytes;
     changed_.SignalAll();
+  }
+  // Called with all that come.
+  void Then(std::function<void()> then) {
+    MutexLock lock(&mu_);
+    then_ = std::move(then);
   }
   void RefuseWith(absl::Status refusal) {
     MutexLock lock(&mu_);
     refusal_ = std::move(refusal);
   }
-  void AwaitBytes() {
+  void AwaitBytes(uint64_t bytes = 1) {
     MutexLock lock(&mu_);
-    while (bytes_.empty()) changed_.Wait(&mu_);
+    while (bytes_.size() < bytes) changed_.Wait(&mu_);
   }
   std::string bytes() {
     MutexLock lock(&mu_);
@@ -70,9 +80,40 @@ class Receiver : public PullReceiver {
   Mutex mu_;
   CondVar changed_;
   int waits_ ABSL_GUARDED_BY(mu_) = 0;
-  bool held_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t takes_ ABSL_GUARDED_BY(mu_) = kAll;
+  std::function<void()> then_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   std::string bytes_ ABSL_GUARDED_BY(mu_);
+};
+
+// Answers its first request with four bytes, and takes nothing after it.
+class BusyWorker : public SharedMemoryEnd::Handler {
+ public:
+  explicit BusyWorker(SharedConnection connection)
+      : end_(SharedSide::kWorker, {}, std::move(connection)) {
+    end_.Start(/*open=*/nullptr, this);
+  }
+  ~BusyWorker() override {
+    MutexLock lock(&mu_);
+    over_ = true;
+    changed_.SignalAll();
+  }
+  absl::Status OnBytes(absl::string_view) override {
+    end_.SendBulk(/*transfer_id=*/1, /*offset=*/0, {"four", nullptr});
+    MutexLock lock(&mu_);
+    while (!over_) changed_.Wait(&mu_);
+    return absl::OkStatus();
+  }
+  void OnBulk(uint64_t, uint64_t,
+              absl::Span<const absl::string_view>) override {}
+  void OnClosed(absl::Status) override {}
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
+  // Ends first.
+  SharedMemoryEnd end_;
 };
 
 class PullLanesTest : public WorkerCoreTest {
@@ -90,6 +131,9 @@ class PullLanesTest : public WorkerCoreTest {
     options.ring_sizes = PullLanes::kRingSizes;
     options.incarnation = core_->incarnation();
     options.serve = [this](SharedConnection connection) {
+      if (serve_ != nullptr) {
+        return std::exchange(serve_, nullptr)(std::move(connection));
+      }
       lanes_->Add(std::move(connection));
     };
     server_ = SharedMemoryServer::Start(std::move(options)).value();
@@ -137,6 +181,8 @@ class PullLanesTest : public WorkerCoreTest {
   static constexpr uint64_t kBytes = kElements * sizeof(float);
 
   std::string folder_, path_;
+  // Gets the next connection in the lanes' place; set before it comes.
+  std::function<void(SharedConnection)> serve_;
   std::unique_ptr<PullLanes> lanes_;
   std::unique_ptr<SharedMemoryServer> server_;
   std::unique_ptr<SharedMemoryPeers> peers_ =
@@ -175,14 +221,14 @@ TEST_F(PullLanesTest, TwoAtATimeHaveAConnectionEach) {
   peers_->Learn(Peer(), path_);
   client->Offer(1, Ticket('a'));
   Receiver slow;
-  slow.Hold(true);
+  slow.Take(1);
   std::thread first([&] { EXPECT_TRUE(Fetch('a', kBytes, &slow).ok()); });
   slow.AwaitBytes();
   client->Offer(1, Ticket('b'));
   Receiver receiver;
   EXPECT_TRUE(Fetch('b', kBytes, &receiver).ok());
   EXPECT_EQ(receiver.bytes(), Sevens());
-  slow.Hold(false);
+  slow.Take(kAll);
   first.join();
   EXPECT_EQ(slow.bytes(), Sevens());
   EXPECT_EQ(lanes_->count(), 2u);
@@ -251,12 +297,33 @@ TEST_F(PullLanesTest, ACancelledCallReturns) {
   EXPECT_EQ(receiver.bytes(), "");
 }
 
+TEST_F(PullLanesTest, ACallCancelledAtItsLastByteHarmsNoOther) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  // It does not say goodbye soon.
+  std::unique_ptr<BusyWorker> busy;
+  serve_ = [&](SharedConnection connection) {
+    busy = std::make_unique<BusyWorker>(std::move(connection));
+  };
+  Receiver first;
+  const std::unique_ptr<PeerCall> call = Ask('a', 4);
+  first.Then([&call] { call->Cancel(); });
+  call->Receive(4, &first).IgnoreError();
+  EXPECT_EQ(first.bytes(), "four");
+  client->Offer(1, Ticket('b'));
+  Receiver second;
+  const Received received = Fetch('b', kBytes, &second);
+  EXPECT_TRUE(received.ok()) << received.status();
+  EXPECT_EQ(second.bytes(), Sevens());
+  EXPECT_EQ(other_->asked(), 0);
+}
+
 TEST_F(PullLanesTest, WhoTakesNothingIsCutOff) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   client->Offer(1, Ticket('a'));
   Receiver frozen;
-  frozen.Hold(true);
+  frozen.Take(1);
   absl::Status end;
   std::thread fetches([&] { end = Fetch('a', kBytes, &frozen).status(); });
   frozen.AwaitBytes();
@@ -265,7 +332,7 @@ TEST_F(PullLanesTest, WhoTakesNothingIsCutOff) {
     lanes_->Tick();
     return lanes_->count() == 0;
   }));
-  frozen.Hold(false);
+  frozen.Take(kAll);
   fetches.join();
   EXPECT_TRUE(absl::IsUnavailable(end)) << end;
 }
