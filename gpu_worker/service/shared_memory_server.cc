@@ -18,6 +18,7 @@ namespace {
 
 // After accept() failed: descriptors may have run out.
 constexpr int kPauseMilliseconds = 100;
+constexpr int kMaxPollMilliseconds = 1 << 30;
 
 }  // namespace
 
@@ -38,15 +39,26 @@ SharedMemoryServer::~SharedMemoryServer() {
   thread_.join();
 }
 
+int SharedMemoryServer::TickIfDue() {
+  if (options_.tick == nullptr) return -1;
+  const absl::Duration now = options_.clock->Monotonic();
+  if (now >= next_tick_) {
+    options_.tick();
+    next_tick_ = now + options_.tick_interval;
+  }
+  // No earlier than the tick; soon if it took longer than the interval.
+  const int64_t left =
+      absl::ToInt64Milliseconds(next_tick_ - options_.clock->Monotonic());
+  return static_cast<int>(std::clamp<int64_t>(left, 0, kMaxPollMilliseconds)) +
+         1;
+}
+
 void SharedMemoryServer::Run() {
-  const auto interval = static_cast<int>(
-      std::max<int64_t>(1, absl::ToInt64Milliseconds(options_.tick_interval)));
   for (;;) {
+    const int patience = TickIfDue();
     pollfd waiting[] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
-    const int ready =
-        poll(waiting, 2, options_.tick == nullptr ? -1 : interval);
+    poll(waiting, 2, patience);
     if (waiting[1].revents != 0) return;
-    if (ready == 0) options_.tick();
     if (waiting[0].revents == 0) continue;
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/transport/shared_memory/shared_region.h"
 
 namespace djinn::worker {
@@ -30,9 +31,10 @@ class SharedMemoryServer {
     uint64_t incarnation = 0;
     // Gets each connection, in the server's thread.
     std::function<void(SharedConnection)> serve;
-    // Called there about as often; may be null.
+    // Called there about as often, whoever connects meanwhile; may be null.
     std::function<void()> tick;
     absl::Duration tick_interval = absl::Seconds(30);
+    Clock* clock = Clock::Real();
   };
 
   // Unavailable when nobody can listen at the path.
@@ -46,9 +48,13 @@ class SharedMemoryServer {
   SharedMemoryServer(Options options, Descriptor listener, Descriptor stop)
       : options_(std::move(options)),
         listener_(std::move(listener)),
-        stop_(std::move(stop)) {}
+        stop_(std::move(stop)),
+        next_tick_(options_.clock->Monotonic() + options_.tick_interval) {}
 
   void Run();
+  // Ticks when it is time to. Returns for how long poll() may wait, as it takes
+  // it.
+  int TickIfDue();
   absl::Status Serve(Descriptor socket);
 
   const Options options_;
@@ -56,6 +62,8 @@ class SharedMemoryServer {
   const Descriptor stop_;
   // As many references as there are connections, and this one.
   const std::shared_ptr<const int> permits_ = std::make_shared<const int>();
+  // The thread's, of the clock.
+  absl::Duration next_tick_;
   std::thread thread_;
 };
 
