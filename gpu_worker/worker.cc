@@ -191,10 +191,11 @@ void Worker::Stop() {
   monitoring_.reset();
   shared_memory_.reset();
   pull_server_.reset();
-  pull_lanes_.reset();
   // Clients are told first; the coordinator sees the stream end last.
   core_->Shutdown();
   server_->Shutdown(kShutdownGrace);
+  // Until then copies under way went on, as those over gRPC did.
+  pull_lanes_.reset();
   if (synchronizer_ != nullptr) synchronizer_->Stop();
   server_.reset();
 }

@@ -1,5 +1,7 @@
 #include "gpu_worker/pull/shared_memory_peers.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -80,6 +82,8 @@ class SharedMemoryPeers::Connection : public SharedMemoryEnd::Handler {
     }
     end_.Close(absl::CancelledError("given up"));
   }
+  // Between two calls.
+  void Close() { end_.Close(absl::OkStatus()); }
   // Whether another call may follow.
   bool usable() const {
     MutexLock lock(&mu_);
@@ -225,23 +229,47 @@ class SharedMemoryPeers::Call : public PeerCall {
 };
 
 SharedMemoryPeers::SharedMemoryPeers() = default;
-SharedMemoryPeers::~SharedMemoryPeers() = default;
+SharedMemoryPeers::~SharedMemoryPeers() {
+  Connections ended;
+  {
+    MutexLock lock(&mu_);
+    ended = ForgetLocked();
+  }
+  End(std::move(ended));
+}
+
+SharedMemoryPeers::Connections SharedMemoryPeers::ForgetLocked() {
+  Connections idle;
+  for (auto& [worker, known] : known_) {
+    std::move(known.idle.begin(), known.idle.end(), std::back_inserter(idle));
+  }
+  known_.clear();
+  return idle;
+}
+
+void SharedMemoryPeers::End(Connections connections) {
+  for (const auto& connection : connections) connection->Close();
+}
 
 void SharedMemoryPeers::SetOther(std::unique_ptr<PeerConnector> other) {
   other_ = std::move(other);
 }
 
 void SharedMemoryPeers::Learn(const v1::Peer& peer, const std::string& socket) {
-  // Closed without the lock.
-  absl::flat_hash_map<std::string, Known> forgotten;
-  Known before;
-  MutexLock lock(&mu_);
-  if (known_.size() >= kMaxPeers && !known_.contains(peer.worker_id())) {
-    forgotten.swap(known_);
+  Connections ended;
+  {
+    MutexLock lock(&mu_);
+    if (known_.size() >= kMaxPeers && !known_.contains(peer.worker_id())) {
+      ended = ForgetLocked();
+    }
+    Known& known = known_[peer.worker_id()];
+    if (known.incarnation != peer.incarnation()) {
+      std::move(known.idle.begin(), known.idle.end(),
+                std::back_inserter(ended));
+      known = Known{peer.incarnation(), socket, false, {}};
+    }
   }
-  Known& known = known_[peer.worker_id()];
-  if (known.incarnation == peer.incarnation()) return;
-  before = std::exchange(known, Known{peer.incarnation(), socket, false, {}});
+  End(std::move(ended));
 }
 
 absl::StatusOr<std::unique_ptr<PeerCall>> SharedMemoryPeers::Open(
@@ -253,7 +281,7 @@ std::unique_ptr<SharedMemoryPeers::Connection> SharedMemoryPeers::ConnectTo(
     const v1::Peer& peer) {
   std::string socket;
   // Those whose peer has hung up are closed without the lock.
-  std::vector<std::unique_ptr<Connection>> ended;
+  Connections ended;
   {
     MutexLock lock(&mu_);
     const auto found = known_.find(peer.worker_id());
@@ -261,7 +289,7 @@ std::unique_ptr<SharedMemoryPeers::Connection> SharedMemoryPeers::ConnectTo(
         found->second.incarnation != peer.incarnation()) {
       return nullptr;
     }
-    std::vector<std::unique_ptr<Connection>>& idle = found->second.idle;
+    Connections& idle = found->second.idle;
     while (!idle.empty()) {
       std::unique_ptr<Connection> connection = std::move(idle.back());
       idle.pop_back();

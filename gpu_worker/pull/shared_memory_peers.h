@@ -31,7 +31,7 @@ class SharedMemoryPeers : public PeerConnector {
   static constexpr size_t kMaxIdle = 4;
 
   SharedMemoryPeers();
-  // No call is open any more.
+  // No call is open any more. Connections say goodbye together.
   ~SharedMemoryPeers() override;
 
   // Once, before the first call.
@@ -45,12 +45,19 @@ class SharedMemoryPeers : public PeerConnector {
  private:
   class Connection;
   class Call;
+  using Connections = std::vector<std::unique_ptr<Connection>>;
   struct Known {
     uint64_t incarnation = 0;
     std::string socket;
     bool refused = false;
-    std::vector<std::unique_ptr<Connection>> idle;
+    Connections idle;
   };
+
+  // Forgets all. Returns the connections that waited.
+  Connections ForgetLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Each may take its time to say goodbye, so that this is called without the
+  // lock: all say it before one is waited for.
+  static void End(Connections connections);
 
   // Null where there is none to be had.
   std::unique_ptr<Connection> ConnectTo(const v1::Peer& peer);

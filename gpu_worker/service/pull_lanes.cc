@@ -32,17 +32,22 @@ class PullLanes::Lane : public SharedMemoryEnd::Handler,
                         public OfferClaimant,
                         public std::enable_shared_from_this<Lane> {
  public:
-  Lane(SharedConnection connection, WorkerCore* core)
+  Lane(SharedConnection connection, WorkerCore* core,
+       absl::Duration close_timeout)
       : core_(*core),
-        end_(SharedSide::kWorker, {.max_message_bytes = kMaxRequestBytes},
+        end_(SharedSide::kWorker,
+             {.close_timeout = close_timeout,
+              .max_message_bytes = kMaxRequestBytes},
              std::move(connection)) {}
 
   void Start() { end_.Start(/*open=*/nullptr, this); }
-  // Returns when nothing comes any more.
   void Stop() {
     end_.Close(MakeError(absl::StatusCode::kUnavailable, "DRAINING",
                          "the worker stops"));
     core_.AbandonPull(this);
+  }
+  // Returns when nothing comes any more.
+  void AwaitClosed() {
     MutexLock lock(&mu_);
     while (!closed_) changed_.Wait(&mu_);
   }
@@ -181,11 +186,14 @@ PullLanes::~PullLanes() {
     MutexLock lock(&mu_);
     lanes.swap(lanes_);
   }
+  // Each may take its time to say goodbye: they do so together.
   for (const std::shared_ptr<Lane>& lane : lanes) lane->Stop();
+  for (const std::shared_ptr<Lane>& lane : lanes) lane->AwaitClosed();
 }
 
 void PullLanes::Add(SharedConnection connection) {
-  const auto lane = std::make_shared<Lane>(std::move(connection), core_);
+  const auto lane =
+      std::make_shared<Lane>(std::move(connection), core_, close_timeout_);
   lane->Start();
   // Let go of without the lock.
   const std::vector<std::shared_ptr<Lane>> ended = TakeEnded();

@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/mutex.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gpu_worker/core/worker_core.h"
@@ -26,8 +27,11 @@ class PullLanes {
   static constexpr RingSizes kRingSizes = {.control = 64 << 10,
                                            .bulk = 4 << 20};
 
-  // The core outlives this.
-  explicit PullLanes(WorkerCore* core) : core_(core) {}
+  // The core outlives this. Peers that are told of the end have
+  // `close_timeout` to say that they heard of it.
+  explicit PullLanes(WorkerCore* core,
+                     absl::Duration close_timeout = absl::Seconds(2))
+      : core_(core), close_timeout_(close_timeout) {}
   // Ends all, and waits for their threads.
   ~PullLanes();
 
@@ -45,6 +49,7 @@ class PullLanes {
   std::vector<std::shared_ptr<Lane>> TakeEnded();
 
   WorkerCore* const core_;
+  const absl::Duration close_timeout_;
   mutable Mutex mu_;
   std::vector<std::shared_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mu_);
 };

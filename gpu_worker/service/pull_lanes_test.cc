@@ -366,5 +366,25 @@ TEST_F(PullLanesTest, AWorkerThatStopsEndsItsCalls) {
   EXPECT_FALSE(end.ok());
 }
 
+TEST_F(PullLanesTest, WhoStopsTellsAllBeforeItWaitsForOne) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  // The first one never says goodbye.
+  auto lanes = std::make_unique<PullLanes>(core_.get(), absl::Hours(1));
+  lanes_.swap(lanes);
+  std::optional<Descriptor> silent = DialSharedMemory(path_).value();
+  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 1; }));
+  peers_->Learn(Peer(), path_);
+  Receiver receiver;
+  absl::Status end;
+  std::thread waits([&] { end = Fetch('a', kBytes, &receiver).status(); });
+  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 2; }));
+  server_.reset();
+  std::thread stops([this] { lanes_.reset(); });
+  waits.join();
+  EXPECT_FALSE(end.ok());
+  silent.reset();
+  stops.join();
+}
+
 }  // namespace
 }  // namespace djinn::worker
