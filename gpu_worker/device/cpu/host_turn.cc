@@ -45,18 +45,18 @@ int MakeSocket() {
 // Until whoever has the turn gives it up, or for so long.
 void AwaitEnd(const Address& address, absl::Duration patience) {
   const int waiting = MakeSocket();
-  if (waiting < 0) return;
   // Nobody accepts it: it ends with the other's socket.
-  const bool in_line = connect(waiting, address.get(), address.size()) == 0;
-  if (in_line || errno == EAGAIN) {
-    pollfd end = {waiting, POLLIN, 0};
-    if (!in_line) {
-      end.fd = -1;  // The line is full.
-      patience = std::min(patience, kLook);
-    }
-    poll(&end, 1, static_cast<int>(absl::ToInt64Milliseconds(patience)) + 1);
+  const bool in_line =
+      waiting >= 0 && connect(waiting, address.get(), address.size()) == 0;
+  pollfd end = {waiting, POLLIN, 0};
+  if (!in_line) {
+    // The line is full, or the other has bound its socket and does not listen
+    // yet: there is nothing to wait at.
+    end.fd = -1;
+    patience = std::min(patience, kLook);
   }
-  close(waiting);
+  poll(&end, 1, static_cast<int>(absl::ToInt64Milliseconds(patience)) + 1);
+  if (waiting >= 0) close(waiting);
 }
 
 }  // namespace
