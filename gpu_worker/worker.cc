@@ -30,9 +30,9 @@ std::string PullSocket(const WorkerConfig& config) {
 
 // Over shared memory only where this worker itself is found there.
 std::unique_ptr<PeerConnector> MakePeers(ChannelSecurity security,
-                                         bool shared_memory) {
+                                         bool shared_memory, Clock* clock) {
   if (!shared_memory) return MakeGrpcPeers(std::move(security));
-  auto peers = std::make_unique<SharedMemoryPeers>();
+  auto peers = std::make_unique<SharedMemoryPeers>(clock);
   peers->SetOther(MakeGrpcPeers(
       std::move(security),
       [peers = peers.get()](const v1::Peer& peer, const std::string& socket) {
@@ -97,7 +97,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
       ChannelSecurity peer_security,
       ChannelSecurity::Make(config.peer_tls, config.insecure));
   const std::string pull_socket = PullSocket(config);
-  worker->peers_ = MakePeers(std::move(peer_security), !pull_socket.empty());
+  worker->peers_ =
+      MakePeers(std::move(peer_security), !pull_socket.empty(), clock);
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);
   worker->core_->SetPeers(worker->peers_.get());

@@ -35,6 +35,13 @@ absl::StatusOr<SharedConnection> Dial(const std::string& path,
   return connection;
 }
 
+// Whether it says that the worker is on another machine, or another user's, or
+// not that incarnation of it. Anything else may pass.
+bool IsForGood(const absl::Status& why) {
+  return absl::IsNotFound(why) || absl::IsPermissionDenied(why) ||
+         absl::IsFailedPrecondition(why) || absl::IsInvalidArgument(why);
+}
+
 }  // namespace
 
 // Carries one call at a time.
@@ -228,7 +235,7 @@ class SharedMemoryPeers::Call : public PeerCall {
   std::unique_ptr<PeerCall> elsewhere_ ABSL_GUARDED_BY(mu_);
 };
 
-SharedMemoryPeers::SharedMemoryPeers() = default;
+SharedMemoryPeers::SharedMemoryPeers(Clock* clock) : clock_(clock) {}
 SharedMemoryPeers::~SharedMemoryPeers() {
   Connections ended;
   {
@@ -266,7 +273,9 @@ void SharedMemoryPeers::Learn(const v1::Peer& peer, const std::string& socket) {
     if (known.incarnation != peer.incarnation()) {
       std::move(known.idle.begin(), known.idle.end(),
                 std::back_inserter(ended));
-      known = Known{peer.incarnation(), socket, false, {}};
+      known = Known();
+      known.incarnation = peer.incarnation();
+      known.socket = socket;
     }
   }
   End(std::move(ended));
@@ -285,7 +294,8 @@ std::unique_ptr<SharedMemoryPeers::Connection> SharedMemoryPeers::ConnectTo(
   {
     MutexLock lock(&mu_);
     const auto found = known_.find(peer.worker_id());
-    if (found == known_.end() || found->second.refused ||
+    if (found == known_.end() ||
+        clock_->Monotonic() < found->second.barred_until ||
         found->second.incarnation != peer.incarnation()) {
       return nullptr;
     }
@@ -327,7 +337,8 @@ void SharedMemoryPeers::Refuse(const v1::Peer& peer, const absl::Status& why) {
       found->second.incarnation != peer.incarnation()) {
     return;
   }
-  found->second.refused = true;
+  found->second.barred_until =
+      IsForGood(why) ? absl::InfiniteDuration() : clock_->Monotonic() + kPause;
 }
 
 }  // namespace djinn::worker

@@ -4,8 +4,9 @@
 // A worker says in its answers at which socket it is found (kPullSocketHeader);
 // what it has said is tried from the next call on. Where nobody is found there,
 // or somebody else, the other transport goes on as it did, and that worker is
-// not tried again: its machine is another one, or only its sockets are. A call
-// has a connection to itself, which then waits for the next one.
+// not tried again: its machine is another one, or only its sockets are. After
+// what may pass, as too many connections, it is, kPause later. A call has a
+// connection to itself, which then waits for the next one.
 //
 // Thread-safe.
 #ifndef GPU_WORKER_PULL_SHARED_MEMORY_PEERS_H_
@@ -18,6 +19,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 #include "gpu_worker/pull/peer_call.h"
 
@@ -30,7 +33,11 @@ class SharedMemoryPeers : public PeerConnector {
   // Connections to one peer that wait for a call.
   static constexpr size_t kMaxIdle = 4;
 
-  SharedMemoryPeers();
+  // How long a worker is not tried that could not be reached for now.
+  static constexpr absl::Duration kPause = absl::Seconds(30);
+
+  // `clock` outlives this.
+  explicit SharedMemoryPeers(Clock* clock = Clock::Real());
   // No call is open any more. Connections say goodbye together.
   ~SharedMemoryPeers() override;
 
@@ -49,7 +56,8 @@ class SharedMemoryPeers : public PeerConnector {
   struct Known {
     uint64_t incarnation = 0;
     std::string socket;
-    bool refused = false;
+    // Not tried before then, of the clock.
+    absl::Duration barred_until = -absl::InfiniteDuration();
     Connections idle;
   };
 
@@ -64,6 +72,7 @@ class SharedMemoryPeers : public PeerConnector {
   void GiveBack(const v1::Peer& peer, std::unique_ptr<Connection> connection);
   void Refuse(const v1::Peer& peer, const absl::Status& why);
 
+  Clock* const clock_;
   std::unique_ptr<PeerConnector> other_;
   Mutex mu_;
   // By worker.

@@ -2,7 +2,8 @@
 // in one process, between them a real socket.
 #include "gpu_worker/service/pull_lanes.h"
 
-#include <sys/stat.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <functional>
@@ -14,9 +15,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/transport/shared_memory/shared_memory_end.h"
+#include "common/transport/stream.h"
 #include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/core/core_peers.h"
 #include "gpu_worker/pull/shared_memory_peers.h"
@@ -126,17 +129,7 @@ class PullLanesTest : public WorkerCoreTest {
     folder_ = folder;
     path_ = absl::StrCat(folder_, "/socket");
     lanes_ = std::make_unique<PullLanes>(core_.get());
-    SharedMemoryServer::Options options;
-    options.path = path_;
-    options.ring_sizes = PullLanes::kRingSizes;
-    options.incarnation = core_->incarnation();
-    options.serve = [this](SharedConnection connection) {
-      if (serve_ != nullptr) {
-        return std::exchange(serve_, nullptr)(std::move(connection));
-      }
-      lanes_->Add(std::move(connection));
-    };
-    server_ = SharedMemoryServer::Start(std::move(options)).value();
+    Listen();
     auto other = std::make_unique<CorePeers>(core_.get());
     other_ = other.get();
     peers_->SetOther(std::move(other));
@@ -149,6 +142,19 @@ class PullLanesTest : public WorkerCoreTest {
     rmdir(folder_.c_str());
   }
 
+  void Listen(RingSizes ring_sizes = PullLanes::kRingSizes) {
+    SharedMemoryServer::Options options;
+    options.path = path_;
+    options.ring_sizes = ring_sizes;
+    options.incarnation = core_->incarnation();
+    options.serve = [this](SharedConnection connection) {
+      if (serve_ != nullptr) {
+        return std::exchange(serve_, nullptr)(std::move(connection));
+      }
+      lanes_->Add(std::move(connection));
+    };
+    server_ = SharedMemoryServer::Start(std::move(options)).value();
+  }
   v1::Peer Peer() {
     v1::Peer peer;
     peer.set_worker_id("w0");
@@ -185,8 +191,10 @@ class PullLanesTest : public WorkerCoreTest {
   std::function<void(SharedConnection)> serve_;
   std::unique_ptr<PullLanes> lanes_;
   std::unique_ptr<SharedMemoryServer> server_;
+  // Apart from the core's, whose time goes on by itself.
+  FakeClock peers_clock_;
   std::unique_ptr<SharedMemoryPeers> peers_ =
-      std::make_unique<SharedMemoryPeers>();
+      std::make_unique<SharedMemoryPeers>(&peers_clock_);
   CorePeers* other_ = nullptr;
 };
 
@@ -337,6 +345,30 @@ TEST_F(PullLanesTest, WhoTakesNothingIsCutOff) {
   EXPECT_TRUE(absl::IsUnavailable(end)) << end;
 }
 
+TEST_F(PullLanesTest, WhoTakesSlowlyIsNotCutOff) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  server_.reset();
+  // What was sent lies at most 2 MiB beyond what was taken: in the ring, and
+  // with the end.
+  Listen({.control = 64 << 10, .bulk = 2 * kBulkChunkBytes});
+  client->Offer(1, Ticket('a'));
+  Receiver slow;
+  absl::Status end;
+  slow.Take(1);
+  std::thread fetches([&] { end = Fetch('a', kBytes, &slow).status(); });
+  for (const uint64_t taken :
+       {uint64_t{1}, uint64_t{5} << 19, 5 * kBytes / 6}) {
+    slow.Take(taken);
+    slow.AwaitBytes(taken);
+    lanes_->Tick();
+  }
+  slow.Take(kAll);
+  fetches.join();
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_EQ(slow.bytes(), Sevens());
+}
+
 TEST_F(PullLanesTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   v1::Peer peer = Peer();
@@ -351,6 +383,37 @@ TEST_F(PullLanesTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
   }
   EXPECT_EQ(other_->asked(), 2);
   EXPECT_EQ(lanes_->count(), 0u);
+}
+
+TEST_F(PullLanesTest, WhoHangsUpIsTriedAgainLater) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  // In the server's place, as one that has too many connections.
+  server_.reset();
+  std::optional<Descriptor> listener = ListenForSharedMemory(path_).value();
+  std::thread hangs_up([&] {
+    pollfd comes = {listener->get(), POLLIN, 0};
+    poll(&comes, 1, /*timeout=*/-1);
+    const Descriptor socket(accept(listener->get(), nullptr, nullptr));
+  });
+  const auto fetch = [&](char ticket) {
+    client->Offer(1, Ticket(ticket));
+    Receiver receiver;
+    EXPECT_TRUE(Fetch(ticket, kBytes, &receiver).ok());
+    EXPECT_EQ(receiver.bytes(), Sevens());
+  };
+  fetch('a');
+  hangs_up.join();
+  listener.reset();
+  EXPECT_EQ(other_->asked(), 1);
+  Listen();
+  peers_clock_.Advance(SharedMemoryPeers::kPause - absl::Seconds(1));
+  fetch('b');
+  EXPECT_EQ(other_->asked(), 2);
+  peers_clock_.Advance(absl::Seconds(1));
+  fetch('c');
+  EXPECT_EQ(other_->asked(), 2);
+  EXPECT_EQ(lanes_->count(), 1u);
 }
 
 TEST_F(PullLanesTest, AWorkerThatStopsEndsItsCalls) {

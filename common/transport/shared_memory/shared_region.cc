@@ -47,6 +47,20 @@ absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
+absl::StatusCode DialErrorCode(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+    case ECONNREFUSED:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+      return absl::StatusCode::kPermissionDenied;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
 absl::Status Refused(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition,
                    "SHARED_MEMORY_REFUSED",
@@ -271,7 +285,10 @@ absl::StatusOr<Descriptor> DialSharedMemory(const std::string& path) {
   DJINN_ASSIGN_OR_RETURN(Descriptor socket, MakeSocket());
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
               sizeof(address)) != 0) {
-    return SystemError(absl::StrCat("cannot connect to ", path));
+    const int error = errno;
+    return absl::Status(
+        DialErrorCode(error),
+        absl::StrCat("cannot connect to ", path, ": ", std::strerror(error)));
   }
   return socket;
 }

@@ -119,7 +119,8 @@ struct SharedConnection {
 // A listening Unix socket that only this user may reach. A stale one at `path`
 // is replaced.
 absl::StatusOr<Descriptor> ListenForSharedMemory(const std::string& path);
-// Does not wait.
+// Does not wait. NotFound: nobody listens there that this process sees.
+// PermissionDenied: another user's. Unavailable: for now.
 absl::StatusOr<Descriptor> DialSharedMemory(const std::string& path);
 // OK when the process at the other end runs as this user.
 absl::Status CheckSameUser(int socket);
