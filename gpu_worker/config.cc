@@ -1,11 +1,13 @@
 #include "gpu_worker/config.h"
 
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/net/tls_config.h"
 #include "common/status_macros.h"
@@ -14,6 +16,9 @@ namespace djinn::worker {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+// So that the path of the socket for other workers ends with a zero, too.
+constexpr size_t kMaxSocketPath =
+    sizeof(sockaddr_un::sun_path) - sizeof(kPullSocketSuffix);
 constexpr int kMaxOrdinal = 127;
 // Their rows are multiplied at once, and they hold their memory at once.
 constexpr uint64_t kMaxBatchRuns = 64;
@@ -50,6 +55,14 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (!shared_memory_socket.empty()) {
     config.shared_memory_socket =
         std::filesystem::absolute(shared_memory_socket);
+    if (config.shared_memory_socket.size() > kMaxSocketPath) {
+      root.Error("shared_memory_socket",
+                 absl::StrCat("at most ", kMaxSocketPath,
+                              " characters, the folder included: a socket's "
+                              "path has ",
+                              sizeof(sockaddr_un::sun_path) - 1, ", and ",
+                              kPullSocketSuffix, " comes behind it"));
+    }
   }
   config.insecure = root.Bool("insecure", false);
   config.monitoring = ReadMonitoring(&root);

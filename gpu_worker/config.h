@@ -72,6 +72,9 @@
 
 namespace djinn::worker {
 
+// Behind shared_memory_socket: where other workers fetch values.
+inline constexpr char kPullSocketSuffix[] = ".pull";
+
 struct WorkerConfig {
   std::string worker_id;
   std::string listen;

@@ -44,6 +44,16 @@ TEST_F(ConfigTest, ContentsAreKeptOnDiskWhereItSaysSo) {
               HasSubstr("needs a directory"));
 }
 
+TEST_F(ConfigTest, BothSocketsPathsFit) {
+  const std::string longest = "/" + std::string(101, 's');
+  const absl::StatusOr<WorkerConfig> config =
+      Read("{}\nshared_memory_socket: " + longest);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->shared_memory_socket, longest);
+  EXPECT_THAT(Complaint("{}\nshared_memory_socket: " + longest + "s"),
+              HasSubstr("shared_memory_socket: at most 102 characters"));
+}
+
 TEST_F(ConfigTest, WeightsArePackedUnlessItSaysNot) {
   absl::StatusOr<WorkerConfig> config = Read("{}");
   ASSERT_TRUE(config.ok()) << config.status();

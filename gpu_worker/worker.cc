@@ -25,7 +25,7 @@ constexpr RingSizes kClientRingSizes = {.control = 256 << 10,
 // Where other workers on this machine fetch values; empty: nowhere.
 std::string PullSocket(const WorkerConfig& config) {
   const std::string& socket = config.shared_memory_socket;
-  return socket.empty() ? "" : absl::StrCat(socket, ".pull");
+  return socket.empty() ? "" : absl::StrCat(socket, kPullSocketSuffix);
 }
 
 // Over shared memory only where this worker itself is found there.

@@ -57,9 +57,12 @@ class PullLanes::Lane : public SharedMemoryEnd::Handler,
   }
   void Tick() {
     bool stuck = false;
+    std::string session_id;
+    // May be the last to hold the bytes: released without the lock.
+    std::shared_ptr<const Sending> sending;
     {
       MutexLock lock(&mu_);
-      const std::shared_ptr<const Sending> sending = sending_.lock();
+      sending = sending_.lock();
       if (sending == nullptr) {
         seen_call_ = 0;
         return;
@@ -68,9 +71,14 @@ class PullLanes::Lane : public SharedMemoryEnd::Handler,
           sending->offered->recalled || (seen_call_ == call_ && seen_ == sent_);
       seen_call_ = call_;
       seen_ = sent_;
+      session_id = session_id_;
     }
     if (!stuck) return;
-    log::Warning("pull over shared memory given up", {});
+    log::Warning(sending->offered->recalled
+                     ? "pull over shared memory given up: the session has no "
+                       "room"
+                     : "pull over shared memory given up: nothing was taken",
+                 {{"session", session_id}});
     end_.Close(absl::UnavailableError("nothing was taken"));
   }
 
@@ -86,6 +94,7 @@ class PullLanes::Lane : public SharedMemoryEnd::Handler,
       if (std::exchange(asked_, true)) return Violation("two calls at a time");
       ++call_;
       sent_ = 0;
+      session_id_ = request.session_id();
     }
     core_.Pull(request, shared_from_this());
     return absl::OkStatus();
@@ -167,6 +176,7 @@ class PullLanes::Lane : public SharedMemoryEnd::Handler,
   // From a request to the last that is sent for it.
   bool asked_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t call_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string session_id_ ABSL_GUARDED_BY(mu_);
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;
   // Null once all of it was handed to the end, which holds it until it is in
   // the ring.
