@@ -12,7 +12,6 @@
 #include "common/transport/stream.h"
 #include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/pull/grpc_peers.h"
-#include "gpu_worker/pull/shared_memory_peers.h"
 #include "gpu_worker/registry/grpc_registry.h"
 
 namespace djinn::worker {
@@ -28,10 +27,9 @@ std::string PullSocket(const WorkerConfig& config) {
   return socket.empty() ? "" : absl::StrCat(socket, kPullSocketSuffix);
 }
 
-// Over shared memory only where this worker itself is found there.
-std::unique_ptr<PeerConnector> MakePeers(ChannelSecurity security,
-                                         bool shared_memory, Clock* clock) {
-  if (!shared_memory) return MakeGrpcPeers(std::move(security));
+// To those of this machine over shared memory, and to others over gRPC.
+std::unique_ptr<SharedMemoryPeers> MakeSharedMemoryPeers(
+    ChannelSecurity security, Clock* clock) {
   auto peers = std::make_unique<SharedMemoryPeers>(clock);
   peers->SetOther(MakeGrpcPeers(
       std::move(security),
@@ -97,8 +95,14 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
       ChannelSecurity peer_security,
       ChannelSecurity::Make(config.peer_tls, config.insecure));
   const std::string pull_socket = PullSocket(config);
-  worker->peers_ =
-      MakePeers(std::move(peer_security), !pull_socket.empty(), clock);
+  if (pull_socket.empty()) {
+    // Over shared memory only where this worker itself is found there.
+    worker->peers_ = MakeGrpcPeers(std::move(peer_security));
+  } else {
+    auto peers = MakeSharedMemoryPeers(std::move(peer_security), clock);
+    worker->shared_memory_peers_ = peers.get();
+    worker->peers_ = std::move(peers);
+  }
   worker->core_ = std::make_unique<WorkerCore>(options, worker->device_.get(),
                                                clock, random);
   worker->core_->SetPeers(worker->peers_.get());
@@ -152,7 +156,10 @@ absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
   options.serve = [lanes](SharedConnection connection) {
     lanes->Add(std::move(connection));
   };
-  options.tick = [lanes] { lanes->Tick(); };
+  options.tick = [lanes, peers = shared_memory_peers_] {
+    lanes->Tick();
+    peers->Tick();
+  };
   options.tick_interval = config.transfer_idle_timeout;
   absl::StatusOr<std::unique_ptr<SharedMemoryServer>> server =
       SharedMemoryServer::Start(options);

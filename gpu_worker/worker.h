@@ -17,6 +17,7 @@
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/pull/peer_call.h"
+#include "gpu_worker/pull/shared_memory_peers.h"
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/service/execution_service.h"
 #include "gpu_worker/service/pull_lanes.h"
@@ -57,6 +58,8 @@ class Worker {
   // In order of construction; each uses those before it.
   std::unique_ptr<Device> device_;
   std::unique_ptr<PeerConnector> peers_;
+  // The same; null when nothing comes over shared memory.
+  SharedMemoryPeers* shared_memory_peers_ = nullptr;
   std::unique_ptr<WorkerCore> core_;
   std::unique_ptr<ExecutionService> service_;
   CallMetrics call_metrics_;

@@ -1,7 +1,5 @@
 #include "gpu_worker/pull/shared_memory_peers.h"
 
-#include <algorithm>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -245,10 +243,29 @@ SharedMemoryPeers::~SharedMemoryPeers() {
   End(std::move(ended));
 }
 
+void SharedMemoryPeers::TakeIdle(absl::Duration since, Known* known,
+                                 Connections* taken) {
+  auto it = known->idle.begin();
+  for (; it != known->idle.end() && it->since <= since; ++it) {
+    taken->push_back(std::move(it->connection));
+  }
+  known->idle.erase(known->idle.begin(), it);
+}
+
+void SharedMemoryPeers::Tick() {
+  Connections ended;
+  {
+    MutexLock lock(&mu_);
+    const absl::Duration since = clock_->Monotonic() - kIdleTime;
+    for (auto& [worker, known] : known_) TakeIdle(since, &known, &ended);
+  }
+  End(std::move(ended));
+}
+
 SharedMemoryPeers::Connections SharedMemoryPeers::ForgetLocked() {
   Connections idle;
   for (auto& [worker, known] : known_) {
-    std::move(known.idle.begin(), known.idle.end(), std::back_inserter(idle));
+    TakeIdle(absl::InfiniteDuration(), &known, &idle);
   }
   known_.clear();
   return idle;
@@ -271,8 +288,7 @@ void SharedMemoryPeers::Learn(const v1::Peer& peer, const std::string& socket) {
     }
     Known& known = known_[peer.worker_id()];
     if (known.incarnation != peer.incarnation()) {
-      std::move(known.idle.begin(), known.idle.end(),
-                std::back_inserter(ended));
+      TakeIdle(absl::InfiniteDuration(), &known, &ended);
       known = Known();
       known.incarnation = peer.incarnation();
       known.socket = socket;
@@ -299,9 +315,10 @@ std::unique_ptr<SharedMemoryPeers::Connection> SharedMemoryPeers::ConnectTo(
         found->second.incarnation != peer.incarnation()) {
       return nullptr;
     }
-    Connections& idle = found->second.idle;
+    std::vector<Idle>& idle = found->second.idle;
     while (!idle.empty()) {
-      std::unique_ptr<Connection> connection = std::move(idle.back());
+      std::unique_ptr<Connection> connection =
+          std::move(idle.back().connection);
       idle.pop_back();
       if (connection->usable()) return connection;
       ended.push_back(std::move(connection));
@@ -325,7 +342,7 @@ void SharedMemoryPeers::GiveBack(const v1::Peer& peer,
       found->second.idle.size() >= kMaxIdle) {
     return;
   }
-  found->second.idle.push_back(std::move(connection));
+  found->second.idle.push_back({std::move(connection), clock_->Monotonic()});
 }
 
 void SharedMemoryPeers::Refuse(const v1::Peer& peer, const absl::Status& why) {

@@ -36,6 +36,10 @@ class SharedMemoryPeers : public PeerConnector {
   // How long a worker is not tried that could not be reached for now.
   static constexpr absl::Duration kPause = absl::Seconds(30);
 
+  // Connections that nobody used for that long end: each takes memory, and one
+  // of those that the other worker may have.
+  static constexpr absl::Duration kIdleTime = absl::Minutes(1);
+
   // `clock` outlives this.
   explicit SharedMemoryPeers(Clock* clock = Clock::Real());
   // No call is open any more. Connections say goodbye together.
@@ -46,6 +50,10 @@ class SharedMemoryPeers : public PeerConnector {
   // The peer says that it is found there.
   void Learn(const v1::Peer& peer, const std::string& socket);
 
+  // Ends connections that are idle for kIdleTime. To be called now and then.
+  // Only this end does so: it knows that no call is about to use them.
+  void Tick();
+
   absl::StatusOr<std::unique_ptr<PeerCall>> Open(
       const v1::Peer& peer, const v1::PullRequest& request) override;
 
@@ -53,14 +61,21 @@ class SharedMemoryPeers : public PeerConnector {
   class Connection;
   class Call;
   using Connections = std::vector<std::unique_ptr<Connection>>;
+  struct Idle {
+    std::unique_ptr<Connection> connection;
+    absl::Duration since;  // of the clock
+  };
   struct Known {
     uint64_t incarnation = 0;
     std::string socket;
     // Not tried before then, of the clock.
     absl::Duration barred_until = -absl::InfiniteDuration();
-    Connections idle;
+    // The longest idle first.
+    std::vector<Idle> idle;
   };
 
+  // Takes those that are idle since then, or for longer.
+  static void TakeIdle(absl::Duration since, Known* known, Connections* taken);
   // Forgets all. Returns the connections that waited.
   Connections ForgetLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Each may take its time to say goodbye, so that this is called without the

@@ -224,6 +224,30 @@ TEST_F(PullLanesTest, ValuesComeOverOneConnectionOneAfterTheOther) {
   EXPECT_EQ(core_->offers().offers(), 0u);
 }
 
+TEST_F(PullLanesTest, WhatNobodyUsesEnds) {
+  const std::unique_ptr<TestClient> client = OpenWithSevens();
+  peers_->Learn(Peer(), path_);
+  const auto fetch = [&](char ticket) {
+    client->Offer(1, Ticket(ticket));
+    Receiver receiver;
+    EXPECT_TRUE(Fetch(ticket, kBytes, &receiver).ok());
+  };
+  fetch('a');
+  peers_clock_.Advance(SharedMemoryPeers::kIdleTime - absl::Seconds(1));
+  peers_->Tick();
+  fetch('b');
+  EXPECT_EQ(lanes_->count(), 1u);
+  peers_clock_.Advance(SharedMemoryPeers::kIdleTime);
+  peers_->Tick();
+  EXPECT_TRUE(WaitUntil([&] {
+    lanes_->Tick();
+    return lanes_->count() == 0;
+  }));
+  fetch('c');
+  EXPECT_EQ(lanes_->count(), 1u);
+  EXPECT_EQ(other_->asked(), 0);
+}
+
 TEST_F(PullLanesTest, TwoAtATimeHaveAConnectionEach) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
