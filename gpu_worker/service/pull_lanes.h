@@ -23,7 +23,8 @@ namespace djinn::worker {
 
 class PullLanes {
  public:
-  // Where the value fits, whoever offers it need not wait for whoever takes it.
+  // What fits is written without waiting for whoever takes it: the first eight
+  // chunks in the turn of the offer, the rest by the connection's own thread.
   static constexpr RingSizes kRingSizes = {.control = 64 << 10,
                                            .bulk = 4 << 20};
 
