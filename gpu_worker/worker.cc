@@ -149,15 +149,15 @@ absl::Status Worker::StartSharedMemory(const WorkerConfig& config) {
     core->Attach(MakeSharedMemoryWorkerStream(std::move(connection)));
   };
   DJINN_ASSIGN_OR_RETURN(shared_memory_, SharedMemoryServer::Start(options));
-  pull_lanes_ = std::make_unique<PullLanes>(core);
-  PullLanes* const lanes = pull_lanes_.get();
+  pull_connections_ = std::make_unique<PullConnections>(core);
+  PullConnections* const connections = pull_connections_.get();
   options.path = PullSocket(config);
-  options.ring_sizes = PullLanes::kRingSizes;
-  options.serve = [lanes](SharedConnection connection) {
-    lanes->Add(std::move(connection));
+  options.ring_sizes = PullConnections::kRingSizes;
+  options.serve = [connections](SharedConnection connection) {
+    connections->Add(std::move(connection));
   };
-  options.tick = [lanes, peers = shared_memory_peers_] {
-    lanes->Tick();
+  options.tick = [connections, peers = shared_memory_peers_] {
+    connections->Tick();
     peers->Tick();
   };
   options.tick_interval = config.transfer_idle_timeout;
@@ -203,7 +203,7 @@ void Worker::Stop() {
   core_->Shutdown();
   server_->Shutdown(kShutdownGrace);
   // Until then copies under way went on, as those over gRPC did.
-  pull_lanes_.reset();
+  pull_connections_.reset();
   if (synchronizer_ != nullptr) synchronizer_->Stop();
   server_.reset();
 }

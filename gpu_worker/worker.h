@@ -20,7 +20,7 @@
 #include "gpu_worker/pull/shared_memory_peers.h"
 #include "gpu_worker/registry/synchronizer.h"
 #include "gpu_worker/service/execution_service.h"
-#include "gpu_worker/service/pull_lanes.h"
+#include "gpu_worker/service/pull_connections.h"
 #include "gpu_worker/service/shared_memory_server.h"
 
 namespace djinn::worker {
@@ -66,7 +66,7 @@ class Worker {
   std::unique_ptr<Server> server_;
   // Null when it is not configured: for clients, and for other workers.
   std::unique_ptr<SharedMemoryServer> shared_memory_;
-  std::unique_ptr<PullLanes> pull_lanes_;
+  std::unique_ptr<PullConnections> pull_connections_;
   std::unique_ptr<SharedMemoryServer> pull_server_;
   std::unique_ptr<RegistryConnector> registry_;
   std::unique_ptr<Synchronizer> synchronizer_;

@@ -8,8 +8,8 @@
 // session's memory until then.
 //
 // Thread-safe.
-#ifndef GPU_WORKER_SERVICE_PULL_LANES_H_
-#define GPU_WORKER_SERVICE_PULL_LANES_H_
+#ifndef GPU_WORKER_SERVICE_PULL_CONNECTIONS_H_
+#define GPU_WORKER_SERVICE_PULL_CONNECTIONS_H_
 
 #include <memory>
 #include <vector>
@@ -21,7 +21,7 @@
 
 namespace djinn::worker {
 
-class PullLanes {
+class PullConnections {
  public:
   // What fits is written without waiting for whoever takes it: the first eight
   // chunks in the turn of the offer, the rest by the connection's own thread.
@@ -30,13 +30,13 @@ class PullLanes {
 
   // The core outlives this. Peers that are told of the end have
   // `close_timeout` to say that they heard of it.
-  explicit PullLanes(WorkerCore* core,
-                     absl::Duration close_timeout = absl::Seconds(2))
+  explicit PullConnections(WorkerCore* core,
+                           absl::Duration close_timeout = absl::Seconds(2))
       : core_(core), close_timeout_(close_timeout) {}
   // Ends all, and waits for their threads.
-  ~PullLanes();
+  ~PullConnections();
 
-  void Add(SharedConnection connection);
+  void Add(SharedConnection shared);
   // Forgets those that ended, and cuts off who takes nothing. To be called now
   // and then.
   void Tick();
@@ -44,17 +44,17 @@ class PullLanes {
   size_t count() const;
 
  private:
-  class Lane;
+  class Connection;
 
   // Of those that are left; the others are let go of by the caller.
-  std::vector<std::shared_ptr<Lane>> TakeEnded();
+  std::vector<std::shared_ptr<Connection>> TakeEnded();
 
   WorkerCore* const core_;
   const absl::Duration close_timeout_;
   mutable Mutex mu_;
-  std::vector<std::shared_ptr<Lane>> lanes_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Connection>> connections_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::worker
 
-#endif  // GPU_WORKER_SERVICE_PULL_LANES_H_
+#endif  // GPU_WORKER_SERVICE_PULL_CONNECTIONS_H_

@@ -1,4 +1,4 @@
-#include "gpu_worker/service/pull_lanes.h"
+#include "gpu_worker/service/pull_connections.h"
 
 #include <algorithm>
 #include <string>
@@ -28,12 +28,13 @@ struct Sending {
 
 }  // namespace
 
-class PullLanes::Lane : public SharedMemoryEnd::Handler,
-                        public OfferClaimant,
-                        public std::enable_shared_from_this<Lane> {
+class PullConnections::Connection
+    : public SharedMemoryEnd::Handler,
+      public OfferClaimant,
+      public std::enable_shared_from_this<Connection> {
  public:
-  Lane(SharedConnection connection, WorkerCore* core,
-       absl::Duration close_timeout)
+  Connection(SharedConnection connection, WorkerCore* core,
+             absl::Duration close_timeout)
       : core_(*core),
         end_(SharedSide::kWorker,
              {.close_timeout = close_timeout,
@@ -190,51 +191,55 @@ class PullLanes::Lane : public SharedMemoryEnd::Handler,
   SharedMemoryEnd end_;
 };
 
-PullLanes::~PullLanes() {
-  std::vector<std::shared_ptr<Lane>> lanes;
+PullConnections::~PullConnections() {
+  std::vector<std::shared_ptr<Connection>> connections;
   {
     MutexLock lock(&mu_);
-    lanes.swap(lanes_);
+    connections.swap(connections_);
   }
   // Each may take its time to say goodbye: they do so together.
-  for (const std::shared_ptr<Lane>& lane : lanes) lane->Stop();
-  for (const std::shared_ptr<Lane>& lane : lanes) lane->AwaitClosed();
+  for (const auto& connection : connections) connection->Stop();
+  for (const auto& connection : connections) connection->AwaitClosed();
 }
 
-void PullLanes::Add(SharedConnection connection) {
-  const auto lane =
-      std::make_shared<Lane>(std::move(connection), core_, close_timeout_);
-  lane->Start();
+void PullConnections::Add(SharedConnection shared) {
+  const auto connection =
+      std::make_shared<Connection>(std::move(shared), core_, close_timeout_);
+  connection->Start();
   // Let go of without the lock.
-  const std::vector<std::shared_ptr<Lane>> ended = TakeEnded();
+  const std::vector<std::shared_ptr<Connection>> ended = TakeEnded();
   MutexLock lock(&mu_);
-  lanes_.push_back(lane);
+  connections_.push_back(connection);
 }
 
-void PullLanes::Tick() {
-  const std::vector<std::shared_ptr<Lane>> ended = TakeEnded();
-  std::vector<std::shared_ptr<Lane>> lanes;
+void PullConnections::Tick() {
+  const std::vector<std::shared_ptr<Connection>> ended = TakeEnded();
+  std::vector<std::shared_ptr<Connection>> connections;
   {
     MutexLock lock(&mu_);
-    lanes = lanes_;
+    connections = connections_;
   }
-  for (const std::shared_ptr<Lane>& lane : lanes) lane->Tick();
+  for (const auto& connection : connections) connection->Tick();
 }
 
-std::vector<std::shared_ptr<PullLanes::Lane>> PullLanes::TakeEnded() {
+std::vector<std::shared_ptr<PullConnections::Connection>>
+PullConnections::TakeEnded() {
   MutexLock lock(&mu_);
-  const auto ended = std::stable_partition(
-      lanes_.begin(), lanes_.end(),
-      [](const std::shared_ptr<Lane>& lane) { return !lane->closed(); });
-  std::vector<std::shared_ptr<Lane>> taken(
-      std::make_move_iterator(ended), std::make_move_iterator(lanes_.end()));
-  lanes_.erase(ended, lanes_.end());
+  const auto ended =
+      std::stable_partition(connections_.begin(), connections_.end(),
+                            [](const std::shared_ptr<Connection>& connection) {
+                              return !connection->closed();
+                            });
+  std::vector<std::shared_ptr<Connection>> taken(
+      std::make_move_iterator(ended),
+      std::make_move_iterator(connections_.end()));
+  connections_.erase(ended, connections_.end());
   return taken;
 }
 
-size_t PullLanes::count() const {
+size_t PullConnections::count() const {
   MutexLock lock(&mu_);
-  return lanes_.size();
+  return connections_.size();
 }
 
 }  // namespace djinn::worker

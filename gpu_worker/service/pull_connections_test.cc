@@ -1,6 +1,6 @@
 // Values that one worker fetches from another one over shared memory: both ends
 // in one process, between them a real socket.
-#include "gpu_worker/service/pull_lanes.h"
+#include "gpu_worker/service/pull_connections.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -119,30 +119,30 @@ class BusyWorker : public SharedMemoryEnd::Handler {
   SharedMemoryEnd end_;
 };
 
-class PullLanesTest : public WorkerCoreTest {
+class PullConnectionsTest : public WorkerCoreTest {
  protected:
   using Received = absl::StatusOr<std::optional<v1::ErrorDetail>>;
 
-  PullLanesTest() {
-    char folder[] = "/tmp/pull-lanes-XXXXXX";
+  PullConnectionsTest() {
+    char folder[] = "/tmp/pull-connections-XXXXXX";
     EXPECT_NE(mkdtemp(folder), nullptr);
     folder_ = folder;
     path_ = absl::StrCat(folder_, "/socket");
-    lanes_ = std::make_unique<PullLanes>(core_.get());
+    connections_ = std::make_unique<PullConnections>(core_.get());
     Listen();
     auto other = std::make_unique<CorePeers>(core_.get());
     other_ = other.get();
     peers_->SetOther(std::move(other));
   }
-  ~PullLanesTest() override {
+  ~PullConnectionsTest() override {
     peers_.reset();
     server_.reset();
-    lanes_.reset();
+    connections_.reset();
     unlink(path_.c_str());
     rmdir(folder_.c_str());
   }
 
-  void Listen(RingSizes ring_sizes = PullLanes::kRingSizes) {
+  void Listen(RingSizes ring_sizes = PullConnections::kRingSizes) {
     SharedMemoryServer::Options options;
     options.path = path_;
     options.ring_sizes = ring_sizes;
@@ -151,7 +151,7 @@ class PullLanesTest : public WorkerCoreTest {
       if (serve_ != nullptr) {
         return std::exchange(serve_, nullptr)(std::move(connection));
       }
-      lanes_->Add(std::move(connection));
+      connections_->Add(std::move(connection));
     };
     server_ = SharedMemoryServer::Start(std::move(options)).value();
   }
@@ -187,9 +187,9 @@ class PullLanesTest : public WorkerCoreTest {
   static constexpr uint64_t kBytes = kElements * sizeof(float);
 
   std::string folder_, path_;
-  // Gets the next connection in the lanes' place; set before it comes.
+  // Gets the next connection in their place; set before it comes.
   std::function<void(SharedConnection)> serve_;
-  std::unique_ptr<PullLanes> lanes_;
+  std::unique_ptr<PullConnections> connections_;
   std::unique_ptr<SharedMemoryServer> server_;
   // Apart from the core's, whose time goes on by itself.
   FakeClock peers_clock_;
@@ -198,17 +198,17 @@ class PullLanesTest : public WorkerCoreTest {
   CorePeers* other_ = nullptr;
 };
 
-TEST_F(PullLanesTest, WhoHasSaidNothingIsAskedTheOtherWay) {
+TEST_F(PullConnectionsTest, WhoHasSaidNothingIsAskedTheOtherWay) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   client->Offer(1, Ticket('a'));
   Receiver receiver;
   ASSERT_TRUE(Fetch('a', kBytes, &receiver).ok());
   EXPECT_EQ(receiver.bytes(), Sevens());
   EXPECT_EQ(other_->asked(), 1);
-  EXPECT_EQ(lanes_->count(), 0u);
+  EXPECT_EQ(connections_->count(), 0u);
 }
 
-TEST_F(PullLanesTest, ValuesComeOverOneConnectionOneAfterTheOther) {
+TEST_F(PullConnectionsTest, ValuesComeOverOneConnectionOneAfterTheOther) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   for (const char ticket : {'a', 'b', 'c'}) {
@@ -220,11 +220,11 @@ TEST_F(PullLanesTest, ValuesComeOverOneConnectionOneAfterTheOther) {
     EXPECT_EQ(receiver.bytes(), Sevens());
   }
   EXPECT_EQ(other_->asked(), 0);
-  EXPECT_EQ(lanes_->count(), 1u);
+  EXPECT_EQ(connections_->count(), 1u);
   EXPECT_EQ(core_->offers().offers(), 0u);
 }
 
-TEST_F(PullLanesTest, WhatNobodyUsesEnds) {
+TEST_F(PullConnectionsTest, WhatNobodyUsesEnds) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   const auto fetch = [&](char ticket) {
@@ -236,19 +236,19 @@ TEST_F(PullLanesTest, WhatNobodyUsesEnds) {
   peers_clock_.Advance(SharedMemoryPeers::kIdleTime - absl::Seconds(1));
   peers_->Tick();
   fetch('b');
-  EXPECT_EQ(lanes_->count(), 1u);
+  EXPECT_EQ(connections_->count(), 1u);
   peers_clock_.Advance(SharedMemoryPeers::kIdleTime);
   peers_->Tick();
   EXPECT_TRUE(WaitUntil([&] {
-    lanes_->Tick();
-    return lanes_->count() == 0;
+    connections_->Tick();
+    return connections_->count() == 0;
   }));
   fetch('c');
-  EXPECT_EQ(lanes_->count(), 1u);
+  EXPECT_EQ(connections_->count(), 1u);
   EXPECT_EQ(other_->asked(), 0);
 }
 
-TEST_F(PullLanesTest, TwoAtATimeHaveAConnectionEach) {
+TEST_F(PullConnectionsTest, TwoAtATimeHaveAConnectionEach) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   client->Offer(1, Ticket('a'));
@@ -263,21 +263,21 @@ TEST_F(PullLanesTest, TwoAtATimeHaveAConnectionEach) {
   slow.Take(kAll);
   first.join();
   EXPECT_EQ(slow.bytes(), Sevens());
-  EXPECT_EQ(lanes_->count(), 2u);
+  EXPECT_EQ(connections_->count(), 2u);
 }
 
-TEST_F(PullLanesTest, ACallWaitsForItsOffer) {
+TEST_F(PullConnectionsTest, ACallWaitsForItsOffer) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   Receiver receiver;
   std::thread waits([&] { EXPECT_TRUE(Fetch('a', kBytes, &receiver).ok()); });
-  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 1; }));
+  ASSERT_TRUE(WaitUntil([&] { return connections_->count() == 1; }));
   client->Offer(1, Ticket('a'));
   waits.join();
   EXPECT_EQ(receiver.bytes(), Sevens());
 }
 
-TEST_F(PullLanesTest, ARefusalSaysWhyAndOthersGoOn) {
+TEST_F(PullConnectionsTest, ARefusalSaysWhyAndOthersGoOn) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   client->Offer(1, Ticket('a'));
@@ -290,7 +290,7 @@ TEST_F(PullLanesTest, ARefusalSaysWhyAndOthersGoOn) {
   EXPECT_EQ(other_->asked(), 0);
 }
 
-TEST_F(PullLanesTest, ARootErrorComesInTheBytesPlace) {
+TEST_F(PullConnectionsTest, ARootErrorComesInTheBytesPlace) {
   const std::unique_ptr<TestClient> client = Open();
   peers_->Learn(Peer(), path_);
   FakeStructure s;
@@ -306,7 +306,7 @@ TEST_F(PullLanesTest, ARootErrorComesInTheBytesPlace) {
   EXPECT_NE((*received)->error_id(), 0u);
 }
 
-TEST_F(PullLanesTest, WhatTheReceiverDoesNotTakeEndsTheCall) {
+TEST_F(PullConnectionsTest, WhatTheReceiverDoesNotTakeEndsTheCall) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   client->Offer(1, Ticket('a'));
@@ -316,20 +316,20 @@ TEST_F(PullLanesTest, WhatTheReceiverDoesNotTakeEndsTheCall) {
   EXPECT_LT(receiver.bytes().size(), kBytes);
 }
 
-TEST_F(PullLanesTest, ACancelledCallReturns) {
+TEST_F(PullConnectionsTest, ACancelledCallReturns) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   Receiver receiver;
   const std::unique_ptr<PeerCall> call = Ask('a', kBytes);
   std::thread waits(
       [&] { EXPECT_FALSE(call->Receive(kBytes, &receiver).ok()); });
-  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 1; }));
+  ASSERT_TRUE(WaitUntil([&] { return connections_->count() == 1; }));
   call->Cancel();
   waits.join();
   EXPECT_EQ(receiver.bytes(), "");
 }
 
-TEST_F(PullLanesTest, ACallCancelledAtItsLastByteHarmsNoOther) {
+TEST_F(PullConnectionsTest, ACallCancelledAtItsLastByteHarmsNoOther) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   // It does not say goodbye soon.
@@ -350,7 +350,7 @@ TEST_F(PullLanesTest, ACallCancelledAtItsLastByteHarmsNoOther) {
   EXPECT_EQ(other_->asked(), 0);
 }
 
-TEST_F(PullLanesTest, WhoTakesNothingIsCutOff) {
+TEST_F(PullConnectionsTest, WhoTakesNothingIsCutOff) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   client->Offer(1, Ticket('a'));
@@ -361,15 +361,15 @@ TEST_F(PullLanesTest, WhoTakesNothingIsCutOff) {
   frozen.AwaitBytes();
   // Nothing is taken from one tick to the next.
   EXPECT_TRUE(WaitUntil([&] {
-    lanes_->Tick();
-    return lanes_->count() == 0;
+    connections_->Tick();
+    return connections_->count() == 0;
   }));
   frozen.Take(kAll);
   fetches.join();
   EXPECT_TRUE(absl::IsUnavailable(end)) << end;
 }
 
-TEST_F(PullLanesTest, WhoTakesSlowlyIsNotCutOff) {
+TEST_F(PullConnectionsTest, WhoTakesSlowlyIsNotCutOff) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   server_.reset();
@@ -385,7 +385,7 @@ TEST_F(PullLanesTest, WhoTakesSlowlyIsNotCutOff) {
        {uint64_t{1}, uint64_t{5} << 19, 5 * kBytes / 6}) {
     slow.Take(taken);
     slow.AwaitBytes(taken);
-    lanes_->Tick();
+    connections_->Tick();
   }
   slow.Take(kAll);
   fetches.join();
@@ -393,7 +393,7 @@ TEST_F(PullLanesTest, WhoTakesSlowlyIsNotCutOff) {
   EXPECT_EQ(slow.bytes(), Sevens());
 }
 
-TEST_F(PullLanesTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
+TEST_F(PullConnectionsTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   v1::Peer peer = Peer();
   peers_->Learn(peer, absl::StrCat(folder_, "/nobody"));
@@ -406,10 +406,10 @@ TEST_F(PullLanesTest, WhereAnotherWorkerIsFoundItIsNotTriedAgain) {
     peers_->Learn(peer, path_);
   }
   EXPECT_EQ(other_->asked(), 2);
-  EXPECT_EQ(lanes_->count(), 0u);
+  EXPECT_EQ(connections_->count(), 0u);
 }
 
-TEST_F(PullLanesTest, WhoHangsUpIsTriedAgainLater) {
+TEST_F(PullConnectionsTest, WhoHangsUpIsTriedAgainLater) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   // In the server's place, as one that has too many connections.
@@ -437,36 +437,37 @@ TEST_F(PullLanesTest, WhoHangsUpIsTriedAgainLater) {
   peers_clock_.Advance(absl::Seconds(1));
   fetch('c');
   EXPECT_EQ(other_->asked(), 2);
-  EXPECT_EQ(lanes_->count(), 1u);
+  EXPECT_EQ(connections_->count(), 1u);
 }
 
-TEST_F(PullLanesTest, AWorkerThatStopsEndsItsCalls) {
+TEST_F(PullConnectionsTest, AWorkerThatStopsEndsItsCalls) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   peers_->Learn(Peer(), path_);
   Receiver receiver;
   absl::Status end;
   std::thread waits([&] { end = Fetch('a', kBytes, &receiver).status(); });
-  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 1; }));
+  ASSERT_TRUE(WaitUntil([&] { return connections_->count() == 1; }));
   server_.reset();
-  lanes_ = std::make_unique<PullLanes>(core_.get());
+  connections_ = std::make_unique<PullConnections>(core_.get());
   waits.join();
   EXPECT_FALSE(end.ok());
 }
 
-TEST_F(PullLanesTest, WhoStopsTellsAllBeforeItWaitsForOne) {
+TEST_F(PullConnectionsTest, WhoStopsTellsAllBeforeItWaitsForOne) {
   const std::unique_ptr<TestClient> client = OpenWithSevens();
   // The first one never says goodbye.
-  auto lanes = std::make_unique<PullLanes>(core_.get(), absl::Hours(1));
-  lanes_.swap(lanes);
+  auto connections =
+      std::make_unique<PullConnections>(core_.get(), absl::Hours(1));
+  connections_.swap(connections);
   std::optional<Descriptor> silent = DialSharedMemory(path_).value();
-  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 1; }));
+  ASSERT_TRUE(WaitUntil([&] { return connections_->count() == 1; }));
   peers_->Learn(Peer(), path_);
   Receiver receiver;
   absl::Status end;
   std::thread waits([&] { end = Fetch('a', kBytes, &receiver).status(); });
-  ASSERT_TRUE(WaitUntil([&] { return lanes_->count() == 2; }));
+  ASSERT_TRUE(WaitUntil([&] { return connections_->count() == 2; }));
   server_.reset();
-  std::thread stops([this] { lanes_.reset(); });
+  std::thread stops([this] { connections_.reset(); });
   waits.join();
   EXPECT_FALSE(end.ok());
   silent.reset();
