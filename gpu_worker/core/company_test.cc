@@ -33,10 +33,11 @@ class CompanyTest : public BatchTest {
   }
   // All come at the same time, and pause, which they still do behind the last
   // round.
-  void GoRound(const std::vector<TestClient*>& clients, int rounds = 3) {
+  void GoRound(const std::vector<TestClient*>& clients, int rounds = 3,
+               absl::Duration pause = kPause) {
     for (int i = 0; i < rounds; ++i) {
       PlugAgain();
-      if (i > 0) clock_.Advance(kPause);
+      if (i > 0) clock_.Advance(pause);
       std::vector<uint64_t> reads;
       for (TestClient* client : clients) reads.push_back(RunNext(client));
       ReleaseWith(static_cast<uint32_t>(clients.size()) + 1);
@@ -53,6 +54,22 @@ class CompanyTest : public BatchTest {
     const uint64_t read = RunNext(client);
     EXPECT_TRUE(WaitUntil([this] { return clock_.waiting() == 1; }));
     return read;
+  }
+  // Of two that wait the other one is next from now on.
+  void UseMore(TestClient* client) {
+    PlugAgain();
+    client->set_mode(v1::EXECUTION_MODE_STRICT);
+    FakeStructure s;
+    s.FillInPlace(s.Bound(), 2);
+    client->Create(50, 8);
+    client->Define(9, s.get());
+    client->Run(9, {50}, {0});
+    ReleaseWith(2);
+    client->Read(50, 2);
+    client->set_mode(v1::EXECUTION_MODE_FAST);
+  }
+  bool WaitForOrder(const std::string& order) {
+    return WaitUntil([&] { return Order() == order; });
   }
   std::string Waits() {
     Exposition exposition;
@@ -110,6 +127,23 @@ TEST_F(CompanyTest, WhoDoesNotComeIsWaitedForOnce) {
   }
   EXPECT_EQ(Order(), "sasasasa");
   EXPECT_EQ(Waits(), "1");
+}
+
+TEST_F(CompanyTest, WhoDoesSomethingElseIsNotWaitedForAnyLonger) {
+  TestClient* const a = AddWithWeight("a", "t1");
+  TestClient* const b = AddWithWeight("b", "t1");
+  UseMore(a);
+  GoRound({a, b});
+  const uint64_t read = RunAlone(a);
+  clock_.Advance(kPause / 5);
+  // Its turn is over before the run is looked at.
+  for (int i = 0; i < 4; ++i) {
+    b->Read(kRows, 2);
+    EXPECT_EQ(Order(), i == 0 ? "" : "sa");
+    clock_.Advance(kPause);
+    EXPECT_TRUE(WaitForOrder("sa"));
+  }
+  EXPECT_EQ(Wait(a, read), (Floats{0, 3}));
 }
 
 TEST_F(CompanyTest, WhoIsAloneWaitsForNobody) {

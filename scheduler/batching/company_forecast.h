@@ -3,15 +3,17 @@
 // A program that generates goes round in a loop: it reads what its last run
 // made, and comes with the next one. So a session whose runs followed one
 // another alike is expected where the next one began every time, at the
-// products that it shares there (its place), as long after its last run as it
-// took lately. To wait for it delays whoever waits; to miss it costs one more
-// passage through all that a step shares, which is what the place is worth.
-// Nobody waits longer than that, which is the ski-rental bound: the device
-// idles for no more than what it would do twice otherwise.
+// products that it shares there (its place), as long after the turn of its last
+// run as it took lately. To wait for it delays whoever waits; to miss it costs
+// one more passage through all that a step shares, which is what the place is
+// worth. Nobody waits longer than that, which is the ski-rental bound: the
+// device idles for no more than what it would do twice otherwise.
 //
 // Nobody is expected who was irregular or is too slow for what the place is
 // worth; and who has not come in time is not expected any more, until it
-// comes. A session that is alone waits for nobody.
+// comes. Nothing but a run puts that off: a session's other turns, which may
+// cost it next to nothing, are part of its pause. A session that is alone waits
+// for nobody.
 //
 // Pure logic: reads no clock, not thread-safe.
 #ifndef SCHEDULER_BATCHING_COMPANY_FORECAST_H_
@@ -51,7 +53,7 @@ class CompanyForecast {
 
   // A run of the session begins at the place, and has been there since `at`.
   void Came(uint64_t key, Place place, absl::Duration at);
-  // The session's turn, with that run or with something else, is over.
+  // The session's turn is over. Of no effect for one without such a run.
   void Ended(uint64_t key, absl::Duration now);
   // The session is gone.
   void Forget(uint64_t key);
@@ -82,7 +84,7 @@ class CompanyForecast {
     absl::InlinedVector<Passage, 2> passages;
     // Of its last run.
     Place place = 0;
-    // When its last turn ended; nothing while its run goes on.
+    // When the turn of its last run ended; nothing while that goes on.
     std::optional<absl::Duration> ended;
     // By when it comes, where it is expected.
     absl::Duration due;

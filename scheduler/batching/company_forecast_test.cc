@@ -1,5 +1,7 @@
 #include "scheduler/batching/company_forecast.h"
 
+#include <algorithm>
+
 #include "gtest/gtest.h"
 
 namespace djinn::scheduler {
@@ -123,12 +125,42 @@ TEST_F(CompanyForecastTest, WhoGoesElsewhereIsIrregular) {
   EXPECT_LE(Until(kFirst), now_);
 }
 
-TEST_F(CompanyForecastTest, WhatIsNoRunOfAPlacePutsThePauseOff) {
-  GoRound(7, 3);
+TEST_F(CompanyForecastTest, WhatIsNoRunOfAPlaceIsPartOfThePause) {
+  // A read behind each second run, in a turn of its own.
+  const auto go_round = [&] {
+    Run(7, kFirst);
+    Run(7, kSecond);
+    now_ += Ms(1);
+    forecast_.Ended(7, now_);
+    now_ += Ms(3);
+  };
+  for (int i = 0; i < 3; ++i) go_round();
   TakePauseBack();
+  const absl::Duration due = now_ + Ms(5) + CompanyForecast::kSlack;
+  EXPECT_EQ(Until(kFirst), due);
   now_ += Ms(1);
   forecast_.Ended(7, now_);
-  EXPECT_EQ(Until(kFirst), now_ + Ms(5) + CompanyForecast::kSlack);
+  EXPECT_EQ(Until(kFirst), due);
+}
+
+TEST_F(CompanyForecastTest, TurnsWithoutARunPutNothingOff) {
+  GoRound(7, 3);
+  TakePauseBack();
+  const absl::Duration due = Until(kFirst);
+  for (int i = 0; i < 20; ++i) {
+    now_ = due - absl::Nanoseconds(1) + Ms(4) * i;
+    forecast_.Ended(7, now_);
+    EXPECT_LE(Until(kFirst), std::max(due, now_));
+  }
+  // Also where nobody asked meanwhile.
+  GoRound(7, 5);
+  forecast_.Ended(7, now_ + Ms(4));
+  EXPECT_LE(forecast_.WaitUntil(kFirst, now_ + Ms(4), now_ + Ms(4), MayCome),
+            now_ + Ms(4));
+  // It is expected again once it has come.
+  GoRound(7, 1);
+  TakePauseBack();
+  EXPECT_GT(Until(kFirst), now_);
 }
 
 TEST_F(CompanyForecastTest, NobodyWaitsLongerThanThePlaceIsWorth) {
@@ -152,14 +184,12 @@ TEST_F(CompanyForecastTest, APlaceOfUnknownWorthIsNotWaitedAt) {
 }
 
 TEST_F(CompanyForecastTest, TheLastOfThoseWhoMayComeCounts) {
-  const absl::Duration begin = now_;
   for (const uint64_t key : {5, 6, 7}) {
-    now_ = begin;
-    GoRound(key, 3, Ms(static_cast<int64_t>(key)));
-    TakePauseBack(Ms(static_cast<int64_t>(key)));
+    const absl::Duration pause = Ms(static_cast<int64_t>(key));
     // All end at one time.
-    now_ = absl::Seconds(2);
-    forecast_.Ended(key, now_);
+    now_ = absl::Seconds(2) - 3 * (Ms(20) + pause) + pause;
+    GoRound(key, 3, pause);
+    TakePauseBack(pause);
   }
   const auto until = [&](uint64_t last) {
     return forecast_.WaitUntil(kFirst, now_, now_,
