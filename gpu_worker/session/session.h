@@ -154,9 +154,8 @@ class Session {
   // Begins that run for the caller to carry out, if `suits` says so of its
   // products; EndRun() is to follow when it is done. Null, and nothing happened
   // but Frees before it, when it does not suit, or something other than
-  // carrying it out
-  // is to be done first: in another session's turn, which would pay for it,
-  // also having a plan made.
+  // carrying it out is to be done first: in another session's turn, which would
+  // pay for it, also having a plan made.
   OngoingRun* BeginRun(
       absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
       bool own_turn);

@@ -9,6 +9,11 @@ absl::Duration CompanyForecast::Passage::LongestPause() const {
                            pauses.begin() + std::min(count, kKept));
 }
 
+absl::Duration CompanyForecast::Worth::Least() const {
+  return *std::min_element(took.begin(),
+                           took.begin() + std::min(count, kWorths));
+}
+
 const CompanyForecast::Passage* CompanyForecast::FindRegular(
     const Session& session) {
   for (const Passage& passage : session.passages) {
@@ -76,7 +81,8 @@ void CompanyForecast::Forget(uint64_t key) {
 
 void CompanyForecast::NoteWorth(Place place, absl::Duration took) {
   if (worth_.size() >= kPlaces && !worth_.contains(place)) worth_.clear();
-  worth_[place] = took;
+  Worth& worth = worth_[place];
+  worth.took[worth.count++ % kWorths] = took;
 }
 
 std::optional<CompanyForecast::Place> CompanyForecast::NextOf(
@@ -95,7 +101,7 @@ absl::Duration CompanyForecast::WaitUntil(
   const auto worth = worth_.find(place);
   const auto found = expected_.find(place);
   if (worth == worth_.end() || found == expected_.end()) return until;
-  const absl::Duration last = since + worth->second;
+  const absl::Duration last = since + worth->second.Least();
   absl::flat_hash_set<uint64_t>& keys = found->second;
   size_t looks = 0;
   for (auto key = keys.begin(); key != keys.end() && looks < kLooks; ++looks) {

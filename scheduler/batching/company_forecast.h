@@ -46,6 +46,9 @@ class CompanyForecast {
   static constexpr absl::Duration kSlack = absl::Microseconds(200);
   // Places that a session is remembered to have gone on from.
   static constexpr size_t kPlacesOfSession = 8;
+  // A place is worth the least of what so many steps took last: one of many
+  // rows takes far longer than a step would that nobody joins.
+  static constexpr size_t kWorths = 8;
   // Whose worth is known; beyond that all are forgotten.
   static constexpr size_t kPlaces = 4096;
   // Sessions that are looked at to see how long to wait.
@@ -80,6 +83,12 @@ class CompanyForecast {
 
     absl::Duration LongestPause() const;
   };
+  struct Worth {
+    size_t count = 0;
+    std::array<absl::Duration, kWorths> took = {};
+
+    absl::Duration Least() const;
+  };
   struct Session {
     absl::InlinedVector<Passage, 2> passages;
     // Of its last run.
@@ -98,7 +107,7 @@ class CompanyForecast {
   absl::flat_hash_map<uint64_t, Session> sessions_;
   // By the place where they are expected.
   absl::flat_hash_map<Place, absl::flat_hash_set<uint64_t>> expected_;
-  absl::flat_hash_map<Place, absl::Duration> worth_;
+  absl::flat_hash_map<Place, Worth> worth_;
 };
 
 }  // namespace djinn::scheduler

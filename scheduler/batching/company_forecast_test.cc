@@ -169,11 +169,23 @@ TEST_F(CompanyForecastTest, NobodyWaitsLongerThanThePlaceIsWorth) {
   const absl::Duration pause = Ms(5) + CompanyForecast::kSlack;
   forecast_.NoteWorth(kFirst, pause);
   EXPECT_EQ(Until(kFirst), now_ + pause);
+  // What it waited counts.
+  EXPECT_LE(forecast_.WaitUntil(kFirst, now_ - Ms(1), now_, MayCome), now_);
   forecast_.NoteWorth(kFirst, pause - absl::Nanoseconds(1));
   EXPECT_LE(Until(kFirst), now_);
-  // What it waited counts.
-  forecast_.NoteWorth(kFirst, pause);
-  EXPECT_LE(forecast_.WaitUntil(kFirst, now_ - Ms(1), now_, MayCome), now_);
+}
+
+TEST_F(CompanyForecastTest, AStepOfManyRowsMakesNobodyWaitLonger) {
+  GoRound(7, 3);
+  TakePauseBack();
+  forecast_.NoteWorth(kFirst, Ms(1));
+  forecast_.NoteWorth(kFirst, Ms(50));
+  EXPECT_LE(Until(kFirst), now_);
+  // Until all of the last were such.
+  for (size_t i = 0; i < CompanyForecast::kWorths; ++i) {
+    forecast_.NoteWorth(kFirst, Ms(50));
+  }
+  EXPECT_GT(Until(kFirst), now_);
 }
 
 TEST_F(CompanyForecastTest, APlaceOfUnknownWorthIsNotWaitedAt) {
