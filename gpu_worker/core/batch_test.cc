@@ -474,6 +474,11 @@ TEST_F(BatchTest, WhoLacksAPlanIsNotWaitedFor) {
     clients_[i]->Define(9, GrowingStep());
   }
   Plug();
+  // The second one has used more, and does not lead the next turn.
+  Run(clients_[1].get());
+  ReleaseWith(2);
+  EXPECT_EQ(Result(clients_[1].get()), (Floats{4, 6}));
+  PlugAgain();
   const auto run = [](TestClient* client, int64_t size, uint64_t result) {
     client->set_run_size(size);
     client->Run(9, {kWeight, kRows, kOther, result, result + 1});
