@@ -169,9 +169,6 @@ class WorkerCore {
     std::weak_ptr<Connection> connection;
     // Since when it waits for its turn; infinite when it does not.
     absl::Duration waits_since = absl::InfiniteDuration();
-    // Since when it waits for company, in which others' turns may lie; infinite
-    // when it does not.
-    absl::Duration awaits_since = absl::InfiniteDuration();
   };
 
   // Callbacks of connections and sessions.

@@ -72,7 +72,6 @@ void WorkerCore::AwaitRunnable() {
 
 WorkerCore::Turn WorkerCore::TurnOf(uint64_t key) {
   Queued& queued = queued_.at(key);
-  queued.awaits_since = absl::InfiniteDuration();
   return {key, queued.session, queued.meter,
           std::exchange(queued.waits_since, absl::InfiniteDuration())};
 }
@@ -133,24 +132,14 @@ absl::Duration WorkerCore::CompanyUntil(absl::Duration since,
   if (waiting.contested || waiting.members.size() == options_.max_batch_runs) {
     return since;
   }
-  // Turns of others, between which it waits, give nobody more time to come.
-  for (const auto& member : waiting.members) {
-    since = std::min(since, queued_.at(member.key).awaits_since);
-  }
   const int priority = queue_.priority(next);
-  const absl::Duration until = forecast_.WaitUntil(
+  return forecast_.WaitUntil(
       *place, since, now, [&](uint64_t key) ABSL_NO_THREAD_SAFETY_ANALYSIS {
         const Queued& queued = queued_.at(key);
         return queued.waits_since == absl::InfiniteDuration() &&
                queue_.priority(key) >= priority && queued.meter->HasCredit() &&
                MayShare(tenant, queued.session->tenant());
       });
-  if (until > now) {
-    for (const auto& member : waiting.members) {
-      queued_.at(member.key).awaits_since = since;
-    }
-  }
-  return until;
 }
 
 bool WorkerCore::MayShare(const std::string& a, const std::string& b) const {
