@@ -85,6 +85,8 @@ class CompanyTest : public BatchTest {
     TestClient* const client = Add(session, tenant, 0);
     UploadWeight(client);
     client->Define(1, Step());
+    // Carried out: what is in front of a run keeps it from company.
+    client->Read(kRows, 2);
     return client;
   }
 
