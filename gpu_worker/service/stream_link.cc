@@ -35,24 +35,25 @@ constexpr std::chrono::seconds kCloseTimeout{5};
 constexpr std::chrono::seconds kCutOffTimeout{1};
 constexpr std::chrono::seconds kBulkTimeout{30};
 
-// The sequence of the last read in a message; 0 when there is none.
-uint64_t LastRead(const v1::ControlRequest& message) {
-  uint64_t last =
-      message.ordered().has_read() ? message.ordered().sequence() : 0;
-  for (const v1::ControlRequest& next : message.following()) {
-    if (next.ordered().has_read()) last = next.ordered().sequence();
-  }
-  return last;
-}
+struct Reads {
+  uint64_t last = 0;         // its sequence; 0: there is none
+  bool only_at_end = false;  // there is one, which nothing follows
+};
 
-// Whether it is the only one, and nothing follows it.
-bool EndsWithItsOnlyRead(const v1::ControlRequest& message) {
-  if (message.following().empty()) return message.ordered().has_read();
-  int reads = message.ordered().has_read() ? 1 : 0;
-  for (const v1::ControlRequest& next : message.following()) {
-    if (next.ordered().has_read()) ++reads;
-  }
-  return reads == 1 && message.following().rbegin()->ordered().has_read();
+Reads ReadsOf(const v1::ControlRequest& message) {
+  Reads reads;
+  int count = 0;
+  const auto look = [&](const v1::ControlRequest& each) {
+    const bool is_read = each.ordered().has_read();
+    if (is_read) {
+      ++count;
+      reads.last = each.ordered().sequence();
+    }
+    reads.only_at_end = is_read && count == 1;
+  };
+  look(message);
+  for (const v1::ControlRequest& next : message.following()) look(next);
+  return reads;
 }
 
 // A frame whose payload is the tensor's own memory.
@@ -360,8 +361,7 @@ void StreamLink::OnControlRead(bool ok) {
                                         v1::CLIENT_FEATURE_FOLLOWING);
     }
   }
-  const uint64_t read = LastRead(message);
-  const bool ends_with_read = EndsWithItsOnlyRead(message);
+  const Reads reads = ReadsOf(message);
   if (receiver != nullptr) {
     receiver->OnMessage(std::move(message));
     EndCall();
@@ -369,10 +369,10 @@ void StreamLink::OnControlRead(bool ok) {
   {
     MutexLock lock(&mu_);
     // Who asks for several values at once goes on before all are there.
-    const bool waits = ends_with_read && answered_read_ >= awaited_read_;
-    if (read != 0) {
+    const bool waits = reads.only_at_end && answered_read_ >= awaited_read_;
+    if (reads.last != 0) {
       waits_ = waits ? waits_ + 1 : 0;
-      awaited_read_ = read;
+      awaited_read_ = reads.last;
     }
     if (!waits || waits_ < kWaits || control_writes_ != writes) {
       return ReadControlLocked();

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/span.h"
 
 namespace djinn::worker {
@@ -70,10 +71,9 @@ constexpr Product kAttentionProduct = {"", "key", Product::Inner::kRows,
                                        "query"};
 
 const Product* FindProduct(absl::string_view op) {
+  const absl::string_view functional = absl::StripSuffix(op, "_");
   for (const Product& product : kProducts) {
-    if (op == product.op || op == absl::StrCat(product.op, "_")) {
-      return &product;
-    }
+    if (functional == product.op) return &product;
   }
   return absl::StrContains(op, kAttention) ? &kAttentionProduct : nullptr;
 }
