@@ -1,6 +1,7 @@
 // Runs of several sessions that share products: who takes part, what each sees
 // and what each is charged.
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -411,6 +412,34 @@ TEST_F(BatchTest, WhatIsFreedBeforeARunKeepsItFromNothing) {
   EXPECT_EQ(clients_[0]->Read(71, 2), (Floats{0, 3}));
   EXPECT_EQ(clients_[1]->Read(71, 2), (Floats{7, 6}));
   EXPECT_EQ(Order(), "aaJaaJaa");
+}
+
+// In the turn of another one, who would pay for it.
+TEST_F(BatchTest, NobodyFreesMuchInAnothersTurn) {
+  std::vector<uint64_t> many(65);
+  std::iota(many.begin(), many.end(), 100);
+  for (int i = 0; i < 2; ++i) {
+    UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
+    for (const uint64_t storage : many) {
+      clients_[i]->Create(storage, 8);
+      // No more messages are sent than the window has room for.
+      if (storage % 16 == 0) clients_[i]->Read(kRows, 2);
+    }
+    clients_[i]->Define(1, Step(/*extra=*/2 * i));
+    clients_[i]->Define(2, Step());
+    clients_[i]->Read(kRows, 2);
+  }
+  Plug();
+  for (const auto& client : clients_) {
+    client->Run(1, {kWeight, kRows, kOther, 60, 61});
+    client->Free(many);
+    client->Run(2, {kWeight, kRows, kOther, 70, 71});
+  }
+  ReleaseWith(5);
+  EXPECT_EQ(clients_[0]->Read(71, 2), (Floats{0, 3}));
+  EXPECT_EQ(clients_[1]->Read(71, 2), (Floats{7, 6}));
+  const std::string order = Order();
+  EXPECT_EQ(std::count(order.begin(), order.end(), 'J'), 1) << order;
 }
 
 TEST_F(BatchTest, AReadBehindWhatIsFreedIsAnsweredInTheSameTurn) {

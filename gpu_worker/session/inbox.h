@@ -66,6 +66,12 @@ class Inbox {
   bool free_next() const {
     return !items_.empty() && items_.front().message.has_free();
   }
+  // How many storages that one frees.
+  size_t freed_next() const {
+    return items_.empty() ? 0
+                          : static_cast<size_t>(
+                                items_.front().message.free().storages_size());
+  }
   bool read_next() const {
     return !items_.empty() && items_.front().message.has_read();
   }

@@ -4,12 +4,19 @@
 #include "gpu_worker/session/session.h"
 
 namespace djinn::worker {
+namespace {
+
+// Storages that one message may free in a turn that others share.
+constexpr size_t kFreedBeside = 64;
+
+}  // namespace
 
 void Session::StepReadsAndFrees(int most) {
   for (int i = 0; i < most; ++i) {
     {
       MutexLock lock(&mu_);
       if (!inbox_.read_next() && !inbox_.free_next()) return;
+      if (inbox_.freed_next() > kFreedBeside) return;
     }
     if (!HasWork()) return;
     Step();
@@ -79,6 +86,8 @@ OngoingRun* Session::BeginRun(
     MutexLock lock(&mu_);
     if (!MayBeginRunLocked()) return nullptr;
     frees = inbox_.free_next();
+    // In another session's turn, which pays for it.
+    if (!own_turn && inbox_.freed_next() > kFreedBeside) return nullptr;
   }
   if (frees) Step();
   auto begun = std::make_unique<Begun>();
