@@ -22,6 +22,7 @@
 #include "client_lib/capture/copy.h"
 #include "client_lib/capture/cpu_trial.h"
 #include "client_lib/capture/custom_operators.h"
+#include "client_lib/capture/default_dtype.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/limited_inference.h"
 #include "client_lib/capture/output_checks.h"
@@ -307,8 +308,12 @@ class Capture {
         scratch_(ThreadScratch()) {}
 
   void Run() {
-    PlaceOperands(info_, device_, arguments(),
-                  stack_->data() + (stack_->size() - count_));
+    c10::IValue* const mutable_arguments =
+        stack_->data() + (stack_->size() - count_);
+    PlaceOperands(info_, device_, arguments(), mutable_arguments);
+    if (ABSL_PREDICT_FALSE(!HasUsualDefaultDtype())) {
+      MakeDefaultDtypeExplicit(info_, mutable_arguments);
+    }
     if (info_.fresh_results) {
       RunFresh();
     } else if (info_.writes) {
