@@ -121,8 +121,9 @@ class Device {
   // longest time first. Returns how many came free.
   virtual uint64_t ReleaseSpareMemory(uint64_t /*bytes*/) { return 0; }
 
-  // Gives back to the system what it kept for the next buffer, and nobody
-  // needed since the last call.
+  // Called every some seconds, beside everything else: gives back to the system
+  // what it kept for the next buffer, and nobody needed since the last call, and
+  // may move what stays to where it is read sooner.
   virtual void ReleaseUnusedMemory() {}
 };
 

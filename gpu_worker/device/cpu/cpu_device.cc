@@ -124,7 +124,7 @@ class CpuDevice final : public Device {
   uint64_t ReleaseSpareMemory(uint64_t bytes) override {
     return weights_->Release(bytes);
   }
-  void ReleaseUnusedMemory() override { ReleaseUnusedTensorMemory(); }
+  void ReleaseUnusedMemory() override { TidyTensorMemory(); }
 
  private:
   template <typename MakeStorage>

@@ -1,14 +1,18 @@
 // Which of several ways to carry out a node is taken, where the client lets the
 // worker choose. What is faster depends on operator, shape and machine, so it
-// is measured: of every kPeriod runs each way is tried a few times, and the
-// rest take the one that took least on the average, the longest time left out:
-// threads that happen to be awake make a way fast that as a rule wakes them.
+// is measured: now and then each way is tried a few times, and the other runs
+// take the one that took least. What it takes as a rule counts, the median:
+// threads that happen to be awake make a way fast that mostly wakes them, and
+// for some milliseconds others may have a processor, as a client has that
+// captures beside. So the ways are tried in turns, some runs apart, and soon
+// once more: the first runs of a program are like no others.
 //
 // Thread-safe: runs of the same plan in several threads count together, and may
 // mix up their measurements, which costs time only.
 #ifndef GPU_WORKER_DEVICE_CPU_MEASURED_CHOICE_H_
 #define GPU_WORKER_DEVICE_CPU_MEASURED_CHOICE_H_
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -25,61 +29,70 @@ template <size_t kWays>
 class MeasuredChoice {
  public:
   static constexpr uint32_t kTrials = 8;  // of each way
+  // Runs of a way one after the other: the first one may have to wake threads.
+  static constexpr uint32_t kAtATime = 2;
+  // All ways once, and as many runs that are not measured.
+  static constexpr uint32_t kRound = 2 * kAtATime * kWays;
+  static constexpr uint32_t kAllTrials = kRound * (kTrials / kAtATime);
+  // From the first trials to the next ones, and from these on.
+  static constexpr uint32_t kFirstPeriod = 256;
   static constexpr uint32_t kPeriod = 2048;
-  static constexpr uint32_t kAllTrials = kTrials * kWays;
+  static_assert(kAllTrials < kFirstPeriod);
 
   // For a run that begins.
   MeasuredTurn Next() {
-    const uint32_t turn =
-        runs_.fetch_add(1, std::memory_order_relaxed) % kPeriod;
-    if (turn >= kAllTrials) return {Best(), /*measured=*/false};
-    if (turn == 0) Forget();
-    return {turn / kTrials, /*measured=*/true};
+    uint32_t run = runs_.fetch_add(1, std::memory_order_relaxed);
+    if (run >= kFirstPeriod) run = (run - kFirstPeriod) % kPeriod;
+    const uint32_t turn = run % kRound / kAtATime;
+    if (run >= kAllTrials || turn >= kWays) {
+      return {best_.load(std::memory_order_relaxed), /*measured=*/false};
+    }
+    if (run == 0) Forget();
+    return {turn, /*measured=*/true};
   }
 
   // What a measured turn took.
   void Took(size_t way, uint64_t nanoseconds) {
     Times& times = times_[way];
-    times.sum.fetch_add(nanoseconds, std::memory_order_relaxed);
-    if (nanoseconds > times.longest.load(std::memory_order_relaxed)) {
-      times.longest.store(nanoseconds, std::memory_order_relaxed);
-    }
-    times.count.fetch_add(1, std::memory_order_relaxed);
+    const uint32_t number = times.count.fetch_add(1, std::memory_order_relaxed);
+    if (number >= kTrials) return;
+    times.nanoseconds[number].store(nanoseconds, std::memory_order_relaxed);
+    best_.store(Best(), std::memory_order_relaxed);
   }
 
  private:
   struct Times {
-    std::atomic<uint64_t> sum{0};
-    std::atomic<uint64_t> longest{0};
+    std::array<std::atomic<uint64_t>, kTrials> nanoseconds;
     std::atomic<uint32_t> count{0};
 
     // The largest number where there are none.
-    uint64_t Average() const {
-      const uint64_t all = sum.load(std::memory_order_relaxed);
-      const uint32_t number = count.load(std::memory_order_relaxed);
+    uint64_t Median() const {
+      const uint32_t number =
+          std::min(count.load(std::memory_order_relaxed), kTrials);
       if (number == 0) return UINT64_MAX;
-      if (number == 1) return all;
-      return (all - longest.load(std::memory_order_relaxed)) / (number - 1);
+      std::array<uint64_t, kTrials> sorted;
+      for (uint32_t i = 0; i < number; ++i) {
+        sorted[i] = nanoseconds[i].load(std::memory_order_relaxed);
+      }
+      const auto middle = sorted.begin() + (number - 1) / 2;
+      std::nth_element(sorted.begin(), middle, sorted.begin() + number);
+      return *middle;
     }
   };
 
   void Forget() {
-    for (Times& times : times_) {
-      times.sum.store(0, std::memory_order_relaxed);
-      times.longest.store(0, std::memory_order_relaxed);
-      times.count.store(0, std::memory_order_relaxed);
-    }
+    for (Times& times : times_) times.count.store(0, std::memory_order_relaxed);
   }
 
   size_t Best() const {
-    size_t way = 0;
-    for (size_t i = 1; i < kWays; ++i) {
-      if (times_[i].Average() < times_[way].Average()) way = i;
-    }
-    return way;
+    std::array<uint64_t, kWays> medians;
+    for (size_t i = 0; i < kWays; ++i) medians[i] = times_[i].Median();
+    return static_cast<size_t>(
+        std::min_element(medians.begin(), medians.end()) - medians.begin());
   }
 
   std::atomic<uint32_t> runs_{0};
+  std::atomic<size_t> best_{0};
   std::array<Times, kWays> times_;
 };
 

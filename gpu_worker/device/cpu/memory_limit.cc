@@ -26,6 +26,9 @@ constexpr bool kKeepsBlocks = false;
 constexpr bool kKeepsBlocks = true;
 #endif
 
+// To huge pages, which may take a millisecond or several each.
+constexpr size_t kMovedAtATime = size_t{128} << 20;
+
 BlockCache* Blocks() {
   static BlockCache* const blocks = new BlockCache;
   return blocks;
@@ -99,7 +102,10 @@ void SetTensorMemoryLimit(uint64_t bytes) {
   (void)kInstalled;
 }
 
-void ReleaseUnusedTensorMemory() { Blocks()->ReleaseUnused(); }
+void TidyTensorMemory() {
+  Blocks()->ReleaseUnused();
+  Blocks()->MoveLasting(kMovedAtATime);
+}
 
 uint64_t TensorMemoryInUse() {
   return used_bytes.load(std::memory_order_relaxed);

@@ -18,8 +18,9 @@ uint64_t TensorMemoryInUse();
 
 // Large blocks of it wait for the next tensor when they are free
 // (block_cache.h): within the limit, together with what is in use, and up to a
-// quarter of it. This gives back what nobody needed since the last call.
-void ReleaseUnusedTensorMemory();
+// quarter of it. This gives back what nobody needed since the last call, and
+// moves some of what has been in use since then to huge pages.
+void TidyTensorMemory();
 
 }  // namespace djinn::worker
 

@@ -134,7 +134,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
     }
   }
   return std::make_unique<TorchProgram>(std::move(calls), CpuTarget(), weights_,
-                                        &clock_);
+                                        pace_, &clock_);
 }
 
 void TorchOperatorLibrary::ExecuteJoined(absl::Span<JoinedCall> calls) {

@@ -11,6 +11,7 @@
 #include "gpu_worker/device/cpu/joined_products.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/product_table.h"
+#include "gpu_worker/device/cpu/trial_pace.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/custom_operators.h"
 
@@ -38,6 +39,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
  private:
   const CustomOperators custom_;
   const std::shared_ptr<PackedWeights> weights_;
+  const std::shared_ptr<TrialPace> pace_ = std::make_shared<TrialPace>();
   Clock& clock_;
   ChoiceTable choices_;
   ProductTable products_;

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/time/time.h"
 #include "common/status_macros.h"
 #include "gpu_worker/device/cpu/joined_products.h"
@@ -61,10 +62,12 @@ CpuCall::CpuCall(TorchCall plain)
 
 TorchProgram::TorchProgram(std::vector<CpuCall> calls,
                            const TorchTarget& target,
-                           std::shared_ptr<PackedWeights> weights, Clock* clock)
+                           std::shared_ptr<PackedWeights> weights,
+                           std::shared_ptr<TrialPace> pace, Clock* clock)
     : calls_(std::move(calls)),
       target_(target),
       weights_(std::move(weights)),
+      pace_(std::move(pace)),
       clock_(*clock) {
   for (uint32_t i = 0; i < calls_.size(); ++i) {
     if (calls_[i].joinable.has_value()) {
@@ -104,6 +107,9 @@ absl::Status TorchProgram::ExecuteStrict(
     case AloneTrial::Way::kBoth:
       break;
   }
+  const absl::Duration start = clock_.Monotonic();
+  if (!pace_->IsDue(start)) return ExecutePlain(call, input, results);
+  const absl::Cleanup took = [&] { pace_->Took(start, clock_.Monotonic()); };
   return CarryOutBothWays(
       call.operands, call.written_slots, input,
       [&](const NodeInput& input, std::vector<NodeResult>* results) {

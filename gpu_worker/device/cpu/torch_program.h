@@ -17,6 +17,7 @@
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/parted_product.h"
 #include "gpu_worker/device/cpu/product_table.h"
+#include "gpu_worker/device/cpu/trial_pace.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/torch_call.h"
@@ -56,10 +57,12 @@ struct CpuCall : TorchCall {
 // UNSUPPORTED_RESULT.
 class TorchProgram final : public CompiledProgram {
  public:
-  // `weights` is asked for packed forms where calls can do with them. `target`
+  // `weights` is asked for packed forms where calls can do with them, `pace`,
+  // which all programs share, before a call is tried in strict mode. `target`
   // and `clock` outlive this.
   TorchProgram(std::vector<CpuCall> calls, const TorchTarget& target,
-               std::shared_ptr<PackedWeights> weights, Clock* clock);
+               std::shared_ptr<PackedWeights> weights,
+               std::shared_ptr<TrialPace> pace, Clock* clock);
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
                        std::vector<NodeResult>* results) const override;
@@ -84,6 +87,7 @@ class TorchProgram final : public CompiledProgram {
   const std::vector<CpuCall> calls_;
   const TorchTarget& target_;
   const std::shared_ptr<PackedWeights> weights_;
+  const std::shared_ptr<TrialPace> pace_;
   Clock& clock_;
   std::vector<RowProduct> products_;
 };

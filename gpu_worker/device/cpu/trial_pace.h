@@ -1,0 +1,37 @@
+// How often calls are tried besides being carried out: after a trial there is
+// none for kRest times as long. A program with many shapes (a decoder has one
+// at every position) would otherwise spend its time on trials for seconds.
+//
+// Thread-safe.
+#ifndef GPU_WORKER_DEVICE_CPU_TRIAL_PACE_H_
+#define GPU_WORKER_DEVICE_CPU_TRIAL_PACE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+
+#include "absl/time/time.h"
+
+namespace djinn::worker {
+
+class TrialPace {
+ public:
+  // So that trials take a twenty-first of the time at most.
+  static constexpr int kRest = 20;
+
+  bool IsDue(absl::Duration now) const {
+    return absl::ToInt64Nanoseconds(now) >=
+           next_.load(std::memory_order_relaxed);
+  }
+  void Took(absl::Duration start, absl::Duration end) {
+    next_.store(absl::ToInt64Nanoseconds(end + kRest * (end - start)),
+                std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<int64_t> next_{std::numeric_limits<int64_t>::min()};
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_DEVICE_CPU_TRIAL_PACE_H_

@@ -1,0 +1,19 @@
+#include "gpu_worker/device/cpu/trial_pace.h"
+
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+TEST(TrialPaceTest, RestsAfterATrial) {
+  TrialPace pace;
+  EXPECT_TRUE(pace.IsDue(absl::ZeroDuration()));
+  pace.Took(absl::Seconds(10), absl::Seconds(11));
+  EXPECT_FALSE(pace.IsDue(absl::Seconds(11)));
+  const absl::Duration due = absl::Seconds(11 + TrialPace::kRest);
+  EXPECT_FALSE(pace.IsDue(due - absl::Nanoseconds(1)));
+  EXPECT_TRUE(pace.IsDue(due));
+}
+
+}  // namespace
+}  // namespace djinn::worker
