@@ -1,11 +1,14 @@
 #include "client_lib/capture/call_guard.h"
 
 #include <ATen/Context.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/TensorSubclassLikeUtils.h>
 #include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
-#include <c10/core/InferenceMode.h>
+#include <c10/core/AutogradState.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 
 #include "client_lib/capture/remote_tensor.h"
 
@@ -31,8 +34,21 @@ void PutGeometry(const at::Tensor& tensor, std::string* out) {
 
 // What a thread's calls depend on besides their arguments.
 void PutThreadState(std::string* out) {
-  Put(at::GradMode::is_enabled(), out);
-  Put(c10::InferenceMode::is_enabled(), out);
+  const c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
+  for (const bool on :
+       {autograd.get_grad_mode(), autograd.get_inference_mode(),
+        autograd.get_fw_grad_mode(), autograd.get_multithreading_enabled(),
+        autograd.get_view_replay_enabled(),
+        at::SavedTensorDefaultHooks::is_enabled(),
+        at::autocast::is_autocast_cache_enabled()}) {
+    Put(on, out);
+  }
+  // Whatever else an operator passes on its way, or leaves out.
+  const c10::impl::LocalDispatchKeySet keys =
+      c10::impl::tls_local_dispatch_key_set();
+  Put(keys.included_.raw_repr(), out);
+  Put(keys.excluded_.raw_repr(), out);
+  Put(at::impl::PythonTorchFunctionTLS::get_disabled_state(), out);
   for (const c10::DeviceType type :
        {c10::DeviceType::PrivateUse1, c10::DeviceType::CPU}) {
     Put(at::autocast::is_autocast_enabled(type), out);
@@ -40,15 +56,40 @@ void PutThreadState(std::string* out) {
   }
   Put(c10::typeMetaToScalarType(c10::get_default_dtype()), out);
   const at::Context& settings = at::globalContext();
-  Put(settings.deterministicAlgorithms(), out);
-  // Which way a composite takes.
-  Put(settings.userEnabledMathSDP(), out);
-  Put(settings.userEnabledFlashSDP(), out);
-  Put(settings.userEnabledMemEfficientSDP(), out);
+  for (const bool on :
+       {settings.deterministicAlgorithms(),
+        settings.deterministicAlgorithmsWarnOnly(),
+        settings.deterministicFillUninitializedMemory(),
+        // Which way a composite takes.
+        settings.userEnabledMathSDP(), settings.userEnabledFlashSDP(),
+        settings.userEnabledMemEfficientSDP(), settings.userEnabledCuDNNSDP(),
+        settings.userEnabledOverrideableSDP(),
+        settings.allowFP16BF16ReductionMathSDP(), settings.userEnabledCuDNN(),
+        settings.userEnabledMkldnn(), settings.benchmarkCuDNN(),
+        settings.deterministicCuDNN()}) {
+    Put(on, out);
+  }
   Put(CurrentDeviceIndex(), out);
 }
 
 }  // namespace
+
+std::string WhoSeesEveryCall() {
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer)) {
+    return "a trace sees every call";
+  }
+  if (c10::impl::tls_is_dispatch_key_included(
+          c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
+    return "a transform of torch.func sees every call";
+  }
+  if (at::SavedTensorDefaultHooks::get_hooks().has_value()) {
+    return "hooks see every tensor that autograd saves";
+  }
+  if (torch::autograd::AnomalyMode::is_enabled()) {
+    return "autograd's anomaly detection sees every call";
+  }
+  return "";
+}
 
 std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,

@@ -10,6 +10,10 @@
 
 namespace djinn::capture {
 
+// Who wants to see every operator that this thread calls, so that none may be
+// carried out unseen. Empty: nobody.
+std::string WhoSeesEveryCall();
+
 // Equal for calls that are alike: `key`, the thread's modes, the arguments'
 // metadata, which of them share memory or are the same tensor, the parameters'
 // identity and metadata. Empty when an argument is no remote tensor, or others

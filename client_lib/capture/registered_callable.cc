@@ -1,5 +1,4 @@
 #include <ATen/core/grad_mode.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <iterator>
@@ -63,7 +62,9 @@ class RegisteredCallable::Impl {
                                const Tensors& parameters) {
     NoteWork();
     // Every operator is to be seen then.
-    if (debug::Has(debug::kEager) || IsTraced()) return std::nullopt;
+    if (debug::Has(debug::kEager) || !capture::WhoSeesEveryCall().empty()) {
+      return std::nullopt;
+    }
     if (capturing != nullptr) return std::nullopt;
     std::string guard = capture::CallGuard(key, arguments, parameters);
     if (guard.empty()) return std::nullopt;
@@ -95,7 +96,9 @@ class RegisteredCallable::Impl {
   bool Begin(const std::string& key, const Tensors& arguments,
              const Tensors& parameters) {
     if (debug::Has(debug::kEager)) return Refuse("DJINN_EAGER is set");
-    if (IsTraced()) return Refuse("a trace sees every call");
+    if (std::string who = capture::WhoSeesEveryCall(); !who.empty()) {
+      return Refuse(std::move(who));
+    }
     if (capturing != nullptr) return false;
     const std::string call_guard =
         capture::CallGuard(key, arguments, parameters);
@@ -205,10 +208,6 @@ class RegisteredCallable::Impl {
     int failures = 0;
     uint64_t last_use = 0;
   };
-
-  static bool IsTraced() {
-    return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer);
-  }
 
   // Has the worker count what the callable keeps using, before its first call
   // is carried out as a whole. False: this one is not to be.

@@ -579,12 +579,12 @@ class RegisteredCallablesTest(RemoteCase):
 
     def test_refusals_say_why(self):
         x = self.on(4)
-        here = torch.ones(4)
+        here, device = torch.ones(4), self.device
         self.assertIn("reads a value", self.refusal(lambda x: x * x.sum().item(), x))
         self.assertIn("depends on data", self.refusal(lambda x: x.nonzero(), x))
         self.assertIn(
             "aten::to.dtype_layout reads a tensor of this process",
-            self.refusal(lambda x: x + here.to(self.device), x),
+            self.refusal(lambda x: x + here.to(device), x),
         )
         self.assertIn("writes a tensor of this process", self.refusal(lambda x: (here.add_(1), x + 1)[1], x))
         self.assertIn("random numbers in this process", self.refusal(lambda x: (torch.rand(2), x + 1)[1], x))
@@ -598,7 +598,7 @@ class RegisteredCallablesTest(RemoteCase):
         generator.manual_seed(3)
         self.assertIn(
             "a tensor, or a generator, that is neither",
-            self.refusal(lambda x: x + torch.rand(4, generator=generator, device=self.device), x),
+            self.refusal(lambda x: x + torch.rand(4, generator=generator, device=device), x),
         )
         self.assertIn("tensor of this process", self.refusal(lambda x: x + 1, here))
         self.assertIn("argument is a object", self.refusal(lambda x, y: x + 1, x, object()))

@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import sys
 import threading
 import types
 import weakref
@@ -11,21 +12,17 @@ import torch
 
 from djinn import _session
 from djinn._compile import CompiledCallable
-from djinn._environment import (
-    STABLE_PACKAGES,
-    Environment,
-    Unwatchable,
-    names_in,
-    package_of,
-)
+from djinn._environment import Environment, Unwatchable
+from djinn._names import names_in
+from djinn._stable import is_stable_class, is_stable_function, is_stable_module
 
 # Calls of a module before it is looked at, and refusals without a call carried out again
 # in between after which it is left alone.
 _CALLS_BEFORE = 2
 _MAX_REFUSALS = 4
 
-# Of the standard library: what does nothing that would be missed.
-_HARMLESS_PACKAGES = frozenset(
+# What comes with Python or NumPy, but for what does nothing that would be missed.
+_PACKAGES_WITH_EFFECTS = (sys.stdlib_module_names | {"numpy"}) - frozenset(
     "abc builtins collections copy dataclasses enum functools inspect itertools math operator "
     "re types typing warnings weakref _thread".split()
 )
@@ -60,9 +57,12 @@ Environment.transparent[_Forward] = "module"
 class _SilentEnvironment(Environment):
     """What a module refers to; unwatchable if its code may do more than call operators."""
 
-    def __init__(self, forward):
-        self._root = weakref.ref(forward.module)
-        super().__init__(forward)
+    def __init__(self, function):
+        # What an argument brings along has no module that is to be free.
+        self._root = _nothing
+        if isinstance(function, _Forward):
+            self._root = weakref.ref(function.module)
+        super().__init__(function)
 
     def _look_at(self, thing):
         if isinstance(thing, (logging.Logger, logging.Handler, io.IOBase)):
@@ -71,8 +71,9 @@ class _SilentEnvironment(Environment):
             owner = thing.__module__ or type(thing.__self__).__module__
             _check_package(thing.__name__, owner)
         elif isinstance(thing, types.FunctionType):
-            _check_package(thing.__qualname__, thing.__module__)
-        elif not isinstance(thing, (type, types.ModuleType)):
+            if is_stable_function(thing):
+                _check_package(thing.__qualname__, thing.__module__)
+        elif not isinstance(thing, (type, types.ModuleType)) and is_stable_class(type(thing)):
             _check_package(f"a {type(thing).__name__}", type(thing).__module__)
         super()._look_at(thing)
 
@@ -81,8 +82,13 @@ class _SilentEnvironment(Environment):
         if thing is self._root():
             raise Unwatchable("it refers to itself, and would be kept alive")
 
+    def _look_at_reference(self, reference):
+        # It is looked at as it is, and not held.
+        if reference() is None or reference() is not self._root():
+            super()._look_at_reference(reference)
+
     def _look_at_function(self, function):
-        if package_of(function) not in STABLE_PACKAGES:
+        if not is_stable_function(function):
             names = names_in(function.__code__)
             for name in sorted(names.globals):
                 if name not in function.__globals__ and name in _EFFECTS:
@@ -92,29 +98,34 @@ class _SilentEnvironment(Environment):
                 raise Unwatchable(f"it assigns the global {name}, which would not happen again")
         super()._look_at_function(function)
 
-    def _look_at_module(self, module, names, seen):
-        _check_package(module.__name__, module.__name__)
-        super()._look_at_module(module, names, seen)
+    def _look_at_module(self, module, names):
+        if is_stable_module(module):
+            _check_package(module.__name__, module.__name__)
+        super()._look_at_module(module, names)
 
-    def _look_at_import(self, statement, names, seen):
-        _check_package(statement.name, statement.name)
-        if statement.package not in STABLE_PACKAGES:
+    def _look_at_import(self, statement, names):
+        module = sys.modules.get(statement.name)
+        if not isinstance(module, types.ModuleType) or not is_stable_module(module):
             raise Unwatchable(f"it imports {statement.name}, whose work would be missed")
+        super()._look_at_import(statement, names)
 
     def _look_at_attributes(self, thing):
         if thing is not self._root():
             super()._look_at_attributes(thing)
             return
         # It must be free to go.
-        if package_of(type(thing)) not in STABLE_PACKAGES:
-            self._pending.append(type(thing))
+        self._pending.append(type(thing))
         self._look_at_items(thing.__dict__)
 
 
+def _nothing():
+    return None
+
+
 def _check_package(what, module):
-    """Refuses what comes with Python or NumPy and may have an effect, or a state."""
+    """Refuses what may have an effect, or a state."""
     package = (module or "").partition(".")[0]
-    if package in STABLE_PACKAGES - _HARMLESS_PACKAGES - {"torch", "transformers", "djinn"}:
+    if package in _PACKAGES_WITH_EFFECTS:
         raise Unwatchable(f"it refers to {what} of {package}, whose work would be missed")
 
 

@@ -1,5 +1,7 @@
 """Registered callables: capture a function once, then carry its calls out as a whole."""
 
+import collections
+import enum
 import functools
 import random
 import sys
@@ -10,7 +12,7 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
-from djinn._environment import Environment, is_value
+from djinn._environment import Environment, Unwatchable, is_value
 
 
 class CompiledCallable:
@@ -26,6 +28,8 @@ class CompiledCallable:
         # Counts the environments that were not like the one before, which each has as
         # its number.
         self._environments = 0
+        # Of the enums that arguments were members of.
+        self._enums = {}
         # A short key for every combination of values that was met.
         self._keys = {}
         # How to give the outputs of a recording their form. Whoever finds a
@@ -89,11 +93,13 @@ class CompiledCallable:
         """What a call must leave as it is, besides what is on devices."""
         leaves, spec = _pytree.tree_flatten((args, kwargs))
         things = [(id(leaf), leaf if is_value(leaf) else None) for leaf in leaves]
+        enums = {type(leaf) for leaf in leaves if isinstance(leaf, enum.Enum)}
         numpy = sys.modules.get("numpy")
         return (
             environment.values(),
             spec,
             things,
+            [self._look_at_enum(kind) for kind in enums],
             random.getstate(),
             repr(numpy.random.get_state()) if numpy else None,
         )
@@ -115,13 +121,15 @@ class CompiledCallable:
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
             tensors, form = list(args), len(args)
         else:
-            tensors, form = self._flatten(args, kwargs)
-            if tensors is None:
+            try:
+                tensors, form = self._flatten(args, kwargs)
+            except Unwatchable as error:
+                self._refusal = str(error)
                 return None
         if any(map(vars, tensors)):
             self._refusal = "an argument has attributes of its own"
             return None
-        combination = (form, environment.number, values, modes)
+        combination = (form, environment.number, values, modes, _settings())
         key = self._keys.get(combination)
         if key is None:
             if len(self._keys) >= _MAX_KEYS:
@@ -160,10 +168,24 @@ class CompiledCallable:
                 # 0.0 and -0.0 are equal, but not the same.
                 text = repr(leaf) if isinstance(leaf, (float, complex)) else ""
                 values.append((type(leaf), leaf, text))
+            elif isinstance(leaf, enum.Enum):
+                values.append((leaf, *self._look_at_enum(type(leaf))))
             else:
-                self._refusal = f"an argument is a {type(leaf).__name__}"
-                return None, None
-        return tensors, (spec, tuple(values))
+                raise Unwatchable(f"an argument is a {type(leaf).__name__}")
+        return tensors, (spec, _kinds_of_keys(spec), tuple(values))
+
+    def _look_at_enum(self, kind):
+        """What its members have and do, as part of the key."""
+        environment = self._enums.get(kind)
+        if environment is None or environment.changed() or environment.values() is None:
+            environment = self.environment_type(kind)
+            if environment.tensors:
+                raise Unwatchable(f"an argument is a {kind.__name__}, which refers to tensors")
+            environment.number = next(_numbers)
+            if len(self._enums) >= _MAX_ENUMS:
+                self._enums.clear()
+            self._enums[kind] = environment
+        return environment.number, environment.values()
 
 
 def _name_of(function):
@@ -178,8 +200,22 @@ Environment.transparent[CompiledCallable] = "_function"
 # Numbers are never used again: recordings outlive the dictionaries of keys.
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
+_MAX_ENUMS = 64
 # Captures of one function.
 _MAX_FORMS = 16384
+
+
+def _kinds_of_keys(spec):
+    """Of the dictionaries in it: {1: x}, {1.0: x} and {True: x} are equal."""
+    keys = ()
+    if spec.type in (dict, collections.OrderedDict):
+        keys = spec.context
+    elif spec.type is collections.defaultdict:
+        keys = spec.context[1]
+    if not all(map(is_value, keys)):
+        raise Unwatchable("an argument is a dictionary with keys that are no plain values")
+    kinds = tuple(map(type, keys))
+    return kinds + tuple(kind for child in spec.children() for kind in _kinds_of_keys(child))
 
 
 def _modes():
@@ -199,6 +235,12 @@ def _modes():
         else:
             return None
     return tuple(devices)
+
+
+def _settings():
+    """Those that PyTorch's own Python code asks for, and keeps in Python."""
+    einsum = torch.backends.opt_einsum
+    return torch.backends.mha.get_fastpath_enabled(), einsum.enabled, einsum.strategy
 
 
 def _take_apart(result):

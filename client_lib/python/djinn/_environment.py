@@ -4,19 +4,34 @@ Tensors are listed, plain values are read anew before every call, and of everyth
 it is checked that it is what it was. What cannot be watched is refused.
 """
 
-import dis
-import enum
+import builtins
+import collections
 import functools
+import importlib
+import inspect
 import logging
 import math
+import operator
+import os
+import random
 import re
+import struct
 import sys
 import threading
 import types
-import typing
 import weakref
 
 import torch
+
+from djinn._names import names_in
+from djinn._stable import (
+    is_changeable,
+    is_stable_class,
+    is_stable_function,
+    is_stable_module,
+    package_of,
+    package_of_module,
+)
 
 _VALUES = (
     bool,
@@ -27,40 +42,71 @@ _VALUES = (
     bytes,
     type(None),
     type(Ellipsis),
+    type(NotImplemented),
     range,
     torch.dtype,
     torch.device,
     torch.layout,
     torch.memory_format,
     torch.Size,
-    enum.Enum,
 )
-# Whose code is not looked through: what it refers to does not change.
-STABLE_PACKAGES = frozenset(("torch", "djinn", "numpy", "transformers")) | frozenset(
-    sys.stdlib_module_names
-)
+_VALUE_TYPES = frozenset(_VALUES)
 # What calls of operators cannot depend on, or only by being another one.
 _OPAQUE = (
     logging.Logger,
     logging.Handler,
     re.Pattern,
     torch.Generator,
+    torch.utils.hooks.RemovableHandle,
     type(threading.Lock()),
     type(threading.RLock()),
-    types.BuiltinFunctionType,
-    types.BuiltinMethodType,
-    types.MethodWrapperType,
     types.WrapperDescriptorType,
     types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
-    weakref.ref,
+)
+_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
+# Through which code may come to anything, by id.
+_BOUNDLESS = {
+    id(thing): name
+    for name, thing in {
+        "globals()": builtins.globals,
+        "eval()": builtins.eval,
+        "exec()": builtins.exec,
+        "__import__()": builtins.__import__,
+        "importlib.import_module()": importlib.import_module,
+        "importlib.__import__()": importlib.__import__,
+        "sys.modules": sys.modules,
+        "sys._getframe()": sys._getframe,
+        "inspect.currentframe()": inspect.currentframe,
+        "inspect.stack()": inspect.stack,
+    }.items()
+}
+# What functions of the standard library read, by id.
+_READS = {id(os.getenv): os.environ, id(os.getenvb): os.environb}
+_READ = frozenset(map(id, _READS.values()))
+# Of a class' attributes, those that say how it was made.
+_OF_MAKING = frozenset(
+    "__abstractmethods__ __annotations__ __dataclass_fields__ __dataclass_params__ __dict__ "
+    "__doc__ __match_args__ __module__ __orig_bases__ __parameters__ __slots__ __weakref__ "
+    "_abc_impl".split()
 )
 _GLOBAL_HOOKS = [
     hooks
-    for name, hooks in vars(torch.nn.modules.module).items()
+    for module in (torch.nn.modules.module, sys.modules[torch.optim.Optimizer.__module__])
+    for name, hooks in vars(module).items()
     if name.startswith("_global_") and isinstance(hooks, dict)
 ]
+_MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
+_SEQUENCES = (list, tuple)
+_SETS = (set, frozenset)
+_OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)
+_STATES = frozenset((*_MAPPINGS, *_SEQUENCES, *_SETS, *_OF_ATTRIBUTES_ONLY, *_VALUES))
+_OF_PYBIND11 = "pybind11_builtins"
+_POINTER = struct.calcsize("P")
+# Whose truth is that they are not empty.
+_COLLECTIONS = frozenset((dict, collections.OrderedDict, list, set))
 _MAX_THINGS = 100_000
 
 
@@ -70,7 +116,14 @@ class Unwatchable(Exception):
 
 def is_value(thing):
     """Whether it can be compared by value, and is no tensor."""
-    return isinstance(thing, _VALUES)
+    return type(thing) in _VALUE_TYPES or is_value_type(type(thing))
+
+
+def is_value_type(kind):
+    """Whether what is of it has nothing but a value."""
+    if kind in _VALUE_TYPES:
+        return True
+    return issubclass(kind, _VALUES) and not kind.__dictoffset__ and is_stable_class(kind)
 
 
 class Environment:
@@ -85,20 +138,22 @@ class Environment:
         # Each entry says what must be as it was; see changed().
         self._items = []  # (mapping, key, thing)
         self._attributes = []  # (object, name, thing)
+        self._objects = []
+        self._kinds_of_objects = []
+        self._members = []  # (class, what is in it)
+        self._references = []  # (weak reference, its object's class)
         self._cells = []  # (cell, thing)
         self._elements = []  # (list, index, thing)
-        self._keys = []  # (mapping, its keys in order)
+        self._keys = []  # (mapping or set, its keys in order)
         self._lengths = []  # (collection, length)
-        self._sets = []  # (set, its elements)
-        self._hooks = []  # (tensor, attribute, hooks, their number)
+        self._empty = []  # Collections
+        self._hooks = []  # (tensor, attribute, hooks)
         # Where plain values are, which are part of the key.
         self._value_items = []  # (mapping, key)
         self._value_elements = []  # (list, index)
         self._value_cells = []
         self._kinds = None
         self._floats = ()
-        for hooks in _GLOBAL_HOOKS:
-            self._lengths.append((hooks, len(hooks)))
         self._look_at_everything(function)
 
     def is_like(self, other):
@@ -110,12 +165,15 @@ class Environment:
             [id(tensor) for tensor in self.tensors],
             [(id(mapping), key, id(thing)) for mapping, key, thing in self._items],
             [(id(owner), name, id(thing)) for owner, name, thing in self._attributes],
+            [(id(thing), id(type(thing))) for thing in self._objects],
+            [(id(kind), [id(member) for member in members]) for kind, members in self._members],
+            [(id(reference), id(kind)) for reference, kind in self._references],
             [(id(cell), id(thing)) for cell, thing in self._cells],
             [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
             [(id(mapping), [id(key) for key in keys]) for mapping, keys in self._keys],
             [(id(collection), length) for collection, length in self._lengths],
-            [(id(collection), elements) for collection, elements in self._sets],
-            [(id(tensor), name, id(hooks), count) for tensor, name, hooks, count in self._hooks],
+            [id(collection) for collection in self._empty],
+            [(id(tensor), name, id(hooks)) for tensor, name, hooks in self._hooks],
             [(id(mapping), key) for mapping, key in self._value_items],
             [(id(sequence), index) for sequence, index in self._value_elements],
             [id(cell) for cell in self._value_cells],
@@ -123,8 +181,17 @@ class Environment:
 
     def changed(self):
         """Whether something else has taken the place of something."""
+        if any(self._empty):
+            return True
         for mapping, key, thing in self._items:
             if mapping.get(key) is not thing:
+                return True
+        if not all(map(operator.is_, map(type, self._objects), self._kinds_of_objects)):
+            return True
+        for kind, members in self._members:
+            if len(kind.__dict__) != len(members) or not all(
+                map(operator.is_, kind.__dict__.values(), members)
+            ):
                 return True
         for owner, name, thing in self._attributes:
             if getattr(owner, name) is not thing:
@@ -133,7 +200,12 @@ class Environment:
             if len(collection) != length:
                 return True
         for mapping, keys in self._keys:
-            if len(mapping) != len(keys) or any(map(_is_other, mapping, keys)):
+            if len(mapping) != len(keys):
+                return True
+            if not all(map(operator.is_, mapping, keys)) and any(map(_is_other, mapping, keys)):
+                return True
+        for reference, kind in self._references:
+            if type(reference()) is not kind:
                 return True
         for cell, thing in self._cells:
             if cell.cell_contents is not thing:
@@ -141,11 +213,8 @@ class Environment:
         for sequence, index, thing in self._elements:
             if sequence[index] is not thing:
                 return True
-        for collection, elements in self._sets:
-            if collection != elements:
-                return True
-        for tensor, name, hooks, count in self._hooks:
-            if getattr(tensor, name) is not hooks or len(hooks or ()) != count:
+        for tensor, name, hooks in self._hooks:
+            if getattr(tensor, name) is not hooks:
                 return True
         return False
 
@@ -159,7 +228,7 @@ class Environment:
         values += [cell.cell_contents for cell in self._value_cells]
         kinds = tuple(map(type, values))
         if kinds != self._kinds:
-            if not all(map(is_value, values)):
+            if not all(map(is_value_type, kinds)):
                 return None
             self._kinds = kinds
             self._floats = [i for i, kind in enumerate(kinds) if issubclass(kind, (float, complex))]
@@ -170,7 +239,11 @@ class Environment:
     def _look_at_everything(self, function):
         # id -> thing, which keeps the id its own.
         seen = {}
+        # Modules, each with the names by which it was looked at.
+        self._seen_modules = set()
         self._pending = [function]
+        for hooks in _GLOBAL_HOOKS:
+            self._look_at_items(hooks)
         while self._pending:
             thing = self._pending.pop()
             if id(thing) in seen:
@@ -180,7 +253,7 @@ class Environment:
             if len(seen) > _MAX_THINGS:
                 raise Unwatchable("it refers to more things than can be watched")
             self._look_at(thing)
-        del self._pending
+        del self._pending, self._seen_modules
 
     def _meet_again(self, thing):
         """It was looked at, and is referred to by something else, too."""
@@ -190,10 +263,17 @@ class Environment:
             self._look_at_tensor(thing)
         elif is_value(thing) or isinstance(thing, _OPAQUE):
             pass
+        elif id(thing) in _BOUNDLESS:
+            raise Unwatchable(f"it uses {_BOUNDLESS[id(thing)]}, through which it may refer to anything")
+        elif isinstance(thing, _BOUND):
+            self._look_at_owner(thing)
+        elif isinstance(thing, weakref.ref):
+            self._look_at_reference(thing)
         elif type(thing) in self.transparent:
             self._pending.append(getattr(thing, self.transparent[type(thing)]))
         elif isinstance(thing, functools.partial):
             self._pending += [thing.func, thing.args, thing.keywords]
+            self._look_at_attributes(thing)
         elif isinstance(thing, types.MethodType):
             self._pending += [thing.__self__, thing.__func__]
         elif isinstance(thing, types.FunctionType):
@@ -201,44 +281,84 @@ class Environment:
         elif isinstance(thing, (staticmethod, classmethod)):
             self._pending.append(thing.__func__)
         elif isinstance(thing, property):
-            self._pending += [thing.fget, thing.fset]
+            self._pending += [type(thing), thing.fget, thing.fset]
         elif isinstance(thing, type):
             self._look_at_class(thing)
-        elif isinstance(thing, dict):
-            self._look_at_items(thing)
-            self._look_at_attributes(thing)
-        elif type(thing) in (list, tuple) or hasattr(type(thing), "_fields"):
-            self._look_at_elements(thing)
-        elif type(thing) in (set, frozenset):
-            self._look_at_set(thing)
         elif isinstance(thing, types.ModuleType):
-            if package_of_module(thing) not in STABLE_PACKAGES:
+            if not is_stable_module(thing):
                 raise Unwatchable(f"it refers to the module {thing.__name__} as a whole")
-        elif package_of(type(thing)) in ("torch", "djinn") and not hasattr(thing, "__dict__"):
-            pass
-        elif isinstance(getattr(thing, "__dict__", None), dict) and not _has_slots(thing):
-            self._look_at_attributes(thing)
+        elif isinstance(thing, functools._lru_cache_wrapper):
+            if not _is_a_librarys(inspect.unwrap(thing)):
+                raise Unwatchable("it refers to a cache of calls, which cannot be watched")
         else:
-            raise Unwatchable(f"it refers to a {type(thing).__name__}, which cannot be watched")
+            self._look_at_object(thing)
+
+    def _look_at_object(self, thing):
+        kind = type(thing)
+        state = _what_holds_the_state(kind)
+        if state in _MAPPINGS:
+            if state is collections.defaultdict:
+                self._attributes.append((thing, "default_factory", thing.default_factory))
+                self._pending.append(thing.default_factory)
+            self._look_at_items(thing)
+        elif state in _SEQUENCES:
+            self._look_at_elements(thing)
+        elif state in _SETS:
+            self._look_at_set(thing)
+        elif state in _OF_ATTRIBUTES_ONLY or state in _VALUE_TYPES:
+            pass
+        elif package_of(state) not in ("torch", "djinn") or issubclass(state, torch._C.ScriptObject):
+            raise Unwatchable(f"it refers to a {kind.__name__}, which cannot be watched")
+        if kind not in _COLLECTIONS and kind is not tuple:
+            self._look_at_attributes(thing)
+
+    def _look_at_owner(self, function):
+        """Of a builtin function or method, as `{}.get`."""
+        if not _is_anybodys(function.__self__):
+            self._pending.append(function.__self__)
+
+    def _look_at_reference(self, reference):
+        thing = reference()
+        if thing is None:
+            return  # and stays so
+        kind = type(thing)
+        if isinstance(thing, (type, types.FunctionType)):
+            self._pending.append(thing)
+        elif (
+            type(reference) in (weakref.ref, weakref.KeyedRef)
+            and _what_holds_the_state(kind) is object
+            and hasattr(thing, "__dict__")
+        ):
+            # It must be free to go: only its attributes are kept.
+            self._references.append((reference, kind))
+            self._pending.append(kind)
+            self._look_at_items(thing.__dict__)
+        else:
+            raise Unwatchable(f"it refers weakly to a {kind.__name__}, which cannot be watched")
 
     def _look_at_tensor(self, tensor):
         self.tensors.append(tensor)
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            self._pending.append(type(tensor))
         for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
             if name == "_post_accumulate_grad_hooks" and not tensor.is_leaf:
                 continue
             hooks = getattr(tensor, name)
-            self._hooks.append((tensor, name, hooks, len(hooks or ())))
-            self._pending += list((hooks or {}).values())
+            self._hooks.append((tensor, name, hooks))
+            if hooks is not None:
+                self._look_at_items(hooks)
         self._look_at_items(vars(tensor))
 
     def _look_at_function(self, function):
-        if package_of(function) in STABLE_PACKAGES:
+        if is_stable_function(function):
+            self._pending += [
+                thing for thing in _contents_of(function) if not _is_a_librarys(thing, inside=True)
+            ]
             return
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._attributes.append((function, name, getattr(function, name)))
         self._pending += [function.__defaults__, function.__kwdefaults__]
-        if function.__dict__:
-            self._look_at_items(function.__dict__)
+        self._look_at_items(function.__dict__)
         for cell in function.__closure__ or ():
             try:
                 contents = cell.cell_contents
@@ -249,68 +369,140 @@ class Environment:
             else:
                 self._cells.append((cell, contents))
                 self._pending.append(contents)
-        names = names_in(function.__code__)
-        # Modules are not looked through, but for the attributes that may be meant.
-        seen = set()
-        for name in names.globals & function.__globals__.keys():
-            thing = function.__globals__[name]
-            if isinstance(thing, types.ModuleType):
-                self._items.append((function.__globals__, name, thing))
-                self._look_at_module(thing, names, seen)
-            else:
-                self._look_at_item(function.__globals__, name)
-        # What is not there yet would be None, and is another value then.
-        for name in names.assigned_globals - function.__globals__.keys():
-            self._value_items.append((function.__globals__, name))
-        for statement in names.imports:
-            self._look_at_import(statement.resolve(function.__globals__), names, seen)
+        self._look_at_names(function)
 
-    def _look_at_module(self, module, names, seen):
-        if id(module) in seen or package_of_module(module) in STABLE_PACKAGES:
+    def _look_at_names(self, function):
+        names = names_in(function.__code__)
+        variables, standard = function.__globals__, function.__builtins__
+        # Modules are not looked through, but for the attributes that may be meant.
+        for name in names.globals:
+            thing = variables.get(name)
+            if name not in variables:
+                self._items.append((variables, name, None))
+                if name in standard:
+                    self._look_at_item(standard, name)
+            elif isinstance(thing, types.ModuleType):
+                self._items.append((variables, name, thing))
+                self._look_at_module(thing, names)
+            else:
+                self._look_at_item(variables, name)
+        for statement in names.imports:
+            self._look_at_import(statement.resolve(variables), names)
+
+    def _look_at_module(self, module, names):
+        if is_stable_module(module):
+            self._look_at_librarys_module(module, names)
             return
-        seen.add(id(module))
+        if (id(module), names) in self._seen_modules:
+            return
+        self._seen_modules.add((id(module), names))
+        if names.searches:
+            how = min(names.searches)
+            raise Unwatchable(f"it looks through the module {module.__name__} ({how})")
         contents = module.__dict__
-        for name in names.attributes & contents.keys():
-            thing = contents[name]
-            if isinstance(thing, types.ModuleType):
+        for name in names.attributes:
+            thing = contents.get(name)
+            if name not in contents:
+                if name in names.sought_attributes:
+                    self._items.append((contents, name, None))
+            elif isinstance(thing, types.ModuleType):
                 self._items.append((contents, name, thing))
-                self._look_at_module(thing, names, seen)
+                self._look_at_module(thing, names)
             else:
                 self._look_at_item(contents, name)
-        for name in names.assigned_attributes - contents.keys():
-            self._value_items.append((contents, name))
 
-    def _look_at_import(self, statement, names, seen):
-        if statement.package in STABLE_PACKAGES:
+    def _look_at_librarys_module(self, module, names, *, trusted=False):
+        """At what is named there: another thing may be put in its place.
+
+        `trusted`: a library's own code names it.
+        """
+        if (id(module), names) in self._seen_modules:
             return
+        self._seen_modules.add((id(module), names))
+        contents = module.__dict__
+        for name in names.attributes:
+            thing = contents.get(name)
+            if name not in contents:
+                if name in names.sought_attributes:
+                    self._items.append((contents, name, None))
+            elif not isinstance(thing, types.ModuleType):
+                self._look_at_librarys_item(contents, name, trusted)
+            else:
+                self._items.append((contents, name, thing))
+                # What it uses itself is not what is meant.
+                if package_of_module(thing) == package_of_module(module):
+                    self._look_at_librarys_module(thing, names, trusted=trusted)
+
+    def _look_at_librarys_item(self, contents, name, trusted):
+        thing = contents[name]
+        if is_value(thing):
+            self._value_items.append((contents, name))
+            return
+        self._items.append((contents, name, thing))
+        if not _is_a_librarys(thing):
+            self._pending.append(thing)
+        elif not trusted:
+            thing = _READS.get(id(thing), thing)
+            if id(thing) in _BOUNDLESS or id(thing) in _READ:
+                self._pending.append(thing)
+
+    def _look_at_import(self, statement, names):
         for name in statement.modules():
             # Importing one that is not there yet changes that.
             module = sys.modules.get(name)
             self._items.append((sys.modules, name, module))
             if isinstance(module, types.ModuleType):
-                self._look_at_module(module, names, seen)
+                self._look_at_module(module, names)
             elif module is not None:
                 self._pending.append(module)
 
     def _look_at_class(self, kind):
-        if package_of(kind) in STABLE_PACKAGES:
+        if is_stable_class(kind):
+            self._look_at_librarys_class(kind)
             return
         self._attributes.append((kind, "__bases__", kind.__bases__))
-        self._pending += list(kind.__bases__)
+        self._pending += [type(kind), *kind.__bases__]
         self._lengths.append((kind.__dict__, len(kind.__dict__)))
-        for name, member in list(kind.__dict__.items()):
-            if not (name.startswith("__") and name.endswith("__")) or callable(member):
+        for name in list(kind.__dict__):
+            if name not in _OF_MAKING:
                 self._look_at_item(kind.__dict__, name)
 
+    def _look_at_librarys_class(self, kind):
+        """Methods may have been replaced, or be later."""
+        if not is_changeable(kind):
+            return
+        self._members.append((kind, tuple(kind.__dict__.values())))
+        self._pending += kind.__bases__
+        for member in kind.__dict__.values():
+            if not _is_a_librarys(member):
+                self._pending.append(member)
+        if issubclass(kind, torch.nn.Module):
+            forward = inspect.unwrap(kind.__dict__.get("forward"))
+            if isinstance(forward, types.FunctionType) and is_stable_function(forward):
+                self._look_at_librarys_names(forward)
+
+    def _look_at_librarys_names(self, function):
+        names = names_in(function.__code__)
+        variables = function.__globals__
+        for name in names.globals & variables.keys():
+            thing = variables[name]
+            if isinstance(thing, types.ModuleType):
+                self._items.append((variables, name, thing))
+                self._look_at_librarys_module(thing, names, trusted=True)
+            else:
+                self._look_at_librarys_item(variables, name, trusted=True)
+
     def _look_at_attributes(self, thing):
-        kind = type(thing)
-        if package_of(kind) not in STABLE_PACKAGES:
-            self._attributes.append((thing, "__class__", kind))
-            self._pending.append(kind)
+        self._objects.append(thing)
+        self._kinds_of_objects.append(type(thing))
+        self._pending.append(type(thing))
         if isinstance(getattr(thing, "__dict__", None), dict):
             self._look_at_items(thing.__dict__)
 
     def _look_at_items(self, dictionary):
+        if not dictionary and type(dictionary) in _COLLECTIONS:
+            self._empty.append(dictionary)
+            return
         keys = tuple(dictionary)
         self._keys.append((dictionary, keys))
         for key in keys:
@@ -324,11 +516,14 @@ class Environment:
             self._value_items.append((mapping, key))
         else:
             self._items.append((mapping, key, thing))
-            self._pending.append(thing)
+            self._pending.append(_READS.get(id(thing), thing))
 
     def _look_at_elements(self, sequence):
         if not isinstance(sequence, list):
             self._pending += [thing for thing in sequence if not is_value(thing)]
+            return
+        if not sequence and type(sequence) is list:
+            self._empty.append(sequence)
             return
         self._lengths.append((sequence, len(sequence)))
         for index, thing in enumerate(sequence):
@@ -341,7 +536,10 @@ class Environment:
     def _look_at_set(self, collection):
         if not all(map(is_value, collection)):
             raise Unwatchable("it refers to a set of objects, which cannot be watched")
-        self._sets.append((collection, frozenset(collection)))
+        if not collection and type(collection) is set:
+            self._empty.append(collection)
+        else:
+            self._keys.append((collection, tuple(collection)))
 
 
 def _is_other(one, another):
@@ -354,86 +552,67 @@ def _sign(number):
     return math.copysign(1, number)
 
 
-def _has_slots(thing):
-    return any("__slots__" in kind.__dict__ and kind.__slots__ for kind in type(thing).__mro__)
+def _what_holds_the_state(kind):
+    """The class whose instances have more than attributes in a __dict__: those of `kind` do."""
+    while kind is not object and kind not in _STATES and is_changeable(kind):
+        base = kind.__base__
+        if package_of(base) == _OF_PYBIND11:
+            return kind
+        size = kind.__basicsize__ - base.__basicsize__
+        # Where a dictionary is not before the object.
+        if not base.__dictoffset__ and (kind.__dictoffset__ > 0 or kind.__itemsize__):
+            size -= _POINTER * bool(kind.__dictoffset__)
+        if not base.__weakrefoffset__:
+            size -= _POINTER * bool(kind.__weakrefoffset__)
+        if size or kind.__itemsize__ != base.__itemsize__:
+            return kind
+        kind = base
+    return kind
 
 
-def package_of(code):
-    """Of a function or class."""
-    return (getattr(code, "__module__", None) or "").partition(".")[0]
+def _is_anybodys(owner):
+    """Whether a builtin function's __self__ says nothing.
+
+    That is a module, a record of pybind11's, or a generator of random numbers whose state
+    is compared.
+    """
+    if owner is None or isinstance(owner, types.ModuleType) or owner is random._inst:
+        return True
+    if owner is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None):
+        return True
+    kind = type(owner)
+    return package_of(kind) == _OF_PYBIND11 or kind.__name__ == "PyCapsule"
 
 
-def package_of_module(module):
-    return module.__name__.partition(".")[0]
+def _is_a_librarys(thing, *, inside=False):
+    """Whether nothing of the program's can be in it."""
+    if isinstance(thing, types.FunctionType):
+        if not is_stable_function(thing):
+            return False
+        # One that a library made of another one may be a program's at heart.
+        contents = _contents_of(thing)
+        return not contents or (
+            not inside and all(_is_a_librarys(content, inside=True) for content in contents)
+        )
+    if isinstance(thing, _BOUND):
+        return _is_anybodys(thing.__self__) or isinstance(thing.__self__, type)
+    if isinstance(thing, (staticmethod, classmethod)):
+        return _is_a_librarys(thing.__func__, inside=inside)
+    if isinstance(thing, property):
+        return all(_is_a_librarys(part, inside=inside) for part in (thing.fget, thing.fset))
+    if isinstance(thing, type):
+        return is_stable_class(thing)
+    if isinstance(thing, (torch.nn.Module, torch.Tensor, types.MethodType, functools.partial)):
+        return False
+    return is_stable_class(type(thing))
 
 
-class Import(typing.NamedTuple):
-    """An import statement: from .name import members."""
-
-    level: int
-    name: str
-    members: tuple
-
-    @property
-    def package(self):
-        return self.name.partition(".")[0]
-
-    def resolve(self, variables):
-        """The same with an absolute name, among the globals `variables`."""
-        if not self.level:
-            return self
-        package = variables.get("__package__")
-        if package is None:
-            package = variables.get("__name__", "")
-            if "__path__" not in variables:
-                package = package.rpartition(".")[0]
-        parts = package.split(".")
-        parts = parts[: len(parts) + 1 - self.level] + [self.name] * bool(self.name)
-        return Import(0, ".".join(parts), self.members)
-
-    def modules(self):
-        """The names of the modules that it may bring in, or pass."""
-        parts = self.name.split(".")
-        names = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
-        return names + [f"{self.name}.{member}" for member in self.members]
-
-
-class Names(typing.NamedTuple):
-    """What code, or code in it, names."""
-
-    globals: frozenset
-    assigned_globals: frozenset
-    attributes: frozenset
-    assigned_attributes: frozenset
-    imports: frozenset
-
-
-@functools.lru_cache(maxsize=4096)
-def names_in(code):
-    """Its Names."""
-    names = Names(set(), set(), set(), set(), set())
-    before = []
-    for instruction in dis.get_instructions(code):
-        name = instruction.argval
-        match instruction.opname:
-            case "LOAD_GLOBAL" | "LOAD_NAME":
-                names.globals.add(name)
-            case "STORE_GLOBAL" | "DELETE_GLOBAL":
-                names.globals.add(name)
-                names.assigned_globals.add(name)
-            case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM":
-                names.attributes.add(name)
-            case "STORE_ATTR" | "DELETE_ATTR":
-                names.attributes.add(name)
-                names.assigned_attributes.add(name)
-            case "IMPORT_NAME":
-                level, members = before[-2:]
-                names.imports.add(Import(level, name, members or ()))
-            case "EXTENDED_ARG":
-                continue
-        before.append(name)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            for ours, inner in zip(names, names_in(constant)):
-                ours |= inner
-    return Names(*map(frozenset, names))
+def _contents_of(function):
+    """What its closure holds."""
+    contents = []
+    for cell in function.__closure__ or ():
+        try:
+            contents.append(cell.cell_contents)
+        except ValueError:
+            pass  # not set yet
+    return contents

@@ -1,0 +1,110 @@
+"""What Python code names: globals, attributes, what it imports."""
+
+import dis
+import functools
+import types
+import typing
+
+# Builtins whose second argument is an attribute's name.
+_TAKE_NAMES = frozenset(("getattr", "hasattr", "setattr", "delattr"))
+# What gives all attributes of a thing, or some whose names are not looked for here.
+_TAKE_EVERYTHING = frozenset(("vars", "dir", "__dict__", "getmembers", "attrgetter"))
+
+
+class Import(typing.NamedTuple):
+    """An import statement: from .name import members."""
+
+    level: int
+    name: str
+    members: tuple
+
+    def resolve(self, variables):
+        """The same with an absolute name, among the globals `variables`."""
+        if not self.level:
+            return self
+        package = variables.get("__package__")
+        if package is None:
+            package = variables.get("__name__", "")
+            if "__path__" not in variables:
+                package = package.rpartition(".")[0]
+        parts = package.split(".")
+        parts = parts[: len(parts) + 1 - self.level] + [self.name] * bool(self.name)
+        return Import(0, ".".join(parts), self.members)
+
+    def modules(self):
+        """The names of the modules that it may bring in, or pass."""
+        parts = self.name.split(".")
+        names = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        return names + [f"{self.name}.{member}" for member in self.members]
+
+
+class Names(typing.NamedTuple):
+    """What code, or code in it, names."""
+
+    globals: frozenset
+    assigned_globals: frozenset
+    attributes: frozenset
+    # Of these, those that need not be there yet.
+    sought_attributes: frozenset
+    imports: frozenset
+    # What looks up attributes that the code does not name.
+    searches: frozenset
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(code):
+    """Its Names."""
+    names = Names(*(set() for _ in Names._fields))
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "EXTENDED_ARG"]
+    for place, instruction in enumerate(instructions):
+        name = instruction.argval
+        match instruction.opname:
+            case "LOAD_GLOBAL" | "LOAD_NAME":
+                names.globals.add(name)
+                if name in _TAKE_NAMES:
+                    sought = _name_given(instructions, place)
+                    if sought is None:
+                        names.searches.add(name)
+                    else:
+                        names.attributes.add(sought)
+                        names.sought_attributes.add(sought)
+            case "STORE_GLOBAL" | "DELETE_GLOBAL":
+                names.globals.add(name)
+                names.assigned_globals.add(name)
+            case "LOAD_ATTR" | "LOAD_METHOD" | "IMPORT_FROM":
+                names.attributes.add(name)
+            case "STORE_ATTR" | "DELETE_ATTR":
+                names.attributes.add(name)
+                names.sought_attributes.add(name)
+            case "IMPORT_NAME":
+                level, members = (before.argval for before in instructions[place - 2 : place])
+                names.imports.add(Import(level, name, members or ()))
+    names.searches.update(_TAKE_EVERYTHING & (names.globals | names.attributes))
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            for ours, inner in zip(names, names_in(constant)):
+                ours |= inner
+    return Names(*map(frozenset, names))
+
+
+def _name_given(instructions, place):
+    """The constant that the builtin loaded at `place` is called with as a name, or None."""
+    depth = 0
+    for at in range(place + 1, len(instructions)):
+        instruction = instructions[at]
+        if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
+            return None
+        if instruction.opname == "PRECALL" and instruction.arg == depth:
+            # The last argument, or the last but one where that takes one instruction.
+            given = instructions[at - max(depth - 1, 1)] if depth in (2, 3) else None
+            if given is None or given.opname != "LOAD_CONST":
+                return None
+            if depth == 3 and not instructions[at - 1].opname.startswith("LOAD_"):
+                return None
+            if instructions[at - 1].opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                return None
+            return given.argval if isinstance(given.argval, str) else None
+        depth += dis.stack_effect(instruction.opcode, instruction.arg)
+        if depth < 0:
+            return None
+    return None

@@ -1,0 +1,102 @@
+"""Whose code is taken as it is: that of Python, PyTorch, NumPy, transformers and djinn.
+
+Where a file lies says so, not what its module is called: a program may have a code.py.
+"""
+
+import functools
+import os
+import site
+import sys
+import sysconfig
+
+import torch
+
+_LIBRARIES = ("torch", "numpy", "transformers", "huggingface_hub")
+_HEAP_TYPE = 1 << 9
+
+
+def _library_folders():
+    places = {os.path.dirname(os.path.dirname(torch.__file__))}
+    places.update(site.getsitepackages(), [site.getusersitepackages()])
+    places.update(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    folders = [os.path.join(place, name, "") for place in places for name in _LIBRARIES]
+    return (*folders, os.path.join(os.path.dirname(__file__), ""))
+
+
+_LIBRARY_FOLDERS = _library_folders()
+_STANDARD_FOLDERS = tuple(
+    {
+        os.path.join(folder, "")
+        for folder in (
+            os.path.dirname(os.__file__),
+            sysconfig.get_path("stdlib"),
+            sysconfig.get_path("platstdlib"),
+        )
+    }
+)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_stable_file(path):
+    """Whether the code that says it is from there is taken as it is."""
+    if path.startswith(_LIBRARY_FOLDERS) or path.startswith("<frozen "):
+        return True
+    installed = f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path
+    return path.startswith(_STANDARD_FOLDERS) and not installed
+
+
+def is_stable_function(function):
+    path = function.__code__.co_filename
+    if not path.startswith("<") or path.startswith("<frozen "):
+        return is_stable_file(path)
+    # Written by code, for one of its modules, as a dataclass' methods are.
+    variables = function.__globals__
+    module = sys.modules.get(variables.get("__name__"))
+    return getattr(module, "__dict__", None) is variables and is_stable_module(module)
+
+
+def is_stable_module(module):
+    name = getattr(module, "__name__", None)
+    if not isinstance(name, str):
+        return False
+    path = getattr(module, "__file__", None)
+    if isinstance(path, str) and os.path.isabs(path):
+        return is_stable_file(path)
+    if name in sys.builtin_module_names:
+        return True
+    # Made by a library's code, as torch.ops is.
+    package = name.partition(".")[0]
+    return package in (*_LIBRARIES, "djinn") and _is_stable_name(package)
+
+
+def is_changeable(kind):
+    """Whether attributes of the class itself can be set."""
+    return bool(kind.__flags__ & _HEAP_TYPE)
+
+
+def is_stable_class(kind):
+    if not is_changeable(kind):
+        return True
+    name = getattr(kind, "__module__", None)
+    if not isinstance(name, str):
+        return False
+    if name in sys.modules:
+        return is_stable_module(sys.modules[name])
+    package = name.partition(".")[0]
+    return package in (*_LIBRARIES, "djinn") and _is_stable_name(package)
+
+
+def _is_stable_name(package):
+    module = sys.modules.get(package)
+    path = getattr(module, "__file__", None)
+    return isinstance(path, str) and is_stable_file(path)
+
+
+def package_of(code):
+    """Of a function or class."""
+    name = getattr(code, "__module__", None)
+    return name.partition(".")[0] if isinstance(name, str) else ""
+
+
+def package_of_module(module):
+    return module.__name__.partition(".")[0]
