@@ -265,7 +265,8 @@ class StaleAnswersTest(RemoteCase):
 
         self.check(imports, self.patch(F, "mish", lambda x: x * 7))
         replaced = lambda self, x: x * 7  # noqa: E731
-        self.check(torch.nn.Sequential(torch.nn.ReLU()), self.patch(torch.nn.ReLU, "forward", replaced))
+        layers = torch.nn.Sequential(torch.nn.ReLU())
+        self.check(layers, self.patch(torch.nn.ReLU, "forward", replaced))
         # Of what a module of PyTorch's calls itself.
         self.check(torch.nn.ELU(), self.patch(F, "elu", lambda x, *_: x * 7))
         tanh = torch.nn.Tanh()
@@ -301,7 +302,8 @@ class StaleAnswersTest(RemoteCase):
     # What is named in another way -------------------------------------------------
 
     def test_attributes_of_modules_named_by_strings(self):
-        self.check(lambda x: x * getattr(settings, "scale"), lambda: setattr(settings, "scale", 3.0))
+        change = lambda: setattr(settings, "scale", 3.0)  # noqa: E731
+        self.check(lambda x: x * getattr(settings, "scale"), change)
         change = lambda: setattr(settings, "late", 3.0)  # noqa: E731
         self.check(lambda x: x * getattr(settings, "late", 1.0), change)
         del settings.late
@@ -311,7 +313,7 @@ class StaleAnswersTest(RemoteCase):
         self.check_refused(lambda x: x * getattr(settings, name), f"{why} (getattr)")
         self.check_refused(lambda x: x * getattr(settings, name, 1.0), f"{why} (getattr)")
         self.check_refused(lambda x: x * getattr(settings, "s" + name[1:]), f"{why} (getattr)")
-        self.check_refused(lambda x: x * getattr(settings, name if name else "x"), f"{why} (getattr)")
+        self.check_refused(lambda x: x * getattr(settings, name or "x"), f"{why} (getattr)")
         self.check_refused(lambda x: x * [*map(getattr, [settings], [name])][0], f"{why} (getattr)")
         self.check_refused(lambda x: x * vars(settings)["scale"], f"{why} (vars)")
         self.check_refused(lambda x: x * settings.__dict__["scale"], f"{why} (__dict__)")

@@ -12,7 +12,8 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
-from djinn._environment import Environment, Unwatchable, is_value
+from djinn._environment import Environment, Unwatchable
+from djinn._watch import is_value
 
 
 class CompiledCallable:

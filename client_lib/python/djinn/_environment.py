@@ -1,7 +1,6 @@
 """What a function refers to besides its arguments, found by looking through it.
 
-Tensors are listed, plain values are read anew before every call, and of everything else
-it is checked that it is what it was. What cannot be watched is refused.
+It is watched, as _watch.py says. What cannot be watched is refused.
 """
 
 import builtins
@@ -10,10 +9,7 @@ import functools
 import importlib
 import inspect
 import logging
-import math
-import operator
 import os
-import random
 import re
 import struct
 import sys
@@ -25,6 +21,11 @@ import torch
 
 from djinn._names import names_in
 from djinn._stable import (
+    BOUND,
+    OF_PYBIND11,
+    contents_of,
+    is_a_librarys,
+    is_anybodys,
     is_changeable,
     is_stable_class,
     is_stable_function,
@@ -32,25 +33,8 @@ from djinn._stable import (
     package_of,
     package_of_module,
 )
+from djinn._watch import VALUES, Watch, is_value
 
-_VALUES = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    type(Ellipsis),
-    type(NotImplemented),
-    range,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-    torch.Size,
-)
-_VALUE_TYPES = frozenset(_VALUES)
 # What calls of operators cannot depend on, or only by being another one.
 _OPAQUE = (
     logging.Logger,
@@ -66,7 +50,6 @@ _OPAQUE = (
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
 )
-_BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 # Through which code may come to anything, by id.
 _BOUNDLESS = {
     id(thing): name
@@ -102,8 +85,9 @@ _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _SEQUENCES = (list, tuple)
 _SETS = (set, frozenset)
 _OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)
-_STATES = frozenset((*_MAPPINGS, *_SEQUENCES, *_SETS, *_OF_ATTRIBUTES_ONLY, *_VALUES))
-_OF_PYBIND11 = "pybind11_builtins"
+_STATES = frozenset((*_MAPPINGS, *_SEQUENCES, *_SETS, *_OF_ATTRIBUTES_ONLY, *VALUES))
+# Whose objects in C++ have nothing that calls would find changed.
+_OF_CALLS = ("torch", "djinn")
 _POINTER = struct.calcsize("P")
 # Whose truth is that they are not empty.
 _COLLECTIONS = frozenset((dict, collections.OrderedDict, list, set))
@@ -114,127 +98,15 @@ class Unwatchable(Exception):
     """The function refers to something whose changes would not be seen."""
 
 
-def is_value(thing):
-    """Whether it can be compared by value, and is no tensor."""
-    return type(thing) in _VALUE_TYPES or is_value_type(type(thing))
-
-
-def is_value_type(kind):
-    """Whether what is of it has nothing but a value."""
-    if kind in _VALUE_TYPES:
-        return True
-    return issubclass(kind, _VALUES) and not kind.__dictoffset__ and is_stable_class(kind)
-
-
-class Environment:
+class Environment(Watch):
     """What `function` refers to, as it is now."""
 
     # Callables that stand for the function in this attribute of theirs.
     transparent = {}
 
     def __init__(self, function):
-        # Tensors, each once.
-        self.tensors = []
-        # Each entry says what must be as it was; see changed().
-        self._items = []  # (mapping, key, thing)
-        self._attributes = []  # (object, name, thing)
-        self._objects = []
-        self._kinds_of_objects = []
-        self._members = []  # (class, what is in it)
-        self._references = []  # (weak reference, its object's class)
-        self._cells = []  # (cell, thing)
-        self._elements = []  # (list, index, thing)
-        self._keys = []  # (mapping or set, its keys in order)
-        self._lengths = []  # (collection, length)
-        self._empty = []  # Collections
-        self._hooks = []  # (tensor, attribute, hooks)
-        # Where plain values are, which are part of the key.
-        self._value_items = []  # (mapping, key)
-        self._value_elements = []  # (list, index)
-        self._value_cells = []
-        self._kinds = None
-        self._floats = ()
+        super().__init__()
         self._look_at_everything(function)
-
-    def is_like(self, other):
-        """Whether it consists of the very things that `other`, alive, consists of."""
-        return self._identity() == other._identity()
-
-    def _identity(self):
-        return (
-            [id(tensor) for tensor in self.tensors],
-            [(id(mapping), key, id(thing)) for mapping, key, thing in self._items],
-            [(id(owner), name, id(thing)) for owner, name, thing in self._attributes],
-            [(id(thing), id(type(thing))) for thing in self._objects],
-            [(id(kind), [id(member) for member in members]) for kind, members in self._members],
-            [(id(reference), id(kind)) for reference, kind in self._references],
-            [(id(cell), id(thing)) for cell, thing in self._cells],
-            [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
-            [(id(mapping), [id(key) for key in keys]) for mapping, keys in self._keys],
-            [(id(collection), length) for collection, length in self._lengths],
-            [id(collection) for collection in self._empty],
-            [(id(tensor), name, id(hooks)) for tensor, name, hooks in self._hooks],
-            [(id(mapping), key) for mapping, key in self._value_items],
-            [(id(sequence), index) for sequence, index in self._value_elements],
-            [id(cell) for cell in self._value_cells],
-        )
-
-    def changed(self):
-        """Whether something else has taken the place of something."""
-        if any(self._empty):
-            return True
-        for mapping, key, thing in self._items:
-            if mapping.get(key) is not thing:
-                return True
-        if not all(map(operator.is_, map(type, self._objects), self._kinds_of_objects)):
-            return True
-        for kind, members in self._members:
-            if len(kind.__dict__) != len(members) or not all(
-                map(operator.is_, kind.__dict__.values(), members)
-            ):
-                return True
-        for owner, name, thing in self._attributes:
-            if getattr(owner, name) is not thing:
-                return True
-        for collection, length in self._lengths:
-            if len(collection) != length:
-                return True
-        for mapping, keys in self._keys:
-            if len(mapping) != len(keys):
-                return True
-            if not all(map(operator.is_, mapping, keys)) and any(map(_is_other, mapping, keys)):
-                return True
-        for reference, kind in self._references:
-            if type(reference()) is not kind:
-                return True
-        for cell, thing in self._cells:
-            if cell.cell_contents is not thing:
-                return True
-        for sequence, index, thing in self._elements:
-            if sequence[index] is not thing:
-                return True
-        for tensor, name, hooks in self._hooks:
-            if getattr(tensor, name) is not hooks:
-                return True
-        return False
-
-    def values(self):
-        """Every plain value with its type: 1, 1.0 and True are not the same.
-
-        None when one of them is no plain value any more.
-        """
-        values = [mapping.get(key) for mapping, key in self._value_items]
-        values += [sequence[index] for sequence, index in self._value_elements]
-        values += [cell.cell_contents for cell in self._value_cells]
-        kinds = tuple(map(type, values))
-        if kinds != self._kinds:
-            if not all(map(is_value_type, kinds)):
-                return None
-            self._kinds = kinds
-            self._floats = [i for i, kind in enumerate(kinds) if issubclass(kind, (float, complex))]
-        # 0.0 and -0.0 are equal, but not the same.
-        signs = tuple([_sign(values[i]) for i in self._floats])
-        return tuple(values), kinds, signs
 
     def _look_at_everything(self, function):
         # id -> thing, which keeps the id its own.
@@ -264,8 +136,9 @@ class Environment:
         elif is_value(thing) or isinstance(thing, _OPAQUE):
             pass
         elif id(thing) in _BOUNDLESS:
-            raise Unwatchable(f"it uses {_BOUNDLESS[id(thing)]}, through which it may refer to anything")
-        elif isinstance(thing, _BOUND):
+            what = _BOUNDLESS[id(thing)]
+            raise Unwatchable(f"it uses {what}, through which it may refer to anything")
+        elif isinstance(thing, BOUND):
             self._look_at_owner(thing)
         elif isinstance(thing, weakref.ref):
             self._look_at_reference(thing)
@@ -288,14 +161,14 @@ class Environment:
             if not is_stable_module(thing):
                 raise Unwatchable(f"it refers to the module {thing.__name__} as a whole")
         elif isinstance(thing, functools._lru_cache_wrapper):
-            if not _is_a_librarys(inspect.unwrap(thing)):
+            if not is_a_librarys(inspect.unwrap(thing)):
                 raise Unwatchable("it refers to a cache of calls, which cannot be watched")
         else:
             self._look_at_object(thing)
 
     def _look_at_object(self, thing):
         kind = type(thing)
-        state = _what_holds_the_state(kind)
+        state = what_holds_the_state(kind)
         if state in _MAPPINGS:
             if state is collections.defaultdict:
                 self._attributes.append((thing, "default_factory", thing.default_factory))
@@ -305,16 +178,16 @@ class Environment:
             self._look_at_elements(thing)
         elif state in _SETS:
             self._look_at_set(thing)
-        elif state in _OF_ATTRIBUTES_ONLY or state in _VALUE_TYPES:
+        elif state in _OF_ATTRIBUTES_ONLY or state in VALUES:
             pass
-        elif package_of(state) not in ("torch", "djinn") or issubclass(state, torch._C.ScriptObject):
+        elif issubclass(state, torch._C.ScriptObject) or package_of(state) not in _OF_CALLS:
             raise Unwatchable(f"it refers to a {kind.__name__}, which cannot be watched")
         if kind not in _COLLECTIONS and kind is not tuple:
             self._look_at_attributes(thing)
 
     def _look_at_owner(self, function):
         """Of a builtin function or method, as `{}.get`."""
-        if not _is_anybodys(function.__self__):
+        if not is_anybodys(function.__self__):
             self._pending.append(function.__self__)
 
     def _look_at_reference(self, reference):
@@ -326,7 +199,7 @@ class Environment:
             self._pending.append(thing)
         elif (
             type(reference) in (weakref.ref, weakref.KeyedRef)
-            and _what_holds_the_state(kind) is object
+            and what_holds_the_state(kind) is object
             and hasattr(thing, "__dict__")
         ):
             # It must be free to go: only its attributes are kept.
@@ -352,7 +225,7 @@ class Environment:
     def _look_at_function(self, function):
         if is_stable_function(function):
             self._pending += [
-                thing for thing in _contents_of(function) if not _is_a_librarys(thing, inside=True)
+                thing for thing in contents_of(function) if not is_a_librarys(thing, inside=True)
             ]
             return
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
@@ -439,7 +312,7 @@ class Environment:
             self._value_items.append((contents, name))
             return
         self._items.append((contents, name, thing))
-        if not _is_a_librarys(thing):
+        if not is_a_librarys(thing):
             self._pending.append(thing)
         elif not trusted:
             thing = _READS.get(id(thing), thing)
@@ -474,7 +347,7 @@ class Environment:
         self._members.append((kind, tuple(kind.__dict__.values())))
         self._pending += kind.__bases__
         for member in kind.__dict__.values():
-            if not _is_a_librarys(member):
+            if not is_a_librarys(member):
                 self._pending.append(member)
         if issubclass(kind, torch.nn.Module):
             forward = inspect.unwrap(kind.__dict__.get("forward"))
@@ -542,21 +415,11 @@ class Environment:
             self._keys.append((collection, tuple(collection)))
 
 
-def _is_other(one, another):
-    return one is not another and (type(one) is not type(another) or one != another)
-
-
-def _sign(number):
-    if isinstance(number, complex):
-        return math.copysign(1, number.real), math.copysign(1, number.imag)
-    return math.copysign(1, number)
-
-
-def _what_holds_the_state(kind):
+def what_holds_the_state(kind):
     """The class whose instances have more than attributes in a __dict__: those of `kind` do."""
     while kind is not object and kind not in _STATES and is_changeable(kind):
         base = kind.__base__
-        if package_of(base) == _OF_PYBIND11:
+        if package_of(base) == OF_PYBIND11:
             return kind
         size = kind.__basicsize__ - base.__basicsize__
         # Where a dictionary is not before the object.
@@ -568,51 +431,3 @@ def _what_holds_the_state(kind):
             return kind
         kind = base
     return kind
-
-
-def _is_anybodys(owner):
-    """Whether a builtin function's __self__ says nothing.
-
-    That is a module, a record of pybind11's, or a generator of random numbers whose state
-    is compared.
-    """
-    if owner is None or isinstance(owner, types.ModuleType) or owner is random._inst:
-        return True
-    if owner is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None):
-        return True
-    kind = type(owner)
-    return package_of(kind) == _OF_PYBIND11 or kind.__name__ == "PyCapsule"
-
-
-def _is_a_librarys(thing, *, inside=False):
-    """Whether nothing of the program's can be in it."""
-    if isinstance(thing, types.FunctionType):
-        if not is_stable_function(thing):
-            return False
-        # One that a library made of another one may be a program's at heart.
-        contents = _contents_of(thing)
-        return not contents or (
-            not inside and all(_is_a_librarys(content, inside=True) for content in contents)
-        )
-    if isinstance(thing, _BOUND):
-        return _is_anybodys(thing.__self__) or isinstance(thing.__self__, type)
-    if isinstance(thing, (staticmethod, classmethod)):
-        return _is_a_librarys(thing.__func__, inside=inside)
-    if isinstance(thing, property):
-        return all(_is_a_librarys(part, inside=inside) for part in (thing.fget, thing.fset))
-    if isinstance(thing, type):
-        return is_stable_class(thing)
-    if isinstance(thing, (torch.nn.Module, torch.Tensor, types.MethodType, functools.partial)):
-        return False
-    return is_stable_class(type(thing))
-
-
-def _contents_of(function):
-    """What its closure holds."""
-    contents = []
-    for cell in function.__closure__ or ():
-        try:
-            contents.append(cell.cell_contents)
-        except ValueError:
-            pass  # not set yet
-    return contents

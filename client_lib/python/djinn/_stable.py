@@ -5,14 +5,19 @@ Where a file lies says so, not what its module is called: a program may have a c
 
 import functools
 import os
+import random
 import site
 import sys
 import sysconfig
+import types
 
 import torch
 
 _LIBRARIES = ("torch", "numpy", "transformers", "huggingface_hub")
 _HEAP_TYPE = 1 << 9
+OF_PYBIND11 = "pybind11_builtins"
+# Functions that may be an object's.
+BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 
 
 def _library_folders():
@@ -100,3 +105,51 @@ def package_of(code):
 
 def package_of_module(module):
     return module.__name__.partition(".")[0]
+
+
+def is_anybodys(owner):
+    """Whether a builtin function's __self__ says nothing.
+
+    That is a module, a record of pybind11's, or a generator of random numbers whose state
+    is compared.
+    """
+    if owner is None or isinstance(owner, types.ModuleType) or owner is random._inst:
+        return True
+    if owner is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None):
+        return True
+    kind = type(owner)
+    return package_of(kind) == OF_PYBIND11 or kind.__name__ == "PyCapsule"
+
+
+def is_a_librarys(thing, *, inside=False):
+    """Whether nothing of the program's can be in it."""
+    if isinstance(thing, types.FunctionType):
+        if not is_stable_function(thing):
+            return False
+        # One that a library made of another one may be a program's at heart.
+        contents = contents_of(thing)
+        return not contents or (
+            not inside and all(is_a_librarys(content, inside=True) for content in contents)
+        )
+    if isinstance(thing, BOUND):
+        return is_anybodys(thing.__self__) or isinstance(thing.__self__, type)
+    if isinstance(thing, (staticmethod, classmethod)):
+        return is_a_librarys(thing.__func__, inside=inside)
+    if isinstance(thing, property):
+        return all(is_a_librarys(part, inside=inside) for part in (thing.fget, thing.fset))
+    if isinstance(thing, type):
+        return is_stable_class(thing)
+    if isinstance(thing, (torch.nn.Module, torch.Tensor, types.MethodType, functools.partial)):
+        return False
+    return is_stable_class(type(thing))
+
+
+def contents_of(function):
+    """What its closure holds."""
+    contents = []
+    for cell in function.__closure__ or ():
+        try:
+            contents.append(cell.cell_contents)
+        except ValueError:
+            pass  # not set yet
+    return contents

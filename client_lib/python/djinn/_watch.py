@@ -1,0 +1,160 @@
+"""What is watched: things that stay in their places, and plain values.
+
+Tensors are listed, plain values are read anew at every look, and of everything else it is
+checked that it is where it was.
+"""
+
+import math
+import operator
+
+import torch
+
+from djinn._stable import is_stable_class
+
+VALUES = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    type(Ellipsis),
+    type(NotImplemented),
+    range,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.Size,
+)
+_VALUE_TYPES = frozenset(VALUES)
+
+
+def is_value(thing):
+    """Whether it can be compared by value, and is no tensor."""
+    return type(thing) in _VALUE_TYPES or is_value_type(type(thing))
+
+
+def is_value_type(kind):
+    """Whether what is of it has nothing but a value."""
+    if kind in _VALUE_TYPES:
+        return True
+    return issubclass(kind, VALUES) and not kind.__dictoffset__ and is_stable_class(kind)
+
+
+class Watch:
+    """Places and what was there; whoever makes it fills its lists."""
+
+    def __init__(self):
+        # Tensors, each once.
+        self.tensors = []
+        # Each entry says what must be as it was; see changed().
+        self._items = []  # (mapping, key, thing)
+        self._attributes = []  # (object, name, thing)
+        self._objects = []
+        self._kinds_of_objects = []
+        self._members = []  # (class, what is in it)
+        self._references = []  # (weak reference, its object's class)
+        self._cells = []  # (cell, thing)
+        self._elements = []  # (list, index, thing)
+        self._keys = []  # (mapping or set, its keys in order)
+        self._lengths = []  # (collection, length)
+        self._empty = []  # Collections
+        self._hooks = []  # (tensor, attribute, hooks)
+        # Where plain values are, which are part of the key.
+        self._value_items = []  # (mapping, key)
+        self._value_elements = []  # (list, index)
+        self._value_cells = []
+        self._kinds = None
+        self._floats = ()
+
+    def is_like(self, other):
+        """Whether it consists of the very things that `other`, alive, consists of."""
+        return self._identity() == other._identity()
+
+    def _identity(self):
+        return (
+            [id(tensor) for tensor in self.tensors],
+            [(id(mapping), key, id(thing)) for mapping, key, thing in self._items],
+            [(id(owner), name, id(thing)) for owner, name, thing in self._attributes],
+            [(id(thing), id(type(thing))) for thing in self._objects],
+            [(id(kind), [id(member) for member in members]) for kind, members in self._members],
+            [(id(reference), id(kind)) for reference, kind in self._references],
+            [(id(cell), id(thing)) for cell, thing in self._cells],
+            [(id(sequence), index, id(thing)) for sequence, index, thing in self._elements],
+            [(id(mapping), [id(key) for key in keys]) for mapping, keys in self._keys],
+            [(id(collection), length) for collection, length in self._lengths],
+            [id(collection) for collection in self._empty],
+            [(id(tensor), name, id(hooks)) for tensor, name, hooks in self._hooks],
+            [(id(mapping), key) for mapping, key in self._value_items],
+            [(id(sequence), index) for sequence, index in self._value_elements],
+            [id(cell) for cell in self._value_cells],
+        )
+
+    def changed(self):
+        """Whether something else has taken the place of something."""
+        if any(self._empty):
+            return True
+        for mapping, key, thing in self._items:
+            if mapping.get(key) is not thing:
+                return True
+        if not all(map(operator.is_, map(type, self._objects), self._kinds_of_objects)):
+            return True
+        for kind, members in self._members:
+            if len(kind.__dict__) != len(members) or not all(
+                map(operator.is_, kind.__dict__.values(), members)
+            ):
+                return True
+        for owner, name, thing in self._attributes:
+            if getattr(owner, name) is not thing:
+                return True
+        for collection, length in self._lengths:
+            if len(collection) != length:
+                return True
+        for mapping, keys in self._keys:
+            if len(mapping) != len(keys):
+                return True
+            if not all(map(operator.is_, mapping, keys)) and any(map(_is_other, mapping, keys)):
+                return True
+        for reference, kind in self._references:
+            if type(reference()) is not kind:
+                return True
+        for cell, thing in self._cells:
+            if cell.cell_contents is not thing:
+                return True
+        for sequence, index, thing in self._elements:
+            if sequence[index] is not thing:
+                return True
+        for tensor, name, hooks in self._hooks:
+            if getattr(tensor, name) is not hooks:
+                return True
+        return False
+
+    def values(self):
+        """Every plain value with its type: 1, 1.0 and True are not the same.
+
+        None when one of them is no plain value any more.
+        """
+        values = [mapping.get(key) for mapping, key in self._value_items]
+        values += [sequence[index] for sequence, index in self._value_elements]
+        values += [cell.cell_contents for cell in self._value_cells]
+        kinds = tuple(map(type, values))
+        if kinds != self._kinds:
+            if not all(map(is_value_type, kinds)):
+                return None
+            self._kinds = kinds
+            self._floats = [i for i, kind in enumerate(kinds) if issubclass(kind, (float, complex))]
+        # 0.0 and -0.0 are equal, but not the same.
+        signs = tuple([_sign(values[i]) for i in self._floats])
+        return tuple(values), kinds, signs
+
+
+def _is_other(one, another):
+    return one is not another and (type(one) is not type(another) or one != another)
+
+
+def _sign(number):
+    if isinstance(number, complex):
+        return math.copysign(1, number.real), math.copysign(1, number.imag)
+    return math.copysign(1, number)
