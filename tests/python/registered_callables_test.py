@@ -10,6 +10,7 @@ import types
 import torch
 import torch.nn.functional as F
 import torch.utils.flop_counter
+import transformers
 
 import djinn
 from tests.python.remote_case import RemoteCase
@@ -436,6 +437,36 @@ class RegisteredCallablesTest(RemoteCase):
         x = self.on(3)
         self.warm(trainer.step, x)
         self.assert_replays(trainer.step, x)
+
+    def test_outputs_of_transformers_with_their_caches(self):
+        config = transformers.GPT2Config(n_embd=32, n_layer=2, n_head=2, vocab_size=50)
+        local = transformers.GPT2Model(config).eval()
+        remote = transformers.GPT2Model(config).eval()
+        remote.load_state_dict(local.state_dict())
+        compiled = djinn.compile(remote.to(self.device))
+        caches = set()
+        with torch.no_grad():
+            for _ in range(5):
+                ids = torch.randint(0, 50, (2, 8))
+                result, expected = compiled(ids.to(self.device)), local(ids)
+                self.assertIs(type(result), type(expected))
+                self.assert_same(result.last_hidden_state, expected.last_hidden_state)
+                ours, theirs = result.past_key_values, expected.past_key_values
+                self.assertIs(type(ours), type(theirs))
+                self.assertEqual(len(ours.layers), 2)
+                for layer, other in zip(ours.layers, theirs.layers):
+                    self.assert_same(layer.keys, other.keys)
+                    self.assert_same(layer.values, other.values)
+                # It is used as ever, and every call has one of its own.
+                more = torch.randint(0, 50, (2, 1))
+                again = remote(more.to(self.device), past_key_values=ours).last_hidden_state
+                self.assert_same(again, local(more, past_key_values=theirs).last_hidden_state)
+                caches.add(ours)
+        self.assertEqual(len(caches), 5)
+        self.assertGreater(compiled.statistics()["replays"], 1, compiled.statistics())
+        kept = transformers.DynamicCache()
+        self.assertIn("that it did not make", self.refusal(lambda x: (x + 1, kept), self.on(3)))
+        self.assertIn("a object, something", self.refusal(lambda x: (x + 1, object()), self.on(3)))
 
     def test_names_of_attributes_are_no_globals(self):
         global loss

@@ -13,6 +13,7 @@ from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
 from djinn._environment import Environment, Unwatchable
+from djinn._outputs import take_apart
 from djinn._watch import is_value
 
 
@@ -70,12 +71,12 @@ class CompiledCallable:
         try:
             before = self._world(environment, args, kwargs)
             result = self._function(*args, **kwargs)
-            outputs, form = _take_apart(result)
+            outputs, form = take_apart(result, environment)
             # What the call left behind, as an optimizer's state, is around the next.
             changed = environment.changed()
             self._refusal = ""
             if form is None:
-                self._refusal = "it returns something other than tensors and plain values"
+                self._refusal = outputs
             elif changed or before != self._world(environment, args, kwargs):
                 self._refusal = "it changes what it refers to, or its arguments"
         except BaseException:
@@ -242,37 +243,6 @@ def _settings():
     """Those that PyTorch's own Python code asks for, and keeps in Python."""
     einsum = torch.backends.opt_einsum
     return torch.backends.mha.get_fastpath_enabled(), einsum.enabled, einsum.strategy
-
-
-def _take_apart(result):
-    """The tensors of a result, and what gives others of their kind its form."""
-    if type(result) is torch.Tensor:
-        return [result], _first
-    leaves, spec = _pytree.tree_flatten(result)
-    if not all(isinstance(leaf, torch.Tensor) or is_value(leaf) for leaf in leaves):
-        return [], None
-    # A tensor that is there twice stays one.
-    tensors, numbers, places = [], {}, []
-    for place, leaf in enumerate(leaves):
-        if isinstance(leaf, torch.Tensor):
-            if id(leaf) not in numbers:
-                numbers[id(leaf)] = len(tensors)
-                tensors.append(leaf)
-            places.append((place, numbers[id(leaf)]))
-    # No tensor of this call may live on in the next ones.
-    constants = [None if isinstance(x, torch.Tensor) else x for x in leaves]
-
-    def form(outputs):
-        filled = list(constants)
-        for place, number in places:
-            filled[place] = outputs[number]
-        return _pytree.tree_unflatten(filled, spec)
-
-    return tensors, form
-
-
-def _first(outputs):
-    return outputs[0]
 
 
 def compile(function):

@@ -69,6 +69,10 @@ class Watch:
         self._kinds = None
         self._floats = ()
 
+    def has(self, thing):
+        """Whether this object is part of it."""
+        return any(one is thing for one in self._objects)
+
     def is_like(self, other):
         """Whether it consists of the very things that `other`, alive, consists of."""
         return self._identity() == other._identity()
