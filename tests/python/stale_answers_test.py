@@ -93,7 +93,15 @@ class StaleAnswersTest(RemoteCase):
 
         weight = torch.ones(4, device=self.device)
         weakly = weakref.ref(weight)
-        self.check_refused(lambda x: x * weakly(), "refers weakly to a Tensor")
+        self.check_refused(lambda x: x * weakly(), "refers weakly to a tensor")
+        self.assertIsNotNone(weight)
+        # Weights that are also referred to in another way, as those of an LSTM are.
+        layer = torch.nn.LSTM(4, 4).to(self.device)
+        with torch.no_grad():
+            compiled = self.warm(lambda x: layer(x[None])[0])
+            layer.bias_ih_l0.add_(1)
+            x = torch.randn(4).to(self.device)
+            torch.testing.assert_close(compiled(x).cpu(), layer(x[None])[0].cpu())
 
     def test_what_is_referred_to_weakly_is_free_to_go(self):
         holder = Holder(2.0)
@@ -176,6 +184,28 @@ class StaleAnswersTest(RemoteCase):
         called = functools.partial(lambda x: x * called.scale)
         called.scale = 2.0
         self.check(called, lambda: setattr(called, "scale", 3.0))
+
+    def test_constructors_count_where_they_may_be_called(self):
+        factor = 2.0
+
+        class Scale:
+            def __init__(self):
+                self.scale = eval("1.0") * factor
+
+        class Plain:
+            def __init__(self):
+                self.scale = factor
+
+        def change():
+            nonlocal factor
+            factor += 1
+
+        scale, plain = Scale(), Plain()
+        self.check(lambda x: x * scale.scale, lambda: setattr(scale, "scale", 3.0))
+        self.check(lambda x: x * Plain().scale, change)
+        self.check(lambda x: x * type(plain)().scale, change)
+        self.check(lambda x: x * plain.__class__().scale, change)
+        self.check_refused(lambda x: x * Scale().scale, "it uses eval()")
 
     def test_collections_of_ones_own(self):
         class Numbers(list):

@@ -114,7 +114,7 @@ class _SilentEnvironment(Environment):
             super()._look_at_attributes(thing)
             return
         # It must be free to go.
-        self._pending.append(type(thing))
+        self._look_at_class(type(thing))
         self._look_at_items(thing.__dict__)
 
 

@@ -75,6 +75,7 @@ _OF_MAKING = frozenset(
     "__doc__ __match_args__ __module__ __orig_bases__ __parameters__ __slots__ __weakref__ "
     "_abc_impl".split()
 )
+_CONSTRUCTORS = frozenset(("__init__", "__new__", "__init_subclass__"))
 _GLOBAL_HOOKS = [
     hooks
     for module in (torch.nn.modules.module, sys.modules[torch.optim.Optimizer.__module__])
@@ -113,9 +114,26 @@ class Environment(Watch):
         seen = {}
         # Modules, each with the names by which it was looked at.
         self._seen_modules = set()
+        # Classes of objects, whose constructors nobody may call.
+        self._classes = {}
+        self._calls_any_class = False
+        self._weakly = []
         self._pending = [function]
         for hooks in _GLOBAL_HOOKS:
             self._look_at_items(hooks)
+        self._look_at_pending(seen)
+        constructed = 0
+        while self._calls_any_class and constructed < len(self._classes):
+            classes = list(self._classes.values())
+            for kind in classes[constructed:]:
+                self._look_at_constructors(kind)
+            constructed = len(classes)
+            self._look_at_pending(seen)
+        if not set(map(id, self._weakly)) <= set(map(id, self.tensors)):
+            raise Unwatchable("it refers weakly to a tensor, which cannot be watched")
+        del self._pending, self._seen_modules, self._classes, self._weakly
+
+    def _look_at_pending(self, seen):
         while self._pending:
             thing = self._pending.pop()
             if id(thing) in seen:
@@ -125,7 +143,6 @@ class Environment(Watch):
             if len(seen) > _MAX_THINGS:
                 raise Unwatchable("it refers to more things than can be watched")
             self._look_at(thing)
-        del self._pending, self._seen_modules
 
     def _meet_again(self, thing):
         """It was looked at, and is referred to by something else, too."""
@@ -154,9 +171,11 @@ class Environment(Watch):
         elif isinstance(thing, (staticmethod, classmethod)):
             self._pending.append(thing.__func__)
         elif isinstance(thing, property):
-            self._pending += [type(thing), thing.fget, thing.fset]
+            self._look_at_class(type(thing))
+            self._pending += [thing.fget, thing.fset]
         elif isinstance(thing, type):
             self._look_at_class(thing)
+            self._look_at_constructors(thing)
         elif isinstance(thing, types.ModuleType):
             if not is_stable_module(thing):
                 raise Unwatchable(f"it refers to the module {thing.__name__} as a whole")
@@ -194,6 +213,9 @@ class Environment(Watch):
         thing = reference()
         if thing is None:
             return  # and stays so
+        if isinstance(thing, torch.Tensor):
+            self._weakly.append(thing)
+            return
         kind = type(thing)
         if isinstance(thing, (type, types.FunctionType)):
             self._pending.append(thing)
@@ -204,7 +226,7 @@ class Environment(Watch):
         ):
             # It must be free to go: only its attributes are kept.
             self._references.append((reference, kind))
-            self._pending.append(kind)
+            self._look_at_class(kind)
             self._look_at_items(thing.__dict__)
         else:
             raise Unwatchable(f"it refers weakly to a {kind.__name__}, which cannot be watched")
@@ -212,7 +234,7 @@ class Environment(Watch):
     def _look_at_tensor(self, tensor):
         self.tensors.append(tensor)
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-            self._pending.append(type(tensor))
+            self._look_at_class(type(tensor))
         for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
             if name == "_post_accumulate_grad_hooks" and not tensor.is_leaf:
                 continue
@@ -246,6 +268,8 @@ class Environment(Watch):
 
     def _look_at_names(self, function):
         names = names_in(function.__code__)
+        if "type" in names.globals or "__class__" in names.attributes:
+            self._calls_any_class = True
         variables, standard = function.__globals__, function.__builtins__
         # Modules are not looked through, but for the attributes that may be meant.
         for name in names.globals:
@@ -330,22 +354,35 @@ class Environment(Watch):
                 self._pending.append(module)
 
     def _look_at_class(self, kind):
+        """But for its constructors, which are no part of what its objects do."""
+        if id(kind) in self._classes:
+            return
+        self._classes[id(kind)] = kind
         if is_stable_class(kind):
             self._look_at_librarys_class(kind)
             return
         self._attributes.append((kind, "__bases__", kind.__bases__))
-        self._pending += [type(kind), *kind.__bases__]
+        for one in (type(kind), *kind.__bases__):
+            self._look_at_class(one)
         self._lengths.append((kind.__dict__, len(kind.__dict__)))
-        for name in list(kind.__dict__):
-            if name not in _OF_MAKING:
+        for name, member in list(kind.__dict__.items()):
+            if name in _CONSTRUCTORS:
+                self._items.append((kind.__dict__, name, member))
+            elif name not in _OF_MAKING:
                 self._look_at_item(kind.__dict__, name)
+
+    def _look_at_constructors(self, kind):
+        for base in kind.__mro__:
+            if not is_stable_class(base):
+                self._pending += [base.__dict__[n] for n in _CONSTRUCTORS & base.__dict__.keys()]
 
     def _look_at_librarys_class(self, kind):
         """Methods may have been replaced, or be later."""
         if not is_changeable(kind):
             return
         self._members.append((kind, tuple(kind.__dict__.values())))
-        self._pending += kind.__bases__
+        for base in kind.__bases__:
+            self._look_at_class(base)
         for member in kind.__dict__.values():
             if not is_a_librarys(member):
                 self._pending.append(member)
@@ -368,7 +405,7 @@ class Environment(Watch):
     def _look_at_attributes(self, thing):
         self._objects.append(thing)
         self._kinds_of_objects.append(type(thing))
-        self._pending.append(type(thing))
+        self._look_at_class(type(thing))
         if isinstance(getattr(thing, "__dict__", None), dict):
             self._look_at_items(thing.__dict__)
 
