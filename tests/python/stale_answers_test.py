@@ -352,6 +352,25 @@ class StaleAnswersTest(RemoteCase):
         holder = Holder(2.0)
         self.check(lambda x: x * getattr(holder, name), lambda: setattr(holder, "scale", 3.0))
 
+    def test_modules_that_make_their_attributes(self):
+        made = {"scale": 2.0}
+        lazy = types.ModuleType("djinn_test_lazy")
+        lazy.__getattr__ = lambda name: made[name]
+        with unittest.mock.patch.dict(sys.modules, djinn_test_lazy=lazy):
+
+            def imports(x):
+                import djinn_test_lazy
+
+                return x * djinn_test_lazy.scale
+
+            self.check(imports, lambda: made.update(scale=3.0))
+
+            class Made(types.ModuleType):
+                scale = property(lambda self: made["scale"])
+
+            sys.modules["djinn_test_lazy"] = Made("djinn_test_lazy")
+            self.check_refused(imports, "a module with a class of its own")
+
     def test_what_may_lead_anywhere_is_refused(self):
         key = settings.__name__
         for function, what in [

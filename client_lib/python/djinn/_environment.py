@@ -296,7 +296,11 @@ class Environment(Watch):
         if names.searches:
             how = min(names.searches)
             raise Unwatchable(f"it looks through the module {module.__name__} ({how})")
+        if not is_stable_class(type(module)):
+            raise Unwatchable(f"it refers to {module.__name__}, a module with a class of its own")
         contents = module.__dict__
+        if "__getattr__" in contents:
+            self._look_at_item(contents, "__getattr__")
         for name in names.attributes:
             thing = contents.get(name)
             if name not in contents:

@@ -61,10 +61,12 @@ def is_stable_function(function):
 
 
 def is_stable_module(module):
-    name = getattr(module, "__name__", None)
+    # What it has, not what its own __getattr__ makes.
+    contents = getattr(module, "__dict__", {})
+    name = contents.get("__name__")
     if not isinstance(name, str):
         return False
-    path = getattr(module, "__file__", None)
+    path = contents.get("__file__")
     if isinstance(path, str) and os.path.isabs(path):
         return is_stable_file(path)
     if name in sys.builtin_module_names:
