@@ -1,4 +1,5 @@
 #include <limits>
+#include <optional>
 
 #include "absl/strings/escaping.h"
 #include "common/clock.h"
@@ -6,6 +7,7 @@
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/random.h"
+#include "common/retry_after.h"
 #include "common/saturating.h"
 #include "common/status_macros.h"
 #include "gtest/gtest.h"
@@ -90,6 +92,36 @@ TEST(ErrorTest, ADetailWithoutAnErrorCodeIsInternal) {
   detail.set_code(16);
   EXPECT_EQ(StatusFromDetail(detail).code(),
             absl::StatusCode::kUnauthenticated);
+}
+
+TEST(RetryAfterTest, IsSaidBesideTheReason) {
+  const absl::Status status = WithRetryAfter(
+      LimitExceeded("MEMORY_LIMIT", "session memory", 100, 60, 50),
+      absl::Milliseconds(2500));
+  EXPECT_EQ(RetryAfter(status), absl::Milliseconds(2500));
+  EXPECT_EQ(ErrorReason(status), "MEMORY_LIMIT");
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(RetryAfterTest, NothingIsSaidOfWhatDoesNotHelp) {
+  const absl::Status error = absl::UnavailableError("x");
+  EXPECT_EQ(RetryAfter(error), std::nullopt);
+  EXPECT_EQ(RetryAfter(WithRetryAfter(error, absl::InfiniteDuration())),
+            std::nullopt);
+  EXPECT_EQ(RetryAfter(WithRetryAfter(absl::OkStatus(), absl::Seconds(1))),
+            std::nullopt);
+  EXPECT_EQ(RetryAfter(WithRetryAfter(error, absl::Seconds(-1))),
+            absl::ZeroDuration());
+}
+
+TEST(RetryAfterTest, ADetailCarriesIt) {
+  v1::ErrorDetail detail;
+  FillDetail(absl::UnavailableError("x"), &detail);
+  EXPECT_FALSE(detail.has_retry_after());
+  EXPECT_EQ(RetryAfter(StatusFromDetail(detail)), std::nullopt);
+  FillDetail(WithRetryAfter(absl::UnavailableError("x"), absl::Seconds(3)),
+             &detail);
+  EXPECT_EQ(RetryAfter(StatusFromDetail(detail)), absl::Seconds(3));
 }
 
 TEST(HashTest, KnownValues) {

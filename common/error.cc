@@ -1,5 +1,7 @@
 #include "common/error.h"
 
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "google/rpc/status.pb.h"
 
@@ -9,6 +11,32 @@ namespace {
 constexpr absl::string_view kPayloadUrl =
     "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr absl::string_view kDomain = "djinn";
+
+// retry_after.h's payload, a message of one field: a Duration, which has 20
+// bytes at most. Put together here: nearly everything is built with what this
+// needs.
+constexpr absl::string_view kRetryUrl =
+    "type.googleapis.com/google.rpc.RetryInfo";
+constexpr char kRetryDelayTag = 1 << 3 | 2;
+
+void AddRetryInfo(const google::protobuf::Duration& delay,
+                  absl::Status* status) {
+  const std::string value = delay.SerializeAsString();
+  std::string info = {kRetryDelayTag, static_cast<char>(value.size())};
+  status->SetPayload(kRetryUrl, absl::Cord(info + value));
+}
+
+void ReadRetryInfo(const absl::Status& status, v1::ErrorDetail* detail) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kRetryUrl);
+  if (!payload.has_value()) return;
+  const std::string info(*payload);
+  google::protobuf::Duration delay;
+  if (info.size() >= 2 && info[0] == kRetryDelayTag &&
+      static_cast<size_t>(info[1]) + 2 == info.size() &&
+      delay.ParseFromString(info.substr(2))) {
+    *detail->mutable_retry_after() = delay;
+  }
+}
 
 google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
@@ -61,9 +89,12 @@ absl::Status StatusFromDetail(const v1::ErrorDetail& detail) {
   const bool known =
       detail.code() > 0 &&
       detail.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
-  return MakeError(known ? static_cast<absl::StatusCode>(detail.code())
-                         : absl::StatusCode::kInternal,
-                   detail.reason(), text, std::move(metadata));
+  absl::Status status =
+      MakeError(known ? static_cast<absl::StatusCode>(detail.code())
+                      : absl::StatusCode::kInternal,
+                detail.reason(), text, std::move(metadata));
+  if (detail.has_retry_after()) AddRetryInfo(detail.retry_after(), &status);
+  return status;
 }
 
 void FillDetail(const absl::Status& status, v1::ErrorDetail* detail) {
@@ -71,6 +102,7 @@ void FillDetail(const absl::Status& status, v1::ErrorDetail* detail) {
   const std::string reason = ErrorReason(status);
   detail->set_reason(reason.empty() ? "INTERNAL" : reason);
   detail->set_message(std::string(status.message()));
+  ReadRetryInfo(status, detail);
 }
 
 }  // namespace djinn
