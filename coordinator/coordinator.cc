@@ -17,14 +17,19 @@ namespace {
 constexpr absl::Duration kStopGrace = absl::Seconds(1);
 // No time-out needs to take effect more precisely.
 constexpr absl::Duration kMaxTick = absl::Milliseconds(200);
+// A process that has not looked at its clock for so many of them stood still:
+// busy machines are late by less.
+constexpr int kMaxLateTicks = 4;
 
 }  // namespace
 
 Coordinator::Coordinator(Config config, Clock* clock, RandomSource* random,
-                         ReadConfigFunction read_config)
+                         ReadConfigFunction read_config, bool tick)
     : config_(std::move(config)),
+      period_(std::min(kMaxTick, config_.heartbeat_interval / 4)),
+      clock_(clock, tick ? kMaxLateTicks * period_ : absl::InfiniteDuration()),
       tenants_(config_.tenants),
-      cluster_(&config_, &tenants_, clock, random),
+      cluster_(&config_, &tenants_, &clock_, random),
       reloader_(&config_, std::move(read_config), &cluster_, clock),
       graphs_(config_.graph_store_bytes),
       intake_(&graphs_),
@@ -38,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(
     Config config, Clock* clock, RandomSource* random,
     ReadConfigFunction read_config, bool tick) {
   auto coordinator = absl::WrapUnique(new Coordinator(
-      std::move(config), clock, random, std::move(read_config)));
+      std::move(config), clock, random, std::move(read_config), tick));
   DJINN_RETURN_IF_ERROR(coordinator->OpenState(clock, random));
   ServerOptions options;
   options.address = coordinator->config_.listen;
@@ -142,15 +147,17 @@ void Coordinator::Stop() {
 }
 
 void Coordinator::TickUntilStopped() {
-  const absl::Duration period =
-      std::min(kMaxTick, config_.heartbeat_interval / 4);
   for (;;) {
     {
       MutexLock lock(&mu_);
-      if (!stopping_) stopped_.WaitWithTimeout(&mu_, period);
+      if (!stopping_) stopped_.WaitWithTimeout(&mu_, period_);
       if (stopping_) return;
     }
     cluster_.Tick();
+    if (const absl::Duration left_out = clock_.TakeLeftOut();
+        left_out > absl::ZeroDuration()) {
+      log::Warning("stood still: nobody is late for that", {{"for", left_out}});
+    }
   }
 }
 

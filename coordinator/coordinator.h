@@ -23,6 +23,7 @@
 #include "coordinator/grpc_admin_service.h"
 #include "coordinator/grpc_session_service.h"
 #include "coordinator/grpc_worker_registry_service.h"
+#include "coordinator/running_clock.h"
 #include "coordinator/scaler/grpc_scaler_service.h"
 #include "coordinator/state_keeper.h"
 #include "coordinator/store/store.h"
@@ -65,13 +66,16 @@ class Coordinator {
 
  private:
   Coordinator(Config config, Clock* clock, RandomSource* random,
-              ReadConfigFunction read_config);
+              ReadConfigFunction read_config, bool tick);
   absl::Status OpenState(Clock* clock, RandomSource* random);
   void TickUntilStopped();
   absl::Status StartMonitoring();
   absl::Status StartScaler();
 
   const Config config_;
+  // How often the cluster is ticked.
+  const absl::Duration period_;
+  RunningClock clock_;
   Tenants tenants_;
   Cluster cluster_;
   ConfigReloader reloader_;
