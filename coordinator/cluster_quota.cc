@@ -1,6 +1,7 @@
 // Quotas: which leases fit, who gives back what is borrowed, and how fast
 // device time and bytes are granted.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -105,9 +106,10 @@ absl::Status Cluster::ReclaimQuota(const Tenant& tenant, Wakes* wakes) {
 }
 
 bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
-  // The least urgent, and of those the one that has worked least.
+  // The least urgent; of those the one that loses least device time, with all
+  // that ends with it; of those the youngest.
   const Lease* victim = nullptr;
-  std::pair<v1::PriorityClass, absl::Duration> least;
+  std::tuple<v1::PriorityClass, absl::Duration, absl::Duration> least;
   for (const auto& [id, lease] : leases_.all()) {
     // One that a virtual device goes to holds nothing that could be reclaimed,
     // as long as it can stay where it is.
@@ -115,9 +117,15 @@ bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
         (lease->migrating() && leases_.Find(lease->migrates_from) != nullptr)) {
       continue;
     }
+    absl::Duration lost;
+    for (const Lease* other : leases_.OfSession(lease->session_id)) {
+      if (other->worker_id != lease->worker_id) continue;
+      const CreditLedger::Account* const account = ledger_.Find(other->id);
+      if (account != nullptr) lost += account->billed.device_time;
+    }
     const v1::Urgency& urgency = sessions_.Find(lease->session_id)->urgency;
-    const std::pair key(EffectiveClass(urgency.priority_class()),
-                        clock_->Monotonic() - lease->created);
+    const std::tuple key(EffectiveClass(urgency.priority_class()), lost,
+                         clock_->Monotonic() - lease->created);
     if (victim != nullptr && key >= least) continue;
     victim = lease.get();
     least = key;

@@ -96,7 +96,7 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_EQ(cluster_->GetTenant("blue")->weighted_share(), 0);
 
   EXPECT_TRUE(Ask(Open("blue"))->has_granted());
-  // The one that worked least gave way.
+  // Of two that lose nothing the younger one gave way.
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
   EXPECT_EQ(MemoryOf("red").borrowed(), 0);
@@ -104,6 +104,27 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_THAT(w0_.sessions(), SizeIs(2));
   // Nothing is left to borrow, and nothing to take back.
   EXPECT_EQ(Ask(second), std::nullopt);
+}
+
+TEST_F(ClusterQuotaTest, WhoLosesLeastDeviceTimeGivesWay) {
+  Lend(1, 1);
+  const StreamId first = Open("red");
+  const StreamId second = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(Ask(second)->has_granted());
+  // The younger one has worked more.
+  for (v1::HeldSession& held : *w0_.mutable_sessions()) {
+    const bool young =
+        UncheckedClaims(held.lease()).session_id() == second.owner;
+    *held.mutable_lease_use()->mutable_device_time() =
+        ToProtoDuration(absl::Seconds(young ? 90 : 2));
+  }
+  EXPECT_EQ(cluster_->Report(worker_, w0_), absl::OkStatus());
+
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  EXPECT_EQ(Next(second), std::nullopt);
+  EXPECT_EQ(Next(first)->ended().reason(), "QUOTA_RECLAIMED");
 }
 
 TEST_F(ClusterQuotaTest, WhereASessionGoesNothingIsReclaimed) {
