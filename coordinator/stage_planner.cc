@@ -1,5 +1,7 @@
 #include "coordinator/stage_planner.h"
 
+#include <algorithm>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
 #include "common/error.h"
@@ -9,6 +11,9 @@
 
 namespace djinn::coordinator {
 namespace {
+
+// Told of; the rest is less critical.
+constexpr size_t kMaxTransfers = 4096;
 
 absl::StatusOr<scheduler::StagePlan> Plan(const v1::Structure& message,
                                           const StageMembers& members) {
@@ -20,6 +25,43 @@ absl::StatusOr<scheduler::StagePlan> Plan(const v1::Structure& message,
                          srg::FromProto(message));
   return scheduler::PlanStages(structure, semantics::Analyze(structure),
                                members.workers, members.factors);
+}
+
+void Describe(const scheduler::StagePlan& found, const StageMembers& members,
+              v1::StagePlan* plan) {
+  plan->set_alone_seconds(found.alone_seconds);
+  for (const scheduler::StagePlan::Stage& stage : found.stages) {
+    v1::StagePlan::Stage* const out = plan->add_stages();
+    out->set_member(members.numbers[stage.worker]);
+    out->set_worker_id(members.worker_ids[stage.worker]);
+    out->set_node_count(stage.node_count);
+    out->set_weight_bytes(stage.weight_bytes);
+    out->set_input_bytes(stage.input_bytes);
+    out->set_transfer_seconds(stage.transfer_seconds);
+    out->set_compute_seconds(stage.compute_seconds);
+    for (size_t slot = 0; slot < found.worker_of_slot.size(); ++slot) {
+      if (found.worker_of_slot[slot] == static_cast<int>(stage.worker)) {
+        out->add_kept_slots(static_cast<uint32_t>(slot));
+      }
+    }
+  }
+  for (size_t node = 0; node < found.stage_of_node.size(); ++node) {
+    plan->mutable_stages(static_cast<int>(found.stage_of_node[node]))
+        ->add_nodes(static_cast<uint32_t>(node));
+  }
+  const auto member_of = [&](uint32_t stage) {
+    return members.numbers[found.stages[stage].worker];
+  };
+  for (size_t i = 0; i < std::min(found.transfers.size(), kMaxTransfers); ++i) {
+    const scheduler::StageTransfer& transfer = found.transfers[i];
+    v1::StagePlan::Transfer* const out = plan->add_transfers();
+    out->set_from_member(member_of(transfer.from));
+    out->set_to_member(member_of(transfer.to));
+    out->set_slot(transfer.slot);
+    out->set_size_bytes(transfer.size_bytes);
+    out->set_seconds(transfer.seconds);
+    out->set_remaining_seconds(transfer.remaining_seconds);
+  }
 }
 
 }  // namespace
@@ -38,17 +80,7 @@ v1::StageAnswer AnswerStageRequest(const v1::StageRequest& request,
     plan->set_problem(std::string(found.status().message()));
     return answer;
   }
-  plan->set_alone_seconds(found->alone_seconds);
-  for (const scheduler::StagePlan::Stage& stage : found->stages) {
-    v1::StagePlan::Stage* const out = plan->add_stages();
-    out->set_member(members.numbers[stage.worker]);
-    out->set_worker_id(members.worker_ids[stage.worker]);
-    out->set_node_count(stage.node_count);
-    out->set_weight_bytes(stage.weight_bytes);
-    out->set_input_bytes(stage.input_bytes);
-    out->set_transfer_seconds(stage.transfer_seconds);
-    out->set_compute_seconds(stage.compute_seconds);
-  }
+  Describe(*found, members, plan);
   for (const int worker : found->worker_of_slot) {
     answer.add_member_of_slot(worker < 0 ? 0 : members.numbers[worker] + 1);
   }

@@ -49,6 +49,32 @@ TEST(StagePlannerTest, SaysWhichMemberKeepsWhat) {
   EXPECT_EQ(kept, (std::vector<uint32_t>{0, 1, 0, 3, 0}));
 }
 
+TEST(StagePlannerTest, TheScheduleNamesNodesSlotsAndTransfers) {
+  semantics::Builder builder;
+  srg::TensorView x = builder.Bound({256, 64});
+  for (int i = 0; i < 2; ++i) x = builder.Linear(x, 64);
+  const v1::StageAnswer answer = AnswerStageRequest(
+      Request(), srg::ToProto(builder.structure()), "f", Members({0, 2}));
+  ASSERT_EQ(answer.plan().stages_size(), 2);
+  for (int stage = 0; stage < 2; ++stage) {
+    const v1::StagePlan::Stage& found = answer.plan().stages(stage);
+    ASSERT_EQ(found.nodes_size(), 1);
+    EXPECT_EQ(found.nodes(0), static_cast<uint32_t>(stage));
+    ASSERT_EQ(found.kept_slots_size(), 1);
+    EXPECT_EQ(found.kept_slots(0), stage == 0 ? 1u : 3u);
+  }
+  ASSERT_EQ(answer.plan().transfers_size(), 1);
+  const v1::StagePlan::Transfer& transfer = answer.plan().transfers(0);
+  EXPECT_EQ(transfer.from_member(), 0u);
+  EXPECT_EQ(transfer.to_member(), 2u);
+  // What the first layer gives.
+  EXPECT_EQ(transfer.slot(), 2u);
+  EXPECT_EQ(transfer.size_bytes(), answer.plan().stages(1).input_bytes());
+  EXPECT_EQ(transfer.seconds(), answer.plan().stages(1).transfer_seconds());
+  EXPECT_EQ(transfer.remaining_seconds(),
+            answer.plan().stages(1).compute_seconds());
+}
+
 TEST(StagePlannerTest, SaysWhyThereIsNoPlan) {
   semantics::Builder builder;
   builder.Linear(builder.Bound({4, 4}), 4);

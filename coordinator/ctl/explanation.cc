@@ -62,6 +62,32 @@ std::string Describe(const v1::PlacementGate& gate) {
                       {"until", OrDash(gate.unblocked_by())}});
 }
 
+// The most critical of what moves in every run; -o json has all of it.
+std::string Transfers(const v1::StagePlan& plan) {
+  constexpr int kShown = 5;
+  if (plan.transfers().empty()) return "";
+  const auto worker_of = [&](uint32_t member) {
+    for (const v1::StagePlan::Stage& stage : plan.stages()) {
+      if (stage.member() == member) return stage.worker_id();
+    }
+    return absl::StrCat("member ", member);
+  };
+  std::vector<Row> rows = {
+      {"MOVES", "FROM", "TO", "BYTES", "TRANSFER", "REMAINING"}};
+  for (const v1::StagePlan::Transfer& transfer : plan.transfers()) {
+    if (rows.size() > kShown) break;
+    rows.push_back({absl::StrCat("slot ", transfer.slot()),
+                    worker_of(transfer.from_member()),
+                    worker_of(transfer.to_member()),
+                    FormatBytes(transfer.size_bytes()),
+                    absl::StrCat(Number(transfer.seconds()), "s"),
+                    absl::StrCat(Number(transfer.remaining_seconds()), "s")});
+  }
+  const int more = plan.transfers_size() - kShown;
+  return absl::StrCat(FormatTable(rows),
+                      more > 0 ? absl::StrCat("and ", more, " more\n") : "");
+}
+
 std::string Describe(const v1::StagePlan& plan) {
   const std::string of =
       absl::StrCat("stages of structure ", plan.fingerprint().substr(0, 12));
@@ -79,7 +105,8 @@ std::string Describe(const v1::StagePlan& plan) {
          absl::StrCat(Number(stage.transfer_seconds()), "s")});
   }
   return absl::StrCat(of, ", ", Number(plan.alone_seconds()),
-                      "s on its first worker alone\n", FormatTable(rows));
+                      "s on its first worker alone\n", FormatTable(rows),
+                      Transfers(plan));
 }
 
 std::string Describe(const v1::BatchPlan& plan) {

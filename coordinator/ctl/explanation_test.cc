@@ -229,6 +229,49 @@ TEST(ExplanationTest, ADryRunSaysWhatWouldUnblockIt) {
             "chosen   none\n");
 }
 
+TEST(ExplanationTest, ADeviceShowsItsStagesAndWhatMovesBetweenThem) {
+  auto explanation = Parse<v1::SessionExplanation>(R"pb(
+    devices {
+      stages {
+        fingerprint: "0dd594340efa0000"
+        alone_seconds: 0.002
+        stages {
+          worker_id: "w0"
+          node_count: 4
+          weight_bytes: 4096
+          compute_seconds: 0.001
+        }
+        stages {
+          member: 2
+          worker_id: "w2"
+          node_count: 5
+          weight_bytes: 4096
+          input_bytes: 2400
+          compute_seconds: 0.0008
+          transfer_seconds: 0.0002
+        }
+        transfers {
+          to_member: 2
+          slot: 7
+          size_bytes: 2400
+          seconds: 0.0002
+          remaining_seconds: 0.0008
+        }
+      }
+    }
+  )pb");
+  const std::string text = Explain(explanation, v1::SessionInfo());
+  EXPECT_NE(text.find("1      w2      5      4.1kB  2.4kB  0.0008s  0.0002s\n"
+                      "MOVES   FROM  TO  BYTES  TRANSFER  REMAINING\n"
+                      "slot 7  w0    w2  2.4kB  0.0002s   0.0008s\n"),
+            std::string::npos)
+      << text;
+  v1::StagePlan* const plan = explanation.mutable_devices(0)->mutable_stages();
+  for (int i = 0; i < 6; ++i) *plan->add_transfers() = plan->transfers(0);
+  EXPECT_NE(Explain(explanation, v1::SessionInfo()).find("\nand 2 more\n"),
+            std::string::npos);
+}
+
 TEST(ExplanationTest, ADeviceShowsHowABatchIsShared) {
   const auto explanation = Parse<v1::SessionExplanation>(R"pb(
     devices {

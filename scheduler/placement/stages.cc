@@ -221,22 +221,18 @@ class Search {
   Search(const Units& units, const semantics::Meaning& meaning,
          absl::Span<const StageWorker> workers,
          const semantics::CostFactors& factors)
-      : units_(units), workers_(workers), inputs_(units) {
-    const bool known = std::all_of(
-        workers.begin(), workers.end(),
-        [](const StageWorker& worker) { return IsKnown(worker.speed); });
-    const semantics::Frame& frame = units.frame();
-    for (const StageWorker& worker : workers) {
-      const semantics::DeviceSpeed& speed =
-          known ? worker.speed : kReferenceSpeed;
+      : units_(units),
+        meaning_(meaning),
+        workers_(workers),
+        factors_(factors),
+        known_(std::all_of(
+            workers.begin(), workers.end(),
+            [](const StageWorker& worker) { return IsKnown(worker.speed); })),
+        inputs_(units) {
+    for (size_t worker = 0; worker < workers.size(); ++worker) {
       std::vector<double> seconds(units.count() + 1, 0);
-      for (int node = 0; node < frame.node_count(); ++node) {
-        const semantics::NodeMeaning& found = meaning.nodes[node];
-        const Work::Part part{frame.op_class(node), found.phase, found.cost, 1};
-        seconds[units.of_node(node) + 1] +=
-            RooflineSeconds(part, speed) *
-            (known ? factors.Factor(part.op_class, part.phase, worker.device)
-                   : 1);
+      for (int node = 0; node < units.frame().node_count(); ++node) {
+        seconds[units.of_node(node) + 1] += Seconds(worker, node);
       }
       for (int unit = 0; unit < units.count(); ++unit) {
         seconds[unit + 1] += seconds[unit];
@@ -253,6 +249,20 @@ class Search {
     }
   }
 
+  double Seconds(size_t worker, int node) const {
+    const semantics::NodeMeaning& found = meaning_.nodes[node];
+    const Work::Part part{units_.frame().op_class(node), found.phase,
+                          found.cost, 1};
+    if (!known_) return RooflineSeconds(part, kReferenceSpeed);
+    return RooflineSeconds(part, workers_[worker].speed) *
+           factors_.Factor(part.op_class, part.phase, workers_[worker].device);
+  }
+  // Bytes per second.
+  double Link(size_t worker) const {
+    const double link = workers_[worker].link_bytes_per_second;
+    return link > 0 ? link : kReferenceLink;
+  }
+
   struct Placed {
     StagePlan::Stage stage;
     int first_unit;
@@ -266,9 +276,8 @@ class Search {
     stage.input_bytes = inputs_.Bytes(first, last);
     stage.compute_seconds =
         seconds_[worker][last + 1] - seconds_[worker][first];
-    const double link = workers_[worker].link_bytes_per_second;
-    stage.transfer_seconds = static_cast<double>(stage.input_bytes) /
-                             (link > 0 ? link : kReferenceLink);
+    stage.transfer_seconds =
+        static_cast<double>(stage.input_bytes) / Link(worker);
     return {stage, first, last};
   }
 
@@ -325,11 +334,46 @@ class Search {
 
  private:
   const Units& units_;
+  const semantics::Meaning& meaning_;
   const absl::Span<const StageWorker> workers_;
+  const semantics::CostFactors& factors_;
+  // How fast they are, all of them.
+  const bool known_;
   const Inputs inputs_;
   std::vector<std::vector<double>> seconds_;  // by worker, before each unit
   std::vector<uint64_t> weights_;             // bytes before each unit
 };
+
+// Which node is where, what is kept where, and what moves between.
+void Bind(const srg::Structure& structure, const semantics::Meaning& meaning,
+          const Units& units, const Search& search,
+          absl::Span<const Search::Placed> placed, StagePlan* plan) {
+  std::vector<uint32_t> stage_of_unit(units.count());
+  std::vector<double> links;
+  for (size_t i = 0; i < placed.size(); ++i) {
+    for (int unit = placed[i].first_unit; unit <= placed[i].last_unit; ++unit) {
+      stage_of_unit[unit] = static_cast<uint32_t>(i);
+    }
+    links.push_back(search.Link(placed[i].stage.worker));
+  }
+  std::vector<double> seconds;
+  for (int node = 0; node < units.frame().node_count(); ++node) {
+    const uint32_t number = stage_of_unit[units.of_node(node)];
+    StagePlan::Stage& stage = plan->stages[number];
+    ++stage.node_count;
+    plan->stage_of_node.push_back(number);
+    seconds.push_back(search.Seconds(stage.worker, node));
+  }
+  plan->transfers = FindTransfers(units.frame(), meaning.edges, meaning.slots,
+                                  {plan->stage_of_node, seconds, links});
+  plan->worker_of_slot.assign(structure.slots.size(), -1);
+  for (uint32_t slot = 0; slot < structure.slots.size(); ++slot) {
+    const int unit = units.of_slot(slot);
+    if (unit < 0) continue;
+    plan->worker_of_slot[slot] =
+        static_cast<int>(plan->stages[stage_of_unit[unit]].worker);
+  }
+}
 
 }  // namespace
 
@@ -376,22 +420,7 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
     placed = {*alone};
     plan.stages = {alone->stage};
   }
-  std::vector<int> stage_of_unit(units.count());
-  for (size_t i = 0; i < placed.size(); ++i) {
-    for (int unit = placed[i].first_unit; unit <= placed[i].last_unit; ++unit) {
-      stage_of_unit[unit] = static_cast<int>(i);
-    }
-  }
-  for (int node = 0; node < units.frame().node_count(); ++node) {
-    ++plan.stages[stage_of_unit[units.of_node(node)]].node_count;
-  }
-  plan.worker_of_slot.assign(structure.slots.size(), -1);
-  for (uint32_t slot = 0; slot < structure.slots.size(); ++slot) {
-    const int unit = units.of_slot(slot);
-    if (unit < 0) continue;
-    plan.worker_of_slot[slot] =
-        static_cast<int>(plan.stages[stage_of_unit[unit]].worker);
-  }
+  Bind(structure, meaning, units, search, placed, &plan);
   return plan;
 }
 

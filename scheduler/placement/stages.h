@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/srg/structure.h"
+#include "scheduler/placement/stage_transfers.h"
 #include "scheduler/semantics/meaning.h"
 #include "scheduler/semantics/roofline.h"
 
@@ -57,6 +58,10 @@ struct StagePlan {
   };
   // In order, none empty. One alone: a cut does not pay.
   std::vector<Stage> stages;
+  // For each node the stage that carries it out.
+  std::vector<uint32_t> stage_of_node;
+  // What the stages' input_bytes are made of, the most critical first.
+  std::vector<StageTransfer> transfers;
   // For each slot the worker that keeps it; -1: it comes and goes with the run.
   std::vector<int> worker_of_slot;
   // A run on the first worker alone.

@@ -1,5 +1,6 @@
 #include "scheduler/placement/stages.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,34 @@ class StagesTest : public ::testing::Test {
 
   absl::StatusOr<StagePlan> Plan(const std::vector<StageWorker>& workers) {
     const semantics::Meaning meaning = semantics::Analyze(builder_.structure());
-    return PlanStages(builder_.structure(), meaning, workers, factors_);
+    absl::StatusOr<StagePlan> plan =
+        PlanStages(builder_.structure(), meaning, workers, factors_);
+    if (plan.ok()) CheckBindings(*plan);
+    return plan;
+  }
+
+  // What the plan says of nodes and of transfers adds up to what it says of
+  // stages.
+  static void CheckBindings(const StagePlan& plan) {
+    std::vector<uint32_t> nodes(plan.stages.size());
+    for (const uint32_t stage : plan.stage_of_node) ++nodes.at(stage);
+    std::vector<uint64_t> bytes(plan.stages.size());
+    std::vector<double> seconds(plan.stages.size());
+    double before = std::numeric_limits<double>::infinity();
+    for (const StageTransfer& transfer : plan.transfers) {
+      EXPECT_NE(transfer.from, transfer.to);
+      bytes.at(transfer.to) += transfer.size_bytes;
+      seconds.at(transfer.to) += transfer.seconds;
+      EXPECT_LE(transfer.remaining_seconds, before);
+      before = transfer.remaining_seconds;
+    }
+    for (size_t i = 0; i < plan.stages.size(); ++i) {
+      EXPECT_EQ(nodes[i], plan.stages[i].node_count) << i;
+      EXPECT_EQ(bytes[i], plan.stages[i].input_bytes) << i;
+      EXPECT_NEAR(seconds[i], plan.stages[i].transfer_seconds,
+                  1e-9 + 1e-6 * seconds[i])
+          << i;
+    }
   }
 
   // Of the slots that stay.
@@ -171,6 +199,46 @@ TEST_F(StagesTest, WhatNeedsAllWeightsAtOnceIsNotCut) {
   const absl::StatusOr<StagePlan> plan = Plan({Worker(), Worker()});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->stages.size(), 1u);
+}
+
+TEST_F(StagesTest, WhatMoreWaitsForMovesFirst) {
+  const srg::TensorView x = builder_.Bound({256, 64});
+  // A value that is used last, and one on which all that follows hangs.
+  const srg::TensorView late = builder_.Linear(x, 64);
+  srg::TensorView y = builder_.Linear(x, 64);
+  const uint32_t first = y.slot;
+  for (int i = 0; i < 2; ++i) y = builder_.Linear(y, 64);
+  builder_.Call("add", {y, late, srg::FloatHole{0}}, {256, 64});
+  const absl::StatusOr<StagePlan> plan =
+      Plan({Worker(kFlops, 1e8), Worker(kFlops, 1e8)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->stages.size(), 2u);
+  EXPECT_EQ(plan->stage_of_node, (std::vector<uint32_t>{0, 0, 1, 1, 1}));
+  ASSERT_EQ(plan->transfers.size(), 2u);
+  EXPECT_EQ(plan->transfers[0].slot, first);
+  EXPECT_EQ(plan->transfers[0].from, 0u);
+  EXPECT_EQ(plan->transfers[0].to, 1u);
+  EXPECT_EQ(plan->transfers[0].size_bytes, 256u * 64 * 4);
+  EXPECT_NEAR(plan->transfers[0].seconds, 256 * 64 * 4 / 1e8, 1e-9);
+  EXPECT_NEAR(plan->transfers[0].remaining_seconds,
+              plan->stages[1].compute_seconds, 1e-9);
+  EXPECT_EQ(plan->transfers[1].slot, late.slot);
+  EXPECT_LT(plan->transfers[1].remaining_seconds,
+            0.1 * plan->transfers[0].remaining_seconds);
+}
+
+TEST_F(StagesTest, WhatCrossesOnTheWayIsPartOfTheWay) {
+  Layers({64, 64, 64, 64});
+  const absl::StatusOr<StagePlan> plan =
+      Plan({Worker(kFlops, 1e8), Worker(kFlops, 1e8), Worker(kFlops, 1e8)});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  ASSERT_EQ(plan->transfers.size(), 2u);
+  EXPECT_EQ(plan->transfers[0].to, 1u);
+  EXPECT_EQ(plan->transfers[1].to, 2u);
+  EXPECT_NEAR(plan->transfers[0].remaining_seconds,
+              plan->stages[1].compute_seconds + plan->transfers[1].seconds +
+                  plan->transfers[1].remaining_seconds,
+              1e-9);
 }
 
 TEST_F(StagesTest, WithoutWeightsThereIsNothingToPlace) {
