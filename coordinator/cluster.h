@@ -112,8 +112,12 @@ class Cluster {
   // will ask again.
   std::optional<StageMembers> MembersForStages(const StreamId& session,
                                                uint32_t virtual_device);
-  // Keeps the plan for operators. Not sent while the session leaves too many
-  // unread.
+  // The last plan that its virtual device was given for the structure, by its
+  // fingerprint in hex; without stages: none is known.
+  v1::StagePlan StagesInForce(const StreamId& session, uint32_t virtual_device,
+                              const std::string& fingerprint);
+  // Keeps the plan, for operators and for the next question. Not sent while the
+  // session leaves too many unread.
   void AnswerStages(const StreamId& session, v1::StageAnswer answer);
   // Ends the session.
   void Close(const StreamId& session);

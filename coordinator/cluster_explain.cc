@@ -148,9 +148,11 @@ std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
     device->second.clear_migration();
     Describe(migration, device->second.mutable_migration());
   }
-  for (const auto& [number, plan] : session.stage_plans) {
+  for (const auto& [number, plans] : session.stage_plans) {
     const auto device = devices.find({number, 0});
-    if (device != devices.end()) *device->second.mutable_stages() = plan;
+    if (device != devices.end()) {
+      *device->second.mutable_stages() = plans.back();
+    }
   }
   for (const auto& [number, plan] : session.batch_plans) {
     const auto device = devices.find({number, 0});

@@ -109,6 +109,39 @@ TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
   EXPECT_FALSE(explained.devices(1).has_batch());
 }
 
+TEST_F(ClusterMembersTest, WhatWasCutIsRememberedForTheNextQuestion) {
+  ASSERT_TRUE(Ask(0, 1).has_granted());
+  const auto answer = [&](const std::string& fingerprint, int stages) {
+    v1::StageAnswer told;
+    told.mutable_plan()->set_fingerprint(fingerprint);
+    for (int i = 0; i < stages; ++i) told.mutable_plan()->add_stages();
+    cluster_->AnswerStages(session_, told);
+    EXPECT_TRUE(Next(session_).value_or(v1::SessionResponse()).has_stages());
+  };
+  const auto stages = [&](const std::string& fingerprint, uint32_t device = 0) {
+    return cluster_->StagesInForce(session_, device, fingerprint).stages_size();
+  };
+  answer("aa", 2);
+  answer("bb", 3);
+  EXPECT_EQ(stages("aa"), 2);
+  EXPECT_EQ(stages("bb"), 3);
+  EXPECT_EQ(stages("cc"), 0);
+  EXPECT_EQ(stages("aa", /*device=*/1), 0);
+  answer("aa", 1);
+  EXPECT_EQ(stages("aa"), 1);
+  // No plan was found this time: the session goes by the one before.
+  answer("aa", 0);
+  EXPECT_EQ(stages("aa"), 1);
+  const v1::SessionExplanation explained =
+      *cluster_->ExplainSession(session_.owner);
+  EXPECT_EQ(explained.devices(0).stages().fingerprint(), "aa");
+  EXPECT_EQ(explained.devices(0).stages().stages_size(), 0);
+  // A few are remembered.
+  for (const char* const next : {"cc", "dd", "ee", "ff"}) answer(next, 2);
+  EXPECT_EQ(stages("bb"), 0);
+  EXPECT_EQ(stages("ff"), 2);
+}
+
 TEST_F(ClusterMembersTest, WithoutAWorkerItIsRefusedAtOnce) {
   ASSERT_TRUE(Ask(0, 1).has_granted());
   const v1::SessionResponse third = Ask(0, 2);

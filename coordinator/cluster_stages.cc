@@ -2,6 +2,7 @@
 // the batch.
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,9 @@ namespace {
 
 // Answers that a session has not fetched yet; it asks again.
 constexpr size_t kMaxAnswers = 8;
+// Of a virtual device, that are remembered; one that is forgotten is made anew
+// when the session asks again.
+constexpr size_t kMaxPlans = 4;
 
 }  // namespace
 
@@ -59,6 +63,21 @@ std::optional<StageMembers> Cluster::MembersForStages(const StreamId& id,
   return members;
 }
 
+v1::StagePlan Cluster::StagesInForce(const StreamId& id,
+                                     uint32_t virtual_device,
+                                     const std::string& fingerprint) {
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return {};
+  const auto plans = session->stage_plans.find(virtual_device);
+  if (plans == session->stage_plans.end()) return {};
+  for (const v1::StagePlan& plan : plans->second) {
+    const bool cut = !plan.stages().empty();
+    if (cut && plan.fingerprint() == fingerprint) return plan;
+  }
+  return {};
+}
+
 void Cluster::AnswerStages(const StreamId& id, v1::StageAnswer answer) {
   Wakes wakes;
   MutexLock lock(&mu_);
@@ -72,7 +91,15 @@ void Cluster::AnswerStages(const StreamId& id, v1::StageAnswer answer) {
   if (answer.has_batch()) {
     session->batch_plans[answer.virtual_device()] = answer.batch();
   } else {
-    session->stage_plans[answer.virtual_device()] = answer.plan();
+    std::deque<v1::StagePlan>& plans =
+        session->stage_plans[answer.virtual_device()];
+    // What was cut stays so where no new plan is found.
+    std::erase_if(plans, [&](const v1::StagePlan& plan) {
+      return plan.fingerprint() == answer.plan().fingerprint() &&
+             (plan.stages().empty() || !answer.plan().stages().empty());
+    });
+    plans.push_back(answer.plan());
+    if (plans.size() > kMaxPlans) plans.pop_front();
   }
   v1::SessionResponse response;
   *response.mutable_stages() = std::move(answer);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -149,9 +150,14 @@ class AttachReactor : public StreamReactor<Request, Response>,
       answer = [this, stages = request->stages(),
                 structure =
                     request->structure()](const std::string& fingerprint) {
-        const std::optional<StageMembers> members =
+        std::optional<StageMembers> members =
             cluster_->MembersForStages(*id_, stages.virtual_device());
         if (!members.has_value()) return;
+        if (!stages.has_recording()) {
+          members->in_force =
+              cluster_->StagesInForce(*id_, stages.virtual_device(),
+                                      absl::BytesToHexString(fingerprint));
+        }
         const auto plan =
             stages.has_recording() ? AnswerBatchRequest : AnswerStageRequest;
         cluster_->AnswerStages(*id_,

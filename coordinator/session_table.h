@@ -115,9 +115,9 @@ struct Session {
   // one that was.
   TokenBucket logged_refusals{8, 1};
   uint64_t unlogged_refusals = 0;
-  // How the work of virtual devices was cut into stages last, and into parts of
-  // a batch.
-  std::map<uint32_t, v1::StagePlan> stage_plans;
+  // How the work of virtual devices was cut into stages, the newest last, each
+  // structure's once, a few of them; and into parts of a batch last.
+  std::map<uint32_t, std::deque<v1::StagePlan>> stage_plans;
   std::map<uint32_t, v1::BatchPlan> batch_plans;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound_devices;

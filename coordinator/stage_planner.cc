@@ -1,6 +1,7 @@
 #include "coordinator/stage_planner.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
@@ -15,6 +16,29 @@ namespace {
 // Told of; the rest is less critical.
 constexpr size_t kMaxTransfers = 4096;
 
+// By node; empty where there is none for these members.
+std::vector<uint32_t> WorkersInForce(const StageMembers& members,
+                                     size_t nodes) {
+  std::vector<uint32_t> workers(nodes);
+  size_t named = 0;
+  for (const v1::StagePlan::Stage& stage : members.in_force.stages()) {
+    const auto number = std::find(members.numbers.begin(),
+                                  members.numbers.end(), stage.member());
+    const auto worker = static_cast<size_t>(number - members.numbers.begin());
+    if (number == members.numbers.end() ||
+        members.worker_ids[worker] != stage.worker_id()) {
+      return {};
+    }
+    for (const uint32_t node : stage.nodes()) {
+      if (node >= nodes) return {};
+      workers[node] = static_cast<uint32_t>(worker);
+      ++named;
+    }
+  }
+  if (named != nodes) workers.clear();
+  return workers;
+}
+
 absl::StatusOr<scheduler::StagePlan> Plan(const v1::Structure& message,
                                           const StageMembers& members) {
   if (members.workers.size() < 2) {
@@ -24,7 +48,8 @@ absl::StatusOr<scheduler::StagePlan> Plan(const v1::Structure& message,
   DJINN_ASSIGN_OR_RETURN(const srg::Structure structure,
                          srg::FromProto(message));
   return scheduler::PlanStages(structure, semantics::Analyze(structure),
-                               members.workers, members.factors);
+                               members.workers, members.factors,
+                               WorkersInForce(members, structure.nodes.size()));
 }
 
 void Describe(const scheduler::StagePlan& found, const StageMembers& members,

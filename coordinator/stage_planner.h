@@ -21,6 +21,9 @@ struct StageMembers {
   std::vector<std::string> worker_ids;
   std::vector<scheduler::StageWorker> workers;
   semantics::CostFactors factors;
+  // What the session goes by: the structure was cut before. Without stages: it
+  // was not.
+  v1::StagePlan in_force;
 };
 
 // `structure` was accepted before, under this fingerprint (bytes). Takes time

@@ -75,6 +75,43 @@ TEST(StagePlannerTest, TheScheduleNamesNodesSlotsAndTransfers) {
             answer.plan().stages(1).compute_seconds());
 }
 
+TEST(StagePlannerTest, APlanInForceGoesOnUnlessItsWorkersChanged) {
+  semantics::Builder builder;
+  srg::TensorView x = builder.Bound({256, 64});
+  for (int i = 0; i < 24; ++i) x = builder.Linear(x, 64);
+  const v1::Structure structure = srg::ToProto(builder.structure());
+  StageMembers members = Members({0, 2});
+  const v1::StageAnswer first =
+      AnswerStageRequest(Request(), structure, "f", members);
+  EXPECT_EQ(first.plan().stages(0).node_count(), 12u);
+  // A little slower than before.
+  members.workers[1].speed.flops_per_second /= 1.1;
+  const v1::StageAnswer fresh =
+      AnswerStageRequest(Request(), structure, "f", members);
+  EXPECT_EQ(fresh.plan().stages(0).node_count(), 13u);
+  members.in_force = first.plan();
+  const v1::StageAnswer kept =
+      AnswerStageRequest(Request(), structure, "f", members);
+  EXPECT_EQ(kept.plan().stages(0).node_count(), 12u);
+  EXPECT_GT(kept.plan().stages(1).compute_seconds(),
+            1.05 * first.plan().stages(1).compute_seconds());
+  // It was for another worker.
+  members.worker_ids[1] = "another";
+  EXPECT_EQ(AnswerStageRequest(Request(), structure, "f", members)
+                .plan()
+                .stages(0)
+                .node_count(),
+            13u);
+  // Much slower.
+  members.worker_ids[1] = "worker-2";
+  members.workers[1].speed.flops_per_second /= 3;
+  EXPECT_EQ(AnswerStageRequest(Request(), structure, "f", members)
+                .plan()
+                .stages(0)
+                .node_count(),
+            19u);
+}
+
 TEST(StagePlannerTest, SaysWhyThereIsNoPlan) {
   semantics::Builder builder;
   builder.Linear(builder.Bound({4, 4}), 4);

@@ -76,6 +76,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     v1::StructureNotes notes;
     // What its slots are bound to in this run.
     std::vector<uint64_t> storages;
+    // With this run.
+    uint64_t uses = 0;
   };
 
   struct Role {

@@ -99,6 +99,7 @@ void RemoteDevice::Encode(const Work& work, RunWork& run,
     RepeatedStructure repeated;
     repeated.structure = encoder_->Describe(*run.segment, &repeated.storages);
     repeated.notes = NotesOf(sites);
+    repeated.uses = encoded.uses;
     role_.on_repeat(std::move(repeated));
   }
   // Drops the references to storages here, not under the lock.

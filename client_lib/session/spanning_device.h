@@ -46,6 +46,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client_lib/session/cut_structure.h"
 #include "client_lib/session/held_value.h"
 #include "client_lib/session/recipe.h"
 #include "client_lib/session/recording.h"
@@ -273,9 +274,26 @@ class SpanningDevice final : public VirtualDevice {
 
   // Asks for the workers that the program wants from the first.
   void Spread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // A member's sender saw a structure again: asks how to cut it, unless it is
-  // a stage of one.
-  void OnRepeat(RemoteDevice::RepeatedStructure repeated);
+  // A question about a structure that waits for its answer.
+  struct Question {
+    v1::Structure structure;
+    v1::StructureNotes notes;
+    // What its slots were bound to.
+    std::vector<uint64_t> storages;
+    // Not null: it was cut before, by this.
+    std::shared_ptr<CutStructure> cut;
+  };
+
+  // A member's sender saw a structure again: asks how to cut it. Where it is a
+  // stage of one, asks now and then whether that should be cut otherwise.
+  void OnRepeat(int member, RemoteDevice::RepeatedStructure repeated);
+  // By one of these storages; null: none is placed.
+  std::shared_ptr<CutStructure> CutOf(absl::Span<const uint64_t> storages) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(stages_mu_);
+  // What the answer says of slots, in members; empty if it is not of the
+  // structure, or not of this device.
+  std::vector<int8_t> ReadMembers(const v1::StageAnswer& answer,
+                                  size_t slots) const;
   // The member that a plan has keep it; -1: none has.
   int KeeperOf(RemoteStorage* storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // None has from now on.
@@ -383,11 +401,11 @@ class SpanningDevice final : public VirtualDevice {
   std::atomic<uint32_t> plans_{0};
   Mutex stages_mu_;  // a leaf
   uint64_t last_question_ ABSL_GUARDED_BY(stages_mu_) = 0;
-  // What the slots of a structure were bound to, by the question's number.
-  std::map<uint64_t, std::vector<uint64_t>> questions_
-      ABSL_GUARDED_BY(stages_mu_);
-  // Members' storages by id: the member that is to keep what they hold.
-  absl::flat_hash_map<uint64_t, int8_t> kept_ ABSL_GUARDED_BY(stages_mu_);
+  // By number.
+  std::map<uint64_t, Question> questions_ ABSL_GUARDED_BY(stages_mu_);
+  // Members' storages by id: what says which member is to keep what they hold.
+  // What a CutStructure says changes under the lock.
+  absl::flat_hash_map<uint64_t, PlacedSlot> kept_ ABSL_GUARDED_BY(stages_mu_);
   // By SharingKey(), and recordings by the number of the question about them.
   absl::flat_hash_map<std::string, std::shared_ptr<RowSharing>> sharings_
       ABSL_GUARDED_BY(stages_mu_);

@@ -215,7 +215,7 @@ absl::StatusOr<absl::InlinedVector<RemoteStorage*, 2>> SpanningDevice::Move(
     const uint64_t id = CopyAt(storage, member)->id();
     if (id == 0) continue;
     MutexLock lock(&stages_mu_);
-    kept_[id] = static_cast<int8_t>(member);
+    kept_[id] = copies.placed;
   }
   return unsound;
 }

@@ -63,12 +63,11 @@ std::shared_ptr<RemoteDevice> SpanningDevice::NewMember(int member,
     const auto device = std::static_pointer_cast<SpanningDevice>(weak.lock());
     if (device != nullptr) device->OnFailure(member, failure);
   };
-  // What is elsewhere has overflowed there: the plan would be for what is left.
-  if (member == 0 && context_->options.device_workers.contains(index_)) {
-    role.on_repeat = [weak = weak_from_this()](
-                         RemoteDevice::RepeatedStructure repeated) {
+  if (context_->options.device_workers.contains(index_)) {
+    role.on_repeat = [weak = weak_from_this(),
+                      member](RemoteDevice::RepeatedStructure repeated) {
       const auto device = std::static_pointer_cast<SpanningDevice>(weak.lock());
-      if (device != nullptr) device->OnRepeat(std::move(repeated));
+      if (device != nullptr) device->OnRepeat(member, std::move(repeated));
     };
   }
   return std::make_shared<RemoteDevice>(std::move(role), context_);

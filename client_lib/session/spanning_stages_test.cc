@@ -93,6 +93,51 @@ TEST_F(StagesTest, ItStaysTogetherUntilThereIsAPlanAndAsksAgain) {
   EXPECT_EQ(cluster_.coordinator().stages_asked(), 2u);
 }
 
+TEST_F(StagesTest, WhatWasCutIsAskedAboutAgainAndMoves) {
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  const auto first = cluster_.coordinator().WaitStagesAsked();
+  Answer(first, {1, 0, 0, 3, 0});
+  for (int i = 0; i < 15; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 15);
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 16);
+  // About all of it, once for both stages.
+  const auto second = cluster_.coordinator().WaitStagesAsked();
+  EXPECT_EQ(second.structure.SerializeAsString(),
+            first.structure.SerializeAsString());
+  EXPECT_NE(second.request.number(), first.request.number());
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 18);
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
+  // Both weights go elsewhere.
+  Answer(second, {2, 0, 0, 1, 0});
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 4);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 16);
+  EXPECT_EQ(Count(0, v1::Ordered::kRun), 22);
+}
+
+TEST_F(StagesTest, WhatWasCutIsAskedAboutLessAndLessOften) {
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  Answer(cluster_.coordinator().WaitStagesAsked(), {1, 0, 0, 3, 0});
+  for (int i = 0; i < 16; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  const auto asked = cluster_.coordinator().WaitStagesAsked();
+  // It stays as it is, or an answer is lost, or makes no sense.
+  Answer(asked, {1, 0, 0, 3, 0});
+  Answer(asked, {2, 0, 0, 2, 0});
+  for (int i = 0; i < 111; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 127);
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
+  EXPECT_EQ(cluster_.coordinator().stages_asked(), 0u);
+  ASSERT_EQ(Step(), absl::OkStatus());
+  const auto third = cluster_.coordinator().WaitStagesAsked();
+  Answer(third, {2, 2});
+  Answer(third, {});
+  ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 129);
+  EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
+}
+
 TEST_F(StagesTest, AnAnswerThatMakesNoSenseChangesNothing) {
   ASSERT_EQ(Step(), absl::OkStatus());
   ASSERT_EQ(Step(), absl::OkStatus());

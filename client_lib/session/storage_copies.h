@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "client_lib/session/cut_structure.h"
 #include "client_lib/session/held_value.h"
 #include "client_lib/session/recipe.h"
 #include "client_lib/session/remote_storage.h"
@@ -61,9 +62,10 @@ struct StorageCopies {
   // device began to span.
   bool at_home = false;
   // The member that a plan of stages has keep it; -1: none has. Of so many
-  // plans.
+  // plans, and by which one.
   int8_t kept_by = -1;
   uint32_t plans = 0;
+  PlacedSlot placed;
   // How the newest version was made, if it can be made again.
   std::shared_ptr<const Recipe> recipe;
   // The newest version, where recipes name it; null: none does.

@@ -238,6 +238,7 @@ class Search {
         seconds[unit + 1] += seconds[unit];
       }
       seconds_.push_back(std::move(seconds));
+      room_.push_back(workers[worker].available_bytes);
     }
     weights_.assign(units.count() + 1, 0);
     for (uint32_t slot = 0; slot < meaning.slots.size(); ++slot) {
@@ -295,7 +296,7 @@ class Search {
         for (int begin = 0; begin < end; ++begin) {
           const Best& rest = best[worker][begin];
           const StagePlan::Stage stage = Place(worker, begin, end - 1).stage;
-          if (stage.weight_bytes > workers_[worker].available_bytes) continue;
+          if (stage.weight_bytes > room_[worker]) continue;
           const Best candidate = {
               std::max(rest.bottleneck, stage.seconds()),
               rest.crossed + static_cast<double>(stage.input_bytes), begin};
@@ -317,13 +318,46 @@ class Search {
     return stages;
   }
 
+  // The stages of an earlier plan; none if it is not a row of stretches of
+  // these units on these workers.
+  std::vector<Placed> InForce(absl::Span<const uint32_t> worker_of_node) const {
+    const int nodes = units_.frame().node_count();
+    if (worker_of_node.size() != static_cast<size_t>(nodes)) return {};
+    constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+    std::vector<uint32_t> workers(units_.count(), kNone);
+    for (int node = 0; node < nodes; ++node) {
+      uint32_t& worker = workers[units_.of_node(node)];
+      if (worker == kNone) worker = worker_of_node[node];
+      if (worker != worker_of_node[node] || worker >= workers_.size()) {
+        return {};
+      }
+    }
+    std::vector<Placed> stages;
+    for (int unit = 0; unit < units_.count(); ++unit) {
+      if (stages.empty() || stages.back().stage.worker < workers[unit]) {
+        stages.push_back(Place(workers[unit], unit, unit));
+      } else if (stages.back().stage.worker == workers[unit]) {
+        stages.back() = Place(workers[unit], stages.back().first_unit, unit);
+      } else {
+        return {};
+      }
+    }
+    return stages;
+  }
+
+  // The worker has so much more room.
+  void AddRoom(size_t worker, uint64_t bytes) {
+    uint64_t& room = room_[worker];
+    room += std::min(bytes, std::numeric_limits<uint64_t>::max() - room);
+  }
+
   // All of it on the worker that is the fastest for it, or the first one, if
   // that is nearly as fast; nothing if no worker has room.
   std::optional<Placed> Alone() const {
     std::optional<Placed> found;
     for (size_t worker = 0; worker < workers_.size(); ++worker) {
       const Placed all = Place(worker, 0, units_.count() - 1);
-      if (all.stage.weight_bytes > workers_[worker].available_bytes) continue;
+      if (all.stage.weight_bytes > room_[worker]) continue;
       if (!found.has_value() ||
           all.stage.seconds() < (1 - kCutMargin) * found->stage.seconds()) {
         found = all;
@@ -342,6 +376,7 @@ class Search {
   const Inputs inputs_;
   std::vector<std::vector<double>> seconds_;  // by worker, before each unit
   std::vector<uint64_t> weights_;             // bytes before each unit
+  std::vector<uint64_t> room_;                // by worker
 };
 
 // Which node is where, what is kept where, and what moves between.
@@ -386,7 +421,8 @@ double StagePlan::bottleneck_seconds() const {
 absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
                                      const semantics::Meaning& meaning,
                                      absl::Span<const StageWorker> workers,
-                                     const semantics::CostFactors& factors) {
+                                     const semantics::CostFactors& factors,
+                                     absl::Span<const uint32_t> in_force) {
   const Units units(structure, meaning);
   bool keeps = false;
   for (const semantics::SlotMeaning& slot : meaning.slots) keeps |= Stays(slot);
@@ -403,7 +439,12 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
     return NotDivisible(absl::StrCat(uses, " values between its layers, ",
                                      kMaxUses, " are looked at"));
   }
-  const Search search(units, meaning, workers, factors);
+  Search search(units, meaning, workers, factors);
+  const std::vector<Search::Placed> before = search.InForce(in_force);
+  for (const Search::Placed& each : before) {
+    // What it keeps is not missing there.
+    search.AddRoom(each.stage.worker, each.stage.weight_bytes);
+  }
   std::vector<Search::Placed> placed = search.Cut();
   if (placed.empty()) {
     return NotDivisible(
@@ -419,6 +460,15 @@ absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
       plan.bottleneck_seconds() > (1 - kCutMargin) * alone->stage.seconds()) {
     placed = {*alone};
     plan.stages = {alone->stage};
+  }
+  if (!before.empty()) {
+    StagePlan same;
+    for (const Search::Placed& each : before) same.stages.push_back(each.stage);
+    if (plan.bottleneck_seconds() >
+        (1 - kCutMargin) * same.bottleneck_seconds()) {
+      placed = before;
+      plan.stages = std::move(same.stages);
+    }
   }
   Bind(structure, meaning, units, search, placed, &plan);
   return plan;

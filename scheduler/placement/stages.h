@@ -74,10 +74,16 @@ struct StagePlan {
 // which stages go to them. Where one says nothing of its speed, all count as
 // equal. FailedPrecondition (NOT_DIVISIBLE) with what stands against it: no
 // weights, too many, or no room for them.
+//
+// `in_force`: for each node the worker that carries it out by an earlier plan,
+// whose weights are there; empty without one. What was found is then that plan
+// again, unless another one gains kCutMargin over it: to go over to another one
+// moves weights, and what is estimated would otherwise move them to and fro.
 absl::StatusOr<StagePlan> PlanStages(const srg::Structure& structure,
                                      const semantics::Meaning& meaning,
                                      absl::Span<const StageWorker> workers,
-                                     const semantics::CostFactors& factors);
+                                     const semantics::CostFactors& factors,
+                                     absl::Span<const uint32_t> in_force = {});
 
 }  // namespace djinn::scheduler
 

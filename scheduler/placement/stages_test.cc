@@ -32,12 +32,35 @@ class StagesTest : public ::testing::Test {
     }
   }
 
-  absl::StatusOr<StagePlan> Plan(const std::vector<StageWorker>& workers) {
+  absl::StatusOr<StagePlan> Plan(const std::vector<StageWorker>& workers,
+                                 const std::vector<uint32_t>& in_force = {}) {
     const semantics::Meaning meaning = semantics::Analyze(builder_.structure());
     absl::StatusOr<StagePlan> plan =
-        PlanStages(builder_.structure(), meaning, workers, factors_);
+        PlanStages(builder_.structure(), meaning, workers, factors_, in_force);
     if (plan.ok()) CheckBindings(*plan);
     return plan;
+  }
+
+  // Everything takes so many times the roofline on such devices.
+  void Learn(const std::string& device, double factor) {
+    for (int i = 0; i < 200; ++i) {
+      for (int op_class = 0; op_class < 16; ++op_class) {
+        for (int phase = 0; phase < semantics::kPhaseCount; ++phase) {
+          factors_.Learn(static_cast<semantics::OpClass>(op_class),
+                         static_cast<semantics::Phase>(phase), device, 1,
+                         factor);
+        }
+      }
+    }
+  }
+
+  // By node the worker, for workers that all have a stage.
+  static std::vector<uint32_t> WorkerOfNode(const StagePlan& plan) {
+    std::vector<uint32_t> workers;
+    for (const uint32_t stage : plan.stage_of_node) {
+      workers.push_back(plan.stages[stage].worker);
+    }
+    return workers;
   }
 
   // What the plan says of nodes and of transfers adds up to what it says of
@@ -105,14 +128,7 @@ TEST_F(StagesTest, WhatWasLearntOfAKindOfDeviceCounts) {
   Layers({64, 64, 64, 64, 64, 64, 64});
   std::vector<StageWorker> workers = {Worker(), Worker()};
   workers[1].device = "other";
-  for (int i = 0; i < 200; ++i) {
-    for (int op_class = 0; op_class < 16; ++op_class) {
-      for (int phase = 0; phase < semantics::kPhaseCount; ++phase) {
-        factors_.Learn(static_cast<semantics::OpClass>(op_class),
-                       static_cast<semantics::Phase>(phase), "other", 1, 5);
-      }
-    }
-  }
+  Learn("other", 5);
   const absl::StatusOr<StagePlan> plan = Plan(workers);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(Kept(*plan), (std::vector<int>{0, 0, 0, 0, 0, 1}));
@@ -239,6 +255,65 @@ TEST_F(StagesTest, WhatCrossesOnTheWayIsPartOfTheWay) {
               plan->stages[1].compute_seconds + plan->transfers[1].seconds +
                   plan->transfers[1].remaining_seconds,
               1e-9);
+}
+
+TEST_F(StagesTest, APlanInForceGoesOnUnlessAnotherGainsATenth) {
+  Layers(std::vector<int64_t>(25, 64));
+  std::vector<StageWorker> workers = {Worker(), Worker()};
+  workers[1].device = "other";
+  const absl::StatusOr<StagePlan> first = Plan(workers);
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ(first->stages[0].node_count, 24u);
+  const std::vector<uint32_t> in_force = WorkerOfNode(*first);
+  // 13 layers to 11 would be better by one and a half in a hundred.
+  Learn("other", 1.1);
+  EXPECT_EQ(Plan(workers)->stages[0].node_count, 26u);
+  const absl::StatusOr<StagePlan> kept = Plan(workers, in_force);
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->stage_of_node, first->stage_of_node);
+  EXPECT_EQ(kept->worker_of_slot, first->worker_of_slot);
+  // It says what it takes now.
+  EXPECT_NEAR(
+      kept->stages[1].compute_seconds / first->stages[1].compute_seconds, 1.1,
+      0.01);
+  Learn("other", 2);
+  EXPECT_EQ(Plan(workers, in_force)->stages[0].node_count, 32u);
+}
+
+TEST_F(StagesTest, ASlowerLinkEndsAPlanInForce) {
+  Layers({64, 64, 64, 64});
+  const absl::StatusOr<StagePlan> first = Plan({Worker(), Worker()});
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ(first->stages.size(), 2u);
+  EXPECT_EQ(
+      Plan({Worker(kFlops, 1e6), Worker(kFlops, 1e6)}, WorkerOfNode(*first))
+          ->stages.size(),
+      1u);
+}
+
+TEST_F(StagesTest, WhatAPlanInForceKeepsTakesNoMoreRoom) {
+  Layers({64, 64, 64, 64, 64});
+  std::vector<StageWorker> workers = {Worker(), Worker()};
+  const absl::StatusOr<StagePlan> first = Plan(workers);
+  ASSERT_TRUE(first.ok()) << first.status();
+  workers[1].available_bytes = 0;
+  EXPECT_EQ(Plan(workers)->stages.size(), 1u);
+  EXPECT_EQ(Plan(workers, WorkerOfNode(*first))->stages.size(), 2u);
+}
+
+TEST_F(StagesTest, APlanInForceThatDoesNotFitIsNone) {
+  Layers({64, 64, 64, 64});
+  const std::vector<StageWorker> workers = {Worker(), Worker()};
+  const absl::StatusOr<StagePlan> fresh = Plan(workers);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  for (const std::vector<uint32_t>& in_force :
+       {// Of another structure, of workers that are not there, with a unit cut
+        // in two, and not in the workers' order.
+        std::vector<uint32_t>{0, 0, 1}, std::vector<uint32_t>{0, 0, 0, 0, 2, 2},
+        std::vector<uint32_t>{0, 0, 0, 1, 1, 1},
+        std::vector<uint32_t>{1, 1, 0, 0, 0, 0}}) {
+    EXPECT_EQ(Plan(workers, in_force)->stage_of_node, fresh->stage_of_node);
+  }
 }
 
 TEST_F(StagesTest, WithoutWeightsThereIsNothingToPlace) {
