@@ -53,6 +53,7 @@
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
+#include "gpu_worker/pull/send_order.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "scheduler/batching/company_forecast.h"
@@ -106,6 +107,8 @@ class WorkerCore {
   // offers say (offer_table.h), or Execution.Pull's errors.
   void Pull(const v1::PullRequest& request,
             std::shared_ptr<OfferClaimant> claimant);
+  // By its lease; that of nobody in particular when it has none here.
+  SendUrgency UrgencyOf(const std::string& session_id) const;
   void AbandonPull(const OfferClaimant* claimant) { offers_.Abandon(claimant); }
   // Before the first Apply(); outlives the core's threads.
   void SetPeers(PeerConnector* connector) { pulls_.SetConnector(connector); }

@@ -77,6 +77,16 @@ void WorkerCore::Pull(const v1::PullRequest& request,
   offers_.Claim(request, std::move(claimant));
 }
 
+SendUrgency WorkerCore::UrgencyOf(const std::string& session_id) const {
+  MutexLock lock(&mu_);
+  for (const auto& [lease_id, lease] : leases_.all()) {
+    if (lease.claims.session_id() != session_id) continue;
+    return {lease.claims.tenant(), PriorityOf(lease.claims),
+            clock_->Monotonic() + RunDeadlineOf(lease.claims)};
+  }
+  return {};
+}
+
 OfferTable::Activity WorkerCore::ActivityOf(
     const std::string& session_id) const {
   MutexLock lock(&mu_);

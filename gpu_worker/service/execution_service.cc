@@ -47,7 +47,8 @@ ExecutionService::Bulk(grpc::CallbackServerContext* context) {
 
 grpc::ServerWriteReactor<v1::PullResponse>* ExecutionService::Pull(
     grpc::CallbackServerContext* context, const v1::PullRequest* request) {
-  return PullReactor::Begin(context, *request, core_, pull_socket_);
+  return PullReactor::Begin(context, *request, core_, &send_order_,
+                            pull_socket_);
 }
 
 void ExecutionService::OnAccepted(const std::shared_ptr<StreamLink>& link) {

@@ -18,6 +18,7 @@
 #include "common/mutex.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gpu_worker/core/worker_core.h"
+#include "gpu_worker/pull/send_order.h"
 #include "gpu_worker/service/bulk_reactor.h"
 #include "gpu_worker/service/read_pacer.h"
 #include "gpu_worker/service/stream_link.h"
@@ -35,7 +36,10 @@ class ExecutionService
   // this machine fetch values, too; empty: nowhere.
   explicit ExecutionService(WorkerCore* core, std::string pull_socket = "",
                             Clock* clock = Clock::Real())
-      : core_(core), pull_socket_(std::move(pull_socket)), pacer_(clock) {}
+      : core_(core),
+        pull_socket_(std::move(pull_socket)),
+        pacer_(clock),
+        send_order_(clock) {}
 
   StreamLink::ControlReactor* Control(
       grpc::CallbackServerContext* context) override;
@@ -58,6 +62,7 @@ class ExecutionService
   WorkerCore* const core_;
   const std::string pull_socket_;
   ReadPacer pacer_;
+  SendOrder send_order_;
   Mutex mu_;
   // Accepted links; those that ended are dropped when the next one comes.
   std::vector<std::weak_ptr<StreamLink>> links_ ABSL_GUARDED_BY(mu_);

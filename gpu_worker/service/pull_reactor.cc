@@ -25,14 +25,21 @@ absl::Status Recalled() {
 
 }  // namespace
 
-PullReactor::PullReactor(grpc::CallbackServerContext* context, WorkerCore* core)
-    : core_(core), encrypted_(IsEncrypted(*context)), context_(context) {}
+PullReactor::PullReactor(grpc::CallbackServerContext* context, WorkerCore* core,
+                         SendOrder* order, std::string session_id)
+    : core_(core),
+      order_(order),
+      session_id_(std::move(session_id)),
+      encrypted_(IsEncrypted(*context)),
+      context_(context) {}
 
 PullReactor* PullReactor::Begin(grpc::CallbackServerContext* context,
                                 const v1::PullRequest& request,
-                                WorkerCore* core, const std::string& socket) {
+                                WorkerCore* core, SendOrder* order,
+                                const std::string& socket) {
   if (!socket.empty()) context->AddInitialMetadata(kPullSocketHeader, socket);
-  std::shared_ptr<PullReactor> reactor(new PullReactor(context, core));
+  std::shared_ptr<PullReactor> reactor(
+      new PullReactor(context, core, order, request.session_id()));
   reactor->self_ = reactor;
   {
     MutexLock lock(&reactor->mu_);
@@ -51,8 +58,11 @@ void PullReactor::StillWaiting() {
 }
 
 void PullReactor::Give(std::shared_ptr<const OfferedBytes> bytes) {
+  SendUrgency urgency = core_->UrgencyOf(session_id_);
   {
     MutexLock lock(&mu_);
+    if (context_ == nullptr || finished_) return;
+    sender_ = order_->Begin(std::move(urgency));
     offered_ = std::move(bytes);
   }
   Pump();
@@ -92,6 +102,7 @@ void PullReactor::Pump() {
       sent_ = 1;
       write = true;
     } else if (offered_ != nullptr && sent_ < offered_->size_bytes) {
+      if (!MaySend()) return;
       status = FillChunk();
       write = status.ok();
       finished_ = !write;
@@ -104,13 +115,29 @@ void PullReactor::Pump() {
       return;
     }
     writing_ = write;
-    if (finished_) offered_ = nullptr;
+    if (finished_) {
+      offered_ = nullptr;
+      if (sender_ != 0) order_->End(std::exchange(sender_, 0));
+    }
   }
   if (write) {
     StartWrite(&response_);
   } else {
     Finish(ToGrpcStatus(status));
   }
+}
+
+bool PullReactor::MaySend() {
+  held_ = nullptr;
+  if (order_->MaySend(sender_)) return true;
+  held_ = std::make_unique<grpc::Alarm>();
+  held_->Set(std::chrono::system_clock::now() +
+                 absl::ToChronoMilliseconds(SendOrder::kAskAgain),
+             [weak = weak_from_this()](bool expired) {
+               const std::shared_ptr<PullReactor> self = weak.lock();
+               if (expired && self != nullptr) self->Pump();
+             });
+  return false;
 }
 
 absl::Status PullReactor::FillChunk() {
@@ -153,6 +180,8 @@ void PullReactor::OnDone() {
     context_ = nullptr;
     gone = std::move(offered_);
     alarm_->Cancel();
+    if (held_ != nullptr) held_->Cancel();
+    if (sender_ != 0) order_->End(std::exchange(sender_, 0));
   }
   self_.reset();  // May delete this.
 }

@@ -1,0 +1,50 @@
+#include "gpu_worker/pull/send_order.h"
+
+#include <utility>
+
+namespace djinn::worker {
+
+bool SendOrder::IsMoreUrgent(const SendUrgency& a, const SendUrgency& b) {
+  if (a.priority != b.priority) return a.priority > b.priority;
+  return a.tenant == b.tenant && a.deadline < b.deadline;
+}
+
+uint64_t SendOrder::Begin(SendUrgency urgency) {
+  MutexLock lock(&mu_);
+  senders_[++last_] = {std::move(urgency), clock_->Monotonic()};
+  return last_;
+}
+
+bool SendOrder::MaySend(uint64_t number) {
+  MutexLock lock(&mu_);
+  Sender& sender = senders_.at(number);
+  const absl::Duration now = clock_->Monotonic();
+  if (sender.passed_by < kShare) {
+    for (const auto& [other, more_urgent] : senders_) {
+      if (IsMoreUrgent(more_urgent.urgency, sender.urgency) &&
+          now - more_urgent.sent < kStalled) {
+        return false;
+      }
+    }
+  }
+  sender.passed_by = 0;
+  sender.sent = now;
+  for (auto& [other, less_urgent] : senders_) {
+    if (IsMoreUrgent(sender.urgency, less_urgent.urgency)) {
+      ++less_urgent.passed_by;
+    }
+  }
+  return true;
+}
+
+void SendOrder::End(uint64_t sender) {
+  MutexLock lock(&mu_);
+  senders_.erase(sender);
+}
+
+size_t SendOrder::senders() const {
+  MutexLock lock(&mu_);
+  return senders_.size();
+}
+
+}  // namespace djinn::worker

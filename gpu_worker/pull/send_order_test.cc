@@ -1,0 +1,143 @@
+// Values that leave a worker by one slow link, and when each has arrived.
+#include "gpu_worker/pull/send_order.h"
+
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr int kBatch = 1;
+constexpr int kInteractive = 2;
+
+// Carries a chunk a time, in the order in which they were handed to it; each
+// sender has one there at most, as over a stream.
+class SlowLink {
+ public:
+  explicit SlowLink(absl::Duration per_chunk = absl::Milliseconds(100))
+      : per_chunk_(per_chunk) {}
+
+  void Send(const std::string& name, SendUrgency urgency, int chunks) {
+    senders_[name] = {order_.Begin(std::move(urgency)), chunks};
+    Fill();
+  }
+  // Until so many chunks have been carried, or nothing is left to do.
+  void Carry(int chunks) {
+    for (int i = 0; i < chunks && !senders_.empty(); ++i) {
+      Fill();
+      if (queue_.empty()) {
+        clock_.Advance(SendOrder::kAskAgain);
+        continue;
+      }
+      const std::string name = queue_.front();
+      queue_.pop_front();
+      clock_.Advance(per_chunk_);
+      ++carried_;
+      Sender& sender = senders_.at(name);
+      sender.queued = false;
+      if (--sender.chunks > 0) continue;
+      order_.End(sender.number);
+      senders_.erase(name);
+      arrived_[name] = carried_;
+    }
+    Fill();
+  }
+  // How many chunks had been carried by then; 0: it has not.
+  int arrived(const std::string& name) { return arrived_[name]; }
+
+  FakeClock clock_;
+  SendOrder order_{&clock_};
+
+ private:
+  struct Sender {
+    uint64_t number = 0;
+    int chunks = 0;
+    bool queued = false;
+  };
+
+  void Fill() {
+    for (auto& [name, sender] : senders_) {
+      if (sender.queued || !order_.MaySend(sender.number)) continue;
+      sender.queued = true;
+      queue_.push_back(name);
+    }
+  }
+
+  const absl::Duration per_chunk_;
+  std::map<std::string, Sender> senders_;
+  std::deque<std::string> queue_;
+  std::map<std::string, int> arrived_;
+  int carried_ = 0;
+};
+
+TEST(SendOrderTest, WhatIsUrgentArrivesFirst) {
+  SlowLink link;
+  link.Send("batch1", {"t", kBatch}, 100);
+  link.Send("batch2", {"t", kBatch}, 100);
+  link.Carry(10);
+  link.Send("urgent", {"u", kInteractive}, 40);
+  link.Carry(1000);
+  // By turns it would have been there behind two chunks for each of its own, at
+  // 128. Each of the others gets one for eight of it, and had one under way.
+  EXPECT_GE(link.arrived("urgent"), 50);
+  EXPECT_LE(link.arrived("urgent"), 10 + 2 + 40 + 2 * (40 / 8));
+  EXPECT_EQ(link.arrived("batch2"), 240);
+  EXPECT_EQ(link.order_.senders(), 0u);
+}
+
+TEST(SendOrderTest, NothingStandsStill) {
+  SlowLink link;
+  link.Send("batch", {"t", kBatch}, 20);
+  // Urgent ones without end.
+  for (int i = 0; link.arrived("batch") == 0 && i < 1000; ++i) {
+    link.Send("urgent" + std::to_string(i), {"t", kInteractive}, 3);
+    link.Carry(3);
+  }
+  EXPECT_GT(link.arrived("batch"), 20 * 4);
+  EXPECT_LE(link.arrived("batch"), 20 * 9);
+}
+
+TEST(SendOrderTest, EqualsGoByTurns) {
+  SlowLink link;
+  link.Send("a", {"t", kInteractive}, 50);
+  link.Send("b", {"u", kInteractive}, 50);
+  link.Carry(1000);
+  EXPECT_GE(link.arrived("a"), 99);
+  EXPECT_GE(link.arrived("b"), 99);
+}
+
+TEST(SendOrderTest, AnEarlierDeadlineCountsWithinATenant) {
+  SlowLink link;
+  link.Send("a", {"t", kInteractive, absl::Seconds(9)}, 50);
+  link.Send("z", {"t", kInteractive, absl::Seconds(3)}, 50);
+  link.Send("other", {"u", kInteractive, absl::Seconds(1)}, 50);
+  link.Carry(1000);
+  // The other tenant's holds nobody up, and nobody holds it.
+  EXPECT_LT(link.arrived("z"), 120);
+  EXPECT_LT(link.arrived("other"), 120);
+  EXPECT_EQ(link.arrived("a"), 150);
+}
+
+TEST(SendOrderTest, WhatIsUrgentAndStuckHoldsNobody) {
+  FakeClock clock;
+  SendOrder order(&clock);
+  const uint64_t stuck = order.Begin({"t", kInteractive});
+  ASSERT_TRUE(order.MaySend(stuck));
+  const uint64_t batch = order.Begin({"t", kBatch});
+  EXPECT_FALSE(order.MaySend(batch));
+  clock.Advance(SendOrder::kStalled);
+  EXPECT_TRUE(order.MaySend(batch));
+  EXPECT_TRUE(order.MaySend(batch));
+  // It goes on.
+  EXPECT_TRUE(order.MaySend(stuck));
+  EXPECT_FALSE(order.MaySend(batch));
+  order.End(stuck);
+  EXPECT_TRUE(order.MaySend(batch));
+}
+
+}  // namespace
+}  // namespace djinn::worker
