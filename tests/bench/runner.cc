@@ -69,6 +69,7 @@ constexpr Entry kBenchmarks[] = {
     {"decode_batch", MakeDecodeBatch},
     {"interactive", MakeInteractive},
     {"pipeline", MakePipeline},
+    {"shared_rows", MakeSharedRows},
 };
 
 // Runs `work`; what it throws becomes its status.

@@ -1,0 +1,185 @@
+// A registered callable on a device of several workers of one thread each, some
+// rows of its batch at each of them; beside the same on a device of one of
+// these workers.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ATen/CPUGeneratorImpl.h"
+#include "ATen/Parallel.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "c10/core/InferenceMode.h"
+#include "common/status_macros.h"
+#include "djinn/djinn.h"
+#include "tests/bench/benchmark.h"
+#include "tests/bench/check.h"
+#include "tests/bench/stopwatch.h"
+#include "torch/torch.h"
+
+namespace djinn::bench {
+namespace {
+
+constexpr int kWorkers = 2;
+constexpr int64_t kRows = 1024;
+constexpr int64_t kWidth = 1024;
+constexpr int kLayers = 6;
+constexpr int kCallsPerRound = 3;
+constexpr int kMaxRounds = 9;
+// Until a call is carried out as a whole.
+constexpr int kMaxWarmUps = 200;
+// Fast mode may take sums in another order.
+constexpr double kTolerance = 2e-4;
+
+at::Tensor Random(at::IntArrayRef sizes, double deviation, uint64_t seed) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(sizes, generator, at::kFloat).mul_(deviation);
+}
+
+class Layers {
+ public:
+  explicit Layers(at::Device device) : device_(device) {
+    for (int i = 0; i < kLayers; ++i) {
+      weights_.push_back(
+          Random({kWidth, kWidth}, 1.0 / 32, 100 + static_cast<uint64_t>(i))
+              .to(device));
+    }
+    CompileOptions options;
+    options.parameters = weights_;
+    compiled_ = std::make_unique<CompiledFunction>(
+        [this](const std::vector<at::Tensor>& in) {
+          return std::vector<at::Tensor>{Forward(in[0])};
+        },
+        options);
+  }
+
+  at::Tensor Forward(at::Tensor x) const {
+    for (const at::Tensor& weight : weights_) {
+      x = at::relu(at::linear(x, weight));
+    }
+    return x;
+  }
+  // The rows go there, and what comes of them back.
+  at::Tensor Call(const at::Tensor& rows) {
+    return (*compiled_)({rows.to(device_)})[0].cpu();
+  }
+  CompileStatistics statistics() const { return compiled_->statistics(); }
+
+ private:
+  const at::Device device_;
+  std::vector<at::Tensor> weights_;
+  std::unique_ptr<CompiledFunction> compiled_;
+};
+
+class SharedRowsBenchmark : public Benchmark {
+ public:
+  explicit SharedRowsBenchmark(const Options& options)
+      : rounds_(std::min(options.rounds, kMaxRounds)) {}
+
+  absl::string_view name() const override { return "shared_rows"; }
+  bool needs_session() const override { return false; }
+
+  absl::Status Measure(std::vector<Row>* rows) override {
+    EmbeddedClusterOptions cluster_options;
+    cluster_options.workers = kWorkers;
+    cluster_options.worker_threads = 1;
+    cluster_options.worker_memory_bytes = uint64_t{2} << 30;
+    DJINN_ASSIGN_OR_RETURN(const auto cluster,
+                           EmbeddedCluster::Start(cluster_options));
+    ConnectOptions connect = cluster->connect_options();
+    connect.device_workers[0] = kWorkers;
+    DJINN_RETURN_IF_ERROR(Connect(connect));
+    const int threads = at::get_num_threads();
+    at::set_num_threads(1);
+    SetExecutionMode(ExecutionMode::kFast);
+    const absl::Cleanup restore = [threads] {
+      SetExecutionMode(ExecutionMode::kStrict);
+      at::set_num_threads(threads);
+    };
+    const absl::Status measured = MeasureBoth(rows);
+    const absl::Status closed = Close();
+    return measured.ok() ? closed : measured;
+  }
+
+ private:
+  // Until its calls are carried out as a whole.
+  static absl::Status WarmUp(const std::function<void()>& call,
+                             const Layers& layers) {
+    for (int i = 0; layers.statistics().replays == 0; ++i) {
+      if (i == kMaxWarmUps) {
+        return absl::InternalError(absl::StrCat("not carried out as a whole: ",
+                                                layers.statistics().refusal));
+      }
+      call();
+    }
+    for (int i = 0; i < 2; ++i) call();
+    return absl::OkStatus();
+  }
+
+  absl::Status MeasureBoth(std::vector<Row>* rows) {
+    const c10::InferenceMode inference;
+    const Layers local(at::kCPU);
+    Layers shared(Device(0)), alone(Device(1));
+    Row row;
+    row.benchmark = std::string(name());
+    row.variant = absl::StrFormat("%d layers of %d, %d rows, fast, %d workers",
+                                  kLayers, kWidth, kRows, kWorkers);
+    row.baseline_name = "the same on a device of one of these workers";
+    row.djinn.emplace();
+    row.baseline.emplace();
+    Agreement agreement;
+    uint64_t seed = 1;
+    const auto call = [&](Layers* layers) {
+      const at::Tensor input = Random({kRows, kWidth}, 1, ++seed);
+      const double start = WallNow();
+      const at::Tensor result = layers->Call(input);
+      const double seconds = WallNow() - start;
+      agreement.Add(local.Forward(input), result);
+      return seconds;
+    };
+    for (Layers* const layers : {&shared, &alone}) {
+      DJINN_RETURN_IF_ERROR(WarmUp([&] { call(layers); }, *layers));
+    }
+    uint64_t replays = shared.statistics().replays;
+    uint64_t crossings = 0;
+    const auto measure = [&](Layers* layers, Series* series) {
+      const uint64_t before = GetStatistics().device_copies;
+      std::vector<double> seconds;
+      for (int i = 0; i < kCallsPerRound; ++i) seconds.push_back(call(layers));
+      series->AddRound(std::move(seconds));
+      if (layers == &shared) {
+        crossings += GetStatistics().device_copies - before;
+      }
+      return absl::OkStatus();
+    };
+    DJINN_RETURN_IF_ERROR(Interleave(
+        rounds_, [&](int) { return measure(&shared, &*row.djinn); },
+        [&](int) { return measure(&alone, &*row.baseline); }));
+    SetRatio(&row);
+    const auto calls = static_cast<uint64_t>(rounds_ * kCallsPerRound);
+    row.numbers["crossings_per_call"] =
+        static_cast<double>(crossings) / static_cast<double>(calls);
+    replays = shared.statistics().replays - replays;
+    ExpectAtLeast("calls that were shared", replays, calls, &row.error);
+    // To the other worker and back.
+    ExpectAtLeast("crossings", crossings, 2 * calls, &row.error);
+    agreement.ExpectWithin(kTolerance, "results", &row.error);
+    row.checked = agreement.Describe("results");
+    rows->push_back(std::move(row));
+    return absl::OkStatus();
+  }
+
+  const int rounds_;
+};
+
+}  // namespace
+
+std::unique_ptr<Benchmark> MakeSharedRows(const Options& options) {
+  return std::make_unique<SharedRowsBenchmark>(options);
+}
+
+}  // namespace djinn::bench
