@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -41,6 +42,20 @@ std::vector<v1::Phase> ReadPhases(ConfigMap* root) {
     }
   }
   return phases;
+}
+
+v1::DeviceSpeed ReadSpeed(ConfigMap map) {
+  v1::DeviceSpeed speed;
+  speed.set_flops_per_second(map.Number("flops_per_second", 0));
+  speed.set_bytes_per_second(map.Number("bytes_per_second", 0));
+  speed.set_seconds_per_call(
+      absl::ToDoubleSeconds(map.Duration("seconds_per_call", {})));
+  for (const auto& [key, value] :
+       {std::pair("flops_per_second", speed.flops_per_second()),
+        std::pair("bytes_per_second", speed.bytes_per_second())}) {
+    if (!(value > 0)) map.Error(key, "a positive number is required");
+  }
+  return speed;
 }
 
 }  // namespace
@@ -118,7 +133,12 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (!cuda && config.packed_weight_memory > config.device_memory) {
     device.Error("packed_weight_memory", "at most memory");
   }
-  config.calibrate = device.Bool("calibrate", true);
+  const bool says_speed = device.Has("speed");
+  config.calibrate = device.Bool("calibrate", !says_speed);
+  if (says_speed) {
+    if (config.calibrate) device.Error("calibrate", "not where speed is given");
+    config.speed = ReadSpeed(device.Map("speed"));
+  }
   config.price_per_hour = root.Number("price_per_hour", 0);
   config.link_bandwidth = root.Size("link_bandwidth", 0);
   config.capabilities = root.Strings("capabilities");

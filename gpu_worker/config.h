@@ -36,6 +36,10 @@
 //     packed_weights: true            # and kernels of the worker's own
 //     packed_weight_memory: 0         # for all; 0: a quarter of the memory
 //     calibrate: true                 # measure its speed at start
+//     speed:                          # what it is instead
+//       flops_per_second: 6e13
+//       bytes_per_second: 9e11
+//       seconds_per_call: 5us
 //     plugin: /opt/libdjinn_cuda.so   # of cuda; beside the program
 //     graph_memory: 0                 # of cuda, for recorded runs; 0: a
 //                                     # sixteenth of the memory
@@ -102,8 +106,8 @@ struct WorkerConfig {
   int device_threads = 0;
   bool packed_weights = true;
   uint64_t packed_weight_memory = 0;
-  // Whether the caller of ReadWorkerConfig() is to measure `speed`. It says
-  // what `numerics` are, too, as in WorkerHello.
+  // Whether the caller of ReadWorkerConfig() is to measure `speed`, which is
+  // then not given. It says what `numerics` are, too, as in WorkerHello.
   bool calibrate = true;
   v1::DeviceSpeed speed;
   std::string numerics;

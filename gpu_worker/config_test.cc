@@ -100,6 +100,22 @@ TEST_F(ConfigTest, SaysWhatThePlacementWeighs) {
   EXPECT_THAT(Complaint("{}\nprice_per_hour: -1"), HasSubstr("price_per_hour"));
 }
 
+TEST_F(ConfigTest, ASpeedThatIsGivenIsNotMeasured) {
+  absl::StatusOr<WorkerConfig> config = Read(
+      "{speed: {flops_per_second: 6e13, bytes_per_second: 9e11,"
+      " seconds_per_call: 5us}}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->calibrate);
+  EXPECT_EQ(config->speed.flops_per_second(), 6e13);
+  EXPECT_EQ(config->speed.bytes_per_second(), 9e11);
+  EXPECT_EQ(config->speed.seconds_per_call(), 5e-6);
+  EXPECT_THAT(Complaint("{speed: {flops_per_second: 6e13}}"),
+              HasSubstr("bytes_per_second: a positive number is required"));
+  EXPECT_THAT(Complaint("{calibrate: true,"
+                        " speed: {flops_per_second: 1, bytes_per_second: 1}}"),
+              HasSubstr("calibrate: not where speed is given"));
+}
+
 TEST_F(ConfigTest, ACudaDeviceHasANumberAndAPlugIn) {
   absl::StatusOr<WorkerConfig> config = Read("{kind: \"cuda:3\"}");
   ASSERT_TRUE(config.ok()) << config.status();

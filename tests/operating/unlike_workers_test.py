@@ -1,0 +1,71 @@
+"""Sessions go to the one of two unlike workers that their work is done sooner on."""
+
+import os
+import subprocess
+import tempfile
+import unittest
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+# One computes a thousand times as fast, and is a hundred times as far away.
+_WORKERS = {
+    "quick": ("{flops_per_second: 1e12, bytes_per_second: 1e11, seconds_per_call: 1us}",
+              "100MB"),
+    "near": ("{flops_per_second: 1e9, bytes_per_second: 1e9, seconds_per_call: 1us}",
+             "10GB"),
+}
+
+
+class UnlikeWorkersTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.cluster = Cluster(folder.name, ())
+        cls.addClassCleanup(cls.cluster.stop)
+        for name, (speed, link) in _WORKERS.items():
+            cls.cluster.write(name + ".yaml", """
+worker_id: %s
+listen: 127.0.0.1:0
+coordinator: %s
+join_token_file: join.token
+heartbeat_interval: 100ms
+link_bandwidth: %s
+device: {memory: 1GiB, threads: 1, speed: %s}
+""" % (name, cls.cluster.coordinator, link, speed))
+            cls.cluster.start(name)
+        cls.environment = dict(
+            os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
+            DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
+            DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"))
+        eventually(lambda: cls.run_program(
+            "coordinator/ctl/djinnctl", "get", "workers").count("127.0.0.1") == 2, "both join")
+
+    @classmethod
+    def run_program(cls, *arguments):
+        done = subprocess.run(arguments, env=cls.environment, capture_output=True, text=True,
+                              timeout=PATIENCE)
+        if done.returncode:
+            raise AssertionError(done.stderr)
+        return done.stdout
+
+    def work(self, kind, seed):
+        """The worker that did it. Its answer is what this machine gives, too."""
+        worker, answer = self.run_program(
+            "tests/operating/place_work", kind, str(seed)).split()
+        self.assertEqual(answer, "equal")
+        return worker
+
+    def test_each_kind_of_work_finds_its_worker(self):
+        # Nothing is known of a program's work before its first session.
+        for kind in "compute", "transfer":
+            self.work(kind, 1)
+        # Other numbers each time, so that nobody has them already.
+        for seed in 2, 3:
+            self.assertEqual(self.work("compute", seed), "quick")
+            self.assertEqual(self.work("transfer", seed), "near")
+
+
+if __name__ == "__main__":
+    unittest.main()
