@@ -51,9 +51,12 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
       v1::DesiredState desired;
       desired.set_revision(++revision);
       desired.set_protocol_version(1);
+      v1::LeaseClaims claims = LeaseAuthority::Claims("l1", "s1", "t1");
+      if (has_run_deadline) {
+        claims.mutable_urgency()->mutable_run_deadline()->set_seconds(600);
+      }
       const v1::SignedLease issue =
-          authority_.Issue(LeaseAuthority::Claims("l1", "s1", "t1"),
-                           state.worker_id(), state.incarnation());
+          authority_.Issue(claims, state.worker_id(), state.incarnation());
       authority_.List(issue, &desired);
       {
         MutexLock lock(&mu);
@@ -74,6 +77,8 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
     return last;
   }
 
+  // Set before a worker joins.
+  bool has_run_deadline = false;
   Mutex mu;
   CondVar changed;
   v1::WorkerState last ABSL_GUARDED_BY(mu);
@@ -542,6 +547,42 @@ TEST_P(WorkerTest, ACallerThatGoesLetsGoOfWhatWasOffered) {
   coordinator_.Wait([](const v1::WorkerState& state) {
     return state.free_bytes() == state.memory_bytes();
   });
+}
+
+TEST_P(WorkerTest, WhatIsHeldForAnotherFetchComesAllTheSame) {
+  // Of two fetches the first one's bytes are the more urgent then.
+  coordinator_.has_run_deadline = true;
+  StartWorker(absl::Seconds(30));
+  std::unique_ptr<TestClient> client = Connect();
+  v1::PullRequest request;
+  request.set_session_id("s1");
+  request.set_ticket("0123456789abcdef");
+  request.set_size_bytes(48 << 20);
+  request.set_worker_incarnation(incarnation_);
+  client->Create(1, request.size_bytes());
+  client->Offer(1, request.ticket());
+  v1::PullRequest second = request;
+  second.set_ticket("fedcba9876543210");
+  second.set_size_bytes(1 << 20);
+  client->Create(2, second.size_bytes());
+  client->Offer(2, second.ticket());
+  EXPECT_TRUE(client->WaitCompleted(client->Free({1, 2})));
+  const auto stub = v1::Execution::NewStub(grpc::CreateChannel(
+      worker_->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto call = stub->Pull(&context, request);
+  v1::PullResponse response;
+  uint64_t came = 0;
+  EXPECT_TRUE(call->Read(&response));
+  came += response.chunk().payload().size();
+  // The first one is on its way, and not taken: the second one is not held for
+  // long.
+  const Pulled whole = PullFrom(worker_->address(), second);
+  EXPECT_EQ(whole.status, absl::OkStatus());
+  EXPECT_EQ(whole.bytes.size(), second.size_bytes());
+  while (call->Read(&response)) came += response.chunk().payload().size();
+  EXPECT_TRUE(call->Finish().ok());
+  EXPECT_EQ(came, request.size_bytes());
 }
 
 TEST_P(WorkerTest, ACallerThatTakesNothingIsCutOff) {

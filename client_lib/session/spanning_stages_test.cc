@@ -75,9 +75,9 @@ TEST_F(StagesTest, WhatIsRepeatedGoesWhereThePlanHasItsWeights) {
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 2);
   EXPECT_EQ(Count(2, v1::Ordered::kRun), 1);
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
-  for (int i = 0; i < 20; ++i) ASSERT_EQ(Step(), absl::OkStatus());
-  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 22);
-  EXPECT_EQ(Count(2, v1::Ordered::kRun), 21);
+  for (int i = 0; i < 14; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  EXPECT_EQ(Count(0, v1::Ordered::kOffer), 16);
+  EXPECT_EQ(Count(2, v1::Ordered::kRun), 15);
   // The weight has gone from where it was.
   EXPECT_EQ(cluster_.worker(0).contents(second_->id()).size(), 0u);
   // A stage is not cut again.
