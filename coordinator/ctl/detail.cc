@@ -28,6 +28,12 @@ std::string Seconds(const google::protobuf::Duration& duration) {
                                       1e-9 * duration.nanos());
 }
 
+// To be compared with others of its kind.
+std::string Precisely(const google::protobuf::Duration& duration) {
+  return absl::StrFormat("%.3fs", static_cast<double>(duration.seconds()) +
+                                      1e-9 * duration.nanos());
+}
+
 std::string OfLimit(uint64_t used, uint64_t limit) {
   return absl::StrCat(FormatBytes(used), " of ", FormatBytes(limit));
 }
@@ -254,6 +260,10 @@ std::string Detail(const v1::WorkerInfo& info) {
                   absl::StrCat(executed.runs(), " runs, ", executed.nodes(),
                                " nodes, ", executed.failed_nodes(), " failed, ",
                                executed.skipped_nodes(), " skipped")});
+  rows.push_back(
+      {"device time",
+       absl::StrCat(Precisely(executed.device_time()), " of ",
+                    Precisely(executed.executor_time()), " at work")});
   return FormatTable(rows);
 }
 

@@ -197,7 +197,14 @@ TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
       transfer_bytes: 4
     }
     plan_cache { entries: 1 size_bytes: 50 hits: 6 misses: 7 evictions: 8 }
-    executed { runs: 1 nodes: 2 failed_nodes: 3 skipped_nodes: 4 }
+    executed {
+      runs: 1
+      nodes: 2
+      failed_nodes: 3
+      skipped_nodes: 4
+      device_time { seconds: 12 nanos: 301000000 }
+      executor_time { seconds: 12 nanos: 310000000 }
+    }
   )pb");
   EXPECT_THAT(Detail(worker), HasSubstr("contents        2.0kB, 30B of them"));
   EXPECT_THAT(Detail(worker),
@@ -205,6 +212,8 @@ TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
                         "evicted\n"));
   EXPECT_THAT(Detail(worker),
               HasSubstr("1 runs, 2 nodes, 3 failed, 4 skipped\n"));
+  EXPECT_THAT(Detail(worker),
+              HasSubstr("device time     12.301s of 12.310s at work\n"));
   worker.set_state(v1::WorkerInfo::LOST);
   worker.clear_memory();
   EXPECT_THAT(Detail(worker), HasSubstr("LOST"));

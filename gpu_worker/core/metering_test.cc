@@ -1,7 +1,9 @@
 // What a client that asks is told of its lease's use: it must be what the
 // coordinator bills.
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/net/proto_duration.h"
@@ -79,6 +81,86 @@ TEST_F(MeteringTest, WhatRequestsCostAddsUpToWhatIsBilled) {
   // The last question and its answer are billed and not in it.
   EXPECT_GE(billed.bytes(), bytes);
   EXPECT_LE(billed.bytes(), bytes + bytes / 1000 + 64);
+}
+
+// Only nodes take time of the fake clock.
+TEST_F(MeteringTest, LeasesAddUpToTheDevicesTimeAndThatToTheExecutors) {
+  constexpr int kSessions = 4;
+  for (int i = 0; i < kSessions; ++i) {
+    const std::string session = "s" + std::to_string(i);
+    Grant(Lease(session, i % 2 == 0 ? "t1" : "t2"), 1'000'000);
+    const std::unique_ptr<TestClient> client = Connect(HelloFor(session));
+    client->Create(1, 8);
+    client->Define(1, Fill());
+    for (int run = 0; run <= i; ++run) client->Run(1, {1}, {1});
+    client->Read(1, 2);
+    client->Break();
+  }
+  EXPECT_TRUE(WaitUntil(
+      [&] { return core_->detached_sessions() == size_t{kSessions}; }));
+  const v1::WorkerState state = core_->Snapshot();
+  absl::Duration of_leases;
+  for (const v1::HeldSession& held : state.sessions()) {
+    of_leases += FromProtoDuration(held.lease_use().device_time());
+  }
+  EXPECT_EQ(of_leases, absl::Seconds(1 + 2 + 3 + 4));
+  EXPECT_EQ(FromProtoDuration(state.executed().device_time()), of_leases);
+  EXPECT_EQ(FromProtoDuration(state.executed().executor_time()), of_leases);
+}
+
+TEST_F(MeteringTest, TheExecutorsTimeIsNotOnlyWhatIsBilled) {
+  v1::LeaseClaims lease = Lease("s1", "t1");
+  *lease.mutable_credits()->mutable_device_time() =
+      ToProtoDuration(absl::Seconds(4));
+  Grant(lease, 1'000'000);
+  const std::unique_ptr<TestClient> client = Connect(HelloFor("s1"));
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  std::atomic<std::thread::id> executor;
+  device_.SetExecuteHook([&](const std::string&) {
+    executor = std::this_thread::get_id();
+    clock_.Advance(absl::Seconds(3));
+    return absl::OkStatus();
+  });
+  // Half of the credit goes with the run: the executor says so, which takes it
+  // a second that nobody pays for.
+  core_->SetChangeListener([&] {
+    if (std::this_thread::get_id() == executor)
+      clock_.Advance(absl::Seconds(1));
+  });
+  client->Run(1, {1}, {1});
+  client->Read(1, 2);
+  EXPECT_TRUE(WaitUntil([&] {
+    return core_->Snapshot().executed().executor_time().seconds() == 4;
+  }));
+  const v1::WorkerState state = core_->Snapshot();
+  EXPECT_EQ(FromProtoDuration(state.executed().device_time()),
+            absl::Seconds(3));
+  EXPECT_EQ(FromProtoDuration(Billed().device_time()), absl::Seconds(3));
+  core_->SetChangeListener(nullptr);
+}
+
+TEST_F(MeteringTest, WaitingIsNotTheExecutorsWork) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  for (int run = 0; run < 3; ++run) {
+    client->Run(1, {1}, {1});
+    client->Read(1, 2);
+    EXPECT_TRUE(WaitUntil([&] { return !core_->Snapshot().queued_runs(); }));
+    // It has come to its wait once its time stands still.
+    EXPECT_TRUE(WaitUntil([&] {
+      const auto before = core_->Snapshot().executed().executor_time();
+      clock_.Advance(absl::Milliseconds(1));
+      const auto after = core_->Snapshot().executed().executor_time();
+      return FromProtoDuration(before) == FromProtoDuration(after);
+    }));
+    const absl::Duration before =
+        FromProtoDuration(core_->Snapshot().executed().executor_time());
+    clock_.Advance(absl::Seconds(7));
+    EXPECT_EQ(FromProtoDuration(core_->Snapshot().executed().executor_time()),
+              before);
+  }
 }
 
 TEST_F(MeteringTest, AnAnswerIsSmall) {

@@ -45,6 +45,7 @@
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/core/lease_table.h"
 #include "gpu_worker/core/preemption.h"
+#include "gpu_worker/core/work_watch.h"
 #include "gpu_worker/core/worker_metrics.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/memory/device_memory.h"
@@ -217,6 +218,8 @@ class WorkerCore {
   // Somebody should know that the session's lease is out of credit, or no more.
   void NoteWaiting(const Session& session, bool waits);
   OfferTable::Activity ActivityOf(const std::string& session_id) const;
+  // How long the executor was at work.
+  absl::Duration ExecutorTime() const ABSL_LOCKS_EXCLUDED(queue_mu_);
   void CollectMemory(Exposition* out) const;
   void CollectDisk(Exposition* out) const;
   void NotifyChange();
@@ -324,7 +327,7 @@ class WorkerCore {
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
-  Mutex queue_mu_;
+  mutable Mutex queue_mu_;
   CondVar runnable_;
   scheduler::FairQueue queue_ ABSL_GUARDED_BY(queue_mu_);
   absl::flat_hash_map<uint64_t, Queued> queued_ ABSL_GUARDED_BY(queue_mu_);
@@ -334,6 +337,8 @@ class WorkerCore {
   // Whose turn was last, and how many it had in succession.
   uint64_t last_turn_ ABSL_GUARDED_BY(queue_mu_) = 0;
   uint64_t turns_ ABSL_GUARDED_BY(queue_mu_) = 0;
+  // The executor's.
+  WorkWatch work_ ABSL_GUARDED_BY(queue_mu_);
   // By the same keys.
   scheduler::CompanyForecast forecast_ ABSL_GUARDED_BY(queue_mu_);
   // Those whose runs may share products with one another's.

@@ -324,6 +324,9 @@ v1::WorkerState WorkerCore::Snapshot() const {
   ReportExecuted(counters_, state.mutable_executed());
   *state.mutable_executed()->mutable_device_time() =
       ToProtoDuration(absl::Nanoseconds(metrics_.busy.load()));
+  // Behind that, which it is not to be less than.
+  *state.mutable_executed()->mutable_executor_time() =
+      ToProtoDuration(ExecutorTime());
   for (const std::shared_ptr<const Plan>& plan : graphs_.List()) {
     v1::HeldGraph* held = state.add_graphs();
     held->set_fingerprint(plan->fingerprint());

@@ -142,6 +142,10 @@ void WorkerCore::Collect(Exposition* out) const {
                "Time in which the device served sessions.",
                absl::ToDoubleSeconds(absl::Nanoseconds(metrics_.busy.load())),
                {{"phase", "unknown"}});
+  out->Counter("djinn_worker_executor_seconds_total",
+               "Time in which the thread that carries out messages was at "
+               "work, from one wait to the next.",
+               absl::ToDoubleSeconds(ExecutorTime()));
   const auto transfer = [&](const char* path, const char* kind,
                             Traffic::Kind which) {
     out->Counter("djinn_transfer_bytes_total", "Bytes that moved.",

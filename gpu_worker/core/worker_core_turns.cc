@@ -42,6 +42,8 @@ CompanyForecast::Place PlaceOf(const OngoingRun& run) {
 }  // namespace
 
 void WorkerCore::AwaitRunnable() {
+  if (executor_stopping_ || !queue_.empty()) return;
+  work_.End(clock_->Monotonic());
   while (!executor_stopping_ && queue_.empty()) {
     std::shared_ptr<Connection> connection;
     if (turns_ >= kTurnsToAttend) {
@@ -68,6 +70,12 @@ void WorkerCore::AwaitRunnable() {
     }
     runnable_.Wait(&queue_mu_);
   }
+  work_.Begin(clock_->Monotonic());
+}
+
+absl::Duration WorkerCore::ExecutorTime() const {
+  MutexLock lock(&queue_mu_);
+  return work_.WorkedBy(clock_->Monotonic());
 }
 
 WorkerCore::Turn WorkerCore::TurnOf(uint64_t key) {
@@ -79,6 +87,10 @@ WorkerCore::Turn WorkerCore::TurnOf(uint64_t key) {
 void WorkerCore::RunExecutor() {
   const std::unique_ptr<ProcessorThread> thread = OwnProcessorThread();
   ProcessorWatch watch(thread.get());
+  {
+    MutexLock lock(&queue_mu_);
+    work_.Begin(clock_->Monotonic());
+  }
   while (std::optional<Turn> turn = TakeTurn()) {
     Serve(*std::move(turn));
     watch.NoteTurn(clock_->Monotonic());
@@ -107,11 +119,14 @@ void WorkerCore::AwaitCompany() {
   while (!executor_stopping_ && !queue_.empty()) {
     const absl::Duration until = CompanyUntil(since, now);
     if (until <= now) break;
+    if (!waited) work_.End(now);
     waited = true;
     clock_->Wait(&runnable_, &queue_mu_, until - now);
     now = clock_->Monotonic();
   }
-  if (waited) metrics_.batch_waits.Observe(now - since);
+  if (!waited) return;
+  work_.Begin(now);
+  metrics_.batch_waits.Observe(now - since);
 }
 
 absl::Duration WorkerCore::CompanyUntil(absl::Duration since,
