@@ -293,6 +293,19 @@ class Cluster {
   // which another worker is better for.
   void NotePhase(const SharedWork& work, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Unspecified when it is not known.
+  v1::Phase PhaseOfGraph(const std::string& fingerprint)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker is to hear of its graphs' phases as far as they are known, and
+  // hears of some.
+  void NotePhasesToTell(Worker* worker, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellPhases(Worker* worker, v1::DesiredState* desired)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The structure's phase is known now, or another one than before: the
+  // session's workers that have it are to hear of it.
+  void TellPhaseTo(const Session& session, const std::string& fingerprint,
+                   Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Looks for better places, for some leases in turn.
   void Rebalance(absl::Duration now, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

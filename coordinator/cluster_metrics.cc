@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "common/error.h"
+#include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
 #include "coordinator/cluster.h"
 
@@ -137,12 +138,20 @@ void Cluster::CollectTenants(Exposition* out) {
                      ? 0
                      : static_cast<double>(used->second.used.bytes),
                  {{"tenant", label}});
-    out->Counter("djinn_tenant_device_seconds_total",
-                 "Device time that the tenant's leases have used.",
-                 used == ledger_.tenants().end()
-                     ? 0
-                     : absl::ToDoubleSeconds(used->second.used.device_time),
-                 {{"tenant", label}, {"phase", "unknown"}});
+    const PhaseTimes times = used == ledger_.tenants().end()
+                                 ? PhaseTimes()
+                                 : used->second.used.phases;
+    for (int i = 0; i < PhaseTimes::kPhases; ++i) {
+      const auto phase = static_cast<v1::Phase>(i);
+      const absl::Duration time = times.of(phase);
+      if (time == absl::ZeroDuration() && phase != v1::PHASE_UNSPECIFIED) {
+        continue;
+      }
+      out->Counter("djinn_tenant_device_seconds_total",
+                   "Device time that the tenant's leases have used.",
+                   absl::ToDoubleSeconds(time),
+                   {{"tenant", label}, {"phase", PhaseName(phase)}});
+    }
   }
   for (const auto& [id, worker] : workers_.all()) {
     for (const auto& [lease_id, held] : worker->held) {

@@ -336,10 +336,14 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
                             SharedWork work) {
   Wakes wakes;
   MutexLock lock(&mu_);
+  const v1::Phase phase_before = PhaseOfGraph(std::string(fingerprint));
   if (work != nullptr) works_.AddStructure(std::string(fingerprint), work);
   Session* const session = FindSession(id);
   if (session == nullptr) return false;
   if (work != nullptr) NotePhase(work, session, &wakes);
+  if (PhaseOfGraph(std::string(fingerprint)) != phase_before) {
+    TellPhaseTo(*session, std::string(fingerprint), &wakes);
+  }
   const uint64_t key = StructureKey(fingerprint);
   if (session->structures.size() >= kMaxCountedStructures) {
     return !session->structures.contains(key);

@@ -115,6 +115,7 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
   });
   const bool improved = AbsorbState(*worker);
   AbsorbDemand(worker);
+  NotePhasesToTell(worker, wakes);
   RecordJobs(*worker);
   if (improved || forgotten > 0 || untried_) RetryUnplaced(wakes);
 }
@@ -330,6 +331,7 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
   for (std::string& tenant : BatchingTenants()) {
     desired.add_batching_tenants(std::move(tenant));
   }
+  TellPhases(worker, &desired);
   for (auto& [session_id, revision] : worker->drops) {
     if (revision == 0) revision = worker->revision;
     desired.add_drop_session_ids(session_id);

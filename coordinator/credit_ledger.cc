@@ -90,6 +90,11 @@ Amount GrantMore(Amount granted, const Purse<Amount>& purse) {
   return std::max(granted, purse.billed) + more;
 }
 
+// What was kept when nobody knew of phases is of none.
+void NameRest(Use* use) {
+  use->phases = use->phases.GrownSince({}, use->device_time);
+}
+
 Use ReservedBy(const CreditLedger::Account& account) {
   if (account.closed) return {};
   return {Unused(account.granted.device_time, account.billed.device_time),
@@ -99,13 +104,18 @@ Use ReservedBy(const CreditLedger::Account& account) {
 }  // namespace
 
 Use Use::From(const v1::LeaseUse& use) {
-  return {FromProtoDuration(use.device_time()), use.bytes()};
+  return {FromProtoDuration(use.device_time()), use.bytes(),
+          PhaseTimes(use.phases())};
 }
 
 void Use::AddTo(v1::LeaseUse* use) const {
   *use->mutable_device_time() =
       ToProtoDuration(FromProtoDuration(use->device_time()) + device_time);
   use->set_bytes(use->bytes() + bytes);
+  PhaseTimes sum(use->phases());
+  sum += phases;
+  use->clear_phases();
+  sum.Describe(use->mutable_phases());
 }
 
 template <typename Change>
@@ -146,8 +156,13 @@ void CreditLedger::Bill(const std::string& lease_id, const Use& used) {
   Update(&account, [&] {
     Use& total = tenants_[account.tenant].used;
     if (used.device_time > account.billed.device_time) {
-      total.device_time += used.device_time - account.billed.device_time;
+      const absl::Duration more = used.device_time - account.billed.device_time;
+      const PhaseTimes phases =
+          used.phases.GrownSince(account.billed.phases, more);
+      total.device_time += more;
+      total.phases += phases;
       account.billed.device_time = used.device_time;
+      account.billed.phases += phases;
     }
     if (used.bytes > account.billed.bytes) {
       total.bytes += used.bytes - account.billed.bytes;
@@ -178,8 +193,11 @@ Use CreditLedger::UsedNow(const std::string& tenant, const CreditLimits& limits,
     return {};
   }
   const Tenant& state = found->second;
-  return {state.used.device_time - state.before_period.device_time,
-          state.used.bytes - state.before_period.bytes};
+  Use used = state.used;
+  used.device_time -= state.before_period.device_time;
+  used.bytes -= state.before_period.bytes;
+  used.phases -= state.before_period.phases;
+  return used;
 }
 
 Use CreditLedger::Reserved(const std::string& tenant) const {
@@ -270,12 +288,15 @@ const CreditLedger::Account* CreditLedger::Find(
 }
 
 void CreditLedger::Restore(const std::string& tenant, Tenant state) {
+  NameRest(&state.used);
+  NameRest(&state.before_period);
   tenants_[tenant] = state;
 }
 
 void CreditLedger::Restore(const std::string& lease_id, Account state) {
   Account& account = accounts_[lease_id];
   account.tenant = state.tenant;
+  NameRest(&state.billed);
   Update(&account, [&] { account = std::move(state); });
 }
 

@@ -19,6 +19,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/lease/phase_times.h"
 #include "djinn/v1/lease.pb.h"
 
 namespace djinn::coordinator {
@@ -45,6 +46,8 @@ struct CreditLimits {
 struct Use {
   absl::Duration device_time;
   uint64_t bytes = 0;
+  // Of what was used: device_time by phases. Of what was granted, nothing.
+  PhaseTimes phases = {};
 
   static Use From(const v1::LeaseUse& use);
   void AddTo(v1::LeaseUse* use) const;
@@ -89,7 +92,8 @@ class CreditLedger {
             const std::string& worker_id);
   // The lease has been granted so much before, by another coordinator.
   void Adopt(const std::string& lease_id, const v1::LeaseCredits& granted);
-  // The worker says what the lease has used in all.
+  // The worker says what the lease has used in all. Device time that it does
+  // not say a phase of is of none.
   void Bill(const std::string& lease_id, const Use& used);
   // Grants another slice when half of the last one is gone, as far as the
   // tenant's credit, and its rates if it has any, go. True when the lease may

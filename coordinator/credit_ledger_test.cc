@@ -70,7 +70,9 @@ TEST_F(CreditLedgerTest, BillsGrowthOnce) {
   ledger_.Bill("a", {absl::Seconds(3), 10});
   // An older report.
   ledger_.Bill("a", {absl::Seconds(1), 20});
-  EXPECT_EQ(ledger_.tenants().at("red").used, (Use{absl::Seconds(3), 20}));
+  const Use used = ledger_.tenants().at("red").used;
+  EXPECT_EQ(used.device_time, absl::Seconds(3));
+  EXPECT_EQ(used.bytes, 20u);
   ledger_.Bill("unknown", {absl::Seconds(9), 9});
   EXPECT_EQ(ledger_.tenants().size(), 1u);
 }
@@ -134,6 +136,46 @@ TEST_F(CreditLedgerTest, TakesUpWhatAnotherCoordinatorGranted) {
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(10));
   ledger_.Bill("a", {absl::Seconds(8), 0});
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
+}
+
+TEST_F(CreditLedgerTest, PhasesAddUpToDeviceTime) {
+  Use use{absl::Seconds(3), 0};
+  use.phases.Add(v1::PHASE_TRAINING, absl::Seconds(2));
+  ledger_.Bill("a", use);
+  // One that is said to have shrunk pays for no other.
+  use.device_time = absl::Seconds(5);
+  use.phases = {};
+  use.phases.Add(v1::PHASE_TRAINING, absl::Seconds(1));
+  use.phases.Add(v1::PHASE_FORWARD, absl::Seconds(9));
+  ledger_.Bill("a", use);
+  const Use billed = ledger_.tenants().at("red").used;
+  EXPECT_EQ(billed.phases.of(v1::PHASE_TRAINING), absl::Seconds(2));
+  EXPECT_EQ(billed.phases.of(v1::PHASE_FORWARD), absl::Seconds(2));
+  EXPECT_EQ(billed.phases.of(v1::PHASE_UNSPECIFIED), absl::Seconds(1));
+  EXPECT_EQ(billed.phases.total(), billed.device_time);
+  EXPECT_EQ(ledger_.Find("a")->billed.phases, billed.phases);
+}
+
+TEST_F(CreditLedgerTest, WhatWasUsedInAPeriodIsKnownByPhase) {
+  limits_.period = absl::Hours(24);
+  TopUp("a");
+  Use use{absl::Seconds(1), 0};
+  use.phases.Add(v1::PHASE_FORWARD, absl::Seconds(1));
+  ledger_.Bill("a", use);
+  now_ += absl::Hours(24);
+  TopUp("a");
+  use.device_time = absl::Seconds(4);
+  use.phases.Add(v1::PHASE_TRAINING, absl::Seconds(3));
+  ledger_.Bill("a", use);
+  const PhaseTimes now = ledger_.UsedNow("red", limits_, now_).phases;
+  EXPECT_EQ(now.of(v1::PHASE_FORWARD), absl::ZeroDuration());
+  EXPECT_EQ(now.of(v1::PHASE_TRAINING), absl::Seconds(3));
+}
+
+TEST_F(CreditLedgerTest, WhatIsOlderThanPhasesIsOfNone) {
+  ledger_.Restore("red", CreditLedger::Tenant{{absl::Seconds(7), 0}, {}, 0});
+  EXPECT_EQ(ledger_.tenants().at("red").used.phases.of(v1::PHASE_UNSPECIFIED),
+            absl::Seconds(7));
 }
 
 TEST_F(CreditLedgerTest, IsRestored) {

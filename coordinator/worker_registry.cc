@@ -54,14 +54,15 @@ void ApplyWork(const v1::WorkerState& report, absl::Duration now,
   const auto before = std::exchange(worker->graphs, {});
   worker->ran.clear();
   for (const v1::HeldGraph& graph : report.graphs()) {
-    const Worker::Runs runs = {graph.run_count(),
-                               FromProtoDuration(graph.device_time()),
-                               graph.content_bytes()};
-    worker->graphs[graph.fingerprint()] = runs;
-    if (!worker->reported) continue;
     const auto found = before.find(graph.fingerprint());
     const Worker::Runs old =
         found == before.end() ? Worker::Runs() : found->second;
+    Worker::Runs& runs = worker->graphs[graph.fingerprint()];
+    runs = {graph.run_count(), FromProtoDuration(graph.device_time()),
+            graph.content_bytes()};
+    // Counting anew, it is another plan.
+    runs.phase_told = old.phase_told && runs.count >= old.count;
+    if (!worker->reported) continue;
     if (runs.count > old.count && runs.device_time >= old.device_time) {
       worker->ran.push_back({graph.fingerprint(), runs.count - old.count,
                              runs.device_time - old.device_time});
@@ -144,6 +145,7 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
   worker->dirty = true;
   // What was said on an earlier stream may never have arrived.
   for (auto& [session_id, revision] : worker->drops) revision = 0;
+  for (auto& [fingerprint, runs] : worker->graphs) runs.phase_told = false;
   Apply(report, now, worker);
   return joined;
 }

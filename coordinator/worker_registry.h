@@ -69,6 +69,9 @@ struct Worker {
     uint64_t count = 0;
     absl::Duration device_time;
     uint64_t content_bytes = 0;
+    // On this stream the worker was told which phase it is, since it last began
+    // to count.
+    bool phase_told = false;
   };
   // By fingerprint.
   absl::flat_hash_map<std::string, Runs> graphs;
@@ -117,6 +120,8 @@ struct Worker {
   // Of the last DesiredState sent on the stream.
   uint64_t revision = 0;
   absl::Duration last_sent;
+  // Of some of its graphs the phase is known, and was not told.
+  bool has_phases_to_hear = false;
   // The worker should hear something before the next heartbeat.
   bool dirty = true;
 

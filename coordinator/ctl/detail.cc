@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
 #include "coordinator/ctl/names.h"
 #include "coordinator/ctl/table.h"
@@ -50,6 +51,15 @@ void AddUse(const v1::SessionUse& use, std::vector<Row>* rows) {
   rows->push_back({"runs in flight", absl::StrCat(use.queued_runs())});
 }
 
+std::string ByPhase(
+    const google::protobuf::RepeatedPtrField<v1::PhaseUse>& phases) {
+  return absl::StrJoin(phases, ", ",
+                       [](std::string* out, const v1::PhaseUse& phase) {
+                         absl::StrAppend(out, PhaseName(phase.phase()), " ",
+                                         Precisely(phase.device_time()));
+                       });
+}
+
 // What was used, and of how much where there is a limit.
 void AddCredits(const v1::LeaseUse& used, const v1::LeaseCredits& granted,
                 std::vector<Row>* rows) {
@@ -58,6 +68,9 @@ void AddCredits(const v1::LeaseUse& used, const v1::LeaseCredits& granted,
     absl::StrAppend(&time, " of ", FormatDuration(granted.device_time()));
   }
   rows->push_back({"device time", time});
+  if (used.phases_size() > 0) {
+    rows->push_back({"time by phase", ByPhase(used.phases())});
+  }
   rows->push_back({"bytes moved", granted.has_bytes()
                                       ? OfLimit(used.bytes(), granted.bytes())
                                       : FormatBytes(used.bytes())});
@@ -264,6 +277,9 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"device time",
        absl::StrCat(Precisely(executed.device_time()), " of ",
                     Precisely(executed.executor_time()), " at work")});
+  if (executed.phases_size() > 0) {
+    rows.push_back({"time by phase", ByPhase(executed.phases())});
+  }
   return FormatTable(rows);
 }
 

@@ -158,6 +158,11 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
     }
     lease_use {
       device_time { seconds: 2 nanos: 500000000 }
+      phases {
+        phase: PHASE_LLM_DECODE
+        device_time { seconds: 2 }
+      }
+      phases { device_time { nanos: 500000000 } }
       bytes: 3000
     }
     credits { device_time { seconds: 60 } }
@@ -170,6 +175,7 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
            "worker          w0, incarnation ff\n",
            "age             3.0s\n",
            "device time     2.5s of 60.0s\n",
+           "time by phase   llm_decode 2.000s, unknown 0.500s\n",
            "bytes moved     3.0kB\n",
            "runs wait for   credit\n",
            "why there       most of the bytes\n",
@@ -204,6 +210,10 @@ TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
       skipped_nodes: 4
       device_time { seconds: 12 nanos: 301000000 }
       executor_time { seconds: 12 nanos: 310000000 }
+      phases {
+        phase: PHASE_TRAINING
+        device_time { seconds: 12 nanos: 301000000 }
+      }
     }
   )pb");
   EXPECT_THAT(Detail(worker), HasSubstr("contents        2.0kB, 30B of them"));
@@ -213,7 +223,8 @@ TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
   EXPECT_THAT(Detail(worker),
               HasSubstr("1 runs, 2 nodes, 3 failed, 4 skipped\n"));
   EXPECT_THAT(Detail(worker),
-              HasSubstr("device time     12.301s of 12.310s at work\n"));
+              HasSubstr("device time     12.301s of 12.310s at work\n"
+                        "time by phase   training 12.301s\n"));
   worker.set_state(v1::WorkerInfo::LOST);
   worker.clear_memory();
   EXPECT_THAT(Detail(worker), HasSubstr("LOST"));

@@ -99,6 +99,12 @@ bool GraphCache::NoteDefined(absl::string_view fingerprint,
   return false;
 }
 
+void GraphCache::SetPhase(absl::string_view fingerprint, v1::Phase phase) {
+  MutexLock lock(&mu_);
+  const auto found = structures_.find(fingerprint);
+  if (found != structures_.end()) found->second.any()->SetPhase(phase);
+}
+
 std::vector<std::shared_ptr<const Plan>> GraphCache::List() const {
   std::vector<std::shared_ptr<const Plan>> plans;
   MutexLock lock(&mu_);

@@ -21,6 +21,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
+#include "djinn/v1/notes.pb.h"
 #include "gpu_worker/plan/plan.h"
 
 namespace djinn::worker {
@@ -57,6 +58,10 @@ class GraphCache {
   // were here without a break: all that a tenant is told of what is here. Also
   // false beyond kMaxTenants of a structure.
   bool NoteDefined(absl::string_view fingerprint, absl::string_view tenant);
+
+  // Says what kind of work the structure is; forgotten with its last plan.
+  // Without effect where there is none.
+  void SetPhase(absl::string_view fingerprint, v1::Phase phase);
 
   // One of each structure, whatever its sizes.
   std::vector<std::shared_ptr<const Plan>> List() const;

@@ -34,11 +34,12 @@ void LeaseMeter::SetCredits(const v1::LeaseClaims& claims) {
   }
 }
 
-bool LeaseMeter::Add(absl::Duration used) {
+bool LeaseMeter::Add(v1::Phase phase, absl::Duration used) {
   const auto added = static_cast<uint64_t>(
       std::max<int64_t>(0, absl::ToInt64Nanoseconds(used)));
   const uint64_t sum =
       nanoseconds_.fetch_add(added, std::memory_order_relaxed) + added;
+  phases_.Add(phase, added);
   bool low = false;
   if (sum >= low_nanoseconds_.load(std::memory_order_relaxed)) {
     low_nanoseconds_ = kUnlimited;
@@ -53,8 +54,10 @@ bool LeaseMeter::Add(absl::Duration used) {
 
 v1::LeaseUse LeaseMeter::use() const {
   v1::LeaseUse use;
-  *use.mutable_device_time() = ToProtoDuration(device_time());
+  const PhaseTimes phases = phases_.Read();
+  *use.mutable_device_time() = ToProtoDuration(phases.total());
   use.set_bytes(traffic_.bytes());
+  phases.Describe(use.mutable_phases());
   return use;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "djinn/v1/lease.pb.h"
 #include "gpu_worker/core/given_way.h"
+#include "gpu_worker/core/phase_counters.h"
 #include "gpu_worker/session/traffic.h"
 
 namespace djinn::worker {
@@ -33,9 +34,10 @@ class LeaseMeter {
                may_nanoseconds_.load(std::memory_order_relaxed) &&
            traffic_.bytes() < may_bytes_.load(std::memory_order_relaxed);
   }
-  // The device served the lease for so long. True when half of what the newest
-  // issue brought is gone, once for each issue: more should be asked for.
-  bool Add(absl::Duration used);
+  // The device served the lease for so long, for work of this phase. True when
+  // half of what the newest issue brought is gone, once for each issue: more
+  // should be asked for.
+  bool Add(v1::Phase phase, absl::Duration used);
 
   // Turns to `waits`; true when it was otherwise before.
   bool SetWaiting(bool waits) { return waiting_.exchange(waits) != waits; }
@@ -54,6 +56,8 @@ class LeaseMeter {
 
   Traffic traffic_;
   std::atomic<uint64_t> nanoseconds_{0};
+  // What that is the sum of.
+  PhaseCounters phases_;
   std::atomic<uint64_t> may_nanoseconds_{kUnlimited};
   std::atomic<uint64_t> may_bytes_{kUnlimited};
   // Use beyond these is worth a word to the coordinator.

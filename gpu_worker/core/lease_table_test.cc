@@ -175,18 +175,18 @@ TEST(LeaseMeterTest, RunsUntilTheCreditIsGone) {
   Traffic total;
   LeaseMeter meter(&total);
   EXPECT_TRUE(meter.HasCredit());
-  EXPECT_FALSE(meter.Add(absl::Hours(1)));
+  EXPECT_FALSE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Hours(1)));
   v1::LeaseClaims claims;
   claims.mutable_credits()->mutable_device_time()->set_seconds(3600 + 10);
   meter.SetCredits(claims);
   EXPECT_TRUE(meter.HasCredit());
-  EXPECT_FALSE(meter.Add(absl::Seconds(4)));
+  EXPECT_FALSE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Seconds(4)));
   // Half of what came last: asked for once.
-  EXPECT_TRUE(meter.Add(absl::Seconds(1)));
-  EXPECT_FALSE(meter.Add(absl::Seconds(1)));
+  EXPECT_TRUE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Seconds(1)));
+  EXPECT_FALSE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Seconds(1)));
   meter.SetCredits(claims);
-  EXPECT_FALSE(meter.Add(absl::Seconds(1)));
-  EXPECT_FALSE(meter.Add(absl::Seconds(9)));
+  EXPECT_FALSE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Seconds(1)));
+  EXPECT_FALSE(meter.Add(v1::PHASE_UNSPECIFIED, absl::Seconds(9)));
   EXPECT_FALSE(meter.HasCredit());
   EXPECT_EQ(meter.use().device_time().seconds(), 3600 + 16);
   claims.mutable_credits()->mutable_device_time()->set_seconds(3600 + 20);
@@ -204,9 +204,9 @@ TEST(LeaseMeterTest, BytesCountToo) {
   claims.mutable_credits()->set_bytes(100);
   meter.SetCredits(claims);
   meter.traffic()->Add(Traffic::kBulkIn, 40);
-  EXPECT_FALSE(meter.Add(absl::ZeroDuration()));
+  EXPECT_FALSE(meter.Add(v1::PHASE_UNSPECIFIED, absl::ZeroDuration()));
   meter.traffic()->Add(Traffic::kMessagesOut, 59);
-  EXPECT_TRUE(meter.Add(absl::ZeroDuration()));
+  EXPECT_TRUE(meter.Add(v1::PHASE_UNSPECIFIED, absl::ZeroDuration()));
   EXPECT_TRUE(meter.HasCredit());
   meter.traffic()->Add(Traffic::kBulkOut, 1);
   EXPECT_FALSE(meter.HasCredit());

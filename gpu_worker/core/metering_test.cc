@@ -6,7 +6,10 @@
 #include <thread>
 #include <vector>
 
+#include "common/lease/phase_times.h"
+#include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
+#include "common/srg/canonical.h"
 #include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/core/core_peers.h"
 
@@ -26,6 +29,14 @@ class MeteringTest : public TwoCoresTest {
     FakeStructure s;
     s.FillInPlace(s.Bound(), 2);
     return s.get();
+  }
+  // The coordinator says what kind of work the graph is.
+  void Tell(const srg::Structure& structure, v1::Phase phase) {
+    v1::DesiredState desired = Agreed();
+    v1::GraphPhase* const known = desired.add_graph_phases();
+    known->set_fingerprint(srg::Fingerprint(structure));
+    known->set_phase(phase);
+    core_->Apply(desired);
   }
   v1::LeaseUse Billed() { return core_->Snapshot().sessions(0).lease_use(); }
   static absl::Duration DeviceTime(const v1::MeteredUse& use) {
@@ -106,6 +117,73 @@ TEST_F(MeteringTest, LeasesAddUpToTheDevicesTimeAndThatToTheExecutors) {
   EXPECT_EQ(of_leases, absl::Seconds(1 + 2 + 3 + 4));
   EXPECT_EQ(FromProtoDuration(state.executed().device_time()), of_leases);
   EXPECT_EQ(FromProtoDuration(state.executed().executor_time()), of_leases);
+}
+
+TEST_F(MeteringTest, TimeIsOfThePhaseThatRuns) {
+  FakeStructure twice;
+  const uint32_t sum = twice.Bound();
+  twice.FillInPlace(sum, 2);
+  twice.FillInPlace(sum, 2);
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  client->Define(2, twice.get());
+  client->Run(1, {1}, {1});
+  client->Read(1, 2);
+  // Now the coordinator knows.
+  Tell(Fill(), v1::PHASE_LLM_DECODE);
+  Tell(twice.get(), v1::PHASE_TRAINING);
+  // A graph that is not here, and a phase that is none yet.
+  v1::DesiredState strange = Agreed();
+  strange.add_graph_phases()->set_fingerprint("elsewhere");
+  core_->Apply(strange);
+  for (int i = 0; i < 3; ++i) {
+    client->Run(1, {1}, {1});
+    client->Run(2, {1}, {1, 2});
+    client->Read(1, 2);
+  }
+  EXPECT_TRUE(WaitUntil([&] { return !core_->Snapshot().queued_runs(); }));
+  const v1::WorkerState state = core_->Snapshot();
+  const PhaseTimes phases(state.executed().phases());
+  EXPECT_EQ(phases.of(v1::PHASE_UNSPECIFIED), absl::Seconds(1));
+  EXPECT_EQ(phases.of(v1::PHASE_LLM_DECODE), absl::Seconds(3));
+  EXPECT_EQ(phases.of(v1::PHASE_TRAINING), absl::Seconds(6));
+  EXPECT_EQ(phases.total(), FromProtoDuration(state.executed().device_time()));
+  EXPECT_EQ(PhaseTimes(Billed().phases()), phases);
+  Exposition exposition;
+  core_->Collect(&exposition);
+  EXPECT_NE(exposition.Text().find(
+                "djinn_worker_device_busy_seconds_total{phase=\"training\"} 6"),
+            std::string::npos);
+}
+
+// One turn goes on with the session's next messages while they are short.
+TEST_F(MeteringTest, OneTurnMayBeOfSeveralPhases) {
+  device_.SetExecuteHook([this](const std::string&) {
+    clock_.Advance(absl::Microseconds(1));
+    return absl::OkStatus();
+  });
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  client->Define(2, AddTo());
+  client->Create(2, 8);
+  client->Run(1, {2}, {1});
+  EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1}, {1})));
+  Tell(Fill(), v1::PHASE_LLM_DECODE);
+  Tell(AddTo(), v1::PHASE_LLM_PREFILL);
+  for (int i = 0; i < 20; ++i) {
+    client->Run(1, {1}, {1});
+    client->Run(2, {1, 2}, {});
+  }
+  client->Read(1, 2);
+  EXPECT_TRUE(WaitUntil([&] {
+    return FromProtoDuration(Billed().device_time()) == absl::Microseconds(42);
+  }));
+  const PhaseTimes phases(Billed().phases());
+  EXPECT_EQ(phases.of(v1::PHASE_UNSPECIFIED), absl::Microseconds(2));
+  EXPECT_EQ(phases.of(v1::PHASE_LLM_DECODE), absl::Microseconds(20));
+  EXPECT_EQ(phases.of(v1::PHASE_LLM_PREFILL), absl::Microseconds(20));
 }
 
 TEST_F(MeteringTest, TheExecutorsTimeIsNotOnlyWhatIsBilled) {

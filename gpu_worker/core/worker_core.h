@@ -257,13 +257,17 @@ class WorkerCore {
   // Of a session that was just taken.
   Turn TurnOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   void Serve(Turn turn);
+  // The session's next messages, until the turn has been long enough.
+  void ServeAlone(const Turn& turn, const Preemption::Step& step);
   // As FairQueue::MayPreempt(), and takes whoever goes first. Then serves that
   // turn; returns whose it was.
   scheduler::FairQueue::Preemption TakePreempting(const Preemption::Step& step,
                                                   absl::Duration used,
                                                   absl::Duration end);
   Preemptor ServePreempting();
-  // The session used so much of the device in its turn, which is over.
+  // The session used so much of the device for work of this phase.
+  void Charge(const Turn& turn, v1::Phase phase, absl::Duration used);
+  // What it used in its turn, which is over, is charged.
   void EndTurn(const Turn& turn, absl::Duration used);
   // Sessions that wait with runs that may go on beside the leader's.
   // `contested` as FairQueue::Company says.

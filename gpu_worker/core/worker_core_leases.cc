@@ -3,6 +3,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "common/error.h"
+#include "common/lease/phase_times.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
@@ -198,6 +199,9 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
     batching_tenants_ = {desired.batching_tenants().begin(),
                          desired.batching_tenants().end()};
   }
+  for (const v1::GraphPhase& known : desired.graph_phases()) {
+    graphs_.SetPhase(known.fingerprint(), KnownPhase(known.phase()));
+  }
   std::vector<absl::StatusOr<v1::LeaseClaims>> claims;
   for (const v1::SignedLease& issue : desired.leases()) {
     claims.push_back(ClaimsOf(issue));
@@ -322,8 +326,10 @@ v1::WorkerState WorkerCore::Snapshot() const {
   state.mutable_plan_cache()->set_entries(plans.plans);
   state.mutable_plan_cache()->set_size_bytes(plans.bytes);
   ReportExecuted(counters_, state.mutable_executed());
+  const PhaseTimes busy = metrics_.busy.Read();
   *state.mutable_executed()->mutable_device_time() =
-      ToProtoDuration(absl::Nanoseconds(metrics_.busy.load()));
+      ToProtoDuration(busy.total());
+  busy.Describe(state.mutable_executed()->mutable_phases());
   // Behind that, which it is not to be less than.
   *state.mutable_executed()->mutable_executor_time() =
       ToProtoDuration(ExecutorTime());

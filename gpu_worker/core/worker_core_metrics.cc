@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/lease/phase_times.h"
 #include "common/lease/priority_class.h"
 #include "gpu_worker/core/connection.h"
 #include "gpu_worker/core/worker_core.h"
@@ -138,10 +139,17 @@ void WorkerCore::Collect(Exposition* out) const {
   out->Histogram("djinn_batch_wait_seconds",
                  "How long a turn was put off for others to share it.",
                  metrics_.batch_waits);
-  out->Counter("djinn_worker_device_busy_seconds_total",
-               "Time in which the device served sessions.",
-               absl::ToDoubleSeconds(absl::Nanoseconds(metrics_.busy.load())),
-               {{"phase", "unknown"}});
+  const PhaseTimes busy = metrics_.busy.Read();
+  for (int i = 0; i < PhaseTimes::kPhases; ++i) {
+    const auto phase = static_cast<v1::Phase>(i);
+    const absl::Duration time = busy.of(phase);
+    if (time == absl::ZeroDuration() && phase != v1::PHASE_UNSPECIFIED) {
+      continue;
+    }
+    out->Counter("djinn_worker_device_busy_seconds_total",
+                 "Time in which the device served sessions.",
+                 absl::ToDoubleSeconds(time), {{"phase", PhaseName(phase)}});
+  }
   out->Counter("djinn_worker_executor_seconds_total",
                "Time in which the thread that carries out messages was at "
                "work, from one wait to the next.",

@@ -237,7 +237,7 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
             EndSession(lease_id, queue_key, status);
           },
           [this, meter = lease.meter](absl::Duration used) {
-            if (meter->Add(used)) NotifyChange();
+            if (meter->Add(v1::PHASE_UNSPECIFIED, used)) NotifyChange();
           },
           [meter = lease.meter] { return meter->device_time(); }});
   session->SetRunDeadline(RunDeadlineOf(claims));

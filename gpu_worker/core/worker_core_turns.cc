@@ -191,16 +191,30 @@ void WorkerCore::Serve(Turn turn) {
                         ServeTogether(turn, &step);
   if (!together) {
     metrics_.queue_wait.Observe(clock_->Monotonic() - turn.waits_since);
-    int steps = 0;
-    do {
-      turn.session->Step();
-    } while (++steps < kMaxSteps &&
-             preemption_.OwnTime() - step.start < kShortTurn &&
-             turn.session->HasWork() &&
-             !(options_.max_batch_runs > 1 && turn.session->fast_run_next()));
-    EndTurn(turn, preemption_.OwnTime() - step.start);
+    ServeAlone(turn, step);
   }
   preemption_.End(&step);
+}
+
+void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step) {
+  Session* const session = turn.session.get();
+  v1::Phase phase = session->phase();
+  absl::Duration charged_until = step.start;
+  absl::Duration now = step.start;
+  int steps = 0;
+  do {
+    session->Step();
+    const absl::Duration before = std::exchange(now, preemption_.OwnTime());
+    if (session->phase() == phase) continue;
+    // A run of another phase began.
+    Charge(turn, phase, before - charged_until);
+    charged_until = before;
+    phase = session->phase();
+  } while (++steps < kMaxSteps && now - step.start < kShortTurn &&
+           session->HasWork() &&
+           !(options_.max_batch_runs > 1 && session->fast_run_next()));
+  Charge(turn, phase, now - charged_until);
+  EndTurn(turn, now - step.start);
 }
 
 scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
@@ -235,11 +249,15 @@ Preemptor WorkerCore::ServePreempting() {
   return preemptor;
 }
 
+void WorkerCore::Charge(const Turn& turn, v1::Phase phase,
+                        absl::Duration used) {
+  metrics_.busy.Add(phase,
+                    static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)));
+  if (turn.meter->Add(phase, used)) NotifyChange();
+}
+
 void WorkerCore::EndTurn(const Turn& turn, absl::Duration used) {
   metrics_.steps.Observe(used);
-  metrics_.busy.fetch_add(static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)),
-                          std::memory_order_relaxed);
-  if (turn.meter->Add(used)) NotifyChange();
   const absl::Duration now = clock_->Monotonic();
   const bool more = turn.session->HasWork();
   MutexLock lock(&queue_mu_);
@@ -344,7 +362,10 @@ bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
   };
   CarryOut(turns, absl::MakeSpan(members), PlaceOf(*members.front().run));
   step->parts = nullptr;
-  for (size_t i = 0; i < turns.size(); ++i) EndTurn(turns[i], members[i].used);
+  for (size_t i = 0; i < turns.size(); ++i) {
+    Charge(turns[i], turns[i].session->phase(), members[i].used);
+    EndTurn(turns[i], members[i].used);
+  }
   return true;
 }
 

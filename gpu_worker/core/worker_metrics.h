@@ -3,13 +3,11 @@
 #ifndef GPU_WORKER_CORE_WORKER_METRICS_H_
 #define GPU_WORKER_CORE_WORKER_METRICS_H_
 
-#include <atomic>
-#include <cstdint>
-
 #include "common/metrics/count_histogram.h"
 #include "common/metrics/duration_histogram.h"
 #include "common/metrics/labelled_counter.h"
 #include "common/metrics/tenant_labels.h"
+#include "gpu_worker/core/phase_counters.h"
 #include "gpu_worker/session/traffic.h"
 
 namespace djinn::worker {
@@ -27,8 +25,8 @@ struct WorkerMetrics {
   CountHistogram batch_tenants;
   // Of turns for others to share them.
   DurationHistogram batch_waits{absl::Microseconds(250)};
-  // Nanoseconds in which the device served sessions.
-  std::atomic<uint64_t> busy{0};
+  // In which the device served sessions.
+  PhaseCounters busy;
   // Of all sessions.
   Traffic traffic;
   LabelledCounter rejections{"djinn_rejections_total",

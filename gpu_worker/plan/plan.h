@@ -2,8 +2,8 @@
 // defines it. One with a size hole has a plan for each size that runs had of
 // late, all under the structure's name, with counters in common.
 //
-// Immutable but for its counters; owned by the graph cache, and kept alive by
-// shared_ptr while a session runs it.
+// Immutable but for its counters and its phase; owned by the graph cache, and
+// kept alive by shared_ptr while a session runs it.
 #ifndef GPU_WORKER_PLAN_PLAN_H_
 #define GPU_WORKER_PLAN_PLAN_H_
 
@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
+#include "djinn/v1/notes.pb.h"
 #include "gpu_worker/device/operator_library.h"
 
 namespace djinn::worker {
@@ -80,6 +81,13 @@ class Plan {
   uint64_t runs() const {
     return counters_->runs.load(std::memory_order_relaxed);
   }
+  // What kind of work it is; unspecified as long as nobody said so.
+  void SetPhase(v1::Phase phase) const {
+    counters_->phase.store(phase, std::memory_order_relaxed);
+  }
+  v1::Phase phase() const {
+    return counters_->phase.load(std::memory_order_relaxed);
+  }
   // How long the device was busy with these runs.
   void AddDeviceTime(absl::Duration time) const {
     counters_->device_nanoseconds.fetch_add(absl::ToInt64Nanoseconds(time),
@@ -100,6 +108,7 @@ class Plan {
     std::atomic<uint64_t> runs{0};
     std::atomic<uint64_t> content_bytes{0};
     std::atomic<int64_t> device_nanoseconds{0};
+    std::atomic<v1::Phase> phase{v1::PHASE_UNSPECIFIED};
   };
 
   // What follows from the structure.

@@ -44,6 +44,7 @@
 #include "common/random.h"
 #include "common/srg/validate.h"
 #include "djinn/v1/execution.pb.h"
+#include "djinn/v1/notes.pb.h"
 #include "djinn/v1/session_state.pb.h"
 #include "djinn/v1/usage.pb.h"
 #include "gpu_worker/cache/content_cache.h"
@@ -161,6 +162,10 @@ class Session {
       bool own_turn);
   // The device was busy with it for so long.
   void EndRun(absl::Duration used);
+
+  // Of the last run that it carried out, which what it does since then counts
+  // with; unspecified before the first one.
+  v1::Phase phase() const { return phase_; }
 
   // By when what it does next should begin; infinite when nothing says so. An
   // atomic: any thread, under any lock.
@@ -561,6 +566,7 @@ class Session {
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;
   uint64_t runs_done_ = 0;
+  v1::Phase phase_ = v1::PHASE_UNSPECIFIED;
   absl::Duration message_deadline_ = absl::InfiniteDuration();
   std::optional<SessionProfile::Mark> message_mark_;
   // Null while nobody profiles the session.

@@ -1,0 +1,164 @@
+// What workers are told of their graphs' phases, and what tenants are billed
+// for each.
+#include <memory>
+#include <string>
+
+#include "common/metrics/exposition.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+#include "scheduler/placement/work.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ClusterPhasesTest : public ClusterTest {
+ protected:
+  ClusterPhasesTest() { Begin(); }
+  void Begin() {
+    Restart();
+    worker_ = Join(w0_);
+    session_ = Open("red");
+    Grant(session_, 0, worker_, &w0_);
+  }
+  void Define(const std::string& fingerprint, semantics::Phase phase) {
+    scheduler::Work work;
+    work.Add({semantics::OpClass::kMatmul, phase, {1000, 10, 2}, 3});
+    cluster_->NoteStructure(session_, fingerprint,
+                            std::make_shared<const scheduler::Work>(work));
+  }
+  void Report(const std::string& fingerprint, uint64_t runs) {
+    for (v1::HeldGraph& graph : *w0_.mutable_graphs()) {
+      if (graph.fingerprint() != fingerprint) continue;
+      graph.set_run_count(runs);
+      return Report();
+    }
+    v1::HeldGraph* const graph = w0_.add_graphs();
+    graph->set_fingerprint(fingerprint);
+    graph->set_run_count(runs);
+    Report();
+  }
+  void Report() { EXPECT_TRUE(cluster_->Report(worker_, w0_).ok()); }
+  // The worker is told at once, and of this many.
+  std::vector<v1::GraphPhase> Told() {
+    const std::optional<v1::DesiredState> desired = Desired(worker_);
+    if (!desired.has_value()) return {};
+    return {desired->graph_phases().begin(), desired->graph_phases().end()};
+  }
+  void Use(absl::Duration decode, absl::Duration training,
+           absl::Duration total) {
+    v1::LeaseUse* const use = w0_.mutable_sessions(0)->mutable_lease_use();
+    use->Clear();
+    *use->mutable_device_time() = ToProtoDuration(total);
+    const auto add = [&](v1::Phase phase, absl::Duration time) {
+      v1::PhaseUse* const added = use->add_phases();
+      added->set_phase(phase);
+      *added->mutable_device_time() = ToProtoDuration(time);
+    };
+    add(v1::PHASE_LLM_DECODE, decode);
+    add(v1::PHASE_TRAINING, training);
+    Report();
+  }
+  std::string Metrics() {
+    Exposition exposition;
+    cluster_->Collect(&exposition);
+    return exposition.Text();
+  }
+  static std::string Line(const std::string& phase, const std::string& value) {
+    return "djinn_tenant_device_seconds_total{tenant=\"red\",phase=\"" + phase +
+           "\"} " + value + "\n";
+  }
+
+  StreamId worker_;
+  StreamId session_;
+};
+
+TEST_F(ClusterPhasesTest, AWorkerHearsOfAGraphThatBecomesKnown) {
+  Report("g", 1);
+  EXPECT_TRUE(Told().empty());
+  Define("g", semantics::Phase::kLlmDecode);
+  const auto told = Told();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].fingerprint(), "g");
+  EXPECT_EQ(told[0].phase(), v1::PHASE_LLM_DECODE);
+  // Once.
+  Report("g", 5);
+  EXPECT_TRUE(Told().empty());
+}
+
+TEST_F(ClusterPhasesTest, AWorkerHearsOfAKnownGraphThatItReports) {
+  Define("g", semantics::Phase::kTraining);
+  EXPECT_TRUE(Told().empty());
+  Report("g", 1);
+  ASSERT_EQ(Told().size(), 1u);
+}
+
+TEST_F(ClusterPhasesTest, APlanThatIsMadeAnewIsToldOfAgain) {
+  Define("g", semantics::Phase::kTraining);
+  Report("g", 9);
+  EXPECT_EQ(Told().size(), 1u);
+  Report("g", 2);
+  EXPECT_EQ(Told().size(), 1u);
+  w0_.clear_graphs();
+  Report();
+  Report("g", 0);
+  EXPECT_EQ(Told().size(), 1u);
+}
+
+TEST_F(ClusterPhasesTest, ANewStreamHearsOfAll) {
+  Define("g", semantics::Phase::kTraining);
+  Define("h", semantics::Phase::kLlmPrefill);
+  Define("other", semantics::Phase::kLlmPrefill);
+  Report("g", 1);
+  Report("h", 1);
+  EXPECT_EQ(Told().size(), 2u);
+  worker_ = Join(w0_);
+  EXPECT_EQ(Told().size(), 2u);
+}
+
+TEST_F(ClusterPhasesTest, ManyAreToldInSeveralMessages) {
+  for (int i = 0; i < 1500; ++i) {
+    const std::string name = "g" + std::to_string(i);
+    Define(name, semantics::Phase::kForward);
+    w0_.add_graphs()->set_fingerprint(name);
+  }
+  Report();
+  EXPECT_EQ(Told().size(), 1024u);
+  EXPECT_EQ(Told().size(), 476u);
+  EXPECT_TRUE(Told().empty());
+}
+
+TEST_F(ClusterPhasesTest, TenantsAreBilledByPhase) {
+  Use(absl::Seconds(2), absl::Seconds(3), absl::Seconds(5.5));
+  Use(absl::Seconds(2), absl::Seconds(7), absl::Seconds(9.5));
+  const std::string metrics = Metrics();
+  EXPECT_THAT(metrics, HasSubstr(Line("llm_decode", "2")));
+  EXPECT_THAT(metrics, HasSubstr(Line("training", "7")));
+  EXPECT_THAT(metrics, HasSubstr(Line("unknown", "0.5")));
+  const v1::LeaseUse used = cluster_->GetTenant("red")->credits().used();
+  EXPECT_EQ(used.phases_size(), 3);
+  EXPECT_EQ(PhaseTimes(used.phases()).total(),
+            FromProtoDuration(used.device_time()));
+}
+
+TEST_F(ClusterPhasesTest, ARestartForgetsNoPhase) {
+  Use(absl::Seconds(2), absl::Seconds(3), absl::Seconds(6));
+  const auto state = cluster_->Save();
+  Restart();
+  ASSERT_TRUE(cluster_->Restore(state).ok());
+  EXPECT_THAT(Metrics(), HasSubstr(Line("training", "3")));
+  w0_.set_applied_revision(0);
+  worker_ = Join(w0_);
+  // The same use again bills nothing; more of it only what it is more.
+  EXPECT_THAT(Metrics(), HasSubstr(Line("training", "3")));
+  Use(absl::Seconds(2), absl::Seconds(4), absl::Seconds(7));
+  const std::string metrics = Metrics();
+  EXPECT_THAT(metrics, HasSubstr(Line("llm_decode", "2")));
+  EXPECT_THAT(metrics, HasSubstr(Line("training", "4")));
+  EXPECT_THAT(metrics, HasSubstr(Line("unknown", "1")));
+}
+
+}  // namespace
+}  // namespace djinn::coordinator
