@@ -95,8 +95,12 @@ v1::Urgency Cluster::Known(const v1::Urgency& said) {
 
 v1::Urgency Cluster::Allowed(const Tenant& tenant, const v1::Urgency& asked) {
   v1::Urgency allowed = Known(asked);
-  allowed.set_priority_class(std::min(EffectiveClass(asked.priority_class()),
-                                      tenant.max_priority_class));
+  const v1::PriorityClass counts = EffectiveClass(asked.priority_class());
+  // One that nobody declared stays so: workers look at what runs.
+  if (IsDeclared(asked.priority_class()) ||
+      counts > tenant.max_priority_class) {
+    allowed.set_priority_class(std::min(counts, tenant.max_priority_class));
+  }
   return allowed;
 }
 

@@ -133,6 +133,21 @@ TEST_F(ClusterTenantsTest, LeasesTellWeightAndUrgency) {
   EXPECT_EQ(urgency().priority_class(), v1::PRIORITY_CLASS_REALTIME);
 }
 
+TEST_F(ClusterTenantsTest, AnUndeclaredPriorityStaysSo) {
+  const StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  const auto priority = [&] {
+    return UncheckedClaims(w0_.sessions(0).lease()).urgency().priority_class();
+  };
+  EXPECT_EQ(priority(), v1::PRIORITY_CLASS_UNSPECIFIED);
+  // Above what the tenant may use it is that.
+  config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
+  cluster_->SetTenants(config_.tenants);
+  CarryOut(worker, &w0_);
+  EXPECT_EQ(priority(), v1::PRIORITY_CLASS_BATCH);
+}
+
 TEST_F(ClusterTenantsTest, APriorityThatIsNotAllowedIsRefused) {
   config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
   cluster_->SetTenants(config_.tenants);

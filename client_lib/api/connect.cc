@@ -86,8 +86,10 @@ absl::StatusOr<v1::Urgency> ToProto(const Urgency& urgency) {
 
 Urgency FromProto(const v1::Urgency& proto) {
   Urgency urgency;
-  urgency.priority =
-      static_cast<Priority>(EffectiveClass(proto.priority_class()));
+  if (IsDeclared(proto.priority_class())) {
+    urgency.priority =
+        static_cast<Priority>(EffectiveClass(proto.priority_class()));
+  }
   if (proto.has_run_deadline()) {
     urgency.run_deadline = FromProtoDuration(proto.run_deadline());
   }

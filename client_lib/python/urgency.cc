@@ -16,6 +16,7 @@ namespace {
 namespace py = pybind11;
 
 constexpr std::pair<const char*, Priority> kPriorities[] = {
+    {"default", Priority::kDefault},
     {"batch", Priority::kBatch},
     {"interactive", Priority::kInteractive},
     {"realtime", Priority::kRealtime}};
@@ -26,8 +27,9 @@ Priority PriorityNamed(const std::string& name) {
   for (const auto& [known, priority] : kPriorities) {
     if (name == known) return priority;
   }
-  throw py::value_error(absl::StrCat(
-      "priority \"", name, "\": must be one of batch, interactive, realtime"));
+  throw py::value_error(
+      absl::StrCat("priority \"", name,
+                   "\": must be one of default, batch, interactive, realtime"));
 }
 
 void BindUrgency(py::module_& module) {

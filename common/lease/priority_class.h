@@ -25,6 +25,11 @@ inline v1::PriorityClass EffectiveClass(v1::PriorityClass asked) {
   return v1::PRIORITY_CLASS_INTERACTIVE;
 }
 
+// Whether somebody said which: where nobody did, training counts as batch work.
+inline bool IsDeclared(v1::PriorityClass asked) {
+  return asked != v1::PRIORITY_CLASS_UNSPECIFIED;
+}
+
 inline std::string PriorityClassName(v1::PriorityClass asked) {
   for (const auto& [known, name] : kPriorityClasses) {
     if (EffectiveClass(asked) == known) return std::string(name);

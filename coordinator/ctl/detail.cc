@@ -283,6 +283,13 @@ std::string Detail(const v1::WorkerInfo& info) {
   return FormatTable(rows);
 }
 
+std::string DescribePriority(const v1::Urgency& urgency) {
+  return absl::StrCat(PriorityClassName(urgency.priority_class()),
+                      IsDeclared(urgency.priority_class())
+                          ? ""
+                          : ", not declared: training counts as batch");
+}
+
 std::string DescribeMigration(const v1::MigrationInfo& migration) {
   std::string text = absl::StrCat(
       FormatDuration(migration.age()), " ago by ", migration.reason(),
@@ -363,7 +370,7 @@ std::string Detail(const v1::SessionInfo& info) {
                         absl::FromUnixSeconds(info.open_time().seconds()),
                         absl::UTCTimeZone())},
       {"epoch", absl::StrCat(info.session_epoch())},
-      {"priority", PriorityClassName(info.urgency().priority_class())},
+      {"priority", DescribePriority(info.urgency())},
       {"run deadline", info.urgency().has_run_deadline()
                            ? FormatDuration(info.urgency().run_deadline())
                            : "-"},

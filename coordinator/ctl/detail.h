@@ -19,6 +19,9 @@ std::string Detail(const v1::GraphInfo& info);
 // A virtual device's way to another worker, in a line.
 std::string DescribeMigration(const v1::MigrationInfo& migration);
 
+// The class that counts, and whether anybody declared it.
+std::string DescribePriority(const v1::Urgency& urgency);
+
 // How many models are registered, with how much, which are the largest, and
 // how many were refused, in a line.
 std::string DescribeModels(const v1::SessionUse& use);

@@ -176,7 +176,8 @@ std::string Explain(const v1::SessionExplanation& explanation,
       {"session", explanation.session_id()},
       {"tenant", explanation.tenant()},
       {"policy", absl::StrCat(explanation.policy(), ", the ",
-                              explanation.policy_source(), "'s")}};
+                              explanation.policy_source(), "'s")},
+      {"priority", DescribePriority(session.urgency())}};
   const v1::SessionUse& use = session.use();
   if (use.model_count() > 0 || use.refused_models() > 0) {
     rows.push_back({"models", DescribeModels(use)});

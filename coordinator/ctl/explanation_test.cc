@@ -98,9 +98,10 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
   )pb");
   EXPECT_EQ(
       Explain(explanation, v1::SessionInfo()),
-      "session  1a2b3c4d\n"
-      "tenant   red\n"
-      "policy   minimize_cost, the tenant's\n"
+      "session   1a2b3c4d\n"
+      "tenant    red\n"
+      "policy    minimize_cost, the tenant's\n"
+      "priority  interactive, not declared: training counts as batch\n"
       "\n"
       "virtual device 0: lease beef, IN_USE\n"
       "policy   minimize_cost, the tenant's\n"
@@ -191,6 +192,7 @@ TEST(ExplanationTest, ASessionSaysWhatItsModelsHave) {
     policy_source: "session"
   )pb");
   const auto session = Parse<v1::SessionInfo>(R"pb(
+    urgency { priority_class: PRIORITY_CLASS_BATCH }
     use {
       model_count: 1
       model_bytes: 3000
@@ -199,10 +201,11 @@ TEST(ExplanationTest, ASessionSaysWhatItsModelsHave) {
     }
   )pb");
   EXPECT_EQ(Explain(explanation, session),
-            "session  1a2b3c4d\n"
-            "tenant   red\n"
-            "policy   load_balance, the session's\n"
-            "models   1 model, 3.0kB: Net 3.0kB; refused 2 times\n");
+            "session   1a2b3c4d\n"
+            "tenant    red\n"
+            "policy    load_balance, the session's\n"
+            "priority  batch\n"
+            "models    1 model, 3.0kB: Net 3.0kB; refused 2 times\n");
 }
 
 TEST(ExplanationTest, ADryRunSaysWhatWouldUnblockIt) {

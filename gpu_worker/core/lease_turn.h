@@ -6,6 +6,7 @@
 #include "common/lease/priority_class.h"
 #include "common/net/proto_duration.h"
 #include "djinn/v1/lease.pb.h"
+#include "djinn/v1/notes.pb.h"
 #include "scheduler/fairness/fair_queue.h"
 
 namespace djinn::worker {
@@ -15,10 +16,15 @@ inline double WeightOf(const v1::LeaseClaims& lease) {
   return lease.weight() > 0 ? lease.weight() : 1;
 }
 
-inline int PriorityOf(const v1::LeaseClaims& lease) {
+// Of a session that declared this class, or none, while its runs are of this
+// phase.
+inline int PriorityOf(v1::PriorityClass declared, v1::Phase phase) {
   static_assert(v1::PriorityClass_ARRAYSIZE ==
                 scheduler::FairQueue::kPriorities);
-  return EffectiveClass(lease.urgency().priority_class());
+  if (!IsDeclared(declared) && phase == v1::PHASE_TRAINING) {
+    return v1::PRIORITY_CLASS_BATCH;
+  }
+  return EffectiveClass(declared);
 }
 
 // How long runs of the session may wait until they begin.

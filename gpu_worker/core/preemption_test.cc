@@ -12,6 +12,7 @@
 #include "common/lease/lease_verifier.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
+#include "common/srg/canonical.h"
 #include "gpu_worker/core/core_fixture.h"
 
 namespace djinn::worker {
@@ -78,12 +79,23 @@ class PreemptionTest : public WorkerCoreTest {
   }
   // A run that adds one so many times.
   static void RunLong(TestClient* client, int nodes) {
+    client->Define(2, Long(nodes));
+    client->Run(2, {kSum, kOne});
+  }
+  static srg::Structure Long(int nodes) {
     FakeStructure s;
     const uint32_t sum = s.Bound();
     const uint32_t one = s.Bound();
     for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
-    client->Define(2, s.get());
-    client->Run(2, {kSum, kOne});
+    return s.get();
+  }
+  // The coordinator finds that runs of so many nodes are training.
+  void TellTraining(int nodes) {
+    v1::DesiredState desired = Agreed();
+    v1::GraphPhase* const known = desired.add_graph_phases();
+    known->set_fingerprint(srg::Fingerprint(Long(nodes)));
+    known->set_phase(v1::PHASE_TRAINING);
+    core_->Apply(desired);
   }
   // A run of one node, received when this returns.
   void RunShort(TestClient* client) {
@@ -169,6 +181,75 @@ TEST_F(PreemptionTest, EachIsChargedItsOwnTime) {
     of_plans += FromProtoDuration(graph.device_time());
   }
   EXPECT_EQ(of_plans, absl::Seconds(8));
+}
+
+TEST_F(PreemptionTest, TrainingGivesWayWithoutBeingTold) {
+  const auto trainer = OpenAs("trainer", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
+  const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_UNSPECIFIED);
+  Before(2, [&] { RunShort(quick.get()); });
+  RunLong(trainer.get(), 6);
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{6});
+  EXPECT_EQ(quick->Read(kSum, 1), Floats{7});
+  // Nobody knew what it was.
+  EXPECT_EQ(Order(), "aaaaaaf");
+  TellTraining(6);
+  Before(9, [&] { RunShort(quick.get()); });
+  trainer->Run(2, {kSum, kOne});
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{12});
+  EXPECT_EQ(Order(), "aaaaaafaaafaaa");
+}
+
+TEST_F(PreemptionTest, WhoWaitsAlreadyGoesFirstOfTraining) {
+  const auto trainer = OpenAs("trainer", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
+  const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
+  const auto other = OpenAs("other", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
+  RunLong(trainer.get(), 3);
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{3});
+  TellTraining(3);
+  trainer->Run(2, {kSum, kOne});
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{6});
+  const size_t from = Order().size();
+  // All wait for the end of this run, the trainer the longest.
+  Before(from, [&] {
+    const uint32_t before = core_->Snapshot().queued_runs();
+    trainer->Run(2, {kSum, kOne});
+    EXPECT_TRUE(WaitUntil(
+        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    RunShort(quick.get());
+  });
+  other->Run(1, {kSum}, {7});
+  EXPECT_EQ(other->Read(kSum, 1), Floats{7});
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{9});
+  EXPECT_EQ(quick->Read(kSum, 1), Floats{7});
+  EXPECT_EQ(Order().substr(from), "ffaaa");
+}
+
+TEST_F(PreemptionTest, ADeclaredClassCountsWhateverRuns) {
+  const auto trainer = OpenAs("trainer", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
+  const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_INTERACTIVE);
+  RunLong(trainer.get(), 4);
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{4});
+  TellTraining(4);
+  Before(5, [&] { RunShort(quick.get()); });
+  trainer->Run(2, {kSum, kOne});
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{8});
+  EXPECT_EQ(quick->Read(kSum, 1), Floats{7});
+  EXPECT_EQ(Order(), "aaaaaaaaf");
+}
+
+TEST_F(PreemptionTest, WhoTrainedIsInteractiveAgainWithItsNextOtherRun) {
+  const auto trainer = OpenAs("trainer", "t1", v1::PRIORITY_CLASS_UNSPECIFIED);
+  const auto quick = OpenAs("quick", "t2", v1::PRIORITY_CLASS_UNSPECIFIED);
+  RunLong(trainer.get(), 3);
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{3});
+  TellTraining(3);
+  trainer->Run(2, {kSum, kOne});
+  trainer->Define(3, Long(5));
+  Before(7, [&] { RunShort(quick.get()); });
+  trainer->Run(3, {kSum, kOne});
+  EXPECT_EQ(trainer->Read(kSum, 1), Floats{11});
+  EXPECT_EQ(quick->Read(kSum, 1), Floats{7});
+  EXPECT_EQ(Order(), "aaaaaaaaaaaf");
 }
 
 TEST_F(PreemptionTest, NobodyGivesWayToHisLike) {

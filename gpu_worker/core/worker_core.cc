@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "gpu_worker/core/connection.h"
+#include "gpu_worker/core/lease_turn.h"
 
 namespace djinn::worker {
 namespace {
@@ -117,6 +118,15 @@ void WorkerCore::MakeRunnable(uint64_t queue_key) {
   } else if (std::this_thread::get_id() != executor_.get_id()) {
     attended->stream()->Nudge();
   }
+}
+
+void WorkerCore::NotePhase(uint64_t queue_key, v1::Phase phase) {
+  MutexLock lock(&queue_mu_);
+  const auto found = queued_.find(queue_key);
+  if (found == queued_.end()) return;
+  queue_.SetPriority(queue_key, PriorityOf(found->second.declared, phase));
+  // Who waits may have become more urgent than it.
+  if (!queue_.empty()) preemption_.Look();
 }
 
 void WorkerCore::RunHousekeeping() {

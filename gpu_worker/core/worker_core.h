@@ -171,6 +171,8 @@ class WorkerCore {
     std::shared_ptr<LeaseMeter> meter;
     // That serves it, or served it last.
     std::weak_ptr<Connection> connection;
+    // As the lease says; unspecified when nobody declared one.
+    v1::PriorityClass declared = v1::PRIORITY_CLASS_UNSPECIFIED;
     // Since when it waits for its turn; infinite when it does not.
     absl::Duration waits_since = absl::InfiniteDuration();
   };
@@ -191,6 +193,8 @@ class WorkerCore {
                                              const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MakeRunnable(uint64_t queue_key);
+  // The session's runs are of this phase from now on.
+  void NotePhase(uint64_t queue_key, v1::Phase phase);
 
   // Makes the connection serve the session that the Hello asks for, a new one
   // or one that is here. Errors as Execution.Control.

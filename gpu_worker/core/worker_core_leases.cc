@@ -172,7 +172,11 @@ void WorkerCore::ApplyLease(const Lease& lease) {
   {
     MutexLock lock(&queue_mu_);
     queue_.SetWeight(lease.claims.tenant(), WeightOf(lease.claims));
-    queue_.SetPriority(held->second.queue_key, PriorityOf(lease.claims));
+    const v1::PriorityClass declared = lease.claims.urgency().priority_class();
+    const auto queued = queued_.find(held->second.queue_key);
+    if (queued != queued_.end()) queued->second.declared = declared;
+    queue_.SetPriority(held->second.queue_key,
+                       PriorityOf(declared, held->second.session->phase()));
   }
   if (lease.meter->waiting() && lease.meter->HasCredit()) {
     MakeRunnable(held->second.queue_key);

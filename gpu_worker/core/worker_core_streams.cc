@@ -239,11 +239,14 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
           [this, meter = lease.meter](absl::Duration used) {
             if (meter->Add(v1::PHASE_UNSPECIFIED, used)) NotifyChange();
           },
-          [meter = lease.meter] { return meter->device_time(); }});
+          [meter = lease.meter] { return meter->device_time(); },
+          [this, queue_key](v1::Phase phase) { NotePhase(queue_key, phase); }});
   session->SetRunDeadline(RunDeadlineOf(claims));
   MutexLock lock(&queue_mu_);
-  queue_.Join(queue_key, claims.tenant(), WeightOf(claims), PriorityOf(claims));
-  queued_.emplace(queue_key, Queued{session, lease.meter});
+  const v1::PriorityClass declared = claims.urgency().priority_class();
+  queue_.Join(queue_key, claims.tenant(), WeightOf(claims),
+              PriorityOf(declared, session->phase()));
+  queued_.emplace(queue_key, Queued{session, lease.meter, {}, declared});
   return session;
 }
 

@@ -236,7 +236,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       run_stages_.bound = profile_->Now();
       profile_->Enter(SessionProfile::kBind);
     }
-    phase_ = plan->phase();
+    NotePhase(plan->phase());
     DJINN_RETURN_IF_ERROR(
         BindRun(run, plan.get(), structure.last, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));

@@ -120,7 +120,7 @@ OngoingRun* Session::BeginRun(
   if (!message.run().has_repeat()) {
     begun->plan->SetContentBytes(BoundContentBytes());
   }
-  phase_ = begun->plan->phase();
+  NotePhase(begun->plan->phase());
   begun->context = ContextOf(message.sequence());
   begun->run = MakeOngoingRun(*begun->plan, run_, **lifetimes, begun->context);
   begun->run->Begin();

@@ -109,6 +109,8 @@ class Session {
     std::function<void(absl::Duration)> charge;
     // What the device has done for its lease so far.
     std::function<absl::Duration()> device_time;
+    // Its runs are of another phase from this one on.
+    std::function<void(v1::Phase)> phase;
   };
 
   // `environment` outlives the session. What moves is counted in `traffic`.
@@ -164,8 +166,8 @@ class Session {
   void EndRun(absl::Duration used);
 
   // Of the last run that it carried out, which what it does since then counts
-  // with; unspecified before the first one.
-  v1::Phase phase() const { return phase_; }
+  // with; unspecified before the first one. Any thread.
+  v1::Phase phase() const { return phase_.load(std::memory_order_relaxed); }
 
   // By when what it does next should begin; infinite when nothing says so. An
   // atomic: any thread, under any lock.
@@ -347,6 +349,11 @@ class Session {
   // The message waits again, as if it had not been taken.
   void PutBack(Inbox::Item item);
   RunContext ContextOf(uint64_t sequence);
+  // A run of it is about to begin.
+  void NotePhase(v1::Phase phase) {
+    if (phase_.exchange(phase, std::memory_order_relaxed) == phase) return;
+    callbacks_.phase(phase);
+  }
   // Ends what began with running_ = true.
   void EndStep();
 
@@ -566,7 +573,7 @@ class Session {
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;
   uint64_t runs_done_ = 0;
-  v1::Phase phase_ = v1::PHASE_UNSPECIFIED;
+  std::atomic<v1::Phase> phase_{v1::PHASE_UNSPECIFIED};
   absl::Duration message_deadline_ = absl::InfiniteDuration();
   std::optional<SessionProfile::Mark> message_mark_;
   // Null while nobody profiles the session.

@@ -1,5 +1,6 @@
 // Small requests of one tenant while another one trains on the same worker:
-// with runs that give way to them, and without, where both are of one class.
+// with runs that give way to them, and without, where both are of one class;
+// with a training that declares itself batch work, and with one that does not.
 #include "tests/bench/interactive.h"
 
 #include <algorithm>
@@ -35,6 +36,9 @@ namespace {
 constexpr int64_t kWidth = 512;
 constexpr int64_t kExamples = 512;
 constexpr int kLayers = 12;
+// What the training says of its class.
+constexpr char kDeclared[] = "declared";
+constexpr char kUndeclared[] = "undeclared";
 constexpr int kRequests = 100;
 constexpr int kMaxRounds = 7;
 // Between requests, so that they meet the training anywhere.
@@ -89,6 +93,12 @@ class InteractiveBenchmark : public Benchmark {
   bool needs_session() const override { return false; }
 
   absl::Status Measure(std::vector<Row>* rows) override {
+    DJINN_RETURN_IF_ERROR(MeasureBeside(/*declared=*/true, rows));
+    return MeasureBeside(/*declared=*/false, rows);
+  }
+
+ private:
+  absl::Status MeasureBeside(bool declared, std::vector<Row>* rows) {
     DJINN_ASSIGN_OR_RETURN(
         const auto cluster,
         TenantCluster::Start(
@@ -99,8 +109,10 @@ class InteractiveBenchmark : public Benchmark {
                                        options_.threads, "}\n")}));
     DJINN_ASSIGN_OR_RETURN(
         const auto training,
-        ChildProcess::Start(OwnProgram(), {kTrain, cluster->coordinator(),
-                                           cluster->token_file("trains")}));
+        ChildProcess::Start(
+            OwnProgram(),
+            {kTrain, cluster->coordinator(), cluster->token_file("trains"),
+             declared ? kDeclared : kUndeclared}));
     DJINN_ASSIGN_OR_RETURN(const std::string line,
                            ReadLinePatiently(training.get()));
     if (line != "training") return absl::InternalError(line);
@@ -108,7 +120,7 @@ class InteractiveBenchmark : public Benchmark {
     connect.coordinator = cluster->coordinator();
     connect.token_file = cluster->token_file("asks");
     DJINN_RETURN_IF_ERROR(Connect(connect));
-    const absl::Status measured = MeasureBeside(*cluster, rows);
+    const absl::Status measured = MeasureRequests(*cluster, declared, rows);
     const absl::Status closed = Close();
     training->EndInput();
     DJINN_ASSIGN_OR_RETURN(const std::string end,
@@ -118,13 +130,13 @@ class InteractiveBenchmark : public Benchmark {
     return measured.ok() ? closed : measured;
   }
 
- private:
-  absl::Status MeasureBeside(const TenantCluster& cluster,
-                             std::vector<Row>* rows) {
+  absl::Status MeasureRequests(const TenantCluster& cluster, bool declared,
+                               std::vector<Row>* rows) {
     Requests requests;
     Row row;
     row.benchmark = std::string(name());
-    row.variant = "request beside another tenant's training, p99";
+    row.variant = declared ? "request beside another tenant's training, p99"
+                           : "the same where neither declares a class, p99";
     row.baseline_name = "the same of one class, which does not give way";
     row.djinn.emplace();
     row.baseline.emplace();
@@ -138,10 +150,11 @@ class InteractiveBenchmark : public Benchmark {
       medians[which].push_back(Median(seconds));
       return absl::OkStatus();
     };
+    const Priority sooner =
+        declared ? Priority::kInteractive : Priority::kDefault;
     requests.Make();
     DJINN_RETURN_IF_ERROR(Interleave(
-        rounds_,
-        [&](int) { return measure(Priority::kInteractive, 0, &*row.djinn); },
+        rounds_, [&](int) { return measure(sooner, 0, &*row.djinn); },
         [&](int) { return measure(Priority::kBatch, 1, &*row.baseline); }));
     SetRatio(&row);
     DJINN_ASSIGN_OR_RETURN(const double preemptions,
@@ -238,11 +251,13 @@ absl::Status RunTraining(const ConnectOptions& options) {
 }  // namespace
 
 int Train(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 3) return 2;
   ConnectOptions options;
   options.coordinator = argv[0];
   options.token_file = argv[1];
-  options.urgency.priority = Priority::kBatch;
+  if (absl::string_view(argv[2]) == kDeclared) {
+    options.urgency.priority = Priority::kBatch;
+  }
   absl::Status status;
   try {
     status = RunTraining(options);

@@ -34,7 +34,7 @@ class PhasesTest(RemoteCase):
 
 class UrgencyTest(RemoteCase):
     def test_urgencies_nest(self):
-        usual = djinn.Urgency("interactive", None)
+        usual = djinn.Urgency("default", None)
         with djinn.urgency("batch", run_deadline=60.0):
             self.assertEqual(djinn.set_urgency("realtime"), djinn.Urgency("batch", 60.0))
         self.assertEqual(djinn.set_urgency(), usual)
@@ -43,7 +43,8 @@ class UrgencyTest(RemoteCase):
             self.assert_same(x.to(self.device) @ x.to(self.device), x @ x)
 
     def test_what_makes_no_sense_is_refused_and_changes_nothing(self):
-        with self.assertRaisesRegex(ValueError, "must be one of batch, interactive, realtime"):
+        with self.assertRaisesRegex(ValueError, "must be one of default, batch, "
+                                    "interactive, realtime"):
             djinn.set_urgency("soon")
         with self.assertRaisesRegex(djinn.Error, "run_deadline must be positive, got -1s"):
             djinn.set_urgency("batch", -1.0)

@@ -12,13 +12,15 @@ namespace djinn {
 
 // Higher is sooner. A tenant's configuration may allow less than the highest.
 enum class Priority {
+  // Nothing is declared: as kInteractive, but training counts as kBatch.
+  kDefault = 0,
   kBatch = 1,
   kInteractive = 2,
   kRealtime = 3,
 };
 
 struct Urgency {
-  Priority priority = Priority::kInteractive;
+  Priority priority = Priority::kDefault;
   // A run that has not begun so long after its worker received it is not begun:
   // what it would have written fails with DeadlineExceeded
   // (RUN_DEADLINE_EXCEEDED). Of runs with one priority, the one that must begin

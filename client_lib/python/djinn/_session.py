@@ -46,7 +46,7 @@ def connect(
     With `strict_devices`, copies between virtual devices raise what PyTorch says of
     operands on several devices; a text is added to that message.
 
-    `priority` ("batch", "interactive", "realtime") and `run_deadline`: see
+    `priority` ("default", "batch", "interactive", "realtime") and `run_deadline`: see
     djinn.set_urgency().
 
     `placement_policy` names how the session's virtual devices are placed

@@ -7,16 +7,17 @@ from djinn import _djinn
 
 
 class Urgency(NamedTuple):
-    #: "batch", "interactive" or "realtime".
-    priority: str = "interactive"
+    #: "batch", "interactive", "realtime", or "default" for none of them.
+    priority: str = "default"
     #: Seconds from a run's arrival at its worker until it must have begun, or fails.
     run_deadline: Optional[float] = None
 
 
-def set_urgency(priority="interactive", run_deadline=None):
+def set_urgency(priority="default", run_deadline=None):
     """Says how urgent the open session's runs are from now on, or soon after.
 
-    Higher priorities go first among the runs of the tenant, never before another
+    Where none is declared, by "default", runs are interactive, except that training
+    counts as batch. Higher priorities go first among the runs of the tenant, never before another
     tenant's; of one priority, those that must begin first. A run that has not begun
     `run_deadline` seconds after its worker received it is not begun: reading what it
     would have written raises DEADLINE_EXCEEDED. Returns what was said before.
@@ -25,7 +26,7 @@ def set_urgency(priority="interactive", run_deadline=None):
 
 
 @contextlib.contextmanager
-def urgency(priority="interactive", run_deadline=None):
+def urgency(priority="default", run_deadline=None):
     """`with djinn.urgency("batch"):` says it for the block, to the whole process."""
     outer = set_urgency(priority, run_deadline)
     try:
