@@ -1,6 +1,7 @@
 // Issues of leases, their keys, and what leases use.
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
+#include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
 #include "gmock/gmock.h"
@@ -61,6 +62,23 @@ class ClusterLeasesTest : public ClusterTest {
   uint64_t revision_ = 0;
   v1::SignedLease lease_;
 };
+
+TEST_F(ClusterLeasesTest, WhoWaitsLongestForAWorkerIsKnown) {
+  const auto age = [this](const std::string& value) {
+    Exposition exposition;
+    cluster_->Collect(&exposition);
+    return exposition.Text().find(
+               "djinn_oldest_pending_age_seconds{tenant=\"red\"} " + value +
+               "\n") != std::string::npos;
+  };
+  const StreamId session = Open("red");
+  EXPECT_TRUE(age("0"));
+  EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(0)).ok());
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_TRUE(cluster_->RequestLease(session, TestLeaseRequest(1)).ok());
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_TRUE(age("3"));
+}
 
 TEST_F(ClusterLeasesTest, TheWorkerCanCheckWhatItIsTold) {
   const StreamId worker = Join(w0_);

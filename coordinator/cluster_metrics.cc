@@ -1,6 +1,8 @@
 // What operators' monitoring scrapes.
 #include "coordinator/cluster_metrics.h"
 
+#include <algorithm>
+#include <map>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -85,6 +87,7 @@ void Cluster::Collect(Exposition* out) {
   metrics_.rejections.Collect(out);
   metrics_.recoveries.Collect(out);
   metrics_.migrations.Collect(out);
+  metrics_.preemptions.Collect(out);
   metrics_.returned_leases.Collect(out);
   out->Histogram("djinn_migration_pause_seconds",
                  "How long a program's calls waited for its virtual device to "
@@ -163,11 +166,22 @@ void Cluster::CollectTenants(Exposition* out) {
     }
   }
   // A virtual device whose lease is asked for and not granted.
+  const absl::Duration now = clock_->Monotonic();
+  std::map<std::string, absl::Duration> longest;
   for (const auto& [id, session] : sessions_.all()) {
+    absl::Duration& age = longest[metrics_.tenants.For(session->tenant)];
+    for (const auto& [device, pending] : session->pending) {
+      age = std::max(age, now - pending.asked);
+    }
     out->Gauge("djinn_pending_leases",
                "Virtual devices that wait for a worker.",
                static_cast<double>(session->pending.size()),
                {{"tenant", metrics_.tenants.For(session->tenant)}});
+  }
+  for (const auto& [tenant, age] : longest) {
+    out->Gauge("djinn_oldest_pending_age_seconds",
+               "How long the tenant's work has waited that waits longest.",
+               absl::ToDoubleSeconds(age), {{"tenant", tenant}});
   }
 }
 

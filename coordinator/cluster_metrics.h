@@ -19,6 +19,10 @@ struct ClusterMetrics {
   LabelledCounter rejections{"djinn_rejections_total",
                              "Requests refused, by error reason.",
                              {"tenant", "reason"}};
+  LabelledCounter preemptions{
+      "djinn_preemptions_total",
+      "Leases that ended for others to have their quota.",
+      {"preemptor_tenant", "victim_tenant", "reason"}};
   LabelledCounter migrations{"djinn_migrations_total",
                              "Ways of virtual devices to other workers.",
                              {"reason", "result"}};

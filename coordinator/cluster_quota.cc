@@ -100,6 +100,8 @@ absl::Status Cluster::ReclaimQuota(const Tenant& tenant, Wakes* wakes) {
     if (!from.has_value() || !EvictFrom(*from, wakes)) {
       return Exceeded(tenant, *breach);
     }
+    metrics_.preemptions.Add({metrics_.tenants.For(tenant.name),
+                              metrics_.tenants.For(*from), "reclaim_nominal"});
     log::Warning("quota reclaimed", {{"tenant", tenant.name}, {"from", *from}});
   }
   return absl::OkStatus();

@@ -1,4 +1,5 @@
 // What quotas do to leases: breaches, borrowing, reclaiming, rates.
+#include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
 #include "coordinator/cluster_fixture.h"
 #include "gmock/gmock.h"
@@ -7,6 +8,7 @@ namespace djinn::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
@@ -99,6 +101,12 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   // Of two that lose nothing the younger one gave way.
   EXPECT_EQ(Next(first), std::nullopt);
   EXPECT_EQ(Next(second)->ended().reason(), "QUOTA_RECLAIMED");
+  Exposition exposition;
+  cluster_->Collect(&exposition);
+  EXPECT_THAT(
+      exposition.Text(),
+      HasSubstr("djinn_preemptions_total{preemptor_tenant=\"blue\","
+                "victim_tenant=\"red\",reason=\"reclaim_nominal\"} 1\n"));
   EXPECT_EQ(MemoryOf("red").borrowed(), 0);
   EXPECT_EQ(MemoryOf("blue").used(), kGiB);
   EXPECT_THAT(w0_.sessions(), SizeIs(2));
