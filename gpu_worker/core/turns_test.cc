@@ -154,12 +154,15 @@ TEST_F(TurnsTest, ARunThatComesTooLateIsNotBegunAndSaysSo) {
   v1::LeaseClaims hurried = Lease("s1", "t1");
   *hurried.mutable_urgency()->mutable_run_deadline() =
       ToProtoDuration(absl::Milliseconds(3500));
+  hurried.mutable_limits()->set_max_structures(16);
   std::unique_ptr<TestClient> client = OpenWith(hurried);
   Prepare(Fill(), client.get());
   // The plug takes a second, as does each of these.
   for (int i = 0; i < 6; ++i) client->Create(10 + i, 8);
+  // Of structures of which nothing is known.
   for (int i = 0; i < 6; ++i) {
-    client->Run(1, {static_cast<uint64_t>(10 + i)}, {1});
+    client->Define(10 + i, Fill());
+    client->Run(10 + i, {static_cast<uint64_t>(10 + i)}, {1});
   }
   ReleaseWith(7);
   EXPECT_EQ(client->Read(10, 2), (Floats{1, 1}));

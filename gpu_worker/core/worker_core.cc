@@ -108,8 +108,9 @@ void WorkerCore::MakeRunnable(uint64_t queue_key) {
     if (found == queued_.end()) return;
     found->second.waits_since = std::min(found->second.waits_since, now);
     const bool waits =
-        queue_.MakeRunnable(queue_key, {found->second.session->deadline()});
+        queue_.MakeRunnable(queue_key, WorkOf(*found->second.session));
     if (waits && queue_.in_service()) preemption_.Look();
+    if (waits) NoteWaitingRun(queue_key, now);
     attended = attended_;
   }
   // Without the lock, which whoever wakes takes first.

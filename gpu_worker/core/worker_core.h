@@ -226,6 +226,7 @@ class WorkerCore {
   absl::Duration ExecutorTime() const ABSL_LOCKS_EXCLUDED(queue_mu_);
   void CollectMemory(Exposition* out) const;
   void CollectDisk(Exposition* out) const;
+  void CollectWaiting(Exposition* out) const;
   void NotifyChange();
   // A session's turn on the device.
   struct Turn {
@@ -234,6 +235,8 @@ class WorkerCore {
     std::shared_ptr<LeaseMeter> meter;
     // Since when it waited for it; infinite when that is not known any more.
     absl::Duration waits_since = absl::InfiniteDuration();
+    // Only to refuse its run, which has so much before it.
+    std::optional<absl::Duration> refused_behind;
   };
   // One that may become part of another session's, as
   // FairQueue::Company::Member.
@@ -258,6 +261,26 @@ class WorkerCore {
   bool MayShare(const std::string& a, const std::string& b) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   bool MayHaveCompany(const std::string& tenant) ABSL_LOCKS_EXCLUDED(queue_mu_);
+  // What is done before the work that the session waits with, at least.
+  absl::Duration Ahead(uint64_t key, absl::Duration now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  // That, if the session waits with a run that cannot be done by its deadline
+  // any more.
+  std::optional<absl::Duration> LateBehind(uint64_t key,
+                                           absl::Duration now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  // The session has begun to wait. Notes it if that is so.
+  void NoteWaitingRun(uint64_t key, absl::Duration now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  // Takes one of those.
+  std::optional<Turn> TakeRefusal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  // A session's work, for the queue.
+  static scheduler::FairQueue::Work WorkOf(const Session& session) {
+    return {session.deadline(), session.expected()};
+  }
+  // A run with a deadline is over.
+  void CountInTime(uint64_t queue_key, const std::string& tenant,
+                   RunInTime result);
   // Of a session that was just taken.
   Turn TurnOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   void Serve(Turn turn);
@@ -345,6 +368,11 @@ class WorkerCore {
   // Whose turn was last, and how many it had in succession.
   uint64_t last_turn_ ABSL_GUARDED_BY(queue_mu_) = 0;
   uint64_t turns_ ABSL_GUARDED_BY(queue_mu_) = 0;
+  // Who is in service, and by when it is expected to be done.
+  uint64_t serving_ ABSL_GUARDED_BY(queue_mu_) = 0;
+  absl::Duration served_by_ ABSL_GUARDED_BY(queue_mu_);
+  // Those that began to wait so since the last turn was taken.
+  std::deque<uint64_t> refusals_ ABSL_GUARDED_BY(queue_mu_);
   // The executor's.
   WorkWatch work_ ABSL_GUARDED_BY(queue_mu_);
   // By the same keys.

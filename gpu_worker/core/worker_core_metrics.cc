@@ -1,4 +1,6 @@
 // What operators' monitoring scrapes.
+#include <algorithm>
+#include <map>
 #include <string>
 
 #include "absl/time/time.h"
@@ -113,11 +115,34 @@ void WorkerCore::CollectMemory(Exposition* out) const {
              static_cast<double>(usage.pressure()), {{"worker", worker}});
 }
 
+void WorkerCore::CollectWaiting(Exposition* out) const {
+  const absl::Duration now = clock_->Monotonic();
+  std::map<std::string, absl::Duration> longest;
+  {
+    MutexLock lock(&queue_mu_);
+    for (const auto& [key, queued] : queued_) {
+      absl::Duration& age =
+          longest[metrics_.tenants.For(queued.session->tenant())];
+      age = std::max(age, now - std::min(queued.waits_since, now));
+    }
+  }
+  for (const auto& [tenant, age] : longest) {
+    out->Gauge("djinn_oldest_pending_age_seconds",
+               "How long the tenant's work has waited that waits longest.",
+               absl::ToDoubleSeconds(age), {{"tenant", tenant}});
+  }
+}
+
 void WorkerCore::Collect(Exposition* out) const {
   CollectMemory(out);
   CollectExecution(counters_, out);
   metrics_.rejections.Collect(out);
   metrics_.recoveries.Collect(out);
+  metrics_.deadlines.Collect(out);
+  metrics_.requests.Collect(out);
+  out->Histogram("djinn_request_duration_seconds",
+                 "From a run's arrival to its end.", metrics_.request_duration);
+  CollectWaiting(out);
   preemption_.Collect(out);
   for (const auto& [event, count] : device_->Counts()) {
     out->Counter("djinn_worker_device_events_total",

@@ -240,7 +240,20 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
             if (meter->Add(v1::PHASE_UNSPECIFIED, used)) NotifyChange();
           },
           [meter = lease.meter] { return meter->device_time(); },
-          [this, queue_key](v1::Phase phase) { NotePhase(queue_key, phase); }});
+          [this, queue_key](v1::Phase phase) { NotePhase(queue_key, phase); },
+          [this, queue_key, tenant = claims.tenant()](RunInTime result) {
+            CountInTime(queue_key, tenant, result);
+          },
+          [this, label = metrics_.tenants.For(claims.tenant()),
+           succeeded = metrics_.requests.SucceededOf(metrics_.tenants.For(
+               claims.tenant()))](const Session::RunOver& over) {
+            metrics_.request_duration.Observe(over.took);
+            if (over.code == absl::StatusCode::kOk) {
+              (*succeeded)[over.phase].fetch_add(1, std::memory_order_relaxed);
+            } else {
+              metrics_.requests.AddFailed(label, over.phase, over.code);
+            }
+          }});
   session->SetRunDeadline(RunDeadlineOf(claims));
   MutexLock lock(&queue_mu_);
   const v1::PriorityClass declared = claims.urgency().priority_class();

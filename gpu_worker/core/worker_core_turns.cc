@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
+#include "common/lease/priority_class.h"
 #include "gpu_worker/core/connection.h"
 #include "gpu_worker/core/processor_watch.h"
 #include "gpu_worker/core/worker_core.h"
@@ -99,16 +100,81 @@ void WorkerCore::RunExecutor() {
 
 std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
   MutexLock lock(&queue_mu_);
+  serving_ = 0;
   do {
     AwaitRunnable();
     AwaitCompany();
     if (executor_stopping_) return std::nullopt;
     // A session may have left meanwhile.
   } while (queue_.empty());
+  if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
   const uint64_t key = queue_.Take();
   turns_ = key == last_turn_ ? turns_ + 1 : 0;
   last_turn_ = key;
+  serving_ = key;
+  served_by_ = clock_->Monotonic() + queued_.at(key).session->expected();
   return TurnOf(key);
+}
+
+absl::Duration WorkerCore::Ahead(uint64_t key, absl::Duration now) const {
+  absl::Duration ahead = queue_.Ahead(key);
+  // Who is in service goes on first, unless it gives way.
+  const auto serving = queued_.find(serving_);
+  if (serving != queued_.end() && served_by_ > now && serving_ != key &&
+      queue_.priority(key) <= queue_.priority(serving_) &&
+      queued_.at(key).session->tenant() != serving->second.session->tenant()) {
+    ahead += served_by_ - now;
+  }
+  return ahead;
+}
+
+std::optional<absl::Duration> WorkerCore::LateBehind(uint64_t key,
+                                                     absl::Duration now) const {
+  const auto found = queued_.find(key);
+  if (found == queued_.end()) return std::nullopt;
+  const Session& session = *found->second.session;
+  const absl::Duration expected = session.expected();
+  if (expected == absl::ZeroDuration()) return std::nullopt;
+  const absl::Duration ahead = Ahead(key, now);
+  if (now + ahead + expected <= session.deadline()) return std::nullopt;
+  return ahead;
+}
+
+void WorkerCore::NoteWaitingRun(uint64_t key, absl::Duration now) {
+  if (LateBehind(key, now).has_value()) refusals_.push_back(key);
+}
+
+std::optional<WorkerCore::Turn> WorkerCore::TakeRefusal() {
+  while (!refusals_.empty()) {
+    const uint64_t key = refusals_.front();
+    refusals_.pop_front();
+    const std::optional<absl::Duration> ahead =
+        LateBehind(key, clock_->Monotonic());
+    // Nobody's turn is any later for it.
+    if (!ahead.has_value() || !queue_.TakeBeside(key, /*contested=*/true)) {
+      continue;
+    }
+    Turn turn = TurnOf(key);
+    turn.refused_behind = ahead;
+    return turn;
+  }
+  return std::nullopt;
+}
+
+void WorkerCore::CountInTime(uint64_t queue_key, const std::string& tenant,
+                             RunInTime result) {
+  int priority;
+  {
+    MutexLock lock(&queue_mu_);
+    if (!queued_.contains(queue_key)) return;
+    priority = queue_.priority(queue_key);
+  }
+  const char* const name = result == RunInTime::kAttained ? "attained"
+                           : result == RunInTime::kMissed ? "missed"
+                                                          : "refused";
+  metrics_.deadlines.Add(
+      {metrics_.tenants.For(tenant),
+       PriorityClassName(static_cast<v1::PriorityClass>(priority)), name});
 }
 
 void WorkerCore::AwaitCompany() {
@@ -116,7 +182,7 @@ void WorkerCore::AwaitCompany() {
   const absl::Duration since = clock_->Monotonic();
   absl::Duration now = since;
   bool waited = false;
-  while (!executor_stopping_ && !queue_.empty()) {
+  while (!executor_stopping_ && !queue_.empty() && refusals_.empty()) {
     const absl::Duration until = CompanyUntil(since, now);
     if (until <= now) break;
     if (!waited) work_.End(now);
@@ -186,6 +252,14 @@ void WorkerCore::Serve(Turn turn) {
                         .tenant = &turn.session->tenant(),
                         .given_way = turn.meter->given_way()};
   preemption_.Begin(&step);
+  if (turn.refused_behind.has_value()) {
+    turn.session->StepRefusal(*turn.refused_behind);
+    turn.session->StepReadsAndFrees(kMessagesBehindRun);
+    const absl::Duration used = preemption_.OwnTime() - step.start;
+    Charge(turn, turn.session->phase(), used);
+    EndTurn(turn, used);
+    return preemption_.End(&step);
+  }
   const bool together = options_.max_batch_runs > 1 &&
                         turn.session->fast_run_next() &&
                         ServeTogether(turn, &step);
@@ -262,12 +336,14 @@ void WorkerCore::EndTurn(const Turn& turn, absl::Duration used) {
   const bool more = turn.session->HasWork();
   MutexLock lock(&queue_mu_);
   std::optional<scheduler::FairQueue::Work> next;
-  if (more) next.emplace(turn.session->deadline());
+  if (more) next.emplace(WorkOf(*turn.session));
   const auto found = queued_.find(turn.key);
   if (more && found != queued_.end()) {
     found->second.waits_since = std::min(found->second.waits_since, now);
   }
   queue_.Done(turn.key, used, next);
+  if (serving_ == turn.key) serving_ = 0;
+  if (more && found != queued_.end()) NoteWaitingRun(turn.key, now);
   forecast_.Ended(turn.key, now);
 }
 

@@ -8,6 +8,7 @@
 #include "common/metrics/labelled_counter.h"
 #include "common/metrics/tenant_labels.h"
 #include "gpu_worker/core/phase_counters.h"
+#include "gpu_worker/core/request_counts.h"
 #include "gpu_worker/session/traffic.h"
 
 namespace djinn::worker {
@@ -17,6 +18,9 @@ struct WorkerMetrics {
   TenantLabels tenants;
   // From having work to being carried out.
   DurationHistogram queue_wait;
+  // From a run's arrival to its end.
+  DurationHistogram request_duration;
+  RequestCounts requests;
   // What one turn on the device took.
   DurationHistogram steps{absl::Milliseconds(1)};
   // Of each product that runs shared.
@@ -32,6 +36,9 @@ struct WorkerMetrics {
   LabelledCounter rejections{"djinn_rejections_total",
                              "Requests refused, by error reason.",
                              {"tenant", "reason"}};
+  LabelledCounter deadlines{"djinn_run_deadlines_total",
+                            "Runs with a deadline, by how they came out.",
+                            {"tenant", "priority_class", "result"}};
   LabelledCounter recoveries{"djinn_recoveries_total",
                              "Peers lost, and what was taken up again.",
                              {"kind"}};

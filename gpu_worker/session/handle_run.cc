@@ -4,6 +4,7 @@
 #include "absl/base/optimization.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/retry_after.h"
 #include "common/status_macros.h"
 #include "gpu_worker/plan/admission.h"
 #include "gpu_worker/session/session.h"
@@ -20,6 +21,8 @@ absl::Status Session::ForgetStructures(const v1::DefineStructure& define) {
     }
     remembered_slots_ -= found->second.last.remembered_size();
     structures_.erase(found);
+    MutexLock lock(&mu_);
+    run_times_.Forget(id);
   }
   return absl::OkStatus();
 }
@@ -145,15 +148,80 @@ uint64_t Session::BoundContentBytes() const {
   return bytes;
 }
 
-absl::Status Session::CheckDeadline() const {
+absl::Status Session::CheckDeadline(uint64_t structure) const {
   if (message_deadline_ == absl::InfiniteDuration()) return absl::OkStatus();
-  const absl::Duration late =
-      environment_.clock->Monotonic() - message_deadline_;
-  if (late <= absl::ZeroDuration()) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kDeadlineExceeded, "RUN_DEADLINE_EXCEEDED",
-      absl::StrCat("the run was not begun: its turn came ",
-                   absl::FormatDuration(late), " after its deadline"));
+  const absl::Duration now = environment_.clock->Monotonic();
+  const absl::Duration late = now - message_deadline_;
+  if (late > absl::ZeroDuration()) {
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded, "RUN_DEADLINE_EXCEEDED",
+        absl::StrCat("the run was not begun: its turn came ",
+                     absl::FormatDuration(late), " after its deadline"));
+  }
+  absl::Duration expected;
+  {
+    MutexLock lock(&mu_);
+    expected = run_times_.Expected(structure, now);
+  }
+  if (expected == absl::ZeroDuration()) return absl::OkStatus();
+  const absl::Duration too_late = ahead_ + expected + late;
+  if (too_late <= absl::ZeroDuration()) return absl::OkStatus();
+  const absl::Status refused = MakeError(
+      absl::StatusCode::kDeadlineExceeded, "RUN_WOULD_BE_LATE",
+      absl::StrCat("the run was not begun: its deadline is in ",
+                   absl::FormatDuration(-late), ", and it would be done in ",
+                   absl::FormatDuration(ahead_ + expected),
+                   " at the earliest, with ", absl::FormatDuration(ahead_),
+                   " before it"));
+  // Another time it may have less before it, but never be shorter.
+  const int64_t wait = run_deadline_.load(std::memory_order_relaxed);
+  return WithRetryAfter(refused,
+                        wait == kNever || expected <= absl::Nanoseconds(wait)
+                            ? too_late
+                            : absl::InfiniteDuration());
+}
+
+void Session::NoteRunTime(uint64_t structure, absl::Duration took) {
+  if (message_deadline_ == absl::InfiniteDuration()) return;
+  const absl::Duration now = environment_.clock->Monotonic();
+  {
+    MutexLock lock(&mu_);
+    run_times_.Note(structure, took, now);
+  }
+  callbacks_.in_time(now <= message_deadline_ ? RunInTime::kAttained
+                                              : RunInTime::kMissed);
+}
+
+void Session::NoteRefusal(const absl::Status& why) const {
+  if (why.code() != absl::StatusCode::kDeadlineExceeded) return;
+  const bool predicted = ErrorReason(why) == "RUN_WOULD_BE_LATE";
+  callbacks_.in_time(predicted ? RunInTime::kRefused : RunInTime::kMissed);
+  environment_.refused(tenant_, why);
+}
+
+void Session::NoteRunOver(const v1::RunMetadata& metadata,
+                          absl::Duration arrived) {
+  RunOver over;
+  over.phase = phase();
+  if (metadata.has_error()) {
+    over.code = static_cast<absl::StatusCode>(metadata.error().code());
+  }
+  over.took = environment_.clock->Monotonic() - arrived;
+  callbacks_.run_over(over);
+}
+
+void Session::StepRefusal(absl::Duration ahead) {
+  StepReadsAndFrees(1);
+  const auto refuse = [&] {
+    MutexLock lock(&mu_);
+    return inbox_.next_run() != nullptr && !inbox_.free_next() &&
+           inbox_.deadline() - environment_.clock->Monotonic() <
+               ahead + expected();
+  };
+  if (!refuse()) return;
+  ahead_ = ahead;
+  Step();
+  ahead_ = absl::ZeroDuration();
 }
 
 bool Session::HasRoom(const Plan& plan) {
@@ -180,7 +248,7 @@ RunContext Session::ContextOf(uint64_t sequence) {
           .edge = profile_ == nullptr ? environment_.edge : nullptr};
 }
 
-void Session::Execute(uint64_t sequence, const Plan& plan,
+void Session::Execute(uint64_t sequence, uint64_t structure, const Plan& plan,
                       const Lifetimes& lifetimes, v1::ExecutionMode mode,
                       v1::RunMetadata* metadata) {
   RunContext context = ContextOf(sequence);
@@ -201,7 +269,9 @@ void Session::Execute(uint64_t sequence, const Plan& plan,
     profile_->Enter(SessionProfile::kBind);
     profile_->AddRun(sequence, plan, mode, run_stages_, timer);
   }
-  plan.AddDeviceTime(now() - start);
+  const absl::Duration took = now() - start;
+  plan.AddDeviceTime(took);
+  NoteRunTime(structure, took);
 }
 
 absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
@@ -249,16 +319,19 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
                            Remember(*plan, &structure.last));
     if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes());
-    if (refused.ok()) refused = CheckDeadline();
+    if (refused.ok()) refused = CheckDeadline(run.structure_id());
     if (!refused.ok()) {
+      NoteRefusal(refused);
       const RootError error =
           errors_.MakePoison(refused, {.sequence = sequence});
       PoisonRun(plan.get(), run_, error, &storages_);
       *metadata->mutable_error() = *error;
     } else {
-      Execute(sequence, *plan, *lifetimes, run.mode(), metadata);
+      Execute(sequence, run.structure_id(), *plan, *lifetimes, run.mode(),
+              metadata);
     }
   }
+  NoteRunOver(*metadata, message_arrived_);
   // Of a run that was left out there is nothing to say: the session goes, and
   // its end says why.
   if (run.reply_metadata() && !stopped_) {

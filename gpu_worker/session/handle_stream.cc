@@ -138,10 +138,11 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
   const bool profiles = message.profile().action() == v1::PROFILE_ACTION_START;
   const bool run = message.has_run();
   const int64_t wait = run_deadline_.load(std::memory_order_relaxed);
+  const absl::Duration now = run || wait != kNever
+                                 ? environment_.clock->Monotonic()
+                                 : absl::ZeroDuration();
   const absl::Duration deadline =
-      wait == kNever
-          ? absl::InfiniteDuration()
-          : environment_.clock->Monotonic() + absl::Nanoseconds(wait);
+      wait == kNever ? absl::InfiniteDuration() : now + absl::Nanoseconds(wait);
   absl::Status added;
   {
     MutexLock lock(&mu_);
@@ -150,7 +151,7 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
     }
     if (failed_ || dropped_ || cancelling_) return false;
     const uint64_t before = inbox_.received();
-    added = inbox_.Add(std::move(message), deadline, mark);
+    added = inbox_.Add(std::move(message), deadline, mark, now);
     NoteNext();
     if (run && inbox_.received() > before) ++queued_runs_;
     if (ABSL_PREDICT_FALSE(profiles) && inbox_.received() > before) {

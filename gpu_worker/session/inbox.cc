@@ -17,7 +17,8 @@ constexpr uint64_t kMaxBesidesIds = 64;
 }  // namespace
 
 absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
-                        std::optional<SessionProfile::Mark> mark) {
+                        std::optional<SessionProfile::Mark> mark,
+                        absl::Duration arrived) {
   if (message.sequence() != 0 && message.sequence() <= received_) {
     return absl::OkStatus();
   }
@@ -50,7 +51,8 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
       last.mutable_free()->MergeFrom(message.free());
       items_.back().bytes += bytes;
     } else {
-      items_.push_back({std::move(message), bytes, deadline, std::nullopt});
+      items_.push_back(
+          {std::move(message), bytes, deadline, arrived, std::nullopt});
     }
     return absl::OkStatus();
   }
@@ -68,7 +70,7 @@ absl::Status Inbox::Add(v1::Ordered message, absl::Duration deadline,
   ++received_;
   ++received_messages_;
   received_bytes_ += bytes;
-  items_.push_back({std::move(message), bytes, deadline, mark});
+  items_.push_back({std::move(message), bytes, deadline, arrived, mark});
   return absl::OkStatus();
 }
 

@@ -36,6 +36,8 @@ class Inbox {
     uint64_t bytes = 0;
     // When it must have begun, by the worker's monotonic clock.
     absl::Duration deadline = absl::InfiniteDuration();
+    // By the same clock; of a Run.
+    absl::Duration arrived;
     // Of a Read, while the session is profiled.
     std::optional<SessionProfile::Mark> mark;
   };
@@ -48,13 +50,20 @@ class Inbox {
   // max_outstanding_bytes.
   absl::Status Add(v1::Ordered message,
                    absl::Duration deadline = absl::InfiniteDuration(),
-                   std::optional<SessionProfile::Mark> mark = std::nullopt);
+                   std::optional<SessionProfile::Mark> mark = std::nullopt,
+                   absl::Duration arrived = absl::ZeroDuration());
 
   bool empty() const { return items_.empty(); }
   // Of the next one that is more than a Free; infinite when there is none.
   absl::Duration deadline() const {
     const Item* const next = NextButFree();
     return next == nullptr ? absl::InfiniteDuration() : next->deadline;
+  }
+  // Its run; null when it is something else.
+  const v1::Run* next_run() const {
+    const Item* const next = NextButFree();
+    return next == nullptr || !next->message.has_run() ? nullptr
+                                                       : &next->message.run();
   }
   // Whether that is a run in fast mode.
   bool fast_run_next() const {

@@ -57,7 +57,7 @@ bool Session::Suits(
   }
   message_deadline_ = begun->item.deadline;
   if (begun->plan == nullptr || !begun->plan->refusal().ok() ||
-      !CheckDeadline().ok()) {
+      !CheckDeadline(run.structure_id()).ok()) {
     return false;
   }
   if (begun->plan->program().products().empty()) {
@@ -132,7 +132,10 @@ void Session::EndRun(absl::Duration used) {
   const v1::Ordered& message = begun_->item.message;
   v1::ControlResponse response;
   begun_->run->Finish(response.mutable_metadata());
+  NoteRunOver(response.metadata(), begun_->item.arrived);
   begun_->plan->AddDeviceTime(used);
+  message_deadline_ = begun_->item.deadline;
+  NoteRunTime(message.run().structure_id(), used);
   // As in HandleRun().
   if (message.run().reply_metadata() && !stopped_) {
     response.mutable_metadata()->set_sequence(message.sequence());

@@ -60,6 +60,14 @@ void Session::NoteNext() {
                       : absl::ToInt64Nanoseconds(next),
                   std::memory_order_relaxed);
   fast_run_next_.store(inbox_.fast_run_next(), std::memory_order_relaxed);
+  const v1::Run* const run =
+      next == absl::InfiniteDuration() ? nullptr : inbox_.next_run();
+  const absl::Duration expected =
+      run == nullptr ? absl::ZeroDuration()
+                     : run_times_.Expected(run->structure_id(),
+                                           environment_.clock->Monotonic());
+  expected_.store(absl::ToInt64Nanoseconds(expected),
+                  std::memory_order_relaxed);
 }
 
 void Session::Step() {
@@ -114,6 +122,7 @@ absl::Status Session::StepItem(Inbox::Item item,
   message_bytes_ = item.bytes;
   message_counts_ = !item.message.has_free();
   message_deadline_ = item.deadline;
+  message_arrived_ = item.arrived;
   message_mark_ = item.mark;
   // What only looks at storages changes no account.
   const bool accounts = !item.message.has_offer() && !item.message.has_read();

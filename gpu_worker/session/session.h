@@ -64,6 +64,7 @@
 #include "gpu_worker/session/outbox.h"
 #include "gpu_worker/session/received_chunks.h"
 #include "gpu_worker/session/root_errors.h"
+#include "gpu_worker/session/run_times.h"
 #include "gpu_worker/session/session_profile.h"
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/tenant_account.h"
@@ -98,8 +99,24 @@ struct SessionEnvironment {
       refused = [](const std::string&, const absl::Status&) {};
 };
 
+// How a run with a deadline came out.
+enum class RunInTime {
+  // It was done by then.
+  kAttained,
+  // It was not, or its turn came later than that.
+  kMissed,
+  // It would not have been, and was not begun.
+  kRefused,
+};
+
 class Session {
  public:
+  struct RunOver {
+    v1::Phase phase = v1::PHASE_UNSPECIFIED;
+    absl::StatusCode code = absl::StatusCode::kOk;
+    // Since it arrived.
+    absl::Duration took;
+  };
   struct Callbacks {
     // There may be work again.
     std::function<void()> runnable;
@@ -111,6 +128,10 @@ class Session {
     std::function<absl::Duration()> device_time;
     // Its runs are of another phase from this one on.
     std::function<void(v1::Phase)> phase;
+    // A run with a deadline is over.
+    std::function<void(RunInTime)> in_time;
+    // A run is over, one that was not begun, too.
+    std::function<void(const RunOver&)> run_over;
   };
 
   // `environment` outlives the session. What moves is counted in `traffic`.
@@ -149,6 +170,10 @@ class Session {
   // most.
   void StepReadsAndFrees(int most);
 
+  // If what is next, but for a Free, is a run that cannot be done by its
+  // deadline with so much to be done before it: refuses it, and says so.
+  void StepRefusal(absl::Duration ahead);
+
   // Whether what is next, but for Frees, is a run in fast mode. An atomic: any
   // thread.
   bool fast_run_next() const {
@@ -169,12 +194,18 @@ class Session {
   // with; unspecified before the first one. Any thread.
   v1::Phase phase() const { return phase_.load(std::memory_order_relaxed); }
 
-  // By when what it does next should begin; infinite when nothing says so. An
+  // By when what it does next should be done; infinite when nothing says so. An
   // atomic: any thread, under any lock.
   absl::Duration deadline() const {
     const int64_t deadline = deadline_.load(std::memory_order_relaxed);
     return deadline == kNever ? absl::InfiniteDuration()
                               : absl::Nanoseconds(deadline);
+  }
+
+  // What that will take at least, if it is a run with a deadline; 0 when that
+  // is not known. Likewise.
+  absl::Duration expected() const {
+    return absl::Nanoseconds(expected_.load(std::memory_order_relaxed));
   }
 
   // --- Life.
@@ -329,8 +360,13 @@ class Session {
   void NoteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of the contents that the run being carried out is bound to.
   uint64_t BoundContentBytes() const;
-  // Not OK when the run being carried out comes too late.
-  absl::Status CheckDeadline() const;
+  // Not OK when the run of the structure comes too late, or would be done too
+  // late.
+  absl::Status CheckDeadline(uint64_t structure) const;
+  // The run took so long. Counts and remembers it where it has a deadline.
+  void NoteRunTime(uint64_t structure, absl::Duration took);
+  void NoteRefusal(const absl::Status& why) const;
+  void NoteRunOver(const v1::RunMetadata& metadata, absl::Duration arrived);
   // Carries out `item`, with the structure it waited for, if any. Puts it back
   // when it has to wait.
   absl::Status StepItem(Inbox::Item item,
@@ -482,8 +518,9 @@ class Session {
   }
   // To the reply to a Read, when nothing but sending it is left.
   void AddTiming(v1::ControlResponse* response) const;
-  void Execute(uint64_t sequence, const Plan& plan, const Lifetimes& lifetimes,
-               v1::ExecutionMode mode, v1::RunMetadata* metadata);
+  void Execute(uint64_t sequence, uint64_t structure, const Plan& plan,
+               const Lifetimes& lifetimes, v1::ExecutionMode mode,
+               v1::RunMetadata* metadata);
 
   // Answers when the message being carried out is done.
   void Reply(v1::ControlResponse message) {
@@ -504,6 +541,8 @@ class Session {
   const Callbacks callbacks_;
 
   mutable Mutex mu_;
+  // Of runs with a deadline.
+  RunTimes run_times_ ABSL_GUARDED_BY(mu_);
   Inbox inbox_ ABSL_GUARDED_BY(mu_);
   // Completed, with every reply in the outbox.
   uint64_t announced_ ABSL_GUARDED_BY(mu_) = 0;
@@ -575,6 +614,9 @@ class Session {
   uint64_t runs_done_ = 0;
   std::atomic<v1::Phase> phase_{v1::PHASE_UNSPECIFIED};
   absl::Duration message_deadline_ = absl::InfiniteDuration();
+  absl::Duration message_arrived_;
+  // What is done before its run, if that is only to be refused.
+  absl::Duration ahead_;
   std::optional<SessionProfile::Mark> message_mark_;
   // Null while nobody profiles the session.
   std::shared_ptr<SessionProfile> profile_;
@@ -591,6 +633,8 @@ class Session {
   std::atomic<int64_t> run_deadline_{kNever};
   std::atomic<int64_t> deadline_{kNever};
   std::atomic<bool> fast_run_next_{false};
+  // Nanoseconds.
+  std::atomic<int64_t> expected_{0};
 
   const std::shared_ptr<Traffic> traffic_;
   Outbox outbox_;

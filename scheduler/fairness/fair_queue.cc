@@ -234,6 +234,29 @@ void FairQueue::Done(uint64_t key, absl::Duration used,
   }
 }
 
+absl::Duration FairQueue::Ahead(uint64_t key) const {
+  absl::Duration ahead;
+  const auto found = sessions_.find(key);
+  if (found == sessions_.end() || found->second->place == kNowhere) {
+    return ahead;
+  }
+  const Session& session = *found->second;
+  size_t looks = 0;
+  for (const Session* const other : session.tenant->waiting.items()) {
+    if (++looks > kLooks) return ahead;
+    if (other != &session && SessionBefore()(*other, session)) {
+      ahead += other->work.expected;
+    }
+  }
+  for (const Tenant* const tenant : waiting_.items()) {
+    if (++looks > kLooks) return ahead;
+    if (tenant != session.tenant && TenantBefore()(*tenant, *session.tenant)) {
+      ahead += tenant->waiting.top()->work.expected;
+    }
+  }
+  return ahead;
+}
+
 void FairQueue::Charge(uint64_t key, absl::Duration used) {
   const auto found = sessions_.find(key);
   if (found != sessions_.end()) ChargeStep(found->second.get(), used);
@@ -278,7 +301,9 @@ FairQueue::Preemption FairQueue::MayPreempt(absl::Span<const uint64_t> keys,
     const bool higher = absl::c_all_of(
         steps, [&](const Session* step) { return is_higher(next, *step); });
     if (higher) return Preemption::kHigherPriority;
-    if (next.work.deadline < end) return Preemption::kDeadline;
+    if (next.work.deadline - next.work.expected < end) {
+      return Preemption::kDeadline;
+    }
   }
   const bool later = absl::c_any_of(waiting_.items(), [&](const Tenant* other) {
     return is_more_urgent(*other->waiting.top());

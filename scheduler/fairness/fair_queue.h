@@ -39,8 +39,8 @@
 // less. While nobody else waits all may join, and what puts a tenant further
 // ahead than a turn is forgotten: nobody waited for it.
 //
-// Every operation but FindCompany() takes O(log n) of tenants and of one
-// tenant's sessions. Pure logic: reads no clock, not thread-safe.
+// Every operation but FindCompany() and Ahead() takes O(log n) of tenants and
+// of one tenant's sessions. Pure logic: reads no clock, not thread-safe.
 #ifndef SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
 #define SCHEDULER_FAIRNESS_FAIR_QUEUE_H_
 
@@ -70,9 +70,10 @@ class FairQueue {
 
   // A session's next step.
   struct Work {
-    // When it should begin, by any clock.
+    // When it should be done, by any clock.
     absl::Duration deadline = absl::InfiniteDuration();
-    // What it will take. Of no effect while one step is in service at a time.
+    // What it will take, as far as that is known. Of no effect on who gets how
+    // much while one step is in service at a time.
     absl::Duration expected;
   };
 
@@ -96,6 +97,11 @@ class FairQueue {
   uint64_t Next() const { return waiting_.top()->waiting.top()->key; }
   // Takes it into service. Not empty.
   uint64_t Take();
+  // What goes before the session's step if nobody comes any more: what is
+  // expected of the steps of its tenant's sessions that are more urgent, and of
+  // one step of each tenant that has had less. Nothing when it does not wait.
+  // Looks at kLooks of them.
+  absl::Duration Ahead(uint64_t key) const;
   // The session's step goes on, and has taken `used` so far: from now on that
   // counts.
   void Charge(uint64_t key, absl::Duration used);
@@ -111,7 +117,7 @@ class FairQueue {
     // The next one has a higher priority.
     kHigherPriority,
     // It is the same tenant's, of the same priority, and has a deadline, before
-    // the step's own, that will have passed when the step ends.
+    // the step's own, that it misses if it begins when the step ends.
     kDeadline,
   };
   // Of the step of one session, or of several that share one, each of which is

@@ -428,6 +428,40 @@ TEST_F(PreemptionTest, ADeadlineThatWouldPassGoesFirstInItsTenant) {
             Preemption::kNone);
 }
 
+TEST_F(PreemptionTest, ADeadlineLeavesRoomForWhatItIsFor) {
+  queue_.Join(2, "a", 1, kLow);
+  queue_.MakeRunnable(2, {.deadline = absl::Milliseconds(100),
+                          .expected = absl::Milliseconds(20)});
+  EXPECT_EQ(After(absl::Milliseconds(1), absl::Milliseconds(80)),
+            Preemption::kLater);
+  EXPECT_EQ(After(absl::Milliseconds(2), absl::Milliseconds(90)),
+            Preemption::kDeadline);
+}
+
+TEST(FairQueueAheadTest, IsWhatCertainlyGoesFirst) {
+  FairQueue queue;
+  const auto wait = [&](uint64_t key, const std::string& tenant, int priority,
+                        int milliseconds) {
+    queue.Join(key, tenant, 1, priority);
+    queue.MakeRunnable(key, {.expected = absl::Milliseconds(milliseconds)});
+  };
+  wait(1, "a", 1, 1);
+  EXPECT_EQ(queue.Ahead(1), absl::ZeroDuration());
+  // Of its own tenant: one more urgent, and one less.
+  wait(2, "a", 2, 10);
+  wait(3, "a", 0, 100);
+  EXPECT_EQ(queue.Ahead(1), absl::Milliseconds(10));
+  // Another tenant, which has had as much and came later, and had less then.
+  wait(4, "b", 1, 1000);
+  EXPECT_EQ(queue.Ahead(1), absl::Milliseconds(10));
+  ASSERT_EQ(queue.Take(), 2u);
+  queue.Done(2, absl::Milliseconds(10), std::nullopt);
+  EXPECT_EQ(queue.Ahead(1), absl::Milliseconds(1000));
+  // Who does not wait, and nobody.
+  EXPECT_EQ(queue.Ahead(2), absl::ZeroDuration());
+  EXPECT_EQ(queue.Ahead(7), absl::ZeroDuration());
+}
+
 TEST_F(PreemptionTest, ASharedStepIsAsUrgentAsTheMostUrgentOfIt) {
   JoinAndWait(2, "b", 1, &queue_);
   JoinAndWait(3, "c", 1, &queue_);

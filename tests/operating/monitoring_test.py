@@ -17,7 +17,8 @@ _ROW = re.compile(r"^\| `(\w+)(?:\{([\w,]*)\})?` \| (\w+) \| ([\w, ]+) \|", re.M
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 # Counted by label, and by nothing that happens here: the tests beside them look at these.
 _NOT_CAUSED = {"djinn_migrations_total", "djinn_preemptions_total",
-               "djinn_returned_leases_total", "djinn_worker_device_events_total"}
+               "djinn_returned_leases_total", "djinn_run_deadlines_total",
+               "djinn_worker_device_events_total"}
 _HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 
 
@@ -166,6 +167,9 @@ class MonitoringTest(unittest.TestCase):
         self.assertIn('djinn_tenant_weighted_share_ratio{tenant="dev"} 0\n', coordinator)
         self.assertIn('djinn_scheduling_attempts_total{result="placed"}', coordinator)
         self.assertIn("djinn_worker_runs_total 1\n", worker)
+        self.assertRegex(worker, r'djinn_requests_total\{tenant="dev",phase="\w+",code="OK"\} 1\n')
+        self.assertIn("djinn_request_duration_seconds_count 1\n", worker)
+        self.assertIn('djinn_oldest_pending_age_seconds{tenant="dev"} 0\n', coordinator)
         self.assertIn('djinn_worker_sessions{tenant="dev",state="attached"} 1\n', worker)
         # The weights of hold_session, 4 MiB.
         self.assertRegex(

@@ -1,0 +1,233 @@
+// Runs with a deadline: what is refused because it would be late, when, and
+// what is counted.
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/metrics/exposition.h"
+#include "common/net/proto_duration.h"
+#include "gpu_worker/core/core_fixture.h"
+
+namespace djinn::worker {
+namespace {
+
+constexpr uint64_t kSum = 1;
+constexpr uint64_t kOne = 2;
+
+// Every node takes a second. Each session's runs are of as many nodes as its
+// structure's number says.
+class DeadlinesTest : public WorkerCoreTest {
+ protected:
+  DeadlinesTest() {
+    device_.SetExecuteHook([this](const std::string&) {
+      std::function<void()> happens;
+      {
+        MutexLock lock(&mu_);
+        const auto found = before_.find(nodes_++);
+        if (found != before_.end()) {
+          happens = std::move(found->second);
+          before_.erase(found);
+        }
+      }
+      if (happens) happens();
+      clock_.Advance(absl::Seconds(1));
+      return absl::OkStatus();
+    });
+  }
+  ~DeadlinesTest() override { core_->Shutdown(); }
+
+  // In the executor's thread.
+  void Before(int node, std::function<void()> happens) {
+    MutexLock lock(&mu_);
+    before_[node] = std::move(happens);
+  }
+  int Nodes() {
+    MutexLock lock(&mu_);
+    return nodes_;
+  }
+  std::unique_ptr<TestClient> OpenAs(const std::string& session,
+                                     const std::string& tenant,
+                                     absl::Duration run_deadline) {
+    v1::LeaseClaims lease = Lease(session, tenant);
+    lease.mutable_limits()->set_max_outstanding(256);
+    if (run_deadline > absl::ZeroDuration()) {
+      *lease.mutable_urgency()->mutable_run_deadline() =
+          ToProtoDuration(run_deadline);
+    }
+    Grant(lease, 1'000'000);
+    std::unique_ptr<TestClient> client = Connect(HelloFor(session));
+    client->Create(kSum, 4);
+    client->InstallInline(kOne, std::string("\0\0\x80\x3f", 4));
+    for (int nodes = 1; nodes <= 3; ++nodes) {
+      FakeStructure s;
+      const uint32_t sum = s.Bound();
+      const uint32_t one = s.Bound();
+      for (int i = 0; i < nodes; ++i) s.AddInPlace(sum, one, 1);
+      client->Define(nodes, s.get());
+    }
+    EXPECT_EQ(client->Read(kOne, 1), Floats{1});
+    return client;
+  }
+  static void Run(TestClient* client, int nodes) {
+    client->Run(nodes, {kSum, kOne});
+  }
+  // Received when this returns; in the executor's thread.
+  void Receive(TestClient* client, int nodes) {
+    const uint32_t before = core_->Snapshot().queued_runs();
+    Run(client, nodes);
+    EXPECT_TRUE(WaitUntil(
+        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+  }
+  // Two runs, after which it is known what one takes.
+  void Learn(TestClient* client, int nodes) {
+    for (int i = 0; i < 2; ++i) {
+      Run(client, nodes);
+      client->Read(kSum, 1);
+    }
+  }
+  bool Counted(const std::string& tenant, const std::string& result,
+               int count) {
+    Exposition exposition;
+    core_->Collect(&exposition);
+    return exposition.Text().find(
+               "djinn_run_deadlines_total{tenant=\"" + tenant +
+               "\",priority_class=\"interactive\",result=\"" + result + "\"} " +
+               std::to_string(count) + "\n") != std::string::npos;
+  }
+
+  Mutex mu_;
+  std::map<int, std::function<void()>> before_ ABSL_GUARDED_BY(mu_);
+  int nodes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+TEST_F(DeadlinesTest, ARunThatCannotBeDoneInTimeIsNotBegun) {
+  const auto client = OpenAs("s1", "t1", absl::Seconds(3.5));
+  const auto other = OpenAs("s2", "t2", {});
+  Learn(client.get(), 3);
+  EXPECT_EQ(Nodes(), 6);
+  EXPECT_TRUE(Counted("t1", "attained", 2));
+  // Its turn comes after a second: it would be done after four.
+  Before(6, [&] { Receive(client.get(), 3); });
+  Run(other.get(), 1);
+  EXPECT_EQ(other->Read(kSum, 1), Floats{1});
+  const v1::ErrorDetail error = client->ReadError(kSum);
+  EXPECT_EQ(error.code(),
+            static_cast<int>(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(error.reason(), "RUN_WOULD_BE_LATE");
+  EXPECT_EQ(error.message(),
+            "the run was not begun: its deadline is in 2.5s, and it would be "
+            "done in 3s at the earliest, with 0 before it");
+  // With half a second less before it, it would be done.
+  EXPECT_EQ(FromProtoDuration(error.retry_after()), absl::Milliseconds(500));
+  EXPECT_EQ(Nodes(), 7);
+  EXPECT_TRUE(Counted("t1", "refused", 1));
+  Exposition exposition;
+  core_->Collect(&exposition);
+  const std::string text = exposition.Text();
+  for (const char* line :
+       {"djinn_requests_total{tenant=\"t1\",phase=\"unknown\",code=\"OK\"} 2\n",
+        "djinn_requests_total{tenant=\"t1\",phase=\"unknown\",code="
+        "\"DEADLINE_EXCEEDED\"} 1\n",
+        "djinn_request_duration_seconds_count 4\n",
+        // Three seconds each, one, and one in which it waited.
+        "djinn_request_duration_seconds_sum 8\n",
+        "djinn_rejections_total{tenant=\"t1\",reason=\"RUN_WOULD_BE_LATE\"} "
+        "1\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
+TEST_F(DeadlinesTest, ARunBehindTooMuchIsRefusedAtOnce) {
+  const auto client = OpenAs("s1", "t1", absl::Seconds(3.5));
+  const auto other = OpenAs("s2", "t2", absl::Hours(1));
+  const auto plug = OpenAs("s3", "t3", {});
+  // The other's tenant has not had more.
+  Learn(other.get(), 3);
+  Learn(client.get(), 1);
+  const int before = Nodes();
+  Before(before, [&] {
+    Receive(other.get(), 3);
+    Receive(client.get(), 1);
+  });
+  // Three seconds of the other's, and its own. Said before the other's begin.
+  bool told = false;
+  Before(before + 1, [&] { told = Counted("t1", "refused", 1); });
+  Run(plug.get(), 1);
+  EXPECT_EQ(plug->Read(kSum, 1), Floats{1});
+  const v1::ErrorDetail error = client->ReadError(kSum);
+  EXPECT_EQ(error.reason(), "RUN_WOULD_BE_LATE");
+  EXPECT_EQ(error.message(),
+            "the run was not begun: its deadline is in 2.5s, and it would be "
+            "done in 4s at the earliest, with 3s before it");
+  EXPECT_EQ(other->Read(kSum, 1), Floats{9});
+  EXPECT_TRUE(told);
+}
+
+TEST_F(DeadlinesTest, ARunThatIsDoneInTimeIsNotRefused) {
+  const auto client = OpenAs("s1", "t1", absl::Seconds(4));
+  const auto other = OpenAs("s2", "t2", {});
+  Learn(client.get(), 3);
+  Before(6, [&] { Receive(client.get(), 3); });
+  Run(other.get(), 1);
+  EXPECT_EQ(other->Read(kSum, 1), Floats{1});
+  EXPECT_EQ(client->Read(kSum, 1), Floats{9});
+  EXPECT_TRUE(Counted("t1", "attained", 3));
+}
+
+TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
+  const auto client = OpenAs("s1", "t1", absl::Seconds(0.5));
+  for (int i = 1; i <= 2; ++i) {
+    Run(client.get(), 1);
+    EXPECT_EQ(client->Read(kSum, 1), Floats{static_cast<float>(i)});
+    EXPECT_TRUE(Counted("t1", "missed", i));
+  }
+  // Now it is.
+  Run(client.get(), 1);
+  const v1::ErrorDetail error = client->ReadError(kSum);
+  EXPECT_EQ(error.reason(), "RUN_WOULD_BE_LATE");
+  // Nor will it be any sooner another time.
+  EXPECT_FALSE(error.has_retry_after());
+  // Of another structure nothing is, nor of this one after a while.
+  client->Create(3, 4);
+  client->Run(2, {3, kOne});
+  EXPECT_EQ(client->Read(3, 1), Floats{2});
+  clock_.Advance(RunTimes::kTrusted);
+  client->Create(4, 4);
+  client->Run(1, {4, kOne});
+  EXPECT_EQ(client->Read(4, 1), Floats{1});
+}
+
+TEST_F(DeadlinesTest, WhoWaitsLongestIsKnown) {
+  const auto client = OpenAs("s1", "t1", {});
+  const auto other = OpenAs("s2", "t2", {});
+  const auto idle = OpenAs("s3", "t3", {});
+  std::string text;
+  Before(0, [&] { Receive(client.get(), 1); });
+  Before(2, [&] {
+    Exposition exposition;
+    core_->Collect(&exposition);
+    text = exposition.Text();
+  });
+  Run(other.get(), 3);
+  EXPECT_EQ(other->Read(kSum, 1), Floats{3});
+  EXPECT_EQ(client->Read(kSum, 1), Floats{1});
+  EXPECT_NE(text.find("djinn_oldest_pending_age_seconds{tenant=\"t1\"} 2\n"),
+            std::string::npos);
+  EXPECT_NE(text.find("djinn_oldest_pending_age_seconds{tenant=\"t3\"} 0\n"),
+            std::string::npos);
+}
+
+TEST_F(DeadlinesTest, ARunWhoseTurnComesTooLateHasMissedIt) {
+  const auto client = OpenAs("s1", "t1", absl::Seconds(0.5));
+  const auto other = OpenAs("s2", "t2", {});
+  Before(0, [&] { Receive(client.get(), 1); });
+  Run(other.get(), 1);
+  EXPECT_EQ(other->Read(kSum, 1), Floats{1});
+  EXPECT_EQ(client->ReadError(kSum).reason(), "RUN_DEADLINE_EXCEEDED");
+  EXPECT_TRUE(Counted("t1", "missed", 1));
+}
+
+}  // namespace
+}  // namespace djinn::worker
