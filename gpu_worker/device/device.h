@@ -122,8 +122,8 @@ class Device {
   virtual uint64_t ReleaseSpareMemory(uint64_t /*bytes*/) { return 0; }
 
   // Called every some seconds, beside everything else: gives back to the system
-  // what it kept for the next buffer, and nobody needed since the last call, and
-  // may move what stays to where it is read sooner.
+  // what it kept for the next buffer, and nobody needed since the last call,
+  // and may move what stays to where it is read sooner.
   virtual void ReleaseUnusedMemory() {}
 };
 

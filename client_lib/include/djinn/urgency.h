@@ -22,11 +22,11 @@ enum class Priority {
 struct Urgency {
   Priority priority = Priority::kDefault;
   // By when a run should be done, from when its worker received it. One whose
-  // turn comes later than that, or that cannot be done by then as far as runs of
-  // its structure tell, is not begun: what it would have written fails with
-  // DeadlineExceeded (RUN_DEADLINE_EXCEEDED, RUN_WOULD_BE_LATE). Of runs with one
-  // priority, the one with the earlier deadline goes first. Infinite: runs wait
-  // as long as it takes.
+  // turn comes later than that, or that cannot be done by then as far as runs
+  // of its structure tell, is not begun: what it would have written fails with
+  // DeadlineExceeded (RUN_DEADLINE_EXCEEDED, RUN_WOULD_BE_LATE). Of runs with
+  // one priority, the one with the earlier deadline goes first. Infinite: runs
+  // wait as long as it takes.
   absl::Duration run_deadline = absl::InfiniteDuration();
 };
 
