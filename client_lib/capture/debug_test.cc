@@ -44,8 +44,8 @@ class DebugTest : public testing::Test {
     TakeSession();
   }
 
-  at::Tensor Remote(at::IntArrayRef sizes) {
-    return at::empty(sizes, at::TensorOptions(device_));
+  at::Tensor Remote(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
+    return at::empty(sizes, at::TensorOptions(device_).dtype(type));
   }
   // What the calls since the last time are known by.
   std::vector<std::string> TakeSites() {
@@ -206,6 +206,20 @@ TEST_F(DebugTest, AnOperatorWhoseInferenceTakesTooLongIsWaitedFor) {
   EXPECT_EQ(SynchronousCalls().at("aten::atan"), 1u);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("op=aten::atan failures=2"));
+}
+
+TEST_F(DebugTest, ShapesThatDependOnDataAreNoFailures) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = Remote({6, 2});
+  const at::Tensor mask = Remote({6}, at::kBool);
+  const auto waited = [] { return SynchronousCalls()["aten::index.Tensor"]; };
+  const uint64_t before = waited();
+  constexpr int kMasks = 2 * ShapeInferenceLimits().failures;
+  for (int i = 0; i < kMasks; ++i) a.index({mask});
+  EXPECT_EQ(waited(), before + kMasks);
+  const uint64_t masks = waited();
+  a.index({Remote({3}, at::kLong)});
+  EXPECT_EQ(waited(), masks);
 }
 
 }  // namespace

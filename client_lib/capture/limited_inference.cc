@@ -21,10 +21,16 @@ bool MayBeGivenUp(const OperatorInfo& info) {
   return tries && std::find(lists.begin(), lists.end(), true) == lists.end();
 }
 
+// Not knowing is no failure then: the next call may be another, as an index of
+// integers after masks.
+bool MayDependOnData(const OperatorInfo& info) {
+  return info.rule != nullptr ||
+         info.handle.hasTag(at::Tag::dynamic_output_shape);
+}
+
 absl::string_view HowFound(const OperatorInfo& info, bool found) {
   if (found) return info.rule != nullptr ? "rule" : "re-entry";
-  if (info.rule != nullptr ||
-      info.handle.hasTag(at::Tag::dynamic_output_shape)) {
+  if (MayDependOnData(info)) {
     return "nothing: the shape depends on data";
   }
   return info.reentry == c10::DispatchKey::Undefined
@@ -54,8 +60,7 @@ InferredResults InferWithinLimits(const OperatorInfo& info,
     }
     breaker.Try(info.operator_id, info.name, [&] {
       inferred = InferResults(info, arguments);
-      // A rule that does not know says that the shape depends on data.
-      return inferred.outcome != Outcome::kUnknown || info.rule != nullptr;
+      return inferred.outcome != Outcome::kUnknown || MayDependOnData(info);
     });
   }
   Log(info, HowFound(info, inferred.outcome != Outcome::kUnknown), inferred);
