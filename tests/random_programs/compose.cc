@@ -21,6 +21,10 @@ Composer::Profile ProfileOf(uint64_t seed) {
   profile.lanes = random() % 3 == 0 ? 2 + static_cast<int>(random() % 2) : 1;
   profile.gradients = random() % 3 == 0;
   profile.failures = random() % 4 == 0;
+  if (random() % 2 == 0) {
+    profile.steps = 5 + static_cast<int>(random() % 15);
+    profile.loops = 1 + static_cast<int>(random() % 2);
+  }
   return profile;
 }
 
@@ -41,6 +45,11 @@ Program Compose(uint64_t seed) {
   for (int i = 0; i < 3; ++i) MakeUpload(composer);
   for (int i = 0; i < composer.profile().steps; ++i) {
     composer.BeginStep();
+    if (composer.Chance(static_cast<double>(composer.profile().loops) /
+                        composer.profile().steps)) {
+      MakeLoop(composer);
+      continue;
+    }
     if (composer.profile().gradients && composer.Chance(0.2)) {
       MakeGradient(composer);
       continue;

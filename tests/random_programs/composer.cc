@@ -11,7 +11,7 @@ namespace djinn::random_programs {
 namespace {
 
 // Slots are never used again, so that a step can be taken out.
-constexpr int kMaxSlots = 600;
+constexpr int kMaxSlots = 2500;
 constexpr size_t kMaxLive = 22;
 // Larger results are dropped at once.
 constexpr int64_t kMaxElements = 8192;
@@ -31,6 +31,8 @@ int ResultSlots(const Step& step) {
     case Step::Kind::kUpload:
     case Step::Kind::kGrad:
       return 1;
+    case Step::Kind::kCallable:
+      return static_cast<int>(step.callable->outputs.size());
     case Step::Kind::kCall:
       break;
     default:
@@ -234,36 +236,44 @@ void Composer::Drop(int slot) {
 }
 
 int Composer::Add(Step step) {
+  const bool uploads = step.kind == Step::Kind::kUpload;
+  for (const int slot : AddStep(std::move(step))) {
+    if (!alive(slot)) continue;
+    if (uploads || tensor(slot).numel() <= kMaxElements) return slot;
+  }
+  return kNoTensor;
+}
+
+std::vector<int> Composer::AddStep(Step step) {
   step.mode = mode_;
   step.lane = lane_;
   const int first = program_.slots;
-  for (int i = 0; i < ResultSlots(step); ++i) step.results.push_back(first + i);
-  if (first + kMaxListResults > kMaxSlots) return kNoTensor;
+  const int slots = ResultSlots(step);
+  for (int i = 0; i < slots; ++i) step.results.push_back(first + i);
+  if (first + std::max(slots, kMaxListResults) > kMaxSlots) return {};
   const Expectation expected = oracle_.Apply(step);
   const bool forgets = !expected.forgotten.empty();
   std::erase_if(live_, [this](int slot) { return !alive(slot); });
   if (expected.outcome == Expectation::Outcome::kSkipped && !forgets) {
-    return kNoTensor;
+    return {};
   }
   const bool done = expected.outcome == Expectation::Outcome::kDone;
-  if (!done && !forgets && !Chance(0.3)) return kNoTensor;
+  if (!done && !forgets && !Chance(0.3)) return {};
   if (done && expected.results.size() < step.results.size()) {
     step.results.resize(expected.results.size());
   }
   program_.slots += static_cast<int>(step.results.size());
   const std::vector<int> results = step.results;
+  const bool uploads = step.kind == Step::Kind::kUpload;
   program_.steps.push_back(std::move(step));
-  int given = kNoTensor;
+  done_.push_back(done);
   for (const int slot : results) {
     if (!tensor(slot).defined()) continue;
     live_.push_back(slot);
-    if (tensor(slot).numel() > kMaxElements) {
-      Drop(slot);
-    } else if (given == kNoTensor) {
-      given = slot;
-    }
+    // Large uploads are used through views.
+    if (!uploads && tensor(slot).numel() > kMaxElements) Drop(slot);
   }
-  return given;
+  return done ? results : std::vector<int>();
 }
 
 void Composer::BeginStep() {

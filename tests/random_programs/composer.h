@@ -26,6 +26,7 @@ class Composer {
     int lanes = 1;
     bool gradients = false;
     bool failures = false;
+    int loops = 0;
   };
   using Named = std::map<std::string, Argument>;
   using Predicate = std::function<bool(const at::Tensor&)>;
@@ -75,7 +76,15 @@ class Composer {
            Named named = {});
   int Upload(const at::Tensor& values);
   int Add(Step step);
+  // The same, giving all of its results, or none.
+  std::vector<int> AddStep(Step step);
   void Drop(int slot);
+
+  // The steps so far, and whether each was done rather than raised.
+  const std::vector<Step>& steps() const { return program_.steps; }
+  bool done(size_t step) const { return done_[step]; }
+  // Numbers callables.
+  int NextCallable() { return callables_++; }
 
   // Between the makers: drops tensors when there are many, and may change the
   // lane of what follows and whether it stands in a section of no_grad or
@@ -87,6 +96,8 @@ class Composer {
   const Profile profile_;
   Program program_;
   Oracle oracle_;
+  std::vector<bool> done_;
+  int callables_ = 0;
   std::vector<int> live_;
   Mode mode_ = Mode::kNormal;
   int lane_ = 0;

@@ -102,6 +102,21 @@ std::vector<int> SlotsOf(const Step& step) {
   return slots;
 }
 
+std::vector<at::Tensor> Perform(const Callable& callable,
+                                const std::vector<at::Tensor>& arguments,
+                                c10::Device device) {
+  Machine machine(device, callable.slots);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    machine.Fill(static_cast<int>(i), arguments[i]);
+  }
+  for (const Step& step : callable.steps) {
+    machine.Store(step, machine.Execute(step));
+  }
+  std::vector<at::Tensor> outputs;
+  for (const int slot : callable.outputs) outputs.push_back(machine.slot(slot));
+  return outputs;
+}
+
 std::vector<at::Tensor> Machine::Operands(const Step& step) const {
   std::vector<at::Tensor> tensors;
   for (const int slot : SlotsOf(step)) tensors.push_back(slots_[slot]);
@@ -167,6 +182,9 @@ std::vector<at::Tensor> Machine::Execute(const Step& step,
     case Step::Kind::kSetData:
       operand(0).set_data(operand(1));
       return {};
+    case Step::Kind::kCallable:
+      return invoke_ ? invoke_(*step.callable, Operands(step))
+                     : Perform(*step.callable, Operands(step), device_);
   }
   return {};
 }

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/random_programs/program.h"
@@ -21,9 +22,16 @@ class Machine {
   using Substitute =
       std::function<at::Tensor(const c10::Argument&, const at::Tensor&)>;
 
+  // Carries out a callable.
+  using Invoke = std::function<std::vector<at::Tensor>(
+      const Callable&, const std::vector<at::Tensor>& arguments)>;
+
   // Memory that PyTorch leaves as it is on the CPU is zero on a remote device,
   // so it is made zero here, too.
   Machine(c10::Device device, int slots) : device_(device), slots_(slots) {}
+
+  // Otherwise the steps of a callable are carried out one by one.
+  void set_invoke(Invoke invoke) { invoke_ = std::move(invoke); }
 
   // Throws what PyTorch throws; then no slot has changed. A read returns the
   // value as a contiguous CPU tensor.
@@ -33,6 +41,7 @@ class Machine {
   // Puts results into the slots the step names. Slots without a result are
   // emptied.
   void Store(const Step& step, const std::vector<at::Tensor>& results);
+  void Fill(int slot, at::Tensor tensor) { slots_[slot] = std::move(tensor); }
   void Empty(int slot) { slots_[slot] = at::Tensor(); }
 
   // The tensors a step uses, in order.
@@ -47,8 +56,14 @@ class Machine {
   std::vector<at::Tensor> Call(const Step& step, const Substitute* substitute);
 
   const c10::Device device_;
+  Invoke invoke_;
   std::vector<at::Tensor> slots_;
 };
+
+// The steps of a callable, one by one.
+std::vector<at::Tensor> Perform(const Callable& callable,
+                                const std::vector<at::Tensor>& arguments,
+                                c10::Device device);
 
 // The slots a step uses, in order, kNoTensor left out.
 std::vector<int> SlotsOf(const Step& step);

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <map>
@@ -37,6 +38,9 @@ ABSL_FLAG(absl::Duration, time_limit, absl::InfiniteDuration(),
 ABSL_FLAG(int, differences, 3, "Stops after so many differences.");
 ABSL_FLAG(bool, same_messages, false,
           "Takes another text of PyTorch's error for a difference.");
+ABSL_FLAG(std::string, mode, "strict",
+          "strict, fast, or both: each program under one after the other.");
+ABSL_FLAG(int, threads, 1, "Of the worker, and on the CPU.");
 ABSL_FLAG(bool, print, false, "Prints every program.");
 
 namespace djinn::random_programs {
@@ -98,7 +102,7 @@ class Cluster {
   void Start() {
     EmbeddedClusterOptions options;
     options.worker_memory_bytes = uint64_t{1} << 30;
-    options.worker_threads = 1;
+    options.worker_threads = absl::GetFlag(FLAGS_threads);
     auto started = EmbeddedCluster::Start(options);
     Require(started.status());
     cluster_ = *std::move(started);
@@ -108,7 +112,9 @@ class Cluster {
 
 class Tester {
  public:
-  Tester() { cluster_.Renew(); }
+  explicit Tester(std::vector<ExecutionMode> modes) : modes_(std::move(modes)) {
+    cluster_.Renew();
+  }
 
   // Returns whether the program does the same here and there.
   bool Test(uint64_t seed) {
@@ -138,6 +144,7 @@ class Tester {
   }
 
   const Counts& counts() const { return counts_; }
+  const Tally& tally() const { return tally_; }
 
  private:
   std::optional<std::string> Compare(const Program& program,
@@ -147,9 +154,19 @@ class Tester {
     for (const Step& step : program.steps) {
       expectations->push_back(oracle.Apply(step));
     }
-    std::optional<std::string> difference =
-        FindDifference(program, *expectations, oracle.Finish(),
-                       absl::GetFlag(FLAGS_same_messages));
+    const std::vector<FinalValue> final_values = oracle.Finish();
+    std::optional<std::string> difference;
+    for (const ExecutionMode mode : modes_) {
+      difference = FindDifference(
+          program, *expectations, final_values,
+          {.mode = mode, .same_messages = absl::GetFlag(FLAGS_same_messages)},
+          &tally_);
+      if (!difference.has_value()) continue;
+      absl::StrAppend(&*difference, mode == ExecutionMode::kFast
+                                        ? "\n  in fast mode"
+                                        : "\n  in strict mode");
+      break;
+    }
     if (difference.has_value() &&
         (absl::StrContains(*difference, "WORKER_LOST") ||
          absl::StrContains(*difference, "DEADLINE"))) {
@@ -158,20 +175,32 @@ class Tester {
     return difference;
   }
 
+  const std::vector<ExecutionMode> modes_;
   Cluster cluster_;
   Counts counts_;
+  Tally tally_;
 };
+
+std::vector<ExecutionMode> Modes() {
+  const std::string mode = absl::GetFlag(FLAGS_mode);
+  if (mode == "strict") return {ExecutionMode::kStrict};
+  if (mode == "fast") return {ExecutionMode::kFast};
+  if (mode == "both") return {ExecutionMode::kStrict, ExecutionMode::kFast};
+  std::cerr << "--mode must be strict, fast or both, not " << mode << std::endl;
+  std::exit(2);
+}
 
 int Main() {
   // The same number of threads on both sides: sums have the same order.
-  at::set_num_threads(1);
+  at::set_num_threads(absl::GetFlag(FLAGS_threads));
   // Of outputs that are resized.
   c10::WarningUtils::set_warnAlways(false);
   uint64_t seed = absl::GetFlag(FLAGS_seed);
   if (seed == 0) seed = std::random_device()();
-  std::cout << "base seed " << seed << std::endl;
+  std::cout << "base seed " << seed << ", mode " << absl::GetFlag(FLAGS_mode)
+            << ", " << absl::GetFlag(FLAGS_threads) << " threads" << std::endl;
   const absl::Time start = absl::Now();
-  Tester tester;
+  Tester tester(Modes());
   int differences = 0;
   for (int i = 0; i < absl::GetFlag(FLAGS_programs); ++i) {
     if (absl::Now() - start > absl::GetFlag(FLAGS_time_limit)) break;
@@ -190,7 +219,10 @@ int Main() {
             << " with failing nodes), " << counts.steps << " steps, "
             << counts.names.size() << " operators, " << counts.raising
             << " errors at the call, " << counts.root_errors
-            << " failed nodes, " << differences << " differences, "
+            << " failed nodes, " << tester.tally().replays
+            << " replays of callables, " << tester.tally().other_sums
+            << " values of sums in another order, " << tester.tally().left_out
+            << " programs left there, " << differences << " differences, "
             << absl::FormatDuration(
                    absl::Trunc(absl::Now() - start, absl::Milliseconds(100)))
             << std::endl;

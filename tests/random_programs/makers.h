@@ -25,6 +25,9 @@ void MakeConcat(Composer& c);
 void MakeOrdering(Composer& c);  // sort, topk, cumsum, ...
 void MakeNetwork(Composer& c);   // layers and losses
 
+// make_loop.cc
+void MakeLoop(Composer& c);  // a body again and again, or a callable
+
 // make_state.cc
 void MakeFactory(Composer& c);
 void MakeUpload(Composer& c);

@@ -134,7 +134,9 @@ at::Tensor Harmless(const Step& step, const c10::Argument& argument,
 class DrawScope {
  public:
   explicit DrawScope(const Step& step) {
-    if (MayDraw(step)) state_ = Generator().get_state();
+    if (MayDraw(step) || step.kind == Step::Kind::kCallable) {
+      state_ = Generator().get_state();
+    }
   }
   bool Drew() const {
     return state_.defined() && !at::equal(state_, Generator().get_state());
@@ -171,10 +173,11 @@ class WriteScope {
       if (slot == nullptr || !IsWritten(step.op->schema().arguments()[i])) {
         continue;
       }
-      const c10::Storage& storage = machine.slot(slot->index).storage();
-      const auto* bytes = static_cast<const char*>(storage.data());
-      kept_.emplace_back(storage, std::string(bytes, storage.nbytes()));
+      Keep(machine.slot(slot->index));
     }
+  }
+  explicit WriteScope(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors) Keep(tensor);
   }
   void Undo() {
     for (auto& [storage, bytes] : kept_) {
@@ -184,6 +187,12 @@ class WriteScope {
   }
 
  private:
+  void Keep(const at::Tensor& tensor) {
+    const c10::Storage& storage = tensor.storage();
+    const auto* bytes = static_cast<const char*>(storage.data());
+    kept_.emplace_back(storage, std::string(bytes, storage.nbytes()));
+  }
+
   std::vector<std::pair<c10::Storage, std::string>> kept_;
 };
 
@@ -255,10 +264,13 @@ bool NeedsValues(const Step& step, const Machine& machine) {
          step.op->hasTag(at::Tag::data_dependent_output);
 }
 
-Oracle::Oracle(const Program& program, bool failures)
-    : machine_(at::kCPU, program.slots), failures_(failures) {
+Oracle::Oracle(const Program& program, bool failures, Noise* noise)
+    : machine_(at::kCPU, program.slots), failures_(failures), noise_(noise) {
   at::manual_seed(program.seed);
 }
+
+Oracle::Oracle(const Callable& callable, Noise* noise)
+    : machine_(at::kCPU, callable.slots), failures_(false), noise_(noise) {}
 
 int Oracle::StorageId(const at::Tensor& tensor) {
   const auto [entry, added] = ids_.try_emplace(
@@ -303,7 +315,8 @@ void Oracle::NoteUses(const Step& step, Expectation* expectation) {
       step.kind == Step::Kind::kSeed || step.kind == Step::Kind::kBackward ||
       step.kind == Step::Kind::kGrad ||
       step.kind == Step::Kind::kRequiresGrad ||
-      step.kind == Step::Kind::kSetData || ChangesOnlyMetadata(step);
+      step.kind == Step::Kind::kSetData || step.kind == Step::Kind::kCallable ||
+      ChangesOnlyMetadata(step);
 }
 
 Poison Oracle::PoisonReadBy(const Step& step) {
@@ -432,7 +445,7 @@ Expectation Oracle::Call(const Step& step) {
   std::vector<at::Tensor> results;
   std::optional<std::string> message;
   try {
-    results = machine_.Execute(step);
+    results = ExecuteDisturbed(step);
     if (!read.empty()) draw.Undo();
   } catch (const std::exception& error) {
     const bool drew = draw.Drew();
@@ -521,6 +534,39 @@ Expectation Oracle::Call(const Step& step) {
   return expected;
 }
 
+std::vector<at::Tensor> Oracle::ExecuteDisturbed(const Step& step) {
+  const Noise::Scope disturbed(noise_, step, machine_);
+  return machine_.Execute(step);
+}
+
+Expectation Oracle::CallCallable(const Step& step) {
+  Expectation expected;
+  const std::vector<at::Tensor> arguments = machine_.Operands(step);
+  Oracle inside(*step.callable, noise_);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!PoisonOf(arguments[i]).empty()) return expected;
+    inside.machine_.Fill(static_cast<int>(i), arguments[i]);
+  }
+  DrawScope draw(step);
+  WriteScope write(arguments);
+  for (const Step& inner : step.callable->steps) {
+    if (inside.Apply(inner).outcome == Expectation::Outcome::kDone) continue;
+    write.Undo();
+    draw.Undo();
+    return expected;
+  }
+  std::vector<at::Tensor> results;
+  for (const int slot : step.callable->outputs) {
+    results.push_back(inside.machine_.slot(slot));
+  }
+  machine_.Store(step, results);
+  expected.outcome = Expectation::Outcome::kDone;
+  for (const at::Tensor& result : results) {
+    expected.results.push_back(FactsOf(result));
+  }
+  return expected;
+}
+
 Expectation Oracle::Apply(const Step& step) {
   ++position_;
   Expectation expected;
@@ -532,6 +578,8 @@ Expectation Oracle::Apply(const Step& step) {
   NoteUses(step, &uses);
   if (step.kind == Step::Kind::kCall) {
     expected = Call(step);
+  } else if (step.kind == Step::Kind::kCallable) {
+    expected = CallCallable(step);
   } else {
     Poison anything;
     if (step.kind == Step::Kind::kBackward) {
@@ -545,7 +593,7 @@ Expectation Oracle::Apply(const Step& step) {
       expected.poison = PoisonOf(machine_.slot(SlotsOf(step)[0]));
     }
     try {
-      const std::vector<at::Tensor> results = machine_.Execute(step);
+      const std::vector<at::Tensor> results = ExecuteDisturbed(step);
       expected.outcome = Expectation::Outcome::kDone;
       if (step.kind == Step::Kind::kRead) {
         expected.value = results[0];

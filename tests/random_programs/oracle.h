@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/random_programs/machine.h"
+#include "tests/random_programs/noise.h"
 #include "tests/random_programs/program.h"
 
 namespace djinn::random_programs {
@@ -91,8 +92,9 @@ struct FinalValue {
 
 class Oracle {
  public:
-  // Without failures, a call that would fail on a worker is skipped.
-  Oracle(const Program& program, bool failures);
+  // Without failures, a call that would fail on a worker is skipped. With
+  // noise, which must outlive it, values are disturbed on their way.
+  Oracle(const Program& program, bool failures, Noise* noise = nullptr);
 
   Expectation Apply(const Step& step);
   std::vector<FinalValue> Finish();
@@ -100,8 +102,13 @@ class Oracle {
   const Machine& machine() const { return machine_; }
 
  private:
+  // Of the steps of a callable.
+  Oracle(const Callable& callable, Noise* noise);
+
   Expectation Call(const Step& step);
-  Expectation Backward(const Step& step);
+  // Skipped where a step of the callable is anything but done.
+  Expectation CallCallable(const Step& step);
+  std::vector<at::Tensor> ExecuteDisturbed(const Step& step);
   // Whether the call gave an output that shares memory with another operand a
   // new size.
   bool ResizedShared(const Step& step, const std::vector<Facts>& before) const;
@@ -118,6 +125,7 @@ class Oracle {
 
   Machine machine_;
   const bool failures_;
+  Noise* const noise_;
   int position_ = -1;
   // A call failed: its formula may fail again in a backward pass.
   bool failed_ = false;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Formatting.h>
 
+#include <set>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -99,6 +100,8 @@ std::string StepText(const Step& step) {
       return absl::StrCat(argument(0), ".grad");
     case Step::Kind::kSetData:
       return absl::StrCat(argument(0), ".data = ", argument(1));
+    case Step::Kind::kCallable:
+      return absl::StrCat("callable", step.callable->id, "(", argument(0), ")");
   }
   return "";
 }
@@ -128,6 +131,8 @@ std::string Step::name() const {
       return "(grad)";
     case Kind::kSetData:
       return "(set_data)";
+    case Kind::kCallable:
+      return "(callable)";
   }
   return "";
 }
@@ -153,8 +158,25 @@ std::string Print(const Step& step) {
   return text;
 }
 
+std::string Print(const Callable& callable) {
+  std::string text = absl::StrCat("  callable", callable.id, " of v0 to v",
+                                  callable.arguments - 1, ":\n");
+  for (const Step& step : callable.steps) {
+    absl::StrAppend(&text, "    ", Print(step), "\n");
+  }
+  absl::StrAppend(&text, "    return v", absl::StrJoin(callable.outputs, ", v"),
+                  "\n");
+  return text;
+}
+
 std::string Print(const Program& program) {
   std::string text;
+  std::set<int> printed;
+  for (const Step& step : program.steps) {
+    if (step.callable != nullptr && printed.insert(step.callable->id).second) {
+      text += Print(*step.callable);
+    }
+  }
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     absl::StrAppend(

@@ -9,6 +9,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -35,6 +36,8 @@ using Argument = std::variant<c10::IValue, Slot, SlotList, ThisDevice>;
 
 enum class Mode { kNormal, kNoGrad, kInference };
 
+struct Callable;
+
 struct Step {
   enum class Kind {
     kCall,          // an operator, by name
@@ -46,6 +49,7 @@ struct Step {
     kBackward,      // backward(ones, retain_graph = arguments[1])
     kGrad,          // results[0] = arguments[0].grad
     kSetData,       // arguments[0].set_data(arguments[1])
+    kCallable,      // `callable` of the tensors in arguments[0]
   };
 
   Kind kind = Kind::kCall;
@@ -54,10 +58,23 @@ struct Step {
   // Of a call: one for each argument of the schema.
   std::vector<Argument> arguments;
   std::vector<int> results;
+  std::shared_ptr<const Callable> callable;
   Mode mode = Mode::kNormal;
   int lane = 0;
 
   std::string name() const;
+};
+
+// What is carried out as a whole: calls over slots of its own, of which the
+// first take its arguments. A remote device registers it.
+struct Callable {
+  // Tells those of a program apart.
+  int id = 0;
+  int arguments = 0;
+  int slots = 0;
+  std::vector<Step> steps;
+  // The slots it returns.
+  std::vector<int> outputs;
 };
 
 struct Program {
@@ -72,6 +89,7 @@ c10::OperatorHandle FindOperator(const std::string& name);
 
 // Readable pseudo-PyTorch, a line per step.
 std::string Print(const Step& step);
+std::string Print(const Callable& callable);
 std::string Print(const Program& program);
 
 }  // namespace djinn::random_programs

@@ -1,0 +1,114 @@
+#include "tests/random_programs/tolerance.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "tests/random_programs/noise.h"
+
+namespace djinn::random_programs {
+namespace {
+
+// Runs with each strength. That of two things which are equal on the CPU, the
+// other one comes first in none of them has a chance of 2^-48.
+constexpr int kRuns = 16;
+// In roundings. The sums of these programs have up to some thousand terms, and
+// what is left of the strongest in the narrower types is what rounds the other
+// way.
+constexpr double kStrengths[] = {16, 256, 4096};
+// How much farther than the farthest of the disturbed ones a value may be.
+constexpr double kMargin = 4;
+
+// Elements as far from another as may be; infinite where only one is finite.
+at::Tensor Distance(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor wide_a = a.to(at::kDouble), wide_b = b.to(at::kDouble);
+  const at::Tensor same =
+      (wide_a == wide_b) | (wide_a.isnan() & wide_b.isnan());
+  const at::Tensor distance = at::abs(wide_a - wide_b);
+  const at::Tensor infinite =
+      at::full_like(distance, std::numeric_limits<double>::infinity());
+  return at::where(same, at::zeros_like(distance),
+                   at::where(distance.isfinite(), distance, infinite));
+}
+
+// Whether the value may come of what has these disturbed forms.
+bool Allows(const at::Tensor& value, const at::Tensor& expected,
+            const std::vector<at::Tensor>& disturbed) {
+  at::Tensor reach;
+  for (const at::Tensor& other : disturbed) {
+    if (!other.defined() || other.scalar_type() != expected.scalar_type() ||
+        other.sizes() != expected.sizes()) {
+      return true;  // even its shape is open
+    }
+    const at::Tensor distance = Distance(other, expected);
+    reach = reach.defined() ? at::maximum(reach, distance) : distance;
+  }
+  if (value.sizes() != expected.sizes() ||
+      value.scalar_type() != expected.scalar_type()) {
+    return false;
+  }
+  if (!expected.is_floating_point()) {
+    return ((reach > 0) | (value == expected)).all().item<bool>();
+  }
+  return (Distance(value, expected) <= reach * kMargin).all().item<bool>();
+}
+
+bool SameOutcome(const Expectation& a, const Expectation& b) {
+  return a.outcome == b.outcome && a.fails == b.fails &&
+         a.results == b.results && a.operands == b.operands;
+}
+
+}  // namespace
+
+const std::vector<Tolerance::Run>& Tolerance::runs() {
+  for (uint64_t seed = runs_.size(); seed < kRuns * std::size(kStrengths);
+       ++seed) {
+    Noise noise(seed + 1, kStrengths[seed % std::size(kStrengths)]);
+    Oracle oracle(program_, /*failures=*/true, &noise);
+    Run run;
+    for (const Step& step : program_.steps) {
+      run.expectations.push_back(oracle.Apply(step));
+    }
+    run.values = oracle.Finish();
+    runs_.push_back(std::move(run));
+  }
+  return runs_;
+}
+
+bool Tolerance::AllowsRead(size_t step, const at::Tensor& value) {
+  std::vector<at::Tensor> disturbed;
+  for (const Run& run : runs()) {
+    disturbed.push_back(run.expectations[step].value);
+  }
+  return Allows(value, expectations_[step].value, disturbed);
+}
+
+bool Tolerance::AllowsAtTheEnd(const FinalValue& expected,
+                               const at::Tensor& value) {
+  std::vector<at::Tensor> disturbed;
+  for (const Run& run : runs()) {
+    const auto same = std::find_if(run.values.begin(), run.values.end(),
+                                   [&](const FinalValue& final_value) {
+                                     return final_value.slot == expected.slot;
+                                   });
+    disturbed.push_back(same == run.values.end() ? at::Tensor() : same->value);
+  }
+  return Allows(value, expected.value, disturbed);
+}
+
+bool Tolerance::AllowsAnotherOutcome(size_t step) {
+  return std::any_of(runs().begin(), runs().end(), [&](const Run& run) {
+    return !SameOutcome(run.expectations[step], expectations_[step]);
+  });
+}
+
+bool Tolerance::AllowsAnotherOutcome() {
+  for (size_t step = 0; step < expectations_.size(); ++step) {
+    if (AllowsAnotherOutcome(step)) return true;
+  }
+  return false;
+}
+
+}  // namespace djinn::random_programs
