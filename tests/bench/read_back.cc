@@ -1,6 +1,7 @@
 // How long a program waits for a small result: one operator and a read of what
-// it made, called as ever or as a registered callable, beside a bare gRPC
-// stream that carries as many bytes.
+// it made, called as ever or as a registered callable, and a registered model
+// that hands on what it is given; beside a bare gRPC stream that carries as
+// many bytes.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "ATen/ops/add.h"
 #include "ATen/ops/arange.h"
+#include "ATen/ops/clone.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,6 +30,13 @@ namespace {
 constexpr int kReadsPerRound = 200;
 constexpr int64_t kResultElements[] = {1, 256};
 
+// What is waited for.
+enum class Work {
+  kOperator,
+  kRegistered,   // the same as a registered callable
+  kNoOperation,  // a registered callable that copies its argument
+};
+
 class ReadBackBenchmark : public Benchmark {
  public:
   explicit ReadBackBenchmark(const Options& options) : options_(options) {}
@@ -37,19 +46,21 @@ class ReadBackBenchmark : public Benchmark {
   absl::Status Measure(std::vector<Row>* rows) override {
     DJINN_ASSIGN_OR_RETURN(const auto peer, PingPongPeer::Start());
     DJINN_ASSIGN_OR_RETURN(const auto futex, FutexPingPong::Start());
-    for (const bool registered : {false, true}) {
+    for (const Work work :
+         {Work::kOperator, Work::kRegistered, Work::kNoOperation}) {
       for (const int64_t elements : kResultElements) {
         DJINN_RETURN_IF_ERROR(
-            MeasureSize(elements, registered, peer.get(), futex.get(), rows));
+            MeasureSize(elements, work, peer.get(), futex.get(), rows));
       }
     }
     return absl::OkStatus();
   }
 
  private:
-  absl::Status MeasureSize(int64_t elements, bool registered,
-                           PingPongPeer* peer, FutexPingPong* futex,
-                           std::vector<Row>* rows) {
+  absl::Status MeasureSize(int64_t elements, Work work, PingPongPeer* peer,
+                           FutexPingPong* futex, std::vector<Row>* rows) {
+    const bool registered = work != Work::kOperator;
+    const bool copies = work == Work::kNoOperation;
     const c10::InferenceMode inference;
     const at::Tensor local = at::arange(elements, at::kFloat);
     const at::Tensor remote = local.to(Device());
@@ -58,16 +69,18 @@ class ReadBackBenchmark : public Benchmark {
     for (int i = 0; registered && i < kReadsPerRound; ++i) {
       arguments.push_back(at::add(remote, Argument(i)));
     }
-    CompiledFunction half([](const std::vector<at::Tensor>& in) {
-      return std::vector<at::Tensor>{at::add(in[0], 0.5)};
+    CompiledFunction model([copies](const std::vector<at::Tensor>& in) {
+      return std::vector<at::Tensor>{copies ? at::clone(in[0])
+                                            : at::add(in[0], 0.5)};
     });
     const auto call = [&](int round, int i) {
-      return registered ? half({arguments[i]})[0]
+      return registered ? model({arguments[i]})[0]
                         : at::add(remote, Summand(round, i));
     };
     const auto expected = [&](int round, int i) {
-      return registered ? at::add(at::add(local, Argument(i)), 0.5)
-                        : at::add(local, Summand(round, i));
+      if (!registered) return at::add(local, Summand(round, i));
+      const at::Tensor argument = at::add(local, Argument(i));
+      return copies ? argument : at::add(argument, 0.5);
     };
     Agreement agreement;
     std::string error;
@@ -127,10 +140,12 @@ class ReadBackBenchmark : public Benchmark {
     Row row;
     row.benchmark = std::string(name());
     DJINN_ASSIGN_OR_RETURN(const std::string transport, Transport());
-    row.variant = absl::StrFormat("%d B result, %s%s", elements * sizeof(float),
-                                  registered ? "registered, " : "", transport);
-    if (registered && half.statistics().replays == 0) {
-      error = absl::StrCat("not registered: ", half.statistics().refusal);
+    row.variant =
+        absl::StrFormat("%d B result, %s%s%s", elements * sizeof(float),
+                        registered ? "registered, " : "",
+                        copies ? "no operation, " : "", transport);
+    if (registered && model.statistics().replays == 0) {
+      error = absl::StrCat("not registered: ", model.statistics().refusal);
     }
     row.djinn = std::move(djinn);
     for (auto& [name, series] : floors) {
