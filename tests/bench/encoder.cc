@@ -27,12 +27,19 @@ using examples::EncoderService;
 
 constexpr double kTolerance = 1e-5;
 
+// The model has six layers; gone through twice, it is one of twelve.
 struct Shape {
+  int passes;
   size_t sentences;
   size_t tokens;
   int calls_per_round;
 };
-constexpr Shape kShapes[] = {{1, 32, 10}, {8, 32, 4}, {1, 128, 5}, {8, 128, 1}};
+constexpr Shape kShapes[] = {{1, 1, 32, 10}, {1, 8, 32, 4},  {1, 1, 128, 5},
+                             {1, 8, 128, 1}, {2, 1, 32, 10}, {2, 8, 32, 4},
+                             {2, 1, 128, 5}, {2, 8, 128, 1}};
+// What is loaded for a shape.
+using Model = std::pair<int, size_t>;
+Model ModelOf(const Shape& shape) { return {shape.passes, shape.tokens}; }
 
 // Calls after which a worker has made its choices and, in fast mode, packed the
 // weights.
@@ -53,9 +60,9 @@ class EncoderBenchmark : public Benchmark {
   absl::Status MeasureAlone() override {
     at::set_num_threads(options_.threads);
     for (const Shape& shape : kShapes) {
-      std::unique_ptr<EncoderService>& service = local_[shape.tokens];
+      std::unique_ptr<EncoderService>& service = local_[ModelOf(shape)];
       if (service == nullptr) {
-        DJINN_ASSIGN_OR_RETURN(service, Load(shape.tokens, at::kCPU));
+        DJINN_ASSIGN_OR_RETURN(service, Load(shape, at::kCPU));
       }
       DJINN_RETURN_IF_ERROR(Encode(*service, shape, -1).status());
       DJINN_RETURN_IF_ERROR(MeasureRounds(options_.rounds, [&](int round) {
@@ -69,16 +76,16 @@ class EncoderBenchmark : public Benchmark {
 
   absl::Status Measure(std::vector<Row>* rows) override {
     at::set_num_threads(options_.threads);
-    // One at a time; the second is the same model once more.
-    size_t loaded_tokens = 0;
+    // One at a time; from the second on it is the same model once more.
+    Model loaded;
     std::unique_ptr<EncoderService> service;
     for (const Shape& shape : kShapes) {
       const Statistics before = GetStatistics();
       const double start = WallNow();
-      const bool loads = shape.tokens != loaded_tokens;
+      const bool loads = ModelOf(shape) != loaded;
       if (loads) {
         service.reset();
-        DJINN_ASSIGN_OR_RETURN(service, Load(shape.tokens, Device()));
+        DJINN_ASSIGN_OR_RETURN(service, Load(shape, Device()));
       }
       DJINN_ASSIGN_OR_RETURN(const Encoded first, Encode(*service, shape, -1));
       const double first_seconds = WallNow() - start;
@@ -88,10 +95,11 @@ class EncoderBenchmark : public Benchmark {
         Row row;
         row.benchmark = std::string(name());
         row.variant = absl::StrFormat(
-            "batch %d, sequence %d, %s", shape.sentences, shape.tokens,
-            mode == ExecutionMode::kFast ? "fast" : "strict");
+            "%sbatch %d, sequence %d, %s",
+            shape.passes == 1 ? "" : "12 layers, ", shape.sentences,
+            shape.tokens, mode == ExecutionMode::kFast ? "fast" : "strict");
         if (loads && mode == ExecutionMode::kStrict) {
-          NoteLoad(/*again=*/loaded_tokens != 0, moved, first_seconds, &row);
+          NoteLoad(/*again=*/loaded != Model(), moved, first_seconds, &row);
         }
         SetExecutionMode(mode);
         const absl::Status measured =
@@ -100,17 +108,18 @@ class EncoderBenchmark : public Benchmark {
         DJINN_RETURN_IF_ERROR(measured);
         rows->push_back(std::move(row));
       }
-      loaded_tokens = shape.tokens;
+      loaded = ModelOf(shape);
     }
     return absl::OkStatus();
   }
 
  private:
   absl::StatusOr<std::unique_ptr<EncoderService>> Load(
-      size_t tokens, at::Device device) const {
+      const Shape& shape, at::Device device) const {
     return EncoderService::Load({.model_folder = options_.model_folder,
                                  .device = device,
-                                 .max_tokens = tokens});
+                                 .max_tokens = shape.tokens,
+                                 .passes = shape.passes});
   }
 
   // Other sentences in every call of every round.
@@ -152,7 +161,7 @@ class EncoderBenchmark : public Benchmark {
 
   absl::Status MeasureShape(const Shape& shape, const EncoderService& service,
                             const Encoded& first, Row* row) {
-    EncoderService& local = *local_[shape.tokens];
+    EncoderService& local = *local_[ModelOf(shape)];
     Agreement agreement;
     const auto compare = [&](const Encoded& expected, const Encoded& actual) {
       for (size_t i = 0; i < expected.embeddings.size(); ++i) {
@@ -212,7 +221,7 @@ class EncoderBenchmark : public Benchmark {
     const uint64_t calls = static_cast<uint64_t>(shape.calls_per_round);
     const uint64_t tokens = shape.sentences * shape.tokens;
     const uint64_t width =
-        static_cast<uint64_t>(local_.at(shape.tokens)->width());
+        static_cast<uint64_t>(local_.at(ModelOf(shape))->width());
     ExpectAtLeast("warm bytes up", moved.bytes_up,
                   calls * tokens * sizeof(int64_t), error);
     ExpectAtMost("warm bytes up", moved.bytes_up, calls * (256 << 10), error);
@@ -222,8 +231,7 @@ class EncoderBenchmark : public Benchmark {
   }
 
   const Options options_;
-  // By tokens.
-  std::map<size_t, std::unique_ptr<EncoderService>> local_;
+  std::map<Model, std::unique_ptr<EncoderService>> local_;
   std::map<const Shape*, Series> alone_;
 };
 

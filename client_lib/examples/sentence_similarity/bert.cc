@@ -203,7 +203,7 @@ class BertEncoder : public Module {
   std::shared_ptr<LayerList> layers_;
 };
 
-BertModel::BertModel(const BertConfig& config) {
+BertModel::BertModel(const BertConfig& config, int passes) : passes_(passes) {
   embeddings_ =
       register_module("embeddings", std::make_shared<BertEmbeddings>(config));
   encoder_ = register_module("encoder", std::make_shared<BertEncoder>(config));
@@ -214,7 +214,11 @@ at::Tensor BertModel::forward(const at::Tensor& token_ids,
                               const at::Tensor& attention_mask) {
   // The same for every head and every token that looks.
   const at::Tensor mask = attention_mask.unsqueeze(1).unsqueeze(1);
-  return encoder_->forward(embeddings_->forward(token_ids), mask);
+  at::Tensor hidden = embeddings_->forward(token_ids);
+  for (int pass = 0; pass < passes_; ++pass) {
+    hidden = encoder_->forward(hidden, mask);
+  }
+  return hidden;
 }
 
 }  // namespace djinn::examples

@@ -23,7 +23,8 @@ class BertEncoder;
 // Inference only: no dropout. forward() may be called from several threads.
 class BertModel : public torch::nn::Module {
  public:
-  explicit BertModel(const BertConfig& config);
+  // A sentence goes through the layers `passes` times.
+  explicit BertModel(const BertConfig& config, int passes = 1);
 
   // Returns a vector for each token: [sentences, tokens, hidden_size].
   //
@@ -37,6 +38,7 @@ class BertModel : public torch::nn::Module {
                      const at::Tensor& attention_mask);
 
  private:
+  const int passes_;
   std::shared_ptr<BertEmbeddings> embeddings_;
   std::shared_ptr<BertEncoder> encoder_;
 };

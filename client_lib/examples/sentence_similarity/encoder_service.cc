@@ -66,6 +66,10 @@ absl::StatusOr<std::unique_ptr<EncoderService>> EncoderService::Load(
     return absl::InvalidArgumentError("max_batch_sentences is 0");
   }
 
+  if (options.passes < 1) {
+    return absl::InvalidArgumentError("passes is below 1");
+  }
+
   absl::StatusOr<WordPieceTokenizer> tokenizer =
       ReadTokenizer(absl::StrCat(folder, "/vocab.txt"));
   if (!tokenizer.ok()) return tokenizer.status();
@@ -79,7 +83,7 @@ absl::StatusOr<std::unique_ptr<EncoderService>> EncoderService::Load(
   absl::StatusOr<SafetensorsFile> weights = SafetensorsFile::Open(weights_path);
   if (!weights.ok()) return weights.status();
   try {
-    auto model = std::make_shared<BertModel>(config->bert);
+    auto model = std::make_shared<BertModel>(config->bert, options.passes);
     model->eval();
     if (absl::Status status = LoadWeights(*weights, *model); !status.ok()) {
       return absl::Status(status.code(),

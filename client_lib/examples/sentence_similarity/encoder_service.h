@@ -29,6 +29,10 @@ struct EncoderOptions {
   // tuned for; at most what it has positions for.
   size_t max_tokens = 0;
 
+  // How often a sentence goes through the model's layers: 2 makes a model of 6
+  // layers one of 12, of another meaning.
+  int passes = 1;
+
   // Most sentences that run through the model at once.
   size_t max_batch_sentences = 32;
 };
