@@ -60,6 +60,7 @@ std::unique_ptr<Benchmark> MakeAdmission(const Options& options);
 std::unique_ptr<Benchmark> MakeHitRate(const Options& options);
 std::unique_ptr<Benchmark> MakePipeline(const Options& options);
 std::unique_ptr<Benchmark> MakeSharedRows(const Options& options);
+std::unique_ptr<Benchmark> MakeIteration(const Options& options);
 std::unique_ptr<Benchmark> MakeStages(const Options& options);
 std::unique_ptr<Benchmark> MakeCaptureAndShip(const Options& options);
 std::unique_ptr<Benchmark> MakeReadBack(const Options& options);

@@ -28,6 +28,7 @@
 #include "tests/bench/benchmark.h"
 #include "tests/bench/child_process.h"
 #include "tests/bench/decode_batch.h"
+#include "tests/bench/distance.h"
 #include "tests/bench/interactive.h"
 #include "tests/bench/machine.h"
 #include "tests/bench/report.h"
@@ -61,6 +62,7 @@ constexpr Entry kBenchmarks[] = {
     {"stages", MakeStages},
     {"capture_and_ship", MakeCaptureAndShip},
     {"read_back", MakeReadBack},
+    {"iteration", MakeIteration},
     {"encoder", MakeEncoder},
     {"decode", MakeDecode},
     {"mlp_step", MakeMlpStep},
@@ -68,6 +70,7 @@ constexpr Entry kBenchmarks[] = {
     {"second_start", MakeSecondStart},
     {"decode_batch", MakeDecodeBatch},
     {"interactive", MakeInteractive},
+    {"distance", MakeDistance},
     {"pipeline", MakePipeline},
     {"shared_rows", MakeSharedRows},
 };

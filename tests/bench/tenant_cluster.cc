@@ -99,8 +99,8 @@ absl::StatusOr<std::unique_ptr<TenantCluster>> TenantCluster::Start(
         absl::StrCat("listen: ", cluster->coordinator(), kBoth,
                      "admin_token_file: admin\ntenants:\n", tenants));
   Write(cluster->folder_ / "worker.yaml",
-        absl::StrCat("worker_id: w0\nlisten: 127.0.0.1:0\ncoordinator: ",
-                     cluster->coordinator(), kBoth,
+        absl::StrCat("worker_id: w0\nlisten: ", settings.worker_listens,
+                     "\ncoordinator: ", cluster->coordinator(), kBoth,
                      "shared_memory_socket: w0.shm\n", settings.of_worker));
   DJINN_ASSIGN_OR_RETURN(
       cluster->coordinator_process_,

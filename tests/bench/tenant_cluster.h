@@ -24,7 +24,8 @@ class TenantCluster {
     std::vector<std::string> tenants;
     // Of every tenant: "share_contents: true".
     std::string of_tenants;
-    // Lines of the worker's file besides its own.
+    // Where the worker listens, and further lines of its file.
+    std::string worker_listens = "127.0.0.1:0";
     std::string of_worker;
   };
 
