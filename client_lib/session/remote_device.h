@@ -31,6 +31,7 @@
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/device_profile.h"
 #include "client_lib/session/message_log.h"
+#include "client_lib/session/part_reads.h"
 #include "client_lib/session/read_predictor.h"
 #include "client_lib/session/recording.h"
 #include "client_lib/session/reply_log.h"
@@ -275,10 +276,22 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   class ReadHandle;
   using Callbacks = std::vector<std::function<void()>>;
   static void Notify(const Callbacks& callbacks);
-  // Replaces `wait` by that of a foreseen read.
+  // Replaces `wait` by that of a foreseen read, or of one of the whole storage.
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
                          std::shared_ptr<ReadWait>* wait, Caller caller);
+  static PartReads::Version VersionOf(const RemoteStorage& storage) {
+    return {storage.id(), storage.version_, storage.size_bytes()};
+  }
+  // Fulfils the wait if the storage's bytes are here; false otherwise.
+  bool AnswerFromWhole(const RemoteStorage& storage,
+                       const srg::TensorView& view, ReadWait* wait)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Replaces `wait` if it is the whole that is read.
+  void QueueViewOrWhole(uint32_t lane, RemoteStorage* storage,
+                        const srg::TensorView& view,
+                        std::shared_ptr<ReadWait>* wait)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void QueueRead(uint32_t lane, RemoteStorage* storage,
                  const srg::TensorView& view,
                  const std::shared_ptr<ReadWait>& wait)
@@ -613,6 +626,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   static constexpr size_t kMaxForeseen = 8;
   ReadPredictor predictor_ ABSL_GUARDED_BY(mu_);
   std::deque<ForeseenRead> foreseen_ ABSL_GUARDED_BY(mu_);
+  PartReads part_reads_ ABSL_GUARDED_BY(mu_);
   CallSiteLog call_sites_ ABSL_GUARDED_BY(mu_);
   // root_errors counts apart.
   Statistics statistics_ ABSL_GUARDED_BY(mu_);

@@ -28,6 +28,9 @@ absl::Status CheckViewBytes(const srg::TensorView& view, uint64_t bytes) {
 
 // What came with the reply. For no bytes there may be no destination.
 void Deliver(const ReadWait& wait, void* destination) {
+  if (wait.part.has_value()) {
+    return CopyView(*wait.part, *wait.value, static_cast<char*>(destination));
+  }
   if (wait.bytes > 0) std::memcpy(destination, wait.value->data(), wait.bytes);
 }
 
@@ -66,7 +69,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
       DJINN_RETURN_IF_ERROR(device_->AwaitRead(wait_.get(), timeout));
       if (wait_->value.has_value()) {
         Deliver(*wait_, destination_);
-        wait_->value.reset();
+        if (!wait_->part.has_value()) wait_->value.reset();
       }
     }
     if (wait_->error.ok()) {
@@ -182,11 +185,11 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
   predictor_.OnRead(lane, storage->id(), view, (*wait)->bytes);
   if (auto foreseen = TakeForeseen(*storage, view)) {
     *wait = std::move(foreseen);
-  } else {
+  } else if (!AnswerFromWhole(*storage, view, wait->get())) {
     SealedSegments writers;
     recorder_.SealUsers(storage, /*writers_only=*/true, &writers);
     QueueSegments(writers);
-    QueueRead(lane, storage, view, *wait);
+    QueueViewOrWhole(lane, storage, view, wait);
   }
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kProfile))) {
     MarkAsked(wait->get(), began, asked);
@@ -197,6 +200,37 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
   recorder_.SealLane(lane, &rest);
   QueueSegments(rest);
   return absl::OkStatus();
+}
+
+bool RemoteDevice::AnswerFromWhole(const RemoteStorage& storage,
+                                   const srg::TensorView& view,
+                                   ReadWait* wait) {
+  if (!storage.born_) return false;
+  const auto whole = part_reads_.Find(VersionOf(storage), view);
+  if (whole == nullptr) return false;
+  wait->value.emplace(wait->bytes, '\0');
+  CopyView(view, *whole->value, wait->value->data());
+  wait->done = true;
+  return true;
+}
+
+void RemoteDevice::QueueViewOrWhole(uint32_t lane, RemoteStorage* storage,
+                                    const srg::TensorView& view,
+                                    std::shared_ptr<ReadWait>* wait) {
+  if (!storage->born_ || !part_reads_.OnRead(VersionOf(*storage), view)) {
+    return QueueRead(lane, storage, view, *wait);
+  }
+  // Comes in the reply.
+  static_assert(PartReads::kMaxBytes <= kAlwaysInlineBytes);
+  const PartReads::Version version = VersionOf(*storage);
+  srg::TensorView all;
+  all.data_type = srg::DataType::kUint8;
+  all.sizes = {static_cast<int64_t>(version.bytes)};
+  all.strides = {1};
+  *wait = std::make_shared<ReadWait>(nullptr, version.bytes);
+  (*wait)->part = view;
+  part_reads_.Keep(version, *wait);
+  QueueRead(lane, storage, all, *wait);
 }
 
 void RemoteDevice::QueueRead(uint32_t lane, RemoteStorage* storage,
