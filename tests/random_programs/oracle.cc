@@ -94,11 +94,22 @@ const at::Tensor& Operand(const Step& step, size_t argument,
   return machine.slot(std::get<Slot>(step.arguments[argument]).index);
 }
 
+// Whether it has more elements than places for them.
+bool RepeatsElements(const at::Tensor& tensor) {
+  int64_t places = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    places += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  return tensor.numel() > 0 && places < tensor.numel();
+}
+
 // Where nothing can be compared, because PyTorch promises nothing:
 // - The CPU's median of an expanded tensor reads memory that nobody wrote.
 // - Outside inference mode an inference tensor has no gradient, asked for or
 //   not, except where a composite happens to put it together with a tensor that
 //   it made on its way, as dropout() does on the CPU.
+// - What an output holds that has several elements in one place depends on the
+//   order in which they are written. Workers refuse it.
 bool NothingIsPromised(const Step& step, const Machine& machine) {
   const std::string& name = step.op->schema().name();
   const bool median = name == "aten::median" || name == "aten::nanmedian";
@@ -108,6 +119,9 @@ bool NothingIsPromised(const Step& step, const Machine& machine) {
         operand.requires_grad()) {
       return true;
     }
+  }
+  for (const size_t output : Outputs(step)) {
+    if (RepeatsElements(Operand(step, output, machine))) return true;
   }
   return false;
 }

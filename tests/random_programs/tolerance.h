@@ -6,8 +6,9 @@
 // time with other and larger disturbances of what it adds up (noise.h). A value
 // may be as far from the CPU's as a few times the farthest of those; an
 // integer, a truth value or a shape may be another where one of those had
-// another. Where no disturbance reaches, and wherever all of them agree,
-// nothing but the CPU's own value is right.
+// another. Where even the weakest disturbances grow large, in feedback that
+// multiplies them, nothing is known. Where no disturbance reaches, and wherever
+// all of them agree, nothing but the CPU's own value is right.
 #ifndef TESTS_RANDOM_PROGRAMS_TOLERANCE_H_
 #define TESTS_RANDOM_PROGRAMS_TOLERANCE_H_
 
