@@ -81,7 +81,10 @@ SendUrgency WorkerCore::UrgencyOf(const std::string& session_id) const {
   MutexLock lock(&mu_);
   for (const auto& [lease_id, lease] : leases_.all()) {
     if (lease.claims.session_id() != session_id) continue;
-    return {lease.claims.tenant(), PriorityOf(lease.claims),
+    // Whatever its runs are, others wait for the value.
+    const int priority = PriorityOf(lease.claims.urgency().priority_class(),
+                                    v1::PHASE_UNSPECIFIED);
+    return {lease.claims.tenant(), priority,
             clock_->Monotonic() + RunDeadlineOf(lease.claims)};
   }
   return {};

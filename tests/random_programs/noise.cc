@@ -100,7 +100,7 @@ Noise::Scope::Scope(Noise* noise, const Step& step, const Machine& machine) {
       continue;
     }
     const auto* const bytes = static_cast<const char*>(storage.data());
-    Kept kept{storage, tensor.element_size(),
+    Kept kept{storage, static_cast<size_t>(tensor.element_size()),
               std::string(bytes, storage.nbytes()), ""};
     noise->Disturb(tensor);
     kept.disturbed.assign(bytes, storage.nbytes());
