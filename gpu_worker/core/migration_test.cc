@@ -52,7 +52,9 @@ class MigrationTest : public TwoCoresTest {
 
   // Enters w1, where w0 gives it this list; the client knows storages 1 and 2.
   v1::Entered EnterForged(TestClient* there, const v1::SessionState& state) {
-    const std::unique_ptr<TestClient> here = Open("s0");
+    // The one before may not have been seen to go.
+    const std::unique_ptr<TestClient> here =
+        Open("forged" + std::to_string(forged_++));
     here->Create(1, 1);
     here->Create(2, 1);
     forged_peers_ = std::make_unique<ForgedPeers>(state.SerializeAsString());
@@ -103,6 +105,7 @@ class MigrationTest : public TwoCoresTest {
     const std::string bytes_;
   };
 
+  int forged_ = 0;
   std::unique_ptr<ForgedPeers> forged_peers_;
 };
 
