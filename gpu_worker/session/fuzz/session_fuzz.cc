@@ -321,7 +321,8 @@ class Harness {
              Require(!status.ok(), "failures say why");
              ++failures;
            },
-           [](absl::Duration) {}, [] { return absl::Milliseconds(1); }});
+           [](absl::Duration) {}, [] { return absl::Milliseconds(1); },
+           [](v1::Phase) {}, [](RunInTime) {}, [](const Session::RunOver&) {}});
       Attach(&session, 0);
       for (const fuzz::Step& step : input.steps()) {
         Carry(step, &session);
