@@ -27,7 +27,9 @@ namespace {
 constexpr int kWorkers = 2;
 constexpr int64_t kRows = 1024;
 constexpr int64_t kWidth = 1024;
-constexpr int kLayers = 6;
+// Of three alike layers one of two stages would have two: rows can be shared
+// out more evenly, and otherwise stages are preferred.
+constexpr int kLayers = 3;
 constexpr int kCallsPerRound = 3;
 constexpr int kMaxRounds = 9;
 // Until a call is carried out as a whole.
