@@ -33,8 +33,8 @@ measured = {row["benchmark"] for row in results}
 wanted = set(sys.argv[2:]) or {
     "ping_pong", "startup", "idle_sessions", "throughput", "decisions", "plan_lookup",
     "admission", "hit_rate", "stages", "second_start", "capture_and_ship", "read_back",
-    "encoder", "decode", "decode_batch", "interactive", "pipeline", "shared_rows", "mlp_step",
-    "transfer"}
+    "encoder", "decode", "decode_batch", "interactive", "pipeline", "shared_rows", "distance",
+    "iteration", "mlp_step", "transfer"}
 assert measured == wanted, measured
 assert any("djinn" in row and row["djinn"]["p99"] > 0 for row in results)
 for part in "machine", "versions", "conditions":
