@@ -1,8 +1,12 @@
 #include "common/error.h"
 
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/net/proto_duration.h"
+#include "common/retry_after.h"
 #include "google/rpc/status.pb.h"
 
 namespace djinn {
@@ -11,32 +15,6 @@ namespace {
 constexpr absl::string_view kPayloadUrl =
     "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr absl::string_view kDomain = "djinn";
-
-// retry_after.h's payload, a message of one field: a Duration, which has 20
-// bytes at most. Put together here: nearly everything is built with what this
-// needs.
-constexpr absl::string_view kRetryUrl =
-    "type.googleapis.com/google.rpc.RetryInfo";
-constexpr char kRetryDelayTag = 1 << 3 | 2;
-
-void AddRetryInfo(const google::protobuf::Duration& delay,
-                  absl::Status* status) {
-  const std::string value = delay.SerializeAsString();
-  std::string info = {kRetryDelayTag, static_cast<char>(value.size())};
-  status->SetPayload(kRetryUrl, absl::Cord(info + value));
-}
-
-void ReadRetryInfo(const absl::Status& status, v1::ErrorDetail* detail) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kRetryUrl);
-  if (!payload.has_value()) return;
-  const std::string info(*payload);
-  google::protobuf::Duration delay;
-  if (info.size() >= 2 && info[0] == kRetryDelayTag &&
-      static_cast<size_t>(info[1]) + 2 == info.size() &&
-      delay.ParseFromString(info.substr(2))) {
-    *detail->mutable_retry_after() = delay;
-  }
-}
 
 google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
@@ -93,8 +71,9 @@ absl::Status StatusFromDetail(const v1::ErrorDetail& detail) {
       MakeError(known ? static_cast<absl::StatusCode>(detail.code())
                       : absl::StatusCode::kInternal,
                 detail.reason(), text, std::move(metadata));
-  if (detail.has_retry_after()) AddRetryInfo(detail.retry_after(), &status);
-  return status;
+  if (!detail.has_retry_after()) return status;
+  return WithRetryAfter(std::move(status),
+                        FromProtoDuration(detail.retry_after()));
 }
 
 void FillDetail(const absl::Status& status, v1::ErrorDetail* detail) {
@@ -102,7 +81,10 @@ void FillDetail(const absl::Status& status, v1::ErrorDetail* detail) {
   const std::string reason = ErrorReason(status);
   detail->set_reason(reason.empty() ? "INTERNAL" : reason);
   detail->set_message(std::string(status.message()));
-  ReadRetryInfo(status, detail);
+  const std::optional<absl::Duration> retry_after = RetryAfter(status);
+  if (retry_after.has_value()) {
+    *detail->mutable_retry_after() = ToProtoDuration(*retry_after);
+  }
 }
 
 }  // namespace djinn
