@@ -17,8 +17,6 @@ NodeWay FromProto(v1::NodeWay way) {
   switch (way) {
     case v1::NODE_WAY_PACKED:
       return NodeWay::kPacked;
-    case v1::NODE_WAY_FUSED:
-      return NodeWay::kFused;
     case v1::NODE_WAY_FAILED:
       return NodeWay::kFailed;
     default:

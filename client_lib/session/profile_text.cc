@@ -109,8 +109,6 @@ const char* NameOf(NodeWay way) {
       return "plain";
     case NodeWay::kPacked:
       return "packed";
-    case NodeWay::kFused:
-      return "fused";
     case NodeWay::kFailed:
       return "failed";
   }

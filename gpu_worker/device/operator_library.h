@@ -34,8 +34,6 @@ enum class NodeWay : uint8_t {
   // By a kernel of the device's own, with a packed copy of its weight or
   // without.
   kPacked,
-  // Together with nodes that follow it.
-  kFused,
 };
 
 class DeviceRun;

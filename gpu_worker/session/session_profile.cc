@@ -19,8 +19,6 @@ v1::NodeWay WayOf(const NodeTime& time) {
       return v1::NODE_WAY_PLAIN;
     case NodeWay::kPacked:
       return v1::NODE_WAY_PACKED;
-    case NodeWay::kFused:
-      return v1::NODE_WAY_FUSED;
   }
   return v1::NODE_WAY_UNSPECIFIED;
 }

@@ -76,8 +76,6 @@ enum class NodeWay {
   // By a kernel of the worker's own, with a packed copy of its weight or, of
   // few rows, without.
   kPacked,
-  // Together with nodes that follow it, whose time is in its own.
-  kFused,
   // It failed, or would have read what had failed.
   kFailed,
 };

@@ -44,7 +44,7 @@ class profile:
 
     @property
     def operators(self):
-        """Dictionaries: name, mode, way ("plain", "packed", "fused", "failed"), calls,
+        """Dictionaries: name, mode, way ("plain", "packed", "failed"), calls,
         total."""
         return self._finished().operators
 
