@@ -13,10 +13,6 @@
 namespace djinn::coordinator {
 namespace {
 
-std::string FirstPart(const std::string& cohort) {
-  return cohort.substr(0, cohort.find('/'));
-}
-
 absl::Status Exceeded(const Tenant& tenant,
                       const scheduler::QuotaTree::Breach& breach) {
   const std::string resource(scheduler::ResourceName(breach.resource));
@@ -42,8 +38,7 @@ void Cluster::ConfigureQuotas() {
     const auto add = [&](const std::optional<scheduler::RateQuota>& quota,
                          std::vector<RateBudget::Tenant>* rates) {
       if (!quota.has_value()) return;
-      rates->push_back(
-          {name, FirstPart(tenant->cohort), tenant->weight, *quota});
+      rates->push_back({name, tenant->cohort, tenant->weight, *quota});
     };
     add(tenant->device_rate, &device_rates);
     add(tenant->byte_rate, &byte_rates);

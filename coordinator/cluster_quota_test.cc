@@ -485,5 +485,31 @@ TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
   EXPECT_EQ(red.quotas(1).borrowed(), 0);
 }
 
+TEST_F(ClusterQuotaTest, WhatIsTakenASecondIsLentInTheInnerCohortFirst) {
+  config_.tenants.push_back(TestTenant("green"));
+  for (Tenant& tenant : config_.tenants) {
+    tenant.cohort = tenant.name == "blue" ? "lab" : "lab/vision";
+    tenant.device_rate = {.nominal = 0.5};
+    tenant.credits.device_time_rated = true;
+  }
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  for (int i = 0; i < 50; ++i) {
+    for (v1::HeldSession& held : *w0_.mutable_sessions()) {
+      *held.mutable_lease_use()->mutable_device_time() =
+          UncheckedClaims(held.lease()).credits().device_time();
+      held.set_out_of_credit(true);
+    }
+    EXPECT_TRUE(cluster_->Report(worker_, w0_).ok());
+    clock_.Advance(RateBudget::kInterval);
+    cluster_->Tick();
+    CarryOut(worker_, &w0_);
+  }
+  // Green's, which idles.
+  EXPECT_NEAR(cluster_->GetTenant("red")->quotas(0).borrowed(), 0.5, 0.01);
+  EXPECT_EQ(cluster_->GetTenant("blue")->quotas(0).borrowed(), 0);
+}
+
 }  // namespace
 }  // namespace djinn::coordinator

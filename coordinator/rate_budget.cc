@@ -45,7 +45,7 @@ void RateBudget::Advance(absl::Duration now,
   const absl::Duration passed =
       last_ == -absl::InfiniteDuration() ? absl::ZeroDuration() : now - last_;
   last_ = now;
-  std::map<std::string, std::vector<State*>> cohorts;
+  std::vector<scheduler::RateDemand> demands;
   for (auto& [name, state] : states_) {
     const auto found = used.find(name);
     const double total = found == used.end() ? 0 : found->second;
@@ -56,34 +56,23 @@ void RateBudget::Advance(absl::Duration now,
     }
     state.used = total;
     state.known = true;
-    // Those without a cohort are alone in one, under a name that none can have.
-    cohorts[state.tenant.cohort.empty() ? "/" + name : state.tenant.cohort]
-        .push_back(&state);
+    demands.push_back({.cohort = state.tenant.cohort,
+                       .quota = state.tenant.quota,
+                       .weight = state.tenant.weight});
+    if (now - state.waited > kMemory) {
+      demands.back().demand = kHeadroom * state.rate;
+    }
   }
-  for (const auto& [cohort, members] : cohorts) {
-    std::vector<scheduler::RateDemand> demands;
-    for (const State* state : members) {
-      demands.push_back(
-          {.quota = state->tenant.quota, .weight = state->tenant.weight});
-      if (now - state->waited > kMemory) {
-        demands.back().demand = kHeadroom * state->rate;
-      }
-    }
-    const std::vector<scheduler::RateShare> shares =
-        scheduler::ShareRates(demands);
-    double nominal = 0;
-    for (const State* state : members) nominal += state->tenant.quota.nominal;
-    for (size_t i = 0; i < members.size(); ++i) {
-      State& state = *members[i];
-      state.share = shares[i];
-      state.weighted_share =
-          nominal > 0 ? shares[i].borrowed / nominal / state.tenant.weight : 0;
-      // Its own that nobody borrows it has, too, should it begin.
-      const double rate =
-          state.tenant.quota.nominal - state.share.lent + state.share.borrowed;
-      state.allowance = std::min(
-          state.allowance + absl::ToDoubleSeconds(passed) * rate, Full(state));
-    }
+  const std::vector<scheduler::RateShare> shares =
+      scheduler::ShareRates(demands);
+  auto share = shares.begin();
+  for (auto& [name, state] : states_) {
+    state.share = *share++;
+    // Its own that nobody borrows it has, too, should it begin.
+    const double rate =
+        state.tenant.quota.nominal - state.share.lent + state.share.borrowed;
+    state.allowance = std::min(
+        state.allowance + absl::ToDoubleSeconds(passed) * rate, Full(state));
   }
 }
 
@@ -105,7 +94,11 @@ scheduler::RateShare RateBudget::ShareOf(const std::string& tenant) const {
 
 double RateBudget::WeightedShareOf(const std::string& tenant) const {
   const auto found = states_.find(tenant);
-  return found == states_.end() ? 0 : found->second.weighted_share;
+  if (found == states_.end()) return 0;
+  const State& state = found->second;
+  return state.share.lendable > 0
+             ? state.share.borrowed / state.share.lendable / state.tenant.weight
+             : 0;
 }
 
 double RateBudget::RateOf(const std::string& tenant) const {

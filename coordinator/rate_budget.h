@@ -34,7 +34,7 @@ class RateBudget {
 
   struct Tenant {
     std::string name;
-    // The first part of its cohort's name; empty: none.
+    // Empty: none.
     std::string cohort;
     double weight = 1;
     scheduler::RateQuota quota;
@@ -62,7 +62,7 @@ class RateBudget {
   double Slice(const std::string& tenant) const;
   // As shared out last; zeros for a tenant without such a quota.
   scheduler::RateShare ShareOf(const std::string& tenant) const;
-  // What it borrows of all its cohort has, over its weight.
+  // What it borrows of all that could be lent under its root, over its weight.
   double WeightedShareOf(const std::string& tenant) const;
   // A second, lately.
   double RateOf(const std::string& tenant) const;
@@ -76,7 +76,6 @@ class RateBudget {
     double rate = 0;
     absl::Duration waited = -absl::InfiniteDuration();
     scheduler::RateShare share;
-    double weighted_share = 0;
   };
   double Full(const State& state) const;
 

@@ -63,6 +63,22 @@ TEST_F(RateBudgetTest, WhatOthersDoNotUseIsBorrowedAndGivenBack) {
   EXPECT_NEAR(Pass(30, true, true), 15, 0.2);
 }
 
+TEST_F(RateBudgetTest, CohortsNest) {
+  budget_.Configure({Tenant("a", 0.5, "lab"), Tenant("b", 0.5, "lab/vision"),
+                     Tenant("idle", 1, "lab/vision"),
+                     Tenant("other", 1, "labour")});
+  budget_.Advance(now_, used_);
+  Pass(30, true, false);
+  EXPECT_NEAR(Pass(30, true, false), 60, 0.5);
+  EXPECT_NEAR(budget_.ShareOf("a").borrowed, 1.5, 0.01);
+  EXPECT_NEAR(budget_.WeightedShareOf("a"), 1.5 / 2, 0.01);
+  // Whoever is in the cohort of what is left goes first.
+  Pass(1, true, true);
+  EXPECT_NEAR(budget_.ShareOf("b").borrowed, 1, 0.01);
+  EXPECT_EQ(budget_.ShareOf("a").borrowed, 0);
+  EXPECT_EQ(budget_.ShareOf("other").lent, 0);
+}
+
 TEST_F(RateBudgetTest, AChangeKeepsWhatIsLeft) {
   budget_.Configure({Tenant("a", 1)});
   *budget_.Allowance("a") = 1;

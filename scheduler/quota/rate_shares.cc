@@ -2,42 +2,119 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
+#include <map>
+#include <utility>
 
 namespace djinn::scheduler {
+namespace {
+
+// A tenant, or a cohort.
+struct Node {
+  std::vector<Node*> children;
+  double weight = 1;
+  // What it can still lend, and what it still wants, all below it together.
+  double spare = 0;
+  double wanted = 0;
+  // Null for a cohort.
+  RateShare* share = nullptr;
+};
+
+// Hands out what the node wants, `amount` at most; returns how much that is.
+double Borrow(Node* node, double amount) {
+  double given = 0;
+  if (node->share != nullptr) {
+    given = std::min(node->wanted, amount);
+    node->share->borrowed += given;
+  } else {
+    double weights = 0;
+    for (const Node* child : node->children) weights += child->weight;
+    // Who wants least for its weight first: it leaves the rest to the others.
+    std::sort(node->children.begin(), node->children.end(),
+              [](const Node* a, const Node* b) {
+                return a->wanted / a->weight < b->wanted / b->weight;
+              });
+    for (Node* const child : node->children) {
+      // The last one's part is all, but for rounding.
+      const double part = std::min(1.0, child->weight / weights);
+      given += Borrow(child, (amount - given) * part);
+      weights -= child->weight;
+    }
+  }
+  node->wanted -= given;
+  return given;
+}
+
+// Takes so much from those that can lend, in proportion to that.
+void Lend(Node* node, double amount) {
+  if (node->spare == 0) return;
+  const double part = amount / node->spare;
+  for (Node* const child : node->children) Lend(child, part * child->spare);
+  if (node->share != nullptr) node->share->lent += amount;
+  node->spare = std::max(0.0, node->spare - amount);
+}
+
+// What is below the cohort goes to those below it first.
+void ShareOut(Node* cohort) {
+  for (Node* const child : cohort->children) {
+    if (child->share == nullptr) ShareOut(child);
+    cohort->spare += child->spare;
+    cohort->wanted += child->wanted;
+  }
+  Lend(cohort, Borrow(cohort, cohort->spare));
+}
+
+// The cohorts of some tenants.
+class Cohorts {
+ public:
+  Node* Find(const std::string& name) {
+    const auto [found, added] = cohorts_.try_emplace(name);
+    Node* const cohort = &found->second;
+    if (!added) return cohort;
+    const size_t slash = name.rfind('/');
+    std::vector<Node*>& siblings = slash == std::string::npos
+                                       ? roots_
+                                       : Find(name.substr(0, slash))->children;
+    siblings.push_back(cohort);
+    return cohort;
+  }
+  const std::vector<Node*>& roots() const { return roots_; }
+
+ private:
+  // The nodes stay where they are.
+  std::map<std::string, Node> cohorts_;
+  std::vector<Node*> roots_;
+};
+
+std::string RootOf(const std::string& cohort) {
+  return cohort.substr(0, cohort.find('/'));
+}
+
+}  // namespace
 
 std::vector<RateShare> ShareRates(absl::Span<const RateDemand> demands) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   std::vector<RateShare> shares(demands.size());
-  std::vector<double> wanted(demands.size());
-  double pool = 0;
-  double weights = 0;
+  std::vector<Node> tenants(demands.size());
+  std::map<std::string, double> lendable;
+  Cohorts cohorts;
   for (size_t i = 0; i < demands.size(); ++i) {
     const RateDemand& tenant = demands[i];
+    const double most = tenant.quota.lending_limit.value_or(kAny);
     shares[i].own = std::min(tenant.demand, tenant.quota.nominal);
-    shares[i].lent = std::min(tenant.quota.nominal - shares[i].own,
-                              tenant.quota.lending_limit.value_or(kAny));
-    wanted[i] = std::min(tenant.demand - shares[i].own,
-                         tenant.quota.borrowing_limit.value_or(kAny));
-    pool += shares[i].lent;
-    weights += tenant.weight;
+    if (tenant.cohort.empty()) continue;
+    tenants[i] = {
+        .weight = tenant.weight,
+        .spare = std::min(tenant.quota.nominal - shares[i].own, most),
+        .wanted = std::min(tenant.demand - shares[i].own,
+                           tenant.quota.borrowing_limit.value_or(kAny)),
+        .share = &shares[i]};
+    cohorts.Find(tenant.cohort)->children.push_back(&tenants[i]);
+    lendable[RootOf(tenant.cohort)] += std::min(tenant.quota.nominal, most);
   }
-  // Who wants least for its weight first: it leaves the rest to the others.
-  std::vector<size_t> order(demands.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return wanted[a] / demands[a].weight < wanted[b] / demands[b].weight;
-  });
-  double rest = pool;
-  for (const size_t i : order) {
-    shares[i].borrowed =
-        std::min(wanted[i], rest * demands[i].weight / weights);
-    rest -= shares[i].borrowed;
-    weights -= demands[i].weight;
-  }
-  // Lenders give in proportion.
-  for (RateShare& share : shares) {
-    if (pool > 0) share.lent *= (pool - rest) / pool;
+  for (Node* const root : cohorts.roots()) ShareOut(root);
+  for (size_t i = 0; i < demands.size(); ++i) {
+    if (demands[i].cohort.empty()) continue;
+    shares[i].lendable = lendable.at(RootOf(demands[i].cohort));
   }
   return shares;
 }

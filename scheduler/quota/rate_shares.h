@@ -1,11 +1,16 @@
-// How fast tenants of a cohort may use a resource, such as device-seconds or
-// bytes per second, lent and borrowed as quota_tree.h says of amounts, but
-// shared out anew whenever demand changes.
+// How fast tenants may use a resource, such as device-seconds or bytes per
+// second, lent and borrowed as quota_tree.h says of amounts, but shared out
+// anew whenever demand changes.
 //
-// Everybody gets what it wants of its nominal rate. What is left of the nominal
-// rates, as far as it may be lent, goes to those that want more, by weight, and
-// to none of them beyond its borrowing limit or its demand. So what is lent is
-// what is borrowed, and a lender that wants its own again has it the next time.
+// Everybody gets what it wants of its nominal rate. What is left of it, as far
+// as it may be lent, goes to those of the same cohort that want more, by
+// weight, and to none of them beyond its borrowing limit or its demand. Cohorts
+// nest by their names: what a cohort's own do not want goes on to its parent,
+// where the cohort itself lends and borrows beside the parent's tenants, with
+// weight 1; what it gets there is shared out inside likewise. So a cohort is a
+// lender only when nobody inside wants more, what is lent is what is borrowed,
+// nothing that may be lent is left while anybody under the same root wants it,
+// and a lender that wants its own again has it the next time.
 //
 // A pure function.
 #ifndef SCHEDULER_QUOTA_RATE_SHARES_H_
@@ -13,6 +18,7 @@
 
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -29,6 +35,8 @@ struct RateQuota {
 };
 
 struct RateDemand {
+  // As TenantQuota's; empty: none, and nothing is lent or borrowed.
+  std::string cohort;
   RateQuota quota;
   double weight = 1;
   // What the tenant would use; may be infinite.
@@ -41,9 +49,11 @@ struct RateShare {
   double borrowed = 0;
   // Of its nominal rate, to others.
   double lent = 0;
+  // All that could be lent under the root of its cohort, were nothing used.
+  double lendable = 0;
 };
 
-// Of the tenants of one cohort, in their order.
+// Of all tenants, in their order.
 std::vector<RateShare> ShareRates(absl::Span<const RateDemand> demands);
 
 }  // namespace djinn::scheduler

@@ -1,8 +1,13 @@
 #include "scheduler/quota/rate_shares.h"
 
-#include <cmath>
+#include <algorithm>
+#include <iterator>
 #include <random>
+#include <string>
+#include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace djinn::scheduler {
@@ -10,9 +15,11 @@ namespace {
 
 TEST(RateSharesTest, NominalFirstThenByWeight) {
   const std::vector<RateShare> shares = ShareRates({
-      {.quota = {.nominal = 1}, .weight = 3},
-      {.quota = {.nominal = 1}, .weight = 1},
-      {.quota = {.nominal = 5, .lending_limit = 4}, .demand = 0.5},
+      {.cohort = "c", .quota = {.nominal = 1}, .weight = 3},
+      {.cohort = "c", .quota = {.nominal = 1}, .weight = 1},
+      {.cohort = "c",
+       .quota = {.nominal = 5, .lending_limit = 4},
+       .demand = 0.5},
   });
   EXPECT_DOUBLE_EQ(shares[0].own + shares[0].borrowed, 1 + 3);
   EXPECT_DOUBLE_EQ(shares[1].own + shares[1].borrowed, 1 + 1);
@@ -21,8 +28,9 @@ TEST(RateSharesTest, NominalFirstThenByWeight) {
 }
 
 TEST(RateSharesTest, WhoWantsItsOwnAgainHasIt) {
-  std::vector<RateDemand> demands = {{.quota = {.nominal = 1}},
-                                     {.quota = {.nominal = 1}, .demand = 0}};
+  std::vector<RateDemand> demands = {
+      {.cohort = "c", .quota = {.nominal = 1}},
+      {.cohort = "c", .quota = {.nominal = 1}, .demand = 0}};
   EXPECT_DOUBLE_EQ(ShareRates(demands)[0].borrowed, 1);
   demands[1].demand = 5;
   EXPECT_DOUBLE_EQ(ShareRates(demands)[0].borrowed, 0);
@@ -31,10 +39,10 @@ TEST(RateSharesTest, WhoWantsItsOwnAgainHasIt) {
 
 TEST(RateSharesTest, WhatOneDoesNotWantTheOthersGet) {
   const std::vector<RateShare> shares = ShareRates({
-      {.quota = {.nominal = 0, .borrowing_limit = 1}},
-      {.quota = {.nominal = 0}, .demand = 2},
-      {.quota = {.nominal = 0}},
-      {.quota = {.nominal = 12}, .demand = 0},
+      {.cohort = "c", .quota = {.nominal = 0, .borrowing_limit = 1}},
+      {.cohort = "c", .quota = {.nominal = 0}, .demand = 2},
+      {.cohort = "c", .quota = {.nominal = 0}},
+      {.cohort = "c", .quota = {.nominal = 12}, .demand = 0},
   });
   EXPECT_DOUBLE_EQ(shares[0].borrowed, 1);
   EXPECT_DOUBLE_EQ(shares[1].borrowed, 2);
@@ -42,45 +50,177 @@ TEST(RateSharesTest, WhatOneDoesNotWantTheOthersGet) {
   EXPECT_DOUBLE_EQ(shares[3].lent, 12);
 }
 
-TEST(RateSharesTest, LentIsBorrowedAndNobodyExceedsItsLimits) {
-  std::mt19937_64 random(1);
-  std::uniform_real_distribution<double> draw(0, 4);
-  for (int round = 0; round < 20'000; ++round) {
-    std::vector<RateDemand> demands(1 + random() % 8);
-    for (RateDemand& tenant : demands) {
-      tenant.quota.nominal = random() % 4 == 0 ? 0 : draw(random);
-      if (random() % 2 == 0) tenant.quota.borrowing_limit = draw(random);
-      if (random() % 2 == 0) tenant.quota.lending_limit = draw(random);
-      tenant.weight = 0.25 + draw(random);
-      if (random() % 3 != 0) tenant.demand = 2 * draw(random);
+TEST(RateSharesTest, WithoutACohortNothingIsLent) {
+  const std::vector<RateShare> shares = ShareRates({
+      {.quota = {.nominal = 1}},
+      {.quota = {.nominal = 3}, .demand = 1},
+  });
+  EXPECT_EQ(shares[0].own, 1);
+  EXPECT_EQ(shares[0].borrowed, 0);
+  EXPECT_EQ(shares[1].own, 1);
+  EXPECT_EQ(shares[1].lent, 0);
+  EXPECT_EQ(shares[1].lendable, 0);
+}
+
+TEST(RateSharesTest, WhatIsLeftInACohortStaysThereFirst) {
+  std::vector<RateDemand> demands = {
+      {.cohort = "lab/vision", .quota = {.nominal = 2}, .demand = 4},
+      {.cohort = "lab/vision", .quota = {.nominal = 5}, .demand = 0},
+      {.cohort = "lab", .quota = {.nominal = 1}, .weight = 100},
+      {.cohort = "lab/speech", .quota = {.nominal = 1}},
+      {.cohort = "other", .quota = {.nominal = 1}},
+  };
+  std::vector<RateShare> shares = ShareRates(demands);
+  EXPECT_DOUBLE_EQ(shares[0].borrowed, 2);
+  EXPECT_DOUBLE_EQ(shares[1].lent, 5);
+  // By weight; a cohort has 1.
+  EXPECT_NEAR(shares[2].borrowed, 300 / 101.0, 1e-12);
+  EXPECT_NEAR(shares[3].borrowed, 3 / 101.0, 1e-12);
+  EXPECT_EQ(shares[4].borrowed, 0);
+  EXPECT_EQ(shares[0].lendable, 9);
+  EXPECT_EQ(shares[4].lendable, 1);
+  // What nobody inside leaves nobody outside has.
+  demands[0].demand = 100;
+  shares = ShareRates(demands);
+  EXPECT_DOUBLE_EQ(shares[0].borrowed, 5);
+  EXPECT_EQ(shares[2].borrowed, 0);
+}
+
+TEST(RateSharesTest, ACohortBorrowsAsOne) {
+  const std::vector<RateShare> shares = ShareRates({
+      {.cohort = "lab", .quota = {.nominal = 6}, .demand = 0},
+      {.cohort = "lab", .quota = {.nominal = 0}},
+      {.cohort = "lab/vision", .quota = {.nominal = 0}, .weight = 2},
+      {.cohort = "lab/vision", .quota = {.nominal = 0}, .weight = 4},
+      {.cohort = "lab/vision/eyes", .quota = {.nominal = 0}, .demand = 0.25},
+  });
+  EXPECT_DOUBLE_EQ(shares[0].lent, 6);
+  EXPECT_DOUBLE_EQ(shares[1].borrowed, 3);
+  EXPECT_DOUBLE_EQ(shares[2].borrowed, 2.75 / 3);
+  EXPECT_DOUBLE_EQ(shares[3].borrowed, 2.75 * 2 / 3);
+  EXPECT_DOUBLE_EQ(shares[4].borrowed, 0.25);
+}
+
+// Over random trees.
+class RateSharesPropertyTest : public testing::Test {
+ protected:
+  static constexpr double kAny = 1e9;
+  static constexpr double kNear = 1e-9;
+  static constexpr const char* kCohorts[] = {"",      "c",   "c/x", "c/x/y",
+                                             "c/x/z", "c/w", "d"};
+
+  // What of a tenant's nominal rate may be lent, and what it may borrow.
+  static double Spare(const RateDemand& tenant, const RateShare& share) {
+    return std::min(tenant.quota.nominal - share.own,
+                    tenant.quota.lending_limit.value_or(kAny));
+  }
+  static double Wanted(const RateDemand& tenant, const RateShare& share) {
+    return std::min(tenant.demand - share.own,
+                    tenant.quota.borrowing_limit.value_or(kAny));
+  }
+  static bool IsIn(const std::string& inner, const std::string& outer) {
+    return inner == outer || absl::StartsWith(inner, outer + "/");
+  }
+
+  void Draw() {
+    std::uniform_real_distribution<double> draw(0, 4);
+    demands_.assign(1 + random_() % 12, {});
+    for (RateDemand& tenant : demands_) {
+      tenant.cohort = kCohorts[random_() % std::size(kCohorts)];
+      tenant.quota.nominal = random_() % 4 == 0 ? 0 : draw(random_);
+      if (random_() % 3 == 0) tenant.quota.borrowing_limit = draw(random_);
+      if (random_() % 3 == 0) tenant.quota.lending_limit = draw(random_);
+      tenant.weight = 0.25 + draw(random_);
+      if (random_() % 3 != 0) tenant.demand = 2 * draw(random_);
     }
-    const std::vector<RateShare> shares = ShareRates(demands);
+    shares_ = ShareRates(demands_);
+  }
+
+  void CheckTenants() {
+    double nominal = 0;
+    double granted = 0;
+    for (size_t i = 0; i < demands_.size(); ++i) {
+      const RateDemand& tenant = demands_[i];
+      const RateShare& share = shares_[i];
+      ASSERT_EQ(share.own, std::min(tenant.demand, tenant.quota.nominal));
+      ASSERT_GE(share.lent, 0);
+      ASSERT_LE(share.lent, Spare(tenant, share) + kNear);
+      ASSERT_GE(share.borrowed, 0);
+      ASSERT_LE(share.borrowed, Wanted(tenant, share) + kNear);
+      if (tenant.cohort.empty()) {
+        ASSERT_EQ(share.lent + share.borrowed, 0);
+      }
+      nominal += tenant.quota.nominal;
+      granted += share.own + share.borrowed;
+    }
+    ASSERT_LE(granted, nominal + kNear);
+  }
+
+  void CheckCohort(const std::string& cohort) {
     double lent = 0;
     double borrowed = 0;
-    bool wants = false;
-    double lendable = 0;
-    for (size_t i = 0; i < demands.size(); ++i) {
-      const RateQuota& quota = demands[i].quota;
-      const RateShare& share = shares[i];
-      lent += share.lent;
-      borrowed += share.borrowed;
-      ASSERT_DOUBLE_EQ(share.own, std::min(demands[i].demand, quota.nominal));
-      ASSERT_LE(share.own + share.lent, quota.nominal + 1e-9);
-      ASSERT_LE(share.lent, quota.lending_limit.value_or(1e9) + 1e-9);
-      ASSERT_LE(share.borrowed, quota.borrowing_limit.value_or(1e9) + 1e-9);
-      ASSERT_LE(share.own + share.borrowed, demands[i].demand + 1e-9);
-      lendable += std::min(quota.nominal - share.own,
-                           quota.lending_limit.value_or(1e9));
-      wants |=
-          std::min(demands[i].demand - share.own,
-                   quota.borrowing_limit.value_or(1e9)) > share.borrowed + 1e-9;
+    double spare = 0;
+    double wanted = 0;
+    for (size_t i = 0; i < demands_.size(); ++i) {
+      if (!IsIn(demands_[i].cohort, cohort)) continue;
+      lent += shares_[i].lent;
+      borrowed += shares_[i].borrowed;
+      spare += Spare(demands_[i], shares_[i]);
+      wanted += Wanted(demands_[i], shares_[i]);
     }
-    ASSERT_NEAR(lent, borrowed, 1e-9);
-    // Nothing that may be lent is left while anybody wants more.
-    if (wants) {
-      ASSERT_NEAR(borrowed, lendable, 1e-9);
+    if (!absl::StrContains(cohort, '/')) {
+      ASSERT_NEAR(lent, borrowed, kNear);
+      ASSERT_NEAR(borrowed, std::min(spare, wanted), kNear);
+    }
+    // Outside goes what is left inside, and inside comes what is not there.
+    if (borrowed + kNear < wanted) {
+      ASSERT_GE(borrowed + kNear, lent);
+      ASSERT_NEAR(lent, spare, kNear);
+    }
+    if (lent + kNear < spare) {
+      ASSERT_GE(lent + kNear, borrowed);
+    }
+    shared_ += lent > borrowed + kNear || borrowed > lent + kNear;
+  }
+
+  // Of two tenants of one cohort that want more neither has more, by weight.
+  void CheckWeights() {
+    for (size_t a = 0; a < demands_.size(); ++a) {
+      for (size_t b = 0; b < a; ++b) {
+        if (demands_[a].cohort != demands_[b].cohort) continue;
+        const auto falls_short = [&](size_t i) {
+          return shares_[i].borrowed + kNear < Wanted(demands_[i], shares_[i]);
+        };
+        if (!falls_short(a)) continue;
+        const double of_a = shares_[a].borrowed / demands_[a].weight;
+        const double of_b = shares_[b].borrowed / demands_[b].weight;
+        ASSERT_GE(of_a + kNear, of_b);
+        if (falls_short(b)) {
+          ASSERT_NEAR(of_a, of_b, kNear);
+        }
+      }
     }
   }
+
+  std::mt19937_64 random_{1};
+  std::vector<RateDemand> demands_;
+  std::vector<RateShare> shares_;
+  // Cohorts that lent or borrowed as a whole.
+  int shared_ = 0;
+};
+
+TEST_F(RateSharesPropertyTest, HoldsOverRandomTrees) {
+  for (int round = 0; round < 20'000; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    Draw();
+    CheckTenants();
+    CheckWeights();
+    for (const std::string cohort : kCohorts) {
+      if (!cohort.empty()) CheckCohort(cohort);
+    }
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(shared_, 10'000);
 }
 
 }  // namespace
