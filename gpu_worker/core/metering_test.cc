@@ -38,6 +38,11 @@ class MeteringTest : public TwoCoresTest {
     known->set_phase(phase);
     core_->Apply(desired);
   }
+  bool MetricsSay(const std::string& line) {
+    Exposition exposition;
+    core_->Collect(&exposition);
+    return exposition.Text().find(line) != std::string::npos;
+  }
   v1::LeaseUse Billed() { return core_->Snapshot().sessions(0).lease_use(); }
   static absl::Duration DeviceTime(const v1::MeteredUse& use) {
     return absl::Nanoseconds(static_cast<int64_t>(use.device_nanoseconds()));
@@ -150,11 +155,8 @@ TEST_F(MeteringTest, TimeIsOfThePhaseThatRuns) {
   EXPECT_EQ(phases.of(v1::PHASE_TRAINING), absl::Seconds(6));
   EXPECT_EQ(phases.total(), FromProtoDuration(state.executed().device_time()));
   EXPECT_EQ(PhaseTimes(Billed().phases()), phases);
-  Exposition exposition;
-  core_->Collect(&exposition);
-  EXPECT_NE(exposition.Text().find(
-                "djinn_worker_device_busy_seconds_total{phase=\"training\"} 6"),
-            std::string::npos);
+  EXPECT_TRUE(MetricsSay(
+      "djinn_worker_device_busy_seconds_total{phase=\"training\"} 6\n"));
 }
 
 // One turn goes on with the session's next messages while they are short.
@@ -186,7 +188,7 @@ TEST_F(MeteringTest, OneTurnMayBeOfSeveralPhases) {
   EXPECT_EQ(phases.of(v1::PHASE_LLM_PREFILL), absl::Microseconds(20));
 }
 
-TEST_F(MeteringTest, TheExecutorsTimeIsNotOnlyWhatIsBilled) {
+TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
   v1::LeaseClaims lease = Lease("s1", "t1");
   *lease.mutable_credits()->mutable_device_time() =
       ToProtoDuration(absl::Seconds(4));
@@ -201,7 +203,7 @@ TEST_F(MeteringTest, TheExecutorsTimeIsNotOnlyWhatIsBilled) {
     return absl::OkStatus();
   });
   // Half of the credit goes with the run: the executor says so, which takes it
-  // a second that nobody pays for.
+  // a second.
   core_->SetChangeListener([&] {
     if (std::this_thread::get_id() == executor)
       clock_.Advance(absl::Seconds(1));
@@ -209,12 +211,48 @@ TEST_F(MeteringTest, TheExecutorsTimeIsNotOnlyWhatIsBilled) {
   client->Run(1, {1}, {1});
   client->Read(1, 2);
   EXPECT_TRUE(WaitUntil([&] {
-    return core_->Snapshot().executed().executor_time().seconds() == 4;
+    return FromProtoDuration(Billed().device_time()) == absl::Seconds(4);
   }));
   const v1::WorkerState state = core_->Snapshot();
   EXPECT_EQ(FromProtoDuration(state.executed().device_time()),
-            absl::Seconds(3));
-  EXPECT_EQ(FromProtoDuration(Billed().device_time()), absl::Seconds(3));
+            absl::Seconds(4));
+  EXPECT_EQ(FromProtoDuration(state.executed().executor_time()),
+            absl::Seconds(4));
+  EXPECT_TRUE(MetricsSay("djinn_worker_housekeeping_seconds_total 0\n"));
+  core_->SetChangeListener(nullptr);
+}
+
+TEST_F(MeteringTest, WhatIsDoneForNobodyIsCountedAsSuch) {
+  v1::LeaseClaims lease = Lease("s1", "t1");
+  *lease.mutable_credits()->mutable_device_time() =
+      ToProtoDuration(absl::Seconds(1));
+  Grant(lease, 1'000'000);
+  const std::unique_ptr<TestClient> client = Connect(HelloFor("s1"));
+  client->Create(1, 8);
+  client->Define(1, Fill());
+  std::atomic<std::thread::id> executor;
+  device_.SetExecuteHook([&](const std::string&) {
+    executor = std::this_thread::get_id();
+    clock_.Advance(absl::Seconds(1));
+    return absl::OkStatus();
+  });
+  // The executor says that the session waits, which takes it a second.
+  core_->SetChangeListener([&] {
+    if (std::this_thread::get_id() == executor &&
+        core_->Snapshot().sessions(0).out_of_credit()) {
+      clock_.Advance(absl::Seconds(1));
+    }
+  });
+  client->Run(1, {1}, {1});
+  client->Run(1, {1}, {1});
+  EXPECT_TRUE(WaitUntil([&] {
+    return MetricsSay("djinn_worker_housekeeping_seconds_total 1\n");
+  }));
+  const v1::WorkerState state = core_->Snapshot();
+  EXPECT_EQ(FromProtoDuration(state.executed().device_time()),
+            absl::Seconds(1));
+  EXPECT_EQ(FromProtoDuration(state.executed().executor_time()),
+            absl::Seconds(2));
   core_->SetChangeListener(nullptr);
 }
 

@@ -8,7 +8,7 @@ namespace djinn::worker {
 using Reason = scheduler::FairQueue::Preemption;
 
 void Preemption::Begin(Step* step) {
-  step->start = OwnTime();
+  step->start = settled_;
   step->outer = step_;
   step_ = step;
   next_look_ = absl::ZeroDuration();
@@ -43,14 +43,15 @@ void Preemption::GiveWay(absl::Duration expected) {
       next_look_ = now + kLookEvery;
       break;
     }
+    settled_ = began - away_before;
     Preemptor preemptor = calls_.serve();
     if (!first.has_value()) {
       first = std::move(preemptor);
       reason = asked;
     }
-    now = clock_->Monotonic();
     // Inner turns gave way, too: all of it lies between the two.
-    away_ = away_before + (now - began);
+    away_ = away_before + (settled_ + away_ - began);
+    now = clock_->Monotonic();
   }
   if (!first.has_value()) return;
   Look();

@@ -5,6 +5,10 @@
 // What it is charged is its own time alone. It gives way kMost times and for
 // about kLongest at a time, and then goes on to its end: so every run ends.
 //
+// Turns follow each other without a gap: each begins when the one before it was
+// settled, or the thread woke up, and one that goes first when the other gave
+// way. So nothing that the thread does between two turns is nobody's.
+//
 // One executor thread, but for Look().
 #ifndef GPU_WORKER_CORE_PREEMPTION_H_
 #define GPU_WORKER_CORE_PREEMPTION_H_
@@ -48,7 +52,7 @@ class Preemption final : public NodeEdge {
     std::function<std::vector<Part>()> parts;
     // Where it is noted that it gave way.
     GivenWay* given_way = nullptr;
-    // By OwnTime().
+    // By OwnTime(): when what went before it was settled.
     absl::Duration start;
     int times = 0;  // that it gave way
     // Who went first lacked memory.
@@ -78,11 +82,17 @@ class Preemption final : public NodeEdge {
   // A turn begins, inside the one before if there is one, and ends.
   void Begin(Step* step);
   void End(Step* step);
+  // What was done until then, by OwnTime(), is accounted for. How long that is
+  // since the last time.
+  absl::Duration Settle(absl::Duration own_time) {
+    return own_time - std::exchange(settled_, own_time);
+  }
 
   void GiveWay(absl::Duration expected) override;
   absl::Duration OwnTime() const override {
-    return clock_->Monotonic() - away_;
+    return OwnTimeAt(clock_->Monotonic());
   }
+  absl::Duration OwnTimeAt(absl::Duration now) const { return now - away_; }
   bool GoesFirst() const override {
     return step_ != nullptr && step_->outer != nullptr;
   }
@@ -98,6 +108,8 @@ class Preemption final : public NodeEdge {
   Step* step_ = nullptr;
   // In turns that went before others, all together.
   absl::Duration away_;
+  // By OwnTime().
+  absl::Duration settled_;
   absl::Duration next_look_;
   LabelledCounter count_{"djinn_preemptions_total",
                          "Turns that gave way between two nodes.",

@@ -1,6 +1,7 @@
 // Turns that give way, over random traces, with the queue that says to whom:
-// every run ends, gives way at most so often and for so long, and tenants get
-// their shares nevertheless, whoever else comes again and again.
+// every run ends, gives way at most so often and for so long, tenants get their
+// shares nevertheless, whoever else comes again and again, and all the time is
+// somebody's.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -29,6 +30,8 @@ constexpr int kTraces = 10'000;
 // Turns that nobody gave way to, in a trace, and all there may be.
 constexpr int kTurns = 12;
 constexpr int kMostTurns = 100'000;
+// What it takes to choose a turn that goes first, and to end any.
+constexpr absl::Duration kBetween = absl::Milliseconds(1);
 
 double Seconds(absl::Duration time) { return absl::ToDoubleSeconds(time); }
 
@@ -48,6 +51,7 @@ class Trace {
                    Session& session = sessions_[key];
                    return Preemptor{TenantOf(session).name, absl::StrCat(key)};
                  }}) {
+    preemption_.Settle(preemption_.OwnTime());
     const int tenants = 1 + Draw(3);
     for (int i = 0; i < tenants; ++i) {
       tenants_.push_back(
@@ -61,6 +65,7 @@ class Trace {
   }
 
   void Run() {
+    const absl::Duration start = clock_.Monotonic();
     for (int turn = 0; turn < kTurns && !queue_.empty(); ++turn) {
       NoteShares();
       Note(queue_.Next());
@@ -69,6 +74,7 @@ class Trace {
       ASSERT_EQ(depth_, 0);
       ASSERT_EQ(begun_, ended_);
     }
+    ASSERT_EQ(charged_ + between_, clock_.Monotonic() - start);
     NoteShares();
   }
 
@@ -141,8 +147,15 @@ class Trace {
         asked == FairQueue::Preemption::kDeadline) {
       Note(queue_.Next());
       chosen_ = queue_.Take();
+      PassBetween();
     }
     return asked;
+  }
+
+  // Is whose turn is next, or goes on.
+  void PassBetween() {
+    clock_.Advance(kBetween);
+    between_ += kBetween;
   }
 
   void Serve(uint64_t key) {
@@ -158,7 +171,7 @@ class Trace {
     step.given_way = &session.given_way;
     preemption_.Begin(&step);
     const int nodes = 1 + Draw(session.most_nodes);
-    absl::Duration own;
+    absl::Duration own = std::exchange(between_, {});
     for (int node = 0; node < nodes; ++node) {
       const absl::Duration took = absl::Milliseconds(1 + Draw(300));
       clock_.Advance(took);
@@ -167,10 +180,13 @@ class Trace {
         Arrive(static_cast<uint64_t>(Draw(static_cast<int>(sessions_.size()))));
       }
       if (node + 1 == nodes || !preemption_.wanted()) continue;
-      GiveWay(&step, own);
+      GiveWay(&step, &own);
       if (testing::Test::HasFailure()) return;
     }
     ASSERT_EQ(preemption_.OwnTime() - step.start, own);
+    preemption_.Settle(step.start + own);
+    charged_ += own;
+    PassBetween();
     preemption_.End(&step);
     most_times_ = std::max(most_times_, step.times);
     --depth_;
@@ -189,7 +205,7 @@ class Trace {
     }
   }
 
-  void GiveWay(Preemption::Step* step, absl::Duration own) {
+  void GiveWay(Preemption::Step* step, absl::Duration* own) {
     const absl::Duration before = clock_.Monotonic();
     const int times = step->times;
     // Of the turns that go first now.
@@ -202,7 +218,8 @@ class Trace {
     // No turn begins after that time; the one under way is carried out.
     ASSERT_LE(away, Preemption::kLongest + longest_turn_);
     // It is charged its own time alone.
-    ASSERT_EQ(preemption_.OwnTime() - step->start, own);
+    *own += std::exchange(between_, {});
+    ASSERT_EQ(preemption_.OwnTime() - step->start, *own);
     longest_turn_ = std::max(longest_turn_, outer_longest);
   }
 
@@ -248,6 +265,9 @@ class Trace {
   std::optional<uint64_t> chosen_;
   Window windows_[3][3];
   absl::Duration longest_turn_;
+  // Of all turns that are over, and what has passed since the last was settled.
+  absl::Duration charged_;
+  absl::Duration between_;
   int depth_ = 0, most_depth_ = 0, most_times_ = 0;
   int begun_ = 0, ended_ = 0;
 };

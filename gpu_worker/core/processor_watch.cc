@@ -80,30 +80,30 @@ std::unique_ptr<ProcessorThread> OwnProcessorThread() {
   return std::make_unique<LinuxProcessorThread>();
 }
 
-void ProcessorWatch::NoteTurn(absl::Duration now) {
+bool ProcessorWatch::NoteTurn(absl::Duration now) {
   const int processor = thread_->Processor();
   if (processor != processor_) {
     // What it waited for the other one says nothing about this one.
     processor_ = processor;
     turns_ = 0;
     waited_ = thread_->Waited();
-    return;
+    return false;
   }
-  if (++turns_ < kTurns) return;
+  if (++turns_ < kTurns) return false;
   turns_ = 0;
   const std::optional<absl::Duration> before = waited_;
   waited_ = thread_->Waited();
-  if (!before.has_value() || !waited_.has_value()) return;
+  if (!before.has_value() || !waited_.has_value()) return false;
   if (*waited_ - *before <= kTurns * kTolerated) {
     if (moved_) pause_ = kMinPause;
     moved_ = false;
-    return;
+    return false;
   }
-  if (now < not_before_) return;
+  if (now < not_before_) return false;
   if (moved_) pause_ = std::min(2 * pause_, kMaxPause);
   moved_ = true;
   not_before_ = now + pause_;
-  thread_->Leave();
+  return true;
 }
 
 }  // namespace djinn::worker

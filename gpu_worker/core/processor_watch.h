@@ -1,5 +1,5 @@
-// Moves a thread to another processor when it keeps waiting for the one it is
-// on.
+// Says when a thread should move to another processor: when it keeps waiting
+// for the one it is on.
 //
 // Linux leaves threads that wake each other on one processor, even while
 // another idles: a client and its worker on one machine may then take turns for
@@ -25,8 +25,8 @@ class ProcessorThread {
   // How long the calling thread has been ready to run, in all, while others
   // did. Nothing where the system does not tell.
   virtual std::optional<absl::Duration> Waited() = 0;
-  // Moves the calling thread off its processor, to any other that it may use.
-  // Without effect where there is none.
+  // Moves the calling thread off its processor, to any other that it may use,
+  // and returns when it has its turn there. Without effect where there is none.
   virtual void Leave() = 0;
 };
 
@@ -41,8 +41,8 @@ class ProcessorWatch {
   // `thread` outlives the watch.
   explicit ProcessorWatch(ProcessorThread* thread) : thread_(thread) {}
 
-  // A turn of the thread's has ended.
-  void NoteTurn(absl::Duration now);
+  // A turn of the thread's has ended. True: it should leave.
+  bool NoteTurn(absl::Duration now);
 
   // Turns between two looks, on one processor.
   static constexpr int kTurns = 4;

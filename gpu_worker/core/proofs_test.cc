@@ -3,6 +3,8 @@
 #include <string>
 
 #include "common/content_proof.h"
+#include "common/metrics/exposition.h"
+#include "gmock/gmock.h"
 #include "gpu_worker/core/core_fixture.h"
 
 namespace djinn::worker {
@@ -242,6 +244,13 @@ TEST_F(ProofsTest, TheWorkIsChargedToWhoAsks) {
   const v1::WorkerState state = core_->Snapshot();
   ASSERT_EQ(state.sessions_size(), 1);
   EXPECT_GT(state.sessions(0).lease_use().device_time().nanos(), 0);
+  // In no turn of the session's, and counted by itself.
+  EXPECT_EQ(state.executed().device_time().nanos(), 0);
+  Exposition exposition;
+  core_->Collect(&exposition);
+  EXPECT_THAT(
+      exposition.Text(),
+      testing::Not(testing::HasSubstr("djinn_worker_proof_seconds_total 0\n")));
 }
 
 TEST_F(ProofsTest, NobodyProvesWhatTheSessionMayNotHave) {

@@ -1,6 +1,6 @@
-// How long a thread was at work: from when it wakes up until it waits again, by
-// reads of the clock of its own. What the thread is at work for is measured
-// elsewhere, piece by piece; the two can be compared.
+// How long a thread was at work: from when it wakes up until it waits again.
+// What the thread is at work for is measured elsewhere, piece by piece; the two
+// can be compared.
 //
 // Not thread-safe.
 #ifndef GPU_WORKER_CORE_WORK_WATCH_H_

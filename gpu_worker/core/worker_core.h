@@ -45,6 +45,7 @@
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/core/lease_table.h"
 #include "gpu_worker/core/preemption.h"
+#include "gpu_worker/core/processor_watch.h"
 #include "gpu_worker/core/work_watch.h"
 #include "gpu_worker/core/worker_metrics.h"
 #include "gpu_worker/device/device.h"
@@ -161,8 +162,14 @@ class WorkerCore {
   struct EndedLease {
     v1::SignedLease issue;
     std::shared_ptr<LeaseMeter> meter;
-    // What it uses is final once its session is gone.
-    std::weak_ptr<Session> session;
+
+    // Whether anybody is left who may add to what it used.
+    bool measuring() const;
+  };
+  // Whom the executor charged last.
+  struct Charged {
+    std::shared_ptr<LeaseMeter> meter;
+    v1::Phase phase = v1::PHASE_UNSPECIFIED;
   };
 
   // A session as the queue knows it.
@@ -246,6 +253,8 @@ class WorkerCore {
   };
 
   void RunExecutor();
+  // The executor waits until it is on another processor.
+  void Move(ProcessorThread* thread) ABSL_LOCKS_EXCLUDED(queue_mu_);
   // Takes whoever is next, perhaps not before others have come who share the
   // turn. Nothing when the executor is to stop.
   std::optional<Turn> TakeTurn();
@@ -294,6 +303,14 @@ class WorkerCore {
   Preemptor ServePreempting();
   // The session used so much of the device for work of this phase.
   void Charge(const Turn& turn, v1::Phase phase, absl::Duration used);
+  // Whom it charged last used so much, or nobody did.
+  void ChargeLast(absl::Duration used);
+  // What the executor has done since the last turn was settled is nobody's.
+  void KeepHouse();
+  // The executor goes to work at `now`, and waits from `now` on. What it did
+  // since the last turn was settled belongs to that turn.
+  void BeginWork(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  void EndWork(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   // What it used in its turn, which is over, is charged.
   void EndTurn(const Turn& turn, absl::Duration used);
   // Sessions that wait with runs that may go on beside the leader's.
@@ -383,6 +400,10 @@ class WorkerCore {
   Preemption preemption_;
   // The executor's.
   Turn preempting_;
+  // Nobody before the first since it went to work.
+  Charged charged_;
+  // The coordinator should hear that somebody's credit is half gone.
+  bool low_credit_ = false;
   // Housekeeping's: it was said that the device is broken.
   bool told_broken_ = false;
   // When it tidies the device next.

@@ -1,5 +1,6 @@
 // Leases, deadlines, and what the coordinator hears.
 #include <algorithm>
+#include <atomic>
 
 #include "absl/container/flat_hash_set.h"
 #include "common/error.h"
@@ -58,6 +59,13 @@ void ReportExecuted(const ExecutionCounters& counters,
 }
 
 }  // namespace
+
+bool WorkerCore::EndedLease::measuring() const {
+  if (meter.use_count() > 1) return true;
+  // What those who are gone have added is seen.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return false;
+}
 
 void WorkerCore::ExpireAndCheck() {
   const absl::Duration now = clock_->Monotonic();
@@ -127,8 +135,7 @@ std::shared_ptr<Session> WorkerCore::EndLeaseLocked(Lease lease,
   const std::string& lease_id = lease.claims.lease_id();
   std::shared_ptr<Session> session;
   if (sessions_.contains(lease_id)) session = TakeSessionLocked(lease_id, why);
-  ended_leases_.push_back(
-      {std::move(lease.issue), std::move(lease.meter), session});
+  ended_leases_.push_back({std::move(lease.issue), std::move(lease.meter)});
   if (ended_leases_.size() > kMaxEndedLeases) ended_leases_.pop_front();
   return session;
 }
@@ -279,7 +286,7 @@ void WorkerCore::ReportLeases(v1::WorkerState* state) const {
     v1::EndedLease* const ended = state->add_ended_leases();
     *ended->mutable_lease() = lease.issue;
     // Looked at before the use.
-    ended->set_measuring(!lease.session.expired());
+    ended->set_measuring(lease.measuring());
     *ended->mutable_use() = lease.meter->use();
   }
 }

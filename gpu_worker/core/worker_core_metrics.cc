@@ -1,5 +1,6 @@
 // What operators' monitoring scrapes.
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <string>
 
@@ -164,6 +165,10 @@ void WorkerCore::Collect(Exposition* out) const {
   out->Histogram("djinn_batch_wait_seconds",
                  "How long a turn was put off for others to share it.",
                  metrics_.batch_waits);
+  out->Histogram("djinn_worker_processor_move_seconds",
+                 "How long the thread that carries out messages waited to get "
+                 "from a crowded processor to another.",
+                 metrics_.processor_moves);
   const PhaseTimes busy = metrics_.busy.Read();
   for (int i = 0; i < PhaseTimes::kPhases; ++i) {
     const auto phase = static_cast<v1::Phase>(i);
@@ -175,6 +180,18 @@ void WorkerCore::Collect(Exposition* out) const {
                  "Time in which the device served sessions.",
                  absl::ToDoubleSeconds(time), {{"phase", PhaseName(phase)}});
   }
+  const auto seconds = [](const std::atomic<uint64_t>& nanoseconds) {
+    return static_cast<double>(nanoseconds.load(std::memory_order_relaxed)) *
+           1e-9;
+  };
+  out->Counter("djinn_worker_proof_seconds_total",
+               "Time in which contents were hashed for those who prove that "
+               "they have them.",
+               seconds(metrics_.proofs));
+  out->Counter("djinn_worker_housekeeping_seconds_total",
+               "Time in which the thread that carries out messages was at "
+               "work for nobody.",
+               seconds(metrics_.housekeeping));
   out->Counter("djinn_worker_executor_seconds_total",
                "Time in which the thread that carries out messages was at "
                "work, from one wait to the next.",

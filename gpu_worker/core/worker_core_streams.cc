@@ -240,6 +240,9 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
             EndSession(lease_id, queue_key, status);
           },
           [this, meter = lease.meter](absl::Duration used) {
+            metrics_.proofs.fetch_add(
+                static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)),
+                std::memory_order_relaxed);
             if (meter->Add(v1::PHASE_UNSPECIFIED, used)) NotifyChange();
           },
           [meter = lease.meter] { return meter->device_time(); },

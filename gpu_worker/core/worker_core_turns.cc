@@ -44,7 +44,7 @@ CompanyForecast::Place PlaceOf(const OngoingRun& run) {
 
 void WorkerCore::AwaitRunnable() {
   if (executor_stopping_ || !queue_.empty()) return;
-  work_.End(clock_->Monotonic());
+  EndWork(clock_->Monotonic());
   while (!executor_stopping_ && queue_.empty()) {
     std::shared_ptr<Connection> connection;
     if (turns_ >= kTurnsToAttend) {
@@ -71,7 +71,7 @@ void WorkerCore::AwaitRunnable() {
     }
     runnable_.Wait(&queue_mu_);
   }
-  work_.Begin(clock_->Monotonic());
+  BeginWork(clock_->Monotonic());
 }
 
 absl::Duration WorkerCore::ExecutorTime() const {
@@ -90,12 +90,25 @@ void WorkerCore::RunExecutor() {
   ProcessorWatch watch(thread.get());
   {
     MutexLock lock(&queue_mu_);
-    work_.Begin(clock_->Monotonic());
+    BeginWork(clock_->Monotonic());
   }
   while (std::optional<Turn> turn = TakeTurn()) {
     Serve(*std::move(turn));
-    watch.NoteTurn(clock_->Monotonic());
+    if (watch.NoteTurn(clock_->Monotonic())) Move(thread.get());
   }
+}
+
+void WorkerCore::Move(ProcessorThread* thread) {
+  const absl::Duration before = clock_->Monotonic();
+  {
+    MutexLock lock(&queue_mu_);
+    EndWork(before);
+  }
+  thread->Leave();
+  MutexLock lock(&queue_mu_);
+  const absl::Duration now = clock_->Monotonic();
+  BeginWork(now);
+  metrics_.processor_moves.Observe(now - before);
 }
 
 std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
@@ -104,7 +117,10 @@ std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
   do {
     AwaitRunnable();
     AwaitCompany();
-    if (executor_stopping_) return std::nullopt;
+    if (executor_stopping_) {
+      EndWork(clock_->Monotonic());
+      return std::nullopt;
+    }
     // A session may have left meanwhile.
   } while (queue_.empty());
   if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
@@ -185,13 +201,13 @@ void WorkerCore::AwaitCompany() {
   while (!executor_stopping_ && !queue_.empty() && refusals_.empty()) {
     const absl::Duration until = CompanyUntil(since, now);
     if (until <= now) break;
-    if (!waited) work_.End(now);
+    if (!waited) EndWork(now);
     waited = true;
     clock_->Wait(&runnable_, &queue_mu_, until - now);
     now = clock_->Monotonic();
   }
   if (!waited) return;
-  work_.Begin(now);
+  BeginWork(now);
   metrics_.batch_waits.Observe(now - since);
 }
 
@@ -246,7 +262,7 @@ void WorkerCore::Serve(Turn turn) {
     }
     // What came before it was known to wait woke nobody.
     if (turn.meter->HasCredit()) MakeRunnable(turn.key);
-    return;
+    return KeepHouse();
   }
   Preemption::Step step{.key = turn.key,
                         .tenant = &turn.session->tenant(),
@@ -256,6 +272,7 @@ void WorkerCore::Serve(Turn turn) {
     turn.session->StepRefusal(*turn.refused_behind);
     turn.session->StepReadsAndFrees(kMessagesBehindRun);
     const absl::Duration used = preemption_.OwnTime() - step.start;
+    preemption_.Settle(step.start + used);
     Charge(turn, turn.session->phase(), used);
     EndTurn(turn, used);
     return preemption_.End(&step);
@@ -287,6 +304,7 @@ void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step) {
   } while (++steps < kMaxSteps && now - step.start < kShortTurn &&
            session->HasWork() &&
            !(options_.max_batch_runs > 1 && session->fast_run_next()));
+  preemption_.Settle(now);
   Charge(turn, phase, now - charged_until);
   EndTurn(turn, now - step.start);
 }
@@ -325,9 +343,37 @@ Preemptor WorkerCore::ServePreempting() {
 
 void WorkerCore::Charge(const Turn& turn, v1::Phase phase,
                         absl::Duration used) {
-  metrics_.busy.Add(phase,
-                    static_cast<uint64_t>(absl::ToInt64Nanoseconds(used)));
-  if (turn.meter->Add(phase, used)) NotifyChange();
+  charged_ = {turn.meter, phase};
+  ChargeLast(used);
+  if (std::exchange(low_credit_, false)) NotifyChange();
+}
+
+void WorkerCore::ChargeLast(absl::Duration used) {
+  const auto nanoseconds =
+      static_cast<uint64_t>(absl::ToInt64Nanoseconds(used));
+  if (charged_.meter == nullptr) {
+    metrics_.housekeeping.fetch_add(nanoseconds, std::memory_order_relaxed);
+    return;
+  }
+  metrics_.busy.Add(charged_.phase, nanoseconds);
+  low_credit_ |= charged_.meter->Add(charged_.phase, used);
+}
+
+void WorkerCore::KeepHouse() {
+  charged_ = {};
+  ChargeLast(preemption_.Settle(preemption_.OwnTime()));
+}
+
+void WorkerCore::BeginWork(absl::Duration now) {
+  work_.Begin(now);
+  preemption_.Settle(preemption_.OwnTimeAt(now));
+}
+
+void WorkerCore::EndWork(absl::Duration now) {
+  work_.End(now);
+  // Not told here, under the lock: who waits needs no credit yet.
+  ChargeLast(preemption_.Settle(preemption_.OwnTimeAt(now)));
+  charged_ = {};
 }
 
 void WorkerCore::EndTurn(const Turn& turn, absl::Duration used) {
@@ -438,6 +484,11 @@ bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
   };
   CarryOut(turns, absl::MakeSpan(members), PlaceOf(*members.front().run));
   step->parts = nullptr;
+  // What was done for all of them is the leader's.
+  absl::Duration rest = preemption_.OwnTime() - step->start;
+  preemption_.Settle(step->start + rest);
+  for (const LockstepMember& member : members) rest -= member.used;
+  members.front().used += rest;
   for (size_t i = 0; i < turns.size(); ++i) {
     Charge(turns[i], turns[i].session->phase(), members[i].used);
     EndTurn(turns[i], members[i].used);

@@ -3,6 +3,9 @@
 #ifndef GPU_WORKER_CORE_WORKER_METRICS_H_
 #define GPU_WORKER_CORE_WORKER_METRICS_H_
 
+#include <atomic>
+#include <cstdint>
+
 #include "common/metrics/count_histogram.h"
 #include "common/metrics/duration_histogram.h"
 #include "common/metrics/labelled_counter.h"
@@ -29,8 +32,14 @@ struct WorkerMetrics {
   CountHistogram batch_tenants;
   // Of turns for others to share them.
   DurationHistogram batch_waits{absl::Microseconds(250)};
+  // Of the executor, to another processor.
+  DurationHistogram processor_moves{absl::Microseconds(250)};
   // In which the device served sessions.
   PhaseCounters busy;
+  // In which the executor was at work for nobody who is billed, and in which
+  // others worked for somebody who is. In nanoseconds.
+  std::atomic<uint64_t> housekeeping{0};
+  std::atomic<uint64_t> proofs{0};
   // Of all sessions.
   Traffic traffic;
   LabelledCounter rejections{"djinn_rejections_total",

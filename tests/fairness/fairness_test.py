@@ -109,6 +109,14 @@ class FairnessTest(unittest.TestCase):
                  for (bound, count), (_, earlier) in zip(after, before)]
         return next(bound for bound, count in since if count == since[-1][1])
 
+    def metric(self, process, name):
+        """What a metric's lines add up to."""
+        url = "http://%s/metrics" % self.cluster.monitoring[process]
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            lines = re.findall(r"^%s(?:\{.*\})? (\S+)$" % name, answer.read().decode(),
+                               re.MULTILINE)
+        return sum(float(line) for line in lines)
+
     def compare(self, weights):
         """Lets 16 sessions of one tenant and one of the other begin at once."""
         self.start(_tenants(_HELD, _HELD))
@@ -151,6 +159,40 @@ class FairnessTest(unittest.TestCase):
 
     def test_weights_are_honoured(self):
         self.compare((1, 3))
+
+    def test_bills_are_what_the_worker_was_at_work_for(self):
+        self.start(_tenants("fairSharing: {weight: 3}", ""))
+        programs = [self.issue(tenant, 40, "read")
+                    for tenant in ("greedy", "modest") for _ in range(3)]
+        for program in programs:
+            self.assertEqual(program.stdout.readline(), "issued\n")
+        # The bills of sessions that end are kept.
+        for program in programs[::3]:
+            program.kill()
+        for _ in range(2):
+            for program in programs[1:3] + programs[4:]:
+                program.stdin.write("\n")
+                program.stdin.flush()
+            for program in programs[1:3] + programs[4:]:
+                self.assertEqual(program.stdout.readline(), "issued\n")
+
+        def bills():
+            return self.metric("coordinator", "djinn_tenant_device_seconds_total")
+
+        def work():
+            return self.metric("w0", "djinn_worker_executor_seconds_total")
+
+        def told():
+            billed = self.metric("w0", "djinn_worker_device_busy_seconds_total")
+            return abs(bills() - billed) < 1e-6 * billed
+
+        eventually(told, "the coordinator has heard of all")
+        before = work()
+        # By the clock around all that its thread did, from one wait to the next.
+        self.assertAlmostEqual(bills() / before, 1, delta=1e-3)
+        self.assertEqual(work(), before)  # it was over
+        nobody = self.metric("w0", "djinn_worker_housekeeping_seconds_total")
+        self.assertAlmostEqual((bills() + nobody) / before, 1, delta=1e-6)
 
     def test_breaches_are_refused_and_what_is_borrowed_is_reclaimed(self):
         quota = ("{limits: {memory: 256MiB}, cohort: lab, "
