@@ -133,6 +133,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (!cuda && config.packed_weight_memory > config.device_memory) {
     device.Error("packed_weight_memory", "at most memory");
   }
+  config.append_in_place = device.Bool("append_in_place", true);
   const bool says_speed = device.Has("speed");
   config.calibrate = device.Bool("calibrate", !says_speed);
   if (says_speed) {

@@ -64,6 +64,13 @@ TEST_F(ConfigTest, WeightsArePackedUnlessItSaysNot) {
   EXPECT_FALSE(config->packed_weights);
 }
 
+TEST_F(ConfigTest, CachesGrowInPlaceUnlessItSaysNot) {
+  EXPECT_TRUE(Read("{}")->append_in_place);
+  EXPECT_FALSE(Read("{append_in_place: false}")->append_in_place);
+  EXPECT_THAT(Complaint("{append_in_place: often}"),
+              HasSubstr("device.append_in_place"));
+}
+
 TEST_F(ConfigTest, RunsShareProductsUnlessItSaysNot) {
   EXPECT_EQ(Read("{}")->max_batch_runs, 16u);
   EXPECT_EQ(Read("{}\nmax_batch_runs: 1")->max_batch_runs, 1u);

@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
                         .threads = config.device_threads,
                         .packed_weights = config.packed_weights,
                         .packed_weight_bytes = config.packed_weight_memory,
+                        .append_in_place = config.append_in_place,
                         .operator_libraries = config.operator_libraries});
 }
 

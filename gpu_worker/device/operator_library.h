@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -54,6 +55,8 @@ struct NodeInput {
   NodeWay* way = nullptr;
   // Of the run, where its program has such; null: Execute() waits.
   DeviceRun* run = nullptr;
+  // Slots that nobody names after this node: (node, slot).
+  absl::Span<const std::pair<uint32_t, uint32_t>> ends;
 };
 
 // A node that failed when its call had returned.

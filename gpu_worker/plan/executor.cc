@@ -479,10 +479,18 @@ class RunExecution final : public OngoingRun {
   }
 
   NodeInput Input() {
-    return {buffers_,         run_.floats,
-            ScalarTensors(),  message_.mode() == v1::EXECUTION_MODE_FAST,
-            &context_.tenant, context_.timer == nullptr ? nullptr : &way_,
-            device_run_.get()};
+    return {buffers_,          run_.floats,
+            ScalarTensors(),   message_.mode() == v1::EXECUTION_MODE_FAST,
+            &context_.tenant,  context_.timer == nullptr ? nullptr : &way_,
+            device_run_.get(), EndsWithNext()};
+  }
+
+  // Of lifetimes_.ends, those that Leave() will free.
+  absl::Span<const std::pair<uint32_t, uint32_t>> EndsWithNext() const {
+    const auto& ends = lifetimes_.ends;
+    size_t end = next_end_;
+    while (end < ends.size() && ends[end].first <= next_) ++end;
+    return absl::MakeConstSpan(ends).subspan(next_end_, end - next_end_);
   }
 
   absl::Status CallOperator(uint32_t node) {

@@ -11,6 +11,7 @@
 
 #include "ATen/core/function_schema.h"
 #include "gpu_worker/device/cpu/alone_trial.h"
+#include "gpu_worker/device/cpu/cache_append.h"
 #include "gpu_worker/device/cpu/measured_choice.h"
 #include "gpu_worker/device/cpu/weak_table.h"
 #include "gpu_worker/device/torch/call_template.h"
@@ -24,6 +25,7 @@ struct Choices {
   static constexpr size_t kPacked = 2;
   MeasuredChoice<2> plain;
   MeasuredChoice<4> with_packed;
+  AppendRecord appends;
 
   // What a way is taken to cost.
   static uint64_t Cost(size_t way, uint64_t nanoseconds) {

@@ -26,17 +26,31 @@
 namespace djinn::worker {
 namespace {
 
+// Of the memory, what room to append in takes at most.
+constexpr uint64_t kRoomsShare = 32;
+
 const TorchBuffer& Torch(const Buffer& buffer) {
   return static_cast<const TorchBuffer&>(buffer);
+}
+
+// Before somebody asks for its bytes who could not deal with an exception.
+absl::Status Gather(const Buffer& buffer) {
+  if (!Torch(buffer).apart()) return absl::OkStatus();
+  return CatchTorch("OUT_OF_MEMORY", [&] {
+    Torch(buffer).storage();
+    return absl::OkStatus();
+  });
 }
 
 class CpuDevice final : public Device {
  public:
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
-            std::shared_ptr<PackedWeights> weights, Clock* clock)
+            std::shared_ptr<PackedWeights> weights,
+            std::shared_ptr<AppendRooms> rooms, Clock* clock)
       : memory_bytes_(memory_bytes),
         weights_(std::move(weights)),
-        operators_(std::move(custom), weights_, clock) {}
+        rooms_(std::move(rooms)),
+        operators_(std::move(custom), weights_, rooms_, clock) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -70,6 +84,7 @@ class CpuDevice final : public Device {
       return absl::InternalError("write outside the buffer");
     }
     if (!bytes.empty()) {
+      DJINN_RETURN_IF_ERROR(Gather(*buffer));
       Torch(*buffer).WillBeWritten();
       char* const to = Torch(*buffer).data() + offset;
       PopulateForWrite(to, bytes.size());
@@ -80,6 +95,7 @@ class CpuDevice final : public Device {
 
   absl::StatusOr<SharedBytes> HostBytes(
       std::shared_ptr<Buffer> buffer) override {
+    DJINN_RETURN_IF_ERROR(Gather(*buffer));
     const absl::string_view bytes(Torch(*buffer).data(), buffer->size_bytes());
     return SharedBytes{bytes, std::move(buffer)};
   }
@@ -95,6 +111,7 @@ class CpuDevice final : public Device {
                        extent, " of ", buffer->size_bytes()));
     }
     if (extent == 0) return SharedBytes{absl::string_view(), buffer};
+    DJINN_RETURN_IF_ERROR(Gather(*buffer));
     if (IsPlainContiguous(view)) {
       const int64_t start =
           view.storage_offset * srg::ElementSize(view.data_type);
@@ -120,11 +137,18 @@ class CpuDevice final : public Device {
 
   void SetSpareMemory(SpareMemory* spare) override {
     weights_->SetSpareMemory(spare);
+    rooms_->SetSpareMemory(spare);
   }
   uint64_t ReleaseSpareMemory(uint64_t bytes) override {
     return weights_->Release(bytes);
   }
   void ReleaseUnusedMemory() override { TidyTensorMemory(); }
+
+  std::vector<std::pair<std::string, uint64_t>> Counts() const override {
+    const AppendRooms::Counts& counts = rooms_->counts();
+    return {{"appends_in_place", counts.in_place.load()},
+            {"append_rooms_lost", counts.lost.load()}};
+  }
 
  private:
   template <typename MakeStorage>
@@ -139,6 +163,7 @@ class CpuDevice final : public Device {
 
   const uint64_t memory_bytes_;
   const std::shared_ptr<PackedWeights> weights_;
+  const std::shared_ptr<AppendRooms> rooms_;
   TorchOperatorLibrary operators_;
 };
 
@@ -175,6 +200,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
       memory_bytes, std::move(custom),
       std::make_shared<PackedWeights>(
           options.packed_weights ? BestPackedKernel() : nullptr, packed_bytes),
+      std::make_shared<AppendRooms>(
+          options.append_in_place ? memory_bytes / kRoomsShare : 0),
       options.clock);
 }
 

@@ -23,6 +23,9 @@ struct CpuDeviceOptions {
   // most that these take; 0: a quarter of the memory.
   bool packed_weights = true;
   uint64_t packed_weight_bytes = 0;
+  // Whether tensors that programs append to may have room to grow where they
+  // are; a thirty-second of the memory at most.
+  bool append_in_place = true;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
   // Times ways to carry out an operator; outlives the device.

@@ -108,6 +108,10 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
   for (TorchCall& call : plain) calls.emplace_back(std::move(call));
   for (CpuCall& call : calls) {
     call.choices = choices_.Find(call.op.schema(), call.call);
+    call.blocks = BlocksTakenBy(call.op.schema());
+    if (rooms_->enabled()) {
+      call.append = CacheAppend::Match(call.op.schema(), call.call);
+    }
     std::optional<PackedCall> product =
         PackedCall::Match(call.op.schema(), call.call);
     if (product.has_value() && JoinedProducts::Gains(*product)) {
@@ -134,7 +138,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
     }
   }
   return std::make_unique<TorchProgram>(std::move(calls), CpuTarget(), weights_,
-                                        pace_, &clock_);
+                                        rooms_, pace_, &clock_);
 }
 
 void TorchOperatorLibrary::ExecuteJoined(absl::Span<JoinedCall> calls) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "gpu_worker/device/cpu/cache_append.h"
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/joined_products.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
@@ -20,12 +21,14 @@ namespace djinn::worker {
 // Thread-safe.
 class TorchOperatorLibrary final : public OperatorLibrary {
  public:
-  // `custom` run next to PyTorch's own. `weights` packs for programs. `clock`
-  // outlives this and all programs.
+  // `custom` run next to PyTorch's own. `weights` packs for programs, `rooms`
+  // has what they append to. `clock` outlives this and all programs.
   TorchOperatorLibrary(CustomOperators custom,
-                       std::shared_ptr<PackedWeights> weights, Clock* clock)
+                       std::shared_ptr<PackedWeights> weights,
+                       std::shared_ptr<AppendRooms> rooms, Clock* clock)
       : custom_(std::move(custom)),
         weights_(std::move(weights)),
+        rooms_(std::move(rooms)),
         clock_(*clock),
         joined_(weights_, clock) {}
 
@@ -39,6 +42,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
  private:
   const CustomOperators custom_;
   const std::shared_ptr<PackedWeights> weights_;
+  const std::shared_ptr<AppendRooms> rooms_;
   const std::shared_ptr<TrialPace> pace_ = std::make_shared<TrialPace>();
   Clock& clock_;
   ChoiceTable choices_;

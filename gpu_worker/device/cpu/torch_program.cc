@@ -6,6 +6,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/time/time.h"
+#include "c10/core/InferenceMode.h"
 #include "common/status_macros.h"
 #include "gpu_worker/device/cpu/joined_products.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
@@ -63,10 +64,12 @@ CpuCall::CpuCall(TorchCall plain)
 TorchProgram::TorchProgram(std::vector<CpuCall> calls,
                            const TorchTarget& target,
                            std::shared_ptr<PackedWeights> weights,
+                           std::shared_ptr<AppendRooms> rooms,
                            std::shared_ptr<TrialPace> pace, Clock* clock)
     : calls_(std::move(calls)),
       target_(target),
       weights_(std::move(weights)),
+      rooms_(std::move(rooms)),
       pace_(std::move(pace)),
       clock_(*clock) {
   for (uint32_t i = 0; i < calls_.size(); ++i) {
@@ -80,6 +83,25 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
                                    std::vector<NodeResult>* results) const {
   if (node >= calls_.size()) return absl::InternalError("no such node");
   CountThreads();
+  const CpuCall& call = calls_[node];
+  if (!call.append.has_value()) return ExecuteAsIs(node, input, results);
+  bool appended = false;
+  // Whatever keeps it from being appended, the plain call does without.
+  CatchTorch(kOperatorFailed, [&] {
+    const c10::InferenceMode inference;
+    const std::shared_ptr<AppendRecord> record(call.choices,
+                                               &call.choices->appends);
+    appended = call.append->Run(input, record, rooms_.get(), results);
+    return absl::OkStatus();
+  }).IgnoreError();
+  if (appended) return absl::OkStatus();
+  DJINN_RETURN_IF_ERROR(ExecuteAsIs(node, input, results));
+  call.append->Mark(input, results);
+  return absl::OkStatus();
+}
+
+absl::Status TorchProgram::ExecuteAsIs(uint32_t node, const NodeInput& input,
+                                       std::vector<NodeResult>* results) const {
   return input.fast ? ExecuteFast(node, input, results)
                     : ExecuteStrict(calls_[node], input, results);
 }

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "gpu_worker/device/cpu/alone_trial.h"
 #include "gpu_worker/device/cpu/both_ways.h"
+#include "gpu_worker/device/cpu/cache_append.h"
 #include "gpu_worker/device/cpu/choice_table.h"
 #include "gpu_worker/device/cpu/packed_call.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
@@ -37,6 +38,8 @@ struct CpuCall : TorchCall {
   std::optional<PackedCall> joinable;
   // Where every bit counts; set where `packed` is.
   std::shared_ptr<StrictProduct> strict_product;
+  // Where it may append in place.
+  std::optional<CacheAppend> append;
   // How it is best carried out, shared with calls like it.
   std::shared_ptr<Choices> choices;
   // Where one thread may do where every bit counts; null where nothing is to be
@@ -57,11 +60,12 @@ struct CpuCall : TorchCall {
 // UNSUPPORTED_RESULT.
 class TorchProgram final : public CompiledProgram {
  public:
-  // `weights` is asked for packed forms where calls can do with them, `pace`,
-  // which all programs share, before a call is tried in strict mode. `target`
-  // and `clock` outlive this.
+  // `weights` is asked for packed forms where calls can do with them, `rooms`
+  // where they append, `pace`, which all programs share, before a call is tried
+  // in strict mode. `target` and `clock` outlive this.
   TorchProgram(std::vector<CpuCall> calls, const TorchTarget& target,
                std::shared_ptr<PackedWeights> weights,
+               std::shared_ptr<AppendRooms> rooms,
                std::shared_ptr<TrialPace> pace, Clock* clock);
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
@@ -71,6 +75,8 @@ class TorchProgram final : public CompiledProgram {
   const CpuCall& call(uint32_t node) const { return calls_[node]; }
 
  private:
+  absl::Status ExecuteAsIs(uint32_t node, const NodeInput& input,
+                           std::vector<NodeResult>* results) const;
   // As PyTorch does.
   absl::Status ExecutePlain(const CpuCall& call, const NodeInput& input,
                             std::vector<NodeResult>* results) const;
@@ -87,6 +93,7 @@ class TorchProgram final : public CompiledProgram {
   const std::vector<CpuCall> calls_;
   const TorchTarget& target_;
   const std::shared_ptr<PackedWeights> weights_;
+  const std::shared_ptr<AppendRooms> rooms_;
   const std::shared_ptr<TrialPace> pace_;
   Clock& clock_;
   std::vector<RowProduct> products_;

@@ -93,6 +93,11 @@ class CallRunner {
              input_.floats[*call_.draws_unless_zero] == 0);
   }
 
+  bool TakesBlocks() const {
+    return call_.blocks == TorchCall::Blocks::kAlways ||
+           (call_.blocks == TorchCall::Blocks::kFast && input_.fast);
+  }
+
   absl::StatusOr<const TorchBuffer*> SlotBuffer(uint32_t slot) const {
     if (slot >= input_.slots.size() || input_.slots[slot] == nullptr) {
       return absl::InternalError(absl::StrCat("slot ", slot, " is empty"));
@@ -110,6 +115,12 @@ class CallRunner {
                          absl::StrCat("view ", srg::DescribeView(operand->view),
                                       " ends at byte ", operand->extent_bytes,
                                       " of ", buffer->size_bytes()));
+      }
+      if (!written && TakesBlocks()) {
+        if (const auto blocks = buffer->Apart()) {
+          at::Tensor tensor = MakeTensor(operand->view, *blocks);
+          if (tensor.defined()) return tensor;
+        }
       }
       at::Tensor tensor = MakeTensor(operand->view, buffer->storage());
       if (written) {

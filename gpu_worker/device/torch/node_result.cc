@@ -57,7 +57,7 @@ absl::Status ResultCollector::Add(const at::Tensor& tensor) {
   c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
   for (const uint32_t slot : operand_slots_) {
     const auto& buffer = static_cast<const TorchBuffer&>(*slots_[slot]);
-    if (buffer.storage().unsafeGetStorageImpl() == impl) {
+    if (buffer.IsOver(impl)) {
       result.buffer = slots_[slot];
       result.aliased_slot = slot;
       results_->push_back(std::move(result));

@@ -30,6 +30,9 @@ struct TorchCall {
   std::optional<uint32_t> draws_unless_zero;
   // Returns memory that it has not written.
   bool uninitialised = false;
+  // Whether it takes operands whose bytes lie in blocks (TorchBuffer): never,
+  // in fast mode, always.
+  enum class Blocks { kNever, kFast, kAlways } blocks = Blocks::kNever;
 };
 
 }  // namespace djinn::worker
