@@ -39,7 +39,7 @@ class Room final : public PitchRoom {
   }
 
   void Lost() override {
-    record_->lost.fetch_add(1, std::memory_order_relaxed);
+    record_->LostRoom();
     counts_->lost.fetch_add(1, std::memory_order_relaxed);
   }
 
@@ -51,6 +51,16 @@ class Room final : public PitchRoom {
 };
 
 }  // namespace
+
+bool AppendRecord::IsDue() {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  if (lost_.load(kRelaxed) * 4 <= in_place_.load(kRelaxed) + 16) return true;
+  if (left_alone_.fetch_add(1, kRelaxed) + 1 < kRest) return false;
+  in_place_.store(0, kRelaxed);
+  lost_.store(0, kRelaxed);
+  left_alone_.store(0, kRelaxed);
+  return true;
+}
 
 void AppendRooms::SetSpareMemory(SpareMemory* spare) {
   MutexLock lock(&mu_);
@@ -191,10 +201,10 @@ bool CacheAppend::Run(const NodeInput& input,
     after.pitch.block_bytes = block_bytes;
     WriteNew(input, after);
     room = before->TakeRoom();
-    record->in_place.fetch_add(1, std::memory_order_relaxed);
+    record->AppendedInPlace();
     rooms->counts().in_place.fetch_add(1, std::memory_order_relaxed);
   } else {
-    if (!record->pays()) return false;
+    if (!record->IsDue()) return false;
     static const std::string& kNobody = *new std::string;
     const uint64_t wanted =
         std::max(block_bytes / kRoomShare, added_bytes_ * kMinAppends);

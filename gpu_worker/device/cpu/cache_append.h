@@ -10,7 +10,7 @@
 // sees: attention, which a decoder calls next, takes keys and values where they
 // are, in blocks; anybody else gets them together, which costs the copy that
 // was saved. Where that keeps happening, calls that look alike are left to
-// PyTorch.
+// PyTorch for a while.
 //
 // Only for operands that die with the node and that nobody shares: what a
 // program still holds is copied, as ever.
@@ -35,15 +35,22 @@
 namespace djinn::worker {
 
 // How it went with calls that look alike. Thread-safe.
-struct AppendRecord {
-  std::atomic<uint32_t> in_place{0};
-  std::atomic<uint32_t> lost{0};
+class AppendRecord {
+ public:
+  // After so many that were left alone it is tried anew: another program may
+  // do otherwise.
+  static constexpr uint32_t kRest = 256;
 
-  // The rooms made pay off, as far as anybody knows.
-  bool pays() const {
-    return lost.load(std::memory_order_relaxed) * 4 <=
-           in_place.load(std::memory_order_relaxed) + 16;
-  }
+  void AppendedInPlace() { in_place_.fetch_add(1, std::memory_order_relaxed); }
+  void LostRoom() { lost_.fetch_add(1, std::memory_order_relaxed); }
+  // Whether room is to be made for a call: as far as anybody knows, it pays
+  // off.
+  bool IsDue();
+
+ private:
+  std::atomic<uint32_t> in_place_{0};
+  std::atomic<uint32_t> lost_{0};
+  std::atomic<uint32_t> left_alone_{0};
 };
 
 // What all rooms of a device take. Thread-safe; rooms may outlive it.

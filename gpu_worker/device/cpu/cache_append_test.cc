@@ -223,6 +223,22 @@ TEST_F(CacheAppendTest, GivesUpWhereOthersNeedTheBytesTogether) {
   EXPECT_FALSE(apart());
 }
 
+TEST(AppendRecord, TriesAnewAfterARest) {
+  AppendRecord record;
+  int made = 0;
+  for (int i = 0; i < 1000; ++i) {
+    if (!record.IsDue()) continue;
+    ++made;
+    record.LostRoom();
+  }
+  EXPECT_EQ(made, 5 * 4);
+  for (int i = 0; i < 300; ++i) record.AppendedInPlace();
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_TRUE(record.IsDue());
+    record.LostRoom();
+  }
+}
+
 TEST_F(CacheAppendTest, DoesWithoutWhereThereIsNoSpareMemory) {
   FullMemory full;
   tester_.device()->SetSpareMemory(&full);
