@@ -24,6 +24,7 @@ namespace djinn::bench {
 namespace {
 
 constexpr int64_t kPromptTokens = 64;
+constexpr int64_t kLongPromptTokens = 1024;
 constexpr int kTokens = 32;
 constexpr uint64_t kSeed = 11;
 // After which a worker in fast mode has packed the weights and made its
@@ -35,11 +36,17 @@ constexpr int kMaxRounds = 7;
 struct Variant {
   int64_t layers;
   DecoderCache cache;
+  int64_t prompt_tokens = kPromptTokens;
+
+  DecoderShape shape() const {
+    return {.layers = layers, .max_tokens = prompt_tokens + 960};
+  }
 };
 constexpr Variant kVariants[] = {
     {4, DecoderCache::kConcatenated},
     {4, DecoderCache::kPreallocated},
     {12, DecoderCache::kConcatenated},
+    {4, DecoderCache::kConcatenated, kLongPromptTokens},
 };
 // Of whatever depth: what a token may send.
 constexpr uint64_t kMaxBytesUp = 400;
@@ -54,16 +61,16 @@ struct Generated {
 
 // Another prompt in every round, so much longer that each token is the first at
 // its position.
-Generated Generate(const Decoder& decoder, DecoderCache cache, int round,
+Generated Generate(const Decoder& decoder, const Variant& variant, int round,
                    at::Device device) {
   const c10::InferenceMode inference;
   std::vector<int64_t> prompt;
-  const int64_t prompt_tokens = kPromptTokens + kTokens * (round + 1);
+  const int64_t prompt_tokens = variant.prompt_tokens + kTokens * (round + 1);
   for (int64_t i = 0; i < prompt_tokens; ++i) {
     prompt.push_back((7919 * i + 104729 * (round + 2)) %
                      decoder.shape().vocabulary);
   }
-  Decoder::Sequence sequence(&decoder, cache);
+  Decoder::Sequence sequence(&decoder, variant.cache);
   at::Tensor next = sequence.Next(at::tensor(prompt).unsqueeze(0).to(device));
   Generated generated;
   generated.tokens.push_back(next.item<int64_t>());
@@ -89,12 +96,11 @@ class DecodeBenchmark : public Benchmark {
   absl::Status MeasureAlone() override {
     at::set_num_threads(options_.threads);
     for (const Variant& variant : kVariants) {
-      const Decoder decoder({.layers = variant.layers}, kSeed, at::kCPU);
-      Generate(decoder, variant.cache, -1, at::kCPU);
+      const Decoder decoder(variant.shape(), kSeed, at::kCPU);
+      Generate(decoder, variant, -1, at::kCPU);
       Series& series = alone_.emplace_back();
       DJINN_RETURN_IF_ERROR(MeasureRounds(rounds_, [&](int round) {
-        series.AddRound(
-            Generate(decoder, variant.cache, round, at::kCPU).seconds);
+        series.AddRound(Generate(decoder, variant, round, at::kCPU).seconds);
         return absl::OkStatus();
       }));
     }
@@ -119,13 +125,16 @@ class DecodeBenchmark : public Benchmark {
  private:
   absl::Status MeasureVariant(const Variant& variant, ExecutionMode mode,
                               const Series& alone, std::vector<Row>* rows) {
-    const Decoder local({.layers = variant.layers}, kSeed, at::kCPU);
-    const Decoder remote({.layers = variant.layers}, kSeed, Device());
+    const Decoder local(variant.shape(), kSeed, at::kCPU);
+    const Decoder remote(variant.shape(), kSeed, Device());
     Row row;
     row.benchmark = std::string(name());
     row.variant = absl::StrCat(
         variant.layers, " layers, cache ",
         variant.cache == DecoderCache::kConcatenated ? "by cat" : "in place",
+        variant.prompt_tokens == kPromptTokens
+            ? ""
+            : absl::StrCat(", behind ", variant.prompt_tokens),
         mode == ExecutionMode::kFast ? ", fast" : ", strict");
     int differences = 0;
     const auto compare = [&](const Generated& expected,
@@ -135,13 +144,12 @@ class DecodeBenchmark : public Benchmark {
     // Every other one at positions of its own, until structures that leave
     // positions open are known.
     uint64_t unsettled = 0;
-    const Generated first = Generate(local, variant.cache, -1, at::kCPU);
+    const Generated first = Generate(local, variant, -1, at::kCPU);
     for (int i = 0; i < kSettlingSequences; ++i) {
       const bool again = i % 2 == 0;
       const int round = again ? -1 : rounds_ + i;
-      const Generated settling =
-          Generate(remote, variant.cache, round, Device());
-      compare(again ? first : Generate(local, variant.cache, round, at::kCPU),
+      const Generated settling = Generate(remote, variant, round, Device());
+      compare(again ? first : Generate(local, variant, round, at::kCPU),
               settling);
       unsettled = std::max(unsettled, settling.moved.bytes_up);
     }
@@ -151,13 +159,13 @@ class DecodeBenchmark : public Benchmark {
     DJINN_RETURN_IF_ERROR(Interleave(
         rounds_,
         [&](int round) {
-          djinn[round] = Generate(remote, variant.cache, round, Device());
+          djinn[round] = Generate(remote, variant, round, Device());
           moved = djinn[round].moved;
           CheckTraffic(djinn[round], &row.error);
           return absl::OkStatus();
         },
         [&](int round) {
-          beside[round] = Generate(local, variant.cache, round, at::kCPU);
+          beside[round] = Generate(local, variant, round, at::kCPU);
           return absl::OkStatus();
         }));
     row.djinn.emplace();
