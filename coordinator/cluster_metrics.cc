@@ -43,6 +43,15 @@ void CollectQuota(const Tenant& tenant, const std::string& label,
   nominal("sessions", tenant.max_sessions);
   nominal("worker_memory_bytes",
           static_cast<double>(tenant.totals.memory_bytes()));
+  const v1::TenantLimits& totals = tenant.totals;
+  if (totals.has_content_bytes()) {
+    nominal("worker_content_bytes",
+            static_cast<double>(totals.content_bytes()));
+  }
+  if (totals.has_storage_bytes()) {
+    nominal("worker_storage_bytes",
+            static_cast<double>(totals.storage_bytes()));
+  }
   nominal("worker_outstanding_messages", tenant.totals.max_outstanding());
   nominal("worker_outstanding_bytes",
           static_cast<double>(tenant.totals.max_outstanding_bytes()));

@@ -74,6 +74,34 @@ TEST_F(ClusterQuotaTest, MessagesCountToo) {
               testing::HasSubstr("300 outstanding_messages, has 256"));
 }
 
+TEST_F(ClusterQuotaTest, PartsOfTheMemoryAreQuotasOfTheirOwn) {
+  constexpr auto kStorage =
+      static_cast<size_t>(scheduler::Resource::kStorageBytes);
+  for (Tenant& tenant : config_.tenants) {
+    tenant.cohort = "lab";
+    tenant.quotas[kStorage].nominal = kGiB / 2;
+    tenant.limits.set_storage_bytes(kGiB / 2);
+  }
+  // Without a limit of its own, a session's storages may have all.
+  config_.tenants[0].limits.clear_storage_bytes();
+  config_.tenants[0].quotas[kStorage].borrowing_limit = kGiB / 4;
+  cluster_->SetTenants(config_.tenants);
+  const v1::LeaseRefused refused = Ask(Open("red"))->refused();
+  EXPECT_EQ(refused.reason(), "QUOTA_EXCEEDED");
+  EXPECT_EQ(refused.message(),
+            "tenant red may have 805306368 storage_bytes, has 0 and asks for "
+            "1073741824 more");
+  // With one it fits, and what red borrows of them is blue's again.
+  config_.tenants[0].limits.set_storage_bytes(3 * kGiB / 4);
+  cluster_->SetTenants(config_.tenants);
+  const StreamId borrower = Open("red");
+  EXPECT_TRUE(Ask(borrower)->has_granted());
+  EXPECT_EQ(MemoryOf("red").resource(), "storage_bytes");
+  EXPECT_EQ(MemoryOf("red").borrowed(), kGiB / 4);
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  EXPECT_EQ(Next(borrower)->ended().reason(), "QUOTA_RECLAIMED");
+}
+
 TEST_F(ClusterQuotaTest, WhatEndsIsFreeAgain) {
   config_.tenants[0].quotas[0].nominal = kGiB;
   cluster_->SetTenants(config_.tenants);

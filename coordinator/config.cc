@@ -34,6 +34,30 @@ constexpr double kMaxRate = 1e6;
 
 constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
 
+// Of the memory that `limits` have, the parts that have limits of their own.
+template <typename Limits>
+void ReadMemoryParts(ConfigMap* map, Limits* limits) {
+  if (limits->memory_bytes() == 0) {
+    map->Error("memory", "expected at least 1, got 0");
+  }
+  const auto part = [&](absl::string_view key) -> std::optional<uint64_t> {
+    if (!map->Has(key)) return std::nullopt;
+    const uint64_t bytes = map->Size(key, 0);
+    if (bytes > limits->memory_bytes()) {
+      map->Error(key,
+                 absl::StrCat("is a part of memory, and must not exceed its ",
+                              limits->memory_bytes(), ", got ", bytes));
+    }
+    return bytes;
+  };
+  if (const auto bytes = part("content_memory")) {
+    limits->set_content_bytes(*bytes);
+  }
+  if (const auto bytes = part("storage_memory")) {
+    limits->set_storage_bytes(*bytes);
+  }
+}
+
 v1::SessionLimits ReadLimits(ConfigMap map) {
   v1::SessionLimits limits;
   limits.set_memory_bytes(map.Size("memory", uint64_t{16} << 30));
@@ -44,9 +68,7 @@ v1::SessionLimits ReadLimits(ConfigMap map) {
   limits.set_inline_bytes(map.Size("inline_bytes", uint64_t{64} << 10));
   limits.set_max_structures(
       static_cast<uint32_t>(map.UInt("max_structures", 4096, 1, kMaxCount)));
-  if (limits.memory_bytes() == 0) {
-    map.Error("memory", "expected at least 1, got 0");
-  }
+  ReadMemoryParts(&map, &limits);
   if (limits.inline_bytes() < kMinInlineBytes) {
     map.Error("inline_bytes",
               absl::StrCat("expected at least ", kMinInlineBytes,
@@ -94,9 +116,7 @@ v1::TenantLimits ReadTotals(ConfigMap map, const Tenant& tenant) {
   if (map.Has("model_bytes")) {
     totals.set_model_bytes(map.Size("model_bytes", 0));
   }
-  if (totals.memory_bytes() == 0) {
-    map.Error("memory", "expected at least 1, got 0");
-  }
+  ReadMemoryParts(&map, &totals);
   if (totals.max_outstanding_bytes() == 0) {
     map.Error("max_outstanding_bytes", "expected at least 1, got 0");
   }
@@ -186,10 +206,13 @@ void ReadQuotas(ConfigMap map, Tenant* tenant) {
     tenant->quotas[static_cast<size_t>(resource)] =
         ReadQuota<scheduler::Quota>(map.Map(key), cohort, read);
   };
-  amount(scheduler::Resource::kMemoryBytes,
-         [](ConfigMap* of, absl::string_view key) {
-           return static_cast<int64_t>(of->Size(key, 0));
-         });
+  for (const auto resource :
+       {scheduler::Resource::kMemoryBytes, scheduler::Resource::kContentBytes,
+        scheduler::Resource::kStorageBytes}) {
+    amount(resource, [](ConfigMap* of, absl::string_view key) {
+      return static_cast<int64_t>(of->Size(key, 0));
+    });
+  }
   amount(scheduler::Resource::kOutstandingMessages,
          [](ConfigMap* of, absl::string_view key) {
            return static_cast<int64_t>(of->UInt(key, 0, 0, kMaxCount));

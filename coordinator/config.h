@@ -36,6 +36,10 @@
 //       max_sessions: 64
 //       limits:                     # per session and worker
 //         memory: 16GiB
+//         content_memory: 12GiB     # of it, for uploads that are kept to be
+//                                   # shared; absent: all
+//         storage_memory: 8GiB      # for all else, such as results and caches;
+//                                   # likewise
 //         max_outstanding: 256      # messages, at least 2
 //         max_outstanding_bytes: 64MiB  # at least inline_bytes and 1MiB
 //         inline_bytes: 64KiB       # 8KiB to 32MiB
@@ -44,6 +48,8 @@
 //         memory: 1TiB              # these three: max_sessions times the
 //         max_outstanding: 16384    # limit, unless given
 //         max_outstanding_bytes: 4GiB
+//         content_memory: 800GiB    # absent: what memory leaves
+//         storage_memory: 512GiB    # likewise
 //         max_models: 20            # registered; absent: not limited
 //         model_bytes: 8GiB         # that each keeps using; likewise
 //       credits:                    # of all its leases together; absent: not
@@ -60,7 +66,8 @@
 //       batch_with_others: false    # products, with tenants that do
 //       cohort: lab/vision          # lends to and borrows from others in lab
 //       quota:                      # of all its leases; absent: not limited
-//         memory_bytes:             # likewise outstanding_messages
+//         memory_bytes:             # likewise content_bytes, storage_bytes,
+//                                   # outstanding_messages
 //           nominalQuota: 64GiB
 //           borrowingLimit: 16GiB   # absent: not limited
 //           lendingLimit: 32GiB

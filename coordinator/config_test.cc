@@ -275,6 +275,44 @@ TEST_F(ConfigTest, RefusesLimitsThatNoClientCanUse) {
   EXPECT_EQ(complaint("max_outstanding_bytes: 1114112"), "");
 }
 
+TEST_F(ConfigTest, PartsOfTheMemoryAreLimitedWhereItSaysSo) {
+  const auto with = [](const std::string& keys) {
+    return "join_token_file: join\nadmin_token_file: admin\n"
+           "tenants: [{name: red, token_file: red, " +
+           keys + "}]\n";
+  };
+  absl::StatusOr<Config> config = Read(kMinimal);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->tenants[0].limits.has_content_bytes());
+  EXPECT_FALSE(config->tenants[0].totals.has_storage_bytes());
+  config = Read(
+      with("limits: {memory: 4GiB, content_memory: 3GiB, storage_memory: 2GiB},"
+           "totals: {memory: 9GiB, content_memory: 0},"
+           "quota: {content_bytes: {nominalQuota: 6GiB}}"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  const Tenant& red = config->tenants[0];
+  EXPECT_EQ(red.limits.content_bytes(), uint64_t{3} << 30);
+  EXPECT_EQ(red.limits.storage_bytes(), uint64_t{2} << 30);
+  EXPECT_TRUE(red.totals.has_content_bytes());
+  EXPECT_EQ(red.totals.content_bytes(), 0u);
+  EXPECT_FALSE(red.totals.has_storage_bytes());
+  const auto content = static_cast<size_t>(scheduler::Resource::kContentBytes);
+  const auto storage = static_cast<size_t>(scheduler::Resource::kStorageBytes);
+  EXPECT_EQ(red.quotas[content].nominal, int64_t{6} << 30);
+  EXPECT_FALSE(red.quotas[storage].limited());
+  EXPECT_EQ(LeaseQuota(red)[content], int64_t{3} << 30);
+  // What has no limit of its own may be all.
+  config = Read(with("limits: {memory: 4GiB, content_memory: 3GiB}"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(LeaseQuota(config->tenants[0])[storage], int64_t{4} << 30);
+  EXPECT_THAT(Complaint(with("limits: {memory: 1GiB, storage_memory: 2GiB}")),
+              HasSubstr("tenants[0].limits.storage_memory: is a part of "
+                        "memory, and must not exceed its 1073741824, got "
+                        "2147483648"));
+  EXPECT_THAT(Complaint(with("totals: {memory: 1GiB, content_memory: 2GiB}")),
+              HasSubstr("tenants[0].totals.content_memory: is a part of "));
+}
+
 TEST_F(ConfigTest, ModelsAreNotLimitedUnlessTheTenantsAre) {
   absl::StatusOr<Config> config = Read(kMinimal);
   ASSERT_TRUE(config.ok()) << config.status();

@@ -1,5 +1,7 @@
 #include "coordinator/tenants.h"
 
+#include <algorithm>
+
 #include "common/error.h"
 #include "common/net/bearer.h"
 
@@ -14,6 +16,23 @@ void Tenants::Replace(std::vector<Tenant> tenants) {
   }
   MutexLock lock(&mu_);
   tenants_ = std::move(map);
+}
+
+scheduler::Amounts LeaseQuota(const Tenant& tenant) {
+  const v1::SessionLimits& limits = tenant.limits;
+  scheduler::Amounts amounts = {};
+  const auto take = [&amounts](scheduler::Resource resource, uint64_t amount) {
+    amounts[static_cast<size_t>(resource)] = static_cast<int64_t>(
+        std::min<uint64_t>(amount, scheduler::Quota::kUnlimited));
+  };
+  const uint64_t memory = limits.memory_bytes();
+  take(scheduler::Resource::kMemoryBytes, memory);
+  take(scheduler::Resource::kContentBytes,
+       limits.has_content_bytes() ? limits.content_bytes() : memory);
+  take(scheduler::Resource::kStorageBytes,
+       limits.has_storage_bytes() ? limits.storage_bytes() : memory);
+  take(scheduler::Resource::kOutstandingMessages, limits.max_outstanding());
+  return amounts;
 }
 
 Tenants::Snapshot Tenants::all() const {

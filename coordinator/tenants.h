@@ -60,12 +60,9 @@ struct Tenant {
   std::optional<scheduler::RateQuota> byte_rate;
 };
 
-// What a lease takes of its tenant's quota.
-inline scheduler::Amounts LeaseQuota(const Tenant& tenant) {
-  return {static_cast<int64_t>(std::min<uint64_t>(
-              tenant.limits.memory_bytes(), scheduler::Quota::kUnlimited)),
-          tenant.limits.max_outstanding()};
-}
+// What a lease takes of its tenant's quota: all that its session may use at the
+// worker. A part of the memory without a limit of its own may be all of it.
+scheduler::Amounts LeaseQuota(const Tenant& tenant);
 
 // Thread-safe. Tenants are replaced as a whole; who has one keeps it as it was.
 class Tenants {

@@ -84,6 +84,15 @@ void AddUseOfLimits(const v1::SessionUse& use, const v1::SessionLimits& limits,
                          use.storages().size_bytes() +
                          use.generators().size_bytes();
   rows->push_back({"memory", OfLimit(bytes, limits.memory_bytes())});
+  if (limits.has_content_bytes()) {
+    rows->push_back({"content memory", OfLimit(use.contents().size_bytes(),
+                                               limits.content_bytes())});
+  }
+  if (limits.has_storage_bytes()) {
+    rows->push_back(
+        {"storage memory",
+         OfLimit(bytes - use.contents().size_bytes(), limits.storage_bytes())});
+  }
   rows->push_back(
       {"outstanding",
        absl::StrCat(
@@ -95,6 +104,14 @@ void AddUseOfLimits(const v1::SessionUse& use, const v1::SessionLimits& limits,
 
 void AddLimits(const v1::SessionLimits& limits, std::vector<Row>* rows) {
   rows->push_back({"memory limit", FormatBytes(limits.memory_bytes())});
+  if (limits.has_content_bytes()) {
+    rows->push_back(
+        {"content memory limit", FormatBytes(limits.content_bytes())});
+  }
+  if (limits.has_storage_bytes()) {
+    rows->push_back(
+        {"storage memory limit", FormatBytes(limits.storage_bytes())});
+  }
   rows->push_back({"outstanding limit",
                    absl::StrCat(limits.max_outstanding(), " messages, ",
                                 FormatBytes(limits.max_outstanding_bytes()))});

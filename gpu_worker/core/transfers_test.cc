@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gpu_worker/core/core_fixture.h"
 
 namespace djinn::worker {
@@ -108,6 +109,49 @@ TEST_F(WorkerCoreTest, AnUploadWithoutRoomIsRefusedAndTheStorageKeepsItsValue) {
   client->InstallTransfer(2, 2, bytes);
   EXPECT_EQ(client->WaitDecision(2).refused().reason(), "SESSION_MEMORY");
   EXPECT_EQ(client->ReadError(2).reason(), "SESSION_MEMORY");
+}
+
+TEST_F(WorkerCoreTest, ContentsAndOtherStoragesHaveLimitsOfTheirOwn) {
+  FakeStructure s;
+  s.FillInPlace(s.Bound(), 600);
+  const std::string bytes = FloatBytes(Floats(600, 1));
+  v1::LeaseClaims lease = Lease("s1", "t1");
+  lease.mutable_limits()->set_content_bytes(bytes.size() + 1);
+  lease.mutable_limits()->set_storage_bytes(bytes.size() - 1);
+  Grant(lease);
+  std::unique_ptr<TestClient> client = Connect(HelloFor("s1"));
+  client->InstallTransfer(1, 1, bytes);
+  EXPECT_TRUE(client->WaitDecision(1).send());
+  client->SendBytes(1, bytes);
+  EXPECT_TRUE(client->WaitCompleted(1));
+  // No room for another content, neither sent nor shared.
+  client->InstallTransfer(2, 2, FloatBytes(Floats(600, 2)));
+  EXPECT_THAT(client->WaitDecision(2).refused().message(),
+              testing::HasSubstr("memory of the session for contents: limit "
+                                 "2401 bytes, used 2400, asked 2400"));
+  client->InstallTransfer(3, 3, bytes);
+  EXPECT_EQ(client->WaitDecision(3).refused().reason(), "SESSION_MEMORY");
+  // Nor for a result as large as that.
+  client->Create(4, bytes.size());
+  EXPECT_THAT(client->ReadError(4).message(),
+              testing::HasSubstr("memory of the session but for contents: "
+                                 "limit 2399 bytes, used 0, asked 2400"));
+  // Who writes to a content needs memory of its own for it.
+  client->Define(1, s.get());
+  const uint64_t copies = core_->counters().write_copies;
+  std::unique_ptr<TestClient> other = Open("s2", "t1");
+  other->InstallTransfer(1, 1, bytes);
+  EXPECT_TRUE(other->WaitDecision(1).already_held());
+  client->Run(1, {1}, {5});
+  EXPECT_THAT(client->ReadError(1).message(),
+              testing::HasSubstr("memory of the session but for contents"));
+  EXPECT_EQ(core_->counters().write_copies, copies);
+  EXPECT_EQ(other->Read(1, 1), (Floats{1}));
+  // Limits that grow take effect at once.
+  lease.mutable_limits()->set_storage_bytes(1 << 20);
+  Grant(lease);
+  EXPECT_TRUE(client->WaitCompleted(client->Create(5, bytes.size())));
+  EXPECT_EQ(client->Read(5, 1), (Floats{0}));
 }
 
 TEST_F(WorkerCoreTest, AReadThatCopiesIsAccountedFor) {

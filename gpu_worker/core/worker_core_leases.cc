@@ -174,7 +174,8 @@ void WorkerCore::ApplyLease(const Lease& lease) {
   }
   const auto held = sessions_.find(lease.claims.lease_id());
   if (held == sessions_.end()) return;
-  held->second.session->SetMemoryLimit(lease.claims.limits().memory_bytes());
+  held->second.session->SetMemoryLimits(
+      MemoryLimits::Of(lease.claims.limits()));
   held->second.session->SetRunDeadline(RunDeadlineOf(lease.claims));
   {
     MutexLock lock(&queue_mu_);

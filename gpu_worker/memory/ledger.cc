@@ -1,8 +1,11 @@
 #include "gpu_worker/memory/ledger.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 
 namespace djinn::worker {
 
@@ -101,22 +104,48 @@ uint64_t Ledger::TenantBytes(const std::string& tenant) const {
   return found == by_tenant_.end() ? 0 : found->second;
 }
 
-absl::Status TenantQuota::Take(uint64_t bytes) {
-  const uint64_t limit = limit_;
-  uint64_t used = used_;
+void CappedMemory::SetLimits(MemoryLimits limits) {
+  all_.limit = limits.all;
+  contents_.limit = limits.contents;
+  storages_.limit = limits.storages;
+}
+
+absl::Status CappedMemory::Take(Cap* cap, const char* what, uint64_t bytes) {
+  const uint64_t limit = cap->limit;
+  uint64_t used = cap->used;
   do {
     // The limit may have been lowered below what is used.
-    if (used > limit || bytes > limit - used) {
-      return LimitExceeded("TENANT_MEMORY", "memory of the tenant's sessions",
+    if (bytes > 0 && (used > limit || bytes > limit - used)) {
+      return LimitExceeded(reason_, absl::StrCat("memory of ", owner_, what),
                            limit, used, bytes);
     }
-  } while (!used_.compare_exchange_weak(used, used + bytes));
+  } while (!cap->used.compare_exchange_weak(used, used + bytes));
   return absl::OkStatus();
 }
 
-void SessionQuota::Give(uint64_t bytes) {
-  used_ -= bytes;
-  if (tenant_ != nullptr) tenant_->Give(bytes);
+absl::Status CappedMemory::Change(Amount from, Amount to) {
+  Cap& had = PartOf(from.storage_class);
+  Cap& has = PartOf(to.storage_class);
+  const uint64_t kept = &had == &has ? std::min(from.bytes, to.bytes) : 0;
+  const uint64_t more = to.bytes > from.bytes ? to.bytes - from.bytes : 0;
+  DJINN_RETURN_IF_ERROR(Take(&all_, "", more));
+  if (absl::Status taken =
+          Take(&has, &has == &contents_ ? " for contents" : " but for contents",
+               to.bytes - kept);
+      !taken.ok()) {
+    all_.used -= more;
+    return taken;
+  }
+  had.used -= from.bytes - kept;
+  all_.used -= from.bytes + more - to.bytes;
+  return absl::OkStatus();
+}
+
+void CappedMemory::Count(Amount from, Amount to) {
+  PartOf(to.storage_class).used += to.bytes;
+  PartOf(from.storage_class).used -= from.bytes;
+  all_.used += to.bytes;
+  all_.used -= from.bytes;
 }
 
 QuotaShare& QuotaShare::operator=(QuotaShare&& other) noexcept {
@@ -129,19 +158,19 @@ QuotaShare& QuotaShare::operator=(QuotaShare&& other) noexcept {
 }
 
 void QuotaShare::Release() {
-  MoveTo(StorageClass::kOwn);
-  if (quota_ == nullptr) return;
-  --quota_->Of(class_).count;
-  quota_->Of(class_).bytes -= bytes_;
-  std::exchange(quota_, nullptr)->Give(std::exchange(bytes_, 0));
+  if (SessionQuota* const quota = std::exchange(quota_, nullptr)) {
+    quota->Count({class_, bytes_}, {class_, 0});
+    --quota->Of(class_).count;
+  }
+  class_ = StorageClass::kOwn;
+  bytes_ = 0;
 }
 
 void QuotaShare::MoveTo(StorageClass storage_class) {
-  if (quota_ != nullptr) {
+  if (quota_ != nullptr && storage_class != class_) {
+    quota_->Count({class_, bytes_}, {storage_class, bytes_});
     --quota_->Of(class_).count;
-    quota_->Of(class_).bytes -= bytes_;
     ++quota_->Of(storage_class).count;
-    quota_->Of(storage_class).bytes += bytes_;
   }
   class_ = storage_class;
 }
@@ -158,32 +187,39 @@ QuotaShare QuotaShare::Split(uint64_t bytes) {
 
 absl::StatusOr<QuotaShare> SessionQuota::Reserve(uint64_t bytes) {
   QuotaShare share;
-  if (absl::Status status = Resize(&share, bytes); !status.ok()) return status;
+  if (absl::Status status = Resize(&share, bytes, StorageClass::kOwn);
+      !status.ok()) {
+    return status;
+  }
   return share;
 }
 
-absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes) {
-  const uint64_t others = used_ - share->bytes_;
-  const uint64_t limit = limit_;
-  if (bytes > share->bytes_ && (others > limit || bytes > limit - others)) {
-    return LimitExceeded("SESSION_MEMORY", "session memory", limit, used_,
-                         bytes);
-  }
-  if (bytes > share->bytes_) {
-    if (tenant_ != nullptr) {
-      absl::Status taken = tenant_->Take(bytes - share->bytes_);
-      if (!taken.ok()) return taken;
+absl::Status SessionQuota::Resize(QuotaShare* share, uint64_t bytes,
+                                  StorageClass storage_class) {
+  const CappedMemory::Amount from{share->class_, share->bytes_};
+  const CappedMemory::Amount to{storage_class, bytes};
+  DJINN_RETURN_IF_ERROR(memory_.Change(from, to));
+  if (tenant_ != nullptr) {
+    if (absl::Status changed = tenant_->Change(from, to); !changed.ok()) {
+      memory_.Count(to, from);
+      return changed;
     }
-    used_ += bytes - share->bytes_;
-  } else {
-    Give(share->bytes_ - bytes);
   }
-  ClassCounters& counters = Of(share->class_);
-  counters.bytes += bytes - share->bytes_;
-  if (share->quota_ == nullptr) ++counters.count;
+  if (share->quota_ != nullptr) --Of(from.storage_class).count;
+  Of(from.storage_class).bytes -= from.bytes;
+  ++Of(to.storage_class).count;
+  Of(to.storage_class).bytes += to.bytes;
   share->quota_ = this;
+  share->class_ = storage_class;
   share->bytes_ = bytes;
   return absl::OkStatus();
+}
+
+void SessionQuota::Count(CappedMemory::Amount from, CappedMemory::Amount to) {
+  memory_.Count(from, to);
+  if (tenant_ != nullptr) tenant_->Count(from, to);
+  Of(from.storage_class).bytes -= from.bytes;
+  Of(to.storage_class).bytes += to.bytes;
 }
 
 SessionQuota::ClassUse SessionQuota::used(StorageClass storage_class) const {

@@ -119,20 +119,6 @@ class Ledger {
   absl::flat_hash_map<std::string, uint64_t> by_tenant_ ABSL_GUARDED_BY(mu_);
 };
 
-// What all sessions of one tenant may take together, counted as a SessionQuota
-// counts. Thread-safe.
-class TenantQuota {
- public:
-  void SetLimit(uint64_t limit) { limit_ = limit; }
-  // RESOURCE_EXHAUSTED (TENANT_MEMORY) naming limit, used and asked.
-  absl::Status Take(uint64_t bytes);
-  void Give(uint64_t bytes) { used_ -= bytes; }
-  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
-  std::atomic<uint64_t> used_{0};
-};
 // What a storage is, in the account of its session.
 enum class StorageClass {
   // Has memory of its own.
@@ -143,6 +129,74 @@ enum class StorageClass {
   kGenerator = 2,
 };
 inline constexpr size_t kStorageClasses = 3;
+
+// Caps on memory: of all together, and of its two parts, what shares contents
+// and what does not. Without a cap a part may have all.
+struct MemoryLimits {
+  static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+  uint64_t all = kUnlimited;
+  uint64_t contents = kUnlimited;
+  uint64_t storages = kUnlimited;
+
+  // Of v1::SessionLimits or v1::TenantLimits.
+  template <typename Limits>
+  static MemoryLimits Of(const Limits& limits) {
+    return {limits.memory_bytes(),
+            limits.has_content_bytes() ? limits.content_bytes() : kUnlimited,
+            limits.has_storage_bytes() ? limits.storage_bytes() : kUnlimited};
+  }
+};
+
+// Memory used under such caps. Thread-safe.
+class CappedMemory {
+ public:
+  // What a storage has, or wants.
+  struct Amount {
+    StorageClass storage_class = StorageClass::kOwn;
+    uint64_t bytes = 0;
+  };
+
+  // `reason` and `owner` ("session") are for errors; both outlive it.
+  CappedMemory(const char* reason, const char* owner, MemoryLimits limits)
+      : reason_(reason), owner_(owner) {
+    SetLimits(limits);
+  }
+
+  // What is taken already stays.
+  void SetLimits(MemoryLimits limits);
+  // One storage has `to` from now on instead of `from`; nothing changes when
+  // that takes more of a part, or of all, than there is: RESOURCE_EXHAUSTED
+  // naming limit, used and what was asked beyond.
+  absl::Status Change(Amount from, Amount to);
+  // Likewise, but asks for no cap: for what is given back, and for what cannot
+  // be refused any more.
+  void Count(Amount from, Amount to);
+
+  uint64_t limit() const { return all_.limit.load(std::memory_order_relaxed); }
+  uint64_t used() const { return all_.used.load(std::memory_order_relaxed); }
+
+ private:
+  struct Cap {
+    std::atomic<uint64_t> limit{MemoryLimits::kUnlimited};
+    std::atomic<uint64_t> used{0};
+  };
+  Cap& PartOf(StorageClass storage_class) {
+    return storage_class == StorageClass::kContent ? contents_ : storages_;
+  }
+  absl::Status Take(Cap* cap, const char* what, uint64_t bytes);
+
+  const char* const reason_;
+  const char* const owner_;
+  Cap all_, contents_, storages_;
+};
+
+// What all sessions of one tenant may take together, counted as a SessionQuota
+// counts: TENANT_MEMORY.
+class TenantQuota : public CappedMemory {
+ public:
+  explicit TenantQuota(MemoryLimits limits = {})
+      : CappedMemory("TENANT_MEMORY", "the tenant's sessions", limits) {}
+};
 
 class SessionQuota;
 
@@ -157,6 +211,8 @@ class QuotaShare {
   void Release();
   uint64_t bytes() const { return bytes_; }
   StorageClass storage_class() const { return class_; }
+  // What the bytes turned out to be, when it is too late to refuse them: caps
+  // are not looked at, as SessionQuota::Resize() does.
   void MoveTo(StorageClass storage_class);
   // A part of the bytes, at most all, as a share of its own.
   QuotaShare Split(uint64_t bytes);
@@ -178,24 +234,27 @@ class SessionQuota {
   };
 
   // Must outlive its shares; `tenant`, if not null, outlives both.
-  explicit SessionQuota(uint64_t limit, TenantQuota* tenant = nullptr)
-      : limit_(limit), tenant_(tenant) {}
+  explicit SessionQuota(MemoryLimits limits, TenantQuota* tenant = nullptr)
+      : memory_("SESSION_MEMORY", "the session", limits), tenant_(tenant) {}
 
-  // RESOURCE_EXHAUSTED (SESSION_MEMORY or TENANT_MEMORY) naming limit, used and
-  // asked.
+  // For a storage with memory of its own. RESOURCE_EXHAUSTED (SESSION_MEMORY or
+  // TENANT_MEMORY) naming limit, used and asked.
   absl::StatusOr<QuotaShare> Reserve(uint64_t bytes);
-  // Changes `share` to `bytes` in place; unchanged when that does not fit.
-  absl::Status Resize(QuotaShare* share, uint64_t bytes);
+  // `share` is of `bytes` and of that class from now on; unchanged when that
+  // does not fit, with errors likewise.
+  absl::Status Resize(QuotaShare* share, uint64_t bytes,
+                      StorageClass storage_class);
   // From any thread. What is taken already stays.
-  void SetLimit(uint64_t limit) { limit_ = limit; }
+  void SetLimits(MemoryLimits limits) { memory_.SetLimits(limits); }
 
-  uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
-  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+  uint64_t limit() const { return memory_.limit(); }
+  uint64_t used() const { return memory_.used(); }
   ClassUse used(StorageClass storage_class) const;
 
  private:
   friend class QuotaShare;
-  void Give(uint64_t bytes);
+  // For a share that is changed in any case.
+  void Count(CappedMemory::Amount from, CappedMemory::Amount to);
   struct ClassCounters {
     std::atomic<uint64_t> count{0};
     std::atomic<uint64_t> bytes{0};
@@ -204,9 +263,8 @@ class SessionQuota {
     return by_class_[static_cast<size_t>(storage_class)];
   }
 
-  std::atomic<uint64_t> limit_;
+  CappedMemory memory_;
   TenantQuota* const tenant_;
-  std::atomic<uint64_t> used_{0};
   std::array<ClassCounters, kStorageClasses> by_class_;
 };
 

@@ -10,6 +10,9 @@
 namespace djinn::worker {
 namespace {
 
+constexpr StorageClass kOwn = StorageClass::kOwn;
+constexpr StorageClass kContent = StorageClass::kContent;
+
 TEST(LedgerTest, APartOfAReservationIsOneOfItsOwn) {
   Ledger ledger(100);
   Reservation whole = *ledger.Reserve(MemoryClass::kStorages, "t", 60);
@@ -22,7 +25,7 @@ TEST(LedgerTest, APartOfAReservationIsOneOfItsOwn) {
   EXPECT_EQ(ledger.usage().used, 40u);
   EXPECT_EQ(ledger.TenantBytes("t"), 40u);
 
-  SessionQuota quota(100);
+  SessionQuota quota({.all = 100});
   QuotaShare share = *quota.Reserve(60);
   QuotaShare part = share.Split(25);
   EXPECT_EQ(quota.used(StorageClass::kOwn).count, 2u);
@@ -72,12 +75,13 @@ TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
 }
 
 TEST(SessionQuotaTest, LimitsTheSessionAlone) {
-  SessionQuota quota(100);
+  SessionQuota quota({.all = 100});
   QuotaShare a = *quota.Reserve(60);
   EXPECT_EQ(ErrorReason(quota.Reserve(41).status()), "SESSION_MEMORY");
-  EXPECT_TRUE(quota.Resize(&a, 100).ok());
-  EXPECT_FALSE(quota.Resize(&a, std::numeric_limits<uint64_t>::max()).ok());
-  EXPECT_TRUE(quota.Resize(&a, 5).ok());
+  EXPECT_TRUE(quota.Resize(&a, 100, kOwn).ok());
+  EXPECT_FALSE(
+      quota.Resize(&a, std::numeric_limits<uint64_t>::max(), kOwn).ok());
+  EXPECT_TRUE(quota.Resize(&a, 5, kOwn).ok());
   EXPECT_EQ(quota.used(), 5u);
   a.Release();
   EXPECT_EQ(quota.used(), 0u);
@@ -89,23 +93,89 @@ TEST(SessionQuotaTest, CountsStoragesByClass) {
     EXPECT_EQ(quota.used(storage_class).count, count);
     EXPECT_EQ(quota.used(storage_class).bytes, bytes);
   };
-  SessionQuota quota(100);
+  SessionQuota quota({.all = 100});
   QuotaShare a = *quota.Reserve(60);
   QuotaShare b = *quota.Reserve(0);
   expect(quota, StorageClass::kOwn, 2, 60);
   a.MoveTo(StorageClass::kContent);
-  EXPECT_TRUE(quota.Resize(&a, 70).ok());
+  EXPECT_TRUE(quota.Resize(&a, 70, StorageClass::kContent).ok());
   QuotaShare moved = std::move(a);
   expect(quota, StorageClass::kOwn, 1, 0);
   expect(quota, StorageClass::kContent, 1, 70);
   moved.Release();
   // The same storage comes back with memory of its own.
-  EXPECT_TRUE(quota.Resize(&moved, 8).ok());
+  EXPECT_TRUE(quota.Resize(&moved, 8, kOwn).ok());
   expect(quota, StorageClass::kContent, 0, 0);
   expect(quota, StorageClass::kOwn, 2, 8);
   b.Release();
   moved.Release();
   expect(quota, StorageClass::kOwn, 0, 0);
+}
+
+TEST(SessionQuotaTest, ContentsAndOtherStoragesHaveCapsOfTheirOwn) {
+  SessionQuota quota({.all = 100, .contents = 70, .storages = 50});
+  QuotaShare weight, cache, more;
+  EXPECT_TRUE(quota.Resize(&weight, 60, kContent).ok());
+  const absl::Status contents = quota.Resize(&more, 11, kContent);
+  EXPECT_EQ(ErrorReason(contents), "SESSION_MEMORY");
+  EXPECT_EQ(
+      contents.message(),
+      "memory of the session for contents: limit 70 bytes, used 60, asked 11");
+  EXPECT_EQ(more.bytes(), 0u);
+  // What contents leave is less than the storages' part.
+  EXPECT_EQ(quota.Resize(&cache, 41, kOwn).message(),
+            "memory of the session: limit 100 bytes, used 60, asked 41");
+  EXPECT_TRUE(quota.Resize(&cache, 40, kOwn).ok());
+  // A content that is to be written needs memory of its own: all stays what it
+  // was when the storages' part is full.
+  EXPECT_EQ(
+      quota.Resize(&weight, 60, kOwn).message(),
+      "memory of the session but for contents: limit 50 bytes, used 40, asked "
+      "60");
+  EXPECT_EQ(weight.storage_class(), kContent);
+  EXPECT_EQ(quota.used(kContent).bytes, 60u);
+  EXPECT_EQ(quota.used(), 100u);
+  // The generators' states are of that part, too.
+  cache.MoveTo(StorageClass::kGenerator);
+  EXPECT_TRUE(quota.Resize(&weight, 10, kOwn).ok());
+  EXPECT_FALSE(quota.Resize(&more, 1, kOwn).ok());
+  EXPECT_EQ(quota.used(kContent).count, 0u);
+  EXPECT_EQ(quota.used(), 50u);
+  // What cannot be refused counts all the same.
+  EXPECT_TRUE(quota.Resize(&more, 20, kContent).ok());
+  more.MoveTo(kOwn);
+  EXPECT_EQ(quota.used(kOwn).bytes, 30u);
+  weight.Release();
+  EXPECT_FALSE(quota.Resize(&weight, 1, kOwn).ok());
+  more.Release();
+  EXPECT_TRUE(quota.Resize(&weight, 10, kOwn).ok());
+}
+
+TEST(SessionQuotaTest, TheTenantsCapsHoldForAllItsSessions) {
+  TenantQuota tenant({.all = 100, .contents = 30});
+  SessionQuota a({}, &tenant), b({}, &tenant);
+  QuotaShare weight, other, cache;
+  EXPECT_TRUE(a.Resize(&weight, 20, kContent).ok());
+  const absl::Status refused = b.Resize(&other, 11, kContent);
+  EXPECT_EQ(ErrorReason(refused), "TENANT_MEMORY");
+  EXPECT_EQ(
+      refused.message(),
+      "memory of the tenant's sessions for contents: limit 30 bytes, used 20, "
+      "asked 11");
+  // Nothing of it is left in the session's account.
+  EXPECT_EQ(b.used(), 0u);
+  EXPECT_EQ(b.used(kContent).count, 0u);
+  EXPECT_TRUE(b.Resize(&cache, 80, kOwn).ok());
+  EXPECT_FALSE(a.Resize(&weight, 21, kContent).ok());
+  EXPECT_EQ(weight.bytes(), 20u);
+  // As its own it counts in the other part, and still in the whole.
+  EXPECT_TRUE(a.Resize(&weight, 20, kOwn).ok());
+  EXPECT_EQ(tenant.used(), 100u);
+  cache.Release();
+  EXPECT_TRUE(b.Resize(&other, 30, kContent).ok());
+  weight.Release();
+  other.Release();
+  EXPECT_EQ(tenant.used(), 0u);
 }
 
 TEST(DeviceMemoryTest, BytesReturnWithTheLastReference) {

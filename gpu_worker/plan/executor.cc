@@ -524,8 +524,8 @@ class RunExecution final : public OngoingRun {
       Own(slot, std::move(buffer), storage->size_bytes);
       return absl::OkStatus();
     }
-    DJINN_RETURN_IF_ERROR(
-        context_.quota->Resize(&storage->quota, storage->size_bytes));
+    DJINN_RETURN_IF_ERROR(context_.quota->Resize(
+        &storage->quota, storage->size_bytes, StorageClass::kOwn));
     DJINN_ASSIGN_OR_RETURN(
         buffers_[slot],
         context_.memory->Allocate(context_.tenant, storage->size_bytes));
@@ -554,16 +554,22 @@ class RunExecution final : public OngoingRun {
     if (buffers_[slot] == nullptr || IsSoleOwner(buffers_[slot])) {
       return absl::OkStatus();
     }
-    DJINN_ASSIGN_OR_RETURN(
-        std::shared_ptr<Buffer> copy,
-        context_.memory->Clone(context_.tenant, *buffers_[slot],
-                               buffers_[slot]->size_bytes()));
-    buffers_[slot] = std::move(copy);
-    if (std::exchange(slots_[slot].in_room, false)) {
-      slots_[slot].storage->quota =
-          room_.quota.Split(buffers_[slot]->size_bytes());
+    QuotaShare& quota = slots_[slot].storage->quota;
+    const StorageClass shared = quota.storage_class();
+    if (shared != StorageClass::kOwn) {
+      DJINN_RETURN_IF_ERROR(
+          context_.quota->Resize(&quota, quota.bytes(), StorageClass::kOwn));
     }
-    slots_[slot].storage->quota.MoveTo(StorageClass::kOwn);
+    absl::StatusOr<std::shared_ptr<Buffer>> copy = context_.memory->Clone(
+        context_.tenant, *buffers_[slot], buffers_[slot]->size_bytes());
+    if (!copy.ok()) {
+      quota.MoveTo(shared);
+      return copy.status();
+    }
+    buffers_[slot] = *std::move(copy);
+    if (std::exchange(slots_[slot].in_room, false)) {
+      quota = room_.quota.Split(buffers_[slot]->size_bytes());
+    }
     ++context_.counters->write_copies;
     return absl::OkStatus();
   }
@@ -615,7 +621,8 @@ class RunExecution final : public OngoingRun {
       Own(slot, std::move(result->buffer), bytes);
       return absl::OkStatus();
     }
-    DJINN_RETURN_IF_ERROR(context_.quota->Resize(&room.quota, bytes));
+    DJINN_RETURN_IF_ERROR(
+        context_.quota->Resize(&room.quota, bytes, StorageClass::kOwn));
     if (!room.memory.has_value()) {
       DJINN_ASSIGN_OR_RETURN(room.memory,
                              context_.memory->Reserve(MemoryClass::kStorages,

@@ -105,7 +105,7 @@ class ExecutorTest : public testing::Test {
   FakeDevice device_{1 << 20};
   Ledger ledger_{1 << 20};
   DeviceMemory memory_{&device_, &ledger_};
-  SessionQuota quota_{1 << 20};
+  SessionQuota quota_{{.all = 1 << 20}};
   GraphCache cache_{GraphCache::Options()};
   FakeRandomSource random_;
   RootErrors errors_{"w0", "t", &random_};

@@ -94,19 +94,20 @@ absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
   OperatorLibrary* const operators = memory->device()->operators();
   DJINN_ASSIGN_OR_RETURN(const uint64_t bytes, operators->GeneratorBytes());
   const uint64_t quota_before = storage->quota.bytes();
-  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, bytes));
+  const StorageClass class_before = storage->quota.storage_class();
+  DJINN_RETURN_IF_ERROR(
+      quota_.Resize(&storage->quota, bytes, StorageClass::kGenerator));
   absl::StatusOr<Reservation> reservation =
       memory->Reserve(MemoryClass::kStorages, tenant_, bytes);
   absl::StatusOr<std::shared_ptr<Buffer>> state =
       reservation.ok() ? operators->SeedGenerator(seed) : reservation.status();
   if (!state.ok()) {
-    quota_.Resize(&storage->quota, quota_before).IgnoreError();
+    quota_.Resize(&storage->quota, quota_before, class_before).IgnoreError();
     return state.status();
   }
   storage->buffer = DeviceMemory::Track(
       *std::move(state),
       std::make_shared<Reservation>(*std::move(reservation)));
-  storage->quota.MoveTo(StorageClass::kGenerator);
   storage->size_bytes = bytes;
   storage->poison = nullptr;
   return absl::OkStatus();
@@ -150,7 +151,7 @@ void Session::DecideTransfer(uint64_t sequence, uint64_t storage_id,
         absl::StrCat("a generator's state of ", bytes, " bytes, at most ",
                      limits_.inline_bytes(), " go inline as they must"));
   } else if (held != nullptr) {
-    room = quota_.Resize(&storage->quota, bytes);
+    room = quota_.Resize(&storage->quota, bytes, StorageClass::kContent);
   } else {
     absl::StatusOr<std::shared_ptr<Transfer>> start =
         StartTransfer(sequence, storage_id, storage, transfer);
@@ -200,7 +201,12 @@ absl::StatusOr<std::shared_ptr<Session::Transfer>> Session::StartTransfer(
     const v1::Transfer& transfer) {
   const uint64_t bytes = transfer.size_bytes();
   const uint64_t quota_before = storage->quota.bytes();
-  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, bytes));
+  const StorageClass class_before = storage->quota.storage_class();
+  // As KeepContent() decides, unless the cache is full by then.
+  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, bytes,
+                                      bytes <= limits_.inline_bytes()
+                                          ? StorageClass::kOwn
+                                          : StorageClass::kContent));
   DeviceMemory* const memory = environment_.memory;
   absl::StatusOr<Reservation> reservation =
       memory->Reserve(MemoryClass::kTransfers, tenant_, bytes);
@@ -208,7 +214,7 @@ absl::StatusOr<std::shared_ptr<Session::Transfer>> Session::StartTransfer(
       reservation.ok() ? memory->device()->AllocateUnset(bytes)
                        : reservation.status();
   if (!buffer.ok()) {
-    quota_.Resize(&storage->quota, quota_before).IgnoreError();
+    quota_.Resize(&storage->quota, quota_before, class_before).IgnoreError();
     return buffer.status();
   }
   auto started = std::make_shared<Transfer>();
@@ -392,7 +398,6 @@ absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
   if (transfer->size_bytes <= limits_.inline_bytes()) {
     transfer->reservation->MoveTo(MemoryClass::kStorages);
     storage->buffer = std::move(transfer->buffer);
-    storage->quota.MoveTo(StorageClass::kOwn);
     storage->poison = nullptr;
     return absl::OkStatus();
   }

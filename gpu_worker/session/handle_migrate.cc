@@ -260,8 +260,9 @@ absl::Status Session::PlaceFetched(std::shared_ptr<Buffer> buffer,
       tenant_, hash, std::move(buffer),
       environment_.clock->Monotonic() - entering_->started);
   // A full cache keeps nothing more.
-  if (!IsSoleOwner(storage->buffer)) {
-    storage->quota.MoveTo(StorageClass::kContent);
+  if (IsSoleOwner(storage->buffer)) {
+    storage->quota.MoveTo(StorageClass::kOwn);
+  } else {
     KeepOnDisk(hash, state.size_bytes(), /*found=*/false);
   }
   return absl::OkStatus();
@@ -322,9 +323,9 @@ absl::StatusOr<bool> Session::PlaceStorage(const v1::StorageState& state) {
         return Broken(absl::StrCat("storage ", state.storage(), " shares with ",
                                    state.same_as()));
       }
-      DJINN_RETURN_IF_ERROR(
-          quota_.Resize(&storage->quota, other->buffer->size_bytes()));
-      storage->quota.MoveTo(other->quota.storage_class());
+      DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota,
+                                          other->buffer->size_bytes(),
+                                          other->quota.storage_class()));
       storage->buffer = other->buffer;
       storage->size_bytes = other->buffer->size_bytes();
       return false;
@@ -341,14 +342,15 @@ absl::StatusOr<bool> Session::PlaceOffered(const v1::StorageState& state,
     return Broken(absl::StrCat("an offer of storage ", state.storage(),
                                " without bytes"));
   }
-  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, state.size_bytes()));
+  DJINN_RETURN_IF_ERROR(quota_.Resize(
+      &storage->quota, state.size_bytes(),
+      state.has_content() ? StorageClass::kContent : StorageClass::kOwn));
   if (state.has_content()) {
     storage->buffer = environment_.contents->Find(
         tenant_, {state.content().hash_high(), state.content().hash_low()},
         state.size_bytes());
   }
   if (storage->buffer != nullptr) {
-    storage->quota.MoveTo(StorageClass::kContent);
     entering_->held_bytes += state.size_bytes();
     return false;
   }

@@ -141,11 +141,13 @@ absl::Status Session::InstallPull(uint64_t sequence, const v1::Install& install,
                                   Storage* storage) {
   const v1::Pull& pull = install.pull();
   const uint64_t quota_before = storage->quota.bytes();
-  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, pull.size_bytes()));
+  const StorageClass class_before = storage->quota.storage_class();
+  DJINN_RETURN_IF_ERROR(
+      quota_.Resize(&storage->quota, pull.size_bytes(), StorageClass::kOwn));
   absl::StatusOr<std::unique_ptr<Pulling>> pulling =
       PreparePull(sequence, pull);
   if (!pulling.ok()) {
-    quota_.Resize(&storage->quota, quota_before).IgnoreError();
+    quota_.Resize(&storage->quota, quota_before, class_before).IgnoreError();
     return pulling.status();
   }
   (*pulling)->storage = install.storage();
@@ -168,7 +170,6 @@ void Session::FinishPull(Pulling* pulling) {
       pulling->reservation->MoveTo(MemoryClass::kStorages);
     }
     storage->buffer = std::move(outcome.buffer);
-    storage->quota.MoveTo(StorageClass::kOwn);
     storage->poison = nullptr;
     return;
   }

@@ -26,7 +26,7 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       callbacks_(std::move(callbacks)),
       inbox_(limits_),
       account_(std::move(account)),
-      quota_(limits_.memory_bytes(), account_->memory()),
+      quota_(MemoryLimits::Of(limits_), account_->memory()),
       models_(account_.get()),
       errors_(environment_.worker_id, tenant_, environment_.random),
       traffic_(std::move(traffic)),
@@ -429,16 +429,16 @@ absl::StatusOr<Storage*> Session::NextVersion(uint64_t id,
 absl::StatusOr<std::shared_ptr<Buffer>> Session::AllocateFor(
     Storage* storage, uint64_t bytes, const Buffer* prefix) {
   const uint64_t before = storage->quota.bytes();
-  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, bytes));
+  const StorageClass class_before = storage->quota.storage_class();
+  DJINN_RETURN_IF_ERROR(
+      quota_.Resize(&storage->quota, bytes, StorageClass::kOwn));
   absl::StatusOr<std::shared_ptr<Buffer>> buffer =
       prefix == nullptr ? environment_.memory->Allocate(tenant_, bytes)
                         : environment_.memory->Clone(tenant_, *prefix, bytes);
   // Back to what it was: that fits, it did before.
   if (!buffer.ok()) {
-    quota_.Resize(&storage->quota, before).IgnoreError();
-    return buffer;
+    quota_.Resize(&storage->quota, before, class_before).IgnoreError();
   }
-  storage->quota.MoveTo(StorageClass::kOwn);
   return buffer;
 }
 

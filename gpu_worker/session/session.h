@@ -219,7 +219,7 @@ class Session {
 
   // What its storages may take from now on, whatever the Hello said. Any
   // thread.
-  void SetMemoryLimit(uint64_t bytes) { quota_.SetLimit(bytes); }
+  void SetMemoryLimits(MemoryLimits limits) { quota_.SetLimits(limits); }
   // How long runs that come from now on may wait until they begin, or fail.
   void SetRunDeadline(absl::Duration deadline) {
     run_deadline_ = absl::ToInt64Nanoseconds(deadline);

@@ -8,7 +8,7 @@
 namespace djinn::worker {
 
 void TenantAccount::SetLimits(const v1::TenantLimits& limits) {
-  memory_.SetLimit(limits.memory_bytes());
+  memory_.SetLimits(MemoryLimits::Of(limits));
   MutexLock lock(&mu_);
   max_messages_ = limits.max_outstanding();
   max_bytes_ = limits.max_outstanding_bytes();

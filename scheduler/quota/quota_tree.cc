@@ -16,6 +16,10 @@ absl::string_view ResourceName(Resource resource) {
   switch (resource) {
     case Resource::kMemoryBytes:
       return "memory_bytes";
+    case Resource::kContentBytes:
+      return "content_bytes";
+    case Resource::kStorageBytes:
+      return "storage_bytes";
     case Resource::kOutstandingMessages:
       return "outstanding_messages";
   }

@@ -46,9 +46,12 @@ namespace djinn::scheduler {
 // What quotas are of.
 enum class Resource : size_t {
   kMemoryBytes,
+  // Parts of it: for contents, and for all other storages.
+  kContentBytes,
+  kStorageBytes,
   kOutstandingMessages,
 };
-inline constexpr size_t kResources = 2;
+inline constexpr size_t kResources = 4;
 // "memory_bytes".
 absl::string_view ResourceName(Resource resource);
 

@@ -116,7 +116,7 @@ class Worker {
       : device_(*MakeCpuDevice({.threads = 1})),
         ledger_(uint64_t{1} << 30),
         memory_(device_.get(), &ledger_),
-        quota_(uint64_t{1} << 30),
+        quota_({.all = uint64_t{1} << 30}),
         errors_("worker", "tenant", RandomSource::Real()) {
     for (const uint64_t id : {1, 2}) {
       Storage* storage = storages_.Create(id);

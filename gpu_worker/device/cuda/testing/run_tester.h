@@ -105,7 +105,7 @@ class RunTester {
   std::unique_ptr<Device> device_;
   Ledger ledger_{uint64_t{1} << 28};
   std::unique_ptr<DeviceMemory> memory_;
-  SessionQuota quota_{uint64_t{1} << 28};
+  SessionQuota quota_{{.all = uint64_t{1} << 28}};
   GraphCache cache_{GraphCache::Options()};
   FakeRandomSource random_;
   RootErrors errors_{"w0", "t", &random_};
