@@ -22,6 +22,8 @@ constexpr int kAttemptShare = 3;
 constexpr absl::Duration kMinAttempt = absl::Seconds(1);
 // How long a stream may take to end.
 constexpr absl::Duration kEndTimeout = absl::Seconds(5);
+// How much later than the worker the coordinator may say why a session ends.
+constexpr absl::Duration kReasonTimeout = absl::Seconds(2);
 
 // Whether another stream may do better than the one that ended so.
 bool MayPass(const absl::Status& status) {
@@ -38,6 +40,11 @@ bool MayPass(const absl::Status& status) {
     default:
       return false;
   }
+}
+
+// The worker has carried out what the coordinator told it, and knows no reason.
+bool IsDropped(const absl::Status& status) {
+  return ErrorReason(status) == "SESSION_DROPPED";
 }
 
 }  // namespace
@@ -77,11 +84,21 @@ absl::Status RemoteDevice::CheckHello(const v1::WorkerHello& hello,
 void RemoteDevice::Open() {
   bool leased;
   bool again;
+  absl::Status dropped;
   {
     MutexLock lock(&mu_);
     leased = !lease_.lease_id().empty();
     again = welcomed_;
+    if (broken_ && IsDropped(break_cause_)) {
+      const Deadline deadline(kReasonTimeout, context_->options.clock);
+      while (Wanted() && !deadline.passed()) {
+        WaitUntil(&connection_changed_, &mu_, deadline);
+      }
+      dropped = WorkerLost(break_cause_);
+    }
   }
+  // Unless OnLeaseEnded() has said more.
+  if (!dropped.ok()) return Fail(std::move(dropped));
   if (!leased) {
     absl::Status status = RequestLease();
     if (!status.ok()) {
@@ -349,7 +366,8 @@ void RemoteDevice::OnClosed(absl::Status status) {
     connection_changed_.SignalAll();
     progress_changed_.SignalAll();
     if (cancelled_ || going_over_) return;  // its last word
-    if (failure_.ok() && !stopped_ && MayPass(status)) {
+    if (failure_.ok() && !stopped_ &&
+        (MayPass(status) || (welcomed_ && IsDropped(status)))) {
       if (!broken_) break_cause_ = status;
       broken_ = true;
     } else {

@@ -191,6 +191,50 @@ TEST(WorkerLossTest, AnEndedLeaseNamesItsReason) {
   EXPECT_FALSE(cluster.worker().WaitClosed().ok());
 }
 
+// Ends the stream as a worker does that drops the session as it was told.
+void DropSession(FakeWorker* worker) {
+  worker->Break(MakeError(absl::StatusCode::kAborted, "SESSION_DROPPED",
+                          "the coordinator ended the session"));
+}
+
+TEST(WorkerLossTest, WhyASessionEndsMayComeAfterItsEnd) {
+  FakeClock clock;
+  FakeCluster cluster;
+  const auto session = cluster.Open(OptionsWith(&clock));
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  cluster.worker().Pause();
+  absl::Status status;
+  std::thread reader([&] { status = ReadByte(*device, 0, value); });
+  DropSession(&cluster.worker());
+  EXPECT_FALSE(cluster.worker().WaitClosed().ok());
+  cluster.coordinator().EndLease("lease-0", "QUOTA_RECLAIMED");
+  reader.join();
+  EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+  EXPECT_NE(status.message().find("QUOTA_RECLAIMED"), std::string::npos)
+      << status;
+  EXPECT_EQ(session->RootErrors().size(), 1u);
+  EXPECT_EQ(cluster.worker().resumes(), 0);
+}
+
+TEST(WorkerLossTest, WhoIsNotToldWhySaysWhatTheWorkerSaid) {
+  FakeClock clock;
+  FakeCluster cluster;
+  const auto session = cluster.Open(OptionsWith(&clock));
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  ASSERT_TRUE(ReadByte(*device, 0, value).ok());
+  DropSession(&cluster.worker());
+  WhileTimePasses(&clock, [&] {
+    const absl::Status status = ReadByte(*device, 0, value);
+    EXPECT_EQ(ErrorReason(status), "WORKER_LOST");
+    EXPECT_EQ(ErrorMetadataValue(status, "cause"), "SESSION_DROPPED");
+  });
+  // It is not asked to take up what it has dropped.
+  EXPECT_EQ(cluster.worker().resumes(), 0);
+}
+
 TEST(WorkerLossTest, ARefusedLeaseIsTheDevicesFailure) {
   FakeCluster cluster;
   cluster.coordinator().RefuseLeases(MakeError(
