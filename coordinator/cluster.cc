@@ -81,8 +81,7 @@ void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes) {
   if (lease->state == Lease::State::kOffered) {
     // The client never saw it: look for another worker.
     session->pending.at(lease->device).lease_id.clear();
-    unplaced_.insert({session->id, lease->device});
-    untried_ = true;
+    JoinLine(lease->device, session);
   } else {
     v1::SessionResponse response;
     response.mutable_ended()->set_lease_id(lease->id);
@@ -106,7 +105,7 @@ void Cluster::EndLeasesOf(Worker* worker, absl::string_view reason,
 void Cluster::ExpirePending(Session* session, absl::Duration now,
                             Wakes* wakes) {
   for (auto it = session->pending.begin(); it != session->pending.end();) {
-    const auto& [device, pending] = *it;
+    auto& [device, pending] = *it;
     if (pending.deadline > now) {
       ++it;
       continue;
@@ -126,7 +125,7 @@ void Cluster::ExpirePending(Session* session, absl::Duration now,
       }
       if (!others) Drop(session->id, worker, wakes);
     }
-    unplaced_.erase({session->id, device});
+    LeaveLine(&pending);
     Refuse(why, device, session, wakes);
     it = session->pending.erase(it);
   }

@@ -52,6 +52,7 @@
 #include "djinn/v1/coordinator_state.pb.h"
 #include "djinn/v1/session.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
+#include "scheduler/fairness/waiting_line.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/migration.h"
 #include "scheduler/placement/placement.h"
@@ -328,7 +329,17 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Migration& migration, v1::MigrationInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Tries some of those again that wait for a worker, in turn.
+  // The pending request waits for a worker from now on, unless it does.
+  void JoinLine(MemberId device, Session* session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It does not any more, if it did.
+  void LeaveLine(PendingLease* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Since when its session's urgency is another.
+  void ChangePlaces(Session* session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Who has the lesser share of what its cohort lends goes first.
+  scheduler::WaitingLine::Precedence PrecedenceInLine() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Tries some of those again that wait for a worker, in their order.
   void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker, or its leases, changed: decisions see it as it is now.
   void RefreshFleet(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -406,6 +417,9 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OpenAccount(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CloseAccount(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the lease has used in all.
+  void Bill(const std::string& lease_id, const Use& used)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Closes its account, too; nobody is told.
   void RemoveLease(const std::string& lease_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -510,10 +524,12 @@ class Cluster {
   // When nobody will tell of those any more; infinite once they are forgotten.
   absl::Duration restored_until_ ABSL_GUARDED_BY(mu_) =
       absl::InfiniteDuration();
-  // Pending requests without an offered lease, by session id.
-  std::set<std::pair<std::string, MemberId>> unplaced_ ABSL_GUARDED_BY(mu_);
-  std::pair<std::string, MemberId> last_retried_ ABSL_GUARDED_BY(mu_);
-  // One of these lost its worker, and has not been tried since.
+  // Pending requests without an offered lease, and the order in which they are
+  // tried.
+  scheduler::WaitingLine line_ ABSL_GUARDED_BY(mu_);
+  std::map<scheduler::WaitingLine::Ticket, std::pair<std::string, MemberId>>
+      unplaced_ ABSL_GUARDED_BY(mu_);
+  // Something may have become free since they were tried.
   bool untried_ ABSL_GUARDED_BY(mu_) = false;
   // What decisions are made from.
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);

@@ -79,10 +79,12 @@ absl::StatusOr<ClusterDemand> Cluster::DemandLocked() {
       inputs.queued_seconds[phase] += worker->queued_seconds[phase];
     }
   }
-  for (const auto& [session_id, device] : unplaced_) {
+  for (const auto& [ticket, unplaced] : unplaced_) {
+    const auto& [session_id, device] = unplaced;
     const Session& session = *sessions_.Find(session_id);
+    const PendingLease& pending = session.pending.at(device);
     // What waits for quota would not get another worker.
-    if (session.pending.at(device).decision.decision == nullptr) continue;
+    if (pending.decision.decision == nullptr && !WaitsInLine(pending)) continue;
     ++inputs.waiting_devices[PhaseOf(WorkOf(session))];
   }
   demand.devices = scheduler::Demand(inputs);

@@ -73,6 +73,11 @@ void Cluster::Explain(const PendingLease& pending,
   if (pending.decision.decision != nullptr) {
     Describe(pending.decision, device->mutable_decision());
   }
+  if (pending.ticket != 0) {
+    device->set_place_in_line(static_cast<uint32_t>(
+        line_.PlaceOf(pending.ticket, now, PrecedenceInLine())));
+    device->set_line_length(static_cast<uint32_t>(line_.size()));
+  }
   v1::PlacementGate* const gate = device->mutable_gate();
   if (const Lease* lease = leases_.Find(pending.lease_id)) {
     device->set_lease_id(lease->id);
@@ -83,11 +88,13 @@ void Cluster::Explain(const PendingLease& pending,
     gate->set_unblocked_by(absl::StrCat("a report of ", lease->worker_id));
     return;
   }
-  SetGate(pending.obstacle,
-          pending.decision.decision == nullptr
-              ? kQuotaUnblockedBy
-              : pending.decision.decision->unblocked_by,
-          gate);
+  absl::string_view unblocked_by = kQuotaUnblockedBy;
+  if (pending.decision.decision != nullptr) {
+    unblocked_by = pending.decision.decision->unblocked_by;
+  } else if (WaitsInLine(pending)) {
+    unblocked_by = "its turn, after those that wait ahead of it";
+  }
+  SetGate(pending.obstacle, unblocked_by, gate);
 }
 
 void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {

@@ -83,6 +83,17 @@ void Cluster::RemoveLease(const std::string& lease_id) {
   const Worker* const worker = workers_.Find(lease->worker_id);
   leases_.Remove(lease_id);
   if (worker != nullptr) RefreshFleet(*worker);
+  untried_ = true;
+}
+
+void Cluster::Bill(const std::string& lease_id, const Use& used) {
+  const CreditLedger::Account* const account = ledger_.Find(lease_id);
+  if (account == nullptr) return;
+  const absl::Duration before = account->billed.device_time;
+  ledger_.Bill(lease_id, used);
+  line_.Charge(account->tenant,
+               absl::ToDoubleSeconds(account->billed.device_time - before),
+               clock_->Monotonic());
 }
 
 absl::StatusOr<v1::LeaseClaims> Cluster::ReportedClaims(
@@ -97,7 +108,7 @@ absl::StatusOr<v1::LeaseClaims> Cluster::ReportedClaims(
 
 void Cluster::BillHeld(const std::string& lease_id, const Worker::Held& held,
                        Worker* worker, Wakes* wakes) {
-  ledger_.Bill(lease_id, Use::From(held.lease_use));
+  Bill(lease_id, Use::From(held.lease_use));
   Lease* const lease = leases_.Find(lease_id);
   if (lease == nullptr) return;
   lease->out_of_credit = held.out_of_credit;
@@ -131,7 +142,7 @@ void Cluster::EndReported(const v1::EndedLease& ended, Worker* worker,
   if ((first_process_ || waits) && ledger_.Find(lease_id) == nullptr) {
     ledger_.Open(lease_id, claims->tenant(), worker->id);
   }
-  ledger_.Bill(lease_id, Use::From(ended.use()));
+  Bill(lease_id, Use::From(ended.use()));
   if (ended.measuring()) {
     worker->closing.insert(lease_id);
     return;

@@ -1,6 +1,5 @@
 // Which worker a virtual device gets.
 #include <algorithm>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -8,7 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "common/error.h"
+#include "common/lease/priority_class.h"
 #include "common/log/log.h"
+#include "common/net/proto_duration.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
@@ -19,7 +20,8 @@ constexpr double kSecondsPerRun = 5e-3;
 // A session that has not brought what it announced by then will not.
 constexpr absl::Duration kPromiseTime = absl::Seconds(30);
 // Requests without a worker that one event has tried again: more would hold up
-// everybody else.
+// everybody else. Half of them from the front of the line; the others are
+// anybody's, for whom there may be room where those in front do not fit.
 constexpr size_t kMaxRetries = 256;
 // Of a decision, for operators.
 constexpr size_t kMaxKept = 32;
@@ -171,10 +173,10 @@ void Cluster::LeaveUnplaced(MemberId device, const absl::Status& obstacle,
                             Session* session, Wakes* wakes) {
   if (device.member == 0) {
     session->pending.at(device).obstacle = obstacle;
-    unplaced_.insert({session->id, device});
+    JoinLine(device, session);
     return;
   }
-  unplaced_.erase({session->id, device});
+  LeaveLine(&session->pending.at(device));
   session->pending.erase(device);
   Refuse(obstacle, device, session, wakes);
 }
@@ -217,7 +219,7 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   pending.decision = {decision, choice.source, start};
   if (absl::IsFailedPrecondition(decision->obstacle)) {
     // Waiting will not help.
-    unplaced_.erase({session->id, device});
+    LeaveLine(&pending);
     const absl::Status why = decision->obstacle;
     session->pending.erase(device);
     Refuse(why, device, session, wakes);
@@ -231,7 +233,8 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
     const absl::Status free = ReclaimQuota(*tenant, wakes);
     if (!free.ok()) return LeaveUnplaced(device, free, session, wakes);
   }
-  unplaced_.erase({session->id, device});
+  LeaveLine(&pending);
+  line_.Charge(session->tenant, scheduler::WaitingLine::kTurn, start);
   Worker* const worker = workers_.Find(decision->worker_id);
   Lease lease = NewLease(*worker, device, tenant.get(), session);
   lease.placement_reason = decision->reason;
@@ -275,31 +278,57 @@ Lease Cluster::NewLease(const Worker& worker, MemberId device,
   return lease;
 }
 
+void Cluster::JoinLine(MemberId device, Session* session) {
+  PendingLease& pending = session->pending.at(device);
+  if (pending.ticket != 0) return;
+  pending.ticket = line_.Join({.tenant = session->tenant});
+  unplaced_.emplace(pending.ticket, std::pair(session->id, device));
+  ChangePlaces(session);
+}
+
+void Cluster::LeaveLine(PendingLease* pending) {
+  line_.Leave(pending->ticket);
+  unplaced_.erase(pending->ticket);
+  pending->ticket = 0;
+}
+
+void Cluster::ChangePlaces(Session* session) {
+  const auto tenant = tenants_->Find(session->tenant);
+  const v1::Urgency urgency =
+      tenant == nullptr ? session->urgency : Allowed(*tenant, session->urgency);
+  const absl::Duration within = urgency.has_run_deadline()
+                                    ? FromProtoDuration(urgency.run_deadline())
+                                    : absl::InfiniteDuration();
+  for (const auto& [device, pending] : session->pending) {
+    line_.Change(pending.ticket, EffectiveClass(urgency.priority_class()),
+                 pending.asked + within);
+  }
+}
+
+scheduler::WaitingLine::Precedence Cluster::PrecedenceInLine() const {
+  return
+      [tenants = tenants_->all(), quotas = &quotas_](const std::string& name) {
+        const auto tenant = tenants->find(name);
+        return quotas->Precedence(name, tenant == tenants->end()
+                                            ? scheduler::Amounts()
+                                            : LeaseQuota(*tenant->second));
+      };
+}
+
 void Cluster::RetryUnplaced(Wakes* wakes) {
   untried_ = false;
-  // TryPlace changes the set; the next call goes on where this one ends.
-  std::vector<std::pair<std::string, MemberId>> turn;
-  auto next = unplaced_.upper_bound(last_retried_);
-  while (turn.size() < std::min(unplaced_.size(), kMaxRetries)) {
-    if (next == unplaced_.end()) next = unplaced_.begin();
-    turn.push_back(*next++);
+  if (line_.empty()) return;
+  std::vector<scheduler::WaitingLine::Ticket> tried =
+      line_.Front(kMaxRetries / 2, clock_->Monotonic(), PrecedenceInLine());
+  if (tried.size() < line_.size()) {
+    const auto others = line_.InTurn(kMaxRetries / 2);
+    tried.insert(tried.end(), others.begin(), others.end());
   }
-  if (!turn.empty()) last_retried_ = turn.back();
-  // Of those who compete for quota, who has the lesser share goes first.
-  std::map<std::vector<double>, std::vector<std::pair<std::string, MemberId>>>
-      in_order;
-  for (const auto& unplaced : turn) {
-    const std::string& name = sessions_.Find(unplaced.first)->tenant;
-    const auto tenant = tenants_->Find(name);
-    const scheduler::Amounts asked =
-        tenant == nullptr ? scheduler::Amounts() : LeaseQuota(*tenant);
-    in_order[quotas_.Precedence(name, asked)].push_back(unplaced);
-  }
-  turn.clear();
-  for (const auto& [share, equals] : in_order) {
-    turn.insert(turn.end(), equals.begin(), equals.end());
-  }
-  for (const auto& [session_id, device] : turn) {
+  for (const scheduler::WaitingLine::Ticket ticket : tried) {
+    // It may have been tried already, or refused because of another one.
+    const auto unplaced = unplaced_.find(ticket);
+    if (unplaced == unplaced_.end()) continue;
+    const auto [session_id, device] = unplaced->second;
     TryPlace(device, sessions_.Find(session_id), wakes);
   }
 }

@@ -35,6 +35,7 @@ void Cluster::ConfigureQuotas() {
   const Tenants::Snapshot tenants = tenants_->all();
   for (const auto& [name, tenant] : *tenants) {
     quotas.push_back({name, tenant->cohort, tenant->weight, tenant->quotas});
+    line_.SetWeight(name, tenant->weight);
     const auto add = [&](const std::optional<scheduler::RateQuota>& quota,
                          std::vector<RateBudget::Tenant>* rates) {
       if (!quota.has_value()) return;
@@ -82,7 +83,7 @@ bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
     LeaveUnplaced(device, why, session, wakes);
     return false;
   }
-  unplaced_.erase({session->id, device});
+  LeaveLine(&session->pending.at(device));
   session->pending.erase(device);
   Refuse(why, device, session, wakes);
   return false;

@@ -30,6 +30,8 @@ constexpr size_t kMaxOutbox = 4 * Cluster::kMaxVirtualDevices;
 
 // More than any lease's id has.
 constexpr size_t kMaxLeaseId = 64;
+// Longer lines are not tried on the spot because somebody joins.
+constexpr size_t kMaxTriedAtOnce = 64;
 // Kept of each session; several for each of its virtual devices.
 constexpr size_t kMaxReturnedLeases = 4 * Cluster::kMaxVirtualDevices;
 // How long a worker that was not reached comes last: a client that asks again
@@ -239,7 +241,16 @@ absl::Status Cluster::RequestLease(const StreamId& id,
   asked.asked = clock_->Monotonic();
   asked.deadline = asked.asked + config_.lease_request_timeout;
   session->pending.emplace(device, std::move(asked));
-  TryPlace(device, session, &wakes);
+  if (!untried_ || line_.empty()) {
+    TryPlace(device, session, &wakes);
+    return absl::OkStatus();
+  }
+  // What has become free meanwhile is for those who waited for it.
+  session->pending.at(device).obstacle =
+      MakeError(absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
+                absl::StrCat(line_.size(), " others wait for a worker"));
+  JoinLine(device, session);
+  if (line_.size() <= kMaxTriedAtOnce) RetryUnplaced(&wakes);
   return absl::OkStatus();
 }
 
@@ -321,6 +332,7 @@ void Cluster::TakeUrgency(const v1::Urgency& said, Session* session,
   }
   session->urgency = urgency;
   session->urgency_untold = true;
+  ChangePlaces(session);
   TellUrgency(session, wakes);
 }
 
@@ -408,9 +420,7 @@ void Cluster::ReleaseSession(Session* session, absl::string_view why,
       }
     }
   }
-  for (const auto& [device, pending] : session->pending) {
-    unplaced_.erase({session->id, device});
-  }
+  for (auto& [device, pending] : session->pending) LeaveLine(&pending);
   session->pending.clear();
   ForgetRestored([&](const RestoredLease& restored) {
     return restored.lease.session_id() == session->id;

@@ -259,7 +259,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   TouchPeers(*adopted, wakes);
   // The client may have asked for it while nobody knew of it.
   if (session->pending.contains(device) && !adopted->migrating()) {
-    unplaced_.erase({session->id, device});
+    LeaveLine(&session->pending.at(device));
     Grant(adopted, wakes);
   }
 }

@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/error.h"
 #include "coordinator/kept_decision.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/token_bucket.h"
@@ -30,6 +31,7 @@
 #include "djinn/v1/batch.pb.h"
 #include "djinn/v1/placement.pb.h"
 #include "djinn/v1/session.pb.h"
+#include "scheduler/fairness/waiting_line.h"
 #include "scheduler/placement/migration.h"
 
 namespace djinn::coordinator {
@@ -46,6 +48,8 @@ struct PendingLease {
   std::string lease_id;
   // Why no worker was found the last time.
   absl::Status obstacle;
+  // In the waiting line; 0: it is not there.
+  scheduler::WaitingLine::Ticket ticket = 0;
   // As LeaseRequest.placement_policy.
   std::string policy;
   // The last one.
@@ -53,6 +57,11 @@ struct PendingLease {
   // Monotonic.
   absl::Duration asked;
 };
+
+// No worker was looked for: others waited for what there is.
+inline bool WaitsInLine(const PendingLease& pending) {
+  return ErrorReason(pending.obstacle) == "WAITS_IN_LINE";
+}
 
 // A virtual device's way to another worker.
 struct Migration {

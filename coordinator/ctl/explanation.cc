@@ -149,6 +149,10 @@ std::string Describe(const v1::DeviceExplanation& device) {
     absl::StrAppend(&text, "; waits for ", FormatDuration(device.waited()),
                     ", refused in ", FormatDuration(device.refused_in()));
   }
+  if (device.place_in_line() > 0) {
+    absl::StrAppend(&text, "; place ", device.place_in_line(), " of ",
+                    device.line_length(), " in line");
+  }
   absl::StrAppend(&text, "\n");
   if (device.has_gate()) absl::StrAppend(&text, Describe(device.gate()));
   if (device.has_migration()) {

@@ -1,0 +1,172 @@
+// In which order those get a worker that wait for one.
+#include <string>
+#include <vector>
+
+#include "common/error.h"
+#include "common/metrics/exposition.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The worker has room for one session's contents.
+class ClusterLineTest : public ClusterTest {
+ protected:
+  ClusterLineTest() {
+    w0_.set_free_bytes(1000);
+    worker_ = Join(w0_);
+    holder_ = Open("red");
+    Wait(holder_);
+    CarryOut(worker_, &w0_);
+    EXPECT_TRUE(Next(holder_)->has_granted());
+  }
+  // Asks for a worker with room for so much.
+  void Wait(const StreamId& session, uint64_t bytes = 700) {
+    EXPECT_EQ(
+        cluster_->RequestLease(session, TestLeaseRequest(0, ++hash_, bytes)),
+        absl::OkStatus());
+  }
+  StreamId OpenAndWait(const std::string& tenant, uint64_t bytes = 700) {
+    const StreamId session = Open(tenant);
+    Wait(session, bytes);
+    return session;
+  }
+  // What that session had is free again, and somebody has it.
+  void Free(const StreamId& session) {
+    cluster_->Close(session);
+    CarryOut(worker_, &w0_);
+    CarryOut(worker_, &w0_);
+  }
+  bool Has(const StreamId& session) {
+    const auto next = Next(session);
+    return next.has_value() && next->has_granted();
+  }
+  v1::DeviceExplanation Explain(const StreamId& session) {
+    return cluster_->ExplainSession(session.owner)->devices(0);
+  }
+  void SetClass(const StreamId& session, v1::PriorityClass priority_class,
+                absl::Duration deadline = absl::ZeroDuration()) {
+    v1::Urgency urgency;
+    urgency.set_priority_class(priority_class);
+    if (deadline > absl::ZeroDuration()) {
+      *urgency.mutable_run_deadline() = ToProtoDuration(deadline);
+    }
+    EXPECT_TRUE(cluster_->SetUrgency(session, urgency).ok());
+  }
+
+  StreamId worker_, holder_;
+  uint64_t hash_ = 0;
+};
+
+TEST_F(ClusterLineTest, WhoHadAWorkerLetsOtherTenantsGoFirst) {
+  const StreamId red = OpenAndWait("red"), blue = OpenAndWait("blue");
+  EXPECT_EQ(Explain(red).gate().reason(), "NO_CAPACITY");
+  EXPECT_EQ(Explain(red).place_in_line(), 2u);
+  EXPECT_EQ(Explain(blue).place_in_line(), 1u);
+  EXPECT_EQ(Explain(blue).line_length(), 2u);
+  Free(holder_);
+  EXPECT_FALSE(Has(red));
+  EXPECT_TRUE(Has(blue));
+  EXPECT_EQ(Explain(red).place_in_line(), 1u);
+  EXPECT_EQ(Explain(blue).place_in_line(), 0u);
+  Free(blue);
+  EXPECT_TRUE(Has(red));
+}
+
+TEST_F(ClusterLineTest, TheMoreUrgentGoesFirst) {
+  const StreamId first = OpenAndWait("blue"), second = OpenAndWait("red");
+  SetClass(first, v1::PRIORITY_CLASS_BATCH);
+  EXPECT_EQ(Explain(second).place_in_line(), 1u);
+  // What its tenant may not ask for does not count.
+  config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
+  cluster_->SetTenants(config_.tenants);
+  const StreamId third = OpenAndWait("red");
+  SetClass(third, v1::PRIORITY_CLASS_REALTIME);
+  EXPECT_EQ(Explain(third).place_in_line(), 3u);
+  Free(holder_);
+  EXPECT_TRUE(Has(second) != Has(first));
+}
+
+TEST_F(ClusterLineTest, InsideATenantWhoIsDueFirstGoesFirst) {
+  const StreamId whenever = OpenAndWait("red"), soon = OpenAndWait("red");
+  EXPECT_EQ(Explain(soon).place_in_line(), 2u);
+  SetClass(soon, v1::PRIORITY_CLASS_UNSPECIFIED, absl::Milliseconds(50));
+  EXPECT_EQ(Explain(soon).place_in_line(), 1u);
+  Free(holder_);
+  EXPECT_FALSE(Has(whenever));
+  EXPECT_TRUE(Has(soon));
+}
+
+TEST_F(ClusterLineTest, DeviceTimeCountsAndIsForgotten) {
+  const StreamId red = OpenAndWait("red"), blue = OpenAndWait("blue");
+  EXPECT_EQ(Explain(blue).place_in_line(), 1u);
+  // Blue's weight does not help it: it has had nothing. Then it has.
+  v1::WorkerState other = TestWorker("w1");
+  other.set_free_bytes(100);
+  const StreamId w1 = Join(other);
+  const StreamId working = OpenAndWait("blue", 50);
+  CarryOut(w1, &other);
+  EXPECT_TRUE(Has(working));
+  *other.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
+      ToProtoDuration(absl::Seconds(60));
+  ASSERT_TRUE(cluster_->Report(w1, other).ok());
+  EXPECT_EQ(Explain(red).place_in_line(), 1u);
+  EXPECT_EQ(Explain(blue).place_in_line(), 2u);
+}
+
+TEST_F(ClusterLineTest, WhoDoesNotFitIsPassed) {
+  const StreamId large = OpenAndWait("blue", 5000);
+  const StreamId small = OpenAndWait("red", 600);
+  EXPECT_EQ(Explain(large).place_in_line(), 1u);
+  Free(holder_);
+  EXPECT_FALSE(Has(large));
+  EXPECT_TRUE(Has(small));
+}
+
+TEST_F(ClusterLineTest, WhoComesDoesNotTakeWhatOthersWaitFor) {
+  const StreamId red = OpenAndWait("red");
+  // A lease has ended, and nobody was tried since.
+  cluster_->Close(holder_);
+  const StreamId blue = OpenAndWait("blue");
+  // Blue goes first: it had nothing. So it is not that it came late.
+  EXPECT_EQ(Explain(blue).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+  const StreamId late = OpenAndWait("blue");
+  EXPECT_EQ(Explain(late).gate().reason(), "NO_CAPACITY");
+  EXPECT_EQ(Explain(red).place_in_line() + Explain(late).place_in_line(), 3u);
+}
+
+TEST_F(ClusterLineTest, ALongLineIsNotTriedBecauseSomebodyComes) {
+  config_.tenants[0].max_sessions = 100;
+  cluster_->SetTenants(config_.tenants);
+  for (int i = 0; i < 70; ++i) OpenAndWait("red");
+  cluster_->Close(holder_);
+  const StreamId late = OpenAndWait("blue");
+  EXPECT_EQ(Explain(late).gate().reason(), "WAITS_IN_LINE");
+  EXPECT_EQ(Explain(late).gate().message(), "70 others wait for a worker");
+  EXPECT_EQ(Explain(late).gate().unblocked_by(),
+            "its turn, after those that wait ahead of it");
+  EXPECT_EQ(Explain(late).place_in_line(), 1u);
+  // The next report is its turn.
+  CarryOut(worker_, &w0_);
+  CarryOut(worker_, &w0_);
+  EXPECT_TRUE(Has(late));
+}
+
+TEST_F(ClusterLineTest, WhoGoesOrIsRefusedLeavesTheLine) {
+  const StreamId gone = OpenAndWait("red"), refused = OpenAndWait("blue");
+  cluster_->Close(gone);
+  EXPECT_EQ(Explain(refused).line_length(), 1u);
+  clock_.Advance(config_.lease_request_timeout);
+  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  cluster_->Tick();
+  EXPECT_EQ(Next(refused)->refused().reason(), "NO_CAPACITY");
+  const StreamId next = OpenAndWait("red");
+  EXPECT_EQ(Explain(next).line_length(), 1u);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

@@ -1,0 +1,121 @@
+#include "scheduler/fairness/waiting_line.h"
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+namespace djinn::scheduler {
+
+WaitingLine::Ticket WaitingLine::Join(Waiter waiter) {
+  const Ticket ticket = ++last_;
+  line_[waiter.urgency][waiter.tenant].insert({waiter.due, ticket});
+  waiters_.emplace(ticket, std::move(waiter));
+  return ticket;
+}
+
+void WaitingLine::Change(Ticket ticket, int urgency, absl::Duration due) {
+  const auto found = waiters_.find(ticket);
+  if (found == waiters_.end()) return;
+  Waiter waiter = found->second;
+  Leave(ticket);
+  waiter.urgency = urgency;
+  waiter.due = due;
+  line_[urgency][waiter.tenant].insert({due, ticket});
+  waiters_.emplace(ticket, std::move(waiter));
+}
+
+void WaitingLine::Leave(Ticket ticket) {
+  const auto found = waiters_.find(ticket);
+  if (found == waiters_.end()) return;
+  const Waiter& waiter = found->second;
+  const auto tenants = line_.find(waiter.urgency);
+  const auto of_tenant = tenants->second.find(waiter.tenant);
+  of_tenant->second.erase({waiter.due, ticket});
+  if (of_tenant->second.empty()) tenants->second.erase(of_tenant);
+  if (tenants->second.empty()) line_.erase(tenants);
+  waiters_.erase(found);
+}
+
+void WaitingLine::SetWeight(const std::string& tenant, double weight) {
+  tenants_[tenant].weight = weight;
+}
+
+void WaitingLine::Charge(const std::string& tenant, double device_seconds,
+                         absl::Duration now) {
+  const double before = VirtualTime(tenant, now);
+  Tenant& charged = tenants_[tenant];
+  charged.device_seconds = before * charged.weight + device_seconds;
+  charged.at = now;
+}
+
+double WaitingLine::VirtualTime(const std::string& tenant,
+                                absl::Duration now) const {
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) return 0;
+  const double half_lives =
+      absl::FDivDuration(now - found->second.at, kHalfLife);
+  return found->second.device_seconds * std::exp2(-half_lives) /
+         found->second.weight;
+}
+
+std::vector<WaitingLine::Ticket> WaitingLine::Front(
+    size_t most, absl::Duration now, const Precedence& precedence) const {
+  // A tenant's next one.
+  struct Next {
+    std::vector<double> precedence;
+    double virtual_time;
+    double turn;
+    OfTenant::const_iterator waiter, end;
+
+    bool operator>(const Next& other) const {
+      return std::tie(precedence, virtual_time, *waiter) >
+             std::tie(other.precedence, other.virtual_time, *other.waiter);
+    }
+  };
+  std::vector<Ticket> front;
+  for (const auto& [urgency, tenants] : line_) {
+    std::vector<Next> all;
+    all.reserve(tenants.size());
+    for (const auto& [tenant, waiters] : tenants) {
+      const auto known = tenants_.find(tenant);
+      all.push_back(
+          {precedence(tenant), VirtualTime(tenant, now),
+           kTurn / (known == tenants_.end() ? 1 : known->second.weight),
+           waiters.begin(), waiters.end()});
+    }
+    std::priority_queue<Next, std::vector<Next>, std::greater<>> order(
+        std::greater<>(), std::move(all));
+    while (!order.empty()) {
+      if (front.size() == most) return front;
+      Next next = order.top();
+      order.pop();
+      front.push_back(next.waiter->second);
+      next.virtual_time += next.turn;
+      if (++next.waiter != next.end) order.push(std::move(next));
+    }
+  }
+  return front;
+}
+
+std::vector<WaitingLine::Ticket> WaitingLine::InTurn(size_t most) {
+  std::vector<Ticket> turn;
+  auto next = waiters_.upper_bound(last_in_turn_);
+  while (turn.size() < std::min(waiters_.size(), most)) {
+    if (next == waiters_.end()) next = waiters_.begin();
+    turn.push_back((next++)->first);
+  }
+  if (!turn.empty()) last_in_turn_ = turn.back();
+  return turn;
+}
+
+size_t WaitingLine::PlaceOf(Ticket ticket, absl::Duration now,
+                            const Precedence& precedence) const {
+  const std::vector<Ticket> all = Front(waiters_.size(), now, precedence);
+  return static_cast<size_t>(std::find(all.begin(), all.end(), ticket) -
+                             all.begin()) +
+         1;
+}
+
+}  // namespace djinn::scheduler

@@ -1,0 +1,96 @@
+// In which order those get a worker that wait for one.
+//
+// The more urgent class goes first. Within a class tenants take turns by what
+// they had: device-seconds over their weight, as fair queueing at the workers
+// counts them, but forgotten by half every ten minutes, since who waits for a
+// worker competes for the time to come. Before that counts what the caller says
+// of a tenant, such as its share of what its cohort lends. A turn counts as a
+// device-second at once: a tenant of which nothing was reported yet is not
+// served all at one go. Within a tenant, who is due first goes first (EDF), of
+// equals who came first.
+//
+// The order is worked out when it is asked for: Front() costs O(tenants + most
+// log tenants), with PlaceOf() `most` is all. What does not fit lets others
+// pass, so one that asks for much may wait for as long as there are others that
+// ask for less; InTurn() gives everybody a try.
+//
+// Pure logic, not thread-safe. Times are monotonic, and never go back.
+#ifndef SCHEDULER_FAIRNESS_WAITING_LINE_H_
+#define SCHEDULER_FAIRNESS_WAITING_LINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace djinn::scheduler {
+
+class WaitingLine {
+ public:
+  // Greater for who came later. Never 0.
+  using Ticket = uint64_t;
+  struct Waiter {
+    std::string tenant;
+    // Greater goes first.
+    int urgency = 0;
+    // When its work should be done.
+    absl::Duration due = absl::InfiniteDuration();
+  };
+  // Of a tenant: less goes first.
+  using Precedence =
+      std::function<std::vector<double>(const std::string& tenant)>;
+
+  static constexpr absl::Duration kHalfLife = absl::Minutes(10);
+  // What a turn counts as, in device-seconds.
+  static constexpr double kTurn = 1;
+
+  Ticket Join(Waiter waiter);
+  // Its place in its tenant stays what it was, but for what has changed.
+  void Change(Ticket ticket, int urgency, absl::Duration due);
+  // Without effect when it is not there.
+  void Leave(Ticket ticket);
+
+  // 1 unless set.
+  void SetWeight(const std::string& tenant, double weight);
+  // It had so many device-seconds.
+  void Charge(const std::string& tenant, double device_seconds,
+              absl::Duration now);
+
+  size_t size() const { return waiters_.size(); }
+  bool empty() const { return waiters_.empty(); }
+  // The first `most`, in order.
+  std::vector<Ticket> Front(size_t most, absl::Duration now,
+                            const Precedence& precedence) const;
+  // The next `most` by arrival, going round; each once.
+  std::vector<Ticket> InTurn(size_t most);
+  // 1: the first. It waits.
+  size_t PlaceOf(Ticket ticket, absl::Duration now,
+                 const Precedence& precedence) const;
+
+ private:
+  struct Tenant {
+    double weight = 1;
+    // At `at`.
+    double device_seconds = 0;
+    absl::Duration at;
+  };
+  double VirtualTime(const std::string& tenant, absl::Duration now) const;
+
+  // By due time, then arrival.
+  using OfTenant = std::set<std::pair<absl::Duration, Ticket>>;
+  std::map<int, std::map<std::string, OfTenant>, std::greater<>> line_;
+  std::map<Ticket, Waiter> waiters_;
+  std::map<std::string, Tenant> tenants_;
+  Ticket last_ = 0;
+  Ticket last_in_turn_ = 0;
+};
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_FAIRNESS_WAITING_LINE_H_

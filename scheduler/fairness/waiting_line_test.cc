@@ -1,0 +1,117 @@
+#include "scheduler/fairness/waiting_line.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::scheduler {
+namespace {
+
+using ::testing::ElementsAre;
+using Ticket = WaitingLine::Ticket;
+
+class WaitingLineTest : public testing::Test {
+ protected:
+  Ticket Join(const std::string& tenant, int urgency = 0,
+              absl::Duration due = absl::InfiniteDuration()) {
+    return line_.Join({tenant, urgency, due});
+  }
+  std::vector<Ticket> All() { return line_.Front(line_.size(), now_, equal_); }
+
+  WaitingLine line_;
+  absl::Duration now_ = absl::Hours(1);
+  const WaitingLine::Precedence equal_ = [](const std::string&) {
+    return std::vector<double>();
+  };
+};
+
+TEST_F(WaitingLineTest, WhoCameFirstGoesFirst) {
+  EXPECT_TRUE(line_.empty());
+  const Ticket a = Join("red"), b = Join("red"), c = Join("red");
+  EXPECT_THAT(All(), ElementsAre(a, b, c));
+  EXPECT_THAT(line_.Front(2, now_, equal_), ElementsAre(a, b));
+  line_.Leave(a);
+  line_.Leave(a);
+  EXPECT_THAT(All(), ElementsAre(b, c));
+  EXPECT_EQ(line_.PlaceOf(c, now_, equal_), 2u);
+}
+
+TEST_F(WaitingLineTest, TheMoreUrgentClassGoesFirst) {
+  const Ticket batch = Join("red", 1), soon = Join("blue", 3),
+               usual = Join("red", 2);
+  EXPECT_THAT(All(), ElementsAre(soon, usual, batch));
+  line_.Change(batch, 3, absl::InfiniteDuration());
+  // It came first.
+  EXPECT_THAT(All(), ElementsAre(batch, soon, usual));
+  line_.Change(17, 3, absl::InfiniteDuration());
+  EXPECT_EQ(line_.size(), 3u);
+}
+
+TEST_F(WaitingLineTest, InsideATenantWhoIsDueFirstGoesFirst) {
+  const Ticket whenever = Join("red"), late = Join("red", 0, absl::Hours(3)),
+               soon = Join("red", 0, absl::Hours(2));
+  EXPECT_THAT(All(), ElementsAre(soon, late, whenever));
+  line_.Change(whenever, 0, absl::Hours(1));
+  EXPECT_THAT(All(), ElementsAre(whenever, soon, late));
+}
+
+TEST_F(WaitingLineTest, ADueTimeDoesNotPassOtherTenants) {
+  line_.Charge("red", 5, now_);
+  Join("red", 0, absl::Hours(2));
+  const Ticket blue = Join("blue");
+  EXPECT_EQ(All().front(), blue);
+}
+
+TEST_F(WaitingLineTest, TenantsTakeTurns) {
+  std::vector<Ticket> red;
+  for (int i = 0; i < 4; ++i) red.push_back(Join("red"));
+  const Ticket first = Join("blue"), second = Join("blue");
+  EXPECT_THAT(All(),
+              ElementsAre(red[0], first, red[1], second, red[2], red[3]));
+}
+
+TEST_F(WaitingLineTest, AWeightIsAShareOfTheTurns) {
+  line_.SetWeight("red", 3);
+  std::vector<Ticket> red, blue;
+  for (int i = 0; i < 6; ++i) red.push_back(Join("red"));
+  for (int i = 0; i < 2; ++i) blue.push_back(Join("blue"));
+  EXPECT_THAT(line_.Front(5, now_, equal_),
+              ElementsAre(red[0], blue[0], red[1], red[2], red[3]));
+}
+
+TEST_F(WaitingLineTest, WhoHadLessGoesFirstAndThatIsForgotten) {
+  line_.Charge("red", 8, now_);
+  const Ticket red = Join("red");
+  std::vector<Ticket> blue;
+  for (int i = 0; i < 5; ++i) blue.push_back(Join("blue"));
+  EXPECT_EQ(line_.PlaceOf(red, now_, equal_), 6u);
+  // A quarter is left: two turns.
+  now_ += 2 * WaitingLine::kHalfLife;
+  EXPECT_EQ(line_.PlaceOf(red, now_, equal_), 3u);
+  line_.Charge("red", 2, now_);
+  EXPECT_EQ(line_.PlaceOf(red, now_, equal_), 5u);
+}
+
+TEST_F(WaitingLineTest, WhatTheCallerSaysOfATenantCountsBefore) {
+  line_.Charge("red", 8, now_);
+  const Ticket blue = Join("blue"), red = Join("red");
+  const auto precedence = [](const std::string& tenant) {
+    return std::vector<double>{tenant == "blue" ? 0.5 : 0.25};
+  };
+  EXPECT_THAT(line_.Front(2, now_, precedence), ElementsAre(red, blue));
+}
+
+TEST_F(WaitingLineTest, EverybodyHasATurn) {
+  std::vector<Ticket> all;
+  for (int i = 0; i < 5; ++i) all.push_back(Join("red", i));
+  EXPECT_THAT(line_.InTurn(2), ElementsAre(all[0], all[1]));
+  EXPECT_THAT(line_.InTurn(2), ElementsAre(all[2], all[3]));
+  line_.Leave(all[4]);
+  EXPECT_THAT(line_.InTurn(2), ElementsAre(all[0], all[1]));
+  EXPECT_THAT(line_.InTurn(9), ElementsAre(all[2], all[3], all[0], all[1]));
+}
+
+}  // namespace
+}  // namespace djinn::scheduler
