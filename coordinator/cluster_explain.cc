@@ -22,6 +22,8 @@ void Describe(const scheduler::Terms& terms, v1::PlacementTerms* out) {
   out->set_queue_seconds(terms.queue_seconds);
   out->set_missing_bytes(terms.missing_bytes);
   out->set_transfer_seconds(terms.transfer_seconds);
+  out->set_link_bytes_per_second(terms.link_bytes_per_second);
+  out->set_link_measured(terms.link_measured);
   out->set_compute_seconds(terms.compute_seconds);
   out->set_compute_factor(terms.compute_factor);
   out->set_cost(terms.cost);

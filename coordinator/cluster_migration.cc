@@ -77,6 +77,13 @@ absl::StatusOr<KeptDecision> Cluster::PlaceMigration(
     if (!to_worker.empty() && worker_id != to_worker) return "was not named";
     return busy(worker_id);
   };
+  // The worker there fetches from the one here.
+  request.measured_link = [&](const std::string& worker_id) -> double {
+    const Worker* const worker = workers_.Find(worker_id);
+    if (worker == nullptr) return 0;
+    const auto link = worker->links.find(from.worker_id);
+    return link == worker->links.end() ? 0 : static_cast<double>(link->second);
+  };
   const PolicyChoice choice = PolicyFor("", session.policy, tenant);
   const absl::Duration start = clock_->Monotonic();
   auto decision = std::make_shared<scheduler::Decision>(scheduler::Place(

@@ -394,6 +394,53 @@ TEST_F(AutomaticMigrationTest, APhaseGoesWhereItIsDoneSooner) {
   EXPECT_LT(Last().terms().go_seconds(), 10);
 }
 
+TEST_F(AutomaticMigrationTest, TheLinkThatWasMeasuredDecides) {
+  Begin(1e11, 1e12);
+  const auto measure = [&](const char* from, uint64_t rate) {
+    w1_.clear_links();
+    w1_.add_links()->set_worker_id(from);
+    w1_.mutable_links(0)->set_bytes_per_second(rate);
+    ASSERT_EQ(cluster_->Report(there_, w1_), absl::OkStatus());
+  };
+  // The hundred bytes that it holds would take longer than it gains by them,
+  // though the link is said to be fast.
+  w1_.set_link_bytes_per_second(1'000'000'000);
+  measure("w0", 1);
+  cluster_->NoteStructure(session_, "token",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  EXPECT_FALSE(IsAsked());
+  // What comes from others says nothing of this way.
+  measure("w7", 1);
+  cluster_->NoteStructure(session_, "prompt",
+                          WorkOf(semantics::Phase::kLlmPrefill));
+  CarryOut(there_, &w1_);
+  TakeRequest();
+  EXPECT_DOUBLE_EQ(Last().terms().transfer_seconds(), 100 / 1e9);
+}
+
+TEST_F(AutomaticMigrationTest, TheLinkThatDecidedIsExplained) {
+  Begin(1e11, 1e12);
+  w1_.set_link_bytes_per_second(1'000'000'000);
+  w1_.add_links()->set_worker_id("w0");
+  w1_.mutable_links(0)->set_bytes_per_second(50);
+  ASSERT_EQ(cluster_->Report(there_, w1_), absl::OkStatus());
+  cluster_->NoteStructure(session_, "token",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  CarryOut(there_, &w1_);
+  const v1::MigrationRequest request = TakeRequest();
+  EXPECT_DOUBLE_EQ(Last().terms().transfer_seconds(), 2);
+  Note(OutcomeOf(request));
+  const auto explained = cluster_->ExplainSession(session_.owner);
+  ASSERT_TRUE(explained.ok()) << explained.status();
+  ASSERT_EQ(explained->devices_size(), 1);
+  const v1::PlacementCandidate& there =
+      explained->devices(0).decision().candidates(0);
+  EXPECT_EQ(there.worker_id(), "w1");
+  EXPECT_TRUE(there.terms().link_measured());
+  EXPECT_EQ(there.terms().link_bytes_per_second(), 50);
+  EXPECT_DOUBLE_EQ(there.terms().transfer_seconds(), 2);
+}
+
 TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
   Begin(1e11, 1e11);
   cluster_->NoteStructure(session_, "token",

@@ -15,9 +15,17 @@ namespace {
 // Three digits tell one candidate from another.
 std::string Number(double value) { return absl::StrFormat("%.3g", value); }
 
+std::string Link(const v1::PlacementTerms& terms) {
+  const double rate = terms.link_bytes_per_second();
+  if (!(rate > 0)) return "-";
+  return absl::StrCat(FormatBytes(static_cast<uint64_t>(rate)), "/s",
+                      terms.link_measured() ? " (measured)" : "");
+}
+
 std::string Candidates(const v1::PlacementDecision& decision) {
   std::vector<Row> rows = {{"WORKER", "SCORE", "QUEUE", "MISSING", "TRANSFER",
-                            "COMPUTE", "FACTOR", "COST", "LOAD", "DROPPED"}};
+                            "LINK", "COMPUTE", "FACTOR", "COST", "LOAD",
+                            "DROPPED"}};
   for (const v1::PlacementCandidate& worker : decision.candidates()) {
     const v1::PlacementTerms& terms = worker.terms();
     const bool dropped = !worker.dropped_by().empty();
@@ -28,7 +36,7 @@ std::string Candidates(const v1::PlacementDecision& decision) {
          dropped ? "-" : Number(worker.score()),
          absl::StrCat(Number(terms.queue_seconds()), "s"),
          FormatBytes(terms.missing_bytes()),
-         absl::StrCat(Number(terms.transfer_seconds()), "s"),
+         absl::StrCat(Number(terms.transfer_seconds()), "s"), Link(terms),
          absl::StrCat(Number(terms.compute_seconds()), "s"),
          Number(terms.compute_factor()), Number(terms.cost()),
          Number(terms.load()),

@@ -51,6 +51,8 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
           terms {
             missing_bytes: 90900000
             transfer_seconds: 0.0909
+            link_bytes_per_second: 1e9
+            link_measured: true
             compute_seconds: 0.0125
             compute_factor: 1.5
             cost: 0.0103
@@ -58,7 +60,11 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
         }
         candidates {
           worker_id: "w2"
-          terms { missing_bytes: 90900000 transfer_seconds: 0.0909 }
+          terms {
+            missing_bytes: 90900000
+            transfer_seconds: 0.0909
+            link_bytes_per_second: 1000000000
+          }
           dropped_by: "cordon"
           drop_reason: "is cordoned"
         }
@@ -109,14 +115,14 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
       "phase    llm_decode\n"
       "decided  12.0s ago, looking at 3 of 3 workers\n"
       "chosen   w1: holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease\n"
-      "WORKER         SCORE    QUEUE   MISSING  TRANSFER  COMPUTE  FACTOR  "
-      "COST     LOAD  DROPPED\n"
-      "w1 * (holder)  0.00125  0.001s  0B       0s        0.0125s  1.5     "
-      "0.00125  0.31  -\n"
-      "w0             0.0103   0s      90.9MB   0.0909s   0.0125s  1.5     "
-      "0.0103   0     -\n"
-      "w2             -        0s      90.9MB   0.0909s   0s       0       0  "
-      "      0     cordon: is cordoned\n"
+      "WORKER         SCORE    QUEUE   MISSING  TRANSFER  LINK              "
+      "  COMPUTE  FACTOR  COST     LOAD  DROPPED\n"
+      "w1 * (holder)  0.00125  0.001s  0B       0s        -                 "
+      "  0.0125s  1.5     0.00125  0.31  -\n"
+      "w0             0.0103   0s      90.9MB   0.0909s   1.0GB/s (measured) "
+      " 0.0125s  1.5     0.0103   0     -\n"
+      "w2             -        0s      90.9MB   0.0909s   1.0GB/s           "
+      "  0s       0       0        0     cordon: is cordoned\n"
       "\n"
       "virtual device 1: no lease; waits for 3.0s, refused in 7.0s\n"
       "held by  NO_CAPACITY\n"

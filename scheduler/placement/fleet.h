@@ -45,7 +45,7 @@ struct WorkerFacts {
   // Zeros: not known.
   semantics::DeviceSpeed speed;
   double price_per_second = 0;
-  // 0: not known.
+  // As the worker is configured. 0: not known.
   double link_bytes_per_second = 0;
   std::vector<std::string> capabilities;
   // Bit N stands for phase N; 0 for all phases.

@@ -7,6 +7,9 @@
 //   here)
 //          + state ÷ link + setup
 //
+// where the link is the one from here to there as it was measured, or else as
+// it was configured.
+//
 // It goes if that is sooner by a margin, so that what is uncertain moves
 // nothing to and fro; and, whatever it costs, from where it should not be.
 // Prefill and decode on different workers are a case of it: what decides is

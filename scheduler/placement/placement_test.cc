@@ -73,6 +73,33 @@ TEST_F(PlacementTest, PrefersWhoHoldsTheModelAndSaysSo) {
   EXPECT_DOUBLE_EQ(Of(decision, "w0").terms.transfer_seconds, 0.0909);
 }
 
+TEST_F(PlacementTest, AMeasuredLinkCountsBeforeTheConfiguredOne) {
+  for (const char* id : {"w0", "w1", "w2"}) Add(Idle(id));
+  fleet_.Update("w0",
+                [](WorkerFacts* facts) { facts->link_bytes_per_second = 1e9; });
+  fleet_.Update("w1",
+                [](WorkerFacts* facts) { facts->link_bytes_per_second = 1e6; });
+  Request request = ForModel();
+  request.measured_link = [](const std::string& worker_id) {
+    return worker_id == "w0" ? 1e5 : 0.0;
+  };
+  const Decision decision = Decide(request);
+  const Terms& measured = Of(decision, "w0").terms;
+  EXPECT_TRUE(measured.link_measured);
+  EXPECT_EQ(measured.link_bytes_per_second, 1e5);
+  EXPECT_DOUBLE_EQ(measured.transfer_seconds, 909);
+  const Terms& configured = Of(decision, "w1").terms;
+  EXPECT_FALSE(configured.link_measured);
+  EXPECT_EQ(configured.link_bytes_per_second, 1e6);
+  EXPECT_DOUBLE_EQ(configured.transfer_seconds, 90.9);
+  // Neither: a usual one is assumed, and not shown for a known one.
+  const Terms& unknown = Of(decision, "w2").terms;
+  EXPECT_FALSE(unknown.link_measured);
+  EXPECT_EQ(unknown.link_bytes_per_second, 0);
+  EXPECT_DOUBLE_EQ(unknown.transfer_seconds, 0.0909);
+  EXPECT_EQ(decision.worker_id, "w2");
+}
+
 TEST_F(PlacementTest, LoadOutweighsAffinityInTheEnd) {
   WorkerFacts holder = Idle("w1");
   holder.queued_runs = 100;

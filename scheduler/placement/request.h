@@ -36,6 +36,10 @@ struct Request {
   // Why a worker cannot take this session now, whatever it has: "has to forget
   // the session first"; empty when it can. May be unset.
   std::function<std::string(const std::string& worker_id)> barred;
+  // Bytes per second that the worker saw of what came to it from where the
+  // state is now; 0 when nothing did. Unset where nobody measures: the state
+  // comes from a client.
+  std::function<double(const std::string& worker_id)> measured_link;
 };
 
 }  // namespace djinn::scheduler

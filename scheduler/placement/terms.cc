@@ -24,10 +24,15 @@ Terms ComputeTerms(const Request& request, const WorkerFacts& worker,
       worker.queued_seconds + worker.leases * kSecondsPerLease;
   terms.missing_bytes =
       request.asked_bytes - std::min(request.asked_bytes, held_bytes);
+  const double measured =
+      request.measured_link ? request.measured_link(worker.id) : 0;
+  terms.link_measured = measured > 0;
+  terms.link_bytes_per_second =
+      terms.link_measured ? measured : worker.link_bytes_per_second;
   terms.transfer_seconds =
       static_cast<double>(terms.missing_bytes) /
-      (worker.link_bytes_per_second > 0 ? worker.link_bytes_per_second
-                                        : kLinkBytesPerSecond);
+      (terms.link_bytes_per_second > 0 ? terms.link_bytes_per_second
+                                       : kLinkBytesPerSecond);
   if (request.work != nullptr) {
     const double best = RooflineSeconds(*request.work, worker.speed);
     terms.compute_seconds =

@@ -14,6 +14,10 @@ struct Terms {
   double queue_seconds = 0;
   uint64_t missing_bytes = 0;
   double transfer_seconds = 0;
+  // Of the link that they are reckoned with: measured, or as the worker says.
+  // 0: neither, and a usual one is assumed.
+  double link_bytes_per_second = 0;
+  bool link_measured = false;
   double compute_seconds = 0;
   double compute_factor = 1;
   double cost = 0;
