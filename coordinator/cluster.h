@@ -303,10 +303,10 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellPhases(Worker* worker, v1::DesiredState* desired)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The structure's phase is known now, or another one than before: the
-  // session's workers that have it are to hear of it.
-  void TellPhaseTo(const Session& session, const std::string& fingerprint,
-                   Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The structure's phase is known now, or another one than before: the workers
+  // that have it are to hear of it.
+  void TellPhase(const std::string& fingerprint, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Looks for better places, for some leases in turn.
   void Rebalance(absl::Duration now, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -306,13 +306,12 @@ void Cluster::DescribePlans(absl::Span<v1::GraphInfo> graphs) {
   MutexLock lock(&mu_);
   for (v1::GraphInfo& graph : graphs) {
     const std::string fingerprint = absl::HexStringToBytes(graph.fingerprint());
-    for (const auto& [id, worker] : workers_.all()) {
-      const auto found = worker->graphs.find(fingerprint);
-      if (found == worker->graphs.end()) continue;
-      graph.set_run_count(graph.run_count() + found->second.count);
-      graph.add_worker_ids(id);
+    for (const Worker* const worker : workers_.WithGraph(fingerprint)) {
+      const Worker::Runs& runs = worker->graphs.at(fingerprint);
+      graph.set_run_count(graph.run_count() + runs.count);
+      graph.add_worker_ids(worker->id);
       graph.set_content_bytes(
-          std::max(graph.content_bytes(), found->second.content_bytes));
+          std::max(graph.content_bytes(), runs.content_bytes));
     }
   }
 }

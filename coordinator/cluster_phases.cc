@@ -1,6 +1,7 @@
 // What workers are told of the work that their graphs are.
 #include <string>
 
+#include "absl/container/flat_hash_set.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
@@ -18,45 +19,31 @@ v1::Phase Cluster::PhaseOfGraph(const std::string& fingerprint) {
 }
 
 void Cluster::NotePhasesToTell(Worker* worker, Wakes* wakes) {
-  if (worker->has_phases_to_hear) return;
-  for (const auto& [fingerprint, runs] : worker->graphs) {
-    if (runs.phase_told || PhaseOfGraph(fingerprint) == v1::PHASE_UNSPECIFIED) {
-      continue;
-    }
-    worker->has_phases_to_hear = true;
-    Touch(worker, wakes);
-    return;
-  }
+  // What is not known yet comes back when it is.
+  absl::erase_if(worker->untold, [&](const std::string& fingerprint) {
+    return PhaseOfGraph(fingerprint) == v1::PHASE_UNSPECIFIED;
+  });
+  if (!worker->untold.empty()) Touch(worker, wakes);
 }
 
 void Cluster::TellPhases(Worker* worker, v1::DesiredState* desired) {
-  if (!worker->has_phases_to_hear) return;
-  for (auto& [fingerprint, runs] : worker->graphs) {
-    if (runs.phase_told) continue;
+  absl::erase_if(worker->untold, [&](const std::string& fingerprint) {
+    if (desired->graph_phases_size() == kMaxPhasesAtOnce) return false;
     const v1::Phase phase = PhaseOfGraph(fingerprint);
-    if (phase == v1::PHASE_UNSPECIFIED) continue;
-    if (desired->graph_phases_size() == kMaxPhasesAtOnce) {
-      // The rest in the next message, at once.
-      worker->dirty = true;
-      return;
-    }
+    if (phase == v1::PHASE_UNSPECIFIED) return true;
     v1::GraphPhase* const known = desired->add_graph_phases();
     known->set_fingerprint(fingerprint);
     known->set_phase(phase);
-    runs.phase_told = true;
-  }
-  worker->has_phases_to_hear = false;
+    return true;
+  });
+  // The rest in the next message, at once.
+  if (!worker->untold.empty()) worker->dirty = true;
 }
 
-void Cluster::TellPhaseTo(const Session& session,
-                          const std::string& fingerprint, Wakes* wakes) {
-  for (const Lease* lease : leases_.OfSession(session.id)) {
-    Worker* const worker = workers_.Find(lease->worker_id);
-    const auto found = worker->graphs.find(fingerprint);
-    // One that has not reported it yet hears of it when it does.
-    if (found == worker->graphs.end()) continue;
-    found->second.phase_told = false;
-    worker->has_phases_to_hear = true;
+void Cluster::TellPhase(const std::string& fingerprint, Wakes* wakes) {
+  // One that has not reported it yet hears of it when it does.
+  for (Worker* const worker : workers_.WithGraph(fingerprint)) {
+    worker->untold.insert(fingerprint);
     Touch(worker, wakes);
   }
 }

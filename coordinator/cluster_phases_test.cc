@@ -88,6 +88,40 @@ TEST_F(ClusterPhasesTest, AWorkerHearsOfAGraphThatBecomesKnown) {
   EXPECT_TRUE(Told().empty());
 }
 
+TEST_F(ClusterPhasesTest, EveryWorkerThatHasTheGraphHearsOfItAtOnce) {
+  // It has no lease of the session that defines it.
+  v1::WorkerState elsewhere = TestWorker("w1");
+  elsewhere.add_graphs()->set_fingerprint("g");
+  const StreamId other = Join(elsewhere);
+  const StreamId none = Join(TestWorker("w2"));
+  EXPECT_EQ(Desired(other)->graph_phases_size(), 0);
+  EXPECT_TRUE(Desired(none).has_value());
+  Report("g", 1);
+  EXPECT_TRUE(Told().empty());
+  Define("g", semantics::Phase::kLlmDecode);
+  EXPECT_EQ(Told().size(), 1u);
+  const std::optional<v1::DesiredState> desired = Desired(other);
+  ASSERT_TRUE(desired.has_value());
+  ASSERT_EQ(desired->graph_phases_size(), 1);
+  EXPECT_EQ(desired->graph_phases(0).fingerprint(), "g");
+  EXPECT_FALSE(Desired(none).has_value());
+}
+
+TEST_F(ClusterPhasesTest, WhatAWorkerHasNoMoreItIsNotToldOf) {
+  Report("g", 1);
+  EXPECT_TRUE(Told().empty());
+  w0_.clear_graphs();
+  Report();
+  Define("g", semantics::Phase::kLlmDecode);
+  EXPECT_TRUE(Told().empty());
+  // Nor of what it had before it could be told.
+  Define("h", semantics::Phase::kTraining);
+  Report("h", 1);
+  w0_.clear_graphs();
+  Report();
+  EXPECT_TRUE(Told().empty());
+}
+
 TEST_F(ClusterPhasesTest, AWorkerHearsOfAKnownGraphThatItReports) {
   Define("g", semantics::Phase::kTraining);
   EXPECT_TRUE(Told().empty());

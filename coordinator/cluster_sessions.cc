@@ -358,7 +358,7 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
   if (session == nullptr) return false;
   if (work != nullptr) NotePhase(work, session, &wakes);
   if (PhaseOfGraph(std::string(fingerprint)) != phase_before) {
-    TellPhaseTo(*session, std::string(fingerprint), &wakes);
+    TellPhase(std::string(fingerprint), &wakes);
   }
   const uint64_t key = StructureKey(fingerprint);
   if (session->structures.size() >= kMaxCountedStructures) {

@@ -46,41 +46,6 @@ void ApplyExecuted(const v1::ExecutionUse& executed, absl::Duration passed,
   worker->seconds_per_run += weight * (seconds - worker->seconds_per_run);
 }
 
-void ApplyWork(const v1::WorkerState& report, absl::Duration now,
-               Worker* worker) {
-  if (worker->reported) {
-    ApplyExecuted(report.executed(), now - worker->last_report, worker);
-  }
-  const auto before = std::exchange(worker->graphs, {});
-  worker->ran.clear();
-  for (const v1::HeldGraph& graph : report.graphs()) {
-    const auto found = before.find(graph.fingerprint());
-    const Worker::Runs old =
-        found == before.end() ? Worker::Runs() : found->second;
-    Worker::Runs& runs = worker->graphs[graph.fingerprint()];
-    runs = {graph.run_count(), FromProtoDuration(graph.device_time()),
-            graph.content_bytes()};
-    // Counting anew, it is another plan.
-    runs.phase_told = old.phase_told && runs.count >= old.count;
-    if (!worker->reported) continue;
-    if (runs.count > old.count && runs.device_time >= old.device_time) {
-      worker->ran.push_back({graph.fingerprint(), runs.count - old.count,
-                             runs.device_time - old.device_time});
-    }
-  }
-  worker->reported = true;
-}
-
-void ForgetWork(Worker* worker) {
-  worker->graphs.clear();
-  worker->ran.clear();
-  worker->executed.Clear();
-  worker->busy_share = 0;
-  worker->seconds_per_run = 0;
-  worker->queued_seconds = {};
-  worker->reported = false;
-}
-
 absl::Status CheckText(absl::string_view what, absl::string_view text) {
   if (text.size() <= kMaxText) return absl::OkStatus();
   return Violation(absl::StrCat(what, " of ", text.size(), " bytes: at most ",
@@ -145,7 +110,9 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
   worker->dirty = true;
   // What was said on an earlier stream may never have arrived.
   for (auto& [session_id, revision] : worker->drops) revision = 0;
-  for (auto& [fingerprint, runs] : worker->graphs) runs.phase_told = false;
+  for (const auto& [fingerprint, runs] : worker->graphs) {
+    worker->untold.insert(fingerprint);
+  }
   Apply(report, now, worker);
   return joined;
 }
@@ -207,6 +174,71 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->disk.reset();
   if (report.has_disk()) worker->disk = report.disk();
   worker->executed = report.executed();
+}
+
+void WorkerRegistry::ApplyWork(const v1::WorkerState& report,
+                               absl::Duration now, Worker* worker) {
+  if (worker->reported) {
+    ApplyExecuted(report.executed(), now - worker->last_report, worker);
+  }
+  const auto before = std::exchange(worker->graphs, {});
+  worker->ran.clear();
+  size_t stayed = 0;
+  for (const v1::HeldGraph& graph : report.graphs()) {
+    const auto found = before.find(graph.fingerprint());
+    const bool known = found != before.end();
+    const Worker::Runs old = known ? found->second : Worker::Runs();
+    const auto [it, added] = worker->graphs.try_emplace(graph.fingerprint());
+    Worker::Runs& runs = it->second;
+    runs = {graph.run_count(), FromProtoDuration(graph.device_time()),
+            graph.content_bytes()};
+    if (known) {
+      stayed += added ? 1 : 0;
+    } else {
+      with_graph_[graph.fingerprint()].insert(worker);
+    }
+    // Counting anew, it is another plan.
+    if (!known || runs.count < old.count) {
+      worker->untold.insert(graph.fingerprint());
+    }
+    if (!worker->reported) continue;
+    if (runs.count > old.count && runs.device_time >= old.device_time) {
+      worker->ran.push_back({graph.fingerprint(), runs.count - old.count,
+                             runs.device_time - old.device_time});
+    }
+  }
+  worker->reported = true;
+  if (stayed == before.size()) return;
+  for (const auto& [fingerprint, runs] : before) {
+    if (!worker->graphs.contains(fingerprint)) Unlist(fingerprint, worker);
+  }
+}
+
+void WorkerRegistry::ForgetWork(Worker* worker) {
+  for (const auto& [fingerprint, runs] : worker->graphs) {
+    Unlist(fingerprint, worker);
+  }
+  worker->graphs.clear();
+  worker->ran.clear();
+  worker->executed.Clear();
+  worker->busy_share = 0;
+  worker->seconds_per_run = 0;
+  worker->queued_seconds = {};
+  worker->reported = false;
+}
+
+void WorkerRegistry::Unlist(const std::string& fingerprint, Worker* worker) {
+  worker->untold.erase(fingerprint);
+  const auto found = with_graph_.find(fingerprint);
+  found->second.erase(worker);
+  if (found->second.empty()) with_graph_.erase(found);
+}
+
+const WorkerRegistry::Workers& WorkerRegistry::WithGraph(
+    const std::string& fingerprint) const {
+  static const Workers* const kNone = new Workers();
+  const auto found = with_graph_.find(fingerprint);
+  return found == with_graph_.end() ? *kNone : found->second;
 }
 
 void WorkerRegistry::Disconnect(Worker* worker) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
@@ -69,12 +70,13 @@ struct Worker {
     uint64_t count = 0;
     absl::Duration device_time;
     uint64_t content_bytes = 0;
-    // On this stream the worker was told which phase it is, since it last began
-    // to count.
-    bool phase_told = false;
   };
   // By fingerprint.
   absl::flat_hash_map<std::string, Runs> graphs;
+  // Of these, whose phase it is to be told, or which it is not yet known
+  // whether it can be told: all on a new stream, then those that it began to
+  // count since.
+  absl::flat_hash_set<std::string> untold;
   // Of these, what was new in the last report; nothing in the first of a
   // process, which sums up what nobody saw.
   struct Ran {
@@ -120,8 +122,6 @@ struct Worker {
   // Of the last DesiredState sent on the stream.
   uint64_t revision = 0;
   absl::Duration last_sent;
-  // Of some of its graphs the phase is known, and was not told.
-  bool has_phases_to_hear = false;
   // The worker should hear something before the next heartbeat.
   bool dirty = true;
 
@@ -182,10 +182,26 @@ class WorkerRegistry {
   const std::map<std::string, std::unique_ptr<Worker>>& all() const {
     return workers_;
   }
+  struct ById {
+    bool operator()(const Worker* a, const Worker* b) const {
+      return a->id < b->id;
+    }
+  };
+  using Workers = absl::btree_set<Worker*, ById>;
+  // Those whose last report has the graph, found without looking at the others.
+  const Workers& WithGraph(const std::string& fingerprint) const;
 
  private:
+  // Of a report, what ran.
+  void ApplyWork(const v1::WorkerState& report, absl::Duration now,
+                 Worker* worker);
+  void ForgetWork(Worker* worker);
+  void Unlist(const std::string& fingerprint, Worker* worker);
+
   const absl::Duration timeout_;
   std::map<std::string, std::unique_ptr<Worker>> workers_;
+  // By fingerprint; none is empty.
+  absl::flat_hash_map<std::string, Workers> with_graph_;
 };
 
 }  // namespace djinn::coordinator

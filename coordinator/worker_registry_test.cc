@@ -1,0 +1,106 @@
+#include "coordinator/worker_registry.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr absl::Duration kTimeout = absl::Seconds(10);
+
+class WorkerRegistryTest : public testing::Test {
+ protected:
+  static v1::WorkerState State(const std::string& id,
+                               const std::vector<std::string>& graphs,
+                               uint64_t incarnation = 1) {
+    v1::WorkerState state;
+    state.set_worker_id(id);
+    state.set_incarnation(incarnation);
+    state.set_address("host:1");
+    for (const std::string& graph : graphs) {
+      state.add_graphs()->set_fingerprint(graph);
+    }
+    return state;
+  }
+  Worker* Join(const v1::WorkerState& state, absl::Duration now = {}) {
+    const auto joined = registry_.Join(state, ++streams_, nullptr, now);
+    EXPECT_TRUE(joined.ok()) << joined.status();
+    return joined->worker;
+  }
+  std::vector<std::string> With(const std::string& graph) {
+    std::vector<std::string> ids;
+    for (const Worker* worker : registry_.WithGraph(graph)) {
+      ids.push_back(worker->id);
+    }
+    return ids;
+  }
+
+  WorkerRegistry registry_{kTimeout};
+  uint64_t streams_ = 0;
+};
+
+TEST_F(WorkerRegistryTest, WhoHasAGraphIsWhoLastReportedIt) {
+  Worker* const b = Join(State("b", {"g", "h"}));
+  Worker* const a = Join(State("a", {"g"}));
+  EXPECT_THAT(With("g"), ElementsAre("a", "b"));
+  EXPECT_THAT(With("h"), ElementsAre("b"));
+  EXPECT_THAT(With("none"), IsEmpty());
+  registry_.Apply(State("b", {"g", "i"}), {}, b);
+  EXPECT_THAT(With("g"), ElementsAre("a", "b"));
+  EXPECT_THAT(With("h"), IsEmpty());
+  EXPECT_THAT(With("i"), ElementsAre("b"));
+  registry_.Apply(State("a", {}), {}, a);
+  EXPECT_THAT(With("g"), ElementsAre("b"));
+}
+
+TEST_F(WorkerRegistryTest, AGraphThatIsReportedTwiceIsOne) {
+  Worker* const worker = Join(State("a", {"g", "g", "h"}));
+  EXPECT_THAT(With("g"), ElementsAre("a"));
+  // As many entries as before, but another graph is gone.
+  registry_.Apply(State("a", {"g", "g"}), {}, worker);
+  EXPECT_THAT(With("h"), IsEmpty());
+  registry_.Apply(State("a", {"h"}), {}, worker);
+  EXPECT_THAT(With("g"), IsEmpty());
+  EXPECT_THAT(With("h"), ElementsAre("a"));
+}
+
+TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoGraphs) {
+  Worker* const a = Join(State("a", {"g"}));
+  Worker* const b = Join(State("b", {"g"}));
+  registry_.MarkLost(a);
+  EXPECT_THAT(With("g"), ElementsAre("b"));
+  registry_.Disconnect(b);
+  Join(State("b", {"h"}, 2));
+  EXPECT_THAT(With("g"), IsEmpty());
+  EXPECT_THAT(With("h"), ElementsAre("b"));
+  // It comes back.
+  Join(State("a", {"g"}));
+  EXPECT_THAT(With("g"), ElementsAre("a"));
+  registry_.MarkLost(a);
+  EXPECT_THAT(registry_.Forget(absl::Hours(1000)), ElementsAre("a"));
+  EXPECT_THAT(With("g"), IsEmpty());
+}
+
+TEST_F(WorkerRegistryTest, OnlyWhatIsNewIsUntold) {
+  Worker* const worker = Join(State("a", {"g", "h"}));
+  EXPECT_THAT(worker->untold, UnorderedElementsAre("g", "h"));
+  worker->untold.clear();
+  registry_.Apply(State("a", {"g", "h", "i"}), {}, worker);
+  EXPECT_THAT(worker->untold, UnorderedElementsAre("i"));
+  registry_.Apply(State("a", {"g", "h"}), {}, worker);
+  EXPECT_THAT(worker->untold, IsEmpty());
+  // On another stream it heard nothing yet.
+  registry_.Disconnect(worker);
+  Join(State("a", {"g"}));
+  EXPECT_THAT(worker->untold, UnorderedElementsAre("g"));
+}
+
+}  // namespace
+}  // namespace djinn::coordinator
