@@ -21,7 +21,7 @@ CallTemplate CallOn(std::vector<int64_t> sizes, uint32_t slot = 0) {
   int64_t stride = 1;
   for (size_t d = sizes.size(); d-- > 0;) {
     operand.view.strides[d] = stride;
-    stride *= sizes[d];
+    if (d > 0) stride *= sizes[d];  // the last may be more than fits
   }
   operand.view.sizes.assign(sizes.begin(), sizes.end());
   CallTemplate call;
