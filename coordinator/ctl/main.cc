@@ -5,7 +5,7 @@
 // djinnctl migrate session NAME [--to=WORKER] [--device=N]
 // djinnctl reload
 // djinnctl record
-// djinnctl simulate FILE [--policy=NAME]
+// djinnctl simulate FILE [--policy=NAME] [--preemption=true|false]
 //
 // Asks a coordinator's Admin service. Exit status: 0 ok, 1 refused, 2 wrong
 // command line, 3 unreachable.
@@ -63,6 +63,8 @@ ABSL_FLAG(bool, insecure, false,
 ABSL_FLAG(std::string, policy, "",
           "Of explain placement: how to choose; the tenant's policy otherwise. "
           "Of simulate: play this one alone.");
+ABSL_FLAG(bool, preemption, true,
+          "Of simulate: whether training gives way to other jobs.");
 ABSL_FLAG(std::string, size, "0",
           "Of explain placement: what the session would upload, such as 16GB.");
 ABSL_FLAG(std::string, phase, "",
@@ -90,7 +92,8 @@ constexpr char kUsage[] =
     "djinnctl migrate session NAME [--to=WORKER] [--device=N], or\n"
     "djinnctl reload, or\n"
     "djinnctl record, or\n"
-    "djinnctl simulate FILE [--policy=NAME] [-o table|json]";
+    "djinnctl simulate FILE [--policy=NAME] [--preemption=true|false]\n"
+    "                       [-o table|json]";
 
 std::string FlagOrEnvironment(const std::string& flag, const char* variable,
                               const char* fallback) {
@@ -462,7 +465,8 @@ int Simulate(const std::string& file, const std::string& output) {
       scheduler::ReadTrace(ConfigReader::FromText(*text_of_trace, file));
   if (!trace.ok()) return Refuse(trace.status().message());
   const absl::StatusOr<std::string> text =
-      ShowSimulation(*trace, absl::GetFlag(FLAGS_policy), output == "json");
+      ShowSimulation(*trace, absl::GetFlag(FLAGS_policy),
+                     absl::GetFlag(FLAGS_preemption), output == "json");
   if (!text.ok()) return Refuse(text.status().message());
   std::fputs(text->c_str(), stdout);
   return 0;

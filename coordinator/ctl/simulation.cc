@@ -25,22 +25,26 @@ Row Cells(const std::string& policy, const SimulationResult& result) {
           absl::StrCat(result.refused),
           seconds(result.mean_latency_seconds),
           seconds(result.p99_latency_seconds),
+          seconds(result.interactive_p99_seconds),
           seconds(result.makespan_seconds),
           seconds(result.busy_seconds),
           absl::StrFormat("%.4g", result.cost),
           absl::StrFormat("%.3f", result.imbalance),
-          FormatBytes(result.moved_bytes)};
+          FormatBytes(result.moved_bytes),
+          absl::StrCat(result.preemptions)};
 }
 
 std::string ToJson(const std::string& policy, const SimulationResult& result) {
   return absl::StrFormat(
       "{\"policy\": \"%s\", \"finished\": %u, \"refused\": %u, "
       "\"mean_latency_seconds\": %g, \"p99_latency_seconds\": %g, "
+      "\"interactive_p99_seconds\": %g, \"preemptions\": %u, "
       "\"makespan_seconds\": %g, \"busy_seconds\": %g, \"cost\": %g, "
       "\"imbalance\": %g, \"moved_bytes\": %u, \"decisions\": %u, "
       "\"looked_at\": %u}",
       policy, result.finished, result.refused, result.mean_latency_seconds,
-      result.p99_latency_seconds, result.makespan_seconds, result.busy_seconds,
+      result.p99_latency_seconds, result.interactive_p99_seconds,
+      result.preemptions, result.makespan_seconds, result.busy_seconds,
       result.cost, result.imbalance, result.moved_bytes, result.decisions,
       result.looked_at);
 }
@@ -49,17 +53,19 @@ std::string ToJson(const std::string& policy, const SimulationResult& result) {
 
 absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
                                            const std::string& policy,
-                                           bool json) {
+                                           bool preemption, bool json) {
   std::vector<std::string> names = scheduler::PolicyNames();
   if (!policy.empty()) names = {policy};
   std::vector<Row> rows = {{"POLICY", "FINISHED", "REFUSED", "LATENCY", "P99",
-                            "MAKESPAN", "BUSY", "COST", "IMBALANCE", "MOVED"}};
+                            "INTERACTIVE", "MAKESPAN", "BUSY", "COST",
+                            "IMBALANCE", "MOVED", "GAVE WAY"}};
   std::vector<std::string> objects;
   for (const std::string& name : names) {
     DJINN_ASSIGN_OR_RETURN(const scheduler::Policy* const found,
                            scheduler::FindPolicy(name));
-    DJINN_ASSIGN_OR_RETURN(const SimulationResult result,
-                           scheduler::Simulate(trace, *found));
+    DJINN_ASSIGN_OR_RETURN(
+        const SimulationResult result,
+        scheduler::Simulate(trace, *found, {.preemption = preemption}));
     rows.push_back(Cells(name, result));
     objects.push_back(ToJson(name, result));
   }

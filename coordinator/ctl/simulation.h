@@ -10,10 +10,11 @@
 namespace djinn::ctl {
 
 // A table, or JSON. InvalidArgument (POLICY_UNKNOWN) for a policy that is not
-// there; an empty one stands for all. Other errors: as scheduler::Simulate().
+// there; an empty one stands for all. `preemption` as
+// scheduler::SimulationOptions has it. Other errors: as scheduler::Simulate().
 absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
                                            const std::string& policy,
-                                           bool json);
+                                           bool preemption, bool json);
 
 }  // namespace djinn::ctl
 

@@ -25,17 +25,20 @@ scheduler::Trace TwoJobs() {
 }
 
 TEST(SimulationTest, ATableHasALineForThePolicy) {
-  const auto text = ShowSimulation(TwoJobs(), "load_balance", /*json=*/false);
+  const auto text =
+      ShowSimulation(TwoJobs(), "load_balance", /*preemption=*/true,
+                     /*json=*/false);
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_EQ(*text,
-            "POLICY        FINISHED  REFUSED  LATENCY  P99     MAKESPAN  BUSY "
-            "   COST  IMBALANCE  MOVED\n"
-            "load_balance  2         0        3.000s   2.000s  4.000s    "
-            "4.000s  8     0.000      0B\n");
+            "POLICY        FINISHED  REFUSED  LATENCY  P99     INTERACTIVE  "
+            "MAKESPAN  BUSY    COST  IMBALANCE  MOVED  GAVE WAY\n"
+            "load_balance  2         0        3.000s   2.000s  2.000s       "
+            "4.000s    4.000s  8     0.000      0B     0\n");
 }
 
 TEST(SimulationTest, WithoutANameAllPoliciesPlay) {
-  const auto text = ShowSimulation(TwoJobs(), "", /*json=*/true);
+  const auto text =
+      ShowSimulation(TwoJobs(), "", /*preemption=*/true, /*json=*/true);
   ASSERT_TRUE(text.ok()) << text.status();
   for (const char* name : {"load_balance", "maximize_throughput",
                            "minimize_cost", "minimize_latency"}) {
@@ -45,10 +48,26 @@ TEST(SimulationTest, WithoutANameAllPoliciesPlay) {
   }
 }
 
+TEST(SimulationTest, TrainingGivesWayUnlessItShallNot) {
+  scheduler::Trace trace = TwoJobs();
+  trace.jobs[0].work.phase = semantics::Phase::kTraining;
+  trace.jobs[0].work.calls = 4;
+  const auto with = ShowSimulation(trace, "load_balance", true, true);
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_THAT(*with, HasSubstr("\"interactive_p99_seconds\": 2.5, "
+                               "\"preemptions\": 1, "));
+  const auto without = ShowSimulation(trace, "load_balance", false, true);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_THAT(*without, HasSubstr("\"interactive_p99_seconds\": 4, "
+                                  "\"preemptions\": 0, "));
+}
+
 TEST(SimulationTest, ErrorsAreTheSimulators) {
-  EXPECT_EQ(ErrorReason(ShowSimulation(TwoJobs(), "best", false).status()),
-            "POLICY_UNKNOWN");
-  EXPECT_EQ(ErrorReason(ShowSimulation({}, "", false).status()), "BAD_TRACE");
+  EXPECT_EQ(
+      ErrorReason(ShowSimulation(TwoJobs(), "best", true, false).status()),
+      "POLICY_UNKNOWN");
+  EXPECT_EQ(ErrorReason(ShowSimulation({}, "", true, false).status()),
+            "BAD_TRACE");
 }
 
 }  // namespace

@@ -30,17 +30,17 @@ void Preemption::GiveWay(absl::Duration expected) {
   std::optional<Preemptor> first;
   Reason reason = Reason::kNone;
   for (absl::Duration now = began;;) {
-    // Looked at again behind the next node.
-    if (now - began >= kLongest) break;
+    const Rule::Verdict verdict = step->rule.Ask(now - began);
+    if (verdict == Rule::Verdict::kGoesOn) break;
     wanted_ = false;
-    if (step->times >= kMost) break;
+    if (verdict == Rule::Verdict::kNoMore) break;
     const Reason asked =
         calls_.take(*step, OwnTime() - step->start,
                     step->start + (now - OwnTime()) + expected);
     if (asked == Reason::kNone) break;
     if (asked == Reason::kLater) {
       wanted_ = true;
-      next_look_ = now + kLookEvery;
+      next_look_ = now + Rule::kLookEvery;
       break;
     }
     settled_ = began - away_before;
@@ -55,7 +55,7 @@ void Preemption::GiveWay(absl::Duration expected) {
   }
   if (!first.has_value()) return;
   Look();
-  ++step->times;
+  step->rule.GaveWay();
   const absl::Duration away = away_ - away_before;
   const char* const why =
       reason == Reason::kDeadline ? "deadline" : "higher_priority";

@@ -2,8 +2,8 @@
 //
 // Turns nest: the run that gives way stays where it is on the executor's stack,
 // with its storages and temporaries, until the turns that go first are over.
-// What it is charged is its own time alone. It gives way kMost times and for
-// about kLongest at a time, and then goes on to its end: so every run ends.
+// What it is charged is its own time alone. How often and for how long it gives
+// way is the scheduler's rule: every run ends.
 //
 // Turns follow each other without a gap: each begins when the one before it was
 // settled, or the thread woke up, and one that goes first when the other gave
@@ -29,15 +29,13 @@
 #include "gpu_worker/core/given_way.h"
 #include "gpu_worker/plan/node_edge.h"
 #include "scheduler/fairness/fair_queue.h"
+#include "scheduler/fairness/preemption_rule.h"
 
 namespace djinn::worker {
 
 class Preemption final : public NodeEdge {
  public:
-  static constexpr int kMost = 64;
-  static constexpr absl::Duration kLongest = absl::Seconds(1);
-  // How often it is looked whether a run has had enough by now.
-  static constexpr absl::Duration kLookEvery = absl::Milliseconds(1);
+  using Rule = scheduler::PreemptionRule;
 
   // What a session has used of a turn.
   struct Part {
@@ -54,9 +52,7 @@ class Preemption final : public NodeEdge {
     GivenWay* given_way = nullptr;
     // By OwnTime(): when what went before it was settled.
     absl::Duration start;
-    int times = 0;  // that it gave way
-    // Who went first lacked memory.
-    bool cramped = false;
+    Rule rule;
     Step* outer = nullptr;
   };
 
@@ -96,7 +92,7 @@ class Preemption final : public NodeEdge {
   bool GoesFirst() const override {
     return step_ != nullptr && step_->outer != nullptr;
   }
-  void PutOff() override { step_->outer->cramped = true; }
+  void PutOff() override { step_->outer->rule.PutOff(); }
 
   void Collect(Exposition* out) const;
 

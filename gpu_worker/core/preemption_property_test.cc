@@ -188,7 +188,7 @@ class Trace {
     charged_ += own;
     PassBetween();
     preemption_.End(&step);
-    most_times_ = std::max(most_times_, step.times);
+    most_times_ = std::max(most_times_, step.rule.times());
     --depth_;
     ++ended_;
     serving_.erase(key);
@@ -207,16 +207,16 @@ class Trace {
 
   void GiveWay(Preemption::Step* step, absl::Duration* own) {
     const absl::Duration before = clock_.Monotonic();
-    const int times = step->times;
+    const int times = step->rule.times();
     // Of the turns that go first now.
     const absl::Duration outer_longest = std::exchange(longest_turn_, {});
     preemption_.GiveWay(absl::Milliseconds(Draw(3000)));
     const absl::Duration away = clock_.Monotonic() - before;
-    ASSERT_LE(step->times, times + 1);
-    ASSERT_EQ(step->times == times, away == absl::ZeroDuration());
-    ASSERT_LE(step->times, Preemption::kMost);
+    ASSERT_LE(step->rule.times(), times + 1);
+    ASSERT_EQ(step->rule.times() == times, away == absl::ZeroDuration());
+    ASSERT_LE(step->rule.times(), Preemption::Rule::kMost);
     // No turn begins after that time; the one under way is carried out.
-    ASSERT_LE(away, Preemption::kLongest + longest_turn_);
+    ASSERT_LE(away, Preemption::Rule::kLongest + longest_turn_);
     // It is charged its own time alone.
     *own += std::exchange(between_, {});
     ASSERT_EQ(preemption_.OwnTime() - step->start, *own);
@@ -284,7 +284,7 @@ TEST(PreemptionPropertyTest, EveryRunEndsAndNobodyStarves) {
     most_depth = std::max(most_depth, trace.most_depth());
   }
   // The traces go as far as the bounds.
-  EXPECT_EQ(most_times, Preemption::kMost);
+  EXPECT_EQ(most_times, Preemption::Rule::kMost);
   EXPECT_GE(most_depth, 4);
 }
 

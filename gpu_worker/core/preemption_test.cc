@@ -282,15 +282,15 @@ TEST_F(PreemptionTest, ATenantThatHasHadMoreWaits) {
 TEST_F(PreemptionTest, ARunGivesWaySoOftenAndNoMore) {
   const auto batch = OpenAs("batch", "t1", v1::PRIORITY_CLASS_BATCH);
   const auto quick = OpenAs("quick", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
-  constexpr int kRuns = Preemption::kMost + 10;
+  constexpr int kRuns = Preemption::Rule::kMost + 10;
   Before(0, [&] {
     for (int i = 0; i < kRuns; ++i) RunShort(quick.get());
   });
   RunLong(batch.get(), 100);
   EXPECT_EQ(batch->Read(kSum, 1), Floats{100});
   std::string expected;
-  for (int i = 0; i < Preemption::kMost; ++i) expected += "af";
-  expected.append(100 - Preemption::kMost, 'a');
+  for (int i = 0; i < Preemption::Rule::kMost; ++i) expected += "af";
+  expected.append(100 - Preemption::Rule::kMost, 'a');
   expected.append(10, 'f');
   quick->Read(kSum, 1);
   EXPECT_EQ(Order(), expected);

@@ -313,7 +313,6 @@ scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
     const Preemption::Step& step, absl::Duration used, absl::Duration end) {
   using scheduler::FairQueue;
   // What goes first would lack the memory that the step goes on holding.
-  if (step.cramped) return FairQueue::Preemption::kNone;
   if (ledger_.usage().pressure() == MemoryPressure::kCritical) {
     return FairQueue::Preemption::kLater;
   }

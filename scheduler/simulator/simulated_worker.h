@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -45,7 +44,9 @@ class SimulatedMemory {
 struct SimulatedWorker {
   SimulatedMemory memory;
   FairQueue queue;
-  std::optional<size_t> running;
+  // Jobs whose turns have begun: the last one runs, each of the others gave way
+  // to the next.
+  std::vector<size_t> turns;
   // Predicted, of jobs that wait or run.
   double queued_seconds = 0;
   double busy_seconds = 0;

@@ -7,6 +7,12 @@
 // was not used for the longest time goes first. A job that finds no worker
 // waits, and is tried again, in turn, whenever one has finished.
 //
+// Training counts as batch work, all else as interactive. Between two of a
+// job's calls, which all take as long, it gives way as a worker's runs do: to
+// whom the queue says, as often and as long as PreemptionRule says. Fetching
+// state is one call more. What memory whoever goes first would lack is not
+// modelled.
+//
 // The same trace and options give the same result.
 #ifndef SCHEDULER_SIMULATOR_SIMULATOR_H_
 #define SCHEDULER_SIMULATOR_SIMULATOR_H_
@@ -29,6 +35,10 @@ struct SimulationResult {
   // From a job's arrival to its end.
   double mean_latency_seconds = 0;
   double p99_latency_seconds = 0;
+  // Of jobs that are no training.
+  double interactive_p99_seconds = 0;
+  // How often jobs gave way.
+  uint64_t preemptions = 0;
   // From the first arrival to the last end.
   double makespan_seconds = 0;
   // Of all devices: the less of it the jobs took, the more of them there could
@@ -50,10 +60,16 @@ struct SimulationResult {
   std::vector<int> workers;
 };
 
+struct SimulationOptions {
+  PlacementOptions placement;
+  // Jobs give way to more urgent ones; otherwise each runs to its end.
+  bool preemption = true;
+};
+
 // InvalidArgument (BAD_TRACE) for a trace that no cluster could play.
-absl::StatusOr<SimulationResult> Simulate(const Trace& trace,
-                                          const Policy& policy,
-                                          const PlacementOptions& options = {});
+absl::StatusOr<SimulationResult> Simulate(
+    const Trace& trace, const Policy& policy,
+    const SimulationOptions& options = {});
 
 }  // namespace djinn::scheduler
 

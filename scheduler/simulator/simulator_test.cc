@@ -1,12 +1,14 @@
 #include "scheduler/simulator/simulator.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <string>
 
 #include "common/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/fairness/preemption_rule.h"
 #include "scheduler/simulator/generator.h"
 #include "scheduler/simulator/trace_file.h"
 
@@ -18,9 +20,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 SimulationResult Play(const Trace& trace,
-                      absl::string_view policy = kDefaultPolicy) {
+                      absl::string_view policy = kDefaultPolicy,
+                      bool preemption = true) {
   absl::StatusOr<SimulationResult> result =
-      Simulate(trace, **FindPolicy(policy));
+      Simulate(trace, **FindPolicy(policy), {.preemption = preemption});
   EXPECT_TRUE(result.ok()) << result.status();
   return *std::move(result);
 }
@@ -40,6 +43,15 @@ SimulatedJob Job(double arrival, size_t tenant, uint64_t seconds) {
   job.arrival_seconds = arrival;
   job.tenant = tenant;
   job.work.cost.flops = seconds * 1000;
+  return job;
+}
+
+// The same, between whose calls others may go first.
+SimulatedJob Training(double arrival, size_t tenant, uint64_t seconds,
+                      uint64_t calls) {
+  SimulatedJob job = Job(arrival, tenant, seconds);
+  job.work.phase = semantics::Phase::kTraining;
+  job.work.calls = calls;
   return job;
 }
 
@@ -150,6 +162,109 @@ TEST(SimulatorTest, TenantsShareAWorkerByWeight) {
   EXPECT_NEAR(all.mean_latency_seconds, (133.5 + 266.5) / 2, 10);
   trace.tenants[0].weight = 1;
   EXPECT_NEAR(Play(trace).mean_latency_seconds, 200, 2);
+}
+
+TEST(SimulatorTest, TrainingGivesWayBetweenTwoCalls) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}, {"blue"}};
+  trace.jobs = {Training(0, 0, 100, 100), Job(10.5, 1, 2)};
+  const SimulationResult gives_way = Play(trace);
+  EXPECT_EQ(gives_way.preemptions, 1u);
+  // Begun at the edge behind it, and done at 13.
+  EXPECT_NEAR(gives_way.interactive_p99_seconds, 2.5, 1e-9);
+  EXPECT_NEAR(gives_way.makespan_seconds, 102, 1e-9);
+  EXPECT_NEAR(gives_way.busy_seconds, 102, 1e-9);
+  const SimulationResult waits = Play(trace, kDefaultPolicy, false);
+  EXPECT_EQ(waits.preemptions, 0u);
+  EXPECT_NEAR(waits.interactive_p99_seconds, 91.5, 1e-9);
+  EXPECT_NEAR(waits.makespan_seconds, 102, 1e-9);
+}
+
+TEST(SimulatorTest, NobodyGivesWayInACallNorToHisLike) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}, {"blue"}};
+  trace.jobs = {Training(0, 0, 100, 1), Job(10.5, 1, 2)};
+  EXPECT_EQ(Play(trace).preemptions, 0u);
+  trace.jobs = {Training(0, 0, 100, 100), Training(10.5, 1, 2, 2)};
+  EXPECT_EQ(Play(trace).preemptions, 0u);
+  trace.jobs = {Job(0, 0, 100), Job(10.5, 1, 2)};
+  trace.jobs[0].work.calls = 100;
+  EXPECT_EQ(Play(trace).preemptions, 0u);
+}
+
+// Of two tenants of equal weight nobody gets more than half by it.
+TEST(SimulatorTest, ATenantThatHasHadMoreWaits) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}, {"blue"}};
+  trace.jobs = {Training(0, 0, 100, 1000)};
+  for (int i = 0; i < 50; ++i) trace.jobs.push_back(Job(0, 1, 1));
+  const SimulationResult result = Play(trace);
+  // One of theirs for as much of its own: the last is done at about 100.
+  EXPECT_GE(result.preemptions, 45u);
+  EXPECT_NEAR(result.interactive_p99_seconds, 98, 3);
+  EXPECT_NEAR(result.makespan_seconds, 150, 1e-9);
+}
+
+TEST(SimulatorTest, ATurnGivesWaySoOftenAndThenGoesToItsEnd) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}};
+  trace.jobs = {Training(0, 0, 1000, 1000)};
+  for (int i = 0; i < 200; ++i) trace.jobs.push_back(Job(1 + 3.0 * i, 0, 1));
+  const SimulationResult result = Play(trace);
+  EXPECT_EQ(result.preemptions, static_cast<uint64_t>(PreemptionRule::kMost));
+  EXPECT_EQ(result.finished, trace.jobs.size());
+  EXPECT_NEAR(result.makespan_seconds, 1200, 1e-6);
+}
+
+TEST(SimulatorTest, WhoNeedsADeviceNowGetsItSoonerWherePreemptionIs) {
+  const absl::StatusOr<Trace> trace = ReadTrace(
+      ConfigReader::FromFile("scheduler/simulator/training_trace.yaml"));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  const SimulationResult with = Play(*trace);
+  const SimulationResult without = Play(*trace, kDefaultPolicy, false);
+  EXPECT_EQ(with.finished, trace->jobs.size());
+  EXPECT_EQ(without.finished, trace->jobs.size());
+  std::printf("interactive p99: %.3f s with preemption, %.3f s without\n",
+              with.interactive_p99_seconds, without.interactive_p99_seconds);
+  EXPECT_LT(with.interactive_p99_seconds, without.interactive_p99_seconds / 4);
+}
+
+// Whoever comes when: all ends, and a worker that has work does it.
+TEST(SimulatorTest, PreemptionTerminatesAndLosesNothing) {
+  uint64_t preemptions = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Randomness random(seed);
+    Trace trace;
+    trace.workers = {Worker("a")};
+    trace.seed = seed;
+    trace.noise = 0.5;
+    for (const char* name : {"red", "blue", "green"}) {
+      trace.tenants.push_back(
+          {name, 0.25 * static_cast<double>(1 + Draw(&random, 16))});
+    }
+    double arrival = 0;
+    for (int i = 0; i < 100; ++i) {
+      arrival += 2 * DrawUnit(&random);
+      SimulatedJob job =
+          Draw(&random, 3) == 0
+              ? Training(arrival, Draw(&random, 3), 1 + Draw(&random, 60), 1000)
+              : Job(arrival, Draw(&random, 3), 1);
+      job.work.calls = Draw(&random, 2000);
+      trace.jobs.push_back(job);
+    }
+    const SimulationResult with = Play(trace);
+    const SimulationResult without = Play(trace, kDefaultPolicy, false);
+    ASSERT_EQ(with.finished, trace.jobs.size());
+    ASSERT_NEAR(with.busy_seconds, without.busy_seconds, 1e-6);
+    ASSERT_NEAR(with.makespan_seconds, without.makespan_seconds, 1e-6);
+    preemptions += with.preemptions;
+  }
+  EXPECT_GT(preemptions, 1000u);
 }
 
 // However many workers there are.
