@@ -12,6 +12,7 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
+from djinn._conditions import Answers, Questions, can_be_asked, describe
 from djinn._environment import Environment, Unwatchable
 from djinn._outputs import take_apart
 from djinn._watch import is_value
@@ -37,6 +38,10 @@ class CompiledCallable:
         # How to give the outputs of a recording their form. Whoever finds a
         # recording finds its form, if need be once it has the lock.
         self._forms = {}
+        # Keys of calls that read values, and for each size of their arguments where
+        # to begin to ask for them.
+        self._reading = set()
+        self._answers = {}
         self._lock = threading.Lock()
         self._refusal = ""
 
@@ -46,6 +51,12 @@ class CompiledCallable:
             return self._function(*args, **kwargs)
         # Another thread may find another one meanwhile, or none.
         environment, call = prepared
+        answers = None
+        if call[0] in self._reading:
+            answers = self._ask(call)
+            if answers is None:
+                return self._function(*args, **kwargs)
+            call = (answers.key, *call[1:])
         found = self._callable.replay(*call)
         if found is not None:
             recording, outputs = found
@@ -56,7 +67,14 @@ class CompiledCallable:
             return form(outputs)
         if len(self._forms) >= _MAX_FORMS or not self._callable.begin(*call):
             return self._function(*args, **kwargs)
-        return self._capture(environment, args, kwargs)
+        if answers is None:
+            result, is_refused = self._capture(environment, args, kwargs, self._function)
+            if is_refused and self._reads_values() and can_be_asked(environment):
+                if len(self._reading) >= _MAX_KEYS:
+                    self._reading.clear()
+                self._reading.add(call[0])
+            return result
+        return self._capture_asking(environment, call, answers, args, kwargs)
 
     def statistics(self):
         """Calls carried out again, calls captured, and why the last was refused."""
@@ -67,10 +85,48 @@ class CompiledCallable:
             "refusal": self._refusal or refusal,
         }
 
-    def _capture(self, environment, args, kwargs):
+    def _capture_asking(self, environment, call, answers, args, kwargs):
+        questions = Questions(answers, *call[1:])
+
+        def function(*args, **kwargs):
+            try:
+                with questions:
+                    return self._function(*args, **kwargs)
+            finally:
+                # The recording is to know of none that would stay.
+                questions.forget_tensors()
+
+        result, _ = self._capture(environment, args, kwargs, function, questions.is_as_expected)
+        answers.learn(questions.reads)
+        return result
+
+    def _ask(self, call):
+        """What is known of the call by its questions' answers; None if it is to be left alone."""
+        key, tensors, _ = call
+        described = key, describe(tensors)
+        with self._lock:
+            answers = self._answers.get(described)
+            if answers is None:
+                if len(self._answers) >= _MAX_KEYS:
+                    self._answers.clear()
+                answers = self._answers[described] = Answers(f"{key}.{next(_numbers)}", _numbers)
+        try:
+            known = answers.of(tensors)
+        except RuntimeError:
+            # Whatever is wrong with the values, the function says it.
+            return None
+        if known is None:
+            self._refusal = "the values that it reads are too many different ones"
+        return known
+
+    def _reads_values(self):
+        return self._callable.statistics()[2] == _READS_A_VALUE
+
+    def _capture(self, environment, args, kwargs, function, is_as_expected=lambda: True):
+        """What the function returns, and whether the session refused the recording."""
         try:
             before = self._world(environment, args, kwargs)
-            result = self._function(*args, **kwargs)
+            result = function(*args, **kwargs)
             outputs, form = take_apart(result, environment)
             # What the call left behind, as an optimizer's state, is around the next.
             changed = environment.changed()
@@ -79,17 +135,19 @@ class CompiledCallable:
                 self._refusal = outputs
             elif changed or before != self._world(environment, args, kwargs):
                 self._refusal = "it changes what it refers to, or its arguments"
+            elif not is_as_expected():
+                self._refusal = "calls that should be alike are not"
         except BaseException:
             self._callable.abandon()
             raise
         if self._refusal:
             self._callable.abandon()
-            return result
+            return result, False
         with self._lock:
             recording = self._callable.end(outputs)
             if recording:
                 self._forms[recording] = form
-        return result
+        return result, not recording
 
     def _world(self, environment, args, kwargs):
         """What a call must leave as it is, besides what is on devices."""
@@ -203,6 +261,8 @@ Environment.transparent[CompiledCallable] = "_function"
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
 _MAX_ENUMS = 64
+# What the session says of a call that does.
+_READS_A_VALUE = "it reads a value from the device"
 # Captures of one function.
 _MAX_FORMS = 16384
 

@@ -73,6 +73,10 @@ class Watch:
         """Whether this object is part of it."""
         return any(one is thing for one in self._objects)
 
+    def has_one_of(self, kinds):
+        """Whether an object of these classes is part of it."""
+        return any(isinstance(one, kinds) for one in self._objects)
+
     def is_like(self, other):
         """Whether it consists of the very things that `other`, alive, consists of."""
         return self._identity() == other._identity()

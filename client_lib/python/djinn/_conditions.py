@@ -1,0 +1,270 @@
+"""What a registered callable asks of its arguments' values, such as whether a mask masks anything.
+
+A condition is a read and what was read: operators on integers and truth values of the arguments,
+and of nothing else but plain values. They can be asked again before a call, which so finds the
+recording of those calls in which all answers were the same.
+"""
+
+import threading
+import weakref
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree
+
+from djinn._watch import is_value
+
+# Answers to one question, questions in one call, and operators in one question.
+_MAX_ANSWERS = 8
+_MAX_DEPTH = 16
+_MAX_OPERATORS = 64
+
+# Whose results are told by their operands' values alone, and which write nothing.
+_PURE_NAMES = """
+    __and__ __eq__ __ge__ __getitem__ __gt__ __invert__ __le__ __lt__ __ne__ __or__ __rsub__ __xor__
+    add all amax amin any arange bitwise_and bitwise_not bitwise_or bitwise_xor bool clone
+    contiguous count_nonzero cumsum diff eq expand flatten full_like ge gt int le logical_and logical_not
+    logical_or logical_xor long lt max min mul narrow ne neg ones ones_like permute reshape rsub
+    select squeeze sub sum t to transpose unsqueeze view zeros zeros_like
+""".split()
+_PURE = frozenset(
+    function
+    for owner in (torch, torch.Tensor)
+    for name in _PURE_NAMES
+    if callable(function := getattr(owner, name, None)) and not isinstance(function, type)
+)
+_READS = frozenset(
+    getattr(torch.Tensor, name) for name in ("__bool__", "__index__", "__int__", "item")
+)
+# After these, memory may change without its tensor's version.
+_WAYS_PAST = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("data_ptr", "numpy", "set_", "storage", "untyped_storage", "__dlpack__")
+) | {torch.Tensor.data.__get__, torch.Tensor.data.__set__}
+# What is only looked at by these; `__get__` is a property's.
+_LOOKS = frozenset(("__get__", "__len__", "dim", "is_contiguous", "numel", "size", "stride"))
+# Whose modules do something else while a mode sees the functions that are called.
+_TAKE_ANOTHER_PATH = (
+    torch.nn.MultiheadAttention,
+    torch.nn.TransformerEncoder,
+    torch.nn.TransformerEncoderLayer,
+)
+_ARGUMENT, _CALL, _SLICE, _VALUE = "argument", "call", "slice", "value"
+
+
+class _Unknown(Exception):
+    """It depends on more than arguments and plain values."""
+
+
+def can_be_asked(environment):
+    """Whether calls are the same ones while questions are looked for."""
+    return not environment.has_one_of(_TAKE_ANOTHER_PATH)
+
+
+def describe(tensors):
+    """What questions may depend on besides the values."""
+    firsts = {}
+    return tuple(
+        (
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+            tensor.device,
+            firsts.setdefault((id(tensor), tensor.untyped_storage()._cdata), i),
+            firsts.setdefault(tensor.untyped_storage()._cdata, i),
+        )
+        for i, tensor in enumerate(tensors)
+    )
+
+
+class Answers:
+    """A call as far as it is known by the answers to its questions so far."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, key, numbers, path=()):
+        # Distinguishes calls with these answers.
+        self.key = key
+        # (question, answer), as they were asked.
+        self.path = path
+        self._numbers = numbers
+        # What is asked next, and what follows from which answer.
+        self._question = None
+        self._next = {}
+
+    def of(self, tensors):
+        """Asks until all is known: its Answers. None: there were too many different ones."""
+        known = self
+        while known is not None and known._question is not None:
+            question = known._question
+            if _names_arguments(question):
+                known = known._after(_ask(question, tensors))
+            else:
+                # It has had the only answer there is.
+                (known,) = known._next.values()
+        return known
+
+    def learn(self, reads):
+        """Takes in what else was read in a call."""
+        known = self
+        for question, answer in reads:
+            if question is None or known is None or len(known.path) >= _MAX_DEPTH:
+                return
+            with self._lock:
+                if known._question is None:
+                    known._question = question
+                elif known._question != question:
+                    return
+            known = known._after(answer)
+
+    def _after(self, answer):
+        kind = type(answer), answer
+        with self._lock:
+            known = self._next.get(kind)
+            if known is None and len(self._next) < _MAX_ANSWERS:
+                path = (*self.path, (self._question, answer))
+                known = Answers(f"{self.key}.{next(self._numbers)}", self._numbers, path)
+                self._next[kind] = known
+        return known
+
+
+class Questions(TorchFunctionMode):
+    """During a call, answers reads by what is known, and finds what else is read."""
+
+    def __init__(self, known, tensors, used):
+        super().__init__()
+        self._path = known.path
+        self._answered = 0
+        # (question or None, answer) of what was read indeed.
+        self.reads = []
+        # id -> (weak reference, version, what it is, operators in it).
+        self._tracked = {}
+        self._has_versions = not any(tensor.is_inference() for tensor in tensors)
+        storages = [tensor.untyped_storage()._cdata for tensor in used]
+        # A tensor that is given twice has one version, tensors that share memory may not.
+        storages += {id(t): t.untyped_storage()._cdata for t in tensors}.values()
+        for i, tensor in enumerate(tensors):
+            alone = storages.count(tensor.untyped_storage()._cdata) == 1
+            if alone and id(tensor) not in self._tracked:
+                self._track(tensor, (_ARGUMENT, i), 0)
+
+    def is_as_expected(self):
+        """Whether everything that was known was asked."""
+        return self._answered == len(self._path)
+
+    def forget_tensors(self):
+        self._tracked.clear()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in _READS:
+            return self._read(func, args, kwargs)
+        is_pure = func in _PURE and "out" not in kwargs
+        if func in _WAYS_PAST:
+            self._tracked.clear()
+        elif not self._has_versions and not is_pure:
+            self._forget_what_may_be_written(func, args, kwargs)
+        what = self._call(func, args, kwargs) if is_pure else None
+        result = func(*args, **kwargs)
+        if what is not None and type(result) is torch.Tensor:
+            self._track(result, *what)
+        return result
+
+    def _read(self, func, args, kwargs):
+        what = self._call(func, args, kwargs)
+        question = what and what[0]
+        if not self.reads and self._answered < len(self._path):
+            expected, answer = self._path[self._answered]
+            if question is not None and question == expected:
+                self._answered += 1
+                return answer
+        answer = func(*args, **kwargs)
+        self.reads.append((question if type(answer) in (bool, int) else None, answer))
+        return answer
+
+    def _forget_what_may_be_written(self, func, args, kwargs):
+        """Tensors of inference mode do not tell that they were written."""
+        if _may_write(func, kwargs):
+            self._tracked.clear()
+        elif getattr(func, "__name__", "") not in _LOOKS:
+            given = {
+                leaf.untyped_storage()._cdata
+                for leaf in _pytree.tree_leaves((args, kwargs))
+                if type(leaf) is torch.Tensor
+            }
+            for key, (reference, *_) in list(self._tracked.items()):
+                tensor = reference()
+                if tensor is None or tensor.untyped_storage()._cdata in given:
+                    del self._tracked[key]
+
+    def _track(self, tensor, what, operators):
+        # Sums of others may depend on modes that the function enters.
+        if type(tensor) is not torch.Tensor or tensor.is_floating_point() or tensor.is_complex():
+            return
+        version = None if tensor.is_inference() else tensor._version
+        self._has_versions &= version is not None
+        self._tracked[id(tensor)] = weakref.ref(tensor), version, what, operators
+
+    def _call(self, func, args, kwargs):
+        """What it is, with its number of operators; None if that is not known."""
+        try:
+            operators = [1]
+            given = tuple([self._tell(arg, operators) for arg in args])
+            named = tuple(
+                [(name, self._tell(kwargs[name], operators)) for name in sorted(kwargs)]
+            )
+        except _Unknown:
+            return None
+        if sum(operators) > _MAX_OPERATORS:
+            return None
+        return (_CALL, func, given, named), sum(operators)
+
+    def _tell(self, thing, operators):
+        if isinstance(thing, torch.Tensor):
+            reference, version, what, size = self._tracked.get(id(thing), (_nothing, None, None, 0))
+            if reference() is not thing or version is not None and thing._version != version:
+                raise _Unknown
+            operators.append(size)
+            return what
+        if is_value(thing):
+            # 1, 1.0 and True are equal, but not the same.
+            return _VALUE, type(thing), thing, repr(thing)
+        if type(thing) is slice:
+            parts = (thing.start, thing.stop, thing.step)
+            return _SLICE, *[self._tell(part, operators) for part in parts]
+        if type(thing) in (tuple, list):
+            return type(thing), *[self._tell(part, operators) for part in thing]
+        raise _Unknown
+
+
+def _nothing():
+    return None
+
+
+def _may_write(func, kwargs):
+    name = getattr(func, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name.startswith(("__i", "__set")) or "out" in kwargs
+
+
+def _names_arguments(what):
+    if type(what) is not tuple or not what:
+        return False
+    if what[0] is _ARGUMENT:
+        return True
+    return what[0] is not _VALUE and any(map(_names_arguments, what))
+
+
+def _ask(what, tensors):
+    kind = what[0]
+    if kind is _ARGUMENT:
+        return tensors[what[1]]
+    if kind is _VALUE:
+        return what[2]
+    if kind is _SLICE:
+        return slice(*[_ask(part, tensors) for part in what[1:]])
+    if kind is _CALL:
+        _, func, given, named = what
+        args = [_ask(arg, tensors) for arg in given]
+        return func(*args, **{name: _ask(arg, tensors) for name, arg in named})
+    return kind(_ask(part, tensors) for part in what[1:])
