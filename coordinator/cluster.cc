@@ -80,7 +80,11 @@ void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes) {
   Session* const session = sessions_.Find(lease->session_id);
   if (lease->state == Lease::State::kOffered) {
     // The client never saw it: look for another worker.
-    session->pending.at(lease->device).lease_id.clear();
+    PendingLease& pending = session->pending.at(lease->device);
+    pending.lease_id.clear();
+    pending.obstacle = MakeError(
+        absl::StatusCode::kUnavailable, reason,
+        "the lease offered at worker " + lease->worker_id + " has ended");
     JoinLine(lease->device, session);
   } else {
     v1::SessionResponse response;
