@@ -184,7 +184,11 @@ class ConditionsTest(RemoteCase):
             torch.nn.functional.relu6(mask.neg_(), inplace=True)
             return x + 1 if mask.any() else x - 1
 
-        for one in (function, around, by_a_view, into, inside):
+        def in_a_list(x, mask):
+            torch._foreach_zero_([mask])
+            return x + 1 if mask.any() else x - 1
+
+        for one in (function, around, by_a_view, into, inside, in_a_list):
             for mode in (torch.no_grad, torch.inference_mode):
                 compiled = djinn.compile(one)
                 with mode():

@@ -139,7 +139,6 @@ class Questions(TorchFunctionMode):
         self.reads = []
         # id -> (weak reference, version, what it is, operators in it).
         self._tracked = {}
-        self._has_versions = not any(tensor.is_inference() for tensor in tensors)
         storages = [tensor.untyped_storage()._cdata for tensor in used]
         # A tensor that is given twice has one version, tensors that share memory may not.
         storages += {id(t): t.untyped_storage()._cdata for t in tensors}.values()
@@ -162,8 +161,8 @@ class Questions(TorchFunctionMode):
         is_pure = func in _PURE and "out" not in kwargs
         if func in _WAYS_PAST:
             self._tracked.clear()
-        elif not self._has_versions and not is_pure:
-            self._forget_what_may_be_written(func, args, kwargs)
+        elif not is_pure and getattr(func, "__name__", "") not in _LOOKS:
+            self._forget_what_may_be_written(args, kwargs)
         what = self._call(func, args, kwargs) if is_pure else None
         result = func(*args, **kwargs)
         if what is not None and type(result) is torch.Tensor:
@@ -182,27 +181,23 @@ class Questions(TorchFunctionMode):
         self.reads.append((question if type(answer) in (bool, int) else None, answer))
         return answer
 
-    def _forget_what_may_be_written(self, func, args, kwargs):
-        """Tensors of inference mode do not tell that they were written."""
-        if _may_write(func, kwargs):
-            self._tracked.clear()
-        elif getattr(func, "__name__", "") not in _LOOKS:
-            given = {
-                leaf.untyped_storage()._cdata
-                for leaf in _pytree.tree_leaves((args, kwargs))
-                if type(leaf) is torch.Tensor
-            }
-            for key, (reference, *_) in list(self._tracked.items()):
-                tensor = reference()
-                if tensor is None or tensor.untyped_storage()._cdata in given:
-                    del self._tracked[key]
+    def _forget_what_may_be_written(self, args, kwargs):
+        """Versions do not tell it of tensors of inference mode, or after operators on lists."""
+        given = {
+            leaf.untyped_storage()._cdata
+            for leaf in _pytree.tree_leaves((args, kwargs))
+            if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+        }
+        for key, (reference, *_) in list(self._tracked.items()):
+            tensor = reference()
+            if tensor is None or tensor.untyped_storage()._cdata in given:
+                del self._tracked[key]
 
     def _track(self, tensor, what, operators):
         # Sums of others may depend on modes that the function enters.
         if type(tensor) is not torch.Tensor or tensor.is_floating_point() or tensor.is_complex():
             return
         version = None if tensor.is_inference() else tensor._version
-        self._has_versions &= version is not None
         self._tracked[id(tensor)] = weakref.ref(tensor), version, what, operators
 
     def _call(self, func, args, kwargs):
@@ -239,12 +234,6 @@ class Questions(TorchFunctionMode):
 
 def _nothing():
     return None
-
-
-def _may_write(func, kwargs):
-    name = getattr(func, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or name.startswith(("__i", "__set")) or "out" in kwargs
 
 
 def _names_arguments(what):
