@@ -115,10 +115,13 @@ class PreemptionTest : public WorkerCoreTest {
     ADD_FAILURE() << "no session " << session;
     return absl::ZeroDuration();
   }
+  // Soon: a run is counted when its session knows of it already.
   bool MetricsSay(const std::string& line) {
-    Exposition exposition;
-    core_->Collect(&exposition);
-    return exposition.Text().find(line) != std::string::npos;
+    return WaitUntil([&] {
+      Exposition exposition;
+      core_->Collect(&exposition);
+      return exposition.Text().find(line) != std::string::npos;
+    });
   }
 
   Mutex mu_;
