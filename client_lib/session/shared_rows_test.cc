@@ -2,7 +2,6 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client_lib/session/execution_flag.h"
@@ -157,11 +156,12 @@ TEST_F(SharedRowsTest, EachMemberCarriesOutItsRows) {
   // The weights once; the rows, and those of the outputs, each time.
   EXPECT_EQ(Count(0, v1::Ordered::kOffer), 4);
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 3);
-  // The weights' copy, and nothing that was on its way, once that is freed.
+  // The weights' copy, and nothing that was on its way, once that is freed:
+  // with whatever is sent next.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (cluster_.worker(1).live_storages().size() > 1 &&
          std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
   }
   EXPECT_EQ(cluster_.worker(1).live_storages().size(), 1u);
 }
