@@ -29,6 +29,10 @@ struct ContentHash {
 // XXH3-128; above 10 GB/s on one core.
 ContentHash HashContent(const void* data, size_t size);
 
+// A look at three pages of the bytes (execution.proto, Transfer.sample), never
+// 0: contents that differ there need not be hashed to see that they differ.
+uint64_t SampleContent(absl::string_view bytes);
+
 // The same of bytes that come piece by piece.
 class ContentHasher {
  public:

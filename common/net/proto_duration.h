@@ -1,9 +1,11 @@
-// absl::Duration to and from google.protobuf.Duration.
+// absl::Duration and absl::Time to and from what protocol buffers have for
+// them.
 #ifndef COMMON_NET_PROTO_DURATION_H_
 #define COMMON_NET_PROTO_DURATION_H_
 
 #include "absl/time/time.h"
 #include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
 
 namespace djinn {
 
@@ -19,6 +21,20 @@ inline google::protobuf::Duration ToProtoDuration(absl::Duration value) {
 inline absl::Duration FromProtoDuration(
     const google::protobuf::Duration& value) {
   return absl::Seconds(value.seconds()) + absl::Nanoseconds(value.nanos());
+}
+
+// Cut to nanoseconds; from about 1677 to 2262.
+inline google::protobuf::Timestamp ToProtoTimestamp(absl::Time value) {
+  const int64_t nanoseconds = absl::ToUnixNanos(value);
+  google::protobuf::Timestamp result;
+  result.set_seconds(nanoseconds / 1'000'000'000);
+  result.set_nanos(static_cast<int32_t>(nanoseconds % 1'000'000'000));
+  return result;
+}
+
+inline absl::Time FromProtoTimestamp(const google::protobuf::Timestamp& value) {
+  return absl::FromUnixSeconds(value.seconds()) +
+         absl::Nanoseconds(value.nanos());
 }
 
 }  // namespace djinn

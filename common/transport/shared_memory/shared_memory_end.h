@@ -1,5 +1,5 @@
 // One end of a shared-memory connection: sends and receives messages as bytes,
-// and bulk chunks, over the rings of a SharedConnection. SharedMemoryStream
+// and bulk chunks, over the rings of a SharedConnection. shared_memory_stream.h
 // makes the two stream interfaces of it.
 //
 // A sender writes into the ring by itself when there is room, and wakes the
