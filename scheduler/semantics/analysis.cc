@@ -128,45 +128,54 @@ void FindLoneExperts(const Frame& frame, Regions* regions) {
   }
 }
 
+// What reads a node's operands, to those who made them: behind a join it may be
+// a language model that goes on.
+Origin ReaderOf(const Frame& frame, const Meaning& meaning, int node) {
+  Origin origin = {meaning.nodes[node].phase, meaning.nodes[node].modality};
+  if (origin.phase != Phase::kMultimodalFusion) return origin;
+  for (const int consumer : frame.Consumers(node)) {
+    const Phase phase = meaning.nodes[consumer].phase;
+    if (phase == Phase::kLlmPrefill || phase == Phase::kLlmDecode) {
+      origin.phase = phase;
+    }
+  }
+  return origin;
+}
+
 // Of what was not known before: the rest is no news, and may be older than what
 // the context has learnt since.
-void Learn(const Frame& frame, const Meaning& meaning,
-           absl::Span<const Origin> known, Context* context) {
-  const auto tell = [&](const srg::TensorView* view, int node, auto remember) {
-    if (view == nullptr || !IsFloating(view->data_type) ||
-        view->sizes.size() < 2) {
-      return;
-    }
-    const auto extent = srg::ExtentBytes(*view);
-    if (!extent.ok()) return;
-    (context->*remember)(
-        {view->data_type, *extent},
-        {meaning.nodes[node].phase, meaning.nodes[node].modality});
-  };
+void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
+           Context* context) {
   for (int i = 0; i < frame.node_count(); ++i) {
     if (meaning.nodes[i].phase == Phase::kUnspecified &&
         meaning.nodes[i].modality == Modality::kUnspecified) {
       continue;
     }
-    if (!known.empty() && known[i].phase == meaning.nodes[i].phase &&
-        known[i].modality == meaning.nodes[i].modality) {
+    if (known != nullptr && known->nodes[i].phase == meaning.nodes[i].phase &&
+        known->nodes[i].modality == meaning.nodes[i].modality) {
       continue;
     }
+    const Origin reader = ReaderOf(frame, meaning, i);
     for (const Frame::Operand& operand : frame.operands(i)) {
-      if (frame.value(operand.value).producer >= 0 ||
-          frame.IsParameter(operand.value)) {
-        continue;
-      }
-      tell(operand.view, i, &Context::RememberRead);
+      if (!frame.IsFromElsewhere(operand)) continue;
+      const auto key = Context::KeyOf(operand.view);
+      if (key.has_value()) context->RememberRead(*key, reader);
     }
+    const Origin maker = {meaning.nodes[i].phase, meaning.nodes[i].modality};
     for (const Frame::Output& output : frame.outputs(i)) {
-      tell(output.view, i, &Context::RememberMade);
+      const auto key = Context::KeyOf(output.view);
+      if (!key.has_value()) continue;
+      if (frame.value(output.value).readers.empty()) {
+        context->RememberLeft(*key, maker, *output.view);
+      } else {
+        context->RememberMade(*key, maker);
+      }
     }
   }
   for (const Region& region : meaning.regions) {
     if (region.pattern == "moe") context->RememberExperts();
   }
-  if (known.empty() && meaning.phase != Phase::kUnspecified) {
+  if (known == nullptr && meaning.phase != Phase::kUnspecified) {
     context->RememberLast(meaning.phase);
   }
 }
@@ -209,7 +218,7 @@ BatchMeaning DescribeBatch(const Frame& frame,
 }  // namespace
 
 Meaning Analyze(const srg::Structure& structure, Context* context,
-                absl::Span<const Origin> known) {
+                const Known* known) {
   const Frame frame(structure);
   Regions regions(frame.node_count());
   for (const Pattern* const pattern : AllPatterns()) {
@@ -218,21 +227,21 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   if (context != nullptr && context->has_experts()) {
     FindLoneExperts(frame, &regions);
   }
-  AddJoins(frame, &regions);
+  // What others left is taken from what was left at first: later ones left
+  // nothing for this one.
+  const std::vector<Modality> left =
+      known != nullptr     ? known->sources
+      : context != nullptr ? FindSources(frame, *context)
+                           : std::vector<Modality>(structure.slots.size());
+  const std::vector<Modality> sources = AddJoins(frame, left, &regions);
 
   Meaning meaning;
   meaning.nodes.resize(frame.node_count());
-  const auto origins = FindPhases(frame, regions, context);
+  const auto origins = FindPhases(frame, regions, sources, context, known);
   for (int i = 0; i < frame.node_count(); ++i) {
     NodeMeaning& node = meaning.nodes[i];
     node.phase = origins[i].phase;
     node.modality = origins[i].modality;
-    if (!known.empty() && known[i].phase != Phase::kUnspecified) {
-      node.phase = known[i].phase;
-    }
-    if (!known.empty() && known[i].modality != Modality::kUnspecified) {
-      node.modality = known[i].modality;
-    }
     node.role = std::string(regions.role(i));
     node.region = regions.region_of(i);
     node.cost = CostOf(frame, i);
@@ -241,6 +250,7 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   }
   meaning.regions = regions.all();
   meaning.slots = FindSlots(frame, regions);
+  for (size_t k = 0; k < left.size(); ++k) meaning.slots[k].source = left[k];
   meaning.edges = FindEdges(frame, meaning.nodes);
   meaning.stages = FindStages(frame, meaning.slots, &meaning.nodes);
   meaning.peak_bytes = PeakBytes(frame, meaning.slots);

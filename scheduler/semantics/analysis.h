@@ -5,7 +5,6 @@
 #ifndef SCHEDULER_SEMANTICS_ANALYSIS_H_
 #define SCHEDULER_SEMANTICS_ANALYSIS_H_
 
-#include "absl/types/span.h"
 #include "common/srg/structure.h"
 #include "scheduler/semantics/context.h"
 #include "scheduler/semantics/meaning.h"
@@ -14,11 +13,11 @@ namespace djinn::semantics {
 
 // `structure` was accepted by srg::Validate(), and must outlive the result.
 // `context` is what is known of the program so far, and learns of it; it may be
-// null. `known` is what an earlier analysis of it found, one for each node, or
-// empty: it stays, and only what was unspecified is looked for again. Time
-// grows with nodes times operands; patterns look at most 64 nodes far.
+// null. `known` is what an earlier analysis of it found, or null: it stays, and
+// only what was unspecified is looked for again. Time grows with nodes times
+// operands; patterns look at most 64 nodes far.
 Meaning Analyze(const srg::Structure& structure, Context* context = nullptr,
-                absl::Span<const Origin> known = {});
+                const Known* known = nullptr);
 
 }  // namespace djinn::semantics
 

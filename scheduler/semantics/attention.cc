@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "scheduler/semantics/patterns.h"
@@ -47,6 +48,8 @@ class Finder {
     }
     AddLoneOutputs();
     AddLoneProjections();
+    AddLoneRotations();
+    AddLoneDistances();
   }
 
  private:
@@ -92,8 +95,12 @@ class Finder {
     // Scaling and masking.
     if (core.scores >= 0) {
       Take(core.scores, "attention.scores");
-      std::vector<int> between = Upstream(
-          frame_, core.softmax, [this](int node) { return Passes(node); });
+      // The largest score may be taken off all of them.
+      std::vector<int> between =
+          Upstream(frame_, core.softmax, [this](int node) {
+            return Passes(node) ||
+                   (regions_->IsFree(node) && frame_.op(node) == "amax");
+          });
       std::sort(between.begin(), between.end());
       for (const int node : between) {
         const std::vector<int> producers = frame_.Producers(node);
@@ -103,6 +110,7 @@ class Finder {
         if (!behind) continue;
         Take(node, "attention.mask");
         AddMaskConversion(node, 1);
+        for (const int producer : producers) AddPositionBias(producer);
       }
       const int left = frame_.op(core.scores) == "baddbmm" ? 1 : 0;
       GrowUp(core.scores, left);
@@ -136,10 +144,10 @@ class Finder {
         }
         made = before;
       }
-      if (made < 0 || frame_.op(made) != "where") continue;
-      if (!regions_->IsFree(made)) continue;
-      Take(made, "attention.mask");
+      if (made < 0) continue;
       AddPositionBias(made);
+      if (frame_.op(made) != "where" || !regions_->IsFree(made)) continue;
+      Take(made, "attention.mask");
       for (const int producer : frame_.Producers(made)) {
         if (regions_->IsFree(producer) &&
             frame_.op(producer) == "scalar_tensor") {
@@ -149,17 +157,52 @@ class Finder {
     }
   }
 
-  // A table of numbers by distance, added to the products.
-  void AddPositionBias(int mask) {
-    for (const int table : frame_.Producers(mask)) {
-      if (frame_.op(table) != "embedding") continue;
-      const auto distances = [this](int node) {
-        return regions_->IsFree(node) &&
-               (IsElementwise(frame_, node) ||
-                frame_.op_class(node) == OpClass::kFactory);
-      };
-      for (const int node : Upstream(frame_, table, distances)) {
-        Take(node, "attention.bias");
+  // A row of numbers, one a head, looked up by whole numbers.
+  bool IsTableLookUp(int node) const {
+    if (frame_.op(node) == "embedding") return true;
+    if (frame_.op(node) != "index" || frame_.operands(node).size() != 2) {
+      return false;
+    }
+    const srg::TensorView& table = *frame_.operands(node)[0].view;
+    const srg::TensorView& rows = *frame_.operands(node)[1].view;
+    return frame_.IsBound(node, 0) && table.sizes.size() == 2 &&
+           IsFloating(table.data_type) &&
+           rows.data_type == srg::DataType::kInt64;
+  }
+
+  bool MeasuresDistance(int node) const {
+    return regions_->IsFree(node) &&
+           (IsElementwise(frame_, node) ||
+            frame_.op_class(node) == OpClass::kFactory);
+  }
+
+  // What is added to the products by distance, from the distances on: `node`
+  // makes it of rows of a table. Nothing when there is no table behind it.
+  void AddPositionBias(int node) {
+    const auto leads = [this](int next) {
+      return Passes(next) && !taken_.contains(next);
+    };
+    if (taken_.contains(node)) return;
+    std::vector<int> tables;
+    const auto look_up = [&](int next) {
+      if (IsTableLookUp(next)) tables.push_back(next);
+      return leads(next);
+    };
+    std::vector<int> path;
+    if (look_up(node)) path = Upstream(frame_, node, look_up);
+    path.push_back(node);
+    for (const int table : tables) {
+      const std::vector<int> behind = Downstream(frame_, table, leads);
+      for (const int next : path) {
+        if (absl::c_linear_search(behind, next)) Take(next, "attention.bias");
+      }
+      if (frame_.op(table) == "index" && regions_->IsFree(table)) {
+        Take(table, "attention.bias");
+      }
+      for (const int next : Upstream(frame_, table, [this](int before) {
+             return MeasuresDistance(before);
+           })) {
+        Take(next, "attention.bias");
       }
     }
   }
@@ -403,6 +446,9 @@ class Finder {
       if (sums.empty()) continue;
       const int next = FindDownstream(frame_, i, onward, projection);
       if (next < 0 || !regions_->IsFree(next) || !HasActivation(next)) continue;
+      // A pooler keeps the width, an MLP does not.
+      const auto out = frame_.OutputSizes(i), wide = frame_.OutputSizes(next);
+      if (out.empty() || wide.empty() || out.back() == wide.back()) continue;
       regions_->Add({"attention", {{i, "attention.output"}}, {"piece"}});
     }
   }
@@ -415,6 +461,74 @@ class Finder {
     return FindDownstream(frame_, node, passes, [this](int next) {
              return frame_.op_class(next) == OpClass::kActivation;
            }) >= 0;
+  }
+
+  // Heads of which a half is turned, negated and joined with the other, up to
+  // the projection that made them: what they meet is in the next piece.
+  void AddLoneRotations() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || frame_.op(i) != "cat" || !IsOfHeads(i)) {
+        continue;
+      }
+      const int half = frame_.Producer(i, 0);
+      if (half < 0 || frame_.op(half) != "neg") continue;
+      region_ = {"attention", {}, {"piece"}, -1};
+      taken_.clear();
+      carries_.clear();
+      Carries(i, 0);
+      for (const int next : Downstream(frame_, i, [this](int other) {
+             return Passes(other) && IsOfHeads(other);
+           })) {
+        Carries(next, 0);
+      }
+      regions_->Add(std::move(region_));
+    }
+  }
+
+  bool IsOfHeads(int node) const {
+    return frame_.OutputSizes(node).size() == 4 &&
+           IsFloating(frame_.outputs(node)[0].view->data_type);
+  }
+
+  // How far each key is from each query: the table that makes a bias of it, or
+  // the products, are in the next piece.
+  void AddLoneDistances() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsDistance(i)) continue;
+      Region region{"attention", {{i, "attention.bias"}}, {"piece"}};
+      const auto measures = [this](int next) {
+        return MeasuresDistance(next) ||
+               (regions_->IsFree(next) && frame_.op(next) == "index" &&
+                IsTableLookUp(next));
+      };
+      for (const int next : Upstream(frame_, i, measures)) {
+        region.members.push_back({next, "attention.bias"});
+      }
+      for (const int next : Downstream(frame_, i, measures)) {
+        region.members.push_back({next, "attention.bias"});
+      }
+      regions_->Add(std::move(region));
+    }
+  }
+
+  // Rows of whole numbers less columns of them, of which the size counts: a
+  // mask only compares.
+  bool IsDistance(int node) const {
+    if (frame_.op(node) != "sub" || frame_.operands(node).size() != 2) {
+      return false;
+    }
+    const auto left = frame_.Sizes(node, 0), right = frame_.Sizes(node, 1);
+    if (left.size() < 2 || left.size() != right.size() ||
+        frame_.operands(node)[0].view->data_type != srg::DataType::kInt64) {
+      return false;
+    }
+    const bool across = (left[left.size() - 2] == 1 && right.back() == 1) ||
+                        (right[right.size() - 2] == 1 && left.back() == 1);
+    const std::vector<int> next = frame_.Consumers(node);
+    return across && absl::c_any_of(next, [this](int reader) {
+             const absl::string_view op = frame_.op(reader);
+             return op == "abs" || op == "neg" || op == "minimum";
+           });
   }
 
   // Several projections of one value, into heads.

@@ -6,8 +6,12 @@ namespace djinn::semantics {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Not;
+
+using Entries = std::vector<srg::TensorListEntry>;
+using Integers = std::vector<int64_t>;
 
 constexpr int64_t kTokens = 5, kWidth = 16, kHeads = 4, kSize = 4;
 
@@ -146,6 +150,123 @@ TEST(AttentionTest, PiecesOfIt) {
   end.Linear(x, kWidth);
   EXPECT_THAT(Found(end).roles(),
               ElementsAre("attention.projection", "attention.projection"));
+}
+
+TEST(AttentionTest, APoolerIsNoMlpBehindTheOutput) {
+  Builder b;
+  const auto down = b.Linear(b.Bound({2, kTokens, 2 * kWidth}), kWidth);
+  const Shape rows = {2, kTokens, kWidth};
+  const auto sum = b.Call("add", {b.Bound(rows), down}, rows);
+  const auto normal =
+      b.Call("layer_norm",
+             {sum, std::vector<int64_t>{kWidth}, b.Bound({kWidth})}, rows);
+  const auto pooled = b.Linear(Builder::As(normal, {2, kWidth}), kWidth);
+  b.Call("tanh", {pooled}, {2, kWidth});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("", "", "norm.whole", "", ""));
+}
+
+TEST(AttentionTest, BiasOfATableByDistance) {
+  Builder b;
+  const Shape square = {2, kHeads, kTokens, kTokens};
+  const Shape pairs = {2, kTokens, kTokens};
+  const auto places = b.Integers({2, kTokens});
+  const auto far = b.Call("sub",
+                          {Builder::As(places, {2, 1, kTokens}),
+                           Builder::As(places, {2, kTokens, 1})},
+                          pairs, srg::DataType::kInt64);
+  const auto size = b.Call("abs", {far}, pairs, srg::DataType::kInt64);
+  const auto rows = b.Call("index", {b.Bound({32, kHeads}), Entries{size}},
+                           {2, kTokens, kTokens, kHeads});
+  const auto bias = b.Call("div", {rows, srg::FloatHole{0}}, square);
+  auto scores = b.Call(
+      "matmul", {b.Bound(Heads(kTokens)), b.Bound({2, kHeads, kSize, kTokens})},
+      square);
+  scores = b.Write("add_", {scores, Builder::As(bias, square)});
+  const auto largest =
+      b.Call("amax", {scores, Integers{-1}, true}, {2, kHeads, kTokens, 1});
+  scores = b.Call("sub", {scores, largest}, square);
+  b.Call("softmax", {scores, int64_t{-1}, std::monostate()}, square);
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("attention.bias", "attention.bias", "attention.bias",
+                  "attention.bias", "attention.scores", "attention.mask",
+                  "attention.mask", "attention.mask", "attention.softmax"));
+}
+
+TEST(AttentionTest, BiasOfAFusedCall) {
+  Builder b;
+  const auto rows = b.Call("abs", {b.Integers({kTokens, kTokens})},
+                           {kTokens, kTokens}, srg::DataType::kInt64);
+  const auto bias = b.Call("embedding", {b.Bound({32, kHeads}), rows},
+                           {kTokens, kTokens, kHeads});
+  b.Call("scaled_dot_product_attention",
+         {b.Bound(Heads(kTokens)), b.Bound(Heads(kTokens)),
+          b.Bound(Heads(kTokens)),
+          Builder::As(bias, {1, kHeads, kTokens, kTokens})},
+         Heads(kTokens));
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("attention.bias", "embedding.look_up", "attention.fused"));
+}
+
+TEST(AttentionTest, DistancesBeforeTheirTable) {
+  const Shape pairs = {kTokens, kTokens};
+  const auto away = [&](Builder* b) {
+    const auto places =
+        b->Call("arange", {int64_t{kTokens}}, {kTokens}, srg::DataType::kInt64);
+    return b->Call(
+        "sub",
+        {Builder::As(places, {1, kTokens}), Builder::As(places, {kTokens, 1})},
+        pairs, srg::DataType::kInt64);
+  };
+  Builder b;
+  const auto far = away(&b);
+  b.Call("gt", {far, int64_t{0}}, pairs, srg::DataType::kBool);
+  b.Call("abs", {far}, pairs, srg::DataType::kInt64);
+  EXPECT_THAT(Found(b).roles(), Each("attention.bias"));
+
+  // A mask of what is near.
+  Builder mask;
+  const auto near = away(&mask);
+  mask.Call("lt", {near, int64_t{3}}, pairs, srg::DataType::kBool);
+  EXPECT_THAT(Found(mask).roles(), Each(""));
+
+  // Not of each key from each query.
+  Builder flat;
+  const auto places = flat.Integers({2, kTokens});
+  const auto steps =
+      flat.Call("sub", {places, places}, {2, kTokens}, srg::DataType::kInt64);
+  flat.Call("abs", {steps}, {2, kTokens}, srg::DataType::kInt64);
+  EXPECT_THAT(Found(flat).roles(), Each(""));
+}
+
+TEST(AttentionTest, RotationOfAPartOfEachHead) {
+  // The products come in the next piece.
+  Builder b;
+  const auto heads = b.Linear(b.Bound({2, kTokens, kWidth}), 3 * kWidth);
+  const Shape part = {2, kHeads, kTokens, 2}, half = {2, kHeads, kTokens, 1};
+  const auto angles = b.Bound({2, 1, kTokens, 2});
+  const auto whole = b.Call("mul", {Builder::As(heads, part), angles}, part);
+  const auto turned = b.Call("neg", {Builder::As(heads, half)}, half);
+  const auto joined = b.Call(
+      "cat", {Entries{turned, Builder::As(heads, half)}, int64_t{-1}}, part);
+  const auto other = b.Call("mul", {joined, angles}, part);
+  const auto sum = b.Call("add", {whole, other}, part);
+  b.Call("cat", {Entries{sum, Builder::As(heads, part)}, int64_t{-1}},
+         Heads(kTokens));
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("attention.projection", "attention.heads", "attention.heads",
+                  "attention.heads", "attention.heads", "attention.heads",
+                  "attention.heads"));
+
+  // Joined, but not turned.
+  Builder plain;
+  const auto x = plain.Linear(plain.Bound({2, kTokens, kWidth}), 3 * kWidth);
+  plain.Call("cat",
+             {Entries{Builder::As(x, half), Builder::As(x, half)}, int64_t{-1}},
+             part);
+  EXPECT_THAT(Found(plain).roles(), Each(""));
 }
 
 TEST(AttentionTest, OtherSoftmaxesAreNone) {

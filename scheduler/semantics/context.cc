@@ -1,29 +1,62 @@
 #include "scheduler/semantics/context.h"
 
-namespace djinn::semantics {
+#include <utility>
 
-void Context::Table::Put(Key key, Origin origin) {
+#include "absl/status/statusor.h"
+
+namespace djinn::semantics {
+namespace {
+
+// Small values are often of equal sizes.
+constexpr uint64_t kMinBytes = 256;
+
+}  // namespace
+
+std::optional<Context::Key> Context::KeyOf(const srg::TensorView* view) {
+  if (view == nullptr || !IsFloating(view->data_type) ||
+      view->sizes.size() < 2) {
+    return std::nullopt;
+  }
+  const absl::StatusOr<uint64_t> extent = srg::ExtentBytes(*view);
+  if (!extent.ok() || *extent < kMinBytes) return std::nullopt;
+  return Key(view->data_type, *extent);
+}
+
+void Context::Table::Put(Key key, Value value) {
   const auto [it, added] = values_.try_emplace(key);
   if (added) {
     it->second.age = ages_.insert(ages_.end(), key);
   } else {
     ages_.splice(ages_.end(), ages_, it->second.age);
   }
-  it->second.origin = origin;
+  it->second.value = std::move(value);
   if (values_.size() <= kMaxValues) return;
   values_.erase(ages_.front());
   ages_.pop_front();
 }
 
-const Origin* Context::Table::Find(Key key) const {
+const Context::Table::Value* Context::Table::Find(Key key) const {
   const auto found = values_.find(key);
-  return found == values_.end() ? nullptr : &found->second.origin;
+  return found == values_.end() ? nullptr : &found->second.value;
+}
+
+std::optional<Origin> Context::LeftBy(const srg::TensorView& view) const {
+  const std::optional<Key> key = KeyOf(&view);
+  if (!key.has_value()) return std::nullopt;
+  const Table::Value* const found = made_.Find(*key);
+  if (found == nullptr || found->left_sizes.empty()) return std::nullopt;
+  const auto& sizes = view.sizes;
+  const auto& made = found->left_sizes;
+  if (sizes.size() > 2 && sizes[sizes.size() - 2] == 1) return std::nullopt;
+  const bool flattened = made.size() == 4 && sizes.size() == 3;
+  if (sizes != made && !flattened) return std::nullopt;
+  return found->origin;
 }
 
 std::optional<Origin> Context::Find(const Table& table, Key key) const {
-  const Origin* const found = table.Find(key);
+  const Table::Value* const found = table.Find(key);
   if (found == nullptr) return std::nullopt;
-  Origin origin = *found;
+  Origin origin = found->origin;
   // Steps of a language model make values of equal sizes now and then; the
   // program goes from the one to the other only once.
   if (origin.phase == Phase::kLlmPrefill && last_ == Phase::kLlmDecode) {

@@ -7,6 +7,7 @@
 #include <list>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "common/srg/structure.h"
@@ -19,6 +20,12 @@ struct Origin {
   Modality modality = Modality::kUnspecified;
 };
 
+// What an earlier analysis of a structure found that stays.
+struct Known {
+  std::vector<Origin> nodes;
+  std::vector<Modality> sources;  // of slots
+};
+
 // Of one session. Which values are bound to a structure is not known here: a
 // value is known again by its type and size. Bounded: what was told least
 // recently goes first. Not thread-safe.
@@ -26,9 +33,17 @@ class Context {
  public:
   using Key = std::pair<srg::DataType, uint64_t>;  // with bytes
 
+  // How a value is known again; nothing when too many are like it: numbers that
+  // are counted, vectors, and what takes less than 256 bytes.
+  static std::optional<Key> KeyOf(const srg::TensorView* view);
+
   // Work of that origin made, or read, a value.
-  void RememberMade(Key key, Origin origin) { made_.Put(key, origin); }
-  void RememberRead(Key key, Origin origin) { read_.Put(key, origin); }
+  void RememberMade(Key key, Origin origin) { made_.Put(key, {origin, {}}); }
+  // Likewise, and nothing in its own structure reads it: another one will.
+  void RememberLeft(Key key, Origin origin, const srg::TensorView& view) {
+    made_.Put(key, {origin, view.sizes});
+  }
+  void RememberRead(Key key, Origin origin) { read_.Put(key, {origin, {}}); }
   void RememberLast(Phase phase) { last_ = phase; }
   // Rows are routed to experts somewhere in the program.
   void RememberExperts() { has_experts_ = true; }
@@ -37,17 +52,27 @@ class Context {
   // Who last made, or read, such a value.
   std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
   std::optional<Origin> ReadBy(Key key) const { return Find(read_, key); }
+  // Who last made what the view shows, if that was left for another structure
+  // and its sizes are the same; an image's rows and columns may have become one
+  // dimension. One vector a row is nobody's: a weight may look the same. So
+  // what a program's other models left is hardly ever taken for this one's.
+  std::optional<Origin> LeftBy(const srg::TensorView& view) const;
 
  private:
   class Table {
    public:
-    void Put(Key key, Origin origin);
-    const Origin* Find(Key key) const;
+    struct Value {
+      Origin origin;
+      srg::Dimensions left_sizes;  // empty when it was not left
+    };
+
+    void Put(Key key, Value value);
+    const Value* Find(Key key) const;
 
    private:
     static constexpr size_t kMaxValues = 256;
     struct Entry {
-      Origin origin;
+      Value value;
       std::list<Key>::iterator age;
     };
     absl::flat_hash_map<Key, Entry> values_;

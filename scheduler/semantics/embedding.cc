@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -45,9 +47,69 @@ class Embedding : public Pattern {
         AddLookUp(frame, i, regions);
       }
     }
+    for (int i = 0; i < frame.node_count(); ++i) {
+      if (regions->IsFree(i) && JoinsLookUps(frame, *regions, i)) {
+        regions->Add({"embedding", {{i, "embedding.sum"}}, {}});
+      }
+    }
   }
 
  private:
+  // Rows of several tables side by side, or added up.
+  static bool JoinsLookUps(const Frame& frame, const Regions& regions,
+                           int node) {
+    const absl::string_view op = frame.op(node);
+    if (op != "cat" && op != "add" && op != "add_") return false;
+    const auto operands = frame.operands(node);
+    return operands.size() > 1 &&
+           absl::c_all_of(operands, [&](const Frame::Operand& operand) {
+             const int made = frame.value(operand.value).producer;
+             if (made < 0) return false;
+             const absl::string_view role = regions.role(made);
+             return role == "embedding.look_up" || role == "embedding.sum";
+           });
+  }
+
+  // Whole numbers made of whole numbers.
+  static bool Counts(const Frame& frame, int node) {
+    const OpClass op_class = frame.op_class(node);
+    if (!IsElementwise(frame, node) && op_class != OpClass::kFactory &&
+        frame.op(node) != "cumsum" && frame.op(node) != "gather") {
+      return false;
+    }
+    const auto outputs = frame.outputs(node);
+    return !outputs.empty() && outputs[0].view != nullptr &&
+           !IsFloating(outputs[0].view->data_type) &&
+           absl::c_none_of(frame.operands(node),
+                           [](const Frame::Operand& operand) {
+                             return IsFloating(operand.view->data_type);
+                           });
+  }
+
+  // The arithmetic that makes a look-up's rows of the tokens, of a mask or of
+  // places. Rows that are only counted up are no part of it: masks may
+  // share them.
+  static void AddRows(const Frame& frame, const Regions& regions, int node,
+                      Region* region) {
+    std::vector<int> before = Upstream(frame, node, [&](int other) {
+      return regions.IsFree(other) && Counts(frame, other);
+    });
+    std::sort(before.begin(), before.end());
+    absl::flat_hash_set<int> from_data;
+    for (const int other : before) {
+      for (const Frame::Operand& operand : frame.operands(other)) {
+        const int made = frame.value(operand.value).producer;
+        if (made >= 0 ? !from_data.contains(made)
+                      : operand.written || operand.view->sizes.size() < 2) {
+          continue;
+        }
+        if (from_data.insert(other).second) {
+          region->members.push_back({other, "embedding.rows"});
+        }
+      }
+    }
+  }
+
   static void AddLookUp(const Frame& frame, int node, Regions* regions) {
     Region region{"embedding", {{node, "embedding.look_up"}}, {}};
     if (frame.op(node) != "embedding") {
@@ -60,6 +122,8 @@ class Embedding : public Pattern {
       for (const int before : Upstream(frame, node, bags, 8)) {
         region.members.push_back({before, "embedding.bags"});
       }
+    } else {
+      AddRows(frame, *regions, node, &region);
     }
     // Several added up: tokens, positions, kinds.
     for (const int sum : frame.Consumers(node)) {

@@ -74,6 +74,11 @@ class Frame {
   bool IsParameter(int value) const {
     return parameter_slots_[values_[value].slot];
   }
+  // Whether what the operand holds was there before the run and is no
+  // parameter.
+  bool IsFromElsewhere(const Operand& operand) const {
+    return values_[operand.value].producer < 0 && !IsParameter(operand.value);
+  }
 
  private:
   struct Node {

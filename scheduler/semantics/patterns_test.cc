@@ -96,6 +96,53 @@ TEST(EmbeddingTest, LookUpsAndTheirSum) {
       ElementsAre("embedding.look_up", "embedding.look_up", "embedding.sum"));
 }
 
+TEST(EmbeddingTest, RowsCountedFromTokens) {
+  constexpr srg::DataType kInt = srg::DataType::kInt64;
+  Builder b;
+  const auto tokens = b.Integers({2, 5});
+  const auto real =
+      b.Call("ne", {tokens, int64_t{1}}, {2, 5}, srg::DataType::kBool);
+  const auto count = b.Call("cumsum", {real, int64_t{1}}, {2, 5}, kInt);
+  const auto rows = b.Call("mul", {count, real}, {2, 5}, kInt);
+  b.Call("embedding", {b.Bound({32, 16}), rows}, {2, 5, 16});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("embedding.rows", "embedding.rows", "embedding.rows",
+                          "embedding.look_up"));
+
+  // Counted up, whatever the tokens are: the model's, not the look-up's.
+  Builder up;
+  const auto range = up.Call("arange", {int64_t{5}}, {5}, kInt);
+  const auto later = up.Call("add", {range, up.Integers({})}, {5}, kInt);
+  up.Call("embedding", {up.Bound({32, 16}), later}, {5, 16});
+  EXPECT_THAT(Found(up).roles(), ElementsAre("", "", "embedding.look_up"));
+
+  // The largest of scores is a choice.
+  Builder choice;
+  const auto next =
+      choice.Call("argmax", {choice.Bound({2, 5, 96})}, {2, 5}, kInt);
+  const auto chosen = choice.Call("add", {next, int64_t{2}}, {2, 5}, kInt);
+  choice.Call("embedding", {choice.Bound({99, 16}), chosen}, {2, 5, 16});
+  EXPECT_THAT(Found(choice).roles(), ElementsAre("", "", "embedding.look_up"));
+}
+
+TEST(EmbeddingTest, LookUpsSideBySide) {
+  Builder b;
+  const auto token =
+      b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, {2, 5, 16});
+  std::vector<srg::TensorListEntry> sides;
+  for (int i = 0; i < 2; ++i) {
+    sides.push_back(
+        b.Call("embedding", {b.Bound({64, 8}), b.Integers({2, 5})}, {2, 5, 8}));
+  }
+  const auto place = b.Call("cat", {sides, int64_t{-1}}, {2, 5, 16});
+  const auto sum = b.Call("add", {token, place}, {2, 5, 16});
+  b.Call("add", {sum, b.Bound({2, 5, 16})}, {2, 5, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "embedding.look_up", "embedding.look_up",
+                  "embedding.sum", "embedding.sum", ""));
+}
+
 TEST(EmbeddingTest, RotaryPositions) {
   Builder b;
   const auto angles =

@@ -33,6 +33,8 @@ struct Evidence {
   bool bag = false;
   bool recurrent = false;
   bool fusion = false;
+  // What an earlier analysis found.
+  Modality known = Modality::kUnspecified;
   // What made what was there before, and what reads what is made here, by other
   // structures.
   Origin before;
@@ -41,10 +43,14 @@ struct Evidence {
 
 class Finder {
  public:
-  Finder(const Frame& frame, const Regions& regions, const Context* context)
+  Finder(const Frame& frame, const Regions& regions,
+         const std::vector<Modality>& sources, const Context* context,
+         const Known* known)
       : frame_(frame),
         regions_(regions),
+        sources_(sources),
         context_(context),
+        known_(known),
         towers_(FindTowers(frame, regions)),
         origins_(frame.node_count()) {}
 
@@ -59,13 +65,14 @@ class Finder {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (towers_[i] >= 0) Look(i, &evidence_[towers_[i]]);
     }
-    std::vector<Origin> known(count);
-    for (int i = 0; i < count; ++i) known[i] = Judge(evidence_[i]);
+    judged_.resize(count);
+    for (int i = 0; i < count; ++i) judged_[i] = Judge(evidence_[i]);
     for (int i = 0; i < frame_.node_count(); ++i) {
-      if (towers_[i] >= 0) Set(i, known[towers_[i]]);
+      if (towers_[i] >= 0) Set(i, judged_[towers_[i]]);
     }
     MarkDecoding();
     MarkFusion();
+    KeepKnown();
     Spread();
     return origins_;
   }
@@ -87,6 +94,7 @@ class Finder {
           evidence->bag = true;
           break;
         }
+        if (IsAddedToOther(node)) break;
         evidence->text = true;
         const auto rows = frame_.Sizes(node, 1);
         evidence->one_token |= rows.size() == 2 && rows[1] == 1;
@@ -102,12 +110,12 @@ class Finder {
       default:
         break;
     }
+    if (known_ != nullptr && evidence->known == Modality::kUnspecified) {
+      evidence->known = known_->nodes[node].modality;
+    }
     if (context_ == nullptr) return;
     for (const Frame::Operand& operand : frame_.operands(node)) {
-      if (frame_.value(operand.value).producer >= 0 ||
-          frame_.IsParameter(operand.value)) {
-        continue;
-      }
+      if (!frame_.IsFromElsewhere(operand)) continue;
       Inherit(operand.view, &Context::MadeBy, &evidence->before);
     }
     for (const Frame::Output& output : frame_.outputs(node)) {
@@ -115,18 +123,31 @@ class Finder {
     }
   }
 
+  // Rows of positions or kinds, added to what is no text; not tokens that have
+  // looked at something else.
+  bool IsAddedToOther(int look_up) const {
+    const auto is_mixed = [this](int node) {
+      return sources_[node] == Modality::kFusion;
+    };
+    for (const int sum : frame_.Consumers(look_up)) {
+      if (frame_.op_class(sum) != OpClass::kPointwise) continue;
+      if (sources_[sum] != Modality::kVision &&
+          sources_[sum] != Modality::kAudio) {
+        continue;
+      }
+      const std::vector<int> terms = frame_.Producers(sum);
+      if (std::none_of(terms.begin(), terms.end(), is_mixed)) return true;
+    }
+    return false;
+  }
+
   // What other structures say about a value of that size.
   void Inherit(const srg::TensorView* view,
                std::optional<Origin> (Context::*ask)(Context::Key) const,
                Origin* origin) const {
-    if (view == nullptr || !IsFloating(view->data_type) ||
-        view->sizes.size() < 2) {
-      return;
-    }
-    const auto extent = srg::ExtentBytes(*view);
-    // Small ones are often of equal sizes.
-    if (!extent.ok() || *extent < 256) return;
-    const auto found = (context_->*ask)({view->data_type, *extent});
+    const std::optional<Context::Key> key = Context::KeyOf(view);
+    if (!key.has_value()) return;
+    const auto found = (context_->*ask)(*key);
     if (!found.has_value()) return;
     if (origin->phase == Phase::kUnspecified) origin->phase = found->phase;
     if (origin->modality == Modality::kUnspecified) {
@@ -137,7 +158,8 @@ class Finder {
   static void LookAtRegion(const Region& region, int node, Evidence* evidence) {
     (void)node;
     if (region.pattern == "attention") {
-      evidence->attention = true;
+      // Of projections alone nobody knows whether a cache comes behind them.
+      evidence->attention |= !region.HasTrait("piece");
       evidence->causal |= region.HasTrait("causal");
       if (region.HasTrait("cached") && !region.HasTrait("cross")) {
         (region.HasTrait("one_query") ? evidence->decode : evidence->prefill) =
@@ -177,10 +199,9 @@ class Finder {
       }
       return origin;
     }
-    for (const Origin& other : {seen.before, seen.after}) {
-      if (origin.modality == Modality::kUnspecified) {
-        origin.modality = other.modality;
-      }
+    for (const Modality other :
+         {seen.known, seen.before.modality, seen.after.modality}) {
+      if (origin.modality == Modality::kUnspecified) origin.modality = other;
     }
     if (origin.phase != Phase::kUnspecified) return origin;
     const bool llm = seen.before.phase == Phase::kLlmPrefill ||
@@ -195,11 +216,30 @@ class Finder {
     } else if ((text && seen.attention) || seen.recurrent || seen.bag) {
       origin.phase = Phase::kForward;
     } else {
-      origin.phase = seen.before.phase != Phase::kUnspecified
-                         ? seen.before.phase
-                         : seen.after.phase;
+      origin.phase = Beside(seen.before.phase, origin.modality);
+      if (origin.phase == Phase::kUnspecified) {
+        origin.phase = Beside(seen.after.phase, origin.modality);
+      }
     }
     return origin;
+  }
+
+  // The phase of what has no more to show than what is next to it: images are
+  // encoded without the text beside them, and what is fused was encoded before.
+  static Phase Beside(Phase phase, Modality modality) {
+    const bool images =
+        phase == Phase::kVisionEncoding || phase == Phase::kVisionDecoding;
+    const bool fusion = phase == Phase::kMultimodalFusion;
+    switch (modality) {
+      case Modality::kText:
+      case Modality::kAudio:
+        if (images) return Phase::kUnspecified;
+        return fusion ? Phase::kForward : phase;
+      case Modality::kVision:
+        return fusion ? Phase::kVisionEncoding : phase;
+      default:
+        return phase;
+    }
   }
 
   // From the first enlarged image on, and what leads to it.
@@ -276,6 +316,18 @@ class Finder {
     }
   }
 
+  // Later structures explain what was unspecified, and nothing else.
+  void KeepKnown() {
+    if (known_ == nullptr) return;
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      const Origin& known = known_->nodes[i];
+      if (known.phase != Phase::kUnspecified) origins_[i].phase = known.phase;
+      if (known.modality != Modality::kUnspecified) {
+        origins_[i].modality = known.modality;
+      }
+    }
+  }
+
   // To what makes no floating-point values and to towers of which nothing was
   // seen: from who reads them, then from what they read, and at last from the
   // model that works step by step.
@@ -296,7 +348,10 @@ class Finder {
     const Origin only = OnlyOne();
     if (dominant.phase == Phase::kUnspecified) dominant.phase = only.phase;
     for (Origin& origin : origins_) {
-      if (origin.phase == Phase::kUnspecified) origin.phase = dominant.phase;
+      if (origin.phase == Phase::kUnspecified &&
+          Beside(dominant.phase, origin.modality) == dominant.phase) {
+        origin.phase = dominant.phase;
+      }
       if (origin.modality == Modality::kUnspecified) {
         origin.modality = only.modality;
       }
@@ -305,8 +360,14 @@ class Finder {
 
   void Adopt(int node, int from) {
     Origin& origin = origins_[node];
-    if (origin.phase == Phase::kUnspecified)
-      origin.phase = origins_[from].phase;
+    if (origin.phase == Phase::kUnspecified) {
+      Phase phase = origins_[from].phase;
+      // A language model may go on behind the join.
+      if (phase == Phase::kMultimodalFusion && towers_[from] >= 0) {
+        phase = judged_[towers_[from]].phase;
+      }
+      origin.phase = Beside(phase, origin.modality);
+    }
     if (origin.modality == Modality::kUnspecified) {
       origin.modality = origins_[from].modality;
     }
@@ -335,9 +396,14 @@ class Finder {
 
   const Frame& frame_;
   const Regions& regions_;
+  const std::vector<Modality>& sources_;
   const Context* const context_;
+  const Known* const known_;
   const std::vector<int> towers_;
+  // Of each tower.
   std::vector<Evidence> evidence_;
+  std::vector<Origin> judged_;
+  // Of each node.
   std::vector<Origin> origins_;
 };
 
@@ -357,8 +423,9 @@ bool IsTraining(const Frame& frame, const Regions& regions) {
 }
 
 std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
-                               const Context* context) {
-  return Finder(frame, regions, context).Find();
+                               const std::vector<Modality>& sources,
+                               const Context* context, const Known* known) {
+  return Finder(frame, regions, sources, context, known).Find();
 }
 
 }  // namespace djinn::semantics

@@ -10,9 +10,11 @@
 
 namespace djinn::semantics {
 
-// One for each node. `context` may be null; it is read only.
+// One for each node. `sources` are those that AddJoins() returned; `context`
+// may be null; it is read only. `known` is as in Analyze().
 std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
-                               const Context* context);
+                               const std::vector<Modality>& sources,
+                               const Context* context, const Known* known);
 
 // Whether gradients are recorded, computed or applied: a backward pass, a loss,
 // an optimizer's step, dropout that draws, or composites split for autograd.

@@ -8,17 +8,21 @@
 namespace djinn::semantics {
 namespace {
 
-std::vector<Origin> Origins(const Meaning& meaning) {
-  std::vector<Origin> origins;
-  origins.reserve(meaning.nodes.size());
+Known WhatStays(const Meaning& meaning) {
+  Known known;
+  known.nodes.reserve(meaning.nodes.size());
   for (const NodeMeaning& node : meaning.nodes) {
-    origins.push_back({node.phase, node.modality});
+    known.nodes.push_back({node.phase, node.modality});
   }
-  return origins;
+  known.sources.reserve(meaning.slots.size());
+  for (const SlotMeaning& slot : meaning.slots) {
+    known.sources.push_back(slot.source);
+  }
+  return known;
 }
 
-int64_t CountUnknown(const std::vector<Origin>& origins) {
-  return std::count_if(origins.begin(), origins.end(),
+int64_t CountUnknown(const Known& known) {
+  return std::count_if(known.nodes.begin(), known.nodes.end(),
                        [](const Origin& origin) {
                          return origin.phase == Phase::kUnspecified ||
                                 origin.modality == Modality::kUnspecified;
@@ -34,8 +38,8 @@ std::vector<Program::Finding> Program::Add(
   findings.push_back({name, structure, Analyze(*structure, &context_)});
   // Latest first: each may need what the one behind it has learnt.
   for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
-    Meaning again = Analyze(*open->structure, &context_, open->known);
-    std::vector<Origin> known = Origins(again);
+    Meaning again = Analyze(*open->structure, &context_, &open->known);
+    Known known = WhatStays(again);
     if (CountUnknown(known) == CountUnknown(open->known)) continue;
     open->known = std::move(known);
     findings.push_back({open->name, open->structure, std::move(again)});
@@ -46,7 +50,7 @@ std::vector<Program::Finding> Program::Add(
     if (done) open_bytes_ -= open.encoded_bytes;
     return done;
   });
-  std::vector<Origin> known = Origins(findings.front().meaning);
+  Known known = WhatStays(findings.front().meaning);
   if (CountUnknown(known) > 0) {
     open_.push_back({std::move(name), std::move(structure), encoded_bytes,
                      std::move(known)});

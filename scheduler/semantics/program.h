@@ -40,7 +40,7 @@ class Program {
     std::string name;
     std::shared_ptr<const srg::Structure> structure;
     uint64_t encoded_bytes;
-    std::vector<Origin> known;  // of each node
+    Known known;
   };
 
   Context context_;

@@ -1,6 +1,7 @@
 #include "scheduler/semantics/towers.h"
 
 #include <numeric>
+#include <optional>
 #include <string>
 
 #include "scheduler/semantics/walk.h"
@@ -27,6 +28,22 @@ int SourceOf(const Frame& frame, const Regions& regions, int node) {
   return rank == 3 ? kSound : 0;
 }
 
+int BitsOf(Modality modality) {
+  switch (modality) {
+    case Modality::kText:
+      return kText;
+    case Modality::kVision:
+      return kPixels;
+    case Modality::kAudio:
+      return kSound;
+    case Modality::kFusion:
+      return kText | kPixels;
+    case Modality::kUnspecified:
+      break;
+  }
+  return 0;
+}
+
 bool MakesFloats(const Frame& frame, int node) {
   for (const Frame::Output& output : frame.outputs(node)) {
     if (output.view == nullptr || IsFloating(output.view->data_type)) {
@@ -37,6 +54,21 @@ bool MakesFloats(const Frame& frame, int node) {
 }
 
 bool IsPower(int bits) { return bits != 0 && (bits & (bits - 1)) == 0; }
+
+Modality ModalityOf(int sources) {
+  switch (sources) {
+    case 0:
+      return Modality::kUnspecified;
+    case kText:
+      return Modality::kText;
+    case kPixels:
+      return Modality::kVision;
+    case kSound:
+      return Modality::kAudio;
+    default:
+      return Modality::kFusion;
+  }
+}
 
 class UnionFind {
  public:
@@ -75,17 +107,40 @@ bool Continues(const Frame& frame, const Regions& regions, int node, int k) {
 
 }  // namespace
 
-void AddJoins(const Frame& frame, Regions* regions) {
+std::vector<Modality> FindSources(const Frame& frame, const Context& context) {
+  std::vector<Modality> sources(frame.structure().slots.size());
+  for (int i = 0; i < frame.node_count(); ++i) {
+    for (const Frame::Operand& operand : frame.operands(i)) {
+      Modality& source = sources[operand.view->slot];
+      if (source != Modality::kUnspecified || !frame.IsFromElsewhere(operand)) {
+        continue;
+      }
+      const std::optional<Origin> origin = context.LeftBy(*operand.view);
+      if (origin.has_value()) source = origin->modality;
+    }
+  }
+  return sources;
+}
+
+std::vector<Modality> AddJoins(const Frame& frame,
+                               absl::Span<const Modality> left,
+                               Regions* regions) {
   std::vector<int> sources(frame.node_count(), 0);
   for (int i = 0; i < frame.node_count(); ++i) {
     if (!MakesFloats(frame, i)) continue;
     sources[i] = SourceOf(frame, *regions, i);
     const bool own = sources[i] != 0;
-    bool pure = true;
+    bool pure = true, elsewhere = false;
     int joined = 0;
-    for (const int producer : frame.Producers(i)) {
-      joined |= sources[producer];
-      pure &= sources[producer] == 0 || IsPower(sources[producer]);
+    for (const Frame::Operand& operand : frame.operands(i)) {
+      const int producer = frame.value(operand.value).producer;
+      int source = producer < 0 ? 0 : sources[producer];
+      if (frame.IsFromElsewhere(operand)) {
+        source = BitsOf(left[operand.view->slot]);
+        elsewhere |= source != 0;
+      }
+      joined |= source;
+      pure &= source == 0 || IsPower(source);
     }
     const OpClass op_class = frame.op_class(i);
     // Positions, too, are looked up in a table, and added.
@@ -93,11 +148,18 @@ void AddJoins(const Frame& frame, Regions* regions) {
     if (!own) sources[i] = joined;
     if (own || IsPower(joined) || joined == 0 || !pure) continue;
     if (!regions->IsFree(i)) continue;
+    // Of cross attention a piece may show no more than one product.
+    if (elsewhere && IsBatchedProduct(frame, i)) continue;
     if (op_class == OpClass::kLayout || op_class == OpClass::kMatmul ||
         op_class == OpClass::kIndexing) {
       regions->Add({"fusion", {{i, "fusion.join"}}, {"sources"}});
     }
   }
+  std::vector<Modality> modalities(frame.node_count());
+  for (int i = 0; i < frame.node_count(); ++i) {
+    modalities[i] = ModalityOf(sources[i]);
+  }
+  return modalities;
 }
 
 std::vector<int> FindTowers(const Frame& frame, const Regions& regions) {

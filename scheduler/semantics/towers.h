@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "absl/types/span.h"
+#include "scheduler/semantics/context.h"
 #include "scheduler/semantics/pattern.h"
 
 namespace djinn::semantics {
@@ -16,10 +18,17 @@ namespace djinn::semantics {
 // something new begins.
 std::vector<int> FindTowers(const Frame& frame, const Regions& regions);
 
+// For each slot, what that comes from which another structure left in it:
+// unspecified when that is not known.
+std::vector<Modality> FindSources(const Frame& frame, const Context& context);
+
 // Adds the fusions that patterns do not show: where values that come from text
-// and values that come from images or sound meet. Returns nothing new when
-// everything comes from one.
-void AddJoins(const Frame& frame, Regions* regions);
+// and values that come from images or sound meet. `left` is what FindSources()
+// returned. Returns for each node what its values come from: unspecified when
+// that is not in sight, fusion when they come from several.
+std::vector<Modality> AddJoins(const Frame& frame,
+                               absl::Span<const Modality> left,
+                               Regions* regions);
 
 }  // namespace djinn::semantics
 

@@ -25,13 +25,16 @@ ROLES = (
     ("optimizer", r"^Optimizer"),
     ("conv", r"^BatchNorm"),
     ("norm", r"^\w*(Norm|Norm\dd)\d*d?:"),
+    # What it calls embeddings is its first convolution.
+    ("conv", r"^EfficientNet(Embeddings|Encoder|\w+Layer):"),
     ("fusion", r"^(\w*MultiModalProjector|Fusion|DotInteraction)"),
     ("embedding", r"^\w*Embedding(s|Bag)?:|^\w*PatchEmbed"),
     ("moe", r"Experts?:|MoE|SparseMoe|Router"),
-    ("attention", r"Attention:|Attention$|SelfOutput|EfficientSelfAttention"),
+    ("attention", r"Attention:|Attention$|SelfOutput|EfficientSelfAttention"
+                  r"|^(LayoutLMv3|MPNet)Encoder:|:rel_pos"),
     ("?", r"^SegformerMLP"),
-    ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|FFN:|^(Bert|ViT|Vilt)Output"
-            r"|:(fc1|fc2|activation_fn)$"),
+    ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|FFN:"
+            r"|^(Bert|ViT|Vilt|Roberta|LayoutLMv3|MPNet)Output|:(fc1|fc2|activation_fn)$"),
     ("conv", r"^(Conv|ConvTranspose)\dd|ConvLayer|^(Max|Avg|AdaptiveAvg)Pool|ShortCut"
              r"|DWConv"),
     ("recurrent", r"^(LSTM|GRU|RNN):"),
@@ -39,24 +42,29 @@ ROLES = (
 
 # What these do themselves, outside the modules in them, may count as either side's: the
 # sums around a block, an activation that is no module.
-UNDECIDED = r"^\w*Output:|WhisperEncoder:|Layer:|Block:|^T5Layer(Self|Cross|FF)|^CLIPModel:"
+UNDECIDED = (r"^\w*Output:|WhisperEncoder:|Layer:|Block:|^T5Layer(Self|Cross|FF)|^CLIPModel:"
+             r"|^LayoutLMv3Model:|^MPNetAttention:")
 
 MODALITIES = (
-    ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"),
-    ("vision", r"Vision(Model|Transformer|Embeddings)|^(ViT|ResNet|ConvNext|MobileNet|Segformer)"
+    ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"
+               r"|^LayoutLMv3Encoder"),
+    ("vision", r"Vision(Model|Transformer|Embeddings)"
+               r"|^(ViT|ResNet|RegNet|ConvNext|MobileNet|Segformer|EfficientNet)"
                r"|PatchEmbed|^Pixel|^Autoencoder"),
     ("audio", r"WhisperEncoder:"),
     ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|DistilBert|Qwen2|WhisperDecoder|CLIPText|TextEmbeddings"
-             r"|LSTMTagger)"),
+             r"|LSTMTagger|Roberta|GPTNeoX|LayoutLMv3Text|MPNet|Phi)"),
 )
 
 PHASES = (
-    ("multimodal_fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|^CLIPModel"),
+    ("multimodal_fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|^CLIPModel"
+                          r"|^LayoutLMv3Encoder"),
     ("vision_decoding", r"DecodeHead|PixelDecoder"),
-    ("vision_encoding", r"Vision(Model|Transformer)|^(ViT|ResNet|ConvNext|MobileNetV2|Segformer)Model"
+    ("vision_encoding", r"Vision(Model|Transformer)"
+                        r"|^(ViT|ResNet|RegNet|ConvNext|MobileNetV2|Segformer|EfficientNet)Model"
                         r"|PatchEmbed|PixelEncoder"),
     ("forward", r"WhisperEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$|CLIPText"
-                r"|TextEmbeddings|^Bert|^DistilBert|^LSTMTagger|^ClickModel"),
+                r"|TextEmbeddings|^Bert|^Roberta|^DistilBert|^MPNet|^LSTMTagger|^ClickModel"),
 )
 
 

@@ -1,7 +1,8 @@
 // Compares what the analysis finds with labels: precision and recall of each
 // label.
 //
-// usage: score [--verbose] FILE...
+// usage: score [--verbose] [--least_pattern=SHARE] [--least_modality=SHARE]
+//              [--least_phase=SHARE] FILE...
 //
 // Each file has the graphs of one program, as tests/semantics/capture.py writes
 // them; a name with "held_out" in front of the program's counts apart. The
@@ -24,7 +25,10 @@
 #include "scheduler/semantics/program.h"
 
 ABSL_FLAG(bool, verbose, false, "Print every node that differs.");
-ABSL_FLAG(double, least, 0, "Fail when a total is below this share.");
+ABSL_FLAG(double, least_pattern, 0,
+          "Fail when the patterns' precision or recall is below this share.");
+ABSL_FLAG(double, least_modality, 0, "Likewise for modalities.");
+ABSL_FLAG(double, least_phase, 0, "Likewise for phases.");
 
 namespace djinn {
 namespace {
@@ -95,7 +99,13 @@ double Share(int part, int whole) {
   return whole == 0 ? 1 : 1.0 * part / whole;
 }
 
-// Whether every kind's totals reach `least`.
+double Least(const std::string& kind) {
+  if (kind == "pattern") return absl::GetFlag(FLAGS_least_pattern);
+  if (kind == "modality") return absl::GetFlag(FLAGS_least_modality);
+  return absl::GetFlag(FLAGS_least_phase);
+}
+
+// Whether every kind's totals reach what is asked of them.
 bool Print(const char* title, const Counts& counts) {
   std::printf("\n%s\n%-10s %-18s %7s %7s %9s %9s\n", title, "KIND", "LABEL",
               "NODES", "FOUND", "PRECISION", "RECALL");
@@ -114,7 +124,7 @@ bool Print(const char* title, const Counts& counts) {
     const double recall = Share(count.right, count.labelled);
     std::printf("%-10s %-18s %7d %7d %8.1f%% %8.1f%%\n", kind.c_str(), "TOTAL",
                 count.labelled, count.found, 100 * precision, 100 * recall);
-    const double least = absl::GetFlag(FLAGS_least);
+    const double least = Least(kind);
     reached = reached && precision >= least && recall >= least;
   }
   return reached;
@@ -172,7 +182,8 @@ int Main(const std::vector<char*>& arguments) {
     }
     std::printf("\n");
   }
-  bool reached = Print("Families tuned on", tuned);
+  bool reached = true;
+  if (!tuned.empty()) reached &= Print("Families tuned on", tuned);
   if (!held_out.empty()) reached &= Print("Families held out", held_out);
   return reached ? 0 : 1;
 }

@@ -217,6 +217,56 @@ def _vilt():
         "ViltModel", "ViltConfig", image_size=32, patch_size=8, **SIZES)
 
 
+def _roberta():
+    return _made_from("RobertaModel", "RobertaConfig", pad_token_id=1,
+                      bos_token_id=0, eos_token_id=2, **SIZES)
+
+
+def _neox():
+    return _made_from("GPTNeoXForCausalLM", "GPTNeoXConfig", **SIZES, **TOKENS)
+
+
+def _regnet():
+    return _made_from(
+        "RegNetForImageClassification", "RegNetConfig", embedding_size=16,
+        hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 2, 1], groups_width=8,
+        layer_type="y", num_labels=5)
+
+
+def _layout():
+    return _made_from(
+        "LayoutLMv3Model", "LayoutLMv3Config", input_size=32, patch_size=8,
+        coordinate_size=8, shape_size=8, max_2d_position_embeddings=64,
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, **SIZES)
+
+
+def _phi():
+    return _made_from("PhiForCausalLM", "PhiConfig", **SIZES, **TOKENS)
+
+
+def _mpnet():
+    return _made_from("MPNetModel", "MPNetConfig", pad_token_id=1, bos_token_id=0,
+                      eos_token_id=2, **SIZES)
+
+
+def _efficientnet():
+    return _made_from(
+        "EfficientNetForImageClassification", "EfficientNetConfig", image_size=64,
+        width_coefficient=0.05, depth_coefficient=1.0, in_channels=[32, 480, 640],
+        out_channels=[480, 640, 960], kernel_sizes=[3, 5, 3], strides=[1, 2, 2],
+        num_block_repeats=[1, 2, 1], expand_ratios=[1, 4, 4], depthwise_padding=[],
+        hidden_dim=64, num_labels=5)
+
+
+def _page():
+    """Words, where on the page they stand, and the page."""
+    text = models._text()
+    rows, columns = text["input_ids"].shape
+    corner = models._tokens(rows, columns * 2, vocabulary=30, seed=6).view(rows, columns, 2)
+    return {**text, "bbox": torch.cat([corner, corner + 8], -1),
+            "pixel_values": models._pixels(rows, 32)}
+
+
 def _llava():
     def make():
         text = transformers.LlamaConfig(num_key_value_heads=2, **SIZES, **TOKENS)
@@ -374,6 +424,12 @@ PROGRAMS = [
     Program("recommender", "train", train(ClickModel, _clicks, _square)),
     Program("segformer", "forward", forward(_segformer(), _pixels(1, 64))),
     Program("autoencoder", "forward", forward(Autoencoder, _pixels(1, 32))),
+    Program("qwen", "generate", generate(_qwen(), models._prompt)),
+    Program("vilt", "forward", forward(
+        _vilt(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)})),
+    Program("roberta", "forward", forward(_roberta(), models._text)),
+    Program("neox", "generate", generate(_neox(), models._prompt)),
+    Program("layout", "forward", forward(_layout(), _page)),
     Program("opt", "generate", generate(_opt(), models._prompt), held_out=True),
     Program("opt", "train", train(_opt(), _LM_LOSS, _own_loss), held_out=True),
     Program("convnext", "forward", forward(_convnext(), _pixels(2, 64)), held_out=True),
@@ -382,10 +438,11 @@ PROGRAMS = [
     Program("distilbert", "forward", forward(_distilbert(), models._text), held_out=True),
     Program("distilbert", "train", train(_distilbert(), models._text, _classify),
             held_out=True),
-    Program("qwen", "generate", generate(_qwen(), models._prompt), held_out=True),
     Program("mobilenet", "forward", forward(_mobilenet(), _pixels(2, 64)),
             held_out=True),
-    Program("vilt", "forward", forward(
-        _vilt(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)}),
+    Program("regnet", "forward", forward(_regnet(), _pixels(2, 64)), held_out=True),
+    Program("phi", "generate", generate(_phi(), models._prompt), held_out=True),
+    Program("mpnet", "forward", forward(_mpnet(), models._text), held_out=True),
+    Program("efficientnet", "forward", forward(_efficientnet(), _pixels(2, 64)),
             held_out=True),
 ]

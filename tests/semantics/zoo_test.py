@@ -12,15 +12,21 @@ from tests.semantics.zoo import PROGRAMS
 
 transformers.logging.set_verbosity_error()
 
-# What each family that no rule was changed for reaches at least, in precision and
-# recall of every kind; docs/semantics.md says what is missed. All of them together
-# reach what is asked of those tuned on.
-_LEAST = 0.95
-_LEAST_HELD_OUT = {
-    "opt": 0.95, "distilbert": 0.95, "mobilenet": 0.95,
-    "convnext": 0.90,  # MLPs
-    "qwen": 0.90,  # prefill
-    "vilt": 0.02,  # fusion
+# What is reached at least, in precision and recall: of patterns, modalities and phases.
+# docs/semantics.md says what is missed.
+_LEAST = (0.97, 0.99, 0.99)
+_LEAST_HELD_OUT = (0.96, 0.99, 0.99)
+# By each family alone, so that no total hides it.
+_LEAST_OF_ONE = (0.95, 0.98, 0.98)
+_LEAST_BY_FAMILY = {
+    "autoencoder": (0.76, 1, 1),  # activations behind convolutions
+    "clip": (0.98, 0.92, 0.92),  # what leads to the comparison, and masks
+    "mixtral": (0.93, 0.98, 0.98),  # experts that are pieces
+    "vilt": (0.47, 1, 1),  # places of patches, looked up by data
+    # Held out.
+    "convnext": (0.90, 1, 1),  # MLPs without a label
+    "efficientnet": (0.94, 1, 1),  # padding by itself
+    "regnet": (0.87, 1, 1),  # activations behind convolutions
 }
 
 DJINNCTL = "coordinator/ctl/djinnctl"
@@ -31,30 +37,34 @@ class ZooTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        cls.tuned, cls.held_out = [], {}
+        cls.tuned, cls.held_out = {}, {}
         for program, file, found in capture_each(DJINNCTL, cls.folder, PROGRAMS):
             assert found, program.name
-            if program.held_out:
-                cls.held_out.setdefault(program.family, []).append(file)
-            else:
-                cls.tuned.append(file)
+            families = cls.held_out if program.held_out else cls.tuned
+            families.setdefault(program.family, []).append(file)
 
     def _score(self, files, least):
+        pattern, modality, phase = least
         scored = subprocess.run(
-            [SCORE, f"--least={least}", *sorted(files)], capture_output=True, text=True)
+            [SCORE, f"--least_pattern={pattern}", f"--least_modality={modality}",
+             f"--least_phase={phase}", *sorted(files)], capture_output=True, text=True)
         print(scored.stdout, scored.stderr, flush=True)
         self.assertEqual(scored.returncode, 0)
 
     def test_families_tuned_on(self):
-        self.assertGreaterEqual(len({program.family for program in PROGRAMS}), 15)
-        self._score(self.tuned, _LEAST)
+        self.assertGreaterEqual(len(self.tuned), 15)
+        self._score(sum(self.tuned.values(), []), _LEAST)
 
     def test_families_held_out(self):
-        self.assertEqual(set(self.held_out), set(_LEAST_HELD_OUT))
-        for family, files in self.held_out.items():
+        self.assertGreaterEqual(len(self.held_out), 8)
+        self._score(sum(self.held_out.values(), []), _LEAST_HELD_OUT)
+
+    def test_each_family(self):
+        families = {**self.tuned, **self.held_out}
+        self.assertLessEqual(set(_LEAST_BY_FAMILY), set(families))
+        for family, files in families.items():
             with self.subTest(family):
-                self._score(files, _LEAST_HELD_OUT[family])
-        self._score(sum(self.held_out.values(), []), _LEAST)
+                self._score(files, _LEAST_BY_FAMILY.get(family, _LEAST_OF_ONE))
 
 
 if __name__ == "__main__":
