@@ -154,6 +154,10 @@ class FairQueue {
 
   // Of a session that has joined.
   int priority(uint64_t key) const { return sessions_.at(key)->priority; }
+  // Of two that have joined.
+  bool SameTenant(uint64_t a, uint64_t b) const {
+    return sessions_.at(a)->tenant == sessions_.at(b)->tenant;
+  }
   // Of the tenant; 0 for one that is not known.
   size_t session_count(absl::string_view tenant) const;
   // Tenants that are remembered.

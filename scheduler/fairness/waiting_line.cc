@@ -6,9 +6,19 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
+
 namespace djinn::scheduler {
 
-WaitingLine::Ticket WaitingLine::Join(Waiter waiter) {
+namespace {
+
+// With fewer the guess of a wait says nothing.
+constexpr double kLeastServed = 0.5;
+
+}  // namespace
+
+WaitingLine::Ticket WaitingLine::Join(Waiter waiter, absl::Duration now) {
+  Pass(now);
   const Ticket ticket = ++last_;
   line_[waiter.urgency][waiter.tenant].insert({waiter.due, ticket});
   waiters_.emplace(ticket, std::move(waiter));
@@ -19,14 +29,33 @@ void WaitingLine::Change(Ticket ticket, int urgency, absl::Duration due) {
   const auto found = waiters_.find(ticket);
   if (found == waiters_.end()) return;
   Waiter waiter = found->second;
-  Leave(ticket);
+  Remove(ticket);
   waiter.urgency = urgency;
   waiter.due = due;
   line_[urgency][waiter.tenant].insert({due, ticket});
   waiters_.emplace(ticket, std::move(waiter));
 }
 
-void WaitingLine::Leave(Ticket ticket) {
+void WaitingLine::Leave(Ticket ticket, absl::Duration now) {
+  Pass(now);
+  Remove(ticket);
+}
+
+void WaitingLine::Serve(Ticket ticket, absl::Duration now) {
+  Pass(now);
+  if (waiters_.contains(ticket)) ++served_;
+  Remove(ticket);
+}
+
+void WaitingLine::Pass(absl::Duration now) {
+  const double kept = std::exp2(-absl::FDivDuration(now - passed_, kHalfLife));
+  served_ *= kept;
+  waited_ *= kept;
+  if (!empty()) waited_ += absl::ToDoubleSeconds(now - passed_);
+  passed_ = now;
+}
+
+void WaitingLine::Remove(Ticket ticket) {
   const auto found = waiters_.find(ticket);
   if (found == waiters_.end()) return;
   const Waiter& waiter = found->second;
@@ -99,6 +128,17 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
   return front;
 }
 
+std::vector<WaitingLine::Ticket> WaitingLine::ToTry(
+    absl::Duration now, const Precedence& precedence) {
+  std::vector<Ticket> tries = Front(kMaxTries / 2, now, precedence);
+  if (tries.size() == size()) return tries;
+  const absl::flat_hash_set<Ticket> first(tries.begin(), tries.end());
+  for (const Ticket ticket : InTurn(kMaxTries / 2)) {
+    if (!first.contains(ticket)) tries.push_back(ticket);
+  }
+  return tries;
+}
+
 std::vector<WaitingLine::Ticket> WaitingLine::InTurn(size_t most) {
   std::vector<Ticket> turn;
   auto next = waiters_.upper_bound(last_in_turn_);
@@ -116,6 +156,16 @@ size_t WaitingLine::PlaceOf(Ticket ticket, absl::Duration now,
   return static_cast<size_t>(std::find(all.begin(), all.end(), ticket) -
                              all.begin()) +
          1;
+}
+
+std::optional<absl::Duration> WaitingLine::WaitOf(
+    Ticket ticket, absl::Duration now, const Precedence& precedence) const {
+  const double since = absl::ToDoubleSeconds(now - passed_);
+  const double kept = std::exp2(-absl::FDivDuration(now - passed_, kHalfLife));
+  const double served = served_ * kept;
+  if (served < kLeastServed) return std::nullopt;
+  return static_cast<double>(PlaceOf(ticket, now, precedence)) *
+         absl::Seconds((waited_ * kept + since) / served);
 }
 
 }  // namespace djinn::scheduler

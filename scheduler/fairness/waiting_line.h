@@ -14,6 +14,9 @@
 // pass, so one that asks for much may wait for as long as there are others that
 // ask for less; InTurn() gives everybody a try.
 //
+// How long one will wait is guessed from how many got a worker lately, over the
+// time that somebody waited for one, both forgotten by half every ten minutes.
+//
 // Pure logic, not thread-safe. Times are monotonic, and never go back.
 #ifndef SCHEDULER_FAIRNESS_WAITING_LINE_H_
 #define SCHEDULER_FAIRNESS_WAITING_LINE_H_
@@ -22,6 +25,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -50,11 +54,13 @@ class WaitingLine {
   // What a turn counts as, in device-seconds.
   static constexpr double kTurn = 1;
 
-  Ticket Join(Waiter waiter);
+  Ticket Join(Waiter waiter, absl::Duration now);
   // Its place in its tenant stays what it was, but for what has changed.
   void Change(Ticket ticket, int urgency, absl::Duration due);
-  // Without effect when it is not there.
-  void Leave(Ticket ticket);
+  // Without effect when it is not there, as Serve().
+  void Leave(Ticket ticket, absl::Duration now);
+  // It leaves with a worker.
+  void Serve(Ticket ticket, absl::Duration now);
 
   // 1 unless set.
   void SetWeight(const std::string& tenant, double weight);
@@ -67,11 +73,23 @@ class WaitingLine {
   // The first `most`, in order.
   std::vector<Ticket> Front(size_t most, absl::Duration now,
                             const Precedence& precedence) const;
+  // Who is tried when something may have become free, in that order, each once:
+  // more at a time would hold up everybody else. Half of them are the first;
+  // the others are anybody's, in turn, for whom there may be room where those
+  // in front do not fit.
+  static constexpr size_t kMaxTries = 256;
+  // A longer line is not tried on the spot because somebody joins it.
+  static constexpr size_t kMaxTriedAtOnce = 64;
+  std::vector<Ticket> ToTry(absl::Duration now, const Precedence& precedence);
   // The next `most` by arrival, going round; each once.
   std::vector<Ticket> InTurn(size_t most);
   // 1: the first. It waits.
   size_t PlaceOf(Ticket ticket, absl::Duration now,
                  const Precedence& precedence) const;
+  // After how long it may have its turn, from now. Nothing when too few had
+  // theirs lately to tell. It waits.
+  std::optional<absl::Duration> WaitOf(Ticket ticket, absl::Duration now,
+                                       const Precedence& precedence) const;
 
  private:
   struct Tenant {
@@ -81,12 +99,20 @@ class WaitingLine {
     absl::Duration at;
   };
   double VirtualTime(const std::string& tenant, absl::Duration now) const;
+  // Halves what was counted of the past, and counts the time since.
+  void Pass(absl::Duration now);
+  void Remove(Ticket ticket);
 
   // By due time, then arrival.
   using OfTenant = std::set<std::pair<absl::Duration, Ticket>>;
   std::map<int, std::map<std::string, OfTenant>, std::greater<>> line_;
   std::map<Ticket, Waiter> waiters_;
   std::map<std::string, Tenant> tenants_;
+  // Who got a worker after a wait, and seconds in which somebody waited, at
+  // `passed_`.
+  double served_ = 0;
+  double waited_ = 0;
+  absl::Duration passed_;
   Ticket last_ = 0;
   Ticket last_in_turn_ = 0;
 };

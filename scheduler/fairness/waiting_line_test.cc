@@ -16,7 +16,7 @@ class WaitingLineTest : public testing::Test {
  protected:
   Ticket Join(const std::string& tenant, int urgency = 0,
               absl::Duration due = absl::InfiniteDuration()) {
-    return line_.Join({tenant, urgency, due});
+    return line_.Join({tenant, urgency, due}, now_);
   }
   std::vector<Ticket> All() { return line_.Front(line_.size(), now_, equal_); }
 
@@ -32,8 +32,8 @@ TEST_F(WaitingLineTest, WhoCameFirstGoesFirst) {
   const Ticket a = Join("red"), b = Join("red"), c = Join("red");
   EXPECT_THAT(All(), ElementsAre(a, b, c));
   EXPECT_THAT(line_.Front(2, now_, equal_), ElementsAre(a, b));
-  line_.Leave(a);
-  line_.Leave(a);
+  line_.Leave(a, now_);
+  line_.Leave(a, now_);
   EXPECT_THAT(All(), ElementsAre(b, c));
   EXPECT_EQ(line_.PlaceOf(c, now_, equal_), 2u);
 }
@@ -103,14 +103,61 @@ TEST_F(WaitingLineTest, WhatTheCallerSaysOfATenantCountsBefore) {
   EXPECT_THAT(line_.Front(2, now_, precedence), ElementsAre(red, blue));
 }
 
+TEST_F(WaitingLineTest, AWaitIsGuessedFromWhoWasServed) {
+  const Ticket a = Join("red"), b = Join("red"), c = Join("red");
+  now_ += absl::Seconds(20);
+  // Who gives up was not served.
+  line_.Leave(c, now_);
+  EXPECT_EQ(line_.WaitOf(b, now_, equal_), std::nullopt);
+  line_.Serve(a, now_);
+  line_.Serve(a, now_);
+  EXPECT_EQ(line_.WaitOf(b, now_, equal_), absl::Seconds(20));
+  const Ticket d = Join("red");
+  EXPECT_EQ(line_.WaitOf(d, now_, equal_), absl::Seconds(40));
+  // It takes longer than it did.
+  now_ += absl::Seconds(20);
+  EXPECT_GT(*line_.WaitOf(b, now_, equal_), absl::Seconds(39));
+  EXPECT_LT(*line_.WaitOf(b, now_, equal_), absl::Seconds(41));
+  // Nobody waited meanwhile.
+  line_.Serve(b, now_);
+  line_.Serve(d, now_);
+  now_ += absl::Minutes(10);
+  const Ticket e = Join("red");
+  EXPECT_NEAR(absl::ToDoubleSeconds(*line_.WaitOf(e, now_, equal_)), 40. / 3,
+              0.2);
+  // It was too long ago.
+  now_ += absl::Minutes(40);
+  EXPECT_EQ(line_.WaitOf(e, now_, equal_), std::nullopt);
+}
+
 TEST_F(WaitingLineTest, EverybodyHasATurn) {
   std::vector<Ticket> all;
   for (int i = 0; i < 5; ++i) all.push_back(Join("red", i));
   EXPECT_THAT(line_.InTurn(2), ElementsAre(all[0], all[1]));
   EXPECT_THAT(line_.InTurn(2), ElementsAre(all[2], all[3]));
-  line_.Leave(all[4]);
+  line_.Leave(all[4], now_);
   EXPECT_THAT(line_.InTurn(2), ElementsAre(all[0], all[1]));
   EXPECT_THAT(line_.InTurn(9), ElementsAre(all[2], all[3], all[0], all[1]));
+}
+
+TEST_F(WaitingLineTest, ThoseInFrontAreTriedAndOthersInTurn) {
+  constexpr size_t kHalf = WaitingLine::kMaxTries / 2;
+  std::vector<Ticket> all;
+  for (size_t i = 0; i < kHalf; ++i) all.push_back(Join("red"));
+  EXPECT_EQ(line_.ToTry(now_, equal_), all);
+  // Nobody's turn has come yet, and those in front are not tried twice.
+  for (size_t i = 0; i < 3 * kHalf; ++i) all.push_back(Join("red"));
+  const auto stretch = [&](size_t begin, size_t end) {
+    std::vector<Ticket> tries(all.begin(), all.begin() + kHalf);
+    tries.insert(tries.end(), all.begin() + static_cast<ptrdiff_t>(begin),
+                 all.begin() + static_cast<ptrdiff_t>(end));
+    return tries;
+  };
+  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(0, 0));
+  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(kHalf, 2 * kHalf));
+  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(2 * kHalf, 3 * kHalf));
+  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(3 * kHalf, 4 * kHalf));
+  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(0, 0));
 }
 
 }  // namespace

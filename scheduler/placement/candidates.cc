@@ -13,6 +13,13 @@ uint64_t Draw(Randomness* random, uint64_t bound) {
 CandidateWalk::CandidateWalk(const Fleet* fleet, const Request& request,
                              Randomness* random)
     : fleet_(fleet), random_(random) {
+  if (request.kept_for_this) {
+    const Fleet::Member* const kept = fleet->Find(request.kept_worker);
+    if (kept != nullptr) {
+      seen_.insert(kept);
+      first_.push_back(kept);
+    }
+  }
   FindHolders(request);
 }
 
@@ -21,21 +28,22 @@ void CandidateWalk::FindHolders(const Request& request) {
   std::sort(state.begin(), state.end(), [](const auto& a, const auto& b) {
     return a.bytes != b.bytes ? a.bytes > b.bytes : a.key < b.key;
   });
+  const size_t most = first_.size() + kMaxHolders;
   for (const Request::State& piece : state) {
     const absl::Span<Fleet::Member* const> holders = fleet_->Holders(piece.key);
     if (holders.empty()) continue;
     // A stretch of them, from anywhere: more hold it than are looked at.
     const size_t begin = Draw(random_, holders.size());
     for (size_t i = 0; i < std::min(holders.size(), kMaxHolders); ++i) {
-      if (holders_.size() == kMaxHolders) return;
+      if (first_.size() == most) return;
       const Fleet::Member* const holder = holders[(begin + i) % holders.size()];
-      if (seen_.insert(holder).second) holders_.push_back(holder);
+      if (seen_.insert(holder).second) first_.push_back(holder);
     }
   }
 }
 
 CandidateWalk::Candidate CandidateWalk::Next() {
-  if (next_holder_ < holders_.size()) return {holders_[next_holder_++], true};
+  if (next_first_ < first_.size()) return {first_[next_first_++], true};
   while (shuffled_ < fleet_->size()) {
     const size_t last = shuffled_;
     const size_t drawn = last + Draw(random_, fleet_->size() - last);

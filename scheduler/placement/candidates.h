@@ -1,5 +1,5 @@
-// Which workers a decision looks at: those that hold some of the state, and a
-// few drawn from all.
+// Which workers a decision looks at: the one that is kept for the request,
+// those that hold some of the state, and a few drawn from all.
 //
 // Two drawn ones are exponentially better than one (Mitzenmacher 2001, used by
 // Sparrow, SOSP '13); a few more make up for different devices. Looking at all
@@ -24,8 +24,9 @@ using Randomness = std::mt19937_64;
 // Below `bound`, which is not 0.
 uint64_t Draw(Randomness* random, uint64_t bound);
 
-// Yields each worker of the fleet once: first up to kMaxHolders that hold some
-// of the state, the largest piece first, then the others in a random order.
+// Yields each worker of the fleet once: first the one that is kept for the
+// request, if any, and up to kMaxHolders that hold some of the state, the
+// largest piece first, then the others in a random order.
 // What it takes is in proportion to what it yields.
 class CandidateWalk {
  public:
@@ -33,7 +34,8 @@ class CandidateWalk {
 
   struct Candidate {
     const Fleet::Member* member = nullptr;
-    bool holder = false;
+    // Comes first.
+    bool first = false;
   };
 
   // All outlive the walk; the fleet stays as it is meanwhile.
@@ -41,18 +43,18 @@ class CandidateWalk {
 
   // Null at the end.
   Candidate Next();
-  // Candidates of a decision, unless all of them fall: the holders, and
-  // `draws` others.
-  size_t WorthLooking(size_t draws) const { return holders_.size() + draws; }
+  // Candidates of a decision, unless all of them fall: those that come first,
+  // and `draws` others.
+  size_t WorthLooking(size_t draws) const { return first_.size() + draws; }
 
  private:
   void FindHolders(const Request& request);
 
   const Fleet* const fleet_;
   Randomness* const random_;
-  std::vector<const Fleet::Member*> holders_;
+  std::vector<const Fleet::Member*> first_;
   absl::flat_hash_set<const Fleet::Member*> seen_;
-  size_t next_holder_ = 0;
+  size_t next_first_ = 0;
   // A shuffle of places in the fleet, begun: those that are not where they
   // were.
   size_t shuffled_ = 0;

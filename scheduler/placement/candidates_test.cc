@@ -34,7 +34,7 @@ TEST_F(CandidatesTest, YieldsEachWorkerOnceAndHoldersFirst) {
   std::set<std::string> ids;
   for (CandidateWalk::Candidate c = walk.Next(); c.member != nullptr;
        c = walk.Next()) {
-    EXPECT_EQ(c.holder, ids.size() < 2);
+    EXPECT_EQ(c.first, ids.size() < 2);
     EXPECT_TRUE(ids.insert(c.member->facts.id).second);
   }
   EXPECT_EQ(ids.size(), 100u);

@@ -55,14 +55,20 @@ Reason Memory(const Request& /*request*/, const WorkerFacts& worker,
                       " missing");
 }
 
+Reason Kept(const Request& request, const WorkerFacts& worker,
+            const Terms& /*terms*/) {
+  if (request.kept_for_this || worker.id != request.kept_worker) {
+    return std::nullopt;
+  }
+  return "is kept for the first in line";
+}
+
 constexpr struct {
   const char* name;
   Reason (*apply)(const Request&, const WorkerFacts&, const Terms&);
-} kFilters[] = {{"session", Session},
-                {"cordon", Cordon},
-                {"capability", Capability},
-                {"phase", Phase},
-                {"memory", Memory}};
+} kFilters[] = {{"session", Session},       {"cordon", Cordon},
+                {"capability", Capability}, {"phase", Phase},
+                {"memory", Memory},         {"kept", Kept}};
 
 }  // namespace
 

@@ -13,14 +13,15 @@
 namespace djinn::scheduler {
 
 struct Drop {
-  // "memory", "cordon", "capability", "phase", "session".
+  // "memory", "kept", "cordon", "capability", "phase", "session".
   absl::string_view filter;
   // "has 1.0 GB available of 2.0 GB missing"
   std::string reason;
 };
 
-// The first filter that the worker does not pass. Memory comes last: who falls
-// for it would be suitable.
+// The first filter that the worker does not pass. Memory comes behind what no
+// room would help: who falls for it would be suitable. Who falls for being kept
+// for another request, which comes last, has the room, too.
 std::optional<Drop> Filter(const Request& request, const WorkerFacts& worker,
                            const Terms& terms);
 

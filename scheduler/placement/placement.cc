@@ -93,15 +93,29 @@ std::string Explain(const Request& request, const Considered& best,
   return reason;
 }
 
+void ExplainKept(const Request& request, Decision* decision) {
+  decision->obstacle = MakeError(
+      absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
+      absl::StrCat("worker ", request.kept_worker,
+                   ", which has the memory, is kept for the first in line"),
+      {{"worker", request.kept_worker}});
+  decision->unblocked_by =
+      absl::StrCat("a worker for the first in line, or memory elsewhere");
+}
+
 void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
                          Decision* decision) {
   const Considered* nearest = nullptr;
+  const Considered* kept = nullptr;
   uint64_t most = 0;
   uint64_t shortage = std::numeric_limits<uint64_t>::max();
   for (const Considered& worker : decision->considered) {
     if (worker.dropped_by != "memory") continue;
     most = std::max(most, worker.available_bytes);
     const uint64_t lacks = worker.terms.missing_bytes - worker.available_bytes;
+    if (request.kept_for_this && worker.worker_id == request.kept_worker) {
+      kept = &worker;
+    }
     if (lacks < shortage) {
       shortage = lacks;
       nearest = &worker;
@@ -126,8 +140,11 @@ void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
                              DescribeBytes(most), " available"),
                 {{"asked", absl::StrCat(request.asked_bytes)},
                  {"limit", absl::StrCat(most)}});
-  decision->unblocked_by =
-      absl::StrCat(DescribeBytes(shortage), " more on ", nearest->worker_id);
+  if (kept != nullptr) nearest = kept;
+  decision->unblocked_by = absl::StrCat(
+      DescribeBytes(nearest->terms.missing_bytes - nearest->available_bytes),
+      " more on ", nearest->worker_id,
+      kept == nullptr ? "" : ", which is kept for it as the first in line");
 }
 
 void ExplainFailure(const Request& request, const Fleet& fleet,
@@ -144,6 +161,7 @@ void ExplainFailure(const Request& request, const Fleet& fleet,
     ++drops[worker.dropped_by];
     ++reasons[worker.drop_reason];
   }
+  if (drops.contains("kept")) return ExplainKept(request, decision);
   if (drops.contains("memory")) {
     ExplainLackOfMemory(request, fleet, decision);
     return;

@@ -54,8 +54,9 @@ struct Decision {
   // For people: "holds 90.9 MB of 90.9 MB asked; 0 queued runs, 1 lease".
   std::string reason;
   // Why there is none. Worth trying again: Unavailable (NO_WORKER, NO_SUITABLE_
-  // WORKER) without any, or when none is fit for this; ResourceExhausted
-  // (NO_CAPACITY) when none has the memory now. Not worth it:
+  // WORKER) without any, or when none is fit for this; Unavailable
+  // (WAITS_IN_LINE) when the one that is fit is kept for another request;
+  // ResourceExhausted (NO_CAPACITY) when none has the memory now. Not worth it:
   // FailedPrecondition (TOO_LARGE) when none will ever have it.
   absl::Status obstacle;
   // What would change that, for people; empty when there is a worker.

@@ -36,6 +36,11 @@ struct Request {
   // Why a worker cannot take this session now, whatever it has: "has to forget
   // the session first"; empty when it can. May be unset.
   std::function<std::string(const std::string& worker_id)> barred;
+  // The worker that is kept for the first in line, if that holds for this
+  // request; empty otherwise. No other request gets it.
+  std::string kept_worker;
+  // This is the request that it is kept for: it is looked at.
+  bool kept_for_this = false;
   // Bytes per second that the worker saw of what came to it from where the
   // state is now; 0 when nothing did. Unset where nobody measures: the state
   // comes from a client.
