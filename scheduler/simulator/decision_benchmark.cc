@@ -1,14 +1,16 @@
 // How long a decision takes where there is much to decide: 10,000 workers,
 // 1,000 tenants with three models each, and 100,000 requests that are queued
-// one after the other, on one core.
+// one after the other, on one core, while one worker is kept for the first in
+// line.
 //
 //   decision_benchmark
 //
 // For each policy, prints "." now and then, and at last its name, how many
 // decisions it makes in a second, and the 50th, 99th and 99.9th percentile of
 // the seconds that one takes: of the processor's time, so that whoever else
-// uses the machine counts little. In the end "done". `./djinn bench decisions`
-// shows it.
+// uses the machine counts little. The last line of them, "reservation", is
+// about choosing the worker that is kept. In the end "done".
+// `./djinn bench decisions` shows it.
 #include <time.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <vector>
 
 #include "scheduler/placement/placement.h"
+#include "scheduler/placement/reservation.h"
 #include "scheduler/simulator/generator.h"
 
 namespace djinn::scheduler {
@@ -27,7 +30,9 @@ constexpr size_t kTenants = 1'000;
 constexpr size_t kModels = 3;
 constexpr size_t kHolders = 20;
 constexpr size_t kRequests = 100'000;
+constexpr size_t kReservations = 1'000;
 constexpr uint64_t kModelBytes = 4'000'000'000;
+constexpr uint64_t kMemoryBytes = 80'000'000'000;
 
 double ProcessorSeconds() {
   timespec now;
@@ -45,7 +50,7 @@ void FillFleet(Randomness* random, Fleet* fleet) {
     WorkerFacts facts;
     facts.id = "worker-" + std::to_string(i);
     facts.device = i % 3 == 0 ? "cuda" : "cpu";
-    facts.memory_bytes = facts.available_bytes = 80'000'000'000;
+    facts.memory_bytes = facts.available_bytes = kMemoryBytes;
     facts.speed = {1e14 * DrawFactor(random, 3), 2e12, 5e-6};
     facts.price_per_second = DrawUnit(random) * 1e-3;
     fleet->Put(std::move(facts));
@@ -58,6 +63,22 @@ void FillFleet(Randomness* random, Fleet* fleet) {
       }
     }
   }
+}
+
+// Keeps a worker for one that asks for all of it, in front of the line.
+void Keep(const Fleet& fleet, Reservation* reservation) {
+  constexpr WaitingLine::Ticket kFirst = 1;
+  reservation->Review(
+      {&kFirst, 1},
+      [](WaitingLine::Ticket) {
+        return Reservation::Waiter{1, absl::ZeroDuration()};
+      },
+      [](WaitingLine::Ticket) {
+        Request request;
+        request.asked_bytes = kMemoryBytes;
+        return request;
+      },
+      fleet, absl::ZeroDuration());
 }
 
 void Print(const std::string& policy, std::vector<double> seconds) {
@@ -89,6 +110,8 @@ void Measure(const std::string& name) {
     factors.Learn(op_class, phase, "cpu", 1, 1.5);
     factors.Learn(op_class, phase, "cuda", 1, 1.2);
   }
+  Reservation reservation(absl::ZeroDuration());
+  Keep(fleet, &reservation);
   std::vector<double> seconds;
   for (size_t i = 0; i < kRequests; ++i) {
     if (i % (kRequests / 10) == 0) {
@@ -102,6 +125,7 @@ void Measure(const std::string& name) {
     request.work = &work;
     request.phase = semantics::Phase::kLlmDecode;
     const double start = ProcessorSeconds();
+    reservation.Apply(/*ticket=*/0, /*urgency=*/1, &request);
     const Decision decision = Place(request, fleet, policy, factors, &random);
     fleet.Update(decision.worker_id, [&](WorkerFacts* facts) {
       ++facts->queued_runs;
@@ -113,6 +137,23 @@ void Measure(const std::string& name) {
   Print(name, std::move(seconds));
 }
 
+void MeasureReservations() {
+  Randomness random(1);
+  Fleet fleet;
+  FillFleet(&random, &fleet);
+  std::vector<double> seconds;
+  for (size_t i = 0; i < kReservations; ++i) {
+    Reservation reservation(absl::ZeroDuration());
+    const double start = ProcessorSeconds();
+    Keep(fleet, &reservation);
+    seconds.push_back(ProcessorSeconds() - start);
+    // Another one is roomier the next time.
+    fleet.Update(reservation.worker_id(),
+                 [](WorkerFacts* facts) { --facts->available_bytes; });
+  }
+  Print("reservation", std::move(seconds));
+}
+
 }  // namespace
 }  // namespace djinn::scheduler
 
@@ -120,5 +161,6 @@ int main() {
   for (const std::string& name : djinn::scheduler::PolicyNames()) {
     djinn::scheduler::Measure(name);
   }
+  djinn::scheduler::MeasureReservations();
   std::puts("done");
 }

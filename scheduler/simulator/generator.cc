@@ -26,6 +26,18 @@ uint64_t Times(uint64_t number, double factor) {
 
 }  // namespace
 
+absl::string_view JobClassName(JobClass job_class) {
+  switch (job_class) {
+    case JobClass::kBatch:
+      return "batch";
+    case JobClass::kInteractive:
+      return "interactive";
+    case JobClass::kRealtime:
+      return "realtime";
+  }
+  return "";
+}
+
 double DrawUnit(Randomness* random) {
   return static_cast<double>(((*random)() >> 11) + 1) * 0x1p-53;
 }

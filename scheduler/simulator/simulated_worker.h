@@ -4,11 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <list>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "scheduler/fairness/deadline_rule.h"
 #include "scheduler/fairness/fair_queue.h"
+#include "scheduler/fairness/run_times.h"
 #include "scheduler/placement/fleet.h"
 
 namespace djinn::scheduler {
@@ -47,6 +51,12 @@ struct SimulatedWorker {
   // Jobs whose turns have begun: the last one runs, each of the others gave way
   // to the next.
   std::vector<size_t> turns;
+  // As a worker's: whose turn was taken last, while it lasts, and those that
+  // began to wait with a deadline that they would miss.
+  std::optional<InService> in_service;
+  std::deque<size_t> refusals;
+  // By programs instead of structures.
+  RunTimes run_times;
   // Predicted, of jobs that wait or run.
   double queued_seconds = 0;
   double busy_seconds = 0;

@@ -1,13 +1,25 @@
 // Plays a trace with the code that decides in a cluster: placement by a policy,
-// fair queueing at each worker.
+// the line of those that find no worker, with what is kept for the first of
+// them, and fair queueing at each worker.
 //
 // The rest is a model: a worker does one job at a time; a job takes what the
 // worker's link needs for state that is not there, and then the roofline's
 // time, times the trace's noise; state stays until its memory is wanted, what
 // was not used for the longest time goes first. A job that finds no worker
-// waits, and is tried again, in turn, whenever one has finished.
+// waits in line, and is refused there after a while. Those in line are tried
+// again when a job has finished, when a worker is no longer kept for another
+// one, and, where not all could be tried, at ticks as a coordinator's. Quotas
+// are not modelled.
 //
-// Training counts as batch work, all else as interactive. Between two of a
+// Jobs have classes, and training for which none is declared counts as batch
+// work at the workers. A job with a run deadline is one run of its program: of
+// those of its tenant with its state, phase and class of operators. A worker
+// refuses it as it would a run, by what the program's last ones took there
+// (RunTimes, LateBehind), and by the time that its state takes to fetch; the
+// deadline counts from when the worker has it. What a refused one asked for is
+// there all the same.
+//
+// Between two of a
 // job's calls, which all take as long, it gives way as a worker's runs do: to
 // whom the queue says, as often and as long as PreemptionRule says. Fetching
 // state is one call more. What memory whoever goes first would lack is not
@@ -18,6 +30,8 @@
 #define SCHEDULER_SIMULATOR_SIMULATOR_H_
 
 #include <cstddef>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,14 +42,35 @@
 
 namespace djinn::scheduler {
 
+// Of the jobs of one class, as it counts at the workers.
+struct ClassResult {
+  size_t jobs = 0;
+  size_t finished = 0;
+  // No worker is fit for them, whatever is waited for, or none was in time.
+  size_t unplaced = 0;
+  // Their workers refused them: they would have been late.
+  size_t late = 0;
+  // Of those that finished, from arrival to end.
+  double p50_latency_seconds = 0;
+  double p99_latency_seconds = 0;
+  // How many have a run deadline, and of those how many were done so soon after
+  // they had arrived in the cluster.
+  size_t deadlines = 0;
+  size_t attained = 0;
+};
+
 struct SimulationResult {
   size_t finished = 0;
-  // No worker is fit for them, whatever is waited for.
+  // All others.
   size_t refused = 0;
+  // The most urgent first; those that jobs are of.
+  std::map<JobClass, ClassResult, std::greater<>> classes;
+  // How often a worker was kept for the first in line.
+  size_t reservations = 0;
   // From a job's arrival to its end.
   double mean_latency_seconds = 0;
   double p99_latency_seconds = 0;
-  // Of jobs that are no training.
+  // Of jobs that are of a higher class than batch.
   double interactive_p99_seconds = 0;
   // How often jobs gave way.
   uint64_t preemptions = 0;

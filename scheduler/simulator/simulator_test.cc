@@ -1,7 +1,9 @@
 #include "scheduler/simulator/simulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -147,6 +149,250 @@ TEST(SimulatorTest, AJobWaitsForMemoryThatIsInUse) {
   // has ended, and was then waiting for 9 s.
   EXPECT_DOUBLE_EQ(result.makespan_seconds, 20);
   EXPECT_DOUBLE_EQ(result.mean_latency_seconds, (10 + 19) / 2.0);
+}
+
+// Small ones, of which there are always enough for the room that is there.
+Trace LargeBesideSmall() {
+  Trace trace;
+  trace.workers = {Worker("a"), Worker("b")};
+  trace.tenants = {{"red"}, {"blue"}};
+  trace.lease_request_timeout_seconds = 60;
+  trace.line_patience_seconds = 10;
+  for (int i = 0; i < 200; ++i) {
+    trace.jobs.push_back(
+        WithState(Job(i, 0, 1), "small" + std::to_string(i), 120));
+  }
+  trace.jobs.insert(trace.jobs.begin() + 20,
+                    WithState(Job(19.5, 1, 1), "large", 1000));
+  return trace;
+}
+
+TEST(SimulatorTest, AWorkerIsKeptForTheFirstInLine) {
+  Trace trace = LargeBesideSmall();
+  const SimulationResult kept = Play(trace);
+  EXPECT_GE(kept.reservations, 1u);
+  EXPECT_GE(kept.workers[20], 0);
+  trace.line_patience_seconds = std::numeric_limits<double>::infinity();
+  const SimulationResult starved = Play(trace);
+  EXPECT_EQ(starved.reservations, 0u);
+  EXPECT_EQ(starved.workers[20], -1);
+}
+
+TEST(SimulatorTest, AJobThatNobodyHasRoomForIsRefusedAfterAWhile) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}};
+  // 6 s to fetch, and the rest to do.
+  trace.jobs = {WithState(Job(0, 0, 4), "x", 600),
+                WithState(Job(0, 0, 4), "y", 600)};
+  trace.lease_request_timeout_seconds = 9.5;
+  EXPECT_EQ(Play(trace).refused, 1u);
+  trace.lease_request_timeout_seconds = 10.5;
+  EXPECT_EQ(Play(trace).refused, 0u);
+  trace.lease_request_timeout_seconds = std::numeric_limits<double>::infinity();
+  trace.jobs[0].work.cost.flops *= 100;
+  EXPECT_EQ(Play(trace).refused, 0u);
+}
+
+// As in the coordinator's line: who came later goes first, for its tenant has
+// had less.
+TEST(SimulatorTest, TheLineIsInTurnsOfTenants) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}, {"blue"}};
+  trace.lease_request_timeout_seconds = 100;
+  trace.line_patience_seconds = 100;
+  for (int i = 0; i < 4; ++i) {
+    trace.jobs.push_back(
+        WithState(Job(i, 0, 4), "red" + std::to_string(i), 600));
+  }
+  trace.jobs.push_back(WithState(Job(5, 1, 4), "blue", 600));
+  // Each takes 10 s: red's first, blue's, and red's others.
+  const SimulationResult result = Play(trace);
+  EXPECT_EQ(result.finished, 5u);
+  EXPECT_NEAR(result.mean_latency_seconds,
+              (10 + (20 - 5) + (30 - 1) + (40 - 2) + (50 - 3)) / 5.0, 1e-9);
+}
+
+// However long the line is, everybody in it is tried.
+TEST(SimulatorTest, ALongLineIsTriedInTurn) {
+  Trace trace;
+  trace.workers = {Worker("a", 1000), Worker("b", 2000)};
+  trace.tenants = {{"red"}};
+  // B is never free for those in front.
+  trace.jobs = {WithState(Job(0, 0, 100), "x", 2000)};
+  trace.jobs[0].state = "held";
+  for (int i = 0; i < 600; ++i) {
+    trace.jobs.push_back(WithState(Job(0, 0, 1), "x", 2000));
+  }
+  trace.jobs.push_back(WithState(Job(0, 0, 50), "y", 900));
+  trace.jobs.push_back(WithState(Job(0, 0, 1), "z", 900));
+  trace.lease_request_timeout_seconds = 70;
+  trace.line_patience_seconds = 70;
+  const SimulationResult result = Play(trace);
+  // The last of all: once y's place is free it has its turn, in 0.2 s each 128.
+  EXPECT_EQ(result.workers.back(), 0);
+  EXPECT_EQ(result.refused, 600u);
+}
+
+SimulatedJob WithDeadline(SimulatedJob job, double seconds) {
+  job.run_deadline_seconds = seconds;
+  return job;
+}
+
+TEST(SimulatorTest, WhatWouldBeLateIsRefusedOnceItIsKnown) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}};
+  // The first of a program is not counted, the second is known to take 2 s.
+  trace.jobs = {WithDeadline(Job(0, 0, 2), 5), WithDeadline(Job(2, 0, 2), 5)};
+  // Four at once: the third would end 6 s after it came.
+  for (int i = 0; i < 4; ++i) {
+    trace.jobs.push_back(WithDeadline(Job(5, 0, 2), 5));
+  }
+  const SimulationResult result = Play(trace);
+  EXPECT_EQ(result.finished, 4u);
+  EXPECT_EQ(result.refused, 2u);
+  EXPECT_THAT(result.workers, ElementsAre(0, 0, 0, 0, -1, -1));
+  const ClassResult& of = result.classes.at(JobClass::kInteractive);
+  EXPECT_EQ(of.jobs, 6u);
+  EXPECT_EQ(of.finished, 4u);
+  EXPECT_EQ(of.unplaced, 0u);
+  EXPECT_EQ(of.late, 2u);
+  EXPECT_EQ(of.deadlines, 6u);
+  EXPECT_EQ(of.attained, 4u);
+  EXPECT_DOUBLE_EQ(of.p50_latency_seconds, 2);
+  EXPECT_NEAR(result.busy_seconds, 8, 1e-9);
+  // What nothing is known of is begun, and late.
+  trace.jobs = {WithDeadline(Job(0, 0, 2), 1)};
+  const SimulationResult unknown = Play(trace);
+  EXPECT_EQ(unknown.finished, 1u);
+  EXPECT_EQ(unknown.classes.at(JobClass::kInteractive).attained, 0u);
+}
+
+TEST(SimulatorTest, WhoseDeadlineIsOverIsNotBegun) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}};
+  trace.jobs = {Job(0, 0, 5), WithDeadline(Job(1, 0, 1), 3)};
+  const SimulationResult result = Play(trace);
+  EXPECT_EQ(result.finished, 1u);
+  EXPECT_EQ(result.classes.at(JobClass::kInteractive).late, 1u);
+  EXPECT_NEAR(result.makespan_seconds, 5, 1e-9);
+}
+
+// Waiting in line is not the worker's, but counts for who wants an answer.
+TEST(SimulatorTest, ADeadlineCountsFromWhereItIsAsked) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}};
+  trace.jobs = {WithState(Job(0, 0, 2), "x", 600),
+                WithDeadline(WithState(Job(0, 0, 2), "y", 600), 9)};
+  const SimulationResult result = Play(trace);
+  EXPECT_EQ(result.finished, 2u);
+  EXPECT_EQ(result.classes.at(JobClass::kInteractive).deadlines, 1u);
+  EXPECT_EQ(result.classes.at(JobClass::kInteractive).attained, 0u);
+}
+
+TEST(SimulatorTest, ClassesAreDeclaredOrFollowFromTheWork) {
+  Trace trace;
+  trace.workers = {Worker("a")};
+  trace.tenants = {{"red"}};
+  trace.jobs = {Training(0, 0, 10, 10), Job(0.5, 0, 1), Job(0.5, 0, 1),
+                Training(0.5, 0, 1, 1)};
+  trace.jobs[1].priority = JobClass::kBatch;
+  trace.jobs[3].priority = JobClass::kRealtime;
+  const SimulationResult result = Play(trace);
+  ASSERT_EQ(result.classes.size(), 3u);
+  EXPECT_EQ(result.classes.begin()->first, JobClass::kRealtime);
+  EXPECT_EQ(result.classes.at(JobClass::kBatch).jobs, 2u);
+  // Both of a higher class go first of the one that trains, which has a call
+  // of its own behind a second of others'.
+  EXPECT_NEAR(result.classes.at(JobClass::kRealtime).p99_latency_seconds, 1.5,
+              1e-9);
+  EXPECT_NEAR(result.classes.at(JobClass::kInteractive).p99_latency_seconds,
+              3.5, 1e-9);
+  EXPECT_NEAR(result.interactive_p99_seconds, 1.5, 1e-9);
+}
+
+// Whoever comes with whatever deadline: every job has one end, and memory and
+// queues are left as they were.
+TEST(SimulatorTest, RefusalsLoseNothing) {
+  size_t late = 0, unplaced = 0, attained = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    Randomness random(seed);
+    Trace trace;
+    trace.workers = {Worker("a"), Worker("b", 600)};
+    trace.seed = seed;
+    trace.noise = 0.5;
+    trace.tenants = {{"red"}, {"blue", 2}};
+    trace.lease_request_timeout_seconds = 8;
+    trace.line_patience_seconds = 4;
+    double arrival = 0;
+    for (int i = 0; i < 150; ++i) {
+      arrival += 2 * DrawUnit(&random);
+      SimulatedJob job = Job(arrival, Draw(&random, 2), 1 + Draw(&random, 3));
+      job.work.calls = Draw(&random, 20);
+      if (Draw(&random, 3) == 0) job.work.phase = semantics::Phase::kTraining;
+      if (Draw(&random, 2) == 0) {
+        job.priority = static_cast<JobClass>(1 + Draw(&random, 3));
+      }
+      if (Draw(&random, 3) > 0) {
+        job.run_deadline_seconds = 10 * DrawUnit(&random);
+      }
+      if (Draw(&random, 3) > 0) {
+        job = WithState(job, "s" + std::to_string(Draw(&random, 5)),
+                        100 + 50 * Draw(&random, 11));
+      }
+      trace.jobs.push_back(job);
+    }
+    // A state has one size.
+    for (SimulatedJob& job : trace.jobs) {
+      if (!job.state.empty()) {
+        job.state_bytes = 100 + 150 * static_cast<uint64_t>(job.state[1] - '0');
+      }
+    }
+    const SimulationResult result = Play(trace);
+    size_t jobs = 0, finished = 0;
+    for (const auto& [job_class, of] : result.classes) {
+      EXPECT_EQ(of.finished + of.unplaced + of.late, of.jobs);
+      EXPECT_LE(of.attained, of.deadlines);
+      jobs += of.jobs;
+      finished += of.finished;
+      late += of.late;
+      unplaced += of.unplaced;
+      attained += of.attained;
+    }
+    EXPECT_EQ(jobs, trace.jobs.size());
+    EXPECT_EQ(finished, result.finished);
+    EXPECT_EQ(result.finished + result.refused, jobs);
+    for (size_t job = 0; job < jobs; ++job) {
+      if (std::isfinite(trace.jobs[job].run_deadline_seconds)) continue;
+      EXPECT_TRUE(result.workers[job] >= 0 || !trace.jobs[job].state.empty());
+    }
+  }
+  std::printf("attained %zu, late %zu, unplaced %zu\n", attained, late,
+              unplaced);
+  EXPECT_GT(late, 1000u);
+  EXPECT_GT(unplaced, 100u);
+  EXPECT_GT(attained, 1000u);
+}
+
+TEST(SimulatorTest, MoreIsInTimeWhereClassesAreDeclared) {
+  const absl::StatusOr<Trace> trace = ReadTrace(
+      ConfigReader::FromFile("scheduler/simulator/deadline_trace.yaml"));
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  const auto attained = [](const Trace& trace) {
+    size_t count = 0;
+    for (const auto& [job_class, of] : Play(trace).classes) {
+      count += of.attained;
+    }
+    return count;
+  };
+  Trace undeclared = *trace;
+  for (SimulatedJob& job : undeclared.jobs) job.priority.reset();
+  EXPECT_GT(10 * attained(*trace), 11 * attained(undeclared));
 }
 
 // The queue of the worker is the real one.

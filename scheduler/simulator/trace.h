@@ -4,13 +4,19 @@
 #define SCHEDULER_SIMULATOR_TRACE_H_
 
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/work.h"
 
 namespace djinn::scheduler {
+
+// A greater one is more urgent, in the line and at the workers.
+enum class JobClass { kBatch = 1, kInteractive = 2, kRealtime = 3 };
 
 struct SimulatedTenant {
   std::string name;
@@ -27,7 +33,24 @@ struct SimulatedJob {
   std::string state;
   uint64_t state_bytes = 0;
   Work::Part work;
+  // As a session declares it. Nothing: interactive, but training counts as
+  // batch at the workers.
+  std::optional<JobClass> priority;
+  // A run deadline: how long after its arrival it should be done.
+  double run_deadline_seconds = std::numeric_limits<double>::infinity();
+
+  JobClass class_in_line() const {
+    return priority.value_or(JobClass::kInteractive);
+  }
+  JobClass class_at_worker() const {
+    return priority.value_or(work.phase == semantics::Phase::kTraining
+                                 ? JobClass::kBatch
+                                 : JobClass::kInteractive);
+  }
 };
+
+// "batch"
+absl::string_view JobClassName(JobClass job_class);
 
 struct Trace {
   // Ids are unique; what changes over time starts at 0 and is the simulator's.
@@ -39,6 +62,9 @@ struct Trace {
   uint64_t seed = 1;
   // A job takes what was predicted, times or divided by up to 1 + noise.
   double noise = 0;
+  // As the coordinator's settings of these names.
+  double lease_request_timeout_seconds = 10;
+  double line_patience_seconds = 5;
 };
 
 }  // namespace djinn::scheduler

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +42,33 @@ semantics::OpClass ReadClass(ConfigMap* map) {
   return semantics::OpClass::kOther;
 }
 
+// What a job says of its urgency, or its tenant of all its jobs.
+struct Urgency {
+  std::optional<JobClass> priority;
+  double run_deadline_seconds = std::numeric_limits<double>::infinity();
+};
+using Urgencies = std::vector<Urgency>;
+
+Urgency ReadUrgency(ConfigMap* map, Urgency urgency) {
+  const std::string name = map->String("priority", "");
+  if (!name.empty()) {
+    urgency.priority.reset();
+    for (const JobClass job_class :
+         {JobClass::kBatch, JobClass::kInteractive, JobClass::kRealtime}) {
+      if (name == JobClassName(job_class)) urgency.priority = job_class;
+    }
+    if (!urgency.priority.has_value()) {
+      map->Error("priority", absl::StrCat("there is no class \"", name, "\""));
+    }
+  }
+  urgency.run_deadline_seconds =
+      map->Number("run_deadline", urgency.run_deadline_seconds);
+  if (urgency.run_deadline_seconds == 0) {
+    map->Error("run_deadline", "must be more than 0");
+  }
+  return urgency;
+}
+
 void ReadWorkers(ConfigMap map, std::vector<WorkerFacts>* workers) {
   WorkerFacts facts;
   const std::string name = map.RequiredString("name");
@@ -64,8 +94,11 @@ void ReadWorkers(ConfigMap map, std::vector<WorkerFacts>* workers) {
   }
 }
 
-SimulatedJob ReadJob(ConfigMap map, const Trace& trace) {
+// `urgencies` of tenants.
+SimulatedJob ReadJob(ConfigMap map, const Trace& trace,
+                     const Urgencies& urgencies) {
   SimulatedJob job;
+  Urgency urgency;
   const std::string tenant = map.RequiredString("tenant");
   const auto found = std::find_if(
       trace.tenants.begin(), trace.tenants.end(),
@@ -74,7 +107,11 @@ SimulatedJob ReadJob(ConfigMap map, const Trace& trace) {
     map.Error("tenant", absl::StrCat("there is no tenant \"", tenant, "\""));
   } else {
     job.tenant = static_cast<size_t>(found - trace.tenants.begin());
+    urgency = urgencies[job.tenant];
   }
+  urgency = ReadUrgency(&map, urgency);
+  job.priority = urgency.priority;
+  job.run_deadline_seconds = urgency.run_deadline_seconds;
   job.state = map.String("state", "");
   job.state_bytes = map.Size("state_size", 0);
   if (job.state.empty() && job.state_bytes > 0) {
@@ -93,14 +130,15 @@ SimulatedJob ReadJob(ConfigMap map, const Trace& trace) {
   return job;
 }
 
-Stream ReadStream(ConfigMap map, const Trace& trace) {
+Stream ReadStream(ConfigMap map, const Trace& trace,
+                  const Urgencies& urgencies) {
   Stream stream;
   stream.count = map.UInt("count", 1, 1, kMaxJobs);
   stream.start_seconds = map.Number("start", 0);
   stream.every_seconds = map.Number("every", 0);
   stream.states = map.UInt("states", 1, 1, kMaxJobs);
   stream.spread = map.Number("spread", 0);
-  stream.job = ReadJob(map.Map("job"), trace);
+  stream.job = ReadJob(map.Map("job"), trace, urgencies);
   return stream;
 }
 
@@ -123,23 +161,29 @@ absl::StatusOr<Trace> ReadTrace(ConfigReader reader) {
   ConfigMap root = reader.root();
   trace.seed = root.UInt("seed", 1);
   trace.noise = root.Number("noise", 0);
+  trace.lease_request_timeout_seconds =
+      root.Number("lease_request_timeout", trace.lease_request_timeout_seconds);
+  trace.line_patience_seconds =
+      root.Number("line_patience", trace.lease_request_timeout_seconds / 2);
   for (ConfigMap& map : root.Maps("workers")) {
     ReadWorkers(map, &trace.workers);
   }
+  Urgencies urgencies;
   for (ConfigMap& map : root.Maps("tenants")) {
     SimulatedTenant tenant;
     tenant.name = map.RequiredString("name");
     tenant.weight = map.Number("weight", 1);
     trace.tenants.push_back(std::move(tenant));
+    urgencies.push_back(ReadUrgency(&map, Urgency()));
   }
   for (ConfigMap& map : root.Maps("jobs")) {
     const double at = map.Number("at", 0);
-    trace.jobs.push_back(ReadJob(map, trace));
+    trace.jobs.push_back(ReadJob(map, trace, urgencies));
     trace.jobs.back().arrival_seconds = at;
   }
   std::vector<Stream> streams;
   for (ConfigMap& map : root.Maps("streams")) {
-    streams.push_back(ReadStream(map, trace));
+    streams.push_back(ReadStream(map, trace, urgencies));
   }
   DJINN_RETURN_IF_ERROR(reader.Finish());
   Randomness random(trace.seed);

@@ -2,6 +2,8 @@
 //
 //   seed: 1
 //   noise: 0.1                 # jobs take up to 10 % more or less
+//   lease_request_timeout: 10  # seconds; as the coordinator's settings
+//   line_patience: 5           # half of that
 //   workers:
 //     - name: fast             # with a count: fast0, fast1, ...
 //       count: 4               # 1
@@ -16,6 +18,9 @@
 //   tenants:
 //     - name: chat
 //       weight: 3              # 1
+//       priority: realtime     # of its jobs; or interactive, batch. None: as
+//                              # of a session that declares none
+//       run_deadline: 0.5      # of its jobs, in seconds; none
 //   jobs:                      # recorded ones, in order
 //     - at: 1.5                # seconds
 //       tenant: chat
@@ -26,6 +31,8 @@
 //       flops: 1e13
 //       bytes: 2e10
 //       calls: 400
+//       priority: batch        # the tenant's
+//       run_deadline: 2        # the tenant's
 //   streams:                   # generated ones, besides
 //     - count: 1000
 //       start: 0

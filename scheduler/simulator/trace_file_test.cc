@@ -1,5 +1,8 @@
 #include "scheduler/simulator/trace_file.h"
 
+#include <limits>
+#include <optional>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/simulator/generator.h"
@@ -29,7 +32,7 @@ workers:
   - {name: cpu, memory: 1GB, flops_per_second: 1e11, bytes_per_second: 1e10}
 tenants:
   - name: red
-  - {name: blue, weight: 3}
+  - {name: blue, weight: 3, priority: realtime, run_deadline: 0.5}
 jobs:
   - {at: 2.5, tenant: blue, state: llama, state_size: 16GB, phase: llm_decode,
      class: matmul, flops: 1e13, bytes: 2e10, calls: 400}
@@ -40,6 +43,9 @@ streams:
     every: 0.1
     states: 4
     job: {tenant: red, state: net, flops: 5}
+  - count: 2
+    start: 9
+    job: {tenant: blue, priority: batch, run_deadline: 2}
 )";
 
 TEST(TraceFileTest, ReadsAllThatItSays) {
@@ -59,11 +65,23 @@ TEST(TraceFileTest, ReadsAllThatItSays) {
   EXPECT_EQ(trace->workers[2].id, "cpu");
   EXPECT_EQ(trace->workers[2].phases, 0u);
   EXPECT_EQ(trace->tenants[1].weight, 3);
-  ASSERT_THAT(trace->jobs, SizeIs(52));
+  ASSERT_THAT(trace->jobs, SizeIs(54));
   EXPECT_EQ(trace->jobs[0].arrival_seconds, 0);
   EXPECT_EQ(trace->jobs[1].arrival_seconds, 1);
   for (const SimulatedJob& job : trace->jobs) {
-    if (job.tenant == 0) continue;
+    if (job.tenant == 0) {
+      EXPECT_EQ(job.priority, std::nullopt);
+      EXPECT_EQ(job.run_deadline_seconds,
+                std::numeric_limits<double>::infinity());
+      continue;
+    }
+    if (job.arrival_seconds >= 9) {
+      EXPECT_EQ(job.priority, JobClass::kBatch);
+      EXPECT_EQ(job.run_deadline_seconds, 2);
+      continue;
+    }
+    EXPECT_EQ(job.priority, JobClass::kRealtime);
+    EXPECT_EQ(job.run_deadline_seconds, 0.5);
     EXPECT_EQ(job.arrival_seconds, 2.5);
     EXPECT_EQ(job.state, "llama");
     EXPECT_EQ(job.work.cost.flops, 10'000'000'000'000u);
@@ -77,7 +95,8 @@ TEST(TraceFileTest, SaysEverythingThatIsWrong) {
       ReadTrace(ConfigReader::FromText(
                     "workers: [{name: a, memory: 1GB, phases: [sleeping]}]\n"
                     "tenants: [{name: red}]\n"
-                    "jobs: [{tenant: blue, class: magic, state_size: 1GB}]\n"
+                    "jobs: [{tenant: blue, class: magic, state_size: 1GB, "
+                    "priority: high, run_deadline: 0}]\n"
                     "streams: [{count: 0, job: {tenant: red}}]\n"
                     "colour: red\n",
                     "t.yaml"))
@@ -88,6 +107,8 @@ TEST(TraceFileTest, SaysEverythingThatIsWrong) {
             HasSubstr("there is no phase \"sleeping\""),
             HasSubstr("jobs[0].tenant: there is no tenant \"blue\""),
             HasSubstr("there is no class of operators \"magic\""),
+            HasSubstr("jobs[0].priority: there is no class \"high\""),
+            HasSubstr("jobs[0].run_deadline: must be more than 0"),
             HasSubstr("jobs[0].state_size: there is no state beside it"),
             HasSubstr("streams[0].count: expected 1 to"), HasSubstr("colour")));
 }
