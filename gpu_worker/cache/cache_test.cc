@@ -45,14 +45,14 @@ TEST(GraphCacheTest, EvictsTheLeastRecentlyUsed) {
   std::shared_ptr<Plan> a = MakePlan(&device, 1);
   std::shared_ptr<Plan> b = MakePlan(&device, 2);
   std::shared_ptr<Plan> c = MakePlan(&device, 3);
-  EXPECT_EQ(cache.Find(a->fingerprint()), nullptr);
-  cache.Insert(a);
-  cache.Insert(b);
-  EXPECT_EQ(cache.Insert(MakePlan(&device, 1)), a);
-  EXPECT_EQ(cache.Find(a->fingerprint()), a);
-  cache.Insert(c);
-  EXPECT_EQ(cache.Find(b->fingerprint()), nullptr);
-  EXPECT_EQ(cache.Find(a->fingerprint()), a);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red").plan, nullptr);
+  cache.Insert(a, "red");
+  cache.Insert(b, "red");
+  EXPECT_EQ(cache.Insert(MakePlan(&device, 1), "red"), a);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red").plan, a);
+  cache.Insert(c, "red");
+  EXPECT_EQ(cache.Find(b->fingerprint(), "red").plan, nullptr);
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red").plan, a);
   const GraphCache::Stats stats = cache.stats();
   EXPECT_EQ(stats.hits, 2u);
   EXPECT_EQ(stats.misses, 2u);
@@ -60,65 +60,122 @@ TEST(GraphCacheTest, EvictsTheLeastRecentlyUsed) {
   EXPECT_EQ(stats.plans, 2u);
 }
 
-TEST(GraphCacheTest, WhoDefinedAStructureIsKnownWhileItIsHere) {
+TEST(GraphCacheTest, WhoDefinedAStructureIsKnownWhileItHoldsIt) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 1});
   std::shared_ptr<Plan> a = MakePlan(&device, 1);
-  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t1"));
-  cache.Insert(a);
-  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t1"));
-  EXPECT_TRUE(cache.NoteDefined(a->fingerprint(), "t1"));
-  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t2"));
-  cache.Insert(MakePlan(&device, 2));
-  cache.Insert(MakePlan(&device, 1));
-  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t1"));
-  // Of so many tenants, and no more.
-  for (size_t i = 1; i < GraphCache::kMaxTenants; ++i) {
-    cache.NoteDefined(a->fingerprint(), absl::StrCat("other ", i));
+  EXPECT_EQ(cache.Find(a->fingerprint(), "red").plan, nullptr);
+  cache.Insert(a, "red");
+  EXPECT_TRUE(cache.Find(a->fingerprint(), "red").held);
+  EXPECT_FALSE(cache.Find(a->fingerprint(), "blue").held);
+  EXPECT_TRUE(cache.Find(a->fingerprint(), "blue").held);
+  cache.Insert(MakePlan(&device, 2), "red");
+  cache.Insert(MakePlan(&device, 1), "red");
+  EXPECT_TRUE(cache.Find(a->fingerprint(), "red").held);
+  EXPECT_FALSE(cache.Find(a->fingerprint(), "blue").held);
+}
+
+TEST(GraphCacheTest, ATenantDoesNotCrowdOutAnother) {
+  FakeDevice device(1000);
+  GraphCache cache({.max_plans = 8});
+  // Half of the places for bases and a half of these.
+  std::vector<std::shared_ptr<const Plan>> blue;
+  for (int64_t i = 0; i < 2; ++i) {
+    blue.push_back(cache.Insert(MakePlan(&device, 1 + i), "blue"));
+    blue.push_back(cache.Insert(MakeSized(&device, *blue.back(), 5), "blue"));
   }
-  EXPECT_TRUE(cache.NoteDefined(a->fingerprint(), "t1"));
-  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t2"));
-  EXPECT_FALSE(cache.NoteDefined(a->fingerprint(), "t2"));
+  const std::shared_ptr<const Plan> base =
+      cache.Insert(MakePlan(&device, 3), "red");
+  for (int64_t i = 0; i < 50; ++i) {
+    cache.Insert(MakePlan(&device, 10 + i), "red");
+    cache.Insert(MakeSized(&device, *base, 10 + i), "red");
+  }
+  EXPECT_EQ(cache.stats().plans, 8u);
+  for (const auto& plan : blue) {
+    EXPECT_EQ(cache.Use(plan->fingerprint(), "blue", plan->size()), plan);
+  }
+}
+
+TEST(GraphCacheTest, ATenantDoesNotCrowdOutAnotherWithBytes) {
+  FakeDevice device(1000);
+  const uint64_t each = MakePlan(&device, 1)->estimated_bytes();
+  GraphCache cache({.max_plans = 100, .max_bytes = 6 * each});
+  const auto mine = cache.Insert(MakePlan(&device, 1), "blue");
+  for (int64_t i = 0; i < 50; ++i) {
+    cache.Insert(MakePlan(&device, 10 + i), "red");
+    cache.Insert(MakePlan(&device, 100 + i), "green");
+  }
+  EXPECT_EQ(cache.Use(mine->fingerprint(), "blue"), mine);
+}
+
+TEST(GraphCacheTest, WhatAnotherTenantUsesStays) {
+  FakeDevice device(1000);
+  GraphCache cache({.max_plans = 3});
+  const auto shared = cache.Insert(MakePlan(&device, 1), "red");
+  EXPECT_EQ(cache.Find(shared->fingerprint(), "blue").plan, shared);
+  for (int64_t i = 0; i < 10; ++i)
+    cache.Insert(MakePlan(&device, 9 + i), "red");
+  EXPECT_EQ(cache.Use(shared->fingerprint(), "blue"), shared);
+  // But whoever let go of it does not see that it is still here.
+  EXPECT_EQ(cache.Use(shared->fingerprint(), "red"), nullptr);
+  EXPECT_FALSE(cache.Find(shared->fingerprint(), "red").held);
+  EXPECT_EQ(cache.Use(shared->fingerprint(), "red"), shared);
+}
+
+TEST(GraphCacheTest, ATenantRunsNoPlanThatItDidNotDefine) {
+  FakeDevice device(1000);
+  GraphCache cache({.max_plans = 10});
+  const auto base = cache.Insert(MakePlan(&device, 1), "red");
+  const auto sized = cache.Insert(MakeSized(&device, *base, 5), "red");
+  EXPECT_EQ(cache.Use(base->fingerprint(), "blue"), nullptr);
+  EXPECT_EQ(cache.Use(base->fingerprint(), "blue", 5), nullptr);
+  cache.Find(base->fingerprint(), "blue");
+  EXPECT_EQ(cache.Use(base->fingerprint(), "blue", 5), sized);
 }
 
 TEST(GraphCacheTest, LimitsBytesToo) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 100, .max_bytes = 1});
-  cache.Insert(MakePlan(&device, 1));
-  cache.Insert(MakePlan(&device, 2));
+  cache.Insert(MakePlan(&device, 1), "red");
+  cache.Insert(MakePlan(&device, 2), "red");
   EXPECT_EQ(cache.stats().plans, 1u);
 }
 
 TEST(GraphCacheTest, ARunOfAnySizeIsAUseOfTheStructure) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 3});
-  const std::shared_ptr<const Plan> a = cache.Insert(MakePlan(&device, 1));
-  cache.Insert(MakeSized(&device, *a, 5));
-  const std::shared_ptr<const Plan> b = cache.Insert(MakePlan(&device, 2));
-  EXPECT_NE(cache.Use(a->fingerprint(), 5), nullptr);
-  cache.Insert(MakePlan(&device, 3));
-  EXPECT_EQ(cache.Use(b->fingerprint()), nullptr);
-  EXPECT_EQ(cache.Use(a->fingerprint()), a);
+  const std::shared_ptr<const Plan> a =
+      cache.Insert(MakePlan(&device, 1), "red");
+  cache.Insert(MakeSized(&device, *a, 5), "red");
+  const std::shared_ptr<const Plan> b =
+      cache.Insert(MakePlan(&device, 2), "red");
+  EXPECT_NE(cache.Use(a->fingerprint(), "red", 5), nullptr);
+  cache.Insert(MakePlan(&device, 3), "red");
+  EXPECT_EQ(cache.Use(b->fingerprint(), "red"), nullptr);
+  EXPECT_EQ(cache.Use(a->fingerprint(), "red"), a);
 }
 
 TEST(GraphCacheTest, ManySizesLeaveOtherStructuresTheirHalf) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 6});
-  const std::shared_ptr<const Plan> a = cache.Insert(MakePlan(&device, 1));
-  const std::shared_ptr<const Plan> b = cache.Insert(MakePlan(&device, 2));
-  const std::shared_ptr<const Plan> c = cache.Insert(MakePlan(&device, 3));
+  const std::shared_ptr<const Plan> a =
+      cache.Insert(MakePlan(&device, 1), "red");
+  const std::shared_ptr<const Plan> b =
+      cache.Insert(MakePlan(&device, 2), "red");
+  const std::shared_ptr<const Plan> c =
+      cache.Insert(MakePlan(&device, 3), "red");
   for (int64_t size = 1; size <= 20; ++size) {
-    cache.Insert(MakeSized(&device, *a, size));
+    cache.Insert(MakeSized(&device, *a, size), "red");
   }
   for (const auto& base : {a, b, c}) {
-    EXPECT_EQ(cache.Use(base->fingerprint()), base);
+    EXPECT_EQ(cache.Use(base->fingerprint(), "red"), base);
   }
-  EXPECT_EQ(cache.Use(a->fingerprint(), 17), nullptr);
+  EXPECT_EQ(cache.Use(a->fingerprint(), "red", 17), nullptr);
   // And the other way round.
   for (int64_t elements = 4; elements < 20; ++elements) {
-    cache.Insert(MakePlan(&device, elements));
-    EXPECT_NE(cache.Use(a->fingerprint(), 18), nullptr);
-    EXPECT_NE(cache.Use(a->fingerprint(), 20), nullptr);
+    cache.Insert(MakePlan(&device, elements), "red");
+    EXPECT_NE(cache.Use(a->fingerprint(), "red", 18), nullptr);
+    EXPECT_NE(cache.Use(a->fingerprint(), "red", 20), nullptr);
   }
   EXPECT_EQ(cache.stats().plans, 6u);
 }
@@ -127,30 +184,33 @@ TEST(GraphCacheTest, BytesHaveHalvesToo) {
   FakeDevice device(1000);
   const uint64_t each = MakePlan(&device, 1)->estimated_bytes();
   GraphCache cache({.max_plans = 100, .max_bytes = 4 * each});
-  const std::shared_ptr<const Plan> a = cache.Insert(MakePlan(&device, 1));
-  const std::shared_ptr<const Plan> b = cache.Insert(MakePlan(&device, 2));
+  const std::shared_ptr<const Plan> a =
+      cache.Insert(MakePlan(&device, 1), "red");
+  const std::shared_ptr<const Plan> b =
+      cache.Insert(MakePlan(&device, 2), "red");
   for (int64_t size = 1; size <= 20; ++size) {
-    cache.Insert(MakeSized(&device, *a, size));
+    cache.Insert(MakeSized(&device, *a, size), "red");
   }
-  EXPECT_EQ(cache.Use(b->fingerprint()), b);
+  EXPECT_EQ(cache.Use(b->fingerprint(), "red"), b);
   EXPECT_EQ(cache.stats().bytes, 4 * each);
 }
 
 TEST(GraphCacheTest, AStructureThatComesBackGoesOnCounting) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 1});
-  const std::shared_ptr<const Plan> first = cache.Insert(MakePlan(&device, 1));
+  const std::shared_ptr<const Plan> first =
+      cache.Insert(MakePlan(&device, 1), "red");
   for (int i = 0; i < 1000; ++i) first->CountRun();
   // Without the one it was made from.
-  cache.Insert(MakeSized(&device, *first, 5));
-  EXPECT_EQ(cache.Use(first->fingerprint()), nullptr);
-  const auto again = cache.Insert(MakePlan(&device, 1));
+  cache.Insert(MakeSized(&device, *first, 5), "red");
+  EXPECT_EQ(cache.Use(first->fingerprint(), "red"), nullptr);
+  const auto again = cache.Insert(MakePlan(&device, 1), "red");
   ASSERT_NE(again, first);
   EXPECT_EQ(again->runs(), 1000u);
   // So does one whose base was evicted while it was made.
   const std::shared_ptr<Plan> stray =
       MakeSized(&device, *MakePlan(&device, 1), 6);
-  cache.Insert(stray);
+  cache.Insert(stray, "red");
   stray->CountRun();
   EXPECT_EQ(again->runs(), 1001u);
 }
@@ -158,10 +218,12 @@ TEST(GraphCacheTest, AStructureThatComesBackGoesOnCounting) {
 TEST(GraphCacheTest, ListsAStructureOnce) {
   FakeDevice device(1000);
   GraphCache cache({.max_plans = 10});
-  const std::shared_ptr<const Plan> a = cache.Insert(MakePlan(&device, 1));
-  const std::shared_ptr<const Plan> b = cache.Insert(MakePlan(&device, 2));
-  cache.Insert(MakeSized(&device, *a, 5));
-  cache.Insert(MakeSized(&device, *a, 6));
+  const std::shared_ptr<const Plan> a =
+      cache.Insert(MakePlan(&device, 1), "red");
+  const std::shared_ptr<const Plan> b =
+      cache.Insert(MakePlan(&device, 2), "red");
+  cache.Insert(MakeSized(&device, *a, 5), "red");
+  cache.Insert(MakeSized(&device, *a, 6), "red");
   EXPECT_THAT(cache.List(), UnorderedElementsAre(a, b));
 }
 
@@ -169,8 +231,10 @@ class ContentCacheTest : public testing::Test {
  protected:
   std::shared_ptr<Buffer> Insert(const std::string& tenant, uint64_t hash,
                                  uint64_t bytes,
-                                 absl::Duration cost = absl::Seconds(1)) {
-    return cache_.Insert(tenant, {hash, 0}, *device_.Allocate(bytes), cost);
+                                 absl::Duration cost = absl::Seconds(1),
+                                 uint64_t sample = 0) {
+    return cache_.Insert(tenant, {hash, 0}, *device_.Allocate(bytes), cost,
+                         sample);
   }
   bool Has(const std::string& tenant, uint64_t hash, uint64_t bytes) {
     for (const ContentCache::Content& content : cache_.List()) {
@@ -197,6 +261,36 @@ TEST_F(ContentCacheTest, FindsWithinATenantOnly) {
   // Another tenant's is its own.
   EXPECT_NE(Insert("b", 1, 8), buffer);
   EXPECT_EQ(cache_.List().size(), 2u);
+}
+
+TEST_F(ContentCacheTest, MayHaveWhatLooksLikeWhatATenantHas) {
+  const absl::Duration cost = absl::Seconds(1);
+  std::shared_ptr<Buffer> used = Insert("a", 1, 8, cost, 11);
+  Insert("a", 2, 8, cost, 11);
+  Insert("a", 3, 8, cost, 12);
+  EXPECT_TRUE(cache_.MayHave("a", 8, 11));
+  EXPECT_TRUE(cache_.MayHave("a", 8, 12));
+  EXPECT_EQ(cache_.stats().misses, 0u);
+  EXPECT_FALSE(cache_.MayHave("a", 8, 13));
+  EXPECT_FALSE(cache_.MayHave("a", 9, 11));
+  EXPECT_FALSE(cache_.MayHave("b", 8, 11));
+  EXPECT_EQ(cache_.stats().misses, 3u);
+  // What is adopted is there, too.
+  cache_.SetSharing({"a", "b"});
+  cache_.Adopt("b", {1, 0}, used);
+  EXPECT_TRUE(cache_.MayHave("b", 8, 11));
+  // What is evicted is not, and what looks like it stays.
+  cache_.EvictIdle(1000);
+  EXPECT_TRUE(cache_.MayHave("a", 8, 11));
+  EXPECT_FALSE(cache_.MayHave("a", 8, 12));
+  // Without a sample only the size tells.
+  Insert("a", 4, 8, cost);
+  EXPECT_TRUE(cache_.MayHave("a", 8, 12));
+  EXPECT_FALSE(cache_.MayHave("a", 9, 12));
+  used = nullptr;
+  cache_.EvictIdle(1000);
+  EXPECT_FALSE(cache_.MayHave("a", 8, 11));
+  EXPECT_FALSE(cache_.MayHave("b", 8, 11));
 }
 
 TEST_F(ContentCacheTest, OffersToOthersWhatTenantsShare) {
@@ -269,6 +363,55 @@ TEST_F(ContentCacheTest, ForgetsInTheEndWhatWasUsedOften) {
     cache_.EvictIdle(1);
   }
   EXPECT_FALSE(Has("a", 1, 100));
+}
+
+TEST_F(ContentCacheTest, IdleContentsOfOneTenantDoNotCrowdOutAnothers) {
+  // Cheap, old and never used again.
+  Insert("blue", 1, 100, absl::Milliseconds(1));
+  for (uint64_t hash = 2; hash <= 5; ++hash) {
+    Insert("red", hash, 100, absl::Hours(1));
+    cache_.Find("red", {hash, 0}, 100);
+  }
+  cache_.EvictIdle(300);
+  EXPECT_TRUE(Has("blue", 1, 100));
+  EXPECT_TRUE(Has("red", 5, 100));
+  EXPECT_EQ(cache_.List().size(), 2u);
+  // What is in use is not shared out.
+  const std::shared_ptr<Buffer> used = Insert("blue", 6, 1000);
+  Insert("red", 7, 100, absl::Hours(1));
+  cache_.EvictIdle(100);
+  EXPECT_TRUE(Has("blue", 1, 100));
+  // All of it, when need be.
+  cache_.EvictIdle(10000);
+  EXPECT_EQ(cache_.List().size(), 1u);
+}
+
+TEST_F(ContentCacheTest, ManySmallContentsDoNotCrowdOutAnothers) {
+  Insert("blue", 1, 8, absl::Milliseconds(1));
+  Insert("blue", 2, 8, absl::Milliseconds(1));
+  for (uint64_t hash = 3; hash < 30; ++hash) {
+    Insert("red", hash, 8, absl::Hours(1));
+    Insert("green", 100 + hash, 8, absl::Hours(1));
+  }
+  EXPECT_EQ(cache_.List().size(), 10u);
+  EXPECT_TRUE(Has("blue", 1, 8));
+  EXPECT_TRUE(Has("blue", 2, 8));
+}
+
+TEST_F(ContentCacheTest, WhatOneTenantLetsGoStaysTheOthers) {
+  cache_.SetSharing({"red", "blue"});
+  cache_.Adopt("blue", {1, 0}, Insert("red", 1, 100));
+  for (uint64_t hash = 2; hash < 5; ++hash) {
+    Insert("red", hash, 100, absl::Hours(1));
+  }
+  cache_.EvictIdle(200);
+  EXPECT_TRUE(Has("blue", 1, 100));
+  EXPECT_FALSE(Has("red", 1, 100));
+  // Of the places, too: it counts as what the other sent.
+  for (uint64_t hash = 10; hash < 30; ++hash) Insert("red", hash, 8);
+  EXPECT_TRUE(Has("blue", 1, 100));
+  for (uint64_t hash = 30; hash < 50; ++hash) Insert("blue", hash, 8);
+  EXPECT_FALSE(Has("blue", 1, 100));
 }
 
 TEST_F(ContentCacheTest, OneTenantLeavesOthersHalfOfThePlaces) {

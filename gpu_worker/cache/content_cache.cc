@@ -1,6 +1,8 @@
 #include "gpu_worker/cache/content_cache.h"
 
 #include <algorithm>
+#include <functional>
+#include <tuple>
 
 #include "absl/algorithm/container.h"
 
@@ -75,6 +77,20 @@ void ContentCache::SetCost(const ContentHash& hash,
   Place(entry);
 }
 
+bool ContentCache::MayHave(const std::string& tenant, uint64_t size_bytes,
+                           uint64_t sample) {
+  MutexLock lock(&mu_);
+  for (const uint64_t look : {sample, uint64_t{0}}) {
+    const auto found = looks_.find({size_bytes, look});
+    if (found == looks_.end()) continue;
+    for (const Entry* const entry : found->second) {
+      if (absl::c_linear_search(entry->tenants, tenant)) return true;
+    }
+  }
+  ++stats_.misses;
+  return false;
+}
+
 std::shared_ptr<Buffer> ContentCache::Find(const std::string& tenant,
                                            const ContentHash& hash,
                                            uint64_t size_bytes) {
@@ -92,7 +108,8 @@ std::shared_ptr<Buffer> ContentCache::Find(const std::string& tenant,
 std::shared_ptr<Buffer> ContentCache::Insert(const std::string& tenant,
                                              const ContentHash& hash,
                                              std::shared_ptr<Buffer> buffer,
-                                             absl::Duration cost) {
+                                             absl::Duration cost,
+                                             uint64_t sample) {
   Evicted evicted;  // Destroyed after the lock is released.
   MutexLock lock(&mu_);
   const uint64_t size_bytes = buffer->size_bytes();
@@ -101,11 +118,13 @@ std::shared_ptr<Buffer> ContentCache::Insert(const std::string& tenant,
     return entry->buffer;
   }
   if (!MakePlace(tenant, &evicted)) return buffer;
-  ++sent_[tenant];
+  CountSent(tenant, 1);
   auto entry = std::make_unique<Entry>();
   entry->hash = hash;
   entry->buffer = buffer;
   entry->tenants = {tenant};
+  entry->sample = sample;
+  looks_[{size_bytes, sample}].push_back(entry.get());
   entry->cost_per_byte = PerByte(cost, *buffer);
   Use(entry.get());
   contents_[{hash, size_bytes}].push_back(std::move(entry));
@@ -158,48 +177,104 @@ void ContentCache::Adopt(const std::string& tenant, const ContentHash& hash,
 }
 
 void ContentCache::EvictIdle(uint64_t bytes) {
+  struct Idle {
+    std::vector<Entry*> worst_last;
+    uint64_t bytes = 0;
+  };
+  if (bytes == 0) return;
   Evicted evicted;
   MutexLock lock(&mu_);
-  Evict(bytes, 0, nullptr, &evicted);
+  absl::flat_hash_map<std::string, Idle> idle;
+  for (auto at = order_.rbegin(); at != order_.rend(); ++at) {
+    // Only the cache hands out references, under this lock: a count of one
+    // cannot rise meanwhile.
+    if (!IsSoleOwner(at->second->buffer)) continue;
+    for (const std::string& tenant : at->second->tenants) {
+      Idle& of_tenant = idle[tenant];
+      of_tenant.worst_last.push_back(at->second);
+      of_tenant.bytes += at->second->buffer->size_bytes();
+    }
+  }
+  uint64_t freed = 0;
+  while (freed < bytes && !idle.empty()) {
+    // Names decide between equals.
+    const auto most =
+        absl::c_max_element(idle, [](const auto& a, const auto& b) {
+          return std::tie(a.second.bytes, a.first) <
+                 std::tie(b.second.bytes, b.first);
+        });
+    Entry* const worst = most->second.worst_last.back();
+    const uint64_t size_bytes = worst->buffer->size_bytes();
+    if (worst->tenants.size() == 1) freed += size_bytes;
+    LetGo(most->first, worst, &evicted);
+    most->second.worst_last.pop_back();
+    most->second.bytes -= size_bytes;
+    if (most->second.worst_last.empty()) idle.erase(most);
+  }
 }
 
 bool ContentCache::MakePlace(const std::string& tenant, Evicted* evicted) {
   const size_t share = std::max<size_t>(max_contents_ / 2, 1);
   const auto sent = sent_.find(tenant);
-  if (sent != sent_.end() && sent->second >= share) {
-    Evict(0, 1, &tenant, evicted);
-    return !evicted->empty();
+  if (sent != sent_.end() && sent->second >= share &&
+      !EvictSentBy(tenant, evicted)) {
+    return false;
   }
-  if (order_.size() >= max_contents_) Evict(0, 1, nullptr, evicted);
-  return order_.size() < max_contents_;
+  while (order_.size() >= max_contents_) {
+    std::vector<std::pair<size_t, std::string>> most_first;
+    for (const auto& [sender, count] : sent_) {
+      most_first.emplace_back(count, sender);
+    }
+    absl::c_sort(most_first, std::greater<>());
+    const bool gone = absl::c_any_of(
+        most_first, [&](const auto& sender) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+          return EvictSentBy(sender.second, evicted);
+        });
+    if (!gone) return false;
+  }
+  return true;
 }
 
-void ContentCache::Evict(uint64_t bytes, size_t count,
-                         const std::string* sender, Evicted* evicted) {
-  uint64_t freed = 0;
-  for (auto next = order_.begin(); next != order_.end();) {
-    if (freed >= bytes && evicted->size() >= count) break;
-    const auto at = next++;
-    Entry* const entry = at->second;
-    // Only the cache hands out references, under this lock: a count of one
-    // cannot rise meanwhile.
-    if (!IsSoleOwner(entry->buffer)) continue;
-    if (sender != nullptr && entry->tenants.front() != *sender) continue;
-    const uint64_t size_bytes = entry->buffer->size_bytes();
-    freed += size_bytes;
-    floor_ = std::max(floor_, entry->place.first);
-    ++stats_.evictions;
-    ++revision_;
-    order_.erase(at);
-    const auto sent = sent_.find(entry->tenants.front());
-    if (--sent->second == 0) sent_.erase(sent);
-    const auto found = contents_.find({entry->hash, size_bytes});
-    const auto owned = absl::c_find_if(
-        found->second, [entry](const auto& e) { return e.get() == entry; });
-    evicted->push_back(std::move(*owned));
-    found->second.erase(owned);
-    if (found->second.empty()) contents_.erase(found);
+bool ContentCache::EvictSentBy(const std::string& tenant, Evicted* evicted) {
+  for (const auto& [place, entry] : order_) {
+    if (entry->tenants.front() != tenant || !IsSoleOwner(entry->buffer)) {
+      continue;
+    }
+    LetGo(tenant, entry, evicted);
+    return true;
   }
+  return false;
+}
+
+void ContentCache::LetGo(const std::string& tenant, Entry* entry,
+                         Evicted* evicted) {
+  ++revision_;
+  const bool was_sender = entry->tenants.front() == tenant;
+  if (was_sender) CountSent(tenant, -1);
+  entry->tenants.erase(absl::c_find(entry->tenants, tenant));
+  if (!entry->tenants.empty()) {
+    if (was_sender) CountSent(entry->tenants.front(), 1);
+    return;
+  }
+  ++stats_.evictions;
+  floor_ = std::max(floor_, entry->place.first);
+  order_.erase({entry->place, entry});
+  const uint64_t size_bytes = entry->buffer->size_bytes();
+  const auto look = looks_.find({size_bytes, entry->sample});
+  std::erase(look->second, entry);
+  if (look->second.empty()) looks_.erase(look);
+  const auto found = contents_.find({entry->hash, size_bytes});
+  const auto owned = absl::c_find_if(
+      found->second, [entry](const auto& e) { return e.get() == entry; });
+  evicted->push_back(std::move(*owned));
+  found->second.erase(owned);
+  if (found->second.empty()) contents_.erase(found);
+}
+
+void ContentCache::CountSent(const std::string& tenant, int by) {
+  size_t& count = sent_[tenant];
+  count += static_cast<size_t>(by);
+  if (count == 0) sent_.erase(tenant);
 }
 
 std::vector<ContentCache::Content> ContentCache::List() const {

@@ -8,11 +8,15 @@
 // ever replaced, so contents of several tenants may have one hash and length
 // and different bytes.
 //
-// A content that no storage shares is kept until its room is needed. What is
-// worth the least goes first: what took the least time per byte to come here,
-// was used least often and not for the longest time (GreedyDual-Size-
-// Frequency: each use sets a content's value to a floor, plus uses times cost
-// per byte; the floor rises to the value of what is evicted).
+// A content that no storage shares is idle, and kept until its room is needed.
+// Then the tenant with the most idle bytes lets go of one, so that a tenant
+// loses nothing to others while it has no more of them than its part; of those
+// that share a content, each has all its bytes, and it goes when nobody has it
+// any more. Of a tenant's, what is worth the least goes first: what took the
+// least time per byte to come here, was used least often and not for the
+// longest time (GreedyDual-Size- Frequency: each use sets a content's value to
+// a floor, plus uses times cost per byte; the floor rises to the value of what
+// is evicted).
 //
 // Thread-safe.
 #ifndef GPU_WORKER_CACHE_CONTENT_CACHE_H_
@@ -58,20 +62,28 @@ class ContentCache {
   static constexpr size_t kMaxCandidates = 4;
 
   // At most `max_contents` are remembered, and of those that one tenant sent
-  // half of that; more are not kept when none is idle.
+  // half of that; more are not kept when none is idle. Where there are too
+  // many, the tenant that sent the most lets go of one. Who has let go of a
+  // content that it sent has it no more: it counts as sent by another tenant
+  // that shares it, if there is one.
   explicit ContentCache(size_t max_contents) : max_contents_(max_contents) {}
 
+  // False: the tenant has no content of the size whose bytes give the sample
+  // (Transfer.sample), which is not 0. One whose sample nobody said may have
+  // any. Counts a miss where it is false.
+  bool MayHave(const std::string& tenant, uint64_t size_bytes, uint64_t sample);
   // Null when the tenant has no such content. Counts a hit or a miss.
   std::shared_ptr<Buffer> Find(const std::string& tenant,
                                const ContentHash& hash, uint64_t size_bytes);
 
   // Keeps `buffer`, whose bytes have this hash and must not change any more;
-  // it took `cost` to get them. Returns the buffer to use: an equal one that
-  // the tenant has already, if any.
+  // it took `cost` to get them. `sample` is theirs, as somebody said: a wrong
+  // one has them sent again. Returns the buffer to use: an equal one that the
+  // tenant has already, if any.
   std::shared_ptr<Buffer> Insert(const std::string& tenant,
                                  const ContentHash& hash,
                                  std::shared_ptr<Buffer> buffer,
-                                 absl::Duration cost);
+                                 absl::Duration cost, uint64_t sample = 0);
 
   // Which tenants share contents with one another, from now on.
   void SetSharing(absl::flat_hash_set<std::string> tenants);
@@ -111,7 +123,9 @@ class ContentCache {
   struct Entry {
     ContentHash hash;
     std::shared_ptr<Buffer> buffer;
+    // Who counts as its sender first.
     std::vector<std::string> tenants;
+    uint64_t sample = 0;
     // Seconds.
     double cost_per_byte = 0;
     uint64_t uses = 0;
@@ -121,6 +135,8 @@ class ContentCache {
   using Key = std::pair<ContentHash, uint64_t>;
   using Entries = std::vector<std::unique_ptr<Entry>>;
   using Evicted = std::vector<std::unique_ptr<Entry>>;
+  // Size and sample.
+  using Look = std::pair<uint64_t, uint64_t>;
 
   static double PerByte(absl::Duration cost, const Buffer& buffer);
   Entry* Of(const std::string& tenant, const Key& key) const
@@ -131,10 +147,14 @@ class ContentCache {
   void Use(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the entry the place that it deserves now.
   void Place(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Idle ones until so many bytes and contents are gone; of one tenant, unless
-  // that is null.
-  void Evict(uint64_t bytes, size_t count, const std::string* sender,
-             Evicted* evicted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worst idle one that the tenant sent; false: there is none.
+  bool EvictSentBy(const std::string& tenant, Evicted* evicted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The tenant has the idle entry no more; if nobody has, it goes.
+  void LetGo(const std::string& tenant, Entry* entry, Evicted* evicted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountSent(const std::string& tenant, int by)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Makes a place for another content of the tenant's; false: there is none.
   bool MakePlace(const std::string& tenant, Evicted* evicted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -142,6 +162,8 @@ class ContentCache {
   const size_t max_contents_;
   mutable Mutex mu_;
   absl::flat_hash_map<Key, Entries> contents_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<Look, std::vector<const Entry*>> looks_
+      ABSL_GUARDED_BY(mu_);
   // What goes first comes first.
   std::set<std::pair<std::pair<double, uint64_t>, Entry*>> order_
       ABSL_GUARDED_BY(mu_);

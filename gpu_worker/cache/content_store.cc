@@ -262,6 +262,7 @@ void ContentStore::Add(const Key& key, uint64_t bytes) {
   file = std::make_unique<File>();
   file->key = key;
   file->bytes = bytes;
+  ++sizes_[{std::get<0>(key), std::get<2>(key)}];
   stats_.bytes += bytes;
   stats_.entries = files_.size();
   Use(file.get());
@@ -279,6 +280,8 @@ void ContentStore::Remove(const Key& key) {
   unlink(PathOf(key).c_str());
   stats_.bytes -= found->second->bytes;
   order_.erase({found->second->place, found->second.get()});
+  const auto size = sizes_.find({std::get<0>(key), std::get<2>(key)});
+  if (--size->second == 0) sizes_.erase(size);
   files_.erase(found);
   stats_.entries = files_.size();
 }
@@ -327,6 +330,12 @@ bool ContentStore::Has(const std::string& tenant, const ContentHash& hash,
                        uint64_t size_bytes) const {
   MutexLock lock(&mu_);
   return files_.contains(Key(tenant, hash, size_bytes));
+}
+
+bool ContentStore::HasOfSize(const std::string& tenant,
+                             uint64_t size_bytes) const {
+  MutexLock lock(&mu_);
+  return sizes_.contains({tenant, size_bytes});
 }
 
 std::shared_ptr<ContentLoad> ContentStore::Load(const std::string& tenant,

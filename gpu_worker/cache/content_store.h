@@ -115,6 +115,8 @@ class ContentStore {
   // Counts nothing.
   bool Has(const std::string& tenant, const ContentHash& hash,
            uint64_t size_bytes) const;
+  // Whether any content of the tenant's has the size.
+  bool HasOfSize(const std::string& tenant, uint64_t size_bytes) const;
 
   // Writes what is due, reads what was asked for; false when there is nothing.
   bool WriteOne();
@@ -172,6 +174,9 @@ class ContentStore {
   CondVar write_changed_;
   CondVar read_changed_;
   absl::flat_hash_map<Key, std::unique_ptr<File>> files_ ABSL_GUARDED_BY(mu_);
+  // How many of them are of a tenant and a size.
+  absl::flat_hash_map<std::pair<std::string, uint64_t>, size_t> sizes_
+      ABSL_GUARDED_BY(mu_);
   // What goes first comes first: by uses above a floor that rises to those of
   // what goes, then by age.
   std::set<std::pair<std::pair<uint64_t, uint64_t>, File*>> order_

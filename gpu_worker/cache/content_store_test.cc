@@ -107,6 +107,9 @@ TEST_F(ContentStoreTest, AnotherProcessHasWhatWasWritten) {
   // Another tenant's, another length, another hash.
   EXPECT_FALSE(store_->Has("b", HashOf(bytes_), bytes_.size()));
   EXPECT_FALSE(store_->Has("a", HashOf(bytes_), bytes_.size() - 1));
+  EXPECT_TRUE(store_->HasOfSize("a", bytes_.size()));
+  EXPECT_FALSE(store_->HasOfSize("b", bytes_.size()));
+  EXPECT_FALSE(store_->HasOfSize("a", bytes_.size() - 1));
   EXPECT_EQ(Load("b", bytes_), "");
   EXPECT_EQ(Load("a", bytes_ + "x"), "");
 }

@@ -1,102 +1,120 @@
 #include "gpu_worker/cache/graph_cache.h"
 
-#include <iterator>
+#include <optional>
 #include <utility>
 
 namespace djinn::worker {
 
-std::shared_ptr<const Plan> GraphCache::Find(const std::string& fingerprint) {
+GraphCache::GraphCache(Options options)
+    : options_(options),
+      bases_{.order = TenantOrder<Kept>(
+                 {.items = options.max_plans, .bytes = options.max_bytes})},
+      sized_{.order = TenantOrder<Kept>(
+                 {.items = options.max_plans, .bytes = options.max_bytes})} {}
+
+GraphCache::Found GraphCache::Find(absl::string_view fingerprint,
+                                   absl::string_view tenant) {
   MutexLock lock(&mu_);
-  std::shared_ptr<const Plan> plan = UseLocked(fingerprint, 0);
-  ++(plan != nullptr ? stats_.hits : stats_.misses);
-  return plan;
+  const auto found = structures_.find(fingerprint);
+  if (found == structures_.end() || found->second.base == nullptr) {
+    ++stats_.misses;
+    return {};
+  }
+  ++stats_.hits;
+  Kept* const base = found->second.base.get();
+  const bool held = bases_.order.Use(tenant, base);
+  if (!held) {
+    bases_.order.Take(tenant, base, base->plan->estimated_bytes());
+  }
+  return {base->plan, held};
 }
 
 std::shared_ptr<const Plan> GraphCache::Use(absl::string_view fingerprint,
+                                            absl::string_view tenant,
                                             int64_t size) {
   MutexLock lock(&mu_);
-  return UseLocked(fingerprint, size);
-}
-
-std::shared_ptr<const Plan> GraphCache::UseLocked(absl::string_view fingerprint,
-                                                  int64_t size) {
   const auto found = structures_.find(fingerprint);
   if (found == structures_.end()) return nullptr;
   const Entry& entry = found->second;
-  if (entry.base.has_value()) {
-    bases_.order.splice(bases_.order.begin(), bases_.order, *entry.base);
-  }
-  if (size == 0) return entry.base.has_value() ? **entry.base : nullptr;
+  const bool held =
+      entry.base != nullptr && bases_.order.Use(tenant, entry.base.get());
+  if (size == 0) return held ? entry.base->plan : nullptr;
   const auto at = entry.sized.find(size);
   if (at == entry.sized.end()) return nullptr;
-  sized_.order.splice(sized_.order.begin(), sized_.order, at->second);
-  return *at->second;
+  Kept* const sized = at->second.get();
+  if (!sized_.order.Use(tenant, sized)) {
+    if (!held) return nullptr;
+    sized_.order.Take(tenant, sized, sized->plan->estimated_bytes());
+  }
+  return sized->plan;
 }
 
-std::shared_ptr<const Plan> GraphCache::Insert(std::shared_ptr<Plan> plan) {
+std::shared_ptr<const Plan> GraphCache::Insert(std::shared_ptr<Plan> plan,
+                                               absl::string_view tenant) {
   // Destroyed after the lock is released: a plan may own much.
-  Order evicted;
+  Evicted evicted;
   MutexLock lock(&mu_);
-  if (auto here = UseLocked(plan->fingerprint(), plan->size())) return here;
   const auto [found, first] = structures_.try_emplace(plan->fingerprint());
   Entry& entry = found->second;
   if (!first) plan->CountWith(*entry.any());
-  Kind& kind = plan->size() == 0 ? bases_ : sized_;
-  kind.order.push_front(plan);
-  kind.bytes += plan->estimated_bytes();
-  if (plan->size() == 0) {
-    entry.base = kind.order.begin();
-  } else {
-    entry.sized.emplace(plan->size(), kind.order.begin());
+  const bool is_base = plan->size() == 0;
+  Kind& kind = is_base ? bases_ : sized_;
+  std::unique_ptr<Kept>& kept =
+      is_base ? entry.base : entry.sized[plan->size()];
+  const bool added = kept == nullptr;
+  if (added) kept = std::make_unique<Kept>(Kept{std::move(plan), {}});
+  const std::shared_ptr<const Plan> here = kept->plan;
+  const uint64_t bytes = here->estimated_bytes();
+  kind.order.Take(tenant, kept.get(), bytes);
+  if (added) {
+    ++kind.plans;
+    kind.bytes += bytes;
+    Shrink(&kind, kept.get(), &evicted);
   }
-  Shrink(&kind, &evicted);
-  return plan;
+  return here;
 }
 
 bool GraphCache::Full() const {
-  return bases_.order.size() + sized_.order.size() > options_.max_plans ||
+  return bases_.plans + sized_.plans > options_.max_plans ||
          bases_.bytes + sized_.bytes > options_.max_bytes;
 }
 
-void GraphCache::Shrink(const Kind* newest, Order* evicted) {
+void GraphCache::Shrink(const Kind* newest_kind, const Kept* newest,
+                        Evicted* evicted) {
   while (Full()) {
     // One of them has more than its half.
-    const bool many_sized = sized_.order.size() > options_.max_plans / 2 ||
+    const bool many_sized = sized_.plans > options_.max_plans / 2 ||
                             sized_.bytes > options_.max_bytes / 2;
     Kind* kind = many_sized ? &sized_ : &bases_;
+    Kind* const other = many_sized ? &bases_ : &sized_;
     // The newest stays, even if it is too large alone.
-    const auto evictable = [newest](const Kind& of) {
-      return of.order.size() > (&of == newest ? 1 : 0);
-    };
-    if (!evictable(*kind)) kind = many_sized ? &bases_ : &sized_;
-    if (!evictable(*kind)) return;
-    const auto last = std::prev(kind->order.end());
-    const Plan& plan = **last;
-    kind->bytes -= plan.estimated_bytes();
+    auto let_go = kind->order.Release(kind == newest_kind ? newest : nullptr);
+    if (!let_go.has_value()) {
+      kind = other;
+      let_go = kind->order.Release(kind == newest_kind ? newest : nullptr);
+    }
+    if (!let_go.has_value()) return;
+    if (!let_go->item->holders.empty()) continue;
     ++stats_.evictions;
-    const auto found = structures_.find(plan.fingerprint());
-    Entry& entry = found->second;
-    if (plan.size() == 0) {
-      entry.base.reset();
-    } else {
-      entry.sized.erase(plan.size());
-    }
-    if (!entry.base.has_value() && entry.sized.empty()) {
-      structures_.erase(found);
-    }
-    evicted->splice(evicted->begin(), kind->order, last);
+    --kind->plans;
+    kind->bytes -= let_go->item->plan->estimated_bytes();
+    evicted->push_back(Remove(*let_go->item->plan));
   }
 }
 
-bool GraphCache::NoteDefined(absl::string_view fingerprint,
-                             absl::string_view tenant) {
-  MutexLock lock(&mu_);
-  const auto found = structures_.find(fingerprint);
-  if (found == structures_.end()) return false;
-  absl::flat_hash_set<std::string>& tenants = found->second.tenants;
-  if (tenants.contains(tenant)) return true;
-  if (tenants.size() < kMaxTenants) tenants.emplace(tenant);
-  return false;
+std::unique_ptr<GraphCache::Kept> GraphCache::Remove(const Plan& plan) {
+  const auto found = structures_.find(plan.fingerprint());
+  Entry& entry = found->second;
+  std::unique_ptr<Kept> removed;
+  if (plan.size() == 0) {
+    removed = std::move(entry.base);
+  } else {
+    const auto sized = entry.sized.find(plan.size());
+    removed = std::move(sized->second);
+    entry.sized.erase(sized);
+  }
+  if (entry.base == nullptr && entry.sized.empty()) structures_.erase(found);
+  return removed;
 }
 
 void GraphCache::SetPhase(absl::string_view fingerprint, v1::Phase phase) {
@@ -118,7 +136,7 @@ std::vector<std::shared_ptr<const Plan>> GraphCache::List() const {
 GraphCache::Stats GraphCache::stats() const {
   MutexLock lock(&mu_);
   Stats stats = stats_;
-  stats.plans = bases_.order.size() + sized_.order.size();
+  stats.plans = bases_.plans + sized_.plans;
   stats.bytes = bases_.bytes + sized_.bytes;
   return stats;
 }

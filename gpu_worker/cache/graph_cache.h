@@ -1,26 +1,31 @@
 // Fingerprint and size → plan, shared by all sessions and tenants: a structure
 // holds no tenant's values, and its name is the SHA-256 of what it says.
 //
-// The cache owns the plans: least recently used ones go first when a limit is
-// reached, whoever defined them, and one that is running lives until its run
-// ends. Plans at size 0, which a client is asked for when they are missed, and
-// those at other sizes, which are made from them and are many in a long loop,
-// each keep half of the limits whatever there is of the other kind. A run at
-// any size is a use of the plan at size 0. Thread-safe.
+// The cache owns the plans. A plan is a tenant's while the tenant holds it:
+// from when it defined the structure, or ran it at another size than 0. When a
+// limit is reached, the tenant with the greatest share lets go of what it used
+// least recently (common/tenant_order.h), and a plan that nobody holds goes;
+// one that is running lives until its run ends. What a tenant does not hold is
+// missing for it, even if it is here for others: nobody learns from what it
+// runs what others have.
+//
+// Plans at size 0, which a client is asked for when they are missed, and those
+// at other sizes, which are made from them and are many in a long loop, each
+// keep half of the limits whatever there is of the other kind; tenants have
+// their parts of each. A run at any size is a use of the plan at size 0.
+// Thread-safe.
 #ifndef GPU_WORKER_CACHE_GRAPH_CACHE_H_
 #define GPU_WORKER_CACHE_GRAPH_CACHE_H_
 
 #include <cstdint>
-#include <list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
+#include "common/tenant_order.h"
 #include "djinn/v1/notes.pb.h"
 #include "gpu_worker/plan/plan.h"
 
@@ -41,23 +46,28 @@ class GraphCache {
     uint64_t bytes = 0;
   };
 
-  explicit GraphCache(Options options) : options_(options) {}
+  explicit GraphCache(Options options);
 
   uint64_t max_bytes() const { return options_.max_bytes; }
 
-  // Null when the plan is not here. Counts a hit or a miss.
-  std::shared_ptr<const Plan> Find(const std::string& fingerprint);
-  // The same for a run of a structure that was admitted: counts nothing.
+  struct Found {
+    // Null when it is not here.
+    std::shared_ptr<const Plan> plan;
+    // The tenant held it before.
+    bool held = false;
+  };
+  // The plan at size 0, which the tenant holds from now on if it is here.
+  // Counts a hit or a miss.
+  Found Find(absl::string_view fingerprint, absl::string_view tenant);
+  // For a run of a structure that was admitted: null when the tenant holds no
+  // such plan. One at another size that is here is its own as soon as it holds
+  // the one at size 0. Counts nothing.
   std::shared_ptr<const Plan> Use(absl::string_view fingerprint,
-                                  int64_t size = 0);
-  // Keeps the plan; returns the one already here if another thread was faster.
-  // It counts with those of its structure that are here.
-  std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan);
-
-  // The tenant defined the structure. Whether it had before, while plans of it
-  // were here without a break: all that a tenant is told of what is here. Also
-  // false beyond kMaxTenants of a structure.
-  bool NoteDefined(absl::string_view fingerprint, absl::string_view tenant);
+                                  absl::string_view tenant, int64_t size = 0);
+  // Keeps the plan for the tenant; returns the one already here if another
+  // thread was faster. It counts with those of its structure that are here.
+  std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan,
+                                     absl::string_view tenant);
 
   // Says what kind of work the structure is; forgotten with its last plan.
   // Without effect where there is none.
@@ -67,32 +77,32 @@ class GraphCache {
   std::vector<std::shared_ptr<const Plan>> List() const;
   Stats stats() const;
 
-  static constexpr size_t kMaxTenants = 256;
-
  private:
-  // Most recently used first.
-  using Order = std::list<std::shared_ptr<const Plan>>;
+  struct Kept {
+    std::shared_ptr<const Plan> plan;
+    TenantOrder<Kept>::Holders holders;
+  };
   struct Kind {
-    Order order;
+    TenantOrder<Kept> order;
+    size_t plans = 0;
     uint64_t bytes = 0;
   };
   // What is here of a structure; at least one plan.
   struct Entry {
-    std::optional<Order::iterator> base;
-    absl::flat_hash_map<int64_t, Order::iterator> sized;
-    absl::flat_hash_set<std::string> tenants;
+    std::unique_ptr<Kept> base;
+    absl::flat_hash_map<int64_t, std::unique_ptr<Kept>> sized;
 
     const std::shared_ptr<const Plan>& any() const {
-      return base.has_value() ? **base : *sized.begin()->second;
+      return base != nullptr ? base->plan : sized.begin()->second->plan;
     }
   };
+  using Evicted = std::vector<std::unique_ptr<Kept>>;
 
-  std::shared_ptr<const Plan> UseLocked(absl::string_view fingerprint,
-                                        int64_t size)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Full() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Makes room for the newest plan, which is of this kind.
-  void Shrink(const Kind* newest, Order* evicted)
+  void Shrink(const Kind* newest_kind, const Kept* newest, Evicted* evicted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::unique_ptr<Kept> Remove(const Plan& plan)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;

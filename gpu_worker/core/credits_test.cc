@@ -1,6 +1,8 @@
 // Leases whose credit runs out, grace periods, and what is reported of use.
 #include "common/lease/lease_verifier.h"
+#include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
+#include "gmock/gmock.h"
 #include "gpu_worker/core/core_fixture.h"
 
 namespace djinn::worker {
@@ -117,6 +119,41 @@ TEST_F(CreditsTest, TheEndIsReportedUntilItIsSettled) {
   EXPECT_EQ(core_->Snapshot().ended_leases_size(), 0);
   // Nor may it be used again.
   EXPECT_EQ(Refusal(HelloFor("s1")), "LEASE_UNKNOWN");
+}
+
+TEST_F(CreditsTest, TheOldestOfTooManyEndsIsDroppedAndCounted) {
+  WorkerCoreOptions options;
+  options.max_ended_leases = 2;
+  Start(options);
+  const auto metrics = [&] {
+    Exposition exposition;
+    core_->Collect(&exposition);
+    return exposition.Text();
+  };
+  for (const char* session : {"s1", "s2", "s3"}) {
+    EXPECT_THAT(metrics(),
+                testing::HasSubstr("\ndjinn_worker_unbilled_leases_total 0\n"));
+    Grant(Lease(session, "t1"), 1000);
+    v1::DesiredState desired;
+    desired.add_drop_session_ids(session);
+    core_->Apply(desired);
+  }
+  EXPECT_THAT(metrics(),
+              testing::HasSubstr("\ndjinn_worker_unbilled_leases_total 1\n"));
+  const auto ended = [&] {
+    std::vector<std::string> ids;
+    const v1::WorkerState state = core_->Snapshot();
+    for (const v1::EndedLease& lease : state.ended_leases()) {
+      ids.push_back(UncheckedClaims(lease.lease()).lease_id());
+    }
+    return ids;
+  };
+  EXPECT_THAT(ended(), testing::ElementsAre("lease-s2", "lease-s3"));
+  v1::DesiredState desired;
+  core_->Apply(desired);
+  desired.add_settled_lease_ids("lease-s2");
+  core_->Apply(desired);
+  EXPECT_THAT(ended(), testing::ElementsAre("lease-s3"));
 }
 
 TEST_F(CreditsTest, InTheGracePeriodSessionsGoOnAndNoneBegins) {

@@ -193,7 +193,7 @@ TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
   client->Create(3, 4);
   client->Run(2, {3, kOne});
   EXPECT_EQ(client->Read(3, 1), Floats{2});
-  clock_.Advance(RunTimes::kTrusted);
+  clock_.Advance(scheduler::RunTimes::kTrusted);
   client->Create(4, 4);
   client->Run(1, {4, kOne});
   EXPECT_EQ(client->Read(4, 1), Floats{1});

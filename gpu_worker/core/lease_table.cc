@@ -11,11 +11,6 @@
 namespace djinn::worker {
 namespace {
 
-absl::Time ToTime(const google::protobuf::Timestamp& timestamp) {
-  return absl::FromUnixSeconds(timestamp.seconds()) +
-         absl::Nanoseconds(timestamp.nanos());
-}
-
 absl::Status Unknown(absl::string_view why) {
   return MakeError(absl::StatusCode::kUnauthenticated, "LEASE_UNKNOWN", why);
 }
@@ -64,7 +59,7 @@ absl::Status LeaseTable::Check(const v1::LeaseClaims& claims,
   // What is here goes by this worker's clock.
   if (leases_.contains(claims.lease_id())) return absl::OkStatus();
   if (Ended(claims)) return Unknown("the lease has ended on this worker");
-  const absl::Time expiry = ToTime(claims.expire_time());
+  const absl::Time expiry = FromProtoTimestamp(claims.expire_time());
   if (expiry <= now.wall) {
     return Expired(absl::StrCat("the lease expired at ",
                                 absl::FormatTime(expiry, absl::UTCTimeZone()),
@@ -75,7 +70,7 @@ absl::Status LeaseTable::Check(const v1::LeaseClaims& claims,
 
 bool LeaseTable::Ended(const v1::LeaseClaims& claims) const {
   return ended_.contains(claims.lease_id()) ||
-         ToTime(claims.issue_time()) < forgotten_before_;
+         FromProtoTimestamp(claims.issue_time()) < forgotten_before_;
 }
 
 void LeaseTable::Add(const v1::SignedLease& issue,
@@ -87,7 +82,8 @@ void LeaseTable::Add(const v1::SignedLease& issue,
   lease.issue = issue;
   lease.claims = claims;
   lease.meter->SetCredits(claims);
-  const absl::Duration most = ToTime(claims.expire_time()) - now.wall;
+  const absl::Duration most =
+      FromProtoTimestamp(claims.expire_time()) - now.wall;
   const absl::Duration valid_for = FromProtoDuration(claims.valid_for());
   const absl::Duration grace = FromProtoDuration(claims.grace());
   lease.in_force = now.monotonic + std::min(valid_for, most);
@@ -187,8 +183,8 @@ std::vector<Lease> LeaseTable::TakeSession(const std::string& session_id) {
 }
 
 void LeaseTable::NoteEnd(const v1::LeaseClaims& claims) {
-  const absl::Time expiry = ToTime(claims.expire_time());
-  const End end = {ToTime(claims.issue_time()), expiry};
+  const absl::Time expiry = FromProtoTimestamp(claims.expire_time());
+  const End end = {FromProtoTimestamp(claims.issue_time()), expiry};
   if (!ended_.emplace(claims.lease_id(), end).second) return;
   ended_by_expiry_.emplace(expiry, claims.lease_id());
   if (ended_.size() <= kMaxEnded) return;

@@ -299,7 +299,7 @@ TEST_F(MeteringTest, AnAnswerThatWasLostComesAgain) {
   Break(client.get());
   Resume(client.get());
   EXPECT_EQ(DeviceTime(client->Meter()), absl::Seconds(1));
-  EXPECT_EQ(client->last_hello().features_size(), 5);
+  EXPECT_EQ(client->last_hello().features_size(), 6);
 }
 
 TEST_F(MeteringTest, WhatTheWindowDoesNotCountIsBilled) {

@@ -191,7 +191,8 @@ bool WorkerCore::CloseAndReap() {
   closing.clear();
   for (std::shared_ptr<Connection>& connection : dead) {
     connection->Detach();
-    // Here, and nowhere else, a stream is destroyed: not in its own callback.
+    // A stream is destroyed here, or by the executor that attended it: never in
+    // its own callback.
     connection.reset();
   }
   return true;

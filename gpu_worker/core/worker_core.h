@@ -79,6 +79,8 @@ struct WorkerCoreOptions {
   // A connection that has not said Hello by then is closed.
   absl::Duration hello_timeout = absl::Seconds(10);
   size_t max_connections = 16384;
+  // Ended leases that wait to be settled.
+  size_t max_ended_leases = 65536;
   // How long a session is kept whose stream broke.
   absl::Duration resume_timeout = absl::Seconds(15);
   // How often deadlines are looked at.
@@ -160,6 +162,7 @@ class WorkerCore {
 
   // A lease that ended.
   struct EndedLease {
+    std::string lease_id;
     v1::SignedLease issue;
     std::shared_ptr<LeaseMeter> meter;
 
@@ -218,8 +221,9 @@ class WorkerCore {
   // What the lease says, checked now or when it came. Unauthenticated
   // (LEASE_UNKNOWN).
   absl::StatusOr<v1::LeaseClaims> ClaimsOf(const v1::SignedLease& issue) const;
-  // The lease is in force, as just listed.
-  void ApplyLease(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The lease is in force, as just listed. The queue key of its session if that
+  // waited for credit and has some now, else 0.
+  uint64_t ApplyLease(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the session of a lease that ended, if there is one; the caller drops
   // it without the lock.
   std::shared_ptr<Session> EndLeaseLocked(Lease lease, const absl::Status& why)
@@ -270,11 +274,8 @@ class WorkerCore {
   bool MayShare(const std::string& a, const std::string& b) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   bool MayHaveCompany(const std::string& tenant) ABSL_LOCKS_EXCLUDED(queue_mu_);
-  // What is done before the work that the session waits with, at least.
-  absl::Duration Ahead(uint64_t key, absl::Duration now) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
-  // That, if the session waits with a run that cannot be done by its deadline
-  // any more.
+  // What is done before it, at least, if the session waits with a run that
+  // cannot be done by its deadline any more.
   std::optional<absl::Duration> LateBehind(uint64_t key,
                                            absl::Duration now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
@@ -360,6 +361,8 @@ class WorkerCore {
   LeaseTable leases_ ABSL_GUARDED_BY(mu_);
   // Until the coordinator has settled them.
   std::deque<EndedLease> ended_leases_ ABSL_GUARDED_BY(mu_);
+  // Of these, those that were too many: nobody bills what they used.
+  uint64_t unbilled_leases_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, std::shared_ptr<Connection>> connections_
       ABSL_GUARDED_BY(mu_);
   uint64_t next_key_ ABSL_GUARDED_BY(mu_) = 1;

@@ -16,8 +16,6 @@
 namespace djinn::worker {
 namespace {
 
-// Ended leases that wait to be settled.
-constexpr size_t kMaxEndedLeases = 65536;
 // So many that a report stays a small part of what a message may have.
 constexpr size_t kMaxReportedContents = 64 << 10;
 
@@ -135,8 +133,15 @@ std::shared_ptr<Session> WorkerCore::EndLeaseLocked(Lease lease,
   const std::string& lease_id = lease.claims.lease_id();
   std::shared_ptr<Session> session;
   if (sessions_.contains(lease_id)) session = TakeSessionLocked(lease_id, why);
-  ended_leases_.push_back({std::move(lease.issue), std::move(lease.meter)});
-  if (ended_leases_.size() > kMaxEndedLeases) ended_leases_.pop_front();
+  ended_leases_.push_back(
+      {lease_id, std::move(lease.issue), std::move(lease.meter)});
+  if (ended_leases_.size() > options_.max_ended_leases) {
+    ++unbilled_leases_;
+    log::Warning("what a lease used is not billed: too many wait to be settled",
+                 {{"lease", ended_leases_.front().lease_id},
+                  {"unbilled", unbilled_leases_}});
+    ended_leases_.pop_front();
+  }
   return session;
 }
 
@@ -165,7 +170,7 @@ absl::StatusOr<v1::LeaseClaims> WorkerCore::ClaimsOf(
   return verifier_.Verify(issue);
 }
 
-void WorkerCore::ApplyLease(const Lease& lease) {
+uint64_t WorkerCore::ApplyLease(const Lease& lease) {
   const auto account = accounts_.find(lease.claims.tenant());
   if (lease.claims.has_tenant_limits() && account != accounts_.end()) {
     if (const auto shared = account->second.lock()) {
@@ -173,7 +178,7 @@ void WorkerCore::ApplyLease(const Lease& lease) {
     }
   }
   const auto held = sessions_.find(lease.claims.lease_id());
-  if (held == sessions_.end()) return;
+  if (held == sessions_.end()) return 0;
   held->second.session->SetMemoryLimits(
       MemoryLimits::Of(lease.claims.limits()));
   held->second.session->SetRunDeadline(RunDeadlineOf(lease.claims));
@@ -186,9 +191,8 @@ void WorkerCore::ApplyLease(const Lease& lease) {
     queue_.SetPriority(held->second.queue_key,
                        PriorityOf(declared, held->second.session->phase()));
   }
-  if (lease.meter->waiting() && lease.meter->HasCredit()) {
-    MakeRunnable(held->second.queue_key);
-  }
+  const bool goes_on = lease.meter->waiting() && lease.meter->HasCredit();
+  return goes_on ? held->second.queue_key : 0;
 }
 
 void WorkerCore::NoteWaiting(const Session& session, bool waits) {
@@ -201,6 +205,7 @@ void WorkerCore::NoteWaiting(const Session& session, bool waits) {
 void WorkerCore::Apply(const v1::DesiredState& desired) {
   std::vector<absl::Status> refused;
   std::vector<std::shared_ptr<Session>> ended;
+  std::vector<uint64_t> runnable;
   bool changed = false;
   pulls_.Learn(desired);
   Learn(desired);
@@ -236,7 +241,8 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
         continue;
       }
       changed |= !known;
-      ApplyLease(*leases_.Find(lease_id));
+      const uint64_t queue_key = ApplyLease(*leases_.Find(lease_id));
+      if (queue_key != 0) runnable.push_back(queue_key);
     }
     for (const std::string& session_id : desired.drop_session_ids()) {
       for (Lease& lease : leases_.TakeSession(session_id)) {
@@ -247,11 +253,14 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
                       "the coordinator ended the session")));
       }
     }
-    std::erase_if(ended_leases_, [&](const EndedLease& lease) {
-      return settled.contains(UncheckedClaims(lease.issue).lease_id());
-    });
+    if (!settled.empty()) {
+      std::erase_if(ended_leases_, [&](const EndedLease& lease) {
+        return settled.contains(lease.lease_id);
+      });
+    }
     housekeeping_.Signal();
   }
+  for (const uint64_t queue_key : runnable) MakeRunnable(queue_key);
   for (const std::shared_ptr<Session>& session : ended) {
     if (session != nullptr) session->Drop();
   }

@@ -111,6 +111,16 @@ void WorkerCore::CollectMemory(Exposition* out) const {
   memory("transfer", bytes(MemoryClass::kTransfers));
   memory("spare", bytes(MemoryClass::kSpare));
   memory("free", static_cast<double>(usage.limit - usage.used));
+  std::map<std::string, uint64_t> by_tenant;
+  for (const auto& [tenant, used] : ledger_.by_tenant()) {
+    by_tenant[metrics_.tenants.For(tenant)] += used;
+  }
+  for (const auto& [tenant, used] : by_tenant) {
+    out->Gauge("djinn_worker_tenant_memory_bytes",
+               "The device's memory that is used for a tenant.",
+               static_cast<double>(used),
+               {{"worker", worker}, {"tenant", tenant}});
+  }
   out->Gauge("djinn_worker_memory_pressure",
              "How full the device is: 1 from 80 % on, 2 from 95 %.",
              static_cast<double>(usage.pressure()), {{"worker", worker}});
@@ -212,6 +222,10 @@ void WorkerCore::Collect(Exposition* out) const {
   MutexLock lock(&mu_);
   out->Gauge("djinn_worker_connections", "Streams of clients.",
              static_cast<double>(connections_.size()));
+  out->Counter("djinn_worker_unbilled_leases_total",
+               "Ended leases whose use was forgotten before the coordinator "
+               "had it billed: too many waited.",
+               static_cast<double>(unbilled_leases_));
   for (const auto& [lease_id, held] : sessions_) {
     const std::string tenant = metrics_.tenants.For(held.session->tenant());
     out->Gauge("djinn_worker_sessions", "Sessions with state here.", 1,

@@ -12,6 +12,7 @@
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/plan/lockstep.h"
 #include "gpu_worker/plan/shared_products.h"
+#include "scheduler/fairness/deadline_rule.h"
 
 namespace djinn::worker {
 namespace {
@@ -132,28 +133,14 @@ std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
   return TurnOf(key);
 }
 
-absl::Duration WorkerCore::Ahead(uint64_t key, absl::Duration now) const {
-  absl::Duration ahead = queue_.Ahead(key);
-  // Who is in service goes on first, unless it gives way.
-  const auto serving = queued_.find(serving_);
-  if (serving != queued_.end() && served_by_ > now && serving_ != key &&
-      queue_.priority(key) <= queue_.priority(serving_) &&
-      queued_.at(key).session->tenant() != serving->second.session->tenant()) {
-    ahead += served_by_ - now;
-  }
-  return ahead;
-}
-
 std::optional<absl::Duration> WorkerCore::LateBehind(uint64_t key,
                                                      absl::Duration now) const {
   const auto found = queued_.find(key);
   if (found == queued_.end()) return std::nullopt;
-  const Session& session = *found->second.session;
-  const absl::Duration expected = session.expected();
-  if (expected == absl::ZeroDuration()) return std::nullopt;
-  const absl::Duration ahead = Ahead(key, now);
-  if (now + ahead + expected <= session.deadline()) return std::nullopt;
-  return ahead;
+  std::optional<scheduler::InService> in_service;
+  if (queued_.contains(serving_)) in_service = {serving_, served_by_};
+  return scheduler::LateBehind(queue_, key, WorkOf(*found->second.session),
+                               in_service, now);
 }
 
 void WorkerCore::NoteWaitingRun(uint64_t key, absl::Duration now) {

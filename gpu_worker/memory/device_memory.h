@@ -2,8 +2,8 @@
 // here carries its reservation: the bytes return to the ledger when the last
 // reference goes, whoever holds it.
 //
-// When the ledger refuses, a reclaimer (the content cache) is asked once to
-// make room. Thread-safe.
+// When the ledger refuses, a reclaimer is asked once to make room: of spare
+// memory first, then of contents that nobody uses. Thread-safe.
 #ifndef GPU_WORKER_MEMORY_DEVICE_MEMORY_H_
 #define GPU_WORKER_MEMORY_DEVICE_MEMORY_H_
 

@@ -98,10 +98,9 @@ Ledger::Usage Ledger::usage() const {
   return {limit_, used_, by_class_};
 }
 
-uint64_t Ledger::TenantBytes(const std::string& tenant) const {
+absl::flat_hash_map<std::string, uint64_t> Ledger::by_tenant() const {
   MutexLock lock(&mu_);
-  const auto found = by_tenant_.find(tenant);
-  return found == by_tenant_.end() ? 0 : found->second;
+  return by_tenant_;
 }
 
 void CappedMemory::SetLimits(MemoryLimits limits) {
@@ -220,6 +219,24 @@ void SessionQuota::Count(CappedMemory::Amount from, CappedMemory::Amount to) {
   if (tenant_ != nullptr) tenant_->Count(from, to);
   Of(from.storage_class).bytes -= from.bytes;
   Of(to.storage_class).bytes += to.bytes;
+}
+
+QuotaChange::~QuotaChange() {
+  if (!changed_) return;
+  quota_->Count({share_->class_, share_->bytes_}, before_);
+  --quota_->Of(share_->class_).count;
+  if (had_share_) ++quota_->Of(before_.storage_class).count;
+  share_->quota_ = had_share_ ? quota_ : nullptr;
+  share_->class_ = before_.storage_class;
+  share_->bytes_ = before_.bytes;
+}
+
+absl::Status QuotaChange::To(uint64_t bytes, StorageClass storage_class) {
+  had_share_ = share_->quota_ != nullptr;
+  before_ = {share_->class_, share_->bytes_};
+  DJINN_RETURN_IF_ERROR(quota_->Resize(share_, bytes, storage_class));
+  changed_ = true;
+  return absl::OkStatus();
 }
 
 SessionQuota::ClassUse SessionQuota::used(StorageClass storage_class) const {

@@ -103,7 +103,8 @@ class Ledger {
                                       uint64_t bytes);
 
   Usage usage() const;
-  uint64_t TenantBytes(const std::string& tenant) const;
+  // Of those that have some.
+  absl::flat_hash_map<std::string, uint64_t> by_tenant() const;
 
  private:
   friend class Reservation;
@@ -219,6 +220,7 @@ class QuotaShare {
 
  private:
   friend class SessionQuota;
+  friend class QuotaChange;
   SessionQuota* quota_ = nullptr;
   StorageClass class_ = StorageClass::kOwn;
   uint64_t bytes_ = 0;
@@ -253,6 +255,7 @@ class SessionQuota {
 
  private:
   friend class QuotaShare;
+  friend class QuotaChange;
   // For a share that is changed in any case.
   void Count(CappedMemory::Amount from, CappedMemory::Amount to);
   struct ClassCounters {
@@ -266,6 +269,30 @@ class SessionQuota {
   CappedMemory memory_;
   TenantQuota* const tenant_;
   std::array<ClassCounters, kStorageClasses> by_class_;
+};
+
+// What a share becomes if all goes well: unless that is kept, it is again what
+// it was, whatever the caps are by then.
+class QuotaChange {
+ public:
+  // Both outlive it.
+  QuotaChange(SessionQuota* quota, QuotaShare* share)
+      : quota_(quota), share_(share) {}
+  QuotaChange(const QuotaChange&) = delete;
+  QuotaChange& operator=(const QuotaChange&) = delete;
+  ~QuotaChange();
+
+  // Once; as SessionQuota::Resize().
+  absl::Status To(uint64_t bytes, StorageClass storage_class);
+  void Keep() { changed_ = false; }
+
+ private:
+  SessionQuota* const quota_;
+  QuotaShare* const share_;
+  bool changed_ = false;
+  // What it was.
+  bool had_share_ = false;
+  CappedMemory::Amount before_;
 };
 
 }  // namespace djinn::worker

@@ -23,7 +23,7 @@ TEST(LedgerTest, APartOfAReservationIsOneOfItsOwn) {
     EXPECT_EQ(ledger.usage().used, 60u);
   }
   EXPECT_EQ(ledger.usage().used, 40u);
-  EXPECT_EQ(ledger.TenantBytes("t"), 40u);
+  EXPECT_EQ(ledger.by_tenant().at("t"), 40u);
 
   SessionQuota quota({.all = 100});
   QuotaShare share = *quota.Reserve(60);
@@ -42,7 +42,7 @@ TEST(LedgerTest, ReservationsReturnByThemselves) {
   {
     Reservation a = *ledger.Reserve(MemoryClass::kTransfers, "t", 60);
     EXPECT_EQ(ledger.usage().used, 60u);
-    EXPECT_EQ(ledger.TenantBytes("t"), 60u);
+    EXPECT_EQ(ledger.by_tenant().at("t"), 60u);
     a.MoveTo(MemoryClass::kContents);
     EXPECT_EQ(ledger.usage().by_class[1], 60u);
     EXPECT_EQ(ledger.usage().by_class[2], 0u);
@@ -50,7 +50,7 @@ TEST(LedgerTest, ReservationsReturnByThemselves) {
     EXPECT_EQ(ledger.usage().used, 60u);
   }
   EXPECT_EQ(ledger.usage().used, 0u);
-  EXPECT_EQ(ledger.TenantBytes("t"), 0u);
+  EXPECT_TRUE(ledger.by_tenant().empty());
 }
 
 TEST(LedgerTest, RefusalsNameTheNumbersAndChangeNothing) {
@@ -178,6 +178,37 @@ TEST(SessionQuotaTest, TheTenantsCapsHoldForAllItsSessions) {
   EXPECT_EQ(tenant.used(), 0u);
 }
 
+TEST(SessionQuotaTest, WhatIsNotKeptIsAsItWasWhateverTheCapsAre) {
+  TenantQuota tenant;
+  SessionQuota quota({.all = 100, .contents = 60}, &tenant);
+  QuotaShare share, none;
+  EXPECT_TRUE(quota.Resize(&share, 60, kContent).ok());
+  {
+    QuotaChange change(&quota, &share), birth(&quota, &none);
+    EXPECT_TRUE(change.To(10, kOwn).ok());
+    EXPECT_TRUE(birth.To(80, kOwn).ok());
+    EXPECT_EQ(quota.used(kOwn).count, 2u);
+    EXPECT_EQ(tenant.used(), 90u);
+    quota.SetLimits({.all = 5, .contents = 5});
+    tenant.SetLimits({.all = 5});
+  }
+  EXPECT_EQ(share.bytes(), 60u);
+  EXPECT_EQ(share.storage_class(), kContent);
+  EXPECT_EQ(quota.used(kContent).count, 1u);
+  EXPECT_EQ(quota.used(kContent).bytes, 60u);
+  EXPECT_EQ(quota.used(kOwn).count, 0u);
+  EXPECT_EQ(quota.used(kOwn).bytes, 0u);
+  EXPECT_EQ(quota.used(), 60u);
+  EXPECT_EQ(tenant.used(), 60u);
+  {
+    QuotaChange refused(&quota, &share), kept(&quota, &share);
+    EXPECT_EQ(ErrorReason(refused.To(61, kContent)), "SESSION_MEMORY");
+    EXPECT_TRUE(kept.To(3, kContent).ok());
+    kept.Keep();
+  }
+  EXPECT_EQ(quota.used(), 3u);
+}
+
 TEST(DeviceMemoryTest, BytesReturnWithTheLastReference) {
   FakeDevice device(1000);
   Ledger ledger(1000);
@@ -222,7 +253,7 @@ TEST(SpareMemoryTest, ComesFromTheLedgerAndTakesFromNobody) {
   ASSERT_NE(reserved, nullptr);
   EXPECT_EQ(ledger.usage().by_class[static_cast<size_t>(MemoryClass::kSpare)],
             600u);
-  EXPECT_EQ(ledger.TenantBytes("t"), 600u);
+  EXPECT_EQ(ledger.by_tenant().at("t"), 600u);
   EXPECT_EQ(spare.Reserve("t", 600), nullptr);
   EXPECT_FALSE(asked);
   reserved.reset();

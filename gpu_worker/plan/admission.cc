@@ -20,17 +20,19 @@ absl::Status CheckFits(uint64_t bytes, const GraphCache& cache) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Plan>> Admit(
-    const v1::Structure& message, const srg::StructureCaps& caps,
-    GraphCache* cache, OperatorLibrary* library) {
+absl::StatusOr<Admitted> Admit(const v1::Structure& message,
+                               const srg::StructureCaps& caps,
+                               absl::string_view tenant, GraphCache* cache,
+                               OperatorLibrary* library) {
   const uint64_t encoded_bytes = message.ByteSizeLong();
   // Before anything is made of it.
   DJINN_RETURN_IF_ERROR(
       CheckFits(Plan::kBytesPerEncodedByte * encoded_bytes, *cache));
   DJINN_ASSIGN_OR_RETURN(srg::Structure structure, srg::FromProto(message));
   std::string fingerprint = srg::Fingerprint(structure);
-  if (std::shared_ptr<const Plan> plan = cache->Find(fingerprint)) {
-    return plan;
+  if (GraphCache::Found found = cache->Find(fingerprint, tenant);
+      found.plan != nullptr) {
+    return Admitted{std::move(found.plan), found.held};
   }
   DJINN_ASSIGN_OR_RETURN(srg::StructureFacts facts,
                          srg::Validate(structure, caps));
@@ -40,20 +42,22 @@ absl::StatusOr<std::shared_ptr<const Plan>> Admit(
                                      std::move(structure), std::move(facts),
                                      std::move(program), encoded_bytes);
   DJINN_RETURN_IF_ERROR(CheckFits(plan->estimated_bytes(), *cache));
-  return cache->Insert(std::move(plan));
+  return Admitted{cache->Insert(std::move(plan), tenant)};
 }
 
 absl::StatusOr<std::shared_ptr<const Plan>> AdmitAtSize(
     const Plan& base, int64_t size, const srg::StructureCaps& caps,
-    GraphCache* cache, OperatorLibrary* library) {
+    absl::string_view tenant, GraphCache* cache, OperatorLibrary* library) {
   DJINN_ASSIGN_OR_RETURN(srg::Structure structure,
                          srg::AtSize(base.structure(), size));
   DJINN_ASSIGN_OR_RETURN(srg::StructureFacts facts,
                          srg::Validate(structure, caps));
   absl::StatusOr<std::unique_ptr<CompiledProgram>> program =
       library->Compile(structure);
-  return cache->Insert(std::make_shared<Plan>(
-      base, size, std::move(structure), std::move(facts), std::move(program)));
+  return cache->Insert(
+      std::make_shared<Plan>(base, size, std::move(structure), std::move(facts),
+                             std::move(program)),
+      tenant);
 }
 
 }  // namespace djinn::worker

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/srg/validate.h"
 #include "djinn/v1/srg.pb.h"
 #include "gpu_worker/cache/graph_cache.h"
@@ -13,12 +14,21 @@
 
 namespace djinn::worker {
 
+struct Admitted {
+  std::shared_ptr<const Plan> plan;
+  // The tenant has defined the structure before, and held the plan since: all
+  // that it is told of what is here.
+  bool known = false;
+};
+
 // The errors of srg::FromProto, srg::Validate and OperatorLibrary::Compile;
 // ResourceExhausted (STRUCTURE_TOO_LARGE) for a plan that alone exceeds the
 // cache. A structure whose fingerprint is in the cache passed all three before.
-absl::StatusOr<std::shared_ptr<const Plan>> Admit(
-    const v1::Structure& message, const srg::StructureCaps& caps,
-    GraphCache* cache, OperatorLibrary* library);
+// The plan is the tenant's in the cache.
+absl::StatusOr<Admitted> Admit(const v1::Structure& message,
+                               const srg::StructureCaps& caps,
+                               absl::string_view tenant, GraphCache* cache,
+                               OperatorLibrary* library);
 
 // The plan of `base`, which has a size hole, at a size other than 0; kept in
 // the cache. The errors of srg::AtSize and srg::Validate: what comes out of the
@@ -26,7 +36,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Admit(
 // is the plan's refusal(): a program may have a size at which it is wrong.
 absl::StatusOr<std::shared_ptr<const Plan>> AdmitAtSize(
     const Plan& base, int64_t size, const srg::StructureCaps& caps,
-    GraphCache* cache, OperatorLibrary* library);
+    absl::string_view tenant, GraphCache* cache, OperatorLibrary* library);
 
 }  // namespace djinn::worker
 

@@ -31,21 +31,22 @@ void NameFakeOperators(v1::Structure* message) {
 void TestOne(const v1::Structure& message) {
   FakeDevice device(1 << 20);
   GraphCache cache({});
-  const absl::StatusOr<std::shared_ptr<const Plan>> first =
-      Admit(message, srg::StructureCaps(), &cache, device.operators());
+  const absl::StatusOr<Admitted> first =
+      Admit(message, srg::StructureCaps(), "red", &cache, device.operators());
   Require(cache.List().size() == (first.ok() ? 1 : 0),
           "the cache holds what was admitted, and nothing else");
   if (!first.ok()) return;
   Require(cache.stats().hits == 0, "an empty cache has no hits");
-  const Plan& plan = **first;
+  const Plan& plan = *first->plan;
   Require(plan.fingerprint() == srg::Fingerprint(plan.structure()),
           "a plan's name is that of its structure");
   Require(plan.steps().size() == plan.structure().nodes.size(),
           "a step per node");
-  const absl::StatusOr<std::shared_ptr<const Plan>> second =
-      Admit(srg::ToProto(plan.structure()), srg::StructureCaps(), &cache,
+  const absl::StatusOr<Admitted> second =
+      Admit(srg::ToProto(plan.structure()), srg::StructureCaps(), "red", &cache,
             device.operators());
-  Require(second.ok() && cache.stats().hits == 1 && *second == *first,
+  Require(second.ok() && cache.stats().hits == 1 && second->known &&
+              second->plan == first->plan,
           "the same structure is found again");
 }
 

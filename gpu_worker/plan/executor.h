@@ -1,6 +1,6 @@
 // Carries out one run of a plan on a session's storages.
 //
-// Life of a run: everything the client said is checked first (Check), and a
+// Life of a run: everything the client said is checked first (CheckRun), and a
 // contradiction ends the session's stream with nothing changed. Then nodes run
 // in order. A node that fails, or whose real result differs from the inferred
 // one, poisons what it writes with a root error; a node that reads poison is

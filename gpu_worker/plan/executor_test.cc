@@ -45,11 +45,11 @@ class ExecutorTest : public testing::Test {
   }
 
   std::shared_ptr<const Plan> Admit(const FakeStructure& s) {
-    absl::StatusOr<std::shared_ptr<const Plan>> admitted =
-        worker::Admit(srg::ToProto(s.get()), srg::StructureCaps(), &cache_,
-                      device_.operators());
+    const absl::StatusOr<Admitted> admitted =
+        worker::Admit(srg::ToProto(s.get()), srg::StructureCaps(), "red",
+                      &cache_, device_.operators());
     EXPECT_TRUE(admitted.ok()) << admitted.status();
-    return *admitted;
+    return admitted->plan;
   }
 
   // Bindings as a right client stamps them; `bound` names the slots that exist,
@@ -344,8 +344,8 @@ TEST_F(ExecutorTest, APlanCountsForAtLeastWhatItsMessageTakes) {
   EXPECT_GE(Admit(s)->estimated_bytes(), 8 * message.ByteSizeLong());
 
   GraphCache small({.max_bytes = 8 * message.ByteSizeLong() - 1});
-  const auto refused =
-      worker::Admit(message, srg::StructureCaps(), &small, device_.operators());
+  const auto refused = worker::Admit(message, srg::StructureCaps(), "red",
+                                     &small, device_.operators());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(refused.status()), "STRUCTURE_TOO_LARGE");
   EXPECT_EQ(small.stats().plans, 0u);

@@ -11,6 +11,14 @@
 #include "gpu_worker/session/violation.h"
 
 namespace djinn::worker {
+namespace {
+
+ContentHash HashOf(const v1::TransferHash& said) {
+  return {said.hash_high(), said.hash_low()};
+}
+
+}  // namespace
+
 absl::Status Session::HandleInstall(uint64_t sequence,
                                     const v1::Install& install) {
   const bool birth = install.base_version() == 0;
@@ -26,6 +34,11 @@ absl::Status Session::HandleInstall(uint64_t sequence,
   }
   const v1::Transfer& transfer = install.transfer();
   if (install.has_transfer()) {
+    if (transfer.hash_follows() &&
+        (transfer.hash_high() != 0 || transfer.hash_low() != 0)) {
+      return Violation(absl::StrCat("transfer ", transfer.transfer_id(),
+                                    " has a hash that follows"));
+    }
     if (transfer.transfer_id() == 0 || transfer.size_bytes() == 0 ||
         transfer_ids_.Contains(transfer.transfer_id())) {
       return Violation(absl::StrCat("transfer ", transfer.transfer_id(), " of ",
@@ -93,18 +106,14 @@ absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
   DeviceMemory* const memory = environment_.memory;
   OperatorLibrary* const operators = memory->device()->operators();
   DJINN_ASSIGN_OR_RETURN(const uint64_t bytes, operators->GeneratorBytes());
-  const uint64_t quota_before = storage->quota.bytes();
-  const StorageClass class_before = storage->quota.storage_class();
-  DJINN_RETURN_IF_ERROR(
-      quota_.Resize(&storage->quota, bytes, StorageClass::kGenerator));
+  QuotaChange change(&quota_, &storage->quota);
+  DJINN_RETURN_IF_ERROR(change.To(bytes, StorageClass::kGenerator));
   absl::StatusOr<Reservation> reservation =
       memory->Reserve(MemoryClass::kStorages, tenant_, bytes);
   absl::StatusOr<std::shared_ptr<Buffer>> state =
       reservation.ok() ? operators->SeedGenerator(seed) : reservation.status();
-  if (!state.ok()) {
-    quota_.Resize(&storage->quota, quota_before, class_before).IgnoreError();
-    return state.status();
-  }
+  if (!state.ok()) return state.status();
+  change.Keep();
   storage->buffer = DeviceMemory::Track(
       *std::move(state),
       std::make_shared<Reservation>(*std::move(reservation)));
@@ -116,19 +125,25 @@ absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
 void Session::InstallTransfer(uint64_t sequence, uint64_t storage_id,
                               Storage* storage, bool birth,
                               const v1::Transfer& transfer) {
-  const ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
-  std::shared_ptr<Buffer> held =
-      environment_.contents->Find(tenant_, claimed, transfer.size_bytes());
-  if (held != nullptr) {
-    KeepOnDisk(claimed, transfer.size_bytes(), /*found=*/true);
-  } else if (!storage->generator && transfer.size_bytes() <= quota_.limit()) {
-    // Nobody has work done for what the session may not have.
-    Searching search;
-    search.sequence = sequence;
-    search.storage = storage_id;
-    search.birth = birth;
-    search.transfer = transfer;
-    if (StartLoad(search) || AskForProof(search)) return;
+  // Nobody has work done for what the session may not have.
+  const bool fits =
+      !storage->generator && transfer.size_bytes() <= quota_.limit();
+  Searching search;
+  search.sequence = sequence;
+  search.storage = storage_id;
+  search.birth = birth;
+  search.transfer = transfer;
+  std::shared_ptr<Buffer> held;
+  if (transfer.hash_follows()) {
+    if (fits && AskForHash(search)) return;
+  } else {
+    const ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
+    held = environment_.contents->Find(tenant_, claimed, transfer.size_bytes());
+    if (held != nullptr) {
+      KeepOnDisk(claimed, transfer.size_bytes(), /*found=*/true);
+    } else if (fits && (StartLoad(search) || AskForProof(search))) {
+      return;
+    }
   }
   DecideTransfer(sequence, storage_id, storage, birth, transfer,
                  std::move(held));
@@ -189,6 +204,12 @@ void Session::DecideTransfer(uint64_t sequence, uint64_t storage_id,
   {
     MutexLock lock(&mu_);
     if (dropped_ || cancelling_) return;
+    if (transfer.hash_follows()) {
+      unhashed_.Insert(transfer.transfer_id());
+      if (early_hash_.transfer_id() == transfer.transfer_id()) {
+        started->claimed = HashOf(early_hash_);
+      }
+    }
     transfer_ = std::move(started);
   }
   decision->set_send(true);
@@ -200,29 +221,28 @@ absl::StatusOr<std::shared_ptr<Session::Transfer>> Session::StartTransfer(
     uint64_t sequence, uint64_t storage_id, Storage* storage,
     const v1::Transfer& transfer) {
   const uint64_t bytes = transfer.size_bytes();
-  const uint64_t quota_before = storage->quota.bytes();
-  const StorageClass class_before = storage->quota.storage_class();
+  QuotaChange change(&quota_, &storage->quota);
   // As KeepContent() decides, unless the cache is full by then.
-  DJINN_RETURN_IF_ERROR(quota_.Resize(&storage->quota, bytes,
-                                      bytes <= limits_.inline_bytes()
-                                          ? StorageClass::kOwn
-                                          : StorageClass::kContent));
+  DJINN_RETURN_IF_ERROR(change.To(bytes, bytes <= limits_.inline_bytes()
+                                             ? StorageClass::kOwn
+                                             : StorageClass::kContent));
   DeviceMemory* const memory = environment_.memory;
   absl::StatusOr<Reservation> reservation =
       memory->Reserve(MemoryClass::kTransfers, tenant_, bytes);
   absl::StatusOr<std::shared_ptr<Buffer>> buffer =
       reservation.ok() ? memory->device()->AllocateUnset(bytes)
                        : reservation.status();
-  if (!buffer.ok()) {
-    quota_.Resize(&storage->quota, quota_before, class_before).IgnoreError();
-    return buffer.status();
-  }
+  if (!buffer.ok()) return buffer.status();
+  change.Keep();
   auto started = std::make_shared<Transfer>();
   started->id = transfer.transfer_id();
   started->sequence = sequence;
   started->storage = storage_id;
   started->size_bytes = bytes;
-  started->claimed = {transfer.hash_high(), transfer.hash_low()};
+  started->sample = transfer.sample();
+  if (!transfer.hash_follows()) {
+    started->claimed = {transfer.hash_high(), transfer.hash_low()};
+  }
   started->reservation = std::make_shared<Reservation>(*std::move(reservation));
   started->buffer =
       DeviceMemory::Track(*std::move(buffer), started->reservation);
@@ -287,13 +307,53 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
         transfer->state = Transfer::State::kFailed;
         transfer->failure = std::move(written);
         settled_.Insert(transfer->id);
-      } else if (transfer->chunks->complete()) {
-        transfer->state = Transfer::State::kComplete;
-        if (transfer->resumed) settled_.Insert(transfer->id);
+      } else {
+        CompleteTransfer(transfer.get());
       }
     }
     settled = transfer->state != Transfer::State::kReceiving &&
               transfer->writers == 0;
+  }
+  if (settled) callbacks_.runnable();
+}
+
+void Session::CompleteTransfer(Transfer* transfer) {
+  if (!transfer->chunks->complete() || !transfer->claimed.has_value()) return;
+  transfer->state = Transfer::State::kComplete;
+  if (transfer->resumed) settled_.Insert(transfer->id);
+}
+
+void Session::ReceiveHash(const v1::TransferHash& said) {
+  const ContentHash hash = HashOf(said);
+  bool known = false;
+  bool settled = false;
+  {
+    MutexLock lock(&mu_);
+    if (failed_ || dropped_ || cancelling_) return;
+    known = unhashed_.Contains(said.transfer_id());
+    if (transfer_ != nullptr && transfer_->id == said.transfer_id()) {
+      // A second one comes where the network cut the stream.
+      if (transfer_->state == Transfer::State::kReceiving &&
+          !transfer_->claimed.has_value()) {
+        transfer_->claimed = hash;
+        CompleteTransfer(transfer_.get());
+        settled = transfer_->state == Transfer::State::kComplete &&
+                  transfer_->writers == 0;
+      }
+    } else if (searching_ != nullptr && searching_->awaits_hash() &&
+               searching_->transfer.transfer_id() == said.transfer_id() &&
+               !searching_->hash_said) {
+      searching_->hash_said = settled = true;
+      searching_->transfer.set_hash_high(hash.high);
+      searching_->transfer.set_hash_low(hash.low);
+    } else if (known) {
+      early_hash_ = said;
+    }
+  }
+  if (!known) {
+    return Fail(
+        Violation(absl::StrCat("the hash of transfer ", said.transfer_id(),
+                               ", which nobody waits for")));
   }
   if (settled) callbacks_.runnable();
 }
@@ -328,12 +388,15 @@ void Session::CheckDeadlines() {
   bool pull_stands_still;
   std::shared_ptr<ContentChallenge> unproven;
   std::shared_ptr<ContentLoad> unread;
+  bool unhashed = false;
   {
     MutexLock lock(&mu_);
     pull_stands_still = PullStandsStill(now);
     if (searching_ != nullptr && now >= searching_->deadline) {
       unproven = searching_->challenge;
       unread = searching_->load;
+      unhashed = searching_->awaits_hash();
+      if (unhashed) searching_->hash_late = true;
     }
   }
   if (const absl::Status silent = CheckAcknowledged(now); !silent.ok()) {
@@ -342,6 +405,7 @@ void Session::CheckDeadlines() {
   if (pull_stands_still) return GiveUpPull();
   if (unproven != nullptr) return unproven->Expire();
   if (unread != nullptr) return unread->GiveUp();
+  if (unhashed) return callbacks_.runnable();
   {
     MutexLock lock(&mu_);
     // Nothing can come without a stream.
@@ -387,7 +451,7 @@ void Session::FinishTransfer(Transfer* transfer) {
 
 absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
   const ContentHash hash = transfer->hasher.Hash();
-  if (!(hash == transfer->claimed)) {
+  if (!(hash == *transfer->claimed)) {
     return MakeError(absl::StatusCode::kDataLoss, "CONTENT_MISMATCH",
                      absl::StrCat("the ", transfer->size_bytes,
                                   " bytes of transfer ", transfer->id,
@@ -404,7 +468,7 @@ absl::Status Session::KeepContent(Transfer* transfer, Storage* storage) {
   transfer->reservation->MoveTo(MemoryClass::kContents);
   storage->buffer = environment_.contents->Insert(
       tenant_, hash, std::move(transfer->buffer),
-      environment_.clock->Monotonic() - transfer->started);
+      environment_.clock->Monotonic() - transfer->started, transfer->sample);
   // A full cache keeps nothing more.
   const bool kept = !IsSoleOwner(storage->buffer);
   storage->quota.MoveTo(kept ? StorageClass::kContent : StorageClass::kOwn);

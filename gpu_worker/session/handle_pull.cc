@@ -140,16 +140,12 @@ void Session::StartPull(const v1::Pull& pull,
 absl::Status Session::InstallPull(uint64_t sequence, const v1::Install& install,
                                   Storage* storage) {
   const v1::Pull& pull = install.pull();
-  const uint64_t quota_before = storage->quota.bytes();
-  const StorageClass class_before = storage->quota.storage_class();
-  DJINN_RETURN_IF_ERROR(
-      quota_.Resize(&storage->quota, pull.size_bytes(), StorageClass::kOwn));
+  QuotaChange change(&quota_, &storage->quota);
+  DJINN_RETURN_IF_ERROR(change.To(pull.size_bytes(), StorageClass::kOwn));
   absl::StatusOr<std::unique_ptr<Pulling>> pulling =
       PreparePull(sequence, pull);
-  if (!pulling.ok()) {
-    quota_.Resize(&storage->quota, quota_before, class_before).IgnoreError();
-    return pulling.status();
-  }
+  if (!pulling.ok()) return pulling.status();
+  change.Keep();
   (*pulling)->storage = install.storage();
   storage->size_bytes = pull.size_bytes();
   storage->size_known = true;

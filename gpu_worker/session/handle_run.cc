@@ -9,6 +9,7 @@
 #include "gpu_worker/plan/admission.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
+#include "scheduler/fairness/deadline_rule.h"
 
 namespace djinn::worker {
 
@@ -44,17 +45,15 @@ absl::Status Session::HandleDefine(uint64_t sequence,
   v1::Admitted* admitted = response.mutable_admitted();
   admitted->set_structure_id(id);
   Structure& structure = structures_[id];
-  absl::StatusOr<std::shared_ptr<const Plan>> plan =
-      Admit(define.structure(), environment_.caps, environment_.graphs,
+  const absl::StatusOr<Admitted> found =
+      Admit(define.structure(), environment_.caps, tenant_, environment_.graphs,
             environment_.memory->device()->operators());
-  if (plan.ok()) {
-    admitted->set_fingerprint((*plan)->fingerprint());
-    // Not the plan's: another tenant may have had it made.
-    admitted->set_cache_hit(
-        environment_.graphs->NoteDefined((*plan)->fingerprint(), tenant_));
-    structure.fingerprint = (*plan)->fingerprint();
+  if (found.ok()) {
+    structure.fingerprint = found->plan->fingerprint();
+    admitted->set_fingerprint(structure.fingerprint);
+    admitted->set_cache_hit(found->known);
   } else {
-    structure.refused = errors_.Make(plan.status(), {.sequence = sequence});
+    structure.refused = errors_.Make(found.status(), {.sequence = sequence});
     *admitted->mutable_refused() = *structure.refused;
   }
   Reply(std::move(response));
@@ -63,21 +62,21 @@ absl::Status Session::HandleDefine(uint64_t sequence,
 
 absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
   const Structure& structure = structures_.at(supply.structure_id());
-  absl::StatusOr<std::shared_ptr<const Plan>> plan =
-      Admit(supply.structure(), environment_.caps, environment_.graphs,
+  absl::StatusOr<Admitted> admitted =
+      Admit(supply.structure(), environment_.caps, tenant_, environment_.graphs,
             environment_.memory->device()->operators());
-  if (!plan.ok()) {
+  if (!admitted.ok()) {
     return Violation(
         absl::StrCat("supplies structure ", supply.structure_id(),
-                     " as one that is refused: ", plan.status().message()));
+                     " as one that is refused: ", admitted.status().message()));
   }
-  if ((*plan)->fingerprint() != structure.fingerprint) {
+  if (admitted->plan->fingerprint() != structure.fingerprint) {
     return Violation(absl::StrCat("supplies another structure than ",
                                   supply.structure_id(), " was"));
   }
   // Held for the run that waits, so that no other session's structure can take
   // its place before.
-  supplied_plan_ = *std::move(plan);
+  supplied_plan_ = std::move(admitted->plan);
   return absl::OkStatus();
 }
 
@@ -86,13 +85,13 @@ absl::StatusOr<std::shared_ptr<const Plan>> Session::PlanOf(
   GraphCache& graphs = *environment_.graphs;
   std::shared_ptr<const Plan> plan = supplied_plan_;
   if (run.size() == 0) {
-    if (plan == nullptr) plan = graphs.Use(structure.fingerprint);
+    if (plan == nullptr) plan = graphs.Use(structure.fingerprint, tenant_);
     return plan;
   }
   std::shared_ptr<const Plan> sized =
-      graphs.Use(structure.fingerprint, run.size());
+      graphs.Use(structure.fingerprint, tenant_, run.size());
   if (sized != nullptr) return sized;
-  if (plan == nullptr) plan = graphs.Use(structure.fingerprint);
+  if (plan == nullptr) plan = graphs.Use(structure.fingerprint, tenant_);
   if (plan == nullptr) return nullptr;
   if (plan->structure().size_hole.empty()) {
     return Violation(absl::StrCat("run: structure ", run.structure_id(),
@@ -100,7 +99,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Session::PlanOf(
                                   run.size()));
   }
   absl::StatusOr<std::shared_ptr<const Plan>> admitted =
-      AdmitAtSize(*plan, run.size(), environment_.caps, &graphs,
+      AdmitAtSize(*plan, run.size(), environment_.caps, tenant_, &graphs,
                   environment_.memory->device()->operators());
   if (admitted.ok()) return admitted;
   return Violation(absl::StrCat("run: structure ", run.structure_id(),
@@ -152,20 +151,21 @@ absl::Status Session::CheckDeadline(uint64_t structure) const {
   if (message_deadline_ == absl::InfiniteDuration()) return absl::OkStatus();
   const absl::Duration now = environment_.clock->Monotonic();
   const absl::Duration late = now - message_deadline_;
-  if (late > absl::ZeroDuration()) {
-    return MakeError(
-        absl::StatusCode::kDeadlineExceeded, "RUN_DEADLINE_EXCEEDED",
-        absl::StrCat("the run was not begun: its turn came ",
-                     absl::FormatDuration(late), " after its deadline"));
-  }
   absl::Duration expected;
   {
     MutexLock lock(&mu_);
     expected = run_times_.Expected(structure, now);
   }
-  if (expected == absl::ZeroDuration()) return absl::OkStatus();
+  const scheduler::DeadlineVerdict verdict =
+      scheduler::JudgeDeadline(message_deadline_, expected, ahead_, now);
+  if (verdict == scheduler::DeadlineVerdict::kInTime) return absl::OkStatus();
+  if (verdict == scheduler::DeadlineVerdict::kMissed) {
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded, "RUN_DEADLINE_EXCEEDED",
+        absl::StrCat("the run was not begun: its turn came ",
+                     absl::FormatDuration(late), " after its deadline"));
+  }
   const absl::Duration too_late = ahead_ + expected + late;
-  if (too_late <= absl::ZeroDuration()) return absl::OkStatus();
   const absl::Status refused = MakeError(
       absl::StatusCode::kDeadlineExceeded, "RUN_WOULD_BE_LATE",
       absl::StrCat("the run was not begun: its deadline is in ",

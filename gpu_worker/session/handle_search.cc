@@ -1,5 +1,9 @@
-// What may take the place of an upload: the tenant's own bytes from disk, and
-// another tenant's, once the client has proved that it has them.
+// What may take the place of an upload: the tenant's own bytes, from memory or
+// from disk, and another tenant's, once the client has proved that it has them.
+//
+// A client that hashes the bytes while it sends them says a sample of them
+// beforehand. Where the tenant has nothing like that, the bytes are asked for
+// at once, otherwise the hash.
 //
 // Every upload of a tenant that shares contents, and that the tenant does not
 // have here, is asked for a proof: whether there is anything to prove, only a
@@ -45,8 +49,43 @@ bool Session::Park(std::unique_ptr<Searching> searching) {
   if (searching->challenge != nullptr) {
     challenged_.Insert(searching->transfer.transfer_id());
   }
+  if (searching->awaits_hash()) {
+    unhashed_.Insert(searching->transfer.transfer_id());
+  }
   searching_ = std::move(searching);
   return true;
+}
+
+bool Session::AskForHash(const Searching& search) {
+  const v1::Transfer& transfer = search.transfer;
+  const uint64_t bytes = transfer.size_bytes();
+  ContentStore* const store = environment_.store;
+  const bool asks =
+      transfer.sample() == 0 || environment_.contents->Shares(tenant_) ||
+      (store != nullptr && store->HasOfSize(tenant_, bytes)) ||
+      environment_.contents->MayHave(tenant_, bytes, transfer.sample());
+  if (!asks) return false;
+  v1::ControlResponse response;
+  response.set_completed_sequence(search.sequence - 1);
+  v1::TransferDecision* const decision = response.mutable_transfer();
+  decision->set_transfer_id(transfer.transfer_id());
+  decision->set_hash(true);
+  if (Park(std::make_unique<Searching>(search))) {
+    outbox_.Push(std::move(response));
+  }
+  return true;
+}
+
+void Session::FinishHash(Searching* searching) {
+  Storage* const storage = storages_.Find(searching->storage);
+  if (!searching->hash_said) {
+    // It may come with the bytes.
+    return DecideTransfer(searching->sequence, searching->storage, storage,
+                          searching->birth, searching->transfer, nullptr);
+  }
+  searching->transfer.set_hash_follows(false);
+  InstallTransfer(searching->sequence, searching->storage, storage,
+                  searching->birth, searching->transfer);
 }
 
 bool Session::StartLoad(const Searching& search) {
@@ -83,7 +122,8 @@ std::shared_ptr<Buffer> Session::FinishLoad(Searching* searching) {
   searching->reservation->MoveTo(MemoryClass::kContents);
   std::shared_ptr<Buffer> buffer = environment_.contents->Insert(
       tenant_, HashOf(searching->transfer), std::move(searching->buffer),
-      environment_.clock->Monotonic() - searching->started);
+      environment_.clock->Monotonic() - searching->started,
+      searching->transfer.sample());
   environment_.contents_changed();
   return buffer;
 }
@@ -146,6 +186,7 @@ std::shared_ptr<Buffer> Session::FinishProof(Searching* searching) {
 }
 
 void Session::FinishSearch(Searching* searching) {
+  if (searching->awaits_hash()) return FinishHash(searching);
   std::shared_ptr<Buffer> held;
   if (searching->load == nullptr) {
     held = FinishProof(searching);

@@ -120,6 +120,9 @@ bool Session::ReceiveOne(v1::ControlRequest message) {
     case v1::ControlRequest::kProof:
       ReceiveProof(std::move(*message.mutable_proof()));
       break;
+    case v1::ControlRequest::kHash:
+      ReceiveHash(message.hash());
+      break;
     case v1::ControlRequest::kHello:
       Fail(Violation("a hello that is not the first message"));
       break;

@@ -53,7 +53,8 @@ bool Session::Suits(
     if (!plan.ok()) return false;
     begun->plan = *std::move(plan);
   } else {
-    begun->plan = environment_.graphs->Use(structure.fingerprint, run.size());
+    begun->plan =
+        environment_.graphs->Use(structure.fingerprint, tenant_, run.size());
   }
   message_deadline_ = begun->item.deadline;
   if (begun->plan == nullptr || !begun->plan->refusal().ok() ||

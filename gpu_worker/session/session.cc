@@ -428,17 +428,12 @@ absl::StatusOr<Storage*> Session::NextVersion(uint64_t id,
 
 absl::StatusOr<std::shared_ptr<Buffer>> Session::AllocateFor(
     Storage* storage, uint64_t bytes, const Buffer* prefix) {
-  const uint64_t before = storage->quota.bytes();
-  const StorageClass class_before = storage->quota.storage_class();
-  DJINN_RETURN_IF_ERROR(
-      quota_.Resize(&storage->quota, bytes, StorageClass::kOwn));
+  QuotaChange change(&quota_, &storage->quota);
+  DJINN_RETURN_IF_ERROR(change.To(bytes, StorageClass::kOwn));
   absl::StatusOr<std::shared_ptr<Buffer>> buffer =
       prefix == nullptr ? environment_.memory->Allocate(tenant_, bytes)
                         : environment_.memory->Clone(tenant_, *prefix, bytes);
-  // Back to what it was: that fits, it did before.
-  if (!buffer.ok()) {
-    quota_.Resize(&storage->quota, before, class_before).IgnoreError();
-  }
+  if (buffer.ok()) change.Keep();
   return buffer;
 }
 

@@ -64,11 +64,11 @@
 #include "gpu_worker/session/outbox.h"
 #include "gpu_worker/session/received_chunks.h"
 #include "gpu_worker/session/root_errors.h"
-#include "gpu_worker/session/run_times.h"
 #include "gpu_worker/session/session_profile.h"
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "gpu_worker/session/traffic.h"
+#include "scheduler/fairness/run_times.h"
 
 namespace djinn::worker {
 
@@ -261,10 +261,12 @@ class Session {
     uint64_t sequence = 0;
     uint64_t storage = 0;
     uint64_t size_bytes = 0;
-    ContentHash claimed;
+    uint64_t sample = 0;
     std::shared_ptr<Buffer> buffer;
     std::shared_ptr<Reservation> reservation;
     // Guarded by Session::mu_ once published.
+    // What the client says; it may say so after the last byte.
+    std::optional<ContentHash> claimed;
     enum class State {
       kReceiving,
       kComplete,
@@ -284,24 +286,31 @@ class Session {
     absl::Duration last_chunk;
   };
 
-  // An upload that the client may not have to send: its bytes are read from
-  // disk, or it proves that it has another tenant's; the session is parked.
+  // An upload that the client may not have to send: it says its hash, its bytes
+  // are read from disk, or it proves that it has another tenant's; the session
+  // is parked.
   struct Searching {
     uint64_t sequence = 0;
     uint64_t storage = 0;
     bool birth = false;
     v1::Transfer transfer;
     absl::Duration deadline;
-    // One of the two.
+    // One of the two, or none: the hash is awaited.
     std::shared_ptr<ContentChallenge> challenge;
     std::shared_ptr<ContentLoad> load;
+    // Guarded by Session::mu_: the hash was said; it did not come in time.
+    bool hash_said = false;
+    bool hash_late = false;
     // Of the load.
     std::shared_ptr<Buffer> buffer;
     std::shared_ptr<Reservation> reservation;
     absl::Duration started;
 
+    bool awaits_hash() const { return load == nullptr && challenge == nullptr; }
     bool settled() const {
-      return load != nullptr ? load->settled() : challenge->settled();
+      return load != nullptr        ? load->settled()
+             : challenge != nullptr ? challenge->settled()
+                                    : hash_said || hash_late;
     }
   };
   // A run that the executor's caller carries out.
@@ -351,6 +360,7 @@ class Session {
   bool ReceiveOrdered(v1::Ordered message);
   void Supply(v1::DefineStructure supply);
   void ReceiveProof(v1::TransferProof proof);
+  void ReceiveHash(const v1::TransferHash& said);
   void Cancel();
 
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -445,13 +455,16 @@ class Session {
   absl::Status InstallSeed(Storage* storage, uint64_t seed);
   void InstallTransfer(uint64_t sequence, uint64_t storage_id, Storage* storage,
                        bool birth, const v1::Transfer& transfer);
-  // Reads the bytes from disk, or asks the client to prove that it has them, if
-  // that may help. True: the session is parked.
+  // Asks for the hash of a transfer that came without, reads the bytes from
+  // disk, or asks the client to prove that it has them, if that may help. True:
+  // the session is parked.
+  bool AskForHash(const Searching& search);
   bool StartLoad(const Searching& search);
   bool AskForProof(const Searching& search);
   // False when nobody waits any more.
   bool Park(std::unique_ptr<Searching> searching);
   void FinishSearch(Searching* searching);
+  void FinishHash(Searching* searching);
   // What was read; null when it was not.
   std::shared_ptr<Buffer> FinishLoad(Searching* searching);
   std::shared_ptr<Buffer> FinishProof(Searching* searching);
@@ -464,6 +477,8 @@ class Session {
   absl::StatusOr<std::shared_ptr<Transfer>> StartTransfer(
       uint64_t sequence, uint64_t storage_id, Storage* storage,
       const v1::Transfer& transfer);
+  // Every byte is here, and the hash is said: it is complete.
+  void CompleteTransfer(Transfer* transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Hashes what is here from the beginning on, unless another call does.
   absl::Status HashWhatIsHere(Transfer* transfer);
   void FinishTransfer(Transfer* transfer);
@@ -542,7 +557,7 @@ class Session {
 
   mutable Mutex mu_;
   // Of runs with a deadline.
-  RunTimes run_times_ ABSL_GUARDED_BY(mu_);
+  scheduler::RunTimes run_times_ ABSL_GUARDED_BY(mu_);
   Inbox inbox_ ABSL_GUARDED_BY(mu_);
   // Completed, with every reply in the outbox.
   uint64_t announced_ ABSL_GUARDED_BY(mu_) = 0;
@@ -560,6 +575,11 @@ class Session {
   UsedIds settled_ ABSL_GUARDED_BY(mu_){1024};
   // Transfers whose proofs were asked for; an answer may come too late.
   UsedIds challenged_ ABSL_GUARDED_BY(mu_){1024};
+  // Transfers whose hashes follow, and were told how to go on.
+  UsedIds unhashed_ ABSL_GUARDED_BY(mu_){1024};
+  // The last that came when nothing waited for it: too late to be looked for,
+  // but not for the bytes that follow, or once more.
+  v1::TransferHash early_hash_ ABSL_GUARDED_BY(mu_);
   bool running_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
@@ -569,7 +589,7 @@ class Session {
   std::shared_ptr<SessionProfile> receiving_profile_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> profiled_{false};
 
-  // Touched by the executor only.
+  // Touched only by who set running_: the executor, or who drops the session.
   const std::shared_ptr<TenantAccount> account_;
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;

@@ -107,8 +107,4 @@ void TidyTensorMemory() {
   Blocks()->MoveLasting(kMovedAtATime);
 }
 
-uint64_t TensorMemoryInUse() {
-  return used_bytes.load(std::memory_order_relaxed);
-}
-
 }  // namespace djinn::worker

@@ -13,9 +13,6 @@ namespace djinn::worker {
 // The first call must not run beside other uses of PyTorch.
 void SetTensorMemoryLimit(uint64_t bytes);
 
-// What those tensors hold now.
-uint64_t TensorMemoryInUse();
-
 // Large blocks of it wait for the next tensor when they are free
 // (block_cache.h): within the limit, together with what is in use, and up to a
 // quarter of it. This gives back what nobody needed since the last call, and

@@ -118,11 +118,11 @@ RunTester::~RunTester() {
 }
 
 std::shared_ptr<const Plan> RunTester::Admit(const AtenStructure& structure) {
-  absl::StatusOr<std::shared_ptr<const Plan>> admitted =
-      worker::Admit(srg::ToProto(structure.get()), srg::StructureCaps(),
+  const absl::StatusOr<worker::Admitted> admitted =
+      worker::Admit(srg::ToProto(structure.get()), srg::StructureCaps(), "red",
                     &cache_, device_->operators());
   EXPECT_TRUE(admitted.ok()) << admitted.status();
-  return *admitted;
+  return admitted->plan;
 }
 
 uint64_t RunTester::Install(const std::string& bytes) {
