@@ -1,12 +1,24 @@
-// What sessions and workers share: leases from request to end, and time. The
-// two stream flows are in cluster_sessions.cc and cluster_workers.cc, the
-// choice of workers in cluster_placement.cc, ways to other workers in
-// cluster_migration.cc, the views for operators in cluster_admin.cc and
-// cluster_explain.cc.
+// What sessions and workers share: grants and ends of leases, and time. Of the
+// rest of the cluster
+//   cluster_sessions.cc has the streams of sessions,
+//   cluster_workers.cc those of workers, and what a report means,
+//   cluster_leases.cc requests and returns of leases, issues and use,
+//   cluster_placement.cc the choice of workers, the waiting line and cordons,
+//   cluster_migration.cc ways to other workers,
+//   cluster_stages.cc the cuts of virtual devices that span workers,
+//   cluster_phases.cc what workers are told of their graphs,
+//   cluster_quota.cc quotas and rates,
+//   cluster_tenants.cc tenants that come, change and go,
+//   cluster_demand.cc what the scaler asks,
+//   cluster_jobs.cc what ran, as it is recorded,
+//   cluster_state.cc what outlives the process,
+//   cluster_admin.cc and cluster_explain.cc the views for operators,
+//   cluster_metrics.cc what is scraped.
 #include "coordinator/cluster.h"
 
 #include "common/error.h"
 #include "common/log/log.h"
+#include "common/retry_after.h"
 
 namespace djinn::coordinator {
 
@@ -20,6 +32,7 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
       workers_(config->worker_timeout),
       keys_(random, config->lease_key_lifetime,
             2 * (config->lease_valid_for + config->lease_grace_period)),
+      reservation_(config->line_patience),
       draws_(random->NonZero64()),
       jobs_(config->recorded_jobs) {
   MutexLock lock(&mu_);
@@ -120,14 +133,14 @@ void Cluster::ExpirePending(Session* session, absl::Duration now,
                       "worker " + lease->worker_id +
                           " did not acknowledge the lease in time",
                       {{"worker", lease->worker_id}});
-      Worker* const worker = workers_.Find(lease->worker_id);
+      const std::string worker_id = lease->worker_id;
       RemoveLease(lease->id);
       // It may have acted on it already.
-      bool others = false;
-      for (const Lease* other : leases_.OfSession(session->id)) {
-        others |= other->worker_id == worker->id;
-      }
-      if (!others) Drop(session->id, worker, wakes);
+      LeaveWorker(session->id, worker_id, wakes);
+    }
+    if (pending.ticket != 0) {
+      const auto wait = line_.WaitOf(pending.ticket, now, PrecedenceInLine());
+      if (wait.has_value()) why = WithRetryAfter(std::move(why), *wait);
     }
     LeaveLine(&pending);
     Refuse(why, device, session, wakes);
@@ -159,7 +172,9 @@ void Cluster::Tick() {
   if (now >= restored_until_) SettleForgotten();
   AdvanceRates(&wakes);
   RetryUnplaced(&wakes);
-  AdvanceMigrations(now, &wakes);
+  ExpireMigrations(now, &wakes);
+  Rebalance(now, &wakes);
+  AdvanceDrains(now, &wakes);
   for (Session* session : sessions_.TimedOut(now)) {
     EndSession(session, "timed out", &wakes);
   }

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -58,6 +59,7 @@
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/policy.h"
 #include "scheduler/placement/request.h"
+#include "scheduler/placement/reservation.h"
 
 namespace djinn::coordinator {
 
@@ -221,9 +223,23 @@ class Cluster {
     scheduler::Amounts quota = {};
   };
 
+  // What a tenant has at all workers together.
+  struct TenantSums {
+    uint32_t leases = 0;
+    uint64_t storage_bytes = 0;
+    uint64_t content_bytes = 0;
+    // Unset: no worker tells of a lease.
+    std::optional<v1::SessionUse> use;
+  };
+
   Session* FindSession(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Worker* FindWorker(const StreamId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // What the stream of a session that another one attached to is told.
+  static absl::Status Replaced();
+  // InvalidArgument (POLICY_UNKNOWN). An empty name leaves the choice to
+  // others.
+  static absl::Status CheckPolicy(const std::string& name);
   // Nothing but what this program knows: what is signed and sent on must not
   // carry what a peer put there besides.
   static v1::Urgency Known(const v1::Urgency& said);
@@ -258,6 +274,10 @@ class Cluster {
   void TellUrgency(Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Where the request goes, or why nowhere, as it is kept; counted.
+  KeptDecision Decide(const scheduler::Request& request,
+                      const PolicyChoice& choice)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Offers the pending request to a worker, notes why there is none for now, or
   // refuses it.
   void TryPlace(MemberId device, Session* session, Wakes* wakes)
@@ -324,8 +344,11 @@ class Cluster {
   // Nobody of the session is at the worker any more: it forgets the session.
   void LeaveWorker(const std::string& session_id, const std::string& worker_id,
                    Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Time-outs, and what drains.
-  void AdvanceMigrations(absl::Duration now, Wakes* wakes)
+  // Ends those that took too long.
+  void ExpireMigrations(absl::Duration now, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has leases go from the workers that drain.
+  void AdvanceDrains(absl::Duration now, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Migration& migration, v1::MigrationInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -339,8 +362,16 @@ class Cluster {
   // Who has the lesser share of what its cohort lends goes first.
   scheduler::WaitingLine::Precedence PrecedenceInLine() const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What counts there of its class. `tenant` may be null.
+  static int ClassInLine(const Session& session, const Tenant* tenant);
   // Tries some of those again that wait for a worker, in their order.
   void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // So does this, unless more than a quarter of the time would go into it: then
+  // the next tick does. For what comes as often as there are workers.
+  void RetryInTime(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // These were: a worker is kept for the first in line, if it is time.
+  void ReviewReservation(absl::Span<const scheduler::WaitingLine::Ticket> tried)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker, or its leases, changed: decisions see it as it is now.
   void RefreshFleet(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The same after a report; learns from it, too. Whether the worker may now
@@ -476,8 +507,11 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Session& session, v1::SessionInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Describe(const Tenant& tenant, v1::TenantInfo* info)
+  // By name, in one pass over what there is; none for those that have nothing.
+  absl::flat_hash_map<std::string, TenantSums> SumTenants()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Describe(const Tenant& tenant, const TenantSums& sums,
+                v1::TenantInfo* info) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Tenant& tenant, v1::TenantCredits* credits)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Lease& lease, v1::LeaseInfo* info)
@@ -529,8 +563,11 @@ class Cluster {
   scheduler::WaitingLine line_ ABSL_GUARDED_BY(mu_);
   std::map<scheduler::WaitingLine::Ticket, std::pair<std::string, MemberId>>
       unplaced_ ABSL_GUARDED_BY(mu_);
+  scheduler::Reservation reservation_ ABSL_GUARDED_BY(mu_);
   // Something may have become free since they were tried.
   bool untried_ ABSL_GUARDED_BY(mu_) = false;
+  // When reports may have them tried again.
+  absl::Duration next_retry_ ABSL_GUARDED_BY(mu_);
   // What decisions are made from.
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
   WorkTable works_ ABSL_GUARDED_BY(mu_);

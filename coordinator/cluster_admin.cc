@@ -13,6 +13,9 @@
 namespace djinn::coordinator {
 namespace {
 
+// As SessionInfo.migrations says.
+constexpr size_t kShownMigrations = 8;
+
 absl::Status Unknown(absl::string_view what, absl::string_view name) {
   return MakeError(absl::StatusCode::kNotFound, absl::StrCat(what, "_UNKNOWN"),
                    absl::StrCat("there is no \"", name, "\""));
@@ -106,8 +109,7 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
   info->set_session_epoch(session.epoch);
   info->set_structure_count(session.structures.size());
   info->set_placement_policy(session.policy);
-  info->mutable_open_time()->set_seconds(
-      absl::ToUnixSeconds(session.open_time));
+  *info->mutable_open_time() = ToProtoTimestamp(session.open_time);
   for (const auto& [device, pending] : session.pending) {
     // A further member never waits.
     if (device.member == 0) {
@@ -119,8 +121,9 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
     *info->mutable_limits() = tenant->limits;
     *info->mutable_urgency() = Allowed(*tenant, session.urgency);
   }
-  for (const Migration& migration : session.migrations) {
-    Describe(migration, info->add_migrations());
+  const size_t count = session.migrations.size();
+  for (size_t i = count - std::min(count, kShownMigrations); i < count; ++i) {
+    Describe(session.migrations[i], info->add_migrations());
   }
   for (const Lease* lease : leases_.OfSession(session.id)) {
     info->add_lease_ids(lease->id);
@@ -132,7 +135,26 @@ void Cluster::Describe(const Session& session, v1::SessionInfo* info) {
   }
 }
 
-void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
+absl::flat_hash_map<std::string, Cluster::TenantSums> Cluster::SumTenants() {
+  absl::flat_hash_map<std::string, TenantSums> sums;
+  for (const auto& [id, lease] : leases_.all()) ++sums[lease->tenant].leases;
+  for (const auto& [id, worker] : workers_.all()) {
+    for (const auto& [lease_id, held] : worker->held) {
+      TenantSums& sum = sums[held.tenant];
+      sum.storage_bytes += held.storage_bytes;
+      if (!sum.use.has_value()) sum.use.emplace();
+      Add(held.use, &*sum.use);
+    }
+    for (const auto& [tenant, contents] : worker->contents) {
+      TenantSums& sum = sums[tenant];
+      for (const ContentKey& key : contents) sum.content_bytes += key.second;
+    }
+  }
+  return sums;
+}
+
+void Cluster::Describe(const Tenant& tenant, const TenantSums& sums,
+                       v1::TenantInfo* info) {
   info->set_tenant(tenant.name);
   *info->mutable_limits() = tenant.limits;
   info->set_max_sessions(tenant.max_sessions);
@@ -149,29 +171,16 @@ void Cluster::Describe(const Tenant& tenant, v1::TenantInfo* info) {
       tenant.placement.required.begin(), tenant.placement.required.end());
   info->set_session_count(
       static_cast<uint32_t>(sessions_.CountOfTenant(tenant.name)));
-  uint32_t leases = 0;
-  for (const auto& [id, lease] : leases_.all()) {
-    leases += lease->tenant == tenant.name;
-  }
-  info->set_lease_count(leases);
+  info->set_lease_count(sums.leases);
   Describe(tenant, info->mutable_credits());
   info->set_weight(tenant.weight);
   info->set_max_priority_class(tenant.max_priority_class);
   info->set_share_contents(tenant.share_contents);
   info->set_batch_with_others(tenant.batch_with_others);
   DescribeQuota(tenant, info);
-  for (const auto& [id, worker] : workers_.all()) {
-    for (const auto& [lease_id, held] : worker->held) {
-      if (held.tenant != tenant.name) continue;
-      info->set_storage_bytes(info->storage_bytes() + held.storage_bytes);
-      Add(held.use, info->mutable_use());
-    }
-    const auto contents = worker->contents.find(tenant.name);
-    if (contents == worker->contents.end()) continue;
-    for (const ContentKey& key : contents->second) {
-      info->set_content_bytes(info->content_bytes() + key.second);
-    }
-  }
+  info->set_storage_bytes(sums.storage_bytes);
+  info->set_content_bytes(sums.content_bytes);
+  if (sums.use.has_value()) *info->mutable_use() = *sums.use;
 }
 
 void Cluster::Describe(const Tenant& tenant, v1::TenantCredits* credits) {
@@ -246,7 +255,14 @@ Page<v1::SessionInfo> Cluster::Sessions(const PageRange& range) {
 Page<v1::TenantInfo> Cluster::TenantInfos(const PageRange& range) {
   MutexLock lock(&mu_);
   const Tenants::Snapshot tenants = tenants_->all();
-  return DescribePage<v1::TenantInfo>(*tenants, range);
+  auto sums = SumTenants();
+  const auto slice = Slice(*tenants, range);
+  Page<v1::TenantInfo> page;
+  page.last_key = slice.last_key;
+  for (const auto& entry : slice.items) {
+    Describe(*entry->second, sums[entry->first], &page.items.emplace_back());
+  }
+  return page;
 }
 
 Page<v1::LeaseInfo> Cluster::Leases(const PageRange& range) {
@@ -289,7 +305,7 @@ absl::StatusOr<v1::TenantInfo> Cluster::GetTenant(const std::string& name) {
   if (tenant == nullptr) return Unknown("TENANT", name);
   MutexLock lock(&mu_);
   v1::TenantInfo info;
-  Describe(*tenant, &info);
+  Describe(*tenant, SumTenants()[name], &info);
   return info;
 }
 

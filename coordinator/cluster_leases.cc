@@ -1,26 +1,165 @@
-// Issues of leases, and what leases use.
+// Leases as clients ask for them and give them back, their issues, and what
+// they use.
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
+#include "common/saturating.h"
 #include "coordinator/cluster.h"
+#include "coordinator/violation.h"
 
 namespace djinn::coordinator {
 namespace {
 
-google::protobuf::Timestamp ToTimestamp(absl::Time time) {
-  const int64_t nanoseconds = absl::ToUnixNanos(time);
-  google::protobuf::Timestamp timestamp;
-  timestamp.set_seconds(nanoseconds / 1'000'000'000);
-  timestamp.set_nanos(static_cast<int32_t>(nanoseconds % 1'000'000'000));
-  return timestamp;
+// Several messages for each virtual device.
+constexpr size_t kMaxOutbox = 4 * Cluster::kMaxVirtualDevices;
+
+// More than any lease's id has.
+constexpr size_t kMaxLeaseId = 64;
+// Kept of each session; several for each of its virtual devices.
+constexpr size_t kMaxReturnedLeases = 4 * Cluster::kMaxVirtualDevices;
+// How long a worker that was not reached comes last: a client that asks again
+// and again waits as long in the end.
+constexpr absl::Duration kUnreachedTime = absl::Minutes(5);
+
+PendingLease PendingFrom(const v1::LeaseRequest& request) {
+  PendingLease pending;
+  pending.policy = request.placement_policy();
+  const auto add = [&pending](uint64_t bytes) {
+    pending.content_bytes = SaturatingSum(pending.content_bytes, bytes);
+  };
+  for (const v1::ContentHint& hint : request.contents()) {
+    const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
+                         hint.size_bytes()};
+    // A tensor asked for twice is uploaded once.
+    if (!pending.contents.insert(key).second) continue;
+    add(hint.size_bytes());
+  }
+  add(request.needed_bytes());
+  return pending;
 }
 
 }  // namespace
 
+absl::Status Cluster::RequestLease(const StreamId& id,
+                                   const v1::LeaseRequest& request) {
+  const MemberId device{request.virtual_device(), request.member()};
+  if (device.virtual_device >= kMaxVirtualDevices) {
+    return Violation(absl::StrCat("virtual device ", device.virtual_device,
+                                  ": there are at most ", kMaxVirtualDevices));
+  }
+  if (device.member >= kMaxMembers) {
+    return Violation(absl::StrCat("member ", device.member,
+                                  " of a virtual device: there are at most ",
+                                  kMaxMembers));
+  }
+  if (request.contents_size() > kMaxContentHints) {
+    return Violation(
+        absl::StrCat("a lease request with ", request.contents_size(),
+                     " contents: at most ", kMaxContentHints, " are allowed"));
+  }
+  PendingLease asked = PendingFrom(request);
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return Replaced();
+  if (!session->end.ok()) return session->end;
+  if (session->outbox.size() >= kMaxOutbox) {
+    return Violation("asks for leases without reading the answers");
+  }
+  if (const absl::Status policy = CheckPolicy(request.placement_policy());
+      !policy.ok()) {
+    Refuse(policy, device, session, &wakes);
+    return absl::OkStatus();
+  }
+  const Lease* const lease = leases_.FindDevice(session->id, device);
+  if (lease != nullptr && lease->state == Lease::State::kGranted) {
+    v1::SessionResponse response;
+    *response.mutable_granted() = GrantOf(*lease);
+    Send(std::move(response), session, &wakes);
+    return absl::OkStatus();
+  }
+  if (session->pending.contains(device)) return absl::OkStatus();
+  asked.asked = clock_->Monotonic();
+  asked.deadline = asked.asked + config_.lease_request_timeout;
+  session->pending.emplace(device, std::move(asked));
+  if (!untried_ || line_.empty()) {
+    TryPlace(device, session, &wakes);
+    return absl::OkStatus();
+  }
+  // What has become free meanwhile is for those who waited for it.
+  session->pending.at(device).obstacle =
+      MakeError(absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
+                absl::StrCat(line_.size(), " others wait for a worker"));
+  JoinLine(device, session);
+  if (line_.size() <= scheduler::WaitingLine::kMaxTriedAtOnce) {
+    RetryUnplaced(&wakes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Cluster::ReturnLease(const StreamId& id,
+                                  const v1::LeaseReturn& returned) {
+  const std::string& lease_id = returned.lease_id();
+  if (lease_id.empty() || lease_id.size() > kMaxLeaseId) {
+    return Violation(
+        absl::StrCat("a lease's id of ", lease_id.size(), " bytes"));
+  }
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  Session* const session = FindSession(id);
+  if (session == nullptr) return Replaced();
+  if (!session->end.ok()) return session->end;
+  if (!absl::c_linear_search(session->returned_leases, lease_id)) {
+    session->returned_leases.push_back(lease_id);
+  }
+  if (session->returned_leases.size() > kMaxReturnedLeases) {
+    session->returned_leases.pop_front();
+  }
+  if (const auto found = restored_.find(lease_id);
+      found != restored_.end() &&
+      found->second.lease.session_id() == session->id) {
+    quotas_.Give(found->second.tenant, found->second.quota);
+    restored_.erase(found);
+  }
+  Lease* const lease = leases_.Find(lease_id);
+  // One that was not granted yet the client cannot know.
+  if (lease == nullptr || lease->session_id != session->id ||
+      lease->state != Lease::State::kGranted) {
+    return absl::OkStatus();
+  }
+  if (returned.unreachable()) {
+    const absl::Duration now = clock_->Monotonic();
+    std::erase_if(session->unreached,
+                  [&](const auto& entry) { return entry.second <= now; });
+    session->unreached[lease->worker_id] = now + kUnreachedTime;
+  }
+  metrics_.returned_leases.Add(
+      {returned.unreachable() ? "unreachable" : "unused"});
+  log::Info("lease returned", {{"lease", lease->id},
+                               {"session", log::ShortId(session->id)},
+                               {"worker", lease->worker_id},
+                               {"unreachable", returned.unreachable()}});
+  const absl::Status why =
+      MakeError(absl::StatusCode::kAborted, "LEASE_RETURNED",
+                "the client gave the virtual device's lease back");
+  if (Lease* const to = leases_.FindMigration(*lease)) {
+    DropMigration(to, why, &wakes);
+  }
+  if (lease->migrating()) {
+    DropMigration(lease, why, &wakes);
+    return absl::OkStatus();
+  }
+  const std::string worker_id = lease->worker_id;
+  RemoveLease(lease_id);
+  LeaveWorker(session->id, worker_id, &wakes);
+  return absl::OkStatus();
+}
 void Cluster::Issue(Lease* lease) {
   const absl::Time now = clock_->Now();
   // Workers' clocks may differ from ours by as much as a lease lives.
@@ -36,8 +175,8 @@ void Cluster::Issue(Lease* lease) {
   claims.set_worker_id(lease->worker_id);
   claims.set_worker_incarnation(lease->incarnation);
   claims.set_issue(++lease->issue_number);
-  *claims.mutable_issue_time() = ToTimestamp(now);
-  *claims.mutable_expire_time() = ToTimestamp(now + 2 * life);
+  *claims.mutable_issue_time() = ToProtoTimestamp(now);
+  *claims.mutable_expire_time() = ToProtoTimestamp(now + 2 * life);
   *claims.mutable_valid_for() = ToProtoDuration(config_.lease_valid_for);
   *claims.mutable_grace() = ToProtoDuration(config_.lease_grace_period);
   *claims.mutable_limits() = lease->limits;
@@ -161,7 +300,14 @@ void Cluster::AbsorbUse(const v1::WorkerState& report, Worker* worker,
   for (const v1::EndedLease& ended : report.ended_leases()) {
     const std::string lease_id = UncheckedClaims(ended.lease()).lease_id();
     reported.insert(lease_id);
-    if (ended.measuring()) measuring.insert(lease_id);
+    if (ended.measuring()) {
+      measuring.insert(lease_id);
+    } else if (worker->settling.contains(lease_id) &&
+               leases_.Find(lease_id) == nullptr) {
+      // Billed in full: it is reported until the worker has heard so, and to
+      // check its signature again and again would hold up everybody.
+      continue;
+    }
     EndReported(ended, worker, wakes);
   }
   std::erase_if(worker->settling,

@@ -285,6 +285,10 @@ TEST_F(ClusterLeasesTest, TheUnusedComesBackAndTheLastStepsAreBilled) {
   EXPECT_THAT(Desired(worker)->settled_lease_ids(), IsEmpty());
   Report(worker);
   EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
+  // What was final is looked at once.
+  EndThere(absl::Milliseconds(900), /*measuring=*/false);
+  Report(worker);
+  EXPECT_EQ(UsedBy("red"), absl::Milliseconds(500));
   Keep();
   EXPECT_THAT(Desired(worker)->settled_lease_ids(),
               ElementsAre(UncheckedClaims(lease_).lease_id()));

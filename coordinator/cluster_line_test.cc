@@ -1,4 +1,5 @@
 // In which order those get a worker that wait for one.
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,86 @@ TEST_F(ClusterLineTest, WhoDoesNotFitIsPassed) {
   EXPECT_TRUE(Has(small));
 }
 
+TEST_F(ClusterLineTest, AWorkerIsKeptForTheFirstThatHasWaitedForLong) {
+  const StreamId large = OpenAndWait("blue", 900);
+  clock_.Advance(config_.line_patience - absl::Milliseconds(1));
+  const StreamId before = OpenAndWait("red", 100);
+  EXPECT_EQ(Explain(before).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+  clock_.Advance(absl::Milliseconds(1));
+  CarryOut(worker_, &w0_);
+  cluster_->Tick();
+  // Since when the worker is kept, what it asks for is looked at anew.
+  cluster_->Tick();
+  EXPECT_EQ(Explain(large).gate().reason(), "NO_CAPACITY");
+  EXPECT_THAT(Explain(large).gate().unblocked_by(),
+              HasSubstr("more on w0, which is kept for it as the first in "
+                        "line"));
+  const StreamId small = OpenAndWait("red", 150);
+  EXPECT_EQ(Explain(small).gate().reason(), "WAITS_IN_LINE");
+  EXPECT_EQ(Explain(small).gate().message(),
+            "worker w0, which has the memory, is kept for the first in line");
+  EXPECT_EQ(Explain(small).decision().candidates(0).dropped_by(), "kept");
+  // As an operator sees who asks where it would go.
+  v1::TryPlacementRequest asked;
+  asked.set_tenant("red");
+  asked.set_asked_bytes(150);
+  EXPECT_EQ(cluster_->TryPlacement(asked)->gate().reason(), "WAITS_IN_LINE");
+  // Another worker is free to everybody.
+  v1::WorkerState other = TestWorker("w1");
+  other.set_free_bytes(200);
+  const StreamId w1 = Join(other);
+  CarryOut(w1, &other);
+  EXPECT_TRUE(Has(small));
+  // So is the one that is kept, to whoever is of a more urgent class.
+  const StreamId urgent = OpenAndWait("red", 190);
+  EXPECT_EQ(Explain(urgent).gate().reason(), "WAITS_IN_LINE");
+  SetClass(urgent, v1::PRIORITY_CLASS_REALTIME);
+  cluster_->Tick();
+  EXPECT_EQ(Explain(urgent).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+  cluster_->Close(urgent);
+  cluster_->Close(before);
+  Free(holder_);
+  EXPECT_TRUE(Has(large));
+  // Nothing is kept any more.
+  const StreamId last = OpenAndWait("red", 90);
+  EXPECT_EQ(Explain(last).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+}
+
+TEST_F(ClusterLineTest, WhatWasKeptForWhoIsRefusedIsOthers) {
+  const StreamId large = OpenAndWait("blue", 900);
+  clock_.Advance(config_.line_patience);
+  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  cluster_->Tick();
+  const StreamId small = OpenAndWait("red", 100);
+  EXPECT_EQ(Explain(small).gate().reason(), "WAITS_IN_LINE");
+  clock_.Advance(config_.lease_request_timeout - config_.line_patience);
+  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  cluster_->Tick();
+  EXPECT_TRUE(Next(large)->has_refused());
+  cluster_->Tick();
+  EXPECT_EQ(Explain(small).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+}
+
+// More room does not help whom something else holds.
+TEST_F(ClusterLineTest, NothingIsKeptForWhoWaitsForQuota) {
+  for (Tenant& tenant : config_.tenants) {
+    tenant.cohort = "lab";
+    tenant.quotas[0].nominal = int64_t{1} << 30;
+  }
+  config_.tenants.push_back(TestTenant("green"));
+  cluster_->SetTenants(config_.tenants);
+  const StreamId other = OpenAndWait("blue", 100);
+  EXPECT_EQ(Explain(other).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+  const StreamId waits = OpenAndWait("red", 900);
+  EXPECT_EQ(Explain(waits).gate().reason(), "QUOTA_EXCEEDED");
+  clock_.Advance(config_.line_patience);
+  CarryOut(worker_, &w0_);
+  cluster_->Tick();
+  EXPECT_EQ(Explain(waits).gate().reason(), "QUOTA_EXCEEDED");
+  EXPECT_EQ(Explain(OpenAndWait("green", 100)).gate().reason(),
+            "WORKER_ACKNOWLEDGEMENT");
+}
+
 TEST_F(ClusterLineTest, WhoComesDoesNotTakeWhatOthersWaitFor) {
   const StreamId red = OpenAndWait("red");
   // A lease has ended, and nobody was tried since.
@@ -163,9 +244,58 @@ TEST_F(ClusterLineTest, WhoGoesOrIsRefusedLeavesTheLine) {
   clock_.Advance(config_.lease_request_timeout);
   ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
   cluster_->Tick();
-  EXPECT_EQ(Next(refused)->refused().reason(), "NO_CAPACITY");
+  const auto response = Next(refused);
+  EXPECT_EQ(response->refused().reason(), "NO_CAPACITY");
+  // Nobody got one: nobody knows.
+  EXPECT_FALSE(response->refused().has_retry_after());
   const StreamId next = OpenAndWait("red");
   EXPECT_EQ(Explain(next).line_length(), 1u);
+}
+
+// Whose every look takes a while.
+class SlowClock : public FakeClock {
+ public:
+  absl::Duration Monotonic() override {
+    Advance(cost);
+    return FakeClock::Monotonic();
+  }
+  absl::Duration cost;
+};
+
+TEST_F(ClusterLineTest, ReportsDoNotHaveAllTheTimeGoIntoTheLine) {
+  SlowClock slow;
+  cluster_ = std::make_unique<Cluster>(&config_, &tenants_, &slow, &random_);
+  w0_ = TestWorker("w0");
+  w0_.set_free_bytes(100);
+  worker_ = Join(w0_);
+  const StreamId waits = OpenAndWait("red");
+  slow.cost = absl::Milliseconds(10);
+  w0_.set_free_bytes(200);
+  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  slow.cost = absl::ZeroDuration();
+  w0_.set_free_bytes(1000);
+  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  EXPECT_EQ(Explain(waits).gate().reason(), "NO_CAPACITY");
+  cluster_->Tick();
+  EXPECT_EQ(Explain(waits).gate().reason(), "WORKER_ACKNOWLEDGEMENT");
+}
+
+TEST_F(ClusterLineTest, WhoIsRefusedIsToldWhenToAskAgain) {
+  const StreamId served = OpenAndWait("red"), refused = OpenAndWait("blue"),
+                 other = OpenAndWait("blue");
+  clock_.Advance(absl::Seconds(6));
+  SetClass(served, v1::PRIORITY_CLASS_INTERACTIVE);
+  SetClass(refused, v1::PRIORITY_CLASS_BATCH);
+  SetClass(other, v1::PRIORITY_CLASS_BATCH);
+  Free(holder_);
+  EXPECT_TRUE(Has(served));
+  clock_.Advance(absl::Seconds(4));
+  ASSERT_TRUE(cluster_->Report(worker_, w0_).ok());
+  cluster_->Tick();
+  // One in ten seconds, and it is the first.
+  const double seconds = absl::ToDoubleSeconds(
+      FromProtoDuration(Next(refused)->refused().retry_after()));
+  EXPECT_NEAR(seconds, 10, 0.1);
 }
 
 }  // namespace

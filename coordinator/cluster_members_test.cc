@@ -177,6 +177,32 @@ TEST_F(ClusterMembersTest, ItStaysWhereItIs) {
             "SPANS_WORKERS");
 }
 
+TEST_F(ClusterMembersTest, OthersOfTheSessionGoAndItIsSaidThatItStays) {
+  ASSERT_TRUE(Ask(0, 1).has_granted());
+  ASSERT_TRUE(Ask(1, 0).has_granted());
+  ASSERT_TRUE(Ask(2, 0).has_granted());
+  v1::MigrateSessionRequest request;
+  request.set_session_id(session_.owner);
+  request.set_virtual_device(1);
+  ASSERT_TRUE(cluster_->MigrateSession(request).ok());
+  request.clear_virtual_device();
+  const auto response = cluster_->MigrateSession(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_EQ(response->migrations_size(), 1);
+  EXPECT_EQ(response->migrations(0).virtual_device(), 2u);
+  // Once, though two workers have a part of it.
+  ASSERT_EQ(response->failures_size(), 2);
+  EXPECT_EQ(response->failures(0).virtual_device(), 0u);
+  EXPECT_EQ(response->failures(0).reason(), "SPANS_WORKERS");
+  EXPECT_EQ(response->failures(0).message(),
+            "the virtual device spans workers");
+  EXPECT_EQ(response->failures(1).virtual_device(), 1u);
+  EXPECT_EQ(response->failures(1).reason(), "ALREADY_MIGRATING");
+  // None goes: what the first one stays for is the answer.
+  EXPECT_EQ(ErrorReason(cluster_->MigrateSession(request).status()),
+            "SPANS_WORKERS");
+}
+
 TEST_F(ClusterMembersTest, ARestartedCoordinatorAdoptsTheMembers) {
   const v1::SessionResponse second = Ask(0, 1);
   ASSERT_TRUE(second.has_granted());

@@ -125,12 +125,13 @@ std::string Cluster::ClassOf(const std::string& session_id) {
 
 void Cluster::CollectTenants(Exposition* out) {
   const Tenants::Snapshot tenants = tenants_->all();
+  auto sums = SumTenants();
   for (const auto& [name, configured] : *tenants) {
     const Tenant& tenant = *configured;
     const std::string label = metrics_.tenants.For(name);
     CollectQuota(tenant, label, out);
     v1::TenantInfo info;
-    Describe(tenant, &info);
+    Describe(tenant, sums[name], &info);
     const auto usage = [&](const char* resource, double value) {
       out->Gauge(kUsage, kUsageHelp, value,
                  {{"tenant", label}, {"resource", resource}});

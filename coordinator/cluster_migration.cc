@@ -4,9 +4,13 @@
 // force until the client has said which of them it uses. Only the client knows,
 // so that neither a restart nor a lost message here can take away what it has.
 #include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
@@ -19,8 +23,10 @@
 namespace djinn::coordinator {
 namespace {
 
-// Kept for operators, of each session.
-constexpr size_t kMaxMigrations = 8;
+// Kept of each session besides those under way: of a client whose virtual
+// devices all went at once, as many outcomes may come when the ways have ended,
+// and after a restart before their workers tell of the leases.
+constexpr size_t kMaxEndedMigrations = Cluster::kMaxVirtualDevices;
 // A client that has not said how it ended by then has lost it.
 constexpr absl::Duration kMaxUnderWay = absl::Minutes(30);
 // Of one worker that drains, at a time: its link serves all of them.
@@ -35,6 +41,21 @@ constexpr absl::Duration kRetryDrain = absl::Seconds(2);
 
 absl::Status Precondition(absl::string_view reason, absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason, why);
+}
+
+bool HasEnded(const Migration& migration) {
+  return migration.state == v1::MigrationInfo::DONE ||
+         migration.state == v1::MigrationInfo::FAILED;
+}
+
+// The oldest that ended make room: those under way have yet to be counted.
+Migration& AddMigration(Session* session) {
+  std::deque<Migration>& kept = session->migrations;
+  if (absl::c_count_if(kept, HasEnded) >=
+      static_cast<ptrdiff_t>(kMaxEndedMigrations)) {
+    kept.erase(absl::c_find_if(kept, HasEnded));
+  }
+  return kept.emplace_back();
 }
 
 }  // namespace
@@ -71,6 +92,8 @@ absl::StatusOr<KeptDecision> Cluster::PlaceMigration(
   const SharedWork work =
       session.phase_work != nullptr ? session.phase_work : WorkOf(session);
   scheduler::Request request = RequestFor(session, StateOf(from), tenant, work);
+  // An operator's wish goes before those that wait.
+  if (!to_worker.empty()) request.kept_worker.clear();
   const auto busy = std::move(request.barred);
   request.barred = [&, busy](const std::string& worker_id) -> std::string {
     if (worker_id == from.worker_id) return "is where it is";
@@ -85,11 +108,8 @@ absl::StatusOr<KeptDecision> Cluster::PlaceMigration(
     return link == worker->links.end() ? 0 : static_cast<double>(link->second);
   };
   const PolicyChoice choice = PolicyFor("", session.policy, tenant);
-  const absl::Duration start = clock_->Monotonic();
-  auto decision = std::make_shared<scheduler::Decision>(scheduler::Place(
-      request, fleet_, *choice.policy, works_.factors(), &draws_));
-  metrics_.decisions.Observe(clock_->Monotonic() - start);
-  DJINN_RETURN_IF_ERROR(decision->obstacle);
+  KeptDecision kept = Decide(request, choice);
+  DJINN_RETURN_IF_ERROR(kept.decision->obstacle);
   if (const scheduler::Fleet::Member* const here =
           fleet_.Find(from.worker_id)) {
     // Without itself: what it has queued comes along.
@@ -101,13 +121,14 @@ absl::StatusOr<KeptDecision> Cluster::PlaceMigration(
       facts.queued_seconds *= 1.0 - 1.0 * own / facts.queued_runs;
     }
     request.barred = nullptr;
+    request.kept_worker.clear();
     const scheduler::Terms stay = scheduler::ComputeTerms(
         request, facts, request.asked_bytes, works_.factors());
     *terms = scheduler::WeighMigration(
         stay, !scheduler::Filter(request, facts, stay).has_value(),
-        decision->considered.front().terms);
+        kept.decision->considered.front().terms);
   }
-  return KeptDecision{std::move(decision), choice.source, start};
+  return kept;
 }
 
 absl::StatusOr<Migration*> Cluster::StartMigration(Lease* from,
@@ -159,10 +180,7 @@ absl::StatusOr<Migration*> Cluster::StartMigration(Lease* from,
   RefreshFleet(*worker);
   Touch(worker, wakes);
   TouchPeers(*to, wakes);
-  if (session->migrations.size() >= kMaxMigrations) {
-    session->migrations.pop_front();
-  }
-  Migration& migration = session->migrations.emplace_back();
+  Migration& migration = AddMigration(session);
   migration.virtual_device = from->device.virtual_device;
   migration.from_worker_id = from->worker_id;
   migration.to_worker_id = to->worker_id;
@@ -197,17 +215,16 @@ absl::Status Cluster::NoteMigration(const StreamId& id,
   Wakes wakes;
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
-  if (session == nullptr) {
-    return MakeError(absl::StatusCode::kAborted, "SESSION_ATTACHED_ELSEWHERE",
-                     "another stream attached to this session");
-  }
+  if (session == nullptr) return Replaced();
   if (!session->end.ok()) return session->end;
   const auto own = [&](const std::string& lease_id) -> Lease* {
     Lease* const lease = leases_.Find(lease_id);
     return lease != nullptr && lease->session_id == session->id ? lease
                                                                 : nullptr;
   };
-  Lease* const from = own(outcome.from_lease_id());
+  Lease* from = own(outcome.from_lease_id());
+  // Nobody comes from where nobody is yet.
+  if (from != nullptr && from->migrating()) from = nullptr;
   Lease* const to = own(outcome.to_lease_id());
   const bool expected =
       to != nullptr && to->migrates_from == outcome.from_lease_id();
@@ -219,10 +236,7 @@ absl::Status Cluster::NoteMigration(const StreamId& id,
   if (to == nullptr && !known) {
     // Decided by an earlier process: its worker has yet to tell of the lease,
     // and is to find here what became of it.
-    if (session->migrations.size() >= kMaxMigrations) {
-      session->migrations.pop_front();
-    }
-    Migration& early = session->migrations.emplace_back();
+    Migration& early = AddMigration(session);
     early.from_worker_id = from == nullptr ? "-" : from->worker_id;
     early.to_worker_id = "-";
     early.lease_id = outcome.to_lease_id();
@@ -336,7 +350,7 @@ void Cluster::LeaveWorker(const std::string& session_id,
   if (worker != nullptr) Drop(session_id, worker, wakes);
 }
 
-void Cluster::AdvanceMigrations(absl::Duration now, Wakes* wakes) {
+void Cluster::ExpireMigrations(absl::Duration now, Wakes* wakes) {
   std::vector<std::pair<std::string, absl::Status>> expired;
   for (const auto& [id, lease] : leases_.all()) {
     if (!lease->migrating()) continue;
@@ -357,7 +371,9 @@ void Cluster::AdvanceMigrations(absl::Duration now, Wakes* wakes) {
   for (const auto& [id, why] : expired) {
     DropMigration(leases_.Find(id), why, wakes);
   }
-  Rebalance(now, wakes);
+}
+
+void Cluster::AdvanceDrains(absl::Duration now, Wakes* wakes) {
   for (const std::string& worker_id : draining_) {
     const std::vector<Lease*> leases = leases_.OfWorker(worker_id);
     size_t under_way = 0;
@@ -451,15 +467,27 @@ absl::StatusOr<v1::MigrateSessionResponse> Cluster::MigrateSession(
     return a->device < b->device;
   });
   v1::MigrateSessionResponse response;
+  absl::Status first_failure;
+  std::optional<uint32_t> failed;
   for (Lease* lease : leases) {
+    const uint32_t device = lease->device.virtual_device;
+    // Its other members stay for the same reason.
+    if (failed == device) continue;
     const absl::StatusOr<Migration*> started =
         StartMigration(lease, to, "operator", &wakes);
     if (started.ok()) {
       Describe(**started, response.add_migrations());
-    } else if (response.migrations_size() == 0 && lease == leases.back()) {
-      return started.status();
+      continue;
     }
+    failed = device;
+    first_failure.Update(started.status());
+    v1::MigrateSessionResponse::Failure* const failure =
+        response.add_failures();
+    failure->set_virtual_device(device);
+    failure->set_reason(ErrorReason(started.status()));
+    failure->set_message(std::string(started.status().message()));
   }
+  if (response.migrations_size() == 0) return first_failure;
   return response;
 }
 

@@ -309,6 +309,31 @@ TEST_F(ClusterMigrationTest, ADrainedWorkerIsLeftByAll) {
   EXPECT_TRUE(cluster_->GetWorker("w0")->draining());
 }
 
+TEST_F(ClusterMigrationTest, AWorkerThatIsGoneIsUncordonedByItsName) {
+  ASSERT_TRUE(cluster_->CordonWorker("w1", true, true).ok());
+  cluster_->Leave(there_);
+  clock_.Advance(absl::Hours(2));
+  cluster_->Tick();
+  cluster_->Tick();
+  ASSERT_EQ(ErrorReason(cluster_->GetWorker("w1").status()), "WORKER_UNKNOWN");
+  const auto saved = cluster_->Save();
+  // It can be neither cordoned nor drained now.
+  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w1", true, false).status()),
+            "WORKER_UNKNOWN");
+  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w1", true, true).status()),
+            "WORKER_UNKNOWN");
+  const auto info = cluster_->CordonWorker("w1", false, false);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->worker_id(), "w1");
+  EXPECT_EQ(ErrorReason(cluster_->CordonWorker("w1", false, false).status()),
+            "WORKER_UNKNOWN");
+  EXPECT_TRUE(saved.contains("worker/w1"));
+  EXPECT_FALSE(cluster_->Save().contains("worker/w1"));
+  Join(TestWorker("w1"));
+  EXPECT_FALSE(cluster_->GetWorker("w1")->cordoned());
+  EXPECT_FALSE(cluster_->GetWorker("w1")->draining());
+}
+
 TEST_F(ClusterMigrationTest, OnlyTheLeaseThatStaysCountsForTheQuota) {
   std::vector<Tenant> tenants = {TestTenant("red")};
   // Of one lease.
@@ -464,12 +489,121 @@ TEST_F(AutomaticMigrationTest, ABetterWorkerIsFoundInTime) {
   EXPECT_EQ(Last().reason(), "policy");
 }
 
+TEST_F(AutomaticMigrationTest, WhoLetsAWorkerHaveLeasesAgainMovesNone) {
+  Begin(1e11, 1e11);
+  cluster_->NoteStructure(session_, "token",
+                          WorkOf(semantics::Phase::kLlmDecode));
+  clock_.Advance(absl::Minutes(2));
+  CarryOut(here_, &w0_);
+  w1_ = Fast("w1", 1e12, {});
+  CarryOut(there_, &w1_);
+  ASSERT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
+  ASSERT_TRUE(cluster_->CordonWorker("w1", false, false).ok());
+  EXPECT_FALSE(IsAsked());
+  // In its own time it goes.
+  cluster_->Tick();
+  EXPECT_TRUE(IsAsked());
+  EXPECT_EQ(Last().reason(), "policy");
+}
+
 TEST_F(AutomaticMigrationTest, NothingGoesUnlessItIsWanted) {
   Begin(1e11, 1e12);
   config_.automatic_migration = false;
   cluster_->NoteStructure(session_, "token",
                           WorkOf(semantics::Phase::kLlmDecode));
   EXPECT_FALSE(IsAsked());
+}
+
+// With more virtual devices than are shown, all at w0.
+class ManyMigrationsTest : public ClusterMigrationTest {
+ protected:
+  static constexpr uint32_t kDevices = 12;
+
+  ManyMigrationsTest() {
+    EXPECT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
+    for (uint32_t device = 1; device < kDevices; ++device) {
+      Grant(session_, device, here_, &w0_);
+    }
+    EXPECT_TRUE(cluster_->CordonWorker("w1", false, false).ok());
+    EXPECT_EQ(Migrate()->migrations_size(), static_cast<int>(kDevices));
+    CarryOut(there_, &w1_);
+    CarryOut(here_, &w0_);
+    for (uint32_t i = 0; i < kDevices; ++i) requests_.push_back(TakeRequest());
+  }
+  void NoteAll() {
+    for (const v1::MigrationRequest& request : requests_) {
+      Note(OutcomeOf(request));
+    }
+  }
+
+  std::vector<v1::MigrationRequest> requests_;
+};
+
+TEST_F(ManyMigrationsTest, AllThatAreUnderWayAtOnceAreCounted) {
+  NoteAll();
+  EXPECT_THAT(Workers(), testing::Each("w1"));
+  EXPECT_THAT(
+      Metrics(),
+      testing::HasSubstr(
+          R"(djinn_migrations_total{reason="operator",result="done"} 12)"));
+  EXPECT_THAT(Metrics(),
+              testing::HasSubstr("djinn_migration_pause_seconds_count 12\n"));
+  const auto info = cluster_->GetSession(session_.owner);
+  ASSERT_EQ(info->migrations_size(), 8);
+  EXPECT_EQ(Last().state(), v1::MigrationInfo::DONE);
+  EXPECT_EQ(Last().virtual_device(), kDevices - 1);
+}
+
+TEST_F(ManyMigrationsTest, OneThatRestartsRemembersAllThatTheClientSaysFirst) {
+  Restart();
+  session_ = Open("red", session_.owner);
+  here_ = Join(w0_);
+  NoteAll();
+  there_ = Join(w1_);
+  EXPECT_EQ(Workers().size(), kDevices);
+  EXPECT_THAT(Workers(), testing::Each("w1"));
+  const std::optional<v1::DesiredState> desired = Desired(there_);
+  ASSERT_TRUE(desired.has_value());
+  for (const v1::SignedLease& lease : desired->leases()) {
+    EXPECT_EQ(UncheckedClaims(lease).migrates_from(), "");
+  }
+}
+
+TEST_F(ManyMigrationsTest, OfThoseThatEndedSomeAreKept) {
+  NoteAll();
+  // From one to the other, over and over.
+  StreamId* from = &there_;
+  StreamId* to = &here_;
+  v1::WorkerState* from_state = &w1_;
+  v1::WorkerState* to_state = &w0_;
+  for (int i = 0; i < 10; ++i) {
+    CarryOut(*from, from_state);
+    CarryOut(*to, to_state);
+    CarryOut(*to, to_state);
+    ASSERT_TRUE(Migrate().ok());
+    CarryOut(*to, to_state);
+    requests_.clear();
+    for (uint32_t d = 0; d < kDevices; ++d) requests_.push_back(TakeRequest());
+    NoteAll();
+    std::swap(from, to);
+    std::swap(from_state, to_state);
+  }
+  EXPECT_THAT(
+      Metrics(),
+      testing::HasSubstr(
+          R"(djinn_migrations_total{reason="operator",result="done"} 132)"));
+  EXPECT_EQ(cluster_->GetSession(session_.owner)->migrations_size(), 8);
+}
+
+TEST_F(ClusterMigrationTest, NobodyComesFromWhereNobodyIsYet) {
+  const v1::MigrationRequest request = AskedToMigrate();
+  v1::MigrationOutcome outcome = OutcomeOf(request);
+  outcome.set_from_lease_id(request.to().lease().lease_id());
+  outcome.set_to_lease_id("another");
+  Note(outcome);
+  EXPECT_EQ(Workers().size(), 2u);
+  Note(OutcomeOf(request));
+  EXPECT_THAT(Workers(), ElementsAre("w1"));
 }
 
 TEST_F(ClusterMigrationTest, AnotherSessionsLeasesAreNotItsOwn) {

@@ -13,16 +13,15 @@
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
+
+using Ticket = scheduler::WaitingLine::Ticket;
+
 namespace {
 
 // Of runs on a worker that has not reported any.
 constexpr double kSecondsPerRun = 5e-3;
 // A session that has not brought what it announced by then will not.
 constexpr absl::Duration kPromiseTime = absl::Seconds(30);
-// Requests without a worker that one event has tried again: more would hold up
-// everybody else. Half of them from the front of the line; the others are
-// anybody's, for whom there may be room where those in front do not fit.
-constexpr size_t kMaxRetries = 256;
 // Of a decision, for operators.
 constexpr size_t kMaxKept = 32;
 
@@ -149,6 +148,7 @@ scheduler::Request Cluster::RequestFor(const Session& session,
   for (const auto& [worker_id, until] : session.unreached) {
     if (now < until) request.unreached.insert(worker_id);
   }
+  reservation_.Apply(pending.ticket, ClassInLine(session, tenant), &request);
   // While it still has to forget the session, it cannot serve it anew.
   request.barred = [workers = &workers_,
                     &session](const std::string& worker_id) {
@@ -181,6 +181,18 @@ void Cluster::LeaveUnplaced(MemberId device, const absl::Status& obstacle,
   Refuse(obstacle, device, session, wakes);
 }
 
+KeptDecision Cluster::Decide(const scheduler::Request& request,
+                             const PolicyChoice& choice) {
+  const absl::Duration start = clock_->Monotonic();
+  auto decision = std::make_shared<scheduler::Decision>(scheduler::Place(
+      request, fleet_, *choice.policy, works_.factors(), &draws_));
+  metrics_.decisions.Observe(clock_->Monotonic() - start);
+  if (decision->considered.size() > kMaxKept) {
+    decision->considered.resize(kMaxKept);
+  }
+  return {std::move(decision), choice.source, start};
+}
+
 void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   PendingLease& pending = session->pending.at(device);
   const absl::Duration start = clock_->Monotonic();
@@ -206,17 +218,13 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
       return busy(worker_id);
     };
   }
-  auto decision = std::make_shared<scheduler::Decision>(scheduler::Place(
-      request, fleet_, *choice.policy, works_.factors(), &draws_));
-  metrics_.decisions.Observe(clock_->Monotonic() - start);
+  pending.decision = Decide(request, choice);
+  const std::shared_ptr<const scheduler::Decision> decision =
+      pending.decision.decision;
   const bool placed = !decision->worker_id.empty();
   metrics_.attempts.Add(
       {placed ? "placed"
               : absl::AsciiStrToLower(ErrorReason(decision->obstacle))});
-  if (decision->considered.size() > kMaxKept) {
-    decision->considered.resize(kMaxKept);
-  }
-  pending.decision = {decision, choice.source, start};
   if (absl::IsFailedPrecondition(decision->obstacle)) {
     // Waiting will not help.
     LeaveLine(&pending);
@@ -231,8 +239,13 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   if (tenant != nullptr) {
     // It may be a lease's of which nobody has told since a restart.
     const absl::Status free = ReclaimQuota(*tenant, wakes);
-    if (!free.ok()) return LeaveUnplaced(device, free, session, wakes);
+    if (!free.ok()) {
+      // It waits for quota, not for the worker that was found.
+      pending.decision = {};
+      return LeaveUnplaced(device, free, session, wakes);
+    }
   }
+  line_.Serve(pending.ticket, start);
   LeaveLine(&pending);
   line_.Charge(session->tenant, scheduler::WaitingLine::kTurn, start);
   Worker* const worker = workers_.Find(decision->worker_id);
@@ -281,15 +294,23 @@ Lease Cluster::NewLease(const Worker& worker, MemberId device,
 void Cluster::JoinLine(MemberId device, Session* session) {
   PendingLease& pending = session->pending.at(device);
   if (pending.ticket != 0) return;
-  pending.ticket = line_.Join({.tenant = session->tenant});
+  pending.ticket = line_.Join({.tenant = session->tenant}, clock_->Monotonic());
   unplaced_.emplace(pending.ticket, std::pair(session->id, device));
   ChangePlaces(session);
 }
 
 void Cluster::LeaveLine(PendingLease* pending) {
-  line_.Leave(pending->ticket);
+  // What was kept for it may be others' now.
+  if (reservation_.Lift(pending->ticket)) untried_ = true;
+  line_.Leave(pending->ticket, clock_->Monotonic());
   unplaced_.erase(pending->ticket);
   pending->ticket = 0;
+}
+
+int Cluster::ClassInLine(const Session& session, const Tenant* tenant) {
+  return EffectiveClass(
+      tenant == nullptr ? session.urgency.priority_class()
+                        : Allowed(*tenant, session.urgency).priority_class());
 }
 
 void Cluster::ChangePlaces(Session* session) {
@@ -300,7 +321,7 @@ void Cluster::ChangePlaces(Session* session) {
                                     ? FromProtoDuration(urgency.run_deadline())
                                     : absl::InfiniteDuration();
   for (const auto& [device, pending] : session->pending) {
-    line_.Change(pending.ticket, EffectiveClass(urgency.priority_class()),
+    line_.Change(pending.ticket, ClassInLine(*session, tenant.get()),
                  pending.asked + within);
   }
 }
@@ -318,19 +339,64 @@ scheduler::WaitingLine::Precedence Cluster::PrecedenceInLine() const {
 void Cluster::RetryUnplaced(Wakes* wakes) {
   untried_ = false;
   if (line_.empty()) return;
-  std::vector<scheduler::WaitingLine::Ticket> tried =
-      line_.Front(kMaxRetries / 2, clock_->Monotonic(), PrecedenceInLine());
-  if (tried.size() < line_.size()) {
-    const auto others = line_.InTurn(kMaxRetries / 2);
-    tried.insert(tried.end(), others.begin(), others.end());
-  }
-  for (const scheduler::WaitingLine::Ticket ticket : tried) {
-    // It may have been tried already, or refused because of another one.
+  const absl::Duration start = clock_->Monotonic();
+  const std::vector<Ticket> tried = line_.ToTry(start, PrecedenceInLine());
+  for (const Ticket ticket : tried) {
+    // It may have been refused because of another one.
     const auto unplaced = unplaced_.find(ticket);
     if (unplaced == unplaced_.end()) continue;
     const auto [session_id, device] = unplaced->second;
     TryPlace(device, sessions_.Find(session_id), wakes);
   }
+  ReviewReservation(tried);
+  const absl::Duration end = clock_->Monotonic();
+  next_retry_ = end + 3 * (end - start);
+}
+
+void Cluster::RetryInTime(Wakes* wakes) {
+  if (clock_->Monotonic() < next_retry_) {
+    untried_ = true;
+  } else {
+    RetryUnplaced(wakes);
+  }
+}
+
+void Cluster::ReviewReservation(absl::Span<const Ticket> tried) {
+  const std::string before = reservation_.worker_id();
+  const auto find = [this](Ticket ticket) {
+    const auto& [session_id, device] = unplaced_.at(ticket);
+    Session* const session = sessions_.Find(session_id);
+    return std::pair(session, &session->pending.at(device));
+  };
+  reservation_.Review(
+      tried,
+      [&](Ticket ticket) -> std::optional<scheduler::Reservation::Waiter> {
+        if (!unplaced_.contains(ticket)) return std::nullopt;
+        const auto [session, pending] = find(ticket);
+        if (ErrorReason(pending->obstacle) != "NO_CAPACITY") {
+          return std::nullopt;
+        }
+        const auto tenant = tenants_->Find(session->tenant);
+        return scheduler::Reservation::Waiter{
+            ClassInLine(*session, tenant.get()), pending->asked};
+      },
+      [&](Ticket ticket) {
+        const auto [session, pending] = find(ticket);
+        const auto tenant = tenants_->Find(session->tenant);
+        const SharedWork work = WorkOf(*session);
+        scheduler::Request request =
+            RequestFor(*session, *pending, tenant.get(), work);
+        // It would not outlive this, and how long it takes does not matter.
+        request.work = nullptr;
+        return request;
+      },
+      fleet_, clock_->Monotonic());
+  if (reservation_.ticket() == 0 || reservation_.worker_id() == before) return;
+  const Session& session = *find(reservation_.ticket()).first;
+  log::Info("worker kept for the first in line",
+            {{"worker", reservation_.worker_id()},
+             {"session", log::ShortId(session.id)},
+             {"tenant", session.tenant}});
 }
 
 absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
@@ -343,7 +409,8 @@ absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
   Wakes wakes;
   MutexLock lock(&mu_);
   const Worker* const worker = workers_.Find(id);
-  if (worker == nullptr) {
+  // What is kept away from one that is gone for good can be let come again.
+  if (worker == nullptr && (cordoned || !cordoned_.contains(id))) {
     return MakeError(absl::StatusCode::kNotFound, "WORKER_UNKNOWN",
                      "there is no \"" + id + "\"");
   }
@@ -361,10 +428,14 @@ absl::StatusOr<v1::WorkerInfo> Cluster::CordonWorker(const std::string& id,
             : cordoned ? "worker cordoned"
                        : "worker uncordoned",
             {{"worker", id}});
+  v1::WorkerInfo info;
+  if (worker == nullptr) {
+    info.set_worker_id(id);
+    return info;
+  }
   RefreshFleet(*worker);
   RetryUnplaced(&wakes);
-  AdvanceMigrations(clock_->Monotonic(), &wakes);
-  v1::WorkerInfo info;
+  AdvanceDrains(clock_->Monotonic(), &wakes);
   Describe(*worker, &info);
   return info;
 }

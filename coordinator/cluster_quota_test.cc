@@ -329,6 +329,25 @@ TEST_F(RestoredQuotaTest, WhatCannotBeTakenBackYetIsWaitedFor) {
   EXPECT_EQ(MemoryOf("red").used(), kGiB);
 }
 
+TEST_F(RestoredQuotaTest, WhoWaitsForWhatIsTakenBackNeedsNoOtherWorker) {
+  Lend(1, 1);
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  RestartWithState();
+  clock_.Advance(config_.worker_timeout);
+  EXPECT_EQ(cluster_->Report(there_, w1_), absl::OkStatus());
+  const StreamId blue = Open("blue");
+  EXPECT_EQ(AskThere(blue), std::nullopt);
+  const v1::DeviceExplanation waits =
+      cluster_->ExplainSession(blue.owner)->devices(0);
+  EXPECT_EQ(waits.gate().reason(), "QUOTA_EXCEEDED");
+  EXPECT_THAT(waits.gate().unblocked_by(), HasSubstr("quota"));
+  EXPECT_FALSE(waits.has_decision());
+  const absl::StatusOr<ClusterDemand> demand = cluster_->Demand();
+  ASSERT_TRUE(demand.ok()) << demand.status();
+  EXPECT_THAT(demand->devices, testing::Each(0));
+}
+
 TEST_F(ClusterQuotaTest, TheLeastUrgentGivesWay) {
   Lend(1, 1);
   v1::OpenSession open = TestOpen();

@@ -1,16 +1,14 @@
 // Session streams.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/lease/priority_class.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
-#include "common/saturating.h"
+#include "common/retry_after.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
 #include "coordinator/violation.h"
@@ -25,54 +23,10 @@ constexpr size_t kMaxCountedStructures = 1 << 16;
 constexpr size_t kMaxProgram = 256;
 // More than any policy's name has.
 constexpr size_t kMaxPolicyName = 64;
-// Several messages for each virtual device.
-constexpr size_t kMaxOutbox = 4 * Cluster::kMaxVirtualDevices;
-
-// More than any lease's id has.
-constexpr size_t kMaxLeaseId = 64;
-// Longer lines are not tried on the spot because somebody joins.
-constexpr size_t kMaxTriedAtOnce = 64;
-// Kept of each session; several for each of its virtual devices.
-constexpr size_t kMaxReturnedLeases = 4 * Cluster::kMaxVirtualDevices;
-// How long a worker that was not reached comes last: a client that asks again
-// and again waits as long in the end.
-constexpr absl::Duration kUnreachedTime = absl::Minutes(5);
-
-absl::Status Replaced() {
-  return MakeError(absl::StatusCode::kAborted, "SESSION_ATTACHED_ELSEWHERE",
-                   "another stream attached to this session");
-}
 
 absl::Status Stopping() {
   return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
                    "the coordinator stops; attach again");
-}
-
-// An empty name leaves the choice to others.
-absl::Status CheckPolicy(const std::string& name) {
-  if (name.size() > kMaxPolicyName) {
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, "POLICY_UNKNOWN",
-        absl::StrCat("a placement policy's name of ", name.size(), " bytes"));
-  }
-  return name.empty() ? absl::OkStatus() : scheduler::FindPolicy(name).status();
-}
-
-PendingLease PendingFrom(const v1::LeaseRequest& request) {
-  PendingLease pending;
-  pending.policy = request.placement_policy();
-  const auto add = [&pending](uint64_t bytes) {
-    pending.content_bytes = SaturatingSum(pending.content_bytes, bytes);
-  };
-  for (const v1::ContentHint& hint : request.contents()) {
-    const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
-                         hint.size_bytes()};
-    // A tensor asked for twice is uploaded once.
-    if (!pending.contents.insert(key).second) continue;
-    add(hint.size_bytes());
-  }
-  add(request.needed_bytes());
-  return pending;
 }
 
 absl::Status CheckUrgency(const v1::Urgency& urgency) {
@@ -84,6 +38,20 @@ absl::Status CheckUrgency(const v1::Urgency& urgency) {
 }
 
 }  // namespace
+
+absl::Status Cluster::Replaced() {
+  return MakeError(absl::StatusCode::kAborted, "SESSION_ATTACHED_ELSEWHERE",
+                   "another stream attached to this session");
+}
+
+absl::Status Cluster::CheckPolicy(const std::string& name) {
+  if (name.size() > kMaxPolicyName) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "POLICY_UNKNOWN",
+        absl::StrCat("a placement policy's name of ", name.size(), " bytes"));
+  }
+  return name.empty() ? absl::OkStatus() : scheduler::FindPolicy(name).status();
+}
 
 v1::Urgency Cluster::Known(const v1::Urgency& said) {
   v1::Urgency known;
@@ -199,119 +167,6 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   return StreamId{session->id, session->stream};
 }
 
-absl::Status Cluster::RequestLease(const StreamId& id,
-                                   const v1::LeaseRequest& request) {
-  const MemberId device{request.virtual_device(), request.member()};
-  if (device.virtual_device >= kMaxVirtualDevices) {
-    return Violation(absl::StrCat("virtual device ", device.virtual_device,
-                                  ": there are at most ", kMaxVirtualDevices));
-  }
-  if (device.member >= kMaxMembers) {
-    return Violation(absl::StrCat("member ", device.member,
-                                  " of a virtual device: there are at most ",
-                                  kMaxMembers));
-  }
-  if (request.contents_size() > kMaxContentHints) {
-    return Violation(
-        absl::StrCat("a lease request with ", request.contents_size(),
-                     " contents: at most ", kMaxContentHints, " are allowed"));
-  }
-  PendingLease asked = PendingFrom(request);
-  Wakes wakes;
-  MutexLock lock(&mu_);
-  Session* const session = FindSession(id);
-  if (session == nullptr) return Replaced();
-  if (!session->end.ok()) return session->end;
-  if (session->outbox.size() >= kMaxOutbox) {
-    return Violation("asks for leases without reading the answers");
-  }
-  if (const absl::Status policy = CheckPolicy(request.placement_policy());
-      !policy.ok()) {
-    Refuse(policy, device, session, &wakes);
-    return absl::OkStatus();
-  }
-  const Lease* const lease = leases_.FindDevice(session->id, device);
-  if (lease != nullptr && lease->state == Lease::State::kGranted) {
-    v1::SessionResponse response;
-    *response.mutable_granted() = GrantOf(*lease);
-    Send(std::move(response), session, &wakes);
-    return absl::OkStatus();
-  }
-  if (session->pending.contains(device)) return absl::OkStatus();
-  asked.asked = clock_->Monotonic();
-  asked.deadline = asked.asked + config_.lease_request_timeout;
-  session->pending.emplace(device, std::move(asked));
-  if (!untried_ || line_.empty()) {
-    TryPlace(device, session, &wakes);
-    return absl::OkStatus();
-  }
-  // What has become free meanwhile is for those who waited for it.
-  session->pending.at(device).obstacle =
-      MakeError(absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
-                absl::StrCat(line_.size(), " others wait for a worker"));
-  JoinLine(device, session);
-  if (line_.size() <= kMaxTriedAtOnce) RetryUnplaced(&wakes);
-  return absl::OkStatus();
-}
-
-absl::Status Cluster::ReturnLease(const StreamId& id,
-                                  const v1::LeaseReturn& returned) {
-  const std::string& lease_id = returned.lease_id();
-  if (lease_id.empty() || lease_id.size() > kMaxLeaseId) {
-    return Violation(
-        absl::StrCat("a lease's id of ", lease_id.size(), " bytes"));
-  }
-  Wakes wakes;
-  MutexLock lock(&mu_);
-  Session* const session = FindSession(id);
-  if (session == nullptr) return Replaced();
-  if (!session->end.ok()) return session->end;
-  if (!absl::c_linear_search(session->returned_leases, lease_id)) {
-    session->returned_leases.push_back(lease_id);
-  }
-  if (session->returned_leases.size() > kMaxReturnedLeases) {
-    session->returned_leases.pop_front();
-  }
-  if (const auto found = restored_.find(lease_id);
-      found != restored_.end() &&
-      found->second.lease.session_id() == session->id) {
-    quotas_.Give(found->second.tenant, found->second.quota);
-    restored_.erase(found);
-  }
-  Lease* const lease = leases_.Find(lease_id);
-  // One that was not granted yet the client cannot know.
-  if (lease == nullptr || lease->session_id != session->id ||
-      lease->state != Lease::State::kGranted) {
-    return absl::OkStatus();
-  }
-  if (returned.unreachable()) {
-    const absl::Duration now = clock_->Monotonic();
-    std::erase_if(session->unreached,
-                  [&](const auto& entry) { return entry.second <= now; });
-    session->unreached[lease->worker_id] = now + kUnreachedTime;
-  }
-  metrics_.returned_leases.Add(
-      {returned.unreachable() ? "unreachable" : "unused"});
-  log::Info("lease returned", {{"lease", lease->id},
-                               {"session", log::ShortId(session->id)},
-                               {"worker", lease->worker_id},
-                               {"unreachable", returned.unreachable()}});
-  const absl::Status why =
-      MakeError(absl::StatusCode::kAborted, "LEASE_RETURNED",
-                "the client gave the virtual device's lease back");
-  if (Lease* const to = leases_.FindMigration(*lease)) {
-    DropMigration(to, why, &wakes);
-  }
-  if (lease->migrating()) {
-    DropMigration(lease, why, &wakes);
-    return absl::OkStatus();
-  }
-  const std::string worker_id = lease->worker_id;
-  RemoveLease(lease_id);
-  LeaveWorker(session->id, worker_id, &wakes);
-  return absl::OkStatus();
-}
-
 absl::Status Cluster::SetUrgency(const StreamId& id,
                                  const v1::Urgency& urgency) {
   DJINN_RETURN_IF_ERROR(CheckUrgency(urgency));
@@ -353,10 +208,12 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
   Wakes wakes;
   MutexLock lock(&mu_);
   const v1::Phase phase_before = PhaseOfGraph(std::string(fingerprint));
-  if (work != nullptr) works_.AddStructure(std::string(fingerprint), work);
   Session* const session = FindSession(id);
   if (session == nullptr) return false;
-  if (work != nullptr) NotePhase(work, session, &wakes);
+  if (work != nullptr) {
+    works_.AddStructure(session->tenant, std::string(fingerprint), work);
+    NotePhase(work, session, &wakes);
+  }
   if (PhaseOfGraph(std::string(fingerprint)) != phase_before) {
     TellPhase(std::string(fingerprint), &wakes);
   }
@@ -413,10 +270,11 @@ void Cluster::ReleaseSession(Session* session, absl::string_view why,
     Drop(session->id, workers_.Find(lease->worker_id), wakes);
     RemoveLease(lease->id);
   }
-  for (const auto& [worker_id, worker] : workers_.all()) {
+  for (Worker* const worker : workers_.WithSession(session->id)) {
     for (const auto& [lease_id, held] : worker->held) {
       if (held.session_id == session->id && held.tenant == session->tenant) {
-        Drop(session->id, worker.get(), wakes);
+        Drop(session->id, worker, wakes);
+        break;
       }
     }
   }
@@ -442,6 +300,10 @@ void Cluster::Refuse(const absl::Status& why, MemberId device, Session* session,
   refused->set_code(static_cast<int>(why.code()));
   refused->set_reason(ErrorReason(why));
   refused->set_message(std::string(why.message()));
+  const std::optional<absl::Duration> retry_after = RetryAfter(why);
+  if (retry_after.has_value()) {
+    *refused->mutable_retry_after() = ToProtoDuration(*retry_after);
+  }
   Send(std::move(response), session, wakes);
   CountRejection(session->tenant, why);
   if (!session->logged_refusals.Take(clock_->Monotonic())) {

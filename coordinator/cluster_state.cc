@@ -22,12 +22,6 @@ constexpr char kAccount[] = "account/";
 constexpr char kWorker[] = "worker/";
 constexpr char kKey[] = "key/";
 
-google::protobuf::Timestamp ToTimestamp(absl::Time time) {
-  google::protobuf::Timestamp timestamp;
-  timestamp.set_seconds(absl::ToUnixSeconds(time));
-  return timestamp;
-}
-
 absl::Status Corrupt(absl::string_view key) {
   return MakeError(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
                    absl::StrCat("\"", key, "\" cannot be read"));
@@ -74,7 +68,7 @@ std::map<std::string, std::string> Cluster::Save() {
     stored.set_program(session->program);
     stored.set_session_epoch(session->epoch);
     *stored.mutable_urgency() = session->urgency;
-    *stored.mutable_open_time() = ToTimestamp(session->open_time);
+    *stored.mutable_open_time() = ToProtoTimestamp(session->open_time);
     for (const uint32_t device : session->bound_devices) {
       stored.add_bound_devices(device);
     }
@@ -105,7 +99,7 @@ std::map<std::string, std::string> Cluster::Save() {
   for (const LeaseKeys::Key& key : keys_.keys()) {
     v1::StoredKey stored;
     stored.set_seed(key.signer.seed());
-    *stored.mutable_since_time() = ToTimestamp(key.since);
+    *stored.mutable_since_time() = ToProtoTimestamp(key.since);
     put(kKey,
         absl::StrCat(
             absl::Dec(absl::ToUnixSeconds(key.since), absl::kZeroPad20), "/",
@@ -180,7 +174,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     session.program = stored.program();
     session.epoch = stored.session_epoch();
     session.urgency = Known(stored.urgency());
-    session.open_time = absl::FromUnixSeconds(stored.open_time().seconds());
+    session.open_time = FromProtoTimestamp(stored.open_time());
     session.bound_devices = {stored.bound_devices().begin(),
                              stored.bound_devices().end()};
     // Its client has as long as after any break.

@@ -117,7 +117,7 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
   AbsorbDemand(worker);
   NotePhasesToTell(worker, wakes);
   RecordJobs(*worker);
-  if (improved || forgotten > 0 || untried_) RetryUnplaced(wakes);
+  if (improved || forgotten > 0 || untried_) RetryInTime(wakes);
 }
 
 void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
@@ -193,10 +193,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   } else if (record.migrates_from().empty() &&
              leases_.FindDevice(session->id, device) != nullptr) {
     // The client moved on: this one is of the past.
-    for (const Lease* lease : leases_.OfSession(session->id)) {
-      if (lease->worker_id == worker->id) return;
-    }
-    Drop(session->id, worker, wakes);
+    LeaveWorker(session->id, worker->id, wakes);
     return;
   }
   if (!record.migrates_from().empty()) {

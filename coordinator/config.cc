@@ -308,6 +308,8 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("lease_key_lifetime", config.lease_key_lifetime);
   config.lease_request_timeout =
       root.Duration("lease_request_timeout", config.lease_request_timeout);
+  config.line_patience =
+      root.Duration("line_patience", config.lease_request_timeout / 2);
   config.graph_store_bytes =
       root.Size("graph_store_size", config.graph_store_bytes);
   config.scaler = ReadScaler(root.Map("scaler"), config.tls.enabled());

@@ -18,6 +18,8 @@
 //                                   # away
 //   lease_key_lifetime: 720h        # then leases are signed with another key
 //   lease_request_timeout: 10s      # longest wait for a worker to be granted
+//   line_patience: 5s               # then one is kept for the first in line;
+//                                   # half of lease_request_timeout
 //   graph_store_size: 256MiB        # structures kept
 //   scaler:                         # none: KEDA is not answered
 //     listen: 127.0.0.1:7071        # without a token; TLS as above
@@ -105,6 +107,7 @@ struct Config {
   absl::Duration lease_grace_period = absl::Minutes(10);
   absl::Duration lease_key_lifetime = absl::Hours(720);
   absl::Duration lease_request_timeout = absl::Seconds(10);
+  absl::Duration line_patience = lease_request_timeout / 2;
   uint64_t graph_store_bytes = uint64_t{256} << 20;
   struct Scaler {
     // Empty: none.

@@ -207,6 +207,7 @@ worker_timeout: 3s
 heartbeat_interval: 500ms
 lease_valid_for: 1m
 lease_request_timeout: 2s
+line_patience: 1500ms
 graph_store_size: 1MiB
 state_file: state.db
 join_token_file: join

@@ -53,10 +53,6 @@ class Coordinator {
   std::string monitoring_address() const {
     return monitoring_ == nullptr ? "" : monitoring_->address();
   }
-  // Where KEDA reaches it; empty when no scaler is configured.
-  std::string scaler_address() const {
-    return scaler_server_ == nullptr ? "" : scaler_server_->address();
-  }
   Cluster* cluster() { return &cluster_; }
   ConfigReloader* reloader() { return &reloader_; }
 

@@ -19,7 +19,7 @@ GraphIntake::~GraphIntake() {
   thread_.join();
 }
 
-absl::Status GraphIntake::Submit(v1::Structure structure,
+absl::Status GraphIntake::Submit(std::string tenant, v1::Structure structure,
                                  v1::StructureNotes notes,
                                  std::shared_ptr<semantics::Program> program,
                                  Done done) {
@@ -31,8 +31,8 @@ absl::Status GraphIntake::Submit(v1::Structure structure,
                                   bytes_, " of ", max_bytes_, " are queued"));
   }
   bytes_ += bytes;
-  queue_.push_back({std::move(structure), std::move(notes), std::move(program),
-                    std::move(done), bytes});
+  queue_.push_back({std::move(tenant), std::move(structure), std::move(notes),
+                    std::move(program), std::move(done), bytes});
   changed_.Signal();
   return absl::OkStatus();
 }
@@ -47,13 +47,13 @@ void GraphIntake::Work() {
       item = std::move(queue_.front());
       queue_.pop_front();
     }
-    const absl::StatusOr<std::string> added =
-        store_->Add(item.structure, item.notes, item.program.get());
+    const absl::StatusOr<std::string> added = store_->Add(
+        item.tenant, item.structure, item.notes, item.program.get());
     {
       MutexLock lock(&mu_);
       bytes_ -= item.bytes;
     }
-    item.done(added);
+    item.done(item.structure, added);
   }
 }
 

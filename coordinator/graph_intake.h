@@ -21,8 +21,10 @@ namespace djinn::coordinator {
 // Thread-safe.
 class GraphIntake {
  public:
-  // Called on the intake's thread with the fingerprint or what was wrong.
-  using Done = std::function<void(const absl::StatusOr<std::string>&)>;
+  // Called on the intake's thread with the structure, and its fingerprint or
+  // what was wrong.
+  using Done = std::function<void(const v1::Structure&,
+                                  const absl::StatusOr<std::string>&)>;
 
   // `store` must outlive the intake. `max_bytes` bounds what is queued, as it
   // is in memory: parsed, a message may have many times its bytes.
@@ -37,11 +39,13 @@ class GraphIntake {
   // only after `done`. ResourceExhausted (STRUCTURES_QUEUED) when the queue has
   // no room for it; then `done` is not called.
   // `program` is what the stream defined before; only the intake uses it.
-  absl::Status Submit(v1::Structure structure, v1::StructureNotes notes,
+  absl::Status Submit(std::string tenant, v1::Structure structure,
+                      v1::StructureNotes notes,
                       std::shared_ptr<semantics::Program> program, Done done);
 
  private:
   struct Item {
+    std::string tenant;
     v1::Structure structure;
     v1::StructureNotes notes;
     std::shared_ptr<semantics::Program> program;

@@ -20,8 +20,11 @@ TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
   GraphIntake intake(&store, 2 * BytesOf(3) - 1);
   absl::Notification begun, go_on, second;
   ASSERT_TRUE(intake
-                  .Submit(TestStructure(3), {}, nullptr,
-                          [&](const absl::StatusOr<std::string>& first) {
+                  .Submit("red", TestStructure(3), {}, nullptr,
+                          [&](const v1::Structure& structure,
+                              const absl::StatusOr<std::string>& first) {
+                            EXPECT_EQ(structure.SerializeAsString(),
+                                      TestStructure(3).SerializeAsString());
                             EXPECT_TRUE(first.ok());
                             begun.Notify();
                             go_on.WaitForNotification();
@@ -31,12 +34,13 @@ TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
   // The first one is through; another one waits.
   ASSERT_TRUE(
       intake
-          .Submit(TestStructure(4), {}, nullptr,
-                  [&](const absl::StatusOr<std::string>&) { second.Notify(); })
+          .Submit("red", TestStructure(4), {}, nullptr,
+                  [&](const v1::Structure&,
+                      const absl::StatusOr<std::string>&) { second.Notify(); })
           .ok());
-  const absl::Status refused =
-      intake.Submit(TestStructure(5), {}, nullptr,
-                    [](const absl::StatusOr<std::string>&) { FAIL(); });
+  const absl::Status refused = intake.Submit(
+      "red", TestStructure(5), {}, nullptr,
+      [](const v1::Structure&, const absl::StatusOr<std::string>&) { FAIL(); });
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(refused), "STRUCTURES_QUEUED");
   go_on.Notify();

@@ -34,7 +34,8 @@ absl::Status CheckNotes(const v1::StructureNotes& notes, size_t nodes) {
 
 }  // namespace
 
-absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message,
+absl::StatusOr<std::string> GraphStore::Add(absl::string_view tenant,
+                                            const v1::Structure& message,
                                             const v1::StructureNotes& notes,
                                             semantics::Program* program) {
   auto structure = std::make_shared<srg::Structure>();
@@ -43,7 +44,7 @@ absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message,
   DJINN_RETURN_IF_ERROR(CheckNotes(notes, structure->nodes.size()));
   std::string fingerprint = srg::Fingerprint(*structure);
   const std::string hex = absl::BytesToHexString(fingerprint);
-  if (!Insert(hex, *structure, message.SerializeAsString(), notes)) {
+  if (!Insert(tenant, hex, *structure, message.SerializeAsString(), notes)) {
     return fingerprint;
   }
   semantics::Program alone;
@@ -55,8 +56,9 @@ absl::StatusOr<std::string> GraphStore::Add(const v1::Structure& message,
   return fingerprint;
 }
 
-bool GraphStore::Insert(const std::string& hex, const srg::Structure& structure,
-                        std::string encoding, const v1::StructureNotes& notes) {
+bool GraphStore::Insert(absl::string_view tenant, const std::string& hex,
+                        const srg::Structure& structure, std::string encoding,
+                        const v1::StructureNotes& notes) {
   MutexLock lock(&mu_);
   const auto [it, added] = entries_.try_emplace(hex);
   Entry& entry = it->second;
@@ -66,17 +68,18 @@ bool GraphStore::Insert(const std::string& hex, const srg::Structure& structure,
     entry.node_count = static_cast<uint32_t>(structure.nodes.size());
     entry.slot_count = static_cast<uint32_t>(structure.slots.size());
     entry.ordinal = ++ordinal_;
-    entry.age = ages_.insert(ages_.end(), hex);
-  } else {
-    ages_.splice(ages_.end(), ages_, entry.age);
+    entry.hex = hex;
   }
+  order_.Take(tenant, &entry, entry.BytesFor(tenant));
   if (notes.note_of_node_size() > 0) {
-    bytes_ -= entry.notes.size();
+    DropNotes(&entry);
     entry.notes = notes.SerializeAsString();
+    entry.notes_by = std::string(tenant);
     bytes_ += entry.notes.size();
+    CountAnew(&entry);
   }
   const bool complete = entry.complete;
-  DropOldest();
+  MakeRoom();
   return !complete;
 }
 
@@ -96,15 +99,31 @@ void GraphStore::KeepMeaning(const semantics::Program::Finding& finding) {
   entry.summary = Summary(message);
   entry.complete = IsComplete(meaning);
   entry.work = std::move(work);
-  DropOldest();
+  CountAnew(&entry);
+  MakeRoom();
 }
 
-void GraphStore::DropOldest() {
-  while (bytes_ > max_bytes_ && !ages_.empty()) {
-    const auto oldest = entries_.find(ages_.front());
-    bytes_ -= oldest->second.bytes();
-    entries_.erase(oldest);
-    ages_.pop_front();
+void GraphStore::DropNotes(Entry* entry) {
+  bytes_ -= entry->notes.size();
+  entry->notes.clear();
+  entry->notes_by.clear();
+}
+
+void GraphStore::CountAnew(Entry* entry) {
+  order_.Resize(entry, [entry](absl::string_view tenant) {
+    return entry->BytesFor(tenant);
+  });
+}
+
+void GraphStore::MakeRoom() {
+  while (bytes_ > max_bytes_) {
+    const auto let_go = order_.Release(nullptr);
+    if (!let_go.has_value()) return;
+    Entry* const entry = let_go->item;
+    if (entry->notes_by == let_go->tenant) DropNotes(entry);
+    if (!entry->holders.empty()) continue;
+    bytes_ -= entry->encoding.size() + entry->meaning.size();
+    entries_.erase(entries_.find(entry->hex));
   }
 }
 

@@ -1,22 +1,26 @@
 // The structures that sessions defined, under the coordinator's own hash, and
 // what they were found to mean.
 //
-// A structure is kept until the store exceeds its size; then those defined
-// least recently go.
+// A structure is of the tenants that define it. When the store exceeds its
+// size, the tenant with the greatest share of it lets go of what it defined
+// least recently (common/tenant_order.h), and a structure of nobody goes.
+// Notes are of the tenant that sent them, count for it alone and go with its
+// hold: no tenant can make another's share greater.
 //
 // Thread-safe. Decoding, hashing and analysis happen outside the lock.
 #ifndef COORDINATOR_GRAPH_STORE_H_
 #define COORDINATOR_GRAPH_STORE_H_
 
 #include <cstdint>
-#include <list>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
 #include "common/srg/validate.h"
+#include "common/tenant_order.h"
 #include "coordinator/page.h"
 #include "djinn/v1/admin.pb.h"
 #include "djinn/v1/notes.pb.h"
@@ -31,7 +35,7 @@ class GraphStore {
  public:
   // `max_bytes` bounds the encodings of structures, notes and meanings.
   explicit GraphStore(uint64_t max_bytes, srg::StructureCaps caps = {})
-      : max_bytes_(max_bytes), caps_(caps) {}
+      : max_bytes_(max_bytes), caps_(caps), order_({.bytes = max_bytes}) {}
 
   // Checks and keeps a structure; returns its fingerprint (32 bytes). Errors:
   // as srg::FromProto() and srg::Validate(); InvalidArgument (MALFORMED_NOTES).
@@ -40,7 +44,8 @@ class GraphStore {
   // A structure is analysed once, and again only as long as something of it is
   // unknown: `program` is what its session defined before, and learns of it. It
   // may be null, and is not used by two threads at a time.
-  absl::StatusOr<std::string> Add(const v1::Structure& structure,
+  absl::StatusOr<std::string> Add(absl::string_view tenant,
+                                  const v1::Structure& structure,
                                   const v1::StructureNotes& notes = {},
                                   semantics::Program* program = nullptr);
   // What one run of it does; null when the structure is not kept.
@@ -67,30 +72,38 @@ class GraphStore {
   struct Entry {
     // Serialised: the size counts, the contents hardly ever matter.
     std::string encoding;
-    std::string notes;    // likewise
     std::string meaning;  // likewise
+    std::string notes;    // likewise
+    std::string notes_by;
     v1::GraphMeaning summary;
     bool complete = false;  // nothing of the meaning is unknown
     std::shared_ptr<const scheduler::Work> work;
 
-    uint64_t bytes() const {
-      return encoding.size() + notes.size() + meaning.size();
+    // What it counts for a tenant that holds it.
+    uint64_t BytesFor(absl::string_view tenant) const {
+      return encoding.size() + meaning.size() +
+             (tenant == notes_by ? notes.size() : 0);
     }
     uint32_t node_count = 0;
     uint32_t slot_count = 0;
     uint64_t definition_count = 0;
     uint64_t ordinal = 0;
-    std::list<std::string>::iterator age;
+    std::string hex;
+    TenantOrder<Entry>::Holders holders;
   };
   // By fingerprint in hex.
   using Entries = std::map<std::string, Entry, std::less<>>;
 
   // Inserts or renews an entry; false when its meaning is known completely.
-  bool Insert(const std::string& hex, const srg::Structure& structure,
-              std::string encoding, const v1::StructureNotes& notes);
+  bool Insert(absl::string_view tenant, const std::string& hex,
+              const srg::Structure& structure, std::string encoding,
+              const v1::StructureNotes& notes);
   void KeepMeaning(const semantics::Program::Finding& finding);
+  // What it counts for its holders has changed.
+  void CountAnew(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropNotes(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Until the size fits again.
-  void DropOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Copies what is serialised.
   absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex, Entry* copy);
   static v1::GraphInfo Describe(const Entries::value_type& item);
@@ -99,8 +112,7 @@ class GraphStore {
   const srg::StructureCaps caps_;
   Mutex mu_;
   Entries entries_ ABSL_GUARDED_BY(mu_);
-  // Oldest definition first.
-  std::list<std::string> ages_ ABSL_GUARDED_BY(mu_);
+  TenantOrder<Entry> order_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   // Of the graph that was new last.
   uint64_t ordinal_ ABSL_GUARDED_BY(mu_) = 0;

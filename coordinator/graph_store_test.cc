@@ -13,7 +13,7 @@ namespace {
 // What a structure counts, with its meaning.
 uint64_t KeptBytes(const v1::Structure& structure) {
   GraphStore store(1 << 20);
-  const std::string fingerprint = store.Add(structure).value();
+  const std::string fingerprint = store.Add("red", structure).value();
   const v1::GraphInfo graph =
       store.Get(absl::BytesToHexString(fingerprint)).value();
   return graph.structure().ByteSizeLong() + graph.meaning().ByteSizeLong();
@@ -22,9 +22,9 @@ uint64_t KeptBytes(const v1::Structure& structure) {
 TEST(GraphStoreTest, KeepsUnderItsOwnHash) {
   GraphStore store(1 << 20);
   const v1::Structure message = TestStructure(3);
-  const std::string fingerprint = store.Add(message).value();
+  const std::string fingerprint = store.Add("red", message).value();
   EXPECT_EQ(fingerprint, srg::Fingerprint(srg::FromProto(message).value()));
-  EXPECT_EQ(store.Add(message).value(), fingerprint);
+  EXPECT_EQ(store.Add("red", message).value(), fingerprint);
   store.CountDefinition(fingerprint);
   ASSERT_EQ(store.List().items.size(), 1u);
   EXPECT_EQ(store.List().items[0].definition_count(), 1u);
@@ -36,7 +36,7 @@ TEST(GraphStoreTest, KeepsUnderItsOwnHash) {
 TEST(GraphStoreTest, KnowsWhatStructuresMean) {
   GraphStore store(1 << 20);
   const std::string hex =
-      absl::BytesToHexString(store.Add(TestStructure(100)).value());
+      absl::BytesToHexString(store.Add("red", TestStructure(100)).value());
   const v1::GraphInfo graph = store.Get(hex).value();
   ASSERT_EQ(graph.meaning().nodes_size(), 1);
   EXPECT_EQ(graph.meaning().nodes(0).cost().read_bytes(), 400u);
@@ -94,20 +94,20 @@ TEST(GraphStoreTest, PiecesOfOneProgramExplainEachOther) {
   // Another session's program tells nothing.
   GraphStore store(1 << 20);
   semantics::Program one, other;
-  const std::string piece = store.Add(Piece(false), {}, &one).value();
+  const std::string piece = store.Add("red", Piece(false), {}, &one).value();
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
-  const std::string begin = store.Add(Piece(true), {}, &other).value();
+  const std::string begin = store.Add("red", Piece(true), {}, &other).value();
   EXPECT_EQ(PhaseOf(&store, begin), v1::PHASE_LLM_DECODE);
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
   // Its own does, and the same piece is looked at again.
-  store.Add(Piece(false), {}, &other).value();
+  store.Add("red", Piece(false), {}, &other).value();
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_LLM_DECODE);
 }
 
 TEST(GraphStoreTest, FindsByUniquePrefix) {
   GraphStore store(1 << 20);
   const std::string hex =
-      absl::BytesToHexString(store.Add(TestStructure(3)).value());
+      absl::BytesToHexString(store.Add("red", TestStructure(3)).value());
   EXPECT_EQ(store.Get(hex)->structure().nodes_size(), 1);
   EXPECT_EQ(store.Get(hex.substr(0, 8))->fingerprint(), hex);
   EXPECT_EQ(ErrorReason(store.Get(hex.substr(0, 7)).status()), "GRAPH_UNKNOWN");
@@ -132,7 +132,7 @@ TEST(GraphStoreTest, ShowsTheNodes) {
   node->add_results()->set_unknown_in_slot(3);
   node->add_results()->set_undefined(true);
   node->add_writes(1);
-  const auto added = store.Add(message);
+  const auto added = store.Add("red", message);
   ASSERT_TRUE(added.ok()) << added.status();
 
   const v1::GraphInfo graph = *store.Get(absl::BytesToHexString(*added));
@@ -152,18 +152,19 @@ TEST(GraphStoreTest, RefusesWhatIsMalformed) {
   GraphStore store(1 << 20);
   v1::Structure wrong_slot = TestStructure(3);
   wrong_slot.mutable_nodes(0)->mutable_results(0)->mutable_view()->set_slot(9);
-  EXPECT_EQ(store.Add(wrong_slot).status().code(),
+  EXPECT_EQ(store.Add("red", wrong_slot).status().code(),
             absl::StatusCode::kInvalidArgument);
   v1::Structure unset = TestStructure(3);
   unset.mutable_nodes(0)->add_arguments();
-  EXPECT_EQ(ErrorReason(store.Add(unset).status()), "MALFORMED_STRUCTURE");
+  EXPECT_EQ(ErrorReason(store.Add("red", unset).status()),
+            "MALFORMED_STRUCTURE");
   EXPECT_TRUE(store.List().items.empty());
 }
 
 TEST(GraphStoreTest, KeepsTheLastNotesBesideTheStructure) {
   const v1::Structure message = TestStructure(3);
   GraphStore store(1 << 20);
-  const std::string plain = store.Add(message).value();
+  const std::string plain = store.Add("red", message).value();
   const std::string hex = absl::BytesToHexString(plain);
   EXPECT_FALSE(store.Get(hex)->nodes(0).has_note());
   v1::StructureNotes notes;
@@ -172,18 +173,18 @@ TEST(GraphStoreTest, KeepsTheLastNotesBesideTheStructure) {
   note->set_module_path("Net.fc1");
   note->set_location("model.py:12");
   notes.add_note_of_node(1);
-  EXPECT_EQ(store.Add(message, notes).value(), plain);
+  EXPECT_EQ(store.Add("red", message, notes).value(), plain);
   EXPECT_EQ(store.Get(hex)->nodes(0).note().ShortDebugString(),
             "phase: PHASE_LLM_DECODE module_path: \"Net.fc1\" location: "
             "\"model.py:12\"");
   // Somebody who has nothing to say.
-  store.Add(message).value();
+  store.Add("red", message).value();
   EXPECT_TRUE(store.Get(hex)->nodes(0).has_note());
   notes.mutable_notes(0)->set_module_path("Other");
-  store.Add(message, notes).value();
+  store.Add("red", message, notes).value();
   EXPECT_EQ(store.Get(hex)->nodes(0).note().module_path(), "Other");
   notes.set_note_of_node(0, 0);
-  store.Add(message, notes).value();
+  store.Add("red", message, notes).value();
   EXPECT_FALSE(store.Get(hex)->nodes(0).has_note());
 }
 
@@ -191,41 +192,86 @@ TEST(GraphStoreTest, RefusesNotesThatDoNotFit) {
   GraphStore store(1 << 20);
   v1::StructureNotes notes;
   notes.add_note_of_node(1);
-  EXPECT_EQ(ErrorReason(store.Add(TestStructure(3), notes).status()),
+  EXPECT_EQ(ErrorReason(store.Add("red", TestStructure(3), notes).status()),
             "MALFORMED_NOTES");
   notes.add_notes();
-  EXPECT_TRUE(store.Add(TestStructure(3), notes).ok());
+  EXPECT_TRUE(store.Add("red", TestStructure(3), notes).ok());
   notes.add_note_of_node(0);
-  EXPECT_EQ(ErrorReason(store.Add(TestStructure(3), notes).status()),
+  EXPECT_EQ(ErrorReason(store.Add("red", TestStructure(3), notes).status()),
             "MALFORMED_NOTES");
 }
 
 TEST(GraphStoreTest, NotesCountForTheBound) {
   const v1::Structure first = TestStructure(1);
   GraphStore store(2 * KeptBytes(first) + 500);
-  const std::string one = store.Add(first).value();
-  const std::string two = store.Add(TestStructure(2)).value();
+  const std::string one = store.Add("red", first).value();
+  const std::string two = store.Add("red", TestStructure(2)).value();
   v1::StructureNotes notes;
   notes.add_notes()->set_module_path(std::string(400, 'm'));
   notes.add_note_of_node(1);
-  store.Add(TestStructure(2), notes).value();
+  store.Add("red", TestStructure(2), notes).value();
   // In the place of the others, not besides them.
-  store.Add(TestStructure(2), notes).value();
+  store.Add("red", TestStructure(2), notes).value();
   EXPECT_EQ(store.List().items.size(), 2u);
   notes.mutable_notes(0)->set_module_path(
       std::string(490 + KeptBytes(first) / 2, 'm'));
-  store.Add(TestStructure(2), notes).value();
+  store.Add("red", TestStructure(2), notes).value();
   EXPECT_FALSE(store.Get(absl::BytesToHexString(one)).ok());
   EXPECT_TRUE(store.Get(absl::BytesToHexString(two)).ok());
+}
+
+bool Has(GraphStore* store, const std::string& fingerprint) {
+  return store->Get(absl::BytesToHexString(fingerprint)).ok();
+}
+
+TEST(GraphStoreTest, ATenantDoesNotCrowdOutAnother) {
+  GraphStore store(6 * KeptBytes(TestStructure(100)));
+  const std::string mine = store.Add("blue", TestStructure(1)).value();
+  const std::string too = store.Add("blue", TestStructure(2)).value();
+  for (int i = 0; i < 50; ++i) {
+    store.Add("red", TestStructure(100 + i)).value();
+  }
+  EXPECT_TRUE(Has(&store, mine));
+  EXPECT_NE(store.WorkOf(mine), nullptr);
+  EXPECT_TRUE(Has(&store, too));
+  EXPECT_LE(store.stats().bytes, 6 * KeptBytes(TestStructure(100)));
+}
+
+TEST(GraphStoreTest, WhatAnotherTenantDefinesStays) {
+  GraphStore store(3 * KeptBytes(TestStructure(100)));
+  const std::string shared = store.Add("red", TestStructure(1)).value();
+  store.Add("blue", TestStructure(1)).value();
+  const std::string own = store.Add("red", TestStructure(2)).value();
+  for (int i = 0; i < 10; ++i) {
+    store.Add("red", TestStructure(100 + i)).value();
+  }
+  EXPECT_TRUE(Has(&store, shared));
+  EXPECT_FALSE(Has(&store, own));
+}
+
+TEST(GraphStoreTest, NotesCountForWhoSentThemAlone) {
+  const uint64_t each = KeptBytes(TestStructure(100));
+  GraphStore store(8 * each);
+  const std::string shared = store.Add("blue", TestStructure(1)).value();
+  const std::string mine = store.Add("blue", TestStructure(2)).value();
+  v1::StructureNotes notes;
+  notes.add_notes()->set_module_path(std::string(7 * each, 'm'));
+  notes.add_note_of_node(1);
+  // They go with their tenant's hold; the structure stays.
+  store.Add("red", TestStructure(1), notes).value();
+  EXPECT_TRUE(Has(&store, shared));
+  EXPECT_TRUE(Has(&store, mine));
+  EXPECT_EQ(store.stats().bytes,
+            KeptBytes(TestStructure(1)) + KeptBytes(TestStructure(2)));
 }
 
 TEST(GraphStoreTest, ForgetsTheLeastRecentlyDefined) {
   const v1::Structure first = TestStructure(4);
   GraphStore store(2 * KeptBytes(TestStructure(3)));
-  const std::string one = store.Add(first).value();
-  const std::string two = store.Add(TestStructure(2)).value();
-  store.Add(first).value();
-  store.Add(TestStructure(3)).value();
+  const std::string one = store.Add("red", first).value();
+  const std::string two = store.Add("red", TestStructure(2)).value();
+  store.Add("red", first).value();
+  store.Add("red", TestStructure(3)).value();
   EXPECT_EQ(store.List().items.size(), 2u);
   EXPECT_TRUE(store.Get(absl::BytesToHexString(one)).ok());
   EXPECT_FALSE(store.Get(absl::BytesToHexString(two)).ok());

@@ -141,15 +141,16 @@ class AttachReactor : public StreamReactor<Request, Response>,
 
   absl::StatusOr<Then> TakeStructure(Request* request) {
     // On the intake's thread, once the stream goes on: a plan takes time.
-    std::function<void(const std::string&)> answer = [](const std::string&) {};
+    std::function<void(const v1::Structure&, const std::string&)> answer =
+        [](const v1::Structure&, const std::string&) {};
     if (request->has_stages()) {
       if (request->stages().virtual_device() >= Cluster::kMaxVirtualDevices) {
         return Violation(absl::StrCat("stages of virtual device ",
                                       request->stages().virtual_device()));
       }
-      answer = [this, stages = request->stages(),
-                structure =
-                    request->structure()](const std::string& fingerprint) {
+      answer = [this, stages = request->stages()](
+                   const v1::Structure& structure,
+                   const std::string& fingerprint) {
         std::optional<StageMembers> members =
             cluster_->MembersForStages(*id_, stages.virtual_device());
         if (!members.has_value()) return;
@@ -165,6 +166,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
       };
     }
     auto done = [this, self = shared_from_this(), answer = std::move(answer)](
+                    const v1::Structure& structure,
                     const absl::StatusOr<std::string>& fingerprint) {
       if (fingerprint.ok()) {
         if (cluster_->NoteStructure(*id_, *fingerprint,
@@ -172,7 +174,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
           graphs_->CountDefinition(*fingerprint);
         }
         ReadOn();
-        answer(*fingerprint);
+        answer(structure, *fingerprint);
       } else {
         log::Warning("structure refused",
                      {{"session", log::ShortId(id_->owner)},
@@ -182,7 +184,7 @@ class AttachReactor : public StreamReactor<Request, Response>,
       }
     };
     const absl::Status taken = intake_->Submit(
-        std::move(*request->mutable_structure()),
+        tenant_->name, std::move(*request->mutable_structure()),
         std::move(*request->mutable_notes()), program_, std::move(done));
     if (taken.ok()) return Then::kWaitForReadOn;
     LeaveOut(taken);

@@ -33,6 +33,7 @@ std::vector<std::string> PendingSettings(const Config& running,
           read.lease_key_lifetime);
   compare("lease_request_timeout", running.lease_request_timeout,
           read.lease_request_timeout);
+  compare("line_patience", running.line_patience, read.line_patience);
   compare("graph_store_size", running.graph_store_bytes,
           read.graph_store_bytes);
   compare("scaler.listen", running.scaler.listen, read.scaler.listen);

@@ -110,7 +110,7 @@ struct Session {
   absl::Status end;
 
   std::map<MemberId, PendingLease> pending;
-  // The newest last, a few of them.
+  // The newest last: those under way, and some that ended.
   std::deque<Migration> migrations;
   // Plans of stages that it may ask for: one takes up to some ten milliseconds
   // of the thread that everybody's structures go through.

@@ -25,7 +25,7 @@ void WorkTable::NoteProgram(const std::string& tenant,
   const std::string key = ProgramKey(tenant, program);
   const Program* const before = programs_.Find(key);
   if (before != nullptr && before->structures > structures) return;
-  programs_.Put(key, {std::move(work), structures});
+  programs_.Put(tenant, key, {std::move(work), structures});
 }
 
 SharedWork WorkTable::OfProgram(const std::string& tenant,

@@ -1,5 +1,6 @@
 #include "coordinator/work_table.h"
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace djinn::coordinator {
@@ -14,18 +15,48 @@ SharedWork Products(uint64_t flops) {
   return work;
 }
 
-TEST(RecentMapTest, ForgetsWhatWasAddedFirst) {
-  RecentMap<int> map(2);
-  map.Put("a", 1);
-  map.Put("b", 2);
-  // Changed, not added.
-  map.Put("a", 3);
+TEST(TenantMapTest, ForgetsWhatWasToldLeastRecently) {
+  TenantMap<int> map(2);
+  map.Put("red", "a", 1);
+  map.Put("red", "b", 2);
+  map.Put("red", "a", 3);
   EXPECT_EQ(*map.Find("a"), 3);
-  map.Put("c", 4);
-  EXPECT_EQ(map.Find("a"), nullptr);
-  EXPECT_EQ(*map.Find("b"), 2);
+  map.Put("red", "c", 4);
+  EXPECT_EQ(map.Find("b"), nullptr);
+  EXPECT_EQ(*map.Find("a"), 3);
   EXPECT_EQ(*map.Find("c"), 4);
   EXPECT_EQ(map.size(), 2u);
+}
+
+TEST(TenantMapTest, WhatAnotherTenantToldOfStays) {
+  TenantMap<int> map(4);
+  map.Put("red", "shared", 1);
+  map.Put("blue", "shared", 1);
+  for (int i = 0; i < 10; ++i) map.Put("red", absl::StrCat(i), i);
+  EXPECT_EQ(map.size(), 4u);
+  EXPECT_NE(map.Find("shared"), nullptr);
+  // Nobody's any more once the other has told of others, too.
+  for (int i = 20; i < 30; ++i) map.Put("blue", absl::StrCat(i), i);
+  EXPECT_EQ(map.Find("shared"), nullptr);
+  EXPECT_EQ(map.size(), 4u);
+}
+
+TEST(WorkTableTest, ATenantDoesNotCrowdOutWhatIsKnownOfAnother) {
+  WorkTable table;
+  const SharedWork mine = Products(1000);
+  table.AddStructure("blue", "mine", mine);
+  table.NoteProgram("blue", "train", mine, 1);
+  const SharedWork junk = Products(1);
+  for (size_t i = 0; i < WorkTable::kMaxStructures + 10; ++i) {
+    table.AddStructure("red", absl::StrCat(i), junk);
+  }
+  for (size_t i = 0; i < WorkTable::kMaxPrograms + 10; ++i) {
+    table.NoteProgram("red", absl::StrCat(i), junk, 1);
+  }
+  EXPECT_EQ(table.OfStructure("mine"), mine);
+  EXPECT_EQ(table.OfProgram("blue", "train"), mine);
+  EXPECT_EQ(table.OfStructure("0"), nullptr);
+  EXPECT_EQ(table.OfProgram("red", "0"), nullptr);
 }
 
 TEST(WorkTableTest, ASessionThatBeginsDoesNotHideAWholeOne) {
@@ -53,7 +84,7 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
   auto work = std::make_shared<scheduler::Work>();
   work->Add({OpClass::kMatmul, Phase::kForward, {950, 0, 0}, 1});
   work->Add({OpClass::kLayout, Phase::kForward, {50, 0, 0}, 1});
-  table.AddStructure("s", work);
+  table.AddStructure("red", "s", work);
   const semantics::DeviceSpeed speed = {1000, 1000, 0};
   // One second by the roofline; it took three.
   table.Learn("s", "cpu", speed, 10, absl::Seconds(30));

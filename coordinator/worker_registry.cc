@@ -149,10 +149,10 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   for (const int phase : report.phases()) {
     if (v1::Phase_IsValid(phase)) worker->phases |= 1u << phase;
   }
-  const auto held_before = std::exchange(worker->held, {});
+  absl::flat_hash_map<std::string, Worker::Held> holds;
   for (const v1::HeldSession& session : report.sessions()) {
     const v1::LeaseClaims lease = UncheckedClaims(session.lease());
-    Worker::Held& held = worker->held[lease.lease_id()];
+    Worker::Held& held = holds[lease.lease_id()];
     held.session_id = lease.session_id();
     held.tenant = lease.tenant();
     held.storage_count = session.storage_count();
@@ -162,12 +162,13 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
     held.lease_use = session.lease_use();
     held.out_of_credit = session.out_of_credit();
     held.grown = FromProtoDuration(session.lease_use().device_time());
-    const auto before = held_before.find(lease.lease_id());
-    if (before != held_before.end()) {
+    const auto before = worker->held.find(lease.lease_id());
+    if (before != worker->held.end()) {
       held.grown -= FromProtoDuration(before->second.lease_use.device_time());
     }
     if (session.has_given_way()) held.given_way = session.given_way();
   }
+  SetHeld(std::move(holds), worker);
   worker->memory = report.memory();
   worker->plan_cache = report.plan_cache();
   worker->content_cache = report.content_cache();
@@ -234,11 +235,40 @@ void WorkerRegistry::Unlist(const std::string& fingerprint, Worker* worker) {
   if (found->second.empty()) with_graph_.erase(found);
 }
 
+void WorkerRegistry::SetHeld(
+    absl::flat_hash_map<std::string, Worker::Held> held, Worker* worker) {
+  absl::flat_hash_set<std::string> gone;
+  for (const auto& [lease_id, before] : worker->held) {
+    gone.insert(before.session_id);
+  }
+  worker->held = std::move(held);
+  for (const auto& [lease_id, now] : worker->held) {
+    gone.erase(now.session_id);
+    with_session_[now.session_id].insert(worker);
+  }
+  for (const std::string& session_id : gone) {
+    const auto found = with_session_.find(session_id);
+    found->second.erase(worker);
+    if (found->second.empty()) with_session_.erase(found);
+  }
+}
+
+const WorkerRegistry::Workers& WorkerRegistry::Indexed(
+    const absl::flat_hash_map<std::string, Workers>& index,
+    const std::string& key) {
+  static const Workers* const kNone = new Workers();
+  const auto found = index.find(key);
+  return found == index.end() ? *kNone : found->second;
+}
+
 const WorkerRegistry::Workers& WorkerRegistry::WithGraph(
     const std::string& fingerprint) const {
-  static const Workers* const kNone = new Workers();
-  const auto found = with_graph_.find(fingerprint);
-  return found == with_graph_.end() ? *kNone : found->second;
+  return Indexed(with_graph_, fingerprint);
+}
+
+const WorkerRegistry::Workers& WorkerRegistry::WithSession(
+    const std::string& session_id) const {
+  return Indexed(with_session_, session_id);
 }
 
 void WorkerRegistry::Disconnect(Worker* worker) {
@@ -262,7 +292,7 @@ void WorkerRegistry::MarkLost(Worker* worker) {
   worker->contents.clear();
   worker->content_bytes = 0;
   worker->content_count = 0;
-  worker->held.clear();
+  SetHeld({}, worker);
   worker->memory.reset();
   worker->queued_runs = 0;
   ForgetWork(worker);

@@ -85,7 +85,7 @@ struct Worker {
     absl::Duration time;
   };
   std::vector<Ran> ran;
-  // By lease id.
+  // By lease id. What the registry's index has: changed by it alone.
   absl::flat_hash_map<std::string, Held> held;
   // Unset when it is lost.
   std::optional<v1::MemoryUse> memory;
@@ -190,6 +190,9 @@ class WorkerRegistry {
   using Workers = absl::btree_set<Worker*, ById>;
   // Those whose last report has the graph, found without looking at the others.
   const Workers& WithGraph(const std::string& fingerprint) const;
+  // Likewise those whose last report has a lease of the session, whosever it
+  // says that it is.
+  const Workers& WithSession(const std::string& session_id) const;
 
  private:
   // Of a report, what ran.
@@ -197,11 +200,19 @@ class WorkerRegistry {
                  Worker* worker);
   void ForgetWork(Worker* worker);
   void Unlist(const std::string& fingerprint, Worker* worker);
+  void SetHeld(absl::flat_hash_map<std::string, Worker::Held> held,
+               Worker* worker);
+
+  static const Workers& Indexed(
+      const absl::flat_hash_map<std::string, Workers>& index,
+      const std::string& key);
 
   const absl::Duration timeout_;
   std::map<std::string, std::unique_ptr<Worker>> workers_;
   // By fingerprint; none is empty.
   absl::flat_hash_map<std::string, Workers> with_graph_;
+  // By id; none is empty.
+  absl::flat_hash_map<std::string, Workers> with_session_;
 };
 
 }  // namespace djinn::coordinator

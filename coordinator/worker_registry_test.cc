@@ -1,6 +1,7 @@
 #include "coordinator/worker_registry.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -37,6 +38,29 @@ class WorkerRegistryTest : public testing::Test {
   std::vector<std::string> With(const std::string& graph) {
     std::vector<std::string> ids;
     for (const Worker* worker : registry_.WithGraph(graph)) {
+      ids.push_back(worker->id);
+    }
+    return ids;
+  }
+
+  // A report of leases, each of a session.
+  static v1::WorkerState Holding(
+      const std::string& id,
+      const std::vector<std::pair<std::string, std::string>>& leases,
+      uint64_t incarnation = 1) {
+    v1::WorkerState state = State(id, {}, incarnation);
+    for (const auto& [lease_id, session_id] : leases) {
+      v1::LeaseClaims claims;
+      claims.set_lease_id(lease_id);
+      claims.set_session_id(session_id);
+      state.add_sessions()->mutable_lease()->set_claims(
+          claims.SerializeAsString());
+    }
+    return state;
+  }
+  std::vector<std::string> WithSession(const std::string& session_id) {
+    std::vector<std::string> ids;
+    for (const Worker* worker : registry_.WithSession(session_id)) {
       ids.push_back(worker->id);
     }
     return ids;
@@ -86,6 +110,43 @@ TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoGraphs) {
   registry_.MarkLost(a);
   EXPECT_THAT(registry_.Forget(absl::Hours(1000)), ElementsAre("a"));
   EXPECT_THAT(With("g"), IsEmpty());
+}
+
+TEST_F(WorkerRegistryTest, WhoHasASessionIsWhoLastReportedALeaseOfIt) {
+  Worker* const b = Join(Holding("b", {{"1", "s"}, {"2", "s"}, {"3", "t"}}));
+  Worker* const a = Join(Holding("a", {{"4", "s"}}));
+  EXPECT_THAT(WithSession("s"), ElementsAre("a", "b"));
+  EXPECT_THAT(WithSession("t"), ElementsAre("b"));
+  EXPECT_THAT(WithSession("none"), IsEmpty());
+  // One of two leases is gone, the session is not.
+  registry_.Apply(Holding("b", {{"2", "s"}, {"5", "u"}}), {}, b);
+  EXPECT_THAT(WithSession("s"), ElementsAre("a", "b"));
+  EXPECT_THAT(WithSession("t"), IsEmpty());
+  EXPECT_THAT(WithSession("u"), ElementsAre("b"));
+  // The same lease, of another session than it said before.
+  registry_.Apply(Holding("b", {{"2", "t"}, {"5", "u"}}), {}, b);
+  EXPECT_THAT(WithSession("s"), ElementsAre("a"));
+  EXPECT_THAT(WithSession("t"), ElementsAre("b"));
+  registry_.Apply(Holding("a", {}), {}, a);
+  EXPECT_THAT(WithSession("s"), IsEmpty());
+}
+
+TEST_F(WorkerRegistryTest, WhoIsLostOrRestartsHasNoSessions) {
+  Worker* const a = Join(Holding("a", {{"1", "s"}}));
+  Worker* const b = Join(Holding("b", {{"2", "s"}}));
+  registry_.MarkLost(a);
+  EXPECT_THAT(WithSession("s"), ElementsAre("b"));
+  registry_.Disconnect(b);
+  // It may come back with what it has.
+  EXPECT_THAT(WithSession("s"), ElementsAre("b"));
+  Join(Holding("b", {{"3", "t"}}, 2));
+  EXPECT_THAT(WithSession("s"), IsEmpty());
+  EXPECT_THAT(WithSession("t"), ElementsAre("b"));
+  Join(Holding("a", {{"1", "s"}}));
+  EXPECT_THAT(WithSession("s"), ElementsAre("a"));
+  registry_.MarkLost(a);
+  EXPECT_THAT(registry_.Forget(absl::Hours(1000)), ElementsAre("a"));
+  EXPECT_THAT(WithSession("s"), IsEmpty());
 }
 
 TEST_F(WorkerRegistryTest, OnlyWhatIsNewIsUntold) {

@@ -339,6 +339,21 @@ std::string DescribeMigration(const v1::MigrationInfo& migration) {
   return text;
 }
 
+std::string Detail(const v1::MigrateSessionResponse& response) {
+  std::vector<Row> rows = {{"DEVICE", "FROM", "TO"}};
+  for (const v1::MigrationInfo& migration : response.migrations()) {
+    rows.push_back({absl::StrCat(migration.virtual_device()),
+                    migration.from_worker_id(), migration.to_worker_id()});
+  }
+  std::string text = FormatTable(rows);
+  for (const v1::MigrateSessionResponse::Failure& failure :
+       response.failures()) {
+    absl::StrAppend(&text, "device ", failure.virtual_device(), " stays; ",
+                    failure.reason(), ": ", failure.message(), "\n");
+  }
+  return text;
+}
+
 std::string DescribeModels(const v1::SessionUse& use) {
   std::string text = Counted(use.model_count(), "model", use.model_bytes());
   if (use.models_size() > 0) {

@@ -19,6 +19,9 @@ std::string Detail(const v1::GraphInfo& info);
 // A virtual device's way to another worker, in a line.
 std::string DescribeMigration(const v1::MigrationInfo& migration);
 
+// Which of a session's virtual devices were asked to go, and why others stay.
+std::string Detail(const v1::MigrateSessionResponse& response);
+
 // The class that counts, and whether anybody declared it.
 std::string DescribePriority(const v1::Urgency& urgency);
 

@@ -131,6 +131,22 @@ TEST(DetailTest, AMigrationIsALine) {
             "room");
 }
 
+TEST(DetailTest, WhichDevicesGoAndWhyOthersStay) {
+  const auto response = Parse<v1::MigrateSessionResponse>(R"pb(
+    migrations { virtual_device: 0 from_worker_id: "w0" to_worker_id: "w1" }
+    failures {
+      virtual_device: 1
+      reason: "SPANS_WORKERS"
+      message: "the virtual device spans workers"
+    }
+  )pb");
+  EXPECT_EQ(
+      Detail(response),
+      "DEVICE  FROM  TO\n"
+      "0       w0    w1\n"
+      "device 1 stays; SPANS_WORKERS: the virtual device spans workers\n");
+}
+
 TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
   const auto lease = Parse<v1::LeaseInfo>(R"pb(
     lease_id: "lease"

@@ -205,12 +205,7 @@ class Client {
     v1::MigrateSessionResponse response;
     DJINN_RETURN_IF_ERROR(
         Call(&v1::Admin::Stub::MigrateSession, request, &response));
-    std::vector<Row> rows = {{"DEVICE", "FROM", "TO"}};
-    for (const v1::MigrationInfo& migration : response.migrations()) {
-      rows.push_back({absl::StrCat(migration.virtual_device()),
-                      migration.from_worker_id(), migration.to_worker_id()});
-    }
-    Print(response, FormatTable(rows));
+    Print(response, Detail(response));
     return absl::OkStatus();
   }
 

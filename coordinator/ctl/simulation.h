@@ -9,9 +9,10 @@
 
 namespace djinn::ctl {
 
-// A table, or JSON. InvalidArgument (POLICY_UNKNOWN) for a policy that is not
-// there; an empty one stands for all. `preemption` as
-// scheduler::SimulationOptions has it. Other errors: as scheduler::Simulate().
+// Two tables, of policies and of their classes of jobs, or JSON.
+// InvalidArgument (POLICY_UNKNOWN) for a policy that is not there; an empty one
+// stands for all. `preemption` as scheduler::SimulationOptions has it. Other
+// errors: as scheduler::Simulate().
 absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
                                            const std::string& policy,
                                            bool preemption, bool json);

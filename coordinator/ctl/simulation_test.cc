@@ -29,11 +29,17 @@ TEST(SimulationTest, ATableHasALineForThePolicy) {
       ShowSimulation(TwoJobs(), "load_balance", /*preemption=*/true,
                      /*json=*/false);
   ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_EQ(*text,
-            "POLICY        FINISHED  REFUSED  LATENCY  P99     INTERACTIVE  "
-            "MAKESPAN  BUSY    COST  IMBALANCE  MOVED  GAVE WAY\n"
-            "load_balance  2         0        3.000s   2.000s  2.000s       "
-            "4.000s    4.000s  8     0.000      0B     0\n");
+  EXPECT_EQ(
+      *text,
+      "POLICY        FINISHED  REFUSED  LATENCY  P99     INTERACTIVE  "
+      "MAKESPAN  BUSY    COST  IMBALANCE  MOVED  GAVE WAY\n"
+      "load_balance  2         0        3.000s   2.000s  2.000s       "
+      "4.000s    4.000s  8     0.000      0B     0\n"
+      "\n"
+      "POLICY        CLASS        JOBS  FINISHED  UNPLACED  LATE  P50     "
+      "P99     IN TIME\n"
+      "load_balance  interactive  2     2         0         0     2.000s  "
+      "2.000s  -\n");
 }
 
 TEST(SimulationTest, WithoutANameAllPoliciesPlay) {
@@ -60,6 +66,28 @@ TEST(SimulationTest, TrainingGivesWayUnlessItShallNot) {
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_THAT(*without, HasSubstr("\"interactive_p99_seconds\": 4, "
                                   "\"preemptions\": 0, "));
+}
+
+TEST(SimulationTest, EachClassHasItsOwnFigures) {
+  scheduler::Trace trace = TwoJobs();
+  trace.jobs[0].priority = scheduler::JobClass::kRealtime;
+  trace.jobs[0].run_deadline_seconds = 2;
+  trace.jobs[1].priority = scheduler::JobClass::kBatch;
+  const auto text = ShowSimulation(trace, "load_balance", true, false);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text,
+              HasSubstr("load_balance  realtime  1     1         0         0   "
+                        "  2.000s  2.000s  100.0%\n"
+                        "load_balance  batch     1     1         0         0   "
+                        "  4.000s  4.000s  -\n"));
+  const auto json = ShowSimulation(trace, "load_balance", true, true);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_THAT(*json, HasSubstr("\"reservations\": 0, \"classes\": [{\"class\": "
+                               "\"realtime\", \"jobs\": 1, \"finished\": 1, "
+                               "\"unplaced\": 0, \"late\": 0, "
+                               "\"p50_latency_seconds\": 2, "
+                               "\"p99_latency_seconds\": 2, \"deadlines\": 1, "
+                               "\"attained\": 1}, {\"class\": \"batch\""));
 }
 
 TEST(SimulationTest, ErrorsAreTheSimulators) {
