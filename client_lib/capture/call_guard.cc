@@ -1,6 +1,7 @@
 #include "client_lib/capture/call_guard.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/TensorSubclassLikeUtils.h>
@@ -10,6 +11,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 
+#include "absl/container/flat_hash_map.h"
 #include "client_lib/capture/remote_tensor.h"
 
 namespace djinn::capture {
@@ -20,7 +22,7 @@ void Put(const T& value, std::string* out) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-void PutGeometry(const at::Tensor& tensor, std::string* out) {
+void PutGeometry(const at::TensorBase& tensor, std::string* out) {
   Put(tensor.scalar_type(), out);
   Put(tensor.dim(), out);
   for (const int64_t size : tensor.sizes()) Put(size, out);
@@ -28,8 +30,17 @@ void PutGeometry(const at::Tensor& tensor, std::string* out) {
   Put(tensor.storage_offset(), out);
   const uint8_t flags = static_cast<uint8_t>(
       (tensor.requires_grad() ? 1 : 0) | (tensor.is_conj() ? 2 : 0) |
-      (tensor.is_neg() ? 4 : 0) | (tensor.is_inference() ? 8 : 0));
+      (tensor.is_neg() ? 4 : 0) | (tensor.is_inference() ? 8 : 0) |
+      (tensor.is_leaf() ? 16 : 0) | (tensor.is_view() ? 32 : 0));
   Put(flags, out);
+  if (tensor.has_storage()) Put(tensor.storage().nbytes(), out);
+  if (tensor.is_view()) PutGeometry(tensor._base(), out);
+}
+
+// Equal for tensors that share memory; null when there is none to share.
+const void* MemoryOf(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  return tensor.storage().data_ptr().get();
 }
 
 // What a thread's calls depend on besides their arguments.
@@ -69,6 +80,9 @@ void PutThreadState(std::string* out) {
         settings.deterministicCuDNN()}) {
     Put(on, out);
   }
+  // These choose no operator, but code may ask for them.
+  Put(at::get_num_threads(), out);
+  Put(settings.float32MatmulPrecision(), out);
   Put(CurrentDeviceIndex(), out);
 }
 
@@ -106,11 +120,12 @@ std::string CallGuard(const std::string& key,
     if (!IsRemote(tensor) || !tensor.has_storage() ||
         at::isTensorSubclassLike(tensor) ||
         tensor._fw_grad(/*level=*/0).defined() ||
-        StorageOf(tensor) == nullptr) {
+        StorageOf(tensor) == nullptr || tensor.has_names()) {
       return "";
     }
     Put(tensor.device().index(), &guard);
     PutGeometry(tensor, &guard);
+    Put(tensor.is_leaf() && tensor.grad().defined(), &guard);
     // Which arguments share memory, and which are the same tensor.
     size_t same_memory = 0;
     while (StorageOf(arguments[same_memory]) != StorageOf(tensor)) {
@@ -120,24 +135,65 @@ std::string CallGuard(const std::string& key,
     while (!arguments[same_tensor].is_same(tensor)) ++same_tensor;
     Put(same_memory, &guard);
     Put(same_tensor, &guard);
+    // An argument may be what the function refers to, or only look the same.
+    size_t same_parameter = 0;
+    while (same_parameter < parameters.size() &&
+           !parameters[same_parameter].is_same(tensor)) {
+      ++same_parameter;
+    }
+    Put(same_parameter, &guard);
   }
   for (const at::Tensor& tensor : parameters) {
     Put(tensor.unsafeGetTensorImpl(), &guard);
     if (!tensor.defined()) continue;
-    if (tensor.has_storage()) Put(tensor.storage().data_ptr().get(), &guard);
+    if (tensor.has_storage()) Put(MemoryOf(tensor), &guard);
     PutGeometry(tensor, &guard);
-    if (tensor._fw_grad(/*level=*/0).defined()) return "";
+    if (tensor._fw_grad(/*level=*/0).defined() || tensor.has_names()) return "";
   }
   return guard;
 }
 
-std::string GradientGuard(const std::vector<at::Tensor>& parameters) {
+std::string GradientGuard(const std::vector<at::Tensor>& arguments,
+                          const std::vector<at::Tensor>& parameters) {
   std::string guard;
+  std::vector<at::Tensor> gradients;
+  // The first of them in each memory.
+  absl::flat_hash_map<const void*, size_t> first_in;
   for (const at::Tensor& tensor : parameters) {
     const bool any =
         tensor.defined() && tensor.is_leaf() && tensor.grad().defined();
     Put(any, &guard);
-    if (any) PutGeometry(tensor.grad(), &guard);
+    if (!any) continue;
+    const at::Tensor& gradient = gradients.emplace_back(tensor.grad());
+    PutGeometry(gradient, &guard);
+    const void* const memory = MemoryOf(gradient);
+    if (memory == nullptr) continue;
+    const auto [found, is_first] =
+        first_in.try_emplace(memory, gradients.size() - 1);
+    Put(found->second, &guard);
+    if (is_first) continue;
+    size_t same_tensor = 0;
+    while (!gradients[same_tensor].is_same(gradient)) ++same_tensor;
+    Put(same_tensor, &guard);
+  }
+  if (gradients.empty()) return guard;
+  // A gradient in the memory of something else is written where that is read.
+  for (const std::vector<at::Tensor>* tensors : {&arguments, &parameters}) {
+    for (size_t i = 0; i < tensors->size(); ++i) {
+      const at::Tensor& tensor = (*tensors)[i];
+      const auto found = first_in.find(MemoryOf(tensor));
+      if (found == first_in.end()) continue;
+      Put(i, &guard);
+      Put(found->second, &guard);
+      size_t same_tensor = 0;
+      while (same_tensor < gradients.size() &&
+             !gradients[same_tensor].is_same(tensor)) {
+        ++same_tensor;
+      }
+      Put(same_tensor, &guard);
+    }
+    // Where the arguments end.
+    Put(tensors->size(), &guard);
   }
   return guard;
 }

@@ -16,14 +16,16 @@ std::string WhoSeesEveryCall();
 
 // Equal for calls that are alike: `key`, the thread's modes, the arguments'
 // metadata, which of them share memory or are the same tensor, the parameters'
-// identity and metadata. Empty when an argument is no remote tensor, or others
-// have to see every call of it, so that there is no such call.
+// identity and metadata. Empty when an argument is no remote tensor, has names,
+// or others have to see every call of it, so that there is no such call.
 std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,
                       const std::vector<at::Tensor>& parameters);
 
-// Equal where these parameters' gradients are alike.
-std::string GradientGuard(const std::vector<at::Tensor>& parameters);
+// Equal where these parameters' gradients are alike, and share memory with one
+// another, with the arguments and with the parameters in the same way.
+std::string GradientGuard(const std::vector<at::Tensor>& arguments,
+                          const std::vector<at::Tensor>& parameters);
 
 }  // namespace djinn::capture
 

@@ -29,8 +29,9 @@ using Tensors = std::vector<at::Tensor>;
 
 // Captures of one key that came to nothing before it is given up.
 constexpr int kMaxFailures = 4;
-// Captures in succession without a call that was carried out again, before only
-// every so many calls are captured.
+// Captures of calls that were not met before, more than there are calls that
+// were carried out again, before only every so many of them are captured: the
+// lengths of sequences, say, may return or not.
 constexpr int kMaxFruitless = 64;
 constexpr int kRarely = 256;
 
@@ -52,6 +53,20 @@ std::vector<StoragePtr> KeptOf(const CallableRegistration& registration) {
   return kept;
 }
 
+// The memory that it takes, roughly.
+size_t BytesOf(const Recording& recording) {
+  size_t bytes = sizeof(recording);
+  for (const RecordingPart& part : recording.parts) {
+    bytes += part.key.size() +
+             part.slots.size() * (sizeof(part.slots[0]) + sizeof(srg::Slot));
+    for (const srg::Node& node : part.structure.nodes) {
+      bytes += sizeof(node) + node.arguments.size() * sizeof(srg::Argument) +
+               node.results.size() * sizeof(srg::Result);
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 class RegisteredCallable::Impl {
@@ -68,7 +83,7 @@ class RegisteredCallable::Impl {
     if (capturing != nullptr) return std::nullopt;
     std::string guard = capture::CallGuard(key, arguments, parameters);
     if (guard.empty()) return std::nullopt;
-    guard += capture::GradientGuard(parameters);
+    guard += capture::GradientGuard(arguments, parameters);
     std::shared_ptr<const CallableRegistration> registration;
     bool counted = false;
     {
@@ -88,7 +103,7 @@ class RegisteredCallable::Impl {
     if (ErrorReason(outputs.status()) == "STALE_RECORDING") return std::nullopt;
     capture::ThrowIfError(outputs.status());
     MutexLock lock(&mu_);
-    fruitless_ = 0;
+    if (fruitless_ > 0) --fruitless_;
     ++statistics_.replays;
     return Result{registration->recording->number, *std::move(outputs)};
   }
@@ -104,12 +119,13 @@ class RegisteredCallable::Impl {
         capture::CallGuard(key, arguments, parameters);
     if (call_guard.empty()) {
       return Refuse(
-          "an argument is a tensor of this process, or a wrapped one");
+          "an argument is a tensor of this process, or a wrapped or named one");
     }
     if (NeedsGraph(arguments)) {
       return Refuse("autograd may need the graph of an argument");
     }
-    std::string guard = call_guard + capture::GradientGuard(parameters);
+    std::string guard =
+        call_guard + capture::GradientGuard(arguments, parameters);
     {
       MutexLock lock(&mu_);
       const auto found = entries_.find(guard);
@@ -122,8 +138,11 @@ class RegisteredCallable::Impl {
         statistics_.refusal = models_.refusal();
         return false;
       }
+      const bool returns = found != entries_.end() &&
+                           found->second.registration != nullptr &&
+                           !found->second.registration->confirmed;
       // A function whose calls are never alike is not captured every time.
-      if (++fruitless_ > kMaxFruitless && fruitless_ % kRarely != 0) {
+      if (!returns && !MayTry()) {
         statistics_.refusal = "no call was like an earlier one";
         return false;
       }
@@ -207,6 +226,7 @@ class RegisteredCallable::Impl {
     Budget budget = Budget::kUnknown;
     int failures = 0;
     uint64_t last_use = 0;
+    size_t bytes = 0;
   };
 
   // Has the worker count what the callable keeps using, before its first call
@@ -266,11 +286,7 @@ class RegisteredCallable::Impl {
   void Keep(const std::string& guard,
             const std::shared_ptr<CallableRegistration>& registration) {
     MutexLock lock(&mu_);
-    if (entries_.size() >= kMaxRecordings && !entries_.contains(guard)) {
-      ForgetOldest();
-    }
-    Entry& entry = entries_[guard];
-    entry.last_use = ++uses_;
+    Entry& entry = Take(guard, BytesOf(*registration->recording));
     const CallableRegistration* const before = entry.registration.get();
     if (before != nullptr && capture::SameCalls(*before, *registration)) {
       registration->confirmed = true;
@@ -313,23 +329,45 @@ class RegisteredCallable::Impl {
     {
       MutexLock lock(&mu_);
       statistics_.refusal = std::move(why);
-      if (entries_.size() >= kMaxRecordings && !entries_.contains(guard)) {
-        ForgetOldest();
-      }
-      Entry& entry = entries_[guard];
+      Entry& entry = Take(guard, 0);
       entry.registration = nullptr;
       entry.budget = Budget::kUnknown;
-      entry.last_use = ++uses_;
       ++entry.failures;
     }
     models_.Retain(DevicesInUse());
   }
 
+  // Whether a call that was not met before is to be captured.
+  bool MayTry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (fruitless_ < kMaxFruitless) {
+      ++fruitless_;
+      return true;
+    }
+    return ++left_alone_ % kRarely == 0;
+  }
+
+  // The entry for what takes so many bytes, in the place of others if need be.
+  Entry& Take(const std::string& guard, size_t recording_bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Entry& entry = entries_[guard];
+    entry.last_use = ++uses_;
+    bytes_ -= entry.bytes;
+    entry.bytes = guard.size() + recording_bytes;
+    bytes_ += entry.bytes;
+    while (entries_.size() > kMaxRecordings ||
+           (entries_.size() > kMinRecordings && bytes_ > kMaxBytes)) {
+      ForgetOldest();
+    }
+    return entry;
+  }
+
   void ForgetOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    entries_.erase(std::min_element(
+    const auto oldest = std::min_element(
         entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
           return a.second.last_use < b.second.last_use;
-        }));
+        });
+    bytes_ -= oldest->second.bytes;
+    entries_.erase(oldest);
   }
 
   // Has a lock of its own.
@@ -337,7 +375,9 @@ class RegisteredCallable::Impl {
   mutable Mutex mu_;
   absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
   uint64_t uses_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t fruitless_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t left_alone_ ABSL_GUARDED_BY(mu_) = 0;
   CompileStatistics statistics_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,8 +1,10 @@
 #include "client_lib/capture/throw_status.h"
 
 #include <atomic>
+#include <optional>
 
 #include "common/error.h"
+#include "common/retry_after.h"
 #include "djinn/error.h"
 
 namespace djinn {
@@ -15,6 +17,10 @@ std::atomic<ErrorTranslator> translator = nullptr;
 Error Error::FromStatus(const absl::Status& status) {
   return Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status,
                ErrorReason(status), ErrorMetadataValue(status, "error_id"));
+}
+
+std::optional<absl::Duration> Error::retry_after() const {
+  return RetryAfter(status_);
 }
 
 void SetErrorTranslator(ErrorTranslator chosen) { translator = chosen; }

@@ -3,13 +3,15 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace djinn::python {
 namespace {
 
 namespace py = pybind11;
 
-// Makes an exception of (code, reason, error id, message). Set once, at import;
+// Makes an exception of (code, reason, error id, message, seconds until a retry
+// or None). Set once, at import;
 // never freed, since threads may still fail while the interpreter ends.
 PyObject* factory = nullptr;
 
@@ -32,9 +34,13 @@ void Translate(const Error& error) {
 }  // namespace
 
 py::object ExceptionOf(const Error& error) {
+  py::object retry_after = py::none();
+  if (const auto delay = error.retry_after()) {
+    retry_after = py::float_(absl::ToDoubleSeconds(*delay));
+  }
   return py::reinterpret_borrow<py::object>(factory)(
       absl::StatusCodeToString(error.status().code()), error.reason(),
-      error.error_id(), std::string(error.status().message()));
+      error.error_id(), std::string(error.status().message()), retry_after);
 }
 
 void RaiseIfError(const absl::Status& status) {

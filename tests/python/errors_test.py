@@ -95,9 +95,10 @@ class ErrorsTest(RemoteCase):
         self.assertEqual(program.stdout, "OPERATOR_FAILED True\n3.0\n")
 
     def test_an_error_survives_pickling(self):
-        error = pickle.loads(pickle.dumps(djinn.Error("text", "UNAVAILABLE", "WORKER_LOST", "1f")))
+        error = pickle.loads(pickle.dumps(djinn.Error("text", "UNAVAILABLE", "WORKER_LOST", "1f", 2.5)))
         self.assertEqual(str(error), "text")
         self.assertEqual((error.code, error.reason, error.error_id), ("UNAVAILABLE", "WORKER_LOST", "1f"))
+        self.assertEqual(error.retry_after, 2.5)
 
     def test_an_error_in_backward_is_the_same(self):
         x = torch.ones(3, 3, device=self.device, requires_grad=True)

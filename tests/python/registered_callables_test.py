@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 import torch.utils.flop_counter
 import transformers
+from transformers.models.wav2vec2 import modeling_wav2vec2
 
 import djinn
 from tests.python.remote_case import RemoteCase
@@ -362,6 +363,12 @@ class RegisteredCallablesTest(RemoteCase):
         numbers = collections.deque([1.0])
         self.assertIn("a deque", self.refusal(lambda x: x * numbers[0], x))
         self.assertIn("changes what it refers to", self.refusal(lambda x: x * random.random(), x))
+        # Within a library's code.
+        draw = modeling_wav2vec2._compute_mask_indices
+        self.assertIn(
+            "changes what it refers to",
+            self.refusal(lambda x: x * int(draw((1, 8), 0.5, 2).sum()), x),
+        )
 
     def test_other_code_is_another_call(self):
         class Layer:

@@ -3,24 +3,33 @@
 import builtins
 import collections
 import contextlib
+import datetime
+import decimal
 import enum
 import functools
 import gc
 import importlib
 import importlib.util
+import logging
+import math
+import mimetypes
 import operator
 import os
 import pathlib
 import random
+import secrets
 import sys
 import tempfile
 import threading
+import time
 import types
 import unittest.mock
+import uuid
 import weakref
 
 import torch
 import torch.nn.functional as F
+import transformers
 
 import djinn
 from tests.python.remote_case import RemoteCase
@@ -241,6 +250,32 @@ class StaleAnswersTest(RemoteCase):
         cached = functools.lru_cache(lambda: SCALE)
         self.check_refused(lambda x: x * cached(), "a cache of calls")
 
+    def test_what_is_equal_and_not_the_same(self):
+        numbers = range(0, 3, 2)
+
+        def change():
+            nonlocal numbers
+            numbers = range(0, 4, 2)
+
+        self.assertEqual(numbers, range(0, 4, 2))
+        self.check(lambda x: x * numbers.stop, change)
+        for first, second in [
+            ({(2,): 1}, {(2.0,): 1}),
+            ({(1, (0.0,)): 1}, {(1, (-0.0,)): 1}),
+            ({0.0: 1}, {-0.0: 1}),
+            ({range(0, 3, 2): 1}, {range(0, 4, 2): 1}),
+            ({frozenset((2,)): 1}, {frozenset((2.0,)): 1}),
+            ({0.0}, {-0.0}),
+        ]:
+            chosen, text = first.copy(), str(first)
+            self.assertEqual(chosen, second)
+
+            def replace(chosen=chosen, second=second):
+                chosen.clear()
+                chosen.update(second)
+
+            self.check(lambda x: x * (2 if str(chosen) == text else 3), replace)
+
     def test_a_hook_in_another_ones_place(self):
         weight = torch.nn.Parameter(torch.ones(4, device=self.device))
         handles = [weight.register_hook(lambda gradient: gradient * 2)]
@@ -276,6 +311,132 @@ class StaleAnswersTest(RemoteCase):
 
             self.check(torch.nn.Tanh(), other_factor)
             self.check(torch.nn.Tanh(), other_hook)
+
+    # What arguments are like ------------------------------------------------------
+
+    def check_arguments(self, function, first, second):
+        """Warmed with one argument, called with another; no gradients."""
+        with torch.no_grad():
+            compiled = djinn.compile(function)
+            for _ in range(5):
+                result = compiled(first)
+            self.assertGreater(compiled.statistics()["replays"], 0, compiled.statistics())
+            expected = function(second)
+            self.assertFalse(torch.equal(result.cpu(), expected.cpu()), "nothing is different")
+            torch.testing.assert_close(compiled(second).cpu(), expected.cpu())
+        return compiled
+
+    def test_what_arguments_are_like(self):
+        ones = torch.ones(4, device=self.device)
+        leaf, other = ones.clone().requires_grad_(), ones.clone().requires_grad_()
+        other.grad = ones
+        self.check_arguments(lambda x: x * (2 if x.grad is None else 3), leaf, other)
+        self.check_arguments(lambda x: x * (2 if x.is_leaf else 3), leaf, leaf * 1)
+        hooked = leaf.detach().requires_grad_()
+        hooked.register_hook(lambda gradient: gradient)
+        compiled = self.check_arguments(lambda x: x * (3 if x._backward_hooks else 2), leaf, hooked)
+        self.assertIn("hooks", compiled.statistics()["refusal"])
+        eight = torch.ones(8, device=self.device)
+        self.check_arguments(lambda x: x * x.untyped_storage().nbytes(), ones, eight[:4])
+        self.check_arguments(lambda x: x * (2 if x._is_view() else 3), ones, ones.clone().view(4))
+        square = torch.ones(2, 4, device=self.device)
+        self.check_arguments(lambda x: x * x._base.dim(), eight[:4], square[0])
+
+    def test_arguments_among_what_is_referred_to(self):
+        weight = torch.ones(4, device=self.device)
+        compare = lambda x: x * (2 if x is weight else 3)  # noqa: E731
+        self.check_arguments(compare, weight, weight.view(4))
+        self.check_arguments(compare, weight.detach(), weight)
+
+    def test_names_of_dimensions(self):
+        named = torch.ones(4, device=self.device).refine_names("a")
+        compiled = djinn.compile(lambda x: x * (2 if x.names[0] == "a" else 3))
+        for given, factor in ((named, 2), (named.rename("b"), 3)):
+            for _ in range(4):
+                result = compiled(given)
+                self.assertEqual(result.tolist(), [factor] * 4)
+        self.assertIn("named", compiled.statistics()["refusal"])
+
+    def test_counts_of_writes_are_not_watched(self):
+        for function, what in [
+            (lambda x: x * x._version, "_version"),
+            (lambda x: x * getattr(x, "_version"), "_version"),
+            (lambda x: x * (1 + x.data_ptr() % 2), "data_ptr"),
+        ]:
+            self.check_refused(function, f"it reads {what}")
+
+    # Gradients ----------------------------------------------------------------------
+
+    def test_gradients_that_share_memory(self):
+        x = torch.randn(4)
+        # Either may be the one whose memory is named when the call is carried out.
+        for replaced in range(2):
+            weights = [torch.nn.Parameter(torch.ones(4, device=self.device)) for _ in range(2)]
+            p, q = weights
+
+            @djinn.compile
+            def step(x):
+                ((p * x).sum() + (q * x).sum()).backward()
+
+            p.grad = q.grad = torch.zeros(4, device=self.device)
+            for _ in range(5):
+                step(x.to(self.device))
+            self.assertGreater(step.statistics()["replays"], 0, step.statistics())
+            torch.testing.assert_close(p.grad.cpu(), x * 10)
+            weights[replaced].grad = torch.zeros(4, device=self.device)
+            step(x.to(self.device))
+            torch.testing.assert_close(weights[replaced].grad.cpu(), x)
+            torch.testing.assert_close(weights[1 - replaced].grad.cpu(), x * 11)
+            # And back, where they share it as two tensors.
+            weights[replaced].grad = weights[1 - replaced].grad.view(4)
+            step(x.to(self.device))
+            torch.testing.assert_close(p.grad.cpu(), x * 13)
+
+    def test_gradients_that_share_memory_with_arguments(self):
+        p = torch.nn.Parameter(torch.ones(4, device=self.device))
+
+        @djinn.compile
+        def step(x, y):
+            (p * x).sum().backward()
+            return y * 1
+
+        x, zeros = torch.ones(4, device=self.device), torch.zeros(4, device=self.device)
+        for _ in range(5):
+            p.grad = zeros.clone()
+            self.assertEqual(step(x, p.grad).tolist(), [1] * 4)
+        self.assertGreater(step.statistics()["replays"], 0, step.statistics())
+        for _ in range(3):
+            p.grad = zeros.clone()
+            self.assertEqual(step(x, zeros).tolist(), [0] * 4)
+            self.assertEqual(p.grad.tolist(), [1] * 4)
+
+    def test_gradients_that_share_memory_with_other_tensors(self):
+        p = torch.nn.Parameter(torch.ones(4, device=self.device))
+        total = torch.zeros(4, device=self.device)
+
+        @djinn.compile
+        def step(x):
+            (p * x).sum().backward()
+            return total * 1
+
+        x = torch.ones(4, device=self.device)
+        p.grad = total
+        for i in range(1, 6):
+            self.assertEqual(step(x).tolist(), [i] * 4)
+        self.assertGreater(step.statistics()["replays"], 0, step.statistics())
+        for _ in range(3):
+            p.grad = torch.zeros(4, device=self.device)
+            self.assertEqual(step(x).tolist(), [5] * 4)
+            self.assertEqual(p.grad.tolist(), [1] * 4)
+
+    def test_gradients_that_are_compared(self):
+        p, q = (torch.nn.Parameter(torch.ones(4, device=self.device)) for _ in range(2))
+        p.grad = q.grad = torch.zeros(4, device=self.device)
+
+        def function(x):
+            return x * (2 if p.grad is q.grad else 3)
+
+        self.check(function, lambda: setattr(q, "grad", p.grad.view(4)))
 
     # Functions that were replaced -------------------------------------------------
 
@@ -328,6 +489,68 @@ class StaleAnswersTest(RemoteCase):
         variables = {"__builtins__": builtins, "__name__": "shadows"}
         function = types.FunctionType((lambda x: x * min(1, 2)).__code__, variables)
         self.check(function, lambda: variables.update(min=lambda *_: 7))
+
+    # What libraries keep -------------------------------------------------------------
+
+    def test_collections_of_libraries_modules(self):
+        self.patch(sys, "argv", ["program"])()
+        self.check(lambda x: x * len(sys.argv), lambda: sys.argv.append("more"))
+        self.check(lambda x: x * len(sys.argv[0]), lambda: sys.argv.__setitem__(0, "other"))
+        self.enterContext(unittest.mock.patch.dict(mimetypes.types_map, {".djinn": "a/b"}))
+        types_map = mimetypes.types_map
+        for function in (
+            lambda x: x * len(mimetypes.types_map[".djinn"]),
+            lambda x: x * len(types_map[".djinn"]),
+        ):
+            mimetypes.types_map[".djinn"] = "a/b"
+            self.check(function, lambda: mimetypes.types_map.update({".djinn": "a/bc"}))
+
+    def test_attention_functions_of_transformers(self):
+        config = transformers.LlamaConfig(
+            hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, vocab_size=11, attn_implementation="sdpa",
+        )
+        model = transformers.LlamaModel(config).eval().to(self.device)
+        ids = torch.randint(0, 11, (1, 4)).to(self.device)
+        layer, scale = model.layers[0].self_attn, 1.0
+
+        def replacement(module, query, key, value, mask, **kwargs):
+            return torch.ones_like(query).transpose(1, 2).contiguous() * scale, None
+
+        interface = transformers.AttentionInterface
+        functions = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS
+        own, common = functions._local_mapping, interface._global_mapping
+        calls = {
+            "named by the model": lambda ids: model(ids, use_cache=False).last_hidden_state,
+            "named by the program": lambda ids: functions["sdpa"](
+                layer, ids[None, None] * 1.0, ids[None, None] * 1.0, ids[None, None] * 2.0, None
+            )[0],
+        }
+
+        def replace():
+            nonlocal scale
+            scale += 1
+
+        def check(function, change):
+            compiled = djinn.compile(function)
+            # Some are looked through for the values that they read.
+            for _ in range(8):
+                before = compiled(ids)
+            self.assertGreater(compiled.statistics()["replays"], 0, compiled.statistics())
+            change()
+            result, expected = compiled(ids).cpu(), function(ids).cpu()
+            self.assertFalse(torch.equal(before.cpu(), expected), "the change changes nothing")
+            torch.testing.assert_close(result, expected)
+
+        for name, function in calls.items():
+            for mapping, change in (
+                (own, lambda: functions.__setitem__("sdpa", replacement)),
+                (common, lambda: interface.register("sdpa", replacement)),
+            ):
+                with self.subTest(name), torch.no_grad(), unittest.mock.patch.dict(mapping):
+                    check(function, change)
+                    # It is looked through, too.
+                    check(function, replace)
 
     # What is named in another way -------------------------------------------------
 
@@ -413,6 +636,52 @@ class StaleAnswersTest(RemoteCase):
             self.check(module.function, lambda: setattr(module, "SCALE", 3.0))
             self.check(module.function, lambda: setattr(module.Holder, "scale", 3.0))
 
+    # What cannot be watched -----------------------------------------------------------
+
+    def test_states_of_the_process_are_refused(self):
+        now, clock = datetime.datetime, time.time
+        generator = torch.Generator()
+        log = logging.getLogger("djinn_test")
+        for function, what in [
+            (lambda x: x * (2 if threading.current_thread().name == "a" else 3), "threading.current_thread"),
+            (lambda x: x * (threading.get_ident() % 2), "threading.get_ident"),
+            (lambda x: x * secrets.randbelow(2), "secrets.randbelow"),
+            (lambda x: x * secrets.choice([2, 2]), "SystemRandom"),
+            (lambda x: x * (2 if time.time() > 0 else 3), "time.time"),
+            (lambda x: x * (2 if clock() > 0 else 3), "time.time"),
+            (lambda x: x * (2 if time.perf_counter() > 0 else 3), "time.perf_counter"),
+            (lambda x: x * (2 if now.now().year else 3), "datetime.datetime and now"),
+            (lambda x: x * (2 if datetime.date.today().year else 3), "datetime.date and today"),
+            (lambda x: x * len(os.getcwd()), "os.getcwd"),
+            (lambda x: x * (2 if os.path.exists("/x") else 3), "posixpath.exists"),
+            (lambda x: x * len(open("/dev/null").read()), "builtins.open"),
+            (lambda x: x * (2 if id(x) % 2 else 3), "builtins.id"),
+            (lambda x: x * decimal.getcontext().prec, "decimal.getcontext"),
+            (lambda x: x * float(decimal.Decimal(1) / 3), "decimal.Decimal"),
+            (lambda x: x * (torch.initial_seed() % 3), "initial_seed"),
+            (lambda x: x * (generator.initial_seed() % 3), "initial_seed"),
+            (lambda x: x * (torch.default_generator.initial_seed() % 3), "initial_seed"),
+            (lambda x: x * logging.getLogger("djinn_test").getEffectiveLevel(), "logging.getLogger"),
+            (lambda x: x * len(uuid.uuid4().hex), "uuid.uuid4"),
+        ]:
+            with self.subTest(what):
+                self.check_refused(function, what)
+        # What is logged is nobody's concern but the program's.
+        self.warm(lambda x: (log.debug("a"), logging.getLogger("b").debug("c"), x * 2)[2])
+
+    def test_levels_of_loggers(self):
+        parent, log = logging.getLogger("djinn_test"), logging.getLogger("djinn_test.a")
+        self.addCleanup(parent.setLevel, parent.level)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        for function in (
+            lambda x: x * (2 if log.isEnabledFor(logging.DEBUG) else 3),
+            lambda x: x * log.getEffectiveLevel(),
+        ):
+            parent.setLevel(logging.INFO)
+            self.check(function, lambda: parent.setLevel(logging.DEBUG))
+        enabled = lambda x: x * (2 if log.isEnabledFor(logging.DEBUG) else 3)  # noqa: E731
+        self.check(enabled, lambda: logging.disable(logging.DEBUG))
+
     # Arguments and modes ----------------------------------------------------------
 
     def test_keys_of_dictionaries_as_arguments(self):
@@ -422,6 +691,78 @@ class StaleAnswersTest(RemoteCase):
             self.assertEqual(compiled({2: x}).dtype, torch.int64)
         self.assertGreater(compiled.statistics()["replays"], 0)
         self.assertEqual(compiled({2.0: x}).dtype, torch.float32)
+
+    def test_arguments_that_are_equal_and_not_the_same(self):
+        x = torch.randn(4)
+        compiled = djinn.compile(lambda x, numbers: x * numbers.stop)
+        for stop in (3, 4):
+            for _ in range(4):
+                result = compiled(x.to(self.device), range(0, stop, 2))
+                torch.testing.assert_close(result.cpu(), x * stop)
+        self.assertGreater(compiled.statistics()["replays"], 2)
+        by_key = lambda named: [x * math.copysign(2, key) for key, x in named.items()][0]  # noqa: E731
+        compiled = djinn.compile(by_key)
+        for key in (0.0, -0.0):
+            for _ in range(4):
+                torch.testing.assert_close(compiled({key: x.to(self.device)}).cpu(), by_key({key: x}))
+        self.assertGreater(compiled.statistics()["replays"], 2)
+
+    def test_classes_of_tensors_as_arguments(self):
+        choose = lambda xs: xs[0] * (2 if isinstance(xs[0], torch.nn.Parameter) else 3)  # noqa: E731
+        x = torch.randn(4)
+        plain = x.to(self.device)
+        weight = torch.nn.Parameter(plain, requires_grad=False)
+        for wrap in (list, tuple, lambda xs: {0: xs[0]}):
+            compiled = djinn.compile(choose)
+            for _ in range(2):
+                for given, factor in ((plain, 3), (weight, 2)):
+                    for _ in range(4):
+                        torch.testing.assert_close(compiled(wrap([given])).cpu(), x * factor)
+            self.assertGreater(compiled.statistics()["replays"], 6, compiled.statistics())
+        compiled = self.warm(lambda x: x * (2 if isinstance(x, torch.nn.Parameter) else 3))
+        torch.testing.assert_close(compiled(weight).cpu(), x * 2)
+
+        class Scaled(torch.Tensor):
+            scale = 2.0
+
+        compiled = djinn.compile(lambda x: x * x.scale)
+        for scale in (2.0, 3.0):
+            Scaled.scale = scale
+            for _ in range(4):
+                result = compiled(plain.as_subclass(Scaled))
+                torch.testing.assert_close(result.as_subclass(torch.Tensor).cpu(), x * scale)
+        self.assertEqual(compiled.statistics()["replays"], 0)
+        self.assertIn("an argument is a Scaled", compiled.statistics()["refusal"])
+
+    def test_classes_and_attributes_of_tensors_returned(self):
+        class Scaled(torch.Tensor):
+            pass
+
+        def tag(x):
+            result = x * 2
+            result.tag = 3
+            return result
+
+        x = torch.randn(4).to(self.device)
+        for function, what in (
+            (lambda x: torch.nn.Parameter(x * 2, requires_grad=False), torch.nn.Parameter),
+            (lambda x: [(x * 2).as_subclass(Scaled)], Scaled),
+            (tag, torch.Tensor),
+        ):
+            compiled = djinn.compile(function)
+            for _ in range(5):
+                result = compiled(x)
+                result = result[0] if isinstance(result, list) else result
+                self.assertIs(type(result), what)
+                self.assertEqual(vars(result), {"tag": 3} if function is tag else {})
+            if function is not tag:
+                self.assertIn("it returns a", compiled.statistics()["refusal"])
+        # One that is given is the same one.
+        weight = torch.nn.Parameter(x, requires_grad=False)
+        compiled = djinn.compile(lambda x: x.add_(1))
+        for _ in range(5):
+            self.assertIs(compiled(weight), weight)
+        self.assertGreater(compiled.statistics()["replays"], 0)
 
     def test_who_sees_every_call(self):
         weight = torch.tensor([-1.0, 4.0], device=self.device, requires_grad=True)
@@ -448,6 +789,15 @@ class StaleAnswersTest(RemoteCase):
         self.assertEqual(step.statistics()["replays"], before)
         step(ones)
         self.assertEqual(step.statistics()["replays"], before + 1)
+
+    def test_settings_of_torch_that_choose_no_operator(self):
+        self.addCleanup(torch.set_num_threads, torch.get_num_threads())
+        self.check(lambda x: x * torch.get_num_threads(), lambda: torch.set_num_threads(2))
+        self.addCleanup(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
+        self.check(
+            lambda x: x * len(torch.get_float32_matmul_precision()),
+            lambda: torch.set_float32_matmul_precision("medium"),
+        )
 
     def test_modes_that_are_part_of_the_call(self):
         compiled = self.warm(lambda x: x * 2)

@@ -60,8 +60,11 @@ struct CompileStatistics {
 // Thread-safe; a capture belongs to the thread that began it.
 class DJINN_API RegisteredCallable {
  public:
-  // Beyond so many different calls those used least recently are forgotten.
-  static constexpr size_t kMaxRecordings = 64;
+  // Beyond so many different calls those used least recently are forgotten,
+  // where they together take more than so many bytes, or are too many.
+  static constexpr size_t kMinRecordings = 64;
+  static constexpr size_t kMaxRecordings = 4096;
+  static constexpr size_t kMaxBytes = 64 << 20;
 
   // `name` is for operators, who see what the callable keeps using under it.
   explicit RegisteredCallable(std::string name = "");

@@ -9,10 +9,12 @@
 
 #include <c10/util/Exception.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "djinn/api.h"
 
 namespace djinn {
@@ -35,6 +37,9 @@ class DJINN_API Error : public c10::Error {
   // Names the root error; every failure that derives from it has the same id.
   // Empty when the failure has no root error on a worker.
   const std::string& error_id() const { return error_id_; }
+  // When it may be worth while to try again, from when it failed. Nothing when
+  // trying again does not help, or nobody knows when it will.
+  std::optional<absl::Duration> retry_after() const;
 
  private:
   absl::Status status_;

@@ -12,10 +12,11 @@ from torch.utils import _pytree
 from torch.utils._device import DeviceContext
 
 from djinn import _capture, _djinn
+from djinn._caches import OpenedCaches, Unopenable, describe_value, is_cache
 from djinn._conditions import Answers, Questions, can_be_asked, describe
 from djinn._environment import Environment, Unwatchable
-from djinn._outputs import take_apart
-from djinn._watch import is_value
+from djinn._outputs import Given, take_apart
+from djinn._watch import detail, is_value
 
 
 class CompiledCallable:
@@ -31,8 +32,8 @@ class CompiledCallable:
         # Counts the environments that were not like the one before, which each has as
         # its number.
         self._environments = 0
-        # Of the enums that arguments were members of.
-        self._enums = {}
+        # Of the classes of enums and caches among arguments.
+        self._classes = {}
         # A short key for every combination of values that was met.
         self._keys = {}
         # How to give the outputs of a recording their form. Whoever finds a
@@ -50,7 +51,7 @@ class CompiledCallable:
         if prepared is None:
             return self._function(*args, **kwargs)
         # Another thread may find another one meanwhile, or none.
-        environment, call = prepared
+        environment, call, places = prepared
         answers = None
         if call[0] in self._reading:
             answers = self._ask(call)
@@ -64,17 +65,17 @@ class CompiledCallable:
             if form is None:
                 with self._lock:
                     form = self._forms[recording]
-            return form(outputs)
+            return form(outputs, places)
         if len(self._forms) >= _MAX_FORMS or not self._callable.begin(*call):
             return self._function(*args, **kwargs)
         if answers is None:
-            result, is_refused = self._capture(environment, args, kwargs, self._function)
+            result, is_refused = self._capture(prepared, args, kwargs, self._function)
             if is_refused and self._reads_values() and can_be_asked(environment):
                 if len(self._reading) >= _MAX_KEYS:
                     self._reading.clear()
                 self._reading.add(call[0])
             return result
-        return self._capture_asking(environment, call, answers, args, kwargs)
+        return self._capture_asking((environment, call, places), answers, args, kwargs)
 
     def statistics(self):
         """Calls carried out again, calls captured, and why the last was refused."""
@@ -85,7 +86,8 @@ class CompiledCallable:
             "refusal": self._refusal or refusal,
         }
 
-    def _capture_asking(self, environment, call, answers, args, kwargs):
+    def _capture_asking(self, prepared, answers, args, kwargs):
+        _, call, _ = prepared
         questions = Questions(answers, *call[1:])
 
         def function(*args, **kwargs):
@@ -96,7 +98,7 @@ class CompiledCallable:
                 # The recording is to know of none that would stay.
                 questions.forget_tensors()
 
-        result, _ = self._capture(environment, args, kwargs, function, questions.is_as_expected)
+        result, _ = self._capture(prepared, args, kwargs, function, questions.is_as_expected)
         answers.learn(questions.reads)
         return result
 
@@ -122,18 +124,22 @@ class CompiledCallable:
     def _reads_values(self):
         return self._callable.statistics()[2] == _READS_A_VALUE
 
-    def _capture(self, environment, args, kwargs, function, is_as_expected=lambda: True):
+    def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
         """What the function returns, and whether the session refused the recording."""
+        environment, _, places = prepared
         try:
-            before = self._world(environment, args, kwargs)
+            given = Given(places)
+            before = self._world(prepared, args, kwargs)
             result = function(*args, **kwargs)
-            outputs, form = take_apart(result, environment)
+            outputs, form = take_apart(result, environment, given)
             # What the call left behind, as an optimizer's state, is around the next.
             changed = environment.changed()
             self._refusal = ""
             if form is None:
                 self._refusal = outputs
-            elif changed or before != self._world(environment, args, kwargs):
+            elif lost := _class_that_is_lost(outputs, args, kwargs):
+                self._refusal = f"it returns a {lost.__name__}"
+            elif changed or before != self._world(prepared, args, kwargs):
                 self._refusal = "it changes what it refers to, or its arguments"
             elif not is_as_expected():
                 self._refusal = "calls that should be alike are not"
@@ -149,25 +155,28 @@ class CompiledCallable:
                 self._forms[recording] = form
         return result, not recording
 
-    def _world(self, environment, args, kwargs):
+    def _world(self, prepared, args, kwargs):
         """What a call must leave as it is, besides what is on devices."""
-        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        environment, (_, tensors, _), places = prepared
+        leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
         things = [(id(leaf), leaf if is_value(leaf) else None) for leaf in leaves]
-        enums = {type(leaf) for leaf in leaves if isinstance(leaf, enum.Enum)}
+        classes = {type(leaf) for leaf in leaves if isinstance(leaf, enum.Enum)}
+        classes.update(type(place) for place in places if is_cache(place))
         numpy = sys.modules.get("numpy")
         return (
             environment.values(),
             spec,
             things,
-            [self._look_at_enum(kind) for kind in enums],
+            [_attributes_of(tensor) for tensor in tensors],
+            [self._look_at_class(kind) for kind in classes],
             random.getstate(),
-            repr(numpy.random.get_state()) if numpy else None,
+            _state_of_numpy(numpy) if numpy else None,
         )
 
     def _prepare(self, args, kwargs):
-        """The environment, and the call: its key, tensors given, tensors used besides.
+        """The environment, the call, and the places that it is given.
 
-        None if it cannot be registered.
+        The call: its key, tensors given, tensors used besides. None if it cannot be registered.
         """
         modes = _modes()
         if modes is None:
@@ -179,23 +188,32 @@ class CompiledCallable:
             self._refusal = str(error)
             return None
         if not kwargs and all(type(arg) is torch.Tensor for arg in args):
-            tensors, form = list(args), len(args)
+            tensors, form, places = list(args), len(args), ()
         else:
             try:
-                tensors, form = self._flatten(args, kwargs)
+                tensors, form, places = self._flatten(args, kwargs)
             except Unwatchable as error:
                 self._refusal = str(error)
                 return None
-        if any(map(vars, tensors)):
-            self._refusal = "an argument has attributes of its own"
+        if any(map(environment.holds, places)):
+            self._refusal = "an argument is a cache that the function refers to"
             return None
-        combination = (form, environment.number, values, modes, _settings())
+        if any(tensor.requires_grad and _has_hooks(tensor) for tensor in tensors):
+            self._refusal = "an argument has hooks"
+            return None
+        marks = ()
+        if any(map(vars, tensors)):
+            marks = tuple(map(_attributes_of, tensors))
+            if None in marks:
+                self._refusal = "an argument has attributes that are no plain values"
+                return None
+        combination = (form, marks, environment.number, values, modes, _settings())
         key = self._keys.get(combination)
         if key is None:
             if len(self._keys) >= _MAX_KEYS:
                 self._keys.clear()
             key = self._keys[combination] = str(next(_numbers))
-        return environment, (key, tensors, environment.tensors)
+        return environment, (key, tensors, environment.tensors), places
 
     def _surroundings(self):
         environment = self._environment
@@ -218,33 +236,44 @@ class CompiledCallable:
         return environment
 
     def _flatten(self, args, kwargs):
-        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        leaves, spec = _pytree.tree_flatten((args, kwargs), is_leaf=is_cache)
         tensors, values = [], []
+        caches = None
         for leaf in leaves:
-            if isinstance(leaf, torch.Tensor):
+            if type(leaf) in _TENSORS:
                 tensors.append(leaf)
-                values.append(torch.Tensor)
+                values.append(type(leaf))
             elif is_value(leaf):
-                # 0.0 and -0.0 are equal, but not the same.
-                text = repr(leaf) if isinstance(leaf, (float, complex)) else ""
-                values.append((type(leaf), leaf, text))
+                values.append(describe_value(leaf))
             elif isinstance(leaf, enum.Enum):
-                values.append((leaf, *self._look_at_enum(type(leaf))))
+                values.append((leaf, *self._look_at_class(type(leaf))))
+            elif is_cache(leaf):
+                caches = caches or OpenedCaches()
+                values.append(self._open(leaf, caches, tensors))
             else:
                 raise Unwatchable(f"an argument is a {type(leaf).__name__}")
-        return tensors, (spec, _kinds_of_keys(spec), tuple(values))
+        places = caches.places if caches else ()
+        if places and caches.are_met_in((args, kwargs)):
+            raise Unwatchable("an argument is a part of a cache")
+        return tensors, (spec, _kinds_of_keys(spec), tuple(values)), places
 
-    def _look_at_enum(self, kind):
+    def _open(self, cache, caches, tensors):
+        try:
+            return caches.open(cache, tensors, self._look_at_class)
+        except Unopenable as error:
+            raise Unwatchable(f"an argument is a {type(cache).__name__}, and {error}") from None
+
+    def _look_at_class(self, kind):
         """What its members have and do, as part of the key."""
-        environment = self._enums.get(kind)
+        environment = self._classes.get(kind)
         if environment is None or environment.changed() or environment.values() is None:
             environment = self.environment_type(kind)
             if environment.tensors:
                 raise Unwatchable(f"an argument is a {kind.__name__}, which refers to tensors")
             environment.number = next(_numbers)
-            if len(self._enums) >= _MAX_ENUMS:
-                self._enums.clear()
-            self._enums[kind] = environment
+            if len(self._classes) >= _MAX_CLASSES:
+                self._classes.clear()
+            self._classes[kind] = environment
         return environment.number, environment.values()
 
 
@@ -257,10 +286,12 @@ def _name_of(function):
 
 Environment.transparent[CompiledCallable] = "_function"
 
+# Those whose class says all that there is to say of them.
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
 # Numbers are never used again: recordings outlive the dictionaries of keys.
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
-_MAX_ENUMS = 64
+_MAX_CLASSES = 64
 # What the session says of a call that does.
 _READS_A_VALUE = "it reads a value from the device"
 # Captures of one function.
@@ -268,7 +299,7 @@ _MAX_FORMS = 16384
 
 
 def _kinds_of_keys(spec):
-    """Of the dictionaries in it: {1: x}, {1.0: x} and {True: x} are equal."""
+    """Of the dictionaries in it: {1: x}, {1.0: x} and {True: x} are equal, as are other keys."""
     keys = ()
     if spec.type in (dict, collections.OrderedDict):
         keys = spec.context
@@ -276,8 +307,40 @@ def _kinds_of_keys(spec):
         keys = spec.context[1]
     if not all(map(is_value, keys)):
         raise Unwatchable("an argument is a dictionary with keys that are no plain values")
-    kinds = tuple(map(type, keys))
+    kinds = tuple((type(key), detail(key)) for key in keys)
     return kinds + tuple(kind for child in spec.children() for kind in _kinds_of_keys(child))
+
+
+def _attributes_of(tensor):
+    """Those that the program gave it; None if not all are plain values."""
+    attributes = vars(tensor)
+    if not all(map(is_value, attributes.values())):
+        return None
+    return tuple([(name, describe_value(value)) for name, value in attributes.items()])
+
+
+def _has_hooks(tensor):
+    if tensor._backward_hooks is not None:
+        return True
+    return tensor.is_leaf and tensor._post_accumulate_grad_hooks is not None
+
+
+def _class_that_is_lost(outputs, args, kwargs):
+    """Of a tensor that the call has made: where it is carried out as a whole it is a plain one."""
+    given = set(map(id, _pytree.tree_leaves((args, kwargs))))
+    for tensor in outputs:
+        if type(tensor) is not torch.Tensor and id(tensor) not in given:
+            return type(tensor)
+    return None
+
+
+def _state_of_numpy(numpy):
+    """That of its random numbers, to be compared."""
+    state = numpy.random.get_state()
+    if not isinstance(state, tuple):
+        # Of another generator than the usual one.
+        return repr(state)
+    return [part.tobytes() if isinstance(part, numpy.ndarray) else part for part in state]
 
 
 def _modes():

@@ -5,16 +5,23 @@ It is watched, as _watch.py says. What cannot be watched is refused.
 
 import builtins
 import collections
+import collections.abc
+import datetime
+import decimal
 import functools
+import gc
 import importlib
 import inspect
 import logging
 import os
 import re
+import secrets
 import struct
 import sys
 import threading
+import time
 import types
+import uuid
 import weakref
 
 import torch
@@ -37,7 +44,6 @@ from djinn._watch import VALUES, Watch, is_value
 
 # What calls of operators cannot depend on, or only by being another one.
 _OPAQUE = (
-    logging.Logger,
     logging.Handler,
     re.Pattern,
     torch.Generator,
@@ -66,9 +72,38 @@ _BOUNDLESS = {
         "inspect.stack()": inspect.stack,
     }.items()
 }
+# Whose results depend on what is not watched, by id.
+_UNWATCHED = {
+    id(getattr(module, name)): f"{module.__name__}.{name}"
+    for module, names in {
+        builtins: "id input open",
+        decimal: "Decimal getcontext localcontext",
+        gc: "get_count get_objects get_stats isenabled",
+        os: "access cpu_count fstat getcwd getcwdb getloadavg getpid listdir lstat open read readlink "
+        "scandir stat times urandom walk",
+        os.path: "abspath exists getatime getctime getmtime getsize isdir isfile islink lexists realpath",
+        secrets: "randbelow token_bytes token_hex token_urlsafe",
+        sys: "exc_info getrecursionlimit getrefcount gettrace",
+        threading: "active_count current_thread enumerate get_ident get_native_id",
+        time: "clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter "
+        "perf_counter_ns process_time process_time_ns strftime thread_time thread_time_ns time time_ns",
+        torch: "get_num_interop_threads get_rng_state initial_seed load seed",
+        uuid: "uuid1 uuid4",
+    }.items()
+    for name in names.split()
+}
+# Attributes for which this is so, whatever they are of.
+_UNWATCHED_ATTRIBUTES = frozenset(("_version", "data_ptr", "initial_seed"))
+_OF_LOGGERS = frozenset(("getEffectiveLevel", "hasHandlers", "isEnabledFor", "level"))
+# And those for which it is so where the code names these as well, by id.
+_UNWATCHED_TOGETHER = {
+    id(datetime.date): ("datetime.date", frozenset(("today",))),
+    id(datetime.datetime): ("datetime.datetime", frozenset(("now", "today", "utcnow"))),
+    id(logging.getLogger): ("logging.getLogger", _OF_LOGGERS),
+}
+_NAMED = frozenset((*_BOUNDLESS, *_UNWATCHED, *_UNWATCHED_TOGETHER))
 # What functions of the standard library read, by id.
 _READS = {id(os.getenv): os.environ, id(os.getenvb): os.environb}
-_READ = frozenset(map(id, _READS.values()))
 # Of a class' attributes, those that say how it was made.
 _OF_MAKING = frozenset(
     "__abstractmethods__ __annotations__ __dataclass_fields__ __dataclass_params__ __dict__ "
@@ -85,6 +120,8 @@ _GLOBAL_HOOKS = [
 _MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict)
 _SEQUENCES = (list, tuple)
 _SETS = (set, frozenset)
+# Collections in a library's modules that are looked into.
+_OF_LIBRARIES = (list, collections.abc.Mapping)
 _OF_ATTRIBUTES_ONLY = (object, types.SimpleNamespace)
 _STATES = frozenset((*_MAPPINGS, *_SEQUENCES, *_SETS, *_OF_ATTRIBUTES_ONLY, *VALUES))
 # Whose objects in C++ have nothing that calls would find changed.
@@ -116,6 +153,11 @@ class Environment(Watch):
         self._seen_modules = set()
         # Classes of objects, whose constructors nobody may call.
         self._classes = {}
+        # Libraries' own.
+        self._collections = {}
+        self._attributes_named = set()
+        # What is not watched where one of these is named, too.
+        self._together = []
         self._calls_any_class = False
         self._weakly = []
         self._pending = [function]
@@ -131,11 +173,17 @@ class Environment(Watch):
             self._look_at_pending(seen)
         if not set(map(id, self._weakly)) <= set(map(id, self.tensors)):
             raise Unwatchable("it refers weakly to a tensor, which cannot be watched")
+        for what, attributes in self._together:
+            for name in sorted(attributes & self._attributes_named):
+                raise Unwatchable(f"it uses {what} and {name}, whose results are not watched")
         del self._pending, self._seen_modules, self._classes, self._weakly
+        del self._collections, self._attributes_named, self._together
 
     def _look_at_pending(self, seen):
         while self._pending:
             thing = self._pending.pop()
+            if id(thing) in _UNWATCHED_TOGETHER:
+                self._together.append(_UNWATCHED_TOGETHER[id(thing)])
             if id(thing) in seen:
                 self._meet_again(thing)
                 continue
@@ -150,11 +198,15 @@ class Environment(Watch):
     def _look_at(self, thing):
         if isinstance(thing, torch.Tensor):
             self._look_at_tensor(thing)
+        elif isinstance(thing, logging.Logger):
+            self._look_at_logger(thing)
         elif is_value(thing) or isinstance(thing, _OPAQUE):
             pass
         elif id(thing) in _BOUNDLESS:
             what = _BOUNDLESS[id(thing)]
             raise Unwatchable(f"it uses {what}, through which it may refer to anything")
+        elif id(thing) in _UNWATCHED:
+            raise Unwatchable(f"it uses {_UNWATCHED[id(thing)]}, whose results are not watched")
         elif isinstance(thing, BOUND):
             self._look_at_owner(thing)
         elif isinstance(thing, weakref.ref):
@@ -231,6 +283,15 @@ class Environment(Watch):
         else:
             raise Unwatchable(f"it refers weakly to a {kind.__name__}, which cannot be watched")
 
+    def _look_at_logger(self, logger):
+        """At what it lets pass: code may do more where somebody listens."""
+        while logger is not None:
+            contents = vars(logger)
+            self._value_items += [(contents, "level"), (contents, "disabled")]
+            self._items.append((contents, "parent", logger.parent))
+            self._value_items.append((vars(logger.manager), "_disable"))
+            logger = logger.parent
+
     def _look_at_tensor(self, tensor):
         self.tensors.append(tensor)
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -268,6 +329,9 @@ class Environment(Watch):
 
     def _look_at_names(self, function):
         names = names_in(function.__code__)
+        for name in sorted(_UNWATCHED_ATTRIBUTES & names.attributes):
+            raise Unwatchable(f"it reads {name}, which is not watched")
+        self._attributes_named |= names.attributes
         if "type" in names.globals or "__class__" in names.attributes:
             self._calls_any_class = True
         variables, standard = function.__globals__, function.__builtins__
@@ -331,7 +395,7 @@ class Environment(Watch):
             else:
                 self._items.append((contents, name, thing))
                 # What it uses itself is not what is meant.
-                if package_of_module(thing) == package_of_module(module):
+                if thing is os.path or package_of_module(thing) == package_of_module(module):
                     self._look_at_librarys_module(thing, names, trusted=trusted)
 
     def _look_at_librarys_item(self, contents, name, trusted):
@@ -342,10 +406,41 @@ class Environment(Watch):
         self._items.append((contents, name, thing))
         if not is_a_librarys(thing):
             self._pending.append(thing)
-        elif not trusted:
+        elif trusted:
+            if isinstance(thing, _OF_LIBRARIES):
+                self._look_at_librarys_collection(thing)
+        else:
             thing = _READS.get(id(thing), thing)
-            if id(thing) in _BOUNDLESS or id(thing) in _READ:
+            if id(thing) in _NAMED or isinstance(thing, (*_OF_LIBRARIES, set, logging.Logger)):
                 self._pending.append(thing)
+
+    def _look_at_librarys_collection(self, collection):
+        """At the places in it, and at what a program has put there."""
+        if id(collection) in self._collections:
+            return
+        self._collections[id(collection)] = collection
+        if isinstance(collection, list):
+            self._lengths.append((collection, len(collection)))
+            for index, thing in enumerate(collection):
+                self._elements.append((collection, index, thing))
+                self._look_at_librarys_content(thing)
+        elif isinstance(collection, dict):
+            self._keys.append((collection, tuple(collection)))
+            for key, thing in collection.items():
+                self._items.append((collection, key, thing))
+                self._look_at_librarys_content(thing)
+        else:
+            # As transformers' interfaces are, which hold some themselves and some in a class.
+            self._look_at_class(type(collection))
+            for thing in list(getattr(collection, "__dict__", {}).values()):
+                if isinstance(thing, (dict, list)):
+                    self._look_at_librarys_collection(thing)
+
+    def _look_at_librarys_content(self, thing):
+        if isinstance(thing, _OF_LIBRARIES):
+            self._look_at_librarys_collection(thing)
+        elif not is_value(thing) and not is_a_librarys(thing):
+            self._pending.append(thing)
 
     def _look_at_import(self, statement, names):
         for name in statement.modules():
@@ -390,6 +485,10 @@ class Environment(Watch):
         for member in kind.__dict__.values():
             if not is_a_librarys(member):
                 self._pending.append(member)
+        if issubclass(kind, collections.abc.Mapping):
+            for name, member in kind.__dict__.items():
+                if isinstance(member, (dict, list)) and name not in _OF_MAKING:
+                    self._look_at_librarys_collection(member)
         if issubclass(kind, torch.nn.Module):
             forward = inspect.unwrap(kind.__dict__.get("forward"))
             if isinstance(forward, types.FunctionType) and is_stable_function(forward):

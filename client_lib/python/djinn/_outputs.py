@@ -1,10 +1,12 @@
-"""What a registered callable returns: taken apart once, given its form at every call."""
+"""What a registered callable leaves: taken apart once, given its form at every call.
 
-import sys
+That is what it returns, and what is new in the caches that it is given.
+"""
 
 import torch
 from torch.utils import _pytree
 
+from djinn._caches import contents_of, copies_of, fill, is_as_it_was, is_cache
 from djinn._watch import is_value
 
 
@@ -12,66 +14,132 @@ class _Unrepeatable(Exception):
     """The result has something that no other call can be given one like."""
 
 
-def take_apart(result, environment):
-    """The tensors of a result, and what gives others of their kind its form.
+class Given:
+    """The places (_caches.py) that a call is given, with what is in them before it."""
 
-    If there is something else in it than tensors, plain values, classes, and caches of
-    transformers that the call has made: why not, and None. `environment`: what the
-    function refers to.
+    def __init__(self, places):
+        self.places = places
+        self._before = copies_of(places)
+        self.numbers = {id(place): number for number, place in enumerate(places)}
+
+    def changed(self):
+        """The numbers of those in which something else is now."""
+        return [
+            number
+            for number, (place, before) in enumerate(zip(self.places, self._before))
+            if not is_as_it_was(place, before)
+        ]
+
+
+def take_apart(result, environment, given):
+    """The tensors that a call leaves, and what gives others of their kind their form.
+
+    The form takes such tensors and the places of its call: it fills the places, and returns
+    a result. If there is something else in it than tensors, plain values, classes, what was
+    given, and caches of transformers that the call has made: why not, and None.
+    `environment`: what the function refers to.
     """
-    if type(result) is torch.Tensor:
+    if type(result) is torch.Tensor and not given.places and not vars(result):
         return [result], _first
     leaves = []
+    seen = set()
+    changed = given.changed()
     try:
-        build = _builder_of(result, leaves, environment, seen=set())
+        build = _builder_of(result, leaves, environment, given, seen)
+        fillings = []
+        for number in changed:
+            # A copy: the place itself stands for what was given.
+            contents = contents_of(given.places[number]).copy()
+            fillings.append((number, _builder_of(contents, leaves, environment, given, seen)))
+        attributes = [_attributes_of(leaf) for leaf in leaves]
     except _Unrepeatable as why:
         return str(why), None
     # A tensor that is there twice stays one.
-    tensors, numbers, places = [], {}, []
+    tensors, numbers, places, marked = [], {}, [], []
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
             if id(leaf) not in numbers:
                 numbers[id(leaf)] = len(tensors)
                 tensors.append(leaf)
+                if attributes[place]:
+                    marked.append((len(tensors) - 1, attributes[place]))
             places.append((place, numbers[id(leaf)]))
     # No tensor of this call may live on in the next ones.
     constants = [None if isinstance(x, torch.Tensor) else x for x in leaves]
 
-    def form(outputs):
+    def form(outputs, given_places):
         filled = list(constants)
         for place, number in places:
             filled[place] = outputs[number]
-        return build(iter(filled))
+        for number, names in marked:
+            vars(outputs[number]).update(names)
+        rest = iter(filled)
+        made = build(rest, given_places)
+        # All of it is there before anything is put in.
+        contents = [(number, part(rest, given_places)) for number, part in fillings]
+        for number, new in contents:
+            fill(given_places[number], new)
+        return made
 
     return tensors, form
 
 
-def _first(outputs):
+def _first(outputs, given_places):
     return outputs[0]
 
 
-def _builder_of(thing, leaves, environment, seen):
-    """Adds the leaves of `thing`; returns what makes one like it from an iterator of leaves."""
-    flat, spec = _pytree.tree_flatten(thing)
+def _attributes_of(leaf):
+    """Those of a tensor that the call has made, as a mark that its address stays."""
+    if not isinstance(leaf, torch.Tensor) or not vars(leaf):
+        return None
+    if not all(map(is_value, vars(leaf).values())):
+        raise _Unrepeatable("it leaves a tensor with attributes that are no plain values")
+    return dict(vars(leaf))
+
+
+def _builder_of(thing, leaves, environment, given, seen):
+    """Adds the leaves of `thing`; returns what makes one like it.
+
+    That takes an iterator of leaves, and the places given.
+    """
+    flat, spec = _pytree.tree_flatten(
+        thing, is_leaf=lambda part: id(part) in given.numbers or is_cache(part)
+    )
     parts = []
     for leaf in flat:
         if isinstance(leaf, (torch.Tensor, type)) or is_value(leaf):
             leaves.append(leaf)
-            parts.append(next)
-        elif _is_cache(leaf):
+            parts.append(_next)
+        elif id(leaf) in given.numbers:
+            parts.append(_Place(given.numbers[id(leaf)]))
+        elif is_cache(leaf):
             # Its identity may be meant.
-            if id(leaf) in seen or environment.has(leaf):
+            if id(leaf) in seen or environment.holds(leaf):
                 raise _Unrepeatable(f"it returns a {type(leaf).__name__} that it did not make")
             seen.add(id(leaf))
-            attributes = _builder_of(vars(leaf), leaves, environment, seen)
+            attributes = _builder_of(vars(leaf), leaves, environment, given, seen)
             parts.append(_Object(type(leaf), attributes))
         else:
             kind = type(leaf).__name__
             raise _Unrepeatable(f"it returns a {kind}, something other than tensors and plain values")
-    if all(part is next for part in parts):
+    if all(part is _next for part in parts):
         count = len(parts)
-        return lambda rest: _pytree.tree_unflatten([next(rest) for _ in range(count)], spec)
-    return lambda rest: _pytree.tree_unflatten([part(rest) for part in parts], spec)
+        return lambda rest, _: _pytree.tree_unflatten([next(rest) for _ in range(count)], spec)
+    return lambda rest, places: _pytree.tree_unflatten([part(rest, places) for part in parts], spec)
+
+
+def _next(rest, places):
+    return next(rest)
+
+
+class _Place:
+    """What was given stays what it is."""
+
+    def __init__(self, number):
+        self._number = number
+
+    def __call__(self, rest, places):
+        return places[self._number]
 
 
 class _Object:
@@ -81,15 +149,7 @@ class _Object:
         self._kind = kind
         self._attributes = attributes
 
-    def __call__(self, rest):
+    def __call__(self, rest, places):
         made = object.__new__(self._kind)
-        made.__dict__.update(self._attributes(rest))
+        made.__dict__.update(self._attributes(rest, places))
         return made
-
-
-def _is_cache(thing):
-    """Whether it is one of transformers' caches or their layers, of attributes only."""
-    module = sys.modules.get("transformers.cache_utils")
-    if module is None or type(thing).__module__ != module.__name__:
-        return False
-    return isinstance(thing, (module.Cache, module.CacheLayerMixin))

@@ -67,11 +67,17 @@ class Watch:
         self._value_elements = []  # (list, index)
         self._value_cells = []
         self._kinds = None
-        self._floats = ()
+        self._places = None
+        # Of the values, those of which equal ones may not be the same.
+        self._unequal = ()
 
-    def has(self, thing):
-        """Whether this object is part of it."""
-        return any(one is thing for one in self._objects)
+    def holds(self, place):
+        """Whether this object, list or dictionary is part of it."""
+        if self._places is None:
+            places = self._objects + [reference() for reference, _ in self._references]
+            places += [one for one, _ in self._keys + self._lengths] + self._empty
+            self._places = frozenset(map(id, places))
+        return id(place) in self._places
 
     def has_one_of(self, kinds):
         """Whether an object of these classes is part of it."""
@@ -152,17 +158,31 @@ class Watch:
             if not all(map(is_value_type, kinds)):
                 return None
             self._kinds = kinds
-            self._floats = [i for i, kind in enumerate(kinds) if issubclass(kind, (float, complex))]
-        # 0.0 and -0.0 are equal, but not the same.
-        signs = tuple([_sign(values[i]) for i in self._floats])
-        return tuple(values), kinds, signs
+            self._unequal = [i for i, kind in enumerate(kinds) if issubclass(kind, _EQUAL_TO_OTHERS)]
+        details = tuple([detail(values[i]) for i in self._unequal])
+        return tuple(values), kinds, details
+
+
+_EQUAL_TO_OTHERS = (float, complex, range)
+
+
+def detail(value):
+    """What distinguishes plain values of one type that are equal: 0.0 and -0.0, or ranges."""
+    if isinstance(value, float):
+        return math.copysign(1, value)
+    if isinstance(value, complex):
+        return math.copysign(1, value.real), math.copysign(1, value.imag)
+    if isinstance(value, range):
+        return value.start, value.stop, value.step
+    return None
 
 
 def _is_other(one, another):
-    return one is not another and (type(one) is not type(another) or one != another)
-
-
-def _sign(number):
-    if isinstance(number, complex):
-        return math.copysign(1, number.real), math.copysign(1, number.imag)
-    return math.copysign(1, number)
+    """Of two keys that are different objects, whether they may not stand for one another."""
+    if one is another:
+        return False
+    if type(one) is not type(another):
+        return True
+    if type(one) is tuple:
+        return len(one) != len(another) or any(map(_is_other, one, another))
+    return not is_value(one) or one != another or detail(one) != detail(another)
