@@ -323,12 +323,17 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Transfers.
   absl::Status QueueInstall(uint32_t lane, RemoteStorage* storage,
                             InstallWork install, Caller caller);
+  // Whether an upload is announced with its hash; otherwise it is hashed while
+  // it is sent, or when the worker asks.
+  bool HashesFirst(uint64_t size) const;
   absl::Status UploadLarge(uint32_t lane, RemoteStorage* storage,
-                           SharedBytes source, const ContentHash& hash,
-                           Caller caller);
+                           InstallWork install, Caller caller);
   void SealEverything();
   // Waits for the decision and sends what the worker asks for.
   absl::Status FinishUpload(UploadWait* wait, SharedBytes source);
+  // Says the hash, if the worker asks for it, and waits for what it says then.
+  absl::Status SayHash(UploadWait* wait, absl::string_view bytes);
+  void QueueHash(UploadWait* wait, const ContentHash& hash);
   // Proves to have the bytes, if the worker asks for that, and waits for what
   // it says then.
   absl::Status Prove(UploadWait* wait, absl::string_view bytes);
@@ -344,6 +349,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     kSupply,  // a structure the worker asked for
     kCancel,
     kProof,
+    kHash,     // of an upload
     kMessage,  // the next of the log
     kAcknowledge,
     kWork,
@@ -372,6 +378,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void SendAcknowledgement();
   void SendSupply();
   void SendProof();
+  void SendHash();
   void SendCancel();
   using Message = std::shared_ptr<const v1::ControlRequest>;
   void Send(Message message) { SendAll({&message, 1}); }
@@ -548,6 +555,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   std::deque<uint64_t> needed_ ABSL_GUARDED_BY(mu_);
   // Transfers whose proofs are to be sent.
   std::deque<uint64_t> proofs_ ABSL_GUARDED_BY(mu_);
+  // Those whose hashes are.
+  std::deque<uint64_t> hashes_ ABSL_GUARDED_BY(mu_);
   // Counts messages completed and chunks moved.
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_queued_ ABSL_GUARDED_BY(mu_) = 0;
@@ -648,8 +657,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // On workers that it left.
   v1::MeteredUse used_elsewhere_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<ModelWait>> models_
-      ABSL_GUARDED_BY(mu_);                         // by sequence
-  bool takes_models_ ABSL_GUARDED_BY(mu_) = false;  // the worker
+      ABSL_GUARDED_BY(mu_);                              // by sequence
+  bool takes_models_ ABSL_GUARDED_BY(mu_) = false;       // the worker
+  bool takes_late_hashes_ ABSL_GUARDED_BY(mu_) = false;  // likewise
+  // The worker had use for the hash of the last large upload: it had the bytes,
+  // or asks its tenant for proofs. So it may for the next one's.
+  bool last_hash_was_of_use_ ABSL_GUARDED_BY(mu_) = false;
   // To be told; none that is not registered.
   std::vector<uint64_t> forgotten_models_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> forgets_models_{false};  // there are such

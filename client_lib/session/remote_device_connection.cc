@@ -130,10 +130,10 @@ absl::Status RemoteDevice::RequestLease() {
     MutexLock lock(&mu_);
     for (const Work& work : queue_) {
       const auto* install = std::get_if<InstallWork>(&work.action);
-      if (install == nullptr || install->wait == nullptr) continue;
+      if (install == nullptr || !install->hash.has_value()) continue;
       v1::ContentHint* const hint = request.add_contents();
-      hint->set_hash_high(install->hash.high);
-      hint->set_hash_low(install->hash.low);
+      hint->set_hash_high(install->hash->high);
+      hint->set_hash_low(install->hash->low);
       hint->set_size_bytes(install->source.bytes.size());
       if (request.contents_size() == kMaxHints) break;
     }
@@ -328,6 +328,7 @@ void RemoteDevice::ApplyFeatures(const v1::WorkerHello& hello) {
   takes_migrations_ = has(v1::WORKER_FEATURE_MIGRATE);
   takes_meters_ = has(v1::WORKER_FEATURE_METER);
   takes_models_ = has(v1::WORKER_FEATURE_MODELS);
+  takes_late_hashes_ = has(v1::WORKER_FEATURE_LATE_HASH);
 }
 
 absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
@@ -341,13 +342,13 @@ absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
   // It asks again for what it still needs.
   needed_.clear();
   proofs_.clear();
+  hashes_.clear();
   for (const auto& [id, upload] : uploads_) {
+    if (upload->hash.has_value()) hashes_.push_back(id);
     if (upload->state == UploadWait::State::kProving) proofs_.push_back(id);
     if (upload->state != UploadWait::State::kSend) continue;
-    // Chunks have fixed places; a part of one is sent again.
     upload->resume_at = id == hello.transfer().transfer_id()
-                            ? hello.transfer().received_bytes() /
-                                  kBulkChunkBytes * kBulkChunkBytes
+                            ? hello.transfer().received_bytes()
                             : UINT64_MAX;
   }
   if (std::exchange(gone_over_, false)) return absl::OkStatus();

@@ -186,14 +186,29 @@ void RemoteDevice::Encode(const Work& work, InstallWork& install,
   message->set_base_version(install.base_version);
   const uint64_t size = install.source.bytes.size();
   const bool fits = size <= sender_limits_.inline_bytes();
+  bool hash_follows = false;
+  if (!fits && !install.hash.has_value()) {
+    {
+      MutexLock lock(&mu_);
+      hash_follows = takes_late_hashes_;
+    }
+    // It goes to another worker than was thought.
+    if (!hash_follows) {
+      install.hash = HashContent(install.source.bytes.data(), size);
+    }
+  }
   if (fits) {
     message->set_inline_value(install.source.bytes.data(), size);
   } else {
     v1::Transfer* const transfer = message->mutable_transfer();
     transfer->set_transfer_id(next_transfer_id_++);
     transfer->set_size_bytes(size);
-    transfer->set_hash_high(install.hash.high);
-    transfer->set_hash_low(install.hash.low);
+    transfer->set_hash_follows(hash_follows);
+    if (!hash_follows) {
+      transfer->set_hash_high(install.hash->high);
+      transfer->set_hash_low(install.hash->low);
+    }
+    transfer->set_sample(install.sample);
     transfer->set_provable(true);
   }
   // The uploading thread holds what is still to be sent.
@@ -201,6 +216,7 @@ void RemoteDevice::Encode(const Work& work, InstallWork& install,
   MutexLock lock(&mu_);
   if (!fits) {
     install.wait->transfer_id = message->transfer().transfer_id();
+    install.wait->hash_follows = hash_follows;
     uploads_[install.wait->transfer_id] = install.wait;
     return;
   }

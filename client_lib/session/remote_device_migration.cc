@@ -266,6 +266,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     defining_.clear();
     needed_.clear();
     proofs_.clear();
+    hashes_.clear();
     call_sites_.BeginAnew();
   }
   structures_ =

@@ -310,7 +310,7 @@ absl::Status RemoteDevice::ApplyRead(uint64_t number, v1::ReadReply* reply) {
 }
 
 absl::Status RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
-  if (!decision.send() && !decision.already_held() &&
+  if (!decision.send() && !decision.already_held() && !decision.hash() &&
       decision.prove().key().size() != kContentKeyBytes &&
       !HasCode(decision.refused())) {
     return Violation("a transfer was answered with no decision");
@@ -318,7 +318,13 @@ absl::Status RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
   const auto found = uploads_.find(decision.transfer_id());
   if (found == uploads_.end()) return absl::OkStatus();  // nobody waits
   UploadWait& wait = *found->second;
-  if (decision.has_prove()) {
+  if (decision.hash()) {
+    if (wait.state != UploadWait::State::kPending || !wait.hash_follows ||
+        wait.hash.has_value()) {
+      return Violation("a hash was asked for where it does not belong");
+    }
+    wait.state = UploadWait::State::kHash;
+  } else if (decision.has_prove()) {
     if (wait.state != UploadWait::State::kPending) {
       return Violation("a proof was asked for where it does not belong");
     }
@@ -329,8 +335,10 @@ absl::Status RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
     wait.refusal = StatusFromDetail(decision.refused());
   } else if (decision.already_held()) {
     wait.state = UploadWait::State::kHeld;
+    last_hash_was_of_use_ = true;
     ++statistics_.uploads_already_held;
   } else {
+    last_hash_was_of_use_ = wait.state == UploadWait::State::kProving;
     wait.state = UploadWait::State::kSend;
   }
   wait.changed.SignalAll();

@@ -85,6 +85,9 @@ bool RemoteDevice::Advance(bool own_thread) {
       case Next::kProof:
         SendProof();
         break;
+      case Next::kHash:
+        SendHash();
+        break;
       case Next::kMessage:
         SendMessages();
         break;
@@ -133,6 +136,7 @@ RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
   if (!needed_.empty()) return Next::kSupply;
   if (cancelling_) return cancel_sent_ ? Next::kNothing : Next::kCancel;
   if (!proofs_.empty()) return Next::kProof;
+  if (!hashes_.empty()) return Next::kHash;
   const MessageLog::Entry* const next = log_.Next();
   const bool ready = next != nullptr && log_.HasRoom(*next);
   const bool gathers = ready && Gathers();
@@ -274,6 +278,22 @@ void RemoteDevice::SendProof() {
     }
     message->mutable_proof()->set_transfer_id(found->first);
     message->mutable_proof()->set_mac(found->second->proof);
+  }
+  Send(std::move(message));
+}
+
+void RemoteDevice::SendHash() {
+  auto message = std::make_shared<v1::ControlRequest>();
+  {
+    MutexLock lock(&mu_);
+    if (hashes_.empty()) return;
+    const auto found = uploads_.find(hashes_.front());
+    hashes_.pop_front();
+    if (found == uploads_.end()) return;  // nobody waits for it any more
+    const ContentHash& hash = *found->second->hash;
+    message->mutable_hash()->set_transfer_id(found->first);
+    message->mutable_hash()->set_hash_high(hash.high);
+    message->mutable_hash()->set_hash_low(hash.low);
   }
   Send(std::move(message));
 }

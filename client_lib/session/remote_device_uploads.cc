@@ -16,6 +16,9 @@ namespace {
 constexpr size_t kQuietMessages = 16;
 constexpr uint64_t kQuietBytes = 256 << 10;
 
+// Smaller ones are hashed sooner than it takes to say the hash by itself.
+constexpr uint64_t kLeastHashedLater = 2 << 20;
+
 // Counts the chunks of an upload that somebody may still read.
 struct Release {
   Mutex mu;
@@ -85,15 +88,26 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
   }
   if (size <= inline_bytes_.load(std::memory_order_relaxed)) {
     auto copy = std::make_shared<std::string>(source.bytes);
-    return QueueInstall(lane, storage, {0, {*copy, copy}, {}, nullptr}, caller);
+    InstallWork small{0, {*copy, copy}, nullptr};
+    return QueueInstall(lane, storage, std::move(small), caller);
   }
-  const ContentHash hash = HashContent(source.bytes.data(), size);
-  absl::Status status = UploadLarge(lane, storage, source, hash, caller);
+  InstallWork install{0, std::move(source), nullptr};
+  install.sample = SampleContent(install.source.bytes);
+  if (HashesFirst(size)) {
+    install.hash = HashContent(install.source.bytes.data(), size);
+  }
+  absl::Status status = UploadLarge(lane, storage, install, caller);
   if (!absl::IsResourceExhausted(status)) return status;
   // Calls not sent yet may give memory back, and so may storages that died
   // since: every install takes their frees along.
   SealEverything();
-  return UploadLarge(lane, storage, std::move(source), hash, caller);
+  return UploadLarge(lane, storage, std::move(install), caller);
+}
+
+bool RemoteDevice::HashesFirst(uint64_t size) const {
+  MutexLock lock(&mu_);
+  return size < kLeastHashedLater || !takes_late_hashes_ ||
+         last_hash_was_of_use_;
 }
 
 absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
@@ -125,11 +139,12 @@ absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
 }
 
 absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
-                                       SharedBytes source,
-                                       const ContentHash& hash, Caller caller) {
+                                       InstallWork install, Caller caller) {
   const auto wait = std::make_shared<UploadWait>();
+  SharedBytes source = install.source;
+  install.wait = wait;
   DJINN_RETURN_IF_ERROR(
-      QueueInstall(lane, storage, {0, source, hash, wait}, caller));
+      QueueInstall(lane, storage, std::move(install), caller));
   const absl::Status status = FinishUpload(wait.get(), std::move(source));
   MutexLock lock(&mu_);
   uploads_.erase(wait->transfer_id);
@@ -150,6 +165,7 @@ absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
     DJINN_RETURN_IF_ERROR(Await(
         wait, [wait] { return wait->state != UploadWait::State::kPending; }));
   }
+  DJINN_RETURN_IF_ERROR(SayHash(wait, source.bytes));
   DJINN_RETURN_IF_ERROR(Prove(wait, source.bytes));
   {
     MutexLock lock(&mu_);
@@ -163,6 +179,30 @@ absl::Status RemoteDevice::FinishUpload(UploadWait* wait, SharedBytes source) {
   }
   progress.Finish();
   return absl::OkStatus();
+}
+
+absl::Status RemoteDevice::SayHash(UploadWait* wait, absl::string_view bytes) {
+  {
+    MutexLock lock(&mu_);
+    if (wait->state != UploadWait::State::kHash) return absl::OkStatus();
+  }
+  QueueHash(wait, HashContent(bytes.data(), bytes.size()));
+  MutexLock lock(&mu_);
+  return Await(wait,
+               [wait] { return wait->state != UploadWait::State::kPending; });
+}
+
+void RemoteDevice::QueueHash(UploadWait* wait, const ContentHash& hash) {
+  {
+    MutexLock lock(&mu_);
+    wait->hash = hash;
+    // Otherwise the worker has gone on without.
+    if (wait->state == UploadWait::State::kHash) {
+      wait->state = UploadWait::State::kPending;
+    }
+    hashes_.push_back(wait->transfer_id);
+  }
+  SendNow();
 }
 
 absl::Status RemoteDevice::Prove(UploadWait* wait, absl::string_view bytes) {
@@ -191,9 +231,17 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
                                         UploadProgress* progress) {
   const SessionOptions& options = context_->options;
   const size_t size = source.bytes.size();
+  bool hash_follows;
+  {
+    MutexLock lock(&mu_);
+    hash_follows = wait->hash_follows && !wait->hash.has_value();
+  }
   const auto release = std::make_shared<Release>();
   uint64_t released = 0;
   uint64_t used = 0;  // the connection that all of it was handed to
+  // Of what was sent, where the hash is to follow.
+  ContentHasher hasher;
+  size_t hashed = 0;
   absl::Status status;
   for (;;) {
     ClientStream* stream = nullptr;
@@ -214,15 +262,28 @@ absl::Status RemoteDevice::SendTransfer(UploadWait* wait, SharedBytes source,
           });
       if (!status.ok() || wait->completed) break;
       used = connection_;
-      offset = wait->resume_at;
+      // Chunks have fixed places; a part of one is sent again.
+      if (wait->resume_at < size) {
+        offset = wait->resume_at / kBulkChunkBytes * kBulkChunkBytes;
+      } else {
+        offset = size;
+      }
       stream = EnterStream();
     }
     bool sent = true;
     for (; offset < size && sent; offset += kBulkChunkBytes) {
+      const absl::string_view chunk =
+          source.bytes.substr(offset, kBulkChunkBytes);
+      // What is sent a second time was hashed.
+      if (hash_follows && offset == hashed) {
+        hasher.Add(chunk);
+        hashed += chunk.size();
+        // It is there when the last chunk is.
+        if (hashed == size) QueueHash(wait, hasher.Hash());
+      }
       sent = stream
                  ->SendBulk(wait->transfer_id, offset,
-                            {source.bytes.substr(offset, kBulkChunkBytes),
-                             Hold(source.owner, release)})
+                            {chunk, Hold(source.owner, release)})
                  .ok();
       progress->Sent(offset);
       MutexLock lock(&mu_);

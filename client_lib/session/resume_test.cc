@@ -19,6 +19,8 @@ namespace {
 using Cut = FakeWorker::Cut;
 
 constexpr size_t kLarge = 2 * kBulkChunkBytes + 12345;
+// Its hash follows.
+constexpr size_t kLarger = (2 << 20) + 1;
 
 // One of everything. Returns what the program sees.
 std::vector<std::string> RunScript(VirtualDevice& device) {
@@ -38,6 +40,7 @@ std::vector<std::string> RunScript(VirtualDevice& device) {
   };
   const StoragePtr small = device.NewStorage(8),
                    large = device.NewStorage(kLarge),
+                   larger = device.NewStorage(kLarger),
                    generator = device.NewStorage(0), bad = device.NewStorage(8);
   upload(small, "8 bytes.");
   note(device.Seed(1, generator.get(), 7));
@@ -58,6 +61,9 @@ std::vector<std::string> RunScript(VirtualDevice& device) {
   read(large);
   upload(large, Pattern(kLarge - 5));
   Drop(large);
+  // Hashed on its way, or when the worker asks.
+  upload(larger, Pattern(kLarger));
+  read(larger);
   read(small);
   note(device.Synchronize());
   return seen;
@@ -74,7 +80,10 @@ struct Outcome {
   Statistics statistics;
 };
 
-Outcome RunCutAt(Cut where, bool together, int n) {
+// What the worker asks about large uploads.
+enum class Asks { kNothing, kHashes, kProofs };
+
+Outcome RunCutAt(Cut where, bool together, Asks asks, int n) {
   Outcome outcome;
   FakeCluster cluster;
   if (together) cluster.SendTogether();
@@ -86,7 +95,8 @@ Outcome RunCutAt(Cut where, bool together, int n) {
   view->add_strides(1);
   metadata.add_storage_bytes(24);
   worker.AnswerMetadata(metadata);
-  worker.AskForProofs();
+  if (asks == Asks::kHashes) worker.AskForHashes();
+  if (asks == Asks::kProofs) worker.AskForProofs();
   if (n > 0) worker.CutAt(where, n);
   {
     const auto session = cluster.Open();
@@ -116,11 +126,11 @@ Outcome RunCutAt(Cut where, bool together, int n) {
 }
 
 // Whether messages leave together, too.
-class CutTest : public testing::TestWithParam<std::tuple<Cut, bool>> {};
+class CutTest : public testing::TestWithParam<std::tuple<Cut, bool, Asks>> {};
 
 TEST_P(CutTest, ACutAnywhereChangesNothing) {
-  const auto [where, together] = GetParam();
-  const Outcome whole = RunCutAt(where, together, 0);
+  const auto [where, together, asks] = GetParam();
+  const Outcome whole = RunCutAt(where, together, asks, 0);
   ASSERT_EQ(whole.violations, std::vector<std::string>());
   ASSERT_EQ(whole.resumes, 0);
   const bool in = where == Cut::kBeforeIn || where == Cut::kAfterIn;
@@ -129,7 +139,7 @@ TEST_P(CutTest, ACutAnywhereChangesNothing) {
   int resumed = 0;
   for (int n = 1; n <= things; ++n) {
     SCOPED_TRACE(absl::StrCat("cut at ", n, " of ", things));
-    const Outcome cut = RunCutAt(where, together, n);
+    const Outcome cut = RunCutAt(where, together, asks, n);
     EXPECT_EQ(cut.violations, std::vector<std::string>());
     ASSERT_TRUE(cut.seen == whole.seen);
     ASSERT_TRUE(cut.carried == whole.carried);
@@ -147,7 +157,9 @@ INSTANTIATE_TEST_SUITE_P(
     Everywhere, CutTest,
     testing::Combine(testing::Values(Cut::kBeforeIn, Cut::kAfterIn,
                                      Cut::kBeforeOut, Cut::kAfterOut),
-                     testing::Bool()));
+                     testing::Bool(),
+                     testing::Values(Asks::kNothing, Asks::kHashes,
+                                     Asks::kProofs)));
 
 class ResumeTest : public testing::Test {
  protected:

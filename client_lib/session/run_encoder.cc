@@ -46,25 +46,13 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
   AssignSlots(segment);
   BuildStructureKey(segment, slot_of_touch_, kinds_, &key_);
   Encoded encoded;
-  const auto build = [&] {
-    return BuildStructure(segment, slot_of_touch_, kinds_);
-  };
-  std::optional<StructureTable::Entry> entry = table_->Find(key_);
-  const std::optional<SizeFamilies::Member> member =
-      entry.has_value() ? std::nullopt : families_.Find(key_);
-  if (member.has_value()) {
-    entry = table_->FindOrAdd(member->family);
-    encoded.run.set_size(member->size);
-    FillStructure(
-        member->family, *entry, telling,
-        [&] { return AtSizeZero(build(), *member); }, &encoded);
-  } else {
-    if (!entry.has_value()) entry = table_->Add(key_);
-    FillStructure(key_, *entry, telling, build, &encoded);
-  }
+  const StructureTable::Entry entry = FindStructure(
+      key_, telling,
+      [&] { return BuildStructure(segment, slot_of_touch_, kinds_); },
+      &encoded);
   encoded.run.set_mode(ModeOf(segment.fast));
   encoded.run.set_reply_metadata(segment.wants_metadata);
-  FillRun(bindings_, segment.floats(), segment.scalar_tensors(), *entry,
+  FillRun(bindings_, segment.floats(), segment.scalar_tensors(), entry,
           &encoded);
   return encoded;
 }
@@ -72,7 +60,12 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
 RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
-  return EncodePart(part, part.key, part.structure, bindings, telling);
+  Encoded encoded;
+  const StructureTable::Entry entry = FindStructure(
+      part.key, telling, [&] { return part.structure; }, &encoded);
+  encoded.run.set_mode(ModeOf(FastExecution()));
+  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
+  return encoded;
 }
 
 RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
@@ -80,25 +73,35 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
                                        int64_t size,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
-  Encoded encoded =
-      EncodePart(part, sized.key, sized.structure, bindings, telling);
+  Encoded encoded;
+  const StructureTable::Entry entry = table_->FindOrAdd(sized.key);
+  FillStructure(
+      sized.key, entry, telling,
+      [&]() -> const srg::Structure& { return sized.structure; }, &encoded);
   encoded.run.set_size(size);
+  encoded.run.set_mode(ModeOf(FastExecution()));
+  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
   return encoded;
 }
 
-RunEncoder::Encoded RunEncoder::EncodePart(const RecordingPart& part,
-                                           absl::string_view key,
-                                           const srg::Structure& structure,
-                                           absl::Span<const Binding> bindings,
-                                           uint64_t telling) {
-  Encoded encoded;
-  encoded.run.set_mode(ModeOf(FastExecution()));
-  const StructureTable::Entry entry = table_->FindOrAdd(key);
-  FillStructure(
-      key, entry, telling, [&]() -> const srg::Structure& { return structure; },
-      &encoded);
-  FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
-  return encoded;
+template <typename Build>
+StructureTable::Entry RunEncoder::FindStructure(absl::string_view key,
+                                                uint64_t telling, Build build,
+                                                Encoded* encoded) {
+  std::optional<StructureTable::Entry> entry = table_->Find(key);
+  const std::optional<SizeFamilies::Member> member =
+      entry.has_value() ? std::nullopt : families_.Find(key);
+  if (member.has_value()) {
+    entry = table_->FindOrAdd(member->family);
+    encoded->run.set_size(member->size);
+    FillStructure(
+        member->family, *entry, telling,
+        [&] { return AtSizeZero(build(), *member); }, encoded);
+  } else {
+    if (!entry.has_value()) entry = table_->Add(key);
+    FillStructure(key, *entry, telling, build, encoded);
+  }
+  return *entry;
 }
 
 template <typename Build>

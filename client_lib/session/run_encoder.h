@@ -95,11 +95,13 @@ class RunEncoder {
   static bool ReleaseUse(RemoteStorage* storage);
 
  private:
-  Encoded EncodePart(const RecordingPart& part, absl::string_view key,
-                     const srg::Structure& structure,
-                     absl::Span<const Binding> bindings, uint64_t telling);
   // Fills kinds_, bindings_ and slot_of_touch_.
   void AssignSlots(const Segment& segment);
+  // The entry of the structure with this key, or of its family at its size;
+  // either as below.
+  template <typename Build>
+  StructureTable::Entry FindStructure(absl::string_view key, uint64_t telling,
+                                      Build build, Encoded* encoded);
   // Names the structure of the run in `encoded`; `build` makes it when somebody
   // has to be told.
   template <typename Build>

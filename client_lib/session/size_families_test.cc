@@ -1,5 +1,6 @@
 #include "client_lib/session/size_families.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -245,6 +246,47 @@ TEST_F(SizeFamiliesTest, AGrowingLoopIsOneStructure) {
   }
   EXPECT_EQ(ids, (std::vector<uint64_t>{1, 2, 3, 3, 3, 3, 3, 3}));
   EXPECT_EQ(sizes, (std::vector<int64_t>{0, 0, 2, 3, 4, 5, 6, 7}));
+}
+
+// A callable's recordings for sequences of several lengths, in any order.
+TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneStructure) {
+  StructureTable table(64);
+  RunEncoder encoder(&table);
+  std::vector<uint64_t> ids;
+  std::vector<srg::Structure> defined;
+  int definitions = 0;
+  for (const int64_t n : {5, 6, 7, 30, 2, 5, 7, 30, 29, 6}) {
+    const Named named = MakeAt(n);
+    RecordingPart part;
+    part.key = named.key;
+    part.structure = named.structure;
+    std::vector<StoragePtr> storages;
+    std::vector<RunEncoder::Binding> bindings;
+    for (size_t slot = 0; slot < named.structure.slots.size(); ++slot) {
+      storages.push_back(New());
+      bindings.push_back({.storage = storages.back().get(),
+                          .id = storages.back()->id(),
+                          .writes = slot == 0 ? 0u : 1u,
+                          .born = slot != 0});
+    }
+    const RunEncoder::Encoded encoded = encoder.Encode(part, bindings);
+    const uint64_t id = encoded.run.structure_id();
+    ids.push_back(id);
+    defined.resize(std::max<size_t>(defined.size(), id + 1));
+    if (encoded.definition.has_value()) {
+      ++definitions;
+      defined[id] = *srg::FromProto(encoded.definition->message.structure());
+    }
+    if (id == 3) {
+      EXPECT_EQ(*srg::AtSize(defined[id], encoded.run.size()), named.structure);
+    } else {
+      EXPECT_EQ(encoded.run.size(), 0);
+      EXPECT_EQ(defined[id], named.structure);
+    }
+  }
+  // The first two were there before there was a family.
+  EXPECT_EQ(ids, (std::vector<uint64_t>{1, 2, 3, 3, 3, 1, 3, 3, 3, 2}));
+  EXPECT_EQ(definitions, 3);
 }
 
 }  // namespace

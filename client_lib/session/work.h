@@ -46,6 +46,7 @@ struct UploadWait : Waiter {
   enum class State {
     kPending,
     kInlined,  // small enough after all: its bytes are in a message
+    kHash,     // the worker asks for the hash
     kProve,    // the worker asks for a proof of having the bytes
     kProving,  // the proof is there, to be sent
     kSend,     // the worker has room and waits for the bytes
@@ -55,6 +56,9 @@ struct UploadWait : Waiter {
   State state = State::kPending;
   bool completed = false;  // the Install was carried out
   uint64_t transfer_id = 0;
+  bool hash_follows = false;  // it was announced without
+  // To be said beside the order, from now on; kept for another stream.
+  std::optional<ContentHash> hash;
   // Where to go on, on a new stream.
   uint64_t resume_at = 0;
   std::string key;    // under which to prove
@@ -119,8 +123,10 @@ struct ReplayWork {
 struct InstallWork {
   uint64_t base_version;
   SharedBytes source;
-  ContentHash hash;                  // of a large source
   std::shared_ptr<UploadWait> wait;  // null: the source is a small copy
+  // Of a large source; the hash may follow.
+  uint64_t sample = 0;
+  std::optional<ContentHash> hash;
 };
 struct SeedWork {
   uint64_t base_version;

@@ -36,9 +36,6 @@ class CallArguments {
   int64_t Integer(size_t index) const {
     return values_[index].toSymInt().expect_int();
   }
-  int64_t IntegerOr(size_t index, int64_t absent) const {
-    return Has(index) ? Integer(index) : absent;
-  }
   bool Boolean(size_t index) const { return values_[index].toBool(); }
   double Real(size_t index) const { return values_[index].toDouble(); }
   c10::Scalar Scalar(size_t index) const { return values_[index].toScalar(); }

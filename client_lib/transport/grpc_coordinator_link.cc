@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client_lib/session/wait.h"
+#include "client_lib/transport/structure_queue.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/mutex.h"
@@ -20,9 +21,11 @@
 #include "common/net/bounded_call.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
+#include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
 #include "common/net/tls_probe.h"
 #include "common/random.h"
+#include "common/retry_after.h"
 #include "common/status_macros.h"
 #include "djinn/v1/session.pb.h"
 #include "grpcpp/channel.h"
@@ -31,10 +34,6 @@ namespace djinn {
 namespace {
 
 constexpr char kMethod[] = "/djinn.v1.Session/Attach";
-
-// Structures waiting for the coordinator, at most.
-constexpr size_t kMaxQueuedStructures = 1024;
-constexpr size_t kMaxQueuedBytes = 64 << 20;
 
 // Leases given back that the coordinator is reminded of: several for each
 // virtual device.
@@ -70,9 +69,9 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   ~GrpcCoordinatorLink() override {
     (void)Close(absl::ZeroDuration());
     MutexLock lock(&mu_);
-    if (dropped_structures_ > 0) {
+    if (structures_.dropped() > 0) {
       log::Warning("structures were not told to the coordinator",
-                   {{"count", dropped_structures_}});
+                   {{"count", structures_.dropped()}});
     }
   }
 
@@ -164,9 +163,7 @@ class GrpcCoordinatorLink : public CoordinatorLink {
   // The version of the session's urgency that the coordinator was told.
   uint64_t told_urgency_ ABSL_GUARDED_BY(mu_) = 0;
   // Each with its notes.
-  std::deque<v1::SessionRequest> structures_ ABSL_GUARDED_BY(mu_);
-  size_t structure_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  size_t dropped_structures_ ABSL_GUARDED_BY(mu_) = 0;
+  StructureQueue structures_ ABSL_GUARDED_BY(mu_);
   bool requests_cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool closing_ ABSL_GUARDED_BY(mu_) = false;  // say farewell, then end
   bool farewell_said_ ABSL_GUARDED_BY(mu_) = false;
@@ -266,16 +263,18 @@ void GrpcCoordinatorLink::SendStructure(
   }
   if (stages.has_value()) *request.mutable_stages() = *std::move(stages);
   const size_t bytes = request.ByteSizeLong();
-  MutexLock lock(&mu_);
-  if (refused_) return;
-  if (structures_.size() >= kMaxQueuedStructures ||
-      structure_bytes_ + bytes > kMaxQueuedBytes) {
-    ++dropped_structures_;
-    return;
+  {
+    MutexLock lock(&mu_);
+    if (refused_) return;
+    if (structures_.Push(std::move(request), bytes)) {
+      changed_.SignalAll();
+      return;
+    }
+    // The link says at its end how many they were.
+    if (structures_.dropped() > 1) return;
   }
-  structure_bytes_ += bytes;
-  structures_.push_back(std::move(request));
-  changed_.SignalAll();
+  log::Warning("the coordinator is not told of structures: too many wait",
+               {{"coordinator", address_}, {"bytes", bytes}});
 }
 
 void GrpcCoordinatorLink::ReportMigration(uint32_t virtual_device,
@@ -353,10 +352,7 @@ bool GrpcCoordinatorLink::OnDetached(const absl::Status& status) {
       return refused_;
     }
     refused_ = IsFinal(last_error_);
-    if (refused_) {
-      structures_.clear();
-      structure_bytes_ = 0;
-    }
+    if (refused_) structures_.Clear();
     first = logged_.ok() || logged_.code() != last_error_.code() ||
             ErrorReason(logged_) != ErrorReason(last_error_);
     logged_ = last_error_;
@@ -544,10 +540,15 @@ void GrpcCoordinatorLink::OnLeaseAnswer(v1::SessionResponse response) {
     found->second->result = std::move(*response.mutable_granted());
   } else {
     const v1::LeaseRefused& refused = response.refused();
-    found->second->result = MakeError(
+    absl::Status why = MakeError(
         refused.code() == 0 ? absl::StatusCode::kUnavailable
                             : static_cast<absl::StatusCode>(refused.code()),
         refused.reason(), refused.message());
+    if (refused.has_retry_after()) {
+      why = WithRetryAfter(std::move(why),
+                           FromProtoDuration(refused.retry_after()));
+    }
+    found->second->result = std::move(why);
   }
   changed_.SignalAll();
 }
@@ -567,10 +568,7 @@ void GrpcCoordinatorLink::WriteRequests() {
     const bool begun = call->WriteMessage(*request);
     mu_.Lock();
     writing_ = false;
-    if (begun && request->has_structure() && !structures_.empty()) {
-      structure_bytes_ -= structures_.front().ByteSizeLong();
-      structures_.pop_front();
-    }
+    if (begun && request->has_structure()) structures_.Pop();
     changed_.SignalAll();
   }
 }
@@ -604,10 +602,8 @@ std::optional<v1::SessionRequest> GrpcCoordinatorLink::NextRequest() {
     *request.mutable_urgency() = std::move(said.urgency);
     return request;
   }
-  if (!structures_.empty()) {
-    // Stays in the queue until its write begins.
-    return structures_.front();
-  }
+  // Stays in the queue until its write begins.
+  if (structures_.Front() != nullptr) return *structures_.Front();
   if (!closing_) return std::nullopt;
   farewell_said_ = true;
   request.mutable_close();

@@ -15,6 +15,7 @@
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
+#include "common/retry_after.h"
 #include "djinn/v1/session.grpc.pb.h"
 #include "gmock/gmock.h"
 
@@ -69,6 +70,7 @@ class TestSessions : public v1::Session::Service {
             refused->set_code(14);
             refused->set_reason("NO_WORKER");
             refused->set_message("none");
+            refused->mutable_retry_after()->set_seconds(7);
           }
           stream->Write(response);
           response.mutable_ended()->set_lease_id("l");
@@ -288,6 +290,7 @@ TEST_F(GrpcCoordinatorLinkTest, OpensAsksAndCloses) {
   EXPECT_EQ(events_.WaitEnded(), "l WORKER_LOST");
   const absl::Status refused = Request(1).status();
   EXPECT_EQ(ErrorReason(refused), "NO_WORKER");
+  EXPECT_EQ(RetryAfter(refused), absl::Seconds(7));
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   link_->SendStructure({}, {}, std::nullopt);
   EXPECT_TRUE(link_->Close(absl::Seconds(20)).ok());

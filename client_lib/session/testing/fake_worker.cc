@@ -45,6 +45,16 @@ void FakeWorker::AskForProofs() {
   ask_for_proofs_ = true;
 }
 
+void FakeWorker::AskForHashes() {
+  MutexLock lock(&mu_);
+  ask_for_hashes_ = true;
+}
+
+void FakeWorker::TakeNoLateHashes() {
+  MutexLock lock(&mu_);
+  takes_late_hashes_ = false;
+}
+
 void FakeWorker::AnswerTransfers(Transfers answer) {
   MutexLock lock(&mu_);
   transfers_ = answer;

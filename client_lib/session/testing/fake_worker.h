@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/hash.h"
 #include "common/mutex.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
@@ -56,6 +57,11 @@ class FakeWorker {
   void AnswerTransfers(Transfers answer);
   // Asks for a proof before it answers, and checks it if the bytes come.
   void AskForProofs();
+  // Asks for the hash of every transfer that is announced without.
+  void AskForHashes();
+  // Is of a build that takes no hash later than its transfer, from the next
+  // Hello on.
+  void TakeNoLateHashes();
   // The next run poisons what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
   // What is fetched from another worker next does not come.
@@ -292,6 +298,11 @@ class FakeWorker {
   // The transfer at the head of waiting_, once decided.
   uint64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;
   std::string received_bulk_ ABSL_GUARDED_BY(mu_);
+  bool takes_late_hashes_ ABSL_GUARDED_BY(mu_) = true;
+  bool ask_for_hashes_ ABSL_GUARDED_BY(mu_) = false;
+  // Transfers announced without a hash that were answered, and the hashes.
+  std::set<uint64_t> unhashed_ ABSL_GUARDED_BY(mu_);
+  std::map<uint64_t, ContentHash> hashes_ ABSL_GUARDED_BY(mu_);
   bool ask_for_proofs_ ABSL_GUARDED_BY(mu_) = false;
   // The transfer that a proof was asked for, and the proof once it is here.
   uint64_t proving_ ABSL_GUARDED_BY(mu_) = 0;

@@ -86,6 +86,15 @@ void FakeWorker::Handle(v1::ControlRequest message) {
       Violation(absl::StrCat("proof of ", message.proof().transfer_id()));
     }
     proof_ = message.proof().mac();
+  } else if (message.has_hash()) {
+    const uint64_t id = message.hash().transfer_id();
+    const ContentHash hash{message.hash().hash_high(),
+                           message.hash().hash_low()};
+    // Likewise.
+    if (unhashed_.count(id) == 0 ||
+        !(hashes_.emplace(id, hash).first->second == hash)) {
+      Violation(absl::StrCat("hash of transfer ", id));
+    }
   } else if (message.has_cancel()) {
     ++cancels_;
     changed_.SignalAll();
@@ -149,6 +158,9 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   welcome->add_features(v1::WORKER_FEATURE_MIGRATE);
   if (takes_meters_) welcome->add_features(v1::WORKER_FEATURE_METER);
   if (takes_models_) welcome->add_features(v1::WORKER_FEATURE_MODELS);
+  if (takes_late_hashes_) {
+    welcome->add_features(v1::WORKER_FEATURE_LATE_HASH);
+  }
   if (hello.has_resume()) {
     ++resumes_;
     if (hello.resume().sent_sequence() < last_sequence_) {

@@ -84,9 +84,23 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
     return true;
   }
   const v1::Transfer& transfer = install.transfer();
+  const auto hash = hashes_.find(transfer.transfer_id());
+  if (transfer.sample() == 0) Violation("a transfer without a sample");
+  if (transfer.hash_follows() && !takes_late_hashes_) {
+    Violation("a transfer without a hash");
+  }
   if (receiving_ == 0) {
     v1::ControlResponse response;
     response.mutable_transfer()->set_transfer_id(transfer.transfer_id());
+    if (transfer.hash_follows()) {
+      const bool first = unhashed_.insert(transfer.transfer_id()).second;
+      if (ask_for_hashes_ && first) {
+        response.mutable_transfer()->set_hash(true);
+        Respond(std::move(response));
+        return false;
+      }
+      if (ask_for_hashes_ && hash == hashes_.end()) return false;
+    }
     if (ask_for_proofs_ && proving_ != transfer.transfer_id()) {
       if (!transfer.provable()) Violation("a transfer that cannot be proved");
       proving_ = transfer.transfer_id();
@@ -126,10 +140,16 @@ bool FakeWorker::CarryInstall(const v1::Ordered& message) {
   if (received_chunks_.size() * kBulkChunkBytes < transfer.size_bytes()) {
     return false;
   }
-  const ContentHash hash =
-      HashContent(received_bulk_.data(), received_bulk_.size());
-  if (hash.high != transfer.hash_high() || hash.low != transfer.hash_low()) {
+  ContentHash claimed{transfer.hash_high(), transfer.hash_low()};
+  if (transfer.hash_follows()) {
+    if (hash == hashes_.end()) return false;
+    claimed = hash->second;
+  }
+  if (!(claimed == HashContent(received_bulk_.data(), received_bulk_.size()))) {
     Violation("wrong content hash");
+  }
+  if (transfer.sample() != SampleContent(received_bulk_)) {
+    Violation("wrong sample");
   }
   if (ask_for_proofs_ && proof_ != ProveContent(kProofKey, received_bulk_)) {
     Violation("wrong proof");
