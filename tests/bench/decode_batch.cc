@@ -136,6 +136,9 @@ class Side {
         executor_before_,
         cluster_->Metric("worker", "djinn_worker_executor_seconds_total"));
     DJINN_ASSIGN_OR_RETURN(
+        nobody_before_,
+        cluster_->Metric("worker", "djinn_worker_housekeeping_seconds_total"));
+    DJINN_ASSIGN_OR_RETURN(
         billed_before_,
         cluster_->Metric("coordinator", "djinn_tenant_device_seconds_total"));
     return absl::OkStatus();
@@ -145,6 +148,8 @@ class Side {
     // told; and over what its thread was at work, by reads of its own.
     double to_busy = 0;
     double to_executor = 0;
+    // With what it did for nobody, of what it was at work.
+    double accounted = 0;
   };
   absl::StatusOr<Bill> Billed() const {
     double billed = 0, busy = 0;
@@ -163,7 +168,12 @@ class Side {
     DJINN_ASSIGN_OR_RETURN(
         const double executor,
         cluster_->Metric("worker", "djinn_worker_executor_seconds_total"));
-    return Bill{billed / busy, billed / (executor - executor_before_)};
+    DJINN_ASSIGN_OR_RETURN(
+        const double nobody,
+        cluster_->Metric("worker", "djinn_worker_housekeeping_seconds_total"));
+    const double worked = executor - executor_before_;
+    return Bill{billed / busy, billed / worked,
+                (billed + nobody - nobody_before_) / worked};
   }
   absl::StatusOr<double> RunsOfAProduct() const {
     DJINN_ASSIGN_OR_RETURN(const double runs,
@@ -191,6 +201,7 @@ class Side {
   std::vector<std::unique_ptr<ChildProcess>> programs_;
   int different_ = 0;
   double busy_before_ = 0, executor_before_ = 0, billed_before_ = 0;
+  double nobody_before_ = 0;
 };
 
 class DecodeBatchBenchmark : public Benchmark {
@@ -249,6 +260,12 @@ class DecodeBatchBenchmark : public Benchmark {
     if (different > 0) row.error = absl::StrCat(different, " sequences differ");
     if (std::abs(bill.to_busy - 1) > kBillTolerance) {
       row.error = "bills do not add up to the busy time";
+    }
+    if (std::abs(bill.accounted - 1) > kBillTolerance) {
+      row.error = absl::StrFormat(
+          "bills and what is nobody's are %.4f of what the executor was at "
+          "work",
+          bill.accounted);
     }
     rows->push_back(std::move(row));
     return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,6 +34,9 @@ namespace {
 
 // There and back.
 constexpr absl::Duration kRoundTrip = absl::Milliseconds(30);
+// What a token or a step may cost of it at best: one, and less than another
+// half, which would be a second one.
+constexpr double kMaxRoundTrips = 1.5;
 constexpr int kTimes = 32;
 constexpr int kMaxRounds = 5;
 constexpr int64_t kPromptTokens = 16;
@@ -155,6 +159,9 @@ class DistanceBenchmark : public Benchmark {
     row.djinn.emplace();
     row.baseline.emplace();
     Agreement agreement;
+    // From afar, and from near.
+    double fastest[2] = {std::numeric_limits<double>::infinity(),
+                         std::numeric_limits<double>::infinity()};
     // A program of its own state: as often here as there, in one order.
     const auto run = [&](int round, absl::Duration distance, Series* series) {
       network->Delay(distance / 2);
@@ -166,6 +173,9 @@ class DistanceBenchmark : public Benchmark {
       if (series == nullptr) return absl::OkStatus();
       ExpectAtMost("reads", moved.reads, kTimes + 1, &row.error);
       ExpectAtMost("synchronous calls", moved.synchronous_calls, 0, &row.error);
+      double& least = fastest[distance == absl::ZeroDuration() ? 1 : 0];
+      least = std::min(least, *std::min_element(outcome.seconds.begin(),
+                                                outcome.seconds.end()));
       series->AddRound(std::move(outcome.seconds));
       return absl::OkStatus();
     };
@@ -184,6 +194,15 @@ class DistanceBenchmark : public Benchmark {
     row.numbers["round_trips"] = trips;
     row.notes.push_back(
         absl::StrFormat("the distance costs %.2f round trips", trips));
+    // Where the machine has other things to do, the fastest tell.
+    const double at_best =
+        (fastest[0] - fastest[1]) / absl::ToDoubleSeconds(kRoundTrip);
+    row.numbers["round_trips_at_best"] = at_best;
+    if (!(at_best > 1 / kMaxRoundTrips && at_best < kMaxRoundTrips) &&
+        row.error.empty()) {
+      row.error = absl::StrFormat(
+          "the distance costs %.2f round trips at best, not one", at_best);
+    }
     row.checked = agreement.Describe(absl::StrCat("rounds of ", values));
     agreement.ExpectWithin(kTolerance, values, &row.error);
     rows->push_back(std::move(row));

@@ -41,6 +41,11 @@ constexpr char kDeclared[] = "declared";
 constexpr char kUndeclared[] = "undeclared";
 constexpr int kRequests = 100;
 constexpr int kMaxRounds = 7;
+// Of the time of the slowest requests while the training does not give way,
+// what they may take while it does.
+constexpr double kMaxRatio = 0.5;
+// One 99th percentile is the machine's worst moment.
+constexpr int kRoundsToJudge = 3;
 // Between requests, so that they meet the training anywhere.
 constexpr absl::Duration kPause = absl::Milliseconds(7);
 // Until a change of class has come to the worker.
@@ -167,6 +172,12 @@ class InteractiveBenchmark : public Benchmark {
                                " results, equal bits; the training's loss");
     if (requests.different() > 0) {
       row.error = absl::StrCat(requests.different(), " results differ");
+    } else if (preemptions == 0) {
+      row.error = "training never gave way";
+    } else if (rounds_ >= kRoundsToJudge && row.ratio->median > kMaxRatio) {
+      row.error = absl::StrFormat(
+          "requests take %.2f of the time, not %.2f, when training gives way",
+          row.ratio->median, kMaxRatio);
     }
     rows->push_back(std::move(row));
     return absl::OkStatus();

@@ -29,6 +29,7 @@ using worker::GraphCache;
 using worker::Plan;
 
 constexpr uint64_t kSeed = 1;
+constexpr char kTenant[] = "red";
 constexpr size_t kRuns = 200'000;
 
 [[noreturn]] void Die(absl::string_view why) {
@@ -55,12 +56,14 @@ double LookUp(int count) {
   GraphCache cache{GraphCache::Options()};
   std::vector<std::string> fingerprints;
   for (uint32_t i = 0; i < 1000; ++i) {
-    fingerprints.push_back(cache.Insert(EmptyPlan(i))->fingerprint());
+    fingerprints.push_back(cache.Insert(EmptyPlan(i), kTenant)->fingerprint());
   }
   const double start = WallNow();
   for (int i = 0; i < count; ++i) {
     // Another one every time, in no order.
-    if (cache.Use(fingerprints[i * 619 % 1000]) == nullptr) Die("a plan left");
+    if (cache.Use(fingerprints[i * 619 % 1000], kTenant) == nullptr) {
+      Die("a plan left");
+    }
   }
   return (WallNow() - start) / count;
 }
@@ -116,11 +119,11 @@ double Admission(int nodes) {
   const double start = WallNow();
   v1::Structure structure;
   if (!structure.ParseFromString(encoded)) Die("no structure");
-  const auto admitted = worker::Admit(structure, srg::StructureCaps(), &cache,
-                                      device->operators());
+  const auto admitted = worker::Admit(structure, srg::StructureCaps(), kTenant,
+                                      &cache, device->operators());
   const double seconds = WallNow() - start;
   if (!admitted.ok()) Die(admitted.status().ToString());
-  if ((*admitted)->steps().size() != static_cast<size_t>(nodes)) {
+  if (admitted->plan->steps().size() != static_cast<size_t>(nodes)) {
     Die("a plan of another length");
   }
   return seconds;
@@ -135,11 +138,11 @@ std::string HitRate(size_t places) {
     while (plans.size() <= structure) {
       plans.push_back(EmptyPlan(static_cast<uint32_t>(plans.size())));
     }
-    if (const auto plan = cache.Use(plans[structure]->fingerprint())) {
+    if (const auto plan = cache.Use(plans[structure]->fingerprint(), kTenant)) {
       if (plan != plans[structure]) Die("another structure's plan");
       ++hits;
     } else {
-      cache.Insert(plans[structure]);
+      cache.Insert(plans[structure], kTenant);
     }
   }
   std::vector<bool> seen(plans.size());

@@ -1,20 +1,25 @@
-// What hostile tests share: one cluster, a client that may say anything, and a
-// bystander that must never notice.
+// What hostile tests share: one cluster, a client that may say anything, and
+// two other tenants that must never notice: one that is at work, and one that
+// only holds what it has.
 #ifndef TESTS_E2E_HOSTILE_FIXTURE_H_
 #define TESTS_E2E_HOSTILE_FIXTURE_H_
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client_lib/cluster/embedded_cluster.h"
 #include "common/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/admin_client.h"
+#include "tests/e2e/eventually.h"
 #include "tests/e2e/wire_client.h"
 #include "tests/e2e/wire_messages.h"
 
@@ -30,11 +35,34 @@ class Environment : public testing::Environment {
     auto started = ClusterProcesses::Start(options);
     ASSERT_TRUE(started.ok()) << started.status();
     cluster_ = *std::move(started);
+    AddTenants();
   }
   void TearDown() override { cluster_.reset(); }
   ClusterProcesses& cluster() { return *cluster_; }
 
+  // The token of another tenant than the cluster's own.
+  static std::string TokenOf(const std::string& tenant) {
+    return absl::StrCat("token-of-", tenant);
+  }
+
  private:
+  void AddTenants() {
+    const std::filesystem::path folder =
+        std::filesystem::path(cluster_->token_file()).parent_path();
+    std::ofstream config(folder / "coordinator.yaml", std::ios::app);
+    for (const std::string tenant : {"bystander", "holder"}) {
+      config << "  - {name: " << tenant << ", token_file: " << tenant << "}\n";
+      std::ofstream(folder / tenant) << TokenOf(tenant) << "\n";
+    }
+    config.close();
+    v1::ReloadConfigResponse response;
+    ASSERT_TRUE(AdminClient(cluster_->coordinator_address(),
+                            cluster_->admin_token_file())
+                    .Call(&v1::Admin::Stub::ReloadConfig,
+                          v1::ReloadConfigRequest(), &response));
+    ASSERT_EQ(response.added_tenants_size(), 2);
+  }
+
   std::unique_ptr<ClusterProcesses> cluster_;
 };
 inline Environment* const environment = static_cast<Environment*>(
@@ -72,8 +100,8 @@ inline absl::Status ErrorIn(const v1::ControlResponse& response) {
 // Add() and has run once, into storage 2, version 1.
 class Client {
  public:
-  Client()
-      : session_(Coordinator(), Token()), control_(session_.OpenControl()) {
+  explicit Client(const std::string& token = Token())
+      : session_(Coordinator(), token), control_(session_.OpenControl()) {
     SayHello(session_.Hello());
     const auto hello = control_->Wait(
         [](const v1::ControlResponse& r) { return r.has_hello(); });
@@ -151,11 +179,47 @@ class Client {
   size_t seen_ = 0;
 };
 
-// Another session of the tenant on the same worker, that must never notice.
+// What a tenant has on the cluster and is billed for, when the worker last said
+// so.
+inline v1::TenantInfo HeldBy(const std::string& tenant) {
+  const ClusterProcesses& cluster = environment->cluster();
+  v1::TenantInfo info =
+      AdminClient(cluster.coordinator_address(), cluster.admin_token_file())
+          .Tenant(tenant);
+  v1::TenantInfo held;
+  held.set_session_count(info.session_count());
+  held.set_lease_count(info.lease_count());
+  held.set_storage_bytes(info.storage_bytes());
+  held.set_content_bytes(info.content_bytes());
+  *held.mutable_use() = info.use();
+  *held.mutable_credits()->mutable_used() = info.credits().used();
+  return held;
+}
+
+// Sessions of other tenants on the same worker, that must never notice.
 class HostileWireTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { bystander_ = new Client; }
+  static void SetUpTestSuite() {
+    bystander_ = new Client(Environment::TokenOf("bystander"));
+    holder_ = new Client(Environment::TokenOf("holder"));
+    // Last: a report that has it has all before.
+    holder_->Send(Create(3, 0, 8));
+    ASSERT_TRUE(Eventually([] {
+      held_ = HeldBy("holder");
+      return held_.use().storages().count() == 3 &&
+             held_.credits().used().device_time().ByteSizeLong() > 0;
+    }));
+  }
   static void TearDownTestSuite() {
+    // A report that has this is younger than all that the tests did.
+    bystander_->Send(Create(++last_storage_, 0, 8));
+    EXPECT_TRUE(Eventually(
+        [] { return HeldBy("bystander").use().storages().count() == 3; }));
+    EXPECT_EQ(HeldBy("holder").DebugString(), held_.DebugString());
+    EXPECT_EQ(holder_->ValueOf(1, 1), Values());
+    EXPECT_EQ(holder_->ValueOf(2, 1), FloatBytes({2, 4, 6, 8}));
+    delete holder_;
+    holder_ = nullptr;
     delete bystander_;
     bystander_ = nullptr;
   }
@@ -168,6 +232,8 @@ class HostileWireTest : public testing::Test {
   }
 
   static inline Client* bystander_ = nullptr;
+  static inline Client* holder_ = nullptr;
+  static inline v1::TenantInfo held_;
   static inline uint64_t last_storage_ = 1000;
 };
 

@@ -1,5 +1,6 @@
 """A prompt is read on one worker and its answer decoded on another, by itself."""
 
+import json
 import subprocess
 import tempfile
 import time
@@ -60,16 +61,31 @@ class PhasesTest(unittest.TestCase):
                 self.until_it_decodes_there()
             sent[count] = djinn.statistics()["bytes_up"]
 
+        # Nothing is known of it when it begins: either worker would do.
+        self.control("cordon", "worker", "decodes")
         remote = model.to(djinn.device())
+        self.assertEqual(djinn.where_is().worker_id, "reads")
+        self.control("uncordon", "worker", "decodes")
         tokens = self.generate(remote, prompt.to(djinn.device()), hook)
         self.assertEqual(tokens, expected)
         session = self.control("get", "sessions").splitlines()[1].split()[0]
         text = self.control("explain", "session", session)
         self.assertIn("by phase, from reads to decodes", text)
-        self.assertEqual(text.count("from reads to decodes"), 1)
+        # All of its migrations, of which `explain` shows the last one.
+        moves = json.loads(
+            self.control("get", "sessions", session, "-o", "json"))["migrations"]
+        self.assertEqual(
+            [(move["reason"], move["state"], move["from_worker_id"], move["to_worker_id"])
+             for move in moves], [("phase", "DONE", "reads", "decodes")])
+        # Keys and values of every layer, once, beside the weights.
+        token_bytes = 3 * 2 * 2 * 32 * 4
+        cache_bytes = token_bytes * prompt.shape[1]
+        weight_bytes = sum(weight.nbytes for weight in model.parameters())
+        moved = int(moves[0]["moved_bytes"]) + int(moves[0]["held_bytes"]) - weight_bytes
+        self.assertGreaterEqual(moved, cache_bytes)
+        self.assertLess(moved, 2 * cache_bytes)
         # The cache does not come through the client: all that does, after the first
         # token, is structures that are new at another worker, and positions.
-        cache_bytes = 3 * 2 * 2 * 32 * 4 * prompt.shape[1]
         self.assertLess(sent[TOKENS] - sent[1], cache_bytes)
         self.assertEqual(djinn.root_errors(), [])
 
