@@ -68,6 +68,7 @@ std::unique_ptr<Benchmark> MakeEncoder(const Options& options);
 std::unique_ptr<Benchmark> MakeDecode(const Options& options);
 std::unique_ptr<Benchmark> MakeMlpStep(const Options& options);
 std::unique_ptr<Benchmark> MakeTransfer(const Options& options);
+std::unique_ptr<Benchmark> MakeTransferOverTcp(const Options& options);
 std::unique_ptr<Benchmark> MakeSecondStart(const Options& options);
 
 // Carries out one round of one side of a comparison.

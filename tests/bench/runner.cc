@@ -67,6 +67,7 @@ constexpr Entry kBenchmarks[] = {
     {"decode", MakeDecode},
     {"mlp_step", MakeMlpStep},
     {"transfer", MakeTransfer},
+    {"transfer_tcp", MakeTransferOverTcp},
     {"second_start", MakeSecondStart},
     {"decode_batch", MakeDecodeBatch},
     {"interactive", MakeInteractive},

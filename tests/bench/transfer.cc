@@ -1,4 +1,6 @@
-// Moving tensors to the device and back, beside a raw TCP socket.
+// Moving tensors to the device and back, beside a raw TCP socket: as the
+// session that all benchmarks share does it, and over TCP, as from another
+// machine.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include "tests/bench/format.h"
 #include "tests/bench/raw_socket_peer.h"
 #include "tests/bench/stopwatch.h"
+#include "tests/bench/tenant_cluster.h"
 
 namespace djinn::bench {
 namespace {
@@ -37,12 +40,43 @@ struct Transfers {
 
 class TransferBenchmark : public Benchmark {
  public:
-  explicit TransferBenchmark(const Options& options) : options_(options) {}
+  // `over_tcp`: to a worker of its own.
+  TransferBenchmark(const Options& options, bool over_tcp)
+      : options_(options), over_tcp_(over_tcp) {}
 
-  absl::string_view name() const override { return "transfer"; }
+  absl::string_view name() const override {
+    return over_tcp_ ? "transfer_tcp" : "transfer";
+  }
+  bool needs_session() const override { return !over_tcp_; }
 
   absl::Status Measure(std::vector<Row>* rows) override {
+    if (over_tcp_) return MeasureOverTcp(rows);
     DJINN_ASSIGN_OR_RETURN(transport_, Transport());
+    return MeasureSizes(rows);
+  }
+
+ private:
+  absl::Status MeasureOverTcp(std::vector<Row>* rows) {
+    DJINN_ASSIGN_OR_RETURN(
+        const auto cluster,
+        TenantCluster::Start(
+            {.tenants = {"one"},
+             .of_tenants = "share_contents: false",
+             .worker_listens = "127.0.0.1:0",
+             .of_worker = absl::StrCat("device: {memory: 8GiB, threads: ",
+                                       options_.threads, "}\n")}));
+    ConnectOptions connect;
+    connect.coordinator = cluster->coordinator();
+    connect.token_file = cluster->token_file("one");
+    connect.shared_memory = false;
+    DJINN_RETURN_IF_ERROR(Connect(connect));
+    transport_ = "TCP";
+    const absl::Status measured = MeasureSizes(rows);
+    const absl::Status closed = Close();
+    return measured.ok() ? closed : measured;
+  }
+
+  absl::Status MeasureSizes(std::vector<Row>* rows) {
     DJINN_ASSIGN_OR_RETURN(const auto raw, RawSocketPeer::Start());
     for (const size_t size : kSizes) {
       DJINN_RETURN_IF_ERROR(MeasureSize(size, raw.get(), rows));
@@ -50,7 +84,6 @@ class TransferBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
- private:
   absl::Status MeasureSize(size_t size, RawSocketPeer* raw,
                            std::vector<Row>* rows) {
     Transfers djinn, floor, ignored;
@@ -146,13 +179,18 @@ class TransferBenchmark : public Benchmark {
   }
 
   const Options options_;
+  const bool over_tcp_;
   std::string transport_;
 };
 
 }  // namespace
 
 std::unique_ptr<Benchmark> MakeTransfer(const Options& options) {
-  return std::make_unique<TransferBenchmark>(options);
+  return std::make_unique<TransferBenchmark>(options, /*over_tcp=*/false);
+}
+
+std::unique_ptr<Benchmark> MakeTransferOverTcp(const Options& options) {
+  return std::make_unique<TransferBenchmark>(options, /*over_tcp=*/true);
 }
 
 }  // namespace djinn::bench

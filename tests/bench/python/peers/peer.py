@@ -36,8 +36,9 @@ def _inputs(name, number):
         return "step", (torch.randn(8, 784, generator=generator),
                         torch.randint(10, (8,), generator=generator))
     if name.startswith("MiniLM"):
-        rows = 1 if "1 x 32" in name else 8
-        return "encode", (torch.randint(1000, 30000, (rows, 32), generator=generator),)
+        rows, _, tokens = name.split()[1:]
+        return "encode", (torch.randint(
+            1000, 30000, (int(rows), int(tokens)), generator=generator),)
     if name == "decode token":
         if number % (CALLS + 1) == 0:
             return "prompt", (torch.randint(
@@ -48,8 +49,8 @@ def _inputs(name, number):
     return "download", ()
 
 
-WORKLOADS = ("op + read", "MLP step", "MiniLM 1 x 32", "MiniLM 8 x 32", "decode token",
-             "upload 16 MiB", "download 16 MiB")
+WORKLOADS = ("op + read", "MLP step", "MiniLM 1 x 32", "MiniLM 8 x 32", "MiniLM 1 x 128",
+             "MiniLM 8 x 128", "decode token", "upload 16 MiB", "download 16 MiB")
 
 
 def _measure(name, peer, local, rounds):
