@@ -13,29 +13,12 @@
 #include "client_lib/capture/process_session.h"
 #include "client_lib/capture/remote_generator.h"
 #include "client_lib/capture/remote_tensor.h"
+#include "client_lib/capture/tensors_of.h"
 #include "client_lib/capture/throw_status.h"
 #include "common/torch/random_table.h"
 
 namespace djinn::capture {
 namespace {
-
-template <typename Visitor>
-void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    if (tensor.defined()) visit(tensor);
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      if (tensor.defined()) visit(tensor);
-    }
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor() && element.toTensor().defined()) {
-        visit(element.toTensor());
-      }
-    }
-  }
-}
 
 bool IsTensorKind(ArgumentKind kind) {
   return kind == ArgumentKind::kTensor || kind == ArgumentKind::kTensorList;

@@ -4,26 +4,10 @@
 #include <c10/util/StringUtil.h>
 
 #include "client_lib/capture/remote_tensor.h"
+#include "client_lib/capture/tensors_of.h"
 
 namespace djinn::capture {
 namespace {
-
-template <typename Visitor>
-void ForEachTensor(const c10::IValue& value, Visitor&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& tensor : value.toTensorList()) {
-      if (tensor.defined()) visit(tensor);
-    }
-  } else if (value.isList()) {
-    for (const c10::IValue& element : value.toListRef()) {
-      if (element.isTensor() && element.toTensor().defined()) {
-        visit(element.toTensor());
-      }
-    }
-  }
-}
 
 const c10::StorageImpl* MemoryOf(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return nullptr;

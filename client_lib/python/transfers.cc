@@ -2,15 +2,15 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "client_lib/python/errors.h"
+#include "common/mutex.h"
 #include "djinn/error.h"
 #include "djinn/transfers.h"
 
@@ -30,30 +30,31 @@ class ReadyQueue {
   }
 
   void Push(uint64_t number) {
-    const std::lock_guard lock(mu_);
+    MutexLock lock(&mu_);
     numbers_.push_back(number);
-    changed_.notify_one();
+    changed_.Signal();
   }
   // Nothing once Stop() was called.
   std::optional<uint64_t> Pop() {
-    std::unique_lock lock(mu_);
-    changed_.wait(lock, [this] { return stopped_ || !numbers_.empty(); });
+    MutexLock lock(&mu_);
+    while (!stopped_ && numbers_.empty()) changed_.Wait(&mu_);
     if (stopped_) return std::nullopt;
     const uint64_t number = numbers_.front();
     numbers_.pop_front();
     return number;
   }
   void Stop() {
-    const std::lock_guard lock(mu_);
+    MutexLock lock(&mu_);
     stopped_ = true;
-    changed_.notify_all();
+    changed_.SignalAll();
   }
 
  private:
-  std::mutex mu_;
-  std::condition_variable changed_;
-  std::deque<uint64_t> numbers_;
-  bool stopped_ = false;
+  Mutex mu_;
+  CondVar changed_;
+  // As many as there are reads with a callback that are not done.
+  std::deque<uint64_t> numbers_ ABSL_GUARDED_BY(mu_);
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 PendingTensor StartRead(const py::object& tensor) {

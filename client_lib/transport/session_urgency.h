@@ -32,8 +32,9 @@ class SessionUrgency {
 
   // The coordinator says what the tenant may use at most.
   void SetMaxClass(v1::PriorityClass max_class);
-  // Called after every change; null for nobody. Calls have ended when it
-  // returns: the caller holds no lock that the listener takes.
+  // Called after every change, under a lock of this object's own, behind which
+  // the listener may take others; null for nobody. Calls have ended when this
+  // returns: its caller holds none of those.
   void Listen(std::function<void()> listener);
 
  private:

@@ -79,10 +79,7 @@ class CpuDevice final : public Device {
 
   absl::Status Write(Buffer* buffer, uint64_t offset,
                      absl::string_view bytes) override {
-    if (offset > buffer->size_bytes() ||
-        bytes.size() > buffer->size_bytes() - offset) {
-      return absl::InternalError("write outside the buffer");
-    }
+    DJINN_RETURN_IF_ERROR(CheckWrite(*buffer, offset, bytes.size()));
     if (!bytes.empty()) {
       DJINN_RETURN_IF_ERROR(Gather(*buffer));
       Torch(*buffer).WillBeWritten();
@@ -102,14 +99,8 @@ class CpuDevice final : public Device {
 
   absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
                                        const srg::TensorView& view) override {
-    DJINN_RETURN_IF_ERROR(CheckViewOfTorch(view));
-    DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
-    if (extent > buffer->size_bytes()) {
-      return MakeError(
-          absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
-          absl::StrCat("view ", srg::DescribeView(view), " ends at byte ",
-                       extent, " of ", buffer->size_bytes()));
-    }
+    DJINN_ASSIGN_OR_RETURN(const uint64_t extent,
+                           ExtentInside(view, buffer->size_bytes()));
     if (extent == 0) return SharedBytes{absl::string_view(), buffer};
     DJINN_RETURN_IF_ERROR(Gather(*buffer));
     if (IsPlainContiguous(view)) {

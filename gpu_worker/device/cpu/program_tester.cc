@@ -15,6 +15,7 @@
 #include "common/torch/schema_hash.h"
 #include "common/torch/unmarked_writes.h"
 #include "gpu_worker/device/cpu/cpu_device.h"
+#include "gpu_worker/device/torch/slots.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gtest/gtest.h"
 
@@ -144,11 +145,6 @@ class Encoder {
   }
 
  private:
-  static void SortUnique(std::vector<uint32_t>* slots) {
-    std::sort(slots->begin(), slots->end());
-    slots->erase(std::unique(slots->begin(), slots->end()), slots->end());
-  }
-
   uint32_t AddSlot(srg::Slot::Kind kind, std::shared_ptr<Buffer> buffer) {
     call_.structure.slots.push_back({kind, 0});
     call_.slots.push_back(std::move(buffer));

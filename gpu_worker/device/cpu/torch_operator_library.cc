@@ -16,17 +16,11 @@
 #include "gpu_worker/device/cpu/torch_program.h"
 #include "gpu_worker/device/torch/call_template.h"
 #include "gpu_worker/device/torch/node_compiler.h"
+#include "gpu_worker/device/torch/slots.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
 namespace djinn::worker {
 namespace {
-
-using Slots = std::vector<uint32_t>;
-
-void SortUnique(Slots* slots) {
-  std::sort(slots->begin(), slots->end());
-  slots->erase(std::unique(slots->begin(), slots->end()), slots->end());
-}
 
 // PyTorch's own operators have no effect but what they return and write.
 bool MayBeCarriedOutTwice(const TorchCall& call) {

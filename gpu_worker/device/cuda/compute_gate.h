@@ -44,13 +44,19 @@ class ComputeGate {
     ComputeGate& gate_;
   };
 
+  // Threads that wait to enter, or to record.
+  size_t waiting() const {
+    MutexLock lock(&mu_);
+    return waiting_;
+  }
+
  private:
   void Enter() {
     const std::thread::id self = std::this_thread::get_id();
     MutexLock lock(&mu_);
     // Who is within need not wait for who waits for it.
     while (closed_ && recorder_ != self && passes_.count(self) == 0) {
-      changed_.Wait(&mu_);
+      WaitForChange();
     }
     ++passes_[self];
   }
@@ -63,10 +69,15 @@ class ComputeGate {
   }
   void Close() {
     MutexLock lock(&mu_);
-    while (closed_) changed_.Wait(&mu_);
+    while (closed_) WaitForChange();
     closed_ = true;
-    while (!passes_.empty()) changed_.Wait(&mu_);
+    while (!passes_.empty()) WaitForChange();
     recorder_ = std::this_thread::get_id();
+  }
+  void WaitForChange() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ++waiting_;
+    changed_.Wait(&mu_);
+    --waiting_;
   }
   void Open() {
     MutexLock lock(&mu_);
@@ -75,8 +86,9 @@ class ComputeGate {
     changed_.SignalAll();
   }
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
+  size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
   // Nobody else may enter; `recorder_` is set once nobody is within.
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::thread::id recorder_ ABSL_GUARDED_BY(mu_);

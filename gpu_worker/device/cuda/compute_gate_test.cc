@@ -1,7 +1,6 @@
 #include "gpu_worker/device/cuda/compute_gate.h"
 
 #include <atomic>
-#include <chrono>
 #include <optional>
 #include <thread>
 
@@ -9,6 +8,11 @@
 
 namespace djinn::worker {
 namespace {
+
+// Hangs, until the test's time is up, where nobody comes to wait.
+void AwaitOneThatWaits(const ComputeGate& gate) {
+  while (gate.waiting() == 0) std::this_thread::yield();
+}
 
 TEST(ComputeGateTest, OthersWaitWhileOneRecords) {
   ComputeGate gate;
@@ -23,7 +27,7 @@ TEST(ComputeGateTest, OthersWaitWhileOneRecords) {
       const ComputeGate::Pass pass(&gate);
       entered = true;
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    AwaitOneThatWaits(gate);
     EXPECT_FALSE(entered);
   }
   other.join();
@@ -38,7 +42,7 @@ TEST(ComputeGateTest, RecordingWaitsForThoseWithin) {
     const ComputeGate::Hold hold(&gate);
     recording = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  AwaitOneThatWaits(gate);
   EXPECT_FALSE(recording);
   {
     // Who is within may enter again, though somebody waits to record.

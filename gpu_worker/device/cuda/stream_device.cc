@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "ATen/core/Tensor.h"
-#include "absl/strings/str_cat.h"
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -148,10 +147,7 @@ class StreamDevice final : public Device {
 
   absl::Status Write(Buffer* buffer, uint64_t offset,
                      absl::string_view bytes) override {
-    if (offset > buffer->size_bytes() ||
-        bytes.size() > buffer->size_bytes() - offset) {
-      return absl::InternalError("write outside the buffer");
-    }
+    DJINN_RETURN_IF_ERROR(CheckWrite(*buffer, offset, bytes.size()));
     DJINN_RETURN_IF_ERROR(health_.status());
     if (bytes.empty()) return absl::OkStatus();
     return health_.Note(transfers_.Write(Torch(*buffer), offset, bytes));
@@ -175,14 +171,8 @@ class StreamDevice final : public Device {
 
   absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
                                        const srg::TensorView& view) override {
-    DJINN_RETURN_IF_ERROR(CheckViewOfTorch(view));
-    DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
-    if (extent > buffer->size_bytes()) {
-      return MakeError(
-          absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
-          absl::StrCat("view ", srg::DescribeView(view), " ends at byte ",
-                       extent, " of ", buffer->size_bytes()));
-    }
+    DJINN_ASSIGN_OR_RETURN(const uint64_t extent,
+                           ExtentInside(view, buffer->size_bytes()));
     if (extent == 0) return SharedBytes{absl::string_view(), buffer};
     if (IsPlainContiguous(view)) {
       const uint64_t start = static_cast<uint64_t>(

@@ -1,6 +1,5 @@
 #include "gpu_worker/device/torch/node_compiler.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -16,18 +15,12 @@
 #include "common/torch/random_table.h"
 #include "common/torch/schema_hash.h"
 #include "gpu_worker/device/torch/operand_guards.h"
+#include "gpu_worker/device/torch/slots.h"
 #include "gpu_worker/device/torch/torch_error.h"
 #include "gpu_worker/device/torch/work_limit.h"
 
 namespace djinn::worker {
 namespace {
-
-using Slots = std::vector<uint32_t>;
-
-void SortUnique(Slots* slots) {
-  std::sort(slots->begin(), slots->end());
-  slots->erase(std::unique(slots->begin(), slots->end()), slots->end());
-}
 
 bool IsWritten(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();

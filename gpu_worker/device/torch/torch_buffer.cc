@@ -8,6 +8,7 @@
 #include "c10/core/ScalarTypeToTypeMeta.h"
 #include "c10/core/TensorImpl.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 #include "common/torch/data_type.h"
 
 namespace djinn::worker {
@@ -118,6 +119,23 @@ absl::Status CheckViewOfTorch(const srg::TensorView& view) {
   }
   return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
                    absl::StrCat(problem, " in view ", srg::DescribeView(view)));
+}
+
+absl::StatusOr<uint64_t> ExtentInside(const srg::TensorView& view,
+                                      uint64_t size_bytes) {
+  DJINN_RETURN_IF_ERROR(CheckViewOfTorch(view));
+  DJINN_ASSIGN_OR_RETURN(const uint64_t extent, srg::ExtentBytes(view));
+  if (extent <= size_bytes) return extent;
+  return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
+                   absl::StrCat("view ", srg::DescribeView(view),
+                                " ends at byte ", extent, " of ", size_bytes));
+}
+
+absl::Status CheckWrite(const Buffer& buffer, uint64_t offset, uint64_t bytes) {
+  if (offset <= buffer.size_bytes() && bytes <= buffer.size_bytes() - offset) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError("write outside the buffer");
 }
 
 at::Tensor MakeTensor(const srg::TensorView& view,

@@ -17,6 +17,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "c10/core/Storage.h"
 #include "common/mutex.h"
 #include "common/srg/structure.h"
@@ -141,6 +142,12 @@ c10::Storage UninitialisedStorage(uint64_t bytes);
 // exists here, and only complex or floating-point elements read conjugated or
 // negated. InvalidArgument (INVALID_VIEW).
 absl::Status CheckViewOfTorch(const srg::TensorView& view);
+// Where the last byte of such a view lies, plus one: inside a buffer of this
+// size. InvalidArgument (INVALID_VIEW).
+absl::StatusOr<uint64_t> ExtentInside(const srg::TensorView& view,
+                                      uint64_t size_bytes);
+// Internal, unless the bytes lie inside the buffer: whoever writes has checked.
+absl::Status CheckWrite(const Buffer& buffer, uint64_t offset, uint64_t bytes);
 
 // A plain tensor over the storage, which is on a CPU or a GPU. The view passed
 // CheckViewOfTorch() and lies inside the storage. Under c10::InferenceMode.
