@@ -55,7 +55,7 @@ class GraphStore {
 
   struct Stats {
     uint64_t graphs = 0;
-    // Of the encodings of structures and notes.
+    // Of the encodings of structures and notes, and of what was found in them.
     uint64_t bytes = 0;
   };
   Stats stats();

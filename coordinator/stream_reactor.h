@@ -73,7 +73,8 @@ class StreamReactor : public RawStream, public Waker {
     return OnRequest(&request);
   }
   virtual absl::StatusOr<Then> OnRequest(Request* request) = 0;
-  // The next message to send, if any; a status ends the stream.
+  // The next message to send, if any; a status ends the stream. May take locks
+  // behind the stream's, under which nobody calls Wake() or End().
   virtual absl::StatusOr<std::optional<Response>> Next()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
   // The stream is over. Called once.

@@ -14,9 +14,9 @@
 // that share a content, each has all its bytes, and it goes when nobody has it
 // any more. Of a tenant's, what is worth the least goes first: what took the
 // least time per byte to come here, was used least often and not for the
-// longest time (GreedyDual-Size- Frequency: each use sets a content's value to
-// a floor, plus uses times cost per byte; the floor rises to the value of what
-// is evicted).
+// longest time (GreedyDual-Size-Frequency: each use sets a content's value to a
+// floor, plus uses times cost per byte; the floor rises to the value of what is
+// evicted).
 //
 // Thread-safe.
 #ifndef GPU_WORKER_CACHE_CONTENT_CACHE_H_

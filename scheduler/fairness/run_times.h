@@ -1,9 +1,12 @@
-// What a session's runs may be expected to take, by structure.
+// What runs may be expected to take, by structure: a session's at a worker, or
+// in the simulator all of a worker's, by program.
 //
 // The shortest of the last few counts, since what is refused for it is never
 // measured. For the same reason it is trusted for a while only: then a run goes
 // on and is measured anew. The first run of a structure, which has its plan
 // made, says nothing.
+//
+// As large as what was noted and not forgotten: who notes sees to that.
 //
 // Not thread-safe.
 #ifndef SCHEDULER_FAIRNESS_RUN_TIMES_H_

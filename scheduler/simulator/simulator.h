@@ -19,11 +19,10 @@
 // deadline counts from when the worker has it. What a refused one asked for is
 // there all the same.
 //
-// Between two of a
-// job's calls, which all take as long, it gives way as a worker's runs do: to
-// whom the queue says, as often and as long as PreemptionRule says. Fetching
-// state is one call more. What memory whoever goes first would lack is not
-// modelled.
+// Between two of its calls, which all take as long, a job gives way as a
+// worker's runs do: to whom the queue says, as often and as long as
+// PreemptionRule says. Fetching state is one call more. What memory whoever
+// goes first would lack is not modelled.
 //
 // The same trace and options give the same result.
 #ifndef SCHEDULER_SIMULATOR_SIMULATOR_H_
