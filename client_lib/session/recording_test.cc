@@ -3,8 +3,11 @@
 #include "client_lib/session/recording.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "client_lib/session/execution_flag.h"
 #include "client_lib/session/testing/program.h"
 #include "common/error.h"
 #include "gtest/gtest.h"
@@ -16,7 +19,10 @@ constexpr uint32_t kLane = 3;
 
 class RecordingTest : public testing::Test {
  protected:
-  RecordingTest() : session_(cluster_.Open()), device_(*session_->Device(0)) {
+  explicit RecordingTest(v1::SessionLimits limits = FakeWorker::DefaultLimits())
+      : cluster_(std::move(limits)),
+        session_(cluster_.Open()),
+        device_(*session_->Device(0)) {
     weights_ = Uploaded();
   }
   ~RecordingTest() override { ExpectNoViolations(cluster_.worker()); }
@@ -238,6 +244,45 @@ TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
   const std::shared_ptr<VirtualDevice> other = *session_->Device(1);
   EXPECT_EQ(ErrorReason(other->Replay(kLane, *recording, given).status()),
             "STALE_RECORDING");
+}
+
+// A worker that takes fewer messages than a replay is.
+class RecordingInANarrowWindowTest : public RecordingTest {
+ protected:
+  RecordingInANarrowWindowTest()
+      : RecordingTest([] {
+          v1::SessionLimits limits = FakeWorker::DefaultLimits();
+          limits.set_max_outstanding(2);
+          return limits;
+        }()) {}
+};
+
+TEST_F(RecordingInANarrowWindowTest, AReplayHasTheModeOfItsCall) {
+  const absl::Cleanup strict = [] { SetFastExecution(false); };
+  for (const bool fast : {false, true}) {
+    SetFastExecution(fast);
+    weights_ = Uploaded();
+    const auto recording = RecordStep();
+    ASSERT_TRUE(recording.ok()) << recording.status();
+    ASSERT_EQ((*recording)->parts.size(), 2u);
+    const StoragePtr input = Uploaded();
+    ASSERT_TRUE(device_->Synchronize().ok());
+    const size_t before = cluster_.worker().runs().size();
+    // The rest waits here for room, and the program goes on.
+    cluster_.worker().Pause();
+    const StoragePtr loss = Replay(*recording, input);
+    SetFastExecution(!fast);
+    cluster_.worker().Resume();
+    ASSERT_TRUE(ReadByte(*device_, kLane, loss).ok());
+    ASSERT_TRUE(device_->Synchronize().ok());
+    const std::vector<v1::Run> runs = cluster_.worker().runs();
+    ASSERT_EQ(runs.size(), before + 2);
+    for (size_t i = before; i < runs.size(); ++i) {
+      EXPECT_EQ(runs[i].mode(),
+                fast ? v1::EXECUTION_MODE_FAST : v1::EXECUTION_MODE_STRICT)
+          << i;
+    }
+  }
 }
 
 TEST_F(RecordingTest, AFailureInAReplayPoisonsItsOutputs) {

@@ -263,9 +263,11 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckReplay(const Recording& recording,
                            absl::Span<RemoteStorage* const> given) const;
-  // Stamps a part; `made` has a version for each storage that was made so far.
+  // Stamps a part, and that it may be carried out `fast`; `made` has a version
+  // for each storage that was made so far.
   ReplayWork StampReplay(const std::shared_ptr<const Recording>& recording,
-                         size_t part, absl::Span<RemoteStorage* const> given,
+                         size_t part, bool fast,
+                         absl::Span<RemoteStorage* const> given,
                          absl::FunctionRef<RemoteStorage*(uint32_t)> kept,
                          uint64_t first_made,
                          absl::Span<const StoragePtr> outputs,

@@ -120,9 +120,9 @@ void RemoteDevice::Encode(const Work& work, ReplayWork& replay,
   const uint64_t telling = context_->telling.load(std::memory_order_relaxed);
   RunEncoder::Encoded encoded =
       replay.shares == nullptr
-          ? encoder_->Encode(part, replay.bindings, telling)
-          : encoder_->Encode(part, replay.shares->structure, replay.size,
-                             replay.bindings, telling);
+          ? encoder_->Encode(part, replay.fast, replay.bindings, telling)
+          : encoder_->Encode(part, replay.fast, replay.shares->structure,
+                             replay.size, replay.bindings, telling);
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     log::Info("recording",
               {{"device", index_},

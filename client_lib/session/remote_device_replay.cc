@@ -2,6 +2,7 @@
 // whole.
 #include <utility>
 
+#include "client_lib/session/execution_flag.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/remote_device.h"
 #include "common/error.h"
@@ -88,9 +89,10 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
     recorder_.SealLane(lane, &sealed);
     QueueSegments(sealed);
     const uint64_t first_made = recorder_.TakeStorageIds(recording->made);
+    const bool fast = FastExecution();
     for (size_t part = 0; part < recording->parts.size(); ++part) {
       ReplayWork work = StampReplay(
-          recording, part, given,
+          recording, part, fast, given,
           [&](uint32_t index) { return recording->kept[index].get(); },
           first_made, outputs, &made);
       statistics_.calls += recording->parts[part].structure.nodes.size();
@@ -123,8 +125,9 @@ absl::Status RemoteDevice::ReplayRows(
     recorder_.SealLane(lane, &sealed);
     QueueSegments(sealed);
     std::vector<uint64_t> made(recording->made, 0);
+    // Rows are shared out in fast mode alone: the device looked.
     ReplayWork work = StampReplay(
-        recording, 0, binding.given,
+        recording, 0, /*fast=*/true, binding.given,
         [&](uint32_t index) { return binding.kept[index]; },
         recorder_.TakeStorageIds(recording->made), binding.outputs, &made);
     work.shares = shares;
@@ -168,11 +171,11 @@ absl::Status RemoteDevice::CheckReplay(
 }
 
 ReplayWork RemoteDevice::StampReplay(
-    const std::shared_ptr<const Recording>& recording, size_t part,
+    const std::shared_ptr<const Recording>& recording, size_t part, bool fast,
     absl::Span<RemoteStorage* const> given,
     absl::FunctionRef<RemoteStorage*(uint32_t)> kept, uint64_t first_made,
     absl::Span<const StoragePtr> outputs, std::vector<uint64_t>* made) {
-  ReplayWork work{recording, part, nullptr, 0, {}, {}};
+  ReplayWork work{recording, part, fast, nullptr, 0, {}, {}};
   const std::vector<RecordingPart::Slot>& slots = recording->parts[part].slots;
   work.bindings.reserve(slots.size());
   for (const RecordingPart::Slot& slot : slots) {

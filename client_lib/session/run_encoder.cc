@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "client_lib/session/execution_flag.h"
 #include "client_lib/session/structure_builder.h"
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
@@ -57,18 +56,18 @@ RunEncoder::Encoded RunEncoder::Encode(const Segment& segment,
   return encoded;
 }
 
-RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
+RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
                                        absl::Span<const Binding> bindings,
                                        uint64_t telling) {
   Encoded encoded;
   const StructureTable::Entry entry = FindStructure(
       part.key, telling, [&] { return part.structure; }, &encoded);
-  encoded.run.set_mode(ModeOf(FastExecution()));
+  encoded.run.set_mode(ModeOf(fast));
   FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
   return encoded;
 }
 
-RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
+RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part, bool fast,
                                        const SizedStructure& sized,
                                        int64_t size,
                                        absl::Span<const Binding> bindings,
@@ -79,7 +78,7 @@ RunEncoder::Encoded RunEncoder::Encode(const RecordingPart& part,
       sized.key, entry, telling,
       [&]() -> const srg::Structure& { return sized.structure; }, &encoded);
   encoded.run.set_size(size);
-  encoded.run.set_mode(ModeOf(FastExecution()));
+  encoded.run.set_mode(ModeOf(fast));
   FillRun(bindings, part.floats, part.scalar_tensors, entry, &encoded);
   return encoded;
 }

@@ -77,13 +77,13 @@ class RunEncoder {
     // Of a temporary: nothing names it after this run.
     bool dies = false;
   };
-  // One binding per slot of the part.
-  Encoded Encode(const RecordingPart& part, absl::Span<const Binding> bindings,
-                 uint64_t telling = 1);
+  // One binding per slot of the part. `fast`: as Segment::fast.
+  Encoded Encode(const RecordingPart& part, bool fast,
+                 absl::Span<const Binding> bindings, uint64_t telling = 1);
   // Likewise of a structure that stands in the part's place, at this size.
-  Encoded Encode(const RecordingPart& part, const SizedStructure& sized,
-                 int64_t size, absl::Span<const Binding> bindings,
-                 uint64_t telling = 1);
+  Encoded Encode(const RecordingPart& part, bool fast,
+                 const SizedStructure& sized, int64_t size,
+                 absl::Span<const Binding> bindings, uint64_t telling = 1);
 
   // The segment's structure; counts nothing. `storages`: set to the ids that
   // its slots are bound to, if not null.

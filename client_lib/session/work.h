@@ -114,6 +114,8 @@ struct RunWork {
 struct ReplayWork {
   std::shared_ptr<const Recording> recording;
   size_t part;
+  // As execution_flag.h said when it was stamped.
+  bool fast;
   std::shared_ptr<const RowShares> shares;
   int64_t size;  // of these rows
   // One per slot; `held` owns their storages.
