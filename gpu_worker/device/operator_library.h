@@ -57,6 +57,8 @@ struct NodeInput {
   DeviceRun* run = nullptr;
   // Slots that nobody names after this node: (node, slot).
   absl::Span<const std::pair<uint32_t, uint32_t>> ends;
+  // The same of all of the run, ascending.
+  absl::Span<const std::pair<uint32_t, uint32_t>> run_ends;
 };
 
 // A node that failed when its call had returned.

@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "gpu_worker/plan/late_failures.h"
 #include "gpu_worker/plan/result_check.h"
+#include "gpu_worker/plan/run_memory.h"
 
 namespace djinn::worker {
 namespace {
@@ -24,8 +25,8 @@ class RunExecution final : public OngoingRun {
       : plan_(plan),
         run_(run),
         message_(*run.message),
-        lifetimes_(lifetimes),
-        context_(context) {}
+        context_(context),
+        memory_(plan, run, lifetimes, context) {}
 
   void Execute(v1::RunMetadata* metadata) {
     Begin();
@@ -41,15 +42,15 @@ class RunExecution final : public OngoingRun {
   void Begin() override {
     ++context_.counters->runs;
     plan_.CountRun();
-    if ((refused_ = CheckExtents())) return;
-    Bind();
+    if ((refused_ = memory_.CheckExtents())) return;
+    memory_.Bind();
     end_ = static_cast<uint32_t>(plan_.steps().size());
     device_run_ = plan_.program().BeginRun();
     if (device_run_ != nullptr && device_run_->MayBeWhole()) TryWhole();
   }
 
   bool cramped() const override {
-    return lifetimes_.peak_bytes > 0 && !paid_ && refused_ == nullptr;
+    return memory_.cramped() && refused_ == nullptr;
   }
 
   const Product* Advance() override {
@@ -62,7 +63,7 @@ class RunExecution final : public OngoingRun {
       const Product& product = products_[next_product_];
       // Another buffer, once the run has written it.
       if (product.node == next_ &&
-          product.weight == buffers_[product.weight_slot].get()) {
+          product.weight == memory_.buffer(product.weight_slot).get()) {
         return &product;
       }
     }
@@ -100,26 +101,10 @@ class RunExecution final : public OngoingRun {
       device_run_->End(plain_ && next_ == end_);
     }
     if (plan_.facts().unknown_results > 0) FillMetadata(metadata);
-    Unbind();
+    memory_.Unbind();
   }
 
  private:
-  struct Slot {
-    Storage* storage = nullptr;
-    // Views of the structure lie inside the storage.
-    bool extents_fit = true;
-    // Born and dead in this run: no other message can name it.
-    bool temporary = false;
-    // Its buffer stays, and is paid for by the run's room until the end.
-    bool in_room = false;
-  };
-
-  // Memory set aside for what will be there.
-  struct Room {
-    QuotaShare quota;
-    std::optional<Reservation> memory;
-  };
-
   bool Cancelled() const {
     return context_.cancelled->load(std::memory_order_relaxed);
   }
@@ -140,7 +125,7 @@ class RunExecution final : public OngoingRun {
     }
     Leave();
   }
-  void Leave() { FreeFinalSlotsAfter(next_++); }
+  void Leave() { memory_.FreeUpTo(next_++); }
 
   RootErrors::Place PlaceOf(uint32_t node) const {
     const srg::Node& call = plan_.structure().nodes[node];
@@ -157,131 +142,26 @@ class RunExecution final : public OngoingRun {
     return place;
   }
 
-  // Every view must lie inside the storage it is bound to in this run. A
-  // poisoned storage may be smaller than it would have been: its readers are
-  // skipped, and only an overwrite of a storage that fits heals it.
-  RootError CheckExtents() {
-    slots_.resize(run_.bindings.size());
-    for (size_t i = 0; i < run_.bindings.size(); ++i) {
-      const BoundRun::Binding& binding = run_.bindings[i];
-      Storage* storage = binding.existing;
-      slots_[i].storage = storage;
-      if (storage == nullptr) continue;
-      const uint64_t required = plan_.facts().slots[i].required_bytes;
-      if (required <= storage->size_bytes) continue;
-      slots_[i].extents_fit = false;
-      if (storage->poison != nullptr) continue;
-      return context_.errors->MakePoison(
-          MakeError(absl::StatusCode::kInvalidArgument, "INVALID_VIEW",
-                    absl::StrCat("a view of slot ", i, " needs ", required,
-                                 " bytes, but storage ", binding.storage,
-                                 " has ", storage->size_bytes),
-                    {{"slot", absl::StrCat(i)},
-                     {"storage", absl::StrCat(binding.storage)}}),
-          {.sequence = context_.sequence});
-    }
-    return nullptr;
-  }
-
-  // Buffers move from the storages into the run, so that a count of one still
-  // means that nobody else shares them.
-  void Bind() {
-    buffers_.resize(slots_.size());
-    temporaries_.resize(run_.final_slots.size());
-    for (const uint32_t slot : run_.final_slots) {
-      slots_[slot].temporary = slots_[slot].storage == nullptr;
-    }
-    size_t next_temporary = 0;
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      Slot& slot = slots_[i];
-      if (slot.storage != nullptr) {
-        buffers_[i] = std::move(slot.storage->buffer);
-        continue;
-      }
-      const uint64_t id = run_.bindings[i].storage;
-      if (slot.temporary) {
-        context_.storages->MarkUsed(id);
-        slot.storage = &temporaries_[next_temporary++];
-      } else {
-        slot.storage = context_.storages->Create(id);
-      }
-      slot.storage->size_bytes = plan_.birth_bytes()[i];
-      slot.extents_fit =
-          plan_.facts().slots[i].required_bytes <= slot.storage->size_bytes;
-    }
-    ReserveRoom();
-  }
-
-  // For all that is born, at once; if that does not fit, each as it comes, so
-  // that what fits runs.
-  void ReserveRoom() {
-    if (lifetimes_.peak_bytes == 0) return;
-    absl::StatusOr<QuotaShare> quota =
-        context_.quota->Reserve(lifetimes_.peak_bytes);
-    if (!quota.ok()) return;
-    absl::StatusOr<Reservation> memory = context_.memory->Reserve(
-        MemoryClass::kStorages, context_.tenant, lifetimes_.peak_bytes);
-    if (!memory.ok()) return;
-    room_.quota = *std::move(quota);
-    room_.memory = *std::move(memory);
-    paid_ = true;
-  }
-
-  bool IsPaid(uint32_t slot) const {
-    return paid_ && plan_.birth_bytes()[slot] > 0;
-  }
-
-  void FreeFinalSlotsAfter(uint32_t node) {
-    const auto& ends = lifetimes_.ends;
-    while (next_end_ < ends.size() && ends[next_end_].first <= node) {
-      const uint32_t slot = ends[next_end_++].second;
-      buffers_[slot].reset();
-      slots_[slot].storage->quota.Release();
-    }
-  }
-
-  void Unbind() {
-    for (uint32_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].temporary) continue;
-      const BoundRun::Binding& binding = run_.bindings[i];
-      // Created, but every node that would have touched it was skipped.
-      if (plan_.structure().slots[i].kind == srg::Slot::Kind::kCreated &&
-          buffers_[i] == nullptr && slots_[i].storage->poison == nullptr) {
-        if (absl::Status status = Materialize(i); !status.ok()) {
-          slots_[i].storage->poison = context_.errors->MakePoison(
-              status, {.sequence = context_.sequence});
-        }
-      }
-      if (slots_[i].in_room && buffers_[i] != nullptr) TakeFromRoom(i);
-      slots_[i].storage->buffer = std::move(buffers_[i]);
-      slots_[i].storage->version = binding.base_version + binding.writes;
-    }
-    for (const uint32_t slot : run_.final_slots) {
-      if (slots_[slot].temporary) continue;
-      context_.storages->Remove(run_.bindings[slot].storage);
-    }
-  }
-
   // Whether the node writes the slot over wholly without reading it first, so
   // that earlier poison ends here.
   bool Heals(const srg::Node& node, const srg::TensorView& view) const {
-    const Slot& slot = slots_[view.slot];
-    return slot.extents_fit && slot.storage->size_known &&
+    const Storage& storage = *memory_.storage(view.slot);
+    return memory_.extents_fit(view.slot) && storage.size_known &&
            std::binary_search(node.overwrites.begin(), node.overwrites.end(),
                               view.slot) &&
-           srg::CoversStorage(view, slot.storage->size_bytes);
+           srg::CoversStorage(view, storage.size_bytes);
   }
 
   // The poison that the node would read.
   RootError PoisonRead(uint32_t node) const {
     const srg::Node& call = plan_.structure().nodes[node];
     for (const srg::TensorView* view : plan_.steps()[node].operands) {
-      const RootError& poison = slots_[view->slot].storage->poison;
+      const RootError& poison = memory_.storage(view->slot)->poison;
       if (poison != nullptr && !Heals(call, *view)) return poison;
     }
     for (const uint32_t slot : plan_.steps()[node].generators) {
       // Only a generator that could not be seeded.
-      if (buffers_[slot] == nullptr) return slots_[slot].storage->poison;
+      if (memory_.buffer(slot) == nullptr) return memory_.storage(slot)->poison;
     }
     return nullptr;
   }
@@ -290,14 +170,14 @@ class RunExecution final : public OngoingRun {
   void Poison(uint32_t node, const RootError& error) {
     const srg::Node& call = plan_.structure().nodes[node];
     for (const uint32_t slot : call.writes) {
-      slots_[slot].storage->poison = error;
+      memory_.storage(slot)->poison = error;
     }
     for (const srg::Result& result : call.results) {
       if (const auto* view = std::get_if<srg::TensorView>(&result)) {
-        slots_[view->slot].storage->poison = error;
+        memory_.storage(view->slot)->poison = error;
       } else if (const auto* unknown =
                      std::get_if<srg::UnknownResult>(&result)) {
-        Storage* storage = slots_[unknown->slot].storage;
+        Storage* storage = memory_.storage(unknown->slot);
         storage->poison = error;
         storage->size_known = false;
       }
@@ -340,7 +220,7 @@ class RunExecution final : public OngoingRun {
     }
     ++context_.counters->nodes;
     for (const uint32_t slot : plan_.structure().nodes[node].writes) {
-      slots_[slot].storage->poison = nullptr;
+      memory_.storage(slot)->poison = nullptr;
     }
     return true;
   }
@@ -365,35 +245,24 @@ class RunExecution final : public OngoingRun {
       return;
     }
     std::vector<KeptResult> kept;
-    for (uint32_t i = 0; i < slots_.size(); ++i) {
-      const Slot& slot = slots_[i];
-      const uint64_t bytes = plan_.birth_bytes()[i];
-      if (slot.storage->poison != nullptr || !slot.extents_fit ||
-          (bytes > 0 && !paid_)) {
-        return;
-      }
-      if (run_.bindings[i].existing == nullptr && !slot.temporary) {
-        kept.push_back({i, bytes});
-      }
-    }
-    for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (!memory_.ListKept(&kept)) return;
+    for (uint32_t i = 0; i < memory_.slot_count(); ++i) {
       if (run_.bindings[i].existing == nullptr) continue;
-      if (!Materialize(i).ok()) return;
+      if (!memory_.Materialize(i).ok()) return;
     }
     for (const srg::Node& node : plan_.structure().nodes) {
       for (const uint32_t slot : node.writes) {
-        if (!Unshare(slot).ok()) return;
+        if (!memory_.Unshare(slot).ok()) return;
       }
     }
     std::vector<std::shared_ptr<Buffer>> results;
     if (!device_run_->ExecuteWhole(Input(), kept, &results)) return;
     for (size_t i = 0; i < kept.size(); ++i) {
-      Own(kept[i].slot, std::move(results[i]), kept[i].bytes);
-      if (kept[i].bytes == 0) slots_[kept[i].slot].in_room = false;
+      memory_.Own(kept[i].slot, std::move(results[i]), kept[i].bytes);
     }
     context_.counters->nodes += end_;
     next_ = end_;
-    FreeFinalSlotsAfter(end_);
+    memory_.FreeUpTo(end_);
   }
 
   // Waits for the nodes so far, and poisons what those that failed meanwhile
@@ -422,22 +291,23 @@ class RunExecution final : public OngoingRun {
              [this](const srg::Node& node, const srg::TensorView& view) {
                return Heals(node, view);
              })) {
-      slots_[slot].storage->poison = error;
+      memory_.storage(slot)->poison = error;
     }
   }
 
   absl::Status PrepareNode(uint32_t node) {
     const srg::Node& call = plan_.structure().nodes[node];
     for (const srg::TensorView* view : plan_.steps()[node].operands) {
-      DJINN_RETURN_IF_ERROR(Materialize(view->slot));
+      DJINN_RETURN_IF_ERROR(memory_.Materialize(view->slot));
     }
-    for (const uint32_t slot : call.writes)
-      DJINN_RETURN_IF_ERROR(Unshare(slot));
+    for (const uint32_t slot : call.writes) {
+      DJINN_RETURN_IF_ERROR(memory_.Unshare(slot));
+    }
     for (const uint32_t slot : plan_.steps()[node].generators) {
-      DJINN_RETURN_IF_ERROR(Unshare(slot));
+      DJINN_RETURN_IF_ERROR(memory_.Unshare(slot));
     }
     results_.clear();
-    return ReserveResults(call);
+    return memory_.Reserve(call);
   }
 
   absl::Status AdoptResults(uint32_t node) {
@@ -450,10 +320,10 @@ class RunExecution final : public OngoingRun {
     MarkAliases(node);
     absl::Status adopted;
     for (size_t i = 0; i < call.results.size() && adopted.ok(); ++i) {
-      adopted = Adopt(call.results[i], std::move(rooms_[i]), &results_[i]);
+      adopted = Adopt(call.results[i], i, &results_[i]);
     }
     // Nothing of a node that failed stays, and nothing pins operands.
-    if (!adopted.ok()) Drop(call);
+    if (!adopted.ok()) memory_.Drop(call);
     results_.clear();
     return adopted;
   }
@@ -465,7 +335,7 @@ class RunExecution final : public OngoingRun {
       NodeResult& result = results_[i];
       if (result.buffer == nullptr) continue;
       for (const srg::TensorView* view : plan_.steps()[node].operands) {
-        if (buffers_[view->slot].get() == result.buffer.get()) {
+        if (memory_.buffer(view->slot) == result.buffer) {
           result.aliased_slot = view->slot;
         }
       }
@@ -479,18 +349,11 @@ class RunExecution final : public OngoingRun {
   }
 
   NodeInput Input() {
-    return {buffers_,          run_.floats,
+    return {memory_.buffers(), run_.floats,
             ScalarTensors(),   message_.mode() == v1::EXECUTION_MODE_FAST,
             &context_.tenant,  context_.timer == nullptr ? nullptr : &way_,
-            device_run_.get(), EndsWithNext()};
-  }
-
-  // Of lifetimes_.ends, those that Leave() will free.
-  absl::Span<const std::pair<uint32_t, uint32_t>> EndsWithNext() const {
-    const auto& ends = lifetimes_.ends;
-    size_t end = next_end_;
-    while (end < ends.size() && ends[end].first <= next_) ++end;
-    return absl::MakeConstSpan(ends).subspan(next_end_, end - next_end_);
+            device_run_.get(), memory_.EndsUpTo(next_),
+            memory_.ends()};
   }
 
   absl::Status CallOperator(uint32_t node) {
@@ -513,84 +376,8 @@ class RunExecution final : public OngoingRun {
     return scalar_tensors_;
   }
 
-  // Gives a storage that was never filled its zeros.
-  absl::Status Materialize(uint32_t slot) {
-    if (buffers_[slot] != nullptr) return absl::OkStatus();
-    Storage* storage = slots_[slot].storage;
-    if (IsPaid(slot)) {
-      DJINN_ASSIGN_OR_RETURN(
-          std::shared_ptr<Buffer> buffer,
-          context_.memory->device()->Allocate(storage->size_bytes));
-      Own(slot, std::move(buffer), storage->size_bytes);
-      return absl::OkStatus();
-    }
-    DJINN_RETURN_IF_ERROR(context_.quota->Resize(
-        &storage->quota, storage->size_bytes, StorageClass::kOwn));
-    DJINN_ASSIGN_OR_RETURN(
-        buffers_[slot],
-        context_.memory->Allocate(context_.tenant, storage->size_bytes));
-    return absl::OkStatus();
-  }
-
-  // Fills a slot that is born and paid for.
-  void Own(uint32_t slot, std::shared_ptr<Buffer> buffer, uint64_t bytes) {
-    slots_[slot].storage->size_bytes = bytes;
-    slots_[slot].in_room = !slots_[slot].temporary;
-    buffers_[slot] = std::move(buffer);
-  }
-
-  // What stays takes its part of the room along.
-  void TakeFromRoom(uint32_t slot) {
-    Storage* const storage = slots_[slot].storage;
-    storage->quota = room_.quota.Split(storage->size_bytes);
-    buffers_[slot] =
-        DeviceMemory::Track(std::move(buffers_[slot]),
-                            std::make_shared<Reservation>(
-                                room_.memory->Split(storage->size_bytes)));
-  }
-
-  // Copy on write.
-  absl::Status Unshare(uint32_t slot) {
-    if (buffers_[slot] == nullptr || IsSoleOwner(buffers_[slot])) {
-      return absl::OkStatus();
-    }
-    QuotaShare& quota = slots_[slot].storage->quota;
-    const StorageClass shared = quota.storage_class();
-    if (shared != StorageClass::kOwn) {
-      DJINN_RETURN_IF_ERROR(
-          context_.quota->Resize(&quota, quota.bytes(), StorageClass::kOwn));
-    }
-    absl::StatusOr<std::shared_ptr<Buffer>> copy = context_.memory->Clone(
-        context_.tenant, *buffers_[slot], buffers_[slot]->size_bytes());
-    if (!copy.ok()) {
-      quota.MoveTo(shared);
-      return copy.status();
-    }
-    buffers_[slot] = *std::move(copy);
-    if (std::exchange(slots_[slot].in_room, false)) {
-      quota = room_.quota.Split(buffers_[slot]->size_bytes());
-    }
-    ++context_.counters->write_copies;
-    return absl::OkStatus();
-  }
-
-  // Fills rooms_.
-  absl::Status ReserveResults(const srg::Node& call) {
-    rooms_.clear();
-    rooms_.resize(call.results.size());
-    for (size_t i = 0; i < call.results.size(); ++i) {
-      const auto* view = std::get_if<srg::TensorView>(&call.results[i]);
-      if (view == nullptr || IsPaid(view->slot)) continue;
-      const uint64_t bytes = plan_.birth_bytes()[view->slot];
-      DJINN_ASSIGN_OR_RETURN(rooms_[i].quota, context_.quota->Reserve(bytes));
-      DJINN_ASSIGN_OR_RETURN(rooms_[i].memory,
-                             context_.memory->Reserve(MemoryClass::kStorages,
-                                                      context_.tenant, bytes));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Adopt(const srg::Result& expected, Room room,
+  // The call's `number`-th result.
+  absl::Status Adopt(const srg::Result& expected, size_t number,
                      NodeResult* result) {
     if (std::holds_alternative<srg::UndefinedResult>(expected)) {
       return CheckUndefined(*result);
@@ -616,20 +403,10 @@ class RunExecution final : public OngoingRun {
           absl::StrCat("a later view of slot ", slot, " needs ", required,
                        " bytes, but the result has ", bytes));
     }
-    // An operator may take more than was inferred, and so than was paid for.
-    if (IsPaid(slot) && !copy && bytes <= plan_.birth_bytes()[slot]) {
-      Own(slot, std::move(result->buffer), bytes);
+    if (!copy && memory_.TakePaid(slot, &result->buffer)) {
       return absl::OkStatus();
     }
-    DJINN_RETURN_IF_ERROR(
-        context_.quota->Resize(&room.quota, bytes, StorageClass::kOwn));
-    if (!room.memory.has_value()) {
-      DJINN_ASSIGN_OR_RETURN(room.memory,
-                             context_.memory->Reserve(MemoryClass::kStorages,
-                                                      context_.tenant, bytes));
-    } else {
-      DJINN_RETURN_IF_ERROR(room.memory->Resize(bytes));
-    }
+    DJINN_RETURN_IF_ERROR(memory_.Pay(number, bytes));
     std::shared_ptr<Buffer> buffer = std::move(result->buffer);
     if (copy) {
       plain_ = false;
@@ -638,31 +415,9 @@ class RunExecution final : public OngoingRun {
           buffer, CopyResult(context_.memory->device(), view, std::move(buffer),
                              &result->view));
     }
-    Storage* storage = slots_[slot].storage;
-    storage->size_bytes = buffer->size_bytes();
-    storage->quota = std::move(room.quota);
-    buffers_[slot] = DeviceMemory::Track(
-        std::move(buffer),
-        std::make_shared<Reservation>(*std::move(room.memory)));
+    memory_.Take(number, slot, std::move(buffer));
     if (view == nullptr) unknown_views_.emplace_back(slot, result->view);
     return absl::OkStatus();
-  }
-
-  void Drop(const srg::Node& call) {
-    for (const srg::Result& result : call.results) {
-      uint32_t slot;
-      if (const auto* view = std::get_if<srg::TensorView>(&result)) {
-        slot = view->slot;
-      } else if (const auto* unknown =
-                     std::get_if<srg::UnknownResult>(&result)) {
-        slot = unknown->slot;
-      } else {
-        continue;
-      }
-      buffers_[slot].reset();
-      slots_[slot].in_room = false;
-      slots_[slot].storage->quota.Release();
-    }
   }
 
   // Either an error or one entry per unknown result.
@@ -671,7 +426,7 @@ class RunExecution final : public OngoingRun {
       for (const srg::Result& result : node.results) {
         const auto* unknown = std::get_if<srg::UnknownResult>(&result);
         if (unknown == nullptr) continue;
-        const Storage* storage = slots_[unknown->slot].storage;
+        const Storage* storage = memory_.storage(unknown->slot);
         if (storage->poison != nullptr) {
           metadata->Clear();
           *metadata->mutable_error() = *storage->poison;
@@ -698,21 +453,13 @@ class RunExecution final : public OngoingRun {
   const Plan& plan_;
   const BoundRun& run_;
   const v1::Run& message_;
-  const Lifetimes& lifetimes_;
   const RunContext& context_;
-  std::vector<Slot> slots_;
-  // What pays for all that is born, and is not yet an output's.
-  Room room_;
-  bool paid_ = false;
-  std::vector<Storage> temporaries_;
-  std::vector<std::shared_ptr<Buffer>> buffers_;
+  RunMemory memory_;
   std::vector<NodeResult> results_;
   std::vector<std::string> scalar_tensors_;
-  std::vector<Room> rooms_;
   // The node to be carried out next, and the end of those that are.
   uint32_t next_ = 0;
   uint32_t end_ = 0;
-  size_t next_end_ = 0;
   // Why none is.
   RootError refused_;
   // Of a run that goes on beside others; the first from next_ on.

@@ -1,0 +1,144 @@
+// The memory of one run as its nodes find it: the buffer of every slot and what
+// pays for it.
+//
+// What is born in the run is paid for at once, if there is room for the most of
+// it that lives at a time (Lifetimes): its part of that *room* goes with what
+// stays. Otherwise each is paid for as it comes, so that what fits runs. Before
+// a node its operands are filled, if nothing ever did, and what it writes is
+// copied if others share it; the results' memory is reserved before the call,
+// and made as large as they are after it.
+//
+// Life: CheckExtents(), which changes nothing; Bind(); nodes in order;
+// Unbind(). In between the buffers are here and not in the storages, so that a
+// count of one means that nobody else shares them.
+//
+// Not thread-safe.
+#ifndef GPU_WORKER_PLAN_RUN_MEMORY_H_
+#define GPU_WORKER_PLAN_RUN_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/srg/structure.h"
+#include "gpu_worker/device/device.h"
+#include "gpu_worker/device/operator_library.h"
+#include "gpu_worker/plan/bound_run.h"
+#include "gpu_worker/plan/plan.h"
+#include "gpu_worker/plan/run_context.h"
+
+namespace djinn::worker {
+
+class RunMemory {
+ public:
+  // All outlive this.
+  RunMemory(const Plan& plan, const BoundRun& run, const Lifetimes& lifetimes,
+            const RunContext& context)
+      : plan_(plan), run_(run), lifetimes_(lifetimes), context_(context) {}
+
+  // Every view must lie inside the storage it is bound to in this run: an error
+  // if one does not. A poisoned storage may be smaller than it would have been:
+  // its readers are skipped, and only an overwrite of a storage that fits heals
+  // it.
+  RootError CheckExtents();
+  void Bind();
+  // Versions advance, whatever happened.
+  void Unbind();
+
+  uint32_t slot_count() const { return static_cast<uint32_t>(slots_.size()); }
+  Storage* storage(uint32_t slot) const { return slots_[slot].storage; }
+  // Views of the structure lie inside the storage.
+  bool extents_fit(uint32_t slot) const { return slots_[slot].extents_fit; }
+  // Null for what is not born yet, or freed.
+  const std::shared_ptr<Buffer>& buffer(uint32_t slot) const {
+    return buffers_[slot];
+  }
+  absl::Span<const std::shared_ptr<Buffer>> buffers() const { return buffers_; }
+  // There was no room for all that is born.
+  bool cramped() const { return lifetimes_.peak_bytes > 0 && !paid_; }
+
+  // Gives a storage that was never filled its zeros.
+  absl::Status Materialize(uint32_t slot) {
+    return buffers_[slot] != nullptr ? absl::OkStatus() : Fill(slot);
+  }
+  // Before a write of it.
+  absl::Status Unshare(uint32_t slot) {
+    const std::shared_ptr<Buffer>& buffer = buffers_[slot];
+    if (buffer == nullptr || IsSoleOwner(buffer)) return absl::OkStatus();
+    return CopyForWrite(slot);
+  }
+
+  // For the results of a call; what the one before left over is given back.
+  absl::Status Reserve(const srg::Node& call);
+  // The slot takes a result that was paid for with all that is born. False, and
+  // nothing changed, where it was not, or is larger than was thought.
+  bool TakePaid(uint32_t slot, std::shared_ptr<Buffer>* result);
+  // What is reserved for the call's `result` becomes so much; then it may be
+  // taken, with what pays for it.
+  absl::Status Pay(size_t result, uint64_t bytes);
+  void Take(size_t result, uint32_t slot, std::shared_ptr<Buffer> buffer);
+  // Nothing of a call that failed stays.
+  void Drop(const srg::Node& call);
+
+  // What stays of the run, if all of it may be handed over at once: no slot is
+  // poisoned or too small, and all that is born is paid for. False otherwise.
+  bool ListKept(std::vector<KeptResult>* kept) const;
+  // Fills a slot that is born and paid for.
+  void Own(uint32_t slot, std::shared_ptr<Buffer> buffer, uint64_t bytes);
+
+  // Of the final slots, those that nobody names after the nodes up to this one.
+  absl::Span<const std::pair<uint32_t, uint32_t>> EndsUpTo(uint32_t node) const;
+  absl::Span<const std::pair<uint32_t, uint32_t>> ends() const {
+    return lifetimes_.ends;
+  }
+  void FreeUpTo(uint32_t node);
+
+ private:
+  struct Slot {
+    Storage* storage = nullptr;
+    bool extents_fit = true;
+    // Born and dead in this run: no other message can name it.
+    bool temporary = false;
+    // Its buffer stays, and is paid for by the run's room until the end.
+    bool in_room = false;
+  };
+  // Memory set aside for what will be there.
+  struct Room {
+    QuotaShare quota;
+    std::optional<Reservation> memory;
+  };
+
+  // For all that is born, if it fits.
+  void ReserveRoom();
+  bool IsPaid(uint32_t slot) const {
+    return paid_ && plan_.birth_bytes()[slot] > 0;
+  }
+  absl::Status Fill(uint32_t slot);
+  absl::Status CopyForWrite(uint32_t slot);
+  // What stays takes its part of the room along.
+  void TakeFromRoom(uint32_t slot);
+
+  const Plan& plan_;
+  const BoundRun& run_;
+  const Lifetimes& lifetimes_;
+  const RunContext& context_;
+  std::vector<Slot> slots_;
+  std::vector<Storage> temporaries_;
+  std::vector<std::shared_ptr<Buffer>> buffers_;
+  // What pays for all that is born, and is not yet an output's.
+  Room room_;
+  bool paid_ = false;
+  // By result of the call being carried out.
+  std::vector<Room> rooms_;
+  // The first of lifetimes_.ends that is not freed.
+  size_t next_end_ = 0;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_PLAN_RUN_MEMORY_H_
