@@ -134,6 +134,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
     device.Error("packed_weight_memory", "at most memory");
   }
   config.append_in_place = device.Bool("append_in_place", true);
+  config.whole_attention = device.Bool("whole_attention", true);
   const bool says_speed = device.Has("speed");
   config.calibrate = device.Bool("calibrate", !says_speed);
   if (says_speed) {

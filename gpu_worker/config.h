@@ -36,6 +36,7 @@
 //     packed_weights: true            # and kernels of the worker's own
 //     packed_weight_memory: 0         # for all; 0: a quarter of the memory
 //     append_in_place: true           # caches grow where they are
+//     whole_attention: true           # where a program spells it out
 //     calibrate: true                 # measure its speed at start
 //     speed:                          # what it is instead
 //       flops_per_second: 6e13
@@ -107,6 +108,7 @@ struct WorkerConfig {
   int device_threads = 0;
   bool packed_weights = true;
   bool append_in_place = true;
+  bool whole_attention = true;
   uint64_t packed_weight_memory = 0;
   // Whether the caller of ReadWorkerConfig() is to measure `speed`, which is
   // then not given. It says what `numerics` are, too, as in WorkerHello.

@@ -67,6 +67,8 @@ TEST_F(ConfigTest, WeightsArePackedUnlessItSaysNot) {
 TEST_F(ConfigTest, CachesGrowInPlaceUnlessItSaysNot) {
   EXPECT_TRUE(Read("{}")->append_in_place);
   EXPECT_FALSE(Read("{append_in_place: false}")->append_in_place);
+  EXPECT_TRUE(Read("{}")->whole_attention);
+  EXPECT_FALSE(Read("{whole_attention: false}")->whole_attention);
   EXPECT_THAT(Complaint("{append_in_place: often}"),
               HasSubstr("device.append_in_place"));
 }

@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
                         .packed_weights = config.packed_weights,
                         .packed_weight_bytes = config.packed_weight_memory,
                         .append_in_place = config.append_in_place,
+                        .whole_attention = config.whole_attention,
                         .operator_libraries = config.operator_libraries});
 }
 

@@ -5,6 +5,7 @@ import random
 import unittest
 
 import torch
+import transformers
 from torch import nn
 
 import djinn
@@ -32,6 +33,39 @@ class ExecutionModeTest(RemoteCase):
         with self.assertRaisesRegex(ValueError, "'quick': must be one of strict, fast"):
             djinn.set_execution_mode("quick")
         self.assertEqual(djinn.execution_mode(), "strict")
+
+
+class WholeAttentionTest(RemoteCase):
+    """Attention that a module spells out may be carried out otherwise in fast mode."""
+
+    def tearDown(self):
+        djinn.set_execution_mode("strict")
+
+    def test_a_module_with_attention_of_its_own(self):
+        torch.manual_seed(5)
+        config = transformers.BertConfig(
+            hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+            intermediate_size=128, vocab_size=100, attn_implementation="eager")
+        local = transformers.BertModel(config).eval()
+        remote = copy.deepcopy(local).to(self.device)
+        djinn.set_execution_mode("fast")
+        with torch.inference_mode():
+            # Beyond the trials; the last sentence of each is padded.
+            for call in range(40):
+                ids = torch.randint(100, (2, 64))
+                mask = torch.ones_like(ids)
+                mask[1, 40 + call % 20:] = 0
+                expected = local(ids, attention_mask=mask)
+                actual = remote(ids.to(self.device), attention_mask=mask.to(self.device))
+                torch.testing.assert_close(
+                    actual.last_hidden_state.cpu(), expected.last_hidden_state,
+                    rtol=1e-4, atol=1e-4)
+            # Who asks for the weights gets them.
+            remote.config.output_attentions = local.config.output_attentions = True
+            expected = local(ids, attention_mask=mask)
+            actual = remote(ids.to(self.device), attention_mask=mask.to(self.device))
+            for one, other in zip(actual.attentions, expected.attentions, strict=True):
+                torch.testing.assert_close(one.cpu(), other, rtol=1e-4, atol=1e-5)
 
 
 class PackedWeightsTest(RemoteCase):

@@ -14,6 +14,7 @@
 #include "gpu_worker/device/cpu/cache_append.h"
 #include "gpu_worker/device/cpu/measured_choice.h"
 #include "gpu_worker/device/cpu/weak_table.h"
+#include "gpu_worker/device/cpu/whole_attention.h"
 #include "gpu_worker/device/torch/call_template.h"
 
 namespace djinn::worker {
@@ -26,6 +27,8 @@ struct Choices {
   MeasuredChoice<2> plain;
   MeasuredChoice<4> with_packed;
   AppendRecord appends;
+  // Of a call that ends a chain.
+  AttentionChoice attention;
 
   // What a way is taken to cost.
   static uint64_t Cost(size_t way, uint64_t nanoseconds) {

@@ -46,11 +46,13 @@ class CpuDevice final : public Device {
  public:
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
             std::shared_ptr<PackedWeights> weights,
-            std::shared_ptr<AppendRooms> rooms, Clock* clock)
+            std::shared_ptr<AppendRooms> rooms, bool whole_attention,
+            Clock* clock)
       : memory_bytes_(memory_bytes),
         weights_(std::move(weights)),
         rooms_(std::move(rooms)),
-        operators_(std::move(custom), weights_, rooms_, clock) {}
+        operators_(std::move(custom), weights_, rooms_, whole_attention,
+                   clock) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -193,7 +195,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
           options.packed_weights ? BestPackedKernel() : nullptr, packed_bytes),
       std::make_shared<AppendRooms>(
           options.append_in_place ? memory_bytes / kRoomsShare : 0),
-      options.clock);
+      options.whole_attention, options.clock);
 }
 
 }  // namespace djinn::worker

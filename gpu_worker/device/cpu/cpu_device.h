@@ -26,6 +26,9 @@ struct CpuDeviceOptions {
   // Whether tensors that programs append to may have room to grow where they
   // are; a thirty-second of the memory at most.
   bool append_in_place = true;
+  // Whether runs that let it may carry out attention as a whole that a program
+  // spells out.
+  bool whole_attention = true;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
   // Times ways to carry out an operator; outlives the device.

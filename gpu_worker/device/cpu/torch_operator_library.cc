@@ -97,9 +97,14 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
       std::vector<TorchCall> plain,
       CompileNodes(structure, custom_, CpuTarget().device()));
   CountThreads();
+  std::vector<std::optional<AttentionStep>> steps(plain.size());
+  if (whole_attention_) steps = AttentionStep::Match(structure, plain);
   std::vector<CpuCall> calls;
   calls.reserve(plain.size());
-  for (TorchCall& call : plain) calls.emplace_back(std::move(call));
+  for (size_t node = 0; node < plain.size(); ++node) {
+    calls.emplace_back(std::move(plain[node]));
+    calls.back().attention = std::move(steps[node]);
+  }
   for (CpuCall& call : calls) {
     call.choices = choices_.Find(call.op.schema(), call.call);
     call.blocks = BlocksTakenBy(call.op.schema());

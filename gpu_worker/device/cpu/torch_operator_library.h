@@ -25,10 +25,12 @@ class TorchOperatorLibrary final : public OperatorLibrary {
   // has what they append to. `clock` outlives this and all programs.
   TorchOperatorLibrary(CustomOperators custom,
                        std::shared_ptr<PackedWeights> weights,
-                       std::shared_ptr<AppendRooms> rooms, Clock* clock)
+                       std::shared_ptr<AppendRooms> rooms, bool whole_attention,
+                       Clock* clock)
       : custom_(std::move(custom)),
         weights_(std::move(weights)),
         rooms_(std::move(rooms)),
+        whole_attention_(whole_attention),
         clock_(*clock),
         joined_(weights_, clock) {}
 
@@ -43,6 +45,7 @@ class TorchOperatorLibrary final : public OperatorLibrary {
   const CustomOperators custom_;
   const std::shared_ptr<PackedWeights> weights_;
   const std::shared_ptr<AppendRooms> rooms_;
+  const bool whole_attention_;
   const std::shared_ptr<TrialPace> pace_ = std::make_shared<TrialPace>();
   Clock& clock_;
   ChoiceTable choices_;

@@ -84,6 +84,11 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   if (node >= calls_.size()) return absl::InternalError("no such node");
   CountThreads();
   const CpuCall& call = calls_[node];
+  if (call.attention.has_value() && input.fast) {
+    const std::optional<absl::Status> done =
+        call.attention->Run(input, &call.choices->attention, &clock_, results);
+    if (done.has_value()) return *done;
+  }
   if (!call.append.has_value()) return ExecuteAsIs(node, input, results);
   bool appended = false;
   // Whatever keeps it from being appended, the plain call does without.

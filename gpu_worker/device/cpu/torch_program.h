@@ -19,6 +19,7 @@
 #include "gpu_worker/device/cpu/parted_product.h"
 #include "gpu_worker/device/cpu/product_table.h"
 #include "gpu_worker/device/cpu/trial_pace.h"
+#include "gpu_worker/device/cpu/whole_attention.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/torch_call.h"
@@ -40,6 +41,8 @@ struct CpuCall : TorchCall {
   std::shared_ptr<StrictProduct> strict_product;
   // Where it may append in place.
   std::optional<CacheAppend> append;
+  // Where it is part of attention that may be carried out as a whole.
+  std::optional<AttentionStep> attention;
   // How it is best carried out, shared with calls like it.
   std::shared_ptr<Choices> choices;
   // Where one thread may do where every bit counts; null where nothing is to be

@@ -34,6 +34,14 @@ class DerivedFromBytes {
   virtual void Invalidate() = 0;
 };
 
+// What bytes would be made of that nobody writes: a mark for the calls of one
+// device that know what to do with it, and see to it that nobody else gets the
+// buffer.
+class Unmade {
+ public:
+  virtual ~Unmade() = default;
+};
+
 // Blocks of bytes that lie apart.
 struct Pitch {
   uint64_t blocks = 0;
@@ -112,6 +120,13 @@ class TorchBuffer final : public Buffer {
   bool appended() const { return appended_; }
   void SetAppended() { appended_ = true; }
 
+  // Null but for a buffer whose bytes are not written. Set before anybody else
+  // has the buffer.
+  const Unmade* unmade() const { return unmade_.get(); }
+  void SetUnmade(std::shared_ptr<const Unmade> unmade) {
+    unmade_ = std::move(unmade);
+  }
+
  private:
   struct Spread {
     Mutex mu;
@@ -129,6 +144,7 @@ class TorchBuffer final : public Buffer {
   // Null where the bytes never lay apart.
   const std::unique_ptr<Spread> spread_;
   bool appended_ = false;
+  std::shared_ptr<const Unmade> unmade_;
   // Owned.
   mutable std::atomic<DerivedFromBytes*> derived_{nullptr};
 };
