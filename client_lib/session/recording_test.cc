@@ -246,13 +246,13 @@ TEST_F(RecordingTest, IsStaleWhenWhatItKeepsIsGone) {
             "STALE_RECORDING");
 }
 
-// A worker that takes fewer messages than a replay is.
+// A worker that takes one message at a time: what follows waits in the session.
 class RecordingInANarrowWindowTest : public RecordingTest {
  protected:
   RecordingInANarrowWindowTest()
       : RecordingTest([] {
           v1::SessionLimits limits = FakeWorker::DefaultLimits();
-          limits.set_max_outstanding(2);
+          limits.set_max_outstanding(1);
           return limits;
         }()) {}
 };
