@@ -41,6 +41,8 @@ struct OfferedBytes {
   std::shared_ptr<Buffer> buffer;
   uint64_t size_bytes = 0;
   std::shared_ptr<const v1::ErrorDetail> poison;
+  // The table's: later offers have higher ones.
+  uint64_t number = 0;
   // The session cannot pay for them any more: whoever sends them stops.
   mutable std::atomic<bool> recalled{false};
 };
@@ -92,7 +94,7 @@ class OfferTable {
   // ResourceExhausted (TOO_MANY_OFFERS).
   absl::Status Add(const std::string& session_id, const void* owner,
                    const std::string& ticket,
-                   std::shared_ptr<const OfferedBytes> bytes);
+                   std::shared_ptr<OfferedBytes> bytes);
   // Lets go of the bytes of an offer that nobody has taken: who asks for it
   // learns why. False when it is not there.
   bool Withdraw(const std::string& session_id, const std::string& ticket,
@@ -157,6 +159,7 @@ class OfferTable {
   mutable Mutex mu_;
   // By session id.
   std::map<std::string, Offers> sessions_ ABSL_GUARDED_BY(mu_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status stop_reason_ ABSL_GUARDED_BY(mu_);
 };

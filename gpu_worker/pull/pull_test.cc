@@ -40,7 +40,7 @@ class Asker : public OfferClaimant {
 
 class OfferTableTest : public testing::Test {
  protected:
-  static std::shared_ptr<const OfferedBytes> Bytes(uint64_t size = 8) {
+  static std::shared_ptr<OfferedBytes> Bytes(uint64_t size = 8) {
     auto bytes = std::make_shared<OfferedBytes>();
     bytes->size_bytes = size;
     return bytes;
@@ -79,6 +79,15 @@ TEST_F(OfferTableTest, AnOfferIsTakenOnce) {
   EXPECT_EQ(ErrorReason(Ask()->refusal), "OFFER_UNKNOWN");
   EXPECT_EQ(ErrorReason(Offer()), "PROTOCOL_VIOLATION");
   EXPECT_EQ(table_.offers(), 0u);
+}
+
+TEST_F(OfferTableTest, OffersAreNumberedInTheirOrder) {
+  const std::string other(16, 'o');
+  // Whoever is asked for first.
+  const auto early = Ask("s1", other);
+  ASSERT_TRUE(Offer("s1").ok());
+  ASSERT_TRUE(Offer("s1", other).ok());
+  EXPECT_GT(early->bytes->number, Ask()->bytes->number);
 }
 
 TEST_F(OfferTableTest, ATicketIsOneSessionsAlone) {

@@ -1,16 +1,32 @@
 #include "gpu_worker/pull/send_order.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace djinn::worker {
 
 bool SendOrder::IsMoreUrgent(const SendUrgency& a, const SendUrgency& b) {
   if (a.priority != b.priority) return a.priority > b.priority;
-  return a.tenant == b.tenant && a.deadline < b.deadline;
+  if (a.tenant != b.tenant) return false;
+  if (a.deadline != b.deadline) return a.deadline < b.deadline;
+  return IsEarlier(a, b);
+}
+
+bool SendOrder::IsEarlier(const SendUrgency& a, const SendUrgency& b) {
+  return !a.session_id.empty() && a.session_id == b.session_id &&
+         a.offer < b.offer;
 }
 
 uint64_t SendOrder::Begin(SendUrgency urgency) {
   MutexLock lock(&mu_);
+  for (auto& [number, other] : senders_) {
+    absl::Duration& deadline = other.urgency.deadline;
+    if (IsEarlier(urgency, other.urgency)) {
+      urgency.deadline = std::min(urgency.deadline, deadline);
+    } else if (IsEarlier(other.urgency, urgency)) {
+      deadline = std::min(deadline, urgency.deadline);
+    }
+  }
   senders_[++last_] = {std::move(urgency), clock_->Monotonic()};
   return last_;
 }

@@ -4,8 +4,13 @@
 // of a higher priority class, or of the same class and tenant with an earlier
 // deadline, the chunks of one for a less urgent session are held: each is let
 // go after kShare chunks of more urgent ones, so that nothing stands still
-// however much that is urgent comes. A sender that has sent nothing for
-// kStalled holds nobody: its link is another one, or its receiver is slow.
+// however much that is urgent comes. The same among values of one session that
+// several workers fetch: what the program offered first it needs first. A
+// sender that has sent nothing for kStalled holds nobody: its link is another
+// one, or its receiver is slow.
+//
+// A session's values are as urgent as the most urgent behind them: without that
+// three values could each wait for another one of them.
 //
 // Thread-safe. Calls nobody: who is held asks again after kAskAgain.
 #ifndef GPU_WORKER_PULL_SEND_ORDER_H_
@@ -29,6 +34,10 @@ struct SendUrgency {
   int priority = 0;
   // When what waits for it should begin, by the order's clock.
   absl::Duration deadline = absl::InfiniteDuration();
+  // Whose value it is; empty: nobody's in particular. Of its offers the lower
+  // number is the earlier one.
+  std::string session_id;
+  uint64_t offer = 0;
 };
 
 class SendOrder {
@@ -59,6 +68,7 @@ class SendOrder {
     uint64_t passed_by = 0;
   };
 
+  static bool IsEarlier(const SendUrgency& a, const SendUrgency& b);
   static bool IsMoreUrgent(const SendUrgency& a, const SendUrgency& b);
 
   Clock* const clock_;

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -120,6 +121,64 @@ TEST(SendOrderTest, AnEarlierDeadlineCountsWithinATenant) {
   EXPECT_LT(link.arrived("z"), 120);
   EXPECT_LT(link.arrived("other"), 120);
   EXPECT_EQ(link.arrived("a"), 150);
+}
+
+SendUrgency Offered(uint64_t number, const std::string& session = "s",
+                    absl::Duration deadline = absl::InfiniteDuration()) {
+  return {"t", kInteractive, deadline, session, number};
+}
+
+TEST(SendOrderTest, WhatASessionOfferedFirstArrivesFirst) {
+  SlowLink link;
+  // Asked for in another order.
+  link.Send("c", Offered(3), 40);
+  link.Send("a", Offered(1), 40);
+  link.Send("b", Offered(2), 40);
+  link.Carry(1000);
+  // By turns all would arrive at the end, from 118 on. Each that is held gets
+  // one chunk for eight of it, and had one under way.
+  EXPECT_LE(link.arrived("a"), 40 + 2 * (40 / 8) + 2);
+  EXPECT_LE(link.arrived("b"), 95);
+  EXPECT_EQ(link.arrived("c"), 120);
+}
+
+TEST(SendOrderTest, WhatASessionOfferedLastDoesNotStandStill) {
+  SlowLink link;
+  link.Send("last", Offered(1000), 20);
+  for (uint64_t i = 0; link.arrived("last") == 0 && i < 1000; ++i) {
+    link.Send("earlier" + std::to_string(i), Offered(i), 3);
+    link.Carry(3);
+  }
+  EXPECT_GT(link.arrived("last"), 20 * 4);
+  EXPECT_LE(link.arrived("last"), 20 * 9);
+}
+
+TEST(SendOrderTest, OtherSessionsOffersAreEquals) {
+  SlowLink link;
+  link.Send("a", Offered(1, "s"), 50);
+  link.Send("b", Offered(2, "other"), 50);
+  link.Carry(1000);
+  EXPECT_GE(link.arrived("a"), 99);
+  EXPECT_GE(link.arrived("b"), 99);
+}
+
+TEST(SendOrderTest, ValuesNeverWaitForOneAnotherAllRound) {
+  // The earlier offer is the later one to be asked for, and another session's
+  // deadline lies between theirs.
+  for (const bool late_first : {false, true}) {
+    FakeClock clock;
+    SendOrder order(&clock);
+    std::vector<uint64_t> senders;
+    const SendUrgency late = Offered(1, "s", absl::Seconds(9));
+    const SendUrgency early = Offered(2, "s", absl::Seconds(1));
+    senders.push_back(order.Begin(late_first ? late : early));
+    senders.push_back(order.Begin(Offered(3, "other", absl::Seconds(5))));
+    senders.push_back(order.Begin(late_first ? early : late));
+    std::vector<bool> may;
+    for (const uint64_t sender : senders) may.push_back(order.MaySend(sender));
+    EXPECT_EQ(may, late_first ? std::vector<bool>({true, false, false})
+                              : std::vector<bool>({false, false, true}));
+  }
 }
 
 TEST(SendOrderTest, WhatIsUrgentAndStuckHoldsNobody) {

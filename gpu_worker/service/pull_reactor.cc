@@ -62,6 +62,8 @@ void PullReactor::Give(std::shared_ptr<const OfferedBytes> bytes) {
   {
     MutexLock lock(&mu_);
     if (context_ == nullptr || finished_) return;
+    urgency.session_id = session_id_;
+    urgency.offer = bytes->number;
     sender_ = order_->Begin(std::move(urgency));
     offered_ = std::move(bytes);
   }
