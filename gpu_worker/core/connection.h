@@ -29,8 +29,13 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
   };
 
   Connection(WorkerCore* core, uint64_t key,
-             std::unique_ptr<WorkerStream> stream, absl::Duration since)
-      : core_(core), key_(key), since_(since), stream_(std::move(stream)) {}
+             std::unique_ptr<WorkerStream> stream, StreamWay way,
+             absl::Duration since)
+      : core_(core),
+        key_(key),
+        way_(way),
+        since_(since),
+        stream_(std::move(stream)) {}
 
   void OnMessage(v1::ControlRequest message) override {
     const Service service = this->service();
@@ -84,6 +89,7 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
   }
 
   WorkerStream* stream() const { return stream_.get(); }
+  StreamWay way() const { return way_; }
   absl::Duration since() const { return since_; }
 
   // Guarded by the core's mutex.
@@ -97,6 +103,7 @@ class WorkerCore::Connection : public WorkerStreamReceiver {
  private:
   WorkerCore* const core_;
   const uint64_t key_;
+  const StreamWay way_;
   const absl::Duration since_;
   mutable Mutex mu_;
   Service service_ ABSL_GUARDED_BY(mu_);

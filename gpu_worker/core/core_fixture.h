@@ -104,7 +104,7 @@ class WorkerCoreTest : public testing::Test {
 
   std::unique_ptr<TestClient> Connect(const v1::ClientHello& hello) {
     InProcessPair pair = MakeInProcessPair();
-    core_->Attach(std::move(pair.worker));
+    core_->Attach(std::move(pair.worker), way_);
     auto client = std::make_unique<TestClient>(std::move(pair.client));
     client->Hello(hello);
     return client;
@@ -127,7 +127,7 @@ class WorkerCoreTest : public testing::Test {
   // Another stream for the client, from where it was.
   void Resume(TestClient* client, const std::string& session = "s1") {
     InProcessPair pair = MakeInProcessPair();
-    core_->Attach(std::move(pair.worker));
+    core_->Attach(std::move(pair.worker), way_);
     client->Resume(std::move(pair.client), HelloFor(session));
   }
   // Cuts the network, and waits until the worker noticed.
@@ -160,6 +160,8 @@ class WorkerCoreTest : public testing::Test {
   LeaseAuthority authority_;
   // Of each session, the last one granted.
   std::map<std::string, std::string> tokens_;
+  // Of the clients that connect from now on.
+  StreamWay way_ = StreamWay::kLocal;
   std::vector<std::string> sharing_;
   std::vector<std::string> batching_;
   std::unique_ptr<WorkerCore> core_;

@@ -37,6 +37,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
               clock),
       pulls_(options_.worker_id, incarnation_, &offers_),
       links_(clock),
+      uploads_(clock),
       leases_(options_.worker_id, incarnation_, &metrics_.traffic),
       preemption_(clock, &metrics_.tenants,
                   {.take =
@@ -61,6 +62,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.offers = &offers_;
   environment_.pulls = &pulls_;
   environment_.links = &links_;
+  environment_.uploads = &uploads_;
   environment_.counters = &counters_;
   environment_.edge = &preemption_;
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;

@@ -59,6 +59,7 @@
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "scheduler/batching/company_forecast.h"
+#include "scheduler/fairness/deadline_rule.h"
 #include "scheduler/fairness/fair_queue.h"
 
 namespace djinn::worker {
@@ -101,7 +102,8 @@ class WorkerCore {
   ~WorkerCore();
 
   // Serves a client connection, not started yet.
-  void Attach(std::unique_ptr<WorkerStream> stream);
+  void Attach(std::unique_ptr<WorkerStream> stream,
+              StreamWay way = StreamWay::kLocal);
 
   // The id of the lease that a Bulk call presents. Unauthenticated
   // (LEASE_UNKNOWN) when there is none.
@@ -230,6 +232,9 @@ class WorkerCore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportLeases(v1::WorkerState* state) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What keeps the session's next message from being carried out, if anything.
+  std::optional<v1::MessageWait> WaitOf(const Held& held,
+                                        absl::Duration now) const;
   // Somebody should know that the session's lease is out of credit, or no more.
   void NoteWaiting(const Session& session, bool waits);
   OfferTable::Activity ActivityOf(const std::string& session_id) const;
@@ -278,6 +283,9 @@ class WorkerCore {
   // cannot be done by its deadline any more.
   std::optional<absl::Duration> LateBehind(uint64_t key,
                                            absl::Duration now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  // Who is in service, if anybody is.
+  std::optional<scheduler::InService> InService() const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   // The session has begun to wait. Notes it if that is so.
   void NoteWaitingRun(uint64_t key, absl::Duration now)
@@ -351,6 +359,7 @@ class WorkerCore {
   OfferTable offers_;
   PeerPulls pulls_;
   LinkRates links_;
+  UploadRate uploads_;
   SessionEnvironment environment_;
   Mutex listener_mu_;
   std::function<void()> change_listener_ ABSL_GUARDED_BY(listener_mu_);
@@ -391,6 +400,11 @@ class WorkerCore {
   // Who is in service, and by when it is expected to be done.
   uint64_t serving_ ABSL_GUARDED_BY(queue_mu_) = 0;
   absl::Duration served_by_ ABSL_GUARDED_BY(queue_mu_);
+  // Those whose turns go before it now, the innermost last.
+  std::vector<uint64_t> going_first_ ABSL_GUARDED_BY(queue_mu_);
+  // Since when those who wait do so for company.
+  std::optional<absl::Duration> awaits_company_since_
+      ABSL_GUARDED_BY(queue_mu_);
   // Those that began to wait so since the last turn was taken.
   std::deque<uint64_t> refusals_ ABSL_GUARDED_BY(queue_mu_);
   // The executor's.

@@ -289,6 +289,9 @@ void WorkerCore::ReportLeases(v1::WorkerState* state) const {
     held->set_storage_bytes(session->storage_bytes());
     held->set_attached(found->second.connection != 0);
     *held->mutable_use() = session->use();
+    if (auto wait = WaitOf(found->second, now); wait.has_value()) {
+      *held->mutable_wait() = *std::move(wait);
+    }
     queued_runs += session->queued_runs();
   }
   state->set_queued_runs(queued_runs);
@@ -339,6 +342,7 @@ v1::WorkerState WorkerCore::Snapshot() const {
     added->set_hash_low(content.hash.low);
     added->set_size_bytes(content.size_bytes);
   }
+  state.set_client_bytes_per_second(uploads_.BytesPerSecond());
   for (v1::PeerLink& link : links_.Known()) {
     *state.add_links() = std::move(link);
   }

@@ -13,7 +13,7 @@
 
 namespace djinn::worker {
 
-void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream) {
+void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream, StreamWay way) {
   Connection* connection = nullptr;
   absl::Status refused;
   {
@@ -27,7 +27,7 @@ void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream) {
     } else {
       const uint64_t key = next_key_++;
       auto added = std::make_shared<Connection>(this, key, std::move(stream),
-                                                clock_->Monotonic());
+                                                way, clock_->Monotonic());
       connection = added.get();
       connections_.emplace(key, std::move(added));
     }
@@ -183,7 +183,7 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   }
   answer.set_numerics(options_.numerics);
   session->Attach(connection->stream(), stream_number, std::move(answer),
-                  hello.resume().acknowledged_reply());
+                  hello.resume().acknowledged_reply(), connection->way());
   return absl::OkStatus();
 }
 

@@ -137,10 +137,13 @@ std::optional<absl::Duration> WorkerCore::LateBehind(uint64_t key,
                                                      absl::Duration now) const {
   const auto found = queued_.find(key);
   if (found == queued_.end()) return std::nullopt;
-  std::optional<scheduler::InService> in_service;
-  if (queued_.contains(serving_)) in_service = {serving_, served_by_};
   return scheduler::LateBehind(queue_, key, WorkOf(*found->second.session),
-                               in_service, now);
+                               InService(), now);
+}
+
+std::optional<scheduler::InService> WorkerCore::InService() const {
+  if (!queued_.contains(serving_)) return std::nullopt;
+  return scheduler::InService{serving_, served_by_};
 }
 
 void WorkerCore::NoteWaitingRun(uint64_t key, absl::Duration now) {
@@ -190,10 +193,12 @@ void WorkerCore::AwaitCompany() {
     if (until <= now) break;
     if (!waited) EndWork(now);
     waited = true;
+    awaits_company_since_ = since;
     clock_->Wait(&runnable_, &queue_mu_, until - now);
     now = clock_->Monotonic();
   }
   if (!waited) return;
+  awaits_company_since_.reset();
   BeginWork(now);
   metrics_.batch_waits.Observe(now - since);
 }
@@ -315,6 +320,7 @@ scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
   if (asked == FairQueue::Preemption::kHigherPriority ||
       asked == FairQueue::Preemption::kDeadline) {
     preempting_ = TurnOf(queue_.Take());
+    going_first_.push_back(preempting_.key);
     turns_ = 0;
   }
   return asked;
@@ -324,6 +330,8 @@ Preemptor WorkerCore::ServePreempting() {
   Turn turn = std::exchange(preempting_, {});
   Preemptor preemptor{turn.session->tenant(), turn.session->session_id()};
   Serve(std::move(turn));
+  MutexLock lock(&queue_mu_);
+  going_first_.pop_back();
   return preemptor;
 }
 

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "djinn/v1/placement.pb.h"
+#include "gpu_worker/pull/decayed_rate.h"
 
 namespace djinn::worker {
 
@@ -22,9 +23,8 @@ class LinkRates {
  public:
   // Workers; beyond that the one that was measured longest ago is forgotten.
   static constexpr size_t kMaxLinks = 256;
-  // How long a measurement counts beside a newer one, and is told of.
-  static constexpr absl::Duration kFresh = absl::Seconds(10);
-  static constexpr absl::Duration kKept = absl::Minutes(5);
+  static constexpr absl::Duration kFresh = DecayedRate::kFresh;
+  static constexpr absl::Duration kKept = DecayedRate::kKept;
 
   // Outlived by the clock.
   explicit LinkRates(Clock* clock) : clock_(clock) {}
@@ -38,16 +38,11 @@ class LinkRates {
   std::vector<v1::PeerLink> Known() const;
 
  private:
-  struct Link {
-    double seconds_per_byte = 0;
-    absl::Duration measured;
-  };
-
-  static v1::PeerLink Describe(const std::string& worker_id, const Link& link);
+  static v1::PeerLink Describe(const std::string& worker_id, uint64_t rate);
 
   Clock* const clock_;
   mutable Mutex mu_;
-  absl::btree_map<std::string, Link> links_ ABSL_GUARDED_BY(mu_);
+  absl::btree_map<std::string, DecayedRate> links_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace djinn::worker

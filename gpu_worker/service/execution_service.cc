@@ -25,7 +25,7 @@ StreamLink::ControlReactor* ExecutionService::Control(
         OnAccepted(accepted);
       });
   StreamLink::ControlReactor* const reactor = link->control();
-  core_->Attach(link->MakeStream());
+  core_->Attach(link->MakeStream(), StreamWay::kNetwork);
   return reactor;
 }
 

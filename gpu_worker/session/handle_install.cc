@@ -280,6 +280,7 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
     } else {
       transfer->chunks->SetWriting(offset);
       ++transfer->writers;
+      NoteChunk(bytes, transfer.get());
     }
   }
   if (!violation.ok()) return Fail(std::move(violation));
@@ -296,6 +297,7 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
     MutexLock lock(&mu_);
     transfer->chunks->SetHere(offset);
     transfer->last_chunk = environment_.clock->Monotonic();
+    if (transfer->chunks->complete()) NoteAllChunks(*transfer);
   }
   if (written.ok()) written = HashWhatIsHere(transfer.get());
   bool settled = false;
@@ -315,6 +317,22 @@ void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
               transfer->writers == 0;
   }
   if (settled) callbacks_.runnable();
+}
+
+void Session::NoteChunk(uint64_t bytes, Transfer* transfer) {
+  if (way_ != StreamWay::kNetwork) return;
+  const UploadRate::Mark mark = environment_.uploads->Add(bytes);
+  if (!transfer->first.has_value()) transfer->first = mark;
+  transfer->last = mark;
+}
+
+void Session::NoteAllChunks(const Transfer& transfer) {
+  // The time in which there was no stream is not the link's.
+  if (!transfer.first.has_value() || transfer.resumed ||
+      transfer.size_bytes < UploadRate::kMinBytes) {
+    return;
+  }
+  environment_.uploads->Note(*transfer.first, transfer.last);
 }
 
 void Session::CompleteTransfer(Transfer* transfer) {

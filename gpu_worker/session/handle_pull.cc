@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<Session::Pulling>> Session::PreparePull(
   auto pulling = std::make_unique<Pulling>();
   pulling->sequence = sequence;
   pulling->worker_id = pull.worker_id();
+  pulling->started = environment_.clock->Monotonic();
   std::shared_ptr<Buffer> buffer;
   // What is here already is shared.
   if (pull.worker_id() != environment_.worker_id) {

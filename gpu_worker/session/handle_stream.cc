@@ -27,7 +27,8 @@ absl::Status Session::CheckResume(const v1::Resume& resume) const {
 }
 
 void Session::Attach(WorkerStream* stream, uint64_t number,
-                     v1::WorkerHello hello, uint64_t acknowledged_reply) {
+                     v1::WorkerHello hello, uint64_t acknowledged_reply,
+                     StreamWay way) {
   outbox_.Acknowledge(acknowledged_reply);
   std::vector<v1::ControlResponse> news(1);
   // Held over both: what is said between them would be neither in the hello nor
@@ -36,6 +37,7 @@ void Session::Attach(WorkerStream* stream, uint64_t number,
   if (dropped_ || number <= stream_number_) return;
   const bool resumed = std::exchange(stream_number_, number) != 0;
   if (!std::exchange(attached_, true)) account_->Join();
+  way_ = way;
   inbox_.Grant(account_->Share(limits_));
   const absl::Duration now = environment_.clock->Monotonic();
   news[0].set_completed_sequence(announced_);

@@ -81,6 +81,8 @@ class Inbox {
                           : static_cast<size_t>(
                                 items_.front().message.free().storages_size());
   }
+  // The sequence of the next one. Not empty.
+  uint64_t next_sequence() const { return items_.front().message.sequence(); }
   bool read_next() const {
     return !items_.empty() && items_.front().message.has_read();
   }

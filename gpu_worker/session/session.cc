@@ -131,6 +131,7 @@ absl::Status Session::StepItem(Inbox::Item item,
   if (accounts && !pinned_.empty()) AccountForOffers();
   supplied_plan_ = nullptr;
   if (std::exchange(put_off_, false)) {
+    NoteNoRoom(item.message.sequence());
     PutBack(std::move(item));
     return absl::OkStatus();
   }

@@ -47,6 +47,7 @@
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/session_state.pb.h"
 #include "djinn/v1/usage.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/cache/content_store.h"
@@ -68,6 +69,7 @@
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "gpu_worker/session/traffic.h"
+#include "gpu_worker/session/upload_rate.h"
 #include "scheduler/fairness/run_times.h"
 
 namespace djinn::worker {
@@ -86,6 +88,8 @@ struct SessionEnvironment {
   OfferTable* offers = nullptr;
   PullSource* pulls = nullptr;
   LinkRates* links = nullptr;
+  // Of what comes over the network.
+  UploadRate* uploads = nullptr;
   ExecutionCounters* counters = nullptr;
   // Null: runs do not give way.
   NodeEdge* edge = nullptr;
@@ -107,6 +111,13 @@ enum class RunInTime {
   kMissed,
   // It would not have been, and was not begun.
   kRefused,
+};
+
+// How a client's bytes come.
+enum class StreamWay {
+  // Within this machine.
+  kLocal,
+  kNetwork,
 };
 
 class Session {
@@ -150,7 +161,7 @@ class Session {
   // numbered in the order of their Hellos; a late call for an older one is
   // without effect.
   void Attach(WorkerStream* stream, uint64_t number, v1::WorkerHello hello,
-              uint64_t acknowledged_reply);
+              uint64_t acknowledged_reply, StreamWay way = StreamWay::kLocal);
   // The stream is not used any more when it returns.
   void Detach(const WorkerStream* stream, uint64_t number);
   void OnRoom() { outbox_.OnRoom(); }
@@ -240,6 +251,10 @@ class Session {
   bool cancelled() const { return cancelled_; }
   // For operators; the numbers need not be of one moment.
   v1::SessionUse use() const;
+  // What its next message waits for; TURN where it is ready, of which the
+  // caller knows the rest. Nothing when there is none, or one is being carried
+  // out, or the client takes no replies.
+  std::optional<v1::MessageWait> wait() const;
 
  private:
   struct Structure {
@@ -284,6 +299,9 @@ class Session {
     bool resumed = false;
     absl::Duration started;
     absl::Duration last_chunk;
+    // Of the chunks that came over the network.
+    std::optional<UploadRate::Mark> first;
+    UploadRate::Mark last;
   };
 
   // An upload that the client may not have to send: it says its hash, its bytes
@@ -328,6 +346,7 @@ class Session {
     std::shared_ptr<IncomingPull> incoming;
     // Of the buffer that fills; null when a shared one comes.
     std::shared_ptr<Reservation> reservation;
+    absl::Duration started;
   };
   // What the session holds on another worker, on its way here.
   struct Entering {
@@ -394,6 +413,8 @@ class Session {
   bool HasRoom(const Plan& plan);
   // The message waits again, as if it had not been taken.
   void PutBack(Inbox::Item item);
+  // The message waits for room.
+  void NoteNoRoom(uint64_t sequence);
   RunContext ContextOf(uint64_t sequence);
   // A run of it is about to begin.
   void NotePhase(v1::Phase phase) {
@@ -477,6 +498,11 @@ class Session {
   absl::StatusOr<std::shared_ptr<Transfer>> StartTransfer(
       uint64_t sequence, uint64_t storage_id, Storage* storage,
       const v1::Transfer& transfer);
+  // A chunk of it came, and all have come.
+  void NoteChunk(uint64_t bytes, Transfer* transfer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteAllChunks(const Transfer& transfer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Every byte is here, and the hash is said: it is complete.
   void CompleteTransfer(Transfer* transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Hashes what is here from the beginning on, unless another call does.
@@ -564,6 +590,7 @@ class Session {
   // Number of the newest stream, and whether it is still there.
   uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool attached_ ABSL_GUARDED_BY(mu_) = false;
+  StreamWay way_ ABSL_GUARDED_BY(mu_) = StreamWay::kLocal;
   std::optional<Need> need_ ABSL_GUARDED_BY(mu_);
   // Structure of the last answer to a Need. It may come once more: a resumed
   // stream repeats the Need.
@@ -580,6 +607,10 @@ class Session {
   // The last that came when nothing waited for it: too late to be looked for,
   // but not for the bytes that follow, or once more.
   v1::TransferHash early_hash_ ABSL_GUARDED_BY(mu_);
+  // The message that was last put back for want of room, and since when it
+  // waits for it.
+  uint64_t no_room_for_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Duration no_room_since_ ABSL_GUARDED_BY(mu_);
   bool running_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelling_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,7 +1,6 @@
 #include "scheduler/fairness/deadline_rule.h"
 
 namespace djinn::scheduler {
-namespace {
 
 absl::Duration Ahead(const FairQueue& queue, uint64_t key,
                      const std::optional<InService>& in_service,
@@ -16,8 +15,6 @@ absl::Duration Ahead(const FairQueue& queue, uint64_t key,
   }
   return ahead;
 }
-
-}  // namespace
 
 DeadlineVerdict JudgeDeadline(absl::Duration deadline, absl::Duration expected,
                               absl::Duration ahead, absl::Duration now) {

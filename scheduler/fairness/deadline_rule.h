@@ -31,6 +31,10 @@ struct InService {
   uint64_t key = 0;
   absl::Duration until;
 };
+// What is done before the session's step, at least, if it waits.
+absl::Duration Ahead(const FairQueue& queue, uint64_t key,
+                     const std::optional<InService>& in_service,
+                     absl::Duration now);
 // If the session waits with a step that is known to be late: what is done
 // before it, at least.
 std::optional<absl::Duration> LateBehind(

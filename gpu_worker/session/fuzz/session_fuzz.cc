@@ -300,6 +300,7 @@ class Harness {
     environment_.offers = &offers_;
     environment_.pulls = &pulls_;
     environment_.links = &links_;
+    environment_.uploads = &uploads_;
     environment_.counters = &counters_;
   }
 
@@ -394,6 +395,7 @@ class Harness {
   OfferTable offers_;
   LocalPulls pulls_;
   LinkRates links_{&clock_};
+  UploadRate uploads_{&clock_};
   ExecutionCounters counters_;
   SessionEnvironment environment_;
   Client client_;

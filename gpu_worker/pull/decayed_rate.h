@@ -1,0 +1,53 @@
+// How fast bytes have moved lately, of which the newest measurements count
+// most.
+//
+// Not thread-safe.
+#ifndef GPU_WORKER_PULL_DECAYED_RATE_H_
+#define GPU_WORKER_PULL_DECAYED_RATE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace djinn::worker {
+
+class DecayedRate {
+ public:
+  // How long a measurement counts beside a newer one, and is told of.
+  static constexpr absl::Duration kFresh = absl::Seconds(10);
+  static constexpr absl::Duration kKept = absl::Minutes(5);
+
+  // So many bytes moved in that time; both are more than 0.
+  void Add(uint64_t bytes, absl::Duration took, absl::Duration now) {
+    const double measured =
+        absl::ToDoubleSeconds(took) / static_cast<double>(bytes);
+    const bool fresh = seconds_per_byte_ > 0 && now - measured_ <= kFresh;
+    seconds_per_byte_ =
+        fresh ? kWeight * measured + (1 - kWeight) * seconds_per_byte_
+              : measured;
+    measured_ = now;
+  }
+
+  // 0: nothing moved, or too long ago.
+  uint64_t BytesPerSecond(absl::Duration now) const {
+    if (seconds_per_byte_ == 0 || now - measured_ > kKept) return 0;
+    // No link is faster than what can be told.
+    return static_cast<uint64_t>(
+        std::llround(std::clamp(1 / seconds_per_byte_, 1.0, 1e15)));
+  }
+  // When something was measured last.
+  absl::Duration measured() const { return measured_; }
+
+ private:
+  // Of a new measurement beside what is fresh.
+  static constexpr double kWeight = 0.5;
+
+  double seconds_per_byte_ = 0;
+  absl::Duration measured_;
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_PULL_DECAYED_RATE_H_

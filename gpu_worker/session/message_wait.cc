@@ -1,0 +1,50 @@
+// What a session's next message waits for, as operators are told.
+#include "common/net/proto_duration.h"
+#include "gpu_worker/session/session.h"
+
+namespace djinn::worker {
+
+void Session::NoteNoRoom(uint64_t sequence) {
+  MutexLock lock(&mu_);
+  if (no_room_for_ == sequence) return;
+  no_room_for_ = sequence;
+  no_room_since_ = environment_.clock->Monotonic();
+}
+
+std::optional<v1::MessageWait> Session::wait() const {
+  const bool full = outbox_.Full();
+  const absl::Duration now = environment_.clock->Monotonic();
+  const auto say = [now](v1::MessageWait::For what, absl::Duration since) {
+    v1::MessageWait wait;
+    wait.set_what(what);
+    *wait.mutable_waited() = ToProtoDuration(now - since);
+    return wait;
+  };
+  MutexLock lock(&mu_);
+  if (failed_ || dropped_ || cancelling_ || running_) return std::nullopt;
+  if (transfer_ != nullptr &&
+      (transfer_->writers > 0 ||
+       transfer_->state == Transfer::State::kReceiving)) {
+    return say(v1::MessageWait::BYTES, transfer_->started);
+  }
+  if (searching_ != nullptr && !searching_->settled()) {
+    return say(searching_->load != nullptr ? v1::MessageWait::CONTENT
+                                           : v1::MessageWait::BYTES,
+               searching_->started);
+  }
+  if (pull_ != nullptr && !pull_->incoming->settled()) {
+    v1::MessageWait wait = say(v1::MessageWait::VALUE, pull_->started);
+    wait.set_worker_id(pull_->worker_id);
+    return wait;
+  }
+  if (need_.has_value() && !need_->supply.has_value()) {
+    return say(v1::MessageWait::STRUCTURE, need_->since);
+  }
+  if (full || !HasWorkLocked()) return std::nullopt;
+  if (!inbox_.empty() && inbox_.next_sequence() == no_room_for_) {
+    return say(v1::MessageWait::ROOM, no_room_since_);
+  }
+  return say(v1::MessageWait::TURN, now);
+}
+
+}  // namespace djinn::worker
