@@ -173,6 +173,7 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   config.graph_cache_entries = root.UInt("graph_cache_entries", 4096, 1);
   config.max_batch_runs =
       root.UInt("max_batch_runs", config.max_batch_runs, 1, kMaxBatchRuns);
+  config.tokens_first = root.Bool("tokens_first", true);
   ConfigMap disk = root.Map("content_disk");
   const std::string directory = disk.Path("directory");
   if (!directory.empty()) {

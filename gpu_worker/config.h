@@ -58,6 +58,8 @@
 //   max_connections: 16384            # of clients
 //   graph_cache_entries: 4096
 //   max_batch_runs: 16                # that share products; 1: none do
+//   tokens_first: true                # runs that make a token interrupt those
+//                                     # that read a prompt or train
 //   content_disk:                     # none: a restarted worker has nothing
 //     directory: contents             # made with mode 0700; relative to this
 //     limit: 100GiB                   # required
@@ -129,6 +131,7 @@ struct WorkerConfig {
   size_t max_connections = 16384;
   size_t graph_cache_entries = 0;
   size_t max_batch_runs = 16;
+  bool tokens_first = true;
   // Empty: none.
   std::string content_disk_directory;
   uint64_t content_disk_limit = 0;

@@ -80,6 +80,12 @@ TEST_F(ConfigTest, RunsShareProductsUnlessItSaysNot) {
   EXPECT_THAT(Complaint("{}\nmax_batch_runs: 65"), HasSubstr("max_batch_runs"));
 }
 
+TEST_F(ConfigTest, TokensGoFirstUnlessItSaysNot) {
+  EXPECT_TRUE(Read("{}")->tokens_first);
+  EXPECT_FALSE(Read("{}\ntokens_first: false")->tokens_first);
+  EXPECT_THAT(Complaint("{}\ntokens_first: often"), HasSubstr("tokens_first"));
+}
+
 TEST_F(ConfigTest, PackedWeightsLieWithinTheMemory) {
   const absl::StatusOr<WorkerConfig> config =
       Read("{memory: 1GiB, packed_weight_memory: 1GiB}");

@@ -80,6 +80,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   options.max_connections = config.max_connections;
   options.graph_cache.max_plans = config.graph_cache_entries;
   options.max_batch_runs = config.max_batch_runs;
+  options.tokens_first = config.tokens_first;
   options.offer_timeout = config.offer_timeout;
   options.speed = config.speed;
   options.numerics = config.numerics;

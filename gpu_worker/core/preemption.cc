@@ -7,6 +7,21 @@ namespace djinn::worker {
 
 using Reason = scheduler::FairQueue::Preemption;
 
+namespace {
+
+const char* NameOf(Reason reason) {
+  switch (reason) {
+    case Reason::kDeadline:
+      return "deadline";
+    case Reason::kShort:
+      return "phase";
+    default:
+      return "higher_priority";
+  }
+}
+
+}  // namespace
+
 void Preemption::Begin(Step* step) {
   step->start = settled_;
   step->outer = step_;
@@ -57,8 +72,7 @@ void Preemption::GiveWay(absl::Duration expected) {
   Look();
   step->rule.GaveWay();
   const absl::Duration away = away_ - away_before;
-  const char* const why =
-      reason == Reason::kDeadline ? "deadline" : "higher_priority";
+  const char* const why = NameOf(reason);
   durations_.Observe(away);
   count_.Add({labels_->For(first->tenant), labels_->For(*step->tenant), why});
   step->given_way->Add(*std::move(first), why, away, clock_->Monotonic());

@@ -80,6 +80,7 @@ class Trace {
 
   int most_times() const { return most_times_; }
   int most_depth() const { return most_depth_; }
+  bool short_goes_first() const { return short_goes_first_; }
 
  private:
   struct Tenant {
@@ -119,16 +120,24 @@ class Trace {
     Arrive(key);
   }
 
-  FairQueue::Work DrawWork() {
+  FairQueue::Work DrawWork(const Session& session) {
+    const FairQueue::Pace pace = DrawPace(session);
     return {.deadline = Draw(2) == 0 ? absl::InfiniteDuration()
                                      : clock_.Monotonic() +
-                                           absl::Milliseconds(Draw(2000))};
+                                           absl::Milliseconds(Draw(2000)),
+            .pace = pace};
+  }
+  // Of a session whose steps have few nodes as a rule short, of others long.
+  FairQueue::Pace DrawPace(const Session& session) {
+    using Pace = FairQueue::Pace;
+    if (Draw(3) == 0) return Pace::kUnknown;
+    return session.most_nodes > 3 ? Pace::kLong : Pace::kShort;
   }
 
   void Arrive(uint64_t key) {
     // Without effect for who waits, and for who is served no more than once.
     if (sessions_[key].waits || serving_.contains(key)) return;
-    queue_.MakeRunnable(key, DrawWork());
+    queue_.MakeRunnable(key, DrawWork(sessions_[key]));
     SetWaits(key, true);
     preemption_.Look();
   }
@@ -143,10 +152,11 @@ class Trace {
                              absl::Duration end) {
     queue_.Charge(step.key, used);
     const FairQueue::Preemption asked = queue_.MayPreempt({&step.key, 1}, end);
-    if (asked == FairQueue::Preemption::kHigherPriority ||
-        asked == FairQueue::Preemption::kDeadline) {
-      Note(queue_.Next());
-      chosen_ = queue_.Take();
+    if (FairQueue::GivesWay(asked)) {
+      NoteWaiting();
+      short_goes_first_ |= asked == FairQueue::Preemption::kShort;
+      chosen_ = queue_.TakePreempting(asked);
+      began_[*chosen_] = clock_.Monotonic();
       PassBetween();
     }
     return asked;
@@ -170,6 +180,8 @@ class Trace {
     step.tenant = &TenantOf(session).name;
     step.given_way = &session.given_way;
     preemption_.Begin(&step);
+    // As it turns out to be.
+    queue_.SetPace(key, DrawPace(session));
     const int nodes = 1 + Draw(session.most_nodes);
     absl::Duration own = std::exchange(between_, {});
     for (int node = 0; node < nodes; ++node) {
@@ -197,7 +209,7 @@ class Trace {
     tenant.longest = std::max(tenant.longest, Seconds(own) / tenant.weight);
     longest_turn_ = std::max(longest_turn_, clock_.Monotonic() - began_[key]);
     std::optional<FairQueue::Work> more;
-    if (session.keen) more = DrawWork();
+    if (session.keen) more = DrawWork(session);
     queue_.Done(key, own, more);
     if (more.has_value()) {
       SetWaits(key, true);
@@ -226,6 +238,9 @@ class Trace {
   // Before a decision for the session.
   void Note(uint64_t key) {
     began_[key] = clock_.Monotonic();
+    NoteWaiting();
+  }
+  void NoteWaiting() {
     for (size_t a = 0; a < tenants_.size(); ++a) {
       for (size_t b = 0; b < a; ++b) {
         if (tenants_[a].waiting == 0 || tenants_[b].waiting == 0) {
@@ -270,11 +285,13 @@ class Trace {
   absl::Duration between_;
   int depth_ = 0, most_depth_ = 0, most_times_ = 0;
   int begun_ = 0, ended_ = 0;
+  bool short_goes_first_ = false;
 };
 
 TEST(PreemptionPropertyTest, EveryRunEndsAndNobodyStarves) {
   int most_times = 0;
   int most_depth = 0;
+  int short_ones = 0;
   for (uint64_t seed = 1; seed <= kTraces; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Trace trace(seed);
@@ -282,10 +299,12 @@ TEST(PreemptionPropertyTest, EveryRunEndsAndNobodyStarves) {
     if (testing::Test::HasFailure()) return;
     most_times = std::max(most_times, trace.most_times());
     most_depth = std::max(most_depth, trace.most_depth());
+    short_ones += trace.short_goes_first();
   }
   // The traces go as far as the bounds.
   EXPECT_EQ(most_times, Preemption::Rule::kMost);
   EXPECT_GE(most_depth, 4);
+  EXPECT_GT(short_ones, kTraces / 10);
 }
 
 }  // namespace

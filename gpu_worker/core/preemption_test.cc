@@ -70,9 +70,7 @@ class PreemptionTest : public WorkerCoreTest {
     std::unique_ptr<TestClient> client = Connect(HelloFor(session));
     client->Create(kSum, 4);
     client->InstallInline(kOne, std::string("\0\0\x80\x3f", 4));
-    FakeStructure fill;
-    fill.FillInPlace(fill.Bound(), 1);
-    client->Define(1, fill.get());
+    client->Define(1, Short());
     // The session is there.
     EXPECT_EQ(client->Read(kOne, 1), Floats{1});
     return client;
@@ -90,12 +88,19 @@ class PreemptionTest : public WorkerCoreTest {
     return s.get();
   }
   // The coordinator finds that runs of so many nodes are training.
-  void TellTraining(int nodes) {
+  void TellTraining(int nodes) { Tell(Long(nodes), v1::PHASE_TRAINING); }
+  void Tell(const srg::Structure& structure, v1::Phase phase) {
     v1::DesiredState desired = Agreed();
     v1::GraphPhase* const known = desired.add_graph_phases();
-    known->set_fingerprint(srg::Fingerprint(Long(nodes)));
-    known->set_phase(v1::PHASE_TRAINING);
+    known->set_fingerprint(srg::Fingerprint(structure));
+    known->set_phase(phase);
     core_->Apply(desired);
+  }
+  // What RunShort() runs.
+  static srg::Structure Short() {
+    FakeStructure fill;
+    fill.FillInPlace(fill.Bound(), 1);
+    return fill.get();
   }
   // A run of one node, received when this returns.
   void RunShort(TestClient* client) {
@@ -337,6 +342,123 @@ TEST_F(PreemptionTest, WhoWentFirstGivesWayItself) {
   EXPECT_EQ(Used("batch"), absl::Seconds(3));
   EXPECT_EQ(Used("quick"), absl::Seconds(3));
   EXPECT_EQ(Used("now"), absl::Seconds(1));
+}
+
+// Prompts of ten nodes and tokens of one, whose phases are known: each client
+// had a token made before.
+class TokensFirstTest : public PreemptionTest {
+ protected:
+  static constexpr int kPrompt = 10;
+
+  std::unique_ptr<TestClient> OpenKnown(
+      const std::string& session, const std::string& tenant,
+      v1::PriorityClass priority = v1::PRIORITY_CLASS_INTERACTIVE) {
+    auto client = OpenAs(session, tenant, priority);
+    client->Define(2, Long(kPrompt));
+    // Both structures are known here.
+    client->Read(kOne, 1);
+    Tell(Short(), v1::PHASE_LLM_DECODE);
+    Tell(Long(kPrompt), phase_);
+    client->Run(1, {kSum}, {0});
+    EXPECT_EQ(client->Read(kSum, 1), Floats{0});
+    return client;
+  }
+  void RunPrompt(TestClient* client) { client->Run(2, {kSum, kOne}); }
+  // How long a token waits that comes with the prompt's third node.
+  absl::Duration WaitBehindPrompt(TestClient* prompter, TestClient* talker) {
+    const size_t from = Order().size();
+    Before(from + 2, [&] { RunShort(talker); });
+    RunPrompt(prompter);
+    prompter->Read(kSum, 1);
+    talker->Read(kSum, 1);
+    const std::string order = Order().substr(from);
+    EXPECT_EQ(order.size(), kPrompt + 1);
+    // Nodes take a second each, and no time passes otherwise.
+    return absl::Seconds(static_cast<int64_t>(order.find('f')) - 2);
+  }
+
+  v1::Phase phase_ = v1::PHASE_LLM_PREFILL;
+};
+
+TEST_F(TokensFirstTest, ATokenDoesNotWaitForAnothersPrompt) {
+  WorkerCoreOptions options;
+  options.tokens_first = false;
+  Start(options);
+  {
+    const auto prompter = OpenKnown("p1", "t1");
+    const auto talker = OpenKnown("d1", "t2");
+    EXPECT_EQ(WaitBehindPrompt(prompter.get(), talker.get()),
+              absl::Seconds(kPrompt - 2));
+  }
+  Start({});
+  const auto prompter = OpenKnown("p2", "t1");
+  const auto talker = OpenKnown("d2", "t2");
+  EXPECT_EQ(WaitBehindPrompt(prompter.get(), talker.get()), absl::Seconds(1));
+  EXPECT_TRUE(MetricsSay(
+      "djinn_preemptions_total{preemptor_tenant=\"t2\",victim_tenant=\"t1\","
+      "reason=\"phase\"} 1\n"));
+  const v1::WorkerState state = core_->Snapshot();
+  for (const v1::HeldSession& held : state.sessions()) {
+    if (!held.has_given_way()) continue;
+    EXPECT_EQ(held.given_way().last_reason(), "phase");
+    EXPECT_EQ(held.given_way().last_session_id(), log::ShortId("d2"));
+  }
+  EXPECT_EQ(Used("p2"), absl::Seconds(kPrompt + 1));
+  EXPECT_EQ(Used("d2"), absl::Seconds(2));
+}
+
+TEST_F(TokensFirstTest, TrainingGivesWayToTokensOfItsClass) {
+  phase_ = v1::PHASE_TRAINING;
+  const auto trainer = OpenKnown("p", "t1");
+  const auto talker = OpenKnown("d", "t1");
+  EXPECT_EQ(WaitBehindPrompt(trainer.get(), talker.get()), absl::Seconds(1));
+}
+
+TEST_F(TokensFirstTest, TokensOfALowerClassWait) {
+  const auto prompter = OpenKnown("p", "t1");
+  const auto talker = OpenKnown("d", "t1", v1::PRIORITY_CLASS_BATCH);
+  EXPECT_EQ(WaitBehindPrompt(prompter.get(), talker.get()),
+            absl::Seconds(kPrompt - 2));
+}
+
+TEST_F(TokensFirstTest, ATenantsTokensTakeNoMoreThanItsShare) {
+  const auto prompter = OpenKnown("p", "t1");
+  const auto talker = OpenKnown("d", "t2");
+  const size_t from = Order().size();
+  Before(from, [&] {
+    for (int i = 0; i < 3; ++i) RunShort(talker.get());
+  });
+  RunPrompt(prompter.get());
+  prompter->Read(kSum, 1);
+  talker->Read(kSum, 1);
+  EXPECT_EQ(Order().substr(from), "afafafaaaaaaa");
+}
+
+TEST_F(TokensFirstTest, ATokenThatWaitsAlreadyGoesFirst) {
+  const auto prompter = OpenKnown("p", "t1");
+  const auto talker = OpenKnown("d", "t1");
+  const auto other = OpenKnown("o", "t1");
+  // It has had more, and so is behind the prompt in their tenant's line.
+  for (int i = 0; i < 3; ++i) talker->Run(1, {kSum}, {7});
+  talker->Read(kSum, 1);
+  // Twice, so that the phase of what runs does not change any more.
+  RunPrompt(prompter.get());
+  prompter->Read(kSum, 1);
+  for (int i = 0; i < 12; ++i) talker->Run(1, {kSum}, {7});
+  talker->Read(kSum, 1);
+  const size_t from = Order().size();
+  Before(from, [&] {
+    const uint32_t before = core_->Snapshot().queued_runs();
+    RunPrompt(prompter.get());
+    EXPECT_TRUE(WaitUntil(
+        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    RunShort(talker.get());
+  });
+  other->Run(1, {kSum}, {7});
+  other->Read(kSum, 1);
+  prompter->Read(kSum, 1);
+  talker->Read(kSum, 1);
+  EXPECT_EQ(Order().substr(from), "fafaaaaaaaaa");
 }
 
 // Either run draws 8 of 16 MiB, and holds them up to its last node.

@@ -128,6 +128,7 @@ void WorkerCore::NotePhase(uint64_t queue_key, v1::Phase phase) {
   const auto found = queued_.find(queue_key);
   if (found == queued_.end()) return;
   queue_.SetPriority(queue_key, PriorityOf(found->second.declared, phase));
+  queue_.SetPace(queue_key, PaceOf(phase));
   // Who waits may have become more urgent than it.
   if (!queue_.empty()) preemption_.Look();
 }

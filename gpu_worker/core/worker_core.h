@@ -72,6 +72,9 @@ struct WorkerCoreOptions {
   std::shared_ptr<ContentStore> store;
   // Runs carried out side by side; 1: none.
   size_t max_batch_runs = 16;
+  // Whether runs that make a token go first of those that read a prompt, or
+  // train, of their own priority class.
+  bool tokens_first = true;
   // Of tenants that share contents, not settled.
   size_t max_challenges = 256;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
@@ -293,9 +296,12 @@ class WorkerCore {
   // Takes one of those.
   std::optional<Turn> TakeRefusal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
   // A session's work, for the queue.
-  static scheduler::FairQueue::Work WorkOf(const Session& session) {
-    return {session.deadline(), session.expected()};
+  scheduler::FairQueue::Work WorkOf(const Session& session) const {
+    return {session.deadline(), session.expected(),
+            PaceOf(session.next_phase())};
   }
+  // How long runs of this phase are beside others.
+  scheduler::FairQueue::Pace PaceOf(v1::Phase phase) const;
   // A run with a deadline is over.
   void CountInTime(uint64_t queue_key, const std::string& tenant,
                    RunInTime result);

@@ -126,6 +126,11 @@ std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
   } while (queue_.empty());
   if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
   const uint64_t key = queue_.Take();
+  // Who waits already is not looked for otherwise.
+  if (!queue_.empty() && PaceOf(queued_.at(key).session->next_phase()) ==
+                             scheduler::FairQueue::Pace::kLong) {
+    preemption_.Look();
+  }
   turns_ = key == last_turn_ ? turns_ + 1 : 0;
   last_turn_ = key;
   serving_ = key;
@@ -301,6 +306,20 @@ void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step) {
   EndTurn(turn, now - step.start);
 }
 
+scheduler::FairQueue::Pace WorkerCore::PaceOf(v1::Phase phase) const {
+  using Pace = scheduler::FairQueue::Pace;
+  if (!options_.tokens_first) return Pace::kUnknown;
+  switch (phase) {
+    case v1::PHASE_LLM_DECODE:
+      return Pace::kShort;
+    case v1::PHASE_LLM_PREFILL:
+    case v1::PHASE_TRAINING:
+      return Pace::kLong;
+    default:
+      return Pace::kUnknown;
+  }
+}
+
 scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
     const Preemption::Step& step, absl::Duration used, absl::Duration end) {
   using scheduler::FairQueue;
@@ -317,9 +336,8 @@ scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
     keys.push_back(part.key);
   }
   const FairQueue::Preemption asked = queue_.MayPreempt(keys, end);
-  if (asked == FairQueue::Preemption::kHigherPriority ||
-      asked == FairQueue::Preemption::kDeadline) {
-    preempting_ = TurnOf(queue_.Take());
+  if (FairQueue::GivesWay(asked)) {
+    preempting_ = TurnOf(queue_.TakePreempting(asked));
     going_first_.push_back(preempting_.key);
     turns_ = 0;
   }

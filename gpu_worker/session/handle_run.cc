@@ -24,6 +24,7 @@ absl::Status Session::ForgetStructures(const v1::DefineStructure& define) {
     structures_.erase(found);
     MutexLock lock(&mu_);
     run_times_.Forget(id);
+    phases_.erase(id);
   }
   return absl::OkStatus();
 }
@@ -50,6 +51,7 @@ absl::Status Session::HandleDefine(uint64_t sequence,
             environment_.memory->device()->operators());
   if (found.ok()) {
     structure.fingerprint = found->plan->fingerprint();
+    NotePhaseOf(id, found->plan->phase(), &structure);
     admitted->set_fingerprint(structure.fingerprint);
     admitted->set_cache_hit(found->known);
   } else {
@@ -58,6 +60,14 @@ absl::Status Session::HandleDefine(uint64_t sequence,
   }
   Reply(std::move(response));
   return absl::OkStatus();
+}
+
+void Session::NotePhaseOf(uint64_t id, v1::Phase phase, Structure* structure) {
+  if (structure->phase == phase) return;
+  structure->phase = phase;
+  MutexLock lock(&mu_);
+  phases_[id] = phase;
+  NoteNext();
 }
 
 absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
@@ -306,6 +316,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       run_stages_.bound = profile_->Now();
       profile_->Enter(SessionProfile::kBind);
     }
+    NotePhaseOf(run.structure_id(), plan->phase(), &structure);
     NotePhase(plan->phase());
     DJINN_RETURN_IF_ERROR(
         BindRun(run, plan.get(), structure.last, storages_, &run_));

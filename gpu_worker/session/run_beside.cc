@@ -110,8 +110,9 @@ OngoingRun* Session::BeginRun(
   const v1::Ordered& message = begun->item.message;
   message_counts_ = true;
   errors_.set_lane(message.lane());
-  const absl::StatusOr<const Lifetimes*> lifetimes = Remember(
-      *begun->plan, &structures_.at(message.run().structure_id()).last);
+  Structure& structure = structures_.at(message.run().structure_id());
+  const absl::StatusOr<const Lifetimes*> lifetimes =
+      Remember(*begun->plan, &structure.last);
   if (!lifetimes.ok()) {
     --queued_runs_;
     EndStep();
@@ -121,6 +122,7 @@ OngoingRun* Session::BeginRun(
   if (!message.run().has_repeat()) {
     begun->plan->SetContentBytes(BoundContentBytes());
   }
+  NotePhaseOf(message.run().structure_id(), begun->plan->phase(), &structure);
   NotePhase(begun->plan->phase());
   begun->context = ContextOf(message.sequence());
   begun->run = MakeOngoingRun(*begun->plan, run_, **lifetimes, begun->context);

@@ -60,12 +60,18 @@ void Session::NoteNext() {
                       : absl::ToInt64Nanoseconds(next),
                   std::memory_order_relaxed);
   fast_run_next_.store(inbox_.fast_run_next(), std::memory_order_relaxed);
-  const v1::Run* const run =
-      next == absl::InfiniteDuration() ? nullptr : inbox_.next_run();
+  const v1::Run* const run = inbox_.next_run();
+  v1::Phase phase = v1::PHASE_UNSPECIFIED;
+  if (run != nullptr && !phases_.empty()) {
+    const auto found = phases_.find(run->structure_id());
+    if (found != phases_.end()) phase = found->second;
+  }
+  next_phase_.store(phase, std::memory_order_relaxed);
   const absl::Duration expected =
-      run == nullptr ? absl::ZeroDuration()
-                     : run_times_.Expected(run->structure_id(),
-                                           environment_.clock->Monotonic());
+      run == nullptr || next == absl::InfiniteDuration()
+          ? absl::ZeroDuration()
+          : run_times_.Expected(run->structure_id(),
+                                environment_.clock->Monotonic());
   expected_.store(absl::ToInt64Nanoseconds(expected),
                   std::memory_order_relaxed);
 }

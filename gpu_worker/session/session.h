@@ -205,6 +205,13 @@ class Session {
   // with; unspecified before the first one. Any thread.
   v1::Phase phase() const { return phase_.load(std::memory_order_relaxed); }
 
+  // Of the run that is next, but for a Free, as of its structure's last run;
+  // unspecified where it is another message or its structure is not known.
+  // Likewise under any lock.
+  v1::Phase next_phase() const {
+    return next_phase_.load(std::memory_order_relaxed);
+  }
+
   // By when what it does next should be done; infinite when nothing says so. An
   // atomic: any thread, under any lock.
   absl::Duration deadline() const {
@@ -262,6 +269,8 @@ class Session {
     std::string fingerprint;
     RootError refused;
     LastRun last;
+    // As last noted.
+    v1::Phase phase = v1::PHASE_UNSPECIFIED;
   };
   // A structure whose plan the run at the head of the inbox waits for.
   struct Need {
@@ -416,7 +425,9 @@ class Session {
   // The message waits for room.
   void NoteNoRoom(uint64_t sequence);
   RunContext ContextOf(uint64_t sequence);
-  // A run of it is about to begin.
+  // The plan of the structure is of this phase.
+  void NotePhaseOf(uint64_t id, v1::Phase phase, Structure* structure);
+  // A run of this phase is about to begin.
   void NotePhase(v1::Phase phase) {
     if (phase_.exchange(phase, std::memory_order_relaxed) == phase) return;
     callbacks_.phase(phase);
@@ -584,6 +595,8 @@ class Session {
   mutable Mutex mu_;
   // Of runs with a deadline.
   scheduler::RunTimes run_times_ ABSL_GUARDED_BY(mu_);
+  // Of structures of a known phase, by id.
+  absl::flat_hash_map<uint64_t, v1::Phase> phases_ ABSL_GUARDED_BY(mu_);
   Inbox inbox_ ABSL_GUARDED_BY(mu_);
   // Completed, with every reply in the outbox.
   uint64_t announced_ ABSL_GUARDED_BY(mu_) = 0;
@@ -684,6 +697,7 @@ class Session {
   std::atomic<int64_t> run_deadline_{kNever};
   std::atomic<int64_t> deadline_{kNever};
   std::atomic<bool> fast_run_next_{false};
+  std::atomic<v1::Phase> next_phase_{v1::PHASE_UNSPECIFIED};
   // Nanoseconds.
   std::atomic<int64_t> expected_{0};
 

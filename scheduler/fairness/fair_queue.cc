@@ -83,6 +83,14 @@ void FairQueue::SetPriority(uint64_t key, int priority) {
   session->priority = priority;
   session->used = session->tenant->start[priority];
   if (session->place != kNowhere) session->tenant->waiting.Moved(session);
+  if (session->short_place != kNowhere) {
+    session->tenant->waiting_short.Moved(session);
+  }
+}
+
+void FairQueue::SetPace(uint64_t key, Pace pace) {
+  const auto found = sessions_.find(key);
+  if (found != sessions_.end()) found->second->pace = pace;
 }
 
 size_t FairQueue::session_count(absl::string_view tenant) const {
@@ -97,15 +105,23 @@ void FairQueue::Wait(Session* session, const Work& work) {
   session->turn = next_turn_++;
   const bool waits = !tenant->waiting.empty();
   tenant->waiting.Push(session);
+  if (work.pace == Pace::kShort) tenant->waiting_short.Push(session);
   if (waits) return;
   tenant->charged = std::max(tenant->charged, start_);
   tenant->turn = session->turn;
   waiting_.Push(tenant);
 }
 
+void FairQueue::Remove(Session* session) {
+  session->tenant->waiting.Remove(session);
+  if (session->short_place != kNowhere) {
+    session->tenant->waiting_short.Remove(session);
+  }
+}
+
 void FairQueue::Withdraw(Session* session) {
   Tenant* const tenant = session->tenant;
-  tenant->waiting.Remove(session);
+  Remove(session);
   if (tenant->waiting.empty()) waiting_.Remove(tenant);
 }
 
@@ -124,10 +140,16 @@ bool FairQueue::MakeRunnable(uint64_t key, const Work& work) {
   return false;
 }
 
-uint64_t FairQueue::Take() {
+uint64_t FairQueue::Take() { return TakeNow(waiting_.top()->waiting.top()); }
+
+uint64_t FairQueue::TakePreempting(Preemption why) {
   Tenant* const tenant = waiting_.top();
-  Session* const session = tenant->waiting.top();
-  start_ = std::max(start_, tenant->charged);
+  return TakeNow(why == Preemption::kShort ? tenant->waiting_short.top()
+                                           : tenant->waiting.top());
+}
+
+uint64_t FairQueue::TakeNow(Session* session) {
+  start_ = std::max(start_, session->tenant->charged);
   session->uncontested = false;
   Serve(session);
   return session->key;
@@ -198,7 +220,7 @@ void FairQueue::Serve(Session* session) {
   session->used += session->charged;
   tenant->charged += session->charged / tenant->weight;
   tenant->turn_charge += session->charged;
-  tenant->waiting.Remove(session);
+  Remove(session);
   if (tenant->waiting.empty()) {
     waiting_.Remove(tenant);
   } else {
@@ -285,12 +307,24 @@ FairQueue::Preemption FairQueue::MayPreempt(absl::Span<const uint64_t> keys,
   };
   const auto is_hurried = [](const Session& session, const Session& step) {
     return session.tenant == step.tenant && session.priority == step.priority &&
-           session.work.deadline < step.work.deadline;
+           session.work.deadline < step.work.deadline &&
+           (step.pace != Pace::kShort || session.work.pace == Pace::kShort);
   };
   const auto is_more_urgent = [&](const Session& session) {
     return absl::c_all_of(steps, [&](const Session* step) {
       return is_higher(session, *step) || is_hurried(session, *step);
     });
+  };
+  // Null where none of the tenant is.
+  const auto find_short = [&](const Tenant& tenant) -> const Session* {
+    if (tenant.waiting_short.empty()) return nullptr;
+    const Session* const session = tenant.waiting_short.top();
+    const bool goes_first =
+        absl::c_all_of(steps, [session](const Session* step) {
+          return session->priority == step->priority &&
+                 step->pace == Pace::kLong;
+        });
+    return goes_first ? session : nullptr;
   };
   const Tenant* const tenant = waiting_.top();
   const Session& next = *tenant->waiting.top();
@@ -305,8 +339,10 @@ FairQueue::Preemption FairQueue::MayPreempt(absl::Span<const uint64_t> keys,
       return Preemption::kDeadline;
     }
   }
+  if (is_fair && find_short(*tenant) != nullptr) return Preemption::kShort;
   const bool later = absl::c_any_of(waiting_.items(), [&](const Tenant* other) {
-    return is_more_urgent(*other->waiting.top());
+    return is_more_urgent(*other->waiting.top()) ||
+           find_short(*other) != nullptr;
   });
   return later ? Preemption::kLater : Preemption::kNone;
 }

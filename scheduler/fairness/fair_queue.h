@@ -13,6 +13,14 @@
 // longer. So sixteen sessions get what one gets, and none starves another one
 // of equal urgency.
 //
+// Preemption. A step that is in service may give way between two of its parts
+// (MayPreempt). As Take(), that only ever serves the tenant that is next, so
+// the proof below holds, with as many steps in service as give way at a time.
+// Of one priority, who goes first has an earlier deadline or is short where the
+// other is long, and who is short gives way to nobody who is not: steps of one
+// priority in service at a time have earlier and earlier deadlines, and then
+// are short, with earlier and earlier deadlines.
+//
 // Bound. Let one step be in service at a time, L(T) be the longest step of
 // tenant T, w(T) its weight, and S(T) the device time that T got between two
 // moments at which nothing is in service. If A and B wait at every decision
@@ -68,6 +76,10 @@ class FairQueue {
   // What a step is charged at least, so that everybody's turn ends.
   static constexpr absl::Duration kLeastCharge = absl::Microseconds(1);
 
+  // How long steps of a kind are: among sessions of one priority a short one
+  // need not wait for the end of a long one.
+  enum class Pace { kUnknown, kShort, kLong };
+
   // A session's next step.
   struct Work {
     // When it should be done, by any clock.
@@ -75,6 +87,8 @@ class FairQueue {
     // What it will take, as far as that is known. Of no effect on who gets how
     // much while one step is in service at a time.
     absl::Duration expected;
+    // Of no effect on whose turn is next, but by MayPreempt().
+    Pace pace = Pace::kUnknown;
   };
 
   // A new session of the tenant, whose weight is a positive number from now on.
@@ -85,6 +99,9 @@ class FairQueue {
   // Without effect for a tenant without sessions.
   void SetWeight(absl::string_view tenant, double weight);
   void SetPriority(uint64_t key, int priority);
+  // Of what the session does whenever it is in service, from now on. Unknown
+  // keys are ignored.
+  void SetPace(uint64_t key, Pace pace);
 
   // The session has work. Without effect when it waits already; when it is in
   // service, it will wait again after Done(). Unknown keys are ignored. True
@@ -105,9 +122,9 @@ class FairQueue {
   // The session's step goes on, and has taken `used` so far: from now on that
   // counts.
   void Charge(uint64_t key, absl::Duration used);
-  // Whether a step gives way to who is next: Take(), and Done() of that one,
-  // before it goes on. Never against the shares of tenants, and only where it
-  // helps.
+  // Whether a step gives way: TakePreempting(), and Done() of that one, before
+  // it goes on. Never against the shares of tenants, and only where it helps:
+  // who goes first is of the tenant that is next.
   enum class Preemption {
     // Nobody waits who is more urgent.
     kNone,
@@ -117,14 +134,24 @@ class FairQueue {
     // The next one has a higher priority.
     kHigherPriority,
     // It is the same tenant's, of the same priority, and has a deadline, before
-    // the step's own, that it misses if it begins when the step ends.
+    // the step's own, that it misses if it begins when the step ends. Nobody
+    // goes first of a short step by that who is not short, too: it ends soon.
     kDeadline,
+    // It has the same priority and is short, where the step is long; perhaps
+    // not who is next in its tenant, but the next of those that are short.
+    kShort,
   };
+  // Whether it says that somebody goes first.
+  static bool GivesWay(Preemption asked) {
+    return asked != Preemption::kNone && asked != Preemption::kLater;
+  }
   // Of the step of one session, or of several that share one, each of which is
   // charged what it took so far; it is expected to end at `end` by the clock of
   // deadlines. Who goes first is more urgent than all of them.
   Preemption MayPreempt(absl::Span<const uint64_t> keys,
                         absl::Duration end) const;
+  // Takes who goes first into service, as just said by MayPreempt().
+  uint64_t TakePreempting(Preemption why);
 
   // Who may be taken into service beside a session.
   struct Company {
@@ -176,6 +203,10 @@ class FairQueue {
     double used = 0;
     uint64_t turn = 0;
     size_t place = kNowhere;
+    // Among those of its tenant that wait with short steps.
+    size_t short_place = kNowhere;
+    // Whenever it is in service.
+    Pace pace = Pace::kUnknown;
     bool in_service = false;
     bool waits_again = false;
     bool left = false;
@@ -202,6 +233,8 @@ class FairQueue {
     // begins to wait.
     std::array<double, kPriorities> start = {};
     IndexedHeap<Session, &Session::place, SessionBefore> waiting;
+    // Those of them with short steps.
+    IndexedHeap<Session, &Session::short_place, SessionBefore> waiting_short;
   };
   struct TenantBefore {
     bool operator()(const Tenant& a, const Tenant& b) const;
@@ -214,6 +247,10 @@ class FairQueue {
   // Of its step, in service, all that it took.
   void ChargeStep(Session* session, absl::Duration used);
   void Wait(Session* session, const Work& work);
+  // Takes it out of its tenant's line.
+  static void Remove(Session* session);
+  // As Take(), of this session.
+  uint64_t TakeNow(Session* session);
   // Takes it out of the line.
   void Withdraw(Session* session);
   void Erase(Session* session);

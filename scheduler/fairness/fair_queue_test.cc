@@ -438,6 +438,93 @@ TEST_F(PreemptionTest, ADeadlineLeavesRoomForWhatItIsFor) {
             Preemption::kDeadline);
 }
 
+// Session 1 of tenant a is in service with a long step.
+class PaceTest : public PreemptionTest {
+ protected:
+  using Pace = FairQueue::Pace;
+
+  PaceTest() { queue_.SetPace(1, Pace::kLong); }
+  void Wait(uint64_t key, const std::string& tenant, Pace pace,
+            int priority = kLow,
+            absl::Duration deadline = absl::InfiniteDuration()) {
+    queue_.Join(key, tenant, 1, priority);
+    queue_.MakeRunnable(key, {.deadline = deadline, .pace = pace});
+  }
+};
+
+TEST_F(PaceTest, AShortStepGoesFirstOfALongOne) {
+  Wait(2, "b", Pace::kUnknown);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
+  Wait(3, "b", Pace::kShort);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kShort);
+  // Though another one of its tenant would be next.
+  EXPECT_EQ(queue_.Next(), 2u);
+  EXPECT_EQ(queue_.TakePreempting(Preemption::kShort), 3u);
+  queue_.Done(3, absl::Milliseconds(1), std::nullopt);
+  EXPECT_EQ(After(absl::Milliseconds(3)), Preemption::kNone);
+  EXPECT_EQ(queue_.Take(), 2u);
+}
+
+TEST_F(PaceTest, OnlyALongStepGivesWayToAShortOne) {
+  Wait(2, "b", Pace::kShort);
+  for (const Pace pace : {Pace::kUnknown, Pace::kShort}) {
+    queue_.SetPace(1, pace);
+    EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
+  }
+}
+
+TEST_F(PaceTest, SharesOfTenantsStayForShortSteps) {
+  Wait(2, "b", Pace::kShort);
+  EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kShort);
+  EXPECT_EQ(queue_.TakePreempting(Preemption::kShort), 2u);
+  queue_.Done(2, absl::Milliseconds(5), FairQueue::Work{.pace = Pace::kShort});
+  EXPECT_EQ(After(absl::Milliseconds(4)), Preemption::kLater);
+  EXPECT_EQ(After(absl::Milliseconds(6)), Preemption::kShort);
+  // Nor does it go first of a tenant that has had less.
+  Wait(3, "c", Pace::kUnknown);
+  EXPECT_EQ(After(absl::Milliseconds(9)), Preemption::kLater);
+}
+
+TEST_F(PaceTest, PaceCountsWithinAPriorityOnly) {
+  Wait(2, "b", Pace::kShort, kLow + 1);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kHigherPriority);
+  queue_.SetPriority(1, kLow + 2);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
+  queue_.SetPriority(2, kLow + 2);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kShort);
+}
+
+TEST_F(PaceTest, WhoIsShortGivesWayToShortDeadlinesAlone) {
+  queue_.SetPace(1, Pace::kShort);
+  Wait(2, "a", Pace::kLong, kLow, absl::Milliseconds(50));
+  EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kNone);
+  Wait(3, "a", Pace::kShort, kLow, absl::Milliseconds(40));
+  EXPECT_EQ(After(absl::Milliseconds(1)), Preemption::kDeadline);
+  EXPECT_EQ(queue_.TakePreempting(Preemption::kDeadline), 3u);
+}
+
+TEST_F(PaceTest, AllOfASharedStepMustBeLong) {
+  queue_.Join(2, "b", 1, kLow);
+  queue_.MakeRunnable(2, kWork);
+  ASSERT_TRUE(queue_.TakeBeside(2, /*contested=*/true));
+  queue_.Charge(1, absl::Milliseconds(1));
+  queue_.Charge(2, absl::Milliseconds(1));
+  Wait(3, "c", Pace::kShort);
+  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
+            Preemption::kNone);
+  queue_.SetPace(2, Pace::kLong);
+  EXPECT_EQ(queue_.MayPreempt({1, 2}, absl::InfiniteDuration()),
+            Preemption::kShort);
+}
+
+TEST_F(PaceTest, WhoIsGoneIsNotTaken) {
+  Wait(2, "b", Pace::kShort);
+  Wait(3, "b", Pace::kUnknown);
+  queue_.Leave(2);
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
+  queue_.SetPace(2, Pace::kLong);
+}
+
 TEST(FairQueueAheadTest, IsWhatCertainlyGoesFirst) {
   FairQueue queue;
   const auto wait = [&](uint64_t key, const std::string& tenant, int priority,

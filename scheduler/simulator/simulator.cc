@@ -480,6 +480,7 @@ class Simulation {
       }
       case FairQueue::Preemption::kHigherPriority:
       case FairQueue::Preemption::kDeadline:
+      case FairQueue::Preemption::kShort:
         break;
     }
     run.done = done;
@@ -493,8 +494,7 @@ class Simulation {
     Run& run = runs_[job];
     const size_t worker_index = static_cast<size_t>(run.worker);
     const FairQueue::Preemption asked = Ask(job, run.done, now_ - run.gave_way);
-    if (asked == FairQueue::Preemption::kHigherPriority ||
-        asked == FairQueue::Preemption::kDeadline) {
+    if (FairQueue::GivesWay(asked)) {
       return StartNext(worker_index);
     }
     run.rule.GaveWay();
