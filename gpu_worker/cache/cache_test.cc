@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/content_proof.h"
 #include "common/random.h"
 #include "common/srg/canonical.h"
@@ -332,6 +333,22 @@ TEST_F(ContentCacheTest, EvictsIdleContentsOldestFirst) {
   cache_.EvictIdle(1000);
   EXPECT_EQ(cache_.List().size(), 1u);
   EXPECT_EQ(device_.live_bytes(), 100u);
+}
+
+TEST(ContentCacheIdleTest, SaysHowLongWhatGaveWayWasNotUsed) {
+  FakeClock clock;
+  FakeDevice device{1000};
+  ContentCache cache(10, &clock);
+  for (uint64_t i = 1; i <= 2; ++i) {
+    cache.Insert("a", {i, i}, *device.Allocate(100), absl::Seconds(1), i);
+  }
+  clock.Advance(absl::Seconds(7));
+  EXPECT_NE(cache.Find("a", {2, 2}, 100), nullptr);
+  clock.Advance(absl::Seconds(3));
+  cache.EvictIdle(100);
+  EXPECT_EQ(cache.idle_before_evict().sum(), absl::Seconds(10));
+  cache.EvictIdle(100);
+  EXPECT_EQ(cache.idle_before_evict().sum(), absl::Seconds(13));
 }
 
 TEST_F(ContentCacheTest, EvictsFirstWhatIsSoonBackPerByte) {

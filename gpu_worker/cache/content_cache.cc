@@ -30,6 +30,7 @@ ContentCache::Entry* ContentCache::Of(
 
 void ContentCache::Use(Entry* entry) {
   ++entry->uses;
+  entry->used = clock_->Monotonic();
   Place(entry);
 }
 
@@ -257,6 +258,7 @@ void ContentCache::LetGo(const std::string& tenant, Entry* entry,
     return;
   }
   ++stats_.evictions;
+  idle_before_evict_.Observe(clock_->Monotonic() - entry->used);
   floor_ = std::max(floor_, entry->place.first);
   order_.erase({entry->place, entry});
   const uint64_t size_bytes = entry->buffer->size_bytes();

@@ -32,7 +32,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/hash.h"
+#include "common/metrics/duration_histogram.h"
 #include "common/mutex.h"
 #include "gpu_worker/device/device.h"
 
@@ -66,7 +68,9 @@ class ContentCache {
   // many, the tenant that sent the most lets go of one. Who has let go of a
   // content that it sent has it no more: it counts as sent by another tenant
   // that shares it, if there is one.
-  explicit ContentCache(size_t max_contents) : max_contents_(max_contents) {}
+  // Outlived by the clock.
+  explicit ContentCache(size_t max_contents, Clock* clock = Clock::Real())
+      : max_contents_(max_contents), clock_(clock) {}
 
   // False: the tenant has no content of the size whose bytes give the sample
   // (Transfer.sample), which is not 0. One whose sample nobody said may have
@@ -116,6 +120,10 @@ class ContentCache {
 
   std::vector<Content> List() const;
   Stats stats() const;
+  // Of what gave way: since it came here, or was found, last.
+  const DurationHistogram& idle_before_evict() const {
+    return idle_before_evict_;
+  }
   // Grows with every change of List().
   uint64_t revision() const;
 
@@ -131,6 +139,7 @@ class ContentCache {
     uint64_t uses = 0;
     // In order_: its value, and when it was used last.
     std::pair<double, uint64_t> place;
+    absl::Duration used;
   };
   using Key = std::pair<ContentHash, uint64_t>;
   using Entries = std::vector<std::unique_ptr<Entry>>;
@@ -160,6 +169,8 @@ class ContentCache {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_contents_;
+  Clock* const clock_;
+  DurationHistogram idle_before_evict_{absl::Seconds(1)};
   mutable Mutex mu_;
   absl::flat_hash_map<Key, Entries> contents_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<Look, std::vector<const Entry*>> looks_

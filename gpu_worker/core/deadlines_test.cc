@@ -176,6 +176,39 @@ TEST_F(DeadlinesTest, ARunThatIsDoneInTimeIsNotRefused) {
   EXPECT_TRUE(Counted("t1", "attained", 3));
 }
 
+TEST_F(DeadlinesTest, HowFarOffAnExpectedStartWasIsCounted) {
+  const auto says = [this](const std::string& line) {
+    return WaitUntil([&] {
+      Exposition exposition;
+      core_->Collect(&exposition);
+      return exposition.Text().find("djinn_start_prediction_error_seconds_" +
+                                    line + "\n") != std::string::npos;
+    });
+  };
+  const auto client = OpenAs("s1", "t1", absl::Seconds(100));
+  const auto known = OpenAs("s2", "t2", absl::Seconds(100));
+  const auto unknown = OpenAs("s3", "t3", {});
+  Learn(client.get(), 1);
+  Learn(known.get(), 3);
+  // So long is known of nobody before; each of those was alone.
+  EXPECT_TRUE(says("sum 0"));
+  // With the first node of three seconds, all of which are known.
+  Before(Nodes(), [&] { Receive(client.get(), 1); });
+  Run(known.get(), 3);
+  known->Read(kSum, 1);
+  client->Read(kSum, 1);
+  EXPECT_TRUE(says("sum 0"));
+  // Nothing is known of this one, which takes two seconds more.
+  Before(Nodes(), [&] {
+    clock_.Advance(absl::Seconds(1));
+    Receive(client.get(), 1);
+  });
+  Run(unknown.get(), 2);
+  unknown->Read(kSum, 1);
+  client->Read(kSum, 1);
+  EXPECT_TRUE(says("sum 2"));
+}
+
 TEST_F(DeadlinesTest, WhatIsNotKnownIsNotRefused) {
   const auto client = OpenAs("s1", "t1", absl::Seconds(0.5));
   for (int i = 1; i <= 2; ++i) {

@@ -407,6 +407,22 @@ TEST_F(TokensFirstTest, ATokenDoesNotWaitForAnothersPrompt) {
   EXPECT_EQ(Used("d2"), absl::Seconds(2));
 }
 
+TEST_F(TokensFirstTest, HowSoonResultsComeIsCounted) {
+  const auto client = OpenKnown("d", "t1");
+  RunPrompt(client.get());
+  client->Read(kSum, 1);
+  // Read again, it is no result.
+  client->Read(kSum, 1);
+  for (int i = 0; i < 2; ++i) {
+    client->Run(1, {kSum}, {7});
+    client->Read(kSum, 1);
+  }
+  EXPECT_TRUE(MetricsSay("djinn_time_to_first_result_seconds_sum 10\n"));
+  EXPECT_TRUE(MetricsSay("djinn_time_to_first_result_seconds_count 1\n"));
+  EXPECT_TRUE(MetricsSay("djinn_inter_result_seconds_sum 2\n"));
+  EXPECT_TRUE(MetricsSay("djinn_inter_result_seconds_count 2\n"));
+}
+
 TEST_F(TokensFirstTest, TrainingGivesWayToTokensOfItsClass) {
   phase_ = v1::PHASE_TRAINING;
   const auto trainer = OpenKnown("p", "t1");

@@ -190,6 +190,8 @@ class WorkerCore {
     v1::PriorityClass declared = v1::PRIORITY_CLASS_UNSPECIFIED;
     // Since when it waits for its turn; infinite when it does not.
     absl::Duration waits_since = absl::InfiniteDuration();
+    // When it was then expected to have it, where that is known.
+    std::optional<absl::Duration> expected_start;
   };
 
   // Callbacks of connections and sessions.

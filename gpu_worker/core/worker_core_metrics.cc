@@ -153,6 +153,20 @@ void WorkerCore::Collect(Exposition* out) const {
   metrics_.requests.Collect(out);
   out->Histogram("djinn_request_duration_seconds",
                  "From a run's arrival to its end.", metrics_.request_duration);
+  out->Histogram("djinn_time_to_first_result_seconds",
+                 "From a prompt's arrival to the first value read behind it.",
+                 metrics_.first_result);
+  out->Histogram("djinn_inter_result_seconds",
+                 "From one value that a program which generates reads to the "
+                 "next one.",
+                 metrics_.next_result);
+  out->Histogram("djinn_start_prediction_error_seconds",
+                 "Between when a run was expected to begin, where that was "
+                 "known, and when it did.",
+                 metrics_.start_prediction_error);
+  out->Histogram("djinn_state_idle_before_evict_seconds",
+                 "How long ago contents that gave way had been used last.",
+                 contents_.idle_before_evict());
   CollectWaiting(out);
   preemption_.Collect(out);
   for (const auto& [event, count] : device_->Counts()) {

@@ -260,6 +260,10 @@ std::shared_ptr<Session> WorkerCore::MakeSession(const Lease& lease,
             } else {
               metrics_.requests.AddFailed(label, over.phase, over.code);
             }
+          },
+          [this](const ResultTimes::Result& result) {
+            (result.first ? metrics_.first_result : metrics_.next_result)
+                .Observe(result.took);
           }});
   session->SetRunDeadline(RunDeadlineOf(claims));
   MutexLock lock(&queue_mu_);

@@ -82,6 +82,10 @@ absl::Duration WorkerCore::ExecutorTime() const {
 
 WorkerCore::Turn WorkerCore::TurnOf(uint64_t key) {
   Queued& queued = queued_.at(key);
+  if (queued.expected_start.has_value()) {
+    metrics_.start_prediction_error.Observe(absl::AbsDuration(
+        clock_->Monotonic() - *std::exchange(queued.expected_start, {})));
+  }
   return {key, queued.session, queued.meter,
           std::exchange(queued.waits_since, absl::InfiniteDuration())};
 }
@@ -152,7 +156,17 @@ std::optional<scheduler::InService> WorkerCore::InService() const {
 }
 
 void WorkerCore::NoteWaitingRun(uint64_t key, absl::Duration now) {
-  if (LateBehind(key, now).has_value()) refusals_.push_back(key);
+  if (LateBehind(key, now).has_value()) {
+    refusals_.push_back(key);
+    return;
+  }
+  const auto found = queued_.find(key);
+  if (found == queued_.end() ||
+      found->second.session->expected() == absl::ZeroDuration()) {
+    return;
+  }
+  found->second.expected_start =
+      now + scheduler::Ahead(queue_, key, InService(), now);
 }
 
 std::optional<WorkerCore::Turn> WorkerCore::TakeRefusal() {

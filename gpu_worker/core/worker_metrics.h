@@ -24,6 +24,13 @@ struct WorkerMetrics {
   // From a run's arrival to its end.
   DurationHistogram request_duration;
   RequestCounts requests;
+  // Of programs that generate: from a prompt's arrival to the first value read
+  // behind it, and from each value to the next one.
+  DurationHistogram first_result;
+  DurationHistogram next_result;
+  // Between when a turn was expected to begin, where that was known, and when
+  // it did.
+  DurationHistogram start_prediction_error;
   // What one turn on the device took.
   DurationHistogram steps{absl::Milliseconds(1)};
   // Of each product that runs shared.

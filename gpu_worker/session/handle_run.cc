@@ -218,6 +218,7 @@ void Session::NoteRunOver(const v1::RunMetadata& metadata,
   }
   over.took = environment_.clock->Monotonic() - arrived;
   callbacks_.run_over(over);
+  result_times_.NoteRun(over.phase, arrived);
 }
 
 void Session::StepRefusal(absl::Duration ahead) {

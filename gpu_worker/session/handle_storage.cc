@@ -79,6 +79,13 @@ absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
   return SharedBytes{value.bytes, std::move(gathered)};
 }
 
+void Session::NoteResult() {
+  if (!result_times_.expects_result()) return;
+  const std::optional<ResultTimes::Result> result =
+      result_times_.NoteResult(environment_.clock->Monotonic());
+  if (result.has_value()) callbacks_.result(*result);
+}
+
 absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
   Storage* const storage = storages_.Find(read.storage());
   if (storage == nullptr || storage->version != read.version()) {
@@ -109,6 +116,7 @@ absl::Status Session::HandleRead(uint64_t sequence, const v1::Read& read) {
     Reply(std::move(response));
     return absl::OkStatus();
   }
+  NoteResult();
   if (value->bytes.size() <= limits_.inline_bytes()) {
     reply->set_value(value->bytes.data(), value->bytes.size());
     Reply(std::move(response));

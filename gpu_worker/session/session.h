@@ -64,6 +64,7 @@
 #include "gpu_worker/session/models.h"
 #include "gpu_worker/session/outbox.h"
 #include "gpu_worker/session/received_chunks.h"
+#include "gpu_worker/session/result_times.h"
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/session_profile.h"
 #include "gpu_worker/session/storage_table.h"
@@ -143,6 +144,8 @@ class Session {
     std::function<void(RunInTime)> in_time;
     // A run is over, one that was not begun, too.
     std::function<void(const RunOver&)> run_over;
+    // A program that generates reads a result.
+    std::function<void(const ResultTimes::Result&)> result;
   };
 
   // `environment` outlives the session. What moves is counted in `traffic`.
@@ -405,6 +408,8 @@ class Session {
   void NoteRunTime(uint64_t structure, absl::Duration took);
   void NoteRefusal(const absl::Status& why) const;
   void NoteRunOver(const v1::RunMetadata& metadata, absl::Duration arrived);
+  // A value is on its way to the client.
+  void NoteResult();
   // Carries out `item`, with the structure it waited for, if any. Puts it back
   // when it has to wait.
   absl::Status StepItem(Inbox::Item item,
@@ -676,6 +681,7 @@ class Session {
   uint64_t message_bytes_ = 0;
   bool message_counts_ = false;
   uint64_t runs_done_ = 0;
+  ResultTimes result_times_;
   std::atomic<v1::Phase> phase_{v1::PHASE_UNSPECIFIED};
   absl::Duration message_deadline_ = absl::InfiniteDuration();
   absl::Duration message_arrived_;

@@ -323,7 +323,8 @@ class Harness {
              ++failures;
            },
            [](absl::Duration) {}, [] { return absl::Milliseconds(1); },
-           [](v1::Phase) {}, [](RunInTime) {}, [](const Session::RunOver&) {}});
+           [](v1::Phase) {}, [](RunInTime) {}, [](const Session::RunOver&) {},
+           [](const ResultTimes::Result&) {}});
       Attach(&session, 0);
       for (const fuzz::Step& step : input.steps()) {
         Carry(step, &session);
