@@ -8,6 +8,7 @@
 //   cluster_stages.cc the cuts of virtual devices that span workers,
 //   cluster_phases.cc what workers are told of their graphs,
 //   cluster_quota.cc quotas and rates,
+//   cluster_reclaim.cc who gives back what is borrowed,
 //   cluster_tenants.cc tenants that come, change and go,
 //   cluster_demand.cc what the scaler asks,
 //   cluster_jobs.cc what ran, as it is recorded,
@@ -37,6 +38,7 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
       jobs_(config->recorded_jobs) {
   MutexLock lock(&mu_);
   keys_.Update(clock_->Now(), saves_ + 1);
+  cohorts_ = config->cohorts;
   ConfigureQuotas();
 }
 
@@ -82,7 +84,8 @@ void Cluster::Drop(const std::string& session_id, Worker* worker,
   Touch(worker, wakes);
 }
 
-void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes) {
+void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes,
+                       absl::string_view for_tenant) {
   if (lease->migrating()) {
     return DropMigration(
         lease,
@@ -104,6 +107,10 @@ void Cluster::EndLease(Lease* lease, absl::string_view reason, Wakes* wakes) {
     response.mutable_ended()->set_lease_id(lease->id);
     response.mutable_ended()->set_reason(std::string(reason));
     Send(std::move(response), session, wakes);
+    session->lost_leases[lease->device] = {
+        lease->id,           lease->worker_id,
+        std::string(reason), std::string(for_tenant),
+        LostWith(*lease),    clock_->Monotonic()};
   }
   log::Warning("lease ended", {{"lease", lease->id},
                                {"session", log::ShortId(session->id)},
@@ -119,8 +126,14 @@ void Cluster::EndLeasesOf(Worker* worker, absl::string_view reason,
   }
 }
 
+size_t Cluster::PlaceInLine(scheduler::WaitingLine::Ticket ticket,
+                            absl::Duration now, LinePlaces* places) {
+  if (!places->has_value()) *places = line_.PlacesNow(now, PrecedenceInLine());
+  return (*places)->at(ticket);
+}
+
 void Cluster::ExpirePending(Session* session, absl::Duration now,
-                            Wakes* wakes) {
+                            LinePlaces* places, Wakes* wakes) {
   for (auto it = session->pending.begin(); it != session->pending.end();) {
     auto& [device, pending] = *it;
     if (pending.deadline > now) {
@@ -139,7 +152,8 @@ void Cluster::ExpirePending(Session* session, absl::Duration now,
       LeaveWorker(session->id, worker_id, wakes);
     }
     if (pending.ticket != 0) {
-      const auto wait = line_.WaitOf(pending.ticket, now, PrecedenceInLine());
+      const auto wait =
+          line_.WaitAt(PlaceInLine(pending.ticket, now, places), now);
       if (wait.has_value()) why = WithRetryAfter(std::move(why), *wait);
     }
     LeaveLine(&pending);
@@ -178,8 +192,9 @@ void Cluster::Tick() {
   for (Session* session : sessions_.TimedOut(now)) {
     EndSession(session, "timed out", &wakes);
   }
+  LinePlaces places;
   for (const auto& [id, session] : sessions_.all()) {
-    ExpirePending(session.get(), now, &wakes);
+    ExpirePending(session.get(), now, &places, &wakes);
     TellUrgency(session.get(), &wakes);
   }
   for (const auto& [id, worker] : workers_.all()) {

@@ -21,6 +21,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -153,10 +154,12 @@ class Cluster {
 
   // --- Tenants ---
 
-  // Replaces the tenants. Running sessions have the new limits, totals and
-  // credits soon, except what a client was told when it opened its session on
-  // a worker; those of a tenant that is there no more end.
-  v1::ReloadConfigResponse SetTenants(std::vector<Tenant> tenants);
+  // Replaces the tenants, and what is said of cohorts. Running sessions have
+  // the new limits, totals and credits soon, except what a client was told when
+  // it opened its session on a worker; those of a tenant that is there no more
+  // end. A tenant whose cohort has changed counts as changed.
+  v1::ReloadConfigResponse SetTenants(std::vector<Tenant> tenants,
+                                      std::vector<Cohort> cohorts = {});
 
   // --- What outlives the process ---
 
@@ -222,6 +225,27 @@ class Cluster {
     std::string tenant;
     scheduler::Amounts quota = {};
   };
+
+  // A session at one worker, of which all leases there end when its tenant
+  // gives back what it borrows.
+  struct Victim {
+    std::string tenant;
+    std::string session_id;
+    std::string worker_id;
+    // Less gives way first: one that is not spared yet, its class, the device
+    // time that is lost with it, its age.
+    std::tuple<bool, v1::PriorityClass, absl::Duration, absl::Duration> rank;
+    absl::Duration lost;
+    // What its tenant has less without it.
+    scheduler::Amounts quota = {};
+    // What the worker has more without it; contents, unless others share them.
+    uint64_t bytes = 0;
+    uint64_t content_bytes = 0;
+  };
+
+  // Where those stand that wait in line; unset until the first one is asked
+  // about, since it takes long where many wait.
+  using LinePlaces = std::optional<scheduler::WaitingLine::Places>;
 
   // What a tenant has at all workers together.
   struct TenantSums {
@@ -364,6 +388,9 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What counts there of its class. `tenant` may be null.
   static int ClassInLine(const Session& session, const Tenant* tenant);
+  // 1 for the first. It waits.
+  size_t PlaceInLine(scheduler::WaitingLine::Ticket ticket, absl::Duration now,
+                     LinePlaces* places) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Tries some of those again that wait for a worker, in their order.
   void RetryUnplaced(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // So does this, unless more than a quarter of the time would go into it: then
@@ -372,6 +399,9 @@ class Cluster {
   // These were: a worker is kept for the first in line, if it is time.
   void ReviewReservation(absl::Span<const scheduler::WaitingLine::Ticket> tried)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the lease's session said that it would bring and has not yet, for as
+  // long as that counts.
+  uint64_t PromisedBytes(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker, or its leases, changed: decisions see it as it is now.
   void RefreshFleet(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The same after a report; learns from it, too. Whether the worker may now
@@ -406,15 +436,21 @@ class Cluster {
   static absl::Status SessionUnknown(const std::string& id);
   void Describe(const KeptDecision& kept, v1::PlacementDecision* decision)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Explain(const PendingLease& pending, v1::DeviceExplanation* device)
+  void Explain(const PendingLease& pending, LinePlaces* places,
+               v1::DeviceExplanation* device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Explain(const Lease& lease, v1::DeviceExplanation* device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The lease is out of credit.
   std::string CreditUnblockedBy(const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Those that have a lease or ask for one, in order.
-  std::vector<v1::DeviceExplanation> ExplainDevices(const Session& session)
+  // Adds what became of the lease before, which holds the device as long as it
+  // has no other.
+  void Explain(const LostLease& lost, v1::DeviceExplanation* device)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Those that have a lease, ask for one, or have lost one, in order.
+  std::vector<v1::DeviceExplanation> ExplainDevices(const Session& session,
+                                                    LinePlaces* places)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CompareTenants(v1::TenantExplanation* explanation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -431,13 +467,40 @@ class Cluster {
   // What MayFitQuota() would note or refuse; OK when there is room.
   absl::Status QuotaObstacle(const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes back what the tenant needs for a lease. ResourceExhausted
-  // (QUOTA_EXCEEDED) when who has it cannot give it back now.
+  static absl::Status QuotaExceeded(const Tenant& tenant,
+                                    const scheduler::QuotaTree::Breach& breach);
+  // Takes back what the tenant needs for a lease, or, when who has it cannot
+  // give it back now, nothing: ResourceExhausted (QUOTA_EXCEEDED).
   absl::Status ReclaimQuota(const Tenant& tenant, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ends the session of the tenant's that gives way first, at one worker. False
-  // when there is none.
-  bool EvictFrom(const std::string& tenant, Wakes* wakes)
+  // No worker has room for the pending request, which waits in line. If it lies
+  // within its tenant's nominal quota, takes back what others borrow at one
+  // worker that it fits on then, and keeps that for it; nothing when there is
+  // no such worker, or while room that was taken before is on its way.
+  void ReclaimRoom(MemberId device, const Tenant& tenant,
+                   const scheduler::Request& request, Session* session,
+                   Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker has yet to drop sessions whose room is for the request.
+  bool RoomIsOnItsWay(const PendingLease& pending)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Those of `in_order`, all at the worker, whose end makes so much room, and
+  // none that it could do without. Empty when there are not enough.
+  std::vector<Victim> VictimsForRoom(const Tenant& lender,
+                                     const std::vector<Victim>& in_order,
+                                     const Worker& worker, uint64_t needed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool MakeRoom(const std::vector<Victim>& victims, const Worker& worker,
+                       uint64_t needed);
+  // Of the tenant's, who gives way first first.
+  std::vector<Victim> VictimsOf(const std::string& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::PriorityClass ClassGivingWay(const Session& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The device time that it has used, by its worker's reports.
+  absl::Duration LostWith(const Lease& lease) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Its leases at its worker end, for the other tenant to have its own.
+  void Evict(const Victim& victim, const Tenant& preemptor, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ConfigureQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Grants the lease more, as far as credit and rate go.
@@ -454,8 +517,9 @@ class Cluster {
   // Closes its account, too; nobody is told.
   void RemoveLease(const std::string& lease_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Tells the session, and removes it.
-  void EndLease(Lease* lease, absl::string_view reason, Wakes* wakes)
+  // Tells the session, and removes it. `for_tenant` took back its own.
+  void EndLease(Lease* lease, absl::string_view reason, Wakes* wakes,
+                absl::string_view for_tenant = "")
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::LeaseGranted GrantOf(const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -500,8 +564,8 @@ class Cluster {
   void EndReported(const v1::EndedLease& ended, Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  void ExpirePending(Session* session, absl::Duration now, Wakes* wakes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ExpirePending(Session* session, absl::Duration now, LinePlaces* places,
+                     Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void Describe(const Worker& worker, v1::WorkerInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -543,7 +607,11 @@ class Cluster {
   LeaseTable leases_ ABSL_GUARDED_BY(mu_);
   LeaseKeys keys_ ABSL_GUARDED_BY(mu_);
   CreditLedger ledger_ ABSL_GUARDED_BY(mu_);
+  // As configured.
+  std::vector<Cohort> cohorts_ ABSL_GUARDED_BY(mu_);
   scheduler::QuotaTree quotas_ ABSL_GUARDED_BY(mu_);
+  // With sessions that others' quota was taken back from.
+  double lost_device_seconds_ ABSL_GUARDED_BY(mu_) = 0;
   // In seconds, and in bytes.
   RateBudget device_rates_ ABSL_GUARDED_BY(mu_){0.02, 60};
   RateBudget byte_rates_ ABSL_GUARDED_BY(mu_){64 << 10, 1 << 30};

@@ -9,6 +9,7 @@
 #include "common/net/proto_duration.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
+#include "coordinator/message_wait.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -66,7 +67,7 @@ void Cluster::Describe(const KeptDecision& kept,
   *decision->mutable_age() = ToProtoDuration(clock_->Monotonic() - kept.time);
 }
 
-void Cluster::Explain(const PendingLease& pending,
+void Cluster::Explain(const PendingLease& pending, LinePlaces* places,
                       v1::DeviceExplanation* device) {
   const absl::Duration now = clock_->Monotonic();
   *device->mutable_waited() = ToProtoDuration(now - pending.asked);
@@ -76,8 +77,8 @@ void Cluster::Explain(const PendingLease& pending,
     Describe(pending.decision, device->mutable_decision());
   }
   if (pending.ticket != 0) {
-    device->set_place_in_line(static_cast<uint32_t>(
-        line_.PlaceOf(pending.ticket, now, PrecedenceInLine())));
+    device->set_place_in_line(
+        static_cast<uint32_t>(PlaceInLine(pending.ticket, now, places)));
     device->set_line_length(static_cast<uint32_t>(line_.size()));
   }
   v1::PlacementGate* const gate = device->mutable_gate();
@@ -88,6 +89,13 @@ void Cluster::Explain(const PendingLease& pending,
     gate->set_message(absl::StrCat("worker ", lease->worker_id,
                                    " has not acknowledged the lease yet"));
     gate->set_unblocked_by(absl::StrCat("a report of ", lease->worker_id));
+    return;
+  }
+  if (RoomIsOnItsWay(pending)) {
+    SetGate(pending.obstacle,
+            absl::StrCat("a report of ", pending.room.worker_id,
+                         ", where others give back what they borrowed"),
+            gate);
     return;
   }
   absl::string_view unblocked_by = kQuotaUnblockedBy;
@@ -108,12 +116,39 @@ void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {
   if (lease.decision.decision != nullptr) {
     Describe(lease.decision, device->mutable_decision());
   }
-  if (!lease.out_of_credit) return;
+  if (!lease.out_of_credit) {
+    const Worker::Held* const held = HeldFor(lease);
+    if (held != nullptr && held->wait.has_value() &&
+        !DescribeWait(*held->wait, device->mutable_gate())) {
+      device->clear_gate();
+    }
+    return;
+  }
   v1::PlacementGate* const gate = device->mutable_gate();
   gate->set_reason("OUT_OF_CREDIT");
   gate->set_message(absl::StrCat("runs wait: tenant ", lease.tenant,
                                  " has no credit left for this lease"));
   gate->set_unblocked_by(CreditUnblockedBy(lease));
+}
+
+void Cluster::Explain(const LostLease& lost, v1::DeviceExplanation* device) {
+  v1::LostLease* const out = device->mutable_lost_lease();
+  out->set_lease_id(lost.lease_id);
+  out->set_worker_id(lost.worker_id);
+  out->set_reason(lost.reason);
+  out->set_for_tenant(lost.for_tenant);
+  *out->mutable_lost() = ToProtoDuration(lost.lost);
+  *out->mutable_age() = ToProtoDuration(clock_->Monotonic() - lost.ended);
+  if (!device->lease_id().empty() || device->has_gate()) return;
+  v1::PlacementGate* const gate = device->mutable_gate();
+  gate->set_reason(lost.reason);
+  gate->set_message(absl::StrCat(
+      "the lease at worker ", lost.worker_id, " has ended",
+      lost.for_tenant.empty() ? ""
+                              : absl::StrCat(": tenant ", lost.for_tenant,
+                                             " took back what is its own")));
+  gate->set_unblocked_by(
+      "the client, which asks for another one when it uses the device");
 }
 
 std::string Cluster::CreditUnblockedBy(const Lease& lease) {
@@ -140,16 +175,19 @@ std::string Cluster::CreditUnblockedBy(const Lease& lease) {
 }
 
 std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
-    const Session& session) {
+    const Session& session, LinePlaces* places) {
   std::map<MemberId, v1::DeviceExplanation> devices;
   for (const auto& [device, pending] : session.pending) {
-    Explain(pending, &devices[device]);
+    Explain(pending, places, &devices[device]);
   }
   for (const Lease* lease : leases_.OfSession(session.id)) {
     if (session.pending.contains(lease->device) || lease->migrating()) {
       continue;
     }
     Explain(*lease, &devices[lease->device]);
+  }
+  for (const auto& [device, lost] : session.lost_leases) {
+    Explain(lost, &devices[device]);
   }
   for (const Migration& migration : session.migrations) {
     const auto device = devices.find({migration.virtual_device, 0});
@@ -188,7 +226,8 @@ absl::StatusOr<v1::SessionExplanation> Cluster::ExplainSession(
       PolicyFor("", session->policy, tenants_->Find(session->tenant).get());
   explanation.set_policy(std::string(choice.policy->name()));
   explanation.set_policy_source(choice.source);
-  for (v1::DeviceExplanation& device : ExplainDevices(*session)) {
+  LinePlaces places;
+  for (v1::DeviceExplanation& device : ExplainDevices(*session, &places)) {
     *explanation.add_devices() = std::move(device);
   }
   return explanation;
@@ -250,10 +289,12 @@ absl::StatusOr<v1::TenantExplanation> Cluster::ExplainTenant(
   const PolicyChoice choice = PolicyFor("", "", tenant.get());
   explanation.set_policy(std::string(choice.policy->name()));
   explanation.set_policy_source(choice.source);
+  LinePlaces places;
   for (const auto& [place, session] : sessions_.in_order()) {
     if (session->tenant != name) continue;
     if (explanation.held_size() == kMaxHeld) break;
-    for (const v1::DeviceExplanation& device : ExplainDevices(*session)) {
+    for (const v1::DeviceExplanation& device :
+         ExplainDevices(*session, &places)) {
       if (!device.has_gate() || explanation.held_size() == kMaxHeld) continue;
       v1::TenantExplanation::Held* const held = explanation.add_held();
       held->set_session_id(log::ShortId(session->id));

@@ -155,11 +155,13 @@ absl::Status Cluster::ReturnLease(const StreamId& id,
     DropMigration(lease, why, &wakes);
     return absl::OkStatus();
   }
+  session->lost_leases.erase(lease->device);
   const std::string worker_id = lease->worker_id;
   RemoveLease(lease_id);
   LeaveWorker(session->id, worker_id, &wakes);
   return absl::OkStatus();
 }
+
 void Cluster::Issue(Lease* lease) {
   const absl::Time now = clock_->Now();
   // Workers' clocks may differ from ours by as much as a lease lives.

@@ -110,6 +110,10 @@ void Cluster::Collect(Exposition* out) {
   for (const auto& [id, worker] : workers_.all()) {
     CollectWorker(*worker, now, out);
   }
+  out->Counter("djinn_preemption_lost_device_seconds_total",
+               "Device time that sessions had used which ended for others to "
+               "have their quota.",
+               lost_device_seconds_);
   CollectTenants(out);
   CollectDemand(out);
 }

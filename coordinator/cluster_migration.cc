@@ -93,7 +93,7 @@ absl::StatusOr<KeptDecision> Cluster::PlaceMigration(
       session.phase_work != nullptr ? session.phase_work : WorkOf(session);
   scheduler::Request request = RequestFor(session, StateOf(from), tenant, work);
   // An operator's wish goes before those that wait.
-  if (!to_worker.empty()) request.kept_worker.clear();
+  if (!to_worker.empty()) request.kept_for_others.clear();
   const auto busy = std::move(request.barred);
   request.barred = [&, busy](const std::string& worker_id) -> std::string {
     if (worker_id == from.worker_id) return "is where it is";
@@ -121,7 +121,7 @@ absl::StatusOr<KeptDecision> Cluster::PlaceMigration(
       facts.queued_seconds *= 1.0 - 1.0 * own / facts.queued_runs;
     }
     request.barred = nullptr;
-    request.kept_worker.clear();
+    request.kept_for_others.clear();
     const scheduler::Terms stay = scheduler::ComputeTerms(
         request, facts, request.asked_bytes, works_.factors());
     *terms = scheduler::WeighMigration(

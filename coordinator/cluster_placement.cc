@@ -44,6 +44,13 @@ semantics::DeviceSpeed SpeedOf(const Worker& worker) {
 
 }  // namespace
 
+uint64_t Cluster::PromisedBytes(const Lease& lease) {
+  if (clock_->Monotonic() - lease.created > kPromiseTime) return 0;
+  const Worker::Held* const held = HeldFor(lease);
+  const uint64_t brought = held == nullptr ? 0 : held->storage_bytes;
+  return lease.promised_bytes - std::min(lease.promised_bytes, brought);
+}
+
 void Cluster::RefreshFleet(const Worker& worker) {
   if (!worker.usable()) {
     fleet_.Remove(worker.id);
@@ -54,14 +61,9 @@ void Cluster::RefreshFleet(const Worker& worker) {
   facts.device = KindOf(worker.device);
   facts.memory_bytes = worker.memory_bytes;
   uint64_t promised = 0;
-  const absl::Duration now = clock_->Monotonic();
   for (const Lease* lease : leases_.OfWorker(worker.id)) {
     ++facts.leases;
-    if (now - lease->created > kPromiseTime) continue;
-    const Worker::Held* const held = HeldFor(*lease);
-    const uint64_t brought = held == nullptr ? 0 : held->storage_bytes;
-    promised +=
-        lease->promised_bytes - std::min(lease->promised_bytes, brought);
+    promised += PromisedBytes(*lease);
   }
   // The worker counts what it would evict as free.
   facts.available_bytes =
@@ -75,6 +77,8 @@ void Cluster::RefreshFleet(const Worker& worker) {
   facts.price_per_second = worker.price_per_hour / 3600;
   facts.link_bytes_per_second =
       static_cast<double>(worker.link_bytes_per_second);
+  facts.client_bytes_per_second =
+      static_cast<double>(worker.client_bytes_per_second);
   facts.capabilities = worker.capabilities;
   facts.phases = worker.phases;
   facts.cordoned = cordoned_.contains(worker.id);
@@ -234,7 +238,12 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
     return;
   }
   if (!placed) {
-    return LeaveUnplaced(device, decision->obstacle, session, wakes);
+    LeaveUnplaced(device, decision->obstacle, session, wakes);
+    if (device.member == 0 && tenant != nullptr &&
+        ErrorReason(decision->obstacle) == "NO_CAPACITY") {
+      ReclaimRoom(device, *tenant, request, session, wakes);
+    }
+    return;
   }
   if (tenant != nullptr) {
     // It may be a lease's of which nobody has told since a restart.

@@ -185,6 +185,31 @@ TEST_F(ClusterPlacementTest, WhatRunsTakeCorrectsTheRoofline) {
   EXPECT_NEAR(terms.compute_seconds(), 0.03, 1e-9);
 }
 
+TEST_F(ClusterPlacementTest, TheLinkIsMeasuredByWhatClientsUpload) {
+  v1::WorkerState near = TestWorker("near"), far = TestWorker("far");
+  // Though both say the same.
+  near.set_link_bytes_per_second(1'000'000'000);
+  far.set_link_bytes_per_second(1'000'000'000);
+  near.set_client_bytes_per_second(500'000'000);
+  far.set_client_bytes_per_second(1'000'000);
+  Join(near);
+  const StreamId worker = Join(far);
+  const StreamId first = Open("red"), second = Open("red");
+  Ask(first, 0, "", 1'000'000);
+  const v1::PlacementDecision decision = Explain(first).decision();
+  EXPECT_EQ(decision.worker_id(), "near");
+  EXPECT_TRUE(decision.candidates(1).terms().link_measured());
+  EXPECT_EQ(decision.candidates(1).terms().link_bytes_per_second(), 1e6);
+  EXPECT_DOUBLE_EQ(decision.candidates(1).terms().transfer_seconds(), 1);
+  // It was lately, and is no more.
+  far.clear_client_bytes_per_second();
+  ASSERT_TRUE(cluster_->Report(worker, far).ok());
+  Ask(second, 0, "", 1'000'000);
+  EXPECT_EQ(Explain(second).decision().worker_id(), "far");
+  EXPECT_FALSE(
+      Explain(second).decision().candidates(0).terms().link_measured());
+}
+
 TEST_F(ClusterPlacementTest, LoadComesFromBusyTime) {
   v1::WorkerState busy = TestWorker("busy");
   const StreamId worker = Join(busy);

@@ -1,20 +1,14 @@
-// Quotas: which leases fit, who gives back what is borrowed, and how fast
-// device time and bytes are granted.
+// Quotas: which leases fit, and how fast device time and bytes are granted.
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
-#include "common/lease/priority_class.h"
-#include "common/log/log.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
-namespace {
-
-absl::Status Exceeded(const Tenant& tenant,
-                      const scheduler::QuotaTree::Breach& breach) {
+absl::Status Cluster::QuotaExceeded(
+    const Tenant& tenant, const scheduler::QuotaTree::Breach& breach) {
   const std::string resource(scheduler::ResourceName(breach.resource));
   return MakeError(
       absl::StatusCode::kResourceExhausted, "QUOTA_EXCEEDED",
@@ -26,8 +20,6 @@ absl::Status Exceeded(const Tenant& tenant,
        {"used", absl::StrCat(breach.used)},
        {"asked", absl::StrCat(breach.asked)}});
 }
-
-}  // namespace
 
 void Cluster::ConfigureQuotas() {
   std::vector<scheduler::TenantQuota> quotas;
@@ -44,9 +36,21 @@ void Cluster::ConfigureQuotas() {
     add(tenant->device_rate, &device_rates);
     add(tenant->byte_rate, &byte_rates);
   }
-  quotas_.Configure(quotas);
-  device_rates_.Configure(std::move(device_rates));
-  byte_rates_.Configure(std::move(byte_rates));
+  std::vector<scheduler::CohortQuota> cohort_quotas;
+  std::vector<scheduler::CohortRate> cohort_device_rates, cohort_byte_rates;
+  for (const Cohort& cohort : cohorts_) {
+    cohort_quotas.push_back({cohort.name, cohort.weight, cohort.quotas});
+    cohort_device_rates.push_back(
+        {cohort.name, cohort.weight,
+         cohort.device_rate.value_or(scheduler::RateQuota())});
+    cohort_byte_rates.push_back(
+        {cohort.name, cohort.weight,
+         cohort.byte_rate.value_or(scheduler::RateQuota())});
+  }
+  quotas_.Configure(quotas, cohort_quotas);
+  device_rates_.Configure(std::move(device_rates),
+                          std::move(cohort_device_rates));
+  byte_rates_.Configure(std::move(byte_rates), std::move(cohort_byte_rates));
 }
 
 Lease* Cluster::AddLease(Lease lease) {
@@ -65,7 +69,7 @@ absl::Status Cluster::QuotaObstacle(const Tenant& tenant) const {
   if (!breach.has_value() || quotas_.Reclaim(tenant.name, asked).has_value()) {
     return absl::OkStatus();
   }
-  return Exceeded(tenant, *breach);
+  return QuotaExceeded(tenant, *breach);
 }
 
 bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
@@ -75,7 +79,7 @@ bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
   if (!breach.has_value() || quotas_.Reclaim(tenant.name, asked).has_value()) {
     return true;
   }
-  const absl::Status why = Exceeded(tenant, *breach);
+  const absl::Status why = QuotaExceeded(tenant, *breach);
   metrics_.attempts.Add({"quota_exceeded"});
   if (breach->may_wait) {
     // No worker was looked for.
@@ -87,70 +91,6 @@ bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
   session->pending.erase(device);
   Refuse(why, device, session, wakes);
   return false;
-}
-
-absl::Status Cluster::ReclaimQuota(const Tenant& tenant, Wakes* wakes) {
-  const scheduler::Amounts asked = LeaseQuota(tenant);
-  while (const auto breach = quotas_.Check(tenant.name, asked)) {
-    const auto from = quotas_.Reclaim(tenant.name, asked);
-    if (!from.has_value() || !EvictFrom(*from, wakes)) {
-      return Exceeded(tenant, *breach);
-    }
-    metrics_.preemptions.Add({metrics_.tenants.For(tenant.name),
-                              metrics_.tenants.For(*from), "reclaim_nominal"});
-    log::Warning("quota reclaimed", {{"tenant", tenant.name}, {"from", *from}});
-  }
-  return absl::OkStatus();
-}
-
-bool Cluster::EvictFrom(const std::string& tenant, Wakes* wakes) {
-  // The least urgent; of those the one that loses least device time, with all
-  // that ends with it; of those the youngest.
-  const Lease* victim = nullptr;
-  std::tuple<v1::PriorityClass, absl::Duration, absl::Duration> least;
-  for (const auto& [id, lease] : leases_.all()) {
-    // One that a virtual device goes to holds nothing that could be reclaimed,
-    // as long as it can stay where it is.
-    if (lease->tenant != tenant ||
-        (lease->migrating() && leases_.Find(lease->migrates_from) != nullptr)) {
-      continue;
-    }
-    absl::Duration lost;
-    for (const Lease* other : leases_.OfSession(lease->session_id)) {
-      if (other->worker_id != lease->worker_id) continue;
-      const CreditLedger::Account* const account = ledger_.Find(other->id);
-      if (account != nullptr) lost += account->billed.device_time;
-    }
-    const v1::Urgency& urgency = sessions_.Find(lease->session_id)->urgency;
-    const std::tuple key(EffectiveClass(urgency.priority_class()), lost,
-                         clock_->Monotonic() - lease->created);
-    if (victim != nullptr && key >= least) continue;
-    victim = lease.get();
-    least = key;
-  }
-  if (victim == nullptr) return false;
-  const std::string session_id = victim->session_id;
-  Worker* const worker = workers_.Find(victim->worker_id);
-  // A worker drops sessions, not leases.
-  std::vector<std::string> ends;
-  for (const Lease* lease : leases_.OfSession(session_id)) {
-    if (lease->worker_id == worker->id) ends.push_back(lease->id);
-  }
-  for (const std::string& lease_id : ends) {
-    Lease* const lease = leases_.Find(lease_id);
-    if (lease == nullptr) continue;
-    // Its way elsewhere ends with it: what it held there would be borrowed on.
-    if (Lease* const to = leases_.FindMigration(*lease)) {
-      DropMigration(
-          to,
-          MakeError(absl::StatusCode::kResourceExhausted, "QUOTA_RECLAIMED",
-                    "tenant " + tenant + " gives back what it borrowed"),
-          wakes);
-    }
-    EndLease(lease, "QUOTA_RECLAIMED", wakes);
-  }
-  Drop(session_id, worker, wakes);
-  return true;
 }
 
 bool Cluster::TopUp(const std::string& lease_id, const Tenant& tenant) {

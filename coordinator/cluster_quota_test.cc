@@ -142,6 +142,37 @@ TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   EXPECT_EQ(Ask(second), std::nullopt);
 }
 
+TEST_F(ClusterQuotaTest, ACohortsQuotaChangesWhileItRuns) {
+  config_.tenants.push_back(TestTenant("green"));
+  Lend(1, 1);
+  config_.tenants[2].cohort.clear();
+  std::vector<Cohort> cohorts(1);
+  cohorts[0].name = "lab";
+  cohorts[0].quotas[0].nominal = kGiB;
+  v1::ReloadConfigResponse changes =
+      cluster_->SetTenants(config_.tenants, cohorts);
+  EXPECT_THAT(changes.changed_tenants(), ElementsAre("blue", "green", "red"));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  EXPECT_EQ(MemoryOf("red").borrowed(), kGiB);
+  // Blue has its own beside what is the cohort's.
+  const StreamId third = Open("blue");
+  EXPECT_TRUE(Ask(third)->has_granted());
+  EXPECT_EQ(MemoryOf("blue").lent(), 0);
+  // The same again changes nothing.
+  EXPECT_THAT(cluster_->SetTenants(config_.tenants, cohorts).changed_tenants(),
+              testing::IsEmpty());
+  cohorts[0].weight = 2;
+  EXPECT_THAT(cluster_->SetTenants(config_.tenants, cohorts).changed_tenants(),
+              ElementsAre("blue", "red"));
+  // Without it red has too much, and keeps it until somebody asks.
+  EXPECT_THAT(cluster_->SetTenants(config_.tenants).changed_tenants(),
+              ElementsAre("blue", "red"));
+  EXPECT_EQ(MemoryOf("red").used(), 2 * kGiB);
+  cluster_->Close(third);
+  EXPECT_TRUE(Ask(Open("blue"))->has_granted());
+  EXPECT_EQ(MemoryOf("red").used(), kGiB);
+}
+
 TEST_F(ClusterQuotaTest, WhoLosesLeastDeviceTimeGivesWay) {
   Lend(1, 1);
   const StreamId first = Open("red");

@@ -1,6 +1,8 @@
 // Tenants that come, change and go while the cluster runs.
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "common/error.h"
 #include "common/log/log.h"
 #include "coordinator/cluster.h"
@@ -20,9 +22,24 @@ bool Same(const Tenant& a, const Tenant& b) {
          a.byte_rate == b.byte_rate;
 }
 
+// The cohort and those around it, in order of names.
+std::vector<Cohort> CohortsOf(const std::string& name,
+                              const std::vector<Cohort>& all) {
+  std::vector<Cohort> around;
+  for (const Cohort& cohort : all) {
+    if (name == cohort.name || absl::StartsWith(name, cohort.name + "/")) {
+      around.push_back(cohort);
+    }
+  }
+  std::sort(around.begin(), around.end(),
+            [](const Cohort& a, const Cohort& b) { return a.name < b.name; });
+  return around;
+}
+
 }  // namespace
 
-v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
+v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants,
+                                             std::vector<Cohort> cohorts) {
   Wakes wakes;
   MutexLock lock(&mu_);
   v1::ReloadConfigResponse changes;
@@ -30,6 +47,8 @@ v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
   const std::vector<std::string> sharing = SharingTenants();
   const std::vector<std::string> batching = BatchingTenants();
   tenants_->Replace(std::move(tenants));
+  const std::vector<Cohort> cohorts_before =
+      std::exchange(cohorts_, std::move(cohorts));
   ConfigureQuotas();
   for (const auto& [name, tenant] : *tenants_->all()) {
     const auto old = before->find(name);
@@ -38,6 +57,9 @@ v1::ReloadConfigResponse Cluster::SetTenants(std::vector<Tenant> tenants) {
     } else if (!Same(*tenant, *old->second)) {
       changes.add_changed_tenants(name);
       ApplyTenant(*tenant, &wakes);
+    } else if (CohortsOf(tenant->cohort, cohorts_) !=
+               CohortsOf(tenant->cohort, cohorts_before)) {
+      changes.add_changed_tenants(name);
     }
   }
   for (const auto& [name, tenant] : *before) {

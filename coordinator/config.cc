@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/lease/priority_class.h"
@@ -180,11 +181,20 @@ bool IsCohort(absl::string_view name) {
   return true;
 }
 
+// Who has a quota.
+struct QuotaOwner {
+  // A tenant has to say how much is its own.
+  bool needs_nominal = false;
+  // It can borrow and lend.
+  bool has_neighbours = false;
+  const char* alone = "";
+};
+
 // Calls `read` for each key of a quota that is there.
 template <typename Quota, typename Read>
-Quota ReadQuota(ConfigMap map, bool cohort, Read read) {
+Quota ReadQuota(ConfigMap map, const QuotaOwner& owner, Read read) {
   Quota quota;
-  if (!map.Has("nominalQuota")) {
+  if (owner.needs_nominal && !map.Has("nominalQuota")) {
     map.Error("nominalQuota", "is missing");
   }
   quota.nominal = read(&map, "nominalQuota");
@@ -193,18 +203,19 @@ Quota ReadQuota(ConfigMap map, bool cohort, Read read) {
         std::pair("lendingLimit", &quota.lending_limit)}) {
     if (!map.Has(key)) continue;
     *limit = read(&map, key);
-    if (!cohort) map.Error(key, "there is no cohort to borrow from or lend to");
+    if (!owner.has_neighbours) map.Error(key, owner.alone);
   }
   return quota;
 }
 
-void ReadQuotas(ConfigMap map, Tenant* tenant) {
-  const bool cohort = !tenant->cohort.empty();
+// Of a tenant or a cohort.
+template <typename Holder>
+void ReadQuotas(ConfigMap map, const QuotaOwner& owner, Holder* holder) {
   const auto amount = [&](scheduler::Resource resource, auto read) {
     const std::string key(scheduler::ResourceName(resource));
     if (!map.Has(key)) return;
-    tenant->quotas[static_cast<size_t>(resource)] =
-        ReadQuota<scheduler::Quota>(map.Map(key), cohort, read);
+    holder->quotas[static_cast<size_t>(resource)] =
+        ReadQuota<scheduler::Quota>(map.Map(key), owner, read);
   };
   for (const auto resource :
        {scheduler::Resource::kMemoryBytes, scheduler::Resource::kContentBytes,
@@ -219,22 +230,44 @@ void ReadQuotas(ConfigMap map, Tenant* tenant) {
          });
   const auto rate = [&](absl::string_view key, auto read,
                         std::optional<scheduler::RateQuota>* quota) {
-    if (!map.Has(key)) return false;
-    *quota = ReadQuota<scheduler::RateQuota>(map.Map(key), cohort, read);
-    return true;
+    if (!map.Has(key)) return;
+    *quota = ReadQuota<scheduler::RateQuota>(map.Map(key), owner, read);
   };
-  tenant->credits.device_time_rated = rate(
+  rate(
       "device_seconds_per_second",
       [](ConfigMap* of, absl::string_view key) {
         return of->Number(key, 0, 0, kMaxRate);
       },
-      &tenant->device_rate);
-  tenant->credits.bytes_rated = rate(
+      &holder->device_rate);
+  rate(
       "bytes_per_second",
       [](ConfigMap* of, absl::string_view key) {
         return static_cast<double>(of->Size(key, 0));
       },
-      &tenant->byte_rate);
+      &holder->byte_rate);
+}
+
+double ReadWeight(ConfigMap* map) {
+  return map->Map("fairSharing").Number("weight", 1, kMinWeight, kMaxWeight);
+}
+
+void CheckCohort(ConfigMap* map, absl::string_view key,
+                 const std::string& name) {
+  if (name.empty() || IsCohort(name)) return;
+  map->Error(key, "expected names with a / between them, got \"" + name + "\"");
+}
+
+Cohort ReadCohort(ConfigMap map) {
+  Cohort cohort;
+  cohort.name = map.RequiredString("name");
+  CheckCohort(&map, "name", cohort.name);
+  cohort.weight = ReadWeight(&map);
+  ReadQuotas(map.Map("quota"),
+             {.has_neighbours = absl::StrContains(cohort.name, '/'),
+              .alone = "there is no cohort around it to borrow from or lend "
+                       "to"},
+             &cohort);
+  return cohort;
 }
 
 Tenant ReadTenant(ConfigMap map) {
@@ -249,19 +282,30 @@ Tenant ReadTenant(ConfigMap map) {
   ConfigMap placement = map.Map("placement");
   tenant.placement.policy = ReadPolicy(&placement, "policy", "");
   tenant.placement.required = placement.Strings("required");
-  tenant.weight = map.Map("fairSharing")
-                      .Number("weight", tenant.weight, kMinWeight, kMaxWeight);
+  tenant.weight = ReadWeight(&map);
   tenant.max_priority_class =
       ReadPriorityClass(&map, "max_priority_class", tenant.max_priority_class);
   tenant.share_contents = map.Bool("share_contents", false);
   tenant.batch_with_others = map.Bool("batch_with_others", false);
   tenant.cohort = map.String("cohort", "");
-  if (!tenant.cohort.empty() && !IsCohort(tenant.cohort)) {
-    map.Error("cohort", "expected names with a / between them, got \"" +
-                            tenant.cohort + "\"");
-  }
-  ReadQuotas(map.Map("quota"), &tenant);
+  CheckCohort(&map, "cohort", tenant.cohort);
+  ReadQuotas(map.Map("quota"),
+             {.needs_nominal = true,
+              .has_neighbours = !tenant.cohort.empty(),
+              .alone = "there is no cohort to borrow from or lend to"},
+             &tenant);
+  tenant.credits.device_time_rated = tenant.device_rate.has_value();
+  tenant.credits.bytes_rated = tenant.byte_rate.has_value();
   return tenant;
+}
+
+void CheckCohorts(const Config& config, ConfigMap root) {
+  std::set<std::string> names;
+  for (const Cohort& cohort : config.cohorts) {
+    if (!names.insert(cohort.name).second) {
+      root.Error("cohorts", "the name " + cohort.name + " is given twice");
+    }
+  }
 }
 
 // Each credential must lead to one principal.
@@ -310,6 +354,8 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("lease_request_timeout", config.lease_request_timeout);
   config.line_patience =
       root.Duration("line_patience", config.lease_request_timeout / 2);
+  config.reclaim_spares_for =
+      root.Duration("reclaim_spares_for", config.reclaim_spares_for);
   config.graph_store_bytes =
       root.Size("graph_store_size", config.graph_store_bytes);
   config.scaler = ReadScaler(root.Map("scaler"), config.tls.enabled());
@@ -322,6 +368,10 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   config.state_file = root.Path("state_file");
   config.join_token = root.RequiredSecret("join_token_file");
   config.admin_token = root.RequiredSecret("admin_token_file");
+  for (ConfigMap& cohort : root.Maps("cohorts")) {
+    config.cohorts.push_back(ReadCohort(cohort));
+  }
+  CheckCohorts(config, root);
   for (ConfigMap& tenant : root.Maps("tenants")) {
     config.tenants.push_back(ReadTenant(tenant));
   }

@@ -20,6 +20,8 @@
 //   lease_request_timeout: 10s      # longest wait for a worker to be granted
 //   line_patience: 5s               # then one is kept for the first in line;
 //                                   # half of lease_request_timeout
+//   reclaim_spares_for: 30s         # leases are not taken back before, as long
+//                                   # as an older one will do
 //   graph_store_size: 256MiB        # structures kept
 //   scaler:                         # none: KEDA is not answered
 //     listen: 127.0.0.1:7071        # without a token; TLS as above
@@ -32,6 +34,15 @@
 //   state_file: coordinator.db      # none: nothing outlives the process
 //   join_token_file: join.token     # files relative to this one
 //   admin_token_file: admin.token
+//   cohorts:                        # absent: nothing of their own, no limits
+//     - name: lab/vision
+//       fairSharing:
+//         weight: 1                 # beside tenants and cohorts of lab
+//       quota:                      # keys as those of tenants
+//         memory_bytes:
+//           nominalQuota: 32GiB     # lent to whoever is in it; absent: 0
+//           borrowingLimit: 64GiB   # of all in it, from the rest of lab
+//           lendingLimit: 16GiB     # of all in it, to the rest of lab
 //   tenants:
 //     - name: research
 //       token_file: research.token
@@ -108,6 +119,7 @@ struct Config {
   absl::Duration lease_key_lifetime = absl::Hours(720);
   absl::Duration lease_request_timeout = absl::Seconds(10);
   absl::Duration line_patience = lease_request_timeout / 2;
+  absl::Duration reclaim_spares_for = absl::Seconds(30);
   uint64_t graph_store_bytes = uint64_t{256} << 20;
   struct Scaler {
     // Empty: none.
@@ -126,6 +138,7 @@ struct Config {
   // Secrets.
   std::string join_token;
   std::string admin_token;
+  std::vector<Cohort> cohorts;
   std::vector<Tenant> tenants;
 };
 

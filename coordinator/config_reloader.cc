@@ -35,8 +35,8 @@ absl::StatusOr<v1::ReloadConfigResponse> ConfigReloader::Reload() {
                      config.status().message());
   }
   const std::vector<std::string> pending = PendingSettings(running_, *config);
-  v1::ReloadConfigResponse changes =
-      cluster_->SetTenants(std::move(config->tenants));
+  v1::ReloadConfigResponse changes = cluster_->SetTenants(
+      std::move(config->tenants), std::move(config->cohorts));
   changes.mutable_pending_settings()->Assign(pending.begin(), pending.end());
   log::Info("configuration reloaded",
             {{"added", changes.added_tenants_size()},

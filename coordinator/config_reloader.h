@@ -1,8 +1,8 @@
 // Reads the configuration again while the coordinator runs.
 //
-// Tenants count from then on, with all that is said of them; everything else
-// counts when the coordinator starts again. A configuration that is wrong in
-// any part changes nothing.
+// Tenants and cohorts count from then on, with all that is said of them;
+// everything else counts when the coordinator starts again. A configuration
+// that is wrong in any part changes nothing.
 //
 // Thread-safe; one reload at a time.
 #ifndef COORDINATOR_CONFIG_RELOADER_H_

@@ -164,6 +164,46 @@ TEST_F(ConfigTest, ContentsAndProductsAreSharedByThoseWhoSaySo) {
               HasSubstr("tenants[0].batch_with_others"));
 }
 
+TEST_F(ConfigTest, CohortsHaveQuotasToo) {
+  const auto with = [](const std::string& cohorts) {
+    return std::string(kMinimal) + "cohorts: [" + cohorts + "]\n";
+  };
+  EXPECT_TRUE(Read(kMinimal)->cohorts.empty());
+  const absl::StatusOr<Config> config =
+      Read(with("{name: lab, quota: {memory_bytes: {nominalQuota: 1GiB}}}, "
+                "{name: lab/vision, fairSharing: {weight: 2}, quota: {"
+                "memory_bytes: {lendingLimit: 2GiB}, "
+                "bytes_per_second: {nominalQuota: 10MB}, "
+                "device_seconds_per_second: {nominalQuota: 2.5, "
+                "borrowingLimit: 1}}}"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->cohorts[0].name, "lab");
+  EXPECT_EQ(config->cohorts[0].weight, 1);
+  EXPECT_EQ(config->cohorts[0].quotas[0].nominal, int64_t{1} << 30);
+  EXPECT_FALSE(config->cohorts[0].quotas[1].limited());
+  EXPECT_FALSE(config->cohorts[0].device_rate.has_value());
+  const Cohort& vision = config->cohorts[1];
+  EXPECT_EQ(vision.weight, 2);
+  // Of its own it has nothing.
+  EXPECT_EQ(vision.quotas[0].nominal, 0);
+  EXPECT_EQ(vision.quotas[0].lending_limit, int64_t{2} << 30);
+  EXPECT_EQ(vision.device_rate->nominal, 2.5);
+  EXPECT_EQ(vision.device_rate->borrowing_limit, 1);
+  EXPECT_EQ(vision.byte_rate->nominal, 1e7);
+  EXPECT_THAT(Complaint(with("{name: lab/}")),
+              HasSubstr("cohorts[0].name: expected names with a / between"));
+  EXPECT_THAT(Complaint(with("{fairSharing: {weight: 0}}")),
+              AllOf(HasSubstr("cohorts[0].name"),
+                    HasSubstr("cohorts[0].fairSharing.weight")));
+  EXPECT_THAT(Complaint(with("{name: lab}, {name: lab}")),
+              HasSubstr("the name lab is given twice"));
+  EXPECT_THAT(
+      Complaint(with("{name: lab, quota: {memory_bytes: {lendingLimit: 1}}}")),
+      HasSubstr("there is no cohort around it"));
+  EXPECT_THAT(Complaint(with("{name: lab, quota: {memory: {}}}")),
+              HasSubstr("quota.memory: unknown key"));
+}
+
 TEST_F(ConfigTest, QuotasAreKueues) {
   const auto with = [](const std::string& rest) {
     return "join_token_file: join\nadmin_token_file: admin\n"

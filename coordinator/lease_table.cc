@@ -20,6 +20,7 @@ Lease* LeaseTable::Add(Lease lease) {
   Lease* const added = owned.get();
   by_session_[added->session_id].insert(added->id);
   by_worker_[added->worker_id].insert(added->id);
+  by_tenant_[added->tenant].insert(added->id);
   leases_[added->id] = std::move(owned);
   return added;
 }
@@ -32,6 +33,7 @@ void LeaseTable::Remove(const std::string& id) {
   leases_.erase(found);
   EraseFrom(&by_session_, lease->session_id, lease->id);
   EraseFrom(&by_worker_, lease->worker_id, lease->id);
+  EraseFrom(&by_tenant_, lease->tenant, lease->id);
 }
 
 Lease* LeaseTable::Find(const std::string& id) {
@@ -72,6 +74,10 @@ std::vector<Lease*> LeaseTable::OfSession(const std::string& session_id) const {
 
 std::vector<Lease*> LeaseTable::OfWorker(const std::string& worker_id) const {
   return Of(by_worker_, worker_id);
+}
+
+std::vector<Lease*> LeaseTable::OfTenant(const std::string& tenant) const {
+  return Of(by_tenant_, tenant);
 }
 
 }  // namespace djinn::coordinator

@@ -90,6 +90,7 @@ class LeaseTable {
   // In order of ids.
   std::vector<Lease*> OfSession(const std::string& session_id) const;
   std::vector<Lease*> OfWorker(const std::string& worker_id) const;
+  std::vector<Lease*> OfTenant(const std::string& tenant) const;
   const std::map<std::string, std::unique_ptr<Lease>>& all() const {
     return leases_;
   }
@@ -101,6 +102,7 @@ class LeaseTable {
   std::map<std::string, std::unique_ptr<Lease>> leases_;
   Index by_session_;
   Index by_worker_;
+  Index by_tenant_;
 };
 
 }  // namespace djinn::coordinator

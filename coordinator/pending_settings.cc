@@ -34,6 +34,8 @@ std::vector<std::string> PendingSettings(const Config& running,
   compare("lease_request_timeout", running.lease_request_timeout,
           read.lease_request_timeout);
   compare("line_patience", running.line_patience, read.line_patience);
+  compare("reclaim_spares_for", running.reclaim_spares_for,
+          read.reclaim_spares_for);
   compare("graph_store_size", running.graph_store_bytes,
           read.graph_store_bytes);
   compare("scaler.listen", running.scaler.listen, read.scaler.listen);

@@ -23,7 +23,9 @@ double RateBudget::Full(const State& state) const {
   return std::max(absl::ToDoubleSeconds(kBurst) * rate, min_slice_);
 }
 
-void RateBudget::Configure(std::vector<Tenant> tenants) {
+void RateBudget::Configure(std::vector<Tenant> tenants,
+                           std::vector<scheduler::CohortRate> cohorts) {
+  cohorts_ = std::move(cohorts);
   auto before = std::exchange(states_, {});
   for (Tenant& tenant : tenants) {
     const std::string name = tenant.name;
@@ -64,7 +66,7 @@ void RateBudget::Advance(absl::Duration now,
     }
   }
   const std::vector<scheduler::RateShare> shares =
-      scheduler::ShareRates(demands);
+      scheduler::ShareRates(demands, cohorts_);
   auto share = shares.begin();
   for (auto& [name, state] : states_) {
     state.share = *share++;

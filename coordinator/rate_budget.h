@@ -40,9 +40,10 @@ class RateBudget {
     scheduler::RateQuota quota;
   };
 
-  // Replaces the tenants; those that stay keep their allowance, new ones begin
-  // with a full one.
-  void Configure(std::vector<Tenant> tenants);
+  // Replaces the tenants and their cohorts; those that stay keep their
+  // allowance, new ones begin with a full one.
+  void Configure(std::vector<Tenant> tenants,
+                 std::vector<scheduler::CohortRate> cohorts = {});
 
   // No tenant has such a quota.
   bool empty() const { return states_.empty(); }
@@ -82,6 +83,7 @@ class RateBudget {
   const double min_slice_;
   const double max_slice_;
   std::map<std::string, State> states_;
+  std::vector<scheduler::CohortRate> cohorts_;
   absl::Duration last_ = -absl::InfiniteDuration();
 };
 

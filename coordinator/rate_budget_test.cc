@@ -37,6 +37,14 @@ class RateBudgetTest : public testing::Test {
   std::map<std::string, double> used_;
 };
 
+TEST_F(RateBudgetTest, ACohortsOwnRateIsBorrowed) {
+  budget_.Configure({Tenant("a", 0.5, "lab"), Tenant("b", 0, "lab")},
+                    {{.cohort = "lab", .quota = {.nominal = 0.25}}});
+  Pass(60, true, false);
+  EXPECT_NEAR(Pass(20, true, false), 20 * 0.75, 0.5);
+  EXPECT_NEAR(budget_.ShareOf("a").borrowed, 0.25, 1e-9);
+}
+
 TEST_F(RateBudgetTest, ATenantGetsItsRateAndOneBurst) {
   budget_.Configure({Tenant("a", 0.5)});
   EXPECT_EQ(budget_.Allowance("stranger"), nullptr);

@@ -56,6 +56,29 @@ struct PendingLease {
   KeptDecision decision;
   // Monotonic.
   absl::Duration asked;
+  // Whom the tenant's quota was taken back from to have room there; empty while
+  // nobody was.
+  struct Room {
+    std::string worker_id;
+    std::vector<std::string> session_ids;
+  };
+  Room room;
+  // Monotonic: who has such room is not looked for before.
+  absl::Duration next_room = -absl::InfiniteDuration();
+};
+
+// A lease that ended without its client's doing.
+struct LostLease {
+  std::string lease_id;
+  std::string worker_id;
+  // As LeaseEnded.reason.
+  std::string reason;
+  // Who took back its own; empty unless somebody did.
+  std::string for_tenant;
+  // Device time that it had used.
+  absl::Duration lost;
+  // Monotonic.
+  absl::Duration ended;
 };
 
 // No worker was looked for: others waited for what there is.
@@ -110,6 +133,8 @@ struct Session {
   absl::Status end;
 
   std::map<MemberId, PendingLease> pending;
+  // Of each member the last one, unless a later one was given back.
+  std::map<MemberId, LostLease> lost_leases;
   // The newest last: those under way, and some that ended.
   std::deque<Migration> migrations;
   // Plans of stages that it may ask for: one takes up to some ten milliseconds

@@ -60,6 +60,21 @@ struct Tenant {
   std::optional<scheduler::RateQuota> byte_rate;
 };
 
+// Tenants that lend each other quota, together.
+struct Cohort {
+  // With those around it: "lab/vision".
+  std::string name;
+  // Beside tenants and cohorts of the one around it.
+  double weight = 1;
+  // What is nobody's but theirs, and what all of them lend and borrow around
+  // it. Not limited: nothing, without limits; rates likewise.
+  scheduler::Quotas quotas;
+  std::optional<scheduler::RateQuota> device_rate;
+  std::optional<scheduler::RateQuota> byte_rate;
+
+  friend bool operator==(const Cohort&, const Cohort&) = default;
+};
+
 // What a lease takes of its tenant's quota: all that its session may use at the
 // worker. A part of the memory without a limit of its own may be all of it.
 scheduler::Amounts LeaseQuota(const Tenant& tenant);

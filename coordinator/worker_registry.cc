@@ -68,6 +68,12 @@ absl::Status WorkerRegistry::Check(const v1::WorkerState& report) {
   for (const std::string& capability : report.capabilities()) {
     DJINN_RETURN_IF_ERROR(CheckText("a capability", capability));
   }
+  for (const v1::HeldSession& session : report.sessions()) {
+    const v1::MessageWait& wait = session.wait();
+    DJINN_RETURN_IF_ERROR(CheckText("a worker id", wait.worker_id()));
+    DJINN_RETURN_IF_ERROR(CheckText("a tenant", wait.served_tenant()));
+    DJINN_RETURN_IF_ERROR(CheckText("a session", wait.served_session_id()));
+  }
   // Whether clients may use an address that is not local is their decision.
   const absl::Status address = CheckAddress(report.address(), true);
   if (!address.ok()) return Violation(address.message());
@@ -139,6 +145,7 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
   worker->speed = report.speed();
   worker->price_per_hour = report.price_per_hour();
   worker->link_bytes_per_second = report.link_bytes_per_second();
+  worker->client_bytes_per_second = report.client_bytes_per_second();
   worker->links.clear();
   for (const v1::PeerLink& link : report.links()) {
     worker->links[link.worker_id()] = link.bytes_per_second();
@@ -167,6 +174,7 @@ void WorkerRegistry::Apply(const v1::WorkerState& report, absl::Duration now,
       held.grown -= FromProtoDuration(before->second.lease_use.device_time());
     }
     if (session.has_given_way()) held.given_way = session.given_way();
+    if (session.has_wait()) held.wait = session.wait();
   }
   SetHeld(std::move(holds), worker);
   worker->memory = report.memory();

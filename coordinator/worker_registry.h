@@ -51,6 +51,8 @@ struct Worker {
     bool out_of_credit = false;
     // Unset: its runs never gave way.
     std::optional<v1::GivenWay> given_way;
+    // Unset: its next message waits for nothing, or it has none.
+    std::optional<v1::MessageWait> wait;
   };
 
   std::string id;
@@ -97,6 +99,8 @@ struct Worker {
   v1::DeviceSpeed speed;
   double price_per_hour = 0;
   uint64_t link_bytes_per_second = 0;
+  // Measured, of clients' uploads; 0: not known.
+  uint64_t client_bytes_per_second = 0;
   // Measured, by the worker at the other end.
   absl::btree_map<std::string, uint64_t> links;
   std::vector<std::string> capabilities;

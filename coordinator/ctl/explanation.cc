@@ -143,6 +143,15 @@ std::string Describe(const v1::BatchPlan& plan) {
       "\n", FormatTable(rows));
 }
 
+std::string Describe(const v1::LostLease& lost) {
+  return absl::StrCat("lease ", lost.lease_id(), " at ", lost.worker_id(), ", ",
+                      FormatDuration(lost.age()), " ago, ", lost.reason(),
+                      lost.for_tenant().empty()
+                          ? ""
+                          : absl::StrCat(" for tenant ", lost.for_tenant()),
+                      "; ", FormatDuration(lost.lost()), " of device time");
+}
+
 std::string Describe(const v1::DeviceExplanation& device) {
   std::string text =
       absl::StrCat("\nvirtual device ",
@@ -163,6 +172,10 @@ std::string Describe(const v1::DeviceExplanation& device) {
   }
   absl::StrAppend(&text, "\n");
   if (device.has_gate()) absl::StrAppend(&text, Describe(device.gate()));
+  if (device.has_lost_lease()) {
+    absl::StrAppend(&text,
+                    FormatTable({{"lost", Describe(device.lost_lease())}}));
+  }
   if (device.has_migration()) {
     absl::StrAppend(
         &text, FormatTable({{"moved", DescribeMigration(device.migration())}}));

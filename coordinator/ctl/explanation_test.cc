@@ -141,6 +141,48 @@ TEST(ExplanationTest, ASessionShowsItsDecisionsAndGates) {
       "the decision is not known here\n");
 }
 
+TEST(ExplanationTest, ADeviceShowsTheLeaseThatItLost) {
+  const auto explanation = Parse<v1::SessionExplanation>(R"pb(
+    session_id: "1a2b3c4d"
+    devices {
+      lease_id: "beef"
+      state: IN_USE
+      gate { reason: "WAITS_FOR_TURN" message: "it waits" unblocked_by: "time" }
+      lost_lease {
+        lease_id: "cafe"
+        worker_id: "w0"
+        reason: "QUOTA_RECLAIMED"
+        for_tenant: "blue"
+        lost { seconds: 12 }
+        age { seconds: 41 }
+      }
+    }
+    devices {
+      virtual_device: 1
+      lost_lease {
+        lease_id: "babe"
+        worker_id: "w1"
+        reason: "WORKER_LOST"
+        lost { nanos: 500000000 }
+        age { seconds: 3 }
+      }
+    }
+  )pb");
+  const std::string text = Explain(explanation, v1::SessionInfo());
+  EXPECT_EQ(text.substr(text.find("\nvirtual")),
+            "\nvirtual device 0: lease beef, IN_USE\n"
+            "held by  WAITS_FOR_TURN\n"
+            "because  it waits\n"
+            "until    time\n"
+            "lost  lease cafe at w0, 41.0s ago, QUOTA_RECLAIMED for tenant "
+            "blue; 12.0s of device time\n"
+            "the decision is not known here\n"
+            "\nvirtual device 1: no lease\n"
+            "lost  lease babe at w1, 3.0s ago, WORKER_LOST; 0.5s of device "
+            "time\n"
+            "the decision is not known here\n");
+}
+
 TEST(ExplanationTest, ATenantIsShownBesideItsPeers) {
   const auto explanation = Parse<v1::TenantExplanation>(R"pb(
     tenant: "red"

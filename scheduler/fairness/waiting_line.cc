@@ -150,21 +150,23 @@ std::vector<WaitingLine::Ticket> WaitingLine::InTurn(size_t most) {
   return turn;
 }
 
-size_t WaitingLine::PlaceOf(Ticket ticket, absl::Duration now,
-                            const Precedence& precedence) const {
-  const std::vector<Ticket> all = Front(waiters_.size(), now, precedence);
-  return static_cast<size_t>(std::find(all.begin(), all.end(), ticket) -
-                             all.begin()) +
-         1;
+WaitingLine::Places WaitingLine::PlacesNow(absl::Duration now,
+                                           const Precedence& precedence) const {
+  Places places;
+  places.reserve(size());
+  for (const Ticket ticket : Front(size(), now, precedence)) {
+    places.emplace(ticket, places.size() + 1);
+  }
+  return places;
 }
 
-std::optional<absl::Duration> WaitingLine::WaitOf(
-    Ticket ticket, absl::Duration now, const Precedence& precedence) const {
+std::optional<absl::Duration> WaitingLine::WaitAt(size_t place,
+                                                  absl::Duration now) const {
   const double since = absl::ToDoubleSeconds(now - passed_);
   const double kept = std::exp2(-absl::FDivDuration(now - passed_, kHalfLife));
   const double served = served_ * kept;
   if (served < kLeastServed) return std::nullopt;
-  return static_cast<double>(PlaceOf(ticket, now, precedence)) *
+  return static_cast<double>(place) *
          absl::Seconds((waited_ * kept + since) / served);
 }
 

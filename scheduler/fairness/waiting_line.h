@@ -10,9 +10,10 @@
 // equals who came first.
 //
 // The order is worked out when it is asked for: Front() costs O(tenants + most
-// log tenants), with PlaceOf() `most` is all. What does not fit lets others
-// pass, so one that asks for much may wait for as long as there are others that
-// ask for less; InTurn() gives everybody a try.
+// log tenants). With PlacesNow() `most` is all, so it is asked once about
+// everybody who wants to know. What does not fit lets others pass, so one that
+// asks for much may wait for as long as there are others that ask for less;
+// InTurn() gives everybody a try.
 //
 // How long one will wait is guessed from how many got a worker lately, over the
 // time that somebody waited for one, both forgotten by half every ten minutes.
@@ -31,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
 
 namespace djinn::scheduler {
@@ -83,13 +85,12 @@ class WaitingLine {
   std::vector<Ticket> ToTry(absl::Duration now, const Precedence& precedence);
   // The next `most` by arrival, going round; each once.
   std::vector<Ticket> InTurn(size_t most);
-  // 1: the first. It waits.
-  size_t PlaceOf(Ticket ticket, absl::Duration now,
-                 const Precedence& precedence) const;
-  // After how long it may have its turn, from now. Nothing when too few had
-  // theirs lately to tell. It waits.
-  std::optional<absl::Duration> WaitOf(Ticket ticket, absl::Duration now,
-                                       const Precedence& precedence) const;
+  // Of everybody in the line; 1: the first.
+  using Places = absl::flat_hash_map<Ticket, size_t>;
+  Places PlacesNow(absl::Duration now, const Precedence& precedence) const;
+  // After how long who has this place may have its turn, from now. Nothing when
+  // too few had theirs lately to tell.
+  std::optional<absl::Duration> WaitAt(size_t place, absl::Duration now) const;
 
  private:
   struct Tenant {

@@ -1,5 +1,6 @@
 #include "scheduler/fairness/waiting_line.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,12 @@ class WaitingLineTest : public testing::Test {
     return line_.Join({tenant, urgency, due}, now_);
   }
   std::vector<Ticket> All() { return line_.Front(line_.size(), now_, equal_); }
+  size_t PlaceOf(Ticket ticket) {
+    return line_.PlacesNow(now_, equal_).at(ticket);
+  }
+  std::optional<absl::Duration> WaitOf(Ticket ticket) {
+    return line_.WaitAt(PlaceOf(ticket), now_);
+  }
 
   WaitingLine line_;
   absl::Duration now_ = absl::Hours(1);
@@ -35,7 +42,7 @@ TEST_F(WaitingLineTest, WhoCameFirstGoesFirst) {
   line_.Leave(a, now_);
   line_.Leave(a, now_);
   EXPECT_THAT(All(), ElementsAre(b, c));
-  EXPECT_EQ(line_.PlaceOf(c, now_, equal_), 2u);
+  EXPECT_EQ(PlaceOf(c), 2u);
 }
 
 TEST_F(WaitingLineTest, TheMoreUrgentClassGoesFirst) {
@@ -86,12 +93,12 @@ TEST_F(WaitingLineTest, WhoHadLessGoesFirstAndThatIsForgotten) {
   const Ticket red = Join("red");
   std::vector<Ticket> blue;
   for (int i = 0; i < 5; ++i) blue.push_back(Join("blue"));
-  EXPECT_EQ(line_.PlaceOf(red, now_, equal_), 6u);
+  EXPECT_EQ(PlaceOf(red), 6u);
   // A quarter is left: two turns.
   now_ += 2 * WaitingLine::kHalfLife;
-  EXPECT_EQ(line_.PlaceOf(red, now_, equal_), 3u);
+  EXPECT_EQ(PlaceOf(red), 3u);
   line_.Charge("red", 2, now_);
-  EXPECT_EQ(line_.PlaceOf(red, now_, equal_), 5u);
+  EXPECT_EQ(PlaceOf(red), 5u);
 }
 
 TEST_F(WaitingLineTest, WhatTheCallerSaysOfATenantCountsBefore) {
@@ -108,26 +115,45 @@ TEST_F(WaitingLineTest, AWaitIsGuessedFromWhoWasServed) {
   now_ += absl::Seconds(20);
   // Who gives up was not served.
   line_.Leave(c, now_);
-  EXPECT_EQ(line_.WaitOf(b, now_, equal_), std::nullopt);
+  EXPECT_EQ(WaitOf(b), std::nullopt);
   line_.Serve(a, now_);
   line_.Serve(a, now_);
-  EXPECT_EQ(line_.WaitOf(b, now_, equal_), absl::Seconds(20));
+  EXPECT_EQ(WaitOf(b), absl::Seconds(20));
   const Ticket d = Join("red");
-  EXPECT_EQ(line_.WaitOf(d, now_, equal_), absl::Seconds(40));
+  EXPECT_EQ(WaitOf(d), absl::Seconds(40));
   // It takes longer than it did.
   now_ += absl::Seconds(20);
-  EXPECT_GT(*line_.WaitOf(b, now_, equal_), absl::Seconds(39));
-  EXPECT_LT(*line_.WaitOf(b, now_, equal_), absl::Seconds(41));
+  EXPECT_GT(*WaitOf(b), absl::Seconds(39));
+  EXPECT_LT(*WaitOf(b), absl::Seconds(41));
   // Nobody waited meanwhile.
   line_.Serve(b, now_);
   line_.Serve(d, now_);
   now_ += absl::Minutes(10);
   const Ticket e = Join("red");
-  EXPECT_NEAR(absl::ToDoubleSeconds(*line_.WaitOf(e, now_, equal_)), 40. / 3,
-              0.2);
+  EXPECT_NEAR(absl::ToDoubleSeconds(*WaitOf(e)), 40. / 3, 0.2);
   // It was too long ago.
   now_ += absl::Minutes(40);
-  EXPECT_EQ(line_.WaitOf(e, now_, equal_), std::nullopt);
+  EXPECT_EQ(WaitOf(e), std::nullopt);
+}
+
+TEST_F(WaitingLineTest, WhereEverybodyStandsIsWorkedOutOnce) {
+  std::vector<Ticket> red, blue;
+  for (int i = 0; i < 500; ++i) {
+    red.push_back(Join("red"));
+    blue.push_back(Join("blue"));
+  }
+  int asked = 0;
+  const auto places = line_.PlacesNow(now_, [&](const std::string& tenant) {
+    ++asked;
+    return std::vector<double>{tenant == "blue" ? 0. : 1.};
+  });
+  // Of each tenant once.
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(places.size(), 1000u);
+  for (size_t i = 0; i < 500; ++i) {
+    EXPECT_EQ(places.at(blue[i]), i + 1);
+    EXPECT_EQ(places.at(red[i]), i + 501);
+  }
 }
 
 TEST_F(WaitingLineTest, EverybodyHasATurn) {

@@ -13,8 +13,8 @@ uint64_t Draw(Randomness* random, uint64_t bound) {
 CandidateWalk::CandidateWalk(const Fleet* fleet, const Request& request,
                              Randomness* random)
     : fleet_(fleet), random_(random) {
-  if (request.kept_for_this) {
-    const Fleet::Member* const kept = fleet->Find(request.kept_worker);
+  if (!request.kept_for_this.empty()) {
+    const Fleet::Member* const kept = fleet->Find(request.kept_for_this);
     if (kept != nullptr) {
       seen_.insert(kept);
       first_.push_back(kept);

@@ -57,10 +57,9 @@ Reason Memory(const Request& /*request*/, const WorkerFacts& worker,
 
 Reason Kept(const Request& request, const WorkerFacts& worker,
             const Terms& /*terms*/) {
-  if (request.kept_for_this || worker.id != request.kept_worker) {
-    return std::nullopt;
-  }
-  return "is kept for the first in line";
+  const auto kept = request.kept_for_others.find(worker.id);
+  if (kept == request.kept_for_others.end()) return std::nullopt;
+  return std::string(kept->second);
 }
 
 constexpr struct {

@@ -47,6 +47,8 @@ struct WorkerFacts {
   double price_per_second = 0;
   // As the worker is configured. 0: not known.
   double link_bytes_per_second = 0;
+  // What clients' uploads moved over it lately. 0: none did.
+  double client_bytes_per_second = 0;
   std::vector<std::string> capabilities;
   // Bit N stands for phase N; 0 for all phases.
   uint32_t phases = 0;

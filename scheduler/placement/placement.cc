@@ -93,14 +93,17 @@ std::string Explain(const Request& request, const Considered& best,
   return reason;
 }
 
-void ExplainKept(const Request& request, Decision* decision) {
-  decision->obstacle = MakeError(
-      absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
-      absl::StrCat("worker ", request.kept_worker,
-                   ", which has the memory, is kept for the first in line"),
-      {{"worker", request.kept_worker}});
+void ExplainKept(Decision* decision) {
+  const auto kept = std::find_if(
+      decision->considered.begin(), decision->considered.end(),
+      [](const Considered& worker) { return worker.dropped_by == "kept"; });
+  decision->obstacle =
+      MakeError(absl::StatusCode::kUnavailable, "WAITS_IN_LINE",
+                absl::StrCat("worker ", kept->worker_id,
+                             ", which has the memory, ", kept->drop_reason),
+                {{"worker", kept->worker_id}});
   decision->unblocked_by =
-      absl::StrCat("a worker for the first in line, or memory elsewhere");
+      "a worker for whom that one is kept, or memory elsewhere";
 }
 
 void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
@@ -113,7 +116,7 @@ void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
     if (worker.dropped_by != "memory") continue;
     most = std::max(most, worker.available_bytes);
     const uint64_t lacks = worker.terms.missing_bytes - worker.available_bytes;
-    if (request.kept_for_this && worker.worker_id == request.kept_worker) {
+    if (worker.worker_id == request.kept_for_this) {
       kept = &worker;
     }
     if (lacks < shortage) {
@@ -144,7 +147,9 @@ void ExplainLackOfMemory(const Request& request, const Fleet& fleet,
   decision->unblocked_by = absl::StrCat(
       DescribeBytes(nearest->terms.missing_bytes - nearest->available_bytes),
       " more on ", nearest->worker_id,
-      kept == nullptr ? "" : ", which is kept for it as the first in line");
+      kept == nullptr
+          ? ""
+          : absl::StrCat(", which is kept for it ", request.kept_because));
 }
 
 void ExplainFailure(const Request& request, const Fleet& fleet,
@@ -161,7 +166,7 @@ void ExplainFailure(const Request& request, const Fleet& fleet,
     ++drops[worker.dropped_by];
     ++reasons[worker.drop_reason];
   }
-  if (drops.contains("kept")) return ExplainKept(request, decision);
+  if (drops.contains("kept")) return ExplainKept(decision);
   if (drops.contains("memory")) {
     ExplainLackOfMemory(request, fleet, decision);
     return;

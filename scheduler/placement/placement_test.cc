@@ -73,6 +73,24 @@ TEST_F(PlacementTest, PrefersWhoHoldsTheModelAndSaysSo) {
   EXPECT_DOUBLE_EQ(Of(decision, "w0").terms.transfer_seconds, 0.0909);
 }
 
+TEST_F(PlacementTest, WhatClientsUploadsMovedCountsForThem) {
+  Add(Idle("w0"));
+  fleet_.Update("w0", [](WorkerFacts* facts) {
+    facts->link_bytes_per_second = 1e9;
+    facts->client_bytes_per_second = 1e5;
+  });
+  Request request = ForModel();
+  const Decision decision = Decide(request);
+  EXPECT_TRUE(Of(decision, "w0").terms.link_measured);
+  EXPECT_EQ(Of(decision, "w0").terms.link_bytes_per_second, 1e5);
+  EXPECT_DOUBLE_EQ(Of(decision, "w0").terms.transfer_seconds, 909);
+  // From another worker it comes another way.
+  request.measured_link = [](const std::string&) { return 0.0; };
+  const Decision moved = Decide(request);
+  EXPECT_FALSE(Of(moved, "w0").terms.link_measured);
+  EXPECT_EQ(Of(moved, "w0").terms.link_bytes_per_second, 1e9);
+}
+
 TEST_F(PlacementTest, AMeasuredLinkCountsBeforeTheConfiguredOne) {
   for (const char* id : {"w0", "w1", "w2"}) Add(Idle(id));
   fleet_.Update("w0",

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/work.h"
 
@@ -36,14 +37,16 @@ struct Request {
   // Why a worker cannot take this session now, whatever it has: "has to forget
   // the session first"; empty when it can. May be unset.
   std::function<std::string(const std::string& worker_id)> barred;
-  // The worker that is kept for the first in line, if that holds for this
-  // request; empty otherwise. No other request gets it.
-  std::string kept_worker;
-  // This is the request that it is kept for: it is looked at.
-  bool kept_for_this = false;
+  // Workers that are kept for others in line, and why, for people: "is kept for
+  // the first in line". This request does not get them.
+  absl::flat_hash_map<std::string, absl::string_view> kept_for_others;
+  // The worker that is kept for this one, which is looked at, and why: "as the
+  // first in line". Empty: none.
+  std::string kept_for_this;
+  absl::string_view kept_because;
   // Bytes per second that the worker saw of what came to it from where the
-  // state is now; 0 when nothing did. Unset where nobody measures: the state
-  // comes from a client.
+  // state is now; 0 when nothing did. Unset when the state comes from a client:
+  // then what clients' uploads moved counts.
   std::function<double(const std::string& worker_id)> measured_link;
 };
 

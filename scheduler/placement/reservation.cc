@@ -7,16 +7,35 @@
 namespace djinn::scheduler {
 
 void Reservation::Apply(Ticket ticket, int urgency, Request* request) const {
-  if (ticket_ == 0) return;
-  request->kept_for_this = ticket == ticket_;
-  if (request->kept_for_this || urgency <= urgency_) {
-    request->kept_worker = worker_id_;
+  if (ticket_ != 0 && ticket == ticket_) {
+    request->kept_for_this = worker_id_;
+    request->kept_because = "as the first in line";
+  } else if (ticket_ != 0 && urgency <= urgency_) {
+    request->kept_for_others[worker_id_] = "is kept for the first in line";
   }
+  for (const auto& [other, worker_id] : given_up_) {
+    if (other == ticket) {
+      request->kept_for_this = worker_id;
+      request->kept_because = "since others gave up room there";
+    } else {
+      request->kept_for_others[worker_id] =
+          "is kept for whom others gave up room there";
+    }
+  }
+}
+
+void Reservation::Keep(Ticket ticket, const std::string& worker_id) {
+  Lift(ticket);
+  given_up_[ticket] = worker_id;
 }
 
 void Reservation::Review(absl::Span<const Ticket> order, Waits waits,
                          RequestOf request_of, const Fleet& fleet,
                          absl::Duration now) {
+  absl::erase_if(given_up_, [&](const auto& entry) {
+    const Fleet::Member* const kept = fleet.Find(entry.second);
+    return kept == nullptr || kept->facts.cordoned;
+  });
   if (ticket_ != 0) {
     const std::optional<Waiter> waiter = waits(ticket_);
     if (waiter.has_value()) {
@@ -36,7 +55,7 @@ void Reservation::Review(absl::Span<const Ticket> order, Waits waits,
   int choices = 0;
   for (const Ticket ticket : order) {
     const std::optional<Waiter> waiter = waits(ticket);
-    if (!waiter.has_value()) continue;
+    if (!waiter.has_value() || given_up_.contains(ticket)) continue;
     if (now - waiter->since < patience_ || ++choices > kMostChoices) return;
     const Request request = request_of(ticket);
     const Fleet::Member* const kept = Choose(request, fleet);
@@ -50,7 +69,9 @@ void Reservation::Review(absl::Span<const Ticket> order, Waits waits,
 }
 
 bool Reservation::Lift(Ticket ticket) {
-  if (ticket_ == 0 || ticket != ticket_) return false;
+  if (ticket == 0) return false;
+  const bool given_up = given_up_.erase(ticket) > 0;
+  if (ticket != ticket_) return given_up;
   ticket_ = 0;
   worker_id_.clear();
   return true;

@@ -12,6 +12,10 @@
 // Kept is, of the workers where it would fit if nobody else were there, the one
 // with most room now: how long those stay who are there nobody knows.
 //
+// Besides, room that others had to give up for somebody in the line is kept for
+// that one, whoever else comes and however urgent: they gave it up for nobody
+// else. That ends likewise, or when the worker is gone or cordoned.
+//
 // Pure logic, not thread-safe.
 #ifndef SCHEDULER_PLACEMENT_RESERVATION_H_
 #define SCHEDULER_PLACEMENT_RESERVATION_H_
@@ -20,6 +24,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -45,11 +50,14 @@ class Reservation {
 
   explicit Reservation(absl::Duration patience) : patience_(patience) {}
 
-  // Whose it is; 0 while no worker is kept.
+  // Who is the first that one is kept for; 0 while none is.
   Ticket ticket() const { return ticket_; }
   // Empty while none is.
   const std::string& worker_id() const { return worker_id_; }
 
+  // Others give up room there for the ticket, which is in the line. What was
+  // kept for it before is others'.
+  void Keep(Ticket ticket, const std::string& worker_id);
   // Says in a request what is kept, for it or for another one. `ticket` is 0
   // when it is not in the line.
   void Apply(Ticket ticket, int urgency, Request* request) const;
@@ -76,6 +84,8 @@ class Reservation {
   int urgency_ = 0;
   uint64_t asked_bytes_ = 0;
   std::string worker_id_;
+  // Where others gave up room for a ticket.
+  absl::flat_hash_map<Ticket, std::string> given_up_;
 };
 
 }  // namespace djinn::scheduler

@@ -44,7 +44,7 @@ class ReservationTest : public testing::Test {
           return Reservation::Waiter{urgency_, absl::ZeroDuration()};
         },
         [&](Ticket ticket) {
-          Request request = For(waiting_.at(ticket));
+          Request request = Applied(ticket, urgency_, waiting_.at(ticket));
           request.required = required_;
           return request;
         },
@@ -113,6 +113,47 @@ TEST_F(ReservationTest, WhatIsKeptIsNobodyElsesButAMoreUrgentOnes) {
   EXPECT_EQ(Decide(Applied(2, urgency_, 10)).worker_id, "b");
   fleet_.Put(Worker("a", 80));
   EXPECT_EQ(Decide(Applied(1, urgency_, 80)).worker_id, "a");
+}
+
+TEST_F(ReservationTest, WhatOthersGaveUpIsForWhomTheyDid) {
+  fleet_.Put(Worker("a", 30));
+  fleet_.Put(Worker("b", 20));
+  waiting_ = {{1, 80}, {2, 50}};
+  Review();
+  EXPECT_EQ(reservation_.worker_id(), "a");
+  reservation_.Keep(2, "b");
+  // For nobody else, however urgent.
+  EXPECT_EQ(Decide(Applied(3, urgency_ + 1, 15)).worker_id, "a");
+  fleet_.Put(Worker("a", 0));
+  const Decision held = Decide(Applied(3, urgency_ + 1, 15));
+  EXPECT_EQ(ErrorReason(held.obstacle), "WAITS_IN_LINE");
+  EXPECT_EQ(held.considered[0].drop_reason,
+            "is kept for whom others gave up room there");
+  EXPECT_EQ(Decide(Applied(2, urgency_, 50)).unblocked_by,
+            "30 B more on b, which is kept for it since others gave up room "
+            "there");
+  fleet_.Put(Worker("b", 60));
+  EXPECT_EQ(Decide(Applied(2, urgency_, 50)).worker_id, "b");
+  // The first one's is kept beside it, and not where it is.
+  fleet_.Remove("a");
+  Review();
+  EXPECT_EQ(reservation_.ticket(), 0u);
+  EXPECT_TRUE(reservation_.Lift(2));
+  EXPECT_FALSE(reservation_.Lift(2));
+  Review();
+  EXPECT_EQ(reservation_.worker_id(), "b");
+  // Room for the first itself takes the place of what was kept for it.
+  fleet_.Put(Worker("c", 10));
+  reservation_.Keep(1, "c");
+  EXPECT_EQ(reservation_.ticket(), 0u);
+  EXPECT_EQ(Decide(Applied(3, urgency_, 15)).worker_id, "b");
+  // It ends with the worker, too.
+  WorkerFacts cordoned = Worker("c", 90);
+  cordoned.cordoned = true;
+  fleet_.Put(cordoned);
+  waiting_.clear();
+  Review();
+  EXPECT_FALSE(reservation_.Lift(1));
 }
 
 // However many workers there are, whom one is kept for looks at that one.

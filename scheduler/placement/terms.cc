@@ -24,8 +24,9 @@ Terms ComputeTerms(const Request& request, const WorkerFacts& worker,
       worker.queued_seconds + worker.leases * kSecondsPerLease;
   terms.missing_bytes =
       request.asked_bytes - std::min(request.asked_bytes, held_bytes);
-  const double measured =
-      request.measured_link ? request.measured_link(worker.id) : 0;
+  const double measured = request.measured_link
+                              ? request.measured_link(worker.id)
+                              : worker.client_bytes_per_second;
   terms.link_measured = measured > 0;
   terms.link_bytes_per_second =
       terms.link_measured ? measured : worker.link_bytes_per_second;

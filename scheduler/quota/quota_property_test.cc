@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "scheduler/quota/quota_tree.h"
@@ -34,7 +35,21 @@ class Case {
       }
       tenants_.push_back(tenant);
     }
-    tree_.Configure(tenants_);
+    for (const char* name : kCohorts) {
+      if (*name == '\0' || Draw(2) == 0) continue;
+      CohortQuota cohort;
+      cohort.cohort = name;
+      cohort.weight = (1 + Draw(12)) / 4.0;
+      const bool root = RootOf(name) == name;
+      for (Quota& quota : cohort.quotas) {
+        if (Draw(3) == 0) continue;
+        quota.nominal = Draw(2) == 0 ? 0 : Draw(50);
+        if (!root && Draw(3) == 0) quota.borrowing_limit = Draw(60);
+        if (!root && Draw(3) == 0) quota.lending_limit = Draw(80);
+      }
+      cohorts_.push_back(cohort);
+    }
+    tree_.Configure(tenants_, cohorts_);
   }
 
   void Run() {
@@ -52,8 +67,11 @@ class Case {
  private:
   int Draw(size_t below) { return static_cast<int>(random_() % below); }
 
-  static std::string RootOf(const TenantQuota& tenant) {
-    return tenant.cohort.substr(0, tenant.cohort.find('/'));
+  static std::string RootOf(const std::string& cohort) {
+    return cohort.substr(0, cohort.find('/'));
+  }
+  static bool IsIn(const std::string& inner, const std::string& outer) {
+    return inner == outer || absl::StartsWith(inner, outer + "/");
   }
   int64_t Used(const TenantQuota& tenant, size_t i) const {
     return tree_.Used(tenant.tenant, static_cast<Resource>(i));
@@ -121,14 +139,50 @@ class Case {
         if (!quota.limited()) {
           ASSERT_EQ(lent, 0);
         }
-        debts[RootOf(tenant)] += borrowed - lent;
+        debts[RootOf(tenant.cohort)] += borrowed - lent;
       }
-      for (const auto& [root, debt] : debts) ASSERT_EQ(debt, 0) << root;
+      // What no tenant lends is cohorts' own.
+      std::map<std::string, int64_t> own;
+      for (const CohortQuota& cohort : cohorts_) {
+        if (!cohort.quotas[i].limited()) continue;
+        own[RootOf(cohort.cohort)] += cohort.quotas[i].nominal;
+      }
+      for (const auto& [root, debt] : debts) {
+        ASSERT_GE(debt, 0) << root;
+        ASSERT_LE(debt, own[root]) << root;
+      }
+      for (const CohortQuota& cohort : cohorts_) CheckCohort(cohort, i);
+    }
+  }
+
+  void CheckCohort(const CohortQuota& cohort, size_t i) {
+    const Quota& quota = cohort.quotas[i];
+    if (!quota.limited()) return;
+    int64_t lent = 0;
+    int64_t borrowed = 0;
+    int64_t own = 0;
+    for (const TenantQuota& tenant : tenants_) {
+      if (!IsIn(tenant.cohort, cohort.cohort)) continue;
+      lent += tree_.Lent(tenant.tenant, static_cast<Resource>(i));
+      borrowed += tree_.Borrowed(tenant.tenant, static_cast<Resource>(i));
+    }
+    for (const CohortQuota& inner : cohorts_) {
+      if (!IsIn(inner.cohort, cohort.cohort) || !inner.quotas[i].limited()) {
+        continue;
+      }
+      own += inner.quotas[i].nominal;
+    }
+    if (quota.lending_limit.has_value()) {
+      ASSERT_LE(lent - borrowed, *quota.lending_limit) << cohort.cohort;
+    }
+    if (quota.borrowing_limit.has_value()) {
+      ASSERT_LE(borrowed - lent - own, *quota.borrowing_limit) << cohort.cohort;
     }
   }
 
   std::mt19937_64 random_;
   std::vector<TenantQuota> tenants_;
+  std::vector<CohortQuota> cohorts_;
   QuotaTree tree_;
 };
 

@@ -82,12 +82,6 @@ void QuotaTree::Change(Node* node, size_t resource, int64_t amount) {
   }
 }
 
-const QuotaTree::Node& QuotaTree::Root(const Node& node) {
-  const Node* root = &node;
-  while (root->parent != nullptr) root = root->parent;
-  return *root;
-}
-
 QuotaTree::Node* QuotaTree::Cohort(const std::string& name) {
   if (name.empty()) return nullptr;
   std::unique_ptr<Node>& cohort = cohorts_[name];
@@ -99,6 +93,7 @@ QuotaTree::Node* QuotaTree::Cohort(const std::string& name) {
     Node* const made = cohort.get();
     made->parent =
         Cohort(slash == std::string::npos ? "" : name.substr(0, slash));
+    if (made->parent != nullptr) made->parent->children.push_back(made);
   }
   return cohorts_.at(name).get();
 }
@@ -108,7 +103,8 @@ const QuotaTree::Node* QuotaTree::Find(absl::string_view tenant) const {
   return found == tenants_.end() ? nullptr : found->second.get();
 }
 
-void QuotaTree::Configure(const std::vector<TenantQuota>& tenants) {
+void QuotaTree::Configure(const std::vector<TenantQuota>& tenants,
+                          const std::vector<CohortQuota>& cohorts) {
   const auto before = std::exchange(tenants_, {});
   cohorts_.clear();
   for (const TenantQuota& tenant : tenants) {
@@ -117,13 +113,27 @@ void QuotaTree::Configure(const std::vector<TenantQuota>& tenants) {
     node->parent = Cohort(tenant.cohort);
     node->weight = tenant.weight;
     node->quotas = tenant.quotas;
+    if (node->parent != nullptr) node->parent->children.push_back(node.get());
+    tenants_[tenant.tenant] = std::move(node);
+  }
+  for (const CohortQuota& cohort : cohorts) {
+    Node* const node = Cohort(cohort.cohort);
+    node->weight = cohort.weight;
     for (size_t i = 0; i < kResources; ++i) {
-      const int64_t lendable = node->quotas[i].nominal - Guaranteed(*node, i);
-      for (Node* at = node->parent; at != nullptr; at = at->parent) {
-        at->quotas[i].nominal += lendable;
+      if (!cohort.quotas[i].limited()) continue;
+      node->quotas[i] = cohort.quotas[i];
+      node->own[i] = cohort.quotas[i].nominal;
+    }
+  }
+  // A cohort comes before those in it, by name.
+  for (auto it = cohorts_.rbegin(); it != cohorts_.rend(); ++it) {
+    Node* const cohort = it->second.get();
+    for (const Node* const child : cohort->children) {
+      for (size_t i = 0; i < kResources; ++i) {
+        cohort->quotas[i].nominal +=
+            child->quotas[i].nominal - Guaranteed(*child, i);
       }
     }
-    tenants_[tenant.tenant] = std::move(node);
   }
   for (const auto& [name, node] : before) {
     if (node->used != kNothing) Take(name, node->used);
@@ -170,24 +180,65 @@ void QuotaTree::Give(const std::string& tenant, const Amounts& amounts) {
 std::optional<std::string> QuotaTree::Reclaim(absl::string_view tenant,
                                               const Amounts& asked) const {
   const Node* const node = Find(tenant);
-  if (node == nullptr || node->parent == nullptr) return std::nullopt;
-  Amounts short_of = {};
-  for (size_t i = 0; i < kResources; ++i) {
+  if (node == nullptr) return std::nullopt;
+  size_t short_of = kResources;
+  for (size_t i = kResources; i-- > 0;) {
     if (asked[i] == 0) continue;
     if (node->used[i] + asked[i] > node->quotas[i].nominal) return std::nullopt;
-    if (asked[i] > Available(*node, i)) short_of[i] = asked[i];
+    if (asked[i] > Available(*node, i)) short_of = i;
   }
-  const Node* from = nullptr;
-  double most = 0;
-  for (const auto& [name, other] : tenants_) {
-    if (other.get() == node || &Root(*other) != &Root(*node)) continue;
-    const double share = ShareOf(*other, kNothing, short_of);
-    if (share <= most) continue;
-    from = other.get();
-    most = share;
+  if (short_of == kResources) return std::nullopt;
+  // The innermost cohort whose own does not suffice: those in it that use more
+  // than theirs are why.
+  int64_t more = asked[short_of];
+  const Node* at = node;
+  do {
+    more = std::max<int64_t>(
+               0, at->used[short_of] + more - Guaranteed(*at, short_of)) -
+           UsedOfParent(*at, short_of);
+    at = at->parent;
+    if (at == nullptr) return std::nullopt;
+  } while (at->used[short_of] + more <= at->quotas[short_of].nominal);
+  Amounts only = {};
+  only[short_of] = 1;
+  while (!at->children.empty()) {
+    const Node* from = nullptr;
+    double most = 0;
+    for (const Node* const child : at->children) {
+      const double share = ShareOf(*child, kNothing, only);
+      if (share <= most) continue;
+      from = child;
+      most = share;
+    }
+    // Quotas have become less than what is used.
+    if (from == nullptr) return std::nullopt;
+    at = from;
   }
-  if (from == nullptr) return std::nullopt;
-  return from->name;
+  if (at == node) return std::nullopt;
+  return at->name;
+}
+
+bool QuotaTree::MayTakeBack(absl::string_view tenant, absl::string_view from,
+                            const Amounts& asked) const {
+  const Node* const node = Find(tenant);
+  const Node* const other = Find(from);
+  if (node == nullptr || other == nullptr || node == other) return false;
+  bool borrows = false;
+  for (size_t i = 0; i < kResources; ++i) {
+    if (asked[i] == 0) continue;
+    const Quota& quota = node->quotas[i];
+    if (node->used[i] + asked[i] > quota.nominal) return false;
+    if (!quota.limited() || borrows) continue;
+    // Up to the first cohort that has both in it, each borrows from outside.
+    for (const Node* at = other; at->parent != nullptr; at = at->parent) {
+      if (Beyond(*at, i) == 0) break;
+      const Node* around = node->parent;
+      while (around != nullptr && around != at->parent) around = around->parent;
+      borrows = around != nullptr;
+      if (borrows) break;
+    }
+  }
+  return borrows;
 }
 
 std::vector<double> QuotaTree::Precedence(absl::string_view tenant,
@@ -220,33 +271,27 @@ int64_t QuotaTree::Used(absl::string_view tenant, Resource resource) const {
 
 int64_t QuotaTree::Borrowed(absl::string_view tenant, Resource resource) const {
   const Node* const node = Find(tenant);
-  if (node == nullptr) return 0;
-  const size_t i = Index(resource);
-  return std::max<int64_t>(0, node->used[i] - node->quotas[i].nominal);
+  return node == nullptr ? 0 : Beyond(*node, Index(resource));
 }
 
-int64_t QuotaTree::Lent(absl::string_view tenant, Resource resource) const {
-  const Node* const node = Find(tenant);
-  if (node == nullptr || node->parent == nullptr) return 0;
-  const size_t i = Index(resource);
-  // All that is borrowed under this root, and all that could be; of the latter,
-  // what those before the tenant and what it itself has.
-  int64_t borrowed = 0;
-  int64_t spare = 0;
+int64_t QuotaTree::Spare(const Node& node, size_t resource) {
+  if (!node.quotas[resource].limited()) return 0;
+  return std::max<int64_t>(
+      0, node.quotas[resource].nominal -
+             std::max(node.used[resource], Guaranteed(node, resource)));
+}
+
+int64_t QuotaTree::LentBy(const Node& node, size_t resource) {
+  if (node.parent == nullptr) return 0;
+  // All that is borrowed in the parent, from it or through it, and all that
+  // could be; of the latter, what those before the node and what it has.
+  int64_t borrowed = LentBy(*node.parent, resource);
+  int64_t spare = node.parent->own[resource];
   int64_t spare_before = 0;
-  int64_t own_spare = 0;
-  for (const auto& [name, other] : tenants_) {
-    if (&Root(*other) != &Root(*node)) continue;
-    const Quota& quota = other->quotas[i];
-    if (!quota.limited()) continue;
-    borrowed += std::max<int64_t>(0, other->used[i] - quota.nominal);
-    const int64_t lends = std::max<int64_t>(
-        0, quota.nominal - std::max(other->used[i], Guaranteed(*other, i)));
-    if (other.get() == node) {
-      spare_before = spare;
-      own_spare = lends;
-    }
-    spare += lends;
+  for (const Node* const child : node.parent->children) {
+    borrowed += Beyond(*child, resource);
+    if (child == &node) spare_before = spare;
+    spare += Spare(*child, resource);
   }
   if (spare == 0) return 0;
   const int64_t lent = std::min(borrowed, spare);
@@ -254,7 +299,12 @@ int64_t QuotaTree::Lent(absl::string_view tenant, Resource resource) const {
   const auto part = [&](int64_t of) {
     return static_cast<int64_t>(static_cast<__int128>(of) * lent / spare);
   };
-  return part(spare_before + own_spare) - part(spare_before);
+  return part(spare_before + Spare(node, resource)) - part(spare_before);
+}
+
+int64_t QuotaTree::Lent(absl::string_view tenant, Resource resource) const {
+  const Node* const node = Find(tenant);
+  return node == nullptr ? 0 : LentBy(*node, Index(resource));
 }
 
 }  // namespace djinn::scheduler

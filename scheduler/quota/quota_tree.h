@@ -6,29 +6,37 @@
 // borrowingLimit beyond its nominal quota. Cohorts nest by their names: "lab"
 // is the parent of "lab/vision". A tenant without a cohort borrows nothing.
 //
+// A cohort may have a quota, too: its nominal quota is nobody's, and lent to
+// whoever is in it; its limits are of what all in it together lend to the
+// cohorts around it, and borrow from there. Without one it has nothing of its
+// own and no limits.
+//
 // For a node n, with children below a cohort:
 //     guaranteed(n) = nominal(n) - lendingLimit(n), at least 0: never lent
-//     nominal(cohort) = sum over children of nominal - guaranteed
+//     nominal(cohort) = its own + sum over children of nominal - guaranteed
 //     used(cohort) = sum over children of max(0, used - guaranteed)
 //     available(n) = max(0, guaranteed - used)
 //                    + min(available(parent),
 //                          nominal - guaranteed + borrowingLimit
 //                          - max(0, used - guaranteed))
 // What is lent and not given back keeps a lender from its own: Reclaim() then
-// says from whom to take it.
+// says from whom to take it. That is somebody in the innermost cohort that is
+// short, since what one cohort keeps to itself would not help another one.
 //
 // Who goes first among those that ask is who has the lesser share: of the
 // resources asked for, the largest part of what the cohort can lend that the
 // node uses beyond its nominal quota, over its weight. Only what is asked for
 // counts (unlike DRF's dominant share): a sibling that is greedy for another
-// resource makes nobody wait. Shares are compared from the root down.
+// resource makes nobody wait. Shares are compared from the root down. Likewise
+// who has the greatest share gives back first.
 //
 // Amounts are whole numbers, so that what is lent is what is borrowed, exactly.
-// Operations take as long as the tree is deep; Reclaim() and Lent() look at all
-// tenants. Pure logic, not thread-safe.
+// Operations take as long as the tree is deep; Reclaim() and Lent() look at the
+// children of each cohort on the way. Pure logic, not thread-safe.
 #ifndef SCHEDULER_QUOTA_QUOTA_TREE_H_
 #define SCHEDULER_QUOTA_QUOTA_TREE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -78,6 +86,14 @@ struct TenantQuota {
   Quotas quotas;
 };
 
+struct CohortQuota {
+  std::string cohort;
+  // Beside its siblings, tenants and cohorts.
+  double weight = 1;
+  // A resource that is not limited here has nothing of its own and no limits.
+  Quotas quotas;
+};
+
 class QuotaTree {
  public:
   // What keeps an ask from being granted.
@@ -91,8 +107,11 @@ class QuotaTree {
     bool may_wait = false;
   };
 
-  // Replaces quotas; what is used stays. One entry for each tenant.
-  void Configure(const std::vector<TenantQuota>& tenants);
+  // Replaces quotas; what is used stays. One entry for each tenant, and at most
+  // one for each cohort. A cohort at the root has nobody to lend to or borrow
+  // from: its limits mean nothing.
+  void Configure(const std::vector<TenantQuota>& tenants,
+                 const std::vector<CohortQuota>& cohorts = {});
 
   // Nothing, or the first resource that is short. A tenant that is not
   // configured has no limits.
@@ -109,6 +128,13 @@ class QuotaTree {
   // fits.
   std::optional<std::string> Reclaim(absl::string_view tenant,
                                      const Amounts& asked) const;
+  // Whether `from` borrows, of a resource that is asked for and that `tenant`
+  // has a quota of, what is lent to it at least in part by those that `tenant`
+  // would borrow from; and the ask lies within the tenant's nominal quota.
+  // Whatever else keeps the ask from being granted, such as room at a worker,
+  // may then be taken from there.
+  bool MayTakeBack(absl::string_view tenant, absl::string_view from,
+                   const Amounts& asked) const;
 
   // Shares as they would be, from the root down: who has less goes first.
   std::vector<double> Precedence(absl::string_view tenant,
@@ -118,7 +144,8 @@ class QuotaTree {
   double Share(absl::string_view tenant) const;
   int64_t Used(absl::string_view tenant, Resource resource) const;
   // Of what the tenant uses, what is others'; of what is its own, what others
-  // use: each lender's part in proportion to what it has to lend.
+  // use: in each cohort each lender's part in proportion to what it has to
+  // lend, a cohort's own quota and cohorts in it among them.
   int64_t Borrowed(absl::string_view tenant, Resource resource) const;
   int64_t Lent(absl::string_view tenant, Resource resource) const;
 
@@ -127,8 +154,12 @@ class QuotaTree {
     std::string name;
     Node* parent = nullptr;
     double weight = 1;
+    // A cohort's with what its children can lend.
     Quotas quotas;
     Amounts used = {};
+    // Of a cohort, without its children's.
+    Amounts own = {};
+    std::vector<Node*> children;
   };
 
   static int64_t Guaranteed(const Node& node, size_t resource);
@@ -140,8 +171,15 @@ class QuotaTree {
   // With `more` beyond what is used, over the resources that `asked` has.
   static double ShareOf(const Node& node, const Amounts& more,
                         const Amounts& asked);
+  static int64_t Beyond(const Node& node, size_t resource) {
+    return std::max<int64_t>(
+        0, node.used[resource] - node.quotas[resource].nominal);
+  }
+  // What the node can still lend to its parent.
+  static int64_t Spare(const Node& node, size_t resource);
+  // What its parent's other children, and those that these lend to, use of it.
+  static int64_t LentBy(const Node& node, size_t resource);
   static void Change(Node* node, size_t resource, int64_t amount);
-  static const Node& Root(const Node& node);
 
   Node* Cohort(const std::string& name);
   const Node* Find(absl::string_view tenant) const;

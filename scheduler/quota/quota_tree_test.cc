@@ -100,6 +100,105 @@ TEST(QuotaTreeTest, CohortsNest) {
   EXPECT_EQ(tree.Lent("b", kMemory) + tree.Lent("c", kMemory), 12);
 }
 
+TEST(QuotaTreeTest, ACohortHasAQuotaOfItsOwn) {
+  QuotaTree tree;
+  CohortQuota vision{.cohort = "lab/vision", .quotas = {Quota{.nominal = 6}}};
+  const std::vector<TenantQuota> tenants = {
+      Tenant("a", "lab/vision", {.nominal = 10}),
+      Tenant("b", "lab/vision", {.nominal = 0}),
+      Tenant("c", "lab", {.nominal = 5})};
+  tree.Configure(tenants, {vision});
+  // Nobody's: who is in there has it, and so has who is not.
+  EXPECT_FALSE(tree.Check("b", Ask(21)).has_value());
+  EXPECT_FALSE(tree.Check("c", Ask(21)).has_value());
+  EXPECT_TRUE(tree.Check("c", Ask(22)).has_value());
+  tree.Take("b", Ask(8));
+  EXPECT_EQ(tree.Borrowed("b", kMemory), 8);
+  // In proportion to what there is: three are its cohort's.
+  EXPECT_EQ(tree.Lent("a", kMemory), 5);
+  EXPECT_EQ(tree.Lent("c", kMemory), 0);
+}
+
+TEST(QuotaTreeTest, ACohortLendsAndBorrowsWithinItsLimits) {
+  QuotaTree tree;
+  CohortQuota vision{
+      .cohort = "lab/vision",
+      .quotas = {
+          Quota{.nominal = 0, .borrowing_limit = 3, .lending_limit = 4}}};
+  tree.Configure({Tenant("a", "lab/vision", {.nominal = 10}),
+                  Tenant("b", "lab/vision", {.nominal = 0}),
+                  Tenant("c", "lab", {.nominal = 10})},
+                 {vision});
+  EXPECT_FALSE(tree.Check("c", Ask(14)).has_value());
+  EXPECT_EQ(tree.Check("c", Ask(15))->limit, 14);
+  EXPECT_FALSE(tree.Check("c", Ask(15))->may_wait);
+  EXPECT_FALSE(tree.Check("b", Ask(13)).has_value());
+  EXPECT_EQ(tree.Check("b", Ask(14))->limit, 13);
+  // What the cohort keeps to itself is there whatever others do.
+  tree.Take("c", Ask(14));
+  EXPECT_EQ(tree.Lent("a", kMemory), 4);
+  EXPECT_FALSE(tree.Check("b", Ask(6)).has_value());
+  EXPECT_TRUE(tree.Check("b", Ask(7)).has_value());
+  EXPECT_EQ(tree.Reclaim("a", Ask(10)), "c");
+}
+
+TEST(QuotaTreeTest, ItIsTakenBackWhereItIsShort) {
+  QuotaTree tree;
+  const CohortQuota closed{.cohort = "lab/vision",
+                           .quotas = {Quota{.nominal = 0, .lending_limit = 0}}};
+  tree.Configure(
+      {Tenant("a", "lab/vision", {.nominal = 10}),
+       Tenant("b", "lab/vision", {.nominal = 0}),
+       Tenant("c", "lab", {.nominal = 10}), Tenant("d", "lab", {.nominal = 0})},
+      {closed});
+  // All of a's, and of c's.
+  tree.Take("b", Ask(10));
+  tree.Take("d", Ask(10));
+  // Whatever b gave back, c would not have it.
+  EXPECT_EQ(tree.Reclaim("c", Ask(1)), "d");
+  EXPECT_EQ(tree.Reclaim("a", Ask(1)), "b");
+  EXPECT_TRUE(tree.MayTakeBack("c", "d", Ask(1)));
+  EXPECT_FALSE(tree.MayTakeBack("c", "b", Ask(1)));
+  EXPECT_TRUE(tree.MayTakeBack("a", "b", Ask(1)));
+}
+
+TEST(QuotaTreeTest, ItIsTakenBackWithinNominalQuotasAlone) {
+  QuotaTree tree;
+  tree.Configure({Tenant("a", "c", {.nominal = 10}, {.nominal = 5}),
+                  Tenant("b", "c", {.nominal = 10}), Tenant("open", "c", {}),
+                  Tenant("other", "d", {.nominal = 1}),
+                  Tenant("alone", "", {.nominal = 10})});
+  EXPECT_FALSE(tree.MayTakeBack("a", "b", Ask(1)));
+  tree.Take("b", Ask(12));
+  EXPECT_TRUE(tree.MayTakeBack("a", "b", Ask(10)));
+  EXPECT_FALSE(tree.MayTakeBack("a", "b", Ask(11)));
+  EXPECT_FALSE(tree.MayTakeBack("a", "b", Ask(10, 6)));
+  // Of something else.
+  EXPECT_FALSE(tree.MayTakeBack("a", "b", Ask(0, 1)));
+  EXPECT_FALSE(tree.MayTakeBack("a", "a", Ask(1)));
+  EXPECT_FALSE(tree.MayTakeBack("other", "b", Ask(1)));
+  EXPECT_FALSE(tree.MayTakeBack("alone", "b", Ask(1)));
+  EXPECT_FALSE(tree.MayTakeBack("stranger", "b", Ask(1)));
+  // Its own is not limited: nothing of it is lent.
+  EXPECT_FALSE(tree.MayTakeBack("open", "b", Ask(1)));
+}
+
+TEST(QuotaTreeTest, ACohortsWeightCountsBesideItsSiblings) {
+  QuotaTree tree;
+  const std::vector<TenantQuota> tenants = {
+      Tenant("a", "lab/vision", {.nominal = 0}),
+      Tenant("b", "lab/speech", {.nominal = 0}),
+      Tenant("lender", "lab", {.nominal = 20})};
+  tree.Configure(tenants);
+  tree.Take("a", Ask(8));
+  tree.Take("b", Ask(12));
+  EXPECT_GT(tree.Precedence("b", Ask(1)), tree.Precedence("a", Ask(1)));
+  EXPECT_EQ(tree.Reclaim("lender", Ask(20)), "b");
+  tree.Configure(tenants, {{.cohort = "lab/speech", .weight = 2}});
+  EXPECT_LT(tree.Precedence("b", Ask(1)), tree.Precedence("a", Ask(1)));
+  EXPECT_EQ(tree.Reclaim("lender", Ask(20)), "a");
+}
+
 TEST(QuotaTreeTest, WhoBorrowsLessGoesFirst) {
   QuotaTree tree;
   tree.Configure({Tenant("a", "c", {.nominal = 10}),

@@ -12,18 +12,24 @@ namespace {
 struct Node {
   std::vector<Node*> children;
   double weight = 1;
-  // What it can still lend, and what it still wants, all below it together.
+  // What it can still lend, and what it still wants, all below it together, as
+  // far as its limits go.
   double spare = 0;
   double wanted = 0;
   // Null for a cohort.
   RateShare* share = nullptr;
+  // Of a cohort: what it can still lend of its own rate.
+  double own = 0;
+  double borrowing_limit = std::numeric_limits<double>::infinity();
+  double lending_limit = std::numeric_limits<double>::infinity();
 };
 
 // Hands out what the node wants, `amount` at most; returns how much that is.
 double Borrow(Node* node, double amount) {
   double given = 0;
+  amount = std::min(amount, node->wanted);
   if (node->share != nullptr) {
-    given = std::min(node->wanted, amount);
+    given = amount;
     node->share->borrowed += given;
   } else {
     double weights = 0;
@@ -46,21 +52,30 @@ double Borrow(Node* node, double amount) {
 
 // Takes so much from those that can lend, in proportion to that.
 void Lend(Node* node, double amount) {
-  if (node->spare == 0) return;
-  const double part = amount / node->spare;
-  for (Node* const child : node->children) Lend(child, part * child->spare);
-  if (node->share != nullptr) node->share->lent += amount;
   node->spare = std::max(0.0, node->spare - amount);
+  if (node->share != nullptr) {
+    node->share->lent += amount;
+    return;
+  }
+  double all = node->own;
+  for (const Node* const child : node->children) all += child->spare;
+  if (all == 0) return;
+  const double part = std::min(1.0, amount / all);
+  for (Node* const child : node->children) Lend(child, part * child->spare);
+  node->own -= part * node->own;
 }
 
 // What is below the cohort goes to those below it first.
 void ShareOut(Node* cohort) {
+  cohort->spare = cohort->own;
   for (Node* const child : cohort->children) {
     if (child->share == nullptr) ShareOut(child);
     cohort->spare += child->spare;
     cohort->wanted += child->wanted;
   }
   Lend(cohort, Borrow(cohort, cohort->spare));
+  cohort->spare = std::min(cohort->spare, cohort->lending_limit);
+  cohort->wanted = std::min(cohort->wanted, cohort->borrowing_limit);
 }
 
 // The cohorts of some tenants.
@@ -91,7 +106,8 @@ std::string RootOf(const std::string& cohort) {
 
 }  // namespace
 
-std::vector<RateShare> ShareRates(absl::Span<const RateDemand> demands) {
+std::vector<RateShare> ShareRates(absl::Span<const RateDemand> demands,
+                                  absl::Span<const CohortRate> rates) {
   constexpr double kAny = std::numeric_limits<double>::infinity();
   std::vector<RateShare> shares(demands.size());
   std::vector<Node> tenants(demands.size());
@@ -110,6 +126,14 @@ std::vector<RateShare> ShareRates(absl::Span<const RateDemand> demands) {
         .share = &shares[i]};
     cohorts.Find(tenant.cohort)->children.push_back(&tenants[i]);
     lendable[RootOf(tenant.cohort)] += std::min(tenant.quota.nominal, most);
+  }
+  for (const CohortRate& rate : rates) {
+    Node* const cohort = cohorts.Find(rate.cohort);
+    cohort->weight = rate.weight;
+    cohort->own = rate.quota.nominal;
+    cohort->borrowing_limit = rate.quota.borrowing_limit.value_or(kAny);
+    cohort->lending_limit = rate.quota.lending_limit.value_or(kAny);
+    lendable[RootOf(rate.cohort)] += rate.quota.nominal;
   }
   for (Node* const root : cohorts.roots()) ShareOut(root);
   for (size_t i = 0; i < demands.size(); ++i) {

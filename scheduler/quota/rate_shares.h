@@ -6,11 +6,16 @@
 // as it may be lent, goes to those of the same cohort that want more, by
 // weight, and to none of them beyond its borrowing limit or its demand. Cohorts
 // nest by their names: what a cohort's own do not want goes on to its parent,
-// where the cohort itself lends and borrows beside the parent's tenants, with
-// weight 1; what it gets there is shared out inside likewise. So a cohort is a
+// where the cohort itself lends and borrows beside the parent's tenants, by its
+// weight; what it gets there is shared out inside likewise. So a cohort is a
 // lender only when nobody inside wants more, what is lent is what is borrowed,
-// nothing that may be lent is left while anybody under the same root wants it,
-// and a lender that wants its own again has it the next time.
+// nothing that may be lent is left while anybody under the same root wants it
+// and may borrow it, and a lender that wants its own again has it the next
+// time.
+//
+// A cohort may have a rate, too, which is nobody's: whoever is in it borrows
+// it. Its limits are of what goes to the cohorts around it, and comes from
+// there.
 //
 // A pure function.
 #ifndef SCHEDULER_QUOTA_RATE_SHARES_H_
@@ -43,18 +48,29 @@ struct RateDemand {
   double demand = std::numeric_limits<double>::infinity();
 };
 
+struct CohortRate {
+  std::string cohort;
+  // Beside its siblings, tenants and cohorts.
+  double weight = 1;
+  RateQuota quota;
+};
+
 struct RateShare {
   // Of its nominal rate, and beyond it.
   double own = 0;
   double borrowed = 0;
   // Of its nominal rate, to others.
   double lent = 0;
-  // All that could be lent under the root of its cohort, were nothing used.
+  // All that could be lent under the root of its cohort, were nothing used and
+  // had cohorts no limits.
   double lendable = 0;
 };
 
-// Of all tenants, in their order.
-std::vector<RateShare> ShareRates(absl::Span<const RateDemand> demands);
+// Of all tenants, in their order. `cohorts` has at most one entry for each; a
+// cohort without one has no rate, no limits, and weight 1. The limits of a
+// cohort at the root mean nothing.
+std::vector<RateShare> ShareRates(absl::Span<const RateDemand> demands,
+                                  absl::Span<const CohortRate> cohorts = {});
 
 }  // namespace djinn::scheduler
 

@@ -101,6 +101,52 @@ TEST(RateSharesTest, ACohortBorrowsAsOne) {
   EXPECT_DOUBLE_EQ(shares[4].borrowed, 0.25);
 }
 
+TEST(RateSharesTest, ACohortsOwnRateIsForWhoIsInItFirst) {
+  const std::vector<RateDemand> demands = {
+      {.cohort = "lab/vision", .quota = {.nominal = 1}, .demand = 3},
+      {.cohort = "lab", .quota = {.nominal = 0}},
+  };
+  const std::vector<RateShare> shares =
+      ShareRates(demands, {{.cohort = "lab/vision", .quota = {.nominal = 5}}});
+  EXPECT_DOUBLE_EQ(shares[0].borrowed, 2);
+  EXPECT_DOUBLE_EQ(shares[1].borrowed, 3);
+  EXPECT_EQ(shares[0].lent, 0);
+  EXPECT_EQ(shares[0].lendable, 6);
+}
+
+TEST(RateSharesTest, ACohortLendsAndBorrowsWithinItsLimits) {
+  std::vector<RateDemand> demands = {
+      {.cohort = "lab/vision", .quota = {.nominal = 10}, .demand = 0},
+      {.cohort = "lab/vision", .quota = {.nominal = 0}, .demand = 3},
+      {.cohort = "lab", .quota = {.nominal = 1}},
+  };
+  const std::vector<CohortRate> cohorts = {
+      {.cohort = "lab/vision",
+       .quota = {.borrowing_limit = 2, .lending_limit = 4}}};
+  std::vector<RateShare> shares = ShareRates(demands, cohorts);
+  EXPECT_DOUBLE_EQ(shares[0].lent, 3 + 4);
+  EXPECT_DOUBLE_EQ(shares[1].borrowed, 3);
+  EXPECT_DOUBLE_EQ(shares[2].borrowed, 4);
+  // Now it wants more than it has.
+  demands[0].demand = 10;
+  demands[2] = {.cohort = "lab", .quota = {.nominal = 20}, .demand = 0};
+  shares = ShareRates(demands, cohorts);
+  EXPECT_DOUBLE_EQ(shares[1].borrowed, 2);
+  EXPECT_DOUBLE_EQ(shares[2].lent, 2);
+}
+
+TEST(RateSharesTest, ACohortsWeightIsItsPartBesideItsSiblings) {
+  const std::vector<RateDemand> demands = {
+      {.cohort = "lab", .quota = {.nominal = 8}, .demand = 0},
+      {.cohort = "lab", .quota = {.nominal = 0}},
+      {.cohort = "lab/vision", .quota = {.nominal = 0}},
+  };
+  const std::vector<RateShare> shares =
+      ShareRates(demands, {{.cohort = "lab/vision", .weight = 3}});
+  EXPECT_DOUBLE_EQ(shares[1].borrowed, 2);
+  EXPECT_DOUBLE_EQ(shares[2].borrowed, 6);
+}
+
 // Over random trees.
 class RateSharesPropertyTest : public testing::Test {
  protected:
@@ -135,6 +181,63 @@ class RateSharesPropertyTest : public testing::Test {
     }
     shares_ = ShareRates(demands_);
   }
+  // The same tenants, in cohorts with rates of their own.
+  void DrawCohorts() {
+    std::uniform_real_distribution<double> draw(0, 4);
+    cohorts_.clear();
+    for (const std::string cohort : kCohorts) {
+      if (cohort.empty() || random_() % 3 == 0) continue;
+      CohortRate& rate = cohorts_.emplace_back();
+      rate.cohort = cohort;
+      rate.weight = 0.25 + draw(random_);
+      if (random_() % 2 == 0) rate.quota.nominal = draw(random_);
+      if (!absl::StrContains(cohort, '/')) continue;
+      if (random_() % 2 == 0) rate.quota.borrowing_limit = draw(random_);
+      if (random_() % 2 == 0) rate.quota.lending_limit = draw(random_);
+    }
+    shares_ = ShareRates(demands_, cohorts_);
+  }
+  // Of all cohorts in this one.
+  double OwnRate(const std::string& cohort) const {
+    double own = 0;
+    for (const CohortRate& rate : cohorts_) {
+      if (IsIn(rate.cohort, cohort)) own += rate.quota.nominal;
+    }
+    return own;
+  }
+
+  void CheckLimits(const std::string& cohort) {
+    double lent = 0;
+    double borrowed = 0;
+    bool wants_more = false;
+    for (size_t i = 0; i < demands_.size(); ++i) {
+      if (!IsIn(demands_[i].cohort, cohort)) continue;
+      lent += shares_[i].lent;
+      borrowed += shares_[i].borrowed;
+      wants_more |=
+          demands_[i].cohort == cohort &&
+          shares_[i].borrowed + kNear < Wanted(demands_[i], shares_[i]);
+    }
+    if (!absl::StrContains(cohort, '/')) {
+      ASSERT_GE(borrowed - lent, -kNear);
+      ASSERT_LE(borrowed - lent, OwnRate(cohort) + kNear);
+    }
+    // Nothing is left of a cohort while somebody right in it wants it.
+    for (size_t i = 0; wants_more && i < demands_.size(); ++i) {
+      if (demands_[i].cohort != cohort) continue;
+      ASSERT_NEAR(shares_[i].lent, Spare(demands_[i], shares_[i]), kNear);
+    }
+    for (const CohortRate& rate : cohorts_) {
+      if (rate.cohort != cohort) continue;
+      if (rate.quota.lending_limit.has_value()) {
+        ASSERT_LE(lent - borrowed, *rate.quota.lending_limit + kNear);
+      }
+      if (rate.quota.borrowing_limit.has_value()) {
+        ASSERT_LE(borrowed - lent,
+                  OwnRate(cohort) + *rate.quota.borrowing_limit + kNear);
+      }
+    }
+  }
 
   void CheckTenants() {
     double nominal = 0;
@@ -153,6 +256,7 @@ class RateSharesPropertyTest : public testing::Test {
       nominal += tenant.quota.nominal;
       granted += share.own + share.borrowed;
     }
+    for (const CohortRate& rate : cohorts_) nominal += rate.quota.nominal;
     ASSERT_LE(granted, nominal + kNear);
   }
 
@@ -204,6 +308,7 @@ class RateSharesPropertyTest : public testing::Test {
 
   std::mt19937_64 random_{1};
   std::vector<RateDemand> demands_;
+  std::vector<CohortRate> cohorts_;
   std::vector<RateShare> shares_;
   // Cohorts that lent or borrowed as a whole.
   int shared_ = 0;
@@ -221,6 +326,21 @@ TEST_F(RateSharesPropertyTest, HoldsOverRandomTrees) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(shared_, 10'000);
+}
+
+TEST_F(RateSharesPropertyTest, HoldsWhereCohortsHaveRates) {
+  for (int round = 0; round < 20'000; ++round) {
+    SCOPED_TRACE(absl::StrCat("round ", round));
+    Draw();
+    DrawCohorts();
+    CheckTenants();
+    CheckWeights();
+    for (const std::string cohort : kCohorts) {
+      if (!cohort.empty()) CheckLimits(cohort);
+    }
+    if (HasFatalFailure()) return;
+    cohorts_.clear();
+  }
 }
 
 }  // namespace

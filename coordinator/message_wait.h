@@ -1,0 +1,15 @@
+// What a worker says that a session's next message waits for, for people.
+#ifndef COORDINATOR_MESSAGE_WAIT_H_
+#define COORDINATOR_MESSAGE_WAIT_H_
+
+#include "djinn/v1/placement.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
+
+namespace djinn::coordinator {
+
+// False when it waits for nothing that is known here.
+bool DescribeWait(const v1::MessageWait& wait, v1::PlacementGate* gate);
+
+}  // namespace djinn::coordinator
+
+#endif  // COORDINATOR_MESSAGE_WAIT_H_
