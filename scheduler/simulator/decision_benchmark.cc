@@ -1,15 +1,17 @@
 // How long a decision takes where there is much to decide: 10,000 workers,
-// 1,000 tenants with three models each, and 100,000 requests that are queued
-// one after the other, on one core, while one worker is kept for the first in
-// line.
+// 1,000 tenants with three models each, and 100,000 requests that are placed
+// one after the other, each of which adds to its worker's queue, on one core,
+// while one worker is kept for the first in line.
 //
 //   decision_benchmark
 //
 // For each policy, prints "." now and then, and at last its name, how many
 // decisions it makes in a second, and the 50th, 99th and 99.9th percentile of
 // the seconds that one takes: of the processor's time, so that whoever else
-// uses the machine counts little. The last line of them, "reservation", is
-// about choosing the worker that is kept. In the end "done".
+// uses the machine counts little. "reservation" is about choosing the worker
+// that is kept. The last three are about a line in which 100,000 wait, of
+// 1,000 tenants: "line_order" puts in order who is tried first, "line_try" says
+// who is tried, "line_places" where everybody stands. In the end "done".
 // `./djinn bench decisions` shows it.
 #include <time.h>
 
@@ -18,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/fairness/waiting_line.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/reservation.h"
 #include "scheduler/simulator/generator.h"
@@ -31,6 +34,8 @@ constexpr size_t kModels = 3;
 constexpr size_t kHolders = 20;
 constexpr size_t kRequests = 100'000;
 constexpr size_t kReservations = 1'000;
+constexpr size_t kLineRounds = 1'000;
+constexpr size_t kPlacesRounds = 50;
 constexpr uint64_t kModelBytes = 4'000'000'000;
 constexpr uint64_t kMemoryBytes = 80'000'000'000;
 
@@ -154,6 +159,35 @@ void MeasureReservations() {
   Print("reservation", std::move(seconds));
 }
 
+void MeasureLine() {
+  Randomness random(1);
+  WaitingLine line;
+  constexpr absl::Duration kNow = absl::Hours(1);
+  for (size_t i = 0; i < kRequests; ++i) {
+    const std::string tenant = "t" + std::to_string(Draw(&random, kTenants));
+    line.Join({.tenant = tenant, .urgency = static_cast<int>(Draw(&random, 3))},
+              kNow);
+    line.Charge(tenant, DrawUnit(&random), kNow);
+  }
+  const auto precedence = [](const std::string&) {
+    return std::vector<double>{0, 0.5};
+  };
+  const auto measure = [&](const char* name, size_t rounds, auto once) {
+    std::vector<double> seconds;
+    for (size_t i = 0; i < rounds; ++i) {
+      const double start = ProcessorSeconds();
+      once();
+      seconds.push_back(ProcessorSeconds() - start);
+    }
+    Print(name, std::move(seconds));
+  };
+  measure("line_order", kLineRounds,
+          [&] { line.Front(WaitingLine::kMaxTries / 2, kNow, precedence); });
+  measure("line_try", kLineRounds, [&] { line.ToTry(kNow, precedence); });
+  measure("line_places", kPlacesRounds,
+          [&] { line.PlacesNow(kNow, precedence); });
+}
+
 }  // namespace
 }  // namespace djinn::scheduler
 
@@ -162,5 +196,6 @@ int main() {
     djinn::scheduler::Measure(name);
   }
   djinn::scheduler::MeasureReservations();
+  djinn::scheduler::MeasureLine();
   std::puts("done");
 }

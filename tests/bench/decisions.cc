@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -53,8 +54,12 @@ class DecisionsBenchmark : public Benchmark {
     row.numbers["p999"] = numbers[3];
     row.notes.push_back(absl::StrFormat(
         "%.0f decisions a second of one core; p50 %.1f us, p99 %.1f us, p99.9 "
-        "%.1f us; 10,000 workers, 1,000 tenants, 100,000 requests queued",
-        numbers[0], 1e6 * numbers[1], 1e6 * numbers[2], 1e6 * numbers[3]));
+        "%.1f us; %s",
+        numbers[0], 1e6 * numbers[1], 1e6 * numbers[2], 1e6 * numbers[3],
+        absl::StartsWith(words[0], "line_")
+            ? "100,000 requests wait in line, of 1,000 tenants"
+            : "10,000 workers, 1,000 tenants, 100,000 requests placed one "
+              "after the other"));
     return row;
   }
 };
