@@ -1,6 +1,10 @@
 #include "coordinator/graph_meaning.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "common/srg/proto_codec.h"
+#include "scheduler/semantics/hints.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -82,6 +86,44 @@ void Convert(const semantics::Stage& stage, v1::GraphStage* out) {
   out->set_input_bytes(stage.input_bytes);
 }
 
+void Convert(const std::vector<semantics::Stage>& stages,
+             v1::GraphMeaning* out) {
+  for (const auto& stage : stages) Convert(stage, out->add_stages());
+}
+
+// What hints are applied to: the nodes, and how long storages matter.
+Meaning NodesAndSlots(const v1::GraphMeaning& message) {
+  Meaning meaning;
+  for (const v1::NodeMeaning& from : message.nodes()) {
+    semantics::NodeMeaning& node = meaning.nodes.emplace_back();
+    node.phase = static_cast<semantics::Phase>(from.phase());
+    node.modality = static_cast<semantics::Modality>(from.modality());
+    node.cost = {from.cost().flops(), from.cost().read_bytes(),
+                 from.cost().written_bytes()};
+  }
+  for (const v1::SlotMeaning& from : message.slots()) {
+    semantics::SlotMeaning& slot = meaning.slots.emplace_back();
+    slot.residency = static_cast<semantics::Residency>(from.residency());
+    slot.size_bytes = from.size_bytes();
+  }
+  return meaning;
+}
+
+std::vector<semantics::Hint> HintsOf(const v1::StructureNotes& notes) {
+  std::vector<semantics::Hint> hints;
+  for (const uint32_t index : notes.note_of_node()) {
+    semantics::Hint& hint = hints.emplace_back();
+    if (index == 0) continue;
+    const v1::CallNote& note = notes.notes(static_cast<int>(index) - 1);
+    // Of a newer client, a phase that is not known here says nothing.
+    if (v1::Phase_IsValid(note.phase())) {
+      hint.phase = static_cast<semantics::Phase>(note.phase());
+    }
+    hint.module_path = note.module_path();
+  }
+  return hints;
+}
+
 }  // namespace
 
 v1::GraphMeaning ToProto(const Meaning& meaning) {
@@ -90,7 +132,7 @@ v1::GraphMeaning ToProto(const Meaning& meaning) {
   for (const auto& slot : meaning.slots) Convert(slot, out.add_slots());
   for (const auto& edge : meaning.edges) Convert(edge, out.add_edges());
   for (const auto& region : meaning.regions) Convert(region, out.add_regions());
-  for (const auto& stage : meaning.stages) Convert(stage, out.add_stages());
+  Convert(meaning.stages, &out);
   out.set_workload_class(
       static_cast<v1::WorkloadClass>(meaning.workload_class));
   out.set_task_type(static_cast<v1::TaskType>(meaning.task_type));
@@ -119,6 +161,24 @@ v1::GraphMeaning Summary(const v1::GraphMeaning& meaning) {
   out.clear_stages();
   out.clear_batch();
   return out;
+}
+
+void ApplyHints(const v1::Structure& structure, const v1::StructureNotes& notes,
+                v1::GraphMeaning* meaning) {
+  const std::vector<semantics::Hint> hints = HintsOf(notes);
+  const auto decoded = srg::FromProto(structure);
+  if (hints.empty() || !decoded.ok()) return;
+  Meaning found = NodesAndSlots(*meaning);
+  if (found.nodes.size() != hints.size()) return;  // not analysed yet
+  semantics::ApplyHints(*decoded, hints, &found);
+  for (int i = 0; i < meaning->nodes_size(); ++i) {
+    meaning->mutable_nodes(i)->set_phase(Convert(found.nodes[i].phase));
+    meaning->mutable_nodes(i)->set_stage(found.nodes[i].stage);
+  }
+  meaning->clear_stages();
+  Convert(found.stages, meaning);
+  meaning->set_phase(Convert(found.phase));
+  meaning->set_task_type(static_cast<v1::TaskType>(found.task_type));
 }
 
 bool IsComplete(const Meaning& meaning) {

@@ -70,6 +70,7 @@ bool GraphStore::Insert(absl::string_view tenant, const std::string& hex,
     entry.ordinal = ++ordinal_;
     entry.hex = hex;
   }
+  entry.shared |= !added && !entry.holders.contains(tenant);
   order_.Take(tenant, &entry, entry.BytesFor(tenant));
   if (notes.note_of_node_size() > 0) {
     DropNotes(&entry);
@@ -168,6 +169,9 @@ absl::StatusOr<v1::GraphInfo> GraphStore::Get(absl::string_view hex) {
   info.mutable_meaning()->ParseFromString(entry.meaning);
   v1::StructureNotes notes;
   notes.ParseFromString(entry.notes);
+  if (!entry.shared) {
+    ApplyHints(info.structure(), notes, info.mutable_meaning());
+  }
   DescribeNodes(info.structure(), notes, info.mutable_nodes());
   return info;
 }
@@ -189,6 +193,7 @@ absl::StatusOr<v1::GraphInfo> GraphStore::Find(absl::string_view hex,
   copy->encoding = first->second.encoding;
   copy->notes = first->second.notes;
   copy->meaning = first->second.meaning;
+  copy->shared = first->second.shared;
   return Describe(*first);
 }
 

@@ -7,6 +7,11 @@
 // Notes are of the tenant that sent them, count for it alone and go with its
 // hold: no tenant can make another's share greater.
 //
+// What was found to mean something comes from structures alone; hints in the
+// notes decide only what Get() shows beyond it, and count as long as one tenant
+// alone has defined the structure. So no tenant's hints change what another one
+// is shown, and what is learnt of all tenants' work knows none.
+//
 // Thread-safe. Decoding, hashing and analysis happen outside the lock.
 #ifndef COORDINATOR_GRAPH_STORE_H_
 #define COORDINATOR_GRAPH_STORE_H_
@@ -64,8 +69,8 @@ class GraphStore {
   // meanings only what concerns the whole graph.
   Page<v1::GraphInfo> List(const PageRange& range = {});
   // By lower-case hex, or a unique prefix of at least 8 digits; with structure
-  // and nodes, without what workers say. NotFound (GRAPH_UNKNOWN),
-  // InvalidArgument (PREFIX_AMBIGUOUS).
+  // and nodes, and with what hints say; without what workers say. NotFound
+  // (GRAPH_UNKNOWN), InvalidArgument (PREFIX_AMBIGUOUS).
   absl::StatusOr<v1::GraphInfo> Get(absl::string_view hex);
 
  private:
@@ -75,6 +80,7 @@ class GraphStore {
     std::string meaning;  // likewise
     std::string notes;    // likewise
     std::string notes_by;
+    bool shared = false;  // several tenants have defined it
     v1::GraphMeaning summary;
     bool complete = false;  // nothing of the meaning is unknown
     std::shared_ptr<const scheduler::Work> work;
@@ -104,7 +110,7 @@ class GraphStore {
   void DropNotes(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Until the size fits again.
   void MakeRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Copies what is serialised.
+  // Copies what is serialised, and whether it is shared.
   absl::StatusOr<v1::GraphInfo> Find(absl::string_view hex, Entry* copy);
   static v1::GraphInfo Describe(const Entries::value_type& item);
 

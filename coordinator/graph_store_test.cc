@@ -188,6 +188,65 @@ TEST(GraphStoreTest, KeepsTheLastNotesBesideTheStructure) {
   EXPECT_FALSE(store.Get(hex)->nodes(0).has_note());
 }
 
+v1::StructureNotes PhaseNotes(v1::Phase phase) {
+  v1::StructureNotes notes;
+  notes.add_notes()->set_phase(phase);
+  notes.add_note_of_node(1);
+  return notes;
+}
+
+TEST(GraphStoreTest, HintsDecideWhatStructuresLeaveOpen) {
+  GraphStore store(1 << 20);
+  const std::string open =
+      store.Add("red", Piece(false), PhaseNotes(v1::PHASE_FORWARD)).value();
+  EXPECT_EQ(PhaseOf(&store, open), v1::PHASE_FORWARD);
+  const v1::GraphMeaning meaning =
+      store.Get(absl::BytesToHexString(open))->meaning();
+  EXPECT_EQ(meaning.nodes(0).phase(), v1::PHASE_FORWARD);
+  EXPECT_EQ(meaning.stages(0).phase(), v1::PHASE_FORWARD);
+  EXPECT_EQ(meaning.task_type(), v1::TASK_TYPE_EMBEDDING);
+  // They are no part of what was found, and of what is learnt from it.
+  EXPECT_EQ(store.List().items[0].meaning().phase(), v1::PHASE_UNSPECIFIED);
+  EXPECT_EQ(store.WorkOf(open)->phase(), semantics::Phase::kUnspecified);
+  // The tenant's last ones count, as they are the notes that are kept.
+  store.Add("red", Piece(false), PhaseNotes(v1::PHASE_TRAINING)).value();
+  EXPECT_EQ(PhaseOf(&store, open), v1::PHASE_TRAINING);
+  // One that is not known here, and none.
+  store.Add("red", Piece(false), PhaseNotes(static_cast<v1::Phase>(99)))
+      .value();
+  EXPECT_EQ(PhaseOf(&store, open), v1::PHASE_UNSPECIFIED);
+
+  const std::string certain =
+      store.Add("red", Piece(true), PhaseNotes(v1::PHASE_TRAINING)).value();
+  EXPECT_EQ(PhaseOf(&store, certain), v1::PHASE_LLM_DECODE);
+}
+
+TEST(GraphStoreTest, AnotherTenantsHintsDecideNothing) {
+  GraphStore store(1 << 20);
+  const std::string graph =
+      store.Add("red", Piece(false), PhaseNotes(v1::PHASE_FORWARD)).value();
+  EXPECT_EQ(PhaseOf(&store, graph), v1::PHASE_FORWARD);
+  // Neither where a tenant says nothing, nor where it says something else.
+  store.Add("blue", Piece(false)).value();
+  EXPECT_EQ(PhaseOf(&store, graph), v1::PHASE_UNSPECIFIED);
+  for (const std::string tenant : {"blue", "red"}) {
+    store.Add(tenant, Piece(false), PhaseNotes(v1::PHASE_TRAINING)).value();
+    EXPECT_EQ(PhaseOf(&store, graph), v1::PHASE_UNSPECIFIED);
+  }
+}
+
+TEST(GraphStoreTest, HintsExplainNoOtherStructure) {
+  GraphStore store(1 << 20);
+  semantics::Program program;
+  v1::Structure wide = Piece(false);
+  wide.mutable_operators(0)->set_name("aten::tanh");
+  store.Add("red", wide, PhaseNotes(v1::PHASE_VISION_ENCODING), &program)
+      .value();
+  const std::string piece =
+      store.Add("red", Piece(false), {}, &program).value();
+  EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
+}
+
 TEST(GraphStoreTest, RefusesNotesThatDoNotFit) {
   GraphStore store(1 << 20);
   v1::StructureNotes notes;

@@ -1,17 +1,15 @@
 #include "scheduler/semantics/analysis.h"
 
-#include <array>
-
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "scheduler/semantics/batch_cut.h"
+#include "scheduler/semantics/conclusion.h"
 #include "scheduler/semantics/cost.h"
 #include "scheduler/semantics/flow.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/phases.h"
 #include "scheduler/semantics/residency.h"
 #include "scheduler/semantics/towers.h"
-#include "scheduler/semantics/walk.h"
 
 namespace djinn::semantics {
 namespace {
@@ -68,52 +66,6 @@ WorkloadClass FindWorkload(const Frame& frame, const Meaning& meaning) {
   if (recurrent) return WorkloadClass::kRnn;
   if (convolution) return WorkloadClass::kCnn;
   return WorkloadClass::kUnspecified;
-}
-
-// The last projection makes few scores a row of what is one vector a row.
-bool EndsInScores(const Frame& frame) {
-  for (int i = frame.node_count() - 1; i >= 0; --i) {
-    if (frame.op_class(i) == OpClass::kMatmul) {
-      const auto out = frame.OutputSizes(i);
-      const size_t left = frame.op(i) == "addmm" ? 1 : 0;
-      const auto in = frame.Sizes(i, static_cast<int>(left));
-      return IsProjection(frame, i) && out.size() == 2 && !in.empty() &&
-             out[1] < in.back();
-    }
-  }
-  return false;
-}
-
-TaskType FindTask(const Frame& frame, const Meaning& meaning) {
-  switch (meaning.phase) {
-    case Phase::kTraining:
-      return TaskType::kTraining;
-    case Phase::kLlmPrefill:
-    case Phase::kLlmDecode:
-    case Phase::kVisionDecoding:
-      return TaskType::kGeneration;
-    case Phase::kUnspecified:
-      return TaskType::kUnspecified;
-    default:
-      return EndsInScores(frame) ? TaskType::kClassification
-                                 : TaskType::kEmbedding;
-  }
-}
-
-// The enumerator that most of the work has; a node counts for its operations,
-// and one for being there.
-template <typename Enum, size_t kCount>
-Enum Dominant(const std::vector<NodeMeaning>& nodes,
-              Enum NodeMeaning::* field) {
-  std::array<uint64_t, kCount> work = {};
-  for (const NodeMeaning& node : nodes) {
-    work[static_cast<size_t>(node.*field)] += node.cost.flops + 1;
-  }
-  size_t best = 0;
-  for (size_t i = 1; i < kCount; ++i) {
-    if (work[i] > 0 && (best == 0 || work[i] > work[best])) best = i;
-  }
-  return static_cast<Enum>(best);
 }
 
 // An expert by itself looks like any MLP, but for its rows: they were gathered.
@@ -252,7 +204,6 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   meaning.slots = FindSlots(frame, regions);
   for (size_t k = 0; k < left.size(); ++k) meaning.slots[k].source = left[k];
   meaning.edges = FindEdges(frame, meaning.nodes);
-  meaning.stages = FindStages(frame, meaning.slots, &meaning.nodes);
   meaning.peak_bytes = PeakBytes(frame, meaning.slots);
   for (const SlotMeaning& slot : meaning.slots) {
     if (slot.residency == Residency::kPersistentWeight) {
@@ -261,12 +212,8 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
       meaning.kv_cache_bytes += slot.size_bytes;
     }
   }
-  meaning.phase =
-      Dominant<Phase, kPhaseCount>(meaning.nodes, &NodeMeaning::phase);
-  meaning.modality =
-      Dominant<Modality, 5>(meaning.nodes, &NodeMeaning::modality);
+  Conclude(frame, &meaning);
   meaning.workload_class = FindWorkload(frame, meaning);
-  meaning.task_type = FindTask(frame, meaning);
   meaning.batch = DescribeBatch(frame, meaning.slots);
   if (context != nullptr) Learn(frame, meaning, known, context);
   return meaning;

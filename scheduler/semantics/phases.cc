@@ -55,6 +55,20 @@ class Finder {
         origins_(frame.node_count()) {}
 
   std::vector<Origin> Find() {
+    JudgeTowers();
+    KeepKnown();
+    Spread();
+    return origins_;
+  }
+
+  // Without what neighbours and other structures would add.
+  std::vector<Origin> Shown() {
+    JudgeTowers();
+    return origins_;
+  }
+
+ private:
+  void JudgeTowers() {
     if (IsTraining(frame_, regions_)) {
       for (Origin& origin : origins_) origin.phase = Phase::kTraining;
     }
@@ -72,12 +86,8 @@ class Finder {
     }
     MarkDecoding();
     MarkFusion();
-    KeepKnown();
-    Spread();
-    return origins_;
   }
 
- private:
   void Set(int node, Origin origin) {
     if (origins_[node].phase != Phase::kTraining) {
       origins_[node].phase = origin.phase;
@@ -426,6 +436,11 @@ std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
                                const std::vector<Modality>& sources,
                                const Context* context, const Known* known) {
   return Finder(frame, regions, sources, context, known).Find();
+}
+
+std::vector<Origin> ShownPhases(const Frame& frame, const Regions& regions,
+                                const std::vector<Modality>& sources) {
+  return Finder(frame, regions, sources, nullptr, nullptr).Shown();
 }
 
 }  // namespace djinn::semantics

@@ -16,6 +16,11 @@ std::vector<Origin> FindPhases(const Frame& frame, const Regions& regions,
                                const std::vector<Modality>& sources,
                                const Context* context, const Known* known);
 
+// Likewise, of what the structure shows by itself: unspecified where only
+// neighbours or other structures say more.
+std::vector<Origin> ShownPhases(const Frame& frame, const Regions& regions,
+                                const std::vector<Modality>& sources);
+
 // Whether gradients are recorded, computed or applied: a backward pass, a loss,
 // an optimizer's step, dropout that draws, or composites split for autograd.
 bool IsTraining(const Frame& frame, const Regions& regions);
