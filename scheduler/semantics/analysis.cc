@@ -5,6 +5,7 @@
 #include "scheduler/semantics/batch_cut.h"
 #include "scheduler/semantics/conclusion.h"
 #include "scheduler/semantics/cost.h"
+#include "scheduler/semantics/embedding_pieces.h"
 #include "scheduler/semantics/flow.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/phases.h"
@@ -68,18 +69,6 @@ WorkloadClass FindWorkload(const Frame& frame, const Meaning& meaning) {
   return WorkloadClass::kUnspecified;
 }
 
-// An expert by itself looks like any MLP, but for its rows: they were gathered.
-void FindLoneExperts(const Frame& frame, Regions* regions) {
-  for (size_t i = 0; i < regions->all().size(); ++i) {
-    const Region& region = regions->all()[i];
-    if (region.pattern != "mlp") continue;
-    const int first = region.members.front().node;
-    if (frame.Sizes(first, 0).size() == 2 && frame.IsBound(first, 0)) {
-      regions->Rename(static_cast<int>(i), "moe");
-    }
-  }
-}
-
 // What reads a node's operands, to those who made them: behind a join it may be
 // a language model that goes on.
 Origin ReaderOf(const Frame& frame, const Meaning& meaning, int node) {
@@ -99,10 +88,13 @@ Origin ReaderOf(const Frame& frame, const Meaning& meaning, int node) {
 void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
            Context* context) {
   for (int i = 0; i < frame.node_count(); ++i) {
-    if (meaning.nodes[i].phase == Phase::kUnspecified &&
-        meaning.nodes[i].modality == Modality::kUnspecified) {
-      continue;
-    }
+    const int region = meaning.nodes[i].region;
+    const bool embedding =
+        region >= 0 && meaning.regions[region].pattern == "embedding";
+    const Origin maker = {meaning.nodes[i].phase, meaning.nodes[i].modality};
+    const bool unspecified = maker.phase == Phase::kUnspecified &&
+                             maker.modality == Modality::kUnspecified;
+    if (unspecified && !embedding) continue;
     if (known != nullptr && known->nodes[i].phase == meaning.nodes[i].phase &&
         known->nodes[i].modality == meaning.nodes[i].modality) {
       continue;
@@ -111,21 +103,20 @@ void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
     for (const Frame::Operand& operand : frame.operands(i)) {
       if (!frame.IsFromElsewhere(operand)) continue;
       const auto key = Context::KeyOf(operand.view);
-      if (key.has_value()) context->RememberRead(*key, reader);
+      if (key.has_value() && !unspecified) context->RememberRead(*key, reader);
     }
-    const Origin maker = {meaning.nodes[i].phase, meaning.nodes[i].modality};
     for (const Frame::Output& output : frame.outputs(i)) {
       const auto key = Context::KeyOf(output.view);
       if (!key.has_value()) continue;
-      if (frame.value(output.value).readers.empty()) {
-        context->RememberLeft(*key, maker, *output.view);
+      const bool left = frame.value(output.value).readers.empty();
+      if (unspecified) {
+        if (left) context->RememberEmbedding(*key, *output.view);
+      } else if (left) {
+        context->RememberLeft(*key, maker, *output.view, embedding);
       } else {
         context->RememberMade(*key, maker);
       }
     }
-  }
-  for (const Region& region : meaning.regions) {
-    if (region.pattern == "moe") context->RememberExperts();
   }
   if (known == nullptr && meaning.phase != Phase::kUnspecified) {
     context->RememberLast(meaning.phase);
@@ -176,8 +167,9 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   for (const Pattern* const pattern : AllPatterns()) {
     pattern->Match(frame, &regions);
   }
+  if (context != nullptr && HasExperts(regions)) context->RememberExperts();
   if (context != nullptr && context->has_experts()) {
-    FindLoneExperts(frame, &regions);
+    FindPiecesOfExperts(frame, &regions);
   }
   // What others left is taken from what was left at first: later ones left
   // nothing for this one.
@@ -185,7 +177,16 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
       known != nullptr     ? known->sources
       : context != nullptr ? FindSources(frame, *context)
                            : std::vector<Modality>(structure.slots.size());
+  const std::vector<bool> embedded =
+      known != nullptr     ? known->embedded
+      : context != nullptr ? FindEmbedded(frame, *context)
+                           : std::vector<bool>(structure.slots.size());
   const std::vector<Modality> sources = AddJoins(frame, left, &regions);
+  AddEmbeddingPieces(frame, embedded, &regions);
+  if (context != nullptr && HasPatches(regions)) context->RememberPatches();
+  if (context != nullptr && context->has_patches() && !context->has_experts()) {
+    AddPlaces(frame, &regions);
+  }
 
   Meaning meaning;
   meaning.nodes.resize(frame.node_count());
@@ -202,7 +203,10 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   }
   meaning.regions = regions.all();
   meaning.slots = FindSlots(frame, regions);
-  for (size_t k = 0; k < left.size(); ++k) meaning.slots[k].source = left[k];
+  for (size_t k = 0; k < left.size(); ++k) {
+    meaning.slots[k].source = left[k];
+    meaning.slots[k].embedded = embedded[k];
+  }
   meaning.edges = FindEdges(frame, meaning.nodes);
   meaning.peak_bytes = PeakBytes(frame, meaning.slots);
   for (const SlotMeaning& slot : meaning.slots) {

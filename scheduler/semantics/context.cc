@@ -40,17 +40,42 @@ const Context::Table::Value* Context::Table::Find(Key key) const {
   return found == values_.end() ? nullptr : &found->second.value;
 }
 
+Context::Table::Value* Context::Table::Find(Key key) {
+  const auto found = values_.find(key);
+  return found == values_.end() ? nullptr : &found->second.value;
+}
+
+void Context::RememberEmbedding(Key key, const srg::TensorView& view) {
+  Table::Value* const known = made_.Find(key);
+  if (known == nullptr) {
+    made_.Put(key, {{}, view.sizes, true});
+  } else if (known->left_sizes == view.sizes) {
+    known->embedding = true;
+  }
+}
+
 std::optional<Origin> Context::LeftBy(const srg::TensorView& view) const {
+  const Table::Value* const found = FindLeft(view);
+  if (found == nullptr) return std::nullopt;
+  return found->origin;
+}
+
+bool Context::IsLeftByEmbedding(const srg::TensorView& view) const {
+  const Table::Value* const found = FindLeft(view);
+  return found != nullptr && found->embedding;
+}
+
+const Context::Table::Value* Context::FindLeft(
+    const srg::TensorView& view) const {
   const std::optional<Key> key = KeyOf(&view);
-  if (!key.has_value()) return std::nullopt;
+  if (!key.has_value()) return nullptr;
   const Table::Value* const found = made_.Find(*key);
-  if (found == nullptr || found->left_sizes.empty()) return std::nullopt;
+  if (found == nullptr || found->left_sizes.empty()) return nullptr;
   const auto& sizes = view.sizes;
   const auto& made = found->left_sizes;
-  if (sizes.size() > 2 && sizes[sizes.size() - 2] == 1) return std::nullopt;
+  if (sizes.size() > 2 && sizes[sizes.size() - 2] == 1) return nullptr;
   const bool flattened = made.size() == 4 && sizes.size() == 3;
-  if (sizes != made && !flattened) return std::nullopt;
-  return found->origin;
+  return sizes == made || flattened ? found : nullptr;
 }
 
 std::optional<Origin> Context::Find(const Table& table, Key key) const {

@@ -23,7 +23,9 @@ struct Origin {
 // What an earlier analysis of a structure found that stays.
 struct Known {
   std::vector<Origin> nodes;
-  std::vector<Modality> sources;  // of slots
+  // Of slots.
+  std::vector<Modality> sources;
+  std::vector<bool> embedded;
 };
 
 // Of one session. Which values are bound to a structure is not known here: a
@@ -38,16 +40,24 @@ class Context {
   static std::optional<Key> KeyOf(const srg::TensorView* view);
 
   // Work of that origin made, or read, a value.
-  void RememberMade(Key key, Origin origin) { made_.Put(key, {origin, {}}); }
+  void RememberMade(Key key, Origin origin) { made_.Put(key, {origin}); }
   // Likewise, and nothing in its own structure reads it: another one will.
-  void RememberLeft(Key key, Origin origin, const srg::TensorView& view) {
-    made_.Put(key, {origin, view.sizes});
+  // `embedding`: that work was an embedding's.
+  void RememberLeft(Key key, Origin origin, const srg::TensorView& view,
+                    bool embedding = false) {
+    made_.Put(key, {origin, view.sizes, embedding});
   }
-  void RememberRead(Key key, Origin origin) { read_.Put(key, {origin, {}}); }
+  // An embedding of unknown origin left a value: what is known of one of that
+  // size stays.
+  void RememberEmbedding(Key key, const srg::TensorView& view);
+  void RememberRead(Key key, Origin origin) { read_.Put(key, {origin}); }
   void RememberLast(Phase phase) { last_ = phase; }
   // Rows are routed to experts somewhere in the program.
   void RememberExperts() { has_experts_ = true; }
   bool has_experts() const { return has_experts_; }
+  // Images are cut into patches.
+  void RememberPatches() { has_patches_ = true; }
+  bool has_patches() const { return has_patches_; }
 
   // Who last made, or read, such a value.
   std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
@@ -57,6 +67,8 @@ class Context {
   // dimension. One vector a row is nobody's: a weight may look the same. So
   // what a program's other models left is hardly ever taken for this one's.
   std::optional<Origin> LeftBy(const srg::TensorView& view) const;
+  // Whether that was an embedding.
+  bool IsLeftByEmbedding(const srg::TensorView& view) const;
 
  private:
   class Table {
@@ -64,10 +76,12 @@ class Context {
     struct Value {
       Origin origin;
       srg::Dimensions left_sizes;  // empty when it was not left
+      bool embedding = false;
     };
 
     void Put(Key key, Value value);
     const Value* Find(Key key) const;
+    Value* Find(Key key);
 
    private:
     static constexpr size_t kMaxValues = 256;
@@ -80,10 +94,12 @@ class Context {
   };
 
   std::optional<Origin> Find(const Table& table, Key key) const;
+  const Table::Value* FindLeft(const srg::TensorView& view) const;
 
   Table made_;
   Table read_;
   bool has_experts_ = false;
+  bool has_patches_ = false;
   // Of the structure before.
   Phase last_ = Phase::kUnspecified;
 };

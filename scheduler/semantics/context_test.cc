@@ -68,6 +68,24 @@ TEST(ContextTest, WhatIsMadeAnewAndReadIsNotLeft) {
   EXPECT_TRUE(context.MadeBy(*Context::KeyOf(&view)).has_value());
 }
 
+TEST(ContextTest, AnEmbeddingOfUnknownOriginHidesNothing) {
+  Context context;
+  const srg::TensorView view = View({2, 7, 48});
+  const Context::Key key = *Context::KeyOf(&view);
+  context.RememberEmbedding(key, view);
+  EXPECT_TRUE(context.IsLeftByEmbedding(view));
+  EXPECT_EQ(context.LeftBy(view)->modality, Modality::kUnspecified);
+  Leave(view, &context);
+  EXPECT_FALSE(context.IsLeftByEmbedding(view));
+  context.RememberEmbedding(key, view);
+  EXPECT_TRUE(context.IsLeftByEmbedding(view));
+  EXPECT_EQ(context.LeftBy(view)->modality, Modality::kText);
+  // Of that size, but not left.
+  context.RememberMade(key, kText);
+  context.RememberEmbedding(key, view);
+  EXPECT_FALSE(context.IsLeftByEmbedding(view));
+}
+
 TEST(ContextTest, TheOldestGoesFirst) {
   Context context;
   Leave(View({2, 64}), &context);

@@ -45,6 +45,8 @@ class Embedding : public Pattern {
         AddPatches(frame, i, regions);
       } else if (frame.op_class(i) == OpClass::kEmbedding) {
         AddLookUp(frame, i, regions);
+      } else if (frame.op_class(i) == OpClass::kResampling) {
+        AddResampled(frame, i, regions);
       }
     }
     for (int i = 0; i < frame.node_count(); ++i) {
@@ -171,6 +173,34 @@ class Embedding : public Pattern {
           region.members.push_back({after, "embedding.rotary"});
         }
       }
+    }
+    regions->Add(std::move(region));
+  }
+
+  // Positions in a table, all but the first of them, looked at as an image's;
+  // or the mask of an image's pixels, made one of its patches and counted.
+  static void AddResampled(const Frame& frame, int node, Regions* regions) {
+    const srg::TensorView& in = *frame.operands(node)[0].view;
+    if (in.sizes.size() != 4) return;
+    if (frame.IsBound(node, 0) && in.sizes[0] == 1 && in.sizes[1] > 1 &&
+        in.strides[1] == 1 && in.storage_offset > 0) {
+      regions->Add({"embedding", {{node, "embedding.positions"}}, {}});
+      return;
+    }
+    if (in.sizes[1] != 1) return;
+    const auto counts = [&](int next) {
+      const auto outputs = frame.outputs(next);
+      return regions->IsFree(next) && !outputs.empty() &&
+             outputs[0].view != nullptr &&
+             !IsFloating(outputs[0].view->data_type) &&
+             (IsElementwise(frame, next) ||
+              frame.op_class(next) == OpClass::kReduction);
+    };
+    const std::vector<int> counted = Downstream(frame, node, counts, 16);
+    if (counted.empty()) return;
+    Region region{"embedding", {{node, "embedding.places"}}, {}};
+    for (const int next : counted) {
+      region.members.push_back({next, "embedding.places"});
     }
     regions->Add(std::move(region));
   }

@@ -86,9 +86,10 @@ struct SlotMeaning {
   uint64_t size_bytes = 0;
   uint32_t first_node = 0;
   uint32_t last_node = 0;
-  // What another structure made it from that left it for this one; shown
-  // nowhere.
+  // What another structure made it from that left it for this one, and whether
+  // that was an embedding; shown nowhere.
   Modality source = Modality::kUnspecified;
+  bool embedded = false;
 };
 
 struct Edge {

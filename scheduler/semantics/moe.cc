@@ -1,10 +1,35 @@
 // A mixture of experts: a router that takes the best of a softmax, rows
 // gathered for each expert, its projections, and rows added back.
+#include "absl/algorithm/container.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
 namespace djinn::semantics {
 namespace {
+
+// Takes rows of a matrix, by one column of the places that nonzero finds.
+bool GathersRows(const Frame& frame, int node) {
+  const auto operands = frame.operands(node);
+  if (frame.op(node) != "index" || operands.size() != 2 ||
+      operands[0].view->sizes.size() != 2 ||
+      !IsFloating(operands[0].view->data_type)) {
+    return false;
+  }
+  const srg::TensorView& rows = *operands[1].view;
+  if (rows.data_type != srg::DataType::kInt64 || rows.sizes.size() != 1) {
+    return false;
+  }
+  // Columns may lie one behind the other.
+  return rows.strides[0] > 1 ||
+         (rows.storage_offset > 0 && rows.storage_offset == rows.sizes[0]);
+}
+
+// Asks of a whole number that was there before: which expert is the next.
+bool ComparesOne(const Frame& frame, int node) {
+  return frame.op(node) == "eq" && frame.Sizes(node, 0).empty() &&
+         frame.IsBound(node, 0) &&
+         frame.operands(node)[0].view->data_type == srg::DataType::kInt64;
+}
 
 class Moe : public Pattern {
  public:
@@ -17,11 +42,18 @@ class Moe : public Pattern {
         AddRouter(frame, i, regions);
       } else if (frame.op(i) == "index_add_") {
         AddExpert(frame, i, regions);
-      } else if (frame.op(i) == "nonzero") {
+      }
+    }
+    if (HasExperts(*regions)) AddChoices(frame, regions);
+    AddBeginnings(frame, regions);
+  }
+
+  static void AddChoices(const Frame& frame, Regions* regions) {
+    for (int i = 0; i < frame.node_count(); ++i) {
+      if (regions->IsFree(i) && frame.op(i) == "nonzero") {
         AddChoice(frame, i, regions);
       }
     }
-    AddBeginnings(frame, regions);
   }
 
  private:
@@ -43,7 +75,10 @@ class Moe : public Pattern {
     const int projection = FindUpstream(frame, top, passes, [&](int node) {
       return IsProjection(frame, node);
     });
-    if (projection >= 0) region.members.push_back({projection, "moe.router"});
+    if (projection >= 0) {
+      region.members.push_back({projection, "moe.router"});
+      AddSum(frame, *regions, projection, &region);
+    }
     // Weights of the chosen, and who was chosen by which row.
     const auto counts = [&](int node) {
       if (!regions->IsFree(node)) return false;
@@ -63,17 +98,30 @@ class Moe : public Pattern {
     regions->Add(std::move(region));
   }
 
-  // Rows of integers or booleans looked through for those of an expert.
+  // What the experts' results are added up in: zeros like the routed rows.
+  static void AddSum(const Frame& frame, const Regions& regions, int projection,
+                     Region* region) {
+    const size_t rows = frame.op(projection) == "addmm" ? 1 : 0;
+    for (const int reader :
+         frame.value(frame.operands(projection)[rows].value).readers) {
+      if (regions.IsFree(reader) && frame.op(reader) == "zeros_like") {
+        region->members.push_back({reader, "moe.combine"});
+      }
+    }
+  }
+
+  // Rows of integers or booleans looked through for those of an expert, with
+  // what marks them.
   static void AddChoice(const Frame& frame, int node, Regions* regions) {
     const auto counts = [&](int other) {
       return regions->IsFree(other) &&
              (frame.op(other) == "eq" || frame.op(other) == "gt" ||
+              frame.op(other) == "scatter_" ||
+              frame.op_class(other) == OpClass::kFactory ||
               frame.op_class(other) == OpClass::kReduction);
     };
-    const auto before = Upstream(frame, node, counts, 8);
-    if (before.empty()) return;
     Region region{"moe", {{node, "moe.dispatch"}}, {}};
-    for (const int other : before) {
+    for (const int other : Upstream(frame, node, counts, 8)) {
       region.members.push_back({other, "moe.dispatch"});
     }
     regions->Add(std::move(region));
@@ -129,6 +177,33 @@ class Moe : public Pattern {
 const Pattern& MoePattern() {
   static const Moe pattern;
   return pattern;
+}
+
+bool HasExperts(const Regions& regions) {
+  return absl::c_any_of(regions.all(), [](const Region& region) {
+    return absl::c_any_of(region.members, [](const Member& member) {
+      return member.role == "moe.router" || member.role == "moe.combine";
+    });
+  });
+}
+
+void FindPiecesOfExperts(const Frame& frame, Regions* regions) {
+  for (size_t i = 0; i < regions->all().size(); ++i) {
+    const Region& region = regions->all()[i];
+    if (region.pattern != "mlp") continue;
+    const int first = region.members.front().node;
+    if (frame.Sizes(first, 0).size() == 2 && frame.IsBound(first, 0)) {
+      regions->Rename(static_cast<int>(i), "moe");
+    }
+  }
+  Moe::AddChoices(frame, regions);
+  const bool combines = HasExperts(*regions);
+  for (int i = 0; i < frame.node_count(); ++i) {
+    if (!regions->IsFree(i)) continue;
+    if (GathersRows(frame, i) || (combines && ComparesOne(frame, i))) {
+      regions->Add({"moe", {{i, "moe.dispatch"}}, {"piece"}});
+    }
+  }
 }
 
 }  // namespace djinn::semantics

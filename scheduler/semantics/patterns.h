@@ -23,6 +23,11 @@ const Pattern& KvCachePattern();
 const Pattern& AttentionPattern();
 // "moe": a router and the experts that it chooses.
 const Pattern& MoePattern();
+// Whether rows are routed to experts, or their results added back, here.
+bool HasExperts(const Regions& regions);
+// Adds what is an expert's only in a program that has them elsewhere: MLPs
+// of rows that were gathered before, and choices of rows.
+void FindPiecesOfExperts(const Frame& frame, Regions* regions);
 // "recurrent": cells over time, whole or as their gates.
 const Pattern& RecurrentPattern();
 // "embedding": look-ups in a table, image patches, positions.

@@ -84,6 +84,44 @@ TEST(MoeTest, RouterAndExpert) {
                   "moe.expert", "moe.expert", "moe.expert", "moe.combine"));
 }
 
+TEST(MoeTest, ZerosThatResultsAreAddedUpIn) {
+  Builder b;
+  const auto x = b.Bound({10, 16});
+  const auto shares = b.Call(
+      "softmax", {b.Linear(x, 4), int64_t{-1}, std::monostate()}, {10, 4});
+  b.Call("topk", {shares, int64_t{2}}, {10, 2});
+  b.Call("zeros_like", {x}, {10, 16});
+  b.Call("zeros_like", {b.Bound({10, 16})}, {10, 16});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("moe.router", "moe.router",
+                                            "moe.router", "moe.combine", ""));
+}
+
+TEST(MoeTest, AChoiceOfRowsNeedsExperts) {
+  constexpr srg::DataType kInt = srg::DataType::kInt64;
+  const auto choose = [](Builder* b) {
+    const auto marks = b->Call("zeros", {Integers{10, 4}}, {10, 4}, kInt);
+    b->Write("scatter_", {marks, int64_t{1}, b->Integers({10, 2}), int64_t{1}});
+    const auto counts = b->Call("sum", {marks, Integers{0}}, {4}, kInt);
+    const auto chosen =
+        b->Call("gt", {counts, int64_t{0}}, {4}, srg::DataType::kBool);
+    b->Call("nonzero", {chosen}, {3, 1}, kInt);
+  };
+  Builder alone;
+  choose(&alone);
+  EXPECT_THAT(Found(alone).roles(), Each(""));
+
+  Builder routed;
+  const auto shares = routed.Call(
+      "softmax", {routed.Bound({10, 4}), int64_t{-1}, std::monostate()},
+      {10, 4});
+  routed.Call("topk", {shares, int64_t{2}}, {10, 2});
+  choose(&routed);
+  EXPECT_THAT(
+      Found(routed).roles(),
+      ElementsAre("moe.router", "moe.router", "moe.dispatch", "moe.dispatch",
+                  "moe.dispatch", "moe.dispatch", "moe.dispatch"));
+}
+
 TEST(EmbeddingTest, LookUpsAndTheirSum) {
   Builder b;
   const auto tokens =
@@ -173,6 +211,39 @@ TEST(EmbeddingTest, PatchesOfAnImage) {
               ElementsAre("embedding.patches", "embedding.positions"));
 }
 
+TEST(EmbeddingTest, PositionsLookedAtAsAnImage) {
+  Builder b;
+  // All but the first of 17, whose channels lie side by side.
+  auto table = b.Bound({1, 16, 4, 4});
+  table.strides = {272, 1, 64, 16};
+  table.storage_offset = 16;
+  b.Call("upsample_bicubic2d", {table, Integers{2, 2}}, {1, 16, 2, 2});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("embedding.positions"));
+
+  // An image that was there before is one.
+  Builder image;
+  image.Call("upsample_bicubic2d", {image.Bound({1, 16, 4, 4}), Integers{8, 8}},
+             {1, 16, 8, 8});
+  EXPECT_THAT(Found(image).roles(), ElementsAre(""));
+}
+
+TEST(EmbeddingTest, TheMaskOfAnImageCounted) {
+  Builder b;
+  const auto mask =
+      b.Call("upsample_nearest2d", {b.Bound({2, 1, 32, 32}), Integers{4, 4}},
+             {2, 1, 4, 4});
+  const auto whole = b.Integers({2, 1, 4, 4});
+  b.Write("copy_", {whole, mask});
+  b.Call("sum", {whole, Integers{1}}, {2, 4}, srg::DataType::kInt64);
+  EXPECT_THAT(Found(b).roles(), Each("embedding.places"));
+
+  // A grey image that is only made smaller.
+  Builder grey;
+  grey.Call("upsample_nearest2d", {grey.Bound({2, 1, 32, 32}), Integers{4, 4}},
+            {2, 1, 4, 4});
+  EXPECT_THAT(Found(grey).roles(), Each(""));
+}
+
 TEST(ConvolutionTest, AStage) {
   Builder b;
   const auto y =
@@ -205,6 +276,25 @@ TEST(RecurrentTest, WholeAndAsGates) {
   EXPECT_THAT(Found(gates).roles(), Each(StartsWith("recurrent.")));
 }
 
+TEST(RecurrentTest, WhatAPieceHasOfACell) {
+  // States that begin as zeros, rows in another order, and one gate.
+  Builder b;
+  const auto state = b.Call("zeros", {Integers{2, 8}}, {2, 8});
+  const auto turned = b.Call("clone", {b.Bound({9, 2, 8})}, {9, 2, 8});
+  const auto product = b.Linear(turned, 32);
+  const auto old = b.Linear(state, 32);
+  const auto sum = b.Call("add", {Builder::As(product, {2, 32}), old}, {2, 32});
+  auto part = Builder::As(sum, {2, 8});
+  part.strides[0] = 32;
+  b.Write("sigmoid_", {part});
+  EXPECT_THAT(Found(b).roles(), Each(StartsWith("recurrent.")));
+
+  // An activation by itself is no gate.
+  Builder plain;
+  plain.Write("sigmoid_", {plain.Linear(plain.Bound({2, 8}), 8)});
+  EXPECT_THAT(Found(plain).roles(), Each(""));
+}
+
 TEST(FusionTest, RowsPutAmongTokens) {
   Builder b;
   const auto image = b.Linear(b.Bound({4, 24}), 16);
@@ -232,6 +322,17 @@ TEST(LossTest, WithWhatPreparesIt) {
       b.Call("_log_softmax", {b.Bound({4, 10}), int64_t{1}, false}, {4, 10});
   b.Call("nll_loss_forward", {scores, b.Integers({4})}, {});
   EXPECT_THAT(Found(b).roles(), ElementsAre("loss.prepare", "loss.value"));
+}
+
+TEST(LossTest, APieceThatEndsBeforeIt) {
+  constexpr srg::DataType kInt = srg::DataType::kInt64;
+  Builder b;
+  const auto range = b.Call("arange", {int64_t{4}}, {4}, kInt);
+  b.Call("remainder", {range, int64_t{10}}, {4}, kInt);
+  b.Call("arange", {int64_t{7}}, {7}, kInt);
+  b.Call("_log_softmax", {b.Bound({4, 10}), int64_t{1}, false}, {4, 10});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("loss.prepare", "loss.prepare", "", "loss.prepare"));
 }
 
 TEST(BackwardTest, FromTheFirstGradientOn) {

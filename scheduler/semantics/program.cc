@@ -17,6 +17,7 @@ Known WhatStays(const Meaning& meaning) {
   known.sources.reserve(meaning.slots.size());
   for (const SlotMeaning& slot : meaning.slots) {
     known.sources.push_back(slot.source);
+    known.embedded.push_back(slot.embedded);
   }
   return known;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "scheduler/semantics/testing.h"
 
@@ -180,8 +181,9 @@ TEST(ProgramTest, WhatNobodyMadeIsNoFusion) {
 }
 
 // Behind a model of texts, an image's patches join vectors of `sizes`, which
-// may be weights of their own.
-void ExpectNoFusion(const Builder& texts, Shape sizes) {
+// may be weights of their own. `role` is what that is found to do.
+void ExpectNoFusion(const Builder& texts, Shape sizes,
+                    const std::string& role = "") {
   Program program;
   EXPECT_EQ(program.Add("texts", Share(texts), 10)[0].meaning.modality,
             Modality::kText);
@@ -193,7 +195,7 @@ void ExpectNoFusion(const Builder& texts, Shape sizes) {
   program.Add("image", Share(image), 10);
   const Builder join = JoinRows(std::move(sizes), {1, 16, 64});
   const Meaning meaning = program.Add("join", Share(join), 10)[0].meaning;
-  EXPECT_EQ(meaning.nodes[0].role, "");
+  EXPECT_EQ(meaning.nodes[0].role, role);
   EXPECT_NE(meaning.modality, Modality::kFusion);
 }
 
@@ -213,7 +215,7 @@ TEST(ProgramTest, AnImagesClassVectorIsNoTextOfAnotherModel) {
         texts.Call("embedding", {texts.Bound({96, 64}), texts.Integers({1, 7})},
                    {1, 7, 64});
     texts.Call("mean", {tokens, std::vector<int64_t>{1}}, last);
-    ExpectNoFusion(texts, {1, 1, 64});
+    ExpectNoFusion(texts, {1, 1, 64}, "embedding.positions");
   }
 }
 
@@ -342,6 +344,95 @@ TEST(ProgramTest, TextThatALanguageModelReadsBehindAJoinIsItsPrefill) {
   ASSERT_NE(again, nullptr);
   EXPECT_EQ(again->meaning.nodes[0].phase, Phase::kLlmPrefill);
   EXPECT_EQ(again->meaning.nodes[2].phase, Phase::kVisionEncoding);
+}
+
+// Two numbers a place, `count` of them, and either of the two.
+srg::TensorView Places(Builder* b, int64_t count) {
+  return b->Integers({count, 2});
+}
+srg::TensorView Column(srg::TensorView places, int64_t which) {
+  places.sizes = {places.sizes[0]};
+  places.strides = {2};
+  places.storage_offset = which;
+  return places;
+}
+
+std::vector<std::string> RolesOf(const Program::Finding& finding) {
+  std::vector<std::string> roles;
+  for (const NodeMeaning& node : finding.meaning.nodes) {
+    roles.push_back(node.role);
+  }
+  return roles;
+}
+
+TEST(ProgramTest, RowsThatAnEmbeddingLeftAreStillItsWhenTheyAreMoved) {
+  // Patches picked by their places, behind a class vector, with positions.
+  Builder b;
+  const auto places = Places(&b, 16);
+  const auto picked = b.Call(
+      "index",
+      {b.Bound({1, 16, 64}), Entries{Column(places, 0), Column(places, 1)}},
+      {16, 64});
+  const auto rows =
+      b.Call("cat",
+             {Entries{b.Bound({1, 1, 64}), Builder::As(picked, {1, 16, 64})},
+              int64_t{1}},
+             {1, 17, 64});
+  const auto sum = b.Call("add", {rows, rows}, {1, 17, 64});
+  b.Linear(sum, 64);
+  Program program;
+  program.Add("a", Share(TextAndPatches()), 10);
+  EXPECT_THAT(
+      RolesOf(program.Add("b", Share(b), 10)[0]),
+      ::testing::ElementsAre("embedding.positions", "embedding.positions",
+                             "embedding.positions", ""));
+  // Of rows that nobody left, nothing is known.
+  Program other;
+  EXPECT_THAT(RolesOf(other.Add("b", Share(b), 10)[0]), ::testing::Each(""));
+}
+
+TEST(ProgramTest, PlacesAreChosenWhereImagesAreCutIntoPatches) {
+  Builder b;
+  const auto places = Places(&b, 16);
+  const auto own = b.Call("eq", {Column(places, 0), b.Integers({})}, {16},
+                          srg::DataType::kBool);
+  b.Call("index", {places, Entries{own}}, {9, 2}, srg::DataType::kInt64);
+  b.Call("le", {b.Integers({}), int64_t{0}}, {}, srg::DataType::kBool);
+  Program program;
+  program.Add("a", Share(TextAndPatches()), 10);
+  EXPECT_THAT(RolesOf(program.Add("b", Share(b), 10)[0]),
+              ::testing::Each("embedding.places"));
+  Program other;
+  EXPECT_THAT(RolesOf(other.Add("b", Share(b), 10)[0]), ::testing::Each(""));
+}
+
+// Rows taken by one column of the places that nonzero found, and the last of
+// these places.
+Builder GatherRows() {
+  Builder b;
+  for (const int64_t stride : {1, 2}) {
+    auto rows = Column(Places(&b, 3), 1);
+    rows.strides = {stride};
+    rows.storage_offset = stride == 1 ? 3 : 1;
+    b.Call("index", {b.Bound({10, 16}), Entries{rows}}, {3, 16});
+  }
+  b.Call("nonzero", {b.Integers({2, 10})}, {3, 2}, srg::DataType::kInt64);
+  return b;
+}
+
+TEST(ProgramTest, PiecesOfExpertsAreThoseOfAProgramWithARouter) {
+  Program other;
+  EXPECT_THAT(RolesOf(other.Add("a", Share(GatherRows()), 10)[0]),
+              ::testing::Each(""));
+  Program program;
+  Builder router;
+  const auto shares = router.Call(
+      "softmax", {router.Bound({10, 4}), int64_t{-1}, std::monostate()},
+      {10, 4});
+  router.Call("topk", {shares, int64_t{2}}, {10, 2});
+  program.Add("a", Share(router), 10);
+  EXPECT_THAT(RolesOf(program.Add("b", Share(GatherRows()), 10)[0]),
+              ::testing::Each("moe.dispatch"));
 }
 
 // Tokens, and queries, keys and values of them that nobody uses yet.

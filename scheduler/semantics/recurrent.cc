@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -12,6 +13,15 @@ namespace {
 bool IsGate(const Frame& frame, int node) {
   const absl::string_view op = frame.op(node);
   return op == "sigmoid" || op == "sigmoid_" || op == "tanh" || op == "tanh_";
+}
+
+// Works in place on some columns of a wider matrix: a gate, even if a piece
+// shows no other one.
+bool IsOfPart(const Frame& frame, int node) {
+  const srg::TensorView& view = *frame.operands(node)[0].view;
+  const size_t rank = view.sizes.size();
+  return absl::EndsWith(frame.op(node), "_") && rank >= 2 &&
+         view.strides[rank - 2] > view.sizes[rank - 1];
 }
 
 class Recurrent : public Pattern {
@@ -37,7 +47,8 @@ class Recurrent : public Pattern {
     }
     std::vector<std::vector<int>> cells;
     for (auto& [slot, nodes] : gates) {
-      if (nodes.size() >= 2) cells.push_back(std::move(nodes));
+      if (nodes.size() >= 2 || IsOfPart(frame, nodes[0]))
+        cells.push_back(std::move(nodes));
     }
     if (cells.empty()) return;
     Region region{"recurrent", {}, {"gates"}};
@@ -51,17 +62,19 @@ class Recurrent : public Pattern {
     const auto works = [&](int node) {
       return regions.IsFree(node) &&
              (frame.op_class(node) == OpClass::kPointwise ||
-              IsGate(frame, node) || frame.op(node) == "stack");
+              frame.op_class(node) == OpClass::kLayout || IsGate(frame, node));
     };
     const auto products = [&](int node) {
-      return regions.IsFree(node) && (works(node) || IsProjection(frame, node));
+      return works(node) || (regions.IsFree(node) &&
+                             (frame.op_class(node) == OpClass::kFactory ||
+                              IsProjection(frame, node)));
     };
     for (const int gate : gates) {
       region->members.push_back({gate, "recurrent.gate"});
       for (const int node : Upstream(frame, gate, products, 8)) {
         region->members.push_back({node, "recurrent.product"});
       }
-      for (const int node : Downstream(frame, gate, works, 12)) {
+      for (const int node : Downstream(frame, gate, works, 32)) {
         region->members.push_back({node, "recurrent.state"});
       }
     }
