@@ -34,7 +34,8 @@ ROLES = (
                   r"|^(LayoutLMv3|MPNet)Encoder:|:rel_pos"),
     ("?", r"^SegformerMLP"),
     ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|FFN:"
-            r"|^(Bert|ViT|Vilt|Roberta|LayoutLMv3|MPNet)Output|:(fc1|fc2|activation_fn)$"),
+            r"|^(Bert|ViT|Vilt|Roberta|LayoutLMv3|MPNet|Swin)Output"
+            r"|:(fc1|fc2|activation_fn|ffn|ffn_output)$|^\w*GELU\w*:activation$"),
     ("conv", r"^(Conv|ConvTranspose)\dd|ConvLayer|^(Max|Avg|AdaptiveAvg)Pool|ShortCut"
              r"|DWConv"),
     ("recurrent", r"^(LSTM|GRU|RNN):"),
@@ -49,11 +50,11 @@ MODALITIES = (
     ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"
                r"|^LayoutLMv3Encoder"),
     ("vision", r"Vision(Model|Transformer|Embeddings)"
-               r"|^(ViT|ResNet|RegNet|ConvNext|MobileNet|Segformer|EfficientNet)"
+               r"|^(ViT|ResNet|RegNet|ConvNext|MobileNet|Segformer|EfficientNet|Swin)"
                r"|PatchEmbed|^Pixel|^Autoencoder"),
     ("audio", r"WhisperEncoder:"),
     ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|DistilBert|Qwen2|WhisperDecoder|CLIPText|TextEmbeddings"
-             r"|LSTMTagger|Roberta|GPTNeoX|LayoutLMv3Text|MPNet|Phi)"),
+             r"|LSTMTagger|Roberta|GPTNeoX|LayoutLMv3Text|MPNet|Phi|Albert|Bart)"),
 )
 
 PHASES = (
@@ -61,10 +62,11 @@ PHASES = (
                           r"|^LayoutLMv3Encoder"),
     ("vision_decoding", r"DecodeHead|PixelDecoder"),
     ("vision_encoding", r"Vision(Model|Transformer)"
-                        r"|^(ViT|ResNet|RegNet|ConvNext|MobileNetV2|Segformer|EfficientNet)Model"
+                        r"|^(ViT|ResNet|RegNet|ConvNext|MobileNetV2|Segformer|EfficientNet|Swin)Model"
                         r"|PatchEmbed|PixelEncoder"),
     ("forward", r"WhisperEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$|CLIPText"
-                r"|TextEmbeddings|^Bert|^Roberta|^DistilBert|^MPNet|^LSTMTagger|^ClickModel"),
+                r"|TextEmbeddings|^Bert|^Roberta|^DistilBert|^MPNet|^LSTMTagger|^ClickModel"
+                r"|^Albert|^BartEncoder:"),
 )
 
 

@@ -2,7 +2,11 @@
 // label.
 //
 // usage: score [--verbose] [--least_pattern=SHARE] [--least_modality=SHARE]
-//              [--least_phase=SHARE] FILE...
+//              [--least_phase=SHARE] [--least_label=SHARE]
+//              [--least_by_label=KIND/LABEL=SHARE,...] FILE...
+//
+// A share is of both precision and recall. Those of labels hold for labels of
+// at least 50 nodes, and those that are named for themselves.
 //
 // Each file has the graphs of one program, as tests/semantics/capture.py writes
 // them; a name with "held_out" in front of the program's counts apart. The
@@ -12,11 +16,13 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/srg/proto_codec.h"
@@ -29,9 +35,15 @@ ABSL_FLAG(double, least_pattern, 0,
           "Fail when the patterns' precision or recall is below this share.");
 ABSL_FLAG(double, least_modality, 0, "Likewise for modalities.");
 ABSL_FLAG(double, least_phase, 0, "Likewise for phases.");
+ABSL_FLAG(double, least_label, 0, "Likewise for each label with enough nodes.");
+ABSL_FLAG(std::vector<std::string>, least_by_label, {},
+          "Other shares for single labels: \"pattern/mlp=0.8\".");
 
 namespace djinn {
 namespace {
+
+// Of fewer nodes one is a large share.
+constexpr int kEnoughNodes = 50;
 
 struct Count {
   int right = 0, found = 0, labelled = 0;
@@ -105,20 +117,51 @@ double Least(const std::string& kind) {
   return absl::GetFlag(FLAGS_least_phase);
 }
 
-// Whether every kind's totals reach what is asked of them.
-bool Print(const char* title, const Counts& counts) {
+// By "kind/label". False when the flag cannot be read.
+bool ReadLeastByLabel(std::map<std::string, double>* least) {
+  for (const std::string& entry : absl::GetFlag(FLAGS_least_by_label)) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(entry, absl::MaxSplits('=', 1));
+    double share = 0;
+    if (!absl::SimpleAtod(parts.second, &share)) return false;
+    (*least)[parts.first] = share;
+  }
+  return true;
+}
+
+// Whether every kind's totals, and every label, reach what is asked of them.
+bool Print(const char* title, const Counts& counts,
+           const std::map<std::string, double>& least_by_label) {
   std::printf("\n%s\n%-10s %-18s %7s %7s %9s %9s\n", title, "KIND", "LABEL",
               "NODES", "FOUND", "PRECISION", "RECALL");
   std::map<std::string, Count> totals;
+  bool reached = true;
   for (const auto& [key, count] : counts) {
     const bool none = key.second == "none" || key.second == "unspecified";
     if (!none) totals[key.first] += count;
-    std::printf("%-10s %-18s %7d %7d %8.1f%% %8.1f%%\n", key.first.c_str(),
+    const double precision = Share(count.right, count.found);
+    const double recall = Share(count.right, count.labelled);
+    double least = 0;
+    const auto own = least_by_label.find(key.first + "/" + key.second);
+    if (own != least_by_label.end()) {
+      least = own->second;
+    } else if (!none && count.labelled >= kEnoughNodes) {
+      least = absl::GetFlag(FLAGS_least_label);
+    }
+    const bool low = precision < least || recall < least;
+    reached = reached && !low;
+    std::printf("%-10s %-18s %7d %7d %8.1f%% %8.1f%%", key.first.c_str(),
                 key.second.c_str(), count.labelled, count.found,
-                100 * Share(count.right, count.found),
-                100 * Share(count.right, count.labelled));
+                100 * precision, 100 * recall);
+    if (low) std::printf("  below %.1f%%", 100 * least);
+    std::printf("\n");
   }
-  bool reached = true;
+  for (const auto& [name, share] : least_by_label) {
+    const std::pair<std::string, std::string> key = absl::StrSplit(name, '/');
+    if (counts.contains(key)) continue;
+    std::printf("%s: no such label\n", name.c_str());
+    reached = false;
+  }
   for (const auto& [kind, count] : totals) {
     const double precision = Share(count.right, count.found);
     const double recall = Share(count.right, count.labelled);
@@ -131,6 +174,11 @@ bool Print(const char* title, const Counts& counts) {
 }
 
 int Main(const std::vector<char*>& arguments) {
+  std::map<std::string, double> least_by_label;
+  if (!ReadLeastByLabel(&least_by_label)) {
+    std::fprintf(stderr, "--least_by_label: KIND/LABEL=SHARE is expected\n");
+    return 1;
+  }
   Counts tuned, held_out;
   for (size_t i = 1; i < arguments.size(); ++i) {
     const std::string path = arguments[i];
@@ -183,8 +231,10 @@ int Main(const std::vector<char*>& arguments) {
     std::printf("\n");
   }
   bool reached = true;
-  if (!tuned.empty()) reached &= Print("Families tuned on", tuned);
-  if (!held_out.empty()) reached &= Print("Families held out", held_out);
+  if (!tuned.empty())
+    reached &= Print("Families tuned on", tuned, least_by_label);
+  if (!held_out.empty())
+    reached &= Print("Families held out", held_out, least_by_label);
   return reached ? 0 : 1;
 }
 

@@ -258,6 +258,25 @@ def _efficientnet():
         hidden_dim=64, num_labels=5)
 
 
+def _albert():
+    return _made_from("AlbertModel", "AlbertConfig", embedding_size=24, **SIZES)
+
+
+def _bart():
+    return _made_from(
+        "BartForConditionalGeneration", "BartConfig", vocab_size=96, d_model=48,
+        encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=96,
+        max_position_embeddings=64, decoder_start_token_id=2, forced_eos_token_id=None,
+        **TOKENS)
+
+
+def _swin():
+    return _made_from(
+        "SwinForImageClassification", "SwinConfig", image_size=32, patch_size=4,
+        embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, num_labels=5)
+
+
 def _page():
     """Words, where on the page they stand, and the page."""
     text = models._text()
@@ -445,4 +464,7 @@ PROGRAMS = [
     Program("mpnet", "forward", forward(_mpnet(), models._text), held_out=True),
     Program("efficientnet", "forward", forward(_efficientnet(), _pixels(2, 64)),
             held_out=True),
+    Program("albert", "forward", forward(_albert(), models._text), held_out=True),
+    Program("bart", "generate", generate(_bart(), models._text), held_out=True),
+    Program("swin", "forward", forward(_swin(), _pixels(2, 32)), held_out=True),
 ]
