@@ -3,6 +3,7 @@
 #define CLIENT_LIB_CAPTURE_CALL_SITE_H_
 
 #include <cstdint>
+#include <string>
 
 namespace djinn::capture {
 
@@ -11,6 +12,11 @@ namespace djinn::capture {
 // call sites are on or phases are named; the former calls out to the
 // CallSiteSource.
 uint32_t CurrentCallSite();
+
+// ", called at ..., in module ..." of what this thread does now, also while
+// call sites are off: for what is rare. Calls out to the CallSiteSource. Empty
+// when nothing is known.
+std::string DescribeThisPlace();
 
 }  // namespace djinn::capture
 

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <variant>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/remote_generator.h"
 #include "client_lib/capture/remote_tensor.h"
+#include "client_lib/session/call_sites.h"
 #include "common/error.h"
 
 namespace djinn::capture {
@@ -130,6 +134,29 @@ bool Fits(const CallableRegistration& registration, const Tensors& arguments,
   return true;
 }
 
+bool Names(const srg::TensorListEntry& entry, uint32_t slot) {
+  const auto* const view = std::get_if<srg::TensorView>(&entry);
+  return view != nullptr && view->slot == slot;
+}
+
+bool Names(const srg::Node& node, uint32_t slot) {
+  if (node.implicit_generator_slot == slot) return true;
+  for (const srg::Argument& argument : node.arguments) {
+    if (const auto* view = std::get_if<srg::TensorView>(&argument)) {
+      if (view->slot == slot) return true;
+    } else if (const auto* generator =
+                   std::get_if<srg::GeneratorSlot>(&argument)) {
+      if (generator->slot == slot) return true;
+    } else if (const auto* list =
+                   std::get_if<std::vector<srg::TensorListEntry>>(&argument)) {
+      for (const srg::TensorListEntry& entry : *list) {
+        if (Names(entry, slot)) return true;
+      }
+    }
+  }
+  return false;
+}
+
 absl::Status Refusal(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_REGISTRABLE",
                    why);
@@ -168,11 +195,34 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
   return absl::OkStatus();
 }
 
+// The operator that uses what the recording keeps first, and where the program
+// called it, if it asked for call sites.
+std::string FirstUserOf(const Recording& recording, uint32_t kept) {
+  for (const RecordingPart& part : recording.parts) {
+    for (uint32_t slot = 0; slot < part.slots.size(); ++slot) {
+      if (part.slots[slot].source != RecordingPart::Slot::Source::kKept ||
+          part.slots[slot].index != kept) {
+        continue;
+      }
+      for (size_t i = 0; i < part.structure.nodes.size(); ++i) {
+        const srg::Node& node = part.structure.nodes[i];
+        if (!Names(node, slot)) continue;
+        const uint32_t site = part.sites.empty() ? 0 : part.sites[i];
+        return absl::StrCat(
+            ": ", part.structure.operators[node.operator_index].FullName(),
+            site == 0 ? "" : Describe(CallSiteTable::Global().Get(site)));
+      }
+    }
+  }
+  return "";
+}
+
 // Where a kept storage comes from: only what is looked at before every call may
 // be named again.
 absl::StatusOr<CallableRegistration::Kept> SourceOf(
-    const CapturedCall& ended, const RemoteStorage* storage,
+    const CapturedCall& ended, const Recording& recording, uint32_t kept,
     const StoragePtr& generator) {
+  const RemoteStorage* const storage = recording.kept[kept].get();
   using Source = CallableRegistration::Kept::Source;
   for (uint32_t i = 0; i < ended.parameters.size(); ++i) {
     const at::Tensor& parameter = ended.parameters[i];
@@ -185,14 +235,16 @@ absl::StatusOr<CallableRegistration::Kept> SourceOf(
     if (before.is_same(parameter.grad())) {
       return CallableRegistration::Kept{Source::kGradient, i};
     }
-    return Refusal("it uses a gradient and then replaces it");
+    return Refusal(absl::StrCat("it uses a gradient and then replaces it",
+                                FirstUserOf(recording, kept)));
   }
   if (generator.get() == storage) {
     return CallableRegistration::Kept{Source::kGenerator, 0};
   }
-  return Refusal(
+  return Refusal(absl::StrCat(
       "it uses a tensor, or a generator, that is neither an argument nor found "
-      "in what it refers to");
+      "in what it refers to",
+      FirstUserOf(recording, kept)));
 }
 
 // What can only be said once the recording is there.
@@ -217,9 +269,9 @@ absl::Status Complete(const CapturedCall& ended,
   if (draws) {
     generator = GeneratorOf(*ended.device).StorageOn(ended.device, ended.lane);
   }
-  for (const StoragePtr& storage : recording.kept) {
+  for (uint32_t i = 0; i < recording.kept.size(); ++i) {
     absl::StatusOr<CallableRegistration::Kept> source =
-        SourceOf(ended, storage.get(), generator);
+        SourceOf(ended, recording, i, generator);
     if (!source.ok()) return source.status();
     registration->kept.push_back(*source);
   }

@@ -3,6 +3,9 @@
 #include <ATen/core/List.h>
 #include <c10/util/StringUtil.h>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/capture/call_site.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/tensors_of.h"
 
@@ -19,6 +22,7 @@ const c10::StorageImpl* MemoryOf(const at::Tensor& tensor) {
 void HostEffects::Before(const c10::OperatorHandle& op,
                          const torch::jit::Stack& stack) {
   written_.clear();
+  NoteRecording(nullptr);
   if (!refusal_.empty()) return;
   const std::vector<c10::Argument>& arguments = op.schema().arguments();
   const size_t first = stack.size() - arguments.size();
@@ -34,7 +38,7 @@ void HostEffects::Before(const c10::OperatorHandle& op,
 void HostEffects::LookAt(const c10::OperatorHandle& op,
                          const at::Tensor& tensor, bool written) {
   if (IsRemote(tensor)) {
-    if (tensor.device().index() != device_index_) {
+    if (tensor.device().index() != device_->index()) {
       Refuse(op, c10::str("uses ", tensor.device(), " as well"));
     } else if (written &&
                !made_remote_.contains(tensor.unsafeGetTensorImpl())) {
@@ -64,6 +68,7 @@ void HostEffects::After(const c10::OperatorHandle& op,
   }
   // Nothing may be kept alive by being watched.
   written_.clear();
+  NoteRecording(&op);
   if (!refusal_.empty()) return;
   const std::vector<c10::Argument>& returns = op.schema().returns();
   const size_t first = stack.size() - returns.size();
@@ -94,9 +99,22 @@ void HostEffects::NoteResult(const c10::OperatorHandle& op,
 
 void HostEffects::Refuse(const c10::OperatorHandle& op,
                          const std::string& what) {
-  if (refusal_.empty()) {
-    refusal_ = c10::str(toString(op.operator_name()), " ", what);
+  if (!refusal_.empty()) return;
+  refusal_ = absl::StrCat(toString(op.operator_name()), " ", what,
+                          DescribeThisPlace());
+}
+
+void HostEffects::NoteRecording(const c10::OperatorHandle* op) {
+  if (!refusal_.empty()) return;
+  const absl::Status refusal = device_->RecordingRefusal(lane_);
+  if (refusal.ok()) return;
+  refusal_ = std::string(refusal.message());
+  if (op == nullptr) return;
+  // Some name it already.
+  if (!absl::StrContains(refusal_, "::")) {
+    absl::StrAppend(&refusal_, ": ", toString(op->operator_name()));
   }
+  refusal_ += DescribeThisPlace();
 }
 
 }  // namespace djinn::capture

@@ -4,25 +4,32 @@
 // it.
 //
 // A tensor of this process that was made meanwhile, from nothing but numbers,
-// is as good as the numbers. Belongs to one thread.
+// is as good as the numbers. What the session refuses to record is seen here,
+// too, since here is known which operator it was, and where the program called
+// it. Belongs to one thread.
 #ifndef CLIENT_LIB_CAPTURE_HOST_EFFECTS_H_
 #define CLIENT_LIB_CAPTURE_HOST_EFFECTS_H_
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "client_lib/capture/capture_scope_fallback.h"
+#include "client_lib/session/virtual_device.h"
 
 namespace djinn::capture {
 
 class HostEffects : public OperatorObserver {
  public:
-  // `device_index`: where the function may call operators.
-  explicit HostEffects(int device_index) : device_index_(device_index) {}
+  // Where the function may call operators, and where this thread records them.
+  HostEffects(std::shared_ptr<VirtualDevice> device, uint32_t lane)
+      : device_(std::move(device)), lane_(lane) {}
 
   void Before(const c10::OperatorHandle& op,
               const torch::jit::Stack& stack) override;
@@ -46,8 +53,11 @@ class HostEffects : public OperatorObserver {
   void LookAt(const c10::OperatorHandle& op, const at::Tensor& tensor,
               bool written);
   void NoteResult(const c10::OperatorHandle& op, const at::Tensor& tensor);
+  // What the session refused; `op`, if not null, did it.
+  void NoteRecording(const c10::OperatorHandle* op);
 
-  const int device_index_;
+  const std::shared_ptr<VirtualDevice> device_;
+  const uint32_t lane_;
   std::string refusal_;
   // Memory of this process that was made meanwhile, kept so that no other
   // takes its place.

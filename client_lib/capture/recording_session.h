@@ -116,6 +116,7 @@ class RecordingDevice : public VirtualDevice {
       absl::Span<RemoteStorage* const>, size_t) override {
     return absl::UnimplementedError("a recorder carries nothing out again");
   }
+  absl::Status RecordingRefusal(uint32_t) override { return absl::OkStatus(); }
   void DropRecording(uint32_t) override {}
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t, const std::shared_ptr<const Recording>&,

@@ -172,7 +172,7 @@ class RegisteredCallable::Impl {
     }
     capture::ThrowIfError(begun->device->StartRecording(begun->lane));
     begun->effects =
-        std::make_unique<capture::HostEffects>(begun->device->index());
+        std::make_unique<capture::HostEffects>(begun->device, begun->lane);
     begun->outer_observer = capture::ExchangeObserver(begun->effects.get());
     capturing = begun.release();
     return true;
@@ -203,10 +203,24 @@ class RegisteredCallable::Impl {
     return number;
   }
 
-  void Abandon() {
+  void Abandon(const std::string& refusal) {
     if (capturing == nullptr) return;
     const std::unique_ptr<CapturedCall> ended = Stop();
     ended->device->DropRecording(ended->lane);
+    if (!refusal.empty()) Fail(ended->guard, refusal);
+  }
+
+  void Forget() {
+    absl::flat_hash_map<std::string, Entry> forgotten;  // without the lock
+    {
+      MutexLock lock(&mu_);
+      forgotten.swap(entries_);
+      bytes_ = 0;
+      fruitless_ = 0;
+      left_alone_ = 0;
+      statistics_.refusal.clear();
+    }
+    models_.Retain({});
   }
 
   CompileStatistics statistics() const {
@@ -401,35 +415,14 @@ uint64_t RegisteredCallable::End(const Tensors& outputs) {
   return impl_->End(outputs);
 }
 
-void RegisteredCallable::Abandon() { impl_->Abandon(); }
+void RegisteredCallable::Abandon(const std::string& refusal) {
+  impl_->Abandon(refusal);
+}
+
+void RegisteredCallable::Forget() { impl_->Forget(); }
 
 CompileStatistics RegisteredCallable::statistics() const {
   return impl_->statistics();
-}
-
-CompiledFunction::CompiledFunction(Function function, CompileOptions options)
-    : function_(std::move(function)),
-      options_(std::move(options)),
-      callable_(options_.name) {}
-
-Tensors CompiledFunction::operator()(const Tensors& arguments) {
-  const std::string key = options_.key ? options_.key() : "";
-  if (std::optional<RegisteredCallable::Result> result =
-          callable_.Replay(key, arguments, options_.parameters)) {
-    return std::move(result->outputs);
-  }
-  if (!callable_.Begin(key, arguments, options_.parameters)) {
-    return function_(arguments);
-  }
-  Tensors outputs;
-  try {
-    outputs = function_(arguments);
-  } catch (...) {
-    callable_.Abandon();
-    throw;
-  }
-  callable_.End(outputs);
-  return outputs;
 }
 
 }  // namespace djinn

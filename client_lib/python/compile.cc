@@ -69,6 +69,11 @@ void BindCompile(py::module_& module) {
              const py::gil_scoped_release release;
              callable.Abandon();
            })
+      .def("forget",
+           [](RegisteredCallable& callable) {
+             const py::gil_scoped_release release;
+             callable.Forget();
+           })
       .def("statistics", [](const RegisteredCallable& callable) {
         const CompileStatistics statistics = callable.statistics();
         return std::make_tuple(statistics.replays, statistics.captures,

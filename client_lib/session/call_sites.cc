@@ -30,6 +30,15 @@ CallSite CallSiteTable::Get(uint32_t number) const {
   return sites_.at(number - 1);
 }
 
+std::string Describe(const CallSite& site) {
+  std::string text;
+  if (!site.location.empty()) {
+    absl::StrAppend(&text, ", called at ", site.location);
+  }
+  if (!site.module.empty()) absl::StrAppend(&text, ", in module ", site.module);
+  return text;
+}
+
 v1::StructureNotes NotesOf(const std::vector<uint32_t>& sites) {
   v1::StructureNotes notes;
   absl::flat_hash_map<uint32_t, uint32_t> numbers = {{0, 0}};
@@ -75,13 +84,10 @@ absl::Status CallSiteLog::StatusOf(const v1::ErrorDetail& detail) {
   absl::Status status = StatusFromDetail(detail);
   const uint32_t number = Find(detail);
   if (number == 0) return status;
-  const CallSite site = CallSiteTable::Global().Get(number);
-  std::string text(status.message());
-  if (!site.location.empty()) {
-    absl::StrAppend(&text, ", called at ", site.location);
-  }
-  if (!site.module.empty()) absl::StrAppend(&text, ", in module ", site.module);
-  absl::Status placed(status.code(), text);
+  absl::Status placed(
+      status.code(),
+      absl::StrCat(status.message(),
+                   Describe(CallSiteTable::Global().Get(number))));
   status.ForEachPayload(
       [&placed](absl::string_view url, const absl::Cord& payload) {
         placed.SetPayload(url, payload);

@@ -57,6 +57,9 @@ class CallSiteTable {
   std::vector<CallSite> sites_ ABSL_GUARDED_BY(mu_);
 };
 
+// ", called at model.py:12 in forward, in module Net.fc1", of what is known.
+std::string Describe(const CallSite& site);
+
 // What the coordinator is told of a structure whose calls have these sites.
 v1::StructureNotes NotesOf(const std::vector<uint32_t>& sites);
 

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/call_sites.h"
 #include "client_lib/session/operator_table.h"
 #include "client_lib/session/segment.h"
 #include "client_lib/session/structure_builder.h"
@@ -134,20 +135,27 @@ Recorder::Roles Recorder::FindRoles(absl::Span<RemoteStorage* const> given,
 }
 
 absl::Status Recorder::NoneStays(const Roles& roles) const {
+  // The first that was made counts, however often it is looked for.
+  const Call* maker = nullptr;
+  size_t first = steps_.size();
   for (const auto& [storage, role] : roles) {
     if (role.source != Source::kMade ||
-        role.output != RecordingPart::kNoOutput || storage->dead()) {
+        role.output != RecordingPart::kNoOutput || storage->dead() ||
+        role.first >= first) {
       continue;
     }
-    return Refusal(
-        "KEEPS_TENSOR",
-        absl::StrCat("a tensor that ",
-                     OperatorTable::Global()
-                         .Get(steps_[role.first].call.operator_id())
-                         .FullName(),
-                     " made is still there afterwards, and was not returned"));
+    first = role.first;
+    maker = &steps_[first].call;
   }
-  return absl::OkStatus();
+  if (maker == nullptr) return absl::OkStatus();
+  return Refusal(
+      "KEEPS_TENSOR",
+      absl::StrCat("a tensor that ",
+                   OperatorTable::Global().Get(maker->operator_id()).FullName(),
+                   " made is still there afterwards, and was not returned",
+                   maker->site() == 0
+                       ? ""
+                       : Describe(CallSiteTable::Global().Get(maker->site()))));
 }
 
 RecordingPart Recorder::BuildPart(size_t begin, size_t end,

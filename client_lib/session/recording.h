@@ -88,6 +88,7 @@ class Recorder {
   void Add(const Call& call, absl::FunctionRef<bool(RemoteStorage*)> is_born);
   // Something happened that cannot be carried out again; the first counts.
   void Refuse(absl::string_view reason, absl::string_view what);
+  const absl::Status& refusal() const { return refusal_; }
 
   // What the calls add up to. FailedPrecondition with
   // a reason and a text for people: READS_VALUE and others of Refuse(),

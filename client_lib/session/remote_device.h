@@ -123,6 +123,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited);
+  absl::Status RecordingRefusal(uint32_t lane);
   void DropRecording(uint32_t lane);
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,

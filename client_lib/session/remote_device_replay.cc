@@ -60,6 +60,14 @@ absl::StatusOr<std::shared_ptr<const Recording>> RemoteDevice::FinishRecording(
   return recorder->Finish(given, outputs, awaited);
 }
 
+absl::Status RemoteDevice::RecordingRefusal(uint32_t lane) {
+  if (IsForkedChild()) return AfterForkError();
+  MutexLock lock(&mu_);
+  const auto found = recordings_.find(lane);
+  return found == recordings_.end() ? absl::OkStatus()
+                                    : found->second->refusal();
+}
+
 void RemoteDevice::DropRecording(uint32_t lane) {
   if (IsForkedChild()) return;
   std::unique_ptr<Recorder> recorder;  // destroyed without the lock

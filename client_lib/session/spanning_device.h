@@ -92,6 +92,7 @@ class SpanningDevice final : public VirtualDevice {
   absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) override;
+  absl::Status RecordingRefusal(uint32_t lane) override;
   void DropRecording(uint32_t lane) override;
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,

@@ -75,6 +75,16 @@ std::unique_ptr<Recorder> SpanningDevice::TakeRecorder(uint32_t lane) {
   return recorder;
 }
 
+absl::Status SpanningDevice::RecordingRefusal(uint32_t lane) {
+  if (IsForkedChild()) return AfterForkError();
+  {
+    MutexLock lock(&mu_);
+    const auto found = recorders_.find(lane);
+    if (found != recorders_.end()) return found->second->refusal();
+  }
+  return first_->RecordingRefusal(lane);
+}
+
 void SpanningDevice::DropRecording(uint32_t lane) {
   if (IsForkedChild()) return;
   // Destroyed without the lock.

@@ -142,6 +142,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   virtual absl::StatusOr<std::shared_ptr<const Recording>> FinishRecording(
       uint32_t lane, absl::Span<RemoteStorage* const> given,
       absl::Span<RemoteStorage* const> outputs, size_t awaited) = 0;
+  // What was done meanwhile that cannot be carried out again, as
+  // FinishRecording() is going to say it. OK if there is no recording.
+  virtual absl::Status RecordingRefusal(uint32_t lane) = 0;
   // Ends it without a result, if there is one.
   virtual void DropRecording(uint32_t lane) = 0;
   // Carries out the recording's calls as if the lane made them now. `given` are

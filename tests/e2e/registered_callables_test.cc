@@ -1,6 +1,8 @@
 // djinn::CompiledFunction: functions whose calls are carried out without them.
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -94,14 +96,14 @@ TEST_F(RegisteredCallablesTest, WhatCannotBeRepeatedIsCalledAsEver) {
   EXPECT_EQ(refusal([](const Tensors& in) {
               return Tensors{in[0] * in[0].sum().item<float>()};
             }),
-            "it reads a value from the device");
+            "it reads a value from the device: aten::item");
   EXPECT_EQ(refusal([](const Tensors& in) { return Tensors{in[0].nonzero()}; }),
             "the shape of a result depends on data: aten::nonzero");
   const at::Tensor unknown = Remote({4});
   EXPECT_EQ(
       refusal([&](const Tensors& in) { return Tensors{in[0] + unknown}; }),
       "it uses a tensor, or a generator, that is neither an argument nor "
-      "found in what it refers to");
+      "found in what it refers to: aten::add.Tensor");
   at::Tensor here = torch::zeros({1});
   EXPECT_EQ(refusal([&](const Tensors& in) {
               here.add_(1);
@@ -128,6 +130,448 @@ TEST_F(RegisteredCallablesTest, AClosedSessionIsNoneToGoOnIn) {
   const at::Tensor x = Remote({2, 3});
   ASSERT_TRUE(Close().ok());
   EXPECT_THROW(product({x}), Error);
+}
+
+// Where a refused call was made is told by the module scopes around it.
+TEST_F(RegisteredCallablesTest, ARefusalSaysWhichOperatorAndWhere) {
+  const auto refusal = [](CompiledFunction::Function function) {
+    CompiledFunction compiled(std::move(function));
+    for (int i = 0; i < 2; ++i) compiled({Remote({4})});
+    return compiled.statistics().refusal;
+  };
+  EXPECT_EQ(refusal([](const Tensors& in) {
+              const ModuleScope outer("net");
+              at::Tensor scaled = in[0] * 2;
+              const ModuleScope inner("gate");
+              return Tensors{scaled * in[0].sum().item<float>()};
+            }),
+            "it reads a value from the device: aten::item, in module net.gate");
+  EXPECT_EQ(refusal([](const Tensors& in) {
+              const ModuleScope scope("net");
+              return Tensors{in[0].nonzero()};
+            }),
+            "the shape of a result depends on data: aten::nonzero, in module "
+            "net");
+  EXPECT_EQ(refusal([](const Tensors& in) {
+              const ModuleScope scope("net");
+              return Tensors{in[0] + at::arange(4).to(in[0].device())};
+            }),
+            "it sends a tensor of this process: aten::to.dtype_layout, in "
+            "module net");
+  EXPECT_EQ(refusal([](const Tensors& in) {
+              const ModuleScope scope("net");
+              at::Tensor grown = in[0] * 1;
+              grown.resize_({9});
+              return Tensors{grown.zero_()};
+            }),
+            "it resizes a tensor: aten::resize_, in module net");
+  at::Tensor here = torch::zeros({1});
+  EXPECT_EQ(refusal([&](const Tensors& in) {
+              const ModuleScope scope("net");
+              here.add_(1);
+              return Tensors{in[0] + 1};
+            }),
+            "aten::add_.Scalar writes a tensor of this process, in module net");
+  SetCallSites(true);
+  at::Tensor kept;
+  EXPECT_EQ(refusal([&](const Tensors& in) {
+              const ModuleScope scope("net");
+              kept = in[0] + 1;
+              return Tensors{in[0] * 2};
+            }),
+            "a tensor that aten::add.Scalar made is still there afterwards, "
+            "and was not returned, in module net");
+  const at::Tensor unknown = Remote({4});
+  EXPECT_EQ(refusal([&](const Tensors& in) {
+              const ModuleScope scope("net");
+              return Tensors{in[0] + unknown};
+            }),
+            "it uses a tensor, or a generator, that is neither an argument nor "
+            "found in what it refers to: aten::add.Tensor, in module net");
+  SetCallSites(false);
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    scale = register_parameter("scale", torch::rand({8}));
+    shift = register_buffer("shift", torch::rand({8}));
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    const at::Tensor hidden =
+        drop->forward(norm->forward(first->forward(input))) * scale + shift;
+    return second->forward(hidden.relu());
+  }
+  // As a class can whose parameter is to be another tensor.
+  void ReplaceScale(const at::Tensor& other) {
+    scale = parameters_["scale"] = other;
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 8));
+  torch::nn::BatchNorm1d norm =
+      register_module("norm", torch::nn::BatchNorm1d(8));
+  torch::nn::Dropout drop = register_module("drop", torch::nn::Dropout(0.4));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(8, 3));
+  at::Tensor scale, shift;
+};
+TORCH_MODULE(Net);
+
+// One net here and one on the device, whose forward is registered: whatever is
+// done to both, they give the same.
+class ModulesTest : public SessionTest {
+ protected:
+  static constexpr int kSettled = 4;
+
+  void SetUp() override {
+    SessionTest::SetUp();
+    threads_ = at::get_num_threads();
+    at::set_num_threads(1);
+    torch::manual_seed(4);
+    local_ = Net();
+    torch::manual_seed(4);
+    remote_ = Net();
+    remote_->to(Device());
+    compiled_.emplace(
+        [this](const Tensors& in) { return Tensors{remote_->forward(in[0])}; },
+        CompileOptions{.modules = {remote_.ptr()}});
+  }
+  void TearDown() override {
+    compiled_.reset();
+    remote_ = nullptr;
+    at::set_num_threads(threads_);
+    SessionTest::TearDown();
+  }
+
+  // Whether the call was carried out as a whole.
+  bool Check(const std::string& when) {
+    const at::Tensor input = torch::randn({4, 6}, local_->scale.dtype());
+    const uint64_t replays = compiled_->statistics().replays;
+    ++seed_;
+    Seed(Device());
+    const at::Tensor result = (*compiled_)({input.to(Device())})[0].cpu();
+    Seed(at::kCPU);
+    EXPECT_TRUE(torch::equal(result, local_->forward(input))) << when;
+    return compiled_->statistics().replays > replays;
+  }
+  void Settle(const std::string& when) {
+    for (int i = 1; i < kSettled; ++i) Check(when);
+    EXPECT_TRUE(Check(when)) << when << ": " << compiled_->statistics().refusal;
+  }
+  // Does it to both, with the same random numbers.
+  void Change(const std::string& what,
+              const std::function<void(NetImpl&)>& change) {
+    Settle("before: " + what);
+    for (Net net : {local_, remote_}) {
+      torch::manual_seed(7);
+      change(*net);
+    }
+    Settle(what);
+  }
+  // The first draw after it is no call that can be repeated.
+  void Seed(const at::Device& device) {
+    at::manual_seed(seed_);
+    torch::rand({1}, device);
+  }
+  static at::Tensor Like(const at::Tensor& other) {
+    return torch::randn(other.sizes()).to(other.options());
+  }
+
+  const torch::NoGradGuard no_grad_;
+  Net local_ = nullptr, remote_ = nullptr;
+  std::optional<CompiledFunction> compiled_;
+  uint64_t seed_ = 10;
+  int threads_ = 1;
+};
+
+TEST_F(ModulesTest, TrainingModeIsPartOfTheCall) {
+  Change("all in eval", [](NetImpl& net) { net.eval(); });
+  Change("all in train", [](NetImpl& net) { net.train(); });
+  Change("one in eval", [](NetImpl& net) { net.drop->eval(); });
+  Change("another, too", [](NetImpl& net) { net.norm->eval(); });
+  Change("the first back", [](NetImpl& net) { net.drop->train(); });
+  // Each was captured twice, and found again after that.
+  const uint64_t captures = compiled_->statistics().captures;
+  for (const bool train : {true, false, true, false}) {
+    local_->train(train);
+    remote_->train(train);
+    EXPECT_TRUE(Check("seen before"));
+  }
+  EXPECT_EQ(compiled_->statistics().captures, captures);
+}
+
+TEST_F(ModulesTest, WeightsThatChangeAreUsed) {
+  Change("written in place",
+         [](NetImpl& net) { net.first->weight.mul_(-1.5); });
+  Change("filled by a copy",
+         [](NetImpl& net) { net.second->bias.copy_(Like(net.second->bias)); });
+  Change("set_data", [](NetImpl& net) {
+    net.first->weight.set_data(Like(net.first->weight));
+  });
+  Change("set_data of another stride", [](NetImpl& net) {
+    net.second->weight.set_data(Like(net.second->weight.t()).t());
+  });
+  Change("another storage",
+         [](NetImpl& net) { net.first->bias.set_(Like(net.first->bias)); });
+  Change("memory swapped", [](NetImpl& net) {
+    const at::Tensor mean = net.norm->running_mean.detach();
+    net.norm->running_mean.set_data(net.norm->running_var);
+    net.norm->running_var.set_data(mean.abs());
+  });
+  Change("another tensor as a layer's member",
+         [](NetImpl& net) { net.first->weight = Like(net.first->weight); });
+  Change("the registered one again", [](NetImpl& net) {
+    net.first->weight = net.first->named_parameters()["weight"];
+  });
+  Change("another tensor as a parameter",
+         [](NetImpl& net) { net.ReplaceScale(Like(net.scale)); });
+  Change("without a bias",
+         [](NetImpl& net) { net.second->bias = at::Tensor(); });
+  Change("as a parameter that needs a gradient",
+         [](NetImpl& net) { net.first->weight.requires_grad_(true); });
+  Change("frozen", [](NetImpl& net) {
+    for (at::Tensor& tensor : net.parameters()) tensor.requires_grad_(false);
+  });
+  Change("of another dtype", [](NetImpl& net) { net.to(at::kDouble); });
+}
+
+TEST_F(ModulesTest, BuffersThatChangeAreUsed) {
+  local_->eval();
+  remote_->eval();
+  Change("written in place", [](NetImpl& net) { net.shift.add_(1); });
+  Change("set_data", [](NetImpl& net) { net.shift.set_data(Like(net.shift)); });
+  Change("another tensor as a layer's member", [](NetImpl& net) {
+    net.norm->running_mean = Like(net.norm->running_mean);
+  });
+  Change("one tensor as two members",
+         [](NetImpl& net) { net.norm->bias = net.norm->weight; });
+}
+
+TEST_F(ModulesTest, SubmodulesThatAreReplacedAreAnotherCall) {
+  Change("another layer", [](NetImpl& net) {
+    torch::nn::Linear other(6, 8);
+    other->to(net.scale.device());
+    net.first = net.replace_module("first", other);
+  });
+  // One without tensors, which may come to lie where the last one was.
+  for (int i = 1; i < 9; ++i) {
+    Change("another probability", [i](NetImpl& net) {
+      net.drop = nullptr;
+      net.drop = net.replace_module("drop", torch::nn::Dropout(0.1 * i));
+    });
+  }
+}
+
+TEST_F(ModulesTest, ModesOfTheThreadAreAnotherCall) {
+  Settle("no gradients");
+  {
+    const torch::AutoGradMode on(true);
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(Check("with gradients"));
+    EXPECT_EQ(compiled_->statistics().refusal,
+              "it returns a tensor that autograd may still need (return it "
+              "detached, or call under no_grad)");
+  }
+  EXPECT_TRUE(Check("no gradients again"));
+  local_->eval();
+  remote_->eval();
+  {
+    const c10::InferenceMode inference;
+    Settle("inference");
+  }
+  Settle("in eval mode");
+}
+
+TEST_F(ModulesTest, AFunctionThatChangesItsModulesIsCalledAsEver) {
+  CompiledFunction toggles(
+      [this](const Tensors& in) {
+        remote_->eval();
+        return Tensors{remote_->forward(in[0])};
+      },
+      {.modules = {remote_.ptr()}});
+  CompiledFunction replaces(
+      [this](const Tensors& in) {
+        remote_->ReplaceScale(remote_->scale * 2);
+        return Tensors{in[0] * 2};
+      },
+      {.modules = {remote_.ptr()}});
+  for (int i = 0; i < 6; ++i) {
+    remote_->train();
+    toggles({Remote({4, 6})});
+    EXPECT_FALSE(remote_->is_training());
+    replaces({Remote({4, 6})});
+  }
+  EXPECT_EQ(toggles.statistics().replays, 0u);
+  EXPECT_EQ(toggles.statistics().refusal,
+            "it changes its modules, or what its key tells");
+  EXPECT_EQ(replaces.statistics().replays, 0u);
+  EXPECT_EQ(replaces.statistics().refusal, "it replaces a tensor that it uses");
+}
+
+TEST_F(ModulesTest, TensorsThatAreReadAnewMayBeOthers) {
+  at::Tensor weight = Remote({3, 3});
+  CompiledFunction product(
+      [&](const Tensors& in) { return Tensors{in[0].mm(weight)}; },
+      {.read_parameters = [&] { return Tensors{weight}; }});
+  for (int i = 0; i < 3; ++i) {
+    for (int call = 0; call < kSettled; ++call) {
+      const at::Tensor x = Remote({2, 3});
+      EXPECT_TRUE(
+          torch::equal(product({x})[0].cpu(), x.cpu().mm(weight.cpu())));
+    }
+    weight = Remote({3, 3});
+  }
+  EXPECT_EQ(product.statistics().replays, 6u);
+}
+
+TEST_F(ModulesTest, AModuleAloneIsRegisteredByItsForward) {
+  CompiledFunction forward = Compile(remote_);
+  // What was given each time is known to be what may change after the second.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(forward.WarmUp({Remote({4, 6})}), absl::OkStatus());
+  }
+  EXPECT_EQ(forward.statistics().replays, 2u);
+  EXPECT_EQ(forward({Remote({4, 6})})[0].sizes(), at::IntArrayRef({4, 3}));
+  EXPECT_EQ(forward.statistics().replays, 3u);
+  EXPECT_THROW(forward({Remote({4, 6}), Remote({4, 6})}), c10::Error);
+
+  torch::nn::Sequential sequence(torch::nn::Linear(3, 4), torch::nn::Tanh());
+  sequence->to(Device());
+  CompiledFunction layers = RegisterModel("two-layers", sequence);
+  EXPECT_EQ(layers.WarmUp({Remote({2, 3})}), absl::OkStatus());
+  const at::Tensor x = Remote({2, 3});
+  EXPECT_TRUE(torch::equal(layers({x})[0].cpu(), sequence->forward(x).cpu()));
+
+  torch::nn::LSTM network(3, 5);
+  network->to(Device());
+  CompiledFunction recurrent = Compile(network);
+  EXPECT_EQ(recurrent.WarmUp({Remote({7, 2, 3})}), absl::OkStatus());
+  EXPECT_EQ(recurrent({Remote({7, 2, 3})}).size(), 3u);
+  EXPECT_THROW(Compile(Net(nullptr)), c10::Error);
+}
+
+TEST_F(RegisteredCallablesTest, WarmingUpCallsUntilTheFunctionNeedNotRun) {
+  Trainer local(at::kCPU), remote(Device());
+  int runs = 0;
+  CompiledFunction step(
+      [&](const Tensors& in) {
+        ++runs;
+        return Tensors{remote.Step(in[0], in[1])};
+      },
+      {.modules = {remote.network.ptr()}});
+  const at::Tensor inputs = torch::randn({4, 6});
+  const at::Tensor labels = torch::randint(3, {4}, torch::kLong);
+  const Tensors given = {inputs.to(Device()), labels.to(Device())};
+  ASSERT_EQ(step.WarmUp(given), absl::OkStatus());
+  const int warm = runs;
+  // Every call was one in earnest, also that which the function did not see.
+  for (int i = 0; i <= warm; ++i) local.Step(inputs, labels);
+  EXPECT_TRUE(torch::equal(step(given)[0].cpu(), local.Step(inputs, labels)));
+  EXPECT_EQ(runs, warm);
+
+  step.Forget();
+  EXPECT_TRUE(torch::equal(step(given)[0].cpu(), local.Step(inputs, labels)));
+  EXPECT_EQ(runs, warm + 1);
+  ASSERT_EQ(step.WarmUp(given), absl::OkStatus());
+  EXPECT_EQ(runs, warm + 2);
+}
+
+TEST_F(RegisteredCallablesTest, WarmingUpSaysWhyItIsOfNoUse) {
+  int runs = 0;
+  CompiledFunction reads([&](const Tensors& in) {
+    ++runs;
+    return Tensors{in[0] * in[0].sum().item<float>()};
+  });
+  const absl::Status refused = reads.WarmUp({Remote({4})});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.message(), "it reads a value from the device: aten::item");
+  EXPECT_LE(runs, CompiledFunction::kMaxWarmUpCalls);
+  // It is tried again after what was known is forgotten.
+  const uint64_t captures = reads.statistics().captures;
+  reads({Remote({4})});
+  EXPECT_EQ(reads.statistics().captures, captures);
+  reads.Forget();
+  EXPECT_EQ(reads.statistics().refusal, "");
+  reads({Remote({4})});
+  EXPECT_EQ(reads.statistics().captures, captures + 1);
+}
+
+// in[0] += in[1], and their product.
+Tensors AddAndMultiply(const Tensors& in) {
+  in[0].add_(in[1]);
+  return {in[0] * in[1]};
+}
+
+TEST_F(RegisteredCallablesTest, ArgumentsThatAreNotAlikeAreAnotherCall) {
+  CompiledFunction function(&AddAndMultiply);
+  const auto check = [&](const char* what, auto make) {
+    for (int i = 0; i < 4; ++i) {
+      torch::manual_seed(i);
+      const Tensors here = make(at::kCPU);
+      torch::manual_seed(i);
+      const Tensors there = make(Device());
+      const uint64_t replays = function.statistics().replays;
+      const at::Tensor result = function(there)[0].cpu();
+      EXPECT_TRUE(torch::equal(result, AddAndMultiply(here)[0])) << what << i;
+      for (size_t k = 0; k < here.size(); ++k) {
+        EXPECT_TRUE(torch::equal(there[k].cpu(), here[k])) << what << i;
+      }
+      EXPECT_TRUE(i < 3 || function.statistics().replays > replays) << what;
+    }
+  };
+  const auto random = [](at::IntArrayRef sizes, const at::Device& device,
+                         at::ScalarType type = at::kFloat) {
+    return torch::randn(sizes).to(type).to(device);
+  };
+  check("two tensors", [&](const at::Device& device) {
+    return Tensors{random({4, 4}, device), random({4, 4}, device)};
+  });
+  check("one tensor twice", [&](const at::Device& device) {
+    const at::Tensor x = random({4, 4}, device);
+    return Tensors{x, x};
+  });
+  check("two in one memory", [&](const at::Device& device) {
+    const at::Tensor x = random({4, 4}, device);
+    return Tensors{x, x.t().contiguous().t()};
+  });
+  check("a view of the other", [&](const at::Device& device) {
+    const at::Tensor x = random({4, 4}, device);
+    return Tensors{x.slice(0, 2, 4), x.slice(0, 0, 2)};
+  });
+  check("the same the other way round", [&](const at::Device& device) {
+    const at::Tensor x = random({4, 4}, device);
+    return Tensors{x.slice(0, 0, 2), x.slice(0, 2, 4)};
+  });
+  check("transposed", [&](const at::Device& device) {
+    return Tensors{random({4, 4}, device).t(), random({4, 4}, device)};
+  });
+  check("another offset", [&](const at::Device& device) {
+    return Tensors{random({5, 4}, device).slice(0, 1, 5),
+                   random({4, 4}, device)};
+  });
+  check("another dtype", [&](const at::Device& device) {
+    return Tensors{random({4, 4}, device, at::kDouble), random({4, 4}, device)};
+  });
+  check("that is broadcast", [&](const at::Device& device) {
+    return Tensors{random({4, 4}, device), random({4}, device)};
+  });
+  check("two tensors again", [&](const at::Device& device) {
+    return Tensors{random({4, 4}, device), random({4, 4}, device)};
+  });
+}
+
+// What was given once may be freed, and its memory here and there be others'.
+TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
+  CompiledFunction function(&AddAndMultiply);
+  const at::Tensor stays = torch::randn({64});
+  const at::Tensor stays_there = stays.to(Device());
+  for (int i = 0; i < 40; ++i) {
+    const at::Tensor x = torch::randn({64});
+    at::Tensor there = x.to(Device());
+    const at::Tensor result = function({there, stays_there})[0];
+    there.reset();
+    // Takes the place of what was freed.
+    const at::Tensor other = torch::full({64}, i).to(Device());
+    EXPECT_TRUE(torch::equal(result.cpu(), (x + stays) * stays)) << i;
+    EXPECT_TRUE(torch::equal(stays_there.cpu(), stays)) << i;
+  }
+  EXPECT_EQ(function.statistics().replays, 38u);
 }
 
 }  // namespace

@@ -642,6 +642,30 @@ class RegisteredCallablesTest(RemoteCase):
         self.assertIn("argument is a object", self.refusal(lambda x, y: x + 1, x, object()))
         self.assertIn("the metadata of a tensor", self.refusal(lambda x: x.t_(), self.on(2, 3)))
 
+    def test_refusals_say_which_operator_and_line(self):
+        here = torch.ones(4)
+
+        def reads(x):
+            return x * x.sum().item()
+
+        def chooses(x):
+            return torch.nn.functional.relu(x)[x > 0]
+
+        def writes(x):
+            here.add_(1)
+            return x + 1
+
+        for function, line, what in (
+            (reads, 1, "it reads a value from the device: aten::item"),
+            (chooses, 1, "the shape of a result depends on data: aten::index.Tensor"),
+            (writes, 1, "aten::add_.Tensor writes a tensor of this process"),
+        ):
+            code = function.__code__
+            self.assertEqual(
+                self.refusal(function, self.on(4)),
+                f"{what}, called at {code.co_filename}:{code.co_firstlineno + line} in {code.co_qualname}",
+            )
+
     def test_a_step_counter_in_this_process_is_refused(self):
         net = torch.nn.Linear(2, 2).to(self.device)
         optimizer = torch.optim.AdamW(net.parameters())

@@ -9,8 +9,10 @@
 //         optimizer.step();
 //         return std::vector<at::Tensor>{loss.detach()};
 //       },
-//       {.parameters = net->parameters()});
+//       {.modules = {net.ptr()}});
 //   float loss = step({inputs, labels})[0].item<float>();
+//
+// djinn/compile_module.h has the short form for a module's forward alone.
 //
 // The function must do nothing but call operators on one virtual device, which
 // ones must depend on its arguments' metadata alone, and its other inputs must
@@ -20,11 +22,28 @@
 // an operator reads or writes, a tensor that was made and stays (other than a
 // parameter's gradient), a result that autograd still needs. It is carried out
 // without being called only once two calls in succession were captured alike,
-// and as long as nothing of this changed: sizes, strides, offsets, dtypes,
-// which arguments share memory, requires_grad, the parameters, whether they
-// have gradients, gradient and inference mode, autocast, default dtype. Numbers
-// that the function takes from elsewhere, as a learning rate, cannot be seen:
-// CompileOptions::key tells of them.
+// and as long as nothing of this changed, which is looked at before every call:
+//
+// - of the arguments: how many, sizes, strides, offsets, dtypes, requires_grad,
+//   whether they have gradients, which of them share memory or are one of the
+//   tensors below;
+// - of CompileOptions::modules and all their submodules: which objects they
+//   are, is_training(), which tensors their registered parameters and buffers
+//   are, and the members of PyTorch's own layers, such as Linear's weight;
+// - of these tensors, and those of CompileOptions::parameters and
+//   read_parameters: which they are, what is said above of arguments, in which
+//   memory they are, and the same of their gradients;
+// - of the thread: gradient and inference mode, autocast, default dtype, the
+//   settings that choose operators, and what CompileOptions::key returns.
+//
+// What values are in these tensors does not matter: they are read when the call
+// is carried out. All else the function takes from elsewhere cannot be seen
+// here, and must be told by `key`, or be left as it is: numbers and flags, as a
+// learning rate, a Dropout's probability or other options of a module; members
+// of the program's own module classes that are no registered parameter, buffer
+// or submodule, or are not what is registered any more; which way the function
+// goes. A tensor that the function starts to use instead is seen, and refused,
+// while it is captured only: name it by `read_parameters`.
 //
 // What the function keeps using counts on the worker as a model, before the
 // first call that is carried out without being called. Where the tenant's
@@ -42,7 +61,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "djinn/api.h"
+
+namespace torch::nn {
+class Module;
+}  // namespace torch::nn
 
 namespace djinn {
 
@@ -90,8 +114,13 @@ class DJINN_API RegisteredCallable {
              const std::vector<at::Tensor>& parameters);
   // Ends it. Not 0: names the recording, with which `outputs` go.
   uint64_t End(const std::vector<at::Tensor>& outputs);
-  // Ends it without a result: the function threw.
-  void Abandon();
+  // Ends it without a result: the function threw, or, with a refusal, did what
+  // cannot be repeated.
+  void Abandon(const std::string& refusal = "");
+
+  // Forgets every recording, and what came to nothing: calls are captured anew.
+  // Calls that other threads make meanwhile may still be carried out.
+  void Forget();
 
   CompileStatistics statistics() const;
 
@@ -101,29 +130,54 @@ class DJINN_API RegisteredCallable {
 };
 
 struct CompileOptions {
-  // Tensors that the function uses besides its arguments: a call is captured
-  // anew when they are others. Their gradients may be replaced.
+  // Modules that the function uses, with all their submodules; not null. They
+  // are looked through before every call.
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  // Tensors that the function uses besides its arguments and modules, and which
+  // stay the same ones; what is in them, their gradients and their memory may
+  // change.
   std::vector<at::Tensor> parameters;
-  // Calls of one key are alike. Called before every call.
+  // Likewise, which may be others at every call. Called before every call, and
+  // after one that is captured.
+  std::function<std::vector<at::Tensor>()> read_parameters;
+  // Calls of one key are alike. Called as read_parameters.
   std::function<std::string()> key;
   // For operators, who see under it what the function keeps using on a worker.
   std::string name;
 };
 
+// Thread-safe as far as the function is.
 class DJINN_API CompiledFunction {
  public:
   using Function =
       std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+  // Of WarmUp(): a few may be used up by what only a first call does, as an
+  // optimizer that makes its state.
+  static constexpr int kMaxWarmUpCalls = 8;
 
   explicit CompiledFunction(Function function, CompileOptions options = {});
+  ~CompiledFunction();
 
   std::vector<at::Tensor> operator()(const std::vector<at::Tensor>& arguments);
+
+  // Calls it with these arguments until such a call is carried out as a whole,
+  // kMaxWarmUpCalls times at most. Each is a call in earnest: a training step
+  // trains, a generator draws. What is given here is known as what may change
+  // only after another warm-up, or call, on other tensors: until then a call on
+  // others is captured once more. FailedPrecondition (NOT_REGISTRABLE) with the
+  // refusal when it is not, and is not going to be. Throws what a call throws.
+  absl::Status WarmUp(const std::vector<at::Tensor>& arguments);
+
+  // Has every call be captured anew, as RegisteredCallable::Forget().
+  void Forget() { callable_.Forget(); }
 
   CompileStatistics statistics() const { return callable_.statistics(); }
 
  private:
+  class Surroundings;
+
   const Function function_;
-  const CompileOptions options_;
+  const std::unique_ptr<Surroundings> surroundings_;
   RegisteredCallable callable_;
 };
 

@@ -48,7 +48,8 @@ class DJINN_API ModuleScope {
 
 // For bindings to other languages: the whole path at once, instead of what it
 // was, which is returned; and who knows the place of the current call, called
-// in the calling thread while call sites are on.
+// in the calling thread while call sites are on, and when a registered callable
+// is refused for what it calls.
 DJINN_API std::string ExchangeModulePath(std::string path);
 using CallSiteSource = std::string (*)();
 DJINN_API void SetCallSiteSource(CallSiteSource source);

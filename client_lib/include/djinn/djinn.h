@@ -12,6 +12,7 @@
 
 #include "djinn/capture_scope.h"
 #include "djinn/compile.h"
+#include "djinn/compile_module.h"
 #include "djinn/connect.h"
 #include "djinn/cost.h"
 #include "djinn/debug.h"

@@ -17,7 +17,7 @@ _djinn = _load.load()
 from djinn import _automatic, _device_module, _safetensors  # noqa: E402  (needs the library)
 from djinn._automatic import registered_modules, set_automatic_registration  # noqa: E402
 from djinn._capture import capture  # noqa: E402
-from djinn._compile import compile  # noqa: E402
+from djinn._compile import compile, register_model  # noqa: E402
 from djinn._cost import cost  # noqa: E402
 from djinn._debug import (  # noqa: E402
     set_call_sites,
@@ -72,6 +72,7 @@ __all__ = [
     "phase",
     "profile",
     "read_async",
+    "register_model",
     "registered_modules",
     "root_errors",
     "set_automatic_registration",

@@ -15,6 +15,7 @@ from djinn import _capture, _djinn
 from djinn._caches import OpenedCaches, Unopenable, describe_value, is_cache
 from djinn._conditions import Answers, Questions, can_be_asked, describe
 from djinn._environment import Environment, Unwatchable
+from djinn._errors import Error
 from djinn._outputs import Given, take_apart
 from djinn._watch import detail, is_value
 
@@ -24,10 +25,10 @@ class CompiledCallable:
 
     environment_type = Environment
 
-    def __init__(self, function):
+    def __init__(self, function, name=None):
         functools.update_wrapper(self, function, updated=())
         self._function = function
-        self._callable = _djinn.RegisteredCallable(_name_of(function))
+        self._callable = _djinn.RegisteredCallable(_name_of(function) if name is None else name)
         self._environment = None
         # Counts the environments that were not like the one before, which each has as
         # its number.
@@ -52,6 +53,7 @@ class CompiledCallable:
             return self._function(*args, **kwargs)
         # Another thread may find another one meanwhile, or none.
         environment, call, places = prepared
+        forms = self._forms
         answers = None
         if call[0] in self._reading:
             answers = self._ask(call)
@@ -61,7 +63,7 @@ class CompiledCallable:
         found = self._callable.replay(*call)
         if found is not None:
             recording, outputs = found
-            form = self._forms.get(recording)
+            form = forms.get(recording)
             if form is None:
                 with self._lock:
                     form = self._forms[recording]
@@ -85,6 +87,44 @@ class CompiledCallable:
             "captures": captures,
             "refusal": self._refusal or refusal,
         }
+
+    def warm_up(self, *args, **kwargs):
+        """Calls the function with these arguments until such a call is carried out as a whole.
+
+        Eight times at most; each is a call in earnest: a training step trains, a generator
+        draws. What a call changes of its arguments, the next one is given. That other
+        tensors may come in their place is known after a second warm-up, or call, with
+        others: until then one more call is captured. Returns
+        statistics(). Raises djinn.Error (NOT_REGISTRABLE), which says why, where no call
+        can be carried out so.
+        """
+        for _ in range(_MAX_WARM_UP_CALLS):
+            before = self.statistics()
+            self(*args, **kwargs)
+            after = self.statistics()
+            if after["replays"] > before["replays"]:
+                return after
+            if after["captures"] == before["captures"]:
+                # Nothing is going to be found out by calling it again.
+                break
+        refusal = self.statistics()["refusal"] or "no call was like the one before"
+        raise Error(refusal, "FAILED_PRECONDITION", "NOT_REGISTRABLE")
+
+    def forget(self):
+        """Has every call be captured anew: all that is known of earlier ones is dropped.
+
+        Workers are told that what these kept using is no model any more.
+        """
+        with self._lock:
+            # Who has found a recording of these holds the forms already.
+            self._forms = {}
+            self._environment = None
+            self._classes = {}
+            self._keys = {}
+            self._reading = set()
+            self._answers = {}
+            self._refusal = ""
+        self._callable.forget()
 
     def _capture_asking(self, prepared, answers, args, kwargs):
         _, call, _ = prepared
@@ -122,7 +162,7 @@ class CompiledCallable:
         return known
 
     def _reads_values(self):
-        return self._callable.statistics()[2] == _READS_A_VALUE
+        return self._callable.statistics()[2].startswith(_READS_A_VALUE)
 
     def _capture(self, prepared, args, kwargs, function, is_as_expected=lambda: True):
         """What the function returns, and whether the session refused the recording."""
@@ -292,7 +332,8 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _numbers = iter(range(1, 1 << 62))
 _MAX_KEYS = 1024
 _MAX_CLASSES = 64
-# What the session says of a call that does.
+_MAX_WARM_UP_CALLS = 8
+# How it begins what the session says of a call that does.
 _READS_A_VALUE = "it reads a value from the device"
 # Captures of one function.
 _MAX_FORMS = 16384
@@ -394,3 +435,14 @@ def compile(function):
     if not callable(function):
         raise TypeError(f"djinn.compile() takes something callable, not {function!r}")
     return CompiledCallable(function)
+
+
+def register_model(model, name=None):
+    """Registers a module as compile() does, and under a name; returns what to call instead.
+
+    Operators see by it, in `djinnctl get models`, what the module keeps using on a worker.
+    Without one it is the module's class.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"djinn.register_model() takes a torch.nn.Module, not {model!r}")
+    return CompiledCallable(model, name)

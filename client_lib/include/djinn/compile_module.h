@@ -1,0 +1,109 @@
+// A module whose calls repeat, registered: see compile.h for what that means
+// and what it watches.
+//
+//   auto classify = djinn::Compile(net);  // a torch::nn::Linear, or your own
+//   auto scores = classify({images})[0];
+#ifndef CLIENT_LIB_INCLUDE_DJINN_COMPILE_MODULE_H_
+#define CLIENT_LIB_INCLUDE_DJINN_COMPILE_MODULE_H_
+
+#include <c10/util/Exception.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "djinn/compile.h"
+
+namespace djinn {
+namespace compile_internal {
+
+inline constexpr size_t kMaxArguments = 8;
+
+inline std::vector<at::Tensor> TensorsOf(at::Tensor result) {
+  return {std::move(result)};
+}
+inline std::vector<at::Tensor> TensorsOf(std::vector<at::Tensor> results) {
+  return results;
+}
+template <typename... Results>
+std::vector<at::Tensor> TensorsOf(const std::tuple<Results...>& results) {
+  std::vector<at::Tensor> tensors;
+  const auto append = [&tensors](const auto& result) {
+    for (at::Tensor& tensor : TensorsOf(result)) {
+      tensors.push_back(std::move(tensor));
+    }
+  };
+  std::apply([&](const auto&... each) { (append(each), ...); }, results);
+  return tensors;
+}
+
+template <typename Module, size_t... I>
+constexpr bool TakesSoMany(std::index_sequence<I...>) {
+  return requires(Module& module, const std::vector<at::Tensor>& in) {
+    TensorsOf(module.forward(in[I]...));
+  };
+}
+
+template <typename Module, size_t... I>
+std::vector<at::Tensor> ForwardOf(Module& module,
+                                  const std::vector<at::Tensor>& in,
+                                  std::index_sequence<I...>) {
+  return TensorsOf(module.forward(in[I]...));
+}
+
+// Whichever number of arguments it is given, if the module takes it.
+template <typename Module, size_t count = 0>
+std::vector<at::Tensor> Forward(Module& module,
+                                const std::vector<at::Tensor>& in) {
+  if constexpr (count > kMaxArguments) {
+    TORCH_CHECK(false, "the module's forward takes no ", in.size(), " tensors");
+  } else {
+    using Indices = std::make_index_sequence<count>;
+    if constexpr (TakesSoMany<Module>(Indices())) {
+      if (in.size() == count) return ForwardOf(module, in, Indices());
+    }
+    return Forward<Module, count + 1>(module, in);
+  }
+}
+
+}  // namespace compile_internal
+
+// The module's forward, of eight tensors at most, which returns a tensor, or
+// tensors in a vector, a tuple or tuples of these. The module is watched beside
+// options.modules.
+template <typename Module>
+CompiledFunction Compile(std::shared_ptr<Module> module,
+                         CompileOptions options = {})
+  requires requires { module->is_training(); }
+{
+  options.modules.push_back(module);
+  return CompiledFunction(
+      [module = std::move(module)](const std::vector<at::Tensor>& in) {
+        return compile_internal::Forward(*module, in);
+      },
+      std::move(options));
+}
+
+// Of a holder such as torch::nn::Linear.
+template <typename Holder>
+CompiledFunction Compile(const Holder& holder, CompileOptions options = {})
+  requires requires { holder.ptr()->is_training(); }
+{
+  return Compile(holder.ptr(), std::move(options));
+}
+
+// The same under a name that operators see what it keeps using on a worker by,
+// as a model.
+template <typename Module>
+CompiledFunction RegisterModel(std::string name, const Module& module) {
+  CompileOptions options;
+  options.name = std::move(name);
+  return Compile(module, std::move(options));
+}
+
+}  // namespace djinn
+
+#endif  // CLIENT_LIB_INCLUDE_DJINN_COMPILE_MODULE_H_
