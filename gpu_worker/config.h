@@ -37,6 +37,10 @@
 //     packed_weight_memory: 0         # for all; 0: a quarter of the memory
 //     append_in_place: true           # caches grow where they are
 //     whole_attention: true           # where a program spells it out
+//     strict_products: true           # own kernels where every bit counts
+//     thread_trials: true             # one thread where that is sooner
+//     facts_file: facts               # what is learnt of the processor; none:
+//                                     # in content_disk, if there is one
 //     calibrate: true                 # measure its speed at start
 //     speed:                          # what it is instead
 //       flops_per_second: 6e13
@@ -111,6 +115,10 @@ struct WorkerConfig {
   bool packed_weights = true;
   bool append_in_place = true;
   bool whole_attention = true;
+  bool strict_products = true;
+  bool thread_trials = true;
+  // Empty: nowhere.
+  std::string facts_file;
   uint64_t packed_weight_memory = 0;
   // Whether the caller of ReadWorkerConfig() is to measure `speed`, which is
   // then not given. It says what `numerics` are, too, as in WorkerHello.

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/mutex.h"
@@ -29,6 +30,21 @@ class AloneTrial {
   // There are so many ways for one thread to carry the call out; each is tried
   // until one bit is another.
   explicit AloneTrial(uint32_t alone_ways = 1) : alone_ways_(alone_ways) {}
+
+  // What an earlier trial is said to have found: that all threads carry the
+  // call out, which is always right, or that one does in this way, which is
+  // compared as ever, but from the first run on. Before the first run.
+  void Start(bool alone, uint32_t alone_way) {
+    if (!alone) return GiveUp();
+    runs_.store(kRuns, std::memory_order_relaxed);
+    if (alone_way < alone_ways_) alone_way_ = alone_way;
+  }
+  // Nothing is to be tried any more; whether one thread carries it out.
+  std::optional<bool> decided() const {
+    const Way way = way_.load(std::memory_order_acquire);
+    if (way == Way::kBoth) return std::nullopt;
+    return way == Way::kAlone;
+  }
 
   // What all threads are taken to cost: they keep the processors from sessions'
   // threads and, on one machine, from the client's.

@@ -47,10 +47,25 @@ std::string LooksOf(const c10::FunctionSchema& schema,
 
 }  // namespace
 
+Choices::Choices(absl::string_view looks, std::shared_ptr<LearntFacts> learnt)
+    : learnt_(std::move(learnt)) {
+  if (learnt_ == nullptr) return;
+  name_ = LearntFacts::NameOf(LearntFacts::Kind::kChoice, looks);
+  const std::optional<LearntFacts::Numbers> known = learnt_->Find(name_);
+  if (!known.has_value() || known->size() != 2) return;
+  fastest_.Start((*known)[0], (*known)[1], &plain, &with_packed);
+}
+
+void Choices::NoteMeasured() {
+  if (learnt_ == nullptr || !fastest_.Learn(plain, with_packed)) return;
+  learnt_->Note(name_, {fastest_.first(), fastest_.second()});
+}
+
 std::shared_ptr<Choices> ChoiceTable::Find(const c10::FunctionSchema& schema,
                                            const CallTemplate& call) {
-  return choices_.Find(LooksOf(schema, call),
-                       [] { return std::make_shared<Choices>(); });
+  std::string looks = LooksOf(schema, call);
+  const auto make = [&] { return std::make_shared<Choices>(looks, learnt_); };
+  return choices_.Find(looks, make);
 }
 
 }  // namespace djinn::worker

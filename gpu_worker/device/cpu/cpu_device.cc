@@ -15,7 +15,10 @@
 #include "common/error.h"
 #include "common/fresh_memory.h"
 #include "common/status_macros.h"
+#include "gpu_worker/device/cpu/facts_file.h"
+#include "gpu_worker/device/cpu/learnt_facts.h"
 #include "gpu_worker/device/cpu/memory_limit.h"
+#include "gpu_worker/device/cpu/numerics.h"
 #include "gpu_worker/device/cpu/packed_kernel.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/torch_operator_library.h"
@@ -47,12 +50,14 @@ class CpuDevice final : public Device {
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
             std::shared_ptr<PackedWeights> weights,
             std::shared_ptr<AppendRooms> rooms, bool whole_attention,
-            Clock* clock)
+            std::shared_ptr<LearntFacts> learnt,
+            std::unique_ptr<FactsFile> facts, CpuTiers tiers, Clock* clock)
       : memory_bytes_(memory_bytes),
         weights_(std::move(weights)),
         rooms_(std::move(rooms)),
         operators_(std::move(custom), weights_, rooms_, whole_attention,
-                   clock) {}
+                   std::move(learnt), tiers, clock),
+        facts_(std::move(facts)) {}
 
   std::string name() const override { return "cpu"; }
   uint64_t memory_bytes() const override { return memory_bytes_; }
@@ -135,7 +140,10 @@ class CpuDevice final : public Device {
   uint64_t ReleaseSpareMemory(uint64_t bytes) override {
     return weights_->Release(bytes);
   }
-  void ReleaseUnusedMemory() override { TidyTensorMemory(); }
+  void ReleaseUnusedMemory() override {
+    TidyTensorMemory();
+    if (facts_ != nullptr) facts_->Tick();
+  }
 
   std::vector<std::pair<std::string, uint64_t>> Counts() const override {
     const AppendRooms::Counts& counts = rooms_->counts();
@@ -158,6 +166,8 @@ class CpuDevice final : public Device {
   const std::shared_ptr<PackedWeights> weights_;
   const std::shared_ptr<AppendRooms> rooms_;
   TorchOperatorLibrary operators_;
+  // Null: nothing is kept.
+  const std::unique_ptr<FactsFile> facts_;
 };
 
 uint64_t PhysicalMemoryBytes() {
@@ -189,13 +199,27 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
   const uint64_t packed_bytes = options.packed_weight_bytes > 0
                                     ? options.packed_weight_bytes
                                     : memory_bytes / 4;
+  std::shared_ptr<LearntFacts> learnt;
+  std::unique_ptr<FactsFile> facts;
+  const std::string numerics = options.facts_file.empty() ? "" : CpuNumerics();
+  if (!numerics.empty()) {
+    learnt = std::make_shared<LearntFacts>();
+    facts = std::make_unique<FactsFile>(
+        options.facts_file,
+        absl::StrCat(numerics, options.tiers.strict_products ? " " : " no ",
+                     "strict products,",
+                     options.tiers.thread_trials ? " " : " no ",
+                     "thread trials"),
+        learnt, options.clock);
+  }
   return std::make_unique<CpuDevice>(
       memory_bytes, std::move(custom),
       std::make_shared<PackedWeights>(
           options.packed_weights ? BestPackedKernel() : nullptr, packed_bytes),
       std::make_shared<AppendRooms>(
           options.append_in_place ? memory_bytes / kRoomsShare : 0),
-      options.whole_attention, options.clock);
+      options.whole_attention, std::move(learnt), std::move(facts),
+      options.tiers, options.clock);
 }
 
 }  // namespace djinn::worker

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "gpu_worker/device/cpu/cpu_tiers.h"
 #include "gpu_worker/device/device.h"
 
 namespace djinn::worker {
@@ -29,6 +30,10 @@ struct CpuDeviceOptions {
   // Whether runs that let it may carry out attention as a whole that a program
   // spells out.
   bool whole_attention = true;
+  CpuTiers tiers;
+  // Where what is learnt of the processor is kept for the next process; empty:
+  // nowhere.
+  std::string facts_file;
   // Absolute paths of libraries with more operators: see custom_operators.h.
   std::vector<std::string> operator_libraries;
   // Times ways to carry out an operator; outlives the device.

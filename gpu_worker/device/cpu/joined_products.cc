@@ -11,6 +11,7 @@
 #include "ATen/ops/from_blob.h"
 #include "ATen/ops/mm.h"
 #include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
 #include "c10/core/InferenceMode.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
@@ -149,7 +150,11 @@ std::shared_ptr<Choices> JoinedProducts::ChoicesFor(const MatrixLayout& layout,
   MutexLock lock(&mu_);
   if (choices_.size() >= kMaxLooks) choices_.clear();
   std::shared_ptr<Choices>& choices = choices_[looks];
-  if (choices == nullptr) choices = std::make_shared<Choices>();
+  if (choices == nullptr) {
+    const auto& [depth, width, row_bits] = looks;
+    choices = std::make_shared<Choices>(
+        absl::StrCat("joined ", depth, " ", width, " ", row_bits), learnt_);
+  }
   return choices;
 }
 
@@ -175,7 +180,8 @@ void JoinedProducts::Execute(absl::Span<const Part> parts) {
         ChoicesFor(product.layout, product.row_count);
     const auto multiply = [&](auto* choice) {
       const MeasuredTurn turn = choice->Next();
-      const ThreadScope threads((turn.way & Choices::kOneThread) != 0);
+      const ThreadScope threads(tiers_.thread_trials &&
+                                (turn.way & Choices::kOneThread) != 0);
       const absl::Duration start =
           turn.measured ? clock_.Monotonic() : absl::ZeroDuration();
       if ((turn.way & Choices::kPacked) != 0) {
@@ -187,6 +193,7 @@ void JoinedProducts::Execute(absl::Span<const Part> parts) {
       const auto took = static_cast<uint64_t>(
           absl::ToInt64Nanoseconds(clock_.Monotonic() - start));
       choice->Took(turn.way, Choices::Cost(turn.way, took));
+      choices->NoteMeasured();
     };
     if (packed != nullptr) {
       multiply(&choices->with_packed);

@@ -15,6 +15,8 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "gpu_worker/device/cpu/choice_table.h"
+#include "gpu_worker/device/cpu/cpu_tiers.h"
+#include "gpu_worker/device/cpu/learnt_facts.h"
 #include "gpu_worker/device/cpu/packed_call.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/operator_library.h"
@@ -36,9 +38,14 @@ class JoinedProducts {
     JoinedCall* joined = nullptr;
   };
 
-  // `clock` outlives this.
-  JoinedProducts(std::shared_ptr<PackedWeights> weights, Clock* clock)
-      : weights_(std::move(weights)), clock_(*clock) {}
+  // `learnt` may be null. `clock` outlives this.
+  JoinedProducts(std::shared_ptr<PackedWeights> weights,
+                 std::shared_ptr<LearntFacts> learnt, CpuTiers tiers,
+                 Clock* clock)
+      : weights_(std::move(weights)),
+        learnt_(std::move(learnt)),
+        tiers_(tiers),
+        clock_(*clock) {}
 
   // Whether the call gains by being joined; and such a one as a node.
   static bool Gains(const PackedCall& call);
@@ -58,6 +65,8 @@ class JoinedProducts {
   std::shared_ptr<Choices> ChoicesFor(const MatrixLayout& layout, int64_t rows);
 
   const std::shared_ptr<PackedWeights> weights_;
+  const std::shared_ptr<LearntFacts> learnt_;
+  const CpuTiers tiers_;
   Clock& clock_;
   Mutex mu_;
   absl::flat_hash_map<Looks, std::shared_ptr<Choices>> choices_

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace djinn::worker {
 
@@ -38,6 +39,23 @@ class MeasuredChoice {
   static constexpr uint32_t kFirstPeriod = 256;
   static constexpr uint32_t kPeriod = 2048;
   static_assert(kAllTrials < kFirstPeriod);
+
+  // The way that was the fastest is known from before: it is taken, and
+  // measured anew only when it would be again.
+  void Start(size_t way) {
+    if (way >= kWays) return;
+    best_.store(way, std::memory_order_relaxed);
+    runs_.store(kAllTrials, std::memory_order_relaxed);
+  }
+  // The fastest, once all were tried.
+  std::optional<size_t> settled() const {
+    for (const Times& times : times_) {
+      if (times.count.load(std::memory_order_relaxed) < kTrials) {
+        return std::nullopt;
+      }
+    }
+    return best_.load(std::memory_order_relaxed);
+  }
 
   // For a run that begins.
   MeasuredTurn Next() {

@@ -8,8 +8,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "ATen/core/function_schema.h"
+#include "absl/strings/string_view.h"
+#include "gpu_worker/device/cpu/choice_table.h"
+#include "gpu_worker/device/cpu/learnt_facts.h"
 #include "gpu_worker/device/cpu/measured_choice.h"
 #include "gpu_worker/device/cpu/product_trial.h"
 #include "gpu_worker/device/cpu/weak_table.h"
@@ -28,15 +33,30 @@ class StrictProduct {
   // with a packed weight only).
   static constexpr size_t kTogether = 0, kAlone = 1, kOwn = 2, kOwnTogether = 3;
 
+  // The same, but by all threads.
+  static constexpr size_t WithAllThreads(size_t way) {
+    return way == kAlone ? kTogether : way == kOwn ? kOwnTogether : way;
+  }
+
+  StrictProduct() = default;
+  // Of products of this shape. Begins with what was learnt of them, and notes
+  // it there.
+  StrictProduct(absl::string_view shape, std::shared_ptr<LearntFacts> learnt);
+
+  // What an earlier process found, for the trial, which then is soon; null if
+  // nothing is known.
+  const ProductFacts* hint() const {
+    return hint_.has_value() ? &*hint_ : nullptr;
+  }
+
   // For a run that begins: whether it is to make the trial and tell Learn().
   bool IsTrialDue() {
     return runs_.load(std::memory_order_relaxed) <= kRuns &&
            runs_.fetch_add(1, std::memory_order_relaxed) == kRuns;
   }
-  void Learn(const ProductFacts& facts) {
-    facts_ = facts;
-    known_.store(true, std::memory_order_release);
-  }
+  void Learn(const ProductFacts& facts);
+  // A way was measured: it may be known by now which is the fastest.
+  void NoteMeasured();
 
   // Null as long as there was no trial.
   const ProductFacts* facts() const {
@@ -47,6 +67,12 @@ class StrictProduct {
   MeasuredChoice<4> with_packed;
 
  private:
+  void Note();
+
+  LearntFacts::Name name_;
+  std::shared_ptr<LearntFacts> learnt_;
+  std::optional<ProductFacts> hint_;
+  FastestWays fastest_;
   std::atomic<uint32_t> runs_{0};
   // Written once, before `known_` is set.
   ProductFacts facts_;
@@ -56,11 +82,16 @@ class StrictProduct {
 // Thread-safe.
 class ProductTable {
  public:
+  // As ChoiceTable.
+  explicit ProductTable(std::shared_ptr<LearntFacts> learnt = nullptr)
+      : learnt_(std::move(learnt)) {}
+
   // What is known of such calls. Forgotten with the last reference.
   std::shared_ptr<StrictProduct> Find(const c10::FunctionSchema& schema,
                                       const CallTemplate& call);
 
  private:
+  const std::shared_ptr<LearntFacts> learnt_;
   WeakTable<StrictProduct> products_;
 };
 

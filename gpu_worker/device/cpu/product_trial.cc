@@ -94,7 +94,8 @@ ProductFacts TryProduct(
     const PackedCall& call,
     absl::FunctionRef<absl::Status(const NodeInput& input,
                                    std::vector<NodeResult>* results)>
-        plain) {
+        plain,
+    const ProductFacts* hint) {
   ProductFacts facts;
   const PackedKernel* const kernel = BestPackedKernel();
   uint64_t bytes = 0;
@@ -128,14 +129,24 @@ ProductFacts TryProduct(
       }
       return true;
     };
-    DJINN_ASSIGN_OR_RETURN(
-        facts.alone_is_equal,
-        all_same([&](const Sample& sample, std::vector<NodeResult>* results) {
-          const ThreadScope threads(/*one_thread=*/true);
-          NodeInput input;
-          input.slots = sample.slots;
-          return plain(input, results);
-        }));
+    if (hint == nullptr || hint->alone_is_equal) {
+      DJINN_ASSIGN_OR_RETURN(
+          facts.alone_is_equal,
+          all_same([&](const Sample& sample, std::vector<NodeResult>* results) {
+            const ThreadScope threads(/*one_thread=*/true);
+            NodeInput input;
+            input.slots = sample.slots;
+            return plain(input, results);
+          }));
+    }
+    if (hint != nullptr && !hint->order.has_value()) return absl::OkStatus();
+    std::vector<SumOrder> orders =
+        OrdersToTry(call.weight().depth, at::get_num_threads());
+    if (hint != nullptr) {
+      std::stable_partition(
+          orders.begin(), orders.end(),
+          [&](const SumOrder& order) { return order == *hint->order; });
+    }
     std::vector<std::unique_ptr<PackedMatrix>> packed(samples.size());
     if (!call.has_few_rows()) {
       for (size_t i = 0; i < samples.size(); ++i) {
@@ -143,8 +154,7 @@ ProductFacts TryProduct(
             Pack(*kernel, call.weight(), *call.FindWeight(samples[i].slots));
       }
     }
-    for (const SumOrder& order :
-         OrdersToTry(call.weight().depth, at::get_num_threads())) {
+    for (const SumOrder& order : orders) {
       DJINN_ASSIGN_OR_RETURN(
           const bool same,
           all_same([&](const Sample& sample, std::vector<NodeResult>* results) {

@@ -38,11 +38,15 @@ inline constexpr uint64_t kMinTrialElements = 64;
 
 // `call` says what the product is, `plain` has PyTorch carry it out. Takes a
 // few times as long as the product. Nothing is equal when something fails.
+// `hint`, which may be null, is what an earlier trial is said to have found: of
+// that only what was equal is tried, and compared as ever; where it is not, all
+// the rest.
 ProductFacts TryProduct(
     const PackedCall& call,
     absl::FunctionRef<absl::Status(const NodeInput& input,
                                    std::vector<NodeResult>* results)>
-        plain);
+        plain,
+    const ProductFacts* hint = nullptr);
 
 // Orders that are tried for a product of this depth with so many threads, the
 // likeliest first.

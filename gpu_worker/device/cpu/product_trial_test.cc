@@ -52,20 +52,22 @@ class ProductTrialTest : public testing::Test {
                          .value());
   }
   ProductFacts Try(int64_t rows, int64_t depth, const SumOrder& together,
-                   const SumOrder& alone) {
+                   const SumOrder& alone, const ProductFacts* hint = nullptr) {
     const std::optional<PackedCall> product = Product(rows, depth);
     if (!product.has_value()) {
       ADD_FAILURE() << "no product";
       return {};
     }
-    return TryProduct(*product, [&](const NodeInput& input,
-                                    std::vector<NodeResult>* results) {
-      ++calls_;
-      if (!status_.ok()) return status_;
-      const SumOrder& order = at::get_num_threads() == 1 ? alone : together;
-      Sum(rows, depth, order, input, results);
-      return absl::OkStatus();
-    });
+    return TryProduct(
+        *product,
+        [&](const NodeInput& input, std::vector<NodeResult>* results) {
+          ++calls_;
+          if (!status_.ok()) return status_;
+          const SumOrder& order = at::get_num_threads() == 1 ? alone : together;
+          Sum(rows, depth, order, input, results);
+          return absl::OkStatus();
+        },
+        hint);
   }
 
   void Sum(int64_t rows, int64_t depth, const SumOrder& order,
@@ -161,6 +163,30 @@ TEST_F(ProductTrialTest, FewElementsMatchNoOrderByChance) {
       EXPECT_FALSE(Try(1, depth, {1, 384}, {1, 100}).alone_is_equal) << depth;
     }
   }
+}
+
+TEST_F(ProductTrialTest, AHintIsComparedLikeAnyOtherOrder) {
+  const SumOrder real{2, 196}, other{1, 384};
+  const ProductFacts right{.alone_is_equal = false, .order = real};
+  ProductFacts facts = Try(20, 784, real, other, &right);
+  EXPECT_FALSE(facts.alone_is_equal);
+  EXPECT_EQ(facts.order, real);
+  // One thread is not tried.
+  EXPECT_EQ(calls_, 1);
+  // Of what a wrong one says nothing is believed.
+  const ProductFacts wrong{.alone_is_equal = true, .order = other};
+  facts = Try(20, 784, real, other, &wrong);
+  EXPECT_FALSE(facts.alone_is_equal);
+  EXPECT_EQ(facts.order, real);
+  const ProductFacts absurd{.alone_is_equal = true, .order = SumOrder{0, -1}};
+  facts = Try(20, 784, real, other, &absurd);
+  EXPECT_FALSE(facts.alone_is_equal);
+  EXPECT_EQ(facts.order, real);
+  // That nothing is equal is always right.
+  const ProductFacts nothing;
+  facts = Try(20, 784, real, real, &nothing);
+  EXPECT_FALSE(facts.alone_is_equal);
+  EXPECT_FALSE(facts.order.has_value());
 }
 
 TEST_F(ProductTrialTest, NothingIsEqualWhereSomethingFails) {

@@ -326,11 +326,12 @@ bool SameBits(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
-ProgramTester::ProgramTester(Clock* clock) {
-  CpuDeviceOptions options;
-  options.memory_bytes = uint64_t{1} << 30;
-  options.threads = 2;
-  options.clock = clock;
+ProgramTester::ProgramTester(Clock* clock)
+    : ProgramTester(CpuDeviceOptions{.clock = clock}) {}
+
+ProgramTester::ProgramTester(CpuDeviceOptions options) {
+  if (options.memory_bytes == 0) options.memory_bytes = uint64_t{1} << 30;
+  if (options.threads == 0) options.threads = 2;
   device_ = MakeCpuDevice(options).value();
 }
 

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/srg/structure.h"
+#include "gpu_worker/device/cpu/cpu_device.h"
 #include "gpu_worker/device/device.h"
 #include "gpu_worker/device/operator_library.h"
 
@@ -46,6 +47,8 @@ class ProgramTester {
  public:
   // `clock`, which outlives the tester, times ways to carry out an operator.
   explicit ProgramTester(Clock* clock = Clock::Real());
+  // With two threads and a GiB where they do not say otherwise.
+  explicit ProgramTester(CpuDeviceOptions options);
 
   Device* device() { return device_.get(); }
   OperatorLibrary* library() { return device_->operators(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,6 +70,20 @@ Slots WrittenSlots(const CallTemplate& call) {
   return slots;
 }
 
+// What may matter for how threads share the call out.
+std::string DescribeExactly(const TorchCall& call) {
+  std::ostringstream text;
+  text << call.op.schema().name() << "." << call.op.schema().overload_name();
+  ForEachOperand(call.call, [&](const srg::TensorView& view, bool written) {
+    text << " " << view.slot << (written ? "w" : "r")
+         << srg::DescribeView(view);
+  });
+  for (const c10::IValue& value : call.call.values) {
+    if (!value.isNone() && !value.isTensor()) text << " " << value;
+  }
+  return text.str();
+}
+
 // Of a call whose operands can all be made up; nothing otherwise.
 std::optional<std::vector<TypedSlot>> OperandsToMakeUp(
     const CallTemplate& call) {
@@ -117,8 +132,10 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
       call.joinable = product;
     }
     if (weights_->enabled()) call.packed = std::move(product);
-    if (call.packed.has_value()) {
+    if (call.packed.has_value() && tiers_.strict_products) {
       call.strict_product = products_.Find(call.op.schema(), call.call);
+    } else if (!tiers_.thread_trials) {
+      continue;
     } else if (HasNoSums(call.op.schema())) {
       call.alone = std::make_unique<AloneTrial>();
       call.alone->LeaveToOne();
@@ -126,18 +143,31 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
       std::optional<std::vector<TypedSlot>> operands =
           OperandsToMakeUp(call.call);
       if (!operands.has_value()) continue;
-      call.parted = PartedProduct::Match(call.op.schema(), call.call,
-                                         at::get_num_threads());
+      if (tiers_.strict_products) {
+        call.parted = PartedProduct::Match(call.op.schema(), call.call,
+                                           at::get_num_threads());
+      }
       const size_t parted_ways =
           call.parted.has_value() ? call.parted->ways() : 0;
       call.alone =
           std::make_unique<AloneTrial>(static_cast<uint32_t>(1 + parted_ways));
+      if (learnt_ != nullptr) StartFromLearnt(&call);
       call.operands = *std::move(operands);
       call.written_slots = WrittenSlots(call.call);
     }
   }
   return std::make_unique<TorchProgram>(std::move(calls), CpuTarget(), weights_,
-                                        rooms_, pace_, &clock_);
+                                        rooms_, pace_, learnt_, tiers_,
+                                        &clock_);
+}
+
+void TorchOperatorLibrary::StartFromLearnt(CpuCall* call) {
+  call->alone_name =
+      LearntFacts::NameOf(LearntFacts::Kind::kThreads, DescribeExactly(*call));
+  const std::optional<LearntFacts::Numbers> known =
+      learnt_->Find(call->alone_name);
+  if (!known.has_value() || known->size() != 2 || (*known)[1] < 0) return;
+  call->alone->Start((*known)[0] != 0, static_cast<uint32_t>((*known)[1]));
 }
 
 void TorchOperatorLibrary::ExecuteJoined(absl::Span<JoinedCall> calls) {

@@ -65,12 +65,16 @@ TorchProgram::TorchProgram(std::vector<CpuCall> calls,
                            const TorchTarget& target,
                            std::shared_ptr<PackedWeights> weights,
                            std::shared_ptr<AppendRooms> rooms,
-                           std::shared_ptr<TrialPace> pace, Clock* clock)
+                           std::shared_ptr<TrialPace> pace,
+                           std::shared_ptr<LearntFacts> learnt, CpuTiers tiers,
+                           Clock* clock)
     : calls_(std::move(calls)),
       target_(target),
       weights_(std::move(weights)),
       rooms_(std::move(rooms)),
       pace_(std::move(pace)),
+      learnt_(std::move(learnt)),
+      tiers_(tiers),
       clock_(*clock) {
   for (uint32_t i = 0; i < calls_.size(); ++i) {
     if (calls_[i].joinable.has_value()) {
@@ -137,7 +141,7 @@ absl::Status TorchProgram::ExecuteStrict(
   const absl::Duration start = clock_.Monotonic();
   if (!pace_->IsDue(start)) return ExecutePlain(call, input, results);
   const absl::Cleanup took = [&] { pace_->Took(start, clock_.Monotonic()); };
-  return CarryOutBothWays(
+  absl::Status status = CarryOutBothWays(
       call.operands, call.written_slots, input,
       [&](const NodeInput& input, std::vector<NodeResult>* results) {
         return ExecutePlain(call, input, results);
@@ -146,6 +150,11 @@ absl::Status TorchProgram::ExecuteStrict(
         return ExecuteAlone(call, input, results);
       },
       call.alone.get(), results);
+  const std::optional<bool> decided = call.alone->decided();
+  if (learnt_ != nullptr && decided.has_value()) {
+    learnt_->Note(call.alone_name, {*decided, call.alone->alone_way()});
+  }
+  return status;
 }
 
 absl::Status TorchProgram::ExecuteAlone(
@@ -169,7 +178,8 @@ absl::Status TorchProgram::ExecuteStrictProduct(
         *call.packed,
         [&](const NodeInput& input, std::vector<NodeResult>* results) {
           return ExecutePlain(call, input, results);
-        }));
+        },
+        product.hint()));
   }
   const ProductFacts* const facts = product.facts();
   if (facts == nullptr) return ExecutePlain(call, input, results);
@@ -181,7 +191,10 @@ absl::Status TorchProgram::ExecuteStrictProduct(
       packed != nullptr ? product.with_packed.Next() : product.unpacked.Next();
   // A way that is not open is measured as what is done instead.
   size_t way = turn.way;
+  if (!tiers_.thread_trials) way = StrictProduct::WithAllThreads(way);
   if (way == StrictProduct::kAlone && !facts->alone_is_equal) {
+    way = StrictProduct::kTogether;
+  } else if (way == StrictProduct::kOwnTogether && packed == nullptr) {
     way = StrictProduct::kTogether;
   } else if (way == StrictProduct::kOwn && packed == nullptr &&
              !(facts->order.has_value() && call.packed->has_few_rows())) {
@@ -207,6 +220,7 @@ absl::Status TorchProgram::ExecuteStrictProduct(
   } else {
     product.with_packed.Took(turn.way, cost);
   }
+  product.NoteMeasured();
   return absl::OkStatus();
 }
 
@@ -220,7 +234,8 @@ absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
   Choices& choices = *call.choices;
   const MeasuredTurn turn =
       packed == nullptr ? choices.plain.Next() : choices.with_packed.Next();
-  const size_t way = turn.way;
+  const size_t way =
+      tiers_.thread_trials ? turn.way : turn.way & ~size_t{Choices::kOneThread};
   const ThreadScope threads((way & Choices::kOneThread) != 0);
   const Stopwatch stopwatch(&clock_, turn.measured);
   // Whatever keeps the packed form from being used, the plain call does
@@ -234,10 +249,11 @@ absl::Status TorchProgram::ExecuteFast(uint32_t node, const NodeInput& input,
   if (!turn.measured) return absl::OkStatus();
   const uint64_t cost = Choices::Cost(way, stopwatch.Nanoseconds());
   if (packed == nullptr) {
-    choices.plain.Took(way, cost);
+    choices.plain.Took(turn.way, cost);
   } else {
-    choices.with_packed.Took(way, cost);
+    choices.with_packed.Took(turn.way, cost);
   }
+  choices.NoteMeasured();
   return absl::OkStatus();
 }
 

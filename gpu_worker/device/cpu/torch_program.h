@@ -14,6 +14,8 @@
 #include "gpu_worker/device/cpu/both_ways.h"
 #include "gpu_worker/device/cpu/cache_append.h"
 #include "gpu_worker/device/cpu/choice_table.h"
+#include "gpu_worker/device/cpu/cpu_tiers.h"
+#include "gpu_worker/device/cpu/learnt_facts.h"
 #include "gpu_worker/device/cpu/packed_call.h"
 #include "gpu_worker/device/cpu/packed_weights.h"
 #include "gpu_worker/device/cpu/parted_product.h"
@@ -49,6 +51,8 @@ struct CpuCall : TorchCall {
   // tried: the call is such a product, draws, does what nobody here knows, or
   // has operands that cannot be made up, such as indices.
   std::unique_ptr<AloneTrial> alone;
+  // Of that, where it is learnt for other processes.
+  LearntFacts::Name alone_name;
   // Where it is a product that one thread may carry out in parts: the trial's
   // ways after the first, which is the call as it is.
   std::optional<PartedProduct> parted;
@@ -65,11 +69,14 @@ class TorchProgram final : public CompiledProgram {
  public:
   // `weights` is asked for packed forms where calls can do with them, `rooms`
   // where they append, `pace`, which all programs share, before a call is tried
-  // in strict mode. `target` and `clock` outlive this.
+  // in strict mode. Threads are one where `tiers` let it. `target` and `clock`
+  // outlive this.
   TorchProgram(std::vector<CpuCall> calls, const TorchTarget& target,
                std::shared_ptr<PackedWeights> weights,
                std::shared_ptr<AppendRooms> rooms,
-               std::shared_ptr<TrialPace> pace, Clock* clock);
+               std::shared_ptr<TrialPace> pace,
+               std::shared_ptr<LearntFacts> learnt, CpuTiers tiers,
+               Clock* clock);
 
   absl::Status Execute(uint32_t node, const NodeInput& input,
                        std::vector<NodeResult>* results) const override;
@@ -98,6 +105,9 @@ class TorchProgram final : public CompiledProgram {
   const std::shared_ptr<PackedWeights> weights_;
   const std::shared_ptr<AppendRooms> rooms_;
   const std::shared_ptr<TrialPace> pace_;
+  // Null: nothing is learnt for other processes.
+  const std::shared_ptr<LearntFacts> learnt_;
+  const CpuTiers tiers_;
   Clock& clock_;
   std::vector<RowProduct> products_;
 };
