@@ -122,6 +122,10 @@ absl::StatusOr<WorkerConfig> ReadWorkerConfig(ConfigReader reader) {
   if (config.graph_memory > 0 && !cuda) {
     device.Error("graph_memory", "of cuda devices alone");
   }
+  config.graphs = device.Bool("graphs", true);
+  if (device.Has("graphs") && !cuda) {
+    device.Error("graphs", "of cuda devices alone");
+  }
   config.device_memory = device.Size("memory", 0);
   if (config.device_memory == 0 && !cuda) {
     config.device_memory = HalfOfMachineMemory();

@@ -49,6 +49,7 @@
 //     plugin: /opt/libdjinn_cuda.so   # of cuda; beside the program
 //     graph_memory: 0                 # of cuda, for recorded runs; 0: a
 //                                     # sixteenth of the memory
+//     graphs: true                    # of cuda: whether runs are recorded
 //   price_per_hour: 2.5               # of the device; the unit is yours
 //   link_bandwidth: 1.25GB            # a second, of the way to it; 0: unknown
 //   capabilities: [bfloat16]          # what tenants may demand
@@ -117,6 +118,7 @@ struct WorkerConfig {
   bool whole_attention = true;
   bool strict_products = true;
   bool thread_trials = true;
+  bool graphs = true;
   // Empty: nowhere.
   std::string facts_file;
   uint64_t packed_weight_memory = 0;

@@ -89,6 +89,7 @@ TEST_F(ConfigTest, EveryTierCanBeLeftOut) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_TRUE(config->strict_products);
   EXPECT_TRUE(config->thread_trials);
+  EXPECT_TRUE(config->graphs);
   config = Read("{strict_products: false}");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->strict_products);
@@ -97,10 +98,14 @@ TEST_F(ConfigTest, EveryTierCanBeLeftOut) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_TRUE(config->strict_products);
   EXPECT_FALSE(config->thread_trials);
+  config = Read("{kind: \"cuda:0\", graphs: false}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->graphs);
   EXPECT_THAT(Complaint("{thread_trials: often}"),
               HasSubstr("device.thread_trials"));
   EXPECT_THAT(Complaint("{strict_products: often}"),
               HasSubstr("device.strict_products"));
+  EXPECT_THAT(Complaint("{graphs: false}"), HasSubstr("cuda devices"));
 }
 
 TEST_F(ConfigTest, RunsShareProductsUnlessItSaysNot) {

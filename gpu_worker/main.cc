@@ -39,6 +39,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
         {.ordinal = config.device_ordinal,
          .memory_bytes = config.device_memory,
          .graph_bytes = config.graph_memory,
+         .graphs = config.graphs,
          .operator_libraries = config.operator_libraries});
   }
   return MakeCpuDevice({.memory_bytes = config.device_memory,

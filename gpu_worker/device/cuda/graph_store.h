@@ -53,6 +53,7 @@ struct HeldGraph {
 class GraphStore {
  public:
   struct Options {
+    // 0: nothing is recorded.
     size_t max_graphs = 64;
     uint64_t max_bytes = uint64_t{1} << 30;
     // Equal runs of a program before one is recorded.

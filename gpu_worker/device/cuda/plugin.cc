@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<Device>> Make(
           : accelerator->memory_bytes();
   device.graphs.max_bytes =
       options.graph_bytes > 0 ? options.graph_bytes : device.memory_bytes / 16;
+  if (!options.graphs) device.graphs.max_graphs = 0;
   return MakeStreamDevice(std::move(accelerator), std::move(custom), device);
 }
 

@@ -21,6 +21,8 @@ struct DevicePluginOptions {
   uint64_t memory_bytes = 0;
   // For recorded runs; 0: a sixteenth of the memory.
   uint64_t graph_bytes = 0;
+  // Whether any are recorded.
+  bool graphs = true;
   // Absolute paths, as CpuDeviceOptions::operator_libraries.
   std::vector<std::string> operator_libraries;
 };

@@ -440,6 +440,20 @@ TEST(RunGraphsTest, WhereMemoryLacksItIsTriedAgainLater) {
   tester.device().SetSpareMemory(nullptr);
 }
 
+TEST(RunGraphsTest, NothingIsRecordedWhereNoneAreAllowed) {
+  RunTester tester(true, {.max_graphs = 0});
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t sum = s.Add(x, x, 2);
+  const auto plan = tester.Admit(s);
+  const uint64_t id = tester.Upload({3, 5});
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(tester.Values(tester.Run(*plan, {id})[sum]), (Floats{6, 10}));
+  }
+  EXPECT_EQ(tester.recorder().recorded(), 0u);
+  EXPECT_EQ(tester.Count("graphs_recorded"), 0u);
+}
+
 TEST(RunGraphsTest, NoMoreGraphsThanAllowed) {
   RunTester tester(true, {.max_graphs = 1});
   AtenStructure one, other;

@@ -19,7 +19,8 @@ StreamProgram::StreamProgram(StreamEnvironment environment,
                              const srg::Structure& structure,
                              std::vector<TorchCall> calls)
     : environment_(environment) {
-  const bool recorded = environment_.accelerator->recorder() != nullptr;
+  const bool recorded = environment_.accelerator->recorder() != nullptr &&
+                        environment_.graphs->options().max_graphs > 0;
   const absl::string_view never =
       recorded ? WhyNeverRecorded(structure, calls) : "";
   std::vector<uint32_t> draws = HolesThatDraw(calls);
