@@ -1,0 +1,46 @@
+"""What a program says of its calls, beside what the coordinator finds of them."""
+
+import unittest
+
+import torch
+
+import djinn
+from tests.semantics.capture import Graphs
+
+DJINNCTL = "coordinator/ctl/djinnctl"
+
+
+class HintsTest(unittest.TestCase):
+    def _phases(self, use):
+        """What the graphs of a program are shown to be."""
+        with djinn.local(workers=1, worker_threads=1) as cluster:
+            use(djinn.device())
+            djinn.synchronize()
+            graphs = Graphs(DJINNCTL, cluster)
+            return {graphs.get(one)["meaning"].get("phase")
+                    for one in graphs.fingerprints()}
+
+    def test_they_decide_what_structures_leave_open(self):
+        x = torch.randn(4, 4)
+
+        def plain(device):
+            (x.to(device) @ x.to(device) + 1).cpu()
+
+        def said(device):
+            with djinn.phase("llm_prefill"):
+                plain(device)
+
+        self.assertNotIn("PHASE_LLM_PREFILL", self._phases(plain))
+        self.assertEqual(self._phases(said), {"PHASE_LLM_PREFILL"})
+
+    def test_wrong_ones_change_nothing_certain(self):
+        def encode(device):
+            with djinn.phase("llm_decode"), torch.no_grad():
+                image = torch.randn(1, 3, 8, 8).to(device)
+                torch.nn.Conv2d(3, 4, 3).to(device)(image).cpu()
+
+        self.assertEqual(self._phases(encode), {"PHASE_VISION_ENCODING"})
+
+
+if __name__ == "__main__":
+    unittest.main()
