@@ -269,7 +269,8 @@ TEST_F(SizeFamiliesTest, RecordingsThatDifferInSizesAreOneStructure) {
                           .writes = slot == 0 ? 0u : 1u,
                           .born = slot != 0});
     }
-    const RunEncoder::Encoded encoded = encoder.Encode(part, bindings);
+    const RunEncoder::Encoded encoded =
+        encoder.Encode(part, /*fast=*/false, bindings);
     const uint64_t id = encoded.run.structure_id();
     ids.push_back(id);
     defined.resize(std::max<size_t>(defined.size(), id + 1));
