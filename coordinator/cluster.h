@@ -487,10 +487,10 @@ class Cluster {
   // none that it could do without. Empty when there are not enough.
   std::vector<Victim> VictimsForRoom(const Tenant& lender,
                                      const std::vector<Victim>& in_order,
-                                     const Worker& worker, uint64_t needed)
+                                     uint64_t shared, uint64_t needed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static bool MakeRoom(const std::vector<Victim>& victims, const Worker& worker,
-                       uint64_t needed);
+  // What sessions at the worker count more of contents than it holds.
+  static uint64_t SharedContents(const Worker& worker);
   // Of the tenant's, who gives way first first.
   std::vector<Victim> VictimsOf(const std::string& tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -636,6 +636,8 @@ class Cluster {
   bool untried_ ABSL_GUARDED_BY(mu_) = false;
   // When reports may have them tried again.
   absl::Duration next_retry_ ABSL_GUARDED_BY(mu_);
+  // When room may be looked for that others give back.
+  absl::Duration next_room_look_ ABSL_GUARDED_BY(mu_);
   // What decisions are made from.
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
   WorkTable works_ ABSL_GUARDED_BY(mu_);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/lease/priority_class.h"
@@ -21,8 +22,8 @@ namespace {
 using scheduler::Amounts;
 using scheduler::Resource;
 
-// After looking in vain for room that could be taken back: to look at
-// everybody's leases for everybody that waits takes long.
+// After looking in vain for room that could be taken back, for one that waits:
+// others have their turn meanwhile.
 constexpr absl::Duration kRoomRetry = absl::Seconds(1);
 
 // Of what a lease takes, what room at a worker has to do with.
@@ -183,9 +184,7 @@ bool Cluster::RoomIsOnItsWay(const PendingLease& pending) {
                      });
 }
 
-// Of what these share with sessions that stay nothing becomes free.
-bool Cluster::MakeRoom(const std::vector<Victim>& victims, const Worker& worker,
-                       uint64_t needed) {
+uint64_t Cluster::SharedContents(const Worker& worker) {
   uint64_t all_contents = 0;
   for (const auto& [lease_id, held] : worker.held) {
     all_contents =
@@ -198,42 +197,42 @@ bool Cluster::MakeRoom(const std::vector<Victim>& victims, const Worker& worker,
                              worker.memory->idle_content_bytes());
   }
   // Several sessions count what they share, each wholly.
-  const uint64_t shared = all_contents - std::min(all_contents, used_contents);
-  uint64_t bytes = 0;
-  uint64_t contents = 0;
-  for (const Victim& victim : victims) {
-    bytes = SaturatingSum(bytes, victim.bytes);
-    contents = SaturatingSum(contents, victim.content_bytes);
-  }
-  return SaturatingSum(bytes, contents - std::min(contents, shared)) >= needed;
+  return all_contents - std::min(all_contents, used_contents);
 }
 
 std::vector<Cluster::Victim> Cluster::VictimsForRoom(
-    const Tenant& lender, const std::vector<Victim>& in_order,
-    const Worker& worker, uint64_t needed) {
+    const Tenant& lender, const std::vector<Victim>& in_order, uint64_t shared,
+    uint64_t needed) {
   const Amounts asked = MemoryOf(LeaseQuota(lender));
+  // Of what these share with sessions that stay nothing becomes free.
+  absl::uint128 bytes = 0, contents = 0;
+  const auto enough = [&] {
+    return bytes + (contents - std::min<absl::uint128>(contents, shared)) >=
+           needed;
+  };
   std::vector<Victim> taken;
   for (const Victim& victim : in_order) {
     // Nobody gives back more than it borrows.
     if (!quotas_.MayTakeBack(lender.name, victim.tenant, asked)) continue;
     quotas_.Give(victim.tenant, victim.quota);
     taken.push_back(victim);
-    if (MakeRoom(taken, worker, needed)) break;
+    bytes += victim.bytes;
+    contents += victim.content_bytes;
+    if (enough()) break;
   }
   for (const Victim& victim : taken) quotas_.Take(victim.tenant, victim.quota);
-  if (!MakeRoom(taken, worker, needed)) return {};
+  if (!enough()) return {};
   // Those that others made up for stay, the dearest first.
   std::sort(taken.begin(), taken.end(),
             [](const Victim& a, const Victim& b) { return a.rank > b.rank; });
-  for (size_t i = 0; i < taken.size();) {
-    std::vector<Victim> without = taken;
-    without.erase(without.begin() + static_cast<ptrdiff_t>(i));
-    if (MakeRoom(without, worker, needed)) {
-      taken = std::move(without);
-    } else {
-      ++i;
-    }
-  }
+  std::erase_if(taken, [&](const Victim& victim) {
+    bytes -= victim.bytes;
+    contents -= victim.content_bytes;
+    if (enough()) return true;
+    bytes += victim.bytes;
+    contents += victim.content_bytes;
+    return false;
+  });
   return taken;
 }
 
@@ -242,7 +241,10 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
                           Wakes* wakes) {
   PendingLease& pending = session->pending.at(device);
   const absl::Duration now = clock_->Monotonic();
-  if (RoomIsOnItsWay(pending) || now < pending.next_room) return;
+  if (RoomIsOnItsWay(pending) || now < pending.next_room ||
+      now < next_room_look_) {
+    return;
+  }
   const Amounts asked = MemoryOf(LeaseQuota(tenant));
   std::map<std::string, std::vector<Victim>> by_worker;
   for (const auto& [name, other] : *tenants_->all()) {
@@ -285,12 +287,12 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
       continue;
     }
     const uint64_t needed = terms.missing_bytes - available;
-    const Worker& worker = *workers_.Find(worker_id);
+    const uint64_t shared = SharedContents(*workers_.Find(worker_id));
     std::sort(victims.begin(), victims.end(),
               [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
     const auto consider = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       std::vector<Victim> found =
-          VictimsForRoom(tenant, victims, worker, needed);
+          VictimsForRoom(tenant, victims, shared, needed);
       if (!found.empty() &&
           (best.empty() || price_of(found) < price_of(best))) {
         best = std::move(found);
@@ -309,7 +311,10 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
         });
     consider();
   }
-  pending.next_room = now + kRoomRetry;
+  // Everybody's leases were looked at: no more than a quarter of the time.
+  const absl::Duration end = clock_->Monotonic();
+  next_room_look_ = end + 3 * (end - now);
+  pending.next_room = end + kRoomRetry;
   if (best.empty()) return;
   pending.room = {best.front().worker_id, {}};
   for (const Victim& victim : best) {
