@@ -47,9 +47,9 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const WorkerConfig& config) {
                         .packed_weights = config.packed_weights,
                         .packed_weight_bytes = config.packed_weight_memory,
                         .append_in_place = config.append_in_place,
-                        .whole_attention = config.whole_attention,
                         .tiers = {.strict_products = config.strict_products,
-                                  .thread_trials = config.thread_trials},
+                                  .thread_trials = config.thread_trials,
+                                  .whole_attention = config.whole_attention},
                         .facts_file = config.facts_file,
                         .operator_libraries = config.operator_libraries});
 }

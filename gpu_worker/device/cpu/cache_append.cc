@@ -17,15 +17,6 @@ constexpr uint64_t kMaxShare = 4;
 constexpr uint64_t kRoomShare = 4;
 constexpr uint64_t kMinAppends = 16;
 
-bool IsContiguous(const srg::TensorView& view) {
-  int64_t dense = 1;
-  for (size_t d = view.sizes.size(); d-- > 0;) {
-    if (view.sizes[d] != 1 && view.strides[d] != dense) return false;
-    dense *= view.sizes[d];
-  }
-  return true;
-}
-
 class Room final : public PitchRoom {
  public:
   Room(std::shared_ptr<AppendRooms::Counts> counts, uint64_t bytes,
@@ -118,7 +109,7 @@ std::optional<CacheAppend> CacheAppend::Match(const c10::FunctionSchema& schema,
   int64_t dimension = call.values[1].toInt();
   if (dimension < 0) dimension += rank;
   if (dimension < 0 || dimension >= rank || view.storage_offset != 0 ||
-      !IsContiguous(view)) {
+      !IsPlainContiguous(view)) {
     return std::nullopt;
   }
   append.dimension_ = static_cast<size_t>(dimension);

@@ -49,14 +49,14 @@ class CpuDevice final : public Device {
  public:
   CpuDevice(uint64_t memory_bytes, CustomOperators custom,
             std::shared_ptr<PackedWeights> weights,
-            std::shared_ptr<AppendRooms> rooms, bool whole_attention,
+            std::shared_ptr<AppendRooms> rooms,
             std::shared_ptr<LearntFacts> learnt,
             std::unique_ptr<FactsFile> facts, CpuTiers tiers, Clock* clock)
       : memory_bytes_(memory_bytes),
         weights_(std::move(weights)),
         rooms_(std::move(rooms)),
-        operators_(std::move(custom), weights_, rooms_, whole_attention,
-                   std::move(learnt), tiers, clock),
+        operators_(std::move(custom), weights_, rooms_, std::move(learnt),
+                   tiers, clock),
         facts_(std::move(facts)) {}
 
   std::string name() const override { return "cpu"; }
@@ -218,8 +218,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCpuDevice(
           options.packed_weights ? BestPackedKernel() : nullptr, packed_bytes),
       std::make_shared<AppendRooms>(
           options.append_in_place ? memory_bytes / kRoomsShare : 0),
-      options.whole_attention, std::move(learnt), std::move(facts),
-      options.tiers, options.clock);
+      std::move(learnt), std::move(facts), options.tiers, options.clock);
 }
 
 }  // namespace djinn::worker

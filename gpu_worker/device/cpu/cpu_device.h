@@ -27,9 +27,6 @@ struct CpuDeviceOptions {
   // Whether tensors that programs append to may have room to grow where they
   // are; a thirty-second of the memory at most.
   bool append_in_place = true;
-  // Whether runs that let it may carry out attention as a whole that a program
-  // spells out.
-  bool whole_attention = true;
   CpuTiers tiers;
   // Where what is learnt of the processor is kept for the next process; empty:
   // nowhere.

@@ -1,5 +1,6 @@
 // Ways to carry calls out besides PyTorch's own with all threads, each of which
-// can be left out. None changes a bit where every bit counts.
+// can be left out. None changes a bit where every bit counts. Packed weights
+// and room to append in are left out by giving them none.
 #ifndef GPU_WORKER_DEVICE_CPU_CPU_TIERS_H_
 #define GPU_WORKER_DEVICE_CPU_CPU_TIERS_H_
 
@@ -12,6 +13,8 @@ struct CpuTiers {
   // By one thread where that is sooner; in strict mode after it was seen to
   // give the same.
   bool thread_trials = true;
+  // In fast mode: attention as a whole that a program spells out.
+  bool whole_attention = true;
 };
 
 }  // namespace djinn::worker

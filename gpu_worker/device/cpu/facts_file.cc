@@ -1,7 +1,6 @@
 #include "gpu_worker/device/cpu/facts_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,8 +9,11 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
+#include "common/read_file.h"
+#include "common/status_macros.h"
 
 namespace djinn::worker {
 namespace {
@@ -21,19 +23,31 @@ absl::Status FileError(absl::string_view what, const std::string& path) {
       absl::StrCat(what, " ", path, ": ", std::strerror(errno)));
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
+// What was written is there after the machine lost power, too.
+absl::Status SyncFolder(const std::filesystem::path& folder) {
+  const std::string path = folder.empty() ? "." : folder.string();
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return FileError("cannot open", path);
+  const absl::Cleanup close_folder = [fd] { close(fd); };
+  if (fsync(fd) != 0) return FileError("cannot write", path);
+  return absl::OkStatus();
+}
 
- private:
-  const int fd_;
-};
+absl::Status WriteDraft(const std::string& path, absl::string_view text) {
+  const int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+           0600);
+  if (fd < 0) return FileError("cannot write", path);
+  const absl::Cleanup close_file = [fd] { close(fd); };
+  while (!text.empty()) {
+    const ssize_t put = write(fd, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return FileError("cannot write", path);
+    text.remove_prefix(static_cast<size_t>(put));
+  }
+  if (fsync(fd) != 0) return FileError("cannot write", path);
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -67,54 +81,20 @@ FactsFile::~FactsFile() {
 }
 
 absl::Status FactsFile::Read() const {
-  const Descriptor fd(
-      open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (fd.get() < 0) {
-    return errno == ENOENT ? absl::NotFoundError("there is none yet")
-                           : FileError("cannot open", path_);
+  if (access(path_.c_str(), F_OK) != 0 && errno == ENOENT) {
+    return absl::NotFoundError("there is none yet");
   }
-  struct stat status;
-  if (fstat(fd.get(), &status) != 0) return FileError("cannot look at", path_);
-  if (!S_ISREG(status.st_mode)) return absl::DataLossError("it is no file");
-  std::string text(kMaxBytes + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = read(fd.get(), text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return FileError("cannot read", path_);
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
-  }
-  if (size > kMaxBytes) return absl::DataLossError("it is too large");
-  text.resize(size);
+  DJINN_ASSIGN_OR_RETURN(const std::string text, ReadFile(path_, kMaxBytes));
   return facts_->AddText(text, key_);
 }
 
 absl::Status FactsFile::Write(const std::string& text) const {
   const std::string draft = absl::StrCat(path_, ".draft");
-  {
-    const Descriptor fd(
-        open(draft.c_str(),
-             O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (fd.get() < 0) return FileError("cannot write", draft);
-    for (size_t at = 0; at < text.size();) {
-      const ssize_t put = write(fd.get(), text.data() + at, text.size() - at);
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) return FileError("cannot write", draft);
-      at += static_cast<size_t>(put);
-    }
-    if (fsync(fd.get()) != 0) return FileError("cannot write", draft);
-  }
+  DJINN_RETURN_IF_ERROR(WriteDraft(draft, text));
   if (rename(draft.c_str(), path_.c_str()) != 0) {
     return FileError("cannot replace", path_);
   }
-  const std::string folder = std::filesystem::path(path_).parent_path();
-  const Descriptor fd(open(folder.empty() ? "." : folder.c_str(),
-                           O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0 || fsync(fd.get()) != 0) {
-    return FileError("cannot write", folder);
-  }
-  return absl::OkStatus();
+  return SyncFolder(std::filesystem::path(path_).parent_path());
 }
 
 void FactsFile::Save() {

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "gpu_worker/device/cpu/float_operands.h"
+
 namespace djinn::worker {
 namespace {
 
@@ -12,26 +14,6 @@ namespace {
 constexpr int64_t kMinElements = 1024;
 // Rows are laid out anew in memory of no account: of no more than this.
 constexpr int64_t kMaxLaneElements = 1 << 20;
-
-// Null unless the argument is a tensor of plain floats with at least one.
-const Operand* FloatsAt(const CallTemplate& call, uint32_t argument) {
-  for (const Place& place : call.places) {
-    if (place.argument != argument) continue;
-    const auto* const source = std::get_if<TensorSource>(&place.source);
-    if (source == nullptr || place.written) return nullptr;
-    const auto* const operand = std::get_if<Operand>(source);
-    if (operand == nullptr ||
-        operand->view.data_type != srg::DataType::kFloat32 ||
-        operand->view.conjugate || operand->view.negative) {
-      return nullptr;
-    }
-    for (const int64_t size : operand->view.sizes) {
-      if (size < 1) return nullptr;
-    }
-    return operand;
-  }
-  return nullptr;
-}
 
 // The tensor as rows of `depth` neighbouring elements: how many, and how far
 // apart. Nothing when it is not that.

@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<CompiledProgram>> TorchOperatorLibrary::Compile(
       CompileNodes(structure, custom_, CpuTarget().device()));
   CountThreads();
   std::vector<std::optional<AttentionStep>> steps(plain.size());
-  if (whole_attention_) steps = AttentionStep::Match(structure, plain);
+  if (tiers_.whole_attention) steps = AttentionStep::Match(structure, plain);
   std::vector<CpuCall> calls;
   calls.reserve(plain.size());
   for (size_t node = 0; node < plain.size(); ++node) {

@@ -30,14 +30,13 @@ class TorchOperatorLibrary final : public OperatorLibrary {
   // what they learn. `clock` outlives this and all programs.
   TorchOperatorLibrary(CustomOperators custom,
                        std::shared_ptr<PackedWeights> weights,
-                       std::shared_ptr<AppendRooms> rooms, bool whole_attention,
+                       std::shared_ptr<AppendRooms> rooms,
                        std::shared_ptr<LearntFacts> learnt, CpuTiers tiers,
                        Clock* clock)
       : custom_(std::move(custom)),
         tiers_(tiers),
         weights_(std::move(weights)),
         rooms_(std::move(rooms)),
-        whole_attention_(whole_attention),
         learnt_(std::move(learnt)),
         clock_(*clock),
         choices_(learnt_),
@@ -59,7 +58,6 @@ class TorchOperatorLibrary final : public OperatorLibrary {
   const CpuTiers tiers_;
   const std::shared_ptr<PackedWeights> weights_;
   const std::shared_ptr<AppendRooms> rooms_;
-  const bool whole_attention_;
   const std::shared_ptr<LearntFacts> learnt_;
   const std::shared_ptr<TrialPace> pace_ = std::make_shared<TrialPace>();
   Clock& clock_;

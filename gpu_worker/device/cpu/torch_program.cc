@@ -89,8 +89,8 @@ absl::Status TorchProgram::Execute(uint32_t node, const NodeInput& input,
   CountThreads();
   const CpuCall& call = calls_[node];
   if (call.attention.has_value() && input.fast) {
-    const std::optional<absl::Status> done =
-        call.attention->Run(input, &call.choices->attention, &clock_, results);
+    const std::optional<absl::Status> done = call.attention->Run(
+        input, tiers_, &call.choices->attention, &clock_, results);
     if (done.has_value()) return *done;
   }
   if (!call.append.has_value()) return ExecuteAsIs(node, input, results);

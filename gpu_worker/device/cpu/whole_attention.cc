@@ -15,6 +15,7 @@
 #include "c10/core/InferenceMode.h"
 #include "gpu_worker/device/cpu/alone_trial.h"
 #include "gpu_worker/device/cpu/choice_table.h"
+#include "gpu_worker/device/cpu/float_operands.h"
 #include "gpu_worker/device/cpu/thread_scope.h"
 #include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/torch_error.h"
@@ -31,42 +32,10 @@ bool IsProduct(const c10::FunctionSchema& schema) {
          schema.overload_name().empty();
 }
 
-bool IsPlainFloat(const srg::TensorView& view) {
-  return view.data_type == srg::DataType::kFloat32 && !view.conjugate &&
-         !view.negative &&
-         std::all_of(view.sizes.begin(), view.sizes.end(),
-                     [](int64_t size) { return size > 0; });
-}
-
-bool IsDense(const srg::TensorView& view) {
-  int64_t dense = 1;
-  for (size_t d = view.sizes.size(); d-- > 0;) {
-    if (view.sizes[d] != 1 && view.strides[d] != dense) return false;
-    dense *= view.sizes[d];
-  }
-  return view.storage_offset == 0;
-}
-
-// What fills the argument in a run; null for one that is part of the call.
-const Place* PlaceAt(const CallTemplate& call, uint32_t argument) {
-  for (const Place& place : call.places) {
-    if (place.argument == argument) return &place;
-  }
-  return nullptr;
-}
-
 const TensorSource* SourceAt(const CallTemplate& call, uint32_t argument) {
   const Place* const place = PlaceAt(call, argument);
   if (place == nullptr || place->written) return nullptr;
   return std::get_if<TensorSource>(&place->source);
-}
-
-// Null unless it is a tensor of plain floats that is read.
-const Operand* FloatsAt(const CallTemplate& call, uint32_t argument) {
-  const TensorSource* const source = SourceAt(call, argument);
-  if (source == nullptr) return nullptr;
-  const auto* const operand = std::get_if<Operand>(source);
-  return operand != nullptr && IsPlainFloat(operand->view) ? operand : nullptr;
 }
 
 // Whether values of these sizes can be added to those of `whole` without there
@@ -92,8 +61,14 @@ double NumberFrom(const std::string& bytes) {
   return static_cast<double>(number);
 }
 
-std::optional<double> NumberOf(const srg::ScalarTensor& scalar,
-                               const NodeInput& input) {
+std::optional<double> NumberOf(
+    const std::variant<double, srg::FloatHole, srg::ScalarTensor>& value,
+    const NodeInput& input) {
+  if (const auto* const number = std::get_if<double>(&value)) return *number;
+  if (const auto* const hole = std::get_if<srg::FloatHole>(&value)) {
+    return input.floats[hole->index];
+  }
+  const auto& scalar = std::get<srg::ScalarTensor>(value);
   const std::string& bytes = input.scalar_tensors[scalar.hole];
   if (bytes.size() != static_cast<size_t>(srg::ElementSize(scalar.data_type))) {
     return std::nullopt;
@@ -227,8 +202,10 @@ class AttentionStep::Matcher {
       return nullptr;
     }
     const auto* const view = std::get_if<srg::TensorView>(&call.results[0]);
-    return view != nullptr && IsPlainFloat(*view) && IsDense(*view) ? view
-                                                                    : nullptr;
+    return view != nullptr && HasPlainFloats(*view) &&
+                   IsPlainContiguous(*view) && view->storage_offset == 0
+               ? view
+               : nullptr;
   }
 
   // Who makes the operand, all of which `reader` alone reads.
@@ -450,82 +427,82 @@ std::optional<absl::Status> AttentionStep::Begin(
   return absl::OkStatus();
 }
 
+absl::Status AttentionStep::Extend(const AttentionParts& before,
+                                   const NodeInput& input,
+                                   std::vector<NodeResult>* results) const {
+  auto parts = std::make_shared<AttentionParts>(before);
+  if (const auto* const mask = std::get_if<Mask>(&step_)) {
+    std::optional<AttentionParts::Part> part = PartOf(mask->mask, input);
+    if (!part.has_value()) return Broken("no mask");
+    parts->masks.push_back(*std::move(part));
+  } else if (const auto* const scale = std::get_if<Scale>(&step_)) {
+    const std::optional<double> by = NumberOf(scale->value, input);
+    if (!by.has_value()) return Broken("no scale");
+    parts->scale = scale->divides ? 1 / *by : *by;
+  }
+  Promise(std::move(parts), results);
+  return absl::OkStatus();
+}
+
+absl::Status AttentionStep::Finish(const AttentionParts& parts,
+                                   const NodeInput& input,
+                                   const CpuTiers& tiers,
+                                   AttentionChoice* choice, Clock* clock,
+                                   std::vector<NodeResult>* results) const {
+  const std::optional<AttentionParts::Part> part =
+      PartOf(std::get<Output>(step_).values, input);
+  if (!part.has_value()) return Broken("no values");
+  const at::Tensor values = TensorOf(*part);
+  const MeasuredTurn turn = choice->ways.Next();
+  const bool one_thread =
+      tiers.thread_trials && (turn.way & AttentionChoice::kOneThread) != 0;
+  const ThreadScope threads(one_thread);
+  const absl::Duration start =
+      turn.measured ? clock->Monotonic() : absl::ZeroDuration();
+  at::Tensor mixed;
+  if ((turn.way & AttentionChoice::kWhole) != 0 && std::isfinite(parts.scale)) {
+    mixed = AsAWhole(parts, values);
+  }
+  if (!mixed.defined()) mixed = StepByStep(parts, values);
+  if (turn.measured) {
+    const auto took = static_cast<uint64_t>(
+        absl::ToInt64Nanoseconds(clock->Monotonic() - start));
+    choice->ways.Took(
+        turn.way, Choices::Cost(one_thread ? Choices::kOneThread : 0, took));
+  }
+  NodeResult result;
+  if (!DescribeTensor(mixed, &result.view)) return Broken("no such type");
+  result.buffer = std::make_shared<TorchBuffer>(mixed.storage());
+  results->push_back(std::move(result));
+  return absl::OkStatus();
+}
+
 std::optional<absl::Status> AttentionStep::Run(
-    const NodeInput& input, AttentionChoice* choice, Clock* clock,
-    std::vector<NodeResult>* results) const {
+    const NodeInput& input, const CpuTiers& tiers, AttentionChoice* choice,
+    Clock* clock, std::vector<NodeResult>* results) const {
   const size_t before = results->size();
   std::optional<absl::Status> outcome;
-  const absl::Status status =
-      CatchTorch(kOperatorFailed, [&]() -> absl::Status {
-        const c10::InferenceMode inference;
-        if (const auto* const scores = std::get_if<Scores>(&step_)) {
-          outcome = Begin(*scores, input, results);
-          return absl::OkStatus();
-        }
-        const TorchBuffer* const from = BufferAt(input, from_);
-        if (from == nullptr || from->unmade() == nullptr)
-          return absl::OkStatus();
-        // From here on nobody else can carry it out.
-        outcome = absl::OkStatus();
-        const auto& made_of =
-            static_cast<const AttentionParts&>(*from->unmade());
-        if (const auto* const output = std::get_if<Output>(&step_)) {
-          const std::optional<AttentionParts::Part> values =
-              PartOf(output->values, input);
-          if (!values.has_value()) return Broken("no values");
-          const MeasuredTurn turn = choice->ways.Next();
-          const ThreadScope threads((turn.way & AttentionChoice::kOneThread) !=
-                                    0);
-          const absl::Duration start =
-              turn.measured ? clock->Monotonic() : absl::ZeroDuration();
-          const at::Tensor factors = TensorOf(*values);
-          at::Tensor mixed;
-          if ((turn.way & AttentionChoice::kWhole) != 0 &&
-              std::isfinite(made_of.scale)) {
-            mixed = AsAWhole(made_of, factors);
-          }
-          if (!mixed.defined()) mixed = StepByStep(made_of, factors);
-          if (turn.measured) {
-            choice->ways.Took(
-                turn.way,
-                Choices::Cost(turn.way & AttentionChoice::kOneThread,
-                              static_cast<uint64_t>(absl::ToInt64Nanoseconds(
-                                  clock->Monotonic() - start))));
-          }
-          NodeResult result;
-          if (!DescribeTensor(mixed, &result.view))
-            return Broken("no such type");
-          result.buffer = std::make_shared<TorchBuffer>(mixed.storage());
-          results->push_back(std::move(result));
-          return absl::OkStatus();
-        }
-        auto parts = std::make_shared<AttentionParts>(made_of);
-        if (const auto* const mask = std::get_if<Mask>(&step_)) {
-          std::optional<AttentionParts::Part> part = PartOf(mask->mask, input);
-          if (!part.has_value()) return Broken("no mask");
-          parts->masks.push_back(*std::move(part));
-        } else if (const auto* const scale = std::get_if<Scale>(&step_)) {
-          double by = 1;
-          if (const auto* const number = std::get_if<double>(&scale->value)) {
-            by = *number;
-          } else if (const auto* const hole =
-                         std::get_if<srg::FloatHole>(&scale->value)) {
-            by = input.floats[hole->index];
-          } else {
-            const std::optional<double> number =
-                NumberOf(std::get<srg::ScalarTensor>(scale->value), input);
-            if (!number.has_value()) return Broken("no scale");
-            by = *number;
-          }
-          parts->scale = scale->divides ? 1 / by : by;
-        }
-        Promise(std::move(parts), results);
-        return absl::OkStatus();
-      });
-  if (!status.ok()) {
+  if (const auto* const scores = std::get_if<Scores>(&step_)) {
+    // Whatever keeps it from beginning, the plain call does without.
+    const absl::Status begun = CatchTorch(kOperatorFailed, [&] {
+      outcome = Begin(*scores, input, results);
+      return absl::OkStatus();
+    });
+    if (begun.ok()) return outcome;
     results->resize(before);
-    if (outcome.has_value()) return status;
+    return std::nullopt;
   }
+  const TorchBuffer* const from = BufferAt(input, from_);
+  if (from == nullptr || from->unmade() == nullptr) return std::nullopt;
+  // From here on nobody else can carry it out.
+  const auto& parts = static_cast<const AttentionParts&>(*from->unmade());
+  outcome = CatchTorch(kOperatorFailed, [&] {
+    const c10::InferenceMode inference;
+    return std::holds_alternative<Output>(step_)
+               ? Finish(parts, input, tiers, choice, clock, results)
+               : Extend(parts, input, results);
+  });
+  if (!outcome->ok()) results->resize(before);
   return outcome;
 }
 

@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/srg/structure.h"
+#include "gpu_worker/device/cpu/cpu_tiers.h"
 #include "gpu_worker/device/cpu/measured_choice.h"
 #include "gpu_worker/device/operator_library.h"
 #include "gpu_worker/device/torch/call_template.h"
@@ -72,7 +73,7 @@ class AttentionStep {
   // Carries the call out, in fast mode: its result is appended to `results`
   // when that is OK. Nothing, and nothing has happened, where the call is to be
   // carried out as it is. `choice` is the last call's.
-  std::optional<absl::Status> Run(const NodeInput& input,
+  std::optional<absl::Status> Run(const NodeInput& input, const CpuTiers& tiers,
                                   AttentionChoice* choice, Clock* clock,
                                   std::vector<NodeResult>* results) const;
 
@@ -101,6 +102,12 @@ class AttentionStep {
   std::optional<absl::Status> Begin(const Scores& scores,
                                     const NodeInput& input,
                                     std::vector<NodeResult>* results) const;
+  // The same with this step's part; and all of it carried out.
+  absl::Status Extend(const AttentionParts& before, const NodeInput& input,
+                      std::vector<NodeResult>* results) const;
+  absl::Status Finish(const AttentionParts& parts, const NodeInput& input,
+                      const CpuTiers& tiers, AttentionChoice* choice,
+                      Clock* clock, std::vector<NodeResult>* results) const;
   // A result that is made of these, in this run.
   void Promise(std::shared_ptr<const AttentionParts> parts,
                std::vector<NodeResult>* results) const;

@@ -403,7 +403,9 @@ TEST_F(WholeAttentionTest, WhatIsNoAttention) {
 }
 
 TEST_F(WholeAttentionTest, CanBeSwitchedOff) {
-  auto device = MakeCpuDevice({.threads = 1, .whole_attention = false}).value();
+  auto device =
+      MakeCpuDevice({.threads = 1, .tiers = {.whole_attention = false}})
+          .value();
   Calls calls(&tester_);
   at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
   x = calls.Call("aten::softmax", "int", {x, -1});
