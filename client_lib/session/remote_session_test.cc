@@ -87,6 +87,53 @@ TEST(RemoteSessionTest, ARepeatSaysTheFloatsThatChanged) {
   ExpectNoViolations(cluster.worker());
 }
 
+// Of a program of `parts` that share a structure, with a dozen weights each: how
+// many slots each run of the last round listed, by part.
+std::vector<int> ListedByParts(int parts, int rounds) {
+  FakeCluster cluster;
+  const auto session = cluster.Open();
+  const auto device = *session->Device(0);
+  const StoragePtr value = device->NewStorage(8);
+  EXPECT_TRUE(device->Upload(0, value.get(), {"anything", nullptr}).ok());
+  std::vector<std::vector<StoragePtr>> weights(parts);
+  for (std::vector<StoragePtr>& of_part : weights) {
+    for (int i = 0; i < 12; ++i) {
+      of_part.push_back(device->NewStorage(8));
+      EXPECT_TRUE(
+          device->Upload(0, of_part.back().get(), {"a weight", nullptr}).ok());
+    }
+  }
+  for (int round = 0; round < rounds; ++round) {
+    for (const std::vector<StoragePtr>& of_part : weights) {
+      std::vector<Use> uses = {{value, kWrites}};
+      for (const StoragePtr& weight : of_part) uses.push_back({weight, kReads});
+      EXPECT_TRUE(Record(*device, 0, MakeCall(1, uses)).ok());
+      EXPECT_TRUE(device->Synchronize().ok());
+    }
+  }
+  const std::vector<v1::Run> runs = cluster.worker().runs();
+  EXPECT_EQ(runs.size(), static_cast<size_t>(parts * rounds));
+  std::vector<int> listed;
+  for (auto run = runs.end() - parts; run != runs.end(); ++run) {
+    EXPECT_TRUE(run->has_repeat());
+    listed.push_back(run->repeat().slot_gaps_size());
+  }
+  ExpectNoViolations(cluster.worker());
+  return listed;
+}
+
+TEST(RemoteSessionTest, PartsThatShareAStructureRepeatTheirOwnRuns) {
+  EXPECT_EQ(ListedByParts(1, 4), (std::vector<int>{0}));
+  EXPECT_EQ(ListedByParts(3, 4), (std::vector<int>{0, 0, 0}));
+  EXPECT_EQ(ListedByParts(8, 4), std::vector<int>(8, 0));
+}
+
+TEST(RemoteSessionTest, OfMorePartsThanRunsAreRememberedSomeSayEverything) {
+  std::vector<int> listed = ListedByParts(9, 6);
+  std::sort(listed.begin(), listed.end());
+  EXPECT_EQ(listed.back(), 12);
+}
+
 TEST(RemoteSessionTest, GeneratorsAreSeededThenDrawnFrom) {
   FakeCluster cluster;
   const auto session = cluster.Open();

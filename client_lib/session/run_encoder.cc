@@ -28,6 +28,42 @@ void FillChangedFloats(absl::Span<const double> floats,
   }
 }
 
+// The slots that are bound to other storages than before; more than `most` are
+// not counted.
+size_t CountChanged(absl::Span<const RunEncoder::Binding> bindings,
+                    const StructureTable::RememberedRun& before, size_t most) {
+  size_t changed = 0;
+  for (size_t slot = 0; slot < bindings.size() && changed <= most; ++slot) {
+    changed +=
+        !bindings[slot].born && bindings[slot].id != before.storages[slot];
+  }
+  return changed;
+}
+
+// A run that names more storages than these is looked for among all that are
+// remembered, and is worth remembering beside the one that it is most like.
+constexpr size_t kFewChanged = 8;
+
+struct Likeness {
+  size_t place = 0;
+  size_t changed = 0;
+};
+
+// The remembered run that is most like it. What comes in turns is behind the
+// last one.
+Likeness FindMostAlike(absl::Span<const RunEncoder::Binding> bindings,
+                       const StructureTable::RememberedRuns& remembered) {
+  const size_t places = remembered.runs.size();
+  Likeness best{remembered.last_place, bindings.size()};
+  for (size_t i = 1; i <= places && best.changed > kFewChanged; ++i) {
+    const size_t place = (remembered.last_place + i) % places;
+    const size_t changed =
+        CountChanged(bindings, remembered.runs[place], best.changed);
+    if (changed < best.changed) best = {place, changed};
+  }
+  return best;
+}
+
 // The structure of a family, of which `structure` is a member.
 srg::Structure AtSizeZero(srg::Structure structure,
                           const SizeFamilies::Member& member) {
@@ -191,14 +227,11 @@ void RunEncoder::FillRun(absl::Span<const Binding> bindings,
     run->add_scalar_tensors(value.bytes, value.size);
   }
   FindFinalSlots(bindings);
-  StructureTable::LastRun& last = *structure.last;
-  const bool repeats = last.remembered;
-  if (repeats) {
-    FillRepeat(bindings, last, encoded);
-    run->mutable_repeat()->set_same_final_slots(final_slots_ ==
-                                                last.final_slots);
-    FillChangedFloats(floats, last.floats, run);
-  } else {
+  StructureTable::RememberedRuns& remembered = *structure.remembered;
+  const size_t size = bindings.size() + floats.size();
+  const StructureTable::RememberedRun* before = nullptr;
+  bool remember = false;
+  if (remembered.runs.empty()) {
     for (const Binding& binding : bindings) {
       v1::Binding* const message = run->add_bindings();
       message->set_storage(binding.id);
@@ -207,21 +240,36 @@ void RunEncoder::FillRun(absl::Span<const Binding> bindings,
       message->set_base_version(binding.base_version);
     }
     run->mutable_float_holes()->Add(floats.begin(), floats.end());
-    run->set_remember(
-        table_->Remember(structure.id, bindings.size() + floats.size()));
+    remember = table_->Remember(structure.id, size);
+    if (remember) remembered.last_place = 0;
+  } else {
+    const Likeness alike = FindMostAlike(bindings, remembered);
+    if (alike.changed > kFewChanged)
+      remember = table_->Remember(structure.id, size);
+    before = &remembered.runs[alike.place];
+    run->mutable_repeat()->set_place(static_cast<uint32_t>(alike.place));
+    FillRepeat(bindings, *before, encoded);
+    run->mutable_repeat()->set_same_final_slots(final_slots_ ==
+                                                before->final_slots);
+    FillChangedFloats(floats, before->floats, run);
+    remembered.last_place =
+        remember ? remembered.runs.size() - 1 : alike.place;
   }
-  if (!repeats || final_slots_ != last.final_slots) {
+  if (before == nullptr || final_slots_ != before->final_slots) {
     run->mutable_final_slots()->Add(final_slots_.begin(), final_slots_.end());
   }
-  if (!last.remembered) return;
-  last.storages.clear();
-  for (const Binding& binding : bindings) last.storages.push_back(binding.id);
-  last.final_slots = final_slots_;
-  last.floats.assign(floats.begin(), floats.end());
+  run->set_remember(remember);
+  if (remembered.runs.empty()) return;
+  StructureTable::RememberedRun& kept =
+      remembered.runs[remembered.last_place];
+  kept.storages.clear();
+  for (const Binding& binding : bindings) kept.storages.push_back(binding.id);
+  kept.final_slots = final_slots_;
+  kept.floats.assign(floats.begin(), floats.end());
 }
 
 void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
-                            const StructureTable::LastRun& last,
+                            const StructureTable::RememberedRun& before,
                             Encoded* encoded) {
   v1::Run* const run = &encoded->run;
   v1::Repeat* const repeat = run->mutable_repeat();
@@ -242,7 +290,7 @@ void RunEncoder::FillRepeat(absl::Span<const Binding> bindings,
         ++next_new;
         continue;
       }
-    } else if (binding.id == last.storages[slot]) {
+    } else if (binding.id == before.storages[slot]) {
       versions += binding.base_version;
       continue;
     }

@@ -2,10 +2,12 @@
 // into a run: slots by first use, bindings, holes, and the id of its structure,
 // which is defined first when the stream does not have it yet.
 //
-// A run says only what differs from the run of the same structure before, once
-// the worker has admitted the structure (Run.repeat in execution.proto), and
-// structures that grow are one (size_families.h). Used by the sender thread
-// only.
+// A run says only what differs from an earlier run of the same structure, once
+// the worker has admitted the structure (Run.repeat in execution.proto): from
+// the one of those remembered that is most like it. Where that says much, the
+// run is remembered beside it: parts of a program that share a structure and
+// differ in their weights soon have a run each. Structures that grow are one
+// (size_families.h). Used by the sender thread only.
 #ifndef CLIENT_LIB_SESSION_RUN_ENCODER_H_
 #define CLIENT_LIB_SESSION_RUN_ENCODER_H_
 
@@ -113,7 +115,8 @@ class RunEncoder {
                const StructureTable::Entry& structure, Encoded* encoded);
   // What is not as in the run before.
   static void FillRepeat(absl::Span<const Binding> bindings,
-                         const StructureTable::LastRun& last, Encoded* encoded);
+                         const StructureTable::RememberedRun& before,
+                         Encoded* encoded);
   // Counts the run's uses as sent, and finds what dies in it.
   void FindFinalSlots(absl::Span<const Binding> bindings);
 

@@ -12,7 +12,7 @@ std::optional<StructureTable::Entry> StructureTable::Find(
   if (found == by_key_.end()) return std::nullopt;
   by_use_.splice(by_use_.begin(), by_use_, found->second);
   Stored& stored = *found->second;
-  return Entry{stored.id, false, ++stored.uses, &stored.told, &stored.last};
+  return Entry{stored.id, false, ++stored.uses, &stored.told, &stored.remembered};
 }
 
 StructureTable::Entry StructureTable::Add(absl::string_view key) {
@@ -26,7 +26,7 @@ StructureTable::Entry StructureTable::Add(absl::string_view key) {
   by_key_.emplace(stored.key, by_use_.begin());
   by_id_.emplace(stored.id, by_use_.begin());
   bytes_ += key.size();
-  return {stored.id, true, ++stored.uses, &stored.told, &stored.last};
+  return {stored.id, true, ++stored.uses, &stored.told, &stored.remembered};
 }
 
 StructureTable::Entry StructureTable::FindOrAdd(absl::string_view key) {
@@ -41,13 +41,16 @@ void StructureTable::Admitted(uint64_t id) {
 
 bool StructureTable::Remember(uint64_t id, size_t slots_and_floats) {
   Stored& stored = *by_id_.at(id);
-  if (!stored.admitted ||
-      remembered_slots_ + slots_and_floats > srg::kMaxRememberedSlots) {
+  std::vector<RememberedRun>& runs = stored.remembered.runs;
+  const size_t room = runs.empty() ? srg::kMaxRememberedSlots
+                                   : srg::kMaxRememberedSlots / 2;
+  if (!stored.admitted || runs.size() == srg::kMaxRememberedRuns ||
+      remembered_slots_ + slots_and_floats > room) {
     return false;
   }
   remembered_slots_ += slots_and_floats;
-  stored.remembered_slots = slots_and_floats;
-  stored.last.remembered = true;
+  stored.remembered_slots += slots_and_floats;
+  runs.emplace_back();
   return true;
 }
 

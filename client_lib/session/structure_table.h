@@ -30,12 +30,16 @@ class StructureTable {
   explicit StructureTable(size_t max_structures, size_t max_bytes = kMaxBytes)
       : max_structures_(max_structures), max_bytes_(max_bytes) {}
 
-  // What the worker remembers of the last run of a structure.
-  struct LastRun {
-    bool remembered = false;
+  // What the worker remembers of a run of a structure.
+  struct RememberedRun {
     std::vector<uint64_t> storages;  // by slot
     std::vector<uint32_t> final_slots;
     std::vector<double> floats;  // by hole
+  };
+  struct RememberedRuns {
+    std::vector<RememberedRun> runs;  // by place
+    // Where the last run was kept.
+    size_t last_place = 0;
   };
   struct Entry {
     uint64_t id = 0;
@@ -45,7 +49,7 @@ class StructureTable {
     uint64_t uses = 0;
     // The caller's note about the key; 0 when new.
     uint64_t* told = nullptr;
-    LastRun* last = nullptr;
+    RememberedRuns* remembered = nullptr;
   };
   // Of a key that was added, and is in use still. Valid until the next call.
   std::optional<Entry> Find(absl::string_view key);
@@ -57,7 +61,8 @@ class StructureTable {
   // The worker took the definition; it is in use still, or was dropped.
   void Admitted(uint64_t id);
   // Whether the worker is to remember the next run of the structure, which has
-  // so many slots and float holes: it was admitted and there is room.
+  // so many slots and float holes, in a place of its own: it was admitted and
+  // there is room. A structure's further runs leave half of it to others'.
   bool Remember(uint64_t id, size_t slots_and_floats);
 
   // Keeps the definition of the id that was added last.
@@ -80,7 +85,7 @@ class StructureTable {
     std::string definition;
     bool admitted = false;
     size_t remembered_slots = 0;
-    LastRun last;
+    RememberedRuns remembered;
   };
   struct Dropped {
     uint64_t id;

@@ -23,9 +23,11 @@ struct StructureCaps {
   size_t max_text_bytes = 4096;
 };
 
-// Slots and float holes of a session's structures whose last bindings and
-// values a worker keeps, at most: see Run.remember in execution.proto.
+// Slots and float holes of a session's structures whose bindings and values a
+// worker keeps, and runs of one structure, at most: see Run.remember in
+// execution.proto.
 inline constexpr size_t kMaxRememberedSlots = size_t{1} << 20;
+inline constexpr size_t kMaxRememberedRuns = 8;
 
 // Derived facts about one slot.
 struct SlotFacts {

@@ -79,9 +79,9 @@ absl::Status CheckLists(const v1::Run& message) {
   return absl::OkStatus();
 }
 
-absl::Status FillFloats(const v1::Run& message, const LastRun& last,
+absl::Status FillFloats(const v1::Run& message, const RememberedRun& before,
                         std::vector<double>* floats) {
-  *floats = last.floats;
+  *floats = before.floats;
   Gaps holes(message.repeat().float_gaps(), floats->size());
   for (; holes.next() < floats->size(); holes.Advance()) {
     (*floats)[holes.next()] = message.float_holes(holes.index());
@@ -94,10 +94,10 @@ absl::Status FillFloats(const v1::Run& message, const LastRun& last,
 // The bindings that a repeat does not list.
 class Inherited {
  public:
-  Inherited(const v1::Repeat& repeat, const LastRun& last,
+  Inherited(const v1::Repeat& repeat, const RememberedRun& before,
             const StorageTable& storages)
       : repeat_(repeat),
-        last_(last),
+        before_(before),
         storages_(storages),
         next_(repeat.first_new_storage()) {}
 
@@ -110,7 +110,7 @@ class Inherited {
       binding->storage = next_++;
       return absl::OkStatus();
     }
-    binding->storage = last_.storages[slot];
+    binding->storage = before_.storages[slot];
     binding->existing = storages_.Find(binding->storage);
     if (binding->existing == nullptr) {
       return Violation(
@@ -134,19 +134,19 @@ class Inherited {
 
  private:
   const v1::Repeat& repeat_;
-  const LastRun& last_;
+  const RememberedRun& before_;
   const StorageTable& storages_;
   uint64_t next_;
   uint64_t versions_ = 0;
 };
 
 absl::Status BindRepeat(const v1::Run& message, const Plan& plan,
-                        const LastRun& last, const StorageTable& storages,
+                        const RememberedRun& before, const StorageTable& storages,
                         BoundRun* run) {
   const std::vector<srg::Slot>& slots = plan.structure().slots;
   const v1::Repeat& repeat = message.repeat();
   DJINN_RETURN_IF_ERROR(CheckLists(message));
-  Inherited inherited(repeat, last, storages);
+  Inherited inherited(repeat, before, storages);
   Gaps listed(repeat.slot_gaps(), slots.size());
   uint64_t storage = 0;
   for (size_t slot = 0; slot < slots.size(); ++slot) {
@@ -169,12 +169,12 @@ absl::Status BindRepeat(const v1::Run& message, const Plan& plan,
     return Violation("a repeat names a slot there is not");
   }
   DJINN_RETURN_IF_ERROR(inherited.Check());
-  DJINN_RETURN_IF_ERROR(FillFloats(message, last, &run->floats));
+  DJINN_RETURN_IF_ERROR(FillFloats(message, before, &run->floats));
   if (!repeat.same_final_slots()) {
     run->final_slots.assign(message.final_slots().begin(),
                             message.final_slots().end());
   } else if (message.final_slots_size() == 0) {
-    run->final_slots = last.final_slots;
+    run->final_slots = before.final_slots;
     run->same_final_slots = true;
   } else {
     return Violation("final slots of a repeat that has those of before");
@@ -185,18 +185,19 @@ absl::Status BindRepeat(const v1::Run& message, const Plan& plan,
 }  // namespace
 
 absl::Status BindRun(const v1::Run& message, const Plan* plan,
-                     const LastRun& last, const StorageTable& storages,
-                     BoundRun* run) {
+                     absl::Span<const RememberedRun> remembered,
+                     const StorageTable& storages, BoundRun* run) {
   run->message = &message;
   run->bindings.clear();
   run->final_slots.clear();
   run->floats.clear();
   run->same_final_slots = false;
   if (message.has_repeat()) {
-    if (plan == nullptr || !last.remembered) {
+    const uint32_t place = message.repeat().place();
+    if (plan == nullptr || place >= remembered.size()) {
       return Violation("a repeat of a run that was not remembered");
     }
-    return BindRepeat(message, *plan, last, storages, run);
+    return BindRepeat(message, *plan, remembered[place], storages, run);
   }
   for (const v1::Binding& said : message.bindings()) {
     run->bindings.push_back({said.storage(), said.base_version(), said.writes(),

@@ -1,5 +1,5 @@
 // A run with one binding for every slot, whatever its message left out because
-// the session's run of the same structure before said it.
+// an earlier run of the same structure said it, which the session remembers.
 //
 // Reused from run to run for its memory. Not thread-safe: a session's.
 #ifndef GPU_WORKER_PLAN_BOUND_RUN_H_
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/plan/plan.h"
 #include "gpu_worker/session/storage_table.h"
@@ -42,13 +43,12 @@ struct BoundRun {
   std::vector<double> floats;
   std::vector<Binding> bindings;
   std::vector<uint32_t> final_slots;
-  // The run before had the same.
+  // The run that it repeats had the same.
   bool same_final_slots = false;
 };
 
-// What a session remembers of its last run of a structure.
-struct LastRun {
-  bool remembered = false;
+// What a session remembers of a run of a structure.
+struct RememberedRun {
   std::vector<uint64_t> storages;  // by slot
   std::vector<uint32_t> final_slots;
   std::vector<double> floats;  // by hole
@@ -56,15 +56,16 @@ struct LastRun {
   Lifetimes lifetimes;
 
   // Slots and float holes.
-  size_t remembered_size() const { return storages.size() + floats.size(); }
+  size_t size_in_slots() const { return storages.size() + floats.size(); }
 };
 
-// Fills `run`. `plan` may be null for a structure that was refused. What the
+// Fills `run`. `plan` may be null for a structure that was refused.
+// `remembered`: the runs of the structure, by place. What the
 // message says is checked as far as is needed to read it: InvalidArgument
 // (PROTOCOL_VIOLATION); nothing else is changed then.
 absl::Status BindRun(const v1::Run& message, const Plan* plan,
-                     const LastRun& last, const StorageTable& storages,
-                     BoundRun* run);
+                     absl::Span<const RememberedRun> remembered,
+                     const StorageTable& storages, BoundRun* run);
 
 // What the final slots of a run of the plan say; they are in range.
 Lifetimes LifetimesOf(const Plan& plan,

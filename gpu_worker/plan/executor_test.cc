@@ -75,8 +75,8 @@ class ExecutorTest : public testing::Test {
   }
 
   absl::Status Check(const Plan& plan, const v1::Run& run,
-                     const LastRun& last = {}) {
-    DJINN_RETURN_IF_ERROR(BindRun(run, &plan, last, storages_, &bound_));
+                     absl::Span<const RememberedRun> remembered = {}) {
+    DJINN_RETURN_IF_ERROR(BindRun(run, &plan, remembered, storages_, &bound_));
     return CheckRun(plan, bound_, storages_);
   }
 
@@ -470,8 +470,7 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
   const uint64_t b = Tensor({3, 4});
   const v1::Run first = MakeRun(*plan, {a, b});
   Execute(*plan, first);
-  LastRun last;
-  last.remembered = true;
+  RememberedRun last;
   last.storages = {a, b, first.bindings(2).storage()};
 
   // Another first operand; the second as before, which has changed since.
@@ -485,7 +484,7 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
   const auto refused = [&](auto change) {
     v1::Run run = repeat;
     change(&run);
-    return ErrorReason(Check(*plan, run, last)) == "PROTOCOL_VIOLATION";
+    return ErrorReason(Check(*plan, run, {&last, 1})) == "PROTOCOL_VIOLATION";
   };
   EXPECT_TRUE(refused(
       [](v1::Run* r) { r->mutable_repeat()->set_first_new_storage(0); }));
@@ -511,8 +510,9 @@ TEST_F(ExecutorTest, RepeatBindsAsBeforeWhatItLeavesOut) {
   }));
   EXPECT_EQ(ErrorReason(Check(*plan, repeat)), "PROTOCOL_VIOLATION")
       << "nothing is remembered";
+  EXPECT_TRUE(refused([](v1::Run* r) { r->mutable_repeat()->set_place(1); }));
 
-  ASSERT_TRUE(Check(*plan, repeat, last).ok());
+  ASSERT_TRUE(Check(*plan, repeat, {&last, 1}).ok());
   const RunContext context{++sequence_, "t",      &storages_, &quota_,
                            &errors_,    &memory_, &counters_, &cancelled_};
   v1::RunMetadata metadata;
@@ -531,8 +531,7 @@ TEST_F(ExecutorTest, RepeatKeepsTheFloatsThatItLeavesOut) {
   s.FillInPlace(x, 1, 2);
   const auto plan = Admit(s);
   const uint64_t id = Tensor({0, 0, 0});
-  LastRun last;
-  last.remembered = true;
+  RememberedRun last;
   last.storages = {id};
   last.floats = {1, 2, 3};
   v1::Run repeat;
@@ -541,13 +540,13 @@ TEST_F(ExecutorTest, RepeatKeepsTheFloatsThatItLeavesOut) {
   repeat.mutable_repeat()->add_float_gaps(1);
   repeat.add_float_holes(7);
   repeat.add_float_holes(9);
-  ASSERT_TRUE(Check(*plan, repeat, last).ok());
+  ASSERT_TRUE(Check(*plan, repeat, {&last, 1}).ok());
   EXPECT_EQ(bound_.floats, (std::vector<double>{7, 2, 9}));
 
   repeat.mutable_repeat()->set_float_gaps(1, 2);
-  EXPECT_EQ(ErrorReason(Check(*plan, repeat, last)), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorReason(Check(*plan, repeat, {&last, 1})), "PROTOCOL_VIOLATION");
   repeat.mutable_repeat()->set_float_gaps(1, UINT32_MAX);
-  EXPECT_EQ(ErrorReason(Check(*plan, repeat, last)), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorReason(Check(*plan, repeat, {&last, 1})), "PROTOCOL_VIOLATION");
 }
 
 TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {

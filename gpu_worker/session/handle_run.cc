@@ -20,7 +20,9 @@ absl::Status Session::ForgetStructures(const v1::DefineStructure& define) {
       return Violation(
           absl::StrCat("forgets structure ", id, ", which is not defined"));
     }
-    remembered_slots_ -= found->second.last.remembered_size();
+    for (const RememberedRun& run : found->second.remembered) {
+      remembered_slots_ -= run.size_in_slots();
+    }
     structures_.erase(found);
     MutexLock lock(&mu_);
     run_times_.Forget(id);
@@ -117,32 +119,47 @@ absl::StatusOr<std::shared_ptr<const Plan>> Session::PlanOf(
                                 admitted.status().message()));
 }
 
-absl::StatusOr<const Lifetimes*> Session::Remember(const Plan& plan,
-                                                   LastRun* last) {
-  remembered_slots_ -= last->remembered_size();
-  if (!run_.message->remember() && !run_.message->has_repeat()) {
-    // Nothing is kept: what is forgotten is not counted.
-    *last = LastRun();
-    lifetimes_ = LifetimesOf(plan, run_.final_slots);
-    return &lifetimes_;
+absl::StatusOr<const Lifetimes*> Session::Remember(
+    const Plan& plan, std::vector<RememberedRun>* remembered) {
+  const v1::Run& message = *run_.message;
+  if (!message.has_repeat()) {
+    for (const RememberedRun& run : *remembered) {
+      remembered_slots_ -= run.size_in_slots();
+    }
+    remembered->clear();
+    if (!message.remember()) {
+      lifetimes_ = LifetimesOf(plan, run_.final_slots);
+      return &lifetimes_;
+    }
   }
-  remembered_slots_ += run_.bindings.size() + run_.floats.size();
-  if (remembered_slots_ > srg::kMaxRememberedSlots) {
-    return Violation(absl::StrCat("more than ", srg::kMaxRememberedSlots,
-                                  " slots and float holes to remember"));
+  size_t place = message.repeat().place();
+  if (message.remember()) {
+    remembered_slots_ += run_.bindings.size() + run_.floats.size();
+    if (remembered_slots_ > srg::kMaxRememberedSlots) {
+      return Violation(absl::StrCat("more than ", srg::kMaxRememberedSlots,
+                                    " slots and float holes to remember"));
+    }
+    if (remembered->size() == srg::kMaxRememberedRuns) {
+      return Violation(absl::StrCat("more than ", srg::kMaxRememberedRuns,
+                                    " runs of a structure to remember"));
+    }
+    // Of a repeat a copy, for what is the same in both.
+    remembered->push_back(message.has_repeat() ? (*remembered)[place]
+                                               : RememberedRun());
+    place = remembered->size() - 1;
   }
-  last->remembered = true;
-  last->storages.clear();
+  RememberedRun& kept = (*remembered)[place];
+  kept.storages.clear();
   for (const BoundRun::Binding& binding : run_.bindings) {
-    last->storages.push_back(binding.storage);
+    kept.storages.push_back(binding.storage);
   }
-  last->floats = run_.floats;
-  if (!run_.same_final_slots || last->size != plan.size()) {
-    last->final_slots = run_.final_slots;
-    last->size = plan.size();
-    last->lifetimes = LifetimesOf(plan, run_.final_slots);
+  kept.floats = run_.floats;
+  if (!run_.same_final_slots || kept.size != plan.size()) {
+    kept.final_slots = run_.final_slots;
+    kept.size = plan.size();
+    kept.lifetimes = LifetimesOf(plan, run_.final_slots);
   }
-  return &last->lifetimes;
+  return &kept.lifetimes;
 }
 
 uint64_t Session::BoundContentBytes() const {
@@ -302,7 +319,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       return Violation("a run of a refused structure is to be remembered");
     }
     DJINN_RETURN_IF_ERROR(
-        BindRun(run, nullptr, structure.last, storages_, &run_));
+        BindRun(run, nullptr, structure.remembered, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRefusedRun(run_, storages_));
     PoisonRun(nullptr, run_, structure.refused, &storages_);
     *metadata->mutable_error() = *structure.refused;
@@ -320,7 +337,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     NotePhaseOf(run.structure_id(), plan->phase(), &structure);
     NotePhase(plan->phase());
     DJINN_RETURN_IF_ERROR(
-        BindRun(run, plan.get(), structure.last, storages_, &run_));
+        BindRun(run, plan.get(), structure.remembered, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
     absl::Status refused = plan->refusal();
     if (refused.ok() && supplied_plan_ == nullptr && !HasRoom(*plan)) {
@@ -329,7 +346,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       return absl::OkStatus();
     }
     DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
-                           Remember(*plan, &structure.last));
+                           Remember(*plan, &structure.remembered));
     if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes());
     if (refused.ok()) refused = CheckDeadline(run.structure_id());
     if (!refused.ok()) {

@@ -65,7 +65,7 @@ bool Session::Suits(
     looked_at_ = {sequence, {}};
     return false;
   }
-  if (!BindRun(run, begun->plan.get(), structure.last, storages_, &run_).ok() ||
+  if (!BindRun(run, begun->plan.get(), structure.remembered, storages_, &run_).ok() ||
       !CheckRun(*begun->plan, run_, storages_).ok()) {
     return false;
   }
@@ -112,7 +112,7 @@ OngoingRun* Session::BeginRun(
   errors_.set_lane(message.lane());
   Structure& structure = structures_.at(message.run().structure_id());
   const absl::StatusOr<const Lifetimes*> lifetimes =
-      Remember(*begun->plan, &structure.last);
+      Remember(*begun->plan, &structure.remembered);
   if (!lifetimes.ok()) {
     --queued_runs_;
     EndStep();

@@ -271,7 +271,7 @@ class Session {
     // One of the two. The plan itself is the graph cache's.
     std::string fingerprint;
     RootError refused;
-    LastRun last;
+    std::vector<RememberedRun> remembered;  // by place
     // As last noted.
     v1::Phase phase = v1::PHASE_UNSPECIFIED;
   };
@@ -448,9 +448,10 @@ class Session {
   // At the run's size; null when the worker has to ask for the structure.
   absl::StatusOr<std::shared_ptr<const Plan>> PlanOf(const Structure& structure,
                                                      const v1::Run& run);
-  // Keeps what run_ says for a repeat, if it is to be kept. When what it makes
-  // ceases to be, until the next run.
-  absl::StatusOr<const Lifetimes*> Remember(const Plan& plan, LastRun* last);
+  // Keeps what run_ says for repeats, if it is to be kept, among the runs of its
+  // structure. When what it makes ceases to be, until the next run.
+  absl::StatusOr<const Lifetimes*> Remember(
+      const Plan& plan, std::vector<RememberedRun>* remembered);
   absl::Status TakeSupply(const v1::DefineStructure& supply);
   absl::Status ForgetStructures(const v1::DefineStructure& define);
   absl::Status HandleInstall(uint64_t sequence, const v1::Install& install);

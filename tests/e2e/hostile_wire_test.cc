@@ -248,6 +248,11 @@ const std::vector<Violation>& Violations() {
            r->mutable_repeat()->set_first_new_storage(1);
          });
        }},
+      {"a repeat of a place there is not",
+       [](Client* c) {
+         SendRepeat(c,
+                    [](v1::Run* r) { r->mutable_repeat()->set_place(1); });
+       }},
       {"a repeat with bindings",
        [](Client* c) {
          SendRepeat(c, [](v1::Run* r) {

@@ -155,10 +155,12 @@ class FakeWorker {
     srg::Structure structure;
     srg::StructureFacts facts;
     std::string fingerprint;
-    // Of the last run that was to be remembered.
-    std::vector<uint64_t> last_storages;
-    std::vector<uint32_t> last_final_slots;
-    std::vector<double> last_floats;
+    struct Remembered {
+      std::vector<uint64_t> storages;
+      std::vector<uint32_t> final_slots;
+      std::vector<double> floats;
+    };
+    std::vector<Remembered> remembered;  // by place
   };
 
   // One stream and its callbacks.

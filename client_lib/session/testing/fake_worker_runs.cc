@@ -9,6 +9,7 @@
 #include "common/srg/canonical.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
+#include "common/srg/validate.h"
 
 namespace djinn {
 
@@ -65,10 +66,12 @@ void FakeWorker::CarryDefine(const v1::DefineStructure& define) {
 bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
   const srg::Structure& structure = defined->structure;
   if (run->has_repeat()) {
-    if (defined->last_storages.size() != structure.slots.size()) {
+    if (run->repeat().place() >= defined->remembered.size()) {
       Violation("a repeat of nothing remembered");
       return false;
     }
+    const Defined::Remembered& before =
+        defined->remembered[run->repeat().place()];
     v1::Run whole = *run;
     const v1::Repeat& repeat = run->repeat();
     if (run->bindings_size() > 0) Violation("bindings of a repeat");
@@ -93,7 +96,7 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
                  kind == srg::Slot::Kind::kResult) {
         binding.set_storage(next++);
       } else {
-        binding.set_storage(defined->last_storages[i]);
+        binding.set_storage(before.storages[i]);
         binding.set_base_version(storages_[binding.storage()].version);
         versions += binding.base_version();
       }
@@ -103,16 +106,16 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
     if (listed != repeat.storages_size()) Violation("slots of a repeat");
     if (versions != repeat.version_sum()) Violation("versions of a repeat");
     if (repeat.same_final_slots()) {
-      whole.mutable_final_slots()->Add(defined->last_final_slots.begin(),
-                                       defined->last_final_slots.end());
+      whole.mutable_final_slots()->Add(before.final_slots.begin(),
+                                       before.final_slots.end());
     }
-    whole.mutable_float_holes()->Assign(defined->last_floats.begin(),
-                                        defined->last_floats.end());
+    whole.mutable_float_holes()->Assign(before.floats.begin(),
+                                        before.floats.end());
     int changed = 0;
     uint32_t hole = 0;
     for (const uint32_t holes_between : repeat.float_gaps()) {
       hole += holes_between;
-      if (hole >= defined->last_floats.size()) {
+      if (hole >= before.floats.size()) {
         Violation("float holes of a repeat");
         return false;
       }
@@ -121,15 +124,24 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
     }
     *run = std::move(whole);
   }
-  defined->last_storages.clear();
-  if (!run->remember() && !run->has_repeat()) return true;
-  for (const v1::Binding& binding : run->bindings()) {
-    defined->last_storages.push_back(binding.storage());
+  if (!run->has_repeat()) defined->remembered.clear();
+  if (run->remember()) {
+    defined->remembered.emplace_back();
+  } else if (!run->has_repeat()) {
+    return true;
   }
-  defined->last_floats.assign(run->float_holes().begin(),
-                              run->float_holes().end());
-  defined->last_final_slots.assign(run->final_slots().begin(),
-                                   run->final_slots().end());
+  if (defined->remembered.size() > srg::kMaxRememberedRuns) {
+    Violation("too many runs to remember");
+  }
+  Defined::Remembered& kept =
+      run->remember() ? defined->remembered.back()
+                      : defined->remembered[run->repeat().place()];
+  kept.storages.clear();
+  for (const v1::Binding& binding : run->bindings()) {
+    kept.storages.push_back(binding.storage());
+  }
+  kept.floats.assign(run->float_holes().begin(), run->float_holes().end());
+  kept.final_slots.assign(run->final_slots().begin(), run->final_slots().end());
   return true;
 }
 

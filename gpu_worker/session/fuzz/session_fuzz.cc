@@ -133,8 +133,8 @@ class Client {
   struct Defined {
     srg::Structure structure;
     srg::StructureFacts facts;
-    // What the last run that is remembered bound.
-    std::vector<uint64_t> last;
+    // What the runs that are remembered bound, by place.
+    std::vector<std::vector<uint64_t>> remembered;
   };
 
   static bool IsBorn(const srg::Slot& slot) {
@@ -151,13 +151,16 @@ class Client {
             binding.base_version() + binding.writes();
         bound.push_back(binding.storage());
       }
-    } else if (found != structures_.end()) {
+    } else if (found != structures_.end() &&
+               run.repeat().place() < found->second.remembered.size()) {
       const Defined& defined = found->second;
+      const std::vector<uint64_t>& before =
+          defined.remembered[run.repeat().place()];
       uint64_t next = run.repeat().first_new_storage();
       int listed = 0;
       uint32_t gap = 0;
       uint64_t storage = 0;
-      for (size_t i = 0; i < defined.last.size(); ++i) {
+      for (size_t i = 0; i < before.size(); ++i) {
         if (listed < run.repeat().slot_gaps_size() &&
             listed < run.repeat().storages_size() &&
             run.repeat().slot_gaps(listed) == gap++) {
@@ -166,25 +169,35 @@ class Client {
           gap = 0;
         } else {
           bound.push_back(IsBorn(defined.structure.slots[i]) ? next++
-                                                             : defined.last[i]);
+                                                             : before[i]);
         }
         versions_[bound.back()] += defined.facts.slots[i].writes;
       }
     }
     if (found == structures_.end()) return;
-    if (!run.remember() && !run.has_repeat()) bound.clear();
-    if (bound.size() != found->second.structure.slots.size()) bound.clear();
-    found->second.last = std::move(bound);
+    std::vector<std::vector<uint64_t>>& remembered = found->second.remembered;
+    if (!run.has_repeat()) remembered.clear();
+    if (bound.size() != found->second.structure.slots.size()) return;
+    if (run.remember()) {
+      remembered.push_back(std::move(bound));
+    } else if (run.has_repeat()) {
+      remembered[run.repeat().place()] = std::move(bound);
+    }
   }
 
-  // Makes it say what is true of the run before.
+  // Makes it say what is true of a run that is remembered.
   void RepairRepeat(const Defined& defined, v1::Run* run) {
     v1::Repeat* const repeat = run->mutable_repeat();
+    repeat->set_place(repeat->place() % defined.remembered.size());
+    if (defined.remembered.size() == srg::kMaxRememberedRuns) {
+      run->set_remember(false);
+    }
+    const std::vector<uint64_t>& before = defined.remembered[repeat->place()];
     std::set<uint32_t> slots;
     uint64_t slot = 0;
     for (const uint32_t gap : repeat->slot_gaps()) {
       slot += gap;
-      if (slot >= defined.last.size()) break;
+      if (slot >= before.size()) break;
       slots.insert(static_cast<uint32_t>(slot++));
     }
     const int count = static_cast<int>(slots.size());
@@ -200,12 +213,12 @@ class Client {
     run->clear_bindings();
     bool born = false;
     uint64_t versions = 0;
-    for (uint32_t i = 0; i < defined.last.size(); ++i) {
+    for (uint32_t i = 0; i < before.size(); ++i) {
       if (slots.contains(i)) continue;
       if (IsBorn(defined.structure.slots[i])) {
         born = true;
       } else {
-        versions += versions_[defined.last[i]];
+        versions += versions_[before[i]];
       }
     }
     if (!born) repeat->clear_first_new_storage();
@@ -229,7 +242,7 @@ class Client {
     if (found == structures_.end()) return;
     const Defined& defined = found->second;
     const size_t slots = defined.structure.slots.size();
-    if (run->has_repeat() && !defined.last.empty()) {
+    if (run->has_repeat() && !defined.remembered.empty()) {
       RepairRepeat(defined, run);
       RepairHoles(defined, run);
       RepairFloatGaps(defined, run);

@@ -199,7 +199,7 @@ std::vector<uint64_t> RunTester::Run(const Plan& plan,
   for (const uint32_t slot : final_slots) run.add_final_slots(slot);
   run.set_reply_metadata(plan.facts().unknown_results > 0);
   BoundRun bound_run;
-  absl::Status status = BindRun(run, &plan, LastRun(), storages_, &bound_run);
+  absl::Status status = BindRun(run, &plan, {}, storages_, &bound_run);
   status.Update(CheckRun(plan, bound_run, storages_));
   EXPECT_TRUE(status.ok()) << status;
   const RunContext context{++sequence_, "t",           &storages_, &quota_,
