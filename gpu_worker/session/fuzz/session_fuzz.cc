@@ -180,7 +180,7 @@ class Client {
     if (bound.size() != found->second.structure.slots.size()) return;
     if (run.remember()) {
       remembered.push_back(std::move(bound));
-    } else if (run.has_repeat()) {
+    } else if (run.repeat().place() < remembered.size()) {
       remembered[run.repeat().place()] = std::move(bound);
     }
   }
