@@ -262,8 +262,9 @@ absl::Status Session::PlaceFetched(std::shared_ptr<Buffer> buffer,
   // A full cache keeps nothing more.
   if (IsSoleOwner(storage->buffer)) {
     storage->quota.MoveTo(StorageClass::kOwn);
-  } else {
-    KeepOnDisk(hash, state.size_bytes(), /*found=*/false);
+  } else if (environment_.store != nullptr) {
+    environment_.store->Keep(tenant_, hash, state.size_bytes(),
+                             /*found=*/false);
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Streams that come and go, and what they bring beside tensor bytes.
+// Streams that come and go, and what they bring.
 #include <optional>
 #include <utility>
 
@@ -37,22 +37,13 @@ void Session::Attach(WorkerStream* stream, uint64_t number,
   if (dropped_ || number <= stream_number_) return;
   const bool resumed = std::exchange(stream_number_, number) != 0;
   if (!std::exchange(attached_, true)) account_->Join();
-  way_ = way;
   inbox_.Grant(account_->Share(limits_));
-  const absl::Duration now = environment_.clock->Monotonic();
   news[0].set_completed_sequence(announced_);
   *news[0].mutable_window() = inbox_.window();
   hello.set_received_sequence(inbox_.received());
-  if (transfer_ != nullptr && transfer_->state == Transfer::State::kReceiving) {
-    // The time-out does not run while nobody could send.
-    transfer_->last_chunk = now;
-    transfer_->resumed = resumed;
-    hello.mutable_transfer()->set_transfer_id(transfer_->id);
-    hello.mutable_transfer()->set_received_bytes(
-        transfer_->chunks->prefix_bytes());
-  }
+  uploads_.OnStream(way, resumed, &hello);
   if (need_.has_value() && !need_->supply.has_value()) {
-    need_->since = now;
+    need_->since = environment_.clock->Monotonic();
     news.emplace_back().mutable_need()->set_structure_id(need_->structure_id);
   }
   *news[0].mutable_hello() = std::move(hello);
@@ -120,10 +111,10 @@ bool Session::ReceiveOne(v1::ControlRequest message) {
       Cancel();
       break;
     case v1::ControlRequest::kProof:
-      ReceiveProof(std::move(*message.mutable_proof()));
+      FailUnlessOk(uploads_.ReceiveProof(std::move(*message.mutable_proof())));
       break;
     case v1::ControlRequest::kHash:
-      ReceiveHash(message.hash());
+      FailUnlessOk(uploads_.ReceiveHash(message.hash()));
       break;
     case v1::ControlRequest::kHello:
       Fail(Violation("a hello that is not the first message"));
@@ -132,6 +123,15 @@ bool Session::ReceiveOne(v1::ControlRequest message) {
       if (acknowledged == 0) Fail(Violation("a message that says nothing"));
   }
   return false;
+}
+
+void Session::ReceiveBulk(uint64_t transfer_id, uint64_t offset,
+                          absl::Span<const absl::string_view> pieces) {
+  {
+    MutexLock lock(&mu_);
+    if (OverLocked()) return;
+  }
+  FailUnlessOk(uploads_.ReceiveBulk(transfer_id, offset, pieces));
 }
 
 bool Session::ReceiveOrdered(v1::Ordered message) {
@@ -154,7 +154,7 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
     if (cancelling_) {
       traffic_->Add(Traffic::kMessagesIn, message.ByteSizeLong());
     }
-    if (failed_ || dropped_ || cancelling_) return false;
+    if (OverLocked()) return false;
     const uint64_t before = inbox_.received();
     added = inbox_.Add(std::move(message), deadline, mark, now);
     NoteNext();
@@ -163,7 +163,7 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
       ExpectProfile();
     }
   }
-  if (!added.ok()) Fail(added);
+  FailUnlessOk(added);
   return added.ok();
 }
 
@@ -172,7 +172,7 @@ void Session::Supply(v1::DefineStructure supply) {
   absl::Status violation;
   {
     MutexLock lock(&mu_);
-    if (failed_ || dropped_ || cancelling_) return;
+    if (OverLocked()) return;
     const bool asked = need_.has_value() && need_->structure_id == id &&
                        !need_->supply.has_value();
     // The answer to a Need that was repeated when the stream was resumed.

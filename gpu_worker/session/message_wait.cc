@@ -21,16 +21,14 @@ std::optional<v1::MessageWait> Session::wait() const {
     return wait;
   };
   MutexLock lock(&mu_);
-  if (failed_ || dropped_ || cancelling_ || running_) return std::nullopt;
-  if (transfer_ != nullptr &&
-      (transfer_->writers > 0 ||
-       transfer_->state == Transfer::State::kReceiving)) {
-    return say(v1::MessageWait::BYTES, transfer_->started);
-  }
-  if (searching_ != nullptr && !searching_->settled()) {
-    return say(searching_->load != nullptr ? v1::MessageWait::CONTENT
-                                           : v1::MessageWait::BYTES,
-               searching_->started);
+  if (OverLocked() || running_) return std::nullopt;
+  if (upload_.has_value()) {
+    const std::optional<Uploads::Awaited> awaited = uploads_.awaited();
+    if (awaited.has_value()) {
+      return say(awaited->from_disk ? v1::MessageWait::CONTENT
+                                    : v1::MessageWait::BYTES,
+                 awaited->since);
+    }
   }
   if (pull_ != nullptr && !pull_->incoming->settled()) {
     v1::MessageWait wait = say(v1::MessageWait::VALUE, pull_->started);

@@ -65,7 +65,8 @@ bool Session::Suits(
     looked_at_ = {sequence, {}};
     return false;
   }
-  if (!BindRun(run, begun->plan.get(), structure.remembered, storages_, &run_).ok() ||
+  if (!BindRun(run, begun->plan.get(), structure.remembered, storages_, &run_)
+           .ok() ||
       !CheckRun(*begun->plan, run_, storages_).ok()) {
     return false;
   }
@@ -74,8 +75,8 @@ bool Session::Suits(
 }
 
 bool Session::MayBeginRunLocked() const {
-  return HasWorkLocked() && inbox_.fast_run_next() && transfer_ == nullptr &&
-         searching_ == nullptr && pull_ == nullptr && !need_.has_value();
+  return HasWorkLocked() && inbox_.fast_run_next() && !upload_.has_value() &&
+         pull_ == nullptr && !need_.has_value();
 }
 
 OngoingRun* Session::BeginRun(

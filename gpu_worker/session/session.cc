@@ -27,6 +27,8 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       inbox_(limits_),
       account_(std::move(account)),
       quota_(MemoryLimits::Of(limits_), account_->memory()),
+      uploads_(environment, tenant_, limits_.inline_bytes(), traffic.get(),
+               {callbacks_.runnable, callbacks_.charge}),
       models_(account_.get()),
       errors_(environment_.worker_id, tenant_, environment_.random),
       traffic_(std::move(traffic)),
@@ -42,12 +44,8 @@ bool Session::HasWork() const {
 }
 
 bool Session::HasWorkLocked() const {
-  if (failed_ || dropped_ || cancelling_ || running_) return false;
-  if (transfer_ != nullptr) {
-    return transfer_->state != Transfer::State::kReceiving &&
-           transfer_->writers == 0;
-  }
-  if (searching_ != nullptr) return searching_->settled();
+  if (OverLocked() || running_) return false;
+  if (upload_.has_value()) return uploads_.settled();
   if (pull_ != nullptr) return pull_->incoming->settled();
   if (need_.has_value()) return need_->supply.has_value();
   return !inbox_.empty();
@@ -78,8 +76,7 @@ void Session::NoteNext() {
 
 void Session::Step() {
   if (!HasWork()) return;
-  std::shared_ptr<Transfer> transfer;
-  std::unique_ptr<Searching> searching;
+  std::optional<Upload> upload;
   std::unique_ptr<Pulling> pulling;
   std::optional<Inbox::Item> item;
   std::optional<v1::DefineStructure> supply;
@@ -87,10 +84,8 @@ void Session::Step() {
     MutexLock lock(&mu_);
     if (!HasWorkLocked()) return;
     running_ = true;
-    if (transfer_ != nullptr) {
-      transfer = std::exchange(transfer_, nullptr);
-    } else if (searching_ != nullptr) {
-      searching = std::move(searching_);
+    if (upload_.has_value()) {
+      upload = std::exchange(upload_, std::nullopt);
     } else if (pull_ != nullptr) {
       pulling = std::move(pull_);
     } else {
@@ -101,12 +96,9 @@ void Session::Step() {
     }
   }
   absl::Status status;
-  if (transfer != nullptr) {
-    FinishTransfer(transfer.get());
-    Complete(transfer->sequence);
-  } else if (searching != nullptr) {
-    FinishSearch(searching.get());
-    CompleteUnlessParked(searching->sequence);
+  if (upload.has_value()) {
+    StepUpload(*upload);
+    CompleteUnlessParked(upload->sequence);
   } else if (pulling != nullptr) {
     if (entering_ != nullptr) {
       GoOnEntering(pulling.get());
@@ -119,7 +111,7 @@ void Session::Step() {
   }
   if (ABSL_PREDICT_FALSE(profile_ != nullptr)) profile_->Leave();
   EndStep();
-  if (!status.ok()) Fail(std::move(status));
+  FailUnlessOk(std::move(status));
 }
 
 absl::Status Session::StepItem(Inbox::Item item,
@@ -162,8 +154,7 @@ absl::Status Session::StepItem(Inbox::Item item,
 void Session::CompleteUnlessParked(uint64_t sequence) {
   {
     MutexLock lock(&mu_);
-    if (transfer_ != nullptr || searching_ != nullptr || pull_ != nullptr)
-      return;
+    if (upload_.has_value() || pull_ != nullptr) return;
   }
   Complete(sequence);
 }
@@ -310,10 +301,38 @@ void Session::Complete(uint64_t sequence) {
 void Session::Fail(absl::Status status) {
   {
     MutexLock lock(&mu_);
-    if (failed_ || dropped_ || cancelling_) return;
+    if (OverLocked()) return;
     failed_ = true;
   }
   callbacks_.fail(std::move(status));
+}
+
+void Session::CheckDeadlines() {
+  const absl::Duration now = environment_.clock->Monotonic();
+  const absl::Duration timeout = environment_.transfer_idle_timeout;
+  bool attached;
+  bool pull_stands_still;
+  absl::Status failure;
+  {
+    MutexLock lock(&mu_);
+    attached = attached_;
+    pull_stands_still = PullStandsStill(now);
+    // Nothing can come without a stream.
+    if (attached && need_.has_value() && !need_->supply.has_value() &&
+        now - need_->since >= timeout) {
+      failure =
+          MakeError(absl::StatusCode::kDeadlineExceeded, "NEED_TIMEOUT",
+                    absl::StrCat("structure ", need_->structure_id,
+                                 " was asked for again and did not come for ",
+                                 absl::FormatDuration(timeout)));
+    }
+  }
+  if (absl::Status silent = CheckAcknowledged(now); !silent.ok()) {
+    return Fail(std::move(silent));
+  }
+  if (pull_stands_still) return GiveUpPull();
+  if (!failure.ok()) return Fail(std::move(failure));
+  uploads_.CheckDeadline(attached);
 }
 
 void Session::Cancel() {
@@ -321,12 +340,11 @@ void Session::Cancel() {
   bool running = false;
   {
     MutexLock lock(&mu_);
-    if (failed_ || dropped_ || cancelling_) return;
+    if (OverLocked()) return;
     cancelling_ = true;
     cancelled_ = stopped_ = true;
     ForgetInbox();
-    transfer_ = nullptr;
-    searching_ = nullptr;
+    upload_.reset();
     pulling = std::move(pull_);
     need_.reset();
     running = std::exchange(running_, true);
@@ -344,8 +362,7 @@ void Session::Drop() {
     if (dropped_) return;
     dropped_ = true;
     ForgetInbox();
-    transfer_ = nullptr;
-    searching_ = nullptr;
+    upload_.reset();
     pulling = std::move(pull_);
     need_.reset();
     if (std::exchange(attached_, false)) account_->Leave();
@@ -367,6 +384,7 @@ void Session::FreeState() {
   environment_.offers->Leave(session_id_, this);
   pinned_.clear();
   entering_ = nullptr;
+  uploads_.Forget();
   storages_.Clear();
   models_.Clear();
   structures_.clear();

@@ -63,46 +63,18 @@
 #include "gpu_worker/session/incoming_pull.h"
 #include "gpu_worker/session/models.h"
 #include "gpu_worker/session/outbox.h"
-#include "gpu_worker/session/received_chunks.h"
 #include "gpu_worker/session/result_times.h"
 #include "gpu_worker/session/root_errors.h"
+#include "gpu_worker/session/session_environment.h"
 #include "gpu_worker/session/session_profile.h"
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "gpu_worker/session/traffic.h"
 #include "gpu_worker/session/upload_rate.h"
+#include "gpu_worker/session/uploads.h"
 #include "scheduler/fairness/run_times.h"
 
 namespace djinn::worker {
-
-// What all sessions of a worker share; outlives them.
-struct SessionEnvironment {
-  std::string worker_id;
-  Clock* clock = nullptr;
-  RandomSource* random = nullptr;
-  DeviceMemory* memory = nullptr;
-  ContentCache* contents = nullptr;
-  ContentProofs* proofs = nullptr;
-  // Null: no contents are kept on disk.
-  ContentStore* store = nullptr;
-  GraphCache* graphs = nullptr;
-  OfferTable* offers = nullptr;
-  PullSource* pulls = nullptr;
-  LinkRates* links = nullptr;
-  // Of what comes over the network.
-  UploadRate* uploads = nullptr;
-  ExecutionCounters* counters = nullptr;
-  // Null: runs do not give way.
-  NodeEdge* edge = nullptr;
-  srg::StructureCaps caps;
-  absl::Duration transfer_idle_timeout = absl::Seconds(30);
-  uint64_t outbox_bytes = uint64_t{8} << 20;
-  // Called when the tenant's contents changed, without locks.
-  std::function<void()> contents_changed = [] {};
-  // Called when a tenant's budget refused something, without locks.
-  std::function<void(const std::string& tenant, const absl::Status& why)>
-      refused = [](const std::string&, const absl::Status&) {};
-};
 
 // How a run with a deadline came out.
 enum class RunInTime {
@@ -112,13 +84,6 @@ enum class RunInTime {
   kMissed,
   // It would not have been, and was not begun.
   kRefused,
-};
-
-// How a client's bytes come.
-enum class StreamWay {
-  // Within this machine.
-  kLocal,
-  kNetwork,
 };
 
 class Session {
@@ -282,66 +247,16 @@ class Session {
     // The client's answer, until Step() takes it.
     std::optional<v1::DefineStructure> supply;
   };
-  // An upload on its way; the session is parked while there is one.
-  struct Transfer {
-    uint64_t id = 0;
-    uint64_t sequence = 0;
-    uint64_t storage = 0;
-    uint64_t size_bytes = 0;
-    uint64_t sample = 0;
-    std::shared_ptr<Buffer> buffer;
-    std::shared_ptr<Reservation> reservation;
-    // Guarded by Session::mu_ once published.
-    // What the client says; it may say so after the last byte.
-    std::optional<ContentHash> claimed;
-    enum class State {
-      kReceiving,
-      kComplete,
-      kFailed
-    } state = State::kReceiving;
-    absl::Status failure;
-    std::optional<ReceivedChunks> chunks;
-    // Calls that write into the buffer, or hash it, now.
-    uint32_t writers = 0;
-    // Of the bytes before `hashed`, by one call at a time.
-    ContentHasher hasher;
-    uint64_t hashed = 0;
-    bool hashing = false;
-    // Chunks may come twice: the stream was resumed meanwhile.
-    bool resumed = false;
-    absl::Duration started;
-    absl::Duration last_chunk;
-    // Of the chunks that came over the network.
-    std::optional<UploadRate::Mark> first;
-    UploadRate::Mark last;
-  };
-
-  // An upload that the client may not have to send: it says its hash, its bytes
-  // are read from disk, or it proves that it has another tenant's; the session
-  // is parked.
-  struct Searching {
+  // An Install whose bytes, or what may take their place, are on their way; the
+  // session is parked.
+  struct Upload {
     uint64_t sequence = 0;
     uint64_t storage = 0;
     bool birth = false;
-    v1::Transfer transfer;
-    absl::Duration deadline;
-    // One of the two, or none: the hash is awaited.
-    std::shared_ptr<ContentChallenge> challenge;
-    std::shared_ptr<ContentLoad> load;
-    // Guarded by Session::mu_: the hash was said; it did not come in time.
-    bool hash_said = false;
-    bool hash_late = false;
-    // Of the load.
-    std::shared_ptr<Buffer> buffer;
-    std::shared_ptr<Reservation> reservation;
-    absl::Duration started;
-
-    bool awaits_hash() const { return load == nullptr && challenge == nullptr; }
-    bool settled() const {
-      return load != nullptr        ? load->settled()
-             : challenge != nullptr ? challenge->settled()
-                                    : hash_said || hash_late;
-    }
+    uint64_t transfer_id = 0;
+    uint64_t size_bytes = 0;
+    // The bytes come: nothing took their place.
+    bool receives = false;
   };
   // A run that the executor's caller carries out.
   struct Begun {
@@ -390,10 +305,12 @@ class Session {
   bool ReceiveOne(v1::ControlRequest message);
   bool ReceiveOrdered(v1::Ordered message);
   void Supply(v1::DefineStructure supply);
-  void ReceiveProof(v1::TransferProof proof);
-  void ReceiveHash(const v1::TransferHash& said);
   void Cancel();
 
+  // Nothing that comes matters any more.
+  bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return failed_ || dropped_ || cancelling_;
+  }
   bool HasWorkLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // They came, so they are paid for.
   void ForgetInbox() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -448,8 +365,8 @@ class Session {
   // At the run's size; null when the worker has to ask for the structure.
   absl::StatusOr<std::shared_ptr<const Plan>> PlanOf(const Structure& structure,
                                                      const v1::Run& run);
-  // Keeps what run_ says for repeats, if it is to be kept, among the runs of its
-  // structure. When what it makes ceases to be, until the next run.
+  // Keeps what run_ says for repeats, if it is to be kept, among the runs of
+  // its structure. When what it makes ceases to be, until the next run.
   absl::StatusOr<const Lifetimes*> Remember(
       const Plan& plan, std::vector<RememberedRun>* remembered);
   absl::Status TakeSupply(const v1::DefineStructure& supply);
@@ -491,41 +408,19 @@ class Session {
 
   absl::Status InstallInline(Storage* storage, const std::string& bytes);
   absl::Status InstallSeed(Storage* storage, uint64_t seed);
-  void InstallTransfer(uint64_t sequence, uint64_t storage_id, Storage* storage,
-                       bool birth, const v1::Transfer& transfer);
-  // Asks for the hash of a transfer that came without, reads the bytes from
-  // disk, or asks the client to prove that it has them, if that may help. True:
-  // the session is parked.
-  bool AskForHash(const Searching& search);
-  bool StartLoad(const Searching& search);
-  bool AskForProof(const Searching& search);
+  // Whether its storage may have the bytes: nobody has work done for what the
+  // session may not have.
+  bool MayHave(const Upload& upload) const;
+  // What was awaited is settled.
+  void StepUpload(const Upload& upload);
+  void TakeFound(const Upload& upload, Uploads::Found found);
   // False when nobody waits any more.
-  bool Park(std::unique_ptr<Searching> searching);
-  void FinishSearch(Searching* searching);
-  void FinishHash(Searching* searching);
-  // What was read; null when it was not.
-  std::shared_ptr<Buffer> FinishLoad(Searching* searching);
-  std::shared_ptr<Buffer> FinishProof(Searching* searching);
-  // The tenant has the content: it may be worth keeping on disk.
-  void KeepOnDisk(const ContentHash& hash, uint64_t size_bytes, bool found);
+  bool Park(const Upload& upload);
   // Shares `held`, or has the client send the bytes where it is null.
-  void DecideTransfer(uint64_t sequence, uint64_t storage_id, Storage* storage,
-                      bool birth, const v1::Transfer& transfer,
-                      std::shared_ptr<Buffer> held);
-  absl::StatusOr<std::shared_ptr<Transfer>> StartTransfer(
-      uint64_t sequence, uint64_t storage_id, Storage* storage,
-      const v1::Transfer& transfer);
-  // A chunk of it came, and all have come.
-  void NoteChunk(uint64_t bytes, Transfer* transfer)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteAllChunks(const Transfer& transfer)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Every byte is here, and the hash is said: it is complete.
-  void CompleteTransfer(Transfer* transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Hashes what is here from the beginning on, unless another call does.
-  absl::Status HashWhatIsHere(Transfer* transfer);
-  void FinishTransfer(Transfer* transfer);
-  absl::Status KeepContent(Transfer* transfer, Storage* storage);
+  void DecideUpload(Upload upload, std::shared_ptr<Buffer> held);
+  absl::Status ReceiveUpload(const Upload& upload, Storage* storage);
+  void FinishUpload(const Upload& upload);
+  static void TakeUploaded(std::shared_ptr<Buffer> buffer, Storage* storage);
   // Room for what comes from another worker; RESOURCE_EXHAUSTED.
   absl::StatusOr<std::unique_ptr<Pulling>> PreparePull(uint64_t sequence,
                                                        const v1::Pull& pull);
@@ -591,6 +486,9 @@ class Session {
   // Tells the account; ends the session when the tenant has too many.
   void CountStorages();
   void Fail(absl::Status status);
+  void FailUnlessOk(absl::Status status) {
+    if (!status.ok()) Fail(std::move(status));
+  }
 
   const SessionEnvironment& environment_;
   const std::string session_id_;
@@ -609,23 +507,12 @@ class Session {
   // Number of the newest stream, and whether it is still there.
   uint64_t stream_number_ ABSL_GUARDED_BY(mu_) = 0;
   bool attached_ ABSL_GUARDED_BY(mu_) = false;
-  StreamWay way_ ABSL_GUARDED_BY(mu_) = StreamWay::kLocal;
   std::optional<Need> need_ ABSL_GUARDED_BY(mu_);
   // Structure of the last answer to a Need. It may come once more: a resumed
   // stream repeats the Need.
   uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
-  std::shared_ptr<Transfer> transfer_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<Searching> searching_ ABSL_GUARDED_BY(mu_);
+  std::optional<Upload> upload_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Pulling> pull_ ABSL_GUARDED_BY(mu_);
-  // Transfers given up, or resumed, whose last chunks may still come.
-  UsedIds settled_ ABSL_GUARDED_BY(mu_){1024};
-  // Transfers whose proofs were asked for; an answer may come too late.
-  UsedIds challenged_ ABSL_GUARDED_BY(mu_){1024};
-  // Transfers whose hashes follow, and were told how to go on.
-  UsedIds unhashed_ ABSL_GUARDED_BY(mu_){1024};
-  // The last that came when nothing waited for it: too late to be looked for,
-  // but not for the bytes that follow, or once more.
-  v1::TransferHash early_hash_ ABSL_GUARDED_BY(mu_);
   // The message that was last put back for want of room, and since when it
   // waits for it.
   uint64_t no_room_for_ ABSL_GUARDED_BY(mu_) = 0;
@@ -643,6 +530,7 @@ class Session {
   const std::shared_ptr<TenantAccount> account_;
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;
+  Uploads uploads_;  // Thread-safe.
   Models models_;
   std::vector<Pinned> pinned_;
   // All is offered to another worker: nothing may change.

@@ -1,0 +1,62 @@
+// What all sessions of a worker share; outlives them.
+#ifndef GPU_WORKER_SESSION_SESSION_ENVIRONMENT_H_
+#define GPU_WORKER_SESSION_SESSION_ENVIRONMENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/srg/validate.h"
+
+namespace djinn {
+class Clock;
+class RandomSource;
+}  // namespace djinn
+
+namespace djinn::worker {
+
+class ContentCache;
+class ContentProofs;
+class ContentStore;
+class DeviceMemory;
+class GraphCache;
+class LinkRates;
+class NodeEdge;
+class OfferTable;
+class PullSource;
+class UploadRate;
+struct ExecutionCounters;
+
+struct SessionEnvironment {
+  std::string worker_id;
+  Clock* clock = nullptr;
+  RandomSource* random = nullptr;
+  DeviceMemory* memory = nullptr;
+  ContentCache* contents = nullptr;
+  ContentProofs* proofs = nullptr;
+  // Null: no contents are kept on disk.
+  ContentStore* store = nullptr;
+  GraphCache* graphs = nullptr;
+  OfferTable* offers = nullptr;
+  PullSource* pulls = nullptr;
+  LinkRates* links = nullptr;
+  // Of what comes over the network.
+  UploadRate* uploads = nullptr;
+  ExecutionCounters* counters = nullptr;
+  // Null: runs do not give way.
+  NodeEdge* edge = nullptr;
+  srg::StructureCaps caps;
+  absl::Duration transfer_idle_timeout = absl::Seconds(30);
+  uint64_t outbox_bytes = uint64_t{8} << 20;
+  // Called when the tenant's contents changed, without locks.
+  std::function<void()> contents_changed = [] {};
+  // Called when a tenant's budget refused something, without locks.
+  std::function<void(const std::string& tenant, const absl::Status& why)>
+      refused = [](const std::string&, const absl::Status&) {};
+};
+
+}  // namespace djinn::worker
+
+#endif  // GPU_WORKER_SESSION_SESSION_ENVIRONMENT_H_
