@@ -30,10 +30,12 @@ constexpr absl::Duration kAttendance = absl::Milliseconds(50);
 constexpr absl::Duration kShortTurn = absl::Microseconds(50);
 constexpr int kMaxSteps = 64;
 
-// Reads, and Frees among them, carried out in a turn that others share, behind
-// the run that they want the values of: they should not wait for another such
-// turn.
+// Reads, and Frees among them, carried out behind the run that they want the
+// values of: they should not wait for another turn.
 constexpr int kMessagesBehindRun = 16;
+
+// What has taken so long is long, whatever it is.
+constexpr absl::Duration kLongStep = absl::Milliseconds(5);
 
 // Runs meet where their first shared product is the same.
 CompanyForecast::Place PlaceOf(const OngoingRun& run) {
@@ -130,9 +132,12 @@ std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
   } while (queue_.empty());
   if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
   const uint64_t key = queue_.Take();
+  using Pace = scheduler::FairQueue::Pace;
+  const Pace pace = PaceOf(queued_.at(key).session->next_phase());
+  queue_.SetPace(key, pace);
   // Who waits already is not looked for otherwise.
-  if (!queue_.empty() && PaceOf(queued_.at(key).session->next_phase()) ==
-                             scheduler::FairQueue::Pace::kLong) {
+  if (!queue_.empty() && pace != Pace::kShort &&
+      (pace == Pace::kLong || queue_.short_waits())) {
     preemption_.Look();
   }
   turns_ = key == last_turn_ ? turns_ + 1 : 0;
@@ -304,8 +309,9 @@ void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step) {
   absl::Duration charged_until = step.start;
   absl::Duration now = step.start;
   int steps = 0;
+  bool ran = false;
   do {
-    session->Step();
+    ran = session->Step();
     const absl::Duration before = std::exchange(now, preemption_.OwnTime());
     if (session->phase() == phase) continue;
     // A run of another phase began.
@@ -314,7 +320,12 @@ void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step) {
     phase = session->phase();
   } while (++steps < kMaxSteps && now - step.start < kShortTurn &&
            session->HasWork() &&
+           (!turn.only_uploads || session->upload_next()) &&
            !(options_.max_batch_runs > 1 && session->fast_run_next()));
+  if (ran) {
+    session->StepReadsAndFrees(kMessagesBehindRun);
+    now = preemption_.OwnTime();
+  }
   preemption_.Settle(now);
   Charge(turn, phase, now - charged_until);
   EndTurn(turn, now - step.start);
@@ -344,14 +355,26 @@ scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
   std::vector<Preemption::Part> parts = {{step.key, used}};
   if (step.parts != nullptr) parts = step.parts();
   std::vector<uint64_t> keys;
+  bool may_be_long = false;
   MutexLock lock(&queue_mu_);
   for (const Preemption::Part& part : parts) {
     queue_.Charge(part.key, part.used);
+    if (part.used >= kLongStep) {
+      queue_.NoteLong(part.key);
+    } else {
+      may_be_long = true;
+    }
     keys.push_back(part.key);
   }
   const FairQueue::Preemption asked = queue_.MayPreempt(keys, end);
+  if (asked == FairQueue::Preemption::kNone && may_be_long &&
+      queue_.short_waits()) {
+    return FairQueue::Preemption::kLater;
+  }
   if (FairQueue::GivesWay(asked)) {
     preempting_ = TurnOf(queue_.TakePreempting(asked));
+    preempting_.only_uploads = asked == FairQueue::Preemption::kShort &&
+                               preempting_.session->upload_next();
     going_first_.push_back(preempting_.key);
     turns_ = 0;
   }

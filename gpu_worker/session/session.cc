@@ -65,6 +65,8 @@ void Session::NoteNext() {
     if (found != phases_.end()) phase = found->second;
   }
   next_phase_.store(phase, std::memory_order_relaxed);
+  upload_next_.store(upload_.has_value() || inbox_.upload_next(),
+                     std::memory_order_relaxed);
   const absl::Duration expected =
       run == nullptr || next == absl::InfiniteDuration()
           ? absl::ZeroDuration()
@@ -74,15 +76,15 @@ void Session::NoteNext() {
                   std::memory_order_relaxed);
 }
 
-void Session::Step() {
-  if (!HasWork()) return;
+bool Session::Step() {
+  if (!HasWork()) return false;
   std::optional<Upload> upload;
   std::unique_ptr<Pulling> pulling;
   std::optional<Inbox::Item> item;
   std::optional<v1::DefineStructure> supply;
   {
     MutexLock lock(&mu_);
-    if (!HasWorkLocked()) return;
+    if (!HasWorkLocked()) return false;
     running_ = true;
     if (upload_.has_value()) {
       upload = std::exchange(upload_, std::nullopt);
@@ -90,11 +92,12 @@ void Session::Step() {
       pulling = std::move(pull_);
     } else {
       item = inbox_.Take();
-      NoteNext();
       if (need_.has_value()) supply = std::move(need_->supply);
       need_.reset();
     }
+    NoteNext();
   }
+  const bool run = item.has_value() && item->message.has_run();
   absl::Status status;
   if (upload.has_value()) {
     StepUpload(*upload);
@@ -112,6 +115,7 @@ void Session::Step() {
   if (ABSL_PREDICT_FALSE(profile_ != nullptr)) profile_->Leave();
   EndStep();
   FailUnlessOk(std::move(status));
+  return run;
 }
 
 absl::Status Session::StepItem(Inbox::Item item,

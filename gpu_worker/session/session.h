@@ -143,7 +143,8 @@ class Session {
   // --- Executor.
   bool HasWork() const;
   // Carries out one message, or what remains of one. No work: does nothing.
-  void Step();
+  // Whether it was a run.
+  bool Step();
 
   // Carries out Reads and Frees as long as nothing else is next, `most` at
   // most.
@@ -178,6 +179,12 @@ class Session {
   // Likewise under any lock.
   v1::Phase next_phase() const {
     return next_phase_.load(std::memory_order_relaxed);
+  }
+
+  // Whether what is next, but for a Free, is an upload, or what remains of one:
+  // no work for the device. Likewise.
+  bool upload_next() const {
+    return upload_next_.load(std::memory_order_relaxed);
   }
 
   // By when what it does next should be done; infinite when nothing says so. An
@@ -342,6 +349,9 @@ class Session {
   // Whether there is room now for the run, which is bound, or none holds any
   // back that goes on afterwards: then it begins in any case.
   bool HasRoom(const Plan& plan);
+  bool HasRoom(MemoryClass memory_class, uint64_t bytes);
+  // Whether what is carried out now goes first of a run that gave way.
+  bool GoesFirst() const;
   // The message waits again, as if it had not been taken.
   void PutBack(Inbox::Item item);
   // The message waits for room.
@@ -411,6 +421,9 @@ class Session {
   // Whether its storage may have the bytes: nobody has work done for what the
   // session may not have.
   bool MayHave(const Upload& upload) const;
+  // Whether an upload that goes first is to wait for what gave way, which holds
+  // the room for it.
+  bool LacksRoomFor(uint64_t bytes);
   // What was awaited is settled.
   void StepUpload(const Upload& upload);
   void TakeFound(const Upload& upload, Uploads::Found found);
@@ -592,6 +605,7 @@ class Session {
   std::atomic<int64_t> run_deadline_{kNever};
   std::atomic<int64_t> deadline_{kNever};
   std::atomic<bool> fast_run_next_{false};
+  std::atomic<bool> upload_next_{false};
   std::atomic<v1::Phase> next_phase_{v1::PHASE_UNSPECIFIED};
   // Nanoseconds.
   std::atomic<int64_t> expected_{0};

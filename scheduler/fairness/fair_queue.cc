@@ -93,6 +93,19 @@ void FairQueue::SetPace(uint64_t key, Pace pace) {
   if (found != sessions_.end()) found->second->pace = pace;
 }
 
+void FairQueue::NoteLong(uint64_t key) {
+  const auto found = sessions_.find(key);
+  if (found != sessions_.end() && found->second->pace == Pace::kUnknown) {
+    found->second->pace = Pace::kLong;
+  }
+}
+
+bool FairQueue::short_waits() const {
+  return absl::c_any_of(waiting_.items(), [](const Tenant* tenant) {
+    return !tenant->waiting_short.empty();
+  });
+}
+
 size_t FairQueue::session_count(absl::string_view tenant) const {
   const auto found = tenants_.find(tenant);
   return found == tenants_.end() ? 0 : found->second->sessions;
@@ -129,12 +142,19 @@ bool FairQueue::MakeRunnable(uint64_t key, const Work& work) {
   const auto found = sessions_.find(key);
   if (found == sessions_.end()) return false;
   Session* const session = found->second.get();
-  if (session->place != kNowhere) return false;
+  if (session->place != kNowhere) {
+    // It may wait with nothing: what it was to wait with went with its turn.
+    if (work.pace != Pace::kShort || session->short_place != kNowhere) {
+      return false;
+    }
+    session->work.pace = Pace::kShort;
+    session->tenant->waiting_short.Push(session);
+    return true;
+  }
   if (!session->in_service) {
     Wait(session, work);
     return true;
   }
-  if (session->waits_again) return false;
   session->waits_again = true;
   session->next = work;
   return false;
