@@ -367,8 +367,16 @@ Results RreluWithNoise(const CallArguments& args) {
   return {Contiguous(self.scalar_type(), self.sizes())};
 }
 
-Results MseLossBackward(const CallArguments& args) {
+// The kernels are given a contiguous result of the input's sizes, which is
+// resized if those are not all.
+Results LossBackward(const CallArguments& args) {
+  const at::Tensor& grad = args.Tensor(0);
   const at::Tensor& self = args.Tensor(1);
+  const at::Tensor& target = args.Tensor(2);
+  CheckSameType("a loss' backward", {self, target});
+  const ResultMeta resized = Elementwise(
+      self.scalar_type(), {Describe(self), Describe(target), Describe(grad)});
+  if (resized.sizes != self.sizes()) return {resized};
   return {Contiguous(self.scalar_type(), self.sizes())};
 }
 
@@ -432,7 +440,9 @@ void AddPointwiseRules(RuleTable* table) {
              BinaryCrossEntropyWithLogits);
   table->Add({"aten::huber_loss"}, HuberLoss);
   table->Add({"aten::rrelu_with_noise"}, RreluWithNoise);
-  table->Add({"aten::mse_loss_backward"}, MseLossBackward);
+  table->Add({"aten::mse_loss_backward", "aten::huber_loss_backward",
+              "aten::smooth_l1_loss_backward"},
+             LossBackward);
   table->Add({"aten::soft_margin_loss"}, SoftMarginLoss);
 }
 

@@ -132,6 +132,16 @@ TEST(PointwiseRulesTest, Gradients) {
   }
 }
 
+TEST(PointwiseRulesTest, GradientsOfLossesTakeTheSizesOfAllOperands) {
+  for (const auto& [x, y] : Pairs()) {
+    for (const at::Tensor& grad : {Make({}), x, y}) {
+      CheckRule("aten::mse_loss_backward", {grad, x, y, 0});
+      CheckRule("aten::huber_loss_backward", {grad, x, y, 0, 1.0});
+      CheckRule("aten::smooth_l1_loss_backward", {grad, x, y, 0, 1.0});
+    }
+  }
+}
+
 TEST(PointwiseRulesTest, AssertionsReturnNothing) {
   CheckRule("aten::_assert_async", {Make({1})});
   CheckRule("aten::_assert_async.msg", {Make({1}), "message"});
