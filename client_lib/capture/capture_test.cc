@@ -170,6 +170,8 @@ TEST_F(CaptureTest, RaisesShapeErrorsAtTheCall) {
   EXPECT_THROW(a.add_(Remote({7, 2, 3})), c10::Error);
   EXPECT_THROW(at::linear(a, Remote({4, 3}), Remote({5})), c10::Error);
   EXPECT_THROW(at::addmm(b, a, Remote({3, 5})), c10::Error);
+  // An addend with more dimensions than the product has.
+  EXPECT_THROW(at::addmm(Remote({1, 2, 5}), a, Remote({3, 5})), c10::Error);
   EXPECT_THAT(recorder_->TakeNames(), IsEmpty());
 }
 

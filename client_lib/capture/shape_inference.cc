@@ -88,6 +88,13 @@ void CheckAddend(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
     return;
   }
   const at::Tensor& addend = arguments[0].toTensor();
+  TORCH_CHECK(addend.dim() <= static_cast<int64_t>(product.sizes.size()),
+              "expand(", addend.toString(), "{", addend.sizes(),
+              "}, size=", c10::IntArrayRef(product.sizes),
+              "): the number of sizes provided (", product.sizes.size(),
+              ") must be greater or equal to the number of dimensions in the "
+              "tensor (",
+              addend.dim(), ")");
   at::inferExpandGeometry(addend.sizes(), addend.strides(), product.sizes);
 }
 
