@@ -1,9 +1,11 @@
 #include "client_lib/capture/callable_registration.h"
 
+#include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -22,7 +24,8 @@ using Tensors = std::vector<at::Tensor>;
 
 bool SameTensors(const TensorPlan& a, const TensorPlan& b) {
   return a.kind == b.kind && a.index == b.index && a.data_type == b.data_type &&
-         a.sizes == b.sizes && a.strides == b.strides && a.offset == b.offset;
+         a.sizes == b.sizes && a.strides == b.strides && a.offset == b.offset &&
+         a.is_inference == b.is_inference;
 }
 
 bool SameParts(const RecordingPart& a, const RecordingPart& b) {
@@ -55,6 +58,10 @@ at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
       return arguments[plan.index];
     case TensorPlan::Kind::kMade:
       break;
+  }
+  std::optional<c10::InferenceMode> mode;
+  if (plan.is_inference != c10::InferenceMode::is_enabled()) {
+    mode.emplace(plan.is_inference);
   }
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(made[plan.index]),
@@ -192,6 +199,7 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
   plan->sizes = c10::DimVector(tensor.sizes());
   plan->strides = c10::DimVector(tensor.strides());
   plan->offset = tensor.storage_offset();
+  plan->is_inference = tensor.is_inference();
   return absl::OkStatus();
 }
 

@@ -31,6 +31,8 @@ struct TensorPlan {
   c10::DimVector sizes;
   c10::DimVector strides;
   int64_t offset = 0;
+  // Made in inference mode, in whichever the call is.
+  bool is_inference = false;
 };
 
 struct CallableRegistration {

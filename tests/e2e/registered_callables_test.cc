@@ -556,6 +556,26 @@ TEST_F(RegisteredCallablesTest, ArgumentsThatAreNotAlikeAreAnotherCall) {
   });
 }
 
+TEST_F(RegisteredCallablesTest, ResultsAreOfTheModeThatTheyWereMadeIn) {
+  const auto check = [](bool outside, bool inside) {
+    CompiledFunction function([&](const Tensors& in) {
+      const c10::InferenceMode mode(inside);
+      return Tensors{in[0] + 1};
+    });
+    const c10::InferenceMode mode(outside);
+    for (int i = 0; i < 4; ++i) {
+      const at::Tensor x = Remote({3});
+      const at::Tensor result = function({x})[0];
+      EXPECT_EQ(result.is_inference(), inside) << i;
+      EXPECT_TRUE(torch::equal(result.cpu(), x.cpu() + 1)) << i;
+    }
+    EXPECT_EQ(function.statistics().replays, 2u);
+  };
+  for (const bool outside : {false, true}) {
+    for (const bool inside : {false, true}) check(outside, inside);
+  }
+}
+
 // What was given once may be freed, and its memory here and there be others'.
 TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
   CompiledFunction function(&AddAndMultiply);
