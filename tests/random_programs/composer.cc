@@ -287,9 +287,11 @@ void Composer::BeginStep() {
       mode_ = Chance(0.6) ? Mode::kNoGrad : Mode::kInference;
     }
   }
-  if (profile_.lanes > 1 && Chance(0.35)) {
-    lane_ = static_cast<int>(Int(0, profile_.lanes - 1));
-  }
+  if (profile_.lanes > 1 && Chance(0.35)) ChangeLane();
+}
+
+void Composer::ChangeLane() {
+  lane_ = static_cast<int>(Int(0, profile_.lanes - 1));
 }
 
 }  // namespace djinn::random_programs

@@ -11,6 +11,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/random_programs/oracle.h"
@@ -83,6 +84,10 @@ class Composer {
   // The steps so far, and whether each was done rather than raised.
   const std::vector<Step>& steps() const { return program_.steps; }
   bool done(size_t step) const { return done_[step]; }
+  // Of what follows. Returns the one before.
+  Mode ExchangeMode(Mode mode) { return std::exchange(mode_, mode); }
+  void ChangeLane();
+
   // Numbers callables.
   int NextCallable() { return callables_++; }
 

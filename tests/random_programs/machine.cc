@@ -4,9 +4,9 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
-#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -102,19 +102,48 @@ std::vector<int> SlotsOf(const Step& step) {
   return slots;
 }
 
-std::vector<at::Tensor> Perform(const Callable& callable,
-                                const std::vector<at::Tensor>& arguments,
+GradientScope::GradientScope(Mode mode) {
+  if (mode == Mode::kInference) inference_.emplace();
+  if (mode != Mode::kNormal) gradients_.emplace(false);
+}
+
+Machine::Machine(c10::Device device, const Callable& callable,
+                 const Given& given)
+    : device_(device), slots_(callable.slots), attribute_(given.attribute) {
+  std::copy(given.arguments.begin(), given.arguments.end(), slots_.begin());
+  std::copy(given.parameters.begin(), given.parameters.end(),
+            slots_.begin() + callable.arguments);
+}
+
+std::vector<at::Tensor> Perform(const Callable& callable, const Given& given,
                                 c10::Device device) {
-  Machine machine(device, callable.slots);
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    machine.Fill(static_cast<int>(i), arguments[i]);
-  }
+  Machine machine(device, callable, given);
   for (const Step& step : callable.steps) {
     machine.Store(step, machine.Execute(step));
   }
+  return machine.Outputs(callable);
+}
+
+std::vector<at::Tensor> Machine::Outputs(const Callable& callable) const {
   std::vector<at::Tensor> outputs;
-  for (const int slot : callable.outputs) outputs.push_back(machine.slot(slot));
+  for (const int index : callable.outputs) {
+    const at::Tensor& output = slot(index);
+    outputs.push_back(callable.detached && output.defined() ? output.detach()
+                                                            : output);
+  }
   return outputs;
+}
+
+Given Machine::GivenBy(const Step& step) const {
+  Given given;
+  const auto add = [&](size_t argument, std::vector<at::Tensor>* tensors) {
+    for (const int index : std::get<SlotList>(step.arguments[argument]).indices)
+      tensors->push_back(slot(index));
+  };
+  add(0, &given.arguments);
+  add(1, &given.parameters);
+  given.attribute = std::get<c10::IValue>(step.arguments[2]);
+  return given;
 }
 
 std::vector<at::Tensor> Machine::Operands(const Step& step) const {
@@ -138,9 +167,7 @@ void Machine::Store(const Step& step, const std::vector<at::Tensor>& results) {
 
 std::vector<at::Tensor> Machine::Execute(const Step& step,
                                          const Substitute* substitute) {
-  const c10::AutoGradMode grad(step.mode == Mode::kNormal);
-  std::optional<c10::InferenceMode> inference;
-  if (step.mode == Mode::kInference) inference.emplace();
+  const GradientScope mode(step.mode);
   const auto operand = [&](size_t i) -> at::Tensor& {
     return slots_[std::get<Slot>(step.arguments[i]).index];
   };
@@ -170,21 +197,42 @@ std::vector<at::Tensor> Machine::Execute(const Step& step,
       at::manual_seed(static_cast<uint64_t>(constant(0).toInt()));
       return {};
     case Step::Kind::kRequiresGrad:
-      operand(0).requires_grad_();
+      operand(0).requires_grad_(constant(1).toBool());
       return {};
     case Step::Kind::kBackward:
       torch::autograd::backward({operand(0)},
                                 {at::ones_like(operand(0).detach())},
                                 constant(1).toBool());
       return {};
+    case Step::Kind::kLearn:
+      if (operand(0).requires_grad()) {
+        torch::autograd::backward({operand(0)},
+                                  {at::ones_like(operand(0).detach())});
+      }
+      return {};
     case Step::Kind::kGrad:
       return {operand(0).grad()};
+    case Step::Kind::kClearGrad:
+      if (constant(1).toBool()) {
+        operand(0).mutable_grad().reset();
+      } else if (operand(0).grad().defined()) {
+        operand(0).mutable_grad().zero_();
+      }
+      return {};
+    case Step::Kind::kUpdate:
+      if (operand(0).grad().defined()) {
+        const c10::AutoGradMode no_grad(false);
+        operand(0).sub_(operand(0).grad(), constant(1).toScalar());
+      }
+      return {};
     case Step::Kind::kSetData:
       operand(0).set_data(operand(1));
       return {};
+    case Step::Kind::kSetFast:
+      return {};  // no device's affair
     case Step::Kind::kCallable:
-      return invoke_ ? invoke_(*step.callable, Operands(step))
-                     : Perform(*step.callable, Operands(step), device_);
+      return invoke_ ? invoke_(*step.callable, GivenBy(step))
+                     : Perform(*step.callable, GivenBy(step), device_);
   }
   return {};
 }
@@ -210,6 +258,8 @@ std::vector<at::Tensor> Machine::Call(const Step& step,
       }
     } else if (std::holds_alternative<ThisDevice>(argument)) {
       stack.emplace_back(device_);
+    } else if (std::holds_alternative<Attribute>(argument)) {
+      stack.push_back(attribute_);
     } else if (IsOptionalTensorList(formal)) {
       c10::List<std::optional<at::Tensor>> list;
       for (const int index : std::get<SlotList>(argument).indices) {

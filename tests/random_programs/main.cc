@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -193,6 +194,9 @@ std::vector<ExecutionMode> Modes() {
 int Main() {
   // The same number of threads on both sides: sums have the same order.
   at::set_num_threads(absl::GetFlag(FLAGS_threads));
+  // An operator that is given up would be waited for in the next programs.
+  SetShapeInferenceLimits({.time = absl::InfiniteDuration(),
+                           .failures = std::numeric_limits<int>::max()});
   // Of outputs that are resized.
   c10::WarningUtils::set_warnAlways(false);
   uint64_t seed = absl::GetFlag(FLAGS_seed);
@@ -219,8 +223,11 @@ int Main() {
             << " with failing nodes), " << counts.steps << " steps, "
             << counts.names.size() << " operators, " << counts.raising
             << " errors at the call, " << counts.root_errors
-            << " failed nodes, " << tester.tally().replays
-            << " replays of callables, " << tester.tally().other_sums
+            << " failed nodes, " << tester.tally().calls
+            << " calls of callables, " << tester.tally().replays
+            << " of them replays (" << tester.tally().replays_with_parameters
+            << " with parameters, " << tester.tally().replays_with_gradients
+            << " with gradients), " << tester.tally().other_sums
             << " values of sums in another order, " << tester.tally().left_out
             << " programs left there, " << differences << " differences, "
             << absl::FormatDuration(

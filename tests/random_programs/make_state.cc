@@ -220,7 +220,10 @@ void MakeGradient(Composer& c) {
         return t.is_floating_point() && t.is_leaf() && !t.requires_grad() &&
                !t.is_inference();
       });
-      c.Add(SlotStep(Step::Kind::kRequiresGrad, leaf.value_or(c.PickFloat())));
+      Step step =
+          SlotStep(Step::Kind::kRequiresGrad, leaf.value_or(c.PickFloat()));
+      step.arguments.emplace_back(Value(true));
+      c.Add(std::move(step));
       return;
     }
     case 2:

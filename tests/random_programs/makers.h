@@ -3,6 +3,7 @@
 #define TESTS_RANDOM_PROGRAMS_MAKERS_H_
 
 #include "tests/random_programs/composer.h"
+#include "tests/random_programs/loop_body.h"
 
 namespace djinn::random_programs {
 
@@ -27,6 +28,9 @@ void MakeNetwork(Composer& c);   // layers and losses
 
 // make_loop.cc
 void MakeLoop(Composer& c);  // a body again and again, or a callable
+
+// make_calls.cc
+void MakeCalls(Composer& c, const Body& body, int times);  // of a callable
 
 // make_state.cc
 void MakeFactory(Composer& c);

@@ -13,7 +13,7 @@ namespace {
 
 // Operators that add up, or multiply up, what they are given.
 bool AddsUp(const Step& step) {
-  if (step.kind == Step::Kind::kBackward) return true;
+  if (IsBackward(step)) return true;
   if (step.kind != Step::Kind::kCall) return false;
   static const auto* const kNames = new absl::flat_hash_set<std::string>{
       "adaptive_avg_pool2d",
@@ -85,7 +85,7 @@ void Noise::Disturb(const at::Tensor& tensor) {
 Noise::Scope::Scope(Noise* noise, const Step& step, const Machine& machine) {
   if (noise == nullptr || !AddsUp(step)) return;
   std::vector<at::Tensor> operands = machine.Operands(step);
-  if (step.kind == Step::Kind::kBackward) {
+  if (IsBackward(step)) {
     // Formulas use what the calls before used.
     for (int slot = 0; slot < machine.size(); ++slot) {
       operands.push_back(machine.slot(slot));

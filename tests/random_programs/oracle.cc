@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -113,10 +114,11 @@ bool RepeatsElements(const at::Tensor& tensor) {
 bool NothingIsPromised(const Step& step, const Machine& machine) {
   const std::string& name = step.op->schema().name();
   const bool median = name == "aten::median" || name == "aten::nanmedian";
+  const bool gradients =
+      step.mode == Mode::kNormal && c10::GradMode::is_enabled();
   for (const at::Tensor& operand : machine.Operands(step)) {
     if (median && !operand.is_non_overlapping_and_dense()) return true;
-    if (step.mode == Mode::kNormal && operand.is_inference() &&
-        operand.requires_grad()) {
+    if (gradients && operand.is_inference() && operand.requires_grad()) {
       return true;
     }
   }
@@ -172,7 +174,7 @@ bool WritesInferenceTensor(const Step& step, const Machine& machine) {
     const auto* slot = std::get_if<Slot>(&step.arguments[i]);
     if (slot != nullptr && IsWritten(step.op->schema().arguments()[i]) &&
         machine.slot(slot->index).is_inference()) {
-      return step.mode != Mode::kInference;
+      return step.mode != Mode::kInference && !c10::InferenceMode::is_enabled();
     }
   }
   return false;
@@ -190,13 +192,25 @@ class WriteScope {
       Keep(machine.slot(slot->index));
     }
   }
-  explicit WriteScope(const std::vector<at::Tensor>& tensors) {
-    for (const at::Tensor& tensor : tensors) Keep(tensor);
+  // Of a callable, with the gradients.
+  explicit WriteScope(const Given& given) {
+    for (const std::vector<at::Tensor>* tensors :
+         {&given.arguments, &given.parameters}) {
+      for (const at::Tensor& tensor : *tensors) {
+        Keep(tensor);
+        if (!tensor.is_leaf()) continue;
+        gradients_.emplace_back(tensor, tensor.grad());
+        if (tensor.grad().defined()) Keep(tensor.grad());
+      }
+    }
   }
   void Undo() {
     for (auto& [storage, bytes] : kept_) {
       if (bytes.empty() || storage.nbytes() < bytes.size()) continue;
       std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
+    }
+    for (auto& [tensor, gradient] : gradients_) {
+      tensor.mutable_grad() = gradient;
     }
   }
 
@@ -208,6 +222,7 @@ class WriteScope {
   }
 
   std::vector<std::pair<c10::Storage, std::string>> kept_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> gradients_;
 };
 
 // Those of dimensions that are never stepped over mean nothing.
@@ -278,13 +293,20 @@ bool NeedsValues(const Step& step, const Machine& machine) {
          step.op->hasTag(at::Tag::data_dependent_output);
 }
 
-Oracle::Oracle(const Program& program, bool failures, Noise* noise)
-    : machine_(at::kCPU, program.slots), failures_(failures), noise_(noise) {
+Oracle::Oracle(const Program& program, bool failures, Noise* noise, bool fast)
+    : machine_(at::kCPU, program.slots),
+      failures_(failures),
+      noise_(noise),
+      fast_(fast) {
   at::manual_seed(program.seed);
 }
 
-Oracle::Oracle(const Callable& callable, Noise* noise)
-    : machine_(at::kCPU, callable.slots), failures_(false), noise_(noise) {}
+Oracle::Oracle(const Callable& callable, const Given& given, Noise* noise,
+               bool fast)
+    : machine_(at::kCPU, callable, given),
+      failures_(false),
+      noise_(noise),
+      fast_(fast) {}
 
 int Oracle::StorageId(const at::Tensor& tensor) {
   const auto [entry, added] = ids_.try_emplace(
@@ -326,11 +348,12 @@ void Oracle::NoteUses(const Step& step, Expectation* expectation) {
   }
   if (MayDraw(step)) expectation->writes.insert(kGeneratorResource);
   expectation->barrier =
-      step.kind == Step::Kind::kSeed || step.kind == Step::Kind::kBackward ||
-      step.kind == Step::Kind::kGrad ||
+      step.kind == Step::Kind::kSeed || IsBackward(step) ||
+      step.kind == Step::Kind::kGrad || step.kind == Step::Kind::kClearGrad ||
+      step.kind == Step::Kind::kUpdate ||
       step.kind == Step::Kind::kRequiresGrad ||
-      step.kind == Step::Kind::kSetData || step.kind == Step::Kind::kCallable ||
-      ChangesOnlyMetadata(step);
+      step.kind == Step::Kind::kSetData || step.kind == Step::Kind::kSetFast ||
+      step.kind == Step::Kind::kCallable || ChangesOnlyMetadata(step);
 }
 
 Poison Oracle::PoisonReadBy(const Step& step) {
@@ -549,30 +572,46 @@ Expectation Oracle::Call(const Step& step) {
 }
 
 std::vector<at::Tensor> Oracle::ExecuteDisturbed(const Step& step) {
-  const Noise::Scope disturbed(noise_, step, machine_);
+  const Noise::Scope disturbed(fast_ ? noise_ : nullptr, step, machine_);
   return machine_.Execute(step);
 }
 
 Expectation Oracle::CallCallable(const Step& step) {
   Expectation expected;
-  const std::vector<at::Tensor> arguments = machine_.Operands(step);
-  Oracle inside(*step.callable, noise_);
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!PoisonOf(arguments[i]).empty()) return expected;
-    inside.machine_.Fill(static_cast<int>(i), arguments[i]);
+  for (const at::Tensor& operand : machine_.Operands(step)) {
+    if (!PoisonOf(operand).empty()) return expected;
+  }
+  const Given given = machine_.GivenBy(step);
+  std::vector<Facts> before;
+  for (int slot = 0; slot < machine_.size(); ++slot) {
+    before.push_back(FactsOf(machine_.slot(slot)));
   }
   DrawScope draw(step);
-  WriteScope write(arguments);
+  WriteScope write(given);
+  const GradientScope mode(step.mode);
+  Oracle inside(*step.callable, given, noise_, fast_);
   for (const Step& inner : step.callable->steps) {
     if (inside.Apply(inner).outcome == Expectation::Outcome::kDone) continue;
     write.Undo();
     draw.Undo();
+    undone_ = true;
+    // What has another shape, or is part of a graph now, stays so.
+    std::vector<at::Tensor> others;
+    for (int slot = 0; slot < machine_.size(); ++slot) {
+      if (FactsOf(machine_.slot(slot)) == before[slot]) continue;
+      others.push_back(machine_.slot(slot));
+    }
+    Forget(
+        [&](const at::Tensor& tensor) {
+          return absl::c_any_of(others, [&](const at::Tensor& other) {
+            return tensor.is_same(other);
+          });
+        },
+        &expected);
     return expected;
   }
-  std::vector<at::Tensor> results;
-  for (const int slot : step.callable->outputs) {
-    results.push_back(inside.machine_.slot(slot));
-  }
+  const std::vector<at::Tensor> results =
+      inside.machine_.Outputs(*step.callable);
   machine_.Store(step, results);
   expected.outcome = Expectation::Outcome::kDone;
   for (const at::Tensor& result : results) {
@@ -595,8 +634,13 @@ Expectation Oracle::Apply(const Step& step) {
   } else if (step.kind == Step::Kind::kCallable) {
     expected = CallCallable(step);
   } else {
+    if (step.kind == Step::Kind::kSetFast) {
+      fast_ = std::get<c10::IValue>(step.arguments[0]).toBool();
+    }
+    // An update of what a gradient is missing for would be missing, too.
+    if (step.kind == Step::Kind::kUpdate && !poison_.empty()) return expected;
     Poison anything;
-    if (step.kind == Step::Kind::kBackward) {
+    if (IsBackward(step)) {
       for (const auto& [id, poison] : poison_) anything.Add(poison);
       // The formula of a call that failed may fail, too.
       if (failed_) anything.roots.insert(position_);
@@ -670,9 +714,18 @@ std::vector<FinalValue> Oracle::Finish() {
   for (int slot = 0; slot < machine_.size(); ++slot) {
     const at::Tensor& tensor = machine_.slot(slot);
     if (!tensor.defined()) continue;
-    values.push_back({slot, FactsOf(tensor),
-                      tensor.detach().clone(at::MemoryFormat::Contiguous),
-                      PoisonOf(tensor), StorageId(tensor)});
+    const auto add = [&](bool gradient, const at::Tensor& value) {
+      values.push_back({slot, gradient, FactsOf(value),
+                        value.detach().clone(at::MemoryFormat::Contiguous),
+                        PoisonOf(value), StorageId(value)});
+    };
+    add(/*gradient=*/false, tensor);
+    if (!tensor.is_leaf() || !tensor.requires_grad()) continue;
+    if (tensor.grad().defined()) {
+      add(/*gradient=*/true, tensor.grad());
+    } else {
+      values.push_back({slot, /*gradient=*/true, {}, {}, {}, -1});
+    }
   }
   return values;
 }

@@ -80,21 +80,24 @@ struct Expectation {
   std::vector<int> forgotten;
 };
 
-// A tensor that is alive at the end.
+// A tensor that is alive at the end, or the gradient of one.
 struct FinalValue {
   int slot;
+  bool gradient;
   Facts facts;
   at::Tensor value;
   Poison poison;
-  // Equal for tensors that share one.
+  // Equal for tensors that share one; -1 for a gradient that is none.
   int storage;
 };
 
 class Oracle {
  public:
   // Without failures, a call that would fail on a worker is skipped. With
-  // noise, which must outlive it, values are disturbed on their way.
-  Oracle(const Program& program, bool failures, Noise* noise = nullptr);
+  // noise, which must outlive it, what is carried out in fast mode is
+  // disturbed; `fast`: the program begins in it.
+  Oracle(const Program& program, bool failures, Noise* noise = nullptr,
+         bool fast = false);
 
   Expectation Apply(const Step& step);
   std::vector<FinalValue> Finish();
@@ -103,7 +106,7 @@ class Oracle {
 
  private:
   // Of the steps of a callable.
-  Oracle(const Callable& callable, Noise* noise);
+  Oracle(const Callable& callable, const Given& given, Noise* noise, bool fast);
 
   Expectation Call(const Step& step);
   // Skipped where a step of the callable is anything but done.
@@ -126,6 +129,7 @@ class Oracle {
   Machine machine_;
   const bool failures_;
   Noise* const noise_;
+  bool fast_;
   int position_ = -1;
   // A call failed: its formula may fail again in a backward pass.
   bool failed_ = false;

@@ -54,7 +54,7 @@ std::string ArgumentText(const Argument& argument) {
                                       }),
                         "]");
   }
-  return "device";
+  return std::holds_alternative<Attribute>(argument) ? "attribute" : "device";
 }
 
 // Positional arguments as they are, the others by name; defaults left out.
@@ -92,18 +92,48 @@ std::string StepText(const Step& step) {
     case Step::Kind::kSeed:
       return absl::StrCat("manual_seed(", argument(0), ")");
     case Step::Kind::kRequiresGrad:
-      return absl::StrCat(argument(0), ".requires_grad_()");
+      return absl::StrCat(argument(0), ".requires_grad_(", argument(1), ")");
     case Step::Kind::kBackward:
       return absl::StrCat(argument(0), ".backward(ones_like(", argument(0),
                           "), retain_graph=", argument(1), ")");
+    case Step::Kind::kLearn:
+      return absl::StrCat("if ", argument(0), ".requires_grad: ", argument(0),
+                          ".backward(ones_like(", argument(0), "))");
     case Step::Kind::kGrad:
       return absl::StrCat(argument(0), ".grad");
+    case Step::Kind::kClearGrad:
+      return absl::StrCat(argument(0),
+                          std::get<c10::IValue>(step.arguments[1]).toBool()
+                              ? ".grad = None"
+                              : ".grad.zero_()");
+    case Step::Kind::kUpdate:
+      return absl::StrCat("with no_grad(): ", argument(0), " -= ", argument(1),
+                          " * ", argument(0), ".grad");
     case Step::Kind::kSetData:
       return absl::StrCat(argument(0), ".data = ", argument(1));
+    case Step::Kind::kSetFast:
+      return absl::StrCat(
+          "set_execution_mode(",
+          std::get<c10::IValue>(step.arguments[0]).toBool() ? "fast" : "strict",
+          ")");
     case Step::Kind::kCallable:
-      return absl::StrCat("callable", step.callable->id, "(", argument(0), ")");
+      return absl::StrCat("callable", step.callable->id, "(", argument(0),
+                          step.callable->parameters > 0
+                              ? absl::StrCat(", parameters=", argument(1))
+                              : "",
+                          step.callable->uses_attribute()
+                              ? absl::StrCat(", attribute=", argument(2))
+                              : "",
+                          ")");
   }
   return "";
+}
+
+std::string SlotNames(int first, int count) {
+  if (count == 0) return "nothing";
+  return count == 1 ? SlotName(first)
+                    : absl::StrCat(SlotName(first), " to ",
+                                   SlotName(first + count - 1));
 }
 
 }  // namespace
@@ -127,14 +157,35 @@ std::string Step::name() const {
       return "(requires_grad_)";
     case Kind::kBackward:
       return "(backward)";
+    case Kind::kLearn:
+      return "(learn)";
     case Kind::kGrad:
       return "(grad)";
+    case Kind::kClearGrad:
+      return "(clear grad)";
+    case Kind::kUpdate:
+      return "(update)";
     case Kind::kSetData:
       return "(set_data)";
+    case Kind::kSetFast:
+      return "(set_execution_mode)";
     case Kind::kCallable:
       return "(callable)";
   }
   return "";
+}
+
+bool IsBackward(const Step& step) {
+  return step.kind == Step::Kind::kBackward || step.kind == Step::Kind::kLearn;
+}
+
+bool Callable::uses_attribute() const {
+  for (const Step& step : steps) {
+    for (const Argument& argument : step.arguments) {
+      if (std::holds_alternative<Attribute>(argument)) return true;
+    }
+  }
+  return false;
 }
 
 c10::OperatorHandle FindOperator(const std::string& name) {
@@ -159,13 +210,19 @@ std::string Print(const Step& step) {
 }
 
 std::string Print(const Callable& callable) {
-  std::string text = absl::StrCat("  callable", callable.id, " of v0 to v",
-                                  callable.arguments - 1, ":\n");
+  std::string text = absl::StrCat("  callable", callable.id, " of ",
+                                  SlotNames(0, callable.arguments));
+  if (callable.parameters > 0) {
+    absl::StrAppend(&text, callable.same_parameters ? ", always" : ",",
+                    " referring to ",
+                    SlotNames(callable.arguments, callable.parameters));
+  }
+  absl::StrAppend(&text, ":\n");
   for (const Step& step : callable.steps) {
     absl::StrAppend(&text, "    ", Print(step), "\n");
   }
   absl::StrAppend(&text, "    return v", absl::StrJoin(callable.outputs, ", v"),
-                  "\n");
+                  callable.detached ? ", detached\n" : "\n");
   return text;
 }
 

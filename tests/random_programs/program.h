@@ -31,9 +31,15 @@ struct SlotList {
 // The device the program runs on.
 struct ThisDevice {};
 
-// Constants, a CPU tensor among them, are IValues.
-using Argument = std::variant<c10::IValue, Slot, SlotList, ThisDevice>;
+// Within a callable: the number that a call of it is given.
+struct Attribute {};
 
+// Constants, a CPU tensor among them, are IValues.
+using Argument =
+    std::variant<c10::IValue, Slot, SlotList, ThisDevice, Attribute>;
+
+// Normal: as what is around it. A step of a callable is in the mode that the
+// call is in, one of a program has gradients.
 enum class Mode { kNormal, kNoGrad, kInference };
 
 struct Callable;
@@ -45,11 +51,17 @@ struct Step {
     kDrop,          // the slot is emptied
     kRead,          // the value is looked at
     kSeed,          // manual_seed(arguments[0])
-    kRequiresGrad,  // requires_grad_()
+    kRequiresGrad,  // requires_grad_(arguments[1])
     kBackward,      // backward(ones, retain_graph = arguments[1])
+    kLearn,         // backward(ones), if arguments[0] requires a gradient
     kGrad,          // results[0] = arguments[0].grad
+    kClearGrad,     // the gradient is zeroed, or taken away: arguments[1]
+    kUpdate,        // arguments[0] -= arguments[1] * its gradient, if any
     kSetData,       // arguments[0].set_data(arguments[1])
-    kCallable,      // `callable` of the tensors in arguments[0]
+    kSetFast,       // the execution mode: fast if arguments[0], else strict
+    kCallable,      // `callable` of the tensors in arguments[0], while it
+                    // refers to those in arguments[1], and its attribute is
+                    // arguments[2]
   };
 
   Kind kind = Kind::kCall;
@@ -66,15 +78,22 @@ struct Step {
 };
 
 // What is carried out as a whole: calls over slots of its own, of which the
-// first take its arguments. A remote device registers it.
+// first take its arguments, and the next ones the parameters it refers to. A
+// remote device registers it.
 struct Callable {
   // Tells those of a program apart.
   int id = 0;
   int arguments = 0;
+  int parameters = 0;
+  // All calls refer to the same tensors.
+  bool same_parameters = false;
   int slots = 0;
   std::vector<Step> steps;
-  // The slots it returns.
+  // The slots it returns, each cut from its graph if `detached`.
   std::vector<int> outputs;
+  bool detached = false;
+
+  bool uses_attribute() const;
 };
 
 struct Program {
@@ -83,6 +102,9 @@ struct Program {
   int slots = 0;
   std::vector<Step> steps;
 };
+
+// Whether it is, or may be, a backward pass.
+bool IsBackward(const Step& step);
 
 // "aten::add.Tensor" as the dispatcher knows it. Dies when there is none.
 c10::OperatorHandle FindOperator(const std::string& name);

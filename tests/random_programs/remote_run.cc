@@ -15,6 +15,8 @@
 #include <sstream>
 #include <thread>
 
+#include "absl/algorithm/container.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -98,23 +100,34 @@ class RemoteRun {
             const Comparison& comparison)
       : program_(program),
         comparison_(comparison),
+        may_be_fast_(comparison.mode == ExecutionMode::kFast ||
+                     absl::c_any_of(program.steps,
+                                    [](const Step& step) {
+                                      return step.kind == Step::Kind::kSetFast;
+                                    })),
         expectations_(expectations),
-        tolerance_(program, expectations),
+        tolerance_(program, expectations,
+                   comparison.mode == ExecutionMode::kFast),
         machine_(Device(), program.slots),
         done_(program.steps.size()) {
-    machine_.set_invoke([this](const Callable& callable,
-                               const std::vector<at::Tensor>& arguments) {
-      return Invoke(callable, arguments);
+    machine_.set_invoke([this](const Callable& callable, const Given& given) {
+      return Invoke(callable, given);
     });
   }
 
-  // What Run() came to. In fast mode it may be excused.
+  // What Run() came to. Where something was in fast mode it may be excused.
   std::optional<std::string> Judge(std::optional<std::string> difference,
                                    Tally* tally) {
-    for (const auto& [id, function] : functions_) {
-      tally->replays += function.statistics().replays;
+    for (const auto& [id, registered] : registered_) {
+      const uint64_t replays = registered.function->statistics().replays;
+      tally->calls += registered.calls;
+      tally->replays += replays;
+      if (registered.callable->parameters > 0) {
+        tally->replays_with_parameters += replays;
+      }
+      tally->replays_with_gradients += registered.replays_with_gradients;
     }
-    if (!fast()) return difference;
+    if (!may_be_fast_) return difference;
     for (const Doubt& doubt : doubts_) {
       const bool allowed =
           doubt.final_value == nullptr
@@ -174,7 +187,7 @@ class RemoteRun {
   }
 
  private:
-  // A value that is not the CPU's, in fast mode.
+  // A value that is not the CPU's, where it may be another's.
   struct Doubt {
     size_t step = 0;
     const FinalValue* final_value = nullptr;  // or null: of a read at the step
@@ -182,16 +195,65 @@ class RemoteRun {
     std::string difference;
   };
 
-  bool fast() const { return comparison_.mode == ExecutionMode::kFast; }
+  // A callable, and what it refers to at the call that is on.
+  struct Registered {
+    const Callable* callable = nullptr;
+    Given given;
+    std::optional<CompiledFunction> function;
+    uint64_t calls = 0;
+    uint64_t replays_with_gradients = 0;
+  };
 
-  std::vector<at::Tensor> Invoke(const Callable& callable,
-                                 const std::vector<at::Tensor>& arguments) {
+  std::vector<at::Tensor> Invoke(const Callable& callable, const Given& given) {
     // No two steps that call one are carried out at once.
-    const auto found = functions_.try_emplace(
-        callable.id, [&callable](const std::vector<at::Tensor>& in) {
-          return Perform(callable, in, Device());
-        });
-    return found.first->second(arguments);
+    Registered& registered = registered_[callable.id];
+    registered.given.parameters = given.parameters;
+    registered.given.attribute = given.attribute;
+    // A tensor that it refers to no more may be freed.
+    const absl::Cleanup forget = [&] { registered.given = {}; };
+    if (!registered.function.has_value()) Register(callable, &registered);
+    CompiledFunction& function = *registered.function;
+    const uint64_t before = function.statistics().replays;
+    std::vector<at::Tensor> results = function(given.arguments);
+    ++registered.calls;
+    if (at::GradMode::is_enabled() && LeavesGradients(callable, given)) {
+      registered.replays_with_gradients +=
+          function.statistics().replays - before;
+    }
+    return results;
+  }
+
+  static void Register(const Callable& callable, Registered* registered) {
+    registered->callable = &callable;
+    CompileOptions options;
+    if (callable.same_parameters) {
+      options.parameters = registered->given.parameters;
+    } else if (callable.parameters > 0) {
+      options.read_parameters = [registered] {
+        return registered->given.parameters;
+      };
+    }
+    if (callable.uses_attribute()) {
+      options.key = [registered] {
+        std::ostringstream key;
+        key << registered->given.attribute;
+        return key.str();
+      };
+    }
+    registered->function.emplace(
+        [registered](const std::vector<at::Tensor>& arguments) {
+          Given given = registered->given;
+          given.arguments = arguments;
+          return Perform(*registered->callable, given, Device());
+        },
+        std::move(options));
+  }
+
+  static bool LeavesGradients(const Callable& callable, const Given& given) {
+    return absl::c_any_of(callable.steps, IsBackward) &&
+           absl::c_any_of(given.parameters, [](const at::Tensor& tensor) {
+             return tensor.requires_grad();
+           });
   }
 
   void RunLane(int lane) {
@@ -260,6 +322,11 @@ class RemoteRun {
       machine_.Store(step, {});
       return std::nullopt;
     }
+    if (step.kind == Step::Kind::kSetFast) {
+      SetExecutionMode(std::get<c10::IValue>(step.arguments[0]).toBool()
+                           ? ExecutionMode::kFast
+                           : ExecutionMode::kStrict);
+    }
     std::vector<at::Tensor> results;
     try {
       results = machine_.Execute(step);
@@ -289,7 +356,8 @@ class RemoteRun {
     if (step.kind == Step::Kind::kRead) {
       auto difference =
           CompareRead(results[0], expected.value, expected.poison);
-      if (!difference.has_value() || !fast() || !expected.poison.empty()) {
+      if (!difference.has_value() || !may_be_fast_ ||
+          !expected.poison.empty()) {
         return difference;
       }
       MutexLock lock(&mu_);
@@ -322,7 +390,7 @@ class RemoteRun {
   // How far a backward pass came that raised cannot be known.
   void EndAfter(const Step& step) {
     MutexLock lock(&mu_);
-    over_ |= step.kind == Step::Kind::kBackward;
+    over_ |= IsBackward(step);
   }
 
   std::optional<std::string> CompareError(const std::string& message,
@@ -377,13 +445,17 @@ class RemoteRun {
     std::map<int, const c10::StorageImpl*> storages;
     std::map<const c10::StorageImpl*, int> owners;
     for (const FinalValue& expected : final_values) {
-      const at::Tensor& tensor = machine_.slot(expected.slot);
-      const std::string where = absl::StrCat("at the end: v", expected.slot);
+      const at::Tensor& owner_tensor = machine_.slot(expected.slot);
+      const at::Tensor tensor =
+          expected.gradient ? owner_tensor.grad() : owner_tensor;
+      const std::string where = absl::StrCat("at the end: v", expected.slot,
+                                             expected.gradient ? ".grad" : "");
       const Facts facts = FactsOf(tensor);
       if (facts != expected.facts) {
         return absl::StrCat(where, " is ", Describe(facts), "\n  the CPU has ",
                             Describe(expected.facts));
       }
+      if (!tensor.defined()) continue;
       const c10::StorageImpl* const storage =
           tensor.storage().unsafeGetStorageImpl();
       const auto shared =
@@ -411,7 +483,8 @@ class RemoteRun {
       const at::Tensor value =
           tensor.detach().cpu().clone(at::MemoryFormat::Contiguous);
       auto difference = CompareRead(value, expected.value, expected.poison);
-      if (!difference.has_value() || !fast() || !expected.poison.empty()) {
+      if (!difference.has_value() || !may_be_fast_ ||
+          !expected.poison.empty()) {
         return difference;
       }
       MutexLock lock(&mu_);
@@ -428,10 +501,11 @@ class RemoteRun {
 
   const Program& program_;
   const Comparison comparison_;
+  const bool may_be_fast_;
   const std::vector<Expectation>& expectations_;
   Tolerance tolerance_;
   // By the callable's id.
-  std::map<int, CompiledFunction> functions_;
+  std::map<int, Registered> registered_;
   Machine machine_;
   RootIds ids_;
   Mutex mu_;

@@ -15,6 +15,7 @@
 namespace djinn::random_programs {
 
 struct Comparison {
+  // In which the program begins.
   ExecutionMode mode = ExecutionMode::kStrict;
   bool same_messages = false;
 };
@@ -25,8 +26,13 @@ struct Tally {
   // programs whose rest was left out.
   uint64_t other_sums = 0;
   uint64_t left_out = 0;
-  // Of registered callables.
+  // Of registered callables: calls, those that were carried out as a whole,
+  // and of these, those of callables with parameters, and those that may have
+  // left gradients.
+  uint64_t calls = 0;
   uint64_t replays = 0;
+  uint64_t replays_with_parameters = 0;
+  uint64_t replays_with_gradients = 0;
 };
 
 // Runs the steps of each lane in a thread of its own. A step waits for those
@@ -35,9 +41,9 @@ struct Tally {
 // must be open. Unless `same_messages`, it is enough that PyTorch raises at the
 // same step: where a call has two mistakes, either may be the one it names.
 //
-// In fast mode sums may be taken in another order, and what may come of that is
-// no difference; where other calls may follow from it, the rest of the program
-// is left out. Leaves the execution mode as it was.
+// In the steps that are in fast mode sums may be taken in another order, and
+// what may come of that is no difference; where other calls may follow from it,
+// the rest of the program is left out. Leaves the execution mode as it was.
 std::optional<std::string> FindDifference(
     const Program& program, const std::vector<Expectation>& expectations,
     const std::vector<FinalValue>& final_values, const Comparison& comparison,

@@ -1,4 +1,5 @@
-// Takes steps out of a program as long as what it shows remains.
+// Takes steps out of a program, and then out of its callables, as long as what
+// it shows remains.
 #ifndef TESTS_RANDOM_PROGRAMS_SHRINK_H_
 #define TESTS_RANDOM_PROGRAMS_SHRINK_H_
 
@@ -9,7 +10,8 @@
 namespace djinn::random_programs {
 
 // `fails` must hold for the program; it holds for the one returned, from which
-// no single step can be taken without losing it, unless `attempts` ran out.
+// no single step of its own can be taken without losing it, unless `attempts`
+// ran out.
 Program Shrink(Program program, int attempts,
                const std::function<bool(const Program&)>& fails);
 

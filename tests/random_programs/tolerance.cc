@@ -87,7 +87,7 @@ const std::vector<Tolerance::Run>& Tolerance::runs() {
   for (uint64_t seed = runs_.size(); seed < kRuns * std::size(kStrengths);
        ++seed) {
     Noise noise(seed + 1, kStrengths[seed % std::size(kStrengths)]);
-    Oracle oracle(program_, /*failures=*/true, &noise);
+    Oracle oracle(program_, /*failures=*/true, &noise, fast_);
     Run run;
     for (const Step& step : program_.steps) {
       run.expectations.push_back(oracle.Apply(step));
@@ -110,10 +110,12 @@ bool Tolerance::AllowsAtTheEnd(const FinalValue& expected,
                                const at::Tensor& value) {
   std::vector<at::Tensor> disturbed;
   for (const Run& run : runs()) {
-    const auto same = std::find_if(run.values.begin(), run.values.end(),
-                                   [&](const FinalValue& final_value) {
-                                     return final_value.slot == expected.slot;
-                                   });
+    const auto same =
+        std::find_if(run.values.begin(), run.values.end(),
+                     [&](const FinalValue& final_value) {
+                       return final_value.slot == expected.slot &&
+                              final_value.gradient == expected.gradient;
+                     });
     disturbed.push_back(same == run.values.end() ? at::Tensor() : same->value);
   }
   return Allows(value, expected.value, disturbed);

@@ -26,10 +26,11 @@ namespace djinn::random_programs {
 // generators of this process.
 class Tolerance {
  public:
-  // Both must outlive it; what the undisturbed program comes to.
+  // Both must outlive it; what the undisturbed program comes to. `fast`: the
+  // program begins in fast mode; no step in strict mode is disturbed.
   Tolerance(const Program& program,
-            const std::vector<Expectation>& expectations)
-      : program_(program), expectations_(expectations) {}
+            const std::vector<Expectation>& expectations, bool fast)
+      : program_(program), expectations_(expectations), fast_(fast) {}
 
   // Whether a read at this step may give the value.
   bool AllowsRead(size_t step, const at::Tensor& value);
@@ -51,6 +52,7 @@ class Tolerance {
 
   const Program& program_;
   const std::vector<Expectation>& expectations_;
+  const bool fast_;
   std::vector<Run> runs_;
 };
 

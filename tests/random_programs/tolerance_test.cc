@@ -33,6 +33,12 @@ class ToleranceTest : public testing::Test {
     step.arguments = std::move(arguments);
     return Add(std::move(step));
   }
+  void SetFast(bool fast) {
+    Step step;
+    step.kind = Step::Kind::kSetFast;
+    step.arguments = {c10::IValue(fast)};
+    program_.steps.push_back(std::move(step));
+  }
   // Random elements, the same each time.
   static at::Tensor Values(at::IntArrayRef sizes) {
     at::manual_seed(7);
@@ -53,7 +59,7 @@ class ToleranceTest : public testing::Test {
   Program program_;
   std::vector<Expectation> expectations_;
   std::vector<FinalValue> values_;
-  Tolerance tolerance_{program_, expectations_};
+  Tolerance tolerance_{program_, expectations_, /*fast=*/true};
 
  private:
   int Add(Step step) {
@@ -62,6 +68,19 @@ class ToleranceTest : public testing::Test {
     return program_.slots++;
   }
 };
+
+TEST_F(ToleranceTest, WhatIsNotInFastModeMayNotDiffer) {
+  const int a = Upload(Values({8, 40}));
+  const int fast = Call("mm", {Slot{a}, Slot{Call("t", {Slot{a}})}});
+  SetFast(false);
+  const int strict = Call("mm", {Slot{a}, Slot{Call("t", {Slot{a}})}});
+  SetFast(true);
+  const int again = Call("sum", {Slot{a}});
+  Run();
+  EXPECT_TRUE(Allows(fast, value(fast).value * (1 + 1e-6)));
+  EXPECT_FALSE(Allows(strict, value(strict).value * (1 + 1e-6)));
+  EXPECT_TRUE(Allows(again, value(again).value * (1 + 1e-6)));
+}
 
 TEST_F(ToleranceTest, ASumMayDifferByItsRoundings) {
   const int a = Upload(Values({8, 40}));
