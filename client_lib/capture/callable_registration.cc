@@ -25,7 +25,7 @@ using Tensors = std::vector<at::Tensor>;
 bool SameTensors(const TensorPlan& a, const TensorPlan& b) {
   return a.kind == b.kind && a.index == b.index && a.data_type == b.data_type &&
          a.sizes == b.sizes && a.strides == b.strides && a.offset == b.offset &&
-         a.is_inference == b.is_inference;
+         a.is_inference == b.is_inference && a.is_detached == b.is_detached;
 }
 
 bool SameParts(const RecordingPart& a, const RecordingPart& b) {
@@ -58,6 +58,13 @@ at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
       return arguments[plan.index];
     case TensorPlan::Kind::kMade:
       break;
+  }
+  if (plan.is_detached) {
+    TensorPlan attached = plan;
+    attached.is_detached = false;
+    const at::Tensor tensor = MakeTensor(attached, arguments, made);
+    const c10::InferenceMode outside(false);
+    return tensor.detach();
   }
   std::optional<c10::InferenceMode> mode;
   if (plan.is_inference != c10::InferenceMode::is_enabled()) {
@@ -200,6 +207,8 @@ absl::Status Plan(const at::Tensor& tensor, const Tensors& arguments,
   plan->strides = c10::DimVector(tensor.strides());
   plan->offset = tensor.storage_offset();
   plan->is_inference = tensor.is_inference();
+  plan->is_detached = plan->is_inference &&
+                      tensor.unsafeGetTensorImpl()->version_counter().enabled();
   return absl::OkStatus();
 }
 

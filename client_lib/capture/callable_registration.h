@@ -33,6 +33,9 @@ struct TensorPlan {
   int64_t offset = 0;
   // Made in inference mode, in whichever the call is.
   bool is_inference = false;
+  // Detached outside of it since: what is done in place is counted, and may be
+  // done there.
+  bool is_detached = false;
 };
 
 struct CallableRegistration {

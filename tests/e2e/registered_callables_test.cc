@@ -576,6 +576,28 @@ TEST_F(RegisteredCallablesTest, ResultsAreOfTheModeThatTheyWereMadeIn) {
   }
 }
 
+// An inference tensor that may be written in place all the same.
+TEST_F(RegisteredCallablesTest, AResultThatWasDetachedIsSoWhenReplayed) {
+  CompiledFunction function([](const Tensors& in) {
+    at::Tensor sum;
+    {
+      const c10::InferenceMode inference;
+      sum = in[0] + 1;
+    }
+    return Tensors{sum.detach()};
+  });
+  for (int i = 0; i < 4; ++i) {
+    const at::Tensor x = Remote({3});
+    const at::Tensor result = function({x})[0];
+    EXPECT_TRUE(result.is_inference());
+    EXPECT_EQ(result._version(), 0);
+    result.add_(1);
+    EXPECT_EQ(result._version(), 1);
+    EXPECT_TRUE(torch::equal(result.cpu(), x.cpu() + 2)) << i;
+  }
+  EXPECT_EQ(function.statistics().replays, 2u);
+}
+
 // What was given once may be freed, and its memory here and there be others'.
 TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
   CompiledFunction function(&AddAndMultiply);

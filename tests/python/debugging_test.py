@@ -109,6 +109,17 @@ class CallSitesTest(RemoteCase):
         x.add(1).mul(2).cpu()
         self.assertEqual(djinn.statistics()["structures_defined"], before)
 
+    def test_what_is_compiled_is_carried_out_as_a_whole(self):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()).to(self.device)
+        x = torch.ones(2, 3, device=self.device)
+        compiled = djinn.compile(lambda x: net(x).relu())
+        with torch.no_grad():
+            expected = net(x).relu().cpu()
+            for _ in range(4):
+                self.assert_same(compiled(x), expected)
+        self.assertEqual(compiled.statistics()["refusal"], "")
+        self.assertEqual(compiled.statistics()["replays"], 2)
+
     def test_off_again(self):
         djinn.set_call_sites(False)
         net = _Net().to(self.device)

@@ -54,6 +54,13 @@ class TestReportTest(unittest.TestCase):
         self.add_result("//a:a", "PASSED", _TWO_PASS)
         self.assertEqual(self.report(0), (0, ["2 passed, 0 failed"]))
 
+    def test_a_test_that_was_given_up_fails_with_the_run(self):
+        self.add_result("//a:a", "PASSED", _TWO_PASS)
+        self.events.append({"id": {"testResult": {"label": "//b:b"}}, "aborted": {}})
+        status, lines = self.report(8)
+        self.assertEqual(status, 1)
+        self.assertIn("2 passed, 1 failed", lines)
+
     def test_skipped_cases_are_neither_passed_nor_failed(self):
         self.add_result("//a:a", "PASSED", _SKIPS)
         self.assertEqual(self.report(0), (1, ["2 skipped", "0 passed, 0 failed"]))

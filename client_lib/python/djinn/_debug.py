@@ -36,7 +36,7 @@ def set_shape_inference_limits(*, time=0.5, failures=10):
     _djinn.set_shape_inference_limits(time, failures)
 
 
-class _ModulePaths:
+class ModulePaths:
     """Tells the library which module's forward runs, by its name in the outermost."""
 
     def __init__(self):
@@ -85,7 +85,7 @@ def set_call_sites(on=True):
     global _module_paths
     _djinn.set_call_sites(on)
     if on and _module_paths is None:
-        _module_paths = _ModulePaths()
+        _module_paths = ModulePaths()
     elif not on and _module_paths is not None:
         _module_paths.remove()
         _module_paths = None

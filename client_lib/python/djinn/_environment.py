@@ -26,6 +26,7 @@ import weakref
 
 import torch
 
+from djinn._debug import ModulePaths
 from djinn._names import names_in
 from djinn._stable import (
     BOUND,
@@ -44,6 +45,7 @@ from djinn._watch import VALUES, Watch, is_value
 
 # What calls of operators cannot depend on, or only by being another one.
 _OPAQUE = (
+    ModulePaths,
     logging.Handler,
     re.Pattern,
     torch.Generator,
