@@ -510,6 +510,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void NoteLink(const v1::PeerLink& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ApplyFeatures(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // From what the worker says.
+  void SetSenderLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyMetadata(const v1::RunMetadata& reply)
@@ -663,6 +665,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_GUARDED_BY(mu_);                              // by sequence
   bool takes_models_ ABSL_GUARDED_BY(mu_) = false;       // the worker
   bool takes_late_hashes_ ABSL_GUARDED_BY(mu_) = false;  // likewise
+  bool takes_places_ ABSL_GUARDED_BY(mu_) = false;       // likewise
   // The worker had use for the hash of the last large upload: it had the bytes,
   // or asks its tenant for proofs. So it may for the next one's.
   bool last_hash_was_of_use_ ABSL_GUARDED_BY(mu_) = false;
@@ -677,6 +680,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // profile_, once the worker takes part.
   std::shared_ptr<DeviceProfile> sender_profile_;
   v1::SessionLimits sender_limits_;
+  size_t sender_max_runs_ = 1;  // of one structure, to be remembered
   std::unique_ptr<StructureTable> structures_;
   std::unique_ptr<RunEncoder> encoder_;
   // Of the run that is appended next: see MessageLog::Entry.

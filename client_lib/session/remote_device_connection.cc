@@ -10,6 +10,7 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/net/protocol_version.h"
+#include "common/srg/validate.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -257,10 +258,10 @@ absl::Status RemoteDevice::TryOpen(absl::Duration timeout) {
           absl::StrCat("no answer within ", absl::FormatDuration(timeout)));
     }
     if (structures_ != nullptr) return absl::OkStatus();
-    sender_limits_ = limits_;
+    SetSenderLimits();
   }
-  structures_ =
-      std::make_unique<StructureTable>(sender_limits_.max_structures());
+  structures_ = std::make_unique<StructureTable>(
+      sender_limits_.max_structures(), sender_max_runs_);
   encoder_ = std::make_unique<RunEncoder>(structures_.get());
   return absl::OkStatus();
 }
@@ -329,6 +330,12 @@ void RemoteDevice::ApplyFeatures(const v1::WorkerHello& hello) {
   takes_meters_ = has(v1::WORKER_FEATURE_METER);
   takes_models_ = has(v1::WORKER_FEATURE_MODELS);
   takes_late_hashes_ = has(v1::WORKER_FEATURE_LATE_HASH);
+  takes_places_ = has(v1::WORKER_FEATURE_PLACES);
+}
+
+void RemoteDevice::SetSenderLimits() {
+  sender_limits_ = limits_;
+  sender_max_runs_ = takes_places_ ? srg::kMaxRememberedRuns : 1;
 }
 
 absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {

@@ -250,7 +250,8 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     placement_.reason = to.placement_reason();
     ApplyFeatures(entered.hello);
     AddUse(migration_->left.use(), &used_elsewhere_);
-    sender_limits_ = limits_ = entered.hello.limits();
+    limits_ = entered.hello.limits();
+    SetSenderLimits();
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
     // The order begins anew there, with what entered.
     log_ = MessageLog();
@@ -269,8 +270,8 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     hashes_.clear();
     call_sites_.BeginAnew();
   }
-  structures_ =
-      std::make_unique<StructureTable>(sender_limits_.max_structures());
+  structures_ = std::make_unique<StructureTable>(
+      sender_limits_.max_structures(), sender_max_runs_);
   encoder_->UseTable(structures_.get());
   // What the program does where it is now.
   context_->TellAgain();

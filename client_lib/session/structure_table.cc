@@ -12,7 +12,8 @@ std::optional<StructureTable::Entry> StructureTable::Find(
   if (found == by_key_.end()) return std::nullopt;
   by_use_.splice(by_use_.begin(), by_use_, found->second);
   Stored& stored = *found->second;
-  return Entry{stored.id, false, ++stored.uses, &stored.told, &stored.remembered};
+  return Entry{stored.id, false, ++stored.uses, &stored.told,
+               &stored.remembered};
 }
 
 StructureTable::Entry StructureTable::Add(absl::string_view key) {
@@ -42,9 +43,9 @@ void StructureTable::Admitted(uint64_t id) {
 bool StructureTable::Remember(uint64_t id, size_t slots_and_floats) {
   Stored& stored = *by_id_.at(id);
   std::vector<RememberedRun>& runs = stored.remembered.runs;
-  const size_t room = runs.empty() ? srg::kMaxRememberedSlots
-                                   : srg::kMaxRememberedSlots / 2;
-  if (!stored.admitted || runs.size() == srg::kMaxRememberedRuns ||
+  const size_t room =
+      runs.empty() ? srg::kMaxRememberedSlots : srg::kMaxRememberedSlots / 2;
+  if (!stored.admitted || runs.size() == max_runs_ ||
       remembered_slots_ + slots_and_floats > room) {
     return false;
   }

@@ -178,6 +178,7 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   answer.add_features(v1::WORKER_FEATURE_FOLLOWING);
   answer.add_features(v1::WORKER_FEATURE_MODELS);
   answer.add_features(v1::WORKER_FEATURE_LATE_HASH);
+  answer.add_features(v1::WORKER_FEATURE_PLACES);
   if (options_.speed.flops_per_second() > 0) {
     *answer.mutable_speed() = options_.speed;
   }

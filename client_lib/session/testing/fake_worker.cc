@@ -55,6 +55,11 @@ void FakeWorker::TakeNoLateHashes() {
   takes_late_hashes_ = false;
 }
 
+void FakeWorker::TakeNoPlaces() {
+  MutexLock lock(&mu_);
+  takes_places_ = false;
+}
+
 void FakeWorker::AnswerTransfers(Transfers answer) {
   MutexLock lock(&mu_);
   transfers_ = answer;

@@ -62,6 +62,8 @@ class FakeWorker {
   // Is of a build that takes no hash later than its transfer, from the next
   // Hello on.
   void TakeNoLateHashes();
+  // Likewise, and remembers one run of each structure.
+  void TakeNoPlaces();
   // The next run poisons what it writes, under this error id.
   void FailNextRun(uint64_t error_id);
   // What is fetched from another worker next does not come.
@@ -301,6 +303,7 @@ class FakeWorker {
   uint64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;
   std::string received_bulk_ ABSL_GUARDED_BY(mu_);
   bool takes_late_hashes_ ABSL_GUARDED_BY(mu_) = true;
+  bool takes_places_ ABSL_GUARDED_BY(mu_) = true;
   bool ask_for_hashes_ ABSL_GUARDED_BY(mu_) = false;
   // Transfers announced without a hash that were answered, and the hashes.
   std::set<uint64_t> unhashed_ ABSL_GUARDED_BY(mu_);

@@ -124,6 +124,10 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
     }
     *run = std::move(whole);
   }
+  if (run->has_repeat() && !takes_places_ &&
+      (run->remember() || run->repeat().place() != 0)) {
+    Violation("places, which it does not know");
+  }
   if (!run->has_repeat()) defined->remembered.clear();
   if (run->remember()) {
     defined->remembered.emplace_back();
@@ -133,9 +137,9 @@ bool FakeWorker::Expand(v1::Run* run, Defined* defined) {
   if (defined->remembered.size() > srg::kMaxRememberedRuns) {
     Violation("too many runs to remember");
   }
-  Defined::Remembered& kept =
-      run->remember() ? defined->remembered.back()
-                      : defined->remembered[run->repeat().place()];
+  Defined::Remembered& kept = run->remember()
+                                  ? defined->remembered.back()
+                                  : defined->remembered[run->repeat().place()];
   kept.storages.clear();
   for (const v1::Binding& binding : run->bindings()) {
     kept.storages.push_back(binding.storage());

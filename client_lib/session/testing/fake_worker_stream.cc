@@ -161,6 +161,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   if (takes_late_hashes_) {
     welcome->add_features(v1::WORKER_FEATURE_LATE_HASH);
   }
+  if (takes_places_) welcome->add_features(v1::WORKER_FEATURE_PLACES);
   if (hello.has_resume()) {
     ++resumes_;
     if (hello.resume().sent_sequence() < last_sequence_) {
