@@ -81,7 +81,8 @@ at::Tensor MakeTensor(const TensorPlan& plan, const Tensors& arguments,
 
 // As an operator that writes in place does, for what autograd has saved.
 void BumpVersion(const at::Tensor& tensor) {
-  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (impl->version_counter().enabled()) impl->bump_version();
 }
 
 const RemoteGenerator& GeneratorOf(const VirtualDevice& device) {

@@ -14,7 +14,7 @@ const char* NameOf(Reason reason) {
     case Reason::kDeadline:
       return "deadline";
     case Reason::kShort:
-      return "short_step";
+      return "phase";
     default:
       return "higher_priority";
   }

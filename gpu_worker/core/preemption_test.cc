@@ -365,57 +365,6 @@ TEST_F(PreemptionTest, AValueIsReadBehindItsRun) {
   EXPECT_TRUE(answered);
 }
 
-TEST_F(PreemptionTest, AnUploadDoesNotWaitForAnothersRun) {
-  const std::string bytes(100'000, 'x');
-  const auto runner = OpenAs("runner", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
-  const auto loader = OpenAs("loader", "t2", v1::PRIORITY_CLASS_INTERACTIVE);
-  bool asked = false;
-  Before(3, [&] {
-    loader->InstallTransfer(10, 1, bytes);
-    // Behind it comes a run, which waits for its turn.
-    RunShort(loader.get());
-  });
-  Before(5, [&] {
-    asked = loader->WaitDecision(1).send();
-    loader->SendBytes(1, bytes);
-  });
-  RunLong(runner.get(), 10);
-  EXPECT_EQ(runner->Read(kSum, 1), Floats{10});
-  EXPECT_TRUE(asked);
-  EXPECT_EQ(loader->Read(kSum, 1), Floats{7});
-  EXPECT_EQ(Order(), "aaaaaaaaaaf");
-  EXPECT_TRUE(MetricsSay(
-      "djinn_preemptions_total{preemptor_tenant=\"t2\",victim_tenant=\"t1\","
-      "reason=\"short_step\"}"));
-}
-
-// The device has 16 MiB, of which the run holds 8.
-TEST_F(PreemptionTest, AnUploadWithoutRoomWaitsForWhoHoldsIt) {
-  constexpr int64_t kCount = 1 << 20;
-  const std::string bytes(11 << 20, 'x');
-  const auto runner = OpenAs("runner", "t1", v1::PRIORITY_CLASS_INTERACTIVE);
-  const auto loader = OpenAs("loader", "t2", v1::PRIORITY_CLASS_INTERACTIVE);
-  constexpr uint64_t kGenerator = 10, kDrawn = 11;
-  FakeStructure s;
-  const uint32_t sum = s.Bound();
-  const uint32_t generator = s.Generator();
-  const uint32_t first = s.Draw(generator, kCount);
-  const uint32_t second = s.Draw(generator, kCount);
-  for (const uint32_t drawn : {first, second, first, second}) {
-    s.AddInPlace(sum, drawn, 1);
-  }
-  runner->InstallSeed(kGenerator, 3);
-  runner->Define(3, s.get());
-  runner->Read(kOne, 1);
-  Before(3, [&] {
-    loader->InstallTransfer(10, 1, bytes);
-    RunShort(loader.get());
-  });
-  runner->Run(3, {kSum, kGenerator, kDrawn, kDrawn + 1}, {}, {2, 3});
-  runner->Read(kSum, 1);
-  EXPECT_TRUE(loader->WaitDecision(1).send());
-}
-
 // Prompts of ten nodes and tokens of one, whose phases are known: each client
 // had a token made before.
 class TokensFirstTest : public PreemptionTest {
@@ -468,11 +417,11 @@ TEST_F(TokensFirstTest, ATokenDoesNotWaitForAnothersPrompt) {
   EXPECT_EQ(WaitBehindPrompt(prompter.get(), talker.get()), absl::Seconds(1));
   EXPECT_TRUE(MetricsSay(
       "djinn_preemptions_total{preemptor_tenant=\"t2\",victim_tenant=\"t1\","
-      "reason=\"short_step\"} 1\n"));
+      "reason=\"phase\"} 1\n"));
   const v1::WorkerState state = core_->Snapshot();
   for (const v1::HeldSession& held : state.sessions()) {
     if (!held.has_given_way()) continue;
-    EXPECT_EQ(held.given_way().last_reason(), "short_step");
+    EXPECT_EQ(held.given_way().last_reason(), "phase");
     EXPECT_EQ(held.given_way().last_session_id(), log::ShortId("d2"));
   }
   EXPECT_EQ(Used("p2"), absl::Seconds(kPrompt + 1));

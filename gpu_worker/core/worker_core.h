@@ -258,8 +258,6 @@ class WorkerCore {
     absl::Duration waits_since = absl::InfiniteDuration();
     // Only to refuse its run, which has so much before it.
     std::optional<absl::Duration> refused_behind;
-    // Goes first for what it uploads, and for nothing else.
-    bool only_uploads = false;
   };
   // One that may become part of another session's, as
   // FairQueue::Company::Member.
@@ -302,8 +300,7 @@ class WorkerCore {
   // A session's work, for the queue.
   scheduler::FairQueue::Work WorkOf(const Session& session) const {
     return {session.deadline(), session.expected(),
-            session.upload_next() ? scheduler::FairQueue::Pace::kShort
-                                  : PaceOf(session.next_phase())};
+            PaceOf(session.next_phase())};
   }
   // How long runs of this phase are beside others.
   scheduler::FairQueue::Pace PaceOf(v1::Phase phase) const;

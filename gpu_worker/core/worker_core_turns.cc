@@ -34,9 +34,6 @@ constexpr int kMaxSteps = 64;
 // values of: they should not wait for another turn.
 constexpr int kMessagesBehindRun = 16;
 
-// What has taken so long is long, whatever it is.
-constexpr absl::Duration kLongStep = absl::Milliseconds(5);
-
 // Runs meet where their first shared product is the same.
 CompanyForecast::Place PlaceOf(const OngoingRun& run) {
   const OngoingRun::Product& first = run.products().front();
@@ -132,12 +129,9 @@ std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
   } while (queue_.empty());
   if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
   const uint64_t key = queue_.Take();
-  using Pace = scheduler::FairQueue::Pace;
-  const Pace pace = PaceOf(queued_.at(key).session->next_phase());
-  queue_.SetPace(key, pace);
   // Who waits already is not looked for otherwise.
-  if (!queue_.empty() && pace != Pace::kShort &&
-      (pace == Pace::kLong || queue_.short_waits())) {
+  if (!queue_.empty() && PaceOf(queued_.at(key).session->next_phase()) ==
+                             scheduler::FairQueue::Pace::kLong) {
     preemption_.Look();
   }
   turns_ = key == last_turn_ ? turns_ + 1 : 0;
@@ -320,7 +314,6 @@ void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step) {
     phase = session->phase();
   } while (++steps < kMaxSteps && now - step.start < kShortTurn &&
            session->HasWork() &&
-           (!turn.only_uploads || session->upload_next()) &&
            !(options_.max_batch_runs > 1 && session->fast_run_next()));
   if (ran) {
     session->StepReadsAndFrees(kMessagesBehindRun);
@@ -355,26 +348,14 @@ scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
   std::vector<Preemption::Part> parts = {{step.key, used}};
   if (step.parts != nullptr) parts = step.parts();
   std::vector<uint64_t> keys;
-  bool may_be_long = false;
   MutexLock lock(&queue_mu_);
   for (const Preemption::Part& part : parts) {
     queue_.Charge(part.key, part.used);
-    if (part.used >= kLongStep) {
-      queue_.NoteLong(part.key);
-    } else {
-      may_be_long = true;
-    }
     keys.push_back(part.key);
   }
   const FairQueue::Preemption asked = queue_.MayPreempt(keys, end);
-  if (asked == FairQueue::Preemption::kNone && may_be_long &&
-      queue_.short_waits()) {
-    return FairQueue::Preemption::kLater;
-  }
   if (FairQueue::GivesWay(asked)) {
     preempting_ = TurnOf(queue_.TakePreempting(asked));
-    preempting_.only_uploads = asked == FairQueue::Preemption::kShort &&
-                               preempting_.session->upload_next();
     going_first_.push_back(preempting_.key);
     turns_ = 0;
   }

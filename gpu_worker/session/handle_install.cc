@@ -49,10 +49,6 @@ absl::Status Session::HandleInstall(uint64_t sequence,
                                   " bytes inline, at most ",
                                   limits_.inline_bytes()));
   }
-  if (install.has_transfer() && LacksRoomFor(transfer.size_bytes())) {
-    put_off_ = true;
-    return absl::OkStatus();
-  }
   DJINN_ASSIGN_OR_RETURN(
       Storage * storage,
       NextVersion(install.storage(), install.base_version()));
@@ -125,17 +121,9 @@ bool Session::MayHave(const Upload& upload) const {
          upload.size_bytes <= quota_.limit();
 }
 
-bool Session::LacksRoomFor(uint64_t bytes) {
-  if (!GoesFirst() || HasRoom(MemoryClass::kTransfers, bytes)) return false;
-  environment_.edge->PutOff();
-  return true;
-}
-
 void Session::StepUpload(const Upload& upload) {
   if (upload.receives) {
     FinishUpload(upload);
-  } else if (LacksRoomFor(upload.size_bytes)) {
-    Park(upload);
   } else {
     TakeFound(upload, uploads_.GoOn(MayHave(upload)));
   }
@@ -155,7 +143,6 @@ bool Session::Park(const Upload& upload) {
   MutexLock lock(&mu_);
   if (dropped_ || cancelling_) return false;
   upload_ = upload;
-  NoteNext();
   return true;
 }
 

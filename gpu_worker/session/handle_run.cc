@@ -252,20 +252,15 @@ void Session::StepRefusal(absl::Duration ahead) {
   ahead_ = absl::ZeroDuration();
 }
 
-bool Session::GoesFirst() const {
-  return environment_.edge != nullptr && environment_.edge->GoesFirst();
-}
-
 bool Session::HasRoom(const Plan& plan) {
-  return !GoesFirst() ||
-         HasRoom(MemoryClass::kStorages,
-                 LifetimesOf(plan, run_.final_slots).peak_bytes);
-}
-
-bool Session::HasRoom(MemoryClass memory_class, uint64_t bytes) {
+  if (environment_.edge == nullptr || !environment_.edge->GoesFirst()) {
+    return true;
+  }
+  const uint64_t bytes = LifetimesOf(plan, run_.final_slots).peak_bytes;
   return bytes == 0 ||
          (quota_.Reserve(bytes).ok() &&
-          environment_.memory->Reserve(memory_class, tenant_, bytes).ok());
+          environment_.memory->Reserve(MemoryClass::kStorages, tenant_, bytes)
+              .ok());
 }
 
 RunContext Session::ContextOf(uint64_t sequence) {

@@ -71,11 +71,6 @@ class Inbox {
     return next != nullptr &&
            next->message.run().mode() == v1::EXECUTION_MODE_FAST;
   }
-  // Whether it is an upload.
-  bool upload_next() const {
-    const Item* const next = NextButFree();
-    return next != nullptr && next->message.install().has_transfer();
-  }
   // Whether the next one is a Free, or a Read.
   bool free_next() const {
     return !items_.empty() && items_.front().message.has_free();

@@ -26,7 +26,7 @@ void Session::StepReadsAndFrees(int most) {
 void Session::PutBack(Inbox::Item item) {
   MutexLock lock(&mu_);
   if (dropped_ || cancelling_) {
-    if (item.message.has_run()) --queued_runs_;
+    --queued_runs_;
     return;
   }
   inbox_.PutBack(std::move(item));

@@ -65,8 +65,6 @@ void Session::NoteNext() {
     if (found != phases_.end()) phase = found->second;
   }
   next_phase_.store(phase, std::memory_order_relaxed);
-  upload_next_.store(upload_.has_value() || inbox_.upload_next(),
-                     std::memory_order_relaxed);
   const absl::Duration expected =
       run == nullptr || next == absl::InfiniteDuration()
           ? absl::ZeroDuration()
@@ -92,10 +90,10 @@ bool Session::Step() {
       pulling = std::move(pull_);
     } else {
       item = inbox_.Take();
+      NoteNext();
       if (need_.has_value()) supply = std::move(need_->supply);
       need_.reset();
     }
-    NoteNext();
   }
   const bool run = item.has_value() && item->message.has_run();
   absl::Status status;

@@ -39,7 +39,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/clock.h"
-#include "common/hash.h"
 #include "common/mutex.h"
 #include "common/random.h"
 #include "common/srg/validate.h"
@@ -49,14 +48,11 @@
 #include "djinn/v1/usage.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/cache/content_cache.h"
-#include "gpu_worker/cache/content_proofs.h"
-#include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/memory/device_memory.h"
 #include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/executor.h"
 #include "gpu_worker/plan/ongoing_run.h"
-#include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/inbox.h"
@@ -70,7 +66,6 @@
 #include "gpu_worker/session/storage_table.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "gpu_worker/session/traffic.h"
-#include "gpu_worker/session/upload_rate.h"
 #include "gpu_worker/session/uploads.h"
 #include "scheduler/fairness/run_times.h"
 
@@ -179,12 +174,6 @@ class Session {
   // Likewise under any lock.
   v1::Phase next_phase() const {
     return next_phase_.load(std::memory_order_relaxed);
-  }
-
-  // Whether what is next, but for a Free, is an upload, or what remains of one:
-  // no work for the device. Likewise.
-  bool upload_next() const {
-    return upload_next_.load(std::memory_order_relaxed);
   }
 
   // By when what it does next should be done; infinite when nothing says so. An
@@ -349,9 +338,6 @@ class Session {
   // Whether there is room now for the run, which is bound, or none holds any
   // back that goes on afterwards: then it begins in any case.
   bool HasRoom(const Plan& plan);
-  bool HasRoom(MemoryClass memory_class, uint64_t bytes);
-  // Whether what is carried out now goes first of a run that gave way.
-  bool GoesFirst() const;
   // The message waits again, as if it had not been taken.
   void PutBack(Inbox::Item item);
   // The message waits for room.
@@ -421,9 +407,6 @@ class Session {
   // Whether its storage may have the bytes: nobody has work done for what the
   // session may not have.
   bool MayHave(const Upload& upload) const;
-  // Whether an upload that goes first is to wait for what gave way, which holds
-  // the room for it.
-  bool LacksRoomFor(uint64_t bytes);
   // What was awaited is settled.
   void StepUpload(const Upload& upload);
   void TakeFound(const Upload& upload, Uploads::Found found);
@@ -605,7 +588,6 @@ class Session {
   std::atomic<int64_t> run_deadline_{kNever};
   std::atomic<int64_t> deadline_{kNever};
   std::atomic<bool> fast_run_next_{false};
-  std::atomic<bool> upload_next_{false};
   std::atomic<v1::Phase> next_phase_{v1::PHASE_UNSPECIFIED};
   // Nanoseconds.
   std::atomic<int64_t> expected_{0};

@@ -93,19 +93,6 @@ void FairQueue::SetPace(uint64_t key, Pace pace) {
   if (found != sessions_.end()) found->second->pace = pace;
 }
 
-void FairQueue::NoteLong(uint64_t key) {
-  const auto found = sessions_.find(key);
-  if (found != sessions_.end() && found->second->pace == Pace::kUnknown) {
-    found->second->pace = Pace::kLong;
-  }
-}
-
-bool FairQueue::short_waits() const {
-  return absl::c_any_of(waiting_.items(), [](const Tenant* tenant) {
-    return !tenant->waiting_short.empty();
-  });
-}
-
 size_t FairQueue::session_count(absl::string_view tenant) const {
   const auto found = tenants_.find(tenant);
   return found == tenants_.end() ? 0 : found->second->sessions;
@@ -125,6 +112,16 @@ void FairQueue::Wait(Session* session, const Work& work) {
   waiting_.Push(tenant);
 }
 
+bool FairQueue::WaitWith(Session* session, const Work& work) {
+  Tenant* const tenant = session->tenant;
+  session->work = work;
+  tenant->waiting.Moved(session);
+  const bool was_short = session->short_place != kNowhere;
+  if (was_short) tenant->waiting_short.Remove(session);
+  if (work.pace == Pace::kShort) tenant->waiting_short.Push(session);
+  return !was_short && work.pace == Pace::kShort;
+}
+
 void FairQueue::Remove(Session* session) {
   session->tenant->waiting.Remove(session);
   if (session->short_place != kNowhere) {
@@ -142,15 +139,7 @@ bool FairQueue::MakeRunnable(uint64_t key, const Work& work) {
   const auto found = sessions_.find(key);
   if (found == sessions_.end()) return false;
   Session* const session = found->second.get();
-  if (session->place != kNowhere) {
-    // It may wait with nothing: what it was to wait with went with its turn.
-    if (work.pace != Pace::kShort || session->short_place != kNowhere) {
-      return false;
-    }
-    session->work.pace = Pace::kShort;
-    session->tenant->waiting_short.Push(session);
-    return true;
-  }
+  if (session->place != kNowhere) return WaitWith(session, work);
   if (!session->in_service) {
     Wait(session, work);
     return true;

@@ -102,14 +102,10 @@ class FairQueue {
   // Of what the session does whenever it is in service, from now on. Unknown
   // keys are ignored.
   void SetPace(uint64_t key, Pace pace);
-  // Its step has taken long. Without effect where its pace is known.
-  void NoteLong(uint64_t key);
-  // Whether somebody waits with a short step.
-  bool short_waits() const;
 
-  // The session has work. When it waits already, of effect only if that has
-  // become short; when it is in service, it will wait again after Done().
-  // Unknown keys are ignored. True when it has begun to wait, or to be short.
+  // The session has work: this, from now on, if it waits already. When it is in
+  // service, it will wait again after Done(). Unknown keys are ignored. True
+  // when it has begun to wait, or to be short.
   bool MakeRunnable(uint64_t key, const Work& work);
 
   bool empty() const { return waiting_.empty(); }
@@ -251,6 +247,8 @@ class FairQueue {
   // Of its step, in service, all that it took.
   void ChargeStep(Session* session, absl::Duration used);
   void Wait(Session* session, const Work& work);
+  // It waits already. Whether it has become short.
+  static bool WaitWith(Session* session, const Work& work);
   // Takes it out of its tenant's line.
   static void Remove(Session* session);
   // As Take(), of this session.

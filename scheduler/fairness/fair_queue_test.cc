@@ -465,28 +465,20 @@ TEST_F(PaceTest, AShortStepGoesFirstOfALongOne) {
   EXPECT_EQ(queue_.Take(), 2u);
 }
 
-TEST_F(PaceTest, AStepOfUnknownPaceIsLongWhenItHasTakenLong) {
-  EXPECT_FALSE(queue_.short_waits());
-  Wait(2, "b", Pace::kShort);
-  EXPECT_TRUE(queue_.short_waits());
-  for (const Pace pace : {Pace::kShort, Pace::kUnknown}) {
-    queue_.SetPace(1, pace);
-    queue_.NoteLong(1);
-    EXPECT_EQ(After(absl::Milliseconds(2)),
-              pace == Pace::kUnknown ? Preemption::kShort : Preemption::kNone);
-  }
-  queue_.NoteLong(17);  // is not there
-}
-
-TEST_F(PaceTest, WhoWaitsAlreadyMayBecomeShort) {
+TEST_F(PaceTest, WhoWaitsAlreadyWaitsWithWhatItHasNow) {
   Wait(2, "b", Pace::kUnknown);
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
   EXPECT_FALSE(queue_.MakeRunnable(2, {.pace = Pace::kUnknown}));
   EXPECT_TRUE(queue_.MakeRunnable(2, {.pace = Pace::kShort}));
   EXPECT_FALSE(queue_.MakeRunnable(2, {.pace = Pace::kShort}));
   EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kShort);
-  EXPECT_EQ(queue_.TakePreempting(Preemption::kShort), 2u);
-  EXPECT_TRUE(queue_.empty());
+  EXPECT_FALSE(queue_.MakeRunnable(2, {.pace = Pace::kLong}));
+  EXPECT_EQ(After(absl::Milliseconds(2)), Preemption::kNone);
+  // The earlier deadline of its tenant.
+  Wait(3, "b", Pace::kUnknown, kLow, absl::Milliseconds(50));
+  EXPECT_EQ(queue_.Next(), 3u);
+  queue_.MakeRunnable(2, {.deadline = absl::Milliseconds(40)});
+  EXPECT_EQ(queue_.Next(), 2u);
 }
 
 TEST_F(PaceTest, OnlyALongStepGivesWayToAShortOne) {

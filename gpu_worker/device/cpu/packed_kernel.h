@@ -20,8 +20,9 @@ namespace djinn::worker {
 // of equal length (the last may be shorter), a part into blocks. A block is
 // summed from front to back, with fused multiply-adds from zero on. A part's
 // blocks are added up one after another, those of the first part to the bias,
-// and then the parts. So does MKL, with parts and blocks that depend on the
-// shape (product_trial.h).
+// or to zero, so that nothing is left with a sign of its own, and then the
+// parts. So does MKL, with parts and blocks that depend on the shape
+// (product_trial.h).
 struct SumOrder {
   int64_t parts = 1;
   int64_t block = 384;

@@ -155,6 +155,8 @@ template <typename Vector>
 void MultiplyPanel(const PanelProduct& product) {
   using V = typename Vector::Type;
   constexpr int64_t kPanelWidth = 2 * Vector::kWidth;
+  static constexpr float kZeros[kPanelWidth] = {};
+  const float* const bias = product.bias != nullptr ? product.bias : kZeros;
   const int64_t part = product.order.PartOf(product.depth);
   for (int64_t begin = 0; begin < product.depth; begin += part) {
     const bool first = begin == 0;
@@ -167,7 +169,7 @@ void MultiplyPanel(const PanelProduct& product) {
       MultiplyBlock<Vector>(
           product, from,
           rest < product.order.block ? rest : product.order.block,
-          from == begin, first ? product.bias : nullptr, result, stride);
+          from == begin, first ? bias : nullptr, result, stride);
     }
     if (first) continue;
     for (int64_t row = 0; row < product.row_count; ++row) {
@@ -242,8 +244,10 @@ void MultiplySomeColumns(const ColumnsProduct& product, int64_t column) {
         for (int v = 0; v < kVectors; ++v) {
           if (from > begin) {
             parts[c][v] = parts[c][v] + sums[c][v];
-          } else if (begin == 0 && product.bias != nullptr) {
-            parts[c][v] = product.bias[column + c] + sums[c][v];
+          } else if (begin == 0) {
+            const float bias =
+                product.bias != nullptr ? product.bias[column + c] : 0.0f;
+            parts[c][v] = bias + sums[c][v];
           } else {
             parts[c][v] = sums[c][v];
           }

@@ -185,6 +185,50 @@ TEST(PackedMatrixTest, SumsInTheOrderAskedFor) {
   }
 }
 
+TEST(PackedKernelTest, ASumOfWhatVanishesHasTheSignOfItsBias) {
+  constexpr int64_t kDepth = 5;
+  for (const PackedKernel* kernel : Kernels()) {
+    const int64_t width = kernel->panel_width;
+    const std::vector<float> rows(kDepth, -1e-30f);
+    const std::vector<float> panel(kDepth * width, 1e-30f);
+    const std::vector<float> minus(width, -0.0f);
+    std::vector<float> lanes(kDepth * kLanes);
+    for (int64_t d = 0; d < kDepth; ++d) lanes[d * kLanes] = -1e-30f;
+    for (const bool biased : {false, true}) {
+      std::vector<float> result(width, 1);
+      PanelProduct product;
+      product.rows = rows.data();
+      product.row_stride = kDepth;
+      product.row_count = 1;
+      product.depth = kDepth;
+      product.panel = panel.data();
+      product.bias = biased ? minus.data() : nullptr;
+      product.result = result.data();
+      product.result_stride = width;
+      kernel->multiply(product);
+      for (const float sum : result) {
+        EXPECT_EQ(sum, 0);
+        EXPECT_EQ(std::signbit(sum), biased) << kernel->name;
+      }
+      ColumnsProduct few;
+      few.lanes = lanes.data();
+      few.row_count = 1;
+      few.depth = kDepth;
+      few.columns = panel.data();
+      few.column_stride = kDepth;
+      few.width = width;
+      few.bias = biased ? minus.data() : nullptr;
+      few.result = result.data();
+      few.result_stride = width;
+      kernel->multiply_columns(few);
+      for (const float sum : result) {
+        EXPECT_EQ(sum, 0);
+        EXPECT_EQ(std::signbit(sum), biased) << kernel->name;
+      }
+    }
+  }
+}
+
 TEST(PackedKernelTest, MultipliesFewRowsWithColumnsAsTheyAre) {
   constexpr int64_t kDepth = 333, kStride = 340;
   for (const PackedKernel* kernel : Kernels()) {

@@ -23,7 +23,12 @@ constexpr int64_t kBlocks[] = {384, 256, 192};
 struct Sample {
   std::vector<std::shared_ptr<Buffer>> slots;
   std::vector<NodeResult> results;
+  // Where it is to be.
+  std::unique_ptr<PackedMatrix> packed;
 };
+
+using Plain = absl::FunctionRef<absl::Status(const NodeInput& input,
+                                             std::vector<NodeResult>* results)>;
 
 std::vector<std::shared_ptr<Buffer>> MakeUpSlots(const PackedCall& call,
                                                  uint64_t seed) {
@@ -32,6 +37,26 @@ std::vector<std::shared_ptr<Buffer>> MakeUpSlots(const PackedCall& call,
     if (extent.slot >= slots.size()) slots.resize(extent.slot + 1);
     slots[extent.slot] = MakeUp(srg::DataType::kFloat32, extent.bytes,
                                 seed + extent.slot, MadeUpRange::kSigned);
+  }
+  return slots;
+}
+
+// Such that no product is large enough for a float. What is left of a sum is a
+// zero with the sign of its last term, or of what it is added to.
+std::vector<std::shared_ptr<Buffer>> MakeUpVanishing(const PackedCall& call,
+                                                     uint64_t seed) {
+  std::vector<std::shared_ptr<Buffer>> slots = MakeUpSlots(call, seed);
+  for (const std::shared_ptr<Buffer>& slot : slots) {
+    if (slot == nullptr) continue;
+    auto* const values =
+        reinterpret_cast<float*>(static_cast<TorchBuffer&>(*slot).data());
+    for (size_t i = 0; i < slot->size_bytes() / sizeof(float); ++i) {
+      values[i] *= 1e-30f;
+    }
+  }
+  const std::optional<PackedCall::Operands> operands = call.FindOperands(slots);
+  if (operands.has_value() && operands->bias != nullptr) {
+    std::fill_n(const_cast<float*>(operands->bias), call.weight().width, -0.0f);
   }
   return slots;
 }
@@ -64,6 +89,121 @@ std::unique_ptr<PackedMatrix> Pack(const PackedKernel& kernel,
   return packed;
 }
 
+// Ways to carry out a product, compared with PyTorch's.
+class Trial {
+ public:
+  Trial(const PackedCall& call, const PackedKernel& kernel, Plain plain)
+      : call_(call), kernel_(kernel), plain_(plain) {
+    for (const PackedCall::SlotExtent& extent : call.SlotExtents()) {
+      bytes_ += extent.bytes;
+    }
+  }
+
+  // On other operands from now on, with so many results that few of them are
+  // the same by chance. False when there is no room for these, or there are no
+  // results.
+  absl::StatusOr<bool> Begin(bool vanishing) {
+    samples_.clear();
+    for (uint64_t elements = 0; elements < kMinTrialElements;) {
+      if ((samples_.size() + 1) * bytes_ > kMaxTrialBytes) return false;
+      Sample& sample = samples_.emplace_back();
+      const uint64_t seed = samples_.size() << 32;
+      sample.slots =
+          vanishing ? MakeUpVanishing(call_, seed) : MakeUpSlots(call_, seed);
+      NodeInput input;
+      input.slots = sample.slots;
+      DJINN_RETURN_IF_ERROR(plain_(input, &sample.results));
+      if (ElementsOf(sample.results) == 0) return false;
+      elements += ElementsOf(sample.results);
+    }
+    return true;
+  }
+
+  absl::StatusOr<bool> AloneIsEqual() {
+    return AllSame([&](Sample* sample, std::vector<NodeResult>* results) {
+      const ThreadScope threads(/*one_thread=*/true);
+      NodeInput input;
+      input.slots = sample->slots;
+      return plain_(input, results);
+    });
+  }
+
+  absl::StatusOr<bool> IsEqual(const SumOrder& order) {
+    return AllSame([&](Sample* sample, std::vector<NodeResult>* results) {
+      if (sample->packed == nullptr && !call_.has_few_rows()) {
+        sample->packed =
+            Pack(kernel_, call_.weight(), *call_.FindWeight(sample->slots));
+      }
+      return call_.Run(sample->packed.get(), order, sample->slots, results);
+    });
+  }
+
+ private:
+  absl::StatusOr<bool> AllSame(
+      absl::FunctionRef<absl::Status(Sample* sample,
+                                     std::vector<NodeResult>* results)>
+          carry_out) {
+    for (Sample& sample : samples_) {
+      std::vector<NodeResult> other;
+      DJINN_RETURN_IF_ERROR(carry_out(&sample, &other));
+      if (!SameBits(sample.results, other)) return false;
+    }
+    return true;
+  }
+
+  const PackedCall& call_;
+  const PackedKernel& kernel_;
+  const Plain plain_;
+  uint64_t bytes_ = 0;  // of one sample's operands
+  std::vector<Sample> samples_;
+};
+
+// Products that vanish may take a processor a hundred times as long. Larger
+// products all begin alike.
+bool MayVanish(const PackedCall& call) {
+  constexpr int64_t kMost = 1 << 21;
+  return call.row_count() * call.weight().depth * call.weight().width <= kMost;
+}
+
+absl::Status Find(const PackedCall& call, const ProductFacts* hint,
+                  Trial* trial, ProductFacts* facts) {
+  DJINN_ASSIGN_OR_RETURN(const bool begun, trial->Begin(/*vanishing=*/false));
+  if (!begun) return absl::OkStatus();
+  if (hint == nullptr || hint->alone_is_equal) {
+    DJINN_ASSIGN_OR_RETURN(facts->alone_is_equal, trial->AloneIsEqual());
+  }
+  if (hint != nullptr && !hint->order.has_value()) return absl::OkStatus();
+  std::vector<SumOrder> orders =
+      OrdersToTry(call.weight().depth, at::get_num_threads());
+  if (hint != nullptr) {
+    std::stable_partition(
+        orders.begin(), orders.end(),
+        [&](const SumOrder& order) { return order == *hint->order; });
+  }
+  for (const SumOrder& order : orders) {
+    DJINN_ASSIGN_OR_RETURN(const bool same, trial->IsEqual(order));
+    if (!same) continue;
+    facts->order = order;
+    break;
+  }
+  return absl::OkStatus();
+}
+
+// What was found, if zeros have the same signs, too. How a sum begins shows in
+// nothing else.
+absl::Status CheckSigns(Trial* trial, ProductFacts* facts) {
+  DJINN_ASSIGN_OR_RETURN(const bool begun, trial->Begin(/*vanishing=*/true));
+  if (!begun) return absl::OkStatus();
+  if (facts->alone_is_equal) {
+    DJINN_ASSIGN_OR_RETURN(facts->alone_is_equal, trial->AloneIsEqual());
+  }
+  if (facts->order.has_value()) {
+    DJINN_ASSIGN_OR_RETURN(const bool same, trial->IsEqual(*facts->order));
+    if (!same) facts->order.reset();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<SumOrder> OrdersToTry(int64_t depth, int threads) {
@@ -90,82 +230,17 @@ std::vector<SumOrder> OrdersToTry(int64_t depth, int threads) {
   return orders;
 }
 
-ProductFacts TryProduct(
-    const PackedCall& call,
-    absl::FunctionRef<absl::Status(const NodeInput& input,
-                                   std::vector<NodeResult>* results)>
-        plain,
-    const ProductFacts* hint) {
+ProductFacts TryProduct(const PackedCall& call, Plain plain,
+                        const ProductFacts* hint) {
   ProductFacts facts;
   const PackedKernel* const kernel = BestPackedKernel();
-  uint64_t bytes = 0;
-  for (const PackedCall::SlotExtent& extent : call.SlotExtents()) {
-    bytes += extent.bytes;
-  }
   if (kernel == nullptr) return facts;
   const absl::Status status = CatchTorch("OPERATOR_FAILED", [&] {
-    // A few sums end in the same bits by chance.
-    std::vector<Sample> samples;
-    for (uint64_t elements = 0; elements < kMinTrialElements;) {
-      if ((samples.size() + 1) * bytes > kMaxTrialBytes) {
-        return absl::OkStatus();
-      }
-      Sample& sample = samples.emplace_back();
-      sample.slots = MakeUpSlots(call, samples.size() << 32);
-      NodeInput input;
-      input.slots = sample.slots;
-      DJINN_RETURN_IF_ERROR(plain(input, &sample.results));
-      if (ElementsOf(sample.results) == 0) return absl::OkStatus();
-      elements += ElementsOf(sample.results);
-    }
-    const auto all_same =
-        [&](absl::FunctionRef<absl::Status(const Sample& sample,
-                                           std::vector<NodeResult>* results)>
-                carry_out) -> absl::StatusOr<bool> {
-      for (const Sample& sample : samples) {
-        std::vector<NodeResult> other;
-        DJINN_RETURN_IF_ERROR(carry_out(sample, &other));
-        if (!SameBits(sample.results, other)) return false;
-      }
-      return true;
-    };
-    if (hint == nullptr || hint->alone_is_equal) {
-      DJINN_ASSIGN_OR_RETURN(
-          facts.alone_is_equal,
-          all_same([&](const Sample& sample, std::vector<NodeResult>* results) {
-            const ThreadScope threads(/*one_thread=*/true);
-            NodeInput input;
-            input.slots = sample.slots;
-            return plain(input, results);
-          }));
-    }
-    if (hint != nullptr && !hint->order.has_value()) return absl::OkStatus();
-    std::vector<SumOrder> orders =
-        OrdersToTry(call.weight().depth, at::get_num_threads());
-    if (hint != nullptr) {
-      std::stable_partition(
-          orders.begin(), orders.end(),
-          [&](const SumOrder& order) { return order == *hint->order; });
-    }
-    std::vector<std::unique_ptr<PackedMatrix>> packed(samples.size());
-    if (!call.has_few_rows()) {
-      for (size_t i = 0; i < samples.size(); ++i) {
-        packed[i] =
-            Pack(*kernel, call.weight(), *call.FindWeight(samples[i].slots));
-      }
-    }
-    for (const SumOrder& order : orders) {
-      DJINN_ASSIGN_OR_RETURN(
-          const bool same,
-          all_same([&](const Sample& sample, std::vector<NodeResult>* results) {
-            return call.Run(packed[&sample - samples.data()].get(), order,
-                            sample.slots, results);
-          }));
-      if (!same) continue;
-      facts.order = order;
-      break;
-    }
-    return absl::OkStatus();
+    Trial trial(call, *kernel, plain);
+    DJINN_RETURN_IF_ERROR(Find(call, hint, &trial, &facts));
+    const bool found = facts.alone_is_equal || facts.order.has_value();
+    return found && MayVanish(call) ? CheckSigns(&trial, &facts)
+                                    : absl::OkStatus();
   });
   return status.ok() ? facts : ProductFacts();
 }

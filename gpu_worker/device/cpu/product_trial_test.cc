@@ -83,7 +83,8 @@ class ProductTrialTest : public testing::Test {
         float total = 0;
         for (int64_t begin = 0; begin < depth; begin += part) {
           const int64_t end = std::min(begin + part, depth);
-          float sum = begin == 0 ? FloatsOf(input, kBias)[w] : 0;
+          const float bias = FloatsOf(input, kBias)[w];
+          float sum = begin == 0 && !bias_last_ ? bias : 0;
           for (int64_t from = begin; from < end; from += order.block) {
             float block = 0;
             for (int64_t d = from; d < std::min(from + order.block, end); ++d) {
@@ -93,6 +94,7 @@ class ProductTrialTest : public testing::Test {
           }
           total = begin == 0 ? sum : total + sum;
         }
+        if (bias_last_) total += FloatsOf(input, kBias)[w];
         to[r * width_ + w] = total;
       }
     }
@@ -114,6 +116,8 @@ class ProductTrialTest : public testing::Test {
   }
 
   int64_t width_ = 40;
+  // To a sum that begins with zero, as MKL's does in small products.
+  bool bias_last_ = false;
   ProgramTester tester_;
   std::vector<std::shared_ptr<Buffer>> operands_;
   absl::Status status_;
@@ -141,6 +145,15 @@ TEST_F(ProductTrialTest, FindsEveryOrderThatItTries) {
       }
     }
   }
+}
+
+TEST_F(ProductTrialTest, AnOrderWithOtherSignsOfZeroIsNone) {
+  const SumOrder order{1, 100};
+  EXPECT_TRUE(Try(8, 100, order, order).order.has_value());
+  bias_last_ = true;
+  const ProductFacts facts = Try(8, 100, order, order);
+  EXPECT_TRUE(facts.alone_is_equal);
+  EXPECT_FALSE(facts.order.has_value());
 }
 
 TEST_F(ProductTrialTest, SeesThatOneThreadDiffers) {
