@@ -58,6 +58,7 @@
 #include "gpu_worker/pull/send_order.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/tenant_account.h"
+#include "gpu_worker/session/upload_rate.h"
 #include "scheduler/batching/company_forecast.h"
 #include "scheduler/fairness/deadline_rule.h"
 #include "scheduler/fairness/fair_queue.h"

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "gpu_worker/cache/content_store.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 

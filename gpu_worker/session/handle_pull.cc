@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/status_macros.h"
+#include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 
