@@ -84,7 +84,8 @@ class ProductTrialTest : public testing::Test {
         for (int64_t begin = 0; begin < depth; begin += part) {
           const int64_t end = std::min(begin + part, depth);
           const float bias = FloatsOf(input, kBias)[w];
-          float sum = begin == 0 && !bias_last_ ? bias : 0;
+          // -0 and what is added to it is that.
+          float sum = begin > 0 ? -0.0f : bias_last_ ? 0.0f : bias;
           for (int64_t from = begin; from < end; from += order.block) {
             float block = 0;
             for (int64_t d = from; d < std::min(from + order.block, end); ++d) {
