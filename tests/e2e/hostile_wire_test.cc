@@ -250,8 +250,7 @@ const std::vector<Violation>& Violations() {
        }},
       {"a repeat of a place there is not",
        [](Client* c) {
-         SendRepeat(c,
-                    [](v1::Run* r) { r->mutable_repeat()->set_place(1); });
+         SendRepeat(c, [](v1::Run* r) { r->mutable_repeat()->set_place(1); });
        }},
       {"a repeat with bindings",
        [](Client* c) {
