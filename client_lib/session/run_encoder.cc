@@ -252,16 +252,14 @@ void RunEncoder::FillRun(absl::Span<const Binding> bindings,
     run->mutable_repeat()->set_same_final_slots(final_slots_ ==
                                                 before->final_slots);
     FillChangedFloats(floats, before->floats, run);
-    remembered.last_place =
-        remember ? remembered.runs.size() - 1 : alike.place;
+    remembered.last_place = remember ? remembered.runs.size() - 1 : alike.place;
   }
   if (before == nullptr || final_slots_ != before->final_slots) {
     run->mutable_final_slots()->Add(final_slots_.begin(), final_slots_.end());
   }
   run->set_remember(remember);
   if (remembered.runs.empty()) return;
-  StructureTable::RememberedRun& kept =
-      remembered.runs[remembered.last_place];
+  StructureTable::RememberedRun& kept = remembered.runs[remembered.last_place];
   kept.storages.clear();
   for (const Binding& binding : bindings) kept.storages.push_back(binding.id);
   kept.final_slots = final_slots_;

@@ -141,8 +141,8 @@ class Inherited {
 };
 
 absl::Status BindRepeat(const v1::Run& message, const Plan& plan,
-                        const RememberedRun& before, const StorageTable& storages,
-                        BoundRun* run) {
+                        const RememberedRun& before,
+                        const StorageTable& storages, BoundRun* run) {
   const std::vector<srg::Slot>& slots = plan.structure().slots;
   const v1::Repeat& repeat = message.repeat();
   DJINN_RETURN_IF_ERROR(CheckLists(message));

@@ -544,9 +544,11 @@ TEST_F(ExecutorTest, RepeatKeepsTheFloatsThatItLeavesOut) {
   EXPECT_EQ(bound_.floats, (std::vector<double>{7, 2, 9}));
 
   repeat.mutable_repeat()->set_float_gaps(1, 2);
-  EXPECT_EQ(ErrorReason(Check(*plan, repeat, {&last, 1})), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorReason(Check(*plan, repeat, {&last, 1})),
+            "PROTOCOL_VIOLATION");
   repeat.mutable_repeat()->set_float_gaps(1, UINT32_MAX);
-  EXPECT_EQ(ErrorReason(Check(*plan, repeat, {&last, 1})), "PROTOCOL_VIOLATION");
+  EXPECT_EQ(ErrorReason(Check(*plan, repeat, {&last, 1})),
+            "PROTOCOL_VIOLATION");
 }
 
 TEST(UsedIdsTest, MergesNeighboursAndStaysBounded) {
