@@ -195,6 +195,12 @@ TEST(PackedKernelTest, ASumOfWhatVanishesHasTheSignOfItsBias) {
     std::vector<float> lanes(kDepth * kLanes);
     for (int64_t d = 0; d < kDepth; ++d) lanes[d * kLanes] = -1e-30f;
     for (const bool biased : {false, true}) {
+      const auto expect_zeros = [&](const std::vector<float>& sums) {
+        for (const float sum : sums) {
+          EXPECT_EQ(sum, 0);
+          EXPECT_EQ(std::signbit(sum), biased) << kernel->name;
+        }
+      };
       std::vector<float> result(width, 1);
       PanelProduct product;
       product.rows = rows.data();
@@ -206,10 +212,7 @@ TEST(PackedKernelTest, ASumOfWhatVanishesHasTheSignOfItsBias) {
       product.result = result.data();
       product.result_stride = width;
       kernel->multiply(product);
-      for (const float sum : result) {
-        EXPECT_EQ(sum, 0);
-        EXPECT_EQ(std::signbit(sum), biased) << kernel->name;
-      }
+      expect_zeros(result);
       ColumnsProduct few;
       few.lanes = lanes.data();
       few.row_count = 1;
@@ -220,11 +223,9 @@ TEST(PackedKernelTest, ASumOfWhatVanishesHasTheSignOfItsBias) {
       few.bias = biased ? minus.data() : nullptr;
       few.result = result.data();
       few.result_stride = width;
+      result.assign(width, 1);
       kernel->multiply_columns(few);
-      for (const float sum : result) {
-        EXPECT_EQ(sum, 0);
-        EXPECT_EQ(std::signbit(sum), biased) << kernel->name;
-      }
+      expect_zeros(result);
     }
   }
 }
