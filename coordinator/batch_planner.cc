@@ -11,6 +11,7 @@
 #include "common/srg/proto_codec.h"
 #include "common/status_macros.h"
 #include "scheduler/placement/batch_split.h"
+#include "scheduler/placement/micro_batches.h"
 #include "scheduler/semantics/analysis.h"
 #include "scheduler/semantics/batch_cut.h"
 
@@ -37,6 +38,36 @@ absl::Status CheckSlots(const srg::Structure& structure,
   return absl::OkStatus();
 }
 
+// Every part at a member.
+void Describe(const scheduler::BatchSplit& split, const StageMembers& members,
+              v1::BatchPlan* plan) {
+  for (const scheduler::BatchSplit::Part& part : split.parts) {
+    v1::BatchPlan::Part* const out = plan->add_parts();
+    out->set_member(members.numbers[part.worker]);
+    out->set_worker_id(members.worker_ids[part.worker]);
+    out->set_rows(static_cast<uint64_t>(part.rows));
+    out->set_input_bytes(part.input_bytes);
+    out->set_output_bytes(part.output_bytes);
+    out->set_transfer_seconds(part.transfer_seconds);
+    out->set_compute_seconds(part.compute_seconds);
+  }
+}
+
+// Every part through all stages.
+void Describe(const scheduler::MicroBatches& found, const StageMembers& members,
+              v1::StageAnswer* answer) {
+  DescribeStages(found.stages, members, answer->mutable_plan());
+  v1::BatchPlan* const plan = answer->mutable_batch();
+  answer->mutable_plan()->set_fingerprint(plan->fingerprint());
+  for (const scheduler::MicroBatches::Part& part : found.parts) {
+    v1::BatchPlan::Part* const out = plan->add_parts();
+    out->set_member(answer->plan().stages(0).member());
+    out->set_rows(static_cast<uint64_t>(part.rows));
+    out->set_transfer_seconds(part.transfer_seconds);
+    out->set_compute_seconds(part.compute_seconds);
+  }
+}
+
 absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
                   const StageMembers& members, v1::StageAnswer* answer) {
   if (members.workers.size() < 2 || members.numbers[0] != 0) {
@@ -52,24 +83,26 @@ absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
   DJINN_RETURN_IF_ERROR(CheckSlots(structure, outputs, /*bound=*/false));
   DJINN_ASSIGN_OR_RETURN(const semantics::BatchCut cut,
                          semantics::FindBatch(structure, given, outputs));
+  const semantics::Meaning meaning = semantics::Analyze(structure);
   const scheduler::BatchSplit split =
-      scheduler::SplitBatch(structure, semantics::Analyze(structure), cut,
-                            given, outputs, members.workers, members.factors);
+      scheduler::SplitBatch(structure, meaning, cut, given, outputs,
+                            members.workers, members.factors);
   v1::BatchPlan* const plan = answer->mutable_batch();
   plan->set_rows(static_cast<uint64_t>(cut.rows));
   plan->set_weight_bytes(split.weight_bytes);
   plan->set_alone_seconds(split.alone_seconds);
   plan->set_stage_seconds(split.stage_seconds);
-  if (split.parts.empty()) return NotDivisible(split.problem);
-  for (const scheduler::BatchSplit::Part& part : split.parts) {
-    v1::BatchPlan::Part* const out = plan->add_parts();
-    out->set_member(members.numbers[part.worker]);
-    out->set_worker_id(members.worker_ids[part.worker]);
-    out->set_rows(static_cast<uint64_t>(part.rows));
-    out->set_input_bytes(part.input_bytes);
-    out->set_output_bytes(part.output_bytes);
-    out->set_transfer_seconds(part.transfer_seconds);
-    out->set_compute_seconds(part.compute_seconds);
+  if (!split.parts.empty()) {
+    Describe(split, members, plan);
+  } else {
+    const scheduler::MicroBatches found =
+        scheduler::PlanMicroBatches(structure, meaning, cut, given, outputs,
+                                    members.workers, members.factors);
+    if (found.parts.empty()) {
+      return NotDivisible(absl::StrCat(split.problem, "; ", found.problem));
+    }
+    plan->set_stage_seconds(found.seconds);
+    Describe(found, members, answer);
   }
   srg::Structure varying = structure;
   varying.size_hole = cut.hole;

@@ -109,5 +109,34 @@ TEST(BatchPlannerTest, SaysWhatWasWeighedWhereItDoesNotPay) {
   EXPECT_GT(answer.batch().alone_seconds(), 0);
 }
 
+TEST(BatchPlannerTest, WhatHasNoRoomAsAWholeGoesThroughStages) {
+  semantics::Builder layers;
+  const srg::TensorView x = layers.Linear(layers.Bound({64, 32}), 32);
+  layers.Linear(x, 32);
+  StageMembers members = Members({0, 2});
+  members.workers[1].available_bytes = 32 * 32 * 4;
+  const v1::StageAnswer answer = Ask(layers, {0}, 4, members);
+  const v1::BatchPlan& plan = answer.batch();
+  EXPECT_EQ(plan.problem(), "");
+  EXPECT_EQ(plan.rows(), 64u);
+  ASSERT_GE(plan.parts_size(), 2);
+  uint64_t rows = 0;
+  for (const v1::BatchPlan::Part& part : plan.parts()) {
+    EXPECT_EQ(part.member(), 0u);
+    EXPECT_EQ(part.worker_id(), "");
+    EXPECT_GT(part.compute_seconds(), 0);
+    rows += part.rows();
+  }
+  EXPECT_EQ(rows, 64u);
+  EXPECT_LT(plan.stage_seconds(), 0.7 * plan.alone_seconds());
+  EXPECT_THAT(answer.cut_slots(), ElementsAre(0));
+  ASSERT_EQ(answer.plan().stages_size(), 2);
+  EXPECT_EQ(answer.plan().fingerprint(), plan.fingerprint());
+  EXPECT_EQ(answer.plan().stages(1).worker_id(), "worker-2");
+  EXPECT_THAT(answer.plan().stages(0).nodes(), ElementsAre(0));
+  EXPECT_THAT(answer.plan().stages(1).nodes(), ElementsAre(1));
+  EXPECT_TRUE(answer.member_of_slot().empty());
+}
+
 }  // namespace
 }  // namespace djinn::coordinator

@@ -52,8 +52,10 @@ absl::StatusOr<scheduler::StagePlan> Plan(const v1::Structure& message,
                                WorkersInForce(members, structure.nodes.size()));
 }
 
-void Describe(const scheduler::StagePlan& found, const StageMembers& members,
-              v1::StagePlan* plan) {
+}  // namespace
+
+void DescribeStages(const scheduler::StagePlan& found,
+                    const StageMembers& members, v1::StagePlan* plan) {
   plan->set_alone_seconds(found.alone_seconds);
   for (const scheduler::StagePlan::Stage& stage : found.stages) {
     v1::StagePlan::Stage* const out = plan->add_stages();
@@ -89,8 +91,6 @@ void Describe(const scheduler::StagePlan& found, const StageMembers& members,
   }
 }
 
-}  // namespace
-
 v1::StageAnswer AnswerStageRequest(const v1::StageRequest& request,
                                    const v1::Structure& structure,
                                    absl::string_view fingerprint,
@@ -105,7 +105,7 @@ v1::StageAnswer AnswerStageRequest(const v1::StageRequest& request,
     plan->set_problem(std::string(found.status().message()));
     return answer;
   }
-  Describe(*found, members, plan);
+  DescribeStages(*found, members, plan);
   for (const int worker : found->worker_of_slot) {
     answer.add_member_of_slot(worker < 0 ? 0 : members.numbers[worker] + 1);
   }

@@ -26,6 +26,10 @@ struct StageMembers {
   v1::StagePlan in_force;
 };
 
+// What the plan says of stages, in members.
+void DescribeStages(const scheduler::StagePlan& found,
+                    const StageMembers& members, v1::StagePlan* plan);
+
 // `structure` was accepted before, under this fingerprint (bytes). Takes time
 // that grows with the structure.
 v1::StageAnswer AnswerStageRequest(const v1::StageRequest& request,

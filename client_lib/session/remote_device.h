@@ -35,7 +35,6 @@
 #include "client_lib/session/read_predictor.h"
 #include "client_lib/session/recording.h"
 #include "client_lib/session/reply_log.h"
-#include "client_lib/session/row_shares.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment_recorder.h"
 #include "client_lib/session/session_context.h"
@@ -128,20 +127,25 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::StatusOr<std::vector<StoragePtr>> Replay(
       uint32_t lane, const std::shared_ptr<const Recording>& recording,
       absl::Span<RemoteStorage* const> given);
-  // What some of the rows of a recording are carried out on, here: what it is
-  // given and keeps, and fresh storages for its outputs.
-  struct RowsBinding {
+  // Some of a recording of one run: this structure, at this size, in the place
+  // of its own. `calls`: of the program, that count as carried out here.
+  struct ShareOfRecording {
+    std::shared_ptr<const Recording> recording;
+    std::shared_ptr<const SizedStructure> structure;
+    int64_t size = 0;
+    size_t calls = 0;
+  };
+  // What that is carried out on: what it is given and keeps, and fresh storages
+  // for its outputs.
+  struct ShareBinding {
     absl::Span<RemoteStorage* const> given;
     absl::Span<RemoteStorage* const> kept;
     absl::Span<const StoragePtr> outputs;
   };
-  // Like Replay(), of a recording of one run; for the virtual device, which has
-  // checked that the storages are such.
-  absl::Status ReplayRows(uint32_t lane,
-                          const std::shared_ptr<const Recording>& recording,
-                          const std::shared_ptr<const RowShares>& shares,
-                          const RowShares::Part& rows,
-                          const RowsBinding& binding);
+  // Like Replay(); for the virtual device, which has checked that the storages
+  // are such.
+  absl::Status ReplayShare(uint32_t lane, const ShareOfRecording& share,
+                           const ShareBinding& binding);
   absl::Status RegisterModel(uint32_t lane, uint64_t model_id,
                              absl::string_view name,
                              std::vector<StoragePtr> storages);

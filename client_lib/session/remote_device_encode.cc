@@ -119,10 +119,10 @@ void RemoteDevice::Encode(const Work& work, ReplayWork& replay,
   const RecordingPart& part = replay.recording->parts[replay.part];
   const uint64_t telling = context_->telling.load(std::memory_order_relaxed);
   RunEncoder::Encoded encoded =
-      replay.shares == nullptr
+      replay.sized == nullptr
           ? encoder_->Encode(part, replay.fast, replay.bindings, telling)
-          : encoder_->Encode(part, replay.fast, replay.shares->structure,
-                             replay.size, replay.bindings, telling);
+          : encoder_->Encode(part, replay.fast, *replay.sized, replay.size,
+                             replay.bindings, telling);
   if (ABSL_PREDICT_FALSE(debug::Has(debug::kExecution))) {
     log::Info("recording",
               {{"device", index_},

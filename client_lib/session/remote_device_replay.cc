@@ -122,28 +122,25 @@ absl::StatusOr<std::vector<StoragePtr>> RemoteDevice::Replay(
   return outputs;
 }
 
-absl::Status RemoteDevice::ReplayRows(
-    uint32_t lane, const std::shared_ptr<const Recording>& recording,
-    const std::shared_ptr<const RowShares>& shares, const RowShares::Part& rows,
-    const RowsBinding& binding) {
+absl::Status RemoteDevice::ReplayShare(uint32_t lane,
+                                       const ShareOfRecording& share,
+                                       const ShareBinding& binding) {
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(Enter(Caller::kOrdered));
     SealedSegments sealed;
     recorder_.SealLane(lane, &sealed);
     QueueSegments(sealed);
-    std::vector<uint64_t> made(recording->made, 0);
+    std::vector<uint64_t> made(share.recording->made, 0);
     // Rows are shared out in fast mode alone: the device looked.
     ReplayWork work = StampReplay(
-        recording, 0, /*fast=*/true, binding.given,
+        share.recording, 0, /*fast=*/true, binding.given,
         [&](uint32_t index) { return binding.kept[index]; },
-        recorder_.TakeStorageIds(recording->made), binding.outputs, &made);
-    work.shares = shares;
-    work.size = shares->SizeOf(rows);
-    // The calls are the program's once, however many carry them out.
-    if (rows.first == 0) {
-      statistics_.calls += recording->parts[0].structure.nodes.size();
-    }
+        recorder_.TakeStorageIds(share.recording->made), binding.outputs,
+        &made);
+    work.sized = share.structure;
+    work.size = share.size;
+    statistics_.calls += share.calls;
     const size_t footprint = work.bindings.size() * sizeof(RunEncoder::Binding);
     Queue({lane, StoragePtr(), footprint, std::move(work)},
           /*needs_lease=*/true);

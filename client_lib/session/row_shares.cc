@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
+#include "common/srg/stage_cut.h"
 #include "common/srg/validate.h"
 #include "common/status_macros.h"
 
@@ -17,6 +18,7 @@ using Source = RecordingPart::Slot::Source;
 
 // No structure has so many calls: the start of a name that is no key.
 constexpr absl::string_view kMark("\xff\xff\xff\xfe", 4);
+constexpr absl::string_view kStageMark("\xff\xff\xff\xfd", 4);
 
 absl::Status NotShared(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_SHARED", why);
@@ -48,15 +50,60 @@ absl::StatusOr<std::vector<uint64_t>> BytesOfSlots(
   return bytes;
 }
 
+// Members, each once.
+class Members {
+ public:
+  explicit Members(int count) : count_(static_cast<uint32_t>(count)) {}
+
+  absl::Status Take(uint32_t member) {
+    if (member >= count_ || (seen_ >> member & 1) != 0) {
+      return Wrong(absl::StrCat("member ", member));
+    }
+    seen_ |= 1u << member;
+    return absl::OkStatus();
+  }
+
+ private:
+  const uint32_t count_;
+  uint32_t seen_ = 0;
+};
+
+absl::Status TakeStages(const v1::StagePlan& plan,
+                        const srg::Structure& structure, int members,
+                        RowShares* shares) {
+  constexpr uint32_t kNone = 0xffffffff;
+  Members seen(members);
+  shares->stage_of_node.assign(structure.nodes.size(), kNone);
+  size_t nodes = 0;
+  for (const v1::StagePlan::Stage& stage : plan.stages()) {
+    DJINN_RETURN_IF_ERROR(seen.Take(stage.member()));
+    const auto number = static_cast<uint32_t>(shares->stages.size());
+    shares->stages.push_back(static_cast<int>(stage.member()));
+    for (const uint32_t node : stage.nodes()) {
+      if (node >= structure.nodes.size() ||
+          shares->stage_of_node[node] != kNone) {
+        return Wrong(absl::StrCat("node ", node, " in stage ", number));
+      }
+      shares->stage_of_node[node] = number;
+      ++nodes;
+    }
+  }
+  if (nodes != structure.nodes.size()) {
+    return Wrong(absl::StrCat("stages of ", nodes, " nodes together"));
+  }
+  return srg::CheckStageOrder(structure, shares->stage_of_node);
+}
+
 absl::Status TakeParts(const v1::BatchPlan& plan, int members,
                        RowShares* shares) {
-  uint32_t seen = 0;
+  Members seen(members);
   for (const v1::BatchPlan::Part& part : plan.parts()) {
-    if (part.member() >= static_cast<uint32_t>(members) ||
-        (seen >> part.member() & 1) != 0) {
-      return Wrong(absl::StrCat("member ", part.member()));
+    if (shares->stages.empty()) {
+      DJINN_RETURN_IF_ERROR(seen.Take(part.member()));
+    } else if (part.member() != static_cast<uint32_t>(shares->stages[0])) {
+      return Wrong(
+          absl::StrCat("a micro-batch begins at member ", part.member()));
     }
-    seen |= 1u << part.member();
     const uint64_t left = plan.rows() - shares->rows;
     if (part.rows() == 0 || part.rows() > left) {
       return Wrong(absl::StrCat(part.rows(), " rows of ", plan.rows()));
@@ -98,7 +145,7 @@ absl::StatusOr<std::vector<uint64_t>> FindRowBytes(
   for (const RowShares::Part& each : shares.parts) {
     DJINN_ASSIGN_OR_RETURN(
         const srg::Structure at_size,
-        srg::AtSize(shares.structure.structure, shares.SizeOf(each)));
+        srg::AtSize(shares.structure.structure, shares.SizeOf(each.rows)));
     DJINN_ASSIGN_OR_RETURN(const std::vector<uint64_t> bytes,
                            BytesOfSlots(at_size));
     for (size_t slot = 0; slot < bytes.size(); ++slot) {
@@ -120,6 +167,10 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
   const v1::BatchPlan& plan = answer.batch();
   const RecordingPart& part = recording.parts[0];
   auto shares = std::make_shared<RowShares>();
+  if (answer.has_plan()) {
+    DJINN_RETURN_IF_ERROR(
+        TakeStages(answer.plan(), part.structure, members, shares.get()));
+  }
   DJINN_RETURN_IF_ERROR(TakeParts(plan, members, shares.get()));
   v1::Structure message = srg::ToProto(part.structure);
   *message.mutable_size_hole() = answer.rows();
@@ -142,6 +193,12 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
   }
   std::string& key = shares->structure.key;
   key = absl::StrCat(kMark, part.key, answer.rows().SerializeAsString());
+  if (!shares->stages.empty()) {
+    shares->stages_key = absl::StrCat(kStageMark, key);
+    for (const uint32_t stage : shares->stage_of_node) {
+      Put(stage, &shares->stages_key);
+    }
+  }
   return shares;
 }
 

@@ -1,6 +1,6 @@
 // How the rows of a recording are shared out between the members of a virtual
-// device that spans workers: what the coordinator is asked, and what its answer
-// makes of the recording.
+// device that spans workers, or go through them in micro-batches: what the
+// coordinator is asked, and what its answer makes of the recording.
 #ifndef CLIENT_LIB_SESSION_ROW_SHARES_H_
 #define CLIENT_LIB_SESSION_ROW_SHARES_H_
 
@@ -27,13 +27,21 @@ struct RowShares {
   };
 
   // Of the run at size n - `rows`, which is that of n rows.
-  int64_t SizeOf(const Part& part) const {
-    return static_cast<int64_t>(part.rows) - static_cast<int64_t>(rows);
+  int64_t SizeOf(uint64_t of_rows) const {
+    return static_cast<int64_t>(of_rows) - static_cast<int64_t>(rows);
   }
 
   uint64_t rows = 0;
-  // In the order of the rows, on a member each; two at least.
+  // In the order of the rows, on a member each; two at least. Where there are
+  // stages, micro-batches that go through these, beginning at the first one's
+  // member.
   std::vector<Part> parts;
+  // By stage, its member, each another one. Empty: the parts are whole.
+  std::vector<int> stages;
+  // Where there are stages, as srg::CheckStageOrder() takes it.
+  std::vector<uint32_t> stage_of_node;
+  // With the stages' rows and numbers, the names of their structures.
+  std::string stages_key;
   // The bytes of a row, by what the recording is given and by output. Of what
   // is given 0: every part has all of it.
   std::vector<uint64_t> given_row_bytes;

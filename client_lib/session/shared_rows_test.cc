@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "client_lib/session/execution_flag.h"
-#include "client_lib/session/testing/program.h"
+#include "client_lib/session/testing/shared_rows_fixture.h"
 #include "common/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,51 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr uint32_t kLane = 3;
-// A byte each.
-constexpr uint64_t kRows = 12;
-constexpr int kCopy = 900;
-
-class SharedRowsTest : public testing::Test {
+class SharedRowsTest : public SharedRowsFixture {
  protected:
-  SharedRowsTest() {
-    SetFastExecution(true);
-    SessionOptions options;
-    options.device_workers[0] = 2;
-    options.copy_operator = TestOperator(kCopy);
-    cluster_.coordinator().LetSpan(2);
-    session_ = cluster_.Open(std::move(options));
-    device_ = *session_->Device(0);
-    weights_ = Uploaded(8);
-    // The first call has it ask for its second worker.
-    Call(5, {{weights_, kWrites}});
-    EXPECT_EQ(device_->Placement()->worker_id, "w0+w1");
-  }
-  ~SharedRowsTest() override {
-    SetFastExecution(false);
-    session_ = nullptr;
-    for (int worker = 0; worker < 2; ++worker) {
-      ExpectNoViolations(cluster_.worker(worker));
-    }
-  }
-
-  StoragePtr Uploaded(uint64_t bytes) {
-    StoragePtr storage = device_->NewStorage(bytes);
-    const auto pattern = std::make_shared<std::string>(Pattern(bytes));
-    EXPECT_EQ(device_->Upload(kLane, storage.get(), {*pattern, pattern}),
-              absl::OkStatus());
-    return storage;
-  }
-  void Call(int op, const std::vector<Use>& touches) {
-    EXPECT_EQ(Record(*device_, kLane, MakeCall(op, touches)), absl::OkStatus());
-  }
-
-  absl::StatusOr<std::shared_ptr<const Recording>> Finish(
-      const StoragePtr& input, const StoragePtr& output) {
-    RemoteStorage* const given[] = {input.get()};
-    RemoteStorage* const outputs[] = {output.get()};
-    return device_->FinishRecording(kLane, given, outputs, 1);
-  }
   // output = op1(weights, input)
   absl::StatusOr<std::shared_ptr<const Recording>> RecordLayer(
       double factor = 2) {
@@ -102,35 +59,6 @@ class SharedRowsTest : public testing::Test {
         Plan(cluster_.coordinator().WaitStagesAsked()));
     return recording.ok() ? *recording : nullptr;
   }
-  absl::StatusOr<StoragePtr> Replay(
-      const std::shared_ptr<const Recording>& recording,
-      const StoragePtr& input) {
-    RemoteStorage* const given[] = {input.get()};
-    auto outputs = device_->Replay(kLane, recording, given);
-    if (!outputs.ok()) return outputs.status();
-    return outputs->at(0);
-  }
-  // The sizes of the runs that the worker was sent so far.
-  std::vector<int64_t> Sizes(int worker) {
-    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
-    std::vector<int64_t> sizes;
-    for (const v1::Run& run : cluster_.worker(worker).runs()) {
-      if (run.size() != 0) sizes.push_back(run.size());
-    }
-    return sizes;
-  }
-  int Count(int worker, v1::Ordered::ActionCase action) {
-    int count = 0;
-    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
-      count += message.action_case() == action;
-    }
-    return count;
-  }
-
-  FakeCluster cluster_;
-  std::unique_ptr<Session> session_;
-  std::shared_ptr<VirtualDevice> device_;
-  StoragePtr weights_;
 };
 
 TEST_F(SharedRowsTest, EachMemberCarriesOutItsRows) {

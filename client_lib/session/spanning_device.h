@@ -17,15 +17,17 @@
 // which member keeps which storage, and calls go where what they use is kept.
 //
 // A recording is carried out as a whole where the coordinator has a plan how
-// its rows are shared out between the members: each has some of them. Others
-// are refused (SPANS_WORKERS), and captured each time.
+// its rows are shared out between the members: each has some of them, or all go
+// through the members' stages in micro-batches. Others are refused
+// (SPANS_WORKERS), and captured each time.
 //
 // What a member needs and another one has is fetched, or made again from what
 // the member has: whichever is sooner, by what the workers measured.
 //
 // Sources: spanning_device.cc (what a program calls), _copies.cc (what is
 // where), _recipes.cc (what is made again), _stages.cc (plans of stages),
-// _batch.cc (recordings), _members.cc (the members themselves).
+// _batch.cc (recordings), _micro_batches.cc (those in stages), _members.cc (the
+// members themselves).
 //
 // Threads: mu_ puts what the lanes do in one order once the device spans, and
 // is held while a member takes a call, which may wait for that member's window.
@@ -119,6 +121,9 @@ class SpanningDevice final : public VirtualDevice {
 
  private:
   static constexpr auto kOrdered = RemoteDevice::Caller::kOrdered;
+  // The member where a recording's inputs are, mostly, and its outputs are put
+  // together; as the coordinator has it.
+  static constexpr int kHome = 0;
 
   SpanningDevice(int index, std::shared_ptr<SessionContext> context);
 
@@ -306,6 +311,13 @@ class SpanningDevice final : public VirtualDevice {
 
   // One that is carried out, on some of its rows at each member.
   struct SharedReplay;
+  // Stages of a recording, by the rows of a micro-batch.
+  struct StagedRecording;
+  // A member's storage of some rows.
+  struct RowsAt {
+    int member = 0;
+    RemoteStorage* storage = nullptr;
+  };
   struct BytesAt {
     RemoteStorage* storage;
     uint64_t offset;
@@ -329,11 +341,37 @@ class SpanningDevice final : public VirtualDevice {
   // STALE_RECORDING where it is to be captured instead.
   absl::Status CheckShared(const SharedReplay& replay)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<std::vector<StoragePtr>> CarryOutShared(SharedReplay* replay)
+  absl::Status CheckRoomForParts(const SharedReplay& replay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckRoomForStages(const SharedReplay& replay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Bytes that the member lacks of what is there whole.
+  uint64_t LackedBytes(RemoteStorage* storage, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::vector<StoragePtr>> CarryOutParts(SharedReplay* replay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The recording's stages, cut when it is carried out first.
+  absl::StatusOr<std::shared_ptr<const StagedRecording>> StagesOf(
+      const Recording& recording, const RowShares& shares)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::vector<StoragePtr>> CarryOutInStages(SharedReplay* replay)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Its rows of the outputs.
+  absl::StatusOr<std::vector<RowsAt>> CarryOutMicroBatch(
+      SharedReplay* replay, const RowShares::Part& part)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The outputs, of each part's rows of them.
+  absl::StatusOr<std::vector<StoragePtr>> PutTogether(
+      SharedReplay* replay, absl::Span<const std::vector<RowsAt>> made)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the part is given, at its member, and there what it keeps.
   absl::StatusOr<std::vector<RemoteStorage*>> BringGiven(
       SharedReplay* replay, const RowShares::Part& part)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One of what it is given: the part's rows, or all of it if it has none.
+  absl::StatusOr<RemoteStorage*> BringOneGiven(SharedReplay* replay,
+                                               size_t index,
+                                               const RowShares::Part& part)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BringWhole(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -419,6 +457,9 @@ class SpanningDevice final : public VirtualDevice {
   Mutex mu_;
   // Of the recordings that are being made, by lane.
   absl::flat_hash_map<uint32_t, std::unique_ptr<Recorder>> recorders_
+      ABSL_GUARDED_BY(mu_);
+  // By the recording's number.
+  absl::flat_hash_map<uint64_t, std::shared_ptr<const StagedRecording>> staged_
       ABSL_GUARDED_BY(mu_);
   // Where the last call went, and the last upload that nothing tied to a
   // member.

@@ -1,5 +1,6 @@
 // Recordings on a device that spans workers: where the coordinator has a plan
-// of their rows, every member carries them out on some of these.
+// of their rows, every member carries them out on some of these, or some of
+// them on all (spanning_device_micro_batches.cc).
 //
 // What a recording keeps, and what has no rows, each member has a copy of. What
 // comes by rows is cut where it is, and the rows go from worker to worker; so
@@ -15,6 +16,7 @@
 #include "client_lib/session/execution_flag.h"
 #include "client_lib/session/fork_guard.h"
 #include "client_lib/session/row_shares.h"
+#include "client_lib/session/shared_replay.h"
 #include "client_lib/session/spanning_device.h"
 #include "common/error.h"
 #include "common/log/log.h"
@@ -24,9 +26,6 @@
 namespace djinn {
 namespace {
 
-// Where inputs are, mostly, and outputs are put together; as the coordinator
-// has it.
-constexpr int kHome = 0;
 // Kinds of recordings that plans are remembered of, and questions that wait for
 // their answers.
 constexpr size_t kMaxSharings = 64;
@@ -196,19 +195,6 @@ void SpanningDevice::OnShares(const v1::StageAnswer& answer) {
 
 // --- Recordings that are carried out ---
 
-struct SpanningDevice::SharedReplay {
-  uint32_t lane;
-  const std::shared_ptr<const Recording>& recording;
-  const std::shared_ptr<const RowShares>& shares;
-  absl::Span<RemoteStorage* const> given;
-  // Storages of members that nothing names afterwards.
-  std::vector<std::pair<int, StoragePtr>> passing;
-
-  RemoteStorage* Pass(int member, StoragePtr storage) {
-    return passing.emplace_back(member, std::move(storage)).second.get();
-  }
-};
-
 absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::ReplayShared(
     uint32_t lane, const std::shared_ptr<const Recording>& recording,
     absl::Span<RemoteStorage* const> given) {
@@ -224,7 +210,8 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::ReplayShared(
   RefuseRecording(lane, "NESTED", "it carries out another recording");
   SharedReplay replay{lane, recording, *shares, given, {}};
   DJINN_RETURN_IF_ERROR(CheckShared(replay));
-  auto outputs = CarryOutShared(&replay);
+  auto outputs = (*shares)->stages.empty() ? CarryOutParts(&replay)
+                                           : CarryOutInStages(&replay);
   for (const auto& [member, storage] : replay.passing) {
     members_[member]->MarkDead(storage.get());
   }
@@ -247,21 +234,25 @@ absl::Status SpanningDevice::CheckShared(const SharedReplay& replay) {
       return Stale("a tensor that it used is no longer there");
     }
   }
-  uint64_t output_bytes = 0;
-  for (const uint64_t bytes : recording.output_bytes) output_bytes += bytes;
+  return replay.shares->stages.empty() ? CheckRoomForParts(replay)
+                                       : CheckRoomForStages(replay);
+}
+
+uint64_t SpanningDevice::LackedBytes(RemoteStorage* storage, int member) {
+  return CopiesOf(storage).Counts(member) ? 0 : storage->size_bytes();
+}
+
+absl::Status SpanningDevice::CheckRoomForParts(const SharedReplay& replay) {
+  const uint64_t output_bytes = replay.OutputBytes();
   for (const RowShares::Part& part : replay.shares->parts) {
     uint64_t takes = part.member == kHome ? 2 * output_bytes : 0;
-    const auto add_copy = [&](RemoteStorage* storage)
-                              ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                if (CopiesOf(storage).Counts(part.member))
-                                  return;
-                                takes += storage->size_bytes();
-                              };
-    for (const StoragePtr& storage : recording.kept) add_copy(storage.get());
+    for (const StoragePtr& storage : replay.recording->kept) {
+      takes += LackedBytes(storage.get(), part.member);
+    }
     for (size_t i = 0; i < replay.given.size(); ++i) {
       const uint64_t row_bytes = replay.shares->given_row_bytes[i];
-      if (row_bytes == 0) add_copy(replay.given[i]);
-      takes += row_bytes * part.rows;
+      takes += row_bytes == 0 ? LackedBytes(replay.given[i], part.member)
+                              : row_bytes * part.rows;
     }
     for (const uint64_t row_bytes : replay.shares->output_row_bytes) {
       takes += row_bytes * part.rows;
@@ -273,7 +264,7 @@ absl::Status SpanningDevice::CheckShared(const SharedReplay& replay) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutShared(
+absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutParts(
     SharedReplay* replay) {
   const RowShares& shares = *replay->shares;
   // Rows leave before anybody begins with his own: what is far is to be early.
@@ -281,20 +272,29 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutShared(
   for (size_t i = shares.parts.size(); i-- > 0;) {
     DJINN_ASSIGN_OR_RETURN(given[i], BringGiven(replay, shares.parts[i]));
   }
-  std::vector<std::vector<StoragePtr>> made(shares.parts.size());
+  std::vector<std::vector<RowsAt>> made(shares.parts.size());
   for (size_t i = 0; i < shares.parts.size(); ++i) {
     const RowShares::Part& part = shares.parts[i];
+    std::vector<StoragePtr> outputs;
     for (const uint64_t row_bytes : shares.output_row_bytes) {
-      replay->Pass(part.member,
-                   made[i].emplace_back(NewPart(row_bytes * part.rows)));
+      outputs.push_back(NewPart(row_bytes * part.rows));
+      made[i].push_back(
+          {part.member, replay->Pass(part.member, outputs.back())});
     }
     std::vector<RemoteStorage*> kept;
     for (const StoragePtr& storage : replay->recording->kept) {
       kept.push_back(CopyAt(storage.get(), part.member));
     }
-    DJINN_RETURN_IF_ERROR(members_[part.member]->ReplayRows(
-        replay->lane, replay->recording, replay->shares, part,
-        {given[i], kept, made[i]}));
+    // The calls are the program's once, however many carry them out.
+    const size_t calls =
+        i == 0 ? replay->recording->parts[0].structure.nodes.size() : 0;
+    DJINN_RETURN_IF_ERROR(members_[part.member]->ReplayShare(
+        replay->lane,
+        {replay->recording,
+         std::shared_ptr<const SizedStructure>(replay->shares,
+                                               &shares.structure),
+         shares.SizeOf(part.rows), calls},
+        {given[i], kept, outputs}));
     // What nothing had written is zero-filled there.
     for (const StoragePtr& storage : replay->recording->kept) {
       Count(storage.get(), part.member);
@@ -303,6 +303,12 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutShared(
       if (shares.given_row_bytes[k] == 0) Count(replay->given[k], part.member);
     }
   }
+  return PutTogether(replay, made);
+}
+
+absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::PutTogether(
+    SharedReplay* replay, absl::Span<const std::vector<RowsAt>> made) {
+  const RowShares& shares = *replay->shares;
   std::vector<StoragePtr> outputs;
   for (const uint64_t bytes : replay->recording->output_bytes) {
     outputs.push_back(NewStorage(bytes));
@@ -313,7 +319,7 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutShared(
       const uint64_t row_bytes = shares.output_row_bytes[k];
       DJINN_ASSIGN_OR_RETURN(
           RemoteStorage* const rows,
-          Send(replay, made[i][k].get(), part.member, kHome));
+          Send(replay, made[i][k].storage, made[i][k].member, kHome));
       DJINN_RETURN_IF_ERROR(
           CopyBytes(replay->lane, kHome, {rows, 0},
                     {CopyAt(outputs[k].get(), kHome), part.first * row_bytes},
@@ -334,17 +340,19 @@ absl::StatusOr<std::vector<RemoteStorage*>> SpanningDevice::BringGiven(
   }
   std::vector<RemoteStorage*> there;
   for (size_t i = 0; i < replay->given.size(); ++i) {
-    RemoteStorage* const storage = replay->given[i];
-    const uint64_t row_bytes = replay->shares->given_row_bytes[i];
-    if (row_bytes == 0) {
-      DJINN_RETURN_IF_ERROR(BringWhole(replay->lane, storage, part.member));
-      there.push_back(CopyAt(storage, part.member));
-    } else {
-      DJINN_ASSIGN_OR_RETURN(there.emplace_back(),
-                             BringRows(replay, storage, part, row_bytes));
-    }
+    DJINN_ASSIGN_OR_RETURN(there.emplace_back(),
+                           BringOneGiven(replay, i, part));
   }
   return there;
+}
+
+absl::StatusOr<RemoteStorage*> SpanningDevice::BringOneGiven(
+    SharedReplay* replay, size_t index, const RowShares::Part& part) {
+  RemoteStorage* const storage = replay->given[index];
+  const uint64_t row_bytes = replay->shares->given_row_bytes[index];
+  if (row_bytes > 0) return BringRows(replay, storage, part, row_bytes);
+  DJINN_RETURN_IF_ERROR(BringWhole(replay->lane, storage, part.member));
+  return CopyAt(storage, part.member);
 }
 
 absl::Status SpanningDevice::BringWhole(uint32_t lane, RemoteStorage* storage,

@@ -15,7 +15,6 @@
 #include "client_lib/session/recording.h"
 #include "client_lib/session/remote_storage.h"
 #include "client_lib/session/request_stages.h"
-#include "client_lib/session/row_shares.h"
 #include "client_lib/session/run_encoder.h"
 #include "client_lib/session/segment.h"
 #include "client_lib/session/virtual_device.h"
@@ -110,14 +109,15 @@ struct RunWork {
   Segment* segment;
   std::shared_ptr<MetadataWait> metadata;  // null: nobody waits
 };
-// A part of a recording, or, with `shares`, some of the rows of one.
+// A part of a recording. With `sized`, that structure at that size stands in
+// the place of the part's own: some of its rows, or a stage of it.
 struct ReplayWork {
   std::shared_ptr<const Recording> recording;
   size_t part;
   // As execution_flag.h said when it was stamped.
   bool fast;
-  std::shared_ptr<const RowShares> shares;
-  int64_t size;  // of these rows
+  std::shared_ptr<const SizedStructure> sized;
+  int64_t size;
   // One per slot; `held` owns their storages.
   std::vector<RunEncoder::Binding> bindings;
   std::vector<StoragePtr> held;

@@ -127,18 +127,27 @@ std::string Describe(const v1::BatchPlan& plan) {
       {"PART", "WORKER", "ROWS", "TAKES", "GIVES", "COMPUTE", "TRANSFER"}};
   for (int i = 0; i < plan.parts_size(); ++i) {
     const v1::BatchPlan::Part& part = plan.parts(i);
+    if (part.worker_id().empty()) {
+      rows.push_back({absl::StrCat(i), "all stages", absl::StrCat(part.rows()),
+                      "-", "-",
+                      absl::StrCat(Number(part.compute_seconds()), "s"),
+                      absl::StrCat(Number(part.transfer_seconds()), "s")});
+      continue;
+    }
     rows.push_back({absl::StrCat(i), part.worker_id(),
                     absl::StrCat(part.rows()), FormatBytes(part.input_bytes()),
                     FormatBytes(part.output_bytes()),
                     absl::StrCat(Number(part.compute_seconds()), "s"),
                     absl::StrCat(Number(part.transfer_seconds()), "s")});
   }
+  const bool micro_batches = plan.parts(0).worker_id().empty();
   return absl::StrCat(
       of, ", ", plan.rows(), " rows, ", FormatBytes(plan.weight_bytes()),
-      " of weights on each; ", Number(plan.alone_seconds()),
-      "s on its first worker alone",
+      " of weights ", micro_batches ? "in all" : "on each", "; ",
+      Number(plan.alone_seconds()), "s on its first worker alone",
       plan.stage_seconds() > 0
-          ? absl::StrCat(", ", Number(plan.stage_seconds()), "s in stages")
+          ? absl::StrCat(", ", Number(plan.stage_seconds()), "s in ",
+                         micro_batches ? "micro-batches" : "stages")
           : "",
       "\n", FormatTable(rows));
 }

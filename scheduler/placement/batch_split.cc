@@ -5,7 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "scheduler/placement/work.h"
+#include "scheduler/placement/row_cost.h"
 #include "scheduler/semantics/frame.h"
 
 namespace djinn::scheduler {
@@ -18,75 +18,21 @@ std::string Seconds(double seconds) {
   return absl::StrFormat("%.3gs", seconds);
 }
 
-// What time and bytes are, as `fixed` and as much again for every row.
-struct Line {
-  double fixed = 0;
-  double row = 0;
-
-  double At(int64_t rows) const {
-    return fixed + row * static_cast<double>(rows);
-  }
-  Line operator+(const Line& other) const {
-    return {fixed + other.fixed, row + other.row};
-  }
-};
-
-// Bytes of a call's operands that every part reads whole.
-uint64_t WholeBytes(const semantics::Frame& frame, int node,
-                    const semantics::BatchCut& cut) {
-  uint64_t bytes = 0;
-  std::vector<uint32_t> seen;
-  for (const semantics::Frame::Operand& operand : frame.operands(node)) {
-    const uint32_t slot = operand.view->slot;
-    if (cut.row_bytes[slot] > 0 || absl::c_linear_search(seen, slot)) continue;
-    seen.push_back(slot);
-    bytes += static_cast<uint64_t>(semantics::Bytes(operand.view));
-  }
-  return bytes;
-}
-
-Line ComputeLine(const semantics::Frame& frame,
-                 const semantics::Meaning& meaning,
-                 const semantics::BatchCut& cut, const StageWorker& worker,
-                 bool known, const semantics::CostFactors& factors) {
-  const semantics::DeviceSpeed& speed = known ? worker.speed : kReferenceSpeed;
-  Line line;
-  for (int node = 0; node < frame.node_count(); ++node) {
-    const semantics::NodeMeaning& found = meaning.nodes[node];
-    Work::Part all{frame.op_class(node), found.phase, found.cost, 1};
-    const double factor =
-        known ? factors.Factor(all.op_class, all.phase, worker.device) : 1;
-    const double seconds = RooflineSeconds(all, speed) * factor;
-    if (!cut.of_rows[node]) {
-      line.fixed += seconds;
-      continue;
-    }
-    Work::Part none = all;
-    none.cost = {};
-    none.cost.read_bytes =
-        std::min(all.cost.read_bytes, WholeBytes(frame, node, cut));
-    const double least = RooflineSeconds(none, speed) * factor;
-    line.fixed += least;
-    line.row += (seconds - least) / static_cast<double>(cut.rows);
-  }
-  return line;
-}
-
 // The workers' times by rows.
 struct Times {
-  Line compute;
-  Line transfer;
+  RowCost compute;
+  RowCost transfer;
   bool has_room = true;
 
-  Line all() const { return compute + transfer; }
+  RowCost all() const { return compute + transfer; }
 };
 
 // The most rows that the worker does in so much time.
 int64_t RowsWithin(const Times& times, double seconds, int64_t rows) {
-  const Line line = times.all();
-  if (!times.has_room || line.fixed > seconds) return 0;
-  if (line.At(rows) <= seconds) return rows;
-  return static_cast<int64_t>((seconds - line.fixed) / line.row);
+  const RowCost cost = times.all();
+  if (!times.has_room || cost.fixed > seconds) return 0;
+  if (cost.At(rows) <= seconds) return rows;
+  return static_cast<int64_t>((seconds - cost.fixed) / cost.row);
 }
 
 // How many rows each does, so that the slowest is done as early as can be.
@@ -150,33 +96,18 @@ BatchSplit SplitBatch(const srg::Structure& structure,
       split.weight_bytes += meaning.slots[slot].size_bytes;
     }
   }
-  Line input;
-  Line output;
-  for (const uint32_t slot : given) {
-    if (cut.row_bytes[slot] > 0) {
-      input.row += static_cast<double>(cut.row_bytes[slot]);
-    } else {
-      input.fixed += static_cast<double>(meaning.slots[slot].size_bytes);
-    }
-  }
-  for (const uint32_t slot : outputs) {
-    output.row += static_cast<double>(cut.row_bytes[slot]);
-  }
+  const CallCosts costs(frame, meaning, cut, workers, factors);
+  RowCost input;
+  RowCost output;
+  for (const uint32_t slot : given) input = input + costs.BytesOf(slot);
+  for (const uint32_t slot : outputs) output = output + costs.BytesOf(slot);
 
-  const bool known = absl::c_all_of(
-      workers, [](const StageWorker& worker) { return IsKnown(worker.speed); });
-  const auto link = [&](size_t worker) {
-    const double told = workers[worker].link_bytes_per_second;
-    return told > 0 ? told : kReferenceLink;
-  };
   std::vector<Times> times;
   for (size_t i = 0; i < workers.size(); ++i) {
     Times& worker = times.emplace_back();
-    worker.compute =
-        ComputeLine(frame, meaning, cut, workers[i], known, factors);
+    worker.compute = costs.OfAll(workers[i]);
     if (i == 0) continue;
-    worker.transfer = {input.fixed / link(i),
-                       input.row / link(i) + output.row / link(0)};
+    worker.transfer = input / LinkOf(workers[i]) + output / LinkOf(workers[0]);
     worker.has_room = split.weight_bytes <= workers[i].available_bytes;
   }
   split.alone_seconds = times[0].all().At(cut.rows);

@@ -6,10 +6,7 @@
 // on the first worker, and what leaves it is put together there: the others
 // take and give over their links.
 //
-// What is minimised is the time of the slowest part. A part's time is taken to
-// grow evenly with its rows, from what it takes however few they are (reading
-// weights, calls that work on no rows) to what it takes for all: a chord of the
-// roofline, which is never below it.
+// What is minimised is the time of the slowest part (row_cost.h).
 #ifndef SCHEDULER_PLACEMENT_BATCH_SPLIT_H_
 #define SCHEDULER_PLACEMENT_BATCH_SPLIT_H_
 

@@ -1,0 +1,175 @@
+// Recordings on a device that spans workers whose rows go through the members
+// in micro-batches: each member carries out its stage of one while the next one
+// is a stage behind.
+//
+// Nobody waits in this process: every member gets its runs in the order of the
+// micro-batches, and fetches what the stage before made by itself. Outputs are
+// put together behind all of them, so that the first member is not kept from
+// the next micro-batch by waiting for the last stage.
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "client_lib/session/row_shares.h"
+#include "client_lib/session/shared_replay.h"
+#include "client_lib/session/spanning_device.h"
+#include "client_lib/session/stage_recordings.h"
+#include "common/error.h"
+#include "common/status_macros.h"
+
+namespace djinn {
+namespace {
+
+using Source = RecordingPart::Slot::Source;
+
+// Recordings whose stages are remembered.
+constexpr size_t kMaxStaged = 64;
+
+}  // namespace
+
+struct SpanningDevice::StagedRecording {
+  std::map<uint64_t, std::vector<StageRecording>> by_rows;
+};
+
+absl::StatusOr<std::shared_ptr<const SpanningDevice::StagedRecording>>
+SpanningDevice::StagesOf(const Recording& recording, const RowShares& shares) {
+  const auto found = staged_.find(recording.number);
+  if (found != staged_.end()) return found->second;
+  const auto staged = std::make_shared<StagedRecording>();
+  for (const RowShares::Part& part : shares.parts) {
+    if (staged->by_rows.contains(part.rows)) continue;
+    DJINN_ASSIGN_OR_RETURN(staged->by_rows[part.rows],
+                           CutIntoStages(recording, shares, part.rows));
+  }
+  if (staged_.size() >= kMaxStaged) staged_.clear();
+  staged_[recording.number] = staged;
+  return staged;
+}
+
+absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
+  const RowShares& shares = *replay.shares;
+  DJINN_ASSIGN_OR_RETURN(const auto staged,
+                         StagesOf(*replay.recording, shares));
+  const std::vector<RecordingPart::Slot>& slots =
+      replay.recording->parts[0].slots;
+  std::vector<uint64_t> takes(kMaxMembers, 0);
+  takes[kHome] += 2 * replay.OutputBytes();
+  // What a stage is given of what earlier ones made is as large as their
+  // output.
+  absl::flat_hash_map<uint32_t, uint64_t> made;
+  const RowShares::Part* before = nullptr;
+  for (const RowShares::Part& part : shares.parts) {
+    for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
+      uint64_t& bytes = takes[stage.member];
+      for (const uint32_t slot : stage.given) {
+        const RecordingPart::Slot& of_whole = slots[slot];
+        if (of_whole.source != Source::kGiven) {
+          bytes += made[slot];
+        } else if (const uint64_t row_bytes =
+                       shares.given_row_bytes[of_whole.index];
+                   row_bytes > 0) {
+          bytes += row_bytes * part.rows;
+        } else if (before == nullptr) {
+          bytes += LackedBytes(replay.given[of_whole.index], stage.member);
+        }
+      }
+      for (size_t i = 0; i < stage.outputs.size(); ++i) {
+        made[stage.outputs[i]] = stage.recording->output_bytes[i];
+        bytes += stage.recording->output_bytes[i];
+      }
+      // Once for all micro-batches.
+      if (before != nullptr) continue;
+      for (const uint32_t slot : stage.kept) {
+        bytes += LackedBytes(replay.recording->kept[slots[slot].index].get(),
+                             stage.member);
+      }
+    }
+    before = &part;
+  }
+  for (const int member : shares.stages) {
+    if (RoomLeft(member) < static_cast<int64_t>(takes[member])) {
+      return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
+                       "a worker has no room for its stage");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
+    SharedReplay* replay) {
+  std::vector<std::vector<RowsAt>> made;
+  for (const RowShares::Part& part : replay->shares->parts) {
+    DJINN_ASSIGN_OR_RETURN(made.emplace_back(),
+                           CarryOutMicroBatch(replay, part));
+  }
+  return PutTogether(replay, made);
+}
+
+absl::StatusOr<std::vector<SpanningDevice::RowsAt>>
+SpanningDevice::CarryOutMicroBatch(SharedReplay* replay,
+                                   const RowShares::Part& part) {
+  const Recording& recording = *replay->recording;
+  const std::vector<RecordingPart::Slot>& slots = recording.parts[0].slots;
+  DJINN_ASSIGN_OR_RETURN(const auto staged,
+                         StagesOf(recording, *replay->shares));
+  // By slot, what stages have made so far, where it was written last.
+  absl::flat_hash_map<uint32_t, RowsAt> made;
+  for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
+    const RowShares::Part here = {stage.member, part.first, part.rows};
+    std::vector<RemoteStorage*> given;
+    for (const uint32_t slot : stage.given) {
+      if (slots[slot].source == Source::kGiven) {
+        DJINN_ASSIGN_OR_RETURN(given.emplace_back(),
+                               BringOneGiven(replay, slots[slot].index, here));
+      } else {
+        const RowsAt& rows = made.at(slot);
+        DJINN_ASSIGN_OR_RETURN(
+            given.emplace_back(),
+            Send(replay, rows.storage, rows.member, stage.member));
+      }
+    }
+    std::vector<RemoteStorage*> kept;
+    for (const uint32_t slot : stage.kept) {
+      RemoteStorage* const storage = recording.kept[slots[slot].index].get();
+      DJINN_RETURN_IF_ERROR(BringWhole(replay->lane, storage, stage.member));
+      kept.push_back(CopyAt(storage, stage.member));
+    }
+    std::vector<StoragePtr> outputs;
+    for (const uint64_t bytes : stage.recording->output_bytes) {
+      outputs.push_back(NewPart(bytes));
+      replay->Pass(stage.member, outputs.back());
+    }
+    // The calls are the program's once, in however many micro-batches.
+    const size_t calls =
+        part.first == 0 ? stage.structure->structure.nodes.size() : 0;
+    DJINN_RETURN_IF_ERROR(members_[stage.member]->ReplayShare(
+        replay->lane, {stage.recording, stage.structure, /*size=*/0, calls},
+        {given, kept, outputs}));
+    // What nothing had written is zero-filled there.
+    for (const uint32_t slot : stage.kept) {
+      Count(recording.kept[slots[slot].index].get(), stage.member);
+    }
+    for (const RecordingPart::Slot& slot : stage.recording->parts[0].slots) {
+      if (slot.source != Source::kGiven) continue;
+      const uint32_t of_whole = stage.given[slot.index];
+      if (slot.writes > 0) {
+        made[of_whole] = {stage.member, given[slot.index]};
+      } else if (slots[of_whole].source == Source::kGiven &&
+                 replay->shares->given_row_bytes[slots[of_whole].index] == 0) {
+        Count(replay->given[slots[of_whole].index], stage.member);
+      }
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      made[stage.outputs[i]] = {stage.member, outputs[i].get()};
+    }
+  }
+  std::vector<RowsAt> rows(recording.output_bytes.size());
+  for (uint32_t slot = 0; slot < slots.size(); ++slot) {
+    if (slots[slot].output == RecordingPart::kNoOutput) continue;
+    rows[slots[slot].output] = made.at(slot);
+  }
+  return rows;
+}
+
+}  // namespace djinn

@@ -1,0 +1,159 @@
+#include "common/srg/stage_cut.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
+
+namespace djinn::srg {
+namespace {
+
+constexpr int64_t kNever = -1;
+constexpr uint32_t kNone = 0xffffffff;
+
+// Calls `visit(uint32_t& slot, bool changes)` for each slot that the node
+// names, some more than once.
+template <typename NodeType, typename Visitor>
+void ForEachSlot(NodeType&& node, Visitor&& visit) {
+  const auto visit_list = [&](auto& list) {
+    for (auto& entry : list) {
+      if (auto* view = std::get_if<TensorView>(&entry))
+        visit(view->slot, false);
+    }
+  };
+  for (auto& argument : node.arguments) {
+    if (auto* view = std::get_if<TensorView>(&argument)) {
+      visit(view->slot, false);
+    } else if (auto* list =
+                   std::get_if<std::vector<TensorListEntry>>(&argument)) {
+      visit_list(*list);
+    } else if (auto* generator = std::get_if<GeneratorSlot>(&argument)) {
+      visit(generator->slot, true);
+    }
+  }
+  for (auto& result : node.results) {
+    if (auto* view = std::get_if<TensorView>(&result)) {
+      visit(view->slot, true);
+    } else if (auto* unknown = std::get_if<UnknownResult>(&result)) {
+      visit(unknown->slot, true);
+    }
+  }
+  for (auto& slot : node.writes) visit(slot, true);
+  for (auto& slot : node.overwrites) visit(slot, true);
+  if (node.implicit_generator_slot.has_value()) {
+    visit(*node.implicit_generator_slot, true);
+  }
+}
+
+// Numbers from the whole's to the part's, given out as they come.
+class Renumbering {
+ public:
+  explicit Renumbering(std::vector<uint32_t>* taken) : taken_(*taken) {}
+
+  uint32_t Of(uint32_t number) {
+    if (number >= numbers_.size()) numbers_.resize(number + 1, kNone);
+    if (numbers_[number] == kNone) {
+      numbers_[number] = static_cast<uint32_t>(taken_.size());
+      taken_.push_back(number);
+    }
+    return numbers_[number];
+  }
+
+ private:
+  std::vector<uint32_t>& taken_;
+  std::vector<uint32_t> numbers_;
+};
+
+void RenumberHoles(Renumbering* floats, Renumbering* scalars, Node* node) {
+  for (Argument& argument : node->arguments) {
+    if (auto* hole = std::get_if<FloatHole>(&argument)) {
+      hole->index = floats->Of(hole->index);
+    } else if (auto* scalar = std::get_if<ScalarTensor>(&argument)) {
+      scalar->hole = scalars->Of(scalar->hole);
+    } else if (auto* list =
+                   std::get_if<std::vector<TensorListEntry>>(&argument)) {
+      for (TensorListEntry& entry : *list) {
+        if (auto* scalar = std::get_if<ScalarTensor>(&entry)) {
+          scalar->hole = scalars->Of(scalar->hole);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status CheckStageOrder(const Structure& structure,
+                             absl::Span<const uint32_t> stage_of_node) {
+  // By slot: the stage that changed it last, and the last of those that named
+  // it.
+  std::vector<int64_t> changed(structure.slots.size(), kNever);
+  std::vector<int64_t> named(structure.slots.size(), kNever);
+  for (size_t node = 0; node < structure.nodes.size(); ++node) {
+    const auto stage = static_cast<int64_t>(stage_of_node[node]);
+    const Node& call = structure.nodes[node];
+    int64_t later = kNever;
+    ForEachSlot(call, [&](uint32_t slot, bool changes) {
+      later = std::max(later, changes ? named[slot] : changed[slot]);
+    });
+    if (later > stage) {
+      return MakeError(
+          absl::StatusCode::kFailedPrecondition, "NOT_IN_STAGES",
+          absl::StrCat("node ", node, " (",
+                       structure.operators[call.operator_index].FullName(),
+                       ") of stage ", stage, " comes after stage ", later));
+    }
+    ForEachSlot(call, [&](uint32_t slot, bool changes) {
+      named[slot] = std::max(named[slot], stage);
+      if (changes) changed[slot] = stage;
+    });
+  }
+  return absl::OkStatus();
+}
+
+StageCut CutStage(const Structure& structure,
+                  absl::Span<const uint32_t> stage_of_node, uint32_t stage) {
+  StageCut cut;
+  std::vector<bool> used(structure.slots.size(), false);
+  std::vector<bool> before(structure.slots.size(), false);
+  for (size_t node = 0; node < structure.nodes.size(); ++node) {
+    if (stage_of_node[node] > stage) continue;
+    std::vector<bool>& seen = stage_of_node[node] < stage ? before : used;
+    ForEachSlot(structure.nodes[node],
+                [&](uint32_t slot, bool) { seen[slot] = true; });
+  }
+  std::vector<uint32_t> slots(structure.slots.size(), kNone);
+  for (uint32_t slot = 0; slot < slots.size(); ++slot) {
+    if (!used[slot]) continue;
+    slots[slot] = static_cast<uint32_t>(cut.slots.size());
+    cut.slots.push_back(slot);
+    Slot& kind = cut.structure.slots.emplace_back(structure.slots[slot]);
+    const bool is_made =
+        kind.kind == Slot::Kind::kCreated || kind.kind == Slot::Kind::kResult;
+    if (is_made && before[slot]) kind = {Slot::Kind::kBound, 0};
+  }
+  std::vector<uint32_t> operators;
+  Renumbering new_operators(&operators);
+  Renumbering floats(&cut.float_holes);
+  Renumbering scalars(&cut.scalar_tensor_holes);
+  for (size_t node = 0; node < structure.nodes.size(); ++node) {
+    if (stage_of_node[node] != stage) continue;
+    Node& call = cut.structure.nodes.emplace_back(structure.nodes[node]);
+    call.operator_index = new_operators.Of(call.operator_index);
+    ForEachSlot(call, [&](uint32_t& slot, bool) { slot = slots[slot]; });
+    RenumberHoles(&floats, &scalars, &call);
+  }
+  for (const uint32_t number : operators) {
+    cut.structure.operators.push_back(structure.operators[number]);
+  }
+  cut.structure.float_hole_count =
+      static_cast<uint32_t>(cut.float_holes.size());
+  cut.structure.scalar_tensor_hole_count =
+      static_cast<uint32_t>(cut.scalar_tensor_holes.size());
+  return cut;
+}
+
+}  // namespace djinn::srg

@@ -1,0 +1,175 @@
+#include "scheduler/placement/micro_batches.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/srg/stage_cut.h"
+#include "scheduler/placement/row_cost.h"
+#include "scheduler/semantics/frame.h"
+
+namespace djinn::scheduler {
+namespace {
+
+std::string Seconds(double seconds) {
+  return absl::StrFormat("%.3gs", seconds);
+}
+
+// The stages' times by rows, and what brings the outputs to the first worker.
+struct Pipeline {
+  struct Stage {
+    RowCost compute;
+    RowCost transfer;
+
+    RowCost all() const { return compute + transfer; }
+  };
+  std::vector<Stage> stages;
+  RowCost outputs;
+
+  // Of `rows` in `count` micro-batches, the largest of which sets the pace.
+  double Seconds(int64_t rows, int64_t count) const {
+    const int64_t most = (rows + count - 1) / count;
+    double sum = 0;
+    double slowest = 0;
+    for (const Stage& stage : stages) {
+      const double seconds = stage.all().At(most);
+      sum += seconds;
+      slowest = std::max(slowest, seconds);
+    }
+    return sum + static_cast<double>(count - 1) * slowest + outputs.At(rows);
+  }
+};
+
+Pipeline PipelineOf(const semantics::Frame& frame, const CallCosts& costs,
+                    const StagePlan& plan, absl::Span<const uint32_t> given,
+                    absl::Span<const uint32_t> outputs,
+                    absl::Span<const StageWorker> workers) {
+  Pipeline pipeline;
+  pipeline.stages.resize(plan.stages.size());
+  const auto worker_of = [&](uint32_t stage) -> const StageWorker& {
+    return workers[plan.stages[stage].worker];
+  };
+  std::vector<std::vector<bool>> takes(
+      plan.stages.size(), std::vector<bool>(frame.structure().slots.size()));
+  std::vector<uint32_t> made_by(frame.structure().slots.size(), 0);
+  for (int node = 0; node < frame.node_count(); ++node) {
+    const uint32_t stage = plan.stage_of_node[node];
+    pipeline.stages[stage].compute =
+        pipeline.stages[stage].compute + costs.OfNode(node, worker_of(stage));
+    for (const semantics::Frame::Operand& operand : frame.operands(node)) {
+      const uint32_t slot = operand.view->slot;
+      const int producer = frame.value(operand.value).producer;
+      const bool from_first = producer < 0 && plan.stages[stage].worker != 0 &&
+                              absl::c_linear_search(given, slot);
+      const bool from_other =
+          producer >= 0 && plan.stage_of_node[producer] != stage;
+      if (from_first || from_other) takes[stage][slot] = true;
+    }
+    for (const semantics::Frame::Output& output : frame.outputs(node)) {
+      made_by[frame.value(output.value).slot] = stage;
+    }
+  }
+  for (uint32_t stage = 0; stage < takes.size(); ++stage) {
+    for (uint32_t slot = 0; slot < takes[stage].size(); ++slot) {
+      if (!takes[stage][slot]) continue;
+      RowCost& transfer = pipeline.stages[stage].transfer;
+      transfer = transfer + costs.BytesOf(slot) / LinkOf(worker_of(stage));
+    }
+  }
+  for (const uint32_t slot : outputs) {
+    if (plan.stages[made_by[slot]].worker == 0) continue;
+    pipeline.outputs =
+        pipeline.outputs + costs.BytesOf(slot) / LinkOf(workers[0]);
+  }
+  return pipeline;
+}
+
+// Of the worker that does it soonest by itself; 0 if none has room.
+double AloneSeconds(const CallCosts& costs, int64_t rows,
+                    absl::Span<const uint32_t> given,
+                    absl::Span<const uint32_t> outputs, uint64_t weight_bytes,
+                    absl::Span<const StageWorker> workers) {
+  double least = 0;
+  for (size_t i = 0; i < workers.size(); ++i) {
+    if (weight_bytes > workers[i].available_bytes) continue;
+    RowCost cost = costs.OfAll(workers[i]);
+    for (const uint32_t slot : given) {
+      if (i > 0) cost = cost + costs.BytesOf(slot) / LinkOf(workers[i]);
+    }
+    for (const uint32_t slot : outputs) {
+      if (i > 0) cost = cost + costs.BytesOf(slot) / LinkOf(workers[0]);
+    }
+    if (least == 0 || cost.At(rows) < least) least = cost.At(rows);
+  }
+  return least;
+}
+
+}  // namespace
+
+MicroBatches PlanMicroBatches(const srg::Structure& structure,
+                              const semantics::Meaning& meaning,
+                              const semantics::BatchCut& cut,
+                              absl::Span<const uint32_t> given,
+                              absl::Span<const uint32_t> outputs,
+                              absl::Span<const StageWorker> workers,
+                              const semantics::CostFactors& factors) {
+  MicroBatches found;
+  absl::StatusOr<StagePlan> stages =
+      PlanStages(structure, meaning, workers, factors);
+  if (!stages.ok() || stages->stages.size() < 2) {
+    found.problem = stages.ok() ? "stages do not pay"
+                                : std::string(stages.status().message());
+    return found;
+  }
+  found.stages = *std::move(stages);
+  const absl::Status in_order =
+      srg::CheckStageOrder(structure, found.stages.stage_of_node);
+  if (!in_order.ok()) {
+    found.problem = std::string(in_order.message());
+    return found;
+  }
+  const semantics::Frame frame(structure);
+  const CallCosts costs(frame, meaning, cut, workers, factors);
+  const Pipeline pipeline =
+      PipelineOf(frame, costs, found.stages, given, outputs, workers);
+  uint64_t weight_bytes = 0;
+  for (const StagePlan::Stage& stage : found.stages.stages) {
+    weight_bytes += stage.weight_bytes;
+  }
+  found.whole_seconds = pipeline.Seconds(cut.rows, 1);
+  found.alone_seconds =
+      AloneSeconds(costs, cut.rows, given, outputs, weight_bytes, workers);
+  int64_t best = 1;
+  found.seconds = found.whole_seconds;
+  for (int64_t count = 2; count <= std::min(cut.rows, kMaxMicroBatches);
+       ++count) {
+    const double seconds = pipeline.Seconds(cut.rows, count);
+    if (seconds >= found.seconds) continue;
+    best = count;
+    found.seconds = seconds;
+  }
+  const double other = found.alone_seconds > 0
+                           ? std::min(found.alone_seconds, found.whole_seconds)
+                           : found.whole_seconds;
+  if (found.seconds > (1 - kCutMargin) * other) {
+    found.problem = absl::StrCat(
+        Seconds(found.seconds), " in micro-batches through ",
+        found.stages.stages.size(), " stages gains too little over ",
+        Seconds(other),
+        other == found.alone_seconds ? " on one worker" : " in one piece");
+    return found;
+  }
+  for (int64_t i = 0; i < best; ++i) {
+    MicroBatches::Part& part = found.parts.emplace_back();
+    part.rows = cut.rows / best + (i < cut.rows % best ? 1 : 0);
+    for (const Pipeline::Stage& stage : pipeline.stages) {
+      part.compute_seconds += stage.compute.At(part.rows);
+      part.transfer_seconds += stage.transfer.At(part.rows);
+    }
+  }
+  return found;
+}
+
+}  // namespace djinn::scheduler
