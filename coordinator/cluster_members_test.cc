@@ -107,6 +107,15 @@ TEST_F(ClusterMembersTest, WhatWasCutLastIsExplained) {
   EXPECT_EQ(explained.devices(0).stages().problem(), "no stages");
   EXPECT_EQ(explained.devices(0).batch().problem(), "no parts");
   EXPECT_FALSE(explained.devices(1).has_batch());
+  // The stages of micro-batches.
+  v1::StageAnswer both;
+  both.mutable_plan()->add_stages()->set_worker_id("w0");
+  both.mutable_batch()->add_parts()->set_rows(3);
+  cluster_->AnswerStages(session_, both);
+  const v1::DeviceExplanation device =
+      cluster_->ExplainSession(session_.owner)->devices(0);
+  EXPECT_EQ(device.stages().stages(0).worker_id(), "w0");
+  EXPECT_EQ(device.batch().parts(0).rows(), 3u);
 }
 
 TEST_F(ClusterMembersTest, WhatWasCutIsRememberedForTheNextQuestion) {

@@ -37,6 +37,10 @@ absl::Status Stale(absl::string_view why) {
 }
 
 std::string Describe(const v1::BatchPlan& plan) {
+  if (plan.parts(0).worker_id().empty()) {
+    return absl::StrCat(plan.parts_size(), " micro-batches of ",
+                        plan.parts(0).rows(), " rows at most");
+  }
   std::string text;
   for (const v1::BatchPlan::Part& part : plan.parts()) {
     absl::StrAppend(&text, text.empty() ? "" : ", ", part.rows(), " rows on ",
@@ -180,7 +184,9 @@ void SpanningDevice::OnShares(const v1::StageAnswer& answer) {
   auto shares = MakeShares(*recording, answer, count());
   const std::string structure = answer.batch().fingerprint().substr(0, 12);
   if (shares.ok()) {
-    log::Info("a recording's rows are shared out",
+    log::Info((*shares)->stages.empty()
+                  ? "a recording's rows are shared out"
+                  : "a recording's rows go through stages",
               {{"device", index_},
                {"structure", structure},
                {"parts", Describe(answer.batch())}});

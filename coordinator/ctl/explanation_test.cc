@@ -347,6 +347,18 @@ TEST(ExplanationTest, ADeviceShowsHowABatchIsShared) {
       virtual_device: 1
       batch { fingerprint: "0dd594340efa0000" problem: "it draws" }
     }
+    devices {
+      virtual_device: 2
+      batch {
+        fingerprint: "0dd594340efa0000"
+        rows: 64
+        weight_bytes: 4096
+        alone_seconds: 0.002
+        stage_seconds: 0.0012
+        parts { rows: 32 compute_seconds: 0.0009 transfer_seconds: 0.0001 }
+        parts { rows: 32 compute_seconds: 0.0009 transfer_seconds: 0.0001 }
+      }
+    }
   )pb");
   const std::string text = Explain(explanation, v1::SessionInfo());
   EXPECT_NE(text.find("batch of structure 0dd594340efa, 64 rows, 4.1kB of "
@@ -358,6 +370,13 @@ TEST(ExplanationTest, ADeviceShowsHowABatchIsShared) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("whole: it draws"), std::string::npos) << text;
+  EXPECT_NE(text.find("64 rows, 4.1kB of weights in all; 0.002s on its first "
+                      "worker alone, 0.0012s in micro-batches\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1     all stages  32    -      -      0.0009s  0.0001s"),
+            std::string::npos)
+      << text;
 }
 
 }  // namespace

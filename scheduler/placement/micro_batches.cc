@@ -13,6 +13,9 @@
 namespace djinn::scheduler {
 namespace {
 
+// What one more message a micro-batch is worth, which nothing here counts.
+constexpr double kNearly = 0.05;
+
 std::string Seconds(double seconds) {
   return absl::StrFormat("%.3gs", seconds);
 }
@@ -86,6 +89,18 @@ Pipeline PipelineOf(const semantics::Frame& frame, const CallCosts& costs,
   return pipeline;
 }
 
+// How many micro-batches: the fewest that take nearly as little as can be.
+int64_t FindCount(const Pipeline& pipeline, int64_t rows) {
+  const int64_t most = std::min(rows, kMaxMicroBatches);
+  double least = pipeline.Seconds(rows, 1);
+  for (int64_t count = 2; count <= most; ++count) {
+    least = std::min(least, pipeline.Seconds(rows, count));
+  }
+  int64_t count = 1;
+  while (pipeline.Seconds(rows, count) > (1 + kNearly) * least) ++count;
+  return count;
+}
+
 // Of the worker that does it soonest by itself; 0 if none has room.
 double AloneSeconds(const CallCosts& costs, int64_t rows,
                     absl::Span<const uint32_t> given,
@@ -141,15 +156,8 @@ MicroBatches PlanMicroBatches(const srg::Structure& structure,
   found.whole_seconds = pipeline.Seconds(cut.rows, 1);
   found.alone_seconds =
       AloneSeconds(costs, cut.rows, given, outputs, weight_bytes, workers);
-  int64_t best = 1;
-  found.seconds = found.whole_seconds;
-  for (int64_t count = 2; count <= std::min(cut.rows, kMaxMicroBatches);
-       ++count) {
-    const double seconds = pipeline.Seconds(cut.rows, count);
-    if (seconds >= found.seconds) continue;
-    best = count;
-    found.seconds = seconds;
-  }
+  const int64_t count = FindCount(pipeline, cut.rows);
+  found.seconds = pipeline.Seconds(cut.rows, count);
   const double other = found.alone_seconds > 0
                            ? std::min(found.alone_seconds, found.whole_seconds)
                            : found.whole_seconds;
@@ -161,9 +169,9 @@ MicroBatches PlanMicroBatches(const srg::Structure& structure,
         other == found.alone_seconds ? " on one worker" : " in one piece");
     return found;
   }
-  for (int64_t i = 0; i < best; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     MicroBatches::Part& part = found.parts.emplace_back();
-    part.rows = cut.rows / best + (i < cut.rows % best ? 1 : 0);
+    part.rows = cut.rows / count + (i < cut.rows % count ? 1 : 0);
     for (const Pipeline::Stage& stage : pipeline.stages) {
       part.compute_seconds += stage.compute.At(part.rows);
       part.transfer_seconds += stage.transfer.At(part.rows);

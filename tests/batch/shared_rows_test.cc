@@ -1,5 +1,6 @@
 // The rows of a registered callable's batch are shared out between the workers
-// of a virtual device: answers, what crosses, and what is not shared.
+// of a virtual device, or go through their stages in micro-batches: answers,
+// what crosses, and what is not shared.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
@@ -75,7 +76,8 @@ class SharedRowsTest : public testing::Test {
         << (actual - expected).abs().max();
   }
 
-  v1::BatchPlan ExplainedBatch() {
+  v1::BatchPlan ExplainedBatch() { return Explained().batch(); }
+  v1::DeviceExplanation Explained() {
     const AdminClient admin(cluster_->coordinator_address(),
                             cluster_->admin_token_file());
     v1::ExplainSessionRequest request;
@@ -84,7 +86,7 @@ class SharedRowsTest : public testing::Test {
     EXPECT_TRUE(
         admin.Call(&v1::Admin::Stub::ExplainSession, request, &explanation));
     for (const v1::DeviceExplanation& device : explanation.devices()) {
-      if (device.has_batch()) return device.batch();
+      if (device.has_batch()) return device;
     }
     return {};
   }
@@ -126,6 +128,57 @@ TEST_F(SharedRowsTest, BothWorkersCarryOutTheirPart) {
   // Strict mode promises bits: it goes on without.
   SetExecutionMode(ExecutionMode::kStrict);
   Check(compiled, local);
+  EXPECT_EQ(compiled.statistics().replays, replays + 5);
+}
+
+// Of four layers each worker can have two, which takes as long as half of the
+// rows: the weights need not be on both.
+TEST_F(SharedRowsTest, RowsFollowOneAnotherThroughTheStages) {
+  weights_.push_back(at::randn({kWidth, kWidth}) / 32);
+  remote_weights_.push_back(weights_.back().to(Device()));
+  const auto forward = [](at::Tensor x, const Tensors& weights) {
+    // What the first stage makes is used twice, and written by the second.
+    x = at::relu(at::linear(x, weights[0]));
+    at::Tensor between = at::linear(x, weights[1]);
+    x = at::linear(between, weights[2]);
+    between.add_(x, 0.5);
+    x = at::linear(between, weights[3]);
+    return Tensors{x, between};
+  };
+  CompiledFunction compiled = Compiled(
+      [&](const Tensors& x) { return forward(x[0], remote_weights_); });
+  const auto check = [&] {
+    const at::Tensor x = at::randn({kRows, kWidth});
+    const Tensors actual = compiled({x.to(Device())});
+    const Tensors expected = forward(x, weights_);
+    ASSERT_EQ(actual.size(), 2u);
+    for (size_t i = 0; i < actual.size(); ++i) {
+      const at::Tensor here = actual[i].cpu();
+      EXPECT_TRUE(at::allclose(here, expected[i], 1e-4, 1e-4))
+          << i << ": " << (here - expected[i]).abs().max();
+    }
+  };
+  ASSERT_TRUE(Eventually([&] {
+    check();
+    return compiled.statistics().replays > 0;
+  })) << compiled.statistics().refusal;
+  const v1::DeviceExplanation explained = Explained();
+  const v1::BatchPlan& plan = explained.batch();
+  EXPECT_EQ(plan.problem(), "");
+  ASSERT_GE(plan.parts_size(), 2);
+  EXPECT_EQ(plan.parts(1).worker_id(), "");
+  EXPECT_EQ(explained.stages().stages_size(), 2);
+  EXPECT_EQ(explained.stages().fingerprint(), plan.fingerprint());
+  // Of each micro-batch one value goes to the other worker, and two come back.
+  const auto parts = static_cast<uint64_t>(plan.parts_size());
+  const uint64_t copies = GetStatistics().device_copies;
+  const uint64_t replays = compiled.statistics().replays;
+  for (int i = 0; i < 4; ++i) check();
+  EXPECT_EQ(compiled.statistics().replays, replays + 4);
+  EXPECT_EQ(GetStatistics().device_copies, copies + 4 * 3 * parts);
+  weights_[3].mul_(0.5);
+  remote_weights_[3].mul_(0.5);
+  check();
   EXPECT_EQ(compiled.statistics().replays, replays + 5);
 }
 

@@ -1,6 +1,6 @@
 // A registered callable on a device of several workers of one thread each, some
-// rows of its batch at each of them; beside the same on a device of one of
-// these workers.
+// rows of its batch at each of them, or all of them in micro-batches through
+// the workers' stages; beside the same on a device of one of these workers.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -28,8 +28,9 @@ constexpr int kWorkers = 2;
 constexpr int64_t kRows = 1024;
 constexpr int64_t kWidth = 1024;
 // Of three alike layers one of two stages would have two: rows can be shared
-// out more evenly, and otherwise stages are preferred.
-constexpr int kLayers = 3;
+// out more evenly. Four are halved, and go through stages.
+constexpr int kSharedLayers = 3;
+constexpr int kStagedLayers = 4;
 constexpr int kCallsPerRound = 3;
 constexpr int kMaxRounds = 9;
 // Until a call is carried out as a whole.
@@ -44,8 +45,8 @@ at::Tensor Random(at::IntArrayRef sizes, double deviation, uint64_t seed) {
 
 class Layers {
  public:
-  explicit Layers(at::Device device) : device_(device) {
-    for (int i = 0; i < kLayers; ++i) {
+  Layers(at::Device device, int count) : device_(device) {
+    for (int i = 0; i < count; ++i) {
       weights_.push_back(
           Random({kWidth, kWidth}, 1.0 / 32, 100 + static_cast<uint64_t>(i))
               .to(device));
@@ -102,7 +103,10 @@ class SharedRowsBenchmark : public Benchmark {
       SetExecutionMode(ExecutionMode::kStrict);
       at::set_num_threads(threads);
     };
-    const absl::Status measured = MeasureBoth(rows);
+    absl::Status measured = MeasureBoth(kSharedLayers, "by rows", rows);
+    if (measured.ok()) {
+      measured = MeasureBoth(kStagedLayers, "in micro-batches", rows);
+    }
     const absl::Status closed = Close();
     return measured.ok() ? closed : measured;
   }
@@ -122,38 +126,40 @@ class SharedRowsBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
-  absl::Status MeasureBoth(std::vector<Row>* rows) {
+  absl::Status MeasureBoth(int layers, absl::string_view how,
+                           std::vector<Row>* rows) {
     const c10::InferenceMode inference;
-    const Layers local(at::kCPU);
-    Layers shared(Device(0)), alone(Device(1));
+    const Layers local(at::kCPU, layers);
+    Layers shared(Device(0), layers), alone(Device(1), layers);
     Row row;
     row.benchmark = std::string(name());
-    row.variant = absl::StrFormat("%d layers of %d, %d rows, fast, %d workers",
-                                  kLayers, kWidth, kRows, kWorkers);
+    row.variant =
+        absl::StrFormat("%d layers of %d, %d rows, fast, %d workers, %s",
+                        layers, kWidth, kRows, kWorkers, how);
     row.baseline_name = "the same on a device of one of these workers";
     row.djinn.emplace();
     row.baseline.emplace();
     Agreement agreement;
     uint64_t seed = 1;
-    const auto call = [&](Layers* layers) {
+    const auto call = [&](Layers* of) {
       const at::Tensor input = Random({kRows, kWidth}, 1, ++seed);
       const double start = WallNow();
-      const at::Tensor result = layers->Call(input);
+      const at::Tensor result = of->Call(input);
       const double seconds = WallNow() - start;
       agreement.Add(local.Forward(input), result);
       return seconds;
     };
-    for (Layers* const layers : {&shared, &alone}) {
-      DJINN_RETURN_IF_ERROR(WarmUp([&] { call(layers); }, *layers));
+    for (Layers* const each : {&shared, &alone}) {
+      DJINN_RETURN_IF_ERROR(WarmUp([&] { call(each); }, *each));
     }
     uint64_t replays = shared.statistics().replays;
     uint64_t crossings = 0;
-    const auto measure = [&](Layers* layers, Series* series) {
+    const auto measure = [&](Layers* of, Series* series) {
       const uint64_t before = GetStatistics().device_copies;
       std::vector<double> seconds;
-      for (int i = 0; i < kCallsPerRound; ++i) seconds.push_back(call(layers));
+      for (int i = 0; i < kCallsPerRound; ++i) seconds.push_back(call(of));
       series->AddRound(std::move(seconds));
-      if (layers == &shared) {
+      if (of == &shared) {
         crossings += GetStatistics().device_copies - before;
       }
       return absl::OkStatus();
