@@ -60,9 +60,10 @@ absl::Status Session::HandleInstall(uint64_t sequence,
     return absl::OkStatus();
   }
   const absl::Status status =
-      seeds                ? InstallSeed(storage, install.seed().value())
-      : install.has_pull() ? InstallPull(sequence, install, storage)
-                           : InstallInline(storage, install.inline_value());
+      seeds ? storage_memory_.Seed(install.seed().value(), storage)
+      : install.has_pull()
+          ? InstallPull(sequence, install, storage)
+          : storage_memory_.Install(install.inline_value(), storage);
   if (!status.ok()) {
     RootError error = errors_.MakePoison(status, {.sequence = sequence});
     if (birth) {
@@ -74,45 +75,6 @@ absl::Status Session::HandleInstall(uint64_t sequence,
       storage->poison = error;
     }
   }
-  return absl::OkStatus();
-}
-
-absl::Status Session::InstallInline(Storage* storage,
-                                    const std::string& bytes) {
-  if (storage->generator) {
-    DJINN_RETURN_IF_ERROR(
-        environment_.memory->device()->operators()->CheckGenerator(bytes));
-  }
-  DJINN_ASSIGN_OR_RETURN(std::shared_ptr<Buffer> buffer,
-                         AllocateFor(storage, bytes.size()));
-  DJINN_RETURN_IF_ERROR(
-      environment_.memory->device()->Write(buffer.get(), 0, bytes));
-  if (storage->generator) storage->quota.MoveTo(StorageClass::kGenerator);
-  storage->buffer = std::move(buffer);
-  storage->size_bytes = bytes.size();
-  storage->size_known = true;
-  storage->poison = nullptr;
-  return absl::OkStatus();
-}
-
-absl::Status Session::InstallSeed(Storage* storage, uint64_t seed) {
-  storage->generator = true;
-  DeviceMemory* const memory = environment_.memory;
-  OperatorLibrary* const operators = memory->device()->operators();
-  DJINN_ASSIGN_OR_RETURN(const uint64_t bytes, operators->GeneratorBytes());
-  QuotaChange change(&quota_, &storage->quota);
-  DJINN_RETURN_IF_ERROR(change.To(bytes, StorageClass::kGenerator));
-  absl::StatusOr<Reservation> reservation =
-      memory->Reserve(MemoryClass::kStorages, tenant_, bytes);
-  absl::StatusOr<std::shared_ptr<Buffer>> state =
-      reservation.ok() ? operators->SeedGenerator(seed) : reservation.status();
-  if (!state.ok()) return state.status();
-  change.Keep();
-  storage->buffer = DeviceMemory::Track(
-      *std::move(state),
-      std::make_shared<Reservation>(*std::move(reservation)));
-  storage->size_bytes = bytes;
-  storage->poison = nullptr;
   return absl::OkStatus();
 }
 

@@ -49,7 +49,7 @@ absl::Status Session::HandleOffer(uint64_t sequence, const v1::Offer& offer) {
   bytes->poison = storage->poison;
   if (bytes->poison == nullptr && storage->buffer == nullptr) {
     absl::StatusOr<std::shared_ptr<Buffer>> buffer =
-        AllocateFor(storage, storage->size_bytes);
+        storage_memory_.Allocate(storage, storage->size_bytes);
     if (buffer.ok()) {
       storage->buffer = *std::move(buffer);
     } else {

@@ -6,160 +6,45 @@
 #include "common/error.h"
 #include "common/retry_after.h"
 #include "common/status_macros.h"
-#include "gpu_worker/plan/admission.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/violation.h"
 #include "scheduler/fairness/deadline_rule.h"
 
 namespace djinn::worker {
 
-absl::Status Session::ForgetStructures(const v1::DefineStructure& define) {
+absl::Status Session::HandleDefine(uint64_t sequence,
+                                   const v1::DefineStructure& define) {
   for (const uint64_t id : define.forget_ids()) {
-    const auto found = structures_.find(id);
-    if (found == structures_.end()) {
-      return Violation(
-          absl::StrCat("forgets structure ", id, ", which is not defined"));
-    }
-    for (const RememberedRun& run : found->second.remembered) {
-      remembered_slots_ -= run.size_in_slots();
-    }
-    structures_.erase(found);
+    DJINN_RETURN_IF_ERROR(structures_.Forget(id));
     MutexLock lock(&mu_);
     run_times_.Forget(id);
     phases_.erase(id);
   }
-  return absl::OkStatus();
-}
-
-absl::Status Session::HandleDefine(uint64_t sequence,
-                                   const v1::DefineStructure& define) {
-  const uint64_t id = define.structure_id();
-  DJINN_RETURN_IF_ERROR(ForgetStructures(define));
-  if (id == 0 || structure_ids_.Contains(id)) {
-    return Violation(absl::StrCat("defines structure ", id,
-                                  id == 0 ? "" : " a second time"));
-  }
-  if (structures_.size() >= limits_.max_structures()) {
-    return Violation(absl::StrCat("more than ", limits_.max_structures(),
-                                  " structures defined"));
-  }
-  structure_ids_.Insert(id);
+  DJINN_ASSIGN_OR_RETURN(const StructureTable::Defined defined,
+                         structures_.Define(define));
+  const auto& [structure, found] = defined;
   v1::ControlResponse response;
   v1::Admitted* admitted = response.mutable_admitted();
-  admitted->set_structure_id(id);
-  Structure& structure = structures_[id];
-  const absl::StatusOr<Admitted> found =
-      Admit(define.structure(), environment_.caps, tenant_, environment_.graphs,
-            environment_.memory->device()->operators());
+  admitted->set_structure_id(define.structure_id());
   if (found.ok()) {
-    structure.fingerprint = found->plan->fingerprint();
-    NotePhaseOf(id, found->plan->phase(), &structure);
-    admitted->set_fingerprint(structure.fingerprint);
+    NotePhaseOf(define.structure_id(), found->plan->phase(), structure);
+    admitted->set_fingerprint(structure->fingerprint);
     admitted->set_cache_hit(found->known);
   } else {
-    structure.refused = errors_.Make(found.status(), {.sequence = sequence});
-    *admitted->mutable_refused() = *structure.refused;
+    structure->refused = errors_.Make(found.status(), {.sequence = sequence});
+    *admitted->mutable_refused() = *structure->refused;
   }
   Reply(std::move(response));
   return absl::OkStatus();
 }
 
-void Session::NotePhaseOf(uint64_t id, v1::Phase phase, Structure* structure) {
+void Session::NotePhaseOf(uint64_t id, v1::Phase phase,
+                          StructureTable::Structure* structure) {
   if (structure->phase == phase) return;
   structure->phase = phase;
   MutexLock lock(&mu_);
   phases_[id] = phase;
   NoteNext();
-}
-
-absl::Status Session::TakeSupply(const v1::DefineStructure& supply) {
-  const Structure& structure = structures_.at(supply.structure_id());
-  absl::StatusOr<Admitted> admitted =
-      Admit(supply.structure(), environment_.caps, tenant_, environment_.graphs,
-            environment_.memory->device()->operators());
-  if (!admitted.ok()) {
-    return Violation(
-        absl::StrCat("supplies structure ", supply.structure_id(),
-                     " as one that is refused: ", admitted.status().message()));
-  }
-  if (admitted->plan->fingerprint() != structure.fingerprint) {
-    return Violation(absl::StrCat("supplies another structure than ",
-                                  supply.structure_id(), " was"));
-  }
-  // Held for the run that waits, so that no other session's structure can take
-  // its place before.
-  supplied_plan_ = std::move(admitted->plan);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<const Plan>> Session::PlanOf(
-    const Structure& structure, const v1::Run& run) {
-  GraphCache& graphs = *environment_.graphs;
-  std::shared_ptr<const Plan> plan = supplied_plan_;
-  if (run.size() == 0) {
-    if (plan == nullptr) plan = graphs.Use(structure.fingerprint, tenant_);
-    return plan;
-  }
-  std::shared_ptr<const Plan> sized =
-      graphs.Use(structure.fingerprint, tenant_, run.size());
-  if (sized != nullptr) return sized;
-  if (plan == nullptr) plan = graphs.Use(structure.fingerprint, tenant_);
-  if (plan == nullptr) return nullptr;
-  if (plan->structure().size_hole.empty()) {
-    return Violation(absl::StrCat("run: structure ", run.structure_id(),
-                                  " has no size, but the run says ",
-                                  run.size()));
-  }
-  absl::StatusOr<std::shared_ptr<const Plan>> admitted =
-      AdmitAtSize(*plan, run.size(), environment_.caps, tenant_, &graphs,
-                  environment_.memory->device()->operators());
-  if (admitted.ok()) return admitted;
-  return Violation(absl::StrCat("run: structure ", run.structure_id(),
-                                " is none at size ", run.size(), ": ",
-                                admitted.status().message()));
-}
-
-absl::StatusOr<const Lifetimes*> Session::Remember(
-    const Plan& plan, std::vector<RememberedRun>* remembered) {
-  const v1::Run& message = *run_.message;
-  if (!message.has_repeat()) {
-    for (const RememberedRun& run : *remembered) {
-      remembered_slots_ -= run.size_in_slots();
-    }
-    remembered->clear();
-    if (!message.remember()) {
-      lifetimes_ = LifetimesOf(plan, run_.final_slots);
-      return &lifetimes_;
-    }
-  }
-  size_t place = message.repeat().place();
-  if (message.remember()) {
-    remembered_slots_ += run_.bindings.size() + run_.floats.size();
-    if (remembered_slots_ > srg::kMaxRememberedSlots) {
-      return Violation(absl::StrCat("more than ", srg::kMaxRememberedSlots,
-                                    " slots and float holes to remember"));
-    }
-    if (remembered->size() == srg::kMaxRememberedRuns) {
-      return Violation(absl::StrCat("more than ", srg::kMaxRememberedRuns,
-                                    " runs of a structure to remember"));
-    }
-    // Of a repeat a copy, for what is the same in both.
-    remembered->push_back(message.has_repeat() ? (*remembered)[place]
-                                               : RememberedRun());
-    place = remembered->size() - 1;
-  }
-  RememberedRun& kept = (*remembered)[place];
-  kept.storages.clear();
-  for (const BoundRun::Binding& binding : run_.bindings) {
-    kept.storages.push_back(binding.storage);
-  }
-  kept.floats = run_.floats;
-  if (!run_.same_final_slots || kept.size != plan.size()) {
-    kept.final_slots = run_.final_slots;
-    kept.size = plan.size();
-    kept.lifetimes = LifetimesOf(plan, run_.final_slots);
-  }
-  return &kept.lifetimes;
 }
 
 uint64_t Session::BoundContentBytes() const {
@@ -303,29 +188,29 @@ void Session::Execute(uint64_t sequence, uint64_t structure, const Plan& plan,
 }
 
 absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
-  const auto found = structures_.find(run.structure_id());
-  if (found == structures_.end()) {
+  StructureTable::Structure* const structure =
+      structures_.Find(run.structure_id());
+  if (structure == nullptr) {
     return Violation(
         absl::StrCat("structure ", run.structure_id(), " is not defined"));
   }
   if (ABSL_PREDICT_FALSE(profile_ != nullptr)) {
     run_stages_.looked_up = profile_->Now();
   }
-  Structure& structure = found->second;
   v1::ControlResponse response;
   v1::RunMetadata* metadata = response.mutable_metadata();
-  if (structure.refused != nullptr) {
+  if (structure->refused != nullptr) {
     if (run.remember()) {
       return Violation("a run of a refused structure is to be remembered");
     }
     DJINN_RETURN_IF_ERROR(
-        BindRun(run, nullptr, structure.remembered, storages_, &run_));
+        BindRun(run, nullptr, structure->remembered, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRefusedRun(run_, storages_));
-    PoisonRun(nullptr, run_, structure.refused, &storages_);
-    *metadata->mutable_error() = *structure.refused;
+    PoisonRun(nullptr, run_, structure->refused, &storages_);
+    *metadata->mutable_error() = *structure->refused;
   } else {
     DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
-                           PlanOf(structure, run));
+                           structures_.PlanOf(*structure, run));
     if (plan == nullptr) {
       missing_structure_ = run.structure_id();
       return absl::OkStatus();
@@ -334,19 +219,19 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       run_stages_.bound = profile_->Now();
       profile_->Enter(SessionProfile::kBind);
     }
-    NotePhaseOf(run.structure_id(), plan->phase(), &structure);
+    NotePhaseOf(run.structure_id(), plan->phase(), structure);
     NotePhase(plan->phase());
     DJINN_RETURN_IF_ERROR(
-        BindRun(run, plan.get(), structure.remembered, storages_, &run_));
+        BindRun(run, plan.get(), structure->remembered, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));
     absl::Status refused = plan->refusal();
-    if (refused.ok() && supplied_plan_ == nullptr && !HasRoom(*plan)) {
+    if (refused.ok() && !structures_.supplied() && !HasRoom(*plan)) {
       environment_.edge->PutOff();
       put_off_ = true;
       return absl::OkStatus();
     }
     DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
-                           Remember(*plan, &structure.remembered));
+                           structures_.Remember(*plan, run_, structure));
     if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes());
     if (refused.ok()) refused = CheckDeadline(run.structure_id());
     if (!refused.ok()) {

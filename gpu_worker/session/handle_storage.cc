@@ -20,8 +20,8 @@ absl::Status Session::HandleCreate(uint64_t sequence,
   }
   DJINN_ASSIGN_OR_RETURN(Storage * storage,
                          NextVersion(create.storage(), create.base_version()));
-  absl::StatusOr<std::shared_ptr<Buffer>> buffer =
-      AllocateFor(storage, create.size_bytes(), storage->buffer.get());
+  absl::StatusOr<std::shared_ptr<Buffer>> buffer = storage_memory_.Allocate(
+      storage, create.size_bytes(), storage->buffer.get());
   if (!buffer.ok()) {
     storage->poison =
         errors_.MakePoison(buffer.status(), {.sequence = sequence});
@@ -57,8 +57,8 @@ absl::StatusOr<SharedBytes> Session::ReadValue(const v1::Read& read,
   }
   if (bytes == 0) return SharedBytes{};
   if (storage->buffer == nullptr) {
-    DJINN_ASSIGN_OR_RETURN(storage->buffer,
-                           AllocateFor(storage, storage->size_bytes));
+    DJINN_ASSIGN_OR_RETURN(storage->buffer, storage_memory_.Allocate(
+                                                storage, storage->size_bytes));
   }
   DeviceMemory* const memory = environment_.memory;
   if (IsPlainContiguous(view)) {

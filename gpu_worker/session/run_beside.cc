@@ -42,19 +42,18 @@ bool Session::Suits(
   if (looked_at_.sequence == sequence && !suits(looked_at_.products)) {
     return false;
   }
-  const auto found = structures_.find(run.structure_id());
+  const StructureTable::Structure* const structure =
+      structures_.Find(run.structure_id());
   // What is refused, missing or wrong is for Step() to deal with.
-  if (found == structures_.end() || found->second.refused != nullptr) {
-    return false;
-  }
-  const Structure& structure = found->second;
+  if (structure == nullptr || structure->refused != nullptr) return false;
   if (own_turn) {
-    absl::StatusOr<std::shared_ptr<const Plan>> plan = PlanOf(structure, run);
+    absl::StatusOr<std::shared_ptr<const Plan>> plan =
+        structures_.PlanOf(*structure, run);
     if (!plan.ok()) return false;
     begun->plan = *std::move(plan);
   } else {
     begun->plan =
-        environment_.graphs->Use(structure.fingerprint, tenant_, run.size());
+        environment_.graphs->Use(structure->fingerprint, tenant_, run.size());
   }
   message_deadline_ = begun->item.deadline;
   if (begun->plan == nullptr || !begun->plan->refusal().ok() ||
@@ -65,7 +64,7 @@ bool Session::Suits(
     looked_at_ = {sequence, {}};
     return false;
   }
-  if (!BindRun(run, begun->plan.get(), structure.remembered, storages_, &run_)
+  if (!BindRun(run, begun->plan.get(), structure->remembered, storages_, &run_)
            .ok() ||
       !CheckRun(*begun->plan, run_, storages_).ok()) {
     return false;
@@ -111,9 +110,10 @@ OngoingRun* Session::BeginRun(
   const v1::Ordered& message = begun->item.message;
   message_counts_ = true;
   errors_.set_lane(message.lane());
-  Structure& structure = structures_.at(message.run().structure_id());
+  StructureTable::Structure* const structure =
+      structures_.Find(message.run().structure_id());
   const absl::StatusOr<const Lifetimes*> lifetimes =
-      Remember(*begun->plan, &structure.remembered);
+      structures_.Remember(*begun->plan, run_, structure);
   if (!lifetimes.ok()) {
     --queued_runs_;
     EndStep();
@@ -123,7 +123,7 @@ OngoingRun* Session::BeginRun(
   if (!message.run().has_repeat()) {
     begun->plan->SetContentBytes(BoundContentBytes());
   }
-  NotePhaseOf(message.run().structure_id(), begun->plan->phase(), &structure);
+  NotePhaseOf(message.run().structure_id(), begun->plan->phase(), structure);
   NotePhase(begun->plan->phase());
   begun->context = ContextOf(message.sequence());
   begun->run = MakeOngoingRun(*begun->plan, run_, **lifetimes, begun->context);

@@ -27,9 +27,11 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       inbox_(limits_),
       account_(std::move(account)),
       quota_(MemoryLimits::Of(limits_), account_->memory()),
+      storage_memory_(environment_.memory, &quota_, tenant_),
       uploads_(environment, tenant_, limits_.inline_bytes(), traffic.get(),
                {callbacks_.runnable, callbacks_.charge}),
       models_(account_.get()),
+      structures_(environment, tenant_, limits_.max_structures()),
       errors_(environment_.worker_id, tenant_, environment_.random),
       traffic_(std::move(traffic)),
       outbox_(environment_.outbox_bytes, traffic_.get(), environment_.clock,
@@ -102,7 +104,7 @@ bool Session::Step() {
     CompleteUnlessParked(upload->sequence);
   } else if (pulling != nullptr) {
     if (entering_ != nullptr) {
-      GoOnEntering(pulling.get());
+      GoOnEntering(pulling->sequence, TakeFetched(pulling.get()));
     } else {
       FinishPull(pulling.get());
     }
@@ -118,7 +120,7 @@ bool Session::Step() {
 
 absl::Status Session::StepItem(Inbox::Item item,
                                std::optional<v1::DefineStructure> supply) {
-  if (supply.has_value()) DJINN_RETURN_IF_ERROR(TakeSupply(*supply));
+  if (supply.has_value()) DJINN_RETURN_IF_ERROR(structures_.Supply(*supply));
   message_bytes_ = item.bytes;
   message_counts_ = !item.message.has_free();
   message_deadline_ = item.deadline;
@@ -129,7 +131,7 @@ absl::Status Session::StepItem(Inbox::Item item,
   if (accounts && !pinned_.empty()) ForgetFetched();
   absl::Status status = Handle(item.message);
   if (accounts && !pinned_.empty()) AccountForOffers();
-  supplied_plan_ = nullptr;
+  structures_.ForgetSupplied();
   if (std::exchange(put_off_, false)) {
     NoteNoRoom(item.message.sequence());
     PutBack(std::move(item));
@@ -389,7 +391,7 @@ void Session::FreeState() {
   uploads_.Forget();
   storages_.Clear();
   models_.Clear();
-  structures_.clear();
+  structures_.Clear();
   EndProfile();
   CountStorages();
   structure_count_ = 0;
@@ -451,17 +453,6 @@ absl::StatusOr<Storage*> Session::NextVersion(uint64_t id,
   }
   storage->version = base_version + 1;
   return storage;
-}
-
-absl::StatusOr<std::shared_ptr<Buffer>> Session::AllocateFor(
-    Storage* storage, uint64_t bytes, const Buffer* prefix) {
-  QuotaChange change(&quota_, &storage->quota);
-  DJINN_RETURN_IF_ERROR(change.To(bytes, StorageClass::kOwn));
-  absl::StatusOr<std::shared_ptr<Buffer>> buffer =
-      prefix == nullptr ? environment_.memory->Allocate(tenant_, bytes)
-                        : environment_.memory->Clone(tenant_, *prefix, bytes);
-  if (buffer.ok()) change.Keep();
-  return buffer;
 }
 
 }  // namespace djinn::worker

@@ -35,13 +35,11 @@
 
 #include "absl/base/optimization.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/random.h"
-#include "common/srg/validate.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/session_state.pb.h"
@@ -63,7 +61,10 @@
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/session_environment.h"
 #include "gpu_worker/session/session_profile.h"
+#include "gpu_worker/session/state_arrival.h"
+#include "gpu_worker/session/storage_memory.h"
 #include "gpu_worker/session/storage_table.h"
+#include "gpu_worker/session/structure_table.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "gpu_worker/session/traffic.h"
 #include "gpu_worker/session/uploads.h"
@@ -228,14 +229,6 @@ class Session {
   std::optional<v1::MessageWait> wait() const;
 
  private:
-  struct Structure {
-    // One of the two. The plan itself is the graph cache's.
-    std::string fingerprint;
-    RootError refused;
-    std::vector<RememberedRun> remembered;  // by place
-    // As last noted.
-    v1::Phase phase = v1::PHASE_UNSPECIFIED;
-  };
   // A structure whose plan the run at the head of the inbox waits for.
   struct Need {
     uint64_t structure_id = 0;
@@ -270,23 +263,6 @@ class Session {
     // Of the buffer that fills; null when a shared one comes.
     std::shared_ptr<Reservation> reservation;
     absl::Duration started;
-  };
-  // What the session holds on another worker, on its way here.
-  struct Entering {
-    uint64_t sequence = 0;
-    // What does not change from one fetch to the next.
-    v1::Pull source;
-    // Of the list while it is fetched.
-    QuotaShare list;
-    // Unset while it is fetched itself.
-    std::optional<v1::SessionState> state;
-    // The storage that is fetched, or placed next.
-    int next = 0;
-    std::vector<RootError> errors;
-    // When the fetch began.
-    absl::Duration started;
-    uint64_t moved_bytes = 0;
-    uint64_t held_bytes = 0;
   };
   // An offer of this session, until nobody holds its bytes.
   struct Pinned {
@@ -344,7 +320,8 @@ class Session {
   void NoteNoRoom(uint64_t sequence);
   RunContext ContextOf(uint64_t sequence);
   // The plan of the structure is of this phase.
-  void NotePhaseOf(uint64_t id, v1::Phase phase, Structure* structure);
+  void NotePhaseOf(uint64_t id, v1::Phase phase,
+                   StructureTable::Structure* structure);
   // A run of this phase is about to begin.
   void NotePhase(v1::Phase phase) {
     if (phase_.exchange(phase, std::memory_order_relaxed) == phase) return;
@@ -358,15 +335,6 @@ class Session {
   absl::Status HandleDefine(uint64_t sequence,
                             const v1::DefineStructure& define);
   absl::Status HandleRun(uint64_t sequence, const v1::Run& run);
-  // At the run's size; null when the worker has to ask for the structure.
-  absl::StatusOr<std::shared_ptr<const Plan>> PlanOf(const Structure& structure,
-                                                     const v1::Run& run);
-  // Keeps what run_ says for repeats, if it is to be kept, among the runs of
-  // its structure. When what it makes ceases to be, until the next run.
-  absl::StatusOr<const Lifetimes*> Remember(
-      const Plan& plan, std::vector<RememberedRun>* remembered);
-  absl::Status TakeSupply(const v1::DefineStructure& supply);
-  absl::Status ForgetStructures(const v1::DefineStructure& define);
   absl::Status HandleInstall(uint64_t sequence, const v1::Install& install);
   absl::Status HandleCreate(uint64_t sequence, const v1::CreateStorage& create);
   absl::Status HandleRead(uint64_t sequence, const v1::Read& read);
@@ -381,29 +349,11 @@ class Session {
   v1::MeteredUse UseSoFar() const;
   absl::Status HandleEnter(uint64_t sequence, const v1::Enter& enter);
 
-  // Fetches the list of all that entering brings.
-  absl::Status FetchState();
-  // Offers every value, and under `ticket` the list of them, whose size it
-  // returns. What was offered before an error stays so.
-  absl::StatusOr<uint64_t> OfferState(const std::string& ticket);
-  absl::StatusOr<v1::SessionState> DescribeStorages();
-  // Takes what was fetched, and places what follows, up to the next fetch or to
-  // the end.
-  void GoOnEntering(Pulling* pulling);
-  // Answers; what has come is dropped when not all did.
-  void EndEntering(const absl::Status& status);
-  absl::Status TakeFetched(Pulling* pulling);
-  absl::Status PlaceFetched(std::shared_ptr<Buffer> buffer,
-                            Reservation* reservation);
-  // Places what need not be fetched; true when something is fetched now.
-  absl::StatusOr<bool> PlaceStorages();
-  absl::Status PlaceModels();
-  absl::StatusOr<bool> PlaceStorage(const v1::StorageState& state);
-  absl::StatusOr<bool> PlaceOffered(const v1::StorageState& state,
-                                    Storage* storage);
+  // Fetches what is next of what enters, or answers; what has come is dropped
+  // when not all did.
+  void GoOnEntering(uint64_t sequence, const StateArrival::Next& next);
+  StateArrival::Next TakeFetched(Pulling* pulling);
 
-  absl::Status InstallInline(Storage* storage, const std::string& bytes);
-  absl::Status InstallSeed(Storage* storage, uint64_t seed);
   // Whether its storage may have the bytes: nobody has work done for what the
   // session may not have.
   bool MayHave(const Upload& upload) const;
@@ -448,11 +398,6 @@ class Session {
   // Finds the storage that a message with this base version acts on, or gives
   // birth to it; moves its version on by one.
   absl::StatusOr<Storage*> NextVersion(uint64_t id, uint64_t base_version);
-
-  // Zeroed memory for the storage, with the session's quota adjusted; with
-  // `prefix`, a copy of its first bytes. Nothing changed on error.
-  absl::StatusOr<std::shared_ptr<Buffer>> AllocateFor(
-      Storage* storage, uint64_t bytes, const Buffer* prefix = nullptr);
 
   // A profile will start: Reads that come from here on are part of it.
   void ExpectProfile() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -526,26 +471,22 @@ class Session {
   const std::shared_ptr<TenantAccount> account_;
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;
+  StorageMemory storage_memory_;
   Uploads uploads_;  // Thread-safe.
   Models models_;
   std::vector<Pinned> pinned_;
   // All is offered to another worker: nothing may change.
   bool leaving_ = false;
   // Null unless something is on its way from another worker.
-  std::unique_ptr<Entering> entering_;
+  std::unique_ptr<StateArrival> entering_;
   // Looks for those that were fetched when there are so many.
   static constexpr size_t kMinPinned = 64;
   size_t prune_pinned_at_ = kMinPinned;
-  absl::flat_hash_map<uint64_t, Structure> structures_;
-  size_t remembered_slots_ = 0;  // over structures_
-  BoundRun run_;                 // the one being carried out
-  Lifetimes lifetimes_;          // its own, if it is not remembered
-  UsedIds structure_ids_;
+  StructureTable structures_;
+  BoundRun run_;  // the one being carried out
   UsedIds transfer_ids_;
   // Null unless one is being carried out so.
   std::unique_ptr<Begun> begun_;
-  // What the run being carried out waited for; null for any other message.
-  std::shared_ptr<const Plan> supplied_plan_;
   // The structure that the run being carried out has to wait for, or 0.
   uint64_t missing_structure_ = 0;
   // It waits for room.
