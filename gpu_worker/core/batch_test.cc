@@ -308,8 +308,7 @@ TEST_F(BatchTest, ASharedTurnIsAsUrgentAsWhoeverHasPartInIt) {
   at_joined_ = [this, late] {
     const uint32_t before = core_->Snapshot().queued_runs();
     late->Run(9, {kRows}, {1});
-    EXPECT_TRUE(WaitUntil(
-        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    EXPECT_TRUE(WaitReceived(before + 1, late));
     at_joined_ = nullptr;
   };
   ReleaseWith(5);
@@ -445,7 +444,7 @@ TEST_F(BatchTest, NobodyFreesMuchInAnothersTurn) {
 TEST_F(BatchTest, AReadBehindWhatIsFreedIsAnsweredInTheSameTurn) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
-    clients_[i]->Create(40, 8);
+    EXPECT_TRUE(clients_[i]->WaitCompleted(clients_[i]->Create(40, 8)));
   }
   Plug();
   // It has used less behind the shared turn than the other one, and a run that
@@ -462,6 +461,14 @@ TEST_F(BatchTest, AReadBehindWhatIsFreedIsAnsweredInTheSameTurn) {
     clients_[1]->WaitRead(read);
     answered = true;
   };
+  // Structure, run, what is freed, and the read.
+  EXPECT_TRUE(WaitUntil([&] {
+    const v1::WorkerState state = core_->Snapshot();
+    for (const v1::HeldSession& held : state.sessions()) {
+      if (IdOf(held) == "s1") return held.use().outstanding() == 4;
+    }
+    return false;
+  }));
   ReleaseWith(4);
   EXPECT_EQ(Result(clients_[0].get(), kFirstResult + 10), (Floats{0, 3}));
   EXPECT_EQ(Order(), "aaJaasa");
@@ -500,7 +507,8 @@ srg::Structure GrowingStep() {
 TEST_F(BatchTest, WhoLacksAPlanIsNotWaitedFor) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
-    clients_[i]->Define(9, GrowingStep());
+    EXPECT_TRUE(
+        clients_[i]->WaitCompleted(clients_[i]->Define(9, GrowingStep())));
   }
   Plug();
   // The second one has used more, and does not lead the next turn.
@@ -527,7 +535,8 @@ TEST_F(BatchTest, WhoLacksAPlanIsNotWaitedFor) {
 TEST_F(BatchTest, WhoseTurnItIsHasAPlanMade) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
-    clients_[i]->Define(9, GrowingStep());
+    EXPECT_TRUE(
+        clients_[i]->WaitCompleted(clients_[i]->Define(9, GrowingStep())));
     clients_[i]->set_run_size(1);
   }
   Plug();

@@ -145,6 +145,36 @@ class WorkerCoreTest : public testing::Test {
     return false;
   }
 
+  // That a run was received is known before that its session waits for its
+  // turn. So many runs are there, and the client's session waits.
+  bool WaitReceived(uint32_t runs, const TestClient* client) {
+    return WaitUntil([&] {
+      const v1::WorkerState state = core_->Snapshot();
+      if (state.queued_runs() != runs) return false;
+      for (const v1::HeldSession& held : state.sessions()) {
+        if (IdOf(held) == client->session_id()) return held.has_wait();
+      }
+      return false;
+    });
+  }
+  // The same of all sessions that have runs there, but for who is served.
+  bool WaitReceivedBeside(const TestClient* served, uint32_t runs) {
+    return WaitUntil([&] {
+      const v1::WorkerState state = core_->Snapshot();
+      if (state.queued_runs() != runs) return false;
+      for (const v1::HeldSession& held : state.sessions()) {
+        if (held.use().queued_runs() > 0 && !held.has_wait() &&
+            IdOf(held) != served->session_id()) {
+          return false;
+        }
+      }
+      return true;
+    });
+  }
+  static std::string IdOf(const v1::HeldSession& held) {
+    return UncheckedClaims(held.lease()).session_id();
+  }
+
   std::string Refusal(const v1::ClientHello& hello) {
     return ErrorReason(Connect(hello)->WaitClosed());
   }

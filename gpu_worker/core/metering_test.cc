@@ -194,7 +194,7 @@ TEST_F(MeteringTest, OneTurnMayBeOfSeveralPhases) {
 TEST_F(MeteringTest, WhatSurroundsATurnIsBilledToo) {
   v1::LeaseClaims lease = Lease("s1", "t1");
   *lease.mutable_credits()->mutable_device_time() =
-      ToProtoDuration(absl::Seconds(4));
+      ToProtoDuration(absl::Seconds(6));
   Grant(lease, 1'000'000);
   const std::unique_ptr<TestClient> client = Connect(HelloFor("s1"));
   client->Create(1, 8);

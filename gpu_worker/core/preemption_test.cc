@@ -106,8 +106,7 @@ class PreemptionTest : public WorkerCoreTest {
   void RunShort(TestClient* client) {
     const uint32_t before = core_->Snapshot().queued_runs();
     client->Run(1, {kSum}, {7});
-    EXPECT_TRUE(WaitUntil(
-        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    EXPECT_TRUE(WaitReceived(before + 1, client));
   }
 
   // Answers overtake the account; the next turn does not.
@@ -221,13 +220,13 @@ TEST_F(PreemptionTest, WhoWaitsAlreadyGoesFirstOfTraining) {
   TellTraining(3);
   trainer->Run(2, {kSum, kOne});
   EXPECT_EQ(trainer->Read(kSum, 1), Floats{6});
+  Account({trainer.get()});
   const size_t from = Order().size();
   // All wait for the end of this run, the trainer the longest.
   Before(from, [&] {
     const uint32_t before = core_->Snapshot().queued_runs();
     trainer->Run(2, {kSum, kOne});
-    EXPECT_TRUE(WaitUntil(
-        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    EXPECT_TRUE(WaitReceived(before + 1, trainer.get()));
     RunShort(quick.get());
   });
   other->Run(1, {kSum}, {7});
@@ -334,8 +333,7 @@ TEST_F(PreemptionTest, WhoWentFirstGivesWayItself) {
   Before(1, [&] {
     const uint32_t before = core_->Snapshot().queued_runs();
     RunLong(quick.get(), 3);
-    EXPECT_TRUE(WaitUntil(
-        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    EXPECT_TRUE(WaitReceived(before + 1, quick.get()));
   });
   Before(3, [&] { RunShort(now.get()); });
   RunLong(batch.get(), 3);
@@ -360,7 +358,9 @@ TEST_F(PreemptionTest, AValueIsReadBehindItsRun) {
   uint64_t read = 0;
   Before(0, [&] {
     read = a->SendRead(kSum, view);
-    RunShort(a.get());
+    a->Run(1, {kSum}, {7});
+    EXPECT_TRUE(
+        WaitUntil([&] { return core_->Snapshot().queued_runs() == 2; }));
     RunShort(b.get());
   });
   // Before the run of the other, who has had less.
@@ -388,6 +388,8 @@ class TokensFirstTest : public PreemptionTest {
     Tell(Long(kPrompt), phase_);
     client->Run(1, {kSum}, {0});
     EXPECT_EQ(client->Read(kSum, 1), Floats{0});
+    // By what each has had, tenants take turns.
+    Account({client.get()});
     return client;
   }
   void RunPrompt(TestClient* client) { client->Run(2, {kSum, kOne}); }
@@ -490,12 +492,12 @@ TEST_F(TokensFirstTest, ATokenThatWaitsAlreadyGoesFirst) {
   prompter->Read(kSum, 1);
   for (int i = 0; i < 12; ++i) talker->Run(1, {kSum}, {7});
   talker->Read(kSum, 1);
+  Account({prompter.get(), talker.get()});
   const size_t from = Order().size();
   Before(from, [&] {
     const uint32_t before = core_->Snapshot().queued_runs();
     RunPrompt(prompter.get());
-    EXPECT_TRUE(WaitUntil(
-        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    EXPECT_TRUE(WaitReceived(before + 1, prompter.get()));
     RunShort(talker.get());
   });
   other->Run(1, {kSum}, {7});
@@ -531,8 +533,7 @@ TEST_F(PreemptionTest, WhatHasNoRoomWaitsForWhoHoldsIt) {
   Before(2, [&] {
     const uint32_t before = core_->Snapshot().queued_runs();
     run(quick.get());
-    EXPECT_TRUE(WaitUntil(
-        [&] { return core_->Snapshot().queued_runs() == before + 1; }));
+    EXPECT_TRUE(WaitReceived(before + 1, quick.get()));
   });
   // Nobody goes first any more.
   Before(3, [&] { RunShort(small.get()); });

@@ -84,7 +84,11 @@ class TestClient : public ClientStreamReceiver {
 
   ClientStream* stream() { return stream_.get(); }
 
+  // Empty before the Hello.
+  const std::string& session_id() const { return session_id_; }
+
   void Hello(const v1::ClientHello& hello) {
+    session_id_ = hello.session_id();
     v1::ControlRequest request;
     *request.mutable_hello() = hello;
     stream_->Send(std::make_shared<v1::ControlRequest>(std::move(request)))
@@ -523,6 +527,7 @@ class TestClient : public ClientStreamReceiver {
   uint64_t acknowledged_ ABSL_GUARDED_BY(mu_) = 0;
   int repeated_ ABSL_GUARDED_BY(mu_) = 0;
   bool acknowledges_ = true;
+  std::string session_id_;
   uint64_t sequence_ = 0;
   std::vector<std::shared_ptr<const v1::ControlRequest>> sent_;
   std::optional<std::vector<v1::ControlRequest>> held_;

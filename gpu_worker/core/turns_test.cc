@@ -60,8 +60,7 @@ class TurnsTest : public WorkerCoreTest {
 
   // The device goes on when so many runs are there, with the plug's.
   void ReleaseWith(uint32_t runs) {
-    EXPECT_TRUE(
-        WaitUntil([&] { return core_->Snapshot().queued_runs() == runs; }));
+    EXPECT_TRUE(WaitReceivedBeside(plug_.get(), runs));
     Release();
   }
   void Release() {

@@ -38,7 +38,7 @@ absl::Status Session::HandleInstall(uint64_t sequence,
     }
   } else if (install.has_pull()) {
     DJINN_RETURN_IF_ERROR(
-        CheckTicket("pulls a value", install.pull().ticket()));
+        Offers::CheckTicket("pulls a value", install.pull().ticket()));
     if (install.pull().size_bytes() == 0 ||
         (existing != nullptr && existing->generator)) {
       return Violation(absl::StrCat("pulls ", install.pull().size_bytes(),

@@ -27,24 +27,23 @@ absl::Status Session::HandleMigrate(uint64_t sequence,
 }
 
 absl::Status Session::HandleLeave(uint64_t sequence, const v1::Leave& leave) {
-  DJINN_RETURN_IF_ERROR(CheckTicket("leaves", leave.ticket()));
+  DJINN_RETURN_IF_ERROR(Offers::CheckTicket("leaves", leave.ticket()));
   v1::ControlResponse response;
   v1::Left* const left = response.mutable_left();
   left->set_sequence(sequence);
   absl::StatusOr<uint64_t> bytes = MakeError(
       absl::StatusCode::kUnavailable, "OFFERS_PENDING",
       "other virtual devices have yet to fetch what this one offered them");
-  if (!environment_.offers->Pending(session_id_, this)) {
+  if (!offers_.Pending()) {
     bytes = OfferState(
         environment_, tenant_, storages_, models_,
         OfferTable::StateTicket(leave.ticket()),
         [this](const std::string& ticket, std::shared_ptr<OfferedBytes> value) {
-          return environment_.offers->Add(session_id_, this, ticket,
-                                          std::move(value));
+          return offers_.Add(ticket, std::move(value));
         });
     leaving_ = bytes.ok();
     // What was offered before the error.
-    if (!leaving_) environment_.offers->Leave(session_id_, this);
+    if (!leaving_) offers_.Withdraw();
   }
   if (bytes.ok()) {
     left->set_state_bytes(*bytes);
@@ -60,14 +59,15 @@ absl::Status Session::HandleLeave(uint64_t sequence, const v1::Leave& leave) {
 absl::Status Session::HandleStay() {
   if (!leaving_) return Violation("stays, and did not leave");
   leaving_ = false;
-  environment_.offers->Leave(session_id_, this);
+  offers_.Withdraw();
   return absl::OkStatus();
 }
 
 absl::Status Session::HandleEnter(uint64_t sequence, const v1::Enter& enter) {
   if (sequence != 1) return Violation("enters in the middle of a session");
   if (enter.state().size_bytes() > 0) {
-    DJINN_RETURN_IF_ERROR(CheckTicket("enters", enter.state().ticket()));
+    DJINN_RETURN_IF_ERROR(
+        Offers::CheckTicket("enters", enter.state().ticket()));
   }
   entering_ = std::make_unique<StateArrival>(
       &environment_, tenant_,
@@ -77,28 +77,25 @@ absl::Status Session::HandleEnter(uint64_t sequence, const v1::Enter& enter) {
   return absl::OkStatus();
 }
 
-StateArrival::Next Session::TakeFetched(Pulling* pulling) {
-  environment_.pulls->Cancel(pulling->incoming.get());
-  IncomingPull::Outcome outcome = pulling->incoming->Take();
+StateArrival::Next Session::TakeFetched() {
+  Pulls::Pulled pulled = TakePulled();
+  IncomingPull::Outcome& outcome = pulled.outcome;
   if (outcome.buffer == nullptr) {
     return outcome.poison.has_value()
                ? BrokenByPeer("an error in the place of a value")
-               : PullFailed(pulling->worker_id, outcome.failure);
+               : outcome.failure;
   }
-  TellPace(*pulling);
-  if (pulling->reservation != nullptr) {
+  if (pulled.reservation != nullptr) {
     traffic_->Add(Traffic::kMigratedIn, outcome.buffer->size_bytes());
   }
-  return entering_->Take(std::move(outcome.buffer), pulling->reservation.get());
+  return entering_->Take(std::move(outcome.buffer), pulled.reservation.get());
 }
 
 void Session::GoOnEntering(uint64_t sequence, const StateArrival::Next& next) {
   absl::Status status = next.status();
   if (next.ok() && next->has_value()) {
-    absl::StatusOr<std::unique_ptr<Pulling>> pulling =
-        PreparePull(sequence, **next);
-    if (pulling.ok()) return StartPull(**next, *std::move(pulling));
-    status = pulling.status();
+    status = pulls_.Begin(**next);
+    if (status.ok()) return Park(Fetch{sequence});
   }
   v1::ControlResponse response;
   v1::Entered* const entered = response.mutable_entered();

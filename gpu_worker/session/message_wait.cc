@@ -30,10 +30,13 @@ std::optional<v1::MessageWait> Session::wait() const {
                  awaited->since);
     }
   }
-  if (pull_ != nullptr && !pull_->incoming->settled()) {
-    v1::MessageWait wait = say(v1::MessageWait::VALUE, pull_->started);
-    wait.set_worker_id(pull_->worker_id);
-    return wait;
+  if (fetch_.has_value()) {
+    const std::optional<Pulls::Awaited> awaited = pulls_.awaited();
+    if (awaited.has_value()) {
+      v1::MessageWait wait = say(v1::MessageWait::VALUE, awaited->since);
+      wait.set_worker_id(awaited->worker_id);
+      return wait;
+    }
   }
   if (need_.has_value() && !need_->supply.has_value()) {
     return say(v1::MessageWait::STRUCTURE, need_->since);

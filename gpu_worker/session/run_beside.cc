@@ -1,6 +1,7 @@
 // Runs that are carried out beside those of other sessions.
 #include <utility>
 
+#include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/session/session.h"
 
 namespace djinn::worker {
@@ -75,7 +76,7 @@ bool Session::Suits(
 
 bool Session::MayBeginRunLocked() const {
   return HasWorkLocked() && inbox_.fast_run_next() && !upload_.has_value() &&
-         pull_ == nullptr && !need_.has_value();
+         !fetch_.has_value() && !need_.has_value();
 }
 
 OngoingRun* Session::BeginRun(
@@ -101,7 +102,7 @@ OngoingRun* Session::BeginRun(
   }
   message_bytes_ = begun->item.bytes;
   // Profiles and offers need a look around every message.
-  const bool alone = leaving_ || profile_ != nullptr || !pinned_.empty();
+  const bool alone = leaving_ || profile_ != nullptr || offers_.pins();
   if (alone || !Suits(suits, own_turn, begun.get())) {
     PutBack(std::move(begun->item));
     EndStep();

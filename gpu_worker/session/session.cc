@@ -28,6 +28,8 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       account_(std::move(account)),
       quota_(MemoryLimits::Of(limits_), account_->memory()),
       storage_memory_(environment_.memory, &quota_, tenant_),
+      offers_(environment_.offers, &quota_, session_id_),
+      pulls_(environment, session_id_, tenant_, callbacks_.runnable),
       uploads_(environment, tenant_, limits_.inline_bytes(), traffic.get(),
                {callbacks_.runnable, callbacks_.charge}),
       models_(account_.get()),
@@ -48,7 +50,7 @@ bool Session::HasWork() const {
 bool Session::HasWorkLocked() const {
   if (OverLocked() || running_) return false;
   if (upload_.has_value()) return uploads_.settled();
-  if (pull_ != nullptr) return pull_->incoming->settled();
+  if (fetch_.has_value()) return pulls_.settled();
   if (need_.has_value()) return need_->supply.has_value();
   return !inbox_.empty();
 }
@@ -79,7 +81,7 @@ void Session::NoteNext() {
 bool Session::Step() {
   if (!HasWork()) return false;
   std::optional<Upload> upload;
-  std::unique_ptr<Pulling> pulling;
+  std::optional<Fetch> fetch;
   std::optional<Inbox::Item> item;
   std::optional<v1::DefineStructure> supply;
   {
@@ -88,8 +90,8 @@ bool Session::Step() {
     running_ = true;
     if (upload_.has_value()) {
       upload = std::exchange(upload_, std::nullopt);
-    } else if (pull_ != nullptr) {
-      pulling = std::move(pull_);
+    } else if (fetch_.has_value()) {
+      fetch = std::exchange(fetch_, std::nullopt);
     } else {
       item = inbox_.Take();
       NoteNext();
@@ -102,13 +104,13 @@ bool Session::Step() {
   if (upload.has_value()) {
     StepUpload(*upload);
     CompleteUnlessParked(upload->sequence);
-  } else if (pulling != nullptr) {
+  } else if (fetch.has_value()) {
     if (entering_ != nullptr) {
-      GoOnEntering(pulling->sequence, TakeFetched(pulling.get()));
+      GoOnEntering(fetch->sequence, TakeFetched());
     } else {
-      FinishPull(pulling.get());
+      FinishPull(*fetch);
     }
-    CompleteUnlessParked(pulling->sequence);
+    CompleteUnlessParked(fetch->sequence);
   } else {
     status = StepItem(*std::move(item), std::move(supply));
   }
@@ -128,9 +130,9 @@ absl::Status Session::StepItem(Inbox::Item item,
   message_mark_ = item.mark;
   // What only looks at storages changes no account.
   const bool accounts = !item.message.has_offer() && !item.message.has_read();
-  if (accounts && !pinned_.empty()) ForgetFetched();
+  if (accounts && offers_.pins()) offers_.ForgetFetched();
   absl::Status status = Handle(item.message);
-  if (accounts && !pinned_.empty()) AccountForOffers();
+  if (accounts && offers_.pins()) offers_.Account(storages_);
   structures_.ForgetSupplied();
   if (std::exchange(put_off_, false)) {
     NoteNoRoom(item.message.sequence());
@@ -158,7 +160,7 @@ absl::Status Session::StepItem(Inbox::Item item,
 void Session::CompleteUnlessParked(uint64_t sequence) {
   {
     MutexLock lock(&mu_);
-    if (upload_.has_value() || pull_ != nullptr) return;
+    if (upload_.has_value() || fetch_.has_value()) return;
   }
   Complete(sequence);
 }
@@ -315,12 +317,10 @@ void Session::CheckDeadlines() {
   const absl::Duration now = environment_.clock->Monotonic();
   const absl::Duration timeout = environment_.transfer_idle_timeout;
   bool attached;
-  bool pull_stands_still;
   absl::Status failure;
   {
     MutexLock lock(&mu_);
     attached = attached_;
-    pull_stands_still = PullStandsStill(now);
     // Nothing can come without a stream.
     if (attached && need_.has_value() && !need_->supply.has_value() &&
         now - need_->since >= timeout) {
@@ -334,13 +334,12 @@ void Session::CheckDeadlines() {
   if (absl::Status silent = CheckAcknowledged(now); !silent.ok()) {
     return Fail(std::move(silent));
   }
-  if (pull_stands_still) return GiveUpPull();
   if (!failure.ok()) return Fail(std::move(failure));
+  pulls_.CheckDeadline();
   uploads_.CheckDeadline(attached);
 }
 
 void Session::Cancel() {
-  std::unique_ptr<Pulling> pulling;
   bool running = false;
   {
     MutexLock lock(&mu_);
@@ -349,16 +348,14 @@ void Session::Cancel() {
     cancelled_ = stopped_ = true;
     ForgetInbox();
     upload_.reset();
-    pulling = std::move(pull_);
+    fetch_.reset();
     need_.reset();
     running = std::exchange(running_, true);
   }
-  if (pulling != nullptr) environment_.pulls->Cancel(pulling->incoming.get());
   if (!running) EndStep();  // Otherwise Step() does.
 }
 
 void Session::Drop() {
-  std::unique_ptr<Pulling> pulling;
   bool running = false;
   stopped_ = true;
   {
@@ -367,12 +364,11 @@ void Session::Drop() {
     dropped_ = true;
     ForgetInbox();
     upload_.reset();
-    pulling = std::move(pull_);
+    fetch_.reset();
     need_.reset();
     if (std::exchange(attached_, false)) account_->Leave();
     running = std::exchange(running_, true);
   }
-  if (pulling != nullptr) environment_.pulls->Cancel(pulling->incoming.get());
   if (!running) EndStep();  // Otherwise Step() frees the state.
 }
 
@@ -385,9 +381,9 @@ void Session::ForgetInbox() {
 void Session::FreeState() {
   // Of a message that was begun and is not completed.
   traffic_->Add(Traffic::kMessagesIn, std::exchange(message_bytes_, 0));
-  environment_.offers->Leave(session_id_, this);
-  pinned_.clear();
+  offers_.Clear();
   entering_ = nullptr;
+  pulls_.Forget();
   uploads_.Forget();
   storages_.Clear();
   models_.Clear();

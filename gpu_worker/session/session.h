@@ -39,24 +39,18 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/mutex.h"
-#include "common/random.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/notes.pb.h"
-#include "djinn/v1/session_state.pb.h"
 #include "djinn/v1/usage.pb.h"
-#include "djinn/v1/worker_registry.pb.h"
-#include "gpu_worker/cache/content_cache.h"
-#include "gpu_worker/cache/graph_cache.h"
-#include "gpu_worker/memory/device_memory.h"
+#include "gpu_worker/memory/ledger.h"
 #include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/executor.h"
 #include "gpu_worker/plan/ongoing_run.h"
-#include "gpu_worker/pull/offer_table.h"
-#include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/session/inbox.h"
-#include "gpu_worker/session/incoming_pull.h"
 #include "gpu_worker/session/models.h"
+#include "gpu_worker/session/offers.h"
 #include "gpu_worker/session/outbox.h"
+#include "gpu_worker/session/pulls.h"
 #include "gpu_worker/session/result_times.h"
 #include "gpu_worker/session/root_errors.h"
 #include "gpu_worker/session/session_environment.h"
@@ -254,23 +248,11 @@ class Session {
     RunContext context;
     std::unique_ptr<OngoingRun> run;
   };
-  // What another worker sends for an Install; the session is parked.
-  struct Pulling {
+  // What another worker sends, for an Install or of a session that enters; the
+  // session is parked.
+  struct Fetch {
     uint64_t sequence = 0;
     uint64_t storage = 0;
-    std::string worker_id;
-    std::shared_ptr<IncomingPull> incoming;
-    // Of the buffer that fills; null when a shared one comes.
-    std::shared_ptr<Reservation> reservation;
-    absl::Duration started;
-  };
-  // An offer of this session, until nobody holds its bytes.
-  struct Pinned {
-    uint64_t storage = 0;
-    std::string ticket;
-    std::weak_ptr<const OfferedBytes> bytes;
-    // What the bytes take once the storage has others.
-    QuotaShare share;
   };
 
   // One that nothing follows. True: there is something new to carry out.
@@ -352,7 +334,7 @@ class Session {
   // Fetches what is next of what enters, or answers; what has come is dropped
   // when not all did.
   void GoOnEntering(uint64_t sequence, const StateArrival::Next& next);
-  StateArrival::Next TakeFetched(Pulling* pulling);
+  StateArrival::Next TakeFetched();
 
   // Whether its storage may have the bytes: nobody has work done for what the
   // session may not have.
@@ -367,32 +349,15 @@ class Session {
   absl::Status ReceiveUpload(const Upload& upload, Storage* storage);
   void FinishUpload(const Upload& upload);
   static void TakeUploaded(std::shared_ptr<Buffer> buffer, Storage* storage);
-  // Room for what comes from another worker; RESOURCE_EXHAUSTED.
-  absl::StatusOr<std::unique_ptr<Pulling>> PreparePull(uint64_t sequence,
-                                                       const v1::Pull& pull);
-  // Parks the session until it came.
-  void StartPull(const v1::Pull& pull, std::unique_ptr<Pulling> pulling);
+  void Park(const Fetch& fetch);
   // Not OK when there is no room.
   absl::Status InstallPull(uint64_t sequence, const v1::Install& install,
                            Storage* storage);
-  void FinishPull(Pulling* pulling);
+  void FinishPull(const Fetch& fetch);
   // Tells the client how fast it came, if that could be measured.
-  void TellPace(const Pulling& pulling);
-  // A violation unless the ticket is one that clients choose.
-  static absl::Status CheckTicket(absl::string_view what,
-                                  const std::string& ticket);
-  absl::Status PullFailed(const std::string& source,
-                          const absl::Status& cause) const;
+  Pulls::Pulled TakePulled();
   // DEADLINE_EXCEEDED (ACKNOWLEDGE_TIMEOUT).
   absl::Status CheckAcknowledged(absl::Duration now) const;
-  bool PullStandsStill(absl::Duration now) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveUpPull();
-  // Counts offered bytes that no storage has any more. What has no room is
-  // offered no more.
-  void AccountForOffers();
-  // Counts those no longer that were fetched.
-  void ForgetFetched();
   absl::StatusOr<SharedBytes> ReadValue(const v1::Read& read, Storage* storage);
 
   // Finds the storage that a message with this base version acts on, or gives
@@ -453,7 +418,7 @@ class Session {
   // stream repeats the Need.
   uint64_t supplied_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<Upload> upload_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<Pulling> pull_ ABSL_GUARDED_BY(mu_);
+  std::optional<Fetch> fetch_ ABSL_GUARDED_BY(mu_);
   // The message that was last put back for want of room, and since when it
   // waits for it.
   uint64_t no_room_for_ ABSL_GUARDED_BY(mu_) = 0;
@@ -472,16 +437,14 @@ class Session {
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;
   StorageMemory storage_memory_;
-  Uploads uploads_;  // Thread-safe.
+  Offers offers_;
+  Pulls pulls_;      // Of any thread, in part;
+  Uploads uploads_;  // so are these.
   Models models_;
-  std::vector<Pinned> pinned_;
   // All is offered to another worker: nothing may change.
   bool leaving_ = false;
   // Null unless something is on its way from another worker.
   std::unique_ptr<StateArrival> entering_;
-  // Looks for those that were fetched when there are so many.
-  static constexpr size_t kMinPinned = 64;
-  size_t prune_pinned_at_ = kMinPinned;
   StructureTable structures_;
   BoundRun run_;  // the one being carried out
   UsedIds transfer_ids_;

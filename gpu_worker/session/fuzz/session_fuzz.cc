@@ -20,6 +20,7 @@
 #include "common/random.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
+#include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
 #include "gpu_worker/pull/link_rates.h"
 #include "gpu_worker/session/fuzz/permissive_device.h"
