@@ -5,6 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/hash.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/size_hole.h"
 #include "common/srg/stage_cut.h"
@@ -194,10 +195,12 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
   std::string& key = shares->structure.key;
   key = absl::StrCat(kMark, part.key, answer.rows().SerializeAsString());
   if (!shares->stages.empty()) {
-    shares->stages_key = absl::StrCat(kStageMark, key);
-    for (const uint32_t stage : shares->stage_of_node) {
-      Put(stage, &shares->stages_key);
-    }
+    std::string name = key;
+    for (const uint32_t stage : shares->stage_of_node) Put(stage, &name);
+    // It is looked up for every run: short.
+    const ContentHash hash = HashContent(name.data(), name.size());
+    shares->stages_key = std::string(kStageMark);
+    Put(hash, &shares->stages_key);
   }
   return shares;
 }
