@@ -101,6 +101,12 @@ absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
     if (found.parts.empty()) {
       return NotDivisible(absl::StrCat(split.problem, "; ", found.problem));
     }
+    // Nearly as soon done as by rows, which lets calls follow one another less.
+    if (split.seconds > 0 &&
+        (1 - scheduler::kCutMargin) * found.seconds > split.seconds) {
+      return NotDivisible(
+          absl::StrCat(split.problem, "; micro-batches would take longer"));
+    }
     plan->set_stage_seconds(found.seconds);
     Describe(found, members, answer);
   }

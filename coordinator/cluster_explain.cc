@@ -201,9 +201,12 @@ std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
       *device->second.mutable_stages() = plans.back();
     }
   }
-  for (const auto& [number, plan] : session.batch_plans) {
+  for (const auto& [number, answer] : session.batch_plans) {
     const auto device = devices.find({number, 0});
-    if (device != devices.end()) *device->second.mutable_batch() = plan;
+    if (device == devices.end()) continue;
+    *device->second.mutable_batch() = answer.batch();
+    // What its micro-batches go through says more than what was cut besides.
+    if (answer.has_plan()) *device->second.mutable_stages() = answer.plan();
   }
   std::vector<v1::DeviceExplanation> in_order;
   for (auto& [id, device] : devices) {

@@ -89,9 +89,8 @@ void Cluster::AnswerStages(const StreamId& id, v1::StageAnswer answer) {
   }
   if (waiting >= kMaxAnswers) return;
   if (answer.has_batch()) {
-    session->batch_plans[answer.virtual_device()] = answer.batch();
-  }
-  if (answer.has_plan()) {
+    session->batch_plans[answer.virtual_device()] = answer;
+  } else {
     std::deque<v1::StagePlan>& plans =
         session->stage_plans[answer.virtual_device()];
     // What was cut stays so where no new plan is found.

@@ -152,7 +152,8 @@ struct Session {
   // How the work of virtual devices was cut into stages, the newest last, each
   // structure's once, a few of them; and into parts of a batch last.
   std::map<uint32_t, std::deque<v1::StagePlan>> stage_plans;
-  std::map<uint32_t, v1::BatchPlan> batch_plans;
+  // Answers about recordings, the last of each device.
+  std::map<uint32_t, v1::StageAnswer> batch_plans;
   // Virtual devices that ever had a lease.
   std::set<uint32_t> bound_devices;
   // Leases that the client gave back, the newest last, a few of them: a worker

@@ -123,7 +123,7 @@ TEST_F(MicroBatchesTest, RowsGoThroughTheStages) {
   EXPECT_THAT(cluster_.worker(1).runs().front().float_holes(), ElementsAre(3));
 }
 
-TEST_F(MicroBatchesTest, RowsThatDoNotDivideAreOfTwoKinds) {
+TEST_F(MicroBatchesTest, PartsOfOtherSizesAreOtherRuns) {
   const auto recording = Shared({5, 4, 3});
   const StoragePtr input = Uploaded(kRows);
   EXPECT_EQ(CallAndRead(recording, input), absl::OkStatus());
@@ -193,6 +193,9 @@ TEST_F(MicroBatchesTest, APlanThatMakesNoSenseIsNone) {
   EXPECT_THAT(refusal_after([&](auto* a) { stage(a, 0)->add_nodes(0); }),
               HasSubstr("node 0 in stage 0"));
   EXPECT_THAT(refusal_after([&](auto* a) { stage(a, 0)->clear_nodes(); }),
+              HasSubstr("nothing in stage 0"));
+  EXPECT_THAT(refusal_after(
+                  [&](auto* a) { stage(a, 1)->mutable_nodes()->RemoveLast(); }),
               HasSubstr("stages of 2 nodes"));
   EXPECT_THAT(refusal_after([&](auto* a) {
                 stage(a, 0)->set_nodes(0, 1);

@@ -4,6 +4,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/session/stage_recordings.h"
 #include "common/error.h"
 #include "common/hash.h"
 #include "common/srg/proto_codec.h"
@@ -79,6 +80,9 @@ absl::Status TakeStages(const v1::StagePlan& plan,
   for (const v1::StagePlan::Stage& stage : plan.stages()) {
     DJINN_RETURN_IF_ERROR(seen.Take(stage.member()));
     const auto number = static_cast<uint32_t>(shares->stages.size());
+    if (stage.nodes().empty()) {
+      return Wrong(absl::StrCat("nothing in stage ", number));
+    }
     shares->stages.push_back(static_cast<int>(stage.member()));
     for (const uint32_t node : stage.nodes()) {
       if (node >= structure.nodes.size() ||
@@ -201,6 +205,10 @@ absl::StatusOr<std::shared_ptr<const RowShares>> TakeAnswer(
     const ContentHash hash = HashContent(name.data(), name.size());
     shares->stages_key = std::string(kStageMark);
     Put(hash, &shares->stages_key);
+    for (const RowShares::Part& each : shares->parts) {
+      DJINN_RETURN_IF_ERROR(
+          CutIntoStages(recording, *shares, each.rows).status());
+    }
   }
   return shares;
 }

@@ -42,6 +42,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -318,6 +319,9 @@ class SpanningDevice final : public VirtualDevice {
     int member = 0;
     RemoteStorage* storage = nullptr;
   };
+  // By slot and member: what a part is given there.
+  using RowsGiven =
+      absl::flat_hash_map<std::pair<uint32_t, int>, RemoteStorage*>;
   struct BytesAt {
     RemoteStorage* storage;
     uint64_t offset;
@@ -352,14 +356,14 @@ class SpanningDevice final : public VirtualDevice {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The recording's stages, cut when it is carried out first.
   absl::StatusOr<std::shared_ptr<const StagedRecording>> StagesOf(
-      const Recording& recording, const RowShares& shares)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      const std::shared_ptr<const Recording>& recording,
+      const RowShares& shares) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<std::vector<StoragePtr>> CarryOutInStages(SharedReplay* replay)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Its rows of the outputs.
   absl::StatusOr<std::vector<RowsAt>> CarryOutMicroBatch(
-      SharedReplay* replay, const RowShares::Part& part)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      SharedReplay* replay, const RowShares::Part& part,
+      const RowsGiven& rows_given) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The outputs, of each part's rows of them.
   absl::StatusOr<std::vector<StoragePtr>> PutTogether(
       SharedReplay* replay, absl::Span<const std::vector<RowsAt>> made)

@@ -36,8 +36,9 @@ absl::Status Stale(absl::string_view why) {
                    why);
 }
 
-std::string Describe(const v1::BatchPlan& plan) {
-  if (plan.parts(0).worker_id().empty()) {
+std::string Describe(const v1::StageAnswer& answer) {
+  const v1::BatchPlan& plan = answer.batch();
+  if (answer.has_plan()) {
     return absl::StrCat(plan.parts_size(), " micro-batches of ",
                         plan.parts(0).rows(), " rows at most");
   }
@@ -189,7 +190,7 @@ void SpanningDevice::OnShares(const v1::StageAnswer& answer) {
                   : "a recording's rows go through stages",
               {{"device", index_},
                {"structure", structure},
-               {"parts", Describe(answer.batch())}});
+               {"parts", Describe(answer)}});
   } else {
     log::Info("a recording's rows stay together",
               {{"device", index_},
@@ -395,6 +396,8 @@ absl::StatusOr<RemoteStorage*> SpanningDevice::Send(SharedReplay* replay,
                                                     RemoteStorage* storage,
                                                     int from, int to) {
   if (from == to) return storage;
+  // What has no bytes is the same everywhere.
+  if (storage->size_bytes() == 0) return replay->Pass(to, NewPart(0));
   DJINN_ASSIGN_OR_RETURN(
       PullWork pull, members_[from]->Offer(replay->lane, storage, kOrdered));
   RemoteStorage* const there = replay->Pass(to, NewPart(storage->size_bytes()));

@@ -2,11 +2,13 @@
 // in micro-batches: each member carries out its stage of one while the next one
 // is a stage behind.
 //
-// Nobody waits in this process: every member gets its runs in the order of the
-// micro-batches, and fetches what the stage before made by itself. Outputs are
-// put together behind all of them, so that the first member is not kept from
-// the next micro-batch by waiting for the last stage.
+// No run is waited for in this process: every member gets its runs in the order
+// of the micro-batches, and fetches what the stage before made by itself. Rows
+// of what is given leave before anybody begins, and outputs are put together
+// behind all runs, so that no member is kept from its next micro-batch by
+// waiting for another stage.
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -29,28 +31,34 @@ constexpr size_t kMaxStaged = 64;
 }  // namespace
 
 struct SpanningDevice::StagedRecording {
+  // Nobody carries it out any more once that is gone.
+  std::weak_ptr<const Recording> recording;
   std::map<uint64_t, std::vector<StageRecording>> by_rows;
 };
 
 absl::StatusOr<std::shared_ptr<const SpanningDevice::StagedRecording>>
-SpanningDevice::StagesOf(const Recording& recording, const RowShares& shares) {
-  const auto found = staged_.find(recording.number);
+SpanningDevice::StagesOf(const std::shared_ptr<const Recording>& recording,
+                         const RowShares& shares) {
+  const auto found = staged_.find(recording->number);
   if (found != staged_.end()) return found->second;
   const auto staged = std::make_shared<StagedRecording>();
+  staged->recording = recording;
   for (const RowShares::Part& part : shares.parts) {
     if (staged->by_rows.contains(part.rows)) continue;
     DJINN_ASSIGN_OR_RETURN(staged->by_rows[part.rows],
-                           CutIntoStages(recording, shares, part.rows));
+                           CutIntoStages(*recording, shares, part.rows));
   }
+  absl::erase_if(staged_, [](const auto& entry) {
+    return entry.second->recording.expired();
+  });
   if (staged_.size() >= kMaxStaged) staged_.clear();
-  staged_[recording.number] = staged;
+  staged_[recording->number] = staged;
   return staged;
 }
 
 absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
   const RowShares& shares = *replay.shares;
-  DJINN_ASSIGN_OR_RETURN(const auto staged,
-                         StagesOf(*replay.recording, shares));
+  DJINN_ASSIGN_OR_RETURN(const auto staged, StagesOf(replay.recording, shares));
   const std::vector<RecordingPart::Slot>& slots =
       replay.recording->parts[0].slots;
   std::vector<uint64_t> takes(kMaxMembers, 0);
@@ -87,8 +95,9 @@ absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
     }
     before = &part;
   }
-  for (const int member : shares.stages) {
-    if (RoomLeft(member) < static_cast<int64_t>(takes[member])) {
+  for (int member = 0; member < count(); ++member) {
+    if (takes[member] > 0 &&
+        RoomLeft(member) < static_cast<int64_t>(takes[member])) {
       return MakeError(absl::StatusCode::kFailedPrecondition, "STALE_RECORDING",
                        "a worker has no room for its stage");
     }
@@ -98,30 +107,47 @@ absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
 
 absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
     SharedReplay* replay) {
-  std::vector<std::vector<RowsAt>> made;
+  const std::vector<RecordingPart::Slot>& slots =
+      replay->recording->parts[0].slots;
+  DJINN_ASSIGN_OR_RETURN(const auto staged,
+                         StagesOf(replay->recording, *replay->shares));
+  std::vector<RowsGiven> given;
   for (const RowShares::Part& part : replay->shares->parts) {
-    DJINN_ASSIGN_OR_RETURN(made.emplace_back(),
-                           CarryOutMicroBatch(replay, part));
+    RowsGiven& rows = given.emplace_back();
+    for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
+      for (const uint32_t slot : stage.given) {
+        if (slots[slot].source != Source::kGiven) continue;
+        DJINN_ASSIGN_OR_RETURN(
+            (rows[{slot, stage.member}]),
+            BringOneGiven(replay, slots[slot].index,
+                          {stage.member, part.first, part.rows}));
+      }
+    }
+  }
+  std::vector<std::vector<RowsAt>> made;
+  for (size_t i = 0; i < replay->shares->parts.size(); ++i) {
+    DJINN_ASSIGN_OR_RETURN(
+        made.emplace_back(),
+        CarryOutMicroBatch(replay, replay->shares->parts[i], given[i]));
   }
   return PutTogether(replay, made);
 }
 
 absl::StatusOr<std::vector<SpanningDevice::RowsAt>>
 SpanningDevice::CarryOutMicroBatch(SharedReplay* replay,
-                                   const RowShares::Part& part) {
+                                   const RowShares::Part& part,
+                                   const RowsGiven& rows_given) {
   const Recording& recording = *replay->recording;
   const std::vector<RecordingPart::Slot>& slots = recording.parts[0].slots;
   DJINN_ASSIGN_OR_RETURN(const auto staged,
-                         StagesOf(recording, *replay->shares));
+                         StagesOf(replay->recording, *replay->shares));
   // By slot, what stages have made so far, where it was written last.
   absl::flat_hash_map<uint32_t, RowsAt> made;
   for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
-    const RowShares::Part here = {stage.member, part.first, part.rows};
     std::vector<RemoteStorage*> given;
     for (const uint32_t slot : stage.given) {
       if (slots[slot].source == Source::kGiven) {
-        DJINN_ASSIGN_OR_RETURN(given.emplace_back(),
-                               BringOneGiven(replay, slots[slot].index, here));
+        given.push_back(rows_given.at({slot, stage.member}));
       } else {
         const RowsAt& rows = made.at(slot);
         DJINN_ASSIGN_OR_RETURN(

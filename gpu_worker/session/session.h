@@ -349,12 +349,14 @@ class Session {
   absl::Status ReceiveUpload(const Upload& upload, Storage* storage);
   void FinishUpload(const Upload& upload);
   static void TakeUploaded(std::shared_ptr<Buffer> buffer, Storage* storage);
+  // Until it is fetched; unless the session is dropped or cancelled by now.
   void Park(const Fetch& fetch);
   // Not OK when there is no room.
   absl::Status InstallPull(uint64_t sequence, const v1::Install& install,
                            Storage* storage);
   void FinishPull(const Fetch& fetch);
-  // Tells the client how fast it came, if that could be measured.
+  // What was fetched; tells the client how fast it came, if that could be
+  // measured.
   Pulls::Pulled TakePulled();
   // DEADLINE_EXCEEDED (ACKNOWLEDGE_TIMEOUT).
   absl::Status CheckAcknowledged(absl::Duration now) const;
@@ -438,8 +440,8 @@ class Session {
   StorageTable storages_;
   StorageMemory storage_memory_;
   Offers offers_;
-  Pulls pulls_;      // Of any thread, in part;
-  Uploads uploads_;  // so are these.
+  Pulls pulls_;      // Thread-safe, in part.
+  Uploads uploads_;  // Thread-safe.
   Models models_;
   // All is offered to another worker: nothing may change.
   bool leaving_ = false;

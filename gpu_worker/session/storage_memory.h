@@ -1,8 +1,8 @@
 // Memory for the storages of one session, within its quota and the ledger.
 //
 // Not thread-safe: belongs to whoever executes the session. Errors are what the
-// quota, the ledger or the device says; the storage and its share are then what
-// they were.
+// quota, the ledger or the device says; the storage then has the bytes that it
+// had.
 #ifndef GPU_WORKER_SESSION_STORAGE_MEMORY_H_
 #define GPU_WORKER_SESSION_STORAGE_MEMORY_H_
 

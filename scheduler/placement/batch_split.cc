@@ -148,7 +148,8 @@ BatchSplit SplitBatch(const srg::Structure& structure,
     split.problem =
         absl::StrCat(Seconds(slowest), " in parts gains too little over ",
                      Seconds(best_alone), " on one worker alone");
-  } else if (split.stage_seconds > 0 &&
+  } else if (split.seconds = slowest;
+             split.stage_seconds > 0 &&
              slowest > (1 - kCutMargin) * split.stage_seconds) {
     split.problem =
         absl::StrCat(Seconds(slowest), " in parts gains too little over ",

@@ -44,6 +44,9 @@ struct BatchSplit {
   // stages; 0 without such a cut.
   double alone_seconds = 0;
   double stage_seconds = 0;
+  // What a run takes so, or would, were it not for the stages; 0: no two
+  // workers gain by it.
+  double seconds = 0;
   std::string problem;
 
   double slowest_seconds() const;

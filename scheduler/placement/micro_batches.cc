@@ -20,7 +20,7 @@ std::string Seconds(double seconds) {
   return absl::StrFormat("%.3gs", seconds);
 }
 
-// The stages' times by rows, and what brings the outputs to the first worker.
+// The stages' times by rows, and what is not theirs.
 struct Pipeline {
   struct Stage {
     RowCost compute;
@@ -29,7 +29,9 @@ struct Pipeline {
     RowCost all() const { return compute + transfer; }
   };
   std::vector<Stage> stages;
-  RowCost outputs;
+  // What brings what is given whole to its stages, and outputs to the first
+  // worker: once, for all micro-batches.
+  RowCost once;
 
   // Of `rows` in `count` micro-batches, the largest of which sets the pace.
   double Seconds(int64_t rows, int64_t count) const {
@@ -41,7 +43,7 @@ struct Pipeline {
       sum += seconds;
       slowest = std::max(slowest, seconds);
     }
-    return sum + static_cast<double>(count - 1) * slowest + outputs.At(rows);
+    return sum + static_cast<double>(count - 1) * slowest + once.At(rows);
   }
 };
 
@@ -77,14 +79,16 @@ Pipeline PipelineOf(const semantics::Frame& frame, const CallCosts& costs,
   for (uint32_t stage = 0; stage < takes.size(); ++stage) {
     for (uint32_t slot = 0; slot < takes[stage].size(); ++slot) {
       if (!takes[stage][slot]) continue;
-      RowCost& transfer = pipeline.stages[stage].transfer;
-      transfer = transfer + costs.BytesOf(slot) / LinkOf(worker_of(stage));
+      const RowCost cost = costs.BytesOf(slot) / LinkOf(worker_of(stage));
+      const bool is_whole = cost.row == 0 && absl::c_linear_search(given, slot);
+      RowCost& transfer =
+          is_whole ? pipeline.once : pipeline.stages[stage].transfer;
+      transfer = transfer + cost;
     }
   }
   for (const uint32_t slot : outputs) {
     if (plan.stages[made_by[slot]].worker == 0) continue;
-    pipeline.outputs =
-        pipeline.outputs + costs.BytesOf(slot) / LinkOf(workers[0]);
+    pipeline.once = pipeline.once + costs.BytesOf(slot) / LinkOf(workers[0]);
   }
   return pipeline;
 }
