@@ -7,6 +7,7 @@
 #include "scheduler/semantics/cost.h"
 #include "scheduler/semantics/embedding_pieces.h"
 #include "scheduler/semantics/flow.h"
+#include "scheduler/semantics/fusion_pieces.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/phases.h"
 #include "scheduler/semantics/residency.h"
@@ -83,6 +84,14 @@ Origin ReaderOf(const Frame& frame, const Meaning& meaning, int node) {
   return origin;
 }
 
+// Whether something is found that was not known before. That a projection is a
+// fusion's, though it was an image's, is none: it says nothing of its readers.
+bool IsNews(const Origin& known, const Origin& found) {
+  return (known.phase == Phase::kUnspecified && found.phase != known.phase) ||
+         (known.modality == Modality::kUnspecified &&
+          found.modality != known.modality);
+}
+
 // Of what was not known before: the rest is no news, and may be older than what
 // the context has learnt since.
 void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
@@ -95,10 +104,7 @@ void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
     const bool unspecified = maker.phase == Phase::kUnspecified &&
                              maker.modality == Modality::kUnspecified;
     if (unspecified && !embedding) continue;
-    if (known != nullptr && known->nodes[i].phase == meaning.nodes[i].phase &&
-        known->nodes[i].modality == meaning.nodes[i].modality) {
-      continue;
-    }
+    if (known != nullptr && !IsNews(known->nodes[i], maker)) continue;
     const Origin reader = ReaderOf(frame, meaning, i);
     for (const Frame::Operand& operand : frame.operands(i)) {
       if (!frame.IsFromElsewhere(operand)) continue;
@@ -166,6 +172,9 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   Regions regions(frame.node_count());
   for (const Pattern* const pattern : AllPatterns()) {
     pattern->Match(frame, &regions);
+    if (pattern == &FusionPattern() && context != nullptr) {
+      AddJoinedProjections(frame, *context, &regions);
+    }
   }
   if (context != nullptr && HasExperts(regions)) context->RememberExperts();
   if (context != nullptr && context->has_experts()) {
@@ -219,7 +228,10 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   Conclude(frame, &meaning);
   meaning.workload_class = FindWorkload(frame, meaning);
   meaning.batch = DescribeBatch(frame, meaning.slots);
-  if (context != nullptr) Learn(frame, meaning, known, context);
+  meaning.left_projections = FindLeftProjections(frame, meaning);
+  if (context == nullptr) return meaning;
+  Learn(frame, meaning, known, context);
+  if (known == nullptr) LearnJoins(frame, meaning, context);
   return meaning;
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 
 namespace djinn::semantics {
@@ -76,6 +77,28 @@ const Context::Table::Value* Context::FindLeft(
   if (sizes.size() > 2 && sizes[sizes.size() - 2] == 1) return nullptr;
   const bool flattened = made.size() == 4 && sizes.size() == 3;
   return sizes == made || flattened ? found : nullptr;
+}
+
+void Context::RememberProjection(Key key,
+                                 const std::optional<Projection>& left) {
+  projections_.remove_if(
+      [&](const Projection& other) { return other.key == key; });
+  if (!left.has_value()) return;
+  projections_.push_back(*left);
+  if (projections_.size() > kMaxProjections) projections_.pop_front();
+}
+
+void Context::RememberJoined(Key key, int64_t width) {
+  const auto found = absl::c_find_if(projections_, [&](const Projection& left) {
+    return left.key == key && left.sizes.back() == width;
+  });
+  if (found == projections_.end() || IsJoined(*found)) return;
+  joined_.push_back(*found);
+  if (joined_.size() > kMaxProjections) joined_.pop_front();
+}
+
+bool Context::IsJoined(const Projection& left) const {
+  return absl::c_linear_search(joined_, left);
 }
 
 std::optional<Origin> Context::Find(const Table& table, Key key) const {

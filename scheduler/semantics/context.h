@@ -59,6 +59,15 @@ class Context {
   void RememberPatches() { has_patches_ = true; }
   bool has_patches() const { return has_patches_; }
 
+  // A projection was the last to make such a value and left it; nullopt: all
+  // that is known of it is that something else made it.
+  void RememberProjection(Key key, const std::optional<Projection>& left);
+  // A join reads such a value, of rows so wide, that it did not make.
+  void RememberJoined(Key key, int64_t width);
+  // Whether a join read what a projection left that is as wide as this one, of
+  // as many rows: it is the same one in another piece.
+  bool IsJoined(const Projection& left) const;
+
   // Who last made, or read, such a value.
   std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
   std::optional<Origin> ReadBy(Key key) const { return Find(read_, key); }
@@ -98,6 +107,10 @@ class Context {
 
   Table made_;
   Table read_;
+  // Few are looked for, and seldom; oldest first.
+  static constexpr size_t kMaxProjections = 16;
+  std::list<Projection> projections_;  // one for each key
+  std::list<Projection> joined_;
   bool has_experts_ = false;
   bool has_patches_ = false;
   // Of the structure before.

@@ -7,6 +7,12 @@
 namespace djinn::semantics {
 namespace {
 
+bool Projects(const Frame& frame, const Regions& regions, int node) {
+  return regions.IsFree(node) &&
+         (IsProjection(frame, node) || IsElementwise(frame, node) ||
+          frame.op_class(node) == OpClass::kActivation);
+}
+
 class Fusion : public Pattern {
  public:
   absl::string_view name() const override { return "fusion"; }
@@ -30,14 +36,9 @@ class Fusion : public Pattern {
     Region region{"fusion", {{node, "fusion.join"}}, {"scatter"}};
     const int rows = static_cast<int>(frame.operands(node).size()) - 1;
     const int made = frame.Producer(node, rows);
-    const auto projects = [&](int before) {
-      return regions->IsFree(before) &&
-             (IsProjection(frame, before) || IsElementwise(frame, before) ||
-              frame.op_class(before) == OpClass::kActivation);
-    };
-    if (made >= 0 && projects(made)) {
+    if (made >= 0 && Projects(frame, *regions, made)) {
       region.members.push_back({made, "fusion.projection"});
-      for (const int before : Upstream(frame, made, projects, 12)) {
+      for (const int before : ProjectorBefore(frame, *regions, made)) {
         region.members.push_back({before, "fusion.projection"});
       }
     }
@@ -105,6 +106,13 @@ class Fusion : public Pattern {
 };
 
 }  // namespace
+
+std::vector<int> ProjectorBefore(const Frame& frame, const Regions& regions,
+                                 int projection) {
+  return Upstream(
+      frame, projection,
+      [&](int node) { return Projects(frame, regions, node); }, 12);
+}
 
 const Pattern& FusionPattern() {
   static const Fusion pattern;

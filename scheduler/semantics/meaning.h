@@ -114,6 +114,16 @@ struct Stage {
   uint64_t input_bytes = 0;
 };
 
+// A product with a weight whose rows are left for another structure; how such
+// rows are known again is the context's.
+struct Projection {
+  std::pair<srg::DataType, uint64_t> key;
+  srg::Dimensions sizes;  // of the rows
+  int64_t in = 0;         // width before
+
+  bool operator==(const Projection&) const = default;
+};
+
 // Whether it can be cut along the batch, of what comes that is no weight and no
 // cache (batch_cut.h).
 struct BatchMeaning {
@@ -139,6 +149,8 @@ struct Meaning {
   uint64_t weight_bytes = 0;
   uint64_t kv_cache_bytes = 0;
   BatchMeaning batch;
+  // Of images or sound, and of no fusion that is known; shown nowhere.
+  std::vector<Projection> left_projections;
 };
 
 }  // namespace djinn::semantics

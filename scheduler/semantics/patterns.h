@@ -2,6 +2,8 @@
 #ifndef SCHEDULER_SEMANTICS_PATTERNS_H_
 #define SCHEDULER_SEMANTICS_PATTERNS_H_
 
+#include <vector>
+
 #include "absl/types/span.h"
 #include "scheduler/semantics/pattern.h"
 
@@ -38,6 +40,10 @@ const Pattern& ConvolutionPattern();
 const Pattern& NormPattern();
 // "fusion": what comes from different sources becomes one.
 const Pattern& FusionPattern();
+// What leads to a projection's rows from the part before it on: projections and
+// what is between them, nearest first.
+std::vector<int> ProjectorBefore(const Frame& frame, const Regions& regions,
+                                 int projection);
 // "mlp": projections with an activation between them.
 const Pattern& MlpPattern();
 

@@ -57,6 +57,8 @@ class Finder {
   std::vector<Origin> Find() {
     JudgeTowers();
     KeepKnown();
+    // A later piece may join what was an image's when it was looked at first.
+    MarkFusion();
     Spread();
     return origins_;
   }

@@ -32,6 +32,16 @@ int64_t CountUnknown(const Known& known) {
 
 }  // namespace
 
+bool Program::IsOpen(const Open& open) const {
+  return CountUnknown(open.known) > 0 || !open.left_projections.empty();
+}
+
+bool Program::IsJoinedSince(const Open& open) const {
+  return std::any_of(
+      open.left_projections.begin(), open.left_projections.end(),
+      [this](const Projection& left) { return context_.IsJoined(left); });
+}
+
 std::vector<Program::Finding> Program::Add(
     std::string name, std::shared_ptr<const srg::Structure> structure,
     uint64_t encoded_bytes) {
@@ -39,22 +49,26 @@ std::vector<Program::Finding> Program::Add(
   findings.push_back({name, structure, Analyze(*structure, &context_)});
   // Latest first: each may need what the one behind it has learnt.
   for (auto open = open_.rbegin(); open != open_.rend(); ++open) {
+    const bool joined = IsJoinedSince(*open);
+    if (!joined && CountUnknown(open->known) == 0) continue;
     Meaning again = Analyze(*open->structure, &context_, &open->known);
     Known known = WhatStays(again);
-    if (CountUnknown(known) == CountUnknown(open->known)) continue;
+    if (!joined && CountUnknown(known) == CountUnknown(open->known)) continue;
     open->known = std::move(known);
+    open->left_projections = again.left_projections;
     findings.push_back({open->name, open->structure, std::move(again)});
   }
   std::erase_if(open_, [&](const Open& open) {
     // Defined anew, it is open under its name once.
-    const bool done = CountUnknown(open.known) == 0 || open.name == name;
+    const bool done = !IsOpen(open) || open.name == name;
     if (done) open_bytes_ -= open.encoded_bytes;
     return done;
   });
-  Known known = WhatStays(findings.front().meaning);
-  if (CountUnknown(known) > 0) {
-    open_.push_back({std::move(name), std::move(structure), encoded_bytes,
-                     std::move(known)});
+  const Meaning& first = findings.front().meaning;
+  Open open = {std::move(name), std::move(structure), encoded_bytes,
+               WhatStays(first), first.left_projections};
+  if (IsOpen(open)) {
+    open_.push_back(std::move(open));
     open_bytes_ += encoded_bytes;
   }
   while (open_.size() > kMaxOpen || open_bytes_ > kMaxOpenBytes) {

@@ -15,9 +15,9 @@
 
 namespace djinn::semantics {
 
-// Keeps the latest structures of which not all is known: a later one may show
-// what they belong to. 16 of them, and 1 MiB of encodings, at most. Not
-// thread-safe.
+// Keeps the latest structures of which not all is known, or whose projections a
+// later one may join: it may show what they belong to. 16 of them, and 1 MiB of
+// encodings, at most. Not thread-safe.
 class Program {
  public:
   struct Finding {
@@ -41,7 +41,12 @@ class Program {
     std::shared_ptr<const srg::Structure> structure;
     uint64_t encoded_bytes;
     Known known;
+    // Which a later structure may join.
+    std::vector<Projection> left_projections;
   };
+  // Whether there is something to look for again.
+  bool IsOpen(const Open& open) const;
+  bool IsJoinedSince(const Open& open) const;
 
   Context context_;
   std::deque<Open> open_;

@@ -11,6 +11,8 @@
 namespace djinn::semantics {
 namespace {
 
+using ::testing::ElementsAre;
+
 std::shared_ptr<const srg::Structure> Share(const Builder& builder) {
   return std::make_shared<srg::Structure>(builder.structure());
 }
@@ -321,6 +323,124 @@ TEST(ProgramTest, AJoinStaysWhenItIsLookedAtAgain) {
   EXPECT_EQ(again->meaning.nodes[3].phase, Phase::kLlmPrefill);
   EXPECT_EQ(again->meaning.nodes[0].role, "fusion.join");
   EXPECT_EQ(again->meaning.nodes[0].phase, Phase::kMultimodalFusion);
+}
+
+// Patches of an image, and a projector of them.
+Builder PatchesAndProjector(int64_t width) {
+  Builder b;
+  const auto patches =
+      b.Call("conv2d",
+             {b.Bound({1, 3, 16, 16}), b.Bound({width, 3, 4, 4}),
+              std::monostate(), std::vector<int64_t>{4, 4}},
+             {1, width, 4, 4});
+  const auto x = b.Call("layer_norm",
+                        {Builder::As(patches, {1, 16, width}),
+                         std::vector<int64_t>{width}, b.Bound({width})},
+                        {1, 16, width});
+  const auto up = b.Linear(x, 64);
+  b.Linear(b.Call("gelu", {up}, {1, 16, 64}), 64);
+  return b;
+}
+
+// Rows of their own in the places that tokens keep for them.
+Builder PutAmongTokens(int64_t rows) {
+  Builder b;
+  b.Call("masked_scatter",
+         {b.Bound({1, 23, 64}), b.Bound({1, 23, 64}, srg::DataType::kBool),
+          b.Bound({rows, 64})},
+         {1, 23, 64});
+  return b;
+}
+
+Builder CopyOf(Shape sizes) {
+  Builder b;
+  b.Call("cat", {Entries{b.Bound(sizes)}, int64_t{0}}, sizes);
+  return b;
+}
+
+std::vector<std::string> RolesOf(const Program::Finding* finding) {
+  std::vector<std::string> roles;
+  if (finding == nullptr) return roles;
+  for (const NodeMeaning& node : finding->meaning.nodes) {
+    roles.push_back(node.role);
+  }
+  return roles;
+}
+
+// Whether they keep the width or look like an MLP, and though the rows were
+// copied since.
+TEST(ProgramTest, ProjectionsToAJoinInALaterPieceAreAFusion) {
+  for (const int64_t width : {64, 32}) {
+    Program program;
+    auto findings = program.Add("a", Share(PatchesAndProjector(width)), 10);
+    const Meaning& first = findings[0].meaning;
+    EXPECT_EQ(first.nodes[2].role, width == 64 ? "" : "mlp.up");
+    ExpectEach(first, Phase::kVisionEncoding, Modality::kVision);
+    EXPECT_EQ(program.Add("b", Share(CopyOf({16, 64})), 10).size(), 1u);
+
+    findings = program.Add("c", Share(PutAmongTokens(16)), 10);
+    const Program::Finding* const again = Find(findings, "a");
+    EXPECT_THAT(
+        RolesOf(again),
+        ElementsAre("embedding.patches", "norm.whole", "fusion.projection",
+                    "fusion.projection", "fusion.projection"));
+    EXPECT_EQ(again->meaning.nodes[1].phase, Phase::kVisionEncoding);
+    EXPECT_EQ(again->meaning.nodes[2].phase, Phase::kMultimodalFusion);
+    EXPECT_EQ(again->meaning.nodes[4].modality, Modality::kFusion);
+    // It is told once.
+    EXPECT_EQ(Find(program.Add("d", Share(CopyOf({16, 64})), 10), "a"),
+              nullptr);
+
+    // The same projector, cut off elsewhere.
+    Builder other;
+    other.Linear(other.Bound({1, 16, 64}), 64);
+    findings = program.Add("e", Share(other), 10);
+    EXPECT_EQ(findings[0].meaning.nodes[0].role, "fusion.projection");
+  }
+}
+
+TEST(ProgramTest, ProjectionsThatNoJoinReadsAreNoFusion) {
+  // Rows of another number are none of its, nor what came behind it.
+  Builder norm;
+  norm.Call(
+      "layer_norm",
+      {norm.Bound({1, 16, 64}), std::vector<int64_t>{64}, norm.Bound({64})},
+      {1, 16, 64});
+  for (const auto& [between, rows] :
+       {std::pair(norm, 16), std::pair(CopyOf({16, 64}), 15)}) {
+    Program program;
+    program.Add("a", Share(PatchesAndProjector(64)), 10);
+    program.Add("b", Share(between), 10);
+    EXPECT_EQ(Find(program.Add("c", Share(PutAmongTokens(rows)), 10), "a"),
+              nullptr);
+  }
+}
+
+// What both sides' vectors are made of may be in different pieces.
+TEST(ProgramTest, ProjectionsToAComparisonInALaterPieceAreAFusion) {
+  Program program;
+  Builder image;
+  const auto pixels = image.Call(
+      "conv2d", {image.Bound({4, 3, 8, 8}), image.Bound({32, 3, 8, 8})},
+      {4, 32, 1, 1});
+  image.Linear(Builder::As(pixels, {4, 32}), 48);
+  program.Add("image", Share(image), 10);
+
+  Builder scores;
+  std::vector<srg::TensorView> sides;
+  for (int k = 0; k < 2; ++k) {
+    const auto side = scores.Bound({4, 48});
+    const auto length = scores.Call(
+        "sum", {scores.Call("pow", {side, int64_t{2}}, {4, 48})}, {4, 1});
+    sides.push_back(scores.Call("div", {side, length}, {4, 48}));
+  }
+  scores.Call("matmul", {sides[0], Builder::Transposed(sides[1])}, {4, 4});
+  const auto findings = program.Add("scores", Share(scores), 10);
+  EXPECT_EQ(findings[0].meaning.nodes[6].role, "fusion.join");
+  const Program::Finding* const again = Find(findings, "image");
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->meaning.nodes[1].role, "fusion.projection");
+  EXPECT_EQ(again->meaning.nodes[0].phase, Phase::kVisionEncoding);
 }
 
 TEST(ProgramTest, TextThatALanguageModelReadsBehindAJoinIsItsPrefill) {

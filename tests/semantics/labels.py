@@ -6,13 +6,18 @@ the analysis that is tested is given none. A field that the classes do not decid
 """
 
 import contextlib
+import functools
 import re
+from unittest import mock
 
+import torch
 from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
 from transformers import cache_utils
+from transformers.models.layoutlmv3 import modeling_layoutlmv3
+from transformers.models.vilt import modeling_vilt
 
 import djinn
 from djinn import _djinn
@@ -27,7 +32,9 @@ ROLES = (
     ("norm", r"^\w*(Norm|Norm\dd)\d*d?:"),
     # What it calls embeddings is its first convolution.
     ("conv", r"^EfficientNet(Embeddings|Encoder|\w+Layer):"),
-    ("fusion", r"^(\w*MultiModalProjector|Fusion|DotInteraction)"),
+    # CLIP's projections lead to the space where both sides are compared.
+    ("fusion", r"^(\w*MultiModalProjector|Fusion|DotInteraction)"
+               r"|:(visual|text)_projection$"),
     ("embedding", r"^\w*Embedding(s|Bag)?:|^\w*PatchEmbed"),
     ("moe", r"Experts?:|MoE|SparseMoe|Router"),
     ("attention", r"Attention:|Attention$|SelfOutput|EfficientSelfAttention"
@@ -45,6 +52,16 @@ ROLES = (
 # sums around a block, an activation that is no module.
 UNDECIDED = (r"^\w*Output:|WhisperEncoder:|Layer:|Block:|^T5Layer(Self|Cross|FF)|^CLIPModel:"
              r"|^LayoutLMv3Model:|^MPNetAttention:")
+
+# The one call by which each model joins its modalities is no module's: the function, the
+# innermost module around it, and where of one side alone the same is called there.
+JOINS = (
+    (torch.Tensor, "masked_scatter", r"^LlavaModel:", None),
+    (torch, "cat", r"^ViltEmbeddings:", (modeling_vilt.ViltEmbeddings, "visual_embed")),
+    (torch, "cat", r"^LayoutLMv3Model:",
+     (modeling_layoutlmv3.LayoutLMv3Model, "forward_image")),
+    (torch, "matmul", r"^CLIPModel:", None),
+)
 
 MODALITIES = (
     ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"
@@ -99,10 +116,16 @@ class Labels:
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
         )
+        self._patches = contextlib.ExitStack()
         # A cache is no module.
-        self._updates = {}
         for layer in (cache_utils.DynamicLayer, cache_utils.StaticLayer):
-            self._patch(layer)
+            self._patch(layer, "update", lambda _: self.part("KvCache"))
+        # In what one side does alone.
+        self._alone = False
+        for owner, name, module, alone in JOINS:
+            self._patch(owner, name, functools.partial(self._around_join, module))
+            if alone is not None:
+                self._patch(*alone, lambda _: self._one_side())
         global _open
         _open = self
         self._tell()
@@ -113,8 +136,7 @@ class Labels:
         _open = None
         for handle in self._handles:
             handle.remove()
-        for layer, update in self._updates.items():
-            layer.update = update
+        self._patches.close()
         _djinn.exchange_module_path("")
 
     @contextlib.contextmanager
@@ -140,15 +162,30 @@ class Labels:
         self._generating = phase
         self._tell()
 
-    def _patch(self, layer):
-        update = self._updates[layer] = layer.update
-        labels = self
+    def _patch(self, owner, name, around):
+        """Has each call of a function take place within `around(its first argument)`."""
+        plain = getattr(owner, name)
 
-        def labelled(cache, *args, **kwargs):
-            with labels.part("KvCache"):
-                return update(cache, *args, **kwargs)
+        def labelled(first, *args, **kwargs):
+            with around(first):
+                return plain(first, *args, **kwargs)
 
-        layer.update = labelled
+        self._patches.enter_context(mock.patch.object(owner, name, labelled))
+
+    def _around_join(self, module, first):
+        tensor = first if torch.is_tensor(first) else first[0]
+        joins = (self._chain and re.search(module, self._chain[-1]) and not self._alone
+                 # Masks and places are joined, too.
+                 and tensor.is_floating_point())
+        return self.part("Fusion") if joins else contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def _one_side(self):
+        self._alone = True
+        try:
+            yield
+        finally:
+            self._alone = False
 
     def _enter(self, module, _):
         name = ""

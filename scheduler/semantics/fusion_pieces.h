@@ -1,0 +1,31 @@
+// The projections that lead to a join which another piece of the program shows:
+// a value that the join reads is known again by its size.
+#ifndef SCHEDULER_SEMANTICS_FUSION_PIECES_H_
+#define SCHEDULER_SEMANTICS_FUSION_PIECES_H_
+
+#include <vector>
+
+#include "scheduler/semantics/context.h"
+#include "scheduler/semantics/frame.h"
+#include "scheduler/semantics/meaning.h"
+#include "scheduler/semantics/pattern.h"
+
+namespace djinn::semantics {
+
+// What ends with a projection like one whose rows a join is known to read
+// becomes a fusion's. Ahead of MLPs, which look the same.
+void AddJoinedProjections(const Frame& frame, const Context& context,
+                          Regions* regions);
+
+// Projections of images or sound that belong to no fusion and leave their rows
+// for another structure: of what, a join in a later one may show.
+std::vector<Projection> FindLeftProjections(const Frame& frame,
+                                            const Meaning& meaning);
+
+// Tells the context what joins read that others left, and what is left here.
+// Once for each structure, in their order.
+void LearnJoins(const Frame& frame, const Meaning& meaning, Context* context);
+
+}  // namespace djinn::semantics
+
+#endif  // SCHEDULER_SEMANTICS_FUSION_PIECES_H_
