@@ -1,5 +1,6 @@
 #include "client_lib/capture/callable_registration.h"
 
+#include <ATen/SequenceNumber.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
@@ -308,6 +309,13 @@ absl::Status Complete(const CapturedCall& ended,
   return absl::OkStatus();
 }
 
+// A backward pass goes through nodes that are ready by their numbers, which
+// each thread counts for itself. In a graph that several threads made, the
+// order of a sum depends on how far each had counted.
+void NumberNodes(uint64_t count) {
+  for (; count > 0; --count) at::sequence_number::get_and_increment();
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
@@ -358,6 +366,7 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
   if (!status.ok()) return status;
   if (!recording.ok()) return recording.status();
   registration->device = ended.device;
+  registration->nodes = at::sequence_number::peek() - ended.next_node;
   registration->recording = *std::move(recording);
   const absl::Status complete = Complete(ended, registration.get());
   if (!complete.ok()) return complete;
@@ -419,6 +428,7 @@ absl::StatusOr<Tensors> CarryOut(const CallableRegistration& registration,
     BumpVersion(parameters[i]);
   }
   for (const at::Tensor& gradient : pins.gradients()) BumpVersion(gradient);
+  NumberNodes(registration.nodes);
   return outputs;
 }
 

@@ -56,6 +56,8 @@ struct CallableRegistration {
     uint32_t parameter = 0;
   };
   std::vector<Kept> kept;
+  // How many nodes of autograd the call numbered in its thread.
+  uint64_t nodes = 0;
   // Two calls in succession gave it: until then it is not carried out.
   bool confirmed = false;
 };
@@ -73,6 +75,8 @@ struct CapturedCall {
   std::vector<at::Tensor> gradients_before;
   std::unique_ptr<HostEffects> effects;
   OperatorObserver* outer_observer = nullptr;
+  // What autograd was to number the thread's next node with.
+  uint64_t next_node = 0;
 };
 
 // Ends the recording in every case. FailedPrecondition, with a text for people,
@@ -84,6 +88,7 @@ absl::StatusOr<std::shared_ptr<CallableRegistration>> Register(
 bool SameCalls(const CallableRegistration& a, const CallableRegistration& b);
 
 // Carries it out on these tensors, and sets gradients: what the call returns.
+// Autograd goes on numbering the thread's nodes as after the call.
 // FailedPrecondition (STALE_RECORDING) when it does not fit them, or what it
 // uses is gone.
 absl::StatusOr<std::vector<at::Tensor>> CarryOut(

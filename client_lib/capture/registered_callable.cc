@@ -1,3 +1,4 @@
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -174,6 +175,7 @@ class RegisteredCallable::Impl {
     begun->effects =
         std::make_unique<capture::HostEffects>(begun->device, begun->lane);
     begun->outer_observer = capture::ExchangeObserver(begun->effects.get());
+    begun->next_node = at::sequence_number::peek();
     capturing = begun.release();
     return true;
   }

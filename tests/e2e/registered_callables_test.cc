@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "djinn/djinn.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/cluster_environment.h"
@@ -614,6 +616,59 @@ TEST_F(RegisteredCallablesTest, ArgumentsMayBeWhereFreedOnesWere) {
     EXPECT_TRUE(torch::equal(stays_there.cpu(), stays)) << i;
   }
   EXPECT_EQ(function.statistics().replays, 38u);
+}
+
+// A step of its own a thread has carried out before it makes the last layer of
+// a chain that another thread began. The gradient of the weight that all of
+// them share.
+at::Tensor GradientOfAChainOfTwoThreads(
+    const at::Device& device, const CompiledFunction::Function& step) {
+  torch::manual_seed(3);
+  const at::Tensor x = torch::randn({5, 32}).to(device);
+  const at::Tensor weight =
+      torch::randn({32, 32}).to(device).requires_grad_(true);
+  at::Tensor chain = torch::randn({5, 32}).to(device);
+  const auto add_layer = [&] { chain = chain.mm(weight.t()).tanh(); };
+  std::thread([&] {
+    at::init_num_threads();  // or it has more than others for its products
+    for (int i = 0; i < 6; ++i) add_layer();
+  }).join();
+  std::thread([&] {
+    at::init_num_threads();
+    for (int i = 0; i < 16; ++i) step({x});
+    add_layer();
+  }).join();
+  chain.backward(torch::ones_like(chain));
+  return weight.grad().cpu();
+}
+
+// A backward pass goes by numbers that autograd gives nodes in each thread for
+// itself, and adds up in the order in which it comes to them.
+TEST_F(RegisteredCallablesTest, AutogradGoesOnCountingAsAfterACall) {
+  const absl::Cleanup reset = [threads = at::get_num_threads()] {
+    at::set_num_threads(threads);
+  };
+  at::set_num_threads(1);  // as the worker has
+  const auto step_of = [](at::Tensor weight) {
+    return [weight = std::move(weight)](const Tensors& in) {
+      const at::Tensor loss = in[0].mm(weight).sum();
+      loss.backward();
+      return Tensors{loss.detach()};
+    };
+  };
+  const at::Tensor here = torch::randn({32, 32});
+  const at::Tensor there = here.to(Device()).requires_grad_(true);
+  CompiledFunction step(step_of(there), {.parameters = {there}});
+  const at::Tensor local = GradientOfAChainOfTwoThreads(
+      at::kCPU, step_of(here.clone().requires_grad_(true)));
+  const at::Tensor remote = GradientOfAChainOfTwoThreads(
+      Device(), [&](const Tensors& in) { return step(in); });
+  EXPECT_GE(step.statistics().replays, 12u);
+  EXPECT_TRUE(torch::equal(remote, local));
+  // It would be another gradient if the second thread had counted less.
+  EXPECT_FALSE(torch::equal(
+      local, GradientOfAChainOfTwoThreads(
+                 at::kCPU, [](const Tensors&) { return Tensors(); })));
 }
 
 }  // namespace
