@@ -35,8 +35,7 @@ bool MayLearn(const at::Tensor& tensor) {
 // changes back, so that a call is like one long before.
 class Calls {
  public:
-  Calls(Composer& c, const Body& body)
-      : c_(c), body_(body), gradients_(c.profile().lanes == 1) {}
+  Calls(Composer& c, const Body& body) : c_(c), body_(body) {}
 
   // False when the body cannot be one's.
   bool Build();
@@ -86,8 +85,6 @@ class Calls {
 
   Composer& c_;
   Body body_;
-  // Those that nodes of several threads add up come in another order.
-  const bool gradients_;
   const std::shared_ptr<Callable> callable_ = std::make_shared<Callable>();
   // As the first time had them.
   std::vector<int> arguments_;
@@ -139,8 +136,8 @@ bool Calls::Build() {
     // It would be another tensor at every call.
     if (c_.Chance(0.8)) body_.carried.erase(slot);
   }
-  learns_ = gradients_ && !parameters_.empty() &&
-            c_.Chance(body_.weights.empty() ? 0.4 : 0.8);
+  learns_ =
+      !parameters_.empty() && c_.Chance(body_.weights.empty() ? 0.4 : 0.8);
   if (!AddBodySteps()) return false;
   callable_->detached = learns_ ? c_.Chance(0.75) : c_.Chance(0.2);
   if (learns_) AddLearning();
@@ -226,7 +223,7 @@ void Calls::PickAttribute() {
 }
 
 void Calls::Require(int slot, bool gradient) {
-  if (!gradients_ || !MayLearn(c_.tensor(slot))) return;
+  if (!MayLearn(c_.tensor(slot))) return;
   // The oracle has one, too. A view is part of the graph only once its own
   // graph is asked for, which no replay does.
   if (gradient && c_.tensor(slot).storage().use_count() > 2) return;
@@ -632,7 +629,7 @@ void Calls::Make(int times) {
     if (!Ready()) break;
     if (c_.Chance(0.4)) Change();
     if (!Ready()) break;
-    if (!c_.profile().gradients && c_.Chance(0.15)) c_.ChangeLane();
+    if (c_.Chance(0.15)) c_.ChangeLane();
     if (!Call(&made) && c_.Chance(0.7)) ChangeBack();
     if (!Ready()) break;
     LookAfterwards();

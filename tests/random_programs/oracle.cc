@@ -1,6 +1,7 @@
 #include "tests/random_programs/oracle.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
@@ -299,6 +300,10 @@ Oracle::Oracle(const Program& program, bool failures, Noise* noise, bool fast)
       noise_(noise),
       fast_(fast) {
   at::manual_seed(program.seed);
+  if (program.lanes == 1) return;
+  for (int lane = 0; lane < program.lanes; ++lane) {
+    lanes_.push_back(std::make_unique<LaneThread>());
+  }
 }
 
 Oracle::Oracle(const Callable& callable, const Given& given, Noise* noise,
@@ -495,7 +500,9 @@ Expectation Oracle::Call(const Step& step) {
     std::optional<std::vector<at::Tensor>> placeholders;
     if (!too_late && !IsAboutOutputs(*message) && failures_ &&
         !NeedsValues(step, machine_)) {
+      const uint64_t nodes_before = at::sequence_number::peek();
       placeholders = ExecuteHarmlessly(step);
+      expected.more_nodes = at::sequence_number::peek() - nodes_before;
     }
     draw.Undo();
     if (!placeholders.has_value()) {
@@ -621,6 +628,25 @@ Expectation Oracle::CallCallable(const Step& step) {
 }
 
 Expectation Oracle::Apply(const Step& step) {
+  Expectation expected;
+  const auto apply = [&] {
+    const uint64_t before = at::sequence_number::peek();
+    expected = ApplyHere(step);
+    expected.nodes = at::sequence_number::peek() - before;
+    if (expected.outcome == Expectation::Outcome::kSkipped) {
+      expected.more_nodes = expected.nodes;
+    }
+    expected.nodes -= expected.more_nodes;
+  };
+  if (lanes_.empty()) {
+    apply();
+  } else {
+    lanes_[step.lane]->Run(apply);
+  }
+  return expected;
+}
+
+Expectation Oracle::ApplyHere(const Step& step) {
   ++position_;
   Expectation expected;
   if (!machine_.Ready(step)) {

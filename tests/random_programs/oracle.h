@@ -10,13 +10,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "tests/random_programs/lane_thread.h"
 #include "tests/random_programs/machine.h"
 #include "tests/random_programs/noise.h"
 #include "tests/random_programs/program.h"
@@ -78,6 +81,10 @@ struct Expectation {
   bool barrier = false;
   // Slots that hold nothing comparable any more; emptied after the step.
   std::vector<int> forgotten;
+  // How many nodes autograd numbers for it, on any device, and how many more
+  // were numbered here: for placeholders, or for what was skipped after all.
+  uint64_t nodes = 0;
+  uint64_t more_nodes = 0;
 };
 
 // A tensor that is alive at the end, or the gradient of one.
@@ -108,6 +115,8 @@ class Oracle {
   // Of the steps of a callable.
   Oracle(const Callable& callable, const Given& given, Noise* noise, bool fast);
 
+  // In the thread that calls it.
+  Expectation ApplyHere(const Step& step);
   Expectation Call(const Step& step);
   // Skipped where a step of the callable is anything but done.
   Expectation CallCallable(const Step& step);
@@ -139,6 +148,8 @@ class Oracle {
   std::vector<c10::Storage> storages_;
   std::map<const c10::StorageImpl*, int> ids_;
   std::map<int, Poison> poison_;
+  // Empty where there is only one lane.
+  std::vector<std::unique_ptr<LaneThread>> lanes_;
 };
 
 // Whether the call looks at elements to know how large its results are.

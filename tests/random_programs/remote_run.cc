@@ -1,6 +1,7 @@
 #include "tests/random_programs/remote_run.h"
 
 #include <ATen/Context.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/Formatting.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/isnan.h>
@@ -262,7 +263,10 @@ class RemoteRun {
       std::optional<std::string> difference = AwaitTurn(i);
       if (!difference.has_value()) {
         if (IsOver()) return;
+        const uint64_t before = at::sequence_number::peek();
         difference = RunStep(i);
+        const uint64_t nodes = at::sequence_number::peek() - before;
+        if (!difference.has_value()) difference = CompareNodes(i, nodes);
         for (const int slot : expectations_[i].forgotten) machine_.Empty(slot);
       }
       MutexLock lock(&mu_);
@@ -383,6 +387,26 @@ class RemoteRun {
     if (!ids_.Observe(error.error_id(), expected.poison.roots)) {
       return absl::StrCat("raised another root error, ", error.error_id(), ": ",
                           MessageOf(error));
+    }
+    return std::nullopt;
+  }
+
+  // The order of sums depends on it where several threads made a graph: see
+  // LaneThread.
+  std::optional<std::string> CompareNodes(size_t index, uint64_t nodes) {
+    const Expectation& expected = expectations_[index];
+    if (expected.outcome == Outcome::kRaisesRoot) {
+      // The CPU has not begun with it, and is behind from here on.
+      MutexLock lock(&mu_);
+      over_ |= nodes > 0 && program_.lanes > 1;
+      return std::nullopt;
+    }
+    if (nodes != expected.nodes && !IsOver()) {
+      return absl::StrCat("autograd numbered ", nodes, " nodes, on the CPU ",
+                          expected.nodes);
+    }
+    for (uint64_t i = 0; i < expected.more_nodes; ++i) {
+      at::sequence_number::get_and_increment();
     }
     return std::nullopt;
   }

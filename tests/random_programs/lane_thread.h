@@ -1,0 +1,41 @@
+// A thread that does what it is told, piece by piece.
+//
+// PyTorch numbers autograd's nodes in each thread for itself, and a backward
+// pass goes through those that are ready by their numbers: the order in which
+// it adds up gradients depends on which thread made which node. So a program's
+// lanes are threads on the CPU, too, or the sums of its gradients would be
+// those of another program.
+#ifndef TESTS_RANDOM_PROGRAMS_LANE_THREAD_H_
+#define TESTS_RANDOM_PROGRAMS_LANE_THREAD_H_
+
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "common/mutex.h"
+
+namespace djinn::random_programs {
+
+class LaneThread {
+ public:
+  LaneThread();
+  LaneThread(const LaneThread&) = delete;
+  LaneThread& operator=(const LaneThread&) = delete;
+  ~LaneThread();
+
+  // Returns when it is done; `work` must not throw. One caller at a time.
+  void Run(const std::function<void()>& work);
+
+ private:
+  void Loop();
+
+  Mutex mu_;
+  CondVar changed_;
+  const std::function<void()>* work_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace djinn::random_programs
+
+#endif  // TESTS_RANDOM_PROGRAMS_LANE_THREAD_H_
