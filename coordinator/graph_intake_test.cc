@@ -2,6 +2,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "common/error.h"
+#include "common/patience.h"
 #include "coordinator/testing.h"
 #include "gtest/gtest.h"
 
@@ -27,10 +28,11 @@ TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
                                       TestStructure(3).SerializeAsString());
                             EXPECT_TRUE(first.ok());
                             begun.Notify();
-                            go_on.WaitForNotification();
+                            go_on.WaitForNotificationWithTimeout(
+                                Patience::kLong);
                           })
                   .ok());
-  begun.WaitForNotification();
+  for (Patience patience; !begun.HasBeenNotified();) patience.Yield();
   // The first one is through; another one waits.
   ASSERT_TRUE(
       intake
@@ -44,7 +46,7 @@ TEST(GraphIntakeTest, WhatTheQueueHasNoRoomForIsRefused) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ErrorReason(refused), "STRUCTURES_QUEUED");
   go_on.Notify();
-  second.WaitForNotification();
+  for (Patience patience; !second.HasBeenNotified();) patience.Yield();
   EXPECT_EQ(store.List().items.size(), 2u);
 }
 

@@ -9,6 +9,7 @@
 
 #include "client_lib/cluster/find_programs.h"
 #include "common/error.h"
+#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -59,8 +60,9 @@ TEST_F(ChildProcessTest, InheritsNothingElse) {
 
 TEST_F(ChildProcessTest, IsKilledWhenItDoesNotListen) {
   ASSERT_TRUE(Run("trap '' TERM; echo ready; while :; do sleep 1; done").ok());
-  while (child_.LogTail().find("ready") == std::string::npos) {
-    usleep(1000);
+  for (Patience patience;
+       child_.LogTail().find("ready") == std::string::npos;) {
+    patience.Yield();
   }
   child_.Stop(absl::Milliseconds(20));
   EXPECT_FALSE(child_.Running());

@@ -9,6 +9,7 @@
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/testing/program.h"
 #include "common/error.h"
+#include "common/patience.h"
 
 namespace djinn {
 namespace {
@@ -220,7 +221,9 @@ TEST_F(MigrationTest, WhatDiesWhileAClosingSessionLeavesIsFreedWhenItStays) {
   Drop(other);
   std::thread closes(
       [&] { EXPECT_TRUE(session_->Close(absl::Seconds(20)).ok()); });
-  while (device_->StartRecording(7).ok()) device_->DropRecording(7);
+  for (Patience patience; device_->StartRecording(7).ok(); patience.Left()) {
+    device_->DropRecording(7);
+  }
   here().Resume();
   closes.join();
   EXPECT_EQ(Reason(cluster_.coordinator().WaitOutcome()), "SESSION_BUSY");

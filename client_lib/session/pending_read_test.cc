@@ -5,6 +5,7 @@
 
 #include "client_lib/session/testing/program.h"
 #include "common/error.h"
+#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -79,7 +80,7 @@ TEST_F(PendingReadTest, CallsBackOnceItIsReadyAndAtOnceAfterwards) {
   cluster_.worker().Resume();
   {
     MutexLock lock(&mu);
-    while (calls < 2) changed.Wait(&mu);
+    for (Patience patience; calls < 2;) patience.Wait(&changed, &mu);
   }
   EXPECT_TRUE(read->Ready());
   read->OnReady(count);

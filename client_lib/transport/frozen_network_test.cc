@@ -13,6 +13,7 @@
 #include "common/mutex.h"
 #include "common/net/channel_options.h"
 #include "common/net/frozen_peer.h"
+#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -35,7 +36,8 @@ class End : public ClientStreamReceiver {
   }
   absl::Status Wait() {
     MutexLock lock(&mu_);
-    while (!status_.has_value()) changed_.Wait(&mu_);
+    for (Patience patience; !status_.has_value();)
+      patience.Wait(&changed_, &mu_);
     return *status_;
   }
 
@@ -75,7 +77,7 @@ class FrozenNetworkTest : public testing::TestWithParam<bool> {
     peer_.reset();
     const std::weak_ptr<const std::string> watch = payload_;
     payload_.reset();
-    while (!watch.expired()) std::this_thread::yield();
+    for (Patience patience; !watch.expired();) patience.Yield();
   }
 
   std::unique_ptr<FrozenPeer> peer_;

@@ -15,6 +15,7 @@
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
+#include "common/patience.h"
 #include "common/retry_after.h"
 #include "djinn/v1/session.grpc.pb.h"
 #include "gmock/gmock.h"
@@ -122,7 +123,8 @@ class TestSessions : public v1::Session::Service {
   }
   std::vector<std::string> WaitForReturned(size_t count) {
     MutexLock lock(&mu_);
-    while (returned_.size() < count) changed_.Wait(&mu_);
+    for (Patience patience; returned_.size() < count;)
+      patience.Wait(&changed_, &mu_);
     return returned_;
   }
   std::vector<std::string> returned() {
@@ -144,16 +146,19 @@ class TestSessions : public v1::Session::Service {
   }
   void WaitForLeaseRequests(int count) {
     MutexLock lock(&mu_);
-    while (lease_requests_ < count) changed_.Wait(&mu_);
+    for (Patience patience; lease_requests_ < count;)
+      patience.Wait(&changed_, &mu_);
   }
   void WaitForStructures(int count) {
     MutexLock lock(&mu_);
-    while (structures_ < count) changed_.Wait(&mu_);
+    for (Patience patience; structures_ < count;)
+      patience.Wait(&changed_, &mu_);
   }
   // Of the openings and between them.
   std::vector<v1::Urgency> WaitForUrgencies(size_t count) {
     MutexLock lock(&mu_);
-    while (urgencies_.size() < count) changed_.Wait(&mu_);
+    for (Patience patience; urgencies_.size() < count;)
+      patience.Wait(&changed_, &mu_);
     return urgencies_;
   }
   std::string policy() {
@@ -215,7 +220,7 @@ class Events : public CoordinatorEvents {
   }
   uint64_t WaitStages() {
     MutexLock lock(&mu_);
-    while (stages_.empty()) changed_.Wait(&mu_);
+    for (Patience patience; stages_.empty();) patience.Wait(&changed_, &mu_);
     return stages_.back().number();
   }
   void OnMigrationRequested(const v1::MigrationRequest& request) override {
@@ -228,7 +233,7 @@ class Events : public CoordinatorEvents {
 
   std::string WaitEnded() {
     MutexLock lock(&mu_);
-    while (ended_.empty()) changed_.Wait(&mu_);
+    for (Patience patience; ended_.empty();) patience.Wait(&changed_, &mu_);
     return ended_;
   }
 

@@ -17,6 +17,7 @@
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
+#include "common/patience.h"
 #include "common/transport/bulk_frame.h"
 #include "djinn/v1/execution.grpc.pb.h"
 #include "gtest/gtest.h"
@@ -99,7 +100,8 @@ class TestExecution : public v1::Execution::Service {
 
   std::vector<v1::BulkChunk> WaitForChunks(size_t count) {
     MutexLock lock(&mu_);
-    while (chunks_.size() < count) changed_.Wait(&mu_);
+    for (Patience patience; chunks_.size() < count;)
+      patience.Wait(&changed_, &mu_);
     return chunks_;
   }
 
@@ -124,7 +126,7 @@ class TestExecution : public v1::Execution::Service {
   void SendBulk(uint64_t id) {
     MutexLock lock(&mu_);
     // The client opens Bulk before it asks.
-    while (bulk_ == nullptr) changed_.Wait(&mu_);
+    for (Patience patience; bulk_ == nullptr;) patience.Wait(&changed_, &mu_);
     for (const uint64_t offset : {0, 3}) {
       v1::BulkChunk chunk;
       const std::string payload = offset == 0 ? "abc" : "def";
@@ -176,17 +178,20 @@ class Recorder : public ClientStreamReceiver {
   }
   v1::ControlResponse WaitForMessage(size_t index) {
     MutexLock lock(&mu_);
-    while (messages_.size() <= index) changed_.Wait(&mu_);
+    for (Patience patience; messages_.size() <= index;)
+      patience.Wait(&changed_, &mu_);
     return messages_[index];
   }
   std::string WaitForBulk(size_t bytes) {
     MutexLock lock(&mu_);
-    while (bulk_.size() < bytes) changed_.Wait(&mu_);
+    for (Patience patience; bulk_.size() < bytes;)
+      patience.Wait(&changed_, &mu_);
     return bulk_;
   }
   absl::Status WaitClosed() {
     MutexLock lock(&mu_);
-    while (!closed_.has_value()) changed_.Wait(&mu_);
+    for (Patience patience; !closed_.has_value();)
+      patience.Wait(&changed_, &mu_);
     return *closed_;
   }
 
@@ -299,8 +304,8 @@ TEST_F(GrpcWorkerStreamTest, WhoeverWaitsReceivesByItself) {
   for (size_t i = 1; i <= 200; ++i) {
     ASSERT_TRUE(SendRead(0).ok());
     const auto came = [&] { return recorder_.count() > i; };
-    while (!came()) {
-      ASSERT_TRUE(stream_->Attend(came, absl::Seconds(60)));
+    for (Patience patience; !came(); patience.Left()) {
+      ASSERT_TRUE(stream_->Attend(came, Patience::kLong));
     }
     here += recorder_.last_thread() == std::this_thread::get_id();
   }
@@ -324,18 +329,18 @@ TEST_F(GrpcWorkerStreamTest, TheEndFindsWhoAttends) {
   Connect();
   std::atomic<bool> attends{false};
   std::thread other([&] {
-    while (!attends) std::this_thread::yield();
+    for (Patience patience; !attends;) patience.Yield();
     auto free = std::make_shared<v1::ControlRequest>();
     free->mutable_ordered()->mutable_free();
     EXPECT_TRUE(stream_->Send(std::move(free)).ok());
   });
   ASSERT_TRUE(SendRead(0).ok());
-  while (stream_->Attend(
-      [&] {
-        attends = true;
-        return false;
-      },
-      absl::Seconds(60))) {
+  const auto never = [&] {
+    attends = true;
+    return false;
+  };
+  for (Patience patience; stream_->Attend(never, Patience::kLong);) {
+    patience.Left();
   }
   other.join();
   EXPECT_TRUE(absl::IsAborted(recorder_.WaitClosed()));
@@ -370,7 +375,7 @@ TEST_F(GrpcWorkerStreamTest, SendsBulkAsFramesAndDropsTheSource) {
   EXPECT_EQ(payloads[0], std::string(kBulkChunkBytes, 'x'));
   EXPECT_EQ(payloads[kBulkChunkBytes], "xxx");
   // gRPC lets go of a slice a moment after it was sent.
-  while (!watch.expired()) std::this_thread::yield();
+  for (Patience patience; !watch.expired();) patience.Yield();
 }
 
 TEST_F(GrpcWorkerStreamTest, ReceivesBulkWithoutHavingSentAny) {

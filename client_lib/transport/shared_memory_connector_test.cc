@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/mutex.h"
+#include "common/patience.h"
 #include "common/transport/in_process.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 #include "gtest/gtest.h"
@@ -46,7 +47,8 @@ class Receiver : public ClientStreamReceiver {
   }
   absl::Status WaitClosed() {
     MutexLock lock(&mu_);
-    while (!closed_.has_value()) changed_.Wait(&mu_);
+    for (Patience patience; !closed_.has_value();)
+      patience.Wait(&changed_, &mu_);
     return *closed_;
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/mutex.h"
+#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -33,7 +34,8 @@ class Recorder : public Base {
   }
   absl::Status WaitClosed() {
     MutexLock lock(&mu_);
-    while (!closed_.has_value()) changed_.Wait(&mu_);
+    for (Patience patience; !closed_.has_value();)
+      patience.Wait(&changed_, &mu_);
     return *closed_;
   }
   std::vector<std::string> events() {
@@ -103,7 +105,7 @@ class SlowClient : public ClientStreamReceiver {
   }
   void WaitMessages(int count) {
     MutexLock lock(&mu_);
-    while (messages_ < count) changed_.Wait(&mu_);
+    for (Patience patience; messages_ < count;) patience.Wait(&changed_, &mu_);
   }
 
  private:
@@ -126,7 +128,7 @@ class RoomListener : public WorkerStreamReceiver {
   }
   void WaitRoom() {
     MutexLock lock(&mu_);
-    while (!room_) changed_.Wait(&mu_);
+    for (Patience patience; !room_;) patience.Wait(&changed_, &mu_);
   }
 
  private:

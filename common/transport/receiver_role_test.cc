@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -11,7 +12,7 @@ namespace {
 using Holder = ReceiverRole::Holder;
 using Turn = ReceiverRole::Turn;
 
-constexpr absl::Duration kLong = absl::Seconds(60);
+constexpr absl::Duration kLong = Patience::kLong;
 
 bool Never() { return false; }
 
@@ -38,7 +39,7 @@ class ReceiverRoleTest : public testing::Test {
   // Until the thread has lent the role to this one.
   void TakeRole() {
     Turn turn = Turn::kOver;
-    while (turn != Turn::kTaken) {
+    for (Patience patience; turn != Turn::kTaken; patience.Left()) {
       turn = role_.Take(
           [this] {
             ++pending_;  // the thread receives something, and lends
@@ -74,7 +75,7 @@ TEST_F(ReceiverRoleTest, WhoWaitsTakesOverWhenSomethingCame) {
   ++pending_;  // the thread does not look
   role_.Leave();
   // It takes the role back when nobody attends.
-  while (received_ == received) std::this_thread::yield();
+  for (Patience patience; received_ == received;) patience.Yield();
 }
 
 TEST_F(ReceiverRoleTest, ARecallBringsItBackAtOnce) {
@@ -84,7 +85,7 @@ TEST_F(ReceiverRoleTest, ARecallBringsItBackAtOnce) {
   EXPECT_EQ(role_.Recall(), Holder::kAttendant);
   EXPECT_TRUE(role_.recalled());
   role_.Leave();
-  while (role_.Nudge() != Holder::kThread) std::this_thread::yield();
+  for (Patience patience; role_.Nudge() != Holder::kThread;) patience.Yield();
   EXPECT_FALSE(role_.recalled());
 }
 
@@ -143,7 +144,10 @@ TEST_F(ReceiverRoleTest, OneAtATime) {
   });
   int here = 0;
   while (here < kEach) {
-    if (role_.Take(Never, absl::Milliseconds(1)) != Turn::kTaken) continue;
+    Patience patience;
+    while (role_.Take(Never, absl::Milliseconds(1)) != Turn::kTaken) {
+      patience.Left();
+    }
     ++unguarded;
     if (++here % 7 == 0) role_.Recall();
     role_.Leave();

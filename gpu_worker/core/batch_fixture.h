@@ -13,6 +13,7 @@
 #include "common/content_proof.h"
 #include "common/lease/lease_verifier.h"
 #include "common/net/proto_duration.h"
+#include "common/patience.h"
 #include "gpu_worker/core/core_fixture.h"
 
 namespace djinn::worker {
@@ -61,7 +62,7 @@ class BatchTest : public WorkerCoreTest {
     plug_->Define(1, s.get());
     plug_->Run(1, {1}, {0});
     MutexLock lock(&mu_);
-    while (!reached_) changed_.Wait(&mu_);
+    for (Patience patience; !reached_;) patience.Wait(&changed_, &mu_);
   }
 
   // Once more; everything that was carried out before is forgotten.
@@ -74,7 +75,7 @@ class BatchTest : public WorkerCoreTest {
     if (plug_ == nullptr) return Plug();
     plug_->Run(1, {1}, {0});
     MutexLock lock(&mu_);
-    while (!reached_) changed_.Wait(&mu_);
+    for (Patience patience; !reached_;) patience.Wait(&changed_, &mu_);
   }
 
   // Contents are what has more than the bytes that go inline.

@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "common/lease/testing/lease_authority.h"
 #include "common/mutex.h"
+#include "common/patience.h"
 #include "common/transport/in_process.h"
 #include "gpu_worker/core/test_client.h"
 #include "gpu_worker/core/worker_core.h"
@@ -227,7 +228,8 @@ class NodeGate {
   }
   void WaitReached(int nodes) {
     MutexLock lock(&state_->mu);
-    while (state_->nodes < nodes) state_->changed.Wait(&state_->mu);
+    for (Patience patience; state_->nodes < nodes;)
+      patience.Wait(&state_->changed, &state_->mu);
   }
   void Open() {
     MutexLock lock(&state_->mu);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "common/net/proto_duration.h"
+#include "common/patience.h"
 #include "gpu_worker/core/core_fixture.h"
 
 namespace djinn::worker {
@@ -26,7 +27,7 @@ class TurnsTest : public WorkerCoreTest {
     Prepare(Fill(), plug_.get());
     plug_->Run(1, {1}, {0});
     MutexLock lock(&mu_);
-    while (!reached_) changed_.Wait(&mu_);
+    for (Patience patience; !reached_;) patience.Wait(&changed_, &mu_);
   }
   ~TurnsTest() override {
     Release();

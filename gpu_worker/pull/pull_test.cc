@@ -9,6 +9,7 @@
 #include "common/crc32c.h"
 #include "common/error.h"
 #include "common/mutex.h"
+#include "common/patience.h"
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gtest/gtest.h"
@@ -426,7 +427,7 @@ TEST_F(PeerPullsTest, ACallThatHangsEndsWhenItIsGivenUp) {
   peers_.Hang();
   peers_.SayChunk(0, "h");
   const auto receiver = Pull(5);
-  while (receiver->bytes().empty()) absl::SleepFor(absl::Milliseconds(1));
+  for (Patience patience; receiver->bytes().empty();) patience.Yield();
   pulls_.Cancel(receiver.get());
   EXPECT_EQ(receiver->Next(), "CANCELLED");
   // And the other when the worker stops.

@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/lease/testing/lease_authority.h"
 #include "common/net/server.h"
+#include "common/patience.h"
 #include "common/random.h"
 #include "djinn/v1/execution.pb.h"
 #include "gpu_worker/core/worker_core.h"
@@ -71,7 +72,8 @@ class FrozenClient {
 
   // Until the worker has written more than the replies to a few messages.
   void WaitForBytes() {
-    for (int there = 0; there < 64 << 10; std::this_thread::yield()) {
+    Patience patience;
+    for (int there = 0; there < 64 << 10; patience.Yield()) {
       Must(ioctl(socket_, FIONREAD, &there) == 0, "ioctl");
     }
   }
@@ -197,7 +199,7 @@ TEST_F(FrozenClientTest, ItsSessionIsDetachedAndResumed) {
   AskForMuch(&client);
   EXPECT_EQ(core_.detached_sessions(), 0u);
   client.Cancel(kControl);
-  while (core_.detached_sessions() == 0) std::this_thread::yield();
+  for (Patience patience; core_.detached_sessions() == 0;) patience.Yield();
   EXPECT_EQ(core_.Snapshot().sessions(0).storage_count(), 1u);
 
   FrozenClient again;

@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/error.h"
 #include "common/mutex.h"
+#include "common/patience.h"
 #include "common/transport/shared_memory/shared_memory_end.h"
 #include "common/transport/stream.h"
 #include "gpu_worker/core/core_fixture.h"
@@ -72,7 +73,8 @@ class Receiver : public PullReceiver {
   }
   void AwaitBytes(uint64_t bytes = 1) {
     MutexLock lock(&mu_);
-    while (bytes_.size() < bytes) changed_.Wait(&mu_);
+    for (Patience patience; bytes_.size() < bytes;)
+      patience.Wait(&changed_, &mu_);
   }
   std::string bytes() {
     MutexLock lock(&mu_);

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -30,11 +31,11 @@ class FakeReader : public ReadPacer::Reader,
   // Until the pacer has started so many reads, or looked so often.
   void AwaitReads(int count) {
     MutexLock lock(&mu_);
-    while (reads_ < count) looked_.Wait(&mu_);
+    for (Patience patience; reads_ < count;) patience.Wait(&looked_, &mu_);
   }
   void AwaitLooks(int count) {
     MutexLock lock(&mu_);
-    while (looks_ < count) looked_.Wait(&mu_);
+    for (Patience patience; looks_ < count;) patience.Wait(&looked_, &mu_);
   }
   int reads() {
     MutexLock lock(&mu_);

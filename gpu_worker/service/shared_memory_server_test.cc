@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/patience.h"
 #include "common/transport/shared_memory/shared_region.h"
 #include "gtest/gtest.h"
 
@@ -50,11 +51,11 @@ class SharedMemoryServerTest : public testing::Test {
     MutexLock lock(&mu_);
     const int before = served_;
     const Descriptor socket = DialSharedMemory(path_).value();
-    while (served_ == before) changed_.Wait(&mu_);
+    for (Patience patience; served_ == before;) patience.Wait(&changed_, &mu_);
   }
   void AwaitTick() {
     MutexLock lock(&mu_);
-    while (ticks_ == 0) changed_.Wait(&mu_);
+    for (Patience patience; ticks_ == 0;) patience.Wait(&changed_, &mu_);
   }
   int ticks() {
     MutexLock lock(&mu_);

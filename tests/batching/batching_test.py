@@ -84,10 +84,21 @@ class BatchingTest(unittest.TestCase):
         return (self.metric("w0", "djinn_worker_device_busy_seconds_total"),
                 self.metric("coordinator", "djinn_tenant_device_seconds_total"))
 
+    def await_reports(self, count):
+        """Until the coordinator has heard from the worker so often since."""
+        for _ in range(count):
+            begin = time.monotonic()
+
+            def heard():
+                since = time.monotonic() - begin
+                return self.metric("coordinator", "djinn_worker_report_age_seconds") < since
+
+            eventually(heard, "the worker reports")
+
     def settled_times(self):
         """The same once neither grows, over several heartbeats."""
         before = self.times()
-        time.sleep(0.5)
+        self.await_reports(3)
         return before if self.times() == before else None
 
     def held(self):

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/patience.h"
 #include "common/transport/in_process.h"
 
 namespace djinn {
@@ -232,7 +233,7 @@ void FakeCoordinator::AskToMigrate(const std::string& from_lease_id, int worker,
 
 v1::MigrationOutcome FakeCoordinator::WaitOutcome() {
   MutexLock lock(&mu_);
-  while (outcomes_.empty()) changed_.Wait(&mu_);
+  for (Patience patience; outcomes_.empty();) patience.Wait(&changed_, &mu_);
   v1::MigrationOutcome outcome = std::move(outcomes_.front());
   outcomes_.pop_front();
   return outcome;
@@ -246,7 +247,8 @@ v1::MigrationOutcome FakeCoordinator::Migrate(const std::string& from_lease_id,
 
 FakeCoordinator::StagesAsked FakeCoordinator::WaitStagesAsked() {
   MutexLock lock(&mu_);
-  while (stage_requests_.empty()) changed_.Wait(&mu_);
+  for (Patience patience; stage_requests_.empty();)
+    patience.Wait(&changed_, &mu_);
   StagesAsked asked = std::move(stage_requests_.front());
   stage_requests_.pop_front();
   return asked;
@@ -277,7 +279,7 @@ void FakeCoordinator::AttachAgain() {
 
 void FakeCoordinator::WaitForLeaseRequest() {
   MutexLock lock(&mu_);
-  while (requests_.empty()) changed_.Wait(&mu_);
+  for (Patience patience; requests_.empty();) patience.Wait(&changed_, &mu_);
 }
 
 FakeCluster::FakeCluster(v1::SessionLimits limits)

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "common/patience.h"
+
 namespace djinn {
 
 v1::SessionLimits FakeWorker::DefaultLimits() {
@@ -183,12 +185,12 @@ void FakeWorker::AnswerEntries(Entries answer) {
 
 void FakeWorker::WaitLeft() {
   MutexLock lock(&mu_);
-  while (!left_) changed_.Wait(&mu_);
+  for (Patience patience; !left_;) patience.Wait(&changed_, &mu_);
 }
 
 void FakeWorker::WaitEntering() {
   MutexLock lock(&mu_);
-  while (!entering_) changed_.Wait(&mu_);
+  for (Patience patience; !entering_;) patience.Wait(&changed_, &mu_);
 }
 
 void FakeWorker::Restart(bool other_incarnation) {
@@ -226,22 +228,25 @@ std::vector<v1::Ordered> FakeWorker::received() const {
 
 void FakeWorker::WaitReceived(size_t count) {
   MutexLock lock(&mu_);
-  while (received_.size() < count) changed_.Wait(&mu_);
+  for (Patience patience; received_.size() < count;)
+    patience.Wait(&changed_, &mu_);
 }
 
 void FakeWorker::WaitWaiting(size_t count) {
   MutexLock lock(&mu_);
-  while (waiting_.size() < count) changed_.Wait(&mu_);
+  for (Patience patience; waiting_.size() < count;)
+    patience.Wait(&changed_, &mu_);
 }
 
 void FakeWorker::WaitForRead() {
   MutexLock lock(&mu_);
-  while (waiting_.empty() || !waiting_.back().has_read()) changed_.Wait(&mu_);
+  for (Patience patience; waiting_.empty() || !waiting_.back().has_read();)
+    patience.Wait(&changed_, &mu_);
 }
 
 void FakeWorker::WaitCancelled() {
   MutexLock lock(&mu_);
-  while (cancels_ == 0) changed_.Wait(&mu_);
+  for (Patience patience; cancels_ == 0;) patience.Wait(&changed_, &mu_);
 }
 
 std::vector<v1::Run> FakeWorker::runs() const {
@@ -284,7 +289,7 @@ bool FakeWorker::hello_seen() const {
 
 absl::Status FakeWorker::WaitClosed() {
   MutexLock lock(&mu_);
-  while (!closed_) changed_.Wait(&mu_);
+  for (Patience patience; !closed_;) patience.Wait(&changed_, &mu_);
   return close_status_;
 }
 

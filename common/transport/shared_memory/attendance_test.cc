@@ -6,13 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/patience.h"
 #include "common/transport/shared_memory/testing.h"
 #include "gtest/gtest.h"
 
 namespace djinn::shared_memory {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(60);
+constexpr absl::Duration kLong = Patience::kLong;
 
 // Knows in which thread its messages came.
 class Reader : public Client {
@@ -66,7 +67,9 @@ TEST_F(AttendanceTest, WhoeverWaitsReceivesByItself) {
     ASSERT_TRUE(pair_.client->Send(Request(i)).ok());
     worker_.WaitMessages(i + 1);
     pair_.worker->Send(Response(i));
-    while (!came()) ASSERT_TRUE(pair_.client->Attend(came, kLong));
+    for (Patience patience; !came(); patience.Left()) {
+      ASSERT_TRUE(pair_.client->Attend(came, kLong));
+    }
     here += client_.came_here();
   }
   EXPECT_GT(here, 0);
@@ -79,10 +82,10 @@ TEST_F(AttendanceTest, WhoWaitsForMoreTakesOver) {
     pair_.worker->Send(Response(1));
     client_.WaitMessages(1);
     // Until the other thread is inside, the stream's own receives.
-    while (!inside_) std::this_thread::yield();
+    for (Patience patience; !inside_;) patience.Yield();
     pair_.worker->Send(Response(2));
   });
-  while (!came()) {
+  for (Patience patience; !came(); patience.Left()) {
     ASSERT_TRUE(pair_.client->Attend(
         [&] {
           inside_ = true;
@@ -112,12 +115,14 @@ TEST_F(AttendanceTest, OneReceivesAndOneWaitsForIt) {
       return over.load();
     };
     // Refused as long as the one that was offered the part has not taken it.
-    while (!over) pair_.client->Attend(done, kLong);
+    for (Patience patience; !over; patience.Left()) {
+      pair_.client->Attend(done, kLong);
+    }
   };
   std::thread one(attend);
   std::thread other(attend);
   // What comes makes one of them the receiver, and the other can wait.
-  while (inside < 2) {
+  for (Patience patience; inside < 2; patience.Left()) {
     const size_t before = client_.count();
     pair_.worker->Send(Response(1));
     client_.WaitMessages(before + 1);
@@ -136,12 +141,12 @@ TEST_F(AttendanceTest, ANudgeHasTheOthersLook) {
     if (borrowed) Borrow();
     std::atomic<bool> over{false};
     std::thread nudges([&] {
-      while (!inside_) std::this_thread::yield();
+      for (Patience patience; !inside_;) patience.Yield();
       over = true;
       pair_.client->Nudge();
     });
     inside_ = false;
-    while (!over) {
+    for (Patience patience; !over; patience.Left()) {
       EXPECT_TRUE(pair_.client->Attend(
           [&] {
             inside_ = true;
@@ -175,7 +180,7 @@ TEST_F(AttendanceTest, EndsWithTheStream) {
     }
     std::atomic<bool> inside{false};
     std::thread closes([&] {
-      while (!inside) std::this_thread::yield();
+      for (Patience patience; !inside;) patience.Yield();
       pair.worker->Close(
           MakeError(absl::StatusCode::kUnavailable, "DRAINING", "enough"));
     });
@@ -183,7 +188,8 @@ TEST_F(AttendanceTest, EndsWithTheStream) {
       inside = true;
       return false;
     };
-    while (pair.client->Attend(never, kLong)) {
+    for (Patience patience; pair.client->Attend(never, kLong);) {
+      patience.Left();
     }
     closes.join();
     EXPECT_EQ(ErrorReason(client.WaitClosed()), "DRAINING");
@@ -194,7 +200,7 @@ TEST_F(AttendanceTest, EndsWithTheStream) {
 TEST_F(AttendanceTest, RecallEndsIt) {
   Borrow();
   std::thread recalls([&] {
-    while (!inside_) std::this_thread::yield();
+    for (Patience patience; !inside_;) patience.Yield();
     pair_.client->Recall();
   });
   // True where the stream's thread had taken its part back before.
@@ -223,14 +229,18 @@ TEST_F(AttendanceTest, BothEndsMayBeAttended) {
   std::thread executor([&] {
     for (uint64_t i = 1; i <= kRounds; ++i) {
       const auto came = [&] { return worker_.count() >= i; };
-      while (!came()) EXPECT_TRUE(pair_.worker->Attend(came, kLong));
+      for (Patience patience; !came(); patience.Left()) {
+        EXPECT_TRUE(pair_.worker->Attend(came, kLong));
+      }
       pair_.worker->Send(Response(i));
     }
   });
   for (uint64_t i = 1; i <= kRounds; ++i) {
     ASSERT_TRUE(pair_.client->Send(Request(i)).ok());
     const auto came = [&] { return client_.count() >= i; };
-    while (!came()) EXPECT_TRUE(pair_.client->Attend(came, kLong));
+    for (Patience patience; !came(); patience.Left()) {
+      EXPECT_TRUE(pair_.client->Attend(came, kLong));
+    }
   }
   executor.join();
 }
@@ -252,7 +262,9 @@ TEST(AttendanceOfTheDeadTest, APeerThatIsGoneIsNoticed) {
   send(peer->socket.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
   client.WaitMessages(1);
   peer.reset();
-  while (stream->Attend([] { return false; }, absl::Milliseconds(1))) {
+  for (Patience patience;
+       stream->Attend([] { return false; }, absl::Milliseconds(1));) {
+    patience.Left();
   }
   EXPECT_EQ(client.WaitClosed().message(), "the worker went away");
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -130,29 +131,24 @@ TEST(FrameRingThreadsTest, OneWritesWhileTheOtherReads) {
   std::vector<char> data(kBytes);
   std::thread writing([&] {
     FrameRingWriter writer(state.get(), data.data(), kBytes);
-    for (uint64_t i = 0; i < kFrames;) {
+    for (uint64_t i = 0; i < kFrames; ++i) {
       const std::string payload(i % 300, static_cast<char>(i));
-      if (!writer.Fits(payload.size()).value()) {
-        std::this_thread::yield();
-        continue;
+      for (Patience patience; !writer.Fits(payload.size()).value();) {
+        patience.Yield();
       }
       FrameHeader header;
-      header.offset = i++;
+      header.offset = i;
       writer.Write(header, payload);
     }
   });
   FrameRingReader reader(state.get(), data.data(), kBytes);
   FrameRingReader::Frame frame;
   uint64_t wrong = 0;
-  for (uint64_t i = 0; i < kFrames;) {
-    if (!reader.Peek(&frame).value()) {
-      std::this_thread::yield();
-      continue;
-    }
+  for (uint64_t i = 0; i < kFrames; ++i) {
+    for (Patience patience; !reader.Peek(&frame).value();) patience.Yield();
     wrong += frame.header.offset != i ||
              Joined(frame) != std::string(i % 300, static_cast<char>(i));
     reader.Pop();
-    ++i;
   }
   writing.join();
   EXPECT_EQ(wrong, 0);

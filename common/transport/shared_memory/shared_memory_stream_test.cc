@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/patience.h"
 #include "common/transport/shared_memory/testing.h"
 #include "gtest/gtest.h"
 
@@ -266,7 +267,7 @@ TEST_F(HostileClientTest, AMessageWithoutAnEnd) {
   stream_->Start(&worker_);
   // As fast as the worker takes them.
   for (int i = 0; i < 11; ++i) {
-    while (!control_->Fits(1000).value()) std::this_thread::yield();
+    for (Patience patience; !control_->Fits(1000).value();) patience.Yield();
     control_->Write(header, std::string(1000, 'x'));
     send(connection_.socket.get(), "", 1, MSG_DONTWAIT);
   }

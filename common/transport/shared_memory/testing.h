@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
+#include "common/patience.h"
 #include "common/transport/shared_memory/shared_memory_stream.h"
 #include "gtest/gtest.h"
 
@@ -94,17 +95,20 @@ class Recorder : public Base {
   }
   std::vector<In> WaitMessages(size_t count) {
     MutexLock lock(&mu_);
-    while (messages_.size() < count) changed_.Wait(&mu_);
+    for (Patience patience; messages_.size() < count;)
+      patience.Wait(&changed_, &mu_);
     return messages_;
   }
   std::vector<std::string> WaitChunks(size_t count) {
     MutexLock lock(&mu_);
-    while (chunks_.size() < count) changed_.Wait(&mu_);
+    for (Patience patience; chunks_.size() < count;)
+      patience.Wait(&changed_, &mu_);
     return chunks_;
   }
   absl::Status WaitClosed() {
     MutexLock lock(&mu_);
-    while (!closed_.has_value()) changed_.Wait(&mu_);
+    for (Patience patience; !closed_.has_value();)
+      patience.Wait(&changed_, &mu_);
     return *closed_;
   }
 
@@ -131,7 +135,7 @@ class Worker : public Recorder<WorkerStreamReceiver, v1::ControlRequest> {
   void OnBulkRoom() override { OnRoom(); }
   void WaitRoom(int count) {
     MutexLock lock(&mu_);
-    while (room_ < count) changed_.Wait(&mu_);
+    for (Patience patience; room_ < count;) patience.Wait(&changed_, &mu_);
   }
 
  private:

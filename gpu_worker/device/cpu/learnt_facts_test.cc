@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/patience.h"
 #include "gpu_worker/device/cpu/facts_file.h"
 #include "gtest/gtest.h"
 
@@ -164,8 +165,8 @@ TEST_F(FactsFileTest, IsWrittenNowAndThen) {
   file_->Tick();
   clock_.Advance(FactsFile::kInterval);
   file_->Tick();
-  while (file_->written_changes() != facts_->changes()) {
-    absl::SleepFor(absl::Milliseconds(1));
+  for (Patience patience; file_->written_changes() != facts_->changes();) {
+    patience.Yield();
   }
   const std::string text = Text();
   EXPECT_EQ(LearntFacts().AddText(text, kKey), absl::OkStatus());

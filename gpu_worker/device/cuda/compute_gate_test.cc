@@ -4,14 +4,14 @@
 #include <optional>
 #include <thread>
 
+#include "common/patience.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
 namespace {
 
-// Hangs, until the test's time is up, where nobody comes to wait.
 void AwaitOneThatWaits(const ComputeGate& gate) {
-  while (gate.waiting() == 0) std::this_thread::yield();
+  for (Patience patience; gate.waiting() == 0;) patience.Yield();
 }
 
 TEST(ComputeGateTest, OthersWaitWhileOneRecords) {
