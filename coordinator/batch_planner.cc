@@ -18,6 +18,11 @@
 namespace djinn::coordinator {
 namespace {
 
+// How much longer a run may take in micro-batches than with its rows shared
+// out, where stages let runs follow one another as fast: weights are then in
+// one place each.
+constexpr double kForStages = 0.5;
+
 absl::Status NotDivisible(absl::string_view why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, "NOT_DIVISIBLE", why);
 }
@@ -92,23 +97,22 @@ absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
   plan->set_weight_bytes(split.weight_bytes);
   plan->set_alone_seconds(split.alone_seconds);
   plan->set_stage_seconds(split.stage_seconds);
-  if (!split.parts.empty()) {
+  if (split.problem.empty()) {
     Describe(split, members, plan);
   } else {
     const scheduler::MicroBatches found =
         scheduler::PlanMicroBatches(structure, meaning, cut, given, outputs,
                                     members.workers, members.factors);
-    if (found.parts.empty()) {
+    const double most = (1 + kForStages) * split.slowest_seconds();
+    if (!found.parts.empty() &&
+        (split.parts.empty() || found.seconds <= most)) {
+      plan->set_stage_seconds(found.seconds);
+      Describe(found, members, answer);
+    } else if (!split.parts.empty()) {
+      Describe(split, members, plan);
+    } else {
       return NotDivisible(absl::StrCat(split.problem, "; ", found.problem));
     }
-    // Nearly as soon done as by rows, which lets calls follow one another less.
-    if (split.seconds > 0 &&
-        (1 - scheduler::kCutMargin) * found.seconds > split.seconds) {
-      return NotDivisible(
-          absl::StrCat(split.problem, "; micro-batches would take longer"));
-    }
-    plan->set_stage_seconds(found.seconds);
-    Describe(found, members, answer);
   }
   srg::Structure varying = structure;
   varying.size_hole = cut.hole;

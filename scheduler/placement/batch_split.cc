@@ -144,18 +144,18 @@ BatchSplit SplitBatch(const srg::Structure& structure,
       split.problem = absl::StrCat("no other worker has room for its ",
                                    split.weight_bytes, " bytes of weights");
     }
+    split.parts.clear();
   } else if (slowest > (1 - kCutMargin) * best_alone) {
     split.problem =
         absl::StrCat(Seconds(slowest), " in parts gains too little over ",
                      Seconds(best_alone), " on one worker alone");
-  } else if (split.seconds = slowest;
-             split.stage_seconds > 0 &&
+    split.parts.clear();
+  } else if (split.stage_seconds > 0 &&
              slowest > (1 - kCutMargin) * split.stage_seconds) {
     split.problem =
         absl::StrCat(Seconds(slowest), " in parts gains too little over ",
                      Seconds(split.stage_seconds), " a run in stages");
   }
-  if (!split.problem.empty()) split.parts.clear();
   return split;
 }
 

@@ -126,7 +126,8 @@ TEST_F(BatchSplitTest, StagesThatTakeAsLongAreLeftTheirWork) {
   for (int i = 0; i < 2; ++i) x = builder_.Linear(x, 64);
   output_ = x.slot;
   const BatchSplit split = Split({Worker(), Worker()});
-  EXPECT_TRUE(split.parts.empty());
+  // One run is done sooner all the same.
+  EXPECT_THAT(Rows(split), ElementsAre(128, 128));
   EXPECT_GT(split.stage_seconds, 0);
   EXPECT_THAT(split.problem, HasSubstr("a run in stages"));
 }

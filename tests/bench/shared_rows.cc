@@ -2,6 +2,7 @@
 // rows of its batch at each of them, or all of them in micro-batches through
 // the workers' stages; beside the same on a device of one of these workers.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,12 +26,17 @@ namespace djinn::bench {
 namespace {
 
 constexpr int kWorkers = 2;
-constexpr int64_t kRows = 1024;
-constexpr int64_t kWidth = 1024;
 // Of three alike layers one of two stages would have two: rows can be shared
-// out more evenly. Four are halved, and go through stages.
-constexpr int kSharedLayers = 3;
-constexpr int kStagedLayers = 4;
+// out more evenly. Four are halved, and go through stages where what crosses
+// hardly counts.
+struct Case {
+  int layers;
+  int64_t width;
+  int64_t rows;
+  absl::string_view how;
+};
+constexpr Case kByRows = {3, 1024, 1024, "by rows"};
+constexpr Case kInStages = {4, 2048, 1024, "in micro-batches"};
 constexpr int kCallsPerRound = 3;
 constexpr int kMaxRounds = 9;
 // Until a call is carried out as a whole.
@@ -45,11 +51,12 @@ at::Tensor Random(at::IntArrayRef sizes, double deviation, uint64_t seed) {
 
 class Layers {
  public:
-  Layers(at::Device device, int count) : device_(device) {
-    for (int i = 0; i < count; ++i) {
-      weights_.push_back(
-          Random({kWidth, kWidth}, 1.0 / 32, 100 + static_cast<uint64_t>(i))
-              .to(device));
+  Layers(at::Device device, const Case& size) : device_(device) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(size.width));
+    for (int i = 0; i < size.layers; ++i) {
+      weights_.push_back(Random({size.width, size.width}, deviation,
+                                100 + static_cast<uint64_t>(i))
+                             .to(device));
     }
     CompileOptions options;
     options.parameters = weights_;
@@ -103,10 +110,8 @@ class SharedRowsBenchmark : public Benchmark {
       SetExecutionMode(ExecutionMode::kStrict);
       at::set_num_threads(threads);
     };
-    absl::Status measured = MeasureBoth(kSharedLayers, "by rows", rows);
-    if (measured.ok()) {
-      measured = MeasureBoth(kStagedLayers, "in micro-batches", rows);
-    }
+    absl::Status measured = MeasureBoth(kByRows, rows);
+    if (measured.ok()) measured = MeasureBoth(kInStages, rows);
     const absl::Status closed = Close();
     return measured.ok() ? closed : measured;
   }
@@ -126,23 +131,24 @@ class SharedRowsBenchmark : public Benchmark {
     return absl::OkStatus();
   }
 
-  absl::Status MeasureBoth(int layers, absl::string_view how,
-                           std::vector<Row>* rows) {
+  absl::Status MeasureBoth(const Case& measured, std::vector<Row>* rows) {
     const c10::InferenceMode inference;
-    const Layers local(at::kCPU, layers);
-    Layers shared(Device(0), layers), alone(Device(1), layers);
+    const Layers local(at::kCPU, measured);
+    Layers shared(Device(0), measured);
+    Layers alone(Device(1), measured);
     Row row;
     row.benchmark = std::string(name());
-    row.variant =
-        absl::StrFormat("%d layers of %d, %d rows, fast, %d workers, %s",
-                        layers, kWidth, kRows, kWorkers, how);
+    row.variant = absl::StrFormat(
+        "%d layers of %d, %d rows, fast, %d workers, %s", measured.layers,
+        measured.width, measured.rows, kWorkers, measured.how);
     row.baseline_name = "the same on a device of one of these workers";
     row.djinn.emplace();
     row.baseline.emplace();
     Agreement agreement;
     uint64_t seed = 1;
     const auto call = [&](Layers* of) {
-      const at::Tensor input = Random({kRows, kWidth}, 1, ++seed);
+      const at::Tensor input =
+          Random({measured.rows, measured.width}, 1, ++seed);
       const double start = WallNow();
       const at::Tensor result = of->Call(input);
       const double seconds = WallNow() - start;
