@@ -399,7 +399,7 @@ TEST_F(BatchTest, WhatIsFreedBeforeARunKeepsItFromNothing) {
     clients_[i]->Create(40, 8);
     // The second one uses more in its first turn, and does not lead the next.
     clients_[i]->Define(1, Step(/*extra=*/2 * i));
-    clients_[i]->Define(2, Step());
+    EXPECT_TRUE(clients_[i]->WaitCompleted(clients_[i]->Define(2, Step())));
   }
   Plug();
   for (const auto& client : clients_) {

@@ -85,9 +85,16 @@ class DeadlinesTest : public WorkerCoreTest {
       Run(client, nodes);
       client->Read(kSum, 1);
     }
-    // Answers overtake the account, by which others' turns come; the next turn
-    // does not.
-    client->Meter();
+    // Answers overtake the account, by which others' turns come, and the end of
+    // the turn: the executor waits once its time stands still.
+    EXPECT_TRUE(WaitUntil([&] {
+      const auto time = [this] {
+        return FromProtoDuration(core_->Snapshot().executed().executor_time());
+      };
+      const absl::Duration before = time();
+      clock_.Advance(absl::Milliseconds(1));
+      return time() == before;
+    }));
   }
   bool Counted(const std::string& tenant, const std::string& result,
                int count) {
