@@ -118,7 +118,7 @@ TEST_F(BatchTest, RunsWithLittleInCommonShareNothing) {
   s.Scale(rows, weight, 2);
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", 0));
-    clients_[i]->Define(9, s.get());
+    EXPECT_TRUE(clients_[i]->WaitCompleted(clients_[i]->Define(9, s.get())));
   }
   Plug();
   for (const auto& client : clients_) {
@@ -295,7 +295,7 @@ TEST_F(BatchTest, ASharedTurnIsAsUrgentAsWhoeverHasPartInIt) {
   TestClient* const late = Add("s2", "t3", 2);
   FakeStructure s;
   s.FillInPlace(s.Bound(), 2);
-  late->Define(9, s.get());
+  EXPECT_TRUE(late->WaitCompleted(late->Define(9, s.get())));
   late->Read(kRows, 2);
   Plug();
   for (int i = 0; i < 2; ++i) {
@@ -359,7 +359,7 @@ TEST_F(BatchTest, EachDrawsFromItsOwnGenerator) {
   for (int i = 0; i < 2; ++i) {
     UploadWeight(Add("s" + std::to_string(i), "t1", 0));
     clients_[i]->InstallSeed(40, 10 * static_cast<uint64_t>(i));
-    clients_[i]->Define(9, s.get());
+    EXPECT_TRUE(clients_[i]->WaitCompleted(clients_[i]->Define(9, s.get())));
   }
   Plug();
   for (const auto& client : clients_) {
@@ -398,7 +398,8 @@ TEST_F(BatchTest, WhatIsFreedBeforeARunKeepsItFromNothing) {
     UploadWeight(Add("s" + std::to_string(i), "t1", static_cast<float>(i)));
     clients_[i]->Create(40, 8);
     // The second one uses more in its first turn, and does not lead the next.
-    clients_[i]->Define(1, Step(/*extra=*/2 * i));
+    EXPECT_TRUE(clients_[i]->WaitCompleted(
+        clients_[i]->Define(1, Step(/*extra=*/2 * i))));
     EXPECT_TRUE(clients_[i]->WaitCompleted(clients_[i]->Define(2, Step())));
   }
   Plug();
@@ -424,8 +425,9 @@ TEST_F(BatchTest, NobodyFreesMuchInAnothersTurn) {
       // No more messages are sent than the window has room for.
       if (storage % 16 == 0) clients_[i]->Read(kRows, 2);
     }
-    clients_[i]->Define(1, Step(/*extra=*/2 * i));
-    clients_[i]->Define(2, Step());
+    EXPECT_TRUE(clients_[i]->WaitCompleted(
+        clients_[i]->Define(1, Step(/*extra=*/2 * i))));
+    EXPECT_TRUE(clients_[i]->WaitCompleted(clients_[i]->Define(2, Step())));
     clients_[i]->Read(kRows, 2);
   }
   Plug();
