@@ -63,6 +63,8 @@
 
 namespace djinn {
 
+struct StageRecording;
+
 class SpanningDevice final : public VirtualDevice {
  public:
   static constexpr int kMaxMembers = StorageCopies::kMaxMembers;
@@ -363,7 +365,8 @@ class SpanningDevice final : public VirtualDevice {
   // Its rows of the outputs.
   absl::StatusOr<std::vector<RowsAt>> CarryOutMicroBatch(
       SharedReplay* replay, const RowShares::Part& part,
-      const RowsGiven& rows_given) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      absl::Span<const StageRecording> stages, const RowsGiven& rows_given)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The outputs, of each part's rows of them.
   absl::StatusOr<std::vector<StoragePtr>> PutTogether(
       SharedReplay* replay, absl::Span<const std::vector<RowsAt>> made)

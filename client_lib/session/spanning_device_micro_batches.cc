@@ -66,7 +66,6 @@ absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
   // What a stage is given of what earlier ones made is as large as their
   // output.
   absl::flat_hash_map<uint32_t, uint64_t> made;
-  const RowShares::Part* before = nullptr;
   for (const RowShares::Part& part : shares.parts) {
     for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
       uint64_t& bytes = takes[stage.member];
@@ -78,7 +77,7 @@ absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
                        shares.given_row_bytes[of_whole.index];
                    row_bytes > 0) {
           bytes += row_bytes * part.rows;
-        } else if (before == nullptr) {
+        } else if (part.first == 0) {
           bytes += LackedBytes(replay.given[of_whole.index], stage.member);
         }
       }
@@ -87,13 +86,12 @@ absl::Status SpanningDevice::CheckRoomForStages(const SharedReplay& replay) {
         bytes += stage.recording->output_bytes[i];
       }
       // Once for all micro-batches.
-      if (before != nullptr) continue;
+      if (part.first != 0) continue;
       for (const uint32_t slot : stage.kept) {
         bytes += LackedBytes(replay.recording->kept[slots[slot].index].get(),
                              stage.member);
       }
     }
-    before = &part;
   }
   for (int member = 0; member < count(); ++member) {
     if (takes[member] > 0 &&
@@ -126,9 +124,11 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
   }
   std::vector<std::vector<RowsAt>> made;
   for (size_t i = 0; i < replay->shares->parts.size(); ++i) {
+    const RowShares::Part& part = replay->shares->parts[i];
     DJINN_ASSIGN_OR_RETURN(
         made.emplace_back(),
-        CarryOutMicroBatch(replay, replay->shares->parts[i], given[i]));
+        CarryOutMicroBatch(replay, part, staged->by_rows.at(part.rows),
+                           given[i]));
   }
   return PutTogether(replay, made);
 }
@@ -136,14 +136,13 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
 absl::StatusOr<std::vector<SpanningDevice::RowsAt>>
 SpanningDevice::CarryOutMicroBatch(SharedReplay* replay,
                                    const RowShares::Part& part,
+                                   absl::Span<const StageRecording> stages,
                                    const RowsGiven& rows_given) {
   const Recording& recording = *replay->recording;
   const std::vector<RecordingPart::Slot>& slots = recording.parts[0].slots;
-  DJINN_ASSIGN_OR_RETURN(const auto staged,
-                         StagesOf(replay->recording, *replay->shares));
   // By slot, what stages have made so far, where it was written last.
   absl::flat_hash_map<uint32_t, RowsAt> made;
-  for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
+  for (const StageRecording& stage : stages) {
     std::vector<RemoteStorage*> given;
     for (const uint32_t slot : stage.given) {
       if (slots[slot].source == Source::kGiven) {

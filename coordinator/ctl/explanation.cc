@@ -123,24 +123,19 @@ std::string Describe(const v1::BatchPlan& plan) {
   if (plan.parts().empty()) {
     return FormatTable({{of, absl::StrCat("whole: ", plan.problem())}});
   }
+  const bool micro_batches = plan.parts(0).worker_id().empty();
   std::vector<Row> rows = {
       {"PART", "WORKER", "ROWS", "TAKES", "GIVES", "COMPUTE", "TRANSFER"}};
   for (int i = 0; i < plan.parts_size(); ++i) {
     const v1::BatchPlan::Part& part = plan.parts(i);
-    if (part.worker_id().empty()) {
-      rows.push_back({absl::StrCat(i), "all stages", absl::StrCat(part.rows()),
-                      "-", "-",
-                      absl::StrCat(Number(part.compute_seconds()), "s"),
-                      absl::StrCat(Number(part.transfer_seconds()), "s")});
-      continue;
-    }
-    rows.push_back({absl::StrCat(i), part.worker_id(),
-                    absl::StrCat(part.rows()), FormatBytes(part.input_bytes()),
-                    FormatBytes(part.output_bytes()),
+    rows.push_back({absl::StrCat(i),
+                    micro_batches ? "all stages" : part.worker_id(),
+                    absl::StrCat(part.rows()),
+                    micro_batches ? "-" : FormatBytes(part.input_bytes()),
+                    micro_batches ? "-" : FormatBytes(part.output_bytes()),
                     absl::StrCat(Number(part.compute_seconds()), "s"),
                     absl::StrCat(Number(part.transfer_seconds()), "s")});
   }
-  const bool micro_batches = plan.parts(0).worker_id().empty();
   return absl::StrCat(
       of, ", ", plan.rows(), " rows, ", FormatBytes(plan.weight_bytes()),
       " of weights ", micro_batches ? "in all" : "on each", "; ",
