@@ -12,6 +12,8 @@
 #include "common/status_macros.h"
 #include "scheduler/placement/batch_split.h"
 #include "scheduler/placement/micro_batches.h"
+#include "scheduler/placement/row_cost.h"
+#include "scheduler/placement/stages.h"
 #include "scheduler/semantics/analysis.h"
 #include "scheduler/semantics/batch_cut.h"
 
@@ -89,9 +91,12 @@ absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
   DJINN_ASSIGN_OR_RETURN(const semantics::BatchCut cut,
                          semantics::FindBatch(structure, given, outputs));
   const semantics::Meaning meaning = semantics::Analyze(structure);
-  const scheduler::BatchSplit split =
-      scheduler::SplitBatch(structure, meaning, cut, given, outputs,
-                            members.workers, members.factors);
+  const absl::StatusOr<scheduler::StagePlan> stages = scheduler::PlanStages(
+      structure, meaning, members.workers, members.factors);
+  const scheduler::RowWork work = {structure,       meaning, cut,
+                                   given,           outputs, members.workers,
+                                   members.factors, stages};
+  const scheduler::BatchSplit split = scheduler::SplitBatch(work);
   v1::BatchPlan* const plan = answer->mutable_batch();
   plan->set_rows(static_cast<uint64_t>(cut.rows));
   plan->set_weight_bytes(split.weight_bytes);
@@ -100,9 +105,7 @@ absl::Status Plan(const v1::StageRequest& request, const v1::Structure& message,
   if (split.problem.empty()) {
     Describe(split, members, plan);
   } else {
-    const scheduler::MicroBatches found =
-        scheduler::PlanMicroBatches(structure, meaning, cut, given, outputs,
-                                    members.workers, members.factors);
+    const scheduler::MicroBatches found = scheduler::PlanMicroBatches(work);
     const double most = (1 + kForStages) * split.slowest_seconds();
     if (!found.parts.empty() &&
         (split.parts.empty() || found.seconds <= most)) {

@@ -4,7 +4,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "scheduler/placement/row_cost.h"
 #include "scheduler/semantics/frame.h"
 
@@ -13,10 +12,6 @@ namespace {
 
 // Of the search for the least time: as exact as numbers are.
 constexpr int kHalvings = 100;
-
-std::string Seconds(double seconds) {
-  return absl::StrFormat("%.3gs", seconds);
-}
 
 // The workers' times by rows.
 struct Times {
@@ -81,50 +76,44 @@ double BatchSplit::slowest_seconds() const {
   return most;
 }
 
-BatchSplit SplitBatch(const srg::Structure& structure,
-                      const semantics::Meaning& meaning,
-                      const semantics::BatchCut& cut,
-                      absl::Span<const uint32_t> given,
-                      absl::Span<const uint32_t> outputs,
-                      absl::Span<const StageWorker> workers,
-                      const semantics::CostFactors& factors) {
-  const semantics::Frame frame(structure);
+BatchSplit SplitBatch(const RowWork& work) {
+  const semantics::Frame frame(work.structure);
   BatchSplit split;
-  for (uint32_t slot = 0; slot < structure.slots.size(); ++slot) {
-    if (structure.slots[slot].kind == srg::Slot::Kind::kBound &&
-        !absl::c_linear_search(given, slot)) {
-      split.weight_bytes += meaning.slots[slot].size_bytes;
+  for (uint32_t slot = 0; slot < work.structure.slots.size(); ++slot) {
+    if (work.structure.slots[slot].kind == srg::Slot::Kind::kBound &&
+        !absl::c_linear_search(work.given, slot)) {
+      split.weight_bytes += work.meaning.slots[slot].size_bytes;
     }
   }
-  const CallCosts costs(frame, meaning, cut, workers, factors);
+  const CallCosts costs(frame, work);
   RowCost input;
   RowCost output;
-  for (const uint32_t slot : given) input = input + costs.BytesOf(slot);
-  for (const uint32_t slot : outputs) output = output + costs.BytesOf(slot);
+  for (const uint32_t slot : work.given) input = input + costs.BytesOf(slot);
+  for (const uint32_t slot : work.outputs)
+    output = output + costs.BytesOf(slot);
 
   std::vector<Times> times;
-  for (size_t i = 0; i < workers.size(); ++i) {
+  for (size_t i = 0; i < work.workers.size(); ++i) {
     Times& worker = times.emplace_back();
-    worker.compute = costs.OfAll(workers[i]);
+    worker.compute = costs.OfAll(work.workers[i]);
     if (i == 0) continue;
-    worker.transfer = input / LinkOf(workers[i]) + output / LinkOf(workers[0]);
-    worker.has_room = split.weight_bytes <= workers[i].available_bytes;
+    worker.transfer =
+        input / LinkOf(work.workers[i]) + output / LinkOf(work.workers[0]);
+    worker.has_room = split.weight_bytes <= work.workers[i].available_bytes;
   }
-  split.alone_seconds = times[0].all().At(cut.rows);
+  split.alone_seconds = times[0].all().At(work.cut.rows);
   double best_alone = split.alone_seconds;
   for (const Times& worker : times) {
     if (worker.has_room) {
-      best_alone = std::min(best_alone, worker.all().At(cut.rows));
+      best_alone = std::min(best_alone, worker.all().At(work.cut.rows));
     }
   }
-  const absl::StatusOr<StagePlan> stages =
-      PlanStages(structure, meaning, workers, factors);
-  if (stages.ok() && stages->stages.size() > 1) {
-    split.stage_seconds = stages->bottleneck_seconds();
+  if (work.stages.ok() && work.stages->stages.size() > 1) {
+    split.stage_seconds = work.stages->bottleneck_seconds();
   }
 
-  const std::vector<int64_t> shares = Share(times, cut.rows, best_alone);
-  for (size_t i = 0; i < workers.size(); ++i) {
+  const std::vector<int64_t> shares = Share(times, work.cut.rows, best_alone);
+  for (size_t i = 0; i < work.workers.size(); ++i) {
     if (shares[i] == 0) continue;
     BatchSplit::Part& part = split.parts.emplace_back();
     part.worker = static_cast<uint32_t>(i);
@@ -137,8 +126,9 @@ BatchSplit SplitBatch(const srg::Structure& structure,
   }
   const double slowest = split.slowest_seconds();
   if (split.parts.size() < 2) {
-    split.problem = absl::StrCat("a part of it is not done sooner than ",
-                                 Seconds(best_alone), " on one worker alone");
+    split.problem =
+        absl::StrCat("a part of it is not done sooner than ",
+                     SecondsText(best_alone), " on one worker alone");
     if (absl::c_count_if(
             times, [](const Times& worker) { return worker.has_room; }) < 2) {
       split.problem = absl::StrCat("no other worker has room for its ",
@@ -147,14 +137,14 @@ BatchSplit SplitBatch(const srg::Structure& structure,
     split.parts.clear();
   } else if (slowest > (1 - kCutMargin) * best_alone) {
     split.problem =
-        absl::StrCat(Seconds(slowest), " in parts gains too little over ",
-                     Seconds(best_alone), " on one worker alone");
+        absl::StrCat(SecondsText(slowest), " in parts gains too little over ",
+                     SecondsText(best_alone), " on one worker alone");
     split.parts.clear();
   } else if (split.stage_seconds > 0 &&
              slowest > (1 - kCutMargin) * split.stage_seconds) {
     split.problem =
-        absl::StrCat(Seconds(slowest), " in parts gains too little over ",
-                     Seconds(split.stage_seconds), " a run in stages");
+        absl::StrCat(SecondsText(slowest), " in parts gains too little over ",
+                     SecondsText(split.stage_seconds), " a run in stages");
   }
   return split;
 }

@@ -14,12 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "common/srg/structure.h"
-#include "scheduler/placement/stages.h"
-#include "scheduler/semantics/batch_cut.h"
-#include "scheduler/semantics/meaning.h"
-#include "scheduler/semantics/roofline.h"
+#include "scheduler/placement/row_cost.h"
 
 namespace djinn::scheduler {
 
@@ -51,16 +46,7 @@ struct BatchSplit {
   double slowest_seconds() const;
 };
 
-// `meaning` and `cut` are about `structure`. `given`: the slots that come anew
-// in every run; other bound ones stay. `outputs`: those that leave it. Workers
-// are at least one. Where one says nothing of its speed, all count as equal.
-BatchSplit SplitBatch(const srg::Structure& structure,
-                      const semantics::Meaning& meaning,
-                      const semantics::BatchCut& cut,
-                      absl::Span<const uint32_t> given,
-                      absl::Span<const uint32_t> outputs,
-                      absl::Span<const StageWorker> workers,
-                      const semantics::CostFactors& factors);
+BatchSplit SplitBatch(const RowWork& work);
 
 }  // namespace djinn::scheduler
 

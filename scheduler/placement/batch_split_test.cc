@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/placement/stages.h"
 #include "scheduler/semantics/analysis.h"
 #include "scheduler/semantics/testing.h"
 
@@ -36,8 +37,9 @@ class BatchSplitTest : public ::testing::Test {
     EXPECT_TRUE(cut.ok()) << cut.status();
     if (!cut.ok()) return {};
     const semantics::Meaning meaning = semantics::Analyze(builder_.structure());
-    return SplitBatch(builder_.structure(), meaning, *cut, given, outputs,
-                      workers, factors_);
+    return SplitBatch(
+        {builder_.structure(), meaning, *cut, given, outputs, workers, factors_,
+         PlanStages(builder_.structure(), meaning, workers, factors_)});
   }
 
   static std::vector<int64_t> Rows(const BatchSplit& split) {

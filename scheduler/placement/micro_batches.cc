@@ -5,7 +5,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/srg/stage_cut.h"
 #include "scheduler/placement/row_cost.h"
 #include "scheduler/semantics/frame.h"
@@ -15,10 +14,6 @@ namespace {
 
 // What one more message a micro-batch is worth, which nothing here counts.
 constexpr double kNearly = 0.05;
-
-std::string Seconds(double seconds) {
-  return absl::StrFormat("%.3gs", seconds);
-}
 
 // The stages' times by rows, and what is not theirs.
 struct Pipeline {
@@ -48,13 +43,11 @@ struct Pipeline {
 };
 
 Pipeline PipelineOf(const semantics::Frame& frame, const CallCosts& costs,
-                    const StagePlan& plan, absl::Span<const uint32_t> given,
-                    absl::Span<const uint32_t> outputs,
-                    absl::Span<const StageWorker> workers) {
+                    const StagePlan& plan, const RowWork& work) {
   Pipeline pipeline;
   pipeline.stages.resize(plan.stages.size());
   const auto worker_of = [&](uint32_t stage) -> const StageWorker& {
-    return workers[plan.stages[stage].worker];
+    return work.workers[plan.stages[stage].worker];
   };
   std::vector<std::vector<bool>> takes(
       plan.stages.size(), std::vector<bool>(frame.structure().slots.size()));
@@ -67,7 +60,7 @@ Pipeline PipelineOf(const semantics::Frame& frame, const CallCosts& costs,
       const uint32_t slot = operand.view->slot;
       const int producer = frame.value(operand.value).producer;
       const bool from_first = producer < 0 && plan.stages[stage].worker != 0 &&
-                              absl::c_linear_search(given, slot);
+                              absl::c_linear_search(work.given, slot);
       const bool from_other =
           producer >= 0 && plan.stage_of_node[producer] != stage;
       if (from_first || from_other) takes[stage][slot] = true;
@@ -80,15 +73,17 @@ Pipeline PipelineOf(const semantics::Frame& frame, const CallCosts& costs,
     for (uint32_t slot = 0; slot < takes[stage].size(); ++slot) {
       if (!takes[stage][slot]) continue;
       const RowCost cost = costs.BytesOf(slot) / LinkOf(worker_of(stage));
-      const bool is_whole = cost.row == 0 && absl::c_linear_search(given, slot);
+      const bool is_whole =
+          cost.row == 0 && absl::c_linear_search(work.given, slot);
       RowCost& transfer =
           is_whole ? pipeline.once : pipeline.stages[stage].transfer;
       transfer = transfer + cost;
     }
   }
-  for (const uint32_t slot : outputs) {
+  for (const uint32_t slot : work.outputs) {
     if (plan.stages[made_by[slot]].worker == 0) continue;
-    pipeline.once = pipeline.once + costs.BytesOf(slot) / LinkOf(workers[0]);
+    pipeline.once =
+        pipeline.once + costs.BytesOf(slot) / LinkOf(work.workers[0]);
   }
   return pipeline;
 }
@@ -106,76 +101,69 @@ int64_t FindCount(const Pipeline& pipeline, int64_t rows) {
 }
 
 // Of the worker that does it soonest by itself; 0 if none has room.
-double AloneSeconds(const CallCosts& costs, int64_t rows,
-                    absl::Span<const uint32_t> given,
-                    absl::Span<const uint32_t> outputs, uint64_t weight_bytes,
-                    absl::Span<const StageWorker> workers) {
+double AloneSeconds(const CallCosts& costs, const RowWork& work,
+                    uint64_t weight_bytes) {
   double least = 0;
-  for (size_t i = 0; i < workers.size(); ++i) {
-    if (weight_bytes > workers[i].available_bytes) continue;
-    RowCost cost = costs.OfAll(workers[i]);
-    for (const uint32_t slot : given) {
-      if (i > 0) cost = cost + costs.BytesOf(slot) / LinkOf(workers[i]);
+  for (size_t i = 0; i < work.workers.size(); ++i) {
+    const StageWorker& worker = work.workers[i];
+    if (weight_bytes > worker.available_bytes) continue;
+    RowCost cost = costs.OfAll(worker);
+    if (i > 0) {
+      for (const uint32_t slot : work.given) {
+        cost = cost + costs.BytesOf(slot) / LinkOf(worker);
+      }
+      for (const uint32_t slot : work.outputs) {
+        cost = cost + costs.BytesOf(slot) / LinkOf(work.workers[0]);
+      }
     }
-    for (const uint32_t slot : outputs) {
-      if (i > 0) cost = cost + costs.BytesOf(slot) / LinkOf(workers[0]);
-    }
-    if (least == 0 || cost.At(rows) < least) least = cost.At(rows);
+    const double seconds = cost.At(work.cut.rows);
+    if (least == 0 || seconds < least) least = seconds;
   }
   return least;
 }
 
 }  // namespace
 
-MicroBatches PlanMicroBatches(const srg::Structure& structure,
-                              const semantics::Meaning& meaning,
-                              const semantics::BatchCut& cut,
-                              absl::Span<const uint32_t> given,
-                              absl::Span<const uint32_t> outputs,
-                              absl::Span<const StageWorker> workers,
-                              const semantics::CostFactors& factors) {
+MicroBatches PlanMicroBatches(const RowWork& work) {
   MicroBatches found;
-  absl::StatusOr<StagePlan> stages =
-      PlanStages(structure, meaning, workers, factors);
-  if (!stages.ok() || stages->stages.size() < 2) {
-    found.problem = stages.ok() ? "stages do not pay"
-                                : std::string(stages.status().message());
+  if (!work.stages.ok() || work.stages->stages.size() < 2) {
+    found.problem = work.stages.ok()
+                        ? "stages do not pay"
+                        : std::string(work.stages.status().message());
     return found;
   }
-  found.stages = *std::move(stages);
+  found.stages = *work.stages;
   const absl::Status in_order =
-      srg::CheckStageOrder(structure, found.stages.stage_of_node);
+      srg::CheckStageOrder(work.structure, found.stages.stage_of_node);
   if (!in_order.ok()) {
     found.problem = std::string(in_order.message());
     return found;
   }
-  const semantics::Frame frame(structure);
-  const CallCosts costs(frame, meaning, cut, workers, factors);
-  const Pipeline pipeline =
-      PipelineOf(frame, costs, found.stages, given, outputs, workers);
+  const semantics::Frame frame(work.structure);
+  const CallCosts costs(frame, work);
+  const Pipeline pipeline = PipelineOf(frame, costs, found.stages, work);
   uint64_t weight_bytes = 0;
   for (const StagePlan::Stage& stage : found.stages.stages) {
     weight_bytes += stage.weight_bytes;
   }
-  found.whole_seconds = pipeline.Seconds(cut.rows, 1);
-  found.alone_seconds =
-      AloneSeconds(costs, cut.rows, given, outputs, weight_bytes, workers);
-  const int64_t count = FindCount(pipeline, cut.rows);
-  found.seconds = pipeline.Seconds(cut.rows, count);
+  found.whole_seconds = pipeline.Seconds(work.cut.rows, 1);
+  found.alone_seconds = AloneSeconds(costs, work, weight_bytes);
+  const int64_t count = FindCount(pipeline, work.cut.rows);
+  found.seconds = pipeline.Seconds(work.cut.rows, count);
   const double other = found.alone_seconds > 0
                            ? std::min(found.alone_seconds, found.whole_seconds)
                            : found.whole_seconds;
   if (found.seconds > (1 - kCutMargin) * other) {
     found.problem = absl::StrCat(
-        Seconds(found.seconds), " in micro-batches through ",
+        SecondsText(found.seconds), " in micro-batches through ",
         found.stages.stages.size(), " stages gains too little over ",
-        Seconds(other),
+        SecondsText(other),
         other == found.alone_seconds ? " on one worker" : " in one piece");
     return found;
   }
   for (int64_t i = 0; i < count; ++i) {
     MicroBatches::Part& part = found.parts.emplace_back();
-    part.rows = cut.rows / count + (i < cut.rows % count ? 1 : 0);
+    part.rows = work.cut.rows / count + (i < work.cut.rows % count ? 1 : 0);
     for (const Pipeline::Stage& stage : pipeline.stages) {
       part.compute_seconds += stage.compute.At(part.rows);
       part.transfer_seconds += stage.transfer.At(part.rows);

@@ -18,12 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/types/span.h"
-#include "common/srg/structure.h"
+#include "scheduler/placement/row_cost.h"
 #include "scheduler/placement/stages.h"
-#include "scheduler/semantics/batch_cut.h"
-#include "scheduler/semantics/meaning.h"
-#include "scheduler/semantics/roofline.h"
 
 namespace djinn::scheduler {
 
@@ -52,14 +48,7 @@ struct MicroBatches {
   std::string problem;
 };
 
-// As SplitBatch().
-MicroBatches PlanMicroBatches(const srg::Structure& structure,
-                              const semantics::Meaning& meaning,
-                              const semantics::BatchCut& cut,
-                              absl::Span<const uint32_t> given,
-                              absl::Span<const uint32_t> outputs,
-                              absl::Span<const StageWorker> workers,
-                              const semantics::CostFactors& factors);
+MicroBatches PlanMicroBatches(const RowWork& work);
 
 }  // namespace djinn::scheduler
 

@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "scheduler/placement/stages.h"
 #include "scheduler/semantics/analysis.h"
 #include "scheduler/semantics/testing.h"
 
@@ -39,8 +40,9 @@ class MicroBatchesTest : public ::testing::Test {
     EXPECT_TRUE(cut.ok()) << cut.status();
     if (!cut.ok()) return {};
     const semantics::Meaning meaning = semantics::Analyze(builder_.structure());
-    return PlanMicroBatches(builder_.structure(), meaning, *cut, given, outputs,
-                            workers, factors_);
+    return PlanMicroBatches(
+        {builder_.structure(), meaning, *cut, given, outputs, workers, factors_,
+         PlanStages(builder_.structure(), meaning, workers, factors_)});
   }
 
   Builder builder_;

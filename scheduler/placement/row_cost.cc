@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_format.h"
 #include "scheduler/placement/work.h"
 
 namespace djinn::scheduler {
@@ -25,33 +26,27 @@ uint64_t WholeBytes(const semantics::Frame& frame, int node,
 
 }  // namespace
 
-CallCosts::CallCosts(const semantics::Frame& frame,
-                     const semantics::Meaning& meaning,
-                     const semantics::BatchCut& cut,
-                     absl::Span<const StageWorker> workers,
-                     const semantics::CostFactors& factors)
+CallCosts::CallCosts(const semantics::Frame& frame, const RowWork& work)
     : frame_(frame),
-      meaning_(meaning),
-      cut_(cut),
-      factors_(factors),
-      known_(absl::c_all_of(workers, [](const StageWorker& worker) {
+      work_(work),
+      known_(absl::c_all_of(work.workers, [](const StageWorker& worker) {
         return IsKnown(worker.speed);
       })) {}
 
 RowCost CallCosts::OfNode(int node, const StageWorker& worker) const {
   const semantics::DeviceSpeed& speed = known_ ? worker.speed : kReferenceSpeed;
-  const semantics::NodeMeaning& found = meaning_.nodes[node];
+  const semantics::NodeMeaning& found = work_.meaning.nodes[node];
   const Work::Part all{frame_.op_class(node), found.phase, found.cost, 1};
   const double factor =
-      known_ ? factors_.Factor(all.op_class, all.phase, worker.device) : 1;
+      known_ ? work_.factors.Factor(all.op_class, all.phase, worker.device) : 1;
   const double seconds = RooflineSeconds(all, speed) * factor;
-  if (!cut_.of_rows[node]) return {seconds, 0};
+  if (!work_.cut.of_rows[node]) return {seconds, 0};
   Work::Part none = all;
   none.cost = {};
   none.cost.read_bytes =
-      std::min(all.cost.read_bytes, WholeBytes(frame_, node, cut_));
+      std::min(all.cost.read_bytes, WholeBytes(frame_, node, work_.cut));
   const double least = RooflineSeconds(none, speed) * factor;
-  return {least, (seconds - least) / static_cast<double>(cut_.rows)};
+  return {least, (seconds - least) / static_cast<double>(work_.cut.rows)};
 }
 
 RowCost CallCosts::OfAll(const StageWorker& worker) const {
@@ -63,15 +58,19 @@ RowCost CallCosts::OfAll(const StageWorker& worker) const {
 }
 
 RowCost CallCosts::BytesOf(uint32_t slot) const {
-  if (cut_.row_bytes[slot] > 0) {
-    return {0, static_cast<double>(cut_.row_bytes[slot])};
+  if (work_.cut.row_bytes[slot] > 0) {
+    return {0, static_cast<double>(work_.cut.row_bytes[slot])};
   }
-  return {static_cast<double>(meaning_.slots[slot].size_bytes), 0};
+  return {static_cast<double>(work_.meaning.slots[slot].size_bytes), 0};
 }
 
 double LinkOf(const StageWorker& worker) {
   const double told = worker.link_bytes_per_second;
   return told > 0 ? told : kReferenceLink;
+}
+
+std::string SecondsText(double seconds) {
+  return absl::StrFormat("%.3gs", seconds);
 }
 
 }  // namespace djinn::scheduler

@@ -4,8 +4,11 @@
 #define SCHEDULER_PLACEMENT_ROW_COST_H_
 
 #include <cstdint>
+#include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/srg/structure.h"
 #include "scheduler/placement/stages.h"
 #include "scheduler/semantics/batch_cut.h"
 #include "scheduler/semantics/frame.h"
@@ -13,6 +16,25 @@
 #include "scheduler/semantics/roofline.h"
 
 namespace djinn::scheduler {
+
+// What is to be carried out on some of its rows at a time. Everything is
+// somebody else's.
+struct RowWork {
+  // `meaning`, `cut` and `stages` are about it.
+  const srg::Structure& structure;
+  const semantics::Meaning& meaning;
+  const semantics::BatchCut& cut;
+  // The slots that come anew in every run; other bound ones stay.
+  absl::Span<const uint32_t> given;
+  // Those that leave it.
+  absl::Span<const uint32_t> outputs;
+  // At least one. Where one says nothing of its speed, all count as equal.
+  absl::Span<const StageWorker> workers;
+  const semantics::CostFactors& factors;
+  // How all of it would be cut into stages for these workers, as PlanStages()
+  // says.
+  const absl::StatusOr<StagePlan>& stages;
+};
 
 // Seconds or bytes.
 struct RowCost {
@@ -36,12 +58,8 @@ struct RowCost {
 // all of them: a chord of the roofline, which is never below it.
 class CallCosts {
  public:
-  // `workers` are all that share the work: where one says nothing of its speed,
-  // all count as equal. Everything must outlive it.
-  CallCosts(const semantics::Frame& frame, const semantics::Meaning& meaning,
-            const semantics::BatchCut& cut,
-            absl::Span<const StageWorker> workers,
-            const semantics::CostFactors& factors);
+  // `frame` is of the work's structure. Both must outlive it.
+  CallCosts(const semantics::Frame& frame, const RowWork& work);
 
   RowCost OfNode(int node, const StageWorker& worker) const;
   // Of all nodes.
@@ -51,15 +69,15 @@ class CallCosts {
 
  private:
   const semantics::Frame& frame_;
-  const semantics::Meaning& meaning_;
-  const semantics::BatchCut& cut_;
-  const semantics::CostFactors& factors_;
+  const RowWork& work_;
   // How fast they are, all of them.
   const bool known_;
 };
 
 // Bytes per second to the worker.
 double LinkOf(const StageWorker& worker);
+// "0.0123s"
+std::string SecondsText(double seconds);
 
 }  // namespace djinn::scheduler
 
