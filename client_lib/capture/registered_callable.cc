@@ -225,6 +225,16 @@ class RegisteredCallable::Impl {
     models_.Retain({});
   }
 
+  std::vector<uint64_t> Recordings() const {
+    std::vector<uint64_t> recordings;
+    MutexLock lock(&mu_);
+    for (const auto& [guard, entry] : entries_) {
+      if (entry.registration == nullptr) continue;
+      recordings.push_back(entry.registration->recording->number);
+    }
+    return recordings;
+  }
+
   CompileStatistics statistics() const {
     MutexLock lock(&mu_);
     return statistics_;
@@ -422,6 +432,10 @@ void RegisteredCallable::Abandon(const std::string& refusal) {
 }
 
 void RegisteredCallable::Forget() { impl_->Forget(); }
+
+std::vector<uint64_t> RegisteredCallable::Recordings() const {
+  return impl_->Recordings();
+}
 
 CompileStatistics RegisteredCallable::statistics() const {
   return impl_->statistics();

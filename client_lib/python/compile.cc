@@ -1,5 +1,6 @@
 #include "client_lib/python/compile.h"
 
+#include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
@@ -73,6 +74,11 @@ void BindCompile(py::module_& module) {
            [](RegisteredCallable& callable) {
              const py::gil_scoped_release release;
              callable.Forget();
+           })
+      .def("recordings",
+           [](const RegisteredCallable& callable) {
+             const py::gil_scoped_release release;
+             return callable.Recordings();
            })
       .def("statistics", [](const RegisteredCallable& callable) {
         const CompileStatistics statistics = callable.statistics();

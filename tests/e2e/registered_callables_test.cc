@@ -671,5 +671,32 @@ TEST_F(RegisteredCallablesTest, AutogradGoesOnCountingAsAfterACall) {
                  at::kCPU, [](const Tensors&) { return Tensors(); })));
 }
 
+TEST_F(RegisteredCallablesTest, CallsUsedLeastRecentlyAreForgotten) {
+  RegisteredCallable callable;
+  const at::Tensor x = torch::ones({4}).to(Device());
+  // The sum, and whether the call was carried out again.
+  const auto call = [&](int64_t number) {
+    const std::string key = std::to_string(number);
+    auto again = callable.Replay(key, {x}, {});
+    if (again.has_value()) return std::pair(again->outputs[0], true);
+    EXPECT_TRUE(callable.Begin(key, {x}, {})) << number;
+    const at::Tensor sum = x + number;
+    EXPECT_NE(callable.End({sum}), 0u) << number;
+    return std::pair(sum, false);
+  };
+  constexpr int64_t kCalls = RegisteredCallable::kMaxRecordings + 8;
+  for (int64_t number = 0; number < kCalls; ++number) {
+    EXPECT_FALSE(call(number).second);
+    EXPECT_FALSE(call(number).second);
+    EXPECT_TRUE(call(number).second) << number;
+  }
+  EXPECT_EQ(callable.Recordings().size(), RegisteredCallable::kMaxRecordings);
+  EXPECT_TRUE(call(kCalls - 1).second);
+  EXPECT_TRUE(call(8).second);
+  const auto [sum, again] = call(7);
+  EXPECT_FALSE(again);
+  EXPECT_TRUE(torch::equal(sum.cpu(), torch::full({4}, 8.0f)));
+}
+
 }  // namespace
 }  // namespace djinn

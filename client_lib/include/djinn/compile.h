@@ -122,6 +122,8 @@ class DJINN_API RegisteredCallable {
   // Calls that other threads make meanwhile may still be carried out.
   void Forget();
 
+  // Which recordings are not forgotten: no others are going to be found.
+  std::vector<uint64_t> Recordings() const;
   CompileStatistics statistics() const;
 
  private:

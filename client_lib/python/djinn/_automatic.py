@@ -140,9 +140,9 @@ class _AutomaticCallable(CompiledCallable):
             self._environment = None
             raise
 
-    def recordings(self):
-        """Calls captured that can be carried out again."""
-        return len(self._forms)
+    def recorded(self):
+        """Calls captured that could be carried out again."""
+        return self._recorded
 
 
 class _Repeating:
@@ -152,7 +152,7 @@ class _Repeating:
         self.module = weakref.ref(module)
         self.calls = 0
         self.replays = 0
-        self.recordings = 0
+        self.recorded = 0
         self.refusals = 0
         self.callable = None
 
@@ -164,8 +164,8 @@ class _Repeating:
             self.callable = _AutomaticCallable(_Forward(module))
         result = self.callable(*args, **kwargs)
         statistics = self.callable.statistics()
-        recorded = self.callable.recordings() > self.recordings
-        self.recordings = self.callable.recordings()
+        recorded = self.callable.recorded() > self.recorded
+        self.recorded = self.callable.recorded()
         if statistics["replays"] > self.replays:
             self.replays = statistics["replays"]
             self.refusals = 0

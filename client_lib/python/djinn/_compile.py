@@ -38,8 +38,13 @@ class CompiledCallable:
         # A short key for every combination of values that was met.
         self._keys = {}
         # How to give the outputs of a recording their form. Whoever finds a
-        # recording finds its form, if need be once it has the lock.
+        # recording finds its form, if need be once it has the lock: one that is
+        # forgotten goes with a whole dictionary, in whose place another one comes.
         self._forms = {}
+        # How many of them there may be before it is seen which are forgotten.
+        self._most_forms = _MIN_FORMS
+        # Calls captured that could be carried out again.
+        self._recorded = 0
         # Keys of calls that read values, and for each size of their arguments where
         # to begin to ask for them.
         self._reading = set()
@@ -68,7 +73,7 @@ class CompiledCallable:
                 with self._lock:
                     form = self._forms[recording]
             return form(outputs, places)
-        if len(self._forms) >= _MAX_FORMS or not self._callable.begin(*call):
+        if not self._callable.begin(*call):
             return self._function(*args, **kwargs)
         if answers is None:
             result, is_refused = self._capture(prepared, args, kwargs, self._function)
@@ -149,8 +154,7 @@ class CompiledCallable:
         with self._lock:
             answers = self._answers.get(described)
             if answers is None:
-                if len(self._answers) >= _MAX_KEYS:
-                    self._answers.clear()
+                _make_room(self._answers)
                 answers = self._answers[described] = Answers(f"{key}.{next(_numbers)}", _numbers)
         try:
             known = answers.of(tensors)
@@ -193,7 +197,17 @@ class CompiledCallable:
             recording = self._callable.end(outputs)
             if recording:
                 self._forms[recording] = form
+                self._recorded += 1
+                if len(self._forms) > self._most_forms:
+                    self._drop_forms()
         return result, not recording
+
+    def _drop_forms(self):
+        """Of recordings that are not going to be found any more; the lock is held."""
+        forms = self._forms
+        self._forms = {number: forms[number] for number in self._callable.recordings()
+                       if number in forms}
+        self._most_forms = max(_MIN_FORMS, 2 * len(self._forms))
 
     def _world(self, prepared, args, kwargs):
         """What a call must leave as it is, besides what is on devices."""
@@ -250,9 +264,9 @@ class CompiledCallable:
         combination = (form, marks, environment.number, values, modes, _settings())
         key = self._keys.get(combination)
         if key is None:
-            if len(self._keys) >= _MAX_KEYS:
-                self._keys.clear()
-            key = self._keys[combination] = str(next(_numbers))
+            with self._lock:
+                _make_room(self._keys)
+                key = self._keys.setdefault(combination, str(next(_numbers)))
         return environment, (key, tensors, environment.tensors), places
 
     def _surroundings(self):
@@ -335,8 +349,14 @@ _MAX_CLASSES = 64
 _MAX_WARM_UP_CALLS = 8
 # How it begins what the session says of a call that does.
 _READS_A_VALUE = "it reads a value from the device"
-# Captures of one function.
-_MAX_FORMS = 16384
+# Of one function, before it is looked for those that are not needed any more.
+_MIN_FORMS = 64
+
+
+def _make_room(known):
+    """For one more: what was met first goes."""
+    while len(known) >= _MAX_KEYS:
+        del known[next(iter(known))]
 
 
 def _kinds_of_keys(spec):

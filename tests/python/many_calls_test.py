@@ -1,0 +1,54 @@
+"""djinn.compile(): a function that is called in more ways than are remembered."""
+
+import torch
+
+import djinn
+from tests.python.remote_case import RemoteCase
+
+# More than a callable remembers combinations of values.
+WAYS = 1100
+
+
+class ManyCallsTest(RemoteCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        torch.manual_seed(3)
+        cls.x = torch.randn(4)
+        cls.there = cls.x.to(cls.device)
+        cls.compiled = djinn.compile(lambda x, number: {"sum": x + number, "number": number})
+        for number in range(WAYS):
+            for _ in range(3):
+                cls.call(number)
+
+    @classmethod
+    def call(cls, number):
+        """The result, and whether the call was carried out again."""
+        before = cls.compiled.statistics()["replays"]
+        result = cls.compiled(cls.there, number)
+        return result, cls.compiled.statistics()["replays"] > before
+
+    def check(self, number, result):
+        self.assert_same(result["sum"], self.x + number)
+        self.assertEqual(result["number"], number)
+
+    def test_each_way_was_carried_out_again_at_its_third_call(self):
+        self.assertEqual(self.compiled.statistics()["replays"], WAYS)
+        self.assertEqual(self.compiled.statistics()["refusal"], "")
+
+    def test_what_cannot_be_found_any_more_is_not_kept(self):
+        # Each way was captured twice, and the second recording took the first one's place.
+        self.assertLess(len(self.compiled._forms), 2 * WAYS)
+
+    def test_what_was_met_last_is_still_carried_out_again(self):
+        # However many there were besides: not all is forgotten at once.
+        for number in (WAYS - 1, WAYS - 2, WAYS // 2):
+            result, is_replay = self.call(number)
+            self.assertTrue(is_replay, number)
+            self.check(number, result)
+
+    def test_what_was_forgotten_is_registered_anew(self):
+        for call in range(4):
+            result, is_replay = self.call(0)
+            self.assertEqual(is_replay, call >= 2, call)
+            self.check(0, result)
