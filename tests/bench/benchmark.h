@@ -59,6 +59,7 @@ std::unique_ptr<Benchmark> MakePlanLookup(const Options& options);
 std::unique_ptr<Benchmark> MakeAdmission(const Options& options);
 std::unique_ptr<Benchmark> MakeHitRate(const Options& options);
 std::unique_ptr<Benchmark> MakePipeline(const Options& options);
+std::unique_ptr<Benchmark> MakeStandstill(const Options& options);
 std::unique_ptr<Benchmark> MakeSharedRows(const Options& options);
 std::unique_ptr<Benchmark> MakeIteration(const Options& options);
 std::unique_ptr<Benchmark> MakeStages(const Options& options);

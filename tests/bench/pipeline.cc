@@ -2,6 +2,7 @@
 // with the parts of a batch; beside the same on a device of one worker.
 #include <algorithm>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "ATen/CPUGeneratorImpl.h"
@@ -142,6 +143,12 @@ class PipelineBenchmark : public Benchmark {
     row.numbers["crossings_per_part"] =
         static_cast<double>(GetStatistics().device_copies - copies) /
         (rounds_ * kParts);
+    // Each worker has one thread, and they have no more than the machine's.
+    const int cores = std::min<int>(
+        kWorkers, static_cast<int>(std::thread::hardware_concurrency()));
+    const double share = 1 / row.ratio->median / cores;
+    row.numbers["share_of_the_cores"] = share;
+    row.notes.push_back(absl::StrFormat("%.2f of %d cores", share, cores));
     row.checked = absl::StrCat(checked, " batches, equal bits");
     if (different > 0) row.error = absl::StrCat(different, " batches differ");
     rows->push_back(std::move(row));

@@ -72,6 +72,7 @@ constexpr Entry kBenchmarks[] = {
     {"decode_batch", MakeDecodeBatch},
     {"interactive", MakeInteractive},
     {"distance", MakeDistance},
+    {"standstill", MakeStandstill},
     {"pipeline", MakePipeline},
     {"shared_rows", MakeSharedRows},
 };

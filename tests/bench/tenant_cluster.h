@@ -4,6 +4,8 @@
 #ifndef TESTS_BENCH_TENANT_CLUSTER_H_
 #define TESTS_BENCH_TENANT_CLUSTER_H_
 
+#include <sys/types.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -38,6 +40,7 @@ class TenantCluster {
   absl::Status StartWorker();
 
   const std::filesystem::path& folder() const { return folder_; }
+  pid_t coordinator_pid() const { return coordinator_process_->pid(); }
   // What clients connect with.
   std::string coordinator() const;
   std::string token_file(const std::string& tenant) const {
