@@ -33,7 +33,7 @@ PEERS = ("local eager", "torch.compile", "Djinn, strict", "Djinn, fast",
 ABSENT = {"skytorch 0.1.0": "not installed: it reaches workers through a Kubernetes "
                             "cluster alone"}
 # Seconds; a peer that has not answered by then is given up.
-PATIENCE = 300
+PATIENCE = 600
 
 
 def _interpreter(peer):
