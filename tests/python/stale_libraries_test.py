@@ -1,0 +1,180 @@
+"""Registered callables: what libraries and the process keep changes, and no answer is stale."""
+
+import builtins
+import datetime
+import decimal
+import functools
+import logging
+import mimetypes
+import os
+import secrets
+import sys
+import threading
+import time
+import types
+import unittest.mock
+import uuid
+
+import torch
+import torch.nn.functional as F
+import transformers
+
+import djinn
+from tests.python.stale_answers_case import StaleAnswersCase
+
+
+class StaleLibrariesTest(StaleAnswersCase):
+    # Functions that were replaced -------------------------------------------------
+
+    def test_replaced_functions_of_libraries(self):
+        self.check(lambda x: torch.nn.functional.gelu(x), self.patch(F, "gelu", lambda x: x * 7))
+        self.check(lambda x: F.silu(x), self.patch(F, "silu", lambda x: x * 7))
+
+        def imports(x):
+            from torch.nn.functional import mish
+
+            return mish(x)
+
+        self.check(imports, self.patch(F, "mish", lambda x: x * 7))
+        replaced = lambda self, x: x * 7  # noqa: E731
+        layers = torch.nn.Sequential(torch.nn.ReLU())
+        self.check(layers, self.patch(torch.nn.ReLU, "forward", replaced))
+        # Of what a module of PyTorch's calls itself.
+        self.check(torch.nn.ELU(), self.patch(F, "elu", lambda x, *_: x * 7))
+        tanh = torch.nn.Tanh()
+        self.patch(torch.nn.Tanh, "scale", 2.0)()
+        self.check(lambda x: x * tanh.scale, self.patch(torch.nn.Tanh, "scale", 3.0))
+        self.check(lambda x: x * max(1, 2), self.patch(builtins, "max", lambda *_: 7))
+
+    def test_what_replaced_them_is_looked_through(self):
+        scale = 2.0
+
+        def change():
+            nonlocal scale
+            scale *= 2
+
+        def replacement(x):
+            return x * scale
+
+        self.patch(F, "softsign", replacement)()
+        self.check(lambda x: F.softsign(x), change)
+        self.patch(torch.nn.Softshrink, "forward", lambda self, x: replacement(x))()
+        self.check(torch.nn.Softshrink(), change)
+        # However it calls itself.
+        self.check(functools.wraps(F.relu)(replacement), change)
+        self.check(torch.no_grad()(replacement), change)
+        part = functools.partial(replacement)
+        self.check(torch.vmap(part), change)
+
+    def test_a_global_named_like_a_builtin(self):
+        variables = {"__builtins__": builtins, "__name__": "shadows"}
+        function = types.FunctionType((lambda x: x * min(1, 2)).__code__, variables)
+        self.check(function, lambda: variables.update(min=lambda *_: 7))
+
+    # What libraries keep -------------------------------------------------------------
+
+    def test_collections_of_libraries_modules(self):
+        self.patch(sys, "argv", ["program"])()
+        self.check(lambda x: x * len(sys.argv), lambda: sys.argv.append("more"))
+        self.check(lambda x: x * len(sys.argv[0]), lambda: sys.argv.__setitem__(0, "other"))
+        self.enterContext(unittest.mock.patch.dict(mimetypes.types_map, {".djinn": "a/b"}))
+        types_map = mimetypes.types_map
+        for function in (
+            lambda x: x * len(mimetypes.types_map[".djinn"]),
+            lambda x: x * len(types_map[".djinn"]),
+        ):
+            mimetypes.types_map[".djinn"] = "a/b"
+            self.check(function, lambda: mimetypes.types_map.update({".djinn": "a/bc"}))
+
+    def test_attention_functions_of_transformers(self):
+        config = transformers.LlamaConfig(
+            hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, vocab_size=11, attn_implementation="sdpa",
+        )
+        model = transformers.LlamaModel(config).eval().to(self.device)
+        ids = torch.randint(0, 11, (1, 4)).to(self.device)
+        layer, scale = model.layers[0].self_attn, 1.0
+
+        def replacement(module, query, key, value, mask, **kwargs):
+            return torch.ones_like(query).transpose(1, 2).contiguous() * scale, None
+
+        interface = transformers.AttentionInterface
+        functions = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS
+        own, common = functions._local_mapping, interface._global_mapping
+        calls = {
+            "named by the model": lambda ids: model(ids, use_cache=False).last_hidden_state,
+            "named by the program": lambda ids: functions["sdpa"](
+                layer, ids[None, None] * 1.0, ids[None, None] * 1.0, ids[None, None] * 2.0, None
+            )[0],
+        }
+
+        def replace():
+            nonlocal scale
+            scale += 1
+
+        def check(function, change):
+            compiled = djinn.compile(function)
+            # Some are looked through for the values that they read.
+            for _ in range(8):
+                before = compiled(ids)
+            self.assertGreater(compiled.statistics()["replays"], 0, compiled.statistics())
+            change()
+            result, expected = compiled(ids).cpu(), function(ids).cpu()
+            self.assertFalse(torch.equal(before.cpu(), expected), "the change changes nothing")
+            torch.testing.assert_close(result, expected)
+
+        for name, function in calls.items():
+            for mapping, change in (
+                (own, lambda: functions.__setitem__("sdpa", replacement)),
+                (common, lambda: interface.register("sdpa", replacement)),
+            ):
+                with self.subTest(name), torch.no_grad(), unittest.mock.patch.dict(mapping):
+                    check(function, change)
+                    # It is looked through, too.
+                    check(function, replace)
+
+    # What cannot be watched -----------------------------------------------------------
+
+    def test_states_of_the_process_are_refused(self):
+        now, clock = datetime.datetime, time.time
+        generator = torch.Generator()
+        log = logging.getLogger("djinn_test")
+        for function, what in [
+            (lambda x: x * (2 if threading.current_thread().name == "a" else 3), "threading.current_thread"),
+            (lambda x: x * (threading.get_ident() % 2), "threading.get_ident"),
+            (lambda x: x * secrets.randbelow(2), "secrets.randbelow"),
+            (lambda x: x * secrets.choice([2, 2]), "SystemRandom"),
+            (lambda x: x * (2 if time.time() > 0 else 3), "time.time"),
+            (lambda x: x * (2 if clock() > 0 else 3), "time.time"),
+            (lambda x: x * (2 if time.perf_counter() > 0 else 3), "time.perf_counter"),
+            (lambda x: x * (2 if now.now().year else 3), "datetime.datetime and now"),
+            (lambda x: x * (2 if datetime.date.today().year else 3), "datetime.date and today"),
+            (lambda x: x * len(os.getcwd()), "os.getcwd"),
+            (lambda x: x * (2 if os.path.exists("/x") else 3), "posixpath.exists"),
+            (lambda x: x * len(open("/dev/null").read()), "builtins.open"),
+            (lambda x: x * (2 if id(x) % 2 else 3), "builtins.id"),
+            (lambda x: x * decimal.getcontext().prec, "decimal.getcontext"),
+            (lambda x: x * float(decimal.Decimal(1) / 3), "decimal.Decimal"),
+            (lambda x: x * (torch.initial_seed() % 3), "initial_seed"),
+            (lambda x: x * (generator.initial_seed() % 3), "initial_seed"),
+            (lambda x: x * (torch.default_generator.initial_seed() % 3), "initial_seed"),
+            (lambda x: x * logging.getLogger("djinn_test").getEffectiveLevel(), "logging.getLogger"),
+            (lambda x: x * len(uuid.uuid4().hex), "uuid.uuid4"),
+        ]:
+            with self.subTest(what):
+                self.check_refused(function, what)
+        # What is logged is nobody's concern but the program's.
+        self.warm(lambda x: (log.debug("a"), logging.getLogger("b").debug("c"), x * 2)[2])
+
+    def test_levels_of_loggers(self):
+        parent, log = logging.getLogger("djinn_test"), logging.getLogger("djinn_test.a")
+        self.addCleanup(parent.setLevel, parent.level)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        for function in (
+            lambda x: x * (2 if log.isEnabledFor(logging.DEBUG) else 3),
+            lambda x: x * log.getEffectiveLevel(),
+        ):
+            parent.setLevel(logging.INFO)
+            self.check(function, lambda: parent.setLevel(logging.DEBUG))
+        enabled = lambda x: x * (2 if log.isEnabledFor(logging.DEBUG) else 3)  # noqa: E731
+        self.check(enabled, lambda: logging.disable(logging.DEBUG))
