@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/result_type.h>
-#include <xxhash.h>
 
 #include <optional>
 #include <utility>
@@ -13,10 +12,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/base/optimization.h"
-#include "absl/cleanup/cleanup.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/capture/argument_writer.h"
+#include "client_lib/capture/boxed_call.h"
 #include "client_lib/capture/call_log.h"
 #include "client_lib/capture/call_site.h"
 #include "client_lib/capture/copy.h"
@@ -28,11 +26,13 @@
 #include "client_lib/capture/output_checks.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/shape_inference.h"
+#include "client_lib/capture/shape_memo.h"
 #include "client_lib/capture/shape_only.h"
+#include "client_lib/capture/shape_only_call.h"
 #include "client_lib/capture/throw_status.h"
+#include "client_lib/capture/written_outputs.h"
 #include "client_lib/session/debug_flags.h"
 #include "client_lib/session/profile_recorder.h"
-#include "client_lib/shape/stride_inference.h"
 #include "common/mutex.h"
 #include "common/torch/data_type.h"
 #include "djinn/error.h"
@@ -40,56 +40,7 @@
 namespace djinn::capture {
 namespace {
 
-using Arguments = c10::ArrayRef<c10::IValue>;
 using Outcome = InferredResults::Outcome;
-
-// Results of earlier calls by template bytes. Per thread, so without a lock;
-// bounded by starting afresh.
-class ShapeMemo {
- public:
-  // Null when the call is new. Valid until the next Insert().
-  const InferredResults* Find(uint32_t operator_id, absl::string_view bytes) {
-    const auto found = entries_.find(Reference{operator_id, bytes});
-    return found == entries_.end() ? nullptr : &found->second;
-  }
-
-  const InferredResults* Insert(uint32_t operator_id, absl::string_view bytes,
-                                InferredResults inferred) {
-    if (entries_.size() >= kMaxEntries) entries_.clear();
-    return &entries_
-                .insert_or_assign(Key{operator_id, std::string(bytes)},
-                                  std::move(inferred))
-                .first->second;
-  }
-
- private:
-  static constexpr size_t kMaxEntries = 16384;
-
-  struct Reference {
-    uint32_t operator_id;
-    absl::string_view bytes;
-  };
-  struct Key {
-    uint32_t operator_id;
-    std::string bytes;
-    operator Reference() const { return {operator_id, bytes}; }  // NOLINT
-  };
-  struct Hash {
-    using is_transparent = void;
-    size_t operator()(const Reference& key) const {
-      return XXH3_64bits_withSeed(key.bytes.data(), key.bytes.size(),
-                                  key.operator_id);
-    }
-  };
-  struct Equal {
-    using is_transparent = void;
-    bool operator()(const Reference& a, const Reference& b) const {
-      return a.operator_id == b.operator_id && a.bytes == b.bytes;
-    }
-  };
-
-  absl::flat_hash_map<Key, InferredResults, Hash, Equal> entries_;
-};
 
 // What a thread reuses from call to call.
 struct Scratch {
@@ -131,171 +82,6 @@ absl::string_view MemoKey(const OperatorInfo& info, const Call& call,
   return *buffer;
 }
 
-// Replaces the last `count` values of the stack.
-void Replace(torch::jit::Stack* stack, size_t count,
-             std::vector<c10::IValue> results) {
-  stack->resize(stack->size() - count);
-  for (c10::IValue& result : results) stack->push_back(std::move(result));
-}
-
-// What an operator returns that hands back arguments it wrote.
-std::vector<c10::IValue> ReturnedArguments(const OperatorInfo& info,
-                                           Arguments arguments) {
-  std::vector<c10::IValue> results;
-  for (const int source : info.returned_arguments) {
-    results.push_back(arguments[source]);
-  }
-  return results;
-}
-
-// Packs tensors into returns, lists as lists.
-std::vector<c10::IValue> PackReturns(const OperatorInfo& info,
-                                     const std::vector<size_t>& lengths,
-                                     std::vector<at::Tensor> tensors) {
-  std::vector<c10::IValue> returns;
-  size_t next = 0;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    if (!info.returns_list[i]) {
-      returns.emplace_back(std::move(tensors[next++]));
-      continue;
-    }
-    c10::List<at::Tensor> list;
-    for (size_t k = 0; k < lengths[i]; ++k) {
-      list.push_back(std::move(tensors[next++]));
-    }
-    returns.emplace_back(std::move(list));
-  }
-  return returns;
-}
-
-// The arguments of the functional form of an operator that writes.
-std::vector<c10::IValue> FunctionalArguments(const OperatorInfo& info,
-                                             Arguments arguments) {
-  std::vector<c10::IValue> inputs;
-  const at::Tensor* out = nullptr;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!info.arguments[i].is_out) {
-      inputs.push_back(arguments[i]);
-    } else if (out == nullptr && arguments[i].isTensor()) {
-      out = &arguments[i].toTensor();
-    }
-  }
-  if (info.functional_is_factory && out != nullptr) {
-    inputs.emplace_back(out->scalar_type());
-    inputs.emplace_back();
-    inputs.emplace_back(out->device());
-    inputs.emplace_back();
-  }
-  return inputs;
-}
-
-// Shape-only mode ------------------------------------------------------------
-
-// Whether there are tensors to read, and no elements in them.
-bool AllEmpty(const OperatorInfo& info, Arguments arguments) {
-  bool any = false;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (info.arguments[i].is_out || !arguments[i].isTensor()) continue;
-    const at::Tensor& tensor = arguments[i].toTensor();
-    if (!tensor.defined()) continue;
-    if (tensor.numel() != 0) return false;
-    any = true;
-  }
-  return any;
-}
-
-// Sizes the empty tensors that a composite hands to its out= kernel to size. A
-// structured meta function has sized them before.
-void SizeOutputs(const OperatorInfo& info, Arguments arguments) {
-  if (ShapeOnlyScope::Structured()) return;
-  std::vector<at::Tensor> outputs;
-  bool unsized = false;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (!info.arguments[i].is_out || !arguments[i].isTensor()) continue;
-    outputs.push_back(arguments[i].toTensor());
-    unsized |= outputs.back().sizes() == c10::IntArrayRef({0});
-  }
-  if (!unsized) return;
-  thread_local std::vector<const OperatorInfo*> asking;
-  if (info.functional == nullptr || absl::c_linear_search(asking, &info)) {
-    // The functional form is the very composite that asks. Of nothing but empty
-    // tensors, an empty one is likely; the worker compares.
-    if (!AllEmpty(info, arguments)) throw NoShape(info.name);
-    return;
-  }
-  asking.push_back(&info);
-  const absl::Cleanup done = [] { asking.pop_back(); };
-  const InferredResults inferred =
-      InferResults(*info.functional, FunctionalArguments(info, arguments));
-  if (inferred.outcome != Outcome::kKnown ||
-      inferred.results.size() != outputs.size()) {
-    throw NoShape(info.name);
-  }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const ResultMeta& result = inferred.results[i];
-    if (!result.defined) continue;
-    outputs[i].resize_(result.sizes);
-    outputs[i].unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
-                                                            result.strides);
-  }
-}
-
-void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,
-                  const ResultMeta& result) {
-  TORCH_CHECK(self.sizes() == c10::IntArrayRef(result.sizes),
-              "output with shape ", self.sizes(),
-              " doesn't match the broadcast shape ",
-              c10::IntArrayRef(result.sizes));
-  TORCH_CHECK(info.output_rules.own_type ||
-                  c10::canCast(result.dtype, self.scalar_type()),
-              "result type ", result.dtype,
-              " can't be cast to the desired output type ", self.scalar_type());
-}
-
-// A composite's step in place has to fit as well: a mask that is added.
-void CheckStepInPlace(const OperatorInfo& info, Arguments arguments) {
-  if (info.is_out || info.functional == nullptr ||
-      !info.output_rules.elementwise || !arguments[0].isTensor()) {
-    return;
-  }
-  const InferredResults inferred =
-      InferResults(*info.functional, FunctionalArguments(info, arguments));
-  if (inferred.outcome == Outcome::kKnown && inferred.results.size() == 1) {
-    CheckInPlace(info, arguments[0].toTensor(), inferred.results[0]);
-  }
-}
-
-void ShapeOnlyCall(const OperatorInfo& info, torch::jit::Stack* stack) {
-  const size_t count = info.arguments.size();
-  const Arguments arguments(stack->data() + (stack->size() - count), count);
-  if (info.writes && !info.fresh_results) {
-    SizeOutputs(info, arguments);
-    CheckStepInPlace(info, arguments);
-    Replace(stack, count, ReturnedArguments(info, arguments));
-    return;
-  }
-  const InferredResults inferred = InferResults(info, arguments);
-  switch (inferred.outcome) {
-    case Outcome::kUnknown:
-      throw NoShape(info.name);
-    case Outcome::kViews:
-      Replace(stack, count, inferred.views);
-      return;
-    case Outcome::kKnown:
-      break;
-  }
-  std::vector<at::Tensor> tensors;
-  for (const ResultMeta& meta : inferred.results) {
-    tensors.push_back(meta.defined ? NewRemoteTensor(nullptr, meta.sizes,
-                                                     meta.strides, meta.dtype)
-                                   : at::Tensor());
-  }
-  Replace(stack, count,
-          PackReturns(info, inferred.lengths, std::move(tensors)));
-}
-
-// Recording ------------------------------------------------------------------
-
 // One call being captured.
 class Capture {
  public:
@@ -326,9 +112,7 @@ class Capture {
   }
 
  private:
-  Arguments arguments() const {
-    return Arguments(stack_->data() + (stack_->size() - count_), count_);
-  }
+  Arguments arguments() const { return ArgumentsOf(info_, *stack_); }
 
   // `made`: the results of an operator that the worker may not know.
   void Record(const std::vector<at::Tensor>& made = {}) {
@@ -517,7 +301,7 @@ class Capture {
   void RunWriting() {
     WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
     if (!KnownToBeRight()) {
-      if (!OrAsCpu([&] { return CheckWritten(); })) return;
+      if (!OrAsCpu([&] { return PrepareOutputs(info_, stack_); })) return;
       TryOnCpu(info_, arguments(), {});
       // Again: the check may have resized an output.
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
@@ -528,172 +312,12 @@ class Capture {
     Replace(stack_, count_, ReturnedArguments(info_, arguments()));
   }
 
-  // Returns false when the whole call has been carried out.
-  bool CheckWritten() {
-    if (info_.output_rules.elementwise) CheckOverlap(info_, arguments());
-    if (info_.functional != nullptr) {
-      if (!CheckAgainstFunctional()) return false;
-    } else {
-      TORCH_CHECK_NOT_IMPLEMENTED(
-          !info_.is_out, info_.name,
-          " has no functional counterpart by which its result's shape could "
-          "be known");
-    }
-    if (!info_.output_rules.elementwise || CopiesIntegers()) {
-      CheckOverlap(info_, arguments());
-    }
-    return true;
-  }
-
-  bool CopiesIntegers() const {
-    return info_.output_rules.copies_integers &&
-           c10::isIntegralType(arguments()[0].toTensor().scalar_type(),
-                               /*includeBool=*/true);
-  }
-
   // Whether an equal call has passed the check before. The scratch call holds
   // the arguments; the sizes of outputs are among them.
   bool KnownToBeRight() {
     return scratch_.memo.Find(info_.operator_id,
                               MemoKey(info_, scratch_.call, &scratch_.key)) !=
            nullptr;
-  }
-
-  // Infers what the functional form would return: the errors PyTorch raises,
-  // and the sizes that out= arguments must have. Returns false when the whole
-  // call has been carried out, because only the worker could tell.
-  bool CheckAgainstFunctional() {
-    const std::vector<at::Tensor> written = Written();
-    const std::vector<c10::IValue> inputs =
-        FunctionalArguments(info_, arguments());
-    const InferredResults inferred =
-        InferWithinLimits(*info_.functional, inputs);
-    if (inferred.outcome == Outcome::kUnknown && info_.is_out) {
-      RunThroughFunctional(inputs, written);
-      return false;
-    }
-    if (inferred.outcome == Outcome::kUnknown ||
-        inferred.results.size() != written.size()) {
-      return true;
-    }
-    if (SizesOutputItself(inferred, written)) {
-      for (size_t i = 0; i < written.size(); ++i) {
-        CheckOut(info_, arguments(), written[i], inferred.results[i]);
-      }
-      RunThroughFunctional(inputs, written);
-      return false;
-    }
-    const bool laid_out = info_.output_rules.laid_out;
-    for (size_t i = 0; i < written.size(); ++i) {
-      const ResultMeta& result = inferred.results[i];
-      if (!result.defined) continue;
-      if (!info_.is_out) {
-        CheckInPlace(info_, written[i], result);
-      } else if (inferred.outcome == Outcome::kViews) {
-        // What looks like a view when it is returned is copied here.
-        PrepareOut(written[i], EmptyLike(result.dtype, result), laid_out);
-      } else {
-        PrepareOut(written[i], result, laid_out);
-      }
-    }
-    return true;
-  }
-
-  // Whether the kernel would give an output its size. It then walks through
-  // memory as the operands lie, which shows in the last bits, and lets the
-  // output share theirs: as when it makes its result, and a copy is made after.
-  bool SizesOutputItself(const InferredResults& inferred,
-                         const std::vector<at::Tensor>& written) const {
-    if (!info_.is_out || !info_.output_rules.elementwise || Generated() ||
-        CopiesIntegers() || inferred.outcome != Outcome::kKnown) {
-      return false;
-    }
-    for (size_t i = 0; i < written.size(); ++i) {
-      if (inferred.results[i].defined &&
-          written[i].sizes() != c10::IntArrayRef(inferred.results[i].sizes)) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  // PyTorch generates some from the functional form: they resize first, and
-  // neither convert nor lay out as the result is.
-  bool Generated() const {
-    return info_.handle.hasKernelForDispatchKey(
-        c10::DispatchKey::CompositeExplicitAutograd);
-  }
-
-  // The tensors that stand for the functional form's results.
-  std::vector<at::Tensor> Written() const {
-    std::vector<at::Tensor> written;
-    for (size_t i = 0; i < count_; ++i) {
-      const ArgumentInfo& argument = info_.arguments[i];
-      if (argument.access == kReads || argument.is_out != info_.is_out) {
-        continue;
-      }
-      const c10::IValue& value = arguments()[i];
-      if (value.isTensor()) {
-        written.push_back(value.toTensor());
-      } else if (argument.is_out) {
-        for (const at::Tensor& tensor : value.toTensorList()) {
-          written.push_back(tensor);
-        }
-      }
-    }
-    return written;
-  }
-
-  // `laid_out`: an output that is resized gets the result's strides.
-  void PrepareOut(const at::Tensor& out, const ResultMeta& result,
-                  bool laid_out) {
-    if (Generated()) {
-      ResizeOut(out, result.sizes);
-      TORCH_CHECK(out.scalar_type() == result.dtype,
-                  "Expected out tensor to have dtype ",
-                  c10::scalarTypeToTypeMeta(result.dtype), ", but got ",
-                  out.dtype(), " instead");
-      return;
-    }
-    CheckOut(info_, arguments(), out, result);
-    if (ResizeOut(out, result.sizes) && laid_out) {
-      // Strides with gaps need more memory than the elements.
-      const auto extent = static_cast<int64_t>(
-          at::detail::computeStorageNbytes(result.sizes, result.strides, 1));
-      if (extent > out.numel()) out.resize_({extent});
-      out.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes,
-                                                       result.strides);
-    }
-  }
-
-  // Returns whether there was anything to do.
-  static bool ResizeOut(const at::Tensor& out, const c10::DimVector& sizes) {
-    if (out.sizes() == c10::IntArrayRef(sizes)) return false;
-    if (out.numel() != 0) {
-      TORCH_WARN(
-          "An output with one or more elements was resized since it had shape ",
-          out.sizes(), ", which does not match the required output shape ",
-          c10::IntArrayRef(sizes), ".");
-    }
-    out.resize_(sizes);
-    return true;
-  }
-
-  void RunThroughFunctional(const std::vector<c10::IValue>& inputs,
-                            const std::vector<at::Tensor>& written) {
-    torch::jit::Stack functional(inputs.begin(), inputs.end());
-    if (info_.functional->is_split) {
-      info_.functional->handle.callBoxed(functional);
-    } else {
-      CaptureCall(*info_.functional, &functional);
-    }
-    std::vector<c10::IValue> returned = ReturnedArguments(info_, arguments());
-    for (size_t i = 0; i < written.size(); ++i) {
-      const at::Tensor result = functional[i].toTensor();
-      PrepareOut(written[i], Describe(result), /*laid_out=*/true);
-      written[i].copy_(result);
-    }
-    Replace(stack_, count_, std::move(returned));
   }
 
   const OperatorInfo& info_;
@@ -730,8 +354,7 @@ bool LeavesDevice(const OperatorInfo& info, Arguments arguments) {
 void ObserveCall(const OperatorInfo& info, torch::jit::Stack* stack) {
   NoteWork();
   if (!debug::Has(debug::kInterception)) return;
-  const size_t count = info.arguments.size();
-  LogCall(info, Arguments(stack->data() + (stack->size() - count), count));
+  LogCall(info, ArgumentsOf(info, *stack));
 }
 
 }  // namespace
@@ -748,12 +371,10 @@ void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
               stack->end()[static_cast<ptrdiff_t>(*info.filling) -
                            static_cast<ptrdiff_t>(info.arguments.size())]);
   }
-  const size_t count = info.arguments.size();
   if (info.is_view) {
     RunView(info, stack);
   } else if (info.reentry != c10::DispatchKey::Undefined &&
-             LeavesDevice(info, Arguments(stack->data() + stack->size() - count,
-                                          count))) {
+             LeavesDevice(info, ArgumentsOf(info, *stack))) {
     // Its composite asks that device.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     info.handle.callBoxedForDispatchKey(info.reentry, *stack);

@@ -133,6 +133,18 @@ void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
   }
 }
 
+void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,
+                  const ResultMeta& result) {
+  TORCH_CHECK(self.sizes() == c10::IntArrayRef(result.sizes),
+              "output with shape ", self.sizes(),
+              " doesn't match the broadcast shape ",
+              c10::IntArrayRef(result.sizes));
+  TORCH_CHECK(info.output_rules.own_type ||
+                  c10::canCast(result.dtype, self.scalar_type()),
+              "result type ", result.dtype,
+              " can't be cast to the desired output type ", self.scalar_type());
+}
+
 void CheckFits(const c10::IValue& tensor, const c10::IValue& number) {
   const c10::Scalar value = number.toScalar();
   AT_DISPATCH_V2(tensor.toTensor().scalar_type(), "fill",

@@ -21,6 +21,10 @@ void CheckOverlap(const OperatorInfo& info,
 void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
               const at::Tensor& out, const ResultMeta& result);
 
+// A tensor that is written in place, by the result's size and type.
+void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,
+                  const ResultMeta& result);
+
 // A number that fills a tensor.
 void CheckFits(const c10::IValue& tensor, const c10::IValue& number);
 
