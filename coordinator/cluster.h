@@ -164,7 +164,8 @@ class Cluster {
   // --- What outlives the process ---
 
   // Everything that another process needs to go on, by the keys of
-  // coordinator_state.proto.
+  // coordinator_state.proto. What was learnt of work is up to ten seconds old,
+  // unless the cluster has stopped.
   std::map<std::string, std::string> Save();
   // What Save() returned last is where another process will find it. Workers
   // are told only then that it knows what they reported, and new keys begin to
@@ -172,7 +173,8 @@ class Cluster {
   void NoteKept();
   // Takes up what an earlier process saved; before the first stream. From then
   // on only leases that its keys signed are believed. DataLoss (STORE_CORRUPT)
-  // names an entry that cannot be read.
+  // names an entry that cannot be read, unless it is one of what was learnt,
+  // which is left out.
   absl::Status Restore(const std::map<std::string, std::string>& state);
 
   // --- For operators ---
@@ -557,6 +559,12 @@ class Cluster {
   void BillHeld(const std::string& lease_id, const Worker::Held& held,
                 Worker* worker, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Adds all but what was learnt of work.
+  void SaveAllElse(std::map<std::string, std::string>* state)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // That, when it is to be encoded anew.
+  std::optional<WorkTable::Learnt> LearntToSave()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SettleForgotten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives back what these hold of quotas.
   void ForgetRestored(absl::FunctionRef<bool(const RestoredLease&)> which)
@@ -598,6 +606,11 @@ class Cluster {
   ClusterMetrics metrics_;
   // Monotonic.
   const absl::Duration begin_;
+
+  // Held for a whole Save(); taken before mu_.
+  Mutex saving_mu_;
+  // What was learnt of work, as it was encoded last.
+  std::map<std::string, std::string> saved_learnt_ ABSL_GUARDED_BY(saving_mu_);
 
   Mutex mu_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
@@ -641,6 +654,8 @@ class Cluster {
   // What decisions are made from.
   scheduler::Fleet fleet_ ABSL_GUARDED_BY(mu_);
   WorkTable works_ ABSL_GUARDED_BY(mu_);
+  // When it is encoded again, if it has learnt something.
+  absl::Duration next_learnt_ ABSL_GUARDED_BY(mu_);
   scheduler::Randomness draws_ ABSL_GUARDED_BY(mu_);
   scheduler::ArrivalMeter arrivals_ ABSL_GUARDED_BY(mu_);
   JobRecorder jobs_ ABSL_GUARDED_BY(mu_);

@@ -226,8 +226,8 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
     auto sum = std::make_shared<scheduler::Work>(*work);
     if (session->work != nullptr) sum->Add(*session->work);
     session->work = std::move(sum);
-    works_.NoteProgram(session->tenant, session->program, session->work,
-                       ++session->work_structures);
+    works_.NoteProgram({session->tenant, session->program, session->work,
+                        ++session->work_structures});
   }
   return true;
 }

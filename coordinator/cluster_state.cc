@@ -1,5 +1,6 @@
 // What outlives the process.
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/net/proto_duration.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
+#include "coordinator/learnt_state.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -21,6 +23,8 @@ constexpr char kLease[] = "lease/";
 constexpr char kAccount[] = "account/";
 constexpr char kWorker[] = "worker/";
 constexpr char kKey[] = "key/";
+// Each report teaches something, and nothing depends on the last of it.
+constexpr absl::Duration kLearntInterval = absl::Seconds(10);
 
 absl::Status Corrupt(absl::string_view key) {
   return MakeError(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
@@ -48,12 +52,25 @@ absl::StatusOr<Named<Message>> ReadEach(
 }  // namespace
 
 std::map<std::string, std::string> Cluster::Save() {
+  MutexLock saving_lock(&saving_mu_);
   std::map<std::string, std::string> state;
+  std::optional<WorkTable::Learnt> learnt;
+  {
+    MutexLock lock(&mu_);
+    SaveAllElse(&state);
+    learnt = LearntToSave();
+  }
+  // Decisions do not wait for it.
+  if (learnt.has_value()) saved_learnt_ = EncodeLearnt(*learnt);
+  state.insert(saved_learnt_.begin(), saved_learnt_.end());
+  return state;
+}
+
+void Cluster::SaveAllElse(std::map<std::string, std::string>* state) {
   const auto put = [&](const char* prefix, const std::string& name,
                        const auto& message) {
-    state[absl::StrCat(prefix, name)] = message.SerializeAsString();
+    (*state)[absl::StrCat(prefix, name)] = message.SerializeAsString();
   };
-  MutexLock lock(&mu_);
   ++saves_;
   for (const auto& [name, tenant] : ledger_.tenants()) {
     v1::StoredTenant stored;
@@ -106,7 +123,15 @@ std::map<std::string, std::string> Cluster::Save() {
             key.signer.id()),
         stored);
   }
-  return state;
+}
+
+std::optional<WorkTable::Learnt> Cluster::LearntToSave() {
+  const absl::Duration now = clock_->Monotonic();
+  // There may be no other time to.
+  if (now < next_learnt_ && !stopping_) return std::nullopt;
+  std::optional<WorkTable::Learnt> learnt = works_.TakeLearnt();
+  if (learnt.has_value()) next_learnt_ = now + kLearntInterval;
+  return learnt;
 }
 
 void Cluster::NoteKept() {
@@ -143,10 +168,15 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
                          ReadEach<v1::StoredLease>(state, kLease));
   DJINN_ASSIGN_OR_RETURN(const auto sessions,
                          ReadEach<v1::StoredSession>(state, kSession));
+  WorkTable::Learnt learnt = DecodeLearnt(state);
+  std::erase_if(learnt.programs, [&](const auto& program) {
+    return tenants_->Find(program->tenant) == nullptr;
+  });
   MutexLock lock(&mu_);
   first_process_ = false;
   const absl::Duration now = clock_->Monotonic();
   restored_until_ = now + config_.lease_valid_for + config_.lease_grace_period;
+  works_.Restore(std::move(learnt));
   if (!keys.empty()) keys_.Restore(std::move(keys));
   keys_.Update(clock_->Now(), saves_ + 1);
   for (const auto& [name, stored] : tenants) {

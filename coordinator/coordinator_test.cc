@@ -3,6 +3,8 @@
 #include "coordinator/coordinator.h"
 
 #include <memory>
+#include <string>
+#include <tuple>
 
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
@@ -58,6 +60,11 @@ class Stream {
   std::unique_ptr<grpc::ClientReaderWriterInterface<Request, Response>> stream_;
 };
 
+class SilentWaker : public Waker {
+ public:
+  void Wake() override {}
+};
+
 using SessionStream = Stream<v1::SessionRequest, v1::SessionResponse>;
 using WorkerStream = Stream<v1::WorkerState, v1::DesiredState>;
 
@@ -68,7 +75,8 @@ class CoordinatorTest : public testing::Test {
   void Restart(bool tick = false) {
     if (coordinator_ != nullptr) {
       config_.listen = coordinator_->address();
-      coordinator_->Stop();
+      // It lets go of its state file.
+      coordinator_.reset();
     }
     auto started = Coordinator::Start(
         config_, &clock_, &random_,
@@ -327,6 +335,54 @@ TEST_F(CoordinatorTest, RestartLosesNothing) {
   session = Open("red-token", &session_id);
   EXPECT_EQ(session_id, before);
   EXPECT_EQ(Sessions()[0].state(), v1::SessionInfo::ATTACHED);
+}
+
+TEST_F(CoordinatorTest, WhatWasLearntIsInTheStateFile) {
+  config_.state_file = testing::TempDir() + "/learnt.db";
+  config_.placement_policy = "minimize_cost";
+  Restart();
+  const auto open = [&] {
+    return coordinator_->cluster()->Attach(TestTenant("red"), TestOpen(),
+                                           std::make_shared<SilentWaker>());
+  };
+  const auto join = [&] {
+    // An hour of the first costs less, but not the work.
+    for (const auto& [id, price, speed] :
+         {std::tuple("cheap", 1, 1e11), std::tuple("fast", 5, 1e12)}) {
+      v1::WorkerState state = TestWorker(id);
+      state.set_price_per_hour(price);
+      state.mutable_speed()->set_flops_per_second(speed);
+      state.mutable_speed()->set_bytes_per_second(1e12);
+      ASSERT_TRUE(coordinator_->cluster()
+                      ->Join(state, std::make_shared<SilentWaker>())
+                      .ok());
+    }
+  };
+  const auto place = [&] {
+    const StreamId session = *open();
+    EXPECT_TRUE(coordinator_->cluster()
+                    ->RequestLease(session, TestLeaseRequest(0))
+                    .ok());
+    const std::string worker_id = coordinator_->cluster()
+                                      ->ExplainSession(session.owner)
+                                      ->devices(0)
+                                      .decision()
+                                      .worker_id();
+    coordinator_->cluster()->Close(session);
+    return worker_id;
+  };
+  join();
+  EXPECT_EQ(place(), "cheap");
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({semantics::OpClass::kMatmul,
+             semantics::Phase::kForward,
+             {1'000'000'000'000, 0, 0},
+             1});
+  coordinator_->cluster()->NoteStructure(*open(), "s", work);
+  EXPECT_EQ(place(), "fast");
+  Restart();
+  join();
+  EXPECT_EQ(place(), "fast");
 }
 
 TEST_F(CoordinatorTest, BrokenStreamTimesOut) {

@@ -18,20 +18,23 @@ SharedWork WorkTable::OfStructure(const std::string& fingerprint) const {
   return found == nullptr ? nullptr : *found;
 }
 
-void WorkTable::NoteProgram(const std::string& tenant,
-                            const std::string& program, SharedWork work,
-                            size_t structures) {
-  if (program.empty()) return;
-  const std::string key = ProgramKey(tenant, program);
-  const Program* const before = programs_.Find(key);
-  if (before != nullptr && before->structures > structures) return;
-  programs_.Put(tenant, key, {std::move(work), structures});
+void WorkTable::NoteProgram(Program program) {
+  if (program.name.empty()) return;
+  const std::string key = ProgramKey(program.tenant, program.name);
+  const auto* const before = programs_.Find(key);
+  if (before != nullptr && (*before)->structures > program.structures) return;
+  const uint64_t bytes =
+      sizeof(Program) + program.tenant.size() + program.name.size() +
+      program.work->parts().size() * sizeof(scheduler::Work::Part);
+  const auto noted = std::make_shared<const Program>(std::move(program));
+  programs_.Put(noted->tenant, key, noted, bytes);
+  learnt_ = true;
 }
 
 SharedWork WorkTable::OfProgram(const std::string& tenant,
                                 const std::string& program) const {
-  const Program* const found = programs_.Find(ProgramKey(tenant, program));
-  return found == nullptr ? nullptr : found->work;
+  const auto* const found = programs_.Find(ProgramKey(tenant, program));
+  return found == nullptr ? nullptr : (*found)->work;
 }
 
 void WorkTable::Learn(const std::string& fingerprint, const std::string& device,
@@ -46,7 +49,19 @@ void WorkTable::Learn(const std::string& fingerprint, const std::string& device,
     const double share = scheduler::RooflineSeconds(part, speed);
     if (share < kMinShare * predicted) continue;
     factors_.Learn(part.op_class, part.phase, device, predicted, measured);
+    learnt_ = true;
   }
+}
+
+void WorkTable::Restore(Learnt learnt) {
+  for (const auto& program : learnt.programs) NoteProgram(*program);
+  factors_ = std::move(learnt.factors);
+  learnt_ = true;
+}
+
+std::optional<WorkTable::Learnt> WorkTable::TakeLearnt() {
+  if (!std::exchange(learnt_, false)) return std::nullopt;
+  return Learnt{programs_.Values(), factors_};
 }
 
 }  // namespace djinn::coordinator

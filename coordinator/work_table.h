@@ -9,9 +9,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
@@ -28,25 +31,32 @@ using SharedWork = std::shared_ptr<const scheduler::Work>;
 template <typename Value>
 class TenantMap {
  public:
-  explicit TenantMap(size_t max_entries)
-      : max_entries_(max_entries), order_({.items = max_entries}) {}
+  explicit TenantMap(size_t max_entries,
+                     uint64_t max_bytes = std::numeric_limits<uint64_t>::max())
+      : max_entries_(max_entries),
+        max_bytes_(max_bytes),
+        order_({.items = max_entries, .bytes = max_bytes}) {}
 
-  // The entry is the tenant's, too, from now on.
-  void Put(absl::string_view tenant, absl::string_view key, Value value) {
+  // The entry is the tenant's, too, from now on. One that is several tenants'
+  // keeps its size.
+  void Put(absl::string_view tenant, absl::string_view key, Value value,
+           uint64_t bytes = 0) {
     std::unique_ptr<Entry>& entry = entries_[key];
     if (entry == nullptr) {
       entry = std::make_unique<Entry>();
       entry->key = std::string(key);
     }
     entry->value = std::move(value);
-    order_.Take(tenant, entry.get(), 0);
+    bytes_ += bytes - entry->bytes;
+    entry->bytes = bytes;
+    order_.Take(tenant, entry.get(), bytes);
     const Entry* const newest = entry.get();
-    while (entries_.size() > max_entries_) {
+    while (entries_.size() > max_entries_ || bytes_ > max_bytes_) {
       const auto let_go = order_.Release(newest);
       if (!let_go.has_value()) return;
-      if (let_go->item->holders.empty()) {
-        entries_.erase(entries_.find(let_go->item->key));
-      }
+      if (!let_go->item->holders.empty()) continue;
+      bytes_ -= let_go->item->bytes;
+      entries_.erase(entries_.find(let_go->item->key));
     }
   }
   // Null when there is none.
@@ -55,15 +65,24 @@ class TenantMap {
     return found == entries_.end() ? nullptr : &found->second->value;
   }
   size_t size() const { return entries_.size(); }
+  std::vector<Value> Values() const {
+    std::vector<Value> values;
+    values.reserve(size());
+    for (const auto& [key, entry] : entries_) values.push_back(entry->value);
+    return values;
+  }
 
  private:
   struct Entry {
     std::string key;
     Value value;
+    uint64_t bytes = 0;
     typename TenantOrder<Entry>::Holders holders;
   };
 
   const size_t max_entries_;
+  const uint64_t max_bytes_;
+  uint64_t bytes_ = 0;
   absl::flat_hash_map<std::string, std::unique_ptr<Entry>> entries_;
   TenantOrder<Entry> order_;
 };
@@ -72,6 +91,20 @@ class WorkTable {
  public:
   static constexpr size_t kMaxStructures = 1 << 16;
   static constexpr size_t kMaxPrograms = 1 << 12;
+  static constexpr uint64_t kMaxProgramBytes = 4 << 20;
+
+  // What a session of a tenant's program did, in so many structures.
+  struct Program {
+    std::string tenant;
+    std::string name;
+    SharedWork work;
+    size_t structures = 0;
+  };
+  // All that is not told of again: clients define their structures anew.
+  struct Learnt {
+    std::vector<std::shared_ptr<const Program>> programs;
+    semantics::CostFactors factors;
+  };
 
   // A session of the tenant defined it.
   void AddStructure(const std::string& tenant, const std::string& fingerprint,
@@ -81,10 +114,9 @@ class WorkTable {
   // Null when nothing is known.
   SharedWork OfStructure(const std::string& fingerprint) const;
 
-  // A session of the tenant's program did this, in so many structures; a
-  // session that is only beginning does not take the place of a whole one.
-  void NoteProgram(const std::string& tenant, const std::string& program,
-                   SharedWork work, size_t structures);
+  // A session that is only beginning does not take the place of a whole one.
+  // Programs without a name have no history.
+  void NoteProgram(Program program);
   // What to expect of the next one. Null when nothing is known.
   SharedWork OfProgram(const std::string& tenant,
                        const std::string& program) const;
@@ -97,15 +129,18 @@ class WorkTable {
              absl::Duration time);
   const semantics::CostFactors& factors() const { return factors_; }
 
- private:
-  struct Program {
-    SharedWork work;
-    size_t structures = 0;
-  };
+  // Takes up what another table had learnt, before anything else is learnt.
+  void Restore(Learnt learnt);
+  // Nothing when it is as it was at the last call.
+  std::optional<Learnt> TakeLearnt();
 
+ private:
   TenantMap<SharedWork> structures_{kMaxStructures};
-  TenantMap<Program> programs_{kMaxPrograms};
+  TenantMap<std::shared_ptr<const Program>> programs_{kMaxPrograms,
+                                                      kMaxProgramBytes};
   semantics::CostFactors factors_;
+  // Since it was taken.
+  bool learnt_ = false;
 };
 
 }  // namespace djinn::coordinator

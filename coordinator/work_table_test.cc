@@ -41,17 +41,33 @@ TEST(TenantMapTest, WhatAnotherTenantToldOfStays) {
   EXPECT_EQ(map.size(), 4u);
 }
 
+TEST(TenantMapTest, IsBoundInBytes) {
+  TenantMap<int> map(10, 100);
+  map.Put("blue", "mine", 1, 30);
+  map.Put("red", "a", 1, 40);
+  map.Put("red", "b", 2, 30);
+  EXPECT_EQ(map.size(), 3u);
+  // It has grown.
+  map.Put("red", "b", 3, 40);
+  EXPECT_EQ(map.Find("a"), nullptr);
+  EXPECT_EQ(*map.Find("b"), 3);
+  // What is gone counts no more.
+  map.Put("red", "c", 4, 30);
+  EXPECT_EQ(map.size(), 3u);
+  EXPECT_NE(map.Find("mine"), nullptr);
+}
+
 TEST(WorkTableTest, ATenantDoesNotCrowdOutWhatIsKnownOfAnother) {
   WorkTable table;
   const SharedWork mine = Products(1000);
   table.AddStructure("blue", "mine", mine);
-  table.NoteProgram("blue", "train", mine, 1);
+  table.NoteProgram({"blue", "train", mine, 1});
   const SharedWork junk = Products(1);
   for (size_t i = 0; i < WorkTable::kMaxStructures + 10; ++i) {
     table.AddStructure("red", absl::StrCat(i), junk);
   }
   for (size_t i = 0; i < WorkTable::kMaxPrograms + 10; ++i) {
-    table.NoteProgram("red", absl::StrCat(i), junk, 1);
+    table.NoteProgram({"red", absl::StrCat(i), junk, 1});
   }
   EXPECT_EQ(table.OfStructure("mine"), mine);
   EXPECT_EQ(table.OfProgram("blue", "train"), mine);
@@ -62,18 +78,18 @@ TEST(WorkTableTest, ATenantDoesNotCrowdOutWhatIsKnownOfAnother) {
 TEST(WorkTableTest, ASessionThatBeginsDoesNotHideAWholeOne) {
   WorkTable table;
   const SharedWork whole = Products(1000);
-  table.NoteProgram("red", "train", whole, 3);
-  table.NoteProgram("red", "train", Products(1), 1);
+  table.NoteProgram({"red", "train", whole, 3});
+  table.NoteProgram({"red", "train", Products(1), 1});
   EXPECT_EQ(table.OfProgram("red", "train"), whole);
   const SharedWork newer = Products(2000);
-  table.NoteProgram("red", "train", newer, 3);
+  table.NoteProgram({"red", "train", newer, 3});
   EXPECT_EQ(table.OfProgram("red", "train"), newer);
 }
 
 TEST(WorkTableTest, ProgramsAreOfATenantAndHaveNames) {
   WorkTable table;
-  table.NoteProgram("red", "", Products(1), 1);
-  table.NoteProgram("red", "train", Products(1), 1);
+  table.NoteProgram({"red", "", Products(1), 1});
+  table.NoteProgram({"red", "train", Products(1), 1});
   EXPECT_EQ(table.OfProgram("red", ""), nullptr);
   EXPECT_EQ(table.OfProgram("blue", "train"), nullptr);
   EXPECT_EQ(table.OfProgram("redt", "rain"), nullptr);
@@ -100,6 +116,27 @@ TEST(WorkTableTest, LearnsFromWhatIsMostOfTheTime) {
   table.Learn("s", "cpu", {}, 1, absl::Hours(1));
   EXPECT_NEAR(table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
               3, 1e-9);
+}
+
+TEST(WorkTableTest, HandsOutWhatItLearntWhenThatHasChanged) {
+  WorkTable table;
+  EXPECT_FALSE(table.TakeLearnt().has_value());
+  table.AddStructure("red", "s", Products(1000));
+  EXPECT_FALSE(table.TakeLearnt().has_value());
+  table.NoteProgram({"red", "train", Products(1000), 1});
+  EXPECT_EQ(table.TakeLearnt()->programs.size(), 1u);
+  EXPECT_FALSE(table.TakeLearnt().has_value());
+  table.Learn("s", "cpu", {1000, 1000, 0}, 1, absl::Seconds(3));
+  std::optional<WorkTable::Learnt> learnt = table.TakeLearnt();
+  ASSERT_TRUE(learnt.has_value());
+  EXPECT_FALSE(table.TakeLearnt().has_value());
+  WorkTable after;
+  after.Restore(*std::move(learnt));
+  EXPECT_EQ(after.OfProgram("red", "train"), table.OfProgram("red", "train"));
+  EXPECT_EQ(after.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"),
+            table.factors().Factor(OpClass::kMatmul, Phase::kForward, "cpu"));
+  // Another one may ask for it.
+  EXPECT_TRUE(after.TakeLearnt().has_value());
 }
 
 }  // namespace

@@ -123,6 +123,14 @@ absl::string_view OpClassName(OpClass op_class) {
   return kNames[static_cast<int>(op_class)];
 }
 
+std::optional<OpClass> FindOpClass(absl::string_view name) {
+  for (int i = 0; i < kOpClassCount; ++i) {
+    const auto op_class = static_cast<OpClass>(i);
+    if (name == OpClassName(op_class)) return op_class;
+  }
+  return std::nullopt;
+}
+
 OpClass ClassOf(absl::string_view name) {
   const Classes& table = Table();
   auto found = table.find(name);

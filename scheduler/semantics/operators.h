@@ -3,6 +3,7 @@
 #define SCHEDULER_SEMANTICS_OPERATORS_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/strings/string_view.h"
 
@@ -34,6 +35,8 @@ inline constexpr int kOpClassCount = static_cast<int>(OpClass::kBackward) + 1;
 
 // "matmul".
 absl::string_view OpClassName(OpClass op_class);
+// The other way.
+std::optional<OpClass> FindOpClass(absl::string_view name);
 
 // `name` as in Frame::op(): without "aten::" and overload. A form that writes
 // its operand is what the other form is.

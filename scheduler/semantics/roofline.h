@@ -3,9 +3,13 @@
 #ifndef SCHEDULER_SEMANTICS_ROOFLINE_H_
 #define SCHEDULER_SEMANTICS_ROOFLINE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/container/btree_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "scheduler/semantics/meaning.h"
 
@@ -23,9 +27,17 @@ struct DeviceSpeed {
 double RooflineSeconds(const Cost& cost, const DeviceSpeed& speed);
 
 // How much longer than its roofline each class of operators takes in a phase on
-// a device. Not thread-safe.
+// a kind of device. The kind that was learnt of least recently makes room for
+// one beyond kMaxDevices. Not thread-safe.
 class CostFactors {
  public:
+  static constexpr size_t kMaxDevices = 64;
+  // No factor is greater, nor less than one by it: that far from the roofline,
+  // what a device says of itself is wrong.
+  static constexpr double kMaxFactor = 1e6;
+  // Twice and half as long weigh the same.
+  using Logarithms = absl::btree_map<std::pair<OpClass, Phase>, double>;
+
   // Each measurement counts as `weight` against all before it.
   explicit CostFactors(double weight = 0.2) : weight_(weight) {}
 
@@ -37,17 +49,27 @@ class CostFactors {
   // 1 where nothing was measured: then the class' in other phases, if known.
   double Factor(OpClass op_class, Phase phase, absl::string_view device) const;
 
+  // What was learnt of each kind of device, in order of their names.
+  void ForEach(absl::FunctionRef<void(absl::string_view device,
+                                      const Logarithms& learnt)>
+                   visit) const;
+  // Takes that up for a kind of device of which nothing was learnt since;
+  // false, without effect, when Learn() cannot have come to it.
+  bool Restore(absl::string_view device, Logarithms learnt);
+
  private:
-  struct Key {
-    std::string device;
-    OpClass op_class;
-    Phase phase;
-    friend auto operator<=>(const Key&, const Key&) = default;
+  struct Device {
+    // Greater than that of those learnt of before.
+    uint64_t ordinal = 0;
+    Logarithms logarithms;
   };
 
+  // Now learnt of.
+  Device* Use(absl::string_view device);
+
   double weight_;
-  // Logarithms: twice and half as long weigh the same.
-  absl::btree_map<Key, double> logarithms_;
+  uint64_t last_ordinal_ = 0;
+  absl::btree_map<std::string, Device> devices_;
 };
 
 }  // namespace djinn::semantics

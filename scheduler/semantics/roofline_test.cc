@@ -1,6 +1,7 @@
 #include "scheduler/semantics/roofline.h"
 
 #include <cmath>
+#include <string>
 
 #include "gtest/gtest.h"
 
@@ -57,6 +58,66 @@ TEST(CostFactorsTest, NonsenseIsIgnored) {
   }
   factors.Learn(OpClass::kMatmul, Phase::kForward, "w0", 0, 1);
   EXPECT_DOUBLE_EQ(factors.Factor(OpClass::kMatmul, Phase::kForward, "w0"), 1);
+}
+
+TEST(CostFactorsTest, StaysWithinReason) {
+  CostFactors factors(1);
+  for (int i = 0; i < 50; ++i) {
+    factors.Learn(OpClass::kMatmul, Phase::kForward, "w0", 1, 1e300);
+    factors.Learn(OpClass::kMatmul, Phase::kForward, "w1", 1e300, 1);
+  }
+  EXPECT_NEAR(factors.Factor(OpClass::kMatmul, Phase::kForward, "w0"), 1e6, 1);
+  EXPECT_NEAR(factors.Factor(OpClass::kMatmul, Phase::kForward, "w1"), 1e-6,
+              1e-9);
+}
+
+TEST(CostFactorsTest, TheDeviceLearntOfLeastRecentlyMakesRoom) {
+  CostFactors factors;
+  const auto learn = [&](size_t device) {
+    factors.Learn(OpClass::kMatmul, Phase::kForward, std::to_string(device), 1,
+                  3);
+  };
+  for (size_t i = 0; i < CostFactors::kMaxDevices; ++i) learn(i);
+  learn(0);
+  learn(CostFactors::kMaxDevices);
+  const auto factor = [&](size_t device) {
+    return factors.Factor(OpClass::kMatmul, Phase::kForward,
+                          std::to_string(device));
+  };
+  EXPECT_NEAR(factor(0), 3, 1e-9);
+  EXPECT_EQ(factor(1), 1);
+  EXPECT_NEAR(factor(CostFactors::kMaxDevices), 3, 1e-9);
+}
+
+TEST(CostFactorsTest, GoesOnFromWhatWasLearntBefore) {
+  CostFactors factors;
+  factors.Learn(OpClass::kMatmul, Phase::kForward, "w0", 3, 7);
+  factors.Learn(OpClass::kMatmul, Phase::kTraining, "w0", 3, 8);
+  factors.Learn(OpClass::kSoftmax, Phase::kForward, "w1", 3, 1);
+  CostFactors after;
+  factors.ForEach([&](absl::string_view device, const auto& learnt) {
+    EXPECT_TRUE(after.Restore(device, learnt));
+  });
+  for (CostFactors* each : {&factors, &after}) {
+    each->Learn(OpClass::kMatmul, Phase::kForward, "w0", 3, 11);
+  }
+  for (const char* device : {"w0", "w1"}) {
+    for (const OpClass op_class : {OpClass::kMatmul, OpClass::kSoftmax}) {
+      EXPECT_EQ(factors.Factor(op_class, Phase::kForward, device),
+                after.Factor(op_class, Phase::kForward, device));
+    }
+  }
+}
+
+TEST(CostFactorsTest, WhatCannotHaveBeenLearntIsNotTakenUp) {
+  CostFactors factors;
+  for (const double logarithm : {std::nan(""), HUGE_VAL, -HUGE_VAL, 14.0}) {
+    EXPECT_FALSE(factors.Restore(
+        "w0", {{{OpClass::kMatmul, Phase::kForward}, 1.0},
+               {{OpClass::kMatmul, Phase::kTraining}, logarithm}}));
+  }
+  factors.ForEach(
+      [](absl::string_view device, const auto&) { ADD_FAILURE() << device; });
 }
 
 }  // namespace

@@ -33,13 +33,12 @@ semantics::Phase ReadPhase(ConfigMap* map, absl::string_view key,
 
 semantics::OpClass ReadClass(ConfigMap* map) {
   const std::string name = map->String("class", "other");
-  for (int i = 0; i < semantics::kOpClassCount; ++i) {
-    const auto op_class = static_cast<semantics::OpClass>(i);
-    if (name == semantics::OpClassName(op_class)) return op_class;
+  const auto op_class = semantics::FindOpClass(name);
+  if (!op_class.has_value()) {
+    map->Error("class",
+               absl::StrCat("there is no class of operators \"", name, "\""));
   }
-  map->Error("class",
-             absl::StrCat("there is no class of operators \"", name, "\""));
-  return semantics::OpClass::kOther;
+  return op_class.value_or(semantics::OpClass::kOther);
 }
 
 // What a job says of its urgency, or its tenant of all its jobs.

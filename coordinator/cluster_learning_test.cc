@@ -1,0 +1,187 @@
+// What was learnt of work, over a restart.
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/net/proto_duration.h"
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Key;
+using ::testing::Not;
+
+using State = std::map<std::string, std::string>;
+
+SharedWork MakeWork(uint64_t flops) {
+  auto work = std::make_shared<scheduler::Work>();
+  work->Add({semantics::OpClass::kMatmul,
+             semantics::Phase::kLlmDecode,
+             {flops, 0, 0},
+             1});
+  return work;
+}
+
+// Where nothing is known of a program, the cheapest hour wins; where its work
+// is, the worker that does it for less: the dear one, as long as that is as
+// fast as it says.
+class ClusterLearningTest : public ClusterTest {
+ protected:
+  ClusterLearningTest() {
+    config_.placement_policy = "minimize_cost";
+    RestartWith({});
+  }
+
+  void RestartWith(const State& state) {
+    Restart();
+    EXPECT_EQ(cluster_->Restore(state), absl::OkStatus());
+    dear_ = MakeWorker("dear", "cuda:0", 5, 1e12);
+    dear_id_ = Join(dear_);
+    Join(MakeWorker("cheap", "cpu", 1, 1e11));
+  }
+  static v1::WorkerState MakeWorker(const std::string& id,
+                                    const std::string& device, double price,
+                                    double flops_per_second) {
+    v1::WorkerState state = TestWorker(id);
+    state.set_device(device);
+    state.set_price_per_hour(price);
+    state.mutable_speed()->set_flops_per_second(flops_per_second);
+    state.mutable_speed()->set_bytes_per_second(1e12);
+    return state;
+  }
+  StreamId OpenProgram(const std::string& tenant, const std::string& program) {
+    v1::OpenSession open = TestOpen();
+    open.set_program(program);
+    const absl::StatusOr<StreamId> id = cluster_->Attach(
+        *tenants_.Find(tenant), open, std::make_shared<CountingWaker>());
+    EXPECT_TRUE(id.ok()) << id.status();
+    EXPECT_TRUE(Next(*id)->has_opened());
+    return *id;
+  }
+  // A whole session.
+  void Run(const std::string& tenant, const std::string& program,
+           uint64_t flops = 1'000'000'000'000) {
+    const StreamId session = OpenProgram(tenant, program);
+    cluster_->NoteStructure(session, "s", MakeWork(flops));
+    cluster_->Close(session);
+  }
+  // The dear worker took so long for each run of what takes a second at best.
+  void Measure(absl::Duration time) {
+    if (dear_.graphs().empty()) dear_.add_graphs()->set_fingerprint("s");
+    v1::HeldGraph* const graph = dear_.mutable_graphs(0);
+    graph->set_run_count(graph->run_count() + 1);
+    *graph->mutable_device_time() =
+        ToProtoDuration(FromProtoDuration(graph->device_time()) + time);
+    EXPECT_EQ(cluster_->Report(dear_id_, dear_), absl::OkStatus());
+  }
+  // Where the first lease of a session goes, and why.
+  v1::PlacementDecision FirstLease(const std::string& tenant,
+                                   const std::string& program) {
+    const StreamId session = OpenProgram(tenant, program);
+    EXPECT_EQ(cluster_->RequestLease(session, TestLeaseRequest(0)),
+              absl::OkStatus());
+    const auto explanation = cluster_->ExplainSession(session.owner);
+    EXPECT_TRUE(explanation.ok()) << explanation.status();
+    v1::PlacementDecision decision = explanation->devices(0).decision();
+    decision.clear_age();
+    cluster_->Close(session);
+    return decision;
+  }
+  std::string Place(const std::string& tenant = "red",
+                    const std::string& program = "train") {
+    return FirstLease(tenant, program).worker_id();
+  }
+
+  v1::WorkerState dear_;
+  StreamId dear_id_;
+};
+
+TEST_F(ClusterLearningTest, AProgramIsPlacedByItsHistoryAfterARestart) {
+  EXPECT_EQ(Place(), "cheap");
+  Run("red", "train");
+  const v1::PlacementDecision before = FirstLease("red", "train");
+  EXPECT_EQ(before.worker_id(), "dear");
+  EXPECT_EQ(before.phase(), v1::PHASE_LLM_DECODE);
+  const State state = cluster_->Save();
+  RestartWith(state);
+  EXPECT_EQ(FirstLease("red", "train").SerializeAsString(),
+            before.SerializeAsString());
+  // And after the one that follows.
+  RestartWith(cluster_->Save());
+  EXPECT_EQ(Place(), "dear");
+  RestartWith({});
+  EXPECT_EQ(Place(), "cheap");
+}
+
+TEST_F(ClusterLearningTest, WhatDevicesTakeIsKnownAfterARestart) {
+  Run("red", "train");
+  Measure(absl::Seconds(9));
+  const v1::PlacementDecision before = FirstLease("red", "train");
+  EXPECT_EQ(before.worker_id(), "cheap");
+  RestartWith(cluster_->Save());
+  EXPECT_EQ(FirstLease("red", "train").SerializeAsString(),
+            before.SerializeAsString());
+}
+
+TEST_F(ClusterLearningTest, TenantsDoNotSeeEachOthersHistory) {
+  Run("red", "train");
+  RestartWith(cluster_->Save());
+  EXPECT_EQ(Place("red", "train"), "dear");
+  EXPECT_EQ(Place("blue", "train"), "cheap");
+}
+
+TEST_F(ClusterLearningTest, TheHistoryOfATenantThatIsGoneGoes) {
+  Run("blue", "train");
+  const State state = cluster_->Save();
+  EXPECT_THAT(state, Contains(Key("program/4/blue/train")));
+  cluster_->SetTenants({TestTenant("red")});
+  RestartWith(state);
+  EXPECT_THAT(cluster_->Save(), Not(Contains(Key("program/4/blue/train"))));
+}
+
+TEST_F(ClusterLearningTest, WhatReportsTeachIsSavedNowAndThen) {
+  const auto saved = [&] { return cluster_->Save().at("factors/cuda"); };
+  Run("red", "train");
+  Measure(absl::Seconds(2));
+  const std::string first = saved();
+  Measure(absl::Seconds(3));
+  EXPECT_EQ(saved(), first);
+  clock_.Advance(absl::Seconds(10));
+  const std::string second = saved();
+  EXPECT_NE(second, first);
+  // Unless there is no other time to.
+  Measure(absl::Seconds(4));
+  EXPECT_EQ(saved(), second);
+  cluster_->Stop();
+  EXPECT_NE(saved(), second);
+}
+
+TEST_F(ClusterLearningTest, HistoryThatMakesRoomIsNotSaved) {
+  for (size_t i = 0; i <= WorkTable::kMaxPrograms; ++i) {
+    Run("red", absl::StrCat(i));
+  }
+  const State state = cluster_->Save();
+  EXPECT_THAT(state, Not(Contains(Key("program/3/red/0"))));
+  EXPECT_THAT(state, Contains(Key("program/3/red/1")));
+}
+
+TEST_F(ClusterLearningTest, WhatCannotBeReadIsLearntAgain) {
+  Run("red", "train");
+  Run("red", "serve");
+  State state = cluster_->Save();
+  state["program/3/red/train"] = "\xff";
+  state["factors/cuda"] = "\xff";
+  RestartWith(state);
+  EXPECT_EQ(Place("red", "train"), "cheap");
+  EXPECT_EQ(Place("red", "serve"), "dear");
+  EXPECT_THAT(cluster_->Save(), Not(Contains(Key("program/3/red/train"))));
+  Run("red", "train");
+  EXPECT_EQ(Place("red", "train"), "dear");
+}
+
+}  // namespace
+}  // namespace djinn::coordinator
