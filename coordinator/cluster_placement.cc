@@ -349,14 +349,16 @@ void Cluster::RetryUnplaced(Wakes* wakes) {
   untried_ = false;
   if (line_.empty()) return;
   const absl::Duration start = clock_->Monotonic();
-  const std::vector<Ticket> tried = line_.ToTry(start, PrecedenceInLine());
-  for (const Ticket ticket : tried) {
-    // It may have been refused because of another one.
-    const auto unplaced = unplaced_.find(ticket);
-    if (unplaced == unplaced_.end()) continue;
-    const auto [session_id, device] = unplaced->second;
-    TryPlace(device, sessions_.Find(session_id), wakes);
-  }
+  const std::vector<Ticket> tried =
+      line_.Try(start, PrecedenceInLine(),
+                [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                  // It may have been refused because of another one.
+                  const auto unplaced = unplaced_.find(ticket);
+                  if (unplaced == unplaced_.end()) return true;
+                  const auto [session_id, device] = unplaced->second;
+                  TryPlace(device, sessions_.Find(session_id), wakes);
+                  return !unplaced_.contains(ticket);
+                });
   ReviewReservation(tried);
   const absl::Duration end = clock_->Monotonic();
   next_retry_ = end + 3 * (end - start);

@@ -93,6 +93,7 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
     size_t most, absl::Duration now, const Precedence& precedence) const {
   // A tenant's next one.
   struct Next {
+    const std::string* tenant;
     std::vector<double> precedence;
     double virtual_time;
     double turn;
@@ -104,13 +105,17 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
     }
   };
   std::vector<Ticket> front;
+  // Of those that had turns in more urgent classes, with these.
+  absl::flat_hash_map<std::string, double> virtual_times;
   for (const auto& [urgency, tenants] : line_) {
     std::vector<Next> all;
     all.reserve(tenants.size());
     for (const auto& [tenant, waiters] : tenants) {
       const auto known = tenants_.find(tenant);
+      const auto had = virtual_times.find(tenant);
       all.push_back(
-          {precedence(tenant), VirtualTime(tenant, now),
+          {&tenant, precedence(tenant),
+           had == virtual_times.end() ? VirtualTime(tenant, now) : had->second,
            kTurn / (known == tenants_.end() ? 1 : known->second.weight),
            waiters.begin(), waiters.end()});
     }
@@ -122,19 +127,30 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
       order.pop();
       front.push_back(next.waiter->second);
       next.virtual_time += next.turn;
-      if (++next.waiter != next.end) order.push(std::move(next));
+      if (++next.waiter != next.end) {
+        order.push(std::move(next));
+      } else {
+        virtual_times[*next.tenant] = next.virtual_time;
+      }
     }
   }
   return front;
 }
 
-std::vector<WaitingLine::Ticket> WaitingLine::ToTry(
-    absl::Duration now, const Precedence& precedence) {
+std::vector<WaitingLine::Ticket> WaitingLine::Try(absl::Duration now,
+                                                  const Precedence& precedence,
+                                                  Place place) {
   std::vector<Ticket> tries = Front(kMaxTries / 2, now, precedence);
-  if (tries.size() == size()) return tries;
+  const bool all = tries.size() == size();
+  size_t in_vain = 0;
+  for (const Ticket ticket : tries) in_vain += place(ticket) ? 0 : 1;
+  if (all) return tries;
   const absl::flat_hash_set<Ticket> first(tries.begin(), tries.end());
-  for (const Ticket ticket : InTurn(kMaxTries / 2)) {
-    if (!first.contains(ticket)) tries.push_back(ticket);
+  // More of these would have turns that are due to those in front.
+  for (const Ticket ticket : InTurn(in_vain)) {
+    if (first.contains(ticket)) continue;
+    tries.push_back(ticket);
+    place(ticket);
   }
   return tries;
 }

@@ -11,9 +11,9 @@
 //
 // The order is worked out when it is asked for: Front() costs O(tenants + most
 // log tenants). With PlacesNow() `most` is all, so it is asked once about
-// everybody who wants to know. What does not fit lets others pass, so one that
-// asks for much may wait for as long as there are others that ask for less;
-// InTurn() gives everybody a try.
+// everybody who wants to know. What does not fit lets others pass, and counts
+// as a turn in the order until it is worked out again; so one that asks for
+// much may wait for as long as there are others that ask for less.
 //
 // How long one will wait is guessed from how many got a worker lately, over the
 // time that somebody waited for one, both forgotten by half every ten minutes.
@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 
 namespace djinn::scheduler {
@@ -75,14 +76,18 @@ class WaitingLine {
   // The first `most`, in order.
   std::vector<Ticket> Front(size_t most, absl::Duration now,
                             const Precedence& precedence) const;
-  // Who is tried when something may have become free, in that order, each once:
-  // more at a time would hold up everybody else. Half of them are the first;
-  // the others are anybody's, in turn, for whom there may be room where those
-  // in front do not fit.
+  // How many are tried when something may have become free: more at a time
+  // would hold up everybody else.
   static constexpr size_t kMaxTries = 256;
   // A longer line is not tried on the spot because somebody joins it.
   static constexpr size_t kMaxTriedAtOnce = 64;
-  std::vector<Ticket> ToTry(absl::Duration now, const Precedence& precedence);
+  // Has `place` try those whose turn it is, each once, and returns them in that
+  // order: half of kMaxTries are the first; and as many as it found no room for
+  // are anybody's, in turn, for whom there may be some. It says whether there
+  // was, and may change the line: tickets may be gone when they are tried.
+  using Place = absl::FunctionRef<bool(Ticket)>;
+  std::vector<Ticket> Try(absl::Duration now, const Precedence& precedence,
+                          Place place);
   // The next `most` by arrival, going round; each once.
   std::vector<Ticket> InTurn(size_t most);
   // Of everybody in the line; 1: the first.
