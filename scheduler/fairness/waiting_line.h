@@ -9,11 +9,42 @@
 // served all at one go. Within a tenant, who is due first goes first (EDF), of
 // equals who came first.
 //
+// Bound. u(T) is what tenant T was charged, kTurn for each turn and besides for
+// use, of which each charge counts 2^(-age/kHalfLife); w(T) is its weight and
+// c(T) = u(T)/w(T). Between s and t let S(T) be what is charged to T, as it
+// counts at t, and L(T) the most that it is charged from s, or a turn of its
+// own, up to its next one, or t. If at every turn that A has in between B waits
+// in its class, and the caller says the same of both, then
+//     S(A)/w(A) - S(B)/w(B) <= L(A)/w(A) + k max(0, c(B) - c(A) at s),
+// where k = 2^(-(t - s)/kHalfLife). So if both wait from r < s until t, each
+// has a turn between r and s, and L counts from r on,
+//     |S(A)/w(A) - S(B)/w(B)| <= L(A)/w(A) + L(B)/w(B).
+// Proof. Let x = c(A) - c(B). All is forgotten at one rate, so the left side is
+// x(t) - k x(s). (1) If A has no turn, x(t) - k x(s) <= S(A)/w(A), of which
+// all is use. Otherwise x <= 0 at its last one, for B waits and A goes first;
+// whatever time makes of that stays so, and from then on A is charged L(A) at
+// most: x(t) <= L(A)/w(A). (2) -k x(s) is the other term at most. When A has
+// a turn between r and s, x(s) <= L(A)/w(A) likewise.
+//
+// Nobody starves in a class. Let B wait from s to t without a turn, U be what
+// it is charged for use meanwhile, and the caller say the same of A. Then A has
+// at most
+//     1 + w(A) (max(0, c(B) - c(A) at s) + g U/w(B)) / kTurn
+// turns, whether it waits all the while or comes and goes; g is 1/k: 1.01 for a
+// wait of ten seconds. Proof. In units of s, a charge counts between 1 and g.
+// At A's last turn c(A) <= c(B): what those before it took, kTurn/w(A) each at
+// least, is no more than what B was ahead at s and charged since.
+//
+// Nothing is saved up: how long A waited for nothing is in neither. As c(A) is
+// never below 0, who was away is ahead of B by no more than who never had
+// anything: by what B itself had and is remembered.
+//
 // The order is worked out when it is asked for: Front() costs O(tenants + most
 // log tenants). With PlacesNow() `most` is all, so it is asked once about
 // everybody who wants to know. What does not fit lets others pass, and counts
 // as a turn in the order until it is worked out again; so one that asks for
-// much may wait for as long as there are others that ask for less.
+// much may wait for as long as there are others that ask for less. Of the
+// bounds are turns of those in front.
 //
 // How long one will wait is guessed from how many got a worker lately, over the
 // time that somebody waited for one, both forgotten by half every ten minutes.
