@@ -70,6 +70,7 @@ void Cluster::Grant(Lease* lease, Wakes* wakes) {
   if (lease->issue_number == 0) Issue(lease);
   Session* const session = sessions_.Find(lease->session_id);
   session->pending.erase(lease->device);
+  session->returning.erase(lease->device);
   v1::SessionResponse response;
   *response.mutable_granted() = GrantOf(*lease);
   Send(std::move(response), session, wakes);

@@ -303,7 +303,9 @@ Lease Cluster::NewLease(const Worker& worker, MemberId device,
 void Cluster::JoinLine(MemberId device, Session* session) {
   PendingLease& pending = session->pending.at(device);
   if (pending.ticket != 0) return;
-  pending.ticket = line_.Join({.tenant = session->tenant}, clock_->Monotonic());
+  pending.ticket = line_.Join({.tenant = session->tenant,
+                               .returns = session->returning.contains(device)},
+                              clock_->Monotonic());
   unplaced_.emplace(pending.ticket, std::pair(session->id, device));
   ChangePlaces(session);
 }

@@ -26,6 +26,10 @@ using scheduler::Resource;
 // others have their turn meanwhile.
 constexpr absl::Duration kRoomRetry = absl::Seconds(1);
 
+// How often a session goes before others of its tenant and class because it
+// lost a worker: they would wait for ever behind one that loses it each time.
+constexpr int kMaxReturns = 3;
+
 // Of what a lease takes, what room at a worker has to do with.
 Amounts MemoryOf(Amounts asked) {
   asked[static_cast<size_t>(Resource::kOutstandingMessages)] = 0;
@@ -110,6 +114,9 @@ void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
                                    {"session", log::ShortId(victim.session_id)},
                                    {"worker", victim.worker_id},
                                    {"lost", victim.lost}});
+  Session* const session = sessions_.Find(victim.session_id);
+  const bool returns = session->returns < kMaxReturns;
+  if (returns) ++session->returns;
   // A worker drops sessions, not leases.
   std::vector<std::string> ends;
   for (const Lease* lease : leases_.OfSession(victim.session_id)) {
@@ -118,6 +125,9 @@ void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
   for (const std::string& lease_id : ends) {
     Lease* const lease = leases_.Find(lease_id);
     if (lease == nullptr) continue;
+    if (returns && !lease->migrating()) {
+      session->returning.insert(lease->device);
+    }
     // Its way elsewhere ends with it: what it held there would be borrowed on.
     if (Lease* const to = leases_.FindMigration(*lease)) {
       DropMigration(

@@ -135,6 +135,10 @@ struct Session {
   std::map<MemberId, PendingLease> pending;
   // Of each member the last one, unless a later one was given back.
   std::map<MemberId, LostLease> lost_leases;
+  // Members whose leases were taken back, until they have another one: they go
+  // first in line, of their tenant and class. And how often that was granted.
+  std::set<MemberId> returning;
+  int returns = 0;
   // The newest last: those under way, and some that ended.
   std::deque<Migration> migrations;
   // Plans of stages that it may ask for: one takes up to some ten milliseconds

@@ -20,7 +20,7 @@ constexpr double kLeastServed = 0.5;
 WaitingLine::Ticket WaitingLine::Join(Waiter waiter, absl::Duration now) {
   Pass(now);
   const Ticket ticket = ++last_;
-  line_[waiter.urgency][waiter.tenant].insert({waiter.due, ticket});
+  line_[waiter.urgency][waiter.tenant].insert(PlaceOf(waiter, ticket));
   waiters_.emplace(ticket, std::move(waiter));
   return ticket;
 }
@@ -32,7 +32,7 @@ void WaitingLine::Change(Ticket ticket, int urgency, absl::Duration due) {
   Remove(ticket);
   waiter.urgency = urgency;
   waiter.due = due;
-  line_[urgency][waiter.tenant].insert({due, ticket});
+  line_[urgency][waiter.tenant].insert(PlaceOf(waiter, ticket));
   waiters_.emplace(ticket, std::move(waiter));
 }
 
@@ -61,7 +61,7 @@ void WaitingLine::Remove(Ticket ticket) {
   const Waiter& waiter = found->second;
   const auto tenants = line_.find(waiter.urgency);
   const auto of_tenant = tenants->second.find(waiter.tenant);
-  of_tenant->second.erase({waiter.due, ticket});
+  of_tenant->second.erase(PlaceOf(waiter, ticket));
   if (of_tenant->second.empty()) tenants->second.erase(of_tenant);
   if (tenants->second.empty()) line_.erase(tenants);
   waiters_.erase(found);
@@ -125,7 +125,7 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
       if (front.size() == most) return front;
       Next next = order.top();
       order.pop();
-      front.push_back(next.waiter->second);
+      front.push_back(std::get<Ticket>(*next.waiter));
       next.virtual_time += next.turn;
       if (++next.waiter != next.end) {
         order.push(std::move(next));
@@ -137,9 +137,9 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
   return front;
 }
 
-std::vector<WaitingLine::Ticket> WaitingLine::Try(absl::Duration now,
-                                                  const Precedence& precedence,
-                                                  Place place) {
+std::vector<WaitingLine::Ticket> WaitingLine::Try(
+    absl::Duration now, const Precedence& precedence,
+    absl::FunctionRef<bool(Ticket)> place) {
   std::vector<Ticket> tries = Front(kMaxTries / 2, now, precedence);
   const bool all = tries.size() == size();
   size_t in_vain = 0;

@@ -6,8 +6,9 @@
 // worker competes for the time to come. Before that counts what the caller says
 // of a tenant, such as its share of what its cohort lends. A turn counts as a
 // device-second at once: a tenant of which nothing was reported yet is not
-// served all at one go. Within a tenant, who is due first goes first (EDF), of
-// equals who came first.
+// served all at one go. Within a tenant, those go first that return, having
+// lost a worker to another tenant; then who is due first (EDF), of equals who
+// came first.
 //
 // Bound. u(T) is what tenant T was charged, kTurn for each turn and besides for
 // use, of which each charge counts 2^(-age/kHalfLife); w(T) is its weight and
@@ -60,6 +61,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -79,6 +81,8 @@ class WaitingLine {
     int urgency = 0;
     // When its work should be done.
     absl::Duration due = absl::InfiniteDuration();
+    // It had a worker that was taken back.
+    bool returns = false;
   };
   // Of a tenant: less goes first.
   using Precedence =
@@ -116,9 +120,8 @@ class WaitingLine {
   // order: half of kMaxTries are the first; and as many as it found no room for
   // are anybody's, in turn, for whom there may be some. It says whether there
   // was, and may change the line: tickets may be gone when they are tried.
-  using Place = absl::FunctionRef<bool(Ticket)>;
   std::vector<Ticket> Try(absl::Duration now, const Precedence& precedence,
-                          Place place);
+                          absl::FunctionRef<bool(Ticket)> place);
   // The next `most` by arrival, going round; each once.
   std::vector<Ticket> InTurn(size_t most);
   // Of everybody in the line; 1: the first.
@@ -140,8 +143,12 @@ class WaitingLine {
   void Pass(absl::Duration now);
   void Remove(Ticket ticket);
 
-  // By due time, then arrival.
-  using OfTenant = std::set<std::pair<absl::Duration, Ticket>>;
+  // False for one that returns, due time, arrival.
+  using Place = std::tuple<bool, absl::Duration, Ticket>;
+  static Place PlaceOf(const Waiter& waiter, Ticket ticket) {
+    return {!waiter.returns, waiter.due, ticket};
+  }
+  using OfTenant = std::set<Place>;
   std::map<int, std::map<std::string, OfTenant>, std::greater<>> line_;
   std::map<Ticket, Waiter> waiters_;
   std::map<std::string, Tenant> tenants_;

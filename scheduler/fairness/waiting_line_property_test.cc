@@ -79,6 +79,7 @@ class Trace {
     int tenant = 0;
     int urgency = 0;
     absl::Duration due;
+    bool returns = false;
   };
   // Since the other tenant did not wait at a turn of the one.
   struct Ahead {
@@ -129,8 +130,9 @@ class Trace {
   void Join(int tenant, int urgency) {
     const absl::Duration due = Draw(2) == 0 ? absl::InfiniteDuration()
                                             : now_ + absl::Seconds(Draw(100));
-    const Ticket ticket = line_.Join({NameOf(tenant), urgency, due}, now_);
-    Add(ticket, {tenant, urgency, due});
+    const bool returns = Draw(4) == 0;
+    Add(line_.Join({NameOf(tenant), urgency, due, returns}, now_),
+        {tenant, urgency, due, returns});
   }
   void Add(Ticket ticket, Waiter waiter) {
     waiters_.emplace(ticket, waiter);
@@ -203,6 +205,8 @@ class Trace {
       if (waiter.urgency < served.urgency) continue;
       ASSERT_GE(tenants_[waiter.tenant].precedence, party.precedence);
       if (waiter.tenant != served.tenant) continue;
+      ASSERT_GE(served.returns, waiter.returns);
+      if (waiter.returns != served.returns) continue;
       ASSERT_LE(std::tie(served.due, ticket), std::tie(waiter.due, other));
     }
     bool waited[kMaxTenants] = {};

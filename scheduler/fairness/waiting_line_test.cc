@@ -77,6 +77,17 @@ TEST_F(WaitingLineTest, ADueTimeDoesNotPassOtherTenants) {
   EXPECT_EQ(All().front(), blue);
 }
 
+TEST_F(WaitingLineTest, WhoReturnsGoesBeforeOthersOfItsTenantAndClass) {
+  const Ticket usual = Join("red"), soon = Join("red", 0, absl::Hours(2)),
+               urgent = Join("red", 1), blue = Join("blue");
+  line_.Charge("blue", 0.5, now_);
+  const Ticket again = line_.Join({.tenant = "red", .returns = true}, now_);
+  EXPECT_THAT(All(), ElementsAre(urgent, blue, again, soon, usual));
+  // Wherever it is.
+  line_.Change(again, 1, absl::Hours(3));
+  EXPECT_THAT(All(), ElementsAre(again, urgent, blue, soon, usual));
+}
+
 TEST_F(WaitingLineTest, TenantsTakeTurns) {
   std::vector<Ticket> red;
   for (int i = 0; i < 4; ++i) red.push_back(Join("red"));
