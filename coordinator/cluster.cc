@@ -33,6 +33,7 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
       workers_(config->worker_timeout),
       keys_(random, config->lease_key_lifetime,
             2 * (config->lease_valid_for + config->lease_grace_period)),
+      losses_(config->reclaim_loss_limit),
       reservation_(config->line_patience),
       draws_(random->NonZero64()),
       jobs_(config->recorded_jobs) {

@@ -200,6 +200,8 @@ KeptDecision Cluster::Decide(const scheduler::Request& request,
 void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   PendingLease& pending = session->pending.at(device);
   const absl::Duration start = clock_->Monotonic();
+  // Known until it is looked for again.
+  if (start >= pending.next_reclaim) pending.put_off.clear();
   const std::shared_ptr<const Tenant> tenant = tenants_->Find(session->tenant);
   if (tenant != nullptr && !MayFitQuota(device, *tenant, session, wakes)) {
     return;
@@ -247,7 +249,7 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   }
   if (tenant != nullptr) {
     // It may be a lease's of which nobody has told since a restart.
-    const absl::Status free = ReclaimQuota(*tenant, wakes);
+    const absl::Status free = ReclaimQuota(*tenant, &pending, wakes);
     if (!free.ok()) {
       // It waits for quota, not for the worker that was found.
       pending.decision = {};

@@ -63,8 +63,11 @@ struct PendingLease {
     std::vector<std::string> session_ids;
   };
   Room room;
-  // Monotonic: who has such room is not looked for before.
-  absl::Duration next_room = -absl::InfiniteDuration();
+  // When what could be taken back for it may be, if that waits for time.
+  std::string put_off;
+  // Monotonic: who has such room, or has to give back quota that was put off,
+  // is not looked for before.
+  absl::Duration next_reclaim = -absl::InfiniteDuration();
 };
 
 // A lease that ended without its client's doing.
