@@ -33,6 +33,7 @@ Cluster::Cluster(const Config* config, Tenants* tenants, Clock* clock,
       workers_(config->worker_timeout),
       keys_(random, config->lease_key_lifetime,
             2 * (config->lease_valid_for + config->lease_grace_period)),
+      losses_(config->reclaim_loss_limit),
       reservation_(config->line_patience),
       draws_(random->NonZero64()),
       jobs_(config->recorded_jobs) {
@@ -70,6 +71,7 @@ void Cluster::Grant(Lease* lease, Wakes* wakes) {
   if (lease->issue_number == 0) Issue(lease);
   Session* const session = sessions_.Find(lease->session_id);
   session->pending.erase(lease->device);
+  session->returning.erase(lease->device);
   v1::SessionResponse response;
   *response.mutable_granted() = GrantOf(*lease);
   Send(std::move(response), session, wakes);

@@ -44,6 +44,7 @@
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
 #include "coordinator/rate_budget.h"
+#include "coordinator/reclaim_losses.h"
 #include "coordinator/session_table.h"
 #include "coordinator/stage_planner.h"
 #include "coordinator/tenants.h"
@@ -471,10 +472,26 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status QuotaExceeded(const Tenant& tenant,
                                     const scheduler::QuotaTree::Breach& breach);
-  // Takes back what the tenant needs for a lease, or, when who has it cannot
-  // give it back now, nothing: ResourceExhausted (QUOTA_EXCEEDED).
-  absl::Status ReclaimQuota(const Tenant& tenant, Wakes* wakes)
+  // Takes back what the tenant needs for the pending request's lease, or, when
+  // who has it cannot give it back now, nothing: ResourceExhausted
+  // (QUOTA_EXCEEDED).
+  absl::Status ReclaimQuota(const Tenant& tenant, PendingLease* pending,
+                            Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whose end gives the tenant the quota of a lease, and nobody that it could
+  // do without. Empty when there are not enough.
+  std::vector<Victim> VictimsForQuota(const Tenant& tenant,
+                                      ReclaimLosses::Allowance allowance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether any of them should be spared, and the most urgent class.
+  using Standing = std::pair<bool, v1::PriorityClass>;
+  static Standing StandingOf(const std::vector<Victim>& victims);
+  // Those that `choose` finds without regard to what their tenants lose by it,
+  // if that is within limits; or those within limits, unless that takes others
+  // that should be spared, or are more urgent. Else the request waits: nobody.
+  std::vector<Victim> ChooseVictims(
+      absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
+          choose,
+      PendingLease* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // No worker has room for the pending request, which waits in line. If it lies
   // within its tenant's nominal quota, takes back what others borrow at one
   // worker that it fits on then, and keeps that for it; nothing when there is
@@ -489,7 +506,15 @@ class Cluster {
   // none that it could do without. Empty when there are not enough.
   std::vector<Victim> VictimsForRoom(const Tenant& lender,
                                      const std::vector<Victim>& in_order,
-                                     uint64_t shared, uint64_t needed)
+                                     uint64_t shared, uint64_t needed,
+                                     ReclaimLosses::Allowance allowance)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The cheapest of these, all at one worker on which the request fits then.
+  // Empty when there is none.
+  std::vector<Victim> VictimsAtOneWorker(
+      const Tenant& tenant, const scheduler::Request& request,
+      const std::map<std::string, std::vector<Victim>>& by_worker,
+      const ReclaimLosses::Allowance& allowance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What sessions at the worker count more of contents than it holds.
   static uint64_t SharedContents(const Worker& worker);
@@ -501,7 +526,9 @@ class Cluster {
   // The device time that it has used, by its worker's reports.
   absl::Duration LostWith(const Lease& lease) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Its leases at its worker end, for the other tenant to have its own.
+  // Their leases at their workers end, for the other tenant to have its own.
+  void Evict(const std::vector<Victim>& victims, const Tenant& preemptor,
+             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Evict(const Victim& victim, const Tenant& preemptor, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ConfigureQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -625,6 +652,7 @@ class Cluster {
   scheduler::QuotaTree quotas_ ABSL_GUARDED_BY(mu_);
   // With sessions that others' quota was taken back from.
   double lost_device_seconds_ ABSL_GUARDED_BY(mu_) = 0;
+  ReclaimLosses losses_ ABSL_GUARDED_BY(mu_);
   // In seconds, and in bytes.
   RateBudget device_rates_ ABSL_GUARDED_BY(mu_){0.02, 60};
   RateBudget byte_rates_ ABSL_GUARDED_BY(mu_){64 << 10, 1 << 30};

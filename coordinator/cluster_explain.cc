@@ -98,6 +98,10 @@ void Cluster::Explain(const PendingLease& pending, LinePlaces* places,
             gate);
     return;
   }
+  if (!pending.put_off.empty()) {
+    SetGate(pending.obstacle, pending.put_off, gate);
+    return;
+  }
   absl::string_view unblocked_by = kQuotaUnblockedBy;
   if (pending.decision.decision != nullptr) {
     unblocked_by = pending.decision.decision->unblocked_by;

@@ -200,6 +200,8 @@ KeptDecision Cluster::Decide(const scheduler::Request& request,
 void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   PendingLease& pending = session->pending.at(device);
   const absl::Duration start = clock_->Monotonic();
+  // Known until it is looked for again.
+  if (start >= pending.next_reclaim) pending.put_off.clear();
   const std::shared_ptr<const Tenant> tenant = tenants_->Find(session->tenant);
   if (tenant != nullptr && !MayFitQuota(device, *tenant, session, wakes)) {
     return;
@@ -247,7 +249,7 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   }
   if (tenant != nullptr) {
     // It may be a lease's of which nobody has told since a restart.
-    const absl::Status free = ReclaimQuota(*tenant, wakes);
+    const absl::Status free = ReclaimQuota(*tenant, &pending, wakes);
     if (!free.ok()) {
       // It waits for quota, not for the worker that was found.
       pending.decision = {};
@@ -303,7 +305,9 @@ Lease Cluster::NewLease(const Worker& worker, MemberId device,
 void Cluster::JoinLine(MemberId device, Session* session) {
   PendingLease& pending = session->pending.at(device);
   if (pending.ticket != 0) return;
-  pending.ticket = line_.Join({.tenant = session->tenant}, clock_->Monotonic());
+  pending.ticket = line_.Join({.tenant = session->tenant,
+                               .returns = session->returning.contains(device)},
+                              clock_->Monotonic());
   unplaced_.emplace(pending.ticket, std::pair(session->id, device));
   ChangePlaces(session);
 }
@@ -349,14 +353,16 @@ void Cluster::RetryUnplaced(Wakes* wakes) {
   untried_ = false;
   if (line_.empty()) return;
   const absl::Duration start = clock_->Monotonic();
-  const std::vector<Ticket> tried = line_.ToTry(start, PrecedenceInLine());
-  for (const Ticket ticket : tried) {
-    // It may have been refused because of another one.
-    const auto unplaced = unplaced_.find(ticket);
-    if (unplaced == unplaced_.end()) continue;
-    const auto [session_id, device] = unplaced->second;
-    TryPlace(device, sessions_.Find(session_id), wakes);
-  }
+  const std::vector<Ticket> tried =
+      line_.Try(start, PrecedenceInLine(),
+                [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                  // It may have been refused because of another one.
+                  const auto unplaced = unplaced_.find(ticket);
+                  if (unplaced == unplaced_.end()) return true;
+                  const auto [session_id, device] = unplaced->second;
+                  TryPlace(device, sessions_.Find(session_id), wakes);
+                  return !unplaced_.contains(ticket);
+                });
   ReviewReservation(tried);
   const absl::Duration end = clock_->Monotonic();
   next_retry_ = end + 3 * (end - start);

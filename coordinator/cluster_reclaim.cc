@@ -2,12 +2,15 @@
 // with it.
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/error.h"
 #include "common/lease/priority_class.h"
 #include "common/log/log.h"
@@ -22,9 +25,13 @@ namespace {
 using scheduler::Amounts;
 using scheduler::Resource;
 
-// After looking in vain for room that could be taken back, for one that waits:
+// After looking in vain for what could be taken back, for one that waits:
 // others have their turn meanwhile.
-constexpr absl::Duration kRoomRetry = absl::Seconds(1);
+constexpr absl::Duration kReclaimRetry = absl::Seconds(1);
+
+// How often a session goes before others of its tenant and class because it
+// lost a worker: they would wait for ever behind one that loses it each time.
+constexpr int kMaxReturns = 3;
 
 // Of what a lease takes, what room at a worker has to do with.
 Amounts MemoryOf(Amounts asked) {
@@ -99,6 +106,18 @@ absl::Duration Cluster::LostWith(const Lease& lease) const {
                             : account->billed.device_time;
 }
 
+void Cluster::Evict(const std::vector<Victim>& victims, const Tenant& preemptor,
+                    Wakes* wakes) {
+  std::map<std::string, absl::Duration> lost;
+  for (const Victim& victim : victims) {
+    lost[victim.tenant] += victim.lost;
+    Evict(victim, preemptor, wakes);
+  }
+  for (const auto& [tenant, together] : lost) {
+    losses_.Add(tenant, together, clock_->Monotonic());
+  }
+}
+
 void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
                     Wakes* wakes) {
   metrics_.preemptions.Add({metrics_.tenants.For(preemptor.name),
@@ -110,6 +129,9 @@ void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
                                    {"session", log::ShortId(victim.session_id)},
                                    {"worker", victim.worker_id},
                                    {"lost", victim.lost}});
+  Session* const session = sessions_.Find(victim.session_id);
+  const bool returns = session->returns < kMaxReturns;
+  if (returns) ++session->returns;
   // A worker drops sessions, not leases.
   std::vector<std::string> ends;
   for (const Lease* lease : leases_.OfSession(victim.session_id)) {
@@ -118,6 +140,9 @@ void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
   for (const std::string& lease_id : ends) {
     Lease* const lease = leases_.Find(lease_id);
     if (lease == nullptr) continue;
+    if (returns && !lease->migrating()) {
+      session->returning.insert(lease->device);
+    }
     // Its way elsewhere ends with it: what it held there would be borrowed on.
     if (Lease* const to = leases_.FindMigration(*lease)) {
       DropMigration(
@@ -131,46 +156,106 @@ void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
   Drop(victim.session_id, workers_.Find(victim.worker_id), wakes);
 }
 
-absl::Status Cluster::ReclaimQuota(const Tenant& tenant, Wakes* wakes) {
+Cluster::Standing Cluster::StandingOf(const std::vector<Victim>& victims) {
+  Standing most = {false, v1::PRIORITY_CLASS_UNSPECIFIED};
+  for (const Victim& victim : victims) {
+    const auto& [spared, priority_class, lost, age] = victim.rank;
+    most.first |= spared;
+    most.second = std::max(most.second, priority_class);
+  }
+  return most;
+}
+
+std::vector<Cluster::Victim> Cluster::ChooseVictims(
+    absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
+        choose,
+    PendingLease* pending) {
+  const absl::Duration now = clock_->Monotonic();
+  std::vector<Victim> best = choose(ReclaimLosses::Allowance());
+  ReclaimLosses::Allowance allowance = losses_.ForOne(now);
+  std::map<std::string, absl::Duration> lost;
+  for (const Victim& victim : best) lost[victim.tenant] += victim.lost;
+  std::erase_if(lost, [&](const auto& entry) {
+    return allowance.Take(entry.first, entry.second);
+  });
+  if (lost.empty()) return best;
+  std::vector<Victim> others = choose(losses_.ForOne(now));
+  if (!others.empty() && StandingOf(others) <= StandingOf(best)) return others;
+  for (const auto& [tenant, together] : lost) {
+    losses_.PutOff(tenant, together, now);
+  }
+  const std::string& tenant = lost.begin()->first;
+  pending->put_off = absl::StrCat(
+      "time: by what others took back, tenant ", tenant, " has lost ",
+      absl::FormatDuration(losses_.Lost(tenant, now)),
+      " of device time in the last minute, of ",
+      absl::FormatDuration(losses_.limit()), " that it may lose");
+  pending->next_reclaim = now + kReclaimRetry;
+  return {};
+}
+
+std::vector<Cluster::Victim> Cluster::VictimsForQuota(
+    const Tenant& tenant, ReclaimLosses::Allowance allowance) {
   const Amounts asked = LeaseQuota(tenant);
-  const auto breach = quotas_.Check(tenant.name, asked);
-  if (!breach.has_value()) return absl::OkStatus();
-  // Tried out first: in vain nobody is to lose anything.
+  // Tried out: in vain nobody is to lose anything.
   std::map<std::string, std::vector<Victim>> left;
+  std::set<std::string> exhausted;
   std::vector<Victim> taken;
-  bool enough = true;
-  while (enough && quotas_.Check(tenant.name, asked).has_value()) {
-    const auto from = quotas_.Reclaim(tenant.name, asked);
-    std::vector<Victim>* next = nullptr;
-    if (from.has_value()) {
-      const auto [of, added] = left.try_emplace(*from);
-      next = &of->second;
-      if (added) {
-        *next = VictimsOf(*from);
-        std::reverse(next->begin(), next->end());
-      }
+  const auto short_of_it = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return quotas_.Check(tenant.name, asked).has_value();
+  };
+  while (short_of_it()) {
+    const auto from = quotas_.Reclaim(tenant.name, asked, exhausted);
+    if (!from.has_value()) break;
+    const auto [of, added] = left.try_emplace(*from);
+    std::vector<Victim>& next = of->second;
+    if (added) {
+      next = VictimsOf(*from);
+      std::reverse(next.begin(), next.end());
     }
-    enough = next != nullptr && !next->empty();
-    if (!enough) break;
-    taken.push_back(std::move(next->back()));
-    next->pop_back();
+    while (!next.empty() && !allowance.Take(*from, next.back().lost)) {
+      next.pop_back();
+    }
+    if (next.empty()) {
+      exhausted.insert(*from);
+      continue;
+    }
+    taken.push_back(std::move(next.back()));
+    next.pop_back();
     quotas_.Give(taken.back().tenant, taken.back().quota);
   }
+  const bool enough = !short_of_it();
   if (enough) {
     // Those that others made up for stay, the dearest first.
     std::sort(taken.begin(), taken.end(),
               [](const Victim& a, const Victim& b) { return a.rank > b.rank; });
-    std::erase_if(
-        taken, [&](const Victim& victim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-          quotas_.Take(victim.tenant, victim.quota);
-          const bool spared = !quotas_.Check(tenant.name, asked).has_value();
-          if (!spared) quotas_.Give(victim.tenant, victim.quota);
-          return spared;
-        });
+    std::erase_if(taken,
+                  [&](const Victim& victim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+                    quotas_.Take(victim.tenant, victim.quota);
+                    const bool spared = !short_of_it();
+                    if (!spared) quotas_.Give(victim.tenant, victim.quota);
+                    return spared;
+                  });
   }
   for (const Victim& victim : taken) quotas_.Take(victim.tenant, victim.quota);
-  if (!enough) return QuotaExceeded(tenant, *breach);
-  for (const Victim& victim : taken) Evict(victim, tenant, wakes);
+  return enough ? taken : std::vector<Victim>();
+}
+
+absl::Status Cluster::ReclaimQuota(const Tenant& tenant, PendingLease* pending,
+                                   Wakes* wakes) {
+  const auto breach = quotas_.Check(tenant.name, LeaseQuota(tenant));
+  if (!breach.has_value()) return absl::OkStatus();
+  std::vector<Victim> victims;
+  if (pending->put_off.empty()) {
+    victims = ChooseVictims(
+        [&](const ReclaimLosses::Allowance& allowance)
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+              return VictimsForQuota(tenant, allowance);
+            },
+        pending);
+  }
+  if (victims.empty()) return QuotaExceeded(tenant, *breach);
+  Evict(victims, tenant, wakes);
   return absl::OkStatus();
 }
 
@@ -202,7 +287,7 @@ uint64_t Cluster::SharedContents(const Worker& worker) {
 
 std::vector<Cluster::Victim> Cluster::VictimsForRoom(
     const Tenant& lender, const std::vector<Victim>& in_order, uint64_t shared,
-    uint64_t needed) {
+    uint64_t needed, ReclaimLosses::Allowance allowance) {
   const Amounts asked = MemoryOf(LeaseQuota(lender));
   // Of what these share with sessions that stay nothing becomes free.
   absl::uint128 bytes = 0, contents = 0;
@@ -213,7 +298,10 @@ std::vector<Cluster::Victim> Cluster::VictimsForRoom(
   std::vector<Victim> taken;
   for (const Victim& victim : in_order) {
     // Nobody gives back more than it borrows.
-    if (!quotas_.MayTakeBack(lender.name, victim.tenant, asked)) continue;
+    if (!quotas_.MayTakeBack(lender.name, victim.tenant, asked) ||
+        !allowance.Take(victim.tenant, victim.lost)) {
+      continue;
+    }
     quotas_.Give(victim.tenant, victim.quota);
     taken.push_back(victim);
     bytes += victim.bytes;
@@ -236,41 +324,19 @@ std::vector<Cluster::Victim> Cluster::VictimsForRoom(
   return taken;
 }
 
-void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
-                          const scheduler::Request& request, Session* session,
-                          Wakes* wakes) {
-  PendingLease& pending = session->pending.at(device);
-  const absl::Duration now = clock_->Monotonic();
-  if (RoomIsOnItsWay(pending) || now < pending.next_room ||
-      now < next_room_look_) {
-    return;
-  }
-  const Amounts asked = MemoryOf(LeaseQuota(tenant));
-  std::map<std::string, std::vector<Victim>> by_worker;
-  for (const auto& [name, other] : *tenants_->all()) {
-    if (!quotas_.MayTakeBack(tenant.name, name, asked)) continue;
-    for (Victim& victim : VictimsOf(name)) {
-      std::vector<Victim>& there = by_worker[victim.worker_id];
-      there.push_back(std::move(victim));
-    }
-  }
-  // Those that lose most: whether somebody is spared in vain, the most urgent
-  // class, how many, and their device time.
-  using Price = std::tuple<bool, v1::PriorityClass, size_t, absl::Duration>;
+std::vector<Cluster::Victim> Cluster::VictimsAtOneWorker(
+    const Tenant& tenant, const scheduler::Request& request,
+    const std::map<std::string, std::vector<Victim>>& by_worker,
+    const ReclaimLosses::Allowance& allowance) {
+  // Those that lose most: what they are, how many, and their device time.
+  using Price = std::tuple<Standing, size_t, absl::Duration>;
   const auto price_of = [](const std::vector<Victim>& victims) {
-    Price price;
-    std::get<size_t>(price) = victims.size();
-    for (const Victim& victim : victims) {
-      const auto& [spared, priority_class, lost, age] = victim.rank;
-      std::get<bool>(price) |= spared;
-      std::get<v1::PriorityClass>(price) =
-          std::max(std::get<v1::PriorityClass>(price), priority_class);
-      std::get<absl::Duration>(price) += victim.lost;
-    }
-    return price;
+    absl::Duration lost;
+    for (const Victim& victim : victims) lost += victim.lost;
+    return Price(StandingOf(victims), victims.size(), lost);
   };
   std::vector<Victim> best;
-  for (auto& [worker_id, victims] : by_worker) {
+  for (const auto& [worker_id, there] : by_worker) {
     const scheduler::Fleet::Member* const member = fleet_.Find(worker_id);
     if (member == nullptr || request.unreached.contains(worker_id)) continue;
     uint64_t held_bytes = 0;
@@ -288,11 +354,12 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
     }
     const uint64_t needed = terms.missing_bytes - available;
     const uint64_t shared = SharedContents(*workers_.Find(worker_id));
+    std::vector<Victim> victims = there;
     std::sort(victims.begin(), victims.end(),
               [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
     const auto consider = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       std::vector<Victim> found =
-          VictimsForRoom(tenant, victims, shared, needed);
+          VictimsForRoom(tenant, victims, shared, needed, allowance);
       if (!found.empty() &&
           (best.empty() || price_of(found) < price_of(best))) {
         best = std::move(found);
@@ -311,17 +378,44 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
         });
     consider();
   }
+  return best;
+}
+
+void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
+                          const scheduler::Request& request, Session* session,
+                          Wakes* wakes) {
+  PendingLease& pending = session->pending.at(device);
+  const absl::Duration now = clock_->Monotonic();
+  if (RoomIsOnItsWay(pending) || now < pending.next_reclaim ||
+      now < next_room_look_) {
+    return;
+  }
+  const Amounts asked = MemoryOf(LeaseQuota(tenant));
+  std::map<std::string, std::vector<Victim>> by_worker;
+  for (const auto& [name, other] : *tenants_->all()) {
+    if (!quotas_.MayTakeBack(tenant.name, name, asked)) continue;
+    for (Victim& victim : VictimsOf(name)) {
+      std::vector<Victim>& there = by_worker[victim.worker_id];
+      there.push_back(std::move(victim));
+    }
+  }
+  const std::vector<Victim> victims = ChooseVictims(
+      [&](const ReclaimLosses::Allowance& allowance)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+            return VictimsAtOneWorker(tenant, request, by_worker, allowance);
+          },
+      &pending);
   // Everybody's leases were looked at: no more than a quarter of the time.
   const absl::Duration end = clock_->Monotonic();
   next_room_look_ = end + 3 * (end - now);
-  pending.next_room = end + kRoomRetry;
-  if (best.empty()) return;
-  pending.room = {best.front().worker_id, {}};
-  for (const Victim& victim : best) {
+  pending.next_reclaim = end + kReclaimRetry;
+  if (victims.empty()) return;
+  pending.room = {victims.front().worker_id, {}};
+  for (const Victim& victim : victims) {
     pending.room.session_ids.push_back(victim.session_id);
   }
   reservation_.Keep(pending.ticket, pending.room.worker_id);
-  for (const Victim& victim : best) Evict(victim, tenant, wakes);
+  Evict(victims, tenant, wakes);
 }
 
 }  // namespace djinn::coordinator

@@ -356,6 +356,8 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
       root.Duration("line_patience", config.lease_request_timeout / 2);
   config.reclaim_spares_for =
       root.Duration("reclaim_spares_for", config.reclaim_spares_for);
+  config.reclaim_loss_limit =
+      root.Duration("reclaim_loss_limit", config.reclaim_loss_limit);
   config.graph_store_bytes =
       root.Size("graph_store_size", config.graph_store_bytes);
   config.scaler = ReadScaler(root.Map("scaler"), config.tls.enabled());
@@ -379,6 +381,9 @@ absl::StatusOr<Config> ReadConfig(ConfigReader reader) {
   CheckSecrets(config, root);
   if (config.heartbeat_interval < absl::Milliseconds(10)) {
     root.Error("heartbeat_interval", "must be at least 10ms");
+  }
+  if (config.reclaim_loss_limit < absl::Seconds(1)) {
+    root.Error("reclaim_loss_limit", "must be at least 1s");
   }
   if (config.worker_timeout <= config.heartbeat_interval) {
     root.Error("worker_timeout", "must exceed heartbeat_interval");

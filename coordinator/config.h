@@ -22,6 +22,9 @@
 //                                   # half of lease_request_timeout
 //   reclaim_spares_for: 30s         # leases are not taken back before, as long
 //                                   # as an older one will do
+//   reclaim_loss_limit: 10m         # device time that a tenant loses by it in
+//                                   # any minute, before others give way or it
+//                                   # waits; at least 1s
 //   graph_store_size: 256MiB        # structures kept
 //   scaler:                         # none: KEDA is not answered
 //     listen: 127.0.0.1:7071        # without a token; TLS as above
@@ -120,6 +123,7 @@ struct Config {
   absl::Duration lease_request_timeout = absl::Seconds(10);
   absl::Duration line_patience = lease_request_timeout / 2;
   absl::Duration reclaim_spares_for = absl::Seconds(30);
+  absl::Duration reclaim_loss_limit = absl::Minutes(10);
   uint64_t graph_store_bytes = uint64_t{256} << 20;
   struct Scaler {
     // Empty: none.

@@ -248,6 +248,8 @@ heartbeat_interval: 500ms
 lease_valid_for: 1m
 lease_request_timeout: 2s
 line_patience: 1500ms
+reclaim_spares_for: 20s
+reclaim_loss_limit: 90s
 graph_store_size: 1MiB
 state_file: state.db
 join_token_file: join
@@ -265,6 +267,8 @@ tenants:
 )");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->heartbeat_interval, absl::Milliseconds(500));
+  EXPECT_EQ(config->reclaim_spares_for, absl::Seconds(20));
+  EXPECT_EQ(config->reclaim_loss_limit, absl::Seconds(90));
   EXPECT_EQ(config->state_file, testing::TempDir() + "/state.db");
   EXPECT_EQ(config->tenants[0].max_sessions, 2u);
   EXPECT_EQ(config->tenants[0].limits.inline_bytes(), 8192u);
@@ -278,6 +282,8 @@ TEST_F(ConfigTest, SaysWhatIsWrong) {
               HasSubstr("not on the loopback"));
   EXPECT_THAT(Complaint(std::string(kMinimal) + "worker_timeout: 1s\n"),
               HasSubstr("must exceed heartbeat_interval"));
+  EXPECT_THAT(Complaint(std::string(kMinimal) + "reclaim_loss_limit: 0s\n"),
+              HasSubstr("reclaim_loss_limit: must be at least 1s"));
   EXPECT_THAT(Complaint("join_token_file: join\nadmin_token_file: admin\n"),
               HasSubstr("needs at least one"));
 }

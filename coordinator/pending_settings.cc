@@ -36,6 +36,8 @@ std::vector<std::string> PendingSettings(const Config& running,
   compare("line_patience", running.line_patience, read.line_patience);
   compare("reclaim_spares_for", running.reclaim_spares_for,
           read.reclaim_spares_for);
+  compare("reclaim_loss_limit", running.reclaim_loss_limit,
+          read.reclaim_loss_limit);
   compare("graph_store_size", running.graph_store_bytes,
           read.graph_store_bytes);
   compare("scaler.listen", running.scaler.listen, read.scaler.listen);

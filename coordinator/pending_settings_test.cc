@@ -21,13 +21,14 @@ TEST(PendingSettingsTest, NamesWhatDiffersAsTheFileDoes) {
   read.listen = "127.0.0.1:1";
   read.tls.client_ca_file = "ca.crt";
   read.lease_valid_for += absl::Seconds(1);
+  read.reclaim_loss_limit = absl::Minutes(2);
   read.scaler.target_utilisation = 0.5;
   read.recorded_jobs = 7;
   read.admin_token = "another";
   EXPECT_THAT(PendingSettings(TestConfig(), read),
               ElementsAre("listen", "tls.client_ca_file", "lease_valid_for",
-                          "scaler.target_utilisation", "recorded_jobs",
-                          "admin_token_file"));
+                          "reclaim_loss_limit", "scaler.target_utilisation",
+                          "recorded_jobs", "admin_token_file"));
 }
 
 }  // namespace

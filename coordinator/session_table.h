@@ -63,8 +63,11 @@ struct PendingLease {
     std::vector<std::string> session_ids;
   };
   Room room;
-  // Monotonic: who has such room is not looked for before.
-  absl::Duration next_room = -absl::InfiniteDuration();
+  // When what could be taken back for it may be, if that waits for time.
+  std::string put_off;
+  // Monotonic: who has such room, or has to give back quota that was put off,
+  // is not looked for before.
+  absl::Duration next_reclaim = -absl::InfiniteDuration();
 };
 
 // A lease that ended without its client's doing.
@@ -135,6 +138,10 @@ struct Session {
   std::map<MemberId, PendingLease> pending;
   // Of each member the last one, unless a later one was given back.
   std::map<MemberId, LostLease> lost_leases;
+  // Members whose leases were taken back, until they have another one: they go
+  // first in line, of their tenant and class. And how often that was granted.
+  std::set<MemberId> returning;
+  int returns = 0;
   // The newest last: those under way, and some that ended.
   std::deque<Migration> migrations;
   // Plans of stages that it may ask for: one takes up to some ten milliseconds

@@ -20,7 +20,7 @@ constexpr double kLeastServed = 0.5;
 WaitingLine::Ticket WaitingLine::Join(Waiter waiter, absl::Duration now) {
   Pass(now);
   const Ticket ticket = ++last_;
-  line_[waiter.urgency][waiter.tenant].insert({waiter.due, ticket});
+  line_[waiter.urgency][waiter.tenant].insert(PlaceOf(waiter, ticket));
   waiters_.emplace(ticket, std::move(waiter));
   return ticket;
 }
@@ -32,7 +32,7 @@ void WaitingLine::Change(Ticket ticket, int urgency, absl::Duration due) {
   Remove(ticket);
   waiter.urgency = urgency;
   waiter.due = due;
-  line_[urgency][waiter.tenant].insert({due, ticket});
+  line_[urgency][waiter.tenant].insert(PlaceOf(waiter, ticket));
   waiters_.emplace(ticket, std::move(waiter));
 }
 
@@ -61,7 +61,7 @@ void WaitingLine::Remove(Ticket ticket) {
   const Waiter& waiter = found->second;
   const auto tenants = line_.find(waiter.urgency);
   const auto of_tenant = tenants->second.find(waiter.tenant);
-  of_tenant->second.erase({waiter.due, ticket});
+  of_tenant->second.erase(PlaceOf(waiter, ticket));
   if (of_tenant->second.empty()) tenants->second.erase(of_tenant);
   if (tenants->second.empty()) line_.erase(tenants);
   waiters_.erase(found);
@@ -93,6 +93,7 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
     size_t most, absl::Duration now, const Precedence& precedence) const {
   // A tenant's next one.
   struct Next {
+    const std::string* tenant;
     std::vector<double> precedence;
     double virtual_time;
     double turn;
@@ -104,13 +105,17 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
     }
   };
   std::vector<Ticket> front;
+  // Of those that had turns in more urgent classes, with these.
+  absl::flat_hash_map<std::string, double> virtual_times;
   for (const auto& [urgency, tenants] : line_) {
     std::vector<Next> all;
     all.reserve(tenants.size());
     for (const auto& [tenant, waiters] : tenants) {
       const auto known = tenants_.find(tenant);
+      const auto had = virtual_times.find(tenant);
       all.push_back(
-          {precedence(tenant), VirtualTime(tenant, now),
+          {&tenant, precedence(tenant),
+           had == virtual_times.end() ? VirtualTime(tenant, now) : had->second,
            kTurn / (known == tenants_.end() ? 1 : known->second.weight),
            waiters.begin(), waiters.end()});
     }
@@ -120,21 +125,32 @@ std::vector<WaitingLine::Ticket> WaitingLine::Front(
       if (front.size() == most) return front;
       Next next = order.top();
       order.pop();
-      front.push_back(next.waiter->second);
+      front.push_back(std::get<Ticket>(*next.waiter));
       next.virtual_time += next.turn;
-      if (++next.waiter != next.end) order.push(std::move(next));
+      if (++next.waiter != next.end) {
+        order.push(std::move(next));
+      } else {
+        virtual_times[*next.tenant] = next.virtual_time;
+      }
     }
   }
   return front;
 }
 
-std::vector<WaitingLine::Ticket> WaitingLine::ToTry(
-    absl::Duration now, const Precedence& precedence) {
+std::vector<WaitingLine::Ticket> WaitingLine::Try(
+    absl::Duration now, const Precedence& precedence,
+    absl::FunctionRef<bool(Ticket)> place) {
   std::vector<Ticket> tries = Front(kMaxTries / 2, now, precedence);
-  if (tries.size() == size()) return tries;
+  const bool all = tries.size() == size();
+  size_t in_vain = 0;
+  for (const Ticket ticket : tries) in_vain += place(ticket) ? 0 : 1;
+  if (all) return tries;
   const absl::flat_hash_set<Ticket> first(tries.begin(), tries.end());
-  for (const Ticket ticket : InTurn(kMaxTries / 2)) {
-    if (!first.contains(ticket)) tries.push_back(ticket);
+  // More of these would have turns that are due to those in front.
+  for (const Ticket ticket : InTurn(in_vain)) {
+    if (first.contains(ticket)) continue;
+    tries.push_back(ticket);
+    place(ticket);
   }
   return tries;
 }

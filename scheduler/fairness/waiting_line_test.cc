@@ -56,6 +56,12 @@ TEST_F(WaitingLineTest, TheMoreUrgentClassGoesFirst) {
   EXPECT_EQ(line_.size(), 3u);
 }
 
+TEST_F(WaitingLineTest, TurnsInOneClassCountInTheNext) {
+  const Ticket red = Join("red", 1), blue = Join("blue", 1),
+               soon = Join("red", 2), sooner = Join("red", 3);
+  EXPECT_THAT(All(), ElementsAre(sooner, soon, blue, red));
+}
+
 TEST_F(WaitingLineTest, InsideATenantWhoIsDueFirstGoesFirst) {
   const Ticket whenever = Join("red"), late = Join("red", 0, absl::Hours(3)),
                soon = Join("red", 0, absl::Hours(2));
@@ -69,6 +75,17 @@ TEST_F(WaitingLineTest, ADueTimeDoesNotPassOtherTenants) {
   Join("red", 0, absl::Hours(2));
   const Ticket blue = Join("blue");
   EXPECT_EQ(All().front(), blue);
+}
+
+TEST_F(WaitingLineTest, WhoReturnsGoesBeforeOthersOfItsTenantAndClass) {
+  const Ticket usual = Join("red"), soon = Join("red", 0, absl::Hours(2)),
+               urgent = Join("red", 1), blue = Join("blue");
+  line_.Charge("blue", 0.5, now_);
+  const Ticket again = line_.Join({.tenant = "red", .returns = true}, now_);
+  EXPECT_THAT(All(), ElementsAre(urgent, blue, again, soon, usual));
+  // Wherever it is.
+  line_.Change(again, 1, absl::Hours(3));
+  EXPECT_THAT(All(), ElementsAre(again, urgent, blue, soon, usual));
 }
 
 TEST_F(WaitingLineTest, TenantsTakeTurns) {
@@ -168,9 +185,12 @@ TEST_F(WaitingLineTest, EverybodyHasATurn) {
 
 TEST_F(WaitingLineTest, ThoseInFrontAreTriedAndOthersInTurn) {
   constexpr size_t kHalf = WaitingLine::kMaxTries / 2;
+  const auto in_vain = [&] {
+    return line_.Try(now_, equal_, [](Ticket) { return false; });
+  };
   std::vector<Ticket> all;
   for (size_t i = 0; i < kHalf; ++i) all.push_back(Join("red"));
-  EXPECT_EQ(line_.ToTry(now_, equal_), all);
+  EXPECT_EQ(in_vain(), all);
   // Nobody's turn has come yet, and those in front are not tried twice.
   for (size_t i = 0; i < 3 * kHalf; ++i) all.push_back(Join("red"));
   const auto stretch = [&](size_t begin, size_t end) {
@@ -179,11 +199,37 @@ TEST_F(WaitingLineTest, ThoseInFrontAreTriedAndOthersInTurn) {
                  all.begin() + static_cast<ptrdiff_t>(end));
     return tries;
   };
-  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(0, 0));
-  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(kHalf, 2 * kHalf));
-  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(2 * kHalf, 3 * kHalf));
-  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(3 * kHalf, 4 * kHalf));
-  EXPECT_EQ(line_.ToTry(now_, equal_), stretch(0, 0));
+  EXPECT_EQ(in_vain(), stretch(0, 0));
+  EXPECT_EQ(in_vain(), stretch(kHalf, 2 * kHalf));
+  EXPECT_EQ(in_vain(), stretch(2 * kHalf, 3 * kHalf));
+  EXPECT_EQ(in_vain(), stretch(3 * kHalf, 4 * kHalf));
+  EXPECT_EQ(in_vain(), stretch(0, 0));
+}
+
+// Red has asked first, and for more than there is at a time.
+TEST_F(WaitingLineTest, WhatIsEnoughForThoseInFrontIsForNobodyElse) {
+  constexpr int kHalf = WaitingLine::kMaxTries / 2;
+  std::vector<Ticket> red, blue;
+  for (int i = 0; i < 4 * kHalf; ++i) red.push_back(Join("red"));
+  for (int i = 0; i < 2 * kHalf; ++i) blue.push_back(Join("blue"));
+  line_.SetWeight("blue", 7);
+  int of_blue = 0, in_vain = 0;
+  const auto place = [&](Ticket ticket) {
+    if (in_vain > 0) return --in_vain, false;
+    line_.Serve(ticket, now_);
+    const bool is_blue = ticket >= blue.front();
+    line_.Charge(is_blue ? "blue" : "red", WaitingLine::kTurn, now_);
+    of_blue += is_blue;
+    return true;
+  };
+  EXPECT_EQ(line_.Try(now_, equal_, place).size(), size_t{kHalf});
+  EXPECT_EQ(of_blue, kHalf * 7 / 8);
+  // Three find nothing: so many others may, of those that came first, as some
+  // in front did.
+  in_vain = 3;
+  const size_t tried = line_.Try(now_, equal_, place).size();
+  EXPECT_GT(tried, size_t{kHalf});
+  EXPECT_LE(tried, size_t{kHalf + 3});
 }
 
 }  // namespace

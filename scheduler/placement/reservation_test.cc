@@ -331,11 +331,12 @@ class World {
       large_refused_ += asked.bytes >= kLarge;
       Leave(ticket);
     }
-    const std::vector<Ticket> tried = line_.ToTry(
-        now_, [](const std::string&) { return std::vector<double>(); });
-    for (const Ticket ticket : tried) {
-      if (waiting_.contains(ticket)) TryPlace(ticket);
-    }
+    const std::vector<Ticket> tried = line_.Try(
+        now_, [](const std::string&) { return std::vector<double>(); },
+        [&](Ticket ticket) {
+          if (waiting_.contains(ticket)) TryPlace(ticket);
+          return !waiting_.contains(ticket);
+        });
     const Ticket before = reservation_.ticket();
     reservation_.Review(
         tried,

@@ -177,8 +177,31 @@ void QuotaTree::Give(const std::string& tenant, const Amounts& amounts) {
   }
 }
 
-std::optional<std::string> QuotaTree::Reclaim(absl::string_view tenant,
-                                              const Amounts& asked) const {
+const QuotaTree::Node* QuotaTree::Borrower(
+    const Node& node, const Amounts& resource,
+    const std::set<std::string>& spared) {
+  if (node.children.empty()) {
+    return spared.contains(node.name) ? nullptr : &node;
+  }
+  std::vector<std::pair<double, const Node*>> by_share;
+  for (const Node* const child : node.children) {
+    const double share = ShareOf(*child, kNothing, resource);
+    if (share > 0) by_share.emplace_back(share, child);
+  }
+  std::stable_sort(
+      by_share.begin(), by_share.end(),
+      [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [share, child] : by_share) {
+    const Node* const found = Borrower(*child, resource, spared);
+    if (found != nullptr) return found;
+  }
+  // Quotas have become less than what is used, or all are spared.
+  return nullptr;
+}
+
+std::optional<std::string> QuotaTree::Reclaim(
+    absl::string_view tenant, const Amounts& asked,
+    const std::set<std::string>& spared) const {
   const Node* const node = Find(tenant);
   if (node == nullptr) return std::nullopt;
   size_t short_of = kResources;
@@ -201,21 +224,9 @@ std::optional<std::string> QuotaTree::Reclaim(absl::string_view tenant,
   } while (at->used[short_of] + more <= at->quotas[short_of].nominal);
   Amounts only = {};
   only[short_of] = 1;
-  while (!at->children.empty()) {
-    const Node* from = nullptr;
-    double most = 0;
-    for (const Node* const child : at->children) {
-      const double share = ShareOf(*child, kNothing, only);
-      if (share <= most) continue;
-      from = child;
-      most = share;
-    }
-    // Quotas have become less than what is used.
-    if (from == nullptr) return std::nullopt;
-    at = from;
-  }
-  if (at == node) return std::nullopt;
-  return at->name;
+  const Node* const from = Borrower(*at, only, spared);
+  if (from == nullptr || from == node) return std::nullopt;
+  return from->name;
 }
 
 bool QuotaTree::MayTakeBack(absl::string_view tenant, absl::string_view from,

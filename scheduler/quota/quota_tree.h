@@ -44,6 +44,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -124,10 +125,11 @@ class QuotaTree {
 
   // From whom to take back what keeps the ask from fitting into the tenant's
   // nominal quota: the tenant of its cohort with the greatest share that
-  // borrows what is short. Nobody when the ask exceeds the nominal quota, or
-  // fits.
-  std::optional<std::string> Reclaim(absl::string_view tenant,
-                                     const Amounts& asked) const;
+  // borrows what is short, but for those that are spared. Nobody when the ask
+  // exceeds the nominal quota, or fits.
+  std::optional<std::string> Reclaim(
+      absl::string_view tenant, const Amounts& asked,
+      const std::set<std::string>& spared = {}) const;
   // Whether `from` borrows, of a resource that is asked for and that `tenant`
   // has a quota of, what is lent to it at least in part by those that `tenant`
   // would borrow from; and the ask lies within the tenant's nominal quota.
@@ -175,6 +177,10 @@ class QuotaTree {
     return std::max<int64_t>(
         0, node.used[resource] - node.quotas[resource].nominal);
   }
+  // The tenant in the node, or the node itself, with the greatest share of the
+  // resource, from the node down; null when only those borrow that are spared.
+  static const Node* Borrower(const Node& node, const Amounts& resource,
+                              const std::set<std::string>& spared);
   // What the node can still lend to its parent.
   static int64_t Spare(const Node& node, size_t resource);
   // What its parent's other children, and those that these lend to, use of it.

@@ -84,6 +84,8 @@ TEST(QuotaTreeTest, ItIsTakenBackFromWhoHasMost) {
   tenants[1].weight = 2;
   tree.Configure(tenants);
   EXPECT_EQ(tree.Reclaim("lender", Ask(20)), "a");
+  EXPECT_EQ(tree.Reclaim("lender", Ask(20), {"a"}), "b");
+  EXPECT_EQ(tree.Reclaim("lender", Ask(20), {"a", "b"}), std::nullopt);
   EXPECT_GT(tree.Share("a"), tree.Share("b"));
   EXPECT_EQ(tree.Share("lender"), 0);
 }
@@ -98,6 +100,20 @@ TEST(QuotaTreeTest, CohortsNest) {
   tree.Take("a", Ask(22));
   EXPECT_EQ(tree.Reclaim("c", Ask(5)), "a");
   EXPECT_EQ(tree.Lent("b", kMemory) + tree.Lent("c", kMemory), 12);
+}
+
+TEST(QuotaTreeTest, WhereAllAreSparedAnotherCohortGivesBack) {
+  QuotaTree tree;
+  tree.Configure({Tenant("a", "lab/vision", {.nominal = 0}),
+                  Tenant("b", "lab/vision", {.nominal = 0}),
+                  Tenant("c", "lab/speech", {.nominal = 0}),
+                  Tenant("lender", "lab", {.nominal = 20})});
+  tree.Take("a", Ask(8));
+  tree.Take("b", Ask(6));
+  tree.Take("c", Ask(6));
+  EXPECT_EQ(tree.Reclaim("lender", Ask(5)), "a");
+  EXPECT_EQ(tree.Reclaim("lender", Ask(5), {"a"}), "b");
+  EXPECT_EQ(tree.Reclaim("lender", Ask(5), {"a", "b"}), "c");
 }
 
 TEST(QuotaTreeTest, ACohortHasAQuotaOfItsOwn) {

@@ -183,7 +183,9 @@ void MeasureLine() {
   };
   measure("line_order", kLineRounds,
           [&] { line.Front(WaitingLine::kMaxTries / 2, kNow, precedence); });
-  measure("line_try", kLineRounds, [&] { line.ToTry(kNow, precedence); });
+  measure("line_try", kLineRounds, [&] {
+    line.Try(kNow, precedence, [](WaitingLine::Ticket) { return false; });
+  });
   measure("line_places", kPlacesRounds,
           [&] { line.PlacesNow(kNow, precedence); });
 }

@@ -545,13 +545,13 @@ class Simulation {
   void RetrySome() {
     freed_ = false;
     if (line_.empty()) return;
-    const std::vector<Ticket> tried = line_.ToTry(
-        Now(), [](const std::string&) { return std::vector<double>(); });
+    const std::vector<Ticket> tried = line_.Try(
+        Now(), [](const std::string&) { return std::vector<double>(); },
+        [&](Ticket ticket) {
+          const auto waiting = in_line_.find(ticket);
+          return waiting == in_line_.end() || TryPlace(waiting->second);
+        });
     untried_ -= std::min(untried_, WaitingLine::kMaxTries / 2);
-    for (const Ticket ticket : tried) {
-      const auto waiting = in_line_.find(ticket);
-      if (waiting != in_line_.end()) TryPlace(waiting->second);
-    }
     ReviewReservation(tried);
     if (untried_ > 0) PlanTick();
   }
