@@ -29,14 +29,26 @@ std::string PullSocket(const WorkerConfig& config) {
 
 // To those of this machine over shared memory, and to others over gRPC.
 std::unique_ptr<SharedMemoryPeers> MakeSharedMemoryPeers(
-    ChannelSecurity security, Clock* clock) {
+    ChannelSecurity security, ChannelPool* channels, Clock* clock) {
   auto peers = std::make_unique<SharedMemoryPeers>(clock);
   peers->SetOther(MakeGrpcPeers(
-      std::move(security),
+      std::move(security), channels,
       [peers = peers.get()](const v1::Peer& peer, const std::string& socket) {
         peers->Learn(peer, socket);
       }));
   return peers;
+}
+
+void Collect(const ChannelPool::Counts& counts, Exposition* out) {
+  const auto count = [&](const char* event, uint64_t value) {
+    out->Counter("djinn_worker_channel_events_total",
+                 "Connections to other workers, by what became of them.",
+                 static_cast<double>(value), {{"event", event}});
+  };
+  count("created", counts.created);
+  count("reused", counts.reused);
+  count("closed", counts.closed);
+  count("failed", counts.failed);
 }
 
 // What stays the same while the worker serves at `address`.
@@ -95,12 +107,16 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Start(
   DJINN_ASSIGN_OR_RETURN(
       ChannelSecurity peer_security,
       ChannelSecurity::Make(config.peer_tls, config.insecure));
+  worker->peer_channels_ = std::make_unique<ChannelPool>(
+      ChannelPool::Options{.max_users = kMaxPullsPerChannel}, clock);
+  ChannelPool* const channels = worker->peer_channels_.get();
   const std::string pull_socket = PullSocket(config);
   if (pull_socket.empty()) {
     // Over shared memory only where this worker itself is found there.
-    worker->peers_ = MakeGrpcPeers(std::move(peer_security));
+    worker->peers_ = MakeGrpcPeers(std::move(peer_security), channels);
   } else {
-    auto peers = MakeSharedMemoryPeers(std::move(peer_security), clock);
+    auto peers =
+        MakeSharedMemoryPeers(std::move(peer_security), channels, clock);
     worker->shared_memory_peers_ = peers.get();
     worker->peers_ = std::move(peers);
   }
@@ -179,9 +195,11 @@ absl::Status Worker::StartMonitoring(const MonitoringConfig& config) {
   MonitoringOptions options;
   options.address = config.listen;
   options.insecure = config.insecure;
-  options.sources = {ProcessMetrics("worker"),
-                     [this](Exposition* out) { core_->Collect(out); },
-                     [this](Exposition* out) { call_metrics_.Collect(out); }};
+  options.sources = {
+      ProcessMetrics("worker"),
+      [this](Exposition* out) { core_->Collect(out); },
+      [this](Exposition* out) { call_metrics_.Collect(out); },
+      [this](Exposition* out) { Collect(peer_channels_->counts(), out); }};
   options.readiness = [this] {
     return std::vector<ReadinessCheck>{
         {"coordinator",

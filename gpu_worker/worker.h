@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/net/call_metrics.h"
+#include "common/net/channel_pool.h"
 #include "common/net/monitoring_server.h"
 #include "common/net/server.h"
 #include "common/random.h"
@@ -57,6 +58,7 @@ class Worker {
 
   // In order of construction; each uses those before it.
   std::unique_ptr<Device> device_;
+  std::unique_ptr<ChannelPool> peer_channels_;
   std::unique_ptr<PeerConnector> peers_;
   // The same; null when nothing comes over shared memory.
   SharedMemoryPeers* shared_memory_peers_ = nullptr;

@@ -13,6 +13,7 @@
 #include "common/error.h"
 #include "common/lease/testing/lease_authority.h"
 #include "common/net/bearer.h"
+#include "common/net/channel_pool.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls.h"
 #include "djinn/v1/worker_registry.grpc.pb.h"
@@ -509,12 +510,13 @@ TEST_P(WorkerTest, AnAnswerSaysWhereOthersOnTheMachineFetch) {
   };
   SharedMemoryPeers shared_memory;
   shared_memory.SetOther(std::make_unique<Unreachable>());
-  const std::unique_ptr<PeerConnector> grpc =
-      MakeGrpcPeers(ChannelSecurity::Make({}, /*insecure=*/true).value(),
-                    [&](const v1::Peer& told, const std::string& socket) {
-                      EXPECT_EQ(told.worker_id(), "w0");
-                      shared_memory.Learn(told, socket);
-                    });
+  ChannelPool channels({.max_users = kMaxPullsPerChannel}, Clock::Real());
+  const std::unique_ptr<PeerConnector> grpc = MakeGrpcPeers(
+      ChannelSecurity::Make({}, /*insecure=*/true).value(), &channels,
+      [&](const v1::Peer& told, const std::string& socket) {
+        EXPECT_EQ(told.worker_id(), "w0");
+        shared_memory.Learn(told, socket);
+      });
   EXPECT_EQ(fetch(grpc.get(), 'a'), bytes);
   EXPECT_EQ(fetch(&shared_memory, 'b'), bytes);
 }

@@ -24,6 +24,7 @@
 #include "common/error.h"
 #include "common/lease/priority_class.h"
 #include "common/mutex.h"
+#include "common/net/channel_pool.h"
 #include "common/net/proto_duration.h"
 #include "common/net/tls.h"
 #include "common/net/tls_config.h"
@@ -60,13 +61,16 @@ TlsOptions TlsFromEnvironment() {
           FromEnvironment("DJINN_TLS_WORKER_SERVER_NAME")};
 }
 
-// Of the session opened last; the session's link keeps it.
-struct UrgencyOfSession {
+// What is known here of the session opened last.
+struct LastSession {
   Mutex mu;
+  // The session's link keeps it.
   std::weak_ptr<SessionUrgency> urgency ABSL_GUARDED_BY(mu);
+  // When it was about to open.
+  ChannelPool::Counts channels ABSL_GUARDED_BY(mu);
 };
-UrgencyOfSession& LastUrgency() {
-  static auto* const last = new UrgencyOfSession;
+LastSession& Last() {
+  static auto* const last = new LastSession;
   return *last;
 }
 
@@ -167,6 +171,7 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   std::unique_ptr<WorkerConnector> connector =
       MakeGrpcWorkerConnector(security.WithServerName(tls.worker_server_name),
                               std::max(options.bulk_channels, 1));
+  const ChannelPool::Counts channels = WorkerChannels()->counts();
   if (options.shared_memory && FromEnvironment("DJINN_SHARED_MEMORY") != "0") {
     connector = MakeSharedMemoryConnector(std::move(connector));
   }
@@ -177,8 +182,9 @@ absl::StatusOr<std::shared_ptr<Session>> Open(const ConnectOptions& options) {
   // gRPC made when they were loaded.
   static const int registered = std::atexit(&CloseAtExit);
   (void)registered;
-  MutexLock lock(&LastUrgency().mu);
-  LastUrgency().urgency = urgency;
+  MutexLock lock(&Last().mu);
+  Last().urgency = urgency;
+  Last().channels = channels;
   return std::shared_ptr<Session>(std::move(session));
 }
 
@@ -212,8 +218,8 @@ absl::StatusOr<Urgency> SetUrgency(const Urgency& urgency) {
   const std::shared_ptr<Session> session = capture::CurrentSession();
   std::shared_ptr<SessionUrgency> said;
   {
-    MutexLock lock(&LastUrgency().mu);
-    said = LastUrgency().urgency.lock();
+    MutexLock lock(&Last().mu);
+    said = Last().urgency.lock();
   }
   if (session == nullptr || said == nullptr) {
     return MakeError(absl::StatusCode::kFailedPrecondition, "NO_SESSION",
@@ -246,7 +252,16 @@ absl::StatusOr<Placement> WhereIs(int index) {
 
 Statistics GetStatistics() {
   const std::shared_ptr<Session> session = capture::CurrentSession();
-  return session == nullptr ? Statistics() : session->statistics();
+  if (session == nullptr) return Statistics();
+  Statistics statistics = session->statistics();
+  const ChannelPool::Counts channels = WorkerChannels()->counts();
+  MutexLock lock(&Last().mu);
+  const ChannelPool::Counts& before = Last().channels;
+  statistics.connections_created = channels.created - before.created;
+  statistics.connections_reused = channels.reused - before.reused;
+  statistics.connections_closed = channels.closed - before.closed;
+  statistics.connections_failed = channels.failed - before.failed;
+  return statistics;
 }
 
 std::vector<absl::Status> RootErrors() {

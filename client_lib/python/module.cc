@@ -177,6 +177,10 @@ py::dict StatisticsAsDict() {
   all["bytes_down"] = statistics.bytes_down;
   all["resumes"] = statistics.resumes;
   all["bytes_resent"] = statistics.bytes_resent;
+  all["connections_created"] = statistics.connections_created;
+  all["connections_reused"] = statistics.connections_reused;
+  all["connections_closed"] = statistics.connections_closed;
+  all["connections_failed"] = statistics.connections_failed;
   all["needs_answered"] = statistics.needs_answered;
   all["root_errors"] = statistics.root_errors;
   return all;

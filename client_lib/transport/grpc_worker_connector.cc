@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client_lib/transport/grpc_worker_stream.h"
+#include "common/clock.h"
 #include "common/net/channel_options.h"
 #include "common/net/tls_probe.h"
 #include "common/status_macros.h"
@@ -14,19 +15,22 @@ namespace {
 
 class GrpcWorkerConnector : public WorkerConnector {
  public:
-  GrpcWorkerConnector(const ChannelSecurity& security, int bulk_channels)
-      : security_(security), bulk_channels_(bulk_channels) {}
+  GrpcWorkerConnector(const ChannelSecurity& security, int bulk_channels,
+                      ChannelPool* channels)
+      : security_(security),
+        bulk_channels_(bulk_channels),
+        channels_(channels) {}
 
   absl::StatusOr<std::unique_ptr<ClientStream>> Connect(
       const v1::Lease& lease, const std::string& session_id) override {
     DJINN_ASSIGN_OR_RETURN(
         std::shared_ptr<grpc::Channel> control,
-        MakeChannel(lease.worker_address(), {security_, /*connection=*/0}));
+        channels_->Take(lease.worker_address(), {security_, /*connection=*/0}));
     std::vector<std::shared_ptr<grpc::Channel>> bulk;
     for (int i = 1; i <= bulk_channels_; ++i) {
-      DJINN_ASSIGN_OR_RETURN(
-          bulk.emplace_back(),
-          MakeChannel(lease.worker_address(), {security_, /*connection=*/i}));
+      DJINN_ASSIGN_OR_RETURN(bulk.emplace_back(),
+                             channels_->Take(lease.worker_address(),
+                                             {security_, /*connection=*/i}));
     }
     v1::BulkHello hello;
     hello.set_session_id(session_id);
@@ -37,6 +41,9 @@ class GrpcWorkerConnector : public WorkerConnector {
                        address = lease.worker_address()](absl::Status status) {
       return ExplainTlsFailure(std::move(status), address, security);
     };
+    options.broke = [channels = channels_, address = lease.worker_address()] {
+      channels->Distrust(address);
+    };
     return std::make_unique<GrpcWorkerStream>(std::move(control),
                                               std::move(bulk), std::move(hello),
                                               std::move(options));
@@ -45,13 +52,20 @@ class GrpcWorkerConnector : public WorkerConnector {
  private:
   const ChannelSecurity security_;
   const int bulk_channels_;
+  ChannelPool* const channels_;
 };
 
 }  // namespace
 
+ChannelPool* WorkerChannels() {
+  static auto* const channels = new ChannelPool({}, Clock::Real());
+  return channels;
+}
+
 std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
-    const ChannelSecurity& security, int bulk_channels) {
-  return std::make_unique<GrpcWorkerConnector>(security, bulk_channels);
+    const ChannelSecurity& security, int bulk_channels, ChannelPool* channels) {
+  return std::make_unique<GrpcWorkerConnector>(security, bulk_channels,
+                                               channels);
 }
 
 }  // namespace djinn

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "client_lib/session/worker_connector.h"
+#include "common/net/channel_pool.h"
 #include "common/net/tls.h"
 
 namespace djinn {
@@ -15,11 +16,17 @@ namespace djinn {
 // The second is for networks, where one connection's window or loss is.
 inline constexpr int kDefaultBulkChannels = 2;
 
+// The process' channels to workers, those that wait for the next session too.
+// Never destroyed. Of no use to a forked child, whose connections and threads
+// are its parent's: fork_guard.h keeps it from opening a session.
+ChannelPool* WorkerChannels();
+
 // Connecting fails as MakeChannel() does. Tensors move over `bulk_channels`
-// connections at once.
+// connections at once. `channels` outlives the connector and its streams.
 std::unique_ptr<WorkerConnector> MakeGrpcWorkerConnector(
     const ChannelSecurity& security = {},
-    int bulk_channels = kDefaultBulkChannels);
+    int bulk_channels = kDefaultBulkChannels,
+    ChannelPool* channels = WorkerChannels());
 
 }  // namespace djinn
 

@@ -81,8 +81,9 @@ absl::Status GrpcWorkerStream::Send(
   resuming_ = message->hello().has_resume();
   v1::ControlRequest hello = *message;
   hello.mutable_hello()->add_features(v1::CLIENT_FEATURE_FOLLOWING);
-  return !end_writes_ && control_.WriteMessage(hello) ? absl::OkStatus()
-                                                      : StreamClosed();
+  if (end_writes_ || !control_.WriteMessage(hello)) return StreamClosed();
+  WarmBulk();
+  return absl::OkStatus();
 }
 
 absl::Status GrpcWorkerStream::SendAll(
@@ -225,14 +226,23 @@ void GrpcWorkerStream::ReadControl() {
     MutexLock lock(&mu_);
     status = close_status_;
   }
-  if (status.ok()) {
-    status = FromGrpcStatus(end);
-    if (!answered_) status = options_.explain(std::move(status));
+  const bool broken_here = !status.ok();
+  if (!broken_here) status = FromGrpcStatus(end);
+  if (broken_here || (!status.ok() && ErrorReason(status).empty())) {
+    options_.broke();
   }
+  if (!broken_here && !answered_) status = options_.explain(std::move(status));
   receiver_->OnClosed(std::move(status));
   MutexLock lock(&mu_);
   ended_ = true;
   ended_changed_.SignalAll();
+}
+
+void GrpcWorkerStream::WarmBulk() {
+  MutexLock lock(&bulk_mu_);
+  for (const std::shared_ptr<grpc::Channel>& channel : bulk_channels_) {
+    (void)channel->GetState(/*try_to_connect=*/true);
+  }
 }
 
 bool GrpcWorkerStream::EnsureBulk() {

@@ -2,8 +2,9 @@
 //
 // Every call is written by the thread that sends: one message at a time is on
 // its way, and the next waits until it has left. Bulk consists of lanes, each a
-// call on a connection of its own, opened when the first tensor moves either
-// way; the chunks of an upload are dealt out over them, so that one is prepared
+// call on a connection of its own. Connections are made at once, calls when the
+// first tensor moves either way, which then need not wait for connections; the
+// chunks of an upload are dealt out over the lanes, so that one is prepared
 // while others leave. Frames are raw: payload slices point at the caller's
 // memory and hold its owner until gRPC is done with them; received slices are
 // handed on in place. The end of any of the calls ends all.
@@ -49,11 +50,14 @@ class GrpcWorkerStream : public ClientStream {
     // Whether the channels are: their connections then protect chunks.
     bool encrypted = false;
     ExplainFunction explain = [](absl::Status status) { return status; };
+    // Called when the stream ends by something else than the worker's word:
+    // its connections may be of no use any more.
+    std::function<void()> broke = [] {};
     absl::Duration stuck_write = kStuckWrite;
   };
 
-  // Channels are not connected yet. `hello` opens each lane; there is one per
-  // bulk channel, of which there is one at least.
+  // Channels need not be connected yet. `hello` opens each lane; there is one
+  // per bulk channel, of which there is one at least.
   GrpcWorkerStream(std::shared_ptr<grpc::Channel> control_channel,
                    std::vector<std::shared_ptr<grpc::Channel>> bulk_channels,
                    v1::BulkHello hello, Options options);
@@ -87,6 +91,8 @@ class GrpcWorkerStream : public ClientStream {
   bool Receive(absl::Duration patience);
   void RunLane(Lane* lane);
   absl::Status TakeFrame(absl::Span<const grpc::Slice> frame);
+  // Has the lanes' channels connect, without waiting for it.
+  void WarmBulk();
   // Opens the lanes if they are not; false when the stream is over.
   bool EnsureBulk();
   // Ends every call for a reason found on this side; the first counts.

@@ -12,9 +12,11 @@
 
 #include "absl/algorithm/container.h"
 #include "client_lib/transport/grpc_worker_connector.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/channel_options.h"
+#include "common/net/channel_pool.h"
 #include "common/net/grpc_status.h"
 #include "common/net/server.h"
 #include "common/patience.h"
@@ -218,7 +220,8 @@ class GrpcWorkerStreamTest : public testing::Test {
     v1::Lease lease;
     lease.set_worker_address(address);
     lease.set_token(token);
-    stream_ = *MakeGrpcWorkerConnector()->Connect(lease, "session");
+    stream_ = *MakeGrpcWorkerConnector({}, kDefaultBulkChannels, &channels_)
+                   ->Connect(lease, "session");
     stream_->Start(&recorder_);
     v1::ControlRequest hello;
     hello.mutable_hello()->set_lease_token(token);
@@ -247,6 +250,8 @@ class GrpcWorkerStreamTest : public testing::Test {
 
   TestExecution service_;
   std::unique_ptr<Server> server_;
+  FakeClock clock_;
+  ChannelPool channels_{{}, &clock_};
   Recorder recorder_;
   std::unique_ptr<ClientStream> stream_;
 };
@@ -395,6 +400,64 @@ TEST_F(GrpcWorkerStreamTest, AResumedStreamOpensBulkByItself) {
   hello->mutable_hello()->mutable_resume();
   ASSERT_TRUE(stream_->Send(hello).ok());
   EXPECT_TRUE(service_.WaitForChunks(kDefaultBulkChannels)[0].has_hello());
+}
+
+// The control stream's reader does the work.
+TEST_F(GrpcWorkerStreamTest, BulkConnectsBeforeItIsNeeded) {
+  const std::vector<std::shared_ptr<grpc::Channel>> bulk = {
+      *MakeChannel(server_->address(), {ChannelSecurity(), 1}),
+      *MakeChannel(server_->address(), {ChannelSecurity(), 2})};
+  stream_ = std::make_unique<GrpcWorkerStream>(*MakeChannel(server_->address()),
+                                               bulk, v1::BulkHello(),
+                                               GrpcWorkerStream::Options());
+  stream_->Start(&recorder_);
+  EXPECT_EQ(bulk[0]->GetState(false), GRPC_CHANNEL_IDLE);
+  auto hello = std::make_shared<v1::ControlRequest>();
+  hello->mutable_hello()->set_lease_token("token");
+  ASSERT_TRUE(stream_->Send(hello).ok());
+  for (const auto& channel : bulk) {
+    for (Patience patience; channel->GetState(false) != GRPC_CHANNEL_READY;) {
+      patience.Yield();
+    }
+  }
+}
+
+TEST_F(GrpcWorkerStreamTest, TheNextStreamFindsItsConnections) {
+  for (uint64_t i = 0; i < 2; ++i) {
+    Recorder recorder;
+    v1::Lease lease;
+    lease.set_worker_address(server_->address());
+    stream_ =
+        *MakeGrpcWorkerConnector({}, 1, &channels_)->Connect(lease, "session");
+    EXPECT_EQ(channels_.counts().created, 2u);
+    EXPECT_EQ(channels_.counts().reused, i * 2);
+    stream_->Start(&recorder);
+    auto hello = std::make_shared<v1::ControlRequest>();
+    hello->mutable_hello()->set_lease_token("token");
+    ASSERT_TRUE(stream_->Send(hello).ok());
+    ASSERT_TRUE(SendRead(9).ok());
+    EXPECT_EQ(recorder.WaitForBulk(6), "abcdef");
+    stream_->Close(absl::OkStatus());
+    EXPECT_TRUE(recorder.WaitClosed().ok());
+    stream_.reset();
+  }
+  EXPECT_EQ(channels_.counts().failed, 0u);
+}
+
+TEST_F(GrpcWorkerStreamTest, TheConnectionsOfABrokenStreamAreNotUsedAgain) {
+  Connect();
+  recorder_.WaitForMessage(0);
+  stream_->Close(absl::UnavailableError("it takes too long"));
+  recorder_.WaitClosed().IgnoreError();
+  stream_.reset();
+  EXPECT_EQ(channels_.counts().failed, channels_.counts().created);
+}
+
+TEST_F(GrpcWorkerStreamTest, TheWorkersRefusalLeavesTheConnection) {
+  Connect(server_->address(), "other");
+  recorder_.WaitClosed().IgnoreError();
+  stream_.reset();
+  EXPECT_EQ(channels_.counts().failed, 0u);
 }
 
 TEST_F(GrpcWorkerStreamTest, AWriteThatIsStuckBreaksTheStream) {

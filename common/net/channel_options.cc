@@ -57,6 +57,8 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt("djinn.connection", options.connection);
+  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS,
+                   Milliseconds(options.idle_timeout));
   const std::string& server_name = options.security.tls().server_name;
   if (!server_name.empty()) arguments.SetSslTargetNameOverride(server_name);
   return arguments;

@@ -50,6 +50,9 @@ struct ChannelOptions {
   // Channels with different numbers never share a connection, so that bulk
   // bytes do not delay control messages.
   int connection = 0;
+  // gRPC closes the connection when there was no call for so long, and makes
+  // it again for the next one.
+  absl::Duration idle_timeout = absl::Minutes(30);
 };
 
 grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options);

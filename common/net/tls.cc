@@ -1,7 +1,13 @@
 #include "common/net/tls.h"
 
+#include <tuple>
+
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/hash.h"
+#include "common/mutex.h"
+#include "common/read_file.h"
 #include "common/status_macros.h"
 #include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/tls_certificate_provider.h"
@@ -22,6 +28,71 @@ absl::Status CheckTogether(const std::string& file, bool insecure) {
                                 file, ": leave one of them out"));
 }
 
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
+    const ChannelTls& tls, unsigned refresh_seconds) {
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<FileWatcherCertificateProvider>(
+          tls.private_key_file, tls.certificate_file, tls.ca_file,
+          refresh_seconds));
+  options.watch_root_certs();
+  if (!tls.certificate_file.empty()) options.watch_identity_key_cert_pairs();
+  // Verifies chain and host name unless told otherwise.
+  return grpc::experimental::TlsCredentials(options);
+}
+
+// What the files hold, without what is secret; empty if they cannot be read.
+std::string DigestOf(const ChannelTls& tls) {
+  std::string digests;
+  for (const std::string& file :
+       {tls.ca_file, tls.certificate_file, tls.private_key_file}) {
+    if (file.empty()) continue;
+    const absl::StatusOr<std::string> text = ReadFile(file, kMaxTlsFileBytes);
+    if (!text.ok()) return "";
+    digests += Sha256(*text);
+  }
+  return digests;
+}
+
+// The credentials made last of each set of files, while somebody has them.
+//
+// Thread-safe.
+class CredentialsMadeLast {
+ public:
+  std::shared_ptr<grpc::ChannelCredentials> For(const ChannelTls& tls,
+                                                unsigned refresh_seconds) {
+    const std::string digest = DigestOf(tls);
+    MutexLock lock(&mu_);
+    absl::erase_if(made_, [](const auto& made) {
+      return made.second.credentials.expired();
+    });
+    Made& made = made_[{tls.ca_file, tls.certificate_file, tls.private_key_file,
+                        refresh_seconds}];
+    std::shared_ptr<grpc::ChannelCredentials> credentials =
+        digest == made.digest && !digest.empty() ? made.credentials.lock()
+                                                 : nullptr;
+    if (credentials != nullptr) return credentials;
+    credentials = MakeCredentials(tls, refresh_seconds);
+    made = {digest, credentials};
+    return credentials;
+  }
+
+ private:
+  struct Made {
+    std::string digest;
+    std::weak_ptr<grpc::ChannelCredentials> credentials;
+  };
+  using Files = std::tuple<std::string, std::string, std::string, unsigned>;
+
+  Mutex mu_;
+  absl::flat_hash_map<Files, Made> made_ ABSL_GUARDED_BY(mu_);
+};
+
+CredentialsMadeLast& MadeLast() {
+  static auto* const made = new CredentialsMadeLast;
+  return *made;
+}
+
 }  // namespace
 
 absl::StatusOr<ChannelSecurity> ChannelSecurity::Make(
@@ -32,16 +103,15 @@ absl::StatusOr<ChannelSecurity> ChannelSecurity::Make(
   security.insecure_ = insecure;
   security.tls_ = tls;
   if (!tls.enabled()) return security;
-  grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(
-      std::make_shared<FileWatcherCertificateProvider>(
-          tls.private_key_file, tls.certificate_file, tls.ca_file,
-          refresh_seconds));
-  options.watch_root_certs();
-  if (!tls.certificate_file.empty()) options.watch_identity_key_cert_pairs();
-  // Verifies chain and host name unless told otherwise.
-  security.credentials_ = grpc::experimental::TlsCredentials(options);
+  security.credentials_ = MadeLast().For(tls, refresh_seconds);
   return security;
+}
+
+bool ChannelSecurity::IsSameAs(const ChannelSecurity& other) const {
+  if (encrypted() != other.encrypted()) return false;
+  if (!encrypted()) return insecure_ == other.insecure_;
+  return credentials_ == other.credentials_ &&
+         tls_.server_name == other.tls_.server_name;
 }
 
 ChannelSecurity ChannelSecurity::WithServerName(

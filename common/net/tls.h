@@ -28,13 +28,18 @@ class ChannelSecurity {
 
   // CheckChannelTls()'s errors; InvalidArgument (CONTRADICTION) for TLS
   // together with `insecure`, which allows peers on other hosts without
-  // encryption.
+  // encryption. As long as somebody has what was made of files last, and they
+  // hold the same, it counts as a copy of that.
   static absl::StatusOr<ChannelSecurity> Make(
       const ChannelTls& tls, bool insecure,
       unsigned refresh_seconds = kTlsRefreshSeconds);
 
   // The same for peers whose certificates name somebody else.
   ChannelSecurity WithServerName(const std::string& server_name) const;
+
+  // Whether channels of the two may stand in for each other: by copies of the
+  // same credentials, to peers of the same name; or by none, to the same hosts.
+  bool IsSameAs(const ChannelSecurity& other) const;
 
   // True when what is sent is encrypted and its integrity protected.
   bool encrypted() const { return tls_.enabled(); }

@@ -14,9 +14,6 @@
 namespace djinn {
 namespace {
 
-// Of a bundle of authorities; the usual ones hold a quarter of a megabyte.
-constexpr size_t kMaxBytes = size_t{4} << 20;
-
 template <auto Free>
 struct Deleter {
   template <typename T>
@@ -47,7 +44,7 @@ std::string TextOf(const ASN1_TIME* time) {
 // The file's first certificate.
 absl::Status ReadCertificate(const std::string& path,
                              Certificate* certificate) {
-  const absl::StatusOr<std::string> text = ReadFile(path, kMaxBytes);
+  const absl::StatusOr<std::string> text = ReadFile(path, kMaxTlsFileBytes);
   if (!text.ok()) {
     return Unfit(
         absl::StrCat("cannot read ", path, ": ", text.status().message()));

@@ -2,11 +2,16 @@
 #ifndef COMMON_NET_TLS_FILES_H_
 #define COMMON_NET_TLS_FILES_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
 
 namespace djinn {
+
+// No file may be larger: bundles of authorities usually hold a quarter of a
+// megabyte.
+inline constexpr size_t kMaxTlsFileBytes = size_t{4} << 20;
 
 // Of a server. No certificate: no TLS.
 struct ServerTls {

@@ -3,10 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "common/mutex.h"
+#include "common/error.h"
 #include "common/net/bounded_call.h"
-#include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
 #include "common/net/tls_probe.h"
 #include "common/status_macros.h"
@@ -15,20 +13,16 @@ namespace djinn::worker {
 namespace {
 
 constexpr char kMethod[] = "/djinn.v1.Execution/Pull";
-// Connections kept open to workers that something was fetched from.
-constexpr size_t kMaxChannels = 256;
-// Calls that wait for their offers must not keep others from a connection.
-constexpr int kMaxCallsPerChannel = kMaxConcurrentStreams / 2;
-
 class GrpcPeerCall : public MessageCall {
  public:
-  // `security` and `listener` outlive the call.
+  // All but the channel outlive the call.
   GrpcPeerCall(std::shared_ptr<grpc::Channel> channel, v1::Peer peer,
-               const ChannelSecurity& security,
+               const ChannelSecurity& security, ChannelPool* channels,
                const PullSocketListener& listener,
                const v1::PullRequest& request)
       : peer_(std::move(peer)),
         security_(security),
+        channels_(channels),
         listener_(listener),
         call_(std::move(channel), kMethod) {
     // What goes wrong with it shows at the first read.
@@ -48,6 +42,10 @@ class GrpcPeerCall : public MessageCall {
   }
   absl::Status Finish() override {
     absl::Status status = FromGrpcStatus(call_.Finish());
+    // Others that fetch there go on while they can.
+    if (absl::IsUnavailable(status) && ErrorReason(status).empty()) {
+      channels_->Distrust(peer_.address());
+    }
     if (!invalid_.ok()) return invalid_;
     return answered_ ? status
                      : ExplainTlsFailure(std::move(status), peer_.address(),
@@ -59,6 +57,7 @@ class GrpcPeerCall : public MessageCall {
  private:
   const v1::Peer peer_;
   const ChannelSecurity& security_;
+  ChannelPool* const channels_;
   const PullSocketListener& listener_;
   bool answered_ = false;
   absl::Status invalid_;  // what came was no message
@@ -67,54 +66,34 @@ class GrpcPeerCall : public MessageCall {
 
 class GrpcPeers : public PeerConnector {
  public:
-  GrpcPeers(ChannelSecurity security, PullSocketListener listener)
-      : security_(std::move(security)), listener_(std::move(listener)) {}
+  GrpcPeers(ChannelSecurity security, ChannelPool* channels,
+            PullSocketListener listener)
+      : security_(std::move(security)),
+        channels_(channels),
+        listener_(std::move(listener)) {}
 
   absl::StatusOr<std::unique_ptr<PeerCall>> Open(
       const v1::Peer& peer, const v1::PullRequest& request) override {
-    DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                           ChannelTo(peer.address()));
+    DJINN_ASSIGN_OR_RETURN(
+        std::shared_ptr<grpc::Channel> channel,
+        channels_->Take(peer.address(), {security_, /*connection=*/0}));
     return std::make_unique<GrpcPeerCall>(std::move(channel), peer, security_,
-                                          listener_, request);
+                                          channels_, listener_, request);
   }
 
  private:
-  // By address and number of the connection.
-  using Channels = absl::flat_hash_map<std::pair<std::string, int>,
-                                       std::shared_ptr<grpc::Channel>>;
-
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelTo(
-      const std::string& address) {
-    // Calls under way keep theirs; what nobody uses closes without the lock.
-    Channels old;
-    MutexLock lock(&mu_);
-    for (int connection = 0;; ++connection) {
-      const auto found = channels_.find({address, connection});
-      if (found == channels_.end()) {
-        DJINN_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                               MakeChannel(address, {security_, connection}));
-        if (channels_.size() >= kMaxChannels) old.swap(channels_);
-        channels_[{address, connection}] = channel;
-        return channel;
-      }
-      // Each of its calls holds it.
-      if (found->second.use_count() <= kMaxCallsPerChannel) {
-        return found->second;
-      }
-    }
-  }
-
   const ChannelSecurity security_;
+  ChannelPool* const channels_;
   const PullSocketListener listener_;
-  Mutex mu_;
-  Channels channels_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
 
 std::unique_ptr<PeerConnector> MakeGrpcPeers(ChannelSecurity security,
+                                             ChannelPool* channels,
                                              PullSocketListener listener) {
-  return std::make_unique<GrpcPeers>(std::move(security), std::move(listener));
+  return std::make_unique<GrpcPeers>(std::move(security), channels,
+                                     std::move(listener));
 }
 
 }  // namespace djinn::worker

@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "common/net/channel_options.h"
+#include "common/net/channel_pool.h"
 #include "common/net/tls.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/pull/peer_call.h"
@@ -17,10 +19,15 @@ namespace djinn::worker {
 using PullSocketListener =
     std::function<void(const v1::Peer& peer, const std::string& socket)>;
 
-// Connects at the first call to each peer. Open() has the errors of
-// MakeChannel(). `listener` may be null.
+// Calls that wait for their offers must not keep others from a connection.
+inline constexpr int kMaxPullsPerChannel = kMaxConcurrentStreams / 2;
+
+// Open() has the errors of MakeChannel(). `channels`, whose channels have up to
+// kMaxPullsPerChannel users, outlives the connector and its calls. `listener`
+// may be null.
 std::unique_ptr<PeerConnector> MakeGrpcPeers(
-    ChannelSecurity security, PullSocketListener listener = nullptr);
+    ChannelSecurity security, ChannelPool* channels,
+    PullSocketListener listener = nullptr);
 
 }  // namespace djinn::worker
 

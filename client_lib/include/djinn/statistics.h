@@ -43,6 +43,12 @@ struct Statistics {
   // bytes sent a second time for it.
   uint64_t resumes = 0;
   uint64_t bytes_resent = 0;
+  // Connections to workers over gRPC: made, found waiting from earlier ones of
+  // this process' sessions, closed because nobody needed them, and broken.
+  uint64_t connections_created = 0;
+  uint64_t connections_reused = 0;
+  uint64_t connections_closed = 0;
+  uint64_t connections_failed = 0;
   // Structures that a worker asked for again.
   uint64_t needs_answered = 0;
   // Root errors the workers reported.
