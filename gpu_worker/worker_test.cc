@@ -518,6 +518,9 @@ TEST_P(WorkerTest, AnAnswerSaysWhereOthersOnTheMachineFetch) {
         shared_memory.Learn(told, socket);
       });
   EXPECT_EQ(fetch(grpc.get(), 'a'), bytes);
+  EXPECT_EQ(fetch(grpc.get(), 'c'), bytes);
+  EXPECT_EQ(channels.counts().created, 1u);
+  EXPECT_EQ(channels.counts().reused, 1u);
   EXPECT_EQ(fetch(&shared_memory, 'b'), bytes);
 }
 

@@ -420,6 +420,7 @@ TEST_F(GrpcWorkerStreamTest, BulkConnectsBeforeItIsNeeded) {
       patience.Yield();
     }
   }
+  recorder_.WaitForMessage(0);
 }
 
 TEST_F(GrpcWorkerStreamTest, TheNextStreamFindsItsConnections) {
@@ -435,8 +436,9 @@ TEST_F(GrpcWorkerStreamTest, TheNextStreamFindsItsConnections) {
     auto hello = std::make_shared<v1::ControlRequest>();
     hello->mutable_hello()->set_lease_token("token");
     ASSERT_TRUE(stream_->Send(hello).ok());
-    ASSERT_TRUE(SendRead(9).ok());
-    EXPECT_EQ(recorder.WaitForBulk(6), "abcdef");
+    recorder.WaitForMessage(0);
+    ASSERT_TRUE(stream_->SendBulk(7, 0, {"abc", nullptr}).ok());
+    service_.WaitForChunks(2 * (i + 1));  // and the lane's hello
     stream_->Close(absl::OkStatus());
     EXPECT_TRUE(recorder.WaitClosed().ok());
     stream_.reset();

@@ -57,8 +57,6 @@ grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options) {
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt("djinn.connection", options.connection);
-  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS,
-                   Milliseconds(options.idle_timeout));
   const std::string& server_name = options.security.tls().server_name;
   if (!server_name.empty()) arguments.SetSslTargetNameOverride(server_name);
   return arguments;
@@ -93,6 +91,8 @@ void ApplyServerOptions(grpc::ServerBuilder* builder) {
       Milliseconds(kMinPingInterval));
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               Milliseconds(kHandshakeTimeout));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                              Milliseconds(kMaxConnectionIdle));
   // A second server on the same port is a mistake, not a load balancer.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }

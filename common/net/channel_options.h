@@ -41,6 +41,9 @@ inline constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
 // Servers close a connection that has not become an HTTP/2 one by then.
 inline constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 static_assert(kConnectTimeout < kHandshakeTimeout);
+// Servers close a connection on which there was no call for so long; a channel
+// makes another for the next one.
+inline constexpr absl::Duration kMaxConnectionIdle = absl::Minutes(10);
 // Waits between attempts to connect.
 inline constexpr absl::Duration kMinReconnectBackoff = absl::Milliseconds(100);
 inline constexpr absl::Duration kMaxReconnectBackoff = absl::Seconds(5);
@@ -50,9 +53,6 @@ struct ChannelOptions {
   // Channels with different numbers never share a connection, so that bulk
   // bytes do not delay control messages.
   int connection = 0;
-  // gRPC closes the connection when there was no call for so long, and makes
-  // it again for the next one.
-  absl::Duration idle_timeout = absl::Minutes(30);
 };
 
 grpc::ChannelArguments MakeChannelArguments(const ChannelOptions& options);

@@ -135,8 +135,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelPool::Take(
   }
   if (found == entries.end()) {
     Entry made{address, options};
-    made.options.idle_timeout = state_->options.idle_timeout;
-    DJINN_ASSIGN_OR_RETURN(made.channel, MakeChannel(address, made.options));
+    DJINN_ASSIGN_OR_RETURN(made.channel, MakeChannel(address, options));
     found = entries.insert(entries.end(), std::move(made));
     ++state_->created;
   } else {

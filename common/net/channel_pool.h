@@ -5,8 +5,8 @@
 // of the pointer is gone. Then it waits, connected, for the next one who wants
 // the same address, connection number and credentials. Waiting channels close
 // when nobody came for a while, when there are too many, and when they lost
-// their connection. The pool has no thread: it looks whenever it is used, and a
-// connection that waits in a process that needs it no more is closed by gRPC.
+// their connection. The pool has no thread: it looks whenever it is used, and
+// what waits in a process that needs it no more the server closes.
 //
 // Thread-safe. Pointers may outlive the pool. The last copy of one must not be
 // dropped in a gRPC callback, as with MakeChannel().
@@ -34,7 +34,7 @@ class ChannelPool {
     // Channels that wait.
     size_t max_idle_per_address = 5;
     size_t max_idle = 256;
-    absl::Duration idle_timeout = absl::Minutes(5);
+    absl::Duration idle_timeout = kMaxConnectionIdle / 2;
   };
 
   // Since the pool was made. Every channel that was created and is not open
@@ -54,7 +54,7 @@ class ChannelPool {
   ChannelPool(const ChannelPool&) = delete;
   ChannelPool& operator=(const ChannelPool&) = delete;
 
-  // MakeChannel(), unless one is there. `options.idle_timeout` is the pool's.
+  // MakeChannel(), unless one is there.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Take(
       const std::string& address, const ChannelOptions& options);
 
