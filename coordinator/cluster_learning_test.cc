@@ -127,6 +127,17 @@ TEST_F(ClusterLearningTest, WhatDevicesTakeIsKnownAfterARestart) {
             before.SerializeAsString());
 }
 
+TEST_F(ClusterLearningTest, WhatTheLastSessionDidCounts) {
+  const StreamId session = OpenProgram("red", "train");
+  for (const char* structure : {"s", "t"}) {
+    cluster_->NoteStructure(session, structure, MakeWork(1'000'000'000'000));
+  }
+  cluster_->Close(session);
+  EXPECT_EQ(Place(), "dear");
+  Run("red", "train", /*flops=*/1);
+  EXPECT_EQ(Place(), "cheap");
+}
+
 TEST_F(ClusterLearningTest, TenantsDoNotSeeEachOthersHistory) {
   Run("red", "train");
   RestartWith(cluster_->Save());

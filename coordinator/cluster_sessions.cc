@@ -266,6 +266,10 @@ void Cluster::ReleaseSession(Session* session, absl::string_view why,
   log::Info("session ended", {{"session", log::ShortId(session->id)},
                               {"tenant", session->tenant},
                               {"why", why}});
+  if (session->work != nullptr) {
+    works_.NoteEnded({session->tenant, session->program, session->work,
+                      session->work_structures});
+  }
   for (const Lease* lease : leases_.OfSession(session->id)) {
     Drop(session->id, workers_.Find(lease->worker_id), wakes);
     RemoveLease(lease->id);

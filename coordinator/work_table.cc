@@ -23,6 +23,12 @@ void WorkTable::NoteProgram(Program program) {
   const std::string key = ProgramKey(program.tenant, program.name);
   const auto* const before = programs_.Find(key);
   if (before != nullptr && (*before)->structures > program.structures) return;
+  NoteEnded(std::move(program));
+}
+
+void WorkTable::NoteEnded(Program program) {
+  if (program.name.empty()) return;
+  const std::string key = ProgramKey(program.tenant, program.name);
   const uint64_t bytes =
       sizeof(Program) + program.tenant.size() + program.name.size() +
       program.work->parts().size() * sizeof(scheduler::Work::Part);

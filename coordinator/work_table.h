@@ -114,9 +114,11 @@ class WorkTable {
   // Null when nothing is known.
   SharedWork OfStructure(const std::string& fingerprint) const;
 
-  // A session that is only beginning does not take the place of a whole one.
-  // Programs without a name have no history.
+  // A session did so much so far: one that is only beginning does not take the
+  // place of a whole one. Programs without a name have no history.
   void NoteProgram(Program program);
+  // A session has ended, and did no more.
+  void NoteEnded(Program program);
   // What to expect of the next one. Null when nothing is known.
   SharedWork OfProgram(const std::string& tenant,
                        const std::string& program) const;

@@ -86,6 +86,14 @@ TEST(WorkTableTest, ASessionThatBeginsDoesNotHideAWholeOne) {
   EXPECT_EQ(table.OfProgram("red", "train"), newer);
 }
 
+TEST(WorkTableTest, ASessionThatEndedWithLessIsTheLastOne) {
+  WorkTable table;
+  table.NoteProgram({"red", "train", Products(1000), 3});
+  const SharedWork less = Products(1);
+  table.NoteEnded({"red", "train", less, 1});
+  EXPECT_EQ(table.OfProgram("red", "train"), less);
+}
+
 TEST(WorkTableTest, ProgramsAreOfATenantAndHaveNames) {
   WorkTable table;
   table.NoteProgram({"red", "", Products(1), 1});
