@@ -529,8 +529,10 @@ class Cluster {
   // Their leases at their workers end, for the other tenant to have its own.
   void Evict(const std::vector<Victim>& victims, const Tenant& preemptor,
              Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Evict(const Victim& victim, const Tenant& preemptor, Wakes* wakes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // False: no virtual device lost its worker, all were on their way elsewhere.
+  // `returns`: those go first of their tenant when they ask for another one.
+  bool Evict(const Victim& victim, const Tenant& preemptor, bool returns,
+             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ConfigureQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Grants the lease more, as far as credit and rate go.
   bool TopUp(const std::string& lease_id, const Tenant& tenant)

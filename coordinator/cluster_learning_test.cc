@@ -53,8 +53,9 @@ class ClusterLearningTest : public ClusterTest {
     state.mutable_speed()->set_bytes_per_second(1e12);
     return state;
   }
-  StreamId OpenProgram(const std::string& tenant, const std::string& program) {
-    v1::OpenSession open = TestOpen();
+  StreamId OpenProgram(const std::string& tenant, const std::string& program,
+                       const std::string& resume = "") {
+    v1::OpenSession open = TestOpen(resume);
     open.set_program(program);
     const absl::StatusOr<StreamId> id = cluster_->Attach(
         *tenants_.Find(tenant), open, std::make_shared<CountingWaker>());
@@ -136,6 +137,18 @@ TEST_F(ClusterLearningTest, WhatTheLastSessionDidCounts) {
   EXPECT_EQ(Place(), "dear");
   Run("red", "train", /*flops=*/1);
   EXPECT_EQ(Place(), "cheap");
+}
+
+TEST_F(ClusterLearningTest, ASessionThatBeganEarlierIsNoWholeOne) {
+  const StreamId session = OpenProgram("red", "train");
+  for (const char* structure : {"s", "t"}) {
+    cluster_->NoteStructure(session, structure, MakeWork(1'000'000'000'000));
+  }
+  RestartWith(cluster_->Save());
+  const StreamId resumed = OpenProgram("red", "train", session.owner);
+  cluster_->NoteStructure(resumed, "u", MakeWork(1));
+  cluster_->Close(resumed);
+  EXPECT_EQ(Place(), "dear");
 }
 
 TEST_F(ClusterLearningTest, TenantsDoNotSeeEachOthersHistory) {

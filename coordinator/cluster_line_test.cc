@@ -1,4 +1,5 @@
 // In which order those get a worker that wait for one.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -296,6 +297,28 @@ TEST_F(ClusterLineTest, WhoIsRefusedIsToldWhenToAskAgain) {
   const double seconds = absl::ToDoubleSeconds(
       FromProtoDuration(Next(refused)->refused().retry_after()));
   EXPECT_NEAR(seconds, 10, 0.1);
+}
+
+// More than are tried at once.
+TEST_F(ClusterLineTest, WhoComesWhileALongLineIsTriedGoesBehindIt) {
+  std::vector<StreamId> waiting;
+  for (int i = 0; i < 200; ++i) waiting.push_back(OpenAndWait("red"));
+  v1::WorkerState other = TestWorker("w1");
+  other.set_free_bytes(1'000'000);
+  Join(other);
+  const auto in_line = [&] {
+    return std::count_if(
+        waiting.begin(), waiting.end(),
+        [&](const StreamId& id) { return Explain(id).place_in_line() > 0; });
+  };
+  const auto left = in_line();
+  EXPECT_GT(left, 0);
+  EXPECT_LT(left, 200);
+  // There is room for it.
+  waiting.push_back(OpenAndWait("red"));
+  EXPECT_EQ(in_line(), left + 1);
+  cluster_->Tick();
+  EXPECT_EQ(in_line(), 0);
 }
 
 }  // namespace

@@ -353,6 +353,7 @@ void Cluster::RetryUnplaced(Wakes* wakes) {
   untried_ = false;
   if (line_.empty()) return;
   const absl::Duration start = clock_->Monotonic();
+  const size_t waited = line_.size();
   const std::vector<Ticket> tried =
       line_.Try(start, PrecedenceInLine(),
                 [&](Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -363,6 +364,9 @@ void Cluster::RetryUnplaced(Wakes* wakes) {
                   TryPlace(device, sessions_.Find(session_id), wakes);
                   return !unplaced_.contains(ticket);
                 });
+  // Where there was room for some there may be for those behind them, too, who
+  // go before whoever comes meanwhile.
+  untried_ = tried.size() < waited && line_.size() < waited;
   ReviewReservation(tried);
   const absl::Duration end = clock_->Monotonic();
   next_retry_ = end + 3 * (end - start);

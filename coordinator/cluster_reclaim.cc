@@ -109,16 +109,24 @@ absl::Duration Cluster::LostWith(const Lease& lease) const {
 void Cluster::Evict(const std::vector<Victim>& victims, const Tenant& preemptor,
                     Wakes* wakes) {
   std::map<std::string, absl::Duration> lost;
+  // A session that loses several workers at once returns once.
+  std::set<std::string> returning;
   for (const Victim& victim : victims) {
     lost[victim.tenant] += victim.lost;
-    Evict(victim, preemptor, wakes);
+    Session* const session = sessions_.Find(victim.session_id);
+    const bool returns =
+        session->returns < kMaxReturns || returning.contains(victim.session_id);
+    const bool lost_device = Evict(victim, preemptor, returns, wakes);
+    if (returns && lost_device && returning.insert(victim.session_id).second) {
+      ++session->returns;
+    }
   }
   for (const auto& [tenant, together] : lost) {
     losses_.Add(tenant, together, clock_->Monotonic());
   }
 }
 
-void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
+bool Cluster::Evict(const Victim& victim, const Tenant& preemptor, bool returns,
                     Wakes* wakes) {
   metrics_.preemptions.Add({metrics_.tenants.For(preemptor.name),
                             metrics_.tenants.For(victim.tenant),
@@ -130,8 +138,7 @@ void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
                                    {"worker", victim.worker_id},
                                    {"lost", victim.lost}});
   Session* const session = sessions_.Find(victim.session_id);
-  const bool returns = session->returns < kMaxReturns;
-  if (returns) ++session->returns;
+  bool lost_device = false;
   // A worker drops sessions, not leases.
   std::vector<std::string> ends;
   for (const Lease* lease : leases_.OfSession(victim.session_id)) {
@@ -140,8 +147,9 @@ void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
   for (const std::string& lease_id : ends) {
     Lease* const lease = leases_.Find(lease_id);
     if (lease == nullptr) continue;
-    if (returns && !lease->migrating()) {
-      session->returning.insert(lease->device);
+    if (!lease->migrating()) {
+      lost_device = true;
+      if (returns) session->returning.insert(lease->device);
     }
     // Its way elsewhere ends with it: what it held there would be borrowed on.
     if (Lease* const to = leases_.FindMigration(*lease)) {
@@ -154,6 +162,7 @@ void Cluster::Evict(const Victim& victim, const Tenant& preemptor,
     EndLease(lease, "QUOTA_RECLAIMED", wakes, preemptor.name);
   }
   Drop(victim.session_id, workers_.Find(victim.worker_id), wakes);
+  return lost_device;
 }
 
 Cluster::Standing Cluster::StandingOf(const std::vector<Victim>& victims) {

@@ -144,6 +144,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
     Session added;
     // A client that outlived the coordinator keeps its id.
     added.id = resume.empty() ? random_->HexId() : resume;
+    added.began_earlier = !resume.empty();
     added.tenant = tenant->name;
     added.open_time = clock_->Now();
     session = sessions_.Add(std::move(added));
@@ -236,7 +237,12 @@ void Cluster::Close(const StreamId& id) {
   Wakes wakes;
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
-  if (session != nullptr) EndSession(session, "closed", &wakes);
+  if (session == nullptr) return;
+  if (session->work != nullptr && !session->began_earlier) {
+    works_.NoteEnded({session->tenant, session->program, session->work,
+                      session->work_structures});
+  }
+  EndSession(session, "closed", &wakes);
 }
 
 void Cluster::Detach(const StreamId& id) {
@@ -266,10 +272,6 @@ void Cluster::ReleaseSession(Session* session, absl::string_view why,
   log::Info("session ended", {{"session", log::ShortId(session->id)},
                               {"tenant", session->tenant},
                               {"why", why}});
-  if (session->work != nullptr) {
-    works_.NoteEnded({session->tenant, session->program, session->work,
-                      session->work_structures});
-  }
   for (const Lease* lease : leases_.OfSession(session->id)) {
     Drop(session->id, workers_.Find(lease->worker_id), wakes);
     RemoveLease(lease->id);

@@ -202,6 +202,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     session.id = id;
     session.tenant = stored.tenant();
     session.program = stored.program();
+    session.began_earlier = true;
     session.epoch = stored.session_epoch();
     session.urgency = Known(stored.urgency());
     session.open_time = FromProtoTimestamp(stored.open_time());

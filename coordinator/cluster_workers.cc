@@ -175,6 +175,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     Session added;
     added.id = record.session_id();
     added.tenant = record.tenant();
+    added.began_earlier = true;
     added.state = v1::SessionInfo::ADOPTED;
     added.open_time = clock_->Now();
     added.urgency = Known(record.urgency());

@@ -11,6 +11,10 @@ ReclaimLosses::Tenant& ReclaimLosses::Now(const std::string& tenant,
     found.sum -= found.losses.front().second;
     found.losses.pop_front();
   }
+  if (found.first_put_off.has_value() && now - found.last_put_off > kAskedFor) {
+    found.first_put_off.reset();
+    found.most_put_off = absl::ZeroDuration();
+  }
   return found;
 }
 
@@ -62,6 +66,7 @@ void ReclaimLosses::PutOff(const std::string& tenant, absl::Duration lost,
   Tenant& found = Now(tenant, now);
   found.most_put_off = std::max(found.most_put_off, lost);
   if (!found.first_put_off.has_value()) found.first_put_off = now;
+  found.last_put_off = now;
 }
 
 }  // namespace djinn::coordinator

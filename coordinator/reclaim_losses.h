@@ -5,9 +5,10 @@
 // minute: a reclaim that would cost more takes other victims or is put off. But
 // a lender gets its own, however much one session has used: one reclaim may
 // cost a tenant whatever it takes if that lost nothing in the minute before, or
-// if such reclaims have been put off for a minute. So in any minute a tenant
-// loses at most the limit and what one reclaim takes besides, and one that is
-// put off goes on after a minute, unless another such one did meanwhile.
+// if such reclaims have been put off for a minute, and are asked for still. So
+// in any minute a tenant loses at most the limit and what one reclaim takes
+// besides, and one that is put off goes on after a minute, unless another such
+// one did meanwhile.
 //
 // Not thread-safe; reads no clock. Times are monotonic, and never go back.
 #ifndef COORDINATOR_RECLAIM_LOSSES_H_
@@ -26,6 +27,8 @@ namespace djinn::coordinator {
 class ReclaimLosses {
  public:
   static constexpr absl::Duration kWindow = absl::Minutes(1);
+  // Whoever waits for one asks more often than that.
+  static constexpr absl::Duration kAskedFor = absl::Seconds(30);
 
   // What one reclaim may still cost tenants while its victims are chosen.
   class Allowance {
@@ -67,6 +70,7 @@ class ReclaimLosses {
     // Since the last one beyond the limit, or as costly as any of them: when
     // the first was put off, and what the dearest would have cost.
     std::optional<absl::Duration> first_put_off;
+    absl::Duration last_put_off;
     absl::Duration most_put_off;
   };
   Tenant& Now(const std::string& tenant, absl::Duration now);

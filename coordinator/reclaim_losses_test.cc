@@ -73,6 +73,14 @@ TEST_F(ReclaimLossesTest, SmallOnesDoNotKeepALargeOneWaiting) {
   EXPECT_EQ(Left(), absl::ZeroDuration());
 }
 
+TEST_F(ReclaimLossesTest, WhatNobodyAsksForIsNotPutOffAnyMore) {
+  losses_.Add("red", absl::Seconds(70), now_);
+  losses_.PutOff("red", absl::Seconds(40), now_);
+  now_ += absl::Minutes(10);
+  losses_.Add("red", absl::Seconds(80), now_);
+  EXPECT_EQ(Left(), absl::Seconds(20));
+}
+
 TEST_F(ReclaimLossesTest, WhatHasGoneOnIsNotPutOffAnyMore) {
   losses_.Add("red", absl::Seconds(70), now_);
   losses_.PutOff("red", absl::Seconds(40), now_);

@@ -175,6 +175,8 @@ struct Session {
   // first, and how many they are.
   SharedWork work;
   size_t work_structures = 0;
+  // With an earlier process: these are not all.
+  bool began_earlier = false;
   // Of the last structure that had one, and its work; null before.
   semantics::Phase phase = semantics::Phase::kUnspecified;
   SharedWork phase_work;

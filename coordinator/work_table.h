@@ -117,7 +117,7 @@ class WorkTable {
   // A session did so much so far: one that is only beginning does not take the
   // place of a whole one. Programs without a name have no history.
   void NoteProgram(Program program);
-  // A session has ended, and did no more.
+  // A session has closed, and did no more.
   void NoteEnded(Program program);
   // What to expect of the next one. Null when nothing is known.
   SharedWork OfProgram(const std::string& tenant,

@@ -41,8 +41,9 @@ class GrpcWorkerConnector : public WorkerConnector {
                        address = lease.worker_address()](absl::Status status) {
       return ExplainTlsFailure(std::move(status), address, security);
     };
-    options.broke = [channels = channels_, address = lease.worker_address()] {
-      channels->Distrust(address);
+    // The stream has the channel for longer than it calls this.
+    options.broke = [channels = channels_, channel = control.get()] {
+      channels->Distrust(*channel);
     };
     return std::make_unique<GrpcWorkerStream>(std::move(control),
                                               std::move(bulk), std::move(hello),

@@ -228,7 +228,9 @@ void GrpcWorkerStream::ReadControl() {
   }
   const bool broken_here = !status.ok();
   if (!broken_here) status = FromGrpcStatus(end);
-  if (broken_here || (!status.ok() && ErrorReason(status).empty())) {
+  // The worker gives reasons, and who closes the stream here cancels it.
+  if (broken_here ? !absl::IsCancelled(status)
+                  : !status.ok() && ErrorReason(status).empty()) {
     options_.broke();
   }
   if (!broken_here && !answered_) status = options_.explain(std::move(status));

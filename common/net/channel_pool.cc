@@ -5,6 +5,7 @@
 #include <list>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
 
@@ -14,6 +15,8 @@ struct ChannelPool::Entry {
   std::string address;
   ChannelOptions options;
   std::shared_ptr<grpc::Channel> channel;
+  // Greater than that of those made before.
+  uint64_t ordinal = 0;
   int users = 0;
   bool trusted = true;
   absl::Duration idle_since;  // without users
@@ -56,6 +59,7 @@ struct ChannelPool::State {
   std::atomic<uint64_t> failed{0};
 
   Mutex mu;
+  uint64_t last_ordinal ABSL_GUARDED_BY(mu) = 0;
   // Those without users in the order in which they lost the last one.
   Entries entries ABSL_GUARDED_BY(mu);
 };
@@ -136,6 +140,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelPool::Take(
   if (found == entries.end()) {
     Entry made{address, options};
     DJINN_ASSIGN_OR_RETURN(made.channel, MakeChannel(address, options));
+    made.ordinal = ++state_->last_ordinal;
     found = entries.insert(entries.end(), std::move(made));
     ++state_->created;
   } else {
@@ -146,13 +151,20 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelPool::Take(
                                         found->channel.get());
 }
 
-void ChannelPool::Distrust(const std::string& address) {
+void ChannelPool::Distrust(const grpc::Channel& channel) {
   State::Entries gone;
   MutexLock lock(&state_->mu);
-  for (auto next = state_->entries.begin(); next != state_->entries.end();) {
+  State::Entries& entries = state_->entries;
+  const auto broken = absl::c_find_if(entries, [&](const Entry& entry) {
+    return entry.channel.get() == &channel;
+  });
+  for (auto next = entries.begin(); next != entries.end();) {
     const auto entry = next++;
-    if (entry->address != address) continue;
+    if (entry->address != broken->address || entry->ordinal > broken->ordinal) {
+      continue;
+    }
     entry->trusted = false;
+    // Not the broken one, which has a user.
     if (entry->users == 0) state_->Remove(entry, &gone);
   }
 }

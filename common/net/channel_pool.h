@@ -44,7 +44,7 @@ class ChannelPool {
     // Taken by a user who found it there.
     uint64_t reused = 0;
     uint64_t closed = 0;
-    // It could not connect, or Distrust() was called.
+    // It could not connect, or was distrusted.
     uint64_t failed = 0;
   };
 
@@ -58,9 +58,10 @@ class ChannelPool {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Take(
       const std::string& address, const ChannelOptions& options);
 
-  // A user's call broke: no channel to this address that there is now is given
-  // to anybody any more. A peer that is gone need not show at once on others.
-  void Distrust(const std::string& address);
+  // A user's call on the channel, which it still has, broke: neither that nor
+  // any channel to the same address that is older is given to anybody any more.
+  // That the peer has gone need not show at once on others.
+  void Distrust(const grpc::Channel& channel);
 
   // Takes no lock.
   Counts counts() const;

@@ -24,7 +24,8 @@ class GrpcPeerCall : public MessageCall {
         security_(security),
         channels_(channels),
         listener_(listener),
-        call_(std::move(channel), kMethod) {
+        channel_(std::move(channel)),
+        call_(channel_, kMethod) {
     // What goes wrong with it shows at the first read.
     (void)call_.WriteMessage(request);
   }
@@ -44,7 +45,7 @@ class GrpcPeerCall : public MessageCall {
     absl::Status status = FromGrpcStatus(call_.Finish());
     // Others that fetch there go on while they can.
     if (absl::IsUnavailable(status) && ErrorReason(status).empty()) {
-      channels_->Distrust(peer_.address());
+      channels_->Distrust(*channel_);
     }
     if (!invalid_.ok()) return invalid_;
     return answered_ ? status
@@ -59,6 +60,7 @@ class GrpcPeerCall : public MessageCall {
   const ChannelSecurity& security_;
   ChannelPool* const channels_;
   const PullSocketListener& listener_;
+  const std::shared_ptr<grpc::Channel> channel_;
   bool answered_ = false;
   absl::Status invalid_;  // what came was no message
   BoundedCall call_;

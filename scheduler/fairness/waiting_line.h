@@ -14,8 +14,9 @@
 // use, of which each charge counts 2^(-age/kHalfLife); w(T) is its weight and
 // c(T) = u(T)/w(T). Between s and t let S(T) be what is charged to T, as it
 // counts at t, and L(T) the most that it is charged from s, or a turn of its
-// own, up to its next one, or t. If at every turn that A has in between B waits
-// in its class, and the caller says the same of both, then
+// own, up to its next one, or t. Weights stay as they are. If at every turn
+// that A has in between B waits in its class, and the caller says the same of
+// both, then
 //     S(A)/w(A) - S(B)/w(B) <= L(A)/w(A) + k max(0, c(B) - c(A) at s),
 // where k = 2^(-(t - s)/kHalfLife). So if both wait from r < s until t, each
 // has a turn between r and s, and L counts from r on,

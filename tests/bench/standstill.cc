@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,10 +34,24 @@ constexpr double kMaxRatio = 1.25;
 // One round may be the machine's worst moment.
 constexpr int kRoundsToJudge = 5;
 
+// Its state, as Linux has it: 'T' is stopped.
+char StateOf(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(')');
+  return name_end + 2 < line.size() ? line[name_end + 2] : '?';
+}
+
 // As long as it lives, the process gets no processor.
 class Standstill {
  public:
-  explicit Standstill(pid_t pid) : pid_(pid) { kill(pid_, SIGSTOP); }
+  explicit Standstill(pid_t pid) : pid_(pid) {
+    kill(pid_, SIGSTOP);
+    for (int i = 0; i < 1000 && StateOf(pid_) != 'T'; ++i) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
   ~Standstill() { kill(pid_, SIGCONT); }
   Standstill(const Standstill&) = delete;
   Standstill& operator=(const Standstill&) = delete;
@@ -105,11 +120,14 @@ class StandstillBenchmark : public Benchmark {
     DJINN_RETURN_IF_ERROR(Interleave(
         options_.rounds,
         [&](int) {
-          const Standstill standstill(cluster.coordinator_pid());
+          const pid_t coordinator = cluster.coordinator_pid();
+          const Standstill standstill(coordinator);
           const double start = WallNow();
           request(&*row.djinn);
           longest = std::max(longest, WallNow() - start);
-          return absl::OkStatus();
+          return StateOf(coordinator) == 'T'
+                     ? absl::OkStatus()
+                     : absl::InternalError("the coordinator did not stop");
         },
         [&](int) {
           request(&*row.baseline);

@@ -41,6 +41,8 @@ class CompiledCallable:
         # recording finds its form, if need be once it has the lock: one that is
         # forgotten goes with a whole dictionary, in whose place another one comes.
         self._forms = {}
+        # Those that they took the place of, for whoever found one just before.
+        self._former_forms = {}
         # How many of them there may be before it is seen which are forgotten.
         self._most_forms = _MIN_FORMS
         # Calls captured that could be carried out again.
@@ -71,7 +73,7 @@ class CompiledCallable:
             form = forms.get(recording)
             if form is None:
                 with self._lock:
-                    form = self._forms[recording]
+                    form = self._forms.get(recording) or self._former_forms[recording]
             return form(outputs, places)
         if not self._callable.begin(*call):
             return self._function(*args, **kwargs)
@@ -121,8 +123,8 @@ class CompiledCallable:
         Workers are told that what these kept using is no model any more.
         """
         with self._lock:
-            # Who has found a recording of these holds the forms already.
-            self._forms = {}
+            # Who has found a recording of these holds the forms, if they are not the last.
+            self._former_forms, self._forms = self._forms, {}
             self._environment = None
             self._classes = {}
             self._keys = {}
@@ -204,7 +206,7 @@ class CompiledCallable:
 
     def _drop_forms(self):
         """Of recordings that are not going to be found any more; the lock is held."""
-        forms = self._forms
+        forms = self._former_forms = self._forms
         self._forms = {number: forms[number] for number in self._callable.recordings()
                        if number in forms}
         self._most_forms = max(_MIN_FORMS, 2 * len(self._forms))
