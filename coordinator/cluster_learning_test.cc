@@ -17,12 +17,10 @@ using ::testing::Not;
 
 using State = std::map<std::string, std::string>;
 
-SharedWork MakeWork(uint64_t flops) {
+SharedWork MakeWork(uint64_t flops,
+                    semantics::Phase phase = semantics::Phase::kLlmDecode) {
   auto work = std::make_shared<scheduler::Work>();
-  work->Add({semantics::OpClass::kMatmul,
-             semantics::Phase::kLlmDecode,
-             {flops, 0, 0},
-             1});
+  work->Add({semantics::OpClass::kMatmul, phase, {flops, 0, 0}, 1});
   return work;
 }
 
@@ -134,9 +132,12 @@ TEST_F(ClusterLearningTest, WhatTheLastSessionDidCounts) {
     cluster_->NoteStructure(session, structure, MakeWork(1'000'000'000'000));
   }
   cluster_->Close(session);
-  EXPECT_EQ(Place(), "dear");
-  Run("red", "train", /*flops=*/1);
-  EXPECT_EQ(Place(), "cheap");
+  EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_DECODE);
+  const StreamId last = OpenProgram("red", "train");
+  cluster_->NoteStructure(last, "u",
+                          MakeWork(1, semantics::Phase::kLlmPrefill));
+  cluster_->Close(last);
+  EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_PREFILL);
 }
 
 TEST_F(ClusterLearningTest, ASessionThatBeganEarlierIsNoWholeOne) {
@@ -146,9 +147,10 @@ TEST_F(ClusterLearningTest, ASessionThatBeganEarlierIsNoWholeOne) {
   }
   RestartWith(cluster_->Save());
   const StreamId resumed = OpenProgram("red", "train", session.owner);
-  cluster_->NoteStructure(resumed, "u", MakeWork(1));
+  cluster_->NoteStructure(resumed, "u",
+                          MakeWork(1, semantics::Phase::kLlmPrefill));
   cluster_->Close(resumed);
-  EXPECT_EQ(Place(), "dear");
+  EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_DECODE);
 }
 
 TEST_F(ClusterLearningTest, TenantsDoNotSeeEachOthersHistory) {

@@ -301,6 +301,8 @@ TEST_F(ClusterLineTest, WhoIsRefusedIsToldWhenToAskAgain) {
 
 // More than are tried at once.
 TEST_F(ClusterLineTest, WhoComesWhileALongLineIsTriedGoesBehindIt) {
+  config_.tenants[0].max_sessions = 300;
+  cluster_->SetTenants(config_.tenants);
   std::vector<StreamId> waiting;
   for (int i = 0; i < 200; ++i) waiting.push_back(OpenAndWait("red"));
   v1::WorkerState other = TestWorker("w1");

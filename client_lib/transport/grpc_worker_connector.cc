@@ -41,9 +41,11 @@ class GrpcWorkerConnector : public WorkerConnector {
                        address = lease.worker_address()](absl::Status status) {
       return ExplainTlsFailure(std::move(status), address, security);
     };
-    // The stream has the channel for longer than it calls this.
-    options.broke = [channels = channels_, channel = control.get()] {
-      channels->Distrust(*channel);
+    // The stream has the channels for longer than it calls this.
+    std::vector<const grpc::Channel*> all = {control.get()};
+    for (const auto& channel : bulk) all.push_back(channel.get());
+    options.broke = [channels = channels_, all] {
+      for (const grpc::Channel* channel : all) channels->Distrust(*channel);
     };
     return std::make_unique<GrpcWorkerStream>(std::move(control),
                                               std::move(bulk), std::move(hello),
