@@ -1,5 +1,7 @@
 """djinn.compile(): a function that is called in more ways than are remembered."""
 
+import enum
+
 import torch
 
 import djinn
@@ -7,6 +9,8 @@ from tests.python.remote_case import RemoteCase
 
 # More than a callable remembers combinations of values.
 WAYS = 1100
+# And more than it remembers classes of enums.
+CLASSES = 66
 
 
 class ManyCallsTest(RemoteCase):
@@ -52,3 +56,14 @@ class ManyCallsTest(RemoteCase):
             result, is_replay = self.call(0)
             self.assertEqual(is_replay, call >= 2, call)
             self.check(0, result)
+
+    def test_classes_of_enums_are_forgotten_one_by_one(self):
+        compiled = djinn.compile(lambda x, scale: x * scale.value)
+        members = [enum.Enum(f"Scale{i}", {"BY": i}).BY for i in range(CLASSES)]
+        for member in members:
+            for _ in range(3):
+                compiled(self.there, member)
+        self.assertEqual(compiled.statistics()["replays"], CLASSES)
+        for member in (members[-1], members[CLASSES // 2]):
+            self.assert_same(compiled(self.there, member), self.x * member.value)
+        self.assertEqual(compiled.statistics()["replays"], CLASSES + 2)

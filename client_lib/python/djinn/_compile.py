@@ -49,7 +49,7 @@ class CompiledCallable:
         self._recorded = 0
         # Keys of calls that read values, and for each size of their arguments where
         # to begin to ask for them.
-        self._reading = set()
+        self._reading = {}
         self._answers = {}
         self._lock = threading.Lock()
         self._refusal = ""
@@ -80,9 +80,9 @@ class CompiledCallable:
         if answers is None:
             result, is_refused = self._capture(prepared, args, kwargs, self._function)
             if is_refused and self._reads_values() and can_be_asked(environment):
-                if len(self._reading) >= _MAX_KEYS:
-                    self._reading.clear()
-                self._reading.add(call[0])
+                with self._lock:
+                    _make_room(self._reading, _MAX_KEYS)
+                    self._reading[call[0]] = True
             return result
         return self._capture_asking((environment, call, places), answers, args, kwargs)
 
@@ -128,7 +128,7 @@ class CompiledCallable:
             self._environment = None
             self._classes = {}
             self._keys = {}
-            self._reading = set()
+            self._reading = {}
             self._answers = {}
             self._refusal = ""
         self._callable.forget()
@@ -156,7 +156,7 @@ class CompiledCallable:
         with self._lock:
             answers = self._answers.get(described)
             if answers is None:
-                _make_room(self._answers)
+                _make_room(self._answers, _MAX_KEYS)
                 answers = self._answers[described] = Answers(f"{key}.{next(_numbers)}", _numbers)
         try:
             known = answers.of(tensors)
@@ -267,7 +267,7 @@ class CompiledCallable:
         key = self._keys.get(combination)
         if key is None:
             with self._lock:
-                _make_room(self._keys)
+                _make_room(self._keys, _MAX_KEYS)
                 key = self._keys.setdefault(combination, str(next(_numbers)))
         return environment, (key, tensors, environment.tensors), places
 
@@ -327,9 +327,10 @@ class CompiledCallable:
             if environment.tensors:
                 raise Unwatchable(f"an argument is a {kind.__name__}, which refers to tensors")
             environment.number = next(_numbers)
-            if len(self._classes) >= _MAX_CLASSES:
-                self._classes.clear()
-            self._classes[kind] = environment
+            with self._lock:
+                self._classes.pop(kind, None)
+                _make_room(self._classes, _MAX_CLASSES)
+                self._classes[kind] = environment
         return environment.number, environment.values()
 
 
@@ -355,9 +356,9 @@ _READS_A_VALUE = "it reads a value from the device"
 _MIN_FORMS = 64
 
 
-def _make_room(known):
-    """For one more: what was met first goes."""
-    while len(known) >= _MAX_KEYS:
+def _make_room(known, most):
+    """For one more of so many: what was met first goes."""
+    while len(known) >= most:
         del known[next(iter(known))]
 
 
