@@ -10,6 +10,7 @@
 #include "common/retry_after.h"
 #include "common/saturating.h"
 #include "common/status_macros.h"
+#include "google/rpc/status.pb.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
@@ -57,6 +58,44 @@ TEST(ErrorTest, CarriesReasonAndMetadata) {
 TEST(ErrorTest, ForeignStatusHasNoReason) {
   EXPECT_EQ(ErrorReason(absl::InternalError("x")), "");
   EXPECT_EQ(ErrorMetadataValue(absl::InternalError("x"), "y"), "");
+}
+
+// Protobuf writes what MakeError() and ErrorReason() write and read by hand.
+TEST(ErrorTest, ThePayloadIsAnErrorInfo) {
+  constexpr absl::string_view kUrl = "type.googleapis.com/google.rpc.ErrorInfo";
+  google::rpc::ErrorInfo info;
+  info.set_reason("QUOTA");
+  info.set_domain("djinn");
+  (*info.mutable_metadata())["limit"] = std::string(300, '7');
+  (*info.mutable_metadata())["used"] = "";
+  absl::Status status = absl::UnavailableError("x");
+  status.SetPayload(kUrl, absl::Cord(info.SerializeAsString()));
+  EXPECT_EQ(ErrorReason(status), "QUOTA");
+  EXPECT_EQ(ErrorMetadataValue(status, "limit"), std::string(300, '7'));
+  EXPECT_EQ(ErrorMetadataValue(status, "used"), "");
+
+  const absl::optional<absl::Cord> made =
+      MakeError(absl::StatusCode::kUnavailable, "QUOTA", "x",
+                {{"limit", std::string(300, '7')}})
+          .GetPayload(kUrl);
+  ASSERT_TRUE(made.has_value());
+  google::rpc::ErrorInfo read;
+  ASSERT_TRUE(read.ParseFromString(std::string(*made)));
+  EXPECT_EQ(read.reason(), "QUOTA");
+  EXPECT_EQ(read.domain(), "djinn");
+  EXPECT_EQ(read.metadata().at("limit"), std::string(300, '7'));
+
+  // Another's, and what is none.
+  info.set_domain("googleapis.com");
+  status.SetPayload(kUrl, absl::Cord(info.SerializeAsString()));
+  EXPECT_EQ(ErrorReason(status), "");
+  EXPECT_EQ(ErrorMetadataValue(status, "limit"), "");
+  const std::string whole(*made);
+  for (size_t size = 0; size < whole.size(); ++size) {
+    status.SetPayload(kUrl, absl::Cord(whole.substr(0, size)));
+    EXPECT_TRUE(ErrorReason(status) == "" || ErrorReason(status) == "QUOTA");
+    EXPECT_EQ(ErrorMetadataValue(status, "limit"), "");
+  }
 }
 
 TEST(ErrorTest, DetailTellsWhereItHappened) {

@@ -7,35 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/proto_duration.h"
 #include "common/retry_after.h"
-#include "google/rpc/status.pb.h"
 
 namespace djinn {
-namespace {
-
-constexpr absl::string_view kPayloadUrl =
-    "type.googleapis.com/google.rpc.ErrorInfo";
-constexpr absl::string_view kDomain = "djinn";
-
-google::rpc::ErrorInfo InfoOf(const absl::Status& status) {
-  google::rpc::ErrorInfo info;
-  const absl::optional<absl::Cord> payload = status.GetPayload(kPayloadUrl);
-  if (payload.has_value()) info.ParseFromString(std::string(*payload));
-  if (info.domain() != kDomain) info.Clear();
-  return info;
-}
-
-}  // namespace
-
-std::string ErrorReason(const absl::Status& status) {
-  return InfoOf(status).reason();
-}
-
-std::string ErrorMetadataValue(const absl::Status& status,
-                               absl::string_view key) {
-  const google::rpc::ErrorInfo info = InfoOf(status);
-  const auto found = info.metadata().find(std::string(key));
-  return found == info.metadata().end() ? std::string() : found->second;
-}
 
 absl::Status StatusFromDetail(const v1::ErrorDetail& detail) {
   const std::string error_id = absl::StrCat(absl::Hex(detail.error_id()));

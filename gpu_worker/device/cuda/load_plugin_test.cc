@@ -1,7 +1,9 @@
 #include "gpu_worker/device/cuda/load_plugin.h"
 
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <string>
 
 #include "ATen/Parallel.h"
@@ -14,6 +16,7 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string File(const std::string& name) {
   return std::filesystem::absolute("gpu_worker/device/cuda/" + name);
@@ -47,6 +50,15 @@ TEST(LoadPluginTest, AMissingPlugInIsNamed) {
   EXPECT_EQ(ErrorReason(status), "DEVICE_UNAVAILABLE");
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("cuda:1 cannot be used: no plug-in /nowhere/"));
+}
+
+// It shares its process' protobuf, which takes each file's description once.
+TEST(LoadPluginTest, ThePlugInBringsNoProtobuf) {
+  std::ifstream file(File("libdjinn_cuda.so"), std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)),
+                          std::istreambuf_iterator<char>());
+  ASSERT_THAT(bytes, HasSubstr("djinn_make_device"));
+  EXPECT_THAT(bytes, Not(HasSubstr(".proto")));
 }
 
 // On a machine without NVIDIA's libraries, or without a driver.
