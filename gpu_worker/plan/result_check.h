@@ -14,7 +14,7 @@
 namespace djinn::worker {
 
 // Internal (METADATA_MISMATCH), whose text shows both, when dtype or sizes
-// differ, or strides, offset or lazy bits do and a copy would not help.
+// differ, or strides, offset or lazy bits do and no copy could lie as inferred.
 absl::Status CheckMetadata(const srg::TensorView& inferred,
                            const NodeResult& result);
 // The same for a result that the client expects to be undefined, or of unknown
