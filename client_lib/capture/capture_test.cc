@@ -304,6 +304,30 @@ TEST_F(CaptureTest, WhatIsNoStateOfAGeneratorIsRefusedAtOnce) {
   EXPECT_EQ(generator.current_seed(), c10::default_rng_seed_val);
 }
 
+TEST_F(CaptureTest, OnAGpuAGeneratorsStateIsASeedAndAnOffset) {
+  const c10::InferenceMode inference;
+  recorder_->SetGeneratorBytes(16);
+  at::Generator generator =
+      at::detail::getPrivateUse1Hooks().getNewGenerator(0);
+  generator.set_current_seed(7);
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_EQ(generator.get_state().nbytes(), 16);
+  EXPECT_THAT(recorder_->reads(), ElementsAre(16));
+  const at::Tensor state = at::zeros({16}, at::kByte);
+  state[0] = 9;
+  state[8] = 4;
+  generator.set_state(state);
+  EXPECT_EQ(generator.current_seed(), 9u);
+  Remote({4}).normal_(0, 1, generator);
+  EXPECT_THAT(recorder_->uploads(), ElementsAre(16));
+  state[8] = 3;
+  EXPECT_THROW(generator.set_state(state), c10::Error);
+  EXPECT_THROW(
+      generator.set_state(at::detail::createCPUGenerator(5).get_state()),
+      c10::Error);
+  EXPECT_EQ(generator.current_seed(), 9u);
+}
+
 TEST_F(CaptureTest, ADroppedGeneratorIsFreed) {
   const c10::InferenceMode inference;
   const at::Tensor a = Remote({4});

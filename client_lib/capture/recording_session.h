@@ -130,7 +130,16 @@ class RecordingDevice : public VirtualDevice {
   void ForgetModel(uint64_t) override {}
   absl::Status Synchronize() override { return absl::OkStatus(); }
   absl::StatusOr<DevicePlacement> Placement() override {
-    return DevicePlacement{"recorder", "for tests", kMemoryBytes};
+    DevicePlacement placement{"recorder", "for tests", kMemoryBytes};
+    MutexLock lock(&mu_);
+    placement.generator_bytes = generator_bytes_;
+    return placement;
+  }
+
+  // As if its worker computed on a GPU.
+  void SetGeneratorBytes(uint64_t bytes) {
+    MutexLock lock(&mu_);
+    generator_bytes_ = bytes;
   }
 
   void Fail(absl::Status status) {
@@ -165,6 +174,7 @@ class RecordingDevice : public VirtualDevice {
   const int index_;
   mutable Mutex mu_;
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  uint64_t generator_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t next_storage_ ABSL_GUARDED_BY(mu_) = 1;
   int dead_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<RecordedCall> calls_ ABSL_GUARDED_BY(mu_);

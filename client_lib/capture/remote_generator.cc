@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
 
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -22,10 +23,27 @@ std::string BytesOf(const at::Tensor& state) {
 }
 
 // The size of a state: that of the CPU's, which a worker checks.
-uint64_t StateBytes() {
+uint64_t CpuStateBytes() {
   static const uint64_t bytes =
       at::detail::createCPUGenerator().get_state().nbytes();
   return bytes;
+}
+
+// On a GPU a state is a seed and an offset, 64 bits each, as
+// torch.cuda.get_rng_state() gives it.
+constexpr uint64_t kPhiloxStateBytes = 16;
+
+// Waits until the device's worker was reached.
+uint64_t StateBytesOf(VirtualDevice& device) {
+  const DevicePlacement placement = ValueOrThrow(device.Placement());
+  return placement.generator_bytes > 0 ? placement.generator_bytes
+                                       : CpuStateBytes();
+}
+
+bool IsBytes(const c10::TensorImpl& state, uint64_t count) {
+  return state.device().is_cpu() && state.layout() == c10::kStrided &&
+         state.dtype() == caffe2::TypeMeta::Make<uint8_t>() &&
+         state.is_contiguous() && static_cast<uint64_t>(state.numel()) == count;
 }
 
 }  // namespace
@@ -43,8 +61,11 @@ RemoteGenerator::~RemoteGenerator() {
 StoragePtr RemoteGenerator::StorageOn(
     const std::shared_ptr<VirtualDevice>& device, uint32_t lane) const {
   MutexLock lock(&mu_);
-  if (!storage_ || storage_->device() != device) {
-    StoragePtr made = device->NewStorage(StateBytes());
+  // What the worker's own seeding makes of it, it knows itself.
+  const uint64_t bytes = state_.empty() ? CpuStateBytes() : state_.size();
+  if (!storage_ || storage_->device() != device ||
+      (!sent_ && storage_->size_bytes() != bytes)) {
+    StoragePtr made = device->NewStorage(bytes);
     // Also before a state: it is the seed that makes a storage a generator.
     ThrowIfError(device->Seed(lane, made.get(), seed_));
     if (storage_) storage_->device()->MarkDead(storage_.get());
@@ -55,8 +76,8 @@ StoragePtr RemoteGenerator::StorageOn(
   if (state_.empty()) {
     ThrowIfError(device->Seed(lane, storage_.get(), seed_));
   } else {
-    auto bytes = std::make_shared<const std::string>(state_);
-    ThrowIfError(device->Upload(lane, storage_.get(), {*bytes, bytes}));
+    auto state = std::make_shared<const std::string>(state_);
+    ThrowIfError(device->Upload(lane, storage_.get(), {*state, state}));
   }
   sent_ = true;
   return storage_;
@@ -81,13 +102,33 @@ uint64_t RemoteGenerator::seed() {
 }
 
 void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
+  if (IsBytes(new_state, kPhiloxStateBytes) &&
+      StateBytesOf(*ValueOrThrow(DeviceOfProcess(device_.index()))) ==
+          kPhiloxStateBytes) {
+    return SetPhiloxState(static_cast<const char*>(new_state.data()));
+  }
   // Takes what the CPU takes, older formats too, and complains as it does.
   at::Generator taken = at::detail::createCPUGenerator();
   taken.unsafeGetGeneratorImpl()->set_state(new_state);
   std::string bytes = BytesOf(taken.get_state());
+  const uint64_t due =
+      StateBytesOf(*ValueOrThrow(DeviceOfProcess(device_.index())));
+  TORCH_CHECK(bytes.size() == due, "RNG state is wrong size: the worker's has ",
+              due, " bytes, this one ", bytes.size());
   MutexLock lock(&mu_);
   seed_ = taken.current_seed();
   state_ = std::move(bytes);
+  sent_ = false;
+}
+
+void RemoteGenerator::SetPhiloxState(const char* bytes) {
+  uint64_t seed, offset;
+  std::memcpy(&seed, bytes, sizeof(seed));
+  std::memcpy(&offset, bytes + sizeof(seed), sizeof(offset));
+  TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4");
+  MutexLock lock(&mu_);
+  seed_ = seed;
+  state_.assign(bytes, kPhiloxStateBytes);
   sent_ = false;
 }
 
@@ -96,7 +137,7 @@ c10::intrusive_ptr<c10::TensorImpl> RemoteGenerator::get_state() const {
       ValueOrThrow(DeviceOfProcess(device_.index()));
   const uint32_t lane = CurrentLane();
   const StoragePtr storage = StorageOn(device, lane);
-  at::Tensor state = at::empty({static_cast<int64_t>(StateBytes())},
+  at::Tensor state = at::empty({static_cast<int64_t>(StateBytesOf(*device))},
                                at::TensorOptions(at::kCPU).dtype(at::kByte));
   srg::TensorView view;
   view.data_type = srg::DataType::kUint8;

@@ -30,9 +30,10 @@ class RemoteGenerator : public c10::GeneratorImpl {
   void set_current_seed(uint64_t seed) override;
   uint64_t current_seed() const override;
   uint64_t seed() override;
-  // The state is that of PyTorch's CPU generator, bit for bit, so that one can
-  // be moved into the other: a tensor of bytes on the CPU. Reading it waits for
-  // the draws recorded before; a new one counts from the next draw on.
+  // The state is that of PyTorch's generator for the worker's kind of device,
+  // bit for bit, so that one can be moved into the other: a tensor of bytes on
+  // the CPU. Both wait for the worker to be reached; reading waits for the
+  // draws recorded before, too. A new one counts from the next draw on.
   void set_state(const c10::TensorImpl& new_state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
   // A remote generator has no offset: these throw.
@@ -41,6 +42,7 @@ class RemoteGenerator : public c10::GeneratorImpl {
 
  private:
   RemoteGenerator* clone_impl() const override;
+  void SetPhiloxState(const char* bytes) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Held while the seed or state is sent, so that no other thread draws before
   // it is; nothing that runs below takes it.

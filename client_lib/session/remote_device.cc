@@ -256,6 +256,7 @@ absl::StatusOr<DevicePlacement> RemoteDevice::Placement() {
   }
   DevicePlacement placement = placement_;
   placement.memory_bytes = limits_.memory_bytes();
+  placement.generator_bytes = facts_.generator_bytes;
   return placement;
 }
 

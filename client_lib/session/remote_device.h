@@ -167,6 +167,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
     std::string worker_id;
     std::string numerics;
     v1::DeviceSpeed speed;
+    uint64_t generator_bytes = 0;
   };
   WorkerFacts Facts() const;
   // How fast values came here from the other worker lately, in bytes a second;

@@ -303,7 +303,8 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   DJINN_RETURN_IF_ERROR(CheckHello(hello, lease_));
   limits_ = hello.limits();
   memory_bytes_.store(limits_.memory_bytes(), std::memory_order_relaxed);
-  facts_ = {hello.worker_id(), hello.numerics(), hello.speed()};
+  facts_ = {hello.worker_id(), hello.numerics(), hello.speed(),
+            hello.generator_bytes()};
   if (welcomed_) {
     DJINN_RETURN_IF_ERROR(ResumeFrom(hello));
     // What the broken stream swallowed.

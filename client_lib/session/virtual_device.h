@@ -48,6 +48,8 @@ struct DevicePlacement {
   uint64_t memory_bytes = 0;
   // As ClientStream::transport().
   std::string transport;
+  // Of a generator's state there; 0: as many as on a CPU.
+  uint64_t generator_bytes = 0;
 };
 
 // A value on its way. To drop it is to give it up: its destination is the

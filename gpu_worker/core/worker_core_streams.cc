@@ -135,6 +135,8 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
   DJINN_ASSIGN_OR_RETURN(const v1::SignedLease issue,
                          ParseLeaseToken(hello.lease_token()));
   DJINN_ASSIGN_OR_RETURN(const v1::LeaseClaims claims, ClaimsOf(issue));
+  DJINN_ASSIGN_OR_RETURN(const uint64_t generator_bytes,
+                         device_->operators()->GeneratorBytes());
   std::shared_ptr<Connection> connection;
   std::shared_ptr<Session> session;
   uint64_t stream_number = 0;
@@ -183,6 +185,7 @@ absl::Status WorkerCore::Admit(uint64_t key, const v1::ClientHello& hello) {
     *answer.mutable_speed() = options_.speed;
   }
   answer.set_numerics(options_.numerics);
+  answer.set_generator_bytes(static_cast<uint32_t>(generator_bytes));
   session->Attach(connection->stream(), stream_number, std::move(answer),
                   hello.resume().acknowledged_reply(), connection->way());
   return absl::OkStatus();
