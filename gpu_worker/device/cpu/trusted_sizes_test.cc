@@ -13,6 +13,7 @@
 #include "ATen/core/Tensor.h"
 #include "ATen/core/dispatch/Dispatcher.h"
 #include "ATen/ops/_pack_padded_sequence.h"
+#include "ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h"
 #include "ATen/ops/_weight_norm_interface.h"
 #include "ATen/ops/adaptive_max_pool2d.h"
 #include "ATen/ops/adaptive_max_pool3d.h"
@@ -333,6 +334,44 @@ TEST_F(TrustedSizesTest, NormsOfWeights) {
     ExpectBad(op, good, 2, at::rand({3}), "argument saved_g");
     ExpectBad(op, good, 3, at::rand({3}), "argument saved_norms");
   }
+}
+
+TEST_F(TrustedSizesTest, HeadsOfAttention) {
+  const at::Tensor x = at::randn({2, 3, 4});
+  const Stack whole = {x,
+                       x,
+                       x,
+                       4,
+                       2,
+                       at::randn({12, 4}),
+                       at::randn({12}),
+                       at::randn({4, 4}),
+                       at::randn({4}),
+                       IValue(),
+                       false,
+                       true,
+                       IValue()};
+  ExpectGood("_native_multi_head_attention", whole);
+  ExpectBad("_native_multi_head_attention", whole, 4, 0, "argument num_head");
+  ExpectBad("_native_multi_head_attention", whole, 4, -2, "argument num_head");
+
+  // (batch, heads, rows, width)
+  const at::Tensor heads = at::randn({2, 2, 3, 4});
+  const auto half = [&] { return heads.to(at::kHalf); };
+  const Stack forward = {heads, heads, heads, 0.0, false, IValue(), IValue()};
+  const std::string op = "_scaled_dot_product_flash_attention_for_cpu";
+  ExpectGood(op, forward);
+  ExpectBad(op, forward, 1, half(), "argument key");
+  ExpectBad(op, forward, 2, half(), "argument value");
+  const auto [out, sums] =
+      at::_scaled_dot_product_flash_attention_for_cpu(heads, heads, heads);
+  const Stack backward = {heads, heads, heads, heads,    out,
+                          sums,  0.0,   false, IValue(), IValue()};
+  ExpectGood(op + "_backward", backward);
+  ExpectBad(op + "_backward", backward, 0, half(), "argument grad_out");
+  ExpectBad(op + "_backward", backward, 4, half(), "argument out");
+  ExpectBad(op + "_backward", backward, 5, sums.to(at::kDouble),
+            "argument logsumexp");
 }
 
 TEST_F(TrustedSizesTest, GradientsOfWindows) {

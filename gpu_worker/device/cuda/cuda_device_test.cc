@@ -6,14 +6,17 @@
 #include <cstdlib>
 #include <iostream>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/error.h"
+#include "gpu_worker/device/cuda/attention_kernels.h"
 #include "gpu_worker/device/cuda/load_plugin.h"
 #include "gpu_worker/device/cuda/testing/run_tester.h"
 #include "gtest/gtest.h"
+#include "torch/torch.h"
 
 namespace djinn::worker {
 namespace {
@@ -172,6 +175,92 @@ TEST_F(CudaDeviceTest, IndicesOutOfRangeLeaveTheDeviceAlone) {
   const auto good =
       tester().Run(*plan, {table_id, tester().UploadIndices({2, 0})});
   EXPECT_EQ(tester().Values(good[rows]), (Floats{4, 5, 0, 1}));
+}
+
+TEST_F(CudaDeviceTest, AttentionAndItsGradientsAreTheCpus) {
+  torch::manual_seed(4);
+  for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const int64_t rows : {5, 32, 40}) {
+      for (const bool causal : {false, true}) {
+        for (const bool heads_inside : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << type << ", " << rows << " rows"
+                       << (causal ? ", causal" : "")
+                       << (heads_inside ? ", heads inside" : ""));
+          const auto draw = [&] {
+            const at::Tensor drawn =
+                heads_inside ? torch::randn({2, rows, 3, 16}).transpose(1, 2)
+                             : torch::randn({2, 3, rows, 16});
+            return drawn.to(type);
+          };
+          const at::Tensor query = draw(), key = draw(), value = draw();
+          const at::Tensor gradient = draw();
+          const auto here = [&](const at::Tensor& tensor) {
+            return tensor.to(at::kDouble);
+          };
+          const auto there = [&](const at::Tensor& tensor) {
+            return tensor.to(at::kCUDA);
+          };
+          const auto [due, due_sums] =
+              AttentionForward(here(query), here(key), here(value), 0, causal,
+                               std::nullopt, std::nullopt);
+          const auto [out, sums] =
+              AttentionForward(there(query), there(key), there(value), 0,
+                               causal, std::nullopt, std::nullopt);
+          const auto due_gradients = AttentionBackward(
+              here(gradient), here(query), here(key), here(value), due,
+              due_sums, 0, causal, std::nullopt, std::nullopt);
+          // As a worker keeps them: like the query, and like a CPU's.
+          const auto gradients = AttentionBackward(
+              there(gradient), there(query), there(key), there(value),
+              at::empty_like(there(query)).copy_(out),
+              sums.transpose(1, 2).contiguous().transpose(1, 2), 0, causal,
+              std::nullopt, std::nullopt);
+          const double tolerance = type == at::kFloat ? 1e-4 : 3e-2;
+          const auto expect_close = [&](const at::Tensor& actual,
+                                        const at::Tensor& expected) {
+            EXPECT_TRUE(torch::allclose(actual.cpu().to(at::kDouble), expected,
+                                        tolerance, tolerance));
+          };
+          expect_close(out, due);
+          expect_close(sums, due_sums);
+          expect_close(std::get<0>(gradients), std::get<0>(due_gradients));
+          expect_close(std::get<1>(gradients), std::get<1>(due_gradients));
+          expect_close(std::get<2>(gradients), std::get<2>(due_gradients));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaDeviceTest, AttentionTakesOperandsThatBeginAnywhere) {
+  // Rows of 8 floats, between 16 bytes.
+  AtenStructure s;
+  const uint32_t q = s.Bound(), k = s.Bound();
+  const uint32_t generator = s.Generator();
+  const uint32_t out = s.Result();
+  srg::TensorView query = AtenStructure::View(q, {1, 1, 8, 8});
+  query.storage_offset = 1;
+  srg::TensorView key = AtenStructure::View(k, {1, 1, 1, 8});
+  key.storage_offset = 3;
+  const srg::Argument none = std::monostate();
+  s.Call("scaled_dot_product_attention", "",
+         {query, key, key, none, s.Hole(), false, none, false},
+         {AtenStructure::View(out, {1, 1, 8, 8})})
+      .implicit_generator_slot = generator;
+  const Floats values = {0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8};
+  const auto ids =
+      tester().Run(*tester().Admit(s),
+                   {tester().Upload(Floats(65, 0.5f)), tester().Upload(values),
+                    tester().SeededGenerator(1)},
+                   {0});
+  // Of one key: its value, for every query.
+  Floats due;
+  for (int row = 0; row < 8; ++row) {
+    due.insert(due.end(), values.begin() + 3, values.end());
+  }
+  EXPECT_EQ(tester().Values(ids[out]), due);
+  EXPECT_TRUE(tester().device().Health().ok());
 }
 
 TEST_F(CudaDeviceTest, GraphsGiveTheSameBits) {

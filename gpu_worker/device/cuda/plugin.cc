@@ -1,14 +1,17 @@
-// libdjinn_cuda.so: the two symbols of plugin_abi.h.
+// libdjinn_cuda.so: the two symbols of plugin_abi.h, and kernels that PyTorch
+// has for a CPU alone.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "common/status_macros.h"
+#include "gpu_worker/device/cuda/attention_kernels.h"
 #include "gpu_worker/device/cuda/cuda_accelerator.h"
 #include "gpu_worker/device/cuda/plugin_abi.h"
 #include "gpu_worker/device/cuda/stream_device.h"
 #include "gpu_worker/device/torch/custom_operators.h"
+#include "torch/library.h"
 
 namespace djinn::worker {
 namespace {
@@ -28,6 +31,13 @@ absl::StatusOr<std::unique_ptr<Device>> Make(
       options.graph_bytes > 0 ? options.graph_bytes : device.memory_bytes / 16;
   if (!options.graphs) device.graphs.max_graphs = 0;
   return MakeStreamDevice(std::move(accelerator), std::move(custom), device);
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("_scaled_dot_product_flash_attention_for_cpu",
+               TORCH_FN(AttentionForward));
+  library.impl("_scaled_dot_product_flash_attention_for_cpu_backward",
+               TORCH_FN(AttentionBackward));
 }
 
 }  // namespace

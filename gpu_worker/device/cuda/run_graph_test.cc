@@ -264,6 +264,22 @@ TEST(RunGraphsTest, IndicesAreLookedAtInEveryReplay) {
   EXPECT_EQ(tester.recorder().replayed(), 5u);
 }
 
+TEST(RunGraphsTest, ResultsAreLaidOutInEveryReplay) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  srg::TensorView columns = AtenStructure::View(s.Result(), {2, 2});
+  columns.strides = {1, 2};
+  s.Call("neg", "", {AtenStructure::View(x, {2, 2})}, {columns});
+  RunTester tester;
+  const auto plan = tester.Admit(s);
+  for (int i = 0; i < 7; ++i) {
+    const float f = static_cast<float>(i);
+    const auto ids = tester.Run(*plan, {tester.Upload({1, 2, 3, f})});
+    EXPECT_EQ(tester.Values(ids[columns.slot]), (Floats{-1, -3, -2, -f})) << i;
+  }
+  EXPECT_EQ(tester.recorder().replayed(), 4u);
+}
+
 TEST(RunGraphsTest, CreatedStoragesAreZeroInEveryReplay) {
   AtenStructure s;
   const uint32_t x = s.Bound();

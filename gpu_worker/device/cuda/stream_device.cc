@@ -1,9 +1,14 @@
 #include "gpu_worker/device/cuda/stream_device.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <utility>
 
 #include "ATen/core/Tensor.h"
+#include "absl/strings/str_cat.h"
 #include "c10/core/InferenceMode.h"
 #include "common/error.h"
 #include "common/status_macros.h"
@@ -13,6 +18,7 @@
 #include "gpu_worker/device/cuda/transfers.h"
 #include "gpu_worker/device/torch/gpu_allow_list.h"
 #include "gpu_worker/device/torch/node_compiler.h"
+#include "gpu_worker/device/torch/operand_guards.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
 #include "gpu_worker/device/torch/torch_error.h"
 
@@ -25,10 +31,37 @@ const TorchBuffer& Torch(const Buffer& buffer) {
   return static_cast<const TorchBuffer&>(buffer);
 }
 
-// Bytes of the host's, on their way to a reader.
-SharedBytes Own(std::shared_ptr<std::string> bytes) {
-  const absl::string_view view = *bytes;
-  return {view, std::move(bytes)};
+// From here on the system gives memory by huge pages, where it has some: by
+// small ones, a value's first touch takes longer than its copy.
+constexpr uint64_t kHugePage = uint64_t{2} << 20;
+
+// Bytes of the host's, on their way to a reader: not set yet.
+struct HostBlock {
+  std::shared_ptr<char> memory;
+  uint64_t bytes = 0;
+
+  SharedBytes Shared() && {
+    const absl::string_view view(memory.get(), bytes);
+    return {view, std::move(memory)};
+  }
+};
+
+absl::StatusOr<HostBlock> MakeHostBlock(uint64_t bytes) {
+  const bool huge = bytes >= kHugePage;
+  void* const raw =
+      huge ? std::aligned_alloc(kHugePage,
+                                (bytes + kHugePage - 1) / kHugePage * kHugePage)
+           : std::malloc(std::max<uint64_t>(bytes, 1));
+  if (raw == nullptr) {
+    return MakeError(absl::StatusCode::kResourceExhausted, kNoMemory,
+                     absl::StrCat("no ", bytes,
+                                  " bytes of the host's for a "
+                                  "value on its way"));
+  }
+  // As good as without, if the system has none.
+  if (huge) (void)madvise(raw, bytes, MADV_HUGEPAGE);
+  return HostBlock{std::shared_ptr<char>(static_cast<char*>(raw), &std::free),
+                   bytes};
 }
 
 class StreamLibrary final : public OperatorLibrary {
@@ -43,14 +76,26 @@ class StreamLibrary final : public OperatorLibrary {
         CompileNodes(structure, custom_, environment_.target->device()));
     for (const TorchCall& call : calls) {
       DJINN_RETURN_IF_ERROR(CheckAllowedOnGpu(call.op.schema()));
+      const absl::Status fit = CheckOperandsOnGpu(call.op.schema(), call.call);
+      if (!fit.ok()) {
+        return MakeError(absl::StatusCode::kInvalidArgument,
+                         "MALFORMED_STRUCTURE",
+                         absl::StrCat(call.op.schema().name(),
+                                      " on a GPU: ", fit.message()));
+      }
     }
     return std::make_unique<StreamProgram>(environment_, structure,
                                            std::move(calls));
   }
 
   absl::StatusOr<uint64_t> GeneratorBytes() override {
-    DJINN_ASSIGN_OR_RETURN(const std::string state, Seeded(0));
-    return state.size();
+    uint64_t bytes = generator_bytes_.load(std::memory_order_relaxed);
+    if (bytes == 0) {
+      DJINN_ASSIGN_OR_RETURN(const std::string state, Seeded(0));
+      bytes = state.size();
+      generator_bytes_.store(bytes, std::memory_order_relaxed);
+    }
+    return bytes;
   }
 
   absl::StatusOr<std::shared_ptr<Buffer>> SeedGenerator(
@@ -73,6 +118,8 @@ class StreamLibrary final : public OperatorLibrary {
   absl::StatusOr<std::string> Seeded(uint64_t seed) {
     std::string bytes;
     DJINN_RETURN_IF_ERROR(CatchTorch("INVALID_GENERATOR", [&] {
+      // Seeding asks the current device whether it is being recorded.
+      const auto scope = environment_.accelerator->EnterCompute();
       at::Generator generator = environment_.accelerator->ThreadGenerator();
       generator.set_current_seed(seed);
       const at::Tensor state = generator.get_state();
@@ -85,6 +132,8 @@ class StreamLibrary final : public OperatorLibrary {
 
   const StreamEnvironment environment_;
   const CustomOperators custom_;
+  // 0: not known yet.
+  std::atomic<uint64_t> generator_bytes_{0};
 };
 
 class StreamDevice final : public Device {
@@ -163,10 +212,10 @@ class StreamDevice final : public Device {
                                         uint64_t offset,
                                         uint64_t bytes) override {
     DJINN_RETURN_IF_ERROR(health_.status());
-    auto copy = std::make_shared<std::string>(bytes, '\0');
+    DJINN_ASSIGN_OR_RETURN(HostBlock copy, MakeHostBlock(bytes));
     DJINN_RETURN_IF_ERROR(health_.Note(
-        transfers_.Read(Torch(*buffer), offset, copy->data(), bytes)));
-    return Own(std::move(copy));
+        transfers_.Read(Torch(*buffer), offset, copy.memory.get(), bytes)));
+    return std::move(copy).Shared();
   }
 
   absl::StatusOr<SharedBytes> ReadView(std::shared_ptr<Buffer> buffer,
@@ -191,10 +240,10 @@ class StreamDevice final : public Device {
                      .contiguous();
       return absl::OkStatus();
     })));
-    auto copy = std::make_shared<std::string>(gathered.nbytes(), '\0');
+    DJINN_ASSIGN_OR_RETURN(HostBlock copy, MakeHostBlock(gathered.nbytes()));
     DJINN_RETURN_IF_ERROR(health_.Note(transfers_.ReadMade(
-        gathered.const_data_ptr(), copy->data(), copy->size())));
-    return Own(std::move(copy));
+        gathered.const_data_ptr(), copy.memory.get(), copy.bytes)));
+    return std::move(copy).Shared();
   }
 
   OperatorLibrary* operators() override { return &library_; }

@@ -76,6 +76,76 @@ TEST_F(StreamDeviceTest, WhatAGpuDoesNotCheckIsRefused) {
   EXPECT_EQ(ErrorReason(status), "OPERATOR_REFUSED");
 }
 
+TEST_F(StreamDeviceTest, ResultsLieAsTheClientInferredThem) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const srg::TensorView view = AtenStructure::View(x, {2, 3});
+  srg::TensorView columns = AtenStructure::View(s.Result(), {2, 3});
+  columns.strides = {1, 2};
+  s.Call("neg", "", {view}, {columns});
+  srg::TensorView wide =
+      AtenStructure::View(s.Result(), {2, 3}, srg::DataType::kFloat64);
+  s.Call("neg", "", {view}, {wide});
+  const auto ids =
+      tester_.Run(*tester_.Admit(s), {tester_.Upload({1, 2, 3, 4, 5, 6})});
+  EXPECT_EQ(tester_.Values(ids[columns.slot]),
+            (Floats{-1, -4, -2, -5, -3, -6}));
+  const std::vector<double> due = {-1, -2, -3, -4, -5, -6};
+  EXPECT_EQ(tester_.Bytes(ids[wide.slot]),
+            std::string(reinterpret_cast<const char*>(due.data()),
+                        due.size() * sizeof(double)));
+  EXPECT_EQ(tester_.counters().failed_nodes, 0u);
+}
+
+TEST_F(StreamDeviceTest, ResultsThatNobodyExpectsAreDropped) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t largest = s.Result();
+  s.Call("max", "dim", {AtenStructure::View(x, {2, 3}), int64_t{1}, false},
+         {AtenStructure::View(largest, {2}), srg::UndefinedResult()});
+  const auto ids =
+      tester_.Run(*tester_.Admit(s), {tester_.Upload({1, 7, 3, 9, 5, 6})});
+  EXPECT_EQ(tester_.Values(ids[largest]), (Floats{7, 9}));
+}
+
+TEST_F(StreamDeviceTest, AResultOfOtherSizesIsAnError) {
+  AtenStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t sum = s.Result();
+  s.Call("neg", "", {AtenStructure::View(x, {2, 3})},
+         {AtenStructure::View(sum, {3, 2})});
+  const auto ids =
+      tester_.Run(*tester_.Admit(s), {tester_.Upload({1, 2, 3, 4, 5, 6})});
+  ASSERT_NE(tester_.Poison(ids[sum]), nullptr);
+  EXPECT_EQ(tester_.Poison(ids[sum])->reason(), "METADATA_MISMATCH");
+}
+
+TEST_F(StreamDeviceTest, WhatAGpusKernelLoadsAtOnceIsAligned) {
+  const auto compile = [&](int64_t offset, int64_t stride) {
+    AtenStructure s;
+    const auto operand = [&](srg::Dimensions sizes) -> srg::TensorView {
+      return AtenStructure::View(s.Bound(), std::move(sizes));
+    };
+    const srg::TensorView x = operand({1, 2, 4});
+    srg::TensorView bias = operand({12});
+    bias.storage_offset = offset;
+    bias.strides = {stride};
+    s.Call(
+        "_native_multi_head_attention", "",
+        {x, x, x, int64_t{4}, int64_t{2}, operand({12, 4}), bias,
+         operand({4, 4}), operand({4}), std::monostate(), false, true,
+         std::monostate()},
+        {AtenStructure::View(s.Result(), {1, 2, 4}), srg::UndefinedResult()});
+    return tester_.device().operators()->Compile(s.get()).status();
+  };
+  EXPECT_TRUE(compile(0, 1).ok()) << compile(0, 1);
+  EXPECT_TRUE(compile(4, 1).ok());
+  for (const absl::Status& status : {compile(1, 1), compile(0, 2)}) {
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE") << status;
+    EXPECT_NE(status.message().find("qkv_bias"), absl::string_view::npos);
+  }
+}
+
 TEST_F(StreamDeviceTest, BuffersAreReadBehindWhatMakesThem) {
   Device& device = tester_.device();
   const auto zeros = device.Allocate(40).value();

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "c10/core/InferenceMode.h"
 #include "common/status_macros.h"
+#include "gpu_worker/device/cuda/inferred_layout.h"
 #include "gpu_worker/device/torch/call_runner.h"
 #include "gpu_worker/device/torch/index_check.h"
 #include "gpu_worker/device/torch/torch_buffer.h"
@@ -12,8 +13,43 @@
 
 namespace djinn::worker {
 
+namespace {
+
+// PyTorch chooses among these operators' kernels by sizes and strides, and not
+// by where operands begin: one that begins between 16 bytes ends the process's
+// use of the GPU.
+bool WantsAligned(const c10::FunctionSchema& schema) {
+  return schema.name() == "aten::scaled_dot_product_attention";
+}
+
+// Copies tensors that begin elsewhere; then looks as `next`, if any, does.
+class AlignOperands final : public ArgumentCheck {
+ public:
+  explicit AlignOperands(ArgumentCheck* next) : next_(next) {}
+
+  absl::Status Check(torch::jit::Stack* arguments) override {
+    constexpr uintptr_t kAlignment = 16;
+    for (c10::IValue& value : *arguments) {
+      if (!value.isTensor() || !value.toTensor().defined()) continue;
+      const at::Tensor& tensor = value.toTensor();
+      if (reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % kAlignment !=
+          0) {
+        value = tensor.clone();
+      }
+    }
+    return next_ != nullptr ? next_->Check(arguments) : absl::OkStatus();
+  }
+
+ private:
+  ArgumentCheck* const next_;
+};
+
+}  // namespace
+
 CheckedCall::CheckedCall(TorchCall plain)
-    : TorchCall(std::move(plain)), checked(IndexArgumentsOf(op.schema())) {}
+    : TorchCall(std::move(plain)),
+      checked(IndexArgumentsOf(op.schema())),
+      wants_aligned(WantsAligned(op.schema())) {}
 
 StreamProgram::StreamProgram(StreamEnvironment environment,
                              const srg::Structure& structure,
@@ -27,6 +63,7 @@ StreamProgram::StreamProgram(StreamEnvironment environment,
   calls_.reserve(calls.size());
   for (TorchCall& call : calls) {
     calls_.emplace_back(std::move(call));
+    calls_.back().inferred = structure.nodes[calls_.size() - 1].results;
     if (calls_.back().checked.empty()) continue;
     calls_.back().flag = checked_nodes_.size();
     checked_nodes_.push_back(static_cast<uint32_t>(calls_.size() - 1));
@@ -54,12 +91,24 @@ absl::Status StreamProgram::RunNode(uint32_t node, const NodeInput& input,
                                     const at::Tensor& flags,
                                     std::vector<NodeResult>* results) const {
   const CheckedCall& call = calls_[node];
-  if (call.checked.empty()) {
-    return RunCall(call, *environment_.target, input, results);
+  const size_t before = results->size();
+  std::optional<IndexCheck> indices;
+  if (!call.checked.empty()) {
+    indices.emplace(call.checked,
+                    flags.select(0, static_cast<int64_t>(call.flag)));
   }
-  IndexCheck check(call.checked,
-                   flags.select(0, static_cast<int64_t>(call.flag)));
-  return RunCall(call, *environment_.target, input, results, &check);
+  ArgumentCheck* check = indices.has_value() ? &*indices : nullptr;
+  AlignOperands aligned(check);
+  if (call.wants_aligned) check = &aligned;
+  DJINN_RETURN_IF_ERROR(
+      RunCall(call, *environment_.target, input, results, check));
+  const absl::Status laid_out = CatchTorch(kOperatorFailed, [&] {
+    LayOutAsInferred(call.inferred, *environment_.target,
+                     absl::MakeSpan(*results).subspan(before));
+    return absl::OkStatus();
+  });
+  if (!laid_out.ok()) results->resize(before);
+  return laid_out;
 }
 
 absl::Status StreamProgram::Execute(uint32_t node, const NodeInput& input,

@@ -39,6 +39,11 @@ struct CheckedCall : TorchCall {
   std::vector<IndexArgument> checked;
   // Which of the run's flags says that some were wrong; where there are such.
   size_t flag = 0;
+  // Whether its kernels load several elements at once from wherever an operand
+  // begins.
+  bool wants_aligned = false;
+  // As the client inferred them.
+  std::vector<srg::Result> inferred;
 };
 
 // Immutable but for its graph. Errors of Execute() as RunCall()'s, and the

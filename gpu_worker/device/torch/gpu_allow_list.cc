@@ -23,7 +23,7 @@ const NameSet& AllowedInternal() {
       "_fw_primal_copy", "_shape_as_tensor", "_local_scalar_dense",
       "_is_all_true", "_is_any_true", "_assert_async",
       "_functional_assert_async", "_assert_scalar", "_functional_assert_scalar",
-      "_softmax", "_log_softmax", "_softmax_backward_data",
+      "_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data",
       "_log_softmax_backward_data", "_masked_scale", "_logcumsumexp",
       "_aminmax", "_add_relu", "_euclidean_dist", "_cast_Byte", "_cast_Char",
       "_cast_Double", "_cast_Float", "_cast_Int", "_cast_Long", "_cast_Short",
@@ -52,8 +52,11 @@ const NameSet& AllowedInternal() {
       "_batch_norm_with_update_functional", "_fused_dropout", "_fused_rms_norm",
       // Attention, forwards; without lengths of their own.
       "_fused_sdp_choice", "_scaled_dot_product_attention_math",
-      "_scaled_dot_product_flash_attention",
-      "_scaled_dot_product_efficient_attention"};
+      // Whose operands operand_guards.h compares.
+      "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
+      "_scaled_dot_product_flash_attention_for_cpu",
+      "_scaled_dot_product_flash_attention_for_cpu_backward",
+      "_weight_norm_interface_backward", "_cdist_backward", "_pdist_backward"};
   return *kNames;
 }
 

@@ -26,7 +26,9 @@ TEST(GpuAllowListTest, WhatTrustsItsOperandsIsRefused) {
         "_embedding_bag_per_sample_weights_backward", "_ctc_loss_backward",
         "_flash_attention_forward", "_flash_attention_backward",
         "_efficient_attention_forward", "_jagged_to_padded_dense_forward",
-        "_grouped_mm", "_pad_packed_sequence", "lu_unpack"}) {
+        "_grouped_mm", "_pad_packed_sequence", "lu_unpack",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention", "_fused_adamw_"}) {
     const absl::Status status = CheckAllowedOnGpu(Schema(op));
     EXPECT_EQ(ErrorReason(status), "OPERATOR_REFUSED") << op;
   }
@@ -37,7 +39,12 @@ TEST(GpuAllowListTest, WhatProgramsNeedIsNot) {
   for (const char* const op :
        {"_softmax", "_log_softmax_backward_data", "_to_copy", "_unsafe_view",
         "_native_batch_norm_legit_no_training", "_embedding_bag",
-        "scaled_dot_product_attention", "embedding", "multinomial"}) {
+        "scaled_dot_product_attention", "embedding", "multinomial",
+        "_safe_softmax", "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+        "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
+        "_weight_norm_interface_backward", "_cdist_backward",
+        "_pdist_backward"}) {
     EXPECT_TRUE(CheckAllowedOnGpu(Schema(op)).ok()) << op;
   }
   EXPECT_TRUE(CheckAllowedOnGpu(Schema("_foreach_add_", "List")).ok());

@@ -1,8 +1,8 @@
 // Looks at the indices of a call before its operator does. On a GPU without
-// waiting for it: those that are out of range are replaced by 0, so that
-// nothing is read or written beside the operands and no kernel asserts, and a
-// flag says that there were some. Whoever waits for the run reads it. On the
-// host the call fails at once.
+// waiting for it: those that are out of range are replaced by one that is in
+// it, so that nothing is read or written beside the operands and no kernel
+// asserts, and a flag says that there were some. Whoever waits for the run
+// reads it. On the host the call fails at once.
 #ifndef GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
 #define GPU_WORKER_DEVICE_TORCH_INDEX_CHECK_H_
 
@@ -53,8 +53,9 @@ class IndexCheck final : public ArgumentCheck {
   absl::Status CheckWeights(at::Tensor* rows);
   absl::Status CheckMask(const at::Tensor& self, const at::Tensor& source,
                          at::Tensor* mask);
-  // Sets the flag if `any`, a boolean, is true; an error if it is the host's.
-  absl::Status Flag(const at::Tensor& any);
+  // Sets the flag if any of `bad`, booleans, is true; an error if they are the
+  // host's.
+  absl::Status Flag(const at::Tensor& bad);
   // Makes bad values harmless in a copy of the distinct ones.
   absl::Status Replace(const at::Tensor& bad, int64_t harmless,
                        const at::Tensor& distinct, at::Tensor* tensor);

@@ -144,10 +144,23 @@ absl::Status CheckFusedAttention(const NamedArguments& arguments,
         absl::StrCat("rows of argument ", name,
                      " are not dense: ", srg::DescribeView(*view)));
   }
+  for (const absl::string_view name : {"key", "value", "grad_out", "out"}) {
+    const View view = arguments.View(name);
+    if (!view.has_value() || view->data_type == query->data_type) continue;
+    return Misfit(
+        name, *view,
+        absl::StrCat("be of the type of ", Describe("query", *query)));
+  }
   if (!backward) return absl::OkStatus();
   DJINN_RETURN_IF_ERROR(SameSizes(arguments, "grad_out", "query"));
   DJINN_RETURN_IF_ERROR(SameSizes(arguments, "out", "query"));
   const View sums = arguments.View("logsumexp");
+  const srg::DataType sum_type = query->data_type == srg::DataType::kFloat64
+                                     ? srg::DataType::kFloat64
+                                     : srg::DataType::kFloat32;
+  if (sums.has_value() && sums->data_type != sum_type) {
+    return Misfit("logsumexp", *sums, "be of the type that sums are taken in");
+  }
   if (sums.has_value() &&
       (sums->sizes.size() != 3 || sums->sizes[0] != heads[0] ||
        sums->sizes[1] != heads[1] || sums->sizes[2] != heads[2])) {
@@ -451,6 +464,31 @@ absl::Status CheckLstm(const NamedArguments& arguments) {
   return absl::OkStatus();
 }
 
+// The kernels divide by the number of heads before they look at it.
+absl::Status CheckHeads(const NamedArguments& arguments) {
+  for (const absl::string_view name : {"num_head", "num_heads"}) {
+    const auto heads = arguments.Integer(name);
+    if (heads.has_value() && *heads < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("argument ", name, " is ", *heads, ", must be above 0"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A GPU's kernel loads four of them at once, from the first on.
+absl::Status CheckHeadsOnGpu(const NamedArguments& arguments) {
+  constexpr int64_t kLoaded = 16;  // bytes
+  const View bias = arguments.View("qkv_bias");
+  if (!bias.has_value() || bias->sizes.empty()) return absl::OkStatus();
+  if ((bias->sizes[0] > 1 && bias->strides[0] != 1) ||
+      bias->storage_offset * srg::ElementSize(bias->data_type) % kLoaded != 0) {
+    return Misfit("qkv_bias", *bias,
+                  "be dense and begin at 16 bytes of its storage");
+  }
+  return absl::OkStatus();
+}
+
 // The kernel takes the dimension along which it sorts for one with strides.
 absl::Status CheckMedian(const NamedArguments& arguments) {
   const View self = arguments.View("self");
@@ -547,6 +585,8 @@ constexpr NamedGuard kGuards[] = {
     {"_scaled_dot_product_flash_attention_for_cpu", CheckFusedAttentionForward},
     {"_scaled_dot_product_flash_attention_for_cpu_backward",
      CheckFusedAttentionBackward},
+    {"_native_multi_head_attention", CheckHeads},
+    {"_transformer_encoder_layer_fwd", CheckHeads},
     {"native_layer_norm_backward", CheckLayerNormBackward},
     {"grid_sampler_2d_backward", CheckGridBackward},
     {"grid_sampler_3d_backward", CheckGridBackward},
@@ -582,7 +622,24 @@ constexpr NamedGuard kGuards[] = {
     {"rnn_relu", CheckRecurrence},
 };
 
+// Of kernels on a GPU alone.
+constexpr NamedGuard kGuardsOnGpu[] = {
+    {"_native_multi_head_attention", CheckHeadsOnGpu},
+    {"_transformer_encoder_layer_fwd", CheckHeadsOnGpu},
+};
+
 }  // namespace
+
+absl::Status CheckOperandsOnGpu(const c10::FunctionSchema& schema,
+                                const CallTemplate& call) {
+  absl::string_view name = schema.name();
+  if (!absl::ConsumePrefix(&name, "aten::")) return absl::OkStatus();
+  const NamedArguments arguments(schema, call);
+  for (const NamedGuard& named : kGuardsOnGpu) {
+    if (named.op == name) DJINN_RETURN_IF_ERROR(named.guard(arguments));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckOperands(const c10::FunctionSchema& schema,
                            const CallTemplate& call) {

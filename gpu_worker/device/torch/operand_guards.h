@@ -21,6 +21,10 @@ namespace djinn::worker {
 absl::Status CheckOperands(const c10::FunctionSchema& schema,
                            const CallTemplate& call);
 
+// What kernels on a GPU trust besides.
+absl::Status CheckOperandsOnGpu(const c10::FunctionSchema& schema,
+                                const CallTemplate& call);
+
 }  // namespace djinn::worker
 
 #endif  // GPU_WORKER_DEVICE_TORCH_OPERAND_GUARDS_H_
