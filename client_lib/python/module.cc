@@ -97,7 +97,8 @@ ConnectOptions OptionsFrom(const py::dict& arguments) {
 
 std::unique_ptr<EmbeddedCluster> StartCluster(
     int workers, uint64_t worker_memory_bytes, int worker_threads,
-    std::vector<std::string> libraries, double start_timeout) {
+    std::string worker_device, std::vector<std::string> libraries,
+    double start_timeout) {
   absl::StatusOr<std::unique_ptr<EmbeddedCluster>> cluster;
   {
     const py::gil_scoped_release release;
@@ -105,6 +106,7 @@ std::unique_ptr<EmbeddedCluster> StartCluster(
         EmbeddedCluster::Start({.workers = workers,
                                 .worker_memory_bytes = worker_memory_bytes,
                                 .worker_threads = worker_threads,
+                                .worker_device = std::move(worker_device),
                                 .operator_libraries = std::move(libraries),
                                 .start_timeout = Seconds(start_timeout)});
   }
@@ -146,10 +148,12 @@ void BindCluster(py::module_& module) {
       .def_property_readonly("worker_pids", &EmbeddedCluster::worker_pids);
   module.def("start_cluster",
              [](int workers, uint64_t worker_memory_bytes, int worker_threads,
-                std::vector<std::string> libraries, double start_timeout) {
+                std::string worker_device, std::vector<std::string> libraries,
+                double start_timeout) {
                return std::unique_ptr<EmbeddedCluster, ReleaseAndDelete>(
                    StartCluster(workers, worker_memory_bytes, worker_threads,
-                                std::move(libraries), start_timeout)
+                                std::move(worker_device), std::move(libraries),
+                                start_timeout)
                        .release());
              });
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "djinn/connect.h"
 #include "tests/bench/stopwatch.h"
@@ -12,7 +13,18 @@ EmbeddedClusterOptions ClusterOptions(const Options& options) {
   EmbeddedClusterOptions cluster;
   cluster.workers = 1;
   cluster.worker_threads = options.threads;
+  cluster.worker_device = options.device;
   return cluster;
+}
+
+at::Device LocalDevice(const Options& options) {
+  return at::Device(options.device);
+}
+
+std::string LocalEager(const Options& options) {
+  return options.device == "cpu"
+             ? absl::StrCat("local eager, ", options.threads, " threads")
+             : absl::StrCat("local eager on ", options.device);
 }
 
 absl::StatusOr<std::string> Transport() {

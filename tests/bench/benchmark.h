@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ATen/core/Tensor.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,9 +21,16 @@ struct Options {
   int rounds = 9;
   // Of the worker and of local baselines that use more than one.
   int threads = 2;
+  // What the worker computes on, and local baselines of models: "cpu",
+  // "cuda:0".
+  std::string device = "cpu";
   // Folder of the sentence encoder.
   std::string model_folder;
 };
+
+// Where local baselines run, and their name in a row.
+at::Device LocalDevice(const Options& options);
+std::string LocalEager(const Options& options);
 
 // The cluster that benchmarks run on.
 EmbeddedClusterOptions ClusterOptions(const Options& options);

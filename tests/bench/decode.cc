@@ -96,11 +96,12 @@ class DecodeBenchmark : public Benchmark {
   absl::Status MeasureAlone() override {
     at::set_num_threads(options_.threads);
     for (const Variant& variant : kVariants) {
-      const Decoder decoder(variant.shape(), kSeed, at::kCPU);
-      Generate(decoder, variant, -1, at::kCPU);
+      const Decoder decoder(variant.shape(), kSeed, LocalDevice(options_));
+      Generate(decoder, variant, -1, LocalDevice(options_));
       Series& series = alone_.emplace_back();
       DJINN_RETURN_IF_ERROR(MeasureRounds(rounds_, [&](int round) {
-        series.AddRound(Generate(decoder, variant, round, at::kCPU).seconds);
+        series.AddRound(
+            Generate(decoder, variant, round, LocalDevice(options_)).seconds);
         return absl::OkStatus();
       }));
     }
@@ -125,7 +126,7 @@ class DecodeBenchmark : public Benchmark {
  private:
   absl::Status MeasureVariant(const Variant& variant, ExecutionMode mode,
                               const Series& alone, std::vector<Row>* rows) {
-    const Decoder local(variant.shape(), kSeed, at::kCPU);
+    const Decoder local(variant.shape(), kSeed, LocalDevice(options_));
     const Decoder remote(variant.shape(), kSeed, Device());
     Row row;
     row.benchmark = std::string(name());
@@ -144,12 +145,13 @@ class DecodeBenchmark : public Benchmark {
     // Every other one at positions of its own, until structures that leave
     // positions open are known.
     uint64_t unsettled = 0;
-    const Generated first = Generate(local, variant, -1, at::kCPU);
+    const Generated first = Generate(local, variant, -1, LocalDevice(options_));
     for (int i = 0; i < kSettlingSequences; ++i) {
       const bool again = i % 2 == 0;
       const int round = again ? -1 : rounds_ + i;
       const Generated settling = Generate(remote, variant, round, Device());
-      compare(again ? first : Generate(local, variant, round, at::kCPU),
+      compare(again ? first
+                    : Generate(local, variant, round, LocalDevice(options_)),
               settling);
       unsettled = std::max(unsettled, settling.moved.bytes_up);
     }
@@ -165,7 +167,8 @@ class DecodeBenchmark : public Benchmark {
           return absl::OkStatus();
         },
         [&](int round) {
-          beside[round] = Generate(local, variant, round, at::kCPU);
+          beside[round] =
+              Generate(local, variant, round, LocalDevice(options_));
           return absl::OkStatus();
         }));
     row.djinn.emplace();
@@ -176,8 +179,7 @@ class DecodeBenchmark : public Benchmark {
       row.baseline->AddRound(beside[round].seconds);
     }
     row.baseline_alone = alone;
-    row.baseline_name =
-        absl::StrCat("local eager, ", options_.threads, " threads");
+    row.baseline_name = LocalEager(options_);
     SetRatio(&row);
     row.numbers["bytes_up_per_token"] =
         static_cast<double>(moved.bytes_up) / kTokens;

@@ -62,7 +62,7 @@ class EncoderBenchmark : public Benchmark {
     for (const Shape& shape : kShapes) {
       std::unique_ptr<EncoderService>& service = local_[ModelOf(shape)];
       if (service == nullptr) {
-        DJINN_ASSIGN_OR_RETURN(service, Load(shape, at::kCPU));
+        DJINN_ASSIGN_OR_RETURN(service, Load(shape, LocalDevice(options_)));
       }
       DJINN_RETURN_IF_ERROR(Encode(*service, shape, -1).status());
       DJINN_RETURN_IF_ERROR(MeasureRounds(options_.rounds, [&](int round) {
@@ -200,8 +200,7 @@ class EncoderBenchmark : public Benchmark {
       row->baseline->AddRound(beside[round].seconds);
     }
     row->baseline_alone = alone_[&shape];
-    row->baseline_name =
-        absl::StrCat("local eager, ", options_.threads, " threads");
+    row->baseline_name = LocalEager(options_);
     SetRatio(row);
     const double calls = shape.calls_per_round;
     row->numbers["bytes_up_warm"] = static_cast<double>(moved.bytes_up) / calls;

@@ -57,6 +57,11 @@ class MlpStepBenchmark : public Benchmark {
 
   // With one thread and with several: the faster is the baseline.
   absl::Status MeasureAlone() override {
+    if (options_.device != "cpu") {
+      return absl::UnimplementedError(
+          "PyTorch takes no gradients on a local GPU in a process that has "
+          "Djinn's device (docs/python.md)");
+    }
     for (const int threads : {1, options_.threads}) {
       at::set_num_threads(threads);
       Mlp mlp(at::kCPU);

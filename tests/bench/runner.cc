@@ -4,6 +4,8 @@
 //
 // Prints a table and writes the same and more as JSON. Ends with status 1 if
 // anything failed or gave a wrong output, 2 for wrong arguments.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -38,6 +40,9 @@ ABSL_FLAG(std::string, json, "",
           "file to write; empty for a new one among the temporary files");
 ABSL_FLAG(int, rounds, 9, "how often each measurement is repeated");
 ABSL_FLAG(int, threads, 2, "of the worker and of local runs");
+ABSL_FLAG(std::string, device, "cpu",
+          "what the worker computes on: cpu, or cuda:N. Then local runs of "
+          "encoder and decode do, too");
 ABSL_FLAG(std::string, model_dir, "",
           "folder of the sentence encoder; empty for the one built in");
 
@@ -183,10 +188,16 @@ int Main(const std::vector<std::string>& names) {
   Options options;
   options.rounds = absl::GetFlag(FLAGS_rounds);
   options.threads = absl::GetFlag(FLAGS_threads);
+  options.device = absl::GetFlag(FLAGS_device);
   options.model_folder = absl::GetFlag(FLAGS_model_dir);
   if (options.model_folder.empty()) options.model_folder = BuiltInModel();
   if (options.rounds < 1 || options.threads < 1) {
     Say("--rounds and --threads are at least 1");
+    return 2;
+  }
+  if (options.device != "cpu" &&
+      dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    Say(absl::StrCat("--device=", options.device, ": ", dlerror()));
     return 2;
   }
   Runner runner(options);
@@ -215,7 +226,7 @@ int Main(const std::vector<std::string>& names) {
       {"threads", options.threads},
       {"workers", 1},
       {"wire", "Unix socket, no encryption"},
-      {"device", "CPU"}};
+      {"device", options.device == "cpu" ? "CPU" : options.device}};
   runner.Run();
   about["conditions"]["load_after"] = LoadAverages();
 

@@ -1,13 +1,21 @@
-// One embedded cluster for a test binary, and a session per test.
+// One embedded cluster for a test binary, and a session per test. Its workers
+// compute on the CPU, or on what DJINN_TEST_WORKER_DEVICE says: "cuda:0".
 #ifndef TESTS_E2E_CLUSTER_ENVIRONMENT_H_
 #define TESTS_E2E_CLUSTER_ENVIRONMENT_H_
 
+#include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "djinn/djinn.h"
 #include "gtest/gtest.h"
 
 namespace djinn {
+
+inline std::string WorkerDevice() {
+  const char* const named = std::getenv("DJINN_TEST_WORKER_DEVICE");
+  return named != nullptr ? named : "cpu";
+}
 
 // Two workers, started before the first test and stopped after the last.
 class ClusterEnvironment : public testing::Environment {
@@ -17,6 +25,7 @@ class ClusterEnvironment : public testing::Environment {
     options.workers = 2;
     options.worker_memory_bytes = uint64_t{1} << 30;
     options.worker_threads = 1;
+    options.worker_device = WorkerDevice();
     auto started = EmbeddedCluster::Start(options);
     ASSERT_TRUE(started.ok()) << started.status();
     cluster_ = *std::move(started);

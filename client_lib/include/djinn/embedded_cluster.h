@@ -27,6 +27,9 @@ struct EmbeddedClusterOptions {
   uint64_t worker_memory_bytes = uint64_t{8} << 30;
   // Compute threads of each worker; 0: as many as there are cores.
   int worker_threads = 0;
+  // What each worker computes on, as `device.kind` of its configuration says
+  // it: "cpu", or "cuda:0", which all of them then share.
+  std::string worker_device = "cpu";
   // Shared libraries with operators besides PyTorch's, which each worker loads:
   // absolute paths.
   std::vector<std::string> operator_libraries;

@@ -173,12 +173,14 @@ def local(
     *,
     worker_memory_bytes=8 << 30,
     worker_threads=0,
+    worker_device="cpu",
     operator_libraries=(),
     device_workers=None,
     start_timeout=60.0,
 ):
     """Starts a cluster for this program alone, and connects to it.
 
+    `worker_device`: what the workers compute on, "cpu" or a GPU's "cuda:0".
     `operator_libraries`: paths of shared libraries with operators besides PyTorch's,
     which the workers load. `device_workers`: see djinn.connect().
     """
@@ -187,6 +189,7 @@ def local(
         workers,
         worker_memory_bytes,
         worker_threads,
+        worker_device,
         [os.path.abspath(path) for path in operator_libraries],
         start_timeout,
     )

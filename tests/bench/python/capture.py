@@ -63,12 +63,12 @@ def _chain(operator, operands, start):
     return spent / STEPS, x.detach().cpu()
 
 
-def measure(device, rounds):
+def measure(device, local_device, rounds):
     rows = []
     for mode in ("inference", "grad"):
         of_mode = []
         with torch.inference_mode(mode == "inference"):
-            local = Operands("cpu", mode == "grad")
+            local = Operands(local_device, mode == "grad")
             remote = Operands(device, mode == "grad")
         for name, operator in OPERATORS.items():
             row = Row("python_capture", f"{name}, {mode}")
@@ -77,7 +77,8 @@ def measure(device, rounds):
                     generator = torch.Generator().manual_seed(1000 + number)
                     start = 5 + 3 * torch.rand(ROWS, COLUMNS, generator=generator)
                     djinn_seconds, actual = _chain(operator, remote, start.to(device))
-                    local_seconds, expected = _chain(operator, local, start)
+                    local_seconds, expected = _chain(
+                        operator, local, start.to(local_device))
                     if not torch.equal(actual, expected):
                         row.error = f"round {number}: other values than local"
                     if number >= 0:  # the first warms up

@@ -22,6 +22,11 @@ class Row:
         return [one / other for one, other in zip(self.djinn, self.local)]
 
 
+def worst(*differences):
+    """The largest; infinite where one is no number, which max() would pass over."""
+    return max(math.inf if math.isnan(d) else d for d in differences)
+
+
 def median_interval(values):
     """The median with its 95 % confidence interval, by ranks; of fewer than six
     values, all of them lie in the interval."""

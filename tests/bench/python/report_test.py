@@ -1,6 +1,8 @@
+import math
 import unittest
 
-from tests.bench.python.report import Row, as_json, median_interval, seconds, table
+from tests.bench.python.report import (
+    Row, as_json, median_interval, seconds, table, worst)
 
 
 class ReportTest(unittest.TestCase):
@@ -16,6 +18,10 @@ class ReportTest(unittest.TestCase):
     def test_units(self):
         self.assertEqual([seconds(t) for t in (2, 0.0125, 3.2e-6, 5e-9)],
                          ["2 s", "12.5 ms", "3.2 us", "5 ns"])
+
+    def test_what_is_no_number_is_the_worst(self):
+        self.assertEqual(worst(0.0, 2.0, 1.0), 2.0)
+        self.assertEqual(worst(0.0, math.nan, 1.0), math.inf)
 
     def test_ratios_are_taken_round_by_round(self):
         # A round in which the machine was slow changes nothing.

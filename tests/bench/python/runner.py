@@ -1,8 +1,9 @@
 """Runs the benchmarks in Python, or those that are named.
 
-    python -m tests.bench.python.runner [--rounds N] [--json FILE] [NAME...]
+    python -m tests.bench.python.runner [--rounds N] [--device D] [--json FILE] [NAME...]
 
-Each is measured beside the same program on the CPU, in turn, on an embedded cluster.
+Each is measured beside the same program without Djinn, in turn, on an embedded cluster:
+both on the CPU, or on the GPU that --device names.
 Ends with status 1 if an output was wrong.
 """
 
@@ -19,13 +20,16 @@ import traceback
 import torch
 
 import djinn
-from tests.bench.python import capture, minilm, mlp, report
+from tests.bench.python import capture, minilm, mlp, models, report
 
 BENCHMARKS = {
     "python_capture": capture.measure,
     "python_mlp_step": mlp.measure,
     "python_minilm": minilm.measure,
+    "python_models": models.measure,
 }
+# Too large for a CPU: measured where they are named.
+ONLY_NAMED = ("python_models",)
 
 
 def _json_path(given):
@@ -41,6 +45,8 @@ def main():
     parser = argparse.ArgumentParser(prog="bench")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2, help="of the worker and locally")
+    parser.add_argument("--device", default="cpu",
+                        help="what the worker and local runs compute on: cpu, or cuda:N")
     parser.add_argument("--json", help="file to write; a new one among the temporary "
                         "files unless given; .python.json where that exists")
     parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], metavar="NAME")
@@ -50,16 +56,18 @@ def main():
 
     torch.set_num_threads(options.threads)
     rows = []
-    with djinn.local(workers=1, worker_threads=options.threads):
-        for name in options.names or BENCHMARKS:
+    with djinn.local(workers=1, worker_threads=options.threads,
+                     worker_device=options.device):
+        for name in options.names or [n for n in BENCHMARKS if n not in ONLY_NAMED]:
             print(f"bench: {name}", file=sys.stderr)
             try:
-                rows += BENCHMARKS[name](djinn.device(), options.rounds)
+                rows += BENCHMARKS[name](djinn.device(), options.device, options.rounds)
             except Exception as error:  # noqa: BLE001  (a row, too)
                 traceback.print_exc()
                 rows.append(report.Row(name, "not measured", error=repr(error)))
     print(report.table(rows))
     about = {"python": platform.python_version(), "torch": torch.__version__,
+             "device": options.device,
              "rounds": options.rounds, "threads": options.threads,
              "load_after": os.getloadavg()}
     path = _json_path(options.json)
