@@ -40,12 +40,6 @@ uint64_t StateBytesOf(VirtualDevice& device) {
                                        : CpuStateBytes();
 }
 
-bool IsBytes(const c10::TensorImpl& state, uint64_t count) {
-  return state.device().is_cpu() && state.layout() == c10::kStrided &&
-         state.dtype() == caffe2::TypeMeta::Make<uint8_t>() &&
-         state.is_contiguous() && static_cast<uint64_t>(state.numel()) == count;
-}
-
 }  // namespace
 
 RemoteGenerator::RemoteGenerator(c10::DeviceIndex index)
@@ -102,17 +96,13 @@ uint64_t RemoteGenerator::seed() {
 }
 
 void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
-  if (IsBytes(new_state, kPhiloxStateBytes) &&
-      StateBytesOf(*ValueOrThrow(DeviceOfProcess(device_.index()))) ==
-          kPhiloxStateBytes) {
-    return SetPhiloxState(static_cast<const char*>(new_state.data()));
-  }
+  const uint64_t due =
+      StateBytesOf(*ValueOrThrow(DeviceOfProcess(device_.index())));
+  if (due == kPhiloxStateBytes) return SetPhiloxState(new_state);
   // Takes what the CPU takes, older formats too, and complains as it does.
   at::Generator taken = at::detail::createCPUGenerator();
   taken.unsafeGetGeneratorImpl()->set_state(new_state);
   std::string bytes = BytesOf(taken.get_state());
-  const uint64_t due =
-      StateBytesOf(*ValueOrThrow(DeviceOfProcess(device_.index())));
   TORCH_CHECK(bytes.size() == due, "RNG state is wrong size: the worker's has ",
               due, " bytes, this one ", bytes.size());
   MutexLock lock(&mu_);
@@ -121,7 +111,14 @@ void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
   sent_ = false;
 }
 
-void RemoteGenerator::SetPhiloxState(const char* bytes) {
+void RemoteGenerator::SetPhiloxState(const c10::TensorImpl& state) {
+  TORCH_CHECK(state.device().is_cpu() && state.layout() == c10::kStrided &&
+                  state.dtype() == caffe2::TypeMeta::Make<uint8_t>() &&
+                  state.is_contiguous() &&
+                  state.numel() == static_cast<int64_t>(kPhiloxStateBytes),
+              "RNG state must be a dense torch.ByteTensor on the CPU of ",
+              kPhiloxStateBytes, " bytes, a seed and an offset");
+  const auto* const bytes = static_cast<const char*>(state.data());
   uint64_t seed, offset;
   std::memcpy(&seed, bytes, sizeof(seed));
   std::memcpy(&offset, bytes + sizeof(seed), sizeof(offset));

@@ -42,7 +42,7 @@ class RemoteGenerator : public c10::GeneratorImpl {
 
  private:
   RemoteGenerator* clone_impl() const override;
-  void SetPhiloxState(const char* bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetPhiloxState(const c10::TensorImpl& state) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Held while the seed or state is sent, so that no other thread draws before
   // it is; nothing that runs below takes it.
