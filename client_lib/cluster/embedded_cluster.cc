@@ -175,9 +175,9 @@ absl::Status ClusterProcesses::Prepare() {
         "\ncoordinator: ", coordinator_address(),
         "\njoin_token_file: join.token"
         "\nheartbeat_interval: ",
-        absl::FormatDuration(heartbeat),
-        "\ndevice:\n  kind: ", options_.device_kind,
-        "\n  memory: ", options_.worker_memory_bytes,
+        absl::FormatDuration(heartbeat), "\ndevice:\n  kind: \"",
+        absl::CEscape(options_.device_kind),
+        "\"\n  memory: ", options_.worker_memory_bytes,
         // They are all alike, and a program waits for them.
         "\n  calibrate: ", options_.calibrate ? "true" : "false", "\n");
     if (options_.worker_threads > 0) {

@@ -73,6 +73,11 @@ class DeviceTest(RemoteCase):
         )
         self.assertEqual(program.stdout, "elsewhere:1 3 2.0\n")
 
+    def test_a_worker_device_that_there_is_not_is_named(self):
+        for name in ("tpu", "", "cpu\n  memory: 1"):
+            with self.subTest(name), self.assertRaisesRegex(djinn.Error, "device.kind: cpu, cuda:N"):
+                djinn.local(worker_device=name)
+
     def test_capture_scope(self):
         with djinn.capture():
             self.assertEqual(torch.zeros(2).device, self.device)
