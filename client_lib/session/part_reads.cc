@@ -9,7 +9,7 @@
 namespace djinn {
 namespace {
 
-bool IsPartOf(const srg::TensorView& view, const PartReads::Version& version) {
+bool IsPartOf(const srg::TensorView& view, const StorageVersion& version) {
   if (version.bytes > PartReads::kMaxBytes || view.conjugate || view.negative) {
     return false;
   }
@@ -36,7 +36,7 @@ char* CopyFrom(const srg::TensorView& view, size_t dimension, const char* from,
 }  // namespace
 
 std::shared_ptr<const ReadWait> PartReads::Find(
-    const Version& version, const srg::TensorView& view) const {
+    const StorageVersion& version, const srg::TensorView& view) const {
   const auto found =
       std::find_if(kept_.begin(), kept_.end(),
                    [&](const Kept& kept) { return kept.version == version; });
@@ -48,7 +48,8 @@ std::shared_ptr<const ReadWait> PartReads::Find(
   return found->whole;
 }
 
-bool PartReads::OnRead(const Version& version, const srg::TensorView& view) {
+bool PartReads::OnRead(const StorageVersion& version,
+                       const srg::TensorView& view) {
   if (!IsPartOf(view, version)) return false;
   for (const Kept& kept : kept_) {
     // One that is on its way, or failed, is not asked for again.
@@ -59,7 +60,7 @@ bool PartReads::OnRead(const Version& version, const srg::TensorView& view) {
   return false;
 }
 
-void PartReads::Keep(const Version& version,
+void PartReads::Keep(const StorageVersion& version,
                      std::shared_ptr<const ReadWait> whole) {
   for (Kept& kept : kept_) {
     if (kept.version == version) kept.whole = std::move(whole);

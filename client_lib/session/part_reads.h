@@ -28,30 +28,22 @@ class PartReads {
   // Storages of which a part or the whole was read.
   static constexpr size_t kMaxKept = 8;
 
-  // A storage as it is now.
-  struct Version {
-    uint64_t storage_id = 0;
-    uint64_t version = 0;
-    uint64_t bytes = 0;
-
-    friend bool operator==(const Version&, const Version&) = default;
-  };
-
   // All bytes of the storage, if they are here and the view can be read from
   // them; null otherwise.
-  std::shared_ptr<const ReadWait> Find(const Version& version,
+  std::shared_ptr<const ReadWait> Find(const StorageVersion& version,
                                        const srg::TensorView& view) const;
 
   // The view is about to be read from the worker. Whether all of the storage is
   // to be read instead, since a part of this version was read before; a read of
   // it goes to Keep() then.
-  bool OnRead(const Version& version, const srg::TensorView& view);
+  bool OnRead(const StorageVersion& version, const srg::TensorView& view);
 
-  void Keep(const Version& version, std::shared_ptr<const ReadWait> whole);
+  void Keep(const StorageVersion& version,
+            std::shared_ptr<const ReadWait> whole);
 
  private:
   struct Kept {
-    Version version;
+    StorageVersion version;
     std::shared_ptr<const ReadWait> whole;  // null: only a part was read
   };
 

@@ -358,8 +358,8 @@ void RemoteDevice::QueueSegments(const SealedSegments& sealed,
 void RemoteDevice::WaitOrReceive(CondVar* changed,
                                  absl::FunctionRef<bool()> done,
                                  const Deadline& deadline) {
-  if (connected_ && watched_.empty() &&
-      (bulk_reads_.empty() || stream_->AttendsBulk())) {
+  if (connected_ && !reads_.has_watched() &&
+      (!reads_.has_bulk() || stream_->AttendsBulk())) {
     ClientStream* const stream = EnterStream();
     ++attending_;
     mu_.Unlock();
@@ -408,12 +408,7 @@ void RemoteDevice::WakeAll() {
   progress_changed_.SignalAll();
   connection_changed_.SignalAll();
   for (Waiter* waiter : waiters_) waiter->changed.SignalAll();
-  for (auto& [wait, callbacks] : watched_) {
-    for (auto& callback : callbacks) {
-      due_callbacks_.push_back(std::move(callback));
-    }
-  }
-  watched_.clear();
+  reads_.FinishWatched();
 }
 
 }  // namespace djinn

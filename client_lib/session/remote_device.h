@@ -31,8 +31,11 @@
 #include "client_lib/session/dead_list.h"
 #include "client_lib/session/device_profile.h"
 #include "client_lib/session/message_log.h"
+#include "client_lib/session/migration.h"
 #include "client_lib/session/part_reads.h"
+#include "client_lib/session/peer_links.h"
 #include "client_lib/session/read_predictor.h"
+#include "client_lib/session/read_table.h"
 #include "client_lib/session/recording.h"
 #include "client_lib/session/reply_log.h"
 #include "client_lib/session/run_encoder.h"
@@ -42,9 +45,11 @@
 #include "client_lib/session/structure_history.h"
 #include "client_lib/session/structure_table.h"
 #include "client_lib/session/upload_progress.h"
+#include "client_lib/session/upload_table.h"
 #include "client_lib/session/virtual_device.h"
 #include "client_lib/session/wait.h"
 #include "client_lib/session/work.h"
+#include "client_lib/session/worker_features.h"
 #include "common/error.h"
 #include "common/mutex.h"
 #include "djinn/statistics.h"
@@ -282,13 +287,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
 
   // Reads.
   class ReadHandle;
-  using Callbacks = std::vector<std::function<void()>>;
-  static void Notify(const Callbacks& callbacks);
+  static void Notify(const ReadTable::Callbacks& callbacks);
   // Replaces `wait` by that of a foreseen read, or of one of the whole storage.
   absl::Status IssueRead(uint32_t lane, RemoteStorage* storage,
                          const srg::TensorView& view,
                          std::shared_ptr<ReadWait>* wait, Caller caller);
-  static PartReads::Version VersionOf(const RemoteStorage& storage) {
+  static StorageVersion VersionOf(const RemoteStorage& storage) {
     return {storage.id(), storage.version_, storage.size_bytes()};
   }
   // Fulfils the wait if the storage's bytes are here; false otherwise.
@@ -312,10 +316,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   void Foresee(const Segment& segment,
                const ReadPredictor::Prediction& prediction,
                SealedSegments* sealed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The wait of such a read, if it is the one; null otherwise.
-  std::shared_ptr<ReadWait> TakeForeseen(const RemoteStorage& storage,
-                                         const srg::TensorView& view)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // DeadlineExceeded (VALUE_PENDING) when the value is not here by then.
   absl::Status AwaitRead(ReadWait* wait, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -464,28 +464,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Nobody gave up meanwhile.
   bool Wanted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // The way to another worker. What was queued before goes to the one that
-  // there is; then the session leaves it, enters the other one, and goes on
-  // there, or here.
-  struct Migration {
-    enum class State {
-      kFinishing,  // what was queued before
-      kLeaving,    // Leave is on its way
-      kLeft,
-    };
-    v1::MigrationRequest request;
-    State state = State::kFinishing;
-    uint64_t works_before = 0;  // works_queued_ when it was asked for
-    std::string ticket;
-    uint64_t leave_sequence = 0;
-    v1::Left left;
-    // Of trying again to leave.
-    std::optional<Deadline> patience;
-    // Since when work waits for it.
-    std::optional<absl::Duration> waits_since;
-    // Not OK: the other worker is not to be had any more.
-    absl::Status given_up;
-  };
   // What was queued before it was asked to go was handed to the worker.
   bool HoldsWorkBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The next step is due: nothing is on its way.
@@ -512,9 +490,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyHello(const v1::ControlResponse& response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteLink(const v1::PeerLink& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ApplyFeatures(const v1::WorkerHello& hello)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // From what the worker says.
   void SetSenderLimits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ResumeFrom(const v1::WorkerHello& hello)
@@ -524,8 +499,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   absl::Status ApplyAdmitted(const v1::Admitted& admitted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ApplyRead(uint64_t number, v1::ReadReply* reply)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status ApplyTransfer(const v1::TransferDecision& decision)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status WorkerLost(const absl::Status& cause)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -563,10 +536,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   ReplyLog replies_ ABSL_GUARDED_BY(mu_);
   // Structures that the worker asked for on this stream.
   std::deque<uint64_t> needed_ ABSL_GUARDED_BY(mu_);
-  // Transfers whose proofs are to be sent.
-  std::deque<uint64_t> proofs_ ABSL_GUARDED_BY(mu_);
-  // Those whose hashes are.
-  std::deque<uint64_t> hashes_ ABSL_GUARDED_BY(mu_);
   // Counts messages completed and chunks moved.
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t works_queued_ ABSL_GUARDED_BY(mu_) = 0;
@@ -592,11 +561,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   DevicePlacement placement_ ABSL_GUARDED_BY(mu_);
   v1::SessionLimits limits_ ABSL_GUARDED_BY(mu_);
   WorkerFacts facts_ ABSL_GUARDED_BY(mu_);
-  struct Link {
-    double bytes_per_second = 0;
-    absl::Duration told;
-  };
-  absl::flat_hash_map<std::string, Link> links_ ABSL_GUARDED_BY(mu_);
+  WorkerFeatures features_ ABSL_GUARDED_BY(mu_);
+  PeerLinks links_ ABSL_GUARDED_BY(mu_);
   // The worker has answered once.
   bool welcomed_ ABSL_GUARDED_BY(mu_) = false;
   // Trying to reach the worker was given up.
@@ -619,15 +585,9 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   std::vector<uint64_t> admitted_ ABSL_GUARDED_BY(mu_);
   // Fingerprints of the structures defined and not yet answered, by id.
   absl::flat_hash_map<uint64_t, std::string> defining_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>> reads_
-      ABSL_GUARDED_BY(mu_);  // by sequence
-  absl::flat_hash_map<uint64_t, std::shared_ptr<ReadWait>> bulk_reads_
-      ABSL_GUARDED_BY(mu_);  // by transfer id
-  absl::flat_hash_map<ReadWait*, Callbacks> watched_ ABSL_GUARDED_BY(mu_);
-  // Of reads that are done: for whoever holds the lock, to call without it.
-  Callbacks due_callbacks_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, std::shared_ptr<UploadWait>> uploads_
-      ABSL_GUARDED_BY(mu_);  // by transfer id
+  // Whoever makes callbacks due calls them, without the lock.
+  ReadTable reads_ ABSL_GUARDED_BY(mu_);
+  UploadTable uploads_ ABSL_GUARDED_BY(mu_);
   // Threads that receive by themselves while they wait, or are about to, and
   // those that cannot.
   int attending_ ABSL_GUARDED_BY(mu_) = 0;
@@ -635,16 +595,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // Threads that use the stream without being the sender.
   int streaming_ ABSL_GUARDED_BY(mu_) = 0;
   CondVar streaming_changed_;
-  // A read that the program is expected to make.
-  struct ForeseenRead {
-    uint64_t storage_id;
-    uint64_t version;
-    srg::TensorView view;
-    std::shared_ptr<ReadWait> wait;
-  };
-  static constexpr size_t kMaxForeseen = 8;
   ReadPredictor predictor_ ABSL_GUARDED_BY(mu_);
-  std::deque<ForeseenRead> foreseen_ ABSL_GUARDED_BY(mu_);
   PartReads part_reads_ ABSL_GUARDED_BY(mu_);
   CallSiteLog call_sites_ ABSL_GUARDED_BY(mu_);
   // root_errors counts apart.
@@ -652,7 +603,6 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
 
   // Null: nobody asked it to go.
   std::unique_ptr<Migration> migration_ ABSL_GUARDED_BY(mu_);
-  bool takes_migrations_ ABSL_GUARDED_BY(mu_) = false;  // the worker
   // It ends the stream of the worker that it left: what still comes is ignored.
   bool going_over_ ABSL_GUARDED_BY(mu_) = false;
   // No stream has taken up yet what it did on the one where it entered.
@@ -660,20 +610,12 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
 
   std::shared_ptr<DeviceProfile> profile_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<ProfileWait> last_report_ ABSL_GUARDED_BY(mu_);
-  bool takes_profiles_ ABSL_GUARDED_BY(mu_) = false;  // the worker
   absl::flat_hash_map<uint64_t, std::shared_ptr<MeterWait>> meters_
-      ABSL_GUARDED_BY(mu_);                         // by sequence
-  bool takes_meters_ ABSL_GUARDED_BY(mu_) = false;  // the worker
+      ABSL_GUARDED_BY(mu_);  // by sequence
   // On workers that it left.
   v1::MeteredUse used_elsewhere_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::shared_ptr<ModelWait>> models_
-      ABSL_GUARDED_BY(mu_);                              // by sequence
-  bool takes_models_ ABSL_GUARDED_BY(mu_) = false;       // the worker
-  bool takes_late_hashes_ ABSL_GUARDED_BY(mu_) = false;  // likewise
-  bool takes_places_ ABSL_GUARDED_BY(mu_) = false;       // likewise
-  // The worker had use for the hash of the last large upload: it had the bytes,
-  // or asks its tenant for proofs. So it may for the next one's.
-  bool last_hash_was_of_use_ ABSL_GUARDED_BY(mu_) = false;
+      ABSL_GUARDED_BY(mu_);  // by sequence
   // To be told; none that is not registered.
   std::vector<uint64_t> forgotten_models_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> forgets_models_{false};  // there are such

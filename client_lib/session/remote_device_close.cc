@@ -160,7 +160,7 @@ absl::Status RemoteDevice::Failure() const {
 void RemoteDevice::Stop() {
   ClientStream* stream = nullptr;
   bool clean = false;
-  Callbacks callbacks;
+  ReadTable::Callbacks callbacks;
   {
     MutexLock lock(&mu_);
     stopped_ = true;
@@ -168,7 +168,7 @@ void RemoteDevice::Stop() {
     clean = failure_.ok() && (cancelled_ || (drained_ && log_.empty()));
     if (failure_.ok()) failure_ = SessionClosed();
     WakeAll();
-    callbacks.swap(due_callbacks_);
+    callbacks = reads_.TakeDue();
     stream = EnterStream();
   }
   Notify(callbacks);

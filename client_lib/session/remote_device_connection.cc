@@ -313,7 +313,7 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
     log_.SetWindow(response.window());
     inline_bytes_.store(limits_.inline_bytes(), std::memory_order_relaxed);
   }
-  ApplyFeatures(hello);
+  features_ = WorkerFeatures::Of(hello);
   welcomed_ = connected_ = true;
   ++connection_;
   connection_changed_.SignalAll();
@@ -322,21 +322,9 @@ absl::Status RemoteDevice::ApplyHello(const v1::ControlResponse& response) {
   return absl::OkStatus();
 }
 
-void RemoteDevice::ApplyFeatures(const v1::WorkerHello& hello) {
-  const auto has = [&](v1::WorkerFeature feature) {
-    return absl::c_linear_search(hello.features(), feature);
-  };
-  takes_profiles_ = has(v1::WORKER_FEATURE_PROFILE);
-  takes_migrations_ = has(v1::WORKER_FEATURE_MIGRATE);
-  takes_meters_ = has(v1::WORKER_FEATURE_METER);
-  takes_models_ = has(v1::WORKER_FEATURE_MODELS);
-  takes_late_hashes_ = has(v1::WORKER_FEATURE_LATE_HASH);
-  takes_places_ = has(v1::WORKER_FEATURE_PLACES);
-}
-
 void RemoteDevice::SetSenderLimits() {
   sender_limits_ = limits_;
-  sender_max_runs_ = takes_places_ ? srg::kMaxRememberedRuns : 1;
+  sender_max_runs_ = features_.places ? srg::kMaxRememberedRuns : 1;
 }
 
 absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
@@ -349,16 +337,7 @@ absl::Status RemoteDevice::ResumeFrom(const v1::WorkerHello& hello) {
   }
   // It asks again for what it still needs.
   needed_.clear();
-  proofs_.clear();
-  hashes_.clear();
-  for (const auto& [id, upload] : uploads_) {
-    if (upload->hash.has_value()) hashes_.push_back(id);
-    if (upload->state == UploadWait::State::kProving) proofs_.push_back(id);
-    if (upload->state != UploadWait::State::kSend) continue;
-    upload->resume_at = id == hello.transfer().transfer_id()
-                            ? hello.transfer().received_bytes()
-                            : UINT64_MAX;
-  }
+  uploads_.Resume(hello);
   if (std::exchange(gone_over_, false)) return absl::OkStatus();
   ++statistics_.resumes;
   log::Info("took the connection to a worker up again",

@@ -15,11 +15,6 @@ namespace {
 
 // What a worker takes as a ticket.
 constexpr size_t kTicketBytes = 16;
-// How long it counts what a worker said of a link: then something has to come
-// over it again to know.
-constexpr absl::Duration kLinkMemory = absl::Seconds(30);
-// A device has fewer members.
-constexpr size_t kMaxLinks = 64;
 
 }  // namespace
 
@@ -82,17 +77,7 @@ RemoteDevice::WorkerFacts RemoteDevice::Facts() const {
 
 double RemoteDevice::LinkFrom(const std::string& worker_id) const {
   MutexLock lock(&mu_);
-  const auto found = links_.find(worker_id);
-  if (found == links_.end() || Now() - found->second.told > kLinkMemory) {
-    return 0;
-  }
-  return found->second.bytes_per_second;
-}
-
-void RemoteDevice::NoteLink(const v1::PeerLink& link) {
-  if (links_.size() >= kMaxLinks) links_.clear();
-  links_[link.worker_id()] = {static_cast<double>(link.bytes_per_second()),
-                              Now()};
+  return links_.BytesPerSecond(worker_id, Now());
 }
 
 void RemoteDevice::Ship(uint32_t lane) {

@@ -190,7 +190,7 @@ void RemoteDevice::Encode(const Work& work, InstallWork& install,
   if (!fits && !install.hash.has_value()) {
     {
       MutexLock lock(&mu_);
-      hash_follows = takes_late_hashes_;
+      hash_follows = features_.late_hashes;
     }
     // It goes to another worker than was thought.
     if (!hash_follows) {
@@ -217,7 +217,7 @@ void RemoteDevice::Encode(const Work& work, InstallWork& install,
   if (!fits) {
     install.wait->transfer_id = message->transfer().transfer_id();
     install.wait->hash_follows = hash_follows;
-    uploads_[install.wait->transfer_id] = install.wait;
+    uploads_.Add(install.wait);
     return;
   }
   ++statistics_.uploads_inline;
@@ -255,11 +255,9 @@ void RemoteDevice::Encode(const Work& work, ReadWork& read,
   }
   // An abandoned one is sent all the same: the order is numbered.
   MutexLock lock(&mu_);
-  reads_[log_.next_sequence()] = read.wait;
   wait.transfer_id = message->transfer_id();
-  if (wait.transfer_id == 0) return;
-  wait.chunks.emplace(wait.bytes);
-  bulk_reads_[wait.transfer_id] = read.wait;
+  if (wait.transfer_id != 0) wait.chunks.emplace(wait.bytes);
+  reads_.AddSent(log_.next_sequence(), read.wait);
 }
 
 void RemoteDevice::Append(uint32_t lane,

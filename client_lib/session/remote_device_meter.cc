@@ -24,7 +24,7 @@ absl::StatusOr<std::shared_ptr<MeterWait>> RemoteDevice::AskMeter(
     DJINN_RETURN_IF_ERROR(Enter(Caller::kOrdered));
     // It is this worker that is asked.
     DJINN_RETURN_IF_ERROR(AwaitMigration());
-    if (!takes_meters_) {
+    if (!features_.meters) {
       return MakeError(
           absl::StatusCode::kUnimplemented, "METER_UNSUPPORTED",
           absl::StrCat("worker ", lease_.worker_id(), " at ",

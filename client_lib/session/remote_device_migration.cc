@@ -45,7 +45,7 @@ bool RemoteDevice::OnMigrationRequested(const v1::MigrationRequest& request) {
       declined = Declined("ALREADY_MIGRATING", "it is on its way elsewhere");
     } else if (!usable_) {
       declined = Unusable();
-    } else if (!takes_migrations_) {
+    } else if (!features_.migrations) {
       declined = Declined("UNSUPPORTED", "its worker lets no session go");
     } else if (spans_) {
       declined = Declined(kSpansWorkers, "its virtual device spans workers");
@@ -80,7 +80,7 @@ bool RemoteDevice::MigrationDue() const {
   if (migration_->state != Migration::State::kFinishing) return false;
   return !migration_->given_up.ok() ||
          (HoldsWorkBack() && !processing_ && log_.empty() && reads_.empty() &&
-          bulk_reads_.empty() && metadata_.empty());
+          metadata_.empty());
 }
 
 void RemoteDevice::Migrate() {
@@ -248,7 +248,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     lease_ = to.lease();
     placement_.worker_id = lease_.worker_id();
     placement_.reason = to.placement_reason();
-    ApplyFeatures(entered.hello);
+    features_ = WorkerFeatures::Of(entered.hello);
     AddUse(migration_->left.use(), &used_elsewhere_);
     limits_ = entered.hello.limits();
     SetSenderLimits();
@@ -266,8 +266,7 @@ absl::Status RemoteDevice::GoOver(const SessionEntry::Entered& entered) {
     admitted_.clear();
     defining_.clear();
     needed_.clear();
-    proofs_.clear();
-    hashes_.clear();
+    uploads_.ForgetQueued();
     call_sites_.BeginAnew();
   }
   structures_ = std::make_unique<StructureTable>(

@@ -41,20 +41,20 @@ void RemoteDevice::MarkAsked(ReadWait* wait, absl::Duration began,
 }
 
 void RemoteDevice::MarkHanded(uint64_t sequence) {
-  const auto read = reads_.find(sequence);
-  if (read == reads_.end() || read->second->marks == nullptr) return;
-  ReadMarks& marks = *read->second->marks;
+  const ReadWait* const read = reads_.Find(sequence);
+  if (read == nullptr || read->marks == nullptr) return;
+  ReadMarks& marks = *read->marks;
   marks.handed = Now();
   marks.encoding_after = profile_->encoding.At(*marks.handed)[0];
 }
 
 absl::Status RemoteDevice::MarkAnswered(const v1::ControlResponse& response,
                                         absl::Duration arrived) {
-  const auto read = reads_.find(response.read().sequence());
-  if (read == reads_.end()) return absl::OkStatus();  // said elsewhere
+  const ReadWait* const read = reads_.Find(response.read().sequence());
+  if (read == nullptr) return absl::OkStatus();  // said elsewhere
   DJINN_RETURN_IF_ERROR(CheckTiming(response.timing()));
-  if (read->second->marks == nullptr) return absl::OkStatus();
-  ReadMarks& marks = *read->second->marks;
+  if (read->marks == nullptr) return absl::OkStatus();
+  ReadMarks& marks = *read->marks;
   if (!marks.handed.has_value()) return absl::OkStatus();
   marks.timing = response.timing();
   marks.arrived = arrived;
@@ -88,7 +88,7 @@ void RemoteDevice::ProfileSender() {
   {
     MutexLock lock(&mu_);
     // Noted where the worker cannot take part, too: FinishProfile() says so.
-    if (Profiled() == nullptr || !takes_profiles_) return;
+    if (Profiled() == nullptr || !features_.profiles) return;
     if (sender_profile_ != nullptr) return;
     sender_profile_ = profile_;
   }
@@ -148,7 +148,7 @@ absl::Status RemoteDevice::FinishProfile() {
     MutexLock lock(&mu_);
     if (profile_ == nullptr) return absl::OkStatus();
     absl::Status status = AwaitWelcome();
-    if (status.ok() && !takes_profiles_) {
+    if (status.ok() && !features_.profiles) {
       status = MakeError(
           absl::StatusCode::kUnimplemented, "PROFILE_UNSUPPORTED",
           absl::StrCat("worker ", lease_.worker_id(), " at ",

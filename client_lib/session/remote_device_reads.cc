@@ -52,7 +52,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
     if (IsForkedChild()) return;  // a lock may be held for ever
     MutexLock lock(&device_->mu_);
     device_->waiters_.erase(wait_.get());
-    device_->watched_.erase(wait_.get());
+    device_->reads_.Unwatch(wait_.get());
     device_->Abandon(wait_.get());
   }
 
@@ -86,7 +86,7 @@ class RemoteDevice::ReadHandle final : public PendingRead {
     if (!IsForkedChild()) {
       MutexLock lock(&device_->mu_);
       if (!IsReady()) {
-        device_->watched_[wait_.get()].push_back(std::move(callback));
+        device_->reads_.Watch(wait_.get(), std::move(callback));
         callback = nullptr;
       }
     }
@@ -183,7 +183,7 @@ absl::Status RemoteDevice::IssueRead(uint32_t lane, RemoteStorage* storage,
   ++statistics_.reads;
   RefuseRecording(lane, "READS_VALUE", "it reads a value from the device");
   predictor_.OnRead(lane, storage->id(), view, (*wait)->bytes);
-  if (auto foreseen = TakeForeseen(*storage, view)) {
+  if (auto foreseen = reads_.TakeForeseen(VersionOf(*storage), view)) {
     *wait = std::move(foreseen);
   } else if (!AnswerFromWhole(*storage, view, wait->get())) {
     SealedSegments writers;
@@ -222,7 +222,7 @@ void RemoteDevice::QueueViewOrWhole(uint32_t lane, RemoteStorage* storage,
   }
   // Comes in the reply.
   static_assert(PartReads::kMaxBytes <= kAlwaysInlineBytes);
-  const PartReads::Version version = VersionOf(*storage);
+  const StorageVersion version = VersionOf(*storage);
   srg::TensorView all;
   all.data_type = srg::DataType::kUint8;
   all.sizes = {static_cast<int64_t>(version.bytes)};
@@ -270,23 +270,7 @@ void RemoteDevice::QueueForeseen(uint32_t lane, RemoteStorage* storage,
   static_assert(ReadPredictor::kMaxBytes <= kAlwaysInlineBytes);
   auto wait = std::make_shared<ReadWait>(nullptr, prediction.bytes);
   QueueRead(lane, storage, prediction.view, wait);
-  if (foreseen_.size() >= kMaxForeseen) foreseen_.pop_front();
-  foreseen_.push_back(
-      {storage->id(), storage->version_, prediction.view, std::move(wait)});
-}
-
-std::shared_ptr<ReadWait> RemoteDevice::TakeForeseen(
-    const RemoteStorage& storage, const srg::TensorView& view) {
-  for (auto read = foreseen_.begin(); read != foreseen_.end(); ++read) {
-    if (read->storage_id != storage.id() || read->version != storage.version_ ||
-        !(read->view == view)) {
-      continue;
-    }
-    std::shared_ptr<ReadWait> wait = std::move(read->wait);
-    foreseen_.erase(read);
-    return wait;
-  }
-  return nullptr;
+  reads_.AddForeseen(VersionOf(*storage), prediction.view, std::move(wait));
 }
 
 absl::Status RemoteDevice::AwaitRead(ReadWait* wait, absl::Duration timeout) {
@@ -321,19 +305,13 @@ void RemoteDevice::Abandon(ReadWait* wait) {
 }
 
 void RemoteDevice::FinishRead(ReadWait* wait) {
-  wait->done = true;
   if (ABSL_PREDICT_FALSE(wait->marks != nullptr) && wait->transfer_id != 0) {
     wait->marks->arrived = Now();  // its last byte
   }
-  wait->changed.SignalAll();
-  const auto watched = watched_.extract(wait);
-  if (watched.empty()) return;
-  for (auto& callback : watched.mapped()) {
-    due_callbacks_.push_back(std::move(callback));
-  }
+  reads_.Finish(wait);
 }
 
-void RemoteDevice::Notify(const Callbacks& callbacks) {
+void RemoteDevice::Notify(const ReadTable::Callbacks& callbacks) {
   for (const auto& callback : callbacks) callback();
 }
 
@@ -348,9 +326,8 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     MutexLock lock(&mu_);
     statistics_.bytes_down += size;
     ++progress_;
-    const auto found = bulk_reads_.find(transfer_id);
-    if (found == bulk_reads_.end()) return;  // sent again; known
-    wait = found->second;
+    wait = reads_.FindBulk(transfer_id);
+    if (wait == nullptr) return;  // sent again; known
     misplaced = !wait->chunks->Fits(offset, size);
     if (!misplaced) {
       if (!wait->chunks->Take(offset)) return;  // likewise
@@ -374,18 +351,18 @@ void RemoteDevice::OnBulk(uint64_t transfer_id, uint64_t offset,
     }
   }
   bool wake = false;
-  Callbacks callbacks;
+  ReadTable::Callbacks callbacks;
   {
     MutexLock lock(&mu_);
     if (copies) --wait->copying;
     wait->chunks->Copied();
     if (wait->announced && wait->chunks->complete()) {
-      bulk_reads_.erase(transfer_id);
+      reads_.EraseBulk(transfer_id);
       replies_.Release(wait->reply_number, wait->bytes);
       FinishRead(wait.get());
       // As in OnMessage().
-      if (attending_ == 0) callbacks.swap(due_callbacks_);
-      wake = replies_.Due() || MigrationDue() || !due_callbacks_.empty();
+      if (attending_ == 0) callbacks = reads_.TakeDue();
+      wake = replies_.Due() || MigrationDue() || reads_.has_due();
     }
     if (wait->abandoned) wait->changed.SignalAll();
   }

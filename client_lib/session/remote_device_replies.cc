@@ -60,7 +60,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
   // Noted before whoever waits can wake with the same error.
   if (!root_error.ok()) context_->root_errors.Add(index_, root_error);
   bool wake = false;
-  Callbacks callbacks;
+  ReadTable::Callbacks callbacks;
   {
     MutexLock lock(&mu_);
     if (ABSL_PREDICT_FALSE(going_over_)) return;
@@ -68,7 +68,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
     violation = Take(&response);
     // They are the program's: not for a thread that waits, whose locks they may
     // take.
-    if (attending_ == 0) callbacks.swap(due_callbacks_);
+    if (attending_ == 0) callbacks = reads_.TakeDue();
     // A refused hello, and builds that do not belong together, say more by
     // themselves.
     if (ErrorReason(violation) == kProtocolViolation ||
@@ -76,7 +76,7 @@ void RemoteDevice::OnMessage(v1::ControlResponse response) {
       violation = WorkerLost(violation);
     }
     wake = MigrationDue() || !needed_.empty() || log_.Next() != nullptr ||
-           replies_.Due() || !due_callbacks_.empty();
+           replies_.Due() || reads_.has_due();
   }
   Notify(callbacks);
   if (!violation.ok()) {
@@ -101,7 +101,11 @@ absl::Status RemoteDevice::Take(v1::ControlResponse* response) {
     log_.GrowWindow(response->window());
     if (window_waiters_ > 0) window_changed_.SignalAll();
   }
-  if (ABSL_PREDICT_FALSE(response->has_link())) NoteLink(response->link());
+  if (ABSL_PREDICT_FALSE(response->has_link())) {
+    const v1::PeerLink& link = response->link();
+    links_.Note(link.worker_id(), static_cast<double>(link.bytes_per_second()),
+                Now());
+  }
   switch (replies_.Take(response->reply_number(), bytes)) {
     case ReplyLog::Arrival::kNew:
       return Apply(response);
@@ -124,11 +128,7 @@ absl::Status RemoteDevice::Complete(uint64_t sequence) {
     if (entry->ends_work) ++works_done_;
     const v1::Ordered& message = entry->message->ordered();
     if (!message.install().has_transfer()) continue;
-    const auto upload =
-        uploads_.find(message.install().transfer().transfer_id());
-    if (upload == uploads_.end()) continue;
-    upload->second->completed = true;
-    upload->second->changed.SignalAll();
+    uploads_.Complete(message.install().transfer().transfer_id());
   }
   if (log_.completed() == before) return absl::OkStatus();
   ++progress_;
@@ -151,7 +151,14 @@ absl::Status RemoteDevice::Apply(v1::ControlResponse* response) {
     case Message::kMetadata:
       return ApplyMetadata(response->metadata());
     case Message::kTransfer:
-      return ApplyTransfer(response->transfer());
+      if (const absl::Status bad = uploads_.Decide(response->transfer());
+          !bad.ok()) {
+        return Violation(bad.message());
+      }
+      if (response->transfer().already_held()) {
+        ++statistics_.uploads_already_held;
+      }
+      return absl::OkStatus();
     case Message::kAdmitted:
       return ApplyAdmitted(response->admitted());
     case Message::kPoisoned:
@@ -265,12 +272,11 @@ absl::Status RemoteDevice::ApplyAdmitted(const v1::Admitted& admitted) {
 
 absl::Status RemoteDevice::ApplyRead(uint64_t number, v1::ReadReply* reply) {
   // Those nobody waits for any more are here, too.
-  auto found = reads_.extract(reply->sequence());
-  if (found.empty()) {
+  const std::shared_ptr<ReadWait> wait = reads_.TakeAnswered(reply->sequence());
+  if (wait == nullptr) {
     return Violation(absl::StrCat("an answer to ", reply->sequence(),
                                   ", which reads nothing or was answered"));
   }
-  const std::shared_ptr<ReadWait> wait = std::move(found.mapped());
   switch (reply->outcome_case()) {
     case v1::ReadReply::kValue:
       if (reply->value().size() != wait->bytes) {
@@ -304,44 +310,8 @@ absl::Status RemoteDevice::ApplyRead(uint64_t number, v1::ReadReply* reply) {
       return Violation("a read reply without an outcome");
   }
   if (wait->done && wait->transfer_id != 0) {
-    bulk_reads_.erase(wait->transfer_id);
+    reads_.EraseBulk(wait->transfer_id);
   }
-  return absl::OkStatus();
-}
-
-absl::Status RemoteDevice::ApplyTransfer(const v1::TransferDecision& decision) {
-  if (!decision.send() && !decision.already_held() && !decision.hash() &&
-      decision.prove().key().size() != kContentKeyBytes &&
-      !HasCode(decision.refused())) {
-    return Violation("a transfer was answered with no decision");
-  }
-  const auto found = uploads_.find(decision.transfer_id());
-  if (found == uploads_.end()) return absl::OkStatus();  // nobody waits
-  UploadWait& wait = *found->second;
-  if (decision.hash()) {
-    if (wait.state != UploadWait::State::kPending || !wait.hash_follows ||
-        wait.hash.has_value()) {
-      return Violation("a hash was asked for where it does not belong");
-    }
-    wait.state = UploadWait::State::kHash;
-  } else if (decision.has_prove()) {
-    if (wait.state != UploadWait::State::kPending) {
-      return Violation("a proof was asked for where it does not belong");
-    }
-    wait.state = UploadWait::State::kProve;
-    wait.key = decision.prove().key();
-  } else if (decision.has_refused()) {
-    wait.state = UploadWait::State::kRefused;
-    wait.refusal = StatusFromDetail(decision.refused());
-  } else if (decision.already_held()) {
-    wait.state = UploadWait::State::kHeld;
-    last_hash_was_of_use_ = true;
-    ++statistics_.uploads_already_held;
-  } else {
-    last_hash_was_of_use_ = wait.state == UploadWait::State::kProving;
-    wait.state = UploadWait::State::kSend;
-  }
-  wait.changed.SignalAll();
   return absl::OkStatus();
 }
 
@@ -410,7 +380,7 @@ void RemoteDevice::Fail(absl::Status failure, bool by_itself) {
 
 void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
   ClientStream* stream = nullptr;
-  Callbacks callbacks;
+  ReadTable::Callbacks callbacks;
   bool counts = by_itself;
   bool failed = false;
   bool unreachable = false;
@@ -435,7 +405,7 @@ void RemoteDevice::FailInCallback(absl::Status failure, bool by_itself) {
       lost_work_ = !queue_.empty() || processing_ || !log_.empty() ||
                    recorder_.HasOpenSegments();
       WakeAll();
-      callbacks.swap(due_callbacks_);
+      callbacks = reads_.TakeDue();
       stream = stream_.get();
     } else if (ErrorMetadataValue(failure_, "worker") == lease_.worker_id()) {
       // It failed in two ways at once, of which the other was said. A member

@@ -33,10 +33,10 @@ void RemoteDevice::SenderLoop() {
   Deadline look(absl::InfiniteDuration(), context_->options.clock);
   for (bool goes_on = true; goes_on;) {
     wakeup_.Wait(look);
-    Callbacks callbacks;
+    ReadTable::Callbacks callbacks;
     {
       MutexLock lock(&mu_);
-      callbacks.swap(due_callbacks_);
+      callbacks = reads_.TakeDue();
     }
     Notify(callbacks);
     {
@@ -135,8 +135,8 @@ RemoteDevice::Next RemoteDevice::TakeNext(Work* work) {
   }
   if (!needed_.empty()) return Next::kSupply;
   if (cancelling_) return cancel_sent_ ? Next::kNothing : Next::kCancel;
-  if (!proofs_.empty()) return Next::kProof;
-  if (!hashes_.empty()) return Next::kHash;
+  if (uploads_.has_proofs()) return Next::kProof;
+  if (uploads_.has_hashes()) return Next::kHash;
   const MessageLog::Entry* const next = log_.Next();
   const bool ready = next != nullptr && log_.HasRoom(*next);
   const bool gathers = ready && Gathers();
@@ -268,16 +268,7 @@ void RemoteDevice::SendProof() {
   auto message = std::make_shared<v1::ControlRequest>();
   {
     MutexLock lock(&mu_);
-    if (proofs_.empty()) return;
-    const auto found = uploads_.find(proofs_.front());
-    proofs_.pop_front();
-    // Nobody waits for it any more, or it was answered.
-    if (found == uploads_.end() ||
-        found->second->state != UploadWait::State::kProving) {
-      return;
-    }
-    message->mutable_proof()->set_transfer_id(found->first);
-    message->mutable_proof()->set_mac(found->second->proof);
+    if (!uploads_.TakeProof(message->mutable_proof())) return;
   }
   Send(std::move(message));
 }
@@ -286,14 +277,7 @@ void RemoteDevice::SendHash() {
   auto message = std::make_shared<v1::ControlRequest>();
   {
     MutexLock lock(&mu_);
-    if (hashes_.empty()) return;
-    const auto found = uploads_.find(hashes_.front());
-    hashes_.pop_front();
-    if (found == uploads_.end()) return;  // nobody waits for it any more
-    const ContentHash& hash = *found->second->hash;
-    message->mutable_hash()->set_transfer_id(found->first);
-    message->mutable_hash()->set_hash_high(hash.high);
-    message->mutable_hash()->set_hash_low(hash.low);
+    if (!uploads_.TakeHash(message->mutable_hash())) return;
   }
   Send(std::move(message));
 }
@@ -374,9 +358,8 @@ void RemoteDevice::DropEverything() {
     recorder_.SealAll(&segments);
     metadata_.clear();
     defining_.clear();
-    reads_.clear();
-    bulk_reads_.clear();
-    uploads_.clear();
+    reads_.Clear();
+    uploads_.Clear();
     models_.clear();
     forgotten_models_.clear();
     forgets_models_.store(false, std::memory_order_relaxed);

@@ -106,8 +106,8 @@ absl::Status RemoteDevice::Upload(uint32_t lane, RemoteStorage* storage,
 
 bool RemoteDevice::HashesFirst(uint64_t size) const {
   MutexLock lock(&mu_);
-  return size < kLeastHashedLater || !takes_late_hashes_ ||
-         last_hash_was_of_use_;
+  return size < kLeastHashedLater || !features_.late_hashes ||
+         uploads_.last_hash_was_of_use();
 }
 
 absl::Status RemoteDevice::QueueInstall(uint32_t lane, RemoteStorage* storage,
@@ -147,7 +147,7 @@ absl::Status RemoteDevice::UploadLarge(uint32_t lane, RemoteStorage* storage,
       QueueInstall(lane, storage, std::move(install), caller));
   const absl::Status status = FinishUpload(wait.get(), std::move(source));
   MutexLock lock(&mu_);
-  uploads_.erase(wait->transfer_id);
+  uploads_.Erase(wait->transfer_id);
   return status;
 }
 
@@ -195,12 +195,7 @@ absl::Status RemoteDevice::SayHash(UploadWait* wait, absl::string_view bytes) {
 void RemoteDevice::QueueHash(UploadWait* wait, const ContentHash& hash) {
   {
     MutexLock lock(&mu_);
-    wait->hash = hash;
-    // Otherwise the worker has gone on without.
-    if (wait->state == UploadWait::State::kHash) {
-      wait->state = UploadWait::State::kPending;
-    }
-    hashes_.push_back(wait->transfer_id);
+    uploads_.QueueHash(wait, hash);
   }
   SendNow();
 }
@@ -217,9 +212,7 @@ absl::Status RemoteDevice::Prove(UploadWait* wait, absl::string_view bytes) {
   proof.resize(kContentMacBytes);
   {
     MutexLock lock(&mu_);
-    wait->proof = std::move(proof);
-    wait->state = UploadWait::State::kProving;
-    proofs_.push_back(wait->transfer_id);
+    uploads_.QueueProof(wait, std::move(proof));
   }
   SendNow();
   MutexLock lock(&mu_);

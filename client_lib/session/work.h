@@ -26,6 +26,16 @@
 
 namespace djinn {
 
+// What a storage holds after the calls that were recorded so far.
+struct StorageVersion {
+  uint64_t storage_id = 0;
+  uint64_t version = 0;
+  uint64_t bytes = 0;
+
+  friend bool operator==(const StorageVersion&,
+                         const StorageVersion&) = default;
+};
+
 // A thread that waits for the worker. The fields of waits are guarded by the
 // device's lock.
 struct Waiter {
