@@ -16,32 +16,15 @@
 #include "absl/types/span.h"
 #include "common/srg/structure.h"
 #include "common/status_macros.h"
+#include "gpu_worker/device/torch/attention_guards.h"
+#include "gpu_worker/device/torch/guard_checks.h"
 #include "gpu_worker/device/torch/named_arguments.h"
 #include "gpu_worker/device/torch/size_table.h"
 
 namespace djinn::worker {
 namespace {
 
-using View = std::optional<srg::TensorView>;
 using Sizes = std::vector<int64_t>;
-
-std::string Describe(absl::string_view name, const srg::TensorView& view) {
-  return absl::StrCat("argument ", name, " ", srg::DescribeView(view));
-}
-
-absl::Status Misfit(absl::string_view name, const srg::TensorView& view,
-                    absl::string_view due) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "argument ", name, " is ", srg::DescribeView(view), ", must ", due));
-}
-
-absl::Status SameSizes(const NamedArguments& arguments, absl::string_view a,
-                       absl::string_view b) {
-  const View x = arguments.View(a);
-  const View y = arguments.View(b);
-  if (!x.has_value() || !y.has_value()) return absl::OkStatus();
-  return CheckSizes(a, *x, y->sizes, Describe(b, *y));
-}
 
 bool IsEmpty(absl::Span<const int64_t> sizes) {
   return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
@@ -89,84 +72,6 @@ absl::Status CheckBatchNorm(const NamedArguments& arguments, bool backward) {
       return absl::InvalidArgumentError(
           "the saved statistics do not fit the input");
     }
-  }
-  return absl::OkStatus();
-}
-
-// Grouped heads are counted by dividing by those of the keys.
-absl::Status CheckAttention(const NamedArguments& arguments) {
-  const View key = arguments.View("key");
-  const View value = arguments.View("value");
-  if (!key.has_value() || !value.has_value() || key->sizes.size() < 2 ||
-      value->sizes.size() < 2) {
-    return absl::OkStatus();  // the composite complains itself
-  }
-  if (key->sizes.end()[-2] != value->sizes.end()[-2]) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("argument key is ", srg::DescribeView(*key),
-                     ", argument value ", srg::DescribeView(*value)));
-  }
-  if (!arguments.Boolean("enable_gqa").value_or(false)) return absl::OkStatus();
-  for (const View& view : {key, value}) {
-    if (view->sizes.size() > 2 && view->sizes.end()[-3] == 0) {
-      return absl::InvalidArgumentError("grouped queries without any key");
-    }
-  }
-  return absl::OkStatus();
-}
-
-// The kernel walks keys and values by the query's batch and heads and by each
-// other's rows, and along rows by single steps.
-absl::Status CheckFusedAttention(const NamedArguments& arguments,
-                                 bool backward) {
-  const View query = arguments.View("query");
-  const View key = arguments.View("key");
-  if (!query.has_value() || !key.has_value() || query->sizes.size() != 4 ||
-      key->sizes.size() != 4) {
-    return absl::InvalidArgumentError("the operands are not heads of rows");
-  }
-  DJINN_RETURN_IF_ERROR(SameSizes(arguments, "key", "value"));
-  const auto& heads = query->sizes;
-  if (heads[2] == 0 || key->sizes[2] == 0 || heads[0] != key->sizes[0] ||
-      heads[3] != key->sizes[3] || key->sizes[1] == 0 ||
-      heads[1] % key->sizes[1] != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("argument query is ", srg::DescribeView(*query),
-                     ", argument key ", srg::DescribeView(*key)));
-  }
-  for (const absl::string_view name : {"query", "key", "value", "out"}) {
-    const View view = arguments.View(name);
-    if (!view.has_value() || view->sizes.empty() || view->sizes.back() < 2 ||
-        view->strides.back() == 1) {
-      continue;
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat("rows of argument ", name,
-                     " are not dense: ", srg::DescribeView(*view)));
-  }
-  for (const absl::string_view name : {"key", "value", "grad_out", "out"}) {
-    const View view = arguments.View(name);
-    if (!view.has_value() || view->data_type == query->data_type) continue;
-    return Misfit(
-        name, *view,
-        absl::StrCat("be of the type of ", Describe("query", *query)));
-  }
-  if (!backward) return absl::OkStatus();
-  DJINN_RETURN_IF_ERROR(SameSizes(arguments, "grad_out", "query"));
-  DJINN_RETURN_IF_ERROR(SameSizes(arguments, "out", "query"));
-  const View sums = arguments.View("logsumexp");
-  const srg::DataType sum_type = query->data_type == srg::DataType::kFloat64
-                                     ? srg::DataType::kFloat64
-                                     : srg::DataType::kFloat32;
-  if (sums.has_value() && sums->data_type != sum_type) {
-    return Misfit("logsumexp", *sums, "be of the type that sums are taken in");
-  }
-  if (sums.has_value() &&
-      (sums->sizes.size() != 3 || sums->sizes[0] != heads[0] ||
-       sums->sizes[1] != heads[1] || sums->sizes[2] != heads[2])) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("argument logsumexp is ", srg::DescribeView(*sums),
-                     ", argument query ", srg::DescribeView(*query)));
   }
   return absl::OkStatus();
 }
@@ -464,31 +369,6 @@ absl::Status CheckLstm(const NamedArguments& arguments) {
   return absl::OkStatus();
 }
 
-// The kernels divide by the number of heads before they look at it.
-absl::Status CheckHeads(const NamedArguments& arguments) {
-  for (const absl::string_view name : {"num_head", "num_heads"}) {
-    const auto heads = arguments.Integer(name);
-    if (heads.has_value() && *heads < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("argument ", name, " is ", *heads, ", must be above 0"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// A GPU's kernel loads four of them at once, from the first on.
-absl::Status CheckHeadsOnGpu(const NamedArguments& arguments) {
-  constexpr int64_t kLoaded = 16;  // bytes
-  const View bias = arguments.View("qkv_bias");
-  if (!bias.has_value() || bias->sizes.empty()) return absl::OkStatus();
-  if ((bias->sizes[0] > 1 && bias->strides[0] != 1) ||
-      bias->storage_offset * srg::ElementSize(bias->data_type) % kLoaded != 0) {
-    return Misfit("qkv_bias", *bias,
-                  "be dense and begin at 16 bytes of its storage");
-  }
-  return absl::OkStatus();
-}
-
 // The kernel takes the dimension along which it sorts for one with strides.
 absl::Status CheckMedian(const NamedArguments& arguments) {
   const View self = arguments.View("self");
@@ -546,14 +426,6 @@ absl::Status CheckBatchNormForward(const NamedArguments& arguments) {
 
 absl::Status CheckBatchNormBackward(const NamedArguments& arguments) {
   return CheckBatchNorm(arguments, true);
-}
-
-absl::Status CheckFusedAttentionForward(const NamedArguments& arguments) {
-  return CheckFusedAttention(arguments, false);
-}
-
-absl::Status CheckFusedAttentionBackward(const NamedArguments& arguments) {
-  return CheckFusedAttention(arguments, true);
 }
 
 absl::Status CheckWeightNormForward(const NamedArguments& arguments) {
