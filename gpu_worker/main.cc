@@ -24,6 +24,7 @@
 #include "gpu_worker/device/cpu/numerics.h"
 #include "gpu_worker/device/cuda/load_plugin.h"
 #include "gpu_worker/device/fake/fake_device.h"
+#include "gpu_worker/device/torch/device_speed.h"
 #include "gpu_worker/worker.h"
 
 namespace djinn::worker {
@@ -91,6 +92,18 @@ class EndWhenBroken {
   std::atomic<bool> broken_{false};
 };
 
+// Empty where it cannot be told: placement takes it as not known then.
+v1::DeviceSpeed MeasureSpeed(const WorkerConfig& config, Device* device) {
+  if (config.device_kind == "cpu") return MeasureCpuSpeed(Clock::Real());
+  if (config.device_kind == "fake") return {};
+  absl::StatusOr<v1::DeviceSpeed> speed =
+      MeasureDeviceSpeed(device, Clock::Real());
+  if (speed.ok()) return *std::move(speed);
+  log::Warning("the device's speed was not measured",
+               {{"error", speed.status()}});
+  return {};
+}
+
 int Main(int argc, char** argv) {
   EndWhenBroken end;
   WorkerConfig config;
@@ -103,10 +116,8 @@ int Main(int argc, char** argv) {
   };
   daemon.start = [&]() -> absl::StatusOr<std::string> {
     DJINN_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeDevice(config));
-    if (config.device_kind == "cpu") {
-      config.numerics = CpuNumerics();
-      if (config.calibrate) config.speed = MeasureCpuSpeed(Clock::Real());
-    }
+    if (config.device_kind == "cpu") config.numerics = CpuNumerics();
+    if (config.calibrate) config.speed = MeasureSpeed(config, device.get());
     log::Info("device ready",
               {{"worker", config.worker_id},
                {"device", device->name()},

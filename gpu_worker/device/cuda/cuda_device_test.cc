@@ -15,6 +15,7 @@
 #include "gpu_worker/device/cuda/attention_kernels.h"
 #include "gpu_worker/device/cuda/load_plugin.h"
 #include "gpu_worker/device/cuda/testing/run_tester.h"
+#include "gpu_worker/device/torch/device_speed.h"
 #include "gtest/gtest.h"
 #include "torch/torch.h"
 
@@ -67,6 +68,18 @@ TEST_F(CudaDeviceTest, SaysWhatItIs) {
   EXPECT_EQ(tester().device().memory_bytes(), uint64_t{1} << 30);
   EXPECT_EQ(tester().device().operators()->GeneratorBytes().value(), 16u);
   EXPECT_TRUE(tester().device().Health().ok());
+}
+
+TEST_F(CudaDeviceTest, ItsSpeedCanBeMeasured) {
+  const auto speed = MeasureDeviceSpeed(&tester().device(), Clock::Real());
+  ASSERT_TRUE(speed.ok()) << speed.status();
+  // Far less than any, and far more.
+  EXPECT_GT(speed->flops_per_second(), 1e11);
+  EXPECT_LT(speed->flops_per_second(), 1e16);
+  EXPECT_GT(speed->bytes_per_second(), 1e10);
+  EXPECT_LT(speed->bytes_per_second(), 1e14);
+  EXPECT_GT(speed->seconds_per_call(), 1e-7);
+  EXPECT_LT(speed->seconds_per_call(), 1e-3);
 }
 
 TEST_F(CudaDeviceTest, BytesGoThereAndBack) {

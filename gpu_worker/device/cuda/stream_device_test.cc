@@ -5,8 +5,10 @@
 
 #include "ATen/CPUGeneratorImpl.h"
 #include "ATen/ops/rand.h"
+#include "common/clock.h"
 #include "common/error.h"
 #include "gpu_worker/device/cuda/testing/run_tester.h"
+#include "gpu_worker/device/torch/device_speed.h"
 #include "gtest/gtest.h"
 
 namespace djinn::worker {
@@ -48,6 +50,15 @@ TEST_F(StreamDeviceTest, ARunIsOverWhenAllOfItIsDone) {
   const auto plan = tester_.Admit(s);
   tester_.Run(*plan, {tester_.Upload({1, 2})});
   // Nothing was read of it, and still it was waited for.
+  EXPECT_EQ(tester_.accelerator().pending(StreamId::kCompute), 0u);
+}
+
+TEST_F(StreamDeviceTest, ItsSpeedCanBeMeasured) {
+  const auto speed = MeasureDeviceSpeed(&tester_.device(), Clock::Real());
+  ASSERT_TRUE(speed.ok()) << speed.status();
+  EXPECT_GT(speed->flops_per_second(), 0);
+  EXPECT_GT(speed->bytes_per_second(), 0);
+  EXPECT_GT(speed->seconds_per_call(), 0);
   EXPECT_EQ(tester_.accelerator().pending(StreamId::kCompute), 0u);
 }
 
