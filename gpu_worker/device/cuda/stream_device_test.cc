@@ -157,6 +157,99 @@ TEST_F(StreamDeviceTest, WhatAGpusKernelLoadsAtOnceIsAligned) {
   }
 }
 
+// The steps of optimizers that go through lists of tensors at once.
+class FusedOptimizerTest : public StreamDeviceTest {
+ protected:
+  using List = std::vector<srg::TensorListEntry>;
+
+  List Tensors(int count, srg::Dimensions sizes = {3},
+               srg::DataType type = srg::DataType::kFloat32) {
+    List list;
+    for (int i = 0; i < count; ++i) {
+      list.push_back(AtenStructure::View(structure_.Bound(), sizes, type));
+    }
+    return list;
+  }
+  srg::Argument Hole() { return structure_.Hole(); }
+
+  // What becomes of a call that writes its first `written` lists.
+  absl::Status Compile(const std::string& op, size_t written,
+                       std::vector<srg::Argument> arguments) {
+    std::vector<uint32_t> writes;
+    for (size_t i = 0; i < written; ++i) {
+      for (const auto& entry : std::get<List>(arguments[i])) {
+        writes.push_back(std::get<srg::TensorView>(entry).slot);
+      }
+    }
+    structure_.Call(op, "", std::move(arguments)).writes = writes;
+    const absl::Status status =
+        tester_.device().operators()->Compile(structure_.get()).status();
+    structure_ = AtenStructure();
+    return status;
+  }
+  absl::Status CompileAdam(int averages, List steps, bool amsgrad = false,
+                           int greatest = 0) {
+    const List self = Tensors(2), grads = Tensors(2), means = Tensors(averages),
+               squares = Tensors(2), most = Tensors(greatest);
+    return Compile(
+        "_fused_adamw_", 5,
+        {self, grads, means, squares, most, steps, Hole(), Hole(), Hole(),
+         Hole(), Hole(), amsgrad, false, std::monostate(), std::monostate()});
+  }
+  absl::Status CompileSgd(int grads, int momenta,
+                          srg::DataType type = srg::DataType::kFloat32) {
+    const List self = Tensors(2), gradients = Tensors(grads, {3}, type),
+               buffers = Tensors(momenta);
+    return Compile("_fused_sgd_", 3,
+                   {self, gradients, buffers, Hole(), Hole(), Hole(), Hole(),
+                    false, false, false, std::monostate(), std::monostate()});
+  }
+
+  AtenStructure structure_;
+};
+
+TEST_F(FusedOptimizerTest, ListsHaveAnEntryForEachParameter) {
+  EXPECT_TRUE(CompileAdam(2, Tensors(2, {})).ok())
+      << CompileAdam(2, Tensors(2, {}));
+  EXPECT_TRUE(CompileAdam(2, Tensors(2, {}), true, 2).ok());
+  EXPECT_TRUE(CompileSgd(2, 2).ok()) << CompileSgd(2, 2);
+  EXPECT_TRUE(CompileSgd(2, 0).ok());
+  const auto expect_bad = [](const absl::Status& status,
+                             const std::string& what) {
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE") << status;
+    EXPECT_NE(status.message().find(what), absl::string_view::npos) << status;
+  };
+  expect_bad(CompileAdam(1, Tensors(2, {})), "argument exp_avgs has 1 entries");
+  expect_bad(CompileAdam(3, Tensors(2, {})), "argument exp_avgs has 3 entries");
+  expect_bad(CompileAdam(2, Tensors(1, {})), "argument state_steps has 1");
+  expect_bad(CompileAdam(2, Tensors(2, {}), true, 0),
+             "argument max_exp_avg_sqs has 0");
+  expect_bad(CompileSgd(1, 0), "argument grads has 1 entries");
+  expect_bad(CompileSgd(2, 0, srg::DataType::kFloat16),
+             "must be of the type of self[0]");
+  expect_bad(CompileSgd(2, 1), "argument momentum_buffer_list has 1");
+}
+
+TEST_F(FusedOptimizerTest, StepsAreOneFloatEachOnTheDevice) {
+  const auto expect_bad = [](const absl::Status& status,
+                             const std::string& what) {
+    EXPECT_EQ(ErrorReason(status), "MALFORMED_STRUCTURE") << status;
+    EXPECT_NE(status.message().find(what), absl::string_view::npos) << status;
+  };
+  EXPECT_TRUE(CompileAdam(2, Tensors(2, {1})).ok());
+  expect_bad(CompileAdam(2, Tensors(2, {0})), "state_steps[0]");
+  expect_bad(CompileAdam(2, Tensors(2, {2})), "state_steps[0]");
+  expect_bad(CompileAdam(2, Tensors(2, {}, srg::DataType::kFloat64)),
+             "must be one float32");
+  List host(2, srg::ScalarTensor{});
+  for (auto& entry : host) {
+    auto& scalar = std::get<srg::ScalarTensor>(entry);
+    scalar.data_type = srg::DataType::kFloat32;
+    scalar.hole = structure_.NumberOfTheHost();
+  }
+  expect_bad(CompileAdam(2, host), "argument state_steps has an entry");
+}
+
 TEST_F(StreamDeviceTest, BuffersAreReadBehindWhatMakesThem) {
   Device& device = tester_.device();
   const auto zeros = device.Allocate(40).value();

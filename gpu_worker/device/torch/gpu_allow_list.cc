@@ -56,7 +56,8 @@ const NameSet& AllowedInternal() {
       "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
       "_scaled_dot_product_flash_attention_for_cpu",
       "_scaled_dot_product_flash_attention_for_cpu_backward",
-      "_weight_norm_interface_backward", "_cdist_backward", "_pdist_backward"};
+      "_weight_norm_interface_backward", "_cdist_backward", "_pdist_backward",
+      "_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad"};
   return *kNames;
 }
 

@@ -28,7 +28,7 @@ TEST(GpuAllowListTest, WhatTrustsItsOperandsIsRefused) {
         "_efficient_attention_forward", "_jagged_to_padded_dense_forward",
         "_grouped_mm", "_pad_packed_sequence", "lu_unpack",
         "_scaled_dot_product_flash_attention",
-        "_scaled_dot_product_efficient_attention", "_fused_adamw_"}) {
+        "_scaled_dot_product_efficient_attention"}) {
     const absl::Status status = CheckAllowedOnGpu(Schema(op));
     EXPECT_EQ(ErrorReason(status), "OPERATOR_REFUSED") << op;
   }
@@ -44,7 +44,7 @@ TEST(GpuAllowListTest, WhatProgramsNeedIsNot) {
         "_scaled_dot_product_flash_attention_for_cpu_backward",
         "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
         "_weight_norm_interface_backward", "_cdist_backward",
-        "_pdist_backward"}) {
+        "_pdist_backward", "_fused_adamw_", "_fused_sgd"}) {
     EXPECT_TRUE(CheckAllowedOnGpu(Schema(op)).ok()) << op;
   }
   EXPECT_TRUE(CheckAllowedOnGpu(Schema("_foreach_add_", "List")).ok());

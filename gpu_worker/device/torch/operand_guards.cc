@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "ATen/ExpandUtils.h"
 #include "ATen/core/Tensor.h"
 #include "ATen/ops/empty.h"
 #include "absl/numeric/int128.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -19,6 +21,7 @@
 #include "gpu_worker/device/torch/attention_guards.h"
 #include "gpu_worker/device/torch/guard_checks.h"
 #include "gpu_worker/device/torch/named_arguments.h"
+#include "gpu_worker/device/torch/optimizer_guards.h"
 #include "gpu_worker/device/torch/size_table.h"
 
 namespace djinn::worker {
@@ -277,25 +280,6 @@ absl::Status CheckSlowConvolution(const NamedArguments& arguments) {
   return CheckSizes("weight", *weight, sizes, "kernel_size");
 }
 
-// The kernel walks all lists by the parameters.
-absl::Status CheckFusedOptimizer(const NamedArguments& arguments) {
-  const std::vector<srg::TensorView> parameters = arguments.Views("self");
-  for (const absl::string_view name :
-       {"self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs",
-        "momentum_buffer_list", "state_sums"}) {
-    const std::vector<srg::TensorView> views = arguments.Views(name);
-    // Of lists' lengths the operator itself complains.
-    for (size_t i = 0; i < std::min(views.size(), parameters.size()); ++i) {
-      const std::string entry = absl::StrCat(name, "[", i, "]");
-      DJINN_RETURN_IF_ERROR(
-          CheckSizes(entry, views[i], parameters[i].sizes,
-                     Describe(absl::StrCat("self[", i, "]"), parameters[i])));
-      DJINN_RETURN_IF_ERROR(CheckDense(entry, views[i]));
-    }
-  }
-  return absl::OkStatus();
-}
-
 // The first of the packed batches is looked at, and hidden states are counted
 // by the first of their kinds.
 absl::Status CheckRecurrence(const NamedArguments& arguments) {
@@ -420,6 +404,22 @@ absl::Status CheckTriangle(const NamedArguments& arguments) {
   return Misfit("out", *out, "have its matrices one behind the other");
 }
 
+// Kernels take the addresses of lists' entries, wherever these are.
+absl::Status CheckEntriesOnGpu(const c10::FunctionSchema& schema,
+                               const CallTemplate& call) {
+  for (const Place& place : call.places) {
+    const auto* list = std::get_if<TensorListSource>(&place.source);
+    if (list == nullptr) continue;
+    for (const TensorSource& entry : list->entries) {
+      if (!std::holds_alternative<srg::ScalarTensor>(entry)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("argument ", schema.arguments()[place.argument].name(),
+                       " has an entry of the host's"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckBatchNormForward(const NamedArguments& arguments) {
   return CheckBatchNorm(arguments, false);
 }
@@ -496,6 +496,14 @@ constexpr NamedGuard kGuards[] = {
 
 // Of kernels on a GPU alone.
 constexpr NamedGuard kGuardsOnGpu[] = {
+    {"_fused_adam", CheckFusedAdamOnGpu},
+    {"_fused_adam_", CheckFusedAdamOnGpu},
+    {"_fused_adamw", CheckFusedAdamOnGpu},
+    {"_fused_adamw_", CheckFusedAdamOnGpu},
+    {"_fused_sgd", CheckFusedSgdOnGpu},
+    {"_fused_sgd_", CheckFusedSgdOnGpu},
+    {"_fused_adagrad", CheckFusedAdagradOnGpu},
+    {"_fused_adagrad_", CheckFusedAdagradOnGpu},
     {"_native_multi_head_attention", CheckHeadsOnGpu},
     {"_transformer_encoder_layer_fwd", CheckHeadsOnGpu},
 };
@@ -506,6 +514,9 @@ absl::Status CheckOperandsOnGpu(const c10::FunctionSchema& schema,
                                 const CallTemplate& call) {
   absl::string_view name = schema.name();
   if (!absl::ConsumePrefix(&name, "aten::")) return absl::OkStatus();
+  if (absl::StartsWith(name, "_fused_")) {
+    DJINN_RETURN_IF_ERROR(CheckEntriesOnGpu(schema, call));
+  }
   const NamedArguments arguments(schema, call);
   for (const NamedGuard& named : kGuardsOnGpu) {
     if (named.op == name) DJINN_RETURN_IF_ERROR(named.guard(arguments));
