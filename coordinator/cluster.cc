@@ -7,6 +7,7 @@
 //   cluster_migration.cc ways to other workers,
 //   cluster_stages.cc the cuts of virtual devices that span workers,
 //   cluster_phases.cc what workers are told of their graphs,
+//   cluster_queue.cc tenants' queues, and stops of them,
 //   cluster_quota.cc quotas and rates,
 //   cluster_reclaim.cc who gives back what is borrowed,
 //   cluster_tenants.cc tenants that come, change and go,
@@ -187,6 +188,8 @@ void Cluster::Tick() {
   keys_.Update(clock_->Now(), saves_ + 1);
   if (now >= restored_until_) SettleForgotten();
   AdvanceRates(&wakes);
+  // Workers may have told of leases from before a restart.
+  DrainStopped(&wakes);
   RetryUnplaced(&wakes);
   ExpireMigrations(now, &wakes);
   Rebalance(now, &wakes);

@@ -43,6 +43,7 @@
 #include "coordinator/lease_keys.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
+#include "coordinator/queue_stops.h"
 #include "coordinator/rate_budget.h"
 #include "coordinator/reclaim_losses.h"
 #include "coordinator/session_table.h"
@@ -200,6 +201,13 @@ class Cluster {
                                               bool cordoned, bool drain);
   absl::StatusOr<v1::MigrateSessionResponse> MigrateSession(
       const v1::MigrateSessionRequest& request);
+  absl::StatusOr<v1::TryQuotaResponse> TryQuota(
+      const v1::TryQuotaRequest& request);
+  absl::StatusOr<v1::QueueInfo> StopQueue(const std::string& tenant,
+                                          bool drain);
+  absl::StatusOr<v1::QueueInfo> ResumeQueue(const std::string& tenant);
+  absl::StatusOr<v1::QueueInfo> GetQueue(const std::string& tenant);
+  Page<v1::QueueInfo> Queues(const PageRange& range = {});
   // FailedPrecondition (NOT_RECORDING).
   absl::StatusOr<Page<v1::RecordedJob>> RecordedJobs(const PageRange& range);
   // Unavailable (DEMAND_UNKNOWN) as long as not all that should be known is.
@@ -379,7 +387,22 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Describe(const Migration& migration, v1::MigrationInfo* info)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The pending request waits for a worker from now on, unless it does.
+  // The request of a stopped tenant is in nobody's way.
+  void SetAside(PendingLease* pending, const std::string& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Calls it for the tenant's requests without a worker, the oldest first.
+  void ForEachUnplaced(const std::string& tenant,
+                       absl::FunctionRef<void(MemberId, Session*)> visit)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends what leases there are of tenants whose queues are drained.
+  void DrainStopped(Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of all tenants, and of those that are stopped, by name.
+  std::map<std::string, v1::QueueInfo> DescribeQueues()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DescribeWaiting(std::map<std::string, v1::QueueInfo>* queues)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The pending request waits for a worker from now on, unless it does, or its
+  // tenant is stopped: then it is set aside.
   void JoinLine(MemberId device, Session* session)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // It does not any more, if it did.
@@ -439,23 +462,25 @@ class Cluster {
   static absl::Status SessionUnknown(const std::string& id);
   void Describe(const KeptDecision& kept, v1::PlacementDecision* decision)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Explain(const PendingLease& pending, LinePlaces* places,
-               v1::DeviceExplanation* device)
+  void Explain(const PendingLease& pending, const std::string& tenant,
+               LinePlaces* places, v1::DeviceExplanation* device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Explain(const Lease& lease, v1::DeviceExplanation* device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The lease is out of credit.
   std::string CreditUnblockedBy(const Lease& lease)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Adds what became of the lease before, which holds the device as long as it
-  // has no other.
-  void Explain(const LostLease& lost, v1::DeviceExplanation* device)
+  // Adds what became of the tenant's lease before, which holds the device as
+  // long as it has no other.
+  void Explain(const LostLease& lost, const std::string& tenant,
+               v1::DeviceExplanation* device)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Those that have a lease, ask for one, or have lost one, in order.
   std::vector<v1::DeviceExplanation> ExplainDevices(const Session& session,
                                                     LinePlaces* places)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CompareTenants(v1::TenantExplanation* explanation)
+  // Of all tenants, by name.
+  std::map<std::string, v1::TenantStanding> Standings()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Grant(Lease* lease, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Signs the lease anew, as it is now.
@@ -675,6 +700,7 @@ class Cluster {
   std::map<scheduler::WaitingLine::Ticket, std::pair<std::string, MemberId>>
       unplaced_ ABSL_GUARDED_BY(mu_);
   scheduler::Reservation reservation_ ABSL_GUARDED_BY(mu_);
+  QueueStops queue_stops_ ABSL_GUARDED_BY(mu_);
   // Something may have become free since they were tried.
   bool untried_ ABSL_GUARDED_BY(mu_) = false;
   // When reports may have them tried again.

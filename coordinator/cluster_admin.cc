@@ -86,6 +86,7 @@ void Cluster::Describe(const Worker& worker, v1::WorkerInfo* info) {
   }
   info->set_cordoned(cordoned_.contains(worker.id));
   info->set_draining(draining_.contains(worker.id));
+  info->set_busy_share(worker.busy_share);
   if (!worker.memory.has_value()) return;
   *info->mutable_memory() = *worker.memory;
   *info->mutable_plan_cache() = worker.plan_cache;
@@ -173,6 +174,9 @@ void Cluster::Describe(const Tenant& tenant, const TenantSums& sums,
       static_cast<uint32_t>(sessions_.CountOfTenant(tenant.name)));
   info->set_lease_count(sums.leases);
   Describe(tenant, info->mutable_credits());
+  if (const QueueStops::Stop* const stop = queue_stops_.Find(tenant.name)) {
+    *info->mutable_queue_stop() = QueueStops::Describe(*stop);
+  }
   info->set_weight(tenant.weight);
   info->set_max_priority_class(tenant.max_priority_class);
   info->set_share_contents(tenant.share_contents);

@@ -67,8 +67,8 @@ void Cluster::Describe(const KeptDecision& kept,
   *decision->mutable_age() = ToProtoDuration(clock_->Monotonic() - kept.time);
 }
 
-void Cluster::Explain(const PendingLease& pending, LinePlaces* places,
-                      v1::DeviceExplanation* device) {
+void Cluster::Explain(const PendingLease& pending, const std::string& tenant,
+                      LinePlaces* places, v1::DeviceExplanation* device) {
   const absl::Duration now = clock_->Monotonic();
   *device->mutable_waited() = ToProtoDuration(now - pending.asked);
   *device->mutable_refused_in() =
@@ -89,6 +89,10 @@ void Cluster::Explain(const PendingLease& pending, LinePlaces* places,
     gate->set_message(absl::StrCat("worker ", lease->worker_id,
                                    " has not acknowledged the lease yet"));
     gate->set_unblocked_by(absl::StrCat("a report of ", lease->worker_id));
+    return;
+  }
+  if (ErrorReason(pending.obstacle) == "QUEUE_STOPPED") {
+    SetGate(pending.obstacle, ResumeCommand(tenant), gate);
     return;
   }
   if (RoomIsOnItsWay(pending)) {
@@ -135,7 +139,8 @@ void Cluster::Explain(const Lease& lease, v1::DeviceExplanation* device) {
   gate->set_unblocked_by(CreditUnblockedBy(lease));
 }
 
-void Cluster::Explain(const LostLease& lost, v1::DeviceExplanation* device) {
+void Cluster::Explain(const LostLease& lost, const std::string& tenant,
+                      v1::DeviceExplanation* device) {
   v1::LostLease* const out = device->mutable_lost_lease();
   out->set_lease_id(lost.lease_id);
   out->set_worker_id(lost.worker_id);
@@ -152,7 +157,9 @@ void Cluster::Explain(const LostLease& lost, v1::DeviceExplanation* device) {
                               : absl::StrCat(": tenant ", lost.for_tenant,
                                              " took back what is its own")));
   gate->set_unblocked_by(
-      "the client, which asks for another one when it uses the device");
+      queue_stops_.Find(tenant) != nullptr
+          ? ResumeCommand(tenant)
+          : "the client, which asks for another one when it uses the device");
 }
 
 std::string Cluster::CreditUnblockedBy(const Lease& lease) {
@@ -182,7 +189,7 @@ std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
     const Session& session, LinePlaces* places) {
   std::map<MemberId, v1::DeviceExplanation> devices;
   for (const auto& [device, pending] : session.pending) {
-    Explain(pending, places, &devices[device]);
+    Explain(pending, session.tenant, places, &devices[device]);
   }
   for (const Lease* lease : leases_.OfSession(session.id)) {
     if (session.pending.contains(lease->device) || lease->migrating()) {
@@ -191,7 +198,7 @@ std::vector<v1::DeviceExplanation> Cluster::ExplainDevices(
     Explain(*lease, &devices[lease->device]);
   }
   for (const auto& [device, lost] : session.lost_leases) {
-    Explain(lost, &devices[device]);
+    Explain(lost, session.tenant, &devices[device]);
   }
   for (const Migration& migration : session.migrations) {
     const auto device = devices.find({migration.virtual_device, 0});
@@ -240,7 +247,7 @@ absl::StatusOr<v1::SessionExplanation> Cluster::ExplainSession(
   return explanation;
 }
 
-void Cluster::CompareTenants(v1::TenantExplanation* explanation) {
+std::map<std::string, v1::TenantStanding> Cluster::Standings() {
   std::map<std::string, v1::TenantStanding> standings;
   const Tenants::Snapshot tenants = tenants_->all();
   absl::Duration all_used;
@@ -279,8 +286,8 @@ void Cluster::CompareTenants(v1::TenantExplanation* explanation) {
       standing.set_device_time_share(absl::FDivDuration(
           FromProtoDuration(standing.used().device_time()), all_used));
     }
-    *explanation->add_standings() = std::move(standing);
   }
+  return standings;
 }
 
 absl::StatusOr<v1::TenantExplanation> Cluster::ExplainTenant(
@@ -309,7 +316,12 @@ absl::StatusOr<v1::TenantExplanation> Cluster::ExplainTenant(
       *held->mutable_gate() = device.gate();
     }
   }
-  CompareTenants(&explanation);
+  for (auto& [other, standing] : Standings()) {
+    *explanation.add_standings() = std::move(standing);
+  }
+  if (const QueueStops::Stop* const stop = queue_stops_.Find(name)) {
+    *explanation.mutable_queue_stop() = QueueStops::Describe(*stop);
+  }
   return explanation;
 }
 
@@ -353,7 +365,10 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
   Describe({decision, choice.source, clock_->Monotonic()},
            response.mutable_decision());
   const absl::Status quota = QuotaObstacle(*tenant);
-  if (!quota.ok()) {
+  if (queue_stops_.Find(tenant->name) != nullptr) {
+    SetGate(QueueStopped(tenant->name), ResumeCommand(tenant->name),
+            response.mutable_gate());
+  } else if (!quota.ok()) {
     SetGate(quota, kQuotaUnblockedBy, response.mutable_gate());
   } else if (!decision->obstacle.ok()) {
     SetGate(decision->obstacle, decision->unblocked_by,

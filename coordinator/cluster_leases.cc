@@ -88,7 +88,8 @@ absl::Status Cluster::RequestLease(const StreamId& id,
   asked.asked = clock_->Monotonic();
   asked.deadline = asked.asked + config_.lease_request_timeout;
   session->pending.emplace(device, std::move(asked));
-  if (!untried_ || line_.empty()) {
+  if (!untried_ || line_.empty() ||
+      queue_stops_.Find(session->tenant) != nullptr) {
     TryPlace(device, session, &wakes);
     return absl::OkStatus();
   }

@@ -21,6 +21,13 @@ constexpr char kUsage[] = "djinn_tenant_usage";
 constexpr char kUsageHelp[] =
     "What the tenant has now, at all workers together.";
 
+// As the gate that operators see.
+std::string PendingReason(const PendingLease& pending) {
+  return pending.lease_id.empty()
+             ? absl::AsciiStrToLower(ErrorReason(pending.obstacle))
+             : "worker_acknowledgement";
+}
+
 void CollectWorker(const Worker& worker, absl::Duration now, Exposition* out) {
   for (const auto state : {v1::WorkerInfo::ACTIVE, v1::WorkerInfo::LOST}) {
     out->Gauge(
@@ -148,6 +155,9 @@ void Cluster::CollectTenants(Exposition* out) {
     usage("outstanding_bytes",
           static_cast<double>(info.use().outstanding_bytes()));
     CollectQuotas(info, label, out);
+    out->Gauge("djinn_queue_stopped",
+               "Tenants of which nobody gets a new lease.",
+               queue_stops_.Find(name) != nullptr, {{"tenant", label}});
     const auto used = ledger_.tenants().find(tenant.name);
     out->Counter("djinn_tenant_bytes_total",
                  "Bytes that the tenant's leases have moved, both ways.",
@@ -183,14 +193,14 @@ void Cluster::CollectTenants(Exposition* out) {
   const absl::Duration now = clock_->Monotonic();
   std::map<std::string, absl::Duration> longest;
   for (const auto& [id, session] : sessions_.all()) {
-    absl::Duration& age = longest[metrics_.tenants.For(session->tenant)];
+    const std::string label = metrics_.tenants.For(session->tenant);
+    absl::Duration& age = longest[label];
     for (const auto& [device, pending] : session->pending) {
       age = std::max(age, now - pending.asked);
+      out->Gauge("djinn_pending_leases",
+                 "Virtual devices that wait for a worker, by what for.", 1,
+                 {{"tenant", label}, {"reason", PendingReason(pending)}});
     }
-    out->Gauge("djinn_pending_leases",
-               "Virtual devices that wait for a worker.",
-               static_cast<double>(session->pending.size()),
-               {{"tenant", metrics_.tenants.For(session->tenant)}});
   }
   for (const auto& [tenant, age] : longest) {
     out->Gauge("djinn_oldest_pending_age_seconds",

@@ -202,6 +202,11 @@ void Cluster::TryPlace(MemberId device, Session* session, Wakes* wakes) {
   const absl::Duration start = clock_->Monotonic();
   // Known until it is looked for again.
   if (start >= pending.next_reclaim) pending.put_off.clear();
+  if (queue_stops_.Find(session->tenant) != nullptr) {
+    metrics_.attempts.Add({"queue_stopped"});
+    LeaveUnplaced(device, QueueStopped(session->tenant), session, wakes);
+    return;
+  }
   const std::shared_ptr<const Tenant> tenant = tenants_->Find(session->tenant);
   if (tenant != nullptr && !MayFitQuota(device, *tenant, session, wakes)) {
     return;
@@ -304,6 +309,9 @@ Lease Cluster::NewLease(const Worker& worker, MemberId device,
 
 void Cluster::JoinLine(MemberId device, Session* session) {
   PendingLease& pending = session->pending.at(device);
+  if (queue_stops_.Find(session->tenant) != nullptr) {
+    return SetAside(&pending, session->tenant);
+  }
   if (pending.ticket != 0) return;
   pending.ticket = line_.Join({.tenant = session->tenant,
                                .returns = session->returning.contains(device)},

@@ -4,7 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/status_macros.h"
 #include "coordinator/cluster.h"
+#include "coordinator/configured_quotas.h"
+#include "coordinator/quota_trial.h"
 
 namespace djinn::coordinator {
 absl::Status Cluster::QuotaExceeded(
@@ -22,35 +25,37 @@ absl::Status Cluster::QuotaExceeded(
 }
 
 void Cluster::ConfigureQuotas() {
-  std::vector<scheduler::TenantQuota> quotas;
-  std::vector<RateBudget::Tenant> device_rates, byte_rates;
+  ConfiguredQuotas configured = QuotasOf(*tenants_->all(), cohorts_);
+  for (const scheduler::TenantQuota& tenant : configured.tenants) {
+    line_.SetWeight(tenant.tenant, tenant.weight);
+  }
+  quotas_.Configure(configured.tenants, configured.cohorts);
+  device_rates_.Configure(std::move(configured.device_rates.tenants),
+                          std::move(configured.device_rates.cohorts));
+  byte_rates_.Configure(std::move(configured.byte_rates.tenants),
+                        std::move(configured.byte_rates.cohorts));
+}
+
+absl::StatusOr<v1::TryQuotaResponse> Cluster::TryQuota(
+    const v1::TryQuotaRequest& request) {
+  MutexLock lock(&mu_);
   const Tenants::Snapshot tenants = tenants_->all();
-  for (const auto& [name, tenant] : *tenants) {
-    quotas.push_back({name, tenant->cohort, tenant->weight, tenant->quotas});
-    line_.SetWeight(name, tenant->weight);
-    const auto add = [&](const std::optional<scheduler::RateQuota>& quota,
-                         std::vector<RateBudget::Tenant>* rates) {
-      if (!quota.has_value()) return;
-      rates->push_back({name, tenant->cohort, tenant->weight, *quota});
-    };
-    add(tenant->device_rate, &device_rates);
-    add(tenant->byte_rate, &byte_rates);
+  const auto tenant = tenants->find(request.tenant());
+  if (tenant == tenants->end()) {
+    return MakeError(absl::StatusCode::kNotFound, "TENANT_UNKNOWN",
+                     absl::StrCat("there is no \"", request.tenant(), "\""));
   }
-  std::vector<scheduler::CohortQuota> cohort_quotas;
-  std::vector<scheduler::CohortRate> cohort_device_rates, cohort_byte_rates;
-  for (const Cohort& cohort : cohorts_) {
-    cohort_quotas.push_back({cohort.name, cohort.weight, cohort.quotas});
-    cohort_device_rates.push_back(
-        {cohort.name, cohort.weight,
-         cohort.device_rate.value_or(scheduler::RateQuota())});
-    cohort_byte_rates.push_back(
-        {cohort.name, cohort.weight,
-         cohort.byte_rate.value_or(scheduler::RateQuota())});
+  DJINN_RETURN_IF_ERROR(CheckTriedQuota(request, *tenant->second));
+  const ConfiguredQuotas configured = QuotasOf(*tenants, cohorts_);
+  if (request.resource() == kDeviceRate) {
+    return TryRate(request, *tenant->second, configured.device_rates,
+                   device_rates_, clock_->Monotonic());
   }
-  quotas_.Configure(quotas, cohort_quotas);
-  device_rates_.Configure(std::move(device_rates),
-                          std::move(cohort_device_rates));
-  byte_rates_.Configure(std::move(byte_rates), std::move(cohort_byte_rates));
+  if (request.resource() == kByteRate) {
+    return TryRate(request, *tenant->second, configured.byte_rates, byte_rates_,
+                   clock_->Monotonic());
+  }
+  return TryAmount(request, configured, quotas_);
 }
 
 Lease* Cluster::AddLease(Lease lease) {
@@ -147,40 +152,22 @@ void Cluster::DescribeQuota(const Tenant& tenant, v1::TenantInfo* info) {
   info->set_weighted_share(std::max(
       {quotas_.Share(tenant.name), device_rates_.WeightedShareOf(tenant.name),
        byte_rates_.WeightedShareOf(tenant.name)}));
-  const auto add = [info](absl::string_view resource, const auto& quota) {
-    v1::ResourceQuota* const added = info->add_quotas();
-    added->set_resource(std::string(resource));
-    added->set_nominal(static_cast<double>(quota.nominal));
-    if (quota.borrowing_limit.has_value()) {
-      added->set_borrowing_limit(static_cast<double>(*quota.borrowing_limit));
-    }
-    if (quota.lending_limit.has_value()) {
-      added->set_lending_limit(static_cast<double>(*quota.lending_limit));
-    }
-    return added;
-  };
   for (size_t i = 0; i < scheduler::kResources; ++i) {
     if (!tenant.quotas[i].limited()) continue;
-    const auto resource = static_cast<scheduler::Resource>(i);
-    v1::ResourceQuota* const quota =
-        add(scheduler::ResourceName(resource), tenant.quotas[i]);
-    quota->set_used(static_cast<double>(quotas_.Used(tenant.name, resource)));
-    quota->set_borrowed(
-        static_cast<double>(quotas_.Borrowed(tenant.name, resource)));
-    quota->set_lent(static_cast<double>(quotas_.Lent(tenant.name, resource)));
+    *info->add_quotas() =
+        DescribeAmount(quotas_, tenant.name,
+                       static_cast<scheduler::Resource>(i), tenant.quotas[i]);
   }
   const auto add_rate = [&](const char* resource,
                             const std::optional<scheduler::RateQuota>& rate,
                             const RateBudget& budget) {
     if (!rate.has_value()) return;
-    v1::ResourceQuota* const quota = add(resource, *rate);
-    const scheduler::RateShare share = budget.ShareOf(tenant.name);
-    quota->set_used(budget.RateOf(tenant.name));
-    quota->set_borrowed(share.borrowed);
-    quota->set_lent(share.lent);
+    *info->add_quotas() =
+        DescribeRate(resource, *rate, budget.RateOf(tenant.name),
+                     budget.ShareOf(tenant.name));
   };
-  add_rate("device_seconds_per_second", tenant.device_rate, device_rates_);
-  add_rate("bytes_per_second", tenant.byte_rate, byte_rates_);
+  add_rate(kDeviceRate, tenant.device_rate, device_rates_);
+  add_rate(kByteRate, tenant.byte_rate, byte_rates_);
 }
 
 }  // namespace djinn::coordinator

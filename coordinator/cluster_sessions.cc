@@ -8,6 +8,7 @@
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
 #include "common/net/protocol_version.h"
+#include "common/quota_failure.h"
 #include "common/retry_after.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
@@ -125,12 +126,14 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   if (session == nullptr) {
     const size_t count = sessions_.CountOfTenant(tenant->name);
     if (count >= tenant->max_sessions) {
-      return MakeError(
-          absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
-          absl::StrCat("tenant ", tenant->name, " has ", count,
-                       " sessions, its limit is ", tenant->max_sessions),
-          {{"limit", absl::StrCat(tenant->max_sessions)},
-           {"used", absl::StrCat(count)}});
+      return WithQuotaFailure(
+          MakeError(
+              absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
+              absl::StrCat("tenant ", tenant->name, " has ", count,
+                           " sessions, its limit is ", tenant->max_sessions),
+              {{"limit", absl::StrCat(tenant->max_sessions)},
+               {"used", absl::StrCat(count)}}),
+          tenant->name);
     }
     const v1::PriorityClass asked = open.urgency().priority_class();
     if (resume.empty() && asked > tenant->max_priority_class) {

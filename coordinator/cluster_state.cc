@@ -22,6 +22,7 @@ constexpr char kSession[] = "session/";
 constexpr char kLease[] = "lease/";
 constexpr char kAccount[] = "account/";
 constexpr char kWorker[] = "worker/";
+constexpr char kQueue[] = "queue/";
 constexpr char kKey[] = "key/";
 // Each report teaches something, and nothing depends on the last of it.
 constexpr absl::Duration kLearntInterval = absl::Seconds(10);
@@ -113,6 +114,9 @@ void Cluster::SaveAllElse(std::map<std::string, std::string>* state) {
     stored.set_draining(draining_.contains(id));
     put(kWorker, id, stored);
   }
+  for (const auto& [tenant, stop] : queue_stops_.all()) {
+    put(kQueue, tenant, QueueStops::Save(stop));
+  }
   for (const LeaseKeys::Key& key : keys_.keys()) {
     v1::StoredKey stored;
     stored.set_seed(key.signer.seed());
@@ -164,6 +168,8 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
                          ReadEach<v1::StoredAccount>(state, kAccount));
   DJINN_ASSIGN_OR_RETURN(const auto workers,
                          ReadEach<v1::StoredWorker>(state, kWorker));
+  DJINN_ASSIGN_OR_RETURN(const auto queues,
+                         ReadEach<v1::StoredQueue>(state, kQueue));
   DJINN_ASSIGN_OR_RETURN(const auto leases,
                          ReadEach<v1::StoredLease>(state, kLease));
   DJINN_ASSIGN_OR_RETURN(const auto sessions,
@@ -194,6 +200,9 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
   for (const auto& [id, stored] : workers) {
     if (stored.cordoned()) cordoned_.insert(id);
     if (stored.draining()) draining_.insert(id);
+  }
+  for (const auto& [tenant, stored] : queues) {
+    queue_stops_.Restore(tenant, stored);
   }
   for (const auto& [id, stored] : sessions) {
     // Its workers are told when they report it.

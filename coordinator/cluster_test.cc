@@ -110,7 +110,10 @@ TEST_F(ClusterTest, LogsRefusalsNowAndThen) {
 
 TEST_F(ClusterTest, LimitsSessionsPerTenant) {
   for (int i = 0; i < 4; ++i) Open("red");
-  EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");
+  const absl::Status refused = Attach("red").status();
+  EXPECT_EQ(ErrorReason(refused), "TOO_MANY_SESSIONS");
+  EXPECT_TRUE(refused.GetPayload("type.googleapis.com/google.rpc.QuotaFailure")
+                  .has_value());
   Open("blue");
 }
 

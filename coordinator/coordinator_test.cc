@@ -11,6 +11,7 @@
 #include "common/net/bearer.h"
 #include "common/net/channel_options.h"
 #include "common/net/grpc_status.h"
+#include "common/version.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/unknown_field_set.h"
@@ -470,6 +471,71 @@ TEST_F(CoordinatorTest, AdminGetsAndLists) {
   ASSERT_TRUE(shown.ok()) << shown.status();
   EXPECT_EQ(shown->session_id(), session_id.substr(0, 8));
   EXPECT_EQ(shown->program(), "test");
+}
+
+TEST_F(CoordinatorTest, AQueueStaysStoppedUntilItIsResumed) {
+  config_.state_file = testing::TempDir() + "/stopped.db";
+  Restart();
+  v1::StopQueueRequest stop;
+  stop.set_tenant("green");
+  EXPECT_EQ(ErrorReason(
+                Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop).status()),
+            "TENANT_UNKNOWN");
+  stop.set_tenant("red");
+  stop.set_drain(true);
+  const auto stopped = Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_TRUE(stopped->stop().drain());
+  Restart();
+  const auto queues = Ask<v1::ListQueuesResponse>(&v1::Admin::Stub::ListQueues,
+                                                  v1::ListQueuesRequest());
+  ASSERT_THAT(queues->queues(), SizeIs(2));
+  EXPECT_FALSE(queues->queues(0).has_stop());
+  EXPECT_TRUE(queues->queues(1).stop().drain());
+  v1::ResumeQueueRequest resume;
+  resume.set_tenant("red");
+  EXPECT_FALSE(
+      Ask<v1::QueueInfo>(&v1::Admin::Stub::ResumeQueue, resume)->has_stop());
+  v1::GetQueueRequest get;
+  get.set_tenant("red");
+  EXPECT_FALSE(Ask<v1::QueueInfo>(&v1::Admin::Stub::GetQueue, get)->has_stop());
+  EXPECT_EQ(ErrorReason(Ask<v1::QueueInfo>(&v1::Admin::Stub::StopQueue, stop,
+                                           "red-token")
+                            .status()),
+            "TOKEN_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, AQuotaIsTriedAndNotSet) {
+  v1::TryQuotaRequest request;
+  request.set_tenant("red");
+  request.set_resource("memory_bytes");
+  request.set_nominal(1 << 20);
+  const auto tried =
+      Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request);
+  ASSERT_TRUE(tried.ok()) << tried.status();
+  EXPECT_FALSE(tried->has_before());
+  EXPECT_EQ(tried->after().nominal(), 1 << 20);
+  v1::GetTenantRequest get;
+  get.set_tenant("red");
+  EXPECT_THAT(Ask<v1::TenantInfo>(&v1::Admin::Stub::GetTenant, get)->quotas(),
+              SizeIs(0));
+  request.set_resource("memory");
+  EXPECT_EQ(
+      ErrorReason(Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request)
+                      .status()),
+      "RESOURCE_UNKNOWN");
+  request.set_tenant("green");
+  EXPECT_EQ(
+      ErrorReason(Ask<v1::TryQuotaResponse>(&v1::Admin::Stub::TryQuota, request)
+                      .status()),
+      "TENANT_UNKNOWN");
+}
+
+TEST_F(CoordinatorTest, SaysWhichVersionItIs) {
+  const auto version = Ask<v1::VersionInfo>(&v1::Admin::Stub::GetVersion,
+                                            v1::GetVersionRequest());
+  ASSERT_TRUE(version.ok()) << version.status();
+  EXPECT_EQ(version->version(), kVersion);
 }
 
 TEST_F(CoordinatorTest, AWrongConfigurationChangesNothing) {

@@ -8,6 +8,7 @@
 #include "common/net/bearer.h"
 #include "common/net/grpc_status.h"
 #include "common/status_macros.h"
+#include "common/version.h"
 #include "coordinator/page.h"
 
 namespace djinn::coordinator {
@@ -184,6 +185,58 @@ Reactor* GrpcAdminService::TryPlacement(Context* context,
                                         v1::TryPlacementResponse* out) {
   return Answer(context, [&] {
     return AnswerOne(cluster_->TryPlacement(*request), out);
+  });
+}
+
+Reactor* GrpcAdminService::TryQuota(Context* context,
+                                    const v1::TryQuotaRequest* request,
+                                    v1::TryQuotaResponse* out) {
+  return Answer(context,
+                [&] { return AnswerOne(cluster_->TryQuota(*request), out); });
+}
+
+Reactor* GrpcAdminService::ListQueues(Context* context,
+                                      const v1::ListQueuesRequest* request,
+                                      v1::ListQueuesResponse* out) {
+  return Answer(context, [&] {
+    return AnswerPage(
+        "queues", *request,
+        [&](const PageRange& range) { return cluster_->Queues(range); },
+        out->mutable_queues(), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetQueue(Context* context,
+                                    const v1::GetQueueRequest* request,
+                                    v1::QueueInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(cluster_->GetQueue(request->tenant()), out);
+  });
+}
+
+Reactor* GrpcAdminService::StopQueue(Context* context,
+                                     const v1::StopQueueRequest* request,
+                                     v1::QueueInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(cluster_->StopQueue(request->tenant(), request->drain()),
+                     out);
+  });
+}
+
+Reactor* GrpcAdminService::ResumeQueue(Context* context,
+                                       const v1::ResumeQueueRequest* request,
+                                       v1::QueueInfo* out) {
+  return Answer(context, [&] {
+    return AnswerOne(cluster_->ResumeQueue(request->tenant()), out);
+  });
+}
+
+Reactor* GrpcAdminService::GetVersion(Context* context,
+                                      const v1::GetVersionRequest* /*request*/,
+                                      v1::VersionInfo* out) {
+  return Answer(context, [&] {
+    out->set_version(kVersion);
+    return absl::OkStatus();
   });
 }
 

@@ -82,6 +82,24 @@ class GrpcAdminService : public v1::Admin::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::MigrateSessionRequest* request,
       v1::MigrateSessionResponse* out) override;
+  grpc::ServerUnaryReactor* TryQuota(grpc::CallbackServerContext* context,
+                                     const v1::TryQuotaRequest* request,
+                                     v1::TryQuotaResponse* out) override;
+  grpc::ServerUnaryReactor* ListQueues(grpc::CallbackServerContext* context,
+                                       const v1::ListQueuesRequest* request,
+                                       v1::ListQueuesResponse* out) override;
+  grpc::ServerUnaryReactor* GetQueue(grpc::CallbackServerContext* context,
+                                     const v1::GetQueueRequest* request,
+                                     v1::QueueInfo* out) override;
+  grpc::ServerUnaryReactor* StopQueue(grpc::CallbackServerContext* context,
+                                      const v1::StopQueueRequest* request,
+                                      v1::QueueInfo* out) override;
+  grpc::ServerUnaryReactor* ResumeQueue(grpc::CallbackServerContext* context,
+                                        const v1::ResumeQueueRequest* request,
+                                        v1::QueueInfo* out) override;
+  grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
+                                       const v1::GetVersionRequest* request,
+                                       v1::VersionInfo* out) override;
   grpc::ServerUnaryReactor* CordonWorker(grpc::CallbackServerContext* context,
                                          const v1::CordonWorkerRequest* request,
                                          v1::WorkerInfo* out) override;

@@ -37,6 +37,46 @@ void RateBudget::Configure(std::vector<Tenant> tenants,
   }
 }
 
+scheduler::RateDemand RateBudget::DemandOf(const State& state,
+                                           absl::Duration now) {
+  scheduler::RateDemand demand{.cohort = state.tenant.cohort,
+                               .quota = state.tenant.quota,
+                               .weight = state.tenant.weight};
+  if (now - state.waited > kMemory) demand.demand = kHeadroom * state.rate;
+  return demand;
+}
+
+std::map<std::string, scheduler::RateShare> RateBudget::Try(
+    const Tenant& changed, absl::Duration now) const {
+  return Try(changed, /*wants_all=*/!states_.contains(changed.name), now);
+}
+
+scheduler::RateShare RateBudget::TryAll(const Tenant& changed,
+                                        absl::Duration now) const {
+  return Try(changed, /*wants_all=*/true, now).at(changed.name);
+}
+
+std::map<std::string, scheduler::RateShare> RateBudget::Try(
+    const Tenant& changed, bool wants_all, absl::Duration now) const {
+  std::map<std::string, scheduler::RateDemand> demands;
+  for (const auto& [name, state] : states_) {
+    demands[name] = DemandOf(state, now);
+  }
+  scheduler::RateDemand& own = demands[changed.name];
+  own.cohort = changed.cohort;
+  own.quota = changed.quota;
+  own.weight = changed.weight;
+  if (wants_all) own.demand = std::numeric_limits<double>::infinity();
+  std::vector<scheduler::RateDemand> in_order;
+  for (const auto& [name, demand] : demands) in_order.push_back(demand);
+  const std::vector<scheduler::RateShare> shares =
+      scheduler::ShareRates(in_order, cohorts_);
+  std::map<std::string, scheduler::RateShare> by_name;
+  auto share = shares.begin();
+  for (const auto& [name, demand] : demands) by_name[name] = *share++;
+  return by_name;
+}
+
 void RateBudget::NoteWaiting(const std::string& tenant, absl::Duration now) {
   const auto found = states_.find(tenant);
   if (found != states_.end()) found->second.waited = now;
@@ -58,12 +98,7 @@ void RateBudget::Advance(absl::Duration now,
     }
     state.used = total;
     state.known = true;
-    demands.push_back({.cohort = state.tenant.cohort,
-                       .quota = state.tenant.quota,
-                       .weight = state.tenant.weight});
-    if (now - state.waited > kMemory) {
-      demands.back().demand = kHeadroom * state.rate;
-    }
+    demands.push_back(DemandOf(state, now));
   }
   const std::vector<scheduler::RateShare> shares =
       scheduler::ShareRates(demands, cohorts_);

@@ -48,6 +48,13 @@ class RateBudget {
   // No tenant has such a quota.
   bool empty() const { return states_.empty(); }
 
+  // As Advance() would share out now if the tenant had this quota, by name.
+  // What a tenant without one uses is not known: as if it wanted all.
+  std::map<std::string, scheduler::RateShare> Try(const Tenant& changed,
+                                                  absl::Duration now) const;
+  // What it would have if it wanted all it may have.
+  scheduler::RateShare TryAll(const Tenant& changed, absl::Duration now) const;
+
   // A lease of the tenant waits for credit.
   void NoteWaiting(const std::string& tenant, absl::Duration now);
   // Whether it is time to Advance().
@@ -79,6 +86,10 @@ class RateBudget {
     scheduler::RateShare share;
   };
   double Full(const State& state) const;
+  std::map<std::string, scheduler::RateShare> Try(const Tenant& changed,
+                                                  bool wants_all,
+                                                  absl::Duration now) const;
+  static scheduler::RateDemand DemandOf(const State& state, absl::Duration now);
 
   const double min_slice_;
   const double max_slice_;

@@ -45,6 +45,20 @@ TEST_F(RateBudgetTest, ACohortsOwnRateIsBorrowed) {
   EXPECT_NEAR(budget_.ShareOf("a").borrowed, 0.25, 1e-9);
 }
 
+TEST_F(RateBudgetTest, AnotherRateIsTriedWithoutBeingShared) {
+  budget_.Configure({Tenant("a", 1, "lab"), Tenant("b", 1, "lab")});
+  Pass(60, true, false);
+  EXPECT_NEAR(budget_.ShareOf("a").borrowed, 1, 1e-9);
+  const auto shares = budget_.Try(Tenant("a", 3, "lab"), now_);
+  EXPECT_NEAR(shares.at("a").own, 3, 1e-9);
+  EXPECT_NEAR(shares.at("a").borrowed, 1, 1e-9);
+  EXPECT_NEAR(shares.at("b").lent, 1, 1e-9);
+  // Who does not want more gets it if it does.
+  EXPECT_NEAR(budget_.Try(Tenant("b", 3, "lab"), now_).at("b").lent, 3, 1e-9);
+  EXPECT_NEAR(budget_.TryAll(Tenant("b", 3, "lab"), now_).own, 3, 1e-9);
+  EXPECT_NEAR(budget_.ShareOf("a").borrowed, 1, 1e-9);
+}
+
 TEST_F(RateBudgetTest, ATenantGetsItsRateAndOneBurst) {
   budget_.Configure({Tenant("a", 0.5)});
   EXPECT_EQ(budget_.Allowance("stranger"), nullptr);

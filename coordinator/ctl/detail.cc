@@ -397,10 +397,7 @@ std::string Detail(const v1::SessionInfo& info) {
       {"placement", info.placement_policy().empty() ? "as the tenant's"
                                                     : info.placement_policy()},
       {"state", v1::SessionInfo::State_Name(info.state())},
-      {"opened",
-       absl::FormatTime(absl::RFC3339_sec,
-                        absl::FromUnixSeconds(info.open_time().seconds()),
-                        absl::UTCTimeZone())},
+      {"opened", FormatTime(info.open_time())},
       {"epoch", absl::StrCat(info.session_epoch())},
       {"priority", DescribePriority(info.urgency())},
       {"run deadline", info.urgency().has_run_deadline()
@@ -425,6 +422,7 @@ std::string Detail(const v1::SessionInfo& info) {
 std::string Detail(const v1::TenantInfo& info) {
   std::vector<Row> rows = {
       {"tenant", info.tenant()},
+      {"queue", DescribeQueue(info.has_queue_stop(), info.queue_stop())},
       {"weight", absl::StrCat(info.weight())},
       {"priority at most", PriorityClassName(info.max_priority_class())},
       {"contents",
@@ -455,6 +453,47 @@ std::string Detail(const v1::TenantInfo& info) {
                          quota.used(), quota.nominal(), quota.borrowed(),
                          quota.lent())});
   }
+  return FormatTable(rows);
+}
+
+std::string DescribeQueue(bool stopped, const v1::QueueStop& stop) {
+  if (!stopped) return "active";
+  return absl::StrCat("stopped since ", FormatTime(stop.stop_time()),
+                      stop.drain() ? ", its leases end" : "",
+                      ": no new leases");
+}
+
+std::string Detail(const v1::QueueInfo& info) {
+  const v1::TenantStanding& standing = info.standing();
+  std::vector<Row> rows = {
+      {"queue", info.tenant()},
+      {"state", DescribeQueue(info.has_stop(), info.stop())},
+      {"waiting", absl::StrCat(standing.waiting_count())},
+      {"waiting for", DescribeWaiting(info)},
+      {"oldest waits for",
+       info.has_oldest_wait() ? FormatDuration(info.oldest_wait()) : "-"},
+      {"first in line", info.first_place() == 0
+                            ? "-"
+                            : absl::StrCat("place ", info.first_place(), " of ",
+                                           info.line_length())}};
+  // It is not configured any more.
+  if (!info.has_standing()) return FormatTable(rows);
+  const auto percent = [](double part) {
+    return absl::StrFormat("%.1f%%", 100 * part);
+  };
+  rows.insert(
+      rows.end(),
+      {{"sessions", absl::StrCat(standing.session_count())},
+       {"leases", absl::StrCat(standing.lease_count())},
+       {"weight",
+        absl::StrCat(standing.weight(), ", ", percent(standing.fair_share()),
+                     " of those that have leases")},
+       {"device time",
+        absl::StrCat(FormatDuration(standing.used().device_time()), ", ",
+                     percent(standing.device_time_share()),
+                     " of all tenants'")},
+       {"cohort", OrDash(info.cohort())},
+       {"weighted share", absl::StrFormat("%.3g", info.weighted_share())}});
   return FormatTable(rows);
 }
 

@@ -12,9 +12,13 @@ std::string Detail(const v1::WorkerInfo& info);
 std::string Detail(const v1::SessionInfo& info);
 std::string Detail(const v1::TenantInfo& info);
 std::string Detail(const v1::LeaseInfo& info);
+std::string Detail(const v1::QueueInfo& info);
 // With a table of the nodes. "#3" is slot 3; a slot is a storage as the graph
 // numbers them.
 std::string Detail(const v1::GraphInfo& info);
+
+// Whether a tenant gets new leases, and if not, since when.
+std::string DescribeQueue(bool stopped, const v1::QueueStop& stop);
 
 // A virtual device's way to another worker, in a line.
 std::string DescribeMigration(const v1::MigrationInfo& migration);

@@ -17,6 +17,62 @@ Info Parse(const std::string& text) {
   return info;
 }
 
+TEST(DetailTest, AQueueShowsWhatWaitsAndForWhat) {
+  auto queue = Parse<v1::QueueInfo>(R"pb(
+    tenant: "red"
+    oldest_wait { seconds: 4 }
+    first_place: 2
+    line_length: 7
+    waiting { reason: "NO_CAPACITY" count: 3 }
+    standing {
+      session_count: 4
+      lease_count: 1
+      waiting_count: 3
+      weight: 2
+      fair_share: 0.5
+      device_time_share: 0.25
+      used { device_time { seconds: 60 } }
+    }
+    cohort: "lab"
+  )pb");
+  EXPECT_EQ(Detail(queue),
+            "queue             red\n"
+            "state             active\n"
+            "waiting           3\n"
+            "waiting for       3 NO_CAPACITY\n"
+            "oldest waits for  4.0s\n"
+            "first in line     place 2 of 7\n"
+            "sessions          4\n"
+            "leases            1\n"
+            "weight            2, 50.0% of those that have leases\n"
+            "device time       60.0s, 25.0% of all tenants'\n"
+            "cohort            lab\n"
+            "weighted share    0\n");
+  queue = Parse<v1::QueueInfo>(R"pb(
+    tenant: "gone"
+    stop {
+      drain: true
+      stop_time { seconds: 43200 }
+    }
+  )pb");
+  EXPECT_EQ(Detail(queue),
+            "queue             gone\n"
+            "state             stopped since 1970-01-01T12:00:00Z, its leases "
+            "end: no new leases\n"
+            "waiting           0\n"
+            "waiting for       -\n"
+            "oldest waits for  -\n"
+            "first in line     -\n");
+}
+
+TEST(DetailTest, ATenantShowsThatItsQueueIsStopped) {
+  v1::TenantInfo info;
+  EXPECT_THAT(Detail(info), HasSubstr("active\n"));
+  info.mutable_queue_stop()->mutable_stop_time()->set_seconds(43200);
+  EXPECT_THAT(Detail(info),
+              HasSubstr("stopped since 1970-01-01T12:00:00Z: no new leases\n"));
+}
+
 TEST(DetailTest, AGraphShowsItsNodes) {
   const auto graph = Parse<v1::GraphInfo>(R"pb(
     fingerprint: "abcd"

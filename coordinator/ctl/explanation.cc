@@ -219,11 +219,15 @@ std::string Explain(const v1::SessionExplanation& explanation,
 }
 
 std::string Explain(const v1::TenantExplanation& explanation) {
-  std::string text =
-      FormatTable({{"tenant", explanation.tenant()},
-                   {"policy", absl::StrCat(explanation.policy(), ", the ",
-                                           explanation.policy_source(), "'s")},
-                   {"held devices", absl::StrCat(explanation.held_size())}});
+  std::vector<Row> head = {
+      {"tenant", explanation.tenant()},
+      {"policy", absl::StrCat(explanation.policy(), ", the ",
+                              explanation.policy_source(), "'s")}};
+  if (explanation.has_queue_stop()) {
+    head.push_back({"queue", DescribeQueue(true, explanation.queue_stop())});
+  }
+  head.push_back({"held devices", absl::StrCat(explanation.held_size())});
+  std::string text = FormatTable(head);
   if (explanation.held_size() > 0) {
     std::vector<Row> rows = {{"SESSION", "DEVICE", "HELD BY", "UNTIL"}};
     for (const v1::TenantExplanation::Held& held : explanation.held()) {

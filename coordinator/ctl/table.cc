@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "coordinator/ctl/names.h"
 
 namespace djinn::ctl {
@@ -12,6 +13,12 @@ namespace djinn::ctl {
 std::string FormatDuration(const google::protobuf::Duration& duration) {
   return absl::StrFormat("%.1fs", static_cast<double>(duration.seconds()) +
                                       duration.nanos() * 1e-9);
+}
+
+std::string FormatTime(const google::protobuf::Timestamp& time) {
+  return absl::FormatTime(absl::RFC3339_sec,
+                          absl::FromUnixSeconds(time.seconds()),
+                          absl::UTCTimeZone());
 }
 
 std::string DeviceText(uint32_t virtual_device, uint32_t member) {
@@ -89,12 +96,14 @@ Row Cells(const v1::SessionInfo& info) {
 }
 
 Row Header(const v1::TenantInfo&) {
-  return {"TENANT",  "WEIGHT",  "SESSIONS",     "LEASES", "IN-FLIGHT",
-          "STORAGE", "CONTENT", "MEMORY-LIMIT", "MODELS", "MODEL-BYTES"};
+  return {"TENANT",       "WEIGHT",    "QUEUE",      "SESSIONS",
+          "LEASES",       "IN-FLIGHT", "STORAGE",    "CONTENT",
+          "MEMORY-LIMIT", "MODELS",    "MODEL-BYTES"};
 }
 Row Cells(const v1::TenantInfo& info) {
   return {info.tenant(),
           absl::StrCat(info.weight()),
+          QueueState(info.has_queue_stop(), info.queue_stop()),
           absl::StrCat(info.session_count(), "/", info.max_sessions()),
           absl::StrCat(info.lease_count()),
           absl::StrCat(info.use().queued_runs()),
@@ -136,6 +145,103 @@ Row Cells(const v1::GraphInfo& info) {
           absl::StrCat(info.definition_count()),
           absl::StrCat(info.run_count()),
           OrDash(absl::StrJoin(info.worker_ids(), ","))};
+}
+
+std::string QueueState(bool stopped, const v1::QueueStop& stop) {
+  if (!stopped) return "active";
+  return stop.drain() ? "drained" : "stopped";
+}
+
+std::string DescribeWaiting(const v1::QueueInfo& info) {
+  return OrDash(absl::StrJoin(
+      info.waiting(), ", ", [](std::string* out, const v1::WaitingFor& what) {
+        absl::StrAppend(out, what.count(), " ",
+                        OrDash(std::string(what.reason())));
+      }));
+}
+
+Row Header(const v1::QueueInfo&) {
+  return {"TENANT", "STATE",  "WAITING", "OLDEST",     "PLACE",
+          "LEASES", "WEIGHT", "FAIR",    "DEVICE-TIME"};
+}
+Row Cells(const v1::QueueInfo& info) {
+  const v1::TenantStanding& standing = info.standing();
+  return {info.tenant(),
+          QueueState(info.has_stop(), info.stop()),
+          absl::StrCat(standing.waiting_count()),
+          info.has_oldest_wait() ? FormatDuration(info.oldest_wait()) : "-",
+          info.first_place() == 0
+              ? "-"
+              : absl::StrCat(info.first_place(), "/", info.line_length()),
+          absl::StrCat(standing.lease_count()),
+          absl::StrCat(standing.weight()),
+          absl::StrFormat("%.1f%%", 100 * standing.fair_share()),
+          absl::StrFormat("%.1f%%", 100 * standing.device_time_share())};
+}
+
+Row WideHeader(const v1::WorkerInfo&) {
+  return {"NEW-LEASES",   "BUSY",       "PRICE",
+          "CAPABILITIES", "CONNECTION", "FAILED"};
+}
+Row WideCells(const v1::WorkerInfo& info) {
+  return {info.draining()   ? "drained"
+          : info.cordoned() ? "cordoned"
+                            : "yes",
+          absl::StrFormat("%.0f%%", 100 * info.busy_share()),
+          absl::StrCat(info.price_per_hour()),
+          OrDash(absl::StrJoin(info.capabilities(), ",")),
+          info.shared_memory_socket().empty() ? "grpc" : "grpc,shared-memory",
+          absl::StrCat(info.executed().failed_nodes())};
+}
+
+Row WideHeader(const v1::SessionInfo&) {
+  return {"EPOCH", "PENDING", "POLICY", "MODELS", "OPENED"};
+}
+Row WideCells(const v1::SessionInfo& info) {
+  return {absl::StrCat(info.session_epoch()),
+          OrDash(absl::StrJoin(info.pending_virtual_devices(), ",")),
+          OrDash(info.placement_policy()),
+          absl::StrCat(info.use().model_count()), FormatTime(info.open_time())};
+}
+
+Row WideHeader(const v1::TenantInfo&) {
+  return {"COHORT", "BORROWS", "POLICY", "REQUIRED", "DEVICE-TIME"};
+}
+Row WideCells(const v1::TenantInfo& info) {
+  return {OrDash(info.cohort()), absl::StrFormat("%.3g", info.weighted_share()),
+          OrDash(info.placement_policy()),
+          OrDash(absl::StrJoin(info.required_capabilities(), ",")),
+          FormatDuration(info.credits().used().device_time())};
+}
+
+Row WideHeader(const v1::LeaseInfo&) {
+  return {"DEVICE-TIME", "MOVED", "IN-FLIGHT", "CREDIT"};
+}
+Row WideCells(const v1::LeaseInfo& info) {
+  return {FormatDuration(info.lease_use().device_time()),
+          FormatBytes(info.lease_use().bytes()),
+          absl::StrCat(info.use().queued_runs()),
+          info.out_of_credit() ? "none" : "yes"};
+}
+
+Row WideHeader(const v1::GraphInfo&) {
+  return {"TASK", "WEIGHTS", "KV-CACHES", "PEAK"};
+}
+Row WideCells(const v1::GraphInfo& info) {
+  return {Name(info.meaning().task_type()),
+          FormatBytes(info.meaning().weight_bytes()),
+          FormatBytes(info.meaning().kv_cache_bytes()),
+          FormatBytes(info.meaning().peak_bytes())};
+}
+
+Row WideHeader(const v1::QueueInfo&) {
+  return {"SESSIONS", "COHORT", "BORROWS", "SINCE", "FOR"};
+}
+Row WideCells(const v1::QueueInfo& info) {
+  return {absl::StrCat(info.standing().session_count()), OrDash(info.cohort()),
+          absl::StrFormat("%.3g", info.weighted_share()),
+          info.has_stop() ? FormatTime(info.stop().stop_time()) : "-",
+          DescribeWaiting(info)};
 }
 
 }  // namespace djinn::ctl

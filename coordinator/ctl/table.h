@@ -8,6 +8,7 @@
 
 #include "djinn/v1/admin.pb.h"
 #include "google/protobuf/duration.pb.h"
+#include "google/protobuf/timestamp.pb.h"
 
 namespace djinn::ctl {
 
@@ -21,10 +22,17 @@ std::string FormatTable(const std::vector<Row>& rows);
 std::string FormatBytes(uint64_t bytes);
 // "1.5s".
 std::string FormatDuration(const google::protobuf::Duration& duration);
+// "2026-11-26T12:00:00Z".
+std::string FormatTime(const google::protobuf::Timestamp& time);
 // "2", or "2.1" for the member 1 of it.
 std::string DeviceText(uint32_t virtual_device, uint32_t member);
 // What is empty shows as a dash.
 std::string OrDash(std::string text);
+
+// "active", "stopped" or "drained".
+std::string QueueState(bool stopped, const v1::QueueStop& stop);
+// "2 QUEUE_STOPPED, 1 NO_CAPACITY".
+std::string DescribeWaiting(const v1::QueueInfo& info);
 
 // Header and cells of each kind of object.
 Row Header(const v1::WorkerInfo&);
@@ -37,6 +45,22 @@ Row Header(const v1::LeaseInfo&);
 Row Cells(const v1::LeaseInfo& info);
 Row Header(const v1::GraphInfo&);
 Row Cells(const v1::GraphInfo& info);
+Row Header(const v1::QueueInfo&);
+Row Cells(const v1::QueueInfo& info);
+
+// What follows them in a wide table.
+Row WideHeader(const v1::WorkerInfo&);
+Row WideCells(const v1::WorkerInfo& info);
+Row WideHeader(const v1::SessionInfo&);
+Row WideCells(const v1::SessionInfo& info);
+Row WideHeader(const v1::TenantInfo&);
+Row WideCells(const v1::TenantInfo& info);
+Row WideHeader(const v1::LeaseInfo&);
+Row WideCells(const v1::LeaseInfo& info);
+Row WideHeader(const v1::GraphInfo&);
+Row WideCells(const v1::GraphInfo& info);
+Row WideHeader(const v1::QueueInfo&);
+Row WideCells(const v1::QueueInfo& info);
 
 }  // namespace djinn::ctl
 

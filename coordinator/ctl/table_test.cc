@@ -22,6 +22,7 @@ TEST(TableTest, Bytes) {
 template <typename Info>
 void ExpectSameWidth() {
   EXPECT_EQ(Header(Info()).size(), Cells(Info()).size());
+  EXPECT_EQ(WideHeader(Info()).size(), WideCells(Info()).size());
 }
 
 TEST(TableTest, EveryHeaderHasItsCells) {
@@ -30,6 +31,35 @@ TEST(TableTest, EveryHeaderHasItsCells) {
   ExpectSameWidth<v1::TenantInfo>();
   ExpectSameWidth<v1::LeaseInfo>();
   ExpectSameWidth<v1::GraphInfo>();
+  ExpectSameWidth<v1::QueueInfo>();
+}
+
+TEST(TableTest, AQueueShowsWhatWaitsAndWhetherItMay) {
+  v1::QueueInfo info;
+  info.set_tenant("red");
+  info.mutable_standing()->set_waiting_count(3);
+  info.mutable_standing()->set_lease_count(1);
+  info.mutable_standing()->set_weight(2);
+  info.mutable_standing()->set_fair_share(0.5);
+  info.mutable_standing()->set_device_time_share(0.25);
+  EXPECT_EQ(Cells(info),
+            (Row{"red", "active", "3", "-", "-", "1", "2", "50.0%", "25.0%"}));
+  info.mutable_oldest_wait()->set_seconds(4);
+  info.set_first_place(2);
+  info.set_line_length(7);
+  v1::WaitingFor* const waiting = info.add_waiting();
+  waiting->set_reason("NO_CAPACITY");
+  waiting->set_count(2);
+  info.add_waiting()->set_count(1);
+  EXPECT_EQ(Cells(info)[3], "4.0s");
+  EXPECT_EQ(Cells(info)[4], "2/7");
+  EXPECT_EQ(WideCells(info)[3], "-");
+  EXPECT_EQ(WideCells(info)[4], "2 NO_CAPACITY, 1 -");
+  info.mutable_stop()->mutable_stop_time()->set_seconds(43200);
+  EXPECT_EQ(Cells(info)[1], "stopped");
+  EXPECT_EQ(WideCells(info)[3], "1970-01-01T12:00:00Z");
+  info.mutable_stop()->set_drain(true);
+  EXPECT_EQ(Cells(info)[1], "drained");
 }
 
 }  // namespace

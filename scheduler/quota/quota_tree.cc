@@ -280,6 +280,13 @@ int64_t QuotaTree::Used(absl::string_view tenant, Resource resource) const {
   return node == nullptr ? 0 : node->used[Index(resource)];
 }
 
+int64_t QuotaTree::Free(absl::string_view tenant, Resource resource) const {
+  const Node* const node = Find(tenant);
+  return node == nullptr
+             ? Quota::kUnlimited
+             : std::max<int64_t>(0, Available(*node, Index(resource)));
+}
+
 int64_t QuotaTree::Borrowed(absl::string_view tenant, Resource resource) const {
   const Node* const node = Find(tenant);
   return node == nullptr ? 0 : Beyond(*node, Index(resource));

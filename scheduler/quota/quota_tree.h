@@ -145,6 +145,9 @@ class QuotaTree {
   // Of the whole tenant, over all resources.
   double Share(absl::string_view tenant) const;
   int64_t Used(absl::string_view tenant, Resource resource) const;
+  // What it could be granted more with nothing taken back from others; not less
+  // than 0.
+  int64_t Free(absl::string_view tenant, Resource resource) const;
   // Of what the tenant uses, what is others'; of what is its own, what others
   // use: in each cohort each lender's part in proportion to what it has to
   // lend, a cohort's own quota and cohorts in it among them.

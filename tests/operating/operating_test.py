@@ -250,11 +250,46 @@ class OperatingTest(ClusterTest):
 
     def test_6_every_kind_has_a_table_and_a_detail(self):
         for kind, name in (("workers", "w0"), ("sessions", self.environment["SESSION"]),
-                           ("tenants", "dev"), ("leases", self.environment["LEASE"]),
+                           ("tenants", "dev"), ("queues", "dev"), ("leases", self.environment["LEASE"]),
                            ("graphs", self.environment["GRAPH"])):
             with self.subTest(kind):
                 self.assertIn(name[:16], self.ctl("get", kind))
                 self.assertIn(name, self.ctl("get", kind, name).splitlines()[0])
+                self.assertIn(name, self.ctl("describe", kind, name).splitlines()[0])
+                self.assertIn(name[:16], self.ctl("get", kind, "-o", "wide"))
+                self.assertIn(name[:16], self.ctl("get", kind, name, "-o", "yaml"))
+
+    def test_7_a_queue_is_stopped_and_resumed(self):
+        self.addCleanup(self.ctl, "resume", "queue", "dev")
+        self.assertIn("stopped since", self.ctl("stop", "queue", "dev"))
+        self.assertIn("QUEUE_STOPPED", self.ctl("explain", "placement", "dev"))
+        # Who has a lease keeps it.
+        self.assertEqual(self.only("leases")["state"], "IN_USE")
+        self.assertIn("active", self.ctl("resume", "queue", "dev"))
+        self.assertNotIn("QUEUE_STOPPED", self.ctl("explain", "placement", "dev"))
+
+    def test_8_what_is_used_now(self):
+        once = self.ctl("watch", "queues", "--count=2", "--interval=100ms").split("\n\n")
+        self.assertEqual(len(once), 2)
+        self.assertIn("w0", self.ctl("top", "workers"))
+        self.assertIn("dev", self.ctl("top", "tenants", "--interval=100ms"))
+
+    def status(self, *arguments, **environment):
+        return subprocess.run(
+            ["coordinator/ctl/djinnctl", *arguments], env=dict(self.environment, **environment),
+            capture_output=True, timeout=PATIENCE).returncode
+
+    def test_9_how_djinnctl_ends(self):
+        quota = ("quota", "set", "dev", "memory_bytes", "--nominal=64GiB")
+        self.assertEqual(self.status(*quota, "--dry-run"), 0)
+        self.assertEqual(self.status(*quota), 2)
+        self.assertEqual(self.status("version"), 0)
+        self.assertEqual(self.status("get", "worker", "nobody"), 1)
+        self.assertEqual(self.status("get", "workers", "--colour=red"), 2)
+        self.assertEqual(self.status("watch", "workers", "--interval=0"), 2)
+        nowhere = {"DJINN_COORDINATOR": "unix:" + self.cluster.path("nowhere.sock")}
+        self.assertEqual(self.status("get", "workers", **nowhere), 3)
+        self.assertEqual(self.status("version", "--client", **nowhere), 0)
 
 
 if __name__ == "__main__":

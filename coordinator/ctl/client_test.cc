@@ -1,0 +1,192 @@
+// Commands against a coordinator in this process, over real gRPC.
+#include "coordinator/ctl/client.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/error.h"
+#include "common/net/channel_options.h"
+#include "common/random.h"
+#include "common/version.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/ctl/exit_status.h"
+#include "coordinator/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::ctl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class ClientTest : public testing::Test {
+ protected:
+  ClientTest() {
+    config_.tenants[0].cohort = "lab";
+    config_.tenants[0].quotas[0].nominal = 1000;
+    config_.tenants[0].quotas[0].lending_limit = 100;
+    auto started = coordinator::Coordinator::Start(
+        config_, &clock_, &random_,
+        [this]() -> absl::StatusOr<coordinator::Config> { return config_; },
+        /*tick=*/false);
+    EXPECT_TRUE(started.ok()) << started.status();
+    coordinator_ = *std::move(started);
+  }
+
+  // How the command ended; what it printed is in `printed_`.
+  absl::Status Try(const std::vector<std::string>& arguments,
+                   const std::string& token = "admin-token") {
+    const absl::StatusOr<Command> command = ParseCommand(arguments);
+    if (!command.ok()) return command.status();
+    printed_.clear();
+    Client client(
+        v1::Admin::NewStub(MakeChannel(coordinator_->address()).value()), token,
+        {.print =
+             [this](absl::string_view text) {
+               absl::StrAppend(&printed_, text);
+             },
+         .sleep = [this](absl::Duration time) { slept_.push_back(time); },
+         .clears = clears_});
+    return client.Run(*command);
+  }
+  std::string Run(const std::vector<std::string>& arguments) {
+    const absl::Status status = Try(arguments);
+    EXPECT_EQ(status, absl::OkStatus());
+    return printed_;
+  }
+
+  coordinator::Config config_ = coordinator::TestConfig();
+  FakeClock clock_;
+  FakeRandomSource random_;
+  std::unique_ptr<coordinator::Coordinator> coordinator_;
+  std::string printed_;
+  std::vector<absl::Duration> slept_;
+  bool clears_ = false;
+};
+
+TEST_F(ClientTest, EveryKindHasATableThatMayBeWide) {
+  for (const char* kind :
+       {"workers", "sessions", "tenants", "queues", "leases", "graphs"}) {
+    const std::string narrow = Run({"get", kind});
+    const std::string wide = Run({"get", kind, "-o", "wide"});
+    EXPECT_FALSE(narrow.empty());
+    EXPECT_GT(wide.find('\n'), narrow.find('\n')) << kind;
+    EXPECT_THAT(Run({"get", kind, "-o", "json"}), StartsWith("{"));
+    EXPECT_THAT(Run({"get", kind, "-o", "yaml"}), StartsWith(kind));
+  }
+  EXPECT_THAT(Run({"get", "tenant", "red"}), StartsWith("tenant "));
+  EXPECT_THAT(Run({"get", "tenant", "red", "-o", "wide"}),
+              StartsWith("TENANT "));
+  EXPECT_THAT(Run({"get", "tenant", "red", "-o", "yaml"}),
+              StartsWith("tenant: red\n"));
+}
+
+TEST_F(ClientTest, AQueueIsStoppedAndResumed) {
+  EXPECT_THAT(Run({"stop", "queue", "red"}),
+              HasSubstr("state             stopped since "));
+  EXPECT_THAT(Run({"get", "queues"}), HasSubstr("\nred     stopped "));
+  EXPECT_THAT(Run({"get", "tenants"}), HasSubstr("stopped"));
+  EXPECT_THAT(Run({"stop", "queue", "red", "--drain", "-o", "yaml"}),
+              HasSubstr("\nstop:\n  drain: true\n"));
+  EXPECT_THAT(Run({"explain", "tenant", "red"}), HasSubstr("its leases end"));
+  EXPECT_THAT(Run({"resume", "queue", "red"}), HasSubstr("active\n"));
+  EXPECT_THAT(Run({"get", "queues"}), Not(HasSubstr("stopped")));
+  const absl::Status unknown = Try({"stop", "queue", "green"});
+  EXPECT_EQ(ErrorReason(unknown), "TENANT_UNKNOWN");
+  EXPECT_EQ(ExitStatus(unknown), kRefused);
+}
+
+TEST_F(ClientTest, ADescriptionHasTheDetailAndTheReasons) {
+  EXPECT_THAT(Run({"describe", "tenant", "red"}),
+              AllOf(StartsWith("tenant "), HasSubstr("memory limit"),
+                    HasSubstr("held devices"), HasSubstr("red *")));
+  EXPECT_THAT(Run({"describe", "queue", "red"}),
+              AllOf(StartsWith("queue "), HasSubstr("held devices")));
+  EXPECT_EQ(ErrorReason(Try({"describe", "worker", "w9"})), "WORKER_UNKNOWN");
+  // Of a tenant that is gone there is only the stop.
+  Run({"stop", "queue", "red"});
+  config_.tenants.erase(config_.tenants.begin());
+  Run({"reload"});
+  EXPECT_THAT(Run({"describe", "queue", "red"}),
+              AllOf(HasSubstr("stopped since"), Not(HasSubstr("held"))));
+}
+
+TEST_F(ClientTest, AWatchRepeatsItself) {
+  const std::string once = Run({"get", "queues"});
+  EXPECT_EQ(Run({"watch", "queues", "--count=2", "--interval=5s"}),
+            once + "\n" + once);
+  EXPECT_THAT(slept_, ElementsAre(absl::Seconds(5)));
+  clears_ = true;
+  EXPECT_EQ(Run({"watch", "queues", "--count", "1"}), "\x1b[H\x1b[2J" + once);
+  EXPECT_EQ(Try({"watch", "queues", "--count=0"}).message(),
+            "--count: expected a number from 1 on, got \"0\"");
+  // What goes ends it.
+  EXPECT_EQ(ErrorReason(Try({"watch", "worker", "w9", "--count=3"})),
+            "WORKER_UNKNOWN");
+}
+
+TEST_F(ClientTest, TopLooksOnceAtWorkersAndTwiceAtTenants) {
+  EXPECT_THAT(Run({"top", "workers"}), StartsWith("WORKER "));
+  EXPECT_THAT(slept_, IsEmpty());
+  EXPECT_THAT(Run({"top", "tenants"}),
+              AllOf(StartsWith("TENANT "), HasSubstr("red     0.00")));
+  EXPECT_THAT(slept_, ElementsAre(absl::Seconds(2)));
+}
+
+TEST_F(ClientTest, AQuotaIsTried) {
+  EXPECT_THAT(Run({"quota", "set", "red", "memory_bytes", "--nominal=2000",
+                   "--dry-run"}),
+              AllOf(HasSubstr("nominal          1000 (1.0kB) -> 2000 (2.0kB)"),
+                    HasSubstr("lending limit    100\n"),
+                    HasSubstr("nothing was changed")));
+  EXPECT_EQ(ErrorReason(Try(
+                {"quota", "set", "red", "memory", "--nominal=1", "--dry-run"})),
+            "RESOURCE_UNKNOWN");
+  EXPECT_EQ(ErrorReason(Try({"quota", "set", "green", "memory_bytes",
+                             "--nominal=1", "--dry-run"})),
+            "TENANT_UNKNOWN");
+  const absl::Status wrong = Try(
+      {"quota", "set", "red", "memory_bytes", "--nominal=much", "--dry-run"});
+  EXPECT_TRUE(absl::IsInvalidArgument(wrong));
+  EXPECT_EQ(ErrorReason(wrong), "");
+}
+
+TEST_F(ClientTest, AVersionIsTheCoordinators) {
+  EXPECT_EQ(Run({"version"}), std::string("coordinator  ") + kVersion + "\n");
+}
+
+TEST_F(ClientTest, FlagsThatAreWrongAreNamed) {
+  EXPECT_EQ(Try({"explain", "placement", "red", "--phase=x"}).message(),
+            "there is no phase \"x\"");
+  EXPECT_EQ(Try({"explain", "tenant", "red", "--size=1GB"}).message(),
+            "--size is of explain placement");
+  EXPECT_EQ(Try({"migrate", "session", "ab", "--device=-1"}).message(),
+            "--device: expected a number from 0 on, got \"-1\"");
+}
+
+TEST_F(ClientTest, WhoMayNotAskIsToldSo) {
+  const absl::Status status = Try({"get", "queues"}, "red-token");
+  EXPECT_EQ(ErrorReason(status), "TOKEN_UNKNOWN");
+  EXPECT_EQ(ExitStatus(status), kRefused);
+}
+
+TEST_F(ClientTest, WhenNobodyAnswersItSaysSo) {
+  const std::string address = coordinator_->address();
+  coordinator_.reset();
+  Client client(
+      v1::Admin::NewStub(MakeChannel(address).value()), "admin-token",
+      {.print = [](absl::string_view) {}, .sleep = [](absl::Duration) {}});
+  EXPECT_EQ(ExitStatus(client.Run(*ParseCommand({"get", "queues"}))),
+            kUnreachable);
+}
+
+}  // namespace
+}  // namespace djinn::ctl

@@ -1,0 +1,20 @@
+// Messages as other programs read them: JSON and YAML, with the fields' names
+// as in the protos. Fields without a value are there, too, unless they are
+// messages or optional; 64-bit integers are strings in JSON, as protobuf has
+// them, and numbers in YAML.
+#ifndef COORDINATOR_CTL_OUTPUT_H_
+#define COORDINATOR_CTL_OUTPUT_H_
+
+#include <string>
+
+#include "google/protobuf/message.h"
+
+namespace djinn::ctl {
+
+std::string ToJson(const google::protobuf::Message& message);
+// In block style, fields in the order of the proto.
+std::string ToYaml(const google::protobuf::Message& message);
+
+}  // namespace djinn::ctl
+
+#endif  // COORDINATOR_CTL_OUTPUT_H_
