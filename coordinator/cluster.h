@@ -43,8 +43,6 @@
 #include "coordinator/lease_keys.h"
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
-#include "coordinator/rate_budget.h"
-#include "coordinator/reclaim_losses.h"
 #include "coordinator/session_table.h"
 #include "coordinator/stage_planner.h"
 #include "coordinator/tenants.h"
@@ -62,6 +60,9 @@
 #include "scheduler/placement/policy.h"
 #include "scheduler/placement/request.h"
 #include "scheduler/placement/reservation.h"
+#include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_budget.h"
+#include "scheduler/quota/reclaim_losses.h"
 
 namespace djinn::coordinator {
 
@@ -479,8 +480,8 @@ class Cluster {
                             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whose end gives the tenant the quota of a lease, and nobody that it could
   // do without. Empty when there are not enough.
-  std::vector<Victim> VictimsForQuota(const Tenant& tenant,
-                                      ReclaimLosses::Allowance allowance)
+  std::vector<Victim> VictimsForQuota(
+      const Tenant& tenant, scheduler::ReclaimLosses::Allowance allowance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether any of them should be spared, and the most urgent class.
   using Standing = std::pair<bool, v1::PriorityClass>;
@@ -489,7 +490,8 @@ class Cluster {
   // if that is within limits; or those within limits, unless that takes others
   // that should be spared, or are more urgent. Else the request waits: nobody.
   std::vector<Victim> ChooseVictims(
-      absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
+      absl::FunctionRef<
+          std::vector<Victim>(const scheduler::ReclaimLosses::Allowance&)>
           choose,
       PendingLease* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // No worker has room for the pending request, which waits in line. If it lies
@@ -504,17 +506,17 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Those of `in_order`, all at the worker, whose end makes so much room, and
   // none that it could do without. Empty when there are not enough.
-  std::vector<Victim> VictimsForRoom(const Tenant& lender,
-                                     const std::vector<Victim>& in_order,
-                                     uint64_t shared, uint64_t needed,
-                                     ReclaimLosses::Allowance allowance)
+  std::vector<Victim> VictimsForRoom(
+      const Tenant& lender, const std::vector<Victim>& in_order,
+      uint64_t shared, uint64_t needed,
+      scheduler::ReclaimLosses::Allowance allowance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The cheapest of these, all at one worker on which the request fits then.
   // Empty when there is none.
   std::vector<Victim> VictimsAtOneWorker(
       const Tenant& tenant, const scheduler::Request& request,
       const std::map<std::string, std::vector<Victim>>& by_worker,
-      const ReclaimLosses::Allowance& allowance)
+      const scheduler::ReclaimLosses::Allowance& allowance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What sessions at the worker count more of contents than it holds.
   static uint64_t SharedContents(const Worker& worker);
@@ -654,10 +656,10 @@ class Cluster {
   scheduler::QuotaTree quotas_ ABSL_GUARDED_BY(mu_);
   // With sessions that others' quota was taken back from.
   double lost_device_seconds_ ABSL_GUARDED_BY(mu_) = 0;
-  ReclaimLosses losses_ ABSL_GUARDED_BY(mu_);
+  scheduler::ReclaimLosses losses_ ABSL_GUARDED_BY(mu_);
   // In seconds, and in bytes.
-  RateBudget device_rates_ ABSL_GUARDED_BY(mu_){0.02, 60};
-  RateBudget byte_rates_ ABSL_GUARDED_BY(mu_){64 << 10, 1 << 30};
+  scheduler::RateBudget device_rates_ ABSL_GUARDED_BY(mu_){0.02, 60};
+  scheduler::RateBudget byte_rates_ ABSL_GUARDED_BY(mu_){64 << 10, 1 << 30};
   // How often the state was saved, and the last of these that is kept.
   uint64_t saves_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t kept_saves_ ABSL_GUARDED_BY(mu_) = 0;

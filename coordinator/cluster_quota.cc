@@ -7,6 +7,9 @@
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
+
+using scheduler::RateBudget;
+
 absl::Status Cluster::QuotaExceeded(
     const Tenant& tenant, const scheduler::QuotaTree::Breach& breach) {
   const std::string resource(scheduler::ResourceName(breach.resource));

@@ -23,6 +23,7 @@ namespace djinn::coordinator {
 namespace {
 
 using scheduler::Amounts;
+using scheduler::ReclaimLosses;
 using scheduler::Resource;
 
 // After looking in vain for what could be taken back, for one that waits:

@@ -9,8 +9,8 @@
 // the tenant wants all it can get.
 //
 // Not thread-safe; reads no clock.
-#ifndef COORDINATOR_RATE_BUDGET_H_
-#define COORDINATOR_RATE_BUDGET_H_
+#ifndef SCHEDULER_QUOTA_RATE_BUDGET_H_
+#define SCHEDULER_QUOTA_RATE_BUDGET_H_
 
 #include <map>
 #include <optional>
@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "scheduler/quota/rate_shares.h"
 
-namespace djinn::coordinator {
+namespace djinn::scheduler {
 
 class RateBudget {
  public:
@@ -37,13 +37,13 @@ class RateBudget {
     // Empty: none.
     std::string cohort;
     double weight = 1;
-    scheduler::RateQuota quota;
+    RateQuota quota;
   };
 
   // Replaces the tenants and their cohorts; those that stay keep their
   // allowance, new ones begin with a full one.
   void Configure(std::vector<Tenant> tenants,
-                 std::vector<scheduler::CohortRate> cohorts = {});
+                 std::vector<CohortRate> cohorts = {});
 
   // No tenant has such a quota.
   bool empty() const { return states_.empty(); }
@@ -62,7 +62,7 @@ class RateBudget {
   // What one lease is granted at a time.
   double Slice(const std::string& tenant) const;
   // As shared out last; zeros for a tenant without such a quota.
-  scheduler::RateShare ShareOf(const std::string& tenant) const;
+  RateShare ShareOf(const std::string& tenant) const;
   // What it borrows of all that could be lent under its root, over its weight.
   double WeightedShareOf(const std::string& tenant) const;
   // A second, lately.
@@ -76,17 +76,17 @@ class RateBudget {
     bool known = false;
     double rate = 0;
     absl::Duration waited = -absl::InfiniteDuration();
-    scheduler::RateShare share;
+    RateShare share;
   };
   double Full(const State& state) const;
 
   const double min_slice_;
   const double max_slice_;
   std::map<std::string, State> states_;
-  std::vector<scheduler::CohortRate> cohorts_;
+  std::vector<CohortRate> cohorts_;
   absl::Duration last_ = -absl::InfiniteDuration();
 };
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::scheduler
 
-#endif  // COORDINATOR_RATE_BUDGET_H_
+#endif  // SCHEDULER_QUOTA_RATE_BUDGET_H_

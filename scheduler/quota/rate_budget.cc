@@ -1,11 +1,11 @@
-#include "coordinator/rate_budget.h"
+#include "scheduler/quota/rate_budget.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-namespace djinn::coordinator {
+namespace djinn::scheduler {
 namespace {
 
 // A rate counts half after so long.
@@ -24,7 +24,7 @@ double RateBudget::Full(const State& state) const {
 }
 
 void RateBudget::Configure(std::vector<Tenant> tenants,
-                           std::vector<scheduler::CohortRate> cohorts) {
+                           std::vector<CohortRate> cohorts) {
   cohorts_ = std::move(cohorts);
   auto before = std::exchange(states_, {});
   for (Tenant& tenant : tenants) {
@@ -47,7 +47,7 @@ void RateBudget::Advance(absl::Duration now,
   const absl::Duration passed =
       last_ == -absl::InfiniteDuration() ? absl::ZeroDuration() : now - last_;
   last_ = now;
-  std::vector<scheduler::RateDemand> demands;
+  std::vector<RateDemand> demands;
   for (auto& [name, state] : states_) {
     const auto found = used.find(name);
     const double total = found == used.end() ? 0 : found->second;
@@ -65,8 +65,7 @@ void RateBudget::Advance(absl::Duration now,
       demands.back().demand = kHeadroom * state.rate;
     }
   }
-  const std::vector<scheduler::RateShare> shares =
-      scheduler::ShareRates(demands, cohorts_);
+  const std::vector<RateShare> shares = ShareRates(demands, cohorts_);
   auto share = shares.begin();
   for (auto& [name, state] : states_) {
     state.share = *share++;
@@ -89,9 +88,9 @@ double RateBudget::Slice(const std::string& tenant) const {
   return std::clamp(Full(found->second) / 10, min_slice_, max_slice_);
 }
 
-scheduler::RateShare RateBudget::ShareOf(const std::string& tenant) const {
+RateShare RateBudget::ShareOf(const std::string& tenant) const {
   const auto found = states_.find(tenant);
-  return found == states_.end() ? scheduler::RateShare() : found->second.share;
+  return found == states_.end() ? RateShare() : found->second.share;
 }
 
 double RateBudget::WeightedShareOf(const std::string& tenant) const {
@@ -108,4 +107,4 @@ double RateBudget::RateOf(const std::string& tenant) const {
   return found == states_.end() ? 0 : found->second.rate;
 }
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::scheduler
