@@ -28,6 +28,10 @@ class RateBudget {
   // Rates are shared out anew so often.
   static constexpr absl::Duration kInterval = absl::Milliseconds(100);
 
+  // What one lease is granted of device time at a time, in seconds.
+  static constexpr double kMinSeconds = 0.02;
+  static constexpr double kMaxSeconds = 60;
+
   // What one lease is granted at a time: the least, and the most, of the unit.
   RateBudget(double min_slice, double max_slice)
       : min_slice_(min_slice), max_slice_(max_slice) {}
