@@ -3,6 +3,7 @@
 #ifndef SCHEDULER_SIMULATOR_TRACE_H_
 #define SCHEDULER_SIMULATOR_TRACE_H_
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -39,6 +40,8 @@ struct SimulatedJob {
   // A run deadline: how long after its arrival it should be done.
   double run_deadline_seconds = std::numeric_limits<double>::infinity();
 
+  bool has_state() const { return !state.empty(); }
+  bool has_deadline() const { return std::isfinite(run_deadline_seconds); }
   JobClass class_in_line() const {
     return priority.value_or(JobClass::kInteractive);
   }
