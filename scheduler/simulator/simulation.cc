@@ -1,6 +1,7 @@
 #include "scheduler/simulator/simulation.h"
 
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "scheduler/simulator/generator.h"
 
@@ -14,9 +15,14 @@ Simulation::Simulation(const Trace& trace, const Policy& policy,
       draws_(trace.seed),
       noise_(trace.seed + 1),
       runs_(trace.jobs.size()),
-      reservation_(absl::Seconds(trace.line_patience_seconds)) {
-  for (const SimulatedTenant& tenant : trace.tenants) {
+      reservation_(absl::Seconds(trace.line_patience_seconds)),
+      quotas_(trace),
+      placed_(trace.tenants.size()),
+      tenants_(trace.tenants.size()) {
+  for (size_t i = 0; i < trace.tenants.size(); ++i) {
+    const SimulatedTenant& tenant = trace.tenants[i];
     line_.SetWeight(tenant.name, tenant.weight);
+    tenant_index_[tenant.name] = i;
   }
   for (size_t i = 0; i < trace.workers.size(); ++i) {
     WorkerFacts facts = trace.workers[i];
@@ -58,9 +64,12 @@ void Simulation::HandleOne() {
       break;
     case Event::Kind::kImpatient:
     case Event::Kind::kExpired:
-      if (run.ticket == 0) return;
+      // It may have had a worker since, and lost it.
+      if (run.ticket == 0 || event.stretch != run.stretch) return;
       break;
     case Event::Kind::kTick:
+    case Event::Kind::kRates:
+    case Event::Kind::kReclaim:
       break;
   }
   now_ = event.seconds;
@@ -70,12 +79,20 @@ void Simulation::HandleOne() {
     case Event::Kind::kEdge:
       return ComeToEdge(event.job);
     case Event::Kind::kExpired:
+      if (run.quota_asked.has_value()) RefuseByQuota(event.job);
       LeaveLine(event.job);
       return PlanTick();
     case Event::Kind::kTick:
       tick_planned_ = false;
       return RetrySome();
     case Event::Kind::kImpatient:
+      return RetrySome();
+    case Event::Kind::kRates:
+      rates_planned_ = false;
+      AdvanceRates();
+      return PlanRates();
+    case Event::Kind::kReclaim:
+      reclaim_planned_ = false;
       return RetrySome();
   }
 }
@@ -88,6 +105,12 @@ SimulationResult Simulation::Finish() {
     busy_seconds.push_back(worker->busy_seconds);
   }
   SumUp(trace_, ends, busy_seconds, &result_);
+  if (!quotas_.empty()) {
+    const std::vector<SimulatedQuotas::Loans>& loans = quotas_.Sum(Now());
+    for (size_t i = 0; i < tenants_.size(); ++i) tenants_[i].loans = loans[i];
+    CountTenants(trace_, ends, &tenants_);
+    result_.tenants = std::move(tenants_);
+  }
   return std::move(result_);
 }
 

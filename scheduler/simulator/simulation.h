@@ -1,8 +1,10 @@
 // A trace as it is played: simulator.h says by which rules.
 //
 // One class, with a file for each of what happens to a job: simulation_line.cc
-// for how it gets a worker, simulation_turns.cc for what it does there. What is
-// to come lies in a queue of events, by time.
+// for how it gets a worker, simulation_reclaim.cc for what quotas have to do
+// with that, simulation_credit.cc for the device time that it is granted there,
+// simulation_turns.cc for what it does there. What is to come lies in a queue
+// of events, by time.
 #ifndef SCHEDULER_SIMULATOR_SIMULATION_H_
 #define SCHEDULER_SIMULATOR_SIMULATION_H_
 
@@ -10,7 +12,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,6 +28,8 @@
 #include "scheduler/placement/fleet.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/reservation.h"
+#include "scheduler/quota/victims.h"
+#include "scheduler/simulator/simulated_quotas.h"
 #include "scheduler/simulator/simulated_worker.h"
 #include "scheduler/simulator/simulator.h"
 #include "scheduler/simulator/summary.h"
@@ -49,11 +55,27 @@ class Simulation {
     double asked = 0;
     // In the line; 0: it is not there.
     Ticket ticket = 0;
+    // It lost a worker to another tenant, and goes before others of its own;
+    // how often it did so.
+    bool returns = false;
+    int reclaims = 0;
+    // What others borrow is not taken back for it before.
+    double next_reclaim = 0;
+    // Since when it waits for quota, if it does; it did once.
+    std::optional<double> quota_asked;
+    bool waited_for_quota = false;
     // Of the last decision: no worker had the memory.
     bool waits_for_room = false;
     double factor = 1;
     double predicted = 0;
     double transfer = 0;
+    // When it got its worker.
+    double placed = 0;
+    // Device time, where that has a rate: what it was granted, what of its use
+    // was counted, since when it waits for some.
+    double granted = 0;
+    double billed = 0;
+    double credit_asked = 0;
     // Its turn has begun.
     bool begun = false;
     // All that its turn takes, but for what goes first; and of that, what was
@@ -82,6 +104,10 @@ class Simulation {
       kExpired,
       // Of nobody: those in line are tried that were not.
       kTick,
+      // Rates of device time are shared out anew.
+      kRates,
+      // Somebody in line may take back what it could not before.
+      kReclaim,
     };
     double seconds = 0;
     uint64_t order = 0;
@@ -125,6 +151,39 @@ class Simulation {
   void RetrySome();
   void ReviewReservation(const std::vector<Ticket>& tried);
   void PlanTick();
+
+  // What quotas have to do with that.
+  enum class QuotaVerdict { kMay, kWaits, kNever };
+  QuotaVerdict CheckQuota(size_t job);
+  // It is in the line for that, from now on if it was not.
+  void WaitForQuota(size_t job);
+  // Whatever it waits for now.
+  void EndQuotaWait(size_t job);
+  void RefuseByQuota(size_t job);
+  // Takes back what keeps the job from its tenant's own; false when nobody who
+  // has it can give it back now.
+  bool ReclaimQuota(size_t job);
+  // No worker has room for the job, which is in the line: takes back what
+  // others borrow at one, if it may, and keeps that for it.
+  void ReclaimRoom(size_t job, const Request& request);
+  // It is looked for the job in a while again.
+  void PutReclaimOff(size_t job);
+  std::vector<Victim> VictimsOf(const std::string& tenant);
+  // They lose their workers, and wait in line again.
+  void Evict(const std::vector<Victim>& victims);
+  void TakeBack(size_t job);
+
+  // Device time, where it has a rate.
+  double UsedBy(size_t job);
+  bool TakeCredit(size_t job);
+  // Admits it as soon as it is granted some.
+  void OpenCredit(size_t job);
+  // It has used so much in all.
+  void SettleCredit(size_t job, double used);
+  void CloseCredit(size_t job, double used);
+  void EndCreditWait(size_t job);
+  void AdvanceRates();
+  void PlanRates();
 
   // At a worker.
   void Assign(size_t job, size_t worker_index, const Terms& terms);
@@ -185,6 +244,15 @@ class Simulation {
   // In line, and not tried since then.
   size_t untried_ = 0;
   bool tick_planned_ = false;
+  SimulatedQuotas quotas_;
+  absl::flat_hash_map<std::string, size_t> tenant_index_;
+  // Jobs that have a worker, by tenant.
+  std::vector<std::set<size_t>> placed_;
+  // Of these, those that wait for device time to be granted, in order.
+  std::vector<size_t> without_credit_;
+  bool rates_planned_ = false;
+  bool reclaim_planned_ = false;
+  std::vector<TenantResult> tenants_;
   double now_ = 0;
   SimulationResult result_;
 };

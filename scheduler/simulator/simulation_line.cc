@@ -32,6 +32,17 @@ Request Simulation::RequestOf(size_t index) {
 }
 
 bool Simulation::TryPlace(size_t index) {
+  switch (CheckQuota(index)) {
+    case QuotaVerdict::kMay:
+      break;
+    case QuotaVerdict::kWaits:
+      WaitForQuota(index);
+      return false;
+    case QuotaVerdict::kNever:
+      RefuseByQuota(index);
+      LeaveLine(index);
+      return true;
+  }
   Work work;
   work.Add(trace_.jobs[index].work);
   Request request = RequestOf(index);
@@ -41,15 +52,23 @@ bool Simulation::TryPlace(size_t index) {
   ++result_.decisions;
   result_.looked_at += decision.looked_at;
   if (absl::IsFailedPrecondition(decision.obstacle)) {
+    EndQuotaWait(index);
     LeaveLine(index);
     return true;
   }
   Run& run = runs_[index];
   if (decision.worker_id.empty()) {
+    EndQuotaWait(index);
     run.waits_for_room = ErrorReason(decision.obstacle) == "NO_CAPACITY";
     JoinLine(index);
+    if (run.waits_for_room) ReclaimRoom(index, request);
     return false;
   }
+  if (!ReclaimQuota(index)) {
+    WaitForQuota(index);
+    return false;
+  }
+  EndQuotaWait(index);
   line_.Serve(run.ticket, Now());
   LeaveLine(index);
   line_.Charge(TenantOf(index).name, WaitingLine::kTurn, Now());
@@ -75,7 +94,8 @@ void Simulation::JoinLine(size_t index) {
   run.ticket =
       line_.Join({.tenant = TenantOf(index).name,
                   .urgency = InLine(job),
-                  .due = absl::Seconds(run.asked + job.run_deadline_seconds)},
+                  .due = absl::Seconds(run.asked + job.run_deadline_seconds),
+                  .returns = run.returns},
                  Now());
   in_line_[run.ticket] = index;
   const auto plan = [&](double after, Event::Kind kind) {
@@ -109,7 +129,8 @@ void Simulation::RetrySome() {
   freed_ = false;
   if (line_.empty()) return;
   const std::vector<Ticket> tried = line_.Try(
-      Now(), [](const std::string&) { return std::vector<double>(); },
+      Now(),
+      [this](const std::string& tenant) { return quotas_.Precedence(tenant); },
       [&](Ticket ticket) {
         const auto waiting = in_line_.find(ticket);
         return waiting == in_line_.end() || TryPlace(waiting->second);

@@ -25,6 +25,11 @@ void Simulation::Assign(size_t index, size_t worker_index, const Terms& terms) {
   const std::string& id = trace_.workers[worker_index].id;
   Run& run = runs_[index];
   run.worker = static_cast<int>(worker_index);
+  run.placed = now_;
+  run.returns = false;
+  placed_[job.tenant].insert(index);
+  quotas_.Take(job.tenant, Now());
+  worker.asked_bytes += job.state_bytes;
   run.transfer = terms.transfer_seconds;
   run.predicted = terms.occupied_seconds();
   result_.workers[index] = run.worker;
@@ -41,7 +46,7 @@ void Simulation::Assign(size_t index, size_t worker_index, const Terms& terms) {
                     static_cast<int>(job.class_at_worker()));
   run.work = {.deadline = absl::Seconds(now_ + job.run_deadline_seconds),
               .expected = Expected(index)};
-  Admit(index);
+  OpenCredit(index);
   Publish(worker_index);
 }
 
@@ -85,6 +90,7 @@ bool Simulation::IsLate(size_t job) {
 void Simulation::RefuseRun(size_t job) {
   Run& run = runs_[job];
   WorkerOf(job).queue.Done(job, absl::ZeroDuration(), std::nullopt);
+  CloseCredit(job, /*used=*/0);
   LeaveWorker(job);
   run.end.outcome = JobEnd::Outcome::kLate;
   result_.workers[job] = -1;
@@ -96,6 +102,9 @@ void Simulation::LeaveWorker(size_t job) {
   SimulatedWorker& worker = WorkerOf(job);
   worker.queued_seconds -= runs_[job].predicted;
   worker.queue.Leave(job);
+  worker.asked_bytes -= trace_.jobs[job].state_bytes;
+  placed_[trace_.jobs[job].tenant].erase(job);
+  quotas_.Give(trace_.jobs[job].tenant, Now());
   if (trace_.jobs[job].has_state()) {
     worker.memory.Unpin(KeyOf(trace_.jobs[job]));
   }
@@ -245,6 +254,7 @@ void Simulation::FinishOne(size_t job) {
   run.end = {JobEnd::Outcome::kFinished, now_};
   worker.turns.pop_back();
   worker.queue.Done(job, absl::Seconds(took), std::nullopt);
+  CloseCredit(job, took);
   LeaveWorker(job);
   if (worker.in_service.has_value() && worker.in_service->key == job) {
     worker.in_service.reset();

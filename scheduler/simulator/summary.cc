@@ -75,4 +75,13 @@ void SumUp(const Trace& trace, absl::Span<const JobEnd> ends,
   SumUpWorkers(busy_seconds, result);
 }
 
+void CountTenants(const Trace& trace, absl::Span<const JobEnd> ends,
+                  std::vector<TenantResult>* tenants) {
+  for (size_t index = 0; index < ends.size(); ++index) {
+    TenantResult& of = (*tenants)[trace.jobs[index].tenant];
+    ++of.jobs;
+    of.finished += ends[index].outcome == JobEnd::Outcome::kFinished;
+  }
+}
+
 }  // namespace djinn::scheduler

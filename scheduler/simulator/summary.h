@@ -2,6 +2,8 @@
 #ifndef SCHEDULER_SIMULATOR_SUMMARY_H_
 #define SCHEDULER_SIMULATOR_SUMMARY_H_
 
+#include <vector>
+
 #include "absl/types/span.h"
 #include "scheduler/simulator/simulator.h"
 #include "scheduler/simulator/trace.h"
@@ -20,6 +22,9 @@ struct JobEnd {
 // how long each worker was busy.
 void SumUp(const Trace& trace, absl::Span<const JobEnd> ends,
            absl::Span<const double> busy_seconds, SimulationResult* result);
+// Counts the jobs of each tenant.
+void CountTenants(const Trace& trace, absl::Span<const JobEnd> ends,
+                  std::vector<TenantResult>* tenants);
 
 }  // namespace djinn::scheduler
 
