@@ -44,8 +44,6 @@
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
 #include "coordinator/queue_stops.h"
-#include "coordinator/rate_budget.h"
-#include "coordinator/reclaim_losses.h"
 #include "coordinator/session_table.h"
 #include "coordinator/stage_planner.h"
 #include "coordinator/tenants.h"
@@ -63,6 +61,10 @@
 #include "scheduler/placement/policy.h"
 #include "scheduler/placement/request.h"
 #include "scheduler/placement/reservation.h"
+#include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_budget.h"
+#include "scheduler/quota/reclaim_losses.h"
+#include "scheduler/quota/victims.h"
 
 namespace djinn::coordinator {
 
@@ -235,23 +237,6 @@ class Cluster {
     // What it holds of whose quota.
     std::string tenant;
     scheduler::Amounts quota = {};
-  };
-
-  // A session at one worker, of which all leases there end when its tenant
-  // gives back what it borrows.
-  struct Victim {
-    std::string tenant;
-    std::string session_id;
-    std::string worker_id;
-    // Less gives way first: one that is not spared yet, its class, the device
-    // time that is lost with it, its age.
-    std::tuple<bool, v1::PriorityClass, absl::Duration, absl::Duration> rank;
-    absl::Duration lost;
-    // What its tenant has less without it.
-    scheduler::Amounts quota = {};
-    // What the worker has more without it; contents, unless others share them.
-    uint64_t bytes = 0;
-    uint64_t content_bytes = 0;
   };
 
   // Where those stand that wait in line; unset until the first one is asked
@@ -502,19 +487,11 @@ class Cluster {
   // (QUOTA_EXCEEDED).
   absl::Status ReclaimQuota(const Tenant& tenant, PendingLease* pending,
                             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whose end gives the tenant the quota of a lease, and nobody that it could
-  // do without. Empty when there are not enough.
-  std::vector<Victim> VictimsForQuota(const Tenant& tenant,
-                                      ReclaimLosses::Allowance allowance)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether any of them should be spared, and the most urgent class.
-  using Standing = std::pair<bool, v1::PriorityClass>;
-  static Standing StandingOf(const std::vector<Victim>& victims);
-  // Those that `choose` finds without regard to what their tenants lose by it,
-  // if that is within limits; or those within limits, unless that takes others
-  // that should be spared, or are more urgent. Else the request waits: nobody.
-  std::vector<Victim> ChooseVictims(
-      absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
+  // As scheduler::ChooseVictims(); says for what the request waits if what it
+  // wants back is put off.
+  std::vector<scheduler::Victim> ChooseVictims(
+      absl::FunctionRef<std::vector<scheduler::Victim>(
+          const scheduler::ReclaimLosses::Allowance&)>
           choose,
       PendingLease* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // No worker has room for the pending request, which waits in line. If it lies
@@ -527,24 +504,10 @@ class Cluster {
   // The worker has yet to drop sessions whose room is for the request.
   bool RoomIsOnItsWay(const PendingLease& pending)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Those of `in_order`, all at the worker, whose end makes so much room, and
-  // none that it could do without. Empty when there are not enough.
-  std::vector<Victim> VictimsForRoom(const Tenant& lender,
-                                     const std::vector<Victim>& in_order,
-                                     uint64_t shared, uint64_t needed,
-                                     ReclaimLosses::Allowance allowance)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The cheapest of these, all at one worker on which the request fits then.
-  // Empty when there is none.
-  std::vector<Victim> VictimsAtOneWorker(
-      const Tenant& tenant, const scheduler::Request& request,
-      const std::map<std::string, std::vector<Victim>>& by_worker,
-      const ReclaimLosses::Allowance& allowance)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What sessions at the worker count more of contents than it holds.
   static uint64_t SharedContents(const Worker& worker);
-  // Of the tenant's, who gives way first first.
-  std::vector<Victim> VictimsOf(const std::string& tenant)
+  // The tenant's.
+  std::vector<scheduler::Victim> VictimsOf(const std::string& tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::PriorityClass ClassGivingWay(const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -552,12 +515,13 @@ class Cluster {
   absl::Duration LostWith(const Lease& lease) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Their leases at their workers end, for the other tenant to have its own.
-  void Evict(const std::vector<Victim>& victims, const Tenant& preemptor,
-             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Evict(const std::vector<scheduler::Victim>& victims,
+             const Tenant& preemptor, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False: no virtual device lost its worker, all were on their way elsewhere.
   // `returns`: those go first of their tenant when they ask for another one.
-  bool Evict(const Victim& victim, const Tenant& preemptor, bool returns,
-             Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Evict(const scheduler::Victim& victim, const Tenant& preemptor,
+             bool returns, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ConfigureQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Grants the lease more, as far as credit and rate go.
   bool TopUp(const std::string& lease_id, const Tenant& tenant)
@@ -679,10 +643,11 @@ class Cluster {
   scheduler::QuotaTree quotas_ ABSL_GUARDED_BY(mu_);
   // With sessions that others' quota was taken back from.
   double lost_device_seconds_ ABSL_GUARDED_BY(mu_) = 0;
-  ReclaimLosses losses_ ABSL_GUARDED_BY(mu_);
+  scheduler::ReclaimLosses losses_ ABSL_GUARDED_BY(mu_);
   // In seconds, and in bytes.
-  RateBudget device_rates_ ABSL_GUARDED_BY(mu_){0.02, 60};
-  RateBudget byte_rates_ ABSL_GUARDED_BY(mu_){64 << 10, 1 << 30};
+  scheduler::RateBudget device_rates_ ABSL_GUARDED_BY(mu_){
+      scheduler::RateBudget::kMinSeconds, scheduler::RateBudget::kMaxSeconds};
+  scheduler::RateBudget byte_rates_ ABSL_GUARDED_BY(mu_){64 << 10, 1 << 30};
   // How often the state was saved, and the last of these that is kept.
   uint64_t saves_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t kept_saves_ ABSL_GUARDED_BY(mu_) = 0;

@@ -10,6 +10,9 @@
 #include "coordinator/quota_trial.h"
 
 namespace djinn::coordinator {
+
+using scheduler::RateBudget;
+
 absl::Status Cluster::QuotaExceeded(
     const Tenant& tenant, const scheduler::QuotaTree::Breach& breach) {
   const std::string resource(scheduler::ResourceName(breach.resource));

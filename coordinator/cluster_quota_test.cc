@@ -7,6 +7,7 @@
 namespace djinn::coordinator {
 namespace {
 
+using scheduler::RateBudget;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/error.h"
@@ -16,28 +15,16 @@
 #include "common/log/log.h"
 #include "common/saturating.h"
 #include "coordinator/cluster.h"
-#include "scheduler/placement/filters.h"
-#include "scheduler/placement/terms.h"
+#include "scheduler/quota/room.h"
 
 namespace djinn::coordinator {
 namespace {
 
 using scheduler::Amounts;
-using scheduler::Resource;
-
-// After looking in vain for what could be taken back, for one that waits:
-// others have their turn meanwhile.
-constexpr absl::Duration kReclaimRetry = absl::Seconds(1);
-
-// How often a session goes before others of its tenant and class because it
-// lost a worker: they would wait for ever behind one that loses it each time.
-constexpr int kMaxReturns = 3;
-
-// Of what a lease takes, what room at a worker has to do with.
-Amounts MemoryOf(Amounts asked) {
-  asked[static_cast<size_t>(Resource::kOutstandingMessages)] = 0;
-  return asked;
-}
+using scheduler::kMaxReturns;
+using scheduler::kReclaimRetry;
+using scheduler::ReclaimLosses;
+using scheduler::Victim;
 
 }  // namespace
 
@@ -52,7 +39,7 @@ v1::PriorityClass Cluster::ClassGivingWay(const Session& session) const {
              : EffectiveClass(declared);
 }
 
-std::vector<Cluster::Victim> Cluster::VictimsOf(const std::string& tenant) {
+std::vector<Victim> Cluster::VictimsOf(const std::string& tenant) {
   const absl::Duration now = clock_->Monotonic();
   std::map<std::pair<std::string, std::string>, Victim> found;
   for (const Lease* lease : leases_.OfTenant(tenant)) {
@@ -95,8 +82,6 @@ std::vector<Cluster::Victim> Cluster::VictimsOf(const std::string& tenant) {
     }
     victims.push_back(std::move(victim));
   }
-  std::sort(victims.begin(), victims.end(),
-            [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
   return victims;
 }
 
@@ -108,11 +93,9 @@ absl::Duration Cluster::LostWith(const Lease& lease) const {
 
 void Cluster::Evict(const std::vector<Victim>& victims, const Tenant& preemptor,
                     Wakes* wakes) {
-  std::map<std::string, absl::Duration> lost;
   // A session that loses several workers at once returns once.
   std::set<std::string> returning;
   for (const Victim& victim : victims) {
-    lost[victim.tenant] += victim.lost;
     Session* const session = sessions_.Find(victim.session_id);
     const bool returns =
         session->returns < kMaxReturns || returning.contains(victim.session_id);
@@ -121,9 +104,7 @@ void Cluster::Evict(const std::vector<Victim>& victims, const Tenant& preemptor,
       ++session->returns;
     }
   }
-  for (const auto& [tenant, together] : lost) {
-    losses_.Add(tenant, together, clock_->Monotonic());
-  }
+  scheduler::NoteLosses(victims, &losses_, clock_->Monotonic());
 }
 
 bool Cluster::Evict(const Victim& victim, const Tenant& preemptor, bool returns,
@@ -165,101 +146,39 @@ bool Cluster::Evict(const Victim& victim, const Tenant& preemptor, bool returns,
   return lost_device;
 }
 
-Cluster::Standing Cluster::StandingOf(const std::vector<Victim>& victims) {
-  Standing most = {false, v1::PRIORITY_CLASS_UNSPECIFIED};
-  for (const Victim& victim : victims) {
-    const auto& [spared, priority_class, lost, age] = victim.rank;
-    most.first |= spared;
-    most.second = std::max(most.second, priority_class);
-  }
-  return most;
-}
-
-std::vector<Cluster::Victim> Cluster::ChooseVictims(
+std::vector<Victim> Cluster::ChooseVictims(
     absl::FunctionRef<std::vector<Victim>(const ReclaimLosses::Allowance&)>
         choose,
     PendingLease* pending) {
   const absl::Duration now = clock_->Monotonic();
-  std::vector<Victim> best = choose(ReclaimLosses::Allowance());
-  ReclaimLosses::Allowance allowance = losses_.ForOne(now);
-  std::map<std::string, absl::Duration> lost;
-  for (const Victim& victim : best) lost[victim.tenant] += victim.lost;
-  std::erase_if(lost, [&](const auto& entry) {
-    return allowance.Take(entry.first, entry.second);
-  });
-  if (lost.empty()) return best;
-  std::vector<Victim> others = choose(losses_.ForOne(now));
-  if (!others.empty() && StandingOf(others) <= StandingOf(best)) return others;
-  for (const auto& [tenant, together] : lost) {
-    losses_.PutOff(tenant, together, now);
+  scheduler::ChosenVictims chosen =
+      scheduler::ChooseVictims(choose, &losses_, now);
+  if (!chosen.put_off.empty()) {
+    pending->put_off = absl::StrCat(
+        "time: by what others took back, tenant ", chosen.put_off, " has lost ",
+        absl::FormatDuration(losses_.Lost(chosen.put_off, now)),
+        " of device time in the last minute, of ",
+        absl::FormatDuration(losses_.limit()), " that it may lose");
+    pending->next_reclaim = now + kReclaimRetry;
   }
-  const std::string& tenant = lost.begin()->first;
-  pending->put_off = absl::StrCat(
-      "time: by what others took back, tenant ", tenant, " has lost ",
-      absl::FormatDuration(losses_.Lost(tenant, now)),
-      " of device time in the last minute, of ",
-      absl::FormatDuration(losses_.limit()), " that it may lose");
-  pending->next_reclaim = now + kReclaimRetry;
-  return {};
-}
-
-std::vector<Cluster::Victim> Cluster::VictimsForQuota(
-    const Tenant& tenant, ReclaimLosses::Allowance allowance) {
-  const Amounts asked = LeaseQuota(tenant);
-  // Tried out: in vain nobody is to lose anything.
-  std::map<std::string, std::vector<Victim>> left;
-  std::set<std::string> exhausted;
-  std::vector<Victim> taken;
-  const auto short_of_it = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return quotas_.Check(tenant.name, asked).has_value();
-  };
-  while (short_of_it()) {
-    const auto from = quotas_.Reclaim(tenant.name, asked, exhausted);
-    if (!from.has_value()) break;
-    const auto [of, added] = left.try_emplace(*from);
-    std::vector<Victim>& next = of->second;
-    if (added) {
-      next = VictimsOf(*from);
-      std::reverse(next.begin(), next.end());
-    }
-    while (!next.empty() && !allowance.Take(*from, next.back().lost)) {
-      next.pop_back();
-    }
-    if (next.empty()) {
-      exhausted.insert(*from);
-      continue;
-    }
-    taken.push_back(std::move(next.back()));
-    next.pop_back();
-    quotas_.Give(taken.back().tenant, taken.back().quota);
-  }
-  const bool enough = !short_of_it();
-  if (enough) {
-    // Those that others made up for stay, the dearest first.
-    std::sort(taken.begin(), taken.end(),
-              [](const Victim& a, const Victim& b) { return a.rank > b.rank; });
-    std::erase_if(taken,
-                  [&](const Victim& victim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                    quotas_.Take(victim.tenant, victim.quota);
-                    const bool spared = !short_of_it();
-                    if (!spared) quotas_.Give(victim.tenant, victim.quota);
-                    return spared;
-                  });
-  }
-  for (const Victim& victim : taken) quotas_.Take(victim.tenant, victim.quota);
-  return enough ? taken : std::vector<Victim>();
+  return std::move(chosen.victims);
 }
 
 absl::Status Cluster::ReclaimQuota(const Tenant& tenant, PendingLease* pending,
                                    Wakes* wakes) {
-  const auto breach = quotas_.Check(tenant.name, LeaseQuota(tenant));
+  const Amounts asked = LeaseQuota(tenant);
+  const auto breach = quotas_.Check(tenant.name, asked);
   if (!breach.has_value()) return absl::OkStatus();
   std::vector<Victim> victims;
   if (pending->put_off.empty()) {
     victims = ChooseVictims(
         [&](const ReclaimLosses::Allowance& allowance)
             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-              return VictimsForQuota(tenant, allowance);
+              return scheduler::VictimsForQuota(
+                  tenant.name, asked,
+                  [&](const std::string& from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                      mu_) { return VictimsOf(from); },
+                  allowance, &quotas_);
             },
         pending);
   }
@@ -294,102 +213,6 @@ uint64_t Cluster::SharedContents(const Worker& worker) {
   return all_contents - std::min(all_contents, used_contents);
 }
 
-std::vector<Cluster::Victim> Cluster::VictimsForRoom(
-    const Tenant& lender, const std::vector<Victim>& in_order, uint64_t shared,
-    uint64_t needed, ReclaimLosses::Allowance allowance) {
-  const Amounts asked = MemoryOf(LeaseQuota(lender));
-  // Of what these share with sessions that stay nothing becomes free.
-  absl::uint128 bytes = 0, contents = 0;
-  const auto enough = [&] {
-    return bytes + (contents - std::min<absl::uint128>(contents, shared)) >=
-           needed;
-  };
-  std::vector<Victim> taken;
-  for (const Victim& victim : in_order) {
-    // Nobody gives back more than it borrows.
-    if (!quotas_.MayTakeBack(lender.name, victim.tenant, asked) ||
-        !allowance.Take(victim.tenant, victim.lost)) {
-      continue;
-    }
-    quotas_.Give(victim.tenant, victim.quota);
-    taken.push_back(victim);
-    bytes += victim.bytes;
-    contents += victim.content_bytes;
-    if (enough()) break;
-  }
-  for (const Victim& victim : taken) quotas_.Take(victim.tenant, victim.quota);
-  if (!enough()) return {};
-  // Those that others made up for stay, the dearest first.
-  std::sort(taken.begin(), taken.end(),
-            [](const Victim& a, const Victim& b) { return a.rank > b.rank; });
-  std::erase_if(taken, [&](const Victim& victim) {
-    bytes -= victim.bytes;
-    contents -= victim.content_bytes;
-    if (enough()) return true;
-    bytes += victim.bytes;
-    contents += victim.content_bytes;
-    return false;
-  });
-  return taken;
-}
-
-std::vector<Cluster::Victim> Cluster::VictimsAtOneWorker(
-    const Tenant& tenant, const scheduler::Request& request,
-    const std::map<std::string, std::vector<Victim>>& by_worker,
-    const ReclaimLosses::Allowance& allowance) {
-  // Those that lose most: what they are, how many, and their device time.
-  using Price = std::tuple<Standing, size_t, absl::Duration>;
-  const auto price_of = [](const std::vector<Victim>& victims) {
-    absl::Duration lost;
-    for (const Victim& victim : victims) lost += victim.lost;
-    return Price(StandingOf(victims), victims.size(), lost);
-  };
-  std::vector<Victim> best;
-  for (const auto& [worker_id, there] : by_worker) {
-    const scheduler::Fleet::Member* const member = fleet_.Find(worker_id);
-    if (member == nullptr || request.unreached.contains(worker_id)) continue;
-    uint64_t held_bytes = 0;
-    for (const scheduler::Request::State& piece : request.state) {
-      if (member->held.contains(piece.key)) held_bytes += piece.bytes;
-    }
-    scheduler::WorkerFacts facts = member->facts;
-    const scheduler::Terms terms =
-        scheduler::ComputeTerms(request, facts, held_bytes, works_.factors());
-    const uint64_t available = std::exchange(facts.available_bytes, UINT64_MAX);
-    if (terms.missing_bytes <= available ||
-        terms.missing_bytes > facts.memory_bytes ||
-        scheduler::Filter(request, facts, terms).has_value()) {
-      continue;
-    }
-    const uint64_t needed = terms.missing_bytes - available;
-    const uint64_t shared = SharedContents(*workers_.Find(worker_id));
-    std::vector<Victim> victims = there;
-    std::sort(victims.begin(), victims.end(),
-              [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
-    const auto consider = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-      std::vector<Victim> found =
-          VictimsForRoom(tenant, victims, shared, needed, allowance);
-      if (!found.empty() &&
-          (best.empty() || price_of(found) < price_of(best))) {
-        best = std::move(found);
-      }
-    };
-    // Who loses least, and who holds most, of those that give way alike.
-    consider();
-    std::stable_sort(
-        victims.begin(), victims.end(), [](const Victim& a, const Victim& b) {
-          const auto rank = [](const Victim& victim) {
-            return std::make_tuple(
-                std::get<0>(victim.rank), std::get<1>(victim.rank),
-                ~SaturatingSum(victim.bytes, victim.content_bytes));
-          };
-          return rank(a) < rank(b);
-        });
-    consider();
-  }
-  return best;
-}
-
 void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
                           const scheduler::Request& request, Session* session,
                           Wakes* wakes) {
@@ -399,8 +222,8 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
       now < next_room_look_) {
     return;
   }
-  const Amounts asked = MemoryOf(LeaseQuota(tenant));
-  std::map<std::string, std::vector<Victim>> by_worker;
+  const Amounts asked = scheduler::MemoryOf(LeaseQuota(tenant));
+  scheduler::VictimsByWorker by_worker;
   for (const auto& [name, other] : *tenants_->all()) {
     if (!quotas_.MayTakeBack(tenant.name, name, asked)) continue;
     for (Victim& victim : VictimsOf(name)) {
@@ -411,7 +234,12 @@ void Cluster::ReclaimRoom(MemberId device, const Tenant& tenant,
   const std::vector<Victim> victims = ChooseVictims(
       [&](const ReclaimLosses::Allowance& allowance)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-            return VictimsAtOneWorker(tenant, request, by_worker, allowance);
+            return scheduler::VictimsAtOneWorker(
+                tenant.name, asked, request, by_worker, fleet_,
+                works_.factors(),
+                [&](const std::string& worker_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                    mu_) { return SharedContents(*workers_.Find(worker_id)); },
+                allowance, &quotas_);
           },
       &pending);
   // Everybody's leases were looked at: no more than a quarter of the time.

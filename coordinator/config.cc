@@ -4,13 +4,12 @@
 #include <limits>
 #include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "common/lease/priority_class.h"
 #include "common/net/channel_options.h"
 #include "common/net/tls_config.h"
 #include "common/status_macros.h"
+#include "scheduler/quota/quota_reader.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -30,8 +29,6 @@ constexpr uint64_t kMinBytesBesidesInline = 1 << 20;
 // Beyond a factor of a million, shares are no more than never and always.
 constexpr double kMinWeight = 0.001;
 constexpr double kMaxWeight = 1000;
-// Device-seconds per second: devices.
-constexpr double kMaxRate = 1e6;
 
 constexpr absl::Duration kMinCreditPeriod = absl::Minutes(1);
 
@@ -174,99 +171,32 @@ Config::Scaler ReadScaler(ConfigMap map, bool encrypted) {
   return scaler;
 }
 
-bool IsCohort(absl::string_view name) {
-  for (const absl::string_view part : absl::StrSplit(name, '/')) {
-    if (part.empty()) return false;
-  }
-  return true;
-}
-
-// Who has a quota.
-struct QuotaOwner {
-  // A tenant has to say how much is its own.
-  bool needs_nominal = false;
-  // It can borrow and lend.
-  bool has_neighbours = false;
-  const char* alone = "";
-};
-
-// Calls `read` for each key of a quota that is there.
-template <typename Quota, typename Read>
-Quota ReadQuota(ConfigMap map, const QuotaOwner& owner, Read read) {
-  Quota quota;
-  if (owner.needs_nominal && !map.Has("nominalQuota")) {
-    map.Error("nominalQuota", "is missing");
-  }
-  quota.nominal = read(&map, "nominalQuota");
-  for (const auto& [key, limit] :
-       {std::pair("borrowingLimit", &quota.borrowing_limit),
-        std::pair("lendingLimit", &quota.lending_limit)}) {
-    if (!map.Has(key)) continue;
-    *limit = read(&map, key);
-    if (!owner.has_neighbours) map.Error(key, owner.alone);
-  }
-  return quota;
-}
-
 // Of a tenant or a cohort.
 template <typename Holder>
-void ReadQuotas(ConfigMap map, const QuotaOwner& owner, Holder* holder) {
-  const auto amount = [&](scheduler::Resource resource, auto read) {
-    const std::string key(scheduler::ResourceName(resource));
-    if (!map.Has(key)) return;
-    holder->quotas[static_cast<size_t>(resource)] =
-        ReadQuota<scheduler::Quota>(map.Map(key), owner, read);
-  };
-  for (const auto resource :
-       {scheduler::Resource::kMemoryBytes, scheduler::Resource::kContentBytes,
-        scheduler::Resource::kStorageBytes}) {
-    amount(resource, [](ConfigMap* of, absl::string_view key) {
-      return static_cast<int64_t>(of->Size(key, 0));
-    });
-  }
-  amount(scheduler::Resource::kOutstandingMessages,
-         [](ConfigMap* of, absl::string_view key) {
-           return static_cast<int64_t>(of->UInt(key, 0, 0, kMaxCount));
-         });
-  const auto rate = [&](absl::string_view key, auto read,
-                        std::optional<scheduler::RateQuota>* quota) {
-    if (!map.Has(key)) return;
-    *quota = ReadQuota<scheduler::RateQuota>(map.Map(key), owner, read);
-  };
-  rate(
-      "device_seconds_per_second",
-      [](ConfigMap* of, absl::string_view key) {
-        return of->Number(key, 0, 0, kMaxRate);
-      },
-      &holder->device_rate);
-  rate(
-      "bytes_per_second",
-      [](ConfigMap* of, absl::string_view key) {
-        return static_cast<double>(of->Size(key, 0));
-      },
-      &holder->byte_rate);
+void ReadAllQuotas(ConfigMap map, const scheduler::QuotaOwner& owner,
+                   Holder* holder) {
+  constexpr scheduler::Resource kResources[] = {
+      scheduler::Resource::kMemoryBytes, scheduler::Resource::kContentBytes,
+      scheduler::Resource::kStorageBytes,
+      scheduler::Resource::kOutstandingMessages};
+  scheduler::ReadQuotas(&map, owner, kResources, &holder->quotas);
+  holder->device_rate = scheduler::ReadRateQuota(
+      &map, "device_seconds_per_second", scheduler::RateUnit::kSeconds, owner);
+  holder->byte_rate = scheduler::ReadRateQuota(
+      &map, "bytes_per_second", scheduler::RateUnit::kBytes, owner);
 }
 
 double ReadWeight(ConfigMap* map) {
   return map->Map("fairSharing").Number("weight", 1, kMinWeight, kMaxWeight);
 }
 
-void CheckCohort(ConfigMap* map, absl::string_view key,
-                 const std::string& name) {
-  if (name.empty() || IsCohort(name)) return;
-  map->Error(key, "expected names with a / between them, got \"" + name + "\"");
-}
-
 Cohort ReadCohort(ConfigMap map) {
   Cohort cohort;
   cohort.name = map.RequiredString("name");
-  CheckCohort(&map, "name", cohort.name);
+  scheduler::CheckCohortName(&map, "name", cohort.name);
   cohort.weight = ReadWeight(&map);
-  ReadQuotas(map.Map("quota"),
-             {.has_neighbours = absl::StrContains(cohort.name, '/'),
-              .alone = "there is no cohort around it to borrow from or lend "
-                       "to"},
-             &cohort);
+  ReadAllQuotas(map.Map("quota"), scheduler::CohortAsOwner(cohort.name),
+                &cohort);
   return cohort;
 }
 
@@ -288,12 +218,9 @@ Tenant ReadTenant(ConfigMap map) {
   tenant.share_contents = map.Bool("share_contents", false);
   tenant.batch_with_others = map.Bool("batch_with_others", false);
   tenant.cohort = map.String("cohort", "");
-  CheckCohort(&map, "cohort", tenant.cohort);
-  ReadQuotas(map.Map("quota"),
-             {.needs_nominal = true,
-              .has_neighbours = !tenant.cohort.empty(),
-              .alone = "there is no cohort to borrow from or lend to"},
-             &tenant);
+  scheduler::CheckCohortName(&map, "cohort", tenant.cohort);
+  ReadAllQuotas(map.Map("quota"), scheduler::TenantAsOwner(tenant.cohort),
+                &tenant);
   tenant.credits.device_time_rated = tenant.device_rate.has_value();
   tenant.credits.bytes_rated = tenant.byte_rate.has_value();
   return tenant;

@@ -5,16 +5,16 @@
 
 #include <vector>
 
-#include "coordinator/rate_budget.h"
 #include "coordinator/tenants.h"
 #include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_budget.h"
 #include "scheduler/quota/rate_shares.h"
 
 namespace djinn::coordinator {
 
 struct ConfiguredRates {
   // Those that have one.
-  std::vector<RateBudget::Tenant> tenants;
+  std::vector<scheduler::RateBudget::Tenant> tenants;
   std::vector<scheduler::CohortRate> cohorts;
 };
 

@@ -216,16 +216,17 @@ v1::TryQuotaResponse TryAmount(const v1::TryQuotaRequest& request,
 v1::TryQuotaResponse TryRate(const v1::TryQuotaRequest& request,
                              const Tenant& tenant,
                              const ConfiguredRates& configured,
-                             const RateBudget& budget, absl::Duration now) {
+                             const scheduler::RateBudget& budget,
+                             absl::Duration now) {
   const std::string& resource = request.resource();
-  const RateBudget::Tenant changed = {
+  const scheduler::RateBudget::Tenant changed = {
       .name = tenant.name,
       .cohort = tenant.cohort,
       .weight = tenant.weight,
       .quota = QuotaFrom<RateQuota, double>(request)};
   const std::map<std::string, RateShare> shares = budget.Try(changed, now);
   v1::TryQuotaResponse response;
-  for (const RateBudget::Tenant& other : configured.tenants) {
+  for (const scheduler::RateBudget::Tenant& other : configured.tenants) {
     const double used = budget.RateOf(other.name);
     const v1::ResourceQuota before =
         DescribeRate(resource, other.quota, used, budget.ShareOf(other.name));

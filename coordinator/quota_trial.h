@@ -11,10 +11,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "coordinator/configured_quotas.h"
-#include "coordinator/rate_budget.h"
 #include "coordinator/tenants.h"
 #include "djinn/v1/quota.pb.h"
 #include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_budget.h"
 #include "scheduler/quota/rate_shares.h"
 
 namespace djinn::coordinator {
@@ -45,7 +45,8 @@ v1::TryQuotaResponse TryAmount(const v1::TryQuotaRequest& request,
 v1::TryQuotaResponse TryRate(const v1::TryQuotaRequest& request,
                              const Tenant& tenant,
                              const ConfiguredRates& configured,
-                             const RateBudget& budget, absl::Duration now);
+                             const scheduler::RateBudget& budget,
+                             absl::Duration now);
 
 }  // namespace djinn::coordinator
 

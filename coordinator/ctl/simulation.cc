@@ -17,6 +17,7 @@ namespace {
 using scheduler::ClassResult;
 using scheduler::JobClass;
 using scheduler::SimulationResult;
+using scheduler::TenantResult;
 
 Row Cells(const std::string& policy, const SimulationResult& result) {
   const auto seconds = [](double value) {
@@ -57,6 +58,70 @@ Row ClassCells(const std::string& policy, JobClass job_class,
           InTime(result)};
 }
 
+const Row kTenantTitles = {"POLICY",    "TENANT", "JOBS",      "REFUSED",
+                           "WAITED",    "WAIT",   "BORROWED",  "LENT",
+                           "RECLAIMED", "LOST",   "NO CREDIT", "TIME BORROWED",
+                           "TIME LENT"};
+
+// What it borrowed and lent of the memory is the mean over the makespan.
+Row TenantCells(const std::string& policy, const std::string& tenant,
+                const TenantResult& result, double makespan_seconds) {
+  const auto mean = [&](double byte_seconds) {
+    return FormatBytes(
+        makespan_seconds > 0
+            ? static_cast<uint64_t>(byte_seconds / makespan_seconds)
+            : 0);
+  };
+  const auto seconds = [](double value) {
+    return absl::StrFormat("%.1fs", value);
+  };
+  return {policy,
+          tenant,
+          absl::StrCat(result.jobs),
+          absl::StrCat(result.refused_by_quota),
+          absl::StrCat(result.waited_for_quota),
+          seconds(result.quota_wait_seconds),
+          mean(result.loans.borrowed_byte_seconds),
+          mean(result.loans.lent_byte_seconds),
+          absl::StrCat(result.reclaimed),
+          seconds(result.lost_device_seconds),
+          seconds(result.credit_wait_seconds),
+          seconds(result.loans.borrowed_device_seconds),
+          seconds(result.loans.lent_device_seconds)};
+}
+
+// As JSON reads it back, whatever is in it.
+std::string Quoted(absl::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(&quoted, "\\u%04x", static_cast<unsigned char>(c));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string ToJson(const std::string& tenant, const TenantResult& result) {
+  return absl::StrFormat(
+      "{\"tenant\": %s, \"jobs\": %u, \"finished\": %u, "
+      "\"refused_by_quota\": %u, \"waited_for_quota\": %u, "
+      "\"quota_wait_seconds\": %g, \"credit_wait_seconds\": %g, "
+      "\"borrowed_byte_seconds\": %g, \"lent_byte_seconds\": %g, "
+      "\"borrowed_device_seconds\": %g, \"lent_device_seconds\": %g, "
+      "\"reclaimed\": %u, \"lost_device_seconds\": %g}",
+      Quoted(tenant), result.jobs, result.finished, result.refused_by_quota,
+      result.waited_for_quota, result.quota_wait_seconds,
+      result.credit_wait_seconds, result.loans.borrowed_byte_seconds,
+      result.loans.lent_byte_seconds, result.loans.borrowed_device_seconds,
+      result.loans.lent_device_seconds, result.reclaimed,
+      result.lost_device_seconds);
+}
+
 std::string ToJson(JobClass job_class, const ClassResult& result) {
   return absl::StrFormat(
       "{\"class\": \"%s\", \"jobs\": %u, \"finished\": %u, "
@@ -67,7 +132,12 @@ std::string ToJson(JobClass job_class, const ClassResult& result) {
       result.p99_latency_seconds, result.deadlines, result.attained);
 }
 
-std::string ToJson(const std::string& policy, const SimulationResult& result) {
+std::string ToJson(const std::string& policy, const scheduler::Trace& trace,
+                   const SimulationResult& result) {
+  std::vector<std::string> tenants;
+  for (size_t i = 0; i < result.tenants.size(); ++i) {
+    tenants.push_back(ToJson(trace.tenants[i].name, result.tenants[i]));
+  }
   std::vector<std::string> classes;
   for (const auto& [job_class, of_class] : result.classes) {
     classes.push_back(ToJson(job_class, of_class));
@@ -78,12 +148,15 @@ std::string ToJson(const std::string& policy, const SimulationResult& result) {
       "\"interactive_p99_seconds\": %g, \"preemptions\": %u, "
       "\"makespan_seconds\": %g, \"busy_seconds\": %g, \"cost\": %g, "
       "\"imbalance\": %g, \"moved_bytes\": %u, \"decisions\": %u, "
-      "\"looked_at\": %u, \"reservations\": %u, \"classes\": [%s]}",
+      "\"looked_at\": %u, \"reservations\": %u, \"classes\": [%s]%s}",
       policy, result.finished, result.refused, result.mean_latency_seconds,
       result.p99_latency_seconds, result.interactive_p99_seconds,
       result.preemptions, result.makespan_seconds, result.busy_seconds,
       result.cost, result.imbalance, result.moved_bytes, result.decisions,
-      result.looked_at, result.reservations, absl::StrJoin(classes, ", "));
+      result.looked_at, result.reservations, absl::StrJoin(classes, ", "),
+      tenants.empty() ? ""
+                      : absl::StrCat(", \"tenants\": [",
+                                     absl::StrJoin(tenants, ", "), "]"));
 }
 
 }  // namespace
@@ -98,6 +171,7 @@ absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
                             "IMBALANCE", "MOVED", "GAVE WAY"}};
   std::vector<Row> classes = {{"POLICY", "CLASS", "JOBS", "FINISHED",
                                "UNPLACED", "LATE", "P50", "P99", "IN TIME"}};
+  std::vector<Row> tenants = {kTenantTitles};
   std::vector<std::string> objects;
   for (const std::string& name : names) {
     DJINN_ASSIGN_OR_RETURN(const scheduler::Policy* const found,
@@ -109,9 +183,20 @@ absl::StatusOr<std::string> ShowSimulation(const scheduler::Trace& trace,
     for (const auto& [job_class, of_class] : result.classes) {
       classes.push_back(ClassCells(name, job_class, of_class));
     }
-    objects.push_back(ToJson(name, result));
+    for (size_t i = 0; i < result.tenants.size(); ++i) {
+      tenants.push_back(TenantCells(name, trace.tenants[i].name,
+                                    result.tenants[i],
+                                    result.makespan_seconds));
+    }
+    objects.push_back(ToJson(name, trace, result));
   }
-  if (!json) return absl::StrCat(FormatTable(rows), "\n", FormatTable(classes));
+  if (!json) {
+    std::string text =
+        absl::StrCat(FormatTable(rows), "\n", FormatTable(classes));
+    // Only where there are quotas.
+    if (tenants.size() > 1) absl::StrAppend(&text, "\n", FormatTable(tenants));
+    return text;
+  }
   return absl::StrCat("[", absl::StrJoin(objects, ",\n "), "]\n");
 }
 

@@ -9,7 +9,8 @@
 
 namespace djinn::ctl {
 
-// Two tables, of policies and of their classes of jobs, or JSON.
+// Tables of policies, of their classes of jobs and, where there are quotas, of
+// tenants; or JSON.
 // InvalidArgument (POLICY_UNKNOWN) for a policy that is not there; an empty one
 // stands for all. `preemption` as scheduler::SimulationOptions has it. Other
 // errors: as scheduler::Simulate().

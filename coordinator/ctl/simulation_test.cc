@@ -90,6 +90,39 @@ TEST(SimulationTest, EachClassHasItsOwnFigures) {
                                "\"attained\": 1}, {\"class\": \"batch\""));
 }
 
+TEST(SimulationTest, WhereThereAreQuotasTenantsHaveATable) {
+  scheduler::Trace trace = TwoJobs();
+  trace.tenants = {{"red"}, {"\"blue\""}};
+  for (scheduler::SimulatedTenant& tenant : trace.tenants) {
+    tenant.cohort = "lab";
+    tenant.limit_bytes = 1000;
+    tenant.quotas[0].nominal = 1000;
+  }
+  // The first borrows for as long as its first job takes.
+  const auto text = ShowSimulation(trace, "load_balance", true, false);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(
+      *text,
+      HasSubstr(
+          "\n\n"
+          "POLICY        TENANT  JOBS  REFUSED  WAITED  WAIT  BORROWED  "
+          "LENT  RECLAIMED  LOST  NO CREDIT  TIME BORROWED  TIME LENT\n"
+          "load_balance  red     2     0        0       0.0s  500B      "
+          "0B    0          0.0s  0.0s       0.0s           0.0s\n"
+          "load_balance  \"blue\"  0     0        0       0.0s  0B        "
+          "500B  0          0.0s  0.0s       0.0s           0.0s\n"));
+  const auto json = ShowSimulation(trace, "load_balance", true, true);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_THAT(
+      *json,
+      HasSubstr("\"tenants\": [{\"tenant\": \"red\", \"jobs\": 2, "
+                "\"finished\": 2, \"refused_by_quota\": 0, "
+                "\"waited_for_quota\": 0, \"quota_wait_seconds\": 0, "
+                "\"credit_wait_seconds\": 0, \"borrowed_byte_seconds\": 2000, "
+                "\"lent_byte_seconds\": 0,"));
+  EXPECT_THAT(*json, HasSubstr("{\"tenant\": \"\\\"blue\\\"\", \"jobs\": 0"));
+}
+
 TEST(SimulationTest, ErrorsAreTheSimulators) {
   EXPECT_EQ(
       ErrorReason(ShowSimulation(TwoJobs(), "best", true, false).status()),

@@ -22,6 +22,7 @@ class SimulatedMemory {
  public:
   explicit SimulatedMemory(uint64_t bytes) : bytes_(bytes) {}
 
+  uint64_t pinned_bytes() const { return pinned_; }
   // Free, or taken by what no job uses.
   uint64_t available_bytes() const { return bytes_ - pinned_; }
   // One more job uses it. Room is made by dropping what none uses: those keys
@@ -57,6 +58,8 @@ struct SimulatedWorker {
   std::deque<size_t> refusals;
   // By programs instead of structures.
   RunTimes run_times;
+  // Of the states of jobs that wait or run, each for itself.
+  uint64_t asked_bytes = 0;
   // Predicted, of jobs that wait or run.
   double queued_seconds = 0;
   double busy_seconds = 0;
@@ -65,6 +68,9 @@ struct SimulatedWorker {
   double busy_time = 0;
 
   explicit SimulatedWorker(uint64_t memory_bytes) : memory(memory_bytes) {}
+
+  // What jobs count more of states than is there.
+  uint64_t shared_bytes() const { return asked_bytes - memory.pinned_bytes(); }
 };
 
 }  // namespace djinn::scheduler

@@ -8,8 +8,15 @@
 // was not used for the longest time goes first. A job that finds no worker
 // waits in line, and is refused there after a while. Those in line are tried
 // again when a job has finished, when a worker is no longer kept for another
-// one, and, where not all could be tried, at ticks as a coordinator's. Quotas
-// are not modelled.
+// one, and, where not all could be tried, at ticks as a coordinator's.
+//
+// Tenants may have quotas of memory and of device time, with cohorts in which
+// they borrow and lend. Each job takes as much of the memory as its tenant's
+// limit says. What lies within a tenant's nominal quota is taken back from
+// those that borrow, of which the code that a coordinator chooses with says who
+// gives way: such a job loses its worker at once, with what it has done there,
+// and waits in line to begin again. Where device time has a rate, a job waits
+// at its worker to be granted some, as a lease is.
 //
 // Jobs have classes, and training for which none is declared counts as batch
 // work at the workers. A job with a run deadline is one run of its program: of
@@ -37,6 +44,7 @@
 #include "absl/status/statusor.h"
 #include "scheduler/placement/placement.h"
 #include "scheduler/placement/policy.h"
+#include "scheduler/simulator/simulated_quotas.h"
 #include "scheduler/simulator/trace.h"
 
 namespace djinn::scheduler {
@@ -56,6 +64,23 @@ struct ClassResult {
   // they had arrived in the cluster.
   size_t deadlines = 0;
   size_t attained = 0;
+};
+
+// Of one tenant's jobs, where there are quotas.
+struct TenantResult {
+  size_t jobs = 0;
+  size_t finished = 0;
+  // Quota let them have no worker, ever or in time.
+  size_t refused_by_quota = 0;
+  // How many waited in line for quota, and how long they did together.
+  size_t waited_for_quota = 0;
+  double quota_wait_seconds = 0;
+  // How long jobs waited at their workers to be granted device time.
+  double credit_wait_seconds = 0;
+  SimulatedQuotas::Loans loans;
+  // How often others took a worker back, and what was done there in vain.
+  size_t reclaimed = 0;
+  double lost_device_seconds = 0;
 };
 
 struct SimulationResult {
@@ -87,6 +112,8 @@ struct SimulationResult {
   uint64_t moved_bytes = 0;
   // By tenant of the trace.
   std::vector<double> device_seconds;
+  // Likewise; empty when nobody has a quota.
+  std::vector<TenantResult> tenants;
   size_t decisions = 0;
   // Workers looked at in all decisions.
   size_t looked_at = 0;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "scheduler/quota/quota_reader.h"
 #include "scheduler/semantics/meaning.h"
 #include "scheduler/simulator/generator.h"
 
@@ -93,6 +94,37 @@ void ReadWorkers(ConfigMap map, std::vector<WorkerFacts>* workers) {
   }
 }
 
+// Of a tenant or a cohort: those of what is modelled. Others are unknown keys.
+template <typename Holder>
+void ReadModelledQuotas(ConfigMap map, const QuotaOwner& owner,
+                        Holder* holder) {
+  constexpr Resource kModelled[] = {Resource::kMemoryBytes};
+  ReadQuotas(&map, owner, kModelled, &holder->quotas);
+  holder->device_rate = ReadRateQuota(&map, "device_seconds_per_second",
+                                      RateUnit::kSeconds, owner);
+}
+
+SimulatedTenant ReadTenant(ConfigMap map) {
+  SimulatedTenant tenant;
+  tenant.name = map.RequiredString("name");
+  tenant.weight = map.Number("weight", 1);
+  tenant.cohort = map.String("cohort", "");
+  CheckCohortName(&map, "cohort", tenant.cohort);
+  ConfigMap limits = map.Map("limits");
+  if (limits.Has("memory")) tenant.limit_bytes = limits.Size("memory", 0);
+  ReadModelledQuotas(map.Map("quota"), TenantAsOwner(tenant.cohort), &tenant);
+  return tenant;
+}
+
+SimulatedCohort ReadCohort(ConfigMap map) {
+  SimulatedCohort cohort;
+  cohort.name = map.RequiredString("name");
+  CheckCohortName(&map, "name", cohort.name);
+  cohort.weight = map.Number("weight", 1);
+  ReadModelledQuotas(map.Map("quota"), CohortAsOwner(cohort.name), &cohort);
+  return cohort;
+}
+
 // `urgencies` of tenants.
 SimulatedJob ReadJob(ConfigMap map, const Trace& trace,
                      const Urgencies& urgencies) {
@@ -164,16 +196,20 @@ absl::StatusOr<Trace> ReadTrace(ConfigReader reader) {
       root.Number("lease_request_timeout", trace.lease_request_timeout_seconds);
   trace.line_patience_seconds =
       root.Number("line_patience", trace.lease_request_timeout_seconds / 2);
+  trace.reclaim_spares_for_seconds =
+      root.Number("reclaim_spares_for", trace.reclaim_spares_for_seconds);
+  trace.reclaim_loss_limit_seconds =
+      root.Number("reclaim_loss_limit", trace.reclaim_loss_limit_seconds);
   for (ConfigMap& map : root.Maps("workers")) {
     ReadWorkers(map, &trace.workers);
   }
   Urgencies urgencies;
   for (ConfigMap& map : root.Maps("tenants")) {
-    SimulatedTenant tenant;
-    tenant.name = map.RequiredString("name");
-    tenant.weight = map.Number("weight", 1);
-    trace.tenants.push_back(std::move(tenant));
+    trace.tenants.push_back(ReadTenant(map));
     urgencies.push_back(ReadUrgency(&map, Urgency()));
+  }
+  for (ConfigMap& map : root.Maps("cohorts")) {
+    trace.cohorts.push_back(ReadCohort(map));
   }
   for (ConfigMap& map : root.Maps("jobs")) {
     const double at = map.Number("at", 0);

@@ -4,6 +4,8 @@
 //   noise: 0.1                 # jobs take up to 10 % more or less
 //   lease_request_timeout: 10  # seconds; as the coordinator's settings
 //   line_patience: 5           # half of that
+//   reclaim_spares_for: 30     # likewise
+//   reclaim_loss_limit: 600
 //   workers:
 //     - name: fast             # with a count: fast0, fast1, ...
 //       count: 4               # 1
@@ -21,6 +23,17 @@
 //       priority: realtime     # of its jobs; or interactive, batch. None: as
 //                              # of a session that declares none
 //       run_deadline: 0.5      # of its jobs, in seconds; none
+//       limits: {memory: 16GB} # what each of its jobs takes of the quota, as
+//                              # the coordinator's; its largest state
+//       cohort: lab/vision     # none
+//       quota:                 # as the coordinator's (quota_reader.h), of
+//         memory_bytes: {nominalQuota: 64GB, lendingLimit: 32GB}
+//         device_seconds_per_second: {nominalQuota: 2.5, borrowingLimit: 1}
+//   cohorts:                   # none
+//     - name: lab/vision
+//       weight: 2              # 1
+//       quota:                 # the same; nominalQuota: 0
+//         memory_bytes: {nominalQuota: 16GB, borrowingLimit: 32GB}
 //   jobs:                      # recorded ones, in order
 //     - at: 1.5                # seconds
 //       tenant: chat

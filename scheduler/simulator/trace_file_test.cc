@@ -32,7 +32,23 @@ workers:
   - {name: cpu, memory: 1GB, flops_per_second: 1e11, bytes_per_second: 1e10}
 tenants:
   - name: red
-  - {name: blue, weight: 3, priority: realtime, run_deadline: 0.5}
+  - name: blue
+    weight: 3
+    priority: realtime
+    run_deadline: 0.5
+    limits: {memory: 20GB}
+    cohort: lab/vision
+    quota:
+      memory_bytes: {nominalQuota: 64GB, borrowingLimit: 1GB, lendingLimit: 32GB}
+      device_seconds_per_second: {nominalQuota: 2.5}
+cohorts:
+  - name: lab/vision
+    weight: 2
+    quota:
+      memory_bytes: {nominalQuota: 16GB, borrowingLimit: 0}
+      device_seconds_per_second: {lendingLimit: 1}
+reclaim_spares_for: 3
+reclaim_loss_limit: 60
 jobs:
   - {at: 2.5, tenant: blue, state: llama, state_size: 16GB, phase: llm_decode,
      class: matmul, flops: 1e13, bytes: 2e10, calls: 400}
@@ -65,6 +81,25 @@ TEST(TraceFileTest, ReadsAllThatItSays) {
   EXPECT_EQ(trace->workers[2].id, "cpu");
   EXPECT_EQ(trace->workers[2].phases, 0u);
   EXPECT_EQ(trace->tenants[1].weight, 3);
+  EXPECT_EQ(trace->tenants[0].limit_bytes, std::nullopt);
+  EXPECT_FALSE(trace->tenants[0].quotas[0].limited());
+  EXPECT_EQ(trace->tenants[0].device_rate, std::nullopt);
+  const SimulatedTenant& blue = trace->tenants[1];
+  EXPECT_EQ(blue.limit_bytes, 20'000'000'000u);
+  EXPECT_EQ(blue.cohort, "lab/vision");
+  EXPECT_EQ(blue.quotas[0], (Quota{.nominal = 64'000'000'000,
+                                   .borrowing_limit = 1'000'000'000,
+                                   .lending_limit = 32'000'000'000}));
+  EXPECT_EQ(blue.device_rate, (RateQuota{.nominal = 2.5}));
+  ASSERT_THAT(trace->cohorts, SizeIs(1));
+  EXPECT_EQ(trace->cohorts[0].name, "lab/vision");
+  EXPECT_EQ(trace->cohorts[0].weight, 2);
+  EXPECT_EQ(trace->cohorts[0].quotas[0],
+            (Quota{.nominal = 16'000'000'000, .borrowing_limit = 0}));
+  EXPECT_EQ(trace->cohorts[0].device_rate,
+            (RateQuota{.nominal = 0, .lending_limit = 1}));
+  EXPECT_EQ(trace->reclaim_spares_for_seconds, 3);
+  EXPECT_EQ(trace->reclaim_loss_limit_seconds, 60);
   ASSERT_THAT(trace->jobs, SizeIs(54));
   EXPECT_EQ(trace->jobs[0].arrival_seconds, 0);
   EXPECT_EQ(trace->jobs[1].arrival_seconds, 1);
@@ -94,7 +129,11 @@ TEST(TraceFileTest, SaysEverythingThatIsWrong) {
   const absl::Status status =
       ReadTrace(ConfigReader::FromText(
                     "workers: [{name: a, memory: 1GB, phases: [sleeping]}]\n"
-                    "tenants: [{name: red}]\n"
+                    "tenants: [{name: red}, {name: green, cohort: /, quota: "
+                    "{memory_bytes: {lendingLimit: 1GB}, "
+                    "outstanding_messages: {nominalQuota: 1}}}]\n"
+                    "cohorts: [{name: lab, quota: {device_seconds_per_second: "
+                    "{borrowingLimit: 1}}}]\n"
                     "jobs: [{tenant: blue, class: magic, state_size: 1GB, "
                     "priority: high, run_deadline: 0}]\n"
                     "streams: [{count: 0, job: {tenant: red}}]\n"
@@ -110,6 +149,11 @@ TEST(TraceFileTest, SaysEverythingThatIsWrong) {
             HasSubstr("jobs[0].priority: there is no class \"high\""),
             HasSubstr("jobs[0].run_deadline: must be more than 0"),
             HasSubstr("jobs[0].state_size: there is no state beside it"),
+            HasSubstr("tenants[1].cohort: expected names with a / between"),
+            HasSubstr("tenants[1].quota.memory_bytes.nominalQuota: is missing"),
+            HasSubstr("tenants[1].quota.outstanding_messages"),
+            HasSubstr("cohorts[0].quota.device_seconds_per_second."
+                      "borrowingLimit: there is no cohort around it"),
             HasSubstr("streams[0].count: expected 1 to"), HasSubstr("colour")));
 }
 

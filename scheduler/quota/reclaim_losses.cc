@@ -1,8 +1,8 @@
-#include "coordinator/reclaim_losses.h"
+#include "scheduler/quota/reclaim_losses.h"
 
 #include <algorithm>
 
-namespace djinn::coordinator {
+namespace djinn::scheduler {
 
 ReclaimLosses::Tenant& ReclaimLosses::Now(const std::string& tenant,
                                           absl::Duration now) {
@@ -69,4 +69,4 @@ void ReclaimLosses::PutOff(const std::string& tenant, absl::Duration lost,
   found.last_put_off = now;
 }
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::scheduler

@@ -1,11 +1,11 @@
-#include "coordinator/rate_budget.h"
+#include "scheduler/quota/rate_budget.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-namespace djinn::coordinator {
+namespace djinn::scheduler {
 namespace {
 
 // A rate counts half after so long.
@@ -24,7 +24,7 @@ double RateBudget::Full(const State& state) const {
 }
 
 void RateBudget::Configure(std::vector<Tenant> tenants,
-                           std::vector<scheduler::CohortRate> cohorts) {
+                           std::vector<CohortRate> cohorts) {
   cohorts_ = std::move(cohorts);
   auto before = std::exchange(states_, {});
   for (Tenant& tenant : tenants) {
@@ -37,41 +37,40 @@ void RateBudget::Configure(std::vector<Tenant> tenants,
   }
 }
 
-scheduler::RateDemand RateBudget::DemandOf(const State& state,
-                                           absl::Duration now) {
-  scheduler::RateDemand demand{.cohort = state.tenant.cohort,
-                               .quota = state.tenant.quota,
-                               .weight = state.tenant.weight};
+RateDemand RateBudget::DemandOf(const State& state, absl::Duration now) {
+  RateDemand demand{.cohort = state.tenant.cohort,
+                    .quota = state.tenant.quota,
+                    .weight = state.tenant.weight};
   if (now - state.waited > kMemory) demand.demand = kHeadroom * state.rate;
   return demand;
 }
 
-std::map<std::string, scheduler::RateShare> RateBudget::Try(
-    const Tenant& changed, absl::Duration now) const {
+std::map<std::string, RateShare> RateBudget::Try(const Tenant& changed,
+                                                 absl::Duration now) const {
   return Try(changed, /*wants_all=*/!states_.contains(changed.name), now);
 }
 
-scheduler::RateShare RateBudget::TryAll(const Tenant& changed,
-                                        absl::Duration now) const {
+RateShare RateBudget::TryAll(const Tenant& changed, absl::Duration now) const {
   return Try(changed, /*wants_all=*/true, now).at(changed.name);
 }
 
-std::map<std::string, scheduler::RateShare> RateBudget::Try(
-    const Tenant& changed, bool wants_all, absl::Duration now) const {
-  std::map<std::string, scheduler::RateDemand> demands;
+std::map<std::string, RateShare> RateBudget::Try(const Tenant& changed,
+                                                 bool wants_all,
+                                                 absl::Duration now) const {
+  std::map<std::string, RateDemand> demands;
   for (const auto& [name, state] : states_) {
     demands[name] = DemandOf(state, now);
   }
-  scheduler::RateDemand& own = demands[changed.name];
+  RateDemand& own = demands[changed.name];
   own.cohort = changed.cohort;
   own.quota = changed.quota;
   own.weight = changed.weight;
   if (wants_all) own.demand = std::numeric_limits<double>::infinity();
-  std::vector<scheduler::RateDemand> in_order;
+  std::vector<RateDemand> in_order;
   for (const auto& [name, demand] : demands) in_order.push_back(demand);
-  const std::vector<scheduler::RateShare> shares =
+  const std::vector<RateShare> shares =
       scheduler::ShareRates(in_order, cohorts_);
-  std::map<std::string, scheduler::RateShare> by_name;
+  std::map<std::string, RateShare> by_name;
   auto share = shares.begin();
   for (const auto& [name, demand] : demands) by_name[name] = *share++;
   return by_name;
@@ -87,7 +86,7 @@ void RateBudget::Advance(absl::Duration now,
   const absl::Duration passed =
       last_ == -absl::InfiniteDuration() ? absl::ZeroDuration() : now - last_;
   last_ = now;
-  std::vector<scheduler::RateDemand> demands;
+  std::vector<RateDemand> demands;
   for (auto& [name, state] : states_) {
     const auto found = used.find(name);
     const double total = found == used.end() ? 0 : found->second;
@@ -100,8 +99,7 @@ void RateBudget::Advance(absl::Duration now,
     state.known = true;
     demands.push_back(DemandOf(state, now));
   }
-  const std::vector<scheduler::RateShare> shares =
-      scheduler::ShareRates(demands, cohorts_);
+  const std::vector<RateShare> shares = ShareRates(demands, cohorts_);
   auto share = shares.begin();
   for (auto& [name, state] : states_) {
     state.share = *share++;
@@ -124,9 +122,9 @@ double RateBudget::Slice(const std::string& tenant) const {
   return std::clamp(Full(found->second) / 10, min_slice_, max_slice_);
 }
 
-scheduler::RateShare RateBudget::ShareOf(const std::string& tenant) const {
+RateShare RateBudget::ShareOf(const std::string& tenant) const {
   const auto found = states_.find(tenant);
-  return found == states_.end() ? scheduler::RateShare() : found->second.share;
+  return found == states_.end() ? RateShare() : found->second.share;
 }
 
 double RateBudget::WeightedShareOf(const std::string& tenant) const {
@@ -143,4 +141,4 @@ double RateBudget::RateOf(const std::string& tenant) const {
   return found == states_.end() ? 0 : found->second.rate;
 }
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::scheduler

@@ -1,4 +1,4 @@
-#include "coordinator/reclaim_losses.h"
+#include "scheduler/quota/reclaim_losses.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
-namespace djinn::coordinator {
+namespace djinn::scheduler {
 namespace {
 
 class ReclaimLossesTest : public testing::Test {
@@ -137,4 +137,4 @@ TEST(ReclaimLossesPropertyTest, NoMinuteCostsMoreThanTheLimitAndOneReclaim) {
 }
 
 }  // namespace
-}  // namespace djinn::coordinator
+}  // namespace djinn::scheduler

@@ -11,8 +11,8 @@
 // one did meanwhile.
 //
 // Not thread-safe; reads no clock. Times are monotonic, and never go back.
-#ifndef COORDINATOR_RECLAIM_LOSSES_H_
-#define COORDINATOR_RECLAIM_LOSSES_H_
+#ifndef SCHEDULER_QUOTA_RECLAIM_LOSSES_H_
+#define SCHEDULER_QUOTA_RECLAIM_LOSSES_H_
 
 #include <deque>
 #include <map>
@@ -22,7 +22,7 @@
 
 #include "absl/time/time.h"
 
-namespace djinn::coordinator {
+namespace djinn::scheduler {
 
 class ReclaimLosses {
  public:
@@ -79,6 +79,6 @@ class ReclaimLosses {
   std::map<std::string, Tenant> tenants_;
 };
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::scheduler
 
-#endif  // COORDINATOR_RECLAIM_LOSSES_H_
+#endif  // SCHEDULER_QUOTA_RECLAIM_LOSSES_H_

@@ -9,8 +9,8 @@
 // the tenant wants all it can get.
 //
 // Not thread-safe; reads no clock.
-#ifndef COORDINATOR_RATE_BUDGET_H_
-#define COORDINATOR_RATE_BUDGET_H_
+#ifndef SCHEDULER_QUOTA_RATE_BUDGET_H_
+#define SCHEDULER_QUOTA_RATE_BUDGET_H_
 
 #include <map>
 #include <optional>
@@ -20,13 +20,17 @@
 #include "absl/time/time.h"
 #include "scheduler/quota/rate_shares.h"
 
-namespace djinn::coordinator {
+namespace djinn::scheduler {
 
 class RateBudget {
  public:
   static constexpr absl::Duration kBurst = absl::Seconds(10);
   // Rates are shared out anew so often.
   static constexpr absl::Duration kInterval = absl::Milliseconds(100);
+
+  // What one lease is granted of device time at a time, in seconds.
+  static constexpr double kMinSeconds = 0.02;
+  static constexpr double kMaxSeconds = 60;
 
   // What one lease is granted at a time: the least, and the most, of the unit.
   RateBudget(double min_slice, double max_slice)
@@ -37,23 +41,23 @@ class RateBudget {
     // Empty: none.
     std::string cohort;
     double weight = 1;
-    scheduler::RateQuota quota;
+    RateQuota quota;
   };
 
   // Replaces the tenants and their cohorts; those that stay keep their
   // allowance, new ones begin with a full one.
   void Configure(std::vector<Tenant> tenants,
-                 std::vector<scheduler::CohortRate> cohorts = {});
+                 std::vector<CohortRate> cohorts = {});
 
   // No tenant has such a quota.
   bool empty() const { return states_.empty(); }
 
   // As Advance() would share out now if the tenant had this quota, by name.
   // What a tenant without one uses is not known: as if it wanted all.
-  std::map<std::string, scheduler::RateShare> Try(const Tenant& changed,
-                                                  absl::Duration now) const;
+  std::map<std::string, RateShare> Try(const Tenant& changed,
+                                       absl::Duration now) const;
   // What it would have if it wanted all it may have.
-  scheduler::RateShare TryAll(const Tenant& changed, absl::Duration now) const;
+  RateShare TryAll(const Tenant& changed, absl::Duration now) const;
 
   // A lease of the tenant waits for credit.
   void NoteWaiting(const std::string& tenant, absl::Duration now);
@@ -69,7 +73,7 @@ class RateBudget {
   // What one lease is granted at a time.
   double Slice(const std::string& tenant) const;
   // As shared out last; zeros for a tenant without such a quota.
-  scheduler::RateShare ShareOf(const std::string& tenant) const;
+  RateShare ShareOf(const std::string& tenant) const;
   // What it borrows of all that could be lent under its root, over its weight.
   double WeightedShareOf(const std::string& tenant) const;
   // A second, lately.
@@ -83,21 +87,20 @@ class RateBudget {
     bool known = false;
     double rate = 0;
     absl::Duration waited = -absl::InfiniteDuration();
-    scheduler::RateShare share;
+    RateShare share;
   };
   double Full(const State& state) const;
-  std::map<std::string, scheduler::RateShare> Try(const Tenant& changed,
-                                                  bool wants_all,
-                                                  absl::Duration now) const;
-  static scheduler::RateDemand DemandOf(const State& state, absl::Duration now);
+  std::map<std::string, RateShare> Try(const Tenant& changed, bool wants_all,
+                                       absl::Duration now) const;
+  static RateDemand DemandOf(const State& state, absl::Duration now);
 
   const double min_slice_;
   const double max_slice_;
   std::map<std::string, State> states_;
-  std::vector<scheduler::CohortRate> cohorts_;
+  std::vector<CohortRate> cohorts_;
   absl::Duration last_ = -absl::InfiniteDuration();
 };
 
-}  // namespace djinn::coordinator
+}  // namespace djinn::scheduler
 
-#endif  // COORDINATOR_RATE_BUDGET_H_
+#endif  // SCHEDULER_QUOTA_RATE_BUDGET_H_

@@ -1,8 +1,8 @@
-#include "coordinator/rate_budget.h"
+#include "scheduler/quota/rate_budget.h"
 
 #include "gtest/gtest.h"
 
-namespace djinn::coordinator {
+namespace djinn::scheduler {
 namespace {
 
 RateBudget::Tenant Tenant(const std::string& name, double nominal,
@@ -112,4 +112,4 @@ TEST_F(RateBudgetTest, AChangeKeepsWhatIsLeft) {
 }
 
 }  // namespace
-}  // namespace djinn::coordinator
+}  // namespace djinn::scheduler

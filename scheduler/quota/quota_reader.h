@@ -1,0 +1,51 @@
+// Quotas as people write them, in the coordinator's configuration and in traces
+// of the simulator:
+//
+//   cohort: lab/vision
+//   quota:
+//     memory_bytes:
+//       nominalQuota: 64GiB
+//       borrowingLimit: 16GiB   # absent: not limited
+//       lendingLimit: 32GiB
+//     device_seconds_per_second: {nominalQuota: 2.5}
+#ifndef SCHEDULER_QUOTA_QUOTA_READER_H_
+#define SCHEDULER_QUOTA_QUOTA_READER_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/config/config_reader.h"
+#include "scheduler/quota/quota_tree.h"
+#include "scheduler/quota/rate_shares.h"
+
+namespace djinn::scheduler {
+
+// Notes what is no name of a cohort; an empty one is none.
+void CheckCohortName(ConfigMap* map, absl::string_view key,
+                     const std::string& name);
+
+// Who has a quota.
+struct QuotaOwner {
+  // A tenant has to say how much is its own.
+  bool needs_nominal = false;
+  // It can borrow and lend; otherwise why not.
+  bool has_neighbours = false;
+  const char* alone = "";
+};
+// `cohort` is its own, or empty.
+QuotaOwner TenantAsOwner(absl::string_view cohort);
+QuotaOwner CohortAsOwner(absl::string_view name);
+
+// Reads the resources' keys that are there; `map` is the one under "quota".
+void ReadQuotas(ConfigMap* map, const QuotaOwner& owner,
+                absl::Span<const Resource> resources, Quotas* quotas);
+enum class RateUnit { kSeconds, kBytes };
+// Nothing when the key is not there.
+std::optional<RateQuota> ReadRateQuota(ConfigMap* map, absl::string_view key,
+                                       RateUnit unit, const QuotaOwner& owner);
+
+}  // namespace djinn::scheduler
+
+#endif  // SCHEDULER_QUOTA_QUOTA_READER_H_
