@@ -170,7 +170,7 @@ class RateTrialTest : public testing::Test {
 
   std::vector<Tenant> tenants_ = {TestTenant("red"), TestTenant("blue")};
   ConfiguredRates configured_;
-  RateBudget budget_{0.02, 60};
+  scheduler::RateBudget budget_{0.02, 60};
   absl::Duration now_ = absl::Seconds(1);
 };
 
