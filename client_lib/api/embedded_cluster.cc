@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "client_lib/cluster/embedded_cluster.h"
+#include "client_lib/session/fork_guard.h"
 #include "common/status_macros.h"
 
 namespace djinn {
@@ -17,6 +18,8 @@ class EmbeddedCluster::Impl {
 
 absl::StatusOr<std::unique_ptr<EmbeddedCluster>> EmbeddedCluster::Start(
     const EmbeddedClusterOptions& options) {
+  // Its library's threads are the parent's, and not here.
+  if (IsForkedChild()) return AfterForkError();
   ClusterOptions cluster;
   cluster.workers = options.workers;
   cluster.worker_memory_bytes = options.worker_memory_bytes;

@@ -21,6 +21,7 @@
 #include "client_lib/capture/cpu_trial.h"
 #include "client_lib/capture/custom_operators.h"
 #include "client_lib/capture/default_dtype.h"
+#include "client_lib/capture/equal_scalars.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/limited_inference.h"
 #include "client_lib/capture/output_checks.h"
@@ -359,7 +360,8 @@ void ObserveCall(const OperatorInfo& info, torch::jit::Stack* stack) {
 
 }  // namespace
 
-void CaptureCall(const OperatorInfo& info, torch::jit::Stack* stack) {
+void CaptureCall(const OperatorInfo& called, torch::jit::Stack* stack) {
+  const OperatorInfo& info = SayOnce(called, stack);
   if (ABSL_PREDICT_FALSE(
           (debug::Flags() & (debug::kInterception | debug::kProfile)) != 0) &&
       !ShapeOnlyScope::Active()) {

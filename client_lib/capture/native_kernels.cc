@@ -4,6 +4,7 @@
 #include <ATen/InferSize.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_linalg_check_errors_native.h>
+#include <ATen/ops/_new_zeros_with_same_feature_meta_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/all.h>
 #include <ATen/ops/as_strided_native.h>
@@ -203,6 +204,11 @@ bool Equal(const at::Tensor& self, const at::Tensor& other) {
   return at::eq(self, other).all().item<bool>();
 }
 
+// Whether a padded batch could become a nested tensor, as layers of
+// transformers ask before they make one: remote devices have none, so they go
+// on as it is.
+bool FitsNestedTensor(const at::Tensor&, const at::Tensor&) { return false; }
+
 void RecordStream(at::Tensor& /*self*/, at::Stream /*stream*/) {}
 
 bool HasCompatibleShallowCopyType(const at::Tensor&, const at::Tensor&) {
@@ -238,6 +244,10 @@ std::set<std::string> RegisterNativeKernels(torch::Library* library) {
   add("_local_scalar_dense", TORCH_FN(LocalScalarDense));
   add("equal", TORCH_FN(Equal));
   add("_linalg_check_errors", TORCH_FN(LinalgCheckErrors));
+  add("_nested_tensor_from_mask_left_aligned", TORCH_FN(FitsNestedTensor));
+  // Of others, which are sent.
+  add("_new_zeros_with_same_feature_meta",
+      TORCH_FN(at::native::_new_zeros_with_same_feature_meta));
   add("record_stream", TORCH_FN(RecordStream));
   add("_has_compatible_shallow_copy_type",
       TORCH_FN(HasCompatibleShallowCopyType));

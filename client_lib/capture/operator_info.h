@@ -91,6 +91,10 @@ struct OperatorInfo {
   // The functional form is a factory, which takes dtype, layout, device and
   // pin_memory after what this one takes.
   bool functional_is_factory = false;
+  // For an operator on lists of tensors whose last argument is a number for
+  // each: the overload that takes one for all, with the same results; null when
+  // there is none. Set after all are made.
+  const OperatorInfo* with_one_scalar = nullptr;
   // PyTorch splits it into others; there is no kernel to capture it.
   bool is_split = false;
 

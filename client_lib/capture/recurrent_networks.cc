@@ -22,6 +22,8 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/capture/differentiated.h"
+
 namespace djinn::capture {
 namespace {
 
@@ -257,10 +259,7 @@ NetworkResult Network(Kind kind, const Sequence& sequence, Tensor input,
 }
 
 bool NeedsGradient(TensorList tensors) {
-  return at::GradMode::is_enabled() &&
-         std::any_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) {
-           return tensor.defined() && tensor.requires_grad();
-         });
+  return std::any_of(tensors.begin(), tensors.end(), IsDifferentiated);
 }
 
 // Full sequences --------------------------------------------------------------

@@ -21,6 +21,7 @@
 #include "client_lib/capture/attention.h"
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/custom_operators.h"
+#include "client_lib/capture/differentiated.h"
 #include "client_lib/capture/native_kernels.h"
 #include "client_lib/capture/operator_info.h"
 #include "client_lib/capture/recurrent_networks.h"
@@ -121,10 +122,7 @@ bool AnyTensor(const Stack& stack, size_t count, Predicate holds) {
 }
 
 bool NeedsGradient(const Stack& stack, size_t count) {
-  return at::GradMode::is_enabled() &&
-         AnyTensor(stack, count, [](const at::Tensor& tensor) {
-           return tensor.defined() && tensor.requires_grad();
-         });
+  return AnyTensor(stack, count, IsDifferentiated);
 }
 
 // Below autograd PyTorch would carry out a lazy conjugation or negation before
@@ -261,6 +259,7 @@ class Registrar {
       if (op.has_value() && op->hasSchema()) Decide(*op);
     }
     MatchFunctionals();
+    MatchScalars();
     RegisterCustomOperators();
   }
 
@@ -300,6 +299,32 @@ class Registrar {
         name == "aten::dropout"
             ? torch::CppFunction::makeFromBoxedFunction<&SplitDropout>()
             : torch::CppFunction::makeFromBoxedFunction<&SplitForGradient>());
+  }
+
+  // Lists of scalars that are all the same, as the steps of an optimiser's
+  // parameters are, are said as one: see OperatorInfo::with_one_scalar.
+  void MatchScalars() {
+    for (OperatorInfo& info : infos_) {
+      const c10::FunctionSchema& schema = info.handle.schema();
+      if (schema.overload_name() != "ScalarList" || info.arguments.size() < 2 ||
+          info.arguments.front().kind != ArgumentKind::kTensorList ||
+          info.arguments.back().kind != ArgumentKind::kScalarList) {
+        continue;
+      }
+      std::vector<std::string> wanted = InputTypes(schema);
+      wanted.pop_back();
+      for (const OperatorInfo* candidate : by_base_[schema.name()]) {
+        const c10::FunctionSchema& other = candidate->handle.schema();
+        std::vector<std::string> types = InputTypes(other);
+        if (other.overload_name() != "Scalar" || candidate->is_split ||
+            types.empty() ||
+            candidate->arguments.back().kind != ArgumentKind::kScalar) {
+          continue;
+        }
+        types.pop_back();
+        if (types == wanted) info.with_one_scalar = candidate;
+      }
+    }
   }
 
   void MatchFunctionals() {

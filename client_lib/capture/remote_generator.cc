@@ -96,8 +96,7 @@ uint64_t RemoteGenerator::seed() {
 }
 
 void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
-  const uint64_t due =
-      StateBytesOf(*ValueOrThrow(DeviceOfProcess(device_.index())));
+  const uint64_t due = StateBytes();
   if (due == kPhiloxStateBytes) return SetPhiloxState(new_state);
   // Takes what the CPU takes, older formats too, and complains as it does.
   at::Generator taken = at::detail::createCPUGenerator();
@@ -145,14 +144,30 @@ c10::intrusive_ptr<c10::TensorImpl> RemoteGenerator::get_state() const {
   return std::move(state).getIntrusivePtr();
 }
 
-void RemoteGenerator::set_offset(uint64_t) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false,
-                              "generators of remote devices have no offset");
+void RemoteGenerator::set_offset(uint64_t offset) {
+  if (StateBytes() != kPhiloxStateBytes) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        offset == 0, "generators have an offset on GPU workers only");
+    return;
+  }
+  const at::Tensor state = at::Tensor(get_state());
+  std::memcpy(static_cast<char*>(state.mutable_data_ptr()) + sizeof(uint64_t),
+              &offset, sizeof(offset));
+  set_state(*state.unsafeGetTensorImpl());
 }
 
 uint64_t RemoteGenerator::get_offset() const {
-  TORCH_CHECK_NOT_IMPLEMENTED(false,
-                              "generators of remote devices have no offset");
+  if (StateBytes() != kPhiloxStateBytes) return 0;
+  uint64_t offset = 0;
+  const at::Tensor state = at::Tensor(get_state());
+  std::memcpy(&offset,
+              static_cast<const char*>(state.const_data_ptr()) + sizeof(offset),
+              sizeof(offset));
+  return offset;
+}
+
+uint64_t RemoteGenerator::StateBytes() const {
+  return StateBytesOf(*ValueOrThrow(DeviceOfProcess(device_.index())));
 }
 
 RemoteGenerator* RemoteGenerator::clone_impl() const {

@@ -36,12 +36,15 @@ class RemoteGenerator : public c10::GeneratorImpl {
   // draws recorded before, too. A new one counts from the next draw on.
   void set_state(const c10::TensorImpl& new_state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
-  // A remote generator has no offset: these throw.
+  // The offset of a state on a GPU; elsewhere states have none, and these know
+  // 0 only, as generators are copied with it.
   void set_offset(uint64_t offset) override;
   uint64_t get_offset() const override;
 
  private:
   RemoteGenerator* clone_impl() const override;
+  // Of a state on its worker; waits until that was reached.
+  uint64_t StateBytes() const;
   void SetPhiloxState(const c10::TensorImpl& state) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Held while the seed or state is sent, so that no other thread draws before

@@ -119,7 +119,8 @@ TEST_F(GeneratorProgramsTest, BadStatesChangeNothing) {
                c10::Error);
   EXPECT_THROW(generator.set_state(torch::zeros({10}, torch::kByte)),
                c10::Error);
-  EXPECT_THROW(generator.get_offset(), c10::Error);
+  EXPECT_EQ(generator.get_offset(), 0u);
+  EXPECT_THROW(generator.set_offset(4), c10::Error);
   ExpectEqual(torch::randn({4}, generator, torch::TensorOptions(Device(0))),
               torch::randn({4}, MakeGenerator(torch::kCPU, 3)));
 }

@@ -149,6 +149,11 @@ class DeviceTest(RemoteCase):
         self.assertGreaterEqual(first.elapsed_time(second), 0)
         torch.accelerator.current_stream().wait_event(second)
         self.assertTrue(self.module.Event().query())
+        events = [self.module.Event(enable_timing=True) for _ in range(2)]
+        for event in events:
+            event.record()
+        events[1].synchronize()
+        self.assertGreaterEqual(events[0].elapsed_time(events[1]), 0)
 
     def test_an_event_that_was_not_recorded_has_no_time(self):
         event = torch.Event(device=self.device, enable_timing=True)

@@ -113,6 +113,10 @@ class ThreadsTest(RemoteCase):
                             use()
                         except djinn.Error as error:
                             print(error.reason, "fork" in str(error))
+                    try:
+                        djinn.local(workers=1)
+                    except djinn.Error as error:
+                        print(error.reason)
                     del x
                     print(torch.ones(3).sum().item())
                     sys.stdout.flush()
@@ -123,7 +127,7 @@ class ThreadsTest(RemoteCase):
         )
         self.assertEqual(
             program.stdout.split("\n"),
-            ["True", "AFTER_FORK True", "AFTER_FORK True", "3.0", "0", "2.0", ""],
+            ["True", "AFTER_FORK True", "AFTER_FORK True", "AFTER_FORK", "3.0", "0", "2.0", ""],
         )
 
 

@@ -1,5 +1,8 @@
 """Random numbers: a CPU worker draws what the CPU draws."""
 
+import copy
+import pickle
+
 import torch
 
 from tests.python.remote_case import RemoteCase
@@ -47,6 +50,15 @@ class RandomTest(RemoteCase):
             torch.rand(5, generator=remote, device=self.device),
             torch.rand(5, generator=local),
         )
+
+    def test_generators_are_copied_with_their_state(self):
+        remote = torch.Generator(device=self.device).manual_seed(3)
+        torch.rand(5, generator=remote, device=self.device)
+        copies = [copy.deepcopy(remote), pickle.loads(pickle.dumps(remote)), remote.clone_state()]
+        drawn = torch.rand(5, generator=remote, device=self.device).cpu()
+        for other in copies:
+            self.assertEqual(other.device, self.device)
+            self.assert_same(torch.rand(5, generator=other, device=self.device), drawn)
 
     def test_a_generator_of_another_device_is_refused(self):
         with self.assertRaisesRegex(RuntimeError, "[Ee]xpected a .* device type"):

@@ -126,10 +126,11 @@ class Stream(torch.Stream):
         return super().__new__(cls, device=torch.device(_NAME, _index(device)), priority=priority)
 
 
-class Event(torch.Event):
+class Event:
+    # A plain event: PyTorch compares events with no subclass of its own.
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False):
-        return super().__new__(
-            cls, device=_NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+        return torch.Event(
+            device=_NAME, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )
 
 
@@ -274,5 +275,7 @@ def register():
     """Makes this module torch.<name>, and gives tensors and modules its methods."""
     for storage in (torch.TypedStorage, torch.storage._StorageBase):
         storage.__reduce__ = _pickle_through_zip(storage.__reduce__)
+    # PyTorch's modules know the name from here, and go other ways without it.
+    torch.utils.rename_privateuse1_backend(_NAME)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     torch._register_device_module(_NAME, sys.modules[__name__])
