@@ -334,8 +334,8 @@ class Cluster {
   // which another worker is better for.
   void NotePhase(const SharedWork& work, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Unspecified when it is not known.
-  v1::Phase PhaseOfGraph(const std::string& fingerprint)
+  // Empty when nothing is known.
+  v1::GraphPhase PhaseOfGraph(const std::string& fingerprint)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker is to hear of its graphs' phases as far as they are known, and
   // hears of some.

@@ -29,6 +29,7 @@ void Add(const v1::StorageUse& use, v1::StorageUse* sum) {
 void Add(const v1::SessionUse& use, v1::SessionUse* sum) {
   Add(use.contents(), sum->mutable_contents());
   Add(use.storages(), sum->mutable_storages());
+  if (use.has_caches()) Add(use.caches(), sum->mutable_caches());
   Add(use.generators(), sum->mutable_generators());
   sum->set_queued_runs(sum->queued_runs() + use.queued_runs());
   sum->set_outstanding(sum->outstanding() + use.outstanding());

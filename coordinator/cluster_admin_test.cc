@@ -75,6 +75,8 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
     held->mutable_use()->mutable_contents()->set_size_bytes(1000);
     held->mutable_use()->mutable_storages()->set_size_bytes(20);
     held->mutable_use()->mutable_generators()->set_size_bytes(3);
+    held->mutable_use()->mutable_caches()->set_count(1);
+    held->mutable_use()->mutable_caches()->set_size_bytes(5);
     held->mutable_use()->set_queued_runs(1);
     held->mutable_use()->set_outstanding(2);
     held->mutable_use()->set_outstanding_bytes(50);
@@ -102,6 +104,8 @@ TEST_F(ClusterAdminTest, OperatorsSeeWhatWorkersReport) {
   EXPECT_EQ(info.use().contents().size_bytes(), 2000u);
   EXPECT_EQ(info.use().storages().size_bytes(), 40u);
   EXPECT_EQ(info.use().generators().size_bytes(), 6u);
+  EXPECT_EQ(info.use().caches().count(), 2u);
+  EXPECT_EQ(info.use().caches().size_bytes(), 10u);
   EXPECT_EQ(info.use().queued_runs(), 2u);
   EXPECT_EQ(info.use().outstanding(), 4u);
   EXPECT_EQ(info.use().outstanding_bytes(), 100u);

@@ -59,6 +59,9 @@ void CollectQuota(const Tenant& tenant, const std::string& label,
     nominal("worker_storage_bytes",
             static_cast<double>(totals.storage_bytes()));
   }
+  if (totals.has_cache_bytes()) {
+    nominal("worker_cache_bytes", static_cast<double>(totals.cache_bytes()));
+  }
   nominal("worker_outstanding_messages", tenant.totals.max_outstanding());
   nominal("worker_outstanding_bytes",
           static_cast<double>(tenant.totals.max_outstanding_bytes()));
@@ -151,6 +154,7 @@ void Cluster::CollectTenants(Exposition* out) {
     usage("leases", info.lease_count());
     usage("storage_bytes", static_cast<double>(info.storage_bytes()));
     usage("content_bytes", static_cast<double>(info.content_bytes()));
+    usage("cache_bytes", static_cast<double>(info.use().caches().size_bytes()));
     usage("outstanding_messages", info.use().outstanding());
     usage("outstanding_bytes",
           static_cast<double>(info.use().outstanding_bytes()));

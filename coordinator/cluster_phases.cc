@@ -1,5 +1,7 @@
-// What workers are told of the work that their graphs are.
+// What workers are told of the work that their graphs are, and of what these
+// keep.
 #include <string>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "coordinator/cluster.h"
@@ -10,18 +12,26 @@ namespace {
 // In one message to a worker.
 constexpr int kMaxPhasesAtOnce = 1024;
 
+bool IsKnown(const v1::GraphPhase& phase) {
+  return phase.phase() != v1::PHASE_UNSPECIFIED || phase.cache_slots_size() > 0;
+}
+
 }  // namespace
 
-v1::Phase Cluster::PhaseOfGraph(const std::string& fingerprint) {
+v1::GraphPhase Cluster::PhaseOfGraph(const std::string& fingerprint) {
   const SharedWork work = works_.OfStructure(fingerprint);
-  return work == nullptr ? v1::PHASE_UNSPECIFIED
-                         : static_cast<v1::Phase>(work->phase());
+  v1::GraphPhase phase;
+  if (work == nullptr) return phase;
+  phase.set_phase(static_cast<v1::Phase>(work->phase()));
+  phase.mutable_cache_slots()->Assign(work->cache_slots().begin(),
+                                      work->cache_slots().end());
+  return phase;
 }
 
 void Cluster::NotePhasesToTell(Worker* worker, Wakes* wakes) {
   // What is not known yet comes back when it is.
   absl::erase_if(worker->untold, [&](const std::string& fingerprint) {
-    return PhaseOfGraph(fingerprint) == v1::PHASE_UNSPECIFIED;
+    return !IsKnown(PhaseOfGraph(fingerprint));
   });
   if (!worker->untold.empty()) Touch(worker, wakes);
 }
@@ -29,11 +39,10 @@ void Cluster::NotePhasesToTell(Worker* worker, Wakes* wakes) {
 void Cluster::TellPhases(Worker* worker, v1::DesiredState* desired) {
   absl::erase_if(worker->untold, [&](const std::string& fingerprint) {
     if (desired->graph_phases_size() == kMaxPhasesAtOnce) return false;
-    const v1::Phase phase = PhaseOfGraph(fingerprint);
-    if (phase == v1::PHASE_UNSPECIFIED) return true;
-    v1::GraphPhase* const known = desired->add_graph_phases();
-    known->set_fingerprint(fingerprint);
-    known->set_phase(phase);
+    v1::GraphPhase known = PhaseOfGraph(fingerprint);
+    if (!IsKnown(known)) return true;
+    known.set_fingerprint(fingerprint);
+    *desired->add_graph_phases() = std::move(known);
     return true;
   });
   // The rest in the next message, at once.

@@ -1,7 +1,10 @@
 // What workers are told of their graphs' phases, and what tenants are billed
 // for each.
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "common/metrics/exposition.h"
 #include "common/net/proto_duration.h"
@@ -12,6 +15,7 @@
 namespace djinn::coordinator {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class ClusterPhasesTest : public ClusterTest {
@@ -23,8 +27,10 @@ class ClusterPhasesTest : public ClusterTest {
     session_ = Open("red");
     Grant(session_, 0, worker_, &w0_);
   }
-  void Define(const std::string& fingerprint, semantics::Phase phase) {
+  void Define(const std::string& fingerprint, semantics::Phase phase,
+              std::vector<uint32_t> caches = {}) {
     scheduler::Work work;
+    work.SetCacheSlots(std::move(caches));
     work.Add({semantics::OpClass::kMatmul, phase, {1000, 10, 2}, 3});
     cluster_->NoteStructure(session_, fingerprint,
                             std::make_shared<const scheduler::Work>(work));
@@ -86,6 +92,26 @@ TEST_F(ClusterPhasesTest, AWorkerHearsOfAGraphThatBecomesKnown) {
   // Once.
   Report("g", 5);
   EXPECT_TRUE(Told().empty());
+}
+
+TEST_F(ClusterPhasesTest, AWorkerHearsWhichSlotsAreCaches) {
+  Report("g", 1);
+  EXPECT_TRUE(Told().empty());
+  Define("g", semantics::Phase::kLlmDecode);
+  EXPECT_EQ(Told().size(), 1u);
+  // A later structure shows it.
+  Define("g", semantics::Phase::kLlmDecode, {2, 5});
+  const auto told = Told();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].phase(), v1::PHASE_LLM_DECODE);
+  EXPECT_THAT(told[0].cache_slots(), ElementsAre(2, 5));
+  Define("g", semantics::Phase::kLlmDecode, {2, 5});
+  EXPECT_TRUE(Told().empty());
+  // Also where the phase is not known.
+  Report("h", 1);
+  EXPECT_TRUE(Told().empty());
+  Define("h", semantics::Phase::kUnspecified, {1});
+  ASSERT_EQ(Told().size(), 1u);
 }
 
 TEST_F(ClusterPhasesTest, EveryWorkerThatHasTheGraphHearsOfItAtOnce) {

@@ -211,14 +211,17 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
                             SharedWork work) {
   Wakes wakes;
   MutexLock lock(&mu_);
-  const v1::Phase phase_before = PhaseOfGraph(std::string(fingerprint));
+  const v1::GraphPhase before = PhaseOfGraph(std::string(fingerprint));
   Session* const session = FindSession(id);
   if (session == nullptr) return false;
   if (work != nullptr) {
     works_.AddStructure(session->tenant, std::string(fingerprint), work);
     NotePhase(work, session, &wakes);
   }
-  if (PhaseOfGraph(std::string(fingerprint)) != phase_before) {
+  const v1::GraphPhase after = PhaseOfGraph(std::string(fingerprint));
+  if (after.phase() != before.phase() ||
+      !std::equal(after.cache_slots().begin(), after.cache_slots().end(),
+                  before.cache_slots().begin(), before.cache_slots().end())) {
     TellPhase(std::string(fingerprint), &wakes);
   }
   const uint64_t key = StructureKey(fingerprint);
@@ -228,6 +231,8 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
   if (!session->structures.insert(key).second) return false;
   if (work != nullptr) {
     auto sum = std::make_shared<scheduler::Work>(*work);
+    // It is of no structure.
+    sum->SetCacheSlots({});
     if (session->work != nullptr) sum->Add(*session->work);
     session->work = std::move(sum);
     works_.NoteProgram({session->tenant, session->program, session->work,

@@ -54,6 +54,7 @@ void ReadMemoryParts(ConfigMap* map, Limits* limits) {
   if (const auto bytes = part("storage_memory")) {
     limits->set_storage_bytes(*bytes);
   }
+  if (const auto bytes = part("cache_memory")) limits->set_cache_bytes(*bytes);
 }
 
 v1::SessionLimits ReadLimits(ConfigMap map) {
@@ -177,7 +178,7 @@ void ReadAllQuotas(ConfigMap map, const scheduler::QuotaOwner& owner,
                    Holder* holder) {
   constexpr scheduler::Resource kResources[] = {
       scheduler::Resource::kMemoryBytes, scheduler::Resource::kContentBytes,
-      scheduler::Resource::kStorageBytes,
+      scheduler::Resource::kStorageBytes, scheduler::Resource::kCacheBytes,
       scheduler::Resource::kOutstandingMessages};
   scheduler::ReadQuotas(&map, owner, kResources, &holder->quotas);
   holder->device_rate = scheduler::ReadRateQuota(

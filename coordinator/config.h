@@ -54,8 +54,10 @@
 //         memory: 16GiB
 //         content_memory: 12GiB     # of it, for uploads that are kept to be
 //                                   # shared; absent: all
-//         storage_memory: 8GiB      # for all else, such as results and caches;
+//         storage_memory: 8GiB      # for all else, such as results;
 //                                   # likewise
+//         cache_memory: 6GiB        # for what is found to be a cache; absent:
+//                                   # it is of storage_memory
 //         max_outstanding: 256      # messages, at least 2
 //         max_outstanding_bytes: 64MiB  # at least inline_bytes and 1MiB
 //         inline_bytes: 64KiB       # 8KiB to 32MiB
@@ -66,6 +68,7 @@
 //         max_outstanding_bytes: 4GiB
 //         content_memory: 800GiB    # absent: what memory leaves
 //         storage_memory: 512GiB    # likewise
+//         cache_memory: 384GiB
 //         max_models: 20            # registered; absent: not limited
 //         model_bytes: 8GiB         # that each keeps using; likewise
 //       credits:                    # of all its leases together; absent: not
@@ -83,7 +86,7 @@
 //       cohort: lab/vision          # lends to and borrows from others in lab
 //       quota:                      # of all its leases; absent: not limited
 //         memory_bytes:             # likewise content_bytes, storage_bytes,
-//                                   # outstanding_messages
+//                                   # cache_bytes, outstanding_messages
 //           nominalQuota: 64GiB
 //           borrowingLimit: 16GiB   # absent: not limited
 //           lendingLimit: 32GiB

@@ -333,9 +333,11 @@ TEST_F(ConfigTest, PartsOfTheMemoryAreLimitedWhereItSaysSo) {
   EXPECT_FALSE(config->tenants[0].limits.has_content_bytes());
   EXPECT_FALSE(config->tenants[0].totals.has_storage_bytes());
   config = Read(
-      with("limits: {memory: 4GiB, content_memory: 3GiB, storage_memory: 2GiB},"
-           "totals: {memory: 9GiB, content_memory: 0},"
-           "quota: {content_bytes: {nominalQuota: 6GiB}}"));
+      with("limits: {memory: 4GiB, content_memory: 3GiB, storage_memory: 2GiB, "
+           "cache_memory: 1GiB},"
+           "totals: {memory: 9GiB, content_memory: 0, cache_memory: 8GiB},"
+           "quota: {content_bytes: {nominalQuota: 6GiB}, "
+           "cache_bytes: {nominalQuota: 7GiB}}"));
   ASSERT_TRUE(config.ok()) << config.status();
   const Tenant& red = config->tenants[0];
   EXPECT_EQ(red.limits.content_bytes(), uint64_t{3} << 30);
@@ -343,6 +345,11 @@ TEST_F(ConfigTest, PartsOfTheMemoryAreLimitedWhereItSaysSo) {
   EXPECT_TRUE(red.totals.has_content_bytes());
   EXPECT_EQ(red.totals.content_bytes(), 0u);
   EXPECT_FALSE(red.totals.has_storage_bytes());
+  EXPECT_EQ(red.limits.cache_bytes(), uint64_t{1} << 30);
+  EXPECT_EQ(red.totals.cache_bytes(), uint64_t{8} << 30);
+  const auto cache = static_cast<size_t>(scheduler::Resource::kCacheBytes);
+  EXPECT_EQ(red.quotas[cache].nominal, int64_t{7} << 30);
+  EXPECT_EQ(LeaseQuota(red)[cache], int64_t{1} << 30);
   const auto content = static_cast<size_t>(scheduler::Resource::kContentBytes);
   const auto storage = static_cast<size_t>(scheduler::Resource::kStorageBytes);
   EXPECT_EQ(red.quotas[content].nominal, int64_t{6} << 30);
@@ -352,6 +359,9 @@ TEST_F(ConfigTest, PartsOfTheMemoryAreLimitedWhereItSaysSo) {
   config = Read(with("limits: {memory: 4GiB, content_memory: 3GiB}"));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(LeaseQuota(config->tenants[0])[storage], int64_t{4} << 30);
+  EXPECT_EQ(LeaseQuota(config->tenants[0])[cache], int64_t{4} << 30);
+  EXPECT_THAT(Complaint(with("limits: {memory: 1GiB, cache_memory: 2GiB}")),
+              HasSubstr("tenants[0].limits.cache_memory: is a part of "));
   EXPECT_THAT(Complaint(with("limits: {memory: 1GiB, storage_memory: 2GiB}")),
               HasSubstr("tenants[0].limits.storage_memory: is a part of "
                         "memory, and must not exceed its 1073741824, got "

@@ -31,6 +31,8 @@ scheduler::Amounts LeaseQuota(const Tenant& tenant) {
        limits.has_content_bytes() ? limits.content_bytes() : memory);
   take(scheduler::Resource::kStorageBytes,
        limits.has_storage_bytes() ? limits.storage_bytes() : memory);
+  take(scheduler::Resource::kCacheBytes,
+       limits.has_cache_bytes() ? limits.cache_bytes() : memory);
   take(scheduler::Resource::kOutstandingMessages, limits.max_outstanding());
   return amounts;
 }

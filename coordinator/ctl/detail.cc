@@ -46,6 +46,7 @@ void AddUse(const v1::SessionUse& use, std::vector<Row>* rows) {
   };
   add("contents", use.contents());
   add("own storages", use.storages());
+  add("caches", use.caches());
   add("generators", use.generators());
   rows->push_back({"models", DescribeModels(use)});
   rows->push_back({"runs in flight", absl::StrCat(use.queued_runs())});
@@ -80,18 +81,24 @@ void AddCredits(const v1::LeaseUse& used, const v1::LeaseCredits& granted,
 // there.
 void AddUseOfLimits(const v1::SessionUse& use, const v1::SessionLimits& limits,
                     std::vector<Row>* rows) {
-  const uint64_t bytes = use.contents().size_bytes() +
-                         use.storages().size_bytes() +
-                         use.generators().size_bytes();
+  const uint64_t bytes =
+      use.contents().size_bytes() + use.storages().size_bytes() +
+      use.caches().size_bytes() + use.generators().size_bytes();
   rows->push_back({"memory", OfLimit(bytes, limits.memory_bytes())});
   if (limits.has_content_bytes()) {
     rows->push_back({"content memory", OfLimit(use.contents().size_bytes(),
                                                limits.content_bytes())});
   }
+  // Without a limit of their own, caches are of the storages'.
+  const uint64_t caches =
+      limits.has_cache_bytes() ? use.caches().size_bytes() : 0;
   if (limits.has_storage_bytes()) {
     rows->push_back(
-        {"storage memory",
-         OfLimit(bytes - use.contents().size_bytes(), limits.storage_bytes())});
+        {"storage memory", OfLimit(bytes - use.contents().size_bytes() - caches,
+                                   limits.storage_bytes())});
+  }
+  if (limits.has_cache_bytes()) {
+    rows->push_back({"cache memory", OfLimit(caches, limits.cache_bytes())});
   }
   rows->push_back(
       {"outstanding",
@@ -111,6 +118,9 @@ void AddLimits(const v1::SessionLimits& limits, std::vector<Row>* rows) {
   if (limits.has_storage_bytes()) {
     rows->push_back(
         {"storage memory limit", FormatBytes(limits.storage_bytes())});
+  }
+  if (limits.has_cache_bytes()) {
+    rows->push_back({"cache memory limit", FormatBytes(limits.cache_bytes())});
   }
   rows->push_back({"outstanding limit",
                    absl::StrCat(limits.max_outstanding(), " messages, ",
@@ -276,7 +286,10 @@ std::string Detail(const v1::WorkerInfo& info) {
       {"phases", Phases(info.phases())}};
   if (!info.has_memory()) return FormatTable(rows);  // lost
   const v1::MemoryUse& memory = info.memory();
-  rows.push_back({"storages", FormatBytes(memory.storage_bytes())});
+  rows.push_back(
+      {"storages",
+       absl::StrCat(FormatBytes(memory.storage_bytes()), ", ",
+                    FormatBytes(memory.cache_bytes()), " of them caches")});
   rows.push_back(
       {"contents", absl::StrCat(FormatBytes(memory.content_bytes()), ", ",
                                 FormatBytes(memory.idle_content_bytes()),

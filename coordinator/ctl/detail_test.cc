@@ -204,7 +204,7 @@ TEST(DetailTest, WhichDevicesGoAndWhyOthersStay) {
 }
 
 TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
-  const auto lease = Parse<v1::LeaseInfo>(R"pb(
+  auto lease = Parse<v1::LeaseInfo>(R"pb(
     lease_id: "lease"
     state: IN_USE
     worker_id: "w0"
@@ -217,6 +217,7 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
       contents { count: 1 size_bytes: 2000 }
       storages { count: 2 size_bytes: 3000 }
       generators { count: 1 size_bytes: 8 }
+      caches { count: 1 size_bytes: 4000 }
       queued_runs: 4
       outstanding: 5
       outstanding_bytes: 600
@@ -224,6 +225,7 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
     }
     limits {
       memory_bytes: 1000000
+      storage_bytes: 500000
       max_outstanding: 256
       max_outstanding_bytes: 64000
       max_structures: 99
@@ -240,7 +242,7 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
     credits { device_time { seconds: 60 } }
     out_of_credit: true
   )pb");
-  const std::string text = Detail(lease);
+  std::string text = Detail(lease);
   for (const char* line : {
            "state           IN_USE\n",
            "session         0123abcd, epoch 2\n",
@@ -253,14 +255,21 @@ TEST(DetailTest, ALeaseShowsItsUseAndLimits) {
            "why there       most of the bytes\n",
            "contents        1 storage, 2.0kB\n",
            "own storages    2 storages, 3.0kB\n",
+           "caches          1 storage, 4.0kB\n",
            "generators      1 storage, 8B\n",
            "runs in flight  4\n",
-           "memory          5.0kB of 1.0MB\n",
+           "memory          9.0kB of 1.0MB\n",
+           "storage memory  7.0kB of 500.0kB\n",
            "outstanding     5 of 256 messages, 600B of 64.0kB\n",
            "structures      7 of 99\n",
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+  // With a limit of their own caches are not of that part.
+  lease.mutable_limits()->set_cache_bytes(6000);
+  text = Detail(lease);
+  EXPECT_THAT(text, HasSubstr("storage memory  3.0kB of 500.0kB\n"));
+  EXPECT_THAT(text, HasSubstr("cache memory    4.0kB of 6.0kB\n"));
 }
 
 TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
@@ -273,6 +282,7 @@ TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
       content_bytes: 2000
       idle_content_bytes: 30
       transfer_bytes: 4
+      cache_bytes: 60
     }
     plan_cache { entries: 1 size_bytes: 50 hits: 6 misses: 7 evictions: 8 }
     executed {
@@ -289,6 +299,8 @@ TEST(DetailTest, OfALostWorkerOnlyWhatIsKnown) {
     }
   )pb");
   EXPECT_THAT(Detail(worker), HasSubstr("contents        2.0kB, 30B of them"));
+  EXPECT_THAT(Detail(worker),
+              HasSubstr("storages        100B, 60B of them caches\n"));
   EXPECT_THAT(Detail(worker),
               HasSubstr("plan cache      1 plan, 50B, 6 hits, 7 misses, 8 "
                         "evicted\n"));

@@ -123,6 +123,13 @@ void GraphCache::SetPhase(absl::string_view fingerprint, v1::Phase phase) {
   if (found != structures_.end()) found->second.any()->SetPhase(phase);
 }
 
+void GraphCache::SetCaches(absl::string_view fingerprint,
+                           absl::Span<const uint32_t> slots) {
+  MutexLock lock(&mu_);
+  const auto found = structures_.find(fingerprint);
+  if (found != structures_.end()) found->second.any()->SetCaches(slots);
+}
+
 std::vector<std::shared_ptr<const Plan>> GraphCache::List() const {
   std::vector<std::shared_ptr<const Plan>> plans;
   MutexLock lock(&mu_);

@@ -24,6 +24,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/mutex.h"
 #include "common/tenant_order.h"
 #include "djinn/v1/notes.pb.h"
@@ -69,9 +70,11 @@ class GraphCache {
   std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan,
                                      absl::string_view tenant);
 
-  // Says what kind of work the structure is; forgotten with its last plan.
-  // Without effect where there is none.
+  // Says what kind of work the structure is, and which of its slots are caches;
+  // forgotten with its last plan. Without effect where there is none.
   void SetPhase(absl::string_view fingerprint, v1::Phase phase);
+  void SetCaches(absl::string_view fingerprint,
+                 absl::Span<const uint32_t> slots);
 
   // One of each structure, whatever its sizes.
   std::vector<std::shared_ptr<const Plan>> List() const;

@@ -32,11 +32,13 @@ class MeteringTest : public TwoCoresTest {
     return s.get();
   }
   // The coordinator says what kind of work the graph is.
-  void Tell(const srg::Structure& structure, v1::Phase phase) {
+  void Tell(const srg::Structure& structure, v1::Phase phase,
+            const std::vector<uint32_t>& caches = {}) {
     v1::DesiredState desired = Agreed();
     v1::GraphPhase* const known = desired.add_graph_phases();
     known->set_fingerprint(srg::Fingerprint(structure));
     known->set_phase(phase);
+    known->mutable_cache_slots()->Assign(caches.begin(), caches.end());
     core_->Apply(desired);
   }
   bool MetricsSay(const std::string& line) {
@@ -160,6 +162,32 @@ TEST_F(MeteringTest, TimeIsOfThePhaseThatRuns) {
   EXPECT_EQ(PhaseTimes(Billed().phases()), phases);
   EXPECT_TRUE(MetricsSay(
       "djinn_worker_device_busy_seconds_total{phase=\"training\"} 6\n"));
+}
+
+TEST_F(MeteringTest, CachesAreCountedOnceTheyAreKnown) {
+  const std::unique_ptr<TestClient> client = Open();
+  client->Create(1, 8);
+  client->Create(2, 100);
+  client->Define(1, Fill());
+  client->Run(1, {1}, {1});
+  client->Read(1, 2);
+  EXPECT_EQ(core_->Snapshot().memory().cache_bytes(), 0u);
+  Tell(Fill(), v1::PHASE_LLM_DECODE, {0});
+  client->Run(1, {1}, {1});
+  client->Read(1, 2);
+  const v1::WorkerState state = core_->Snapshot();
+  EXPECT_EQ(state.memory().cache_bytes(), 8u);
+  EXPECT_EQ(state.memory().storage_bytes(), 108u);
+  const v1::SessionUse& use = state.sessions(0).use();
+  EXPECT_EQ(use.caches().count(), 1u);
+  EXPECT_EQ(use.caches().size_bytes(), 8u);
+  EXPECT_EQ(use.storages().size_bytes(), 100u);
+  const auto says = [&](const std::string& residency, int bytes) {
+    return MetricsSay("residency=\"" + residency + "\"} " +
+                      std::to_string(bytes) + "\n");
+  };
+  EXPECT_TRUE(says("kv_cache", 8));
+  EXPECT_TRUE(says("storage", 100));
 }
 
 // One turn goes on with the session's next messages while they are short.

@@ -236,6 +236,8 @@ class WorkerCore {
   // it without the lock.
   std::shared_ptr<Session> EndLeaseLocked(Lease lease, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of all sessions' storages that are known to be caches.
+  uint64_t CacheBytes() const;
   void ReportLeases(v1::WorkerState* state) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What keeps the session's next message from being carried out, if anything.

@@ -20,11 +20,12 @@ namespace {
 constexpr size_t kMaxReportedContents = 64 << 10;
 
 void ReportMemory(const Ledger::Usage& usage, uint64_t idle_content_bytes,
-                  v1::MemoryUse* memory) {
+                  uint64_t cache_bytes, v1::MemoryUse* memory) {
   const auto bytes = [&](MemoryClass memory_class) {
     return usage.by_class[static_cast<size_t>(memory_class)];
   };
   memory->set_storage_bytes(bytes(MemoryClass::kStorages));
+  memory->set_cache_bytes(std::min(cache_bytes, bytes(MemoryClass::kStorages)));
   memory->set_content_bytes(bytes(MemoryClass::kContents));
   memory->set_idle_content_bytes(idle_content_bytes);
   memory->set_transfer_bytes(bytes(MemoryClass::kTransfers));
@@ -218,6 +219,7 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
   }
   for (const v1::GraphPhase& known : desired.graph_phases()) {
     graphs_.SetPhase(known.fingerprint(), KnownPhase(known.phase()));
+    graphs_.SetCaches(known.fingerprint(), known.cache_slots());
   }
   std::vector<absl::StatusOr<v1::LeaseClaims>> claims;
   for (const v1::SignedLease& issue : desired.leases()) {
@@ -270,6 +272,15 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
   if (changed) NotifyChange();
 }
 
+uint64_t WorkerCore::CacheBytes() const {
+  uint64_t bytes = 0;
+  MutexLock lock(&mu_);
+  for (const auto& [lease_id, held] : sessions_) {
+    bytes += held.session->cache_bytes();
+  }
+  return bytes;
+}
+
 void WorkerCore::ReportLeases(v1::WorkerState* state) const {
   uint32_t queued_runs = 0;
   const absl::Duration now = clock_->Monotonic();
@@ -318,7 +329,8 @@ v1::WorkerState WorkerCore::Snapshot() const {
       usage.by_class[static_cast<size_t>(MemoryClass::kSpare)];
   state.set_free_bytes(std::min(
       usage.limit, usage.limit - usage.used + spare + contents.idle_bytes));
-  ReportMemory(usage, contents.idle_bytes, state.mutable_memory());
+  ReportMemory(usage, contents.idle_bytes, CacheBytes(),
+               state.mutable_memory());
   v1::CacheUse* const content_cache = state.mutable_content_cache();
   ReportCache(contents, content_cache);
   content_cache->set_entries(contents.entries);

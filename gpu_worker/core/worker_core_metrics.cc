@@ -106,7 +106,11 @@ void WorkerCore::CollectMemory(Exposition* out) const {
                 {"device_uuid", device_->name()},
                 {"residency", residency}});
   };
-  memory("storage", bytes(MemoryClass::kStorages));
+  const double storages = bytes(MemoryClass::kStorages);
+  // What storages share counts for each of them.
+  const double caches = std::min(storages, static_cast<double>(CacheBytes()));
+  memory("storage", storages - caches);
+  memory("kv_cache", caches);
   memory("content", content);
   memory("transfer", bytes(MemoryClass::kTransfers));
   memory("spare", bytes(MemoryClass::kSpare));

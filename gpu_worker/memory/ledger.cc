@@ -104,47 +104,81 @@ absl::flat_hash_map<std::string, uint64_t> Ledger::by_tenant() const {
 }
 
 void CappedMemory::SetLimits(MemoryLimits limits) {
-  all_.limit = limits.all;
-  contents_.limit = limits.contents;
-  storages_.limit = limits.storages;
+  MutexLock lock(&mu_);
+  limits_ = limits;
 }
 
-absl::Status CappedMemory::Take(Cap* cap, const char* what, uint64_t bytes) {
-  const uint64_t limit = cap->limit;
-  uint64_t used = cap->used;
-  do {
-    // The limit may have been lowered below what is used.
-    if (bytes > 0 && (used > limit || bytes > limit - used)) {
-      return LimitExceeded(reason_, absl::StrCat("memory of ", owner_, what),
-                           limit, used, bytes);
-    }
-  } while (!cap->used.compare_exchange_weak(used, used + bytes));
+uint64_t CappedMemory::limit() const {
+  MutexLock lock(&mu_);
+  return limits_.all;
+}
+
+uint64_t CappedMemory::used() const {
+  MutexLock lock(&mu_);
+  return All();
+}
+
+CappedMemory::Part CappedMemory::PartOf(StorageClass storage_class) {
+  switch (storage_class) {
+    case StorageClass::kContent:
+      return Part::kContents;
+    case StorageClass::kCache:
+      return Part::kCaches;
+    case StorageClass::kOwn:
+    case StorageClass::kGenerator:
+      break;
+  }
+  return Part::kStorages;
+}
+
+absl::Status CappedMemory::Check(const char* what, uint64_t limit,
+                                 uint64_t before, uint64_t now) const {
+  // The limit may have been lowered below what is used.
+  if (now <= before || now <= limit) return absl::OkStatus();
+  return LimitExceeded(reason_, absl::StrCat("memory of ", owner_, what), limit,
+                       before, now - before);
+}
+
+absl::Status CappedMemory::CheckParts(
+    Part part, const std::array<uint64_t, 3>& before) const {
+  const auto [contents, storages, caches] = before;
+  if (part == Part::kContents) {
+    return Check(" for contents", limits_.contents, contents, used_[0]);
+  }
+  if (!caches_apart()) {
+    return Check(" but for contents", limits_.storages, storages + caches,
+                 used_[1] + used_[2]);
+  }
+  if (part == Part::kCaches) {
+    return Check(" for caches", limits_.caches, caches, used_[2]);
+  }
+  DJINN_RETURN_IF_ERROR(Check(" but for contents and caches", limits_.storages,
+                              storages, used_[1]));
+  // Found out too late to refuse them.
+  if (used_[1] > storages && used_[2] > limits_.caches) {
+    return LimitExceeded(reason_,
+                         absl::StrCat("memory of ", owner_, " for caches"),
+                         limits_.caches, used_[2], used_[1] - storages);
+  }
   return absl::OkStatus();
 }
 
 absl::Status CappedMemory::Change(Amount from, Amount to) {
-  Cap& had = PartOf(from.storage_class);
-  Cap& has = PartOf(to.storage_class);
-  const uint64_t kept = &had == &has ? std::min(from.bytes, to.bytes) : 0;
-  const uint64_t more = to.bytes > from.bytes ? to.bytes - from.bytes : 0;
-  DJINN_RETURN_IF_ERROR(Take(&all_, "", more));
-  if (absl::Status taken =
-          Take(&has, &has == &contents_ ? " for contents" : " but for contents",
-               to.bytes - kept);
-      !taken.ok()) {
-    all_.used -= more;
-    return taken;
-  }
-  had.used -= from.bytes - kept;
-  all_.used -= from.bytes + more - to.bytes;
-  return absl::OkStatus();
+  MutexLock lock(&mu_);
+  const std::array<uint64_t, 3> before = used_;
+  const uint64_t all_before = All();
+  UsedOf(to.storage_class) += to.bytes;
+  UsedOf(from.storage_class) -= from.bytes;
+  absl::Status fits = Check("", limits_.all, all_before, All());
+  if (fits.ok()) fits = CheckParts(PartOf(to.storage_class), before);
+  if (!fits.ok()) used_ = before;
+  return fits;
 }
 
 void CappedMemory::Count(Amount from, Amount to) {
-  PartOf(to.storage_class).used += to.bytes;
-  PartOf(from.storage_class).used -= from.bytes;
-  all_.used += to.bytes;
-  all_.used -= from.bytes;
+  MutexLock lock(&mu_);
+  UsedOf(to.storage_class) += to.bytes;
+  UsedOf(from.storage_class) -= from.bytes;
 }
 
 QuotaShare& QuotaShare::operator=(QuotaShare&& other) noexcept {
@@ -184,9 +218,10 @@ QuotaShare QuotaShare::Split(uint64_t bytes) {
   return part;
 }
 
-absl::StatusOr<QuotaShare> SessionQuota::Reserve(uint64_t bytes) {
+absl::StatusOr<QuotaShare> SessionQuota::Reserve(uint64_t bytes,
+                                                 StorageClass storage_class) {
   QuotaShare share;
-  if (absl::Status status = Resize(&share, bytes, StorageClass::kOwn);
+  if (absl::Status status = Resize(&share, bytes, storage_class);
       !status.ok()) {
     return status;
   }

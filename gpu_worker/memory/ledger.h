@@ -128,27 +128,36 @@ enum class StorageClass {
   kContent = 1,
   // State of a random number generator.
   kGenerator = 2,
+  // As kOwn, and kept from run to run: known to be a cache.
+  kCache = 3,
 };
-inline constexpr size_t kStorageClasses = 3;
+inline constexpr size_t kStorageClasses = 4;
 
-// Caps on memory: of all together, and of its two parts, what shares contents
-// and what does not. Without a cap a part may have all.
+// Caps on memory: of all together, and of its parts: what shares contents,
+// caches, and all else. Without a cap a part may have all; caches without one
+// count with all else.
 struct MemoryLimits {
   static constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
   uint64_t all = kUnlimited;
   uint64_t contents = kUnlimited;
   uint64_t storages = kUnlimited;
+  uint64_t caches = kUnlimited;
 
   // Of v1::SessionLimits or v1::TenantLimits.
   template <typename Limits>
   static MemoryLimits Of(const Limits& limits) {
     return {limits.memory_bytes(),
             limits.has_content_bytes() ? limits.content_bytes() : kUnlimited,
-            limits.has_storage_bytes() ? limits.storage_bytes() : kUnlimited};
+            limits.has_storage_bytes() ? limits.storage_bytes() : kUnlimited,
+            limits.has_cache_bytes() ? limits.cache_bytes() : kUnlimited};
   }
 };
 
 // Memory used under such caps. Thread-safe.
+//
+// That something is a cache may be found out when it is there already, beyond
+// its cap: then no storage but those that share contents gets any more, as long
+// as that is so.
 class CappedMemory {
  public:
   // What a storage has, or wants.
@@ -173,22 +182,35 @@ class CappedMemory {
   // be refused any more.
   void Count(Amount from, Amount to);
 
-  uint64_t limit() const { return all_.limit.load(std::memory_order_relaxed); }
-  uint64_t used() const { return all_.used.load(std::memory_order_relaxed); }
+  uint64_t limit() const;
+  uint64_t used() const;
 
  private:
-  struct Cap {
-    std::atomic<uint64_t> limit{MemoryLimits::kUnlimited};
-    std::atomic<uint64_t> used{0};
-  };
-  Cap& PartOf(StorageClass storage_class) {
-    return storage_class == StorageClass::kContent ? contents_ : storages_;
+  // What is used of the parts: contents, all else, caches.
+  enum class Part { kContents = 0, kStorages = 1, kCaches = 2 };
+  static Part PartOf(StorageClass storage_class);
+  uint64_t& UsedOf(StorageClass storage_class)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return used_[static_cast<size_t>(PartOf(storage_class))];
   }
-  absl::Status Take(Cap* cap, const char* what, uint64_t bytes);
+  uint64_t All() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return used_[0] + used_[1] + used_[2];
+  }
+  // Whether a part that was `before` may be what it is now.
+  absl::Status Check(const char* what, uint64_t limit, uint64_t before,
+                     uint64_t now) const;
+  absl::Status CheckParts(Part part,
+                          const std::array<uint64_t, 3>& before) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool caches_apart() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return limits_.caches != MemoryLimits::kUnlimited;
+  }
 
   const char* const reason_;
   const char* const owner_;
-  Cap all_, contents_, storages_;
+  mutable Mutex mu_;
+  MemoryLimits limits_ ABSL_GUARDED_BY(mu_);
+  std::array<uint64_t, 3> used_ ABSL_GUARDED_BY(mu_) = {};
 };
 
 // What all sessions of one tenant may take together, counted as a SessionQuota
@@ -212,6 +234,10 @@ class QuotaShare {
   void Release();
   uint64_t bytes() const { return bytes_; }
   StorageClass storage_class() const { return class_; }
+  // What memory of its own counts as: a cache stays one.
+  StorageClass own_class() const {
+    return class_ == StorageClass::kCache ? class_ : StorageClass::kOwn;
+  }
   // What the bytes turned out to be, when it is too late to refuse them: caps
   // are not looked at, as SessionQuota::Resize() does.
   void MoveTo(StorageClass storage_class);
@@ -239,9 +265,10 @@ class SessionQuota {
   explicit SessionQuota(MemoryLimits limits, TenantQuota* tenant = nullptr)
       : memory_("SESSION_MEMORY", "the session", limits), tenant_(tenant) {}
 
-  // For a storage with memory of its own. RESOURCE_EXHAUSTED (SESSION_MEMORY or
-  // TENANT_MEMORY) naming limit, used and asked.
-  absl::StatusOr<QuotaShare> Reserve(uint64_t bytes);
+  // For a storage with memory of its own, or a cache. RESOURCE_EXHAUSTED
+  // (SESSION_MEMORY or TENANT_MEMORY) naming limit, used and asked.
+  absl::StatusOr<QuotaShare> Reserve(
+      uint64_t bytes, StorageClass storage_class = StorageClass::kOwn);
   // `share` is of `bytes` and of that class from now on; unchanged when that
   // does not fit, with errors likewise.
   absl::Status Resize(QuotaShare* share, uint64_t bytes,

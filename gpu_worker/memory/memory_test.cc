@@ -12,6 +12,7 @@ namespace {
 
 constexpr StorageClass kOwn = StorageClass::kOwn;
 constexpr StorageClass kContent = StorageClass::kContent;
+constexpr StorageClass kCache = StorageClass::kCache;
 
 TEST(LedgerTest, APartOfAReservationIsOneOfItsOwn) {
   Ledger ledger(100);
@@ -149,6 +150,60 @@ TEST(SessionQuotaTest, ContentsAndOtherStoragesHaveCapsOfTheirOwn) {
   EXPECT_FALSE(quota.Resize(&weight, 1, kOwn).ok());
   more.Release();
   EXPECT_TRUE(quota.Resize(&weight, 10, kOwn).ok());
+}
+
+TEST(SessionQuotaTest, CachesHaveACapOfTheirOwn) {
+  SessionQuota quota({.all = 100, .storages = 50, .caches = 30});
+  QuotaShare cache = *quota.Reserve(20, kCache);
+  EXPECT_EQ(
+      quota.Reserve(11, kCache).status().message(),
+      "memory of the session for caches: limit 30 bytes, used 20, asked 11");
+  // They leave all else its part.
+  QuotaShare own = *quota.Reserve(50);
+  EXPECT_EQ(quota.Reserve(1).status().message(),
+            "memory of the session but for contents and caches: limit 50 "
+            "bytes, used 50, asked 1");
+  EXPECT_EQ(quota.used(kCache).bytes, 20u);
+  EXPECT_EQ(quota.used(kOwn).bytes, 50u);
+  EXPECT_EQ(quota.used(), 70u);
+  cache.Release();
+  EXPECT_TRUE(quota.Resize(&own, 30, kCache).ok());
+  EXPECT_EQ(quota.used(kOwn).count, 0u);
+}
+
+TEST(SessionQuotaTest, WithoutACapCachesCountWithAllElse) {
+  SessionQuota quota({.all = 100, .storages = 50});
+  QuotaShare cache = *quota.Reserve(30, kCache);
+  EXPECT_EQ(
+      quota.Reserve(21).status().message(),
+      "memory of the session but for contents: limit 50 bytes, used 30, asked "
+      "21");
+  QuotaShare own = *quota.Reserve(20);
+  own.MoveTo(kCache);
+  EXPECT_EQ(quota.used(kCache).bytes, 50u);
+  EXPECT_FALSE(quota.Reserve(1, kCache).ok());
+  // With one they are apart at once.
+  quota.SetLimits({.all = 100, .storages = 50, .caches = 50});
+  EXPECT_TRUE(quota.Reserve(50).ok());
+}
+
+TEST(SessionQuotaTest, BeyondTheirCapNothingGrowsButContents) {
+  TenantQuota tenant;
+  SessionQuota quota({.all = 100, .caches = 10}, &tenant);
+  QuotaShare cache = *quota.Reserve(20), own = *quota.Reserve(30);
+  // Nobody knew what it is: it stays.
+  cache.MoveTo(kCache);
+  EXPECT_EQ(tenant.used(), 50u);
+  EXPECT_EQ(
+      quota.Reserve(1).status().message(),
+      "memory of the session for caches: limit 10 bytes, used 20, asked 1");
+  EXPECT_FALSE(quota.Reserve(1, kCache).ok());
+  EXPECT_FALSE(quota.Resize(&own, 31, kOwn).ok());
+  EXPECT_TRUE(quota.Resize(&own, 29, kOwn).ok());
+  QuotaShare weight;
+  EXPECT_TRUE(quota.Resize(&weight, 10, kContent).ok());
+  EXPECT_TRUE(quota.Resize(&cache, 10, kCache).ok());
+  EXPECT_TRUE(quota.Reserve(1).ok());
 }
 
 TEST(SessionQuotaTest, TheTenantsCapsHoldForAllItsSessions) {

@@ -405,6 +405,99 @@ TEST_F(ExecutorTest, FinalSlotsAreFreedAfterTheirLastUse) {
   EXPECT_TRUE(storages_.Used(run.bindings(1).storage()));
 }
 
+// What is born in a slot that is known to be a cache is paid for as one.
+TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
+  quota_.SetLimits({.all = 1 << 20, .storages = 100, .caches = 24});
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t grown = s.Add(x, x, 2);
+  s.Add(grown, grown, 2);
+  const auto plan = Admit(s);
+  // Neither those that the structure has not.
+  plan->SetCaches({grown, 77});
+  const uint64_t id = Tensor({1, 2});
+  const v1::Run run = MakeRun(*plan, {id});
+  Execute(*plan, run);
+  EXPECT_EQ(Values(run.bindings(2).storage()), (Floats{4, 8}));
+  EXPECT_EQ(quota_.used(StorageClass::kCache).count, 1u);
+  EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 8u);
+  EXPECT_EQ(quota_.used(StorageClass::kOwn).bytes, 16u);
+  EXPECT_EQ(
+      ledger_.usage().by_class[static_cast<size_t>(MemoryClass::kStorages)],
+      24u);
+  // Two more, and no fourth, for which the other part has room.
+  Execute(*plan, MakeRun(*plan, {id}));
+  Execute(*plan, MakeRun(*plan, {id}));
+  const v1::Run refused = MakeRun(*plan, {id});
+  Execute(*plan, refused);
+  const RootError error = Poison(refused.bindings(1).storage());
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->reason(), "SESSION_MEMORY");
+  EXPECT_EQ(
+      error->message(),
+      "memory of the session for caches: limit 24 bytes, used 24, asked 8");
+  EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 24u);
+}
+
+TEST_F(ExecutorTest, ACacheThatIsKnownLaterIsCountedAnew) {
+  quota_.SetLimits({.all = 1 << 20, .caches = 10});
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Bound();
+  s.AddInPlace(x, y, 2);
+  const auto plan = Admit(s);
+  const uint64_t cache = Tensor({1, 2, 3, 4}), other = Tensor({5, 6, 7, 8});
+  Execute(*plan, MakeRun(*plan, {cache, other}));
+  EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 0u);
+  plan->SetCaches({x});
+  // Nothing is refused for it.
+  Execute(*plan, MakeRun(*plan, {cache, other}));
+  EXPECT_EQ(Values(cache), (Floats{11, 14, 3, 4}));
+  EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 16u);
+  EXPECT_EQ(quota_.used(StorageClass::kOwn).bytes, 16u);
+  // But what is to be born next.
+  EXPECT_EQ(quota_.Reserve(1).status().message(),
+            "memory of the session for caches: limit 10 bytes, used 16, asked "
+            "1");
+  storages_.Find(cache)->quota.Release();
+  EXPECT_TRUE(quota_.Reserve(1).ok());
+}
+
+// What is born and dies in the run is nothing that is kept.
+TEST_F(ExecutorTest, WhatARunDropsIsNoCache) {
+  quota_.SetLimits({.all = 1 << 20, .caches = 8});
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  const uint32_t y = s.Add(x, x, 2);
+  const uint32_t z = s.Add(y, y, 2);
+  const auto plan = Admit(s);
+  plan->SetCaches({y, z});
+  v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
+  run.add_final_slots(y);
+  Execute(*plan, run);
+  EXPECT_EQ(Poison(run.bindings(2).storage()), nullptr);
+  EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 8u);
+  EXPECT_EQ(quota_.used(StorageClass::kOwn).bytes, 8u);
+}
+
+// Nobody else's bytes are written, and what takes their place is a cache.
+TEST_F(ExecutorTest, ACacheThatIsCopiedBeforeAWriteIsOne) {
+  FakeStructure s;
+  const uint32_t x = s.Bound();
+  s.FillInPlace(x, 2);
+  const auto plan = Admit(s);
+  plan->SetCaches({x});
+  const uint64_t id = Tensor({1, 2});
+  const std::shared_ptr<Buffer> shared = storages_.Find(id)->buffer;
+  storages_.Find(id)->quota.MoveTo(StorageClass::kContent);
+  v1::Run run = MakeRun(*plan, {id});
+  run.add_float_holes(3);
+  Execute(*plan, run);
+  EXPECT_EQ(Values(id), (Floats{3, 3}));
+  EXPECT_EQ(quota_.used(StorageClass::kContent).bytes, 0u);
+  EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 8u);
+}
+
 TEST_F(ExecutorTest, CreatedSlotsAreZero) {
   FakeStructure s;
   const uint32_t x = s.Bound();

@@ -33,6 +33,21 @@ Plan::Plan(const Plan& base, int64_t size, srg::Structure structure,
   estimated_bytes_ = base.estimated_bytes_;
 }
 
+void Plan::SetCaches(absl::Span<const uint32_t> slots) const {
+  std::vector<bool> caches(structure_.slots.size());
+  bool any = false;
+  for (const uint32_t slot : slots) {
+    if (slot >= caches.size() ||
+        structure_.slots[slot].kind == srg::Slot::Kind::kGenerator) {
+      continue;
+    }
+    caches[slot] = any = true;
+  }
+  counters_->caches.store(
+      any ? std::make_shared<const std::vector<bool>>(std::move(caches))
+          : nullptr);
+}
+
 void Plan::FillSteps() {
   steps_.resize(structure_.nodes.size());
   birth_bytes_.resize(structure_.slots.size());

@@ -2,8 +2,8 @@
 // defines it. One with a size hole has a plan for each size that runs had of
 // late, all under the structure's name, with counters in common.
 //
-// Immutable but for its counters and its phase; owned by the graph cache, and
-// kept alive by shared_ptr while a session runs it.
+// Immutable but for its counters and what is found out of it; owned by the
+// graph cache, and kept alive by shared_ptr while a session runs it.
 #ifndef GPU_WORKER_PLAN_PLAN_H_
 #define GPU_WORKER_PLAN_PLAN_H_
 
@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/srg/structure.h"
 #include "common/srg/validate.h"
 #include "djinn/v1/notes.pb.h"
@@ -88,6 +89,14 @@ class Plan {
   v1::Phase phase() const {
     return counters_->phase.load(std::memory_order_relaxed);
   }
+  // Which slots are caches, that is, kept from run to run as what the next one
+  // adds to; none as long as nobody said so. Those that the structure has not
+  // are left out.
+  void SetCaches(absl::Span<const uint32_t> slots) const;
+  // By slot; null: none is.
+  std::shared_ptr<const std::vector<bool>> caches() const {
+    return counters_->caches.load();
+  }
   // How long the device was busy with these runs.
   void AddDeviceTime(absl::Duration time) const {
     counters_->device_nanoseconds.fetch_add(absl::ToInt64Nanoseconds(time),
@@ -109,6 +118,7 @@ class Plan {
     std::atomic<uint64_t> content_bytes{0};
     std::atomic<int64_t> device_nanoseconds{0};
     std::atomic<v1::Phase> phase{v1::PHASE_UNSPECIFIED};
+    std::atomic<std::shared_ptr<const std::vector<bool>>> caches;
   };
 
   // What follows from the structure.

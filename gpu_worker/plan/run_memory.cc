@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/saturating.h"
 #include "common/status_macros.h"
 
 namespace djinn::worker {
@@ -32,6 +33,7 @@ RootError RunMemory::CheckExtents() {
 }
 
 void RunMemory::Bind() {
+  caches_ = plan_.caches();
   buffers_.resize(slots_.size());
   temporaries_.resize(run_.final_slots.size());
   for (const uint32_t slot : run_.final_slots) {
@@ -42,6 +44,11 @@ void RunMemory::Bind() {
     Slot& slot = slots_[i];
     if (slot.storage != nullptr) {
       buffers_[i] = std::move(slot.storage->buffer);
+      QuotaShare& quota = slot.storage->quota;
+      // Too late to refuse it.
+      if (quota.storage_class() == StorageClass::kOwn) {
+        quota.MoveTo(ClassOf(static_cast<uint32_t>(i)));
+      }
       continue;
     }
     const uint64_t id = run_.bindings[i].storage;
@@ -60,13 +67,28 @@ void RunMemory::Bind() {
 
 void RunMemory::ReserveRoom() {
   if (lifetimes_.peak_bytes == 0) return;
+  // What stays is part of the most that lives at a time.
+  uint64_t cache_bytes = 0;
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    if (run_.bindings[i].existing == nullptr &&
+        ClassOf(i) == StorageClass::kCache) {
+      cache_bytes = SaturatingSum(cache_bytes, plan_.birth_bytes()[i]);
+    }
+  }
+  if (cache_bytes > lifetimes_.peak_bytes) return;  // beyond any memory
   absl::StatusOr<QuotaShare> quota =
-      context_.quota->Reserve(lifetimes_.peak_bytes);
+      context_.quota->Reserve(lifetimes_.peak_bytes - cache_bytes);
   if (!quota.ok()) return;
+  absl::StatusOr<QuotaShare> caches;
+  if (cache_bytes > 0) {
+    caches = context_.quota->Reserve(cache_bytes, StorageClass::kCache);
+    if (!caches.ok()) return;
+  }
   absl::StatusOr<Reservation> memory = context_.memory->Reserve(
       MemoryClass::kStorages, context_.tenant, lifetimes_.peak_bytes);
   if (!memory.ok()) return;
   room_.quota = *std::move(quota);
+  if (cache_bytes > 0) room_caches_ = *std::move(caches);
   room_.memory = *std::move(memory);
   paid_ = true;
 }
@@ -103,7 +125,7 @@ absl::Status RunMemory::Fill(uint32_t slot) {
     return absl::OkStatus();
   }
   DJINN_RETURN_IF_ERROR(context_.quota->Resize(
-      &storage->quota, storage->size_bytes, StorageClass::kOwn));
+      &storage->quota, storage->size_bytes, ClassOf(slot)));
   DJINN_ASSIGN_OR_RETURN(
       buffers_[slot],
       context_.memory->Allocate(context_.tenant, storage->size_bytes));
@@ -113,9 +135,9 @@ absl::Status RunMemory::Fill(uint32_t slot) {
 absl::Status RunMemory::CopyForWrite(uint32_t slot) {
   QuotaShare& quota = slots_[slot].storage->quota;
   const StorageClass shared = quota.storage_class();
-  if (shared != StorageClass::kOwn) {
+  if (shared != StorageClass::kOwn && shared != StorageClass::kCache) {
     DJINN_RETURN_IF_ERROR(
-        context_.quota->Resize(&quota, quota.bytes(), StorageClass::kOwn));
+        context_.quota->Resize(&quota, quota.bytes(), ClassOf(slot)));
   }
   absl::StatusOr<std::shared_ptr<Buffer>> copy = context_.memory->Clone(
       context_.tenant, *buffers_[slot], buffers_[slot]->size_bytes());
@@ -125,7 +147,7 @@ absl::Status RunMemory::CopyForWrite(uint32_t slot) {
   }
   buffers_[slot] = *std::move(copy);
   if (std::exchange(slots_[slot].in_room, false)) {
-    quota = room_.quota.Split(buffers_[slot]->size_bytes());
+    quota = TakeQuota(slot, buffers_[slot]->size_bytes());
   }
   ++context_.counters->write_copies;
   return absl::OkStatus();
@@ -133,7 +155,7 @@ absl::Status RunMemory::CopyForWrite(uint32_t slot) {
 
 void RunMemory::TakeFromRoom(uint32_t slot) {
   Storage* const storage = slots_[slot].storage;
-  storage->quota = room_.quota.Split(storage->size_bytes);
+  storage->quota = TakeQuota(slot, storage->size_bytes);
   buffers_[slot] = DeviceMemory::Track(
       std::move(buffers_[slot]),
       std::make_shared<Reservation>(room_.memory->Split(storage->size_bytes)));
@@ -143,11 +165,19 @@ absl::Status RunMemory::Reserve(const srg::Node& call) {
   rooms_.clear();
   rooms_.resize(call.results.size());
   for (size_t i = 0; i < call.results.size(); ++i) {
+    Room& room = rooms_[i];
+    if (const auto* unknown =
+            std::get_if<srg::UnknownResult>(&call.results[i])) {
+      room.storage_class = ClassOf(unknown->slot);
+    }
     const auto* view = std::get_if<srg::TensorView>(&call.results[i]);
-    if (view == nullptr || IsPaid(view->slot)) continue;
+    if (view == nullptr) continue;
+    room.storage_class = ClassOf(view->slot);
+    if (IsPaid(view->slot)) continue;
     const uint64_t bytes = plan_.birth_bytes()[view->slot];
-    DJINN_ASSIGN_OR_RETURN(rooms_[i].quota, context_.quota->Reserve(bytes));
-    DJINN_ASSIGN_OR_RETURN(rooms_[i].memory,
+    DJINN_ASSIGN_OR_RETURN(room.quota,
+                           context_.quota->Reserve(bytes, room.storage_class));
+    DJINN_ASSIGN_OR_RETURN(room.memory,
                            context_.memory->Reserve(MemoryClass::kStorages,
                                                     context_.tenant, bytes));
   }
@@ -164,7 +194,7 @@ bool RunMemory::TakePaid(uint32_t slot, std::shared_ptr<Buffer>* result) {
 absl::Status RunMemory::Pay(size_t result, uint64_t bytes) {
   Room& room = rooms_[result];
   DJINN_RETURN_IF_ERROR(
-      context_.quota->Resize(&room.quota, bytes, StorageClass::kOwn));
+      context_.quota->Resize(&room.quota, bytes, room.storage_class));
   if (room.memory.has_value()) return room.memory->Resize(bytes);
   DJINN_ASSIGN_OR_RETURN(
       room.memory,

@@ -8,6 +8,9 @@
 // copied if others share it; the results' memory is reserved before the call,
 // and made as large as they are after it.
 //
+// A slot that is known to be a cache is paid for as one, and what it is bound
+// to counts as one from then on.
+//
 // Life: CheckExtents(), which changes nothing; Bind(); nodes in order;
 // Unbind(). In between the buffers are here and not in the storages, so that a
 // count of one means that nobody else shares them.
@@ -110,11 +113,24 @@ class RunMemory {
   // Memory set aside for what will be there.
   struct Room {
     QuotaShare quota;
+    // Of `quota`, once there is one.
+    StorageClass storage_class = StorageClass::kOwn;
     std::optional<Reservation> memory;
   };
 
   // For all that is born, if it fits.
   void ReserveRoom();
+  // What is born there, or becomes its own: what dies in the run is no cache.
+  StorageClass ClassOf(uint32_t slot) const {
+    return caches_ != nullptr && (*caches_)[slot] && !slots_[slot].temporary
+               ? StorageClass::kCache
+               : StorageClass::kOwn;
+  }
+  // A part of the run's room.
+  QuotaShare TakeQuota(uint32_t slot, uint64_t bytes) {
+    return ClassOf(slot) == StorageClass::kCache ? room_caches_.Split(bytes)
+                                                 : room_.quota.Split(bytes);
+  }
   bool IsPaid(uint32_t slot) const {
     return paid_ && plan_.birth_bytes()[slot] > 0;
   }
@@ -127,11 +143,15 @@ class RunMemory {
   const BoundRun& run_;
   const Lifetimes& lifetimes_;
   const RunContext& context_;
+  // As the plan knew them when the run began.
+  std::shared_ptr<const std::vector<bool>> caches_;
   std::vector<Slot> slots_;
   std::vector<Storage> temporaries_;
   std::vector<std::shared_ptr<Buffer>> buffers_;
-  // What pays for all that is born, and is not yet an output's.
+  // What pays for all that is born, and is not yet an output's; of the quota,
+  // caches' part.
   Room room_;
+  QuotaShare room_caches_;
   bool paid_ = false;
   // By result of the call being carried out.
   std::vector<Room> rooms_;

@@ -161,7 +161,7 @@ absl::Status Session::ReceiveUpload(const Upload& upload, Storage* storage) {
   DJINN_RETURN_IF_ERROR(
       change.To(upload.size_bytes, uploads_.Keeps(upload.size_bytes)
                                        ? StorageClass::kContent
-                                       : StorageClass::kOwn));
+                                       : storage->quota.own_class()));
   DJINN_RETURN_IF_ERROR(uploads_.Receive());
   change.Keep();
   return absl::OkStatus();

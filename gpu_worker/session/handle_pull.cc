@@ -44,7 +44,8 @@ absl::Status Session::InstallPull(uint64_t sequence, const v1::Install& install,
                                   Storage* storage) {
   const v1::Pull& pull = install.pull();
   QuotaChange change(&quota_, &storage->quota);
-  DJINN_RETURN_IF_ERROR(change.To(pull.size_bytes(), StorageClass::kOwn));
+  DJINN_RETURN_IF_ERROR(
+      change.To(pull.size_bytes(), storage->quota.own_class()));
   DJINN_RETURN_IF_ERROR(pulls_.Begin(pull));
   change.Keep();
   storage->size_bytes = pull.size_bytes();

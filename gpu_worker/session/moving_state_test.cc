@@ -177,6 +177,25 @@ TEST_F(MovingStateTest, AllArrivesAsItWas) {
   EXPECT_EQ(held_bytes_, 0u);
 }
 
+TEST_F(MovingStateTest, ACacheStaysOne) {
+  from_.Put(1, "small");
+  from_.Put(2, large_);
+  from_.Put(3, "other");
+  for (const uint64_t id : {1, 2}) {
+    from_.storages.Find(id)->quota.MoveTo(StorageClass::kCache);
+  }
+  Part to;
+  // All else has no room for them.
+  to.quota.SetLimits({.all = 1 << 20, .storages = 10, .caches = 1 << 20});
+  ASSERT_TRUE(Enter(Leave(), &to).ok());
+  EXPECT_EQ(to.quota.used(StorageClass::kCache).count, 2u);
+  EXPECT_EQ(to.quota.used(StorageClass::kCache).bytes, 5 + large_.size());
+  EXPECT_EQ(to.quota.used(StorageClass::kOwn).bytes, 5u);
+  Part full;
+  full.quota.SetLimits({.all = 1 << 20, .caches = 10});
+  EXPECT_EQ(ErrorReason(Enter(Leave(), &full)), "SESSION_MEMORY");
+}
+
 TEST_F(MovingStateTest, AGeneratorGoesOnWhereItWas) {
   Storage* const generator = from_.storages.Create(1);
   generator->version = 1;

@@ -423,6 +423,9 @@ v1::SessionUse Session::use() const {
   fill(StorageClass::kContent, use.mutable_contents());
   fill(StorageClass::kOwn, use.mutable_storages());
   fill(StorageClass::kGenerator, use.mutable_generators());
+  if (quota_.used(StorageClass::kCache).count > 0) {
+    fill(StorageClass::kCache, use.mutable_caches());
+  }
   use.set_queued_runs(queued_runs_);
   use.set_structure_count(structure_count_);
   models_.Report(&use);

@@ -208,6 +208,10 @@ class Session {
   const v1::SessionLimits& limits() const { return limits_; }
   uint64_t storage_count() const { return storage_count_; }
   uint64_t storage_bytes() const { return quota_.used(); }
+  // Of these, in storages that are known to be caches.
+  uint64_t cache_bytes() const {
+    return quota_.used(StorageClass::kCache).bytes;
+  }
   uint32_t queued_runs() const { return queued_runs_; }
   // Whether messages wait or one is being carried out.
   bool busy() const;

@@ -126,6 +126,8 @@ absl::StatusOr<bool> StateArrival::PlaceStorage(const v1::StorageState& state) {
   storage->size_bytes = state.size_bytes();
   storage->size_known = !state.size_unknown();
   storage->generator = state.generator();
+  // Before its bytes are paid for.
+  if (state.cache()) storage->quota.MoveTo(StorageClass::kCache);
   // Where its bytes are checked.
   if (storage->generator && !state.has_inline_value() && !state.has_error()) {
     return BrokenByPeer(absl::StrCat("a generator, storage ", state.storage(),
@@ -169,9 +171,10 @@ absl::StatusOr<bool> StateArrival::PlaceOffered(const v1::StorageState& state,
     return BrokenByPeer(absl::StrCat("an offer of storage ", state.storage(),
                                      " without bytes"));
   }
-  DJINN_RETURN_IF_ERROR(into_.quota->Resize(
-      &storage->quota, state.size_bytes(),
-      state.has_content() ? StorageClass::kContent : StorageClass::kOwn));
+  DJINN_RETURN_IF_ERROR(into_.quota->Resize(&storage->quota, state.size_bytes(),
+                                            state.has_content()
+                                                ? StorageClass::kContent
+                                                : storage->quota.own_class()));
   if (state.has_content()) {
     storage->buffer = environment_.contents->Find(
         tenant_, {state.content().hash_high(), state.content().hash_low()},

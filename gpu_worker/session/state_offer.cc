@@ -35,6 +35,7 @@ absl::StatusOr<v1::SessionState> DescribeStorages(
     state.set_size_bytes(storage.size_bytes);
     state.set_size_unknown(!storage.size_known);
     state.set_generator(storage.generator);
+    state.set_cache(storage.quota.storage_class() == StorageClass::kCache);
     if (storage.poison != nullptr) {
       const auto [known, is_new] =
           errors.emplace(storage.poison.get(), list.errors_size());

@@ -9,7 +9,7 @@ namespace djinn::worker {
 absl::StatusOr<std::shared_ptr<Buffer>> StorageMemory::Allocate(
     Storage* storage, uint64_t bytes, const Buffer* prefix) {
   QuotaChange change(quota_, &storage->quota);
-  DJINN_RETURN_IF_ERROR(change.To(bytes, StorageClass::kOwn));
+  DJINN_RETURN_IF_ERROR(change.To(bytes, storage->quota.own_class()));
   absl::StatusOr<std::shared_ptr<Buffer>> buffer =
       prefix == nullptr ? memory_->Allocate(tenant_, bytes)
                         : memory_->Clone(tenant_, *prefix, bytes);

@@ -26,6 +26,12 @@ Work::Work(const srg::Structure& structure, const semantics::Meaning& meaning) {
     const semantics::NodeMeaning& found = meaning.nodes[node];
     Add(Part{frame.op_class(node), found.phase, found.cost, 1});
   }
+  for (size_t slot = 0; slot < meaning.slots.size(); ++slot) {
+    if (meaning.slots[slot].residency ==
+        semantics::Residency::kStatefulKvCache) {
+      cache_slots_.push_back(static_cast<uint32_t>(slot));
+    }
+  }
 }
 
 void Work::Add(const Part& part) {

@@ -4,6 +4,7 @@
 #define SCHEDULER_PLACEMENT_WORK_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -38,9 +39,16 @@ class Work {
   const std::vector<Part>& parts() const { return parts_; }
   // Of most of the work whose phase is known; unspecified without any.
   semantics::Phase phase() const;
+  // Of one structure: the slots that are caches of keys and values, ascending.
+  // A sum of several has none.
+  const std::vector<uint32_t>& cache_slots() const { return cache_slots_; }
+  void SetCacheSlots(std::vector<uint32_t> slots) {
+    cache_slots_ = std::move(slots);
+  }
 
  private:
   std::vector<Part> parts_;
+  std::vector<uint32_t> cache_slots_;
 };
 
 // What a device can do is known. Without that nothing takes time on it.

@@ -10,6 +10,8 @@ namespace {
 
 using semantics::OpClass;
 using semantics::Phase;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 TEST(WorkTest, SumsAStructureUpByClass) {
@@ -23,6 +25,21 @@ TEST(WorkTest, SumsAStructureUpByClass) {
   EXPECT_EQ(work.parts()[0].calls, 2u);
   EXPECT_EQ(work.parts()[0].cost.flops, 2u * 4 * 16 * 8 + 2u * 4 * 2 * 16);
   EXPECT_EQ(work.parts()[1].op_class, OpClass::kActivation);
+}
+
+TEST(WorkTest, AStructureSaysWhichSlotsAreCaches) {
+  semantics::Builder builder;
+  builder.Linear(builder.Bound({4, 8}), 16);
+  semantics::Meaning meaning = semantics::Analyze(builder.structure());
+  EXPECT_THAT(Work(builder.structure(), meaning).cache_slots(), IsEmpty());
+  ASSERT_GT(meaning.slots.size(), 2u);
+  meaning.slots[0].residency = semantics::Residency::kStatefulKvCache;
+  meaning.slots[2].residency = semantics::Residency::kStatefulKvCache;
+  const Work work(builder.structure(), meaning);
+  EXPECT_THAT(work.cache_slots(), ElementsAre(0, 2));
+  Work sum;
+  sum.Add(work);
+  EXPECT_THAT(sum.cache_slots(), IsEmpty());
 }
 
 TEST(WorkTest, ItsPhaseIsThatOfMostOfIt) {

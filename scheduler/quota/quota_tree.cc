@@ -20,6 +20,8 @@ absl::string_view ResourceName(Resource resource) {
       return "content_bytes";
     case Resource::kStorageBytes:
       return "storage_bytes";
+    case Resource::kCacheBytes:
+      return "cache_bytes";
     case Resource::kOutstandingMessages:
       return "outstanding_messages";
   }

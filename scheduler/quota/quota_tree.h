@@ -55,12 +55,13 @@ namespace djinn::scheduler {
 // What quotas are of.
 enum class Resource : size_t {
   kMemoryBytes,
-  // Parts of it: for contents, and for all other storages.
+  // Parts of it: for contents, for caches, and for all other storages.
   kContentBytes,
   kStorageBytes,
+  kCacheBytes,
   kOutstandingMessages,
 };
-inline constexpr size_t kResources = 4;
+inline constexpr size_t kResources = 5;
 // "memory_bytes".
 absl::string_view ResourceName(Resource resource);
 
