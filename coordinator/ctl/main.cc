@@ -1,6 +1,8 @@
 // djinnctl get workers|sessions|tenants|leases|graphs [NAME] [-o table|json]
 // djinnctl get graph NAME -o dot|svg
+// djinnctl get runs SESSION [-o table|json]
 // djinnctl explain session|tenant|placement NAME [-o table|json]
+// djinnctl explain run SESSION/RUN [-o table|json]
 // djinnctl cordon|uncordon|drain worker NAME
 // djinnctl migrate session NAME [--to=WORKER] [--device=N]
 // djinnctl reload
@@ -37,6 +39,7 @@
 #include "coordinator/ctl/drawing.h"
 #include "coordinator/ctl/explanation.h"
 #include "coordinator/ctl/recording.h"
+#include "coordinator/ctl/run_explanation.h"
 #include "coordinator/ctl/simulation.h"
 #include "coordinator/ctl/table.h"
 #include "djinn/v1/admin.grpc.pb.h"
@@ -87,7 +90,9 @@ constexpr size_t kMaxTraceBytes = size_t{128} << 20;
 constexpr char kUsage[] =
     "djinnctl get workers|sessions|tenants|leases|graphs [NAME]"
     " [-o table|json|dot|svg], or\n"
+    "djinnctl get runs SESSION [-o table|json], or\n"
     "djinnctl explain session|tenant|placement NAME [-o table|json], or\n"
+    "djinnctl explain run SESSION/RUN [-o table|json], or\n"
     "djinnctl cordon|uncordon|drain worker NAME, or\n"
     "djinnctl migrate session NAME [--to=WORKER] [--device=N], or\n"
     "djinnctl reload, or\n"
@@ -186,6 +191,18 @@ class Client {
     request.set_tenant(name);
     return ShowExplanation<v1::TenantExplanation>(
         &v1::Admin::Stub::ExplainTenant, request);
+  }
+  absl::Status ListRuns(const std::string& session) {
+    v1::ListRunsRequest request;
+    request.set_session_id(session);
+    v1::ListRunsResponse runs;
+    DJINN_RETURN_IF_ERROR(Call(&v1::Admin::Stub::ListRuns, request, &runs));
+    Print(runs, ShowRuns(runs));
+    return absl::OkStatus();
+  }
+  absl::Status ExplainRun(const v1::ExplainRunRequest& request) {
+    return ShowExplanation<v1::RunExplanation>(&v1::Admin::Stub::ExplainRun,
+                                               request);
   }
   absl::Status TryPlacement(const v1::TryPlacementRequest& request) {
     return ShowExplanation<v1::TryPlacementResponse>(
@@ -388,13 +405,16 @@ struct Command {
 
 bool IsWellFormed(const Command& command, const std::string& output) {
   const bool named = !command.name.empty();
+  if (command.verb == "get" && command.kind == "runs") {
+    return named && IsOutput(output, command.kind, named);
+  }
   if (command.verb == "get") {
     return IsKind(command.kind) && IsOutput(output, command.kind, named);
   }
   if (!IsOutput(output, "", false)) return false;
   if (command.verb == "explain") {
     return named && (command.kind == "session" || command.kind == "tenant" ||
-                     command.kind == "placement");
+                     command.kind == "placement" || command.kind == "run");
   }
   if (command.verb == "cordon" || command.verb == "uncordon" ||
       command.verb == "drain") {
@@ -428,12 +448,16 @@ absl::StatusOr<v1::TryPlacementRequest> PlacementOfFlags(
 
 absl::Status Run(const Command& command, const v1::TryPlacementRequest& asked,
                  Client* client) {
+  if (command.verb == "get" && command.kind == "runs") {
+    return client->ListRuns(command.name);
+  }
   if (command.verb == "get") return Show(command.kind, command.name, client);
   if (command.verb == "reload") return client->Reload();
   if (command.verb == "record") return client->Record();
   if (command.verb == "explain") {
     if (command.kind == "session") return client->ExplainSession(command.name);
     if (command.kind == "tenant") return client->ExplainTenant(command.name);
+    if (command.kind == "run") return client->ExplainRun(*ParseRun(command.name));
     return client->TryPlacement(asked);
   }
   if (command.verb == "migrate") {
@@ -475,6 +499,10 @@ int Main(const std::vector<char*>& arguments) {
   if (command.verb == "get") command.kind = Plural(command.kind);
   if (!IsWellFormed(command, output)) return Usage();
   if (command.verb == "simulate") return Simulate(command.kind, output);
+  if (command.verb == "explain" && command.kind == "run") {
+    const auto run = ParseRun(command.name);
+    if (!run.ok()) return Refuse(run.status().message());
+  }
   const absl::StatusOr<v1::TryPlacementRequest> asked =
       PlacementOfFlags(command.name);
   if (!asked.ok()) return Refuse(asked.status().message());

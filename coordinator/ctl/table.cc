@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "coordinator/ctl/names.h"
 
 namespace djinn::ctl {
@@ -12,6 +13,16 @@ namespace djinn::ctl {
 std::string FormatDuration(const google::protobuf::Duration& duration) {
   return absl::StrFormat("%.1fs", static_cast<double>(duration.seconds()) +
                                       duration.nanos() * 1e-9);
+}
+
+std::string FormatShortDuration(const google::protobuf::Duration& duration) {
+  const absl::Duration time = absl::Seconds(duration.seconds()) +
+                              absl::Nanoseconds(duration.nanos());
+  const absl::Duration unit = time < absl::Milliseconds(1)
+                                  ? absl::Nanoseconds(100)
+                              : time < absl::Seconds(1) ? absl::Microseconds(10)
+                                                        : absl::Milliseconds(1);
+  return absl::FormatDuration(absl::Trunc(time, unit));
 }
 
 std::string DeviceText(uint32_t virtual_device, uint32_t member) {
@@ -136,6 +147,25 @@ Row Cells(const v1::GraphInfo& info) {
           absl::StrCat(info.definition_count()),
           absl::StrCat(info.run_count()),
           OrDash(absl::StrJoin(info.worker_ids(), ","))};
+}
+
+Row Header(const v1::RunInfo&) {
+  return {"RUN",    "WORKER",      "GRAPH",    "STATE",  "AGE",    "WAITED",
+          "SERVED", "DEVICE-TIME", "GAVE-WAY", "SHARED", "HELD BY"};
+}
+Row Cells(const v1::RunInfo& info) {
+  const v1::RunRecord& run = info.record();
+  return {info.run(),
+          info.worker_id(),
+          OrDash(run.fingerprint().substr(0, 16)),
+          v1::RunRecord::State_Name(run.state()),
+          FormatDuration(run.age()),
+          FormatShortDuration(run.waited()),
+          run.has_served() ? FormatShortDuration(run.served()) : "-",
+          FormatShortDuration(run.device_time()),
+          absl::StrCat(run.gave_way_count()),
+          absl::StrCat(run.shared_products()),
+          OrDash(info.gate().reason())};
 }
 
 }  // namespace djinn::ctl

@@ -21,6 +21,8 @@ std::string FormatTable(const std::vector<Row>& rows);
 std::string FormatBytes(uint64_t bytes);
 // "1.5s".
 std::string FormatDuration(const google::protobuf::Duration& duration);
+// "12.3us", "1.61ms", "1.611s": of single runs.
+std::string FormatShortDuration(const google::protobuf::Duration& duration);
 // "2", or "2.1" for the member 1 of it.
 std::string DeviceText(uint32_t virtual_device, uint32_t member);
 // What is empty shows as a dash.
@@ -37,6 +39,8 @@ Row Header(const v1::LeaseInfo&);
 Row Cells(const v1::LeaseInfo& info);
 Row Header(const v1::GraphInfo&);
 Row Cells(const v1::GraphInfo& info);
+Row Header(const v1::RunInfo&);
+Row Cells(const v1::RunInfo& info);
 
 }  // namespace djinn::ctl
 
