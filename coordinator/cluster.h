@@ -199,7 +199,8 @@ class Cluster {
   absl::StatusOr<v1::TenantExplanation> ExplainTenant(const std::string& name);
   // Likewise, once the workers have answered, or had time to: called once, by
   // any thread, without locks, perhaps before these return.
-  using RunsCallback = std::function<void(absl::StatusOr<v1::ListRunsResponse>)>;
+  using RunsCallback =
+      std::function<void(absl::StatusOr<v1::ListRunsResponse>)>;
   using ExplainRunCallback =
       std::function<void(absl::StatusOr<v1::RunExplanation>)>;
   void ListRuns(const std::string& session_id, RunsCallback done);

@@ -110,8 +110,8 @@ absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
 }
 
 void Cluster::ListRuns(const std::string& id, RunsCallback done) {
-  const absl::Status asked =
-      AskRuns(id, std::nullopt, [this, done](const RunInquiries::Answers& answers) {
+  const absl::Status asked = AskRuns(
+      id, std::nullopt, [this, done](const RunInquiries::Answers& answers) {
         absl::StatusOr<v1::ListRunsResponse> response;
         {
           MutexLock lock(&mu_);
@@ -140,12 +140,12 @@ absl::StatusOr<v1::RunExplanation> Cluster::ExplainFound(
   if (found.size() > 1) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, "RUN_AMBIGUOUS",
-        absl::StrCat("session ", short_id, " has several runs ", name.number,
-                     ": ",
-                     absl::StrJoin(found, ", ",
-                                   [](std::string* out, const v1::RunInfo* run) {
-                                     out->append(run->run());
-                                   })));
+        absl::StrCat(
+            "session ", short_id, " has several runs ", name.number, ": ",
+            absl::StrJoin(found, ", ",
+                          [](std::string* out, const v1::RunInfo* run) {
+                            out->append(run->run());
+                          })));
   }
   if (found.empty()) {
     std::string silent;
@@ -176,17 +176,18 @@ void Cluster::ExplainRun(const v1::ExplainRunRequest& request,
                          ExplainRunCallback done) {
   const absl::StatusOr<RunName> name = ParseRunName(request.run());
   if (!name.ok()) return done(name.status());
-  const absl::Status asked = AskRuns(
-      request.session_id(), name->device,
-      [this, done, request, name = *name](const RunInquiries::Answers& answers) {
-        absl::StatusOr<v1::RunExplanation> explanation;
-        {
-          MutexLock lock(&mu_);
-          explanation =
-              ExplainFound(request.session_id(), name, request.run(), answers);
-        }
-        done(std::move(explanation));
-      });
+  const absl::Status asked =
+      AskRuns(request.session_id(), name->device,
+              [this, done, request,
+               name = *name](const RunInquiries::Answers& answers) {
+                absl::StatusOr<v1::RunExplanation> explanation;
+                {
+                  MutexLock lock(&mu_);
+                  explanation = ExplainFound(request.session_id(), name,
+                                             request.run(), answers);
+                }
+                done(std::move(explanation));
+              });
   if (!asked.ok()) done(asked);
 }
 

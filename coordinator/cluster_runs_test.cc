@@ -73,8 +73,7 @@ class ClusterRunsTest : public ClusterTest {
         }
         runs->mutable_runs(runs->runs_size() - 1)
             ->set_state(v1::RunRecord::WAITING);
-        runs->mutable_runs(runs->runs_size() - 1)
-            ->set_gate(v1::RUN_GATE_BYTES);
+        runs->mutable_runs(runs->runs_size() - 1)->set_gate(v1::RUN_GATE_BYTES);
         runs->set_more_waiting(2);
       }
     }
@@ -135,8 +134,7 @@ TEST_F(ClusterRunsTest, AWorkerThatNeverAnswersIsNamedInTime) {
   clock_.Advance(absl::Milliseconds(1));
   cluster_->Tick();
   EXPECT_EQ(Reason(list), "WORKER_SILENT");
-  EXPECT_EQ(list->answer->status().code(),
-            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(list->answer->status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(list->answer->status().message().find("worker w0"),
             std::string::npos);
 }

@@ -189,11 +189,11 @@ Reactor* GrpcAdminService::ListRuns(Context* context,
     return reactor;
   }
   // gRPC keeps all of these until the call is finished, cancelled or not.
-  cluster_->ListRuns(request->session_id(),
-                     [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
-                       reactor->Finish(
-                           ToGrpcStatus(AnswerOne(std::move(runs), out)));
-                     });
+  cluster_->ListRuns(
+      request->session_id(),
+      [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
+        reactor->Finish(ToGrpcStatus(AnswerOne(std::move(runs), out)));
+      });
   return reactor;
 }
 

@@ -90,10 +90,10 @@ bool DescribeRunGate(const v1::RunRecord& run, const RunSurroundings& around,
   if (run.state() == v1::RunRecord::IN_SERVICE && run.has_goes_first()) {
     const v1::RunPreemption& first = run.goes_first();
     gate->set_reason("GAVE_WAY");
-    gate->set_message(absl::StrCat(
-        "it has stood still for ", Text(first.time()), ": session ",
-        first.session_id(), " of tenant ", first.tenant(), " goes first, by ",
-        first.reason()));
+    gate->set_message(
+        absl::StrCat("it has stood still for ", Text(first.time()),
+                     ": session ", first.session_id(), " of tenant ",
+                     first.tenant(), " goes first, by ", first.reason()));
     gate->set_unblocked_by("the end of that turn, after a second as a rule");
     return true;
   }

@@ -42,7 +42,8 @@ absl::Status Check(const v1::RunRecord& run) {
   DJINN_RETURN_IF_ERROR(CheckText("a fingerprint", run.fingerprint()));
   DJINN_RETURN_IF_ERROR(CheckText("a failure", run.failure().message()));
   DJINN_RETURN_IF_ERROR(CheckText("a reason", run.failure().reason()));
-  DJINN_RETURN_IF_ERROR(CheckText("an operator", run.failure().operator_name()));
+  DJINN_RETURN_IF_ERROR(
+      CheckText("an operator", run.failure().operator_name()));
   const auto check = [](const v1::RunPreemption& preemption) -> absl::Status {
     DJINN_RETURN_IF_ERROR(CheckText("a tenant", preemption.tenant()));
     DJINN_RETURN_IF_ERROR(CheckText("a session", preemption.session_id()));
@@ -82,9 +83,7 @@ absl::Status WorkerSilent(const std::string& worker_id) {
 class RunInquiries::Inquiry : public Waker {
  public:
   Inquiry(std::string session, absl::Duration end, Done call)
-      : session_id(std::move(session)),
-        deadline(end),
-        done_(std::move(call)) {}
+      : session_id(std::move(session)), deadline(end), done_(std::move(call)) {}
 
   // Woken once, when it is not among the inquiries any more.
   void Wake() override { done_(answers); }
@@ -138,8 +137,9 @@ absl::Status RunInquiries::Ask(std::string session_id,
                                absl::Duration now, Done done, Wakes* wakes) {
   if (inquiries_.size() >= kMost) {
     return MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_QUESTIONS",
-                     absl::StrCat(kMost, " questions about runs wait for their "
-                                         "answers, and no more may"));
+                     absl::StrCat(kMost,
+                                  " questions about runs wait for their "
+                                  "answers, and no more may"));
   }
   auto inquiry = std::make_shared<Inquiry>(std::move(session_id),
                                            now + kPatience, std::move(done));

@@ -19,12 +19,13 @@ class RunInquiriesTest : public testing::Test {
               absl::Duration now = absl::ZeroDuration()) {
     auto outcome = std::make_shared<std::optional<RunInquiries::Answers>>();
     Wakes wakes;
-    asked_ = inquiries_.Ask("s1", workers, now,
-                            [outcome](const RunInquiries::Answers& answers) {
-                              EXPECT_FALSE(outcome->has_value());
-                              *outcome = answers;
-                            },
-                            &wakes);
+    asked_ = inquiries_.Ask(
+        "s1", workers, now,
+        [outcome](const RunInquiries::Answers& answers) {
+          EXPECT_FALSE(outcome->has_value());
+          *outcome = answers;
+        },
+        &wakes);
     return outcome;
   }
   v1::DesiredState ListFor(const std::string& worker) {
@@ -155,7 +156,8 @@ TEST_F(RunInquiriesTest, WhatIsTooMuchIsRefused) {
   const std::string text(5000, 'x');
   const auto refused = [&](auto spoil) {
     v1::WorkerState state = good;
-    v1::LeaseRuns* const runs = state.mutable_runs_answers(0)->mutable_leases(0);
+    v1::LeaseRuns* const runs =
+        state.mutable_runs_answers(0)->mutable_leases(0);
     spoil(&state, runs, runs->mutable_runs(0));
     return ErrorReason(RunInquiries::Check(state)) == "PROTOCOL_VIOLATION";
   };

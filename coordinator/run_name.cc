@@ -52,10 +52,9 @@ absl::StatusOr<RunName> ParseRunName(absl::string_view text) {
 }
 
 std::string RunNameOf(MemberId device, uint64_t number) {
-  return device.member == 0
-             ? absl::StrCat(device.virtual_device, ":", number)
-             : absl::StrCat(device.virtual_device, ".", device.member, ":",
-                            number);
+  return device.member == 0 ? absl::StrCat(device.virtual_device, ":", number)
+                            : absl::StrCat(device.virtual_device, ".",
+                                           device.member, ":", number);
 }
 
 }  // namespace djinn::coordinator

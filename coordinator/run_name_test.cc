@@ -14,7 +14,8 @@ TEST(RunNameTest, ANumberAloneIsOfAnyDevice) {
 }
 
 TEST(RunNameTest, WhatIsShownCanBeAsked) {
-  for (const MemberId device : {MemberId{0, 0}, MemberId{2, 0}, MemberId{2, 1}}) {
+  for (const MemberId device :
+       {MemberId{0, 0}, MemberId{2, 0}, MemberId{2, 1}}) {
     const absl::StatusOr<RunName> name = ParseRunName(RunNameOf(device, 5));
     ASSERT_TRUE(name.ok()) << name.status();
     EXPECT_EQ(name->device, device);

@@ -457,7 +457,8 @@ absl::Status Run(const Command& command, const v1::TryPlacementRequest& asked,
   if (command.verb == "explain") {
     if (command.kind == "session") return client->ExplainSession(command.name);
     if (command.kind == "tenant") return client->ExplainTenant(command.name);
-    if (command.kind == "run") return client->ExplainRun(*ParseRun(command.name));
+    if (command.kind == "run")
+      return client->ExplainRun(*ParseRun(command.name));
     return client->TryPlacement(asked);
   }
   if (command.verb == "migrate") {

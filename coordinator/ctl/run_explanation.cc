@@ -74,10 +74,10 @@ std::string Waits(const v1::RunRecord& run) {
   const double all = Seconds(run.waited());
   std::vector<Row> rows = {{"WAITED FOR", "TIME", "SHARE"}};
   for (const v1::RunWait& wait : waits) {
-    rows.push_back({WaitedFor(wait.gate()), FormatShortDuration(wait.time()),
-                    all > 0 ? absl::StrFormat("%.1f%%",
-                                              100 * Seconds(wait.time()) / all)
-                            : "-"});
+    rows.push_back(
+        {WaitedFor(wait.gate()), FormatShortDuration(wait.time()),
+         all > 0 ? absl::StrFormat("%.1f%%", 100 * Seconds(wait.time()) / all)
+                 : "-"});
   }
   return absl::StrCat("\n", FormatTable(rows));
 }
@@ -117,8 +117,8 @@ std::string Failure(const v1::RunFailure& failure) {
 
 // Of a run that is over, whether it was in time for its deadline.
 std::string Deadline(const v1::RunRecord& run) {
-  std::string text =
-      absl::StrCat(FormatShortDuration(run.deadline()), " after it was received");
+  std::string text = absl::StrCat(FormatShortDuration(run.deadline()),
+                                  " after it was received");
   if (run.state() != v1::RunRecord::COMPLETED &&
       run.state() != v1::RunRecord::FAILED) {
     return text;
@@ -156,18 +156,17 @@ std::string Explain(const v1::RunExplanation& explanation) {
       {"state", v1::RunRecord::State_Name(run.state())},
       {"received", absl::StrCat(FormatShortDuration(run.age()), " ago")},
       {"waited", FormatShortDuration(run.waited())},
-      {"served",
-       run.has_served() ? FormatShortDuration(run.served()) : "-"},
+      {"served", run.has_served() ? FormatShortDuration(run.served()) : "-"},
       {"device time", FormatShortDuration(run.device_time())}};
   if (run.has_planned()) {
     rows.push_back({"planning", FormatShortDuration(run.planned())});
   }
   if (run.has_deadline()) rows.push_back({"deadline", Deadline(run)});
   if (run.gave_way_count() > 0) {
-    rows.push_back({"gave way", absl::StrCat(Times(run.gave_way_count()),
-                                             ", for ",
-                                             FormatShortDuration(run.gave_way()),
-                                             " in all")});
+    rows.push_back(
+        {"gave way",
+         absl::StrCat(Times(run.gave_way_count()), ", for ",
+                      FormatShortDuration(run.gave_way()), " in all")});
   }
   if (run.shared_products() > 0) rows.push_back({"shared", Companions(run)});
   if (run.has_failure()) rows.push_back({"failure", Failure(run.failure())});
@@ -185,8 +184,9 @@ absl::StatusOr<v1::ExplainRunRequest> ParseRun(absl::string_view text) {
   if (slash == 0 || slash == absl::string_view::npos ||
       slash + 1 == text.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" names no run: expected SESSION/RUN, such "
-                                 "as 1a2b3c4d/0:17"));
+        absl::StrCat("\"", text,
+                     "\" names no run: expected SESSION/RUN, such "
+                     "as 1a2b3c4d/0:17"));
   }
   v1::ExplainRunRequest request;
   request.set_session_id(std::string(text.substr(0, slash)));

@@ -16,8 +16,8 @@ std::string FormatDuration(const google::protobuf::Duration& duration) {
 }
 
 std::string FormatShortDuration(const google::protobuf::Duration& duration) {
-  const absl::Duration time = absl::Seconds(duration.seconds()) +
-                              absl::Nanoseconds(duration.nanos());
+  const absl::Duration time =
+      absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
   const absl::Duration unit = time < absl::Milliseconds(1)
                                   ? absl::Nanoseconds(100)
                               : time < absl::Seconds(1) ? absl::Microseconds(10)

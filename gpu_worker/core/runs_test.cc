@@ -104,7 +104,8 @@ class RunsTest : public WorkerCoreTest {
   static uint64_t Run(TestClient* client, int nodes) {
     return client->Run(nodes, {kSum, kOne});
   }
-  // Received when this returns, and its session waits; in the executor's thread.
+  // Received when this returns, and its session waits; in the executor's
+  // thread.
   void Receive(TestClient* client, int nodes) {
     const uint32_t before = core_->Snapshot().queued_runs();
     Run(client, nodes);
@@ -123,7 +124,11 @@ class RunsTest : public WorkerCoreTest {
     return runs.empty() ? v1::RunRecord() : runs.back();
   }
   bool IsHeldBy(const std::string& session, v1::RunGate gate) {
-    return WaitUntil([&] { return LastOf(session).gate() == gate; });
+    return WaitUntil([&] {
+      const v1::RunsAnswer answer = Ask(session);
+      return answer.leases_size() == 1 && !answer.leases(0).runs().empty() &&
+             answer.leases(0).runs().rbegin()->gate() == gate;
+    });
   }
 
   Mutex mu_;
@@ -196,10 +201,10 @@ TEST_F(RunsTest, ItsTurnIsToldApartByWhoIsServed) {
     Receive(own.get(), 1);
     Receive(other.get(), 2);
   });
-  Before(1, [&] {
-    waiting = {LastOf("own"), LastOf("other"), LastOf("first")};
-  });
+  Before(1,
+         [&] { waiting = {LastOf("own"), LastOf("other"), LastOf("first")}; });
   Run(first.get(), 3);
+  EXPECT_EQ(first->Read(kSum, 1), Floats{3});
   EXPECT_EQ(own->Read(kSum, 1), Floats{1});
   EXPECT_EQ(other->Read(kSum, 1), Floats{2});
   ASSERT_EQ(waiting.size(), 3u);
@@ -328,6 +333,7 @@ TEST_F(RunsTest, ARunThatComesTooLateWasRefused) {
   const auto second = OpenWith(timed);
   Before(0, [&] { Receive(second.get(), 1); });
   Run(first.get(), 3);
+  EXPECT_EQ(first->Read(kSum, 1), Floats{3});
   EXPECT_EQ(second->ReadError(kSum).reason(), "RUN_DEADLINE_EXCEEDED");
   const v1::RunRecord run = LastOf("timed");
   EXPECT_EQ(run.state(), v1::RunRecord::REFUSED);
@@ -372,7 +378,7 @@ TEST_F(RunsTest, ARunOfARefusedStructureFailed) {
   const auto client = OpenAs("s1");
   FakeStructure s;
   s.Unary("fake::refused", s.Bound(), 1);
-  client->Define(9, s.get());
+  client->Define(9, s.get(), {4});
   client->Run(9, {kOne, 10});
   EXPECT_FALSE(client->ReadError(10).reason().empty());
   const v1::RunRecord run = LastOf("s1");
@@ -385,7 +391,8 @@ TEST_F(RunsTest, WhatAClientGivesUpIsCancelled) {
   const auto client = OpenAs("s1");
   Before(1, [&] {
     client->SendCancel();
-    EXPECT_TRUE(WaitUntil([&] { return core_->Snapshot().queued_runs() == 1; }));
+    EXPECT_TRUE(
+        WaitUntil([&] { return core_->Snapshot().queued_runs() == 1; }));
   });
   client->Hold();
   for (int i = 0; i < 3; ++i) Run(client.get(), 4);
@@ -427,9 +434,10 @@ TEST_F(PulledRunsTest, AValueOfAnotherWorkerIsWaitedFor) {
   there->InstallPull(5, pull);
   there->Run(1, {5}, {4});
   const auto last = [&] {
-    const std::vector<v1::RunRecord> runs =
-        worker::RunsOf(worker::Ask("s1", Agreed(), other_.get()));
-    return runs.empty() ? v1::RunRecord() : runs.back();
+    const v1::RunsAnswer answer = worker::Ask("s1", Agreed(), other_.get());
+    return answer.leases_size() != 1 || answer.leases(0).runs().empty()
+               ? v1::RunRecord()
+               : *answer.leases(0).runs().rbegin();
   };
   EXPECT_TRUE(WaitUntil([&] { return last().gate() == v1::RUN_GATE_VALUE; }));
   clock_.Advance(absl::Seconds(3));
@@ -518,8 +526,7 @@ TEST_F(SharedRunsTest, CompanyIsWaitedFor) {
   const uint64_t second = RunNext(clients[1]);
   clients[0]->WaitRead(first);
   clients[1]->WaitRead(second);
-  EXPECT_EQ(Waited(LastOf("a"), v1::RUN_GATE_COMPANY),
-            absl::Milliseconds(100));
+  EXPECT_EQ(Waited(LastOf("a"), v1::RUN_GATE_COMPANY), absl::Milliseconds(100));
   EXPECT_EQ(Waited(LastOf("b"), v1::RUN_GATE_COMPANY), absl::ZeroDuration());
 }
 

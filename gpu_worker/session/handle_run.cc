@@ -254,8 +254,8 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       PoisonRun(plan.get(), run_, failure, &storages_);
       *metadata->mutable_error() = *failure;
     } else {
-      end.device_time = Execute(sequence, run.structure_id(), *plan,
-                                *lifetimes, run.mode(), metadata);
+      end.device_time = Execute(sequence, run.structure_id(), *plan, *lifetimes,
+                                run.mode(), metadata);
       failure = errors_.oldest_new();
     }
   }

@@ -160,10 +160,9 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
     NoteNext();
     if (run && inbox_.received() > before) {
       ++queued_runs_;
-      if (gates_.gate() == v1::RUN_GATE_UNSPECIFIED) {
-        gates_.Enter(v1::RUN_GATE_WORKER, now);
-      }
-      runs_.Receive(gates_.At(now));
+      const bool idle = gates_.gate() == v1::RUN_GATE_UNSPECIFIED;
+      runs_.Receive(idle ? gates_.Enter(v1::RUN_GATE_WORKER, now)
+                         : gates_.At(now));
     }
     if (ABSL_PREDICT_FALSE(profiles) && inbox_.received() > before) {
       ExpectProfile();

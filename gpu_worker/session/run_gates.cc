@@ -5,7 +5,7 @@
 namespace djinn::worker {
 
 void RunGates::Mark::Settled(absl::Duration now) {
-  const ServedTime::Reading reading = Read(now);
+  const ServedTime::Reading reading = Read(absl::ToInt64Nanoseconds(now));
   MutexLock lock(&mu_);
   at_ = now;
   reading_ = reading;
@@ -36,48 +36,47 @@ void RunGates::Look() {
   }
 }
 
-void RunGates::AddPassed(int64_t now, const ServedTime::Reading& reading,
-                         Times* times) const {
-  int64_t left = std::max<int64_t>(now - since_, 0);
+void RunGates::AddPassed(int64_t now, const ServedTime::Reading& reading) {
   if (gate_ == v1::RUN_GATE_UNSPECIFIED) return;
+  int64_t left = std::max<int64_t>(now - since_, 0);
   if (gate_ == v1::RUN_GATE_WORKER) {
     const auto part = [&](v1::RunGate gate, int64_t from, int64_t to) {
       const int64_t passed = std::clamp<int64_t>(to - from, 0, left);
-      (*times)[gate] += passed;
+      times_[gate] += passed;
       left -= passed;
     };
     part(v1::RUN_GATE_TENANT, reading_.own, reading.own);
     part(v1::RUN_GATE_OTHER_TENANTS, reading_.others, reading.others);
     part(v1::RUN_GATE_COMPANY, reading_.company, reading.company);
   }
-  (*times)[gate_] += left;
+  times_[gate_] += left;
 }
 
 void RunGates::EnterWith(v1::RunGate gate, int64_t now,
                          const ServedTime::Reading& reading) {
-  AddPassed(now, reading, &times_);
-  gate_ = gate;
+  AddPassed(now, reading);
   since_ = std::max(since_, now);
   reading_ = reading;
-}
-
-void RunGates::Enter(v1::RunGate gate, absl::Duration now) {
-  Look();
   if (gate == gate_) return;
-  // Only turns are told apart.
-  const bool turns = gate == v1::RUN_GATE_WORKER || gate_ == v1::RUN_GATE_WORKER;
-  EnterWith(gate, absl::ToInt64Nanoseconds(now),
-            turns ? mark_->Read(now) : ServedTime::Reading());
+  gate_ = gate;
+  entered_ = since_;
 }
 
-RunGates::Times RunGates::At(absl::Duration now) {
+const RunGates::Times& RunGates::Enter(v1::RunGate gate, absl::Duration now) {
   Look();
-  Times times = times_;
-  AddPassed(absl::ToInt64Nanoseconds(now),
-            gate_ == v1::RUN_GATE_WORKER ? mark_->Read(now)
-                                         : ServedTime::Reading(),
-            &times);
-  return times;
+  const int64_t nanoseconds = absl::ToInt64Nanoseconds(now);
+  // Only turns are told apart.
+  const bool turns =
+      gate == v1::RUN_GATE_WORKER || gate_ == v1::RUN_GATE_WORKER;
+  EnterWith(gate, nanoseconds,
+            turns ? mark_->Read(nanoseconds) : ServedTime::Reading());
+  return times_;
+}
+
+const RunGates::Times& RunGates::At(absl::Duration now) {
+  // What was settled may have changed it.
+  Look();
+  return Enter(gate_, now);
 }
 
 v1::RunGate RunGates::Now() {

@@ -42,9 +42,9 @@ class RunGates {
 
    private:
     friend class RunGates;
-    ServedTime::Reading Read(absl::Duration now) const {
+    ServedTime::Reading Read(int64_t now) const {
       return served_ == nullptr ? ServedTime::Reading()
-                                : served_->ReadFor(tenant_.get(), now);
+                                : served_->ReadAt(tenant_.get(), now);
     }
 
     const ServedTime* const served_;
@@ -61,14 +61,14 @@ class RunGates {
       : mark_(std::make_shared<Mark>(served, std::move(tenant))) {}
 
   // The session is at `gate` from `now` on; RUN_GATE_UNSPECIFIED while it has
-  // nothing to do.
-  void Enter(v1::RunGate gate, absl::Duration now);
-  // Everything until `now`.
-  Times At(absl::Duration now);
+  // nothing to do. Returns everything until then; valid until the next call.
+  const Times& Enter(v1::RunGate gate, absl::Duration now);
+  // Likewise, without a change.
+  const Times& At(absl::Duration now);
 
   // As last entered, and since when.
   v1::RunGate gate() const { return gate_; }
-  absl::Duration since() const { return absl::Nanoseconds(since_); }
+  absl::Duration since() const { return absl::Nanoseconds(entered_); }
   // The same, with turns told apart by whom the device serves at this moment.
   v1::RunGate Now();
 
@@ -79,15 +79,15 @@ class RunGates {
   void Look();
   void EnterWith(v1::RunGate gate, int64_t now,
                  const ServedTime::Reading& reading);
-  // Adds what has passed since since_ until `now`, at which this is read.
-  void AddPassed(int64_t now, const ServedTime::Reading& reading,
-                 Times* times) const;
+  // Adds what has passed until `now`, at which this is read.
+  void AddPassed(int64_t now, const ServedTime::Reading& reading);
 
   const std::shared_ptr<Mark> mark_;
-  Times times_ = {};
   v1::RunGate gate_ = v1::RUN_GATE_UNSPECIFIED;
+  int64_t entered_ = 0;
+  // Until since_, as it was read then if the session waits for its turn.
+  Times times_ = {};
   int64_t since_ = 0;
-  // When it began to wait for its turn.
   ServedTime::Reading reading_;
 };
 

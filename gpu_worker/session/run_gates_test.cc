@@ -75,9 +75,9 @@ TEST_F(RunGatesTest, WhoComesInTheMiddleOfATurnWaitsForTheRestOfIt) {
   served_.End(At(30));
   gates_.Enter(v1::RUN_GATE_SESSION, At(30));
   const RunGates::Times after = gates_.At(At(30));
-  EXPECT_EQ(after[v1::RUN_GATE_OTHER_TENANTS] -
-                before[v1::RUN_GATE_OTHER_TENANTS],
-            5);
+  EXPECT_EQ(
+      after[v1::RUN_GATE_OTHER_TENANTS] - before[v1::RUN_GATE_OTHER_TENANTS],
+      5);
   EXPECT_EQ(Sum(after) - Sum(before), 5);
 }
 

@@ -47,15 +47,18 @@ void RunRecords::Receive(const RunGates::Times& waited) {
   arrivals_[(first_arrival_ + arrival_count_++) % arrivals_.size()] = waited;
 }
 
-RunGates::Times RunRecords::WaitsOf(size_t place,
-                                    const RunGates::Times& waited) const {
-  RunGates::Times times = {};
-  // It was given up while it was about to begin.
-  if (place >= arrival_count_) return times;
+void RunRecords::SetWaits(size_t place, const RunGates::Times& waited,
+                          Record* record) const {
+  // Nothing of one that was given up while it was about to begin.
+  if (place >= arrival_count_) {
+    record->waits = {};
+    return;
+  }
   const RunGates::Times& before =
       arrivals_[(first_arrival_ + place) % arrivals_.size()];
-  for (size_t i = 0; i < times.size(); ++i) times[i] = waited[i] - before[i];
-  return times;
+  for (size_t i = 0; i < before.size(); ++i) {
+    record->waits[i] = waited[i] - before[i];
+  }
 }
 
 void RunRecords::DropArrivals(size_t but) {
@@ -80,7 +83,7 @@ void RunRecords::Fill(const Waiting& run, size_t place,
   }
   record->arrived = run.arrived;
   record->deadline = run.deadline;
-  record->waits = WaitsOf(place, waited);
+  SetWaits(place, waited, record);
   record->gave_way_count = 0;
   record->gave_way = absl::ZeroDuration();
   record->preemptions.clear();
@@ -89,21 +92,28 @@ void RunRecords::Fill(const Waiting& run, size_t place,
   record->reason.clear();
 }
 
+RunRecords::Record* RunRecords::current() {
+  if (place_ == records_.size()) records_.emplace_back();
+  return &records_[place_];
+}
+
 void RunRecords::Begin(const Waiting& run, v1::Phase phase,
                        const RunGates::Times& waited, absl::Duration now) {
-  Fill(run, 0, waited, &current_);
-  current_.begun = true;
-  current_.began = now;
-  current_.end = {.state = v1::RunRecord::IN_SERVICE, .phase = phase};
+  Record* const record = current();
+  Fill(run, 0, waited, record);
+  record->begun = true;
+  record->began = now;
+  record->end = {.state = v1::RunRecord::IN_SERVICE, .phase = phase};
   serving_ = true;
 }
 
 void RunRecords::GiveWay(const RunPeer& first, absl::string_view reason,
                          absl::Duration away) {
   if (!serving_) return;
-  ++current_.gave_way_count;
-  current_.gave_way += away;
-  std::vector<Preempted>& all = current_.preemptions;
+  Record* const record = current();
+  ++record->gave_way_count;
+  record->gave_way += away;
+  std::vector<Preempted>& all = record->preemptions;
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const Preempted& other) {
         return other.session_id == first.session_id &&
@@ -124,52 +134,51 @@ void RunRecords::GiveWay(const RunPeer& first, absl::string_view reason,
 void RunRecords::Share(uint64_t products,
                        absl::Span<const std::shared_ptr<const RunPeer>> with) {
   if (!serving_) return;
-  current_.shared_products = products;
+  Record* const record = current();
+  record->shared_products = products;
   const size_t count = std::min(with.size(), kCompanions);
-  current_.companions.assign(with.begin(),
-                             with.begin() + static_cast<ptrdiff_t>(count));
+  record->companions.assign(with.begin(),
+                            with.begin() + static_cast<ptrdiff_t>(count));
 }
 
 void RunRecords::Finish(const End& end, absl::Duration now) {
   if (!serving_) return;
   serving_ = false;
-  current_.ended = now;
-  current_.end = end;
+  Record* const record = current();
+  record->ended = now;
+  record->end = end;
   if (const v1::ErrorDetail* const failure =
-          std::exchange(current_.end.failure, nullptr)) {
-    AssignText(failure->reason(), &current_.reason);
-    AssignText(failure->message(), &current_.message);
-    AssignText(failure->operator_name(), &current_.operator_name);
-    current_.node.reset();
-    if (failure->has_node()) current_.node = failure->node();
+          std::exchange(record->end.failure, nullptr)) {
+    AssignText(failure->reason(), &record->reason);
+    AssignText(failure->message(), &record->message);
+    AssignText(failure->operator_name(), &record->operator_name);
+    record->node.reset();
+    if (failure->has_node()) record->node = failure->node();
   }
-  Keep(&current_);
+  KeepCurrent();
+  if (arrival_count_ == 0) return;
   // It was the first.
-  first_arrival_ = arrivals_.empty() ? 0 : (first_arrival_ + 1) % arrivals_.size();
-  DropArrivals(arrival_count_ - std::min<size_t>(arrival_count_, 1));
+  first_arrival_ = (first_arrival_ + 1) % arrivals_.size();
+  DropArrivals(arrival_count_ - 1);
 }
 
 void RunRecords::Abandon(absl::Span<const Waiting> waiting,
                          const RunGates::Times& waited, absl::Duration now) {
   const size_t before = serving_ ? 1 : 0;
+  // It goes on, in the place behind them.
+  Record serving;
+  if (serving_) std::swap(serving, *current());
   const size_t first = waiting.size() > kOver ? waiting.size() - kOver : 0;
   for (size_t i = first; i < waiting.size(); ++i) {
-    Record record;
-    Fill(waiting[i], before + i, waited, &record);
-    record.ended = now;
-    record.end = {.state = v1::RunRecord::CANCELLED};
-    Keep(&record);
+    Record* const record = current();
+    Fill(waiting[i], before + i, waited, record);
+    record->begun = false;
+    record->ended = now;
+    record->end = {.state = v1::RunRecord::CANCELLED};
+    KeepCurrent();
   }
+  if (serving_) std::swap(serving, *current());
   DropArrivals(before);
-}
-
-void RunRecords::Keep(Record* record) {
-  if (over_.size() < kOver) {
-    over_.push_back(std::exchange(*record, {}));
-    return;
-  }
-  std::swap(over_[oldest_], *record);
-  oldest_ = (oldest_ + 1) % kOver;
 }
 
 void RunRecords::DescribeOne(const Record& record, absl::Duration now,
@@ -241,15 +250,15 @@ void RunRecords::DescribeOne(const Record& record, absl::Duration now,
 void RunRecords::Describe(
     absl::Span<const Waiting> waiting, const Moment& moment,
     google::protobuf::RepeatedPtrField<v1::RunRecord>* out) const {
-  for (const Record& record : over_) {
-    DescribeOne(record, moment.now, out->Add());
+  for (size_t i = 0; i < records_.size(); ++i) {
+    if (i != place_) DescribeOne(records_[i], moment.now, out->Add());
   }
   // One that was given up in its middle is over after those that waited then.
   std::sort(out->begin(), out->end(),
             [](const v1::RunRecord& a, const v1::RunRecord& b) {
               return a.number() < b.number();
             });
-  if (serving_) DescribeOne(current_, moment.now, out->Add());
+  if (serving_) DescribeOne(records_[place_], moment.now, out->Add());
   const size_t before = serving_ ? 1 : 0;
   for (size_t i = 0; i < waiting.size() && i < kWaiting; ++i) {
     Record record;

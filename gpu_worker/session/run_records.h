@@ -143,11 +143,14 @@ class RunRecords {
   // What is known of a run before it begins; the place of its arrival.
   void Fill(const Waiting& run, size_t place, const RunGates::Times& waited,
             Record* record) const;
-  // Keeps it, for the oldest if there are too many, whose memory it gets.
-  void Keep(Record* record);
+  // Where the one in service goes, or the next one that is.
+  Record* current();
+  // It is over: what was there longest will make room for the next one.
+  void KeepCurrent() { place_ = (place_ + 1) % kPlaces; }
   static void DescribeOne(const Record& record, absl::Duration now,
                           v1::RunRecord* out);
-  RunGates::Times WaitsOf(size_t place, const RunGates::Times& waited) const;
+  void SetWaits(size_t place, const RunGates::Times& waited,
+                Record* record) const;
   // All but the first so many.
   void DropArrivals(size_t but);
 
@@ -158,11 +161,10 @@ class RunRecords {
   size_t first_arrival_ = 0;
   size_t arrival_count_ = 0;
   bool serving_ = false;
-  // The one in service, if any.
-  Record current_;
-  // A ring, once it is full.
-  std::vector<Record> over_;
-  size_t oldest_ = 0;
+  // Those that are over, and current(): a ring, which grows until it is full.
+  static constexpr size_t kPlaces = kOver + 1;
+  std::vector<Record> records_;
+  size_t place_ = 0;
 };
 
 }  // namespace djinn::worker

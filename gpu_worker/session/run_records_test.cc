@@ -69,9 +69,9 @@ TEST_F(RunRecordsTest, ALifeIsToldInParts) {
   RunRecords::Waiting run = Receive(10);
   run.deadline = At(30);
   Begin(run, 14);
-  Finish(20, {.phase = v1::PHASE_LLM_DECODE,
-              .device_time = At(5),
-              .planned = At(1)});
+  Finish(
+      20,
+      {.phase = v1::PHASE_LLM_DECODE, .device_time = At(5), .planned = At(1)});
   const Runs runs = Describe(100);
   ASSERT_EQ(runs.size(), 1);
   EXPECT_EQ(runs[0].number(), 1u);
@@ -201,8 +201,7 @@ TEST_F(RunRecordsTest, TheLastWhoWentFirstAreNamed) {
 }
 
 TEST_F(RunRecordsTest, CompanionsAreNamedOfThisRunAlone) {
-  const auto peer =
-      std::make_shared<const RunPeer>(RunPeer{"blue", "b1"});
+  const auto peer = std::make_shared<const RunPeer>(RunPeer{"blue", "b1"});
   Begin(Receive(0), 0);
   records_.Share(4, {peer});
   Finish(1);
@@ -227,9 +226,9 @@ TEST_F(RunRecordsTest, AFailureIsOfItsRunAlone) {
   for (size_t i = 0; i < 2 * RunRecords::kOver; ++i) {
     Begin(Receive(0), 0);
     const bool fails = i % 2 == 0;
-    Finish(1, {.state = fails ? v1::RunRecord::FAILED
-                              : v1::RunRecord::COMPLETED,
-               .failure = fails ? &detail : nullptr});
+    Finish(1,
+           {.state = fails ? v1::RunRecord::FAILED : v1::RunRecord::COMPLETED,
+            .failure = fails ? &detail : nullptr});
   }
   const Runs runs = Describe(3);
   EXPECT_EQ(runs[0].state(), v1::RunRecord::FAILED);

@@ -51,6 +51,9 @@ class ServedTime {
 
   // --- Any thread.
   Reading ReadFor(const Tenant* tenant, absl::Duration now) const {
+    return ReadAt(tenant, absl::ToInt64Nanoseconds(now));
+  }
+  Reading ReadAt(const Tenant* tenant, int64_t nanoseconds) const {
     Reading reading;
     const Tenant* current = nullptr;
     int64_t since = 0;
@@ -64,8 +67,7 @@ class ServedTime {
       since = since_.load(std::memory_order_acquire);
     } while (change % 2 != 0 ||
              change_.load(std::memory_order_relaxed) != change);
-    const int64_t passed =
-        std::max<int64_t>(absl::ToInt64Nanoseconds(now) - since, 0);
+    const int64_t passed = std::max<int64_t>(nanoseconds - since, 0);
     if (current == tenant) {
       reading.own += passed;
     } else if (current == &company_) {

@@ -27,9 +27,8 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       account_(std::move(account)),
       peer_(std::make_shared<const RunPeer>(
           RunPeer{tenant_, log::ShortId(session_id_)})),
-      gates_(environment->served,
-             std::shared_ptr<const ServedTime::Tenant>(account_,
-                                                       account_->served())),
+      gates_(environment->served, std::shared_ptr<const ServedTime::Tenant>(
+                                      account_, account_->served())),
       inbox_(limits_),
       quota_(MemoryLimits::Of(limits_), account_->memory()),
       storage_memory_(environment_.memory, &quota_, tenant_),
@@ -103,14 +102,17 @@ bool Session::StepAt(std::optional<absl::Duration> now) {
       item = inbox_.Take();
       if (now.has_value() && item->message.has_run()) {
         NoteRunBegins(*item, next_phase(), *now);
+      } else if (now.has_value() && item->message.has_define_structure()) {
+        gates_.Enter(v1::RUN_GATE_PLAN, *now);
+      } else if (now.has_value()) {
+        gates_.Enter(v1::RUN_GATE_SESSION, *now);
       }
       NoteNext();
       if (need_.has_value()) supply = std::move(need_->supply);
       need_.reset();
     }
-    if (now.has_value()) {
-      const bool plans = item.has_value() && item->message.has_define_structure();
-      gates_.Enter(plans ? v1::RUN_GATE_PLAN : v1::RUN_GATE_SESSION, *now);
+    if (now.has_value() && !item.has_value()) {
+      gates_.Enter(v1::RUN_GATE_SESSION, *now);
     }
   }
   const bool run = item.has_value() && item->message.has_run();

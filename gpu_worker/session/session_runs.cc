@@ -65,18 +65,17 @@ RunRecords::Waiting Session::WaitingOf(const Inbox::Item& item) {
 
 void Session::NoteRunBegins(const Inbox::Item& item, v1::Phase phase,
                             absl::Duration now) {
-  runs_.Begin(WaitingOf(item), phase, gates_.At(now), now);
+  runs_.Begin(WaitingOf(item), phase, gates_.Enter(v1::RUN_GATE_SESSION, now),
+              now);
 }
 
 void Session::NoteBegun(absl::Duration now) {
   MutexLock lock(&mu_);
   NoteRunBegins(begun_->item, phase(), now);
-  gates_.Enter(v1::RUN_GATE_SESSION, now);
 }
 
 void Session::NoteCompany(
-    uint64_t products,
-    absl::Span<const std::shared_ptr<const RunPeer>> with) {
+    uint64_t products, absl::Span<const std::shared_ptr<const RunPeer>> with) {
   MutexLock lock(&mu_);
   runs_.Share(products, with);
 }
@@ -92,8 +91,7 @@ void Session::NoteRunEnds(RunRecords::End end, absl::Duration now) {
   end.planned = structures_.TakePlanningTime();
   if (cancelled_) {
     end.state = v1::RunRecord::CANCELLED;
-  } else if (end.failure != nullptr &&
-             end.state == v1::RunRecord::COMPLETED) {
+  } else if (end.failure != nullptr && end.state == v1::RunRecord::COMPLETED) {
     end.state = v1::RunRecord::FAILED;
   }
   MutexLock lock(&mu_);
@@ -102,9 +100,8 @@ void Session::NoteRunEnds(RunRecords::End end, absl::Duration now) {
 
 void Session::AbandonRuns(absl::Duration now) {
   std::vector<RunRecords::Waiting> waiting;
-  inbox_.ForEachRun([&](const Inbox::Item& item) {
-    waiting.push_back(WaitingOf(item));
-  });
+  inbox_.ForEachRun(
+      [&](const Inbox::Item& item) { waiting.push_back(WaitingOf(item)); });
   runs_.Abandon(waiting, gates_.At(now), now);
 }
 
@@ -112,9 +109,8 @@ void Session::DescribeRuns(v1::LeaseRuns* runs) {
   const absl::Duration now = environment_.clock->Monotonic();
   MutexLock lock(&mu_);
   std::vector<RunRecords::Waiting> waiting;
-  inbox_.ForEachRun([&](const Inbox::Item& item) {
-    waiting.push_back(WaitingOf(item));
-  });
+  inbox_.ForEachRun(
+      [&](const Inbox::Item& item) { waiting.push_back(WaitingOf(item)); });
   RunRecords::Moment moment;
   moment.now = now;
   moment.waited = gates_.At(now);
