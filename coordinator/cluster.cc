@@ -15,6 +15,7 @@
 //   cluster_jobs.cc what ran, as it is recorded,
 //   cluster_state.cc what outlives the process,
 //   cluster_admin.cc and cluster_explain.cc the views for operators,
+//   cluster_runs.cc those of single runs, which workers are asked for,
 //   cluster_metrics.cc what is scraped.
 #include "coordinator/cluster.h"
 
@@ -197,6 +198,7 @@ void Cluster::Tick() {
   for (Session* session : sessions_.TimedOut(now)) {
     EndSession(session, "timed out", &wakes);
   }
+  inquiries_.Expire(now, &wakes);
   LinePlaces places;
   for (const auto& [id, session] : sessions_.all()) {
     ExpirePending(session.get(), now, &places, &wakes);
@@ -213,6 +215,9 @@ void Cluster::Stop() {
   Wakes wakes;
   MutexLock lock(&mu_);
   stopping_ = true;
+  inquiries_.End(MakeError(absl::StatusCode::kUnavailable,
+                           "COORDINATOR_STOPPING", "the coordinator stops"),
+                 &wakes);
   for (const auto& [id, session] : sessions_.all()) wakes.Add(session->waker);
   for (const auto& [id, worker] : workers_.all()) wakes.Add(worker->waker);
 }

@@ -16,6 +16,7 @@
 #define COORDINATOR_CLUSTER_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,6 +45,8 @@
 #include "coordinator/lease_table.h"
 #include "coordinator/page.h"
 #include "coordinator/queue_stops.h"
+#include "coordinator/run_inquiries.h"
+#include "coordinator/run_name.h"
 #include "coordinator/session_table.h"
 #include "coordinator/stage_planner.h"
 #include "coordinator/tenants.h"
@@ -197,6 +200,15 @@ class Cluster {
   // As in admin.proto.
   absl::StatusOr<v1::SessionExplanation> ExplainSession(const std::string& id);
   absl::StatusOr<v1::TenantExplanation> ExplainTenant(const std::string& name);
+  // Likewise, once the workers have answered, or had time to: called once, by
+  // any thread, without locks, perhaps before these return.
+  using RunsCallback =
+      std::function<void(absl::StatusOr<v1::ListRunsResponse>)>;
+  using ExplainRunCallback =
+      std::function<void(absl::StatusOr<v1::RunExplanation>)>;
+  void ListRuns(const std::string& session_id, RunsCallback done);
+  void ExplainRun(const v1::ExplainRunRequest& request,
+                  ExplainRunCallback done);
   absl::StatusOr<v1::TryPlacementResponse> TryPlacement(
       const v1::TryPlacementRequest& request);
   absl::StatusOr<v1::WorkerInfo> CordonWorker(const std::string& id,
@@ -467,6 +479,23 @@ class Cluster {
   // Of all tenants, by name.
   std::map<std::string, v1::TenantStanding> Standings()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Asks the workers on which the session has leases, of one device if one is
+  // named. Not OK: `done` is not called.
+  absl::Status AskRuns(const std::string& session_id,
+                       const std::optional<MemberId>& device,
+                       RunInquiries::Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Those of leases that are still there; why the first worker is silent if all
+  // are.
+  absl::StatusOr<v1::ListRunsResponse> GatherRuns(
+      const RunInquiries::Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `text`: the name as it was asked.
+  absl::StatusOr<v1::RunExplanation> ExplainFound(
+      const std::string& session_id, const RunName& name,
+      const std::string& text, const RunInquiries::Answers& answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Describe(const v1::RunRecord& record, const v1::LeaseRuns& of_lease,
+                const Lease& lease, v1::RunInfo* run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Grant(Lease* lease, Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Signs the lease anew, as it is now.
   void Issue(Lease* lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -680,6 +709,7 @@ class Cluster {
   scheduler::Randomness draws_ ABSL_GUARDED_BY(mu_);
   scheduler::ArrivalMeter arrivals_ ABSL_GUARDED_BY(mu_);
   JobRecorder jobs_ ABSL_GUARDED_BY(mu_);
+  RunInquiries inquiries_ ABSL_GUARDED_BY(mu_);
   // Ids of workers, also of those that are away.
   std::set<std::string> cordoned_ ABSL_GUARDED_BY(mu_);
   // Of these, those whose sessions are to go on elsewhere.

@@ -105,6 +105,8 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
     Adopt(held.lease(), worker, wakes);
   }
   AbsorbUse(report, worker, wakes);
+  // Nobody asks that any more.
+  if (inquiries_.Take(worker->id, report, wakes)) Touch(worker, wakes);
   const size_t forgotten = std::erase_if(worker->drops, [&](const auto& drop) {
     const auto& [session_id, revision] = drop;
     return revision > 0 && revision <= applied &&
@@ -330,6 +332,7 @@ absl::StatusOr<std::optional<v1::DesiredState>> Cluster::NextDesiredState(
     desired.add_batching_tenants(std::move(tenant));
   }
   TellPhases(worker, &desired);
+  inquiries_.List(worker->id, &desired);
   for (auto& [session_id, revision] : worker->drops) {
     if (revision == 0) revision = worker->revision;
     desired.add_drop_session_ids(session_id);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 
 #include "common/error.h"
@@ -536,6 +537,103 @@ TEST_F(CoordinatorTest, SaysWhichVersionItIs) {
                                             v1::GetVersionRequest());
   ASSERT_TRUE(version.ok()) << version.status();
   EXPECT_EQ(version->version(), kVersion);
+}
+
+// An operator's call that waits for a worker.
+class RunsCallTest : public CoordinatorTest {
+ protected:
+  RunsCallTest() {
+    state_ = TestWorker("w0");
+    worker_ = Synchronize("join-token");
+    worker_->Send(state_);
+    worker_->Read();
+    session_ = Open("red-token", &session_id_);
+    session_->Send(AskLease(0));
+    const v1::DesiredState desired = worker_->Read();
+    state_.set_applied_revision(desired.revision());
+    *state_.add_sessions()->mutable_lease() = desired.leases(0);
+    worker_->Send(state_);
+    session_->Read();
+  }
+  ~RunsCallTest() override {
+    if (caller_.joinable()) caller_.join();
+  }
+
+  // Returns when the worker is asked.
+  v1::RunsQuestion Call() {
+    caller_ = std::thread([this] {
+      v1::ListRunsRequest request;
+      request.set_session_id(session_id_);
+      answer_ = Ask<v1::ListRunsResponse>(&v1::Admin::Stub::ListRuns, request);
+    });
+    for (;;) {
+      const v1::DesiredState desired = worker_->Read();
+      if (desired.runs_questions_size() > 0) return desired.runs_questions(0);
+    }
+  }
+  absl::StatusOr<v1::ListRunsResponse> Answer() {
+    caller_.join();
+    return answer_;
+  }
+
+  v1::WorkerState state_;
+  std::unique_ptr<WorkerStream> worker_;
+  std::string session_id_;
+  std::unique_ptr<SessionStream> session_;
+  absl::StatusOr<v1::ListRunsResponse> answer_;
+  std::thread caller_;
+};
+
+TEST_F(RunsCallTest, IsAnsweredByTheWorker) {
+  const v1::RunsQuestion question = Call();
+  EXPECT_EQ(question.session_id(), session_id_);
+  // The other calls do not wait for it.
+  EXPECT_THAT(Sessions(), SizeIs(1));
+  v1::RunsAnswer* const answer = state_.add_runs_answers();
+  answer->set_question_id(question.question_id());
+  answer->add_leases()->set_lease_id(
+      UncheckedClaims(state_.sessions(0).lease()).lease_id());
+  answer->mutable_leases(0)->add_runs()->set_number(17);
+  worker_->Send(state_);
+  const absl::StatusOr<v1::ListRunsResponse> runs = Answer();
+  ASSERT_TRUE(runs.ok()) << runs.status();
+  ASSERT_THAT(runs->runs(), SizeIs(1));
+  EXPECT_EQ(runs->runs(0).run(), "0:17");
+}
+
+TEST_F(RunsCallTest, NamesAWorkerThatDoesNotAnswer) {
+  Call();
+  clock_.Advance(RunInquiries::kPatience);
+  coordinator_->cluster()->Tick();
+  const absl::Status status = Answer().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(ErrorReason(status), "WORKER_SILENT");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("w0"));
+}
+
+TEST_F(RunsCallTest, EndsWithTheCoordinator) {
+  Call();
+  coordinator_->Stop();
+  EXPECT_EQ(ErrorReason(Answer().status()), "COORDINATOR_STOPPING");
+}
+
+TEST_F(RunsCallTest, NeedsTheAdminToken) {
+  v1::ListRunsRequest list;
+  list.set_session_id(session_id_);
+  v1::ExplainRunRequest explain;
+  explain.set_session_id(session_id_);
+  explain.set_run("17");
+  // Tenants are told nothing of runs, not even of their own.
+  for (const char* const token : {"red-token", "join-token"}) {
+    EXPECT_EQ(ErrorReason(Ask<v1::ListRunsResponse>(&v1::Admin::Stub::ListRuns,
+                                                    list, token)
+                              .status()),
+              "TOKEN_UNKNOWN");
+    EXPECT_EQ(ErrorReason(Ask<v1::RunExplanation>(&v1::Admin::Stub::ExplainRun,
+                                                  explain, token)
+                              .status()),
+              "TOKEN_UNKNOWN");
+  }
 }
 
 TEST_F(CoordinatorTest, AWrongConfigurationChangesNothing) {

@@ -45,16 +45,17 @@ absl::Status AnswerOne(absl::StatusOr<Item> item, Item* out) {
 template <typename Handle>
 Reactor* GrpcAdminService::Answer(Context* context, Handle handle) {
   Reactor* const reactor = context->DefaultReactor();
-  const absl::StatusOr<std::string> token = ExtractBearer(*context);
-  absl::Status status = token.status();
-  if (token.ok()) {
-    status = TokensEqual(*token, admin_token_)
-                 ? handle()
-                 : MakeError(absl::StatusCode::kUnauthenticated,
-                             "TOKEN_UNKNOWN", "not the admin token");
-  }
+  absl::Status status = CheckToken(*context);
+  if (status.ok()) status = handle();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
+}
+
+absl::Status GrpcAdminService::CheckToken(const Context& context) const {
+  DJINN_ASSIGN_OR_RETURN(const std::string token, ExtractBearer(context));
+  if (TokensEqual(token, admin_token_)) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kUnauthenticated, "TOKEN_UNKNOWN",
+                   "not the admin token");
 }
 
 Reactor* GrpcAdminService::ReloadConfig(
@@ -178,6 +179,39 @@ Reactor* GrpcAdminService::ExplainTenant(
   return Answer(context, [&] {
     return AnswerOne(cluster_->ExplainTenant(request->tenant()), out);
   });
+}
+
+Reactor* GrpcAdminService::ListRuns(Context* context,
+                                    const v1::ListRunsRequest* request,
+                                    v1::ListRunsResponse* out) {
+  Reactor* const reactor = context->DefaultReactor();
+  if (absl::Status status = CheckToken(*context); !status.ok()) {
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+  // gRPC keeps all of these until the call is finished, cancelled or not.
+  cluster_->ListRuns(
+      request->session_id(),
+      [reactor, out](absl::StatusOr<v1::ListRunsResponse> runs) {
+        reactor->Finish(ToGrpcStatus(AnswerOne(std::move(runs), out)));
+      });
+  return reactor;
+}
+
+Reactor* GrpcAdminService::ExplainRun(Context* context,
+                                      const v1::ExplainRunRequest* request,
+                                      v1::RunExplanation* out) {
+  Reactor* const reactor = context->DefaultReactor();
+  if (absl::Status status = CheckToken(*context); !status.ok()) {
+    reactor->Finish(ToGrpcStatus(status));
+    return reactor;
+  }
+  // As in ListRuns().
+  cluster_->ExplainRun(
+      *request, [reactor, out](absl::StatusOr<v1::RunExplanation> explanation) {
+        reactor->Finish(ToGrpcStatus(AnswerOne(std::move(explanation), out)));
+      });
+  return reactor;
 }
 
 Reactor* GrpcAdminService::TryPlacement(Context* context,

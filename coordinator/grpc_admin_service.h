@@ -70,6 +70,13 @@ class GrpcAdminService : public v1::Admin::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ExplainTenantRequest* request,
       v1::TenantExplanation* out) override;
+  // These two wait for workers, and hold no thread meanwhile.
+  grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
+                                     const v1::ListRunsRequest* request,
+                                     v1::ListRunsResponse* out) override;
+  grpc::ServerUnaryReactor* ExplainRun(grpc::CallbackServerContext* context,
+                                       const v1::ExplainRunRequest* request,
+                                       v1::RunExplanation* out) override;
   grpc::ServerUnaryReactor* TryPlacement(
       grpc::CallbackServerContext* context,
       const v1::TryPlacementRequest* request,
@@ -105,6 +112,7 @@ class GrpcAdminService : public v1::Admin::CallbackService {
                                          v1::WorkerInfo* out) override;
 
  private:
+  absl::Status CheckToken(const grpc::CallbackServerContext& context) const;
   // Answers the call with what `handle` returns, if the token is right.
   template <typename Handle>
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,

@@ -27,8 +27,9 @@ std::string TurnText(const v1::MessageWait& wait) {
   return text;
 }
 
-// What is waited for, and what would end that.
-std::pair<std::string, std::string> Texts(const v1::MessageWait& wait) {
+}  // namespace
+
+WaitTexts TextsOf(const v1::MessageWait& wait) {
   switch (wait.what()) {
     case v1::MessageWait::TURN:
       return {TurnText(wait),
@@ -57,10 +58,8 @@ std::pair<std::string, std::string> Texts(const v1::MessageWait& wait) {
   }
 }
 
-}  // namespace
-
 bool DescribeWait(const v1::MessageWait& wait, v1::PlacementGate* gate) {
-  auto [what, unblocked_by] = Texts(wait);
+  auto [what, unblocked_by] = TextsOf(wait);
   if (what.empty()) return false;
   gate->set_reason(
       absl::StrCat("WAITS_FOR_", v1::MessageWait::For_Name(wait.what())));

@@ -9,6 +9,7 @@
 #include "common/net/proto_duration.h"
 #include "common/net/server_address.h"
 #include "common/status_macros.h"
+#include "coordinator/run_inquiries.h"
 #include "coordinator/violation.h"
 
 namespace djinn::coordinator {
@@ -74,6 +75,7 @@ absl::Status WorkerRegistry::Check(const v1::WorkerState& report) {
     DJINN_RETURN_IF_ERROR(CheckText("a tenant", wait.served_tenant()));
     DJINN_RETURN_IF_ERROR(CheckText("a session", wait.served_session_id()));
   }
+  DJINN_RETURN_IF_ERROR(RunInquiries::Check(report));
   // Whether clients may use an address that is not local is their decision.
   const absl::Status address = CheckAddress(report.address(), true);
   if (!address.ok()) return Violation(address.message());

@@ -18,6 +18,7 @@
 #include "coordinator/ctl/output.h"
 #include "coordinator/ctl/quota_report.h"
 #include "coordinator/ctl/recording.h"
+#include "coordinator/ctl/run_explanation.h"
 #include "coordinator/ctl/table.h"
 #include "coordinator/ctl/top.h"
 
@@ -180,7 +181,17 @@ absl::Status Client::PrintOne(const Command& command,
   return absl::OkStatus();
 }
 
+absl::Status Client::GetRuns(const Command& command) {
+  v1::ListRunsRequest request;
+  request.set_session_id(command.name);
+  v1::ListRunsResponse runs;
+  DJINN_RETURN_IF_ERROR(Call(&Stub::ListRuns, request, &runs));
+  Print(command, runs, ShowRuns(runs));
+  return absl::OkStatus();
+}
+
 absl::Status Client::Get(const Command& command) {
+  if (command.kind == "run") return GetRuns(command);
   return WithKind(command.kind, [&](const auto& kind) -> absl::Status {
     typename std::decay_t<decltype(kind)>::Item one;
     if (!command.name.empty()) {
@@ -278,6 +289,15 @@ absl::StatusOr<std::string> Client::ExplainTenant(const std::string& name,
   return ctl::Explain(*out);
 }
 
+absl::Status Client::ExplainRun(const Command& command) {
+  DJINN_ASSIGN_OR_RETURN(const v1::ExplainRunRequest request,
+                         ParseRun(command.name));
+  v1::RunExplanation explanation;
+  DJINN_RETURN_IF_ERROR(Call(&Stub::ExplainRun, request, &explanation));
+  Print(command, explanation, ctl::Explain(explanation));
+  return absl::OkStatus();
+}
+
 absl::Status Client::Explain(const Command& command) {
   if (command.kind == "placement") return TryPlacement(command);
   for (const char* flag : {"size", "policy", "phase", "session"}) {
@@ -285,6 +305,7 @@ absl::Status Client::Explain(const Command& command) {
     return absl::InvalidArgumentError(
         absl::StrCat("--", flag, " is of explain placement"));
   }
+  if (command.kind == "run") return ExplainRun(command);
   if (command.kind == "session") {
     v1::SessionExplanation explanation;
     DJINN_ASSIGN_OR_RETURN(const std::string text,

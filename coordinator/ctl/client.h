@@ -61,6 +61,7 @@ class Client {
   static absl::Status WithKind(const std::string& kind, Visitor visit);
 
   absl::Status Get(const Command& command);
+  absl::Status GetRuns(const Command& command);
   absl::Status Describe(const Command& command);
   absl::Status Watch(const Command& command);
   absl::Status Top(const Command& command);
@@ -94,6 +95,7 @@ class Client {
                                              v1::SessionExplanation* out);
   absl::StatusOr<std::string> ExplainTenant(const std::string& name,
                                             v1::TenantExplanation* out);
+  absl::Status ExplainRun(const Command& command);
   // As the command's output says, or else as the text does.
   void Print(const Command& command, const google::protobuf::Message& message,
              absl::string_view text);

@@ -34,14 +34,24 @@ const Names& Listed() {
   return kinds;
 }
 
+// Those and the runs of a session, which is named.
+const Names& Seen() {
+  static const auto& kinds = *new Names([] {
+    Names names = Listed();
+    names.push_back("run");
+    return names;
+  }());
+  return kinds;
+}
+
 const std::vector<Verb>& Verbs() {
   static const auto& verbs = *new std::vector<Verb>{
-      {"get", Listed(), Named::kMaybe, {"table", "wide", "json", "yaml"}},
+      {"get", Seen(), Named::kMaybe, {"table", "wide", "json", "yaml"}},
       {"describe", Listed(), Named::kYes, {"table"}},
-      {"watch", Listed(), Named::kMaybe, {"table", "wide"}},
+      {"watch", Seen(), Named::kMaybe, {"table", "wide"}},
       {"top", {"worker", "tenant"}, Named::kNo, {"table"}},
       {"explain",
-       {"session", "tenant", "placement"},
+       {"session", "run", "tenant", "placement"},
        Named::kYes,
        {"table", "json", "yaml"}},
       {"cordon", {"worker"}, Named::kYes, {"table", "json", "yaml"}},
@@ -317,6 +327,9 @@ absl::Status TakeWords(const std::vector<std::string>& words, const Verb& verb,
     return Wrong(absl::StrCat(
         verb.name, " ", command->kind, command->kind.empty() ? "" : " ",
         verb.name == "simulate" ? "needs a file" : "needs a name"));
+  }
+  if (command->kind == "run" && command->name.empty()) {
+    return Wrong(absl::StrCat(verb.name, " runs needs a session"));
   }
   return absl::OkStatus();
 }

@@ -156,7 +156,9 @@ std::string Describe(const v1::LostLease& lost) {
                       "; ", FormatDuration(lost.lost()), " of device time");
 }
 
-std::string Describe(const v1::DeviceExplanation& device) {
+}  // namespace
+
+std::string DescribeDevice(const v1::DeviceExplanation& device) {
   std::string text =
       absl::StrCat("\nvirtual device ",
                    DeviceText(device.virtual_device(), device.member()));
@@ -197,8 +199,6 @@ std::string Describe(const v1::DeviceExplanation& device) {
   return text;
 }
 
-}  // namespace
-
 std::string Explain(const v1::SessionExplanation& explanation,
                     const v1::SessionInfo& session) {
   std::vector<Row> rows = {
@@ -213,7 +213,7 @@ std::string Explain(const v1::SessionExplanation& explanation,
   }
   std::string text = FormatTable(rows);
   for (const v1::DeviceExplanation& device : explanation.devices()) {
-    absl::StrAppend(&text, Describe(device));
+    absl::StrAppend(&text, DescribeDevice(device));
   }
   return text;
 }

@@ -16,6 +16,9 @@ std::string Explain(const v1::SessionExplanation& explanation,
 std::string Explain(const v1::TenantExplanation& explanation);
 std::string Explain(const v1::TryPlacementResponse& response);
 
+// The part of a session's explanation that is one device's.
+std::string DescribeDevice(const v1::DeviceExplanation& device);
+
 }  // namespace djinn::ctl
 
 #endif  // COORDINATOR_CTL_EXPLANATION_H_

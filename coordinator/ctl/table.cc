@@ -21,6 +21,16 @@ std::string FormatTime(const google::protobuf::Timestamp& time) {
                           absl::UTCTimeZone());
 }
 
+std::string FormatShortDuration(const google::protobuf::Duration& duration) {
+  const absl::Duration time =
+      absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+  const absl::Duration unit = time < absl::Milliseconds(1)
+                                  ? absl::Nanoseconds(100)
+                              : time < absl::Seconds(1) ? absl::Microseconds(10)
+                                                        : absl::Milliseconds(1);
+  return absl::FormatDuration(absl::Trunc(time, unit));
+}
+
 std::string DeviceText(uint32_t virtual_device, uint32_t member) {
   return member == 0 ? absl::StrCat(virtual_device)
                      : absl::StrCat(virtual_device, ".", member);
@@ -242,6 +252,25 @@ Row WideCells(const v1::QueueInfo& info) {
           absl::StrFormat("%.3g", info.weighted_share()),
           info.has_stop() ? FormatTime(info.stop().stop_time()) : "-",
           DescribeWaiting(info)};
+}
+
+Row Header(const v1::RunInfo&) {
+  return {"RUN",    "WORKER",      "GRAPH",    "STATE",  "AGE",    "WAITED",
+          "SERVED", "DEVICE-TIME", "GAVE-WAY", "SHARED", "HELD BY"};
+}
+Row Cells(const v1::RunInfo& info) {
+  const v1::RunRecord& run = info.record();
+  return {info.run(),
+          info.worker_id(),
+          OrDash(run.fingerprint().substr(0, 16)),
+          v1::RunRecord::State_Name(run.state()),
+          FormatDuration(run.age()),
+          FormatShortDuration(run.waited()),
+          run.has_served() ? FormatShortDuration(run.served()) : "-",
+          FormatShortDuration(run.device_time()),
+          absl::StrCat(run.gave_way_count()),
+          absl::StrCat(run.shared_products()),
+          OrDash(info.gate().reason())};
 }
 
 }  // namespace djinn::ctl

@@ -24,6 +24,8 @@ std::string FormatBytes(uint64_t bytes);
 std::string FormatDuration(const google::protobuf::Duration& duration);
 // "2026-11-26T12:00:00Z".
 std::string FormatTime(const google::protobuf::Timestamp& time);
+// "12.3us", "1.61ms", "1.611s": of single runs.
+std::string FormatShortDuration(const google::protobuf::Duration& duration);
 // "2", or "2.1" for the member 1 of it.
 std::string DeviceText(uint32_t virtual_device, uint32_t member);
 // What is empty shows as a dash.
@@ -61,6 +63,9 @@ Row WideHeader(const v1::GraphInfo&);
 Row WideCells(const v1::GraphInfo& info);
 Row WideHeader(const v1::QueueInfo&);
 Row WideCells(const v1::QueueInfo& info);
+
+Row Header(const v1::RunInfo&);
+Row Cells(const v1::RunInfo& info);
 
 }  // namespace djinn::ctl
 

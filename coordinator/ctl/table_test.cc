@@ -19,6 +19,20 @@ TEST(TableTest, Bytes) {
   EXPECT_EQ(FormatBytes(999'999), "1.0MB");
 }
 
+TEST(TableTest, ShortDurations) {
+  const auto text = [](int64_t seconds, int32_t nanos) {
+    google::protobuf::Duration duration;
+    duration.set_seconds(seconds);
+    duration.set_nanos(nanos);
+    return FormatShortDuration(duration);
+  };
+  EXPECT_EQ(text(0, 0), "0");
+  EXPECT_EQ(text(0, 12'345), "12.3us");
+  EXPECT_EQ(text(0, 1'614'999), "1.61ms");
+  EXPECT_EQ(text(1, 611'900'000), "1.611s");
+  EXPECT_EQ(text(63, 0), "1m3s");
+}
+
 template <typename Info>
 void ExpectSameWidth() {
   EXPECT_EQ(Header(Info()).size(), Cells(Info()).size());
@@ -32,6 +46,7 @@ TEST(TableTest, EveryHeaderHasItsCells) {
   ExpectSameWidth<v1::LeaseInfo>();
   ExpectSameWidth<v1::GraphInfo>();
   ExpectSameWidth<v1::QueueInfo>();
+  EXPECT_EQ(Header(v1::RunInfo()).size(), Cells(v1::RunInfo()).size());
 }
 
 TEST(TableTest, AQueueShowsWhatWaitsAndWhetherItMay) {

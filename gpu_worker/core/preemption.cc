@@ -7,9 +7,7 @@ namespace djinn::worker {
 
 using Reason = scheduler::FairQueue::Preemption;
 
-namespace {
-
-const char* NameOf(Reason reason) {
+const char* Preemption::NameOf(Reason reason) {
   switch (reason) {
     case Reason::kDeadline:
       return "deadline";
@@ -19,8 +17,6 @@ const char* NameOf(Reason reason) {
       return "higher_priority";
   }
 }
-
-}  // namespace
 
 void Preemption::Begin(Step* step) {
   step->start = settled_;
@@ -75,6 +71,7 @@ void Preemption::GiveWay(absl::Duration expected) {
   const char* const why = NameOf(reason);
   durations_.Observe(away);
   count_.Add({labels_->For(first->tenant), labels_->For(*step->tenant), why});
+  if (step->gave_way) step->gave_way(*first, why, away);
   step->given_way->Add(*std::move(first), why, away, clock_->Monotonic());
 }
 

@@ -50,6 +50,10 @@ class Preemption final : public NodeEdge {
     std::function<std::vector<Part>()> parts;
     // Where it is noted that it gave way.
     GivenWay* given_way = nullptr;
+    // And to be told; may be null. `reason` lives for ever.
+    std::function<void(const Preemptor& first, const char* reason,
+                       absl::Duration away)>
+        gave_way;
     // By OwnTime(): when what went before it was settled.
     absl::Duration start;
     Rule rule;
@@ -95,6 +99,9 @@ class Preemption final : public NodeEdge {
   void PutOff() override { step_->outer->rule.PutOff(); }
 
   void Collect(Exposition* out) const;
+
+  // As operators see it; of a reason that gives way.
+  static const char* NameOf(scheduler::FairQueue::Preemption reason);
 
  private:
   Clock* const clock_;

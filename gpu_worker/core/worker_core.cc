@@ -65,6 +65,7 @@ WorkerCore::WorkerCore(WorkerCoreOptions options, Device* device, Clock* clock,
   environment_.uploads = &uploads_;
   environment_.counters = &counters_;
   environment_.edge = &preemption_;
+  environment_.served = &served_;
   environment_.transfer_idle_timeout = options_.transfer_idle_timeout;
   environment_.contents_changed = [this] { NotifyChange(); };
   environment_.refused = [this](const std::string& tenant,

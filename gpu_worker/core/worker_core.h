@@ -38,6 +38,7 @@
 #include "common/random.h"
 #include "common/transport/stream.h"
 #include "djinn/v1/placement.pb.h"
+#include "djinn/v1/runs.pb.h"
 #include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/cache/content_cache.h"
 #include "gpu_worker/cache/content_proofs.h"
@@ -56,6 +57,7 @@
 #include "gpu_worker/pull/offer_table.h"
 #include "gpu_worker/pull/peer_pulls.h"
 #include "gpu_worker/pull/send_order.h"
+#include "gpu_worker/session/served_time.h"
 #include "gpu_worker/session/session.h"
 #include "gpu_worker/session/tenant_account.h"
 #include "gpu_worker/session/upload_rate.h"
@@ -243,6 +245,12 @@ class WorkerCore {
   // What keeps the session's next message from being carried out, if anything.
   std::optional<v1::MessageWait> WaitOf(const Held& held,
                                         absl::Duration now) const;
+  // What operators ask of sessions' runs.
+  void AnswerRuns(v1::WorkerState* state) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Who goes first of the session's run at this moment, if anybody does.
+  std::optional<v1::RunPreemption> GoesFirstOf(uint64_t queue_key,
+                                               absl::Duration now) const;
   // Somebody should know that the session's lease is out of credit, or no more.
   void NoteWaiting(const Session& session, bool waits);
   OfferTable::Activity ActivityOf(const std::string& session_id) const;
@@ -261,6 +269,15 @@ class WorkerCore {
     absl::Duration waits_since = absl::InfiniteDuration();
     // Only to refuse its run, which has so much before it.
     std::optional<absl::Duration> refused_behind;
+    // When it was given to it; unset for one that shares another's.
+    std::optional<absl::Duration> given;
+  };
+  // One that goes first of the turn before it, or of who is in service.
+  struct GoingFirst {
+    uint64_t key = 0;
+    absl::Duration since;
+    // Lives for ever.
+    const char* reason = "";
   };
   // One that may become part of another session's, as
   // FairQueue::Company::Member.
@@ -312,9 +329,13 @@ class WorkerCore {
                    RunInTime result);
   // Of a session that was just taken.
   Turn TurnOf(uint64_t key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(queue_mu_);
+  // The device is its tenant's until EndTurn(), or EndService().
+  Turn Give(Turn turn, absl::Duration now);
+  void EndService(const Turn& turn, absl::Duration now);
   void Serve(Turn turn);
   // The session's next messages, until the turn has been long enough.
-  void ServeAlone(const Turn& turn, const Preemption::Step& step);
+  void ServeAlone(const Turn& turn, const Preemption::Step& step,
+                  absl::Duration now);
   // As FairQueue::MayPreempt(), and takes whoever goes first. Then serves that
   // turn; returns whose it was.
   scheduler::FairQueue::Preemption TakePreempting(const Preemption::Step& step,
@@ -371,6 +392,7 @@ class WorkerCore {
   PeerPulls pulls_;
   LinkRates links_;
   UploadRate uploads_;
+  ServedTime served_;
   SessionEnvironment environment_;
   Mutex listener_mu_;
   std::function<void()> change_listener_ ABSL_GUARDED_BY(listener_mu_);
@@ -397,6 +419,8 @@ class WorkerCore {
   std::vector<uint64_t> to_reap_ ABSL_GUARDED_BY(mu_);
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  // As the coordinator last listed them.
+  std::vector<v1::RunsQuestion> runs_questions_ ABSL_GUARDED_BY(mu_);
 
   mutable Mutex queue_mu_;
   CondVar runnable_;
@@ -412,7 +436,7 @@ class WorkerCore {
   uint64_t serving_ ABSL_GUARDED_BY(queue_mu_) = 0;
   absl::Duration served_by_ ABSL_GUARDED_BY(queue_mu_);
   // Those whose turns go before it now, the innermost last.
-  std::vector<uint64_t> going_first_ ABSL_GUARDED_BY(queue_mu_);
+  std::vector<GoingFirst> going_first_ ABSL_GUARDED_BY(queue_mu_);
   // Since when those who wait do so for company.
   std::optional<absl::Duration> awaits_company_since_
       ABSL_GUARDED_BY(queue_mu_);

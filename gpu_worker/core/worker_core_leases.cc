@@ -193,6 +193,7 @@ uint64_t WorkerCore::ApplyLease(const Lease& lease) {
                        PriorityOf(declared, held->second.session->phase()));
   }
   const bool goes_on = lease.meter->waiting() && lease.meter->HasCredit();
+  if (goes_on) held->second.session->NoteCredit(clock_->Monotonic());
   return goes_on ? held->second.queue_key : 0;
 }
 
@@ -255,6 +256,8 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
                       "the coordinator ended the session")));
       }
     }
+    runs_questions_.assign(desired.runs_questions().begin(),
+                           desired.runs_questions().end());
     if (!settled.empty()) {
       std::erase_if(ended_leases_, [&](const EndedLease& lease) {
         return settled.contains(lease.lease_id);
@@ -379,6 +382,7 @@ v1::WorkerState WorkerCore::Snapshot() const {
   }
   MutexLock lock(&mu_);
   ReportLeases(&state);
+  AnswerRuns(&state);
   return state;
 }
 

@@ -7,8 +7,10 @@
 
 #include "absl/hash/hash.h"
 #include "common/lease/priority_class.h"
+#include "common/log/log.h"
 #include "gpu_worker/core/connection.h"
 #include "gpu_worker/core/processor_watch.h"
+#include "gpu_worker/core/shared_products_log.h"
 #include "gpu_worker/core/worker_core.h"
 #include "gpu_worker/plan/lockstep.h"
 #include "gpu_worker/plan/shared_products.h"
@@ -128,6 +130,7 @@ std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
     // A session may have left meanwhile.
   } while (queue_.empty());
   if (std::optional<Turn> refusal = TakeRefusal()) return refusal;
+  const absl::Duration now = clock_->Monotonic();
   const uint64_t key = queue_.Take();
   // Who waits already is not looked for otherwise.
   if (!queue_.empty() && PaceOf(queued_.at(key).session->next_phase()) ==
@@ -137,8 +140,18 @@ std::optional<WorkerCore::Turn> WorkerCore::TakeTurn() {
   turns_ = key == last_turn_ ? turns_ + 1 : 0;
   last_turn_ = key;
   serving_ = key;
-  served_by_ = clock_->Monotonic() + queued_.at(key).session->expected();
-  return TurnOf(key);
+  served_by_ = now + queued_.at(key).session->expected();
+  return Give(TurnOf(key), now);
+}
+
+WorkerCore::Turn WorkerCore::Give(Turn turn, absl::Duration now) {
+  turn.given = now;
+  served_.Begin(turn.session->served(), now);
+  return turn;
+}
+
+void WorkerCore::EndService(const Turn& turn, absl::Duration now) {
+  if (turn.given.has_value()) served_.End(now);
 }
 
 std::optional<absl::Duration> WorkerCore::LateBehind(uint64_t key,
@@ -172,15 +185,15 @@ std::optional<WorkerCore::Turn> WorkerCore::TakeRefusal() {
   while (!refusals_.empty()) {
     const uint64_t key = refusals_.front();
     refusals_.pop_front();
-    const std::optional<absl::Duration> ahead =
-        LateBehind(key, clock_->Monotonic());
+    const absl::Duration now = clock_->Monotonic();
+    const std::optional<absl::Duration> ahead = LateBehind(key, now);
     // Nobody's turn is any later for it.
     if (!ahead.has_value() || !queue_.TakeBeside(key, /*contested=*/true)) {
       continue;
     }
     Turn turn = TurnOf(key);
     turn.refused_behind = ahead;
-    return turn;
+    return Give(std::move(turn), now);
   }
   return std::nullopt;
 }
@@ -209,7 +222,10 @@ void WorkerCore::AwaitCompany() {
   while (!executor_stopping_ && !queue_.empty() && refusals_.empty()) {
     const absl::Duration until = CompanyUntil(since, now);
     if (until <= now) break;
-    if (!waited) EndWork(now);
+    if (!waited) {
+      EndWork(now);
+      served_.AwaitCompany(now);
+    }
     waited = true;
     awaits_company_since_ = since;
     clock_->Wait(&runnable_, &queue_mu_, until - now);
@@ -217,6 +233,7 @@ void WorkerCore::AwaitCompany() {
   }
   if (!waited) return;
   awaits_company_since_.reset();
+  served_.EndAwaiting(now);
   BeginWork(now);
   metrics_.batch_waits.Observe(now - since);
 }
@@ -265,6 +282,8 @@ void WorkerCore::Serve(Turn turn) {
   const bool waits = !turn.meter->HasCredit() && !turn.session->cancelled();
   if (turn.meter->SetWaiting(waits)) NoteWaiting(*turn.session, waits);
   if (waits) {
+    turn.session->NoteOutOfCredit(*turn.given);
+    EndService(turn, *turn.given);
     {
       // Runnable again when a message comes, and when there is credit.
       MutexLock lock(&queue_mu_);
@@ -277,6 +296,11 @@ void WorkerCore::Serve(Turn turn) {
   Preemption::Step step{.key = turn.key,
                         .tenant = &turn.session->tenant(),
                         .given_way = turn.meter->given_way()};
+  step.gave_way = [&turn](const Preemptor& first, const char* reason,
+                          absl::Duration away) {
+    turn.session->NoteGaveWay({first.tenant, log::ShortId(first.session_id)},
+                              reason, away);
+  };
   preemption_.Begin(&step);
   if (turn.refused_behind.has_value()) {
     turn.session->StepRefusal(*turn.refused_behind);
@@ -291,13 +315,15 @@ void WorkerCore::Serve(Turn turn) {
                         turn.session->fast_run_next() &&
                         ServeTogether(turn, &step);
   if (!together) {
-    metrics_.queue_wait.Observe(clock_->Monotonic() - turn.waits_since);
-    ServeAlone(turn, step);
+    const absl::Duration now = clock_->Monotonic();
+    metrics_.queue_wait.Observe(now - turn.waits_since);
+    ServeAlone(turn, step, now);
   }
   preemption_.End(&step);
 }
 
-void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step) {
+void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step,
+                            absl::Duration begins) {
   Session* const session = turn.session.get();
   v1::Phase phase = session->phase();
   absl::Duration charged_until = step.start;
@@ -305,8 +331,10 @@ void WorkerCore::ServeAlone(const Turn& turn, const Preemption::Step& step) {
   int steps = 0;
   bool ran = false;
   do {
-    ran = session->Step();
-    const absl::Duration before = std::exchange(now, preemption_.OwnTime());
+    ran = session->Step(begins);
+    begins = clock_->Monotonic();
+    const absl::Duration before =
+        std::exchange(now, preemption_.OwnTimeAt(begins));
     if (session->phase() == phase) continue;
     // A run of another phase began.
     Charge(turn, phase, before - charged_until);
@@ -355,8 +383,9 @@ scheduler::FairQueue::Preemption WorkerCore::TakePreempting(
   }
   const FairQueue::Preemption asked = queue_.MayPreempt(keys, end);
   if (FairQueue::GivesWay(asked)) {
-    preempting_ = TurnOf(queue_.TakePreempting(asked));
-    going_first_.push_back(preempting_.key);
+    const absl::Duration now = clock_->Monotonic();
+    preempting_ = Give(TurnOf(queue_.TakePreempting(asked)), now);
+    going_first_.push_back({preempting_.key, now, Preemption::NameOf(asked)});
     turns_ = 0;
   }
   return asked;
@@ -409,7 +438,8 @@ void WorkerCore::EndWork(absl::Duration now) {
 void WorkerCore::EndTurn(const Turn& turn, absl::Duration used) {
   metrics_.steps.Observe(used);
   const absl::Duration now = clock_->Monotonic();
-  const bool more = turn.session->HasWork();
+  EndService(turn, now);
+  const bool more = turn.session->EndTurn(now);
   MutexLock lock(&queue_mu_);
   std::optional<scheduler::FairQueue::Work> next;
   if (more) next.emplace(WorkOf(*turn.session));
@@ -501,10 +531,18 @@ bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
     }
   }
   for (const Turn& turn : turns) {
+    turn.session->NoteBegun(now);
     if (turn.waits_since == absl::InfiniteDuration()) continue;
     metrics_.queue_wait.Observe(now - turn.waits_since);
   }
   charge(0);  // and what did not suit
+  step->gave_way = [&turns](const Preemptor& first, const char* reason,
+                            absl::Duration away) {
+    for (const Turn& turn : turns) {
+      turn.session->NoteGaveWay({first.tenant, log::ShortId(first.session_id)},
+                                reason, away);
+    }
+  };
   step->parts = [&] {
     std::vector<Preemption::Part> parts;
     for (size_t i = 0; i < turns.size(); ++i) {
@@ -514,6 +552,7 @@ bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
   };
   CarryOut(turns, absl::MakeSpan(members), PlaceOf(*members.front().run));
   step->parts = nullptr;
+  step->gave_way = nullptr;
   // What was done for all of them is the leader's.
   absl::Duration rest = preemption_.OwnTime() - step->start;
   preemption_.Settle(step->start + rest);
@@ -529,17 +568,26 @@ bool WorkerCore::ServeTogether(const Turn& leader, Preemption::Step* step) {
 void WorkerCore::CarryOut(absl::Span<const Turn> turns,
                           absl::Span<LockstepMember> members,
                           CompanyForecast::Place place) {
+  SharedProductsLog shared(turns.size());
   const absl::Duration products = CarryOutInLockstep(
       members, device_->operators(),
       {.now = [this] { return preemption_.OwnTime(); },
        .done =
            [&](size_t member) {
              Session& session = *turns[member].session;
+             if (shared.count(member) > 0) {
+               std::vector<std::shared_ptr<const RunPeer>> with;
+               for (const size_t other : shared.With(member)) {
+                 with.push_back(turns[other].session->peer());
+               }
+               session.NoteCompany(shared.count(member), with);
+             }
              session.EndRun(members[member].used);
              session.StepReadsAndFrees(kMessagesBehindRun);
            },
        .joined =
            [&](absl::Span<const size_t> joined, int64_t rows) {
+             shared.Add(joined);
              std::set<absl::string_view> tenants;
              for (const size_t member : joined) {
                tenants.insert(turns[member].session->tenant());

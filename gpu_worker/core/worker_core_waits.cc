@@ -35,7 +35,7 @@ std::optional<v1::MessageWait> WorkerCore::WaitOf(const Held& held,
     *wait->mutable_ahead() = ToProtoDuration(ahead);
   }
   const auto served =
-      queued_.find(going_first_.empty() ? serving_ : going_first_.back());
+      queued_.find(going_first_.empty() ? serving_ : going_first_.back().key);
   if (served != queued_.end()) {
     const Session& session = *served->second.session;
     wait->set_served_tenant(session.tenant());

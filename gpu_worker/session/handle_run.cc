@@ -19,6 +19,7 @@ absl::Status Session::HandleDefine(uint64_t sequence,
     MutexLock lock(&mu_);
     run_times_.Forget(id);
     phases_.erase(id);
+    runs_.Forget(id);
   }
   DJINN_ASSIGN_OR_RETURN(const StructureTable::Defined defined,
                          structures_.Define(define));
@@ -28,6 +29,10 @@ absl::Status Session::HandleDefine(uint64_t sequence,
   admitted->set_structure_id(define.structure_id());
   if (found.ok()) {
     NotePhaseOf(define.structure_id(), found->plan->phase(), structure);
+    {
+      MutexLock lock(&mu_);
+      runs_.Define(define.structure_id(), structure->fingerprint);
+    }
     admitted->set_fingerprint(structure->fingerprint);
     admitted->set_cache_hit(found->known);
   } else {
@@ -112,28 +117,28 @@ void Session::NoteRefusal(const absl::Status& why) const {
 }
 
 void Session::NoteRunOver(const v1::RunMetadata& metadata,
-                          absl::Duration arrived) {
+                          absl::Duration arrived, absl::Duration now) {
   RunOver over;
   over.phase = phase();
   if (metadata.has_error()) {
     over.code = static_cast<absl::StatusCode>(metadata.error().code());
   }
-  over.took = environment_.clock->Monotonic() - arrived;
+  over.took = now - arrived;
   callbacks_.run_over(over);
   result_times_.NoteRun(over.phase, arrived);
 }
 
 void Session::StepRefusal(absl::Duration ahead) {
   StepReadsAndFrees(1);
+  const absl::Duration now = environment_.clock->Monotonic();
   const auto refuse = [&] {
     MutexLock lock(&mu_);
     return inbox_.next_run() != nullptr && !inbox_.free_next() &&
-           inbox_.deadline() - environment_.clock->Monotonic() <
-               ahead + expected();
+           inbox_.deadline() - now < ahead + expected();
   };
   if (!refuse()) return;
   ahead_ = ahead;
-  Step();
+  Step(now);
   ahead_ = absl::ZeroDuration();
 }
 
@@ -161,9 +166,10 @@ RunContext Session::ContextOf(uint64_t sequence) {
           .edge = profile_ == nullptr ? environment_.edge : nullptr};
 }
 
-void Session::Execute(uint64_t sequence, uint64_t structure, const Plan& plan,
-                      const Lifetimes& lifetimes, v1::ExecutionMode mode,
-                      v1::RunMetadata* metadata) {
+absl::Duration Session::Execute(uint64_t sequence, uint64_t structure,
+                                const Plan& plan, const Lifetimes& lifetimes,
+                                v1::ExecutionMode mode,
+                                v1::RunMetadata* metadata) {
   RunContext context = ContextOf(sequence);
   const auto now = [&] {
     return context.edge != nullptr ? context.edge->OwnTime()
@@ -185,6 +191,7 @@ void Session::Execute(uint64_t sequence, uint64_t structure, const Plan& plan,
   const absl::Duration took = now() - start;
   plan.AddDeviceTime(took);
   NoteRunTime(structure, took);
+  return took;
 }
 
 absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
@@ -199,6 +206,9 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
   }
   v1::ControlResponse response;
   v1::RunMetadata* metadata = response.mutable_metadata();
+  RunRecords::End end;
+  // Of the whole run.
+  RootError failure;
   if (structure->refused != nullptr) {
     if (run.remember()) {
       return Violation("a run of a refused structure is to be remembered");
@@ -207,7 +217,8 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
         BindRun(run, nullptr, structure->remembered, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRefusedRun(run_, storages_));
     PoisonRun(nullptr, run_, structure->refused, &storages_);
-    *metadata->mutable_error() = *structure->refused;
+    failure = structure->refused;
+    *metadata->mutable_error() = *failure;
   } else {
     DJINN_ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
                            structures_.PlanOf(*structure, run));
@@ -233,19 +244,25 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
     DJINN_ASSIGN_OR_RETURN(const Lifetimes* const lifetimes,
                            structures_.Remember(*plan, run_, structure));
     if (!run.has_repeat()) plan->SetContentBytes(BoundContentBytes());
-    if (refused.ok()) refused = CheckDeadline(run.structure_id());
+    if (refused.ok()) {
+      refused = CheckDeadline(run.structure_id());
+      if (!refused.ok()) end.state = v1::RunRecord::REFUSED;
+    }
     if (!refused.ok()) {
       NoteRefusal(refused);
-      const RootError error =
-          errors_.MakePoison(refused, {.sequence = sequence});
-      PoisonRun(plan.get(), run_, error, &storages_);
-      *metadata->mutable_error() = *error;
+      failure = errors_.MakePoison(refused, {.sequence = sequence});
+      PoisonRun(plan.get(), run_, failure, &storages_);
+      *metadata->mutable_error() = *failure;
     } else {
-      Execute(sequence, run.structure_id(), *plan, *lifetimes, run.mode(),
-              metadata);
+      end.device_time = Execute(sequence, run.structure_id(), *plan, *lifetimes,
+                                run.mode(), metadata);
+      failure = errors_.oldest_new();
     }
   }
-  NoteRunOver(*metadata, message_arrived_);
+  const absl::Duration now = environment_.clock->Monotonic();
+  NoteRunOver(*metadata, message_arrived_, now);
+  end.failure = failure.get();
+  NoteRunEnds(std::move(end), now);
   // Of a run that was left out there is nothing to say: the session goes, and
   // its end says why.
   if (run.reply_metadata() && !stopped_) {

@@ -158,7 +158,12 @@ bool Session::ReceiveOrdered(v1::Ordered message) {
     const uint64_t before = inbox_.received();
     added = inbox_.Add(std::move(message), deadline, mark, now);
     NoteNext();
-    if (run && inbox_.received() > before) ++queued_runs_;
+    if (run && inbox_.received() > before) {
+      ++queued_runs_;
+      const bool idle = gates_.gate() == v1::RUN_GATE_UNSPECIFIED;
+      runs_.Receive(idle ? gates_.Enter(v1::RUN_GATE_WORKER, now)
+                         : gates_.At(now));
+    }
     if (ABSL_PREDICT_FALSE(profiles) && inbox_.received() > before) {
       ExpectProfile();
     }
@@ -191,7 +196,7 @@ void Session::Supply(v1::DefineStructure supply) {
     }
   }
   if (!violation.ok()) return Fail(std::move(violation));
-  callbacks_.runnable();
+  SettledCallback()();
 }
 
 void Session::AskFor(uint64_t structure_id, Inbox::Item item) {
@@ -201,9 +206,12 @@ void Session::AskFor(uint64_t structure_id, Inbox::Item item) {
     MutexLock lock(&mu_);
     if (dropped_ || cancelling_) {
       --queued_runs_;
+      runs_.Finish({.state = v1::RunRecord::CANCELLED},
+                   environment_.clock->Monotonic());
       return;
     }
     response.set_completed_sequence(inbox_.completed());
+    runs_.PutBack();
     inbox_.PutBack(std::move(item));
     message_bytes_ = 0;
     NoteNext();

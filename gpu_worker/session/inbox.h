@@ -90,6 +90,13 @@ class Inbox {
   Item Take();
   // What was taken last waits again.
   void PutBack(Item item);
+  // Those that are runs, in their order.
+  template <typename Visit>
+  void ForEachRun(Visit visit) const {
+    for (const Item& item : items_) {
+      if (item.message.has_run()) visit(item);
+    }
+  }
   // What waited when it was forgotten.
   struct Forgotten {
     uint32_t runs = 0;

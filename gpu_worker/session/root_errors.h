@@ -41,6 +41,8 @@ class RootErrors {
 
   // The poisons made since the last call, oldest first.
   std::vector<RootError> TakeNew() { return std::exchange(new_, {}); }
+  // The oldest of these; null when there is none.
+  RootError oldest_new() const { return new_.empty() ? nullptr : new_.front(); }
   uint64_t count() const { return count_; }
 
  private:

@@ -1,6 +1,7 @@
 // Runs that are carried out beside those of other sessions.
 #include <utility>
 
+#include "common/clock.h"
 #include "gpu_worker/cache/graph_cache.h"
 #include "gpu_worker/session/session.h"
 
@@ -20,7 +21,7 @@ void Session::StepReadsAndFrees(int most) {
       if (inbox_.freed_next() > kFreedBeside) return;
     }
     if (!HasWork()) return;
-    Step();
+    StepAt(std::nullopt);
   }
 }
 
@@ -28,8 +29,11 @@ void Session::PutBack(Inbox::Item item) {
   MutexLock lock(&mu_);
   if (dropped_ || cancelling_) {
     --queued_runs_;
+    runs_.Finish({.state = v1::RunRecord::CANCELLED},
+                 environment_.clock->Monotonic());
     return;
   }
+  runs_.PutBack();
   inbox_.PutBack(std::move(item));
   message_bytes_ = 0;
   NoteNext();
@@ -91,7 +95,7 @@ OngoingRun* Session::BeginRun(
     // In another session's turn, which pays for it.
     if (!own_turn && inbox_.freed_next() > kFreedBeside) return nullptr;
   }
-  if (frees) Step();
+  if (frees) StepAt(std::nullopt);
   auto begun = std::make_unique<Begun>();
   {
     MutexLock lock(&mu_);
@@ -137,7 +141,10 @@ void Session::EndRun(absl::Duration used) {
   const v1::Ordered& message = begun_->item.message;
   v1::ControlResponse response;
   begun_->run->Finish(response.mutable_metadata());
-  NoteRunOver(response.metadata(), begun_->item.arrived);
+  const absl::Duration now = environment_.clock->Monotonic();
+  NoteRunOver(response.metadata(), begun_->item.arrived, now);
+  const RootError failure = errors_.oldest_new();
+  NoteRunEnds({.device_time = used, .failure = failure.get()}, now);
   begun_->plan->AddDeviceTime(used);
   message_deadline_ = begun_->item.deadline;
   NoteRunTime(message.run().structure_id(), used);

@@ -24,20 +24,24 @@ Session::Session(const SessionEnvironment* environment, std::string session_id,
       tenant_(std::move(tenant)),
       limits_(std::move(limits)),
       callbacks_(std::move(callbacks)),
-      inbox_(limits_),
       account_(std::move(account)),
+      peer_(std::make_shared<const RunPeer>(
+          RunPeer{tenant_, log::ShortId(session_id_)})),
+      gates_(environment->served, std::shared_ptr<const ServedTime::Tenant>(
+                                      account_, account_->served())),
+      inbox_(limits_),
       quota_(MemoryLimits::Of(limits_), account_->memory()),
       storage_memory_(environment_.memory, &quota_, tenant_),
       offers_(environment_.offers, &quota_, session_id_),
-      pulls_(environment, session_id_, tenant_, callbacks_.runnable),
+      pulls_(environment, session_id_, tenant_, SettledCallback()),
       uploads_(environment, tenant_, limits_.inline_bytes(), traffic.get(),
-               {callbacks_.runnable, callbacks_.charge}),
+               {SettledCallback(), callbacks_.charge}),
       models_(account_.get()),
       structures_(environment, tenant_, limits_.max_structures()),
       errors_(environment_.worker_id, tenant_, environment_.random),
       traffic_(std::move(traffic)),
       outbox_(environment_.outbox_bytes, traffic_.get(), environment_.clock,
-              callbacks_.runnable) {}
+              SettledCallback()) {}
 
 Session::~Session() { Drop(); }
 
@@ -78,7 +82,9 @@ void Session::NoteNext() {
                   std::memory_order_relaxed);
 }
 
-bool Session::Step() {
+bool Session::Step(absl::Duration now) { return StepAt(now); }
+
+bool Session::StepAt(std::optional<absl::Duration> now) {
   if (!HasWork()) return false;
   std::optional<Upload> upload;
   std::optional<Fetch> fetch;
@@ -94,9 +100,19 @@ bool Session::Step() {
       fetch = std::exchange(fetch_, std::nullopt);
     } else {
       item = inbox_.Take();
+      if (now.has_value() && item->message.has_run()) {
+        NoteRunBegins(*item, next_phase(), *now);
+      } else if (now.has_value() && item->message.has_define_structure()) {
+        gates_.Enter(v1::RUN_GATE_PLAN, *now);
+      } else if (now.has_value()) {
+        gates_.Enter(v1::RUN_GATE_SESSION, *now);
+      }
       NoteNext();
       if (need_.has_value()) supply = std::move(need_->supply);
       need_.reset();
+    }
+    if (now.has_value() && !item.has_value()) {
+      gates_.Enter(v1::RUN_GATE_SESSION, *now);
     }
   }
   const bool run = item.has_value() && item->message.has_run();
@@ -346,6 +362,7 @@ void Session::Cancel() {
     if (OverLocked()) return;
     cancelling_ = true;
     cancelled_ = stopped_ = true;
+    AbandonRuns(environment_.clock->Monotonic());
     ForgetInbox();
     upload_.reset();
     fetch_.reset();

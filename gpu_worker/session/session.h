@@ -14,6 +14,10 @@
 // still until it stays after all, or ends. One that enters is parked until all
 // of that came, and holds nothing if it does not.
 //
+// What holds its messages is noted as it changes, by the clock that the
+// executor reads anyway, and what became of its last runs is kept for
+// operators.
+//
 // Threading: what a stream brings may come at any time and from several
 // threads; Step() is called by one executor thread, Drop() and CheckDeadlines()
 // by anybody. Storages and structures belong to whoever set running_: Step(),
@@ -42,6 +46,7 @@
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/usage.pb.h"
+#include "djinn/v1/worker_registry.pb.h"
 #include "gpu_worker/memory/ledger.h"
 #include "gpu_worker/plan/bound_run.h"
 #include "gpu_worker/plan/executor.h"
@@ -53,6 +58,9 @@
 #include "gpu_worker/session/pulls.h"
 #include "gpu_worker/session/result_times.h"
 #include "gpu_worker/session/root_errors.h"
+#include "gpu_worker/session/run_gates.h"
+#include "gpu_worker/session/run_records.h"
+#include "gpu_worker/session/served_time.h"
 #include "gpu_worker/session/session_environment.h"
 #include "gpu_worker/session/session_profile.h"
 #include "gpu_worker/session/state_arrival.h"
@@ -85,7 +93,7 @@ class Session {
     absl::Duration took;
   };
   struct Callbacks {
-    // There may be work again.
+    // There may be work again. May outlive the session.
     std::function<void()> runnable;
     // The client broke the protocol: close its stream with this status.
     std::function<void(absl::Status)> fail;
@@ -132,9 +140,9 @@ class Session {
 
   // --- Executor.
   bool HasWork() const;
-  // Carries out one message, or what remains of one. No work: does nothing.
-  // Whether it was a run.
-  bool Step();
+  // Carries out one message, or what remains of one, from `now` on. No work:
+  // does nothing. Whether it was a run.
+  bool Step(absl::Duration now);
 
   // Carries out Reads and Frees as long as nothing else is next, `most` at
   // most.
@@ -157,8 +165,23 @@ class Session {
   OngoingRun* BeginRun(
       absl::FunctionRef<bool(absl::Span<const OngoingRun::Product>)> suits,
       bool own_turn);
+  // It is carried out from `now` on.
+  void NoteBegun(absl::Duration now);
+  // So many of its products were shared with runs of these.
+  void NoteCompany(uint64_t products,
+                   absl::Span<const std::shared_ptr<const RunPeer>> with);
   // The device was busy with it for so long.
   void EndRun(absl::Duration used);
+
+  // The run that is carried out stood still for `away`, for `first` at least.
+  // `reason` lives for ever.
+  void NoteGaveWay(const RunPeer& first, absl::string_view reason,
+                   absl::Duration away);
+  // A turn is over. HasWork().
+  bool EndTurn(absl::Duration now);
+  // It is not served for want of credit; it has credit again.
+  void NoteOutOfCredit(absl::Duration now);
+  void NoteCredit(absl::Duration now);
 
   // Of the last run that it carried out, which what it does since then counts
   // with; unspecified before the first one. Any thread.
@@ -219,8 +242,14 @@ class Session {
   bool received_any() const;
   // The client gave up what is not carried out.
   bool cancelled() const { return cancelled_; }
+  // As others' records name it.
+  const std::shared_ptr<const RunPeer>& peer() const { return peer_; }
+  // What its tenant has had of the device.
+  ServedTime::Tenant* served() const { return account_->served(); }
   // For operators; the numbers need not be of one moment.
   v1::SessionUse use() const;
+  // Likewise: what became of its runs, and what holds those that wait.
+  void DescribeRuns(v1::LeaseRuns* runs);
   // What its next message waits for; TURN where it is ready, of which the
   // caller knows the rest. Nothing when there is none, or one is being carried
   // out, or the client takes no replies.
@@ -282,7 +311,22 @@ class Session {
   // The run took so long. Counts and remembers it where it has a deadline.
   void NoteRunTime(uint64_t structure, absl::Duration took);
   void NoteRefusal(const absl::Status& why) const;
-  void NoteRunOver(const v1::RunMetadata& metadata, absl::Duration arrived);
+  void NoteRunOver(const v1::RunMetadata& metadata, absl::Duration arrived,
+                   absl::Duration now);
+  // It begins, was taken in vain, or is over.
+  void NoteRunBegins(const Inbox::Item& item, v1::Phase phase,
+                     absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteRunEnds(RunRecords::End end, absl::Duration now);
+  static RunRecords::Waiting WaitingOf(const Inbox::Item& item);
+  // All that wait are given up.
+  void AbandonRuns(absl::Duration now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What holds the next message; `full`: the outbox has no room.
+  v1::RunGate GateLocked(bool full) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // For what may be settled outside the session, at any time.
+  std::function<void()> SettledCallback();
+  // Step(); nothing: when is not worth a look at the clock, as for a Read or a
+  // Free.
+  bool StepAt(std::optional<absl::Duration> now);
   // A value is on its way to the client.
   void NoteResult();
   // Carries out `item`, with the structure it waited for, if any. Puts it back
@@ -383,9 +427,10 @@ class Session {
   }
   // To the reply to a Read, when nothing but sending it is left.
   void AddTiming(v1::ControlResponse* response) const;
-  void Execute(uint64_t sequence, uint64_t structure, const Plan& plan,
-               const Lifetimes& lifetimes, v1::ExecutionMode mode,
-               v1::RunMetadata* metadata);
+  // How long the device was busy with it.
+  absl::Duration Execute(uint64_t sequence, uint64_t structure,
+                         const Plan& plan, const Lifetimes& lifetimes,
+                         v1::ExecutionMode mode, v1::RunMetadata* metadata);
 
   // Answers when the message being carried out is done.
   void Reply(v1::ControlResponse message) {
@@ -407,8 +452,12 @@ class Session {
   const std::string tenant_;
   const v1::SessionLimits limits_;
   const Callbacks callbacks_;
+  const std::shared_ptr<TenantAccount> account_;
+  const std::shared_ptr<const RunPeer> peer_;
 
   mutable Mutex mu_;
+  RunGates gates_ ABSL_GUARDED_BY(mu_);
+  RunRecords runs_ ABSL_GUARDED_BY(mu_);
   // Of runs with a deadline.
   scheduler::RunTimes run_times_ ABSL_GUARDED_BY(mu_);
   // Of structures of a known phase, by id.
@@ -439,7 +488,6 @@ class Session {
   std::atomic<bool> profiled_{false};
 
   // Touched only by who set running_: the executor, or who drops the session.
-  const std::shared_ptr<TenantAccount> account_;
   SessionQuota quota_;  // Before the storages that return their shares.
   StorageTable storages_;
   StorageMemory storage_memory_;

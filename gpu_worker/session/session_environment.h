@@ -26,6 +26,7 @@ class LinkRates;
 class NodeEdge;
 class OfferTable;
 class PullSource;
+class ServedTime;
 class UploadRate;
 struct ExecutionCounters;
 
@@ -47,6 +48,8 @@ struct SessionEnvironment {
   ExecutionCounters* counters = nullptr;
   // Null: runs do not give way.
   NodeEdge* edge = nullptr;
+  // Null: nobody tells for whom a run waits.
+  const ServedTime* served = nullptr;
   srg::StructureCaps caps;
   absl::Duration transfer_idle_timeout = absl::Seconds(30);
   uint64_t outbox_bytes = uint64_t{8} << 20;

@@ -1,6 +1,7 @@
 #include "gpu_worker/session/structure_table.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "common/srg/validate.h"
 #include "common/status_macros.h"
 #include "gpu_worker/cache/graph_cache.h"
@@ -69,9 +70,11 @@ absl::StatusOr<std::shared_ptr<const Plan>> StructureTable::PlanOf(
                                   " has no size, but the run says ",
                                   run.size()));
   }
+  const absl::Duration begin = environment_.clock->Monotonic();
   absl::StatusOr<std::shared_ptr<const Plan>> admitted =
       AdmitAtSize(*plan, run.size(), environment_.caps, tenant_, &graphs,
                   environment_.memory->device()->operators());
+  planning_ += environment_.clock->Monotonic() - begin;
   if (admitted.ok()) return admitted;
   return Violation(absl::StrCat("run: structure ", run.structure_id(),
                                 " is none at size ", run.size(), ": ",
@@ -80,7 +83,9 @@ absl::StatusOr<std::shared_ptr<const Plan>> StructureTable::PlanOf(
 
 absl::Status StructureTable::Supply(const v1::DefineStructure& supply) {
   const Structure& structure = structures_.at(supply.structure_id());
+  const absl::Duration begin = environment_.clock->Monotonic();
   absl::StatusOr<Admitted> admitted = Admit(supply);
+  planning_ += environment_.clock->Monotonic() - begin;
   if (!admitted.ok()) {
     return Violation(
         absl::StrCat("supplies structure ", supply.structure_id(),

@@ -22,6 +22,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/notes.pb.h"
 #include "gpu_worker/plan/admission.h"
@@ -71,6 +72,8 @@ class StructureTable {
   absl::Status Supply(const v1::DefineStructure& supply);
   bool supplied() const { return supplied_plan_ != nullptr; }
   void ForgetSupplied() { supplied_plan_ = nullptr; }
+  // How long plans took that were made for runs since the last call.
+  absl::Duration TakePlanningTime() { return std::exchange(planning_, {}); }
 
   // Of a run that is about to begin: keeps what it says for repeats, if it is
   // to be kept, or forgets what the structure had. When what it makes ceases to
@@ -97,6 +100,7 @@ class StructureTable {
   std::shared_ptr<const Plan> supplied_plan_;
   // Of the last run, if it is not remembered.
   Lifetimes lifetimes_;
+  absl::Duration planning_;
 };
 
 }  // namespace djinn::worker

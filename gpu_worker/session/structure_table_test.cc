@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "common/clock.h"
 #include "common/error.h"
 #include "common/srg/proto_codec.h"
 #include "common/srg/validate.h"
@@ -18,6 +19,7 @@ namespace {
 class StructureTableTest : public testing::Test {
  protected:
   StructureTableTest() {
+    environment_.clock = &clock_;
     environment_.memory = &memory_;
     environment_.graphs = &graphs_;
   }
@@ -65,6 +67,7 @@ class StructureTableTest : public testing::Test {
   }
 
   static constexpr size_t kPlans = 3;
+  FakeClock clock_;
   FakeDevice device_{1 << 20};
   Ledger ledger_{1 << 20};
   DeviceMemory memory_{&device_, &ledger_};

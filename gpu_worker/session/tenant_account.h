@@ -15,6 +15,7 @@
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/memory/ledger.h"
 #include "gpu_worker/session/inbox.h"
+#include "gpu_worker/session/served_time.h"
 
 namespace djinn::worker {
 
@@ -24,6 +25,8 @@ class TenantAccount {
   void SetLimits(const v1::TenantLimits& limits);
 
   TenantQuota* memory() { return &memory_; }
+  // What its sessions have had of the device, together.
+  ServedTime::Tenant* served() { return &served_; }
 
   // Storages that the tenant may have on this worker, whatever their size: each
   // takes some hundred bytes that no quota counts.
@@ -55,6 +58,7 @@ class TenantAccount {
 
  private:
   TenantQuota memory_;
+  ServedTime::Tenant served_;
   std::atomic<uint64_t> storages_{0};
   mutable Mutex mu_;
   uint64_t max_messages_ ABSL_GUARDED_BY(mu_) =

@@ -398,7 +398,9 @@ class Harness {
           [](const std::string&) { return OfferTable::Activity::kIdle; });
     }
     do {
-      while (session->HasWork()) session->Step();
+      while (session->HasWork()) {
+        session->Step(clock_.Monotonic());
+      }
     } while (proofs_.Work());
   }
 

@@ -1,0 +1,194 @@
+// Single runs, which only their workers know: asked for, and put beside what is
+// known of their leases.
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/error.h"
+#include "common/log/log.h"
+#include "common/status_macros.h"
+#include "coordinator/cluster.h"
+#include "coordinator/run_gate.h"
+
+namespace djinn::coordinator {
+
+absl::Status Cluster::AskRuns(const std::string& id,
+                              const std::optional<MemberId>& device,
+                              RunInquiries::Done done) {
+  Wakes wakes;
+  MutexLock lock(&mu_);
+  if (stopping_) {
+    return MakeError(absl::StatusCode::kUnavailable, "COORDINATOR_STOPPING",
+                     "the coordinator stops");
+  }
+  const Session* const session = FindForOperator(id);
+  if (session == nullptr) return SessionUnknown(id);
+  std::map<std::string, Worker*> workers;
+  for (const Lease* lease : leases_.OfSession(session->id)) {
+    if (device.has_value() && lease->device != *device) continue;
+    workers.emplace(lease->worker_id, workers_.Find(lease->worker_id));
+  }
+  if (workers.empty()) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, "NO_LEASE",
+        absl::StrCat("session ", log::ShortId(session->id), " has no lease",
+                     device.has_value() ? " for this virtual device" : "",
+                     ", and so no runs"));
+  }
+  std::vector<RunInquiries::Asked> asked;
+  for (const auto& [worker_id, worker] : workers) {
+    asked.push_back({worker_id, worker->usable()});
+  }
+  DJINN_RETURN_IF_ERROR(inquiries_.Ask(session->id, asked, clock_->Monotonic(),
+                                       std::move(done), &wakes));
+  for (const auto& [worker_id, worker] : workers) Touch(worker, &wakes);
+  return absl::OkStatus();
+}
+
+void Cluster::Describe(const v1::RunRecord& record,
+                       const v1::LeaseRuns& of_lease, const Lease& lease,
+                       v1::RunInfo* run) {
+  run->set_run(RunNameOf(lease.device, record.number()));
+  run->set_session_id(log::ShortId(lease.session_id));
+  run->set_tenant(lease.tenant);
+  run->set_virtual_device(lease.device.virtual_device);
+  run->set_member(lease.device.member);
+  run->set_lease_id(lease.id);
+  run->set_worker_id(lease.worker_id);
+  *run->mutable_record() = record;
+  v1::PlacementGate gate;
+  if (DescribeRunGate(record,
+                      {.lease = &of_lease,
+                       .tenant = lease.tenant,
+                       .credit_unblocked_by = CreditUnblockedBy(lease)},
+                      &gate)) {
+    *run->mutable_gate() = std::move(gate);
+  }
+}
+
+absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
+    const RunInquiries::Answers& answers) {
+  v1::ListRunsResponse response;
+  absl::Status silent;
+  for (const auto& [worker_id, answer] : answers) {
+    if (!answer.ok()) {
+      if (silent.ok()) silent = answer.status();
+      v1::SilentWorker* const worker = response.add_silent_workers();
+      worker->set_worker_id(worker_id);
+      worker->set_reason(ErrorReason(answer.status()));
+      worker->set_message(std::string(answer.status().message()));
+      continue;
+    }
+    for (const v1::LeaseRuns& of_lease : answer->leases()) {
+      // A worker speaks for its own leases alone.
+      const Lease* const lease = leases_.Find(of_lease.lease_id());
+      if (lease == nullptr || lease->worker_id != worker_id) continue;
+      response.set_more_waiting(response.more_waiting() +
+                                of_lease.more_waiting());
+      for (const v1::RunRecord& record : of_lease.runs()) {
+        Describe(record, of_lease, *lease, response.add_runs());
+      }
+    }
+  }
+  if (response.silent_workers_size() == static_cast<int>(answers.size())) {
+    return silent;
+  }
+  std::stable_sort(response.mutable_runs()->pointer_begin(),
+                   response.mutable_runs()->pointer_end(),
+                   [](const v1::RunInfo* a, const v1::RunInfo* b) {
+                     const auto key = [](const v1::RunInfo& run) {
+                       return std::make_tuple(run.virtual_device(),
+                                              run.member(), run.lease_id(),
+                                              run.record().number());
+                     };
+                     return key(*a) < key(*b);
+                   });
+  return response;
+}
+
+void Cluster::ListRuns(const std::string& id, RunsCallback done) {
+  const absl::Status asked = AskRuns(
+      id, std::nullopt, [this, done](const RunInquiries::Answers& answers) {
+        absl::StatusOr<v1::ListRunsResponse> response;
+        {
+          MutexLock lock(&mu_);
+          response = GatherRuns(answers);
+        }
+        done(std::move(response));
+      });
+  if (!asked.ok()) done(asked);
+}
+
+absl::StatusOr<v1::RunExplanation> Cluster::ExplainFound(
+    const std::string& id, const RunName& name, const std::string& text,
+    const RunInquiries::Answers& answers) {
+  DJINN_ASSIGN_OR_RETURN(v1::ListRunsResponse all, GatherRuns(answers));
+  std::vector<v1::RunInfo*> found;
+  for (v1::RunInfo& run : *all.mutable_runs()) {
+    const MemberId device{run.virtual_device(), run.member()};
+    if (run.record().number() == name.number &&
+        name.device.value_or(device) == device) {
+      found.push_back(&run);
+    }
+  }
+  const Session* const session = FindForOperator(id);
+  if (session == nullptr) return SessionUnknown(id);
+  const std::string short_id = log::ShortId(session->id);
+  if (found.size() > 1) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "RUN_AMBIGUOUS",
+        absl::StrCat(
+            "session ", short_id, " has several runs ", name.number, ": ",
+            absl::StrJoin(found, ", ",
+                          [](std::string* out, const v1::RunInfo* run) {
+                            out->append(run->run());
+                          })));
+  }
+  if (found.empty()) {
+    std::string silent;
+    for (const v1::SilentWorker& worker : all.silent_workers()) {
+      absl::StrAppend(&silent, "; worker ", worker.worker_id(),
+                      " does not answer");
+    }
+    return MakeError(
+        absl::StatusCode::kNotFound, "RUN_UNKNOWN",
+        absl::StrCat("session ", short_id, " has no run ", text,
+                     " that is remembered: of each device the last 16 that are "
+                     "over are, and the first 16 that wait",
+                     silent));
+  }
+  v1::RunExplanation explanation;
+  *explanation.mutable_run() = std::move(*found.front());
+  LinePlaces places;
+  for (v1::DeviceExplanation& device : ExplainDevices(*session, &places)) {
+    if (device.virtual_device() == explanation.run().virtual_device() &&
+        device.member() == explanation.run().member()) {
+      *explanation.mutable_device() = std::move(device);
+    }
+  }
+  return explanation;
+}
+
+void Cluster::ExplainRun(const v1::ExplainRunRequest& request,
+                         ExplainRunCallback done) {
+  const absl::StatusOr<RunName> name = ParseRunName(request.run());
+  if (!name.ok()) return done(name.status());
+  const absl::Status asked =
+      AskRuns(request.session_id(), name->device,
+              [this, done, request,
+               name = *name](const RunInquiries::Answers& answers) {
+                absl::StatusOr<v1::RunExplanation> explanation;
+                {
+                  MutexLock lock(&mu_);
+                  explanation = ExplainFound(request.session_id(), name,
+                                             request.run(), answers);
+                }
+                done(std::move(explanation));
+              });
+  if (!asked.ok()) done(asked);
+}
+
+}  // namespace djinn::coordinator

@@ -1,0 +1,115 @@
+"""Operators ask what became of a session's runs, with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from tests.operating.cluster import PATIENCE, Cluster, eventually
+
+
+class RunsTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        # A worker that is stopped for a while is not lost by it.
+        cls.cluster = Cluster(folder.name, ("w0",), coordinator_extra="worker_timeout: 60s\n")
+        cls.addClassCleanup(cls.cluster.stop)
+        cls.environment = dict(
+            os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
+            DJINN_TOKEN_FILE=cls.cluster.path("dev.token"),
+            DJINN_ADMIN_TOKEN_FILE=cls.cluster.path("admin.token"))
+        eventually(lambda: cls.json("get", "workers")["workers"], "the worker joins")
+        cls.program = subprocess.Popen(
+            ["tests/operating/hold_session"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, env=cls.environment)
+        cls.addClassCleanup(cls.program.stdout.close)
+        cls.addClassCleanup(cls.program.wait, PATIENCE)
+        cls.addClassCleanup(cls.program.stdin.close)
+        assert cls.program.stdout.readline() == "ready\n"
+        cls.session = cls.json("get", "sessions")["sessions"][-1]["session_id"]
+
+    @classmethod
+    def run_ctl(cls, *arguments, **environment):
+        return subprocess.run(
+            ["coordinator/ctl/djinnctl", *arguments],
+            env=dict(cls.environment, **environment), capture_output=True, text=True,
+            timeout=PATIENCE)
+
+    @classmethod
+    def json(cls, *arguments):
+        done = cls.run_ctl(*arguments, "-o", "json")
+        if done.returncode:
+            raise AssertionError(done.stderr)
+        return json.loads(done.stdout)
+
+    def test_runs_are_listed_and_explained(self):
+        runs = self.json("get", "runs", self.session)["runs"]
+        self.assertTrue(runs)
+        for run in runs:
+            self.assertEqual(run["record"]["state"], "COMPLETED")
+            self.assertEqual(run["worker_id"], "w0")
+            self.assertEqual(run["tenant"], "dev")
+        graphs = {g["fingerprint"] for g in self.json("get", "graphs")["graphs"]}
+        self.assertIn(runs[-1]["record"]["fingerprint"], graphs)
+        name = runs[-1]["run"]
+        explanation = self.json("explain", "run", self.session + "/" + name)
+        self.assertEqual(explanation["run"]["run"], name)
+        self.assertEqual(explanation["device"]["lease_id"], explanation["run"]["lease_id"])
+        self.assertEqual(explanation["device"]["decision"]["worker_id"], "w0")
+        record = explanation["run"]["record"]
+        waited = sum(float(w["time"].rstrip("s")) for w in record["waits"])
+        self.assertAlmostEqual(waited, float(record["waited"].rstrip("s")), places=6)
+        self.assertGreater(float(record["device_time"].rstrip("s")), 0)
+        # The number alone will do, and "run" for "runs".
+        number = name.split(":")[1]
+        text = self.run_ctl("explain", "run", self.session + "/" + number).stdout
+        self.assertIn("run          %s/%s\n" % (self.session, name), text)
+        self.assertIn("\nvirtual device 0: lease ", text)
+        self.assertIn("w0 *", text)
+        table = self.run_ctl("get", "run", self.session).stdout.splitlines()
+        self.assertEqual(table[0].split()[:3], ["RUN", "WORKER", "GRAPH"])
+        self.assertEqual(len(table), 1 + len(runs))
+
+    def test_what_is_not_there_is_named(self):
+        for arguments, said in (
+                (("get", "runs", "00000000"), "00000000"),
+                (("explain", "run", "00000000/1"), "00000000"),
+                (("explain", "run", self.session + "/0:99999"), "has no run 0:99999"),
+                (("explain", "run", self.session + "/5:1"), "has no lease"),
+                (("explain", "run", self.session + "/last"), "names no run")):
+            done = self.run_ctl(*arguments)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(said, done.stderr)
+        for arguments in (("get", "runs"), ("explain", "run"), ("explain", "run", "17"),
+                          ("get", "runs", self.session, "-o", "dot")):
+            self.assertEqual(self.run_ctl(*arguments).returncode, 2, arguments)
+
+    def test_tenants_may_not_ask(self):
+        done = self.run_ctl("get", "runs", self.session,
+                            DJINN_ADMIN_TOKEN_FILE=self.cluster.path("dev.token"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not the admin token", done.stderr)
+
+    def test_a_worker_that_stands_still_is_named(self):
+        worker = self.cluster.process("w0")
+        worker.send_signal(signal.SIGSTOP)
+        self.addCleanup(worker.send_signal, signal.SIGCONT)
+        begin = time.monotonic()
+        done = self.run_ctl("get", "runs", self.session)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("worker w0 was asked and has not answered", done.stderr)
+        self.assertGreater(time.monotonic() - begin, 2)
+        # Others are served meanwhile, and the worker answers again.
+        self.assertTrue(self.json("get", "sessions")["sessions"])
+        worker.send_signal(signal.SIGCONT)
+        self.assertTrue(self.json("get", "runs", self.session)["runs"])
+
+
+if __name__ == "__main__":
+    unittest.main()
