@@ -81,12 +81,13 @@ absl::StatusOr<v1::QueueInfo> Cluster::StopQueue(const std::string& tenant,
   queue_stops_.Add(tenant, drain, clock_->Now());
   log::Info(drain ? "queue stopped and drained" : "queue stopped",
             {{"tenant", tenant}});
+  // What was offered and not taken yet is asked for again by this.
+  DrainStopped(&wakes);
   ForEachUnplaced(tenant, [&](MemberId device, Session* session)
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
                                 LeaveUnplaced(device, QueueStopped(tenant),
                                               session, &wakes);
                               });
-  DrainStopped(&wakes);
   // What it waited for, and what it had, is for others.
   RetryUnplaced(&wakes);
   return DescribeQueues()[tenant];

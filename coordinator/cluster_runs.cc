@@ -70,7 +70,9 @@ void Cluster::Describe(const v1::RunRecord& record,
 }
 
 absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
-    const RunInquiries::Answers& answers) {
+    const std::string& id, const RunInquiries::Answers& answers) {
+  const Session* const session = FindForOperator(id);
+  if (session == nullptr) return SessionUnknown(id);
   v1::ListRunsResponse response;
   absl::Status silent;
   for (const auto& [worker_id, answer] : answers) {
@@ -83,9 +85,12 @@ absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
       continue;
     }
     for (const v1::LeaseRuns& of_lease : answer->leases()) {
-      // A worker speaks for its own leases alone.
+      // A worker speaks for its own leases alone, and of who was asked about.
       const Lease* const lease = leases_.Find(of_lease.lease_id());
-      if (lease == nullptr || lease->worker_id != worker_id) continue;
+      if (lease == nullptr || lease->worker_id != worker_id ||
+          lease->session_id != session->id) {
+        continue;
+      }
       response.set_more_waiting(response.more_waiting() +
                                 of_lease.more_waiting());
       for (const v1::RunRecord& record : of_lease.runs()) {
@@ -111,11 +116,11 @@ absl::StatusOr<v1::ListRunsResponse> Cluster::GatherRuns(
 
 void Cluster::ListRuns(const std::string& id, RunsCallback done) {
   const absl::Status asked = AskRuns(
-      id, std::nullopt, [this, done](const RunInquiries::Answers& answers) {
+      id, std::nullopt, [this, id, done](const RunInquiries::Answers& answers) {
         absl::StatusOr<v1::ListRunsResponse> response;
         {
           MutexLock lock(&mu_);
-          response = GatherRuns(answers);
+          response = GatherRuns(id, answers);
         }
         done(std::move(response));
       });
@@ -125,7 +130,7 @@ void Cluster::ListRuns(const std::string& id, RunsCallback done) {
 absl::StatusOr<v1::RunExplanation> Cluster::ExplainFound(
     const std::string& id, const RunName& name, const std::string& text,
     const RunInquiries::Answers& answers) {
-  DJINN_ASSIGN_OR_RETURN(v1::ListRunsResponse all, GatherRuns(answers));
+  DJINN_ASSIGN_OR_RETURN(v1::ListRunsResponse all, GatherRuns(id, answers));
   std::vector<v1::RunInfo*> found;
   for (v1::RunInfo& run : *all.mutable_runs()) {
     const MemberId device{run.virtual_device(), run.member()};

@@ -53,8 +53,9 @@ class ClusterRunsTest : public ClusterTest {
   }
 
   // The worker answers what it is asked: of each of its leases these numbers.
+  // With `of_anybody`, also of those that it was not asked about.
   void Report(const StreamId& worker, v1::WorkerState state,
-              const std::vector<uint64_t>& numbers) {
+              const std::vector<uint64_t>& numbers, bool of_anybody = false) {
     const std::optional<v1::DesiredState> desired = Desired(worker);
     ASSERT_TRUE(desired.has_value());
     state.set_applied_revision(desired->revision());
@@ -63,7 +64,9 @@ class ClusterRunsTest : public ClusterTest {
       answer->set_question_id(question.question_id());
       for (const v1::HeldSession& held : state.sessions()) {
         const v1::LeaseClaims claims = UncheckedClaims(held.lease());
-        if (claims.session_id() != question.session_id()) continue;
+        if (!of_anybody && claims.session_id() != question.session_id()) {
+          continue;
+        }
         v1::LeaseRuns* const runs = answer->add_leases();
         runs->set_lease_id(claims.lease_id());
         for (const uint64_t number : numbers) {
@@ -238,6 +241,17 @@ TEST_F(ClusterRunsTest, AWorkerSpeaksForItsOwnLeasesAlone) {
   ASSERT_EQ((*list->answer)->runs_size(), 2);
   EXPECT_EQ((*list->answer)->runs(0).run(), "0:3");
   EXPECT_EQ((*list->answer)->runs(1).run(), "1:7");
+}
+
+TEST_F(ClusterRunsTest, WhatIsSaidOfAnotherSessionIsLeftOut) {
+  const StreamId other = Open("blue");
+  Grant(other, 0, worker_, &w0_);
+  const List list = ListRuns(session_.owner);
+  Report(worker_, w0_, {3}, /*of_anybody=*/true);
+  ASSERT_TRUE(list->answer.has_value());
+  ASSERT_TRUE(list->answer->ok()) << list->answer->status();
+  ASSERT_EQ((*list->answer)->runs_size(), 1);
+  EXPECT_EQ((*list->answer)->runs(0).tenant(), "red");
 }
 
 TEST_F(ClusterRunsTest, ASessionThatEndsMeanwhileIsUnknown) {

@@ -74,7 +74,7 @@ TEST(CommandLineTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(Wrong({"gett", "workers"}),
             "there is no command \"gett\": --help lists all");
   EXPECT_EQ(Wrong({"get"}),
-            "get of what? worker, session, tenant, queue, lease, graph");
+            "get of what? worker, session, tenant, queue, lease, graph, run");
   EXPECT_EQ(Wrong({"cordon", "tenant", "red"}),
             "there is no cordon of \"tenant\": worker");
   EXPECT_EQ(Wrong({"describe", "workers"}), "describe worker needs a name");
@@ -142,7 +142,7 @@ TEST(CommandLineTest, HelpNamesEverything) {
   EXPECT_EQ(Parse({"help"}).verb, "help");
   const std::string usage = Usage();
   for (const char* part :
-       {"  get worker|session|tenant|queue|lease|graph [NAME]\n",
+       {"  get worker|session|tenant|queue|lease|graph|run [NAME]\n",
         "  quota set TENANT RESOURCE --dry-run\n", "  simulate FILE\n",
         "  reload\n", "--borrowing-limit=VALUE  (quota) "}) {
     EXPECT_THAT(usage, HasSubstr(part));

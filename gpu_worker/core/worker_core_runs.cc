@@ -50,7 +50,9 @@ void WorkerCore::AnswerRuns(v1::WorkerState* state) const {
       v1::LeaseRuns* const runs = answer->add_leases();
       runs->set_lease_id(lease_id);
       found->second.session->DescribeRuns(runs);
-      runs->set_out_of_credit(lease.meter->waiting());
+      // It waits, and has got none since.
+      runs->set_out_of_credit(lease.meter->waiting() &&
+                              !lease.meter->HasCredit());
       if (auto wait = WaitOf(found->second, now); wait.has_value()) {
         *runs->mutable_wait() = *std::move(wait);
       }

@@ -290,7 +290,10 @@ void WorkerCore::Serve(Turn turn) {
       queue_.Done(turn.key, absl::ZeroDuration(), std::nullopt);
     }
     // What came before it was known to wait woke nobody.
-    if (turn.meter->HasCredit()) MakeRunnable(turn.key);
+    if (turn.meter->HasCredit()) {
+      turn.session->NoteCredit(*turn.given);
+      MakeRunnable(turn.key);
+    }
     return KeepHouse();
   }
   Preemption::Step step{.key = turn.key,

@@ -167,6 +167,13 @@ absl::Status CappedMemory::Change(Amount from, Amount to) {
   MutexLock lock(&mu_);
   const std::array<uint64_t, 3> before = used_;
   const uint64_t all_before = All();
+  // What is asked for may be any number. Nothing below can wrap once all
+  // together does not.
+  const uint64_t more = to.bytes > from.bytes ? to.bytes - from.bytes : 0;
+  if (more > MemoryLimits::kUnlimited - all_before) {
+    return LimitExceeded(reason_, absl::StrCat("memory of ", owner_),
+                         limits_.all, all_before, more);
+  }
   UsedOf(to.storage_class) += to.bytes;
   UsedOf(from.storage_class) -= from.bytes;
   absl::Status fits = Check("", limits_.all, all_before, All());

@@ -171,6 +171,31 @@ TEST(SessionQuotaTest, CachesHaveACapOfTheirOwn) {
   EXPECT_EQ(quota.used(kOwn).count, 0u);
 }
 
+TEST(SessionQuotaTest, WhatIsAskedForMayBeAnyNumber) {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  for (const MemoryLimits& limits :
+       {MemoryLimits{.all = 100}, MemoryLimits{.all = 100, .storages = 50},
+        MemoryLimits{.all = 100, .contents = 50},
+        MemoryLimits{.all = 100, .caches = 50}, MemoryLimits{}}) {
+    for (const bool of_tenant : {false, true}) {
+      TenantQuota tenant(of_tenant ? limits : MemoryLimits{});
+      SessionQuota quota(of_tenant ? MemoryLimits{} : limits, &tenant);
+      const QuotaShare held = *quota.Reserve(10);
+      for (const StorageClass storage_class :
+           {StorageClass::kOwn, StorageClass::kContent, StorageClass::kCache}) {
+        for (const uint64_t bytes : {kMost, kMost - 9, kMost - 10}) {
+          const auto share = quota.Reserve(bytes, storage_class);
+          // Without any limit that much is there to be had.
+          EXPECT_EQ(share.ok(), limits.all == kMost && bytes == kMost - 10)
+              << bytes;
+        }
+        EXPECT_EQ(quota.used(), 10u);
+        EXPECT_EQ(tenant.used(), 10u);
+      }
+    }
+  }
+}
+
 TEST(SessionQuotaTest, WithoutACapCachesCountWithAllElse) {
   SessionQuota quota({.all = 100, .storages = 50});
   QuotaShare cache = *quota.Reserve(30, kCache);

@@ -275,6 +275,20 @@ TEST_F(ExecutorTest, SharedBuffersAreCopiedBeforeAWrite) {
   EXPECT_EQ(counters_.write_copies, 1u);
 }
 
+TEST_F(ExecutorTest, WhatHasNoRoomCountsForNothing) {
+  const uint64_t held = Tensor({1, 2});
+  FakeStructure s;
+  const uint32_t x = s.Created(uint64_t{0} - 8);
+  s.FillInPlace(x, 1, 1);
+  const auto plan = Admit(s);
+  v1::Run run = MakeRun(*plan, {});
+  run.add_float_holes(9);
+  Execute(*plan, run);
+  EXPECT_NE(Poison(run.bindings(0).storage()), nullptr);
+  EXPECT_EQ(quota_.used(), 8u);
+  EXPECT_EQ(Values(held), (Floats{1, 2}));
+}
+
 TEST_F(ExecutorTest, TenTerabytesAreRefusedBeforeAnythingIsAllocated) {
   FakeStructure s;
   const uint32_t x = s.Bound();

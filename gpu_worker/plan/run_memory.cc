@@ -124,11 +124,12 @@ absl::Status RunMemory::Fill(uint32_t slot) {
     Own(slot, std::move(buffer), storage->size_bytes);
     return absl::OkStatus();
   }
-  DJINN_RETURN_IF_ERROR(context_.quota->Resize(
-      &storage->quota, storage->size_bytes, ClassOf(slot)));
+  QuotaChange change(context_.quota, &storage->quota);
+  DJINN_RETURN_IF_ERROR(change.To(storage->size_bytes, ClassOf(slot)));
   DJINN_ASSIGN_OR_RETURN(
       buffers_[slot],
       context_.memory->Allocate(context_.tenant, storage->size_bytes));
+  change.Keep();
   return absl::OkStatus();
 }
 

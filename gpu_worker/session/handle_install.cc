@@ -170,8 +170,9 @@ absl::Status Session::ReceiveUpload(const Upload& upload, Storage* storage) {
 void Session::TakeUploaded(std::shared_ptr<Buffer> buffer, Storage* storage) {
   storage->buffer = std::move(buffer);
   // A full cache keeps nothing more.
-  storage->quota.MoveTo(IsSoleOwner(storage->buffer) ? StorageClass::kOwn
-                                                     : StorageClass::kContent);
+  storage->quota.MoveTo(IsSoleOwner(storage->buffer)
+                            ? storage->quota.own_class()
+                            : StorageClass::kContent);
   storage->poison = nullptr;
 }
 

@@ -152,9 +152,13 @@ absl::StatusOr<bool> StateArrival::PlaceStorage(const v1::StorageState& state) {
         return BrokenByPeer(absl::StrCat("storage ", state.storage(),
                                          " shares with ", state.same_as()));
       }
-      DJINN_RETURN_IF_ERROR(into_.quota->Resize(&storage->quota,
-                                                other->buffer->size_bytes(),
-                                                other->quota.storage_class()));
+      // A cache is one by itself, whatever it shares with.
+      const StorageClass storage_class =
+          other->quota.storage_class() == StorageClass::kContent
+              ? StorageClass::kContent
+              : storage->quota.own_class();
+      DJINN_RETURN_IF_ERROR(into_.quota->Resize(
+          &storage->quota, other->buffer->size_bytes(), storage_class));
       storage->buffer = other->buffer;
       storage->size_bytes = other->buffer->size_bytes();
       return false;

@@ -168,6 +168,9 @@ class Simulation {
   void ReclaimRoom(size_t job, const Request& request);
   // It is looked for the job in a while again.
   void PutReclaimOff(size_t job);
+  // Whether it may be looked for now; if not, it will be.
+  bool MayReclaim(size_t job);
+  void PlanReclaim(size_t job);
   std::vector<Victim> VictimsOf(const std::string& tenant);
   // They lose their workers, and wait in line again.
   void Evict(const std::vector<Victim>& victims);

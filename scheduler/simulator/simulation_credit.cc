@@ -30,8 +30,9 @@ bool Simulation::TakeCredit(size_t job) {
 void Simulation::OpenCredit(size_t job) {
   const size_t tenant = trace_.jobs[job].tenant;
   if (!quotas_.rated(tenant)) return Admit(job);
-  if (quotas_.RatesAreDue(Now())) AdvanceRates();
+  // It has been placed already, and may have been before.
   runs_[job].billed = 0;
+  if (quotas_.RatesAreDue(Now())) AdvanceRates();
   if (TakeCredit(job)) {
     Admit(job);
   } else {

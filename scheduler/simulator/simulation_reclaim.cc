@@ -49,11 +49,21 @@ void Simulation::RefuseByQuota(size_t job) {
 }
 
 void Simulation::PutReclaimOff(size_t job) {
-  const double after = absl::ToDoubleSeconds(kReclaimRetry);
-  runs_[job].next_reclaim = now_ + after;
+  runs_[job].next_reclaim = now_ + absl::ToDoubleSeconds(kReclaimRetry);
+  PlanReclaim(job);
+}
+
+bool Simulation::MayReclaim(size_t job) {
+  if (now_ >= runs_[job].next_reclaim) return true;
+  PlanReclaim(job);
+  return false;
+}
+
+void Simulation::PlanReclaim(size_t job) {
+  // One look is for all; who is not due then plans the next.
   if (reclaim_planned_) return;
   reclaim_planned_ = true;
-  Plan(now_ + after, Event::Kind::kReclaim, /*job=*/0);
+  Plan(runs_[job].next_reclaim, Event::Kind::kReclaim, /*job=*/0);
 }
 
 std::vector<Victim> Simulation::VictimsOf(const std::string& name) {
@@ -80,7 +90,7 @@ bool Simulation::ReclaimQuota(size_t job) {
   const std::string& tenant = TenantOf(job).name;
   const Amounts& asked = quotas_.asked(trace_.jobs[job].tenant);
   if (!quotas_.tree().Check(tenant, asked).has_value()) return true;
-  if (now_ < runs_[job].next_reclaim) return false;
+  if (!MayReclaim(job)) return false;
   const ChosenVictims chosen = ChooseVictims(
       [&](const ReclaimLosses::Allowance& allowance) {
         return VictimsForQuota(
@@ -96,7 +106,7 @@ bool Simulation::ReclaimQuota(size_t job) {
 }
 
 void Simulation::ReclaimRoom(size_t job, const Request& request) {
-  if (quotas_.empty() || now_ < runs_[job].next_reclaim) return;
+  if (quotas_.empty() || !MayReclaim(job)) return;
   const std::string& tenant = TenantOf(job).name;
   const Amounts asked = MemoryOf(quotas_.asked(trace_.jobs[job].tenant));
   VictimsByWorker by_worker;

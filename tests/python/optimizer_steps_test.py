@@ -53,7 +53,10 @@ class OptimizerStepsTest(RemoteCase):
                     count,
                 )
                 _train(
-                    self.local, kind(self.local.parameters(), lr=0.01, **options), self.inputs
+                    self.local,
+                    # As by default on a device.
+                    kind(self.local.parameters(), lr=0.01, **{"foreach": True, **options}),
+                    self.inputs,
                 )
                 for remote, local in zip(self.remote.parameters(), self.local.parameters()):
                     self.assert_same(remote.detach(), local.detach())
@@ -61,7 +64,7 @@ class OptimizerStepsTest(RemoteCase):
                 self.assertEqual(counts[-1], counts[_STEPS // 2], counts)
 
     def test_lists_of_unlike_numbers_keep_their_places(self):
-        x = [torch.randn(3) for _ in range(3)]
+        x = [torch.rand(3) + 0.5 for _ in range(3)]
         y = [tensor.to(self.device) for tensor in x]
         for numbers in ([1.5, 1.5, 1.5], [1.5, 2.5, 1.5], [0.0, -0.0, 0.0], [2, 2, 2], [2.0, 2, 2.0]):
             for name in ("_foreach_mul", "_foreach_div", "_foreach_pow", "_foreach_clamp_min"):

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ATen/core/dispatch/Dispatcher.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/error.h"
@@ -172,6 +173,7 @@ absl::StatusOr<v1::DeviceSpeed> MeasureDeviceSpeed(Device* device,
   while (most_side < kMostSide && 4 * most_side * most_side <= room) {
     most_side *= 2;
   }
+  const absl::Cleanup release = [device] { device->ReleaseUnusedMemory(); };
   v1::DeviceSpeed speed;
   DJINN_ASSIGN_OR_RETURN(
       const double flops,
@@ -195,7 +197,6 @@ absl::StatusOr<v1::DeviceSpeed> MeasureDeviceSpeed(Device* device,
       const absl::Duration call,
       TimePerCall(device, clock, "aten::relu", {1}, kShortSmall, kLongSmall));
   DJINN_RETURN_IF_ERROR(CheckMeasured(call, "aten::relu"));
-  device->ReleaseUnusedMemory();
   speed.set_flops_per_second(flops);
   speed.set_bytes_per_second(bytes);
   speed.set_seconds_per_call(absl::ToDoubleSeconds(call));
