@@ -22,7 +22,7 @@ std::string FormatTable(const std::vector<Row>& rows);
 std::string FormatBytes(uint64_t bytes);
 // "1.5s".
 std::string FormatDuration(const google::protobuf::Duration& duration);
-// "2026-11-26T12:00:00Z".
+// "2026-11-26T12:00:00+00:00".
 std::string FormatTime(const google::protobuf::Timestamp& time);
 // "2", or "2.1" for the member 1 of it.
 std::string DeviceText(uint32_t virtual_device, uint32_t member);
