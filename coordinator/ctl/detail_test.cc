@@ -55,22 +55,24 @@ TEST(DetailTest, AQueueShowsWhatWaitsAndForWhat) {
       stop_time { seconds: 43200 }
     }
   )pb");
-  EXPECT_EQ(Detail(queue),
-            "queue             gone\n"
-            "state             stopped since 1970-01-01T12:00:00Z, its leases "
-            "end: no new leases\n"
-            "waiting           0\n"
-            "waiting for       -\n"
-            "oldest waits for  -\n"
-            "first in line     -\n");
+  EXPECT_EQ(
+      Detail(queue),
+      "queue             gone\n"
+      "state             stopped since 1970-01-01T12:00:00+00:00, its leases "
+      "end: no new leases\n"
+      "waiting           0\n"
+      "waiting for       -\n"
+      "oldest waits for  -\n"
+      "first in line     -\n");
 }
 
 TEST(DetailTest, ATenantShowsThatItsQueueIsStopped) {
   v1::TenantInfo info;
   EXPECT_THAT(Detail(info), HasSubstr("active\n"));
   info.mutable_queue_stop()->mutable_stop_time()->set_seconds(43200);
-  EXPECT_THAT(Detail(info),
-              HasSubstr("stopped since 1970-01-01T12:00:00Z: no new leases\n"));
+  EXPECT_THAT(
+      Detail(info),
+      HasSubstr("stopped since 1970-01-01T12:00:00+00:00: no new leases\n"));
 }
 
 TEST(DetailTest, AGraphShowsItsNodes) {

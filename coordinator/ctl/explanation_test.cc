@@ -383,10 +383,11 @@ TEST(ExplanationTest, ATenantShowsThatItsQueueIsStopped) {
   auto explanation = Parse<v1::TenantExplanation>(R"pb(tenant: "red")pb");
   EXPECT_EQ(Explain(explanation).find("queue"), std::string::npos);
   explanation.mutable_queue_stop()->mutable_stop_time()->set_seconds(43200);
-  EXPECT_NE(Explain(explanation)
-                .find("queue         stopped since 1970-01-01T12:00:00Z: no "
-                      "new leases\n"),
-            std::string::npos);
+  EXPECT_NE(
+      Explain(explanation)
+          .find("queue         stopped since 1970-01-01T12:00:00+00:00: no "
+                "new leases\n"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ std::string FormatTable(const std::vector<Row>& rows);
 std::string FormatBytes(uint64_t bytes);
 // "1.5s".
 std::string FormatDuration(const google::protobuf::Duration& duration);
-// "2026-11-26T12:00:00Z".
+// "2026-11-26T12:00:00+00:00".
 std::string FormatTime(const google::protobuf::Timestamp& time);
 // "12.3us", "1.61ms", "1.611s": of single runs.
 std::string FormatShortDuration(const google::protobuf::Duration& duration);

@@ -72,7 +72,7 @@ TEST(TableTest, AQueueShowsWhatWaitsAndWhetherItMay) {
   EXPECT_EQ(WideCells(info)[4], "2 NO_CAPACITY, 1 -");
   info.mutable_stop()->mutable_stop_time()->set_seconds(43200);
   EXPECT_EQ(Cells(info)[1], "stopped");
-  EXPECT_EQ(WideCells(info)[3], "1970-01-01T12:00:00Z");
+  EXPECT_EQ(WideCells(info)[3], "1970-01-01T12:00:00+00:00");
   info.mutable_stop()->set_drain(true);
   EXPECT_EQ(Cells(info)[1], "drained");
 }
