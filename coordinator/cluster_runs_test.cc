@@ -118,7 +118,8 @@ TEST_F(ClusterRunsTest, TheFullIdWillDo) {
 
 TEST_F(ClusterRunsTest, AnUnknownSessionIsRefusedAtOnce) {
   EXPECT_EQ(Reason(ListRuns("1a2b3c4d")), "SESSION_UNKNOWN");
-  EXPECT_EQ(Desired(worker_)->runs_questions_size(), 0);
+  // The worker hears nothing of it.
+  EXPECT_FALSE(Desired(worker_).has_value());
 }
 
 TEST_F(ClusterRunsTest, ASessionWithoutALeaseHasNoRuns) {
