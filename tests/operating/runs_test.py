@@ -18,7 +18,7 @@ class RunsTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         # A worker that is stopped for a while is not lost by it.
-        cls.cluster = Cluster(folder.name, ("w0",), coordinator_extra="worker_timeout: 60s\n")
+        cls.cluster = Cluster(folder.name, ("w0",), coordinator_extra="worker_timeout: 20s\n")
         cls.addClassCleanup(cls.cluster.stop)
         cls.environment = dict(
             os.environ, DJINN_COORDINATOR=cls.cluster.coordinator,
