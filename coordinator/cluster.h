@@ -487,7 +487,8 @@ class Cluster {
   // Those of leases that are still there; why the first worker is silent if all
   // are.
   absl::StatusOr<v1::ListRunsResponse> GatherRuns(
-      const std::string& session_id, const RunInquiries::Answers& answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      const std::string& session_id, const RunInquiries::Answers& answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // `text`: the name as it was asked.
   absl::StatusOr<v1::RunExplanation> ExplainFound(
       const std::string& session_id, const RunName& name,

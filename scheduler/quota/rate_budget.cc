@@ -68,8 +68,7 @@ std::map<std::string, RateShare> RateBudget::Try(const Tenant& changed,
   if (wants_all) own.demand = std::numeric_limits<double>::infinity();
   std::vector<RateDemand> in_order;
   for (const auto& [name, demand] : demands) in_order.push_back(demand);
-  const std::vector<RateShare> shares =
-      ShareRates(in_order, cohorts_);
+  const std::vector<RateShare> shares = ShareRates(in_order, cohorts_);
   std::map<std::string, RateShare> by_name;
   auto share = shares.begin();
   for (const auto& [name, demand] : demands) by_name[name] = *share++;

@@ -43,8 +43,8 @@ TEST(GpuAllowListTest, WhatProgramsNeedIsNot) {
         "_safe_softmax", "_scaled_dot_product_flash_attention_for_cpu",
         "_scaled_dot_product_flash_attention_for_cpu_backward",
         "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
-        "_weight_norm_interface_backward", "_cdist_backward",
-        "_pdist_backward", "_fused_adamw_", "_fused_sgd"}) {
+        "_weight_norm_interface_backward", "_cdist_backward", "_pdist_backward",
+        "_fused_adamw_", "_fused_sgd"}) {
     EXPECT_TRUE(CheckAllowedOnGpu(Schema(op)).ok()) << op;
   }
   EXPECT_TRUE(CheckAllowedOnGpu(Schema("_foreach_add_", "List")).ok());
