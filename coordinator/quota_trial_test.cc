@@ -123,7 +123,7 @@ TEST_F(QuotaTrialTest, WhatNoConfigurationCouldSayIsRefused) {
   EXPECT_EQ(unknown.message(),
             "there is no resource \"memory\": one of "
             "device_seconds_per_second, bytes_per_second, memory_bytes, "
-            "content_bytes, storage_bytes, outstanding_messages");
+            "content_bytes, storage_bytes, cache_bytes, outstanding_messages");
   EXPECT_EQ(ErrorReason(CheckTriedQuota(Request("red", -1), tenants_[0])),
             "BAD_QUOTA");
   EXPECT_EQ(Check(Request("red", 1.5)),
