@@ -185,8 +185,8 @@ TEST_F(MovingStateTest, ACacheStaysOne) {
     from_.storages.Find(id)->quota.MoveTo(StorageClass::kCache);
   }
   Part to;
-  // All else has no room for them.
-  to.quota.SetLimits({.all = 1 << 20, .storages = 10, .caches = 1 << 20});
+  // All else has room for the list, and none for them.
+  to.quota.SetLimits({.all = 1 << 20, .storages = 1000, .caches = 1 << 20});
   ASSERT_TRUE(Enter(Leave(), &to).ok());
   EXPECT_EQ(to.quota.used(StorageClass::kCache).count, 2u);
   EXPECT_EQ(to.quota.used(StorageClass::kCache).bytes, 5 + large_.size());
