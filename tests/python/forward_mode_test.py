@@ -71,7 +71,8 @@ class ForwardModeTest(RemoteCase):
                 self.assert_tangents_close(function, square)
 
     def test_recurrent_networks(self):
-        for kind in (torch.nn.GRU, torch.nn.LSTM):
+        # A CPU has no formula for LSTM.
+        for kind in (torch.nn.GRU, torch.nn.RNN):
             torch.manual_seed(1)
             network = kind(4, 3, batch_first=True)
             names = [name for name, _ in network.named_parameters()]
