@@ -125,7 +125,6 @@ std::string CallGuard(const std::string& key,
     }
     Put(tensor.device().index(), &guard);
     PutGeometry(tensor, &guard);
-    Put(tensor.is_leaf() && tensor.grad().defined(), &guard);
     // Which arguments share memory, and which are the same tensor.
     size_t same_memory = 0;
     while (StorageOf(arguments[same_memory]) != StorageOf(tensor)) {
@@ -159,22 +158,24 @@ std::string GradientGuard(const std::vector<at::Tensor>& arguments,
   std::vector<at::Tensor> gradients;
   // The first of them in each memory.
   absl::flat_hash_map<const void*, size_t> first_in;
-  for (const at::Tensor& tensor : parameters) {
-    const bool any =
-        tensor.defined() && tensor.is_leaf() && tensor.grad().defined();
-    Put(any, &guard);
-    if (!any) continue;
-    const at::Tensor& gradient = gradients.emplace_back(tensor.grad());
-    PutGeometry(gradient, &guard);
-    const void* const memory = MemoryOf(gradient);
-    if (memory == nullptr) continue;
-    const auto [found, is_first] =
-        first_in.try_emplace(memory, gradients.size() - 1);
-    Put(found->second, &guard);
-    if (is_first) continue;
-    size_t same_tensor = 0;
-    while (!gradients[same_tensor].is_same(gradient)) ++same_tensor;
-    Put(same_tensor, &guard);
+  for (const std::vector<at::Tensor>* tensors : {&arguments, &parameters}) {
+    for (const at::Tensor& tensor : *tensors) {
+      const bool any =
+          tensor.defined() && tensor.is_leaf() && tensor.grad().defined();
+      Put(any, &guard);
+      if (!any) continue;
+      const at::Tensor& gradient = gradients.emplace_back(tensor.grad());
+      PutGeometry(gradient, &guard);
+      const void* const memory = MemoryOf(gradient);
+      if (memory == nullptr) continue;
+      const auto [found, is_first] =
+          first_in.try_emplace(memory, gradients.size() - 1);
+      Put(found->second, &guard);
+      if (is_first) continue;
+      size_t same_tensor = 0;
+      while (!gradients[same_tensor].is_same(gradient)) ++same_tensor;
+      Put(same_tensor, &guard);
+    }
   }
   if (gradients.empty()) return guard;
   // A gradient in the memory of something else is written where that is read.

@@ -22,7 +22,7 @@ std::string CallGuard(const std::string& key,
                       const std::vector<at::Tensor>& arguments,
                       const std::vector<at::Tensor>& parameters);
 
-// Equal where these parameters' gradients are alike, and share memory with one
+// Equal where these tensors' gradients are alike, and share memory with one
 // another, with the arguments and with the parameters in the same way.
 std::string GradientGuard(const std::vector<at::Tensor>& arguments,
                           const std::vector<at::Tensor>& parameters);

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "client_lib/capture/host_effects.h"
+#include "client_lib/capture/outside_operators.h"
 #include "client_lib/session/recording.h"
 #include "client_lib/session/virtual_device.h"
 
@@ -73,6 +74,7 @@ struct CapturedCall {
   std::vector<at::Tensor> arguments;
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients_before;
+  OutsideOperators outside_before;
   std::unique_ptr<HostEffects> effects;
   OperatorObserver* outer_observer = nullptr;
   // What autograd was to number the thread's next node with.

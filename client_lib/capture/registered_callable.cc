@@ -1,4 +1,5 @@
 #include <ATen/SequenceNumber.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -52,6 +53,16 @@ std::vector<StoragePtr> KeptOf(const CallableRegistration& registration) {
     }
   }
   return kept;
+}
+
+// Of parameters, which autocast keeps until its outermost block ends: one made
+// before would be a tensor that nobody named, and one made meanwhile a tensor
+// that stays. Without them a parameter is cast once more.
+void ForgetCasts() {
+  if (at::autocast::is_autocast_cache_enabled() &&
+      at::autocast::is_autocast_enabled(c10::DeviceType::PrivateUse1)) {
+    at::autocast::clear_cache();
+  }
 }
 
 // The memory that it takes, roughly.
@@ -171,6 +182,8 @@ class RegisteredCallable::Impl {
           parameter.defined() && parameter.is_leaf() ? parameter.grad()
                                                      : at::Tensor());
     }
+    begun->outside_before = capture::OutsideOperators(arguments);
+    ForgetCasts();
     capture::ThrowIfError(begun->device->StartRecording(begun->lane));
     begun->effects =
         std::make_unique<capture::HostEffects>(begun->device, begun->lane);
@@ -187,6 +200,12 @@ class RegisteredCallable::Impl {
     const absl::Cleanup finish = [&ended] {
       ended->device->DropRecording(ended->lane);
     };
+    ForgetCasts();
+    if (std::string what = ended->outside_before.WhatChanged(ended->arguments);
+        !what.empty()) {
+      Fail(ended->guard, std::move(what));
+      return 0;
+    }
     if (capture::CallGuard(ended->key, ended->arguments, ended->parameters) !=
         ended->call_guard) {
       Fail(ended->guard, "it changes a mode, or the metadata of a tensor");

@@ -33,6 +33,8 @@ uint64_t CpuStateBytes() {
 // torch.cuda.get_rng_state() gives it.
 constexpr uint64_t kPhiloxStateBytes = 16;
 
+thread_local uint64_t settings = 0;
+
 // Waits until the device's worker was reached.
 uint64_t StateBytesOf(VirtualDevice& device) {
   const DevicePlacement placement = ValueOrThrow(device.Placement());
@@ -78,6 +80,7 @@ StoragePtr RemoteGenerator::StorageOn(
 }
 
 void RemoteGenerator::set_current_seed(uint64_t seed) {
+  ++settings;
   MutexLock lock(&mu_);
   seed_ = seed;
   state_.clear();
@@ -96,6 +99,7 @@ uint64_t RemoteGenerator::seed() {
 }
 
 void RemoteGenerator::set_state(const c10::TensorImpl& new_state) {
+  ++settings;
   const uint64_t due = StateBytes();
   if (due == kPhiloxStateBytes) return SetPhiloxState(new_state);
   // Takes what the CPU takes, older formats too, and complains as it does.
@@ -176,6 +180,8 @@ RemoteGenerator* RemoteGenerator::clone_impl() const {
   clone->set_state(*state.unsafeGetTensorImpl());
   return clone;
 }
+
+uint64_t SettingsOfRemoteGenerators() { return settings; }
 
 const at::Generator& DefaultRemoteGenerator(c10::DeviceIndex index) {
   static const std::vector<at::Generator>* const generators = [] {

@@ -58,6 +58,10 @@ class RemoteGenerator : public c10::GeneratorImpl {
   mutable StoragePtr storage_ ABSL_GUARDED_BY(mu_);
 };
 
+// How often this thread has seeded a remote generator or set its state: what a
+// registered callable does to one must be seen, as it would not happen again.
+uint64_t SettingsOfRemoteGenerators();
+
 // The default generator of a device index; lives for ever.
 const at::Generator& DefaultRemoteGenerator(c10::DeviceIndex index);
 

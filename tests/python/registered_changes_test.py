@@ -136,6 +136,35 @@ class RegisteredChangesTest(RegisteredCase):
             self.assertEqual(self.warm(compiled, x).dtype, torch.bfloat16)
         self.assertEqual(self.assert_replays(compiled, x).dtype, torch.float32)
 
+    def test_autocast_around_calls_keeps_no_casts(self):
+        net = torch.nn.Linear(4, 4).to(self.device)
+        compiled = djinn.compile(lambda x: net(x).detach())
+        x = self.on(2, 4)
+        with torch.autocast(self.device.type, dtype=torch.bfloat16), torch.no_grad():
+            expected = net(x)  # and its casts of the parameters stay for now
+            self.warm(compiled, x)
+            self.assertTrue(torch.equal(self.assert_replays(compiled, x).cpu(), expected.cpu()))
+            net.weight.mul_(2)
+            changed = self.assert_replays(compiled, x).cpu()
+        with torch.autocast(self.device.type, dtype=torch.bfloat16), torch.no_grad():
+            self.assertTrue(torch.equal(changed, net(x).cpu()))
+
+    def test_which_argument_is_the_gradient_of_another(self):
+        compiled = djinn.compile(lambda x, g: x.grad * 2 if x.grad is g else x.grad * 3)
+        x = torch.zeros(3, device=self.device)
+
+        def call(value):
+            g = torch.full((3,), value, device=self.device)
+            x.grad = g
+            return compiled(x, g).tolist()
+
+        for value in (1.0, 2.0, 3.0, 4.0):
+            self.assertEqual(call(value), [2 * value] * 3)
+        x.grad = torch.full((3,), 5.0, device=self.device)
+        for value in (6.0, 7.0, 8.0):
+            other = torch.full((3,), value, device=self.device)
+            self.assertEqual(compiled(x, other).tolist(), [15.0] * 3)
+
     def test_memory_that_was_freed(self):
         holder = {"w": torch.ones(3, device=self.device)}
         compiled = djinn.compile(lambda x: x + holder["w"])

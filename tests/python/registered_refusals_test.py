@@ -58,6 +58,77 @@ class RegisteredRefusalsTest(RegisteredCase):
                 f"{what}, called at {code.co_filename}:{code.co_firstlineno + line} in {code.co_qualname}",
             )
 
+    def test_what_calls_no_operator_is_refused(self):
+        x = self.on(4)
+        here, own = torch.Generator(), torch.Generator(self.device)
+
+        def seeds_then_draws(x):
+            torch.manual_seed(3)
+            return x + torch.rand(4, device=x.device)
+
+        def draws_then_seeds(x):
+            y = x + torch.rand(4, device=x.device)
+            torch.manual_seed(3)
+            return y
+
+        for function, why in (
+            (lambda x: (torch.manual_seed(3), x + 1)[1], "seeds a generator"),
+            (lambda x: (torch.set_rng_state(here.get_state()), x + 1)[1], "seeds a generator"),
+            (lambda x: (own.manual_seed(3), x + 1)[1], "seeds a generator"),
+            (lambda x: (here.manual_seed(3), x + 1)[1], "changes what it refers to"),
+            (draws_then_seeds, "seeds a generator"),
+            (lambda x: (setattr(x, "data", x + 1), x * 2)[1], "gives an argument other memory"),
+            (lambda x: (setattr(x, "grad", x + 1), x * 2)[1], "gives an argument another gradient"),
+            (lambda x: (setattr(x, "grad", x.detach()), x * 2)[1], "gives an argument another gradient"),
+        ):
+            with self.subTest(why, line=function.__code__.co_firstlineno):
+                here.manual_seed(0)
+                own.manual_seed(0)
+                self.assertIn(why, self.refusal(function, x.clone()))
+        self.assertEqual(self.refusal(seeds_then_draws, x)[:2], "it")
+        y = self.on(4).requires_grad_()
+        with torch.no_grad():
+            hooks = lambda y: (y.register_hook(lambda gradient: None), y * 2)[1]  # noqa: E731
+            compiled = djinn.compile(hooks)
+            for _ in range(4):
+                compiled(self.on(4).requires_grad_())
+            self.assertEqual(compiled.statistics()["replays"], 0)
+
+    def test_numbers_behind_a_call_that_seeds(self):
+        x = self.on(4)
+
+        @djinn.compile
+        def evaluate(x):
+            torch.manual_seed(7)
+            return x * 2
+
+        drawn = []
+        for _ in range(6):
+            evaluate(x)
+            drawn.append((torch.rand(2, device=self.device).tolist(), torch.rand(2).tolist()))
+        self.assertEqual(drawn, drawn[:1] * 6)
+
+    def test_memory_and_gradients_that_an_argument_is_given(self):
+        @djinn.compile
+        def refill(x, y):
+            x.data = y + 1
+            return y * 2
+
+        @djinn.compile
+        def keep(p, g):
+            p.grad = g.detach()
+            return g * 2
+
+        p = torch.zeros(4, device=self.device)
+        p.grad = torch.zeros(4, device=self.device)
+        for i in range(6):
+            x = torch.zeros(4, device=self.device)
+            y = torch.full((4,), float(i), device=self.device)
+            self.assertEqual(refill(x, y).tolist(), [2.0 * i] * 4)
+            self.assertEqual(x.tolist(), [i + 1.0] * 4)
+            self.assertEqual(keep(p, y).tolist(), [2.0 * i] * 4)
+            self.assertEqual(p.grad.tolist(), [float(i)] * 4)
+
     def test_a_step_counter_in_this_process_is_refused(self):
         net = torch.nn.Linear(2, 2).to(self.device)
         optimizer = torch.optim.AdamW(net.parameters())

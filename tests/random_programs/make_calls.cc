@@ -51,6 +51,8 @@ class Calls {
   // Of the callable.
   bool AddBodySteps();
   void AddLearning();
+  // What calls no operator, and must not be left out either.
+  void AddUnseen();
   void PickAttribute();
 
   // Between calls.
@@ -141,6 +143,7 @@ bool Calls::Build() {
   if (!AddBodySteps()) return false;
   callable_->detached = learns_ ? c_.Chance(0.75) : c_.Chance(0.2);
   if (learns_) AddLearning();
+  AddUnseen();
   PickAttribute();
   return callable_->slots > 0 && !outputs_.empty() &&
          !(arguments_.empty() && parameters_.empty());
@@ -204,6 +207,25 @@ void Calls::AddLearning() {
         for_each(Step::Kind::kUpdate, Value(kRate));
     steps.insert(steps.end(), update.begin(), update.end());
   }
+}
+
+void Calls::AddUnseen() {
+  std::vector<Step>& steps = callable_->steps;
+  if (c_.Chance(0.06)) {
+    const int64_t place = c_.Int(0, static_cast<int64_t>(steps.size()));
+    steps.insert(steps.begin() + place,
+                 StepOf(Step::Kind::kSeed, {Value(c_.Int(0, 1000))}));
+  }
+  if (arguments_.empty() || outputs_.empty() || !c_.Chance(0.06)) return;
+  const int moved = c_.OneOf(arguments_);
+  const int source = c_.OneOf(outputs_);
+  if (!c_.alive(moved) || !c_.alive(source) ||
+      c_.tensor(moved).scalar_type() != c_.tensor(source).scalar_type() ||
+      c_.tensor(moved).is_inference() != c_.tensor(source).is_inference()) {
+    return;
+  }
+  steps.push_back(StepOf(Step::Kind::kSetData, {Slot{inside_.at(moved)},
+                                                Slot{inside_.at(source)}}));
 }
 
 void Calls::PickAttribute() {

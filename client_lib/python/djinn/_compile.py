@@ -225,8 +225,11 @@ class CompiledCallable:
             things,
             [_attributes_of(tensor) for tensor in tensors],
             [self._look_at_class(kind) for kind in classes],
+            # Hooks in one dictionary are one hook to C++.
+            [_count_of_hooks(tensor) for tensor in tensors],
             random.getstate(),
             _state_of_numpy(numpy) if numpy else None,
+            [generator.get_state().numpy().tobytes() for generator in environment.generators],
         )
 
     def _prepare(self, args, kwargs):
@@ -387,6 +390,13 @@ def _has_hooks(tensor):
     if tensor._backward_hooks is not None:
         return True
     return tensor.is_leaf and tensor._post_accumulate_grad_hooks is not None
+
+
+def _count_of_hooks(tensor):
+    hooks = [tensor._backward_hooks]
+    if tensor.is_leaf:
+        hooks.append(tensor._post_accumulate_grad_hooks)
+    return [len(some or ()) for some in hooks]
 
 
 def _class_that_is_lost(outputs, args, kwargs):

@@ -162,6 +162,8 @@ class Environment(Watch):
         self._together = []
         self._calls_any_class = False
         self._weakly = []
+        # Of this process: what a call does to one is seen by its state.
+        self.generators = []
         self._pending = [function]
         for hooks in _GLOBAL_HOOKS:
             self._look_at_items(hooks)
@@ -203,7 +205,8 @@ class Environment(Watch):
         elif isinstance(thing, logging.Logger):
             self._look_at_logger(thing)
         elif is_value(thing) or isinstance(thing, _OPAQUE):
-            pass
+            if isinstance(thing, torch.Generator) and thing.device.type == "cpu":
+                self.generators.append(thing)
         elif id(thing) in _BOUNDLESS:
             what = _BOUNDLESS[id(thing)]
             raise Unwatchable(f"it uses {what}, through which it may refer to anything")

@@ -1,0 +1,42 @@
+// What a function that is being registered may do to what is there before and
+// after without calling an operator, so that nobody else sees it: give an
+// argument other memory or another gradient, seed a generator or set its state.
+// None of it would happen again when its calls are carried out without it.
+#ifndef CLIENT_LIB_CAPTURE_OUTSIDE_OPERATORS_H_
+#define CLIENT_LIB_CAPTURE_OUTSIDE_OPERATORS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace djinn::capture {
+
+// As it is at one moment, for the thread that made it.
+class OutsideOperators {
+ public:
+  OutsideOperators() = default;
+  // Keeps the arguments' memory and gradients, so that nothing else takes their
+  // place.
+  explicit OutsideOperators(const std::vector<at::Tensor>& arguments);
+
+  // What is not as it was, for people; empty when all is.
+  std::string WhatChanged(const std::vector<at::Tensor>& arguments) const;
+
+ private:
+  struct Argument {
+    c10::Storage storage;
+    at::Tensor gradient;
+    uint32_t hooks = 0;
+  };
+
+  std::vector<Argument> arguments_;
+  uint64_t remote_settings_ = 0;
+  // Of the default generator of this process.
+  at::Tensor local_state_;
+};
+
+}  // namespace djinn::capture
+
+#endif  // CLIENT_LIB_CAPTURE_OUTSIDE_OPERATORS_H_
