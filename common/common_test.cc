@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -180,6 +181,30 @@ TEST(HashTest, PiecesHashAsTheWhole) {
     }
     EXPECT_TRUE(hasher.Hash() == HashContent(bytes.data(), bytes.size()));
   }
+}
+
+TEST(HashTest, BlocksHashAsTheWhole) {
+  std::string bytes((5 << 20) + 3, '\0');
+  for (size_t i = 0; i < bytes.size(); i += 4096) {
+    bytes[i] = static_cast<char>(i / 4096 * 7);
+  }
+  for (const size_t size : {kHashBlockBytes - 1, kHashBlockBytes,
+                            kHashBlockBytes + 1, 2 * kHashBlockBytes,
+                            size_t{4} << 20, bytes.size()}) {
+    const absl::string_view part = absl::string_view(bytes).substr(0, size);
+    const ContentHash whole = HashContent(part.data(), part.size());
+    for (const size_t piece : {size_t{256} << 10, size_t{1'000'003}, size}) {
+      ContentHasher hasher;
+      for (size_t at = 0; at < size; at += piece) {
+        hasher.Add(part.substr(at, piece));
+      }
+      EXPECT_TRUE(hasher.Hash() == whole) << size << " in " << piece;
+    }
+  }
+  const ContentHash before = HashContent(bytes.data(), bytes.size());
+  std::swap_ranges(bytes.begin(), bytes.begin() + kHashBlockBytes,
+                   bytes.begin() + kHashBlockBytes);
+  EXPECT_FALSE(HashContent(bytes.data(), bytes.size()) == before);
 }
 
 TEST(HashTest, ASampleIsOfThreePages) {

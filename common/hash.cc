@@ -2,6 +2,12 @@
 
 #include <openssl/sha.h>
 #include <xxhash.h>
+
+#include <algorithm>
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <vector>
 #if defined(__x86_64__)
 // The same functions for the processor that is there: twice as fast as the ones
 // for any, with AVX2 or AVX-512.
@@ -10,9 +16,48 @@
 
 namespace djinn {
 
-ContentHash HashContent(const void* data, size_t size) {
-  const XXH128_hash_t hash = XXH3_128bits(data, size);
+namespace {
+
+constexpr size_t kLeastForTwo = 4 << 20;
+
+XXH128_canonical_t HashBlock(const char* data, size_t size) {
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, XXH3_128bits(data, size));
+  return bytes;
+}
+
+ContentHash ToContentHash(XXH128_hash_t hash) {
   return {hash.high64, hash.low64};
+}
+
+}  // namespace
+
+ContentHash HashContent(const void* data, size_t size) {
+  if (size <= kHashBlockBytes) return ToContentHash(XXH3_128bits(data, size));
+  const char* const bytes = static_cast<const char*>(data);
+  std::vector<XXH128_canonical_t> hashes(
+      (size + kHashBlockBytes - 1) / kHashBlockBytes);
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) <
+                   hashes.size();) {
+      const size_t begin = i * kHashBlockBytes;
+      hashes[i] =
+          HashBlock(bytes + begin, std::min(kHashBlockBytes, size - begin));
+    }
+  };
+  std::thread other;
+  if (size >= kLeastForTwo && std::thread::hardware_concurrency() > 1) {
+    try {
+      other = std::thread(work);
+    } catch (const std::system_error&) {
+      // There may be no more threads: then this one does it all.
+    }
+  }
+  work();
+  if (other.joinable()) other.join();
+  return ToContentHash(
+      XXH3_128bits(hashes.data(), hashes.size() * sizeof(hashes[0])));
 }
 
 uint64_t SampleContent(absl::string_view bytes) {
@@ -29,19 +74,42 @@ uint64_t SampleContent(absl::string_view bytes) {
   return sample != 0 ? sample : 1;
 }
 
-ContentHasher::ContentHasher() : state_(XXH3_createState()) {
-  XXH3_128bits_reset(state_);
+ContentHasher::ContentHasher()
+    : block_(XXH3_createState()), blocks_(XXH3_createState()) {
+  XXH3_128bits_reset(block_);
+  XXH3_128bits_reset(blocks_);
 }
 
-ContentHasher::~ContentHasher() { XXH3_freeState(state_); }
+ContentHasher::~ContentHasher() {
+  XXH3_freeState(block_);
+  XXH3_freeState(blocks_);
+}
 
 void ContentHasher::Add(absl::string_view bytes) {
-  XXH3_128bits_update(state_, bytes.data(), bytes.size());
+  while (!bytes.empty()) {
+    // A block ends when more comes: a single one is all there is.
+    if (in_block_ == kHashBlockBytes) EndBlock();
+    const absl::string_view part =
+        bytes.substr(0, kHashBlockBytes - in_block_);
+    XXH3_128bits_update(block_, part.data(), part.size());
+    in_block_ += part.size();
+    bytes.remove_prefix(part.size());
+  }
 }
 
-ContentHash ContentHasher::Hash() const {
-  const XXH128_hash_t hash = XXH3_128bits_digest(state_);
-  return {hash.high64, hash.low64};
+void ContentHasher::EndBlock() {
+  XXH128_canonical_t hash;
+  XXH128_canonicalFromHash(&hash, XXH3_128bits_digest(block_));
+  XXH3_128bits_update(blocks_, &hash, sizeof(hash));
+  XXH3_128bits_reset(block_);
+  in_block_ = 0;
+  ++ended_;
+}
+
+ContentHash ContentHasher::Hash() {
+  if (ended_ == 0) return ToContentHash(XXH3_128bits_digest(block_));
+  EndBlock();
+  return ToContentHash(XXH3_128bits_digest(blocks_));
 }
 
 std::string Sha256(absl::string_view data) {

@@ -26,7 +26,13 @@ struct ContentHash {
   }
 };
 
-// XXH3-128; above 10 GB/s on one core.
+// Of what is longer than a block, the hash is that of its blocks' hashes, so
+// that several threads can share the work.
+inline constexpr size_t kHashBlockBytes = 1 << 20;
+
+// XXH3-128, or, of more than a block, XXH3-128 of the blocks' XXH3-128 in their
+// order, each in its 16 bytes of the canonical form, big-endian. Reads as fast
+// as memory lets one core, or, from 4 MiB on, two.
 ContentHash HashContent(const void* data, size_t size);
 
 // A look at three pages of the bytes (execution.proto, Transfer.sample), never
@@ -42,10 +48,17 @@ class ContentHasher {
   ContentHasher& operator=(const ContentHasher&) = delete;
 
   void Add(absl::string_view bytes);
-  ContentHash Hash() const;
+  // Once, when all has come.
+  ContentHash Hash();
 
  private:
-  XXH3_state_s* const state_;
+  void EndBlock();
+
+  // Of the block that is begun, and of the blocks before.
+  XXH3_state_s* const block_;
+  XXH3_state_s* const blocks_;
+  size_t in_block_ = 0;
+  uint64_t ended_ = 0;
 };
 
 // 32 bytes.

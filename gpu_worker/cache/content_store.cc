@@ -32,7 +32,7 @@ struct Header {
   // XXH3 of what is before.
   uint64_t check;
 };
-constexpr char kMagic[16] = "djinn content 1";
+constexpr char kMagic[16] = "djinn content 2";
 static_assert(sizeof(Header) == 4096);
 
 constexpr char kDraft[] = ".part";
