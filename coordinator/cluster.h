@@ -114,10 +114,11 @@ class Cluster {
   // cannot be one.
   absl::Status ReturnLease(const StreamId& session,
                            const v1::LeaseReturn& returned);
-  // Notes that the session defined a structure, and its work, which may be null
-  // when it is not known; true when it had not before.
+  // Notes that the session defined a structure, and its work, as it is to the
+  // session's tenant, which may be null when it is not known; true when it had
+  // not before. `shown`: as the structure shows by itself, if anybody knows.
   bool NoteStructure(const StreamId& session, absl::string_view fingerprint,
-                     SharedWork work = nullptr);
+                     SharedWork work = nullptr, SharedWork shown = nullptr);
   // The members of its virtual device that have their leases, and what was
   // learnt of devices. Nothing when the session is gone, or asks too often: it
   // will ask again.
@@ -346,8 +347,8 @@ class Cluster {
   // which another worker is better for.
   void NotePhase(const SharedWork& work, Session* session, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Empty when nothing is known.
-  v1::GraphPhase PhaseOfGraph(const std::string& fingerprint)
+  // What is known, first of what it shows by itself, then of each tenant.
+  std::vector<v1::GraphPhase> PhasesOfGraph(const std::string& fingerprint)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker is to hear of its graphs' phases as far as they are known, and
   // hears of some.
@@ -355,8 +356,8 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellPhases(Worker* worker, v1::DesiredState* desired)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The structure's phase is known now, or another one than before: the workers
-  // that have it are to hear of it.
+  // The structure's phase is known now, to a tenant or by itself, or another
+  // one than before: the workers that have it are to hear of it.
   void TellPhase(const std::string& fingerprint, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Looks for better places, for some leases in turn.

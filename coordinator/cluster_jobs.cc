@@ -67,7 +67,8 @@ void Cluster::RecordJobs(const Worker& worker) {
     job.set_runs(ran.runs);
     *job.mutable_device_time() = ToProtoDuration(ran.time);
     job.set_content_bytes(worker.graphs.at(ran.fingerprint).content_bytes);
-    if (const SharedWork work = works_.OfStructure(ran.fingerprint)) {
+    if (const SharedWork work =
+            works_.OfStructureTo(runner->tenant, ran.fingerprint)) {
       FillWork(*work, ran.runs, &job);
     }
     jobs_.Add(std::move(job));

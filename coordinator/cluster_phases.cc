@@ -1,48 +1,80 @@
 // What workers are told of the work that their graphs are, and of what these
 // keep.
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
 namespace {
 
-// In one message to a worker.
+// In one message to a worker, but for what else there is of the last graph.
 constexpr int kMaxPhasesAtOnce = 1024;
+
+v1::GraphPhase ToGraphPhase(const scheduler::Work& work) {
+  v1::GraphPhase phase;
+  phase.set_phase(static_cast<v1::Phase>(work.phase()));
+  phase.mutable_cache_slots()->Assign(work.cache_slots().begin(),
+                                      work.cache_slots().end());
+  return phase;
+}
 
 bool IsKnown(const v1::GraphPhase& phase) {
   return phase.phase() != v1::PHASE_UNSPECIFIED || phase.cache_slots_size() > 0;
 }
 
+bool AreAlike(const v1::GraphPhase& a, const v1::GraphPhase& b) {
+  return a.phase() == b.phase() &&
+         absl::c_equal(a.cache_slots(), b.cache_slots());
+}
+
 }  // namespace
 
-v1::GraphPhase Cluster::PhaseOfGraph(const std::string& fingerprint) {
-  const SharedWork work = works_.OfStructure(fingerprint);
-  v1::GraphPhase phase;
-  if (work == nullptr) return phase;
-  phase.set_phase(static_cast<v1::Phase>(work->phase()));
-  phase.mutable_cache_slots()->Assign(work->cache_slots().begin(),
-                                      work->cache_slots().end());
-  return phase;
+std::vector<v1::GraphPhase> Cluster::PhasesOfGraph(
+    const std::string& fingerprint) {
+  std::vector<v1::GraphPhase> phases;
+  const auto* const structure = works_.FindStructure(fingerprint);
+  if (structure == nullptr) return phases;
+  if (structure->shown != nullptr) {
+    v1::GraphPhase shown = ToGraphPhase(*structure->shown);
+    if (IsKnown(shown)) phases.push_back(std::move(shown));
+  }
+  // Tenants to whom it is the same are named together.
+  const size_t first = phases.size();
+  for (const auto& [tenant, work] : structure->own) {
+    v1::GraphPhase own = ToGraphPhase(*work);
+    if (!IsKnown(own)) continue;
+    auto same = std::find_if(
+        phases.begin() + static_cast<ptrdiff_t>(first), phases.end(),
+        [&own](const v1::GraphPhase& other) { return AreAlike(own, other); });
+    if (same == phases.end()) {
+      same = phases.insert(same, std::move(own));
+    }
+    same->add_tenants(tenant);
+  }
+  return phases;
 }
 
 void Cluster::NotePhasesToTell(Worker* worker, Wakes* wakes) {
   // What is not known yet comes back when it is.
   absl::erase_if(worker->untold, [&](const std::string& fingerprint) {
-    return !IsKnown(PhaseOfGraph(fingerprint));
+    return PhasesOfGraph(fingerprint).empty();
   });
   if (!worker->untold.empty()) Touch(worker, wakes);
 }
 
 void Cluster::TellPhases(Worker* worker, v1::DesiredState* desired) {
   absl::erase_if(worker->untold, [&](const std::string& fingerprint) {
-    if (desired->graph_phases_size() == kMaxPhasesAtOnce) return false;
-    v1::GraphPhase known = PhaseOfGraph(fingerprint);
-    if (!IsKnown(known)) return true;
-    known.set_fingerprint(fingerprint);
-    *desired->add_graph_phases() = std::move(known);
+    if (desired->graph_phases_size() >= kMaxPhasesAtOnce) return false;
+    for (v1::GraphPhase& known : PhasesOfGraph(fingerprint)) {
+      known.set_fingerprint(fingerprint);
+      *desired->add_graph_phases() = std::move(known);
+    }
     return true;
   });
   // The rest in the next message, at once.

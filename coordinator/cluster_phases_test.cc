@@ -27,13 +27,17 @@ class ClusterPhasesTest : public ClusterTest {
     session_ = Open("red");
     Grant(session_, 0, worker_, &w0_);
   }
-  void Define(const std::string& fingerprint, semantics::Phase phase,
-              std::vector<uint32_t> caches = {}) {
+  static SharedWork WorkOf(semantics::Phase phase,
+                           std::vector<uint32_t> caches = {}) {
     scheduler::Work work;
     work.SetCacheSlots(std::move(caches));
     work.Add({semantics::OpClass::kMatmul, phase, {1000, 10, 2}, 3});
+    return std::make_shared<const scheduler::Work>(work);
+  }
+  void Define(const std::string& fingerprint, semantics::Phase phase,
+              std::vector<uint32_t> caches = {}) {
     cluster_->NoteStructure(session_, fingerprint,
-                            std::make_shared<const scheduler::Work>(work));
+                            WorkOf(phase, std::move(caches)));
   }
   void Report(const std::string& fingerprint, uint64_t runs) {
     for (v1::HeldGraph& graph : *w0_.mutable_graphs()) {
@@ -112,6 +116,39 @@ TEST_F(ClusterPhasesTest, AWorkerHearsWhichSlotsAreCaches) {
   EXPECT_TRUE(Told().empty());
   Define("h", semantics::Phase::kUnspecified, {1});
   ASSERT_EQ(Told().size(), 1u);
+}
+
+TEST_F(ClusterPhasesTest, WhatATenantsProgramShowsIsSaidOfThatOneAlone) {
+  using semantics::Phase;
+  Report("g", 1);
+  EXPECT_TRUE(Told().empty());
+  Define("g", Phase::kTraining, {3});
+  auto told = Told();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0].tenants(), ElementsAre("red"));
+  // To the other tenant it is what it shows by itself, which is nothing.
+  const StreamId blue = Open("blue");
+  cluster_->NoteStructure(blue, "g", WorkOf(Phase::kUnspecified),
+                          WorkOf(Phase::kUnspecified));
+  EXPECT_TRUE(Told().empty());
+  // Another program of that tenant shows more.
+  cluster_->NoteStructure(blue, "g", WorkOf(Phase::kLlmDecode, {1}),
+                          WorkOf(Phase::kForward));
+  told = Told();
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_EQ(told[0].phase(), v1::PHASE_FORWARD);
+  EXPECT_THAT(told[0].tenants(), ElementsAre());
+  EXPECT_EQ(told[1].phase(), v1::PHASE_LLM_DECODE);
+  EXPECT_THAT(told[1].cache_slots(), ElementsAre(1));
+  EXPECT_THAT(told[1].tenants(), ElementsAre("blue"));
+  EXPECT_EQ(told[2].phase(), v1::PHASE_TRAINING);
+  EXPECT_THAT(told[2].cache_slots(), ElementsAre(3));
+  EXPECT_THAT(told[2].tenants(), ElementsAre("red"));
+  // Those that agree are named together.
+  Define("g", Phase::kLlmDecode, {1});
+  told = Told();
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_THAT(told[1].tenants(), ElementsAre("blue", "red"));
 }
 
 TEST_F(ClusterPhasesTest, EveryWorkerThatHasTheGraphHearsOfItAtOnce) {

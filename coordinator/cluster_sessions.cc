@@ -208,21 +208,17 @@ void Cluster::TellUrgency(Session* session, Wakes* wakes) {
 }
 
 bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
-                            SharedWork work) {
+                            SharedWork work, SharedWork shown) {
   Wakes wakes;
   MutexLock lock(&mu_);
-  const v1::GraphPhase before = PhaseOfGraph(std::string(fingerprint));
   Session* const session = FindSession(id);
   if (session == nullptr) return false;
   if (work != nullptr) {
-    works_.AddStructure(session->tenant, std::string(fingerprint), work);
+    if (works_.AddStructure(session->tenant, std::string(fingerprint), work,
+                            std::move(shown))) {
+      TellPhase(std::string(fingerprint), &wakes);
+    }
     NotePhase(work, session, &wakes);
-  }
-  const v1::GraphPhase after = PhaseOfGraph(std::string(fingerprint));
-  if (after.phase() != before.phase() ||
-      !std::equal(after.cache_slots().begin(), after.cache_slots().end(),
-                  before.cache_slots().begin(), before.cache_slots().end())) {
-    TellPhase(std::string(fingerprint), &wakes);
   }
   const uint64_t key = StructureKey(fingerprint);
   if (session->structures.size() >= kMaxCountedStructures) {

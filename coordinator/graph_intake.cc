@@ -25,33 +25,60 @@ absl::Status GraphIntake::Submit(std::string tenant, v1::Structure structure,
                                  Done done) {
   const uint64_t bytes = structure.SpaceUsedLong() + notes.SpaceUsedLong();
   MutexLock lock(&mu_);
-  if (bytes > max_bytes_ - bytes_) {
-    return MakeError(absl::StatusCode::kResourceExhausted, "STRUCTURES_QUEUED",
-                     absl::StrCat("a structure that takes ", bytes, " bytes: ",
-                                  bytes_, " of ", max_bytes_, " are queued"));
+  const auto known = tenants_.find(tenant);
+  const uint64_t own = known == tenants_.end() ? 0 : known->second.bytes;
+  // Who has much leaves room for who has nothing yet.
+  if (own + bytes > max_bytes_ - bytes_) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "STRUCTURES_QUEUED",
+        absl::StrCat(
+            "a structure that takes ", bytes, " bytes: ", bytes_, " of ",
+            max_bytes_, " are queued, ", own,
+            " of them the tenant's, which may have as much as is free"));
   }
   bytes_ += bytes;
-  queue_.push_back({std::move(tenant), std::move(structure), std::move(notes),
-                    std::move(program), std::move(done), bytes});
+  Tenant& of_tenant = tenants_[std::move(tenant)];
+  of_tenant.bytes += bytes;
+  of_tenant.queue.push_back({std::move(structure), std::move(notes),
+                             std::move(program), std::move(done), bytes});
   changed_.Signal();
   return absl::OkStatus();
+}
+
+GraphIntake::Tenants::iterator GraphIntake::Next() {
+  const auto first = tenants_.upper_bound(last_);
+  for (auto next = first; next != tenants_.end(); ++next) {
+    if (!next->second.queue.empty()) return next;
+  }
+  for (auto next = tenants_.begin(); next != first; ++next) {
+    if (!next->second.queue.empty()) return next;
+  }
+  return tenants_.end();
 }
 
 void GraphIntake::Work() {
   for (;;) {
     Item item;
+    std::string tenant;
     {
       MutexLock lock(&mu_);
-      while (queue_.empty() && !stopping_) changed_.Wait(&mu_);
+      Tenants::iterator next;
+      while ((next = Next()) == tenants_.end() && !stopping_) {
+        changed_.Wait(&mu_);
+      }
       if (stopping_) return;
-      item = std::move(queue_.front());
-      queue_.pop_front();
+      tenant = last_ = next->first;
+      item = std::move(next->second.queue.front());
+      next->second.queue.pop_front();
     }
-    const absl::StatusOr<std::string> added = store_->Add(
-        item.tenant, item.structure, item.notes, item.program.get());
+    const absl::StatusOr<std::string> added =
+        store_->Add(tenant, item.structure, item.notes, item.program.get());
     {
       MutexLock lock(&mu_);
       bytes_ -= item.bytes;
+      const auto of_tenant = tenants_.find(tenant);
+      of_tenant->second.bytes -= item.bytes;
+      if (of_tenant->second.bytes == 0) tenants_.erase(of_tenant);
     }
     item.done(item.structure, added);
   }

@@ -1,11 +1,13 @@
 // Takes structures off the streams' threads: one thread checks, stores and
-// analyses them in the order they came.
+// analyses them. Tenants take turns, structure by structure; each tenant's are
+// dealt with in the order they came.
 #ifndef COORDINATOR_GRAPH_INTAKE_H_
 #define COORDINATOR_GRAPH_INTAKE_H_
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,7 +29,9 @@ class GraphIntake {
                                   const absl::StatusOr<std::string>&)>;
 
   // `store` must outlive the intake. `max_bytes` bounds what is queued, as it
-  // is in memory: parsed, a message may have many times its bytes.
+  // is in memory: parsed, a message may have many times its bytes. Of that, a
+  // tenant may have as much as it leaves free: half of it alone, a third beside
+  // another that has as much as it may.
   explicit GraphIntake(GraphStore* store,
                        uint64_t max_bytes = uint64_t{256} << 20);
   // Drops what was not begun, without calling its `done`.
@@ -37,7 +41,7 @@ class GraphIntake {
 
   // Never blocks. Each stream submits one structure and reads its next message
   // only after `done`. ResourceExhausted (STRUCTURES_QUEUED) when the queue has
-  // no room for it; then `done` is not called.
+  // no room for another one of the tenant's; then `done` is not called.
   // `program` is what the stream defined before; only the intake uses it.
   absl::Status Submit(std::string tenant, v1::Structure structure,
                       v1::StructureNotes notes,
@@ -45,7 +49,6 @@ class GraphIntake {
 
  private:
   struct Item {
-    std::string tenant;
     v1::Structure structure;
     v1::StructureNotes notes;
     std::shared_ptr<semantics::Program> program;
@@ -53,15 +56,28 @@ class GraphIntake {
     uint64_t bytes = 0;
   };
 
+  struct Tenant {
+    std::deque<Item> queue;
+    // Of these, and of the one that is dealt with.
+    uint64_t bytes = 0;
+  };
+  // By name: whose turn it is follows from who had the last one.
+  using Tenants = std::map<std::string, Tenant, std::less<>>;
+
   void Work();
+  // end(): nothing is queued.
+  Tenants::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   GraphStore* const store_;
   const uint64_t max_bytes_;
   Mutex mu_;
   CondVar changed_;
-  std::deque<Item> queue_ ABSL_GUARDED_BY(mu_);
-  // Of these, and of the one that is dealt with.
+  // Those that have bytes.
+  Tenants tenants_ ABSL_GUARDED_BY(mu_);
+  // Of all of them.
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Whose turn it was.
+  std::string last_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -12,6 +12,7 @@
 #include "common/status_macros.h"
 #include "coordinator/graph_meaning.h"
 #include "coordinator/graph_nodes.h"
+#include "scheduler/semantics/analysis.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -44,21 +45,24 @@ absl::StatusOr<std::string> GraphStore::Add(absl::string_view tenant,
   DJINN_RETURN_IF_ERROR(CheckNotes(notes, structure->nodes.size()));
   std::string fingerprint = srg::Fingerprint(*structure);
   const std::string hex = absl::BytesToHexString(fingerprint);
-  if (!Insert(tenant, hex, *structure, message.SerializeAsString(), notes)) {
-    return fingerprint;
-  }
+  const Unknown unknown =
+      Insert(tenant, hex, *structure, message.SerializeAsString(), notes);
+  if (unknown.shown) KeepShown(hex, *structure);
+  if (!unknown.own) return fingerprint;
   semantics::Program alone;
   for (const semantics::Program::Finding& finding :
        (program == nullptr ? &alone : program)
            ->Add(hex, structure, message.ByteSizeLong())) {
-    KeepMeaning(finding);
+    KeepMeaning(tenant, finding);
   }
   return fingerprint;
 }
 
-bool GraphStore::Insert(absl::string_view tenant, const std::string& hex,
-                        const srg::Structure& structure, std::string encoding,
-                        const v1::StructureNotes& notes) {
+GraphStore::Unknown GraphStore::Insert(absl::string_view tenant,
+                                       const std::string& hex,
+                                       const srg::Structure& structure,
+                                       std::string encoding,
+                                       const v1::StructureNotes& notes) {
   MutexLock lock(&mu_);
   const auto [it, added] = entries_.try_emplace(hex);
   Entry& entry = it->second;
@@ -71,6 +75,11 @@ bool GraphStore::Insert(absl::string_view tenant, const std::string& hex,
     entry.hex = hex;
   }
   entry.shared |= !added && !entry.holders.contains(tenant);
+  // Before there may be no room for it.
+  const auto own = entry.found.find(tenant);
+  const Unknown unknown = {
+      .own = own == entry.found.end() || !own->second.complete,
+      .shown = entry.shared && entry.shown.work == nullptr};
   order_.Take(tenant, &entry, entry.BytesFor(tenant));
   if (notes.note_of_node_size() > 0) {
     DropNotes(&entry);
@@ -79,29 +88,44 @@ bool GraphStore::Insert(absl::string_view tenant, const std::string& hex,
     bytes_ += entry.notes.size();
     CountAnew(&entry);
   }
-  const bool complete = entry.complete;
   MakeRoom();
-  return !complete;
+  return unknown;
 }
 
-void GraphStore::KeepMeaning(const semantics::Program::Finding& finding) {
-  const semantics::Meaning& meaning = finding.meaning;
-  const v1::GraphMeaning message = ToProto(meaning);
-  std::string encoding = message.SerializeAsString();
-  auto work =
-      std::make_shared<const scheduler::Work>(*finding.structure, meaning);
+GraphStore::Found GraphStore::ToFound(const srg::Structure& structure,
+                                      const semantics::Meaning& meaning,
+                                      const v1::GraphMeaning& message) {
+  return {.meaning = {},
+          .summary = Summary(message),
+          .complete = IsComplete(meaning),
+          .work = std::make_shared<const scheduler::Work>(structure, meaning)};
+}
+
+void GraphStore::KeepMeaning(absl::string_view tenant,
+                             const semantics::Program::Finding& finding) {
+  const v1::GraphMeaning message = ToProto(finding.meaning);
+  Found found = ToFound(*finding.structure, finding.meaning, message);
+  found.meaning = message.SerializeAsString();
   MutexLock lock(&mu_);
-  const auto found = entries_.find(finding.name);
-  if (found == entries_.end()) return;  // it has gone meanwhile
-  Entry& entry = found->second;
-  bytes_ -= entry.meaning.size();
-  entry.meaning = std::move(encoding);
-  bytes_ += entry.meaning.size();
-  entry.summary = Summary(message);
-  entry.complete = IsComplete(meaning);
-  entry.work = std::move(work);
+  const auto at = entries_.find(finding.name);
+  // It has gone meanwhile, or is others'.
+  if (at == entries_.end() || !at->second.holders.contains(tenant)) return;
+  Entry& entry = at->second;
+  Found& own = entry.found[std::string(tenant)];
+  bytes_ -= own.meaning.size();
+  own = std::move(found);
+  bytes_ += own.meaning.size();
   CountAnew(&entry);
   MakeRoom();
+}
+
+void GraphStore::KeepShown(const std::string& hex,
+                           const srg::Structure& structure) {
+  const semantics::Meaning meaning = semantics::Analyze(structure);
+  Found shown = ToFound(structure, meaning, ToProto(meaning));
+  MutexLock lock(&mu_);
+  const auto at = entries_.find(hex);
+  if (at != entries_.end()) at->second.shown = std::move(shown);
 }
 
 void GraphStore::DropNotes(Entry* entry) {
@@ -122,17 +146,32 @@ void GraphStore::MakeRoom() {
     if (!let_go.has_value()) return;
     Entry* const entry = let_go->item;
     if (entry->notes_by == let_go->tenant) DropNotes(entry);
+    const auto own = entry->found.find(let_go->tenant);
+    if (own != entry->found.end()) {
+      bytes_ -= own->second.meaning.size();
+      entry->found.erase(own);
+    }
     if (!entry->holders.empty()) continue;
-    bytes_ -= entry->encoding.size() + entry->meaning.size();
+    bytes_ -= entry->encoding.size();
     entries_.erase(entries_.find(entry->hex));
   }
 }
 
-std::shared_ptr<const scheduler::Work> GraphStore::WorkOf(
-    const std::string& fingerprint) {
+GraphStore::Works GraphStore::WorksOf(absl::string_view tenant,
+                                      const std::string& fingerprint) {
   MutexLock lock(&mu_);
-  const auto found = entries_.find(absl::BytesToHexString(fingerprint));
-  return found == entries_.end() ? nullptr : found->second.work;
+  const auto at = entries_.find(absl::BytesToHexString(fingerprint));
+  if (at == entries_.end()) return {};
+  const Entry& entry = at->second;
+  const auto own = entry.found.find(tenant);
+  return {.own = own == entry.found.end() ? nullptr : own->second.work,
+          .shown = entry.shown.work};
+}
+
+const GraphStore::Found* GraphStore::ShownOf(const Entry& entry) {
+  if (entry.shared) return &entry.shown;
+  // The only tenant's.
+  return entry.found.empty() ? nullptr : &entry.found.begin()->second;
 }
 
 void GraphStore::CountDefinition(const std::string& fingerprint) {
@@ -149,7 +188,9 @@ v1::GraphInfo GraphStore::Describe(const Entries::value_type& item) {
   info.set_definition_count(item.second.definition_count);
   info.set_size_bytes(item.second.encoding.size());
   info.set_ordinal(item.second.ordinal);
-  *info.mutable_meaning() = item.second.summary;
+  const Found* const shown = ShownOf(item.second);
+  info.mutable_meaning();
+  if (shown != nullptr) *info.mutable_meaning() = shown->summary;
   return info;
 }
 
@@ -166,7 +207,14 @@ absl::StatusOr<v1::GraphInfo> GraphStore::Get(absl::string_view hex) {
   Entry entry;
   DJINN_ASSIGN_OR_RETURN(v1::GraphInfo info, Find(hex, &entry));
   info.mutable_structure()->ParseFromString(entry.encoding);
-  info.mutable_meaning()->ParseFromString(entry.meaning);
+  if (entry.shared) {
+    const auto structure = srg::FromProto(info.structure());
+    if (structure.ok()) {
+      *info.mutable_meaning() = ToProto(semantics::Analyze(*structure));
+    }
+  } else {
+    info.mutable_meaning()->ParseFromString(entry.shown.meaning);
+  }
   v1::StructureNotes notes;
   notes.ParseFromString(entry.notes);
   if (!entry.shared) {
@@ -192,8 +240,9 @@ absl::StatusOr<v1::GraphInfo> GraphStore::Find(absl::string_view hex,
   }
   copy->encoding = first->second.encoding;
   copy->notes = first->second.notes;
-  copy->meaning = first->second.meaning;
   copy->shared = first->second.shared;
+  const Found* const shown = ShownOf(first->second);
+  if (shown != nullptr) copy->shown.meaning = shown->meaning;
   return Describe(*first);
 }
 

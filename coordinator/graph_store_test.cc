@@ -104,6 +104,67 @@ TEST(GraphStoreTest, PiecesOfOneProgramExplainEachOther) {
   EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_LLM_DECODE);
 }
 
+TEST(GraphStoreTest, WhatAProgramShowsIsItsTenantsAlone) {
+  GraphStore store(1 << 20);
+  semantics::Program blue, red;
+  store.Add("blue", Piece(true), {}, &blue).value();
+  const std::string piece = store.Add("blue", Piece(false), {}, &blue).value();
+  EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_LLM_DECODE);
+  EXPECT_EQ(store.WorksOf("blue", piece).own->phase(),
+            semantics::Phase::kLlmDecode);
+  EXPECT_EQ(store.WorksOf("blue", piece).shown, nullptr);
+  EXPECT_EQ(store.WorksOf("red", piece).own, nullptr);
+
+  // It is nothing of the kind to another tenant, nor to who asks for none.
+  store.Add("red", Piece(false), {}, &red).value();
+  EXPECT_EQ(store.WorksOf("red", piece).own->phase(),
+            semantics::Phase::kUnspecified);
+  EXPECT_EQ(store.WorksOf("red", piece).shown->phase(),
+            semantics::Phase::kUnspecified);
+  EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
+  for (const v1::GraphInfo& listed : store.List().items) {
+    EXPECT_EQ(listed.meaning().phase(),
+              listed.fingerprint() == absl::BytesToHexString(piece)
+                  ? v1::PHASE_UNSPECIFIED
+                  : v1::PHASE_LLM_DECODE);
+  }
+  EXPECT_EQ(store.WorksOf("blue", piece).own->phase(),
+            semantics::Phase::kLlmDecode);
+
+  // Whoever comes later finds out for itself, and what all may know stays.
+  store.Add("red", Piece(true), {}, &red).value();
+  store.Add("red", Piece(false), {}, &red).value();
+  EXPECT_EQ(store.WorksOf("red", piece).own->phase(),
+            semantics::Phase::kLlmDecode);
+  EXPECT_EQ(PhaseOf(&store, piece), v1::PHASE_UNSPECIFIED);
+  const auto shown = store.WorksOf("red", piece).shown;
+  store.Add("green", Piece(false)).value();
+  EXPECT_EQ(store.WorksOf("green", piece).shown, shown);
+}
+
+TEST(GraphStoreTest, WhatAGraphIsToATenantGoesWithItsHold) {
+  const v1::Structure structure = TestStructure(1);
+  const uint64_t each = KeptBytes(TestStructure(100));
+  GraphStore store(6 * each);
+  const std::string graph = store.Add("red", structure).value();
+  const uint64_t alone = store.stats().bytes;
+  store.Add("blue", structure).value();
+  // Each has its own meaning of it.
+  EXPECT_EQ(store.stats().bytes, 2 * alone - structure.ByteSizeLong());
+  for (int i = 0; i < 10; ++i) {
+    store.Add("red", TestStructure(100 + i)).value();
+  }
+  EXPECT_EQ(store.WorksOf("red", graph).own, nullptr);
+  EXPECT_NE(store.WorksOf("blue", graph).own, nullptr);
+  EXPECT_LE(store.stats().bytes, 6 * each);
+  // With the last hold it goes as a whole.
+  for (int i = 0; i < 10; ++i) {
+    store.Add("blue", TestStructure(200 + i)).value();
+  }
+  EXPECT_EQ(store.WorksOf("blue", graph).own, nullptr);
+  EXPECT_LE(store.stats().bytes, 6 * each);
+}
+
 TEST(GraphStoreTest, FindsByUniquePrefix) {
   GraphStore store(1 << 20);
   const std::string hex =
@@ -207,7 +268,8 @@ TEST(GraphStoreTest, HintsDecideWhatStructuresLeaveOpen) {
   EXPECT_EQ(meaning.task_type(), v1::TASK_TYPE_EMBEDDING);
   // They are no part of what was found, and of what is learnt from it.
   EXPECT_EQ(store.List().items[0].meaning().phase(), v1::PHASE_UNSPECIFIED);
-  EXPECT_EQ(store.WorkOf(open)->phase(), semantics::Phase::kUnspecified);
+  EXPECT_EQ(store.WorksOf("red", open).own->phase(),
+            semantics::Phase::kUnspecified);
   // The tenant's last ones count, as they are the notes that are kept.
   store.Add("red", Piece(false), PhaseNotes(v1::PHASE_TRAINING)).value();
   EXPECT_EQ(PhaseOf(&store, open), v1::PHASE_TRAINING);
@@ -291,7 +353,7 @@ TEST(GraphStoreTest, ATenantDoesNotCrowdOutAnother) {
     store.Add("red", TestStructure(100 + i)).value();
   }
   EXPECT_TRUE(Has(&store, mine));
-  EXPECT_NE(store.WorkOf(mine), nullptr);
+  EXPECT_NE(store.WorksOf("blue", mine).own, nullptr);
   EXPECT_TRUE(Has(&store, too));
   EXPECT_LE(store.stats().bytes, 6 * KeptBytes(TestStructure(100)));
 }

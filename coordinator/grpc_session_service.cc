@@ -169,8 +169,9 @@ class AttachReactor : public StreamReactor<Request, Response>,
                     const v1::Structure& structure,
                     const absl::StatusOr<std::string>& fingerprint) {
       if (fingerprint.ok()) {
-        if (cluster_->NoteStructure(*id_, *fingerprint,
-                                    graphs_->WorkOf(*fingerprint))) {
+        GraphStore::Works works = graphs_->WorksOf(tenant_->name, *fingerprint);
+        if (cluster_->NoteStructure(*id_, *fingerprint, std::move(works.own),
+                                    std::move(works.shown))) {
           graphs_->CountDefinition(*fingerprint);
         }
         ReadOn();

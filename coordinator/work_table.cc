@@ -11,11 +11,68 @@ std::string ProgramKey(const std::string& tenant, const std::string& program) {
   return tenant + '\0' + program;
 }
 
+// Of one phase, with the same caches.
+bool AreAlike(const SharedWork& a, const SharedWork& b) {
+  const scheduler::Work none;
+  const scheduler::Work& left = a == nullptr ? none : *a;
+  const scheduler::Work& right = b == nullptr ? none : *b;
+  return left.phase() == right.phase() &&
+         left.cache_slots() == right.cache_slots();
+}
+
 }  // namespace
 
-SharedWork WorkTable::OfStructure(const std::string& fingerprint) const {
-  const SharedWork* const found = structures_.Find(fingerprint);
-  return found == nullptr ? nullptr : *found;
+bool StructureWorks::Put(const std::string& tenant,
+                         const std::string& fingerprint, SharedWork own,
+                         SharedWork shown) {
+  std::unique_ptr<Structure>& structure = structures_[fingerprint];
+  if (structure == nullptr) {
+    structure = std::make_unique<Structure>();
+    structure->fingerprint = fingerprint;
+  }
+  const auto [known, added] = structure->own.try_emplace(tenant);
+  works_ += added ? 1 : 0;
+  bool changed = !AreAlike(known->second, own);
+  known->second = std::move(own);
+  if (shown != nullptr) {
+    changed |= !AreAlike(structure->shown, shown);
+    structure->shown = std::move(shown);
+  }
+  order_.Take(tenant, structure.get(), 0);
+  while (works_ > max_works_) {
+    const auto let_go = order_.Release(nullptr);
+    if (!let_go.has_value()) break;
+    Structure* const left = let_go->item;
+    left->own.erase(let_go->tenant);
+    --works_;
+    if (!left->holders.empty()) continue;
+    structures_.erase(structures_.find(left->fingerprint));
+  }
+  return changed;
+}
+
+const StructureWorks::Structure* StructureWorks::Find(
+    absl::string_view fingerprint) const {
+  const auto found = structures_.find(fingerprint);
+  return found == structures_.end() ? nullptr : found->second.get();
+}
+
+SharedWork WorkTable::OfStructureTo(absl::string_view tenant,
+                                    absl::string_view fingerprint) const {
+  const auto* const structure = structures_.Find(fingerprint);
+  if (structure == nullptr) return nullptr;
+  const auto own = structure->own.find(tenant);
+  return own == structure->own.end() ? nullptr : own->second;
+}
+
+SharedWork WorkTable::OfStructure(absl::string_view fingerprint) const {
+  const auto* const structure = structures_.Find(fingerprint);
+  if (structure == nullptr) return nullptr;
+  const SharedWork& first = structure->own.begin()->second;
+  for (const auto& [tenant, own] : structure->own) {
+    if (own != first && !AreAlike(own, first)) return structure->shown;
+  }
+  return first;
 }
 
 void WorkTable::NoteProgram(Program program) {

@@ -1,6 +1,10 @@
 // What is known of work: of each structure's, of what programs did before, and
 // how long devices really take for it.
 //
+// A structure is to each tenant what that one's own sessions showed it to be.
+// Where none is meant, what all tenants agree on counts that defined it, or
+// what it shows by itself.
+//
 // Where there are more entries than the limits, the tenant with the most loses
 // what it told of least recently (common/tenant_order.h). Not thread-safe: the
 // cluster's lock guards it.
@@ -9,7 +13,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -87,6 +93,35 @@ class TenantMap {
   TenantOrder<Entry> order_;
 };
 
+// Structures of all tenants, each with what it is to whom.
+class StructureWorks {
+ public:
+  struct Structure {
+    // By itself; null when nobody has said so.
+    SharedWork shown;
+    // By tenant.
+    std::map<std::string, SharedWork, std::less<>> own;
+    std::string fingerprint;
+    TenantOrder<Structure>::Holders holders;
+  };
+
+  // At most so many, each counted for every tenant that told of it.
+  explicit StructureWorks(size_t max_works)
+      : max_works_(max_works), order_({.items = max_works}) {}
+
+  // As WorkTable::AddStructure().
+  bool Put(const std::string& tenant, const std::string& fingerprint,
+           SharedWork own, SharedWork shown);
+  // Null when there is none.
+  const Structure* Find(absl::string_view fingerprint) const;
+
+ private:
+  const size_t max_works_;
+  size_t works_ = 0;
+  absl::flat_hash_map<std::string, std::unique_ptr<Structure>> structures_;
+  TenantOrder<Structure> order_;
+};
+
 class WorkTable {
  public:
   static constexpr size_t kMaxStructures = 1 << 16;
@@ -106,13 +141,24 @@ class WorkTable {
     semantics::CostFactors factors;
   };
 
-  // A session of the tenant defined it.
-  void AddStructure(const std::string& tenant, const std::string& fingerprint,
-                    SharedWork work) {
-    structures_.Put(tenant, fingerprint, std::move(work));
+  // A session of the tenant defined it: what it is to that one, and what it
+  // shows by itself, which may be null where nobody knows. True when it is of
+  // another phase than before, to the tenant or by itself, or has other caches.
+  bool AddStructure(const std::string& tenant, const std::string& fingerprint,
+                    SharedWork own, SharedWork shown = nullptr) {
+    return structures_.Put(tenant, fingerprint, std::move(own),
+                           std::move(shown));
   }
-  // Null when nothing is known.
-  SharedWork OfStructure(const std::string& fingerprint) const;
+  // What it is to each tenant; null when nothing is known.
+  const StructureWorks::Structure* FindStructure(
+      absl::string_view fingerprint) const {
+    return structures_.Find(fingerprint);
+  }
+  // To the tenant, as far as it told. Null when nothing is known.
+  SharedWork OfStructureTo(absl::string_view tenant,
+                           absl::string_view fingerprint) const;
+  // To nobody in particular. Null when nothing is known.
+  SharedWork OfStructure(absl::string_view fingerprint) const;
 
   // A session did so much so far: one that is only beginning does not take the
   // place of a whole one. Programs without a name have no history.
@@ -137,7 +183,7 @@ class WorkTable {
   std::optional<Learnt> TakeLearnt();
 
  private:
-  TenantMap<SharedWork> structures_{kMaxStructures};
+  StructureWorks structures_{kMaxStructures};
   TenantMap<std::shared_ptr<const Program>> programs_{kMaxPrograms,
                                                       kMaxProgramBytes};
   semantics::CostFactors factors_;

@@ -75,6 +75,55 @@ TEST(WorkTableTest, ATenantDoesNotCrowdOutWhatIsKnownOfAnother) {
   EXPECT_EQ(table.OfProgram("red", "0"), nullptr);
 }
 
+TEST(WorkTableTest, AStructureIsToEachTenantWhatThatOneTold) {
+  WorkTable table;
+  const SharedWork red = Products(1000);
+  EXPECT_TRUE(table.AddStructure("red", "s", red));
+  EXPECT_EQ(table.OfStructure("s"), red);
+  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
+  EXPECT_EQ(table.OfStructureTo("blue", "s"), nullptr);
+  EXPECT_EQ(table.OfStructureTo("red", "t"), nullptr);
+  EXPECT_EQ(table.FindStructure("t"), nullptr);
+  // They agree.
+  const SharedWork blue = Products(1000);
+  const SharedWork shown = std::make_shared<const scheduler::Work>();
+  EXPECT_TRUE(table.AddStructure("blue", "s", blue, shown));
+  EXPECT_FALSE(table.AddStructure("blue", "s", blue, shown));
+  EXPECT_EQ(table.OfStructureTo("blue", "s"), blue);
+  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
+  EXPECT_EQ(table.OfStructure("s")->phase(), Phase::kForward);
+  // They do not: it is to all what it shows by itself.
+  auto training = std::make_shared<scheduler::Work>();
+  training->Add({OpClass::kMatmul, Phase::kTraining, {1000, 0, 0}, 1});
+  EXPECT_TRUE(table.AddStructure("blue", "s", training));
+  EXPECT_EQ(table.OfStructureTo("blue", "s"), training);
+  EXPECT_EQ(table.OfStructureTo("red", "s"), red);
+  EXPECT_EQ(table.OfStructure("s"), shown);
+  // Another cache is news, too.
+  auto keeps = std::make_shared<scheduler::Work>(*red);
+  keeps->SetCacheSlots({1});
+  EXPECT_TRUE(table.AddStructure("red", "s", keeps));
+}
+
+TEST(WorkTableTest, ASharedStructureCountsForEachTenant) {
+  StructureWorks works(4);
+  const SharedWork work = Products(1);
+  works.Put("blue", "shared", work, nullptr);
+  works.Put("red", "shared", work, nullptr);
+  works.Put("blue", "mine", work, nullptr);
+  for (int i = 0; i < 10; ++i) {
+    works.Put("red", absl::StrCat(i), work, nullptr);
+  }
+  // What one let go stays the other's.
+  ASSERT_NE(works.Find("shared"), nullptr);
+  EXPECT_EQ(works.Find("shared")->own.size(), 1u);
+  EXPECT_TRUE(works.Find("shared")->own.contains("blue"));
+  EXPECT_NE(works.Find("mine"), nullptr);
+  EXPECT_EQ(works.Find("7"), nullptr);
+  EXPECT_NE(works.Find("8"), nullptr);
+  EXPECT_NE(works.Find("9"), nullptr);
+}
+
 TEST(WorkTableTest, ASessionThatBeginsDoesNotHideAWholeOne) {
   WorkTable table;
   const SharedWork whole = Products(1000);

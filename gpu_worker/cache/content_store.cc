@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -37,7 +39,6 @@ static_assert(sizeof(Header) == 4096);
 
 constexpr char kDraft[] = ".part";
 constexpr size_t kPieceBytes = 4 << 20;
-constexpr size_t kMaxWaiting = 16384;
 // How long nothing is written after it failed.
 constexpr absl::Duration kPause = absl::Seconds(5);
 
@@ -222,7 +223,7 @@ absl::Status ContentStore::Prepare() {
            std::pair(b.first.tv_sec, b.first.tv_nsec);
   });
   for (const auto& [time, file] : found) Add(file.first, file.second);
-  MakeRoom(0);
+  MakeRoom("", 0);
   return absl::OkStatus();
 }
 
@@ -237,11 +238,14 @@ void ContentStore::Start() {
 }
 
 void ContentStore::Stop() {
-  std::deque<Reading> to_read;
+  std::vector<Reading> to_read;
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    to_read.swap(to_read_);
+    for (auto& [name, tenant] : tenants_) {
+      absl::c_move(tenant.to_read, std::back_inserter(to_read));
+      tenant.to_read.clear();
+    }
     write_changed_.SignalAll();
     read_changed_.SignalAll();
   }
@@ -262,38 +266,115 @@ void ContentStore::Add(const Key& key, uint64_t bytes) {
   file = std::make_unique<File>();
   file->key = key;
   file->bytes = bytes;
-  ++sizes_[{std::get<0>(key), std::get<2>(key)}];
+  Tenant& tenant = tenants_[std::get<0>(key)];
+  ++tenant.sizes[std::get<2>(key)];
+  tenant.bytes += bytes;
   stats_.bytes += bytes;
   stats_.entries = files_.size();
   Use(file.get());
 }
 
 void ContentStore::Use(File* file) {
-  order_.erase({file->place, file});
-  file->place = {floor_ + ++file->uses, ++last_use_};
-  order_.insert({file->place, file});
+  Tenant& tenant = tenants_[std::get<0>(file->key)];
+  tenant.order.erase({file->place, file});
+  file->place = {tenant.floor + ++file->uses, ++last_use_};
+  tenant.order.insert({file->place, file});
 }
 
 void ContentStore::Remove(const Key& key) {
   const auto found = files_.find(key);
   if (found == files_.end()) return;
   unlink(PathOf(key).c_str());
-  stats_.bytes -= found->second->bytes;
-  order_.erase({found->second->place, found->second.get()});
-  const auto size = sizes_.find({std::get<0>(key), std::get<2>(key)});
-  if (--size->second == 0) sizes_.erase(size);
+  File* const file = found->second.get();
+  const auto tenant = tenants_.find(std::get<0>(key));
+  stats_.bytes -= file->bytes;
+  tenant->second.bytes -= file->bytes;
+  tenant->second.order.erase({file->place, file});
+  const auto size = tenant->second.sizes.find(std::get<2>(key));
+  if (--size->second == 0) tenant->second.sizes.erase(size);
+  Tidy(tenant);
   files_.erase(found);
   stats_.entries = files_.size();
 }
 
-void ContentStore::MakeRoom(uint64_t bytes) {
-  while (!order_.empty() && stats_.bytes + bytes > options_.limit_bytes) {
-    const File& first = *order_.begin()->second;
-    floor_ = first.place.first;
+void ContentStore::Tidy(Tenants::iterator tenant) {
+  const Tenant& left = tenant->second;
+  if (left.order.empty() && left.to_write.empty() && left.to_read.empty()) {
+    tenants_.erase(tenant);
+  }
+}
+
+bool ContentStore::MakeRoom(const std::string& tenant, uint64_t bytes) {
+  struct Part {
+    uint64_t bytes = 0;
+    absl::string_view tenant;
+    Order::const_iterator next = {};
+    Order::const_iterator end = {};
+  };
+  std::vector<Part> parts;
+  if (!tenants_.contains(tenant)) parts.push_back({bytes, tenant});
+  for (const auto& [name, of_tenant] : tenants_) {
+    parts.push_back({of_tenant.bytes + (name == tenant ? bytes : 0), name,
+                     of_tenant.order.begin(), of_tenant.order.end()});
+  }
+  std::vector<File*> going;
+  uint64_t left = stats_.bytes + bytes;
+  while (left > options_.limit_bytes) {
+    // Names decide between equals.
+    const auto most =
+        absl::c_max_element(parts, [](const Part& a, const Part& b) {
+          return std::tie(a.bytes, a.tenant) < std::tie(b.bytes, b.tenant);
+        });
+    if (most->next == most->end) return false;
+    File* const file = (most->next++)->second;
+    most->bytes -= file->bytes;
+    left -= file->bytes;
+    going.push_back(file);
+  }
+  for (File* const file : going) {
+    tenants_[std::get<0>(file->key)].floor = file->place.first;
     ++stats_.evictions;
-    const Key key = first.key;
+    const Key key = file->key;
     Remove(key);
   }
+  return true;
+}
+
+bool ContentStore::MakePlace(const std::string& tenant) {
+  if (waiting_.size() < options_.max_waiting) return true;
+  ++stats_.failed_writes;
+  stats_.failure = "too many contents wait for the disk";
+  const auto most = absl::c_max_element(tenants_, [](auto& a, auto& b) {
+    return a.second.to_write.size() < b.second.to_write.size();
+  });
+  const auto own = tenants_.find(tenant);
+  const size_t with_this =
+      own == tenants_.end() ? 1 : own->second.to_write.size() + 1;
+  if (most == tenants_.end() || most->second.to_write.size() <= with_this) {
+    return false;
+  }
+  waiting_.erase(most->second.to_write.back().key);
+  most->second.to_write.pop_back();
+  Tidy(most);
+  return true;
+}
+
+ContentStore::Tenants::iterator ContentStore::NextAfter(
+    const std::string& last, absl::FunctionRef<bool(const Tenant&)> ready) {
+  const auto first = tenants_.upper_bound(last);
+  for (auto next = first; next != tenants_.end(); ++next) {
+    if (ready(next->second)) return next;
+  }
+  for (auto next = tenants_.begin(); next != first; ++next) {
+    if (ready(next->second)) return next;
+  }
+  return tenants_.end();
+}
+
+ContentStore::Tenants::iterator ContentStore::NextReader() {
+  return NextAfter(last_reader_, [](const Tenant& tenant) {
+    return !tenant.to_read.empty();
+  });
 }
 
 void ContentStore::Keep(const std::string& tenant, const ContentHash& hash,
@@ -309,19 +390,16 @@ void ContentStore::Keep(const std::string& tenant, const ContentHash& hash,
       tenant.size() > sizeof(Header::tenant)) {
     return;
   }
-  if (to_write_.size() >= kMaxWaiting) {
-    ++stats_.failed_writes;
-    stats_.failure = "too many contents wait for the disk";
-    return;
-  }
-  if (!waiting_.insert(key).second) {
+  if (waiting_.contains(key)) {
     if (!found) return;
-    for (Pending& pending : to_write_) {
+    for (Pending& pending : tenants_[tenant].to_write) {
       if (pending.key == key) pending.found = true;
     }
     return;
   }
-  to_write_.push_back(
+  if (!MakePlace(tenant)) return;
+  waiting_.insert(key);
+  tenants_[tenant].to_write.push_back(
       {std::move(key), clock_->Monotonic() + options_.write_after, found});
   write_changed_.Signal();
 }
@@ -335,7 +413,8 @@ bool ContentStore::Has(const std::string& tenant, const ContentHash& hash,
 bool ContentStore::HasOfSize(const std::string& tenant,
                              uint64_t size_bytes) const {
   MutexLock lock(&mu_);
-  return sizes_.contains({tenant, size_bytes});
+  const auto found = tenants_.find(tenant);
+  return found != tenants_.end() && found->second.sizes.contains(size_bytes);
 }
 
 std::shared_ptr<ContentLoad> ContentStore::Load(const std::string& tenant,
@@ -353,7 +432,7 @@ std::shared_ptr<ContentLoad> ContentStore::Load(const std::string& tenant,
   auto load = std::make_shared<ContentLoad>();
   load->settled_ = std::move(settled);
   load->buffer_ = std::move(buffer);
-  to_read_.push_back({std::move(key), load});
+  tenants_[tenant].to_read.push_back({std::move(key), load});
   read_changed_.Signal();
   return load;
 }
@@ -362,9 +441,12 @@ bool ContentStore::ReadOne() {
   Reading reading;
   {
     MutexLock lock(&mu_);
-    if (to_read_.empty()) return false;
-    reading = std::move(to_read_.front());
-    to_read_.pop_front();
+    const auto next = NextReader();
+    if (next == tenants_.end()) return false;
+    reading = std::move(next->second.to_read.front());
+    next->second.to_read.pop_front();
+    last_reader_ = next->first;
+    Tidy(next);
   }
   absl::Status status;
   if (!reading.load->settled()) {
@@ -428,12 +510,16 @@ bool ContentStore::WriteOne() {
   {
     MutexLock lock(&mu_);
     const absl::Duration now = clock_->Monotonic();
-    if (to_write_.empty() || now < to_write_.front().due || now < not_before_) {
-      return false;
-    }
-    pending = std::move(to_write_.front());
-    to_write_.pop_front();
+    if (now < not_before_) return false;
+    const auto next = NextAfter(last_writer_, [now](const Tenant& tenant) {
+      return !tenant.to_write.empty() && tenant.to_write.front().due <= now;
+    });
+    if (next == tenants_.end()) return false;
+    pending = std::move(next->second.to_write.front());
+    next->second.to_write.pop_front();
     waiting_.erase(pending.key);
+    last_writer_ = next->first;
+    Tidy(next);
   }
   const auto& [tenant, hash, size_bytes] = pending.key;
   const std::shared_ptr<Buffer> buffer =
@@ -441,6 +527,10 @@ bool ContentStore::WriteOne() {
   // One for the cache and one here: no storage has it any more.
   if (buffer == nullptr || (!pending.found && buffer.use_count() <= 2)) {
     return true;
+  }
+  {
+    MutexLock lock(&mu_);
+    if (!MakeRoom(tenant, sizeof(Header) + size_bytes)) return true;
   }
   const absl::Duration start = clock_->Monotonic();
   const absl::Status written = Write(pending.key, buffer);
@@ -465,11 +555,6 @@ bool ContentStore::WriteOne() {
 absl::Status ContentStore::Write(const Key& key,
                                  const std::shared_ptr<Buffer>& buffer) {
   DJINN_ASSIGN_OR_RETURN(const SharedBytes bytes, device_->HostBytes(buffer));
-  const uint64_t file_bytes = sizeof(Header) + bytes.bytes.size();
-  {
-    MutexLock lock(&mu_);
-    MakeRoom(file_bytes);
-  }
   const std::string path = PathOf(key);
   const std::string folder = path.substr(0, path.rfind('/'));
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -485,7 +570,7 @@ absl::Status ContentStore::Write(const Key& key,
     return status;
   }
   MutexLock lock(&mu_);
-  Add(key, file_bytes);
+  Add(key, sizeof(Header) + bytes.bytes.size());
   return absl::OkStatus();
 }
 
@@ -529,9 +614,11 @@ void ContentStore::RunWriter() {
     MutexLock lock(&mu_);
     if (stopping_) return;
     const absl::Duration now = clock_->Monotonic();
-    const absl::Duration due =
-        to_write_.empty() ? absl::InfiniteDuration()
-                          : std::max(to_write_.front().due, not_before_);
+    absl::Duration due = absl::InfiniteDuration();
+    for (const auto& [name, tenant] : tenants_) {
+      if (tenant.to_write.empty()) continue;
+      due = std::min(due, std::max(tenant.to_write.front().due, not_before_));
+    }
     if (due > now) clock_->Wait(&write_changed_, &mu_, due - now);
   }
 }
@@ -541,7 +628,9 @@ void ContentStore::RunReader() {
     while (ReadOne()) {
     }
     MutexLock lock(&mu_);
-    while (to_read_.empty() && !stopping_) read_changed_.Wait(&mu_);
+    while (NextReader() == tenants_.end() && !stopping_) {
+      read_changed_.Wait(&mu_);
+    }
     if (stopping_) return;
   }
 }

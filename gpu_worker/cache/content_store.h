@@ -2,8 +2,15 @@
 //
 // What is kept: a content that a storage still uses some time after it came,
 // and one that was found again (Keep()). A file per content, in a folder per
-// tenant, of at most `limit_bytes` in all; what was used least often and not
-// for the longest time goes first. Only the worker's user can read it.
+// tenant, of at most `limit_bytes` in all. Only the worker's user can read it.
+//
+// Where there is no room, the tenant with the most bytes, counting what it is
+// about to write, lets go of a file: of its own, the one used least often and
+// not for the longest time. So a tenant loses nothing to others while it has no
+// more than its part. What does not fit in once its tenant has let go of all
+// that it may is not kept. Where too many contents wait to be written, the
+// tenant with the most of them does without its last. Tenants take turns with
+// the disk, content by content.
 //
 // A file appears under its name when all of it is on disk: it is written under
 // another, synchronised and renamed. What a killed process left is removed when
@@ -18,9 +25,11 @@
 #define GPU_WORKER_CACHE_CONTENT_STORE_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -32,6 +41,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -70,6 +80,8 @@ class ContentStore {
     uint64_t limit_bytes = 0;
     // How long a content must have been in use to be worth the disk.
     absl::Duration write_after = absl::Seconds(1);
+    // Contents that may wait to be written, of all tenants.
+    size_t max_waiting = 16384;
   };
   struct Stats {
     uint64_t entries = 0;
@@ -133,7 +145,7 @@ class ContentStore {
     // With the header.
     uint64_t bytes = 0;
     uint64_t uses = 0;
-    // In order_: its value, and when it was used last.
+    // In its tenant's order: its value, and when it was used last.
     std::pair<uint64_t, uint64_t> place;
   };
   struct Pending {
@@ -145,6 +157,22 @@ class ContentStore {
     Key key;
     std::shared_ptr<ContentLoad> load;
   };
+  // What goes first comes first.
+  using Order = std::set<std::pair<std::pair<uint64_t, uint64_t>, File*>>;
+  // There is something of it: a file, or what waits.
+  struct Tenant {
+    // By uses above a floor that rises to those of what goes, then by age.
+    Order order;
+    uint64_t floor = 0;
+    uint64_t bytes = 0;
+    // How many of its files are of a size.
+    absl::flat_hash_map<uint64_t, size_t> sizes;
+    // In the order of `due`.
+    std::deque<Pending> to_write;
+    std::deque<Reading> to_read;
+  };
+  // By name: whose turn it is follows from who had the last one.
+  using Tenants = std::map<std::string, Tenant, std::less<>>;
 
   ContentStore(Options options, Clock* clock)
       : options_(std::move(options)), clock_(clock) {}
@@ -155,7 +183,20 @@ class ContentStore {
   void Use(File* file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Forgets the file and removes it.
   void Remove(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void MakeRoom(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // For so many of the tenant's; false, without effect, when others would have
+  // to give of their parts.
+  bool MakeRoom(const std::string& tenant, uint64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether another content of the tenant's may wait to be written.
+  bool MakePlace(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The tenant after `last` that is ready, `last` itself at the end; nobody's
+  // is end().
+  Tenants::iterator NextAfter(const std::string& last,
+                              absl::FunctionRef<bool(const Tenant&)> ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Tenants::iterator NextReader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets the tenant if there is nothing of it any more.
+  void Tidy(Tenants::iterator tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Write(const Key& key, const std::shared_ptr<Buffer>& buffer);
   absl::Status WriteFile(const Key& key, absl::string_view bytes, int folder);
   // DataLoss: not what it should be.
@@ -174,21 +215,14 @@ class ContentStore {
   CondVar write_changed_;
   CondVar read_changed_;
   absl::flat_hash_map<Key, std::unique_ptr<File>> files_ ABSL_GUARDED_BY(mu_);
-  // How many of them are of a tenant and a size.
-  absl::flat_hash_map<std::pair<std::string, uint64_t>, size_t> sizes_
-      ABSL_GUARDED_BY(mu_);
-  // What goes first comes first: by uses above a floor that rises to those of
-  // what goes, then by age.
-  std::set<std::pair<std::pair<uint64_t, uint64_t>, File*>> order_
-      ABSL_GUARDED_BY(mu_);
-  uint64_t floor_ ABSL_GUARDED_BY(mu_) = 0;
+  Tenants tenants_ ABSL_GUARDED_BY(mu_);
   uint64_t last_use_ ABSL_GUARDED_BY(mu_) = 0;
   Stats stats_ ABSL_GUARDED_BY(mu_);
-  // In the order of `due`.
-  std::deque<Pending> to_write_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_set<Key> waiting_ ABSL_GUARDED_BY(mu_);  // in to_write_
+  absl::flat_hash_set<Key> waiting_ ABSL_GUARDED_BY(mu_);  // to be written
   absl::Duration not_before_ ABSL_GUARDED_BY(mu_);
-  std::deque<Reading> to_read_ ABSL_GUARDED_BY(mu_);
+  // Whose turn it was.
+  std::string last_writer_ ABSL_GUARDED_BY(mu_);
+  std::string last_reader_ ABSL_GUARDED_BY(mu_);
   std::atomic<bool> stopping_{false};
   std::thread writer_;
   std::thread reader_;

@@ -30,11 +30,14 @@ class ContentStoreTest : public testing::Test {
   }
 
   // Another process, with nothing in memory.
-  void Open(uint64_t limit = 1 << 20) {
+  void Open(uint64_t limit = 1 << 20, size_t max_waiting = 16384) {
     store_.reset();
     cache_ = std::make_unique<ContentCache>(100);
-    absl::StatusOr<std::unique_ptr<ContentStore>> store = ContentStore::Open(
-        {.directory = folder_, .limit_bytes = limit}, &clock_);
+    absl::StatusOr<std::unique_ptr<ContentStore>> store =
+        ContentStore::Open({.directory = folder_,
+                            .limit_bytes = limit,
+                            .max_waiting = max_waiting},
+                           &clock_);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     store_->Bind(&device_, cache_.get());
@@ -216,6 +219,113 @@ TEST_F(ContentStoreTest, TheLimitHolds) {
   // A lower one holds from the start.
   Open(file);
   EXPECT_EQ(Files().size(), 1u);
+}
+
+// A file takes 4096 bytes more than this.
+std::string Content(int number, size_t size = 10'000) {
+  const std::string name = std::to_string(number);
+  return name + std::string(size - name.size(), 'x');
+}
+
+TEST_F(ContentStoreTest, ATenantDoesNotCrowdOutAnother) {
+  const uint64_t file = 4096 + 10'000;
+  Open(4 * file);
+  const auto has = [&](const std::string& tenant, int number) {
+    return store_->Has(tenant, HashOf(Content(number)), 10'000);
+  };
+  Write("b", Content(1));
+  Write("b", Content(2));
+  for (int i = 0; i < 10; ++i) {
+    Write("a", Content(i));
+    // However often they are used.
+    Load("a", Content(i));
+    Load("a", Content(i));
+  }
+  EXPECT_TRUE(has("b", 1));
+  EXPECT_TRUE(has("b", 2));
+  EXPECT_TRUE(has("a", 8));
+  EXPECT_TRUE(has("a", 9));
+  EXPECT_EQ(store_->stats().entries, 4u);
+  EXPECT_EQ(store_->stats().evictions, 8u);
+  // Nor with names that come later; and who has more gives way to it.
+  Write("c", Content(1));
+  EXPECT_TRUE(has("c", 1));
+  Write("c", Content(2));
+  Write("c", Content(3));
+  EXPECT_EQ(store_->stats().entries, 4u);
+  EXPECT_TRUE(has("a", 9) || has("a", 8));
+  EXPECT_TRUE(has("b", 1) || has("b", 2));
+  // What is there when a process begins has its parts, too.
+  Open(2 * file);
+  EXPECT_EQ(store_->stats().entries, 2u);
+  Open(file);
+  EXPECT_EQ(store_->stats().entries, 1u);
+}
+
+TEST_F(ContentStoreTest, WhatIsMoreThanItsTenantsPartTakesNothingFromOthers) {
+  const uint64_t file = 4096 + 10'000;
+  Open(4 * file);
+  Write("a", Content(1));
+  Write("a", Content(2));
+  Write("b", Content(1));
+  const std::string large = Content(3, 3 * file - 4096);
+  Write("b", large);
+  EXPECT_EQ(store_->stats().entries, 3u);
+  EXPECT_EQ(store_->stats().evictions, 0u);
+  EXPECT_EQ(store_->stats().failure, "");
+  // Its own gives way to it, where that is enough.
+  Write("c", Content(1));
+  const std::string fits = Content(4, 2 * file - 4096);
+  Write("a", fits);
+  EXPECT_TRUE(store_->Has("a", HashOf(fits), fits.size()));
+  EXPECT_EQ(store_->stats().evictions, 2u);
+  EXPECT_TRUE(store_->Has("b", HashOf(Content(1)), 10'000));
+  EXPECT_TRUE(store_->Has("c", HashOf(Content(1)), 10'000));
+}
+
+TEST_F(ContentStoreTest, WhatWaitsToBeWrittenIsSharedOut) {
+  Open(1 << 20, /*max_waiting=*/4);
+  std::vector<std::shared_ptr<Buffer>> used;
+  const auto keep = [&](const std::string& tenant, int number) {
+    const std::string content = Content(number);
+    used.push_back(Insert(tenant, content));
+    store_->Keep(tenant, HashOf(content), content.size(), /*found=*/false);
+  };
+  for (int i = 0; i < 10; ++i) keep("a", i);
+  EXPECT_EQ(store_->stats().failed_writes, 6u);
+  EXPECT_NE(store_->stats().failure, "");
+  for (int i = 0; i < 3; ++i) keep("b", i);
+  EXPECT_EQ(store_->stats().failed_writes, 9u);
+  clock_.Advance(absl::Seconds(10));
+  // In turn, whoever was first.
+  EXPECT_TRUE(store_->WriteOne());
+  EXPECT_TRUE(store_->WriteOne());
+  EXPECT_TRUE(store_->Has("a", HashOf(Content(0)), 10'000));
+  EXPECT_TRUE(store_->Has("b", HashOf(Content(0)), 10'000));
+  while (store_->WriteOne()) {
+  }
+  EXPECT_EQ(store_->stats().entries, 4u);
+  EXPECT_TRUE(store_->Has("a", HashOf(Content(1)), 10'000));
+  EXPECT_TRUE(store_->Has("b", HashOf(Content(1)), 10'000));
+}
+
+TEST_F(ContentStoreTest, TenantsLoadInTurn) {
+  Write("a", "bytes");
+  Write("b", "bytes");
+  const auto load = [&](const std::string& tenant) {
+    return store_->Load(tenant, HashOf("bytes"), *device_.Allocate(5), [] {});
+  };
+  const auto first = load("a"), second = load("a"), third = load("a");
+  const auto other = load("b");
+  EXPECT_TRUE(store_->ReadOne());
+  EXPECT_TRUE(first->ok());
+  EXPECT_TRUE(store_->ReadOne());
+  EXPECT_TRUE(other->ok());
+  EXPECT_FALSE(second->settled());
+  EXPECT_TRUE(store_->ReadOne());
+  EXPECT_TRUE(store_->ReadOne());
+  EXPECT_TRUE(third->ok());
+  EXPECT_FALSE(store_->ReadOne());
 }
 
 TEST_F(ContentStoreTest, AFolderThatCannotBeWrittenIsSeenAndPasses) {

@@ -117,17 +117,13 @@ std::unique_ptr<GraphCache::Kept> GraphCache::Remove(const Plan& plan) {
   return removed;
 }
 
-void GraphCache::SetPhase(absl::string_view fingerprint, v1::Phase phase) {
+void GraphCache::SetKind(absl::string_view fingerprint, v1::Phase phase,
+                         absl::Span<const uint32_t> cache_slots,
+                         absl::Span<const std::string> tenants) {
   MutexLock lock(&mu_);
   const auto found = structures_.find(fingerprint);
-  if (found != structures_.end()) found->second.any()->SetPhase(phase);
-}
-
-void GraphCache::SetCaches(absl::string_view fingerprint,
-                           absl::Span<const uint32_t> slots) {
-  MutexLock lock(&mu_);
-  const auto found = structures_.find(fingerprint);
-  if (found != structures_.end()) found->second.any()->SetCaches(slots);
+  if (found == structures_.end()) return;
+  found->second.any()->SetKind(phase, cache_slots, tenants);
 }
 
 std::vector<std::shared_ptr<const Plan>> GraphCache::List() const {

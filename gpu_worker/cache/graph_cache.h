@@ -70,11 +70,12 @@ class GraphCache {
   std::shared_ptr<const Plan> Insert(std::shared_ptr<Plan> plan,
                                      absl::string_view tenant);
 
-  // Says what kind of work the structure is, and which of its slots are caches;
-  // forgotten with its last plan. Without effect where there is none.
-  void SetPhase(absl::string_view fingerprint, v1::Phase phase);
-  void SetCaches(absl::string_view fingerprint,
-                 absl::Span<const uint32_t> slots);
+  // Says what kind of work the structure is to the tenants, and which of its
+  // slots are caches, as Plan::SetKind(); forgotten with its last plan. Without
+  // effect where there is none.
+  void SetKind(absl::string_view fingerprint, v1::Phase phase,
+               absl::Span<const uint32_t> cache_slots,
+               absl::Span<const std::string> tenants = {});
 
   // One of each structure, whatever its sizes.
   std::vector<std::shared_ptr<const Plan>> List() const;

@@ -31,14 +31,17 @@ class MeteringTest : public TwoCoresTest {
     s.FillInPlace(s.Bound(), 2);
     return s.get();
   }
-  // The coordinator says what kind of work the graph is.
+  // The coordinator says what kind of work the graph is to the tenants, or to
+  // all of whom nothing else was said.
   void Tell(const srg::Structure& structure, v1::Phase phase,
-            const std::vector<uint32_t>& caches = {}) {
+            const std::vector<uint32_t>& caches = {},
+            const std::vector<std::string>& tenants = {}) {
     v1::DesiredState desired = Agreed();
     v1::GraphPhase* const known = desired.add_graph_phases();
     known->set_fingerprint(srg::Fingerprint(structure));
     known->set_phase(phase);
     known->mutable_cache_slots()->Assign(caches.begin(), caches.end());
+    known->mutable_tenants()->Assign(tenants.begin(), tenants.end());
     core_->Apply(desired);
   }
   bool MetricsSay(const std::string& line) {
@@ -162,6 +165,37 @@ TEST_F(MeteringTest, TimeIsOfThePhaseThatRuns) {
   EXPECT_EQ(PhaseTimes(Billed().phases()), phases);
   EXPECT_TRUE(MetricsSay(
       "djinn_worker_device_busy_seconds_total{phase=\"training\"} 6\n"));
+}
+
+TEST_F(MeteringTest, AGraphIsToATenantWhatWasSaidOfThatOne) {
+  const std::unique_ptr<TestClient> mine = Open("s1", "t1");
+  const std::unique_ptr<TestClient> other = Open("s2", "t2");
+  for (TestClient* const client : {mine.get(), other.get()}) {
+    client->Create(1, 8);
+    client->Define(1, Fill());
+  }
+  const auto run = [&] {
+    for (TestClient* const client : {mine.get(), other.get()}) {
+      client->Run(1, {1}, {1});
+      client->Meter();
+    }
+  };
+  run();
+  // One tenant trains with it.
+  Tell(Fill(), v1::PHASE_TRAINING, {0}, {"t2"});
+  run();
+  EXPECT_EQ(core_->Snapshot().memory().cache_bytes(), 8u);
+  Tell(Fill(), v1::PHASE_FORWARD);
+  run();
+  Tell(Fill(), v1::PHASE_LLM_DECODE, {}, {"t1", "t3"});
+  run();
+  const v1::WorkerState state = core_->Snapshot();
+  EXPECT_EQ(state.memory().cache_bytes(), 8u);
+  const PhaseTimes all(state.executed().phases());
+  EXPECT_EQ(all.of(v1::PHASE_UNSPECIFIED), absl::Seconds(3));
+  EXPECT_EQ(all.of(v1::PHASE_TRAINING), absl::Seconds(3));
+  EXPECT_EQ(all.of(v1::PHASE_FORWARD), absl::Seconds(1));
+  EXPECT_EQ(all.of(v1::PHASE_LLM_DECODE), absl::Seconds(1));
 }
 
 TEST_F(MeteringTest, CachesAreCountedOnceTheyAreKnown) {

@@ -219,8 +219,10 @@ void WorkerCore::Apply(const v1::DesiredState& desired) {
                          desired.batching_tenants().end()};
   }
   for (const v1::GraphPhase& known : desired.graph_phases()) {
-    graphs_.SetPhase(known.fingerprint(), KnownPhase(known.phase()));
-    graphs_.SetCaches(known.fingerprint(), known.cache_slots());
+    graphs_.SetKind(known.fingerprint(), KnownPhase(known.phase()),
+                    known.cache_slots(),
+                    std::vector<std::string>(known.tenants().begin(),
+                                             known.tenants().end()));
   }
   std::vector<absl::StatusOr<v1::LeaseClaims>> claims;
   for (const v1::SignedLease& issue : desired.leases()) {

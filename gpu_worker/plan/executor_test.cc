@@ -428,7 +428,7 @@ TEST_F(ExecutorTest, CachesAreOfTheirOwnPart) {
   s.Add(grown, grown, 2);
   const auto plan = Admit(s);
   // Neither those that the structure has not.
-  plan->SetCaches({grown, 77});
+  plan->SetKind(v1::PHASE_UNSPECIFIED, {grown, 77});
   const uint64_t id = Tensor({1, 2});
   const v1::Run run = MakeRun(*plan, {id});
   Execute(*plan, run);
@@ -463,7 +463,7 @@ TEST_F(ExecutorTest, ACacheThatIsKnownLaterIsCountedAnew) {
   const uint64_t cache = Tensor({1, 2, 3, 4}), other = Tensor({5, 6, 7, 8});
   Execute(*plan, MakeRun(*plan, {cache, other}));
   EXPECT_EQ(quota_.used(StorageClass::kCache).bytes, 0u);
-  plan->SetCaches({x});
+  plan->SetKind(v1::PHASE_UNSPECIFIED, {x});
   // Nothing is refused for it.
   Execute(*plan, MakeRun(*plan, {cache, other}));
   EXPECT_EQ(Values(cache), (Floats{11, 14, 3, 4}));
@@ -485,7 +485,7 @@ TEST_F(ExecutorTest, WhatARunDropsIsNoCache) {
   const uint32_t y = s.Add(x, x, 2);
   const uint32_t z = s.Add(y, y, 2);
   const auto plan = Admit(s);
-  plan->SetCaches({y, z});
+  plan->SetKind(v1::PHASE_UNSPECIFIED, {y, z});
   v1::Run run = MakeRun(*plan, {Tensor({1, 2})});
   run.add_final_slots(y);
   Execute(*plan, run);
@@ -500,7 +500,7 @@ TEST_F(ExecutorTest, ACacheThatIsCopiedBeforeAWriteIsOne) {
   const uint32_t x = s.Bound();
   s.FillInPlace(x, 2);
   const auto plan = Admit(s);
-  plan->SetCaches({x});
+  plan->SetKind(v1::PHASE_UNSPECIFIED, {x});
   const uint64_t id = Tensor({1, 2});
   const std::shared_ptr<Buffer> shared = storages_.Find(id)->buffer;
   storages_.Find(id)->quota.MoveTo(StorageClass::kContent);

@@ -33,19 +33,34 @@ Plan::Plan(const Plan& base, int64_t size, srg::Structure structure,
   estimated_bytes_ = base.estimated_bytes_;
 }
 
-void Plan::SetCaches(absl::Span<const uint32_t> slots) const {
+void Plan::SetKind(v1::Phase phase, absl::Span<const uint32_t> cache_slots,
+                   absl::Span<const std::string> tenants) const {
   std::vector<bool> caches(structure_.slots.size());
   bool any = false;
-  for (const uint32_t slot : slots) {
+  for (const uint32_t slot : cache_slots) {
     if (slot >= caches.size() ||
         structure_.slots[slot].kind == srg::Slot::Kind::kGenerator) {
       continue;
     }
     caches[slot] = any = true;
   }
-  counters_->caches.store(
-      any ? std::make_shared<const std::vector<bool>>(std::move(caches))
-          : nullptr);
+  Kind kind = {phase, nullptr};
+  if (any) {
+    kind.caches = std::make_shared<const std::vector<bool>>(std::move(caches));
+  }
+  const std::shared_ptr<const Kinds> before = counters_->kinds.load();
+  auto kinds = before == nullptr ? std::make_shared<Kinds>()
+                                 : std::make_shared<Kinds>(*before);
+  for (const std::string& tenant : tenants) kinds->by_tenant[tenant] = kind;
+  if (tenants.empty()) kinds->others = std::move(kind);
+  counters_->kinds.store(std::move(kinds));
+}
+
+Plan::Kind Plan::KindTo(absl::string_view tenant) const {
+  const std::shared_ptr<const Kinds> kinds = counters_->kinds.load();
+  if (kinds == nullptr) return {};
+  const auto own = kinds->by_tenant.find(tenant);
+  return own == kinds->by_tenant.end() ? kinds->others : own->second;
 }
 
 void Plan::FillSteps() {

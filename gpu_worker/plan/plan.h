@@ -14,8 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/srg/structure.h"
@@ -82,21 +84,20 @@ class Plan {
   uint64_t runs() const {
     return counters_->runs.load(std::memory_order_relaxed);
   }
-  // What kind of work it is; unspecified as long as nobody said so.
-  void SetPhase(v1::Phase phase) const {
-    counters_->phase.store(phase, std::memory_order_relaxed);
-  }
-  v1::Phase phase() const {
-    return counters_->phase.load(std::memory_order_relaxed);
-  }
-  // Which slots are caches, that is, kept from run to run as what the next one
-  // adds to; none as long as nobody said so. Those that the structure has not
-  // are left out.
-  void SetCaches(absl::Span<const uint32_t> slots) const;
-  // By slot; null: none is.
-  std::shared_ptr<const std::vector<bool>> caches() const {
-    return counters_->caches.load();
-  }
+  // What the runs of a tenant are.
+  struct Kind {
+    v1::Phase phase = v1::PHASE_UNSPECIFIED;
+    // By slot, which are caches, that is, kept from run to run as what the next
+    // one adds to; null: none is.
+    std::shared_ptr<const std::vector<bool>> caches;
+  };
+  // Says what they are to these tenants, or, where none is named, to all of
+  // whom nothing else was said. Slots that the structure has not are left out.
+  // Not by two threads at a time.
+  void SetKind(v1::Phase phase, absl::Span<const uint32_t> cache_slots,
+               absl::Span<const std::string> tenants = {}) const;
+  // Of no phase and without caches as long as nobody said so.
+  Kind KindTo(absl::string_view tenant) const;
   // How long the device was busy with these runs.
   void AddDeviceTime(absl::Duration time) const {
     counters_->device_nanoseconds.fetch_add(absl::ToInt64Nanoseconds(time),
@@ -113,12 +114,17 @@ class Plan {
   }
 
  private:
+  struct Kinds {
+    // Of whom nothing else was said.
+    Kind others;
+    absl::flat_hash_map<std::string, Kind> by_tenant;
+  };
   struct Counters {
     std::atomic<uint64_t> runs{0};
     std::atomic<uint64_t> content_bytes{0};
     std::atomic<int64_t> device_nanoseconds{0};
-    std::atomic<v1::Phase> phase{v1::PHASE_UNSPECIFIED};
-    std::atomic<std::shared_ptr<const std::vector<bool>>> caches;
+    // Null when nobody has said anything.
+    std::atomic<std::shared_ptr<const Kinds>> kinds;
   };
 
   // What follows from the structure.

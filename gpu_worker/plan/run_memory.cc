@@ -33,7 +33,7 @@ RootError RunMemory::CheckExtents() {
 }
 
 void RunMemory::Bind() {
-  caches_ = plan_.caches();
+  caches_ = plan_.KindTo(context_.tenant).caches;
   buffers_.resize(slots_.size());
   temporaries_.resize(run_.final_slots.size());
   for (const uint32_t slot : run_.final_slots) {

@@ -28,7 +28,8 @@ absl::Status Session::HandleDefine(uint64_t sequence,
   v1::Admitted* admitted = response.mutable_admitted();
   admitted->set_structure_id(define.structure_id());
   if (found.ok()) {
-    NotePhaseOf(define.structure_id(), found->plan->phase(), structure);
+    NotePhaseOf(define.structure_id(), found->plan->KindTo(tenant_).phase,
+                structure);
     {
       MutexLock lock(&mu_);
       runs_.Define(define.structure_id(), structure->fingerprint);
@@ -230,8 +231,9 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
       run_stages_.bound = profile_->Now();
       profile_->Enter(SessionProfile::kBind);
     }
-    NotePhaseOf(run.structure_id(), plan->phase(), structure);
-    NotePhase(plan->phase());
+    const v1::Phase phase = plan->KindTo(tenant_).phase;
+    NotePhaseOf(run.structure_id(), phase, structure);
+    NotePhase(phase);
     DJINN_RETURN_IF_ERROR(
         BindRun(run, plan.get(), structure->remembered, storages_, &run_));
     DJINN_RETURN_IF_ERROR(CheckRun(*plan, run_, storages_));

@@ -128,8 +128,9 @@ OngoingRun* Session::BeginRun(
   if (!message.run().has_repeat()) {
     begun->plan->SetContentBytes(BoundContentBytes());
   }
-  NotePhaseOf(message.run().structure_id(), begun->plan->phase(), structure);
-  NotePhase(begun->plan->phase());
+  const v1::Phase phase = begun->plan->KindTo(tenant_).phase;
+  NotePhaseOf(message.run().structure_id(), phase, structure);
+  NotePhase(phase);
   begun->context = ContextOf(message.sequence());
   begun->run = MakeOngoingRun(*begun->plan, run_, **lifetimes, begun->context);
   begun->run->Begin();
