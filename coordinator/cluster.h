@@ -595,7 +595,19 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes over a lease that a worker reports and nobody knows, except its
   // limits, which are the configuration's, and tenants that are not in there.
-  void Adopt(const v1::SignedLease& reported, Worker* worker, Wakes* wakes)
+  // Of two of one virtual device the newer one stays. `passed`: sessions that
+  // have left the worker, as far as this lease goes.
+  void Adopt(const v1::SignedLease& reported, Worker* worker,
+             std::set<std::string>* passed, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The session has another lease for the virtual device, which came later.
+  bool IsOfThePast(const v1::LeaseClaims& reported, const Session& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // An earlier process knew the lease's end.
+  bool HadEnded(const v1::LeaseClaims& reported, const Session& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends those that were adopted for its virtual device and came before it.
+  void EndOlder(const Lease& newest, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What a lease that a worker reports says. Unauthenticated (LEASE_UNKNOWN)
   // when one of our keys should have signed it and did not.

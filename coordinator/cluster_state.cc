@@ -90,6 +90,7 @@ void Cluster::SaveAllElse(std::map<std::string, std::string>* state) {
     for (const uint32_t device : session->bound_devices) {
       stored.add_bound_devices(device);
     }
+    stored.set_all_leases_known(session->all_leases_known);
     put(kSession, id, stored);
   }
   for (const auto& [id, restored] : restored_) put(kLease, id, restored.lease);
@@ -217,6 +218,10 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     session.open_time = FromProtoTimestamp(stored.open_time());
     session.bound_devices = {stored.bound_devices().begin(),
                              stored.bound_devices().end()};
+    session.all_leases_known = stored.all_leases_known();
+    if (session.all_leases_known) {
+      session.kept = Session::Kept{session.epoch, session.bound_devices};
+    }
     // Its client has as long as after any break.
     session.state = v1::SessionInfo::DETACHED;
     session.deadline = now + config_.session_timeout;
