@@ -438,6 +438,14 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the report says of work that came and waits.
   void AbsorbDemand(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of its work.
+  uint32_t PhaseBit(const Session& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Phases of the work of sessions with leases there, bit N for phase N.
+  uint32_t PhasesAt(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker is about to be lost, and its leases to end.
+  void NoteServesOn(absl::Duration now, Worker* worker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<ClusterDemand> DemandLocked()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CollectDemand(Exposition* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -698,6 +706,10 @@ class Cluster {
   // Leases of an earlier process, by id, until they are adopted, or their
   // workers or sessions have come or gone without them.
   std::map<std::string, RestoredLease> restored_ ABSL_GUARDED_BY(mu_);
+  // Workers that had them, and the phases of their work, bit N for phase N,
+  // until they have joined, or nobody will: they may serve on, whatever became
+  // of the sessions here. All that are not known go by an empty name.
+  std::map<std::string, uint32_t> awaited_ ABSL_GUARDED_BY(mu_);
   // When nobody will tell of those any more; infinite once they are forgotten.
   absl::Duration restored_until_ ABSL_GUARDED_BY(mu_) =
       absl::InfiniteDuration();

@@ -237,6 +237,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     if (const CreditLedger::Account* const account = ledger_.Find(id)) {
       restored.worker_id = account->worker_id;
     }
+    awaited_[restored.worker_id] |= PhaseBit(*session);
     // Two of one virtual device that was on its way count both, for once: what
     // says so is at their workers.
     restored.tenant = tenant->name;
@@ -260,6 +261,7 @@ void Cluster::ForgetRestored(
 
 void Cluster::SettleForgotten() {
   restored_until_ = absl::InfiniteDuration();
+  awaited_.clear();
   ForgetRestored([](const RestoredLease&) { return true; });
   std::vector<std::string> forgotten;
   for (const auto& [lease_id, account] : ledger_.accounts()) {

@@ -64,6 +64,7 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
   for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
   Absorb(report, worker, &wakes);
   // The first report tells of all that there is.
+  awaited_.erase(worker->id);
   ForgetRestored([&](const RestoredLease& restored) {
     return restored.worker_id == worker->id;
   });
