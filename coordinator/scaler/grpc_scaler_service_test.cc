@@ -3,7 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "common/error.h"
 #include "common/mutex.h"
+#include "common/net/grpc_status.h"
 #include "common/net/server.h"
 #include "coordinator/cluster_fixture.h"
 #include "gmock/gmock.h"
@@ -106,6 +108,36 @@ TEST_F(GrpcScalerServiceTest, AStreamDoesNotEndWhatServesOn) {
   while (stream->Read(&response)) said.push_back(response.result());
   EXPECT_THAT(said, ElementsAre(true, false));
   EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(GrpcScalerServiceTest, StreamsAreBounded) {
+  clock_.Advance(config_.worker_timeout);
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<IsActiveResponse>> stream;
+  };
+  const auto open = [this] {
+    auto call = std::make_unique<Call>();
+    call->stream = stub_->StreamIsActive(&call->context, ScaledObjectRef());
+    return call;
+  };
+  IsActiveResponse response;
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < GrpcScalerService::kMaxStreams; ++i) {
+    calls.push_back(open());
+    ASSERT_TRUE(calls.back()->stream->Read(&response));
+    EXPECT_FALSE(response.result());
+  }
+  auto refused = open();
+  EXPECT_FALSE(refused->stream->Read(&response));
+  EXPECT_EQ(ErrorReason(FromGrpcStatus(refused->stream->Finish())),
+            "TOO_MANY_STREAMS");
+  // One that ends makes room, as soon as it has.
+  calls[0]->context.TryCancel();
+  EXPECT_FALSE(calls[0]->stream->Read(&response));
+  while (!open()->stream->Read(&response)) {
+  }
+  for (const auto& call : calls) call->context.TryCancel();
 }
 
 }  // namespace
