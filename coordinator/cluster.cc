@@ -174,6 +174,7 @@ void Cluster::Tick() {
     metrics_.recoveries.Add({"worker_lost"});
     log::Warning("worker lost", {{"worker", worker->id},
                                  {"silence", now - worker->last_report}});
+    NoteServesOn(now, worker);
     for (const Lease* lease : leases_.OfWorker(worker->id)) {
       // Should it come back, it must not go on with what has ended.
       worker->drops.emplace(lease->session_id, 0);

@@ -439,6 +439,14 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What the report says of work that came and waits.
   void AbsorbDemand(Worker* worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of its work.
+  uint32_t PhaseBit(const Session& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Phases of the work of sessions with leases there, bit N for phase N.
+  uint32_t PhasesAt(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The worker is about to be lost, and its leases to end.
+  void NoteServesOn(absl::Duration now, Worker* worker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<ClusterDemand> DemandLocked()
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CollectDemand(Exposition* out) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -596,7 +604,19 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes over a lease that a worker reports and nobody knows, except its
   // limits, which are the configuration's, and tenants that are not in there.
-  void Adopt(const v1::SignedLease& reported, Worker* worker, Wakes* wakes)
+  // Of two of one virtual device the newer one stays. `passed`: sessions that
+  // have left the worker, as far as this lease goes.
+  void Adopt(const v1::SignedLease& reported, Worker* worker,
+             std::set<std::string>* passed, Wakes* wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The session has another lease for the virtual device, which came later.
+  bool IsOfThePast(const v1::LeaseClaims& reported, const Session& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // An earlier process knew the lease's end.
+  bool HadEnded(const v1::LeaseClaims& reported, const Session& session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ends those that were adopted for its virtual device and came before it.
+  void EndOlder(const Lease& newest, Wakes* wakes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What a lease that a worker reports says. Unauthenticated (LEASE_UNKNOWN)
   // when one of our keys should have signed it and did not.
@@ -687,6 +707,10 @@ class Cluster {
   // Leases of an earlier process, by id, until they are adopted, or their
   // workers or sessions have come or gone without them.
   std::map<std::string, RestoredLease> restored_ ABSL_GUARDED_BY(mu_);
+  // Workers that had them, and the phases of their work, bit N for phase N,
+  // until they have joined, or nobody will: they may serve on, whatever became
+  // of the sessions here. All that are not known go by an empty name.
+  std::map<std::string, uint32_t> awaited_ ABSL_GUARDED_BY(mu_);
   // When nobody will tell of those any more; infinite once they are forgotten.
   absl::Duration restored_until_ ABSL_GUARDED_BY(mu_) =
       absl::InfiniteDuration();

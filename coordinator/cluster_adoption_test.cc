@@ -1,11 +1,15 @@
 // What a coordinator that has started anew takes over from workers and clients.
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "common/error.h"
+#include "common/lease/lease_signer.h"
 #include "common/lease/lease_verifier.h"
 #include "coordinator/cluster_fixture.h"
 #include "coordinator/testing.h"
+#include "djinn/v1/coordinator_state.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -138,6 +142,184 @@ TEST_F(ClusterAdoptionTest, LeaseOfAnotherTenantsSessionIsNotAdopted) {
   worker = Join(w0_);
   EXPECT_THAT(cluster_->Leases().items, IsEmpty());
   EXPECT_THAT(Desired(worker)->drop_session_ids(), IsEmpty());
+}
+
+// A device that was bound anew while its first worker was cut off, whose lease
+// ended then. That worker comes back with it to a coordinator that has started
+// anew.
+class ReboundDeviceTest : public ClusterTest {
+ protected:
+  using Saved = std::map<std::string, std::string>;
+
+  ReboundDeviceTest() {
+    there_ = Join(w1_);
+    EXPECT_TRUE(cluster_->CordonWorker("w1", true, false).ok());
+    here_ = Join(w0_);
+    session_ = Open("red");
+    old_ = Grant(session_, 0, here_, &w0_);
+    with_old_ = cluster_->Save();
+    EXPECT_TRUE(cluster_->CordonWorker("w1", false, false).ok());
+    clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+    EXPECT_EQ(cluster_->Report(there_, w1_), absl::OkStatus());
+    cluster_->Tick();
+    EXPECT_EQ(Next(session_)->ended().reason(), "WORKER_LOST");
+    new_ = Grant(session_, 0, there_, &w1_);
+    EXPECT_GT(new_.session_epoch(), old_.session_epoch());
+    with_new_ = cluster_->Save();
+  }
+
+  // Nothing is restored where nothing was saved.
+  void StartAnew(const Saved& saved) {
+    Restart();
+    if (!saved.empty()) {
+      EXPECT_EQ(cluster_->Restore(saved), absl::OkStatus());
+    }
+    w0_.set_applied_revision(0);
+    w1_.set_applied_revision(0);
+  }
+  // Both join, in this order, and hear what becomes of them.
+  void JoinBoth(bool old_first) {
+    if (old_first) here_ = Join(w0_);
+    there_ = Join(w1_);
+    if (!old_first) here_ = Join(w0_);
+    ExpectTheNewOne();
+  }
+  void ExpectTheNewOne() {
+    ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
+    EXPECT_EQ(cluster_->Leases().items[0].lease_id(), new_.lease_id());
+    EXPECT_THAT(Desired(there_)->drop_session_ids(), IsEmpty());
+    EXPECT_THAT(Desired(here_)->drop_session_ids(),
+                ElementsAre(session_.owner));
+    const StreamId back = Open("red", session_.owner);
+    while (const auto next = Next(back)) {
+      EXPECT_EQ(next->ended().lease_id(), old_.lease_id());
+    }
+    ASSERT_TRUE(cluster_->RequestLease(back, TestLeaseRequest(0)).ok());
+    EXPECT_EQ(Next(back)->granted().lease().lease_id(), new_.lease_id());
+  }
+
+  static v1::SignedLease Signed(const v1::LeaseClaims& claims,
+                                const Saved& saved) {
+    v1::StoredKey key;
+    EXPECT_TRUE(key.ParseFromString(saved.lower_bound("key/")->second));
+    return LeaseSigner::FromSeed(key.seed())->Sign(claims);
+  }
+
+  v1::WorkerState w1_ = TestWorker("w1");
+  StreamId here_, there_, session_;
+  v1::Lease old_, new_;
+  Saved with_old_, with_new_;
+};
+
+TEST_F(ReboundDeviceTest, TheNewerLeaseStaysWhereNothingWasKept) {
+  for (const bool old_first : {false, true}) {
+    SCOPED_TRACE(old_first);
+    StartAnew({});
+    JoinBoth(old_first);
+  }
+}
+
+TEST_F(ReboundDeviceTest, TheNewerLeaseStaysWhereTheStoreKnowsIt) {
+  for (const bool old_first : {false, true}) {
+    SCOPED_TRACE(old_first);
+    StartAnew(with_new_);
+    JoinBoth(old_first);
+  }
+}
+
+TEST_F(ReboundDeviceTest, TheNewerLeaseStaysWhereTheStoreIsOlder) {
+  for (const bool old_first : {false, true}) {
+    SCOPED_TRACE(old_first);
+    StartAnew(with_old_);
+    JoinBoth(old_first);
+  }
+}
+
+TEST_F(ReboundDeviceTest, WhatTheStoreKnowsToHaveEndedIsNotAdopted) {
+  StartAnew(with_new_);
+  here_ = Join(w0_);
+  EXPECT_THAT(cluster_->Leases().items, IsEmpty());
+  EXPECT_THAT(Desired(here_)->drop_session_ids(), ElementsAre(session_.owner));
+  // Nor is a client that asks meanwhile given it.
+  const StreamId back = Open("red", session_.owner);
+  ASSERT_TRUE(cluster_->RequestLease(back, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Next(back), std::nullopt);
+  there_ = Join(w1_);
+  EXPECT_EQ(Next(back)->granted().lease().lease_id(), new_.lease_id());
+}
+
+TEST_F(ReboundDeviceTest, WhatCameAfterTheLastWriteIsAdopted) {
+  // A device that is not in the store, and one that has got another lease.
+  const v1::Lease second = Grant(session_, 1, there_, &w1_);
+  EXPECT_EQ(second.session_epoch(), new_.session_epoch());
+  for (const Saved& saved : {with_old_, with_new_}) {
+    StartAnew(saved);
+    there_ = Join(w1_);
+    EXPECT_THAT(cluster_->Leases().items, SizeIs(2));
+    EXPECT_THAT(Desired(there_)->drop_session_ids(), IsEmpty());
+  }
+}
+
+TEST_F(ReboundDeviceTest, ALeaseOfAnotherDeviceKeepsItsWorker) {
+  // On the first worker, too, beside the one that has ended.
+  v1::WorkerState both = w0_;
+  StartAnew({});
+  v1::LeaseClaims claims = UncheckedClaims(w0_.sessions(0).lease());
+  claims.set_lease_id("second");
+  claims.set_virtual_device(1);
+  v1::SignedLease second = w0_.sessions(0).lease();
+  second.set_claims(claims.SerializeAsString());
+  Hold(second, &both);
+  both.set_applied_revision(0);
+  there_ = Join(w1_);
+  here_ = Join(both);
+  EXPECT_THAT(cluster_->Leases().items, SizeIs(2));
+  EXPECT_THAT(Desired(here_)->drop_session_ids(), IsEmpty());
+}
+
+TEST_F(ReboundDeviceTest, AClientThatWasGivenTheOlderOneIsTold) {
+  StartAnew({});
+  here_ = Join(w0_);
+  const StreamId back = Open("red", session_.owner);
+  ASSERT_TRUE(cluster_->RequestLease(back, TestLeaseRequest(0)).ok());
+  EXPECT_EQ(Next(back)->granted().lease().lease_id(), old_.lease_id());
+  there_ = Join(w1_);
+  const v1::LeaseEnded ended = Next(back)->ended();
+  EXPECT_EQ(ended.lease_id(), old_.lease_id());
+  EXPECT_EQ(ended.reason(), "LEASE_SUPERSEDED");
+}
+
+TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {
+  // The store began with a process that knew the session from a worker alone:
+  // what it does not list may live all the same.
+  StartAnew({});
+  there_ = Join(w1_);
+  const Saved incomplete = cluster_->Save();
+  v1::LeaseClaims claims = UncheckedClaims(w1_.sessions(0).lease());
+  claims.set_lease_id("member");
+  claims.set_member(1);
+  claims.set_worker_id("w0");
+  claims.set_session_epoch(1);
+  *w0_.mutable_sessions(0)->mutable_lease() = Signed(claims, incomplete);
+  StartAnew(incomplete);
+  here_ = Join(w0_);
+  EXPECT_THAT(cluster_->Leases().items, SizeIs(1));
+  EXPECT_THAT(Desired(here_)->drop_session_ids(), IsEmpty());
+}
+
+TEST_F(ReboundDeviceTest, WhatTheClientGotHereStays) {
+  // It asked when no worker had told of a lease.
+  StartAnew({});
+  v1::WorkerState w2 = TestWorker("w2");
+  const StreamId free = Join(w2);
+  const StreamId back = Open("red", session_.owner);
+  const v1::Lease here = Grant(back, 0, free, &w2);
+  here_ = Join(w0_);
+  there_ = Join(w1_);
+  ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
+  EXPECT_EQ(cluster_->Leases().items[0].lease_id(), here.lease_id());
+  EXPECT_THAT(Desired(there_)->drop_session_ids(), ElementsAre(back.owner));
+  EXPECT_EQ(Next(back), std::nullopt);
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 // for.
 #include "coordinator/cluster_demand.h"
 
-#include <set>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/error.h"
@@ -47,6 +45,28 @@ void Cluster::AbsorbDemand(Worker* worker) {
   worker->queued_seconds = queued;
 }
 
+uint32_t Cluster::PhaseBit(const Session& session) const {
+  static_assert(semantics::kPhaseCount <= 32);
+  return 1u << PhaseOf(WorkOf(session));
+}
+
+uint32_t Cluster::PhasesAt(const Worker& worker) {
+  uint32_t phases = 0;
+  for (const Lease* lease : leases_.OfWorker(worker.id)) {
+    phases |= PhaseBit(*sessions_.Find(lease->session_id));
+  }
+  return phases;
+}
+
+void Cluster::NoteServesOn(absl::Duration now, Worker* worker) {
+  uint32_t phases = PhasesAt(*worker);
+  // What it was to drop when it was here last it may still have.
+  if (!worker->drops.empty()) phases |= worker->served_phases;
+  worker->served_phases = phases;
+  worker->serves_until =
+      now + config_.lease_valid_for + config_.lease_grace_period;
+}
+
 absl::StatusOr<ClusterDemand> Cluster::Demand() {
   MutexLock lock(&mu_);
   return DemandLocked();
@@ -62,23 +82,28 @@ absl::StatusOr<ClusterDemand> Cluster::DemandLocked() {
   ClusterDemand demand;
   scheduler::DemandInputs inputs;
   inputs.arrival_rates = arrivals_.Rates(now);
+  const auto keep = [&demand](uint32_t phases) {
+    for (size_t phase = 0; phase < semantics::kPhaseCount; ++phase) {
+      demand.kept_workers[phase] += phases >> phase & 1;
+    }
+    demand.all_kept_workers += phases != 0;
+  };
   for (const auto& [id, worker] : workers_.all()) {
-    if (worker->state != v1::WorkerInfo::ACTIVE) continue;
+    if (worker->state != v1::WorkerInfo::ACTIVE) {
+      if (now < worker->serves_until) keep(worker->served_phases);
+      continue;
+    }
     if (now - worker->last_report > config_.worker_timeout / 2) {
       return Blind(
           absl::StrCat("worker ", id, " has not reported for ",
                        absl::FormatDuration(now - worker->last_report)));
     }
-    std::set<size_t> phases;
-    for (const Lease* lease : leases_.OfWorker(id)) {
-      phases.insert(PhaseOf(WorkOf(*sessions_.Find(lease->session_id))));
-    }
-    for (const size_t phase : phases) ++demand.kept_workers[phase];
-    demand.all_kept_workers += !phases.empty();
+    keep(PhasesAt(*worker));
     for (size_t phase = 0; phase < inputs.queued_seconds.size(); ++phase) {
       inputs.queued_seconds[phase] += worker->queued_seconds[phase];
     }
   }
+  for (const auto& [worker_id, phases] : awaited_) keep(phases);
   for (const auto& [ticket, unplaced] : unplaced_) {
     const auto& [session_id, device] = unplaced;
     const Session& session = *sessions_.Find(session_id);

@@ -12,7 +12,9 @@ namespace djinn::coordinator {
 struct ClusterDemand {
   // By phase.
   scheduler::PhaseAmounts devices = {};
-  // Workers that have leases of sessions whose work has the phase, and of all.
+  // Workers that have leases of sessions whose work has the phase, and of all:
+  // also those that may serve on without us, and those that are awaited after a
+  // restart.
   std::array<int, semantics::kPhaseCount> kept_workers = {};
   int all_kept_workers = 0;
 };

@@ -67,6 +67,23 @@ void CollectQuota(const Tenant& tenant, const std::string& label,
           static_cast<double>(tenant.totals.max_outstanding_bytes()));
 }
 
+void CollectUse(const Use& used, const std::string& label, Exposition* out) {
+  out->Counter("djinn_tenant_bytes_total",
+               "Bytes that the tenant's leases have moved, both ways.",
+               static_cast<double>(used.bytes), {{"tenant", label}});
+  for (int i = 0; i < PhaseTimes::kPhases; ++i) {
+    const auto phase = static_cast<v1::Phase>(i);
+    const absl::Duration time = used.phases.of(phase);
+    if (time == absl::ZeroDuration() && phase != v1::PHASE_UNSPECIFIED) {
+      continue;
+    }
+    out->Counter("djinn_tenant_device_seconds_total",
+                 "Device time that the tenant's leases have used.",
+                 absl::ToDoubleSeconds(time),
+                 {{"tenant", label}, {"phase", PhaseName(phase)}});
+  }
+}
+
 void CollectQuotas(const v1::TenantInfo& info, const std::string& label,
                    Exposition* out) {
   out->Gauge("djinn_tenant_weighted_share_ratio",
@@ -162,27 +179,15 @@ void Cluster::CollectTenants(Exposition* out) {
     out->Gauge("djinn_queue_stopped",
                "Tenants of which nobody gets a new lease.",
                queue_stops_.Find(name) != nullptr, {{"tenant", label}});
-    const auto used = ledger_.tenants().find(tenant.name);
-    out->Counter("djinn_tenant_bytes_total",
-                 "Bytes that the tenant's leases have moved, both ways.",
-                 used == ledger_.tenants().end()
-                     ? 0
-                     : static_cast<double>(used->second.used.bytes),
-                 {{"tenant", label}});
-    const PhaseTimes times = used == ledger_.tenants().end()
-                                 ? PhaseTimes()
-                                 : used->second.used.phases;
-    for (int i = 0; i < PhaseTimes::kPhases; ++i) {
-      const auto phase = static_cast<v1::Phase>(i);
-      const absl::Duration time = times.of(phase);
-      if (time == absl::ZeroDuration() && phase != v1::PHASE_UNSPECIFIED) {
-        continue;
-      }
-      out->Counter("djinn_tenant_device_seconds_total",
-                   "Device time that the tenant's leases have used.",
-                   absl::ToDoubleSeconds(time),
-                   {{"tenant", label}, {"phase", PhaseName(phase)}});
-    }
+    const auto used = ledger_.tenants().find(name);
+    CollectUse(used == ledger_.tenants().end() ? Use() : used->second.used,
+               label, out);
+  }
+  // Counters do not fall: not for those that are gone, nor where they are
+  // summed up with others.
+  for (const auto& [name, tenant] : ledger_.tenants()) {
+    if (tenants->contains(name)) continue;
+    CollectUse(tenant.used, metrics_.tenants.For(name), out);
   }
   for (const auto& [id, worker] : workers_.all()) {
     for (const auto& [lease_id, held] : worker->held) {

@@ -538,6 +538,81 @@ TEST_F(ClusterQuotaTest, BytesAreGrantedAsFastAsTheQuotaAllows) {
   EXPECT_NEAR(quota.used(), 1e6, 1e5);
 }
 
+// A coordinator that ends again and again, whose tenant may use half a device.
+class RestartedRateTest : public ClusterQuotaTest {
+ protected:
+  RestartedRateTest() {
+    config_.tenants[0].device_rate = {.nominal = 0.5};
+    config_.tenants[0].credits.device_time_rated = true;
+    cluster_->SetTenants(config_.tenants);
+    EXPECT_TRUE(Ask(Open("red"))->has_granted());
+  }
+  absl::Duration Granted() {
+    return FromProtoDuration(
+        UncheckedClaims(w0_.sessions(0).lease()).credits().device_time());
+  }
+  // The worker has used so much; it takes what there is to have.
+  void Use(absl::Duration used) {
+    v1::HeldSession* const held = w0_.mutable_sessions(0);
+    *held->mutable_lease_use()->mutable_device_time() = ToProtoDuration(used);
+    held->set_out_of_credit(true);
+    EXPECT_EQ(cluster_->Report(worker_, w0_), absl::OkStatus());
+    Pass(absl::ZeroDuration());
+  }
+  void Pass(absl::Duration time) {
+    for (absl::Duration passed; passed <= time;
+         passed += RateBudget::kInterval) {
+      if (time > absl::ZeroDuration()) clock_.Advance(RateBudget::kInterval);
+      cluster_->Tick();
+      CarryOut(worker_, &w0_);
+    }
+  }
+  void RestartFrom(const std::map<std::string, std::string>& saved) {
+    Restart();
+    ASSERT_EQ(cluster_->Restore(saved), absl::OkStatus());
+    w0_.set_applied_revision(0);
+    worker_ = Join(w0_);
+    Pass(absl::ZeroDuration());
+  }
+};
+
+TEST_F(RestartedRateTest, ItsBurstsAreNotGrantedAgain) {
+  const auto saved = cluster_->Save();
+  const absl::Duration before = Granted();
+  for (int i = 0; i < 20; ++i) {
+    RestartFrom(i % 2 == 0 ? saved : cluster_->Save());
+    Use(Granted());
+  }
+  EXPECT_EQ(Granted(), before);
+  Pass(absl::Seconds(1));
+  EXPECT_GT(Granted(), before);
+}
+
+TEST_F(RestartedRateTest, WhatIsOwedIsOwedAfterwards) {
+  // 10 s beyond what it was granted: with 4.5 s of its burst left, 5.5 s are
+  // owed.
+  Use(Granted() + absl::Seconds(10));
+  const absl::Duration before = Granted();
+  RestartFrom(cluster_->Save());
+  Pass(absl::Seconds(10));
+  EXPECT_EQ(Granted(), before);
+  Pass(absl::Seconds(3));
+  EXPECT_GT(Granted(), before);
+}
+
+TEST_F(RestartedRateTest, WhatWasUsedMeanwhileIsOwed) {
+  const auto saved = cluster_->Save();
+  const absl::Duration used = Granted() + absl::Seconds(10);
+  *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
+      ToProtoDuration(used);
+  w0_.mutable_sessions(0)->set_out_of_credit(true);
+  RestartFrom(saved);
+  Pass(absl::Seconds(19));
+  EXPECT_LE(Granted(), used);
+  Pass(absl::Seconds(3));
+  EXPECT_GT(Granted(), used);
+}
+
 TEST_F(ClusterQuotaTest, WhoLacksDeviceTimeBorrowsNoBytes) {
   for (Tenant& tenant : config_.tenants) {
     tenant.cohort = "lab";

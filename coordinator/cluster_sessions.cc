@@ -148,6 +148,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
     // A client that outlived the coordinator keeps its id.
     added.id = resume.empty() ? random_->HexId() : resume;
     added.began_earlier = !resume.empty();
+    added.all_leases_known = resume.empty();
     added.tenant = tenant->name;
     added.open_time = clock_->Now();
     session = sessions_.Add(std::move(added));

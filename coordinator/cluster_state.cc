@@ -1,4 +1,5 @@
 // What outlives the process.
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -30,6 +31,24 @@ constexpr absl::Duration kLearntInterval = absl::Seconds(10);
 absl::Status Corrupt(absl::string_view key) {
   return MakeError(absl::StatusCode::kDataLoss, "STORE_CORRUPT",
                    absl::StrCat("\"", key, "\" cannot be read"));
+}
+
+CreditLedger::Tenant TenantFrom(const v1::StoredTenant& stored) {
+  CreditLedger::Tenant tenant{Use::From(stored.used()),
+                              Use::From(stored.used_before_period()),
+                              stored.period()};
+  if (stored.has_period_length()) {
+    const absl::Duration length = FromProtoDuration(stored.period_length());
+    tenant.period_length =
+        length > absl::ZeroDuration() ? length : absl::InfiniteDuration();
+  }
+  return tenant;
+}
+
+// By which the tenant's allowance is below nothing.
+double OwedOf(const std::string& tenant, scheduler::RateBudget* budget) {
+  const double* const allowance = budget->Allowance(tenant);
+  return allowance == nullptr ? 0 : std::max(0.0, -*allowance);
 }
 
 template <typename Message>
@@ -78,6 +97,14 @@ void Cluster::SaveAllElse(std::map<std::string, std::string>* state) {
     tenant.used.AddTo(stored.mutable_used());
     tenant.before_period.AddTo(stored.mutable_used_before_period());
     stored.set_period(tenant.period);
+    if (tenant.period_length.has_value()) {
+      *stored.mutable_period_length() =
+          ToProtoDuration(*tenant.period_length == absl::InfiniteDuration()
+                              ? absl::ZeroDuration()
+                              : *tenant.period_length);
+    }
+    stored.set_owed_device_seconds(OwedOf(name, &device_rates_));
+    stored.set_owed_bytes(OwedOf(name, &byte_rates_));
     put(kTenant, name, stored);
   }
   for (const auto& [id, session] : sessions_.all()) {
@@ -90,6 +117,7 @@ void Cluster::SaveAllElse(std::map<std::string, std::string>* state) {
     for (const uint32_t device : session->bound_devices) {
       stored.add_bound_devices(device);
     }
+    stored.set_all_leases_known(session->all_leases_known);
     put(kSession, id, stored);
   }
   for (const auto& [id, restored] : restored_) put(kLease, id, restored.lease);
@@ -106,6 +134,8 @@ void Cluster::SaveAllElse(std::map<std::string, std::string>* state) {
     account.granted.AddTo(stored.mutable_granted());
     account.billed.AddTo(stored.mutable_billed());
     stored.set_closed(account.closed);
+    stored.set_device_time_rated(account.device_time_rated);
+    stored.set_bytes_rated(account.bytes_rated);
     put(kAccount, id, stored);
   }
   for (const std::string& id : cordoned_) {
@@ -186,16 +216,30 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
   if (!keys.empty()) keys_.Restore(std::move(keys));
   keys_.Update(clock_->Now(), saves_ + 1);
   for (const auto& [name, stored] : tenants) {
-    ledger_.Restore(name,
-                    CreditLedger::Tenant{Use::From(stored.used()),
-                                         Use::From(stored.used_before_period()),
-                                         stored.period()});
+    ledger_.Restore(name, TenantFrom(stored));
+  }
+  if (!state.empty()) {
+    // What it was granted last may not have been kept: whoever could have a
+    // full allowance by a restart would have it again and again.
+    for (const auto& [name, tenant] : *tenants_->all()) {
+      if (double* const seconds = device_rates_.Allowance(name)) *seconds = 0;
+      if (double* const bytes = byte_rates_.Allowance(name)) *bytes = 0;
+    }
+    for (const auto& [name, stored] : tenants) {
+      if (double* const seconds = device_rates_.Allowance(name)) {
+        *seconds -= stored.owed_device_seconds();
+      }
+      if (double* const bytes = byte_rates_.Allowance(name)) {
+        *bytes -= stored.owed_bytes();
+      }
+    }
   }
   for (const auto& [id, stored] : accounts) {
-    ledger_.Restore(
-        id, CreditLedger::Account{stored.tenant(), stored.worker_id(),
-                                  Use::From(stored.granted()),
-                                  Use::From(stored.billed()), stored.closed()});
+    ledger_.Restore(id, CreditLedger::Account{
+                            stored.tenant(), stored.worker_id(),
+                            Use::From(stored.granted()),
+                            Use::From(stored.billed()), stored.closed(),
+                            stored.device_time_rated(), stored.bytes_rated()});
   }
   for (const auto& [id, stored] : workers) {
     if (stored.cordoned()) cordoned_.insert(id);
@@ -217,6 +261,10 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     session.open_time = FromProtoTimestamp(stored.open_time());
     session.bound_devices = {stored.bound_devices().begin(),
                              stored.bound_devices().end()};
+    session.all_leases_known = stored.all_leases_known();
+    if (session.all_leases_known) {
+      session.kept = Session::Kept{session.epoch, session.bound_devices};
+    }
     // Its client has as long as after any break.
     session.state = v1::SessionInfo::DETACHED;
     session.deadline = now + config_.session_timeout;
@@ -232,6 +280,7 @@ absl::Status Cluster::Restore(const std::map<std::string, std::string>& state) {
     if (const CreditLedger::Account* const account = ledger_.Find(id)) {
       restored.worker_id = account->worker_id;
     }
+    awaited_[restored.worker_id] |= PhaseBit(*session);
     // Two of one virtual device that was on its way count both, for once: what
     // says so is at their workers.
     restored.tenant = tenant->name;
@@ -255,6 +304,7 @@ void Cluster::ForgetRestored(
 
 void Cluster::SettleForgotten() {
   restored_until_ = absl::InfiniteDuration();
+  awaited_.clear();
   ForgetRestored([](const RestoredLease&) { return true; });
   std::vector<std::string> forgotten;
   for (const auto& [lease_id, account] : ledger_.accounts()) {

@@ -232,6 +232,24 @@ TEST_F(ClusterTenantsTest, ARemovedTenantsSessionsEnd) {
       "TOKEN_UNKNOWN");
 }
 
+TEST_F(ClusterTenantsTest, WhatARemovedTenantUsedStaysCounted) {
+  const StreamId worker = Join(w0_);
+  Grant(Open("red"), 0, worker, &w0_);
+  w0_.mutable_sessions(0)->mutable_lease_use()->set_bytes(10);
+  *w0_.mutable_sessions(0)->mutable_lease_use()->mutable_device_time() =
+      ToProtoDuration(absl::Seconds(2));
+  EXPECT_EQ(cluster_->Report(worker, w0_), absl::OkStatus());
+  cluster_->SetTenants({config_.tenants[1]});
+  Exposition exposition;
+  cluster_->Collect(&exposition);
+  EXPECT_THAT(
+      exposition.Text(),
+      testing::AllOf(
+          testing::HasSubstr("djinn_tenant_bytes_total{tenant=\"red\"} 10\n"),
+          testing::HasSubstr("djinn_tenant_device_seconds_total{tenant="
+                             "\"red\",phase=\"unknown\"} 2\n")));
+}
+
 TEST_F(ClusterTenantsTest, ARemovedTenantsStreamMayBreakFirst) {
   const StreamId session = Open("red");
   cluster_->SetTenants({config_.tenants[1]});

@@ -1,5 +1,7 @@
 // Worker streams.
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
@@ -62,6 +64,7 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
   for (Lease* lease : leases_.OfWorker(worker->id)) lease->listed_revision = 0;
   Absorb(report, worker, &wakes);
   // The first report tells of all that there is.
+  awaited_.erase(worker->id);
   ForgetRestored([&](const RestoredLease& restored) {
     return restored.worker_id == worker->id;
   });
@@ -101,8 +104,13 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
       }
     }
   }
+  std::set<std::string> passed;
   for (const v1::HeldSession& held : report.sessions()) {
-    Adopt(held.lease(), worker, wakes);
+    Adopt(held.lease(), worker, &passed, wakes);
+  }
+  // Only now is it known which of them have another lease there.
+  for (const std::string& session_id : passed) {
+    LeaveWorker(session_id, worker->id, wakes);
   }
   AbsorbUse(report, worker, wakes);
   // Nobody asks that any more.
@@ -122,8 +130,43 @@ void Cluster::Absorb(const v1::WorkerState& report, Worker* worker,
   if (improved || forgotten > 0 || untried_) RetryInTime(wakes);
 }
 
+bool Cluster::IsOfThePast(const v1::LeaseClaims& reported,
+                          const Session& session) {
+  const Lease* const other = leases_.FindDevice(
+      session.id, {reported.virtual_device(), reported.member()});
+  if (other == nullptr || other->id == reported.migrates_from()) return false;
+  // One that was made here the client asked for when it had no other.
+  return !other->adopted || other->epoch >= reported.session_epoch();
+}
+
+bool Cluster::HadEnded(const v1::LeaseClaims& reported,
+                       const Session& session) {
+  // Only the first lease of a virtual device leaves the epoch as it was. So all
+  // others up to the epoch that was kept were made before, and the first one
+  // was if the device was kept, too.
+  return session.kept.has_value() &&
+         reported.session_epoch() <= session.kept->epoch &&
+         (reported.member() > 0 ||
+          session.kept->devices.contains(reported.virtual_device())) &&
+         !restored_.contains(reported.lease_id());
+}
+
+void Cluster::EndOlder(const Lease& newest, Wakes* wakes) {
+  if (newest.migrating()) return;
+  for (Lease* lease : leases_.OfSession(newest.session_id)) {
+    if (!lease->adopted || lease->device != newest.device ||
+        lease->epoch >= newest.epoch) {
+      continue;
+    }
+    metrics_.recoveries.Add({"lease_superseded"});
+    const std::string worker_id = lease->worker_id;
+    EndLease(lease, "LEASE_SUPERSEDED", wakes);
+    LeaveWorker(newest.session_id, worker_id, wakes);
+  }
+}
+
 void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
-                    Wakes* wakes) {
+                    std::set<std::string>* passed, Wakes* wakes) {
   v1::LeaseClaims record = UncheckedClaims(reported);
   if (leases_.Find(record.lease_id()) != nullptr ||
       worker->drops.contains(record.session_id())) {
@@ -191,12 +234,23 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     return;
   } else if (absl::c_linear_search(session->returned_leases,
                                    record.lease_id())) {
-    LeaveWorker(session->id, worker->id, wakes);
+    passed->insert(session->id);
     return;
-  } else if (record.migrates_from().empty() &&
-             leases_.FindDevice(session->id, device) != nullptr) {
-    // The client moved on: this one is of the past.
-    LeaveWorker(session->id, worker->id, wakes);
+  } else if (HadEnded(record, *session)) {
+    // The worker was away when it ended, and its virtual device may have
+    // another one by now.
+    log::Warning("lease not adopted: it had ended",
+                 {{"lease", record.lease_id()},
+                  {"session", log::ShortId(session->id)},
+                  {"worker", worker->id}});
+    passed->insert(session->id);
+    return;
+  }
+  // Also where this lease is not the one: the next one is to be newer.
+  session->epoch = std::max(session->epoch, record.session_epoch());
+  if (IsOfThePast(record, *session)) {
+    // The client moved on.
+    passed->insert(session->id);
     return;
   }
   if (!record.migrates_from().empty()) {
@@ -204,7 +258,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
       if (migration.lease_id != record.lease_id()) continue;
       // The client has said so before its worker did.
       if (migration.state == v1::MigrationInfo::FAILED) {
-        LeaveWorker(session->id, worker->id, wakes);
+        passed->insert(session->id);
         return;
       }
       if (migration.state == v1::MigrationInfo::DONE) {
@@ -221,7 +275,6 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
       }
     }
   }
-  session->epoch = std::max(session->epoch, record.session_epoch());
   if (device.member == 0) session->bound_devices.insert(device.virtual_device);
   Lease lease;
   lease.id = record.lease_id();
@@ -244,6 +297,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   }
   lease.created = clock_->Monotonic();
   lease.state = Lease::State::kGranted;
+  lease.adopted = true;
   // The client says which of the two it uses, when it attaches again.
   lease.migrates_from = record.migrates_from();
   metrics_.recoveries.Add({"lease_adopted"});
@@ -254,6 +308,7 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
   Lease* const adopted = AddLease(std::move(lease));
   ledger_.Open(adopted->id, adopted->tenant, worker->id);
   ledger_.Adopt(adopted->id, record.credits());
+  EndOlder(*adopted, wakes);
   Issue(adopted);
   Touch(worker, wakes);
   TouchPeers(*adopted, wakes);

@@ -147,6 +147,9 @@ void CreditLedger::Adopt(const std::string& lease_id,
         account.granted.device_time, FromProtoDuration(granted.device_time()));
     account.granted.bytes = std::max(account.granted.bytes, granted.bytes());
   });
+  // What it used beyond that is owed, if there is a rate.
+  if (granted.has_device_time()) account.device_time_rated = true;
+  if (granted.has_bytes()) account.bytes_rated = true;
 }
 
 void CreditLedger::Bill(const std::string& lease_id, const Use& used) {
@@ -180,19 +183,34 @@ int64_t CreditLedger::PeriodOf(const CreditLimits& limits, absl::Time now) {
 void CreditLedger::EnterPeriod(const CreditLimits& limits, absl::Time now,
                                Tenant* tenant) {
   const int64_t period = PeriodOf(limits, now);
-  if (tenant->period == period) return;
-  tenant->period = period;
-  tenant->before_period = tenant->used;
+  const auto renew = [&] { tenant->before_period = tenant->used; };
+  if (!tenant->period_length.has_value()) {
+    if (period > tenant->period) renew();
+    tenant->period = period;
+  } else if (*tenant->period_length == limits.period) {
+    // A clock that steps back is in no earlier one.
+    if (period > tenant->period) {
+      renew();
+      tenant->period = period;
+    }
+  } else {
+    const absl::Duration before = *tenant->period_length;
+    const bool has_ended =
+        before != absl::InfiniteDuration() &&
+        limits.period != absl::InfiniteDuration() &&
+        (tenant->period + 1) * before <= period * limits.period;
+    if (has_ended) renew();
+    tenant->period = period;
+  }
+  tenant->period_length = limits.period;
 }
 
 Use CreditLedger::UsedNow(const std::string& tenant, const CreditLimits& limits,
                           absl::Time now) const {
   const auto found = tenants_.find(tenant);
-  if (found == tenants_.end() ||
-      found->second.period != PeriodOf(limits, now)) {
-    return {};
-  }
-  const Tenant& state = found->second;
+  if (found == tenants_.end()) return {};
+  Tenant state = found->second;
+  EnterPeriod(limits, now, &state);
   Use used = state.used;
   used.device_time -= state.before_period.device_time;
   used.bytes -= state.before_period.bytes;
@@ -216,7 +234,10 @@ bool CreditLedger::TopUp(const std::string& lease_id,
   const bool bytes_were_rated =
       std::exchange(account.bytes_rated, rates.bytes.has_value());
   if (!limits.limited()) return false;
-  EnterPeriod(limits, now, &tenants_[account.tenant]);
+  // Rates have no periods.
+  if (limits.device_time.has_value() || limits.bytes.has_value()) {
+    EnterPeriod(limits, now, &tenants_[account.tenant]);
+  }
   const Use used = UsedNow(account.tenant, limits, now);
   const Use reserved = Reserved(account.tenant);
   const Use before = account.granted;

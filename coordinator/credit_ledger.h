@@ -61,7 +61,11 @@ class CreditLedger {
     Use used;
     // Of that, before the current period.
     Use before_period;
+    // Counted from 1970, in periods of this length. None is entered that begins
+    // before it, whatever the clock says.
     int64_t period = 0;
+    // Infinite: there are no periods. Unset: no credits have limited it yet.
+    std::optional<absl::Duration> period_length;
   };
   struct Account {
     std::string tenant;
@@ -129,7 +133,11 @@ class CreditLedger {
   template <typename Change>
   void Update(Account* account, Change change);
   static int64_t PeriodOf(const CreditLimits& limits, absl::Time now);
-  void EnterPeriod(const CreditLimits& limits, absl::Time now, Tenant* tenant);
+  // Credit comes anew with a period that begins when the last one has ended, or
+  // later. So where its length changes, what counted in the period that was
+  // under way counts on until the next one begins.
+  static void EnterPeriod(const CreditLimits& limits, absl::Time now,
+                          Tenant* tenant);
 
   std::map<std::string, Tenant> tenants_;
   std::map<std::string, Account> accounts_;

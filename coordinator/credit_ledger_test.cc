@@ -116,6 +116,85 @@ TEST_F(CreditLedgerTest, CreditComesAnewWithAPeriod) {
   EXPECT_EQ(ledger_.tenants().at("red").used.device_time, absl::Seconds(33));
 }
 
+TEST_F(CreditLedgerTest, AClockThatStepsBackBringsNoCredit) {
+  limits_.period = absl::Hours(24);
+  now_ = absl::UnixEpoch() + absl::Hours(24 * 50);
+  const auto use_up = [&] {
+    while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
+  };
+  use_up();
+  EXPECT_EQ(Used(), absl::Seconds(32));
+  for (int i = 0; i < 3; ++i) {
+    now_ -= absl::Seconds(1);
+    EXPECT_EQ(Used(), absl::Seconds(32));
+    use_up();
+    now_ += absl::Seconds(1);
+    use_up();
+  }
+  EXPECT_EQ(Granted("a"), absl::Seconds(32));
+  now_ += absl::Hours(24);
+  EXPECT_EQ(Used(), absl::ZeroDuration());
+  EXPECT_TRUE(TopUp("a"));
+}
+
+TEST_F(CreditLedgerTest, AnotherLengthOfPeriodsBringsNoCreditByItself) {
+  // At 15:00.
+  now_ = absl::UnixEpoch() + absl::Hours(24 * 50 + 15);
+  const auto use_up = [&] {
+    while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
+  };
+  limits_.period = absl::Hours(24);
+  use_up();
+  for (const int hours : {12, 24, 1, 12, 7, 24}) {
+    limits_.period = absl::Hours(hours);
+    EXPECT_EQ(Used(), absl::Seconds(32)) << hours;
+    EXPECT_FALSE(TopUp("a")) << hours;
+  }
+  limits_.period = absl::InfiniteDuration();
+  EXPECT_FALSE(TopUp("a"));
+  limits_.period = absl::Hours(12);
+  EXPECT_FALSE(TopUp("a"));
+  // From the next period on, it is as long as it is now.
+  now_ += absl::Hours(9) - absl::Seconds(1);
+  EXPECT_FALSE(TopUp("a"));
+  now_ += absl::Seconds(1);
+  EXPECT_EQ(Used(), absl::ZeroDuration());
+  EXPECT_TRUE(TopUp("a"));
+}
+
+TEST_F(CreditLedgerTest, WhatCountedInAPeriodThatHasEndedDoesNotCount) {
+  now_ = absl::UnixEpoch() + absl::Hours(24 * 50 + 15);
+  limits_.period = absl::Hours(24);
+  while (TopUp("a")) ledger_.Bill("a", {Granted("a"), 0});
+  now_ += absl::Hours(24);
+  limits_.period = absl::Hours(12);
+  EXPECT_EQ(Used(), absl::ZeroDuration());
+  EXPECT_TRUE(TopUp("a"));
+}
+
+TEST_F(CreditLedgerTest, UseBeforeThereWereCreditsDoesNotCountInAPeriod) {
+  ledger_.Bill("a", {absl::Seconds(100), 0});
+  limits_.period = absl::Hours(24);
+  EXPECT_EQ(Used(), absl::ZeroDuration());
+  EXPECT_TRUE(TopUp("a"));
+  ledger_.Bill("a", {absl::Seconds(101), 0});
+  EXPECT_EQ(Used(), absl::Seconds(1));
+}
+
+TEST_F(CreditLedgerTest, APeriodOfAnOlderProgramGoesOn) {
+  limits_.period = absl::Hours(24);
+  CreditLedger::Tenant old;
+  old.used.device_time = absl::Seconds(40);
+  old.before_period.device_time = absl::Seconds(10);
+  old.period = (now_ - absl::UnixEpoch()) / absl::Hours(24);
+  ledger_.Restore("red", old);
+  EXPECT_EQ(Used(), absl::Seconds(30));
+  TopUp("a");
+  EXPECT_EQ(Used(), absl::Seconds(30));
+  now_ += absl::Hours(24);
+  EXPECT_EQ(Used(), absl::ZeroDuration());
+}
+
 TEST_F(CreditLedgerTest, NothingIsGrantedWhereNothingLimits) {
   limits_ = {};
   EXPECT_FALSE(TopUp("a"));
@@ -136,6 +215,17 @@ TEST_F(CreditLedgerTest, TakesUpWhatAnotherCoordinatorGranted) {
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(10));
   ledger_.Bill("a", {absl::Seconds(8), 0});
   EXPECT_EQ(ledger_.Reserved("red").device_time, absl::Seconds(2));
+}
+
+TEST_F(CreditLedgerTest, WhatWasUsedBeyondAnotherCoordinatorsGrantIsOwed) {
+  v1::LeaseCredits credits;
+  *credits.mutable_device_time() = ToProtoDuration(absl::Seconds(1));
+  ledger_.Adopt("a", credits);
+  ledger_.Bill("a", {absl::Seconds(9), 0});
+  double allowance = 5;
+  ledger_.TopUp("a", {.device_time_rated = true}, now_,
+                {.device_time = CreditLedger::Rate{&allowance, 0.5}});
+  EXPECT_EQ(allowance, -3);
 }
 
 TEST_F(CreditLedgerTest, PhasesAddUpToDeviceTime) {

@@ -61,6 +61,8 @@ struct Lease {
   // Monotonic.
   absl::Duration created;
   State state = State::kOffered;
+  // An earlier process made it.
+  bool adopted = false;
   // The revision of the worker's stream that first listed it; 0 before that.
   uint64_t listed_revision = 0;
   // Its runs wait for credit, by the worker's last report.

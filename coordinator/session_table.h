@@ -177,6 +177,16 @@ struct Session {
   size_t work_structures = 0;
   // With an earlier process: these are not all.
   bool began_earlier = false;
+  // No coordinator knew it by the word of a client or a worker alone, so that
+  // what is kept of its leases is all of them.
+  bool all_leases_known = false;
+  // Where they are: what an earlier process kept last.
+  struct Kept {
+    uint64_t epoch = 0;
+    // As bound_devices.
+    std::set<uint32_t> devices;
+  };
+  std::optional<Kept> kept;
   // Of the last structure that had one, and its work; null before.
   semantics::Phase phase = semantics::Phase::kUnspecified;
   SharedWork phase_work;

@@ -149,6 +149,9 @@ void StateKeeper::Collect(Exposition* out) const {
   out->Gauge("djinn_coordinator_term",
              "Grows with every process that had the store.",
              static_cast<double>(term_));
+  out->Counter("djinn_coordinator_leader_transitions_total",
+               "How often another process came to decide.",
+               static_cast<double>(term_));
   writes_.Collect(out);
   out->Histogram("djinn_store_write_duration_seconds",
                  "How long writes that succeeded took.", durations_);

@@ -97,6 +97,8 @@ TEST_F(StateKeeperTest, CatchesUpAfterAFailure) {
   keeper_->Collect(&out);
   EXPECT_THAT(out.Text(),
               HasSubstr("djinn_store_writes_total{result=\"store_full\"}"));
+  EXPECT_THAT(out.Text(),
+              HasSubstr("djinn_coordinator_leader_transitions_total 1\n"));
   store_.full = false;
   keeper_->Stop();
   EXPECT_EQ(keeper_->failure(), "");

@@ -105,6 +105,7 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
     }
     joined.restarted = true;
     slot->drops.clear();
+    slot->served_phases = 0;
     ForgetWork(slot.get());
   }
   Worker* const worker = slot.get();
@@ -315,7 +316,8 @@ std::vector<std::string> WorkerRegistry::Forget(absl::Duration now) {
   std::erase_if(workers_, [&](const auto& entry) {
     const Worker& worker = *entry.second;
     const bool gone = worker.state == v1::WorkerInfo::LOST &&
-                      now - worker.last_report > kForgetAfter;
+                      now - worker.last_report > kForgetAfter &&
+                      (worker.served_phases == 0 || now >= worker.serves_until);
     if (gone) forgotten.push_back(worker.id);
     return gone;
   });

@@ -115,6 +115,11 @@ struct Worker {
   // This process of it has reported before.
   bool reported = false;
 
+  // When it was lost last it had leases, on which it may serve its sessions:
+  // the phases of their work, bit N for phase N, and until when, monotonic.
+  uint32_t served_phases = 0;
+  absl::Duration serves_until;
+
   v1::WorkerInfo::State state = v1::WorkerInfo::ACTIVE;
   // Monotonic.
   absl::Duration last_report;

@@ -3,6 +3,8 @@
 #include <chrono>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
+#include "common/error.h"
 #include "common/mutex.h"
 #include "common/net/grpc_status.h"
 #include "grpcpp/alarm.h"
@@ -25,11 +27,13 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context,
 // thing that it waits for. Deletes itself in the end.
 class ActivityStream : public grpc::ServerWriteReactor<IsActiveResponse> {
  public:
+  // Is among `streams`, where it counts until it is deleted.
   ActivityStream(const Scaler* scaler, externalscaler::ScaledObjectRef object,
-                 absl::Duration look_interval)
+                 absl::Duration look_interval, std::atomic<int>* streams)
       : scaler_(scaler),
         object_(std::move(object)),
-        look_interval_(absl::ToChronoMilliseconds(look_interval)) {
+        look_interval_(absl::ToChronoMilliseconds(look_interval)),
+        streams_(streams) {
     Look();
   }
 
@@ -88,16 +92,29 @@ class ActivityStream : public grpc::ServerWriteReactor<IsActiveResponse> {
     alarm_.Cancel();
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    --*streams_;
+    delete this;
+  }
 
   const Scaler* const scaler_;
   const externalscaler::ScaledObjectRef object_;
   const std::chrono::milliseconds look_interval_;
+  std::atomic<int>* const streams_;
   std::optional<bool> said_;
   IsActiveResponse response_;
   Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   grpc::Alarm alarm_ ABSL_GUARDED_BY(mu_);
+};
+
+// Deletes itself, too.
+class RefusedStream : public grpc::ServerWriteReactor<IsActiveResponse> {
+ public:
+  explicit RefusedStream(const absl::Status& why) { Finish(ToGrpcStatus(why)); }
+
+ private:
+  void OnDone() override { delete this; }
 };
 
 }  // namespace
@@ -115,7 +132,13 @@ grpc::ServerUnaryReactor* GrpcScalerService::IsActive(
 grpc::ServerWriteReactor<IsActiveResponse>* GrpcScalerService::StreamIsActive(
     grpc::CallbackServerContext* /*context*/,
     const externalscaler::ScaledObjectRef* object) {
-  return new ActivityStream(&scaler_, *object, look_interval_);
+  if (++streams_ > kMaxStreams) {
+    --streams_;
+    return new RefusedStream(
+        MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
+                  absl::StrCat("there are ", kMaxStreams, " streams already")));
+  }
+  return new ActivityStream(&scaler_, *object, look_interval_, &streams_);
 }
 
 grpc::ServerUnaryReactor* GrpcScalerService::GetMetricSpec(

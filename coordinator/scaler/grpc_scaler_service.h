@@ -5,6 +5,7 @@
 #ifndef COORDINATOR_SCALER_GRPC_SCALER_SERVICE_H_
 #define COORDINATOR_SCALER_GRPC_SCALER_SERVICE_H_
 
+#include <atomic>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -26,7 +27,8 @@ class GrpcScalerService
       grpc::CallbackServerContext* context,
       const externalscaler::ScaledObjectRef* object,
       externalscaler::IsActiveResponse* out) override;
-  // Says nothing while the demand is not known.
+  // Says nothing while the demand is not known. ResourceExhausted
+  // (TOO_MANY_STREAMS) beyond kMaxStreams.
   grpc::ServerWriteReactor<externalscaler::IsActiveResponse>* StreamIsActive(
       grpc::CallbackServerContext* context,
       const externalscaler::ScaledObjectRef* object) override;
@@ -39,9 +41,13 @@ class GrpcScalerService
       const externalscaler::GetMetricsRequest* request,
       externalscaler::GetMetricsResponse* out) override;
 
+  // At a time. Each of them looks at all leases, while nobody else can.
+  static constexpr int kMaxStreams = 64;
+
  private:
   const Scaler scaler_;
   const absl::Duration look_interval_;
+  std::atomic<int> streams_ = 0;
 };
 
 }  // namespace djinn::coordinator

@@ -79,7 +79,7 @@ class PullConnections::Connection
                      ? "pull over shared memory given up: the session has no "
                        "room"
                      : "pull over shared memory given up: nothing was taken",
-                 {{"session", session_id}});
+                 {{"session", log::ShortId(session_id)}});
     end_.Close(absl::UnavailableError("nothing was taken"));
   }
 

@@ -1,0 +1,140 @@
+// Workers that may serve on without the coordinator are kept.
+#include <map>
+#include <memory>
+#include <string>
+
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ServesOnTest : public ClusterTest {
+ protected:
+  ServesOnTest() {
+    worker_ = Join(w0_);
+    session_ = Open("red");
+    auto work = std::make_shared<scheduler::Work>();
+    work->Add({semantics::OpClass::kMatmul,
+               semantics::Phase::kLlmDecode,
+               {1'000'000'000, 0, 0},
+               1});
+    cluster_->NoteStructure(session_, "decode", std::move(work));
+    Grant(session_, 0, worker_, &w0_);
+  }
+  void Lose() {
+    clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+    cluster_->Tick();
+    EXPECT_EQ(cluster_->GetWorker("w0")->state(), v1::WorkerInfo::LOST);
+  }
+  // -1: nothing is known.
+  int Kept() {
+    const absl::StatusOr<ClusterDemand> demand = cluster_->Demand();
+    return demand.ok() ? demand->all_kept_workers : -1;
+  }
+  void RestartWithState() {
+    const std::map<std::string, std::string> state = cluster_->Save();
+    Restart();
+    EXPECT_EQ(cluster_->Restore(state), absl::OkStatus());
+    w0_.set_applied_revision(0);
+    clock_.Advance(config_.worker_timeout);
+  }
+
+  const absl::Duration life_ =
+      config_.lease_valid_for + config_.lease_grace_period;
+  StreamId worker_, session_;
+};
+
+TEST_F(ServesOnTest, OneThatIsLostIsKeptWhileItMayServe) {
+  Lose();
+  const ClusterDemand demand = *cluster_->Demand();
+  EXPECT_EQ(demand.all_kept_workers, 1);
+  EXPECT_EQ(
+      demand.kept_workers[static_cast<size_t>(semantics::Phase::kLlmDecode)],
+      1);
+  EXPECT_EQ(
+      demand.kept_workers[static_cast<size_t>(semantics::Phase::kTraining)], 0);
+  Exposition exposition;
+  cluster_->Collect(&exposition);
+  EXPECT_THAT(exposition.Text(),
+              HasSubstr("desired_workers{phase=\"llm_decode\"} 1\n"));
+  clock_.Advance(life_ - absl::Seconds(1));
+  cluster_->Tick();
+  EXPECT_EQ(Kept(), 1);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(Kept(), 0);
+}
+
+TEST_F(ServesOnTest, HoweverLongThatIs) {
+  config_.lease_grace_period = absl::Hours(3);
+  Lose();
+  clock_.Advance(absl::Hours(2));
+  cluster_->Tick();
+  EXPECT_EQ(Kept(), 1);
+  clock_.Advance(absl::Hours(2));
+  cluster_->Tick();
+  EXPECT_EQ(cluster_->Workers().items.size(), 0u);
+}
+
+TEST_F(ServesOnTest, OneWithoutLeasesHasNothingToServe) {
+  cluster_->Close(session_);
+  CarryOut(worker_, &w0_);
+  Lose();
+  EXPECT_EQ(Kept(), 0);
+}
+
+TEST_F(ServesOnTest, OneThatCameBackIsKeptUntilItHasForgotten) {
+  Lose();
+  worker_ = Join(w0_);
+  EXPECT_EQ(Kept(), 0);
+  // Gone before it has heard of anything.
+  Lose();
+  EXPECT_EQ(Kept(), 1);
+  worker_ = Join(w0_);
+  CarryOut(worker_, &w0_);
+  Lose();
+  EXPECT_EQ(Kept(), 0);
+}
+
+TEST_F(ServesOnTest, AnotherProcessOfItHasNothing) {
+  Lose();
+  Join(TestWorker("w0", 2));
+  Lose();
+  EXPECT_EQ(Kept(), 0);
+}
+
+TEST_F(ServesOnTest, WhoeverIsAwaitedAfterARestartIsKept) {
+  RestartWithState();
+  EXPECT_EQ(Kept(), 1);
+  // Its client is cut off from us as well.
+  clock_.Advance(config_.session_timeout);
+  cluster_->Tick();
+  EXPECT_EQ(Kept(), 1);
+  // It has nothing but what it is to forget.
+  worker_ = Join(w0_);
+  EXPECT_EQ(Kept(), 0);
+}
+
+TEST_F(ServesOnTest, WhoeverHasComeIsKeptForItsLeases) {
+  RestartWithState();
+  worker_ = Join(w0_);
+  EXPECT_EQ(Kept(), 1);
+  cluster_->Close(Open("red", session_.owner));
+  EXPECT_EQ(Kept(), 0);
+}
+
+TEST_F(ServesOnTest, NobodyIsAwaitedForEver) {
+  RestartWithState();
+  clock_.Advance(life_ - config_.worker_timeout - absl::Seconds(1));
+  cluster_->Tick();
+  EXPECT_EQ(Kept(), 1);
+  clock_.Advance(absl::Seconds(1));
+  cluster_->Tick();
+  EXPECT_EQ(Kept(), 0);
+}
+
+}  // namespace
+}  // namespace djinn::coordinator

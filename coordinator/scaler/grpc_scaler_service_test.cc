@@ -1,0 +1,144 @@
+#include "coordinator/scaler/grpc_scaler_service.h"
+
+#include <memory>
+#include <vector>
+
+#include "common/error.h"
+#include "common/mutex.h"
+#include "common/net/grpc_status.h"
+#include "common/net/server.h"
+#include "coordinator/cluster_fixture.h"
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+
+namespace djinn::coordinator {
+namespace {
+
+using externalscaler::ExternalScaler;
+using externalscaler::IsActiveResponse;
+using externalscaler::ScaledObjectRef;
+using ::testing::ElementsAre;
+
+// Of a real cluster, whose demand a stream looks at all the time.
+class GrpcScalerServiceTest : public ClusterTest {
+ protected:
+  GrpcScalerServiceTest() {
+    ServerOptions options;
+    options.address = "127.0.0.1:0";
+    options.services = {&service_};
+    auto server = Server::Start(options);
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    stub_ = ExternalScaler::NewStub(grpc::CreateChannel(
+        server_->address(), grpc::InsecureChannelCredentials()));
+  }
+  ~GrpcScalerServiceTest() override { server_->Shutdown(absl::ZeroDuration()); }
+
+  absl::StatusOr<ClusterDemand> Look() {
+    absl::StatusOr<ClusterDemand> demand = cluster_->Demand();
+    MutexLock lock(&mu_);
+    ++looks_;
+    looked_.SignalAll();
+    // Which ends a stream behind all that it has said.
+    if (over_) return absl::InvalidArgumentError("the test is over");
+    return demand;
+  }
+  // Returns when somebody has seen everything as it is now.
+  void AwaitLooks() {
+    MutexLock lock(&mu_);
+    const int until = looks_ + 2;
+    while (looks_ < until) looked_.Wait(&mu_);
+  }
+  void End() {
+    MutexLock lock(&mu_);
+    over_ = true;
+  }
+  bool IsActive() {
+    grpc::ClientContext context;
+    IsActiveResponse response;
+    EXPECT_TRUE(stub_->IsActive(&context, ScaledObjectRef(), &response).ok());
+    return response.result();
+  }
+
+  Mutex mu_;
+  CondVar looked_;
+  int looks_ ABSL_GUARDED_BY(mu_) = 0;
+  bool over_ ABSL_GUARDED_BY(mu_) = false;
+  GrpcScalerService service_{Scaler(0.7, [this] { return Look(); }),
+                             /*look_interval=*/absl::Milliseconds(1)};
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<ExternalScaler::Stub> stub_;
+};
+
+TEST_F(GrpcScalerServiceTest, AStreamDoesNotEndWhatServesOn) {
+  StreamId worker = Join(w0_);
+  const StreamId session = Open("red");
+  Grant(session, 0, worker, &w0_);
+  clock_.Advance(config_.worker_timeout);
+  EXPECT_EQ(cluster_->Report(worker, w0_), absl::OkStatus());
+
+  grpc::ClientContext context;
+  const auto stream = stub_->StreamIsActive(&context, ScaledObjectRef());
+  AwaitLooks();
+  // The worker is cut off, but may serve its sessions.
+  clock_.Advance(config_.worker_timeout + absl::Seconds(1));
+  cluster_->Tick();
+  AwaitLooks();
+  EXPECT_TRUE(IsActive());
+  // Its session goes on at another one.
+  EXPECT_TRUE(Next(session)->has_ended());
+  v1::WorkerState w1 = TestWorker("w1");
+  worker = Join(w1);
+  Grant(session, 0, worker, &w1);
+  AwaitLooks();
+  cluster_->Close(session);
+  CarryOut(worker, &w1);
+  AwaitLooks();
+  EXPECT_TRUE(IsActive());
+  clock_.Advance(config_.lease_valid_for + config_.lease_grace_period);
+  AwaitLooks();
+  EXPECT_EQ(cluster_->Report(worker, w1), absl::OkStatus());
+  AwaitLooks();
+  EXPECT_FALSE(IsActive());
+  End();
+
+  std::vector<bool> said;
+  IsActiveResponse response;
+  while (stream->Read(&response)) said.push_back(response.result());
+  EXPECT_THAT(said, ElementsAre(true, false));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(GrpcScalerServiceTest, StreamsAreBounded) {
+  clock_.Advance(config_.worker_timeout);
+  struct Call {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<IsActiveResponse>> stream;
+  };
+  const auto open = [this] {
+    auto call = std::make_unique<Call>();
+    call->stream = stub_->StreamIsActive(&call->context, ScaledObjectRef());
+    return call;
+  };
+  IsActiveResponse response;
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < GrpcScalerService::kMaxStreams; ++i) {
+    calls.push_back(open());
+    ASSERT_TRUE(calls.back()->stream->Read(&response));
+    EXPECT_FALSE(response.result());
+  }
+  auto refused = open();
+  EXPECT_FALSE(refused->stream->Read(&response));
+  EXPECT_EQ(ErrorReason(FromGrpcStatus(refused->stream->Finish())),
+            "TOO_MANY_STREAMS");
+  // One that ends makes room, as soon as it has.
+  calls[0]->context.TryCancel();
+  EXPECT_FALSE(calls[0]->stream->Read(&response));
+  while (!open()->stream->Read(&response)) {
+  }
+  for (const auto& call : calls) call->context.TryCancel();
+}
+
+}  // namespace
+}  // namespace djinn::coordinator
