@@ -25,9 +25,6 @@ constexpr absl::Duration kPromiseTime = absl::Seconds(30);
 // Of a decision, for operators.
 constexpr size_t kMaxKept = 32;
 
-// Of what tenants share.
-constexpr char kShared[] = "";
-
 scheduler::StateKey KeyOf(const std::string& tenant, const ContentKey& key) {
   return absl::HashOf(tenant, key.first.high, key.first.low, key.second);
 }
@@ -91,12 +88,7 @@ bool Cluster::AbsorbState(const Worker& worker) {
   const uint64_t available = known ? before->facts.available_bytes : 0;
   absl::flat_hash_set<scheduler::StateKey> held;
   for (const auto& [tenant, contents] : worker.contents) {
-    const auto owner = tenants_->Find(tenant);
-    const bool shared = owner != nullptr && owner->share_contents;
-    for (const ContentKey& key : contents) {
-      held.insert(KeyOf(tenant, key));
-      if (shared) held.insert(KeyOf(kShared, key));
-    }
+    for (const ContentKey& key : contents) held.insert(KeyOf(tenant, key));
   }
   RefreshFleet(worker);
   fleet_.SetHeld(worker.id, std::move(held));
@@ -135,10 +127,10 @@ scheduler::Request Cluster::RequestFor(const Session& session,
                                        const SharedWork& work) {
   scheduler::Request request;
   request.asked_bytes = pending.content_bytes;
-  const bool shares = tenant != nullptr && tenant->share_contents;
+  // Also of a tenant that shares contents: who has not proven that it has the
+  // bytes is not to learn here that somebody has them.
   for (const ContentKey& key : pending.contents) {
-    request.state.push_back(
-        {KeyOf(shares ? kShared : session.tenant, key), key.second});
+    request.state.push_back({KeyOf(session.tenant, key), key.second});
   }
   if (work != nullptr) {
     request.work = work.get();
