@@ -38,10 +38,11 @@ namespace djinn::coordinator {
 
 // A lease asked for and not granted yet.
 struct PendingLease {
-  // What will be uploaded, each content once, and its size together, with what
-  // is needed besides.
+  // What will be uploaded, each content once; the room that is needed besides;
+  // and all of it together, as the client says: a lease may hold less.
   absl::flat_hash_set<ContentKey> contents;
-  uint64_t content_bytes = 0;
+  uint64_t needed_bytes = 0;
+  uint64_t asked_bytes = 0;
   // Monotonic.
   absl::Duration deadline;
   // The offered lease; empty while no worker was found.
