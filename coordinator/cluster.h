@@ -523,6 +523,11 @@ class Cluster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status QuotaExceeded(const Tenant& tenant,
                                     const scheduler::QuotaTree::Breach& breach);
+  // Until something of what the tenant's leases hold of its quota is free at
+  // the latest: a session whose client stays away times out, or what an earlier
+  // process granted is given up. Infinite when nobody knows.
+  absl::Duration UntilQuotaIsFree(const std::string& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes back what the tenant needs for the pending request's lease, or, when
   // who has it cannot give it back now, nothing: ResourceExhausted
   // (QUOTA_EXCEEDED).

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/retry_after.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
 #include "coordinator/configured_quotas.h"
@@ -96,6 +97,18 @@ absl::Status Cluster::QuotaObstacle(const Tenant& tenant) const {
   return QuotaExceeded(tenant, *breach);
 }
 
+absl::Duration Cluster::UntilQuotaIsFree(const std::string& tenant) {
+  absl::Duration next = absl::InfiniteDuration();
+  for (const Lease* lease : leases_.OfTenant(tenant)) {
+    const Session* const session = sessions_.Find(lease->session_id);
+    if (session->stream == 0) next = std::min(next, session->deadline);
+  }
+  for (const auto& [id, restored] : restored_) {
+    if (restored.tenant == tenant) next = std::min(next, restored_until_);
+  }
+  return next - clock_->Monotonic();
+}
+
 bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
                           Session* session, Wakes* wakes) {
   PendingLease& pending = session->pending.at(device);
@@ -110,6 +123,10 @@ bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
     }
     why = QuotaExceeded(tenant, *breach);
     may_wait = breach->may_wait;
+    // Alone it would fit.
+    if (!may_wait && breach->asked <= breach->limit) {
+      why = WithRetryAfter(std::move(why), UntilQuotaIsFree(tenant.name));
+    }
   }
   metrics_.attempts.Add({"quota_exceeded"});
   if (may_wait) {

@@ -203,6 +203,9 @@ class SessionTable {
   // The one whose id begins so; null when there is none or several.
   Session* FindByPrefix(absl::string_view prefix);
   size_t CountOfTenant(const std::string& tenant) const;
+  // Monotonic: when the first of the tenant's sessions without a stream times
+  // out. Infinite when all have one.
+  absl::Duration NextTimeout(const std::string& tenant) const;
   // Sessions without a stream whose deadline has come.
   std::vector<Session*> TimedOut(absl::Duration now) const;
   const std::map<std::string, std::unique_ptr<Session>>& all() const {
@@ -220,7 +223,7 @@ class SessionTable {
   std::map<std::string, std::unique_ptr<Session>> sessions_;
   std::map<std::string, Session*> in_order_;
   uint64_t last_place_ = 0;
-  std::map<std::string, size_t> count_of_tenant_;
+  std::map<std::string, absl::flat_hash_set<const Session*>> of_tenant_;
   std::map<std::string, EndedIds> ended_of_tenant_;
 };
 
