@@ -426,6 +426,10 @@ class Cluster {
   // What the lease's session said that it would bring and has not yet, for as
   // long as that counts.
   uint64_t PromisedBytes(const Lease& lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same of all the worker's leases: no tenant's more than its sessions may
+  // hold there together.
+  uint64_t PromisedBytes(const Worker& worker)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The worker, or its leases, changed: decisions see it as it is now.
   void RefreshFleet(const Worker& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The same after a report; learns from it, too. Whether the worker may now
@@ -457,7 +461,10 @@ class Cluster {
   // What is known of the session's, or else of its program's; may be null.
   SharedWork WorkOf(const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // All but `tenant`, which may be null, outlive the request.
+  // Asks for no more than a lease of the tenant may hold. Of contents that are
+  // somewhere already, those count that the tenant has there: what others have
+  // must neither show nor be felt. All but `tenant`, which may be null, outlive
+  // the request.
   scheduler::Request RequestFor(const Session& session,
                                 const PendingLease& pending,
                                 const Tenant* tenant, const SharedWork& work)
@@ -511,16 +518,25 @@ class Cluster {
   void Issue(Lease* lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The lease counts against its tenant's quota.
   Lease* AddLease(Lease lease) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether the tenant's quota has room for a lease, or would have if others
-  // gave back what they borrow. If not, notes why, or refuses when waiting will
-  // not help.
+  // Whether what the pending request needs lies within what a lease may hold,
+  // and the tenant's quota has room for one, or would have if others gave back
+  // what they borrow. If not, notes why, or refuses when waiting will not help.
   bool MayFitQuota(MemberId device, const Tenant& tenant, Session* session,
                    Wakes* wakes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What MayFitQuota() would note or refuse; OK when there is room.
+  // What MayFitQuota() would refuse of so much, whatever others have:
+  // ResourceExhausted (QUOTA_EXCEEDED).
+  static absl::Status LimitObstacle(const Tenant& tenant,
+                                    uint64_t needed_bytes);
+  // What it would note or refuse besides; OK when there is room.
   absl::Status QuotaObstacle(const Tenant& tenant) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status QuotaExceeded(const Tenant& tenant,
                                     const scheduler::QuotaTree::Breach& breach);
+  // Until something of what the tenant's leases hold of its quota is free at
+  // the latest: a session whose client stays away times out, or what an earlier
+  // process granted is given up. Infinite when nobody knows.
+  absl::Duration UntilQuotaIsFree(const std::string& tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes back what the tenant needs for the pending request's lease, or, when
   // who has it cannot give it back now, nothing: ResourceExhausted
   // (QUOTA_EXCEEDED).

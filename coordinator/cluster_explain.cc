@@ -18,6 +18,8 @@ namespace {
 constexpr int kMaxHeld = 100;
 constexpr absl::string_view kQuotaUnblockedBy =
     "sessions that end, or others of the cohort giving quota back";
+constexpr absl::string_view kLimitUnblockedBy =
+    "a larger limit of the tenant, or asking for less at a time";
 
 void Describe(const scheduler::Terms& terms, v1::PlacementTerms* out) {
   out->set_queue_seconds(terms.queue_seconds);
@@ -350,7 +352,7 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
     }
   }
   PendingLease pending;
-  pending.content_bytes = request.asked_bytes();
+  pending.needed_bytes = pending.asked_bytes = request.asked_bytes();
   const PolicyChoice choice =
       PolicyFor(request.policy(), session->policy, tenant.get());
   const SharedWork work = WorkOf(*session);
@@ -364,10 +366,13 @@ absl::StatusOr<v1::TryPlacementResponse> Cluster::TryPlacement(
   v1::TryPlacementResponse response;
   Describe({decision, choice.source, clock_->Monotonic()},
            response.mutable_decision());
+  const absl::Status limit = LimitObstacle(*tenant, pending.needed_bytes);
   const absl::Status quota = QuotaObstacle(*tenant);
   if (queue_stops_.Find(tenant->name) != nullptr) {
     SetGate(QueueStopped(tenant->name), ResumeCommand(tenant->name),
             response.mutable_gate());
+  } else if (!limit.ok()) {
+    SetGate(limit, kLimitUnblockedBy, response.mutable_gate());
   } else if (!quota.ok()) {
     SetGate(quota, kQuotaUnblockedBy, response.mutable_gate());
   } else if (!decision->obstacle.ok()) {

@@ -31,7 +31,7 @@ PendingLease PendingFrom(const v1::LeaseRequest& request) {
   PendingLease pending;
   pending.policy = request.placement_policy();
   const auto add = [&pending](uint64_t bytes) {
-    pending.content_bytes = SaturatingSum(pending.content_bytes, bytes);
+    pending.asked_bytes = SaturatingSum(pending.asked_bytes, bytes);
   };
   for (const v1::ContentHint& hint : request.contents()) {
     const ContentKey key{ContentHash{hint.hash_high(), hint.hash_low()},
@@ -40,6 +40,7 @@ PendingLease PendingFrom(const v1::LeaseRequest& request) {
     if (!pending.contents.insert(key).second) continue;
     add(hint.size_bytes());
   }
+  pending.needed_bytes = request.needed_bytes();
   add(request.needed_bytes());
   return pending;
 }

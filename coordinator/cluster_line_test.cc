@@ -120,6 +120,20 @@ TEST_F(ClusterLineTest, DeviceTimeCountsAndIsForgotten) {
   EXPECT_EQ(Explain(blue).place_in_line(), 2u);
 }
 
+TEST_F(ClusterLineTest, AnotherHighestClassChangesPlaces) {
+  const StreamId blue = OpenAndWait("blue");
+  const StreamId red = OpenAndWait("red");
+  SetClass(red, v1::PRIORITY_CLASS_REALTIME);
+  EXPECT_EQ(Explain(red).place_in_line(), 1u);
+  config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_BATCH;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_EQ(Explain(red).place_in_line(), 2u);
+  EXPECT_EQ(Explain(blue).place_in_line(), 1u);
+  config_.tenants[0].max_priority_class = v1::PRIORITY_CLASS_REALTIME;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_EQ(Explain(red).place_in_line(), 1u);
+}
+
 TEST_F(ClusterLineTest, WhoDoesNotFitIsPassed) {
   const StreamId large = OpenAndWait("blue", 5000);
   const StreamId small = OpenAndWait("red", 600);

@@ -163,6 +163,10 @@ TEST_F(ClusterMembersTest, WithoutAWorkerItIsRefusedAtOnce) {
 }
 
 TEST_F(ClusterMembersTest, RoomIsNeededThere) {
+  Tenant tenant = TestTenant("red");
+  tenant.limits.set_memory_bytes(uint64_t{16} << 30);
+  tenant.totals.set_memory_bytes(uint64_t{16} << 30);
+  cluster_->SetTenants({tenant, TestTenant("blue")});
   const v1::SessionResponse second = Ask(0, 1, uint64_t{9} << 30);
   ASSERT_TRUE(second.has_refused());
   EXPECT_TRUE(Ask(0, 1, uint64_t{7} << 30).has_granted());

@@ -64,7 +64,7 @@ PendingLease Cluster::StateOf(const Lease& lease) {
   PendingLease state;
   const Worker::Held* const held = HeldFor(lease);
   if (held == nullptr) return state;
-  state.content_bytes = held->storage_bytes;
+  state.asked_bytes = held->storage_bytes;
   const Worker& worker = *workers_.Find(lease.worker_id);
   const auto contents = worker.contents.find(lease.tenant);
   if (contents == worker.contents.end()) return state;
@@ -91,7 +91,10 @@ absl::StatusOr<KeptDecision> Cluster::PlaceMigration(
     const Tenant* tenant, scheduler::MigrationTerms* terms) {
   const SharedWork work =
       session.phase_work != nullptr ? session.phase_work : WorkOf(session);
-  scheduler::Request request = RequestFor(session, StateOf(from), tenant, work);
+  const PendingLease state = StateOf(from);
+  scheduler::Request request = RequestFor(session, state, tenant, work);
+  // All of it comes along, also what is above a limit that has become less.
+  request.asked_bytes = state.asked_bytes;
   // An operator's wish goes before those that wait.
   if (!to_worker.empty()) request.kept_for_others.clear();
   const auto busy = std::move(request.barred);

@@ -3,13 +3,16 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
 #include "common/error.h"
 #include "common/lease/priority_class.h"
 #include "common/log/log.h"
 #include "common/net/proto_duration.h"
+#include "common/saturating.h"
 #include "coordinator/cluster.h"
 
 namespace djinn::coordinator {
@@ -24,9 +27,6 @@ constexpr double kSecondsPerRun = 5e-3;
 constexpr absl::Duration kPromiseTime = absl::Seconds(30);
 // Of a decision, for operators.
 constexpr size_t kMaxKept = 32;
-
-// Of what tenants share.
-constexpr char kShared[] = "";
 
 scheduler::StateKey KeyOf(const std::string& tenant, const ContentKey& key) {
   return absl::HashOf(tenant, key.first.high, key.first.low, key.second);
@@ -51,6 +51,29 @@ uint64_t Cluster::PromisedBytes(const Lease& lease) {
   return lease.promised_bytes - std::min(lease.promised_bytes, brought);
 }
 
+uint64_t Cluster::PromisedBytes(const Worker& worker) {
+  struct OfTenant {
+    uint64_t promised = 0;
+    uint64_t held = 0;
+    uint64_t most = 0;
+  };
+  absl::flat_hash_map<absl::string_view, OfTenant> tenants;
+  for (const Lease* lease : leases_.OfWorker(worker.id)) {
+    OfTenant& of = tenants[lease->tenant];
+    of.promised = SaturatingSum(of.promised, PromisedBytes(*lease));
+    if (const Worker::Held* const held = HeldFor(*lease)) {
+      of.held = SaturatingSum(of.held, held->storage_bytes);
+    }
+    of.most = std::max(of.most, lease->tenant_limits.memory_bytes());
+  }
+  uint64_t promised = 0;
+  for (const auto& [tenant, of] : tenants) {
+    promised = SaturatingSum(
+        promised, std::min(of.promised, of.most - std::min(of.most, of.held)));
+  }
+  return promised;
+}
+
 void Cluster::RefreshFleet(const Worker& worker) {
   if (!worker.usable()) {
     fleet_.Remove(worker.id);
@@ -60,14 +83,10 @@ void Cluster::RefreshFleet(const Worker& worker) {
   facts.id = worker.id;
   facts.device = KindOf(worker.device);
   facts.memory_bytes = worker.memory_bytes;
-  uint64_t promised = 0;
-  for (const Lease* lease : leases_.OfWorker(worker.id)) {
-    ++facts.leases;
-    promised += PromisedBytes(*lease);
-  }
+  facts.leases = static_cast<uint32_t>(leases_.OfWorker(worker.id).size());
   // The worker counts what it would evict as free.
   facts.available_bytes =
-      worker.free_bytes - std::min(worker.free_bytes, promised);
+      worker.free_bytes - std::min(worker.free_bytes, PromisedBytes(worker));
   facts.queued_runs = worker.queued_runs;
   facts.queued_seconds =
       worker.queued_runs *
@@ -91,12 +110,7 @@ bool Cluster::AbsorbState(const Worker& worker) {
   const uint64_t available = known ? before->facts.available_bytes : 0;
   absl::flat_hash_set<scheduler::StateKey> held;
   for (const auto& [tenant, contents] : worker.contents) {
-    const auto owner = tenants_->Find(tenant);
-    const bool shared = owner != nullptr && owner->share_contents;
-    for (const ContentKey& key : contents) {
-      held.insert(KeyOf(tenant, key));
-      if (shared) held.insert(KeyOf(kShared, key));
-    }
+    for (const ContentKey& key : contents) held.insert(KeyOf(tenant, key));
   }
   RefreshFleet(worker);
   fleet_.SetHeld(worker.id, std::move(held));
@@ -134,11 +148,14 @@ scheduler::Request Cluster::RequestFor(const Session& session,
                                        const Tenant* tenant,
                                        const SharedWork& work) {
   scheduler::Request request;
-  request.asked_bytes = pending.content_bytes;
-  const bool shares = tenant != nullptr && tenant->share_contents;
+  request.asked_bytes = pending.asked_bytes;
+  if (tenant != nullptr) {
+    request.asked_bytes = std::min(request.asked_bytes, LeaseMemory(*tenant));
+  }
+  // Also of a tenant that shares contents: who has not proven that it has the
+  // bytes is not to learn here that somebody has them.
   for (const ContentKey& key : pending.contents) {
-    request.state.push_back(
-        {KeyOf(shares ? kShared : session.tenant, key), key.second});
+    request.state.push_back({KeyOf(session.tenant, key), key.second});
   }
   if (work != nullptr) {
     request.work = work.get();

@@ -67,23 +67,39 @@ class ClusterPlacementTest : public ClusterTest {
   }
 };
 
-TEST_F(ClusterPlacementTest, SharedContentsDrawThoseWhoShare) {
+// Who guesses a hash is not to learn whether others have such bytes.
+TEST_F(ClusterPlacementTest, OthersContentsNeitherShowNorDraw) {
+  for (Tenant& tenant : config_.tenants) tenant.share_contents = true;
+  cluster_->SetTenants(config_.tenants);
   v1::WorkerState warm = TestWorker("warm");
   AddContent("red", 1, 1'000'000'000, &warm);
-  const auto missing = [&](bool red, bool blue) {
-    for (Tenant& tenant : config_.tenants) {
-      tenant.share_contents = tenant.name == "red" ? red : blue;
-    }
-    cluster_->SetTenants(config_.tenants);
-    const StreamId worker = Join(warm);
-    EXPECT_EQ(cluster_->Report(worker, warm), absl::OkStatus());
-    const StreamId session = Open("blue");
-    Ask(session, 0, "", 1'000'000'000);
-    return Explain(session).decision().candidates(0).terms().missing_bytes();
-  };
-  EXPECT_EQ(missing(true, true), 0u);
-  EXPECT_EQ(missing(true, false), 1'000'000'000u);
-  EXPECT_EQ(missing(false, true), 1'000'000'000u);
+  const StreamId worker = Join(warm);
+  // The one that is taken of equals.
+  v1::WorkerState cold = TestWorker("cold");
+  const StreamId other = Join(cold);
+  const StreamId session = Open("blue");
+  Ask(session, 0, "", 1'000'000'000);
+  const v1::PlacementDecision decision = Explain(session).decision();
+  EXPECT_EQ(decision.worker_id(), "cold");
+  ASSERT_THAT(decision.candidates(), SizeIs(2));
+  for (const v1::PlacementCandidate& candidate : decision.candidates()) {
+    EXPECT_FALSE(candidate.holder());
+    EXPECT_EQ(candidate.terms().missing_bytes(), 1'000'000'000u);
+  }
+  CarryOut(other, &cold);
+  const auto granted = Next(session);
+  ASSERT_TRUE(granted.has_value() && granted->has_granted());
+  EXPECT_THAT(granted->granted().placement_reason(),
+              testing::Not(HasSubstr("holds")));
+  cluster_->Close(session);
+  // It has proven there that it has them.
+  AddContent("blue", 1, 1'000'000'000, &warm);
+  ASSERT_EQ(cluster_->Report(worker, warm), absl::OkStatus());
+  const StreamId again = Open("blue");
+  Ask(again, 0, "", 1'000'000'000);
+  CarryOut(worker, &warm);
+  EXPECT_THAT(Next(again)->granted().placement_reason(),
+              HasSubstr("holds 1.0 GB of 1.0 GB asked"));
 }
 
 TEST_F(ClusterPlacementTest, TheNearestWishCounts) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/retry_after.h"
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
 #include "coordinator/configured_quotas.h"
@@ -71,6 +72,22 @@ Lease* Cluster::AddLease(Lease lease) {
   return leases_.Add(std::move(lease));
 }
 
+absl::Status Cluster::LimitObstacle(const Tenant& tenant,
+                                    uint64_t needed_bytes) {
+  const uint64_t limit = LeaseMemory(tenant);
+  if (needed_bytes <= limit) return absl::OkStatus();
+  const std::string resource(
+      scheduler::ResourceName(scheduler::Resource::kMemoryBytes));
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, "QUOTA_EXCEEDED",
+      absl::StrCat("a lease of tenant ", tenant.name, " may have ", limit, " ",
+                   resource, ", has 0 and asks for ", needed_bytes, " more"),
+      {{"resource", resource},
+       {"limit", absl::StrCat(limit)},
+       {"used", "0"},
+       {"asked", absl::StrCat(needed_bytes)}});
+}
+
 absl::Status Cluster::QuotaObstacle(const Tenant& tenant) const {
   const scheduler::Amounts asked = LeaseQuota(tenant);
   const auto breach = quotas_.Check(tenant.name, asked);
@@ -80,22 +97,45 @@ absl::Status Cluster::QuotaObstacle(const Tenant& tenant) const {
   return QuotaExceeded(tenant, *breach);
 }
 
+absl::Duration Cluster::UntilQuotaIsFree(const std::string& tenant) {
+  absl::Duration next = absl::InfiniteDuration();
+  for (const Lease* lease : leases_.OfTenant(tenant)) {
+    const Session* const session = sessions_.Find(lease->session_id);
+    if (session->stream == 0) next = std::min(next, session->deadline);
+  }
+  for (const auto& [id, restored] : restored_) {
+    if (restored.tenant == tenant) next = std::min(next, restored_until_);
+  }
+  return next - clock_->Monotonic();
+}
+
 bool Cluster::MayFitQuota(MemberId device, const Tenant& tenant,
                           Session* session, Wakes* wakes) {
-  const scheduler::Amounts asked = LeaseQuota(tenant);
-  const auto breach = quotas_.Check(tenant.name, asked);
-  if (!breach.has_value() || quotas_.Reclaim(tenant.name, asked).has_value()) {
-    return true;
+  PendingLease& pending = session->pending.at(device);
+  absl::Status why = LimitObstacle(tenant, pending.needed_bytes);
+  bool may_wait = false;
+  if (why.ok()) {
+    const scheduler::Amounts asked = LeaseQuota(tenant);
+    const auto breach = quotas_.Check(tenant.name, asked);
+    if (!breach.has_value() ||
+        quotas_.Reclaim(tenant.name, asked).has_value()) {
+      return true;
+    }
+    why = QuotaExceeded(tenant, *breach);
+    may_wait = breach->may_wait;
+    // Alone it would fit.
+    if (!may_wait && breach->asked <= breach->limit) {
+      why = WithRetryAfter(std::move(why), UntilQuotaIsFree(tenant.name));
+    }
   }
-  const absl::Status why = QuotaExceeded(tenant, *breach);
   metrics_.attempts.Add({"quota_exceeded"});
-  if (breach->may_wait) {
+  if (may_wait) {
     // No worker was looked for.
-    session->pending.at(device).decision = {};
+    pending.decision = {};
     LeaveUnplaced(device, why, session, wakes);
     return false;
   }
-  LeaveLine(&session->pending.at(device));
+  LeaveLine(&pending);
   session->pending.erase(device);
   Refuse(why, device, session, wakes);
   return false;

@@ -114,6 +114,23 @@ TEST_F(ClusterQuotaTest, WhatEndsIsFreeAgain) {
   EXPECT_TRUE(Ask(Open("red"))->has_granted());
 }
 
+TEST_F(ClusterQuotaTest, WhoIsAwaySaysWhenThereIsQuotaAgain) {
+  config_.tenants[0].quotas[0].nominal = kGiB;
+  cluster_->SetTenants(config_.tenants);
+  const StreamId first = Open("red");
+  EXPECT_TRUE(Ask(first)->has_granted());
+  EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
+  cluster_->Detach(first);
+  clock_.Advance(absl::Seconds(10));
+  const v1::LeaseRefused refused = Ask(Open("red"))->refused();
+  EXPECT_EQ(FromProtoDuration(refused.retry_after()),
+            config_.session_timeout - absl::Seconds(10));
+  // More than it may ever have.
+  config_.tenants[0].quotas[0].nominal = kGiB - 1;
+  cluster_->SetTenants(config_.tenants);
+  EXPECT_FALSE(Ask(Open("red"))->refused().has_retry_after());
+}
+
 TEST_F(ClusterQuotaTest, WhatIsBorrowedIsReclaimed) {
   Lend(1, 1);
   const StreamId first = Open("red");

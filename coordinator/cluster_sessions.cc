@@ -126,7 +126,7 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
   if (session == nullptr) {
     const size_t count = sessions_.CountOfTenant(tenant->name);
     if (count >= tenant->max_sessions) {
-      return WithQuotaFailure(
+      const absl::Status refused = WithQuotaFailure(
           MakeError(
               absl::StatusCode::kResourceExhausted, "TOO_MANY_SESSIONS",
               absl::StrCat("tenant ", tenant->name, " has ", count,
@@ -134,6 +134,10 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
               {{"limit", absl::StrCat(tenant->max_sessions)},
                {"used", absl::StrCat(count)}}),
           tenant->name);
+      // One too many may have to go before there is room for another.
+      if (count > tenant->max_sessions) return refused;
+      return WithRetryAfter(
+          refused, sessions_.NextTimeout(tenant->name) - clock_->Monotonic());
     }
     const v1::PriorityClass asked = open.urgency().priority_class();
     if (resume.empty() && asked > tenant->max_priority_class) {

@@ -97,6 +97,10 @@ void Cluster::ApplyTenant(const Tenant& tenant, Wakes* wakes) {
     lease->reissue_time = absl::InfinitePast();
     Touch(workers_.Find(lease->worker_id), wakes);
   }
+  // The highest class that they may ask for may be another.
+  for (const auto& [id, session] : sessions_.all()) {
+    if (session->tenant == tenant.name) ChangePlaces(session.get());
+  }
 }
 
 void Cluster::RemoveTenant(const std::string& name, Wakes* wakes) {

@@ -1,7 +1,11 @@
 // Tenants that come, change and go while the cluster runs.
+#include <optional>
+#include <vector>
+
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
 #include "common/net/proto_duration.h"
+#include "common/retry_after.h"
 #include "coordinator/cluster_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -205,6 +209,23 @@ TEST_F(ClusterTenantsTest, AFewerSessionsLimitEndsNone) {
   EXPECT_EQ(ErrorReason(Attach("red").status()), "TOO_MANY_SESSIONS");
   // Who is there may come back.
   Open("red", first.owner);
+}
+
+TEST_F(ClusterTenantsTest, WhoseSessionTimesOutSaysWhenThereIsRoom) {
+  std::vector<StreamId> sessions;
+  for (int i = 0; i < 4; ++i) sessions.push_back(Open("red"));
+  EXPECT_EQ(RetryAfter(Attach("red").status()), std::nullopt);
+  cluster_->Detach(sessions[2]);
+  clock_.Advance(absl::Seconds(10));
+  cluster_->Detach(sessions[1]);
+  EXPECT_EQ(RetryAfter(Attach("red").status()),
+            config_.session_timeout - absl::Seconds(10));
+  cluster_->Close(Open("red", sessions[2].owner));
+  Open("red");
+  EXPECT_EQ(RetryAfter(Attach("red").status()), config_.session_timeout);
+  clock_.Advance(config_.session_timeout);
+  cluster_->Tick();
+  EXPECT_TRUE(Attach("red").ok());
 }
 
 TEST_F(ClusterTenantsTest, ARemovedTenantsSessionsEnd) {

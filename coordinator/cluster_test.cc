@@ -174,6 +174,9 @@ TEST_F(ClusterTest, RequestWaitsForAWorkerUntilItsDeadline) {
 }
 
 TEST_F(ClusterTest, WhatCanNeverFitIsRefusedAtOnce) {
+  config_.tenants[0].limits.set_memory_bytes(~uint64_t{0});
+  config_.tenants[0].totals.set_memory_bytes(~uint64_t{0});
+  cluster_->SetTenants(config_.tenants);
   Join(w0_);
   const StreamId session = Open("red");
   ASSERT_TRUE(

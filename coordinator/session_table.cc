@@ -12,7 +12,7 @@ namespace djinn::coordinator {
 Session* SessionTable::Add(Session session) {
   auto owned = std::make_unique<Session>(std::move(session));
   Session* const added = owned.get();
-  ++count_of_tenant_[added->tenant];
+  of_tenant_[added->tenant].insert(added);
   added->place = absl::StrCat(absl::Hex(++last_place_, absl::kZeroPad16));
   in_order_[added->place] = added;
   sessions_[added->id] = std::move(owned);
@@ -22,8 +22,9 @@ Session* SessionTable::Add(Session session) {
 void SessionTable::Remove(const std::string& id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
-  const auto count = count_of_tenant_.find(found->second->tenant);
-  if (--count->second == 0) count_of_tenant_.erase(count);
+  const auto others = of_tenant_.find(found->second->tenant);
+  others->second.erase(found->second.get());
+  if (others->second.empty()) of_tenant_.erase(others);
   if (!found->second->bound_devices.empty()) {
     EndedIds& ended = ended_of_tenant_[found->second->tenant];
     if (ended.all.insert(id).second) ended.oldest_first.push_back(id);
@@ -56,8 +57,18 @@ Session* SessionTable::FindByPrefix(absl::string_view prefix) {
 }
 
 size_t SessionTable::CountOfTenant(const std::string& tenant) const {
-  const auto found = count_of_tenant_.find(tenant);
-  return found == count_of_tenant_.end() ? 0 : found->second;
+  const auto found = of_tenant_.find(tenant);
+  return found == of_tenant_.end() ? 0 : found->second.size();
+}
+
+absl::Duration SessionTable::NextTimeout(const std::string& tenant) const {
+  absl::Duration next = absl::InfiniteDuration();
+  const auto found = of_tenant_.find(tenant);
+  if (found == of_tenant_.end()) return next;
+  for (const Session* session : found->second) {
+    if (session->stream == 0) next = std::min(next, session->deadline);
+  }
+  return next;
 }
 
 std::vector<Session*> SessionTable::TimedOut(absl::Duration now) const {

@@ -38,10 +38,11 @@ namespace djinn::coordinator {
 
 // A lease asked for and not granted yet.
 struct PendingLease {
-  // What will be uploaded, each content once, and its size together, with what
-  // is needed besides.
+  // What will be uploaded, each content once; the room that is needed besides;
+  // and all of it together, as the client says: a lease may hold less.
   absl::flat_hash_set<ContentKey> contents;
-  uint64_t content_bytes = 0;
+  uint64_t needed_bytes = 0;
+  uint64_t asked_bytes = 0;
   // Monotonic.
   absl::Duration deadline;
   // The offered lease; empty while no worker was found.
@@ -212,6 +213,9 @@ class SessionTable {
   // The one whose id begins so; null when there is none or several.
   Session* FindByPrefix(absl::string_view prefix);
   size_t CountOfTenant(const std::string& tenant) const;
+  // Monotonic: when the first of the tenant's sessions without a stream times
+  // out. Infinite when all have one.
+  absl::Duration NextTimeout(const std::string& tenant) const;
   // Sessions without a stream whose deadline has come.
   std::vector<Session*> TimedOut(absl::Duration now) const;
   const std::map<std::string, std::unique_ptr<Session>>& all() const {
@@ -229,7 +233,7 @@ class SessionTable {
   std::map<std::string, std::unique_ptr<Session>> sessions_;
   std::map<std::string, Session*> in_order_;
   uint64_t last_place_ = 0;
-  std::map<std::string, size_t> count_of_tenant_;
+  std::map<std::string, absl::flat_hash_set<const Session*>> of_tenant_;
   std::map<std::string, EndedIds> ended_of_tenant_;
 };
 

@@ -37,6 +37,10 @@ scheduler::Amounts LeaseQuota(const Tenant& tenant) {
   return amounts;
 }
 
+uint64_t LeaseMemory(const Tenant& tenant) {
+  return std::min(tenant.limits.memory_bytes(), tenant.totals.memory_bytes());
+}
+
 Tenants::Snapshot Tenants::all() const {
   MutexLock lock(&mu_);
   return tenants_;

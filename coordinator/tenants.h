@@ -79,6 +79,9 @@ struct Cohort {
 // worker. A part of the memory without a limit of its own may be all of it.
 scheduler::Amounts LeaseQuota(const Tenant& tenant);
 
+// The most memory that a lease's session may ever hold at the worker.
+uint64_t LeaseMemory(const Tenant& tenant);
+
 // Thread-safe. Tenants are replaced as a whole; who has one keeps it as it was.
 class Tenants {
  public:

@@ -254,6 +254,21 @@ bool QuotaTree::MayTakeBack(absl::string_view tenant, absl::string_view from,
   return borrows;
 }
 
+int64_t QuotaTree::MemoryWithQuota(absl::string_view tenant,
+                                   const Amounts& asked) const {
+  const Node* const node = Find(tenant);
+  if (node == nullptr) return 0;
+  const auto with_quota = [&](Resource resource) {
+    return node->quotas[Index(resource)].limited() ? asked[Index(resource)] : 0;
+  };
+  const int64_t all = asked[Index(Resource::kMemoryBytes)];
+  if (with_quota(Resource::kMemoryBytes) > 0) return all;
+  // None of them is so large that the sum could overflow.
+  return std::min(all, with_quota(Resource::kContentBytes) +
+                           with_quota(Resource::kStorageBytes) +
+                           with_quota(Resource::kCacheBytes));
+}
+
 std::vector<double> QuotaTree::Precedence(absl::string_view tenant,
                                           const Amounts& asked) const {
   std::vector<double> shares;

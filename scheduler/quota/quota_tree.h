@@ -139,6 +139,10 @@ class QuotaTree {
   bool MayTakeBack(absl::string_view tenant, absl::string_view from,
                    const Amounts& asked) const;
 
+  // Of the memory that is asked for, what `tenant` has a quota of: all of it,
+  // or those parts of it. More room at a worker is not its own to take back.
+  int64_t MemoryWithQuota(absl::string_view tenant, const Amounts& asked) const;
+
   // Shares as they would be, from the root down: who has less goes first.
   std::vector<double> Precedence(absl::string_view tenant,
                                  const Amounts& asked) const;

@@ -178,6 +178,26 @@ TEST(QuotaTreeTest, ItIsTakenBackWhereItIsShort) {
   EXPECT_TRUE(tree.MayTakeBack("a", "b", Ask(1)));
 }
 
+TEST(QuotaTreeTest, MemoryIsATenantsOwnWhereItHasAQuotaOfIt) {
+  const auto with = [](std::vector<Resource> limited) {
+    TenantQuota tenant = {.tenant = "a"};
+    for (const Resource resource : limited) {
+      tenant.quotas[static_cast<size_t>(resource)].nominal = 1000;
+    }
+    QuotaTree tree;
+    tree.Configure({tenant});
+    // Of memory, contents, storages, caches and messages.
+    return tree.MemoryWithQuota("a", {100, 30, 80, 5, 7});
+  };
+  EXPECT_EQ(with({}), 0);
+  EXPECT_EQ(with({Resource::kMemoryBytes}), 100);
+  EXPECT_EQ(with({Resource::kMemoryBytes, Resource::kCacheBytes}), 100);
+  EXPECT_EQ(with({Resource::kContentBytes, Resource::kCacheBytes}), 35);
+  EXPECT_EQ(with({Resource::kContentBytes, Resource::kStorageBytes}), 100);
+  EXPECT_EQ(with({Resource::kOutstandingMessages}), 0);
+  EXPECT_EQ(QuotaTree().MemoryWithQuota("stranger", {100}), 0);
+}
+
 TEST(QuotaTreeTest, ItIsTakenBackWithinNominalQuotasAlone) {
   QuotaTree tree;
   tree.Configure({Tenant("a", "c", {.nominal = 10}, {.nominal = 5}),

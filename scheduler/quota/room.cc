@@ -90,6 +90,8 @@ std::vector<Victim> VictimsAtOneWorker(
     const semantics::CostFactors& factors,
     absl::FunctionRef<uint64_t(const std::string& worker_id)> shared_contents,
     const ReclaimLosses::Allowance& allowance, QuotaTree* quotas) {
+  const auto own =
+      static_cast<uint64_t>(quotas->MemoryWithQuota(lender, asked));
   std::vector<Victim> best;
   for (const auto& [worker_id, there] : by_worker) {
     const Fleet::Member* const member = fleet.Find(worker_id);
@@ -107,6 +109,8 @@ std::vector<Victim> VictimsAtOneWorker(
       continue;
     }
     const uint64_t needed = terms.missing_bytes - available;
+    // Others would lose what nobody has lent them for this.
+    if (needed > own) continue;
     const uint64_t shared = shared_contents(worker_id);
     std::vector<Victim> victims = there;
     const auto consider = [&] {

@@ -37,7 +37,8 @@ std::vector<Victim> VictimsForRoom(const std::string& lender,
 
 // Where they are, of those that may give way.
 using VictimsByWorker = std::map<std::string, std::vector<Victim>>;
-// The cheapest of these, all at one worker on which the request fits then.
+// The cheapest of these, all at one worker on which the request fits then, if
+// what is missing there is no more than what `asked` is of the lender's own.
 // Empty when there is none. `shared_contents` says of a worker what `shared` is
 // above.
 std::vector<Victim> VictimsAtOneWorker(

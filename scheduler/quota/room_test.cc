@@ -20,7 +20,7 @@ class RoomTest : public testing::Test {
         {{.tenant = "red", .cohort = "lab", .quotas = {Quota{.nominal = 0}}},
          {.tenant = "blue",
           .cohort = "lab",
-          .quotas = {Quota{.nominal = 90}}}});
+          .quotas = {Quota{.nominal = 9000}}}});
     request_.asked_bytes = 800;
     for (const char* id : {"w0", "w1"}) {
       WorkerFacts facts;
@@ -49,7 +49,7 @@ class RoomTest : public testing::Test {
     const int64_t before = quotas_.Used("red", Resource::kMemoryBytes);
     std::vector<std::string> ids;
     for (const Victim& victim : VictimsAtOneWorker(
-             "blue", {10}, request_, there_, fleet_, factors_,
+             "blue", asked_, request_, there_, fleet_, factors_,
              [&](const std::string& worker) {
                return worker == "w0" ? shared_ : 0;
              },
@@ -64,6 +64,8 @@ class RoomTest : public testing::Test {
   Fleet fleet_;
   semantics::CostFactors factors_;
   Request request_;
+  // Of blue's quota.
+  Amounts asked_ = {1000};
   VictimsByWorker there_;
   uint64_t shared_ = 0;
 };
@@ -110,8 +112,18 @@ TEST_F(RoomTest, NobodyGivesBackMoreThanItBorrows) {
   Have("b", "w0", 350, 1);
   quotas_.Configure(
       {{.tenant = "red", .cohort = "lab", .quotas = {Quota{.nominal = 10}}},
-       {.tenant = "blue", .cohort = "lab", .quotas = {Quota{.nominal = 90}}}});
+       {.tenant = "blue",
+        .cohort = "lab",
+        .quotas = {Quota{.nominal = 9000}}}});
   EXPECT_THAT(Search(), IsEmpty());
+}
+
+TEST_F(RoomTest, NobodyTakesMoreThanItAsksOfItsOwn) {
+  Have("a", "w0", 700, 1);
+  asked_ = {699};
+  EXPECT_THAT(Search(), IsEmpty());
+  asked_ = {700};
+  EXPECT_THAT(Search(), ElementsAre("a"));
 }
 
 TEST_F(RoomTest, WhatATenantMayLoseCounts) {
