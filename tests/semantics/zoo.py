@@ -674,8 +674,9 @@ PROGRAMS = [
     Program("poolformer", "forward", forward(_poolformer(), _pixels(2, 64)),
             held_out=True),
     Program("hubert", "forward", forward(_hubert(), _waves), held_out=True),
-    Program("gru", "forward", forward(
-        GRUTagger, lambda: {"input_ids": models._tokens(2, 9)}), held_out=True),
+    Program("gru", "train", train(
+        GRUTagger, lambda: {"input_ids": models._tokens(2, 9)}, _classify),
+            held_out=True),
     Program("internvl", "generate", generate(_internvl(), _seen(4)), held_out=True),
     Program("qwen2_audio", "generate", generate(_audio_llm(), _heard), held_out=True),
     Program("siglip", "forward", forward(
