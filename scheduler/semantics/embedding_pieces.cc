@@ -16,9 +16,8 @@ bool MakesFloats(const Frame& frame, int node) {
   });
 }
 
-// Elements stay what they are, or are times one number, or rows are added up. A
-// copy in another order is
-// its reader's.
+// Elements stay what they are or are times one number, or rows are added up. A
+// copy in another order is its reader's.
 bool MovesRows(const Frame& frame, int node) {
   if (frame.op(node) == "clone") return false;
   const OpClass op_class = frame.op_class(node);
