@@ -14,6 +14,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "scheduler/semantics/dropout.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -48,6 +49,7 @@ class Finder {
     }
     AddLoneOutputs();
     AddLoneProjections();
+    AddLastProjections();
     AddLoneRotations();
     AddLoneDistances();
   }
@@ -139,7 +141,8 @@ class Finder {
       int made = frame_.Producer(node, static_cast<int>(k));
       if (made >= 0 && frame_.op(made) == "clone" && regions_->IsFree(made)) {
         const int before = frame_.Producer(made, 0);
-        if (before < 0 || frame_.op(before) == "where") {
+        if (before < 0 || frame_.op(before) == "where" ||
+            IsTableLookUp(before)) {
           Take(made, "attention.mask");
         }
         made = before;
@@ -159,15 +162,7 @@ class Finder {
 
   // A row of numbers, one a head, looked up by whole numbers.
   bool IsTableLookUp(int node) const {
-    if (frame_.op(node) == "embedding") return true;
-    if (frame_.op(node) != "index" || frame_.operands(node).size() != 2) {
-      return false;
-    }
-    const srg::TensorView& table = *frame_.operands(node)[0].view;
-    const srg::TensorView& rows = *frame_.operands(node)[1].view;
-    return frame_.IsBound(node, 0) && table.sizes.size() == 2 &&
-           IsFloating(table.data_type) &&
-           rows.data_type == srg::DataType::kInt64;
+    return frame_.op(node) == "embedding" || IsTableIndex(frame_, node);
   }
 
   bool MeasuresDistance(int node) const {
@@ -219,7 +214,11 @@ class Finder {
     if (!fresh || depth > 24) return it->second;
     bool carries = false;
     const bool free = regions_->IsFree(node);
-    if (!free && regions_->pattern(node) != "kv_cache") return false;
+    if (!free && regions_->pattern(node) != "kv_cache") {
+      // Of queries, keys and values made at once, another region may have it.
+      it->second = regions_->role(node) == "attention.projection";
+      return it->second;
+    }
     if (free && IsProjection(frame_, node)) {
       Take(node, "attention.projection");
       carries = true;
@@ -230,6 +229,7 @@ class Finder {
       const auto sizes = frame_.OutputSizes(node);
       carries |= free && sizes.size() == 4 && sizes[1] > 1 &&
                  frame_.Producers(node).size() < 2;
+      carries |= free && RepeatsHeads(node);
       if (carries && free) Take(node, "attention.heads");
     }
     carries_[node] = carries;
@@ -251,26 +251,8 @@ class Finder {
     });
     if (out < 0) return;
     Take(out, "attention.output");
-    AddDropout(out);
-  }
-
-  void AddDropout(int node) {
-    for (const int consumer : frame_.Consumers(node)) {
-      if (!regions_->IsFree(consumer)) continue;
-      if (frame_.op_class(consumer) == OpClass::kRandom) {
-        Take(consumer, "attention.dropout");
-        continue;
-      }
-      if (frame_.op(consumer) != "mul") continue;
-      const auto draws = [&](int other) {
-        return regions_->IsFree(other) && other != node &&
-               (frame_.op_class(other) == OpClass::kRandom ||
-                frame_.op(other) == "div_" || frame_.op(other) == "empty_like");
-      };
-      const std::vector<int> mask = Upstream(frame_, consumer, draws, 8);
-      if (mask.empty()) continue;
-      Take(consumer, "attention.dropout");
-      for (const int other : mask) Take(other, "attention.dropout");
+    for (const int next : DropoutBehind(frame_, *regions_, out)) {
+      Take(next, "attention.dropout");
     }
   }
 
@@ -417,14 +399,17 @@ class Finder {
       makers = Upstream(frame_, maker, passes, 4);
       makers.push_back(maker);
     }
-    for (const int node : makers) {
-      if (frame_.op(node) != "clone" || frame_.Sizes(node, 0).size() != 5) {
-        continue;
-      }
-      const auto& strides = frame_.operands(node)[0].view->strides;
-      if (strides[2] == 0 && frame_.Sizes(node, 0)[2] > 1) return true;
+    return absl::c_any_of(makers,
+                          [this](int node) { return RepeatsHeads(node); });
+  }
+
+  // Heads of keys or values, each copied for several of the queries'.
+  bool RepeatsHeads(int node) const {
+    if (frame_.op(node) != "clone" || frame_.Sizes(node, 0).size() != 5) {
+      return false;
     }
-    return false;
+    return frame_.operands(node)[0].view->strides[2] == 0 &&
+           frame_.Sizes(node, 0)[2] > 1;
   }
 
   // A projection of what was there before, then a sum and a norm, then an MLP.
@@ -449,14 +434,25 @@ class Finder {
       // A pooler keeps the width, an MLP does not.
       const auto out = frame_.OutputSizes(i), wide = frame_.OutputSizes(next);
       if (out.empty() || wide.empty() || out.back() == wide.back()) continue;
-      regions_->Add({"attention", {{i, "attention.output"}}, {"piece"}});
+      Region region{"attention", {{i, "attention.output"}}, {"piece"}};
+      for (const int dropped : DropoutBehind(frame_, *regions_, i)) {
+        region.members.push_back({dropped, "attention.dropout"});
+      }
+      regions_->Add(std::move(region));
     }
   }
 
   bool HasActivation(int node) const {
-    const auto passes = [this](int next) {
-      return regions_->IsFree(next) && IsElementwise(frame_, next) &&
-             frame_.op(next) != "add";
+    // A sum with what was there before is the one around a block; others are an
+    // activation's own.
+    const auto passes = [this, node](int next) {
+      if (!regions_->IsFree(next) || !IsElementwise(frame_, next)) return false;
+      return frame_.op(next) != "add" ||
+             absl::c_all_of(frame_.operands(next),
+                            [this, node](const Frame::Operand& operand) {
+                              return frame_.value(operand.value).producer >=
+                                     node;
+                            });
     };
     return FindDownstream(frame_, node, passes, [this](int next) {
              return frame_.op_class(next) == OpClass::kActivation;
@@ -548,6 +544,7 @@ class Finder {
       Region region{"attention", {}, {"piece"}};
       for (const int node : nodes) {
         region.members.push_back({node, "attention.projection"});
+        AddScale(node, &region);
         for (const int next : Downstream(
                  frame_, node, [this](int other) { return Passes(other); },
                  32)) {
@@ -558,6 +555,54 @@ class Finder {
       }
       regions_->Add(std::move(region));
     }
+  }
+
+  // Queries times a number, before they are heads.
+  void AddScale(int projection, Region* region) const {
+    for (const int next : frame_.Consumers(projection)) {
+      if (regions_->IsFree(next) && IsScaling(frame_, next)) {
+        region->members.push_back({next, "attention.projection"});
+      }
+    }
+  }
+
+  // A projection of all that a norm made, which keeps its width or makes
+  // queries, keys and values at once, and with which the piece ends. An MLP
+  // widens otherwise; what chooses among classes or tokens has as many scores.
+  void AddLastProjections() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsProjection(frame_, i)) continue;
+      const int input = frame_.op(i) == "addmm" ? 1 : 0;
+      const int norm = frame_.Producer(i, input);
+      const srg::TensorView* const in = frame_.operands(i)[input].view;
+      const auto out = frame_.OutputSizes(i);
+      if (norm < 0 || out.empty() || !EndsNorm(norm) ||
+          Elements(in) != Elements(frame_.outputs(norm)[0].view) ||
+          (out.back() != in->sizes.back() &&
+           out.back() != 3 * in->sizes.back())) {
+        continue;
+      }
+      Region region{"attention", {{i, "attention.projection"}}, {"piece"}};
+      AddScale(i, &region);
+      const std::vector<int> next = frame_.Consumers(i);
+      const bool last = absl::c_all_of(next, [&](int consumer) {
+        return IsScaling(frame_, consumer) &&
+               frame_.Consumers(consumer).empty();
+      });
+      if (last) regions_->Add(std::move(region));
+    }
+  }
+
+  // In one call, or as the product with its weight.
+  bool EndsNorm(int node) const {
+    if (frame_.op_class(node) == OpClass::kNormalization) return true;
+    if (frame_.op(node) != "mul") return false;
+    const auto operands = frame_.operands(node);
+    return operands.size() == 2 &&
+           absl::c_any_of(operands, [this](const Frame::Operand& operand) {
+             return operand.view->sizes.size() == 1 &&
+                    frame_.value(operand.value).producer < 0;
+           });
   }
 
   const Frame& frame_;

@@ -162,7 +162,8 @@ TEST(AttentionTest, APoolerIsNoMlpBehindTheOutput) {
              {sum, std::vector<int64_t>{kWidth}, b.Bound({kWidth})}, rows);
   const auto pooled = b.Linear(Builder::As(normal, {2, kWidth}), kWidth);
   b.Call("tanh", {pooled}, {2, kWidth});
-  EXPECT_THAT(Found(b).roles(), ElementsAre("", "", "norm.whole", "", ""));
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("mlp.down", "", "norm.whole", "", ""));
 }
 
 TEST(AttentionTest, BiasOfATableByDistance) {
@@ -207,6 +208,104 @@ TEST(AttentionTest, BiasOfAFusedCall) {
   EXPECT_THAT(
       Found(b).roles(),
       ElementsAre("attention.bias", "embedding.look_up", "attention.fused"));
+}
+
+TEST(AttentionTest, ABiasCopiedBeforeItsCall) {
+  Builder b;
+  const auto bias =
+      b.Call("embedding", {b.Bound({32, kHeads}), b.Integers({kTokens})},
+             {kTokens, kHeads});
+  const auto copied = b.Call("clone", {bias}, {1, kHeads, 1, kTokens});
+  b.Call("scaled_dot_product_attention",
+         {b.Bound(Heads(1)), b.Bound(Heads(kTokens)), b.Bound(Heads(kTokens)),
+          copied},
+         Heads(1));
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "attention.mask", "attention.fused"));
+}
+
+TEST(AttentionTest, HeadsCopiedForSeveralQueries) {
+  // Their projections are in the piece before.
+  Builder b;
+  srg::TensorView few = b.Bound(Heads(kTokens, 2));
+  few.sizes = {2, 2, 2, kTokens, kSize};
+  few.strides = {2 * kTokens * kSize, kTokens * kSize, 0, kSize, 1};
+  const auto keys = b.Call("clone", {few}, {2, 2, 2, kTokens, kSize});
+  b.Call("scaled_dot_product_attention",
+         {b.Bound(Heads(kTokens)), Builder::As(keys, Heads(kTokens)),
+          b.Bound(Heads(kTokens))},
+         Heads(kTokens));
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("attention.heads", "attention.fused"));
+}
+
+TEST(AttentionTest, TheProjectionThatAPieceEndsWith) {
+  const Shape rows = {2, kTokens, kWidth};
+  const auto normal = [&](Builder* b) {
+    return b->Call("layer_norm",
+                   {b->Bound(rows), Integers{kWidth}, b->Bound({kWidth})},
+                   rows);
+  };
+  // Queries, times a number; all three at once.
+  for (const int64_t width : {kWidth, 3 * kWidth}) {
+    Builder b;
+    const auto q = b.Linear(normal(&b), width);
+    b.Call("mul", {q, 0.5}, {2, kTokens, width});
+    EXPECT_THAT(Found(b).roles(),
+                ElementsAre("norm.whole", "attention.projection",
+                            "attention.projection"));
+  }
+  // A product with its weight ends a norm, too.
+  Builder product;
+  const auto scaled =
+      product.Call("mul", {product.Bound({kWidth}), product.Bound(rows)}, rows);
+  product.Linear(scaled, kWidth);
+  EXPECT_EQ(Found(product).role(1), "attention.projection");
+
+  // An MLP's, or scores.
+  Builder wide;
+  wide.Linear(normal(&wide), 4 * kWidth);
+  EXPECT_EQ(Found(wide).role(1), "");
+  // Of some of the rows: a pooler's.
+  Builder pooled;
+  pooled.Linear(Builder::As(normal(&pooled), {2, kWidth}), kWidth);
+  EXPECT_EQ(Found(pooled).role(1), "");
+  // Read by something else.
+  Builder read;
+  const auto y = read.Linear(normal(&read), kWidth);
+  read.Call("tanh", {y}, rows);
+  EXPECT_EQ(Found(read).role(1), "");
+}
+
+TEST(AttentionTest, QueriesTimesANumberAmongProjections) {
+  Builder b;
+  const Shape rows = {2, kTokens, kWidth};
+  const auto x = b.Bound(rows);
+  b.Call("mul", {b.Linear(x, kWidth), 0.5}, rows);
+  b.Linear(x, kWidth);
+  EXPECT_THAT(Found(b).roles(), Each("attention.projection"));
+}
+
+TEST(AttentionTest, TheOutputWithDropoutBeforeAnActivationInParts) {
+  Builder b;
+  const Shape rows = {2, kTokens, kWidth}, wide = {2, kTokens, 4 * kWidth};
+  const auto out = b.Linear(b.Bound(rows), kWidth);
+  const auto mask = b.Bound(rows);
+  b.Write("bernoulli_", {mask, 0.9});
+  const auto dropped = b.Call("mul", {out, mask}, rows);
+  const auto sum = b.Call("add", {b.Bound(rows), dropped}, rows);
+  const auto normal =
+      b.Call("layer_norm", {sum, Integers{kWidth}, b.Bound({kWidth})}, rows);
+  // x + x^3, and so on.
+  const auto up = b.Linear(normal, 4 * kWidth);
+  const auto cubes = b.Call("pow", {up, 3.0}, wide);
+  b.Call("tanh", {b.Call("add", {up, cubes}, wide)}, wide);
+  const auto roles = Found(b).roles();
+  EXPECT_EQ(roles[0], "attention.output");
+  EXPECT_EQ(roles[1], "attention.dropout");
+  EXPECT_EQ(roles[2], "attention.dropout");
+  EXPECT_EQ(roles[3], "");
 }
 
 TEST(AttentionTest, DistancesBeforeTheirTable) {
@@ -259,6 +358,14 @@ TEST(AttentionTest, RotationOfAPartOfEachHead) {
       ElementsAre("attention.projection", "attention.heads", "attention.heads",
                   "attention.heads", "attention.heads", "attention.heads",
                   "attention.heads"));
+
+  // The keys', made by the same projection.
+  const auto keys = b.Call("mul", {Builder::As(heads, part), angles}, part);
+  const auto back = b.Call("neg", {Builder::As(heads, half)}, half);
+  const auto both = b.Call(
+      "cat", {Entries{back, Builder::As(heads, half)}, int64_t{-1}}, part);
+  b.Call("add", {keys, both}, part);
+  EXPECT_THAT(Found(b).roles(), Contains("attention.heads").Times(10));
 
   // Joined, but not turned.
   Builder plain;

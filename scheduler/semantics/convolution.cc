@@ -1,5 +1,6 @@
-// Stages of a convolutional network: a convolution, the normalization by batch
-// statistics and the activation right behind it, and pooling.
+// Stages of a convolutional network: a convolution with the padding before it,
+// the normalization by batch statistics and the activation right behind it, and
+// pooling.
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -10,6 +11,14 @@ bool IsBatchNorm(const Frame& frame, int node) {
   const absl::string_view op = frame.op(node);
   return op == "batch_norm" || op == "native_batch_norm" ||
          op == "cudnn_batch_norm" || op == "_native_batch_norm_legit";
+}
+
+// Zeros around an image of several channels.
+bool PadsImages(const Frame& frame, int node) {
+  const auto in = frame.Sizes(node, 0), out = frame.OutputSizes(node);
+  return frame.op(node) == "constant_pad_nd" && in.size() == 4 &&
+         out.size() == 4 && in[1] == out[1] && in[2] != out[2] &&
+         in[3] != out[3] && IsFloating(frame.outputs(node)[0].view->data_type);
 }
 
 // The mean over rows and columns of an image: global pooling.
@@ -33,6 +42,10 @@ class Convolution : public Pattern {
       if (!regions->IsFree(i)) continue;
       if (frame.op_class(i) == OpClass::kConvolution) {
         Region region{"conv", {{i, "conv.product"}}, {}};
+        const int before = frame.Producer(i, 0);
+        if (before >= 0 && PadsImages(frame, before)) {
+          region.members.push_back({before, "conv.padding"});
+        }
         AddBehind(frame, *regions, i, &region);
         regions->Add(std::move(region));
       } else if (IsBatchNorm(frame, i)) {
@@ -40,6 +53,9 @@ class Convolution : public Pattern {
         Region region{"conv", {{i, "conv.norm"}}, {}};
         AddBehind(frame, *regions, i, &region);
         regions->Add(std::move(region));
+      } else if (PadsImages(frame, i) && frame.Consumers(i).empty()) {
+        // Its convolution is in the next piece.
+        regions->Add({"conv", {{i, "conv.padding"}}, {}});
       } else if (frame.op_class(i) == OpClass::kPooling ||
                  IsGlobalPooling(frame, i)) {
         regions->Add({"conv", {{i, "conv.pooling"}}, {}});
@@ -56,7 +72,8 @@ class Convolution : public Pattern {
         region->members.push_back({next, "conv.norm"});
         AddBehind(frame, regions, next, region);
       } else if (frame.op_class(next) == OpClass::kActivation &&
-                 frame.Sizes(next, 0).size() == 4) {
+                 // Not rows that were made of it.
+                 frame.Sizes(next, 0) == frame.OutputSizes(node)) {
         region->members.push_back({next, "conv.activation"});
       }
     }

@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
+#include "scheduler/semantics/dropout.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -50,8 +51,15 @@ class Embedding : public Pattern {
       }
     }
     for (int i = 0; i < frame.node_count(); ++i) {
+      if (regions->IsFree(i)) AddTableRows(frame, i, regions);
       if (regions->IsFree(i) && JoinsLookUps(frame, *regions, i)) {
         regions->Add({"embedding", {{i, "embedding.sum"}}, {}});
+      }
+    }
+    for (int i = 0; i < frame.node_count(); ++i) {
+      const absl::string_view role = regions->role(i);
+      if (role == "embedding.look_up" || role == "embedding.sum") {
+        AddDropout(frame, i, regions);
       }
     }
   }
@@ -68,8 +76,39 @@ class Embedding : public Pattern {
              const int made = frame.value(operand.value).producer;
              if (made < 0) return false;
              const absl::string_view role = regions.role(made);
-             return role == "embedding.look_up" || role == "embedding.sum";
+             return role == "embedding.look_up" || role == "embedding.sum" ||
+                    role == "embedding.scale";
            });
+  }
+
+  // A sum of look-ups with rows that were taken by index from a table.
+  static void AddTableRows(const Frame& frame, int node, Regions* regions) {
+    if (frame.op(node) != "add" || frame.operands(node).size() != 2) return;
+    for (int k = 0; k < 2; ++k) {
+      const int rows = frame.Producer(node, k);
+      const int others = frame.Producer(node, 1 - k);
+      if (rows < 0 || others < 0 || !regions->IsFree(rows) ||
+          !IsTableIndex(frame, rows) ||
+          regions->pattern(others) != "embedding") {
+        continue;
+      }
+      regions->Add({"embedding",
+                    {{rows, "embedding.look_up"}, {node, "embedding.sum"}},
+                    {}});
+      return;
+    }
+  }
+
+  // Behind the norm of an embedding's rows, which its readers have not begun.
+  static void AddDropout(const Frame& frame, int node, Regions* regions) {
+    for (const int norm : frame.Consumers(node)) {
+      if (frame.op_class(norm) != OpClass::kNormalization) continue;
+      Region region{"embedding", {}, {}};
+      for (const int next : DropoutBehind(frame, *regions, norm)) {
+        region.members.push_back({next, "embedding.dropout"});
+      }
+      regions->Add(std::move(region));
+    }
   }
 
   // Whole numbers made of whole numbers.
@@ -129,6 +168,10 @@ class Embedding : public Pattern {
     }
     // Several added up: tokens, positions, kinds.
     for (const int sum : frame.Consumers(node)) {
+      if (regions->IsFree(sum) && IsScaling(frame, sum)) {
+        region.members.push_back({sum, "embedding.scale"});
+        continue;
+      }
       if (!regions->IsFree(sum) ||
           (frame.op(sum) != "add" && frame.op(sum) != "add_")) {
         continue;

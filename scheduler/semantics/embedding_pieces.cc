@@ -16,13 +16,14 @@ bool MakesFloats(const Frame& frame, int node) {
   });
 }
 
-// Elements stay what they are, or rows are added up. A copy in another order is
-// its reader's.
+// Elements stay what they are or are times one number, or rows are added up. A
+// copy in another order is its reader's.
 bool MovesRows(const Frame& frame, int node) {
   if (frame.op(node) == "clone") return false;
   const OpClass op_class = frame.op_class(node);
   return op_class == OpClass::kLayout || op_class == OpClass::kIndexing ||
-         frame.op(node) == "add" || frame.op(node) == "add_";
+         IsScaling(frame, node) || frame.op(node) == "add" ||
+         frame.op(node) == "add_";
 }
 
 // One a row of the batch: an image's class, before its patches.

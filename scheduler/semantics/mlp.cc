@@ -1,7 +1,10 @@
 // A multilayer perceptron: projections with an activation between them, one of
 // which may be a gate. A piece may begin or end within one.
+#include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "scheduler/semantics/dropout.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -18,6 +21,9 @@ class Finder {
       if (regions_->IsFree(i) && frame_.op_class(i) == OpClass::kActivation) {
         Around(i);
       }
+    }
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (IsFreeProjection(i)) AddLoneDown(i);
     }
   }
 
@@ -75,7 +81,9 @@ class Finder {
       take(down, "mlp.down");
       const int bias = BiasBehind(down);
       if (bias >= 0) take(bias, "mlp.down");
-      AddDropout(down, &region);
+      for (const int node : DropoutBehind(frame_, *regions_, down)) {
+        take(node, "mlp.dropout");
+      }
     }
     regions_->Add(std::move(region));
   }
@@ -109,26 +117,38 @@ class Finder {
     return !in.empty() && !out.empty() && in.back() != out.back();
   }
 
-  void AddDropout(int node, Region* region) {
-    for (const int consumer : frame_.Consumers(node)) {
-      if (!regions_->IsFree(consumer)) continue;
-      if (frame_.op_class(consumer) == OpClass::kRandom) {
-        region->members.push_back({consumer, "mlp.dropout"});
-        continue;
-      }
-      if (frame_.op(consumer) != "mul") continue;
-      const auto draws = [&](int other) {
-        return regions_->IsFree(other) && other != node &&
-               (frame_.op_class(other) == OpClass::kRandom ||
-                frame_.op(other) == "div_" || frame_.op(other) == "empty_like");
-      };
-      const std::vector<int> mask = Upstream(frame_, consumer, draws, 8);
-      if (mask.empty()) continue;
-      region->members.push_back({consumer, "mlp.dropout"});
-      for (const int other : mask) {
-        region->members.push_back({other, "mlp.dropout"});
-      }
+  // A projection of what was there before that narrows it, and the sum with
+  // rows of the same size: what widened them is in the piece before.
+  void AddLoneDown(int node) {
+    const size_t input = frame_.op(node) == "addmm" ? 1 : 0;
+    const Frame::Operand& operand = frame_.operands(node)[input];
+    const auto out = frame_.OutputSizes(node);
+    if (!frame_.IsFromElsewhere(operand) || out.empty() ||
+        operand.view->sizes.back() <= out.back()) {
+      return;
     }
+    const std::vector<int> dropout = DropoutBehind(frame_, *regions_, node);
+    const bool summed =
+        IsSummed(node) ||
+        absl::c_any_of(dropout, [this](int next) { return IsSummed(next); });
+    if (!summed) return;
+    Region region{"mlp", {{node, "mlp.down"}}, {"piece"}};
+    for (const int next : dropout) {
+      region.members.push_back({next, "mlp.dropout"});
+    }
+    regions_->Add(std::move(region));
+  }
+
+  // With as many rows, each as wide.
+  bool IsSummed(int node) const {
+    const int64_t elements = Elements(
+        frame_.outputs(node).empty() ? nullptr : frame_.outputs(node)[0].view);
+    return absl::c_any_of(frame_.Consumers(node), [&](int next) {
+      const auto operands = frame_.operands(next);
+      return frame_.op(next) == "add" && operands.size() == 2 &&
+             Elements(operands[0].view) == elements &&
+             Elements(operands[1].view) == elements;
+    });
   }
 
   const Frame& frame_;

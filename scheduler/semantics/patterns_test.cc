@@ -59,6 +59,28 @@ TEST(MlpTest, GatedAndPlain) {
                           "mlp.activation", "mlp.down"));
 }
 
+TEST(MlpTest, TheLastProjectionOfOneInThePieceBefore) {
+  const Shape rows = {2, 5, 16};
+  Builder b;
+  const auto down = b.Linear(b.Bound({2, 5, 64}), 16);
+  b.Call("add", {b.Bound(rows), down}, rows);
+  EXPECT_THAT(Found(b).roles(), ElementsAre("mlp.down", ""));
+
+  Builder drops;
+  const auto y = drops.Linear(drops.Bound({2, 5, 64}), 16);
+  const auto dropped = drops.Draw("dropout", {y, 0.1, true}, rows);
+  drops.Call("add", {drops.Bound(rows), dropped}, rows);
+  EXPECT_THAT(Found(drops).roles(), ElementsAre("mlp.down", "mlp.dropout", ""));
+
+  // It widens, or only a bias is added.
+  Builder other;
+  const auto wide = other.Linear(other.Bound(rows), 64);
+  other.Call("add", {other.Bound({2, 5, 64}), wide}, {2, 5, 64});
+  const auto scores = other.Linear(other.Bound({2, 5, 64}), 16);
+  other.Call("add", {scores, other.Bound({16})}, rows);
+  EXPECT_THAT(Found(other).roles(), Each(""));
+}
+
 TEST(MlpTest, APoolerIsNone) {
   Builder b;
   const auto y = b.Linear(b.Bound({2, 16}), 16);
@@ -132,6 +154,58 @@ TEST(EmbeddingTest, LookUpsAndTheirSum) {
   EXPECT_THAT(
       Found(b).roles(),
       ElementsAre("embedding.look_up", "embedding.look_up", "embedding.sum"));
+}
+
+TEST(EmbeddingTest, RowsTimesANumber) {
+  Builder b;
+  const Shape rows = {2, 5, 16};
+  const auto look_up = [&] {
+    return b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, rows);
+  };
+  const auto tokens = b.Call("mul", {look_up(), 4.0}, rows);
+  const auto places = b.Call("mul", {look_up(), b.Bound({})}, rows);
+  b.Call("add", {tokens, places}, rows);
+  // By what each of them is to be: a gate.
+  b.Call("mul", {look_up(), b.Bound(rows)}, rows);
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "embedding.scale", "embedding.look_up",
+                  "embedding.scale", "embedding.sum", "embedding.look_up", ""));
+}
+
+TEST(EmbeddingTest, PositionsTakenByIndex) {
+  const Shape rows = {2, 5, 16};
+  const auto take = [&](Builder* b) {
+    return b->Call("index", {b->Bound({32, 16}), Entries{b->Integers({2, 5})}},
+                   rows);
+  };
+  Builder b;
+  const auto tokens =
+      b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, rows);
+  b.Call("add", {tokens, take(&b)}, rows);
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("embedding.look_up", "embedding.look_up", "embedding.sum"));
+
+  Builder other;
+  other.Call("add", {other.Bound(rows), take(&other)}, rows);
+  EXPECT_THAT(Found(other).roles(), Each(""));
+}
+
+TEST(EmbeddingTest, DropoutBehindTheNormOfRows) {
+  const Shape rows = {2, 5, 16};
+  Builder b;
+  const auto tokens =
+      b.Call("embedding", {b.Bound({96, 16}), b.Integers({2, 5})}, rows);
+  const auto normal =
+      b.Call("layer_norm", {tokens, Integers{16}, b.Bound({16})}, rows);
+  const auto dropped = b.Draw("dropout", {normal, 0.1, true}, rows);
+  const auto later =
+      b.Call("layer_norm", {dropped, Integers{16}, b.Bound({16})}, rows);
+  b.Draw("dropout", {later, 0.1, true}, rows);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("embedding.look_up", "norm.whole",
+                          "embedding.dropout", "norm.whole", ""));
 }
 
 TEST(EmbeddingTest, RowsCountedFromTokens) {
@@ -254,6 +328,38 @@ TEST(ConvolutionTest, AStage) {
   b.Call("mean", {active, Integers{-1, -2}, true}, {2, 32, 1, 1});
   EXPECT_THAT(Found(b).roles(), ElementsAre("conv.product", "conv.norm",
                                             "conv.activation", "conv.pooling"));
+}
+
+TEST(ConvolutionTest, OverOneDimension) {
+  Builder b;
+  const auto y = b.Call("conv1d", {b.Bound({2, 16, 40}), b.Bound({32, 16, 3})},
+                        {2, 32, 38});
+  b.Call("gelu", {y}, {2, 32, 38});
+  // Its places as rows.
+  b.Call("gelu", {Builder::As(y, {2, 38, 32})}, {2, 38, 32});
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("conv.product", "conv.activation", ""));
+}
+
+TEST(ConvolutionTest, ThePaddingBefore) {
+  Builder b;
+  const auto image = b.Bound({2, 16, 8, 8});
+  const auto padded = b.Call("constant_pad_nd",
+                             {image, Integers{0, 1, 0, 1}, 0.0}, {2, 16, 9, 9});
+  b.Call("conv2d", {padded, b.Bound({32, 16, 3, 3})}, {2, 32, 7, 7});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("conv.padding", "conv.product"));
+}
+
+TEST(ConvolutionTest, ThePaddingBeforeTheNextPiece) {
+  Builder b;
+  b.Call("constant_pad_nd", {b.Bound({2, 16, 8, 8}), Integers{0, 1, 0, 1}, 0.0},
+         {2, 16, 9, 9});
+  // Read here by what is no convolution.
+  const auto padded = b.Call(
+      "constant_pad_nd", {b.Bound({2, 16, 8, 8}), Integers{0, 1, 0, 1}, 0.0},
+      {2, 16, 9, 9});
+  b.Call("neg", {padded}, {2, 16, 9, 9});
+  EXPECT_THAT(Found(b).roles(), ElementsAre("conv.padding", "", ""));
 }
 
 TEST(RecurrentTest, WholeAndAsGates) {

@@ -511,6 +511,15 @@ TEST(ProgramTest, RowsThatAnEmbeddingLeftAreStillItsWhenTheyAreMoved) {
   EXPECT_THAT(RolesOf(other.Add("b", Share(b), 10)[0]), ::testing::Each(""));
 }
 
+TEST(ProgramTest, RowsThatAnEmbeddingLeftAreStillItsTimesANumber) {
+  Builder b;
+  b.Call("mul", {b.Bound({1, 16, 64}), 8.0}, {1, 16, 64});
+  Program program;
+  program.Add("a", Share(TextAndPatches()), 10);
+  EXPECT_THAT(RolesOf(program.Add("b", Share(b), 10)[0]),
+              ::testing::ElementsAre("embedding.positions"));
+}
+
 TEST(ProgramTest, PlacesAreChosenWhereImagesAreCutIntoPatches) {
   Builder b;
   const auto places = Places(&b, 16);

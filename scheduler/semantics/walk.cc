@@ -65,6 +65,23 @@ bool IsElementwise(const Frame& frame, int node) {
   }
 }
 
+bool IsTableIndex(const Frame& frame, int node) {
+  if (frame.op(node) != "index" || frame.operands(node).size() != 2) {
+    return false;
+  }
+  const srg::TensorView& table = *frame.operands(node)[0].view;
+  const srg::TensorView& rows = *frame.operands(node)[1].view;
+  return frame.IsBound(node, 0) && table.sizes.size() == 2 &&
+         IsFloating(table.data_type) && rows.data_type == srg::DataType::kInt64;
+}
+
+bool IsScaling(const Frame& frame, int node) {
+  if (frame.op(node) != "mul" && frame.op(node) != "mul_") return false;
+  const auto operands = frame.operands(node);
+  return operands.size() == 1 ||
+         (operands.size() == 2 && operands[1].view->sizes.empty());
+}
+
 std::vector<int> Upstream(const Frame& frame, int node,
                           const NodePredicate& through, int limit) {
   std::vector<int> passed;

@@ -20,6 +20,10 @@ bool IsProjection(const Frame& frame, int node);
 bool IsBatchedProduct(const Frame& frame, int node);
 // Makes new elements, each of few: layout, pointwise, dropout.
 bool IsElementwise(const Frame& frame, int node);
+// Rows of a table of numbers that was there before, by whole numbers.
+bool IsTableIndex(const Frame& frame, int node);
+// Multiplies the first operand by one number.
+bool IsScaling(const Frame& frame, int node);
 
 // The nodes upstream of `node`, nearest first, without it: of each only what
 // lies behind nodes that `through` accepts, at most `limit` of them. `through`

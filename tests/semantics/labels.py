@@ -8,6 +8,7 @@ the analysis that is tested is given none. A field that the classes do not decid
 import contextlib
 import functools
 import re
+import weakref
 from unittest import mock
 
 import torch
@@ -25,73 +26,106 @@ from djinn import _djinn
 # The innermost module that one of these describes decides; the first that fits its
 # "class:name" does.
 ROLES = (
+    ("?", r"^Residual$"),
+    ("conv", r"^(ConvActivation|ImagePooling)$"),
+    ("mlp", r"^MlpActivation$"),
+    ("embedding", r"^EmbeddingSum$"),
     ("kv_cache", r"^KvCache"),
     ("loss", r"^Loss"),
     ("optimizer", r"^Optimizer"),
     ("conv", r"^BatchNorm"),
+    # A weight is normalized, no value.
+    ("?", r"^ParametrizationList:|^_WeightNorm:"),
     ("norm", r"^\w*(Norm|Norm\dd)\d*d?:"),
     # What it calls embeddings is its first convolution.
     ("conv", r"^EfficientNet(Embeddings|Encoder|\w+Layer):"),
-    # CLIP's projections lead to the space where both sides are compared.
+    # CLIP's projections lead to the space where both sides are compared, FLAVA's to the
+    # encoder that reads both.
     ("fusion", r"^(\w*MultiModalProjector|Fusion|DotInteraction)"
-               r"|:(visual|text)_projection$"),
+               r"|:(visual|text)_projection$|:(image|text)_to_mm_projection$"),
+    # Some of a text's is its projection to where both sides are compared.
+    ("?", r"^SiglipTextModel:"),
+    ("conv", r"PositionalConvEmbedding:"),
     ("embedding", r"^\w*Embedding(s|Bag)?:|^\w*PatchEmbed"),
     ("moe", r"Experts?:|MoE|SparseMoe|Router"),
     ("attention", r"Attention:|Attention$|SelfOutput|EfficientSelfAttention"
                   r"|^(LayoutLMv3|MPNet)Encoder:|:rel_pos"),
     ("?", r"^SegformerMLP"),
     ("mlp", r"MLP|Mlp|Intermediate|FeedForward|LayerFF|DenseAct|FFN:"
-            r"|^(Bert|ViT|Vilt|Roberta|LayoutLMv3|MPNet|Swin)Output"
-            r"|:(fc1|fc2|activation_fn|ffn|ffn_output)$|^\w*GELU\w*:activation$"),
+            r"|^(?!\w*SelfOutput)\w+Output:|:(fc1|fc2|pwconv1|pwconv2|ffn|ffn_output)$"),
+    # Channels, weighed by convolutions of their means.
+    ("conv", r"^\w*SELayer:|SqueezeExcite"),
     ("conv", r"^(Conv|ConvTranspose)\dd|ConvLayer|^(Max|Avg|AdaptiveAvg)Pool|ShortCut"
              r"|DWConv"),
     ("recurrent", r"^(LSTM|GRU|RNN):"),
 )
 
+# An activation right behind one of these is its part, whatever calls it.
+BEFORE_ACTIVATIONS = (
+    ("ConvActivation", r"^\w*Conv(Transpose)?\dd:|^\w*BatchNorm\dd:"),
+    ("MlpActivation", r"^Linear:(fc1|pwconv1|ffn)$"),
+)
+ACTIVATIONS = (
+    (torch.nn.functional, ("relu", "silu", "gelu")),
+    (torch, ("sigmoid", "tanh")),
+)
+# Where activations are modules.
+ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
+
 # What these do themselves, outside the modules in them, may count as either side's: the
 # sums around a block, an activation that is no module.
-UNDECIDED = (r"^\w*Output:|WhisperEncoder:|Layer:|Block:|^T5Layer(Self|Cross|FF)|^CLIPModel:"
-             r"|^LayoutLMv3Model:|^MPNetAttention:")
+UNDECIDED = (r"^\w*Output:|(Whisper|Qwen2Audio)Encoder:|Layer:|Block:|LayerScale:"
+             r"|^T5Layer(Self|Cross|FF)|^(CLIP|Siglip)Model:|^LayoutLMv3Model:"
+             r"|^MPNetAttention:")
 
 # The one call by which each model joins its modalities is no module's: the function, the
 # innermost module around it, and where of one side alone the same is called there.
 JOINS = (
-    (torch.Tensor, "masked_scatter", r"^LlavaModel:", None),
+    (torch.Tensor, "masked_scatter",
+     r"^(Llava|InternVL|AyaVision|PaliGemma|Qwen2Audio)Model:", None),
     (torch, "cat", r"^ViltEmbeddings:", (modeling_vilt.ViltEmbeddings, "visual_embed")),
     (torch, "cat", r"^LayoutLMv3Model:",
      (modeling_layoutlmv3.LayoutLMv3Model, "forward_image")),
-    (torch, "matmul", r"^CLIPModel:", None),
+    (torch, "matmul", r"^(CLIP|Siglip)Model:", None),
+    (torch, "cat", r"^FlavaModel:", None),
 )
 
 MODALITIES = (
     ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"
-               r"|^LayoutLMv3Encoder"),
-    ("vision", r"Vision(Model|Transformer|Embeddings)"
-               r"|^(ViT|ResNet|RegNet|ConvNext|MobileNet|Segformer|EfficientNet|Swin)"
+               r"|^LayoutLMv3Encoder|^SiglipModel|^Flava(Multimodal)?Model"),
+    ("vision", r"(?<!Aya)Vision(Model|Transformer|Embeddings)"
+               r"|^(ViT|ResNet|RegNet|ConvNext|MobileNet|Segformer|EfficientNet|Swin"
+               r"|PoolFormer|Dinov2|DepthAnything|FlavaImage)"
                r"|PatchEmbed|^Pixel|^Autoencoder"),
-    ("audio", r"WhisperEncoder:"),
-    ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|DistilBert|Qwen2|WhisperDecoder|CLIPText|TextEmbeddings"
-             r"|LSTMTagger|Roberta|GPTNeoX|LayoutLMv3Text|MPNet|Phi|Albert|Bart)"),
+    ("audio", r"WhisperEncoder:|^Qwen2AudioEncoder|^Hubert"),
+    ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|DistilBert|Qwen2(?!Audio)|WhisperDecoder"
+             r"|CLIPText|TextEmbeddings|LSTMTagger|Roberta|GPTNeoX|LayoutLMv3Text|MPNet|Phi"
+             r"|Albert|Bart|Falcon|Bloom|Gemma|Olmoe|GPTJ|Pegasus|Electra|GRUTagger|Cohere"
+             r"|SiglipText|FlavaText)"),
 )
 
 PHASES = (
     ("multimodal_fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|^CLIPModel"
-                          r"|^LayoutLMv3Encoder"),
-    ("vision_decoding", r"DecodeHead|PixelDecoder"),
-    ("vision_encoding", r"Vision(Model|Transformer)"
-                        r"|^(ViT|ResNet|RegNet|ConvNext|MobileNetV2|Segformer|EfficientNet|Swin)Model"
-                        r"|PatchEmbed|PixelEncoder"),
-    ("forward", r"WhisperEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$|CLIPText"
+                          r"|^LayoutLMv3Encoder|^SiglipModel|^Flava(Multimodal)?Model"),
+    ("vision_decoding", r"DecodeHead|PixelDecoder|^DepthAnything(?!For)"),
+    ("vision_encoding", r"(?<!Aya)Vision(Model|Transformer)"
+                        r"|^(ViT|ResNet|RegNet|ConvNext|MobileNetV[12]|Segformer"
+                        r"|EfficientNet|Swin|PoolFormer|FlavaImage)Model"
+                        r"|PatchEmbed|PixelEncoder|^Dinov2Backbone"),
+    ("forward", r"WhisperEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$"
+                r"|CLIPText|SiglipText|FlavaText"
                 r"|TextEmbeddings|^Bert|^Roberta|^DistilBert|^MPNet|^LSTMTagger|^ClickModel"
-                r"|^Albert|^BartEncoder:"),
+                r"|^Albert|^BartEncoder:|^PegasusEncoder:|^Electra|^GRUTagger|^Hubert"
+                r"|^Qwen2AudioEncoder"),
 )
 
 
 def _decide(table, chain):
     for part in reversed(chain):
         # A convolution that cuts out patches; overlapping ones are a stage like others.
-        if part.startswith("Conv") and any(
-                re.search("(?<!Overlap)PatchEmbeddings:|VisionEmbeddings:", outer)
+        if re.match(r"Conv\dd:", part) and any(
+                re.search(r"(?<!Overlap)PatchEmbeddings:|VisionEmbeddings:"
+                          r"|^Conv\dd:patch_embeddings?$", outer)
                 for outer in chain):
             continue
         for label, pattern in table:
@@ -107,6 +141,8 @@ class Labels:
         # "class:name" of the modules around the call, and the parts named by hand.
         self._chain = []
         self._modules = []
+        # What each module was called with first.
+        self._begun = []
         self._names = {}
         self._phase = None
         self._generating = None
@@ -118,14 +154,24 @@ class Labels:
         )
         self._patches = contextlib.ExitStack()
         # A cache is no module.
-        for layer in (cache_utils.DynamicLayer, cache_utils.StaticLayer):
-            self._patch(layer, "update", lambda _: self.part("KvCache"))
+        for layer in (cache_utils.DynamicLayer, cache_utils.DynamicSlidingWindowLayer,
+                      cache_utils.StaticLayer):
+            self._patch(layer, "update", lambda *_: self.part("KvCache"))
+        # What was made by embeddings, and by what each of BEFORE_ACTIVATIONS describes.
+        self._embedded = weakref.WeakValueDictionary()
+        self._before = {name: weakref.WeakValueDictionary()
+                        for name, _ in BEFORE_ACTIVATIONS}
+        for owner, names in ACTIVATIONS:
+            for name in names:
+                self._patch(owner, name, self._around_activation)
+        self._patch(torch.Tensor, "mean", self._around_mean)
+        self._patch_sums()
         # In what one side does alone.
         self._alone = False
         for owner, name, module, alone in JOINS:
             self._patch(owner, name, functools.partial(self._around_join, module))
             if alone is not None:
-                self._patch(*alone, lambda _: self._one_side())
+                self._patch(*alone, lambda *_: self._one_side())
         global _open
         _open = self
         self._tell()
@@ -163,20 +209,89 @@ class Labels:
         self._tell()
 
     def _patch(self, owner, name, around):
-        """Has each call of a function take place within `around(its first argument)`."""
+        """Has each call of a function take place within `around(its arguments)`."""
         plain = getattr(owner, name)
 
-        def labelled(first, *args, **kwargs):
-            with around(first):
-                return plain(first, *args, **kwargs)
+        def labelled(*args, **kwargs):
+            with around(*args):
+                return plain(*args, **kwargs)
 
         self._patches.enter_context(mock.patch.object(owner, name, labelled))
 
-    def _around_join(self, module, first):
+    def _part_of_activation(self, operand):
+        return next((part for part, made in self._before.items() if id(operand) in made),
+                    None)
+
+    def _around_activation(self, operand=None, *_):
+        part = self._part_of_activation(operand)
+        return contextlib.nullcontext() if part is None else self.part(part)
+
+    def _around_mean(self, operand, dimensions=None, *_):
+        """Over an image's rows and columns it is pooling, whatever calls it."""
+        pools = (operand.dim() == 4 and isinstance(dimensions, (list, tuple))
+                 and sorted(k % 4 for k in dimensions) == [2, 3])
+        return self.part("ImagePooling") if pools else contextlib.nullcontext()
+
+    def _patch_sums(self):
+        """A sum with what a module around began with is the one around a block; one of
+        what embeddings made, and of nothing else, is an embedding, and so is what one
+        made times a number."""
+        def patch(name, find_part):
+            plain = getattr(torch.Tensor, name)
+
+            def labelled(first, second):
+                part = find_part(first, second)
+                if part is None:
+                    return plain(first, second)
+                with self.part(part):
+                    made = plain(first, second)
+                if part == "EmbeddingSum":
+                    self._embedded[id(made)] = made
+                return made
+
+            self._patches.enter_context(mock.patch.object(torch.Tensor, name, labelled))
+
+        def sum_part(first, second):
+            if self._is_residual(first, second):
+                return "Residual"
+            both = id(first) in self._embedded and id(second) in self._embedded
+            return "EmbeddingSum" if both else None
+
+        def product_part(first, second):
+            scales = id(first) in self._embedded and isinstance(second, (int, float))
+            return "EmbeddingSum" if scales else None
+
+        patch("__add__", sum_part)
+        patch("__mul__", product_part)
+        plain_add = torch.Tensor.__iadd__
+
+        def add_in_place(first, second):
+            # What is there now, no convolution made.
+            for made in self._before.values():
+                made.pop(id(first), None)
+            return plain_add(first, second)
+
+        self._patches.enter_context(
+            mock.patch.object(torch.Tensor, "__iadd__", add_in_place))
+
+    def _is_residual(self, first, second):
+        if not torch.is_tensor(second) or first.shape != second.shape:
+            return False
+        if (not self._modules
+                or type(self._modules[-1]).__module__ in ACTIVATION_MODULES):
+            return False
+        # Some hand the sum's other side on as a second argument.
+        return any(
+            one() is term
+            for begun in self._begun for one in begun for term in (first, second)
+            if begun[0]() is not None and begun[0]().shape == first.shape)
+
+    def _around_join(self, module, first, *_):
         tensor = first if torch.is_tensor(first) else first[0]
         joins = (self._chain and re.search(module, self._chain[-1]) and not self._alone
                  # Masks and places are joined, too.
-                 and tensor.is_floating_point())
+                 and tensor.is_floating_point()
+                 and (tensor is first or tensor.dim() > 2))
         return self.part("Fusion") if joins else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -187,7 +302,7 @@ class Labels:
         finally:
             self._alone = False
 
-    def _enter(self, module, _):
+    def _enter(self, module, arguments):
         name = ""
         if self._modules:
             name = self._names.get(id(module), "")
@@ -197,14 +312,28 @@ class Labels:
                 for child_name, child in parent.named_children():
                     self._names[id(child)] = child_name
         self._modules.append(module)
-        self._chain.append(f"{type(module).__name__}:{name}")
+        self._begun.append([weakref.ref(one) for one in arguments if torch.is_tensor(one)])
+        part = None
+        if arguments and type(module).__module__ in ACTIVATION_MODULES:
+            part = self._part_of_activation(arguments[0])
+        self._chain.append(part or f"{type(module).__name__}:{name}")
         self._tell()
 
-    def _leave(self, module, *_):
-        if self._modules and self._modules[-1] is module:
-            self._modules.pop()
-            self._chain.pop()
-            self._tell()
+    def _leave(self, module, _, made):
+        if not self._modules or self._modules[-1] is not module:
+            return
+        name = f"{type(module).__name__}:{self._names.get(id(module), '')}"
+        self._modules.pop()
+        self._begun.pop()
+        self._chain.pop()
+        self._tell()
+        if not torch.is_tensor(made):
+            return
+        for part, pattern in BEFORE_ACTIVATIONS:
+            if re.search(pattern, name):
+                self._before[part][id(made)] = made
+        if _decide(ROLES, [name]) == "embedding":
+            self._embedded[id(made)] = made
 
     def _tell(self):
         if not self._chain:

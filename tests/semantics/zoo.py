@@ -277,6 +277,189 @@ def _swin():
         embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4, num_labels=5)
 
 
+def _falcon():
+    return _made_from(
+        "FalconForCausalLM", "FalconConfig", vocab_size=96, hidden_size=48,
+        num_hidden_layers=2, num_attention_heads=4, ffn_hidden_size=96,
+        max_position_embeddings=64, **TOKENS)
+
+
+def _bloom():
+    return _made_from("BloomForCausalLM", "BloomConfig", vocab_size=96, hidden_size=48,
+                      n_layer=2, n_head=4, **TOKENS)
+
+
+def _gemma():
+    return _made_from("Gemma2ForCausalLM", "Gemma2Config", num_key_value_heads=2,
+                      head_dim=12, sliding_window=32, **SIZES, **TOKENS)
+
+
+def _olmoe():
+    return _made_from("OlmoeForCausalLM", "OlmoeConfig", num_experts=4,
+                      num_experts_per_tok=2, experts="eager", **SIZES, **TOKENS)
+
+
+def _gptj():
+    return _made_from("GPTJForCausalLM", "GPTJConfig", vocab_size=96, n_embd=48, n_layer=2,
+                      n_head=4, n_inner=96, n_positions=64, rotary_dim=8, **TOKENS)
+
+
+def _pegasus():
+    return _made_from(
+        "PegasusForConditionalGeneration", "PegasusConfig", vocab_size=96, d_model=48,
+        encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=96,
+        max_position_embeddings=64, scale_embedding=True, decoder_start_token_id=0,
+        forced_eos_token_id=None, **TOKENS)
+
+
+def _electra():
+    return _made_from("ElectraForSequenceClassification", "ElectraConfig",
+                      embedding_size=24, num_labels=3, **SIZES)
+
+
+def _depth():
+    def make():
+        backbone = transformers.Dinov2Config(
+            hidden_size=48, num_hidden_layers=2, num_attention_heads=4, mlp_ratio=2,
+            image_size=32, patch_size=8, out_indices=[1, 2], reshape_hidden_states=False)
+        return transformers.DepthAnythingForDepthEstimation(
+            transformers.DepthAnythingConfig(
+                backbone_config=backbone, patch_size=8, reassemble_hidden_size=48,
+                reassemble_factors=[2, 1], neck_hidden_sizes=[16, 32],
+                fusion_hidden_size=16, head_hidden_size=8))
+
+    return make
+
+
+def _mobilenet_v1():
+    return _made_from(
+        "MobileNetV1ForImageClassification", "MobileNetV1Config", depth_multiplier=0.25,
+        num_labels=5)
+
+
+def _poolformer():
+    return _made_from(
+        "PoolFormerForImageClassification", "PoolFormerConfig",
+        hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 1, 1], mlp_ratio=2.0, num_labels=5)
+
+
+def _hubert():
+    return _made_from(
+        "HubertModel", "HubertConfig", vocab_size=32, hidden_size=48, num_hidden_layers=2,
+        num_attention_heads=4, intermediate_size=96, conv_dim=[16, 16, 16],
+        conv_stride=[5, 2, 2], conv_kernel=[10, 3, 3], num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=4)
+
+
+def _waves():
+    generator = torch.Generator().manual_seed(7)
+    return {"input_values": torch.randn(2, 800, generator=generator)}
+
+
+def _internvl():
+    def make():
+        text = transformers.Qwen2Config(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.InternVLVisionConfig(
+            hidden_size=48, intermediate_size=96, num_hidden_layers=1,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.InternVLForConditionalGeneration(transformers.InternVLConfig(
+            text_config=text, vision_config=vision, image_token_id=95,
+            image_seq_length=4))
+
+    return make
+
+
+def _audio_llm():
+    def make():
+        text = transformers.Qwen2Config(num_key_value_heads=2, **SIZES, **TOKENS)
+        audio = transformers.Qwen2AudioEncoderConfig(
+            num_mel_bins=16, d_model=48, encoder_layers=1, encoder_attention_heads=4,
+            encoder_ffn_dim=96, max_source_positions=20)
+        return transformers.Qwen2AudioForConditionalGeneration(
+            transformers.Qwen2AudioConfig(
+                text_config=text, audio_config=audio, audio_token_index=95))
+
+    return make
+
+
+def _siglip():
+    def make():
+        sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
+                 "num_attention_heads": 4}
+        return transformers.SiglipModel(transformers.SiglipConfig(
+            text_config={**sizes, "vocab_size": 96, "max_position_embeddings": 32,
+                         "projection_size": 48, **TOKENS},
+            vision_config={**sizes, "image_size": 32, "patch_size": 8}))
+
+    return make
+
+
+def _flava():
+    def make():
+        sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
+                 "num_attention_heads": 4}
+        return transformers.FlavaModel(transformers.FlavaConfig(
+            text_config={**sizes, "vocab_size": 96, "max_position_embeddings": 32},
+            image_config={**sizes, "image_size": 32, "patch_size": 8},
+            multimodal_config=sizes, hidden_size=48, projection_dim=32))
+
+    return make
+
+
+def _aya_vision():
+    def make():
+        text = transformers.Cohere2Config(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.SiglipVisionConfig(
+            hidden_size=48, intermediate_size=96, num_hidden_layers=1,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.AyaVisionForConditionalGeneration(
+            transformers.AyaVisionConfig(
+                text_config=text, vision_config=vision, image_token_index=95))
+
+    return make
+
+
+def _paligemma():
+    def make():
+        text = transformers.GemmaConfig(
+            num_key_value_heads=2, head_dim=12, **SIZES, **TOKENS)
+        vision = transformers.SiglipVisionConfig(
+            hidden_size=40, intermediate_size=80, num_hidden_layers=1,
+            num_attention_heads=4, image_size=32, patch_size=8, projection_dim=48)
+        return transformers.PaliGemmaForConditionalGeneration(
+            transformers.PaliGemmaConfig(
+                text_config=text, vision_config=vision, image_token_index=95,
+                projection_dim=48, hidden_size=48, pad_token_id=0))
+
+    return make
+
+
+def _patched_prompt(patches):
+    """Text around as many tokens as an image, or a sound, becomes."""
+    def make():
+        text = models._tokens(1, 6, vocabulary=90)
+        other = torch.full((1, patches), 95)
+        ids = torch.cat([text[:, :2], other, text[:, 2:]], 1)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    return make
+
+
+def _heard():
+    return {**_patched_prompt(10)(), "input_features": models._sound()[:1],
+            "feature_attention_mask": torch.ones(1, 40, dtype=torch.long)}
+
+
+def _seen(patches):
+    return lambda: {**_patched_prompt(patches)(), "pixel_values": models._pixels(1, 32)}
+
+
+def _seen_by_types():
+    seen = _seen(16)()
+    return {**seen, "token_type_ids": torch.zeros_like(seen["input_ids"])}
+
+
 def _page():
     """Words, where on the page they stand, and the page."""
     text = models._text()
@@ -324,6 +507,20 @@ class LSTMTagger(torch.nn.Module):
     def forward(self, input_ids):
         hidden, _ = self.lstm(self.embedding(input_ids))
         return self.head(hidden[:, -1])
+
+
+class GRUTagger(torch.nn.Module):
+    """Reads both ways; a score for each token."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(96, 32)
+        self.gru = torch.nn.GRU(32, 24, batch_first=True, bidirectional=True)
+        self.head = torch.nn.Linear(48, 7)
+
+    def forward(self, input_ids):
+        hidden, _ = self.gru(self.embedding(input_ids))
+        return self.head(hidden)
 
 
 class DotInteraction(torch.nn.Module):
@@ -449,22 +646,44 @@ PROGRAMS = [
     Program("roberta", "forward", forward(_roberta(), models._text)),
     Program("neox", "generate", generate(_neox(), models._prompt)),
     Program("layout", "forward", forward(_layout(), _page)),
-    Program("opt", "generate", generate(_opt(), models._prompt), held_out=True),
-    Program("opt", "train", train(_opt(), _LM_LOSS, _own_loss), held_out=True),
-    Program("convnext", "forward", forward(_convnext(), _pixels(2, 64)), held_out=True),
-    Program("convnext", "train", train(_convnext(), _pixels(2, 64), _classify),
+    Program("opt", "generate", generate(_opt(), models._prompt)),
+    Program("opt", "train", train(_opt(), _LM_LOSS, _own_loss)),
+    Program("convnext", "train", train(_convnext(), _pixels(2, 64), _classify)),
+    Program("distilbert", "train", train(_distilbert(), models._text, _classify)),
+    Program("mobilenet", "forward", forward(_mobilenet(), _pixels(2, 64))),
+    Program("regnet", "forward", forward(_regnet(), _pixels(2, 64))),
+    Program("phi", "generate", generate(_phi(), models._prompt)),
+    Program("mpnet", "forward", forward(_mpnet(), models._text)),
+    Program("efficientnet", "forward", forward(_efficientnet(), _pixels(2, 64))),
+    Program("albert", "forward", forward(_albert(), models._text)),
+    Program("bart", "generate", generate(_bart(), models._text)),
+    Program("swin", "forward", forward(_swin(), _pixels(2, 32))),
+    Program("falcon", "generate", generate(_falcon(), models._prompt), held_out=True),
+    Program("bloom", "train", train(_bloom(), _LM_LOSS, _own_loss), held_out=True),
+    Program("gemma", "generate", generate(_gemma(), models._prompt), held_out=True),
+    Program("olmoe", "generate", generate(_olmoe(), models._prompt), held_out=True),
+    Program("gptj", "generate", generate(_gptj(), models._prompt), held_out=True),
+    Program("pegasus", "generate", generate(_pegasus(), models._text), held_out=True),
+    Program("electra", "train", train(_electra(), models._text, _classify, _sgd),
             held_out=True),
-    Program("distilbert", "forward", forward(_distilbert(), models._text), held_out=True),
-    Program("distilbert", "train", train(_distilbert(), models._text, _classify),
+    Program("depth", "forward", forward(_depth(), _pixels(1, 32)), held_out=True),
+    Program("mobilenet_v1", "train", train(_mobilenet_v1(), _pixels(2, 64), _classify, _sgd),
             held_out=True),
-    Program("mobilenet", "forward", forward(_mobilenet(), _pixels(2, 64)),
+    Program("poolformer", "forward", forward(_poolformer(), _pixels(2, 64)),
             held_out=True),
-    Program("regnet", "forward", forward(_regnet(), _pixels(2, 64)), held_out=True),
-    Program("phi", "generate", generate(_phi(), models._prompt), held_out=True),
-    Program("mpnet", "forward", forward(_mpnet(), models._text), held_out=True),
-    Program("efficientnet", "forward", forward(_efficientnet(), _pixels(2, 64)),
+    Program("hubert", "forward", forward(_hubert(), _waves), held_out=True),
+    Program("gru", "train", train(
+        GRUTagger, lambda: {"input_ids": models._tokens(2, 9)}, _classify),
             held_out=True),
-    Program("albert", "forward", forward(_albert(), models._text), held_out=True),
-    Program("bart", "generate", generate(_bart(), models._text), held_out=True),
-    Program("swin", "forward", forward(_swin(), _pixels(2, 32)), held_out=True),
+    Program("internvl", "generate", generate(_internvl(), _seen(4)), held_out=True),
+    Program("qwen2_audio", "generate", generate(_audio_llm(), _heard), held_out=True),
+    Program("siglip", "forward", forward(
+        _siglip(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)}),
+            held_out=True),
+    Program("flava", "forward", forward(
+        _flava(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)}),
+            held_out=True),
+    Program("aya_vision", "generate", generate(_aya_vision(), _seen(4)), held_out=True),
+    Program("paligemma", "generate", generate(_paligemma(), _seen_by_types),
+            held_out=True),
 ]
