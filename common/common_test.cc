@@ -188,9 +188,9 @@ TEST(HashTest, BlocksHashAsTheWhole) {
   for (size_t i = 0; i < bytes.size(); i += 4096) {
     bytes[i] = static_cast<char>(i / 4096 * 7);
   }
-  for (const size_t size : {kHashBlockBytes - 1, kHashBlockBytes,
-                            kHashBlockBytes + 1, 2 * kHashBlockBytes,
-                            size_t{4} << 20, bytes.size()}) {
+  for (const size_t size :
+       {kHashBlockBytes - 1, kHashBlockBytes, kHashBlockBytes + 1,
+        2 * kHashBlockBytes, size_t{4} << 20, bytes.size()}) {
     const absl::string_view part = absl::string_view(bytes).substr(0, size);
     const ContentHash whole = HashContent(part.data(), part.size());
     for (const size_t piece : {size_t{256} << 10, size_t{1'000'003}, size}) {

@@ -35,12 +35,12 @@ ContentHash ToContentHash(XXH128_hash_t hash) {
 ContentHash HashContent(const void* data, size_t size) {
   if (size <= kHashBlockBytes) return ToContentHash(XXH3_128bits(data, size));
   const char* const bytes = static_cast<const char*>(data);
-  std::vector<XXH128_canonical_t> hashes(
-      (size + kHashBlockBytes - 1) / kHashBlockBytes);
+  std::vector<XXH128_canonical_t> hashes((size + kHashBlockBytes - 1) /
+                                         kHashBlockBytes);
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) <
-                   hashes.size();) {
+    for (size_t i;
+         (i = next.fetch_add(1, std::memory_order_relaxed)) < hashes.size();) {
       const size_t begin = i * kHashBlockBytes;
       hashes[i] =
           HashBlock(bytes + begin, std::min(kHashBlockBytes, size - begin));
@@ -89,8 +89,7 @@ void ContentHasher::Add(absl::string_view bytes) {
   while (!bytes.empty()) {
     // A block ends when more comes: a single one is all there is.
     if (in_block_ == kHashBlockBytes) EndBlock();
-    const absl::string_view part =
-        bytes.substr(0, kHashBlockBytes - in_block_);
+    const absl::string_view part = bytes.substr(0, kHashBlockBytes - in_block_);
     XXH3_128bits_update(block_, part.data(), part.size());
     in_block_ += part.size();
     bytes.remove_prefix(part.size());

@@ -50,7 +50,8 @@ std::string OutsideOperators::WhatChanged(
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Argument& before = arguments_[i];
     const at::Tensor& tensor = arguments[i];
-    if (!tensor.has_storage() || !tensor.storage().is_alias_of(before.storage)) {
+    if (!tensor.has_storage() ||
+        !tensor.storage().is_alias_of(before.storage)) {
       return "it gives an argument other memory";
     }
     if (!GradientOf(tensor).is_same(before.gradient)) {

@@ -224,8 +224,8 @@ void Calls::AddUnseen() {
       c_.tensor(moved).is_inference() != c_.tensor(source).is_inference()) {
     return;
   }
-  steps.push_back(StepOf(Step::Kind::kSetData, {Slot{inside_.at(moved)},
-                                                Slot{inside_.at(source)}}));
+  steps.push_back(StepOf(Step::Kind::kSetData,
+                         {Slot{inside_.at(moved)}, Slot{inside_.at(source)}}));
 }
 
 void Calls::PickAttribute() {
