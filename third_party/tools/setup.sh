@@ -226,6 +226,13 @@ main() {
   [[ $(uname -s -m) == 'Linux x86_64' ]] || die "only Linux on x86_64 is supported, this is $(uname -s -m)"
   install_packages
   mkdir -p "$deps"
+  # Worktrees may share the folder by a link: it has one path in all of them.
+  deps=$(cd -P "$deps" && pwd)
+  # One at a time: who was interrupted may have left a compiler behind that still
+  # writes there.
+  local lock
+  exec {lock}>"$deps/setup.lock"
+  flock "$lock"
   # Bazel's rc files know no path relative to the workspace for this option, and
   # a checkout may have moved.
   local rc="build --disk_cache=$deps/bazel-cache"
