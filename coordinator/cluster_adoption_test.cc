@@ -186,6 +186,8 @@ class ReboundDeviceTest : public ClusterTest {
   }
   void ExpectTheNewOne() {
     ASSERT_THAT(cluster_->Leases().items, SizeIs(1));
+    EXPECT_FALSE(
+        cluster_->ExplainSession(session_.owner)->devices(0).has_lost_lease());
     EXPECT_EQ(cluster_->Leases().items[0].lease_id(), new_.lease_id());
     EXPECT_THAT(Desired(there_)->drop_session_ids(), IsEmpty());
     EXPECT_THAT(Desired(here_)->drop_session_ids(),
@@ -287,6 +289,18 @@ TEST_F(ReboundDeviceTest, AClientThatWasGivenTheOlderOneIsTold) {
   const v1::LeaseEnded ended = Next(back)->ended();
   EXPECT_EQ(ended.lease_id(), old_.lease_id());
   EXPECT_EQ(ended.reason(), "LEASE_SUPERSEDED");
+}
+
+TEST_F(ReboundDeviceTest, WhoWaitsForWorkersDoesNotKnowAllLeases) {
+  // Those of the last moments before are known to their workers alone.
+  const auto knows_all = [this](const Saved& saved) {
+    v1::StoredSession stored;
+    EXPECT_TRUE(stored.ParseFromString(saved.at("session/" + session_.owner)));
+    return stored.all_leases_known();
+  };
+  EXPECT_TRUE(knows_all(with_old_));
+  StartAnew(with_old_);
+  EXPECT_FALSE(knows_all(cluster_->Save()));
 }
 
 TEST_F(ReboundDeviceTest, WhatAnIncompleteStoreDoesNotListIsAdopted) {

@@ -117,7 +117,9 @@ void Cluster::SaveAllElse(std::map<std::string, std::string>* state) {
     for (const uint32_t device : session->bound_devices) {
       stored.add_bound_devices(device);
     }
-    stored.set_all_leases_known(session->all_leases_known);
+    // While workers are waited for, some may bring what is not known yet.
+    stored.set_all_leases_known(session->all_leases_known &&
+                                restored_until_ == absl::InfiniteDuration());
     put(kSession, id, stored);
   }
   for (const auto& [id, restored] : restored_) put(kLease, id, restored.lease);

@@ -23,7 +23,7 @@ TEST_F(ClusterTest, GreetsWithTheTenantOfTheToken) {
   const v1::SessionOpened opened = Next(id)->opened();
   EXPECT_EQ(opened.session_id(), id.owner);
   EXPECT_EQ(opened.tenant(), "red");
-  EXPECT_EQ(opened.protocol_version(), 1u);
+  EXPECT_EQ(opened.protocol_version(), kMaxProtocolVersion);
   EXPECT_EQ(Next(id), std::nullopt);
 }
 
@@ -35,8 +35,8 @@ TEST_F(ClusterTest, RefusesAWrongWindow) {
       ErrorReason(
           cluster_->Attach(*tenants_.Find("red"), open, nullptr).status()),
       "PROTOCOL_WINDOW");
-  w0_.mutable_protocol()->set_min(2);
-  w0_.mutable_protocol()->set_max(2);
+  w0_.mutable_protocol()->set_min(kMaxProtocolVersion + 1);
+  w0_.mutable_protocol()->set_max(kMaxProtocolVersion + 1);
   EXPECT_EQ(ErrorReason(cluster_->Join(w0_, nullptr).status()),
             "PROTOCOL_WINDOW");
   EXPECT_THAT(cluster_->Workers().items, IsEmpty());
@@ -506,7 +506,7 @@ TEST_F(ClusterTest, ReportsOfOthersAndOfTheFutureAreViolations) {
 TEST_F(ClusterTest, HeartbeatsWhenNothingChanges) {
   const auto waker = std::make_shared<CountingWaker>();
   const StreamId worker = cluster_->Join(w0_, waker).value();
-  EXPECT_EQ(Desired(worker)->protocol_version(), 1u);
+  EXPECT_EQ(Desired(worker)->protocol_version(), kMaxProtocolVersion);
   EXPECT_EQ(Desired(worker), std::nullopt);
   const int wakes = waker->count;
   clock_.Advance(config_.heartbeat_interval);

@@ -161,6 +161,10 @@ void Cluster::EndOlder(const Lease& newest, Wakes* wakes) {
     metrics_.recoveries.Add({"lease_superseded"});
     const std::string worker_id = lease->worker_id;
     EndLease(lease, "LEASE_SUPERSEDED", wakes);
+    // The virtual device has lost nothing: it has the newest.
+    if (Session* const session = sessions_.Find(newest.session_id)) {
+      session->lost_leases.erase(newest.device);
+    }
     LeaveWorker(newest.session_id, worker_id, wakes);
   }
 }
@@ -238,11 +242,17 @@ void Cluster::Adopt(const v1::SignedLease& reported, Worker* worker,
     return;
   } else if (HadEnded(record, *session)) {
     // The worker was away when it ended, and its virtual device may have
-    // another one by now.
-    log::Warning("lease not adopted: it had ended",
-                 {{"lease", record.lease_id()},
-                  {"session", log::ShortId(session->id)},
-                  {"worker", worker->id}});
+    // another one by now. Beside another lease of the session there, it is
+    // reported again and again.
+    const bool beside_another = absl::c_any_of(
+        leases_.OfSession(session->id),
+        [&](const Lease* lease) { return lease->worker_id == worker->id; });
+    if (!beside_another) {
+      log::Warning("lease not adopted: it had ended",
+                   {{"lease", record.lease_id()},
+                    {"session", log::ShortId(session->id)},
+                    {"worker", worker->id}});
+    }
     passed->insert(session->id);
     return;
   }

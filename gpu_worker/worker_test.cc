@@ -51,7 +51,7 @@ class FakeCoordinator : public v1::WorkerRegistry::Service {
       if (revision > 0) continue;
       v1::DesiredState desired;
       desired.set_revision(++revision);
-      desired.set_protocol_version(1);
+      desired.set_protocol_version(2);
       v1::LeaseClaims claims = LeaseAuthority::Claims("l1", "s1", "t1");
       if (has_run_deadline) {
         claims.mutable_urgency()->mutable_run_deadline()->set_seconds(600);
@@ -226,8 +226,8 @@ class WorkerTest : public testing::TestWithParam<bool> {
 
   v1::ClientHello Hello() {
     v1::ClientHello hello;
-    hello.mutable_protocol()->set_min(1);
-    hello.mutable_protocol()->set_max(1);
+    hello.mutable_protocol()->set_min(2);
+    hello.mutable_protocol()->set_max(2);
     hello.set_session_id("s1");
     hello.set_session_epoch(1);
     hello.set_lease_token(Token());

@@ -61,11 +61,14 @@ std::string OutsideOperators::WhatChanged(
       return "it gives an argument hooks";
     }
   }
-  if (SettingsOfRemoteGenerators() != remote_settings_ ||
-      !SameBytes(StateOfLocalGenerator(), local_state_)) {
-    return "it seeds a generator, or sets or draws from one of this process";
+  if (SettingsOfRemoteGenerators() != remote_settings_) {
+    return "it seeds a generator, or sets its state";
   }
   return "";
+}
+
+bool OutsideOperators::LocalGeneratorMoved() const {
+  return !SameBytes(StateOfLocalGenerator(), local_state_);
 }
 
 }  // namespace djinn::capture

@@ -23,6 +23,9 @@ class OutsideOperators {
 
   // What is not as it was, for people; empty when all is.
   std::string WhatChanged(const std::vector<at::Tensor>& arguments) const;
+  // Whether PyTorch's own generator of this process has another state, which
+  // may be another thread's doing.
+  bool LocalGeneratorMoved() const;
 
  private:
   struct Argument {

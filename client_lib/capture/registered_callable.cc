@@ -206,6 +206,13 @@ class RegisteredCallable::Impl {
       Fail(ended->guard, std::move(what));
       return 0;
     }
+    if (ended->outside_before.LocalGeneratorMoved()) {
+      // The next call may be one during which no other thread draws.
+      Refuse(
+          "it seeds or draws from PyTorch's generator of this process, or "
+          "another thread does meanwhile");
+      return 0;
+    }
     if (capture::CallGuard(ended->key, ended->arguments, ended->parameters) !=
         ended->call_guard) {
       Fail(ended->guard, "it changes a mode, or the metadata of a tensor");

@@ -197,7 +197,7 @@ class TestSessions : public v1::Session::Service {
   std::vector<v1::Urgency> urgencies_ ABSL_GUARDED_BY(mu_);
   std::string policy_ ABSL_GUARDED_BY(mu_);
   std::string session_id_ ABSL_GUARDED_BY(mu_) = "session";
-  uint32_t version_ ABSL_GUARDED_BY(mu_) = 1;
+  uint32_t version_ ABSL_GUARDED_BY(mu_) = 2;
   bool silent_ ABSL_GUARDED_BY(mu_) = false;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   int lease_requests_ ABSL_GUARDED_BY(mu_) = 0;

@@ -173,7 +173,7 @@ TEST(ProtocolVersionTest, RefusalNamesBothWindows) {
   const absl::Status status =
       NegotiateProtocol(OwnProtocolWindow(), theirs, "client").status();
   EXPECT_EQ(ErrorReason(status), "PROTOCOL_WINDOW");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("[1, 1]"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("[2, 2]"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("client [7, 9]"));
   // A peer that sets nothing speaks nothing.
   EXPECT_FALSE(NegotiateProtocol(OwnProtocolWindow(), {}, "client").ok());

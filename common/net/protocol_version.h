@@ -10,9 +10,10 @@
 
 namespace djinn {
 
-// Version 1: the first.
-inline constexpr uint32_t kMinProtocolVersion = 1;
-inline constexpr uint32_t kMaxProtocolVersion = 1;
+// Version 1: the first. Version 2: contents of more than a MiB have the hash of
+// their blocks' hashes (Transfer.hash_high).
+inline constexpr uint32_t kMinProtocolVersion = 2;
+inline constexpr uint32_t kMaxProtocolVersion = 2;
 
 v1::ProtocolWindow OwnProtocolWindow();
 

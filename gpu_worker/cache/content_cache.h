@@ -1,5 +1,5 @@
-// Immutable bytes that tenants uploaded, found again by what they are: XXH3-128
-// and length, computed by this worker from what it received.
+// Immutable bytes that tenants uploaded, found again by what they are: hash
+// (common/hash.h) and length, computed by this worker from what it received.
 //
 // Contents are shared by holding the same buffer; a writer clones first. Within
 // a tenant, hash and length decide. Across tenants they are a hint only: a

@@ -35,6 +35,7 @@ struct Header {
   uint64_t check;
 };
 constexpr char kMagic[16] = "djinn content 2";
+constexpr char kFormerMagic[16] = "djinn content 1";
 static_assert(sizeof(Header) == 4096);
 
 constexpr char kDraft[] = ".part";
@@ -195,7 +196,7 @@ absl::Status ContentStore::Prepare() {
       }
       const Descriptor fd(
           open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-      Header header;
+      Header header = {};
       const bool whole =
           fd.get() >= 0 &&
           ReadAll(fd.get(), reinterpret_cast<char*>(&header), sizeof(header)) &&
@@ -205,6 +206,11 @@ absl::Status ContentStore::Prepare() {
           fstat(fd.get(), &status) == 0 &&
           static_cast<uint64_t>(status.st_size) ==
               sizeof(header) + header.size_bytes;
+      if (std::memcmp(header.magic, kFormerMagic, sizeof(kFormerMagic)) == 0) {
+        // Named by another hash: nobody would find it.
+        unlink(path.c_str());
+        continue;
+      }
       const Key key =
           whole ? Key(std::string(header.tenant, header.tenant_size),
                       {header.hash_high, header.hash_low}, header.size_bytes)

@@ -94,8 +94,8 @@ class WorkerCoreTest : public testing::Test {
 
   v1::ClientHello HelloFor(const std::string& session) {
     v1::ClientHello hello;
-    hello.mutable_protocol()->set_min(1);
-    hello.mutable_protocol()->set_max(1);
+    hello.mutable_protocol()->set_min(2);
+    hello.mutable_protocol()->set_max(2);
     hello.set_session_id(session);
     hello.set_session_epoch(1);
     hello.set_lease_token(tokens_[session]);

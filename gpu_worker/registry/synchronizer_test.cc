@@ -131,7 +131,7 @@ TEST_F(SynchronizerTest, AcknowledgesWhatItHasCarriedOut) {
   auto synchronizer = Make(absl::Hours(1));
   v1::DesiredState desired;
   desired.set_revision(3);
-  desired.set_protocol_version(1);
+  desired.set_protocol_version(2);
   registry_.Say(desired);
   EXPECT_TRUE(registry_.Wait([this](const v1::WorkerState& state) {
     return state.applied_revision() == 3 && applied_ == 3;

@@ -189,5 +189,51 @@ TEST(AnalysisTest, NothingIsGuessed) {
   EXPECT_EQ(Analyze(srg::Structure()).nodes.size(), 0u);
 }
 
+// What calls itself an operator may have other operands than all of these.
+TEST(AnalysisTest, CallsThatLackWhatTheirNamesPromise) {
+  for (const char* const op : {"linear",
+                               "addmm",
+                               "mm",
+                               "bmm",
+                               "matmul",
+                               "masked_scatter",
+                               "cos",
+                               "sin",
+                               "upsample_bilinear2d",
+                               "upsample_bicubic2d",
+                               "sigmoid_",
+                               "tanh_",
+                               "embedding",
+                               "convolution",
+                               "layer_norm",
+                               "softmax",
+                               "cat",
+                               "copy_",
+                               "index",
+                               "index_copy",
+                               "mul",
+                               "add",
+                               "rsqrt",
+                               "clone",
+                               "zeros_like",
+                               "scaled_dot_product_attention",
+                               "native_layer_norm_backward"}) {
+    for (size_t operands = 0; operands < 4; ++operands) {
+      for (const Shape& sizes : {Shape(), Shape{4}, Shape{1, 2, 3, 4}}) {
+        Builder b;
+        const auto before = b.Call("layer_norm", {b.Bound({1})}, {});
+        std::vector<srg::Argument> arguments;
+        for (size_t k = 0; k < operands; ++k) {
+          arguments.push_back(k == 1 ? b.Bound({4, 4})
+                                     : Builder::As(before, sizes));
+        }
+        const auto made = b.Call(op, arguments, {4});
+        b.Call(op, {made}, {});
+        EXPECT_EQ(Analyze(b.structure()).nodes.size(), 3u) << op;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace djinn::semantics

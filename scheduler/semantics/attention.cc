@@ -576,10 +576,14 @@ class Finder {
       const int norm = frame_.Producer(i, input);
       const srg::TensorView* const in = frame_.operands(i)[input].view;
       const auto out = frame_.OutputSizes(i);
-      if (norm < 0 || out.empty() || !EndsNorm(norm) ||
-          Elements(in) != Elements(frame_.outputs(norm)[0].view) ||
-          (out.back() != in->sizes.back() &&
-           out.back() != 3 * in->sizes.back())) {
+      if (norm < 0 || in->sizes.empty() || out.empty() || !EndsNorm(norm) ||
+          Elements(in) != Elements(frame_.outputs(norm)[0].view)) {
+        continue;
+      }
+      const int64_t width = in->sizes.back();
+      // Not a multiple of it, which may be too large a number.
+      if (out.back() != width &&
+          (out.back() % 3 != 0 || out.back() / 3 != width)) {
         continue;
       }
       Region region{"attention", {{i, "attention.projection"}}, {"piece"}};

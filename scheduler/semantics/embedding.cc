@@ -187,6 +187,7 @@ class Embedding : public Pattern {
   }
 
   static void AddRotary(const Frame& frame, int node, Regions* regions) {
+    if (frame.operands(node).empty()) return;
     // Both functions of one value.
     const char* const other = frame.op(node) == "cos" ? "sin" : "cos";
     int pair = -1;
@@ -223,8 +224,8 @@ class Embedding : public Pattern {
   // Positions in a table, all but the first of them, looked at as an image's;
   // or the mask of an image's pixels, made one of its patches and counted.
   static void AddResampled(const Frame& frame, int node, Regions* regions) {
+    if (frame.Sizes(node, 0).size() != 4) return;
     const srg::TensorView& in = *frame.operands(node)[0].view;
-    if (in.sizes.size() != 4) return;
     if (frame.IsBound(node, 0) && in.sizes[0] == 1 && in.sizes[1] > 1 &&
         in.strides[1] == 1 && in.storage_offset > 0) {
       regions->Add({"embedding", {{node, "embedding.positions"}}, {}});

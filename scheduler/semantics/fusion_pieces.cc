@@ -39,7 +39,9 @@ void LearnWhatIsJoined(const Frame& frame, const Region& region,
     if (scatter && member.role != "fusion.join") continue;
     auto operands = frame.operands(member.node);
     // The rows that are put in, and not those among which they are.
-    if (scatter) operands.remove_prefix(operands.size() - 1);
+    if (scatter && !operands.empty()) {
+      operands.remove_prefix(operands.size() - 1);
+    }
     for (const Frame::Operand& operand : operands) {
       if (!frame.IsFromElsewhere(operand)) continue;
       const std::optional<Context::Key> key = Context::KeyOf(operand.view);

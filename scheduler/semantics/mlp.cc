@@ -122,9 +122,10 @@ class Finder {
   void AddLoneDown(int node) {
     const size_t input = frame_.op(node) == "addmm" ? 1 : 0;
     const Frame::Operand& operand = frame_.operands(node)[input];
+    const auto in = frame_.Sizes(node, static_cast<int>(input));
     const auto out = frame_.OutputSizes(node);
-    if (!frame_.IsFromElsewhere(operand) || out.empty() ||
-        operand.view->sizes.back() <= out.back()) {
+    if (!frame_.IsFromElsewhere(operand) || in.empty() || out.empty() ||
+        in.back() <= out.back()) {
       return;
     }
     const std::vector<int> dropout = DropoutBehind(frame_, *regions_, node);

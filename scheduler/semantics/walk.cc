@@ -39,7 +39,12 @@ bool IsProjection(const Frame& frame, int node) {
   if (frame.op_class(node) != OpClass::kMatmul) return false;
   const absl::string_view op = frame.op(node);
   const auto operands = frame.operands(node);
-  if (op == "linear") return operands.size() >= 2;
+  // What calls itself one may lack what all of them have: nobody has looked at
+  // its schema.
+  if (frame.outputs(node).empty()) return false;
+  if (op == "linear") {
+    return operands.size() >= 2 && !operands[0].view->sizes.empty();
+  }
   const size_t right = op == "addmm" ? 2 : 1;
   return operands.size() > right && operands[right].view->sizes.size() == 2 &&
          frame.IsParameter(operands[right].value);

@@ -24,7 +24,7 @@ struct BadAttach {
 
 v1::SessionRequest OpenRequest() {
   v1::SessionRequest request;
-  *request.mutable_open()->mutable_protocol() = Window(1, 1);
+  *request.mutable_open()->mutable_protocol() = Window(2, 2);
   return request;
 }
 

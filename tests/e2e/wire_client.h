@@ -134,7 +134,7 @@ class WireSession {
   WireSession(const std::string& coordinator, const std::string& token)
       : attach_(OpenAttach(coordinator, token)) {
     v1::SessionRequest request;
-    *request.mutable_open()->mutable_protocol() = Window(1, 1);
+    *request.mutable_open()->mutable_protocol() = Window(2, 2);
     request.mutable_open()->set_program("wire_client");
     attach_->Send(request);
     request.mutable_lease()->set_virtual_device(0);
@@ -160,7 +160,7 @@ class WireSession {
 
   v1::ClientHello Hello() const {
     v1::ClientHello hello;
-    *hello.mutable_protocol() = Window(1, 1);
+    *hello.mutable_protocol() = Window(2, 2);
     hello.set_session_id(id_);
     hello.set_session_epoch(lease_.session_epoch());
     hello.set_lease_token(lease_.token());

@@ -125,8 +125,8 @@ class Worker {
         control_(stub_->Control(&context_)) {
     v1::ControlRequest request;
     v1::ClientHello* const hello = request.mutable_hello();
-    hello->mutable_protocol()->set_min(1);
-    hello->mutable_protocol()->set_max(1);
+    hello->mutable_protocol()->set_min(2);
+    hello->mutable_protocol()->set_max(2);
     hello->set_session_id(session_id);
     hello->set_session_epoch(lease.session_epoch());
     hello->set_lease_token(lease.token());
@@ -186,8 +186,8 @@ int Main(const std::string& coordinator, const std::string& token) {
   const auto attached = stub->Attach(&context);
   using Answer = v1::SessionResponse;
   v1::SessionRequest request;
-  request.mutable_open()->mutable_protocol()->set_min(1);
-  request.mutable_open()->mutable_protocol()->set_max(1);
+  request.mutable_open()->mutable_protocol()->set_min(2);
+  request.mutable_open()->mutable_protocol()->set_max(2);
   request.mutable_open()->set_program("layer");
   attached->Write(request);
   const std::string session_id =

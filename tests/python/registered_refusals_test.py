@@ -73,7 +73,7 @@ class RegisteredRefusalsTest(RegisteredCase):
 
         for function, why in (
             (lambda x: (torch.manual_seed(3), x + 1)[1], "seeds a generator"),
-            (lambda x: (torch.set_rng_state(here.get_state()), x + 1)[1], "seeds a generator"),
+            (lambda x: (torch.set_rng_state(here.get_state()), x + 1)[1], "seeds or draws"),
             (lambda x: (own.manual_seed(3), x + 1)[1], "seeds a generator"),
             (lambda x: (here.manual_seed(3), x + 1)[1], "changes what it refers to"),
             (draws_then_seeds, "seeds a generator"),

@@ -229,7 +229,7 @@ class CompiledCallable:
             [_count_of_hooks(tensor) for tensor in tensors],
             random.getstate(),
             _state_of_numpy(numpy) if numpy else None,
-            [generator.get_state().numpy().tobytes() for generator in environment.generators],
+            [generator.get_state().tolist() for generator in environment.generators],
         )
 
     def _prepare(self, args, kwargs):

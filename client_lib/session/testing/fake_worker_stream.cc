@@ -148,7 +148,7 @@ void FakeWorker::HandleHello(const v1::ClientHello& hello) {
   }
   v1::ControlResponse response;
   v1::WorkerHello* const welcome = response.mutable_hello();
-  welcome->set_protocol_version(1);
+  welcome->set_protocol_version(2);
   welcome->set_worker_id(wrong_id_ ? "other" : id_);
   welcome->set_incarnation(incarnation_);
   *welcome->mutable_limits() = limits_;
