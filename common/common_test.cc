@@ -186,7 +186,7 @@ TEST(HashTest, PiecesHashAsTheWhole) {
 TEST(HashTest, BlocksHashAsTheWhole) {
   std::string bytes((5 << 20) + 3, '\0');
   for (size_t i = 0; i < bytes.size(); i += 4096) {
-    bytes[i] = static_cast<char>(i / 4096 * 7);
+    bytes[i] = static_cast<char>(i / 4096 * 7 + (i >> 20));
   }
   for (const size_t size :
        {kHashBlockBytes - 1, kHashBlockBytes, kHashBlockBytes + 1,

@@ -201,17 +201,21 @@ class RegisteredCallable::Impl {
       ended->device->DropRecording(ended->lane);
     };
     ForgetCasts();
-    if (std::string what = ended->outside_before.WhatChanged(ended->arguments);
-        !what.empty()) {
-      Fail(ended->guard, std::move(what));
-      return 0;
-    }
-    if (ended->outside_before.LocalGeneratorMoved()) {
-      // The next call may be one during which no other thread draws.
-      Refuse(
-          "it seeds or draws from PyTorch's generator of this process, or "
-          "another thread does meanwhile");
-      return 0;
+    // What an operator did says more.
+    if (ended->effects->refusal().empty()) {
+      if (std::string what =
+              ended->outside_before.WhatChanged(ended->arguments);
+          !what.empty()) {
+        Fail(ended->guard, std::move(what));
+        return 0;
+      }
+      if (ended->outside_before.LocalGeneratorMoved()) {
+        // The next call may be one during which no other thread draws.
+        Refuse(
+            "it seeds or draws from PyTorch's generator of this process, or "
+            "another thread does meanwhile");
+        return 0;
+      }
     }
     if (capture::CallGuard(ended->key, ended->arguments, ended->parameters) !=
         ended->call_guard) {

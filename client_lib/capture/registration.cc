@@ -22,6 +22,7 @@
 #include "client_lib/capture/capture_kernel.h"
 #include "client_lib/capture/custom_operators.h"
 #include "client_lib/capture/differentiated.h"
+#include "client_lib/capture/histogram_kernel.h"
 #include "client_lib/capture/native_kernels.h"
 #include "client_lib/capture/operator_info.h"
 #include "client_lib/capture/recurrent_networks.h"
@@ -266,6 +267,21 @@ class Registrar {
   const RegistrationCounts& counts() const { return counts_; }
 
  private:
+  static torch::CppFunction KernelOf(const std::string& name, bool kept,
+                                     const OperatorInfo* info) {
+    using torch::CppFunction;
+    if (kept) {
+      return CppFunction::makeFromBoxedFunctor(
+          std::make_unique<WholeKernel>(info));
+    }
+    if (name == "aten::histc") {
+      return CppFunction::makeFromBoxedFunctor(
+          std::make_unique<HistogramKernel>(info));
+    }
+    return CppFunction::makeFromBoxedFunctor(
+        std::make_unique<CaptureKernel>(info));
+  }
+
   void Decide(const c10::OperatorHandle& op) {
     const std::string name = toString(op.operator_name());
     const bool implicit =
@@ -285,11 +301,7 @@ class Registrar {
     OperatorInfo& info = infos_.emplace_back(op);
     by_base_[op.schema().name()].push_back(&info);
     const std::string local = name.substr(std::string("aten::").size());
-    backend_.impl(local.c_str(),
-                  kept ? torch::CppFunction::makeFromBoxedFunctor(
-                             std::make_unique<WholeKernel>(&info))
-                       : torch::CppFunction::makeFromBoxedFunctor(
-                             std::make_unique<CaptureKernel>(&info)));
+    backend_.impl(local.c_str(), KernelOf(name, kept, &info));
     ++counts_.captured;
     if (!kept) return;
     ++counts_.kept_whole;

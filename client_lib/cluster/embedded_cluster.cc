@@ -36,6 +36,7 @@ constexpr char kFolderPrefix[] = "djinn-embedded-";
 constexpr char kLockFile[] = "lock";
 // One program's own cluster limits nobody.
 constexpr int kMaxSessions = 65536;
+constexpr int kMaxWorkers = 64;
 constexpr absl::Duration kStopGrace = absl::Seconds(5);
 constexpr absl::Duration kProbeInterval = absl::Milliseconds(20);
 constexpr absl::Duration kProbeTimeout = absl::Seconds(2);
@@ -86,6 +87,11 @@ std::string WorkerId(size_t index) { return absl::StrCat("worker-", index); }
 
 absl::StatusOr<std::unique_ptr<ClusterProcesses>> ClusterProcesses::Start(
     const ClusterOptions& options) {
+  if (options.workers < 1 || options.workers > kMaxWorkers) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "WORKER_COUNT",
+                     absl::StrCat("a cluster has 1 to ", kMaxWorkers,
+                                  " workers, not ", options.workers));
+  }
   DJINN_ASSIGN_OR_RETURN(ClusterPrograms programs, FindClusterPrograms());
   std::unique_ptr<ClusterProcesses> cluster(
       new ClusterProcesses(options, std::move(programs)));
@@ -128,13 +134,15 @@ absl::Status ClusterProcesses::RestartCoordinator() {
 }
 
 void ClusterProcesses::Stop() {
+  // A forked child has a copy of this, and neither processes nor a folder.
+  const bool owns = getpid() == owner_;
   for (const auto& worker : workers_) worker->Signal(SIGTERM);
   for (const auto& worker : workers_) worker->Stop(kStopGrace);
   if (coordinator_ != nullptr) coordinator_->Stop(kStopGrace);
   for (int* fd : {&lifeline_read_, &lifeline_write_}) {
     if (*fd >= 0) close(std::exchange(*fd, -1));
   }
-  if (!folder_.empty()) RemoveFolder(folder_);
+  if (owns && !folder_.empty()) RemoveFolder(folder_);
   folder_.clear();
   if (folder_lock_ >= 0) close(std::exchange(folder_lock_, -1));
 }

@@ -10,6 +10,7 @@
 #define CLIENT_LIB_CLUSTER_EMBEDDED_CLUSTER_H_
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <memory>
@@ -102,6 +103,8 @@ class ClusterProcesses {
 
   const ClusterOptions options_;
   const ClusterPrograms programs_;
+  // The process whose children they are.
+  const pid_t owner_ = getpid();
   std::string folder_;
   std::string admin_token_;
   // Locked while this process lives: the folder is in use.

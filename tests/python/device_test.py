@@ -167,6 +167,24 @@ class DeviceTest(RemoteCase):
         djinn.synchronize()
         self.assertEqual(y.tolist(), [2, 2, 2])
 
+    def test_synchronize_waits(self):
+        for synchronize in (self.module.synchronize, torch.accelerator.synchronize):
+            before = len(djinn.root_errors())
+            a = torch.randn(700, 700, device=self.device)
+            for _ in range(10):
+                a = a @ a / 30
+            # It fails when it is carried out.
+            a[torch.tensor([10_000], device=self.device)]
+            synchronize()
+            self.assertEqual(len(djinn.root_errors()), before + 1)
+
+    def test_histograms_of_whole_numbers(self):
+        values = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6])
+        for dtype in (torch.int32, torch.int64, torch.uint8):
+            counts = torch.histc(values.to(dtype).to(self.device), bins=10, min=0, max=9)
+            self.assertEqual(counts.dtype, dtype)
+            self.assertEqual(counts.tolist(), torch.histc(values.float(), bins=10, min=0, max=9).tolist())
+
     def test_memory_statistics(self):
         self.module.reset_peak_memory_stats()
         before = self.module.memory_allocated()

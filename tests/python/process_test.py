@@ -101,7 +101,7 @@ class ThreadsTest(RemoteCase):
         program = run_program(
             """
             import os, sys, torch, djinn
-            with djinn.local(worker_threads=1):
+            with djinn.local(worker_threads=1) as cluster:
                 x = torch.ones(2, device="remote_accelerator")
                 x.cpu()
                 child = os.fork()
@@ -122,13 +122,27 @@ class ThreadsTest(RemoteCase):
                     sys.stdout.flush()
                     sys.exit(0)
                 print(os.waitpid(child, 0)[1])
+                print(os.path.exists(cluster.coordinator.removeprefix("unix:")))
                 print(x.sum().item())
             """
         )
         self.assertEqual(
             program.stdout.split("\n"),
-            ["True", "AFTER_FORK True", "AFTER_FORK True", "AFTER_FORK", "3.0", "0", "2.0", ""],
+            ["True", "AFTER_FORK True", "AFTER_FORK True", "AFTER_FORK", "3.0", "0", "True", "2.0", ""],
         )
+
+    def test_a_cluster_has_workers_but_not_any_number(self):
+        program = run_program(
+            """
+            import djinn
+            for workers in (-1, 0, 65):
+                try:
+                    djinn.local(workers)
+                except djinn.Error as error:
+                    print(error.reason, str(workers) in str(error))
+            """
+        )
+        self.assertEqual(program.stdout, "WORKER_COUNT True\n" * 3)
 
 
 class EndingTest(unittest.TestCase):

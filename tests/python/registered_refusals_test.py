@@ -129,6 +129,16 @@ class RegisteredRefusalsTest(RegisteredCase):
             self.assertEqual(keep(p, y).tolist(), [2.0 * i] * 4)
             self.assertEqual(p.grad.tolist(), [float(i)] * 4)
 
+    def test_a_decorated_method_says_what_to_do(self):
+        class Doubling(torch.nn.Module):
+            @djinn.compile
+            def forward(self, x):
+                return x * 2
+
+        with self.assertRaisesRegex(TypeError, "forward of Doubling .*Compile the object"):
+            Doubling()(self.on(2))
+        self.assertEqual(Doubling.forward.statistics()["captures"], 0)
+
     def test_a_step_counter_in_this_process_is_refused(self):
         net = torch.nn.Linear(2, 2).to(self.device)
         optimizer = torch.optim.AdamW(net.parameters())

@@ -22,6 +22,7 @@
 namespace djinn {
 
 struct EmbeddedClusterOptions {
+  // 1 to 64.
   int workers = 1;
   // Device memory of each worker.
   uint64_t worker_memory_bytes = uint64_t{8} << 30;

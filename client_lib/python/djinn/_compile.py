@@ -1,6 +1,7 @@
 """Registered callables: capture a function once, then carry its calls out as a whole."""
 
 import collections
+import ctypes
 import enum
 import functools
 import random
@@ -85,6 +86,15 @@ class CompiledCallable:
                     self._reading[call[0]] = True
             return result
         return self._capture_asking((environment, call, places), answers, args, kwargs)
+
+    def __get__(self, instance, owner=None):
+        if instance is None:
+            return self
+        raise TypeError(
+            f"djinn.compile() of a method: {self._function.__name__} of "
+            f"{type(instance).__name__} knows no object yet. Compile the object instead, "
+            "djinn.compile(model), or the method that is bound to one"
+        )
 
     def statistics(self):
         """Calls carried out again, calls captured, and why the last was refused."""
@@ -229,7 +239,7 @@ class CompiledCallable:
             [_count_of_hooks(tensor) for tensor in tensors],
             random.getstate(),
             _state_of_numpy(numpy) if numpy else None,
-            [generator.get_state().tolist() for generator in environment.generators],
+            [_state_of(generator) for generator in environment.generators],
         )
 
     def _prepare(self, args, kwargs):
@@ -406,6 +416,12 @@ def _class_that_is_lost(outputs, args, kwargs):
         if type(tensor) is not torch.Tensor and id(tensor) not in given:
             return type(tensor)
     return None
+
+
+def _state_of(generator):
+    """Of one of this process, to be compared; without an operator, as those are watched."""
+    state = generator.get_state()
+    return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def _state_of_numpy(numpy):

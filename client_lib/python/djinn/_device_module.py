@@ -100,6 +100,10 @@ def get_device_name(device=None):
     return f"{_NAME}:{_index(device)}"
 
 
+def _lazy_init():
+    """There is nothing to do; PyTorch asks only devices that have one to wait."""
+
+
 def synchronize(device=None):
     """Waits for the device; never needed for correctness."""
     torch._C._accelerator_synchronizeDevice(_index(device))
