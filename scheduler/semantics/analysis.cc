@@ -70,16 +70,31 @@ WorkloadClass FindWorkload(const Frame& frame, const Meaning& meaning) {
   return WorkloadClass::kUnspecified;
 }
 
+bool IsOfLanguageModel(Phase phase) {
+  return phase == Phase::kLlmPrefill || phase == Phase::kLlmDecode;
+}
+
+bool IsScatter(const Meaning& meaning, int node) {
+  const int region = meaning.nodes[node].region;
+  return region >= 0 && meaning.regions[region].pattern == "fusion" &&
+         meaning.regions[region].HasTrait("scatter");
+}
+
 // What reads a node's operands, to those who made them: behind a join it may be
-// a language model that goes on.
+// a language model that goes on. Where rows are put among tokens it is one, of
+// which a later piece shows the phase.
 Origin ReaderOf(const Frame& frame, const Meaning& meaning, int node) {
   Origin origin = {meaning.nodes[node].phase, meaning.nodes[node].modality};
   if (origin.phase != Phase::kMultimodalFusion) return origin;
+  if (IsScatter(meaning, node)) {
+    origin.phase = Phase::kUnspecified;
+    for (const NodeMeaning& other : meaning.nodes) {
+      if (IsOfLanguageModel(other.phase)) origin.phase = other.phase;
+    }
+  }
   for (const int consumer : frame.Consumers(node)) {
     const Phase phase = meaning.nodes[consumer].phase;
-    if (phase == Phase::kLlmPrefill || phase == Phase::kLlmDecode) {
-      origin.phase = phase;
-    }
+    if (IsOfLanguageModel(phase)) origin.phase = phase;
   }
   return origin;
 }
@@ -90,6 +105,17 @@ bool IsNews(const Origin& known, const Origin& found) {
   return (known.phase == Phase::kUnspecified && found.phase != known.phase) ||
          (known.modality == Modality::kUnspecified &&
           found.modality != known.modality);
+}
+
+// Whether a language model's phase is found where none was known.
+bool ShowsLanguageModelNow(const Known& known, const Meaning& meaning) {
+  return absl::c_none_of(known.nodes,
+                         [](const Origin& origin) {
+                           return IsOfLanguageModel(origin.phase);
+                         }) &&
+         absl::c_any_of(meaning.nodes, [](const NodeMeaning& node) {
+           return IsOfLanguageModel(node.phase);
+         });
 }
 
 // Of what was not known before: the rest is no news, and may be older than what
@@ -104,13 +130,18 @@ void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
     const bool unspecified = maker.phase == Phase::kUnspecified &&
                              maker.modality == Modality::kUnspecified;
     if (unspecified && !embedding) continue;
-    if (known != nullptr && !IsNews(known->nodes[i], maker)) continue;
+    const bool news = known == nullptr || IsNews(known->nodes[i], maker);
+    // That a language model goes on behind a join is news to those before it.
+    const bool goes_on = !news && IsScatter(meaning, i) &&
+                         ShowsLanguageModelNow(*known, meaning);
+    if (!news && !goes_on) continue;
     const Origin reader = ReaderOf(frame, meaning, i);
     for (const Frame::Operand& operand : frame.operands(i)) {
       if (!frame.IsFromElsewhere(operand)) continue;
       const auto key = Context::KeyOf(operand.view);
       if (key.has_value() && !unspecified) context->RememberRead(*key, reader);
     }
+    if (!news) continue;
     for (const Frame::Output& output : frame.outputs(i)) {
       const auto key = Context::KeyOf(output.view);
       if (!key.has_value()) continue;

@@ -111,6 +111,34 @@ TEST(AnalysisTest, PixelsToALatentAndBack) {
   EXPECT_EQ(meaning.modality, Modality::kVision);
 }
 
+// Of an image that was encoded as tokens: the decoder's first convolution has
+// fewer channels.
+TEST(AnalysisTest, TokensToAnImage) {
+  Builder b;
+  const auto patches = b.Call("conv2d",
+                              {b.Bound({1, 3, 16, 16}), b.Bound({48, 3, 4, 4}),
+                               std::monostate(), Integers{4, 4}},
+                              {1, 48, 4, 4});
+  const auto rows =
+      b.Call("layer_norm",
+             {Builder::As(patches, {1, 16, 48}), Integers{48}, b.Bound({48})},
+             {1, 16, 48});
+  auto turned = Builder::As(rows, {1, 48, 4, 4});
+  turned.strides.assign({768, 1, 192, 48});
+  const auto image = b.Call("clone", {turned}, {1, 48, 4, 4});
+  const auto narrow =
+      b.Call("conv2d", {image, b.Bound({16, 48, 1, 1}), std::monostate()},
+             {1, 16, 4, 4});
+  const auto narrower =
+      b.Call("conv2d", {narrow, b.Bound({8, 16, 3, 3}), std::monostate()},
+             {1, 8, 4, 4});
+  b.Call("upsample_nearest2d", {narrower, Integers{8, 8}}, {1, 8, 8, 8});
+  EXPECT_THAT(Phases(Analyze(b.structure())),
+              ElementsAre(Phase::kVisionEncoding, Phase::kVisionEncoding,
+                          Phase::kVisionDecoding, Phase::kVisionDecoding,
+                          Phase::kVisionDecoding, Phase::kVisionDecoding));
+}
+
 TEST(AnalysisTest, ImageRowsAmongTokens) {
   Builder b;
   const auto image = b.Call("conv2d",

@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "scheduler/semantics/dropout.h"
 #include "scheduler/semantics/patterns.h"
+#include "scheduler/semantics/rotation.h"
 #include "scheduler/semantics/walk.h"
 
 namespace djinn::semantics {
@@ -59,13 +60,19 @@ class Finder {
     return regions_->IsFree(node) && IsElementwise(frame_, node);
   }
 
+  // On the way from products to their softmax: what scales, masks or caps them.
+  bool Bounds(int node) const {
+    return Passes(node) || (regions_->IsFree(node) && IsSoftCap(frame_, node));
+  }
+
   Core CoreAround(int softmax) const {
     const auto passes = [this](int node) { return Passes(node); };
     const auto product = [this](int node) {
       return IsBatchedProduct(frame_, node);
     };
+    const auto bounds = [&](int node) { return Bounds(node); };
     if (frame_.OutputSizes(softmax).size() < 3) return {};
-    return {FindUpstream(frame_, softmax, passes, product), softmax,
+    return {FindUpstream(frame_, softmax, bounds, product), softmax,
             FindDownstream(frame_, softmax, passes, product)};
   }
 
@@ -100,7 +107,7 @@ class Finder {
       // The largest score may be taken off all of them.
       std::vector<int> between =
           Upstream(frame_, core.softmax, [this](int node) {
-            return Passes(node) ||
+            return Bounds(node) ||
                    (regions_->IsFree(node) && frame_.op(node) == "amax");
           });
       std::sort(between.begin(), between.end());
@@ -131,6 +138,12 @@ class Finder {
     };
     for (const int node : Upstream(frame_, core.values, alike)) {
       Take(node, "attention.weights");
+    }
+    // Of all heads, for whoever asks.
+    for (const int node : frame_.Consumers(core.softmax)) {
+      if (regions_->IsFree(node) && frame_.op(node) == "mean") {
+        Take(node, "attention.weights");
+      }
     }
     GrowUp(core.values, 1);
   }
@@ -214,7 +227,8 @@ class Finder {
     if (!fresh || depth > 24) return it->second;
     bool carries = false;
     const bool free = regions_->IsFree(node);
-    if (!free && regions_->pattern(node) != "kv_cache") {
+    if (!free && regions_->pattern(node) != "kv_cache" &&
+        regions_->pattern(node) != "norm") {
       // Of queries, keys and values made at once, another region may have it.
       it->second = regions_->role(node) == "attention.projection";
       return it->second;
@@ -222,7 +236,8 @@ class Finder {
     if (free && IsProjection(frame_, node)) {
       Take(node, "attention.projection");
       carries = true;
-    } else if (!free || IsElementwise(frame_, node)) {
+    } else if (!free || IsElementwise(frame_, node) || IsNorm(node) ||
+               TakesHeads(node)) {
       for (const int producer : frame_.Producers(node)) {
         carries |= Carries(producer, depth + 1);
       }
@@ -230,10 +245,27 @@ class Finder {
       carries |= free && sizes.size() == 4 && sizes[1] > 1 &&
                  frame_.Producers(node).size() < 2;
       carries |= free && RepeatsHeads(node);
-      if (carries && free) Take(node, "attention.heads");
+      if (free && TurnsHeads(frame_, node)) {
+        carries = true;
+        for (const int turned : RotationAround(frame_, *regions_, node)) {
+          Take(turned, "attention.heads");
+        }
+      }
+      if (carries && free && !IsNorm(node)) Take(node, "attention.heads");
     }
     carries_[node] = carries;
     return carries;
+  }
+
+  bool IsNorm(int node) const {
+    return frame_.op_class(node) == OpClass::kNormalization ||
+           regions_->pattern(node) == "norm";
+  }
+
+  // Some of the heads that one projection made.
+  bool TakesHeads(int node) const {
+    return frame_.op(node) == "index" && frame_.Sizes(node, 0).size() >= 4 &&
+           IsOfHeads(node);
   }
 
   // The projection of the output, with its dropout.
@@ -260,7 +292,7 @@ class Finder {
   int Source(int node, int k) const {
     int producer = frame_.Producer(node, k);
     const auto passes = [this](int next) {
-      return IsElementwise(frame_, next) ||
+      return IsElementwise(frame_, next) || IsNorm(next) || TakesHeads(next) ||
              regions_->pattern(next) == "kv_cache";
     };
     const auto projection = [this](int next) {
@@ -415,10 +447,9 @@ class Finder {
   // A projection of what was there before, then a sum and a norm, then an MLP.
   void AddLoneOutputs() {
     const auto onward = [this](int node) {
-      const OpClass op_class = frame_.op_class(node);
-      return regions_->IsFree(node) &&
-             (IsElementwise(frame_, node) || op_class == OpClass::kReduction ||
-              op_class == OpClass::kNormalization);
+      return IsNorm(node) || Passes(node) ||
+             (regions_->IsFree(node) &&
+              frame_.op_class(node) == OpClass::kReduction);
     };
     const auto projection = [this](int node) {
       return IsProjection(frame_, node);
@@ -459,15 +490,11 @@ class Finder {
            }) >= 0;
   }
 
-  // Heads of which a half is turned, negated and joined with the other, up to
-  // the projection that made them: what they meet is in the next piece.
+  // Heads that are turned, up to the projection that made them, with the other
+  // heads that it made: what they meet is in the next piece.
   void AddLoneRotations() {
     for (int i = 0; i < frame_.node_count(); ++i) {
-      if (!regions_->IsFree(i) || frame_.op(i) != "cat" || !IsOfHeads(i)) {
-        continue;
-      }
-      const int half = frame_.Producer(i, 0);
-      if (half < 0 || frame_.op(half) != "neg") continue;
+      if (!regions_->IsFree(i) || !TurnsHeads(frame_, i)) continue;
       region_ = {"attention", {}, {"piece"}, -1};
       taken_.clear();
       carries_.clear();
@@ -477,7 +504,20 @@ class Finder {
            })) {
         Carries(next, 0);
       }
+      for (const Member& member : std::vector<Member>(region_.members)) {
+        if (member.role == "attention.projection") TakeHeadsOf(member.node);
+      }
       regions_->Add(std::move(region_));
+    }
+  }
+
+  void TakeHeadsOf(int projection) {
+    const std::vector<int> behind =
+        Downstream(frame_, projection, [this](int node) {
+          return Passes(node) || (regions_->IsFree(node) && TakesHeads(node));
+        });
+    for (const int node : behind) {
+      if (IsOfHeads(node)) Take(node, "attention.heads");
     }
   }
 
@@ -599,14 +639,10 @@ class Finder {
 
   // In one call, or as the product with its weight.
   bool EndsNorm(int node) const {
-    if (frame_.op_class(node) == OpClass::kNormalization) return true;
-    if (frame_.op(node) != "mul") return false;
-    const auto operands = frame_.operands(node);
-    return operands.size() == 2 &&
-           absl::c_any_of(operands, [this](const Frame::Operand& operand) {
-             return operand.view->sizes.size() == 1 &&
-                    frame_.value(operand.value).producer < 0;
-           });
+    return frame_.op_class(node) == OpClass::kNormalization ||
+           (frame_.op(node) == "mul" && frame_.operands(node).size() == 2 &&
+            (IsColumnWeight(frame_, node, 0) ||
+             IsColumnWeight(frame_, node, 1)));
   }
 
   const Frame& frame_;

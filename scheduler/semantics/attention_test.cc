@@ -376,6 +376,115 @@ TEST(AttentionTest, RotationOfAPartOfEachHead) {
   EXPECT_THAT(Found(plain).roles(), Each(""));
 }
 
+TEST(AttentionTest, CappedScores) {
+  Builder b;
+  const Shape scores = {2, kHeads, kTokens, kTokens};
+  const auto product = b.Call(
+      "matmul", {b.Bound(Heads(kTokens)), b.Bound(Heads(kTokens))}, scores);
+  const auto share = b.Call("div", {product, srg::FloatHole{0}}, scores);
+  const auto bent = b.Call("tanh", {share}, scores);
+  const auto capped = b.Call("mul", {bent, srg::FloatHole{0}}, scores);
+  const auto weights =
+      b.Call("softmax", {capped, int64_t{-1}, std::monostate()}, scores);
+  b.Call("matmul", {weights, b.Bound(Heads(kTokens))}, Heads(kTokens));
+  // For whoever asks.
+  b.Call("mean", {weights, std::vector<int64_t>{1}}, {2, kTokens, kTokens});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("attention.scores", "attention.mask", "attention.mask",
+                  "attention.mask", "attention.softmax", "attention.values",
+                  "attention.weights"));
+}
+
+// Their angles are rows of a table, each number of them twice; the products
+// come in the next piece.
+TEST(AttentionTest, RotationOfPairsSideBySide) {
+  Builder b;
+  const auto heads = b.Linear(b.Bound({2, 1, kWidth}), kWidth);
+  const Shape whole = {2, 1, kHeads, 4}, half = {2, 1, kHeads, 2};
+  const auto angles =
+      b.Call("gather", {b.Bound({2, 64, 4}), int64_t{1}, b.Integers({2, 1, 4})},
+             {2, 1, 4});
+  const auto sines =
+      b.Call("clone", {Builder::As(angles, {2, 1, 1, 2, 2})}, {2, 1, 1, 2, 2});
+  const auto cosines =
+      b.Call("clone", {Builder::As(angles, {2, 1, 1, 2, 2})}, {2, 1, 1, 2, 2});
+  b.Call("mul", {Builder::As(heads, whole), Builder::As(cosines, {2, 1, 1, 4})},
+         whole);
+  const auto turned = b.Call("neg", {Builder::As(heads, half)}, half);
+  b.Call("stack", {Entries{turned, Builder::As(heads, half)}, int64_t{-1}},
+         {2, 1, kHeads, 2, 2});
+  (void)sines;
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("attention.projection", "attention.heads", "attention.heads",
+                  "attention.heads", "attention.heads", "attention.heads",
+                  "attention.heads"));
+}
+
+TEST(AttentionTest, RotationAsADifferenceAndASum) {
+  Builder b;
+  const auto heads = b.Linear(b.Bound({2, kTokens, kWidth}), kWidth);
+  const Shape half = {2, kHeads, kTokens, 2};
+  const auto part = Builder::As(heads, half);
+  const auto cosine = b.Bound({2, 1, kTokens, 2}),
+             sine = b.Bound({2, 1, kTokens, 2});
+  const auto times = [&](const srg::TensorView& factor) {
+    return b.Call("mul", {part, factor}, half);
+  };
+  const auto less = b.Call("sub", {times(cosine), times(sine)}, half);
+  const auto more = b.Call("add", {times(cosine), times(sine)}, half);
+  b.Call("cat", {Entries{less, more}, int64_t{-1}}, Heads(kTokens));
+  EXPECT_THAT(Found(b).roles(), Contains("attention.heads").Times(7));
+  EXPECT_EQ(Found(b).role(0), "attention.projection");
+}
+
+// One projection makes queries and a single head of keys, which is taken by
+// index and turned.
+TEST(AttentionTest, HeadsTakenByIndex) {
+  Builder b;
+  const auto all = b.Linear(b.Bound({2, kTokens, kWidth}), 2 * kWidth);
+  const int64_t size = kWidth / kHeads;
+  const Shape one = {2, 1, kTokens, size}, half = {2, 1, kTokens, size / 2};
+  const auto keys = b.Call(
+      "index",
+      {Builder::As(all, {2, kTokens, 2 * kHeads, size}), b.Integers({1})},
+      {2, kTokens, 1, size});
+  const auto turned = b.Call("neg", {Builder::As(keys, half)}, half);
+  const auto joined = b.Call(
+      "cat", {Entries{turned, Builder::As(keys, half)}, int64_t{-1}}, one);
+  const auto other = b.Call("mul", {joined, b.Bound(one)}, one);
+  const auto plain = b.Call("mul", {Builder::As(keys, one), b.Bound(one)}, one);
+  const auto sum = b.Call("add", {plain, other}, one);
+  b.Call("scaled_dot_product_attention",
+         {b.Bound(Heads(kTokens)), sum, b.Bound(one)}, Heads(kTokens));
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("attention.projection", "attention.heads", "attention.heads",
+                  "attention.heads", "attention.heads", "attention.heads",
+                  "attention.heads", "attention.fused"));
+}
+
+TEST(AttentionTest, HeadsThatPassANorm) {
+  Builder b;
+  const Shape rows = {2, kTokens, kWidth}, one = {2, kTokens, 1};
+  const auto queries = b.Linear(b.Bound(rows), kWidth);
+  const auto squares = b.Call("pow", {queries, int64_t{2}}, rows);
+  const auto mean =
+      b.Call("mean", {squares, std::vector<int64_t>{-1}, true}, one);
+  const auto scale = b.Call("rsqrt", {mean}, one);
+  const auto scaled = b.Call("mul", {queries, scale}, rows);
+  const auto normal = b.Call("mul", {b.Bound({kWidth}), scaled}, rows);
+  b.Call("scaled_dot_product_attention",
+         {Builder::As(normal, Heads(kTokens)), b.Bound(Heads(kTokens)),
+          b.Bound(Heads(kTokens))},
+         Heads(kTokens));
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("attention.projection", "norm.statistics",
+                          "norm.statistics", "norm.scale", "norm.products",
+                          "norm.products", "attention.fused"));
+}
+
 TEST(AttentionTest, OtherSoftmaxesAreNone) {
   Builder b;
   const auto scores = b.Linear(b.Bound({2, kWidth}), 3);

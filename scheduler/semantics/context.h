@@ -52,6 +52,8 @@ class Context {
   void RememberEmbedding(Key key, const srg::TensorView& view);
   void RememberRead(Key key, Origin origin) { read_.Put(key, {origin}); }
   void RememberLast(Phase phase) { last_ = phase; }
+  // Of the structure before; unspecified when it was not known.
+  Phase last() const { return last_; }
   // Rows are routed to experts somewhere in the program.
   void RememberExperts() { has_experts_ = true; }
   bool has_experts() const { return has_experts_; }

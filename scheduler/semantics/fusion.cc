@@ -1,6 +1,8 @@
 // Where what comes from different sources becomes one: rows of one put into the
 // places that another keeps for them, features multiplied with each other, and
 // the scores of one side's vectors against the other's.
+#include <algorithm>
+
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -11,6 +13,34 @@ bool Projects(const Frame& frame, const Regions& regions, int node) {
   return regions.IsFree(node) &&
          (IsProjection(frame, node) || IsElementwise(frame, node) ||
           frame.op_class(node) == OpClass::kActivation);
+}
+
+// The sum around a block: with what was there before the block. In a projector
+// there is none; what an activation adds up is of one projection.
+bool IsAroundBlock(const Frame& frame, int node) {
+  const auto operands = frame.operands(node);
+  if (frame.op(node) != "add" || operands.size() != 2 ||
+      operands[0].view->sizes != operands[1].view->sizes) {
+    return false;
+  }
+  const int first = std::min(frame.Producer(node, 0), frame.Producer(node, 1));
+  const int last = std::max(frame.Producer(node, 0), frame.Producer(node, 1));
+  if (first < 0) return true;
+  const auto passes = [&](int other) {
+    return IsElementwise(frame, other) ||
+           frame.op_class(other) == OpClass::kActivation;
+  };
+  return first != last && FindUpstream(frame, last, passes, [first](int other) {
+                            return other == first;
+                          }) < 0;
+}
+
+// Normalizes rows that were put together right before: it is no encoder's last.
+bool IsNormOfMerged(const Frame& frame, const Regions& regions, int node) {
+  if (frame.op_class(node) != OpClass::kNormalization) return false;
+  const int merged = frame.Producer(node, 0);
+  return merged >= 0 && regions.IsFree(merged) &&
+         frame.op_class(merged) == OpClass::kLayout;
 }
 
 class Fusion : public Pattern {
@@ -111,7 +141,12 @@ std::vector<int> ProjectorBefore(const Frame& frame, const Regions& regions,
                                  int projection) {
   return Upstream(
       frame, projection,
-      [&](int node) { return Projects(frame, regions, node); }, 12);
+      [&](int node) {
+        return (Projects(frame, regions, node) &&
+                !IsAroundBlock(frame, node)) ||
+               IsNormOfMerged(frame, regions, node);
+      },
+      12);
 }
 
 const Pattern& FusionPattern() {

@@ -23,6 +23,14 @@ std::optional<Projection> LeftBy(const Frame& frame, int node) {
   return Projection{*key, output.view->sizes, in.back()};
 }
 
+// A projection that looks like a query's, since a norm is before it and nothing
+// behind: it may be a projector's.
+bool IsLoneProjection(const Region& region) {
+  return region.pattern == "attention" && region.HasTrait("piece") &&
+         region.members.size() == 1 &&
+         region.members[0].role == "attention.projection";
+}
+
 // Rows stay what they are in a storage of their own.
 bool CopiesRows(const Frame& frame, int node, Context::Key key) {
   return frame.op_class(node) == OpClass::kLayout &&
@@ -34,9 +42,11 @@ bool CopiesRows(const Frame& frame, int node, Context::Key key) {
 void LearnWhatIsJoined(const Frame& frame, const Region& region,
                        Context* context) {
   const bool scatter = region.HasTrait("scatter");
-  if (!scatter && !region.HasTrait("comparison")) return;
+  const bool sources = region.HasTrait("sources");
+  if (!scatter && !sources && !region.HasTrait("comparison")) return;
   for (const Member& member : region.members) {
-    if (scatter && member.role != "fusion.join") continue;
+    if ((scatter || sources) && member.role != "fusion.join") continue;
+    if (sources && frame.op_class(member.node) != OpClass::kLayout) continue;
     auto operands = frame.operands(member.node);
     // The rows that are put in, and not those among which they are.
     if (scatter && !operands.empty()) {
@@ -57,9 +67,12 @@ void LearnWhatIsJoined(const Frame& frame, const Region& region,
 void AddJoinedProjections(const Frame& frame, const Context& context,
                           Regions* regions) {
   for (int i = 0; i < frame.node_count(); ++i) {
-    if (!regions->IsFree(i)) continue;
+    const int index = regions->region_of(i);
+    const bool lone = index >= 0 && IsLoneProjection(regions->all()[index]);
+    if (!regions->IsFree(i) && !lone) continue;
     const std::optional<Projection> left = LeftBy(frame, i);
     if (!left.has_value() || !context.IsJoined(*left)) continue;
+    if (lone) regions->Rename(index, "fusion");
     Region region{"fusion", {{i, "fusion.projection"}}, {"piece"}};
     for (const int before : ProjectorBefore(frame, *regions, i)) {
       region.members.push_back({before, "fusion.projection"});
@@ -77,7 +90,8 @@ std::vector<Projection> FindLeftProjections(const Frame& frame,
         node.modality != Modality::kAudio) {
       continue;
     }
-    if (node.region >= 0 && meaning.regions[node.region].pattern != "mlp") {
+    if (node.region >= 0 && meaning.regions[node.region].pattern != "mlp" &&
+        !IsLoneProjection(meaning.regions[node.region])) {
       continue;
     }
     std::optional<Projection> left = LeftBy(frame, i);

@@ -18,7 +18,9 @@ class Finder {
 
   void Find() {
     for (int i = 0; i < frame_.node_count(); ++i) {
-      if (regions_->IsFree(i) && frame_.op_class(i) == OpClass::kActivation) {
+      // Scores are capped, an MLP is not.
+      if (regions_->IsFree(i) && frame_.op_class(i) == OpClass::kActivation &&
+          !IsSoftCap(frame_, i)) {
         Around(i);
       }
     }

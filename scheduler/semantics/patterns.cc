@@ -4,10 +4,11 @@ namespace djinn::semantics {
 
 absl::Span<const Pattern* const> AllPatterns() {
   static const Pattern* const kAll[] = {
-      &OptimizerPattern(), &LossPattern(),      &BackwardPattern(),
-      &KvCachePattern(),   &AttentionPattern(), &MoePattern(),
-      &RecurrentPattern(), &EmbeddingPattern(), &ConvolutionPattern(),
-      &NormPattern(),      &FusionPattern(),    &MlpPattern(),
+      &OptimizerPattern(),   &LossPattern(),        &BackwardPattern(),
+      &KvCachePattern(),     &SpelledNormPattern(), &AttentionPattern(),
+      &MoePattern(),         &RecurrentPattern(),   &EmbeddingPattern(),
+      &ConvolutionPattern(), &NormPattern(),        &FusionPattern(),
+      &MlpPattern(),
   };
   return kAll;
 }

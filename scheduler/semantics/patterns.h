@@ -36,8 +36,10 @@ const Pattern& RecurrentPattern();
 const Pattern& EmbeddingPattern();
 // "conv": convolutions with their normalization, activation and pooling.
 const Pattern& ConvolutionPattern();
-// "norm"
+// "norm": in one call.
 const Pattern& NormPattern();
+// "norm", too: in several calls. The heads of an attention may pass one.
+const Pattern& SpelledNormPattern();
 // "fusion": what comes from different sources becomes one.
 const Pattern& FusionPattern();
 // What leads to a projection's rows from the part before it on: projections and

@@ -46,6 +46,63 @@ TEST(NormTest, EitherHalf) {
   EXPECT_THAT(Found(end).roles(), Each("norm.products"));
 }
 
+TEST(NormTest, AWeightThatHasOneAdded) {
+  Builder b;
+  const Shape rows = {2, 5, 16}, one = {2, 5, 1};
+  const auto x = b.Bound(rows);
+  const auto squares = b.Call("pow", {x, int64_t{2}}, rows);
+  const auto mean = b.Call("mean", {squares, Integers{-1}, true}, one);
+  const auto scale = b.Call("rsqrt", {mean}, one);
+  const auto scaled = b.Call("mul", {x, scale}, rows);
+  const auto raised = b.Call("add", {b.Bound({16}), srg::FloatHole{0}}, {16});
+  b.Call("mul", {scaled, raised}, rows);
+  const auto other = b.Call("add", {b.Bound({16}), srg::FloatHole{1}}, {16});
+  b.Call("layer_norm", {x, Integers{16}, other}, rows);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("norm.statistics", "norm.statistics", "norm.scale",
+                          "norm.products", "norm.products", "norm.products",
+                          "norm.products", "norm.whole"));
+}
+
+// As the product with the reciprocal of a root, or as a quotient.
+TEST(NormTest, OfWhatIsLeftWithoutTheMean) {
+  for (const bool divides : {false, true}) {
+    Builder b;
+    const Shape rows = {2, 5, 16}, one = {2, 5, 1};
+    const auto x = b.Bound(rows);
+    const auto mean = b.Call("mean", {x, Integers{-1}, true}, one);
+    const auto centred = b.Call("sub", {x, mean}, rows);
+    const auto squares = b.Call("pow", {centred, int64_t{2}}, rows);
+    const auto variance = b.Call("mean", {squares, Integers{-1}, true}, one);
+    const auto again = b.Call("sub", {x, mean}, rows);
+    const auto sum = b.Call("add", {variance, srg::FloatHole{0}}, one);
+    const auto root = b.Call(divides ? "sqrt" : "rsqrt", {sum}, one);
+    const auto scaled = b.Call(divides ? "div" : "mul", {again, root}, rows);
+    const auto weighed = b.Call("mul", {b.Bound({16}), scaled}, rows);
+    b.Call("add", {weighed, b.Bound({16})}, rows);
+    EXPECT_THAT(Found(b).roles(),
+                ElementsAre("norm.statistics", "norm.statistics",
+                            "norm.statistics", "norm.statistics",
+                            "norm.statistics", "norm.statistics", "norm.scale",
+                            "norm.products", "norm.products", "norm.products"));
+  }
+
+  // The root of a row of anything else is none.
+  Builder plain;
+  const auto root = plain.Call("sqrt", {plain.Bound({2, 5, 1})}, {2, 5, 1});
+  plain.Call("div", {plain.Bound({2, 5, 16}), root}, {2, 5, 16});
+  EXPECT_THAT(Found(plain).roles(), Each(""));
+}
+
+TEST(MlpTest, ScoresThatAreCappedAreNone) {
+  Builder b;
+  const auto scores = b.Linear(b.Bound({2, 5, 16}), 96);
+  const auto share = b.Call("div", {scores, srg::FloatHole{0}}, {2, 5, 96});
+  const auto bent = b.Call("tanh", {share}, {2, 5, 96});
+  b.Call("mul", {bent, srg::FloatHole{0}}, {2, 5, 96});
+  EXPECT_THAT(Found(b).roles(), Each(""));
+}
+
 TEST(MlpTest, GatedAndPlain) {
   Builder b;
   const auto x = b.Bound({2, 5, 16});

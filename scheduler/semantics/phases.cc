@@ -109,7 +109,7 @@ class Finder {
         if (IsAddedToOther(node)) break;
         evidence->text = true;
         const auto rows = frame_.Sizes(node, 1);
-        evidence->one_token |= rows.size() == 2 && rows[1] == 1;
+        evidence->one_token |= rows.size() == 2 && rows[1] == 1 && MayBeStep();
         break;
       }
       case OpClass::kConvolution:
@@ -133,6 +133,13 @@ class Finder {
     for (const Frame::Output& output : frame_.outputs(node)) {
       Inherit(output.view, &Context::ReadBy, &evidence->after);
     }
+  }
+
+  // Right behind an encoder, one token is what its decoder begins with. That is
+  // seen when the structure comes first.
+  bool MayBeStep() const {
+    return known_ == nullptr &&
+           (context_ == nullptr || context_->last() != Phase::kForward);
   }
 
   // Rows of positions or kinds, added to what is no text; not tokens that have
@@ -312,17 +319,46 @@ class Finder {
       case OpClass::kConvolution: {
         const auto in = frame_.Sizes(node, 0), out = frame_.OutputSizes(node);
         return in.size() == 4 && out.size() == 4 && in[3] == out[3] &&
-               in[1] <= out[1];
+               (in[1] <= out[1] || IsOfTokens(node));
       }
       default:
         return false;
     }
   }
 
+  // Whether a convolution reads rows of tokens that became an image again, or
+  // what others made of these.
+  bool IsOfTokens(int node) const {
+    for (int made = frame_.Producer(node, 0), steps = 0; made >= 0 && steps < 4;
+         made = frame_.Producer(made, 0), ++steps) {
+      if (frame_.op_class(made) == OpClass::kConvolution) continue;
+      if (frame_.op_class(made) != OpClass::kLayout) return false;
+      // A token's numbers lie side by side.
+      const srg::TensorView& rows = *frame_.operands(made)[0].view;
+      return rows.sizes.size() == 4 && rows.sizes[1] > 1 &&
+             rows.strides[1] == 1;
+    }
+    return false;
+  }
+
+  bool IsFused(int node) const {
+    return regions_.pattern(node) == "fusion" &&
+           !regions_.all()[regions_.region_of(node)].HasTrait("interaction");
+  }
+
   void MarkFusion() {
+    const auto is_fused = [this](int node) { return IsFused(node); };
     for (int i = 0; i < frame_.node_count(); ++i) {
-      if (regions_.pattern(i) == "fusion" &&
-          !regions_.all()[regions_.region_of(i)].HasTrait("interaction")) {
+      const std::vector<int> before = frame_.Producers(i),
+                             behind = frame_.Consumers(i);
+      // A norm, too, within a projector.
+      const bool within =
+          !before.empty() && !behind.empty() &&
+          std::all_of(before.begin(), before.end(), is_fused) &&
+          std::all_of(behind.begin(), behind.end(), [this](int node) {
+            return regions_.role(node) == "fusion.projection";
+          });
+      if (IsFused(i) || within) {
         Set(i, {Phase::kMultimodalFusion, Modality::kFusion});
       }
     }
@@ -385,15 +421,30 @@ class Finder {
     }
   }
 
+  // What a node says of what is beside it: where rows are put among tokens, a
+  // language model goes on.
+  Phase PhaseBeside(int node) const {
+    if (!IsFused(node) ||
+        !regions_.all()[regions_.region_of(node)].HasTrait("scatter")) {
+      return origins_[node].phase;
+    }
+    const Phase phase =
+        towers_[node] < 0 ? Phase::kUnspecified : judged_[towers_[node]].phase;
+    const bool language_model =
+        phase == Phase::kLlmPrefill || phase == Phase::kLlmDecode;
+    return language_model ? phase : Phase::kUnspecified;
+  }
+
   // What all that have a phase agree on.
   Origin OnlyOne() const {
     Origin only;
     bool one_phase = true, one_modality = true;
-    for (const Origin& origin : origins_) {
-      if (origin.phase != Phase::kUnspecified) {
-        one_phase &=
-            only.phase == Phase::kUnspecified || only.phase == origin.phase;
-        only.phase = origin.phase;
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      const Origin& origin = origins_[i];
+      const Phase phase = PhaseBeside(i);
+      if (phase != Phase::kUnspecified) {
+        one_phase &= only.phase == Phase::kUnspecified || only.phase == phase;
+        only.phase = phase;
       }
       if (origin.modality != Modality::kUnspecified) {
         one_modality &= only.modality == Modality::kUnspecified ||

@@ -399,6 +399,129 @@ TEST(ProgramTest, ProjectionsToAJoinInALaterPieceAreAFusion) {
   }
 }
 
+// It looks like a query's: a norm is before it, and nothing behind.
+TEST(ProgramTest, AProjectionOfItsWidthToAJoinInALaterPieceIsAFusion) {
+  Program program;
+  Builder b;
+  const auto sound = b.Call(
+      "conv1d", {b.Bound({1, 16, 16}), b.Bound({64, 16, 3})}, {1, 64, 16});
+  const auto x = b.Call("layer_norm",
+                        {Builder::As(sound, {1, 16, 64}),
+                         std::vector<int64_t>{64}, b.Bound({64})},
+                        {1, 16, 64});
+  b.Linear(x, 64);
+  EXPECT_EQ(program.Add("a", Share(b), 10)[0].meaning.nodes[2].role,
+            "attention.projection");
+  const auto findings = program.Add("b", Share(PutAmongTokens(16)), 10);
+  const Program::Finding* const again = Find(findings, "a");
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->meaning.nodes[2].role, "fusion.projection");
+  EXPECT_EQ(again->meaning.nodes[2].modality, Modality::kFusion);
+  EXPECT_EQ(again->meaning.nodes[1].phase, Phase::kForward);
+}
+
+// The text's beside the join, the image's in the piece before.
+TEST(ProgramTest, ProjectionsOfBothSidesToACatAreAFusion) {
+  Program program;
+  Builder image;
+  const auto patches = image.Call(
+      "conv2d", {image.Bound({1, 3, 16, 16}), image.Bound({32, 3, 4, 4})},
+      {1, 32, 4, 4});
+  image.Linear(Builder::As(patches, {1, 16, 32}), 64);
+  program.Add("image", Share(image), 10);
+
+  Builder join;
+  const auto tokens = join.Call(
+      "embedding", {join.Bound({96, 32}), join.Integers({1, 7})}, {1, 7, 32});
+  const auto text = join.Linear(tokens, 64);
+  join.Call("cat", {Entries{join.Bound({1, 16, 64}), text}, int64_t{1}},
+            {1, 23, 64});
+  const auto findings = program.Add("join", Share(join), 10);
+  EXPECT_EQ(findings[0].meaning.nodes[1].role, "fusion.projection");
+  EXPECT_EQ(findings[0].meaning.nodes[2].role, "fusion.join");
+  EXPECT_EQ(findings[0].meaning.nodes[0].phase, Phase::kForward);
+  const Program::Finding* const again = Find(findings, "image");
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->meaning.nodes[0].phase, Phase::kVisionEncoding);
+  EXPECT_EQ(again->meaning.nodes[1].role, "fusion.projection");
+}
+
+// Neighbours are put together before it.
+TEST(ProgramTest, ANormWithinAProjectorIsOfTheFusion) {
+  Program program;
+  Builder b;
+  const auto patches = b.Call("conv2d",
+                              {b.Bound({1, 3, 16, 16}), b.Bound({16, 3, 4, 4}),
+                               std::monostate(), std::vector<int64_t>{4, 4}},
+                              {1, 16, 4, 4});
+  const auto encoded = b.Call("layer_norm",
+                              {Builder::As(patches, {1, 16, 16}),
+                               std::vector<int64_t>{16}, b.Bound({16})},
+                              {1, 16, 16});
+  const auto merged = b.Call("clone", {encoded}, {1, 4, 64});
+  const auto x =
+      b.Call("layer_norm", {merged, std::vector<int64_t>{64}, b.Bound({64})},
+             {1, 4, 64});
+  b.Linear(x, 64);
+  program.Add("a", Share(b), 10);
+  const auto findings = program.Add("b", Share(PutAmongTokens(4)), 10);
+  const Program::Finding* const again = Find(findings, "a");
+  ASSERT_NE(again, nullptr);
+  EXPECT_THAT(RolesOf(again), ElementsAre("embedding.patches", "norm.whole",
+                                          "fusion.projection", "norm.whole",
+                                          "fusion.projection"));
+  EXPECT_EQ(again->meaning.nodes[3].phase, Phase::kMultimodalFusion);
+  EXPECT_EQ(again->meaning.nodes[1].phase, Phase::kVisionEncoding);
+}
+
+// Right behind an encoder: the beginning, as the cache says later.
+TEST(ProgramTest, TheFirstTokenOfADecoderIsNoStep) {
+  Program program;
+  Builder encoder;
+  encoder.Call("lstm", {encoder.Bound({1, 5, 128})}, {1, 5, 128});
+  EXPECT_EQ(program.Add("encoder", Share(encoder), 10)[0].meaning.phase,
+            Phase::kForward);
+  EXPECT_EQ(program.Add("a", Share(LookUp(1)), 10)[0].meaning.phase,
+            Phase::kUnspecified);
+  const auto findings = program.Add("b", Share(WithCache(1)), 10);
+  const Program::Finding* const again = Find(findings, "a");
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->meaning.phase, Phase::kLlmPrefill);
+}
+
+// What a language model makes of positions before its first cache, and the text
+// that was looked up before the join.
+TEST(ProgramTest, WhatIsBesideRowsAmongTokensIsTheLanguageModels) {
+  Program program;
+  program.Add("a", Share(TextAndPatches()), 10);
+  Builder join;
+  join.Call(
+      "masked_scatter",
+      {join.Bound({1, 7, 64}), join.Bound({1, 7, 64}, srg::DataType::kBool),
+       join.Bound({1, 16, 64})},
+      {1, 7, 64});
+  join.Call("ge", {join.Integers({1, 7}), int64_t{0}}, {1, 7},
+            srg::DataType::kBool);
+  auto findings = program.Add("b", Share(join), 10);
+  EXPECT_EQ(findings[0].meaning.nodes[0].phase, Phase::kMultimodalFusion);
+  EXPECT_EQ(findings[0].meaning.nodes[1].phase, Phase::kUnspecified);
+
+  Builder cache;
+  const auto keys = cache.Linear(cache.Bound({1, 7, 64}), 64);
+  cache.Call("cat",
+             {Entries{cache.Bound({0}), Builder::As(keys, {1, 4, 7, 16})},
+              int64_t{-2}},
+             {1, 4, 7, 16});
+  findings = program.Add("c", Share(cache), 10);
+  const Program::Finding* const text = Find(findings, "a");
+  const Program::Finding* const again = Find(findings, "b");
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->meaning.nodes[0].phase, Phase::kMultimodalFusion);
+  EXPECT_EQ(again->meaning.nodes[1].phase, Phase::kLlmPrefill);
+  ASSERT_NE(text, nullptr);
+  EXPECT_EQ(text->meaning.nodes[0].phase, Phase::kLlmPrefill);
+}
+
 TEST(ProgramTest, ProjectionsThatNoJoinReadsAreNoFusion) {
   // Rows of another number are none of its, nor what came behind it.
   Builder norm;

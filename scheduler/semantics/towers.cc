@@ -3,6 +3,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "scheduler/semantics/walk.h"
 
@@ -152,7 +153,14 @@ std::vector<Modality> AddJoins(const Frame& frame,
     if (elsewhere && IsBatchedProduct(frame, i)) continue;
     if (op_class == OpClass::kLayout || op_class == OpClass::kMatmul ||
         op_class == OpClass::kIndexing) {
-      regions->Add({"fusion", {{i, "fusion.join"}}, {"sources"}});
+      Region region{"fusion", {{i, "fusion.join"}}, {"sources"}};
+      // Each side's projection to what they have in common.
+      for (const int before : frame.Producers(i)) {
+        if (op_class == OpClass::kLayout && IsProjection(frame, before)) {
+          region.members.push_back({before, "fusion.projection"});
+        }
+      }
+      regions->Add(std::move(region));
     }
   }
   std::vector<Modality> modalities(frame.node_count());

@@ -1,5 +1,6 @@
 #include "scheduler/semantics/walk.h"
 
+#include <algorithm>
 #include <deque>
 
 #include "absl/container/flat_hash_set.h"
@@ -85,6 +86,30 @@ bool IsScaling(const Frame& frame, int node) {
   const auto operands = frame.operands(node);
   return operands.size() == 1 ||
          (operands.size() == 2 && operands[1].view->sizes.empty());
+}
+
+bool IsSoftCap(const Frame& frame, int node) {
+  const auto scales = [&](int other) {
+    return IsScaling(frame, other) ||
+           (frame.op(other) == "div" && frame.operands(other).size() == 1);
+  };
+  if (frame.op(node) != "tanh") return false;
+  const int share = frame.Producer(node, 0);
+  const std::vector<int> readers = frame.Consumers(node);
+  return share >= 0 && scales(share) && !readers.empty() &&
+         std::all_of(readers.begin(), readers.end(), scales);
+}
+
+bool RaisesWeight(const Frame& frame, int node) {
+  return frame.op(node) == "add" && frame.operands(node).size() == 1 &&
+         frame.OutputSizes(node).size() == 1 && frame.IsBound(node, 0) &&
+         IsFloating(frame.operands(node)[0].view->data_type);
+}
+
+bool IsColumnWeight(const Frame& frame, int node, int k) {
+  if (frame.Sizes(node, k).size() != 1) return false;
+  const int producer = frame.Producer(node, k);
+  return producer < 0 || RaisesWeight(frame, producer);
 }
 
 std::vector<int> Upstream(const Frame& frame, int node,

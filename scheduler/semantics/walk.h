@@ -24,6 +24,14 @@ bool IsElementwise(const Frame& frame, int node);
 bool IsTableIndex(const Frame& frame, int node);
 // Multiplies the first operand by one number.
 bool IsScaling(const Frame& frame, int node);
+// Keeps numbers within bounds: the hyperbolic tangent of a share of them, times
+// a number.
+bool IsSoftCap(const Frame& frame, int node);
+// Whether the k-th operand is a number for each column that was there before,
+// or one that has a number added.
+bool IsColumnWeight(const Frame& frame, int node, int k);
+// Adds one number to a row of them that was there before.
+bool RaisesWeight(const Frame& frame, int node);
 
 // The nodes upstream of `node`, nearest first, without it: of each only what
 // lies behind nodes that `through` accepts, at most `limit` of them. `through`

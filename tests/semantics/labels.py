@@ -36,12 +36,14 @@ ROLES = (
     ("conv", r"^BatchNorm"),
     # A weight is normalized, no value.
     ("?", r"^ParametrizationList:|^_WeightNorm:"),
-    ("norm", r"^\w*(Norm|Norm\dd)\d*d?:"),
+    ("norm", r"^\w*Norm(\d*d|1P)?:"),
+    ("embedding", r"^Conv\dd:patch_conv$"),
     # What it calls embeddings is its first convolution.
     ("conv", r"^EfficientNet(Embeddings|Encoder|\w+Layer):"),
     # CLIP's projections lead to the space where both sides are compared, FLAVA's to the
     # encoder that reads both.
-    ("fusion", r"^(\w*MultiModalProjector|Fusion|DotInteraction)"
+    ("fusion", r"^(\w*MultiModalProjector|Idefics3Connector|Fusion|DotInteraction)"
+               r"|:modality_projection$"
                r"|:(visual|text)_projection$|:(image|text)_to_mm_projection$"),
     # Some of a text's is its projection to where both sides are compared.
     ("?", r"^SiglipTextModel:"),
@@ -56,7 +58,7 @@ ROLES = (
     # Channels, weighed by convolutions of their means.
     ("conv", r"^\w*SELayer:|SqueezeExcite"),
     ("conv", r"^(Conv|ConvTranspose)\dd|ConvLayer|^(Max|Avg|AdaptiveAvg)Pool|ShortCut"
-             r"|DWConv"),
+             r"|DWConv|DepthWiseConv"),
     ("recurrent", r"^(LSTM|GRU|RNN):"),
 )
 
@@ -74,49 +76,58 @@ ACTIVATION_MODULES = ("torch.nn.modules.activation", "transformers.activations")
 
 # What these do themselves, outside the modules in them, may count as either side's: the
 # sums around a block, an activation that is no module.
-UNDECIDED = (r"^\w*Output:|(Whisper|Qwen2Audio)Encoder:|Layer:|Block:|LayerScale:"
-             r"|^T5Layer(Self|Cross|FF)|^(CLIP|Siglip)Model:|^LayoutLMv3Model:"
-             r"|^MPNetAttention:")
+UNDECIDED = (r"^\w*Output:|(Whisper|Qwen2Audio|Voxtral)Encoder:|Layer:|Block:|LayerScale:"
+             r"|^T5Layer(Self|Cross|FF)|^(CLIP|ChineseCLIP|Siglip)Model:|^LayoutLMv3Model:"
+             # Which of the images are more than padding; where their patches are.
+             r"|^MPNetAttention:|^Idefics3Model:|^PixtralVisionModel:")
+
+# Some of what these do themselves is for the images, some for the language model.
+PHASE_UNDECIDED = r"^Idefics3Model:"
 
 # The one call by which each model joins its modalities is no module's: the function, the
 # innermost module around it, and where of one side alone the same is called there.
 JOINS = (
     (torch.Tensor, "masked_scatter",
-     r"^(Llava|InternVL|AyaVision|PaliGemma|Qwen2Audio)Model:", None),
+     r"^(Llava|InternVL|AyaVision|PaliGemma|Qwen2Audio|VipLlava|Gemma3|Voxtral|Idefics3"
+     r"|Mistral3)Model:", None),
     (torch, "cat", r"^ViltEmbeddings:", (modeling_vilt.ViltEmbeddings, "visual_embed")),
     (torch, "cat", r"^LayoutLMv3Model:",
      (modeling_layoutlmv3.LayoutLMv3Model, "forward_image")),
-    (torch, "matmul", r"^(CLIP|Siglip)Model:", None),
+    (torch, "matmul", r"^(CLIP|ChineseCLIP|Siglip)Model:", None),
     (torch, "cat", r"^FlavaModel:", None),
 )
 
 MODALITIES = (
-    ("fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|ViltLayer|^CLIPModel"
+    ("fusion", r"MultiModalProjector|^Idefics3Connector|^Fusion"
+               r"|ViltEncoder|ViltPooler|ViltLayer|^(Chinese)?CLIPModel"
                r"|^LayoutLMv3Encoder|^SiglipModel|^Flava(Multimodal)?Model"),
     ("vision", r"(?<!Aya)Vision(Model|Transformer|Embeddings)"
                r"|^(ViT|ResNet|RegNet|ConvNext|MobileNet|Segformer|EfficientNet|Swin"
-               r"|PoolFormer|Dinov2|DepthAnything|FlavaImage)"
+               r"|PoolFormer|Dinov2|DepthAnything|FlavaImage|GLPN|DeiT)"
                r"|PatchEmbed|^Pixel|^Autoencoder"),
-    ("audio", r"WhisperEncoder:|^Qwen2AudioEncoder|^Hubert"),
+    ("audio", r"WhisperEncoder:|^(Qwen2Audio|Voxtral)Encoder|^Hubert"),
     ("text", r"^(Bert|GPT2|Llama|T5|Mixtral|OPT|DistilBert|Qwen2(?!Audio)|WhisperDecoder"
-             r"|CLIPText|TextEmbeddings|LSTMTagger|Roberta|GPTNeoX|LayoutLMv3Text|MPNet|Phi"
-             r"|Albert|Bart|Falcon|Bloom|Gemma|Olmoe|GPTJ|Pegasus|Electra|GRUTagger|Cohere"
-             r"|SiglipText|FlavaText)"),
+             r"|(Chinese)?CLIPText|TextEmbeddings|LSTMTagger|Roberta|GPTNeo"
+             r"|LayoutLMv3Text|MPNet|Phi"
+             r"|Albert|Bart|Falcon|Bloom|Gemma(?!3(Model|For))|Olmo|GPTJ|Pegasus|Electra"
+             r"|GRUTagger|Cohere|SiglipText|FlavaText|Nemotron|CodeGen|Glm|Mistral(?!3))"),
 )
 
 PHASES = (
-    ("multimodal_fusion", r"MultiModalProjector|^Fusion|ViltEncoder|ViltPooler|^CLIPModel"
+    ("multimodal_fusion", r"MultiModalProjector|^Idefics3Connector|^Fusion"
+                          r"|ViltEncoder|ViltPooler|^(Chinese)?CLIPModel"
                           r"|^LayoutLMv3Encoder|^SiglipModel|^Flava(Multimodal)?Model"),
-    ("vision_decoding", r"DecodeHead|PixelDecoder|^DepthAnything(?!For)"),
+    ("vision_decoding", r"DecodeHead|PixelDecoder|^DepthAnything(?!For)"
+                        r"|^GLPN(Decoder|DepthEstimationHead)"),
     ("vision_encoding", r"(?<!Aya)Vision(Model|Transformer)"
                         r"|^(ViT|ResNet|RegNet|ConvNext|MobileNetV[12]|Segformer"
-                        r"|EfficientNet|Swin|PoolFormer|FlavaImage)Model"
+                        r"|EfficientNet|Swin|PoolFormer|FlavaImage|GLPN|DeiT)Model"
                         r"|PatchEmbed|PixelEncoder|^Dinov2Backbone"),
-    ("forward", r"WhisperEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$"
+    ("forward", r"WhisperEncoder:|^T5GemmaEncoder:|T5Stack:encoder|T5EncoderModel|^T5Stack:$"
                 r"|CLIPText|SiglipText|FlavaText"
                 r"|TextEmbeddings|^Bert|^Roberta|^DistilBert|^MPNet|^LSTMTagger|^ClickModel"
                 r"|^Albert|^BartEncoder:|^PegasusEncoder:|^Electra|^GRUTagger|^Hubert"
-                r"|^Qwen2AudioEncoder"),
+                r"|^(Qwen2Audio|Voxtral)Encoder"),
 )
 
 
@@ -344,6 +355,8 @@ class Labels:
             role = "?"
         modality = _decide(MODALITIES, self._chain) or "?"
         phase = (self._phase or _decide(PHASES, self._chain) or self._generating or "?")
+        if re.search(PHASE_UNDECIDED, self._chain[-1]):
+            phase = "?"
         _djinn.exchange_module_path(f"{role}/{modality}/{phase}")
 
 

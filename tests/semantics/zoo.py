@@ -160,12 +160,6 @@ def _mixtral():
                       **SIZES, **TOKENS)
 
 
-def _opt():
-    return _made_from("OPTForCausalLM", "OPTConfig", vocab_size=96, hidden_size=48,
-                      num_hidden_layers=2, num_attention_heads=4, ffn_dim=96,
-                      max_position_embeddings=64, word_embed_proj_dim=48, **TOKENS)
-
-
 def _bert_classifier():
     return _made_from("BertForSequenceClassification", "BertConfig", num_labels=3, **SIZES)
 
@@ -182,33 +176,10 @@ def _resnet_classifier():
         hidden_sizes=[16, 32, 48], depths=[1, 2, 1], num_labels=5)
 
 
-def _convnext():
-    return _made_from(
-        "ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[16, 32, 48, 64],
-        depths=[1, 1, 2, 1], num_labels=5)
-
-
 def _segformer():
     return _made_from(
         "SegformerForSemanticSegmentation", "SegformerConfig", hidden_sizes=[16, 32, 48, 64],
         depths=[1, 1, 1, 1], num_attention_heads=[1, 2, 4, 8], decoder_hidden_size=32,
-        num_labels=5)
-
-
-def _distilbert():
-    return _made_from(
-        "DistilBertForSequenceClassification", "DistilBertConfig", vocab_size=96, dim=48,
-        n_layers=2, n_heads=4, hidden_dim=96, max_position_embeddings=32, num_labels=3)
-
-
-def _qwen():
-    return _made_from("Qwen2ForCausalLM", "Qwen2Config", num_key_value_heads=2, **SIZES,
-                      **TOKENS)
-
-
-def _mobilenet():
-    return _made_from(
-        "MobileNetV2ForImageClassification", "MobileNetV2Config", depth_multiplier=0.35,
         num_labels=5)
 
 
@@ -217,20 +188,8 @@ def _vilt():
         "ViltModel", "ViltConfig", image_size=32, patch_size=8, **SIZES)
 
 
-def _roberta():
-    return _made_from("RobertaModel", "RobertaConfig", pad_token_id=1,
-                      bos_token_id=0, eos_token_id=2, **SIZES)
-
-
 def _neox():
     return _made_from("GPTNeoXForCausalLM", "GPTNeoXConfig", **SIZES, **TOKENS)
-
-
-def _regnet():
-    return _made_from(
-        "RegNetForImageClassification", "RegNetConfig", embedding_size=16,
-        hidden_sizes=[16, 32, 48, 64], depths=[1, 1, 2, 1], groups_width=8,
-        layer_type="y", num_labels=5)
 
 
 def _layout():
@@ -435,6 +394,133 @@ def _paligemma():
     return make
 
 
+def _nemotron():
+    return _made_from("NemotronForCausalLM", "NemotronConfig", num_key_value_heads=2,
+                      **SIZES, **TOKENS)
+
+
+def _codegen():
+    return _made_from("CodeGenForCausalLM", "CodeGenConfig", vocab_size=96, n_embd=48,
+                      n_layer=2, n_head=4, n_inner=96, n_positions=64, n_ctx=64,
+                      rotary_dim=8, **TOKENS)
+
+
+def _t5gemma():
+    def make():
+        side = {**SIZES, **TOKENS, "num_key_value_heads": 2, "head_dim": 12,
+                "sliding_window": 32}
+        return transformers.T5GemmaForConditionalGeneration(transformers.T5GemmaConfig(
+            encoder=side, decoder=side, vocab_size=96, decoder_start_token_id=1, **TOKENS))
+
+    return make
+
+
+def _glm():
+    return _made_from("GlmForCausalLM", "GlmConfig", num_key_value_heads=2, head_dim=12,
+                      **SIZES, **TOKENS)
+
+
+def _olmo2():
+    return _made_from("Olmo2ForCausalLM", "Olmo2Config", num_key_value_heads=2, **SIZES,
+                      **TOKENS)
+
+
+def _gpt_neo():
+    return _made_from("GPTNeoForCausalLM", "GPTNeoConfig", vocab_size=96, hidden_size=48,
+                      num_layers=2, num_heads=4, intermediate_size=96, window_size=4,
+                      attention_types=[[["global", "local"], 1]],
+                      max_position_embeddings=64, **TOKENS)
+
+
+def _vipllava():
+    def make():
+        text = transformers.LlamaConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.CLIPVisionConfig(
+            hidden_size=48, intermediate_size=96, num_hidden_layers=2,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.VipLlavaForConditionalGeneration(transformers.VipLlavaConfig(
+            text_config=text, vision_config=vision, image_token_index=95,
+            vision_feature_layer=[-2, -1], image_seq_length=16))
+
+    return make
+
+
+def _gemma3():
+    def make():
+        text = transformers.Gemma3TextConfig(
+            num_key_value_heads=2, head_dim=12, sliding_window=32, **SIZES, **TOKENS)
+        vision = transformers.SiglipVisionConfig(
+            hidden_size=40, intermediate_size=80, num_hidden_layers=1,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.Gemma3ForConditionalGeneration(transformers.Gemma3Config(
+            text_config=text, vision_config=vision, image_token_index=95,
+            mm_tokens_per_image=4))
+
+    return make
+
+
+def _voxtral():
+    def make():
+        text = transformers.LlamaConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        audio = transformers.VoxtralEncoderConfig(
+            num_mel_bins=16, hidden_size=48, num_hidden_layers=1, num_attention_heads=4,
+            intermediate_size=96, max_source_positions=20)
+        return transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(
+            text_config=text, audio_config=audio, audio_token_id=95))
+
+    return make
+
+
+def _idefics3():
+    def make():
+        text = transformers.LlamaConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.Idefics3VisionConfig(
+            hidden_size=40, intermediate_size=80, num_hidden_layers=1,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.Idefics3ForConditionalGeneration(transformers.Idefics3Config(
+            text_config=text, vision_config=vision, image_token_id=95, scale_factor=2))
+
+    return make
+
+
+def _mistral3():
+    def make():
+        text = transformers.MistralConfig(num_key_value_heads=2, **SIZES, **TOKENS)
+        vision = transformers.PixtralVisionConfig(
+            hidden_size=48, intermediate_size=96, num_hidden_layers=1,
+            num_attention_heads=4, image_size=32, patch_size=8)
+        return transformers.Mistral3ForConditionalGeneration(transformers.Mistral3Config(
+            text_config=text, vision_config=vision, image_token_index=95,
+            spatial_merge_size=2, vision_feature_layer=-1))
+
+    return make
+
+
+def _chinese_clip():
+    def make():
+        sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1,
+                 "num_attention_heads": 4}
+        return transformers.ChineseCLIPModel(transformers.ChineseCLIPConfig(
+            text_config={**sizes, "vocab_size": 96, "max_position_embeddings": 32},
+            vision_config={**sizes, "image_size": 32, "patch_size": 8},
+            projection_dim=32))
+
+    return make
+
+
+def _glpn():
+    return _made_from(
+        "GLPNForDepthEstimation", "GLPNConfig", hidden_sizes=[16, 32, 48, 64],
+        depths=[1, 1, 1, 1], num_attention_heads=[1, 2, 4, 8], decoder_hidden_size=32)
+
+
+def _deit():
+    return _made_from(
+        "DeiTForImageClassification", "DeiTConfig", hidden_size=48, num_hidden_layers=2,
+        num_attention_heads=4, intermediate_size=96, image_size=32, patch_size=8,
+        num_labels=5)
+
+
 def _patched_prompt(patches):
     """Text around as many tokens as an image, or a sound, becomes."""
     def make():
@@ -453,6 +539,23 @@ def _heard():
 
 def _seen(patches):
     return lambda: {**_patched_prompt(patches)(), "pixel_values": models._pixels(1, 32)}
+
+
+def _seen_in_rows(patches):
+    """Several images a row may have; each has one."""
+    def make():
+        seen = _seen(patches)()
+        return {**seen, "pixel_values": seen["pixel_values"][:, None]}
+
+    return make
+
+
+def _seen_with_sizes(patches):
+    return lambda: {**_seen(patches)(), "image_sizes": torch.tensor([[32, 32]])}
+
+
+def _heard_whole():
+    return {**_patched_prompt(10)(), "input_features": models._sound()[:1]}
 
 
 def _seen_by_types():
@@ -615,75 +718,76 @@ PROGRAMS = [
     Program("bert", "forward", forward(_HF["bert"].make, models._text)),
     Program("bert", "train", train(_bert_classifier(), models._text, _classify)),
     Program("gpt2", "generate", generate(_HF["gpt2"].make, models._prompt)),
-    Program("gpt2", "train", train(_HF["gpt2"].make, _LM_LOSS, _own_loss)),
     Program("llama", "generate", generate(_llama(), _unpadded)),
     Program("llama", "explicit", generate(_llama("eager"), models._prompt)),
     Program("llama", "static", generate(
         _llama(), models._prompt, cache_implementation="static", disable_compile=True)),
-    Program("llama", "train", train(_llama(), _LM_LOSS, _own_loss, _sgd)),
     Program("t5", "generate", generate(_HF["t5"].make, models._text)),
     Program("mixtral", "generate", generate(_mixtral(), models._prompt)),
     Program("vit", "forward", forward(_HF["vit"].make, _pixels(2, 32))),
     Program("vit", "train", train(_vit_classifier(), _pixels(2, 32), _classify)),
-    Program("resnet", "forward", forward(_HF["resnet"].make, _pixels(2, 64))),
     Program("resnet", "train", train(
         _resnet_classifier(), _pixels(2, 64), _classify, _sgd)),
     Program("clip", "forward", forward(_HF["clip"].make, _HF["clip"].inputs)),
     Program("llava", "generate", generate(_llava(), _image_prompt)),
     Program("whisper", "generate", generate(
         _HF["whisper"].make, lambda: {"input_features": models._sound()})),
-    Program("lstm", "forward", forward(
-        LSTMTagger, lambda: {"input_ids": models._tokens(2, 9)})),
     Program("lstm", "train", train(
         LSTMTagger, lambda: {"input_ids": models._tokens(2, 9)}, _classify)),
     Program("recommender", "forward", forward(ClickModel, _clicks)),
-    Program("recommender", "train", train(ClickModel, _clicks, _square)),
     Program("segformer", "forward", forward(_segformer(), _pixels(1, 64))),
     Program("autoencoder", "forward", forward(Autoencoder, _pixels(1, 32))),
-    Program("qwen", "generate", generate(_qwen(), models._prompt)),
     Program("vilt", "forward", forward(
         _vilt(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)})),
-    Program("roberta", "forward", forward(_roberta(), models._text)),
     Program("neox", "generate", generate(_neox(), models._prompt)),
     Program("layout", "forward", forward(_layout(), _page)),
-    Program("opt", "generate", generate(_opt(), models._prompt)),
-    Program("opt", "train", train(_opt(), _LM_LOSS, _own_loss)),
-    Program("convnext", "train", train(_convnext(), _pixels(2, 64), _classify)),
-    Program("distilbert", "train", train(_distilbert(), models._text, _classify)),
-    Program("mobilenet", "forward", forward(_mobilenet(), _pixels(2, 64))),
-    Program("regnet", "forward", forward(_regnet(), _pixels(2, 64))),
     Program("phi", "generate", generate(_phi(), models._prompt)),
     Program("mpnet", "forward", forward(_mpnet(), models._text)),
     Program("efficientnet", "forward", forward(_efficientnet(), _pixels(2, 64))),
     Program("albert", "forward", forward(_albert(), models._text)),
     Program("bart", "generate", generate(_bart(), models._text)),
     Program("swin", "forward", forward(_swin(), _pixels(2, 32))),
-    Program("falcon", "generate", generate(_falcon(), models._prompt), held_out=True),
+    Program("falcon", "generate", generate(_falcon(), models._prompt)),
     Program("bloom", "train", train(_bloom(), _LM_LOSS, _own_loss), held_out=True),
-    Program("gemma", "generate", generate(_gemma(), models._prompt), held_out=True),
+    Program("gemma", "generate", generate(_gemma(), models._prompt)),
     Program("olmoe", "generate", generate(_olmoe(), models._prompt), held_out=True),
-    Program("gptj", "generate", generate(_gptj(), models._prompt), held_out=True),
-    Program("pegasus", "generate", generate(_pegasus(), models._text), held_out=True),
+    Program("gptj", "generate", generate(_gptj(), models._prompt)),
+    Program("pegasus", "generate", generate(_pegasus(), models._text)),
     Program("electra", "train", train(_electra(), models._text, _classify, _sgd),
             held_out=True),
-    Program("depth", "forward", forward(_depth(), _pixels(1, 32)), held_out=True),
+    Program("depth", "forward", forward(_depth(), _pixels(1, 32))),
     Program("mobilenet_v1", "train", train(_mobilenet_v1(), _pixels(2, 64), _classify, _sgd),
             held_out=True),
     Program("poolformer", "forward", forward(_poolformer(), _pixels(2, 64)),
             held_out=True),
-    Program("hubert", "forward", forward(_hubert(), _waves), held_out=True),
+    Program("hubert", "forward", forward(_hubert(), _waves)),
     Program("gru", "train", train(
         GRUTagger, lambda: {"input_ids": models._tokens(2, 9)}, _classify),
             held_out=True),
     Program("internvl", "generate", generate(_internvl(), _seen(4)), held_out=True),
-    Program("qwen2_audio", "generate", generate(_audio_llm(), _heard), held_out=True),
+    Program("qwen2_audio", "generate", generate(_audio_llm(), _heard)),
     Program("siglip", "forward", forward(
-        _siglip(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)}),
-            held_out=True),
+        _siglip(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)})),
     Program("flava", "forward", forward(
-        _flava(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)}),
+        _flava(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)})),
+    Program("aya_vision", "generate", generate(_aya_vision(), _seen(4))),
+    Program("paligemma", "generate", generate(_paligemma(), _seen_by_types)),
+    Program("nemotron", "generate", generate(_nemotron(), models._prompt), held_out=True),
+    Program("codegen", "generate", generate(_codegen(), models._prompt), held_out=True),
+    Program("t5gemma", "generate", generate(_t5gemma(), models._text), held_out=True),
+    Program("glm", "generate", generate(_glm(), models._prompt), held_out=True),
+    Program("olmo2", "generate", generate(_olmo2(), models._prompt), held_out=True),
+    Program("gpt_neo", "train", train(_gpt_neo(), _LM_LOSS, _own_loss), held_out=True),
+    Program("vipllava", "generate", generate(_vipllava(), _seen(16)), held_out=True),
+    Program("gemma3", "generate", generate(_gemma3(), _seen(4)), held_out=True),
+    Program("voxtral", "generate", generate(_voxtral(), _heard_whole), held_out=True),
+    Program("idefics3", "generate", generate(_idefics3(), _seen_in_rows(4)),
             held_out=True),
-    Program("aya_vision", "generate", generate(_aya_vision(), _seen(4)), held_out=True),
-    Program("paligemma", "generate", generate(_paligemma(), _seen_by_types),
+    Program("mistral3", "generate", generate(_mistral3(), _seen_with_sizes(4)),
             held_out=True),
+    Program("chinese_clip", "forward", forward(
+        _chinese_clip(), lambda: {**models._text(), "pixel_values": models._pixels(2, 32)}),
+            held_out=True),
+    Program("glpn", "forward", forward(_glpn(), _pixels(1, 64)), held_out=True),
+    Program("deit", "train", train(_deit(), _pixels(2, 32), _classify), held_out=True),
 ]
