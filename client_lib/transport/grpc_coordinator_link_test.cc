@@ -452,7 +452,7 @@ TEST_F(GrpcCoordinatorLinkTest, GivesUpWhereAnotherAttemptChangesNothing) {
 TEST_F(GrpcCoordinatorLinkTest, AnotherSessionThanAskedForIsABreach) {
   ASSERT_TRUE(Open().ok());
   Kill();
-  service_.OpenAs("other session", 1);
+  service_.OpenAs("other session", 2);
   Serve();
   EXPECT_EQ(ErrorReason(Request(0).status()), "PROTOCOL_VIOLATION");
 }
