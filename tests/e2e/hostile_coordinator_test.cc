@@ -58,7 +58,7 @@ TEST_F(HostileCoordinatorTest, AttachingWrongly) {
       {"a later protocol",
        StatusCode::kFailedPrecondition,
        "PROTOCOL_WINDOW",
-       {"[1, 1]", "[7, 9]"},
+       {"[2, 2]", "[7, 9]"},
        [](AttachStream* s) {
          v1::SessionRequest request = OpenRequest();
          *request.mutable_open()->mutable_protocol() = Window(7, 9);
