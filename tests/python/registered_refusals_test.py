@@ -139,6 +139,18 @@ class RegisteredRefusalsTest(RegisteredCase):
             Doubling()(self.on(2))
         self.assertEqual(Doubling.forward.statistics()["captures"], 0)
 
+    def test_a_compiled_function_may_be_an_attribute_of_a_class(self):
+        def double(x):
+            return x * 2
+
+        class Holder:
+            doubled = djinn.compile(double)
+
+        Holder.added_later = djinn.compile(lambda x: x * 3)
+        x = self.on(2)
+        self.assertTrue(torch.equal(Holder().doubled(x).cpu(), x.cpu() * 2))
+        self.assertTrue(torch.equal(Holder().added_later(x).cpu(), x.cpu() * 3))
+
     def test_a_step_counter_in_this_process_is_refused(self):
         net = torch.nn.Linear(2, 2).to(self.device)
         optimizer = torch.optim.AdamW(net.parameters())

@@ -31,6 +31,8 @@ class CompiledCallable:
         self._function = function
         self._callable = _djinn.RegisteredCallable(_name_of(function) if name is None else name)
         self._environment = None
+        # Whether it decorates a function in a class, which takes the object first.
+        self._is_method = False
         # Counts the environments that were not like the one before, which each has as
         # its number.
         self._environments = 0
@@ -87,8 +89,12 @@ class CompiledCallable:
             return result
         return self._capture_asking((environment, call, places), answers, args, kwargs)
 
+    def __set_name__(self, owner, name):
+        qualified_name = getattr(self._function, "__qualname__", None)
+        self._is_method = qualified_name == f"{owner.__qualname__}.{name}"
+
     def __get__(self, instance, owner=None):
-        if instance is None:
+        if instance is None or not self._is_method:
             return self
         raise TypeError(
             f"djinn.compile() of a method: {self._function.__name__} of "
