@@ -73,9 +73,9 @@ class RegisteredRefusalsTest(RegisteredCase):
 
         for function, why in (
             (lambda x: (torch.manual_seed(3), x + 1)[1], "seeds a generator"),
-            (lambda x: (torch.set_rng_state(here.get_state()), x + 1)[1], "seeds or draws"),
+            (lambda x: (torch.set_rng_state(here.get_state()), x + 1)[1], "torch.set_rng_state"),
             (lambda x: (own.manual_seed(3), x + 1)[1], "seeds a generator"),
-            (lambda x: (here.manual_seed(3), x + 1)[1], "changes what it refers to"),
+            (lambda x: (here.manual_seed(3), x + 1)[1], "uses manual_seed"),
             (draws_then_seeds, "seeds a generator"),
             (lambda x: (setattr(x, "data", x + 1), x * 2)[1], "gives an argument other memory"),
             (lambda x: (setattr(x, "grad", x + 1), x * 2)[1], "gives an argument another gradient"),

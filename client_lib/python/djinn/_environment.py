@@ -89,7 +89,7 @@ _UNWATCHED = {
         threading: "active_count current_thread enumerate get_ident get_native_id",
         time: "clock_gettime clock_gettime_ns ctime gmtime localtime monotonic monotonic_ns perf_counter "
         "perf_counter_ns process_time process_time_ns strftime thread_time thread_time_ns time time_ns",
-        torch: "get_num_interop_threads get_rng_state initial_seed load seed",
+        torch: "get_num_interop_threads get_rng_state initial_seed load seed set_rng_state",
         uuid: "uuid1 uuid4",
     }.items()
     for name in names.split()
@@ -97,6 +97,8 @@ _UNWATCHED = {
 # Attributes for which this is so, whatever they are of.
 _UNWATCHED_ATTRIBUTES = frozenset(("_version", "data_ptr", "initial_seed"))
 _OF_LOGGERS = frozenset(("getEffectiveLevel", "hasHandlers", "isEnabledFor", "level"))
+# What sets the state of a generator, which may have it already: nothing is seen then.
+_SEEDING = frozenset(("manual_seed", "seed", "set_state"))
 # And those for which it is so where the code names these as well, by id.
 _UNWATCHED_TOGETHER = {
     id(datetime.date): ("datetime.date", frozenset(("today",))),
@@ -177,6 +179,8 @@ class Environment(Watch):
             self._look_at_pending(seen)
         if not set(map(id, self._weakly)) <= set(map(id, self.tensors)):
             raise Unwatchable("it refers weakly to a tensor, which cannot be watched")
+        for name in sorted(_SEEDING & self._attributes_named if self.generators else ()):
+            raise Unwatchable(f"it refers to a generator of this process, and uses {name}")
         for what, attributes in self._together:
             for name in sorted(attributes & self._attributes_named):
                 raise Unwatchable(f"it uses {what} and {name}, whose results are not watched")
