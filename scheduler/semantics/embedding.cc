@@ -187,7 +187,6 @@ class Embedding : public Pattern {
   }
 
   static void AddRotary(const Frame& frame, int node, Regions* regions) {
-    if (frame.operands(node).empty()) return;
     // Both functions of one value.
     const char* const other = frame.op(node) == "cos" ? "sin" : "cos";
     int pair = -1;

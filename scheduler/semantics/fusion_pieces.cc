@@ -49,9 +49,7 @@ void LearnWhatIsJoined(const Frame& frame, const Region& region,
     if (sources && frame.op_class(member.node) != OpClass::kLayout) continue;
     auto operands = frame.operands(member.node);
     // The rows that are put in, and not those among which they are.
-    if (scatter && !operands.empty()) {
-      operands.remove_prefix(operands.size() - 1);
-    }
+    if (scatter) operands.remove_prefix(operands.size() - 1);
     for (const Frame::Operand& operand : operands) {
       if (!frame.IsFromElsewhere(operand)) continue;
       const std::optional<Context::Key> key = Context::KeyOf(operand.view);
