@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/error.h"
+#include "common/tenant_turns.h"
 
 namespace djinn::coordinator {
 
@@ -45,25 +46,16 @@ absl::Status GraphIntake::Submit(std::string tenant, v1::Structure structure,
   return absl::OkStatus();
 }
 
-GraphIntake::Tenants::iterator GraphIntake::Next() {
-  const auto first = tenants_.upper_bound(last_);
-  for (auto next = first; next != tenants_.end(); ++next) {
-    if (!next->second.queue.empty()) return next;
-  }
-  for (auto next = tenants_.begin(); next != first; ++next) {
-    if (!next->second.queue.empty()) return next;
-  }
-  return tenants_.end();
-}
-
 void GraphIntake::Work() {
+  const auto waits = [](const Tenant& tenant) { return !tenant.queue.empty(); };
   for (;;) {
     Item item;
     std::string tenant;
     {
       MutexLock lock(&mu_);
       Tenants::iterator next;
-      while ((next = Next()) == tenants_.end() && !stopping_) {
+      while ((next = NextInTurn(tenants_, last_, waits)) == tenants_.end() &&
+             !stopping_) {
         changed_.Wait(&mu_);
       }
       if (stopping_) return;

@@ -65,8 +65,6 @@ class GraphIntake {
   using Tenants = std::map<std::string, Tenant, std::less<>>;
 
   void Work();
-  // end(): nothing is queued.
-  Tenants::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   GraphStore* const store_;
   const uint64_t max_bytes_;

@@ -19,6 +19,7 @@
 #include "common/error.h"
 #include "common/log/log.h"
 #include "common/status_macros.h"
+#include "common/tenant_turns.h"
 
 namespace djinn::worker {
 namespace {
@@ -365,20 +366,8 @@ bool ContentStore::MakePlace(const std::string& tenant) {
   return true;
 }
 
-ContentStore::Tenants::iterator ContentStore::NextAfter(
-    const std::string& last, absl::FunctionRef<bool(const Tenant&)> ready) {
-  const auto first = tenants_.upper_bound(last);
-  for (auto next = first; next != tenants_.end(); ++next) {
-    if (ready(next->second)) return next;
-  }
-  for (auto next = tenants_.begin(); next != first; ++next) {
-    if (ready(next->second)) return next;
-  }
-  return tenants_.end();
-}
-
 ContentStore::Tenants::iterator ContentStore::NextReader() {
-  return NextAfter(last_reader_, [](const Tenant& tenant) {
+  return NextInTurn(tenants_, last_reader_, [](const Tenant& tenant) {
     return !tenant.to_read.empty();
   });
 }
@@ -517,9 +506,10 @@ bool ContentStore::WriteOne() {
     MutexLock lock(&mu_);
     const absl::Duration now = clock_->Monotonic();
     if (now < not_before_) return false;
-    const auto next = NextAfter(last_writer_, [now](const Tenant& tenant) {
-      return !tenant.to_write.empty() && tenant.to_write.front().due <= now;
-    });
+    const auto next =
+        NextInTurn(tenants_, last_writer_, [now](const Tenant& tenant) {
+          return !tenant.to_write.empty() && tenant.to_write.front().due <= now;
+        });
     if (next == tenants_.end()) return false;
     pending = std::move(next->second.to_write.front());
     next->second.to_write.pop_front();

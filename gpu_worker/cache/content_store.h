@@ -41,7 +41,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -189,11 +188,6 @@ class ContentStore {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether another content of the tenant's may wait to be written.
   bool MakePlace(const std::string& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The tenant after `last` that is ready, `last` itself at the end; nobody's
-  // is end().
-  Tenants::iterator NextAfter(const std::string& last,
-                              absl::FunctionRef<bool(const Tenant&)> ready)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Tenants::iterator NextReader() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Forgets the tenant if there is nothing of it any more.
   void Tidy(Tenants::iterator tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
