@@ -1,12 +1,10 @@
 // What workers are told of the work that their graphs are, and of what these
 // keep.
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "coordinator/cluster.h"
 
@@ -28,11 +26,6 @@ bool IsKnown(const v1::GraphPhase& phase) {
   return phase.phase() != v1::PHASE_UNSPECIFIED || phase.cache_slots_size() > 0;
 }
 
-bool AreAlike(const v1::GraphPhase& a, const v1::GraphPhase& b) {
-  return a.phase() == b.phase() &&
-         absl::c_equal(a.cache_slots(), b.cache_slots());
-}
-
 }  // namespace
 
 std::vector<v1::GraphPhase> Cluster::PhasesOfGraph(
@@ -46,16 +39,17 @@ std::vector<v1::GraphPhase> Cluster::PhasesOfGraph(
   }
   // Tenants to whom it is the same are named together.
   const size_t first = phases.size();
+  std::vector<SharedWork> unlike;
   for (const auto& [tenant, work] : structure->own) {
-    v1::GraphPhase own = ToGraphPhase(*work);
-    if (!IsKnown(own)) continue;
-    auto same = std::find_if(
-        phases.begin() + static_cast<ptrdiff_t>(first), phases.end(),
-        [&own](const v1::GraphPhase& other) { return AreAlike(own, other); });
-    if (same == phases.end()) {
-      same = phases.insert(same, std::move(own));
+    size_t kind = 0;
+    while (kind < unlike.size() && !AreAlike(unlike[kind], work)) ++kind;
+    if (kind == unlike.size()) {
+      v1::GraphPhase own = ToGraphPhase(*work);
+      if (!IsKnown(own)) continue;
+      unlike.push_back(work);
+      phases.push_back(std::move(own));
     }
-    same->add_tenants(tenant);
+    phases[first + kind].add_tenants(tenant);
   }
   return phases;
 }

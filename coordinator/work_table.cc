@@ -11,7 +11,8 @@ std::string ProgramKey(const std::string& tenant, const std::string& program) {
   return tenant + '\0' + program;
 }
 
-// Of one phase, with the same caches.
+}  // namespace
+
 bool AreAlike(const SharedWork& a, const SharedWork& b) {
   const scheduler::Work none;
   const scheduler::Work& left = a == nullptr ? none : *a;
@@ -19,8 +20,6 @@ bool AreAlike(const SharedWork& a, const SharedWork& b) {
   return left.phase() == right.phase() &&
          left.cache_slots() == right.cache_slots();
 }
-
-}  // namespace
 
 bool StructureWorks::Put(const std::string& tenant,
                          const std::string& fingerprint, SharedWork own,

@@ -33,6 +33,9 @@ namespace djinn::coordinator {
 
 using SharedWork = std::shared_ptr<const scheduler::Work>;
 
+// Of one phase, with the same caches. Null is of none, without any.
+bool AreAlike(const SharedWork& a, const SharedWork& b);
+
 // A map that its tenants share: each has its part of the entries.
 template <typename Value>
 class TenantMap {
