@@ -266,11 +266,11 @@ TEST(AnalysisTest, CallsThatLackWhatTheirNamesPromise) {
 // And what made it may lack them, too.
 TEST(AnalysisTest, CallsOfWhatCallsWithoutOperandsMade) {
   const std::vector<const char*> ops = {
-      "add",  "addmm", "cat",     "clone",  "copy_",   "cos",     "div",
-      "eq",   "index", "linear",  "matmul", "mean",    "mul",     "mul_",
-      "neg",  "pow",   "rsqrt",   "sin",    "sigmoid", "softmax", "stack",
-      "sub",  "sum",   "tanh",    "where",  "bmm",     "mm",      "embedding",
-      "gelu", "repeat"};
+      "add",     "addmm",   "cat",   "clone",     "copy_",  "cos",
+      "div",     "eq",      "index", "linear",    "matmul", "mean",
+      "mul",     "mul_",    "neg",   "pow",       "rsqrt",  "sin",
+      "sigmoid", "softmax", "stack", "sub",       "sum",    "tanh",
+      "where",   "bmm",     "mm",    "embedding", "gelu",   "repeat"};
   for (const char* const first : ops) {
     for (const char* const second : ops) {
       for (const bool behind : {false, true}) {
@@ -278,8 +278,9 @@ TEST(AnalysisTest, CallsOfWhatCallsWithoutOperandsMade) {
         const auto heads = b.Bound({1, 2, 3, 4});
         const auto made = b.Call(first, {}, {1, 2, 3, 4});
         const auto next =
-            b.Call(second, behind ? std::vector<srg::Argument>{heads, made}
-                                  : std::vector<srg::Argument>{made, heads},
+            b.Call(second,
+                   behind ? std::vector<srg::Argument>{heads, made}
+                          : std::vector<srg::Argument>{made, heads},
                    {1, 2, 3, 4});
         b.Call("mul", {next, made}, {1, 2, 3, 4});
         EXPECT_EQ(Analyze(b.structure()).nodes.size(), 3u)

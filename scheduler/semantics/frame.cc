@@ -110,8 +110,8 @@ Frame::Frame(const srg::Structure& structure) : structure_(structure) {
     for (const uint32_t slot : call.writes) make(slot, written[slot]);
     // Nobody has looked at its schema: what lacks what every call of that name
     // has is none, and no rule is to look for it.
-    const bool needs_operands = node.op_class != OpClass::kFactory &&
-                                node.op_class != OpClass::kRandom;
+    const bool needs_operands =
+        node.op_class != OpClass::kFactory && node.op_class != OpClass::kRandom;
     if (node.outputs.empty() || (needs_operands && node.operands.empty())) {
       node.op.clear();
       node.op_class = OpClass::kOther;
