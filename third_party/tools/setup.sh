@@ -232,7 +232,10 @@ main() {
   # writes there.
   local lock
   exec {lock}>"$deps/setup.lock"
-  flock "$lock"
+  if ! flock --nonblock "$lock"; then
+    say "waiting for another setup to end"
+    flock --timeout 1800 "$lock" || die "another setup still runs after half an hour"
+  fi
   # Bazel's rc files know no path relative to the workspace for this option, and
   # a checkout may have moved.
   local rc="build --disk_cache=$deps/bazel-cache"
