@@ -57,9 +57,11 @@ std::vector<StoragePtr> KeptOf(const CallableRegistration& registration) {
 
 // Of parameters, which autocast keeps until its outermost block ends: one made
 // before would be a tensor that nobody named, and one made meanwhile a tensor
-// that stays. Without them a parameter is cast once more.
+// that stays. Without them a parameter is cast once more. Not where there are
+// gradients: through two casts they add up in another order than through one.
 void ForgetCasts() {
-  if (at::autocast::is_autocast_cache_enabled() &&
+  if (!at::GradMode::is_enabled() &&
+      at::autocast::is_autocast_cache_enabled() &&
       at::autocast::is_autocast_enabled(c10::DeviceType::PrivateUse1)) {
     at::autocast::clear_cache();
   }

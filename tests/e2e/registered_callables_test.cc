@@ -120,6 +120,55 @@ TEST_F(RegisteredCallablesTest, WhatCannotBeRepeatedIsCalledAsEver) {
       "was not returned");
 }
 
+TEST_F(RegisteredCallablesTest, WhatCallsNoOperatorIsSeen) {
+  const auto refusal = [](const CompiledFunction::Function& function) {
+    CompiledFunction compiled(function);
+    for (int i = 0; i < 4; ++i) compiled({Remote({3})});
+    EXPECT_EQ(compiled.statistics().replays, 0);
+    return compiled.statistics().refusal;
+  };
+  const auto twice = [](const Tensors& in) { return Tensors{in[0] * 2}; };
+  EXPECT_EQ(refusal([&](const Tensors& in) {
+              torch::manual_seed(3);
+              return twice(in);
+            }),
+            "it seeds a generator, or sets its state");
+  EXPECT_EQ(refusal([&](const Tensors& in) {
+              in[0].set_data(in[0] + 1);
+              return twice(in);
+            }),
+            "it gives an argument other memory");
+  EXPECT_EQ(refusal([&](const Tensors& in) {
+              in[0].mutable_grad() = in[0] + 1;
+              return twice(in);
+            }),
+            "it gives an argument another gradient");
+  const c10::NoGradGuard no_grad;
+  CompiledFunction hooks([&](const Tensors& in) {
+    in[0].register_hook([](const at::Tensor& gradient) { return gradient; });
+    return twice(in);
+  });
+  for (int i = 0; i < 4; ++i) hooks({Remote({3}).requires_grad_()});
+  EXPECT_EQ(hooks.statistics().replays, 0);
+  EXPECT_EQ(hooks.statistics().refusal, "it gives an argument hooks");
+}
+
+// As another thread may draw meanwhile: the next call may be undisturbed.
+TEST_F(RegisteredCallablesTest, DrawsOfThisProcessGiveNothingUp) {
+  bool draws = true;
+  CompiledFunction compiled([&](const Tensors& in) {
+    if (draws) std::thread([] { torch::rand({2}); }).join();
+    return Tensors{in[0] * 2};
+  });
+  for (int i = 0; i < 8; ++i) compiled({Remote({3})});
+  EXPECT_EQ(compiled.statistics().replays, 0);
+  EXPECT_NE(compiled.statistics().refusal.find("another thread"),
+            std::string::npos);
+  draws = false;
+  for (int i = 0; i < 3; ++i) compiled({Remote({3})});
+  EXPECT_EQ(compiled.statistics().replays, 1);
+}
+
 TEST_F(RegisteredCallablesTest, AClosedSessionIsNoneToGoOnIn) {
   const at::Tensor weight = Remote({3, 3});
   CompiledFunction product(

@@ -141,7 +141,8 @@ class RegisteredChangesTest(RegisteredCase):
         compiled = djinn.compile(lambda x: net(x).detach())
         x = self.on(2, 4)
         with torch.autocast(self.device.type, dtype=torch.bfloat16), torch.no_grad():
-            expected = net(x)  # and its casts of the parameters stay for now
+            # Autocast keeps its casts of the parameters until the block ends.
+            expected = net(x)
             self.warm(compiled, x)
             self.assertTrue(torch.equal(self.assert_replays(compiled, x).cpu(), expected.cpu()))
             net.weight.mul_(2)

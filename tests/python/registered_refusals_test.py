@@ -85,7 +85,7 @@ class RegisteredRefusalsTest(RegisteredCase):
                 here.manual_seed(0)
                 own.manual_seed(0)
                 self.assertIn(why, self.refusal(function, x.clone()))
-        self.assertEqual(self.refusal(seeds_then_draws, x)[:2], "it")
+        self.assertIn("generator", self.refusal(seeds_then_draws, x))
         y = self.on(4).requires_grad_()
         with torch.no_grad():
             hooks = lambda y: (y.register_hook(lambda gradient: None), y * 2)[1]  # noqa: E731

@@ -22,7 +22,8 @@
 // an operator reads or writes, a tensor that was made and stays (other than a
 // parameter's gradient), a result that autograd still needs, an argument that
 // is given other memory, another gradient or hooks, a generator on a device, or
-// PyTorch's own of this process, that is seeded or set. It is carried out
+// PyTorch's own of this process, that is seeded or set to another state than it
+// has. It is carried out
 // without being called only once two calls in succession were captured alike,
 // and as long as nothing of this changed, which is looked at before every call:
 //

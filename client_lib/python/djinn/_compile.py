@@ -273,7 +273,7 @@ class CompiledCallable:
         if any(map(environment.holds, places)):
             self._refusal = "an argument is a cache that the function refers to"
             return None
-        if any(tensor.requires_grad and _has_hooks(tensor) for tensor in tensors):
+        if any(tensor.requires_grad and any(_count_of_hooks(tensor)) for tensor in tensors):
             self._refusal = "an argument has hooks"
             return None
         marks = ()
@@ -400,12 +400,6 @@ def _attributes_of(tensor):
     if not all(map(is_value, attributes.values())):
         return None
     return tuple([(name, describe_value(value)) for name, value in attributes.items()])
-
-
-def _has_hooks(tensor):
-    if tensor._backward_hooks is not None:
-        return True
-    return tensor.is_leaf and tensor._post_accumulate_grad_hooks is not None
 
 
 def _count_of_hooks(tensor):
