@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 import djinn
 from tests.hugging_face import models
 from tests.semantics.capture import Graphs
-from tests.semantics.zoo import Autoencoder
+from tests.semantics.networks import Autoencoder
 
 transformers.logging.set_verbosity_error()
 
