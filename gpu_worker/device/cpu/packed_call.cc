@@ -170,7 +170,9 @@ const TorchBuffer* PackedCall::BufferAt(
       slots[place.slot]->size_bytes() < place.extent_bytes) {
     return nullptr;
   }
-  return static_cast<const TorchBuffer*>(slots[place.slot].get());
+  const auto* const buffer =
+      static_cast<const TorchBuffer*>(slots[place.slot].get());
+  return buffer->unmade() == nullptr ? buffer : nullptr;
 }
 
 const TorchBuffer* PackedCall::FindWeight(

@@ -228,7 +228,8 @@ class AttentionStep::Matcher {
     const srg::TensorView* const result = ResultOf(last);
     std::optional<uint32_t> node = MakerFor(last, weights);
     if (!node.has_value() || values == nullptr || result == nullptr ||
-        !AreBatches(*weights, *values) || !IsSoftmax(*node)) {
+        !AreBatches(*weights, *values) || !IsSoftmax(*node) ||
+        values->view.slot == weights->view.slot) {
       return;
     }
     chain_.clear();
@@ -265,6 +266,10 @@ class AttentionStep::Matcher {
       first.ends.emplace_back(reader, step.from_);
     }
     Add(*node, std::move(first), 0);
+    // The end of one chain may look like the start of another.
+    for (const auto& [place, step] : chain_) {
+      if (steps_[place].has_value()) return;
+    }
     for (auto& [place, step] : chain_) steps_[place] = std::move(step);
   }
 
@@ -402,8 +407,8 @@ void AttentionStep::Promise(std::shared_ptr<const AttentionParts> parts,
   for (const int64_t size : result_.sizes) {
     elements *= static_cast<uint64_t>(size);
   }
-  auto buffer =
-      std::make_shared<TorchBuffer>(UninitialisedStorage(elements * 4));
+  // Nobody is to read it; who did would not read what others left there.
+  auto buffer = std::make_shared<TorchBuffer>(ZeroedStorage(elements * 4));
   buffer->SetUnmade(std::move(parts));
   results->push_back({std::move(buffer), result_});
 }

@@ -118,8 +118,11 @@ class Calls {
   }
   // What the program is given as this.
   void Replace(const at::Tensor& given, const at::Tensor& with) {
-    const auto slot = slot_of_.at(given.storage().unsafeGetStorageImpl());
-    slots_[slot] = std::make_shared<TorchBuffer>(with.clone().storage());
+    Give(given, std::make_shared<TorchBuffer>(with.clone().storage()));
+  }
+  void Give(const at::Tensor& given, std::shared_ptr<Buffer> with) {
+    slots_[slot_of_.at(given.storage().unsafeGetStorageImpl())] =
+        std::move(with);
   }
   std::vector<std::string>* scalar_tensors() { return &scalar_tensors_; }
 
@@ -364,6 +367,36 @@ TEST_F(WholeAttentionTest, WhatAnotherCallReadsIsMade) {
   calls.Call("aten::sum", "", {weights});
   const at::Tensor mixed = calls.Call("aten::matmul", "", {weights, v_});
   ExpectPlain(&calls, mixed);
+}
+
+TEST_F(WholeAttentionTest, TheEndOfOneIsTheStartOfAnother) {
+  const at::Tensor wide = Random({2, kHeads, kTokens, kTokens});
+  Calls calls(&tester_);
+  at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
+  x = calls.Call("aten::softmax", "int", {x, -1});
+  x = calls.Call("aten::matmul", "", {x, wide});
+  x = calls.Call("aten::softmax", "int", {x, -1});
+  x = calls.Call("aten::matmul", "", {x, v_});
+  ExpectFused(&calls, x, 2);
+}
+
+TEST_F(WholeAttentionTest, TheWeightsAreTheValues) {
+  Calls calls(&tester_);
+  at::Tensor x = calls.Call("aten::matmul", "", {q_, k_.transpose(-2, -1)});
+  x = calls.Call("aten::softmax", "int", {x, -1});
+  ExpectPlain(&calls, calls.Call("aten::matmul", "", {x, x}));
+}
+
+TEST_F(WholeAttentionTest, WhatNobodyWroteIsRefusedToOthers) {
+  Calls calls(&tester_);
+  const at::Tensor x = calls.Call("aten::relu", "", {q_});
+  calls.Compile();
+  auto unmade =
+      std::make_shared<TorchBuffer>(ZeroedStorage(q_.storage().nbytes()));
+  unmade->SetUnmade(std::make_shared<AttentionParts>());
+  calls.Give(q_, unmade);
+  EXPECT_EQ(calls.Run(/*fast=*/true).status().code(),
+            absl::StatusCode::kInternal);
 }
 
 TEST_F(WholeAttentionTest, WhatIsNoAttention) {
