@@ -187,21 +187,24 @@ void LeaseTable::NoteEnd(const v1::LeaseClaims& claims) {
   const End end = {FromProtoTimestamp(claims.issue_time()), expiry};
   if (!ended_.emplace(claims.lease_id(), end).second) return;
   ended_by_expiry_.emplace(expiry, claims.lease_id());
-  if (ended_.size() <= kMaxEnded) return;
-  const auto first = ended_by_expiry_.begin();
-  const auto forgotten = ended_.find(first->second);
-  // The client has this issue or an older one.
-  forgotten_before_ = std::max(forgotten_before_,
-                               forgotten->second.issue + absl::Nanoseconds(1));
-  ended_.erase(forgotten);
-  ended_by_expiry_.erase(first);
+  if (ended_.size() > kMaxEnded) ForgetFirst();
 }
 
 void LeaseTable::Forget(absl::Time now) {
   while (!ended_by_expiry_.empty() && ended_by_expiry_.begin()->first <= now) {
-    ended_.erase(ended_by_expiry_.begin()->second);
-    ended_by_expiry_.erase(ended_by_expiry_.begin());
+    ForgetFirst();
   }
+}
+
+void LeaseTable::ForgetFirst() {
+  const auto first = ended_by_expiry_.begin();
+  const auto forgotten = ended_.find(first->second);
+  // The client has this issue or an older one. That it has expired would keep
+  // it away, too, but for a clock that is set back.
+  forgotten_before_ = std::max(forgotten_before_,
+                               forgotten->second.issue + absl::Nanoseconds(1));
+  ended_.erase(forgotten);
+  ended_by_expiry_.erase(first);
 }
 
 bool LeaseTable::HasSession(const std::string& session_id) const {

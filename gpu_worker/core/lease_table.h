@@ -102,6 +102,7 @@ class LeaseTable {
            const LeaseTime& now);
   void NoteEnd(const v1::LeaseClaims& claims);
   void Forget(absl::Time now);
+  void ForgetFirst();
 
   const std::string worker_id_;
   const uint64_t incarnation_;

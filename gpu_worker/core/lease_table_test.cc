@@ -64,6 +64,16 @@ TEST_F(LeaseTableTest, ALeaseThatNobodyListedIsGoodUntilItsTime) {
   EXPECT_EQ(table_.TakeExpired(now_).size(), 1u);
 }
 
+TEST_F(LeaseTableTest, OneThatEndedStaysSoWhenTheClockIsSetBack) {
+  const v1::SignedLease lease = Issue(Claims());
+  ASSERT_TRUE(Renew(lease).ok());
+  ASSERT_EQ(table_.TakeSession("s1").size(), 1u);
+  LeaseTime ahead = now_;
+  ahead.wall += absl::Hours(24);
+  EXPECT_TRUE(table_.TakeExpired(ahead).empty());
+  EXPECT_EQ(Refusal(lease), "LEASE_UNKNOWN");
+}
+
 TEST_F(LeaseTableTest, ReplayedElsewhereItIsRefused) {
   const v1::SignedLease lease = Issue(Claims());
   EXPECT_EQ(Refusal(lease, "s2"), "LEASE_UNKNOWN");

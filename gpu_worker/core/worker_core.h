@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -205,6 +206,10 @@ class WorkerCore {
   // its stream.
   void EndSession(const std::string& lease_id, uint64_t queue_key,
                   const absl::Status& status);
+  // Where there are too many connections: has the one closed that has said
+  // nothing for the longest time, if there is such a one.
+  bool MakeRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status TooManyConnections() const;
   // Has housekeeping close the connection. The first status counts.
   void RequestCloseLocked(uint64_t key, absl::Status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -407,6 +412,8 @@ class WorkerCore {
   uint64_t unbilled_leases_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<uint64_t, std::shared_ptr<Connection>> connections_
       ABSL_GUARDED_BY(mu_);
+  // Of these, those that have not said Hello, the oldest first.
+  std::set<uint64_t> silent_ ABSL_GUARDED_BY(mu_);
   uint64_t next_key_ ABSL_GUARDED_BY(mu_) = 1;
   // By lease id.
   absl::flat_hash_map<std::string, Held> sessions_ ABSL_GUARDED_BY(mu_);

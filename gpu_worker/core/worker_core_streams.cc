@@ -20,16 +20,16 @@ void WorkerCore::Attach(std::unique_ptr<WorkerStream> stream, StreamWay way) {
     MutexLock lock(&mu_);
     if (draining_) {
       refused = Draining();
-    } else if (connections_.size() >= options_.max_connections) {
-      refused = MakeError(absl::StatusCode::kResourceExhausted,
-                          "TOO_MANY_CONNECTIONS",
-                          absl::StrCat("at most ", options_.max_connections));
+    } else if (connections_.size() >= options_.max_connections &&
+               !MakeRoomLocked()) {
+      refused = TooManyConnections();
     } else {
       const uint64_t key = next_key_++;
       auto added = std::make_shared<Connection>(this, key, std::move(stream),
                                                 way, clock_->Monotonic());
       connection = added.get();
       connections_.emplace(key, std::move(added));
+      silent_.insert(key);
     }
   }
   if (!refused.ok()) {
@@ -108,6 +108,7 @@ void WorkerCore::OnHello(uint64_t key, v1::ControlRequest message) {
     const auto found = connections_.find(key);
     if (found == connections_.end() || found->second->hello_seen) return;
     found->second->hello_seen = true;
+    silent_.erase(key);
   }
   absl::Status admitted =
       message.has_hello() && message.following_size() == 0
@@ -324,6 +325,20 @@ std::shared_ptr<Session> WorkerCore::TakeSessionLocked(
   return held.session;
 }
 
+bool WorkerCore::MakeRoomLocked() {
+  if (silent_.empty() ||
+      connections_.size() >= 2 * uint64_t{options_.max_connections}) {
+    return false;
+  }
+  RequestCloseLocked(*silent_.begin(), TooManyConnections());
+  return true;
+}
+
+absl::Status WorkerCore::TooManyConnections() const {
+  return MakeError(absl::StatusCode::kResourceExhausted, "TOO_MANY_CONNECTIONS",
+                   absl::StrCat("at most ", options_.max_connections));
+}
+
 void WorkerCore::RequestClose(uint64_t key, absl::Status status) {
   MutexLock lock(&mu_);
   RequestCloseLocked(key, std::move(status));
@@ -333,6 +348,7 @@ void WorkerCore::RequestCloseLocked(uint64_t key, absl::Status status) {
   const auto found = connections_.find(key);
   if (found == connections_.end() || found->second->close_requested) return;
   found->second->close_requested = true;
+  silent_.erase(key);
   to_close_.emplace_back(key, std::move(status));
   housekeeping_.Signal();
 }
@@ -370,6 +386,7 @@ void WorkerCore::OnClosed(uint64_t key, const absl::Status& status) {
       if (!resumable) ended = TakeSessionLocked(connection->lease_id, status);
     }
     session_id = connection->session_id;
+    silent_.erase(key);
     to_reap_.push_back(key);
     housekeeping_.Signal();
   }

@@ -161,6 +161,25 @@ TEST_F(WorkerCoreTest, ASilentConnectionIsClosed) {
   EXPECT_EQ(client.WaitClosed().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(WorkerCoreTest, SilentConnectionsShutNobodyOut) {
+  WorkerCoreOptions options;
+  options.max_connections = 2;
+  Start(options);
+  const auto attach = [this] {
+    InProcessPair pair = MakeInProcessPair();
+    core_->Attach(std::move(pair.worker));
+    return std::make_unique<TestClient>(std::move(pair.client));
+  };
+  std::unique_ptr<TestClient> served = Open();
+  std::unique_ptr<TestClient> silent = attach();
+  std::unique_ptr<TestClient> other = Open("s2");
+  EXPECT_EQ(ErrorReason(silent->WaitClosed()), "TOO_MANY_CONNECTIONS");
+  // All have said Hello.
+  EXPECT_EQ(ErrorReason(attach()->WaitClosed()), "TOO_MANY_CONNECTIONS");
+  EXPECT_TRUE(served->WaitCompleted(served->Create(1, 8)));
+  EXPECT_TRUE(other->WaitCompleted(other->Create(1, 8)));
+}
+
 // A stream whose peer does not take the closing status until it is let go.
 class StubbornStream : public WorkerStream {
  public:
