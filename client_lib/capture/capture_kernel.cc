@@ -24,6 +24,7 @@
 #include "client_lib/capture/equal_scalars.h"
 #include "client_lib/capture/lane.h"
 #include "client_lib/capture/limited_inference.h"
+#include "client_lib/capture/misfits.h"
 #include "client_lib/capture/output_checks.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/capture/shape_inference.h"
@@ -72,11 +73,15 @@ void CountSynchronous(const OperatorInfo& info) {
 }
 
 // The call's template bytes, with the values of floating-point arguments where
-// those decide the shape. Floats are holes, so they are not in the bytes.
-absl::string_view MemoKey(const OperatorInfo& info, const Call& call,
-                          std::string* buffer) {
-  if (!info.reals_shape) return call.bytes();
-  buffer->assign(call.bytes().data(), call.bytes().size());
+// those decide the shape, and which numbers fit no tensor's type: floats are
+// holes, so they are not in the bytes.
+absl::string_view MemoKey(const OperatorInfo& info, Arguments arguments,
+                          const Call& call, std::string* buffer) {
+  buffer->clear();
+  AppendMisfits(info, arguments, buffer);
+  if (!info.reals_shape && buffer->empty()) return call.bytes();
+  buffer->append(call.bytes().data(), call.bytes().size());
+  if (!info.reals_shape) return *buffer;
   for (const double value : call.floats()) {
     buffer->append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
@@ -180,7 +185,8 @@ class Capture {
 
   // The memo's answer or a new one. The scratch call holds the arguments.
   const InferredResults& Infer() {
-    absl::string_view key = MemoKey(info_, scratch_.call, &scratch_.key);
+    absl::string_view key =
+        MemoKey(info_, arguments(), scratch_.call, &scratch_.key);
     if (const InferredResults* known =
             scratch_.memo.Find(info_.operator_id, key)) {
       if (ABSL_PREDICT_FALSE(debug::Has(debug::kShapeInference))) {
@@ -194,7 +200,7 @@ class Capture {
         OrAsCpu([&] { return InferWithinLimits(info_, arguments()); });
     if (info_.is_custom) {
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
-      key = MemoKey(info_, scratch_.call, &scratch_.key);
+      key = MemoKey(info_, arguments(), scratch_.call, &scratch_.key);
     }
     // Views are tensors of this very call: not for the memo.
     if (unmemoised_.outcome == Outcome::kViews) return unmemoised_;
@@ -306,8 +312,9 @@ class Capture {
       TryOnCpu(info_, arguments(), {});
       // Again: the check may have resized an output.
       WriteArguments(info_, device_, lane_, arguments(), &scratch_.call);
-      scratch_.memo.Insert(info_.operator_id,
-                           MemoKey(info_, scratch_.call, &scratch_.key), {});
+      scratch_.memo.Insert(
+          info_.operator_id,
+          MemoKey(info_, arguments(), scratch_.call, &scratch_.key), {});
     }
     Record();
     Replace(stack_, count_, ReturnedArguments(info_, arguments()));
@@ -317,8 +324,8 @@ class Capture {
   // the arguments; the sizes of outputs are among them.
   bool KnownToBeRight() {
     return scratch_.memo.Find(info_.operator_id,
-                              MemoKey(info_, scratch_.call, &scratch_.key)) !=
-           nullptr;
+                              MemoKey(info_, arguments(), scratch_.call,
+                                      &scratch_.key)) != nullptr;
   }
 
   const OperatorInfo& info_;
@@ -369,9 +376,9 @@ void CaptureCall(const OperatorInfo& called, torch::jit::Stack* stack) {
   }
   TORCH_CHECK_NOT_IMPLEMENTED(info.refusal.empty(), info.refusal);
   if (info.filling.has_value()) {
-    CheckFits(stack->end()[-static_cast<ptrdiff_t>(info.arguments.size())],
-              stack->end()[static_cast<ptrdiff_t>(*info.filling) -
-                           static_cast<ptrdiff_t>(info.arguments.size())]);
+    const Arguments arguments = ArgumentsOf(info, *stack);
+    CheckFits(arguments[0].toTensor().scalar_type(),
+              arguments[*info.filling].toScalar());
   }
   if (info.is_view) {
     RunView(info, stack);

@@ -4,6 +4,7 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <torch/torch.h>
 
+#include <exception>
 #include <functional>
 #include <string>
 #include <thread>
@@ -27,6 +28,18 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+
+// What the call throws, without the place in PyTorch.
+std::string ErrorOf(const std::function<void()>& call) {
+  try {
+    call();
+    return "none";
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
 
 TEST_F(CaptureTest, EveryOverloadHasADecision) {
   const RegistrationCounts& counts = RegisterOperators();
@@ -114,6 +127,16 @@ TEST_F(CaptureTest, RaisesDtypeErrorsAtTheCall) {
         [=] { large.softmax(1); },
         [=] { at::conv2d(x.view({1, 1, 4, 4}), x.view({1, 1, 4, 4})); },
         [=] { x.addcmul(x, x, -1); },
+        [=] { x.addcmul(x, x, 2); },
+        [=] { x.addcmul(x, x, -1.5); },
+        [=] { x.addcmul(x, x, 300); },
+        [=] { x.add(x, 300); },
+        [=] { x.add(x, 2); },
+        [=] { x.add(x, -300); },
+        [=] { x.clamp(0, 7); },
+        [=] { x.clamp(0, 300); },
+        [=] { large.clone().clamp_(0, 300); },
+        [=] { large.clamp(0, 1e300); },
         [=] { x.clone().normal_(); },
         [=] { at::randn({3}, options); },
     };
@@ -123,21 +146,10 @@ TEST_F(CaptureTest, RaisesDtypeErrorsAtTheCall) {
     const auto here = program(at::kCPU, type), there = program(device_, type);
     for (size_t i = 0; i < here.size(); ++i) {
       SCOPED_TRACE(absl::StrCat(i, " ", c10::toString(type)));
-      std::string expected = "none";
-      try {
-        here[i]();
-      } catch (const c10::Error& error) {
-        expected = error.what_without_backtrace();
-      }
+      const std::string expected = ErrorOf(here[i]);
       // Not only the first time.
       for (int time = 0; time < 2; ++time) {
-        std::string actual = "none";
-        try {
-          there[i]();
-        } catch (const c10::Error& error) {
-          actual = error.what_without_backtrace();
-        }
-        EXPECT_EQ(actual, expected);
+        EXPECT_EQ(ErrorOf(there[i]), expected);
       }
     }
   }

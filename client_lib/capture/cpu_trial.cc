@@ -20,6 +20,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/capture/misfits.h"
 #include "client_lib/capture/remote_tensor.h"
 #include "client_lib/shape/stride_inference.h"
 
@@ -239,22 +240,14 @@ void RunOnCpu(const OperatorInfo& info, torch::jit::Stack* stack) {
                               stack);
 }
 
-// How many bits a number needs, with its sign: kernels convert scalars to the
-// type that they compute in.
-char WidthOf(const c10::Scalar& scalar) {
+char KindOf(const c10::Scalar& scalar) {
   if (scalar.isBoolean()) return 'b';
   if (scalar.isFloatingPoint()) return 'f';
-  if (scalar.isComplex()) return 'c';
-  const int64_t value = scalar.toLong();
-  char width = value < 0 ? 'A' : 'a';
-  for (const int bits : {7, 8, 15, 16, 31, 32}) {
-    if (value >= -(int64_t{1} << bits) && value < (int64_t{1} << bits)) break;
-    ++width;
-  }
-  return width;
+  return scalar.isComplex() ? 'c' : 'i';
 }
 
-// What a kernel's answer depends on: dtypes, ranks, emptiness, modes.
+// What a kernel's answer depends on: dtypes, ranks, emptiness, modes, and
+// whether numbers fit the type that it computes in.
 std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
   std::string key(reinterpret_cast<const char*>(&info.operator_id),
                   sizeof(info.operator_id));
@@ -270,7 +263,7 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
       });
     } else if (value.isScalar() &&
                info.arguments[i].kind == ArgumentKind::kScalar) {
-      key.push_back(WidthOf(value.toScalar()));
+      key.push_back(KindOf(value.toScalar()));
     } else if (value.isBool()) {
       key.push_back(value.toBool() ? '1' : '0');
     } else if (value.isString()) {
@@ -280,6 +273,8 @@ std::string KeyOf(const OperatorInfo& info, Arguments arguments) {
       key.push_back(static_cast<char>(value.toInt()));
     }
   }
+  key.push_back('|');
+  AppendMisfits(info, arguments, &key);
   return key;
 }
 
@@ -359,7 +354,9 @@ void TryOnCpu(const OperatorInfo& info, Arguments arguments,
   } catch (const c10::Error& error) {
     if (IsAboutTheCall(error, size)) throw;
     ++attempts;
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    // How a number is refused that does not fit.
+    if (absl::StrContains(error.what(), "without overflow")) throw;
     ++attempts;
   }
 }

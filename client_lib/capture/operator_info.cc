@@ -2,6 +2,7 @@
 
 #include <ATen/core/jit_type.h>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/session/operator_table.h"
@@ -164,6 +165,9 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op) : handle(op) {
   is_custom = !absl::StartsWith(name, "aten::");
   if (writes && !is_custom) output_rules = OutputRulesOf(op);
   filling = FindFilling(schema);
+  takes_numbers = absl::c_any_of(arguments, [](const ArgumentInfo& argument) {
+    return argument.kind == ArgumentKind::kScalar;
+  });
   reals_shape = RealsDecideShape(name);
   takes_cpu_indices = absl::StartsWith(name, "aten::index.") ||
                       absl::StartsWith(name, "aten::index_put") ||

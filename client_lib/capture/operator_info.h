@@ -72,6 +72,8 @@ struct OperatorInfo {
   std::optional<size_t> other_device;
   // The argument by which the first one is filled: a number that must fit.
   std::optional<size_t> filling;
+  // Has arguments that are a number of any type.
+  bool takes_numbers = false;
   // Floating-point arguments decide shapes, as in arange and upsample.
   bool reals_shape = false;
   // Has a generator argument or carries PyTorch's random tag.

@@ -1,8 +1,6 @@
 #include "client_lib/capture/output_checks.h"
 
-#include <ATen/Dispatch_v2.h>
 #include <ATen/MemoryOverlap.h>
-#include <c10/core/Scalar.h>
 
 #include <algorithm>
 
@@ -143,15 +141,6 @@ void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,
                   c10::canCast(result.dtype, self.scalar_type()),
               "result type ", result.dtype,
               " can't be cast to the desired output type ", self.scalar_type());
-}
-
-void CheckFits(const c10::IValue& tensor, const c10::IValue& number) {
-  const c10::Scalar value = number.toScalar();
-  AT_DISPATCH_V2(tensor.toTensor().scalar_type(), "fill",
-                 AT_WRAP([&] { (void)value.to<scalar_t>(); }),
-                 AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), c10::kBool, c10::kHalf,
-                 c10::kBFloat16, AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
-                 c10::kComplexHalf, AT_EXPAND(AT_FLOAT8_TYPES));
 }
 
 }  // namespace djinn::capture

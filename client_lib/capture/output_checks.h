@@ -25,9 +25,6 @@ void CheckOut(const OperatorInfo& info, c10::ArrayRef<c10::IValue> arguments,
 void CheckInPlace(const OperatorInfo& info, const at::Tensor& self,
                   const ResultMeta& result);
 
-// A number that fills a tensor.
-void CheckFits(const c10::IValue& tensor, const c10::IValue& number);
-
 }  // namespace djinn::capture
 
 #endif  // CLIENT_LIB_CAPTURE_OUTPUT_CHECKS_H_
