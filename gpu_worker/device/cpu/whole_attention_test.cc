@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -433,6 +434,50 @@ TEST_F(WholeAttentionTest, WhatIsNoAttention) {
     x = calls.Call("aten::softmax", "int", {x, -1});
     ExpectPlain(&calls, calls.Call("aten::matmul", "", {x, v}));
   }
+}
+
+TEST_F(WholeAttentionTest, AnyProgramOfItsCalls) {
+  std::mt19937 random(1);
+  const auto draw = [&random](size_t count) { return random() % count; };
+  int unmade = 0;
+  for (int program = 0; program < 60; ++program) {
+    SCOPED_TRACE(program);
+    std::vector<at::Tensor> pool = {Random({kHeads, kTokens, kTokens}),
+                                    Random({kHeads, kTokens, kTokens})};
+    // Mostly what was made last, so that there are chains.
+    const auto any = [&] {
+      return draw(4) == 0 ? pool[draw(pool.size())] : pool.back();
+    };
+    Calls calls(&tester_);
+    for (int step = 0; step < 9; ++step) {
+      const at::Tensor a = any(), b = any();
+      switch (draw(6)) {
+        case 0:
+          pool.push_back(calls.Call("aten::mul", "Tensor", {a, Number(0.1)}));
+          break;
+        case 1:
+          pool.push_back(calls.Call("aten::add", "Tensor", {a, b, 1}));
+          break;
+        case 2:
+          pool.push_back(
+              calls.Call("aten::matmul", "", {a, b.transpose(-2, -1)}));
+          break;
+        case 3:
+          pool.push_back(calls.Call("aten::matmul", "", {a, b}));
+          break;
+        default:
+          pool.push_back(calls.Call("aten::softmax", "int", {a, -1}));
+      }
+    }
+    calls.Compile();
+    for (int i = 0; i < 4; ++i) {
+      const auto result = calls.Run(/*fast=*/true);
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_TRUE(at::allclose(*result, pool.back(), 1e-3, 1e-4, true));
+    }
+    unmade += calls.unmade();
+  }
+  EXPECT_GT(unmade, 0);
 }
 
 TEST_F(WholeAttentionTest, CanBeSwitchedOff) {
