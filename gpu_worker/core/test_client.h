@@ -295,8 +295,11 @@ class TestClient : public ClientStreamReceiver {
     *install->mutable_pull() = pull;
     return Send(std::move(message));
   }
-  uint64_t Offer(uint64_t storage, const std::string& ticket) {
+  // `rank`: round and remaining_seconds.
+  uint64_t Offer(uint64_t storage, const std::string& ticket,
+                 const v1::Offer& rank = {}) {
     v1::Ordered message;
+    *message.mutable_offer() = rank;
     message.mutable_offer()->set_storage(storage);
     message.mutable_offer()->set_version(versions_[storage]);
     message.mutable_offer()->set_ticket(ticket);
