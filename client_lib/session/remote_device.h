@@ -162,7 +162,8 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // this one, if there is none yet, and for nothing else. Pull() replaces the
   // storage's contents by it.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage,
-                                 Caller caller = Caller::kDirect);
+                                 Caller caller = Caller::kDirect,
+                                 OfferRank rank = {});
   absl::Status Pull(uint32_t lane, RemoteStorage* storage, PullWork pull,
                     Caller caller = Caller::kDirect);
   // The storage holds nothing here from now on; it may again.
