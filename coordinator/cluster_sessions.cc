@@ -157,6 +157,9 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
     added.tenant = tenant->name;
     added.open_time = clock_->Now();
     session = sessions_.Add(std::move(added));
+  } else if (session->stream == 0) {
+    const absl::Duration left = session->deadline - config_.session_timeout;
+    metrics_.attached_again.Observe(clock_->Monotonic() - left);
   }
   if (!resume.empty()) metrics_.recoveries.Add({"session_attached_again"});
   // An older stream asks for its next message and finds itself replaced.
