@@ -458,6 +458,10 @@ class Cluster {
   PolicyChoice PolicyFor(const std::string& of_request,
                          const std::string& of_session,
                          const Tenant* tenant) const;
+  // What the session, which has some, did in all: its phases by the time that
+  // they took.
+  SharedWork WorkDone(const Session& session) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What is known of the session's, or else of its program's; may be null.
   SharedWork WorkOf(const Session& session) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -140,6 +140,90 @@ TEST_F(ClusterLearningTest, WhatTheLastSessionDidCounts) {
   EXPECT_EQ(FirstLease("red", "train").phase(), v1::PHASE_LLM_PREFILL);
 }
 
+// A worker that computes fast, and one whose memory is fast.
+class ClusterPhaseTimesTest : public ClusterTest {
+ protected:
+  ClusterPhaseTimesTest() {
+    arithmetic_ = MakeWorker("arithmetic", 1e13, 1e11);
+    arithmetic_id_ = Join(arithmetic_);
+    memory_id_ = Join(MakeWorker("memory", 1e12, 1e12));
+  }
+
+  static v1::WorkerState MakeWorker(const std::string& id, double flops,
+                                    double bytes) {
+    v1::WorkerState state = TestWorker(id);
+    state.mutable_speed()->set_flops_per_second(flops);
+    state.mutable_speed()->set_bytes_per_second(bytes);
+    return state;
+  }
+  static SharedWork Reading(uint64_t bytes) {
+    auto work = std::make_shared<scheduler::Work>();
+    work->Add({semantics::OpClass::kMatmul,
+               semantics::Phase::kLlmDecode,
+               {0, bytes, 0},
+               1});
+    return work;
+  }
+  StreamId OpenProgram() {
+    v1::OpenSession open = TestOpen("");
+    open.set_program("generate");
+    const absl::StatusOr<StreamId> id = cluster_->Attach(
+        *tenants_.Find("red"), open, std::make_shared<CountingWaker>());
+    EXPECT_TRUE(id.ok()) << id.status();
+    EXPECT_TRUE(Next(*id)->has_opened());
+    return *id;
+  }
+  // A prompt of 0.1 s and tokens of 0.05 s each, which took so long.
+  void Generate(absl::Duration tokens) {
+    const StreamId session = OpenProgram();
+    EXPECT_EQ(cluster_->RequestLease(session, TestLeaseRequest(0)),
+              absl::OkStatus());
+    CarryOut(arithmetic_id_, &arithmetic_);
+    ASSERT_EQ(arithmetic_.sessions_size(), 1);
+    cluster_->NoteStructure(
+        session, "prompt",
+        MakeWork(1'000'000'000'000, semantics::Phase::kLlmPrefill));
+    cluster_->NoteStructure(session, "token", Reading(5'000'000'000));
+    v1::LeaseUse* const use =
+        arithmetic_.mutable_sessions(0)->mutable_lease_use();
+    const auto add = [&](v1::Phase phase, absl::Duration time) {
+      v1::PhaseUse* const added = use->add_phases();
+      added->set_phase(phase);
+      *added->mutable_device_time() = ToProtoDuration(time);
+    };
+    add(v1::PHASE_LLM_PREFILL, absl::Milliseconds(100));
+    add(v1::PHASE_LLM_DECODE, tokens);
+    *use->mutable_device_time() =
+        ToProtoDuration(absl::Milliseconds(100) + tokens);
+    EXPECT_EQ(cluster_->Report(arithmetic_id_, arithmetic_), absl::OkStatus());
+    cluster_->Close(session);
+    CarryOut(arithmetic_id_, &arithmetic_);
+  }
+  std::string Place() {
+    const StreamId session = OpenProgram();
+    EXPECT_EQ(cluster_->RequestLease(session, TestLeaseRequest(0)),
+              absl::OkStatus());
+    const auto explanation = cluster_->ExplainSession(session.owner);
+    EXPECT_TRUE(explanation.ok()) << explanation.status();
+    const std::string worker = explanation->devices(0).decision().worker_id();
+    cluster_->Close(session);
+    return worker;
+  }
+
+  v1::WorkerState arithmetic_;
+  StreamId arithmetic_id_, memory_id_;
+};
+
+TEST_F(ClusterPhaseTimesTest, APromptsProgramGoesWhereComputingIsFast) {
+  Generate(absl::Milliseconds(50));
+  EXPECT_EQ(Place(), "arithmetic");
+}
+
+TEST_F(ClusterPhaseTimesTest, OneThatWritesMuchGoesWhereMemoryIs) {
+  Generate(absl::Seconds(20));
+  EXPECT_EQ(Place(), "memory");
+}
+
 TEST_F(ClusterLearningTest, ASessionThatBeganEarlierIsNoWholeOne) {
   const StreamId session = OpenProgram("red", "train");
   for (const char* structure : {"s", "t"}) {

@@ -122,6 +122,13 @@ void Cluster::Collect(Exposition* out) {
   metrics_.attempts.Collect(out);
   metrics_.rejections.Collect(out);
   metrics_.recoveries.Collect(out);
+  const auto recoveries = [&](const char* kind, const DurationHistogram& took) {
+    out->Histogram("djinn_recovery_duration_seconds",
+                   "From a peer's going away until it was taken up again.",
+                   took, {{"kind", kind}});
+  };
+  recoveries("session_attached_again", metrics_.attached_again);
+  recoveries("worker_restarted", metrics_.worker_restarts);
   metrics_.migrations.Collect(out);
   metrics_.preemptions.Collect(out);
   metrics_.returned_leases.Collect(out);

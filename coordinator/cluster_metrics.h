@@ -32,6 +32,10 @@ struct ClusterMetrics {
   LabelledCounter recoveries{"djinn_recoveries_total",
                              "Peers lost, and what was taken up again.",
                              {"kind"}};
+  // From a peer's going away, as far as that was seen, until it was there
+  // again: sessions' clients, and workers that restarted.
+  DurationHistogram attached_again;
+  DurationHistogram worker_restarts;
 };
 
 }  // namespace djinn::coordinator

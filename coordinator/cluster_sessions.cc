@@ -13,6 +13,7 @@
 #include "common/status_macros.h"
 #include "coordinator/cluster.h"
 #include "coordinator/violation.h"
+#include "scheduler/placement/phase_weights.h"
 
 namespace djinn::coordinator {
 namespace {
@@ -156,6 +157,9 @@ absl::StatusOr<StreamId> Cluster::Attach(const Tenant& owner,
     added.tenant = tenant->name;
     added.open_time = clock_->Now();
     session = sessions_.Add(std::move(added));
+  } else if (session->stream == 0) {
+    const absl::Duration left = session->deadline - config_.session_timeout;
+    metrics_.attached_again.Observe(clock_->Monotonic() - left);
   }
   if (!resume.empty()) metrics_.recoveries.Add({"session_attached_again"});
   // An older stream asks for its next message and finds itself replaced.
@@ -242,13 +246,37 @@ bool Cluster::NoteStructure(const StreamId& id, absl::string_view fingerprint,
   return true;
 }
 
+SharedWork Cluster::WorkDone(const Session& session) const {
+  // Where it was longest: of each phase only one worker's time is comparable.
+  const CreditLedger::Account* most = nullptr;
+  for (const Lease* lease : leases_.OfSession(session.id)) {
+    const CreditLedger::Account* const account = ledger_.Find(lease->id);
+    if (account == nullptr) continue;
+    if (most == nullptr ||
+        account->billed.device_time > most->billed.device_time) {
+      most = account;
+    }
+  }
+  const scheduler::Fleet::Member* const worker =
+      most == nullptr ? nullptr : fleet_.Find(most->worker_id);
+  if (worker == nullptr) return session.work;
+  scheduler::PhaseSeconds seconds;
+  for (size_t phase = 0; phase < seconds.size(); ++phase) {
+    seconds[phase] = absl::ToDoubleSeconds(
+        most->billed.phases.of(static_cast<v1::Phase>(phase)));
+  }
+  return std::make_shared<scheduler::Work>(
+      scheduler::WeighByTime(*session.work, seconds, worker->facts.speed,
+                             worker->facts.device, works_.factors()));
+}
+
 void Cluster::Close(const StreamId& id) {
   Wakes wakes;
   MutexLock lock(&mu_);
   Session* const session = FindSession(id);
   if (session == nullptr) return;
   if (session->work != nullptr && !session->began_earlier) {
-    works_.NoteEnded({session->tenant, session->program, session->work,
+    works_.NoteEnded({session->tenant, session->program, WorkDone(*session),
                       session->work_structures});
   }
   EndSession(session, "closed", &wakes);

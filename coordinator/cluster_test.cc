@@ -3,8 +3,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/error.h"
 #include "common/lease/lease_verifier.h"
+#include "common/metrics/exposition.h"
 #include "coordinator/cluster_fixture.h"
 #include "coordinator/testing.h"
 #include "gmock/gmock.h"
@@ -322,6 +324,13 @@ TEST_F(ClusterTest, BrokenStreamMayComeBackBeforeTheTimeOut) {
   cluster_->Tick();
   const StreamId again = Open("red", session.owner);
   EXPECT_EQ(again.owner, session.owner);
+  Exposition exposition;
+  cluster_->Collect(&exposition);
+  EXPECT_THAT(exposition.Text(),
+              HasSubstr(absl::StrCat(
+                  "djinn_recovery_duration_seconds_sum{kind=\"session"
+                  "_attached_again\"} ",
+                  absl::ToInt64Seconds(config_.session_timeout) - 1, "\n")));
   clock_.Advance(config_.session_timeout);
   ASSERT_TRUE(cluster_->Report(worker, w0_).ok());
   cluster_->Tick();
@@ -459,8 +468,14 @@ TEST_F(ClusterTest, RestartedWorkerEndsItsLeases) {
   const StreamId session = Open("red");
   Grant(session, 0, worker, &w0_);
   cluster_->Leave(worker);
+  clock_.Advance(absl::Seconds(2));
   Join(TestWorker("w0", 2));
   EXPECT_EQ(Next(session)->ended().reason(), "WORKER_RESTARTED");
+  Exposition exposition;
+  cluster_->Collect(&exposition);
+  EXPECT_THAT(exposition.Text(),
+              HasSubstr("djinn_recovery_duration_seconds_sum{"
+                        "kind=\"worker_restarted\"} 2\n"));
 }
 
 TEST_F(ClusterTest, OfferedLeaseMovesToAnotherWorker) {

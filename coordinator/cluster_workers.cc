@@ -55,6 +55,7 @@ absl::StatusOr<StreamId> Cluster::Join(const v1::WorkerState& report,
              {"sessions", report.sessions_size()}});
   if (joined.restarted) {
     metrics_.recoveries.Add({"worker_restarted"});
+    metrics_.worker_restarts.Observe(joined.silence);
     EndLeasesOf(worker, "WORKER_RESTARTED", &wakes);
     // What its former process measured last is lost with it.
     worker->closing.clear();

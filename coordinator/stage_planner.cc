@@ -73,8 +73,10 @@ void DescribeStages(const scheduler::StagePlan& found,
     }
   }
   for (size_t node = 0; node < found.stage_of_node.size(); ++node) {
-    plan->mutable_stages(static_cast<int>(found.stage_of_node[node]))
-        ->add_nodes(static_cast<uint32_t>(node));
+    v1::StagePlan::Stage* const stage =
+        plan->mutable_stages(static_cast<int>(found.stage_of_node[node]));
+    stage->add_nodes(static_cast<uint32_t>(node));
+    stage->add_remaining_seconds(found.remaining_of_node[node]);
   }
   const auto member_of = [&](uint32_t stage) {
     return members.numbers[found.stages[stage].worker];

@@ -60,6 +60,7 @@ TEST(StagePlannerTest, TheScheduleNamesNodesSlotsAndTransfers) {
     const v1::StagePlan::Stage& found = answer.plan().stages(stage);
     ASSERT_EQ(found.nodes_size(), 1);
     EXPECT_EQ(found.nodes(0), static_cast<uint32_t>(stage));
+    ASSERT_EQ(found.remaining_seconds_size(), 1);
     ASSERT_EQ(found.kept_slots_size(), 1);
     EXPECT_EQ(found.kept_slots(0), stage == 0 ? 1u : 3u);
   }
@@ -73,6 +74,13 @@ TEST(StagePlannerTest, TheScheduleNamesNodesSlotsAndTransfers) {
   EXPECT_EQ(transfer.seconds(), answer.plan().stages(1).transfer_seconds());
   EXPECT_EQ(transfer.remaining_seconds(),
             answer.plan().stages(1).compute_seconds());
+  EXPECT_EQ(answer.plan().stages(1).remaining_seconds(0),
+            transfer.remaining_seconds());
+  // Its own time, and what crosses.
+  EXPECT_NEAR(answer.plan().stages(0).remaining_seconds(0),
+              answer.plan().stages(0).compute_seconds() + transfer.seconds() +
+                  transfer.remaining_seconds(),
+              1e-12);
 }
 
 TEST(StagePlannerTest, APlanInForceGoesOnUnlessItsWorkersChanged) {

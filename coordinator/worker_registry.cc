@@ -104,6 +104,7 @@ absl::StatusOr<WorkerRegistry::Joined> WorkerRegistry::Join(
           {{"worker", report.worker_id()}});
     }
     joined.restarted = true;
+    joined.silence = now - slot->last_report;
     slot->drops.clear();
     slot->served_phases = 0;
     ForgetWork(slot.get());

@@ -154,6 +154,8 @@ class WorkerRegistry {
     Worker* worker = nullptr;
     // Another incarnation than the last time: it has forgotten everything.
     bool restarted = false;
+    // Then: since that one's last report.
+    absl::Duration silence;
     // The stream that the new one takes over from, if it was still open.
     std::shared_ptr<Waker> replaced;
   };

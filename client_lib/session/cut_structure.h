@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "client_lib/session/stage_order.h"
 #include "djinn/v1/notes.pb.h"
 #include "djinn/v1/srg.pb.h"
 
@@ -19,6 +20,8 @@ struct CutStructure {
   v1::StructureNotes notes;
   // The member that is to keep what the slot is bound to; -1: none.
   std::vector<int8_t> member_of_slot;
+  // Where the program is in it.
+  StageOrder order;
   // Asked about again when a part of it is used so often.
   uint64_t next_uses = 0;
 };

@@ -1,6 +1,7 @@
 // Recordings on a device that spans workers, whose rows go through the workers'
 // stages in micro-batches.
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -121,6 +122,36 @@ TEST_F(MicroBatchesTest, RowsGoThroughTheStages) {
   EXPECT_EQ(Count(1, v1::Ordered::kOffer), 9);
   // Each stage has its own numbers.
   EXPECT_THAT(cluster_.worker(1).runs().front().float_holes(), ElementsAre(3));
+}
+
+TEST_F(MicroBatchesTest, WhatCrossesMovesInTheirOrder) {
+  auto recording = RecordLayers();
+  ASSERT_TRUE(recording.ok()) << recording.status();
+  v1::StageAnswer answer =
+      Plan(cluster_.coordinator().WaitStagesAsked(), {4, 4, 4});
+  v1::StagePlan::Transfer* const transfer =
+      answer.mutable_plan()->add_transfers();
+  transfer->set_to_member(1);
+  transfer->set_slot(2);
+  transfer->set_remaining_seconds(0.5);
+  cluster_.coordinator().AnswerStages(answer);
+  const StoragePtr input = Uploaded(kRows);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(CallAndRead(*recording, input), absl::OkStatus());
+  }
+  EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+  std::vector<uint64_t> rounds;
+  for (const v1::Ordered& message : cluster_.worker(0).received()) {
+    if (!message.has_offer() || !message.offer().has_remaining_seconds()) {
+      continue;
+    }
+    EXPECT_EQ(message.offer().remaining_seconds(), 0.5);
+    rounds.push_back(message.offer().round());
+  }
+  // A micro-batch goes before the next one, and a call before the next one.
+  EXPECT_EQ(rounds.size(), 6u);
+  EXPECT_THAT(rounds, testing::WhenSorted(testing::ElementsAreArray(rounds)));
+  EXPECT_EQ(std::set<uint64_t>(rounds.begin(), rounds.end()).size(), 6u);
 }
 
 TEST_F(MicroBatchesTest, PartsOfOtherSizesAreOtherRuns) {

@@ -162,9 +162,15 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // this one, if there is none yet, and for nothing else. Pull() replaces the
   // storage's contents by it.
   absl::StatusOr<PullWork> Offer(uint32_t lane, RemoteStorage* storage,
-                                 Caller caller = Caller::kDirect);
+                                 Caller caller = Caller::kDirect,
+                                 OfferRank rank = {});
   absl::Status Pull(uint32_t lane, RemoteStorage* storage, PullWork pull,
                     Caller caller = Caller::kDirect);
+  // A call that was recorded here makes again what another worker has made; the
+  // worker is told with the next run.
+  void CountRecomputed() {
+    recomputed_.fetch_add(1, std::memory_order_relaxed);
+  }
   // The storage holds nothing here from now on; it may again.
   absl::Status Discard(uint32_t lane, RemoteStorage* storage);
   // What its worker says of itself; empty before it was reached.
@@ -521,6 +527,7 @@ class RemoteDevice final : public std::enable_shared_from_this<RemoteDevice>,
   // What a message may carry, as far as known.
   std::atomic<uint64_t> inline_bytes_{kAlwaysInlineBytes};
   std::atomic<uint64_t> memory_bytes_{UINT64_MAX};
+  std::atomic<uint32_t> recomputed_{0};  // and not told
 
   mutable Mutex mu_;
   SegmentRecorder recorder_ ABSL_GUARDED_BY(mu_);

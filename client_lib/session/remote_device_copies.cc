@@ -1,6 +1,7 @@
 // Copies from worker to worker, between two virtual devices or two members of
 // one: an offer on the source's worker, and an install for which the
 // destination's worker fetches it.
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,11 +40,14 @@ absl::Status RemoteDevice::Pull(uint32_t lane, RemoteStorage* storage,
 
 absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
                                              RemoteStorage* storage,
-                                             Caller caller) {
+                                             Caller caller, OfferRank rank) {
   if (IsForkedChild()) return AfterForkError();
   PullWork pull;
   pull.ticket = context_->options.random->Bytes(kTicketBytes);
   pull.size_bytes = storage->size_bytes();
+  if (rank.round == 0) {
+    rank.round = context_->rounds.load(std::memory_order_relaxed);
+  }
   {
     MutexLock lock(&mu_);
     DJINN_RETURN_IF_ERROR(AwaitWelcome());
@@ -63,7 +67,7 @@ absl::StatusOr<PullWork> RemoteDevice::Offer(uint32_t lane,
     }
     storage->unsent_uses_.fetch_add(1, std::memory_order_relaxed);
     Queue({lane, StoragePtr(storage), 0,
-           OfferWork{storage->version_, pull.ticket}},
+           OfferWork{storage->version_, pull.ticket, rank}},
           /*needs_lease=*/true);
   }
   wakeup_.Set();
@@ -129,6 +133,10 @@ void RemoteDevice::Encode(const Work& work, OfferWork& offer,
   message->set_storage(work.storage->id());
   message->set_version(offer.version);
   message->set_ticket(std::move(offer.ticket));
+  message->set_round(offer.rank.round);
+  if (offer.rank.remaining_seconds < std::numeric_limits<double>::infinity()) {
+    message->set_remaining_seconds(offer.rank.remaining_seconds);
+  }
 }
 
 void RemoteDevice::Encode(const Work& work, PullWork& pull,

@@ -173,6 +173,10 @@ void RemoteDevice::FinishRun(const Work& work, RunEncoder::Encoded encoded,
     Append(work.lane, std::move(define), /*ends_work=*/false);
   }
   *request->mutable_ordered()->mutable_run() = std::move(encoded.run);
+  if (ABSL_PREDICT_FALSE(recomputed_.load(std::memory_order_relaxed) > 0)) {
+    request->mutable_ordered()->mutable_run()->set_recomputed_nodes(
+        recomputed_.exchange(0, std::memory_order_relaxed));
+  }
   written_ = std::move(encoded.written);
   if (sites.empty()) return;
   MutexLock lock(&mu_);

@@ -1,5 +1,6 @@
 #include "client_lib/session/row_shares.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -95,6 +96,12 @@ absl::Status TakeStages(const v1::StagePlan& plan,
   }
   if (nodes != structure.nodes.size()) {
     return Wrong(absl::StrCat("stages of ", nodes, " nodes together"));
+  }
+  for (const v1::StagePlan::Transfer& transfer : plan.transfers()) {
+    const auto member = static_cast<int>(transfer.to_member());
+    double& remaining = shares->remaining_seconds[{transfer.slot(), member}];
+    // Values of a slot that is written again: the first one counts.
+    remaining = std::max(remaining, transfer.remaining_seconds());
   }
   return srg::CheckStageOrder(structure, shares->stage_of_node);
 }

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "client_lib/session/recording.h"
 #include "client_lib/session/run_encoder.h"
@@ -40,6 +42,9 @@ struct RowShares {
   std::vector<int> stages;
   // Where there are stages, as srg::CheckStageOrder() takes it.
   std::vector<uint32_t> stage_of_node;
+  // By slot and member, where stages of others make what the slot is bound to:
+  // how long the run still takes once it has come there.
+  absl::flat_hash_map<std::pair<uint32_t, int>, double> remaining_seconds;
   // With the stages' rows and numbers, the names of their structures.
   std::string stages_key;
   // The bytes of a row, by what the recording is given and by output. Of what

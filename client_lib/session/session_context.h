@@ -47,6 +47,8 @@ struct SessionContext {
   RootErrors root_errors;
   // Grows with every coordinator to be told; a structure remembers the last.
   std::atomic<uint64_t> telling{1};
+  // Of what its devices repeat, so many have begun.
+  std::atomic<uint64_t> rounds{0};
 
   Mutex mu;
   absl::flat_hash_set<ContentHash> told_structures ABSL_GUARDED_BY(mu);

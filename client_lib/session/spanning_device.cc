@@ -1,5 +1,6 @@
 #include "client_lib/session/spanning_device.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/base/optimization.h"
@@ -406,11 +407,14 @@ absl::Status SpanningDevice::CheckOwn(const Call& call) const {
 
 absl::Status SpanningDevice::Route(uint32_t lane, Call* call, Routed* routed) {
   DJINN_RETURN_IF_ERROR(CheckOwn(*call));
+  std::optional<double> remaining;
   for (bool all_there = false; !all_there;) {
     DJINN_ASSIGN_OR_RETURN(const Choice choice, Choose(*call));
     routed->member = choice.member;
+    if (!remaining.has_value()) remaining = RemainingFrom(*call, choice.member);
     // Ends: every further round has one plan less to follow.
-    DJINN_ASSIGN_OR_RETURN(all_there, BringAll(lane, *call, choice, routed));
+    DJINN_ASSIGN_OR_RETURN(all_there,
+                           BringAll(lane, *call, choice, *remaining, routed));
   }
   for (Touch& touch : call->touches()) {
     RemoteStorage* const copy = CopyAt(touch.storage.get(), routed->member);
@@ -428,6 +432,7 @@ absl::Status SpanningDevice::Route(uint32_t lane, Call* call, Routed* routed) {
 
 absl::StatusOr<bool> SpanningDevice::BringAll(uint32_t lane, const Call& call,
                                               const Choice& choice,
+                                              double remaining_seconds,
                                               Routed* routed) {
   const int member = choice.member;
   absl::InlinedVector<RemoteStorage*, 8> brought;
@@ -439,10 +444,13 @@ absl::StatusOr<bool> SpanningDevice::BringAll(uint32_t lane, const Call& call,
       DJINN_RETURN_IF_ERROR(MakeSure(lane, storage, member));
     }
     if (copies.holders == 0 || copies.Holds(member)) continue;
-    DJINN_RETURN_IF_ERROR(Bring(lane, storage, member));
-    if (choice.displaced || (choice.kept && copies.kept_by == member)) {
-      brought.push_back(storage);
-    }
+    // What is to stay there this thread waits for.
+    const bool stays =
+        choice.displaced || (choice.kept && copies.kept_by == member);
+    if (stays) brought.push_back(storage);
+    DJINN_RETURN_IF_ERROR(
+        Bring(lane, storage, member,
+              stays ? StageOrder::kUnknown : remaining_seconds));
   }
   if (brought.empty()) return true;
   DJINN_ASSIGN_OR_RETURN(routed->unsound, Move(lane, brought, member,

@@ -56,6 +56,7 @@
 #include "client_lib/session/remote_device.h"
 #include "client_lib/session/row_shares.h"
 #include "client_lib/session/session_context.h"
+#include "client_lib/session/stage_order.h"
 #include "client_lib/session/storage_copies.h"
 #include "client_lib/session/virtual_device.h"
 #include "client_lib/session/wait.h"
@@ -172,8 +173,10 @@ class SpanningDevice final : public VirtualDevice {
   int ChooseForBytes(uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The program has dropped it, and nobody is about to use it.
   void Bury(RemoteStorage* storage);
-  // Has the newest version come to the member.
-  absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member)
+  // Has the newest version come to the member. `remaining_seconds`: what waits
+  // for it, as in OfferRank.
+  absl::Status Bring(uint32_t lane, RemoteStorage* storage, int member,
+                     double remaining_seconds = StageOrder::kUnknown)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status BringGenerator(uint32_t lane, RemoteStorage* storage, int member)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -265,7 +268,8 @@ class SpanningDevice final : public VirtualDevice {
   // Brings what the member lacks. False: a plan would have had the call there,
   // and the worker does not take what it should keep; that is forgotten.
   absl::StatusOr<bool> BringAll(uint32_t lane, const Call& call,
-                                const Choice& choice, Routed* routed)
+                                const Choice& choice, double remaining_seconds,
+                                Routed* routed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // After a call there. `recipe`: of what it made; may be null.
   absl::Status Settle(uint32_t lane, const Routed& routed,
@@ -303,6 +307,12 @@ class SpanningDevice final : public VirtualDevice {
   // structure, or not of this device.
   std::vector<int8_t> ReadMembers(const v1::StageAnswer& answer,
                                   size_t slots) const;
+  // What is brought from now on is for the next of what the device repeats.
+  void BeginRound() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How long a run still takes from the call on, which goes to the member;
+  // infinite: nobody knows. Once for each call.
+  double RemainingFrom(const Call& call, int member)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The member that a plan has keep it; -1: none has.
   int KeeperOf(RemoteStorage* storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // None has from now on.
@@ -388,8 +398,9 @@ class SpanningDevice final : public VirtualDevice {
                                            uint64_t row_bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of a member's own storage: what has come of it at the other one.
-  absl::StatusOr<RemoteStorage*> Send(SharedReplay* replay,
-                                      RemoteStorage* storage, int from, int to)
+  absl::StatusOr<RemoteStorage*> Send(
+      SharedReplay* replay, RemoteStorage* storage, int from, int to,
+      double remaining_seconds = StageOrder::kUnknown)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // By a call on the member, of its own storages.
   absl::Status CopyBytes(uint32_t lane, int member, const BytesAt& from,
@@ -472,6 +483,10 @@ class SpanningDevice final : public VirtualDevice {
   // member.
   int last_ ABSL_GUARDED_BY(mu_) = 0;
   int filling_ ABSL_GUARDED_BY(mu_) = 0;
+  // In which what is brought now is needed, and by member how long the run
+  // still takes from the last call there on.
+  uint64_t round_ ABSL_GUARDED_BY(mu_) = 0;
+  std::array<double, kMaxMembers> remaining_ ABSL_GUARDED_BY(mu_);
   // What a member may hold by its worker's last refusal, and when that was.
   struct LearntRoom {
     int64_t bytes = std::numeric_limits<int64_t>::max();

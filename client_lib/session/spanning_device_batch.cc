@@ -217,6 +217,7 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::ReplayShared(
   RefuseRecording(lane, "NESTED", "it carries out another recording");
   SharedReplay replay{lane, recording, *shares, given, {}};
   DJINN_RETURN_IF_ERROR(CheckShared(replay));
+  BeginRound();
   auto outputs = (*shares)->stages.empty() ? CarryOutParts(&replay)
                                            : CarryOutInStages(&replay);
   for (const auto& [member, storage] : replay.passing) {
@@ -394,12 +395,14 @@ absl::StatusOr<RemoteStorage*> SpanningDevice::BringRows(
 
 absl::StatusOr<RemoteStorage*> SpanningDevice::Send(SharedReplay* replay,
                                                     RemoteStorage* storage,
-                                                    int from, int to) {
+                                                    int from, int to,
+                                                    double remaining_seconds) {
   if (from == to) return storage;
   // What has no bytes is the same everywhere.
   if (storage->size_bytes() == 0) return replay->Pass(to, NewPart(0));
-  DJINN_ASSIGN_OR_RETURN(
-      PullWork pull, members_[from]->Offer(replay->lane, storage, kOrdered));
+  DJINN_ASSIGN_OR_RETURN(PullWork pull,
+                         members_[from]->Offer(replay->lane, storage, kOrdered,
+                                               {round_, remaining_seconds}));
   RemoteStorage* const there = replay->Pass(to, NewPart(storage->size_bytes()));
   DJINN_RETURN_IF_ERROR(
       members_[to]->Pull(replay->lane, there, std::move(pull), kOrdered));

@@ -115,7 +115,7 @@ int SpanningDevice::ChooseForBytes(uint64_t bytes) {
 }
 
 absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
-                                   int member) {
+                                   int member, double remaining_seconds) {
   StorageCopies& copies = CopiesOf(storage);
   if (copies.generator) return BringGenerator(lane, storage, member);
   DJINN_ASSIGN_OR_RETURN(const bool made, MakeAgain(lane, storage, member));
@@ -124,9 +124,10 @@ absl::Status SpanningDevice::Bring(uint32_t lane, RemoteStorage* storage,
   // What has no bytes is the same everywhere.
   if (storage->size_bytes() > 0) {
     const uint64_t errors = context_->root_errors.count();
-    DJINN_ASSIGN_OR_RETURN(PullWork pull,
-                           members_[copies.owner]->Offer(
-                               lane, CopyAt(storage, copies.owner), kOrdered));
+    DJINN_ASSIGN_OR_RETURN(
+        PullWork pull,
+        members_[copies.owner]->Offer(lane, CopyAt(storage, copies.owner),
+                                      kOrdered, {round_, remaining_seconds}));
     DJINN_RETURN_IF_ERROR(
         members_[member]->Pull(lane, copy, std::move(pull), kOrdered));
     copies.BecomeUnsure(member, errors);

@@ -44,6 +44,7 @@ SpanningDevice::SpanningDevice(int index,
       long_patience_(patience_),
       pause_(kPatience) {
   MutexLock lock(&mu_);
+  remaining_.fill(StageOrder::kUnknown);
   const auto& workers = context_->options.device_workers;
   if (const auto found = workers.find(index_); found != workers.end()) {
     workers_wanted_ = std::min(found->second, kMaxMembers);

@@ -110,7 +110,11 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
   DJINN_ASSIGN_OR_RETURN(const auto staged,
                          StagesOf(replay->recording, *replay->shares));
   std::vector<RowsGiven> given;
+  std::vector<uint64_t> rounds;
   for (const RowShares::Part& part : replay->shares->parts) {
+    // What a micro-batch waits for goes before what the next one does.
+    BeginRound();
+    rounds.push_back(round_);
     RowsGiven& rows = given.emplace_back();
     for (const StageRecording& stage : staged->by_rows.at(part.rows)) {
       for (const uint32_t slot : stage.given) {
@@ -125,6 +129,7 @@ absl::StatusOr<std::vector<StoragePtr>> SpanningDevice::CarryOutInStages(
   std::vector<std::vector<RowsAt>> made;
   for (size_t i = 0; i < replay->shares->parts.size(); ++i) {
     const RowShares::Part& part = replay->shares->parts[i];
+    round_ = rounds[i];
     DJINN_ASSIGN_OR_RETURN(
         made.emplace_back(),
         CarryOutMicroBatch(replay, part, staged->by_rows.at(part.rows),
@@ -149,9 +154,14 @@ SpanningDevice::CarryOutMicroBatch(SharedReplay* replay,
         given.push_back(rows_given.at({slot, stage.member}));
       } else {
         const RowsAt& rows = made.at(slot);
+        const auto remaining =
+            replay->shares->remaining_seconds.find({slot, stage.member});
         DJINN_ASSIGN_OR_RETURN(
             given.emplace_back(),
-            Send(replay, rows.storage, rows.member, stage.member));
+            Send(replay, rows.storage, rows.member, stage.member,
+                 remaining == replay->shares->remaining_seconds.end()
+                     ? StageOrder::kUnknown
+                     : remaining->second));
       }
     }
     std::vector<RemoteStorage*> kept;

@@ -232,6 +232,7 @@ absl::Status SpanningDevice::Make(uint32_t lane, const Recipe& recipe,
     call.touches()[i].storage = StoragePtr(storage);
   }
   if (status.ok()) status = members_[member]->Record(lane, &call, kOrdered);
+  if (status.ok()) members_[member]->CountRecomputed();
   for (const StoragePtr& operand : made) {
     members_[member]->MarkDead(operand.get());
   }

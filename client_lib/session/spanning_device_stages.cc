@@ -131,14 +131,18 @@ void SpanningDevice::OnStages(const v1::StageAnswer& answer) {
                                   : question.storages.size());
     if (members.empty()) return;
     if (again) {
-      if (members == question.cut->member_of_slot) return;
-      question.cut->member_of_slot = std::move(members);
+      CutStructure& cut = *question.cut;
+      // What is left may be estimated otherwise by now.
+      cut.order = StageOrder(cut.structure, plan);
+      if (members == cut.member_of_slot) return;
+      cut.member_of_slot = std::move(members);
     } else {
       // Asked before the answer about another structure with these came: one
       // plan is enough.
       if (CutOf(question.storages) != nullptr) return;
       const auto cut = std::make_shared<CutStructure>();
       cut->structure = std::move(question.structure);
+      cut->order = StageOrder(cut->structure, plan);
       cut->notes = std::move(question.notes);
       cut->member_of_slot = std::move(members);
       cut->next_uses = kFirstAgain;
@@ -170,6 +174,33 @@ void SpanningDevice::ForgetPlanned(const RemoteStorage& storage,
   for (const StoragePtr& copy : copies.at) {
     if (copy) kept_.erase(copy->id());
   }
+}
+
+void SpanningDevice::BeginRound() {
+  round_ = context_->rounds.fetch_add(1, std::memory_order_relaxed) + 1;
+  remaining_.fill(StageOrder::kUnknown);
+}
+
+double SpanningDevice::RemainingFrom(const Call& call, int member) {
+  if (plans_.load(std::memory_order_relaxed) == 0) return StageOrder::kUnknown;
+  double remaining = 0;
+  bool known = false, begins = false;
+  {
+    MutexLock lock(&stages_mu_);
+    for (const Touch& touch : call.touches()) {
+      const PlacedSlot& placed = CopiesOf(touch.storage.get()).placed;
+      if (placed.cut == nullptr) continue;
+      const StageOrder::Use use = placed.cut->order.Next(placed.slot);
+      begins |= use.begins_run;
+      remaining = std::max(remaining, use.remaining_seconds);
+      known = true;
+    }
+  }
+  if (begins) BeginRound();
+  // What uses nothing that is kept belongs to what goes before it there, as the
+  // plan has it.
+  if (known) remaining_[member] = remaining;
+  return remaining_[member];
 }
 
 int SpanningDevice::KeeperOf(RemoteStorage* storage) {

@@ -223,5 +223,106 @@ TEST_F(StagesTest, WhatHasNoBytesIsThereAlthoughAPlanIsDropped) {
   EXPECT_EQ(Count(1, v1::Ordered::kRun), 0);
 }
 
+// Two ways of a network that part behind its first layer, each with a weight on
+// a worker of its own; the second is the longer one.
+class BranchesTest : public StagesTest {
+ protected:
+  BranchesTest() {
+    trunk_ = Uploaded(1000);
+    short_ = Uploaded(1000);
+    long_ = Uploaded(1000);
+  }
+
+  absl::Status Step() {
+    StoragePtr middle = device_->NewStorage(8), one = device_->NewStorage(8),
+               other = device_->NewStorage(8), both = device_->NewStorage(8);
+    const auto record = [&](Call call) {
+      return Record(*device_, 0, std::move(call));
+    };
+    DJINN_RETURN_IF_ERROR(record(
+        MakeCall(1, {{trunk_, kReads}, {input_, kReads}, {middle, kBirth}})));
+    DJINN_RETURN_IF_ERROR(record(
+        MakeCall(2, {{short_, kReads}, {middle, kReads}, {one, kBirth}})));
+    DJINN_RETURN_IF_ERROR(record(
+        MakeCall(3, {{long_, kReads}, {middle, kReads}, {other, kBirth}})));
+    // Where the second way ends: it needs the first one's result.
+    DJINN_RETURN_IF_ERROR(
+        record(MakeCall(4, {{other, kReads}, {one, kReads}, {both, kBirth}})));
+    const absl::Status status = ReadByte(*device_, 0, both);
+    for (StoragePtr* each : {&middle, &one, &other, &both}) {
+      Drop(std::move(*each));
+    }
+    return status;
+  }
+
+  // As StagesTest's, of a plan that says how long a run takes.
+  void AnswerWithTimes(const FakeCoordinator::StagesAsked& asked) {
+    v1::StageAnswer answer;
+    answer.set_virtual_device(asked.request.virtual_device());
+    answer.set_number(asked.request.number());
+    struct Stage {
+      std::vector<uint32_t> nodes;
+      std::vector<double> remaining;
+      uint32_t slot;
+    };
+    const std::vector<Stage> stages = {
+        {{0}, {0.9}, 0}, {{1}, {0.2}, 3}, {{2, 3}, {0.7, 0.1}, 5}};
+    for (uint32_t member = 0; member < stages.size(); ++member) {
+      v1::StagePlan::Stage* const stage = answer.mutable_plan()->add_stages();
+      stage->set_member(member);
+      for (const uint32_t node : stages[member].nodes) stage->add_nodes(node);
+      for (const double seconds : stages[member].remaining) {
+        stage->add_remaining_seconds(seconds);
+      }
+      stage->add_kept_slots(stages[member].slot);
+    }
+    for (const uint32_t keeper : {1, 0, 0, 2, 0, 3, 0, 0}) {
+      answer.add_member_of_slot(keeper);
+    }
+    cluster_.coordinator().AnswerStages(answer);
+  }
+
+  std::vector<v1::Offer> Offered(int worker) {
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    std::vector<v1::Offer> offers;
+    for (const v1::Ordered& message : cluster_.worker(worker).received()) {
+      if (message.has_offer()) offers.push_back(message.offer());
+    }
+    return offers;
+  }
+
+  StoragePtr trunk_, short_, long_;
+};
+
+TEST_F(BranchesTest, WhatIsOfferedSaysWhatWaitsForIt) {
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  const auto asked = cluster_.coordinator().WaitStagesAsked();
+  ASSERT_EQ(asked.structure.slots_size(), 8);
+  AnswerWithTimes(asked);
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(Step(), absl::OkStatus());
+  const std::vector<v1::Offer> offers = Offered(0);
+  // The weights, which this process waits for, and twice what parts.
+  ASSERT_EQ(offers.size(), 6u);
+  std::vector<v1::Offer> weights, values;
+  for (const v1::Offer& offer : offers) {
+    (offer.has_remaining_seconds() ? values : weights).push_back(offer);
+  }
+  EXPECT_EQ(weights.size(), 2u);
+  ASSERT_EQ(values.size(), 4u);
+  for (int run = 0; run < 2; ++run) {
+    // In the program's order; of a round, the second is to move first.
+    EXPECT_EQ(values[2 * run].remaining_seconds(), 0.2);
+    EXPECT_EQ(values[2 * run + 1].remaining_seconds(), 0.7);
+    EXPECT_GT(values[2 * run].round(), 0u);
+    EXPECT_EQ(values[2 * run].round(), values[2 * run + 1].round());
+  }
+  EXPECT_LT(values[0].round(), values[2].round());
+  // What uses nothing that is kept is as critical as what went before it there.
+  const std::vector<v1::Offer> joined = Offered(1);
+  ASSERT_EQ(joined.size(), 2u);
+  EXPECT_EQ(joined[0].remaining_seconds(), 0.7);
+  EXPECT_EQ(joined[0].round(), values[0].round());
+}
+
 }  // namespace
 }  // namespace djinn

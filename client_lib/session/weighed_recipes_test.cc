@@ -92,6 +92,15 @@ class WeighedRecipesTest : private WithClock, public SpanningDeviceTest {
   static std::string ErrorId(const absl::Status& status) {
     return ErrorMetadataValue(status, "error_id");
   }
+  // What the second worker was told of calls that are made again.
+  uint32_t Recomputed() {
+    EXPECT_EQ(device_->Synchronize(), absl::OkStatus());
+    uint32_t sum = 0;
+    for (const v1::Ordered& message : cluster_.worker(1).received()) {
+      sum += message.run().recomputed_nodes();
+    }
+    return sum;
+  }
   Statistics statistics() { return session_->statistics(); }
 
   StoragePtr large_[3], operand_;
@@ -113,6 +122,7 @@ TEST_F(WeighedRecipesTest, OverASlowLinkAValueIsMadeAgain) {
   EXPECT_EQ(statistics().values_made_again, 1u);
   EXPECT_EQ(statistics().bytes_not_fetched, kValue);
   EXPECT_THAT(MadeAgain(), testing::ElementsAre("aten::mm"));
+  EXPECT_EQ(Recomputed(), 1u);
   // It is there now.
   EXPECT_EQ(Use(2, other), absl::OkStatus());
   EXPECT_EQ(statistics().values_made_again, 1u);

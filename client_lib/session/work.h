@@ -4,6 +4,7 @@
 #define CLIENT_LIB_SESSION_WORK_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -156,9 +157,17 @@ struct ReadWork {
 
 // Of a copy between devices: keeps the source's value on its worker, where the
 // destination's worker fetches it.
+// When the value moves, among others of the session: as in v1::Offer.
+struct OfferRank {
+  // 0: of no round in particular.
+  uint64_t round = 0;
+  // Infinite: not known.
+  double remaining_seconds = std::numeric_limits<double>::infinity();
+};
 struct OfferWork {
   uint64_t version;
   std::string ticket;
+  OfferRank rank;
 };
 struct PullWork {
   uint64_t base_version;

@@ -1,11 +1,15 @@
 // Copies from worker to worker: two cores in one process, with a peer
 // connector between them.
+#include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gpu_worker/core/core_fixture.h"
 #include "gpu_worker/core/core_peers.h"
+#include "gpu_worker/pull/send_order.h"
 
 namespace djinn::worker {
 namespace {
@@ -20,6 +24,12 @@ class PullsTest : public TwoCoresTest {
     pull.set_ticket(Ticket(ticket));
     pull.set_size_bytes(bytes);
     return client->InstallPull(storage, pull);
+  }
+  static v1::Offer RankOf(uint64_t round, double remaining_seconds) {
+    v1::Offer rank;
+    rank.set_round(round);
+    rank.set_remaining_seconds(remaining_seconds);
+    return rank;
   }
   // Until the storage's read says why it has no value.
   v1::ErrorDetail FailedPull(TestClient* client, uint64_t storage) {
@@ -385,6 +395,70 @@ TEST_F(PullsTest, WhatIsNoOfferEndsTheStream) {
   std::unique_ptr<TestClient> third = Open("s3");
   SendPull(third.get(), 1, 'a', 0);
   EXPECT_EQ(ErrorReason(third->WaitClosed()), "PROTOCOL_VIOLATION");
+  for (const double seconds :
+       {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    std::unique_ptr<TestClient> fourth = Open("s4");
+    fourth->InstallInline(1, FloatBytes({1}));
+    fourth->Offer(1, Ticket('a'), RankOf(1, seconds));
+    EXPECT_EQ(ErrorReason(fourth->WaitClosed()), "PROTOCOL_VIOLATION");
+  }
+}
+
+// A worker that asks for a value, and is to be sent it.
+class Asker : public OfferClaimant {
+ public:
+  void StillWaiting() override {}
+  void Give(std::shared_ptr<const OfferedBytes> bytes) override {
+    given_ = std::move(bytes);
+  }
+  void Refuse(absl::Status why) override { ADD_FAILURE() << why; }
+
+  scheduler::TransferRank rank() const { return given_->rank; }
+
+ private:
+  std::shared_ptr<const OfferedBytes> given_;
+};
+
+TEST_F(PullsTest, WhatTheLongestWayWaitsForIsSentFirst) {
+  std::unique_ptr<TestClient> here = Open();
+  here->InstallInline(1, FloatBytes({1, 2}));
+  // In the order of the program: of a way that is soon at its end, of one that
+  // is not, of the next run, and one of which nothing is said.
+  here->Offer(1, Ticket('a'), RankOf(1, 0.1));
+  here->Offer(1, Ticket('b'), RankOf(1, 0.8));
+  here->Offer(1, Ticket('c'), RankOf(2, 0.8));
+  v1::Offer unknown;
+  unknown.set_round(1);
+  EXPECT_TRUE(here->WaitCompleted(here->Offer(1, Ticket('d'), unknown)));
+  FakeClock clock;
+  SendOrder order(&clock);
+  std::map<char, uint64_t> senders;
+  for (const char ticket : {'a', 'b', 'c', 'd'}) {
+    v1::PullRequest request;
+    request.set_session_id("s1");
+    request.set_worker_incarnation(core_->incarnation());
+    request.set_ticket(Ticket(ticket));
+    request.set_size_bytes(8);
+    const auto asker = std::make_shared<Asker>();
+    core_->Pull(request, asker);
+    SendUrgency urgency = core_->UrgencyOf("s1");
+    urgency.session_id = "s1";
+    urgency.rank = asker->rank();
+    senders[ticket] = order.Begin(urgency);
+  }
+  // All want to be sent at once: one may, and when it is over, the next one.
+  std::string sent;
+  while (!senders.empty()) {
+    std::vector<char> may;
+    for (const auto& [ticket, sender] : senders) {
+      if (order.MaySend(sender)) may.push_back(ticket);
+    }
+    ASSERT_EQ(may.size(), 1u) << sent;
+    sent.push_back(may[0]);
+    order.End(senders[may[0]]);
+    senders.erase(may[0]);
+  }
+  EXPECT_EQ(sent, "dbac");
 }
 
 }  // namespace

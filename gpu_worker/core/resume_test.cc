@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "common/metrics/exposition.h"
+#include "gmock/gmock.h"
 #include "gpu_worker/core/core_fixture.h"
 
 namespace djinn::worker {
@@ -23,12 +25,37 @@ TEST_F(WorkerCoreTest, ABrokenStreamIsResumedWithEverythingOnce) {
   client->InstallInline(2, FloatBytes({10, 20}));
   EXPECT_TRUE(client->WaitCompleted(client->Run(1, {1, 2})));
   Break(client.get());
+  clock_.Advance(absl::Seconds(3));
   // Sent into nothing: the worker has never seen them.
   Resume(client.get());
   EXPECT_EQ(client->last_hello().received_sequence(), 4u);
   client->Run(1, {1, 2});
   EXPECT_EQ(client->Read(1, 2), (Floats{21, 42}));
   EXPECT_EQ(core_->detached_sessions(), 0u);
+  Exposition exposition;
+  core_->Collect(&exposition);
+  EXPECT_THAT(
+      exposition.Text(),
+      testing::AllOf(testing::HasSubstr("djinn_recovery_duration_seconds_count{"
+                                        "kind=\"stream_resumed\"} 1\n"),
+                     testing::HasSubstr("djinn_recovery_duration_seconds_sum{"
+                                        "kind=\"stream_resumed\"} 3\n")));
+}
+
+TEST_F(WorkerCoreTest, CallsThatAreMadeAgainAreCounted) {
+  std::unique_ptr<TestClient> client = Open();
+  client->Define(1, AddTo());
+  client->InstallInline(1, FloatBytes({1, 2}));
+  client->InstallInline(2, FloatBytes({10, 20}));
+  client->SayRecomputed(3);
+  client->Run(1, {1, 2});
+  client->SayRecomputed(0);
+  client->Run(1, {1, 2});
+  EXPECT_EQ(client->Read(1, 2), (Floats{21, 42}));
+  Exposition exposition;
+  core_->Collect(&exposition);
+  EXPECT_THAT(exposition.Text(),
+              testing::HasSubstr("djinn_recomputed_nodes_total 3\n"));
 }
 
 TEST_F(WorkerCoreTest, TheExecutorGoesOnWithoutAStream) {

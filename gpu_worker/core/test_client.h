@@ -221,6 +221,7 @@ class TestClient : public ClientStreamReceiver {
     run->set_mode(mode_);
     run->set_size(run_size_);
     run->set_remember(remember_);
+    run->set_recomputed_nodes(recomputed_);
     return Send(std::move(message));
   }
 
@@ -295,8 +296,11 @@ class TestClient : public ClientStreamReceiver {
     *install->mutable_pull() = pull;
     return Send(std::move(message));
   }
-  uint64_t Offer(uint64_t storage, const std::string& ticket) {
+  // `rank`: round and remaining_seconds.
+  uint64_t Offer(uint64_t storage, const std::string& ticket,
+                 const v1::Offer& rank = {}) {
     v1::Ordered message;
+    *message.mutable_offer() = rank;
     message.mutable_offer()->set_storage(storage);
     message.mutable_offer()->set_version(versions_[storage]);
     message.mutable_offer()->set_ticket(ticket);
@@ -498,6 +502,8 @@ class TestClient : public ClientStreamReceiver {
   void set_mode(v1::ExecutionMode mode) { mode_ = mode; }
   void set_run_size(int64_t size) { run_size_ = size; }
   void set_remember(bool remember) { remember_ = remember; }
+  // Of each run from now on.
+  void SayRecomputed(uint32_t nodes) { recomputed_ = nodes; }
   // Of a storage that a run made which Send() sent.
   void set_version(uint64_t storage, uint64_t version) {
     versions_[storage] = version;
@@ -535,6 +541,7 @@ class TestClient : public ClientStreamReceiver {
   v1::ExecutionMode mode_ = v1::EXECUTION_MODE_UNSPECIFIED;
   int64_t run_size_ = 0;
   bool remember_ = false;
+  uint32_t recomputed_ = 0;
   std::map<uint64_t, uint64_t> versions_;
   std::map<uint64_t, srg::Structure> structures_;
   std::unique_ptr<ClientStream> former_;

@@ -37,6 +37,9 @@ void CollectExecution(const ExecutionCounters& counters, Exposition* out) {
   nodes("ok", counters.nodes - counters.failed_nodes - counters.skipped_nodes);
   nodes("failed", counters.failed_nodes);
   nodes("skipped", counters.skipped_nodes);
+  out->Counter("djinn_recomputed_nodes_total",
+               "Operator calls that made again what another worker had made.",
+               static_cast<double>(counters.recomputed_nodes));
   out->Counter("djinn_worker_alias_copies_total",
                "Results copied because they shared an operand's memory.",
                static_cast<double>(counters.alias_copies));
@@ -153,6 +156,9 @@ void WorkerCore::Collect(Exposition* out) const {
   CollectExecution(counters_, out);
   metrics_.rejections.Collect(out);
   metrics_.recoveries.Collect(out);
+  out->Histogram("djinn_recovery_duration_seconds",
+                 "From a peer's going away until it was taken up again.",
+                 metrics_.resumed_streams, {{"kind", "stream_resumed"}});
   metrics_.deadlines.Collect(out);
   metrics_.requests.Collect(out);
   out->Histogram("djinn_request_duration_seconds",

@@ -229,6 +229,10 @@ absl::StatusOr<std::shared_ptr<Session>> WorkerCore::FindOrMakeSession(
                        MakeError(absl::StatusCode::kAborted, "STREAM_REPLACED",
                                  "a newer stream resumed the session"));
   }
+  // Of one that was not seen to break nobody knows since when it was.
+  if (held.connection == 0 && hello.has_resume()) {
+    metrics_.resumed_streams.Observe(clock_->Monotonic() - held.detached_since);
+  }
   held.connection = key;
   return held.session;
 }

@@ -58,6 +58,8 @@ struct WorkerMetrics {
   LabelledCounter recoveries{"djinn_recoveries_total",
                              "Peers lost, and what was taken up again.",
                              {"kind"}};
+  // From a stream's breaking until another one took up its session.
+  DurationHistogram resumed_streams;
 };
 
 }  // namespace djinn::worker

@@ -20,6 +20,8 @@ struct ExecutionCounters {
   std::atomic<uint64_t> nodes{0};
   std::atomic<uint64_t> failed_nodes{0};
   std::atomic<uint64_t> skipped_nodes{0};
+  // By the word of their clients.
+  std::atomic<uint64_t> recomputed_nodes{0};
   // Results that shared an operand's memory and were copied.
   std::atomic<uint64_t> alias_copies{0};
   // Shared buffers copied because somebody was about to write them.

@@ -44,7 +44,7 @@ absl::Status OfferTable::Add(const std::string& session_id, const void* owner,
                        " values that nobody has fetched, its limit is ",
                        options_.max_offers));
     }
-    bytes->number = ++last_number_;
+    bytes->rank.number = ++last_number_;
     Offer offer{owner, std::move(bytes), absl::OkStatus(),
                 clock_->Monotonic() + options_.offer_timeout};
     for (auto it = offers.waiting.begin(); it != offers.waiting.end(); ++it) {

@@ -31,6 +31,7 @@
 #include "djinn/v1/execution.pb.h"
 #include "djinn/v1/types.pb.h"
 #include "gpu_worker/device/device.h"
+#include "scheduler/placement/transfer_order.h"
 
 namespace djinn::worker {
 
@@ -41,8 +42,9 @@ struct OfferedBytes {
   std::shared_ptr<Buffer> buffer;
   uint64_t size_bytes = 0;
   std::shared_ptr<const v1::ErrorDetail> poison;
-  // The table's: later offers have higher ones.
-  uint64_t number = 0;
+  // Among the session's offers; the number is the table's: later ones have
+  // higher ones.
+  scheduler::TransferRank rank;
   // The session cannot pay for them any more: whoever sends them stops.
   mutable std::atomic<bool> recalled{false};
 };

@@ -88,7 +88,7 @@ TEST_F(OfferTableTest, OffersAreNumberedInTheirOrder) {
   const auto early = Ask("s1", other);
   ASSERT_TRUE(Offer("s1").ok());
   ASSERT_TRUE(Offer("s1", other).ok());
-  EXPECT_GT(early->bytes->number, Ask()->bytes->number);
+  EXPECT_GT(early->bytes->rank.number, Ask()->bytes->rank.number);
 }
 
 TEST_F(OfferTableTest, ATicketIsOneSessionsAlone) {

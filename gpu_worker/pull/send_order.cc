@@ -9,21 +9,21 @@ bool SendOrder::IsMoreUrgent(const SendUrgency& a, const SendUrgency& b) {
   if (a.priority != b.priority) return a.priority > b.priority;
   if (a.tenant != b.tenant) return false;
   if (a.deadline != b.deadline) return a.deadline < b.deadline;
-  return IsEarlier(a, b);
+  return IsAhead(a, b);
 }
 
-bool SendOrder::IsEarlier(const SendUrgency& a, const SendUrgency& b) {
+bool SendOrder::IsAhead(const SendUrgency& a, const SendUrgency& b) {
   return !a.session_id.empty() && a.session_id == b.session_id &&
-         a.offer < b.offer;
+         scheduler::MovesBefore(a.rank, b.rank);
 }
 
 uint64_t SendOrder::Begin(SendUrgency urgency) {
   MutexLock lock(&mu_);
   for (auto& [number, other] : senders_) {
     absl::Duration& deadline = other.urgency.deadline;
-    if (IsEarlier(urgency, other.urgency)) {
+    if (IsAhead(urgency, other.urgency)) {
       urgency.deadline = std::min(urgency.deadline, deadline);
-    } else if (IsEarlier(other.urgency, urgency)) {
+    } else if (IsAhead(other.urgency, urgency)) {
       deadline = std::min(deadline, urgency.deadline);
     }
   }
@@ -35,12 +35,17 @@ bool SendOrder::MaySend(uint64_t number) {
   MutexLock lock(&mu_);
   Sender& sender = senders_.at(number);
   const absl::Duration now = clock_->Monotonic();
-  if (sender.passed_by < kShare) {
-    for (const auto& [other, more_urgent] : senders_) {
-      if (IsMoreUrgent(more_urgent.urgency, sender.urgency) &&
-          now - more_urgent.sent < kStalled) {
-        return false;
-      }
+  size_t ahead = 0;
+  for (const auto& [other, more_urgent] : senders_) {
+    if (!IsMoreUrgent(more_urgent.urgency, sender.urgency) ||
+        now - more_urgent.sent >= kStalled) {
+      continue;
+    }
+    if (sender.passed_by < kShare) return false;
+    if (!IsAhead(more_urgent.urgency, sender.urgency)) continue;
+    if (++ahead == scheduler::kTransfersAtOnce &&
+        sender.passed_by < kShareBehind) {
+      return false;
     }
   }
   sender.passed_by = 0;

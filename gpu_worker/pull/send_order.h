@@ -5,9 +5,11 @@
 // deadline, the chunks of one for a less urgent session are held: each is let
 // go after kShare chunks of more urgent ones, so that nothing stands still
 // however much that is urgent comes. The same among values of one session that
-// several workers fetch: what the program offered first it needs first. A
-// sender that has sent nothing for kStalled holds nobody: its link is another
-// one, or its receiver is slow.
+// several workers fetch, in the order of transfer_order.h: the most critical
+// ones first, of which kTransfersAtOnce move; those behind them get a chunk
+// after kShareBehind, so that however many there are, these come soon. A sender
+// that has sent nothing for kStalled holds nobody: its link is another one, or
+// its receiver is slow.
 //
 // A session's values are as urgent as the most urgent behind them: without that
 // three values could each wait for another one of them.
@@ -24,6 +26,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "scheduler/placement/transfer_order.h"
 
 namespace djinn::worker {
 
@@ -34,15 +37,16 @@ struct SendUrgency {
   int priority = 0;
   // When what waits for it should begin, by the order's clock.
   absl::Duration deadline = absl::InfiniteDuration();
-  // Whose value it is; empty: nobody's in particular. Of its offers the lower
-  // number is the earlier one.
+  // Whose value it is; empty: nobody's in particular. And which of its values
+  // goes first.
   std::string session_id;
-  uint64_t offer = 0;
+  scheduler::TransferRank rank;
 };
 
 class SendOrder {
  public:
   static constexpr uint64_t kShare = 8;
+  static constexpr uint64_t kShareBehind = 64;
   static constexpr absl::Duration kStalled = absl::Milliseconds(500);
   static constexpr absl::Duration kAskAgain = absl::Milliseconds(2);
 
@@ -68,7 +72,8 @@ class SendOrder {
     uint64_t passed_by = 0;
   };
 
-  static bool IsEarlier(const SendUrgency& a, const SendUrgency& b);
+  // Of one session, and ahead.
+  static bool IsAhead(const SendUrgency& a, const SendUrgency& b);
   static bool IsMoreUrgent(const SendUrgency& a, const SendUrgency& b);
 
   Clock* const clock_;

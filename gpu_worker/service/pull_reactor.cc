@@ -63,7 +63,7 @@ void PullReactor::Give(std::shared_ptr<const OfferedBytes> bytes) {
     MutexLock lock(&mu_);
     if (context_ == nullptr || finished_) return;
     urgency.session_id = session_id_;
-    urgency.offer = bytes->number;
+    urgency.rank = bytes->rank;
     sender_ = order_->Begin(std::move(urgency));
     offered_ = std::move(bytes);
   }
@@ -104,10 +104,16 @@ void PullReactor::Pump() {
       sent_ = 1;
       write = true;
     } else if (offered_ != nullptr && sent_ < offered_->size_bytes) {
-      if (!MaySend()) return;
-      status = FillChunk();
-      write = status.ok();
-      finished_ = !write;
+      if (MaySend()) {
+        status = FillChunk();
+        write = status.ok();
+        finished_ = !write;
+      } else if (std::exchange(says_waiting_, false)) {
+        response_.mutable_waiting();
+        write = true;
+      } else {
+        return;
+      }
     } else if (offered_ != nullptr || sent_ > 0) {
       finished_ = true;  // all of it is sent
     } else if (std::exchange(says_waiting_, false)) {
@@ -200,20 +206,28 @@ void PullReactor::Watch() {
 
 void PullReactor::OnAlarm() {
   std::shared_ptr<const OfferedBytes> gone;  // Released without the lock.
+  if (Look(&gone)) Pump();
+}
+
+bool PullReactor::Look(std::shared_ptr<const OfferedBytes>* gone) {
   MutexLock lock(&mu_);
-  if (context_ == nullptr || finished_) return;
+  if (context_ == nullptr || finished_) return false;
   const bool recalled = offered_ != nullptr && offered_->recalled;
   if (writing_ && was_writing_ && (recalled || seen_ == sent_)) {
     log::Warning(recalled ? "pull given up: the session has no room"
                           : "pull given up: nothing was taken",
                  {{"peer", context_->peer()}});
     cancelled_ = true;
-    gone = std::move(offered_);
+    *gone = std::move(offered_);
     context_->TryCancel();
   }
+  // Others go first: the caller is to know that there is something to come.
+  const bool held = !writing_ && offered_ != nullptr && seen_ == sent_;
+  if (held) says_waiting_ = true;
   was_writing_ = writing_;
   seen_ = sent_;
   Watch();
+  return held;
 }
 
 }  // namespace djinn::worker

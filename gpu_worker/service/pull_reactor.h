@@ -55,6 +55,9 @@ class PullReactor : public grpc::ServerWriteReactor<v1::PullResponse>,
   // Looks, now and then, whether the caller still takes something.
   void Watch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnAlarm();
+  // What the alarm is for; `gone`: what is not held any more. Whether there is
+  // something to say.
+  bool Look(std::shared_ptr<const OfferedBytes>* gone);
 
   WorkerCore* const core_;
   SendOrder* const order_;

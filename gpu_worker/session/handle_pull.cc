@@ -21,7 +21,16 @@ absl::Status Session::HandleOffer(uint64_t sequence, const v1::Offer& offer) {
   }
   DJINN_RETURN_IF_ERROR(
       Offers::CheckTicket("offers a storage", offer.ticket()));
+  // Not so of NaN either.
+  if (offer.has_remaining_seconds() && !(offer.remaining_seconds() >= 0)) {
+    return Violation(absl::StrCat("offers a storage that something waits ",
+                                  offer.remaining_seconds(), " s behind"));
+  }
   auto bytes = std::make_shared<OfferedBytes>();
+  bytes->rank.round = offer.round();
+  if (offer.has_remaining_seconds()) {
+    bytes->rank.remaining_seconds = offer.remaining_seconds();
+  }
   bytes->size_bytes = storage->size_bytes;
   bytes->poison = storage->poison;
   if (bytes->poison == nullptr && storage->buffer == nullptr) {

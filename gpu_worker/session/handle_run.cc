@@ -263,6 +263,7 @@ absl::Status Session::HandleRun(uint64_t sequence, const v1::Run& run) {
   }
   const absl::Duration now = environment_.clock->Monotonic();
   NoteRunOver(*metadata, message_arrived_, now);
+  environment_.counters->recomputed_nodes += run.recomputed_nodes();
   end.failure = failure.get();
   NoteRunEnds(std::move(end), now);
   // Of a run that was left out there is nothing to say: the session goes, and

@@ -144,6 +144,7 @@ void Session::EndRun(absl::Duration used) {
   begun_->run->Finish(response.mutable_metadata());
   const absl::Duration now = environment_.clock->Monotonic();
   NoteRunOver(response.metadata(), begun_->item.arrived, now);
+  environment_.counters->recomputed_nodes += message.run().recomputed_nodes();
   const RootError failure = errors_.oldest_new();
   NoteRunEnds({.device_time = used, .failure = failure.get()}, now);
   begun_->plan->AddDeviceTime(used);

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "absl/container/btree_map.h"
+#include "scheduler/placement/transfer_order.h"
 
 namespace djinn::scheduler {
-namespace {
 
-// By node: how long the run takes from its beginning on, by the longest way.
 std::vector<double> RemainingSeconds(absl::Span<const semantics::Edge> edges,
                                      const CutNodes& cut) {
   std::vector<double> remaining(cut.seconds.begin(), cut.seconds.end());
@@ -25,12 +24,10 @@ std::vector<double> RemainingSeconds(absl::Span<const semantics::Edge> edges,
   return remaining;
 }
 
-}  // namespace
-
 std::vector<StageTransfer> FindTransfers(
-    const semantics::Frame& frame, absl::Span<const semantics::Edge> edges,
-    absl::Span<const semantics::SlotMeaning> slots, const CutNodes& cut) {
-  const std::vector<double> remaining = RemainingSeconds(edges, cut);
+    const semantics::Frame& frame,
+    absl::Span<const semantics::SlotMeaning> slots, const CutNodes& cut,
+    absl::Span<const double> remaining) {
   std::vector<StageTransfer> transfers;
   for (int number = 0; number < frame.value_count(); ++number) {
     const semantics::Frame::Value& value = frame.value(number);
@@ -49,9 +46,12 @@ std::vector<StageTransfer> FindTransfers(
                            static_cast<double>(bytes) / cut.link[to], longest});
     }
   }
+  const auto rank = [](const StageTransfer& transfer) {
+    return TransferRank{.remaining_seconds = transfer.remaining_seconds};
+  };
   std::stable_sort(transfers.begin(), transfers.end(),
-                   [](const StageTransfer& a, const StageTransfer& b) {
-                     return a.remaining_seconds > b.remaining_seconds;
+                   [&](const StageTransfer& a, const StageTransfer& b) {
+                     return MovesBefore(rank(a), rank(b));
                    });
   return transfers;
 }

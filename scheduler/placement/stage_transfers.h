@@ -33,12 +33,19 @@ struct CutNodes {
   absl::Span<const double> link;
 };
 
-// The most critical first, each value once for every stage that reads it and
-// does not make it. `edges` are those of the frame's meaning. Values of slots
-// that are kept by a stage do not move, as everything that uses them is there.
+// By node: how long a run still takes from its beginning on, at least: the
+// longest way to the end. `edges` are those of the structure's meaning.
+std::vector<double> RemainingSeconds(absl::Span<const semantics::Edge> edges,
+                                     const CutNodes& cut);
+
+// As MovesBefore() has them, the most critical first; each value once for every
+// stage that reads it and does not make it. `remaining` is as above. Values of
+// slots that are kept by a stage do not move, as everything that uses them is
+// there.
 std::vector<StageTransfer> FindTransfers(
-    const semantics::Frame& frame, absl::Span<const semantics::Edge> edges,
-    absl::Span<const semantics::SlotMeaning> slots, const CutNodes& cut);
+    const semantics::Frame& frame,
+    absl::Span<const semantics::SlotMeaning> slots, const CutNodes& cut,
+    absl::Span<const double> remaining);
 
 }  // namespace djinn::scheduler
 

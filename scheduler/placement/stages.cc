@@ -399,8 +399,10 @@ void Bind(const srg::Structure& structure, const semantics::Meaning& meaning,
     plan->stage_of_node.push_back(number);
     seconds.push_back(search.Seconds(stage.worker, node));
   }
-  plan->transfers = FindTransfers(units.frame(), meaning.edges, meaning.slots,
-                                  {plan->stage_of_node, seconds, links});
+  const CutNodes cut = {plan->stage_of_node, seconds, links};
+  plan->remaining_of_node = RemainingSeconds(meaning.edges, cut);
+  plan->transfers =
+      FindTransfers(units.frame(), meaning.slots, cut, plan->remaining_of_node);
   plan->worker_of_slot.assign(structure.slots.size(), -1);
   for (uint32_t slot = 0; slot < structure.slots.size(); ++slot) {
     const int unit = units.of_slot(slot);

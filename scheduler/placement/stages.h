@@ -60,6 +60,8 @@ struct StagePlan {
   std::vector<Stage> stages;
   // For each node the stage that carries it out.
   std::vector<uint32_t> stage_of_node;
+  // For each node how long a run still takes from its beginning on, at least.
+  std::vector<double> remaining_of_node;
   // What the stages' input_bytes are made of, the most critical first.
   std::vector<StageTransfer> transfers;
   // For each slot the worker that keeps it; -1: it comes and goes with the run.
