@@ -158,4 +158,12 @@ bool IsForAutograd(absl::string_view name) {
   return names->contains(name);
 }
 
+bool IsKeptWhole(absl::string_view name) {
+  static const auto* const names = new absl::flat_hash_set<absl::string_view>{
+      "linear",     "matmul",   "layer_norm",
+      "group_norm", "rms_norm", "scaled_dot_product_attention",
+  };
+  return names->contains(name);
+}
+
 }  // namespace djinn::semantics

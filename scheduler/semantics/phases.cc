@@ -19,6 +19,15 @@ bool IsSplitLinear(const Frame& frame, int node) {
   return weight.sizes[0] > 1 && weight.sizes[1] > 1 && weight.strides[0] == 1;
 }
 
+// Whether a composite reads what comes of a node, in one piece: so no gradient
+// is recorded there, whatever the node looks like.
+bool LeadsToWhole(const Frame& frame, int node) {
+  const auto any = [](int) { return true; };
+  return FindDownstream(frame, node, any, [&](int other) {
+           return IsKeptWhole(frame.op(other));
+         }) >= 0;
+}
+
 // What is seen of one tower.
 struct Evidence {
   bool decode = false;
@@ -480,7 +489,9 @@ bool IsTraining(const Frame& frame, const Regions& regions) {
     }
   }
   for (int i = 0; i < frame.node_count(); ++i) {
-    if (IsForAutograd(frame.op(i)) || IsSplitLinear(frame, i)) return true;
+    if (IsForAutograd(frame.op(i))) return true;
+    // A program may multiply by a turned weight itself.
+    if (IsSplitLinear(frame, i) && !LeadsToWhole(frame, i)) return true;
   }
   return false;
 }
