@@ -48,6 +48,7 @@ class Finder {
         if (core.scores >= 0 || core.values >= 0) AddRegion(core);
       }
     }
+    AddLoneScores();
     AddLoneOutputs();
     AddLoneProjections();
     AddLastProjections();
@@ -101,6 +102,17 @@ class Finder {
   }
 
   void AddExplicit(const Core& core) {
+    // A piece may begin between the products and their softmax.
+    if (core.scores < 0) {
+      const int64_t scores = Elements(frame_.outputs(core.softmax)[0].view);
+      for (const int node : Upstream(frame_, core.softmax, [&](int before) {
+             return Bounds(before) && !frame_.outputs(before).empty() &&
+                    Elements(frame_.outputs(before)[0].view) == scores;
+           })) {
+        Take(node, "attention.mask");
+        AddMaskConversion(node, 1);
+      }
+    }
     // Scaling and masking.
     if (core.scores >= 0) {
       Take(core.scores, "attention.scores");
@@ -444,6 +456,26 @@ class Finder {
            frame_.Sizes(node, 0)[2] > 1;
   }
 
+  // Products of heads, of which each side was projected, with which a piece
+  // ends.
+  void AddLoneScores() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsBatchedProduct(frame_, i) ||
+          frame_.Sizes(i, 0).size() != 4 || !frame_.Consumers(i).empty() ||
+          Source(i, 0) < 0 || Source(i, 1) < 0) {
+        continue;
+      }
+      region_ = {"attention", {}, {"explicit"}, -1};
+      taken_.clear();
+      carries_.clear();
+      Take(i, "attention.scores");
+      GrowUp(i, 0);
+      GrowUp(i, 1);
+      AddTraits({i, i, -1});
+      regions_->Add(std::move(region_));
+    }
+  }
+
   // A projection of what was there before, then a sum and a norm, then an MLP.
   void AddLoneOutputs() {
     const auto onward = [this](int node) {
@@ -563,8 +595,17 @@ class Finder {
     const std::vector<int> next = frame_.Consumers(node);
     return across && absl::c_any_of(next, [this](int reader) {
              const absl::string_view op = frame_.op(reader);
-             return op == "abs" || op == "neg" || op == "minimum";
+             return (op == "abs" && !IsOnlyCompared(reader)) || op == "neg" ||
+                    op == "minimum";
            });
+  }
+
+  // A window of a mask, in which distances are at most so large.
+  bool IsOnlyCompared(int node) const {
+    const std::vector<int> readers = frame_.Consumers(node);
+    return !readers.empty() && absl::c_all_of(readers, [this](int reader) {
+      return IsComparison(frame_.op(reader));
+    });
   }
 
   // Several projections of one value, into heads.

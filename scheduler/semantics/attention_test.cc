@@ -308,6 +308,36 @@ TEST(AttentionTest, TheOutputWithDropoutBeforeAnActivationInParts) {
   EXPECT_EQ(roles[3], "");
 }
 
+TEST(AttentionTest, PiecesThatMeetBetweenProductsAndSoftmax) {
+  const Shape heads = {2, 4, kTokens, 16}, scores = {2, 4, kTokens, kTokens};
+  Builder first;
+  const auto x = first.Call("layer_norm", {first.Bound({2, kTokens, 64})},
+                            {2, kTokens, 64});
+  const auto q = first.Linear(x, 64);
+  const auto k = first.Linear(first.Call("relu", {x}, {2, kTokens, 64}), 64);
+  first.Call("matmul",
+             {Builder::As(q, heads), Builder::As(k, {2, 4, 16, kTokens})},
+             scores);
+  EXPECT_THAT(Found(first).roles(),
+              ElementsAre("norm.whole", "attention.projection", "",
+                          "attention.projection", "attention.scores"));
+
+  Builder second;
+  const auto scaled =
+      second.Call("div", {second.Bound(scores), int64_t{4}}, scores);
+  const auto weights = second.Call("softmax", {scaled, int64_t{-1}}, scores);
+  second.Call("matmul", {weights, second.Bound(heads)}, heads);
+  EXPECT_THAT(
+      Found(second).roles(),
+      ElementsAre("attention.mask", "attention.softmax", "attention.values"));
+
+  // Nobody knows of what.
+  Builder other;
+  other.Call("matmul", {other.Bound(heads), other.Bound({2, 4, 16, kTokens})},
+             scores);
+  EXPECT_THAT(Found(other).roles(), Each(""));
+}
+
 TEST(AttentionTest, DistancesBeforeTheirTable) {
   const Shape pairs = {kTokens, kTokens};
   const auto away = [&](Builder* b) {
@@ -329,6 +359,13 @@ TEST(AttentionTest, DistancesBeforeTheirTable) {
   const auto near = away(&mask);
   mask.Call("lt", {near, int64_t{3}}, pairs, srg::DataType::kBool);
   EXPECT_THAT(Found(mask).roles(), Each(""));
+
+  // So is one of what is near on either side.
+  Builder window;
+  const auto apart =
+      window.Call("abs", {away(&window)}, pairs, srg::DataType::kInt64);
+  window.Call("le", {apart, int64_t{3}}, pairs, srg::DataType::kBool);
+  EXPECT_THAT(Found(window).roles(), Each(""));
 
   // Not of each key from each query.
   Builder flat;
