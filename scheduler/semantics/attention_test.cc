@@ -459,6 +459,25 @@ TEST(AttentionTest, RotationOfPairsSideBySide) {
                   "attention.heads"));
 }
 
+// The negated numbers are in the piece before.
+TEST(AttentionTest, RotationThatBeginsWithItsPairs) {
+  for (const bool turns : {true, false}) {
+    Builder b;
+    const Shape whole = {2, 1, kHeads, 4}, half = {2, 1, kHeads, 2};
+    auto part = b.Bound({2, 1, kHeads, 8});
+    part.sizes.assign(half.begin(), half.end());
+    const auto pairs =
+        b.Call("stack", {Entries{b.Bound(half), part}, int64_t{-1}},
+               {2, 1, kHeads, 2, 2});
+    const auto product = b.Call(
+        "mul",
+        {Builder::As(pairs, whole), b.Bound({2, 1, turns ? 1 : kHeads, 4})},
+        whole);
+    b.Call("add", {b.Bound(whole), product}, whole);
+    EXPECT_THAT(Found(b).roles(), Each(turns ? "attention.heads" : ""));
+  }
+}
+
 TEST(AttentionTest, RotationAsADifferenceAndASum) {
   Builder b;
   const auto heads = b.Linear(b.Bound({2, kTokens, kWidth}), kWidth);
