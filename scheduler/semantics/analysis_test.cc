@@ -179,6 +179,48 @@ TEST(AnalysisTest, TrainingAndItsResidencies) {
   EXPECT_EQ(meaning.slots[x.slot].residency, Residency::kEphemeralActivation);
 }
 
+// A projector that pools what an image's encoder made, and normalizes that.
+TEST(AnalysisTest, PoolingThatAProjectorBeginsWith) {
+  Builder b;
+  const auto image =
+      b.Call("conv2d", {b.Bound({1, 3, 16, 16}), b.Bound({24, 3, 4, 4})},
+             {1, 24, 4, 4});
+  const auto pooled =
+      b.Call("avg_pool2d", {image, Integers{2, 2}}, {1, 24, 2, 2});
+  const auto norm =
+      b.Call("layer_norm", {Builder::As(pooled, {1, 4, 24}), Integers{24}},
+             {1, 4, 24});
+  b.Call("masked_scatter",
+         {b.Bound({1, 9, 64}), b.Bound({1, 9, 64}, srg::DataType::kBool),
+          b.Linear(norm, 64)},
+         {1, 9, 64});
+  const Meaning meaning = Analyze(b.structure());
+  EXPECT_EQ(meaning.nodes[0].phase, Phase::kVisionEncoding);
+  for (int i = 1; i < 5; ++i) {
+    EXPECT_EQ(meaning.nodes[i].phase, Phase::kMultimodalFusion) << i;
+    EXPECT_EQ(meaning.nodes[i].modality, Modality::kFusion) << i;
+  }
+}
+
+// What an encoder's stage hands over beside the image that is enlarged.
+TEST(AnalysisTest, ConvolutionsBesideAnEnlargedImage) {
+  Builder b;
+  const auto stage =
+      b.Call("conv2d", {b.Bound({1, 3, 16, 16}), b.Bound({24, 3, 3, 3})},
+             {1, 24, 8, 8});
+  const auto last =
+      b.Call("conv2d", {stage, b.Bound({24, 24, 3, 3})}, {1, 24, 4, 4});
+  const auto large =
+      b.Call("upsample_bilinear2d", {last, Integers{8, 8}}, {1, 24, 8, 8});
+  const auto beside =
+      b.Call("conv2d", {stage, b.Bound({8, 24, 1, 1})}, {1, 8, 8, 8});
+  b.Call("cat", {Entries{beside, large}, int64_t{1}}, {1, 32, 8, 8});
+  EXPECT_THAT(Phases(Analyze(b.structure())),
+              ElementsAre(Phase::kVisionEncoding, Phase::kVisionEncoding,
+                          Phase::kVisionDecoding, Phase::kVisionDecoding,
+                          Phase::kVisionDecoding));
+}
+
 // A bare product of rows that were made with their columns side by side.
 TEST(AnalysisTest, ProductsOfTurnedRowsAreNoTraining) {
   Builder b;

@@ -97,6 +97,25 @@ void Context::RememberJoined(Key key, int64_t width) {
   if (joined_.size() > kMaxProjections) joined_.pop_front();
 }
 
+bool Context::IsUnitLeft(Key key, int64_t width) const {
+  return absl::c_any_of(projections_, [&](const Projection& left) {
+    return left.unit && left.key == key && left.sizes.back() == width;
+  });
+}
+
+void Context::RememberTokens(const srg::Dimensions& sizes, Origin origin) {
+  tokens_.remove_if([&](const auto& other) { return other.first == sizes; });
+  tokens_.emplace_back(sizes, origin);
+  if (tokens_.size() > kMaxProjections) tokens_.pop_front();
+}
+
+std::optional<Origin> Context::TokensOf(const srg::Dimensions& sizes) const {
+  for (const auto& [known, origin] : tokens_) {
+    if (known == sizes) return origin;
+  }
+  return std::nullopt;
+}
+
 bool Context::IsJoined(const Projection& left) const {
   return absl::c_linear_search(joined_, left);
 }

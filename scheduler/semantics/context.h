@@ -66,9 +66,18 @@ class Context {
   void RememberProjection(Key key, const std::optional<Projection>& left);
   // A join reads such a value, of rows so wide, that it did not make.
   void RememberJoined(Key key, int64_t width);
+  // Whether rows of that width and length one were the last such value, and
+  // left.
+  bool IsUnitLeft(Key key, int64_t width) const;
   // Whether a join read what a projection left that is as wide as this one, of
   // as many rows: it is the same one in another piece.
   bool IsJoined(const Projection& left) const;
+
+  // Whole numbers of these sizes, one a token, were looked up by work of that
+  // origin.
+  void RememberTokens(const srg::Dimensions& sizes, Origin origin);
+  // Whose tokens have these sizes, by those looked up last.
+  std::optional<Origin> TokensOf(const srg::Dimensions& sizes) const;
 
   // Who last made, or read, such a value.
   std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
@@ -113,6 +122,7 @@ class Context {
   static constexpr size_t kMaxProjections = 16;
   std::list<Projection> projections_;  // one for each key
   std::list<Projection> joined_;
+  std::list<std::pair<srg::Dimensions, Origin>> tokens_;
   bool has_experts_ = false;
   bool has_patches_ = false;
   // Of the structure before.

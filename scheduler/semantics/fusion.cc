@@ -3,6 +3,7 @@
 // the scores of one side's vectors against the other's.
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -65,7 +66,10 @@ class Fusion : public Pattern {
   static void AddScatter(const Frame& frame, int node, Regions* regions) {
     Region region{"fusion", {{node, "fusion.join"}}, {"scatter"}};
     const int rows = static_cast<int>(frame.operands(node).size()) - 1;
-    const int made = frame.Producer(node, rows);
+    int made = frame.Producer(node, rows);
+    if (made >= 0 && !Projects(frame, *regions, made)) {
+      made = ProjectionBehind(frame, *regions, made);
+    }
     if (made >= 0 && Projects(frame, *regions, made)) {
       region.members.push_back({made, "fusion.projection"});
       for (const int before : ProjectorBefore(frame, *regions, made)) {
@@ -114,25 +118,6 @@ class Fusion : public Pattern {
     }
     return true;
   }
-
-  static void AddComparison(const Frame& frame, int node, Regions* regions) {
-    Region region{"fusion", {{node, "fusion.join"}}, {"comparison"}};
-    const auto scales = [&](int other) {
-      return regions->IsFree(other) &&
-             (IsElementwise(frame, other) || IsProjection(frame, other) ||
-              frame.op_class(other) == OpClass::kReduction);
-    };
-    for (const int before : Upstream(frame, node, scales, 24)) {
-      region.members.push_back({before, "fusion.projection"});
-    }
-    const auto follows = [&](int other) {
-      return regions->IsFree(other) && IsElementwise(frame, other);
-    };
-    for (const int after : Downstream(frame, node, follows, 8)) {
-      region.members.push_back({after, "fusion.join"});
-    }
-    regions->Add(std::move(region));
-  }
 };
 
 }  // namespace
@@ -147,6 +132,71 @@ std::vector<int> ProjectorBefore(const Frame& frame, const Regions& regions,
                IsNormOfMerged(frame, regions, node);
       },
       12);
+}
+
+int ProjectionBehind(const Frame& frame, const Regions& regions, int node) {
+  if (IsProjection(frame, node)) return node;
+  const auto hands_on = [&](int other) {
+    const OpClass op_class = frame.op_class(other);
+    return op_class == OpClass::kLayout || op_class == OpClass::kPooling ||
+           op_class == OpClass::kNormalization ||
+           regions.pattern(other) == "norm";
+  };
+  if (!hands_on(node)) return -1;
+  return FindUpstream(
+      frame, node, hands_on,
+      [&](int other) { return IsProjection(frame, other); }, 16);
+}
+
+bool MakesUnitRows(const Frame& frame, int node) {
+  const auto operands = frame.operands(node);
+  if (frame.op(node) != "div" || operands.size() != 2 ||
+      operands[0].view->sizes.size() < 2) {
+    return false;
+  }
+  const int length = frame.Producer(node, 1);
+  if (length < 0) return false;
+  const auto measures = [&](int other) {
+    return frame.op_class(other) == OpClass::kReduction ||
+           IsElementwise(frame, other);
+  };
+  std::vector<int> before = Upstream(frame, length, measures, 8);
+  before.push_back(length);
+  return absl::c_any_of(before,
+                        [&](int other) {
+                          return frame.op_class(other) == OpClass::kReduction;
+                        }) &&
+         absl::c_any_of(before, [&](int other) {
+           return absl::c_any_of(frame.operands(other), [&](const auto& read) {
+             return read.value == operands[0].value;
+           });
+         });
+}
+
+std::vector<int> ComparedBefore(const Frame& frame, const Regions& regions,
+                                int node) {
+  return Upstream(
+      frame, node,
+      [&](int other) {
+        return regions.IsFree(other) &&
+               (IsElementwise(frame, other) || IsProjection(frame, other) ||
+                frame.op_class(other) == OpClass::kReduction);
+      },
+      24);
+}
+
+void AddComparison(const Frame& frame, int node, Regions* regions) {
+  Region region{"fusion", {{node, "fusion.join"}}, {"comparison"}};
+  for (const int before : ComparedBefore(frame, *regions, node)) {
+    region.members.push_back({before, "fusion.projection"});
+  }
+  const auto follows = [&](int other) {
+    return regions->IsFree(other) && IsElementwise(frame, other);
+  };
+  for (const int after : Downstream(frame, node, follows, 8)) {
+    region.members.push_back({after, "fusion.join"});
+  }
+  regions->Add(std::move(region));
 }
 
 const Pattern& FusionPattern() {

@@ -10,17 +10,25 @@
 namespace djinn::semantics {
 namespace {
 
-// Of a projection whose result nothing in its own structure reads.
-std::optional<Projection> LeftBy(const Frame& frame, int node) {
-  if (!IsProjection(frame, node)) return std::nullopt;
+// Of rows that a projection made, or that were scaled to length one, and that
+// nothing in their own structure reads.
+std::optional<Projection> LeftBy(const Frame& frame, const Regions& regions,
+                                 int node) {
+  if (frame.outputs(node).empty() || frame.operands(node).empty()) {
+    return std::nullopt;
+  }
+  const bool unit = MakesUnitRows(frame, node);
+  const int projection = unit ? node : ProjectionBehind(frame, regions, node);
+  if (projection < 0) return std::nullopt;
   const Frame::Output& output = frame.outputs(node)[0];
   if (output.view == nullptr || !frame.value(output.value).readers.empty()) {
     return std::nullopt;
   }
   const std::optional<Context::Key> key = Context::KeyOf(output.view);
-  const auto in = frame.Sizes(node, frame.op(node) == "addmm" ? 1 : 0);
+  const auto in =
+      frame.Sizes(projection, frame.op(projection) == "addmm" ? 1 : 0);
   if (!key.has_value() || in.empty()) return std::nullopt;
-  return Projection{*key, output.view->sizes, in.back()};
+  return Projection{*key, output.view->sizes, in.back(), unit};
 }
 
 // A projection that looks like a query's, since a norm is before it and nothing
@@ -39,11 +47,29 @@ bool CopiesRows(const Frame& frame, int node, Context::Key key) {
          });
 }
 
+// Width of the rows of one side of a product, which may be turned.
+int64_t WidthOf(const srg::TensorView& side) {
+  const size_t rank = side.sizes.size();
+  const bool turned =
+      rank >= 2 && side.strides[rank - 1] != 1 && side.strides[rank - 2] == 1;
+  return side.sizes[turned ? rank - 2 : rank - 1];
+}
+
+// Rows of length one that were made here, or that another piece left.
+bool IsUnitSide(const Frame& frame, const Context& context,
+                const Frame::Operand& side) {
+  const int made = frame.value(side.value).producer;
+  if (made >= 0) return MakesUnitRows(frame, made);
+  const std::optional<Context::Key> key = Context::KeyOf(side.view);
+  return key.has_value() && context.IsUnitLeft(*key, WidthOf(*side.view));
+}
+
 void LearnWhatIsJoined(const Frame& frame, const Region& region,
                        Context* context) {
   const bool scatter = region.HasTrait("scatter");
   const bool sources = region.HasTrait("sources");
-  if (!scatter && !sources && !region.HasTrait("comparison")) return;
+  const bool comparison = region.HasTrait("comparison");
+  if (!scatter && !sources && !comparison) return;
   for (const Member& member : region.members) {
     if ((scatter || sources) && member.role != "fusion.join") continue;
     if (sources && frame.op_class(member.node) != OpClass::kLayout) continue;
@@ -51,10 +77,14 @@ void LearnWhatIsJoined(const Frame& frame, const Region& region,
     // The rows that are put in, and not those among which they are.
     if (scatter) operands.remove_prefix(operands.size() - 1);
     for (const Frame::Operand& operand : operands) {
-      if (!frame.IsFromElsewhere(operand)) continue;
+      // Turned rows look like a weight.
+      const bool side = comparison && member.role == "fusion.join" &&
+                        frame.op_class(member.node) == OpClass::kMatmul &&
+                        frame.value(operand.value).producer < 0;
+      if (!side && !frame.IsFromElsewhere(operand)) continue;
       const std::optional<Context::Key> key = Context::KeyOf(operand.view);
       if (key.has_value()) {
-        context->RememberJoined(*key, operand.view->sizes.back());
+        context->RememberJoined(*key, WidthOf(*operand.view));
       }
     }
   }
@@ -62,17 +92,32 @@ void LearnWhatIsJoined(const Frame& frame, const Region& region,
 
 }  // namespace
 
+void AddCutComparisons(const Frame& frame, const Context& context,
+                       Regions* regions) {
+  for (int i = 0; i < frame.node_count(); ++i) {
+    if (!regions->IsFree(i) || frame.op_class(i) != OpClass::kMatmul) continue;
+    const auto operands = frame.operands(i);
+    if (operands.size() == 2 && IsUnitSide(frame, context, operands[0]) &&
+        IsUnitSide(frame, context, operands[1])) {
+      AddComparison(frame, i, regions);
+    }
+  }
+}
+
 void AddJoinedProjections(const Frame& frame, const Context& context,
                           Regions* regions) {
   for (int i = 0; i < frame.node_count(); ++i) {
-    const int index = regions->region_of(i);
-    const bool lone = index >= 0 && IsLoneProjection(regions->all()[index]);
-    if (!regions->IsFree(i) && !lone) continue;
-    const std::optional<Projection> left = LeftBy(frame, i);
+    const std::optional<Projection> left = LeftBy(frame, *regions, i);
     if (!left.has_value() || !context.IsJoined(*left)) continue;
+    const int made = left->unit ? i : ProjectionBehind(frame, *regions, i);
+    const int index = regions->region_of(made);
+    const bool lone = index >= 0 && IsLoneProjection(regions->all()[index]);
+    if (!regions->IsFree(made) && !lone) continue;
     if (lone) regions->Rename(index, "fusion");
-    Region region{"fusion", {{i, "fusion.projection"}}, {"piece"}};
-    for (const int before : ProjectorBefore(frame, *regions, i)) {
+    Region region{"fusion", {{made, "fusion.projection"}}, {"piece"}};
+    for (const int before : left->unit
+                                ? ComparedBefore(frame, *regions, made)
+                                : ProjectorBefore(frame, *regions, made)) {
       region.members.push_back({before, "fusion.projection"});
     }
     regions->Add(std::move(region));
@@ -80,25 +125,32 @@ void AddJoinedProjections(const Frame& frame, const Context& context,
 }
 
 std::vector<Projection> FindLeftProjections(const Frame& frame,
+                                            const Regions& regions,
                                             const Meaning& meaning) {
   std::vector<Projection> found;
   for (int i = 0; i < frame.node_count(); ++i) {
     const NodeMeaning& node = meaning.nodes[i];
+    // Rows of length one are of either side.
     if (node.modality != Modality::kVision &&
-        node.modality != Modality::kAudio) {
+        node.modality != Modality::kAudio &&
+        (node.modality == Modality::kFusion || !MakesUnitRows(frame, i))) {
       continue;
     }
-    if (node.region >= 0 && meaning.regions[node.region].pattern != "mlp" &&
-        !IsLoneProjection(meaning.regions[node.region])) {
+    std::optional<Projection> left = LeftBy(frame, regions, i);
+    if (!left.has_value()) continue;
+    const int made = left->unit ? i : ProjectionBehind(frame, regions, i);
+    const int region = meaning.nodes[made].region;
+    if (region >= 0 && meaning.regions[region].pattern != "mlp" &&
+        !IsLoneProjection(meaning.regions[region])) {
       continue;
     }
-    std::optional<Projection> left = LeftBy(frame, i);
-    if (left.has_value()) found.push_back(*std::move(left));
+    found.push_back(*std::move(left));
   }
   return found;
 }
 
-void LearnJoins(const Frame& frame, const Meaning& meaning, Context* context) {
+void LearnJoins(const Frame& frame, const Regions& regions,
+                const Meaning& meaning, Context* context) {
   for (const Region& region : meaning.regions) {
     if (region.pattern == "fusion") LearnWhatIsJoined(frame, region, context);
   }
@@ -112,6 +164,13 @@ void LearnJoins(const Frame& frame, const Meaning& meaning, Context* context) {
   }
   for (const Projection& left : meaning.left_projections) {
     context->RememberProjection(left.key, left);
+  }
+  // A comparison behind it shows itself by what it reads, too, where a part of
+  // it was found already.
+  for (int i = 0; i < frame.node_count(); ++i) {
+    if (!MakesUnitRows(frame, i)) continue;
+    const std::optional<Projection> left = LeftBy(frame, regions, i);
+    if (left.has_value()) context->RememberProjection(left->key, left);
   }
 }
 

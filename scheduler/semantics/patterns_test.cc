@@ -294,6 +294,26 @@ TEST(EmbeddingTest, RowsCountedFromTokens) {
   EXPECT_THAT(Found(choice).roles(), ElementsAre("", "", "embedding.look_up"));
 }
 
+// Shares of an image's sides, as a mask has them, among fixed ones.
+TEST(EmbeddingTest, RowsByShares) {
+  constexpr auto kInt = srg::DataType::kInt64;
+  Builder b;
+  const auto mask = b.Bound({1, 4, 4}, srg::DataType::kBool);
+  const auto steps = b.Call("arange", {int64_t{4}}, {4});
+  const auto count = b.Call("sum", {mask, Integers{1}}, {1, 1}, kInt);
+  const auto part = b.Call("reciprocal", {count}, {1, 1});
+  const auto shares = b.Call("mul", {Builder::As(steps, {1, 4}), part}, {1, 4});
+  const auto limits = b.Call("arange", {int64_t{3}}, {3});
+  const auto rows = b.Call("bucketize", {shares, limits}, {1, 4}, kInt);
+  b.Call("embedding", {b.Bound({4, 16}), rows}, {1, 4, 16});
+  // Of more than the look-up.
+  b.Call("all", {mask}, {}, srg::DataType::kBool);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("embedding.rows", "embedding.rows", "embedding.rows",
+                          "embedding.rows", "embedding.rows", "embedding.rows",
+                          "embedding.look_up", ""));
+}
+
 TEST(EmbeddingTest, LookUpsSideBySide) {
   Builder b;
   const auto token =
@@ -467,6 +487,23 @@ TEST(FusionTest, RowsPutAmongTokens) {
       {1, 9, 16});
   EXPECT_THAT(Found(b).roles(),
               ElementsAre("fusion.projection", "fusion.join"));
+}
+
+TEST(FusionTest, NeighboursPutTogetherBeforeTheirProjection) {
+  Builder b;
+  const auto windows = b.Call("im2col", {b.Bound({1, 24, 4, 4})}, {1, 96, 4});
+  const auto up = b.Linear(Builder::As(windows, {4, 96}), 16);
+  const auto rows = b.Linear(b.Call("gelu", {up}, {4, 16}), 16);
+  // And what is moved and normalized behind it.
+  const auto moved = b.Call("clone", {rows}, {4, 16});
+  const auto norm = b.Call("layer_norm", {moved, Integers{16}}, {4, 16});
+  b.Call("masked_scatter",
+         {b.Bound({1, 9, 16}), b.Bound({1, 9, 16}, srg::DataType::kBool), norm},
+         {1, 9, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("fusion.projection", "fusion.projection", "fusion.projection",
+                  "fusion.projection", "", "norm.whole", "fusion.join"));
 }
 
 TEST(FusionTest, FeaturesWithEachOther) {

@@ -566,6 +566,140 @@ TEST(ProgramTest, ProjectionsToAComparisonInALaterPieceAreAFusion) {
   EXPECT_EQ(again->meaning.nodes[0].phase, Phase::kVisionEncoding);
 }
 
+// Rows divided by their lengths.
+srg::TensorView UnitRows(Builder* b, const srg::TensorView& side) {
+  const Shape sizes(side.sizes.begin(), side.sizes.end());
+  const auto length = b->Call(
+      "sum", {b->Call("pow", {side, int64_t{2}}, sizes)}, {sizes[0], 1});
+  return b->Call("div", {side, length}, sizes);
+}
+
+Builder ImageAndItsProjection() {
+  Builder b;
+  const auto pixels = b.Call(
+      "conv2d", {b.Bound({4, 3, 8, 8}), b.Bound({32, 3, 8, 8})}, {4, 32, 1, 1});
+  b.Linear(Builder::As(pixels, {4, 32}), 48);
+  return b;
+}
+
+srg::TensorView ProjectedText(Builder* b) {
+  const auto text =
+      b->Call("embedding", {b->Bound({96, 64}), b->Integers({4})}, {4, 64});
+  return b->Linear(text, 48);
+}
+
+// Both sides' vectors are ready, and their product is the next piece's.
+TEST(ProgramTest, SidesOfAComparisonInAPieceOfTheirOwn) {
+  Program program;
+  program.Add("image", Share(ImageAndItsProjection()), 10);
+  Builder sides;
+  const auto text = ProjectedText(&sides);
+  UnitRows(&sides, sides.Bound({4, 48}));
+  UnitRows(&sides, text);
+  auto findings = program.Add("sides", Share(sides), 10);
+  const Meaning& found = findings[0].meaning;
+  EXPECT_EQ(found.nodes[0].role, "embedding.look_up");
+  for (size_t i = 1; i < found.nodes.size(); ++i) {
+    EXPECT_EQ(found.nodes[i].role, "fusion.projection") << i;
+    EXPECT_EQ(found.nodes[i].phase, Phase::kMultimodalFusion) << i;
+  }
+  EXPECT_THAT(RolesOf(Find(findings, "image")),
+              ElementsAre("conv.product", "fusion.projection"));
+
+  Builder product;
+  const auto scores = product.Call(
+      "matmul",
+      {product.Bound({4, 48}), Builder::Transposed(product.Bound({4, 48}))},
+      {4, 4});
+  product.Call("mul", {scores, product.Bound({})}, {4, 4});
+  findings = program.Add("product", Share(product), 10);
+  ExpectEach(findings[0].meaning, Phase::kMultimodalFusion, Modality::kFusion);
+  EXPECT_EQ(findings[0].meaning.nodes[0].role, "fusion.join");
+}
+
+// Each side is scaled in its own piece: what it is for shows the product.
+TEST(ProgramTest, AComparisonExplainsTheSidesThatOtherPiecesScaled) {
+  Program program;
+  Builder image = ImageAndItsProjection();
+  const auto pixels = image.Linear(image.Bound({4, 32}), 48);
+  UnitRows(&image, pixels);
+  auto findings = program.Add("image", Share(image), 10);
+  EXPECT_EQ(findings[0].meaning.nodes[5].role, "");
+
+  Builder scores;
+  const auto text = UnitRows(&scores, ProjectedText(&scores));
+  scores.Call("matmul", {text, Builder::Transposed(scores.Bound({4, 48}))},
+              {4, 4});
+  findings = program.Add("scores", Share(scores), 10);
+  EXPECT_EQ(findings[0].meaning.nodes.back().role, "fusion.join");
+  const Program::Finding* const again = Find(findings, "image");
+  ASSERT_NE(again, nullptr);
+  for (size_t i = 2; i < 6; ++i) {
+    EXPECT_EQ(again->meaning.nodes[i].role, "fusion.projection") << i;
+  }
+
+  // A product of what nobody scaled.
+  Builder other;
+  other.Call("matmul",
+             {other.Bound({4, 64}), Builder::Transposed(other.Bound({4, 64}))},
+             {4, 4});
+  EXPECT_EQ(program.Add("other", Share(other), 10)[0].meaning.nodes[0].role,
+            "");
+}
+
+// Though an image's tower is all that shows something beside it.
+TEST(ProgramTest, MasksOfTokensAreTheTexts) {
+  const auto ask = [](Builder* b) {
+    const auto mask = b->Bound({2, 7}, srg::DataType::kBool);
+    b->Call("all", {mask}, {}, srg::DataType::kBool);
+  };
+  Program program;
+  Builder both;
+  both.Call("conv2d", {both.Bound({2, 3, 8, 8}), both.Bound({32, 3, 8, 8})},
+            {2, 32, 1, 1});
+  both.Call("embedding", {both.Bound({96, 64}), both.Integers({2, 7})},
+            {2, 7, 64});
+  ask(&both);
+  const Meaning first = program.Add("both", Share(both), 10)[0].meaning;
+  EXPECT_EQ(first.nodes[2].modality, Modality::kText);
+  EXPECT_EQ(first.nodes[2].phase, Phase::kUnspecified);
+
+  Builder alone;
+  ask(&alone);
+  EXPECT_EQ(program.Add("alone", Share(alone), 10)[0].meaning.nodes[0].modality,
+            Modality::kText);
+}
+
+// Sound beside it is encoded by itself.
+TEST(ProgramTest, TextBesideASoundWaitsForItsReader) {
+  Program program;
+  Builder both;
+  both.Call("embedding", {both.Bound({96, 64}), both.Integers({1, 23})},
+            {1, 23, 64});
+  const auto sound =
+      both.Call("conv1d", {both.Bound({1, 16, 40}), both.Bound({48, 16, 3})},
+                {1, 48, 16});
+  both.Call("clone", {sound}, {1, 48, 16});
+  const Meaning first = program.Add("both", Share(both), 10)[0].meaning;
+  EXPECT_EQ(first.nodes[0].phase, Phase::kUnspecified);
+  EXPECT_EQ(first.nodes[1].phase, Phase::kForward);
+}
+
+// Rows that are put in another order before a later piece reads them.
+TEST(ProgramTest, RowsThatAProjectionMadeAreStillItsWhenTheyAreMoved) {
+  Program program;
+  Builder image = PatchesAndProjector(32);
+  const auto rows = image.Linear(
+      image.Call("gelu", {image.Bound({1, 16, 32})}, {1, 16, 32}), 64);
+  image.Call("cat", {Entries{rows, image.Bound({1, 1, 64})}, int64_t{1}},
+             {1, 17, 64});
+  program.Add("image", Share(image), 10);
+  const auto findings = program.Add("join", Share(PutAmongTokens(17)), 10);
+  const Program::Finding* const again = Find(findings, "image");
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->meaning.nodes[6].role, "fusion.projection");
+}
+
 TEST(ProgramTest, TextThatALanguageModelReadsBehindAJoinIsItsPrefill) {
   Program program;
   EXPECT_EQ(

@@ -78,6 +78,12 @@ bool IsTableIndex(const Frame& frame, int node) {
          IsFloating(table.data_type) && rows.data_type == srg::DataType::kInt64;
 }
 
+bool IsTokenLookUp(const Frame& frame, int node) {
+  if (frame.op(node) != "embedding") return false;
+  const auto tokens = frame.Sizes(node, 1);
+  return tokens.size() == 2 && tokens[1] > 1;
+}
+
 bool IsScaling(const Frame& frame, int node) {
   if (frame.op(node) != "mul" && frame.op(node) != "mul_") return false;
   const auto operands = frame.operands(node);
