@@ -345,7 +345,8 @@ class Finder {
              }) >= 0);
     const bool bound = frame_.IsBound(product, left + 1);
     // Otherwise a piece begins between projections and products.
-    const bool longer = key[key.size() - 2] != queries;
+    const int64_t keys = core.softmax < 0 ? key[key.size() - 2] : key.back();
+    const bool longer = keys != queries;
     if (appended || (bound && longer)) region_.traits.push_back("cached");
     const int from = Source(product, left), to = Source(product, left + 1);
     if ((from >= 0 && to >= 0 && from != to) ||

@@ -331,6 +331,14 @@ TEST(AttentionTest, PiecesThatMeetBetweenProductsAndSoftmax) {
       Found(second).roles(),
       ElementsAre("attention.mask", "attention.softmax", "attention.values"));
 
+  // As many keys as queries that are heads of both: no cache.
+  Builder third;
+  const auto products = third.Call(
+      "matmul", {third.Bound({8, kTokens, 16}), third.Bound({8, 16, kTokens})},
+      {8, kTokens, kTokens});
+  third.Call("softmax", {products, int64_t{-1}}, {8, kTokens, kTokens});
+  EXPECT_THAT(Found(third).traits(0), ElementsAre("explicit"));
+
   // Nobody knows of what.
   Builder other;
   other.Call("matmul", {other.Bound(heads), other.Bound({2, 4, 16, kTokens})},

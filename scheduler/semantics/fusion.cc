@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -155,34 +156,61 @@ bool MakesUnitRows(const Frame& frame, int node) {
     return false;
   }
   const int length = frame.Producer(node, 1);
-  if (length < 0) return false;
+  if (length < 0 || frame.Sizes(node, 1).empty() ||
+      frame.Sizes(node, 1).back() != 1) {
+    return false;
+  }
   const auto measures = [&](int other) {
     return frame.op_class(other) == OpClass::kReduction ||
            IsElementwise(frame, other);
   };
   std::vector<int> before = Upstream(frame, length, measures, 8);
   before.push_back(length);
-  return absl::c_any_of(before,
-                        [&](int other) {
-                          return frame.op_class(other) == OpClass::kReduction;
-                        }) &&
-         absl::c_any_of(before, [&](int other) {
+  const auto finds = [&](const auto& wanted) {
+    return absl::c_any_of(before, wanted);
+  };
+  const bool norm = finds(
+      [&](int other) { return absl::StrContains(frame.op(other), "norm"); });
+  const bool root = finds([&](int other) {
+    return frame.op(other) == "sqrt" || frame.op(other) == "pow";
+  });
+  if (!norm && !root) return false;
+  return finds([&](int other) {
+           return frame.op_class(other) == OpClass::kReduction;
+         }) &&
+         finds([&](int other) {
            return absl::c_any_of(frame.operands(other), [&](const auto& read) {
-             return read.value == operands[0].value;
+             // The squares may be in the piece before.
+             const bool squares = frame.op(other) == "sum" &&
+                                  frame.IsFromElsewhere(read) &&
+                                  frame.IsFromElsewhere(operands[0]) &&
+                                  read.view->sizes == operands[0].view->sizes;
+             return read.value == operands[0].value || squares;
            });
          });
 }
 
 std::vector<int> ComparedBefore(const Frame& frame, const Regions& regions,
                                 int node) {
-  return Upstream(
+  std::vector<int> before = Upstream(
       frame, node,
       [&](int other) {
-        return regions.IsFree(other) &&
-               (IsElementwise(frame, other) || IsProjection(frame, other) ||
+        return regions.IsFree(other) && !IsProjection(frame, other) &&
+               (IsElementwise(frame, other) ||
                 frame.op_class(other) == OpClass::kReduction);
       },
       24);
+  // What is projected twice was projected by its encoder first.
+  const size_t scaling = before.size();
+  for (size_t k = 0; k <= scaling; ++k) {
+    for (const int made : frame.Producers(k == scaling ? node : before[k])) {
+      if (regions.IsFree(made) && IsProjection(frame, made) &&
+          !absl::c_linear_search(before, made)) {
+        before.push_back(made);
+      }
+    }
+  }
+  return before;
 }
 
 void AddComparison(const Frame& frame, int node, Regions* regions) {

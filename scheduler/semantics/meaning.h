@@ -122,6 +122,8 @@ struct Projection {
   int64_t in = 0;         // width before
   // Not projected, but scaled to length one.
   bool unit = false;
+  // Some of these rows are left, and the run decides how many.
+  bool part = false;
 
   bool operator==(const Projection&) const = default;
 };

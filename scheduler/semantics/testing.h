@@ -40,6 +40,13 @@ class Builder {
     node.results.push_back(View(LastSlot(), std::move(sizes), type));
     return std::get<srg::TensorView>(node.results[0]);
   }
+  // A call that returns one new tensor of sizes that the run decides.
+  void CallUnknown(const std::string& op,
+                   std::vector<srg::Argument> arguments) {
+    srg::Node& node = AddNode(op, std::move(arguments));
+    structure_.slots.push_back({srg::Slot::Kind::kResult});
+    node.results.push_back(srg::UnknownResult{LastSlot()});
+  }
   // The last call made its result with these strides.
   srg::TensorView Lay(Shape strides) {
     auto& made =
