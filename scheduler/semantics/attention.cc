@@ -110,6 +110,7 @@ class Finder {
                     Elements(frame_.outputs(before)[0].view) == scores;
            })) {
         Take(node, "attention.mask");
+        TakeBound(node);
         AddMaskConversion(node, 1);
       }
     }
@@ -130,6 +131,7 @@ class Finder {
             [this](int producer) { return taken_.contains(producer); });
         if (!behind) continue;
         Take(node, "attention.mask");
+        TakeBound(node);
         AddMaskConversion(node, 1);
         for (const int producer : producers) AddPositionBias(producer);
       }
@@ -158,6 +160,18 @@ class Finder {
       }
     }
     GrowUp(core.values, 1);
+  }
+
+  // The number that scores are kept above.
+  void TakeBound(int node) {
+    if (frame_.op(node) != "maximum" && frame_.op(node) != "minimum") return;
+    for (const int number : frame_.Producers(node)) {
+      if (regions_->IsFree(number) &&
+          frame_.op_class(number) == OpClass::kFactory &&
+          frame_.OutputSizes(number).empty()) {
+        Take(number, "attention.mask");
+      }
+    }
   }
 
   // A mask of booleans becomes one of numbers on the way.
@@ -462,18 +476,48 @@ class Finder {
   void AddLoneScores() {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !IsBatchedProduct(frame_, i) ||
-          frame_.Sizes(i, 0).size() != 4 || !frame_.Consumers(i).empty() ||
-          Source(i, 0) < 0 || Source(i, 1) < 0) {
+          frame_.operands(i).size() != 2 || Source(i, 0) < 0 ||
+          Source(i, 1) < 0) {
         continue;
       }
+      // Nothing but bounds behind it, in the same piece.
+      const int64_t scores = Elements(frame_.outputs(i)[0].view);
+      bool others = false;
+      const std::vector<int> behind = Downstream(frame_, i, [&](int next) {
+        const bool bounds = Bounds(next) && !frame_.outputs(next).empty() &&
+                            Elements(frame_.outputs(next)[0].view) == scores;
+        others |= !bounds;
+        return bounds;
+      });
+      if (others) continue;
       region_ = {"attention", {}, {"explicit"}, -1};
       taken_.clear();
       carries_.clear();
       Take(i, "attention.scores");
+      for (const int next : behind) {
+        Take(next, "attention.mask");
+        TakeBound(next);
+      }
       GrowUp(i, 0);
       GrowUp(i, 1);
+      TakeOtherProjections();
       AddTraits({i, i, -1});
       regions_->Add(std::move(region_));
+    }
+  }
+
+  // The values' are of what keys are projected from; their product comes later.
+  void TakeOtherProjections() {
+    for (const Member& member : std::vector<Member>(region_.members)) {
+      if (member.role != "attention.projection") continue;
+      const int input = frame_.op(member.node) == "addmm" ? 1 : 0;
+      const int value = frame_.operands(member.node)[input].value;
+      for (const int other : frame_.value(value).readers) {
+        if (regions_->IsFree(other) && IsProjection(frame_, other) &&
+            !HasActivation(other)) {
+          Take(other, "attention.projection");
+        }
+      }
     }
   }
 
@@ -490,7 +534,9 @@ class Finder {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !projection(i)) continue;
       const int input = frame_.op(i) == "addmm" ? 1 : 0;
-      if (frame_.Producer(i, input) >= 0 || HasActivation(i)) continue;
+      const int before = frame_.Producer(i, input);
+      const bool joined = before >= 0 && JoinsHeads(before);
+      if ((before >= 0 && !joined) || HasActivation(i)) continue;
       const auto sums = frame_.Consumers(i);
       if (sums.empty()) continue;
       const int next = FindDownstream(frame_, i, onward, projection);
@@ -499,11 +545,25 @@ class Finder {
       const auto out = frame_.OutputSizes(i), wide = frame_.OutputSizes(next);
       if (out.empty() || wide.empty() || out.back() == wide.back()) continue;
       Region region{"attention", {{i, "attention.output"}}, {"piece"}};
+      if (joined) region.members.push_back({before, "attention.heads"});
       for (const int dropped : DropoutBehind(frame_, *regions_, i)) {
         region.members.push_back({dropped, "attention.dropout"});
       }
       regions_->Add(std::move(region));
     }
+  }
+
+  // What all heads found for a token is put side by side, in a piece that
+  // begins there.
+  bool JoinsHeads(int node) const {
+    if (frame_.op(node) != "clone" || !regions_->IsFree(node) ||
+        !frame_.IsFromElsewhere(frame_.operands(node)[0])) {
+      return false;
+    }
+    const srg::TensorView& heads = *frame_.operands(node)[0].view;
+    return heads.sizes.size() == 4 && heads.sizes[2] > 1 &&
+           heads.strides[1] == heads.sizes[3] &&
+           heads.strides[2] == heads.sizes[1] * heads.sizes[3];
   }
 
   bool HasActivation(int node) const {

@@ -308,6 +308,21 @@ TEST(AttentionTest, TheOutputWithDropoutBeforeAnActivationInParts) {
   EXPECT_EQ(roles[3], "");
 }
 
+TEST(AttentionTest, TheOutputOfHeadsThatAnotherPieceLeft) {
+  Builder b;
+  auto heads = b.Bound({2, 4, kTokens, 16});
+  heads.sizes.assign({2, kTokens, 4, 16});
+  heads.strides.assign({4 * kTokens * 16, 16, kTokens * 16, 1});
+  const auto joined = b.Call("clone", {heads}, {2, kTokens, 4, 16});
+  const auto out = b.Linear(Builder::As(joined, {2, kTokens, 64}), 64);
+  const auto sum =
+      b.Call("add", {b.Bound({2, kTokens, 64}), out}, {2, kTokens, 64});
+  const auto norm = b.Call("layer_norm", {sum}, {2, kTokens, 64});
+  b.Call("relu", {b.Linear(norm, 128)}, {2, kTokens, 128});
+  EXPECT_EQ(Found(b).role(0), "attention.heads");
+  EXPECT_EQ(Found(b).role(1), "attention.output");
+}
+
 TEST(AttentionTest, PiecesThatMeetBetweenProductsAndSoftmax) {
   const Shape heads = {2, 4, kTokens, 16}, scores = {2, 4, kTokens, kTokens};
   Builder first;
@@ -330,6 +345,27 @@ TEST(AttentionTest, PiecesThatMeetBetweenProductsAndSoftmax) {
   EXPECT_THAT(
       Found(second).roles(),
       ElementsAre("attention.mask", "attention.softmax", "attention.values"));
+
+  // With a mask and a least number behind the products, and the values' own
+  // projection beside them.
+  Builder masked;
+  const auto y = masked.Call("layer_norm", {masked.Bound({2, kTokens, 64})},
+                             {2, kTokens, 64});
+  const auto left = masked.Linear(y, 64), right = masked.Linear(y, 64);
+  masked.Linear(y, 64);
+  const auto cores = masked.Call("bmm",
+                                 {Builder::As(left, {8, kTokens, 16}),
+                                  Builder::As(right, {8, 16, kTokens})},
+                                 {8, kTokens, kTokens});
+  const auto sum =
+      masked.Call("add", {cores, masked.Bound({kTokens, kTokens})}, scores);
+  const auto least = masked.Call("full", {Integers{}, int64_t{0}}, {});
+  masked.Call("maximum", {sum, least}, scores);
+  EXPECT_THAT(
+      Found(masked).roles(),
+      ElementsAre("norm.whole", "attention.projection", "attention.projection",
+                  "attention.projection", "attention.scores", "attention.mask",
+                  "attention.mask", "attention.mask"));
 
   // As many keys as queries that are heads of both: no cache.
   Builder third;

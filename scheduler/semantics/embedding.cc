@@ -92,9 +92,11 @@ class Embedding : public Pattern {
           regions->pattern(others) != "embedding") {
         continue;
       }
-      regions->Add({"embedding",
+      Region region{"embedding",
                     {{rows, "embedding.look_up"}, {node, "embedding.sum"}},
-                    {}});
+                    {}};
+      AddRows(frame, *regions, rows, &region);
+      regions->Add(std::move(region));
       return;
     }
   }

@@ -76,9 +76,22 @@ bool IsLoneProjection(const Region& region) {
          region.members[0].role == "attention.projection";
 }
 
-// Rows stay what they are in a storage of their own.
+// One token's vector of each row, of all that a text's encoder made.
+bool ReadsPickedTokens(const Frame& frame, int node) {
+  if (!IsProjection(frame, node)) return false;
+  const int input = frame.op(node) == "addmm" ? 1 : 0;
+  const srg::TensorView& rows = *frame.operands(node)[input].view;
+  const int made = frame.Producer(node, input);
+  return rows.sizes.size() == 2 && (rows.strides[0] > rows.sizes[1] ||
+                                    (made >= 0 && frame.op(made) == "index" &&
+                                     frame.operands(made).size() == 3));
+}
+
+// Rows stay what they are in a storage of their own; or it is their squares, of
+// which the length is made.
 bool CopiesRows(const Frame& frame, int node, Context::Key key) {
-  return frame.op_class(node) == OpClass::kLayout &&
+  return (frame.op_class(node) == OpClass::kLayout || frame.op(node) == "pow" ||
+          frame.op(node) == "square") &&
          absl::c_any_of(frame.operands(node), [&](const auto& operand) {
            return Context::KeyOf(operand.view) == key;
          });
@@ -155,6 +168,11 @@ void LearnWhatIsJoined(const Frame& frame, const Region& region,
   for (const Member& member : region.members) {
     if ((scatter || sources) && member.role != "fusion.join") continue;
     if (sources && frame.op_class(member.node) != OpClass::kLayout) continue;
+    // What a side's projection reads is its encoder's.
+    if (comparison && member.role == "fusion.projection" &&
+        IsProjection(frame, member.node)) {
+      continue;
+    }
     auto operands = frame.operands(member.node);
     // The rows that are put in, and not those among which they are.
     if (scatter) operands.remove_prefix(operands.size() - 1);
@@ -226,7 +244,8 @@ std::vector<Projection> FindLeftProjections(const Frame& frame,
     if (node.modality != Modality::kVision &&
         node.modality != Modality::kAudio &&
         (node.modality == Modality::kFusion ||
-         (!MakesUnitRows(frame, i) && frame.Consumers(i).empty()))) {
+         (!MakesUnitRows(frame, i) && frame.Consumers(i).empty() &&
+          !ReadsPickedTokens(frame, i)))) {
       continue;
     }
     std::optional<Projection> left = LeftBy(frame, regions, i);

@@ -247,6 +247,22 @@ TEST(EmbeddingTest, PositionsTakenByIndex) {
   Builder other;
   other.Call("add", {other.Bound(rows), take(&other)}, rows);
   EXPECT_THAT(Found(other).roles(), Each(""));
+
+  // Rows of a table by name, and what makes them of others.
+  Builder selected;
+  const auto words = selected.Call(
+      "embedding", {selected.Bound({96, 16}), selected.Integers({2, 5})}, rows);
+  const auto places =
+      selected.Call("add", {selected.Integers({2, 5}), int64_t{2}}, {2, 5},
+                    srg::DataType::kInt64);
+  const auto taken = selected.Call(
+      "index_select",
+      {selected.Bound({32, 16}), int64_t{0}, Builder::As(places, {10})},
+      {10, 16});
+  selected.Call("add", {words, Builder::As(taken, rows)}, rows);
+  EXPECT_THAT(Found(selected).roles(),
+              ElementsAre("embedding.look_up", "embedding.rows",
+                          "embedding.look_up", "embedding.sum"));
 }
 
 TEST(EmbeddingTest, DropoutBehindTheNormOfRows) {

@@ -69,7 +69,9 @@ bool IsElementwise(const Frame& frame, int node) {
 }
 
 bool IsTableIndex(const Frame& frame, int node) {
-  if (frame.op(node) != "index" || frame.operands(node).size() != 2) {
+  if (frame.operands(node).size() != 2 ||
+      (frame.op(node) != "index" && (frame.op(node) != "index_select" ||
+                                     IntegerArgument(frame, node, 1) != 0))) {
     return false;
   }
   const srg::TensorView& table = *frame.operands(node)[0].view;
