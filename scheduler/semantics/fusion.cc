@@ -115,7 +115,10 @@ class Fusion : public Pattern {
     }
     for (int k = 0; k < 2; ++k) {
       const int made = frame.Producer(node, k);
-      if (made < 0 || frame.op(made) != "div") return false;
+      if (made < 0 ||
+          (frame.op(made) != "div" && !MakesScaledUnitRows(frame, made))) {
+        return false;
+      }
     }
     return true;
   }
@@ -188,6 +191,21 @@ bool MakesUnitRows(const Frame& frame, int node) {
              return read.value == operands[0].value || squares;
            });
          });
+}
+
+bool MakesScaledUnitRows(const Frame& frame, int node) {
+  if (MakesUnitRows(frame, node)) return true;
+  const auto operands = frame.operands(node);
+  if (frame.op(node) != "mul" || operands.empty() || operands.size() > 2) {
+    return false;
+  }
+  for (size_t k = 0; k < operands.size(); ++k) {
+    const int made = frame.Producer(node, static_cast<int>(k));
+    const bool number =
+        operands.size() == 1 || operands[1 - k].view->sizes.empty();
+    if (number && made >= 0 && MakesUnitRows(frame, made)) return true;
+  }
+  return false;
 }
 
 std::vector<int> ComparedBefore(const Frame& frame, const Regions& regions,

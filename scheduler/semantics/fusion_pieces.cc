@@ -109,7 +109,7 @@ int64_t WidthOf(const srg::TensorView& side) {
 bool IsUnitSide(const Frame& frame, const Context& context,
                 const Frame::Operand& side) {
   const int made = frame.value(side.value).producer;
-  if (made >= 0) return MakesUnitRows(frame, made);
+  if (made >= 0) return MakesScaledUnitRows(frame, made);
   const std::optional<Context::Key> key = Context::KeyOf(side.view);
   return key.has_value() && context.IsUnitLeft(*key, WidthOf(*side.view));
 }

@@ -51,6 +51,8 @@ std::vector<int> ProjectorBefore(const Frame& frame, const Regions& regions,
 int ProjectionBehind(const Frame& frame, const Regions& regions, int node);
 // Whether the node makes each row its share of its own length.
 bool MakesUnitRows(const Frame& frame, int node);
+// Likewise, or makes such rows times one number.
+bool MakesScaledUnitRows(const Frame& frame, int node);
 // What leads to rows of length one: their scaling and projection, nearest
 // first.
 std::vector<int> ComparedBefore(const Frame& frame, const Regions& regions,

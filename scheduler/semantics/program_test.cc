@@ -661,7 +661,9 @@ TEST(ProgramTest, AComparisonWhoseLengthsAreCut) {
   const auto sum = scores.Call("sum", {scores.Bound({4, 48})}, {4, 1});
   const auto length = scores.Call("sqrt", {sum}, {4, 1});
   const auto unit = scores.Call("div", {side, length}, {4, 48});
-  scores.Call("matmul", {unit, Builder::Transposed(scores.Bound({4, 48}))},
+  // As large as a program has learnt.
+  const auto scaled = scores.Call("mul", {scores.Bound({}), unit}, {4, 48});
+  scores.Call("matmul", {scaled, Builder::Transposed(scores.Bound({4, 48}))},
               {4, 4});
   const auto findings = program.Add("scores", Share(scores), 10);
   ExpectEach(findings[0].meaning, Phase::kMultimodalFusion, Modality::kFusion);

@@ -196,7 +196,8 @@ std::vector<Modality> AddJoins(const Frame& frame,
         if (op_class == OpClass::kLayout && IsProjection(frame, before)) {
           region.members.push_back({before, "fusion.projection"});
         }
-        if (op_class == OpClass::kMatmul && MakesUnitRows(frame, before)) {
+        if (op_class == OpClass::kMatmul &&
+            MakesScaledUnitRows(frame, before)) {
           AddUnitRows(frame, *regions, before, &region);
         }
       }
