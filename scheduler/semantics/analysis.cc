@@ -12,6 +12,7 @@
 #include "scheduler/semantics/phases.h"
 #include "scheduler/semantics/residency.h"
 #include "scheduler/semantics/towers.h"
+#include "scheduler/semantics/walk.h"
 
 namespace djinn::semantics {
 namespace {
@@ -127,6 +128,9 @@ void Learn(const Frame& frame, const Meaning& meaning, const Known* known,
     const bool embedding =
         region >= 0 && meaning.regions[region].pattern == "embedding";
     const Origin maker = {meaning.nodes[i].phase, meaning.nodes[i].modality};
+    if (maker.modality == Modality::kText && IsTokenLookUp(frame, i)) {
+      context->RememberTokens(frame.operands(i)[1].view->sizes, maker);
+    }
     const bool unspecified = maker.phase == Phase::kUnspecified &&
                              maker.modality == Modality::kUnspecified;
     if (unspecified && !embedding) continue;
@@ -204,6 +208,7 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   for (const Pattern* const pattern : AllPatterns()) {
     pattern->Match(frame, &regions);
     if (pattern == &FusionPattern() && context != nullptr) {
+      AddCutComparisons(frame, *context, &regions);
       AddJoinedProjections(frame, *context, &regions);
     }
   }
@@ -259,10 +264,10 @@ Meaning Analyze(const srg::Structure& structure, Context* context,
   Conclude(frame, &meaning);
   meaning.workload_class = FindWorkload(frame, meaning);
   meaning.batch = DescribeBatch(frame, meaning.slots);
-  meaning.left_projections = FindLeftProjections(frame, meaning);
+  meaning.left_projections = FindLeftProjections(frame, regions, meaning);
   if (context == nullptr) return meaning;
   Learn(frame, meaning, known, context);
-  if (known == nullptr) LearnJoins(frame, meaning, context);
+  if (known == nullptr) LearnJoins(frame, regions, meaning, context);
   return meaning;
 }
 

@@ -179,6 +179,113 @@ TEST(AnalysisTest, TrainingAndItsResidencies) {
   EXPECT_EQ(meaning.slots[x.slot].residency, Residency::kEphemeralActivation);
 }
 
+// A projector that pools what an image's encoder made, and normalizes that.
+TEST(AnalysisTest, PoolingThatAProjectorBeginsWith) {
+  Builder b;
+  const auto image =
+      b.Call("conv2d", {b.Bound({1, 3, 16, 16}), b.Bound({24, 3, 4, 4})},
+             {1, 24, 4, 4});
+  const auto pooled =
+      b.Call("avg_pool2d", {image, Integers{2, 2}}, {1, 24, 2, 2});
+  const auto norm =
+      b.Call("layer_norm", {Builder::As(pooled, {1, 4, 24}), Integers{24}},
+             {1, 4, 24});
+  b.Call("masked_scatter",
+         {b.Bound({1, 9, 64}), b.Bound({1, 9, 64}, srg::DataType::kBool),
+          b.Linear(norm, 64)},
+         {1, 9, 64});
+  const Meaning meaning = Analyze(b.structure());
+  EXPECT_EQ(meaning.nodes[0].phase, Phase::kVisionEncoding);
+  for (int i = 1; i < 5; ++i) {
+    EXPECT_EQ(meaning.nodes[i].phase, Phase::kMultimodalFusion) << i;
+    EXPECT_EQ(meaning.nodes[i].modality, Modality::kFusion) << i;
+  }
+}
+
+// What an encoder's stage hands over beside the image that is enlarged.
+TEST(AnalysisTest, ConvolutionsBesideAnEnlargedImage) {
+  Builder b;
+  const auto stage =
+      b.Call("conv2d", {b.Bound({1, 3, 16, 16}), b.Bound({24, 3, 3, 3})},
+             {1, 24, 8, 8});
+  const auto last =
+      b.Call("conv2d", {stage, b.Bound({24, 24, 3, 3})}, {1, 24, 4, 4});
+  const auto large =
+      b.Call("upsample_bilinear2d", {last, Integers{8, 8}}, {1, 24, 8, 8});
+  const auto beside =
+      b.Call("conv2d", {stage, b.Bound({8, 24, 1, 1})}, {1, 8, 8, 8});
+  b.Call("cat", {Entries{beside, large}, int64_t{1}}, {1, 32, 8, 8});
+  EXPECT_THAT(Phases(Analyze(b.structure())),
+              ElementsAre(Phase::kVisionEncoding, Phase::kVisionEncoding,
+                          Phase::kVisionDecoding, Phase::kVisionDecoding,
+                          Phase::kVisionDecoding));
+}
+
+// A bare product of rows that were made with their columns side by side.
+TEST(AnalysisTest, ProductsOfTurnedRowsAreNoTraining) {
+  Builder b;
+  auto rows = b.Call("avg_pool2d", {b.Bound({1, 40, 4, 4}), Integers{2, 2}},
+                     {1, 40, 2, 2});
+  rows.sizes.assign({1, 4, 40});
+  rows.strides.assign({160, 1, 4});
+  b.Call("mul", {rows, b.Bound({40})}, {1, 4, 40});
+  auto left = b.Lay({160, 1, 4});
+  left.sizes.assign({4, 40});
+  left.strides.assign({1, 4});
+  const auto weight = b.Bound({40, 48});
+  b.Call("mm", {left, weight}, {4, 48});
+  const Meaning meaning = Analyze(b.structure());
+  EXPECT_THAT(Phases(meaning), ::testing::Each(Phase::kUnspecified));
+  EXPECT_EQ(meaning.slots[weight.slot].residency, Residency::kPersistentWeight);
+}
+
+// Columns against columns, as of correlations: no gradient goes on from there.
+TEST(AnalysisTest, SumsOverRowsAloneAreNoTraining) {
+  Builder b;
+  const auto x = b.Call("sub", {b.Bound({100, 16}), b.Bound({16})}, {100, 16});
+  b.Call("mm", {Builder::Transposed(x), x}, {16, 16});
+  b.Call("mm", {Builder::Transposed(b.Bound({100, 16})), x}, {16, 16});
+  EXPECT_THAT(Phases(Analyze(b.structure())),
+              ::testing::Each(Phase::kUnspecified));
+}
+
+// A piece of a backward pass without a call that only autograd makes, for both
+// ways in which a weight is stored.
+TEST(AnalysisTest, GradientsThatGoOnAreTraining) {
+  for (const bool turned : {true, false}) {
+    Builder b;
+    const auto gradient = b.Bound({10, 8});
+    const auto x = b.Bound({10, 16});
+    if (turned) {
+      b.Call("mm", {gradient, b.Bound({8, 16})}, {10, 16});
+      b.Call("mm", {Builder::Transposed(gradient), x}, {8, 16});
+    } else {
+      b.Call("mm", {gradient, Builder::Transposed(b.Bound({16, 8}))}, {10, 16});
+      b.Call("mm", {Builder::Transposed(x), gradient}, {16, 8});
+    }
+    EXPECT_THAT(Phases(Analyze(b.structure())),
+                ::testing::Each(Phase::kTraining))
+        << turned;
+  }
+}
+
+// A product with a turned weight is a Linear module's only where nothing shows
+// that no gradient is recorded.
+TEST(AnalysisTest, WholeCompositesBehindASplitProduct) {
+  for (const bool whole : {true, false}) {
+    Builder b;
+    const auto hidden = b.Call("addmm",
+                               {b.Bound({32}), b.Bound({10, 16}),
+                                Builder::Transposed(b.Bound({32, 16}))},
+                               {10, 32});
+    const auto active = b.Call("relu", {hidden}, {10, 32});
+    if (whole) b.Linear(active, 8);
+    EXPECT_THAT(
+        Phases(Analyze(b.structure())),
+        ::testing::Each(whole ? Phase::kUnspecified : Phase::kTraining));
+  }
+}
+
 TEST(AnalysisTest, EdgesAndTheirWeight) {
   Builder b;
   const auto x = b.Call("relu", {b.Bound({64, 64})}, {64, 64});

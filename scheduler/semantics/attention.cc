@@ -48,6 +48,7 @@ class Finder {
         if (core.scores >= 0 || core.values >= 0) AddRegion(core);
       }
     }
+    AddLoneScores();
     AddLoneOutputs();
     AddLoneProjections();
     AddLastProjections();
@@ -101,6 +102,18 @@ class Finder {
   }
 
   void AddExplicit(const Core& core) {
+    // A piece may begin between the products and their softmax.
+    if (core.scores < 0) {
+      const int64_t scores = Elements(frame_.outputs(core.softmax)[0].view);
+      for (const int node : Upstream(frame_, core.softmax, [&](int before) {
+             return Bounds(before) && !frame_.outputs(before).empty() &&
+                    Elements(frame_.outputs(before)[0].view) == scores;
+           })) {
+        Take(node, "attention.mask");
+        TakeBound(node);
+        AddMaskConversion(node, 1);
+      }
+    }
     // Scaling and masking.
     if (core.scores >= 0) {
       Take(core.scores, "attention.scores");
@@ -118,6 +131,7 @@ class Finder {
             [this](int producer) { return taken_.contains(producer); });
         if (!behind) continue;
         Take(node, "attention.mask");
+        TakeBound(node);
         AddMaskConversion(node, 1);
         for (const int producer : producers) AddPositionBias(producer);
       }
@@ -146,6 +160,18 @@ class Finder {
       }
     }
     GrowUp(core.values, 1);
+  }
+
+  // The number that scores are kept above.
+  void TakeBound(int node) {
+    if (frame_.op(node) != "maximum" && frame_.op(node) != "minimum") return;
+    for (const int number : frame_.Producers(node)) {
+      if (regions_->IsFree(number) &&
+          frame_.op_class(number) == OpClass::kFactory &&
+          frame_.OutputSizes(number).empty()) {
+        Take(number, "attention.mask");
+      }
+    }
   }
 
   // A mask of booleans becomes one of numbers on the way.
@@ -333,7 +359,8 @@ class Finder {
              }) >= 0);
     const bool bound = frame_.IsBound(product, left + 1);
     // Otherwise a piece begins between projections and products.
-    const bool longer = key[key.size() - 2] != queries;
+    const int64_t keys = core.softmax < 0 ? key[key.size() - 2] : key.back();
+    const bool longer = keys != queries;
     if (appended || (bound && longer)) region_.traits.push_back("cached");
     const int from = Source(product, left), to = Source(product, left + 1);
     if ((from >= 0 && to >= 0 && from != to) ||
@@ -444,6 +471,56 @@ class Finder {
            frame_.Sizes(node, 0)[2] > 1;
   }
 
+  // Products of heads, of which each side was projected, with which a piece
+  // ends.
+  void AddLoneScores() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!regions_->IsFree(i) || !IsBatchedProduct(frame_, i) ||
+          frame_.operands(i).size() != 2 || Source(i, 0) < 0 ||
+          Source(i, 1) < 0) {
+        continue;
+      }
+      // Nothing but bounds behind it, in the same piece.
+      const int64_t scores = Elements(frame_.outputs(i)[0].view);
+      bool others = false;
+      const std::vector<int> behind = Downstream(frame_, i, [&](int next) {
+        const bool bounds = Bounds(next) && !frame_.outputs(next).empty() &&
+                            Elements(frame_.outputs(next)[0].view) == scores;
+        others |= !bounds;
+        return bounds;
+      });
+      if (others) continue;
+      region_ = {"attention", {}, {"explicit"}, -1};
+      taken_.clear();
+      carries_.clear();
+      Take(i, "attention.scores");
+      for (const int next : behind) {
+        Take(next, "attention.mask");
+        TakeBound(next);
+      }
+      GrowUp(i, 0);
+      GrowUp(i, 1);
+      TakeOtherProjections();
+      AddTraits({i, i, -1});
+      regions_->Add(std::move(region_));
+    }
+  }
+
+  // The values' are of what keys are projected from; their product comes later.
+  void TakeOtherProjections() {
+    for (const Member& member : std::vector<Member>(region_.members)) {
+      if (member.role != "attention.projection") continue;
+      const int input = frame_.op(member.node) == "addmm" ? 1 : 0;
+      const int value = frame_.operands(member.node)[input].value;
+      for (const int other : frame_.value(value).readers) {
+        if (regions_->IsFree(other) && IsProjection(frame_, other) &&
+            !HasActivation(other)) {
+          Take(other, "attention.projection");
+        }
+      }
+    }
+  }
+
   // A projection of what was there before, then a sum and a norm, then an MLP.
   void AddLoneOutputs() {
     const auto onward = [this](int node) {
@@ -457,7 +534,9 @@ class Finder {
     for (int i = 0; i < frame_.node_count(); ++i) {
       if (!regions_->IsFree(i) || !projection(i)) continue;
       const int input = frame_.op(i) == "addmm" ? 1 : 0;
-      if (frame_.Producer(i, input) >= 0 || HasActivation(i)) continue;
+      const int before = frame_.Producer(i, input);
+      const bool joined = before >= 0 && JoinsHeads(before);
+      if ((before >= 0 && !joined) || HasActivation(i)) continue;
       const auto sums = frame_.Consumers(i);
       if (sums.empty()) continue;
       const int next = FindDownstream(frame_, i, onward, projection);
@@ -466,11 +545,25 @@ class Finder {
       const auto out = frame_.OutputSizes(i), wide = frame_.OutputSizes(next);
       if (out.empty() || wide.empty() || out.back() == wide.back()) continue;
       Region region{"attention", {{i, "attention.output"}}, {"piece"}};
+      if (joined) region.members.push_back({before, "attention.heads"});
       for (const int dropped : DropoutBehind(frame_, *regions_, i)) {
         region.members.push_back({dropped, "attention.dropout"});
       }
       regions_->Add(std::move(region));
     }
+  }
+
+  // What all heads found for a token is put side by side, in a piece that
+  // begins there.
+  bool JoinsHeads(int node) const {
+    if (frame_.op(node) != "clone" || !regions_->IsFree(node) ||
+        !frame_.IsFromElsewhere(frame_.operands(node)[0])) {
+      return false;
+    }
+    const srg::TensorView& heads = *frame_.operands(node)[0].view;
+    return heads.sizes.size() == 4 && heads.sizes[2] > 1 &&
+           heads.strides[1] == heads.sizes[3] &&
+           heads.strides[2] == heads.sizes[1] * heads.sizes[3];
   }
 
   bool HasActivation(int node) const {
@@ -563,8 +656,17 @@ class Finder {
     const std::vector<int> next = frame_.Consumers(node);
     return across && absl::c_any_of(next, [this](int reader) {
              const absl::string_view op = frame_.op(reader);
-             return op == "abs" || op == "neg" || op == "minimum";
+             return (op == "abs" && !IsOnlyCompared(reader)) || op == "neg" ||
+                    op == "minimum";
            });
+  }
+
+  // A window of a mask, in which distances are at most so large.
+  bool IsOnlyCompared(int node) const {
+    const std::vector<int> readers = frame_.Consumers(node);
+    return !readers.empty() && absl::c_all_of(readers, [this](int reader) {
+      return IsComparison(frame_.op(reader));
+    });
   }
 
   // Several projections of one value, into heads.

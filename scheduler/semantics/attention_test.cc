@@ -308,6 +308,80 @@ TEST(AttentionTest, TheOutputWithDropoutBeforeAnActivationInParts) {
   EXPECT_EQ(roles[3], "");
 }
 
+TEST(AttentionTest, TheOutputOfHeadsThatAnotherPieceLeft) {
+  Builder b;
+  auto heads = b.Bound({2, 4, kTokens, 16});
+  heads.sizes.assign({2, kTokens, 4, 16});
+  heads.strides.assign({4 * kTokens * 16, 16, kTokens * 16, 1});
+  const auto joined = b.Call("clone", {heads}, {2, kTokens, 4, 16});
+  const auto out = b.Linear(Builder::As(joined, {2, kTokens, 64}), 64);
+  const auto sum =
+      b.Call("add", {b.Bound({2, kTokens, 64}), out}, {2, kTokens, 64});
+  const auto norm = b.Call("layer_norm", {sum}, {2, kTokens, 64});
+  b.Call("relu", {b.Linear(norm, 128)}, {2, kTokens, 128});
+  EXPECT_EQ(Found(b).role(0), "attention.heads");
+  EXPECT_EQ(Found(b).role(1), "attention.output");
+}
+
+TEST(AttentionTest, PiecesThatMeetBetweenProductsAndSoftmax) {
+  const Shape heads = {2, 4, kTokens, 16}, scores = {2, 4, kTokens, kTokens};
+  Builder first;
+  const auto x = first.Call("layer_norm", {first.Bound({2, kTokens, 64})},
+                            {2, kTokens, 64});
+  const auto q = first.Linear(x, 64);
+  const auto k = first.Linear(first.Call("relu", {x}, {2, kTokens, 64}), 64);
+  first.Call("matmul",
+             {Builder::As(q, heads), Builder::As(k, {2, 4, 16, kTokens})},
+             scores);
+  EXPECT_THAT(Found(first).roles(),
+              ElementsAre("norm.whole", "attention.projection", "",
+                          "attention.projection", "attention.scores"));
+
+  Builder second;
+  const auto scaled =
+      second.Call("div", {second.Bound(scores), int64_t{4}}, scores);
+  const auto weights = second.Call("softmax", {scaled, int64_t{-1}}, scores);
+  second.Call("matmul", {weights, second.Bound(heads)}, heads);
+  EXPECT_THAT(
+      Found(second).roles(),
+      ElementsAre("attention.mask", "attention.softmax", "attention.values"));
+
+  // With a mask and a least number behind the products, and the values' own
+  // projection beside them.
+  Builder masked;
+  const auto y = masked.Call("layer_norm", {masked.Bound({2, kTokens, 64})},
+                             {2, kTokens, 64});
+  const auto left = masked.Linear(y, 64), right = masked.Linear(y, 64);
+  masked.Linear(y, 64);
+  const auto cores = masked.Call("bmm",
+                                 {Builder::As(left, {8, kTokens, 16}),
+                                  Builder::As(right, {8, 16, kTokens})},
+                                 {8, kTokens, kTokens});
+  const auto sum =
+      masked.Call("add", {cores, masked.Bound({kTokens, kTokens})}, scores);
+  const auto least = masked.Call("full", {Integers{}, int64_t{0}}, {});
+  masked.Call("maximum", {sum, least}, scores);
+  EXPECT_THAT(
+      Found(masked).roles(),
+      ElementsAre("norm.whole", "attention.projection", "attention.projection",
+                  "attention.projection", "attention.scores", "attention.mask",
+                  "attention.mask", "attention.mask"));
+
+  // As many keys as queries that are heads of both: no cache.
+  Builder third;
+  const auto products = third.Call(
+      "matmul", {third.Bound({8, kTokens, 16}), third.Bound({8, 16, kTokens})},
+      {8, kTokens, kTokens});
+  third.Call("softmax", {products, int64_t{-1}}, {8, kTokens, kTokens});
+  EXPECT_THAT(Found(third).traits(0), ElementsAre("explicit"));
+
+  // Nobody knows of what.
+  Builder other;
+  other.Call("matmul", {other.Bound(heads), other.Bound({2, 4, 16, kTokens})},
+             scores);
+  EXPECT_THAT(Found(other).roles(), Each(""));
+}
+
 TEST(AttentionTest, DistancesBeforeTheirTable) {
   const Shape pairs = {kTokens, kTokens};
   const auto away = [&](Builder* b) {
@@ -329,6 +403,13 @@ TEST(AttentionTest, DistancesBeforeTheirTable) {
   const auto near = away(&mask);
   mask.Call("lt", {near, int64_t{3}}, pairs, srg::DataType::kBool);
   EXPECT_THAT(Found(mask).roles(), Each(""));
+
+  // So is one of what is near on either side.
+  Builder window;
+  const auto apart =
+      window.Call("abs", {away(&window)}, pairs, srg::DataType::kInt64);
+  window.Call("le", {apart, int64_t{3}}, pairs, srg::DataType::kBool);
+  EXPECT_THAT(Found(window).roles(), Each(""));
 
   // Not of each key from each query.
   Builder flat;
@@ -420,6 +501,25 @@ TEST(AttentionTest, RotationOfPairsSideBySide) {
       ElementsAre("attention.projection", "attention.heads", "attention.heads",
                   "attention.heads", "attention.heads", "attention.heads",
                   "attention.heads"));
+}
+
+// The negated numbers are in the piece before.
+TEST(AttentionTest, RotationThatBeginsWithItsPairs) {
+  for (const bool turns : {true, false}) {
+    Builder b;
+    const Shape whole = {2, 1, kHeads, 4}, half = {2, 1, kHeads, 2};
+    auto part = b.Bound({2, 1, kHeads, 8});
+    part.sizes.assign(half.begin(), half.end());
+    const auto pairs =
+        b.Call("stack", {Entries{b.Bound(half), part}, int64_t{-1}},
+               {2, 1, kHeads, 2, 2});
+    const auto product = b.Call(
+        "mul",
+        {Builder::As(pairs, whole), b.Bound({2, 1, turns ? 1 : kHeads, 4})},
+        whole);
+    b.Call("add", {b.Bound(whole), product}, whole);
+    EXPECT_THAT(Found(b).roles(), Each(turns ? "attention.heads" : ""));
+  }
 }
 
 TEST(AttentionTest, RotationAsADifferenceAndASum) {

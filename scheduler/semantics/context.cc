@@ -79,22 +79,58 @@ const Context::Table::Value* Context::FindLeft(
   return sizes == made || flattened ? found : nullptr;
 }
 
-void Context::RememberProjection(Key key,
-                                 const std::optional<Projection>& left) {
-  projections_.remove_if(
-      [&](const Projection& other) { return other.key == key; });
-  if (!left.has_value()) return;
-  projections_.push_back(*left);
+void Context::ForgetProjections(Key key) {
+  projections_.remove_if([&](const Left& other) { return other.key == key; });
+}
+
+void Context::RememberProjection(const Projection& left) {
+  RememberMoved(left.key, left.sizes.back(), left);
+}
+
+void Context::RememberMoved(Key key, int64_t width, const Projection& left) {
+  projections_.push_back({key, width, left});
   if (projections_.size() > kMaxProjections) projections_.pop_front();
 }
 
+std::vector<Projection> Context::ProjectionsIn(Key key) const {
+  std::vector<Projection> found;
+  for (const Left& left : projections_) {
+    if (left.key == key) found.push_back(left.made);
+  }
+  return found;
+}
+
 void Context::RememberJoined(Key key, int64_t width) {
-  const auto found = absl::c_find_if(projections_, [&](const Projection& left) {
-    return left.key == key && left.sizes.back() == width;
+  for (const Left& left : projections_) {
+    const bool same = left.made.part
+                          ? key.first == left.key.first &&
+                                key.second <= left.key.second && width >= 0
+                          : key == left.key;
+    if (!same || (width >= 0 && width != left.width) || IsJoined(left.made)) {
+      continue;
+    }
+    joined_.push_back(left.made);
+    if (joined_.size() > kMaxProjections) joined_.pop_front();
+  }
+}
+
+bool Context::IsUnitLeft(Key key, int64_t width) const {
+  return absl::c_any_of(projections_, [&](const Left& left) {
+    return left.made.unit && left.key == key && left.width == width;
   });
-  if (found == projections_.end() || IsJoined(*found)) return;
-  joined_.push_back(*found);
-  if (joined_.size() > kMaxProjections) joined_.pop_front();
+}
+
+void Context::RememberTokens(const srg::Dimensions& sizes, Origin origin) {
+  tokens_.remove_if([&](const auto& other) { return other.first == sizes; });
+  tokens_.emplace_back(sizes, origin);
+  if (tokens_.size() > kMaxProjections) tokens_.pop_front();
+}
+
+std::optional<Origin> Context::TokensOf(const srg::Dimensions& sizes) const {
+  for (const auto& [known, origin] : tokens_) {
+    if (known == sizes) return origin;
+  }
+  return std::nullopt;
 }
 
 bool Context::IsJoined(const Projection& left) const {

@@ -61,14 +61,30 @@ class Context {
   void RememberPatches() { has_patches_ = true; }
   bool has_patches() const { return has_patches_; }
 
-  // A projection was the last to make such a value and left it; nullopt: all
-  // that is known of it is that something else made it.
-  void RememberProjection(Key key, const std::optional<Projection>& left);
-  // A join reads such a value, of rows so wide, that it did not make.
+  // Something else than a projection made such a value.
+  void ForgetProjections(Key key);
+  // A projection was among the last to make such a value, and left it.
+  void RememberProjection(const Projection& left);
+  // What projections left in such a value was put in another order, or with
+  // other rows, and left as this one.
+  void RememberMoved(Key key, int64_t width, const Projection& left);
+  // What projections left as such a value.
+  std::vector<Projection> ProjectionsIn(Key key) const;
+  // A join reads such a value, of rows so wide, that it did not make; -1: it
+  // reads what it did not make in another order.
   void RememberJoined(Key key, int64_t width);
+  // Whether rows of that width and length one were the last such value, and
+  // left.
+  bool IsUnitLeft(Key key, int64_t width) const;
   // Whether a join read what a projection left that is as wide as this one, of
   // as many rows: it is the same one in another piece.
   bool IsJoined(const Projection& left) const;
+
+  // Whole numbers of these sizes, one a token, were looked up by work of that
+  // origin.
+  void RememberTokens(const srg::Dimensions& sizes, Origin origin);
+  // Whose tokens have these sizes, by those looked up last.
+  std::optional<Origin> TokensOf(const srg::Dimensions& sizes) const;
 
   // Who last made, or read, such a value.
   std::optional<Origin> MadeBy(Key key) const { return Find(made_, key); }
@@ -111,8 +127,14 @@ class Context {
   Table read_;
   // Few are looked for, and seldom; oldest first.
   static constexpr size_t kMaxProjections = 16;
-  std::list<Projection> projections_;  // one for each key
+  struct Left {
+    Key key;
+    int64_t width;
+    Projection made;
+  };
+  std::list<Left> projections_;
   std::list<Projection> joined_;
+  std::list<std::pair<srg::Dimensions, Origin>> tokens_;
   bool has_experts_ = false;
   bool has_patches_ = false;
   // Of the structure before.

@@ -92,9 +92,11 @@ class Embedding : public Pattern {
           regions->pattern(others) != "embedding") {
         continue;
       }
-      regions->Add({"embedding",
+      Region region{"embedding",
                     {{rows, "embedding.look_up"}, {node, "embedding.sum"}},
-                    {}});
+                    {}};
+      AddRows(frame, *regions, rows, &region);
+      regions->Add(std::move(region));
       return;
     }
   }
@@ -111,20 +113,22 @@ class Embedding : public Pattern {
     }
   }
 
-  // Whole numbers made of whole numbers.
+  // Whole numbers made of whole numbers, or of where a share lies among others.
   static bool Counts(const Frame& frame, int node) {
     const OpClass op_class = frame.op_class(node);
     if (!IsElementwise(frame, node) && op_class != OpClass::kFactory &&
-        frame.op(node) != "cumsum" && frame.op(node) != "gather") {
+        frame.op(node) != "cumsum" && frame.op(node) != "gather" &&
+        frame.op(node) != "bucketize") {
       return false;
     }
     const auto outputs = frame.outputs(node);
     return !outputs.empty() && outputs[0].view != nullptr &&
            !IsFloating(outputs[0].view->data_type) &&
-           absl::c_none_of(frame.operands(node),
-                           [](const Frame::Operand& operand) {
-                             return IsFloating(operand.view->data_type);
-                           });
+           (frame.op(node) == "bucketize" ||
+            absl::c_none_of(frame.operands(node),
+                            [](const Frame::Operand& operand) {
+                              return IsFloating(operand.view->data_type);
+                            }));
   }
 
   // The arithmetic that makes a look-up's rows of the tokens, of a mask or of
@@ -147,6 +151,33 @@ class Embedding : public Pattern {
         if (from_data.insert(other).second) {
           region->members.push_back({other, "embedding.rows"});
         }
+      }
+    }
+    for (const int other : before) {
+      if (frame.op(other) == "bucketize")
+        AddShares(frame, regions, node, region);
+    }
+  }
+
+  // Places that are found by shares of an image's sides: what is made of counts
+  // for nobody but the look-up, in numbers of any kind.
+  static void AddShares(const Frame& frame, const Regions& regions, int node,
+                        Region* region) {
+    std::vector<int> before = Upstream(frame, node, [&](int other) {
+      const OpClass op_class = frame.op_class(other);
+      return regions.IsFree(other) &&
+             (IsElementwise(frame, other) || op_class == OpClass::kFactory ||
+              op_class == OpClass::kReduction ||
+              frame.op(other) == "bucketize");
+    });
+    std::sort(before.rbegin(), before.rend());
+    absl::flat_hash_set<int> taken = {node};
+    for (const int other : before) {
+      const std::vector<int> readers = frame.Consumers(other);
+      const bool alone = absl::c_all_of(
+          readers, [&](int reader) { return taken.contains(reader); });
+      if (alone && taken.insert(other).second) {
+        region->members.push_back({other, "embedding.rows"});
       }
     }
   }

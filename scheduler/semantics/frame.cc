@@ -35,11 +35,13 @@ ParameterArguments ParametersOf(absl::string_view op, OpClass op_class) {
 }
 
 // Whether a matrix product's right operand can be a weight: one matrix, and
-// the left one is no transposed matrix, as in a weight's gradient.
-bool MultipliesByMatrix(const srg::TensorView& left,
-                        const srg::TensorView& right) {
-  return right.sizes.size() == 2 &&
-         (left.sizes.size() != 2 || left.sizes[0] == 1 || left.strides[1] == 1);
+// the left one is none that was turned, as in a weight's gradient.
+bool MultipliesByMatrix(const Frame& frame, int node, int left) {
+  const auto operands = frame.operands(node);
+  const srg::TensorView& rows = *operands[left].view;
+  return operands[left + 1].view->sizes.size() == 2 &&
+         (rows.sizes.size() != 2 || rows.sizes[0] == 1 ||
+          rows.strides[1] == 1 || !frame.IsTurned(node, left));
 }
 
 void SortUnique(std::vector<int>* nodes) {
@@ -129,7 +131,8 @@ void Frame::FindParameters() {
       parameter_slots_[slot] = true;
     }
   };
-  for (const Node& node : nodes_) {
+  for (int i = 0; i < node_count(); ++i) {
+    const Node& node = nodes_[i];
     const ParameterArguments known = ParametersOf(node.op, node.op_class);
     for (const Operand& operand : node.operands) {
       if ((operand.argument >= known.first && operand.argument <= known.last) ||
@@ -140,12 +143,12 @@ void Frame::FindParameters() {
     const auto& operands = node.operands;
     if (node.op == "addmm" && operands.size() == 3 &&
         operands[0].view->sizes.size() == 1 &&
-        MultipliesByMatrix(*operands[1].view, *operands[2].view)) {
+        MultipliesByMatrix(*this, i, 1)) {
       mark(operands[0]);
       mark(operands[2]);
     }
     if ((node.op == "mm" || node.op == "matmul") && operands.size() == 2 &&
-        MultipliesByMatrix(*operands[0].view, *operands[1].view)) {
+        MultipliesByMatrix(*this, i, 0)) {
       mark(operands[1]);
     }
   }
@@ -201,6 +204,21 @@ bool Frame::IsBound(int node, int k) const {
   const Value& value = values_[operands[k].value];
   return value.producer < 0 &&
          structure_.slots[value.slot].kind == srg::Slot::Kind::kBound;
+}
+
+bool Frame::IsTurned(int node, int k) const {
+  const Operand& operand = nodes_[node].operands[k];
+  if (!IsTransposed(*operand.view)) return false;
+  const Value& value = values_[operand.value];
+  if (value.producer < 0 || value.view == nullptr) return true;
+  const srg::TensorView& made = *value.view;
+  return made.sizes.empty() || made.sizes.back() == 1 ||
+         made.strides.back() == 1;
+}
+
+bool IsTransposed(const srg::TensorView& view) {
+  return view.sizes.size() == 2 && view.sizes[0] > 1 && view.sizes[1] > 1 &&
+         view.strides[0] == 1 && view.strides[1] >= view.sizes[0];
 }
 
 int64_t Elements(const srg::TensorView* view) {

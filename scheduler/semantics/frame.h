@@ -74,6 +74,10 @@ class Frame {
   bool IsParameter(int value) const {
     return parameter_slots_[values_[value].slot];
   }
+  // Whether the k-th operand is a matrix whose rows are columns of what was
+  // made. A matrix that was made with its columns side by side is as it was
+  // made; how one lies that was there before the run nobody knows: it counts.
+  bool IsTurned(int node, int k) const;
   // Whether what the operand holds was there before the run and is no
   // parameter.
   bool IsFromElsewhere(const Operand& operand) const {
@@ -96,6 +100,8 @@ class Frame {
   std::vector<bool> parameter_slots_;
 };
 
+// Whether the view is a matrix whose columns lie side by side in memory.
+bool IsTransposed(const srg::TensorView& view);
 // Elements of a view; 0 for none.
 int64_t Elements(const srg::TensorView* view);
 // Bytes of its elements.

@@ -3,6 +3,8 @@
 // the scores of one side's vectors against the other's.
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
@@ -65,7 +67,10 @@ class Fusion : public Pattern {
   static void AddScatter(const Frame& frame, int node, Regions* regions) {
     Region region{"fusion", {{node, "fusion.join"}}, {"scatter"}};
     const int rows = static_cast<int>(frame.operands(node).size()) - 1;
-    const int made = frame.Producer(node, rows);
+    int made = frame.Producer(node, rows);
+    if (made >= 0 && !Projects(frame, *regions, made)) {
+      made = ProjectionBehind(frame, *regions, made);
+    }
     if (made >= 0 && Projects(frame, *regions, made)) {
       region.members.push_back({made, "fusion.projection"});
       for (const int before : ProjectorBefore(frame, *regions, made)) {
@@ -110,28 +115,12 @@ class Fusion : public Pattern {
     }
     for (int k = 0; k < 2; ++k) {
       const int made = frame.Producer(node, k);
-      if (made < 0 || frame.op(made) != "div") return false;
+      if (made < 0 ||
+          (frame.op(made) != "div" && !MakesScaledUnitRows(frame, made))) {
+        return false;
+      }
     }
     return true;
-  }
-
-  static void AddComparison(const Frame& frame, int node, Regions* regions) {
-    Region region{"fusion", {{node, "fusion.join"}}, {"comparison"}};
-    const auto scales = [&](int other) {
-      return regions->IsFree(other) &&
-             (IsElementwise(frame, other) || IsProjection(frame, other) ||
-              frame.op_class(other) == OpClass::kReduction);
-    };
-    for (const int before : Upstream(frame, node, scales, 24)) {
-      region.members.push_back({before, "fusion.projection"});
-    }
-    const auto follows = [&](int other) {
-      return regions->IsFree(other) && IsElementwise(frame, other);
-    };
-    for (const int after : Downstream(frame, node, follows, 8)) {
-      region.members.push_back({after, "fusion.join"});
-    }
-    regions->Add(std::move(region));
   }
 };
 
@@ -147,6 +136,113 @@ std::vector<int> ProjectorBefore(const Frame& frame, const Regions& regions,
                IsNormOfMerged(frame, regions, node);
       },
       12);
+}
+
+int ProjectionBehind(const Frame& frame, const Regions& regions, int node) {
+  if (IsProjection(frame, node)) return node;
+  const auto hands_on = [&](int other) {
+    const OpClass op_class = frame.op_class(other);
+    return op_class == OpClass::kLayout || op_class == OpClass::kPooling ||
+           op_class == OpClass::kNormalization ||
+           regions.pattern(other) == "norm";
+  };
+  if (!hands_on(node)) return -1;
+  return FindUpstream(
+      frame, node, hands_on,
+      [&](int other) { return IsProjection(frame, other); }, 16);
+}
+
+bool MakesUnitRows(const Frame& frame, int node) {
+  const auto operands = frame.operands(node);
+  if (frame.op(node) != "div" || operands.size() != 2 ||
+      operands[0].view->sizes.size() < 2) {
+    return false;
+  }
+  const int length = frame.Producer(node, 1);
+  if (length < 0 || frame.Sizes(node, 1).empty() ||
+      frame.Sizes(node, 1).back() != 1) {
+    return false;
+  }
+  const auto measures = [&](int other) {
+    return frame.op_class(other) == OpClass::kReduction ||
+           IsElementwise(frame, other);
+  };
+  std::vector<int> before = Upstream(frame, length, measures, 8);
+  before.push_back(length);
+  const auto finds = [&](const auto& wanted) {
+    return absl::c_any_of(before, wanted);
+  };
+  const bool norm = finds(
+      [&](int other) { return absl::StrContains(frame.op(other), "norm"); });
+  const bool root = finds([&](int other) {
+    return frame.op(other) == "sqrt" || frame.op(other) == "pow";
+  });
+  if (!norm && !root) return false;
+  return finds([&](int other) {
+           return frame.op_class(other) == OpClass::kReduction;
+         }) &&
+         finds([&](int other) {
+           return absl::c_any_of(frame.operands(other), [&](const auto& read) {
+             // The squares may be in the piece before.
+             const bool squares = frame.op(other) == "sum" &&
+                                  frame.IsFromElsewhere(read) &&
+                                  frame.IsFromElsewhere(operands[0]) &&
+                                  read.view->sizes == operands[0].view->sizes;
+             return read.value == operands[0].value || squares;
+           });
+         });
+}
+
+bool MakesScaledUnitRows(const Frame& frame, int node) {
+  if (MakesUnitRows(frame, node)) return true;
+  const auto operands = frame.operands(node);
+  if (frame.op(node) != "mul" || operands.empty() || operands.size() > 2) {
+    return false;
+  }
+  for (size_t k = 0; k < operands.size(); ++k) {
+    const int made = frame.Producer(node, static_cast<int>(k));
+    const bool number =
+        operands.size() == 1 || operands[1 - k].view->sizes.empty();
+    if (number && made >= 0 && MakesUnitRows(frame, made)) return true;
+  }
+  return false;
+}
+
+std::vector<int> ComparedBefore(const Frame& frame, const Regions& regions,
+                                int node) {
+  std::vector<int> before = Upstream(
+      frame, node,
+      [&](int other) {
+        return regions.IsFree(other) && !IsProjection(frame, other) &&
+               (IsElementwise(frame, other) ||
+                frame.op_class(other) == OpClass::kReduction);
+      },
+      24);
+  // What is projected twice was projected by its encoder first.
+  const size_t scaling = before.size();
+  for (size_t k = 0; k <= scaling; ++k) {
+    for (const int made : frame.Producers(k == scaling ? node : before[k])) {
+      if (regions.IsFree(made) && IsProjection(frame, made) &&
+          !absl::c_linear_search(before, made)) {
+        before.push_back(made);
+      }
+    }
+  }
+  return before;
+}
+
+void AddComparison(const Frame& frame, int node, Regions* regions) {
+  Region region{"fusion", {{node, "fusion.join"}}, {"comparison"}};
+  for (const int before : ComparedBefore(frame, *regions, node)) {
+    region.members.push_back({before, "fusion.projection"});
+  }
+  const auto follows = [&](int other) {
+    return regions->IsFree(other) && IsElementwise(frame, other);
+  };
+  for (const int after : Downstream(frame, node, follows, 8)) {
+    region.members.push_back({after, "fusion.join"});
+  }
+  regions->Add(std::move(region));
 }
 
 const Pattern& FusionPattern() {

@@ -17,14 +17,21 @@ namespace djinn::semantics {
 void AddJoinedProjections(const Frame& frame, const Context& context,
                           Regions* regions);
 
-// Projections of images or sound that belong to no fusion and leave their rows
-// for another structure: of what, a join in a later one may show.
+// Products of rows of length one that other pieces left.
+void AddCutComparisons(const Frame& frame, const Context& context,
+                       Regions* regions);
+
+// Projections of images or sound, and rows of length one, that belong to no
+// fusion and are left for another structure: of what, a join in a later one may
+// show.
 std::vector<Projection> FindLeftProjections(const Frame& frame,
+                                            const Regions& regions,
                                             const Meaning& meaning);
 
 // Tells the context what joins read that others left, and what is left here.
 // Once for each structure, in their order.
-void LearnJoins(const Frame& frame, const Meaning& meaning, Context* context);
+void LearnJoins(const Frame& frame, const Regions& regions,
+                const Meaning& meaning, Context* context);
 
 }  // namespace djinn::semantics
 

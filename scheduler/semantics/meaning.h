@@ -114,12 +114,16 @@ struct Stage {
   uint64_t input_bytes = 0;
 };
 
-// A product with a weight whose rows are left for another structure; how such
-// rows are known again is the context's.
+// A product with a weight, or rows that are scaled to length one, which are
+// left for another structure; how such rows are known again is the context's.
 struct Projection {
   std::pair<srg::DataType, uint64_t> key;
   srg::Dimensions sizes;  // of the rows
   int64_t in = 0;         // width before
+  // Not projected, but scaled to length one.
+  bool unit = false;
+  // Some of these rows are left, and the run decides how many.
+  bool part = false;
 
   bool operator==(const Projection&) const = default;
 };

@@ -72,12 +72,13 @@ constexpr Group kGroups[] = {
      "_upsample_nearest_exact2d pixel_shuffle grid_sampler grid_sampler_2d"},
     {OpClass::kLayout,
      "copy cat concat clone contiguous stack repeat repeat_interleave "
-     "constant_pad_nd pad roll flip _to_copy to reshape tile"},
+     "constant_pad_nd pad roll flip _to_copy to reshape tile im2col "
+     "pixel_unshuffle channel_shuffle"},
     {OpClass::kIndexing,
      "index index_select index_copy index_add index_put _index_put_impl "
      "index_fill gather scatter scatter_add scatter_reduce masked_scatter "
      "masked_select take nonzero slice_scatter select_scatter put isin "
-     "_unique2"},
+     "_unique2 bucketize searchsorted"},
     {OpClass::kRandom,
      "bernoulli dropout native_dropout normal uniform randn rand randint "
      "multinomial randperm exponential random"},
@@ -154,6 +155,14 @@ bool IsForAutograd(absl::string_view name) {
       "_scaled_dot_product_efficient_attention",
       "native_dropout",
       "_log_softmax",
+  };
+  return names->contains(name);
+}
+
+bool IsKeptWhole(absl::string_view name) {
+  static const auto* const names = new absl::flat_hash_set<absl::string_view>{
+      "linear",     "matmul",   "layer_norm",
+      "group_norm", "rms_norm", "scaled_dot_product_attention",
   };
   return names->contains(name);
 }

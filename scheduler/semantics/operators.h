@@ -45,6 +45,9 @@ OpClass ClassOf(absl::string_view name);
 // Whether autograd alone calls it: a composite that needed no gradient would
 // have stayed whole.
 bool IsForAutograd(absl::string_view name);
+// Whether it is a composite that is split wherever it reads what a gradient is
+// recorded of.
+bool IsKeptWhole(absl::string_view name);
 
 }  // namespace djinn::semantics
 

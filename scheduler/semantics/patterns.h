@@ -46,6 +46,19 @@ const Pattern& FusionPattern();
 // what is between them, nearest first.
 std::vector<int> ProjectorBefore(const Frame& frame, const Regions& regions,
                                  int projection);
+// The projection whose rows a node makes, or moves, pools or normalizes behind
+// it; -1 when there is none.
+int ProjectionBehind(const Frame& frame, const Regions& regions, int node);
+// Whether the node makes each row its share of its own length.
+bool MakesUnitRows(const Frame& frame, int node);
+// Likewise, or makes such rows times one number.
+bool MakesScaledUnitRows(const Frame& frame, int node);
+// What leads to rows of length one: their scaling and projection, nearest
+// first.
+std::vector<int> ComparedBefore(const Frame& frame, const Regions& regions,
+                                int node);
+// Adds a product as the scores of one side's rows against the other's.
+void AddComparison(const Frame& frame, int node, Regions* regions);
 // "mlp": projections with an activation between them.
 const Pattern& MlpPattern();
 

@@ -247,6 +247,22 @@ TEST(EmbeddingTest, PositionsTakenByIndex) {
   Builder other;
   other.Call("add", {other.Bound(rows), take(&other)}, rows);
   EXPECT_THAT(Found(other).roles(), Each(""));
+
+  // Rows of a table by name, and what makes them of others.
+  Builder selected;
+  const auto words = selected.Call(
+      "embedding", {selected.Bound({96, 16}), selected.Integers({2, 5})}, rows);
+  const auto places =
+      selected.Call("add", {selected.Integers({2, 5}), int64_t{2}}, {2, 5},
+                    srg::DataType::kInt64);
+  const auto taken = selected.Call(
+      "index_select",
+      {selected.Bound({32, 16}), int64_t{0}, Builder::As(places, {10})},
+      {10, 16});
+  selected.Call("add", {words, Builder::As(taken, rows)}, rows);
+  EXPECT_THAT(Found(selected).roles(),
+              ElementsAre("embedding.look_up", "embedding.rows",
+                          "embedding.look_up", "embedding.sum"));
 }
 
 TEST(EmbeddingTest, DropoutBehindTheNormOfRows) {
@@ -292,6 +308,26 @@ TEST(EmbeddingTest, RowsCountedFromTokens) {
   const auto chosen = choice.Call("add", {next, int64_t{2}}, {2, 5}, kInt);
   choice.Call("embedding", {choice.Bound({99, 16}), chosen}, {2, 5, 16});
   EXPECT_THAT(Found(choice).roles(), ElementsAre("", "", "embedding.look_up"));
+}
+
+// Shares of an image's sides, as a mask has them, among fixed ones.
+TEST(EmbeddingTest, RowsByShares) {
+  constexpr auto kInt = srg::DataType::kInt64;
+  Builder b;
+  const auto mask = b.Bound({1, 4, 4}, srg::DataType::kBool);
+  const auto steps = b.Call("arange", {int64_t{4}}, {4});
+  const auto count = b.Call("sum", {mask, Integers{1}}, {1, 1}, kInt);
+  const auto part = b.Call("reciprocal", {count}, {1, 1});
+  const auto shares = b.Call("mul", {Builder::As(steps, {1, 4}), part}, {1, 4});
+  const auto limits = b.Call("arange", {int64_t{3}}, {3});
+  const auto rows = b.Call("bucketize", {shares, limits}, {1, 4}, kInt);
+  b.Call("embedding", {b.Bound({4, 16}), rows}, {1, 4, 16});
+  // Of more than the look-up.
+  b.Call("all", {mask}, {}, srg::DataType::kBool);
+  EXPECT_THAT(Found(b).roles(),
+              ElementsAre("embedding.rows", "embedding.rows", "embedding.rows",
+                          "embedding.rows", "embedding.rows", "embedding.rows",
+                          "embedding.look_up", ""));
 }
 
 TEST(EmbeddingTest, LookUpsSideBySide) {
@@ -467,6 +503,23 @@ TEST(FusionTest, RowsPutAmongTokens) {
       {1, 9, 16});
   EXPECT_THAT(Found(b).roles(),
               ElementsAre("fusion.projection", "fusion.join"));
+}
+
+TEST(FusionTest, NeighboursPutTogetherBeforeTheirProjection) {
+  Builder b;
+  const auto windows = b.Call("im2col", {b.Bound({1, 24, 4, 4})}, {1, 96, 4});
+  const auto up = b.Linear(Builder::As(windows, {4, 96}), 16);
+  const auto rows = b.Linear(b.Call("gelu", {up}, {4, 16}), 16);
+  // And what is moved and normalized behind it.
+  const auto moved = b.Call("clone", {rows}, {4, 16});
+  const auto norm = b.Call("layer_norm", {moved, Integers{16}}, {4, 16});
+  b.Call("masked_scatter",
+         {b.Bound({1, 9, 16}), b.Bound({1, 9, 16}, srg::DataType::kBool), norm},
+         {1, 9, 16});
+  EXPECT_THAT(
+      Found(b).roles(),
+      ElementsAre("fusion.projection", "fusion.projection", "fusion.projection",
+                  "fusion.projection", "", "norm.whole", "fusion.join"));
 }
 
 TEST(FusionTest, FeaturesWithEachOther) {

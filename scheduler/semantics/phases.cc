@@ -19,6 +19,15 @@ bool IsSplitLinear(const Frame& frame, int node) {
   return weight.sizes[0] > 1 && weight.sizes[1] > 1 && weight.strides[0] == 1;
 }
 
+// Whether a composite reads what comes of a node, in one piece: so no gradient
+// is recorded there, whatever the node looks like.
+bool LeadsToWhole(const Frame& frame, int node) {
+  const auto any = [](int) { return true; };
+  return FindDownstream(frame, node, any, [&](int other) {
+           return IsKeptWhole(frame.op(other));
+         }) >= 0;
+}
+
 // What is seen of one tower.
 struct Evidence {
   bool decode = false;
@@ -289,6 +298,14 @@ class Finder {
       for (const int producer : frame_.Producers(i)) {
         decodes[i] = decodes[i] || (decodes[producer] && towers_[i] >= 0);
       }
+    }
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (!decodes[i] && MixesChannels(i)) {
+        const std::vector<int> consumers = frame_.Consumers(i);
+        decodes[i] = !consumers.empty() &&
+                     std::all_of(consumers.begin(), consumers.end(),
+                                 [&](int reader) { return decodes[reader]; });
+      }
       if (decodes[i]) Set(i, {Phase::kVisionDecoding, Modality::kVision});
     }
   }
@@ -301,6 +318,17 @@ class Finder {
       return !frame_.IsBound(node, 0);
     }
     return frame_.op_class(node) == OpClass::kConvolution && out[3] > in[3];
+  }
+
+  // A convolution of each position by itself: what an encoder's stage hands to
+  // a decoder beside the image that this enlarged.
+  bool MixesChannels(int node) const {
+    if (frame_.op_class(node) != OpClass::kConvolution) return false;
+    const auto weight = frame_.Sizes(node, 1);
+    return weight.size() == 4 && weight[2] == 1 && weight[3] == 1 &&
+           frame_.Sizes(node, 0).size() == 4 &&
+           frame_.OutputSizes(node).size() == 4 &&
+           frame_.Sizes(node, 0)[3] == frame_.OutputSizes(node)[3];
   }
 
   bool LeadsToDecoding(int node) const {
@@ -362,6 +390,54 @@ class Finder {
         Set(i, {Phase::kMultimodalFusion, Modality::kFusion});
       }
     }
+    MarkPooled();
+    MarkBehindProjections();
+  }
+
+  // What normalizes a projection's rows before they are joined.
+  void MarkBehindProjections() {
+    std::vector<bool> fused(frame_.node_count());
+    for (int i = 0; i < frame_.node_count(); ++i) fused[i] = IsFused(i);
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (regions_.role(i) != "fusion.join") continue;
+      std::vector<int> norms = Upstream(frame_, i, [this](int node) {
+        return regions_.pattern(node) == "norm";
+      });
+      std::sort(norms.begin(), norms.end());
+      for (const int node : norms) {
+        const std::vector<int> before = frame_.Producers(node);
+        if (std::any_of(before.begin(), before.end(),
+                        [&](int made) { return fused[made]; })) {
+          fused[node] = true;
+          Set(node, {Phase::kMultimodalFusion, Modality::kFusion});
+        }
+      }
+    }
+  }
+
+  // A projector may begin with pooling, which leaves several rows of an image;
+  // what is between that and its projections is its own.
+  void MarkPooled() {
+    for (int i = 0; i < frame_.node_count(); ++i) {
+      if (regions_.role(i) != "fusion.projection") continue;
+      const std::vector<int> before = Upstream(frame_, i, [this](int node) {
+        return regions_.pattern(node) == "norm" ||
+               frame_.op_class(node) == OpClass::kPooling;
+      });
+      int pooling = frame_.node_count();
+      for (const int node : before) {
+        const auto sizes = frame_.OutputSizes(node);
+        if (frame_.op_class(node) == OpClass::kPooling && sizes.size() == 4 &&
+            sizes[2] > 1 && sizes[3] > 1) {
+          pooling = std::min(pooling, node);
+        }
+      }
+      for (const int node : before) {
+        if (node >= pooling) {
+          Set(node, {Phase::kMultimodalFusion, Modality::kFusion});
+        }
+      }
+    }
   }
 
   // Later structures explain what was unspecified, and nothing else.
@@ -394,10 +470,17 @@ class Finder {
       }
     }
     const Origin only = OnlyOne();
-    if (dominant.phase == Phase::kUnspecified) dominant.phase = only.phase;
+    const bool one = dominant.phase == Phase::kUnspecified;
+    if (one) dominant.phase = only.phase;
+    for (int i = 0; i < frame_.node_count(); ++i) AdoptTokens(i);
     for (Origin& origin : origins_) {
       if (origin.phase == Phase::kUnspecified &&
-          Beside(dominant.phase, origin.modality) == dominant.phase) {
+          Beside(dominant.phase, origin.modality) == dominant.phase &&
+          // What sound or images are in says nothing of a text beside them.
+          (!one || origin.modality == Modality::kUnspecified ||
+           only.phase == Phase::kLlmPrefill ||
+           only.phase == Phase::kLlmDecode ||
+           IsShownOf(origin.modality, only.phase))) {
         origin.phase = dominant.phase;
       }
       if (origin.modality == Modality::kUnspecified) {
@@ -419,6 +502,59 @@ class Finder {
     if (origin.modality == Modality::kUnspecified) {
       origin.modality = origins_[from].modality;
     }
+  }
+
+  // A mask of a text's tokens is the text's, though nothing else reads it.
+  // Where the structure works on something, too, other structures do not show
+  // the phase: a decoder has masks of its encoder's tokens.
+  void AdoptTokens(int node) {
+    if (towers_[node] >= 0 ||
+        (origins_[node].modality != Modality::kText &&
+         origins_[node].modality != Modality::kUnspecified) ||
+        (origins_[node].phase != Phase::kUnspecified &&
+         origins_[node].modality != Modality::kUnspecified)) {
+      return;
+    }
+    const bool works = std::any_of(towers_.begin(), towers_.end(),
+                                   [](int tower) { return tower >= 0; });
+    for (const int producer : frame_.Producers(node)) {
+      if (origins_[producer].modality == Modality::kUnspecified) continue;
+      Adopt(node, producer);
+      return;
+    }
+    for (const Frame::Operand& operand : frame_.operands(node)) {
+      const srg::TensorView& mask = *operand.view;
+      if (IsFloating(mask.data_type) || mask.sizes.size() != 2 ||
+          mask.sizes[1] < 2 || frame_.value(operand.value).producer >= 0) {
+        continue;
+      }
+      Origin found;
+      for (int i = 0; i < frame_.node_count(); ++i) {
+        if (IsTokenLookUp(frame_, i) &&
+            frame_.operands(i)[1].view->sizes == mask.sizes &&
+            origins_[i].modality == Modality::kText) {
+          found = origins_[i];
+        }
+      }
+      if (found.modality == Modality::kUnspecified && context_ != nullptr) {
+        found = context_->TokensOf(mask.sizes).value_or(Origin());
+        if (works) found.phase = Phase::kUnspecified;
+      }
+      if (found.modality == Modality::kUnspecified) continue;
+      origins_[node].modality = found.modality;
+      if (origins_[node].phase == Phase::kUnspecified) {
+        origins_[node].phase = found.phase;
+      }
+      return;
+    }
+  }
+
+  // Whether work of that modality has that phase.
+  bool IsShownOf(Modality modality, Phase phase) const {
+    return std::any_of(
+        origins_.begin(), origins_.end(), [&](const Origin& origin) {
+          return origin.modality == modality && origin.phase == phase;
+        });
   }
 
   // What a node says of what is beside it: where rows are put among tokens, a
@@ -480,7 +616,9 @@ bool IsTraining(const Frame& frame, const Regions& regions) {
     }
   }
   for (int i = 0; i < frame.node_count(); ++i) {
-    if (IsForAutograd(frame.op(i)) || IsSplitLinear(frame, i)) return true;
+    if (IsForAutograd(frame.op(i))) return true;
+    // A program may multiply by a turned weight itself.
+    if (IsSplitLinear(frame, i) && !LeadsToWhole(frame, i)) return true;
   }
   return false;
 }

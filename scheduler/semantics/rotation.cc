@@ -13,17 +13,47 @@ bool Joins(const Frame& frame, int node) {
          IsFloating(frame.operands(node)[0].view->data_type);
 }
 
+bool IsProduct(const Frame& frame, int node) {
+  return frame.op(node) == "mul" && frame.operands(node).size() == 2;
+}
+
+// Whether a row of what the view shows is a part of a row in memory: one half,
+// or every second number.
+bool IsPartOfRows(const srg::TensorView& view) {
+  const size_t rank = view.sizes.size();
+  return rank >= 4 && (view.strides[rank - 1] > 1 ||
+                       view.strides[rank - 2] > view.sizes[rank - 1]);
+}
+
+// Whether a piece begins with the join of a part and of what was another one:
+// all of it is multiplied with numbers that several heads share, and added.
+bool IsBeginning(const Frame& frame, int node) {
+  const auto operands = frame.operands(node);
+  if (!frame.IsFromElsewhere(operands[0]) ||
+      operands[0].view->sizes != operands[1].view->sizes ||
+      !IsPartOfRows(*operands[1].view)) {
+    return false;
+  }
+  const int64_t elements = Elements(frame.outputs(node)[0].view);
+  return absl::c_any_of(frame.Consumers(node), [&](int product) {
+    if (!IsProduct(frame, product)) return false;
+    const auto factors = frame.operands(product);
+    return (Elements(factors[0].view) < elements) !=
+               (Elements(factors[1].view) < elements) &&
+           absl::c_any_of(frame.Consumers(product), [&](int sum) {
+             return frame.op(sum) == "add" && frame.operands(sum).size() == 2;
+           });
+  });
+}
+
 // The value whose half the node joins, negated, with the other; -1 when it does
 // not.
 int TurnedValue(const Frame& frame, int node) {
   const int negated = frame.Producer(node, 0);
-  if (negated < 0 || frame.op(negated) != "neg") return -1;
-  const int value = frame.operands(negated)[0].value;
-  return frame.operands(node)[1].value == value ? value : -1;
-}
-
-bool IsProduct(const Frame& frame, int node) {
-  return frame.op(node) == "mul" && frame.operands(node).size() == 2;
+  const int value = frame.operands(node)[1].value;
+  if (negated < 0) return IsBeginning(frame, node) ? value : -1;
+  if (frame.op(negated) != "neg") return -1;
+  return frame.operands(negated)[0].value == value ? value : -1;
 }
 
 // The products of which the node joins the difference and the sum; empty when
@@ -71,7 +101,7 @@ class Collector {
       }
       return taken_;
     }
-    Take(frame_.Producer(node, 0));
+    if (frame_.Producer(node, 0) >= 0) Take(frame_.Producer(node, 0));
     for (const int product : frame_.Consumers(node)) {
       if (!IsProduct(frame_, product)) continue;
       TakeProduct(product);

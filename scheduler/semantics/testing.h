@@ -16,7 +16,8 @@ namespace djinn::semantics {
 
 using Shape = std::vector<int64_t>;
 
-// Calls are nodes in order. Every storage is contiguous.
+// Calls are nodes in order. Every storage is contiguous, but for what Lay()
+// says.
 class Builder {
  public:
   // A tensor that was there before.
@@ -38,6 +39,20 @@ class Builder {
     structure_.slots.push_back({srg::Slot::Kind::kResult});
     node.results.push_back(View(LastSlot(), std::move(sizes), type));
     return std::get<srg::TensorView>(node.results[0]);
+  }
+  // A call that returns one new tensor of sizes that the run decides.
+  void CallUnknown(const std::string& op,
+                   std::vector<srg::Argument> arguments) {
+    srg::Node& node = AddNode(op, std::move(arguments));
+    structure_.slots.push_back({srg::Slot::Kind::kResult});
+    node.results.push_back(srg::UnknownResult{LastSlot()});
+  }
+  // The last call made its result with these strides.
+  srg::TensorView Lay(Shape strides) {
+    auto& made =
+        std::get<srg::TensorView>(structure_.nodes.back().results.back());
+    made.strides.assign(strides.begin(), strides.end());
+    return made;
   }
   // Likewise, with numbers of a generator of its own.
   srg::TensorView Draw(const std::string& op,

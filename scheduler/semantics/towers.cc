@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "scheduler/semantics/patterns.h"
 #include "scheduler/semantics/walk.h"
 
 namespace djinn::semantics {
@@ -92,6 +93,40 @@ bool IsFusion(const Regions& regions, int node) {
   return regions.pattern(node) == "fusion";
 }
 
+void AddUnitRows(const Frame& frame, const Regions& regions, int node,
+                 Region* region) {
+  region->members.push_back({node, "fusion.projection"});
+  for (const int before : ComparedBefore(frame, regions, node)) {
+    region->members.push_back({before, "fusion.projection"});
+  }
+}
+
+// Rows of length one and of one width, one side's of text and the other's of
+// images or sound, that are left for a product in a later piece.
+void AddSidesOfComparison(const Frame& frame, const std::vector<int>& sources,
+                          Regions* regions) {
+  std::vector<int> sides;
+  for (int i = 0; i < frame.node_count(); ++i) {
+    if (regions->IsFree(i) && IsPower(sources[i]) && MakesUnitRows(frame, i) &&
+        frame.Consumers(i).empty()) {
+      sides.push_back(i);
+    }
+  }
+  for (const int text : sides) {
+    if (sources[text] != kText) continue;
+    for (const int other : sides) {
+      if (sources[other] == kText ||
+          frame.OutputSizes(other).back() != frame.OutputSizes(text).back()) {
+        continue;
+      }
+      Region region{"fusion", {}, {"comparison"}};
+      AddUnitRows(frame, *regions, text, &region);
+      AddUnitRows(frame, *regions, other, &region);
+      regions->Add(std::move(region));
+    }
+  }
+}
+
 // Whether what the operand holds goes on behind the node.
 bool Continues(const Frame& frame, const Regions& regions, int node, int k) {
   const int region = regions.region_of(node);
@@ -154,15 +189,22 @@ std::vector<Modality> AddJoins(const Frame& frame,
     if (op_class == OpClass::kLayout || op_class == OpClass::kMatmul ||
         op_class == OpClass::kIndexing) {
       Region region{"fusion", {{i, "fusion.join"}}, {"sources"}};
-      // Each side's projection to what they have in common.
+      // Each side's projection to what they have in common, or its rows of
+      // length one.
       for (const int before : frame.Producers(i)) {
+        if (!regions->IsFree(before)) continue;
         if (op_class == OpClass::kLayout && IsProjection(frame, before)) {
           region.members.push_back({before, "fusion.projection"});
+        }
+        if (op_class == OpClass::kMatmul &&
+            MakesScaledUnitRows(frame, before)) {
+          AddUnitRows(frame, *regions, before, &region);
         }
       }
       regions->Add(std::move(region));
     }
   }
+  AddSidesOfComparison(frame, sources, regions);
   std::vector<Modality> modalities(frame.node_count());
   for (int i = 0; i < frame.node_count(); ++i) {
     modalities[i] = ModalityOf(sources[i]);

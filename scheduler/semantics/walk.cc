@@ -69,13 +69,21 @@ bool IsElementwise(const Frame& frame, int node) {
 }
 
 bool IsTableIndex(const Frame& frame, int node) {
-  if (frame.op(node) != "index" || frame.operands(node).size() != 2) {
+  if (frame.operands(node).size() != 2 ||
+      (frame.op(node) != "index" && (frame.op(node) != "index_select" ||
+                                     IntegerArgument(frame, node, 1) != 0))) {
     return false;
   }
   const srg::TensorView& table = *frame.operands(node)[0].view;
   const srg::TensorView& rows = *frame.operands(node)[1].view;
   return frame.IsBound(node, 0) && table.sizes.size() == 2 &&
          IsFloating(table.data_type) && rows.data_type == srg::DataType::kInt64;
+}
+
+bool IsTokenLookUp(const Frame& frame, int node) {
+  if (frame.op(node) != "embedding") return false;
+  const auto tokens = frame.Sizes(node, 1);
+  return tokens.size() == 2 && tokens[1] > 1;
 }
 
 bool IsScaling(const Frame& frame, int node) {

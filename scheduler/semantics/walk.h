@@ -22,6 +22,8 @@ bool IsBatchedProduct(const Frame& frame, int node);
 bool IsElementwise(const Frame& frame, int node);
 // Rows of a table of numbers that was there before, by whole numbers.
 bool IsTableIndex(const Frame& frame, int node);
+// Rows of a table for several tokens of each of a batch.
+bool IsTokenLookUp(const Frame& frame, int node);
 // Multiplies the first operand by one number.
 bool IsScaling(const Frame& frame, int node);
 // Keeps numbers within bounds: the hyperbolic tangent of a share of them, times
